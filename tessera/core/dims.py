@@ -1,0 +1,349 @@
+"""Sizes of axes: integers, or polynomials over named symbols.
+
+A Dim is an integer polynomial in canonical form, so that equal sizes are equal objects: `2*S + 1`,
+`B*H`.  What is no polynomial is an atom of its own: `S // 2`, `S % 4`, `max(S, 8)`.  Arithmetic
+that comes out constant gives a plain int.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, NamedTuple, Union
+
+from tessera.core.errors import AnnotationError, ShapeError
+
+Size = Union[int, "Dim"]
+Shape = tuple[Size, ...]
+
+
+class Symbol(NamedTuple):
+    """A named size."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Apply(NamedTuple):
+    """A function of sizes that is no polynomial."""
+
+    function: str  # a key of _FUNCTIONS
+    left: Size
+    right: Size
+
+    def __str__(self) -> str:
+        if self.function in ("max", "min"):
+            return f"{self.function}({self.left}, {self.right})"
+        return f"({self.left}) {self.function} ({self.right})"
+
+
+Atom = Symbol | Apply
+Monomial = tuple[tuple[Atom, int], ...]  # atoms with powers, sorted by text; () is the constant 1
+_FUNCTIONS: dict[str, Callable[[int, int], int]] = {
+    "//": lambda a, b: a // b,
+    "%": lambda a, b: a % b,
+    "max": max,
+    "min": min,
+}
+
+
+class Dim:
+    """A polynomial over atoms that is not constant."""
+
+    __slots__ = ("_hash", "terms")
+
+    def __init__(self, terms: tuple[tuple[Monomial, int], ...]):
+        self.terms = terms
+        self._hash = hash(terms)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Dim) and self.terms == other.terms)
+
+    def __add__(self, other: Any) -> Any:
+        return _add(self, other, 1) if isinstance(other, int | Dim) else NotImplemented
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return _add(self, other, -1) if isinstance(other, int | Dim) else NotImplemented
+
+    def __rsub__(self, other: Any) -> Any:
+        return _add(self * -1, other, 1)
+
+    def __neg__(self) -> Size:
+        return self * -1
+
+    def __mul__(self, other: Any) -> Any:
+        if not isinstance(other, int | Dim):
+            return NotImplemented
+        out: dict[Monomial, int] = {}
+        for m, c in self.terms:
+            for n, d in _terms(other):
+                key = _times(m, n)
+                out[key] = out.get(key, 0) + c * d
+        return _make(out)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Size) -> Size:
+        exact = _divide(self, other)
+        return exact if exact is not None else _apply("//", self, other)
+
+    def __rfloordiv__(self, other: int) -> Size:
+        return _apply("//", other, self)
+
+    def __mod__(self, other: Size) -> Size:
+        return 0 if _divide(self, other) is not None else _apply("%", self, other)
+
+    def __rmod__(self, other: int) -> Size:
+        return _apply("%", other, self)
+
+    def __pow__(self, k: int) -> Size:
+        return math.prod([self] * k, start=1)
+
+    def __index__(self) -> int:
+        raise ShapeError(
+            f"size {self} is symbolic and has no number while tracing; keep it symbolic, or give "
+            "the axis a number in the annotation"
+        )
+
+    __int__ = __index__
+
+    def __bool__(self) -> bool:
+        return True  # a symbolic size is an axis with elements until a guard says otherwise
+
+    def _order(self, other: Size, sign: int) -> bool:
+        low, high = bounds(self - other)
+        if sign * (low if sign > 0 else high) > 0:
+            return True
+        if sign * (high if sign > 0 else low) <= 0:
+            return False
+        raise ShapeError(
+            f"whether {self} {'>' if sign > 0 else '<'} {other} is not known while tracing; use "
+            "max(a, b) or min(a, b), or give the axis a number"
+        )
+
+    def __gt__(self, other: Size) -> bool:
+        return self._order(other, 1)
+
+    def __lt__(self, other: Size) -> bool:
+        return self._order(other, -1)
+
+    def __ge__(self, other: Size) -> bool:
+        return not self._order(other, -1)
+
+    def __le__(self, other: Size) -> bool:
+        return not self._order(other, 1)
+
+    def __str__(self) -> str:
+        text = ""
+        for m, c in self.terms:
+            factors = [f"{_text(a)}" if p == 1 else f"{_text(a)}**{p}" for a, p in m]
+            body = "*".join(([str(abs(c))] if abs(c) != 1 or not m else []) + factors)
+            text += f"{' - ' if text else '-'}{body}" if c < 0 else f"{' + ' if text else ''}{body}"
+        return text
+
+    __repr__ = __str__
+
+
+def _text(a: Atom) -> str:
+    return f"({a})" if isinstance(a, Apply) and a.function in ("//", "%") else str(a)
+
+
+def symbol(name: str) -> Dim:
+    """The size with this name."""
+    return Dim(((((Symbol(name), 1),), 1),))
+
+
+def _terms(x: Size) -> tuple[tuple[Monomial, int], ...]:
+    return x.terms if isinstance(x, Dim) else (((), x),) if x else ()
+
+
+def _make(terms: Mapping[Monomial, int]) -> Size:
+    kept = [(m, c) for m, c in terms.items() if c]
+    if not kept:
+        return 0
+    if len(kept) == 1 and not kept[0][0]:
+        return kept[0][1]
+    kept.sort(key=lambda t: (-sum(p for _, p in t[0]), [(str(a), p) for a, p in t[0]]))
+    return Dim(tuple(kept))
+
+
+def _add(a: Size, b: Size, sign: int) -> Size:
+    out = dict(_terms(a))
+    for m, c in _terms(b):
+        out[m] = out.get(m, 0) + sign * c
+    return _make(out)
+
+
+def _times(m: Monomial, n: Monomial) -> Monomial:
+    powers: dict[Atom, int] = dict(m)
+    for a, p in n:
+        powers[a] = powers.get(a, 0) + p
+    return tuple(sorted(powers.items(), key=lambda t: str(t[0])))
+
+
+def _divide(a: Size, b: Size) -> Size | None:
+    """The quotient when b, a single term, divides every term of a; None otherwise."""
+    if a == b:
+        return 1
+    parts = _terms(b)
+    if len(parts) != 1:
+        return None
+    (by, k), out = parts[0], {}
+    for m, c in _terms(a):
+        powers = dict(m)
+        if c % k:
+            return None
+        for atom, p in by:
+            if powers.get(atom, 0) < p:
+                return None
+            powers[atom] -= p
+        out[tuple((x, p) for x, p in powers.items() if p)] = c // k
+    return _make(out)
+
+
+def _apply(function: str, a: Size, b: Size) -> Size:
+    if isinstance(a, int) and isinstance(b, int):
+        return _FUNCTIONS[function](a, b)
+    if b == 1 and function in ("//", "%"):
+        return a if function == "//" else 0
+    return Dim(((((Apply(function, a, b), 1),), 1),))
+
+
+def larger(a: Size, b: Size) -> Size:
+    """The larger of two sizes."""
+    return _extreme("max", a, b)
+
+
+def smaller(a: Size, b: Size) -> Size:
+    """The smaller of two sizes."""
+    return _extreme("min", a, b)
+
+
+def _extreme(function: str, a: Size, b: Size) -> Size:
+    low, high = bounds(a - b)
+    if low >= 0:
+        return a if function == "max" else b
+    if high <= 0:
+        return b if function == "max" else a
+    return _apply(function, a, b)
+
+
+def bounds(x: Size) -> tuple[float, float]:
+    """An interval that holds x whenever every symbol is at least 1."""
+    if isinstance(x, int):
+        return x, x
+    low = high = 0.0
+    for m, c in x.terms:
+        lo, hi = 1.0, 1.0
+        for a, p in m:
+            alo, ahi = _atom_bounds(a)
+            lo, hi = lo * alo**p, hi * ahi**p
+        low += c * (lo if c > 0 else hi)
+        high += c * (hi if c > 0 else lo)
+    return low, high
+
+
+def _atom_bounds(a: Atom) -> tuple[float, float]:
+    if isinstance(a, Symbol):
+        return 1, math.inf
+    (llo, lhi), (rlo, rhi) = bounds(a.left), bounds(a.right)
+    if a.function == "max":
+        return max(llo, rlo), max(lhi, rhi)
+    if a.function == "min":
+        return min(llo, rlo), min(lhi, rhi)
+    if a.function == "%":
+        return 0, rhi - 1
+    low = llo // rhi if math.isfinite(llo) and rhi else (0 if llo >= 0 else -math.inf)
+    return (0.0 if math.isnan(low) else low), (lhi // rlo if math.isfinite(lhi) else math.inf)
+
+
+def symbols(x: Size) -> frozenset[str]:
+    """The names in x."""
+    if isinstance(x, int):
+        return frozenset()
+    found: set[str] = set()
+    for m, _ in x.terms:
+        for a, _p in m:
+            found |= {a.name} if isinstance(a, Symbol) else symbols(a.left) | symbols(a.right)
+    return frozenset(found)
+
+
+def substitute(x: Size, env: Mapping[str, Size]) -> Size:
+    """x with the symbols of env replaced."""
+    if isinstance(x, int):
+        return x
+    total: Size = 0
+    for m, c in x.terms:
+        term: Size = c
+        for a, p in m:
+            if isinstance(a, Symbol):
+                value: Size = env.get(a.name, Dim((((((a, 1),)), 1),)))
+            else:
+                value = call(a.function, substitute(a.left, env), substitute(a.right, env))
+            for _ in range(p):
+                term = term * value
+        total = total + term
+    return total
+
+
+def call(function: str, a: Size, b: Size) -> Size:
+    """Apply one of //, %, max and min to sizes."""
+    if function == "//":
+        return a // b
+    if function == "%":
+        return a % b
+    return _extreme(function, a, b)
+
+
+def product(sizes: Shape) -> Size:
+    """How many elements a shape has."""
+    total: Size = 1
+    for s in sizes:
+        total = total * s
+    return total
+
+
+@cache
+def parse_dim(text: str) -> Size:
+    """The size that a text such as 'B', '2*S+1' or 'max(S, 8)' means."""
+    try:
+        return _from_ast(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, KeyError, TypeError) as e:
+        raise AnnotationError(
+            f"{text!r} is not a size; write a name, a number or a polynomial such as '2*S+1'"
+        ) from e
+
+
+_BINARY: dict[type, Callable[[Size, Size], Size]] = {
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b,
+    ast.FloorDiv: lambda a, b: a // b,
+    ast.Mod: lambda a, b: a % b,
+}
+
+
+def _from_ast(n: ast.expr) -> Size:
+    match n:
+        case ast.Name(id=name):
+            return symbol(name)
+        case ast.Constant(value=int(value)) if not isinstance(n.value, bool):
+            return value
+        case ast.BinOp(left=a, op=ast.Pow(), right=ast.Constant(value=int(k))):
+            return math.prod([_from_ast(a)] * k, start=1)
+        case ast.BinOp(left=a, op=o, right=b):
+            return _BINARY[type(o)](_from_ast(a), _from_ast(b))
+        case ast.UnaryOp(op=ast.USub(), operand=a):
+            return 0 - _from_ast(a)
+        case ast.Call(func=ast.Name(id=f), args=[a, b], keywords=[]) if f in ("max", "min"):
+            return _extreme(f, _from_ast(a), _from_ast(b))
+    raise TypeError(ast.dump(n))

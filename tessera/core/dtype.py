@@ -1,0 +1,278 @@
+"""Dtypes, and the numeric policies that are part of them.
+
+A dtype is a storage format and a policy: `bf16 @ accum(f32) @ stochastic_round`.  Dtypes are
+interned: equal ones are the same object.  A policy that only restates the default of its format is
+that format: `bf16 @ accum(f32) is bf16`.  docs/numerics.md defines what each policy means.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from tessera.core.errors import DTypeError, PolicyError
+
+Kind = Literal["b", "u", "i", "f", "c"]  # bool, unsigned, signed, float, complex
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How values of a dtype are accumulated, multiplied, rounded, clamped and scaled."""
+
+    accum: str | None = None  # dtype that folds and contractions accumulate in
+    math: str | None = None  # format that contraction operands are rounded to ("tf32")
+    stochastic_round: bool = False
+    saturate: bool = False
+    loss_scale: float | None = None
+
+    def __str__(self) -> str:
+        parts = [
+            f"accum({self.accum})" if self.accum else "",
+            f"math({self.math})" if self.math else "",
+            "stochastic_round" if self.stochastic_round else "",
+            "saturate" if self.saturate else "",
+            f"loss_scale({self.loss_scale:g})" if self.loss_scale is not None else "",
+        ]
+        return " @ ".join(p for p in parts if p)
+
+
+DEFAULT = Policy()
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyTerm:
+    """One thing after an '@': the field of Policy that it sets, and to what."""
+
+    field: str
+    value: Any
+
+    def __str__(self) -> str:
+        return str(Policy(**{self.field: self.value}))
+
+
+class DType:
+    """A storage format with a numeric policy."""
+
+    __slots__ = ("_hash", "accum", "base", "bits", "kind", "name", "np", "policy")
+
+    name: str  # of the storage format
+    kind: Kind
+    bits: int
+    np: npt.DTypeLike  # storage of one element in NumPy
+    base: DType  # this format with the default policy
+    policy: Policy
+    accum: DType  # what folds accumulate in, given or by default
+
+    def __init__(
+        self, name: str, kind: Kind, bits: int, np_dtype: Any, policy: Policy, base: DType | None
+    ):
+        self.name, self.kind, self.bits, self.policy = name, kind, bits, policy
+        self.np = np.dtype(np_dtype)
+        self.base = self if base is None else base
+        self._hash = hash((name, policy))
+
+    def __matmul__(self, term: PolicyTerm) -> DType:
+        if not isinstance(term, PolicyTerm):
+            raise PolicyError(
+                f"{self} @ {term!r}: expected a policy after '@': accum(dtype), stochastic_round, "
+                "saturate or loss_scale(k)"
+            )
+        return _with_term(self, term)
+
+    def with_policy(self, policy: Policy) -> DType:
+        """This format under another policy."""
+        if policy.accum is not None and FORMATS[policy.accum] is self.base.accum:
+            policy = replace(policy, accum=None)
+        key = (self.name, policy)
+        if key not in _INTERNED:
+            b = self.base
+            made = DType(b.name, b.kind, b.bits, b.np, policy, b)
+            made.accum = FORMATS[policy.accum] if policy.accum else b.accum
+            _INTERNED[key] = made
+        return _INTERNED[key]
+
+    def __str__(self) -> str:
+        if self.policy.math == "tf32":
+            rest = str(replace(self.policy, math=None))
+            return f"tf32 @ {rest}" if rest else "tf32"
+        return f"{self.name} @ {self.policy}" if self.policy is not DEFAULT else self.name
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (self.name, self.policy)
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "f"
+
+    @property
+    def is_complex(self) -> bool:
+        return self.kind == "c"
+
+    @property
+    def is_integer(self) -> bool:
+        return self.kind in "iu"
+
+    @property
+    def is_narrow(self) -> bool:
+        """Arithmetic happens in a wider format and is rounded once at the result of each op."""
+        return self.name in COMPUTE
+
+    @property
+    def compute(self) -> DType:
+        """The format that arithmetic on this dtype happens in."""
+        return FORMATS[COMPUTE.get(self.name, self.name)]
+
+    @property
+    def real(self) -> DType:
+        """The format of the real part."""
+        return FORMATS[_REAL.get(self.name, self.name)] if self.kind == "c" else self
+
+    @property
+    def itemsize(self) -> float:
+        """Bytes an element takes when packed."""
+        return self.bits / 8
+
+
+def _restore(name: str, policy: Policy) -> DType:
+    return FORMATS[name].with_policy(policy) if policy != DEFAULT else FORMATS[name]
+
+
+_INTERNED: dict[tuple[str, Policy], DType] = {}
+FORMATS: dict[str, DType] = {}
+
+
+def _format(name: str, kind: Kind, bits: int, np_dtype: Any) -> DType:
+    made = DType(name, kind, bits, np_dtype, DEFAULT, None)
+    FORMATS[name] = _INTERNED[name, DEFAULT] = made
+    return made
+
+
+bool_ = _format("bool", "b", 8, np.bool_)
+i4 = _format("i4", "i", 4, ml_dtypes.int4)
+i8 = _format("i8", "i", 8, np.int8)
+i16 = _format("i16", "i", 16, np.int16)
+i32 = _format("i32", "i", 32, np.int32)
+i64 = _format("i64", "i", 64, np.int64)
+u8 = _format("u8", "u", 8, np.uint8)
+u16 = _format("u16", "u", 16, np.uint16)
+u32 = _format("u32", "u", 32, np.uint32)
+u64 = _format("u64", "u", 64, np.uint64)
+f8e4m3 = _format("f8e4m3", "f", 8, ml_dtypes.float8_e4m3fn)
+f8e5m2 = _format("f8e5m2", "f", 8, ml_dtypes.float8_e5m2)
+bf16 = _format("bf16", "f", 16, ml_dtypes.bfloat16)
+f16 = _format("f16", "f", 16, np.float16)
+f32 = _format("f32", "f", 32, np.float32)
+f64 = _format("f64", "f", 64, np.float64)
+c64 = _format("c64", "c", 64, np.complex64)
+c128 = _format("c128", "c", 128, np.complex128)
+
+# Formats whose arithmetic happens in another one.
+COMPUTE = {"i4": "i8", "f8e4m3": "f32", "f8e5m2": "f32", "bf16": "f32", "f16": "f32"}
+_REAL = {"c64": "f32", "c128": "f64"}
+_COMPLEX = {"f32": "c64", "f64": "c128"}
+_ACCUM = {**COMPUTE, "i4": "i32", "i8": "i32", "u8": "u32"}
+for _d in FORMATS.values():
+    _d.accum = FORMATS[_ACCUM.get(_d.name, _d.name)]
+
+tf32 = f32.with_policy(Policy(math="tf32"))
+stochastic_round = PolicyTerm("stochastic_round", True)
+saturate = PolicyTerm("saturate", True)
+
+
+def accum(dtype: Any) -> PolicyTerm:
+    """Policy term: folds and contractions accumulate in this dtype and round once at the end."""
+    d = as_dtype(dtype)
+    if d.policy is not DEFAULT:
+        raise PolicyError(f"accum({d}): expected a plain dtype such as f32")
+    return PolicyTerm("accum", d.name)
+
+
+def loss_scale(k: Any) -> PolicyTerm:
+    """Policy term: gradients of this dtype are carried multiplied by k."""
+    if isinstance(k, bool) or not isinstance(k, int | float) or not 0 < k < float("inf"):
+        raise PolicyError(f"loss_scale({k!r}): expected a positive finite number")
+    return PolicyTerm("loss_scale", float(k))
+
+
+def _with_term(dtype: DType, term: PolicyTerm) -> DType:
+    if getattr(dtype.policy, term.field) not in (None, False):
+        raise PolicyError(
+            f"{dtype} @ {term}: the policy already says {term.field}; start from {dtype.base}"
+        )
+    if term.field == "accum":
+        wide = FORMATS[term.value]
+        same_kind = wide.kind == dtype.kind or (wide.kind == "i" and dtype.kind == "u")
+        if not same_kind or wide.bits < dtype.bits:
+            raise PolicyError(
+                f"{dtype} @ {term}: the accumulator must be of the same kind and at least as wide"
+            )
+    if term.field in ("stochastic_round", "loss_scale") and dtype.kind != "f":
+        raise PolicyError(f"{dtype} @ {term}: only floating-point dtypes take {term.field}")
+    if term.field == "saturate" and dtype.kind not in "iuf":
+        raise PolicyError(f"{dtype} @ {term}: only real numeric dtypes saturate")
+    return dtype.with_policy(replace(dtype.policy, **{term.field: term.value}))
+
+
+_ALIASES = {
+    "float32": f32, "float64": f64, "float16": f16, "bfloat16": bf16, "half": f16, "float": f32,
+    "double": f64, "fp32": f32, "fp64": f64, "fp16": f16, "fp8_e4m3": f8e4m3, "fp8_e5m2": f8e5m2,
+    "float8_e4m3fn": f8e4m3, "float8_e5m2": f8e5m2, "int4": i4, "int8": i8, "int16": i16,
+    "int32": i32, "int64": i64, "uint8": u8, "uint16": u16, "uint32": u32, "uint64": u64,
+    "complex64": c64, "complex128": c128, "tf32": tf32, "int": i64, "complex": c64,
+}  # fmt: skip
+_FROM_NUMPY = {np.dtype(d.np): d for d in FORMATS.values()}
+_FROM_PYTHON = {bool: bool_, int: i64, float: f32, complex: c64}
+
+
+def as_dtype(x: Any) -> DType:
+    """The dtype that x names: a DType, a name, a NumPy dtype, or bool, int, float, complex."""
+    if isinstance(x, DType):
+        return x
+    if isinstance(x, str):
+        if "@" in x:
+            return _parse_policy(x)
+        found = FORMATS.get(x) or _ALIASES.get(x)
+    elif isinstance(x, type) and x in _FROM_PYTHON:
+        found = _FROM_PYTHON[x]
+    else:
+        try:
+            found = _FROM_NUMPY.get(np.dtype(x))
+        except TypeError:
+            found = None
+    if found is None:
+        raise DTypeError(f"{x!r} is not a dtype; dtypes are {', '.join(FORMATS)} and tf32")
+    return found
+
+
+def _parse_policy(text: str) -> DType:
+    head, *terms = (t.strip() for t in text.split("@"))
+    dtype = as_dtype(head)
+    for t in terms:
+        word, _, inside = t.removesuffix(")").partition("(")
+        if word == "accum" and inside:
+            dtype = dtype @ accum(inside)
+        elif word == "loss_scale" and inside:
+            dtype = dtype @ loss_scale(float(inside))
+        elif t in ("stochastic_round", "saturate"):
+            dtype = dtype @ PolicyTerm(t, True)
+        else:
+            raise PolicyError(f"{text!r}: {t!r} is not a policy")
+    return dtype
+
+
+def complex_of(dtype: DType) -> DType:
+    """The complex format with this real part (c64 for anything narrower than f64)."""
+    return dtype if dtype.kind == "c" else FORMATS[_COMPLEX.get(dtype.name, "c64")]

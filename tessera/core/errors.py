@@ -1,0 +1,88 @@
+"""Errors a user can see.
+
+A message says which op, what it got, what it wanted and what to do, on one line; `locate` adds the
+user's file and line below it.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from tessera.core.source import Location, caller
+
+
+class TesseraError(Exception):
+    """Base of every error raised on purpose."""
+
+    location: Location | None = None
+
+    def at(self, location: Location | None) -> Self:
+        """This error, pointing at a user's line unless it already points at one."""
+        if self.location is None and location is not None:
+            self.location = location
+        return self
+
+    @property
+    def message(self) -> str:
+        """The text without the location."""
+        return str(self.args[0]) if self.args else ""
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  at {self.location}" if self.location else self.message
+
+
+class ShapeError(TesseraError, ValueError):
+    """Operand shapes do not fit an op, or a size breaks a constraint."""
+
+
+class AxisError(ShapeError, IndexError):
+    """An axis or an index is out of range, repeated or missing."""
+
+
+class DTypeError(TesseraError, TypeError):
+    """Operand dtypes do not fit an op or do not promote."""
+
+
+class PolicyError(DTypeError):
+    """Numeric policies are contradictory or mixed without a cast."""
+
+
+class OperandError(TesseraError, TypeError):
+    """An operand or a parameter is of a kind that the op cannot take."""
+
+
+class DeviceError(TesseraError, ValueError):
+    """A device does not exist, or operands live on different ones."""
+
+
+class TreeError(TesseraError, ValueError):
+    """Pytrees differ in structure."""
+
+
+class AnnotationError(TesseraError, TypeError):
+    """An annotation is malformed, or a call breaks it."""
+
+
+class TraceError(TesseraError, TypeError):
+    """A traced value was used where only a concrete one can be, or outside its trace."""
+
+
+class RuleError(TesseraError, TypeError):
+    """A transform met an op that has no rule for it."""
+
+
+class VerifyError(TesseraError, ValueError):
+    """IR breaks an invariant of its level."""
+
+
+class ParseError(TesseraError, ValueError):
+    """Text is not IR of a known level and version."""
+
+
+class FlagError(TesseraError, ValueError):
+    """An environment variable or a flag has a value that it cannot take."""
+
+
+def located(error: TesseraError) -> TesseraError:
+    """The error at the user's line and without the frames of the compiler."""
+    return error.at(caller()).with_traceback(None)

@@ -1,0 +1,93 @@
+"""Every setting that comes from the environment, typed, in one place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from tessera.core.errors import FlagError
+
+
+def _default_cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "tessera"
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """Settings; the field `verify` is read from TESSERA_VERIFY, and so on."""
+
+    cache_dir: Path  # where compiled code and tuned schedules are kept
+    threads: int  # worker threads of the CPU target; 0: one per core
+    numerics: str  # deterministic, fast or strict
+    log: str  # off, info or debug
+    verify: bool  # verify IR after every pass
+    cpu_devices: int  # how many logical CPU devices there are
+
+
+_CHOICES = {"numerics": ("deterministic", "fast", "strict"), "log": ("off", "info", "debug")}
+_TRUTH = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False, "": False}
+
+
+def read(env: Mapping[str, str]) -> Flags:
+    """The flags that an environment gives."""
+    return Flags(
+        cache_dir=Path(env["TESSERA_CACHE_DIR"])
+        if env.get("TESSERA_CACHE_DIR")
+        else _default_cache(),
+        threads=_number(env, "TESSERA_THREADS", 0, low=0),
+        numerics=_choice(env, "TESSERA_NUMERICS", "deterministic", _CHOICES["numerics"]),
+        log=_choice(env, "TESSERA_LOG", "off", _CHOICES["log"]),
+        verify=_truth(env, "TESSERA_VERIFY"),
+        cpu_devices=_number(env, "TESSERA_CPU_DEVICES", 1, low=1),
+    )
+
+
+def _number(env: Mapping[str, str], name: str, default: int, low: int) -> int:
+    text = env.get(name, "")
+    if not text:
+        return default
+    if not text.isdecimal() or int(text) < low:
+        raise FlagError(f"{name} is {text!r}, expected a whole number of at least {low}")
+    return int(text)
+
+
+def _choice(env: Mapping[str, str], name: str, default: str, choices: tuple[str, ...]) -> str:
+    text = env.get(name) or default
+    if text not in choices:
+        raise FlagError(f"{name} is {text!r}, expected one of {', '.join(choices)}")
+    return text
+
+
+def _truth(env: Mapping[str, str], name: str) -> bool:
+    text = env.get(name, "").lower()
+    if text not in _TRUTH:
+        raise FlagError(f"{name} is {text!r}, expected 0 or 1")
+    return _TRUTH[text]
+
+
+_current = read(os.environ)
+
+
+def flags() -> Flags:
+    """The flags in force."""
+    return _current
+
+
+@contextmanager
+def override(**changes: Any) -> Iterator[Flags]:
+    """Change flags while the block runs."""
+    global _current
+    before = _current
+    unknown = set(changes) - {f.name for f in fields(Flags)}
+    if unknown:
+        raise FlagError(f"no flag is named {', '.join(sorted(unknown))}")
+    _current = replace(before, **changes)
+    try:
+        yield _current
+    finally:
+        _current = before

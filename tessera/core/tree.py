@@ -1,0 +1,169 @@
+"""Pytrees: nested tuples, lists, dicts, dataclasses and registered classes with leaves inside."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from tessera.core.errors import TreeError
+
+Flatten = Callable[[Any], tuple[Sequence[Any], Any]]
+Unflatten = Callable[[Any, Sequence[Any]], Any]
+
+
+class _Kind(NamedTuple):
+    flatten: Flatten
+    unflatten: Unflatten
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Structure:
+    """The shape of a tree: what is left when the leaves are taken out."""
+
+    kind: type | None  # None is a leaf
+    aux: Any = None
+    children: tuple[Structure, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many leaves."""
+        return 1 if self.kind is None else sum(c.count for c in self.children)
+
+    def __str__(self) -> str:
+        if self.kind is None:
+            return "*"
+        inner = [str(c) for c in self.children]
+        if self.kind is dict:
+            return (
+                "{" + ", ".join(f"{k!r}: {c}" for k, c in zip(self.aux, inner, strict=True)) + "}"
+            )
+        if self.kind is list:
+            return f"[{', '.join(inner)}]"
+        if self.kind is tuple:
+            return f"({', '.join(inner)}{',' if len(inner) == 1 else ''})"
+        if self.kind is type(None):
+            return "None"
+        return f"{self.kind.__name__}({', '.join(inner)})"
+
+
+LEAF = Structure(None)
+
+
+def _sorted_keys(d: dict[Any, Any]) -> tuple[Any, ...]:
+    try:
+        return tuple(sorted(d))
+    except TypeError:
+        return tuple(d)
+
+
+def _flatten_dict(d: dict[Any, Any]) -> tuple[Sequence[Any], Any]:
+    keys = _sorted_keys(d)
+    return [d[k] for k in keys], keys
+
+
+_KINDS: dict[type, _Kind] = {
+    tuple: _Kind(lambda t: (t, None), lambda _, xs: tuple(xs)),
+    list: _Kind(lambda t: (t, None), lambda _, xs: list(xs)),
+    dict: _Kind(_flatten_dict, lambda keys, xs: dict(zip(keys, xs, strict=True))),
+    type(None): _Kind(lambda _: ((), None), lambda _, __: None),
+}
+
+
+def register(cls: type, flatten: Flatten, unflatten: Unflatten) -> None:
+    """Make a class a node of trees: flatten(x) -> (children, aux), unflatten(aux, children) -> x."""
+    _KINDS[cls] = _Kind(flatten, unflatten)
+
+
+def _kind(cls: type) -> _Kind | None:
+    found = _KINDS.get(cls)
+    if found is not None:
+        return found
+    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        found = _Kind(lambda t: (t, None), lambda _, xs, c=cls: c(*xs))  # type: ignore[misc]
+    elif dataclasses.is_dataclass(cls) and getattr(cls, "__tessera_tree__", False):
+        found = _dataclass_kind(cls)
+    if found is not None:
+        _KINDS[cls] = found
+    return found
+
+
+def _dataclass_kind(cls: type) -> _Kind:
+    names = tuple(f.name for f in dataclasses.fields(cls) if not f.metadata.get("static"))
+    static = tuple(f.name for f in dataclasses.fields(cls) if f.metadata.get("static"))
+
+    def flatten(x: Any) -> tuple[Sequence[Any], Any]:
+        return [getattr(x, n) for n in names], tuple(getattr(x, n) for n in static)
+
+    def unflatten(aux: Any, xs: Sequence[Any]) -> Any:
+        made: Any = object.__new__(cls)
+        for n, v in (*zip(names, xs, strict=True), *zip(static, aux, strict=True)):
+            object.__setattr__(made, n, v)
+        return made
+
+    return _Kind(flatten, unflatten)
+
+
+def node(cls: type) -> type:
+    """Class decorator: a dataclass whose fields are children (metadata static=True: they are not)."""
+    if not dataclasses.is_dataclass(cls):
+        raise TreeError(
+            f"tree.node: {cls.__name__} is not a dataclass; decorate it with @dataclass"
+        )
+    cls.__tessera_tree__ = True  # type: ignore[attr-defined]
+    return cls
+
+
+def flatten(tree: Any) -> tuple[list[Any], Structure]:
+    """The leaves from left to right, and the structure."""
+    leaves: list[Any] = []
+    return leaves, _flatten(tree, leaves)
+
+
+def _flatten(tree: Any, leaves: list[Any]) -> Structure:
+    kind = _kind(type(tree))
+    if kind is None:
+        leaves.append(tree)
+        return LEAF
+    children, aux = kind.flatten(tree)
+    return Structure(type(tree), aux, tuple(_flatten(c, leaves) for c in children))
+
+
+def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
+    """The tree with this structure and these leaves."""
+    xs = list(leaves)
+    if len(xs) != structure.count:
+        raise TreeError(
+            f"tree.unflatten: got {len(xs)} leaves, expected {structure.count} for {structure}"
+        )
+    return _unflatten(structure, iter(xs))
+
+
+def _unflatten(s: Structure, leaves: Any) -> Any:
+    if s.kind is None:
+        return next(leaves)
+    kind = _kind(s.kind)
+    assert kind is not None, s
+    return kind.unflatten(s.aux, [_unflatten(c, leaves) for c in s.children])
+
+
+def leaves(tree: Any) -> list[Any]:
+    """The leaves from left to right."""
+    return flatten(tree)[0]
+
+
+def structure(tree: Any) -> Structure:
+    """The structure of a tree."""
+    return flatten(tree)[1]
+
+
+def map(f: Callable[..., Any], tree: Any, *rest: Any) -> Any:
+    """Apply f to the leaves of trees of one structure."""
+    xs, s = flatten(tree)
+    columns = [xs]
+    for i, other in enumerate(rest):
+        ys, t = flatten(other)
+        if t != s:
+            raise TreeError(f"tree.map: tree {i + 1} is {t}, expected {s} as in tree 0")
+        columns.append(ys)
+    return _unflatten(s, iter([f(*row) for row in zip(*columns, strict=True)]))

@@ -1,0 +1,1 @@
+"""The four levels of the compiler: graph, schedule, tile and target."""

@@ -1,0 +1,177 @@
+"""The Graph interpreter: every op by its NumPy reference.
+
+An op on a narrow dtype widens its operands to the compute format (the accumulator for folds), runs
+its reference there and rounds once at the result; docs/numerics.md states the rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tessera.core.constraints import solve
+from tessera.core.dtype import DType
+from tessera.core.rounding import round_mantissa, round_to
+from tessera.core.scalar import evaluate
+from tessera.core.types import TensorType
+from tessera.ir.graph.ir import Array, Graph, Value, set_kernels, substitute_params
+from tessera.ir.graph.op import Op, Params
+
+Kernel = Callable[..., Any]
+
+
+def wide(op: Op, dtype: DType) -> DType:
+    """The format in which op computes on dtype."""
+    if op.moves or op.view is not None:
+        return dtype
+    return dtype.accum if op.combine is not None and dtype.kind in "iuf" else dtype.compute
+
+
+def kernel(
+    op: Op,
+    types: Sequence[TensorType],
+    outs: Sequence[TensorType],
+    params: Params,
+    regions: Sequence[Graph] = (),
+) -> Kernel:
+    """A function from operand arrays to the result array, or to a tuple of them."""
+    f = _reference(op, params, regions)
+    widths = [_wide_format(op, t.dtype) for t in types]
+    tf32 = op.combine is not None and any(t.dtype.policy.math == "tf32" for t in types)
+    if any(w is not None for w in widths) or tf32:
+        f = _widened(f, widths, tf32)
+    if op.multiple:
+        return _many(f, [t.dtype for t in outs])
+    return _one(f, outs[0].dtype)
+
+
+def _reference(op: Op, params: Params, regions: Sequence[Graph]) -> Kernel:
+    if op.numpy is None:
+        body = op.expr(params)
+        assert body is not None, f"{op.name} has no reference"
+        return lambda *xs: evaluate(body, xs)
+    if regions:
+        return partial(op.numpy, regions=tuple(_callable(r) for r in regions), **params)
+    return partial(op.numpy, **params) if params else op.numpy
+
+
+def _wide_format(op: Op, dtype: DType) -> Any:
+    w = wide(op, dtype)
+    return w.np if w.np != dtype.np else None
+
+
+def _widened(f: Kernel, widths: Sequence[Any], tf32: bool) -> Kernel:
+    def run(*xs: Array) -> Any:
+        ys = [x if w is None else x.astype(w) for x, w in zip(xs, widths, strict=True)]
+        return f(*([round_mantissa(y, 10) for y in ys] if tf32 else ys))
+
+    return run
+
+
+def _one(f: Kernel, dtype: DType) -> Kernel:
+    np_dtype = dtype.np
+
+    def run(*xs: Array) -> Array:
+        with np.errstate(all="ignore"):
+            y = f(*xs)
+        if type(y) is np.ndarray and y.dtype == np_dtype:
+            return y
+        y = np.asarray(y)
+        return y if y.dtype == np_dtype else round_to(y, dtype)
+
+    return run
+
+
+def _many(f: Kernel, dtypes: Sequence[DType]) -> Kernel:
+    def run(*xs: Array) -> tuple[Array, ...]:
+        with np.errstate(all="ignore"):
+            ys = f(*xs)
+        return tuple(
+            y if y.dtype == d.np else round_to(y, d)
+            for y, d in zip(map(np.asarray, ys), dtypes, strict=True)
+        )
+
+    return run
+
+
+def _callable(region: Graph) -> Callable[..., list[Array]]:
+    plans: dict[tuple[tuple[int, ...], ...], Plan] = {}
+
+    def run(*xs: Array) -> list[Array]:
+        key = tuple(x.shape for x in xs)
+        if key not in plans:
+            plans[key] = Plan(region) if region.static else specialise(region, key)
+        return plans[key].run(xs)
+
+    return run
+
+
+class Plan:
+    """A graph of static shapes as a list of steps over numbered slots."""
+
+    __slots__ = ("arity", "count", "outputs", "steps")
+
+    def __init__(self, g: Graph, env: dict[str, int] | None = None):
+        slots: dict[Value, int] = {v: i for i, v in enumerate(g.inputs)}
+        last: dict[int, int] = {}
+        self.arity = len(g.inputs)
+        self.steps: list[tuple[Kernel, tuple[int, ...], int, int, tuple[int, ...]]] = []
+        for n in g.nodes:
+            for v in n.results:
+                slots[v] = len(slots)
+        for k, n in enumerate(g.nodes):
+            for v in (*n.operands, *n.results):
+                last[slots[v]] = k
+        self.outputs = tuple(slots[v] for v in g.outputs)
+        for k, n in enumerate(g.nodes):
+            params = substitute_params(n.params, env) if env else n.params
+            types = [v.type.substitute(env or {}) for v in n.operands]
+            outs = [v.type.substitute(env or {}) for v in n.results]
+            run = kernel(n.op, types, outs, params, n.regions)
+            ins = tuple(slots[v] for v in n.operands)
+            dead = tuple(
+                s
+                for s in {*ins, *(slots[v] for v in n.results)}
+                if last[s] == k and s not in self.outputs
+            )
+            many = len(n.results) if n.op.multiple else -1
+            self.steps.append((run, ins, slots[n.results[0]] if n.results else -1, many, dead))
+        self.count = len(slots)
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """The outputs for these inputs."""
+        env: list[Any] = [None] * self.count
+        env[: self.arity] = inputs
+        for f, ins, out, many, dead in self.steps:
+            y = f(*[env[i] for i in ins])
+            if many < 0:
+                env[out] = y
+            else:
+                env[out : out + many] = y
+            for i in dead:
+                env[i] = None
+        return [env[i] for i in self.outputs]
+
+
+def specialise(g: Graph, shapes: Sequence[tuple[int, ...]]) -> Plan:
+    """The plan of a graph with symbolic sizes at the sizes of a call."""
+    names = [
+        g.input_names[i] if i < len(g.input_names) else f"input {i}" for i in range(len(g.inputs))
+    ]
+    env = solve(
+        [(n, v.type.shape, s) for n, v, s in zip(names, g.inputs, shapes, strict=True)], g.guards
+    )
+    return Plan(g, env)
+
+
+def interpret(g: Graph, inputs: Sequence[Array]) -> list[Array]:
+    """The outputs of a graph; captured tensors need not be given."""
+    xs = [*inputs, *(v.data for v in g.captured if v.data is not None)]
+    plan = Plan(g) if g.static else specialise(g, [np.shape(x) for x in xs])
+    return plan.run(xs)
+
+
+set_kernels(kernel)

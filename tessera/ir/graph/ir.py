@@ -1,0 +1,379 @@
+"""Graph IR: values, nodes, graphs, and `bind`, which applies an op.
+
+With a Builder open, bind appends a node and its results are traced; otherwise bind runs the op's
+reference at once and its results hold data.  A region is a Graph that sees only its own inputs:
+what a nested builder uses from outside becomes an extra operand (Builder.captures).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tessera.core.constraints import Guard
+from tessera.core.device import CPU, Device
+from tessera.core.dims import Dim, substitute
+from tessera.core.dtype import DType, as_dtype
+from tessera.core.errors import DeviceError, TraceError
+from tessera.core.source import Location, caller
+from tessera.core.types import TensorType
+from tessera.ir.graph.op import REGISTRY, Op, Params
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Value:
+    """A tensor: data on a device, or the result of a node while tracing."""
+
+    __slots__ = ("builder", "data", "device", "index", "node", "type")
+
+    type: TensorType
+    data: Array | None  # None: traced
+    device: Device
+    node: Node | None  # None: data, or an input of a graph
+    index: int  # which result of node, or which input
+    builder: Builder | None
+
+    def __str__(self) -> str:
+        return f"<{self.type}>"
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Sizes: ints, or symbolic while tracing."""
+        return self.type.shape
+
+    @property
+    def dtype(self) -> DType:
+        """Storage format and numeric policy."""
+        return self.type.dtype
+
+    @property
+    def ndim(self) -> int:
+        """How many axes."""
+        return len(self.type.shape)
+
+
+class Node:
+    """One application of an op.  Immutable."""
+
+    __slots__ = ("location", "op", "operands", "params", "regions", "results")
+
+    def __init__(
+        self,
+        op: Op,
+        operands: tuple[Value, ...],
+        params: Params,
+        regions: tuple[Graph, ...],
+        location: Location | None,
+    ):
+        self.op, self.operands, self.params = op, operands, params
+        self.regions, self.location = regions, location
+        self.results: tuple[Value, ...] = ()
+
+    def __repr__(self) -> str:
+        ins = ", ".join(str(v.type) for v in self.operands)
+        return f"{self.op.name}({ins}) -> {', '.join(str(v.type) for v in self.results)}"
+
+    @property
+    def types(self) -> tuple[TensorType, ...]:
+        """Types of the operands."""
+        return tuple(v.type for v in self.operands)
+
+
+class Graph:
+    """Inputs, nodes in order, outputs.  Immutable."""
+
+    __slots__ = ("captured", "guards", "input_names", "inputs", "name", "nodes", "outputs")
+
+    def __init__(
+        self,
+        inputs: Sequence[Value],
+        nodes: Sequence[Node],
+        outputs: Sequence[Value],
+        name: str = "main",
+        input_names: Sequence[str] = (),
+        captured: Sequence[Value] = (),
+        guards: Sequence[Guard] = (),
+    ):
+        self.inputs, self.nodes, self.outputs = tuple(inputs), tuple(nodes), tuple(outputs)
+        self.name, self.input_names = name, tuple(input_names)
+        self.captured = tuple(captured)  # concrete tensors bound to the last inputs
+        self.guards = tuple(guards)
+
+    @property
+    def static(self) -> bool:
+        """Whether no size is symbolic."""
+        return all(v.type.static for n in self.nodes for v in n.results) and all(
+            v.type.static for v in self.inputs
+        )
+
+
+class Builder:
+    """A graph being built."""
+
+    __slots__ = ("captures", "inputs", "location", "nodes", "parent")
+
+    def __init__(self, parent: Builder | None = None, location: Location | None = None):
+        self.inputs: list[Value] = []
+        self.nodes: list[Node] = []
+        self.captures: dict[int, tuple[Value, Value]] = {}  # id of outer -> (outer, inner)
+        self.parent = parent
+        self.location = location  # given to nodes instead of the caller's line
+
+    def input(self, type: TensorType, device: Device = CPU) -> Value:
+        """A new input."""
+        v = _traced(type, None, len(self.inputs), self, device)
+        self.inputs.append(v)
+        return v
+
+    def lift(self, v: Value) -> Value:
+        """v as an operand in this graph: itself, a constant, or a captured input."""
+        if v.builder is self:
+            return v
+        found = self.captures.get(id(v))
+        if found is not None:
+            return found[1]
+        if v.data is None:
+            if self.parent is None or not self._encloses(v.builder):
+                raise TraceError(
+                    f"a traced value {v.type} was used outside the function that it was traced in; "
+                    "return it from that function instead of storing it"
+                )
+            outer = self.parent.lift(v)
+        elif v.data.size <= _SMALL and v.type.static:
+            return self.constant(v)
+        else:
+            outer = v if self.parent is None else self.parent.lift(v)
+        inner = _traced(v.type, None, -1, self, v.device)
+        self.captures[id(v)] = (outer, inner)
+        return inner
+
+    def constant(self, v: Value) -> Value:
+        """A node that holds the data of v."""
+        assert v.data is not None
+        node = Node(
+            REGISTRY["constant"], (), {"value": Constant(v.data, v.dtype)}, (), self.location
+        )
+        node.results = (_traced(v.type, node, 0, self, v.device),)
+        self.nodes.append(node)
+        self.captures[id(v)] = (v, node.results[0])  # v is kept alive: its id stays its own
+        return node.results[0]
+
+    def _encloses(self, other: Builder | None) -> bool:
+        b: Builder | None = self
+        while b is not None:
+            if b is other:
+                return True
+            b = b.parent
+        return False
+
+    def captured(self) -> list[tuple[Value, Value]]:
+        """(outer, inner) of what became an input, in order."""
+        return [(o, i) for o, i in self.captures.values() if i.node is None]
+
+    def finish(
+        self,
+        outputs: Sequence[Value],
+        name: str = "main",
+        input_names: Sequence[str] = (),
+        guards: Sequence[Guard] = (),
+    ) -> tuple[Graph, tuple[Value, ...]]:
+        """The graph, and the outer values that its last inputs stand for."""
+        outs = [self.lift(v) for v in outputs]
+        pairs = self.captured()
+        inputs = [*self.inputs, *(inner for _, inner in pairs)]
+        for i, v in enumerate(inputs):
+            v.index = i
+        outer = tuple(o for o, _ in pairs)
+        names = [*input_names, *(f"captured{i}" for i in range(len(pairs)))]
+        data = outer if self.parent is None else ()
+        return Graph(inputs, self.nodes, outs, name, names, data, guards), outer
+
+
+_SMALL = 64  # elements up to which a captured tensor is written into the graph
+
+
+class Constant:
+    """Data inside a graph, compared by its bytes."""
+
+    __slots__ = ("_hash", "array", "dtype")
+
+    def __init__(self, array: Array, dtype: DType):
+        self.array, self.dtype = array, dtype
+        self._hash = hash((dtype, array.shape, array.tobytes()))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Constant)
+            and self.dtype is other.dtype
+            and self.array.shape == other.array.shape
+            and self.array.tobytes() == other.array.tobytes()
+        )
+
+    def __repr__(self) -> str:
+        return f"Constant({self.dtype}{list(self.array.shape)})"
+
+
+class _State(threading.local):
+    builder: Builder | None = None
+
+
+_STATE = _State()
+_value_class: type[Value] = Value
+
+
+def set_value_class(cls: type[Value]) -> None:
+    """Make bind return this subclass of Value (the language layer's Tensor)."""
+    global _value_class
+    _value_class = cls
+
+
+def current_builder() -> Builder | None:
+    """The innermost open builder of this thread."""
+    return _STATE.builder
+
+
+@contextmanager
+def building(builder: Builder) -> Iterator[Builder]:
+    """Append nodes to `builder` while the block runs."""
+    before = _STATE.builder
+    _STATE.builder = builder
+    try:
+        yield builder
+    finally:
+        _STATE.builder = before
+
+
+@contextmanager
+def eagerly() -> Iterator[None]:
+    """Run ops at once while the block runs, even inside a trace."""
+    before = _STATE.builder
+    _STATE.builder = None
+    try:
+        yield
+    finally:
+        _STATE.builder = before
+
+
+def _traced(
+    type: TensorType, node: Node | None, index: int, builder: Builder, device: Device
+) -> Value:
+    v = object.__new__(_value_class)
+    v.type, v.data, v.device = type, None, device
+    v.node, v.index, v.builder = node, index, builder
+    return v
+
+
+def concrete(data: Any, dtype: Any = None, device: Device = CPU) -> Value:
+    """A value that holds data; its dtype is that of the array unless given."""
+    array = np.asarray(data)
+    d = as_dtype(array.dtype) if dtype is None else as_dtype(dtype)
+    if array.dtype != d.np:
+        array = array.astype(d.np)
+    return _concrete(TensorType(d, array.shape), array, device)
+
+
+def _concrete(type: TensorType, data: Array, device: Device) -> Value:
+    v = object.__new__(_value_class)
+    v.type, v.data, v.device = type, data, device
+    v.node, v.index, v.builder = None, 0, None
+    return v
+
+
+_INFERRED: dict[Any, tuple[TensorType, ...]] = {}
+
+
+def result_types(op: Op, types: tuple[TensorType, ...], params: Params) -> tuple[TensorType, ...]:
+    """The types that an op gives, remembered for operands of static shape."""
+    key = (op, types, tuple(params.items()))
+    found = _INFERRED.get(key)
+    if found is None:
+        found = op.result_types(types, params)
+        if all(t.static for t in types) and all(t.static for t in found):
+            _INFERRED[key] = found
+    return found
+
+
+def bind(op: Op, *operands: Value, regions: tuple[Graph, ...] = (), **params: Any) -> Any:
+    """Apply an op: append a node to the open builder, or run it at once."""
+    builder = _STATE.builder
+    if builder is None:
+        return _run(op, operands, params, regions)
+    lifted = tuple([v if v.builder is builder else builder.lift(v) for v in operands])
+    if regions:
+        types = op.result_types([v.type for v in lifted], {**params, "regions": regions})
+    else:
+        types = result_types(op, tuple([v.type for v in lifted]), params)
+    node = Node(op, lifted, params, regions, builder.location or caller())
+    device = _device(op, lifted) if lifted else CPU
+    results = tuple([_traced(t, node, i, builder, device) for i, t in enumerate(types)])
+    node.results = results
+    builder.nodes.append(node)
+    return results if op.multiple else results[0]
+
+
+def _device(op: Op, operands: Sequence[Value]) -> Device:
+    first = operands[0].device
+    for i, v in enumerate(operands):
+        if v.device != first:
+            raise DeviceError(
+                f"{op.name}: operand 0 {operands[0].type} is on {first} but operand {i} {v.type} "
+                f"is on {v.device}; move one with x.to({str(first)!r})"
+            )
+    return first
+
+
+# Installed by interp, which knows how to run an op: (op, types, params, regions) -> function.
+_kernel_of: Callable[..., Callable[..., Any]] | None = None
+_KERNELS: dict[Any, tuple[Callable[..., Any], tuple[TensorType, ...]]] = {}
+
+
+def set_kernels(kernel_of: Callable[..., Callable[..., Any]]) -> None:
+    """Say how bind runs an op when no builder is open."""
+    global _kernel_of
+    _kernel_of = kernel_of
+
+
+def _run(op: Op, operands: tuple[Value, ...], params: Params, regions: tuple[Graph, ...]) -> Any:
+    types = tuple([v.type for v in operands])
+    key = (op, types, regions, tuple(params.items()))
+    found = _KERNELS.get(key)
+    if found is None:
+        for v in operands:
+            if v.data is None:
+                raise TraceError(
+                    f"{op.name}: a traced value {v.type} was used outside the function that it "
+                    "was traced in; return it from that function instead of storing it"
+                )
+        assert _kernel_of is not None, "tessera.ir.graph.interp is not loaded"
+        extra = {"regions": regions} if regions else {}
+        outs = op.result_types(types, {**params, **extra})
+        found = _kernel_of(op, types, outs, params, regions), outs
+        if not regions and "value" not in params:
+            _KERNELS[key] = found
+    kernel, outs = found
+    device = _device(op, operands) if operands else CPU
+    data = kernel(*[v.data for v in operands])
+    if op.multiple:
+        return tuple([_concrete(t, x, device) for t, x in zip(outs, data, strict=True)])
+    return _concrete(outs[0], data, device)
+
+
+def substitute_params(params: Params, env: Mapping[str, int]) -> dict[str, Any]:
+    """Parameters at the sizes of a call."""
+    return {k: _substitute(v, env) for k, v in params.items()}
+
+
+def _substitute(v: Any, env: Mapping[str, int]) -> Any:
+    if isinstance(v, Dim):
+        return substitute(v, env)
+    if isinstance(v, tuple):
+        return tuple(_substitute(x, env) for x in v)
+    return v

@@ -1,0 +1,1 @@
+"""The language: tensors, tracing, jit, modules, annotations."""

@@ -1,0 +1,77 @@
+"""Annotations: Tensor["B", "S", 64, bf16 @ accum(f32)] states sizes and a dtype."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tessera.core.dims import Dim, Shape, parse_dim, symbols
+from tessera.core.dtype import DType, as_dtype
+from tessera.core.errors import AnnotationError, located
+from tessera.core.types import TensorType
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """What an annotation says of a tensor."""
+
+    shape: Shape
+    dtype: DType | None  # None: any
+
+    def __str__(self) -> str:
+        sizes = [repr(str(s)) if isinstance(s, Dim) else str(s) for s in self.shape]
+        return f"Tensor[{', '.join([*sizes, *([str(self.dtype)] if self.dtype else [])])}]"
+
+    __repr__ = __str__
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        """The names of the symbolic sizes."""
+        return frozenset().union(*(symbols(s) for s in self.shape))
+
+    def type_for(self, name: str, actual: TensorType) -> TensorType:
+        """The type to trace an argument of this actual type with."""
+        if actual.rank != len(self.shape):
+            raise AnnotationError(
+                f"argument '{name}' is {actual} of rank {actual.rank}, expected {self}"
+            )
+        if self.dtype is not None and actual.dtype is not self.dtype:
+            raise AnnotationError(
+                f"argument '{name}' is {actual}, expected dtype {self.dtype} as in {self}; "
+                f"cast it: {name}.astype({self.dtype})"
+            )
+        for i, (want, got) in enumerate(zip(self.shape, actual.shape, strict=True)):
+            if isinstance(want, int) and isinstance(got, int) and want != got:
+                raise AnnotationError(
+                    f"argument '{name}' is {actual}: axis {i} is {got}, expected {want} as in {self}"
+                )
+        return TensorType(actual.dtype, self.shape)
+
+
+def spec_of(items: tuple[Any, ...]) -> TensorSpec:
+    """The annotation with these items: sizes, then at most one dtype."""
+    try:
+        *front, last = items or ("",)
+        dtype = None
+        if isinstance(last, DType) or last in (bool, int, float, complex):
+            dtype, sizes = as_dtype(last), front
+        else:
+            sizes = list(items)
+        return TensorSpec(tuple(_size(s) for s in sizes), dtype)
+    except AnnotationError as e:
+        error = located(e)
+    raise error
+
+
+def _size(s: Any) -> Any:
+    if isinstance(s, Dim):
+        return s
+    if isinstance(s, int) and not isinstance(s, bool):
+        if s < 0:
+            raise AnnotationError(f"Tensor[...]: size {s} is negative")
+        return s
+    if isinstance(s, str):
+        return parse_dim(s)
+    if isinstance(s, DType):
+        raise AnnotationError(f"Tensor[...]: the dtype {s} must come last")
+    raise AnnotationError(f"Tensor[...]: {s!r} is neither a size nor a dtype")

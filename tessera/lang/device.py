@@ -1,0 +1,57 @@
+"""Devices that exist here, and the one that new tensors go to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tessera.core.device import CPU, Device
+from tessera.core.errors import DeviceError
+from tessera.core.flags import flags
+
+
+class _State(threading.local):
+    device: Device = CPU
+
+
+_STATE = _State()
+
+
+def devices() -> list[Device]:
+    """Every device that tensors can live on."""
+    return [Device("cpu", i) for i in range(flags().cpu_devices)]
+
+
+def as_device(x: Any) -> Device:
+    """The device that x names: a Device, "cpu" or "cpu:1"."""
+    if isinstance(x, Device):
+        found = x
+    elif isinstance(x, str):
+        kind, _, index = x.partition(":")
+        if index and not index.isdecimal():
+            raise DeviceError(f"{x!r} is not a device; write a kind and a number, such as 'cpu:0'")
+        found = Device(kind, int(index or 0))
+    else:
+        raise DeviceError(f"{x!r} is not a device; write a kind and a number, such as 'cpu:0'")
+    if found not in devices():
+        raise DeviceError(
+            f"there is no device {found}; devices are {', '.join(map(str, devices()))}"
+        )
+    return found
+
+
+def current_device() -> Device:
+    """Where new tensors go."""
+    return _STATE.device
+
+
+@contextmanager
+def device(x: Any) -> Iterator[Device]:
+    """Make new tensors on this device while the block runs."""
+    before, _STATE.device = _STATE.device, as_device(x)
+    try:
+        yield _STATE.device
+    finally:
+        _STATE.device = before

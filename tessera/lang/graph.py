@@ -1,0 +1,26 @@
+"""Named operator graphs: @graph.module("attention")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tessera.lang.jit import Jitted
+
+
+class Module(Jitted):
+    """A function that is one named graph: compiled on its own, a call node inside others."""
+
+    def __init__(self, name: str, f: Callable[..., Any]):
+        super().__init__(f)
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        """The module's name."""
+        return self._name
+
+
+def module(name: str) -> Callable[[Callable[..., Any]], Module]:
+    """Decorator: capture a function as a named operator graph."""
+    return lambda f: Module(name, f)

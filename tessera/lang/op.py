@@ -1,0 +1,28 @@
+"""op.<name>: every op, and the functions written with them, under one name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.core.errors import OperandError, located
+from tessera.ops.contraction import *
+from tessera.ops.creation import *
+from tessera.ops.elementwise import *
+from tessera.ops.reduction import *
+from tessera.ops.shape import *
+
+
+def pipeline(steps: Sequence[Any]) -> Any:
+    """The first step, a value or a function of none, passed through the functions that follow."""
+    if not steps:
+        raise located(OperandError("pipeline: got no steps"))
+    head, *rest = steps
+    x: Any = head() if callable(head) else head
+    for i, f in enumerate(rest, 1):
+        if not callable(f):
+            raise located(
+                OperandError(f"pipeline: step {i} is {type(f).__name__}, expected a function")
+            )
+        x = f(x)
+    return x

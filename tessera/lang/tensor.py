@@ -1,0 +1,379 @@
+"""Tensor: a Value with the methods and operators that NumPy users expect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.core.device import CPU, Device
+from tessera.core.dims import Dim
+from tessera.core.dtype import as_dtype
+from tessera.core.errors import OperandError, ShapeError, TesseraError, TraceError, located
+from tessera.ir.graph.ir import Value, concrete, current_builder, set_value_class
+from tessera.lang.annotation import TensorSpec, spec_of
+from tessera.lang.device import as_device, current_device
+from tessera.ops import contraction, elementwise, indexing, reduction, shape
+from tessera.ops.define import ArrayLike, AxisLike, as_value
+
+
+def _operator(f: Callable[[Any, Any], Value], swap: bool = False) -> Callable[[Any, Any], Any]:
+    """A binary operator; anything that is no tensor is left to the other operand."""
+
+    def apply(self: Any, other: Any) -> Any:
+        if not isinstance(other, _OPERANDS):
+            return NotImplemented
+        return f(other, self) if swap else f(self, other)
+
+    return apply
+
+
+_OPERANDS = (Value, bool, int, float, complex, np.ndarray, np.generic, Dim)
+
+
+def _unary(f: Callable[[Any], Value]) -> Callable[[Any], Any]:
+    return f
+
+
+class Tensor(Value):
+    """An n-dimensional array on a device, or a traced value inside jit and the transforms.
+
+    `Tensor["B", "S", 64, bf16 @ accum(f32)]` is an annotation: sizes, symbolic or not, and a dtype.
+    """
+
+    __slots__ = ()
+    __array_ufunc__ = None  # NumPy arrays leave mixed operators to Tensor
+
+    def __class_getitem__(cls, items: Any) -> TensorSpec:
+        return spec_of(items if isinstance(items, tuple) else (items,))
+
+    # Properties
+
+    @property
+    def size(self) -> Any:
+        """How many elements."""
+        return self.type.size
+
+    @property
+    def nbytes(self) -> Any:
+        """Bytes of the elements."""
+        return self.type.size * self._array("nbytes").dtype.itemsize
+
+    @property
+    def T(self) -> Tensor:  # noqa: N802
+        """The transposed matrix."""
+        if self.ndim > 2:
+            raise located(
+                ShapeError(
+                    f"T: {self.type} has {self.ndim} axes; use x.mT for the last two or "
+                    "op.transpose(x, axes)"
+                )
+            )
+        return shape.transpose(self)  # type: ignore[return-value]
+
+    @property
+    def mT(self) -> Tensor:  # noqa: N802
+        """The tensor with its last two axes swapped."""
+        return shape.matrix_transpose(self)  # type: ignore[return-value]
+
+    @property
+    def H(self) -> Tensor:  # noqa: N802
+        """The conjugate transpose over the last two axes."""
+        x = elementwise.conj(self) if self.dtype.kind == "c" else self
+        return shape.matrix_transpose(x)  # type: ignore[return-value]
+
+    @property
+    def real(self) -> Tensor:
+        """Real part."""
+        return elementwise.real(self)  # type: ignore[return-value]
+
+    @property
+    def imag(self) -> Tensor:
+        """Imaginary part."""
+        return elementwise.imag(self)  # type: ignore[return-value]
+
+    @property
+    def at(self) -> At:
+        """x.at[index].set(y): a new tensor with some elements replaced."""
+        return At(self)
+
+    # Conversion
+
+    def _array(self, what: str) -> np.ndarray[Any, Any]:
+        if self.data is None:
+            raise located(
+                TraceError(
+                    f"{what}: {self.type} is traced and has no data; use op.where, op.cond or "
+                    "op.while_loop for decisions on values, or mark the argument static"
+                )
+            )
+        return self.data
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The data as a NumPy array that must not be written to."""
+        view = self._array("numpy").view()
+        view.flags.writeable = False
+        return view
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        data = self._array("numpy.asarray")
+        return np.array(data, dtype=dtype, copy=copy) if copy or dtype else self.numpy()
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        data = self._array("__dlpack__")
+        return (data if data.flags.writeable else data.copy()).__dlpack__(**kwargs)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def item(self) -> Any:
+        """The only element as a Python number."""
+        if self._array("item").size != 1:
+            raise located(ShapeError(f"item: {self.type} has {self.size} elements, expected 1"))
+        return self._array("item").item()
+
+    def tolist(self) -> Any:
+        """The data as nested lists of Python numbers."""
+        return self._array("tolist").tolist()
+
+    def __bool__(self) -> bool:
+        return bool(self._scalar("bool"))
+
+    def __int__(self) -> int:
+        return int(self._scalar("int"))
+
+    def __float__(self) -> float:
+        return float(self._scalar("float"))
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("complex"))
+
+    def __index__(self) -> int:
+        if self.dtype.kind not in "iu":
+            raise located(OperandError(f"index: {self.type} is not an integer scalar"))
+        return int(self._scalar("index"))
+
+    def _scalar(self, what: str) -> Any:
+        data = self._array(what)
+        if data.ndim != 0 and (data.size != 1 or what == "index"):
+            raise located(ShapeError(f"{what}: {self.type} is not a scalar; use op.any or op.all"))
+        return data.reshape(()).item() if data.ndim else data.item()
+
+    def astype(self, dtype: Any, copy: bool = True) -> Tensor:
+        """The tensor in another dtype."""
+        return elementwise.cast(self, dtype)  # type: ignore[return-value]
+
+    def to(self, device: Any) -> Tensor:
+        """The tensor on another device."""
+        target = as_device(device)
+        if target == self.device:
+            return self
+        return _on(self._array("to"), self.dtype, target)
+
+    # Python protocol
+
+    def __len__(self) -> int:
+        if self.ndim == 0:
+            raise located(ShapeError(f"len: {self.type} is a scalar and has no length"))
+        return int(self.shape[0])
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[i] for i in range(len(self)))
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __getitem__(self, key: Any) -> Tensor:
+        return indexing.index(self, key)  # type: ignore[return-value]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if self.data is None or current_builder() is not None:
+            raise located(
+                TraceError("a traced tensor cannot be written to; use x = x.at[index].set(value)")
+            )
+        new = indexing.update(self, key, value, "set")
+        self.data = new.data
+
+    def __repr__(self) -> str:
+        if self.data is None:
+            return f"Tensor(traced {self.type})"
+        text = np.array2string(self.data, separator=", ", prefix="Tensor(", threshold=200)
+        return f"Tensor({text}, {self.type})"
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec else str(self)
+
+    def __str__(self) -> str:
+        return repr(self) if self.data is None else np.array2string(self.data, threshold=200)
+
+    # Operators
+
+    __add__, __radd__ = _operator(elementwise.add), _operator(elementwise.add, True)
+    __sub__, __rsub__ = _operator(elementwise.sub), _operator(elementwise.sub, True)
+    __mul__, __rmul__ = _operator(elementwise.mul), _operator(elementwise.mul, True)
+    __truediv__, __rtruediv__ = _operator(elementwise.div), _operator(elementwise.div, True)
+    __floordiv__ = _operator(elementwise.floor_divide)
+    __rfloordiv__ = _operator(elementwise.floor_divide, True)
+    __mod__, __rmod__ = _operator(elementwise.remainder), _operator(elementwise.remainder, True)
+    __pow__, __rpow__ = _operator(elementwise.pow), _operator(elementwise.pow, True)
+    __matmul__, __rmatmul__ = _operator(contraction.matmul), _operator(contraction.matmul, True)
+    __and__, __rand__ = _operator(elementwise.bitwise_and), _operator(elementwise.bitwise_and, True)
+    __or__, __ror__ = _operator(elementwise.bitwise_or), _operator(elementwise.bitwise_or, True)
+    __xor__, __rxor__ = _operator(elementwise.bitwise_xor), _operator(elementwise.bitwise_xor, True)
+    __lshift__ = _operator(elementwise.bitwise_left_shift)
+    __rlshift__ = _operator(elementwise.bitwise_left_shift, True)
+    __rshift__ = _operator(elementwise.bitwise_right_shift)
+    __rrshift__ = _operator(elementwise.bitwise_right_shift, True)
+    __eq__, __ne__ = _operator(elementwise.eq), _operator(elementwise.ne)
+    __lt__, __le__ = _operator(elementwise.lt), _operator(elementwise.le)
+    __gt__, __ge__ = _operator(elementwise.gt), _operator(elementwise.ge)
+    __neg__, __pos__ = _unary(elementwise.neg), _unary(elementwise.positive)
+    __abs__, __invert__ = _unary(elementwise.abs), _unary(elementwise.bitwise_invert)
+
+    # Methods
+
+    def sum(self, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
+        """Sum over axes."""
+        return reduction.sum(self, axis, keepdims)  # type: ignore[return-value]
+
+    def prod(self, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
+        """Product over axes."""
+        return reduction.prod(self, axis, keepdims)  # type: ignore[return-value]
+
+    def mean(self, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
+        """Mean over axes."""
+        return reduction.mean(self, axis, keepdims)  # type: ignore[return-value]
+
+    def var(self, axis: AxisLike = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
+        """Variance over axes."""
+        return reduction.var(self, axis, correction, keepdims)  # type: ignore[return-value]
+
+    def std(self, axis: AxisLike = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
+        """Standard deviation over axes."""
+        return reduction.std(self, axis, correction, keepdims)  # type: ignore[return-value]
+
+    def max(self, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
+        """Largest element over axes."""
+        return reduction.max(self, axis, keepdims)  # type: ignore[return-value]
+
+    def min(self, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
+        """Smallest element over axes."""
+        return reduction.min(self, axis, keepdims)  # type: ignore[return-value]
+
+    def any(self, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
+        """Whether any element over axes is true."""
+        return reduction.any(self, axis, keepdims)  # type: ignore[return-value]
+
+    def all(self, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
+        """Whether all elements over axes are true."""
+        return reduction.all(self, axis, keepdims)  # type: ignore[return-value]
+
+    def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
+        """Index of the first largest element."""
+        return reduction.argmax(self, axis, keepdims)  # type: ignore[return-value]
+
+    def argmin(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
+        """Index of the first smallest element."""
+        return reduction.argmin(self, axis, keepdims)  # type: ignore[return-value]
+
+    def reshape(self, *sizes: Any) -> Tensor:
+        """The tensor in another shape: x.reshape(2, -1) or x.reshape((2, -1))."""
+        given = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], tuple | list) else sizes
+        return shape.reshape(self, given)  # type: ignore[return-value]
+
+    def transpose(self, *axes: Any) -> Tensor:
+        """The tensor with its axes in another order, reversed when none is given."""
+        given: Sequence[int] | None = (
+            axes[0] if len(axes) == 1 and isinstance(axes[0], tuple | list) else axes
+        ) or None
+        return shape.transpose(self, given)  # type: ignore[return-value]
+
+    def squeeze(self, axis: AxisLike = None) -> Tensor:
+        """The tensor without axes of size 1."""
+        return shape.squeeze(self, axis)  # type: ignore[return-value]
+
+    def flatten(self) -> Tensor:
+        """The elements in one axis."""
+        return shape.flatten(self)  # type: ignore[return-value]
+
+
+class _Place:
+    """x.at[index]: where an update goes."""
+
+    __slots__ = ("key", "x")
+
+    def __init__(self, x: Tensor, key: Any):
+        self.x, self.key = x, key
+
+    def set(self, value: ArrayLike) -> Tensor:
+        """The tensor with these elements replaced."""
+        return indexing.update(self.x, self.key, value, "set")  # type: ignore[return-value]
+
+    def add(self, value: ArrayLike) -> Tensor:
+        """The tensor with a value added to these elements, repeated indices adding up."""
+        return indexing.update(self.x, self.key, value, "add")  # type: ignore[return-value]
+
+    def max(self, value: ArrayLike) -> Tensor:
+        """The tensor with these elements raised to at least a value."""
+        return indexing.update(self.x, self.key, value, "max")  # type: ignore[return-value]
+
+    def min(self, value: ArrayLike) -> Tensor:
+        """The tensor with these elements lowered to at most a value."""
+        return indexing.update(self.x, self.key, value, "min")  # type: ignore[return-value]
+
+
+class At:
+    """x.at: takes an index."""
+
+    __slots__ = ("x",)
+
+    def __init__(self, x: Tensor):
+        self.x = x
+
+    def __getitem__(self, key: Any) -> _Place:
+        return _Place(self.x, key)
+
+
+set_value_class(Tensor)
+
+
+def _on(data: Any, dtype: Any, device: Device) -> Tensor:
+    return concrete(data, dtype, device)  # type: ignore[return-value]
+
+
+def tensor(data: ArrayLike, dtype: Any = None, device: Any = None) -> Tensor:
+    """A tensor with a copy of the data; Python floats become f32 and integers i64."""
+    try:
+        place = current_device() if device is None else as_device(device)
+        given = None if dtype is None else as_dtype(dtype)
+        if isinstance(data, list | tuple) and _holds_values(data):
+            made: Any = shape.stack([tensor(d, dtype, device) for d in data])
+            return made  # type: ignore[no-any-return]
+        v = as_value(data, "tensor")
+        if v.data is None:
+            return elementwise.cast(v, given or v.dtype)  # type: ignore[return-value]
+        if given is not None and isinstance(data, list | tuple | int | float | complex):
+            v = concrete(np.asarray(data), None)
+        cast = v if given is None else elementwise.cast(v, given)
+        if cast.data is None:
+            return cast  # type: ignore[return-value]
+        return _on(np.array(cast.data), cast.dtype, place)
+    except TesseraError as e:
+        error = located(e)
+    raise error
+
+
+def _holds_values(data: Any) -> bool:
+    if isinstance(data, list | tuple):
+        return any(_holds_values(d) for d in data)
+    return isinstance(data, Value)
+
+
+def asarray(data: ArrayLike, dtype: Any = None, device: Any = None) -> Tensor:
+    """A tensor of the data, without a copy where that is possible."""
+    if isinstance(data, Tensor) and device is None:
+        return data if dtype is None else data.astype(dtype)
+    if isinstance(data, np.ndarray) and dtype is None and device is None:
+        return _on(data, None, CPU)
+    return tensor(data, dtype, device)

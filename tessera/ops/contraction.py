@@ -1,0 +1,245 @@
+"""Sums of products.  All are multilinear: every derived rule follows from the signature."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tessera.core.constraints import unify
+from tessera.core.errors import OperandError, ShapeError
+from tessera.core.promotion import promote_all
+from tessera.core.scalar import product
+from tessera.core.signature import Signature, broadcast_shapes
+from tessera.core.types import TensorType
+from tessera.ir.graph.ir import Node, Value
+from tessera.ir.graph.op import Params, Sample, Types
+from tessera.ops.define import (
+    ArrayLike,
+    as_value,
+    axes_of,
+    broadcast,
+    cast_to,
+    define,
+    letters,
+    meet,
+    public,
+)
+from tessera.ops.elementwise import conj, mul
+from tessera.ops.shape import expand_dims, reshape, squeeze, transpose
+
+
+def _reference(*xs: Any, spec: str, sizes: tuple[tuple[str, int], ...] = ()) -> Any:
+    """np.einsum, and an output axis that no operand has is broadcast to its size."""
+    sig = Signature.parse(spec)
+    names = dict.fromkeys(a for axes in (*sig.ins, sig.out) for a in axes)
+    letter = {a: chr((65 if i < 26 else 71) + i) for i, a in enumerate(names)}
+    text = ",".join("".join(letter[a] for a in axes) for axes in sig.ins)
+    present = [a for a in sig.out if any(a in axes for axes in sig.ins)]
+    y = np.einsum(f"{text}->{''.join(letter[a] for a in present)}", *xs, optimize=len(xs) > 1)
+    given = dict(sizes)
+    new = tuple(i for i, a in enumerate(sig.out) if a not in present)
+    y = np.expand_dims(y, new)
+    return np.broadcast_to(y, [given[a] if i in new else y.shape[i] for i, a in enumerate(sig.out)])
+
+
+def _contract_types(types: Types, p: Params) -> list[TensorType]:
+    sig, sizes = Signature.parse(p["spec"]).bind("contract", types)
+    sizes = {**dict(p["sizes"]), **sizes}
+    return [types[0].with_shape(tuple(sizes[a] for a in sig.out))]
+
+
+def _contract_transpose(n: Node, ct: Value, k: int) -> Value:
+    """Cotangent of operand k: contract ct with the other operands."""
+    sig = n.op.sig(n.types, n.params)
+    assert sig is not None
+    sig, sizes = sig.bind(n.op.name, n.types)
+    rest = [i for i in range(len(n.operands)) if i != k]
+    ins = [sig.out, *(sig.ins[i] for i in rest)]
+    spec = f"{', '.join(' '.join(a) for a in ins)} -> {' '.join(sig.ins[k])}"
+    present = {a for axes in ins for a in axes}
+    extra = tuple((a, sizes[a]) for a in sig.ins[k] if a not in present)
+    return contract.bind(ct, *(n.operands[i] for i in rest), spec=spec, sizes=extra)
+
+
+@define(
+    signature=lambda types, p: p["spec"], body=lambda p: product(p["spec"].count(",") + 1),
+    combine="add", infer=_contract_types, kinds="uifc", numpy=_reference, onnx="Einsum",
+    linear=tuple(range(16)), transpose=_contract_transpose,
+    samples=(
+        Sample("i j, j -> i", (2, 3), (3,)), Sample("b i, b j -> b i j", (2, 3), (2, 4)),
+        Sample("i j -> ", (2, 3)), Sample("i j, j k, k -> i", (2, 3), (3, 4), (4,)),
+        Sample("i i -> i", (3, 3)),
+    ),
+)  # fmt: skip
+def contract(spec: str, *xs: ArrayLike) -> Value:
+    """Sum of products of operands with named axes: contract("m k, k n -> m n", a, b)."""
+    values = [as_value(x, "contract") for x in xs]
+    sig = Signature.parse(spec)
+    if len(sig.ins) != len(values):
+        raise OperandError(f"contract: '{spec}' names {len(sig.ins)} operands, got {len(values)}")
+    dtype = promote_all([v.dtype for v in values])
+    return contract.bind(*(cast_to(v, dtype) for v in values), spec=str(sig), sizes=())
+
+
+@public
+def einsum(spec: str, *xs: ArrayLike) -> Value:
+    """Sum of products in Einstein's notation, as numpy.einsum: einsum("bij,bjk->bik", a, b)."""
+    values = [as_value(x, "einsum") for x in xs]
+    left, arrow, right = spec.replace(" ", "").partition("->")
+    parts = left.split(",")
+    if len(parts) != len(values):
+        raise OperandError(f"einsum: '{spec}' names {len(parts)} operands, got {len(values)}")
+    dots = 0
+    for part, v in zip(parts, values, strict=True):
+        named = len(part.replace("...", ""))
+        if named > v.ndim or ("..." not in part and named != v.ndim):
+            raise ShapeError(f"einsum: '{part}' in '{spec}' does not fit operand {v.type}")
+        dots = max(dots, v.ndim - named)
+    ellipsis = [f"e{i}" for i in range(dots)]
+    if not arrow:
+        flat = left.replace(",", "").replace("...", "")
+        right = ("..." if dots else "") + "".join(
+            sorted(c for c in set(flat) if flat.count(c) == 1)
+        )
+    if unknown := set(right.replace("...", "")) - set(left):
+        raise OperandError(f"einsum: '{spec}' has '{min(unknown)}' in the result but in no operand")
+    return _aligned(values, parts, right, ellipsis)
+
+
+def _aligned(values: list[Value], parts: list[str], right: str, ellipsis: list[str]) -> Value:
+    """Contract operands whose '...' axes broadcast: those of size 1 are dropped."""
+    names, ready = [], []
+    sizes = _ellipsis_sizes(values, parts, len(ellipsis))
+    for part, v in zip(parts, values, strict=True):
+        axes = _spell(part, v.ndim, ellipsis)
+        dead = [
+            i for i, a in enumerate(axes) if a in ellipsis and v.shape[i] == 1 and sizes[a] != 1
+        ]
+        names.append([a for i, a in enumerate(axes) if i not in dead])
+        ready.append(squeeze(v, dead) if dead else v)
+    out = _spell(right, len(right.replace("...", "")) + len(ellipsis), ellipsis)
+    spec = f"{', '.join(' '.join(a) for a in names)} -> {' '.join(out)}"
+    return contract(spec, *ready)
+
+
+def _spell(part: str, rank: int, ellipsis: list[str]) -> list[str]:
+    before, dots, after = part.partition("...")
+    count = rank - len(before) - len(after) if dots else 0
+    return [*before, *ellipsis[len(ellipsis) - count :], *after] if dots else list(part)
+
+
+def _ellipsis_sizes(values: list[Value], parts: list[str], count: int) -> dict[str, Any]:
+    shapes = []
+    for part, v in zip(parts, values, strict=True):
+        before, dots, after = part.partition("...")
+        stop = v.ndim - len(after)
+        shapes.append(TensorType(v.dtype, v.shape[len(before) : stop] if dots else ()))
+    met = broadcast_shapes("einsum", shapes)
+    return {f"e{i}": n for i, n in zip(range(count - len(met), count), met, strict=True)}
+
+
+@define(
+    signature="... m k, ... k n -> ... m n", body=product(2), combine="add", linear=(0, 1),
+    kinds="uifc", numpy=lambda a, b, **_: np.matmul(a, b), onnx="MatMul",
+    transpose=lambda n, ct, k: (
+        matmul(ct, _swapped(n.operands[1])) if k == 0 else matmul(_swapped(n.operands[0]), ct)
+    ),
+    samples=(
+        Sample((2, 3), (3, 4)), Sample((3,), (3,)), Sample((2, 3), (3,)), Sample((3,), (3, 2)),
+        Sample((5, 2, 3), (3, 4)), Sample((2, 1, 2, 3), (5, 3, 4)), Sample((2, 0), (0, 3)),
+    ),
+)  # fmt: skip
+def matmul(a: ArrayLike, b: ArrayLike, *, tile_shape: tuple[int, int, int] | None = None) -> Value:
+    """Matrix product over the last two axes; the axes before them broadcast."""
+    x, y = as_value(a, "matmul"), as_value(b, "matmul")
+    if x.ndim == 0 or y.ndim == 0:
+        raise ShapeError(f"matmul: operands {x.type}, {y.type}: a scalar is no matrix; use op.mul")
+    if not unify(x.shape[-1], y.shape[max(y.ndim - 2, 0)], "matmul: axis 'k' of operands 0 and 1"):
+        raise ShapeError(
+            f"matmul: axis 'k' is {x.shape[-1]} in operand 0 {x.type} but "
+            f"{y.shape[max(y.ndim - 2, 0)]} in operand 1 {y.type}"
+        )
+    if x.dtype is not y.dtype:
+        x, y = (cast_to(v, promote_all([x.dtype, y.dtype])) for v in (x, y))
+    if x.ndim == 1:
+        return squeeze(matmul(expand_dims(x, 0), y), -2 if y.ndim > 1 else 0)
+    if y.ndim == 1:
+        return squeeze(matmul(x, expand_dims(y, 1)), -1)
+    batch = broadcast_shapes("matmul", [_batch(x), _batch(y)])
+    hint = {} if tile_shape is None else {"tile_shape": _tile(tile_shape)}
+    return matmul.bind(
+        broadcast(x, (*batch, *x.shape[-2:])), broadcast(y, (*batch, *y.shape[-2:])), **hint
+    )
+
+
+def _tile(tile_shape: Any) -> tuple[int, int, int]:
+    t = tuple(tile_shape)
+    if len(t) != 3 or not all(isinstance(n, int) and n > 0 for n in t):
+        raise OperandError(
+            f"matmul: tile_shape is {tile_shape!r}, expected three positive sizes (m, n, k)"
+        )
+    return t
+
+
+def _batch(x: Value) -> TensorType:
+    return TensorType(x.dtype, x.shape[:-2])
+
+
+def _swapped(x: Value) -> Value:
+    return transpose(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
+
+
+@public
+def vecdot(a: ArrayLike, b: ArrayLike, axis: int = -1) -> Value:
+    """Sum of conj(a) * b along an axis."""
+    x, y = as_value(a, "vecdot"), as_value(b, "vecdot")
+    x = conj(x) if x.dtype.kind == "c" else x
+    p, q = meet("vecdot", (x, y))
+    (k,) = axes_of("vecdot", axis, p.ndim)
+    names = letters(p.ndim)
+    out = [a for i, a in enumerate(names) if i != k]
+    return contract(f"{' '.join(names)}, {' '.join(names)} -> {' '.join(out)}", p, q)
+
+
+@public
+def tensordot(a: ArrayLike, b: ArrayLike, axes: Any = 2) -> Value:
+    """Sum of products over the last axes of a and the first of b, or over pairs of axes."""
+    x, y = as_value(a, "tensordot"), as_value(b, "tensordot")
+    if isinstance(axes, int):
+        pair = (list(range(x.ndim - axes, x.ndim)), list(range(axes)))
+    else:
+        pair = tuple([s] if isinstance(s, int) else list(s) for s in axes)  # type: ignore[assignment]
+    left, right = axes_of("tensordot", pair[0], x.ndim), axes_of("tensordot", pair[1], y.ndim)
+    if len(left) != len(right):
+        raise ShapeError(f"tensordot: {len(left)} axes of operand 0 but {len(right)} of operand 1")
+    xs, ys = letters(x.ndim), letters(y.ndim, x.ndim)
+    for i, j in zip(left, right, strict=True):
+        ys[j] = xs[i]
+    out = [n for i, n in enumerate(xs) if i not in left] + [
+        n for j, n in enumerate(ys) if j not in right
+    ]
+    return contract(f"{' '.join(xs)}, {' '.join(ys)} -> {' '.join(out)}", x, y)
+
+
+@public
+def outer(a: ArrayLike, b: ArrayLike) -> Value:
+    """All products of an element of vector a and one of vector b."""
+    x, y = as_value(a, "outer"), as_value(b, "outer")
+    if x.ndim != 1 or y.ndim != 1:
+        raise ShapeError(f"outer: operands {x.type}, {y.type} must be vectors")
+    return mul(expand_dims(x, 1), expand_dims(y, 0))
+
+
+@public
+def kron(a: ArrayLike, b: ArrayLike) -> Value:
+    """Kronecker product: every element of a times the whole of b."""
+    x, y = as_value(a, "kron"), as_value(b, "kron")
+    rank = max(x.ndim, y.ndim)
+    x = reshape(x, (1,) * (rank - x.ndim) + x.shape)
+    y = reshape(y, (1,) * (rank - y.ndim) + y.shape)
+    wide = mul(
+        reshape(x, tuple(n for s in x.shape for n in (s, 1))),
+        reshape(y, tuple(n for s in y.shape for n in (1, s))),
+    )
+    return reshape(wide, tuple(m * n for m, n in zip(x.shape, y.shape, strict=True)))

@@ -1,0 +1,134 @@
+"""Ops that make tensors from nothing: constants, fills, ranges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tessera.core.dims import Dim, Size
+from tessera.core.dtype import as_dtype, f32, i64
+from tessera.core.errors import OperandError
+from tessera.core.rounding import round_to
+from tessera.core.types import TensorType
+from tessera.ir.graph.ir import Value
+from tessera.ir.graph.op import Sample
+from tessera.ops.define import (
+    ArrayLike,
+    as_value,
+    axis_of,
+    broadcast,
+    cast_to,
+    define,
+    public,
+    shape_of,
+)
+
+
+@define(
+    infer=lambda types, p: [TensorType(p["value"].dtype, p["value"].array.shape)],
+    numpy=lambda value: value.array,
+    moves=True,
+    call="constant",
+    onnx="Constant",
+)
+def constant(x: ArrayLike) -> Value:
+    """The given data."""
+    return as_value(x)
+
+
+@define(
+    infer=lambda types, p: [TensorType(i64, ())],
+    numpy=lambda size: np.asarray(size, np.int64),
+    moves=True,
+    call="dim",
+    samples=(Sample(size=3),),
+)
+def dim(size: Size) -> Value:
+    """A size, possibly symbolic, as an i64 scalar."""
+    return dim.bind(size=size)
+
+
+def _full(shape: Any, value: Any, dtype: Any) -> Any:
+    return np.broadcast_to(round_to(np.asarray(value), dtype), shape)
+
+
+@define(
+    infer=lambda types, p: [TensorType(p["dtype"], p["shape"])],
+    numpy=_full,
+    moves=True,
+    call="full",
+    onnx="Expand",
+    samples=(Sample((2, 3), 1.5), Sample((), 2), Sample((0, 2), True)),
+)
+def full(shape: Any, value: ArrayLike, dtype: Any = None) -> Value:
+    """A tensor of this shape filled with one number."""
+    sizes = shape_of("full", shape)
+    if isinstance(value, Value | Dim):
+        v = as_value(value)
+        return broadcast(cast_to(v, as_dtype(dtype or v.dtype)), sizes)
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.item()
+    if not isinstance(value, bool | int | float | complex):
+        raise OperandError(f"full: the value is {type(value).__name__}, expected one number")
+    return full.bind(
+        shape=sizes, value=value, dtype=as_dtype(type(value) if dtype is None else dtype)
+    )
+
+
+@define(
+    infer=lambda types, p: [TensorType(p["dtype"], p["shape"])],
+    numpy=lambda shape, axis, dtype: np.broadcast_to(
+        np.arange(shape[axis]).astype(dtype.np).reshape([-1] + [1] * (len(shape) - axis - 1)), shape
+    ),
+    moves=True,
+    call="iota",
+    samples=(Sample((2, 3), 1), Sample((0,), 0), Sample((4, 1), 0, dtype=f32)),
+)
+def iota(shape: Any, axis: int = 0, dtype: Any = i64) -> Value:
+    """Each element's own index along an axis."""
+    sizes = shape_of("iota", shape)
+    return iota.bind(shape=sizes, axis=axis_of("iota", axis, len(sizes)), dtype=as_dtype(dtype))
+
+
+@public
+def zeros(shape: Any, dtype: Any = f32) -> Value:
+    """A tensor of zeros."""
+    return full(shape, 0, dtype)
+
+
+@public
+def ones(shape: Any, dtype: Any = f32) -> Value:
+    """A tensor of ones."""
+    return full(shape, 1, dtype)
+
+
+@public
+def empty(shape: Any, dtype: Any = f32) -> Value:
+    """A tensor whose elements carry no meaning (zeros, so that results stay reproducible)."""
+    return full(shape, 0, dtype)
+
+
+@public
+def full_like(x: ArrayLike, value: ArrayLike, dtype: Any = None) -> Value:
+    """A tensor of x's shape, and dtype unless given, filled with one number."""
+    v = as_value(x)
+    return full(v.shape, value, v.dtype if dtype is None else dtype)
+
+
+@public
+def zeros_like(x: ArrayLike, dtype: Any = None) -> Value:
+    """A tensor of zeros of x's shape, and dtype unless given."""
+    return full_like(x, 0, dtype)
+
+
+@public
+def ones_like(x: ArrayLike, dtype: Any = None) -> Value:
+    """A tensor of ones of x's shape, and dtype unless given."""
+    return full_like(x, 1, dtype)
+
+
+@public
+def empty_like(x: ArrayLike, dtype: Any = None) -> Value:
+    """A tensor of x's shape whose elements carry no meaning."""
+    return full_like(x, 0, dtype)

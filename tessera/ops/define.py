@@ -1,0 +1,352 @@
+"""How ops are written: `define` for one op, `unary`, `binary`... for families.
+
+An op is a record (tessera.ir.graph.op.Op) and a public function.  The function takes what a user
+types, settles dtypes, broadcasting and axes, and binds the op on operands that fit its record:
+
+    @define(view=..., numpy=np.flip, linear=(0,), transpose=..., samples=(Sample((2, 3), axis=0),))
+    def flip(x: ArrayLike, axis: AxisLike = None) -> Value:
+        "Reverse the order of the elements along axes."
+        x = as_value(x)
+        return flip.bind(x, axes=axes_of("flip", axis, x.ndim))
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, ParamSpec, TypeVar
+
+import numpy as np
+
+from tessera.core.dims import Dim, Shape, Size
+from tessera.core.dtype import DType, as_dtype, f32, i64
+from tessera.core.errors import (
+    AxisError,
+    DTypeError,
+    OperandError,
+    PolicyError,
+    TesseraError,
+    located,
+)
+from tessera.core.promotion import holds, meet_scalar, promote_all
+from tessera.core.scalar import SCALARS, Expr, arg
+from tessera.core.signature import broadcast_shapes
+from tessera.core.types import TensorType
+from tessera.ir.graph.ir import Value, bind, concrete
+from tessera.ir.graph.op import Op, Sample, register
+
+P = ParamSpec("P")
+R = TypeVar("R")
+ArrayLike = Any  # a Value, a Python number, a NumPy array, or nested sequences of numbers
+AxisLike = int | Sequence[int] | None
+FLOATS = "fc"
+
+FUNCTIONS: dict[str, OpFunction[..., Value]] = {}  # every public op function by name
+
+
+class OpFunction(Generic[P, R]):
+    """An op as users call it."""
+
+    def __init__(self, op: Op, front: Callable[P, R]):
+        self.op, self.front = op, front
+        self.__name__ = self.__qualname__ = front.__name__
+        self.__doc__ = op.doc
+        self.__wrapped__ = front
+        self.__module__ = front.__module__
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return self.front(*args, **kwargs)
+        except TesseraError as e:
+            error = located(e)
+        raise error
+
+    def bind(self, *operands: Value, **params: Any) -> Value:
+        """Apply an op of one result to operands that fit its record."""
+        result: Value = bind(self.op, *operands, **params)
+        return result
+
+    def bind_many(self, *operands: Value, **params: Any) -> tuple[Value, ...]:
+        """Apply an op of several results to operands that fit its record."""
+        results: tuple[Value, ...] = bind(self.op, *operands, **params)
+        return results
+
+    def __repr__(self) -> str:
+        return f"<op {self.op.name}>"
+
+
+def publish(f: OpFunction[..., Value] | Any, name: str) -> None:
+    """Enter a function in FUNCTIONS and in the public names of the module that defines it."""
+    FUNCTIONS[name] = f
+    depth = 1
+    while sys._getframe(depth).f_globals["__name__"] == __name__:
+        depth += 1
+    sys._getframe(depth).f_globals.setdefault("__all__", []).append(name)
+
+
+def define(**record: Any) -> Callable[[Callable[P, R]], OpFunction[P, R]]:
+    """Decorator: the op whose public function this is."""
+
+    def wrap(front: Callable[P, R]) -> OpFunction[P, R]:
+        name = record.pop("name", front.__name__.rstrip("_"))
+        f = OpFunction(register(Op(name, (front.__doc__ or "").strip(), **record)), front)
+        publish(f, front.__name__)
+        return f
+
+    return wrap
+
+
+def public(front: Callable[P, R]) -> Callable[P, R]:
+    """Decorator: a function of users that is written with ops and is no op itself."""
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return front(*args, **kwargs)
+        except TesseraError as e:
+            error = located(e)
+        raise error
+
+    call.__name__ = call.__qualname__ = front.__name__
+    call.__doc__, call.__module__ = front.__doc__, front.__module__
+    call.__wrapped__ = front  # type: ignore[attr-defined]
+    sys._getframe(1).f_globals.setdefault("__all__", []).append(front.__name__)
+    return call
+
+
+# Operands -------------------------------------------------------------------------------------
+
+
+def as_value(x: ArrayLike, op: str = "tensor") -> Value:
+    """x as a value: Python floats become f32, integers i64."""
+    if isinstance(x, Value):
+        return x
+    if isinstance(x, bool | int | float | complex):
+        return concrete(x, as_dtype(type(x)))
+    if isinstance(x, Dim):
+        return size_value(x)
+    if isinstance(x, np.ndarray | np.generic):
+        return concrete(x)
+    if isinstance(x, list | tuple):
+        return _from_sequence(x, op)
+    if hasattr(x, "__array__") or hasattr(x, "__dlpack__"):
+        return concrete(np.asarray(x) if hasattr(x, "__array__") else np.from_dlpack(x))
+    raise OperandError(
+        f"{op}: cannot take {type(x).__name__} {x!r:.60} as a tensor; pass a Tensor, a NumPy array "
+        "or numbers"
+    )
+
+
+def _from_sequence(x: Sequence[Any], op: str) -> Value:
+    if any(isinstance(v, Value) for v in x):
+        raise OperandError(
+            f"{op}: got a {type(x).__name__} of tensors; join them with op.stack(...)"
+        )
+    try:
+        array = np.asarray(x)
+    except ValueError as e:
+        raise OperandError(f"{op}: nested sequences of different lengths are no tensor") from e
+    if array.dtype.kind == "O" or array.dtype.kind in "US":
+        raise OperandError(f"{op}: cannot take a {type(x).__name__} of {array.dtype} as a tensor")
+    default = {"f": f32, "i": i64, "c": as_dtype("c64")}.get(array.dtype.kind)
+    return concrete(array, default if array.dtype.kind in "fic" else None)
+
+
+def size_value(size: Size) -> Value:
+    """A symbolic size as an i64 scalar."""
+    return FUNCTIONS["dim"](size)
+
+
+def cast_to(x: Value, dtype: DType) -> Value:
+    """x in this dtype."""
+    return x if x.dtype is dtype else FUNCTIONS["cast"].bind(x, dtype=dtype)
+
+
+def broadcast(x: Value, shape: Shape) -> Value:
+    """x broadcast to this shape."""
+    return x if x.type.shape == shape else FUNCTIONS["broadcast_to"].bind(x, shape=shape)
+
+
+def full_of(shape: Shape, value: Any, dtype: DType) -> Value:
+    """A value of one number."""
+    return FUNCTIONS["full"].bind(shape=shape, value=value, dtype=dtype)
+
+
+def floating(x: Value) -> Value:
+    """x, or its f32 when it is of integers or bools."""
+    return x if x.dtype.kind in FLOATS else cast_to(x, f32)
+
+
+def meet(op: str, operands: Sequence[ArrayLike], floats: bool = False) -> list[Value]:
+    """Operands as values of one dtype and one shape, by promotion and broadcasting."""
+    values = [x if isinstance(x, Value) or _is_scalar(x) else as_value(x, op) for x in operands]
+    tensors = [v for v in values if isinstance(v, Value)]
+    if not tensors:
+        tensors = values = [as_value(x, op) for x in operands]
+    dtype = tensors[0].dtype
+    if any(v.dtype is not dtype for v in tensors):
+        dtype = _promoted(op, tensors)
+    for x in values:
+        if not isinstance(x, Value):
+            dtype = _meet_number(op, dtype, x)
+    if floats and dtype.kind not in FLOATS:
+        dtype = f32
+    shape = tensors[0].type.shape
+    if any(v.type.shape != shape for v in tensors):
+        shape = broadcast_shapes(op, [v.type for v in tensors])
+    return [_fit(x, dtype, shape) for x in values]
+
+
+def _fit(x: Any, dtype: DType, shape: Shape) -> Value:
+    if isinstance(x, Value):
+        return broadcast(cast_to(x, dtype), shape)
+    if isinstance(x, Dim):
+        return broadcast(cast_to(size_value(x), dtype), shape)
+    return full_of(shape, x, dtype)
+
+
+def _is_scalar(x: Any) -> bool:
+    return isinstance(x, bool | int | float | complex | Dim) and not isinstance(x, np.generic)
+
+
+def _promoted(op: str, tensors: Sequence[Value]) -> DType:
+    try:
+        return promote_all([v.dtype for v in tensors])
+    except PolicyError as e:
+        raise PolicyError(f"{op}: {e.message}") from None
+    except DTypeError as e:
+        raise DTypeError(f"{op}: {e.message}") from None
+
+
+def _meet_number(op: str, dtype: DType, x: Any) -> DType:
+    if isinstance(x, Dim):
+        return dtype
+    if isinstance(x, int) and not holds(dtype, x):
+        raise DTypeError(f"{op}: the integer {x} does not fit {dtype}; cast the tensor with astype")
+    return i64 if dtype.kind == "b" and type(x) is int else meet_scalar(dtype, x)
+
+
+# Axes -----------------------------------------------------------------------------------------
+
+
+def axis_of(op: str, axis: Any, rank: int) -> int:
+    """An axis counted from the front."""
+    if isinstance(axis, bool) or not hasattr(axis, "__index__"):
+        raise AxisError(f"{op}: axis {axis!r} is not an integer")
+    k = int(axis)
+    if not -rank <= k < rank:
+        raise AxisError(
+            f"{op}: axis {k} is out of range for rank {rank}"
+            + (f"; use {-rank} to {rank - 1}" if rank else "; a scalar has no axes")
+        )
+    return k % rank
+
+
+def axes_of(op: str, axis: AxisLike, rank: int) -> tuple[int, ...]:
+    """Axes counted from the front, in the order given; None means all."""
+    if axis is None:
+        return tuple(range(rank))
+    if not isinstance(axis, tuple | list):
+        return (axis_of(op, axis, rank),)
+    axes = tuple(axis_of(op, a, rank) for a in axis)
+    if len(set(axes)) != len(axes):
+        raise AxisError(f"{op}: axis {tuple(axis)} names an axis twice")
+    return axes
+
+
+def shape_of(op: str, shape: Any) -> Shape:
+    """A shape from an int, a size or a sequence of them."""
+    sizes = (shape,) if isinstance(shape, Dim) or hasattr(shape, "__index__") else tuple(shape)
+    out: list[Size] = []
+    for s in sizes:
+        if not isinstance(s, Dim) and not hasattr(s, "__index__"):
+            raise OperandError(f"{op}: {s!r} in shape {sizes} is not a size")
+        n: Size = s if isinstance(s, Dim) else int(s)
+        if isinstance(n, int) and n < 0:
+            raise OperandError(f"{op}: size {n} in shape {sizes} is negative")
+        out.append(n)
+    return tuple(out)
+
+
+def letters(rank: int, start: int = 0) -> list[str]:
+    """Axis names for signatures that are written for a rank."""
+    return [f"a{i}" for i in range(start, start + rank)]
+
+
+# Families -------------------------------------------------------------------------------------
+
+
+def elementwise_type(types: Sequence[TensorType]) -> str:
+    """The signature of an elementwise op of this many operands."""
+    return ", ".join(["..."] * len(types)) + " -> ..."
+
+
+def _body(name: str, arity: int, body: Expr | None) -> Expr:
+    return body or Expr(name, tuple(map(arg, range(arity))))
+
+
+def unary(
+    name: str,
+    doc: str,
+    *,
+    scalar: str | None = None,
+    body: Expr | None = None,
+    floats: bool = False,
+    **record: Any,
+) -> OpFunction[[ArrayLike], Value]:
+    """out[i] = f(x[i]); f is the scalar op of the same name unless given otherwise."""
+    row = scalar or name
+    if floats:
+        record.setdefault("kinds", FLOATS)
+    if body is None:
+        record.setdefault("numpy", SCALARS[row].numpy)
+    record.setdefault("samples", (Sample((3,)), Sample((2, 3)), Sample(()), Sample((0, 2))))
+    op = register(Op(name, doc, signature="... -> ...", body=_body(row, 1, body), **record))
+
+    def front(x: ArrayLike, /) -> Value:
+        v = as_value(x, name)
+        return made.bind(floating(v) if floats else v)
+
+    made = _family(op, front)
+    return made
+
+
+def binary(
+    name: str,
+    doc: str,
+    *,
+    scalar: str | None = None,
+    body: Expr | None = None,
+    floats: bool = False,
+    **record: Any,
+) -> OpFunction[[ArrayLike, ArrayLike], Value]:
+    """out[i] = f(x[i], y[i]) after promotion and broadcasting."""
+    row = scalar or name
+    if floats:
+        record.setdefault("kinds", FLOATS)
+    if body is None:
+        record.setdefault("numpy", SCALARS[row].numpy)
+    record.setdefault(
+        "samples", (Sample((3,), (3,)), Sample((2, 3), (3,)), Sample((), ()), Sample((0, 2), (1,)))
+    )
+    op = register(Op(name, doc, signature="..., ... -> ...", body=_body(row, 2, body), **record))
+
+    def front(x: ArrayLike, y: ArrayLike, /) -> Value:
+        if (
+            isinstance(x, Value)
+            and isinstance(y, Value)
+            and x.type is y.type
+            and (not floats or x.type.dtype.kind in FLOATS)
+        ):
+            return made.bind(x, y)
+        return made.bind(*meet(name, (x, y), floats))
+
+    made = _family(op, front)
+    return made
+
+
+def _family(op: Op, front: Callable[P, R]) -> OpFunction[P, R]:
+    front.__name__ = op.name
+    front.__module__ = sys._getframe(2).f_globals["__name__"]
+    f = OpFunction(op, front)
+    publish(f, op.name)
+    return f

@@ -1,0 +1,1 @@
+"""Graph -> Graph: inline, simplify, differentiate."""
