@@ -77,7 +77,7 @@ class Dim:
     def __rsub__(self, other: Any) -> Any:
         return _add(self * -1, other, 1)
 
-    def __neg__(self) -> Size:
+    def __neg__(self) -> Any:
         return self * -1
 
     def __mul__(self, other: Any) -> Any:
