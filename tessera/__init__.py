@@ -30,6 +30,11 @@ from tessera.lang.device import device as device
 from tessera.lang.device import devices as devices
 from tessera.lang.jit import jit as jit
 from tessera.lang.tensor import Tensor as Tensor
+from tessera.lang.transforms import grad as grad
+from tessera.lang.transforms import jvp as jvp
+from tessera.lang.transforms import linearize as linearize
+from tessera.lang.transforms import value_and_grad as value_and_grad
+from tessera.lang.transforms import vjp as vjp
 from tessera.lang.tensor import asarray as asarray
 from tessera.lang.tensor import tensor as tensor
 

@@ -50,7 +50,10 @@ sub = binary(
     "sub", "Difference of two tensors.", kinds="uifc", onnx="Sub",
     jvp=lambda n, ts: _both(ts, sub, neg), transpose=lambda n, ct, k: neg(ct) if k else ct,
 )  # fmt: skip
-mul = binary("mul", "Product of two tensors, element by element.", onnx="Mul", linear=(0, 1))
+mul = binary(
+    "mul", "Product of two tensors, element by element.", onnx="Mul", linear=(0, 1),
+    transpose=lambda n, ct, k: mul(ct, n.operands[1 - k]),
+)  # fmt: skip
 
 
 def _div_jvp(n: Node, ts: Tangents) -> Value | None:

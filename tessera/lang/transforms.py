@@ -1,0 +1,235 @@
+"""jvp, vjp, grad, value_and_grad and linearize, with the meaning they have in JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+from tessera.core import tree
+from tessera.core.errors import (
+    DTypeError,
+    OperandError,
+    ShapeError,
+    TesseraError,
+    TreeError,
+    located,
+)
+from tessera.ir.graph.interp import interpret
+from tessera.ir.graph.ir import Builder, Graph, Value, building, concrete, current_builder
+from tessera.lang.trace import Traced, trace
+from tessera.ops.define import as_value, full_of
+from tessera.transform.differentiate import Linearized, Tangent, push_forward, zeros
+from tessera.transform.differentiate import linearize as linearize_graph
+from tessera.transform.inline import inline
+
+
+def _guarded(f: Callable[..., Any]) -> Callable[..., Any]:
+    """f, with errors shown at the user's line."""
+
+    @wraps(f)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return f(*args, **kwargs)
+        except TesseraError as e:
+            error = located(e)
+        raise error
+
+    return run
+
+
+def _values(leaves: Sequence[Any]) -> list[Value]:
+    return [as_value(x) for x in leaves]
+
+
+def _trace(
+    f: Callable[..., Any], primals: tuple[Any, ...], what: str
+) -> tuple[Traced, list[Value]]:
+    leaves, structure = tree.flatten(primals)
+    values = _values(leaves)
+    name = getattr(f, "__name__", what)
+    t = trace(f, tree.unflatten(structure, values), {}, [v.type for v in values], name)
+    return t, [*values, *t.outer]
+
+
+def _check_tangents(what: str, primals: Any, tangents: Any) -> list[Value | None]:
+    (xs, s), (ts, u) = tree.flatten(primals), tree.flatten(tangents)
+    if s != u:
+        raise TreeError(f"{what}: tangents are {u}, expected {s} as the primals")
+    out: list[Value | None] = []
+    for i, (x, t) in enumerate(zip(_values(xs), _values(ts), strict=True)):
+        if x.dtype.kind not in "fc":
+            out.append(None)
+            continue
+        if t.type is not x.type:
+            raise DTypeError(f"{what}: tangent {i} is {t.type}, expected {x.type} as its primal")
+        out.append(t)
+    return out
+
+
+@_guarded
+def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    """f at the primals, and its derivative there times the tangents."""
+    given = _check_tangents("jvp", tuple(primals), tuple(tangents))
+    t, values = _trace(f, tuple(primals), "jvp")
+    ts = [*given, *(None for _ in t.outer)]
+    g = inline(t.graph)
+    run = _push_now if current_builder() is None else push_forward
+    outs, out_ts = run(g, values, ts)
+    filled = [zeros(y.type) if x is None else x for y, x in zip(outs, out_ts, strict=True)]
+    return tree.unflatten(t.structure, outs), tree.unflatten(t.structure, filled)
+
+
+def _push_now(
+    g: Graph, primals: Sequence[Value], tangents: Sequence[Tangent]
+) -> tuple[list[Value], list[Tangent]]:
+    """push_forward on concrete values."""
+    b = Builder()
+    with building(b):
+        ins = [b.input(v.type, v.device) for v in primals]
+        moving = [None if t is None else b.input(t.type, t.device) for t in tangents]
+        outs, out_ts = push_forward(g, ins, moving)
+        kept = [t for t in out_ts if t is not None]
+        graph, _ = b.finish([*outs, *kept], g.name)
+    data = [v.data for v in (*primals, *(t for t in tangents if t is not None))]
+    ys = [
+        concrete(y, v.dtype)
+        for v, y in zip(graph.outputs, interpret(graph, data), strict=True)  # type: ignore[arg-type]
+    ]
+    rest = iter(ys[len(outs) :])
+    return ys[: len(outs)], [None if t is None else next(rest) for t in out_ts]
+
+
+def _linearized(
+    f: Callable[..., Any], primals: tuple[Any, ...], what: str
+) -> tuple[Traced, list[Value], list[int], Linearized]:
+    t, values = _trace(f, primals, what)
+    count = len(values) - len(t.outer)
+    wanted = [i for i in range(count) if values[i].dtype.kind in "fc"]
+    return t, values[:count], wanted, linearize_graph(inline(t.graph), values, wanted)
+
+
+@_guarded
+def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
+    """f at the primals, and the function from a cotangent of its result to those of the primals."""
+    t, values, wanted, lin = _linearized(f, primals, "vjp")
+    _, structure = tree.flatten(primals)
+
+    @_guarded
+    def pull_back(ct: Any) -> tuple[Any, ...]:
+        cts, s = tree.flatten(ct)
+        if s != t.structure:
+            raise TreeError(f"vjp: the cotangent is {s}, expected {t.structure} as the result")
+        checked = _values(cts)
+        for i, (c, y) in enumerate(zip(checked, lin.outputs, strict=True)):
+            if c.type is not y.type:
+                raise DTypeError(f"vjp: cotangent {i} is {c.type}, expected {y.type} as the result")
+        found = dict(zip(wanted, lin.pull_back(checked), strict=True))
+        grads = [found.get(i) for i in range(len(values))]
+        filled = [zeros(v.type) if c is None else c for v, c in zip(values, grads, strict=True)]
+        back: tuple[Any, ...] = tree.unflatten(structure, filled)
+        return back
+
+    return tree.unflatten(t.structure, lin.outputs), pull_back
+
+
+@_guarded
+def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
+    """f at the primals, and its derivative there as a function of tangents."""
+    t, values, wanted, lin = _linearized(f, primals, "linearize")
+
+    @_guarded
+    def apply(*tangents: Any) -> Any:
+        given = _check_tangents("linearize", primals, tangents)
+        outs = lin.apply([x for x in (given[i] for i in wanted) if x is not None])
+        return tree.unflatten(t.structure, outs)
+
+    del values
+    return tree.unflatten(t.structure, lin.outputs), apply
+
+
+def value_and_grad(
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """A function that returns f's value and its gradient in the arguments argnums."""
+    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+    @wraps(f)
+    @_guarded
+    def run(*args: Any, **kwargs: Any) -> Any:
+        _check_argnums(f, numbers, args)
+        chosen = tuple(args[i] for i in numbers)
+        _check_differentiable(chosen, numbers)
+
+        def restricted(*xs: Any) -> Any:
+            full = list(args)
+            for i, x in zip(numbers, xs, strict=True):
+                full[i] = x
+            return f(*full, **kwargs)
+
+        t, values, wanted, lin = _linearized(restricted, chosen, getattr(f, "__name__", "grad"))
+        loss = lin.outputs[0]
+        _check_scalar(f, t, loss, has_aux)
+        one = [full_of((), 1, loss.dtype), *(None for _ in lin.outputs[1:])]
+        found = dict(zip(wanted, lin.pull_back(one), strict=True))
+        filled = [zeros(v.type) if (c := found.get(i)) is None else c for i, v in enumerate(values)]
+        grads = tree.unflatten(tree.flatten(chosen)[1], filled)
+        out = tree.unflatten(t.structure, lin.outputs)
+        return out, grads[0] if isinstance(argnums, int) else grads
+
+    return run
+
+
+def grad(
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """A function that returns the gradient of f in the arguments argnums."""
+    both = value_and_grad(f, argnums, has_aux)
+
+    @wraps(f)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        value, grads = both(*args, **kwargs)
+        return (grads, value[1]) if has_aux else grads
+
+    return run
+
+
+def _check_argnums(f: Any, numbers: Sequence[int], args: tuple[Any, ...]) -> None:
+    for i in numbers:
+        if not -len(args) <= i < len(args):
+            raise OperandError(
+                f"grad: argnums {i} is out of range: {getattr(f, '__name__', 'the function')} got "
+                f"{len(args)} positional arguments"
+            )
+
+
+def _check_differentiable(chosen: tuple[Any, ...], numbers: Sequence[int]) -> None:
+    for i, x in zip(numbers, chosen, strict=True):
+        for leaf in _values(tree.leaves(x)):
+            if leaf.dtype.kind not in "fc":
+                raise DTypeError(
+                    f"grad: argument {i} holds {leaf.type}; only floating-point tensors have "
+                    "gradients: cast it, or leave it out of argnums"
+                )
+
+
+def _check_scalar(f: Any, t: Traced, loss: Value, has_aux: bool) -> None:
+    name = getattr(f, "__name__", "the function")
+    if has_aux:
+        if t.structure.kind is not tuple or len(t.structure.children) != 2:
+            raise TreeError(f"grad: {name} must return (loss, aux) with has_aux=True")
+        if t.structure.children[0].kind is not None:
+            raise TreeError(f"grad: {name} returned a tree as its loss, expected one scalar")
+    elif t.structure.kind is not None:
+        raise TreeError(
+            f"grad: {name} returned {t.structure}, expected one scalar; for more results use "
+            "has_aux=True"
+        )
+    if loss.ndim != 0:
+        raise ShapeError(
+            f"grad: {name} returned {loss.type}, expected a scalar; reduce it with op.sum or op.mean"
+        )
+    if loss.dtype.kind != "f":
+        raise DTypeError(
+            f"grad: {name} returned {loss.type}, expected a real floating-point scalar"
+        )

@@ -1,0 +1,219 @@
+"""Derivatives of graphs: push tangents forward, pull cotangents back.
+
+`push_forward` runs a graph and its tangent side by side, one rule per node.  The tangent part is
+linear, so reverse mode is `linearize` (cut the two apart) and `transpose` (walk the linear part
+backwards).  Nobody writes a rule for reverse mode unless the mathematics demands it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tessera.core.errors import RuleError
+from tessera.core.types import TensorType
+from tessera.ir.graph.ir import Builder, Graph, Node, Value, bind, building, current_builder
+from tessera.ops.define import full_of
+from tessera.ops.elementwise import add, mul
+from tessera.transform.simplify import simplify
+
+Tangent = Value | None  # None is zero
+
+# Rules of ops with regions, which need the transforms themselves: name -> (node, tangents).
+REGION_JVP: dict[str, Callable[[Node, Sequence[Tangent]], Sequence[Tangent]]] = {}
+REGION_TRANSPOSE: dict[str, Callable[..., Sequence[Tangent]]] = {}
+
+
+# Forward
+
+
+def push_forward(
+    g: Graph, primals: Sequence[Value], tangents: Sequence[Tangent]
+) -> tuple[list[Value], list[Tangent]]:
+    """The outputs of g and their tangents, emitted into the open builder."""
+    env: dict[Value, Value] = dict(zip(g.inputs, primals, strict=True))
+    moving: dict[Value, Value] = {
+        v: t for v, t in zip(g.inputs, tangents, strict=True) if t is not None
+    }
+    builder = current_builder()
+    assert builder is not None, "push_forward needs an open builder"
+    for n in g.nodes:
+        builder.location = n.location
+        out = bind(n.op, *(env[v] for v in n.operands), regions=n.regions, **n.params)
+        results = out if n.op.multiple else (out,)
+        env.update(zip(n.results, results, strict=True))
+        ts = [moving.get(v) for v in n.operands]
+        if any(t is not None for t in ts):
+            new = _with_results(n, tuple(env[v] for v in n.operands), results)
+            for v, t in zip(n.results, node_jvp(new, ts), strict=True):
+                if t is not None:
+                    moving[v] = t
+    builder.location = None
+    return [env[v] for v in g.outputs], [moving.get(v) for v in g.outputs]
+
+
+def _with_results(n: Node, operands: tuple[Value, ...], results: tuple[Value, ...]) -> Node:
+    new = Node(n.op, operands, n.params, n.regions, n.location)
+    new.results = results
+    return new
+
+
+def node_jvp(n: Node, ts: Sequence[Tangent]) -> Sequence[Tangent]:
+    """Tangents of the results of a node."""
+    if all(v.dtype.kind not in "fc" for v in n.results):
+        return [None] * len(n.results)
+    op = n.op
+    if op.name in REGION_JVP:
+        return REGION_JVP[op.name](n, ts)
+    if op.jvp is not None:
+        out = op.jvp(n, ts)
+        return out if op.multiple and out is not None else [out] * len(n.results)
+    if op.partials is not None:
+        return [_total(_products(op.partials(n.results[0], *n.operands), ts))]
+    if op.linear:
+        return [_total(_linear_terms(n, ts))]
+    if op.decompose is not None:
+        sub, outer = decomposition(n)
+        return push_forward(sub, [*n.operands, *outer], [*ts, *(None for _ in outer)])[1]
+    raise RuleError(
+        f"{op.name} has no derivative; wrap its operand in op.stop_gradient if none is wanted"
+    ).at(n.location)
+
+
+def _products(partials: Sequence[Any], ts: Sequence[Tangent]) -> list[Value]:
+    return [mul(p, t) for p, t in zip(partials, ts, strict=True) if p is not None and t is not None]
+
+
+def _linear_terms(n: Node, ts: Sequence[Tangent]) -> list[Value]:
+    terms = []
+    for k, t in enumerate(ts):
+        if t is None:
+            continue
+        if k not in n.op.linear:
+            raise RuleError(f"{n.op.name} has no derivative in operand {k}").at(n.location)
+        terms.append(bind(n.op, *n.operands[:k], t, *n.operands[k + 1 :], **n.params))
+    return terms
+
+
+def _total(terms: Sequence[Value]) -> Tangent:
+    total: Tangent = None
+    for t in terms:
+        total = t if total is None else add(total, t)
+    return total
+
+
+def decomposition(n: Node) -> tuple[Graph, tuple[Value, ...]]:
+    """The graph of an op's decomposition, and what it captured."""
+    assert n.op.decompose is not None
+    b = Builder(current_builder(), n.location)
+    with building(b):
+        ins = [b.input(v.type, v.device) for v in n.operands]
+        out = n.op.decompose(*ins, **n.params)
+    return b.finish(list(out) if n.op.multiple else [out], n.op.name)
+
+
+# Linearize and transpose
+
+
+@dataclass(frozen=True)
+class Linearized:
+    """A graph at a point: its outputs there, and its derivative as a list of linear nodes."""
+
+    outputs: list[Value]
+    nodes: list[Node]  # linear in the tangents, in order, on operands of this point
+    tangents: list[Value]  # inputs of the linear part, one per differentiated input
+    results: list[Tangent]  # outputs of the linear part, None where they are zero
+
+    def apply(self, tangents: Sequence[Value]) -> list[Value]:
+        """The derivative times a tangent."""
+        env: dict[Value, Value] = dict(zip(self.tangents, tangents, strict=True))
+        for n in self.nodes:
+            out = bind(n.op, *(env.get(v, v) for v in n.operands), regions=n.regions, **n.params)
+            env.update(zip(n.results, out if n.op.multiple else (out,), strict=True))
+        return [
+            zeros(y.type) if r is None else env.get(r, r)
+            for r, y in zip(self.results, self.outputs, strict=True)
+        ]
+
+    def pull_back(self, cotangents: Sequence[Tangent]) -> list[Tangent]:
+        """The transposed derivative times a cotangent: one entry per differentiated input."""
+        cts: dict[Value, Value] = {}
+        for r, ct in zip(self.results, cotangents, strict=True):
+            if r is not None and ct is not None:
+                cts[r] = add(cts[r], ct) if r in cts else ct
+        linear = {v for n in self.nodes for v in n.results} | set(self.tangents)
+        builder = current_builder()
+        for n in reversed(self.nodes):
+            mine = [cts.pop(v, None) for v in n.results]
+            if all(c is None for c in mine):
+                continue
+            if builder is not None:
+                builder.location = n.location
+            for v, c in transpose_node(n, mine, linear):
+                cts[v] = add(cts[v], c) if v in cts else c
+        if builder is not None:
+            builder.location = None
+        return [cts.get(t) for t in self.tangents]
+
+
+def zeros(t: TensorType) -> Value:
+    """Zeros of a type."""
+    return full_of(t.shape, 0, t.dtype)
+
+
+def transpose_node(
+    n: Node, cts: Sequence[Tangent], linear: set[Value]
+) -> list[tuple[Value, Value]]:
+    """(operand, cotangent) for each linear operand of a linear node."""
+    if n.op.name in REGION_TRANSPOSE:
+        out = REGION_TRANSPOSE[n.op.name](n, cts, linear)
+        return [(v, c) for v, c in zip(n.operands, out, strict=True) if c is not None]
+    if n.op.transpose is None:
+        raise RuleError(f"{n.op.name} has no transpose, so reverse mode stops here").at(n.location)
+    ct: Any = list(cts) if n.op.multiple else cts[0]
+    return [(v, n.op.transpose(n, ct, k)) for k, v in enumerate(n.operands) if v in linear]
+
+
+def linearize(g: Graph, primals: Sequence[Value], wanted: Sequence[int]) -> Linearized:
+    """The outputs of g at primals, and its derivative in the inputs whose numbers are wanted."""
+    scratch = Builder()
+    with building(scratch):
+        ins = [scratch.input(v.type, v.device) for v in g.inputs]
+        ts = {k: scratch.input(g.inputs[k].type, g.inputs[k].device) for k in wanted}
+        outs, out_ts = push_forward(g, ins, [ts.get(k) for k in range(len(ins))])
+    moving = [t for t in out_ts if t is not None]
+    captured = [(inner, outer) for outer, inner in scratch.captured()]
+    clean = simplify(
+        Graph([*scratch.inputs, *(i for i, _ in captured)], scratch.nodes, [*outs, *moving])
+    )
+    count = len(ins)
+    env: dict[Value, Value] = dict(zip(clean.inputs[:count], primals, strict=True))
+    env.update(zip(clean.inputs[len(scratch.inputs) :], (o for _, o in captured), strict=True))
+    tangents = list(clean.inputs[count : len(scratch.inputs)])
+    nodes = _split(clean, env, set(tangents))
+    left = iter(clean.outputs[len(outs) :])
+    results = [None if t is None else next(left) for t in out_ts]
+    return Linearized([env[v] for v in clean.outputs[: len(outs)]], nodes, tangents, results)
+
+
+def _split(g: Graph, env: dict[Value, Value], linear: set[Value]) -> list[Node]:
+    """Run the nodes that do not depend on tangents; the others, on operands of this point."""
+    kept: list[Node] = []
+    builder = current_builder()
+    for n in g.nodes:
+        if any(v in linear for v in n.operands):
+            linear.update(n.results)
+            new = Node(
+                n.op, tuple(env.get(v, v) for v in n.operands), n.params, n.regions, n.location
+            )
+            new.results = n.results
+            kept.append(new)
+            continue
+        if builder is not None:
+            builder.location = n.location
+        out = bind(n.op, *(env[v] for v in n.operands), regions=n.regions, **n.params)
+        env.update(zip(n.results, out if n.op.multiple else (out,), strict=True))
+    if builder is not None:
+        builder.location = None
+    return kept
