@@ -70,11 +70,14 @@ def _truth(env: Mapping[str, str], name: str) -> bool:
     return _TRUTH[text]
 
 
-_current = read(os.environ)
+_current: Flags | None = None  # read at first use: a wrong variable must not break the import
 
 
 def flags() -> Flags:
     """The flags in force."""
+    global _current
+    if _current is None:
+        _current = read(os.environ)
     return _current
 
 
@@ -82,7 +85,7 @@ def flags() -> Flags:
 def override(**changes: Any) -> Iterator[Flags]:
     """Change flags while the block runs."""
     global _current
-    before = _current
+    before = flags()
     unknown = set(changes) - {f.name for f in fields(Flags)}
     if unknown:
         raise FlagError(f"no flag is named {', '.join(sorted(unknown))}")

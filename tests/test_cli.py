@@ -1,0 +1,184 @@
+"""The command line: what it prints, its exit status, and errors without tracebacks."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tessera
+from tessera import cli
+from tessera.ir.graph.op import REGISTRY
+
+PROGRAM = """
+import sys
+import tessera as ts
+from tessera import Tensor, f32, jit, op
+
+@jit
+def layer(x: Tensor["B", 4, f32], w: Tensor[4, "N", f32]):
+    return op.tanh(x @ w)
+
+@jit
+def bare(x):
+    return x
+
+def plain(x: Tensor["B", "2*B+1"]):
+    return x.sum(-1)
+
+number = 3
+
+if __name__ == "__main__":
+    print("arguments", sys.argv[1:])
+    layer(ts.tensor([[1.0, 2.0]]), ts.tensor([[1.0]] * 4))
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    return str(path)
+
+
+def test_version(capsys):
+    assert cli.main(["version"]) == 0
+    assert capsys.readouterr().out == f"tessera {tessera.__version__}\n"
+
+
+def test_ops_lists_every_op(capsys):
+    assert cli.main(["ops"]) == 0
+    shown = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.split()}
+    assert set(REGISTRY) <= shown
+
+
+def test_ops_as_json_has_one_complete_row_per_op(capsys):
+    assert cli.main(["ops", "--json"]) == 0
+    rows = {r["name"]: r for r in json.loads(capsys.readouterr().out)}
+    assert set(REGISTRY) <= set(rows)
+    for r in rows.values():
+        assert r["doc"], r["name"]
+        assert r["meaning"], r["name"]
+        assert r["targets"] == ["numpy"]
+    assert rows["matmul"] == {
+        "name": "matmul",
+        "axes": "... m k, ... k n -> ... m n",
+        "meaning": "loops, add",
+        "rules": ["linear", "transpose"],
+        "dtypes": "unsigned integer float complex",
+        "targets": ["numpy"],
+        "doc": "Matrix product over the last two axes; the axes before them broadcast.",
+        "call": "op.matmul(a, b, *, tile_shape=None)",
+    }
+    assert rows["einsum"]["meaning"] == "function"
+
+
+def test_ops_of_one_name(capsys):
+    assert cli.main(["ops", "op.tanh"]) == 0
+    out = capsys.readouterr().out
+    assert "op.tanh(x, /)" in out
+    assert "Hyperbolic tangent." in out
+    assert "partials" in out
+
+
+def test_ops_of_an_unknown_name(capsys):
+    assert cli.main(["ops", "tahn"]) == 2
+    assert capsys.readouterr().err == "error: no op is named 'tahn'; `tessera ops` lists them\n"
+
+
+def test_compile_prints_graph_ir_with_symbolic_sizes(capsys, program):
+    assert cli.main(["compile", f"{program}:layer"]) == 0
+    out = capsys.readouterr().out
+    assert "tessera.matmul" in out
+    assert "tessera.tanh" in out
+    assert cli.main(["compile", f"{program}:plain", "--stop-at", "trace"]) == 0
+    assert "tessera.sum" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("suffix", "message"),
+    [
+        ("", "{0} has layer, bare; name one: {0}:function"),
+        (":missing", "{0} defines no 'missing'; it has layer, bare"),
+        (":number", "'number' in {0} is int, not a function"),
+        (
+            ":bare",
+            'bare has parameters without a Tensor annotation: x; write x: Tensor["B", 64, f32], '
+            "or call bare.lower(...) in Python",
+        ),
+        (".txt", "there is no file {0}.txt"),
+    ],
+)
+def test_compile_says_what_it_needs(capsys, program, suffix, message):
+    assert cli.main(["compile", program + suffix]) == 2
+    assert capsys.readouterr().err == f"error: {message.format(program)}\n"
+
+
+def test_compile_stops_only_at_what_exists(capsys, program):
+    with pytest.raises(SystemExit) as e:
+        cli.main(["compile", program, "--stop-at", "tile"])
+    assert e.value.code == 2
+    assert "invalid choice: 'tile'" in capsys.readouterr().err
+
+
+def test_run_passes_arguments_and_shows_the_line_of_an_error(capsys, program):
+    before = sys.argv[:], sys.path[:]
+    assert cli.main(["run", program, "a", "--b"]) == 1
+    out, err = capsys.readouterr()
+    assert out == "arguments ['a', '--b']\n"
+    assert err.startswith("error: argument 'x' is f32[1,2]: axis 1 is 2, expected 4")
+    assert f"at {program}:21: layer(" in err
+    assert "Traceback" not in err
+    assert (sys.argv, sys.path) == before
+
+
+def test_run_of_a_file_with_a_syntax_error(capsys, tmp_path):
+    path = tmp_path / "broken.py"
+    path.write_text("x = (\n")
+    assert cli.main(["run", str(path)]) == 2
+    assert capsys.readouterr().err == f"error: {path}, line 1: '(' was never closed\n"
+
+
+def test_doctor_reports_versions_settings_and_devices(capsys, monkeypatch):
+    monkeypatch.setenv("TESSERA_LOG", "info")
+    assert cli.main(["doctor", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["system"]["tessera"] == tessera.__version__
+    assert report["packages"]["numpy"]["version"]
+    assert report["settings"]["TESSERA_LOG"]["source"] == "environment"
+    assert report["settings"]["TESSERA_VERIFY"]["source"] == "default"
+    assert report["devices"][0] == "cpu:0"
+    assert report["missing"] == []
+    assert cli.main(["doctor"]) == 0
+    assert "Nothing is missing." in capsys.readouterr().out
+
+
+def _tessera(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tessera.cli", *args],
+        env={"PATH": "/usr/bin", "PYTHONPATH": str(Path(tessera.__file__).parent.parent), **env},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_doctor_names_a_setting_that_cannot_be():
+    done = _tessera("doctor", TESSERA_THREADS="many")
+    assert done.returncode == 1
+    assert "TESSERA_THREADS is 'many', expected a whole number of at least 0" in done.stdout
+    assert done.stderr == ""
+
+
+def test_no_color_is_respected():
+    forced = _tessera("doctor", FORCE_COLOR="1")
+    assert "\x1b[1" in forced.stdout
+    plain = _tessera("doctor", FORCE_COLOR="1", NO_COLOR="1")
+    assert "\x1b[3" not in plain.stdout  # colours; bold and underline may stay
+
+
+def test_every_command_has_help(capsys):
+    for command in ("ops", "compile", "run", "doctor", "version"):
+        with pytest.raises(SystemExit) as e:
+            cli.main([command, "--help"])
+        assert e.value.code == 0
+        assert f"usage: tessera {command}" in capsys.readouterr().out
