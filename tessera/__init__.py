@@ -29,13 +29,16 @@ from tessera.lang import op as op
 from tessera.lang.device import device as device
 from tessera.lang.device import devices as devices
 from tessera.lang.jit import jit as jit
+from tessera.lang.shapes import trace as trace
+from tessera.lang.shapes import shapes as shapes
 from tessera.lang.tensor import Tensor as Tensor
+from tessera.lang.tensor import asarray as asarray
+from tessera.lang.tensor import tensor as tensor
 from tessera.lang.transforms import grad as grad
 from tessera.lang.transforms import jvp as jvp
 from tessera.lang.transforms import linearize as linearize
 from tessera.lang.transforms import value_and_grad as value_and_grad
 from tessera.lang.transforms import vjp as vjp
-from tessera.lang.tensor import asarray as asarray
-from tessera.lang.tensor import tensor as tensor
+from tessera.learn import optim as optim
 
 __version__ = "0.1.0"

@@ -57,7 +57,7 @@ class PolicyTerm:
 class DType:
     """A storage format with a numeric policy."""
 
-    __slots__ = ("_hash", "accum", "base", "bits", "kind", "name", "np", "policy")
+    __slots__ = ("accum", "base", "bits", "kind", "name", "np", "policy")
 
     name: str  # of the storage format
     kind: Kind
@@ -73,7 +73,6 @@ class DType:
         self.name, self.kind, self.bits, self.policy = name, kind, bits, policy
         self.np = np.dtype(np_dtype)
         self.base = self if base is None else base
-        self._hash = hash((name, policy))
 
     def __matmul__(self, term: PolicyTerm) -> DType:
         if not isinstance(term, PolicyTerm):
@@ -103,12 +102,6 @@ class DType:
 
     def __repr__(self) -> str:
         return str(self)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (self.name, self.policy)

@@ -15,6 +15,7 @@ class TesseraError(Exception):
     """Base of every error raised on purpose."""
 
     location: Location | None = None
+    origins: tuple[str, ...] = ()  # where the operands came from
 
     def at(self, location: Location | None) -> Self:
         """This error, pointing at a user's line unless it already points at one."""
@@ -28,7 +29,8 @@ class TesseraError(Exception):
         return str(self.args[0]) if self.args else ""
 
     def __str__(self) -> str:
-        return f"{self.message}\n  at {self.location}" if self.location else self.message
+        where = [f"at {self.location}"] if self.location else []
+        return "\n  ".join([self.message, *where, *self.origins])
 
 
 class ShapeError(TesseraError, ValueError):

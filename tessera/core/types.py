@@ -12,11 +12,10 @@ from tessera.core.dtype import DType
 class TensorType:
     """A dtype and a shape.  Interned: equal types are the same object."""
 
-    __slots__ = ("_hash", "dtype", "shape", "static")
+    __slots__ = ("dtype", "shape", "static")
 
     dtype: DType
     shape: Shape
-    _hash: int
     static: bool  # no symbolic size
 
     def __new__(cls, dtype: DType, shape: Shape) -> TensorType:
@@ -26,15 +25,8 @@ class TensorType:
             found = object.__new__(cls)
             found.dtype, found.shape = key
             found.static = not any(isinstance(s, Dim) for s in shape)
-            found._hash = hash(key)
             _INTERNED[key] = found
         return found
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
 
     def __reduce__(self) -> tuple[Any, ...]:
         return TensorType, (self.dtype, self.shape)

@@ -11,7 +11,7 @@ from tessera.compile import Executable, Step, compile_graph
 from tessera.core import tree
 from tessera.core.errors import AnnotationError, OperandError, TesseraError, located
 from tessera.core.types import TensorType
-from tessera.ir.graph.ir import Graph, Value, concrete, current_builder
+from tessera.ir.graph.ir import Graph, Value, current_builder, holding
 from tessera.lang.annotation import TensorSpec
 from tessera.lang.tensor import Tensor
 from tessera.lang.trace import Traced, is_tensor, trace
@@ -46,11 +46,12 @@ class Lowered:
 class _Entry:
     """A compiled variant."""
 
-    __slots__ = ("executable", "single", "structure")
+    __slots__ = ("executable", "single", "structure", "types")
 
     def __init__(self, executable: Executable, structure: tree.Structure):
         self.executable, self.structure = executable, structure
         self.single = structure.kind is None
+        self.types = [v.type for v in executable.graph.outputs]
 
 
 class _Call:
@@ -266,8 +267,10 @@ def _leaf_names(kwargs: dict[str, Any]) -> list[str]:
 
 def _wrap(entry: _Entry, data: Sequence[Any]) -> Any:
     outs = entry.executable.run(data)
-    dtypes = [v.type.dtype for v in entry.executable.graph.outputs]
-    values = [concrete(x, d) for x, d in zip(outs, dtypes, strict=True)]
+    values = [
+        holding(t if t.static else TensorType(t.dtype, x.shape), x)
+        for t, x in zip(entry.types, outs, strict=True)
+    ]
     return values[0] if entry.single else tree.unflatten(entry.structure, values)
 
 

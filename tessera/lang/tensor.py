@@ -120,9 +120,18 @@ class Tensor(Value):
         data = self._array("numpy.asarray")
         return np.array(data, dtype=dtype, copy=copy) if copy or dtype else self.numpy()
 
-    def __dlpack__(self, **kwargs: Any) -> Any:
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[Any, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
         data = self._array("__dlpack__")
-        return (data if data.flags.writeable else data.copy()).__dlpack__(**kwargs)
+        if not data.flags.writeable:  # broadcast data; consumers may write to what they are given
+            self.data = data = data.copy()
+        return data.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)
@@ -170,6 +179,20 @@ class Tensor(Value):
         if target == self.device:
             return self
         return _on(self._array("to"), self.dtype, target)
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
+        """The tensor on another device."""
+        return self.to(device)
+
+    def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
+        if api_version is not None and api_version not in _namespace.versions:
+            raise located(
+                OperandError(
+                    f"__array_namespace__: no version {api_version!r} of the array API standard; "
+                    f"there are {', '.join(_namespace.versions)}"
+                )
+            )
+        return _namespace.module
 
     # Python protocol
 
@@ -336,6 +359,21 @@ class At:
 
 
 set_value_class(Tensor)
+
+
+class _Namespace:
+    """The module of array API functions, which is built on this one and so names itself."""
+
+    module: Any = None
+    versions: tuple[str, ...] = ()
+
+
+_namespace = _Namespace()
+
+
+def set_namespace(module: Any, versions: tuple[str, ...]) -> None:
+    """Say which module x.__array_namespace__() is, and which versions of the standard it follows."""
+    _namespace.module, _namespace.versions = module, versions
 
 
 def _on(data: Any, dtype: Any, device: Device) -> Tensor:

@@ -36,7 +36,7 @@ def trace(
     """The graph of f; the tensor leaves of args and kwargs have these types, in order."""
     leaves, structure = tree.flatten((args, kwargs))
     parent = current_builder()
-    builder = Builder(parent)
+    builder = Builder(parent, input_names=names)
     # A nested trace shares the facts of the one around it; an outermost trace opens its own.
     facts = Scope() if parent is None else current_scope()
     with scope(facts), building(builder):
@@ -46,7 +46,7 @@ def trace(
         result = f(*inner_args, **inner_kwargs)
         outs, out_structure = tree.flatten(result)
         values = [_output(x, name) for x in outs]
-        graph, outer = builder.finish(values, name, names, facts.guards if parent is None else ())
+        graph, outer = builder.finish(values, name, facts.guards if parent is None else ())
     return Traced(graph, outer, out_structure)
 
 

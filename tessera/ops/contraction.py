@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.constraints import unify
+from tessera.core.constraints import same, unify
+from tessera.core.dims import product as count
 from tessera.core.errors import OperandError, ShapeError
 from tessera.core.promotion import promote_all
 from tessera.core.scalar import product
@@ -158,7 +159,7 @@ def matmul(a: ArrayLike, b: ArrayLike, *, tile_shape: tuple[int, int, int] | Non
     if not unify(x.shape[-1], y.shape[max(y.ndim - 2, 0)], "matmul: axis 'k' of operands 0 and 1"):
         raise ShapeError(
             f"matmul: axis 'k' is {x.shape[-1]} in operand 0 {x.type} but "
-            f"{y.shape[max(y.ndim - 2, 0)]} in operand 1 {y.type}"
+            f"{y.shape[max(y.ndim - 2, 0)]} in operand 1 {y.type}{_advice(x, y)}"
         )
     if x.dtype is not y.dtype:
         x, y = (cast_to(v, promote_all([x.dtype, y.dtype])) for v in (x, y))
@@ -166,11 +167,23 @@ def matmul(a: ArrayLike, b: ArrayLike, *, tile_shape: tuple[int, int, int] | Non
         return squeeze(matmul(expand_dims(x, 0), y), -2 if y.ndim > 1 else 0)
     if y.ndim == 1:
         return squeeze(matmul(x, expand_dims(y, 1)), -1)
+    if y.ndim == 2 and x.ndim > 2:  # one large product instead of one for each batch element
+        flat = matmul(reshape(x, (count(x.shape[:-1]), x.shape[-1])), y, tile_shape=tile_shape)
+        return reshape(flat, (*x.shape[:-1], y.shape[-1]))
     batch = broadcast_shapes("matmul", [_batch(x), _batch(y)])
     hint = {} if tile_shape is None else {"tile_shape": _tile(tile_shape)}
     return matmul.bind(
         broadcast(x, (*batch, *x.shape[-2:])), broadcast(y, (*batch, *y.shape[-2:])), **hint
     )
+
+
+def _advice(x: Value, y: Value) -> str:
+    """What would make a matmul fit."""
+    if y.ndim >= 2 and same(x.shape[-1], y.shape[-1]):
+        return "; transpose operand 1 with .mT"
+    if x.ndim >= 2 and same(x.shape[-2], y.shape[max(y.ndim - 2, 0)]):
+        return "; transpose operand 0 with .mT"
+    return ""
 
 
 def _tile(tile_shape: Any) -> tuple[int, int, int]:

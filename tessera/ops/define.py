@@ -25,6 +25,7 @@ from tessera.core.errors import (
     DTypeError,
     OperandError,
     PolicyError,
+    ShapeError,
     TesseraError,
     located,
 )
@@ -32,7 +33,7 @@ from tessera.core.promotion import holds, meet_scalar, promote_all
 from tessera.core.scalar import SCALARS, Expr, arg
 from tessera.core.signature import broadcast_shapes
 from tessera.core.types import TensorType
-from tessera.ir.graph.ir import Value, bind, concrete
+from tessera.ir.graph.ir import Value, bind, concrete, origin
 from tessera.ir.graph.op import Op, Sample, register
 
 P = ParamSpec("P")
@@ -58,7 +59,7 @@ class OpFunction(Generic[P, R]):
         try:
             return self.front(*args, **kwargs)
         except TesseraError as e:
-            error = located(e)
+            error = with_origins(located(e), args)
         raise error
 
     def bind(self, *operands: Value, **params: Any) -> Value:
@@ -73,6 +74,14 @@ class OpFunction(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<op {self.op.name}>"
+
+
+def with_origins(error: TesseraError, operands: Sequence[Any]) -> TesseraError:
+    """The error, telling where each traced operand came from."""
+    if not error.origins and isinstance(error, ShapeError | DTypeError):
+        found = [(i, v, origin(v)) for i, v in enumerate(operands) if isinstance(v, Value)]
+        error.origins = tuple(f"operand {i} {v.type} is from {o}" for i, v, o in found if o)
+    return error
 
 
 def publish(f: OpFunction[..., Value] | Any, name: str) -> None:
@@ -103,7 +112,7 @@ def public(front: Callable[P, R]) -> Callable[P, R]:
         try:
             return front(*args, **kwargs)
         except TesseraError as e:
-            error = located(e)
+            error = with_origins(located(e), args)
         raise error
 
     call.__name__ = call.__qualname__ = front.__name__

@@ -75,8 +75,7 @@ def _one(f: Kernel, dtype: DType) -> Kernel:
     np_dtype = dtype.np
 
     def run(*xs: Array) -> Array:
-        with np.errstate(all="ignore"):
-            y = f(*xs)
+        y = f(*xs)
         if type(y) is np.ndarray and y.dtype == np_dtype:
             return y
         y = np.asarray(y)
@@ -87,11 +86,9 @@ def _one(f: Kernel, dtype: DType) -> Kernel:
 
 def _many(f: Kernel, dtypes: Sequence[DType]) -> Kernel:
     def run(*xs: Array) -> tuple[Array, ...]:
-        with np.errstate(all="ignore"):
-            ys = f(*xs)
         return tuple(
             y if y.dtype == d.np else round_to(y, d)
-            for y, d in zip(map(np.asarray, ys), dtypes, strict=True)
+            for y, d in zip(map(np.asarray, f(*xs)), dtypes, strict=True)
         )
 
     return run
@@ -145,14 +142,15 @@ class Plan:
         """The outputs for these inputs."""
         env: list[Any] = [None] * self.count
         env[: self.arity] = inputs
-        for f, ins, out, many, dead in self.steps:
-            y = f(*[env[i] for i in ins])
-            if many < 0:
-                env[out] = y
-            else:
-                env[out : out + many] = y
-            for i in dead:
-                env[i] = None
+        with np.errstate(all="ignore"):
+            for f, ins, out, many, dead in self.steps:
+                y = f(*[env[i] for i in ins])
+                if many < 0:
+                    env[out] = y
+                else:
+                    env[out : out + many] = y
+                for i in dead:
+                    env[i] = None
         return [env[i] for i in self.outputs]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,6 +40,28 @@ class Value:
 
     def __str__(self) -> str:
         return f"<{self.type}>"
+
+    if TYPE_CHECKING:  # the language layer's subclass brings the operators
+
+        def __add__(self, other: Any) -> Value: ...
+        def __radd__(self, other: Any) -> Value: ...
+        def __sub__(self, other: Any) -> Value: ...
+        def __rsub__(self, other: Any) -> Value: ...
+        def __mul__(self, other: Any) -> Value: ...
+        def __rmul__(self, other: Any) -> Value: ...
+        def __truediv__(self, other: Any) -> Value: ...
+        def __rtruediv__(self, other: Any) -> Value: ...
+        def __pow__(self, other: Any) -> Value: ...
+        def __rpow__(self, other: Any) -> Value: ...
+        def __matmul__(self, other: Any) -> Value: ...
+        def __rmatmul__(self, other: Any) -> Value: ...
+        def __lt__(self, other: Any) -> Value: ...
+        def __le__(self, other: Any) -> Value: ...
+        def __gt__(self, other: Any) -> Value: ...
+        def __ge__(self, other: Any) -> Value: ...
+        def __and__(self, other: Any) -> Value: ...
+        def __or__(self, other: Any) -> Value: ...
+        def __neg__(self) -> Value: ...
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -115,9 +137,15 @@ class Graph:
 class Builder:
     """A graph being built."""
 
-    __slots__ = ("captures", "inputs", "location", "nodes", "parent")
+    __slots__ = ("captures", "input_names", "inputs", "location", "nodes", "parent")
 
-    def __init__(self, parent: Builder | None = None, location: Location | None = None):
+    def __init__(
+        self,
+        parent: Builder | None = None,
+        location: Location | None = None,
+        input_names: Sequence[str] = (),
+    ):
+        self.input_names = tuple(input_names)
         self.inputs: list[Value] = []
         self.nodes: list[Node] = []
         self.captures: dict[int, tuple[Value, Value]] = {}  # id of outer -> (outer, inner)
@@ -179,7 +207,6 @@ class Builder:
         self,
         outputs: Sequence[Value],
         name: str = "main",
-        input_names: Sequence[str] = (),
         guards: Sequence[Guard] = (),
     ) -> tuple[Graph, tuple[Value, ...]]:
         """The graph, and the outer values that its last inputs stand for."""
@@ -189,7 +216,7 @@ class Builder:
         for i, v in enumerate(inputs):
             v.index = i
         outer = tuple(o for o, _ in pairs)
-        names = [*input_names, *(f"captured{i}" for i in range(len(pairs)))]
+        names = [*self.input_names, *(f"captured{i}" for i in range(len(pairs)))]
         data = outer if self.parent is None else ()
         return Graph(inputs, self.nodes, outs, name, names, data, guards), outer
 
@@ -227,6 +254,16 @@ class _State(threading.local):
 
 _STATE = _State()
 _value_class: type[Value] = Value
+
+
+def origin(v: Value) -> str | None:
+    """Where a traced value came from: the op and the user's line, or the argument."""
+    if v.builder is None:
+        return None
+    if v.node is not None:
+        return f"{v.node.op.name} at {v.node.location}" if v.node.location else None
+    names = v.builder.input_names
+    return f"argument '{names[v.index]}'" if 0 <= v.index < len(names) else None
 
 
 def set_value_class(cls: type[Value]) -> None:
@@ -277,10 +314,11 @@ def concrete(data: Any, dtype: Any = None, device: Device = CPU) -> Value:
     d = as_dtype(array.dtype) if dtype is None else as_dtype(dtype)
     if array.dtype != d.np:
         array = array.astype(d.np)
-    return _concrete(TensorType(d, array.shape), array, device)
+    return holding(TensorType(d, array.shape), array, device)
 
 
-def _concrete(type: TensorType, data: Array, device: Device) -> Value:
+def holding(type: TensorType, data: Array, device: Device = CPU) -> Value:
+    """A value of this type that holds data, which must fit it."""
     v = object.__new__(_value_class)
     v.type, v.data, v.device = type, data, device
     v.node, v.index, v.builder = None, 0, None
@@ -360,10 +398,11 @@ def _run(op: Op, operands: tuple[Value, ...], params: Params, regions: tuple[Gra
             _KERNELS[key] = found
     kernel, outs = found
     device = _device(op, operands) if operands else CPU
-    data = kernel(*[v.data for v in operands])
+    with np.errstate(all="ignore"):
+        data = kernel(*[v.data for v in operands])
     if op.multiple:
-        return tuple([_concrete(t, x, device) for t, x in zip(outs, data, strict=True)])
-    return _concrete(outs[0], data, device)
+        return tuple([holding(t, x, device) for t, x in zip(outs, data, strict=True)])
+    return holding(outs[0], data, device)
 
 
 def substitute_params(params: Params, env: Mapping[str, int]) -> dict[str, Any]:

@@ -1,0 +1,125 @@
+"""shapes: how the shape of every value in a function came to be."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tessera.core import tree
+from tessera.core.constraints import Guard
+from tessera.core.dtype import f32
+from tessera.core.errors import OperandError, TesseraError, located
+from tessera.core.source import Location
+from tessera.core.types import TensorType
+from tessera.ir.graph.ir import Builder, Graph, Value
+from tessera.lang.annotation import TensorSpec
+from tessera.lang.trace import is_tensor
+from tessera.lang.trace import trace as trace_function
+
+
+@dataclass(frozen=True)
+class Row:
+    """One value: what made it, from what, and where in the user's program."""
+
+    what: str
+    type: TensorType
+    operands: tuple[TensorType, ...]
+    location: Location | None
+
+    def cells(self) -> tuple[str, str, str, str]:
+        """The row as text."""
+        ins = ", ".join(map(str, self.operands))
+        return self.what, str(self.type), f"({ins})" if ins else "", str(self.location or "")
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """The shapes in a function, and what a call must satisfy.  Prints as a table."""
+
+    rows: tuple[Row, ...]
+    outputs: tuple[TensorType, ...]
+    guards: tuple[Guard, ...]
+
+    def __str__(self) -> str:
+        table = [r.cells() for r in self.rows]
+        widths = [max((len(row[i]) for row in table), default=0) for i in range(3)]
+        lines = [
+            "  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[3]]).rstrip()
+            for row in table
+        ]
+        lines.append(f"returns {', '.join(map(str, self.outputs))}")
+        lines += [
+            f"needs {g}: {g.reason}" + (f" at {g.location}" if g.location else "")
+            for g in self.guards
+        ]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def trace(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph:
+    """The traced graph of f; arguments are tensors, or annotations that stand for them."""
+    try:
+        return _graph_of(f, args, kwargs)
+    except TesseraError as e:
+        error = located(e)
+    raise error
+
+
+def shapes(f: Callable[..., Any], *types: Any, **kwargs: Any) -> Shapes:
+    """How the shape of every value in f came to be, for tensors or annotations as arguments."""
+    g = trace(f, *types, **kwargs)
+    names = [*g.input_names, *(f"input {i}" for i in range(len(g.input_names), len(g.inputs)))]
+    rows = [Row(n, v.type, (), None) for n, v in zip(names, g.inputs, strict=True)]
+    for n in g.nodes:
+        rows += [Row(n.op.name, v.type, n.types, n.location) for v in n.results]
+    return Shapes(tuple(rows), tuple(v.type for v in g.outputs), g.guards)
+
+
+def _graph_of(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph:
+    plain = inspect.unwrap(f)
+    given = args or _annotated(plain)
+    placed = tree.map(_placeholder, tuple(given))
+    types = [x.type for x in tree.leaves((placed, kwargs)) if isinstance(x, Value)]
+    names = _names(plain, placed)
+    return trace_function(
+        plain, placed, kwargs, types, getattr(plain, "__name__", "function"), names
+    ).graph
+
+
+def _annotated(f: Callable[..., Any]) -> list[TensorSpec]:
+    parameters = inspect.signature(f, eval_str=True).parameters.values()
+    specs = [p.annotation for p in parameters if isinstance(p.annotation, TensorSpec)]
+    if not specs:
+        raise OperandError(
+            f"shapes: {getattr(f, '__name__', f)} has no annotated tensors; pass a type for each "
+            'argument, such as Tensor["B", 64, f32]'
+        )
+    return specs
+
+
+def _placeholder(x: Any) -> Any:
+    if isinstance(x, TensorSpec):
+        return Builder().input(TensorType(x.dtype or f32, x.shape))
+    if isinstance(x, TensorType):
+        return Builder().input(x)
+    return x
+
+
+def _names(f: Callable[..., Any], args: tuple[Any, ...]) -> list[str]:
+    try:
+        parameters = list(inspect.signature(f).parameters)
+    except (TypeError, ValueError):
+        parameters = []
+    names = []
+    for i, a in enumerate(args):
+        base = parameters[i] if i < len(parameters) else f"argument {i}"
+        leaves = tree.leaves(a)
+        names += [
+            base if len(leaves) == 1 else f"{base}.{k}"
+            for k, x in enumerate(leaves)
+            if is_tensor(x)
+        ]
+    return names

@@ -1,0 +1,133 @@
+"""Functional optimisers: state = opt.init(params); params, state = opt.update(grads, state, params).
+
+An optimiser is a pair of functions on trees, so it works inside jit.  The learning rate is a number
+or a function of the step (see the schedules at the end).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tessera.core import tree
+from tessera.core.dtype import f32
+from tessera.ir.graph.ir import Value
+from tessera.lang import op
+
+Tree = Any
+Rate = float | Callable[[Any], Any]
+State = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """init(params) -> state;  update(grads, state, params) -> (params, state)."""
+
+    init: Callable[[Tree], State]
+    update: Callable[[Tree, State, Tree], tuple[Tree, State]]
+
+
+def _rate(lr: Rate, step: Value) -> Any:
+    return lr(op.cast(step, f32)) if callable(lr) else lr
+
+
+def _zeros(params: Tree) -> Tree:
+    return tree.map(op.zeros_like, params)
+
+
+def _start() -> Value:
+    return op.full((), 0, "i32")
+
+
+def _unzip(pairs: Tree, like: Tree, n: int) -> tuple[Tree, ...]:
+    """A tree of n-tuples as n trees."""
+    leaves, structure = tree.flatten(like)
+    flat = tree.leaves(pairs)
+    return tuple(tree.unflatten(structure, flat[i::n][: len(leaves)]) for i in range(n))
+
+
+def sgd(lr: Rate, momentum: float = 0.0, nesterov: bool = False, decay: float = 0.0) -> Optimizer:
+    """Stochastic gradient descent, with momentum and weight decay if given."""
+
+    def init(params: Tree) -> State:
+        state = {"step": _start()}
+        return state | ({"velocity": _zeros(params)} if momentum else {})
+
+    def update(grads: Tree, state: State, params: Tree) -> tuple[Tree, State]:
+        rate = _rate(lr, state["step"])
+        new: State = {"step": state["step"] + 1}
+        if decay:
+            grads = tree.map(lambda g, p: g + decay * p, grads, params)
+        steps = grads
+        if momentum:
+            new["velocity"] = tree.map(lambda v, g: momentum * v + g, state["velocity"], grads)
+            steps = (
+                tree.map(lambda v, g: momentum * v + g, new["velocity"], grads)
+                if nesterov
+                else new["velocity"]
+            )
+        return tree.map(lambda p, d: p - rate * d, params, steps), new
+
+    return Optimizer(init, update)
+
+
+def adam(
+    lr: Rate, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, decay: float = 0.0
+) -> Optimizer:
+    """Adam; with decay, the decoupled weight decay of AdamW."""
+
+    def init(params: Tree) -> State:
+        return {"step": _start(), "m": _zeros(params), "v": _zeros(params)}
+
+    def update(grads: Tree, state: State, params: Tree) -> tuple[Tree, State]:
+        step = state["step"] + 1
+        count = op.cast(step, f32)
+        rate = _rate(lr, state["step"])
+        scale_m = 1 - op.pow(b1, count)
+        scale_v = 1 - op.pow(b2, count)
+
+        def one(p: Any, g: Any, m: Any, v: Any) -> tuple[Any, Any, Any]:
+            m = b1 * m + (1 - b1) * g
+            v = b2 * v + (1 - b2) * (g * g)
+            step_size = op.cast(rate / scale_m, p.dtype)
+            direction = m / (op.sqrt(v / op.cast(scale_v, p.dtype)) + eps)
+            kept = p * op.cast(1 - decay * rate, p.dtype) if decay else p
+            return kept - step_size * direction, m, v
+
+        triples = tree.map(one, params, grads, state["m"], state["v"])
+        new, m, v = _unzip(triples, params, 3)
+        return new, {"step": step, "m": m, "v": v}
+
+    return Optimizer(init, update)
+
+
+def adamw(
+    lr: Rate, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, decay: float = 0.01
+) -> Optimizer:
+    """Adam with decoupled weight decay."""
+    return adam(lr, b1, b2, eps, decay)
+
+
+def clip_by_global_norm(grads: Tree, limit: float) -> Tree:
+    """Gradients scaled down so that their joint Euclidean norm is at most the limit."""
+    powers = [op.sum(op.square(op.cast(g, f32))) for g in tree.leaves(grads)]
+    norm = op.sqrt(op.sum(op.stack(powers)))
+    factor = op.minimum(1.0, limit / (norm + 1e-6))
+    return tree.map(lambda g: g * op.cast(factor, g.dtype), grads)
+
+
+# Schedules: functions of the step
+
+
+def warmup_cosine(peak: float, warmup: int, total: int, floor: float = 0.0) -> Callable[[Any], Any]:
+    """A rate that rises linearly for `warmup` steps and then falls along a half cosine."""
+
+    def rate(step: Any) -> Any:
+        rising = peak * (step + 1) / max(warmup, 1)
+        share = op.clip((step - warmup) / max(total - warmup, 1), 0.0, 1.0)
+        falling = floor + (peak - floor) * 0.5 * (1 + op.cos(share * math.pi))
+        return op.where(step < warmup, rising, falling)
+
+    return rate
