@@ -9,6 +9,8 @@ from tessera.core.errors import OperandError, located
 from tessera.ops.contraction import *
 from tessera.ops.creation import *
 from tessera.ops.elementwise import *
+from tessera.ops.gather import *
+from tessera.ops.indexing import *
 from tessera.ops.reduction import *
 from tessera.ops.shape import *
 

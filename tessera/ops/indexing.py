@@ -1,16 +1,351 @@
-"""Indexing: x[key], updates at an index, gather, scatter, take."""
+"""x[key] and x.at[key].set(value): a key of NumPy's kind as slices, then one gather or scatter.
+
+A key becomes a list of parts, one per axis of x and one per new axis.  Cuts (numbers and slices)
+lower to views; picks (integer tensors, masks) to a gather on what the cuts leave.
+"""
 
 from __future__ import annotations
 
+import builtins
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from tessera.ir.graph.ir import Value
-from tessera.ops.define import ArrayLike
+import numpy as np
+
+from tessera.core.constraints import require, unify
+from tessera.core.dims import Dim, Shape, Size, bounds
+from tessera.core.dtype import bool_, i64
+from tessera.core.errors import AxisError, OperandError, TraceError
+from tessera.ir.graph.ir import Value, concrete
+from tessera.ops.define import ArrayLike, as_value, full_of, public
+from tessera.ops.elementwise import add, maximum, minimum, where
+from tessera.ops.gather import OPS, dynamic_update_slice, fitting, gather, in_bounds, together
+from tessera.ops.shape import flip, pad, reshape, slice_, transpose
 
 
+@dataclass(frozen=True)
+class Cut:
+    """An axis cut by a slice or, when it is dropped, by a number.
+
+    With `reverse` the axis is flipped first; start, stop and step are then counted from its end.
+    """
+
+    size: Size
+    start: Size
+    stop: Size
+    step: int = 1
+    reverse: bool = False
+    dropped: bool = False
+
+    @property
+    def count(self) -> Size:
+        return (self.stop - self.start + self.step - 1) // self.step
+
+
+@dataclass(frozen=True)
+class Pick:
+    """An axis of x, or a new one (for a mask of no axes), taken at the places of an index tensor."""
+
+    size: Size
+    index: Value
+    new: bool = False
+
+
+class New:
+    """A new axis of size 1."""
+
+
+class Gap:
+    """A '...' that stands for no axes; it still parts the picks on its two sides."""
+
+
+Part = Cut | Pick | New | Gap
+_NEW, _GAP = New(), Gap()
+_UPDATES = {"add": add, "max": maximum, "min": minimum}
+_SCATTERS = {"set": "scatter", "add": "scatter_add", "max": "scatter_max", "min": "scatter_min"}
+
+
+@public
 def index(x: Value, key: Any) -> Value:
-    raise TypeError(key)
+    """x[key]: numbers, slices, new axes, integer tensors and masks, as in NumPy."""
+    parts = _parse(x, key)
+    y = _cut(x, parts)
+    picks = [p for p in parts if isinstance(p, Pick)]
+    if not picks:
+        return y
+    indices = together("index", [p.index for p in picks])
+    out = gather.bind(y, *indices, axes=_pick_axes(parts))
+    order = _placement(parts, indices[0].ndim, out.ndim)
+    return transpose(out, order)
 
 
+@public
 def update(x: Value, key: Any, value: ArrayLike, how: str) -> Value:
-    raise TypeError(key)
+    """x with x[key] set to a value, or combined with it by add, max or min."""
+    mask = _lone_mask(x, key)
+    if mask is not None and np.ndim(value) <= x.ndim - mask.ndim:
+        return _masked(x, mask, value, how)
+    parts = _parse(x, key)
+    picks = [p for p in parts if isinstance(p, Pick)]
+    if not picks:
+        return _paste(x, parts, fitting(f"at.{how}", x, value, _cut_shape(parts)), how)
+    y = _cut(x, parts)
+    indices = together("index", [p.index for p in picks])
+    axes = _pick_axes(parts)
+    shape = (*indices[0].shape, *(n for a, n in enumerate(y.shape) if a not in axes))
+    order = _placement(parts, indices[0].ndim, len(shape))
+    v = fitting(f"at.{how}", x, value, tuple(shape[a] for a in order))
+    back = tuple(np.argsort(order).tolist())
+    y = OPS[_SCATTERS[how]].bind(y, transpose(v, back), *indices, axes=axes)
+    return _paste(x, parts, y, "set")
+
+
+# Keys
+
+
+def _parse(x: Value, key: Any) -> list[Part]:
+    items = [_item(k) for k in (key if isinstance(key, tuple) else (key,))]
+    takes = [_axes_taken(k) for k in items]
+    dots = [i for i, k in enumerate(items) if k is Ellipsis]
+    if len(dots) > 1:
+        raise AxisError("index: a key can hold only one '...'")
+    missing = x.ndim - builtins.sum(takes)
+    if missing < 0:
+        raise AxisError(
+            f"index: {builtins.sum(takes)} indices for {x.type}, which has rank {x.ndim}"
+        )
+    at = dots[0] if dots else len(items)
+    if missing:
+        items[at : at + len(dots)] = [builtins.slice(None)] * missing
+    parts: list[Part] = []
+    axis = 0
+    for k in items:
+        parts += _parts(x, axis, k)
+        axis += _axes_taken(k)
+    return parts
+
+
+def _item(k: Any) -> Any:
+    """One element of a key as a number, a size, a slice, None, Ellipsis or an index tensor."""
+    if k is None or k is Ellipsis or isinstance(k, builtins.slice | Dim):
+        return k
+    if isinstance(k, int) and not isinstance(k, bool):
+        return k
+    if isinstance(k, list) and not np.size(k):
+        return concrete(np.zeros(np.shape(k), np.int64))
+    v = as_value(k, "index")
+    if v.dtype.kind not in "biu":
+        raise OperandError(
+            f"index: cannot index with {v.type}; use integers, slices, None, ..., integer tensors or "
+            "masks"
+        )
+    return int(v.data) if v.ndim == 0 and v.data is not None and v.dtype.kind != "b" else v
+
+
+def _axes_taken(k: Any) -> int:
+    if k is None or k is Ellipsis:
+        return 0
+    return k.ndim if isinstance(k, Value) and k.dtype.kind == "b" else 1
+
+
+def _parts(x: Value, axis: int, k: Any) -> list[Part]:
+    if k is None or k is Ellipsis:
+        return [_GAP if k is Ellipsis else _NEW]
+    if isinstance(k, builtins.slice):
+        return [_slice_part(x, axis, k)]
+    if not isinstance(k, Value):
+        return [_number_part(x, axis, k)]
+    if k.dtype.kind == "b":
+        return _mask_parts(x, axis, k)
+    return [Pick(x.shape[axis], in_bounds("index", k, x, axis))]
+
+
+def _number_part(x: Value, axis: int, k: Size) -> Cut:
+    n = x.shape[axis]
+    at = k + n if _negative(k) else k
+    why = f"index: {k} along axis {axis} of {x.type}"
+    if not (require("at_least", at, 0, why) and require("at_least", n, at + 1, why)):
+        raise AxisError(
+            f"index: {k} is out of range for axis {axis} of {x.type}"
+            + (f", which has size {n}; use {-n} to {n - 1}" if n else ", which has size 0")
+        )
+    return Cut(n, at, at + 1, dropped=True)
+
+
+def _negative(k: Size) -> bool:
+    return k < 0 if isinstance(k, int) else bounds(k)[1] < 0
+
+
+def _slice_part(x: Value, axis: int, s: builtins.slice) -> Cut:
+    n = x.shape[axis]
+    start, stop, step = (_bound(x, axis, b) for b in (s.start, s.stop, s.step))
+    if isinstance(step, Dim) or step == 0:
+        raise AxisError(f"index: the step of a slice of axis {axis} of {x.type} is {step}")
+    step = 1 if step is None else step
+    if all(isinstance(b, int | None) for b in (n, start, stop)):
+        start, stop, step = builtins.slice(start, stop, step).indices(n)
+    else:
+        start, stop = _symbolic_ends(x, axis, start, stop, step)
+    if step < 0:
+        start, stop = n - 1 - start, n - 1 - stop
+    if isinstance(start, int) and isinstance(stop, int):
+        stop = builtins.max(start, stop)
+    return Cut(n, start, stop, builtins.abs(step), reverse=step < 0)
+
+
+def _bound(x: Value, axis: int, b: Any) -> Size | None:
+    if b is None or isinstance(b, Dim):
+        return b
+    if isinstance(b, Value) and b.data is None:
+        raise TraceError(
+            f"index: a slice of axis {axis} of {x.type} has the traced bound {b.type}, so its size "
+            "is not known; use op.dynamic_slice(x, start, sizes)"
+        )
+    if not hasattr(b, "__index__"):
+        raise OperandError(
+            f"index: {b!r:.60} in a slice of axis {axis} of {x.type} is not an integer"
+        )
+    return int(b)
+
+
+def _symbolic_ends(
+    x: Value, axis: int, start: Size | None, stop: Size | None, step: int
+) -> tuple[Size, Size]:
+    """Ends of a slice counted from the front; a guard keeps a call's sizes from clipping it."""
+    n = x.shape[axis]
+    why = f"index: a slice of axis {axis} of {x.type}"
+    first, last = (0, n) if step > 0 else (n - 1, -1)
+    a = first if start is None else start + n if _negative(start) else start
+    b = last if stop is None else stop + n if _negative(stop) else stop
+    low, high = (a, b) if step > 0 else (b, a)
+    for large, small in (
+        (low, 0 if step > 0 else -1),
+        (high, low),
+        (n, high if step > 0 else high + 1),
+    ):
+        if not require("at_least", large, small, why):
+            raise AxisError(f"{why} from {a} to {b} does not lie in it for any sizes")
+    return a, b
+
+
+def _mask_parts(x: Value, axis: int, mask: Value) -> list[Part]:
+    if mask.data is None:
+        raise TraceError(
+            f"index: the mask {mask.type} is traced, so how many elements it picks is not known; use "
+            "op.where(mask, x, other), or op.nonzero(mask, size=...)"
+        )
+    for i, m in enumerate(mask.shape):
+        n = x.shape[axis + i]
+        if not unify(n, m, f"index: axis {i} of the mask {mask.type}"):
+            raise AxisError(
+                f"index: axis {i} of the mask {mask.type} is {m}, but axis {axis + i} of {x.type} is {n}"
+            )
+    if mask.ndim == 0:
+        return [Pick(1, concrete(np.flatnonzero(mask.data), i64, x.device), new=True)]
+    places = np.nonzero(mask.data)
+    return [Pick(x.shape[axis + i], concrete(p, i64, x.device)) for i, p in enumerate(places)]
+
+
+# Cuts
+
+
+def _cut_shape(parts: Sequence[Part]) -> Shape:
+    """The shape that the cuts leave: picked axes whole, new ones of size 1."""
+    out: list[Size] = []
+    for p in parts:
+        if isinstance(p, Cut):
+            out += [] if p.dropped else [p.count]
+        elif not isinstance(p, Gap):
+            out.append(p.size if isinstance(p, Pick) else 1)
+    return tuple(out)
+
+
+def _cuts(parts: Sequence[Part]) -> list[Cut]:
+    """One cut per axis of x."""
+    return [
+        Cut(p.size, 0, p.size) if isinstance(p, Pick) else p
+        for p in parts
+        if isinstance(p, Cut) or (isinstance(p, Pick) and not p.new)
+    ]
+
+
+def _cut(x: Value, parts: Sequence[Part]) -> Value:
+    cuts = _cuts(parts)
+    backward = [a for a, c in enumerate(cuts) if c.reverse]
+    y = flip(x, backward) if backward else x
+    y = slice_(y, [c.start for c in cuts], [c.stop for c in cuts], [c.step for c in cuts])
+    return reshape(y, _cut_shape(parts))
+
+
+def _paste(x: Value, parts: Sequence[Part], value: Value, how: str) -> Value:
+    """x with the part that _cut(x) reads replaced by a value of its shape, or combined with it."""
+    cuts = _cuts(parts)
+    if how != "set":
+        value = _UPDATES[how](_cut(x, parts), value)
+    if value.type.size == 0:
+        return x
+    v = reshape(value, tuple(c.count for c in cuts))
+    backward = [a for a, c in enumerate(cuts) if c.reverse]
+    v = flip(v, backward) if backward else v
+    starts = [_forward_start(c) for c in cuts]
+    if all(c.step == 1 for c in cuts):
+        if v.shape == x.shape:
+            return v
+        return dynamic_update_slice.bind(x, v, *(as_value(s) for s in starts))
+    ends = {
+        "low": tuple(starts),
+        "high": tuple(
+            c.size - s - (c.count - 1) * c.step - 1 for s, c in zip(starts, cuts, strict=True)
+        ),
+        "inner": tuple(c.step - 1 for c in cuts),
+    }
+    here = pad.bind(full_of(v.shape, True, bool_), full_of((), False, bool_), **ends)
+    return where(here, pad.bind(v, full_of((), 0, v.dtype), **ends), x)
+
+
+def _forward_start(c: Cut) -> Size:
+    return c.size - 1 - c.start - (c.count - 1) * c.step if c.reverse else c.start
+
+
+# Picks
+
+
+def _pick_axes(parts: Sequence[Part]) -> tuple[int, ...]:
+    """The axes of _cut(x) that the picks index."""
+    left = [p for p in parts if not (isinstance(p, Gap) or (isinstance(p, Cut) and p.dropped))]
+    return tuple(i for i, p in enumerate(left) if isinstance(p, Pick))
+
+
+def _placement(parts: Sequence[Part], rank: int, total: int) -> tuple[int, ...]:
+    """The order of the axes of a gather in the result: in place of the picks when they (and numbers
+    beside them) are next to each other, in front otherwise."""
+    advanced = [
+        i for i, p in enumerate(parts) if isinstance(p, Pick) or (isinstance(p, Cut) and p.dropped)
+    ]
+    apart = advanced[-1] - advanced[0] >= len(advanced)
+    before = 0 if apart else len(_cut_shape(parts[: advanced[0]]))
+    rest = range(rank, total)
+    return (*rest[:before], *range(rank), *rest[before:])
+
+
+# Masks
+
+
+def _lone_mask(x: Value, key: Any) -> Value | None:
+    if isinstance(key, Value | np.ndarray | list):
+        mask = _item(key)
+        if isinstance(mask, Value) and mask.dtype.kind == "b" and 0 < mask.ndim <= x.ndim:
+            return mask
+    return None
+
+
+def _masked(x: Value, mask: Value, value: ArrayLike, how: str) -> Value:
+    for i, (m, n) in enumerate(zip(mask.shape, x.shape, strict=False)):
+        if not unify(n, m, f"at.{how}: axis {i} of the mask {mask.type}"):
+            raise AxisError(
+                f"at.{how}: axis {i} of the mask {mask.type} is {m}, but of {x.type} {n}"
+            )
+    v = fitting(f"at.{how}", x, value, x.shape)
+    inside = reshape(mask, (*mask.shape, *(1,) * (x.ndim - mask.ndim)))
+    return where(inside, v if how == "set" else _UPDATES[how](x, v), x)
