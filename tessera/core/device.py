@@ -17,3 +17,4 @@ class Device:
 
 
 CPU = Device("cpu", 0)
+ANYWHERE = Device("cpu", 0)  # of constants: they go where the other operands are

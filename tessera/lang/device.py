@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +11,19 @@ from typing import Any
 from tessera.core.device import CPU, Device
 from tessera.core.errors import DeviceError
 from tessera.core.flags import flags
+
+
+class Preferred:
+    """A wish for a kind of device: the first that exists of these kinds."""
+
+    def __init__(self, *kinds: str):
+        self.kinds = kinds
+
+    def __repr__(self) -> str:
+        return f"Preferred({', '.join(self.kinds)})"
+
+
+gpu = Preferred("cuda", "hip")
 
 
 class _State(threading.local):
@@ -26,6 +40,8 @@ def devices() -> list[Device]:
 
 def as_device(x: Any) -> Device:
     """The device that x names: a Device, "cpu" or "cpu:1"."""
+    if isinstance(x, Preferred):
+        return _first_of(x)
     if isinstance(x, Device):
         found = x
     elif isinstance(x, str):
@@ -40,6 +56,16 @@ def as_device(x: Any) -> Device:
             f"there is no device {found}; devices are {', '.join(map(str, devices()))}"
         )
     return found
+
+
+def _first_of(wish: Preferred) -> Device:
+    for d in devices():
+        if d.kind in wish.kinds:
+            return d
+    warnings.warn(
+        f"no {' or '.join(wish.kinds)} device here; running on {CPU}", RuntimeWarning, stacklevel=4
+    )
+    return CPU
 
 
 def current_device() -> Device:

@@ -6,13 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.core.errors import OperandError, located
+from tessera.ops.activation import *
 from tessera.ops.contraction import *
 from tessera.ops.creation import *
 from tessera.ops.elementwise import *
 from tessera.ops.gather import *
 from tessera.ops.indexing import *
+from tessera.ops.loss import *
+from tessera.ops.neural import *
+from tessera.ops.normalization import *
 from tessera.ops.reduction import *
 from tessera.ops.shape import *
+from tessera.ops.softmax import *
 
 
 def pipeline(steps: Sequence[Any]) -> Any:

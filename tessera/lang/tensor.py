@@ -33,7 +33,8 @@ _OPERANDS = (Value, bool, int, float, complex, np.ndarray, np.generic, Dim)
 
 
 def _unary(f: Callable[[Any], Value]) -> Callable[[Any], Any]:
-    return f
+    """A prefix operator as a plain function, which Python binds to the instance."""
+    return lambda self: f(self)
 
 
 class Tensor(Value):

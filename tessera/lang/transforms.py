@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import update_wrapper, wraps
 from typing import Any
 
 from tessera.core import tree
@@ -192,6 +192,33 @@ def grad(
         return (grads, value[1]) if has_aux else grads
 
     return run
+
+
+class Differentiable:
+    """A function that knows its derivatives: f(x), f.grad(x), f.value_and_grad(x), f.jvp, f.vjp."""
+
+    def __init__(self, f: Callable[..., Any]):
+        update_wrapper(self, f)
+        self._f = f
+        self.grad, self.value_and_grad = grad(f), value_and_grad(f)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._f(*args, **kwargs)
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        """The value at the primals, and the derivative times the tangents."""
+        out: tuple[Any, Any] = jvp(self._f, primals, tangents)
+        return out
+
+    def vjp(self, *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
+        """The value at the primals, and the function that pulls cotangents back."""
+        out: tuple[Any, Callable[[Any], tuple[Any, ...]]] = vjp(self._f, *primals)
+        return out
+
+
+def autodiff(f: Callable[..., Any]) -> Differentiable:
+    """Decorator: give a function its derivatives as methods."""
+    return Differentiable(f)
 
 
 def _check_argnums(f: Any, numbers: Sequence[int], args: tuple[Any, ...]) -> None:

@@ -7,6 +7,7 @@ what a nested builder uses from outside becomes an extra operand (Builder.captur
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tessera.core.constant import Constant as Constant
 from tessera.core.constraints import Guard
-from tessera.core.device import CPU, Device
+from tessera.core.device import ANYWHERE, CPU, Device
 from tessera.core.dims import Dim, substitute
 from tessera.core.dtype import DType, as_dtype
 from tessera.core.errors import DeviceError, TraceError
@@ -109,7 +111,7 @@ class Node:
 class Graph:
     """Inputs, nodes in order, outputs.  Immutable."""
 
-    __slots__ = ("captured", "guards", "input_names", "inputs", "name", "nodes", "outputs")
+    __slots__ = ("_text", "captured", "guards", "input_names", "inputs", "name", "nodes", "outputs")
 
     def __init__(
         self,
@@ -125,6 +127,23 @@ class Graph:
         self.name, self.input_names = name, tuple(input_names)
         self.captured = tuple(captured)  # concrete tensors bound to the last inputs
         self.guards = tuple(guards)
+        self._text: str | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def text(self) -> str:
+        """The canonical text: MLIR generic syntax, without locations and captured data."""
+        if self._text is None:
+            assert _printer is not None, "tessera.ir.graph.text is not loaded"
+            self._text = _printer(self)
+        return self._text
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the canonical text: the identity of the program."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
 
     @property
     def static(self) -> bool:
@@ -221,31 +240,17 @@ class Builder:
         return Graph(inputs, self.nodes, outs, name, names, data, guards), outer
 
 
+# Installed by text, which knows how to print a graph.
+_printer: Callable[[Graph], str] | None = None
+
+
+def set_printer(printer: Callable[[Graph], str]) -> None:
+    """Say how a graph becomes its canonical text."""
+    global _printer
+    _printer = printer
+
+
 _SMALL = 64  # elements up to which a captured tensor is written into the graph
-
-
-class Constant:
-    """Data inside a graph, compared by its bytes."""
-
-    __slots__ = ("_hash", "array", "dtype")
-
-    def __init__(self, array: Array, dtype: DType):
-        self.array, self.dtype = array, dtype
-        self._hash = hash((dtype, array.shape, array.tobytes()))
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Constant)
-            and self.dtype is other.dtype
-            and self.array.shape == other.array.shape
-            and self.array.tobytes() == other.array.tobytes()
-        )
-
-    def __repr__(self) -> str:
-        return f"Constant({self.dtype}{list(self.array.shape)})"
 
 
 class _State(threading.local):
@@ -308,7 +313,7 @@ def _traced(
     return v
 
 
-def concrete(data: Any, dtype: Any = None, device: Device = CPU) -> Value:
+def concrete(data: Any, dtype: Any = None, device: Device = ANYWHERE) -> Value:
     """A value that holds data; its dtype is that of the array unless given."""
     array = np.asarray(data)
     d = as_dtype(array.dtype) if dtype is None else as_dtype(dtype)
@@ -350,7 +355,7 @@ def bind(op: Op, *operands: Value, regions: tuple[Graph, ...] = (), **params: An
     else:
         types = result_types(op, tuple([v.type for v in lifted]), params)
     node = Node(op, lifted, params, regions, builder.location or caller())
-    device = _device(op, lifted) if lifted else CPU
+    device = _device(op, lifted)
     results = tuple([_traced(t, node, i, builder, device) for i, t in enumerate(types)])
     node.results = results
     builder.nodes.append(node)
@@ -358,14 +363,18 @@ def bind(op: Op, *operands: Value, regions: tuple[Graph, ...] = (), **params: An
 
 
 def _device(op: Op, operands: Sequence[Value]) -> Device:
-    first = operands[0].device
+    first: Value | None = None
     for i, v in enumerate(operands):
-        if v.device != first:
+        if v.device is ANYWHERE:
+            continue
+        if first is None:
+            first = v
+        elif v.device != first.device:
             raise DeviceError(
-                f"{op.name}: operand 0 {operands[0].type} is on {first} but operand {i} {v.type} "
-                f"is on {v.device}; move one with x.to({str(first)!r})"
+                f"{op.name}: operand {[v is first for v in operands].index(True)} {first.type} is on {first.device} but "
+                f"operand {i} {v.type} is on {v.device}; move one with x.to({str(first.device)!r})"
             )
-    return first
+    return ANYWHERE if first is None else first.device
 
 
 # Installed by interp, which knows how to run an op: (op, types, params, regions) -> function.
@@ -397,7 +406,7 @@ def _run(op: Op, operands: tuple[Value, ...], params: Params, regions: tuple[Gra
         if not regions and "value" not in params:
             _KERNELS[key] = found
     kernel, outs = found
-    device = _device(op, operands) if operands else CPU
+    device = _device(op, operands)
     with np.errstate(all="ignore"):
         data = kernel(*[v.data for v in operands])
     if op.multiple:
