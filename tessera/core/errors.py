@@ -1,7 +1,7 @@
 """Errors a user can see.
 
-A message says which op, what it got, what it wanted and what to do, on one line; `locate` adds the
-user's file and line below it.
+A message says which op, what it got, what it wanted and what to do, on one line; the user's file
+and line stand below it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,16 @@ from tessera.core.source import Location, caller
 class TesseraError(Exception):
     """Base of every error raised on purpose."""
 
-    location: Location | None = None
+    location: Location | None
     origins: tuple[str, ...] = ()  # where the operands came from
 
+    def __init__(self, message: str = ""):
+        super().__init__(message)
+        self.location = caller()
+
     def at(self, location: Location | None) -> Self:
-        """This error, pointing at a user's line unless it already points at one."""
-        if self.location is None and location is not None:
+        """This error, pointing at another line of the user's."""
+        if location is not None:
             self.location = location
         return self
 
@@ -73,6 +77,10 @@ class RuleError(TesseraError, TypeError):
     """A transform met an op that has no rule for it."""
 
 
+class NumericalError(TesseraError, ArithmeticError):
+    """The values of an operand admit no result: a singular matrix, an iteration that diverges."""
+
+
 class VerifyError(TesseraError, ValueError):
     """IR breaks an invariant of its level."""
 
@@ -86,5 +94,5 @@ class FlagError(TesseraError, ValueError):
 
 
 def located(error: TesseraError) -> TesseraError:
-    """The error at the user's line and without the frames of the compiler."""
-    return error.at(caller()).with_traceback(None)
+    """The error without the frames of the compiler; it knows the user's line since it was made."""
+    return error.with_traceback(None)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import linecache
 import os
 import sys
+from types import CodeType
 from typing import NamedTuple
 
+# Files of the standard library through which our own code runs for the user.
+_BETWEEN = frozenset((contextlib.__file__, functools.__file__))
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
@@ -21,10 +26,16 @@ class Location(NamedTuple):
         return f"{self.file}:{self.line}" + (f": {text}" if text else "")
 
 
+def _ours(code: CodeType) -> bool:
+    file = code.co_filename
+    generated = file == "<string>" and code.co_name == "__init__"  # of a dataclass
+    return file.startswith(_PACKAGE) or file in _BETWEEN or generated
+
+
 def caller() -> Location | None:
     """The innermost line on the stack that is not Tessera's own."""
     frame = sys._getframe(1)
-    while frame.f_code.co_filename.startswith(_PACKAGE):
+    while _ours(frame.f_code):
         back = frame.f_back
         if back is None:
             return None

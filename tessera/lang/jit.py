@@ -11,7 +11,7 @@ from tessera.compile import Executable, Step, compile_graph
 from tessera.core import tree
 from tessera.core.errors import AnnotationError, OperandError, TesseraError, located
 from tessera.core.types import TensorType
-from tessera.ir.graph.ir import Graph, Value, current_builder, holding
+from tessera.ir.graph.ir import Graph, Value, current_builder, data_of, holding
 from tessera.lang.annotation import TensorSpec
 from tessera.lang.tensor import Tensor
 from tessera.lang.trace import Traced, is_tensor, trace
@@ -122,7 +122,7 @@ class Jitted:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._plain and not kwargs and current_builder() is None:
             for a in args:
-                if type(a) is not Tensor:
+                if type(a) is not Tensor or a.data is None:
                     break
             else:
                 entry = self._entries.get(tuple([a.type for a in args]))
@@ -139,7 +139,7 @@ class Jitted:
         if current_builder() is not None:
             return self._inline(c)
         entry = self._entry(c)
-        return _wrap(entry, [v.data for v in c.tensors])
+        return _wrap(entry, [data_of(v, self._name) for v in c.tensors])
 
     def _take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
         try:
@@ -191,7 +191,7 @@ class Jitted:
             mine = [next(leaves) for _ in range(s.count)]
             if spec is not None and (s.kind is not None or not is_tensor(mine[0])):
                 raise AnnotationError(
-                    f"argument '{name}' of {self._name} is {type(mine[0]).__name__ if mine else s}, "
+                    f"argument '{name}' of {self._name} is {s if s.kind else type(mine[0]).__name__}, "
                     f"expected {spec}"
                 )
             for x in mine:

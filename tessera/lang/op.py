@@ -7,7 +7,9 @@ from typing import Any
 
 from tessera.core.errors import OperandError, located
 from tessera.ops.activation import *
+from tessera.ops.batchnorm import *
 from tessera.ops.contraction import *
+from tessera.ops.control import *
 from tessera.ops.creation import *
 from tessera.ops.elementwise import *
 from tessera.ops.gather import *

@@ -62,7 +62,8 @@ def _check_tangents(what: str, primals: Any, tangents: Any) -> list[Value | None
             out.append(None)
             continue
         if t.type is not x.type:
-            raise DTypeError(f"{what}: tangent {i} is {t.type}, expected {x.type} as its primal")
+            kind = DTypeError if t.dtype is not x.dtype else ShapeError
+            raise kind(f"{what}: tangent {i} is {t.type}, expected {x.type} as its primal")
         out.append(t)
     return out
 
@@ -123,7 +124,8 @@ def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tupl
         checked = _values(cts)
         for i, (c, y) in enumerate(zip(checked, lin.outputs, strict=True)):
             if c.type is not y.type:
-                raise DTypeError(f"vjp: cotangent {i} is {c.type}, expected {y.type} as the result")
+                kind = DTypeError if c.dtype is not y.dtype else ShapeError
+                raise kind(f"vjp: cotangent {i} is {c.type}, expected {y.type} as the result")
         found = dict(zip(wanted, lin.pull_back(checked), strict=True))
         grads = [found.get(i) for i in range(len(values))]
         filled = [zeros(v.type) if c is None else c for v, c in zip(values, grads, strict=True)]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tessera.core.constraints import same, unify
+from tessera.core.dims import Shape
 from tessera.core.dims import product as count
 from tessera.core.errors import OperandError, ShapeError
 from tessera.core.promotion import promote_all
@@ -15,6 +17,7 @@ from tessera.core.signature import Signature, broadcast_shapes
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value
 from tessera.ir.graph.op import Params, Sample, Types
+from tessera.ops.creation import iota
 from tessera.ops.define import (
     ArrayLike,
     as_value,
@@ -26,7 +29,7 @@ from tessera.ops.define import (
     meet,
     public,
 )
-from tessera.ops.elementwise import conj, mul
+from tessera.ops.elementwise import conj, eq, mul, where
 from tessera.ops.shape import expand_dims, reshape, squeeze, transpose
 
 
@@ -57,10 +60,28 @@ def _contract_transpose(n: Node, ct: Value, k: int) -> Value:
     sig, sizes = sig.bind(n.op.name, n.types)
     rest = [i for i in range(len(n.operands)) if i != k]
     ins = [sig.out, *(sig.ins[i] for i in rest)]
-    spec = f"{', '.join(' '.join(a) for a in ins)} -> {' '.join(sig.ins[k])}"
+    mine = sig.ins[k]
+    # An axis that operand k has twice is a diagonal: later places get a name of their own.
+    out = [a if mine.index(a) == i else f"{a}_{i}" for i, a in enumerate(mine)]
     present = {a for axes in ins for a in axes}
-    extra = tuple((a, sizes[a]) for a in sig.ins[k] if a not in present)
-    return contract.bind(ct, *(n.operands[i] for i in rest), spec=spec, sizes=extra)
+    extra = tuple((b, sizes[a]) for a, b in zip(mine, out, strict=True) if b not in present)
+    if not present:
+        y = broadcast(_times([ct, *(n.operands[i] for i in rest)]), n.operands[k].shape)
+    else:
+        spec = f"{', '.join(' '.join(a) for a in ins)} -> {' '.join(out)}"
+        y = contract.bind(ct, *(n.operands[i] for i in rest), spec=spec, sizes=extra)
+    for i, a in enumerate(mine):
+        if mine.index(a) != i:
+            y = where(eq(iota(y.shape, i), iota(y.shape, mine.index(a))), y, 0)
+    return y
+
+
+def _times(xs: Sequence[Value]) -> Value:
+    """The product of values of one shape."""
+    total = xs[0]
+    for x in xs[1:]:
+        total = mul(total, x)
+    return total
 
 
 @define(
@@ -81,6 +102,14 @@ def contract(spec: str, *xs: ArrayLike) -> Value:
         raise OperandError(f"contract: '{spec}' names {len(sig.ins)} operands, got {len(values)}")
     dtype = promote_all([v.dtype for v in values])
     return contract.bind(*(cast_to(v, dtype) for v in values), spec=str(sig), sizes=())
+
+
+def _contract_as(name: str, spec: str, *xs: Value) -> Value:
+    """contract, with errors that speak of the function the user called."""
+    try:
+        return contract(spec, *xs)
+    except ShapeError as e:
+        raise ShapeError(e.message.replace("contract:", f"{name}:", 1)) from None
 
 
 @public
@@ -121,7 +150,7 @@ def _aligned(values: list[Value], parts: list[str], right: str, ellipsis: list[s
         ready.append(squeeze(v, dead) if dead else v)
     out = _spell(right, len(right.replace("...", "")) + len(ellipsis), ellipsis)
     spec = f"{', '.join(' '.join(a) for a in names)} -> {' '.join(out)}"
-    return contract(spec, *ready)
+    return _contract_as("einsum", spec, *ready)
 
 
 def _spell(part: str, rank: int, ellipsis: list[str]) -> list[str]:
@@ -170,7 +199,7 @@ def matmul(a: ArrayLike, b: ArrayLike, *, tile_shape: tuple[int, int, int] | Non
     if y.ndim == 2 and x.ndim > 2:  # one large product instead of one for each batch element
         flat = matmul(reshape(x, (count(x.shape[:-1]), x.shape[-1])), y, tile_shape=tile_shape)
         return reshape(flat, (*x.shape[:-1], y.shape[-1]))
-    batch = broadcast_shapes("matmul", [_batch(x), _batch(y)])
+    batch = _batch_shape(x, y)
     hint = {} if tile_shape is None else {"tile_shape": _tile(tile_shape)}
     return matmul.bind(
         broadcast(x, (*batch, *x.shape[-2:])), broadcast(y, (*batch, *y.shape[-2:])), **hint
@@ -193,6 +222,16 @@ def _tile(tile_shape: Any) -> tuple[int, int, int]:
             f"matmul: tile_shape is {tile_shape!r}, expected three positive sizes (m, n, k)"
         )
     return t
+
+
+def _batch_shape(x: Value, y: Value) -> Shape:
+    try:
+        return broadcast_shapes("matmul", [_batch(x), _batch(y)])
+    except ShapeError:
+        raise ShapeError(
+            f"matmul: the axes before the last two of {x.type} and {y.type} do not broadcast; sizes "
+            "must be equal or 1"
+        ) from None
 
 
 def _batch(x: Value) -> TensorType:
@@ -232,7 +271,8 @@ def tensordot(a: ArrayLike, b: ArrayLike, axes: Any = 2) -> Value:
     out = [n for i, n in enumerate(xs) if i not in left] + [
         n for j, n in enumerate(ys) if j not in right
     ]
-    return contract(f"{' '.join(xs)}, {' '.join(ys)} -> {' '.join(out)}", x, y)
+    spec = f"{' '.join(xs)}, {' '.join(ys)} -> {' '.join(out)}"
+    return _contract_as("tensordot", spec, x, y)
 
 
 @public

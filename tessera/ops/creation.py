@@ -94,19 +94,19 @@ def iota(shape: Any, axis: int = 0, dtype: Any = i64) -> Value:
 @public
 def zeros(shape: Any, dtype: Any = f32) -> Value:
     """A tensor of zeros."""
-    return full(shape, 0, dtype)
+    return full(shape_of("zeros", shape), 0, dtype)
 
 
 @public
 def ones(shape: Any, dtype: Any = f32) -> Value:
     """A tensor of ones."""
-    return full(shape, 1, dtype)
+    return full(shape_of("ones", shape), 1, dtype)
 
 
 @public
 def empty(shape: Any, dtype: Any = f32) -> Value:
     """A tensor whose elements carry no meaning (zeros, so that results stay reproducible)."""
-    return full(shape, 0, dtype)
+    return full(shape_of("empty", shape), 0, dtype)
 
 
 @public

@@ -14,6 +14,7 @@ import numpy as np
 
 from tessera.core.constraints import solve
 from tessera.core.dtype import DType
+from tessera.core.errors import TesseraError
 from tessera.core.rounding import round_mantissa, round_to
 from tessera.core.scalar import evaluate
 from tessera.core.types import TensorType
@@ -36,9 +37,13 @@ def kernel(
     outs: Sequence[TensorType],
     params: Params,
     regions: Sequence[Graph] = (),
+    env: dict[str, int] | None = None,
 ) -> Kernel:
-    """A function from operand arrays to the result array, or to a tuple of them."""
-    f = _reference(op, params, regions)
+    """A function from operand arrays to the result array, or to a tuple of them.
+
+    Types and params are those of a call; env gives the symbolic sizes that regions still have.
+    """
+    f = _reference(op, params, [Region(r, env) for r in regions])
     widths = [_wide_format(op, t.dtype) for t in types]
     tf32 = op.combine is not None and any(t.dtype.policy.math == "tf32" for t in types)
     if any(w is not None for w in widths) or tf32:
@@ -48,13 +53,13 @@ def kernel(
     return _one(f, outs[0].dtype)
 
 
-def _reference(op: Op, params: Params, regions: Sequence[Graph]) -> Kernel:
+def _reference(op: Op, params: Params, regions: Sequence[Region]) -> Kernel:
     if op.numpy is None:
         body = op.expr(params)
         assert body is not None, f"{op.name} has no reference"
         return lambda *xs: evaluate(body, xs)
     if regions:
-        return partial(op.numpy, regions=tuple(_callable(r) for r in regions), **params)
+        return partial(op.numpy, regions=tuple(regions), **params)
     return partial(op.numpy, **params) if params else op.numpy
 
 
@@ -94,27 +99,30 @@ def _many(f: Kernel, dtypes: Sequence[DType]) -> Kernel:
     return run
 
 
-def _callable(region: Graph) -> Callable[..., list[Array]]:
-    plans: dict[tuple[tuple[int, ...], ...], Plan] = {}
+class Region:
+    """A region at the sizes of a call: a function from arrays to a list of arrays."""
 
-    def run(*xs: Array) -> list[Array]:
-        key = tuple(x.shape for x in xs)
-        if key not in plans:
-            plans[key] = Plan(region) if region.static else specialise(region, key)
-        return plans[key].run(xs)
+    def __init__(self, g: Graph, env: dict[str, int] | None):
+        self._graph, self._env = g, env
+        self._plan: Plan | None = None
+        self.types = [v.type.substitute(env or {}) for v in g.outputs]
 
-    return run
+    def __call__(self, *xs: Array) -> list[Array]:
+        if self._plan is None:
+            self._plan = Plan(self._graph, self._env)
+        return self._plan.run(xs)
 
 
 class Plan:
     """A graph of static shapes as a list of steps over numbered slots."""
 
-    __slots__ = ("arity", "count", "outputs", "steps")
+    __slots__ = ("arity", "count", "locations", "outputs", "steps")
 
     def __init__(self, g: Graph, env: dict[str, int] | None = None):
         slots: dict[Value, int] = {v: i for i, v in enumerate(g.inputs)}
         last: dict[int, int] = {}
         self.arity = len(g.inputs)
+        self.locations = [n.location for n in g.nodes]
         self.steps: list[tuple[Kernel, tuple[int, ...], int, int, tuple[int, ...]]] = []
         for n in g.nodes:
             for v in n.results:
@@ -127,7 +135,7 @@ class Plan:
             params = substitute_params(n.params, env) if env else n.params
             types = [v.type.substitute(env or {}) for v in n.operands]
             outs = [v.type.substitute(env or {}) for v in n.results]
-            run = kernel(n.op, types, outs, params, n.regions)
+            run = kernel(n.op, types, outs, params, n.regions, env)
             ins = tuple(slots[v] for v in n.operands)
             dead = tuple(
                 s
@@ -142,15 +150,19 @@ class Plan:
         """The outputs for these inputs."""
         env: list[Any] = [None] * self.count
         env[: self.arity] = inputs
-        with np.errstate(all="ignore"):
-            for f, ins, out, many, dead in self.steps:
-                y = f(*[env[i] for i in ins])
-                if many < 0:
-                    env[out] = y
-                else:
-                    env[out : out + many] = y
-                for i in dead:
-                    env[i] = None
+        k = 0
+        try:
+            with np.errstate(all="ignore"):
+                for k, (f, ins, out, many, dead) in enumerate(self.steps):  # noqa: B007
+                    y = f(*[env[i] for i in ins])
+                    if many < 0:
+                        env[out] = y
+                    else:
+                        env[out : out + many] = y
+                    for i in dead:
+                        env[i] = None
+        except TesseraError as e:
+            raise e.at(self.locations[k]) from None
         return [env[i] for i in self.outputs]
 
 

@@ -362,6 +362,16 @@ def bind(op: Op, *operands: Value, regions: tuple[Graph, ...] = (), **params: An
     return results if op.multiple else results[0]
 
 
+def data_of(v: Value, user: str) -> Array:
+    """The data of a value that must not be traced."""
+    if v.data is None:
+        raise TraceError(
+            f"{user}: a traced value {v.type} was used outside the function that it was traced in; "
+            "return it from that function instead of storing it"
+        )
+    return v.data
+
+
 def _device(op: Op, operands: Sequence[Value]) -> Device:
     first: Value | None = None
     for i, v in enumerate(operands):
@@ -393,12 +403,6 @@ def _run(op: Op, operands: tuple[Value, ...], params: Params, regions: tuple[Gra
     key = (op, types, regions, tuple(params.items()))
     found = _KERNELS.get(key)
     if found is None:
-        for v in operands:
-            if v.data is None:
-                raise TraceError(
-                    f"{op.name}: a traced value {v.type} was used outside the function that it "
-                    "was traced in; return it from that function instead of storing it"
-                )
         assert _kernel_of is not None, "tessera.ir.graph.interp is not loaded"
         extra = {"regions": regions} if regions else {}
         outs = op.result_types(types, {**params, **extra})
@@ -407,8 +411,9 @@ def _run(op: Op, operands: tuple[Value, ...], params: Params, regions: tuple[Gra
             _KERNELS[key] = found
     kernel, outs = found
     device = _device(op, operands)
+    inputs = [v.data if v.data is not None else data_of(v, op.name) for v in operands]
     with np.errstate(all="ignore"):
-        data = kernel(*[v.data for v in operands])
+        data = kernel(*inputs)
     if op.multiple:
         return tuple([holding(t, x, device) for t, x in zip(outs, data, strict=True)])
     return holding(outs[0], data, device)
