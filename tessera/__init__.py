@@ -45,5 +45,9 @@ from tessera.lang.transforms import linearize as linearize
 from tessera.lang.transforms import value_and_grad as value_and_grad
 from tessera.lang.transforms import vjp as vjp
 from tessera.learn import optim as optim
+from tessera.ops.control import cond as cond
+from tessera.ops.control import fori_loop as fori_loop
+from tessera.ops.control import scan as scan
+from tessera.ops.control import while_loop as while_loop
 
 __version__ = "0.1.0"

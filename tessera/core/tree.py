@@ -157,6 +157,24 @@ def structure(tree: Any) -> Structure:
     return flatten(tree)[1]
 
 
+def paths(s: Structure, prefix: str = "") -> list[str]:
+    """How each leaf is reached from the tree, as in ['layers'][0].weight."""
+    if s.kind is None:
+        return [prefix]
+    steps = _steps(s)
+    return [p for step, c in zip(steps, s.children, strict=True) for p in paths(c, prefix + step)]
+
+
+def _steps(s: Structure) -> list[str]:
+    if s.kind is dict:
+        return [f"[{k!r}]" for k in s.aux]
+    if s.kind is not None and dataclasses.is_dataclass(s.kind):
+        return [f".{f.name}" for f in dataclasses.fields(s.kind) if not f.metadata.get("static")]
+    return [f".{n}" for n in getattr(s.kind, "_fields", ())] or [
+        f"[{i}]" for i in range(len(s.children))
+    ]
+
+
 def map(f: Callable[..., Any], tree: Any, *rest: Any) -> Any:
     """Apply f to the leaves of trees of one structure."""
     xs, s = flatten(tree)

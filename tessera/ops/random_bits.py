@@ -1,0 +1,124 @@
+"""Random bits: keys, and the one op that all of op.random is written with.
+
+A key is a tensor u32[2] and an ordinary operand, so a random op is a pure function: the same key
+gives the same numbers, and a key should be used once.  The bits of element i are the block
+philox(key, counter = i); they do not depend on how a tensor is cut up or where it is computed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tessera.core.constraints import unify
+from tessera.core.dims import Dim, Shape, Size, product
+from tessera.core.dtype import DType, as_dtype, u32, u64
+from tessera.core.errors import DTypeError, OperandError, ShapeError
+from tessera.core.philox import random_words
+from tessera.ir.graph.ir import Value, concrete
+from tessera.ir.graph.op import Sample
+from tessera.ops.creation import iota
+from tessera.ops.define import ArrayLike, as_value, broadcast, cast_to, define, public, shape_of
+from tessera.ops.elementwise import bitwise_and, bitwise_right_shift
+from tessera.ops.shape import reshape, slice_, stack
+
+BITS, SPLIT, FOLD = 0, 1, 2  # purposes: the last word of the counter keeps their blocks apart
+
+_KEY_WORD = np.array([7, 7], np.uint32)
+
+
+@define(
+    signature="..., ..., ... -> ...", call="random_bits", kinds="u",
+    result=lambda types, p: p["dtype"], partials=lambda y, k0, k1, i: (None, None, None),
+    numpy=lambda k0, k1, i, draw, purpose, dtype: random_words(
+        k0, k1, i, dtype.bits // 32, draw, purpose
+    ),
+    samples=(
+        Sample(_KEY_WORD, _KEY_WORD, np.array([0, 2**40], np.uint64)),
+        Sample(_KEY_WORD[0], _KEY_WORD[0], np.arange(6, dtype=np.uint64).reshape(2, 3), dtype=u64),
+        Sample(_KEY_WORD[0], _KEY_WORD[0], np.zeros((0, 2), np.uint64), draw=5),
+    ),
+)  # fmt: skip
+def random_bits(
+    k0: ArrayLike, k1: ArrayLike, counter: ArrayLike, draw: int = 0, purpose: int = BITS,
+    dtype: Any = u32,
+) -> Value:  # fmt: skip
+    """Words of Philox4x32-10 for every element of a u64 counter under the key (k0, k1)."""
+    i = as_value(counter, "random_bits")
+    words = [broadcast(as_value(k, "random_bits"), i.shape) for k in (k0, k1)]
+    return random_bits.bind(*words, i, draw=draw, purpose=purpose, dtype=as_dtype(dtype))
+
+
+def key_words(op: str, key: ArrayLike) -> tuple[Value, Value]:
+    """The two words of a key."""
+    if not isinstance(key, Value | np.ndarray):
+        raise OperandError(
+            f"{op}: the key is {type(key).__name__} {key!r:.40}, expected u32[2]; make one with "
+            "ts.key(seed)"
+        )
+    k = as_value(key, op)
+    if k.dtype is not u32 or k.ndim == 0 or not unify(k.shape[-1], 2, f"{op}: the key"):
+        raise OperandError(
+            f"{op}: the key is {k.type}, expected u32[2]; make one with ts.key(seed)"
+        )
+    if k.ndim != 1:
+        raise ShapeError(f"{op}: the key is {k.type}, a stack of keys; pick one, as in keys[0]")
+    return reshape(slice_(k, (0,), (1,)), ()), reshape(slice_(k, (1,), (2,)), ())
+
+
+def blocks(op: str, key: ArrayLike, shape: Shape, dtype: DType, draw: int = 0) -> Value:
+    """u32 or u64 bits for every element of a shape."""
+    counter = reshape(iota((product(shape),), 0, u64), shape)
+    return random_bits(*key_words(op, key), counter, draw=draw, dtype=dtype)
+
+
+def _pair(word: Value) -> Value:
+    """A key from a u64, low word first."""
+    low, high = bitwise_and(word, 0xFFFFFFFF), bitwise_right_shift(word, 32)
+    return stack([cast_to(low, u32), cast_to(high, u32)], axis=-1)
+
+
+def _word(op: str, x: ArrayLike, what: str) -> Value:
+    """An integer as a u64 scalar, negative ones by two's complement."""
+    if isinstance(x, int) and not isinstance(x, bool):
+        if not -(2**63) <= x < 2**64:
+            raise OperandError(f"{op}: the {what} {x} does not fit 64 bits")
+        return concrete(np.uint64(x % 2**64))
+    v = as_value(x, op)
+    if v.dtype.kind not in "iu":
+        raise DTypeError(f"{op}: the {what} is {v.type}, expected an integer")
+    if v.ndim:
+        raise ShapeError(f"{op}: the {what} is {v.type}, expected a scalar")
+    return cast_to(v, u64)
+
+
+@public
+def key(seed: ArrayLike) -> Value:
+    """The key of a seed, a 64-bit integer."""
+    return _pair(_word("key", seed, "seed"))
+
+
+@public
+def split(key: ArrayLike, n: Size = 2) -> Value:
+    """n new keys u32[n,2] whose streams have nothing to do with each other nor with the key's."""
+    (count,) = shape_of("split", n if isinstance(n, Dim) or hasattr(n, "__index__") else (n,))
+    counter = iota((count,), 0, u64)
+    return _pair(random_bits(*key_words("split", key), counter, purpose=SPLIT, dtype=u64))
+
+
+@public
+def fold_in(key: ArrayLike, data: ArrayLike) -> Value:
+    """A new key from a key and an integer, such as the number of a step or of a layer."""
+    counter = _word("fold_in", data, "data")
+    return _pair(random_bits(*key_words("fold_in", key), counter, purpose=FOLD, dtype=u64))
+
+
+@public
+def bits(key: ArrayLike, shape: Any, dtype: Any = u32) -> Value:
+    """Random bits in an unsigned dtype."""
+    d = as_dtype(dtype)
+    if d.kind != "u":
+        raise DTypeError(f"bits: dtype is {d}, expected an unsigned one such as u32")
+    raw = blocks("bits", key, shape_of("bits", shape), u64 if d.bits == 64 else u32)
+    return cast_to(raw, d)
