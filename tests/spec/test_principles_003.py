@@ -81,6 +81,6 @@ def test_transformer_block_runs_and_is_causal():
 def test_a_wish_for_a_gpu_falls_back_with_a_warning():
     if any(d.kind in gpu.kinds for d in ts.devices()):
         pytest.skip("there is a GPU, so the wish is granted")
-    with pytest.warns(RuntimeWarning, match="no cuda or hip device here; running on cpu:0"):
-        with device(gpu) as d:
-            assert str(d) == "cpu:0"
+    here = pytest.warns(RuntimeWarning, match="no cuda or hip device here; running on cpu:0")
+    with here, device(gpu) as d:
+        assert str(d) == "cpu:0"
