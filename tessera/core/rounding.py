@@ -20,14 +20,19 @@ _iinfo: Any = ml_dtypes.iinfo
 
 def round_to(x: Array, dtype: DType) -> Array:
     """x in the storage format of dtype, under its policy."""
-    if dtype.kind == "f":
-        if dtype.policy.stochastic_round and x.dtype != dtype.np:
-            x = _stochastic(x, dtype)
-        if dtype.policy.saturate:
-            x = _clamp_float(x, dtype)
-    elif dtype.kind in "iu":
-        return _to_integer(x, dtype)
-    return np.asarray(x).astype(dtype.np)
+    with np.errstate(all="ignore"):
+        if dtype.kind in "iu":
+            return _to_integer(x, dtype)
+        if dtype.kind == "f" and (dtype.policy.stochastic_round or dtype.policy.saturate):
+            x = _under_policy(x, dtype)
+        return np.asarray(x).astype(dtype.np)
+
+
+def _under_policy(x: Array, dtype: DType) -> Array:
+    wide = x if x.dtype in (np.float32, np.float64) else x.astype(np.float64)
+    if dtype.policy.stochastic_round and x.dtype != dtype.np:
+        wide = _stochastic(wide, dtype)
+    return _clamp_float(wide, dtype) if dtype.policy.saturate else wide
 
 
 def _finite(dtype: DType) -> Any:
@@ -53,10 +58,10 @@ def _to_integer(x: Array, dtype: DType) -> Array:
         return np.asarray(out).astype(dtype.np)
     if dtype.policy.saturate and x.dtype != np.bool_:
         src = _iinfo(x.dtype)
-        return np.clip(x, max(low, int(src.min)), min(high, int(src.max))).astype(dtype.np)
+        inside = np.clip(x, max(low, int(src.min)), min(high, int(src.max)))
+        return np.asarray(inside).astype(dtype.np)
     if dtype.name == "i4":
-        narrow = x.astype(np.int8) << np.int8(4) >> np.int8(4)
-        return narrow.astype(dtype.np)
+        return np.asarray(x.astype(np.int8) << np.int8(4) >> np.int8(4)).astype(dtype.np)
     return x.astype(dtype.np)
 
 

@@ -222,7 +222,7 @@ def moveaxis(x: ArrayLike, source: int | Sequence[int], destination: int | Seque
 
 
 @define(
-    infer=lambda types, p: types, linear=(0,), numpy=np.flip,
+    infer=lambda types, p: types, linear=(0,), numpy=lambda x, axes: np.flip(x, axes),
     view=lambda index, types, p: tuple(
         n - 1 - i if a in p["axes"] else i
         for a, (i, n) in enumerate(zip(index, types[0].shape, strict=True))
@@ -357,6 +357,9 @@ def _concat_jvp(n: Node, ts: Sequence[Value | None]) -> Value | None:
 @define(
     infer=_concat_types, call="concat", moves=True, jvp=_concat_jvp, transpose=_concat_transpose,
     numpy=lambda *xs, axis: np.concatenate(xs, axis), onnx="Concat",
+    samples=(
+        Sample([(2, 3), (1, 3)]), Sample([(2, 1), (2, 0), (2, 4)], axis=-1), Sample([(0,), (0,)]),
+    ),
 )  # fmt: skip
 def concat(xs: Sequence[ArrayLike], axis: int = 0) -> Value:
     """Tensors joined end to end along an axis."""

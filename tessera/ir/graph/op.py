@@ -34,7 +34,7 @@ class Sample:
         self.operands, self.kwargs = operands, kwargs
 
     def __repr__(self) -> str:
-        shown = [str(o) if isinstance(o, tuple) else f"array{o.shape}" for o in self.operands]
+        shown = [f"array{o.shape}" if hasattr(o, "shape") else str(o) for o in self.operands]
         return ",".join(shown + [f"{k}={v}" for k, v in self.kwargs.items()])
 
 

@@ -1,0 +1,236 @@
+"""Every rule of every op against the op's own reference.  A new record is picked up by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.core.constraints import Scope, scope
+from tessera.core.dims import symbol
+from tessera.core.errors import RuleError
+from tessera.ir.graph.interp import interpret
+from tessera.ir.graph.ir import REGISTRY, concrete
+from tessera.ir.graph.verify import verify
+from tessera.transform.differentiate import REGION_JVP
+from tests.loops import run_loops, run_view
+from tests.op_cases import THROUGH, Case, all_cases, applications, cases, public_functions
+from tests.tolerance import DIFFERENCE, DIFFERENCE_STEP, assert_close, assert_same_bits
+
+# Ops whose result sizes are values, so that a symbolic size cannot say them.
+NEEDS_STATIC: dict[str, str] = {}
+
+every_case = pytest.mark.parametrize("case", cases(), ids=str)
+
+
+def test_every_op_has_a_doc_and_a_case() -> None:
+    covered = {c.op.name for c in all_cases() if c.op is not None}
+    assert sorted(set(REGISTRY) - covered) == []
+    assert [o.name for o in REGISTRY.values() if not o.doc.endswith(".")] == []
+
+
+def test_every_public_function_has_a_doc_and_a_case() -> None:
+    covered = {c.name for c in all_cases()}
+    assert sorted(set(public_functions()) - covered) == []
+    assert [n for n, f in public_functions().items() if not (f.__doc__ or "").strip()] == []
+
+
+def test_every_op_has_one_meaning() -> None:
+    """Exactly one of signature + body, view, decompose and call."""
+    for o in REGISTRY.values():
+        ways = [o.body is not None, o.view is not None, o.decompose is not None, o.call is not None]
+        assert sum(ways) == 1, o.name
+        assert o.body is None or o.signature is not None, o.name
+
+
+def test_the_cases_of_an_op_reach_its_node() -> None:
+    reached = {c.op.name for c in all_cases() if c.op is not None and applications(c, c.draw())}
+    assert sorted(set(REGISTRY) - reached) == []
+
+
+@every_case
+def test_types_are_those_of_the_data(case: Case) -> None:
+    for y in case.run(tensors(case)):
+        assert isinstance(y.data, np.ndarray)
+        assert y.data.shape == y.shape
+        assert y.data.dtype == y.dtype.np
+
+
+@every_case
+def test_jit_is_eager_bit_for_bit(case: Case) -> None:
+    xs = tensors(case)
+    eager = case.run(xs)
+    compiled = ts.jit(case.run)(xs)
+    assert [y.type for y in compiled] == [y.type for y in eager]
+    for got, want in zip(compiled, eager, strict=True):
+        assert_same_bits(got, want)
+
+
+@every_case
+def test_traced_types_are_eager_types(case: Case) -> None:
+    xs = tensors(case)
+    g = case.trace([x.type for x in xs])
+    verify(g)
+    assert [v.type for v in g.outputs] == [y.type for y in case.run(xs)]
+
+
+def has_loops(case: Case) -> bool:
+    return case.op is not None and (case.op.body is not None or case.op.view is not None)
+
+
+@pytest.mark.parametrize("case", cases(has_loops), ids=str)
+def test_loops_are_the_reference(case: Case) -> None:
+    for a in applications(case, case.draw()):
+        with np.errstate(all="ignore"):
+            got = (
+                run_loops(a.node, a.operands)
+                if a.node.op.view is None
+                else run_view(a.node, a.operands[0])
+            )
+        assert_close(got, a.results[0])
+
+
+@pytest.mark.parametrize("case", cases(lambda c: c.op and c.op.decompose), ids=str)
+def test_decomposition_is_the_reference(case: Case) -> None:
+    for a in applications(case, case.draw()):
+        assert a.node.op.decompose is not None
+        made = a.node.op.decompose(
+            *(concrete(x, t.dtype) for x, t in zip(a.operands, a.node.types, strict=True)),
+            **a.node.params,
+        )
+        for got, v, want in zip(ts.tree.leaves(made), a.node.results, a.results, strict=True):
+            assert got.type == v.type
+            assert_close(got, want, times=10)
+
+
+@every_case
+def test_symbolic_types_are_static_types(case: Case) -> None:
+    """Each axis that is longer than 1 gets a symbol; sizes put back give the static types."""
+    if case.name in NEEDS_STATIC:
+        pytest.skip(NEEDS_STATIC[case.name])
+    xs, env = tensors(case), {}
+    types = [x.type.with_shape(tuple(named(n, env) for n in x.shape)) for x in xs]
+    with scope(Scope()):
+        g = case.trace(types)
+    want = case.run(xs)
+    assert [g_.holds(env) for g_ in g.guards] == [True] * len(g.guards), g.guards
+    assert [v.type.substitute(env) for v in g.outputs] == [y.type for y in want]
+    for got, y in zip(interpret(g, [x.numpy() for x in xs]), want, strict=True):
+        assert_same_bits(got, y)
+
+
+def named(n: int, env: dict[str, int]) -> Any:
+    """A new symbol for a size; sizes 0 and 1 broadcast and vanish, so that they stay numbers."""
+    if n < 2:
+        return n
+    env[f"s{len(env)}"] = n
+    return symbol(f"s{len(env) - 1}")
+
+
+def tensors(case: Case) -> list[ts.Tensor]:
+    return [ts.asarray(x) for x in case.draw()]
+
+
+# Derivatives --------------------------------------------------------------------------------------
+
+# Ops whose derivative is not the slope of their values, on purpose.
+NOT_THE_SLOPE = {"stop_gradient": "a constant for differentiation by definition"}
+
+
+def has_no_rule(case: Case) -> bool:
+    o = case.op
+    if o is None or case.name in THROUGH:
+        return False
+    return not (o.jvp or o.partials or o.linear or o.decompose or o.name in REGION_JVP)
+
+
+def takes_floats(case: Case) -> bool:
+    return any(x.dtype.kind in "fc" for x in case.draw())
+
+
+differentiable = pytest.mark.parametrize(
+    "case", cases(lambda c: takes_floats(c) and not has_no_rule(c)), ids=str
+)
+
+
+class Smooth:
+    """A case as a function of its floating-point operands, with a point and directions."""
+
+    def __init__(self, case: Case):
+        self.case, self.xs = case, case.draw()
+        self.where = [i for i, x in enumerate(self.xs) if x.dtype.kind in "fc"]
+        self.point = [self.xs[i] for i in self.where]
+        rng = np.random.default_rng(1)
+        self.direction = [like(x, rng) for x in self.point]
+
+    def __call__(self, *floats: Any) -> list[Any]:
+        xs: list[Any] = list(self.xs)
+        for i, x in zip(self.where, floats, strict=True):
+            xs[i] = x
+        return list(self.case.run(xs))
+
+    def moved(self, h: float) -> list[np.ndarray]:
+        """The results a step away from the point."""
+        moved = [x + h * t for x, t in zip(self.point, self.direction, strict=True)]
+        return [np.asarray(y) for y in self(*map(ts.asarray, moved))]
+
+
+def like(x: Any, rng: np.random.Generator) -> Any:
+    """Normal numbers of the shape and dtype of x."""
+    made = rng.normal(size=np.shape(x))
+    if x.dtype.kind == "c":
+        return (made + 1j * rng.normal(size=np.shape(x))).astype(x.dtype)
+    return made.astype(x.dtype)
+
+
+@differentiable
+def test_jvp_is_the_difference(case: Case) -> None:
+    f = Smooth(case)
+    ys, ts_out = ts.jvp(f, f.point, f.direction)
+    high, low = f.moved(DIFFERENCE_STEP), f.moved(-DIFFERENCE_STEP)
+    for y, t, up, down in zip(ys, ts_out, high, low, strict=True):
+        assert t.type == y.type
+        if case.name in NOT_THE_SLOPE or y.dtype.kind not in "fc":
+            assert not np.asarray(t).any()
+        elif y.dtype.bits >= 64 and y.dtype is not ts.c64:
+            known = np.isfinite(up) & np.isfinite(down)
+            slope = np.subtract(up, down, where=known, out=np.zeros_like(up)) / DIFFERENCE_STEP / 2
+            assert_close(np.asarray(t)[known], slope[known], DIFFERENCE)
+
+
+@differentiable
+def test_transpose_is_the_adjoint(case: Case) -> None:
+    """Re sum(ct * J t) = Re sum(J' ct * t) for any cotangent ct and tangent t."""
+    f = Smooth(case)
+    ys, moved = ts.jvp(f, f.point, f.direction)
+    rng = np.random.default_rng(2)
+    cts = [like(np.asarray(y), rng) for y in ys]
+    _, pull_back = ts.vjp(f, *f.point)
+    back = pull_back([ts.asarray(c).astype(y.dtype) for c, y in zip(cts, ys, strict=True)])
+    assert [b.type for b in back] == [ts.asarray(x).type for x in f.point]
+    floats = [i for i, y in enumerate(ys) if y.dtype.kind in "fc"]
+    left = inner([cts[i] for i in floats], [moved[i] for i in floats])
+    width = min([y.dtype.real.bits for y in (ys[i] for i in floats)], default=64)
+    assert_close(inner(back, f.direction), left, times=1e4 if width == 64 else 1e11)
+
+
+def inner(a: Sequence[Any], b: Sequence[Any]) -> float:
+    """Re sum(a * b) over all arrays, without conjugation."""
+    wide: Callable[[Any], Any] = lambda x: np.asarray(x).astype(  # noqa: E731
+        np.complex128 if np.asarray(x).dtype.kind == "c" else np.float64
+    )
+    return float(sum(np.real(np.sum(wide(x) * wide(y))) for x, y in zip(a, b, strict=True)))
+
+
+@pytest.mark.parametrize("case", cases(lambda c: takes_floats(c) and has_no_rule(c)), ids=str)
+def test_an_op_without_a_rule_says_so(case: Case) -> None:
+    f = Smooth(case)
+    if all(y.dtype.kind not in "fc" for y in case.run(f.xs)):
+        assert not any(np.asarray(t).any() for t in ts.jvp(f, f.point, f.direction)[1])
+        return
+    assert case.op is not None
+    with pytest.raises(RuleError, match=f"^{case.op.name} has no derivative"):
+        ts.jvp(f, f.point, f.direction)
