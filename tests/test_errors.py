@@ -176,7 +176,7 @@ WRONG = [
     Wrong('annotation_negative', lambda: Tensor[-1, ts.f32], AnnotationError, 'Tensor[...]: size -1 is negative'),
     Wrong('annotated_rank', lambda: annotated(F(2), F(3, 4)), AnnotationError, "argument 'x' is f32[2] of rank 1, expected Tensor['B', 'D', f32]"),
     Wrong('annotated_dtype', lambda: annotated(F(2, 3).astype(ts.f64), F(3, 4)), AnnotationError, "argument 'x' is f64[2,3], expected dtype f32 as in Tensor['B', 'D', f32]; cast it: x.astype(f32)"),
-    Wrong('annotated_sizes', lambda: annotated(F(2, 3), F(4, 4)), ShapeError, 'axis 1 of x is 3, but D is 4 (D = 4 from axis 0 of w)'),
+    Wrong('annotated_sizes', lambda: annotated(F(2, 3), F(4, 4)), ShapeError, 'axis 0 of w is 4, but D is 3 (D = 3 from axis 1 of x)'),
     Wrong('annotated_fixed', lambda: fixed(F(2, 5)), AnnotationError, "argument 'x' is f32[2,5]: axis 1 is 5, expected 4 as in Tensor['B', 4, f32]"),
     Wrong('annotated_tree', lambda: fixed({"a": F(2, 4)}), AnnotationError, "argument 'x' of fixed is {'a': *}, expected Tensor['B', 4, f32]"),
     Wrong('guard', lambda: added(F(2), F(3)), ShapeError, 'add: axis -1 of operand 1: needs B == C, but B = 2 from axis 0 of x, C = 3 from axis 0 of y', 'return x + y'),

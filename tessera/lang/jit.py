@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from typing import Any
@@ -11,7 +12,7 @@ from tessera.compile import Executable, Step, compile_graph
 from tessera.core import tree
 from tessera.core.errors import AnnotationError, OperandError, TesseraError, located
 from tessera.core.types import TensorType
-from tessera.ir.graph.ir import Graph, Value, current_builder, data_of, holding
+from tessera.ir.graph.ir import Graph, current_builder, data_of, holding
 from tessera.lang.annotation import TensorSpec
 from tessera.lang.tensor import Tensor
 from tessera.lang.trace import Traced, is_tensor, trace
@@ -55,29 +56,25 @@ class _Entry:
 
 
 class _Call:
-    """One call, taken apart: static parameters, tensor leaves, and the rest of the tree."""
+    """One call, taken apart: static parameters, and the leaves of the others in order."""
 
-    __slots__ = ("dynamic", "key", "kwargs", "leaves", "static", "tensors")
+    __slots__ = ("key", "leaves", "names", "static", "structure", "tensors")
 
-    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], static: dict[str, Any]):
-        self.static = static
-        self.leaves, self.dynamic = tree.flatten((args, kwargs))
-        self.tensors = [_tensor(x) for x in self.leaves if is_tensor(x)]
+    def __init__(self, dynamic: dict[str, Any], static: dict[str, Any]):
+        self.static, self.names = static, tuple(dynamic)
+        self.leaves, self.structure = tree.flatten(tuple(dynamic.values()))
+        self.tensors = [as_value(x, "jit") for x in self.leaves if is_tensor(x)]
         rest = tuple(_Marker if is_tensor(x) else x for x in self.leaves)
-        self.key = (
-            self.dynamic,
-            rest,
-            tuple(static.items()),
-            tuple([t.type for t in self.tensors]),
-        )
+        self.key = (self.names, self.structure, rest, tuple(static.items()))
+
+    @property
+    def types(self) -> tuple[TensorType, ...]:
+        """Types of the tensor leaves."""
+        return tuple(v.type for v in self.tensors)
 
 
 class _Marker:
     """Stands for a tensor in a key."""
-
-
-def _tensor(x: Any) -> Value:
-    return x if isinstance(x, Value) else as_value(x, "jit")
 
 
 class Jitted:
@@ -106,6 +103,7 @@ class Jitted:
                     )
                 )
         self._static, self._donate, self._numerics = frozenset(given), tuple(donate), numerics
+        self._keyword_order = names
         self._keyword_only = frozenset(
             p.name for p in self._signature.parameters.values() if p.kind is p.KEYWORD_ONLY
         )
@@ -114,42 +112,68 @@ class Jitted:
             for p in self._signature.parameters.values()
             if isinstance(p.annotation, TensorSpec)
         }
-        self._plain = not self._static and not self._keyword_only
+        self._quick: dict[Any, _Entry] = {}  # by the tokens of a call
         self._entries: dict[Any, _Entry] = {}  # by actual types
         self._variants: dict[Any, _Entry] = {}  # by the types that are compiled for
-        self._traces: dict[Any, Traced] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._plain and not kwargs and current_builder() is None:
-            for a in args:
-                if type(a) is not Tensor or a.data is None:
-                    break
-            else:
-                entry = self._entries.get(tuple([a.type for a in args]))
-                if entry is not None:
-                    return _wrap(entry, [a.data for a in args])
+        if current_builder() is None:
+            key, data = self._tokens(args, kwargs)
+            entry = self._quick.get(key)
+            if entry is not None:
+                return _wrap(entry, data)
+        else:
+            key = None
         try:
-            return self._call(args, kwargs)
+            c = self._take_apart(args, kwargs)
+            if current_builder() is not None:
+                return self._inline(c)
+            entry = self._entry(c)
+            if key is not None and len(data) == len(c.tensors):
+                self._quick[key] = entry
+            return _wrap(entry, [data_of(v, self._name) for v in c.tensors])
         except TesseraError as e:
             error = located(e)
         raise error
 
-    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        c = self._take_apart(args, kwargs)
-        if current_builder() is not None:
-            return self._inline(c)
-        entry = self._entry(c)
-        return _wrap(entry, [data_of(v, self._name) for v in c.tensors])
+    def _tokens(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[Any]]:
+        """A key for the usual call, tensors in trees and plain keywords; None for other calls."""
+        out: list[Any] = []
+        data: list[Any] = []
+
+        def leaf(x: Any) -> Any:
+            if type(x) is not Tensor or x.data is None:
+                return None
+            data.append(x.data)
+            return x.type
+
+        for x in args:
+            if type(x) is Tensor and x.data is not None:
+                data.append(x.data)
+                out.append(x.type)
+            elif not tree.tokens(x, leaf, out):
+                return None, data
+        for n in self._keyword_order if kwargs else ():
+            if n not in kwargs:
+                continue
+            out.append(n)
+            x = kwargs[n]
+            if n in self._keyword_only and type(x) in _PLAIN:
+                out += (type(x), x)
+            elif not tree.tokens(x, leaf, out):
+                return None, data
+        return tuple(out), data
 
     def _take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
         try:
-            bound = self._signature.bind(*args, **kwargs)
+            given = self._signature.bind(*args, **kwargs).arguments
         except TypeError as e:
             raise OperandError(f"{self._name}: {e}") from None
-        static = {}
-        for n, v in bound.arguments.items():
-            if n in self._static or (n in self._keyword_only and isinstance(v, _PLAIN)):
-                static[n] = v
+        static = {
+            n: v
+            for n, v in given.items()
+            if n in self._static or (n in self._keyword_only and isinstance(v, _PLAIN))
+        }
         for n, v in static.items():
             try:
                 hash(v)
@@ -158,35 +182,27 @@ class Jitted:
                     f"{self._name}: static argument '{n}' is {type(v).__name__}, which cannot be "
                     "hashed; pass a tuple or a frozen value"
                 ) from None
-        return _Call((), {n: v for n, v in bound.arguments.items() if n not in static}, static)
+        return _Call({n: v for n, v in given.items() if n not in static}, static)
 
     def _entry(self, c: _Call) -> _Entry:
-        entry = self._entries.get(c.key)
+        key = (c.key, c.types)
+        entry = self._entries.get(key)
         if entry is not None:
             return entry
         types = self._trace_types(c)
-        key = (*c.key[:3], types)
-        entry = self._variants.get(key)
+        entry = self._variants.get((c.key, types))
         if entry is None:
             t = self._trace(c, types)
-            entry = self._variants[key] = _Entry(compile_graph(t.graph), t.structure)
-        self._entries[c.key] = entry
-        if self._plain and all(is_tensor(x) for x in c.leaves) and self._is_flat(c):
-            self._entries[c.key[3]] = entry
+            entry = _Entry(compile_graph(t.graph), t.structure)
+            self._variants[c.key, types] = entry
+        self._entries[key] = entry
         return entry
-
-    def _is_flat(self, c: _Call) -> bool:
-        """Whether the call was f(tensor, tensor, ...) in the order of the parameters."""
-        (_, named) = c.dynamic.children
-        order = tuple(n for n in self._signature.parameters if n in named.aux)
-        return named.aux == order and all(s.kind is None for s in named.children)
 
     def _trace_types(self, c: _Call) -> tuple[TensorType, ...]:
         if not self._specs:
-            return c.key[3]
-        (_, named) = c.dynamic.children
+            return c.types
         types, leaves, tensors = [], iter(c.leaves), iter(c.tensors)
-        for name, s in zip(named.aux, named.children, strict=True):
+        for name, s in zip(c.names, c.structure.children, strict=True):
             spec = self._specs.get(name)
             mine = [next(leaves) for _ in range(s.count)]
             if spec is not None and (s.kind is not None or not is_tensor(mine[0])):
@@ -201,18 +217,17 @@ class Jitted:
         return tuple(types)
 
     def _trace(self, c: _Call, types: Sequence[TensorType]) -> Traced:
-        args, kwargs = tree.unflatten(c.dynamic, c.leaves)
-        assert args == ()
-        return trace(self._bound(c.static), (), kwargs, types, self._name, _leaf_names(kwargs))
+        values = tree.unflatten(c.structure, c.leaves)
+        names = _leaf_names(c.names, values)
+        return trace(self._bound(c), values, {}, types, self._name, names)
 
-    def _bound(self, static: dict[str, Any]) -> Callable[..., Any]:
-        def run(**dynamic: Any) -> Any:
-            bound = self._signature.bind_partial()
-            order = self._signature.parameters
-            bound.arguments.update({n: v for n, v in (dynamic | static).items() if n in order})
-            named = {n: bound.arguments[n] for n in order if n in bound.arguments}
-            bound.arguments.clear()
-            bound.arguments.update(named)
+    def _bound(self, c: _Call) -> Callable[..., Any]:
+        """The function of the dynamic arguments alone."""
+
+        def run(*dynamic: Any) -> Any:
+            given = dict(zip(c.names, dynamic, strict=True)) | c.static
+            bound = inspect.BoundArguments(self._signature, OrderedDict())
+            bound.arguments.update({n: given[n] for n in self._signature.parameters if n in given})
             return self._f(*bound.args, **bound.kwargs)
 
         return run
@@ -220,7 +235,7 @@ class Jitted:
     def _inline(self, c: _Call) -> Any:
         """Inside another trace: a call node around this function's graph."""
         self._trace_types(c)  # check the annotations
-        t = self._trace(c, [v.type for v in c.tensors])
+        t = self._trace(c, c.types)
         outs = call(t.graph, *c.tensors, *t.outer, name=self._name)
         return tree.unflatten(t.structure, outs)
 
@@ -255,13 +270,15 @@ class _Method:
         return self._jitted.lower(self._self, *args, **kwargs)
 
 
-def _leaf_names(kwargs: dict[str, Any]) -> list[str]:
+def _leaf_names(parameters: Sequence[str], values: Sequence[Any]) -> list[str]:
     names = []
-    for name in sorted(kwargs):
-        leaves = tree.leaves(kwargs[name])
-        for i, x in enumerate(leaves):
-            if is_tensor(x):
-                names.append(name if len(leaves) == 1 else f"{name}.{i}")
+    for name, value in zip(parameters, values, strict=True):
+        leaves = tree.leaves(value)
+        names += [
+            name if len(leaves) == 1 else f"{name}.{i}"
+            for i, x in enumerate(leaves)
+            if is_tensor(x)
+        ]
     return names
 
 
