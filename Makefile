@@ -11,23 +11,24 @@ VENV := .venv
 ORACLES := .venv-oracles
 PIP_FLAGS := --quiet --disable-pip-version-check
 
-# Test workers are processes: BLAS threads on top of them only get in each other's way.
-TEST_ENV := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
+# Small matrices gain nothing from the threads of BLAS, and its idle threads spin: on a busy machine
+# the demo ran 4 times slower with two of them.
+ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
 .PHONY: demo test test-oracles bench clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.installed
-	@$(VENV)/bin/python examples/gpt.py
+	@$(ONE_THREAD) $(VENV)/bin/python examples/gpt.py
 
 test: $(VENV)/.installed-test
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
-	$(TEST_ENV) $(VENV)/bin/python -m pytest -n 2 -m "not oracle and not gpu"
+	$(ONE_THREAD) $(VENV)/bin/python -m pytest -n 2 -m "not oracle and not gpu"
 
 test-oracles: $(ORACLES)/.installed
-	$(TEST_ENV) $(ORACLES)/bin/python -m pytest -m oracle
+	$(ONE_THREAD) $(ORACLES)/bin/python -m pytest -m oracle
 
 bench: $(VENV)/.installed
 	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(VENV)/bin/python $$script; done
