@@ -1,4 +1,4 @@
-"""Normalisation: layernorm, rmsnorm, batchnorm, groupnorm, instancenorm.
+"""Normalisation of rows: layernorm and rmsnorm, plain and safe.
 
 The safe forms scale a row by its largest magnitude before they square it, so no finite row
 overflows or underflows, and a row whose spread is below the rounding of its largest element counts
@@ -7,6 +7,7 @@ as constant: it gives zeros (then gain and bias), with finite derivatives even f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,13 +28,24 @@ from tessera.ops.define import (
     full_of,
     letters,
 )
+from tessera.ops.elementwise import abs as absolute
 from tessera.ops.elementwise import (
     add,
+    div,
+    eq,
+    hypot,
+    isfinite,
+    le,
+    maximum,
     mul,
+    reciprocal,
     rsqrt,
+    sqrt,
     square,
     sub,
+    where,
 )
+from tessera.ops.reduction import max as max_of
 from tessera.ops.reduction import mean, spread
 from tessera.ops.shape import reshape
 from tessera.ops.softmax import empty_row, wide
@@ -205,3 +217,84 @@ def rmsnorm(x: ArrayLike, gain: ArrayLike = None, axis: AxisLike = -1, eps: floa
     """x / sqrt(mean(x * x) + eps) along axes, times gain, which has those axes."""
     operands, axes = _rows("rmsnorm", x, axis, gain, None)
     return rmsnorm.bind(*operands, axes=axes, eps=float(eps))
+
+
+# Safe forms
+
+
+def _safe_unit(x: Value, axes: Axes, eps: float, centre: bool) -> tuple[Value, Value]:
+    """The row over its spread (or its rms), and one over the spread: 0 where that is 0."""
+    zero, one = (full_of(x.shape, v, x.dtype) for v in (0, 1))
+    info = np.finfo(x.dtype.np)
+    size = spread(max_of(absolute(x), axes), x, axes)
+    s = where(isfinite(size), maximum(size, math.sqrt(eps)), one)
+    s = where(eq(s, 0), one, s)
+    z = div(x, s)
+    c = sub(z, _row_mean(z, axes)) if centre else z
+    length = sqrt(_row_mean(square(c), axes))
+    flat = le(mul(length, s), mul(size, _ROUNDING * float(info.eps))) if centre else eq(size, 0)
+    root = full_of(x.shape, math.sqrt(eps), x.dtype)
+    whole = hypot(where(flat, zero, mul(length, s)), root)
+    safe = maximum(where(eq(whole, 0), one, whole), float(info.tiny) * 4)
+    unit = where(flat, zero, div(c, div(safe, s)))
+    return unit, where(eq(whole, 0), zero, reciprocal(safe))
+
+
+_ROUNDING = 4  # a spread of so many units in the last place of the largest element is none
+
+
+def _safe_unit_reference(x: Any, axes: Axes, eps: float, centre: bool) -> Any:
+    info, root = np.finfo(x.dtype), x.dtype.type(math.sqrt(eps))
+    size = np.max(np.abs(x), axis=axes, keepdims=True, initial=0)
+    s = np.where(np.isfinite(size), np.maximum(size, root), 1)
+    s = np.where(s == 0, 1, s).astype(x.dtype)
+    z = x / s
+    c = z - _mean(z, axes) if centre else z
+    length = np.sqrt(_mean(c * c, axes))
+    flat = length * s <= size * x.dtype.type(_ROUNDING * info.eps) if centre else size == 0
+    whole = np.hypot(np.where(flat, 0, length * s), root)
+    safe = np.maximum(np.where(whole == 0, 1, whole), info.tiny * 4)
+    return np.where(flat, 0, c / (safe / s)).astype(x.dtype)
+
+
+def _safe_norm(centre: bool) -> dict[str, Any]:
+    """The record of a safe form."""
+
+    def reference(x: Any, *params: Any, axes: Axes, eps: float) -> Any:
+        return _affine_reference(_safe_unit_reference(x, axes, eps, centre), params, axes)
+
+    def decompose(x: Value, *params: Value, axes: Axes, eps: float) -> Value:
+        w, *ps = wide(x, *params)
+        if empty_row(x, axes):
+            return x
+        return cast_to(_affine(_safe_unit(w, axes, eps, centre)[0], ps, axes), x.dtype)
+
+    def jvp(n: Node, ts: Tangents) -> Value | None:
+        if empty_row(n.operands[0], n.params["axes"]):
+            return ts[0]
+        (x,) = wide(n.operands[0])
+        return _row_jvp(n, ts, *_safe_unit(x, centre=centre, **n.params), centre=centre)
+
+    return {"kinds": "f", "numpy": reference, "decompose": decompose, "jvp": jvp}
+
+
+@define(signature=_affine_signature, samples=_ROW_SAMPLES, **_safe_norm(centre=True))
+def layernorm_safe(
+    x: ArrayLike,
+    gain: ArrayLike = None,
+    bias: ArrayLike = None,
+    axis: AxisLike = -1,
+    eps: float = 1e-5,
+) -> Value:
+    """layernorm that no finite row overflows; a constant row gives the bias, even for eps=0."""
+    operands, axes = _rows("layernorm_safe", x, axis, gain, bias)
+    return layernorm_safe.bind(*operands, axes=axes, eps=float(eps))
+
+
+@define(signature=_affine_signature, samples=_RMS_SAMPLES, **_safe_norm(centre=False))
+def rmsnorm_safe(
+    x: ArrayLike, gain: ArrayLike = None, axis: AxisLike = -1, eps: float = 1e-6
+) -> Value:
+    """rmsnorm that no finite row overflows; a row of zeros gives zeros, even for eps=0."""
+    operands, axes = _rows("rmsnorm_safe", x, axis, gain, None)
+    return rmsnorm_safe.bind(*operands, axes=axes, eps=float(eps))

@@ -1,0 +1,190 @@
+"""Normalisation per channel: batchnorm, groupnorm, instancenorm on (batch, channels, ...)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.core.constraints import require
+from tessera.core.dims import Size
+from tessera.core.errors import OperandError, ShapeError
+from tessera.core.promotion import promote_all
+from tessera.ir.graph.ir import Value
+from tessera.ir.graph.op import Params, Sample, Types
+from tessera.ops.define import (
+    ArrayLike,
+    as_value,
+    axis_of,
+    broadcast,
+    cast_to,
+    define,
+    floating,
+    full_of,
+    letters,
+    public,
+)
+from tessera.ops.elementwise import add, mul, rsqrt, sub
+from tessera.ops.normalization import layernorm
+from tessera.ops.reduction import mean as mean_of
+from tessera.ops.reduction import var as variance
+from tessera.ops.shape import reshape
+from tessera.ops.softmax import wide
+
+Tangents = Sequence[Value | None]
+
+
+def _channels(p: Value, x: Value, axis: int) -> Value:
+    """One number per channel, spread over x."""
+    shape = tuple(n if i == axis else 1 for i, n in enumerate(x.shape))
+    return broadcast(reshape(p, shape), x.shape)
+
+
+def _parameters(op: str, x: ArrayLike, *given: ArrayLike) -> list[Value]:
+    """x and the parameters in one dtype."""
+    values = [floating(as_value(p, op)) for p in (x, *given)]
+    dtype = promote_all([v.dtype for v in values])
+    return [cast_to(v, dtype) for v in values]
+
+
+def _with_gain(x: ArrayLike, axis: int, gain: ArrayLike, bias: ArrayLike) -> list[ArrayLike]:
+    """gain and bias as far as they are given; a bias alone gets a gain of ones."""
+    if gain is None and bias is not None:
+        v = floating(as_value(x))
+        gain = full_of((v.shape[axis],), 1, v.dtype)
+    return [p for p in (gain, bias) if p is not None]
+
+
+def _channel_signature(types: Types, p: Params) -> str:
+    names = letters(types[0].rank)
+    rows, channel = " ".join(names), names[p["axis"]]
+    return f"{rows}{f', {channel}' * (len(types) - 1)} -> {rows}"
+
+
+def _batchnorm(x: Value, mean: Value, var: Value, *params: Value, axis: int, eps: float) -> Value:
+    w, m, v, *ps = wide(x, mean, var, *params)
+    scale = rsqrt(add(v, eps))
+    y = mul(sub(w, _channels(m, w, axis)), _channels(scale, w, axis))
+    if ps:
+        y = mul(y, _channels(ps[0], y, axis))
+    return cast_to(add(y, _channels(ps[1], y, axis)) if len(ps) > 1 else y, x.dtype)
+
+
+def _batchnorm_reference(x: Any, mean: Any, var: Any, *params: Any, axis: int, eps: float) -> Any:
+    shape = [n if i == axis else 1 for i, n in enumerate(x.shape)]
+    m, v, *ps = (p.reshape(shape) for p in (mean, var, *params))
+    y = (x - m) / np.sqrt(v + x.dtype.type(eps))
+    if ps:
+        y = y * ps[0]
+    return y + ps[1] if len(ps) > 1 else y
+
+
+@define(
+    signature=_channel_signature, kinds="f", decompose=_batchnorm, numpy=_batchnorm_reference,
+    onnx="BatchNormalization", domain=(0.5, 2.0),
+    samples=(
+        Sample((2, 3), (3,), (3,)), Sample((2, 3, 4), (3,), (3,), (3,), (3,)),
+        Sample((2, 3), (2,), (2,), (2,), axis=0), Sample((0, 3), (3,), (3,)),
+    ),
+)  # fmt: skip
+def batchnorm(
+    x: ArrayLike,
+    mean: ArrayLike,
+    var: ArrayLike,
+    gain: ArrayLike = None,
+    bias: ArrayLike = None,
+    axis: int = 1,
+    eps: float = 1e-5,
+) -> Value:
+    """(x - mean) / sqrt(var + eps) * gain + bias with statistics given for each channel."""
+    operands = _parameters("batchnorm", x, mean, var, *_with_gain(x, axis, gain, bias))
+    k = axis_of("batchnorm", axis, operands[0].ndim)
+    return batchnorm.bind(*operands, axis=k, eps=float(eps))
+
+
+@public
+def batchnorm_train(
+    x: ArrayLike,
+    gain: ArrayLike = None,
+    bias: ArrayLike = None,
+    axis: int = 1,
+    eps: float = 1e-5,
+) -> tuple[Value, Value, Value]:
+    """batchnorm by the statistics of this batch: the result, and its mean and variance.
+
+    The variance divides by the count; correct it by n / (n - 1) for a running estimate.
+    """
+    v = floating(as_value(x, "batchnorm_train"))
+    k = axis_of("batchnorm_train", axis, v.ndim)
+    rest = tuple(i for i in range(v.ndim) if i != k)
+    (w,) = wide(v)
+    m, s = mean_of(w, rest), variance(w, rest)
+    y = batchnorm(w, m, s, gain, bias, k, eps)
+    return tuple(cast_to(r, v.dtype) for r in (y, m, s))  # type: ignore[return-value]
+
+
+def _split_channels(x: Any, groups: Any) -> tuple[Any, ...]:
+    return (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:])
+
+
+def _groupnorm(x: Value, *params: Value, groups: Any, eps: float) -> Value:
+    w, *ps = wide(x, *params)
+    inner = reshape(w, _split_channels(w, groups))
+    y = reshape(layernorm(inner, axis=tuple(range(2, inner.ndim)), eps=eps), w.shape)
+    if ps:
+        y = mul(y, _channels(ps[0], y, 1))
+    return cast_to(add(y, _channels(ps[1], y, 1)) if len(ps) > 1 else y, x.dtype)
+
+
+def _groupnorm_reference(x: Any, *params: Any, groups: int, eps: float) -> Any:
+    inner = x.reshape(x.shape[0], groups, -1) if x.size else x.reshape(x.shape[0], groups, 0)
+    count = x.dtype.type(max(inner.shape[-1], 1))
+    c = inner - inner.sum(-1, keepdims=True) / count
+    y = (c / np.sqrt((c * c).sum(-1, keepdims=True) / count + x.dtype.type(eps))).reshape(x.shape)
+    shape = [1, x.shape[1], *[1] * (x.ndim - 2)]
+    if params:
+        y = y * params[0].reshape(shape)
+    return y + params[1].reshape(shape) if len(params) > 1 else y
+
+
+@define(
+    signature=lambda types, p: _channel_signature(types, {"axis": 1}), kinds="f",
+    decompose=_groupnorm, numpy=_groupnorm_reference, onnx="GroupNormalization",
+    samples=(
+        Sample((2, 4), groups=2), Sample((2, 4, 3), groups=2, gain=(4,), bias=(4,)),
+        Sample((2, 4, 3), groups=4, gain=(4,)), Sample((0, 4), groups=2),
+    ),
+)  # fmt: skip
+def groupnorm(
+    x: ArrayLike,
+    groups: Size,
+    gain: ArrayLike = None,
+    bias: ArrayLike = None,
+    eps: float = 1e-5,
+) -> Value:
+    """layernorm over each group of channels with its positions, times gain plus bias per channel."""
+    operands = _parameters("groupnorm", x, *_with_gain(x, 1, gain, bias))
+    v = operands[0]
+    if v.ndim < 2:
+        raise ShapeError(f"groupnorm: {v.type} has no channels; expected (batch, channels, ...)")
+    if isinstance(groups, int) and groups < 1:
+        raise OperandError(f"groupnorm: groups is {groups}, expected at least 1")
+    if not require("divisible", v.shape[1], groups, "groupnorm: the channels"):
+        raise ShapeError(
+            f"groupnorm: {groups} groups do not divide the {v.shape[1]} channels of {v.type}"
+        )
+    return groupnorm.bind(*operands, groups=groups, eps=float(eps))
+
+
+@public
+def instancenorm(
+    x: ArrayLike, gain: ArrayLike = None, bias: ArrayLike = None, eps: float = 1e-5
+) -> Value:
+    """layernorm over the positions of each channel: groupnorm with as many groups as channels."""
+    v = as_value(x, "instancenorm")
+    if v.ndim < 3:
+        raise ShapeError(
+            f"instancenorm: {v.type} has no positions; expected (batch, channels, ...)"
+        )
+    return groupnorm(v, v.shape[1], gain, bias, eps)

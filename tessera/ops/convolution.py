@@ -1,0 +1,436 @@
+"""Convolution and its transpose in any number of spatial axes.
+
+One op, `conv`, carries every option; both of its adjoints are `conv` again, with the roles of
+stride, dilation of the kernel and dilation of the input exchanged, so derivatives of any order stay
+convolutions.  Layouts: x (batch, channels, ...), w (out channels, in channels / groups, ...).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.core.constraints import require, unify
+from tessera.core.dims import Dim, Size, larger
+from tessera.core.errors import OperandError, ShapeError
+from tessera.core.promotion import promote_all
+from tessera.core.types import TensorType
+from tessera.ir.graph.ir import Node, Value
+from tessera.ir.graph.op import Params, Sample, Types
+from tessera.ops.contraction import contract
+from tessera.ops.define import ArrayLike, as_value, broadcast, cast_to, define, full_of, public
+from tessera.ops.elementwise import add
+from tessera.ops.shape import flip, pad, reshape, transpose
+from tessera.ops.windows import count, reach, spatial, window_reference, windows
+
+Pairs = tuple[tuple[Size, Size], ...]
+
+
+def _stretched(n: Size, inner: Size) -> Size:
+    """The length of an axis with inner - 1 zeros between neighbours."""
+    return reach(n, inner) if isinstance(n, Dim) or n > 0 else 0
+
+
+def _conv_types(types: Types, p: Params) -> list[TensorType]:
+    x, w = types
+    if x.rank < 3 or w.rank != x.rank:
+        raise ShapeError(
+            f"conv: operands {x}, {w} must be (batch, channels, ...) and (out, in / groups, ...)"
+        )
+    groups, channels = p["groups"], x.shape[1]
+    if not unify(channels, w.shape[1] * groups, "conv: the channels of x and w"):
+        raise ShapeError(
+            f"conv: x {x} has {channels} channels but w {w} takes {w.shape[1]} in each of "
+            f"{groups} groups, {w.shape[1] * groups} in all"
+        )
+    if not require("divisible", w.shape[0], groups, "conv: the out channels"):
+        raise ShapeError(
+            f"conv: groups {groups} do not divide the {w.shape[0]} out channels of w {w}"
+        )
+    sizes = []
+    for i, (n, k) in enumerate(zip(x.shape[2:], w.shape[2:], strict=True)):
+        if k == 0:
+            raise ShapeError(f"conv: spatial axis {i} of w {w} is empty")
+        low, high = p["padding"][i]
+        long = low + _stretched(n, p["inner"][i]) + high
+        sizes.append(count("conv", i, long, k, p["stride"][i], p["dilation"][i]))
+    return [x.with_shape((x.shape[0], w.shape[0], *sizes))]
+
+
+def _padded_reference(x: Any, padding: Any, inner: Any) -> Any:
+    """x with zeros between neighbours and around; negative padding cuts."""
+    if all(i == 1 for i in inner) and all(a == b == 0 for a, b in padding):
+        return x
+    lead = x.shape[:2]
+    long = [_stretched(n, i) for n, i in zip(x.shape[2:], inner, strict=True)]
+    shape = (*lead, *(a + n + b for n, (a, b) in zip(long, padding, strict=True)))
+    out: Any = np.zeros(shape, x.dtype)
+    into: list[Any] = []
+    take: list[Any] = []
+    for n, i, (a, b) in zip(x.shape[2:], inner, padding, strict=True):
+        first = max(-(a // i), 0) if a < 0 else 0  # the first element that is not cut
+        last = n - max(-(b // i), 0) if b < 0 else n
+        take.append(slice(first, max(last, first)))
+        start = a + first * i
+        into.append(slice(start, start + _stretched(max(last - first, 0), i), i))
+    out[(..., *into)] = x[(..., *take)]
+    return out
+
+
+def _conv_reference(
+    x: Any, w: Any, stride: Any, padding: Any, dilation: Any, inner: Any, groups: int
+) -> Any:
+    (batch, channels), rank = x.shape[:2], x.ndim - 2
+    out = w.shape[0]
+    seen = window_reference(_padded_reference(x, padding, inner), w.shape[2:], stride, dilation)
+    counts = seen.shape[2 : 2 + rank]
+    seen = seen.reshape(batch, groups, channels // groups, *seen.shape[2:])
+    # One matrix product for each group: (batch and windows) by (channels and window).
+    places, inside = range(3, 3 + rank), range(3 + rank, 3 + 2 * rank)
+    rows = seen.transpose(1, 0, *places, 2, *inside)
+    patch = channels // groups * int(np.prod(w.shape[2:]))
+    rows = rows.reshape(groups, batch * int(np.prod(counts)), patch)
+    y = np.matmul(rows, w.reshape(groups, out // groups, patch).swapaxes(1, 2))
+    y = y.reshape(groups, batch, *counts, out // groups)
+    return y.transpose(1, 0, 2 + rank, *range(2, 2 + rank)).reshape(batch, out, *counts)
+
+
+def _conv(
+    x: Value, w: Value, stride: Any, padding: Any, dilation: Any, inner: Any, groups: Size
+) -> Value:
+    rank = x.ndim - 2
+    wide = pad.bind(
+        x, full_of((), 0, x.dtype), low=(0, 0, *(a for a, _ in padding)),
+        high=(0, 0, *(b for _, b in padding)), inner=(0, 0, *(i - 1 for i in inner)),
+    )  # fmt: skip
+    seen = windows.bind(wide, size=w.shape[2:], stride=stride, dilation=dilation)
+    seen = reshape(seen, (x.shape[0], groups, x.shape[1] // groups, *seen.shape[2:]))
+    kernel = reshape(w, (groups, w.shape[0] // groups, *w.shape[1:]))
+    p, k = (" ".join(f"{c}{i}" for i in range(rank)) for c in "pk")
+    y = contract(f"n g c {p} {k}, g o c {k} -> n g o {p}", seen, kernel)
+    return reshape(y, (x.shape[0], w.shape[0], *y.shape[3:]))
+
+
+# Adjoints
+
+
+def _transposed_kernel(w: Value, groups: Size) -> Value:
+    """w turned around, with in and out channels exchanged inside each group."""
+    out, into, *sizes = w.shape
+    rank = len(sizes)
+    split = reshape(w, (groups, out // groups, into, *sizes))
+    swapped = transpose(split, (0, 2, 1, *range(3, 3 + rank)))
+    return flip(reshape(swapped, (groups * into, out // groups, *sizes)), tuple(range(2, 2 + rank)))
+
+
+def _conv_transpose_x(n: Node, ct: Value) -> Value:
+    """Every element of ct times the kernel, added up where the windows were."""
+    (x, w), p = n.operands, n.params
+    if any(size == 0 for size in x.shape[2:]):
+        return full_of(x.shape, 0, ct.dtype)
+    padding = []
+    for i, (size, k) in enumerate(zip(x.shape[2:], w.shape[2:], strict=True)):
+        low = reach(k, p["dilation"][i]) - 1 - p["padding"][i][0]
+        # The last place of x must be the last window.
+        long = (size - 1) * p["inner"][i] + reach(k, p["dilation"][i])
+        padding.append((low, long - low - reach(ct.shape[2 + i], p["stride"][i])))
+    return conv.bind(
+        ct, _transposed_kernel(w, p["groups"]), stride=p["inner"], padding=tuple(padding),
+        dilation=p["dilation"], inner=p["stride"], groups=p["groups"],
+    )  # fmt: skip
+
+
+def _conv_transpose_w(n: Node, ct: Value) -> Value:
+    """Correlation of x with ct: the batch takes the place of the channels."""
+    (x, w), p = n.operands, n.params
+    groups, rank = p["groups"], x.ndim - 2
+    batch, into, places = x.shape[0], w.shape[1], tuple(range(2, 2 + rank))
+    if batch == 0:
+        return full_of(w.shape, 0, ct.dtype)
+    split = reshape(x, (batch, groups, into, *x.shape[2:]))
+    left = reshape(
+        transpose(split, (2, 1, 0, *(i + 1 for i in places))), (into, groups * batch, *x.shape[2:])
+    )
+    padding = []
+    for i, k in enumerate(w.shape[2:]):
+        low = p["padding"][i][0]
+        long = (k - 1) * p["dilation"][i] + reach(ct.shape[2 + i], p["stride"][i])
+        padding.append((low, long - low - _stretched(x.shape[2 + i], p["inner"][i])))
+    made = conv.bind(
+        left, transpose(ct, (1, 0, *places)), stride=p["dilation"], padding=tuple(padding),
+        dilation=p["stride"], inner=p["inner"], groups=groups,
+    )  # fmt: skip
+    return transpose(made, (1, 0, *places))
+
+
+@define(
+    infer=_conv_types, decompose=_conv, numpy=_conv_reference, kinds="uifc", combine="add",
+    linear=(0, 1), onnx="Conv",
+    transpose=lambda n, ct, k: _conv_transpose_w(n, ct) if k else _conv_transpose_x(n, ct),
+    samples=(
+        Sample((2, 3, 5), (4, 3, 3)), Sample((1, 2, 6), (2, 2, 2), stride=2, padding=1),
+        Sample((2, 4, 7), (2, 2, 3), dilation=2, padding=((2, 1),), groups=2),
+        Sample((1, 2, 4), (3, 2, 3), inner=2, padding=1, stride=3), Sample((0, 2, 5), (3, 2, 2)),
+        Sample((1, 2, 4, 5), (2, 1, 3, 2), padding="same", groups=2),
+        Sample((1, 1, 3, 2, 4), (2, 1, 2, 2, 2), stride=(1, 1, 2)), Sample((1, 1, 1), (1, 1, 1)),
+        Sample((1, 2, 4), (3, 2, 2), bias=(3,)),
+    ),
+)  # fmt: skip
+def conv(
+    x: ArrayLike,
+    w: ArrayLike,
+    bias: ArrayLike = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: Size = 1,
+    inner: Any = 1,
+) -> Value:
+    """Sums of x times the kernel w over sliding windows, for every out channel.
+
+    padding is a number, one for each axis, (before, after) pairs, "valid" (none) or "same" (as many
+    windows as strides).  inner - 1 zeros are put between neighbours of x first.
+    """
+    return _convolve("conv", x, w, bias, stride, padding, dilation, groups, inner)
+
+
+def _convolve(
+    op: str,
+    x: ArrayLike,
+    w: ArrayLike,
+    bias: ArrayLike,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: Size,
+    inner: Any = 1,
+) -> Value:
+    v, k, *b = _operands(op, x, w, bias)
+    rank = v.ndim - 2
+    steps, gaps, inners = (
+        spatial(op, name, n, rank, 1)
+        for name, n in (("stride", stride), ("dilation", dilation), ("inner", inner))
+    )
+    long = [_stretched(n, i) for n, i in zip(v.shape[2:], inners, strict=True)]
+    spans = [reach(n, d) for n, d in zip(k.shape[2:], gaps, strict=True)]
+    pairs = padding_pairs(op, padding, long, spans, steps)
+    y = conv.bind(
+        v, k, stride=steps, padding=pairs, dilation=gaps, inner=inners, groups=_groups(op, groups)
+    )
+    return _biased(op, y, b)
+
+
+def _groups(op: str, groups: Any) -> Size:
+    (n,) = spatial(op, "groups", groups, 1, 1)
+    return n  # type: ignore[no-any-return]
+
+
+def _operands(op: str, x: ArrayLike, w: ArrayLike, bias: ArrayLike, rank: int = 0) -> list[Value]:
+    """Operands of one dtype; `rank` spatial axes when that is known."""
+    values = [as_value(p, op) for p in (x, w, bias) if p is not None]
+    v, k = values[:2]
+    if v.ndim < 3 or k.ndim != v.ndim or (rank and v.ndim != rank + 2):
+        axes = f"{rank} spatial axes" if rank else "spatial axes"
+        raise ShapeError(
+            f"{op}: operands {v.type}, {k.type} must be (batch, channels, ...) and "
+            f"(out, in, ...) with {axes}"
+        )
+    dtype = promote_all([p.dtype for p in values])
+    return [cast_to(p, dtype) for p in values]
+
+
+def _biased(op: str, y: Value, bias: Sequence[Value]) -> Value:
+    if not bias:
+        return y
+    (b,) = bias
+    if b.ndim != 1 or not unify(b.shape[0], y.shape[1], f"{op}: the bias and the out channels"):
+        raise ShapeError(
+            f"{op}: the bias is {b.type}, expected one number for each of {y.shape[1]} out channels"
+        )
+    return add(y, broadcast(reshape(b, (1, y.shape[1], *(1,) * (y.ndim - 2))), y.shape))
+
+
+def padding_pairs(
+    op: str, padding: Any, sizes: Sequence[Size], spans: Sequence[Size], strides: Sequence[Size]
+) -> Pairs:
+    """(before, after) of each spatial axis."""
+    rank = len(sizes)
+    if isinstance(padding, str):
+        if padding == "valid":
+            return ((0, 0),) * rank
+        if padding == "same":
+            return tuple(map(_same, sizes, spans, strides))
+        raise OperandError(f"{op}: padding is {padding!r}, expected 'same', 'valid' or numbers")
+    given = padding if isinstance(padding, tuple | list) else (padding,) * rank
+    if len(given) != rank:
+        raise OperandError(
+            f"{op}: padding {padding!r} needs a number or a (before, after) for each of {rank} axes"
+        )
+    pairs = [p if isinstance(p, tuple | list) else (p, p) for p in given]
+    return tuple(spatial(op, "padding", p, 2, 0) for p in pairs)
+
+
+def _same(n: Size, span: Size, stride: Size) -> tuple[Size, Size]:
+    """Padding for ceil(n / stride) windows, the odd one after."""
+    total = larger(((n + stride - 1) // stride - 1) * stride + span - n, 0)
+    return total // 2, total - total // 2
+
+
+# By number of spatial axes
+
+
+@public
+def conv1d(
+    x: ArrayLike,
+    w: ArrayLike,
+    bias: ArrayLike = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: Size = 1,
+) -> Value:
+    """conv of x (batch, channels, length) with w (out, in / groups, size)."""
+    _operands("conv1d", x, w, bias, 1)
+    return _convolve("conv1d", x, w, bias, stride, padding, dilation, groups)
+
+
+@public
+def conv2d(
+    x: ArrayLike,
+    w: ArrayLike,
+    bias: ArrayLike = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: Size = 1,
+) -> Value:
+    """conv of x (batch, channels, height, width) with w (out, in / groups, height, width)."""
+    _operands("conv2d", x, w, bias, 2)
+    return _convolve("conv2d", x, w, bias, stride, padding, dilation, groups)
+
+
+@public
+def conv3d(
+    x: ArrayLike,
+    w: ArrayLike,
+    bias: ArrayLike = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: Size = 1,
+) -> Value:
+    """conv of x (batch, channels, depth, height, width) with w (out, in / groups, ...)."""
+    _operands("conv3d", x, w, bias, 3)
+    return _convolve("conv3d", x, w, bias, stride, padding, dilation, groups)
+
+
+# The transpose: from the results of a conv back to the shape of its x
+
+
+@public
+def conv_transpose(
+    x: ArrayLike,
+    w: ArrayLike,
+    bias: ArrayLike = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+    groups: Size = 1,
+) -> Value:
+    """The adjoint of conv in its x: w is (in channels, out channels / groups, ...).
+
+    A stride makes (n - 1) * stride + reach of the window - padding elements from n, and
+    output_padding more after them, where conv maps several sizes to one.
+    """
+    return _spread("conv_transpose", x, w, bias, stride, padding, output_padding, dilation, groups)
+
+
+def _spread(
+    op: str,
+    x: ArrayLike,
+    w: ArrayLike,
+    bias: ArrayLike,
+    stride: Any,
+    padding: Any,
+    output_padding: Any,
+    dilation: Any,
+    groups: Any,
+    rank: int = 0,
+) -> Value:
+    v, k, *b = _operands(op, x, w, bias, rank)
+    if isinstance(padding, str):
+        raise OperandError(f"{op}: padding is {padding!r}, expected numbers")
+    rank = v.ndim - 2
+    n = _groups(op, groups)
+    if not require("divisible", k.shape[0], n, f"{op}: the in channels of w"):
+        raise ShapeError(
+            f"{op}: groups {n} do not divide the {k.shape[0]} in channels of w {k.type}"
+        )
+    steps, gaps = spatial(op, "stride", stride, rank, 1), spatial(op, "dilation", dilation, rank, 1)
+    extra = spatial(op, "output_padding", output_padding, rank, 0)
+    for i in range(rank):
+        if extra[i] >= max(steps[i], gaps[i]):
+            raise OperandError(
+                f"{op}: output_padding {extra[i]} must be below stride {steps[i]} or dilation {gaps[i]}"
+            )
+    spans = [reach(s, d) - 1 for s, d in zip(k.shape[2:], gaps, strict=True)]
+    cut = padding_pairs(op, padding, v.shape[2:], spans, steps)
+    pairs = tuple(
+        (span - a, span - b + more) for span, (a, b), more in zip(spans, cut, extra, strict=True)
+    )
+    y = conv.bind(
+        v, _transposed_kernel(k, n), stride=(1,) * rank, padding=pairs, dilation=gaps, inner=steps,
+        groups=n,
+    )  # fmt: skip
+    return _biased(op, y, b)
+
+
+@public
+def conv_transpose1d(
+    x: ArrayLike,
+    w: ArrayLike,
+    bias: ArrayLike = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+    groups: Size = 1,
+) -> Value:
+    """conv_transpose of x (batch, channels, length)."""
+    name = "conv_transpose1d"
+    return _spread(name, x, w, bias, stride, padding, output_padding, dilation, groups, 1)
+
+
+@public
+def conv_transpose2d(
+    x: ArrayLike,
+    w: ArrayLike,
+    bias: ArrayLike = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+    groups: Size = 1,
+) -> Value:
+    """conv_transpose of x (batch, channels, height, width)."""
+    name = "conv_transpose2d"
+    return _spread(name, x, w, bias, stride, padding, output_padding, dilation, groups, 2)
+
+
+@public
+def conv_transpose3d(
+    x: ArrayLike,
+    w: ArrayLike,
+    bias: ArrayLike = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+    groups: Size = 1,
+) -> Value:
+    """conv_transpose of x (batch, channels, depth, height, width)."""
+    name = "conv_transpose3d"
+    return _spread(name, x, w, bias, stride, padding, output_padding, dilation, groups, 3)
