@@ -49,5 +49,8 @@ from tessera.ops.control import cond as cond
 from tessera.ops.control import fori_loop as fori_loop
 from tessera.ops.control import scan as scan
 from tessera.ops.control import while_loop as while_loop
+from tessera.ops.random_bits import fold_in as fold_in
+from tessera.ops.random_bits import key as key
+from tessera.ops.random_bits import split as split
 
 __version__ = "0.1.0"

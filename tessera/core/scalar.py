@@ -111,6 +111,7 @@ SCALARS = {
         ScalarOp("erf", 1, special("erf"), ulp=4),
         ScalarOp("erfc", 1, special("erfc"), ulp=8),
         ScalarOp("erfinv", 1, special("erfinv"), ulp=16),
+        ScalarOp("erfcinv", 1, special("erfcinv"), ulp=16),
         ScalarOp("lgamma", 1, special("gammaln"), ulp=16),
         ScalarOp("gamma", 1, special("gamma"), ulp=16),
         ScalarOp("digamma", 1, special("digamma"), ulp=16),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.core.errors import OperandError, located
+from tessera.ops import random as random
 from tessera.ops.activation import *
 from tessera.ops.batchnorm import *
 from tessera.ops.contraction import *
@@ -17,6 +18,7 @@ from tessera.ops.indexing import *
 from tessera.ops.loss import *
 from tessera.ops.neural import *
 from tessera.ops.normalization import *
+from tessera.ops.random import dropout as dropout
 from tessera.ops.reduction import *
 from tessera.ops.shape import *
 from tessera.ops.softmax import *

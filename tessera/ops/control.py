@@ -18,9 +18,9 @@ import numpy as np
 from tessera.core import tree
 from tessera.core.constraints import unify
 from tessera.core.dims import Dim, Size, larger
-from tessera.core.dtype import bool_
+from tessera.core.dtype import DType, bool_
 from tessera.core.errors import DTypeError, OperandError, ShapeError, TreeError
-from tessera.core.promotion import meet_scalar
+from tessera.core.promotion import holds, meet_scalar
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, Value
 from tessera.ir.graph.op import Params, Types
@@ -195,9 +195,16 @@ class _Carry:
         for i, (x, out) in enumerate(zip(self.given, outs, strict=True)):
             free = isinstance(x, bool | int | float | complex) and not out.ndim
             if free and out.dtype is not self.values[i].dtype:
-                if meet_scalar(out.dtype, x) is out.dtype:
+                if _takes(out.dtype, x):
                     self.values[i], changed = cast_to(self.values[i], out.dtype), True
         return changed
+
+
+def _takes(dtype: DType, x: Any) -> bool:
+    """Whether a Python number may be of this dtype."""
+    if isinstance(x, bool) or dtype.kind == "b":
+        return isinstance(x, bool)
+    return meet_scalar(dtype, x) is dtype and (not isinstance(x, int) or holds(dtype, x))
 
 
 def _while_types(types: Types, p: Params) -> list[TensorType]:

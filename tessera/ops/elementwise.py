@@ -281,6 +281,9 @@ erfc = unary("erfc", "1 - erf(x), precise for large x.", floats=True, kinds="f",
              partials=lambda y, x: (mul(exp(neg(mul(x, x))), -_TWO_OVER_SQRT_PI),))  # fmt: skip
 erfinv = unary("erfinv", "Inverse error function.", floats=True, kinds="f", domain=_UNIT,
                partials=lambda y, x: (mul(exp(mul(y, y)), 1 / _TWO_OVER_SQRT_PI),))  # fmt: skip
+erfcinv = unary("erfcinv", "Inverse of erfc, precise near 0.", floats=True, kinds="f",
+                partials=lambda y, x: (mul(exp(mul(y, y)), -1 / _TWO_OVER_SQRT_PI),),
+                domain=(0.1, 1.9))  # fmt: skip
 lgamma = unary("lgamma", "Logarithm of the absolute value of the gamma function.", floats=True,
                kinds="f", partials=lambda y, x: (digamma(x),), domain=(0.5, 3.0))  # fmt: skip
 gamma = unary("gamma", "Gamma function.", floats=True, kinds="f",

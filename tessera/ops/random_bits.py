@@ -3,6 +3,10 @@
 A key is a tensor u32[2] and an ordinary operand, so a random op is a pure function: the same key
 gives the same numbers, and a key should be used once.  The bits of element i are the block
 philox(key, counter = i); they do not depend on how a tensor is cut up or where it is computed.
+From bits to numbers, p being the digits of the dtype:
+
+    unit    k 2**-p in [0, 1) for k of p bits: exact and evenly spaced
+    fine    (k + 1/2) 2**-32 (f64: 2**-64), at most 1 - 2**-p: dense near 0, never 0 nor 1
 """
 
 from __future__ import annotations
@@ -13,14 +17,24 @@ import numpy as np
 
 from tessera.core.constraints import unify
 from tessera.core.dims import Dim, Shape, Size, product
-from tessera.core.dtype import DType, as_dtype, u32, u64
+from tessera.core.dtype import DType, as_dtype, f32, f64, u32, u64
 from tessera.core.errors import DTypeError, OperandError, ShapeError
 from tessera.core.philox import random_words
+from tessera.core.signature import broadcast_shapes
 from tessera.ir.graph.ir import Value, concrete
 from tessera.ir.graph.op import Sample
 from tessera.ops.creation import iota
-from tessera.ops.define import ArrayLike, as_value, broadcast, cast_to, define, public, shape_of
-from tessera.ops.elementwise import bitwise_and, bitwise_right_shift
+from tessera.ops.define import (
+    ArrayLike,
+    as_value,
+    broadcast,
+    cast_to,
+    define,
+    full_of,
+    public,
+    shape_of,
+)
+from tessera.ops.elementwise import add, bitwise_right_shift, minimum, mul
 from tessera.ops.shape import reshape, slice_, stack
 
 BITS, SPLIT, FOLD = 0, 1, 2  # purposes: the last word of the counter keeps their blocks apart
@@ -73,10 +87,62 @@ def blocks(op: str, key: ArrayLike, shape: Shape, dtype: DType, draw: int = 0) -
     return random_bits(*key_words(op, key), counter, draw=draw, dtype=dtype)
 
 
+def two_blocks(op: str, key: ArrayLike, shape: Shape, wide: DType) -> tuple[Value, Value]:
+    """Two independent blocks of as many bits as f32 or f64 has, for every element of a shape."""
+    first = blocks(op, key, shape, u64)
+    if wide is f64:
+        return first, blocks(op, key, shape, u64, draw=1)
+    return cast_to(bitwise_right_shift(first, 32), u32), cast_to(first, u32)
+
+
+DIGITS = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8, "f8e4m3": 4, "f8e5m2": 3}
+
+
+def unit(bits: Value, dtype: DType) -> Value:
+    """Evenly spaced numbers in [0, 1)."""
+    p = DIGITS[dtype.name]
+    return mul(cast_to(bitwise_right_shift(bits, bits.dtype.bits - p), dtype), 2.0**-p)
+
+
+def fine(bits: Value, wide: DType) -> Value:
+    """Numbers between 0 and 1, dense near 0, in f32 from u32 or in f64 from u64."""
+    scaled = mul(add(cast_to(bits, wide), 0.5), 2.0**-wide.bits)
+    return minimum(scaled, 1 - 2.0 ** -DIGITS[wide.name])
+
+
+def wide_of(dtype: DType) -> DType:
+    """Where numbers of a float dtype are made: f64 or f32."""
+    return f64 if dtype.name in ("f64", "c128") else f32
+
+
+def float_dtype(op: str, dtype: Any) -> DType:
+    """A floating-point dtype."""
+    d = as_dtype(dtype)
+    if d.kind != "f":
+        raise DTypeError(f"{op}: dtype is {d}, expected a floating-point one such as f32")
+    return d
+
+
+def shape_for(op: str, shape: Any, *parameters: ArrayLike) -> Shape:
+    """The shape of the result: as given, or that in which the parameters meet."""
+    if shape is not None:
+        return shape_of(op, shape)
+    return broadcast_shapes(op, [as_value(p, op).type for p in parameters])
+
+
+def placed(op: str, x: ArrayLike, shape: Shape, dtype: DType) -> Value:
+    """A parameter of a distribution, in the dtype and shape of the result."""
+    if isinstance(x, int | float):
+        return full_of(shape, x, dtype)
+    v = as_value(x, op)
+    if v.dtype.kind == "c":
+        raise DTypeError(f"{op}: a parameter is {v.type}, expected real numbers")
+    return broadcast(cast_to(v, dtype), shape)
+
+
 def _pair(word: Value) -> Value:
     """A key from a u64, low word first."""
-    low, high = bitwise_and(word, 0xFFFFFFFF), bitwise_right_shift(word, 32)
-    return stack([cast_to(low, u32), cast_to(high, u32)], axis=-1)
+    return stack([cast_to(word, u32), cast_to(bitwise_right_shift(word, 32), u32)], axis=-1)
 
 
 def _word(op: str, x: ArrayLike, what: str) -> Value:
