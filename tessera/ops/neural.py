@@ -33,6 +33,7 @@ from tessera.ops.define import (
 )
 from tessera.ops.elementwise import add, cos, exp, ge, mul, neg, rsqrt, sin, sub, where
 from tessera.ops.gather import gather
+from tessera.ops.random import dropout as drop
 from tessera.ops.shape import concat, expand_dims, reshape, split, swapaxes
 from tessera.ops.softmax import softmax_safe, wide
 
@@ -280,7 +281,7 @@ def residual(x: ArrayLike, y: ArrayLike, dropout: float = 0.0, key: ArrayLike = 
         return add(x, y)
     if key is None:
         raise OperandError(f"residual: dropout {dropout} needs key=, such as ts.key(0)")
-    return add(x, FUNCTIONS["dropout"](key, as_value(y, "residual"), dropout))
+    return add(x, drop(key, y, dropout))
 
 
 @public

@@ -235,9 +235,10 @@ def _safe_unit(x: Value, axes: Axes, eps: float, centre: bool) -> tuple[Value, V
     flat = le(mul(length, s), mul(size, _ROUNDING * float(info.eps))) if centre else eq(size, 0)
     root = full_of(x.shape, math.sqrt(eps), x.dtype)
     whole = hypot(where(flat, zero, mul(length, s)), root)
-    safe = maximum(where(eq(whole, 0), one, whole), float(info.tiny) * 4)
+    safe = where(eq(whole, 0), one, whole)
     unit = where(flat, zero, div(c, div(safe, s)))
-    return unit, where(eq(whole, 0), zero, reciprocal(safe))
+    # One over a subnormal number is infinite, so the slope stops growing there.
+    return unit, where(eq(whole, 0), zero, reciprocal(maximum(safe, float(info.tiny) * 4)))
 
 
 _ROUNDING = 4  # a spread of so many units in the last place of the largest element is none
@@ -253,7 +254,7 @@ def _safe_unit_reference(x: Any, axes: Axes, eps: float, centre: bool) -> Any:
     length = np.sqrt(_mean(c * c, axes))
     flat = length * s <= size * x.dtype.type(_ROUNDING * info.eps) if centre else size == 0
     whole = np.hypot(np.where(flat, 0, length * s), root)
-    safe = np.maximum(np.where(whole == 0, 1, whole), info.tiny * 4)
+    safe = np.where(whole == 0, 1, whole)
     return np.where(flat, 0, c / (safe / s)).astype(x.dtype)
 
 
