@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tessera as ts
+from tessera import op
+from tessera.core.errors import AxisError, DTypeError, OperandError, ShapeError, TraceError
 
 SIZES = st.integers(0, 4)
 
@@ -126,3 +129,208 @@ def test_repeated_indices_update_in_order(case, how):
         _UFUNCS[how].at(want, key, value)
     got = getattr(ts.asarray(x).at[key], how)(value)
     np.testing.assert_array_equal(np.asarray(got), want)
+
+
+# Masks, traced indices, symbolic sizes
+
+
+@given(
+    st.lists(st.integers(0, 3), max_size=3).map(tuple), st.randoms(use_true_random=False), st.data()
+)
+@settings(max_examples=100, deadline=None)
+def test_masks_equal_numpy(shape, random, data):
+    x = np.arange(np.prod(shape, dtype=int)).reshape(shape)
+    t = ts.asarray(x)
+    rank = data.draw(st.integers(0, len(shape)))
+    mask = np.array([random.random() < 0.5 for _ in range(int(np.prod(shape[:rank], dtype=int)))])
+    mask = mask.astype(bool).reshape(shape[:rank])
+    np.testing.assert_array_equal(t[mask], x[mask])
+    if mask.size:  # an empty list has no dtype and counts as integers
+        np.testing.assert_array_equal(t[mask.tolist()], x[mask])
+    many = np.arange(x[mask].size).reshape(x[mask].shape)
+    for value in (7, many):
+        want = x.copy()
+        want[mask] = value
+        np.testing.assert_array_equal(t.at[mask].set(value), want)
+        want = x.copy()
+        want[mask] += value
+        np.testing.assert_array_equal(t.at[mask].add(value), want)
+    filled = ts.jit(lambda t, m: t.at[m].max(5))(t, mask)
+    np.testing.assert_array_equal(filled, np.where(mask.reshape(mask.shape + (1,) * (x.ndim - rank)),
+                                                   np.maximum(x, 5), x))  # fmt: skip
+
+
+def test_setitem_writes_in_place_and_leaves_other_tensors_alone():
+    x = ts.arange(6)
+    y = x[1:4]
+    x[::2] = 0
+    x[-1] = 9
+    assert x.tolist() == [0, 1, 0, 3, 0, 9]
+    assert y.tolist() == [1, 2, 3]
+
+
+def test_traced_scalars_index_where_they_point():
+    x = np.arange(24.0).reshape(2, 3, 4)
+
+    @ts.jit
+    def f(x, i, j):
+        return x[i], x[:, j, ::-1], x[i, :, j], x[..., i], x.at[i, j].set(0)
+
+    for i, j in ((0, 2), (1, -1), (-2, 0)):
+        got = f(x, i, j)
+        want = x.copy()
+        want[i, j] = 0
+        for g, w in zip(got, (x[i], x[:, j, ::-1], x[i, :, j], x[..., i], want), strict=True):
+            np.testing.assert_array_equal(g, w)
+    assert f.compiled == 1
+
+
+def test_traced_indices_outside_are_clamped():
+    @ts.jit
+    def f(x, i):
+        return x[i], x.at[i].add(1.0)
+
+    y, z = f(np.array([1.0, 2.0, 3.0]), np.array([7, -9, 1]))
+    assert y.tolist() == [3.0, 1.0, 2.0]
+    assert z.tolist() == [2.0, 3.0, 4.0]
+
+
+def test_symbolic_sizes():
+    @ts.jit
+    def f(x: ts.Tensor["N", "S", ts.f32], i):
+        n, s = x.shape
+        return (
+            x[:, 0], x[-1], x[:-1], x[..., : s // 2], x[:, ::-1], x[:, 1::2], x[n - 1, s - 2],
+            x[:, i], x[i, :-1], x[None, ..., -2:], x[[0, -1]],
+            x.at[:, 1:].set(0.0), x.at[:, ::-2].add(1.0), x.at[i].max(3.0),
+        )  # fmt: skip
+
+    for n, s in ((2, 3), (4, 6)):
+        x = np.arange(n * s, dtype=np.float32).reshape(n, s)
+        i = np.array([1, 0, -1])
+        a, b, c = x.copy(), x.copy(), x.copy()
+        a[:, 1:] = 0
+        b[:, ::-2] += 1
+        c[i] = np.maximum(c[i], 3)
+        want = (
+            x[:, 0], x[-1], x[:-1], x[..., : s // 2], x[:, ::-1], x[:, 1::2], x[n - 1, s - 2],
+            x[:, i], x[i, :-1], x[None, ..., -2:], x[[0, -1]], a, b, c,
+        )  # fmt: skip
+        for g, w in zip(f(x, i), want, strict=True):
+            np.testing.assert_array_equal(g, w)
+    assert f.compiled == 1
+    with pytest.raises(ShapeError, match=r"needs S - 2 >= 0, but S = 1 from axis 1 of x"):
+        f(np.ones((2, 1), np.float32), i)
+
+
+def test_indexing_is_differentiable():
+    x, i = np.arange(12.0).reshape(3, 4), np.array([2, 0, 2])
+    gradient = ts.grad(lambda x: op.sum(x[i, ::-2] * np.array([[1.0, 10.0]])))(x)
+    np.testing.assert_array_equal(gradient, [[0, 10, 0, 1], [0, 0, 0, 0], [0, 20, 0, 2]])
+    # Of two values for one place the later one counts.
+    of_value = ts.grad(lambda v: op.sum(ts.asarray(x).at[i, 0].set(v) * x))(np.ones(3))
+    assert of_value.tolist() == [0.0, 0.0, 8.0]
+    kept = ts.grad(lambda x: op.sum(x.at[i, 0].set(5.0)))(x)
+    np.testing.assert_array_equal(kept, [[0, 1, 1, 1], [1, 1, 1, 1], [0, 1, 1, 1]])
+
+
+# Named functions
+
+
+@given(_cases(), st.data())
+@settings(max_examples=60, deadline=None)
+def test_take_equals_numpy(case, data):
+    x, _ = case
+    if not x.ndim or not x.size:
+        return
+    axis = data.draw(st.integers(-x.ndim, x.ndim - 1))
+    n = x.shape[axis]
+    i = np.array(data.draw(st.lists(st.integers(-n, n - 1), max_size=4)), dtype=int)
+    np.testing.assert_array_equal(op.take(x, i, axis), np.take(x, i, axis))
+    np.testing.assert_array_equal(
+        op.take(x, i[:, None] if i.size else i), np.take(x, i[:, None] if i.size else i)
+    )
+    order = np.argsort(-x, axis)
+    np.testing.assert_array_equal(
+        op.take_along_axis(x, order, axis), np.take_along_axis(x, order, axis)
+    )
+    want = x.copy()
+    np.put_along_axis(want, order, 2 * x, axis)
+    np.testing.assert_array_equal(op.put_along_axis(x, order, 2 * x, axis), want)
+
+
+def test_take_along_axis_broadcasts_the_other_axes():
+    x, i = np.arange(6).reshape(2, 3), np.array([[2, 0, 0, 1]])
+    np.testing.assert_array_equal(op.take_along_axis(x, i, 1), np.take_along_axis(x, i, 1))
+
+
+def test_scatter_add_is_the_adjoint_of_gather():
+    rng = np.random.default_rng(0)
+    x, i, j = rng.normal(size=(4, 5, 2)), rng.integers(0, 4, (3, 2)), rng.integers(0, 5, (2,))
+    y = op.gather(x, i, j, axes=(0, 1))
+    ct = rng.normal(size=y.shape)
+    back = op.scatter_add(np.zeros(x.shape), ct, i, j, axes=(0, 1))
+    np.testing.assert_allclose(np.sum(np.asarray(y) * ct), np.sum(x * np.asarray(back)), rtol=1e-12)
+
+
+@given(st.integers(-3, 6), st.integers(0, 4))
+@settings(max_examples=40, deadline=None)
+def test_dynamic_slices_lie_inside(start, size):
+    x = np.arange(4)
+    at = min(max(start, 0), 4 - size)
+    assert op.dynamic_slice(x, [start], (size,)).tolist() == x[at : at + size].tolist()
+    want = x.copy()
+    want[at : at + size] = 9
+    written = ts.jit(lambda x, s: op.dynamic_update_slice(x, np.full(size, 9), s))(
+        x, np.array([start])
+    )
+    assert written.tolist() == want.tolist()
+
+
+X = ts.asarray(np.zeros((3, 4), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: X[3], AxisError,
+         "index: 3 is out of range for axis 0 of f32[3,4], which has size 3; use -3 to 2"),
+        (lambda: X[:, -5], AxisError,
+         "index: -5 is out of range for axis 1 of f32[3,4], which has size 4; use -4 to 3"),
+        (lambda: X[[0, 3]], AxisError,
+         "index: index 3 is out of range for axis 0 of f32[3,4]; use -3 to 2"),
+        (lambda: X[0, 0, 0], AxisError, "index: 3 indices for f32[3,4], which has rank 2"),
+        (lambda: X[..., ...], AxisError, "index: a key can hold only one '...'"),
+        (lambda: X[::0], AxisError, "index: the step of a slice of axis 0 of f32[3,4] is 0"),
+        (lambda: X[1.5], OperandError,
+         "index: cannot index with f32[]; use integers, slices, None, ..., integer tensors or masks"),
+        (lambda: X["a":], OperandError,
+         "index: 'a' in a slice of axis 0 of f32[3,4] is not an integer"),
+        (lambda: X[np.array([True, False])], AxisError,
+         "index: axis 0 of the mask bool[2] is 2, but axis 0 of f32[3,4] is 3"),
+        (lambda: X[[0, 1], [0, 1, 2]], ShapeError,
+         "index: operands i64[2], i64[3] do not broadcast: axis -1 is 2 and 3; sizes must be equal or 1"),
+        (lambda: X.at[0].set(np.zeros(3, np.float32)), ShapeError,
+         "broadcast_to: f32[3] does not broadcast to [4]: 3 is neither 1 nor 4"),
+        (lambda: ts.arange(3).at[0].set(1.5), DTypeError,
+         "at.set: the value is f32[], which i64[3] cannot hold; cast one of them with astype"),
+        (lambda: ts.jit(lambda x, m: x[m])(X, np.ones(3, bool)), TraceError,
+         "index: the mask bool[3] is traced, so how many elements it picks is not known; use "
+         "op.where(mask, x, other), or op.nonzero(mask, size=...)"),
+        (lambda: ts.jit(lambda x, i: x[i:])(X, 1), TraceError,
+         "index: a slice of axis 0 of f32[3,4] has the traced bound i64[], so its size is not known; "
+         "use op.dynamic_slice(x, start, sizes)"),
+        (lambda: op.take(X, 0.5, 0), DTypeError, "take: the index is f32[], expected integers"),
+        (lambda: op.gather(np.zeros((0, 2)), np.array([0])), AxisError,
+         "gather: index 0 is out of range for axis 0 of f64[0,2], which is empty"),
+        (lambda: op.dynamic_slice(X, (0, 0), (4, 1)), ShapeError,
+         "dynamic_slice: a part of size 4 does not fit axis 0 of f32[3,4]"),
+        (lambda: op.scatter(X, 1.0, np.array([0]), axes=(0, 1)), ShapeError,
+         "scatter: 1 indices for axes (0, 1), expected one for each"),
+    ],
+)  # fmt: skip
+def test_errors(call, error, text):
+    with pytest.raises(error) as e:
+        call()
+    assert e.value.message == text
+    assert str(e.value.location).startswith(__file__)

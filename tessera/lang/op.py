@@ -7,7 +7,9 @@ from typing import Any
 
 from tessera.core.errors import OperandError, located
 from tessera.ops import random as random
+from tessera.ops.accumulate import *
 from tessera.ops.activation import *
+from tessera.ops.arrange import *
 from tessera.ops.batchnorm import *
 from tessera.ops.contraction import *
 from tessera.ops.control import *
@@ -20,8 +22,10 @@ from tessera.ops.neural import *
 from tessera.ops.normalization import *
 from tessera.ops.random import dropout as dropout
 from tessera.ops.reduction import *
+from tessera.ops.sets import *
 from tessera.ops.shape import *
 from tessera.ops.softmax import *
+from tessera.ops.sorting import *
 
 
 def pipeline(steps: Sequence[Any]) -> Any:

@@ -26,6 +26,7 @@ from tessera.ops.define import (
     ArrayLike,
     OpFunction,
     as_value,
+    as_value_of,
     axes_of,
     axis_of,
     broadcast,
@@ -145,8 +146,14 @@ def take(x: ArrayLike, indices: ArrayLike, axis: int | None = None) -> Value:
 def take_along_axis(x: ArrayLike, indices: ArrayLike, axis: int = -1) -> Value:
     """For each place of `indices` the element of x at that index along an axis."""
     v, i = as_value(x, "take_along_axis"), as_value(indices, "take_along_axis")
-    v, places, a = _along("take_along_axis", v, i, axis)
+    v, places, _ = _along("take_along_axis", v, i, axis)
     return gather.bind(v, *places, axes=tuple(range(v.ndim)))
+
+
+def along_axis(x: Value, index: Value, axis: int) -> Value:
+    """take_along_axis for i64 indices of the shape of the result that lie inside the axis."""
+    places = [index if k == axis else iota(index.shape, k) for k in range(x.ndim)]
+    return gather.bind(x, *places, axes=tuple(range(x.ndim)))
 
 
 @public
@@ -296,7 +303,7 @@ _LADDER = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
 
 def fitting(op: str, x: Value, value: ArrayLike, shape: tuple[Size, ...]) -> Value:
     """A value in the dtype of x, broadcast to a shape."""
-    v = as_value(value, op)
+    v = as_value_of(x.dtype, value, op)
     if _LADDER[v.dtype.kind] > _LADDER[x.dtype.kind]:
         raise DTypeError(
             f"{op}: the value is {v.type}, which {x.type} cannot hold; cast one of them with astype"

@@ -235,12 +235,7 @@ def _mask_parts(x: Value, axis: int, mask: Value) -> list[Part]:
             f"index: the mask {mask.type} is traced, so how many elements it picks is not known; use "
             "op.where(mask, x, other), or op.nonzero(mask, size=...)"
         )
-    for i, m in enumerate(mask.shape):
-        n = x.shape[axis + i]
-        if not unify(n, m, f"index: axis {i} of the mask {mask.type}"):
-            raise AxisError(
-                f"index: axis {i} of the mask {mask.type} is {m}, but axis {axis + i} of {x.type} is {n}"
-            )
+    _check_mask(x, axis, mask)
     if mask.ndim == 0:
         return [Pick(1, concrete(np.flatnonzero(mask.data), i64, x.device), new=True)]
     places = np.nonzero(mask.data)
@@ -333,19 +328,28 @@ def _placement(parts: Sequence[Part], rank: int, total: int) -> tuple[int, ...]:
 
 
 def _lone_mask(x: Value, key: Any) -> Value | None:
-    if isinstance(key, Value | np.ndarray | list):
+    if isinstance(key, bool | Value | np.ndarray | list):
         mask = _item(key)
-        if isinstance(mask, Value) and mask.dtype.kind == "b" and 0 < mask.ndim <= x.ndim:
+        if isinstance(mask, Value) and mask.dtype.kind == "b" and mask.ndim <= x.ndim:
             return mask
     return None
 
 
-def _masked(x: Value, mask: Value, value: ArrayLike, how: str) -> Value:
-    for i, (m, n) in enumerate(zip(mask.shape, x.shape, strict=False)):
-        if not unify(n, m, f"at.{how}: axis {i} of the mask {mask.type}"):
+def _check_mask(x: Value, axis: int, mask: Value) -> None:
+    """A mask has the sizes of the axes it covers; one of size 0 fits any, as it picks nothing."""
+    for i, m in enumerate(mask.shape):
+        n = x.shape[axis + i]
+        if m != 0 and not unify(n, m, f"index: axis {i} of the mask {mask.type}"):
             raise AxisError(
-                f"at.{how}: axis {i} of the mask {mask.type} is {m}, but of {x.type} {n}"
+                f"index: axis {i} of the mask {mask.type} is {m}, but axis {axis + i} of {x.type} is "
+                f"{n}"
             )
+
+
+def _masked(x: Value, mask: Value, value: ArrayLike, how: str) -> Value:
+    _check_mask(x, 0, mask)
+    if 0 in mask.shape:
+        return x
     v = fitting(f"at.{how}", x, value, x.shape)
     inside = reshape(mask, (*mask.shape, *(1,) * (x.ndim - mask.ndim)))
     return where(inside, v if how == "set" else _UPDATES[how](x, v), x)
