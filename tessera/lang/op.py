@@ -13,19 +13,29 @@ from tessera.ops.arrange import *
 from tessera.ops.batchnorm import *
 from tessera.ops.contraction import *
 from tessera.ops.control import *
+from tessera.ops.convolution import *
 from tessera.ops.creation import *
 from tessera.ops.elementwise import *
+from tessera.ops.factor import *
+from tessera.ops.fft import *
 from tessera.ops.gather import *
 from tessera.ops.indexing import *
+from tessera.ops.linalg import *
 from tessera.ops.loss import *
+from tessera.ops.matrix import *
 from tessera.ops.neural import *
 from tessera.ops.normalization import *
+from tessera.ops.pooling import *
 from tessera.ops.random import dropout as dropout
 from tessera.ops.reduction import *
+from tessera.ops.resize import *
 from tessera.ops.sets import *
 from tessera.ops.shape import *
 from tessera.ops.softmax import *
+from tessera.ops.solve import *
 from tessera.ops.sorting import *
+from tessera.ops.spectrum import *
+from tessera.ops.windows import *
 
 
 def pipeline(steps: Sequence[Any]) -> Any:

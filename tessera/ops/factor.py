@@ -1,0 +1,360 @@
+"""Factorisations of matrices: cholesky, qr, lu, eigh, eig, svd."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tessera.core.constraints import require, same
+from tessera.core.dims import smaller
+from tessera.core.dtype import complex_of, i64
+from tessera.core.errors import OperandError, RuleError
+from tessera.core.host import scipy
+from tessera.core.types import TensorType
+from tessera.ir.graph.ir import Node, Value
+from tessera.ir.graph.op import Params, Sample, Types
+from tessera.ops.arrange import eye, tril, triu
+from tessera.ops.contraction import matmul
+from tessera.ops.creation import iota
+from tessera.ops.define import FLOATS, ArrayLike, cast_to, define
+from tessera.ops.elementwise import add, conj, eq, mul, real, sub
+from tessera.ops.matrix import (
+    Tangents,
+    adjoint,
+    diagonal,
+    differences,
+    hermitian_part,
+    hosted,
+    matrix,
+    matrix_diag,
+    reciprocal_or_zero,
+    square,
+)
+from tessera.ops.reduction import sum
+from tessera.ops.shape import expand_dims, matrix_transpose
+from tessera.ops.solve import solve, triangular_solve, well_conditioned
+
+DIVERGED = "did not converge; check it for NaN and infinite elements"
+
+
+def positive_definite(*shape: int) -> Any:
+    """A stack of symmetric positive definite matrices for samples."""
+    x = well_conditioned(*shape)
+    return x @ np.swapaxes(x, -1, -2)
+
+
+def _hermitian(x: Any) -> Any:
+    """(x + its adjoint) / 2, which is x to the bit when x is Hermitian."""
+    return (x + np.swapaxes(x.conj(), -1, -2)) / 2
+
+
+_SQUARE = (
+    Sample(positive_definite(3, 3)), Sample(positive_definite(2, 3, 3)), Sample(np.full((1, 1), 4.0)),
+    Sample(np.zeros((0, 0))), Sample(np.zeros((0, 2, 2))),
+)  # fmt: skip
+_TALL = (
+    Sample(well_conditioned(4, 3)), Sample(well_conditioned(2, 3, 3)), Sample(np.full((1, 1), 2.0)),
+    Sample(np.zeros((3, 0))), Sample(np.zeros((0, 2, 2))),
+)  # fmt: skip
+
+# Cholesky ---------------------------------------------------------------------------------------
+
+
+def _cholesky_jvp(n: Node, ts: Tangents) -> Value | None:
+    """dL = L phi(L^-1 dA L^-H) where phi takes the lower triangle and half of the diagonal."""
+    (t,), factor = ts, n.results[0]
+    if t is None:
+        return None
+    inner = triangular_solve(factor, adjoint(triangular_solve(factor, hermitian_part(t))))
+    half = mul(eye(factor.shape[-1], dtype=factor.dtype), 0.5)
+    return matmul(factor, sub(tril(inner), mul(inner, half)))
+
+
+@define(
+    signature="... n! n! -> ... n! n!", call="cholesky", kinds=FLOATS, jvp=_cholesky_jvp,
+    numpy=hosted(
+        "cholesky", "is not positive definite; add a multiple of the identity or use op.eigh",
+        lambda x: np.linalg.cholesky(_hermitian(x)),
+    ),
+    samples=(*_SQUARE, Sample(positive_definite(3, 3), upper=True)),
+)  # fmt: skip
+def cholesky(x: ArrayLike, upper: bool = False) -> Value:
+    """The lower triangular L with L @ L.H = x for the Hermitian part of x, or L.H with upper."""
+    factor = cholesky.bind(square("cholesky", x))
+    return adjoint(factor) if upper else factor
+
+
+# QR ---------------------------------------------------------------------------------------------
+
+
+def _qr_types(types: Types, p: Params) -> list[TensorType]:
+    *batch, m, n = types[0].shape
+    k = m if p["complete"] else smaller(m, n)
+    return [types[0].with_shape((*batch, m, k)), types[0].with_shape((*batch, k, n))]
+
+
+def _qr_jvp(n: Node, ts: Tangents) -> tuple[Value, Value] | None:
+    """With C = Q^H dA R^-1 and the skew part W of its lower triangle: dR = (C - W) R."""
+    (t,), (q, r) = ts, n.results
+    if t is None:
+        return None
+    rows, columns = t.shape[-2:]
+    if not require("at_least", rows, columns, "qr: the rows and columns of a derivative") or (
+        n.params["complete"] and same(rows, columns) is not True
+    ):
+        raise RuleError(
+            f"qr has no derivative for {t.type}{' in mode complete' if n.params['complete'] else ''}; "
+            "it needs mode reduced and at least as many rows as columns"
+        )
+    scaled = _divide_right(t, r)
+    inner = matmul(adjoint(q), scaled)
+    strict = tril(inner, -1)
+    skew = sub(strict, adjoint(strict))
+    if t.dtype.kind == "c":  # the diagonal of R stays real
+        d = diagonal(inner)
+        skew = add(skew, matrix_diag(sub(d, real(d))))
+    change = sub(inner, skew)
+    return sub(scaled, matmul(q, change)), matmul(change, r)
+
+
+def _divide_right(x: Value, r: Value) -> Value:
+    """x @ inv(r) for an upper triangular r."""
+    y = triangular_solve(r, matrix_transpose(x), lower=False, transpose=True)
+    return matrix_transpose(y)
+
+
+@define(
+    infer=_qr_types, call="qr", kinds=FLOATS, multiple=True, jvp=_qr_jvp,
+    numpy=lambda x, complete: np.linalg.qr(x, "complete" if complete else "reduced"),
+    samples=(*_TALL, Sample(well_conditioned(3, 3), mode="complete")),
+)  # fmt: skip
+def qr(x: ArrayLike, mode: str = "reduced") -> tuple[Value, ...]:
+    """(Q, R) with Q @ R = x, orthonormal columns in Q and zeros below the diagonal of R."""
+    if mode not in ("reduced", "complete"):
+        raise OperandError(f"qr: mode is {mode!r}, expected 'reduced' or 'complete'")
+    return qr.bind_many(matrix("qr", x), complete=mode == "complete")
+
+
+# LU ---------------------------------------------------------------------------------------------
+
+
+def _lu_types(types: Types, p: Params) -> list[TensorType]:
+    *batch, m, n = types[0].shape
+    k = smaller(m, n)
+    return [
+        TensorType(i64, (*batch, m)),
+        types[0].with_shape((*batch, m, k)),
+        types[0].with_shape((*batch, k, n)),
+    ]
+
+
+def _lu(x: Any) -> Any:
+    if x.size == 0:
+        *batch, m, n = x.shape
+        k, rows = min(m, n), np.broadcast_to(np.arange(m), (*batch, m))
+        return rows, np.zeros((*batch, m, k), x.dtype), np.zeros((*batch, k, n), x.dtype)
+    place, lower, upper = scipy("linalg").lu(x, p_indices=True, check_finite=False)
+    return np.argsort(place, axis=-1), lower, upper
+
+
+def _lu_jvp(n: Node, ts: Tangents) -> tuple[None, Value, Value] | None:
+    """With C = L^-1 dA[perm] U^-1: dL is L times its strict lower triangle, dU the rest times U."""
+    (t,), (perm, lower, upper) = ts, n.results
+    if t is None:
+        return None
+    size = t.shape[-1]
+    if same(t.shape[-2], size) is not True:
+        raise RuleError(f"lu has no derivative for {t.type}; it needs a square matrix")
+    columns = iota((size, size), 1)
+    moved = matmul(cast_to(eq(expand_dims(perm, -1), columns), t.dtype), t)
+    inner = _divide_right(triangular_solve(lower, moved, unit_diagonal=True), upper)
+    return None, matmul(lower, tril(inner, -1)), matmul(triu(inner), upper)
+
+
+@define(
+    infer=_lu_types, call="lu", kinds=FLOATS, multiple=True, numpy=_lu, jvp=_lu_jvp,
+    samples=(
+        Sample(well_conditioned(3, 3)[::-1]), Sample(well_conditioned(2, 2, 2)),
+        Sample(np.zeros((0, 0))), Sample(np.zeros((0, 2, 2))),
+    ),
+)  # fmt: skip
+def lu(x: ArrayLike) -> tuple[Value, ...]:
+    """(perm, L, U): rows perm of x are L @ U, with ones on the diagonal of L and pivots by size."""
+    return lu.bind_many(matrix("lu", x))
+
+
+# Hermitian eigenvalues --------------------------------------------------------------------------
+
+
+def _eigh_types(types: Types, p: Params) -> list[TensorType]:
+    t = types[0]
+    return [TensorType(t.dtype.real, t.shape[:-1]), t]
+
+
+def _eigh_jvp(n: Node, ts: Tangents) -> tuple[Value, Value] | None:
+    """dw = diag(V^H dA V); eigenvectors of equal eigenvalues do not turn into each other."""
+    (t,), (w, v) = ts, n.results
+    if t is None:
+        return None
+    inner = matmul(adjoint(v), matmul(hermitian_part(t), v))
+    turn = mul(inner, reciprocal_or_zero(differences(w)))
+    return real(diagonal(inner)), matmul(v, turn)
+
+
+@define(
+    infer=_eigh_types, call="eigh", kinds=FLOATS, multiple=True, jvp=_eigh_jvp, samples=_SQUARE,
+    numpy=hosted("eigh", DIVERGED, lambda x: np.linalg.eigh(_hermitian(x))),
+)  # fmt: skip
+def eigh(x: ArrayLike) -> tuple[Value, ...]:
+    """(w, V): ascending eigenvalues and orthonormal eigenvectors of the Hermitian part of x."""
+    return eigh.bind_many(square("eigh", x))
+
+
+def _eigvalsh_jvp(n: Node, ts: Tangents) -> Value | None:
+    (t,) = ts
+    if t is None:
+        return None
+    _, v = eigh(n.operands[0])
+    return real(sum(mul(conj(v), matmul(hermitian_part(t), v)), -2))
+
+
+@define(
+    signature="... n! n! -> ... n!", call="eigvalsh", kinds=FLOATS, jvp=_eigvalsh_jvp,
+    result="real", samples=_SQUARE,
+    numpy=hosted("eigvalsh", DIVERGED, lambda x: np.linalg.eigvalsh(_hermitian(x))),
+)  # fmt: skip
+def eigvalsh(x: ArrayLike) -> Value:
+    """The eigenvalues of the Hermitian part of x, ascending."""
+    return eigvalsh.bind(square("eigvalsh", x))
+
+
+# General eigenvalues ----------------------------------------------------------------------------
+
+
+def _eig_types(types: Types, p: Params) -> list[TensorType]:
+    t = types[0].with_dtype(complex_of(types[0].dtype))
+    return [t.with_shape(t.shape[:-1]), t]
+
+
+def _eig_jvp(n: Node, ts: Tangents) -> tuple[Value, Value] | None:
+    """dw = diag(V^-1 dA V); eigenvectors keep length 1 and turn by no phase."""
+    (t,), (w, v) = ts, n.results
+    if t is None:
+        return None
+    inner = solve(v, matmul(cast_to(t, v.dtype), v))
+    moved = matmul(v, mul(inner, reciprocal_or_zero(differences(w))))
+    longer = real(sum(mul(conj(v), moved), -2, keepdims=True))
+    return diagonal(inner), sub(moved, mul(v, longer))
+
+
+# Real eigenvalues, so that eigenvectors have no phase that LAPACK could choose anew.
+_EIG = (
+    Sample(positive_definite(3, 3) * np.array([1.0, 2.0, 3.0])), Sample(positive_definite(2, 2, 2)),
+    Sample(np.full((1, 1), 2.0)),
+    Sample(np.zeros((0, 0))), Sample(np.zeros((0, 2, 2))),
+)  # fmt: skip
+
+
+@define(
+    infer=_eig_types, call="eig", kinds=FLOATS, multiple=True, jvp=_eig_jvp, samples=_EIG,
+    numpy=hosted("eig", DIVERGED, np.linalg.eig),
+)  # fmt: skip
+def eig(x: ArrayLike) -> tuple[Value, ...]:
+    """(w, V): complex eigenvalues, in no order, and eigenvectors of length 1 as columns of V."""
+    return eig.bind_many(square("eig", x))
+
+
+def _eigvals_jvp(n: Node, ts: Tangents) -> Value | None:
+    (t,) = ts
+    if t is None:
+        return None
+    _, v = eig(n.operands[0])
+    return diagonal(solve(v, matmul(cast_to(t, v.dtype), v)))
+
+
+@define(
+    signature="... n! n! -> ... n!", call="eigvals", kinds=FLOATS, jvp=_eigvals_jvp, samples=_EIG,
+    result=lambda types, p: complex_of(types[0].dtype),
+    numpy=hosted("eigvals", DIVERGED, np.linalg.eigvals),
+)  # fmt: skip
+def eigvals(x: ArrayLike) -> Value:
+    """The complex eigenvalues, in no order."""
+    return eigvals.bind(square("eigvals", x))
+
+
+# Singular values --------------------------------------------------------------------------------
+
+
+def _svd_types(types: Types, p: Params) -> list[TensorType]:
+    t = types[0]
+    *batch, m, n = t.shape
+    k = smaller(m, n)
+    left, right = (m, n) if p["full_matrices"] else (k, k)
+    return [
+        t.with_shape((*batch, m, left)),
+        TensorType(t.dtype.real, (*batch, k)),
+        t.with_shape((*batch, right, n)),
+    ]
+
+
+def _svd_jvp(n: Node, ts: Tangents) -> tuple[Value, Value, Value] | None:
+    """dU = U X and dV = V Y with X + Y = (P + P^H) / (s_j - s_i), X - Y = (P - P^H) / (s_i + s_j)
+    for P = U^H dA V, so that U @ Vh stays smooth where singular values are equal.
+    """
+    (t,), (u, s, vh) = ts, n.results
+    if t is None:
+        return None
+    rows, columns = t.shape[-2:]
+    if n.params["full_matrices"] and same(rows, columns) is not True:
+        raise RuleError(
+            f"svd has no derivative for {t.type} with full_matrices; pass full_matrices=False"
+        )
+    left, right = matmul(adjoint(u), t), matmul(t, adjoint(vh))
+    inner = matmul(left, adjoint(vh))
+    total = add(expand_dims(s, -2), expand_dims(s, -1))
+    even = mul(add(inner, adjoint(inner)), reciprocal_or_zero(differences(s)))
+    odd = mul(sub(inner, adjoint(inner)), reciprocal_or_zero(total))
+    du = matmul(u, mul(add(even, odd), 0.5))
+    dvh = matmul(adjoint(mul(sub(even, odd), 0.5)), vh)
+    inverse = reciprocal_or_zero(s)
+    if same(rows, s.shape[-1]) is not True:  # what leaves the span of U
+        du = add(du, mul(sub(right, matmul(u, inner)), expand_dims(inverse, -2)))
+    if same(columns, s.shape[-1]) is not True:
+        dvh = add(dvh, mul(sub(left, matmul(inner, vh)), expand_dims(inverse, -1)))
+    return du, real(diagonal(inner)), dvh
+
+
+@define(
+    infer=_svd_types, call="svd", kinds=FLOATS, multiple=True, jvp=_svd_jvp,
+    numpy=hosted("svd", DIVERGED, np.linalg.svd),
+    samples=(
+        *(Sample(*s.operands, full_matrices=False) for s in _TALL),
+        Sample(well_conditioned(2, 4), full_matrices=False), Sample(well_conditioned(3, 3)),
+    ),
+)  # fmt: skip
+def svd(x: ArrayLike, full_matrices: bool = True) -> tuple[Value, ...]:
+    """(U, S, Vh) with U @ diag(S) @ Vh = x, S descending; U and Vh are square when full."""
+    return svd.bind_many(matrix("svd", x), full_matrices=bool(full_matrices))
+
+
+def _svdvals_types(types: Types, p: Params) -> list[TensorType]:
+    *batch, m, n = types[0].shape
+    return [TensorType(types[0].dtype.real, (*batch, smaller(m, n)))]
+
+
+def _svdvals_jvp(n: Node, ts: Tangents) -> Value | None:
+    (t,) = ts
+    if t is None:
+        return None
+    u, _, vh = svd(n.operands[0], full_matrices=False)
+    return real(sum(mul(conj(u), matmul(t, adjoint(vh))), -2))
+
+
+@define(
+    infer=_svdvals_types, call="svdvals", kinds=FLOATS, jvp=_svdvals_jvp, samples=_TALL,
+    numpy=hosted("svdvals", DIVERGED, lambda x: np.linalg.svd(x, compute_uv=False)),
+)  # fmt: skip
+def svdvals(x: ArrayLike) -> Value:
+    """The singular values, descending."""
+    return svdvals.bind(matrix("svdvals", x))
