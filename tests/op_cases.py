@@ -1,6 +1,6 @@
 """The cases of the generated tests: every sample of every op and public function, with operands.
 
-A parameter annotated ArrayLike (or a sequence of them) is an operand: a tuple of sizes there is a
+A parameter annotated ArrayLike (or a sequence or tree of them) is an operand: a tuple of sizes there is a
 shape to draw values for, an array stands for itself.  Every other argument is a parameter.
 """
 
@@ -27,6 +27,7 @@ from tessera.ir.graph.ir import Graph, Node, Value, concrete
 from tessera.ir.graph.op import REGISTRY, Op, Sample
 from tessera.lang.trace import trace
 from tessera.ops.define import ArrayLike, OpFunction
+from tests.function_samples import DOMAINS, SAMPLES
 
 Array = np.ndarray[Any, np.dtype[Any]]
 DOMAIN = (-2.0, 2.0)
@@ -144,7 +145,7 @@ def case_of(name: str, function: Callable[..., Any], op: Op | None, sample: Samp
 
 def _is_operand(p: inspect.Parameter) -> bool:
     text = str(p.annotation)
-    return ("ArrayLike" in text or "Value" in text) and "Callable" not in text
+    return any(t in text for t in ("ArrayLike", "Value", "Tree")) and "Callable" not in text
 
 
 def _take(x: Any, op: Op | None, slots: list[Slot]) -> Any:
@@ -179,50 +180,22 @@ def _word(x: Any) -> str:
 
 
 def public_functions() -> dict[str, Callable[..., Any]]:
-    """Every public function of every module of tessera.ops, found by looking."""
-    found: dict[str, Callable[..., Any]] = {}
+    """Every public function of every module of tessera.ops, found by looking.
+
+    Two functions of one name go by module.name.
+    """
+    found: dict[str, dict[str, Callable[..., Any]]] = {}
     for module in pkgutil.walk_packages(tessera.ops.__path__, "tessera.ops."):
         m = importlib.import_module(module.name)
         for name in getattr(m, "__all__", ()):
             f = getattr(m, name)
-            free = name if name not in found else f"{module.name.rpartition('.')[2]}.{name}"
-            found[free] = f
-    return found
-
-
-# Functions written with ops have no record; their samples are here.
-SAMPLES: dict[str, tuple[Sample, ...]] = {
-    "expand_dims": (Sample((2, 3)), Sample((2, 3), axis=(0, -1)), Sample(())),
-    "squeeze": (Sample((1, 3, 1)), Sample((1, 3), axis=0), Sample(()), Sample((1, 0))),
-    "flatten": (Sample((2, 3, 4)), Sample((2, 3, 4), start=1), Sample(()), Sample((0, 2))),
-    "matrix_transpose": (Sample((2, 3)), Sample((2, 0, 1))),
-    "swapaxes": (Sample((2, 3, 4), 0, 2),),
-    "moveaxis": (Sample((2, 3, 4), 0, -1), Sample((2, 3, 4), (0, 1), (1, 2))),
-    "split": (Sample((6, 2), 3), Sample((2, 5), parts=(1, 4), axis=1), Sample((0,), 2)),
-    "stack": (Sample([(2, 3), (2, 3)]), Sample([(2,)], axis=-1), Sample([(), (), ()])),
-    "einsum": (
-        Sample("bij,bjk->bik", (2, 3, 4), (2, 4, 5)), Sample("ii", (3, 3)), Sample("ij->ji", (2, 3)),
-        Sample("...i,...i->...", (2, 1, 3), (4, 3)), Sample("i,j", (2,), (0,)),
-    ),
-    "vecdot": (Sample((2, 3), (2, 3)), Sample((2, 3), (2, 1), axis=0)),
-    "tensordot": (Sample((2, 3, 4), (3, 4, 5)), Sample((2, 3), (3, 2), axes=([0, 1], [1, 0]))),
-    "outer": (Sample((2,), (3,)), Sample((0,), (3,))),
-    "kron": (Sample((2, 3), (2, 2)), Sample((2,), (2, 3))),
-    "std": (Sample((2, 3), axis=1), Sample((5,), correction=1.0)),
-    "count_nonzero": (Sample((2, 3)), Sample((0, 3), axis=0)),
-    "norm": (
-        Sample((2, 3)), Sample((2, 3), ord=1, axis=0), Sample((3,), ord=float("inf")),
-        Sample((3,), ord=float("-inf")), Sample((3,), ord=3), Sample((3,), ord=0),
-    ),
-    "zeros": (Sample((2, 0)), Sample((), dtype=ts.i32)),
-    "ones": (Sample((2, 3)), Sample((), dtype=ts.bf16)),
-    "empty": (Sample((2, 3)),),
-    "full_like": (Sample((2, 3), 1.5), Sample((), 2, dtype=ts.i8)),
-    "zeros_like": (Sample((2, 3)), Sample((0,), dtype=ts.bool_)),
-    "ones_like": (Sample((2, 3)),),
-    "empty_like": (Sample((2, 3)),),
-}  # fmt: skip
-DOMAINS: dict[str, tuple[float, float]] = {}
+            if callable(f):
+                found.setdefault(name, {})[f.__module__.rpartition(".")[2]] = f
+    return {
+        name if len(homes) == 1 else f"{home}.{name}": f
+        for name, homes in found.items()
+        for home, f in homes.items()
+    }
 
 
 def _captures(x: ArrayLike) -> Any:

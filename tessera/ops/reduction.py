@@ -204,8 +204,13 @@ def _decomposed_fold(types: Types, p: Params) -> list[Any]:
     return [t.with_shape(tuple(n for i, n in enumerate(t.shape) if i not in p["axes"]))]
 
 
+def _mean_reference(x: Any, axes: Any) -> Any:
+    """np.mean, but quiet where there are no elements: 0 / 0 is NaN."""
+    return np.divide(np.sum(x, axis=axes), int(np.prod([x.shape[a] for a in axes])))
+
+
 @define(
-    infer=_decomposed_fold, kinds="fc", numpy=lambda x, axes: np.mean(x, axis=axes), linear=(0,),
+    infer=_decomposed_fold, kinds="fc", numpy=_mean_reference, linear=(0,),
     decompose=lambda x, axes: div(sum(x, axes), _count(x, axes)), onnx="ReduceMean",
     transpose=lambda n, ct, k: spread(
         div(ct, _count(n.operands[0], n.params["axes"])), n.operands[0], n.params["axes"]
@@ -229,7 +234,7 @@ def _var(x: Value, axes: tuple[int, ...], correction: float) -> Value:
 
 def _var_reference(x: Any, axes: Any, correction: float) -> Any:
     n = int(np.prod([x.shape[a] for a in axes]))
-    c = x - x.mean(axis=axes, keepdims=True)
+    c = x - np.expand_dims(_mean_reference(x, axes), axes)
     return np.divide((c * c.conj()).real.sum(axis=axes), builtins.max(n - correction, 0))
 
 

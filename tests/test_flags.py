@@ -1,0 +1,102 @@
+"""Flags: every variable of the environment is typed, checked, and has a default."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from tessera.core.errors import FlagError
+from tessera.core.flags import Flags, flags, override, read
+
+
+def test_an_empty_environment_gives_the_defaults():
+    f = read({})
+    assert (f.threads, f.numerics, f.log, f.verify, f.cpu_devices) == (
+        0,
+        "deterministic",
+        "off",
+        False,
+        1,
+    )
+    assert f.cache_dir.name == "tessera"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "want"),
+    [
+        ("cache_dir", "/tmp/x", Path("/tmp/x")), ("threads", "3", 3), ("threads", "", 0),
+        ("numerics", "strict", "strict"), ("log", "debug", "debug"), ("verify", "1", True),
+        ("verify", "ON", True), ("verify", "false", False), ("verify", "", False), ("cpu_devices", "4", 4),
+    ],
+)  # fmt: skip
+def test_a_variable_sets_its_field(name, text, want):
+    assert getattr(read({f"TESSERA_{name.upper()}": text}), name) == want
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("THREADS", "two", "TESSERA_THREADS is 'two', expected a whole number of at least 0"),
+        ("THREADS", "-1", "TESSERA_THREADS is '-1', expected a whole number of at least 0"),
+        ("CPU_DEVICES", "0", "TESSERA_CPU_DEVICES is '0', expected a whole number of at least 1"),
+        ("NUMERICS", "loose", "TESSERA_NUMERICS is 'loose', expected one of deterministic, fast, strict"),
+        ("LOG", "loud", "TESSERA_LOG is 'loud', expected one of off, info, debug"),
+        ("VERIFY", "maybe", "TESSERA_VERIFY is 'maybe', expected 0 or 1"),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_says_what_it_may_be(name, text, message):
+    with pytest.raises(FlagError) as e:
+        read({f"TESSERA_{name}": text})
+    assert e.value.message == message
+
+
+def test_every_field_is_read_from_a_variable():
+    """Reading under an environment that sets all of them changes every field."""
+    values = {
+        "cache_dir": "/elsewhere", "threads": "7", "numerics": "fast", "log": "info", "verify": "1",
+        "cpu_devices": "2",
+    }  # fmt: skip
+    assert set(values) == {f.name for f in fields(Flags)}
+    changed = read({f"TESSERA_{k.upper()}": v for k, v in values.items()})
+    for f in fields(Flags):
+        assert getattr(changed, f.name) != getattr(read({}), f.name)
+
+
+def test_override_lasts_as_long_as_its_block():
+    before = flags()
+    with override(threads=9, verify=True) as inside:
+        assert flags() is inside
+        assert (inside.threads, inside.verify) == (9, True)
+        with override(threads=1):
+            assert (flags().threads, flags().verify) == (1, True)
+        assert flags().threads == 9
+    assert flags() is before
+
+
+def test_override_ends_with_an_error_too():
+    before = flags()
+    with pytest.raises(ZeroDivisionError), override(threads=9):
+        raise ZeroDivisionError
+    assert flags() is before
+
+
+def test_an_unknown_flag_says_so():
+    with (
+        pytest.raises(FlagError, match="no flag is named thread, verifi"),
+        override(thread=1, verifi=0),
+    ):
+        raise AssertionError("not reached")
+
+
+def test_a_wrong_variable_does_not_break_the_import():
+    env = {**os.environ, "TESSERA_THREADS": "many"}
+    code = "import tessera, tessera.core.flags as f\ntry: f.flags()\nexcept f.FlagError as e: print(e.message)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("TESSERA_THREADS is 'many'")

@@ -1,0 +1,140 @@
+"""Which package may import which.  A stage knows the stage before it, never one after it."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent / "tessera"
+FILES = sorted(ROOT.rglob("*.py"))
+
+LEVELS = "ir.graph ir.schedule ir.tile ir.target"
+COMPILER = f"core {LEVELS} ir ops transform runtime"
+LANGUAGE = f"{COMPILER} compile tune algebra"
+MAY_IMPORT = {
+    "core": "",
+    "ir.graph": "core",
+    "ops": "core ir.graph",
+    "transform": "core ir.graph ops",
+    "ir.schedule": "core ir.graph",
+    "ir.tile": "core ir.schedule",
+    "ir.target": "core ir.tile",
+    "ir": f"core {LEVELS}",  # reading the text of any level
+    "runtime": "core ir.target",
+    "compile": COMPILER,
+    "tune": "core ir.schedule ir.target runtime compile",
+    "algebra": "core ir.graph ops transform",
+    "lang": LANGUAGE,
+    "stdlib": f"{LANGUAGE} lang",
+    "learn": f"{LANGUAGE} lang",
+    "interop": f"{LANGUAGE} lang",
+    "deploy": f"{LANGUAGE} lang",
+    "inspect": f"{LANGUAGE} lang",
+    "array_api": f"{LANGUAGE} lang",
+    "cli": f"{LANGUAGE} lang stdlib learn interop deploy inspect array_api tessera",
+    "tessera": f"{LANGUAGE} lang stdlib learn interop deploy inspect array_api",
+}
+# What an installation always has; every other third-party package is optional.
+REQUIRED = {"numpy", "ml_dtypes"}
+STANDARD = sys.stdlib_module_names
+
+
+def package(module: str) -> str:
+    """The row of the table that a module belongs to."""
+    parts = module.split(".")[1:]
+    if parts[:1] == ["ir"]:
+        level = ".".join(parts[:2])
+        return level if level in MAY_IMPORT else "ir"
+    return parts[0] if parts else "tessera"
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(tree: ast.AST) -> Iterator[tuple[str, ast.stmt]]:
+    """The full name of every module that is imported, with the statement."""
+    for n in ast.walk(tree):
+        if isinstance(n, ast.Import):
+            for a in n.names:
+                yield a.name, n
+        elif isinstance(n, ast.ImportFrom):
+            base = n.module or ""
+            for a in n.names:
+                inner = ROOT.parent.joinpath(*base.split("."), a.name)
+                is_module = inner.with_suffix(".py").exists() or inner.is_dir()
+                yield f"{base}.{a.name}" if is_module else base, n
+
+
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), str(path))
+
+
+every_file = pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+
+
+@every_file
+def test_imports_follow_the_table(path: Path) -> None:
+    mine = package(module_of(path))
+    allowed = {mine, *MAY_IMPORT[mine].split()}
+    used = {m for m, _ in imports(parsed(path)) if m.split(".")[0] == "tessera"}
+    assert {m: package(m) for m in used if package(m) not in allowed} == {}
+
+
+@every_file
+def test_no_import_is_relative_or_hidden(path: Path) -> None:
+    """Modules by their full names; of tessera at the top of the file only."""
+    tree = parsed(path)
+    relative = [n.lineno for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.level]
+    assert relative == []
+    functions = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.Lambda))
+    hidden = {
+        f"line {n.lineno}: {m}" for f in functions for m, n in imports(f) if m.startswith("tessera")
+    }
+    assert hidden == set()
+
+
+def test_each_optional_package_is_imported_in_one_file() -> None:
+    users: dict[str, set[str]] = {}
+    for path in FILES:
+        for module, _ in imports(parsed(path)):
+            top = module.split(".")[0]
+            if top not in STANDARD and top not in REQUIRED and top != "tessera":
+                users.setdefault(top, set()).add(str(path.relative_to(ROOT)))
+    assert {top: sorted(files) for top, files in users.items() if len(files) > 1} == {}
+
+
+def test_the_table_has_no_cycle() -> None:
+    """Dropping packages whose imports are all dropped leaves none."""
+    left = {p: set(allowed.split()) for p, allowed in MAY_IMPORT.items()}
+    while free := [p for p, allowed in left.items() if not allowed & set(left) - {p}]:
+        for p in free:
+            del left[p]
+    assert left == {}
+
+
+def test_modules_do_not_import_each_other_in_a_circle() -> None:
+    graph = {module_of(p): {m for m, _ in at_run_time(p) if m.startswith("tessera")} for p in FILES}
+    done: set[str] = set()
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, " -> ".join([*path[path.index(module) :], module])
+        if module not in done:
+            for other in graph.get(module, ()):
+                visit(other, (*path, module))
+            done.add(module)
+
+    for module in graph:
+        visit(module, ())
+
+
+def at_run_time(path: Path) -> Iterator[tuple[str, ast.stmt]]:
+    """Imports outside `if TYPE_CHECKING:`."""
+    for n in parsed(path).body:
+        if not (isinstance(n, ast.If) and "TYPE_CHECKING" in ast.dump(n.test)):
+            yield from imports(n)
