@@ -92,15 +92,15 @@ class Dim:
 
     __rmul__ = __mul__
 
-    def __floordiv__(self, other: Size) -> Size:
-        exact = _divide(self, other)
-        return exact if exact is not None else _apply("//", self, other)
+    def __floordiv__(self, other: Size) -> Any:
+        quotient, rest = _split(self, other)
+        return quotient + _apply("//", rest, other)
 
     def __rfloordiv__(self, other: int) -> Size:
         return _apply("//", other, self)
 
     def __mod__(self, other: Size) -> Size:
-        return 0 if _divide(self, other) is not None else _apply("%", self, other)
+        return _apply("%", _split(self, other)[1], other)
 
     def __rmod__(self, other: int) -> Size:
         return _apply("%", other, self)
@@ -190,31 +190,33 @@ def _times(m: Monomial, n: Monomial) -> Monomial:
     return tuple(sorted(powers.items(), key=lambda t: str(t[0])))
 
 
-def _divide(a: Size, b: Size) -> Size | None:
-    """The quotient when b, a single term, divides every term of a; None otherwise."""
+def _split(a: Size, b: Size) -> tuple[Size, Size]:
+    """(q, r) with a = q*b + r, where q takes every term that the single term b divides."""
     if a == b:
-        return 1
+        return 1, 0
     parts = _terms(b)
     if len(parts) != 1:
-        return None
-    (by, k), out = parts[0], {}
+        return 0, a
+    by, k = parts[0]
+    quotient: dict[Monomial, int] = {}
     for m, c in _terms(a):
         powers = dict(m)
-        if c % k:
-            return None
-        for atom, p in by:
-            if powers.get(atom, 0) < p:
-                return None
-            powers[atom] -= p
-        out[tuple((x, p) for x, p in powers.items() if p)] = c // k
-    return _make(out)
+        if all(powers.get(atom, 0) >= p for atom, p in by):
+            for atom, p in by:
+                powers[atom] -= p
+            key = tuple((x, p) for x, p in powers.items() if p)
+            quotient[key] = quotient.get(key, 0) + c // k
+    q = _make(quotient)
+    return q, a - q * b
 
 
 def _apply(function: str, a: Size, b: Size) -> Size:
     if isinstance(a, int) and isinstance(b, int):
         return _FUNCTIONS[function](a, b)
-    if b == 1 and function in ("//", "%"):
+    if function in ("//", "%") and (b == 1 or a == 0):
         return a if function == "//" else 0
+    if function in ("//", "%") and bounds(a)[0] >= 0 and bounds(b - a)[0] > 0:
+        return 0 if function == "//" else a
     return Dim(((((Apply(function, a, b), 1),), 1),))
 
 

@@ -64,8 +64,9 @@ class _Call:
         self.static, self.names = static, tuple(dynamic)
         self.leaves, self.structure = tree.flatten(tuple(dynamic.values()))
         self.tensors = [as_value(x, "jit") for x in self.leaves if is_tensor(x)]
-        rest = tuple(_Marker if is_tensor(x) else x for x in self.leaves)
-        self.key = (self.names, self.structure, rest, tuple(static.items()))
+        rest = tuple(_Marker if is_tensor(x) else (type(x), x) for x in self.leaves)
+        chosen = tuple((n, type(v), v) for n, v in static.items())  # 1 and True are not one key
+        self.key = (self.names, self.structure, rest, chosen)
 
     @property
     def types(self) -> tuple[TensorType, ...]:

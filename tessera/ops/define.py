@@ -30,10 +30,11 @@ from tessera.core.errors import (
     located,
 )
 from tessera.core.promotion import holds, meet_scalar, promote_all
+from tessera.core.rounding import round_to
 from tessera.core.scalar import SCALARS, Expr, arg
 from tessera.core.signature import broadcast_shapes
 from tessera.core.types import TensorType
-from tessera.ir.graph.ir import Value, bind, concrete, origin
+from tessera.ir.graph.ir import Value, bind, concrete, current_builder, origin
 from tessera.ir.graph.op import Op, Sample, register
 
 P = ParamSpec("P")
@@ -134,7 +135,8 @@ def as_value(x: ArrayLike, op: str = "tensor") -> Value:
     if isinstance(x, Dim):
         return size_value(x)
     if isinstance(x, np.ndarray | np.generic):
-        return concrete(x)
+        # A traced program keeps the array: what is written to it later must not show.
+        return concrete(x if current_builder() is None else np.array(x))
     if isinstance(x, list | tuple):
         return _from_sequence(x, op)
     if hasattr(x, "__array__") or hasattr(x, "__dlpack__"):
@@ -143,6 +145,15 @@ def as_value(x: ArrayLike, op: str = "tensor") -> Value:
         f"{op}: cannot take {type(x).__name__} {x!r:.60} as a tensor; pass a Tensor, a NumPy array "
         "or numbers"
     )
+
+
+def as_value_of(dtype: DType, x: ArrayLike, op: str) -> Value:
+    """x as a value; Python floats that a wider dtype holds are not rounded to f32 on the way."""
+    v = as_value(x, op)
+    plain = isinstance(x, float | complex | list | tuple) and not isinstance(x, np.generic)
+    if plain and v.dtype.kind in FLOATS and dtype.kind in ("c", v.dtype.kind):
+        return concrete(round_to(np.asarray(x), dtype), dtype)
+    return v
 
 
 def _from_sequence(x: Sequence[Any], op: str) -> Value:

@@ -1,0 +1,92 @@
+"""Optimisers: against the published update rules written out in NumPy, and that they learn."""
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import op
+
+RNG = np.random.default_rng(0)
+
+
+def steps(opt, grads):
+    p = {"w": ts.tensor(np.ones(3)), "b": ts.tensor(np.zeros(2))}
+    state = opt.init(p)
+    for g in grads:
+        p, state = opt.update({k: ts.tensor(v) for k, v in g.items()}, state, p)
+    return {k: v.numpy() for k, v in p.items()}, state
+
+
+@pytest.fixture
+def grads():
+    return [{"w": RNG.normal(size=3), "b": RNG.normal(size=2)} for _ in range(5)]
+
+
+def adam(grads, lr, b1=0.9, b2=0.999, eps=1e-8, decay=0.0):
+    p = {"w": np.ones(3), "b": np.zeros(2)}
+    m = {k: 0 * v for k, v in p.items()}
+    v = {k: 0 * x for k, x in p.items()}
+    for t, g in enumerate(grads, 1):
+        for k in ("w", "b"):
+            m[k] = b1 * m[k] + (1 - b1) * g[k]
+            v[k] = b2 * v[k] + (1 - b2) * g[k] ** 2
+            p[k] = p[k] * (1 - lr * decay) - lr * (m[k] / (1 - b1**t)) / (np.sqrt(v[k] / (1 - b2**t)) + eps)  # fmt: skip
+    return p
+
+
+def test_adam_and_adamw(grads):
+    for opt, want in (
+        (ts.optim.adam(0.1), adam(grads, 0.1)),
+        (ts.optim.adam(0.01, b1=0.8, b2=0.9), adam(grads, 0.01, 0.8, 0.9)),
+        (ts.optim.adamw(0.1, decay=0.05), adam(grads, 0.1, decay=0.05)),
+    ):
+        got, state = steps(opt, grads)
+        assert int(state["step"]) == 5
+        for k in want:
+            np.testing.assert_allclose(got[k], want[k], rtol=1e-5)
+
+
+def test_sgd_with_momentum(grads):
+    for nesterov in (False, True):
+        got, _ = steps(ts.optim.sgd(0.1, momentum=0.9, nesterov=nesterov, decay=0.01), grads)
+        p, v = np.ones(3), np.zeros(3)
+        for g in grads:
+            d = g["w"] + 0.01 * p
+            v = 0.9 * v + d
+            p = p - 0.1 * (d + 0.9 * v if nesterov else v)
+        np.testing.assert_allclose(got["w"], p, rtol=1e-12)
+
+
+def test_clipping_keeps_the_direction():
+    g = {"a": ts.tensor([3.0, 0.0]), "b": ts.tensor([4.0])}
+    clipped = ts.optim.clip_by_global_norm(g, 1.0)
+    np.testing.assert_allclose(clipped["a"], [0.6, 0.0], rtol=1e-5)
+    np.testing.assert_allclose(clipped["b"], [0.8], rtol=1e-5)
+    np.testing.assert_array_equal(ts.optim.clip_by_global_norm(g, 10.0)["a"], [3.0, 0.0])
+
+
+def test_schedule():
+    rate = ts.optim.warmup_cosine(1.0, warmup=4, total=12, floor=0.1)
+    got = [float(rate(ts.tensor(float(i)))) for i in (0, 3, 4, 8, 12, 20)]
+    np.testing.assert_allclose(got, [0.25, 1.0, 1.0, 0.55, 0.1, 0.1], atol=1e-6)
+
+
+def test_training_in_one_jitted_step():
+    x = ts.tensor(RNG.normal(size=(64, 4)).astype(np.float32))
+    y = op.sin(x @ ts.tensor(RNG.normal(size=(4, 1)).astype(np.float32)))
+    p = {"w1": ts.tensor(RNG.normal(size=(4, 16)).astype(np.float32)), "w2": op.zeros((16, 1))}
+    opt = ts.optim.adam(ts.optim.warmup_cosine(0.02, 5, 150))
+
+    @ts.jit
+    def step(p, state):
+        loss, g = ts.value_and_grad(
+            lambda p: op.mean(op.square(op.tanh(x @ p["w1"]) @ p["w2"] - y))
+        )(p)
+        return *opt.update(g, state, p), loss
+
+    state, losses = opt.init(p), []
+    for _ in range(150):
+        p, state, loss = step(p, state)
+        losses.append(float(loss))
+    assert losses[-1] < 0.1 * losses[0]
+    assert step.compiled == 1
