@@ -1,5 +1,6 @@
 """Tessera: operators, tiles and meshes, through one compiler to machine code."""
 
+from tessera import ir as ir
 from tessera.core import tree as tree
 from tessera.core.dtype import accum as accum
 from tessera.core.dtype import bf16 as bf16
@@ -24,6 +25,7 @@ from tessera.core.dtype import u8 as u8
 from tessera.core.dtype import u16 as u16
 from tessera.core.dtype import u32 as u32
 from tessera.core.dtype import u64 as u64
+from tessera.core.errors import TesseraError as TesseraError
 from tessera.lang import dist as dist
 from tessera.lang import graph as graph
 from tessera.lang import op as op

@@ -18,7 +18,7 @@ from tessera.core.errors import ShapeError
 from tessera.core.source import Location, caller
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,16 @@ class Scope:
 
     equal: dict[str, Size] = field(default_factory=dict)
     guards: list[Guard] = field(default_factory=list)
+
+    @staticmethod
+    def of(guards: Iterable[Guard], around: Scope | None = None) -> Scope:
+        """A scope of its own in which these guards, and those of the scope around, hold."""
+        made = Scope() if around is None else Scope(dict(around.equal), list(around.guards))
+        for g in guards:
+            made.guards.append(g)
+            if g.kind == "equal":
+                made._orient(made.normal(g.left), made.normal(g.right))
+        return made
 
     def normal(self, x: Size) -> Size:
         """x under the equations known so far."""

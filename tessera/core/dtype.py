@@ -35,9 +35,14 @@ class Policy:
             f"math({self.math})" if self.math else "",
             "stochastic_round" if self.stochastic_round else "",
             "saturate" if self.saturate else "",
-            f"loss_scale({self.loss_scale:g})" if self.loss_scale is not None else "",
+            f"loss_scale({_number(self.loss_scale)})" if self.loss_scale is not None else "",
         ]
         return " @ ".join(p for p in parts if p)
+
+
+def _number(x: float) -> str:
+    """The shortest text that reads back as x, without a fraction of zero."""
+    return repr(x).removesuffix(".0")
 
 
 DEFAULT = Policy()

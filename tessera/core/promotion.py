@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
+from typing import Any
+
+import ml_dtypes
 
 from tessera.core.dtype import FORMATS, DType, bool_, c64, c128, complex_of, f32, f64
 from tessera.core.errors import DTypeError, PolicyError
@@ -25,6 +28,7 @@ _MEET = {
     frozenset(("i16", "u32")): "i64",
     frozenset(("i32", "u32")): "i64",
 }
+_finfo: Any = ml_dtypes.finfo
 _RANK = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
 
 
@@ -48,7 +52,7 @@ def promote(a: DType, b: DType) -> DType:
 def _same_rank(a: DType, b: DType) -> DType:
     met = _MEET.get(frozenset((a.name, b.name)))
     if met is not None:
-        return FORMATS[met]
+        return FORMATS[met].with_policy(a.policy)
     if a.bits == b.bits or ({a.name, b.name} & {"u64"} and a.kind != b.kind):
         raise DTypeError(f"{a} and {b} have no common dtype; cast one of them with astype")
     return a if a.bits > b.bits else b
@@ -81,3 +85,21 @@ def holds(dtype: DType, scalar: int) -> bool:
     low = -(1 << dtype.bits - 1) if dtype.kind == "i" else 0
     high = (1 << dtype.bits - (dtype.kind == "i")) - 1
     return low <= scalar <= high
+
+
+@cache
+def embeds(a: DType, b: DType) -> bool:
+    """Whether every value of a, NaN and infinities included, is a value of b."""
+    if a.base is b.base or a.kind == "b":
+        return True
+    if a.kind in "iu":
+        if b.kind in "iu":
+            return b.bits >= a.bits if a.kind == b.kind else b.kind == "i" and b.bits > a.bits
+        return b.kind in "fc" and _finfo(b.real.np).nmant + 1 >= a.bits - (a.kind == "i")
+    if a.kind == "c" and b.kind != "c":
+        return False
+    if b.kind not in "fc":
+        return False
+    x, y = _finfo(a.real.np), _finfo(b.real.np)
+    wide_enough = y.nmant >= x.nmant and y.maxexp >= x.maxexp and y.minexp <= x.minexp
+    return bool(wide_enough and (b.name != "f8e4m3"))  # f8e4m3 has no infinities

@@ -1,61 +1,61 @@
-"""inline: calls of graphs become their bodies.
+"""inline: calls of graphs become their bodies, in regions too.
 
     %1 = call(%0) {name = "block"} ({ ^bb(%a): %b = exp(%a); return %b })
 ->  %1 = exp(%0)
+
+A node keeps the user's line where it was written, not that of the call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from operator import is_
 
-from tessera.ir.graph.ir import Builder, Graph, Node, Value, bind, building
+from tessera.core.rewrite import replaced
+from tessera.ir.graph.ir import Builder, Graph, Node, Value, bind
 from tessera.ops.control import call
+
+Env = dict[Value, Value]
 
 
 def inline(g: Graph) -> Graph:
     """g without call nodes."""
-    if not any(n.op is call.op for n in g.nodes):
+    if not _calls(g):
         return g
-    return rebuild(g, _inlined)
-
-
-def _inlined(n: Node, operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
-    if n.op is not call.op:
-        return None
-    (region,) = n.regions
-    return copy_into(inline(region), operands)
+    builder, env = Builder(), Env()
+    for n in g.nodes:
+        _inline_node(n, env, builder, fresh=False)
+    outputs = replaced(g.outputs, env)
+    return Graph(g.inputs, builder.nodes, outputs, g.name, g.input_names, g.captured, g.guards)
 
 
 def copy_into(g: Graph, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
-    """Append the nodes of g to the open builder, on these inputs; the outputs."""
-    env: dict[Value, Value] = dict(zip(g.inputs, inputs, strict=True))
+    """The outputs of g on these inputs: its nodes are bound one by one."""
+    env: Env = dict(zip(g.inputs, inputs, strict=True))
     for n in g.nodes:
-        _append(n, env)
-    return tuple(env[v] for v in g.outputs)
+        out = bind(n.op, *replaced(n.operands, env), regions=n.regions, **n.params)
+        env.update(zip(n.results, out if n.op.multiple else (out,), strict=True))
+    return replaced(g.outputs, env)
 
 
-def _append(n: Node, env: dict[Value, Value]) -> None:
-    out = bind(n.op, *(env[v] for v in n.operands), regions=n.regions, **n.params)
-    env.update(zip(n.results, out if n.op.multiple else (out,), strict=True))
+def _calls(g: Graph) -> bool:
+    return any(n.op is call.op or any(map(_calls, n.regions)) for n in g.nodes)
 
 
-def rebuild(
-    g: Graph, visit: Callable[[Node, tuple[Value, ...]], tuple[Value, ...] | None]
-) -> Graph:
-    """g node by node: visit gives the results of a node on new operands, or None to copy it."""
-    builder = Builder()
-    env: dict[Value, Value] = {}
-    with building(builder):
-        for v in g.inputs:
-            env[v] = builder.input(v.type, v.device)
-        for n in g.nodes:
-            builder.location = n.location
-            results = visit(n, tuple(env[v] for v in n.operands))
-            if results is None:
-                _append(n, env)
-            else:
-                env.update(zip(n.results, results, strict=True))
-        outputs = [env[v] for v in g.outputs]
-    return Graph(
-        builder.inputs, builder.nodes, outputs, g.name, g.input_names, g.captured, g.guards
-    )
+def _inline_node(n: Node, env: Env, builder: Builder, fresh: bool) -> None:
+    """Append n, or the body that it calls; `fresh` makes a copy even if no operand changed."""
+    operands = replaced(n.operands, env)
+    if n.op is call.op:
+        (body,) = n.regions
+        inner = dict(zip(body.inputs, operands, strict=True))
+        for m in body.nodes:
+            _inline_node(m, inner, builder, fresh=True)
+        env.update(zip(n.results, replaced(body.outputs, inner), strict=True))
+        return
+    regions = tuple(map(inline, n.regions))
+    kept = all(map(is_, operands, n.operands)) and all(map(is_, regions, n.regions))
+    if fresh or not kept:
+        types = [v.type for v in n.results]
+        new = builder.node(n.op, operands, n.params, regions, types, n.location)
+        env.update(zip(n.results, new.results, strict=True))
+        n = new
+    builder.nodes.append(n)

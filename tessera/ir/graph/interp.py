@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from tessera.core.constraints import solve
-from tessera.core.dtype import DType
+from tessera.core.dtype import DType, i64
 from tessera.core.errors import TesseraError
 from tessera.core.rounding import round_mantissa, round_to
-from tessera.core.scalar import evaluate
+from tessera.core.scalar import SCALARS, Expr, evaluate
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Array, Graph, Value, set_kernels, substitute_params
 from tessera.ir.graph.op import Op, Params
@@ -28,7 +28,15 @@ def wide(op: Op, dtype: DType) -> DType:
     """The format in which op computes on dtype."""
     if op.moves or op.view is not None:
         return dtype
-    return dtype.accum if op.combine is not None and dtype.kind in "iuf" else dtype.compute
+    w = dtype.accum if op.combine is not None and dtype.kind in "iuf" else dtype.compute
+    if clamps(op, dtype) and dtype.kind in "iu" and (op.combine is None or w.bits == dtype.bits):
+        return i64 if dtype.bits < 64 else dtype  # wide enough to see the overflow
+    return w
+
+
+def clamps(op: Op, dtype: DType) -> bool:
+    """Whether op does arithmetic that the policy of dtype clamps; ops on bits alone do not."""
+    return dtype.policy.saturate and not op.moves and op.view is None and any("f" in k for k in op.kinds)
 
 
 def kernel(
@@ -44,13 +52,15 @@ def kernel(
     Types and params are those of a call; env gives the symbolic sizes that regions still have.
     """
     f = _reference(op, params, [Region(r, env) for r in regions])
+    if types and not op.moves and (not exact(op) or types[0].dtype.kind == "c"):
+        f = _packed(f)
     widths = [_wide_format(op, t.dtype) for t in types]
     tf32 = op.combine is not None and any(t.dtype.policy.math == "tf32" for t in types)
     if any(w is not None for w in widths) or tf32:
         f = _widened(f, widths, tf32)
     if op.multiple:
-        return _many(f, [t.dtype for t in outs])
-    return _one(f, outs[0].dtype)
+        return _many(f, [(t.dtype, clamps(op, t.dtype)) for t in outs])
+    return _one(f, outs[0].dtype, bool(types) and clamps(op, outs[0].dtype))
 
 
 def _reference(op: Op, params: Params, regions: Sequence[Region]) -> Kernel:
@@ -61,6 +71,33 @@ def _reference(op: Op, params: Params, regions: Sequence[Region]) -> Kernel:
     if regions:
         return partial(op.numpy, regions=tuple(regions), **params)
     return partial(op.numpy, **params) if params else op.numpy
+
+
+def exact(op: Op) -> bool:
+    """Whether each element comes from one element of each operand by correctly rounded scalar ops."""
+    found = _EXACT.get(op)
+    if found is None:
+        body = isinstance(op.body, Expr) and _exact_body(op.body)
+        found = op.view is not None or (op.combine is None and body)
+        _EXACT[op] = found
+    return found
+
+
+_EXACT: dict[Op, bool] = {}
+
+
+def _exact_body(e: Expr) -> bool:
+    rounds = e.op not in ("arg", "const") and SCALARS[e.op].ulp > 0.5
+    return not rounds and all(map(_exact_body, e.operands))
+
+
+def _packed(f: Kernel) -> Kernel:
+    """f on operands in row-major order: NumPy's sums and vector loops depend on strides."""
+
+    def run(*xs: Array) -> Any:
+        return f(*[x if x.flags.c_contiguous else x.copy() for x in xs])
+
+    return run
 
 
 def _wide_format(op: Op, dtype: DType) -> Any:
@@ -76,8 +113,10 @@ def _widened(f: Kernel, widths: Sequence[Any], tf32: bool) -> Kernel:
     return run
 
 
-def _one(f: Kernel, dtype: DType) -> Kernel:
+def _one(f: Kernel, dtype: DType, clamp: bool) -> Kernel:
     np_dtype = dtype.np
+    if clamp:
+        return lambda *xs: round_to(np.asarray(f(*xs)), dtype)
 
     def run(*xs: Array) -> Array:
         y = f(*xs)
@@ -89,11 +128,11 @@ def _one(f: Kernel, dtype: DType) -> Kernel:
     return run
 
 
-def _many(f: Kernel, dtypes: Sequence[DType]) -> Kernel:
+def _many(f: Kernel, dtypes: Sequence[tuple[DType, bool]]) -> Kernel:
     def run(*xs: Array) -> tuple[Array, ...]:
         return tuple(
-            y if y.dtype == d.np else round_to(y, d)
-            for y, d in zip(map(np.asarray, f(*xs)), dtypes, strict=True)
+            y if y.dtype == d.np and not clamp else round_to(y, d)
+            for y, (d, clamp) in zip(map(np.asarray, f(*xs)), dtypes, strict=True)
         )
 
     return run

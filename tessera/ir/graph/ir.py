@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tessera.core.constant import Constant as Constant
+from tessera.core.constant import Constant
 from tessera.core.constraints import Guard
 from tessera.core.device import ANYWHERE, CPU, Device
 from tessera.core.dims import Dim, substitute
@@ -210,6 +210,21 @@ class Builder:
         self.captures[id(v)] = (v, node.results[0])  # v is kept alive: its id stays its own
         return node.results[0]
 
+    def node(
+        self,
+        op: Op,
+        operands: tuple[Value, ...],
+        params: Params,
+        regions: tuple[Graph, ...],
+        types: Sequence[TensorType],
+        location: Location | None,
+    ) -> Node:
+        """A node whose result types are already known, which is not part of the graph yet."""
+        node = Node(op, operands, params, regions, location)
+        device = _device(op, operands)
+        node.results = tuple([_traced(t, node, i, self, device) for i, t in enumerate(types)])
+        return node
+
     def _encloses(self, other: Builder | None) -> bool:
         b: Builder | None = self
         while b is not None:
@@ -318,7 +333,8 @@ def concrete(data: Any, dtype: Any = None, device: Device = ANYWHERE) -> Value:
     array = np.asarray(data)
     d = as_dtype(array.dtype) if dtype is None else as_dtype(dtype)
     if array.dtype != d.np:
-        array = array.astype(d.np)
+        with np.errstate(over="ignore"):  # a number beyond the format is an infinity
+            array = array.astype(d.np)
     return holding(TensorType(d, array.shape), array, device)
 
 
