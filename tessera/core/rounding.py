@@ -66,13 +66,16 @@ def _to_integer(x: Array, dtype: DType) -> Array:
 
 
 def _stochastic(x: Array, dtype: DType) -> Array:
-    """Round each element down or up with probability by its distance to the two neighbours."""
+    """Round each element down or up with probability by its distance to the two neighbours.
+
+    What lies beyond the largest number is left to the rounding to nearest, which overflows.
+    """
     near = x.astype(dtype.np).astype(x.dtype)
     up, down = _neighbours(x, near, dtype)
     gap = up - down
     share = np.where(gap > 0, (x - down) / np.where(gap > 0, gap, 1), 0)
     pick = np.where(_uniform(x) < share, up, down)
-    return np.where(np.isfinite(x), pick, x).astype(x.dtype)
+    return np.where(np.abs(x) <= x.dtype.type(_finite(dtype).max), pick, x).astype(x.dtype)
 
 
 def _neighbours(x: Array, near: Array, dtype: DType) -> tuple[Array, Array]:
