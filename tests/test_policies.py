@@ -89,3 +89,11 @@ def test_formats_that_meet_in_a_third_keep_a_common_policy():
 
 def test_a_literal_beyond_the_format_is_an_infinity_and_no_warning():
     assert np.isposinf(ts.tensor([1e39]).numpy()).all()
+
+
+def test_tf32_rounds_the_operands_of_contractions_and_of_nothing_else():
+    x = op.full((1, 1), 1 + 2**-12).astype(ts.tf32)
+    assert (x @ x).item() == 1
+    assert op.einsum("ij,jk->ik", x, x).item() == 1
+    assert x.sum().item() == 1 + 2**-12
+    assert (x * 1).item() == 1 + 2**-12
