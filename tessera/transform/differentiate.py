@@ -20,8 +20,14 @@ from tessera.transform.simplify import simplify
 
 Tangent = Value | None  # None is zero
 
-# Rules of ops with regions, which need the transforms themselves: name -> (node, tangents).
-REGION_JVP: dict[str, Callable[[Node, Sequence[Tangent]], Sequence[Tangent]]] = {}
+# Rules of ops with regions by name; transform/control.py has them, since they need the transforms.
+# jvp: (node without results, tangents) -> results and their tangents, from one joint node
+# split: (node, linear values) -> results that are known, and the linear node for the others
+# transpose: (node, cotangents of the results, linear values) -> cotangents of the operands
+REGION_JVP: dict[
+    str, Callable[[Node, Sequence[Tangent]], tuple[Sequence[Value], Sequence[Tangent]]]
+] = {}
+REGION_SPLIT: dict[str, Callable[[Node, set[Value]], tuple[dict[Value, Value], Node | None]]] = {}
 REGION_TRANSPOSE: dict[str, Callable[..., Sequence[Tangent]]] = {}
 
 
@@ -40,17 +46,26 @@ def push_forward(
     assert builder is not None, "push_forward needs an open builder"
     for n in g.nodes:
         builder.location = n.location
-        out = bind(n.op, *(env[v] for v in n.operands), regions=n.regions, **n.params)
-        results = out if n.op.multiple else (out,)
-        env.update(zip(n.results, results, strict=True))
+        operands = tuple(env[v] for v in n.operands)
         ts = [moving.get(v) for v in n.operands]
-        if any(t is not None for t in ts):
-            new = _with_results(n, tuple(env[v] for v in n.operands), results)
-            for v, t in zip(n.results, node_jvp(new, ts), strict=True):
-                if t is not None:
-                    moving[v] = t
+        results, new = _push_node(n, operands, ts)
+        env.update(zip(n.results, results, strict=True))
+        moving.update((v, t) for v, t in zip(n.results, new, strict=True) if t is not None)
     builder.location = None
     return [env[v] for v in g.outputs], [moving.get(v) for v in g.outputs]
+
+
+def _push_node(
+    n: Node, operands: tuple[Value, ...], ts: Sequence[Tangent]
+) -> tuple[Sequence[Value], Sequence[Tangent]]:
+    moves = any(t is not None for t in ts)
+    if moves and n.op.name in REGION_JVP:
+        return REGION_JVP[n.op.name](_with_results(n, operands, ()), ts)
+    out = bind(n.op, *operands, regions=n.regions, **n.params)
+    results = out if n.op.multiple else (out,)
+    if not moves:
+        return results, [None] * len(results)
+    return results, node_jvp(_with_results(n, operands, results), ts)
 
 
 def _with_results(n: Node, operands: tuple[Value, ...], results: tuple[Value, ...]) -> Node:
@@ -64,8 +79,6 @@ def node_jvp(n: Node, ts: Sequence[Tangent]) -> Sequence[Tangent]:
     if all(v.dtype.kind not in "fc" for v in n.results):
         return [None] * len(n.results)
     op = n.op
-    if op.name in REGION_JVP:
-        return REGION_JVP[op.name](n, ts)
     if op.jvp is not None:
         out = op.jvp(n, ts)
         return out if op.multiple and out is not None else [out] * len(n.results)
@@ -191,27 +204,32 @@ def linearize(g: Graph, primals: Sequence[Value], wanted: Sequence[int]) -> Line
     env: dict[Value, Value] = dict(zip(clean.inputs[:count], primals, strict=True))
     env.update(zip(clean.inputs[len(scratch.inputs) :], (o for _, o in captured), strict=True))
     tangents = list(clean.inputs[count : len(scratch.inputs)])
-    nodes = _split(clean, env, set(tangents))
+    linear = set(tangents)
+    nodes = split(clean, env, linear)
     left = iter(clean.outputs[len(outs) :])
-    results = [None if t is None else next(left) for t in out_ts]
+    # A tangent that does not depend on the tangents of the inputs is zero.
+    moved = [None if t is None else next(left) for t in out_ts]
+    results = [t if t in linear else None for t in moved]
     return Linearized([env[v] for v in clean.outputs[: len(outs)]], nodes, tangents, results)
 
 
-def _split(g: Graph, env: dict[Value, Value], linear: set[Value]) -> list[Node]:
+def split(g: Graph, env: dict[Value, Value], linear: set[Value]) -> list[Node]:
     """Run the nodes that do not depend on tangents; the others, on operands of this point."""
     kept: list[Node] = []
     builder = current_builder()
     for n in g.nodes:
-        if any(v in linear for v in n.operands):
-            linear.update(n.results)
-            new = Node(
-                n.op, tuple(env.get(v, v) for v in n.operands), n.params, n.regions, n.location
-            )
-            new.results = n.results
-            kept.append(new)
-            continue
         if builder is not None:
             builder.location = n.location
+        if any(v in linear for v in n.operands):
+            point = _with_results(n, tuple(env.get(v, v) for v in n.operands), n.results)
+            new: Node | None = point
+            if n.op.name in REGION_SPLIT:
+                known, new = REGION_SPLIT[n.op.name](point, linear)
+                env.update(known)
+            if new is not None:
+                linear.update(new.results)
+                kept.append(new)
+            continue
         out = bind(n.op, *(env[v] for v in n.operands), regions=n.regions, **n.params)
         env.update(zip(n.results, out if n.op.multiple else (out,), strict=True))
     if builder is not None:
