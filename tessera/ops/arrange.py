@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.constraints import require
+from tessera.core.constraints import require, unify
 from tessera.core.dims import Dim, Size
 from tessera.core.dtype import as_dtype, c128, f32, f64, i64
 from tessera.core.errors import AxisError, OperandError, ShapeError, TraceError
@@ -69,7 +69,7 @@ def roll(x: ArrayLike, shift: int | Sequence[int], axis: AxisLike = None) -> Val
     shifts = tuple(shift) if isinstance(shift, tuple | list) else (shift,) * len(axes)
     if len(shifts) != len(axes):
         raise AxisError(f"roll: {len(shifts)} shifts for axes {axes}, expected one for each")
-    return roll.bind(v, shift=shifts, axis=axes)
+    return roll.bind(v, shift=shifts, axis=axes) if axes else v
 
 
 def _tile_types(types: Types, p: Params) -> list[TensorType]:
@@ -107,11 +107,18 @@ def repeat(x: ArrayLike, repeats: ArrayLike, axis: int | None = None) -> Value:
     v = reshape(v, (v.type.size,)) if axis is None else v
     a = axis_of("repeat", 0 if axis is None else axis, v.ndim)
     n = v.shape[a]
-    if isinstance(repeats, Dim | int | np.integer):
-        (r,) = shape_of("repeat", repeats)
-        wide = broadcast(expand_dims(v, a + 1), (*v.shape[: a + 1], r, *v.shape[a + 1 :]))
-        return reshape(wide, (*v.shape[:a], n * r, *v.shape[a + 1 :]))
-    counts = as_value(repeats, "repeat")
+    counts = repeats if isinstance(repeats, Dim | int) else _counts(as_value(repeats, "repeat"))
+    if not isinstance(counts, Dim | int):
+        if not unify(n, len(counts), "repeat: one count for each element"):
+            raise ShapeError(f"repeat: {len(counts)} counts for axis {a} of {v.type}")
+        return take(v, np.repeat(np.arange(len(counts)), counts), a)
+    (r,) = shape_of("repeat", counts)
+    wide = broadcast(expand_dims(v, a + 1), (*v.shape[: a + 1], r, *v.shape[a + 1 :]))
+    return reshape(wide, (*v.shape[:a], n * r, *v.shape[a + 1 :]))
+
+
+def _counts(counts: Value) -> Any:
+    """One number for all elements, or an array of one for each."""
     if counts.data is None:
         raise TraceError(
             f"repeat: the counts {counts.type} are traced, so the size of the result is not known; "
@@ -119,9 +126,7 @@ def repeat(x: ArrayLike, repeats: ArrayLike, axis: int | None = None) -> Value:
         )
     if counts.dtype.kind not in "iu" or counts.ndim > 1 or (counts.data < 0).any():
         raise OperandError(f"repeat: the counts are {counts.type}, expected integers of 0 or more")
-    if counts.ndim == 1 and counts.shape[0] not in (1, n):
-        raise ShapeError(f"repeat: {counts.shape[0]} counts for axis {a} of {v.type}")
-    return take(v, np.repeat(np.arange(int(n)), counts.data), a)
+    return int(counts.data.reshape(())) if counts.type.size == 1 else counts.data
 
 
 @public

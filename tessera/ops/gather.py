@@ -100,7 +100,7 @@ def _picked(op: str, x: TensorType, indices: Types, axes: Sequence[int]) -> tupl
 def _places(x: Any, indices: Sequence[Any], axes: Sequence[int]) -> tuple[Any, tuple[Any, ...]]:
     front = np.moveaxis(x, axes, range(len(axes)))
     inside = zip(indices, front.shape, strict=False)
-    return front, tuple(np.clip(i, 0, builtins.max(n - 1, 0)) for i, n in inside)
+    return front, tuple(np.maximum(np.minimum(i, n - 1), 0) for i, n in inside)
 
 
 def _gather(x: Any, *indices: Any, axes: tuple[int, ...]) -> Any:

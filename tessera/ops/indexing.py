@@ -42,6 +42,10 @@ class Cut:
     def count(self) -> Size:
         return (self.stop - self.start + self.step - 1) // self.step
 
+    @property
+    def whole(self) -> bool:
+        return self.step == 1 and self.start == 0 and self.stop == self.size
+
 
 @dataclass(frozen=True)
 class Pick:
@@ -61,7 +65,7 @@ class Gap:
 
 
 Part = Cut | Pick | New | Gap
-_NEW, _GAP = New(), Gap()
+_NEW, _GAP, _WHOLE = New(), Gap(), builtins.slice(None)
 _UPDATES = {"add": add, "max": maximum, "min": minimum}
 _SCATTERS = {"set": "scatter", "add": "scatter_add", "max": "scatter_max", "min": "scatter_min"}
 
@@ -117,7 +121,7 @@ def _parse(x: Value, key: Any) -> list[Part]:
         )
     at = dots[0] if dots else len(items)
     if missing:
-        items[at : at + len(dots)] = [builtins.slice(None)] * missing
+        items[at : at + len(dots)] = [_WHOLE] * missing
     parts: list[Part] = []
     axis = 0
     for k in items:
@@ -164,6 +168,8 @@ def _parts(x: Value, axis: int, k: Any) -> list[Part]:
 def _number_part(x: Value, axis: int, k: Size) -> Cut:
     n = x.shape[axis]
     at = k + n if _negative(k) else k
+    if isinstance(n, int) and isinstance(at, int) and 0 <= at < n:
+        return Cut(n, at, at + 1, dropped=True)
     why = f"index: {k} along axis {axis} of {x.type}"
     if not (require("at_least", at, 0, why) and require("at_least", n, at + 1, why)):
         raise AxisError(
@@ -179,6 +185,8 @@ def _negative(k: Size) -> bool:
 
 def _slice_part(x: Value, axis: int, s: builtins.slice) -> Cut:
     n = x.shape[axis]
+    if s == _WHOLE:
+        return Cut(n, 0, n)
     start, stop, step = (_bound(x, axis, b) for b in (s.start, s.stop, s.step))
     if isinstance(step, Dim) or step == 0:
         raise AxisError(f"index: the step of a slice of axis {axis} of {x.type} is {step}")
@@ -267,10 +275,17 @@ def _cuts(parts: Sequence[Part]) -> list[Cut]:
 
 def _cut(x: Value, parts: Sequence[Part]) -> Value:
     cuts = _cuts(parts)
-    backward = [a for a, c in enumerate(cuts) if c.reverse]
-    y = flip(x, backward) if backward else x
-    y = slice_(y, [c.start for c in cuts], [c.stop for c in cuts], [c.step for c in cuts])
-    return reshape(y, _cut_shape(parts))
+    backward = tuple(a for a, c in enumerate(cuts) if c.reverse)
+    y = flip.bind(x, axes=backward) if backward else x
+    if not all(c.whole for c in cuts):
+        y = slice_.bind(
+            y,
+            start=tuple(c.start for c in cuts),
+            stop=tuple(c.stop for c in cuts),
+            step=tuple(c.step for c in cuts),
+        )
+    shape = _cut_shape(parts)
+    return y if y.shape == shape else reshape.bind(y, shape=shape)
 
 
 def _paste(x: Value, parts: Sequence[Part], value: Value, how: str) -> Value:
