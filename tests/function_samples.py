@@ -99,7 +99,7 @@ SAMPLES: dict[str, tuple[Sample, ...]] = {
     "residual": (Sample((2, 3), (2, 3)), Sample((2, 3), (2, 3), dropout=0.5, key=_KEY)),
     "nll_loss": (Sample((2, 3), _LABELS), Sample((2, 3), _LABELS, ignore_index=2, reduction="none")),
     "binary_cross_entropy": (
-        Sample((2, 3), _TARGETS), Sample(np.array([0.2, 0.9]), np.array([0.0, 1.0]), logits=False),
+        Sample((2, 3), _TARGETS), Sample(np.array([0.2, 0.9]), np.array([0.3, 0.8]), logits=False),
     ),
     "mse": _LOSS, "mae": _LOSS, "l1_loss": _LOSS, "hinge": _LOSS,
     "huber": (*_LOSS, Sample((2, 3), (2, 3), delta=0.5, reduction="none")),
@@ -138,6 +138,23 @@ SAMPLES: dict[str, tuple[Sample, ...]] = {
     "key": (Sample(7),),
     "fold_in": (Sample(_KEY, 3),),
     "bits": (Sample(_KEY, (2, 3)), Sample(_KEY, (0,)), Sample(_KEY, (4,), dtype=ts.u8)),
+    "uniform": (Sample(_KEY, (2, 3), dtype=ts.f64), Sample(_KEY, (3,), (3,), 4.0), Sample(_KEY, (0,))),
+    "normal": (Sample(_KEY, (2, 3), dtype=ts.f64), Sample(_KEY, (3,), (3,), (3,), dtype=ts.f64), Sample(_KEY, ())),
+    "truncated_normal": (Sample(_KEY, (3,), 2.5, dtype=ts.f64),),
+    "exponential": (Sample(_KEY, (3,), (3,), dtype=ts.f64),),
+    "laplace": (Sample(_KEY, (3,), (3,), (3,), dtype=ts.f64),),
+    "gumbel": (Sample(_KEY, (3,), (3,), (3,), dtype=ts.f64),),
+    "bernoulli": (Sample(_KEY, 0.3, (2, 3)), Sample(_KEY, (3,))),
+    "randint": (Sample(_KEY, (2, 3), -2, 9), Sample(_KEY, (4,), 0, 256, dtype=ts.u8)),
+    "categorical": (Sample(_KEY, (2, 3)), Sample(_KEY, (3,), shape=(4,))),
+    "permutation": (Sample(_KEY, 5), Sample(_KEY, (4, 2)), Sample(_KEY, (2, 3), axis=1)),
+    "choice": (Sample(_KEY, 5, (3,)), Sample(_KEY, (4, 2), (2,), replace=False)),
+    "dropout": (Sample(_KEY, (2, 3)), Sample(_KEY, (2, 3), p=0.0), Sample(_KEY, (3,), training=False)),
+    "random_gamma.gamma": (Sample(_KEY, (3,)), Sample(_KEY, (3,), scale=(3,))),
+    "loggamma": (Sample(_KEY, (3,)),),
+    "beta": (Sample(_KEY, (3,), (3,)),),
+    "dirichlet": (Sample(_KEY, (3,)), Sample(_KEY, (2, 3))),
+    "poisson": (Sample(_KEY, (3,)), Sample(_KEY, 4.0, shape=(2,))),
 }  # fmt: skip
 
 
@@ -178,6 +195,16 @@ SAMPLES |= {
 DOMAINS: dict[str, tuple[float, float]] = {
     "while_loop": (0.5, 2.0),
     "cosine_similarity": (0.5, 2.0),
+    "truncated_normal": (-1.0, 1.0),
+    "bernoulli": (0.0, 1.0),
+    "exponential": (0.5, 3.0),
+    "laplace": (0.5, 3.0),
+    "gumbel": (0.5, 3.0),
+    "random_gamma.gamma": (0.5, 3.0),
+    "loggamma": (0.5, 3.0),
+    "beta": (0.5, 3.0),
+    "dirichlet": (0.5, 3.0),
+    "poisson": (0.5, 3.0),
 }
 
 # Convolution, pooling, resize.
