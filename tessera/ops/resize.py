@@ -89,6 +89,8 @@ def resize(
     v = as_value(x, "resize")
     if mode != "nearest" and mode not in _KERNELS:
         raise OperandError(f"resize: mode is {mode!r}, expected 'nearest', 'linear' or 'cubic'")
+    if mode == "nearest" and align_corners:
+        raise OperandError("resize: align_corners has no meaning for mode 'nearest'")
     if v.ndim < 3:
         raise ShapeError(f"resize: x is {v.type}, expected (batch, channels, ...)")
     if (size is None) == (scale is None):
@@ -123,8 +125,6 @@ def _resized(
 ) -> Value:
     if mode == "nearest":
         places = np.floor(np.arange(made) / scale)
-        if corners:
-            raise OperandError("resize: align_corners has no meaning for mode 'nearest'")
         index = np.clip(places, 0, n - 1).astype(np.int64)
         return moveaxis(gather(x, concrete(index), axes=(axis,)), 0, axis)
     weights = _KERNELS[mode](_places(n, made, scale, corners), n)

@@ -81,9 +81,11 @@ def window_reference(x: Any, size: Any, stride: Any, dilation: Any) -> Any:
     """The windows of a NumPy array, as a read-only view of it."""
     lead = x.ndim - len(size)
     spans: Any = [reach(k, d) for k, d in zip(size, dilation, strict=True)]
-    dense = np.lib.stride_tricks.sliding_window_view(x, spans, axis=tuple(range(lead, x.ndim)))
+    # NumPy cannot make strided views of every ml_dtypes format, but of its bits.
+    bits = x.view(f"u{x.itemsize}") if x.dtype.isbuiltin == 2 else x
+    dense = np.lib.stride_tricks.sliding_window_view(bits, spans, axis=tuple(range(lead, x.ndim)))
     cut = [slice(None)] * lead + [slice(None, None, s) for s in (*stride, *dilation)]
-    return dense[tuple(cut)]
+    return dense[tuple(cut)].view(x.dtype)
 
 
 @define(
