@@ -298,12 +298,12 @@ WRONG: list[tuple[Callable[[], Any], type[TesseraError], str]] = [
     (lambda: op.stft(X, 16, center=False), ShapeError,
      "frame: f64[2,4] has no piece of 16 elements along its last axis"),
     (lambda: op.stft(X, X), ShapeError, "stft: the window is f64[2,4], expected one axis or a size"),
-    (lambda: op.stft(X, 4, hop=0), OperandError, "stft: hop 0 must be positive"),
+    (lambda: op.stft(X, 4, hop=0), OperandError, "stft: hop is 0, expected a positive integer"),
     (lambda: op.istft(X, 8), ShapeError,
      "istft: f64[2,4] has not the 5 frequencies of a window of 8"),
     (lambda: op.overlap_add(np.zeros(3), 1), ShapeError,
      "overlap_add: f64[3] has no frames; its last axes are frames, elements"),
-    (lambda: op.frame(X, 0, 1), OperandError, "frame: size 0 and hop 1 must be positive"),
+    (lambda: op.frame(X, 0, 1), OperandError, "frame: size is 0, expected a positive integer"),
 ]  # fmt: skip
 
 

@@ -22,14 +22,14 @@ from tessera.ops.elementwise import add, conj, eq, mul, real, sub
 from tessera.ops.matrix import (
     Tangents,
     adjoint,
+    as_matrix,
     diagonal,
     differences,
     hermitian_part,
     hosted,
-    matrix,
     matrix_diag,
     reciprocal_or_zero,
-    square,
+    square_matrix,
 )
 from tessera.ops.reduction import sum
 from tessera.ops.shape import expand_dims, matrix_transpose
@@ -41,7 +41,7 @@ DIVERGED = "did not converge; check it for NaN and infinite elements"
 def positive_definite(*shape: int) -> Any:
     """A stack of symmetric positive definite matrices for samples."""
     x = well_conditioned(*shape)
-    return x @ np.swapaxes(x, -1, -2)
+    return x + np.swapaxes(x, -1, -2)
 
 
 def _hermitian(x: Any) -> Any:
@@ -81,7 +81,7 @@ def _cholesky_jvp(n: Node, ts: Tangents) -> Value | None:
 )  # fmt: skip
 def cholesky(x: ArrayLike, upper: bool = False) -> Value:
     """The lower triangular L with L @ L.H = x for the Hermitian part of x, or L.H with upper."""
-    factor = cholesky.bind(square("cholesky", x))
+    factor = cholesky.bind(square_matrix("cholesky", x))
     return adjoint(factor) if upper else factor
 
 
@@ -133,7 +133,7 @@ def qr(x: ArrayLike, mode: str = "reduced") -> tuple[Value, ...]:
     """(Q, R) with Q @ R = x, orthonormal columns in Q and zeros below the diagonal of R."""
     if mode not in ("reduced", "complete"):
         raise OperandError(f"qr: mode is {mode!r}, expected 'reduced' or 'complete'")
-    return qr.bind_many(matrix("qr", x), complete=mode == "complete")
+    return qr.bind_many(as_matrix("qr", x), complete=mode == "complete")
 
 
 # LU ---------------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ def _lu_jvp(n: Node, ts: Tangents) -> tuple[None, Value, Value] | None:
 )  # fmt: skip
 def lu(x: ArrayLike) -> tuple[Value, ...]:
     """(perm, L, U): rows perm of x are L @ U, with ones on the diagonal of L and pivots by size."""
-    return lu.bind_many(matrix("lu", x))
+    return lu.bind_many(as_matrix("lu", x))
 
 
 # Hermitian eigenvalues --------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def _eigh_jvp(n: Node, ts: Tangents) -> tuple[Value, Value] | None:
 )  # fmt: skip
 def eigh(x: ArrayLike) -> tuple[Value, ...]:
     """(w, V): ascending eigenvalues and orthonormal eigenvectors of the Hermitian part of x."""
-    return eigh.bind_many(square("eigh", x))
+    return eigh.bind_many(square_matrix("eigh", x))
 
 
 def _eigvalsh_jvp(n: Node, ts: Tangents) -> Value | None:
@@ -226,7 +226,7 @@ def _eigvalsh_jvp(n: Node, ts: Tangents) -> Value | None:
 )  # fmt: skip
 def eigvalsh(x: ArrayLike) -> Value:
     """The eigenvalues of the Hermitian part of x, ascending."""
-    return eigvalsh.bind(square("eigvalsh", x))
+    return eigvalsh.bind(square_matrix("eigvalsh", x))
 
 
 # General eigenvalues ----------------------------------------------------------------------------
@@ -262,7 +262,7 @@ _EIG = (
 )  # fmt: skip
 def eig(x: ArrayLike) -> tuple[Value, ...]:
     """(w, V): complex eigenvalues, in no order, and eigenvectors of length 1 as columns of V."""
-    return eig.bind_many(square("eig", x))
+    return eig.bind_many(square_matrix("eig", x))
 
 
 def _eigvals_jvp(n: Node, ts: Tangents) -> Value | None:
@@ -280,7 +280,7 @@ def _eigvals_jvp(n: Node, ts: Tangents) -> Value | None:
 )  # fmt: skip
 def eigvals(x: ArrayLike) -> Value:
     """The complex eigenvalues, in no order."""
-    return eigvals.bind(square("eigvals", x))
+    return eigvals.bind(square_matrix("eigvals", x))
 
 
 # Singular values --------------------------------------------------------------------------------
@@ -335,7 +335,7 @@ def _svd_jvp(n: Node, ts: Tangents) -> tuple[Value, Value, Value] | None:
 )  # fmt: skip
 def svd(x: ArrayLike, full_matrices: bool = True) -> tuple[Value, ...]:
     """(U, S, Vh) with U @ diag(S) @ Vh = x, S descending; U and Vh are square when full."""
-    return svd.bind_many(matrix("svd", x), full_matrices=bool(full_matrices))
+    return svd.bind_many(as_matrix("svd", x), full_matrices=bool(full_matrices))
 
 
 def _svdvals_types(types: Types, p: Params) -> list[TensorType]:
@@ -357,4 +357,4 @@ def _svdvals_jvp(n: Node, ts: Tangents) -> Value | None:
 )  # fmt: skip
 def svdvals(x: ArrayLike) -> Value:
     """The singular values, descending."""
-    return svdvals.bind(matrix("svdvals", x))
+    return svdvals.bind(as_matrix("svdvals", x))

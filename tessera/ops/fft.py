@@ -49,7 +49,7 @@ _SAMPLES = (
 # Arguments --------------------------------------------------------------------------------------
 
 
-def signal(op: str, x: ArrayLike) -> Value:
+def as_signal(op: str, x: ArrayLike) -> Value:
     """x as a tensor of floats; a lone integer is the size of an operator, not a signal."""
     if isinstance(x, int | np.integer):
         raise OperandError(f"{op}: got the integer {x}, expected a tensor to transform")
@@ -118,7 +118,7 @@ def _resized(op: str, x: Value, axes: Sequence[int], sizes: Sequence[Size | None
 )  # fmt: skip
 def fft(x: ArrayLike, n: Size | None = None, axis: int = -1, norm: str | None = None) -> Value:
     """The Fourier transform along an axis, of n elements: sum of x[j] exp(-2 pi i j k / n)."""
-    v = _complex(signal("fft", x))
+    v = _complex(as_signal("fft", x))
     a = axis_of("fft", axis, v.ndim)
     return fft.bind(fit_axis("fft", v, a, n), axes=(a,), norm=norm_of("fft", norm))
 
@@ -130,7 +130,7 @@ def fft(x: ArrayLike, n: Size | None = None, axis: int = -1, norm: str | None = 
 )  # fmt: skip
 def ifft(x: ArrayLike, n: Size | None = None, axis: int = -1, norm: str | None = None) -> Value:
     """The inverse of fft along an axis."""
-    v = _complex(signal("ifft", x))
+    v = _complex(as_signal("ifft", x))
     a = axis_of("ifft", axis, v.ndim)
     return ifft.bind(fit_axis("ifft", v, a, n), axes=(a,), norm=norm_of("ifft", norm))
 
@@ -143,7 +143,7 @@ def fftn(
     norm: str | None = None,
 ) -> Value:
     """The Fourier transform over axes, all unless given, of s elements each."""
-    v = _complex(signal("fftn", x))
+    v = _complex(as_signal("fftn", x))
     over, sizes = _axes_and_sizes("fftn", v, s, axes)
     ready = _resized("fftn", v, over, sizes)
     return fft.bind(ready, axes=over, norm=norm_of("fftn", norm)) if over else ready
@@ -157,7 +157,7 @@ def ifftn(
     norm: str | None = None,
 ) -> Value:
     """The inverse of fftn."""
-    v = _complex(signal("ifftn", x))
+    v = _complex(as_signal("ifftn", x))
     over, sizes = _axes_and_sizes("ifftn", v, s, axes)
     ready = _resized("ifftn", v, over, sizes)
     return ifft.bind(ready, axes=over, norm=norm_of("ifftn", norm)) if over else ready
@@ -211,7 +211,7 @@ def _rfft_transpose(n: Node, ct: Value, k: int) -> Value:
 )  # fmt: skip
 def rfft(x: ArrayLike, n: Size | None = None, axis: int = -1, norm: str | None = None) -> Value:
     """The n // 2 + 1 first elements of fft of a real tensor; the others are their conjugates."""
-    v = _no_complex("rfft", signal("rfft", x))
+    v = _no_complex("rfft", as_signal("rfft", x))
     a = axis_of("rfft", axis, v.ndim)
     return rfft.bind(fit_axis("rfft", v, a, n), axis=a, norm=norm_of("rfft", norm))
 
@@ -239,7 +239,7 @@ def _irfft_transpose(n: Node, ct: Value, k: int) -> Value:
 )  # fmt: skip
 def irfft(x: ArrayLike, n: Size | None = None, axis: int = -1, norm: str | None = None) -> Value:
     """The real tensor of n elements, 2 * (m - 1) unless given, whose rfft is x."""
-    v = _complex(signal("irfft", x))
+    v = _complex(as_signal("irfft", x))
     a = axis_of("irfft", axis, v.ndim)
     size = 2 * (v.shape[a] - 1) if n is None else n if isinstance(n, Dim) else int(n)
     if not require("at_least", size, 1, "irfft: the size of the result"):
@@ -251,14 +251,14 @@ def irfft(x: ArrayLike, n: Size | None = None, axis: int = -1, norm: str | None 
 @public
 def hfft(x: ArrayLike, n: Size | None = None, axis: int = -1, norm: str | None = None) -> Value:
     """The real Fourier transform of a signal of which x is the first half, the other conjugate."""
-    v = _complex(signal("hfft", x))
+    v = _complex(as_signal("hfft", x))
     return irfft(conj(v), n, axis, OPPOSITE[norm_of("hfft", norm)])
 
 
 @public
 def ihfft(x: ArrayLike, n: Size | None = None, axis: int = -1, norm: str | None = None) -> Value:
     """The inverse of hfft."""
-    v = _no_complex("ihfft", signal("ihfft", x))
+    v = _no_complex("ihfft", as_signal("ihfft", x))
     return conj(rfft(v, n, axis, OPPOSITE[norm_of("ihfft", norm)]))
 
 
@@ -279,7 +279,7 @@ def rfftn(
     norm: str | None = None,
 ) -> Value:
     """rfft over the last of the axes and fft over the others."""
-    v = _no_complex("rfftn", signal("rfftn", x))
+    v = _no_complex("rfftn", as_signal("rfftn", x))
     over, sizes = _last_axis("rfftn", v, s, axes)
     half = rfft(_resized("rfftn", v, over, sizes), None, over[-1], norm)
     return fftn(half, None, over[:-1], norm)
@@ -293,7 +293,7 @@ def irfftn(
     norm: str | None = None,
 ) -> Value:
     """The inverse of rfftn."""
-    v = _complex(signal("irfftn", x))
+    v = _complex(as_signal("irfftn", x))
     over, sizes = _last_axis("irfftn", v, s, axes)
     return irfft(ifftn(v, sizes[:-1] if s else None, over[:-1], norm), sizes[-1], over[-1], norm)
 
@@ -329,7 +329,7 @@ def fftshift(x: ArrayLike, axes: AxisLike = None) -> Value:
     """x with the element of frequency 0 in the middle of axes, all unless given."""
     v = as_value(x, "fftshift")
     over = axes_of("fftshift", axes, v.ndim)
-    return roll(v, [v.shape[a] // 2 for a in over], over)
+    return roll(v, [v.shape[a] // 2 for a in over], over) if over else v
 
 
 @public
@@ -337,4 +337,4 @@ def ifftshift(x: ArrayLike, axes: AxisLike = None) -> Value:
     """The inverse of fftshift."""
     v = as_value(x, "ifftshift")
     over = axes_of("ifftshift", axes, v.ndim)
-    return roll(v, [-(v.shape[a] // 2) for a in over], over)
+    return roll(v, [-(v.shape[a] // 2) for a in over], over) if over else v

@@ -33,7 +33,7 @@ from tessera.ops.define import (
 from tessera.ops.elementwise import abs as absolute
 from tessera.ops.elementwise import add, gt, mul, neg, real, reciprocal, sub, where
 from tessera.ops.factor import DIVERGED, svd, svdvals
-from tessera.ops.matrix import Tangents, adjoint, hosted, matrix, square, trace
+from tessera.ops.matrix import Tangents, adjoint, as_matrix, hosted, square_matrix, trace
 from tessera.ops.reduction import count_nonzero, max, min, norm, sum
 from tessera.ops.shape import concat, expand_dims, matrix_transpose, slice_, squeeze
 from tessera.ops.solve import inv, solve, well_conditioned
@@ -80,7 +80,7 @@ def _as_matrices(x: Value) -> Value:
 )  # fmt: skip
 def adjugate(x: ArrayLike) -> Value:
     """The transposed cofactors: x @ adjugate(x) = det(x) times the identity, singular x too."""
-    return adjugate.bind(square("adjugate", x))
+    return adjugate.bind(square_matrix("adjugate", x))
 
 
 def _det_jvp(n: Node, ts: Tangents) -> Value | None:
@@ -99,7 +99,7 @@ def _det_jvp(n: Node, ts: Tangents) -> Value | None:
 )  # fmt: skip
 def det(x: ArrayLike) -> Value:
     """The determinant of square matrices."""
-    return det.bind(square("det", x))
+    return det.bind(square_matrix("det", x))
 
 
 def _slogdet_types(types: Types, p: Params) -> list[TensorType]:
@@ -128,7 +128,7 @@ def _slogdet_jvp(n: Node, ts: Tangents) -> tuple[Value | None, Value] | None:
 )  # fmt: skip
 def slogdet(x: ArrayLike) -> tuple[Value, ...]:
     """(sign, logabsdet) with det(x) = sign * exp(logabsdet), without overflow."""
-    return slogdet.bind_many(square("slogdet", x))
+    return slogdet.bind_many(square_matrix("slogdet", x))
 
 
 # Pseudoinverse, least squares, rank -------------------------------------------------------------
@@ -191,14 +191,14 @@ def _pinv_jvp(n: Node, ts: Tangents) -> Value | None:
 )  # fmt: skip
 def pinv(x: ArrayLike, rtol: ArrayLike = None) -> Value:
     """The pseudoinverse; singular values up to rtol times the largest count as zero."""
-    v = matrix("pinv", x)
+    v = as_matrix("pinv", x)
     return pinv.bind(v, _rtol("pinv", v, rtol))
 
 
 @public
 def lstsq(a: ArrayLike, b: ArrayLike, rtol: ArrayLike = None) -> Value:
     """The shortest x among those that make a @ x - b shortest; b is a vector or matrices."""
-    x, y = matrix("lstsq", a), floating(as_value(b, "lstsq"))
+    x, y = as_matrix("lstsq", a), floating(as_value(b, "lstsq"))
     if y.ndim == 0:
         raise ShapeError(
             f"lstsq: the right-hand side {y.type} is a scalar; pass a vector or matrix"
@@ -217,7 +217,7 @@ def lstsq(a: ArrayLike, b: ArrayLike, rtol: ArrayLike = None) -> Value:
 @public
 def matrix_rank(x: ArrayLike, rtol: ArrayLike = None) -> Value:
     """How many singular values are above rtol times the largest."""
-    v = matrix("matrix_rank", x)
+    v = as_matrix("matrix_rank", x)
     return count_nonzero(_above(svdvals(v), _rtol("matrix_rank", v, rtol)), -1)
 
 
@@ -262,7 +262,7 @@ def _block(a: Value, b: Value, c: Value, d: Value) -> Value:
 )  # fmt: skip
 def expm_frechet(x: ArrayLike, e: ArrayLike) -> Value:
     """The derivative of expm at x in the direction e."""
-    a, b = square("expm_frechet", x), square("expm_frechet", e)
+    a, b = square_matrix("expm_frechet", x), square_matrix("expm_frechet", e)
     return expm_frechet.bind(*meet("expm_frechet", (a, b)))
 
 
@@ -278,13 +278,13 @@ def _expm_jvp(n: Node, ts: Tangents) -> Value | None:
 )  # fmt: skip
 def expm(x: ArrayLike) -> Value:
     """The exponential of square matrices: the sum of x**k / k! over k."""
-    return expm.bind(square("expm", x))
+    return expm.bind(square_matrix("expm", x))
 
 
 @public
 def matrix_power(x: ArrayLike, n: int) -> Value:
     """The product of n copies of a square matrix, or of its inverse when n is negative."""
-    v = square("matrix_power", x)
+    v = square_matrix("matrix_power", x)
     if isinstance(n, bool) or not hasattr(n, "__index__"):
         raise OperandError(f"matrix_power: the power {n!r} is not an integer")
     power, k = (v, int(n)) if n >= 0 else (inv(v), -int(n))
@@ -306,7 +306,7 @@ _BY_SUMS = {1: (max, -2), -1: (min, -2), float("inf"): (max, -1), float("-inf"):
 @public
 def matrix_norm(x: ArrayLike, ord: Any = "fro", keepdims: bool = False) -> Value:
     """Matrix norm: fro, nuc, 2 and -2 by singular values, 1, -1, inf and -inf by absolute sums."""
-    v = matrix("matrix_norm", x)
+    v = as_matrix("matrix_norm", x)
     if ord == "fro":
         out = norm(v, 2, (-2, -1))
     elif ord in _BY_SINGULAR_VALUES:

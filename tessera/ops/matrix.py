@@ -42,7 +42,7 @@ Tangents = Sequence[Value | None]
 # Checks -----------------------------------------------------------------------------------------
 
 
-def matrix(op: str, x: ArrayLike) -> Value:
+def as_matrix(op: str, x: ArrayLike) -> Value:
     """x as a stack of floating-point matrices."""
     v = floating(as_value(x, op))
     if v.ndim < 2:
@@ -50,9 +50,9 @@ def matrix(op: str, x: ArrayLike) -> Value:
     return v
 
 
-def square(op: str, x: ArrayLike) -> Value:
+def square_matrix(op: str, x: ArrayLike) -> Value:
     """x as a stack of square matrices."""
-    v = matrix(op, x)
+    v = as_matrix(op, x)
     m, n = v.shape[-2:]
     if not unify(m, n, f"{op}: the two axes of a square matrix"):
         raise ShapeError(f"{op}: {v.type} is not square: its last two axes are {m} and {n}")

@@ -19,7 +19,7 @@ from tessera.ops.arrange import tril, triu
 from tessera.ops.contraction import matmul
 from tessera.ops.define import FLOATS, ArrayLike, as_value, broadcast, cast_to, define, floating
 from tessera.ops.elementwise import neg, sub
-from tessera.ops.matrix import Tangents, hosted, square
+from tessera.ops.matrix import Tangents, hosted, square_matrix
 from tessera.ops.shape import expand_dims, matrix_transpose, squeeze
 
 SINGULAR = "is singular; use op.lstsq or op.pinv for the solution of least squares"
@@ -33,7 +33,7 @@ def well_conditioned(*shape: int) -> Any:
 
 def _system(op: str, a: ArrayLike, b: ArrayLike) -> tuple[Value, Value, bool]:
     """Matrix and right-hand sides of one dtype and batch, and whether b was a single vector."""
-    x, y = square(op, a), floating(as_value(b, op))
+    x, y = square_matrix(op, a), floating(as_value(b, op))
     if y.ndim == 0:
         raise ShapeError(f"{op}: the right-hand side {y.type} is a scalar; pass a vector or matrix")
     is_vector = y.ndim == 1
@@ -142,4 +142,4 @@ def _inv_jvp(n: Node, ts: Tangents) -> Value | None:
 )  # fmt: skip
 def inv(x: ArrayLike) -> Value:
     """The inverse of square matrices."""
-    return inv.bind(square("inv", x))
+    return inv.bind(square_matrix("inv", x))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tessera.core.constraints import require, unify
-from tessera.core.dims import Dim, Size
+from tessera.core.dims import Dim, Size, larger
 from tessera.core.dtype import DType, as_dtype, f32
 from tessera.core.errors import OperandError, ShapeError
 from tessera.core.host import scipy
@@ -28,7 +28,7 @@ from tessera.ops.define import (
     public,
 )
 from tessera.ops.elementwise import cos, div, eq, gt, logical_or, mul, sub, where
-from tessera.ops.fft import OPPOSITE, fft, fit_axis, ifft, irfft, norm_of, rfft, signal
+from tessera.ops.fft import OPPOSITE, as_signal, fft, fit_axis, ifft, irfft, norm_of, rfft
 from tessera.ops.shape import matrix_transpose, pad, slice_
 
 # Frames -----------------------------------------------------------------------------------------
@@ -56,14 +56,19 @@ def _frame(x: Any, size: int, hop: int) -> Any:
     ),
     samples=(Sample((7,), size=3, hop=2), Sample((2, 5), size=2, hop=3), Sample((1,), size=1, hop=1)),
 )  # fmt: skip
-def frame(x: ArrayLike, size: int, hop: int) -> Value:
+def frame(x: ArrayLike, size: Size, hop: Size) -> Value:
     """The pieces of `size` elements along the last axis that start every `hop` elements."""
     v = as_value(x, "frame")
-    if size < 1 or hop < 1:
-        raise OperandError(f"frame: size {size} and hop {hop} must be positive")
+    _check_positive("frame", size=size, hop=hop)
     if v.ndim == 0 or not require("at_least", v.shape[-1], size, "frame: the size of a frame"):
         raise ShapeError(f"frame: {v.type} has no piece of {size} elements along its last axis")
-    return frame.bind(v, size=int(size), hop=int(hop))
+    return frame.bind(v, size=size, hop=hop)
+
+
+def _check_positive(op: str, **sizes: Any) -> None:
+    for name, n in sizes.items():
+        if not isinstance(n, int | Dim) or not require("at_least", n, 1, f"{op}: the {name}"):
+            raise OperandError(f"{op}: {name} is {n}, expected a positive integer")
 
 
 def _overlap_add_types(types: Types, p: Params) -> list[TensorType]:
@@ -84,14 +89,13 @@ def _overlap_add(x: Any, hop: int) -> Any:
     transpose=lambda n, ct, k: frame.bind(ct, size=n.operands[0].shape[-1], hop=n.params["hop"]),
     samples=(Sample((3, 4), hop=2), Sample((2, 2, 3), hop=4), Sample((1, 1), hop=1)),
 )  # fmt: skip
-def overlap_add(x: ArrayLike, hop: int) -> Value:
+def overlap_add(x: ArrayLike, hop: Size) -> Value:
     """The sum of frames laid out every `hop` elements: the transpose of frame."""
     v = as_value(x, "overlap_add")
-    if hop < 1:
-        raise OperandError(f"overlap_add: hop {hop} must be positive")
+    _check_positive("overlap_add", hop=hop)
     if v.ndim < 2 or not require("at_least", v.shape[-2], 1, "overlap_add: the frames"):
         raise ShapeError(f"overlap_add: {v.type} has no frames; its last axes are frames, elements")
-    return overlap_add.bind(v, hop=int(hop))
+    return overlap_add.bind(v, hop=hop)
 
 
 # Short-time transforms --------------------------------------------------------------------------
@@ -101,23 +105,22 @@ def overlap_add(x: ArrayLike, hop: int) -> Value:
 def hann_window(n: Size, periodic: bool = True, dtype: Any = f32) -> Value:
     """sin(pi k / n)**2, or over n - 1 when not periodic: the window of Julius von Hann."""
     to = as_dtype(dtype)
-    if not isinstance(n, Dim) and (isinstance(n, bool) or not hasattr(n, "__index__") or n < 1):
-        raise OperandError(f"hann_window: n is {n!r}, expected a positive integer")
+    _check_positive("hann_window", n=n)
     if n == 1:
         return full_of((1,), 1, to)
     turn = div(cast_to(iota((n,), 0), to), n if periodic else n - 1)
     return sub(0.5, mul(cos(mul(turn, 2 * math.pi)), 0.5))
 
 
-def _window(op: str, window: ArrayLike, dtype: DType, hop: int | None) -> tuple[Value, int, int]:
+def _window(op: str, window: ArrayLike, dtype: DType, hop: Size | None) -> tuple[Value, Size, Size]:
     """Window, its size and the hop, a quarter of it unless given; an integer means hann_window."""
-    w = hann_window(window, dtype=dtype) if isinstance(window, int) else as_value(window, op)
+    is_size = isinstance(window, int | Dim)
+    w = hann_window(window, dtype=dtype) if is_size else as_value(window, op)
     if w.ndim != 1:
         raise ShapeError(f"{op}: the window is {w.type}, expected one axis or a size")
-    size = int(w.shape[0])
-    step = max(size // 4, 1) if hop is None else int(hop)
-    if step < 1:
-        raise OperandError(f"{op}: hop {hop} must be positive")
+    size: Size = w.shape[0]
+    step = larger(size // 4, 1) if hop is None else hop
+    _check_positive(op, hop=step)
     return cast_to(w, dtype), size, step
 
 
@@ -125,7 +128,7 @@ def _window(op: str, window: ArrayLike, dtype: DType, hop: int | None) -> tuple[
 def stft(
     x: ArrayLike,
     window: ArrayLike,
-    hop: int | None = None,
+    hop: Size | None = None,
     center: bool = True,
     norm: str | None = None,
 ) -> Value:
@@ -133,7 +136,7 @@ def stft(
 
     With center, zeros are put around x so that frame t is centred at x[t * hop].
     """
-    v = signal("stft", x)
+    v = as_signal("stft", x)
     w, size, step = _window("stft", window, v.dtype.real, hop)
     if v.ndim == 0:
         raise ShapeError(f"stft: {v.type} is a scalar, expected at least one axis")
@@ -148,14 +151,14 @@ def stft(
 def istft(
     x: ArrayLike,
     window: ArrayLike,
-    hop: int | None = None,
+    hop: Size | None = None,
     center: bool = True,
     norm: str | None = None,
     length: Size | None = None,
     onesided: bool = True,
 ) -> Value:
     """The signal of `length` elements whose stft is nearest to x; onesided for a real signal."""
-    v = signal("istft", x)
+    v = as_signal("istft", x)
     w, size, step = _window("istft", window, v.dtype.real, hop)
     bins = size // 2 + 1 if onesided else size
     if v.ndim < 2 or not unify(v.shape[-2], bins, "istft: the frequencies of the window"):
@@ -224,7 +227,7 @@ def idct(
 
 
 def _cosine(op: str, x: ArrayLike, type: int, n: Size | None, axis: int, norm: str) -> Value:
-    v = signal(op, x)
+    v = as_signal(op, x)
     if type not in _INVERSE_TYPE:
         raise OperandError(f"{op}: type is {type!r}, expected 1, 2, 3 or 4")
     a = axis_of(op, axis, v.ndim)
