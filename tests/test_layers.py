@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,7 @@ def imports(tree: ast.AST) -> Iterator[tuple[str, ast.stmt]]:
                 yield f"{base}.{a.name}" if is_module else base, n
 
 
+@cache
 def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), str(path))
 

@@ -54,6 +54,7 @@ from tessera.ops.elementwise import (
     neg,
     sqrt,
     square,
+    stop_gradient,
     sub,
     where,
 )
@@ -162,6 +163,7 @@ def _slope(alpha: Any, log_z: Any) -> Any:
     Where z is tiny, P = z**alpha / Gamma(alpha + 1) and the derivative is written out.
     """
     sp, h = scipy("special"), 1e-5
+    alpha, log_z = (np.asarray(v, np.float64) for v in (alpha, log_z))
     z = np.exp(log_z)
     tiny = z < 1e-9
     safe = np.where(tiny, alpha, z)
@@ -265,7 +267,7 @@ def poisson(key: ArrayLike, rate: ArrayLike, shape: Any = None, dtype: Any = i64
     if isinstance(rate, int | float) and not rate >= 0:
         raise OperandError(f"poisson: rate is {rate}, expected a number that is not negative")
     sizes = shape_for("poisson", shape, rate)
-    r = placed("poisson", rate, sizes, f64)
+    r = stop_gradient(placed("poisson", rate, sizes, f64))  # counts have no derivative
     counter = reshape(iota((product(sizes),), 0, u64), sizes)
     k0, k1 = key_words("poisson", key)
     small = lt(r, 10.0)
