@@ -11,13 +11,13 @@ from typing import Any
 
 from tessera.core.constraints import require, unify
 from tessera.core.dims import Dim, Shape, Size, product
-from tessera.core.dtype import DType, as_dtype, f32, f64, i64, u64
+from tessera.core.dtype import DType, as_dtype, f32, f64, i64, u32, u64
 from tessera.core.errors import DTypeError, OperandError, ShapeError
 from tessera.core.promotion import holds
 from tessera.ir.graph.ir import Value
 from tessera.ops import elementwise
+from tessera.ops.creation import dim
 from tessera.ops.define import (
-    FUNCTIONS,
     ArrayLike,
     as_value,
     axis_of,
@@ -52,6 +52,7 @@ from tessera.ops.elementwise import (
     sub,
     where,
 )
+from tessera.ops.gather import take
 from tessera.ops.random_bits import (
     bits,
     blocks,
@@ -69,12 +70,13 @@ from tessera.ops.random_bits import (
 from tessera.ops.random_gamma import beta, dirichlet, gamma, loggamma, poisson
 from tessera.ops.reduction import argmax
 from tessera.ops.shape import reshape, slice_
+from tessera.ops.sorting import argsort
 
 __all__ = ["beta", "bits", "dirichlet", "fold_in", "gamma", "key", "loggamma", "poisson", "split"]
 
 
 def _word(dtype: DType) -> DType:
-    return u64 if dtype is f64 else as_dtype("u32")
+    return u64 if dtype is f64 else u32
 
 
 def _is(x: ArrayLike, number: float) -> bool:
@@ -270,11 +272,11 @@ def permutation(key: ArrayLike, x: ArrayLike | Size, axis: int = 0) -> Value:
         return _order(key, n)
     v = as_value(x, "permutation")
     k = axis_of("permutation", axis, v.ndim)
-    return FUNCTIONS["take"](v, _order(key, v.shape[k]), axis=k)
+    return take(v, _order(key, v.shape[k]), axis=k)
 
 
 def _order(key: ArrayLike, n: Size) -> Value:
-    return FUNCTIONS["argsort"](blocks("permutation", key, (n,), u64))
+    return argsort(blocks("permutation", key, (n,), u64))
 
 
 @public
@@ -296,7 +298,7 @@ def choice(
     k = 0 if v is None else axis_of("choice", axis, v.ndim)
     (n,) = shape_of("choice", x) if v is None else (v.shape[k],)
     picks = _picks(key, n, sizes, replace, p)
-    return picks if v is None else FUNCTIONS["take"](v, picks, axis=k)
+    return picks if v is None else take(v, picks, axis=k)
 
 
 def _picks(key: ArrayLike, n: Size, shape: Shape, replace: bool, p: ArrayLike | None) -> Value:
@@ -308,14 +310,14 @@ def _picks(key: ArrayLike, n: Size, shape: Shape, replace: bool, p: ArrayLike | 
     if replace:
         if logits is not None:
             return categorical(key, logits, shape=shape)
-        return randint(key, shape, 0, FUNCTIONS["dim"](n) if isinstance(n, Dim) else n)
+        return randint(key, shape, 0, dim(n) if isinstance(n, Dim) else n)
     count = product(shape)
     if not require("at_least", n, count, "choice without replacement"):
         raise OperandError(f"choice: {count} picks from {n} need replace=True")
     if logits is None:
         order = _order(key, n)
     else:  # the largest of logits + Gumbel noise, one after the other
-        order = FUNCTIONS["argsort"](neg(add(logits, gumbel(key, (n,), dtype=logits.dtype))))
+        order = argsort(neg(add(logits, gumbel(key, (n,), dtype=logits.dtype))))
     return reshape(slice_(order, (0,), (count,)), shape)
 
 
@@ -330,7 +332,7 @@ def dropout(key: ArrayLike, x: ArrayLike, p: Any = 0.5, training: bool = True) -
     v = floating(as_value(x, "dropout"))
     if not training or p == 0:
         return v
-    keep = ge(unit(blocks("dropout", key, v.shape, as_dtype("u32")), f32), p)
+    keep = ge(unit(blocks("dropout", key, v.shape, u32), f32), p)
     wide = v.dtype.compute
     scaled = cast_to(div(cast_to(v, wide), 1 - p), v.dtype) if p < 1 else v
     return where(keep, scaled, 0)

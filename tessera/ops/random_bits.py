@@ -137,6 +137,11 @@ def placed(op: str, x: ArrayLike, shape: Shape, dtype: DType) -> Value:
     v = as_value(x, op)
     if v.dtype.kind == "c":
         raise DTypeError(f"{op}: a parameter is {v.type}, expected real numbers")
+    axes = zip(v.shape[::-1], shape[::-1], strict=False)
+    if v.ndim > len(shape) or not all(n == 1 or unify(n, m, op) for n, m in axes):
+        raise ShapeError(
+            f"{op}: a parameter is {v.type}, which does not broadcast to shape {list(shape)}"
+        )
     return broadcast(cast_to(v, dtype), shape)
 
 
