@@ -186,7 +186,8 @@ def test_symbolic_sizes_compile_once(sizes):
         total, rows = f(x, w)
         np.testing.assert_allclose(total, 2 * (x.numpy() @ w.numpy()).sum(0), rtol=1e-4, atol=1e-5)
         assert float(rows) == b + k
-    assert f.compiled == 1
+    # empty axes are compiled apart, since a symbolic size is at least 1
+    assert f.compiled == (2 if 0 in sizes else 1)
 
 
 def test_lowering_shows_the_graph_and_every_pass():

@@ -211,4 +211,4 @@ def _solve_linear(size: Dim, n: int) -> tuple[str, int] | None:
     if not isinstance(c, int) or not isinstance(k, int) or k == 0 or (n - c) % k:
         return None
     value = (n - c) // k
-    return (name, value) if value >= 0 and substitute(size, {name: value}) == n else None
+    return (name, value) if value >= 1 and substitute(size, {name: value}) == n else None

@@ -215,7 +215,9 @@ class Jitted:
                 if is_tensor(x):
                     t = next(tensors).type
                     types.append(t if spec is None else spec.type_for(name, t))
-        return tuple(types)
+        # A symbolic size stands for one or more elements: empty axes get a variant of their own.
+        empty = any(0 in t.shape and t is not s for t, s in zip(c.types, types, strict=True))
+        return c.types if empty else tuple(types)
 
     def _trace(self, c: _Call, types: Sequence[TensorType]) -> Traced:
         values = tree.unflatten(c.structure, c.leaves)

@@ -349,6 +349,15 @@ def holding(type: TensorType, data: Array, device: Device = CPU) -> Value:
 _INFERRED: dict[Any, tuple[TensorType, ...]] = {}
 
 
+_MOST = 1 << 14  # entries that a memory of this module keeps before it starts anew
+
+
+def _remember(memory: dict[Any, Any], key: Any, value: Any) -> None:
+    if len(memory) >= _MOST:
+        memory.clear()
+    memory[key] = value
+
+
 def result_types(op: Op, types: tuple[TensorType, ...], params: Params) -> tuple[TensorType, ...]:
     """The types that an op gives, remembered for operands of static shape."""
     key = (op, types, tuple(params.items()))
@@ -356,7 +365,7 @@ def result_types(op: Op, types: tuple[TensorType, ...], params: Params) -> tuple
     if found is None:
         found = op.result_types(types, params)
         if all(t.static for t in types) and all(t.static for t in found):
-            _INFERRED[key] = found
+            _remember(_INFERRED, key, found)
     return found
 
 
@@ -424,7 +433,7 @@ def _run(op: Op, operands: tuple[Value, ...], params: Params, regions: tuple[Gra
         outs = op.result_types(types, {**params, **extra})
         found = _kernel_of(op, types, outs, params, regions), outs
         if not regions and "value" not in params:
-            _KERNELS[key] = found
+            _remember(_KERNELS, key, found)
     kernel, outs = found
     device = _device(op, operands)
     inputs = [v.data if v.data is not None else data_of(v, op.name) for v in operands]

@@ -1,0 +1,1 @@
+"""Target IR: machine programs, one package for each kind of machine."""

@@ -1,0 +1,1 @@
+"""The CPU: Tile IR as LLVM IR, and LLVM IR as machine code."""

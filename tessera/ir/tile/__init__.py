@@ -1,0 +1,1 @@
+"""Tile IR: how a kernel computes, as one program instance on tiles of static shape."""

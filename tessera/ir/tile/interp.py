@@ -1,0 +1,152 @@
+"""The Tile interpreter: every operation on NumPy arrays, every access checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from tessera.core.constraints import solve
+from tessera.core.dims import Size, substitute
+from tessera.core.dtype import DType
+from tessera.core.errors import VerifyError
+from tessera.core.rounding import round_to
+from tessera.core.scalar import SCALARS
+from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def interpret(kernel: Kernel, arrays: Sequence[Array]) -> None:
+    """Run a kernel over its whole grid; writable parameters are written in place."""
+    sizes = sizes_of(kernel, arrays)
+    counts = [int(substitute(n, sizes)) for _, n in kernel.grid]
+    names = [name for name, _ in kernel.grid]
+    memories = dict(zip(kernel.parameters, arrays, strict=True))
+    with np.errstate(all="ignore"):
+        for point in product(*map(range, counts)):
+            here = {**sizes, **dict(zip(names, point, strict=True))}
+            _Instance(here, dict(memories)).block(kernel.body, ())
+
+
+class _Instance:
+    """One program instance: the values of its variables, tiles and memories."""
+
+    def __init__(self, variables: dict[str, int], memories: dict[Memory, Array]):
+        self.variables, self.memories = variables, memories
+        self.tiles: dict[Tile, Array] = {}
+
+    def number(self, x: Size) -> int:
+        value = substitute(x, self.variables)
+        assert isinstance(value, int), f"{x} has no value in {self.variables}"
+        return value
+
+    def block(self, block: Block, inputs: Sequence[Array]) -> list[Array]:
+        self.tiles.update(zip(block.arguments, inputs, strict=True))
+        for op in block.operations:
+            results = getattr(self, f"_{op.name}")(op, *(self.tiles[t] for t in op.operands))
+            self.tiles.update(zip(op.results, results, strict=True))
+        return [self.tiles[t] for t in block.outputs]
+
+    def _alloc(self, op: Operation) -> list[Array]:
+        assert op.memory is not None
+        shape = [self.number(n) for n in op.memory.type.shape]
+        self.memories[op.memory] = np.zeros(shape, op.memory.type.dtype.np)
+        return []
+
+    def _for(self, op: Operation, *carried: Array) -> list[Array]:
+        a, values = op.attributes, list(carried)
+        assert op.block is not None
+        for i in range(self.number(a["start"]), self.number(a["stop"]), a["step"]):
+            self.variables[a["variable"]] = i
+            values = self.block(op.block, values)
+        return values
+
+    def _places(self, op: Operation) -> tuple[Array, tuple[Any, ...], Array]:
+        """The memory, an index of every element of the box, and which of them are inside."""
+        assert op.memory is not None
+        data, a = self.memories[op.memory], op.attributes
+        index, inside = [], np.ones((1,) * data.ndim, bool)
+        for axis, (at, n) in enumerate(zip(a["at"], a["extent"], strict=True)):
+            line = self.number(at) + np.arange(n)
+            shape = [-1 if i == axis else 1 for i in range(data.ndim)]
+            ok = (line >= 0) & (line < data.shape[axis])
+            if axis not in a["masked"] and not ok.all():
+                raise VerifyError(
+                    f"{op.name}: elements {line[0]} to {line[-1]} lie outside axis {axis} of "
+                    f"{op.memory} of size {data.shape[axis]}"
+                )
+            inside = inside & ok.reshape(shape)
+            index.append(np.clip(line, 0, max(data.shape[axis] - 1, 0)).reshape(shape))
+        box = np.broadcast_to(inside, a["extent"])
+        return data, tuple(index), box
+
+    def _load(self, op: Operation) -> list[Array]:
+        data, index, inside = self._places(op)
+        fill = round_to(np.asarray(op.attributes["fill"]), op.results[0].dtype)
+        box = np.where(inside, data[index], fill) if data.size else np.full(inside.shape, fill)
+        return [self._kept(op, box)]
+
+    def _store(self, op: Operation, value: Array) -> list[Array]:
+        data, index, inside = self._places(op)
+        kept = op.attributes["axes"]
+        order = np.argsort(kept)
+        box = np.transpose(value, order).reshape(inside.shape)
+        where = tuple(np.broadcast_to(i, inside.shape)[inside] for i in index)
+        data[where] = box[inside]
+        return []
+
+    def _kept(self, op: Operation, box: Array) -> Array:
+        kept = op.attributes["axes"]
+        dropped = tuple(i for i in range(box.ndim) if i not in kept)
+        return np.transpose(np.squeeze(box, dropped), np.argsort(np.argsort(kept)))
+
+    def _full(self, op: Operation) -> list[Array]:
+        t = op.results[0]
+        return [np.full(t.shape, round_to(np.asarray(op.attributes["value"]), t.dtype))]
+
+    def _index(self, op: Operation) -> list[Array]:
+        t, axis = op.results[0], op.attributes.get("axis")
+        base = np.full(t.shape, self.number(op.attributes["at"]), np.int64)
+        if axis is None:
+            return [base]
+        return [base + np.arange(t.shape[axis]).reshape([-1] + [1] * (len(t.shape) - axis - 1))]
+
+    def _apply(self, op: Operation, *xs: Array) -> list[Array]:
+        return [scalar(op.attributes["scalar"], xs, op.results[0].dtype)]
+
+    def _cast(self, op: Operation, x: Array) -> list[Array]:
+        d = op.results[0].dtype
+        return [x != 0 if d.kind == "b" else round_to(x, d)]
+
+    def _fold(self, op: Operation, x: Array) -> list[Array]:
+        return [tree_fold(op.attributes["scalar"], x, op.attributes["axis"], op.results[0].dtype)]
+
+    def _reshape(self, op: Operation, x: Array) -> list[Array]:
+        return [x.reshape(op.results[0].shape)]
+
+
+def scalar(name: str, xs: Sequence[Array], dtype: DType) -> Array:
+    """A scalar op on arrays, rounded to the dtype of its result."""
+    y = np.asarray(SCALARS[name].numpy(*xs))
+    return y if y.dtype == dtype.np else round_to(y, dtype)
+
+
+def tree_fold(name: str, x: Array, axis: int, dtype: DType) -> Array:
+    """A fold as a balanced tree: the upper part onto the lower until one element is left."""
+    x = np.moveaxis(x, axis, 0)
+    while len(x) > 1:
+        half = 1 << (len(x) - 1).bit_length() - 1
+        low = scalar(name, (x[: len(x) - half], x[half:]), dtype)
+        x = np.concatenate([low, x[len(x) - half : half]])
+    return np.moveaxis(x, 0, axis)
+
+
+def sizes_of(kernel: Kernel, arrays: Sequence[Array]) -> dict[str, int]:
+    """The symbols of a kernel at the sizes of its arguments."""
+    shapes = [
+        (m.name, m.type.shape, a.shape) for m, a in zip(kernel.parameters, arrays, strict=True)
+    ]
+    return solve(shapes, ())
