@@ -21,12 +21,12 @@ from tessera import op
 DATA = Path(__file__).parent / "data"
 
 
-def init(rng, vocabulary, context, width, layers):
-    """The parameters: random matrices scaled by their fan-in, gains of one."""
+def init(key, vocabulary, context, width, layers):
+    """The parameters: random matrices scaled by their number of rows, gains of one."""
+    keys = iter(ts.split(key, 3 + 4 * layers))
 
     def matrix(rows, columns, scale=1.0):
-        drawn = rng.standard_normal((rows, columns)) * scale / rows**0.5
-        return ts.tensor(drawn, dtype=ts.f32)
+        return op.random.normal(next(keys), (rows, columns)) * (scale / rows**0.5)
 
     def block():
         return {
@@ -81,15 +81,14 @@ def batches(rng, text, batch, context):
         yield window[:, :-1], window[:, 1:]
 
 
-def generate(rng, params, forward, start, count, context, temperature=0.7):
+def generate(key, params, forward, start, count, context, temperature=0.7):
     """`count` characters after `start`, drawn from the model's own predictions."""
     tokens = list(start)
-    for _ in range(count):
+    for k in ts.split(key, count):
         seen = tokens[-context:]
         padded = np.array([seen + [0] * (context - len(seen))])
-        scores = forward(params, padded).numpy()[0, len(seen) - 1] / temperature
-        weights = np.exp(scores - scores.max())
-        tokens.append(int(rng.choice(len(weights), p=weights / weights.sum())))
+        scores = forward(params, padded)[0, len(seen) - 1] / temperature
+        tokens.append(int(op.random.categorical(k, scores)))
     return tokens
 
 
@@ -97,7 +96,8 @@ def train(args, console):
     """Train, report, and return the first and the last average loss."""
     rng = np.random.default_rng(args.seed)
     text, characters = read_stories()
-    params = init(rng, len(characters), args.context, args.width, args.layers)
+    first_key, last_key = ts.split(ts.key(args.seed))
+    params = init(first_key, len(characters), args.context, args.width, args.layers)
     optimizer = ts.optim.adam(ts.optim.warmup_cosine(args.rate, args.steps // 20, args.steps))
     state = optimizer.init(params)
 
@@ -138,7 +138,7 @@ def train(args, console):
         return model(params, tokens, heads=args.heads)
 
     start = [characters.index(c) for c in "The tile"]
-    tokens = generate(rng, params, forward, start, args.sample, args.context)
+    tokens = generate(last_key, params, forward, start, args.sample, args.context)
     console.print("\n[bold]What it writes after 'The tile':[/]")
     console.print("".join(characters[t] for t in tokens), markup=False, highlight=False)
     return losses

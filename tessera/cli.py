@@ -38,7 +38,7 @@ from tessera.lang.device import devices
 from tessera.lang.jit import Jitted, Lowered, jit
 from tessera.ops.define import FUNCTIONS
 
-WIDE = 200  # columns of a table that is not shown on a terminal
+WIDE = 320  # columns of a table that is not shown on a terminal
 TARGETS = ("numpy",)  # where every op runs today
 
 
@@ -181,11 +181,20 @@ def op_rows() -> list[Row]:
     public = {f.op.name: n for n, f in FUNCTIONS.items()}
     rows = [_op_row(op, public.get(name)) for name, op in REGISTRY.items()]
     taken = {r.name for r in rows} | set(FUNCTIONS)
-    for name, f in inspect.getmembers(namespace, inspect.isfunction):
-        if name not in taken and not name.startswith("_") and _is_ours(f):
-            doc = inspect.getdoc(f) or ""
+    for name, f in _functions():
+        if name not in taken:
+            doc = (inspect.getdoc(f) or "").partition("\n\n")[0]
             rows.append(Row(name, "", "function", (), "", TARGETS, doc, f"op.{name}{_args(f)}"))
     return sorted(rows, key=lambda r: r.name)
+
+
+def _functions() -> list[tuple[str, Any]]:
+    """The functions of op, and of the modules in it, that are written with ops."""
+    found = inspect.getmembers(namespace, inspect.isfunction)
+    for prefix, module in inspect.getmembers(namespace, inspect.ismodule):
+        members = inspect.getmembers(module, inspect.isfunction)
+        found += [(f"{prefix}.{n}", f) for n, f in members if n in getattr(module, "__all__", ())]
+    return [(n, f) for n, f in found if not n.startswith("_") and _is_ours(f)]
 
 
 def _is_ours(f: Any) -> bool:
@@ -198,7 +207,7 @@ def _is_ours(f: Any) -> bool:
 def _op_row(op: Op, public: str | None) -> Row:
     call = "" if public is None else f"op.{public}{_args(FUNCTIONS[public].front)}"
     rules = tuple(r for r in RULES if getattr(op, r))
-    doc = " ".join(op.doc.split())
+    doc = " ".join(op.doc.partition("\n\n")[0].split())
     return Row(op.name, _axes(op), _meaning(op), rules, _dtypes(op), TARGETS, doc, call)
 
 
