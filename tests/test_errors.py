@@ -23,7 +23,9 @@ from tessera.core.errors import (
     TraceError,
     TreeError,
 )
-from tessera.ops.define import as_value, define
+from tessera.ir.graph.ir import bind
+from tessera.ir.graph.op import Op
+from tessera.ops.define import as_value
 
 
 class Wrong(NamedTuple):
@@ -85,10 +87,11 @@ def prefetching(x):
         return x
 
 
-@define(name="test_unruled", signature="... -> ...", call="test_unruled", numpy=np.sin)
+UNRULED = Op("test_unruled", "No rule.", signature="... -> ...", call="test", numpy=np.sin)
+
+
 def unruled(x):
-    """An op without a rule for derivatives."""
-    return unruled.bind(as_value(x))
+    return bind(UNRULED, as_value(x))
 
 
 @ts.jit
@@ -215,7 +218,7 @@ WRONG = [
     Wrong('shard_spec', lambda: dist.ShardSpec(("row", "col"), ("dp",)), OperandError, "ShardSpec: 2 axes ('row', 'col') but 1 mesh axes ('dp',); name one mesh axis for each"),
     Wrong('shard_label', lambda: dist.tensor((4, 4), dist.ShardSpec(("depth",), ("dp",)), dist.Mesh(["dp"], range(2))), OperandError, "ShardSpec: 'depth' is no axis of a tensor of rank 2; write 'row', 'col' or an axis number"),
     Wrong('prefetch', lambda: prefetching(F(2)), OperandError, "prefetch: into is 'moon', expected one of smem, shared, register, l2, device, host", 'with ts.prefetch(x'),
-    Wrong("rule_missing", lambda: ts.grad(lambda x: op.sum(unruled(x)))(F(2)), RuleError, "test_unruled has no derivative; wrap its operand in op.stop_gradient if none is wanted", 'unruled.bind(as_value(x))'),
+    Wrong("rule_missing", lambda: ts.grad(lambda x: op.sum(unruled(x)))(F(2)), RuleError, "test_unruled has no derivative; wrap its operand in op.stop_gradient if none is wanted", 'bind(UNRULED'),
     Wrong("error_inside_compiled_code", lambda: powered(ts.tensor([2]), ts.tensor([-1])), DTypeError, "pow: an integer to a negative power is no integer; cast to a float first", 'return op.pow(x, n)'),
 ]
 # fmt: on

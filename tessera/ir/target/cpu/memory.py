@@ -1,0 +1,200 @@
+"""Loads and stores of tiles: pointers, masks, vectors or single elements."""
+
+from __future__ import annotations
+
+from tessera.core.dims import Shape, Size, product
+from tessera.core.dtype import DType
+from tessera.ir.target.cpu.types import (
+    TYPES,
+    align_of,
+    chunks,
+    constant,
+    indices,
+    memory_type,
+    suffix,
+    vector_of,
+    vector_type,
+)
+from tessera.ir.target.cpu.writer import Writer
+from tessera.ir.tile.ir import Operation, Tile
+
+
+def strides(shape: Shape) -> list[Size]:
+    """How many elements apart neighbours along each axis lie, in row-major order."""
+    return [product(shape[i + 1 :]) for i in range(len(shape))]
+
+
+class MemoryWriter(Writer):
+    """Writes what moves tiles between memory and registers."""
+
+    def _load(self, op: Operation) -> None:
+        names = []
+        for pointer, width, mask, contiguous in self.places(op, op.results[0]):
+            names.append(self.load_chunk(op, pointer, width, mask, contiguous))
+        self.tiles[op.results[0]] = names
+
+    def load_chunk(
+        self, op: Operation, pointer: str, width: int, mask: str | None, step: str | None
+    ) -> str:
+        """`width` elements from a pointer: in one piece, or element by element `step` apart."""
+        dtype = op.results[0].dtype
+        memory, t = memory_type(dtype), vector_type(dtype, width)
+        fill = constant(op.attributes["fill"], dtype, width)
+        if width > 1 and step is None:
+            wide = f"<{width} x {memory}>"
+            if mask is None:
+                raw = self.put(f"load {wide}, ptr {pointer}, align {align_of(dtype)}")
+            else:
+                stored = "zeroinitializer" if dtype.kind == "b" else fill
+                raw = self.put(
+                    f"call {wide} @llvm.masked.load.v{width}{suffix(memory)}.p0(ptr {pointer}, "
+                    f"i32 {align_of(dtype)}, <{width} x i1> {mask}, {wide} {stored})"
+                )
+            return self.put(f"trunc {wide} {raw} to {t}") if dtype.kind == "b" else raw
+        return self.gather(dtype, pointer, width, mask, step, fill)
+
+    def gather(
+        self, dtype: DType, pointer: str, width: int, mask: str | None, step: str | None, fill: str
+    ) -> str:
+        memory, t, scalar = memory_type(dtype), vector_type(dtype, width), TYPES[dtype.name]
+        total = "undef"
+        for i in range(width):
+            at = pointer if i == 0 else self.element(pointer, memory, step, i)
+            ok = None if mask is None else (
+                mask if width == 1 else self.put(f"extractelement <{width} x i1> {mask}, i32 {i}")
+            )  # fmt: skip
+            raw = self.guarded_load(memory, at, ok, dtype)
+            value = self.put(f"trunc i8 {raw} to i1") if dtype.kind == "b" else raw
+            if width == 1:
+                total = value
+            else:
+                total = self.put(f"insertelement {t} {total}, {scalar} {value}, i32 {i}")
+        if mask is None:
+            return total
+        return self.put(f"select {vector_of('i1', width)} {mask}, {t} {total}, {t} {fill}")
+
+    def guarded_load(self, memory: str, at: str, ok: str | None, dtype: DType) -> str:
+        if ok is None:
+            return self.put(f"load {memory}, ptr {at}, align {align_of(dtype)}")
+        one = self.put(f"insertelement <1 x i1> undef, i1 {ok}, i32 0")
+        got = self.put(
+            f"call <1 x {memory}> @llvm.masked.load.v1{suffix(memory)}.p0(ptr {at}, "
+            f"i32 {align_of(dtype)}, <1 x i1> {one}, <1 x {memory}> zeroinitializer)"
+        )
+        return self.put(f"extractelement <1 x {memory}> {got}, i32 0")
+
+    def element(self, pointer: str, memory: str, step: str | None, i: int) -> str:
+        far = str(i) if step is None else self.put(f"mul i64 {step}, {i}")
+        return self.put(f"getelementptr {memory}, ptr {pointer}, i64 {far}")
+
+    def _store(self, op: Operation) -> None:
+        value = op.operands[0]
+        dtype = value.dtype
+        memory = memory_type(dtype)
+        places = self.places(op, value)
+        for name, (pointer, width, mask, step) in zip(self.tiles[value], places, strict=True):
+            if dtype.kind == "b":
+                name = self.put(
+                    f"zext {vector_type(dtype, width)} {name} to {vector_of('i8', width)}"
+                )
+            if width > 1 and step is None:
+                wide = f"<{width} x {memory}>"
+                if mask is None:
+                    self.do(f"store {wide} {name}, ptr {pointer}, align {align_of(dtype)}")
+                else:
+                    self.masked_store(wide, width, memory, name, pointer, mask, dtype)
+                continue
+            self.scatter(dtype, name, pointer, width, mask, step)
+
+    def masked_store(
+        self, wide: str, width: int, memory: str, name: str, pointer: str, mask: str, dtype: DType
+    ) -> None:
+        text = (
+            f"call void @llvm.masked.store.v{width}{suffix(memory)}.p0({wide} {name}, "
+            f"ptr {pointer}, i32 {align_of(dtype)}, <{width} x i1> {mask})"
+        )
+        self.do(text)
+        self.declare(text)
+
+    def scatter(
+        self, dtype: DType, name: str, pointer: str, width: int, mask: str | None, step: str | None
+    ) -> None:
+        memory = memory_type(dtype)
+        for i in range(width):
+            at = pointer if i == 0 else self.element(pointer, memory, step, i)
+            value = name if width == 1 else self.put(
+                f"extractelement {vector_of(memory, width)} {name}, i32 {i}"
+            )  # fmt: skip
+            if mask is None:
+                self.do(f"store {memory} {value}, ptr {at}, align {align_of(dtype)}")
+                continue
+            ok = mask if width == 1 else self.put(f"extractelement <{width} x i1> {mask}, i32 {i}")
+            one = self.put(f"insertelement <1 x i1> undef, i1 {ok}, i32 0")
+            vec = self.put(f"insertelement <1 x {memory}> undef, {memory} {value}, i32 0")
+            self.masked_store(f"<1 x {memory}>", 1, memory, vec, at, one, dtype)
+
+    def places(self, op: Operation, t: Tile) -> list[tuple[str, int, str | None, str | None]]:
+        """Pointer, width, mask and step of each chunk of a tile in memory."""
+        a, m = op.attributes, op.memory
+        assert m is not None
+        steps, kept = strides(m.type.shape), a["axes"]
+        base: Size = 0
+        for at, s in zip(a["at"], steps, strict=True):
+            base = base + at * s
+        memory = memory_type(t.dtype)
+        dropped_ok = self.dropped_mask(op)
+        out: list[tuple[str, int, str | None, str | None]] = []
+        last = kept[-1] if kept else None
+        contiguous = last is None or steps[last] == 1
+        step = None if last is None or contiguous else self.size(steps[last])
+        for lead in indices(t.shape[:-1]):
+            offset, ok = base, dropped_ok
+            for axis, i in zip(kept[:-1], lead, strict=True):
+                offset = offset + i * steps[axis]
+                ok = self.both(ok, self.inside(op, axis, i))
+            at = 0
+            for width in chunks(t.shape[-1] if t.shape else 1):
+                here = offset if last is None else offset + at * steps[last]
+                pointer = self.put(
+                    f"getelementptr {memory}, ptr {self.pointers[m]}, i64 {self.size(here)}"
+                )
+                mask = self.chunk_mask(op, last, at, width, ok)
+                out.append((pointer, width, mask, step))
+                at += width
+        return out
+
+    def dropped_mask(self, op: Operation) -> str | None:
+        ok = None
+        for axis in op.attributes["masked"]:
+            if axis not in op.attributes["axes"]:
+                ok = self.both(ok, self.inside(op, axis, 0))
+        return ok
+
+    def inside(self, op: Operation, axis: int, i: int) -> str | None:
+        """An i1 that tells whether the i-th element along an axis is in the memory."""
+        if axis not in op.attributes["masked"]:
+            return None
+        assert op.memory is not None
+        at = self.size(op.attributes["at"][axis] + i)
+        return self.put(f"icmp slt i64 {at}, {self.size(op.memory.type.shape[axis])}")
+
+    def both(self, a: str | None, b: str | None) -> str | None:
+        return b if a is None else a if b is None else self.put(f"and i1 {a}, {b}")
+
+    def chunk_mask(
+        self, op: Operation, axis: int | None, at: int, width: int, ok: str | None
+    ) -> str | None:
+        if axis is None or axis not in op.attributes["masked"]:
+            return None if ok is None else self.splat(ok, "i1", width)
+        if width == 1:
+            return self.both(ok, self.inside(op, axis, at))
+        assert op.memory is not None
+        left = self.size(op.memory.type.shape[axis] - op.attributes["at"][axis] - at)
+        limit = self.splat(left, "i64", width)
+        lanes = ", ".join(f"i64 {i}" for i in range(width))
+        mask = self.put(f"icmp slt <{width} x i64> <{lanes}>, {limit}")
+        return (
+            mask
+            if ok is None
+            else self.put(f"and <{width} x i1> {mask}, {self.splat(ok, 'i1', width)}")
+        )

@@ -1,0 +1,81 @@
+"""Tiles as LLVM vectors: types, widths and constants."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.core.dtype import DType
+from tessera.core.types import TensorType
+
+LANES = 16
+TYPES = {
+    "bool": "i1", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "u8": "i8", "u16": "i16",
+    "u32": "i32", "u64": "i64", "f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double",
+}  # fmt: skip
+SUFFIX = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}
+
+
+def chunks(n: int) -> list[int]:
+    """The widths of the vectors that hold n elements."""
+    return [LANES] * (n // LANES) + ([n % LANES] if n % LANES else [])
+
+
+def widths_of(t: TensorType) -> list[int]:
+    shape: tuple[int, ...] = t.shape  # type: ignore[assignment]
+    return chunks(shape[-1] if shape else 1) * math.prod(shape[:-1])
+
+
+def chunk_types(t: TensorType) -> list[str]:
+    """The LLVM type of each vector of a tile."""
+    return [vector_type(t.dtype, w) for w in widths_of(t)]
+
+
+def indices(shape: Sequence[int]) -> list[tuple[int, ...]]:
+    out: list[tuple[int, ...]] = [()]
+    for n in shape:
+        out = [(*i, k) for i in out for k in range(n)]
+    return out
+
+
+def vector_type(dtype: DType, width: int) -> str:
+    return vector_of(TYPES[dtype.name], width)
+
+
+def vector_of(kind: str, width: int) -> str:
+    return kind if width == 1 else f"<{width} x {kind}>"
+
+
+def memory_type(dtype: DType) -> str:
+    return "i8" if dtype.kind == "b" else TYPES[dtype.name]
+
+
+def suffix(kind: str) -> str:
+    return SUFFIX.get(kind, kind)
+
+
+def align_of(dtype: DType) -> int:
+    return max(dtype.bits // 8, 1)
+
+
+def constant(value: Any, dtype: DType, width: int) -> str:
+    """A literal of a dtype, as a vector of a width."""
+    text = _literal(value, dtype)
+    if width == 1:
+        return text
+    kind = TYPES[dtype.name]
+    return f"<{', '.join([f'{kind} {text}'] * width)}>"
+
+
+def _literal(value: Any, dtype: DType) -> str:
+    if dtype.kind == "b":
+        return "true" if value else "false"
+    if dtype.kind != "f":
+        return str(int(value))
+    rounded = dtype.np.type(value)  # type: ignore[union-attr]
+    if dtype.name in ("f32", "f64"):
+        return f"0x{struct.unpack('<Q', struct.pack('<d', float(rounded)))[0]:016X}"
+    bits = int.from_bytes(rounded.tobytes(), "little")
+    return f"0x{'H' if dtype.name == 'f16' else 'R'}{bits:04X}"

@@ -1,0 +1,116 @@
+"""Writing LLVM IR line by line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tessera.core.dims import Apply, Size, Symbol
+from tessera.ir.tile.ir import Kernel, Memory, Tile
+
+
+class Writer:
+    """LLVM IR being written: names, declarations, and the values of sizes."""
+
+    def __init__(self, kernel: Kernel):
+        self.kernel = kernel
+        self.lines: list[str] = []
+        self.declared: dict[str, str] = {}
+        self.count = 0
+        self.label = "entry"
+        self.variables: dict[str, str] = {}
+        self.pointers: dict[Memory, str] = {}
+        self.tiles: dict[Tile, list[str]] = {}
+        self.known: list[dict[Size, str]] = [{}]  # sizes computed in each open block
+
+    # Text
+
+    def fresh(self) -> str:
+        self.count += 1
+        return f"%v{self.count}"
+
+    def put(self, text: str) -> str:
+        """An instruction with a result."""
+        name = self.fresh()
+        self.lines.append(f"  {name} = {text}")
+        if "@llvm." in text:
+            self.declare(text)
+        return name
+
+    def declare(self, call: str) -> None:
+        head, rest = call.removeprefix("call ").split("@", 1)
+        name, arguments = rest.split("(", 1)
+        kinds = [_argument_type(a) for a in _split(arguments.rstrip().removesuffix(")"))]
+        self.declared[name] = f"declare {head.strip()} @{name}({', '.join(kinds)})"
+
+    def do(self, text: str) -> None:
+        """An instruction without a result."""
+        self.lines.append(f"  {text}")
+
+    def start(self, label: str) -> None:
+        self.lines.append(f"{label}:")
+        self.label = label
+
+    # Sizes
+
+    def size(self, x: Size) -> str:
+        """An i64 with the value of a size."""
+        if isinstance(x, int):
+            return str(x)
+        for scope in self.known:
+            if x in scope:
+                return scope[x]
+        total: str | None = None
+        for monomial, factor in x.terms:
+            term = self.monomial(monomial, factor)
+            total = term if total is None else self.put(f"add i64 {total}, {term}")
+        assert total is not None
+        self.known[-1][x] = total
+        return total
+
+    def monomial(self, monomial: Any, factor: int) -> str:
+        term = None if factor == 1 and monomial else str(factor)
+        for atom, power in monomial:
+            value = self.atom(atom)
+            for _ in range(power):
+                term = value if term is None else self.put(f"mul nsw i64 {term}, {value}")
+        assert term is not None
+        return term
+
+    def atom(self, atom: Any) -> str:
+        if isinstance(atom, Symbol):
+            return self.variables[atom.name]
+        assert isinstance(atom, Apply)
+        a, b = self.size(atom.left), self.size(atom.right)
+        match atom.function:
+            case "//":
+                return self.put(f"sdiv i64 {a}, {b}")
+            case "%":
+                return self.put(f"srem i64 {a}, {b}")
+            case _:
+                return self.put(f"call i64 @llvm.s{atom.function}.i64(i64 {a}, i64 {b})")
+
+    def splat(self, name: str, kind: str, width: int) -> str:
+        """A vector of one scalar."""
+        if width == 1:
+            return name
+        one = self.put(f"insertelement <{width} x {kind}> undef, {kind} {name}, i32 0")
+        return self.put(
+            f"shufflevector <{width} x {kind}> {one}, <{width} x {kind}> undef, "
+            f"<{width} x i32> zeroinitializer"
+        )
+
+
+def _split(arguments: str) -> list[str]:
+    """Cut at the commas outside brackets."""
+    out, depth, start = [], 0, 0
+    for i, c in enumerate(arguments):
+        depth += (c in "<([{") - (c in ">)]}")
+        if c == "," and depth == 0:
+            out.append(arguments[start:i])
+            start = i + 1
+    return [*out, arguments[start:]]
+
+
+def _argument_type(argument: str) -> str:
+    text = argument.strip()
+    return text[: text.index(">") + 1] if text.startswith("<") else text.split()[0]
