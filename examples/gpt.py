@@ -1,6 +1,6 @@
 """Train a small transformer on the stories in examples/data, one character at a time.
 
-    python examples/gpt.py                        about a minute on two cores
+    python examples/gpt.py                        about half a minute
     python examples/gpt.py --steps 2000 --layers 4
 
 The model is a function of a dict of tensors; `step` is traced once, differentiated and simplified
@@ -175,7 +175,7 @@ def report(console, args, losses, speed):
 
 def main():
     parser = argparse.ArgumentParser(description="Train a small transformer on short stories.")
-    parser.add_argument("--steps", type=int, default=800, help="training steps")
+    parser.add_argument("--steps", type=int, default=600, help="training steps")
     parser.add_argument("--layers", type=int, default=2, help="transformer blocks")
     parser.add_argument("--width", type=int, default=64, help="size of a token's vector")
     parser.add_argument("--heads", type=int, default=4, help="attention heads")
