@@ -1,5 +1,6 @@
 """Tessera: operators, tiles and meshes, through one compiler to machine code."""
 
+from tessera import array_api as array_api
 from tessera import ir as ir
 from tessera.core import tree as tree
 from tessera.core.dtype import accum as accum

@@ -61,6 +61,10 @@ class DeviceError(TesseraError, ValueError):
     """A device does not exist, or operands live on different ones."""
 
 
+class CopyError(TesseraError, ValueError):
+    """Data would have to be copied, which the call ruled out."""
+
+
 class TreeError(TesseraError, ValueError):
     """Pytrees differ in structure."""
 

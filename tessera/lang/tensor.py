@@ -34,7 +34,11 @@ _OPERANDS = (Value, bool, int, float, complex, np.ndarray, np.generic, Dim)
 
 def _unary(f: Callable[[Any], Value]) -> Callable[[Any], Any]:
     """A prefix operator as a plain function, which Python binds to the instance."""
-    return lambda self: f(self)
+
+    def apply(self: Any) -> Value:
+        return f(self)
+
+    return apply
 
 
 class Tensor(Value):

@@ -17,6 +17,7 @@ from tessera.core.signature import Signature, broadcast_shapes
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value
 from tessera.ir.graph.op import Params, Sample, Types
+from tessera.ops.batching import Mask
 from tessera.ops.creation import iota
 from tessera.ops.define import (
     ArrayLike,
@@ -84,9 +85,20 @@ def _times(xs: Sequence[Value]) -> Value:
     return total
 
 
+def _contract_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
+    """A new name in front of the batched operands and of the result."""
+    sig = Signature.parse(n.params["spec"])
+    used = {a for axes in (*sig.ins, sig.out) for a in axes}
+    name = next(f"b{i}" for i in range(len(used) + 1) if f"b{i}" not in used)
+    ins = [(name, *a) if b else a for a, b in zip(sig.ins, batched, strict=True)]
+    spec = str(Signature(tuple(ins), (name, *sig.out), sig.whole))
+    return contract.bind(*operands, spec=spec, sizes=n.params["sizes"])
+
+
 @define(
     signature=lambda types, p: p["spec"], body=lambda p: product(p["spec"].count(",") + 1),
     combine="add", infer=_contract_types, kinds="uifc", numpy=_reference, onnx="Einsum",
+    batch=_contract_batch,
     linear=tuple(range(16)), transpose=_contract_transpose,
     samples=(
         Sample("i j, j -> i", (2, 3), (3,)), Sample("b i, b j -> b i j", (2, 3), (2, 4)),
@@ -172,6 +184,7 @@ def _ellipsis_sizes(values: list[Value], parts: list[str], count: int) -> dict[s
 @define(
     signature="... m k, ... k n -> ... m n", body=product(2), combine="add", linear=(0, 1),
     kinds="uifc", numpy=lambda a, b, **_: np.matmul(a, b), onnx="MatMul",
+    batch=lambda n, xs, batched: matmul(*xs, **n.params),
     transpose=lambda n, ct, k: (
         matmul(ct, _swapped(n.operands[1])) if k == 0 else matmul(_swapped(n.operands[0]), ct)
     ),
@@ -244,11 +257,17 @@ def _swapped(x: Value) -> Value:
 
 @public
 def vecdot(a: ArrayLike, b: ArrayLike, axis: int = -1) -> Value:
-    """Sum of conj(a) * b along an axis."""
+    """Sum of conj(a) * b along an axis; the other axes broadcast."""
     x, y = as_value(a, "vecdot"), as_value(b, "vecdot")
+    (k,) = axes_of("vecdot", axis, max(x.ndim, y.ndim))
+    end = k - max(x.ndim, y.ndim)
+    if -end > min(x.ndim, y.ndim) or not unify(x.shape[end], y.shape[end], "vecdot: the axis"):
+        raise ShapeError(
+            f"vecdot: operands {x.type}, {y.type} differ in size along axis {axis}, which does not "
+            "broadcast"
+        )
     x = conj(x) if x.dtype.kind == "c" else x
     p, q = meet("vecdot", (x, y))
-    (k,) = axes_of("vecdot", axis, p.ndim)
     names = letters(p.ndim)
     out = [a for i, a in enumerate(names) if i != k]
     return contract(f"{' '.join(names)}, {' '.join(names)} -> {' '.join(out)}", p, q)

@@ -20,6 +20,7 @@ from tessera.ir.graph.op import Sample
 from tessera.ops.define import (
     ArrayLike,
     as_value,
+    as_value_of,
     binary,
     broadcast,
     cast_to,
@@ -321,15 +322,23 @@ signbit = unary("signbit", "Whether the sign bit is set.", kinds="f", floats=Tru
 real = unary("real", "Real part.", result="real", linear=(0,),
              transpose=lambda n, ct, k: cast_to(ct, n.operands[0].dtype))  # fmt: skip
 imag = unary("imag", "Imaginary part.", kinds="c", result="real", jvp=lambda n, ts: imag(ts[0]),
+             transpose=lambda n, ct, k: complex(mul(ct, 0.0), neg(ct)),
              samples=(Sample(np.array([1 + 2j, -1j])),))  # fmt: skip
 conj = unary("conj", "Complex conjugate.", kinds="uifc", jvp=lambda n, ts: conj(ts[0]),
              transpose=lambda n, ct, k: conj(ct))  # fmt: skip
 
 
+def _complex(re: Any, im: Any) -> Any:
+    """re + 1j * im would lose signed zeros and infinities."""
+    z = np.empty(re.shape, np.complex64 if re.dtype == np.float32 else np.complex128)
+    z.real, z.imag = re, im
+    return z
+
+
 @define(
-    signature="..., ... -> ...", call="complex", kinds="f", numpy=lambda a, b: a + 1j * b,
+    signature="..., ... -> ...", call="complex", kinds="f", numpy=_complex,
     infer=lambda types, p: [types[0].with_dtype(complex_of(types[0].dtype))],
-    samples=(Sample((3,), (3,)),),
+    samples=(Sample((3,), (3,)),), transpose=lambda n, ct, k: neg(imag(ct)) if k else real(ct),
     jvp=lambda n, ts: complex(*(mul(x, 0.0) if t is None else t for x, t in zip(n.operands, ts, strict=True))),
 )  # fmt: skip
 def complex(re: ArrayLike, im: ArrayLike) -> Value:
@@ -394,16 +403,16 @@ def clip(x: ArrayLike, min: ArrayLike = None, max: ArrayLike = None) -> Value:
 
 
 def _cast(x: Any, dtype: Any) -> Any:
-    if x.dtype.kind == "c" and dtype.kind != "c":
-        x = x.real
     if dtype.kind == "b":
         return x != 0
+    if x.dtype.kind == "c" and dtype.kind != "c":
+        x = x.real
     return round_to(x, dtype)
 
 
 def _cast_types(types: Sequence[TensorType], p: Any) -> list[TensorType]:
     source, to = types[0].dtype, p["dtype"]
-    if source.kind == "c" and to.kind in "buif":
+    if source.kind == "c" and to.kind in "uif":
         raise DTypeError(
             f"cast: {types[0]} to {to} would drop the imaginary part; take op.real or op.imag first"
         )
@@ -418,7 +427,8 @@ def _cast_types(types: Sequence[TensorType], p: Any) -> list[TensorType]:
 )  # fmt: skip
 def cast(x: ArrayLike, dtype: Any) -> Value:
     """x in another dtype, rounded as that dtype's policy says."""
-    return cast_to(as_value(x, "cast"), as_dtype(dtype))
+    to = as_dtype(dtype)
+    return cast_to(as_value_of(to, x, "cast"), to)
 
 
 @define(

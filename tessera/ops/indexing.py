@@ -17,7 +17,7 @@ from tessera.core.constraints import require, unify
 from tessera.core.dims import Dim, Shape, Size, bounds
 from tessera.core.dtype import bool_, i64
 from tessera.core.errors import AxisError, OperandError, TraceError
-from tessera.ir.graph.ir import Value, concrete
+from tessera.ir.graph.ir import Value, concrete, current_builder
 from tessera.ops.define import ArrayLike, as_value, full_of, public
 from tessera.ops.elementwise import add, maximum, minimum, where
 from tessera.ops.gather import OPS, dynamic_update_slice, fitting, gather, in_bounds, together
@@ -73,6 +73,11 @@ _SCATTERS = {"set": "scatter", "add": "scatter_add", "max": "scatter_max", "min"
 @public
 def index(x: Value, key: Any) -> Value:
     """x[key]: numbers, slices, new axes, integer tensors and masks, as in NumPy."""
+    if x.data is not None and current_builder() is None and _is_plain(key):
+        try:
+            return concrete(x.data[key], x.dtype, x.device)
+        except (IndexError, ValueError):
+            pass  # what follows says what is wrong with the key
     parts = _parse(x, key)
     y = _cut(x, parts)
     picks = [p for p in parts if isinstance(p, Pick)]
@@ -106,6 +111,20 @@ def update(x: Value, key: Any, value: ArrayLike, how: str) -> Value:
 
 
 # Keys
+
+
+def _is_plain(key: Any) -> bool:
+    """Whether a key is of numbers, slices of numbers, '...' and None: a view of the data."""
+    return all(
+        type(k) is int
+        or k is None
+        or k is Ellipsis
+        or (type(k) is slice and all(type(n) in _NUMBERS for n in (k.start, k.stop, k.step)))
+        for k in (key if isinstance(key, tuple) else (key,))
+    )
+
+
+_NUMBERS = (int, type(None))
 
 
 def _parse(x: Value, key: Any) -> list[Part]:

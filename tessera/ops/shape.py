@@ -10,16 +10,19 @@ import numpy as np
 
 from tessera.core.constraints import require, same, unify
 from tessera.core.dims import Dim, Size, product
+from tessera.core.dtype import bool_
 from tessera.core.errors import AxisError, ShapeError
 from tessera.core.promotion import promote_all
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value
 from tessera.ir.graph.op import Index, Params, Sample, Types
+from tessera.ops.batching import Mask, along, batch_size, per_axis, spread_behind
 from tessera.ops.define import (
     FUNCTIONS,
     ArrayLike,
     AxisLike,
     as_value,
+    as_value_of,
     axes_of,
     axis_of,
     cast_to,
@@ -65,9 +68,14 @@ def _broadcast_transpose(n: Node, ct: Value, k: int) -> Value:
     return reshape(_sum(ct, axes), x.shape) if axes else ct
 
 
+def _broadcast_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
+    (x,), shape = operands, n.params["shape"]
+    return broadcast_to.bind(spread_behind(x, len(shape) + 1), shape=(x.shape[0], *shape))
+
+
 @define(
     infer=_broadcast_types, view=_broadcast_view, linear=(0,), transpose=_broadcast_transpose,
-    numpy=np.broadcast_to, onnx="Expand",
+    numpy=np.broadcast_to, onnx="Expand", batch=_broadcast_batch,
     samples=(Sample((3,), (2, 3)), Sample((2, 1), (2, 4)), Sample((), (0, 2)), Sample((1,), (1,))),
 )  # fmt: skip
 def broadcast_to(x: ArrayLike, shape: Any) -> Value:
@@ -100,6 +108,7 @@ def _reshape_view(index: Index, types: Types, p: Params) -> Index:
     infer=_reshape_types, view=_reshape_view, linear=(0,), onnx="Reshape",
     numpy=np.reshape,
     transpose=lambda n, ct, k: reshape(ct, n.operands[0].shape),
+    batch=lambda n, xs, batched: reshape.bind(xs[0], shape=(xs[0].shape[0], *n.params["shape"])),
     samples=(Sample((2, 6), (3, 4)), Sample((4,), (2, -1)), Sample((), (1, 1)), Sample((0, 3), (3, 0))),
 )  # fmt: skip
 def reshape(x: ArrayLike, shape: Any) -> Value:
@@ -176,6 +185,9 @@ def _transpose_view(index: Index, types: Types, p: Params) -> Index:
     infer=lambda types, p: [types[0].with_shape(tuple(types[0].shape[a] for a in p["axes"]))],
     view=_transpose_view, linear=(0,), numpy=np.transpose, onnx="Transpose",
     transpose=lambda n, ct, k: transpose(ct, tuple(np.argsort(n.params["axes"]).tolist())),
+    batch=lambda n, xs, batched: transpose.bind(
+        xs[0], axes=(0, *(a + 1 for a in n.params["axes"]))
+    ),
     samples=(Sample((2, 3)), Sample((2, 3, 4), (1, 2, 0)), Sample(())),
 )  # fmt: skip
 def transpose(x: ArrayLike, axes: Sequence[int] | None = None) -> Value:
@@ -227,7 +239,7 @@ def moveaxis(x: ArrayLike, source: int | Sequence[int], destination: int | Seque
         n - 1 - i if a in p["axes"] else i
         for a, (i, n) in enumerate(zip(index, types[0].shape, strict=True))
     ),
-    transpose=lambda n, ct, k: flip(ct, n.params["axes"]),
+    transpose=lambda n, ct, k: flip(ct, n.params["axes"]), batch=along,
     samples=(Sample((3,)), Sample((2, 3), 0), Sample((2, 3), (0, 1)), Sample((0,), 0)),
 )  # fmt: skip
 def flip(x: ArrayLike, axis: AxisLike = None) -> Value:
@@ -267,6 +279,7 @@ def _slice_transpose(n: Node, ct: Value, k: int) -> Value:
 
 @define(
     name="slice", infer=_slice_types, linear=(0,), transpose=_slice_transpose, onnx="Slice",
+    batch=lambda n, xs, batched: per_axis(start=0, stop=xs[0].shape[0], step=1)(n, xs, batched),
     view=lambda index, types, p: tuple(
         a + i * s for i, a, s in zip(index, p["start"], p["step"], strict=True)
     ),
@@ -356,6 +369,7 @@ def _concat_jvp(n: Node, ts: Sequence[Value | None]) -> Value | None:
 
 @define(
     infer=_concat_types, call="concat", moves=True, jvp=_concat_jvp, transpose=_concat_transpose,
+    batch=along,
     numpy=lambda *xs, axis: np.concatenate(xs, axis), onnx="Concat",
     samples=(
         Sample([(2, 3), (1, 3)]), Sample([(2, 1), (2, 0), (2, 4)], axis=-1), Sample([(0,), (0,)]),
@@ -426,16 +440,29 @@ def _pad_jvp(n: Node, ts: Sequence[Value | None]) -> Value | None:
     return pad.bind(x, value, **n.params)
 
 
+def _pad_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
+    """A value for each element of the batch is put where a mask, padded alike, says so."""
+    x, value = operands
+    ends = {k: (0, *n.params[k]) for k in ("low", "high", "inner")}
+    if not batched[1]:
+        return pad.bind(x, value, **ends)
+    if not batched[0]:
+        x = broadcast_to(x, (batch_size(operands, batched), *x.shape))
+    inside = pad.bind(full_of(x.shape, True, bool_), full_of((), False, bool_), **ends)
+    y = pad.bind(x, full_of((), 0, x.dtype), **ends)
+    return FUNCTIONS["where"](inside, y, spread_behind(value, x.ndim))
+
+
 @define(
     infer=_pad_types, call="pad", moves=True, numpy=_pad, linear=(0,), onnx="Pad",
-    jvp=_pad_jvp, transpose=_pad_transpose,
+    jvp=_pad_jvp, transpose=_pad_transpose, batch=_pad_batch,
     samples=(Sample((3,), 2), Sample((2, 3), ((1, 0), (0, 2)), value=1.5), Sample((0,), 1)),
 )  # fmt: skip
 def pad(x: ArrayLike, width: Any, value: ArrayLike = 0) -> Value:
     """x with `width` elements (before, after) of a value around each axis."""
     v = as_value(x, "pad")
     pairs = _pairs(v, width)
-    fill = cast_to(as_value(value), v.dtype)
+    fill = cast_to(as_value_of(v.dtype, value, "pad"), v.dtype)
     if fill.ndim:
         raise ShapeError(f"pad: the value is {fill.type}, expected a scalar")
     low, high = (tuple(p[i] for p in pairs) for i in (0, 1))
