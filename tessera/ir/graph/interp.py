@@ -36,7 +36,12 @@ def wide(op: Op, dtype: DType) -> DType:
 
 def clamps(op: Op, dtype: DType) -> bool:
     """Whether op does arithmetic that the policy of dtype clamps; ops on bits alone do not."""
-    return dtype.policy.saturate and not op.moves and op.view is None and any("f" in k for k in op.kinds)
+    return (
+        dtype.policy.saturate
+        and not op.moves
+        and op.view is None
+        and any("f" in k for k in op.kinds)
+    )
 
 
 def kernel(
@@ -55,7 +60,8 @@ def kernel(
     if types and not op.moves and (not exact(op) or types[0].dtype.kind == "c"):
         f = _packed(f)
     widths = [_wide_format(op, t.dtype) for t in types]
-    tf32 = op.combine is not None and any(t.dtype.policy.math == "tf32" for t in types)
+    contracts = op.combine is not None and len(types) > 1
+    tf32 = contracts and any(t.dtype.policy.math == "tf32" for t in types)
     if any(w is not None for w in widths) or tf32:
         f = _widened(f, widths, tf32)
     if op.multiple:
