@@ -48,6 +48,8 @@ def _to_integer(x: Array, dtype: DType) -> Array:
     """Float to integer truncates and clamps, NaN to 0; integer to integer wraps unless saturating."""
     info = _iinfo(dtype.np)
     low, high = int(info.min), int(info.max)
+    if x.dtype == ml_dtypes.int4:  # which NumPy does not know as an integer
+        x = x.astype(np.int8)
     if x.dtype.kind == "f" or x.dtype.kind == "V" or x.dtype == ml_dtypes.bfloat16:
         wide = np.nan_to_num(
             np.trunc(x.astype(np.float64)), nan=0.0, posinf=2.0**64, neginf=-(2.0**63)

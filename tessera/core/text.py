@@ -357,6 +357,9 @@ class Reader:
             name = self.kind("word", "the name of an attribute")
             if name.text in out:
                 self.fail(f"the attribute {name.text} is given twice", name.at)
+            if self._token.kind in (",", "}"):  # a name alone has the value unit
+                out[name.text] = None
+                return
             self.expect("=", f"after the attribute {name.text}")
             out[name.text] = self.attribute()
 
