@@ -16,7 +16,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from tessera import bool_, c64, f8e4m3, i4, i8, i32, i64, op, u8
-from tessera.core.constraints import Scope, scope
+from tessera.core.constraints import Scope, current_scope, scope
 from tessera.core.dims import substitute, symbol
 from tessera.core.dtype import DType, accum, bf16, f16, f32, f64, saturate, stochastic_round, tf32
 from tessera.core.errors import TesseraError
@@ -272,7 +272,7 @@ class Steps:
             self.values += [v for v in made if isinstance(v, Value)]
 
     def _attempt(self, step: Callable[[], Any]) -> tuple[Any, ...]:
-        builder, facts = current_builder(), SCOPES[-1]
+        builder, facts = current_builder(), current_scope()
         before = len(builder.nodes), dict(builder.captures), dict(facts.equal), len(facts.guards)
         try:
             made = step()
@@ -294,9 +294,6 @@ class Steps:
         return [self.values[-1], *chosen]
 
 
-SCOPES: list[Scope] = []
-
-
 @st.composite
 def programs(draw: Any, most: int = 10) -> Program:
     """Random programs of up to this many steps."""
@@ -310,13 +307,9 @@ def programs(draw: Any, most: int = 10) -> Program:
         )
         types.append(TensorType(draw(st.sampled_from(DTYPES)), shape))
     builder, facts = Builder(input_names=[f"x{i}" for i in range(len(types))]), Scope()
-    SCOPES.append(facts)
-    try:
-        with scope(facts), building(builder):
-            steps = Steps(draw, [builder.input(t) for t in types], env)
-            steps.run(draw(st.integers(1, most)))
-            graph, _ = builder.finish(steps.outputs(), "random", facts.guards)
-    finally:
-        SCOPES.pop()
+    with scope(facts), building(builder):
+        steps = Steps(draw, [builder.input(t) for t in types], env)
+        steps.run(draw(st.integers(1, most)))
+        graph, _ = builder.finish(steps.outputs(), "random", facts.guards)
     rng = np.random.default_rng(draw(st.integers(0, 2**16)))
     return Program(graph, [data_for(t.substitute(env), rng) for t in types])

@@ -15,6 +15,7 @@ from tessera.core.source import Location
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Builder, Graph, Value
 from tessera.lang.annotation import TensorSpec
+from tessera.lang.jit import Jitted
 from tessera.lang.trace import is_tensor
 from tessera.lang.trace import trace as trace_function
 
@@ -79,7 +80,8 @@ def shapes(f: Callable[..., Any], *types: Any, **kwargs: Any) -> Shapes:
 
 
 def _graph_of(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph:
-    plain = inspect.unwrap(f)
+    # The body of a jitted function, but not of other wrappers: grad(f) is not f.
+    plain = inspect.unwrap(f, stop=lambda g: not isinstance(g, Jitted))
     given = args or _annotated(plain)
     placed = tree.map(_placeholder, tuple(given))
     types = [x.type for x in tree.leaves((placed, kwargs)) if isinstance(x, Value)]
