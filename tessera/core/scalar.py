@@ -65,6 +65,23 @@ def _tanh(x: Any) -> Any:
     return z
 
 
+def _maximum(x: Any, y: Any) -> Any:
+    """IEEE 754-2019 maximum: NaN if either is, and +0 above -0, where NumPy gives either zero."""
+    m = np.maximum(x, y)
+    if m.dtype.kind in "biuc" or np.all(m):
+        return m
+    return np.where((x == 0) & (y == 0), np.add(x, y), m).astype(m.dtype, copy=False)
+
+
+def _minimum(x: Any, y: Any) -> Any:
+    """IEEE 754-2019 minimum: NaN if either is, and -0 below +0."""
+    m = np.minimum(x, y)
+    if m.dtype.kind in "biuc" or np.all(m):
+        return m
+    both = np.negative(np.add(np.negative(x), np.negative(y)))
+    return np.where((x == 0) & (y == 0), both, m).astype(m.dtype, copy=False)
+
+
 def _shift_left(x: Any, n: Any) -> Any:
     return np.left_shift(x, n)
 
@@ -82,8 +99,8 @@ SCALARS = {
         ScalarOp("pow", 2, np.power, ulp=4),
         ScalarOp("atan2", 2, np.arctan2, ulp=4),
         ScalarOp("hypot", 2, np.hypot, ulp=4),
-        ScalarOp("max", 2, np.maximum, float("-inf")),
-        ScalarOp("min", 2, np.minimum, float("inf")),
+        ScalarOp("max", 2, _maximum, float("-inf")),
+        ScalarOp("min", 2, _minimum, float("inf")),
         ScalarOp("copysign", 2, np.copysign),
         ScalarOp("nextafter", 2, np.nextafter),
         ScalarOp("logaddexp", 2, np.logaddexp, float("-inf"), ulp=4),
@@ -153,6 +170,10 @@ SCALARS = {
         ScalarOp("where", 3, np.where),
     )
 }
+
+
+# Scalar ops that give a bool whatever they are given.
+TESTS = frozenset(("eq", "ne", "lt", "le", "gt", "ge", "is_nan", "is_inf", "is_finite", "signbit"))
 
 
 @dataclass(frozen=True, slots=True)
