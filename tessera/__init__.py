@@ -47,6 +47,7 @@ from tessera.lang.transforms import jvp as jvp
 from tessera.lang.transforms import linearize as linearize
 from tessera.lang.transforms import value_and_grad as value_and_grad
 from tessera.lang.transforms import vjp as vjp
+from tessera.lang.vmap import vmap as vmap
 from tessera.learn import optim as optim
 from tessera.ops.arrange import arange as arange
 from tessera.ops.arrange import eye as eye

@@ -24,7 +24,7 @@ from tessera.transform.differentiate import linearize as linearize_graph
 from tessera.transform.inline import inline
 
 
-def _guarded(f: Callable[..., Any]) -> Callable[..., Any]:
+def guarded(f: Callable[..., Any]) -> Callable[..., Any]:
     """f, with errors shown at the user's line."""
 
     @wraps(f)
@@ -68,7 +68,7 @@ def _check_tangents(what: str, primals: Any, tangents: Any) -> list[Value | None
     return out
 
 
-@_guarded
+@guarded
 def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
     """f at the primals, and its derivative there times the tangents."""
     given = _check_tangents("jvp", tuple(primals), tuple(tangents))
@@ -110,13 +110,13 @@ def _linearized(
     return t, values[:count], wanted, linearize_graph(inline(t.graph), values, wanted)
 
 
-@_guarded
+@guarded
 def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
     """f at the primals, and the function from a cotangent of its result to those of the primals."""
     t, values, wanted, lin = _linearized(f, primals, "vjp")
     _, structure = tree.flatten(primals)
 
-    @_guarded
+    @guarded
     def pull_back(ct: Any) -> tuple[Any, ...]:
         cts, s = tree.flatten(ct)
         if s != t.structure:
@@ -135,12 +135,12 @@ def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tupl
     return tree.unflatten(t.structure, lin.outputs), pull_back
 
 
-@_guarded
+@guarded
 def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
     """f at the primals, and its derivative there as a function of tangents."""
     t, values, wanted, lin = _linearized(f, primals, "linearize")
 
-    @_guarded
+    @guarded
     def apply(*tangents: Any) -> Any:
         given = _check_tangents("linearize", primals, tangents)
         outs = lin.apply([x for x in (given[i] for i in wanted) if x is not None])
@@ -157,7 +157,7 @@ def value_and_grad(
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
     @wraps(f)
-    @_guarded
+    @guarded
     def run(*args: Any, **kwargs: Any) -> Any:
         _check_argnums(f, numbers, args)
         chosen = tuple(args[i] for i in numbers)

@@ -18,6 +18,7 @@ from tessera.core.signature import broadcast_shapes
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value, concrete
 from tessera.ir.graph.op import Index, Params, Sample, Types
+from tessera.ops.batching import leading, per_axis
 from tessera.ops.creation import iota
 from tessera.ops.define import (
     ArrayLike,
@@ -86,6 +87,7 @@ def _tile_transpose(n: Node, ct: Value, k: int) -> Value:
 
 @define(
     infer=_tile_types, linear=(0,), numpy=np.tile, transpose=_tile_transpose, onnx="Tile",
+    batch=per_axis(reps=1),
     view=lambda index, types, p: tuple(i % n for i, n in zip(index, types[0].shape, strict=True)),
     samples=(
         Sample((3,), reps=2), Sample((2, 3), reps=(2, 1)), Sample((2,), reps=(3, 2)),
@@ -197,7 +199,7 @@ _TRIANGLE_SAMPLES = (
 
 @define(
     infer=lambda types, p: types, linear=(0,), moves=True, onnx="Trilu", samples=_TRIANGLE_SAMPLES,
-    decompose=lambda x, k: _triangle(x, k, False), numpy=np.tril,
+    decompose=lambda x, k: _triangle(x, k, False), numpy=np.tril, batch=leading,
     transpose=lambda n, ct, k: tril.bind(ct, **n.params),
 )  # fmt: skip
 def tril(x: ArrayLike, k: int = 0) -> Value:
@@ -207,7 +209,7 @@ def tril(x: ArrayLike, k: int = 0) -> Value:
 
 @define(
     infer=lambda types, p: types, linear=(0,), moves=True, onnx="Trilu", samples=_TRIANGLE_SAMPLES,
-    decompose=lambda x, k: _triangle(x, k, True), numpy=np.triu,
+    decompose=lambda x, k: _triangle(x, k, True), numpy=np.triu, batch=leading,
     transpose=lambda n, ct, k: triu.bind(ct, **n.params),
 )  # fmt: skip
 def triu(x: ArrayLike, k: int = 0) -> Value:

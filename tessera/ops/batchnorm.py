@@ -11,8 +11,9 @@ from tessera.core.constraints import require
 from tessera.core.dims import Size
 from tessera.core.errors import OperandError, ShapeError
 from tessera.core.promotion import promote_all
-from tessera.ir.graph.ir import Value
+from tessera.ir.graph.ir import Node, Value
 from tessera.ir.graph.op import Params, Sample, Types
+from tessera.ops.batching import Mask, all_in_front, merged, shifted
 from tessera.ops.define import (
     ArrayLike,
     as_value,
@@ -29,7 +30,7 @@ from tessera.ops.elementwise import add, mul, rsqrt, sub
 from tessera.ops.normalization import layernorm
 from tessera.ops.reduction import mean as mean_of
 from tessera.ops.reduction import var as variance
-from tessera.ops.shape import reshape
+from tessera.ops.shape import moveaxis, reshape, transpose
 from tessera.ops.softmax import wide
 
 Tangents = Sequence[Value | None]
@@ -80,8 +81,22 @@ def _batchnorm_reference(x: Any, mean: Any, var: Any, *params: Any, axis: int, e
     return y + ps[1] if len(ps) > 1 else y
 
 
+def _batchnorm_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
+    """Parameters of their own for each element: its channels are channels beside the others'."""
+    if not any(batched[1:]):
+        return batchnorm.bind(*operands, **shifted(n.params))
+    x, *params = all_in_front(operands, batched)
+    a = n.params["axis"] + 1
+    front = transpose(x, (0, a, *(i for i in range(1, x.ndim) if i != a)))
+    wide_x = reshape(front, (front.shape[0] * front.shape[1], *front.shape[2:]))
+    flat = [reshape(p, (wide_x.shape[0],)) for p in params]
+    y = reshape(batchnorm.bind(wide_x, *flat, **{**n.params, "axis": 0}), front.shape)
+    return moveaxis(y, 1, a)
+
+
 @define(
     signature=_channel_signature, kinds="f", decompose=_batchnorm, numpy=_batchnorm_reference,
+    batch=_batchnorm_batch,
     onnx="BatchNormalization", domain=(0.5, 2.0),
     samples=(
         Sample((2, 3), (3,), (3,)), Sample((2, 3, 4), (3,), (3,), (3,), (3,)),
@@ -148,9 +163,25 @@ def _groupnorm_reference(x: Any, *params: Any, groups: int, eps: float) -> Any:
     return y + params[1].reshape(shape) if len(params) > 1 else y
 
 
+def _groupnorm_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
+    """With parameters of its own each element has groups of its own."""
+    if not any(batched[1:]):
+        return merged(n, operands, batched)
+    x, *params = all_in_front(operands, batched)
+    front = moveaxis(x, 0, 1)
+    channels = front.shape[1] * front.shape[2]
+    flat = [reshape(p, (channels,)) for p in params]
+    y = groupnorm.bind(
+        reshape(front, (front.shape[0], channels, *front.shape[3:])), *flat,
+        **{**n.params, "groups": x.shape[0] * n.params["groups"]},
+    )  # fmt: skip
+    return moveaxis(reshape(y, front.shape), 1, 0)
+
+
 @define(
     signature=lambda types, p: _channel_signature(types, {"axis": 1}), kinds="f",
     decompose=_groupnorm, numpy=_groupnorm_reference, onnx="GroupNormalization",
+    batch=_groupnorm_batch,
     samples=(
         Sample((2, 4), groups=2), Sample((2, 4, 3), groups=2, gain=(4,), bias=(4,)),
         Sample((2, 4, 3), groups=4, gain=(4,)), Sample((0, 4), groups=2),

@@ -19,10 +19,11 @@ from tessera.core.promotion import promote_all
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value
 from tessera.ir.graph.op import Params, Sample, Types
+from tessera.ops.batching import Mask, merged
 from tessera.ops.contraction import contract
 from tessera.ops.define import ArrayLike, as_value, broadcast, cast_to, define, full_of, public
 from tessera.ops.elementwise import add
-from tessera.ops.shape import flip, pad, reshape, transpose
+from tessera.ops.shape import flip, moveaxis, pad, reshape, transpose
 from tessera.ops.windows import count, reach, spatial, window_reference, windows
 
 Pairs = tuple[tuple[Size, Size], ...]
@@ -165,9 +166,30 @@ def _conv_transpose_w(n: Node, ct: Value) -> Value:
     return transpose(made, (1, 0, *places))
 
 
+def _conv_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
+    """Inputs join the batch; kernels join the out channels, or groups when both are batched."""
+    x, w = operands
+    groups = n.params["groups"]
+    if not batched[1]:
+        return merged(n, operands, batched)
+    size = w.shape[0]
+    if batched[0]:
+        front = moveaxis(x, 0, 1)
+        x = reshape(front, (front.shape[0], size * front.shape[2], *front.shape[3:]))
+        kernel, order = w, (size, groups)
+    else:
+        split = reshape(w, (size, groups, w.shape[1] // groups, *w.shape[2:]))
+        kernel, order = moveaxis(split, 0, 1), (groups, size)
+    kernel = reshape(kernel, (size * n.operands[1].shape[0], *w.shape[2:]))
+    y = conv.bind(x, kernel, **{**n.params, "groups": groups * size if batched[0] else groups})
+    y = reshape(y, (y.shape[0], *order, w.shape[1] // groups, *y.shape[2:]))
+    y = moveaxis(y, 1 if batched[0] else 2, 0)
+    return reshape(y, (*y.shape[:2], w.shape[1], *y.shape[4:]))
+
+
 @define(
     infer=_conv_types, decompose=_conv, numpy=_conv_reference, kinds="uifc", combine="add",
-    linear=(0, 1), onnx="Conv",
+    linear=(0, 1), onnx="Conv", batch=_conv_batch,
     transpose=lambda n, ct, k: _conv_transpose_w(n, ct) if k else _conv_transpose_x(n, ct),
     samples=(
         Sample((2, 3, 5), (4, 3, 3)), Sample((1, 2, 6), (2, 2, 2), stride=2, padding=1),

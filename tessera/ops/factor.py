@@ -15,6 +15,7 @@ from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value
 from tessera.ir.graph.op import Params, Sample, Types
 from tessera.ops.arrange import eye, tril, triu
+from tessera.ops.batching import leading
 from tessera.ops.contraction import matmul
 from tessera.ops.creation import iota
 from tessera.ops.define import FLOATS, ArrayLike, cast_to, define
@@ -125,7 +126,7 @@ def _divide_right(x: Value, r: Value) -> Value:
 
 
 @define(
-    infer=_qr_types, call="qr", kinds=FLOATS, multiple=True, jvp=_qr_jvp,
+    infer=_qr_types, call="qr", kinds=FLOATS, multiple=True, jvp=_qr_jvp, batch=leading,
     numpy=lambda x, complete: np.linalg.qr(x, "complete" if complete else "reduced"),
     samples=(*_TALL, Sample(well_conditioned(3, 3), mode="complete")),
 )  # fmt: skip
@@ -173,7 +174,7 @@ def _lu_jvp(n: Node, ts: Tangents) -> tuple[None, Value, Value] | None:
 
 
 @define(
-    infer=_lu_types, call="lu", kinds=FLOATS, multiple=True, numpy=_lu, jvp=_lu_jvp,
+    infer=_lu_types, call="lu", kinds=FLOATS, multiple=True, numpy=_lu, jvp=_lu_jvp, batch=leading,
     samples=(
         Sample(well_conditioned(3, 3)[::-1]), Sample(well_conditioned(2, 2, 2)),
         Sample(np.zeros((0, 0))), Sample(np.zeros((0, 2, 2))),
@@ -204,6 +205,7 @@ def _eigh_jvp(n: Node, ts: Tangents) -> tuple[Value, Value] | None:
 
 @define(
     infer=_eigh_types, call="eigh", kinds=FLOATS, multiple=True, jvp=_eigh_jvp, samples=_SQUARE,
+    batch=leading,
     numpy=hosted("eigh", DIVERGED, lambda x: np.linalg.eigh(_hermitian(x))),
 )  # fmt: skip
 def eigh(x: ArrayLike) -> tuple[Value, ...]:
@@ -258,6 +260,7 @@ _EIG = (
 
 @define(
     infer=_eig_types, call="eig", kinds=FLOATS, multiple=True, jvp=_eig_jvp, samples=_EIG,
+    batch=leading,
     numpy=hosted("eig", DIVERGED, np.linalg.eig),
 )  # fmt: skip
 def eig(x: ArrayLike) -> tuple[Value, ...]:
@@ -326,7 +329,7 @@ def _svd_jvp(n: Node, ts: Tangents) -> tuple[Value, Value, Value] | None:
 
 
 @define(
-    infer=_svd_types, call="svd", kinds=FLOATS, multiple=True, jvp=_svd_jvp,
+    infer=_svd_types, call="svd", kinds=FLOATS, multiple=True, jvp=_svd_jvp, batch=leading,
     numpy=hosted("svd", DIVERGED, np.linalg.svd),
     samples=(
         *(Sample(*s.operands, full_matrices=False) for s in _TALL),
@@ -353,6 +356,7 @@ def _svdvals_jvp(n: Node, ts: Tangents) -> Value | None:
 
 @define(
     infer=_svdvals_types, call="svdvals", kinds=FLOATS, jvp=_svdvals_jvp, samples=_TALL,
+    batch=leading,
     numpy=hosted("svdvals", DIVERGED, lambda x: np.linalg.svd(x, compute_uv=False)),
 )  # fmt: skip
 def svdvals(x: ArrayLike) -> Value:

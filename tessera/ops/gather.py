@@ -21,6 +21,7 @@ from tessera.core.signature import broadcast_shapes
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value, concrete
 from tessera.ir.graph.op import Op, Params, Sample, Types, register
+from tessera.ops.batching import Mask, all_in_front, batch_size, in_front, to_front
 from tessera.ops.creation import iota
 from tessera.ops.define import (
     ArrayLike,
@@ -37,7 +38,7 @@ from tessera.ops.define import (
     publish,
     shape_of,
 )
-from tessera.ops.elementwise import add, div, eq, lt, mul, where
+from tessera.ops.elementwise import add, div, eq, lt, maximum, minimum, mul, where
 from tessera.ops.shape import reshape, transpose
 
 Tangents = Sequence[Value | None]
@@ -103,6 +104,25 @@ def _places(x: Any, indices: Sequence[Any], axes: Sequence[int]) -> tuple[Any, t
     return front, tuple(np.maximum(np.minimum(i, n - 1), 0) for i, n in inside)
 
 
+def _batch_places(
+    x: Value, indices: Sequence[Value], batched: Mask, axes: Sequence[int]
+) -> tuple[list[Value], tuple[int, ...]]:
+    """Indices into a batched x: those given, after the element of the batch itself."""
+    found = [in_front(i, b, x.shape[0]) for i, b in zip(indices, batched, strict=True)]
+    return [iota(found[0].shape, 0), *found], (0, *(a + 1 for a in axes))
+
+
+def _gather_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
+    (x, *indices), axes = operands, n.params["axes"]
+    if not any(batched[1:]):
+        y = gather.bind(x, *indices, axes=tuple(a + 1 for a in axes))
+        return to_front(y, indices[0].ndim)
+    if not batched[0]:
+        return gather.bind(x, *all_in_front(indices, batched[1:]), axes=axes)
+    places, where_ = _batch_places(x, indices, batched[1:], axes)
+    return gather.bind(x, *places, axes=where_)
+
+
 def _gather(x: Any, *indices: Any, axes: tuple[int, ...]) -> Any:
     front, key = _places(x, indices, axes)
     return front[key]
@@ -113,6 +133,7 @@ def _gather(x: Any, *indices: Any, axes: tuple[int, ...]) -> Any:
         types[0].with_shape(_picked("gather", types[0], types[1:], p["axes"]))
     ],
     call="gather", moves=True, kinds=INDEX_KINDS, numpy=_gather, linear=(0,), onnx="GatherND",
+    batch=_gather_batch,
     transpose=lambda n, ct, k: scatter_add.bind(
         full_of(n.operands[0].shape, 0, ct.dtype), ct, *n.operands[1:], axes=n.params["axes"]
     ),
@@ -262,6 +283,19 @@ def _extreme_jvp(n: Node, ts: Tangents) -> Value | None:
     return div(total, scatter_add.bind(won, value_won, *indices, **n.params))
 
 
+def _scatter_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
+    size = batch_size(operands, batched)
+    x, value = (in_front(v, b, size) for v, b in zip(operands[:2], batched[:2], strict=True))
+    indices, axes = operands[2:], n.params["axes"]
+    if any(batched[2:]):
+        places, where_ = _batch_places(x, indices, batched[2:], axes)
+        return OPS[n.op.name].bind(x, value, *places, axes=where_)
+    # The axes of the indices come first in the values, then the batch.
+    k = indices[0].ndim
+    moved = transpose(value, (*range(1, k + 1), 0, *range(k + 1, value.ndim)))
+    return OPS[n.op.name].bind(x, moved, *indices, axes=tuple(a + 1 for a in axes))
+
+
 _SAMPLES = (
     Sample((5,), (3,), np.array([4, 0, 2])),
     Sample((5,), (3,), np.array([1, 1, 3])),
@@ -280,7 +314,7 @@ def _scatter(name: str, doc: str, reference: Any, **record: Any) -> OpFunction[.
     op = register(
         Op(
             name, doc, call=name, infer=_scatter_types(name), numpy=reference, onnx="ScatterND",
-            kinds=(kinds, kinds, "iu"), samples=_SAMPLES, **record,
+            kinds=(kinds, kinds, "iu"), samples=_SAMPLES, batch=_scatter_batch, **record,
         )
     )  # fmt: skip
 
@@ -358,6 +392,39 @@ def _dynamic_slice_types(types: Types, p: Params) -> list[TensorType]:
     return [types[0].with_shape(p["sizes"])]
 
 
+def _moved_places(x: Value, sizes: Sequence[Size], starts: Sequence[Value], batched: Mask) -> Any:
+    """Indices of parts that start elsewhere for each element of a batch, moved to lie inside x."""
+    shape = (batch_size(starts, batched), *sizes)
+    places = []
+    for a, (s, b) in enumerate(zip(starts, batched, strict=True)):
+        inside = minimum(maximum(cast_to(s, i64), 0), x.shape[a] - sizes[a])
+        at = reshape(inside, (shape[0], *(1,) * len(sizes))) if b else inside
+        places.append(add(broadcast(at, shape), iota(shape, a + 1)))
+    return places
+
+
+def _dynamic_slice_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
+    (x, *starts), sizes, axes = operands, n.params["sizes"], range(n.operands[0].ndim)
+    if not any(batched[1:]):
+        first = full_of((), 0, starts[0].dtype if starts else i64)
+        return dynamic_slice.bind(x, first, *starts, sizes=(x.shape[0], *sizes))
+    places = _moved_places(n.operands[0], sizes, starts, batched[1:])
+    own = Node(gather.op, n.operands, {"axes": tuple(axes)}, (), n.location)
+    return _gather_batch(own, [x, *places], [batched[0], *(True for _ in places)])
+
+
+def _dynamic_update_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
+    size = batch_size(operands, batched)
+    x, value = (in_front(v, b, size) for v, b in zip(operands[:2], batched[:2], strict=True))
+    starts = operands[2:]
+    if not any(batched[2:]):
+        first = full_of((), 0, starts[0].dtype if starts else i64)
+        return dynamic_update_slice.bind(x, value, first, *starts)
+    places = _moved_places(n.operands[0], n.operands[1].shape, starts, batched[2:])
+    axes = tuple(range(x.ndim))
+    return scatter.bind(x, value, iota(value.shape, 0), *places, axes=axes)
+
+
 def starts_of(op: str, x: Value, start: Any) -> list[Value]:
     """One i64 scalar per axis from a sequence of them or a tensor of one axis."""
     if isinstance(start, Value | np.ndarray):
@@ -373,6 +440,7 @@ def starts_of(op: str, x: Value, start: Any) -> list[Value]:
 
 @define(
     infer=_dynamic_slice_types, call="dynamic_slice", moves=True, kinds=INDEX_KINDS, linear=(0,),
+    batch=_dynamic_slice_batch,
     numpy=lambda x, *starts, sizes: x[_window(x, starts, sizes)],
     transpose=lambda n, ct, k: dynamic_update_slice.bind(
         full_of(n.operands[0].shape, 0, ct.dtype), ct, *n.operands[1:]
@@ -421,7 +489,7 @@ def _dynamic_update_transpose(n: Node, ct: Value, k: int) -> Value:
 @define(
     infer=_dynamic_update_types, call="dynamic_update_slice", moves=True,
     kinds=("buifc", "buifc", "iu"), numpy=_dynamic_update, jvp=_dynamic_update_jvp,
-    transpose=_dynamic_update_transpose,
+    transpose=_dynamic_update_transpose, batch=_dynamic_update_batch,
     samples=(
         Sample((5,), (2,), start=(1,)), Sample((3, 4), (2, 1), start=(0, 9)),
         Sample((3,), (0,), start=(1,)), Sample((), (), start=()),

@@ -16,6 +16,7 @@ from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value
 from tessera.ir.graph.op import Params, Sample, Types
 from tessera.ops.arrange import eye
+from tessera.ops.batching import leading
 from tessera.ops.contraction import matmul
 from tessera.ops.define import (
     FLOATS,
@@ -120,7 +121,7 @@ def _slogdet_jvp(n: Node, ts: Tangents) -> tuple[Value | None, Value] | None:
 
 @define(
     infer=_slogdet_types, call="slogdet", kinds=FLOATS, multiple=True, numpy=np.linalg.slogdet,
-    jvp=_slogdet_jvp,
+    jvp=_slogdet_jvp, batch=leading,
     samples=(
         Sample(well_conditioned(3, 3)), Sample(-well_conditioned(2, 3, 3)), Sample(-np.ones((1, 1))),
         Sample(np.zeros((0, 0))),
@@ -182,7 +183,7 @@ def _pinv_jvp(n: Node, ts: Tangents) -> Value | None:
     infer=lambda types, p: [
         types[0].with_shape((*types[0].shape[:-2], *types[0].shape[:-3:-1]))
     ],
-    kinds=(FLOATS, "f"), decompose=_pinv, jvp=_pinv_jvp,
+    kinds=(FLOATS, "f"), decompose=_pinv, jvp=_pinv_jvp, batch=leading,
     numpy=hosted("pinv", DIVERGED, lambda x, rtol: np.linalg.pinv(x, rtol=rtol)),
     samples=(
         Sample(well_conditioned(4, 3)), Sample(well_conditioned(2, 2, 3)), Sample(np.ones((1, 1))),

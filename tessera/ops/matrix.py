@@ -15,6 +15,7 @@ from tessera.core.errors import AxisError, NumericalError, ShapeError
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value
 from tessera.ir.graph.op import Index, Params, Sample, Types
+from tessera.ops.batching import leading
 from tessera.ops.creation import iota
 from tessera.ops.define import (
     ArrayLike,
@@ -125,6 +126,7 @@ def _diagonal_transpose(n: Node, ct: Value, k: int) -> Value:
 
 @define(
     infer=_diagonal_types, view=_diagonal_view, linear=(0,), transpose=_diagonal_transpose,
+    batch=leading,
     numpy=lambda x, offset: np.diagonal(x, offset, -2, -1),
     samples=(
         Sample((3, 3)), Sample((2, 3, 4), offset=1), Sample((4, 2), offset=-2),
@@ -163,7 +165,7 @@ def _place_by_mask(x: Value, offset: int, rows: Size, columns: Size) -> Value:
     infer=lambda types, p: [
         types[0].with_shape((*types[0].shape[:-1], p["rows"], p["columns"]))
     ],
-    decompose=_place_by_mask, numpy=_place, moves=True, linear=(0,),
+    decompose=_place_by_mask, numpy=_place, moves=True, linear=(0,), batch=leading,
     transpose=lambda n, ct, k: diagonal.bind(ct, offset=n.params["offset"]),
     samples=(Sample((3,)), Sample((2, 3), offset=1), Sample((2,), offset=-2), Sample((0,))),
 )  # fmt: skip

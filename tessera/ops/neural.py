@@ -17,6 +17,7 @@ from tessera.core.signature import broadcast_shapes
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value
 from tessera.ir.graph.op import Params, Sample, Types
+from tessera.ops.batching import Mask, all_in_front, batch_size, in_front, spread_behind
 from tessera.ops.contraction import matmul
 from tessera.ops.creation import iota
 from tessera.ops.define import (
@@ -138,8 +139,19 @@ def causal_mask(queries: Any, keys: Any) -> Value:
     return ge(row, iota(shape, 1))
 
 
+def _attention_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
+    """Heads are stacks of problems; a mask broadcasts from the right."""
+    size = batch_size(operands, batched)
+    q, k, v = (in_front(x, b, size) for x, b in zip(operands[:3], batched[:3], strict=True))
+    mask = [
+        spread_behind(m, q.ndim) if b else m for m, b in zip(operands[3:], batched[3:], strict=True)
+    ]
+    return attention.bind(q, k, v, *mask, **n.params)
+
+
 @define(
     infer=_attention_types, decompose=_attention, numpy=_attention_reference, onnx="Attention",
+    batch=_attention_batch,
     kinds=("f", "f", "f", "bf"),
     samples=(
         Sample((2, 3, 4), (2, 3, 4), (2, 3, 4)), Sample((4, 3, 2), (2, 5, 2), (2, 5, 3)),
@@ -233,8 +245,17 @@ def _rope_jvp(n: Node, ts: Tangents) -> Value | None:
     return total
 
 
+def _rope_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
+    x, at = operands
+    if not batched[1]:
+        return rope.bind(x, at, **n.params)
+    x, at = all_in_front(operands, batched)
+    return rope.bind(x, spread_behind(at, x.ndim - 1), **n.params)
+
+
 @define(
     infer=_rope_types, decompose=_rope, numpy=_rope_reference, linear=(0,), jvp=_rope_jvp,
+    batch=_rope_batch,
     transpose=lambda n, ct, k: rope.bind(ct, neg(n.operands[1]), **n.params),
     kinds=("f", "iuf"),
     samples=(

@@ -16,7 +16,9 @@ import numpy as np
 from tessera.core.promotion import promote_all
 from tessera.ir.graph.ir import Node, Value
 from tessera.ir.graph.op import Params, Sample, Types
+from tessera.ops.batching import Mask, all_in_front, shifted
 from tessera.ops.define import (
+    FUNCTIONS,
     ArrayLike,
     AxisLike,
     as_value,
@@ -131,6 +133,17 @@ def _row_jvp(n: Node, ts: Tangents, unit: Value, scale: Value, centre: bool) -> 
     return cast_to(total, n.results[0].dtype)
 
 
+def _row_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
+    """A gain or bias for each element of the batch is applied outside of the op."""
+    x, *params = operands
+    rule = shifted(n.params)
+    if not any(batched[1:]):
+        return FUNCTIONS[n.op.name].bind(x, *params, **rule)
+    x, *params = wide(*all_in_front(operands, batched))
+    y = FUNCTIONS[n.op.name].bind(x, **rule)
+    return cast_to(_affine(y, params, (0, *rule["axes"])), n.results[0].dtype)
+
+
 _ROW_SAMPLES = (
     Sample((3,)), Sample((2, 3)), Sample((2, 3), (3,)), Sample((2, 3), (3,), (3,)),
     Sample((2, 3), axis=0), Sample((2, 3, 4), (3, 4), axis=(1, 2)), Sample((0, 3)), Sample((3, 0)),
@@ -169,7 +182,7 @@ def _layernorm_jvp(n: Node, ts: Tangents) -> Value | None:
 
 @define(
     signature=_affine_signature, kinds="f", decompose=_layernorm, numpy=_layernorm_reference,
-    jvp=_layernorm_jvp, onnx="LayerNormalization", samples=_ROW_SAMPLES,
+    jvp=_layernorm_jvp, onnx="LayerNormalization", samples=_ROW_SAMPLES, batch=_row_batch,
 )  # fmt: skip
 def layernorm(
     x: ArrayLike,
@@ -211,7 +224,7 @@ def _rmsnorm_jvp(n: Node, ts: Tangents) -> Value | None:
 
 @define(
     signature=_affine_signature, kinds="f", decompose=_rmsnorm, numpy=_rmsnorm_reference,
-    jvp=_rmsnorm_jvp, onnx="RMSNormalization", samples=_RMS_SAMPLES,
+    jvp=_rmsnorm_jvp, onnx="RMSNormalization", samples=_RMS_SAMPLES, batch=_row_batch,
 )  # fmt: skip
 def rmsnorm(x: ArrayLike, gain: ArrayLike = None, axis: AxisLike = -1, eps: float = 1e-6) -> Value:
     """x / sqrt(mean(x * x) + eps) along axes, times gain, which has those axes."""
@@ -276,7 +289,8 @@ def _safe_norm(centre: bool) -> dict[str, Any]:
         (x,) = wide(n.operands[0])
         return _row_jvp(n, ts, *_safe_unit(x, centre=centre, **n.params), centre=centre)
 
-    return {"kinds": "f", "numpy": reference, "decompose": decompose, "jvp": jvp}
+    record = {"numpy": reference, "decompose": decompose, "jvp": jvp}
+    return {"kinds": "f", "batch": _row_batch, **record}
 
 
 @define(signature=_affine_signature, samples=_ROW_SAMPLES, **_safe_norm(centre=True))

@@ -17,6 +17,7 @@ from tessera.core.errors import OperandError, ShapeError
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Value
 from tessera.ir.graph.op import Params, Sample, Types
+from tessera.ops.batching import merged
 from tessera.ops.convolution import Pairs, padding_pairs
 from tessera.ops.creation import iota
 from tessera.ops.define import (
@@ -154,7 +155,7 @@ def _max_reference(x: Any, **p: Any) -> Any:
 @define(
     infer=lambda types, p: _pool_types("max_pool", types, p), kinds="uif", onnx="MaxPool",
     decompose=lambda x, **p: max_of(_seen(x, _lowest(x.dtype), p), _inside(p)),
-    numpy=_max_reference, samples=(*_SAMPLES, Sample((1, 1, 7), size=2, dilation=3)),
+    numpy=_max_reference, samples=(*_SAMPLES, Sample((1, 1, 7), size=2, dilation=3)), batch=merged,
 )  # fmt: skip
 def max_pool(
     x: ArrayLike,
@@ -214,7 +215,7 @@ def _avg_reference(x: Any, include_pad: bool, **p: Any) -> Any:
 
 @define(
     infer=lambda types, p: _pool_types("avg_pool", types, p), kinds="f", onnx="AveragePool",
-    decompose=_avg, numpy=_avg_reference,
+    decompose=_avg, numpy=_avg_reference, batch=merged,
     samples=(
         *_SAMPLES, Sample((1, 1, 5), size=3, padding=1, count_include_pad=False),
         Sample((1, 1, 6), size=3, stride=2, padding=1, ceil_mode=True),

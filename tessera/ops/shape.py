@@ -16,7 +16,7 @@ from tessera.core.promotion import promote_all
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value
 from tessera.ir.graph.op import Index, Params, Sample, Types
-from tessera.ops.batching import Mask, along, batch_size, per_axis, spread_behind
+from tessera.ops.batching import Mask, batch_size, per_axis, spread_behind
 from tessera.ops.define import (
     FUNCTIONS,
     ArrayLike,
@@ -239,7 +239,7 @@ def moveaxis(x: ArrayLike, source: int | Sequence[int], destination: int | Seque
         n - 1 - i if a in p["axes"] else i
         for a, (i, n) in enumerate(zip(index, types[0].shape, strict=True))
     ),
-    transpose=lambda n, ct, k: flip(ct, n.params["axes"]), batch=along,
+    transpose=lambda n, ct, k: flip(ct, n.params["axes"]),
     samples=(Sample((3,)), Sample((2, 3), 0), Sample((2, 3), (0, 1)), Sample((0,), 0)),
 )  # fmt: skip
 def flip(x: ArrayLike, axis: AxisLike = None) -> Value:
@@ -369,7 +369,6 @@ def _concat_jvp(n: Node, ts: Sequence[Value | None]) -> Value | None:
 
 @define(
     infer=_concat_types, call="concat", moves=True, jvp=_concat_jvp, transpose=_concat_transpose,
-    batch=along,
     numpy=lambda *xs, axis: np.concatenate(xs, axis), onnx="Concat",
     samples=(
         Sample([(2, 3), (1, 3)]), Sample([(2, 1), (2, 0), (2, 4)], axis=-1), Sample([(0,), (0,)]),

@@ -15,6 +15,7 @@ from tessera.core.host import scipy
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value
 from tessera.ir.graph.op import Index, Params, Sample, Types
+from tessera.ops.batching import leading
 from tessera.ops.creation import iota
 from tessera.ops.define import (
     FLOATS,
@@ -50,7 +51,7 @@ def _frame(x: Any, size: int, hop: int) -> Any:
 
 
 @define(
-    infer=_frame_types, view=_frame_view, numpy=_frame, linear=(0,),
+    infer=_frame_types, view=_frame_view, numpy=_frame, linear=(0,), batch=leading,
     transpose=lambda n, ct, k: fit_axis(
         "frame", overlap_add.bind(ct, hop=n.params["hop"]), ct.ndim - 2, n.operands[0].shape[-1]
     ),
@@ -86,6 +87,7 @@ def _overlap_add(x: Any, hop: int) -> Any:
 
 @define(
     infer=_overlap_add_types, call="overlap_add", kinds="uifc", numpy=_overlap_add, linear=(0,),
+    batch=leading,
     transpose=lambda n, ct, k: frame.bind(ct, size=n.operands[0].shape[-1], hop=n.params["hop"]),
     samples=(Sample((3, 4), hop=2), Sample((2, 2, 3), hop=4), Sample((1, 1), hop=1)),
 )  # fmt: skip

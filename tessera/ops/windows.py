@@ -18,6 +18,7 @@ from tessera.core.errors import OperandError, ShapeError
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Value
 from tessera.ir.graph.op import Index, Params, Sample, Types
+from tessera.ops.batching import leading
 from tessera.ops.define import ArrayLike, as_value, define, full_of
 from tessera.ops.elementwise import add
 from tessera.ops.shape import pad, reshape, slice_
@@ -89,7 +90,7 @@ def window_reference(x: Any, size: Any, stride: Any, dilation: Any) -> Any:
 
 
 @define(
-    infer=_window_types, view=_window_view, numpy=window_reference, linear=(0,),
+    infer=_window_types, view=_window_view, numpy=window_reference, linear=(0,), batch=leading,
     transpose=lambda n, ct, k: fold_windows.bind(
         ct,
         shape=n.operands[0].shape[n.operands[0].ndim - len(n.params["size"]) :],
@@ -170,6 +171,7 @@ def _fold_samples() -> Sequence[Sample]:
 
 @define(
     infer=_fold_types, decompose=_fold, numpy=_fold_reference, linear=(0,), kinds="uifc",
+    batch=leading,
     transpose=lambda n, ct, k: windows.bind(
         ct,
         size=n.operands[0].shape[n.operands[0].ndim - len(n.params["shape"]) :],

@@ -1,3 +1,4 @@
-"""Graph -> Graph: inline, simplify, differentiate."""
+"""Graph -> Graph: inline, simplify, differentiate, batch."""
 
+from tessera.transform import batch_control as batch_control  # enters its rules
 from tessera.transform import control as control  # enters its rules

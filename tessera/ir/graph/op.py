@@ -69,7 +69,7 @@ class Op:
         None  # (node, tangents) -> tangent(s)
     )
     transpose: Callable[[Node, Any, int], Value] | None = None  # (node, ct, k) -> ct of operand k
-    batch: Callable[..., Any] | None = None  # (node, operands, batched) -> (result(s), batched)
+    batch: Callable[..., Any] | None = None  # (node, operands, batched) -> result(s), batched
     effects: frozenset[str] = frozenset()  # random, state, movement, collective, io
     onnx: str | None = None
     domain: tuple[float, float] = (-2.0, 2.0)  # where the op tests draw values

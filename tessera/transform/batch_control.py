@@ -1,0 +1,168 @@
+"""Batches of control flow: calls, cond, scan and while_loop with a new leading axis.
+
+A branch or a loop that all elements of the batch share stays one.  Where each element has a
+condition of its own, cond runs both branches and picks, and while_loop goes on until all are done,
+elements that are done keeping what they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tessera.core.dims import Size
+from tessera.ir.graph.ir import Builder, Graph, Node, Value, bind, building, current_builder
+from tessera.ops.batching import Mask, batch_size, in_front, spread_behind, to_front
+from tessera.ops.control import call, cond, scan, while_loop
+from tessera.ops.elementwise import where
+from tessera.ops.reduction import any as any_of
+from tessera.ops.region import over_same_inputs
+from tessera.ops.shape import transpose
+from tessera.transform.batch import REGION_BATCH, batch_graph
+
+Results = tuple[Sequence[Value], Sequence[bool]]
+Traced = tuple[Graph, tuple[Value, ...]]
+
+
+def traced(
+    inputs: Sequence[Value], body: Callable[..., Sequence[Value]], name: str
+) -> tuple[Graph, tuple[Value, ...]]:
+    """The graph of a function of values like these, and what it captured."""
+    b = Builder(current_builder())
+    with building(b):
+        outs = body(*(b.input(v.type, v.device) for v in inputs))
+        g, outer = b.finish(outs, name)
+    return Graph(g.inputs, g.nodes, g.outputs, name), outer
+
+
+def inside(v: Value, batched: bool, size: Size) -> Value:
+    """An input like v inside of a region, which the new axis may come in front of."""
+    t = v.type.with_shape((size, *v.shape)) if batched else v.type
+    return Builder().input(t, v.device)
+
+
+def batched_outputs(g: Graph, batched: Mask, size: Size) -> list[bool]:
+    """Which outputs are batched when these inputs are."""
+    found: list[bool] = []
+
+    def run(*xs: Value) -> list[Value]:
+        outs, mask = batch_graph(g, xs, batched)
+        found.extend(mask)
+        return outs
+
+    traced([inside(v, b, size) for v, b in zip(g.inputs, batched, strict=True)], run, g.name)
+    return found
+
+
+def batched_region(g: Graph, batched: Mask, wanted: Mask, size: Size) -> Traced:
+    """g with the new axis on these inputs and, at least, on the wanted outputs."""
+
+    def run(*xs: Value) -> list[Value]:
+        outs, mask = batch_graph(g, xs, batched)
+        return _filled(outs, mask, wanted, size)
+
+    inputs = [inside(v, b, size) for v, b in zip(g.inputs, batched, strict=True)]
+    return traced(inputs, run, g.name)
+
+
+def _filled(outs: Sequence[Value], mask: Mask, wanted: Mask, size: Size) -> list[Value]:
+    """Outputs with the new axis where it is wanted."""
+    return [
+        in_front(v, False, size) if w and not b else v
+        for v, b, w in zip(outs, mask, wanted, strict=True)
+    ]
+
+
+def _call(n: Node, operands: Sequence[Value], batched: Mask) -> Results:
+    return batch_graph(n.regions[0], operands, batched)
+
+
+# cond -------------------------------------------------------------------------------------------
+
+
+def _cond(n: Node, operands: Sequence[Value], batched: Mask) -> Results:
+    size = batch_size(operands, batched)
+    if batched[0]:
+        return _both(n, operands, batched, size)
+    mask = batched[1:]
+    each = [batched_outputs(g, mask, size) for g in n.regions]
+    wanted = [a or b for a, b in zip(*each, strict=True)]
+    made = [batched_region(g, mask, wanted, size) for g in n.regions]
+    regions, outer = over_same_inputs([g for g, _ in made], [o for _, o in made])
+    return bind(n.op, *operands, *outer, regions=regions, **n.params), wanted
+
+
+def _both(n: Node, operands: Sequence[Value], batched: Mask, size: Size) -> Results:
+    pred, *rest = operands
+    every = [True] * len(n.results)
+    sides = [_filled(*batch_graph(g, rest, batched[1:]), every, size) for g in n.regions]
+    picked = [where(spread_behind(pred, a.ndim), a, b) for a, b in zip(*sides, strict=True)]
+    return picked, every
+
+
+# scan -------------------------------------------------------------------------------------------
+
+
+def _grown(mask: list[bool], carry: int, grow: Callable[[list[bool]], list[bool]]) -> list[bool]:
+    """The mask whose first entries no longer grow by going round the loop."""
+    while True:
+        more = [m or g for m, g in zip(mask[:carry], grow(mask)[:carry], strict=True)]
+        if more == mask[:carry]:
+            return mask
+        mask = [*more, *mask[carry:]]
+
+
+def _scan(n: Node, operands: Sequence[Value], batched: Mask) -> Results:
+    """The body works on the whole batch; rows run along axis 1 and go in with axis 0 moved inside."""
+    (body,), c = n.regions, n.params["carry"]
+    stop, size = c + n.params["xs"], batch_size(operands, batched)
+    mask = _grown(list(batched), c, lambda m: batched_outputs(body, m, size))
+    wanted = [*mask[:c], *batched_outputs(body, mask, size)[c:]]
+    values = [
+        in_front(v, b, size) if m else v for v, b, m in zip(operands, batched, mask, strict=True)
+    ]
+    rows = [to_front(v, 1) if m else v for v, m in zip(values[c:stop], mask[c:stop], strict=True)]
+    region, outer = batched_region(body, mask, wanted, size)
+    out = bind(n.op, *values[:c], *rows, *values[stop:], *outer, regions=(region,), **n.params)
+    ys = [_batch_first(v) if w else v for v, w in zip(out[c:], wanted[c:], strict=True)]
+    return [*out[:c], *ys], wanted
+
+
+def _batch_first(y: Value) -> Value:
+    return transpose(y, (1, 0, *range(2, y.ndim)))
+
+
+# while_loop -------------------------------------------------------------------------------------
+
+
+def _while(n: Node, operands: Sequence[Value], batched: Mask) -> Results:
+    (test, body), size = n.regions, batch_size(operands, batched)
+    c = len(body.outputs)
+    mask = _grown(list(batched), c, lambda m: batched_outputs(body, m, size))
+    alone = batched_outputs(test, mask, size)[0]
+    if alone:
+        mask = [*(True for _ in range(c)), *mask[c:]]
+    values = [
+        in_front(v, b, size) if m else v for v, b, m in zip(operands, batched, mask, strict=True)
+    ]
+
+    def goes_on(*xs: Value) -> Value:
+        return batch_graph(test, xs, mask)[0][0]
+
+    def step(*xs: Value) -> list[Value]:
+        new = _filled(*batch_graph(body, xs, mask), mask[:c], size)
+        if not alone:
+            return new
+        on = goes_on(*xs)
+        return [where(spread_behind(on, x.ndim), y, x) for x, y in zip(xs[:c], new, strict=True)]
+
+    def still(*xs: Value) -> list[Value]:
+        on = goes_on(*xs)
+        return [any_of(on) if alone else on]
+
+    made = [traced(values, still, test.name), traced(values, step, body.name)]
+    regions, outer = over_same_inputs([g for g, _ in made], [o for _, o in made])
+    return bind(n.op, *values, *outer, regions=regions, **n.params), mask[:c]
+
+
+for _op, _rule in ((call.op, _call), (cond.op, _cond), (scan.op, _scan), (while_loop.op, _while)):
+    REGION_BATCH[_op.name] = _rule
