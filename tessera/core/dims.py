@@ -93,14 +93,14 @@ class Dim:
     __rmul__ = __mul__
 
     def __floordiv__(self, other: Size) -> Any:
-        quotient, rest = _split(self, other)
+        quotient, rest = split_terms(self, other)
         return quotient + _apply("//", rest, other)
 
     def __rfloordiv__(self, other: int) -> Size:
         return _apply("//", other, self)
 
     def __mod__(self, other: Size) -> Size:
-        return _apply("%", _split(self, other)[1], other)
+        return _apply("%", split_terms(self, other)[1], other)
 
     def __rmod__(self, other: int) -> Size:
         return _apply("%", other, self)
@@ -190,7 +190,7 @@ def _times(m: Monomial, n: Monomial) -> Monomial:
     return tuple(sorted(powers.items(), key=lambda t: str(t[0])))
 
 
-def _split(a: Size, b: Size) -> tuple[Size, Size]:
+def split_terms(a: Size, b: Size) -> tuple[Size, Size]:
     """(q, r) with a = q*b + r, where q takes every term that the single term b divides."""
     if a == b:
         return 1, 0

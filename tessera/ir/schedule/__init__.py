@@ -1,0 +1,1 @@
+"""Schedule IR: when and where a program computes, as kernels over buffers."""

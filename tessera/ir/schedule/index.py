@@ -1,0 +1,68 @@
+"""Index arithmetic: quotients and remainders that the ranges of the axes settle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tessera.core.dims import (
+    Apply,
+    Dim,
+    Size,
+    Symbol,
+    bounds,
+    call,
+    split_terms,
+    substitute,
+    symbol,
+    symbols,
+)
+
+
+def narrow(x: Size, sizes: Mapping[str, Size]) -> Size:
+    """x, simplified for axes that run from 0 to their sizes: (i*n + j) // n is i when j < n."""
+    if isinstance(x, int):
+        return x
+    total: Size = 0
+    for monomial, factor in x.terms:
+        term: Size = factor
+        for atom, power in monomial:
+            value = _symbol(atom, sizes) if isinstance(atom, Symbol) else _apply(atom, sizes)
+            for _ in range(power):
+                term = term * value
+        total = total + term
+    return total
+
+
+def _symbol(atom: Symbol, sizes: Mapping[str, Size]) -> Size:
+    return 0 if sizes.get(atom.name) == 1 else symbol(atom.name)
+
+
+def _apply(atom: Apply, sizes: Mapping[str, Size]) -> Size:
+    left, right = narrow(atom.left, sizes), narrow(atom.right, sizes)
+    if atom.function not in ("//", "%"):
+        return call(atom.function, left, right)
+    quotient, rest = split_terms(left, right)
+    if inside(rest, right, sizes):
+        return quotient if atom.function == "//" else rest
+    return call(atom.function, left, right)
+
+
+def inside(x: Size, limit: Size, sizes: Mapping[str, Size]) -> bool:
+    """Whether 0 <= x < limit for all values of the axes."""
+    low, high = extremes(x, sizes)
+    return bounds(low)[0] >= 0 and bounds(limit - high)[0] > 0
+
+
+def extremes(x: Size, sizes: Mapping[str, Size]) -> tuple[Size, Size]:
+    """The smallest and largest value of x over its axes, term by term."""
+    if isinstance(x, int):
+        return x, x
+    low: Size = 0
+    high: Size = 0
+    for monomial, factor in x.terms:
+        term: Size = Dim(((monomial, factor),)) if monomial else factor
+        axes = {a for a in symbols(term) if a in sizes}
+        least = substitute(term, dict.fromkeys(axes, 0))
+        most = substitute(term, {a: sizes[a] - 1 for a in axes})
+        low, high = (low + least, high + most) if factor > 0 else (low + most, high + least)
+    return low, high

@@ -1,0 +1,217 @@
+"""Schedule IR: buffers, stages, kernels, and the order in which they run.
+
+A stage says what is computed at each point of its axes: a term over reads of buffers and of earlier
+stages, folded over its reduced axes.  A kernel is a list of stages that share their row axes, so
+that one program instance computes all of them for one row.  A program is a list of kernels and of
+calls to host functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tessera.core.constraints import Guard
+from tessera.core.dims import Dim, Size, substitute, symbol
+from tessera.core.dtype import DType
+from tessera.core.scalar import Number
+from tessera.core.source import Location
+from tessera.core.types import TensorType
+from tessera.ir.graph.ir import Node
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A loop: its variable and how often it runs."""
+
+    name: str
+    size: Size
+
+    @property
+    def variable(self) -> Dim:
+        """The number of the iteration."""
+        return symbol(self.name)
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A tensor in memory."""
+
+    name: str
+    type: TensorType
+
+
+@dataclass(frozen=True)
+class Term:
+    """A scalar expression: what is computed at one point."""
+
+    dtype: DType
+
+    def children(self) -> tuple[Term, ...]:
+        """The terms inside."""
+        return ()
+
+    def at(self, env: Mapping[str, Size]) -> Term:
+        """This term with its axes replaced."""
+        raise AssertionError(self)
+
+
+@dataclass(frozen=True)
+class Read(Term):
+    """An element of a buffer or of an earlier stage."""
+
+    source: str
+    index: tuple[Size, ...]
+
+    def at(self, env: Mapping[str, Size]) -> Read:
+        return Read(self.dtype, self.source, tuple(substitute(i, env) for i in self.index))
+
+    def __str__(self) -> str:
+        return f"{self.source}[{', '.join(map(str, self.index))}]"
+
+
+@dataclass(frozen=True)
+class Literal(Term):
+    """A number."""
+
+    value: Number
+
+    def at(self, env: Mapping[str, Size]) -> Literal:
+        return self
+
+    def __str__(self) -> str:
+        return repr(self.value)
+
+
+@dataclass(frozen=True)
+class Position(Term):
+    """A size or an index as a number."""
+
+    value: Size
+
+    def at(self, env: Mapping[str, Size]) -> Position:
+        return Position(self.dtype, substitute(self.value, env))
+
+    def __str__(self) -> str:
+        return f"({self.value})"
+
+
+@dataclass(frozen=True)
+class Apply(Term):
+    """A scalar op on terms."""
+
+    scalar: str
+    operands: tuple[Term, ...]
+
+    def children(self) -> tuple[Term, ...]:
+        return self.operands
+
+    def at(self, env: Mapping[str, Size]) -> Apply:
+        return Apply(self.dtype, self.scalar, tuple(t.at(env) for t in self.operands))
+
+    def __str__(self) -> str:
+        return f"{self.scalar}({', '.join(map(str, self.operands))})"
+
+
+@dataclass(frozen=True)
+class Cast(Term):
+    """A term in another dtype."""
+
+    operand: Term
+
+    def children(self) -> tuple[Term, ...]:
+        return (self.operand,)
+
+    def at(self, env: Mapping[str, Size]) -> Cast:
+        return Cast(self.dtype, self.operand.at(env))
+
+    def __str__(self) -> str:
+        return f"{self.dtype}({self.operand})"
+
+
+def reads(term: Term) -> Iterator[Read]:
+    """Every read in a term."""
+    if isinstance(term, Read):
+        yield term
+    for t in term.children():
+        yield from reads(t)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """stage[axes] = fold over the reduced axes of the term (the term itself when none is)."""
+
+    name: str
+    axes: tuple[Axis, ...]
+    reduced: tuple[Axis, ...]
+    combine: str | None
+    term: Term
+    location: Location | None = field(default=None, compare=False)
+
+    @property
+    def dtype(self) -> DType:
+        return self.term.dtype
+
+    @property
+    def type(self) -> TensorType:
+        """The tensor that the stage is."""
+        return TensorType(self.dtype, tuple(a.size for a in self.axes))
+
+    def __str__(self) -> str:
+        head = f"{self.name}[{', '.join(f'{a.name}<{a.size}' for a in self.axes)}]: {self.dtype}"
+        if self.combine is None:
+            return f"{head} = {self.term}"
+        over = ", ".join(f"{a.name}<{a.size}" for a in self.reduced)
+        return f"{head} = {self.combine} over {over} of {self.term}"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Stages that share their first `rows` axes; an instance computes all of them for one row."""
+
+    name: str
+    rows: int
+    stages: tuple[Stage, ...]
+    outputs: tuple[str, ...]  # stages that are written to the buffer of the same name
+
+    def inputs(self) -> list[str]:
+        """The buffers that the kernel reads, in order of first use."""
+        own = {s.name for s in self.stages}
+        found = [r.source for s in self.stages for r in reads(s.term) if r.source not in own]
+        return list(dict.fromkeys(found))
+
+    def __str__(self) -> str:
+        lines = [f"kernel {self.name}, rows {self.rows}, writes {', '.join(self.outputs)}"]
+        return "\n".join([*lines, *(f"  {s}" for s in self.stages)])
+
+
+@dataclass(frozen=True)
+class HostCall:
+    """An op that runs on the host, on whole tensors."""
+
+    node: Node
+    operands: tuple[str, ...]
+    results: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"host {self.node.op.name}({', '.join(self.operands)}) -> {', '.join(self.results)}"
+
+
+@dataclass(frozen=True)
+class Program:
+    """Buffers and steps; inputs and outputs name buffers."""
+
+    name: str
+    buffers: Mapping[str, Buffer]
+    steps: tuple[Kernel | HostCall, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    captured: tuple[Any, ...] = ()
+    guards: Sequence[Guard] = ()
+
+    def __str__(self) -> str:
+        lines = [f"program {self.name}"]
+        lines += [f"  {b.name}: {b.type}" for b in self.buffers.values()]
+        lines += ["  " + line for s in self.steps for line in str(s).split("\n")]
+        return "\n".join([*lines, f"  returns {', '.join(self.outputs)}"])

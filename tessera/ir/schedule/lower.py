@@ -1,0 +1,311 @@
+"""lower: a Graph as kernels over buffers.
+
+    %m = max(%x); %e = exp(sub(%x, %m)); %s = sum(%e); %y = div(%e, %s)
+->  kernel rows r0: m[r0] = max over c of x[r0, c]; e[r0, c] = exp(x[r0, c] - m[r0]); ...
+
+Elementwise nodes and views are written into the terms of their consumers.  What has to exist on its
+own becomes a stage, and a stage joins the kernel that made its operands when it reads them row by
+row.  Ops that are no loop nests run on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tessera.core.dims import Size, symbol, symbols
+from tessera.core.dtype import DType, bool_, i64
+from tessera.core.scalar import TESTS, Expr
+from tessera.core.types import TensorType
+from tessera.ir.graph.ir import Graph, Node, Value
+from tessera.ir.schedule.index import narrow
+from tessera.ir.schedule.ir import (
+    Apply,
+    Axis,
+    Buffer,
+    Cast,
+    HostCall,
+    Kernel,
+    Literal,
+    Position,
+    Program,
+    Read,
+    Stage,
+    Term,
+    reads,
+)
+
+# What a scalar op costs beside an addition; a term above _CHEAP is not computed twice.
+_COST = {"exp": 12, "log": 12, "tanh": 16, "erf": 20, "sin": 14, "cos": 14, "pow": 30, "div": 4,
+         "sqrt": 4, "sigmoid": 16, "rsqrt": 6, "expm1": 14, "log1p": 14}  # fmt: skip
+_CHEAP = 4
+_KINDS = frozenset(
+    ("bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64")
+)
+
+
+@dataclass
+class _Open:
+    """A kernel being filled."""
+
+    rows: int
+    sizes: tuple[Size, ...]  # of the row axes
+    stages: list[Stage] = field(default_factory=list)
+
+
+def lower(g: Graph) -> Program:
+    """The program of a graph whose ops have no decompositions left."""
+    return _Lowering(g).program()
+
+
+class _Lowering:
+    def __init__(self, g: Graph):
+        self.g = g
+        self.returned = set(g.outputs)
+        self.users: dict[Value, list[Node]] = {}
+        for n in g.nodes:
+            for v in n.operands:
+                self.users.setdefault(v, []).append(n)
+        self.names: dict[Value, str] = {}  # values that exist on their own
+        self.made: dict[str, int] = {}  # step that makes each of them; inputs are made before all
+        self.types: dict[str, TensorType] = {}
+        self.steps: list[_Open | HostCall] = []
+        self.sizes: dict[str, Size] = {}  # of every axis
+        self.costs: dict[Value, int] = {}
+
+    def program(self) -> Program:
+        for i, v in enumerate(self.g.inputs):
+            self.name(v, f"x{i}", -1)
+        for n in self.g.nodes:
+            self.node(n)
+        return self.finish()
+
+    def name(self, v: Value, name: str, step: int) -> None:
+        self.names[v], self.made[name], self.types[name] = name, step, v.type
+
+    # Nodes
+
+    def node(self, n: Node) -> None:
+        if not self.is_loop_nest(n):
+            self.host(n)
+        elif n.op.combine is not None or self.exists(n.results[0], n):
+            if n.op.view is not None and self.is_view_of_buffer(n):
+                self.host(n)
+            else:
+                self.stage(n)
+
+    def is_loop_nest(self, n: Node) -> bool:
+        if len(n.results) != 1 or n.regions:
+            return False
+        dtypes = [v.dtype for v in (*n.operands, *n.results)]
+        if any(d.name not in _KINDS or d is not d.base for d in dtypes):
+            return False
+        if n.op.name in ("full", "iota", "dim", "constant"):
+            return n.op.name != "constant" or n.results[0].ndim == 0
+        if n.op.view is not None:
+            return is_simple_view(n)
+        if n.op.combine is not None:
+            axes = n.params.get("axes", ())
+            return len(n.operands) == 1 and len(axes) == 1 and n.results[0].dtype.kind == "f"
+        return n.op.body is not None
+
+    def exists(self, v: Value, n: Node) -> bool:
+        """Whether an inlinable value must exist on its own."""
+        users = self.users.get(v, [])
+        if v in self.returned or any(not self.is_loop_nest(u) for u in users):
+            return True
+        self.costs[v] = self.cost(n)
+        return len(users) > 1 and self.costs[v] > _CHEAP
+
+    def cost(self, n: Node) -> int:
+        own = _COST.get(n.op.body.op, 1) if isinstance(n.op.body, Expr) else 0
+        return own + sum(0 if v in self.names else self.costs.get(v, 0) for v in n.operands)
+
+    def is_view_of_buffer(self, n: Node) -> bool:
+        return all(v in self.names for v in n.operands)
+
+    def host(self, n: Node) -> None:
+        operands = tuple(self.buffer(v) for v in n.operands)
+        step = len(self.steps)
+        for v in n.results:
+            self.name(v, f"t{len(self.names)}", step)
+        self.steps.append(HostCall(n, operands, tuple(self.names[v] for v in n.results)))
+
+    def buffer(self, v: Value) -> str:
+        assert v in self.names, f"{v} was inlined but a host call needs it"
+        return self.names[v]
+
+    # Terms
+
+    def read(self, v: Value, index: tuple[Size, ...]) -> Term:
+        """The element of a value at an index."""
+        if v in self.names:
+            return Read(v.dtype, self.names[v], index)
+        n = v.node
+        assert n is not None, v
+        p = n.params
+        match n.op.name:
+            case "full":
+                return Literal(v.dtype, p["value"])
+            case "constant":
+                return Literal(v.dtype, p["value"].array.item())
+            case "iota":
+                return _cast(Position(i64, index[p["axis"]]), v.dtype)
+            case "dim":
+                return Position(i64, p["size"])
+            case "cast":
+                return _cast(self.read(n.operands[0], index), v.dtype)
+        if n.op.view is not None:
+            place = n.op.view(index, n.types, p)
+            return self.read(n.operands[0], tuple(narrow(i, self.sizes) for i in place))
+        body = n.op.expr(p)
+        assert body is not None, n
+        wide = [_cast(self.read(x, index), x.dtype.compute) for x in n.operands]
+        return _cast(_term(body, wide), v.dtype)
+
+    # Stages
+
+    def stage(self, n: Node) -> None:
+        v = n.results[0]
+        name = f"t{len(self.names)}"
+        operand = n.operands[0] if n.op.combine is not None else v
+        folded = n.params["axes"] if n.op.combine is not None else ()
+        axes = [Axis(f"{name}_{i}", s) for i, s in enumerate(operand.shape)]
+        self.sizes.update({a.name: a.size for a in axes})
+        index = tuple(a.variable for a in axes)
+        if n.op.combine is None:
+            term: Term = self.read(v, index)
+        else:
+            term = _cast(self.read(operand, index), operand.dtype.accum)
+        out = tuple(a for i, a in enumerate(axes) if i not in folded)
+        reduced = tuple(a for i, a in enumerate(axes) if i in folded)
+        stage = Stage(name, out, reduced, n.op.combine, term, n.location)
+        trailing = all(i >= len(out) for i in folded)
+        self.place(stage, v, trailing)
+        if n.op.combine is not None and operand.dtype.accum is not v.dtype:
+            # the fold is rounded once, at its end: the stage keeps the wide value
+            wide = Stage(f"{name}w", out, reduced, n.op.combine, term, n.location)
+            step = self.made[name]
+            kernel = self.steps[step]
+            assert isinstance(kernel, _Open)
+            kernel.stages.pop()
+            self.made[wide.name], self.types[wide.name] = step, wide.type
+            kernel.stages.append(wide)
+            narrowed = _cast(Read(wide.dtype, wide.name, tuple(a.variable for a in out)), v.dtype)
+            kernel.stages.append(Stage(name, out, (), None, narrowed, n.location))
+
+    def place(self, stage: Stage, v: Value, trailing: bool) -> None:
+        """Put a stage in the kernel that made its operands, or in a new one."""
+        step = max((self.made[r.source] for r in reads(stage.term)), default=-1)
+        kernel = self.steps[step] if step >= 0 else None
+        if not (isinstance(kernel, _Open) and trailing and self.joins(stage, kernel, step)):
+            rows = len(stage.axes) if stage.combine and trailing else max(len(stage.axes) - 1, 0)
+            kernel = _Open(rows, tuple(a.size for a in stage.axes[:rows]))
+            step = len(self.steps)
+            self.steps.append(kernel)
+        env = {a.name: symbol(f"r{i}") for i, a in enumerate(stage.axes[: kernel.rows])}
+        axes = tuple(
+            Axis(f"r{i}", a.size) if i < kernel.rows else a for i, a in enumerate(stage.axes)
+        )
+        kernel.stages.append(
+            Stage(
+                stage.name, axes, stage.reduced, stage.combine, stage.term.at(env), stage.location
+            )
+        )
+        self.name(v, stage.name, step)
+
+    def joins(self, stage: Stage, kernel: _Open, step: int) -> bool:
+        rows = kernel.rows
+        if len(stage.axes) + len(stage.reduced) > rows + 1:
+            return False
+        if len(stage.axes) < rows or tuple(a.size for a in stage.axes[:rows]) != kernel.sizes:
+            return False
+        variables = tuple(a.variable for a in stage.axes[:rows])
+        own = {s.name: s for s in kernel.stages}
+        return all(
+            r.index[:rows] == variables and self.reads_in_order(r, own[r.source], stage, rows)
+            for r in reads(stage.term)
+            if r.source in own
+        )
+
+    def reads_in_order(self, r: Read, source: Stage, stage: Stage, rows: int) -> bool:
+        """Whether a stage reads a column where it stands: index j at its own column j."""
+        columns = tuple(a.variable for a in (*stage.axes[rows:], *stage.reduced))
+        return r.index[rows:] in ((), columns[: len(r.index) - rows])
+
+    # Program
+
+    def finish(self) -> Program:
+        outputs = [self.names[v] for v in self.g.outputs]
+        used_later = self.used_outside(outputs)
+        steps: list[Kernel | HostCall] = []
+        for i, s in enumerate(self.steps):
+            if isinstance(s, HostCall):
+                steps.append(s)
+                continue
+            written = tuple(t.name for t in s.stages if t.name in used_later)
+            steps.append(Kernel(f"{self.g.name}_{i}", s.rows, tuple(s.stages), written))
+        inputs = tuple(self.names[v] for v in self.g.inputs)
+        return Program(
+            self.g.name, self.buffers(steps, inputs), tuple(steps), inputs, tuple(outputs),
+            self.g.captured, self.g.guards,
+        )  # fmt: skip
+
+    def used_outside(self, outputs: Sequence[str]) -> set[str]:
+        """Stages that the host, other kernels or the caller read."""
+        found = set(outputs)
+        for i, s in enumerate(self.steps):
+            if isinstance(s, HostCall):
+                found.update(s.operands)
+            else:
+                found.update(
+                    r.source for t in s.stages for r in reads(t.term) if self.made[r.source] != i
+                )
+        return found
+
+    def buffers(
+        self, steps: Sequence[Kernel | HostCall], inputs: Sequence[str]
+    ) -> Mapping[str, Buffer]:
+        names = list(inputs)
+        for s in steps:
+            names += s.results if isinstance(s, HostCall) else s.outputs
+        return {n: Buffer(n, self.types[n]) for n in names}
+
+
+def is_simple_view(n: Node) -> bool:
+    """Whether each index of the operand is an axis of the result, moved by a constant, or none."""
+    axes = {f"v{i}": s for i, s in enumerate(n.results[0].shape)}
+    assert n.op.view is not None
+    place = n.op.view(tuple(symbol(a) for a in axes), n.types, n.params)
+    index = [narrow(i, axes) for i in place]
+    used = [a for i in index for a in symbols(i) if a in axes]
+    moved = all(_is_moved_axis(i, axes) for i in index)
+    return moved and len(set(used)) == len(used)
+
+
+def _is_moved_axis(x: Size, axes: Mapping[str, Size]) -> bool:
+    found = symbols(x) & axes.keys()
+    if len(found) > 1:
+        return False
+    return all(not symbols(x - symbol(a)) & axes.keys() for a in found)
+
+
+def _cast(t: Term, dtype: Any) -> Term:
+    return t if t.dtype is dtype else Cast(dtype, t)
+
+
+def _term(e: Expr, operands: Sequence[Term]) -> Term:
+    """A scalar expression on terms."""
+    if e.op == "arg":
+        return operands[e.index]
+    if e.op == "const":
+        return Literal(operands[0].dtype, e.value)
+    inner = tuple(_term(o, operands) for o in e.operands)
+    return Apply(_result(e.op, inner), e.op, inner)
+
+
+def _result(name: str, operands: Sequence[Term]) -> DType:
+    if name in TESTS:
+        return bool_
+    return operands[1 if name == "where" else 0].dtype
