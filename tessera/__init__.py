@@ -34,6 +34,10 @@ from tessera.lang.device import device as device
 from tessera.lang.device import devices as devices
 from tessera.lang.device import gpu as gpu
 from tessera.lang.effects import prefetch as prefetch
+from tessera.lang.jacobians import hessian as hessian
+from tessera.lang.jacobians import hvp as hvp
+from tessera.lang.jacobians import jacfwd as jacfwd
+from tessera.lang.jacobians import jacrev as jacrev
 from tessera.lang.jit import jit as jit
 from tessera.lang.shapes import shapes as shapes
 from tessera.lang.shapes import trace as trace

@@ -159,7 +159,7 @@ def value_and_grad(
     @wraps(f)
     @guarded
     def run(*args: Any, **kwargs: Any) -> Any:
-        _check_argnums(f, numbers, args)
+        check_argnums(f, numbers, args)
         chosen = tuple(args[i] for i in numbers)
         _check_differentiable(chosen, numbers)
 
@@ -223,7 +223,8 @@ def autodiff(f: Callable[..., Any]) -> Differentiable:
     return Differentiable(f)
 
 
-def _check_argnums(f: Any, numbers: Sequence[int], args: tuple[Any, ...]) -> None:
+def check_argnums(f: Any, numbers: Sequence[int], args: tuple[Any, ...]) -> None:
+    """Refuse numbers that name no argument."""
     for i in numbers:
         if not -len(args) <= i < len(args):
             raise OperandError(
