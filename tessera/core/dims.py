@@ -2,7 +2,8 @@
 
 A Dim is an integer polynomial in canonical form, so that equal sizes are equal objects: `2*S + 1`,
 `B*H`.  What is no polynomial is an atom of its own: `S // 2`, `S % 4`, `max(S, 8)`.  Arithmetic
-that comes out constant gives a plain int.
+that comes out constant gives a plain int.  A name with a leading underscore is a counter, which
+starts at 0; any other is a size, which is at least 1.
 """
 
 from __future__ import annotations
@@ -240,7 +241,7 @@ def _extreme(function: str, a: Size, b: Size) -> Size:
 
 
 def bounds(x: Size) -> tuple[float, float]:
-    """An interval that holds x whenever every symbol is at least 1."""
+    """An interval that holds x whenever every size is at least 1 and every counter at least 0."""
     if isinstance(x, int):
         return x, x
     low = high = 0.0
@@ -256,7 +257,7 @@ def bounds(x: Size) -> tuple[float, float]:
 
 def _atom_bounds(a: Atom) -> tuple[float, float]:
     if isinstance(a, Symbol):
-        return 1, math.inf
+        return 0 if a.name.startswith("_") else 1, math.inf
     (llo, lhi), (rlo, rhi) = bounds(a.left), bounds(a.right)
     if a.function == "max":
         return max(llo, rlo), max(lhi, rhi)

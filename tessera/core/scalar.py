@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core.fma import fma
 from tessera.core.host import special
 
 Number = bool | int | float | complex
@@ -91,6 +92,7 @@ SCALARS = {
     for row in (
         ScalarOp("add", 2, np.add, 0),
         ScalarOp("sub", 2, np.subtract),
+        ScalarOp("fma", 3, fma),
         ScalarOp("mul", 2, np.multiply, 1),
         ScalarOp("div", 2, np.divide),
         ScalarOp("floor_div", 2, _floor_div),

@@ -71,7 +71,10 @@ def _size(s: Any) -> Any:
             raise AnnotationError(f"Tensor[...]: size {s} is negative")
         return s
     if isinstance(s, str):
-        return parse_dim(s)
+        size = parse_dim(s)
+        if any(name.startswith("_") for name in symbols(size)):
+            raise AnnotationError(f"Tensor[...]: the name of a size cannot start with '_': {s!r}")
+        return size
     if isinstance(s, DType):
         raise AnnotationError(f"Tensor[...]: the dtype {s} must come last")
     raise AnnotationError(f"Tensor[...]: {s!r} is neither a size nor a dtype")

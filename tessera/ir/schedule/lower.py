@@ -52,6 +52,7 @@ class _Open:
     rows: int
     sizes: tuple[Size, ...]  # of the row axes
     stages: list[Stage] = field(default_factory=list)
+    contracts: bool = False  # the first stage is a contraction, the others follow it point by point
 
 
 def lower(g: Graph) -> Program:
@@ -90,8 +91,10 @@ class _Lowering:
         if not self.is_loop_nest(n):
             self.host(n)
         elif n.op.combine is not None or self.exists(n.results[0], n):
-            if n.op.view is not None and self.is_view_of_buffer(n):
+            if self.is_layout(n):
                 self.host(n)
+            elif self.is_contraction(n):
+                self.contraction(n)
             else:
                 self.stage(n)
 
@@ -105,25 +108,46 @@ class _Lowering:
             return n.op.name != "constant" or n.results[0].ndim == 0
         if n.op.view is not None:
             return is_simple_view(n)
+        if self.is_contraction(n):
+            return True
         if n.op.combine is not None:
             axes = n.params.get("axes", ())
             return len(n.operands) == 1 and len(axes) == 1 and n.results[0].dtype.kind == "f"
         return n.op.body is not None
+
+    def is_contraction(self, n: Node) -> bool:
+        """A product of two tensors summed over one axis, with one axis of each left over."""
+        if n.op.combine != "add" or len(n.operands) != 2 or n.results[0].dtype.kind != "f":
+            return False
+        sig = n.op.sig(n.types, n.params)
+        assert sig is not None
+        sig = sig.spell(n.op.name, n.types)
+        (left, right), out = sig.ins, sig.out
+        repeated = any(len(set(a)) != len(a) for a in (left, right, out))
+        if repeated or len(out) < 2 or set(out) - set(left) - set(right):
+            return False
+        only = [
+            [a for a in out if a in x and a not in y] for x, y in ((left, right), (right, left))
+        ]
+        return len(sig.reduced) == 1 and all(len(o) == 1 for o in only) and {*out[-2:]} == {only[0][0], only[1][0]}  # fmt: skip
 
     def exists(self, v: Value, n: Node) -> bool:
         """Whether an inlinable value must exist on its own."""
         users = self.users.get(v, [])
         if v in self.returned or any(not self.is_loop_nest(u) for u in users):
             return True
+        if any(self.is_contraction(u) for u in users) and not self.is_layout(n):
+            return True
         self.costs[v] = self.cost(n)
         return len(users) > 1 and self.costs[v] > _CHEAP
+
+    def is_layout(self, n: Node) -> bool:
+        """A view of a tensor in memory, which a contraction reads where it lies."""
+        return n.op.view is not None and all(v in self.names for v in n.operands)
 
     def cost(self, n: Node) -> int:
         own = _COST.get(n.op.body.op, 1) if isinstance(n.op.body, Expr) else 0
         return own + sum(0 if v in self.names else self.costs.get(v, 0) for v in n.operands)
-
-    def is_view_of_buffer(self, n: Node) -> bool:
-        return all(v in self.names for v in n.operands)
 
     def host(self, n: Node) -> None:
         operands = tuple(self.buffer(v) for v in n.operands)
@@ -171,7 +195,7 @@ class _Lowering:
         name = f"t{len(self.names)}"
         operand = n.operands[0] if n.op.combine is not None else v
         folded = n.params["axes"] if n.op.combine is not None else ()
-        axes = [Axis(f"{name}_{i}", s) for i, s in enumerate(operand.shape)]
+        axes = [Axis(f"_{name}_{i}", s) for i, s in enumerate(operand.shape)]
         self.sizes.update({a.name: a.size for a in axes})
         index = tuple(a.variable for a in axes)
         if n.op.combine is None:
@@ -195,6 +219,38 @@ class _Lowering:
             narrowed = _cast(Read(wide.dtype, wide.name, tuple(a.variable for a in out)), v.dtype)
             kernel.stages.append(Stage(name, out, (), None, narrowed, n.location))
 
+    def contraction(self, n: Node) -> None:
+        """out[batch, m, n] = sum over k of left * right, a kernel of its own."""
+        v, name = n.results[0], f"t{len(self.names)}"
+        sig = n.op.sig(n.types, n.params)
+        assert sig is not None
+        bound, sizes = sig.bind(n.op.name, n.types)
+        rows = len(bound.out) - 2
+        axes = {
+            a: Axis(f"_r{bound.out.index(a)}" if a in bound.out[:rows] else f"_{name}_{a}", size)
+            for a, size in sizes.items()
+        }
+        self.sizes.update({a.name: a.size for a in axes.values()})
+        factors = [
+            _cast(self.read(x, tuple(axes[a].variable for a in names)), x.dtype.accum)
+            for x, names in zip(n.operands, bound.ins, strict=True)
+        ]
+        wide = factors[0].dtype
+        product = Apply(wide, "mul", tuple(factors))
+        out = tuple(axes[a] for a in bound.out)
+        kernel = _Open(rows, tuple(a.size for a in out[:rows]), contracts=True)
+        total = name if wide is v.dtype else f"{name}w"
+        step = len(self.steps)
+        kernel.stages.append(
+            Stage(total, out, (axes[bound.reduced[0]],), "add", product, n.location)
+        )
+        if total != name:
+            self.made[total], self.types[total] = step, kernel.stages[0].type
+            narrowed = _cast(Read(wide, total, tuple(a.variable for a in out)), v.dtype)
+            kernel.stages.append(Stage(name, out, (), None, narrowed, n.location))
+        self.steps.append(kernel)
+        self.name(v, name, step)
+
     def place(self, stage: Stage, v: Value, trailing: bool) -> None:
         """Put a stage in the kernel that made its operands, or in a new one."""
         step = max((self.made[r.source] for r in reads(stage.term)), default=-1)
@@ -204,10 +260,11 @@ class _Lowering:
             kernel = _Open(rows, tuple(a.size for a in stage.axes[:rows]))
             step = len(self.steps)
             self.steps.append(kernel)
-        env = {a.name: symbol(f"r{i}") for i, a in enumerate(stage.axes[: kernel.rows])}
-        axes = tuple(
-            Axis(f"r{i}", a.size) if i < kernel.rows else a for i, a in enumerate(stage.axes)
+        head = kernel.stages[0].axes if kernel.contracts else ()
+        axes = head or tuple(
+            Axis(f"_r{i}", a.size) if i < kernel.rows else a for i, a in enumerate(stage.axes)
         )
+        env = {a.name: b.variable for a, b in zip(stage.axes, axes, strict=True)}
         kernel.stages.append(
             Stage(
                 stage.name, axes, stage.reduced, stage.combine, stage.term.at(env), stage.location
@@ -217,6 +274,8 @@ class _Lowering:
 
     def joins(self, stage: Stage, kernel: _Open, step: int) -> bool:
         rows = kernel.rows
+        if kernel.contracts:
+            return self.follows(stage, kernel)
         if len(stage.axes) + len(stage.reduced) > rows + 1:
             return False
         if len(stage.axes) < rows or tuple(a.size for a in stage.axes[:rows]) != kernel.sizes:
@@ -227,6 +286,17 @@ class _Lowering:
             r.index[:rows] == variables and self.reads_in_order(r, own[r.source], stage, rows)
             for r in reads(stage.term)
             if r.source in own
+        )
+
+    def follows(self, stage: Stage, kernel: _Open) -> bool:
+        """Whether a stage computes each point of a contraction from that point."""
+        shape = tuple(a.size for a in kernel.stages[0].axes)
+        here = tuple(a.variable for a in stage.axes)
+        own = {s.name for s in kernel.stages}
+        return (
+            stage.combine is None
+            and tuple(a.size for a in stage.axes) == shape
+            and all(r.index == here for r in reads(stage.term) if r.source in own)
         )
 
     def reads_in_order(self, r: Read, source: Stage, stage: Stage, rows: int) -> bool:
@@ -275,7 +345,7 @@ class _Lowering:
 
 def is_simple_view(n: Node) -> bool:
     """Whether each index of the operand is an axis of the result, moved by a constant, or none."""
-    axes = {f"v{i}": s for i, s in enumerate(n.results[0].shape)}
+    axes = {f"_v{i}": s for i, s in enumerate(n.results[0].shape)}
     assert n.op.view is not None
     place = n.op.view(tuple(symbol(a) for a in axes), n.types, n.params)
     index = [narrow(i, axes) for i in place]

@@ -17,14 +17,19 @@ from tessera.core.scalar import SCALARS
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
 from tessera.ir.schedule.ir import Stage, reads
+from tessera.ir.tile.gemm import DEFAULT, Blocks, is_contraction, lower_contraction
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 
 _UNROLL = 4  # vectors of a chunk when a pass has no fold
 _LEVELS = 16  # of the tree over leaves when the number of leaves is symbolic
 
 
-def lower(kernel: schedule.Kernel, types: Mapping[str, TensorType]) -> Kernel:
+def lower(
+    kernel: schedule.Kernel, types: Mapping[str, TensorType], blocks: Blocks = DEFAULT
+) -> Kernel:
     """The Tile program of a kernel; parameters are its inputs, then its outputs."""
+    if is_contraction(kernel):
+        return lower_contraction(kernel, types, blocks)
     return _Lowering(kernel, types).kernel()
 
 
@@ -45,7 +50,7 @@ class _Lowering:
 
     def kernel(self) -> Kernel:
         for i, a in enumerate(self.k.stages[0].axes[: self.k.rows]):
-            self.env[f"r{i}"] = self.b.program(a.size)
+            self.env[f"_r{i}"] = self.b.program(a.size)
         self.measure()
         self.allocate()
         for level in range(max(self.levels.values()) + 1):

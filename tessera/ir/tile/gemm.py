@@ -1,0 +1,234 @@
+"""Contractions as Tile programs: a packed panel of one operand, register blocks of the result.
+
+    t[m, n] = add over k of a[m, k] * b[k, n]
+->  program (rows, panel): pack b[:, panel]; for m by MR: for k: acc = fma(a[m:m+MR, k], b[k, :], acc)
+
+The sum over k is one chain of fused multiply-adds in each leaf of 512, and leaves join as a tree, as
+core/folds.py has it.  Stages that follow the contraction are computed on the block in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tessera.core.dims import Size, smaller, substitute, symbols
+from tessera.core.folds import LEAF
+from tessera.core.types import TensorType
+from tessera.ir.schedule import ir as schedule
+from tessera.ir.schedule.ir import Axis, Read, Stage
+from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Sizes of a contraction's blocks."""
+
+    m: int = 14  # rows of the register block
+    n: int = 32  # columns of the register block, and of a packed panel
+    rows: int = 224  # rows of the result that one instance computes
+
+
+DEFAULT = Blocks()
+
+
+def is_contraction(kernel: schedule.Kernel) -> bool:
+    """Whether the first stage is a sum of products over two axes that are not rows."""
+    s = kernel.stages[0]
+    return (
+        s.combine == "add"
+        and len(s.axes) == kernel.rows + 2
+        and isinstance(s.term, schedule.Apply)
+        and s.term.scalar == "mul"
+    )
+
+
+def lower_contraction(
+    kernel: schedule.Kernel, types: Mapping[str, TensorType], blocks: Blocks
+) -> Kernel:
+    """The Tile program of a contraction and of the stages that follow it."""
+    return _Contraction(kernel, types, blocks).kernel()
+
+
+class _Contraction:
+    def __init__(self, kernel: schedule.Kernel, types: Mapping[str, TensorType], blocks: Blocks):
+        self.k, self.b = kernel, Builder(kernel.name)
+        self.memory = {n: self.b.parameter(n, types[n]) for n in kernel.inputs()}
+        self.out = {n: self.b.parameter(n, types[n], writable=True) for n in kernel.outputs}
+        self.head = kernel.stages[0]
+        self.m, self.n = self.head.axes[-2:]
+        (self.over,) = self.head.reduced
+        self.left, self.right = self.factors(self.head)
+        self.mr = min(blocks.m, self.m.size) if isinstance(self.m.size, int) else blocks.m
+        self.mr = max(self.mr, 1)
+        width = blocks.n
+        if isinstance(self.n.size, int):
+            width = min(width, -(-max(self.n.size, 1) // 16) * 16)
+        self.nr, self.rows = width, max(blocks.rows // self.mr, 1) * self.mr
+        self.env: dict[str, Size] = {}
+
+    def factors(self, s: Stage) -> tuple[schedule.Term, schedule.Term]:
+        """The factor that varies along m, and the one that varies along n."""
+        assert isinstance(s.term, schedule.Apply)
+        a, b = s.term.operands
+        read = _read(a)
+        along_n = any(self.n.name in symbols(i) for i in read.index)
+        return (b, a) if along_n else (a, b)
+
+    def kernel(self) -> Kernel:
+        for a in self.head.axes[:-2]:
+            self.env[a.name] = self.b.program(a.size)
+        chunk = self.b.program((self.m.size + self.rows - 1) // self.rows)
+        panel = self.b.program((self.n.size + self.nr - 1) // self.nr)
+        packed = self.pack(panel * self.nr)
+        first = chunk * self.rows
+        stop = smaller(first + self.rows, self.m.size)
+        whole = (stop - first) // self.mr * self.mr + first
+        with self.b.loop(first, whole, self.mr) as main:
+            self.block(main.variable, panel * self.nr, packed, False)
+        if not isinstance(self.m.size, int) or self.m.size % self.mr:
+            with self.b.loop(whole, stop, self.mr) as rest:
+                self.block(rest.variable, panel * self.nr, packed, True)
+        return self.b.finish()
+
+    def pack(self, at: Size) -> Memory:
+        """The panel of the right factor in scratch, in the dtype that it is multiplied in."""
+        packed = self.b.alloc(self.head.dtype, (self.over.size, self.nr))
+        with self.b.loop(0, self.over.size) as step:
+            self.env[self.over.name] = step.variable
+            row = self.load(self.right, self.n, at, self.nr, True, vector=True)
+            self.b.store(packed, row, (step.variable, 0), (1, self.nr))
+        return packed
+
+    def block(self, m: Size, n: Size, packed: Memory, tail: bool) -> None:
+        """One register block: every leaf of the sum, then the stages that follow."""
+        size = self.over.size
+        if isinstance(size, int) and size <= LEAF:
+            total = self.leaf(m, packed, 0, size, tail)
+        else:
+            total = self.leaves(m, packed, tail)
+        self.finish(total, m, n, tail)
+
+    def leaf(self, m: Size, packed: Memory, start: Size, stop: Size, tail: bool) -> Tile:
+        zero = self.b.full(self.head.dtype, (self.mr, self.nr), 0.0)
+        with self.b.loop(start, stop, 1, [zero]) as step:
+            self.env[self.over.name] = step.variable
+            a = self.load(self.left, self.m, m, self.mr, tail, vector=False)
+            b = self.b.load(packed, (step.variable, 0), (1, self.nr))
+            step.carry(self.b.apply("fma", a, b, step.carried[0]))
+        return step.results[0]
+
+    def leaves(self, m: Size, packed: Memory, tail: bool) -> Tile:
+        size = self.over.size
+        count = (size + LEAF - 1) // LEAF
+        shape = (1, self.mr, self.nr)
+        kept = self.b.alloc(self.head.dtype, (count, self.mr, self.nr))
+        with self.b.loop(0, count) as leaf:
+            start = leaf.variable * LEAF
+            total = self.leaf(m, packed, start, smaller(start + LEAF, size), tail)
+            self.b.store(kept, total, (leaf.variable, 0, 0), shape, axes=(1, 2))
+        levels = (count - 1).bit_length() if isinstance(count, int) else 16
+        for level in range(levels):
+            step = 1 << level
+            with self.b.loop(0, count - step, 2 * step) as pair:
+                i = pair.variable
+                low, high = (
+                    self.b.load(kept, (at, 0, 0), shape, axes=(1, 2)) for at in (i, i + step)
+                )
+                self.b.store(kept, self.b.apply("add", low, high), (i, 0, 0), shape, axes=(1, 2))
+        return self.b.load(kept, (0, 0, 0), shape, axes=(1, 2))
+
+    def finish(self, total: Tile, m: Size, n: Size, tail: bool) -> None:
+        """The stages on one block, and their stores."""
+        values = {self.head.name: total}
+        for s in self.k.stages:
+            if s is not self.head:
+                values[s.name] = self.spread(self.term(s.term, values, m, n, tail))
+            if s.name in self.out:
+                rows = [self.env[a.name] for a in s.axes[:-2]]
+                last = len(rows)
+                self.b.store(
+                    self.out[s.name], values[s.name], (*rows, m, n),
+                    (*(1 for _ in rows), self.mr, self.nr), axes=(last, last + 1),
+                    masked=(last, last + 1) if tail else (last + 1,),
+                )  # fmt: skip
+
+    def spread(self, t: Tile) -> Tile:
+        """A tile of the block's shape."""
+        shape = (self.mr, self.nr)
+        if t.shape == shape:
+            return t
+        yes = self.b.apply("eq", self.b.index(0, shape), self.b.index(0, (1, 1)))
+        return self.b.apply("where", yes, t, t)
+
+    # Terms
+
+    def term(
+        self, t: schedule.Term, values: Mapping[str, Tile], m: Size, n: Size, tail: bool
+    ) -> Tile:
+        """A term of a following stage on the block whose first element is (m, n)."""
+        match t:
+            case schedule.Literal():
+                return self.b.full(t.dtype, (1, 1), t.value)
+            case schedule.Cast():
+                return self.b.cast(self.term(t.operand, values, m, n, tail), t.dtype)
+            case schedule.Apply():
+                inner = [self.term(o, values, m, n, tail) for o in t.operands]
+                return self.b.apply(t.scalar, *inner)
+            case schedule.Position():
+                return self.position(t.value, m, n)
+            case schedule.Read():
+                return values[t.source] if t.source in values else self.read(t, m, n, tail)
+        raise AssertionError(t)
+
+    def position(self, x: Size, m: Size, n: Size) -> Tile:
+        at = self.place(x, {self.m.name: m, self.n.name: n})
+        along = [i for i, a in enumerate((self.m, self.n)) if a.name in symbols(x)]
+        shape = tuple(s if i in along else 1 for i, s in enumerate((self.mr, self.nr)))
+        assert len(along) < 2, "a position along both axes of a block"
+        return self.b.index(at, shape, along[0] if along else None)
+
+    def place(self, x: Size, more: Mapping[str, Size]) -> Size:
+        return substitute(x, {**self.env, **more})
+
+    def read(self, r: Read, m: Size, n: Size, tail: bool) -> Tile:
+        """A block of a tensor that a following stage reads."""
+        memory = self.memory[r.source]
+        at = [self.place(i, {self.m.name: m, self.n.name: n}) for i in r.index]
+        extent, places = [1] * len(at), {}
+        for axis, size in ((self.m, self.mr), (self.n, self.nr)):
+            for i, x in enumerate(r.index):
+                if axis.name in symbols(x):
+                    extent[i], places[axis.name] = size, i
+        kept = [places[a.name] for a in (self.m, self.n) if a.name in places]
+        masked = [places[self.n.name]] if self.n.name in places else []
+        if tail and self.m.name in places:
+            masked.append(places[self.m.name])
+        tile = self.b.load(memory, at, extent, axes=kept, masked=masked)
+        shape = tuple(
+            s if a.name in places else 1 for a, s in ((self.m, self.mr), (self.n, self.nr))
+        )
+        return self.b.reshape(tile, shape)
+
+    def load(
+        self, t: schedule.Term, axis: Axis, at: Size, width: int, masked: bool, vector: bool
+    ) -> Tile:
+        """A factor at one k: a row (1, width) when vector, else a column (width, 1)."""
+        if isinstance(t, schedule.Cast):
+            inner = self.load(t.operand, axis, at, width, masked, vector)
+            return self.b.cast(inner, t.dtype)
+        r = _read(t)
+        place = [self.place(i, {axis.name: at}) for i in r.index]
+        (along,) = [i for i, x in enumerate(r.index) if axis.name in symbols(x)]
+        extent = [width if i == along else 1 for i in range(len(place))]
+        other = [i for i in range(len(place)) if i != along]
+        kept: Sequence[int] = (other[-1], along) if vector else (along, other[-1])
+        mask = (along,) if masked else ()
+        return self.b.load(self.memory[r.source], place, extent, axes=kept, masked=mask)
+
+
+def _read(t: schedule.Term) -> Read:
+    while isinstance(t, schedule.Cast):
+        t = t.operand
+    assert isinstance(t, Read), t
+    return t
