@@ -8,11 +8,13 @@ from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from typing import Any
 
-from tessera.compile import Executable, Step, compile_graph
+from tessera.compile import Executable, MachineExecutable, Step, compile_graph
 from tessera.core import tree
 from tessera.core.errors import AnnotationError, OperandError, TesseraError, located
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, current_builder, data_of, holding
+from tessera.ir.schedule.ir import Program
+from tessera.ir.tile.ir import Kernel as TileKernel
 from tessera.lang.annotation import TensorSpec
 from tessera.lang.tensor import Tensor
 from tessera.lang.trace import Traced, is_tensor, trace
@@ -37,6 +39,23 @@ class Lowered:
     def traced(self) -> Graph:
         """Graph IR as it was traced."""
         return self._executable.record[0].graph
+
+    @property
+    def schedule(self) -> Program:
+        """Schedule IR: kernels and the order in which they run."""
+        return self._machine("schedule").schedule
+
+    @property
+    def tile(self) -> dict[str, TileKernel]:
+        """Tile IR of each kernel, by name."""
+        return self._machine("tile").tiles
+
+    def _machine(self, level: str) -> MachineExecutable:
+        if not isinstance(self._executable, MachineExecutable):
+            raise located(
+                OperandError(f"lower: target 'numpy' has no {level} level; use jit(target=\"cpu\")")
+            )
+        return self._executable
 
     @property
     def record(self) -> tuple[Step, ...]:
@@ -87,7 +106,9 @@ class Jitted:
         static_argnames: Sequence[str] = (),
         donate: Sequence[str] = (),
         numerics: str | None = None,
+        target: str = "numpy",
     ):
+        self._target = target
         update_wrapper(self, f)
         self._f, self._name = f, getattr(f, "__name__", "function")
         try:
@@ -194,7 +215,7 @@ class Jitted:
         entry = self._variants.get((c.key, types))
         if entry is None:
             t = self._trace(c, types)
-            entry = _Entry(compile_graph(t.graph), t.structure)
+            entry = _Entry(compile_graph(t.graph, self._target), t.structure)
             self._variants[c.key, types] = entry
         self._entries[key] = entry
         return entry
@@ -300,12 +321,14 @@ def jit(
     static_argnames: Sequence[str] = (),
     donate: Sequence[str] = (),
     numerics: str | None = None,
+    target: str = "numpy",
 ) -> Any:
     """Compile a function for the types it is called with.
 
     Arguments are trees of tensors.  Parameters in static_argnames, and keyword-only parameters
     that are given plain Python values, are part of the key instead: a new value compiles anew.
+    The target is `numpy` (the references of the ops) or `cpu` (machine code).
     """
     if f is None:
-        return lambda g: Jitted(g, static_argnames, donate, numerics)
-    return Jitted(f, static_argnames, donate, numerics)
+        return lambda g: Jitted(g, static_argnames, donate, numerics, target)
+    return Jitted(f, static_argnames, donate, numerics, target)

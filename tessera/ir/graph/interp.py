@@ -230,3 +230,19 @@ def interpret(g: Graph, inputs: Sequence[Array]) -> list[Array]:
 
 
 set_kernels(kernel)
+
+
+def quietly(f: Kernel, xs: Sequence[Array]) -> Any:
+    """A kernel on arrays, without NumPy's warnings."""
+    with np.errstate(all="ignore"):
+        return f(*xs)
+
+
+def empty(shape: Any, dtype: Any) -> Array:
+    """An array whose elements have yet to be written."""
+    return np.empty(shape, dtype)
+
+
+def contiguous(x: Array) -> Array:
+    """An array in row-major order."""
+    return x if x.flags.c_contiguous else np.ascontiguousarray(x)
