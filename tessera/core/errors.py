@@ -93,6 +93,14 @@ class ParseError(TesseraError, ValueError):
     """Text is not IR of a known level and version."""
 
 
+class CompileError(TesseraError, RuntimeError):
+    """LLVM could not turn a kernel into machine code."""
+
+
+class OutOfMemoryError(TesseraError, MemoryError):
+    """There is not enough memory for what a program needs."""
+
+
 class FlagError(TesseraError, ValueError):
     """An environment variable or a flag has a value that it cannot take."""
 

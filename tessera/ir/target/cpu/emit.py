@@ -11,7 +11,7 @@ The function runs the instances from `begin` to `end` of the grid, counted with 
 
 from __future__ import annotations
 
-from tessera.core.dims import Size, product, symbols
+from tessera.core.dims import Size, product
 from tessera.ir.target.cpu.types import align_of, chunk_types
 from tessera.ir.target.cpu.values import ValueWriter
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile
@@ -19,11 +19,7 @@ from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile
 
 def size_names(kernel: Kernel) -> tuple[str, ...]:
     """The symbols of the parameters, in the order in which `sizes` holds them."""
-    found: set[str] = set()
-    for m in kernel.parameters:
-        for n in m.type.shape:
-            found |= symbols(n)
-    return tuple(sorted(found))
+    return kernel.sizes
 
 
 def emit(kernel: Kernel) -> str:
@@ -52,7 +48,7 @@ class _Emitter(ValueWriter):
         body = "\n".join(self.lines)
         declarations = "\n".join(self.declared[n] for n in sorted(self.declared))
         head = "ptr noalias %parameters, ptr noalias %sizes, i64 %begin, i64 %end, ptr noalias %scratch"
-        return f"{declarations}\ndefine void @{_symbol(k.name)}({head}) {{\nentry:\n{body}\n  ret void\n}}\n"
+        return f"{declarations}\ndefine void @{symbol_of(k.name)}({head}) {{\nentry:\n{body}\n  ret void\n}}\n"
 
     def grid_loop(self) -> None:
         counts = [self.size(n) for _, n in self.kernel.grid]
@@ -138,5 +134,6 @@ def scratch_bytes(kernel: Kernel) -> Size:
     return total
 
 
-def _symbol(name: str) -> str:
+def symbol_of(name: str) -> str:
+    """What the function of a kernel is called in LLVM IR."""
     return "".join(c if c.isalnum() or c == "_" else "_" for c in name)

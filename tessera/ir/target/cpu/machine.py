@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
+from itertools import count
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -13,6 +14,9 @@ KERNEL = ctypes.CFUNCTYPE(
 )
 
 
+_LIBRARIES = count()
+
+
 @cache
 def _target() -> Any:
     llvm.initialize_native_target()
@@ -20,20 +24,24 @@ def _target() -> Any:
     return llvm.Target.from_default_triple()
 
 
+@cache
+def _features() -> str:
+    features: str = llvm.get_host_cpu_features().flatten()
+    return features
+
+
 def target_machine() -> Any:
     """This CPU, with all of its instructions."""
     return _target().create_target_machine(
-        cpu=llvm.get_host_cpu_name(),
-        features=llvm.get_host_cpu_features().flatten(),
-        opt=3,
-        codemodel="jitdefault",
+        cpu=llvm.get_host_cpu_name(), features=_features(), opt=3, codemodel="jitdefault"
     )
 
 
+@cache
 def architecture() -> str:
     """What machine code depends on: triple, CPU, its features, and LLVM's version."""
     version = ".".join(map(str, llvm.llvm_version_info))
-    features = llvm.get_host_cpu_features().flatten()
+    features = _features()
     return f"{llvm.get_default_triple()} {llvm.get_host_cpu_name()} {features} llvm {version}"
 
 
@@ -67,12 +75,21 @@ def assembly(text: str) -> str:
     return out
 
 
-class Loaded:
-    """Machine code in memory."""
+@cache
+def _linker() -> Any:
+    """One linker for all code: a library costs a tenth of an engine of its own."""
+    return llvm.create_lljit_compiler(target_machine())
 
-    def __init__(self, code: bytes, name: str):
-        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine())
-        self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-        self._engine.finalize_object()
-        self.address: int = self._engine.get_function_address(name)
+
+class Loaded:
+    """Machine code in memory: the addresses of the functions that it was asked for."""
+
+    def __init__(self, code: bytes, *names: str):
+        library = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+        for name in names:
+            library.export_symbol(name)
+        linker = _linker()
+        self._library = library.link(linker, f"library{next(_LIBRARIES)}")
+        self.addresses: dict[str, int] = {name: self._library[name] for name in names}
+        self.address = self.addresses[names[0]]
         self.call = KERNEL(self.address)

@@ -1,0 +1,1 @@
+"""Running target programs: threads, compiled code, launches."""

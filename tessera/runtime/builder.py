@@ -1,0 +1,223 @@
+"""Building machine code in child processes.
+
+llvmlite carries an LLVM with assertions: a back-end that cannot select an instruction aborts the
+process.  So LLVM's back-end runs in workers (build_worker.py) that are started at the first build,
+talk over pipes and are replaced after a crash; a crash becomes a CompileError.  Several workers
+build several kernels at once, which one process could not: llvmlite holds a lock.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tessera.core.errors import CompileError
+from tessera.core.flags import flags
+from tessera.ir.target import cpu
+from tessera.runtime import build_worker
+from tessera.runtime.build_worker import LENGTH
+from tessera.runtime.threads import cores
+
+_MACHINE = Path(cpu.__path__[0]) / "machine.py"
+
+
+class _Worker:
+    """One child process."""
+
+    def __init__(self) -> None:
+        self.complaints = tempfile.TemporaryFile()  # noqa: SIM115
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", build_worker.__file__, str(_MACHINE)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.complaints,
+                bufsize=0,  # nothing is buffered that a fork could send twice
+            )  # fmt: skip
+        except OSError as e:
+            self.complaints.close()
+            raise CompileError(
+                f"compile: cannot start a process of {sys.executable!r} to build kernels in: {e}"
+            ) from e
+
+    def build(self, text: str) -> tuple[bytes, bytes] | None:
+        """Status and payload of a reply; None when the process ended instead."""
+        data = text.encode()
+        try:
+            self._write(LENGTH.pack(len(data)) + data)
+            head = self._read(1 + LENGTH.size)
+            return head[:1], self._read(*LENGTH.unpack(head[1:]))
+        except (BrokenPipeError, EOFError):
+            return None
+
+    def _write(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        left = memoryview(data)
+        while left:
+            left = left[self.process.stdin.write(left) :]
+
+    def _read(self, n: int) -> bytes:
+        assert self.process.stdout is not None
+        out = bytearray()
+        while len(out) < n:
+            part = self.process.stdout.read(n - len(out))
+            if not part:
+                raise EOFError
+            out += part
+        return bytes(out)
+
+    def obituary(self) -> str:
+        """How the process ended, and the first thing that it said."""
+        code = self.process.wait()
+        how = f"exit status {code}" if code >= 0 else signal.Signals(-code).name
+        self.complaints.seek(0)
+        lines = self.complaints.read().decode(errors="replace").splitlines()
+        said = next((line.strip() for line in lines if line.strip()), "")
+        return f"{how}: {said}" if said else how
+
+    def close(self) -> None:
+        """End the process; it has nothing to do when it is closed."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()
+        self.complaints.close()
+
+    def forget(self) -> None:
+        """Let go of a process that belongs to the parent of this one."""
+        self.process.returncode = 0
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+
+class _Workers:
+    """The child processes of this process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.idle: list[_Worker] = []
+        self.all: list[_Worker] = []
+        self.seats = threading.Semaphore(cores())
+
+    def take(self) -> _Worker:
+        with self.lock:
+            while self.idle:
+                worker = self.idle.pop()
+                if worker.process.poll() is None:
+                    return worker
+                self._drop(worker)
+            worker = _Worker()
+            self.all.append(worker)
+            return worker
+
+    def give(self, worker: _Worker) -> None:
+        with self.lock:
+            self.idle.append(worker)
+
+    def drop(self, worker: _Worker) -> None:
+        with self.lock:
+            self._drop(worker)
+
+    def _drop(self, worker: _Worker) -> None:
+        self.all.remove(worker)
+        worker.close()
+
+    def close(self) -> None:
+        with self.lock:
+            workers, self.all, self.idle = self.all, [], []
+        for worker in workers:
+            worker.close()
+
+
+_WORKERS = _Workers()
+
+
+def _close() -> None:
+    _WORKERS.close()
+
+
+def _after_fork() -> None:
+    global _WORKERS
+    for worker in _WORKERS.all:
+        worker.forget()
+    _WORKERS = _Workers()
+
+
+atexit.register(_close)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def start(n: int = 1) -> None:
+    """Have n workers start while this process does something else, such as tracing."""
+    workers = _WORKERS
+    for worker in [workers.take() for _ in range(n - len(workers.all))]:
+        workers.give(worker)
+
+
+def build_safely(text: str, name: str) -> bytes:
+    """The object file of LLVM IR; `name` is what the kernel is called in an error."""
+    workers = _WORKERS
+    with workers.seats:
+        worker = workers.take()
+        reply = worker.build(text)
+        if reply is None:
+            death = worker.obituary()
+            workers.drop(worker)
+            raise CompileError(
+                f"compile: LLVM could not build kernel {name!r} ({death}); its LLVM IR is kept in "
+                f"{_keep(text, name)}, please report it with that file"
+            )
+        workers.give(worker)
+    status, payload = reply
+    if status == b"+":
+        return payload
+    said = " ".join(payload.decode().split())
+    raise CompileError(
+        f"compile: LLVM refused kernel {name!r} ({said}); its LLVM IR is kept in "
+        f"{_keep(text, name)}, please report it with that file"
+    )
+
+
+def build_all(modules: Sequence[tuple[str, str]]) -> list[bytes | CompileError]:
+    """The object file, or the error, of each (text, name), built side by side."""
+    if len(modules) == 1 or cores() == 1:
+        return [_attempt(m) for m in modules]
+    n = min(len(modules), cores())
+    start(n)
+    with ThreadPoolExecutor(n) as pool:
+        return list(pool.map(_attempt, modules))
+
+
+def _attempt(module: tuple[str, str]) -> bytes | CompileError:
+    try:
+        return build_safely(*module)
+    except CompileError as e:
+        return e
+
+
+def _keep(text: str, name: str) -> Path:
+    """Save IR that LLVM failed on, in the cache or, if that is not writable, among temporary files."""
+    plain = "".join(c if c.isalnum() or c in "_-" else "_" for c in name)
+    file = f"{plain}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.ll"
+    try:
+        folder = flags().cache_dir / "failed"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text(text)
+    except OSError:
+        folder = Path(tempfile.mkdtemp(prefix="tessera-"))
+        (folder / file).write_text(text)
+    return folder / file

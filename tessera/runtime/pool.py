@@ -1,0 +1,212 @@
+"""A pool of threads that wait in compiled code.
+
+Each worker is a Python thread that calls once into pool_ir.py's `work` and stays there, without
+the interpreter's lock, until the process ends.  A launch hands out chunks of [0, count) by an atomic
+counter; which thread takes which chunk never shows in the results, because kernels are order-free.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import struct
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.core.errors import OutOfMemoryError
+from tessera.runtime.code import Source, load
+from tessera.runtime.pool_ir import BLOCK_BYTES, SCRATCH, SPINS, pool_ir
+from tessera.runtime.threads import MOST, cores, thread_count
+
+_SPIN_SECONDS = 50e-6  # a little more than what Python needs between two launches
+_CHUNKS_PER_THREAD = 8  # enough to even out threads of unequal speed
+_LINE = 64
+_POINTER, _TEXT = ctypes.c_void_p, ctypes.c_char_p
+
+
+class Job:
+    """Work for the pool: a kernel, the sizes that it reads, and how [0, count) is cut.
+
+    `grain` is the smallest number of instances that is worth a thread of its own.
+    """
+
+    __slots__ = ("_memory", "_sizes", "address", "count", "scratch", "seats")
+
+    def __init__(
+        self, kernel: int, sizes: Sequence[int], count: int, threads: int,
+        scratch: int = 0, grain: int = 1,
+    ):  # fmt: skip
+        used = max(1, min(threads, -(-count // grain)))
+        chunk = max(1, grain, -(-count // (used * _CHUNKS_PER_THREAD)))
+        self.count, self.scratch, self.seats = count, scratch, used - 1
+        self._sizes = (ctypes.c_int64 * len(sizes))(*sizes)
+        at = ctypes.addressof(self._sizes)
+        self._memory = _Job(kernel, at, count, chunk, self.seats)
+        self.address = ctypes.addressof(self._memory)
+
+
+class _Job(ctypes.Structure):
+    """What pool_ir.py calls %job."""
+
+    _fields_ = (
+        ("kernel", _POINTER), ("sizes", _POINTER), ("count", ctypes.c_int64),
+        ("chunk", ctypes.c_int64), ("seats", ctypes.c_int32),
+    )  # fmt: skip
+
+
+class Pool:
+    """The threads of a process.  Use `pool()`: more than one would fight over the cores."""
+
+    def __init__(self, futex: bool = True):
+        names = ("alone", "launch", "work", "stop", "pauses")
+        self._code = load(Source("thread pool", pool_ir(futex), names))
+        at = self._code.addresses
+        self._alone = ctypes.CFUNCTYPE(None, _POINTER, _TEXT, _POINTER)(at["alone"])
+        self._launch = ctypes.CFUNCTYPE(None, _POINTER, _POINTER, _TEXT)(at["launch"])
+        self._work = ctypes.CFUNCTYPE(None, _POINTER)(at["work"])
+        self._stop = ctypes.CFUNCTYPE(None, _POINTER)(at["stop"])
+        self._spins = _spins(ctypes.CFUNCTYPE(None, ctypes.c_int64)(at["pauses"]))
+        self._lock = threading.RLock()  # a finalizer or a signal handler may launch too
+        self._stopped = False
+        self._workers: list[threading.Thread] = []
+        self._scratch = [_Scratch() for _ in range(MOST + 1)]
+        self._table = (_POINTER * (MOST + 1))()
+        self._ready = (0, 0)  # seats and bytes that scratch is large enough for
+        self._memory = _Scratch()
+        self._memory.reserve(BLOCK_BYTES, "the thread pool")
+        self._block = self._memory.address
+        ctypes.memset(self._block, 0, BLOCK_BYTES)
+        ctypes.c_size_t.from_address(self._block + SCRATCH).value = ctypes.addressof(self._table)
+
+    def run(self, job: Job, parameters: bytes) -> None:
+        """Do a job; `parameters` are the packed addresses of the kernel's tensors."""
+        if job.seats == 0:
+            own = _OWN.scratch
+            if job.scratch > own.bytes:
+                own.reserve(job.scratch, "a kernel")
+            self._alone(job.address, parameters, own.address)
+            return
+        with self._lock:
+            seats, size = self._ready
+            if job.seats > seats or job.scratch > size:
+                self._prepare(max(job.seats, seats), max(job.scratch, size))
+            self._launch(self._block, job.address, parameters)
+
+    def _prepare(self, seats: int, size: int) -> None:
+        self._ready = (0, 0)  # should memory run out half way
+        for i in range(seats + 1):
+            if self._scratch[i].bytes < size:
+                self._scratch[i].reserve(size, f"each of {seats + 1} threads of a kernel")
+            self._table[i] = self._scratch[i].address
+        self._start(seats)
+        self._ready = (seats, size)
+
+    def _start(self, n: int) -> None:
+        while len(self._workers) < n and not self._stopped:
+            name = f"tessera-{len(self._workers) + 1}"
+            thread = threading.Thread(
+                target=self._work, args=(self._block,), name=name, daemon=True
+            )
+            try:
+                thread.start()
+            except RuntimeError:  # the system gives no more threads: those that run do the work
+                return
+            self._workers.append(thread)
+            # A thread that spins would take the core from one that works.
+            enough = len(self._workers) < cores()
+            ctypes.c_int64.from_address(self._block + SPINS).value = self._spins if enough else 0
+
+    def stop(self) -> None:
+        """Let the workers end; later launches run on their callers."""
+        with self._lock:
+            self._stopped = True
+            self._stop(self._block)
+            for thread in self._workers:
+                thread.join()
+
+
+class _Scratch:
+    """Memory that starts at a cache line and grows on demand."""
+
+    __slots__ = ("_data", "address", "bytes")
+
+    def __init__(self) -> None:
+        self.address, self.bytes = 0, 0
+        self._data: Any = None
+
+    def reserve(self, size: int, user: str) -> None:
+        self._data, self.address, self.bytes = None, 0, 0  # the old one makes room for the new one
+        try:
+            data = np.empty(size + _LINE, np.uint8)
+        except (MemoryError, ValueError, OverflowError) as e:
+            raise OutOfMemoryError(
+                f"run: {user} needs {size} bytes of scratch memory, which this machine does not "
+                "have; use smaller tensors or fewer threads (ts.threads)"
+            ) from e
+        self._data, self.bytes = data, size
+        self.address = -(-data.ctypes.data // _LINE) * _LINE
+
+
+class _Own(threading.local):
+    """Scratch of a Python thread, for what it runs alone."""
+
+    def __init__(self) -> None:
+        self.scratch = _Scratch()
+
+
+_OWN = _Own()
+
+
+def _spins(pauses: Any) -> int:
+    """How many pauses the spinning time is."""
+    n, best = 1000, 1.0
+    for _ in range(3):
+        start = time.perf_counter()
+        pauses(n)
+        best = min(best, time.perf_counter() - start)
+    return max(100, min(int(n * _SPIN_SECONDS / best), 100_000))
+
+
+_POOL: Pool | None = None
+_MAKING = threading.Lock()
+
+
+def pool() -> Pool:
+    """The pool of this process."""
+    global _POOL
+    if _POOL is None:
+        with _MAKING:
+            if _POOL is None:
+                _POOL = Pool()
+    return _POOL
+
+
+def launch(
+    kernel: int, parameters: Sequence[int], sizes: Sequence[int], count: int,
+    scratch: int = 0, grain: int = 1,
+) -> None:  # fmt: skip
+    """Run the instances 0 to count of the kernel at an address, on as many threads as are set."""
+    if count > 0:
+        job = Job(kernel, sizes, count, thread_count(), scratch, grain)
+        pool().run(job, struct.pack(f"{len(parameters)}P", *parameters))
+
+
+def _at_exit() -> None:
+    if _POOL is not None:
+        _POOL.stop()
+
+
+def _after_fork() -> None:
+    """A child has none of its parent's threads, and may hold locks that they held."""
+    global _POOL, _MAKING
+    _POOL, _MAKING = None, threading.Lock()
+
+
+atexit.register(_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
