@@ -30,6 +30,8 @@ from tessera.core.errors import TesseraError as TesseraError
 from tessera.lang import dist as dist
 from tessera.lang import graph as graph
 from tessera.lang import op as op
+from tessera.lang.custom_rules import custom_jvp as custom_jvp
+from tessera.lang.custom_rules import custom_vjp as custom_vjp
 from tessera.lang.device import device as device
 from tessera.lang.device import devices as devices
 from tessera.lang.device import gpu as gpu
@@ -71,5 +73,6 @@ from tessera.ops.creation import zeros_like as zeros_like
 from tessera.ops.random_bits import fold_in as fold_in
 from tessera.ops.random_bits import key as key
 from tessera.ops.random_bits import split as split
+from tessera.runtime.threads import threads as threads
 
 __version__ = "0.1.0"

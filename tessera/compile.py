@@ -26,7 +26,7 @@ from tessera.ir.schedule.ir import HostCall, Kernel, Program
 from tessera.ir.tile import ir as tile
 from tessera.ir.tile import lower as to_tile
 from tessera.transform.decompose import decompose
-from tessera.transform.inline import inline
+from tessera.transform.inline import inline_all
 from tessera.transform.simplify import simplify
 
 TARGETS = ("numpy", "cpu")
@@ -41,7 +41,7 @@ class Pass:
 
 
 PASSES: tuple[Pass, ...] = (
-    Pass("inline", inline),  # calls of modules and jitted functions become their bodies
+    Pass("inline", inline_all),  # calls of modules and jitted functions become their bodies
     Pass("simplify", simplify),  # fold constants, apply laws, merge equal nodes, drop dead ones
 )
 # For machine code the graph must consist of loop nests: what is defined by other ops becomes them.
@@ -94,7 +94,7 @@ class MachineExecutable(Executable):
         # llvmlite is heavy: it is loaded when the first program is compiled, never by `import tessera`
         runtime: Any = importlib.import_module("tessera.runtime.kernel")
         self._kernels = dict(
-            zip(self.tiles, runtime.compiled(list(self.tiles.values())), strict=True)
+            zip(self.tiles, runtime.compile_kernels(list(self.tiles.values())), strict=True)
         )
         self._captured = [v.data for v in graph.captured if v.data is not None]
         self._plans: dict[tuple[tuple[int, ...], ...], list[_Action]] = {}

@@ -206,10 +206,26 @@ def _calls(x: ArrayLike) -> Any:
     return ts.jit(lambda y: ts.op.mul(y, y))(x)
 
 
+@ts.custom_jvp
+def _own_sine(x: Any) -> Any:
+    return ts.op.sin(x)
+
+
+@_own_sine.defjvp
+def _own_cosine(primals: Any, tangents: Any) -> Any:
+    (x,), (t,) = primals, tangents
+    return ts.op.sin(x), ts.op.cos(x) * t
+
+
+def _customised(x: ArrayLike) -> Any:
+    return _own_sine(x)
+
+
 # Ops that no public function of their own binds on operands: a function whose trace holds the op.
 THROUGH: dict[str, tuple[Callable[..., Any], Sample]] = {
     "constant": (_captures, Sample((3,))),
     "call": (_calls, Sample((3,))),
+    "custom": (_customised, Sample((3,))),
 }
 
 

@@ -29,6 +29,7 @@ from tessera.core.dense import dense_text, read_elements
 from tessera.core.dims import Dim, Size, parse_dim
 from tessera.core.dtype import FORMATS, DType, as_dtype
 from tessera.core.errors import ParseError, TesseraError
+from tessera.core.reference import Reference
 from tessera.core.types import TensorType
 
 T = TypeVar("T")
@@ -111,6 +112,7 @@ def _constant_text(x: Constant, nested: bool) -> str:
 
 _PRINTERS: dict[type, Callable[[Any, bool], str]] = {
     str: lambda x, nested: quote(x),
+    Reference: lambda x, nested: quote(x),
     bool: lambda x, nested: "true" if x else "false",
     int: _int_text,
     float: _float_text,

@@ -32,7 +32,8 @@ from tessera.ops.region import Traced, is_tensor, over_same_inputs, trace
 Tree = Any  # nested tuples, lists, dicts of tensors
 
 
-def _call_types(types: Types, p: Params) -> list[TensorType]:
+def call_types(types: Types, p: Params) -> list[TensorType]:
+    """The types of the outputs of the one region, on operands of these types."""
     (region,) = p["regions"]
     _check_inputs("call", region, types)
     return [v.type for v in region.outputs]
@@ -58,7 +59,7 @@ def agree(a: TensorType, b: TensorType) -> bool:
 
 
 @define(
-    infer=_call_types, multiple=True, call="call", moves=True,
+    infer=call_types, multiple=True, call="call", moves=True,
     numpy=lambda *xs, regions, name: regions[0](*xs),
 )  # fmt: skip
 def call(region: Graph, *operands: Value, name: str) -> tuple[Value, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tessera.core.dims import Size
+from tessera.core.dims import Shape, Size
 from tessera.ir.graph.ir import Builder, Graph, Node, Value, bind, building, current_builder
 from tessera.ops.batching import Mask, batch_size, in_front, spread_behind, to_front
 from tessera.ops.control import call, cond, scan, while_loop
@@ -34,10 +34,14 @@ def traced(
     return Graph(g.inputs, g.nodes, g.outputs, name), outer
 
 
+def like(v: Value, shape: Shape) -> Value:
+    """A stand-in for a value like v of this shape, to trace with."""
+    return Builder().input(v.type.with_shape(shape), v.device)
+
+
 def inside(v: Value, batched: bool, size: Size) -> Value:
-    """An input like v inside of a region, which the new axis may come in front of."""
-    t = v.type.with_shape((size, *v.shape)) if batched else v.type
-    return Builder().input(t, v.device)
+    """A stand-in for an input of a region with the new axis in front."""
+    return like(v, (size, *v.shape) if batched else v.shape)
 
 
 def batched_outputs(g: Graph, batched: Mask, size: Size) -> list[bool]:
@@ -58,14 +62,14 @@ def batched_region(g: Graph, batched: Mask, wanted: Mask, size: Size) -> Traced:
 
     def run(*xs: Value) -> list[Value]:
         outs, mask = batch_graph(g, xs, batched)
-        return _filled(outs, mask, wanted, size)
+        return filled(outs, mask, wanted, size)
 
     inputs = [inside(v, b, size) for v, b in zip(g.inputs, batched, strict=True)]
     return traced(inputs, run, g.name)
 
 
-def _filled(outs: Sequence[Value], mask: Mask, wanted: Mask, size: Size) -> list[Value]:
-    """Outputs with the new axis where it is wanted."""
+def filled(outs: Sequence[Value], mask: Mask, wanted: Mask, size: Size) -> list[Value]:
+    """Values with the new axis where it is wanted."""
     return [
         in_front(v, False, size) if w and not b else v
         for v, b, w in zip(outs, mask, wanted, strict=True)
@@ -94,7 +98,7 @@ def _cond(n: Node, operands: Sequence[Value], batched: Mask) -> Results:
 def _both(n: Node, operands: Sequence[Value], batched: Mask, size: Size) -> Results:
     pred, *rest = operands
     every = [True] * len(n.results)
-    sides = [_filled(*batch_graph(g, rest, batched[1:]), every, size) for g in n.regions]
+    sides = [filled(*batch_graph(g, rest, batched[1:]), every, size) for g in n.regions]
     picked = [where(spread_behind(pred, a.ndim), a, b) for a, b in zip(*sides, strict=True)]
     return picked, every
 
@@ -149,7 +153,7 @@ def _while(n: Node, operands: Sequence[Value], batched: Mask) -> Results:
         return batch_graph(test, xs, mask)[0][0]
 
     def step(*xs: Value) -> list[Value]:
-        new = _filled(*batch_graph(body, xs, mask), mask[:c], size)
+        new = filled(*batch_graph(body, xs, mask), mask[:c], size)
         if not alone:
             return new
         on = goes_on(*xs)

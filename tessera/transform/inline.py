@@ -1,5 +1,8 @@
 """inline: calls of graphs become their bodies, in regions too.
 
+Transforms inline calls alone; compiling also inlines the ops that only mean something to a
+transform, such as functions with derivatives of their own.
+
     %1 = call(%0) {name = "block"} ({ ^bb(%a): %b = exp(%a); return %b })
 ->  %1 = exp(%0)
 
@@ -12,18 +15,24 @@ from operator import is_
 
 from tessera.core.rewrite import replaced
 from tessera.ir.graph.ir import Builder, Graph, Node, Value, bind
+from tessera.ir.graph.op import Op
 from tessera.ops.control import call
+from tessera.ops.custom import custom
 
 Env = dict[Value, Value]
 
 
-def inline(g: Graph) -> Graph:
-    """g without call nodes."""
-    if not _calls(g):
+CALLS = frozenset((call.op,))
+WRAPPERS = frozenset((call.op, custom.op))
+
+
+def inline(g: Graph, ops: frozenset[Op] = CALLS) -> Graph:
+    """g without nodes of these ops, whose one region is what they compute."""
+    if not _has(g, ops):
         return g
     builder, env = Builder(), Env()
     for n in g.nodes:
-        _inline_node(n, env, builder, fresh=False)
+        _inline_node(n, env, builder, ops, fresh=False)
     outputs = replaced(g.outputs, env)
     return Graph(g.inputs, builder.nodes, outputs, g.name, g.input_names, g.captured, g.guards)
 
@@ -37,21 +46,26 @@ def copy_into(g: Graph, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
     return replaced(g.outputs, env)
 
 
-def _calls(g: Graph) -> bool:
-    return any(n.op is call.op or any(map(_calls, n.regions)) for n in g.nodes)
+def inline_all(g: Graph) -> Graph:
+    """g without nodes that stand for their region."""
+    return inline(g, WRAPPERS)
 
 
-def _inline_node(n: Node, env: Env, builder: Builder, fresh: bool) -> None:
+def _has(g: Graph, ops: frozenset[Op]) -> bool:
+    return any(n.op in ops or any(_has(r, ops) for r in n.regions) for n in g.nodes)
+
+
+def _inline_node(n: Node, env: Env, builder: Builder, ops: frozenset[Op], fresh: bool) -> None:
     """Append n, or the body that it calls; `fresh` makes a copy even if no operand changed."""
     operands = replaced(n.operands, env)
-    if n.op is call.op:
+    if n.op in ops:
         (body,) = n.regions
         inner = dict(zip(body.inputs, operands, strict=True))
         for m in body.nodes:
-            _inline_node(m, inner, builder, fresh=True)
+            _inline_node(m, inner, builder, ops, fresh=True)
         env.update(zip(n.results, replaced(body.outputs, inner), strict=True))
         return
-    regions = tuple(map(inline, n.regions))
+    regions = tuple(inline(r, ops) for r in n.regions)
     kept = all(map(is_, operands, n.operands)) and all(map(is_, regions, n.regions))
     if fresh or not kept:
         types = [v.type for v in n.results]
