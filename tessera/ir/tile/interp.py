@@ -10,8 +10,9 @@ import numpy as np
 
 from tessera.core.constraints import solve
 from tessera.core.dims import Size, substitute
-from tessera.core.dtype import DType
+from tessera.core.dtype import DType, bf16, f16
 from tessera.core.errors import VerifyError
+from tessera.core.fma import fma
 from tessera.core.rounding import round_to
 from tessera.core.scalar import SCALARS
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile
@@ -53,7 +54,7 @@ class _Instance:
     def _alloc(self, op: Operation) -> list[Array]:
         assert op.memory is not None
         shape = [self.number(n) for n in op.memory.type.shape]
-        self.memories[op.memory] = np.zeros(shape, op.memory.type.dtype.np)
+        self.memories[op.memory] = unwritten(shape, op.memory.type.dtype)
         return []
 
     def _for(self, op: Operation, *carried: Array) -> list[Array]:
@@ -77,7 +78,7 @@ class _Instance:
                 raise VerifyError(
                     f"{op.name}: elements {line[0]} to {line[-1]} lie outside axis {axis} of "
                     f"{op.memory} of size {data.shape[axis]}"
-                )
+                ).at(op.location)
             inside = inside & ok.reshape(shape)
             index.append(np.clip(line, 0, max(data.shape[axis] - 1, 0)).reshape(shape))
         box = np.broadcast_to(inside, a["extent"])
@@ -108,7 +109,7 @@ class _Instance:
         return [np.full(t.shape, round_to(np.asarray(op.attributes["value"]), t.dtype))]
 
     def _index(self, op: Operation) -> list[Array]:
-        t, axis = op.results[0], op.attributes.get("axis")
+        t, axis = op.results[0], op.attributes["axis"]
         base = np.full(t.shape, self.number(op.attributes["at"]), np.int64)
         if axis is None:
             return [base]
@@ -118,20 +119,57 @@ class _Instance:
         return [scalar(op.attributes["scalar"], xs, op.results[0].dtype)]
 
     def _cast(self, op: Operation, x: Array) -> list[Array]:
-        d = op.results[0].dtype
-        return [x != 0 if d.kind == "b" else round_to(x, d)]
+        return [cast(x, op.results[0].dtype)]
 
     def _fold(self, op: Operation, x: Array) -> list[Array]:
         return [tree_fold(op.attributes["scalar"], x, op.attributes["axis"], op.results[0].dtype)]
 
+    def _scan(self, op: Operation, x: Array) -> list[Array]:
+        name, axis = op.attributes["scalar"], op.attributes["axis"]
+        rows = list(np.moveaxis(x, axis, 0))
+        for i in range(1, len(rows)):
+            rows[i] = scalar(name, (rows[i - 1], rows[i]), op.results[0].dtype)
+        return [np.stack(rows, axis)]
+
+    def _dot(self, op: Operation, a: Array, b: Array, acc: Array) -> list[Array]:
+        a, b = a.astype(acc.dtype), b.astype(acc.dtype)
+        for k in range(a.shape[1]):
+            x, y = a[:, k : k + 1], b[k : k + 1]
+            acc = fma(x, y, acc) if acc.dtype.kind == "f" else acc + x * y
+        return [acc]
+
     def _reshape(self, op: Operation, x: Array) -> list[Array]:
         return [x.reshape(op.results[0].shape)]
 
+    def _broadcast(self, op: Operation, x: Array) -> list[Array]:
+        return [np.broadcast_to(x, op.results[0].shape)]
+
+    def _transpose(self, op: Operation, x: Array) -> list[Array]:
+        return [x.T]
+
+
+def unwritten(shape: Sequence[int], dtype: DType) -> Array:
+    """Scratch before it is written: numbers that are wrong wherever they are used."""
+    if dtype.kind == "f":
+        return np.full(shape, np.nan, dtype.np)
+    return np.full(shape, 0x55 if dtype.kind != "b" else True, dtype.np)
+
+
+def cast(x: Array, dtype: DType) -> Array:
+    """x in another dtype: rounded to nearest even, integers clamped, NaN to 0, bools by x != 0."""
+    return np.asarray(x != 0) if dtype.kind == "b" else round_to(x, dtype)
+
 
 def scalar(name: str, xs: Sequence[Array], dtype: DType) -> Array:
-    """A scalar op on arrays, rounded to the dtype of its result."""
+    """A scalar op on arrays; narrow floats compute in f32 and are rounded once."""
+    if name not in _MOVES:
+        xs = [x.astype(np.float32) if x.dtype in _NARROW else x for x in xs]
     y = np.asarray(SCALARS[name].numpy(*xs))
     return y if y.dtype == dtype.np else round_to(y, dtype)
+
+
+_NARROW = (f16.np, bf16.np)
+_MOVES = ("where", "nextafter")  # which look at the elements as they are
 
 
 def tree_fold(name: str, x: Array, axis: int, dtype: DType) -> Array:

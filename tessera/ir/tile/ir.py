@@ -8,19 +8,20 @@ parameters, the grid variables and the loop variables.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from tessera.core.dims import Dim, Shape, Size, symbol
-from tessera.core.dtype import DType, bool_, i64
+from tessera.core.dims import Dim, Shape, Size, symbol, symbols
+from tessera.core.dtype import DType, i64
 from tessera.core.errors import VerifyError
 from tessera.core.scalar import Number
 from tessera.core.source import Location
 from tessera.core.types import TensorType
-
-SPACES = ("global", "shared", "private")
+from tessera.ir.tile.rules import canonical, infer
 
 
 class Memory:
@@ -98,6 +99,25 @@ class Kernel:
     grid: tuple[tuple[str, Size], ...]  # variable and how many instances, outermost first
     body: Block
 
+    def __str__(self) -> str:
+        return self.text
+
+    @cached_property
+    def text(self) -> str:
+        """The canonical text: MLIR generic syntax, without locations."""
+        assert _printer is not None, "tessera.ir.tile.text is not loaded"
+        return _printer(self)
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 of the canonical text: the identity of the kernel."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @cached_property
+    def sizes(self) -> tuple[str, ...]:
+        """The symbols in the shapes of the parameters, in alphabetic order."""
+        return tuple(sorted({s for m in self.parameters for n in m.type.shape for s in symbols(n)}))
+
     def scratch(self) -> Iterator[Memory]:
         """The memories that an instance allocates."""
         for op in walk(self.body):
@@ -114,18 +134,13 @@ def walk(block: Block) -> Iterator[Operation]:
             yield from walk(op.block)
 
 
-def broadcast(op: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """The shape that tiles meet in: sizes are equal or 1, ranks are equal or 0."""
-    rank = max(map(len, shapes), default=0)
-    if any(len(s) not in (0, rank) for s in shapes):
-        raise VerifyError(f"{op}: tiles of shapes {list(shapes)} differ in rank")
-    out = []
-    for column in zip(*(s for s in shapes if len(s) == rank), strict=True):
-        sizes = {n for n in column if n != 1}
-        if len(sizes) > 1:
-            raise VerifyError(f"{op}: tiles of shapes {list(shapes)} do not broadcast")
-        out.append(sizes.pop() if sizes else 1)
-    return tuple(out)
+_printer: Callable[[Kernel], str] | None = None
+
+
+def set_printer(printer: Callable[[Kernel], str]) -> None:
+    """Say how a kernel becomes its canonical text."""
+    global _printer
+    _printer = printer
 
 
 class Builder:
@@ -148,7 +163,7 @@ class Builder:
 
     def program(self, count: Size) -> Dim:
         """A grid axis: the number of this instance along it."""
-        name = f"p{len(self.grid)}"
+        name = f"_p{len(self.grid)}"
         self.grid.append((name, count))
         return symbol(name)
 
@@ -156,7 +171,7 @@ class Builder:
         """Scratch memory of this instance."""
         self._count += 1
         m = Memory(f"s{self._count}", TensorType(dtype, shape), space, True)
-        self._emit("alloc", (), {"space": space}, (), m)
+        self._append("alloc", (), {"space": space}, m)
         return m
 
     @contextmanager
@@ -165,7 +180,7 @@ class Builder:
     ) -> Iterator[Loop]:
         """A loop; inside, `loop.variable` counts and `loop.carried` holds the carried tiles."""
         self._count += 1
-        inner = Loop(f"i{self._count}", tuple(Tile(t.type) for t in carried))
+        inner = Loop(f"_i{self._count}", tuple(Tile(t.type) for t in carried))
         self._blocks.append([])
         yield inner
         operations = self._blocks.pop()
@@ -186,18 +201,29 @@ class Builder:
         block = Block((), tuple(self._blocks[0]), ())
         return Kernel(self.name, tuple(self.parameters), tuple(self.grid), block)
 
-    def _emit(
+    def _append(
         self,
         name: str,
         operands: Sequence[Tile],
         attributes: Mapping[str, Any],
-        types: Sequence[TensorType],
         memory: Memory | None = None,
+        stated: TensorType | None = None,
     ) -> tuple[Tile, ...]:
-        results = tuple(Tile(t) for t in types)
+        place = None if memory is None else memory.type
+        types = infer(name, [t.type for t in operands], attributes, place, stated)
+        results = tuple(map(Tile, types))
         op = Operation(name, operands, attributes, results, memory, None, self.location)
         self._blocks[-1].append(op)
         return results
+
+    def _value(
+        self,
+        name: str,
+        operands: Sequence[Tile],
+        attributes: Mapping[str, Any],
+        stated: TensorType | None = None,
+    ) -> Tile:
+        return self._append(name, operands, attributes, None, stated)[0]
 
     # Memory
 
@@ -212,15 +238,11 @@ class Builder:
     ) -> Tile:
         """The elements from `at` on; the tile keeps `axes` of the memory, in that order.
 
-        Axes in `masked` may reach past the end of the memory: there the tile holds `fill`.
+        Along axes in `masked` the box may reach out of the memory: there the tile holds `fill`.
         """
-        kept = tuple(range(len(extent)) if axes is None else axes)
-        attributes = {
-            "at": tuple(at), "extent": tuple(extent), "axes": kept, "masked": tuple(masked),
-            "fill": fill,
-        }  # fmt: skip
-        shape = tuple(extent[a] for a in kept)
-        return self._emit("load", (), attributes, [TensorType(memory.type.dtype, shape)], memory)[0]
+        fill = canonical("load", fill, memory.type.dtype)
+        attributes = _box(at, extent, axes, masked) | {"fill": fill}
+        return self._append("load", (), attributes, memory)[0]
 
     def store(
         self,
@@ -231,47 +253,71 @@ class Builder:
         axes: Sequence[int] | None = None,
         masked: Sequence[int] = (),
     ) -> None:
-        """Write a tile from `at` on; what reaches past the end along `masked` axes is dropped."""
-        kept = tuple(range(len(extent)) if axes is None else axes)
-        attributes = {
-            "at": tuple(at), "extent": tuple(extent), "axes": kept, "masked": tuple(masked),
-        }  # fmt: skip
-        self._emit("store", (value,), attributes, (), memory)
+        """Write a tile from `at` on; along `masked` axes, what is out of the memory is dropped."""
+        if not memory.writable:
+            raise VerifyError(f"store: {memory} is not writable")
+        self._append("store", (value,), _box(at, extent, axes, masked), memory)
 
     # Values
 
     def full(self, dtype: DType, shape: Sequence[int], value: Number) -> Tile:
         """A tile of one number."""
-        return self._emit("full", (), {"value": value}, [TensorType(dtype, tuple(shape))])[0]
+        t = TensorType(dtype, tuple(shape))
+        return self._value("full", (), {"value": canonical("full", value, dtype)}, t)
 
     def index(self, at: Size, shape: Sequence[int] = (), axis: int | None = None) -> Tile:
         """A position as an i64 tile: `at`, plus the element's own number along an axis if given."""
-        attributes = {"at": at} | ({} if axis is None else {"axis": axis})
-        return self._emit("index", (), attributes, [TensorType(i64, tuple(shape))])[0]
+        t = TensorType(i64, tuple(shape))
+        return self._value("index", (), {"at": at, "axis": axis}, t)
 
     def apply(self, scalar: str, *operands: Tile) -> Tile:
         """A scalar op on every element, after broadcasting."""
-        shape = broadcast(scalar, [t.shape for t in operands])
-        dtype = result_dtype(scalar, [t.dtype for t in operands])
-        return self._emit("apply", operands, {"scalar": scalar}, [TensorType(dtype, shape)])[0]
+        return self._value("apply", operands, {"scalar": scalar})
 
     def cast(self, x: Tile, dtype: DType) -> Tile:
         """A tile in another dtype."""
-        return (
-            x if x.dtype is dtype else self._emit("cast", (x,), {}, [TensorType(dtype, x.shape)])[0]
-        )
+        if x.dtype is dtype:
+            return x
+        return self._value("cast", (x,), {}, TensorType(dtype, x.shape))
 
     def fold(self, scalar: str, x: Tile, axis: int) -> Tile:
         """A fold along an axis as a balanced tree; the axis stays, with size 1."""
-        shape = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
-        attributes = {"scalar": scalar, "axis": axis}
-        return self._emit("fold", (x,), attributes, [TensorType(x.dtype, shape)])[0]
+        return self._value("fold", (x,), {"scalar": scalar, "axis": axis})
+
+    def scan(self, scalar: str, x: Tile, axis: int) -> Tile:
+        """Folds of the elements up to each one along an axis, in ascending order."""
+        return self._value("scan", (x,), {"scalar": scalar, "axis": axis})
+
+    def dot(self, a: Tile, b: Tile, acc: Tile) -> Tile:
+        """acc + a b for (m, k), (k, n) and (m, n): one chain of fused multiply-adds in ascending k."""
+        return self._value("dot", (a, b, acc), {})
 
     def reshape(self, x: Tile, shape: Sequence[int]) -> Tile:
-        """A tile with axes of size 1 added or removed."""
+        """The same elements in row-major order, in another shape."""
         if tuple(shape) == x.shape:
             return x
-        return self._emit("reshape", (x,), {}, [TensorType(x.dtype, tuple(shape))])[0]
+        return self._value("reshape", (x,), {}, TensorType(x.dtype, tuple(shape)))
+
+    def expand(self, x: Tile, axis: int) -> Tile:
+        """A tile with one more axis, of size 1."""
+        return self.reshape(x, (*x.shape[:axis], 1, *x.shape[axis:]))
+
+    def broadcast(self, x: Tile, shape: Sequence[int]) -> Tile:
+        """A tile repeated along its axes of size 1, or a scalar everywhere."""
+        if tuple(shape) == x.shape:
+            return x
+        return self._value("broadcast", (x,), {}, TensorType(x.dtype, tuple(shape)))
+
+    def transpose(self, x: Tile) -> Tile:
+        """Rows as columns."""
+        return self._value("transpose", (x,), {})
+
+
+def _box(
+    at: Sequence[Size], extent: Sequence[int], axes: Sequence[int] | None, masked: Sequence[int]
+) -> dict[str, Any]:
+    kept = tuple(range(len(extent)) if axes is None else axes)
+    return {"at": tuple(at), "extent": tuple(extent), "axes": kept, "masked": tuple(masked)}
 
 
 class Loop:
@@ -290,18 +336,3 @@ class Loop:
     def carry(self, *outputs: Tile) -> None:
         """Say what the next iteration gets, and the loop returns at its end."""
         self.outputs = outputs
-
-
-_COMPARE = {"eq", "ne", "lt", "le", "gt", "ge", "is_nan", "is_inf", "is_finite", "signbit"}
-
-
-def result_dtype(scalar: str, dtypes: Sequence[DType]) -> DType:
-    """The dtype that a scalar op gives on operands of these dtypes."""
-    if scalar in _COMPARE:
-        return bool_
-    if scalar == "where":
-        return dtypes[1]
-    first = dtypes[0]
-    if any(d is not first for d in dtypes):
-        raise VerifyError(f"{scalar}: operands {list(map(str, dtypes))} must be of one dtype")
-    return first

@@ -97,6 +97,8 @@ class _Emitter(ValueWriter):
         self.do(f"br i1 {test}, label %{body}, label %{done}")
         self.start(body)
         self.variables[a["variable"]] = counter
+        if not self.natural(a["start"]):
+            self.signed.add(a["variable"])
         self.known.append({})
         self.block(block)
         self.known.pop()

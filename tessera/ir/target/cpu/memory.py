@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tessera.core.dims import Shape, Size, product
-from tessera.core.dtype import DType
+from tessera.core.dtype import DType, u8
 from tessera.ir.target.cpu.types import (
     TYPES,
     align_of,
@@ -45,7 +45,7 @@ class MemoryWriter(Writer):
             if mask is None:
                 raw = self.put(f"load {wide}, ptr {pointer}, align {align_of(dtype)}")
             else:
-                stored = "zeroinitializer" if dtype.kind == "b" else fill
+                stored = constant(op.attributes["fill"], u8 if dtype.kind == "b" else dtype, width)
                 raw = self.put(
                     f"call {wide} @llvm.masked.load.v{width}{suffix(memory)}.p0(ptr {pointer}, "
                     f"i32 {align_of(dtype)}, <{width} x i1> {mask}, {wide} {stored})"
@@ -175,8 +175,11 @@ class MemoryWriter(Writer):
         if axis not in op.attributes["masked"]:
             return None
         assert op.memory is not None
-        at = self.size(op.attributes["at"][axis] + i)
-        return self.put(f"icmp slt i64 {at}, {self.size(op.memory.type.shape[axis])}")
+        place = op.attributes["at"][axis] + i
+        at, n = self.size(place), self.size(op.memory.type.shape[axis])
+        if self.natural(place):
+            return self.put(f"icmp slt i64 {at}, {n}")
+        return self.put(f"icmp ult i64 {at}, {n}")  # a position below 0 is a large number
 
     def both(self, a: str | None, b: str | None) -> str | None:
         return b if a is None else a if b is None else self.put(f"and i1 {a}, {b}")
@@ -189,10 +192,14 @@ class MemoryWriter(Writer):
         if width == 1:
             return self.both(ok, self.inside(op, axis, at))
         assert op.memory is not None
-        left = self.size(op.memory.type.shape[axis] - op.attributes["at"][axis] - at)
-        limit = self.splat(left, "i64", width)
-        lanes = ", ".join(f"i64 {i}" for i in range(width))
-        mask = self.put(f"icmp slt <{width} x i64> <{lanes}>, {limit}")
+        start, n = op.attributes["at"][axis] + at, op.memory.type.shape[axis]
+        limit = self.splat(self.size(n - start), "i64", width)
+        lanes = f"<{', '.join(f'i64 {i}' for i in range(width))}>"
+        mask = self.put(f"icmp slt <{width} x i64> {lanes}, {limit}")
+        if not self.natural(start):
+            first = self.splat(self.size(0 - start), "i64", width)
+            begun = self.put(f"icmp sge <{width} x i64> {lanes}, {first}")
+            mask = self.put(f"and <{width} x i1> {mask}, {begun}")
         return (
             mask
             if ok is None

@@ -7,6 +7,8 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tessera.core.dtype import DType
 from tessera.core.types import TensorType
 
@@ -65,8 +67,7 @@ def constant(value: Any, dtype: DType, width: int) -> str:
     text = _literal(value, dtype)
     if width == 1:
         return text
-    kind = TYPES[dtype.name]
-    return f"<{', '.join([f'{kind} {text}'] * width)}>"
+    return f"splat ({TYPES[dtype.name]} {text})"
 
 
 def _literal(value: Any, dtype: DType) -> str:
@@ -74,7 +75,8 @@ def _literal(value: Any, dtype: DType) -> str:
         return "true" if value else "false"
     if dtype.kind != "f":
         return str(int(value))
-    rounded = dtype.np.type(value)  # type: ignore[union-attr]
+    with np.errstate(over="ignore"):
+        rounded = dtype.np.type(value)  # type: ignore[union-attr]
     if dtype.name in ("f32", "f64"):
         return f"0x{struct.unpack('<Q', struct.pack('<d', float(rounded)))[0]:016X}"
     bits = int.from_bytes(rounded.tobytes(), "little")

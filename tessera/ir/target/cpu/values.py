@@ -1,12 +1,17 @@
-"""Tile arithmetic: scalar ops, casts, folds and changes of shape on vectors."""
+"""Tile arithmetic: scalar ops, folds, scans and products on vectors."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from string import Formatter
 
-from tessera.core.dtype import DType
-from tessera.ir.target.cpu.memory import MemoryWriter
-from tessera.ir.target.cpu.scalars import TEMPLATES
+from tessera.core.approximate import FLOATS, FUNCTIONS
+from tessera.core.dtype import FORMATS, DType, f32
+from tessera.core.scalar import TESTS
+from tessera.ir.target.cpu.algebra import LlvmAlgebra
+from tessera.ir.target.cpu.scalars import MOVES, TEMPLATES
+from tessera.ir.target.cpu.shapes import ShapeWriter
 from tessera.ir.target.cpu.types import (
     LANES,
     TYPES,
@@ -21,7 +26,7 @@ from tessera.ir.target.cpu.types import (
 from tessera.ir.tile.ir import Operation, Tile
 
 
-class ValueWriter(MemoryWriter):
+class ValueWriter(ShapeWriter):
     """Writes what computes on tiles."""
 
     def _full(self, op: Operation) -> None:
@@ -30,7 +35,7 @@ class ValueWriter(MemoryWriter):
         self.tiles[t] = [constant(op.attributes["value"], t.dtype, w) for w in widths]
 
     def _index(self, op: Operation) -> None:
-        t, axis = op.results[0], op.attributes.get("axis")
+        t, axis = op.results[0], op.attributes["axis"]
         base = self.size(op.attributes["at"])
         names = []
         for lead in indices(t.shape[:-1]):
@@ -49,29 +54,6 @@ class ValueWriter(MemoryWriter):
                 at += width
         self.tiles[t] = names
 
-    def spread(self, t: Tile, shape: tuple[int, ...]) -> list[str]:
-        """The chunks of a tile broadcast to a shape."""
-        names = self.tiles[t]
-        if t.shape == shape:
-            return names
-        own = t.shape or (1,) * len(shape)
-        per_row = len(chunks(own[-1])) if own else 1
-        out = []
-        splats: dict[tuple[str, int], str] = {}
-        for lead in indices(shape[:-1]):
-            row = 0
-            for i, n in zip(lead, own[:-1], strict=True):
-                row = row * n + (0 if n == 1 else i)
-            for c, width in enumerate(chunks(shape[-1] if shape else 1)):
-                if own and own[-1] == 1 and width > 1:
-                    key = (names[row], width)
-                    if key not in splats:
-                        splats[key] = self.splat(names[row], TYPES[t.dtype.name], width)
-                    out.append(splats[key])
-                else:
-                    out.append(names[row * per_row + (c if own and own[-1] != 1 else 0)])
-        return out
-
     def _apply(self, op: Operation) -> None:
         t, name = op.results[0], op.attributes["scalar"]
         columns = [self.spread(x, t.shape) for x in op.operands]
@@ -86,43 +68,24 @@ class ValueWriter(MemoryWriter):
         if name == "where":
             t = vector_type(dtypes[1], width)
             return self.put(f"select {vector_of('i1', width)} {xs[0]}, {t} {xs[1]}, {t} {xs[2]}")
-        t = vector_type(dtypes[0], width)
-        template = TEMPLATES[dtypes[0].kind][name]
-        kind = TYPES[dtypes[0].name]
-        overload = (f"v{width}" if width > 1 else "") + suffix(kind)
-        return self.put(template.format(*xs, t=t, v=overload))
+        dtype = dtypes[0]
+        if dtype.is_narrow and name not in MOVES:
+            return self.widened(name, xs, dtypes, width)
+        if dtype.kind == "f" and name in FUNCTIONS:
+            return FUNCTIONS[name].build(LlvmAlgebra(self, FLOATS[dtype.name], width), *xs)
+        words = _Words(dtype, width)
+        result = xs[0]
+        for line in TEMPLATES[dtype.kind][name].splitlines():
+            kept, _, text = line.strip().rpartition(" = ")
+            result = self.put(_FORMAT.vformat(text, xs, words))
+            words[kept] = result
+        return result
 
-    def _cast(self, op: Operation) -> None:
-        x, t = op.operands[0], op.results[0]
-        self.tiles[t] = [
-            self.cast(name, x.dtype, t.dtype, width)
-            for name, width in zip(self.tiles[x], widths_of(t.type), strict=True)
-        ]
-
-    def cast(self, name: str, source: DType, to: DType, width: int) -> str:
-        a, b = vector_type(source, width), vector_type(to, width)
-        if a == b:
-            return name
-        if to.kind == "b":
-            zero = constant(0, source, width)
-            relation = "fcmp une" if source.kind == "f" else "icmp ne"
-            return self.put(f"{relation} {a} {name}, {zero}")
-        if source.kind == "f" and to.kind == "f":
-            word = "fpext" if source.bits < to.bits else "fptrunc"
-        elif source.kind == "f":
-            sign = "s" if to.kind == "i" else "u"
-            kinds = (suffix(TYPES[to.name]), suffix(TYPES[source.name]))
-            v = f"v{width}" if width > 1 else ""
-            return self.put(
-                f"call {b} @llvm.fpto{sign}i.sat.{v}{kinds[0]}.{v}{kinds[1]}({a} {name})"
-            )
-        elif to.kind == "f":
-            word = "sitofp" if source.kind == "i" else "uitofp"
-        elif to.bits < source.bits:
-            word = "trunc"
-        else:
-            word = "sext" if source.kind == "i" else "zext"
-        return self.put(f"{word} {a} {name} to {b}")
+    def widened(self, name: str, xs: Sequence[str], dtypes: Sequence[DType], width: int) -> str:
+        """A scalar op on narrow floats: computed in f32, rounded once."""
+        wide = [self.cast(x, d, f32, width) for x, d in zip(xs, dtypes, strict=True)]
+        y = self.scalar(name, wide, [f32] * len(xs), width)
+        return y if name in TESTS else self.cast(y, f32, dtypes[0], width)
 
     def _fold(self, op: Operation) -> None:
         x, t = op.operands[0], op.results[0]
@@ -176,13 +139,6 @@ class ValueWriter(MemoryWriter):
                 out.append(self.tree(name, single, x.dtype, 1))
         return out
 
-    def elements(self, name: str, dtype: DType, width: int) -> list[str]:
-        """The lanes of a vector."""
-        if width == 1:
-            return [name]
-        t = vector_type(dtype, width)
-        return [self.put(f"extractelement {t} {name}, i32 {i}") for i in range(width)]
-
     def fold_vector(self, name: str, v: str, dtype: DType, width: int) -> str:
         kind = TYPES[dtype.name]
         while width > 1:
@@ -202,30 +158,87 @@ class ValueWriter(MemoryWriter):
             width = half
         return v
 
-    def _reshape(self, op: Operation) -> None:
+    def _scan(self, op: Operation) -> None:
         x, t = op.operands[0], op.results[0]
-        names, own, new = self.tiles[x], (x.shape or (1,))[-1], (t.shape or (1,))[-1]
-        if own == new:
-            self.tiles[t] = names
-            return
-        single = [
-            e
-            for v, w in zip(names, widths_of(x.type), strict=True)
-            for e in self.elements(v, x.dtype, w)
-        ]
-        out, at = [], 0
-        for width in widths_of(t.type):
-            part = single[at : at + width]
-            out.append(part[0] if width == 1 else self.vector(part, t.dtype))
-            at += width
-        self.tiles[t] = out
+        name, axis = op.attributes["scalar"], op.attributes["axis"]
+        last = axis == len(x.shape) - 1
+        inner = 1 if last else math.prod(x.shape[axis + 1 : -1]) * len(chunks(x.shape[-1]))
+        names = self.singles(x) if last else list(self.tiles[x])
+        widths = [1] * len(names) if last else widths_of(x.type)
+        for i in range(len(names)):
+            if i // inner % x.shape[axis]:
+                pair = (names[i - inner], names[i])
+                names[i] = self.scalar(name, pair, (x.dtype, x.dtype), widths[i])
+        self.tiles[t] = self.packed(names, t.type) if last else names
 
-    def vector(self, parts: Sequence[str], dtype: DType) -> str:
-        """A vector of scalars."""
-        t, kind, v = vector_type(dtype, len(parts)), TYPES[dtype.name], "undef"
-        for i, p in enumerate(parts):
-            v = self.put(f"insertelement {t} {v}, {kind} {p}, i32 {i}")
-        return v
+    def _dot(self, op: Operation) -> None:
+        a, b, acc = op.operands
+        dtype, (rows, depth) = acc.dtype, a.shape
+        left, right = (self.in_dtype(x, dtype) for x in (a, b))
+        out = list(self.tiles[acc])
+        widths, deep = chunks(acc.shape[1]), chunks(depth)
+        for k in range(depth):
+            c, lane = k // LANES, k % LANES
+            for r in range(rows):
+                whole = left[r * len(deep) + c]
+                for i, width in enumerate(widths):
+                    x = self.lane(whole, dtype, deep[c], lane, width)
+                    at = r * len(widths) + i
+                    out[at] = self.multiply_add(
+                        x, right[k * len(widths) + i], out[at], dtype, width
+                    )
+        self.tiles[op.results[0]] = out
+
+    def in_dtype(self, x: Tile, dtype: DType) -> list[str]:
+        pairs = zip(self.tiles[x], widths_of(x.type), strict=True)
+        return [self.cast(name, x.dtype, dtype, width) for name, width in pairs]
+
+    def lane(self, name: str, dtype: DType, of: int, lane: int, width: int) -> str:
+        """One lane of a vector, in every lane of another."""
+        if of == 1 or width == 1:
+            one = name if of == 1 else self.element_of(name, dtype, of, lane)
+            return self.splat(one, TYPES[dtype.name], width)
+        t = vector_type(dtype, of)
+        mask = f"<{width} x i32> splat (i32 {lane})"
+        return self.put(f"shufflevector {t} {name}, {t} undef, {mask}")
+
+    def element_of(self, name: str, dtype: DType, of: int, lane: int) -> str:
+        return self.put(f"extractelement {vector_type(dtype, of)} {name}, i32 {lane}")
+
+    def multiply_add(self, x: str, y: str, z: str, dtype: DType, width: int) -> str:
+        if dtype.kind == "f":
+            return self.scalar("fma", (x, y, z), (dtype,) * 3, width)
+        product = self.scalar("mul", (x, y), (dtype,) * 2, width)
+        return self.scalar("add", (product, z), (dtype,) * 2, width)
 
 
-# Types and constants --------------------------------------------------------------------------
+class _Words(dict[str, str]):
+    """What stands in the rows of scalars.py, made when it is asked for."""
+
+    def __init__(self, dtype: DType, width: int):
+        super().__init__()
+        self.dtype, self.width = dtype, width
+        self["t"], self["b"] = vector_type(dtype, width), vector_of("i1", width)
+        self["v"] = (f"v{width}" if width > 1 else "") + suffix(TYPES[dtype.name])
+
+    def __missing__(self, key: str) -> str:
+        whole = f"i{self.dtype.bits}"
+        if key == "i":
+            return vector_of(whole, self.width)
+        if key in _STEPS:
+            return constant(_STEPS[key], FORMATS[whole], self.width)
+        return constant(_NUMBERS[key](self.dtype), self.dtype, self.width)
+
+
+_FORMAT = Formatter()
+_STEPS = {"up": 1, "down": -1, "none": 0}
+_NUMBERS: dict[str, Callable[[DType], float]] = {
+    "zero": lambda d: 0,
+    "one": lambda d: 1,
+    "minus": lambda d: -1,
+    "half": lambda d: 0.5,
+    "inf": lambda d: math.inf,
+    "least": lambda d: -(1 << d.bits - 1),
+    "width": lambda d: d.bits,
+    "last": lambda d: d.bits - 1,
+}

@@ -21,6 +21,7 @@ class Writer:
         self.pointers: dict[Memory, str] = {}
         self.tiles: dict[Tile, list[str]] = {}
         self.known: list[dict[Size, str]] = [{}]  # sizes computed in each open block
+        self.signed: set[str] = set()  # loop variables that may be below 0
 
     # Text
 
@@ -81,13 +82,37 @@ class Writer:
             return self.variables[atom.name]
         assert isinstance(atom, Apply)
         a, b = self.size(atom.left), self.size(atom.right)
+        if atom.function in ("max", "min"):
+            return self.put(f"call i64 @llvm.s{atom.function}.i64(i64 {a}, i64 {b})")
+        rest = self.put(f"srem i64 {a}, {b}")
+        below = None if self.natural(atom.left) else self.put(f"icmp slt i64 {rest}, 0")
+        if atom.function == "%":
+            up = None if below is None else self.put(f"select i1 {below}, i64 {b}, i64 0")
+            return rest if up is None else self.put(f"add i64 {rest}, {up}")
+        whole = self.put(f"sdiv i64 {a}, {b}")
+        down = None if below is None else self.put(f"sext i1 {below} to i64")
+        return whole if down is None else self.put(f"add i64 {whole}, {down}")
+
+    def natural(self, x: Size) -> bool:
+        """Whether a size is at least 0, as all are but those with a minus or of a signed variable."""
+        if isinstance(x, int):
+            return x >= 0
+        return all(
+            factor > 0 and all(self.natural_atom(a) for a, _ in monomial)
+            for monomial, factor in x.terms
+        )
+
+    def natural_atom(self, atom: Any) -> bool:
+        if isinstance(atom, Symbol):
+            return atom.name not in self.signed
+        sides = self.natural(atom.left), self.natural(atom.right)
         match atom.function:
-            case "//":
-                return self.put(f"sdiv i64 {a}, {b}")
+            case "max":
+                return any(sides)
             case "%":
-                return self.put(f"srem i64 {a}, {b}")
+                return sides[1]
             case _:
-                return self.put(f"call i64 @llvm.s{atom.function}.i64(i64 {a}, i64 {b})")
+                return all(sides)
 
     def splat(self, name: str, kind: str, width: int) -> str:
         """A vector of one scalar."""
