@@ -5,6 +5,7 @@ The public suite checks far more; tests/array_api/run.py runs it on a checkout o
 
 from __future__ import annotations
 
+import array
 import inspect
 import itertools
 import math
@@ -162,6 +163,15 @@ def test_asarray_copies_when_told_to() -> None:
         xp.asarray([1], copy=False)
     with pytest.raises(CopyError, match="needs a copy"):
         xp.asarray(x, dtype=xp.float32, copy=False)
+
+
+def test_asarray_takes_buffers() -> None:
+    numbers = array.array("d", [1.5, 2.5])
+    x = xp.asarray(numbers, copy=False)
+    numbers[0] = 9.5
+    assert (x.dtype, x.tolist()) == (xp.float64, [9.5, 2.5])
+    assert xp.asarray(b"ab").tolist() == [97, 98]
+    assert xp.asarray(np.float32(0.5), dtype=xp.float64).tolist() == 0.5
 
 
 def test_dlpack_both_ways_shares_memory() -> None:

@@ -21,8 +21,7 @@ Shape = int | tuple[int, ...]
 
 def place(x: Value, device: Any) -> Tensor:
     """x on a device, by default the one for new arrays."""
-    assert isinstance(x, Tensor)
-    return x.to(current_device() if device is None else device)
+    return _tensor(x).to(current_device() if device is None else device)
 
 
 def _like(x: Value, y: Value, device: Any) -> Tensor:
@@ -36,28 +35,41 @@ def asarray(
     """obj as an array: an array, a number, nested sequences of these, a buffer or DLPack object."""
     if isinstance(obj, Tensor):
         return _from_tensor(obj, dtype, device, copy)
-    if isinstance(obj, np.ndarray) or hasattr(obj, "__dlpack__") or _is_buffer(obj):
-        shared = concrete(obj if _is_buffer(obj) else np.from_dlpack(obj))
-        assert isinstance(shared, Tensor)
-        return _from_tensor(_like(shared, shared, device), dtype, device, copy)
+    data = _shared(obj)
+    if data is not None:
+        to = current_device() if device is None else as_device(device)
+        return _from_tensor(_tensor(concrete(data, None, to)), dtype, None, copy)
     if copy is False:
         raise CopyError(f"asarray: a {type(obj).__name__} cannot be taken without a copy")
     return tensor(obj, dtype, device)
 
 
-def _is_buffer(obj: Any) -> bool:
-    return isinstance(obj, np.ndarray | np.generic | memoryview | bytes | bytearray)
+def _shared(obj: Any) -> Any:
+    """The memory of an object as a NumPy array, or None if it offers none."""
+    if isinstance(obj, np.ndarray | np.generic):
+        return obj
+    if hasattr(obj, "__dlpack__"):
+        return np.from_dlpack(obj)
+    try:
+        return np.asarray(memoryview(obj))
+    except TypeError:
+        return None
+
+
+def _tensor(x: Value) -> Tensor:
+    assert isinstance(x, Tensor)
+    return x
 
 
 def _from_tensor(x: Tensor, dtype: DType | None, device: Any, copy: bool | None) -> Tensor:
     d = x.dtype if dtype is None else as_dtype(dtype)
-    place = x.device if device is None else as_device(device)
-    if d is x.dtype and place == x.device and not copy:
+    to = x.device if device is None else as_device(device)
+    if d is x.dtype and to == x.device and not copy:
         return x
     if copy is False:
-        raise CopyError(f"asarray: {x.type} on {x.device} as {d} on {place} needs a copy")
-    y = x.astype(d).to(place)
-    return y if y.data is None else concrete(y.data.copy(), d, place)  # type: ignore[return-value]
+        raise CopyError(f"asarray: {x.type} on {x.device} as {d} on {to} needs a copy")
+    y = x.astype(d).to(to)
+    return y if y.data is None else _tensor(concrete(y.data.copy(), d, to))
 
 
 @public
@@ -65,9 +77,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
     """An array of the data of any object that speaks DLPack."""
     if isinstance(x, Tensor):
         return _from_tensor(x, None, device, copy)
-    shared = concrete(np.from_dlpack(x, copy=copy))
-    assert isinstance(shared, Tensor)
-    return _from_tensor(shared, None, device, None)
+    return _from_tensor(_tensor(concrete(np.from_dlpack(x, copy=copy))), None, device, None)
 
 
 @public
