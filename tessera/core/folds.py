@@ -2,8 +2,9 @@
 
 Several axes are folded one after another, from the last to the first.  A reduced axis is cut into
 leaves of 512 elements.  Inside a leaf, a fold of the last axis runs in 16 lanes (element i joins lane
-i mod 16, in ascending order); a fold of any other axis is one chain in ascending order.  Leaves join as a balanced tree over neighbours, and lanes join last, as a tree that
-puts the upper half onto the lower.
+i mod 16, in ascending order); a fold of any other axis is one chain in ascending order, and a sum of
+products one chain of fused multiply-adds.  Leaves join as a balanced tree over neighbours, and lanes
+join last, as a tree that puts the upper half onto the lower.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core.fma import fma
 from tessera.core.scalar import SCALARS
 
 LEAF = 512
@@ -63,6 +65,18 @@ def fold_lanes(name: str, x: Array, identity: Any) -> Array:
         width //= 2
         lanes = f(lanes[..., :width], lanes[..., width:])
     return np.asarray(lanes[..., 0])
+
+
+def contract(x: Array, y: Array) -> Array:
+    """The sum of x * y over the last axis: fused multiply-adds in each leaf, leaves as a tree."""
+    leaves = []
+    size = x.shape[-1]
+    for start in range(0, size, LEAF):
+        total = np.zeros(np.broadcast_shapes(x.shape, y.shape)[:-1], x.dtype)
+        for i in range(start, min(start + LEAF, size)):
+            total = fma(x[..., i], y[..., i], total)
+        leaves.append(total)
+    return join_leaves("add", leaves)
 
 
 def join_leaves(name: str, leaves: list[Array]) -> Array:

@@ -175,6 +175,13 @@ class Kernel:
     stages: tuple[Stage, ...]
     outputs: tuple[str, ...]  # stages that are written to the buffer of the same name
 
+    @property
+    def contracts(self) -> bool:
+        """Whether the first stage is a contraction: a sum of products over two axes beside the rows."""
+        s = self.stages[0]
+        product = isinstance(s.term, Apply) and s.term.scalar == "mul"
+        return s.combine == "add" and len(s.axes) == self.rows + 2 and product
+
     def inputs(self) -> list[str]:
         """The buffers that the kernel reads, in order of first use."""
         own = {s.name for s in self.stages}

@@ -16,7 +16,7 @@ from typing import Any
 
 from tessera.core.dims import Size, symbol, symbols
 from tessera.core.dtype import DType, bool_, i64
-from tessera.core.scalar import TESTS, Expr
+from tessera.core.scalar import TESTS, Expr, arg
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, Node, Value
 from tessera.ir.schedule.index import narrow
@@ -111,8 +111,7 @@ class _Lowering:
         if self.is_contraction(n):
             return True
         if n.op.combine is not None:
-            axes = n.params.get("axes", ())
-            return len(n.operands) == 1 and len(axes) == 1 and n.results[0].dtype.kind == "f"
+            return n.op.body == arg(0) and len(n.params.get("axes", ())) > 0
         return n.op.body is not None
 
     def is_contraction(self, n: Node) -> bool:
@@ -185,7 +184,10 @@ class _Lowering:
             return self.read(n.operands[0], tuple(narrow(i, self.sizes) for i in place))
         body = n.op.expr(p)
         assert body is not None, n
-        wide = [_cast(self.read(x, index), x.dtype.compute) for x in n.operands]
+        wide = [
+            _cast(self.read(x, index), x.dtype if n.op.moves else x.dtype.compute)
+            for x in n.operands
+        ]
         return _cast(_term(body, wide), v.dtype)
 
     # Stages
@@ -193,31 +195,38 @@ class _Lowering:
     def stage(self, n: Node) -> None:
         v = n.results[0]
         name = f"t{len(self.names)}"
-        operand = n.operands[0] if n.op.combine is not None else v
-        folded = n.params["axes"] if n.op.combine is not None else ()
-        axes = [Axis(f"_{name}_{i}", s) for i, s in enumerate(operand.shape)]
-        self.sizes.update({a.name: a.size for a in axes})
-        index = tuple(a.variable for a in axes)
         if n.op.combine is None:
-            term: Term = self.read(v, index)
+            axes = self.axes(name, v.shape)
+            term = self.read(v, tuple(a.variable for a in axes))
+            self.put(Stage(name, axes, (), None, term, n.location))
         else:
-            term = _cast(self.read(operand, index), operand.dtype.accum)
-        out = tuple(a for i, a in enumerate(axes) if i not in folded)
-        reduced = tuple(a for i, a in enumerate(axes) if i in folded)
-        stage = Stage(name, out, reduced, n.op.combine, term, n.location)
-        trailing = all(i >= len(out) for i in folded)
-        self.place(stage, v, trailing)
-        if n.op.combine is not None and operand.dtype.accum is not v.dtype:
-            # the fold is rounded once, at its end: the stage keeps the wide value
-            wide = Stage(f"{name}w", out, reduced, n.op.combine, term, n.location)
-            step = self.made[name]
-            kernel = self.steps[step]
-            assert isinstance(kernel, _Open)
-            kernel.stages.pop()
-            self.made[wide.name], self.types[wide.name] = step, wide.type
-            kernel.stages.append(wide)
-            narrowed = _cast(Read(wide.dtype, wide.name, tuple(a.variable for a in out)), v.dtype)
-            kernel.stages.append(Stage(name, out, (), None, narrowed, n.location))
+            self.folds(n, name)
+        self.names[v] = name
+
+    def axes(self, name: str, shape: Sequence[Size]) -> tuple[Axis, ...]:
+        """The axes of a stage, one for each axis of a tensor."""
+        made = tuple(Axis(f"_{name}_{i}", s) for i, s in enumerate(shape))
+        self.sizes.update({a.name: a.size for a in made})
+        return made
+
+    def folds(self, n: Node, name: str) -> None:
+        """A stage for each folded axis, from the last to the first; the result is rounded once."""
+        x, v = n.operands[0], n.results[0]
+        wide = x.dtype.accum
+        axes = self.axes(name, x.shape)
+        term = _cast(self.read(x, tuple(a.variable for a in axes)), wide)
+        folded = sorted(n.params["axes"], reverse=True)
+        for i in folded:
+            last = i == folded[-1] and wide is v.dtype
+            part = Stage(
+                name if last else f"{name}_over{i}", axes[:i] + axes[i + 1 :], axes[i : i + 1],
+                n.op.combine, term, n.location,
+            )  # fmt: skip
+            self.put(part, trailing=i == len(axes) - 1)
+            axes = self.axes(f"{part.name}_", part.type.shape)
+            term = Read(wide, part.name, tuple(a.variable for a in axes))
+        if wide is not v.dtype:
+            self.put(Stage(name, axes, (), None, _cast(term, v.dtype), n.location))
 
     def contraction(self, n: Node) -> None:
         """out[batch, m, n] = sum over k of left * right, a kernel of its own."""
@@ -239,7 +248,7 @@ class _Lowering:
         product = Apply(wide, "mul", tuple(factors))
         out = tuple(axes[a] for a in bound.out)
         kernel = _Open(rows, tuple(a.size for a in out[:rows]), contracts=True)
-        total = name if wide is v.dtype else f"{name}w"
+        total = name if wide is v.dtype else f"{name}_wide"
         step = len(self.steps)
         kernel.stages.append(
             Stage(total, out, (axes[bound.reduced[0]],), "add", product, n.location)
@@ -251,7 +260,7 @@ class _Lowering:
         self.steps.append(kernel)
         self.name(v, name, step)
 
-    def place(self, stage: Stage, v: Value, trailing: bool) -> None:
+    def put(self, stage: Stage, trailing: bool = True) -> None:
         """Put a stage in the kernel that made its operands, or in a new one."""
         step = max((self.made[r.source] for r in reads(stage.term)), default=-1)
         kernel = self.steps[step] if step >= 0 else None
@@ -270,7 +279,7 @@ class _Lowering:
                 stage.name, axes, stage.reduced, stage.combine, stage.term.at(env), stage.location
             )
         )
-        self.name(v, stage.name, step)
+        self.made[stage.name], self.types[stage.name] = step, stage.type
 
     def joins(self, stage: Stage, kernel: _Open, step: int) -> bool:
         rows = kernel.rows
@@ -301,8 +310,10 @@ class _Lowering:
 
     def reads_in_order(self, r: Read, source: Stage, stage: Stage, rows: int) -> bool:
         """Whether a stage reads a column where it stands: index j at its own column j."""
-        columns = tuple(a.variable for a in (*stage.axes[rows:], *stage.reduced))
-        return r.index[rows:] in ((), columns[: len(r.index) - rows])
+        columns = (*stage.axes[rows:], *stage.reduced)[: len(source.axes) - rows]
+        return r.index[rows:] == tuple(a.variable for a in columns) and all(
+            a.size == b.size for a, b in zip(columns, source.axes[rows:], strict=True)
+        )
 
     # Program
 

@@ -32,17 +32,6 @@ class Blocks:
 DEFAULT = Blocks()
 
 
-def is_contraction(kernel: schedule.Kernel) -> bool:
-    """Whether the first stage is a sum of products over two axes that are not rows."""
-    s = kernel.stages[0]
-    return (
-        s.combine == "add"
-        and len(s.axes) == kernel.rows + 2
-        and isinstance(s.term, schedule.Apply)
-        and s.term.scalar == "mul"
-    )
-
-
 def lower_contraction(
     kernel: schedule.Kernel, types: Mapping[str, TensorType], blocks: Blocks
 ) -> Kernel:

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 
 from tessera.core.dims import Dim, Size, larger, smaller, substitute, symbols
 from tessera.core.dtype import bool_
+from tessera.core.evaluate import identity
 from tessera.core.folds import LANES, LEAF
-from tessera.core.scalar import SCALARS
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
 from tessera.ir.schedule.ir import Stage, reads
-from tessera.ir.tile.gemm import DEFAULT, Blocks, is_contraction, lower_contraction
+from tessera.ir.tile.gemm import DEFAULT, Blocks, lower_contraction
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 
 _UNROLL = 4  # vectors of a chunk when a pass has no fold
@@ -28,7 +28,7 @@ def lower(
     kernel: schedule.Kernel, types: Mapping[str, TensorType], blocks: Blocks = DEFAULT
 ) -> Kernel:
     """The Tile program of a kernel; parameters are its inputs, then its outputs."""
-    if is_contraction(kernel):
+    if kernel.contracts:
         return lower_contraction(kernel, types, blocks)
     return _Lowering(kernel, types).kernel()
 
@@ -111,9 +111,7 @@ class _Lowering:
 
     def identity(self, s: Stage, width: int) -> Tile:
         assert s.combine is not None
-        value = SCALARS[s.combine].identity
-        assert value is not None, s
-        return self.b.full(s.dtype, (width,), value)
+        return self.b.full(s.dtype, (width,), identity(s.combine, s.dtype))
 
     def chunks(
         self, stages: Sequence[Stage], start: Size, stop: Size, width: int, accs: Sequence[Tile]
@@ -185,7 +183,7 @@ class _Lowering:
     def chain(self, s: Stage) -> None:
         """A fold over an axis that is not the last: a chain for each column."""
         axis, over = s.axes[-1], s.reduced[0]
-        count = (over.size + LEAF - 1) // LEAF
+        count = larger((over.size + LEAF - 1) // LEAF, 1)
         width = LANES
         kept = self.b.alloc(s.dtype, (count, LANES))
         whole = axis.size // width * width
