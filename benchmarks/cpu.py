@@ -1,0 +1,260 @@
+"""Tessera's CPU target beside NumPy, PyTorch (eager and compiled) and JAX, on two threads in f32.
+
+    python benchmarks/cpu.py [--peers tessera,numpy,torch,compile,jax] [--only NAME] [--record FILE]
+
+Every (workload, peer) runs in a process of its own, peers in turn, and the whole round is repeated;
+a row shows the median of the rounds' medians, the spread, and the ratio of the best peer to Tessera.
+Run it with an interpreter that has the peers installed (make test-oracles sets one up).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+PEERS = ("tessera", "numpy", "torch", "compile", "jax")
+THREADS = "2"
+RNG = np.random.default_rng(0)
+Function = Callable[..., Any]
+
+
+def draw(*shape: int) -> Any:
+    """Random f32 data."""
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+# A workload is a function of the namespace of a peer (see `namespace`) and the shapes it takes.
+
+
+def gelu_chain(p: Any, x: Any, a: Any, b: Any, c: Any) -> Any:
+    return p.gelu(x * a + b) * c + x
+
+
+def softmax(p: Any, x: Any) -> Any:
+    return p.softmax(x)
+
+
+def layernorm(p: Any, x: Any, g: Any, b: Any) -> Any:
+    return p.layernorm(x, g, b)
+
+
+def rmsnorm_residual(p: Any, x: Any, r: Any, g: Any) -> Any:
+    y = x + r
+    return y * p.rsqrt(p.mean(y * y) + 1e-6) * g
+
+
+def matmul(p: Any, a: Any, b: Any) -> Any:
+    return a @ b
+
+
+def matmul_bias_gelu(p: Any, a: Any, b: Any, c: Any) -> Any:
+    return p.gelu(a @ b + c)
+
+
+def row_sums(p: Any, x: Any) -> Any:
+    return p.sum(x, 1)
+
+
+def column_sums(p: Any, x: Any) -> Any:
+    return p.sum(x, 0)
+
+
+def add(p: Any, a: Any, b: Any) -> Any:
+    return a + b
+
+
+WORKLOADS: dict[str, tuple[Function, tuple[tuple[int, ...], ...]]] = {
+    "gelu chain 4096x4096": (gelu_chain, ((4096, 4096), (4096,), (4096,), (4096,))),
+    "softmax 4096x4096": (softmax, ((4096, 4096),)),
+    "layernorm 4096x4096": (layernorm, ((4096, 4096), (4096,), (4096,))),
+    "rmsnorm+residual 8192x2048": (rmsnorm_residual, ((8192, 2048), (8192, 2048), (2048,))),
+    "matmul 1024": (matmul, ((1024, 1024), (1024, 1024))),
+    "matmul 2048x512x2048": (matmul, ((2048, 512), (512, 2048))),
+    "matmul 32x4096x1024": (matmul, ((32, 4096), (4096, 1024))),
+    "matmul 1x4096x4096": (matmul, ((1, 4096), (4096, 4096))),
+    "matmul+bias+gelu 2048x1024x4096": (matmul_bias_gelu, ((2048, 1024), (1024, 4096), (4096,))),
+    "row sums 8192x8192": (row_sums, ((8192, 8192),)),
+    "column sums 8192x8192": (column_sums, ((8192, 8192),)),
+    "add of 8": (add, ((8,), (8,))),
+}
+
+
+class Namespace:
+    """The functions that workloads use, in the words of a peer."""
+
+    def __init__(self, **functions: Function):
+        self.__dict__.update(functions)
+
+
+def numpy_peer(f: Function) -> tuple[Function, Function]:
+    from scipy.special import erf
+
+    def gelu(x: Any) -> Any:
+        return 0.5 * x * (1 + erf(x * np.float32(0.5**0.5)))
+
+    def normal(x: Any) -> Any:
+        e = np.exp(x - x.max(-1, keepdims=True))
+        return e / e.sum(-1, keepdims=True)
+
+    def layernorm(x: Any, g: Any, b: Any) -> Any:
+        c = x - x.mean(-1, keepdims=True)
+        return c / np.sqrt((c * c).mean(-1, keepdims=True) + 1e-5) * g + b
+
+    p = Namespace(
+        gelu=gelu, softmax=normal, layernorm=layernorm, rsqrt=lambda x: 1 / np.sqrt(x),
+        mean=lambda x: x.mean(-1, keepdims=True), sum=lambda x, axis: x.sum(axis),
+    )  # fmt: skip
+    return (lambda *xs: f(p, *xs)), (lambda x: x)
+
+
+def tessera_peer(f: Function) -> tuple[Function, Function]:
+    import tessera as ts
+    from tessera import op
+
+    p = Namespace(
+        gelu=op.gelu, softmax=op.softmax, layernorm=op.layernorm, rsqrt=op.rsqrt,
+        mean=lambda x: op.mean(x, axis=-1, keepdims=True), sum=lambda x, axis: op.sum(x, axis),
+    )  # fmt: skip
+    return ts.jit(lambda *xs: f(p, *xs), target="cpu"), ts.tensor
+
+
+def torch_peer(f: Function, compiled: bool = False) -> tuple[Function, Function]:
+    import torch
+
+    torch.set_num_threads(int(THREADS))
+    nn = torch.nn.functional
+    p = Namespace(
+        gelu=nn.gelu, softmax=lambda x: torch.softmax(x, -1), rsqrt=torch.rsqrt,
+        layernorm=lambda x, g, b: nn.layer_norm(x, x.shape[-1:], g, b),
+        mean=lambda x: x.mean(-1, keepdim=True), sum=lambda x, axis: x.sum(axis),
+    )  # fmt: skip
+
+    def run(*xs: Any) -> Any:
+        return f(p, *xs)
+
+    torch.set_grad_enabled(False)
+    return (torch.compile(run) if compiled else run), torch.from_numpy
+
+
+def jax_peer(f: Function) -> tuple[Function, Function]:
+    import jax
+    from jax import numpy as jnp
+
+    def layernorm(x: Any, g: Any, b: Any) -> Any:
+        c = x - x.mean(-1, keepdims=True)
+        return c * jax.lax.rsqrt((c * c).mean(-1, keepdims=True) + 1e-5) * g + b
+
+    p = Namespace(
+        gelu=lambda x: jax.nn.gelu(x, approximate=False), softmax=jax.nn.softmax, rsqrt=jax.lax.rsqrt,
+        layernorm=layernorm, mean=lambda x: x.mean(-1, keepdims=True),
+        sum=lambda x, axis: x.sum(axis),
+    )  # fmt: skip
+    jitted = jax.jit(lambda *xs: f(p, *xs))
+    return (lambda *xs: jitted(*xs).block_until_ready()), jnp.asarray
+
+
+MAKERS: dict[str, Callable[[Function], tuple[Function, Function]]] = {
+    "tessera": tessera_peer,
+    "numpy": numpy_peer,
+    "torch": torch_peer,
+    "compile": lambda f: torch_peer(f, compiled=True),
+    "jax": jax_peer,
+}
+
+
+def work(peer: str, name: str) -> None:
+    """Time one workload in this process; print the median of the calls in seconds."""
+    f, shapes = WORKLOADS[name]
+    run, convert = MAKERS[peer](f)
+    xs = [convert(draw(*s)) for s in shapes]
+    start = time.perf_counter()
+    run(*xs)
+    first = time.perf_counter() - start
+    samples: list[float] = []
+    inner = 2000 if name.startswith("add of") else 1
+    stop = time.perf_counter() + 1.5
+    while time.perf_counter() < stop or len(samples) < 5:
+        start = time.perf_counter()
+        for _ in range(inner):
+            run(*xs)
+        samples.append((time.perf_counter() - start) / inner)
+    print(json.dumps({"median": statistics.median(samples), "first": first}))
+
+
+def measure(peer: str, name: str) -> float | None:
+    env = {**os.environ, **dict.fromkeys(
+        ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TESSERA_THREADS"), THREADS,
+    )}  # fmt: skip
+    command = [sys.executable, __file__, "--worker", peer, "--only", name]
+    out = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    if out.returncode:
+        print(f"{peer} on {name}: {out.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
+        return None
+    return float(json.loads(out.stdout.splitlines()[-1])["median"])
+
+
+def versions(peers: list[str]) -> dict[str, str]:
+    """What was measured where."""
+    found = {"python": platform.python_version(), "numpy": np.__version__}
+    for peer, module in (("torch", "torch"), ("jax", "jax")):
+        if peer in peers:
+            found[module] = __import__(module).__version__
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        models = [r for r in info.read_text().splitlines() if r.startswith("model name")]
+        found["cpu"] = models[0].split(":", 1)[1].strip() if models else platform.machine()
+    found["cores"] = str(os.cpu_count())
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--peers", default=",".join(PEERS))
+    parser.add_argument("--only", default="")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--record", type=Path)
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.worker:
+        work(given.worker, given.only)
+        return
+    peers = given.peers.split(",")
+    names = [n for n in WORKLOADS if given.only in n]
+    times: dict[str, dict[str, list[float]]] = {n: {p: [] for p in peers} for n in names}
+    for _ in range(given.rounds):
+        for n in names:
+            for p in peers:
+                seconds = measure(p, n)
+                if seconds is not None:
+                    times[n][p].append(seconds)
+    print(f"{'workload':34}" + "".join(f"{p:>12}" for p in peers) + "   best peer / tessera")
+    rows = {}
+    for n in names:
+        middle = {p: statistics.median(t) for p, t in times[n].items() if t}
+        spread = {p: max(t) - min(t) for p, t in times[n].items() if t}
+        rest = [t for p, t in middle.items() if p != "tessera"]
+        ratio = min(rest) / middle["tessera"] if rest and "tessera" in middle else float("nan")
+        cells = "".join(f"{middle[p] * 1e3:12.3f}" if p in middle else f"{'-':>12}" for p in peers)
+        print(f"{n:34}{cells}   {ratio:.2f}", flush=True)
+        rows[n] = {"ms": {p: round(t * 1e3, 4) for p, t in middle.items()},
+                   "spread_ms": {p: round(t * 1e3, 4) for p, t in spread.items()},
+                   "ratio": round(ratio, 3)}  # fmt: skip
+    if given.record:
+        given.record.write_text(
+            json.dumps({"versions": versions(peers), "rows": rows}, indent=1) + "\n"
+        )
+
+
+if __name__ == "__main__":
+    main()
