@@ -1,6 +1,7 @@
 """Tessera: operators, tiles and meshes, through one compiler to machine code."""
 
-from tessera import array_api as array_api
+import importlib
+
 from tessera import ir as ir
 from tessera.core import tree as tree
 from tessera.core.dtype import accum as accum
@@ -74,5 +75,14 @@ from tessera.ops.random_bits import fold_in as fold_in
 from tessera.ops.random_bits import key as key
 from tessera.ops.random_bits import split as split
 from tessera.runtime.threads import threads as threads
+
+_LATER = ("array_api",)  # loaded when first used, so that `import tessera` stays light
+
+
+def __getattr__(name: str) -> object:
+    if name in _LATER:
+        return importlib.import_module(f"tessera.{name}")
+    raise AttributeError(f"module 'tessera' has no attribute {name!r}")
+
 
 __version__ = "0.1.0"

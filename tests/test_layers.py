@@ -15,7 +15,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LEVELS = "ir.graph ir.schedule ir.tile ir.target"
 COMPILER = f"core {LEVELS} ir ops transform runtime"
-LANGUAGE = f"{COMPILER} compile tune algebra"
+LANGUAGE = f"{COMPILER} compile machine tune algebra"
 MAY_IMPORT = {
     "core": "",
     "ir.graph": "core",
@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "ir": f"core {LEVELS}",  # reading the text of any level
     "runtime": "core ir.target",
     "compile": COMPILER,
+    "machine": f"{COMPILER} compile",
     "tune": "core ir.schedule ir.target runtime compile",
     "algebra": "core ir.graph ops transform",
     "lang": LANGUAGE,

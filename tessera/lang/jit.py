@@ -6,20 +6,23 @@ import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tessera.compile import Executable, MachineExecutable, Step, compile_graph
+from tessera.compile import Executable, Step, compile_graph
 from tessera.core import tree
 from tessera.core.errors import AnnotationError, OperandError, TesseraError, located
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, current_builder, data_of, holding
-from tessera.ir.schedule.ir import Program
-from tessera.ir.tile.ir import Kernel as TileKernel
 from tessera.lang.annotation import TensorSpec
 from tessera.lang.tensor import Tensor
 from tessera.lang.trace import Traced, is_tensor, trace
 from tessera.ops.control import call
 from tessera.ops.define import as_value
+
+if TYPE_CHECKING:  # loaded by the first function that is compiled for the machine
+    from tessera.ir.schedule.ir import Program
+    from tessera.ir.tile.ir import Kernel as TileKernel
+    from tessera.machine import MachineExecutable
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
@@ -51,11 +54,11 @@ class Lowered:
         return self._machine("tile").tiles
 
     def _machine(self, level: str) -> MachineExecutable:
-        if not isinstance(self._executable, MachineExecutable):
+        if type(self._executable) is Executable:
             raise located(
                 OperandError(f"lower: target 'numpy' has no {level} level; use jit(target=\"cpu\")")
             )
-        return self._executable
+        return self._executable  # type: ignore[return-value]
 
     @property
     def record(self) -> tuple[Step, ...]:
