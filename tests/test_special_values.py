@@ -55,7 +55,7 @@ NUMPY: dict[str, Callable[..., Any]] = {
     "neg": np.negative, "positive": np.positive, "reciprocal": np.reciprocal, "square": np.square,
     "abs": np.abs, "sign": np.sign, "maximum": extreme(np.maximum, np.logical_and),
     "minimum": extreme(np.minimum, np.logical_or),
-    "hypot": np.hypot, "copysign": np.copysign, "nextafter": np.nextafter,
+    "hypot": np.hypot, "copysign": np.copysign, "nextafter": lambda x, y: np.where(x == y, y, np.nextafter(x, y)),
     "logaddexp": np.logaddexp, "eq": np.equal, "ne": np.not_equal, "lt": np.less,
     "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
     "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor,

@@ -83,6 +83,11 @@ def _minimum(x: Any, y: Any) -> Any:
     return np.where((x == 0) & (y == 0), both, m).astype(m.dtype, copy=False)
 
 
+def _nextafter(x: Any, y: Any) -> Any:
+    """NumPy's nextafter; at x = y it is y, as C says, where NumPy's f16 gives the zero x."""
+    return np.where(x == y, y, np.nextafter(x, y))
+
+
 def _shift_left(x: Any, n: Any) -> Any:
     return np.left_shift(x, n)
 
@@ -104,7 +109,7 @@ SCALARS = {
         ScalarOp("max", 2, _maximum, float("-inf")),
         ScalarOp("min", 2, _minimum, float("inf")),
         ScalarOp("copysign", 2, np.copysign),
-        ScalarOp("nextafter", 2, np.nextafter),
+        ScalarOp("nextafter", 2, _nextafter),
         ScalarOp("logaddexp", 2, np.logaddexp, float("-inf"), ulp=4),
         ScalarOp("eq", 2, np.equal),
         ScalarOp("ne", 2, np.not_equal),

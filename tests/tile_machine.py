@@ -1,0 +1,49 @@
+"""Running Tile kernels as machine code: several kernels in one module, any part of the grid."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tessera.core.dims import product, substitute
+from tessera.ir.target.cpu.emit import emit, scratch_bytes, size_names, symbol_of
+from tessera.ir.target.cpu.machine import KERNEL, Loaded, build
+from tessera.ir.tile.interp import sizes_of
+from tessera.ir.tile.ir import Kernel
+
+
+class Machine:
+    """Kernels in one module: a build costs as much for one as for a few."""
+
+    def __init__(self, kernels: Sequence[Kernel]):
+        self.kernels = [replace(k, name=f"{k.name}_{i}") for i, k in enumerate(kernels)]
+        lines = [line for k in self.kernels for line in emit(k).splitlines()]
+        declared = dict.fromkeys(line for line in lines if line.startswith("declare"))
+        rest = [line for line in lines if not line.startswith("declare")]
+        names = [symbol_of(k.name) for k in self.kernels]
+        self.loaded = Loaded(build("\n".join([*declared, *rest])), *names)
+        self.calls = [KERNEL(self.loaded.addresses[n]) for n in names]
+
+    def instances(self, i: int, arrays: Sequence[Any]) -> int:
+        """How many instances the grid of a kernel has."""
+        k = self.kernels[i]
+        return int(substitute(product(tuple(n for _, n in k.grid)), sizes_of(k, arrays)))
+
+    def run(
+        self, i: int, arrays: Sequence[Any], parts: Sequence[tuple[int, int]] | None = None
+    ) -> None:
+        """Run kernel i in place, over the whole grid or over parts of it in the order given."""
+        k = self.kernels[i]
+        sizes = sizes_of(k, arrays)
+        pointers = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
+        numbers = (ctypes.c_int64 * len(sizes))(*(sizes[n] for n in size_names(k)))
+        scratch = np.full(int(substitute(scratch_bytes(k), sizes)) + 64, 0xA5, np.uint8)
+        for begin, end in parts or [(0, self.instances(i, arrays))]:
+            self.calls[i](
+                ctypes.addressof(pointers), ctypes.addressof(numbers), begin, end,
+                scratch.ctypes.data,
+            )  # fmt: skip
