@@ -98,9 +98,9 @@ class _Worker:
     def forget(self) -> None:
         """Let go of a process that belongs to the parent of this one."""
         self.process.returncode = 0
-        for pipe in (self.process.stdin, self.process.stdout):
-            assert pipe is not None
-            pipe.close()
+        for file in (self.process.stdin, self.process.stdout, self.complaints):
+            assert file is not None
+            file.close()
 
 
 class _Workers:

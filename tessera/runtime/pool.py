@@ -35,7 +35,7 @@ class Job:
     `grain` is the smallest number of instances that is worth a thread of its own.
     """
 
-    __slots__ = ("_memory", "_sizes", "address", "count", "scratch", "seats")
+    __slots__ = ("_memory", "_sizes", "address", "count", "prepared", "scratch", "seats")
 
     def __init__(
         self, kernel: int, sizes: Sequence[int], count: int, threads: int,
@@ -44,6 +44,7 @@ class Job:
         used = max(1, min(threads, -(-count // grain)))
         chunk = max(1, grain, -(-count // (used * _CHUNKS_PER_THREAD)))
         self.count, self.scratch, self.seats = count, scratch, used - 1
+        self.prepared: Pool | None = None  # the pool that has threads and scratch for it
         self._sizes = (ctypes.c_int64 * len(sizes))(*sizes)
         at = ctypes.addressof(self._sizes)
         self._memory = _Job(kernel, at, count, chunk, self.seats)
@@ -76,7 +77,6 @@ class Pool:
         self._workers: list[threading.Thread] = []
         self._scratch = [_Scratch() for _ in range(MOST + 1)]
         self._table = (_POINTER * (MOST + 1))()
-        self._ready = (0, 0)  # seats and bytes that scratch is large enough for
         self._memory = _Scratch()
         self._memory.reserve(BLOCK_BYTES, "the thread pool")
         self._block = self._memory.address
@@ -92,19 +92,19 @@ class Pool:
             self._alone(job.address, parameters, own.address)
             return
         with self._lock:
-            seats, size = self._ready
-            if job.seats > seats or job.scratch > size:
-                self._prepare(max(job.seats, seats), max(job.scratch, size))
+            if job.prepared is not self:
+                self._prepare(job)
             self._launch(self._block, job.address, parameters)
 
-    def _prepare(self, seats: int, size: int) -> None:
-        self._ready = (0, 0)  # should memory run out half way
-        for i in range(seats + 1):
-            if self._scratch[i].bytes < size:
-                self._scratch[i].reserve(size, f"each of {seats + 1} threads of a kernel")
-            self._table[i] = self._scratch[i].address
-        self._start(seats)
-        self._ready = (seats, size)
+    def _prepare(self, job: Job) -> None:
+        """See that there are threads and scratch for a job; neither ever shrinks."""
+        for i in range(job.seats + 1):
+            if job.scratch > self._scratch[i].bytes:
+                user = f"each of {job.seats + 1} threads of a kernel"
+                self._scratch[i].reserve(job.scratch, user)
+                self._table[i] = self._scratch[i].address
+        self._start(job.seats)
+        job.prepared = self
 
     def _start(self, n: int) -> None:
         while len(self._workers) < n and not self._stopped:
@@ -140,7 +140,6 @@ class _Scratch:
         self._data: Any = None
 
     def reserve(self, size: int, user: str) -> None:
-        self._data, self.address, self.bytes = None, 0, 0  # the old one makes room for the new one
         try:
             data = np.empty(size + _LINE, np.uint8)
         except (MemoryError, ValueError, OverflowError) as e:
