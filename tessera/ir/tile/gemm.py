@@ -1,7 +1,8 @@
-"""Contractions as Tile programs: a packed panel of one operand, register blocks of the result.
+"""Contractions as Tile programs: packed factors, register blocks of the result.
 
     t[m, n] = add over k of a[m, k] * b[k, n]
-->  program (rows, panel): pack b[:, panel]; for m by MR: for k: acc = fma(a[m:m+MR, k], b[k, :], acc)
+->  program (rows, columns): pack a[rows, :]; for each panel of columns: pack b[:, panel];
+    for m by MR: for k: acc = fma(a[m:m+MR, k], b[k, panel], acc)
 
 The sum over k is one chain of fused multiply-adds in each leaf of 512, and leaves join as a tree, as
 core/folds.py has it.  Stages that follow the contraction are computed on the block in registers.
@@ -26,7 +27,10 @@ class Blocks:
 
     m: int = 14  # rows of the register block
     n: int = 32  # columns of the register block, and of a packed panel
-    rows: int = 224  # rows of the result that one instance computes
+    rows: int = 112  # rows of the result that one instance computes
+    columns: int = 1024  # columns of the result that one instance computes
+    few: int = 4  # up to so many rows, the right factor is read where it lies
+    wide: int = 256  # elements of the register block then
 
 
 DEFAULT = Blocks()
@@ -39,6 +43,15 @@ def lower_contraction(
     return _Contraction(kernel, types, blocks).kernel()
 
 
+@dataclass(frozen=True)
+class _Sources:
+    """Where a register block finds its factors; None: where they lie in memory."""
+
+    left: Memory | None
+    panel: Size
+    right: Memory | None
+
+
 class _Contraction:
     def __init__(self, kernel: schedule.Kernel, types: Mapping[str, TensorType], blocks: Blocks):
         self.k, self.b = kernel, Builder(kernel.name)
@@ -48,12 +61,14 @@ class _Contraction:
         self.m, self.n = self.head.axes[-2:]
         (self.over,) = self.head.reduced
         self.left, self.right = self.factors(self.head)
-        self.mr = min(blocks.m, self.m.size) if isinstance(self.m.size, int) else blocks.m
-        self.mr = max(self.mr, 1)
-        width = blocks.n
+        few = isinstance(self.m.size, int) and self.m.size <= blocks.few
+        self.packs = not (few and self.lies_along_n())
+        self.mr = max(min(blocks.m, self.m.size) if isinstance(self.m.size, int) else blocks.m, 1)
+        width = blocks.n if self.packs else blocks.wide // self.mr // 16 * 16
         if isinstance(self.n.size, int):
             width = min(width, -(-max(self.n.size, 1) // 16) * 16)
         self.nr, self.rows = width, max(blocks.rows // self.mr, 1) * self.mr
+        self.columns = max(blocks.columns // width, 1) * width if self.packs else width
         self.env: dict[str, Size] = {}
 
     def factors(self, s: Stage) -> tuple[schedule.Term, schedule.Term]:
@@ -64,57 +79,100 @@ class _Contraction:
         along_n = any(self.n.name in symbols(i) for i in read.index)
         return (b, a) if along_n else (a, b)
 
+    def lies_along_n(self) -> bool:
+        """Whether neighbours along n are neighbours in the memory of the right factor."""
+        last = _read(self.right).index[-1]
+        return self.n.name in symbols(last)
+
     def kernel(self) -> Kernel:
         for a in self.head.axes[:-2]:
             self.env[a.name] = self.b.program(a.size)
         chunk = self.b.program((self.m.size + self.rows - 1) // self.rows)
-        panel = self.b.program((self.n.size + self.nr - 1) // self.nr)
-        packed = self.pack(panel * self.nr)
-        first = chunk * self.rows
-        stop = smaller(first + self.rows, self.m.size)
-        whole = (stop - first) // self.mr * self.mr + first
-        with self.b.loop(first, whole, self.mr) as main:
-            self.block(main.variable, panel * self.nr, packed, False)
-        if not isinstance(self.m.size, int) or self.m.size % self.mr:
-            with self.b.loop(whole, stop, self.mr) as rest:
-                self.block(rest.variable, panel * self.nr, packed, True)
+        group = self.b.program((self.n.size + self.columns - 1) // self.columns)
+        first, stop = self.span(chunk, self.rows, self.m.size)
+        left = self.pack_left(first, stop) if self.packs else None
+        start, end = self.span(group, self.columns, self.n.size)
+        right = self.b.alloc(self.head.dtype, (self.over.size, self.nr)) if self.packs else None
+        with self.b.loop(start, end, self.nr) as panel:
+            if right is not None:
+                self.pack_right(right, panel.variable)
+            self.blocks(first, stop, panel.variable, left, right)
         return self.b.finish()
 
-    def pack(self, at: Size) -> Memory:
-        """The panel of the right factor in scratch, in the dtype that it is multiplied in."""
-        packed = self.b.alloc(self.head.dtype, (self.over.size, self.nr))
+    def span(self, number: Size, step: int, size: Size) -> tuple[Size, Size]:
+        """Where a chunk begins and ends."""
+        if isinstance(size, int) and size <= step:
+            return 0, size
+        return number * step, smaller(number * step + step, size)
+
+    def blocks(
+        self, first: Size, stop: Size, n: Size, left: Memory | None, right: Memory | None
+    ) -> None:
+        """The register blocks of one panel: whole ones, then the masked rest."""
+        for start, end, tail in self.parts(first, stop):
+            with self.b.loop(start, end, self.mr) as rows:
+                panel = (rows.variable - first) // self.mr
+                self.block(rows.variable, n, _Sources(left, panel, right), tail)
+
+    def parts(self, first: Size, stop: Size) -> list[tuple[Size, Size, bool]]:
+        """The rows of whole register blocks, and the rest if there can be one."""
+        whole = (stop - first) // self.mr * self.mr + first
+        if isinstance(self.m.size, int) and self.m.size % self.mr == 0:
+            return [(first, stop, False)]
+        return [(first, whole, False), (whole, stop, True)]
+
+    def pack_left(self, first: Size, stop: Size) -> Memory:
+        """The rows of the left factor in scratch, block by block, in the order they are read."""
+        count = self.rows // self.mr
+        packed = self.b.alloc(self.head.dtype, (count, self.over.size, self.mr))
+        for start, end, tail in self.parts(first, stop):
+            with self.b.loop(start, end, self.mr) as rows:
+                panel = (rows.variable - first) // self.mr
+                with self.b.loop(0, self.over.size) as step:
+                    self.env[self.over.name] = step.variable
+                    a = self.load(self.left, self.m, rows.variable, self.mr, tail, vector=False)
+                    place = (panel, step.variable, 0)
+                    self.b.store(packed, a, place, (1, 1, self.mr), axes=(2, 1))
+        return packed
+
+    def pack_right(self, packed: Memory, at: Size) -> None:
+        """A panel of the right factor in scratch, in the dtype that it is multiplied in."""
         with self.b.loop(0, self.over.size) as step:
             self.env[self.over.name] = step.variable
             row = self.load(self.right, self.n, at, self.nr, True, vector=True)
             self.b.store(packed, row, (step.variable, 0), (1, self.nr))
-        return packed
 
-    def block(self, m: Size, n: Size, packed: Memory, tail: bool) -> None:
+    def block(self, m: Size, n: Size, sources: _Sources, tail: bool) -> None:
         """One register block: every leaf of the sum, then the stages that follow."""
         size = self.over.size
         if isinstance(size, int) and size <= LEAF:
-            total = self.leaf(m, packed, 0, size, tail)
+            total = self.leaf(m, n, sources, 0, size)
         else:
-            total = self.leaves(m, packed, tail)
+            total = self.leaves(m, n, sources)
         self.finish(total, m, n, tail)
 
-    def leaf(self, m: Size, packed: Memory, start: Size, stop: Size, tail: bool) -> Tile:
+    def leaf(self, m: Size, n: Size, sources: _Sources, start: Size, stop: Size) -> Tile:
         zero = self.b.full(self.head.dtype, (self.mr, self.nr), 0.0)
         with self.b.loop(start, stop, 1, [zero]) as step:
-            self.env[self.over.name] = step.variable
-            a = self.load(self.left, self.m, m, self.mr, tail, vector=False)
-            b = self.b.load(packed, (step.variable, 0), (1, self.nr))
+            k = step.variable
+            self.env[self.over.name] = k
+            if sources.left is None or sources.right is None:
+                a = self.load(self.left, self.m, m, self.mr, False, vector=False)
+                b = self.load(self.right, self.n, n, self.nr, True, vector=True)
+            else:
+                a = self.b.load(sources.left, (sources.panel, k, 0), (1, 1, self.mr), axes=(2, 1))
+                b = self.b.load(sources.right, (k, 0), (1, self.nr))
             step.carry(self.b.apply("fma", a, b, step.carried[0]))
         return step.results[0]
 
-    def leaves(self, m: Size, packed: Memory, tail: bool) -> Tile:
+    def leaves(self, m: Size, n: Size, sources: _Sources) -> Tile:
         size = self.over.size
         count = (size + LEAF - 1) // LEAF
         shape = (1, self.mr, self.nr)
         kept = self.b.alloc(self.head.dtype, (count, self.mr, self.nr))
         with self.b.loop(0, count) as leaf:
             start = leaf.variable * LEAF
-            total = self.leaf(m, packed, start, smaller(start + LEAF, size), tail)
+            total = self.leaf(m, n, sources, start, smaller(start + LEAF, size))
             self.b.store(kept, total, (leaf.variable, 0, 0), shape, axes=(1, 2))
         levels = (count - 1).bit_length() if isinstance(count, int) else 16
         for level in range(levels):
