@@ -222,8 +222,8 @@ def _broken(old: str, new: str) -> str:
             "line 2, column 3: the text is of format version 2, but this Tessera reads version 1",
         ),
         (
-            _broken('level = "graph"', 'level = "tile"'),
-            "line 2, column 3: level 'tile' is unknown; levels are graph",
+            _broken('level = "graph"', 'level = "vector"'),
+            "line 2, column 3: level 'vector' is unknown; levels are graph, tile",
         ),
         (
             _broken('"tessera.add"', '"tessera.bad"'),

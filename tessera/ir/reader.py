@@ -6,13 +6,19 @@ from collections.abc import Callable
 
 from tessera.core.operation import Operation, parse_module
 from tessera.core.text import Reader
+from tessera.ir.graph import text as graph
 from tessera.ir.graph.ir import Graph
-from tessera.ir.graph.text import LEVEL, graph_of
+from tessera.ir.tile import text as tile
+from tessera.ir.tile.ir import Kernel
 
-LEVELS: dict[str, Callable[[Reader, Operation], Graph]] = {LEVEL: graph_of}
+Program = Graph | Kernel
+LEVELS: dict[str, Callable[[Reader, Operation], Program]] = {
+    graph.LEVEL: graph.graph_of,
+    tile.LEVEL: tile.kernel_of,
+}
 
 
-def parse(text: str) -> Graph:
+def parse(text: str) -> Program:
     """The program that a text describes, at the level that it states."""
     reader, op = parse_module(text)
     level = op.attributes.get("level")

@@ -115,8 +115,13 @@ class Kernel:
 
     @cached_property
     def sizes(self) -> tuple[str, ...]:
-        """The symbols in the shapes of the parameters, in alphabetic order."""
-        return tuple(sorted({s for m in self.parameters for n in m.type.shape for s in symbols(n)}))
+        """The symbols that the kernel must know, in alphabetic order; counters begin with _."""
+        found = {s for m in self.parameters for n in m.type.shape for s in symbols(n)}
+        for op in walk(self.body):
+            for x in op.attributes.values():
+                for n in x if isinstance(x, tuple) else (x,):
+                    found |= symbols(n) if isinstance(n, Dim) else set()
+        return tuple(sorted(s for s in found if not s.startswith("_")))
 
     def scratch(self) -> Iterator[Memory]:
         """The memories that an instance allocates."""
