@@ -221,11 +221,21 @@ def _customised(x: ArrayLike) -> Any:
     return _own_sine(x)
 
 
+@ts.checkpoint
+def _own_tanh(x: Any) -> Any:
+    return ts.op.tanh(x)
+
+
+def _checkpointed(x: ArrayLike) -> Any:
+    return _own_tanh(x)
+
+
 # Ops that no public function of their own binds on operands: a function whose trace holds the op.
 THROUGH: dict[str, tuple[Callable[..., Any], Sample]] = {
     "constant": (_captures, Sample((3,))),
     "call": (_calls, Sample((3,))),
     "custom": (_customised, Sample((3,))),
+    "checkpoint": (_checkpointed, Sample((3,))),
 }
 
 

@@ -32,27 +32,30 @@ from tessera.transform.simplify import simplify
 Mask = list[bool]
 
 
-def _where(xs: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
+def chosen(xs: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
+    """Those of xs for which the mask holds."""
     return [x for x, m in zip(xs, mask, strict=True) if m]
 
 
-def _not(mask: Sequence[bool]) -> Mask:
+def negated(mask: Sequence[bool]) -> Mask:
+    """The mask of the others."""
     return [not m for m in mask]
 
 
-def _given(xs: Sequence[Tangent]) -> Mask:
+def present(xs: Sequence[Tangent]) -> Mask:
+    """Which are not zero."""
     return [x is not None for x in xs]
 
 
-def _filled(ts: Sequence[Tangent], values: Sequence[Value], mask: Sequence[bool]) -> list[Value]:
+def filled(ts: Sequence[Tangent], values: Sequence[Value], mask: Sequence[bool]) -> list[Value]:
     """Tangents where the mask holds, zeros where none is given."""
     return [
         zeros(v.type) if t is None else t
-        for t, v in zip(_where(ts, mask), _where(values, mask), strict=True)
+        for t, v in zip(chosen(ts, mask), chosen(values, mask), strict=True)
     ]
 
 
-def _region(
+def region_of(
     inputs: Sequence[Value], body: Callable[..., Sequence[Value]], name: str
 ) -> tuple[Graph, tuple[Value, ...]]:
     """The graph of a function of values like these, and what it captured."""
@@ -99,50 +102,51 @@ def _fixed_point(mask: Mask, carry: int, grow: Callable[[Mask], Mask]) -> Mask:
 # Forward ----------------------------------------------------------------------------------------
 
 
-def _moving_outputs(g: Graph, mask: Mask) -> Mask:
+def moving_outputs(g: Graph, mask: Mask) -> Mask:
     """Which outputs have tangents when these inputs have."""
     b = Builder(current_builder())
     with building(b):
         ins = [b.input(v.type, v.device) for v in g.inputs]
         ts = [b.input(v.type, v.device) if m else None for v, m in zip(g.inputs, mask, strict=True)]
-        return _given(push_forward(g, ins, ts)[1])
+        return present(push_forward(g, ins, ts)[1])
 
 
-def _pushed(g: Graph, mask: Mask, values: Sequence[Value], wanted: Mask) -> list[Value]:
+def pushed(g: Graph, mask: Mask, values: Sequence[Value], wanted: Mask) -> list[Value]:
     """Outputs, then wanted tangents, from the inputs followed by their tangents where the mask holds."""
     left = iter(values[len(mask) :])
     ts = [next(left) if m else None for m in mask]
     outs, out_ts = push_forward(g, values[: len(mask)], ts)
-    return [*outs, *_filled(out_ts, outs, wanted)]
+    return [*outs, *filled(out_ts, outs, wanted)]
 
 
-def _spread(ts: Sequence[Value], mask: Mask) -> list[Tangent]:
+def spread(ts: Sequence[Value], mask: Mask) -> list[Tangent]:
+    """Values at the places where the mask holds, None at the others."""
     left = iter(ts)
     return [next(left) if m else None for m in mask]
 
 
 def _cond_jvp(n: Node, ts: Sequence[Tangent]) -> tuple[list[Value], list[Tangent]]:
     branches = [inline(g) for g in n.regions]
-    operands, mask = n.operands[1:], _given(ts[1:])
-    each = [_moving_outputs(g, mask) for g in branches]
+    operands, mask = n.operands[1:], present(ts[1:])
+    each = [moving_outputs(g, mask) for g in branches]
     wanted = [a or b for a, b in zip(*each, strict=True)]
-    inputs = [*operands, *_where(ts[1:], mask)]
+    inputs = [*operands, *chosen(ts[1:], mask)]
 
     def joint(g: Graph) -> tuple[Graph, tuple[Value, ...]]:
-        return _region(inputs, lambda *xs: _pushed(g, mask, xs, wanted), g.name)
+        return region_of(inputs, lambda *xs: pushed(g, mask, xs, wanted), g.name)
 
     made = [joint(g) for g in branches]
     regions, outer = over_same_inputs([g for g, _ in made], [o for _, o in made])
     out = _bind(n, [n.operands[0], *inputs, *outer], regions)
-    return list(out[: len(wanted)]), _spread(out[len(wanted) :], wanted)
+    return list(out[: len(wanted)]), spread(out[len(wanted) :], wanted)
 
 
 def _while_jvp(n: Node, ts: Sequence[Tangent]) -> tuple[list[Value], list[Tangent]]:
     test, body = (inline(g) for g in n.regions)
     c = len(body.outputs)
-    mask = _fixed_point(_given(ts), c, lambda m: _moving_outputs(body, m))
+    mask = _fixed_point(present(ts), c, lambda m: moving_outputs(body, m))
     inside, outside = mask[:c], mask[c:]
-    tangents = _filled(ts, n.operands, mask)
+    tangents = filled(ts, n.operands, mask)
     count = sum(inside)
     inputs = [*n.operands[:c], *tangents[:count], *n.operands[c:], *tangents[count:]]
 
@@ -152,50 +156,50 @@ def _while_jvp(n: Node, ts: Sequence[Tangent]) -> tuple[list[Value], list[Tangen
 
     def step(*xs: Value) -> list[Value]:
         moving = [*xs[c : c + count], *xs[c + count + len(outside) :]]
-        return _pushed(body, mask, [*primal(xs), *moving], inside)
+        return pushed(body, mask, [*primal(xs), *moving], inside)
 
     def still(*xs: Value) -> list[Value]:
         return push_forward(test, primal(xs), [None] * len(mask))[0]
 
-    made = [_region(inputs, still, test.name), _region(inputs, step, body.name)]
+    made = [region_of(inputs, still, test.name), region_of(inputs, step, body.name)]
     regions, outer = over_same_inputs([g for g, _ in made], [o for _, o in made])
     out = _bind(n, [*inputs, *outer], regions)
-    return list(out[:c]), _spread(out[c:], inside)
+    return list(out[:c]), spread(out[c:], inside)
 
 
 def _scan_jvp(n: Node, ts: Sequence[Tangent]) -> tuple[list[Value], list[Tangent]]:
     body = inline(n.regions[0])
     parts, c = _parts(n), n.params["carry"]
-    mask = _fixed_point(_given(ts), c, lambda m: _moving_outputs(body, m)[:c])
-    wanted = [*mask[:c], *_moving_outputs(body, mask)[c:]]
+    mask = _fixed_point(present(ts), c, lambda m: moving_outputs(body, m)[:c])
+    wanted = [*mask[:c], *moving_outputs(body, mask)[c:]]
     counts = [sum(mask[p]) for p in parts]
-    operands = [v for p in parts for v in (*n.operands[p], *_filled(ts[p], n.operands[p], mask[p]))]
-    slices = [v for p in parts for v in (*body.inputs[p], *_where(body.inputs[p], mask[p]))]
+    operands = [v for p in parts for v in (*n.operands[p], *filled(ts[p], n.operands[p], mask[p]))]
+    slices = [v for p in parts for v in (*body.inputs[p], *chosen(body.inputs[p], mask[p]))]
 
     def step(*xs: Value) -> list[Value]:
         values, tangents, rest = [], [], iter(xs)
         for p, k in zip(parts, counts, strict=True):
             values += [next(rest) for _ in body.inputs[p]]
             tangents += [next(rest) for _ in range(k)]
-        both = _pushed(body, mask, [*values, *tangents], wanted)
+        both = pushed(body, mask, [*values, *tangents], wanted)
         outs, moved = both[: len(wanted)], both[len(wanted) :]
         return [*outs[:c], *moved[: counts[0]], *outs[c:], *moved[counts[0] :]]
 
-    region, outer = _region(slices, step, body.name)
+    region, outer = region_of(slices, step, body.name)
     out = _bind(
         n, [*operands, *outer], (region,), carry=c + counts[0], xs=n.params["xs"] + counts[1]
     )
     carry, ys = out[: c + counts[0]], out[c + counts[0] :]
     count = len(body.outputs) - c
     results = [*carry[:c], *ys[:count]]
-    return results, _spread([*carry[c:], *ys[count:]], wanted)
+    return results, spread([*carry[c:], *ys[count:]], wanted)
 
 
 # Linearize --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class _Cut:
+class Cut:
     """A region in two: the part that is known, still open, and the linear nodes that follow it."""
 
     graph: Graph
@@ -212,7 +216,7 @@ class _Cut:
     def residuals(self, wanted: Mask) -> list[Value]:
         """What the linear part needs from the known part, apart from nodes without operands."""
         used = [v for n in self.nodes for v in n.operands if v not in self.linear]
-        used += [self.env[v] for v in _where(self.graph.outputs, wanted) if v in self.env]
+        used += [self.env[v] for v in chosen(self.graph.outputs, wanted) if v in self.env]
         found = {id(v): v for v in used if v.node is None or v.node.operands or v.node.regions}
         return list(found.values())
 
@@ -227,7 +231,7 @@ class _Cut:
                 operands = [_value(v, env) for v in n.operands]
                 out = bind(n.op, *operands, regions=n.regions, **n.params)
                 env.update(zip(n.results, out if n.op.multiple else (out,), strict=True))
-            return [_value(self.env.get(v, v), env) for v in _where(self.graph.outputs, wanted)]
+            return [_value(self.env.get(v, v), env) for v in chosen(self.graph.outputs, wanted)]
 
         return run
 
@@ -240,34 +244,35 @@ def _value(v: Value, env: dict[Value, Value]) -> Value:
     return env[v]
 
 
-def _cut(g: Graph, mask: Mask) -> _Cut:
+def cut_region(g: Graph, mask: Mask) -> Cut:
+    """A region in two, when the inputs of the mask are linear."""
     known = Builder(current_builder())
     env: dict[Value, Value] = {}
-    linear = set(_where(g.inputs, mask))
+    linear = set(chosen(g.inputs, mask))
     with building(known):
-        for v in _where(g.inputs, _not(mask)):
+        for v in chosen(g.inputs, negated(mask)):
             env[v] = known.input(v.type, v.device)
         nodes = split(g, env, linear)
-    return _Cut(g, known, env, linear, nodes)
+    return Cut(g, known, env, linear, nodes)
 
 
 def _known_results(n: Node, mask: Mask, values: Iterator[Value]) -> dict[Value, Value]:
-    return {v: next(values) for v in _where(n.results, _not(mask))}
+    return {v: next(values) for v in chosen(n.results, negated(mask))}
 
 
 def _cond_split(n: Node, linear: set[Value]) -> tuple[dict[Value, Value], Node | None]:
     operands = n.operands[1:]
     mask = [v in linear for v in operands]
-    cuts = [_cut(g, mask) for g in n.regions]
+    cuts = [cut_region(g, mask) for g in n.regions]
     wanted = [a or b for a, b in zip(*(c.outputs for c in cuts), strict=True)]
     # An operand serves both branches as it is; what a branch computed comes out of the known cond.
-    passed = _where(operands, _not(mask))
+    passed = chosen(operands, negated(mask))
     made = [[v for v in c.residuals(wanted) if v not in set(c.known.inputs)] for c in cuts]
 
     graphs, outers = [], []
     for i, c in enumerate(cuts):
         with building(c.known):
-            outs = [c.env[v] for v in _where(c.graph.outputs, _not(wanted))]
+            outs = [c.env[v] for v in chosen(c.graph.outputs, negated(wanted))]
             for j, others in enumerate(made):
                 outs += others if i == j else [zeros(v.type) for v in others]
         g, outer = c.known.finish(outs, c.graph.name)
@@ -277,11 +282,11 @@ def _cond_split(n: Node, linear: set[Value]) -> tuple[dict[Value, Value], Node |
     out = iter(_bind(n, [n.operands[0], *passed, *captured], regions))
     known = _known_results(n, wanted, out)
     stored = list(out)
-    return known, _linear_cond(n, cuts, wanted, made, [*_where(operands, mask), *passed, *stored])
+    return known, _linear_cond(n, cuts, wanted, made, [*chosen(operands, mask), *passed, *stored])
 
 
 def _linear_cond(
-    n: Node, cuts: list[_Cut], wanted: Mask, made: list[list[Value]], operands: list[Value]
+    n: Node, cuts: list[Cut], wanted: Mask, made: list[list[Value]], operands: list[Value]
 ) -> Node | None:
     graphs, outers = [], []
     start = len(operands) - sum(map(len, made))
@@ -290,13 +295,13 @@ def _linear_cond(
         first = start + sum(map(len, made[:i]))
         run = c.linear_part(own, [*c.known.inputs, *made[i]], wanted)
         at = slice(first, first + len(made[i]))
-        g, outer = _region(
+        g, outer = region_of(
             operands, lambda *xs, run=run, at=at: run(*xs[:start], *xs[at]), c.graph.name
         )
         graphs.append(g)
         outers.append(outer)
     regions, captured = over_same_inputs(graphs, outers)
-    results = _where(n.results, wanted)
+    results = chosen(n.results, wanted)
     return _node(n, [n.operands[0], *operands, *captured], regions, results) if results else None
 
 
@@ -309,19 +314,21 @@ def _while_split(n: Node, linear: set[Value]) -> tuple[dict[Value, Value], Node 
 
 def _scan_split(n: Node, linear: set[Value]) -> tuple[dict[Value, Value], Node | None]:
     (body,), parts, c = n.regions, _parts(n), n.params["carry"]
-    mask = _fixed_point([v in linear for v in n.operands], c, lambda m: _cut(body, m).outputs[:c])
-    cut = _cut(body, mask)
+    mask = _fixed_point(
+        [v in linear for v in n.operands], c, lambda m: cut_region(body, m).outputs[:c]
+    )
+    cut = cut_region(body, mask)
     wanted = [*mask[:c], *cut.outputs[c:]]
     # What runs along the loop or stays the same is handed on as it is; the rest is stacked.
-    held = dict(zip(cut.known.inputs, _where(range(len(mask)), _not(mask)), strict=True))
+    held = dict(zip(cut.known.inputs, chosen(range(len(mask)), negated(mask)), strict=True))
     residuals = cut.residuals(wanted)
     stacked = [v for v in residuals if v not in held or held[v] < c]
     along = [v for v in residuals if c <= held.get(v, -1) < parts[1].stop]
     same = [v for v in residuals if held.get(v, -1) >= parts[2].start]
 
-    outs = [cut.env[v] for v in _where(body.outputs, _not(wanted))]
+    outs = [cut.env[v] for v in chosen(body.outputs, negated(wanted))]
     g, captured = cut.known.finish([*outs, *stacked], body.name)
-    kept = _where(n.operands, _not(mask))
+    kept = chosen(n.operands, negated(mask))
     out = iter(
         _bind(
             n, [*kept, *captured], (simplify(Graph(g.inputs, g.nodes, g.outputs, g.name)),),
@@ -331,20 +338,20 @@ def _scan_split(n: Node, linear: set[Value]) -> tuple[dict[Value, Value], Node |
     known = _known_results(n, wanted, out)
     stored = list(out)
 
-    inputs = [_where(body.inputs[p], mask[p]) for p in parts]
+    inputs = [chosen(body.inputs[p], mask[p]) for p in parts]
     handed = [[], [*stacked, *along], same]
     order = [v for a, b in zip(inputs, handed, strict=True) for v in (*a, *b)]
-    region, outer = _region(order, cut.linear_part(order, (), wanted), body.name)
+    region, outer = region_of(order, cut.linear_part(order, (), wanted), body.name)
     operands = [
-        *_where(n.operands[parts[0]], mask[parts[0]]),
-        *_where(n.operands[parts[1]], mask[parts[1]]),
+        *chosen(n.operands[parts[0]], mask[parts[0]]),
+        *chosen(n.operands[parts[1]], mask[parts[1]]),
         *stored,
         *(n.operands[held[v]] for v in along),
-        *_where(n.operands[parts[2]], mask[parts[2]]),
+        *chosen(n.operands[parts[2]], mask[parts[2]]),
         *(n.operands[held[v]] for v in same),
         *outer,
     ]
-    results = _where(n.results, wanted)
+    results = chosen(n.results, wanted)
     sizes = {"carry": sum(mask[:c]), "xs": sum(mask[parts[1]]) + len(handed[1])}
     return known, _node(n, operands, (region,), results, **sizes) if results else None
 
@@ -352,27 +359,33 @@ def _scan_split(n: Node, linear: set[Value]) -> tuple[dict[Value, Value], Node |
 # Transpose --------------------------------------------------------------------------------------
 
 
-def _pull_back(g: Graph, mask: Mask, known: Sequence[Value], cts: Sequence[Tangent]) -> list[Value]:
-    """Cotangents of the linear inputs of a region, zeros where there are none."""
-    inputs = _where(g.inputs, mask)
+def pull_back_region(
+    g: Graph,
+    mask: Mask,
+    known: Sequence[Value],
+    cts: Sequence[Tangent],
+    start: Sequence[Tangent] = (),
+) -> list[Value]:
+    """Cotangents of the linear inputs of a region, added to start, zeros where there are none."""
+    inputs = chosen(g.inputs, mask)
     linear = set(inputs)
-    env = dict(zip(_where(g.inputs, _not(mask)), known, strict=True))
+    env = dict(zip(chosen(g.inputs, negated(mask)), known, strict=True))
     nodes = split(g, env, linear)
     results = [v if v in linear else None for v in g.outputs]
-    found = Linearized([], nodes, inputs, results).pull_back(cts)
-    return _filled(found, inputs, [True] * len(inputs))
+    found = Linearized([], nodes, inputs, results).pull_back(cts, start)
+    return filled(found, inputs, [True] * len(inputs))
 
 
 def _cond_transpose(n: Node, cts: Sequence[Tangent], linear: set[Value]) -> list[Tangent]:
     operands = n.operands[1:]
     mask = [v in linear for v in operands]
-    given = _given(cts)
-    inputs = [*_where(cts, given), *_where(operands, _not(mask))]
+    given = present(cts)
+    inputs = [*chosen(cts, given), *chosen(operands, negated(mask))]
     made = [
-        _region(
+        region_of(
             inputs,
-            lambda *xs, g=g: _pull_back(
-                g, mask, xs[sum(given) :], _spread(xs[: sum(given)], given)
+            lambda *xs, g=g: pull_back_region(
+                g, mask, xs[sum(given) :], spread(xs[: sum(given)], given)
             ),
             g.name,
         )
@@ -380,21 +393,21 @@ def _cond_transpose(n: Node, cts: Sequence[Tangent], linear: set[Value]) -> list
     ]
     regions, outer = over_same_inputs([g for g, _ in made], [o for _, o in made])
     out = _bind(n, [n.operands[0], *inputs, *outer], regions)
-    return [None, *_spread(out, mask)]
+    return [None, *spread(out, mask)]
 
 
 def _scan_transpose(n: Node, cts: Sequence[Tangent], linear: set[Value]) -> list[Tangent]:
     """The carry's cotangent goes back along the loop, and with it the sums for what stays the same."""
     (body,), parts, c = n.regions, _parts(n), n.params["carry"]
     mask = [i < c or v in linear for i, v in enumerate(n.operands)]
-    sums = _where(n.operands[parts[2]], mask[parts[2]])
-    carry = [*_filled(cts[:c], n.results[:c], [True] * c), *(zeros(v.type) for v in sums)]
-    given = _given(cts[c:])
-    along = [*_where(cts[c:], given), *_where(n.operands[parts[1]], _not(mask[parts[1]]))]
-    same = _where(n.operands[parts[2]], _not(mask[parts[2]]))
+    sums = chosen(n.operands[parts[2]], mask[parts[2]])
+    carry = [*filled(cts[:c], n.results[:c], [True] * c), *(zeros(v.type) for v in sums)]
+    given = present(cts[c:])
+    along = [*chosen(cts[c:], given), *chosen(n.operands[parts[1]], negated(mask[parts[1]]))]
+    same = chosen(n.operands[parts[2]], negated(mask[parts[2]]))
     rows = [
-        *_where(body.outputs[c:], given),
-        *_where(body.inputs[parts[1]], _not(mask[parts[1]])),
+        *chosen(body.outputs[c:], given),
+        *chosen(body.inputs[parts[1]], negated(mask[parts[1]])),
     ]
     count = sum(given)
 
@@ -404,19 +417,19 @@ def _scan_transpose(n: Node, cts: Sequence[Tangent], linear: set[Value]) -> list
             xs[len(carry) :][: len(rows)],
             xs[len(carry) + len(rows) :],
         )
-        ys = _spread(row[:count], given)
-        found = _pull_back(body, mask, [*row[count:], *rest], [*state[:c], *ys])
+        ys = spread(row[:count], given)
+        found = pull_back_region(body, mask, [*row[count:], *rest], [*state[:c], *ys])
         moving = sum(mask[parts[1]])
         total = [add(a, b) for a, b in zip(state[c:], found[c + moving :], strict=True)]
         return [*found[:c], *total, *found[c : c + moving]]
 
-    region, outer = _region([*carry, *rows, *same], step, body.name)
+    region, outer = region_of([*carry, *rows, *same], step, body.name)
     out = _bind(
         n, [*carry, *along, *same, *outer], (region,),
         carry=len(carry), xs=len(along), reverse=not n.params["reverse"],
     )  # fmt: skip
-    moved = _spread(out[len(carry) :], mask[parts[1]])
-    summed = _spread(out[c : len(carry)], mask[parts[2]])
+    moved = spread(out[len(carry) :], mask[parts[1]])
+    summed = spread(out[c : len(carry)], mask[parts[2]])
     found = [*out[:c], *moved, *summed]
     return [t if v in linear else None for v, t in zip(n.operands, found, strict=True)]
 

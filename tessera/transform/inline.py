@@ -18,12 +18,13 @@ from tessera.ir.graph.ir import Builder, Graph, Node, Value, bind
 from tessera.ir.graph.op import Op
 from tessera.ops.control import call
 from tessera.ops.custom import custom
+from tessera.ops.remat import barrier, checkpoint
 
 Env = dict[Value, Value]
 
 
 CALLS = frozenset((call.op,))
-WRAPPERS = frozenset((call.op, custom.op))
+WRAPPERS = frozenset((call.op, custom.op, checkpoint.op))
 
 
 def inline(g: Graph, ops: frozenset[Op] = CALLS) -> Graph:
@@ -60,6 +61,11 @@ def _inline_node(n: Node, env: Env, builder: Builder, ops: frozenset[Op], fresh:
     operands = replaced(n.operands, env)
     if n.op in ops:
         (body,) = n.regions
+        if n.params.get("again"):  # else equal nodes would merge with those of the first time
+            types = [v.type for v in operands]
+            wall = builder.node(barrier.op, operands, {}, (), types, n.location)
+            builder.nodes.append(wall)
+            operands = wall.results
         inner = dict(zip(body.inputs, operands, strict=True))
         for m in body.nodes:
             _inline_node(m, inner, builder, ops, fresh=True)

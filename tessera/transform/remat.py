@@ -1,0 +1,144 @@
+"""Derivatives and batches of checkpoint: the linear part computes again what was not kept.
+
+    y = checkpoint(x) { h = sin(x); y = h * h }
+->  y = sin(x)**2                                           the known part keeps nothing of its own
+    dx = checkpoint(dy, x) { h = sin(x); dx = 2 h cos(x) dy }      again = true
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tessera.ir.graph.ir import Graph, Node, Value, bind
+from tessera.ops.batching import Mask, batch_size
+from tessera.ops.remat import barrier, checkpoint, keeps
+from tessera.transform.batch import REGION_BATCH
+from tessera.transform.batch_control import batched_outputs, batched_region
+from tessera.transform.control import (
+    Cut,
+    chosen,
+    cut_region,
+    moving_outputs,
+    negated,
+    present,
+    pull_back_region,
+    pushed,
+    region_of,
+    spread,
+)
+from tessera.transform.differentiate import (
+    REGION_ACCUMULATE,
+    REGION_JVP,
+    REGION_SPLIT,
+    REGION_TRANSPOSE,
+    Tangent,
+)
+from tessera.transform.inline import inline
+from tessera.transform.simplify import simplify
+
+# Checkpoint -------------------------------------------------------------------------------------
+
+
+def _jvp(n: Node, ts: Sequence[Tangent]) -> tuple[Sequence[Value], Sequence[Tangent]]:
+    body, mask = inline(n.regions[0]), present(ts)
+    wanted = moving_outputs(body, mask)
+    inputs = [*n.operands, *chosen(ts, mask)]
+    region, outer = region_of(inputs, lambda *xs: pushed(body, mask, xs, wanted), body.name)
+    out = bind(n.op, *inputs, *outer, regions=(region,), **n.params)
+    return out[: len(wanted)], spread(out[len(wanted) :], wanted)
+
+
+def _needed(cut: Cut, wanted: list[bool], n: Node) -> tuple[list[Node], list[Value]]:
+    """The known nodes that the linear part runs again, in order, and what it is given instead."""
+    again: set[Node] = set()
+    kept: dict[Value, None] = {}
+    left = cut.residuals(wanted)
+    while left:
+        v = left.pop()
+        if v.node is None or v.node in again:
+            continue
+        if keeps(n.params["policy"], v.node):
+            kept[v] = None
+            continue
+        again.add(v.node)
+        left += v.node.operands
+    return [m for m in cut.known.nodes if m in again], list(kept)
+
+
+def _split(n: Node, linear: set[Value]) -> tuple[dict[Value, Value], Node | None]:
+    mask = [v in linear for v in n.operands]
+    cut = cut_region(n.regions[0], mask)
+    wanted = cut.outputs
+    again, kept = _needed(cut, wanted, n)
+    outs = [cut.env[v] for v in chosen(cut.graph.outputs, negated(wanted))]
+    g, captured = cut.known.finish([*outs, *kept], cut.graph.name)
+    known_operands = [*chosen(n.operands, negated(mask)), *captured]
+    region = simplify(Graph(g.inputs, g.nodes, g.outputs, g.name))
+    made = bind(n.op, *known_operands, regions=(region,), **n.params) if g.outputs else ()
+    known = dict(zip(chosen(n.results, negated(wanted)), made, strict=False))
+
+    inputs = chosen(cut.graph.inputs, mask)
+    order = [*inputs, *g.inputs, *kept]
+
+    def run(*xs: Value) -> list[Value]:
+        env = dict(zip(order, xs, strict=True))
+        for m in again:
+            out = bind(m.op, *(env[v] for v in m.operands), regions=m.regions, **m.params)
+            env.update(zip(m.results, out if m.op.multiple else (out,), strict=True))
+        return cut.linear_part(list(env), (), wanted)(*env.values())
+
+    body, outer = region_of(order, run, cut.graph.name)
+    operands = [*chosen(n.operands, mask), *known_operands, *made[len(outs) :], *outer]
+    results = chosen(n.results, wanted)
+    if not results:
+        return known, None
+    node = Node(n.op, tuple(operands), n.params, (body,), n.location)
+    node.results = tuple(results)
+    return known, node
+
+
+def _accumulate(
+    n: Node, cts: Sequence[Tangent], linear: set[Value], so_far: Sequence[Tangent]
+) -> list[Tangent]:
+    mask = [v in linear for v in n.operands]
+    have, start = present(cts), chosen(so_far, mask)
+    begun = present(start)
+    parts = [chosen(cts, have), chosen(start, begun), chosen(n.operands, negated(mask))]
+    c, s = len(parts[0]), len(parts[0]) + len(parts[1])
+
+    def back(*xs: Value) -> list[Value]:
+        given = spread(xs[:c], have), spread(xs[c:s], begun)
+        return pull_back_region(n.regions[0], mask, xs[s:], *given)
+
+    inputs = [v for p in parts for v in p]
+    region, outer = region_of(inputs, back, n.regions[0].name)
+    out = bind(n.op, *inputs, *outer, regions=(region,), **{**n.params, "again": True})
+    return spread(out, mask)
+
+
+def _batch(n: Node, operands: Sequence[Value], batched: Mask) -> tuple[Sequence[Value], list[bool]]:
+    size = batch_size(operands, batched)
+    wanted = batched_outputs(n.regions[0], batched, size)
+    region, outer = batched_region(n.regions[0], batched, wanted, size)
+    return bind(n.op, *operands, *outer, regions=(region,), **n.params), wanted
+
+
+# Barrier ----------------------------------------------------------------------------------------
+
+
+def _barrier_transpose(n: Node, cts: Sequence[Tangent], linear: set[Value]) -> list[Tangent]:
+    return [c if v in linear else None for v, c in zip(n.operands, cts, strict=True)]
+
+
+def _barrier_batch(
+    n: Node, operands: Sequence[Value], batched: Mask
+) -> tuple[Sequence[Value], list[bool]]:
+    return bind(n.op, *operands), list(batched)
+
+
+REGION_JVP[checkpoint.op.name] = _jvp
+REGION_SPLIT[checkpoint.op.name] = _split
+REGION_ACCUMULATE[checkpoint.op.name] = _accumulate
+REGION_BATCH[checkpoint.op.name] = _batch
+REGION_TRANSPOSE[barrier.op.name] = _barrier_transpose
+REGION_BATCH[barrier.op.name] = _barrier_batch
