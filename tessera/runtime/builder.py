@@ -136,10 +136,10 @@ class _Workers:
         worker.close()
 
     def close(self) -> None:
+        """End the idle ones; one that works for a daemon thread ends when its pipe breaks."""
         with self.lock:
-            workers, self.all, self.idle = self.all, [], []
-        for worker in workers:
-            worker.close()
+            while self.idle:
+                self._drop(self.idle.pop())
 
 
 _WORKERS = _Workers()
