@@ -10,7 +10,7 @@ core/folds.py has it.  Stages that follow the contraction are computed on the bl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tessera.core.dims import Size, smaller, substitute, symbols
@@ -75,14 +75,15 @@ class _Contraction:
         """The factor that varies along m, and the one that varies along n."""
         assert isinstance(s.term, schedule.Apply)
         a, b = s.term.operands
-        read = _read(a)
-        along_n = any(self.n.name in symbols(i) for i in read.index)
-        return (b, a) if along_n else (a, b)
+        swapped = any(self.n.name in symbols(i) for i in _read(a).index) or any(
+            self.m.name in symbols(i) for i in _read(b).index
+        )
+        return (b, a) if swapped else (a, b)
 
     def lies_along_n(self) -> bool:
         """Whether neighbours along n are neighbours in the memory of the right factor."""
-        last = _read(self.right).index[-1]
-        return self.n.name in symbols(last)
+        index = _read(self.right).index
+        return bool(index) and self.n.name in symbols(index[-1])
 
     def kernel(self) -> Kernel:
         for a in self.head.axes[:-2]:
@@ -266,12 +267,15 @@ class _Contraction:
             return self.b.cast(inner, t.dtype)
         r = _read(t)
         place = [self.place(i, {axis.name: at}) for i in r.index]
-        (along,) = [i for i, x in enumerate(r.index) if axis.name in symbols(x)]
+        found = [i for i, x in enumerate(r.index) if axis.name in symbols(x)]
+        if not found:  # an axis of one element
+            value = self.b.load(self.memory[r.source], place, [1] * len(place), axes=())
+            return self.b.broadcast(value, (1, width) if vector else (width, 1))
+        (along,) = found
         extent = [width if i == along else 1 for i in range(len(place))]
-        other = [i for i in range(len(place)) if i != along]
-        kept: Sequence[int] = (other[-1], along) if vector else (along, other[-1])
         mask = (along,) if masked else ()
-        return self.b.load(self.memory[r.source], place, extent, axes=kept, masked=mask)
+        line = self.b.load(self.memory[r.source], place, extent, axes=(along,), masked=mask)
+        return self.b.reshape(line, (1, width) if vector else (width, 1))
 
 
 def _read(t: schedule.Term) -> Read:
