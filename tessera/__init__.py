@@ -33,6 +33,7 @@ from tessera.lang import graph as graph
 from tessera.lang import op as op
 from tessera.lang.custom_rules import custom_jvp as custom_jvp
 from tessera.lang.custom_rules import custom_vjp as custom_vjp
+from tessera.lang.debug import debug_nans as debug_nans
 from tessera.lang.device import device as device
 from tessera.lang.device import devices as devices
 from tessera.lang.device import gpu as gpu

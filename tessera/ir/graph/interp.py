@@ -19,6 +19,7 @@ from tessera.core.rounding import round_mantissa, round_to
 from tessera.core.scalar import SCALARS, Expr, evaluate
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Array, Graph, Value, set_kernels, substitute_params
+from tessera.ir.graph.numbers import check, checking
 from tessera.ir.graph.op import Op, Params
 
 Kernel = Callable[..., Any]
@@ -161,13 +162,13 @@ class Region:
 class Plan:
     """A graph of static shapes as a list of steps over numbered slots."""
 
-    __slots__ = ("arity", "count", "locations", "outputs", "steps")
+    __slots__ = ("arity", "count", "locations", "nodes", "outputs", "steps")
 
     def __init__(self, g: Graph, env: dict[str, int] | None = None):
         slots: dict[Value, int] = {v: i for i, v in enumerate(g.inputs)}
         last: dict[int, int] = {}
         self.arity = len(g.inputs)
-        self.locations = [n.location for n in g.nodes]
+        self.nodes, self.locations = g.nodes, [n.location for n in g.nodes]
         self.steps: list[tuple[Kernel, tuple[int, ...], int, int, tuple[int, ...]]] = []
         for n in g.nodes:
             for v in n.results:
@@ -193,6 +194,8 @@ class Plan:
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """The outputs for these inputs."""
+        if checking():
+            return self._run_checked(inputs)
         env: list[Any] = [None] * self.count
         env[: self.arity] = inputs
         k = 0
@@ -208,6 +211,22 @@ class Plan:
                         env[i] = None
         except TesseraError as e:
             raise e.at(self.locations[k]) from None
+        return [env[i] for i in self.outputs]
+
+    def _run_checked(self, inputs: Sequence[Array]) -> list[Array]:
+        """As run, but every result is looked at; a region looks at its own."""
+        env: list[Any] = [None] * self.count
+        env[: self.arity] = inputs
+        for n, (f, ins, out, many, _) in zip(self.nodes, self.steps, strict=True):
+            xs = [env[i] for i in ins]
+            try:
+                y = quietly(f, xs)
+            except TesseraError as e:
+                raise (e if n.regions else e.at(n.location)) from None
+            ys = [y] if many < 0 else list(y)
+            env[out : out + len(ys)] = ys
+            if not n.regions:
+                check(n.op.name, xs, ys, [v.type for v in n.results], n.types, n.location)
         return [env[i] for i in self.outputs]
 
 

@@ -23,6 +23,7 @@ from tessera.core.dtype import DType, as_dtype
 from tessera.core.errors import DeviceError, TraceError
 from tessera.core.source import Location, caller
 from tessera.core.types import TensorType
+from tessera.ir.graph.numbers import check, checking
 from tessera.ir.graph.op import REGISTRY, Op, Params
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -439,6 +440,8 @@ def _run(op: Op, operands: tuple[Value, ...], params: Params, regions: tuple[Gra
     inputs = [v.data if v.data is not None else data_of(v, op.name) for v in operands]
     with np.errstate(all="ignore"):
         data = kernel(*inputs)
+    if checking() and not regions:
+        check(op.name, inputs, data if op.multiple else [data], outs, types, caller())
     if op.multiple:
         return tuple([holding(t, x, device) for t, x in zip(outs, data, strict=True)])
     return holding(outs[0], data, device)

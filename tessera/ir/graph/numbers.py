@@ -1,0 +1,86 @@
+"""Sentinels: while a check is open, the first op that makes a NaN or an infinity is an error."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tessera.core.errors import NumericalError
+from tessera.core.source import Location
+from tessera.core.types import TensorType
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class _State(threading.local):
+    checks = False
+    infinities = False
+
+
+_STATE = _State()
+
+
+def checking() -> bool:
+    """Whether results are checked in this thread."""
+    return _STATE.checks
+
+
+@contextmanager
+def check_numbers(infinities: bool) -> Iterator[None]:
+    """Check results while the block runs: for NaN, and for infinities if they matter."""
+    before = _STATE.checks, _STATE.infinities
+    _STATE.checks, _STATE.infinities = True, infinities
+    try:
+        yield
+    finally:
+        _STATE.checks, _STATE.infinities = before
+
+
+def check(
+    op: str,
+    operands: Sequence[Array],
+    results: Sequence[Array],
+    outs: Sequence[TensorType],
+    types: Sequence[TensorType],
+    location: Location | None,
+) -> None:
+    """Raise when a result has NaN but no operand has, or an infinity but all operands are finite."""
+    if not operands:  # a constant is what the user wrote
+        return
+    for y, t in zip(results, outs, strict=True):
+        bad = _first(y, operands)
+        if bad is None:
+            continue
+        given = ", ".join(map(str, types))
+        error = NumericalError(
+            f"debug_nans: {op} made {_wide(y)[bad]} at {list(map(int, bad))} of {t} from operands "
+            f"{given} that have none"
+        )
+        raise error.at(location)
+
+
+def _wide(x: Array) -> Array:
+    """x in a format that NumPy has tests for."""
+    return x if x.dtype.kind in "biufc" else x.astype(np.float32)
+
+
+def _first(y: Array, operands: Sequence[Array]) -> Any:
+    """Where y first has what no operand has."""
+    w = _wide(np.asarray(y))
+    if w.dtype.kind not in "fc":
+        return None
+    tests = (np.isnan, lambda x: ~np.isfinite(x)) if _STATE.infinities else (np.isnan,)
+    for test in tests:
+        found = test(w)
+        if found.any() and not any(_has(test, x) for x in operands):
+            return tuple(np.argwhere(found)[0])
+    return None
+
+
+def _has(test: Any, x: Array) -> bool:
+    w = _wide(np.asarray(x))
+    return w.dtype.kind in "fc" and bool(test(w).any())
