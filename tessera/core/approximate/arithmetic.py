@@ -1,0 +1,82 @@
+"""What approximations share: polynomials, powers of two, sums and products with their errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tessera.core.approximate.algebra import Integer, Real, Truth
+from tessera.core.approximate.coefficients import COEFFICIENTS, NUMBERS
+
+Pair = tuple[Real, Real]  # an unevaluated sum; the second is within half a unit of the first's last
+
+
+def coefficients(x: Real, name: str) -> tuple[float, ...]:
+    """The coefficients of a polynomial for the format of x."""
+    return COEFFICIENTS[x.format.name][name]
+
+
+def parts(x: Real, name: str) -> tuple[float, ...]:
+    """A number to several times the digits of the format of x."""
+    return NUMBERS[x.format.name][name]
+
+
+def polynomial(x: Real, terms: Sequence[float]) -> Real:
+    """terms[0] + terms[1] x + ...; long ones as two interleaved halves, for shorter chains."""
+    if len(terms) > 8:
+        square = x * x
+        return horner(square, terms[1::2]).fma(x, horner(square, terms[::2]))
+    return horner(x, terms)
+
+
+def horner(x: Real, terms: Sequence[float]) -> Real:
+    """terms[0] + x (terms[1] + x (...))."""
+    y = x.const(terms[-1])
+    for c in reversed(terms[:-1]):
+        y = y.fma(x, c)
+    return y
+
+
+def nearest(x: Real, factor: float) -> tuple[Real, Integer]:
+    """The integer nearest to factor x, and an integer with the same low bits."""
+    magic = x.format.magic
+    t = x.fma(factor, magic)
+    return t - magic, t.bits()
+
+
+def scale(x: Real, n: Integer) -> Real:
+    """x 2^n, rounded once, for x near 1; only the low bits of n count (see `nearest`).
+
+    The power is taken in two steps: 2^n alone may lie outside of the format.
+    """
+    half = n >> 1
+    return x * power_of_two(x, half) * power_of_two(x, n - half)
+
+
+def power_of_two(like: Real, n: Integer) -> Real:
+    """2^n for an exponent in the range of normal numbers."""
+    f = like.format
+    return ((n << f.fraction) + (f.bias << f.fraction)).from_bits()
+
+
+def is_nan(x: Real) -> Truth:
+    """Whether x is not a number."""
+    return ~x.equals(x)
+
+
+def two_sum(x: Real, y: Real) -> Pair:
+    """The sum and its rounding error (Knuth)."""
+    s = x + y
+    t = s - x
+    return s, (x - (s - t)) + (y - t)
+
+
+def fast_two_sum(x: Real, y: Real) -> Pair:
+    """The sum and its rounding error for |x| >= |y| (Dekker)."""
+    s = x + y
+    return s, y - (s - x)
+
+
+def two_product(x: Real, y: Real) -> Pair:
+    """The product and its rounding error."""
+    p = x * y
+    return p, x.fma(y, -p)

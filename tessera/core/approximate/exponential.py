@@ -1,0 +1,105 @@
+"""Exponentials: x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial of r, and a power of two."""
+
+from __future__ import annotations
+
+import math
+
+from tessera.core.approximate.algebra import Integer, Real
+from tessera.core.approximate.arithmetic import (
+    coefficients,
+    fast_two_sum,
+    nearest,
+    parts,
+    polynomial,
+    power_of_two,
+    scale,
+)  # fmt: skip
+
+# Past these the result is 0 or infinity; between them n fits a signed power of two in two steps.
+_LOW = {"f32": -104.0, "f64": -746.0}
+_HIGH = {"f32": 89.0, "f64": 710.0}
+
+
+def _reduced(x: Real) -> tuple[Real, Real, Integer]:
+    """r and n with x = n ln 2 + r, n also as an integer."""
+    n, i = nearest(x, 1 / math.log(2))
+    high, low, *_ = parts(x, "ln2")
+    return (-n).fma(low, (-n).fma(high, x)), n, i
+
+
+def _clamped(x: Real) -> Real:
+    return x.at_most(_HIGH[x.format.name]).at_least(_LOW[x.format.name])
+
+
+def exp(x: Real) -> Real:
+    """e^x."""
+    r, _, i = _reduced(_clamped(x))
+    q = polynomial(r, coefficients(x, "exp"))
+    return scale(q.fma(r, 1.0).fma(r, 1.0), i)
+
+
+def exp_of_sum(x: Real, low: Real) -> Real:
+    """e^(x + low) for a low far below x, with hardly more than the last rounding."""
+    x = _clamped(x)
+    n, i = nearest(x, 1 / math.log(2))
+    first, second, *_ = parts(x, "ln2")
+    r, error = fast_two_sum((-n).fma(first, x), (-n).fma(second, low))
+    tail = polynomial(r, coefficients(x, "exp")).fma(r * r, error)
+    one, rest = fast_two_sum(x.const(1.0), r)
+    return scale(one + (rest + tail), i)
+
+
+def exp2(x: Real) -> Real:
+    """2^x."""
+    x = x.at_most(1.0 + x.format.bias + 1).at_least(-float(x.format.bias + x.format.digits + 1))
+    n, i = nearest(x, 1.0)
+    r = x - n
+    return scale(polynomial(r, coefficients(x, "exp2")).fma(r, 1.0), i)
+
+
+def expm1(x: Real) -> Real:
+    """e^x - 1, accurate near 0: 2^n ((e^r - 1) + (1 - 2^-n))."""
+    bounded = x.at_most(_HIGH[x.format.name]).at_least(-2.0 * x.format.digits)
+    r, n, i = _reduced(bounded)
+    q = polynomial(r, coefficients(x, "exp")).fma(r * r, r)
+    # The low bits of -i are those of -n.  From 2^digits on the 1 is lost anyway.
+    unit = (n < x.format.digits + 2.0).where(power_of_two(x, 0 - i), 0.0)
+    y = scale(q + (1.0 - unit), i)
+    return (n.equals(0.0)).where(q, y).copysign(x)
+
+
+def sigmoid(x: Real) -> Real:
+    """1 / (1 + e^-x), as e^x / (1 + e^x) for negative x so that neither end loses digits."""
+    r, _, i = _reduced((-abs(x)).at_least(_LOW[x.format.name]))
+    e = scale(polynomial(r, coefficients(x, "exp")).fma(r, 1.0).fma(r, 1.0), i)
+    return (x < 0.0).where(e, 1.0) / (e + 1.0)
+
+
+def tanh(x: Real) -> Real:
+    """1 - 2 / (e^2|x| + 1), a polynomial below 0.55 where the two cancel."""
+    size, square = abs(x), x * x
+    bounded = size.at_most(10.0 if x.format.bits == 32 else 20.0)
+    r, _, i = _reduced(bounded + bounded)
+    e = polynomial(r, coefficients(x, "exp")).fma(r, 1.0).fma(r, 1.0) * power_of_two(x, i)
+    small = (size * square).fma(polynomial(square, coefficients(x, "tanh")), size)
+    return (size < 0.55).where(small, 1.0 - 2.0 / (e + 1.0)).copysign(x)
+
+
+def _half_exp(size: Real) -> Real:
+    """e^|x| / 2, which overflows where sinh and cosh do."""
+    r, _, i = _reduced(size.at_most(_HIGH[size.format.name] + 1.0))
+    return scale(polynomial(r, coefficients(size, "exp")).fma(r, 1.0).fma(r, 1.0), i - 1)
+
+
+def cosh(x: Real) -> Real:
+    """e^|x| / 2 + e^-|x| / 2."""
+    e = _half_exp(abs(x))
+    return e + 0.25 / e
+
+
+def sinh(x: Real) -> Real:
+    """e^|x| / 2 - e^-|x| / 2, a polynomial below 1 where the two cancel."""
+    size, square = abs(x), x * x
+    e = _half_exp(size)
+    small = (size * square).fma(polynomial(square, coefficients(x, "sinh")), size)
+    return (size < 1.0).where(small, e - 0.25 / e).copysign(x)

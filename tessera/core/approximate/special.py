@@ -1,0 +1,49 @@
+"""The error function and its complement."""
+
+from __future__ import annotations
+
+from tessera.core.approximate.algebra import Real
+from tessera.core.approximate.arithmetic import coefficients, polynomial, two_product, two_sum
+from tessera.core.approximate.exponential import exp_of_sum
+
+_SMALL = 1.25  # below it erf is a polynomial; in f32 another one reaches from there to 1
+_LAST = 4.0
+_MIDDLE = (_SMALL + _LAST) / 2
+
+
+def erf(x: Real) -> Real:
+    """A polynomial near 0, 1 - erfc beyond."""
+    size = abs(x)
+    near = _erf_near(size)
+    if x.format.bits == 32:
+        far = 1.0 - polynomial(size.at_most(_LAST) - _MIDDLE, coefficients(x, "erfc_far"))
+    else:
+        far = 1.0 - _erfc_far(size.at_most(6.0))
+    return (size < _SMALL).where(near, far).copysign(x)
+
+
+def _erf_near(size: Real) -> Real:
+    return polynomial(size * size, coefficients(size, "erf")).fma(size, size)
+
+
+def erfc(x: Real) -> Real:
+    """1 - erf near 0, beyond it e^(-x^2) times a polynomial."""
+    size = abs(x)
+    far = _erfc_far(size.at_most(11.0 if x.format.bits == 32 else 28.0))
+    far = (x < 0.0).where(2.0 - far, far)
+    near = 1.0 - _erf_near(size).copysign(x)
+    return (size < 0.8).where(near, far)
+
+
+def _erfc_far(x: Real) -> Real:
+    """erfc of a positive x: e^(-x^2) times w times a polynomial of w = 1 / (x + k).
+
+    The relative error of w counts about one and a half times; the exponent takes it back.
+    """
+    square, error = two_product(x, x)
+    d, rest = two_sum(x, x.const(2.0 if x.format.bits == 32 else 3.0))
+    w = 1.0 / d
+    miss = (-w).fma(rest, (-w).fma(d, 1.0))
+    e = exp_of_sum(-square, miss.fma(1.5, -error))
+    y, low = two_product(w, polynomial(w, coefficients(x, "erfcx")))
+    return e.fma(y, e * low)
