@@ -57,6 +57,65 @@ def test_sgd_with_momentum(grads):
         np.testing.assert_allclose(got["w"], p, rtol=1e-12)
 
 
+def test_lion(grads):
+    for decay in (0.0, 0.1):
+        got, state = steps(ts.optim.lion(0.01, b1=0.9, b2=0.99, decay=decay), grads)
+        p, m = np.ones(3), np.zeros(3)
+        for g in grads:
+            p = p - 0.01 * (np.sign(0.9 * m + 0.1 * g["w"]) + decay * p)
+            m = 0.99 * m + 0.01 * g["w"]
+        np.testing.assert_allclose(got["w"], p, rtol=1e-6)
+        np.testing.assert_allclose(state["m"]["w"], m, rtol=1e-12)
+        assert int(state["step"]) == 5
+
+
+def test_rmsprop(grads):
+    got, _ = steps(ts.optim.rmsprop(0.01, decay=0.8), grads)
+    p, v = np.ones(3), np.zeros(3)
+    for g in grads:
+        v = 0.8 * v + 0.2 * g["w"] ** 2
+        p = p - 0.01 * g["w"] / (np.sqrt(v) + 1e-8)
+    np.testing.assert_allclose(got["w"], p, rtol=1e-6)
+
+
+@pytest.mark.parametrize("make", ["sgd", "adam", "adamw", "lion", "rmsprop"])
+def test_every_optimiser_descends_under_jit_with_a_schedule(make):
+    opt = getattr(ts.optim, make)(ts.optim.linear(0.1, 0.001, 80))
+    p = {"w": ts.tensor(np.array([1.0, -2.0], np.float32))}
+    state, step = opt.init(p), ts.jit(lambda p, s: opt.update(ts.grad(bowl)(p), s, p))
+    for _ in range(80):
+        p, state = step(p, state)
+    assert float(bowl(p)) < 0.05
+    assert p["w"].dtype is ts.f32
+    assert step.compiled == 1
+
+
+def bowl(p):
+    return op.sum(op.square(p["w"]))
+
+
+def test_clipping_by_value():
+    g = {"a": ts.tensor([3.0, -0.5]), "b": [ts.tensor(-4.0)]}
+    clipped = ts.optim.clip_by_value(g, 1.0)
+    np.testing.assert_array_equal(clipped["a"], [1.0, -0.5])
+    np.testing.assert_array_equal(clipped["b"][0], -1.0)
+
+
+@pytest.mark.parametrize(
+    ("rate", "want"),
+    [
+        (ts.optim.constant(0.3), [0.3, 0.3, 0.3, 0.3]),
+        (ts.optim.linear(1.0, 0.2, 8), [1.0, 0.6, 0.2, 0.2]),
+        (ts.optim.exponential(2.0, 0.5, 4), [2.0, 1.0, 0.5, 2.0 * 0.5**2.5]),
+        (ts.optim.staircase(2.0, 0.5, 4), [2.0, 1.0, 0.5, 0.5]),
+    ],
+    ids=["constant", "linear", "exponential", "staircase"],
+)
+def test_schedules_are_their_formulas(rate, want):
+    got = [float(rate(ts.tensor(float(i)))) for i in (0, 4, 8, 10)]
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
 def test_clipping_keeps_the_direction():
     g = {"a": ts.tensor([3.0, 0.0]), "b": ts.tensor([4.0])}
     clipped = ts.optim.clip_by_global_norm(g, 1.0)

@@ -110,6 +110,50 @@ def adamw(
     return adam(lr, b1, b2, eps, decay)
 
 
+def lion(lr: Rate, b1: float = 0.9, b2: float = 0.99, decay: float = 0.0) -> Optimizer:
+    """Lion (Chen et al. 2023): the sign of a blend of momentum and gradient, with decoupled decay."""
+
+    def init(params: Tree) -> State:
+        return {"step": _start(), "m": _zeros(params)}
+
+    def update(grads: Tree, state: State, params: Tree) -> tuple[Tree, State]:
+        rate = _rate(lr, state["step"])
+
+        def one(p: Any, g: Any, m: Any) -> tuple[Any, Any]:
+            direction = op.sign(b1 * m + (1 - b1) * g)
+            moved = p - op.cast(rate, p.dtype) * (direction + decay * p if decay else direction)
+            return moved, b2 * m + (1 - b2) * g
+
+        new, m = _unzip(tree.map(one, params, grads, state["m"]), params, 2)
+        return new, {"step": state["step"] + 1, "m": m}
+
+    return Optimizer(init, update)
+
+
+def rmsprop(lr: Rate, decay: float = 0.9, eps: float = 1e-8) -> Optimizer:
+    """Gradients over the root of the running mean of their squares, which decays at this rate."""
+
+    def init(params: Tree) -> State:
+        return {"step": _start(), "v": _zeros(params)}
+
+    def update(grads: Tree, state: State, params: Tree) -> tuple[Tree, State]:
+        rate = _rate(lr, state["step"])
+
+        def one(p: Any, g: Any, v: Any) -> tuple[Any, Any]:
+            v = decay * v + (1 - decay) * (g * g)
+            return p - op.cast(rate, p.dtype) * (g / (op.sqrt(v) + eps)), v
+
+        new, v = _unzip(tree.map(one, params, grads, state["v"]), params, 2)
+        return new, {"step": state["step"] + 1, "v": v}
+
+    return Optimizer(init, update)
+
+
+def clip_by_value(grads: Tree, limit: float) -> Tree:
+    """Gradients with every element brought into [-limit, limit]."""
+    return tree.map(lambda g: op.clip(g, -limit, limit), grads)
+
+
 def clip_by_global_norm(grads: Tree, limit: float) -> Tree:
     """Gradients scaled down so that their joint Euclidean norm is at most the limit."""
     powers = [op.sum(op.square(op.cast(g, f32))) for g in tree.leaves(grads)]
@@ -119,6 +163,26 @@ def clip_by_global_norm(grads: Tree, limit: float) -> Tree:
 
 
 # Schedules: functions of the step
+
+
+def constant(value: float) -> Callable[[Any], Any]:
+    """The same rate at every step."""
+    return lambda step: op.full_like(step, value)
+
+
+def linear(start: float, stop: float, steps: int) -> Callable[[Any], Any]:
+    """A rate that goes from start to stop in so many steps and stays there."""
+    return lambda step: start + (stop - start) * op.clip(step / max(steps, 1), 0.0, 1.0)
+
+
+def exponential(start: float, factor: float, every: float = 1.0) -> Callable[[Any], Any]:
+    """A rate that is multiplied by a factor in the course of `every` steps, evenly."""
+    return lambda step: start * op.pow(factor, step / every)
+
+
+def staircase(start: float, factor: float, every: int) -> Callable[[Any], Any]:
+    """A rate that is multiplied by a factor after each `every` steps."""
+    return lambda step: start * op.pow(factor, op.floor(step / every))
 
 
 def warmup_cosine(peak: float, warmup: int, total: int, floor: float = 0.0) -> Callable[[Any], Any]:
