@@ -14,7 +14,7 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,18 +40,28 @@ define void @empty(ptr %p, ptr %s, i64 %begin, i64 %end, ptr %scratch) {
 """
 
 
-def timed(f: Callable[[], Any], calls: int, rest: float = 0.0) -> tuple[float, float, float]:
+Figures = tuple[float, float, float]
+
+
+def timed(f: Callable[[], Any], calls: int, rest: float = 0.0) -> Figures:
     """Fastest, median and 90th percentile of the seconds that one call takes."""
-    f()
-    samples = []
-    for _ in range(calls):
-        if rest:
-            time.sleep(rest)
-        begin = time.perf_counter()
+    return together([f], calls, rest)[0]
+
+
+def together(fs: Sequence[Callable[[], Any]], calls: int, rest: float = 0.0) -> list[Figures]:
+    """The same of several functions, called in turn."""
+    samples: list[list[float]] = [[] for _ in fs]
+    for f in fs:
         f()
-        samples.append(time.perf_counter() - begin)
-    samples.sort()
-    return samples[0], samples[calls // 2], samples[calls * 9 // 10]
+    for _ in range(calls):
+        for f, mine in zip(fs, samples, strict=True):
+            if rest:
+                time.sleep(rest)
+            begin = time.perf_counter()
+            f()
+            mine.append(time.perf_counter() - begin)
+    ranked = [sorted(mine) for mine in samples]
+    return [(x[0], x[calls // 2], x[calls * 9 // 10]) for x in ranked]
 
 
 def add_kernel() -> Kernel:
@@ -82,7 +92,7 @@ def rows_kernel(name: str = "rows") -> Kernel:
     return b.finish()
 
 
-def launches(n: int) -> dict[str, tuple[float, float, float]]:
+def launches(n: int) -> dict[str, Figures]:
     """Figures of the pool with n threads."""
     empty = load(Source("empty", EMPTY, ("empty",))).address
     one, many = Job(empty, (), 64, 1), Job(empty, (), 64, n)
@@ -92,7 +102,7 @@ def launches(n: int) -> dict[str, tuple[float, float, float]]:
     large = [np.ones(256, np.float32) for _ in range(3)]
     rows["empty launch, 1 thread"] = timed(lambda: p.run(one, nothing), 20_000)
     rows[f"empty launch, {n} threads awake"] = timed(lambda: p.run(many, nothing), 20_000)
-    rows[f"empty launch, {n} threads asleep"] = timed(lambda: p.run(many, nothing), 300, 2e-3)
+    rows[f"empty launch, {n} threads asleep"] = timed(lambda: p.run(many, nothing), 500, 2e-3)
     rows["compiled add of 8 elements"] = timed(lambda: kernel.run(small), 20_000)
     with threads(n):
         rows[f"compiled add of 256, {n} threads"] = timed(lambda: kernel.run(large), 20_000)
@@ -100,20 +110,26 @@ def launches(n: int) -> dict[str, tuple[float, float, float]]:
     return rows
 
 
-def builds() -> dict[str, tuple[float, float, float]]:
+def builds() -> dict[str, Figures]:
     """Figures of building one kernel and several."""
     texts = [program(rows_kernel(f"rows{i}")).text for i in range(8)]
     pairs, rows = [(t, "rows") for t in texts], {}
     begin = time.perf_counter()
     build_safely(EMPTY, "empty")
     rows["first build in a child, with its start"] = (time.perf_counter() - begin,) * 3
-    rows["build of an empty kernel here"] = timed(lambda: build(EMPTY), 20)
-    rows["build of an empty kernel in a child"] = timed(lambda: build_safely(EMPTY, "empty"), 20)
-    rows["build of a kernel here"] = timed(lambda: build(texts[0]), 20)
-    rows["build of a kernel in a child"] = timed(lambda: build_safely(*pairs[0]), 20)
     start(min(len(pairs), cores()))
-    rows["build of 8 kernels here"] = timed(lambda: [build(t) for t in texts], 5)
-    rows[f"build of 8 kernels in {min(8, cores())} children"] = timed(lambda: build_all(pairs), 5)
+    for what, here, child, calls in (
+        ("an empty kernel", lambda: build(EMPTY), lambda: build_safely(EMPTY, "empty"), 60),
+        ("a kernel", lambda: build(texts[0]), lambda: build_safely(*pairs[0]), 60),
+        (
+            "8 kernels",
+            lambda: [build(t) for t in texts],
+            lambda: build_all(pairs),
+            12,
+        ),
+    ):
+        figures = together([here, child], calls)
+        rows[f"build of {what} here"], rows[f"build of {what} in children"] = figures
     with tempfile.TemporaryDirectory() as folder:
         store, key = Store(Path(folder)), key_of(texts[0])
         store.put(key, build(texts[0]))

@@ -51,6 +51,15 @@ def cache(tmp_path):
         yield tmp_path
 
 
+def test_starting_ahead_starts_what_is_missing():
+    start()
+    assert len(builder._WORKERS.all) >= 1
+    start(2)
+    n = min(2, builder._MOST)
+    assert len(builder._WORKERS.all) >= n
+    assert len(builder._WORKERS.idle) == len(builder._WORKERS.all)
+
+
 def test_a_child_builds_what_this_process_would():
     assert build_safely(GOOD, "answer") == build(GOOD)
     assert Loaded(build_safely(GOOD, "answer"), "answer").address

@@ -28,6 +28,7 @@ from tessera.runtime.build_worker import LENGTH
 from tessera.runtime.threads import cores
 
 _MACHINE = Path(cpu.__path__[0]) / "machine.py"
+_MOST = min(cores(), 8)  # workers at once; a child takes longer to start than most kernels to build
 
 
 class _Worker:
@@ -110,7 +111,7 @@ class _Workers:
         self.lock = threading.Lock()
         self.idle: list[_Worker] = []
         self.all: list[_Worker] = []
-        self.seats = threading.Semaphore(cores())
+        self.seats = threading.Semaphore(_MOST)
 
     def take(self) -> _Worker:
         with self.lock:
@@ -119,9 +120,17 @@ class _Workers:
                 if worker.process.poll() is None:
                     return worker
                 self._drop(worker)
-            worker = _Worker()
-            self.all.append(worker)
-            return worker
+            return self._add()
+
+    def start(self, n: int) -> None:
+        with self.lock:
+            while len(self.all) < n:
+                self.idle.append(self._add())
+
+    def _add(self) -> _Worker:
+        worker = _Worker()
+        self.all.append(worker)
+        return worker
 
     def give(self, worker: _Worker) -> None:
         with self.lock:
@@ -163,9 +172,7 @@ if hasattr(os, "register_at_fork"):
 
 def start(n: int = 1) -> None:
     """Have n workers start while this process does something else, such as tracing."""
-    workers = _WORKERS
-    for worker in [workers.take() for _ in range(n - len(workers.all))]:
-        workers.give(worker)
+    _WORKERS.start(min(n, _MOST))
 
 
 def build_safely(text: str, name: str) -> bytes:
@@ -194,9 +201,9 @@ def build_safely(text: str, name: str) -> bytes:
 
 def build_all(modules: Sequence[tuple[str, str]]) -> list[bytes | CompileError]:
     """The object file, or the error, of each (text, name), built side by side."""
-    if len(modules) == 1 or cores() == 1:
+    n = min(len(modules), _MOST)
+    if n <= 1:
         return [_attempt(m) for m in modules]
-    n = min(len(modules), cores())
     start(n)
     with ThreadPoolExecutor(n) as pool:
         return list(pool.map(_attempt, modules))

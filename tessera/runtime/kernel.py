@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from tessera.core.dims import substitute
 from tessera.core.errors import DTypeError, OperandError
 from tessera.ir.target.cpu.program import Kernel, Parameter, Program, program
 from tessera.runtime.code import Source, load, load_all
-from tessera.runtime.pool import Job, pool
+from tessera.runtime.pool import Job, pool, pool_source
 from tessera.runtime.threads import thread_count
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -89,9 +90,9 @@ class CompiledKernel:
 
 
 def compile_kernels(kernels: Sequence[Kernel]) -> list[CompiledKernel]:
-    """Kernels as machine code, built side by side."""
+    """Kernels as machine code, built side by side, and the code of the pool that they will need."""
     programs = [program(k) for k in kernels]
-    load_all([_source(p) for p in programs])
+    load_all([*(_source(p) for p in programs), pool_source()])
     return [CompiledKernel(p) for p in programs]
 
 
@@ -126,8 +127,10 @@ def _plain_address(a: Array) -> int:
 def _pick() -> Any:
     """The fast way where this Python and this NumPy lay arrays out as expected."""
     samples: list[Array] = [np.zeros(3), np.zeros((2, 2), np.int8)[1:], np.zeros(())]
-    same = all(_fast_address(a) == _plain_address(a) for a in samples)
-    return _fast_address if same else _plain_address
+    fast = sys.implementation.name == "cpython" and all(
+        _fast_address(a) == _plain_address(a) for a in samples
+    )
+    return _fast_address if fast else _plain_address
 
 
 address = _pick()

@@ -60,12 +60,17 @@ class _Job(ctypes.Structure):
     )  # fmt: skip
 
 
+def pool_source(futex: bool = True) -> Source:
+    """The code of a pool."""
+    names = ("alone", "launch", "work", "stop", "pauses")
+    return Source("thread pool", pool_ir(futex), names)
+
+
 class Pool:
     """The threads of a process.  Use `pool()`: more than one would fight over the cores."""
 
     def __init__(self, futex: bool = True):
-        names = ("alone", "launch", "work", "stop", "pauses")
-        self._code = load(Source("thread pool", pool_ir(futex), names))
+        self._code = load(pool_source(futex))
         at = self._code.addresses
         self._alone = ctypes.CFUNCTYPE(None, _POINTER, _TEXT, _POINTER)(at["alone"])
         self._launch = ctypes.CFUNCTYPE(None, _POINTER, _POINTER, _TEXT)(at["launch"])
