@@ -94,7 +94,16 @@ def data_for(t: TensorType, rng: np.random.Generator) -> Any:
 
 # Steps: each draws operands and binds ops ----------------------------------------------------
 
-WITH_PARAMETERS = {"cast", "polygamma", "threshold", "loggamma_slope", "prelu", "complex", "pow"}
+WITH_PARAMETERS = {
+    "cast",
+    "checkpoint_name",
+    "polygamma",
+    "threshold",
+    "loggamma_slope",
+    "prelu",
+    "complex",
+    "pow",
+}
 
 
 def _names(signature: str) -> dict[str, list[str]]:

@@ -1,4 +1,7 @@
-"""What a scalar op, a cast and the identity of a fold are on NumPy arrays, for every interpreter."""
+"""What a scalar op, a cast and the identity of a fold are on NumPy arrays, for every interpreter.
+
+Scalar ops that Tessera approximates itself have the bits of every target; NumPy's are not used.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core.approximate import FUNCTIONS, evaluate
 from tessera.core.dtype import DType, bf16, f16
 from tessera.core.rounding import round_to
 from tessera.core.scalar import SCALARS, Number
@@ -18,11 +22,20 @@ _NARROW = (f16.np, bf16.np)
 _MOVES = ("where", "nextafter")  # which look at the elements as they are
 
 
+def portable(name: str, dtype: DType) -> bool:
+    """Whether a scalar op has the same bits on every target: exactly rounded, or our own function."""
+    exact = SCALARS[name].ulp <= 0.5 or name == "rsqrt"
+    return exact or (name in FUNCTIONS and dtype.kind == "f")
+
+
 def scalar(name: str, xs: Sequence[Array], dtype: DType) -> Array:
     """A scalar op on arrays; narrow floats compute in f32 and are rounded once."""
     if name not in _MOVES:
         xs = [x.astype(np.float32) if x.dtype in _NARROW else x for x in xs]
-    y = np.asarray(SCALARS[name].numpy(*xs))
+    if name in FUNCTIONS and xs[0].dtype.kind == "f":
+        y = evaluate(name, *xs)
+    else:
+        y = np.asarray(SCALARS[name].numpy(*xs))
     return y if y.dtype == dtype.np else round_to(y, dtype)
 
 

@@ -51,7 +51,8 @@ def fold_lanes(name: str, x: Array, identity: Any) -> Array:
     f = SCALARS[name].numpy
     short = -x.shape[-1] % LANES
     padding = np.full((*x.shape[:-1], short), identity, x.dtype)
-    rows = np.concatenate([x, padding], -1).reshape(*x.shape[:-1], -1, LANES)
+    count = (x.shape[-1] + short) // LANES
+    rows = np.concatenate([x, padding], -1).reshape(*x.shape[:-1], count, LANES)
     leaves = []
     step = LEAF // LANES
     for start in range(0, rows.shape[-2], step):

@@ -269,6 +269,8 @@ def _logsumexp_reference(x: Any, axes: Any) -> Any:
 
 
 def _logsumexp(x: Value, axes: tuple[int, ...]) -> Value:
+    if builtins.any(x.shape[a] == 0 for a in axes):
+        return log(sum(exp(x), axes))  # of nothing, which has no largest element
     top = max(x, axes)
     safe = where(FUNCTIONS["isfinite"](top), top, 0)
     return FUNCTIONS["add"](log(sum(exp(sub(x, spread(safe, x, axes))), axes)), safe)

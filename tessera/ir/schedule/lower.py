@@ -16,6 +16,7 @@ from typing import Any
 
 from tessera.core.dims import Size, symbol, symbols
 from tessera.core.dtype import DType, bool_, i64
+from tessera.core.evaluate import portable
 from tessera.core.scalar import TESTS, Expr, arg
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, Node, Value
@@ -112,7 +113,8 @@ class _Lowering:
             return True
         if n.op.combine is not None:
             return n.op.body == arg(0) and len(n.params.get("axes", ())) > 0
-        return n.op.body is not None
+        body = n.op.expr(n.params)
+        return body is not None and _is_portable(body, dtypes[-1])
 
     def is_contraction(self, n: Node) -> bool:
         """A product of two tensors summed over one axis, with one axis of each left over."""
@@ -356,6 +358,8 @@ class _Lowering:
 
 def is_simple_view(n: Node) -> bool:
     """Whether each index of the operand is an axis of the result, moved by a constant, or none."""
+    if 0 in n.operands[0].shape:
+        return False  # its index would be a quotient by 0
     axes = {f"_v{i}": s for i, s in enumerate(n.results[0].shape)}
     assert n.op.view is not None
     place = n.op.view(tuple(symbol(a) for a in axes), n.types, n.params)
@@ -370,6 +374,11 @@ def _is_moved_axis(x: Size, axes: Mapping[str, Size]) -> bool:
     if len(found) > 1:
         return False
     return all(not symbols(x - symbol(a)) & axes.keys() for a in found)
+
+
+def _is_portable(e: Expr, dtype: DType) -> bool:
+    own = e.op in ("arg", "const") or portable(e.op, dtype)
+    return own and all(_is_portable(o, dtype) for o in e.operands)
 
 
 def _cast(t: Term, dtype: Any) -> Term:

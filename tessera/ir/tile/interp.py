@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -10,19 +10,24 @@ import numpy as np
 
 from tessera.core.constraints import solve
 from tessera.core.dims import Size, substitute
-from tessera.core.dtype import DType, bf16, f16
+from tessera.core.dtype import DType
 from tessera.core.errors import VerifyError
+from tessera.core.evaluate import cast, scalar
 from tessera.core.fma import fma
 from tessera.core.rounding import round_to
-from tessera.core.scalar import SCALARS
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def interpret(kernel: Kernel, arrays: Sequence[Array]) -> None:
-    """Run a kernel over its whole grid; writable parameters are written in place."""
-    sizes = sizes_of(kernel, arrays)
+def interpret(
+    kernel: Kernel, arrays: Sequence[Array], known: Mapping[str, int] | None = None
+) -> None:
+    """Run a kernel over its whole grid; writable parameters are written in place.
+
+    The sizes follow from the arrays unless they are known.
+    """
+    sizes = sizes_of(kernel, arrays) if known is None else dict(known)
     counts = [int(substitute(n, sizes)) for _, n in kernel.grid]
     names = [name for name, _ in kernel.grid]
     memories = dict(zip(kernel.parameters, arrays, strict=True))
@@ -96,7 +101,7 @@ class _Instance:
         order = np.argsort(kept)
         box = np.transpose(value, order).reshape(inside.shape)
         where = tuple(np.broadcast_to(i, inside.shape)[inside] for i in index)
-        data[where] = box[inside]
+        data[where] = box[inside] if where else box
         return []
 
     def _kept(self, op: Operation, box: Array) -> Array:
@@ -153,23 +158,6 @@ def unwritten(shape: Sequence[int], dtype: DType) -> Array:
     if dtype.kind == "f":
         return np.full(shape, np.nan, dtype.np)
     return np.full(shape, 0x55 if dtype.kind != "b" else True, dtype.np)
-
-
-def cast(x: Array, dtype: DType) -> Array:
-    """x in another dtype: rounded to nearest even, integers clamped, NaN to 0, bools by x != 0."""
-    return np.asarray(x != 0) if dtype.kind == "b" else round_to(x, dtype)
-
-
-def scalar(name: str, xs: Sequence[Array], dtype: DType) -> Array:
-    """A scalar op on arrays; narrow floats compute in f32 and are rounded once."""
-    if name not in _MOVES:
-        xs = [x.astype(np.float32) if x.dtype in _NARROW else x for x in xs]
-    y = np.asarray(SCALARS[name].numpy(*xs))
-    return y if y.dtype == dtype.np else round_to(y, dtype)
-
-
-_NARROW = (f16.np, bf16.np)
-_MOVES = ("where", "nextafter")  # which look at the elements as they are
 
 
 def tree_fold(name: str, x: Array, axis: int, dtype: DType) -> Array:

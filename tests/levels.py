@@ -1,0 +1,155 @@
+"""One program at every level of the compiler, for the law that all of them give the same bits."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tessera.compile import LOOP_PASSES, PASSES
+from tessera.core.dims import substitute
+from tessera.core.dtype import DType, as_dtype, bool_
+from tessera.core.evaluate import cast, identity, scalar
+from tessera.core.folds import contract, fold
+from tessera.core.scalar import TESTS, Expr
+from tessera.ir.graph.interp import kernel, wide
+from tessera.ir.graph.ir import Graph, Node, substitute_params
+from tessera.ir.schedule import interp as schedule_interp
+from tessera.ir.schedule.ir import HostCall, Kernel, Program
+from tessera.ir.schedule.lower import lower
+from tessera.ir.target.cpu.machine import Loaded, build
+from tessera.ir.target.cpu.program import program as target_program
+from tessera.ir.tile import interp as tile_interp
+from tessera.ir.tile import ir as tile
+from tessera.ir.tile import lower as tile_lower
+
+Run = Callable[[tile.Kernel, Sequence[Any], Mapping[str, int]], None]
+
+
+def prepared(g: Graph) -> Graph:
+    """g after the passes that come before Schedule IR."""
+    for p in (*PASSES, *LOOP_PASSES):
+        g = p.run(g)
+    return g
+
+
+def by_schedule(p: Program, inputs: Sequence[Any]) -> list[Any]:
+    """The outputs by the Schedule interpreter."""
+    return schedule_interp.interpret(p, inputs)
+
+
+def by_tile(p: Program, inputs: Sequence[Any]) -> list[Any]:
+    """The outputs when kernels run by the Tile interpreter."""
+    return _by_kernels(p, inputs, tile_interp.interpret)
+
+
+def by_llvm(p: Program, inputs: Sequence[Any]) -> list[Any]:
+    """The outputs when kernels run as machine code."""
+    return _by_kernels(p, inputs, run_llvm)
+
+
+def kernels(p: Program) -> Iterator[tuple[Kernel, tile.Kernel]]:
+    """The kernels of a program with their Tile programs."""
+    types = {name: b.type for name, b in p.buffers.items()}
+    for s in p.steps:
+        if isinstance(s, Kernel):
+            yield s, tile_lower.lower(s, types)
+
+
+def _by_kernels(p: Program, inputs: Sequence[Any], run: Run) -> list[Any]:
+    arrays = schedule_interp.arguments(p, inputs)
+    sizes = schedule_interp.sizes_of(p, arrays)
+    memory = dict(zip(p.inputs, arrays, strict=True))
+    programs = {s.name: t for s, t in kernels(p)}
+    for s in p.steps:
+        if isinstance(s, HostCall):
+            memory |= schedule_interp.run_step(s, memory, sizes)
+            continue
+        types = [p.buffers[n].type.substitute(sizes) for n in s.outputs]
+        outs = [tile_interp.unwritten(t.shape, t.dtype) for t in types]
+        ins = [np.array(memory[n], order="C") for n in s.inputs()]
+        run(programs[s.name], [*ins, *outs], sizes)
+        memory |= dict(zip(s.outputs, outs, strict=True))
+    return [memory[n] for n in p.outputs]
+
+
+def run_llvm(k: tile.Kernel, arrays: Sequence[Any], sizes: Mapping[str, int]) -> None:
+    """Run a kernel as machine code, in this thread."""
+    p = target_program(k)
+    count, scratch = (int(substitute(n, sizes)) for n in (p.count, p.scratch))
+    code = Loaded(build(p.text), p.symbol)
+    pointers = (ctypes.c_void_p * max(len(arrays), 1))(*[a.ctypes.data for a in arrays])
+    numbers = (ctypes.c_int64 * max(len(p.sizes), 1))(*[sizes[n] for n in p.sizes])
+    room = np.full(scratch + 64, 0x5A, np.uint8)
+    code.call(
+        ctypes.addressof(pointers), ctypes.addressof(numbers), 0, count, room.ctypes.data
+    )  # fmt: skip
+
+
+# Graph IR in the order of folds and with the scalar functions that the levels below have
+
+
+def by_graph(g: Graph, inputs: Sequence[Any]) -> list[Any]:
+    """The outputs of a graph, node by node: what is no host call by its body and the law of folds."""
+    p, arrays = lower(g), [*inputs, *(v.data for v in g.captured)]
+    hosted = {s.node for s in p.steps if isinstance(s, HostCall)}
+    sizes = schedule_interp.sizes_of(p, arrays)
+    env = dict(zip(g.inputs, arrays, strict=True))
+    with np.errstate(all="ignore"):
+        for n in g.nodes:
+            run = _hosted(n, sizes) if n in hosted else _defined(n, sizes)
+            made = run(*(env[v] for v in n.operands))
+            env |= dict(zip(n.results, made if n.op.multiple else (made,), strict=True))
+    return [env[v] for v in g.outputs]
+
+
+def _hosted(n: Node, sizes: dict[str, int]) -> Callable[..., Any]:
+    types, outs = ([v.type.substitute(sizes) for v in vs] for vs in (n.operands, n.results))
+    return kernel(n.op, types, outs, substitute_params(n.params, sizes), n.regions, sizes)
+
+
+def _defined(n: Node, sizes: dict[str, int]) -> Callable[..., Any]:
+    if n.op.combine is not None:
+        return partial(_fold if len(n.operands) == 1 else _contract, n)
+    if n.op.body is not None and n.op.name != "cast":
+        return partial(_elementwise, n)
+    return _hosted(n, sizes)
+
+
+def _fold(n: Node, x: Any) -> Any:
+    accum = n.operands[0].dtype.accum
+    start = identity(n.op.combine, accum)
+    return cast(fold(n.op.combine, cast(x, accum), n.params["axes"], start), n.results[0].dtype)
+
+
+def _contract(n: Node, *xs: Any) -> Any:
+    sig, _ = n.op.sig(n.types, n.params).bind(n.op.name, n.types)
+    order = (*sig.out, *sig.reduced)
+    factors = []
+    for x, names in zip(xs, sig.ins, strict=True):
+        moved = np.transpose(x, [names.index(a) for a in order if a in names])
+        full = moved[tuple(slice(None) if a in names else None for a in order)]
+        factors.append(cast(full, n.operands[0].dtype.accum))
+    if factors[0].shape[-1] == 0:
+        shape = np.broadcast_shapes(*(f.shape for f in factors))[:-1]
+        return np.zeros(shape, n.results[0].dtype.np)
+    return cast(contract(*np.broadcast_arrays(*factors)), n.results[0].dtype)
+
+
+def _elementwise(n: Node, *xs: Any) -> Any:
+    dtypes = [wide(n.op, v.dtype) for v in n.operands]
+    widened = [cast(x, d) for x, d in zip(xs, dtypes, strict=True)]
+    return cast(_body(n.op.expr(n.params), widened, dtypes[0]), n.results[0].dtype)
+
+
+def _body(e: Expr, xs: Sequence[Any], dtype: DType) -> Any:
+    if e.op == "arg":
+        return xs[e.index]
+    if e.op == "const":
+        return cast(np.asarray(e.value), dtype)
+    inner = [_body(o, xs, dtype) for o in e.operands]
+    given = as_dtype(inner[1 if e.op == "where" else 0].dtype)
+    return scalar(e.op, inner, bool_ if e.op in TESTS else given)
