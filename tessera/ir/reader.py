@@ -8,12 +8,15 @@ from tessera.core.operation import Operation, parse_module
 from tessera.core.text import Reader
 from tessera.ir.graph import text as graph
 from tessera.ir.graph.ir import Graph
+from tessera.ir.schedule import ir as schedule_ir
+from tessera.ir.schedule import text as schedule
 from tessera.ir.tile import text as tile
 from tessera.ir.tile.ir import Kernel
 
-Program = Graph | Kernel
+Program = Graph | schedule_ir.Program | Kernel
 LEVELS: dict[str, Callable[[Reader, Operation], Program]] = {
     graph.LEVEL: graph.graph_of,
+    schedule.LEVEL: schedule.program_of,
     tile.LEVEL: tile.kernel_of,
 }
 

@@ -37,13 +37,22 @@ def print_graph(g: Graph, locations: bool = False) -> str:
     attributes = {
         "name": g.name,
         "input_names": g.input_names,
-        "guards": tuple(
-            {"kind": c.kind, "left": c.left, "right": c.right, "reason": c.reason} for c in g.guards
-        ),
+        "guards": tuple(map(guard_attribute, g.guards)),
     }
     return print_operation(
         module(LEVEL, Operation("tessera.graph", attributes=attributes, blocks=(block,)))
     )
+
+
+def guard_attribute(c: Guard) -> dict[str, Any]:
+    """A guard as an attribute."""
+    return {"kind": c.kind, "left": c.left, "right": c.right, "reason": c.reason}
+
+
+def region_blocks(n: Node, locations: bool = False) -> list[Block]:
+    """The regions of a node that is printed apart from its graph."""
+    printer = _Printer(locations)
+    return [printer.block(r) for r in n.regions]
 
 
 class _Printer:
@@ -92,11 +101,30 @@ def graph_of(reader: Reader, op: Operation) -> Graph:
     """The graph in a parsed module."""
     if op.name != "tessera.graph" or len(op.blocks) != 1:
         reader.fail(f'expected "tessera.graph" with one region, got "{op.name}"', op.at)
-    guards = tuple(_guard(reader, op, c) for c in op.attributes.get("guards", ()))
+    guards = guards_of(reader, op)
     with scope(Scope.of(guards)):
         name = str(op.attributes.get("name", "main"))
         names = tuple(map(str, op.attributes.get("input_names", ())))
         return _Parser(reader).graph(op.blocks[0], op, {}, name, names, guards)
+
+
+def guards_of(reader: Reader, op: Operation) -> tuple[Guard, ...]:
+    """The guards that a program states."""
+    return tuple(_guard(reader, op, c) for c in op.attributes.get("guards", ()))
+
+
+def node_of(
+    reader: Reader, op: Operation, name: str, types: Sequence[TensorType], params: dict[str, Any]
+) -> Node:
+    """A node apart from any graph: an op on operands of these types, with the regions of `op`."""
+    record = REGISTRY.get(name)
+    if record is None:
+        reader.fail(f'unknown op "{name}"', op.at)
+    builder, parser = Builder(), _Parser(reader)
+    operands = tuple(map(builder.input, types))
+    regions = tuple(parser.graph(b, op, {}) for b in op.blocks)
+    results = parser._inferred(op, record, operands, params, regions)
+    return builder.node(record, operands, params, regions, results, op.location)
 
 
 def _guard(reader: Reader, op: Operation, c: Any) -> Guard:

@@ -8,14 +8,16 @@ calls to host functions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from tessera.core.constraints import Guard
 from tessera.core.dims import Dim, Size, substitute, symbol
-from tessera.core.dtype import DType
-from tessera.core.scalar import Number
+from tessera.core.dtype import DType, bool_, f32, i64
+from tessera.core.scalar import TESTS, Number
 from tessera.core.source import Location
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node
@@ -81,7 +83,13 @@ class Literal(Term):
         return self
 
     def __str__(self) -> str:
-        return repr(self.value)
+        plain = self.dtype is default_dtype(self.value)
+        return repr(self.value) if plain else f"{self.value!r}:{self.dtype}"
+
+
+def default_dtype(value: Number) -> DType:
+    """What a number is taken for when the text does not say it."""
+    return {bool: bool_, int: i64}.get(type(value), f32)
 
 
 @dataclass(frozen=True)
@@ -112,6 +120,11 @@ class Apply(Term):
 
     def __str__(self) -> str:
         return f"{self.scalar}({', '.join(map(str, self.operands))})"
+
+
+def result_dtype(scalar: str, operands: Sequence[Term]) -> DType:
+    """The dtype that a scalar op gives."""
+    return bool_ if scalar in TESTS else operands[1 if scalar == "where" else 0].dtype
 
 
 @dataclass(frozen=True)
@@ -217,8 +230,30 @@ class Program:
     captured: tuple[Any, ...] = ()
     guards: Sequence[Guard] = ()
 
+    @cached_property
+    def text(self) -> str:
+        """The canonical text: MLIR generic syntax, without locations and captured data."""
+        assert _printer is not None, "tessera.ir.schedule.text is not loaded"
+        return _printer(self)
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 of the canonical text: the identity of the program."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
     def __str__(self) -> str:
+        """The program for people to read."""
         lines = [f"program {self.name}"]
         lines += [f"  {b.name}: {b.type}" for b in self.buffers.values()]
         lines += ["  " + line for s in self.steps for line in str(s).split("\n")]
         return "\n".join([*lines, f"  returns {', '.join(self.outputs)}"])
+
+
+# Installed by text, which knows how to print a program.
+_printer: Callable[[Program], str] | None = None
+
+
+def set_printer(printer: Callable[[Program], str]) -> None:
+    """Say how a program becomes its canonical text."""
+    global _printer
+    _printer = printer

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tessera.core.dims import Size, symbol, symbols
-from tessera.core.dtype import DType, bool_, i64
+from tessera.core.dtype import DType, i64
 from tessera.core.evaluate import portable
-from tessera.core.scalar import TESTS, Expr, arg
+from tessera.core.scalar import Expr, arg
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, Node, Value
 from tessera.ir.schedule.index import narrow
@@ -35,6 +35,7 @@ from tessera.ir.schedule.ir import (
     Stage,
     Term,
     reads,
+    result_dtype,
 )
 
 # What a scalar op costs beside an addition; a term above _CHEAP is not computed twice.
@@ -392,10 +393,4 @@ def _term(e: Expr, operands: Sequence[Term]) -> Term:
     if e.op == "const":
         return Literal(operands[0].dtype, e.value)
     inner = tuple(_term(o, operands) for o in e.operands)
-    return Apply(_result(e.op, inner), e.op, inner)
-
-
-def _result(name: str, operands: Sequence[Term]) -> DType:
-    if name in TESTS:
-        return bool_
-    return operands[1 if name == "where" else 0].dtype
+    return Apply(result_dtype(e.op, inner), e.op, inner)

@@ -1,0 +1,172 @@
+"""Schedule IR as text and back: printing is canonical, and parse(print(p)) prints the same.
+
+    "schedule.stage"() {computes = "t1[_r0<8]: f32 = max over _t1_1<64 of x0[_r0, _t1_1]"} : () -> ()
+
+Buffers are named, not numbered: they are memory.  Locations and captured data are not part of the
+text; docs/ir/schedule.md defines the format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tessera.core.constraints import Scope, scope
+from tessera.core.errors import TesseraError
+from tessera.core.operation import Block, Operation, module, parse_module, print_operation
+from tessera.core.text import Reader, type_text
+from tessera.core.types import TensorType
+from tessera.ir.graph import text as graph_text
+from tessera.ir.schedule.ir import Buffer, HostCall, Kernel, Program, Stage, set_printer
+from tessera.ir.schedule.terms import parse_stage
+
+LEVEL = "schedule"
+
+# Printing -------------------------------------------------------------------------------------
+
+
+def print_program(p: Program, locations: bool = False) -> str:
+    """The text of a program, canonical without locations."""
+    operations = [
+        Operation("schedule.buffer", attributes={"name": b.name, "type": b.type})
+        for b in p.buffers.values()
+    ]
+    operations += [
+        _host(s, locations) if isinstance(s, HostCall) else _kernel(s, locations) for s in p.steps
+    ]
+    attributes = {
+        "name": p.name, "inputs": p.inputs, "outputs": p.outputs,
+        "guards": tuple(map(graph_text.guard_attribute, p.guards)),
+    }  # fmt: skip
+    outer = Operation("schedule.program", attributes=attributes, blocks=(Block((), operations),))
+    return print_operation(module(LEVEL, outer))
+
+
+def _kernel(k: Kernel, locations: bool) -> Operation:
+    stages = [
+        Operation(
+            "schedule.stage",
+            attributes={"computes": str(s)},
+            location=s.location if locations else None,
+        )
+        for s in k.stages
+    ]
+    attributes = {"name": k.name, "rows": k.rows, "writes": k.outputs}
+    return Operation("schedule.kernel", attributes=attributes, blocks=(Block((), stages),))
+
+
+def _host(s: HostCall, locations: bool) -> Operation:
+    attributes = {
+        "op": s.node.op.name, "params": dict(s.node.params),
+        "reads": s.operands, "writes": s.results,
+    }  # fmt: skip
+    return Operation(
+        "schedule.host", attributes=attributes, blocks=graph_text.region_blocks(s.node, locations),
+        location=s.node.location if locations else None,
+    )  # fmt: skip
+
+
+# Parsing --------------------------------------------------------------------------------------
+
+
+def parse_program(text: str) -> Program:
+    """The program that a text describes."""
+    return program_of(*parse_module(text))
+
+
+def program_of(reader: Reader, op: Operation) -> Program:
+    """The program in a parsed module."""
+    return _Parser(reader).program(op)
+
+
+class _Parser:
+    """Reads steps, each against the buffers and the stages before it."""
+
+    def __init__(self, reader: Reader):
+        self.reader = reader
+        self.buffers: dict[str, Buffer] = {}
+
+    def program(self, op: Operation) -> Program:
+        self.expect(op, "schedule.program", {"name", "inputs", "outputs", "guards"}, 1)
+        steps: list[Kernel | HostCall] = []
+        guards = graph_text.guards_of(self.reader, op)
+        with scope(Scope.of(guards)):
+            for inner in op.blocks[0].operations:
+                if inner.name == "schedule.buffer":
+                    self.buffer(inner)
+                else:
+                    steps.append(self.step(inner))
+        a = op.attributes
+        inputs, outputs = self.names(op, "inputs"), self.names(op, "outputs")
+        return Program(str(a["name"]), self.buffers, tuple(steps), inputs, outputs, (), guards)
+
+    def expect(self, op: Operation, name: str, wanted: set[str], blocks: int | None = 0) -> None:
+        """An operation of this name with these attributes and so many regions."""
+        if op.name != name:
+            self.reader.fail(f'expected "{name}", got "{op.name}"', op.at)
+        missing = sorted(wanted - op.attributes.keys())
+        if missing:
+            self.reader.fail(f"{name}: the attribute {missing[0]} is missing", op.at)
+        if blocks is not None and len(op.blocks) != blocks:
+            self.reader.fail(f"{name}: got {len(op.blocks)} regions, expected {blocks}", op.at)
+        if op.operands or op.result_types:
+            self.reader.fail(f"{name}: takes and gives no values; it names buffers", op.at)
+
+    def names(self, op: Operation, key: str) -> tuple[str, ...]:
+        """The names of buffers in an attribute."""
+        found = op.attributes[key]
+        if not isinstance(found, tuple):
+            self.reader.fail(f"{op.name}: {key} is no list of buffers", op.at)
+        for name in found:
+            if name not in self.buffers:
+                self.reader.fail(f"{op.name}: {key} has {name!r}, which is no buffer", op.at)
+        return found
+
+    def buffer(self, op: Operation) -> None:
+        self.expect(op, "schedule.buffer", {"name", "type"})
+        name, t = op.attributes["name"], op.attributes["type"]
+        if not isinstance(name, str) or not isinstance(t, TensorType):
+            self.reader.fail("schedule.buffer: expected the name and the type of a tensor", op.at)
+        if name in self.buffers:
+            self.reader.fail(f"schedule.buffer: {name!r} is there twice", op.at)
+        self.buffers[name] = Buffer(name, t)
+
+    def step(self, op: Operation) -> Kernel | HostCall:
+        return self.host(op) if op.name == "schedule.host" else self.kernel(op)
+
+    def kernel(self, op: Operation) -> Kernel:
+        self.expect(op, "schedule.kernel", {"name", "rows", "writes"}, 1)
+        if type(op.attributes["rows"]) is not int:
+            self.reader.fail("schedule.kernel: rows is no whole number", op.at)
+        types = {name: b.type for name, b in self.buffers.items()}
+        stages: list[Stage] = []
+        for inner in op.blocks[0].operations:
+            stages.append(self.stage(inner, types))
+            types[stages[-1].name] = stages[-1].type
+        name, rows = str(op.attributes["name"]), op.attributes["rows"]
+        return Kernel(name, rows, tuple(stages), self.names(op, "writes"))
+
+    def stage(self, op: Operation, types: Mapping[str, TensorType]) -> Stage:
+        self.expect(op, "schedule.stage", {"computes"})
+        try:
+            return replace(parse_stage(str(op.attributes["computes"]), types), location=op.location)
+        except TesseraError as e:
+            self.reader.fail(e.message, op.at)
+
+    def host(self, op: Operation) -> HostCall:
+        self.expect(op, "schedule.host", {"op", "params", "reads", "writes"}, None)
+        if not isinstance(op.attributes["params"], dict):
+            self.reader.fail("schedule.host: params is no dictionary", op.at)
+        reads, writes = self.names(op, "reads"), self.names(op, "writes")
+        ins, outs = ([self.buffers[n].type for n in names] for names in (reads, writes))
+        node = graph_text.node_of(
+            self.reader, op, str(op.attributes["op"]), ins, op.attributes["params"]
+        )
+        made = [v.type for v in node.results]
+        if made != outs:
+            got, want = (", ".join(map(type_text, ts)) for ts in (made, outs))
+            self.reader.fail(f"{node.op.name}: the result is {got}, but writes is {want}", op.at)
+        return HostCall(node, reads, writes)
+
+
+set_printer(print_program)
