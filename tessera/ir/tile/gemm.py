@@ -188,75 +188,64 @@ class _Contraction:
 
     def finish(self, total: Tile, m: Size, n: Size, tail: bool) -> None:
         """The stages on one block, and their stores."""
-        values = {self.head.name: total}
-        for s in self.k.stages:
-            if s is not self.head:
-                values[s.name] = self.spread(self.term(s.term, values, m, n, tail))
-            if s.name in self.out:
-                rows = [self.env[a.name] for a in s.axes[:-2]]
-                last = len(rows)
-                self.b.store(
-                    self.out[s.name], values[s.name], (*rows, m, n),
-                    (*(1 for _ in rows), self.mr, self.nr), axes=(last, last + 1),
-                    masked=(last, last + 1) if tail else (last + 1,),
-                )  # fmt: skip
+        if len(self.k.stages) == 1:
+            self.store(self.head, total, m, n, self.mr, tail)
+            return
+        # Row by row: a long chain of operations on the whole block would not fit the registers.
+        block = self.b.alloc(self.head.dtype, (self.mr, self.nr))
+        self.b.store(block, total, (0, 0), (self.mr, self.nr))
+        stop = smaller(self.m.size - m, self.mr) if tail else self.mr
+        with self.b.loop(0, stop) as row:
+            values = {self.head.name: self.b.load(block, (row.variable, 0), (1, self.nr))}
+            for s in self.k.stages:
+                if s is not self.head:
+                    values[s.name] = self.spread(self.term(s.term, values, m + row.variable, n))
+                self.store(s, values[s.name], m + row.variable, n, 1, False)
+
+    def store(self, s: Stage, value: Tile, m: Size, n: Size, height: int, tail: bool) -> None:
+        """A block of a stage in its output, if it has one."""
+        if s.name in self.out:
+            rows = [self.env[a.name] for a in s.axes[:-2]]
+            last = len(rows)
+            self.b.store(
+                self.out[s.name], value, (*rows, m, n), (*(1 for _ in rows), height, self.nr),
+                axes=(last, last + 1), masked=(last, last + 1) if tail else (last + 1,),
+            )  # fmt: skip
 
     def spread(self, t: Tile) -> Tile:
-        """A tile of the block's shape."""
-        shape = (self.mr, self.nr)
-        if t.shape == shape:
-            return t
-        yes = self.b.apply("eq", self.b.index(0, shape), self.b.index(0, (1, 1)))
-        return self.b.apply("where", yes, t, t)
+        """A tile of a row of the block."""
+        return t if t.shape == (1, self.nr) else self.b.broadcast(t, (1, self.nr))
 
     # Terms
 
-    def term(
-        self, t: schedule.Term, values: Mapping[str, Tile], m: Size, n: Size, tail: bool
-    ) -> Tile:
-        """A term of a following stage on the block whose first element is (m, n)."""
+    def term(self, t: schedule.Term, values: Mapping[str, Tile], m: Size, n: Size) -> Tile:
+        """A term of a following stage on the row m of the block, from column n on."""
         match t:
             case schedule.Literal():
                 return self.b.full(t.dtype, (1, 1), t.value)
             case schedule.Cast():
-                return self.b.cast(self.term(t.operand, values, m, n, tail), t.dtype)
+                return self.b.cast(self.term(t.operand, values, m, n), t.dtype)
             case schedule.Apply():
-                inner = [self.term(o, values, m, n, tail) for o in t.operands]
+                inner = [self.term(o, values, m, n) for o in t.operands]
                 return self.b.apply(t.scalar, *inner)
             case schedule.Position():
-                return self.position(t.value, m, n)
+                along = self.n.name in symbols(t.value)
+                at = self.place(t.value, {self.m.name: m, self.n.name: n})
+                return self.b.index(at, (1, self.nr if along else 1), 1 if along else None)
             case schedule.Read():
-                return values[t.source] if t.source in values else self.read(t, m, n, tail)
+                return values[t.source] if t.source in values else self.read(t, m, n)
         raise AssertionError(t)
-
-    def position(self, x: Size, m: Size, n: Size) -> Tile:
-        at = self.place(x, {self.m.name: m, self.n.name: n})
-        along = [i for i, a in enumerate((self.m, self.n)) if a.name in symbols(x)]
-        shape = tuple(s if i in along else 1 for i, s in enumerate((self.mr, self.nr)))
-        assert len(along) < 2, "a position along both axes of a block"
-        return self.b.index(at, shape, along[0] if along else None)
 
     def place(self, x: Size, more: Mapping[str, Size]) -> Size:
         return substitute(x, {**self.env, **more})
 
-    def read(self, r: Read, m: Size, n: Size, tail: bool) -> Tile:
-        """A block of a tensor that a following stage reads."""
-        memory = self.memory[r.source]
+    def read(self, r: Read, m: Size, n: Size) -> Tile:
+        """A row of a tensor that a following stage reads."""
         at = [self.place(i, {self.m.name: m, self.n.name: n}) for i in r.index]
-        extent, places = [1] * len(at), {}
-        for axis, size in ((self.m, self.mr), (self.n, self.nr)):
-            for i, x in enumerate(r.index):
-                if axis.name in symbols(x):
-                    extent[i], places[axis.name] = size, i
-        kept = [places[a.name] for a in (self.m, self.n) if a.name in places]
-        masked = [places[self.n.name]] if self.n.name in places else []
-        if tail and self.m.name in places:
-            masked.append(places[self.m.name])
-        tile = self.b.load(memory, at, extent, axes=kept, masked=masked)
-        shape = tuple(
-            s if a.name in places else 1 for a, s in ((self.m, self.mr), (self.n, self.nr))
-        )
-        return self.b.reshape(tile, shape)
+        along = [i for i, x in enumerate(r.index) if self.n.name in symbols(x)]
+        extent = [self.nr if i in along else 1 for i in range(len(at))]
+        line = self.b.load(self.memory[r.source], at, extent, axes=along, masked=along)
+        return self.b.reshape(line, (1, self.nr if along else 1))
 
     def load(
         self, t: schedule.Term, axis: Axis, at: Size, width: int, masked: bool, vector: bool

@@ -21,6 +21,8 @@ from tessera.ir.tile.gemm import DEFAULT, Blocks, lower_contraction
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 
 _UNROLL = 4  # vectors of a chunk when a pass has no fold
+_BLOCK = 4096  # columns of an instance of a kernel without rows
+_CHAIN_BLOCK = 256  # the same when every column is folded, and how many are folded at once
 _LEVELS = 16  # of the tree over leaves when the number of leaves is symbolic
 
 
@@ -47,11 +49,13 @@ class _Lowering:
         self.column: dict[str, Tile] = {}  # stages of this pass, at the chunk being computed
         self.at: Size = 0  # first column of that chunk
         self.width, self.tail = LANES, False
+        self.span: tuple[Size, Size] | None = None  # columns of this instance; None: all
 
     def kernel(self) -> Kernel:
         for i, a in enumerate(self.k.stages[0].axes[: self.k.rows]):
             self.env[f"_r{i}"] = self.b.program(a.size)
         self.measure()
+        self.split_columns()
         self.allocate()
         for level in range(max(self.levels.values()) + 1):
             self.do_pass([s for s in self.k.stages if self.levels[s.name] == level])
@@ -62,6 +66,22 @@ class _Lowering:
     def columns(self, s: Stage) -> tuple[schedule.Axis, ...]:
         """The axes of a stage beyond the rows: none or one, and a reduced one."""
         return s.axes[self.k.rows :] + s.reduced
+
+    def split_columns(self) -> None:
+        """A kernel without rows: instances share the columns, unless a fold runs over them."""
+        sizes = {a.size for s in self.k.stages for a in s.axes[self.k.rows :]}
+        if self.k.rows or len(sizes) != 1 or any(len(s.axes) != 1 for s in self.k.stages):
+            return
+        (size,) = sizes
+        block = _CHAIN_BLOCK if any(s.combine for s in self.k.stages) else _BLOCK
+        if isinstance(size, int) and size <= block:
+            return
+        start = self.b.program((size + block - 1) // block) * block
+        self.span = (start, smaller(start + block, size))
+
+    def columns_of(self, size: Size) -> tuple[Size, Size]:
+        """The columns that this instance computes, of so many."""
+        return (0, size) if self.span is None else self.span
 
     def measure(self) -> None:
         """The pass of each stage: after the passes of the folds that it reads."""
@@ -97,7 +117,7 @@ class _Lowering:
     def column_loop(self, stages: Sequence[Stage], size: Size) -> None:
         folds = [s for s in stages if s.combine]
         if not folds:
-            self.chunks(stages, 0, size, LANES * _UNROLL, [])
+            self.chunks(stages, *self.columns_of(size), LANES * _UNROLL, [])
             return
         one_leaf = isinstance(size, int) and size <= LEAF
         if one_leaf:
@@ -168,40 +188,48 @@ class _Lowering:
                 self.b.store(m, acc, (leaf.variable, 0), (1, LANES), axes=(1,))
         return [self.join(s, m, count) for s, m in zip(folds, kept, strict=True)]
 
-    def join(self, s: Stage, m: Memory, count: Size) -> Tile:
+    def join(self, s: Stage, m: Memory, count: Size, width: int = LANES) -> Tile:
         assert s.combine is not None
         levels = (count - 1).bit_length() if isinstance(count, int) else _LEVELS
         for level in range(levels):
             step = 1 << level
             with self.b.loop(0, larger(count - step, 0), 2 * step) as pair:
                 i = pair.variable
-                low, high = (self.b.load(m, (at, 0), (1, LANES), axes=(1,)) for at in (i, i + step))
+                low, high = (self.b.load(m, (at, 0), (1, width), axes=(1,)) for at in (i, i + step))
                 joined = self.b.apply(s.combine, low, high)
-                self.b.store(m, joined, (i, 0), (1, LANES), axes=(1,))
-        return self.b.load(m, (0, 0), (1, LANES), axes=(1,))
+                self.b.store(m, joined, (i, 0), (1, width), axes=(1,))
+        return self.b.load(m, (0, 0), (1, width), axes=(1,))
 
     def chain(self, s: Stage) -> None:
         """A fold over an axis that is not the last: a chain for each column."""
         axis, over = s.axes[-1], s.reduced[0]
         count = larger((over.size + LEAF - 1) // LEAF, 1)
-        width = LANES
-        kept = self.b.alloc(s.dtype, (count, LANES))
-        whole = axis.size // width * width
-        for start, stop, tail in ((0, whole, False), (whole, axis.size, True)):
-            if start == stop:
-                continue
-            with self.b.loop(start, stop, width) as columns:
-                self.at, self.tail, self.width = columns.variable, tail, width
-                with self.b.loop(0, count) as leaf:
-                    first = leaf.variable * LEAF
-                    last = smaller(first + LEAF, over.size)
-                    with self.b.loop(first, last, 1, [self.identity(s, width)]) as step:
-                        self.env[over.name] = step.variable
-                        value = self.spread(self.term(s.term, axis.name))
-                        assert s.combine is not None
-                        step.carry(self.b.apply(s.combine, step.carried[0], value))
-                    self.b.store(kept, step.results[0], (leaf.variable, 0), (1, width), axes=(1,))
-                self.store_column(s, self.join(s, kept, count))
+        first, stop = self.columns_of(axis.size)
+        middle = first
+        for width in (_CHAIN_BLOCK, LANES):  # many columns at once, so that rows are read in runs
+            start, middle = middle, (stop - first) // width * width + first
+            if start != middle:
+                self.chain_columns(s, over, count, (start, middle, width, False))
+        if middle != stop:
+            self.chain_columns(s, over, count, (middle, stop, LANES, True))
+
+    def chain_columns(
+        self, s: Stage, over: schedule.Axis, count: Size, span: tuple[Size, Size, int, bool]
+    ) -> None:
+        start, stop, width, tail = span
+        assert s.combine is not None
+        kept = self.b.alloc(s.dtype, (count, width))
+        with self.b.loop(start, stop, width) as columns:
+            self.at, self.tail, self.width = columns.variable, tail, width
+            with self.b.loop(0, count) as leaf:
+                first = leaf.variable * LEAF
+                last = smaller(first + LEAF, over.size)
+                with self.b.loop(first, last, 1, [self.identity(s, width)]) as step:
+                    self.env[over.name] = step.variable
+                    value = self.spread(self.term(s.term, s.axes[-1].name))
+                    step.carry(self.b.apply(s.combine, step.carried[0], value))
+                self.b.store(kept, step.results[0], (leaf.variable, 0), (1, width), axes=(1,))
+            self.store_column(s, self.join(s, kept, count, width))
 
     # Stores
 
