@@ -223,7 +223,7 @@ def _broken(old: str, new: str) -> str:
         ),
         (
             _broken('level = "graph"', 'level = "vector"'),
-            "line 2, column 3: level 'vector' is unknown; levels are graph, tile",
+            "line 2, column 3: level 'vector' is unknown; levels are graph, schedule, tile",
         ),
         (
             _broken('"tessera.add"', '"tessera.bad"'),
