@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -76,11 +76,16 @@ def _by_kernels(p: Program, inputs: Sequence[Any], run: Run) -> list[Any]:
     return [memory[n] for n in p.outputs]
 
 
+@cache
+def _loaded(text: str, symbol: str) -> Loaded:
+    return Loaded(build(text), symbol)
+
+
 def run_llvm(k: tile.Kernel, arrays: Sequence[Any], sizes: Mapping[str, int]) -> None:
     """Run a kernel as machine code, in this thread."""
     p = target_program(k)
     count, scratch = (int(substitute(n, sizes)) for n in (p.count, p.scratch))
-    code = Loaded(build(p.text), p.symbol)
+    code = _loaded(p.text, p.symbol)
     pointers = (ctypes.c_void_p * max(len(arrays), 1))(*[a.ctypes.data for a in arrays])
     numbers = (ctypes.c_int64 * max(len(p.sizes), 1))(*[sizes[n] for n in p.sizes])
     room = np.full(scratch + 64, 0x5A, np.uint8)

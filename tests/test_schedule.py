@@ -263,7 +263,7 @@ def test_stages_read_back(text: str) -> None:
         ("mul(", "mull(", "line 8, column 7: 'mull' is no scalar op of 2 operands"),
         ("mul(", "exp(", "line 8, column 7: 'exp' is no scalar op of 2 operands"),
         ("2.0)", "2.0:f33)", "line 8, column 7: 'f33' is no dtype"),
-        ("_t2_0<B]", "_t2_0]", "line 8, column 7: expected '<' at ']: bf16 = bf16(mul(t1' in the stage"),
+        ("_t2_0<B]", "_t2_0]", "line 8, column 7: expected '<' at ']: bf16 = bf16(mul(t' in the stage"),
         ("B]: bf16 =", "B]: f16 =", "line 8, column 7: the term is bf16, expected f16,"),
         ('op = "sort"', 'op = "sord"', 'line 6, column 5: unknown op "sord"'),
         ('["x0"], writes', '["x1"], writes',
