@@ -175,6 +175,8 @@ MAKERS: dict[str, Callable[[Function], tuple[Function, Function]]] = {
 
 def work(peer: str, name: str) -> None:
     """Time one workload in this process; print the median of the calls in seconds."""
+    if hasattr(os, "sched_setaffinity"):  # JAX has no setting for the number of its threads
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(THREADS)])
     f, shapes = WORKLOADS[name]
     run, convert = MAKERS[peer](f)
     xs = [convert(draw(*s)) for s in shapes]

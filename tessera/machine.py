@@ -14,6 +14,7 @@ from tessera.ir.schedule import lower as to_schedule
 from tessera.ir.schedule.ir import HostCall, Kernel, Program
 from tessera.ir.tile import ir as tile
 from tessera.ir.tile import lower as to_tile
+from tessera.runtime import memory
 from tessera.runtime.kernel import CompiledKernel, compile_kernels
 
 
@@ -81,7 +82,7 @@ def _kernel_action(s: Kernel, kernel: CompiledKernel, types: Mapping[str, Tensor
     outs: list[tuple[Any, Any]] = [(types[n].shape, types[n].dtype.np) for n in s.outputs]
 
     def action(buffers: dict[str, Array]) -> None:
-        made = [interp.empty(shape, dtype) for shape, dtype in outs]
+        made = [memory.empty(shape, dtype) for shape, dtype in outs]
         kernel.run([*(interp.contiguous(buffers[n]) for n in inputs), *made])
         buffers.update(zip(s.outputs, made, strict=True))
 

@@ -257,11 +257,6 @@ def quietly(f: Kernel, xs: Sequence[Array]) -> Any:
         return f(*xs)
 
 
-def empty(shape: Any, dtype: Any) -> Array:
-    """An array whose elements have yet to be written."""
-    return np.empty(shape, dtype)
-
-
 def contiguous(x: Array) -> Array:
     """An array in row-major order."""
     return x if x.flags.c_contiguous else np.ascontiguousarray(x)

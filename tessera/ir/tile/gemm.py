@@ -25,10 +25,11 @@ from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 class Blocks:
     """Sizes of a contraction's blocks."""
 
-    m: int = 14  # rows of the register block
-    n: int = 32  # columns of the register block, and of a packed panel
-    rows: int = 112  # rows of the result that one instance computes
-    columns: int = 1024  # columns of the result that one instance computes
+    m: int = 8  # rows of the register block
+    n: int = 48  # columns of the register block, and of a packed panel
+    rows: int = 128  # rows of the result that one instance computes
+    columns: int = 2016  # columns of the result that one instance computes
+    narrow: int = 240  # the same when there is no second chunk of rows to share the work
     few: int = 4  # up to so many rows, the right factor is read where it lies
     wide: int = 256  # elements of the register block then
 
@@ -68,7 +69,9 @@ class _Contraction:
         if isinstance(self.n.size, int):
             width = min(width, -(-max(self.n.size, 1) // 16) * 16)
         self.nr, self.rows = width, max(blocks.rows // self.mr, 1) * self.mr
-        self.columns = max(blocks.columns // width, 1) * width if self.packs else width
+        one_chunk = isinstance(self.m.size, int) and self.m.size <= self.rows
+        columns = blocks.narrow if one_chunk else blocks.columns
+        self.columns = max(columns // width, 1) * width if self.packs else width
         self.env: dict[str, Size] = {}
 
     def factors(self, s: Stage) -> tuple[schedule.Term, schedule.Term]:
