@@ -19,6 +19,7 @@ from tessera.core.scalar import SCALARS
 
 LEAF = 512
 LANES = 16
+LEVELS = 24  # of the tree over leaves where their number is symbolic: enough for 2**33 elements
 Array = np.ndarray[Any, np.dtype[Any]]
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tessera.core.dims import Size, smaller, substitute, symbols
-from tessera.core.folds import LEAF
+from tessera.core.folds import LEAF, LEVELS
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
 from tessera.ir.schedule.ir import Axis, Read, Stage
@@ -178,15 +178,17 @@ class _Contraction:
             start = leaf.variable * LEAF
             total = self.leaf(m, n, sources, start, smaller(start + LEAF, size))
             self.b.store(kept, total, (leaf.variable, 0, 0), shape, axes=(1, 2))
-        levels = (count - 1).bit_length() if isinstance(count, int) else 16
+        levels = (count - 1).bit_length() if isinstance(count, int) else LEVELS
         for level in range(levels):
             step = 1 << level
-            with self.b.loop(0, count - step, 2 * step) as pair:
-                i = pair.variable
+            with self.b.loop(0, count - step, 2 * step) as pair, self.b.loop(0, self.mr) as row:
+                i, r = pair.variable, row.variable
                 low, high = (
-                    self.b.load(kept, (at, 0, 0), shape, axes=(1, 2)) for at in (i, i + step)
+                    self.b.load(kept, (at, r, 0), (1, 1, self.nr), axes=(1, 2))
+                    for at in (i, i + step)
                 )
-                self.b.store(kept, self.b.apply("add", low, high), (i, 0, 0), shape, axes=(1, 2))
+                total = self.b.apply("add", low, high)
+                self.b.store(kept, total, (i, r, 0), (1, 1, self.nr), axes=(1, 2))
         return self.b.load(kept, (0, 0, 0), shape, axes=(1, 2))
 
     def finish(self, total: Tile, m: Size, n: Size, tail: bool) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from tessera.core.dims import Dim, Size, larger, smaller, substitute, symbols
 from tessera.core.dtype import bool_
 from tessera.core.evaluate import identity
-from tessera.core.folds import LANES, LEAF
+from tessera.core.folds import LANES, LEAF, LEVELS
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
 from tessera.ir.schedule.ir import Stage, reads
@@ -23,7 +23,6 @@ from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 _UNROLL = 4  # vectors of a chunk when a pass has no fold
 _BLOCK = 4096  # columns of an instance of a kernel without rows
 _CHAIN_BLOCK = 256  # the same when every column is folded, and how many are folded at once
-_LEVELS = 16  # of the tree over leaves when the number of leaves is symbolic
 
 
 def lower(
@@ -190,7 +189,7 @@ class _Lowering:
 
     def join(self, s: Stage, m: Memory, count: Size, width: int = LANES) -> Tile:
         assert s.combine is not None
-        levels = (count - 1).bit_length() if isinstance(count, int) else _LEVELS
+        levels = (count - 1).bit_length() if isinstance(count, int) else LEVELS
         for level in range(levels):
             step = 1 << level
             with self.b.loop(0, larger(count - step, 0), 2 * step) as pair:
