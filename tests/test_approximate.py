@@ -20,6 +20,7 @@ ORACLES = {
     "asin": mpmath.asin, "acos": mpmath.acos, "atan": mpmath.atan, "pow": mpmath.power,
     "rsqrt": lambda x: 1 / mpmath.sqrt(x), "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)),
     "exp2": lambda x: mpmath.mpf(2) ** x, "log2": lambda x: mpmath.log(x, 2),
+    "cbrt": lambda x: mpmath.cbrt(abs(x)) * mpmath.sign(x),
     "lgamma": lambda x: mpmath.loggamma(x).real,
 }  # fmt: skip
 every_function = pytest.mark.parametrize("name", FUNCTIONS)

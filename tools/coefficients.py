@@ -36,12 +36,12 @@ class Fit:
     anew: int = 4  # coefficients rounded one by one; 0 where the interval has a 0 that weighs
 
 
-def rounded(value: Any, digits: int) -> Any:
+def rounded(value: Any, digits: int, to: Callable[[Any], Any] = mpmath.nint) -> Any:
     """The nearest number with so many binary digits."""
     if value == 0:
         return mpf(0)
     m, e = mpmath.frexp(value)
-    return mpmath.ldexp(mpmath.nint(mpmath.ldexp(m, digits)), e - digits)
+    return mpmath.ldexp(to(mpmath.ldexp(m, digits)), e - digits)
 
 
 def remez(values: list[Any], weights: list[Any], xs: list[Any], powers: list[int]) -> list[Any]:
@@ -186,6 +186,19 @@ JOBS: dict[str, Fit | dict[str, Fit]] = {
     "tanh": Fit(
         odd(mpmath.tanh), mpf(0), mpf("0.55") ** 2, {"f32": 5, "f64": 11}, odd_weight(mpmath.tanh)
     ),
+    "asin": Fit(odd(mpmath.asin), mpf(0), mpf("0.2505"), {"f32": 5, "f64": 13}, odd_weight(mpmath.asin)),
+    # from 0 to tan(pi / 8)
+    "atan": Fit(odd(mpmath.atan), mpf(0), mpf("0.1717"), {"f32": 5, "f64": 11}, odd_weight(mpmath.atan)),
+    # atanh(s) = s (1 + t / 3 + t^2 g(t)) with t = s^2
+    "atanh": Fit(
+        lambda t: (mpmath.atanh(mpmath.sqrt(t)) / mpmath.sqrt(t) - 1 - t / 3) / t**2, mpf(0),
+        mpf("0.02945"), {"f32": 4, "f64": 9}, lambda t: t**2,
+    ),
+    # x^(-1/3) from 1 / (2 root 2) to 2 root 2, where two or three refinements follow
+    "cbrt": Fit(
+        lambda x: x ** (-mpf(1) / 3), 1 / mpf("2.83"), mpf("2.83"), {"f32": 5, "f64": 6},
+        lambda x: x ** (mpf(1) / 3),
+    ),
     "sinh": Fit(odd(mpmath.sinh), mpf(0), mpf(1), {"f32": 4, "f64": 8}, odd_weight(mpmath.sinh)),
 }  # fmt: skip
 
@@ -196,16 +209,17 @@ NUMBERS = {
     "log2e": 1 / mpmath.log(2),
     "log10e": 1 / mpmath.log(10),
     "log10_2": mpmath.log(2) / mpmath.log(10),
-    "half_pi": mpmath.pi / 2,
-    "two_over_pi": 2 / mpmath.pi,
+    "third": mpf(1) / 3,
 }
+# This one with parts of one sign, so that subtracting multiples by 0 keeps the sign of a 0.
+POSITIVE = {"half_pi": mpmath.pi / 2}
 
 
-def parts(value: Any, digits: int, count: int) -> list[Any]:
+def parts(value: Any, digits: int, count: int, to: Callable[[Any], Any] = mpmath.nint) -> list[Any]:
     """Numbers of a format whose sum is the value, each far below the one before."""
     out = []
     for _ in range(count):
-        out.append(rounded(value, digits))
+        out.append(rounded(value, digits, to))
         value = value - out[-1]
     return out
 
@@ -260,6 +274,8 @@ def written(results: dict[str, dict[str, tuple[list[Any], float]]]) -> str:
         lines.append(f'    "{format}": {{')
         for name, value in NUMBERS.items():
             lines += listed(name, parts(value, digits, 4))
+        for name, value in POSITIVE.items():
+            lines += listed(name, parts(value, digits, 4, mpmath.floor))
         lines += [*listed("angles", angles(format)), "    },"]
     return "\n".join([*lines, "}", ""])
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.approximate import exponential, logarithm, special
-from tessera.core.approximate.algebra import F32, F64, Algebra, NumpyAlgebra, Raw, Real
+from tessera.core.approximate import exponential, logarithm, power, special, trigonometric
+from tessera.core.approximate.algebra import F32, F64, Algebra, NumpyAlgebra, Real, V
 
 Array = np.ndarray[Any, np.dtype[Any]]
 FLOATS = {"f32": F32, "f64": F64}
@@ -28,16 +28,17 @@ class Approximation:
     f64: float
     arity: int = 1
 
-    def build(self, algebra: Algebra, *operands: Raw) -> Raw:
+    def build(self, algebra: Algebra[V], *operands: V) -> V:
         """The function on values of an algebra."""
-        return self.function(*(Real(algebra, x) for x in operands)).raw
+        result: V = self.function(*(Real(algebra, x) for x in operands)).raw
+        return result
 
 
 FUNCTIONS = {
     "exp": Approximation(exponential.exp, 1, 1),
     "exp2": Approximation(exponential.exp2, 1, 1),
     "expm1": Approximation(exponential.expm1, 2, 2),
-    "sigmoid": Approximation(exponential.sigmoid, 2, 2),
+    "sigmoid": Approximation(exponential.sigmoid, 2.5, 2.5),
     "tanh": Approximation(exponential.tanh, 2, 2),
     "cosh": Approximation(exponential.cosh, 2, 2),
     "sinh": Approximation(exponential.sinh, 2, 2),
@@ -45,6 +46,20 @@ FUNCTIONS = {
     "log2": Approximation(logarithm.log2, 1, 1),
     "log10": Approximation(logarithm.log10, 1, 1),
     "log1p": Approximation(logarithm.log1p, 2, 2),
+    "asinh": Approximation(logarithm.asinh, 2, 2),
+    "acosh": Approximation(logarithm.acosh, 2, 2),
+    "atanh": Approximation(logarithm.atanh, 2, 2),
+    "sin": Approximation(trigonometric.sin, 2, 2),
+    "cos": Approximation(trigonometric.cos, 2, 2),
+    "tan": Approximation(trigonometric.tan, 3, 3),
+    "asin": Approximation(trigonometric.asin, 2, 2),
+    "acos": Approximation(trigonometric.acos, 2, 2),
+    "atan": Approximation(trigonometric.atan, 2, 2),
+    "atan2": Approximation(trigonometric.atan2, 2, 2, arity=2),
+    "pow": Approximation(power.pow, 1, 1, arity=2),
+    "cbrt": Approximation(power.cbrt, 1, 1),
+    "rsqrt": Approximation(power.rsqrt, 1, 1),
+    "hypot": Approximation(power.hypot, 1, 1, arity=2),
     "erf": Approximation(special.erf, 2, 2),
     "erfc": Approximation(special.erfc, 3, 3),
 }

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from tessera.core.fma import fma
 
 Array = np.ndarray[Any, np.dtype[Any]]
-Raw = Any  # a value of an algebra: an array for NumPy, the name of a register for LLVM
+V = TypeVar("V")  # the values of an algebra: arrays for NumPy, names of registers for LLVM
 
 
 @dataclass(frozen=True)
@@ -48,25 +48,27 @@ F32 = Format("f32", 32, 24, 127)
 F64 = Format("f64", 64, 53, 1023)
 
 
-class Algebra(Protocol):
+class Algebra(Protocol[V]):
     """What a target provides; OPERATIONS lists the names that `apply` takes."""
 
     format: Format
 
-    def real(self, value: float) -> Raw:
+    def real(self, value: float) -> V:
         """A constant, rounded to the format."""
 
-    def integer(self, value: int) -> Raw:
+    def integer(self, value: int) -> V:
         """An integer constant."""
 
-    def apply(self, operation: str, *operands: Raw) -> Raw:
+    def apply(self, operation: str, *operands: V) -> V:
         """One operation of OPERATIONS."""
 
-    def lookup(self, table: tuple[float, ...], index: Raw) -> Raw:
+    def lookup(self, table: tuple[float, ...], index: V) -> V:
         """table[index]; the index is in range."""
 
-    def rare(self, condition: Raw, slow: Callable[[], Raw], usual: Raw) -> Raw:
-        """slow() where the condition holds, else usual; may skip slow() when it holds nowhere."""
+    def rare(
+        self, condition: V, slow: Callable[[], tuple[V, ...]], usual: tuple[V, ...]
+    ) -> tuple[V, ...]:
+        """Reals: slow() where the condition holds, else usual; may skip slow() if it holds nowhere."""
 
 
 def _right(x: Array, n: Array) -> Array:
@@ -133,9 +135,13 @@ class NumpyAlgebra:
         """table[index]."""
         return np.asarray(table, self._real)[index]
 
-    def rare(self, condition: Array, slow: Callable[[], Array], usual: Array) -> Array:
+    def rare(
+        self, condition: Array, slow: Callable[[], tuple[Array, ...]], usual: tuple[Array, ...]
+    ) -> tuple[Array, ...]:
         """slow() where the condition holds, else usual."""
-        return np.where(condition, slow(), usual) if condition.any() else usual
+        if not condition.any():
+            return usual
+        return tuple(np.where(condition, a, b) for a, b in zip(slow(), usual, strict=True))
 
 
 class Real:
@@ -143,7 +149,7 @@ class Real:
 
     __slots__ = ("algebra", "raw")
 
-    def __init__(self, algebra: Algebra, raw: Raw):
+    def __init__(self, algebra: Algebra[Any], raw: Any):
         self.algebra, self.raw = algebra, raw
 
     @property
@@ -261,7 +267,7 @@ class Integer:
 
     __slots__ = ("algebra", "raw")
 
-    def __init__(self, algebra: Algebra, raw: Raw):
+    def __init__(self, algebra: Algebra[Any], raw: Any):
         self.algebra, self.raw = algebra, raw
 
     def apply(self, operation: str, *others: Integer | int) -> Integer:
@@ -315,7 +321,7 @@ class Truth:
 
     __slots__ = ("algebra", "raw")
 
-    def __init__(self, algebra: Algebra, raw: Raw):
+    def __init__(self, algebra: Algebra[Any], raw: Any):
         self.algebra, self.raw = algebra, raw
 
     def apply(self, operation: str, *others: Truth) -> Truth:
@@ -342,6 +348,11 @@ class Truth:
         a, b = (v.raw if isinstance(v, Integer) else self.algebra.integer(v) for v in (x, y))
         return Integer(self.algebra, self.algebra.apply("int_where", self.raw, a, b))
 
-    def rare(self, slow: Callable[[], Real], usual: Real) -> Real:
+    def rare(
+        self, slow: Callable[[], tuple[Real, ...]], usual: tuple[Real, ...]
+    ) -> tuple[Real, ...]:
         """slow() where this holds, else usual; a target may skip slow() when it holds nowhere."""
-        return Real(self.algebra, self.algebra.rare(self.raw, lambda: slow().raw, usual.raw))
+        raws = self.algebra.rare(
+            self.raw, lambda: tuple(x.raw for x in slow()), tuple(x.raw for x in usual)
+        )
+        return tuple(Real(self.algebra, raw) for raw in raws)

@@ -92,7 +92,9 @@ class LlvmAlgebra:
             f"i32 {align}, <{width} x i1> {self.types['true']}, {f} poison)"
         )
 
-    def rare(self, condition: str, slow: Callable[[], str], usual: str) -> str:
+    def rare(
+        self, condition: str, slow: Callable[[], tuple[str, ...]], usual: tuple[str, ...]
+    ) -> tuple[str, ...]:
         """A branch around slow() when the condition holds in no lane."""
         w, f, b = self.writer, self.types["f"], self.types["b"]
         some = condition
@@ -102,11 +104,17 @@ class LlvmAlgebra:
         before = w.label
         w.do(f"br i1 {some}, label %{branch}, label %{join}")
         w.start(branch)
-        picked = w.put(f"select {b} {condition}, {f} {slow()}, {f} {usual}")
+        picked = [
+            w.put(f"select {b} {condition}, {f} {x}, {f} {y}")
+            for x, y in zip(slow(), usual, strict=True)
+        ]
         after = w.label
         w.do(f"br label %{join}")
         w.start(join)
-        return w.put(f"phi {f} [ {usual}, %{before} ], [ {picked}, %{after} ]")
+        return tuple(
+            w.put(f"phi {f} [ {y}, %{before} ], [ {x}, %{after} ]")
+            for x, y in zip(picked, usual, strict=True)
+        )
 
 
 def _hexadecimal(value: float, format: Format) -> str:

@@ -1,0 +1,200 @@
+"""Measures the errors and the speed of our transcendental functions; writes docs/approximations.md.
+
+    python benchmarks/ulp.py                every 1021st f32, 20,000 f64: a minute
+    python benchmarks/ulp.py --full         every 17th f32, 1,000,000 f64, and the table is written
+    python benchmarks/ulp.py --full exp     one function only, nothing is written
+
+The errors of f32 are against NumPy and SciPy in f64, those of f64 against long double (80 or 128 bits)
+and mpmath.  All functions run as LLVM code; tests/test_approximate.py shows that NumPy gives the same bits.
+"""
+
+import argparse
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import mpmath
+import numpy as np
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tessera.core.approximate import FUNCTIONS  # noqa: E402
+from tessera.core.scalar import SCALARS  # noqa: E402
+from tests.approximations import call, compiled, run  # noqa: E402
+
+Array = np.ndarray[Any, Any]
+BLOCK = 1 << 20
+N_SPEED = 1 << 16  # in the second cache
+NOT_LONG = ("erf", "erfc", "erfinv", "erfcinv", "lgamma", "gamma", "digamma")  # only in mpmath
+WIDE: dict[str, Callable[..., Any]] = {
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "sigmoid": lambda x: np.where(x < 0, np.exp(-np.abs(x)), 1) / (1 + np.exp(-np.abs(x))),
+}
+PRECISE: dict[str, Callable[..., Any]] = {"lgamma": lambda x: mpmath.loggamma(x).real}
+
+
+def error(got: Array, exact: Array) -> Array:
+    """Distance in units in the last place of the exact result, given in a wider format."""
+    info = np.finfo(got.dtype)
+    size = np.abs(exact)
+    one = size.dtype.type(1)
+    unit = np.ldexp(one, np.maximum(np.frexp(size)[1] - 1, info.minexp) - info.nmant)
+    limit = np.ldexp(one * 2 - np.ldexp(one, -info.nmant - 1), info.maxexp - 1)
+    overflows = np.where(size >= limit, np.sign(exact) * np.inf, exact)
+    distance = np.abs(got.astype(exact.dtype) - exact) / unit
+    same = (got == overflows) | (np.isnan(got) & np.isnan(exact))
+    return np.where(same, 0, np.where(np.isnan(distance), np.inf, distance))
+
+
+def singles(name: str, stride: int) -> Iterator[list[Array]]:
+    """Every stride-th f32, or as many random pairs."""
+    if FUNCTIONS[name].arity == 1:
+        for start in range(0, 2**32, BLOCK * stride):
+            patterns = np.arange(start, min(start + BLOCK * stride, 2**32), stride, np.uint64)
+            yield [patterns.astype(np.uint32).view(np.float32)]
+        return
+    g = np.random.default_rng(1)
+    for i in range(max(2**32 // BLOCK // stride // 4, 1)):
+        yield [mixed(g, np.float32, BLOCK, i) for _ in range(2)]
+
+
+def mixed(g: np.random.Generator, kind: Any, n: int, turn: int) -> Array:
+    """Random bit patterns in one block, numbers of everyday size in the next."""
+    if turn % 2:
+        unsigned = np.uint32 if kind is np.float32 else np.uint64
+        out: Array = g.integers(0, np.iinfo(unsigned).max, n, unsigned).view(kind)
+        return out
+    return (g.normal(size=n) * np.exp2(g.integers(-10, 6, n))).astype(kind)
+
+
+def doubles(name: str, count: int) -> Iterator[list[Array]]:
+    """Blocks of f64: half random bit patterns, half of everyday size and near the edges."""
+    g = np.random.default_rng(2)
+    n = max(count // 10, 1)
+    arity = FUNCTIONS[name].arity
+    for turn in range(4):
+        yield [mixed(g, np.float64, n, turn) for _ in range(arity)]
+    for low, high in ((-2, 2), (0, 3), (-1, 1), (-30, 30), (-100, 100), (-750, 750)):
+        yield [g.uniform(low, high, n) for _ in range(arity)]
+
+
+def reference(name: str, xs: list[Array]) -> Array:
+    """The function in a wider format."""
+    if xs[0].dtype == np.float32:
+        return np.asarray(SCALARS[name].numpy(*(x.astype(np.float64) for x in xs)))
+    if name not in NOT_LONG:
+        f = WIDE.get(name, SCALARS[name].numpy)
+        return np.asarray(f(*(x.astype(np.longdouble) for x in xs)))
+    f = PRECISE.get(name) or getattr(mpmath, name)
+    return np.array([precise(f, *(float(v) for v in row)) for row in zip(*xs, strict=True)])
+
+
+def precise(f: Callable[..., Any], *operands: float) -> Any:
+    """A result of mpmath as a long double, NaN where it has none."""
+    try:
+        value = f(*operands)
+        high = float(value)
+        return np.longdouble(high) + np.longdouble(float(value - high))
+    except (ValueError, ZeroDivisionError, TypeError, OverflowError):
+        return np.longdouble("nan")
+
+
+def worst(name: str, blocks: Iterator[list[Array]]) -> tuple[float, list[Any]]:
+    """The largest error on blocks of operands, and where."""
+    most, place = 0.0, [np.float32(0)]
+    for xs in blocks:
+        with np.errstate(all="ignore"):
+            exact = reference(name, xs)
+            wrong = error(run(name, *xs), exact)
+        if name in NOT_LONG and xs[0].dtype == np.float64:
+            wrong[np.isnan(exact)] = 0  # mpmath gives up, as at infinity; the tests check those
+        i = int(wrong.argmax())
+        if wrong[i] > most:
+            most, place = float(wrong[i]), [x[i] for x in xs]
+    return most, place
+
+
+def speed(name: str, kind: Any) -> tuple[float, float]:
+    """Nanoseconds an element, ours and NumPy's or SciPy's: medians of interleaved runs."""
+    g = np.random.default_rng(3)
+    low = 1.0 if name == "acosh" else 0.1
+    high = 0.95 if name in ("asin", "acos", "atanh", "erfinv") else 5.0
+    xs = [g.uniform(low, high, N_SPEED).astype(kind) for _ in range(FUNCTIONS[name].arity)]
+    y = np.empty_like(xs[0])
+    code = compiled(name, "f32" if kind is np.float32 else "f64")
+    ours, theirs = [], []
+    for _ in range(41):
+        start = time.perf_counter()
+        call(code, [*xs, y])
+        middle = time.perf_counter()
+        SCALARS[name].numpy(*xs)
+        ours.append(middle - start)
+        theirs.append(time.perf_counter() - middle)
+    scale = 1e9 / N_SPEED
+    return float(np.median(ours)) * scale, float(np.median(theirs)) * scale
+
+
+def table(rows: list[list[str]], stride: int, count: int) -> str:
+    """The page."""
+    head = ["function", "f32 bound", "f32 measured", "at", "f64 bound", "f64 measured", "at",
+            "f32 ns", "NumPy f32 ns", "f64 ns", "NumPy f64 ns"]  # fmt: skip
+    lines = [f"| {' | '.join(r)} |" for r in (head, ["---"] * len(head), *rows)]
+    return "\n".join([
+        "# Our transcendental functions",
+        "",
+        "`tessera/core/approximate` defines each function once over operations that are exact or "
+        "correctly rounded, so every target gives the same bits. This page is written by "
+        "`python benchmarks/ulp.py --full`. Errors are in units in the last place of the exact result.",
+        "",
+        f"- f32: every {stride}th of the 2^32 numbers (functions of two: as many random pairs by a "
+        "quarter), against NumPy and SciPy in f64.",
+        f"- f64: {count:,} points, half of them random bit patterns, against long double, or mpmath "
+        "(a fiftieth of the points) for the functions of statistics.",
+        "- The bound is what the tests hold the function to; results below the normal numbers count in "
+        "units of the smallest one.",
+        f"- Times are nanoseconds an element on one thread, 2^16 elements, medians of 41 interleaved "
+        f"runs; NumPy {np.__version__} with SciPy for the functions of statistics; "
+        f"{platform.machine()}, {processor()}, shared with other work.",
+        "",
+        *lines,
+        "",
+    ])  # fmt: skip
+
+
+def processor() -> str:
+    """The name of this CPU."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":")[1].strip()
+    return platform.processor() or "unknown"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", default=[], help="functions; all when none is given")
+    parser.add_argument("--full", action="store_true", help="many points, and write the table")
+    options = parser.parse_args()
+    stride, count = (17, 1_000_000) if options.full else (1021, 20_000)
+    mpmath.mp.prec = 120
+    rows = []
+    for name in options.names or FUNCTIONS:
+        f = FUNCTIONS[name]
+        single, at = worst(name, singles(name, stride))
+        double, there = worst(name, doubles(name, count // 50 if name in NOT_LONG else count))
+        times = [t for kind in (np.float32, np.float64) for t in speed(name, kind)]
+        places = [", ".join(f"{float(x):.6g}" for x in p) for p in (at, there)]
+        rows.append([
+            name, f"{f.f32:g}", f"{single:.3f}", places[0], f"{f.f64:g}", f"{double:.3f}", places[1],
+            *(f"{t:.2f}" for t in times),
+        ])  # fmt: skip
+        print("  ".join(rows[-1]), flush=True)
+    if options.full and not options.names:
+        (ROOT / "docs" / "approximations.md").write_text(table(rows, stride, count))
+
+
+if __name__ == "__main__":
+    main()
