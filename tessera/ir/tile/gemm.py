@@ -11,7 +11,7 @@ core/folds.py has it.  Stages that follow the contraction are computed on the bl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tessera.core.dims import Size, smaller, substitute, symbols
 from tessera.core.folds import LEAF, LEVELS
@@ -25,13 +25,23 @@ from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 class Blocks:
     """Sizes of a contraction's blocks."""
 
-    m: int = 8  # rows of the register block
-    n: int = 48  # columns of the register block, and of a packed panel
-    rows: int = 128  # rows of the result that one instance computes
-    columns: int = 2016  # columns of the result that one instance computes
-    narrow: int = 240  # the same when there is no second chunk of rows to share the work
+    m: int = 6  # rows of the register block
+    n: int = 64  # columns of the register block, and of a packed panel
+    rows: int = 216  # rows of the result that one instance computes
+    columns: int = 512  # columns of the result that one instance computes
+    narrow: int = 256  # the same when there is no second chunk of rows to share the work
     few: int = 4  # up to so many rows, the right factor is read where it lies
     wide: int = 256  # elements of the register block then
+
+    def fitting(self, size: Size) -> Blocks:
+        """These blocks, or lower and wider ones where they waste fewer of so many rows."""
+        if (
+            not isinstance(size, int)
+            or size > self.rows
+            or -(-size // self.m) * self.m <= 1.05 * size
+        ):
+            return self
+        return replace(self, m=8, n=48)
 
 
 DEFAULT = Blocks()
@@ -62,6 +72,7 @@ class _Contraction:
         self.m, self.n = self.head.axes[-2:]
         (self.over,) = self.head.reduced
         self.left, self.right = self.factors(self.head)
+        blocks = blocks.fitting(self.m.size)
         few = isinstance(self.m.size, int) and self.m.size <= blocks.few
         self.packs = not (few and self.lies_along_n())
         self.mr = max(min(blocks.m, self.m.size) if isinstance(self.m.size, int) else blocks.m, 1)
