@@ -62,8 +62,8 @@ def accepted(dtype: DType) -> list[str]:
 
 
 @cache
-def every_scalar(dtype: DType) -> Kernel:
-    """One kernel that stores the result of every op, 16 elements an instance."""
+def every_scalar(dtype: DType, width: int) -> Kernel:
+    """One kernel that stores the result of every op, for `width` elements an instance."""
     b = Builder("scalars")
     x, y = (b.parameter(n, TensorType(dtype, (N,))) for n in "xy")
     names = accepted(dtype)
@@ -71,48 +71,50 @@ def every_scalar(dtype: DType) -> Kernel:
         b.parameter(f"{n}_out", TensorType(bool_ if n in TESTS else dtype, (N,)), True)
         for n in names
     ]
-    at = b.program((N + 15) // 16) * 16
-    tiles = [b.load(m, (at,), (16,), masked=(0,)) for m in (x, y)]
+    at = b.program((N + width - 1) // width) * width
+    tiles = [b.load(m, (at,), (width,), masked=(0,)) for m in (x, y)]
     for name, out in zip(names, outs, strict=True):
-        b.store(out, b.apply(name, *tiles[: SCALARS[name].arity]), (at,), (16,), masked=(0,))
+        b.store(out, b.apply(name, *tiles[: SCALARS[name].arity]), (at,), (width,), masked=(0,))
     return b.finish()
 
 
+def where_not(got: Any, want: Any, *xs: Any) -> str:
+    """The first elements that differ, with the operands that they come from."""
+    differ = [i for i in range(len(got)) if not same_bits([got[i : i + 1]], [want[i : i + 1]])][:5]
+    return f"{[x[differ] for x in xs]} gives {got[differ]}, not {want[differ]}"
+
+
+@pytest.mark.parametrize("width", [1, 5, 16])
 @each_dtype
-def test_scalar_ops_equal_their_reference(dtype: DType) -> None:
-    kernel, names = every_scalar(dtype), accepted(dtype)
+def test_scalar_ops_equal_their_reference(dtype: DType, width: int) -> None:
+    kernel, names = every_scalar(dtype, width), accepted(dtype)
     x, y = operands(dtype, 2)
     outs = [np.zeros(x.shape, m.type.dtype.np) for m in kernel.parameters[2:]]
     Machine([kernel]).run(0, [x, y, *outs])
     for name, got in zip(names, outs, strict=True):
         with np.errstate(all="ignore"):
             want = scalar(name, [x, y][: SCALARS[name].arity], bool_ if name in TESTS else dtype)
-        differ = [i for i in range(len(x)) if not same_bits([got[i : i + 1]], [want[i : i + 1]])]
-        assert not differ, (
-            f"{name}({x[differ][:5]}, {y[differ][:5]}): {got[differ][:5]}, not {want[differ][:5]}"
-        )
+        assert same_bits([got], [want]), f"{name}: {where_not(got, want, x, y)}"
 
 
+@pytest.mark.parametrize("width", [1, 16])
 @each_dtype
-def test_casts_equal_rounding(dtype: DType) -> None:
+def test_casts_equal_rounding(dtype: DType, width: int) -> None:
     b = Builder("casts")
     x = b.parameter("x", TensorType(dtype, (N,)))
     to = [*DTYPES, *(d @ saturate for d in DTYPES if d.kind != "b")]
     outs = [b.parameter(f"to{i}", TensorType(d, (N,)), True) for i, d in enumerate(to)]
-    at = b.program((N + 15) // 16) * 16
-    tile = b.load(x, (at,), (16,), masked=(0,))
+    at = b.program((N + width - 1) // width) * width
+    tile = b.load(x, (at,), (width,), masked=(0,))
     for out, d in zip(outs, to, strict=True):
-        b.store(out, b.cast(tile, d), (at,), (16,), masked=(0,))
+        b.store(out, b.cast(tile, d), (at,), (width,), masked=(0,))
     data = cast_values(dtype)
     arrays = [np.zeros(data.shape, d.np) for d in to]
     Machine([b.finish()]).run(0, [data, *arrays])
     for d, got in zip(to, arrays, strict=True):
         with np.errstate(invalid="ignore"):
             want = data if d is dtype else cast(data, d)
-        differ = [i for i in range(len(data)) if not same_bits([got[i : i + 1]], [want[i : i + 1]])]
-        assert not differ, (
-            f"{d}: {data[differ][:5]} gives {got[differ][:5]}, not {want[differ][:5]}"
-        )
+        assert same_bits([got], [want]), f"{d}: {where_not(got, want, data)}"
 
 
 def cast_values(dtype: DType) -> Any:

@@ -39,12 +39,14 @@ class CastWriter(MemoryWriter):
         source, to = source.base, to.base
         if source is to:
             return x
-        if to.kind == "b":
+        if to.kind == "b" and source is not bf16:
             relation = "fcmp une" if source.kind == "f" else "icmp ne"
             zero = constant(0, source, width)
             return self.put(f"{relation} {vector_type(source, width)} {x}, {zero}")
-        if source.is_narrow and source.kind == "f":
-            return self.cast(self.convert("fpext", x, source, f32, width), f32, to, width)
+        if source is bf16:
+            return self.cast(self.from_bf16(x, width), f32, to, width)
+        if source is f16:
+            return self.cast(self.convert("fpext", x, f16, f32, width), f32, to, width)
         if to is bf16:
             return self.to_bf16(self.cast(x, source, f32, width), width)
         if to is f16 and source is f64:
@@ -97,13 +99,15 @@ class CastWriter(MemoryWriter):
     def convert(self, word: str, x: str, source: DType, to: DType, width: int) -> str:
         return self.put(f"{word} {vector_type(source, width)} {x} to {vector_type(to, width)}")
 
+    def from_bf16(self, x: str, width: int) -> str:
+        wide = vector_of("i32", width)
+        bits = self.put(f"zext {vector_of('i16', width)} {x} to {wide}")
+        high = self.put(f"shl {wide} {bits}, {constant(16, i32, width)}")
+        return self.put(f"bitcast {wide} {high} to {vector_of('float', width)}")
+
     def to_bf16(self, x: str, width: int) -> str:
         """f32 rounded to nearest even by hand: x86 has an instruction, but it drops subnormals."""
-        t, wide, narrow = (
-            vector_of("float", width),
-            vector_of("i32", width),
-            vector_of("i16", width),
-        )
+        t, wide = vector_of("float", width), vector_of("i32", width)
         bits = self.put(f"bitcast {t} {x} to {wide}")
         up = self.put(f"lshr {wide} {bits}, {constant(16, i32, width)}")
         odd = self.put(f"and {wide} {up}, {constant(1, i32, width)}")
@@ -113,8 +117,7 @@ class CastWriter(MemoryWriter):
         nan = self.put(f"fcmp uno {t} {x}, {x}")
         quiet = constant(0x7FC0, i32, width)
         kept = self.put(f"select {vector_of('i1', width)} {nan}, {wide} {quiet}, {wide} {high}")
-        short = self.put(f"trunc {wide} {kept} to {narrow}")
-        return self.put(f"bitcast {narrow} {short} to {vector_of('bfloat', width)}")
+        return self.put(f"trunc {wide} {kept} to {vector_of('i16', width)}")
 
     def to_odd(self, x: str, width: int) -> str:
         """f64 as f32 rounded to odd, so that a second rounding gives what one rounding would."""

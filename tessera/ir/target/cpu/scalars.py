@@ -7,7 +7,8 @@ lines below it, and an empty row is the operand itself.  In a row there stand
     {b}           the type of truth values    {i}   the integer type of the same width
     {zero} {one} {minus} {half} {inf}         the numbers 0, 1, -1, 1/2 and infinity of {t}
     {least} {width} {last}                    least integer of {t}, number of its bits, one less
-    {up} {down} {none}                        the numbers 1, -1 and 0 of {i}
+    {vi}                                      the suffix of {i} in intrinsics
+    {up} {down} {none} {most} {far}           the numbers 1, -1, 0, the largest, infinity's bits in {i}
 
 Ops without a row for a kind are approximations (core/approximate.py) or have no vector form.
 Narrow floats are computed in f32, so that the rows for floats serve f32 and f64.
@@ -98,22 +99,31 @@ FLOAT = _SAME | {
         odd = or {b} {edge}, {nothing}
         level = call {t} @llvm.floor.{v}({t} {plain})
         select {b} {odd}, {t} {level}, {t} {usual}""",
-    "nextafter": """bits = bitcast {t} {0} to {i}
-        above = fcmp ogt {t} {1}, {0}
-        plus = fcmp ogt {t} {0}, {zero}
-        out = icmp eq {b} {above}, {plus}
+    # On the bits, which grow with the size of a number.
+    "nextafter": """x = bitcast {t} {0} to {i}
+        y = bitcast {t} {1} to {i}
+        left = and {i} {x}, {most}
+        right = and {i} {y}, {most}
+        low = icmp slt {i} {x}, {none}
+        under = icmp slt {i} {y}, {none}
+        minus_x = sub {i} {none}, {left}
+        minus_y = sub {i} {none}, {right}
+        at = select {b} {low}, {i} {minus_x}, {i} {x}
+        to = select {b} {under}, {i} {minus_y}, {i} {y}
+        below = icmp slt {i} {at}, {to}
+        out = xor {b} {below}, {low}
         step = select {b} {out}, {i} {up}, {i} {down}
-        moved = add {i} {bits}, {step}
-        there = bitcast {i} {moved} to {t}
-        least = bitcast {i} {up} to {t}
-        first = call {t} @llvm.copysign.{v}({t} {least}, {t} {1})
-        nothing = fcmp oeq {t} {0}, {zero}
-        next = select {b} {nothing}, {t} {first}, {t} {there}
-        same = fcmp oeq {t} {0}, {1}
-        kept = select {b} {same}, {t} {1}, {t} {next}
-        nan = fcmp uno {t} {0}, {1}
-        sum = fadd {t} {0}, {1}
-        select {b} {nan}, {t} {sum}, {t} {kept}""",
+        moved = add {i} {x}, {step}
+        sign = xor {i} {right}, {y}
+        first = or {i} {sign}, {up}
+        nothing = icmp eq {i} {left}, {none}
+        next = select {b} {nothing}, {i} {first}, {i} {moved}
+        same = icmp eq {i} {at}, {to}
+        kept = select {b} {same}, {i} {y}, {i} {next}
+        size = call {i} @llvm.umax.{vi}({i} {left}, {i} {right})
+        nan = icmp ugt {i} {size}, {far}
+        final = select {b} {nan}, {i} {most}, {i} {kept}
+        bitcast {i} {final} to {t}""",
 }
 INTEGER = _SAME | {
     "add": "add {t} {0}, {1}",

@@ -13,11 +13,12 @@ from tessera.core.dtype import DType
 from tessera.core.types import TensorType
 
 LANES = 16
+# bf16 is its bits: what LLVM does with bfloat may pass through an instruction that drops subnormals.
 TYPES = {
     "bool": "i1", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "u8": "i8", "u16": "i16",
-    "u32": "i32", "u64": "i64", "f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double",
+    "u32": "i32", "u64": "i64", "f16": "half", "bf16": "i16", "f32": "float", "f64": "double",
 }  # fmt: skip
-SUFFIX = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}
+SUFFIX = {"half": "f16", "float": "f32", "double": "f64"}
 
 
 def chunks(n: int) -> list[int]:
@@ -80,4 +81,4 @@ def _literal(value: Any, dtype: DType) -> str:
     if dtype.name in ("f32", "f64"):
         return f"0x{struct.unpack('<Q', struct.pack('<d', float(rounded)))[0]:016X}"
     bits = int.from_bytes(rounded.tobytes(), "little")
-    return f"0x{'H' if dtype.name == 'f16' else 'R'}{bits:04X}"
+    return f"0xH{bits:04X}" if dtype.name == "f16" else str(bits)

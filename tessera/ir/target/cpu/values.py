@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from string import Formatter
 
+import numpy as np
+
 from tessera.core.approximate import FLOATS, FUNCTIONS
 from tessera.core.dtype import FORMATS, DType, f32
 from tessera.core.scalar import TESTS
@@ -225,13 +227,21 @@ class _Words(dict[str, str]):
         whole = f"i{self.dtype.bits}"
         if key == "i":
             return vector_of(whole, self.width)
-        if key in _STEPS:
-            return constant(_STEPS[key], FORMATS[whole], self.width)
+        if key == "vi":
+            return (f"v{self.width}" if self.width > 1 else "") + whole
+        if key in _BITS:
+            return constant(_BITS[key](self.dtype), FORMATS[whole], self.width)
         return constant(_NUMBERS[key](self.dtype), self.dtype, self.width)
 
 
 _FORMAT = Formatter()
-_STEPS = {"up": 1, "down": -1, "none": 0}
+_BITS: dict[str, Callable[[DType], int]] = {
+    "up": lambda d: 1,
+    "down": lambda d: -1,
+    "none": lambda d: 0,
+    "most": lambda d: (1 << d.bits - 1) - 1,
+    "far": lambda d: int(np.asarray(np.inf, d.np).view(f"u{d.bits // 8}")),
+}
 _NUMBERS: dict[str, Callable[[DType], float]] = {
     "zero": lambda d: 0,
     "one": lambda d: 1,
