@@ -36,15 +36,15 @@ def horner(x: Real, terms: Sequence[float]) -> Real:
     return y
 
 
-def nearest(x: Real, factor: float) -> tuple[Real, Integer]:
-    """The integer nearest to factor x, and an integer with the same low bits."""
-    magic = x.format.magic
+def nearest(x: Real, factor: float, biases: int = 0) -> tuple[Real, Integer]:
+    """The integer n nearest to factor x, and n plus so many biases in the low bits of an integer."""
+    magic = x.format.magic + biases * x.format.bias
     t = x.fma(factor, magic)
     return t - magic, t.bits()
 
 
 def scale(x: Real, n: Integer) -> Real:
-    """x 2^n, rounded once, for x near 1; only the low bits of n count (see `nearest`).
+    """x 2^n, rounded once, for x near 1 and n with two biases (see `nearest`).
 
     The power is taken in two steps: 2^n alone may lie outside of the format.
     """
@@ -53,9 +53,8 @@ def scale(x: Real, n: Integer) -> Real:
 
 
 def power_of_two(like: Real, n: Integer) -> Real:
-    """2^n for an exponent in the range of normal numbers."""
-    f = like.format
-    return ((n << f.fraction) + (f.bias << f.fraction)).from_bits()
+    """2^n for an n with one bias that is the exponent of a normal number; its high bits are lost."""
+    return (n << like.format.fraction).from_bits()
 
 
 def is_nan(x: Real) -> Truth:

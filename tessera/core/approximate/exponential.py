@@ -21,8 +21,8 @@ _HIGH = {"f32": 89.0, "f64": 710.0}
 
 
 def _reduced(x: Real) -> tuple[Real, Real, Integer]:
-    """r and n with x = n ln 2 + r, n also as an integer."""
-    n, i = nearest(x, 1 / math.log(2))
+    """r and n with x = n ln 2 + r, n also as an integer with two biases."""
+    n, i = nearest(x, 1 / math.log(2), 2)
     high, low, *_ = parts(x, "ln2")
     return (-n).fma(low, (-n).fma(high, x)), n, i
 
@@ -40,32 +40,35 @@ def exp(x: Real) -> Real:
 
 def exp_of_sum(x: Real, low: Real) -> Real:
     """e^(x + low) for a low far below x, with hardly more than the last rounding."""
-    x = _clamped(x)
-    n, i = nearest(x, 1 / math.log(2))
-    first, second, *_ = parts(x, "ln2")
-    r, error = fast_two_sum((-n).fma(first, x), (-n).fma(second, low))
-    tail = polynomial(r, coefficients(x, "exp")).fma(r * r, error)
+    r, tail, _, i = _reduced_twice(_clamped(x), low)
     one, rest = fast_two_sum(x.const(1.0), r)
     return scale(one + (rest + tail), i)
+
+
+def _reduced_twice(x: Real, low: Real) -> tuple[Real, Real, Real, Integer]:
+    """r and e^r - 1 - r, with what the rounding of r left out, and n twice as in `_reduced`."""
+    n, i = nearest(x, 1 / math.log(2), 2)
+    first, second, *_ = parts(x, "ln2")
+    r, error = fast_two_sum((-n).fma(first, x), (-n).fma(second, low))
+    return r, polynomial(r, coefficients(x, "exp")).fma(r * r, error), n, i
 
 
 def exp2(x: Real) -> Real:
     """2^x."""
     x = x.at_most(1.0 + x.format.bias + 1).at_least(-float(x.format.bias + x.format.digits + 1))
-    n, i = nearest(x, 1.0)
+    n, i = nearest(x, 1.0, 2)
     r = x - n
     return scale(polynomial(r, coefficients(x, "exp2")).fma(r, 1.0), i)
 
 
 def expm1(x: Real) -> Real:
-    """e^x - 1, accurate near 0: 2^n ((e^r - 1) + (1 - 2^-n))."""
+    """e^x - 1, accurate near 0: 2^n ((1 - 2^-n) + (e^r - 1))."""
     bounded = x.at_most(_HIGH[x.format.name]).at_least(-2.0 * x.format.digits)
-    r, n, i = _reduced(bounded)
-    q = polynomial(r, coefficients(x, "exp")).fma(r * r, r)
-    # The low bits of -i are those of -n.  From 2^digits on the 1 is lost anyway.
-    unit = (n < x.format.digits + 2.0).where(power_of_two(x, 0 - i), 0.0)
-    y = scale(q + (1.0 - unit), i)
-    return (n.equals(0.0)).where(q, y).copysign(x)
+    r, tail, n, i = _reduced_twice(bounded, x.const(0.0))
+    # From 2^digits on the 1 is lost anyway.
+    unit = (n < x.format.digits + 2.0).where(power_of_two(x, 3 * x.format.bias - i), 0.0)
+    total, rest = fast_two_sum(1.0 - unit, r)  # also for n = 0, where that is 0
+    return scale(total + (rest + tail), i).copysign(x)
 
 
 def sigmoid(x: Real) -> Real:
@@ -80,7 +83,8 @@ def tanh(x: Real) -> Real:
     size, square = abs(x), x * x
     bounded = size.at_most(10.0 if x.format.bits == 32 else 20.0)
     r, _, i = _reduced(bounded + bounded)
-    e = polynomial(r, coefficients(x, "exp")).fma(r, 1.0).fma(r, 1.0) * power_of_two(x, i)
+    power = power_of_two(x, i - x.format.bias)
+    e = polynomial(r, coefficients(x, "exp")).fma(r, 1.0).fma(r, 1.0) * power
     small = (size * square).fma(polynomial(square, coefficients(x, "tanh")), size)
     return (size < 0.55).where(small, 1.0 - 2.0 / (e + 1.0)).copysign(x)
 

@@ -52,8 +52,8 @@ def cbrt(x: Real) -> Real:
     """The cube root: x = 2^(3q) m, a polynomial for m^(-1/3), refined."""
     size = abs(x)
     k, m, _ = split(size)
-    q, i = nearest(k, 1 / 3)
-    _, j = nearest(k - 3.0 * q, 1.0)
+    q, i = nearest(k, 1 / 3, 1)
+    _, j = nearest(k - 3.0 * q, 1.0, 1)
     m = m * power_of_two(x, j)
     z = polynomial(m, coefficients(x, "cbrt"))
     for _ in range(1 if x.format.bits == 32 else 2):
