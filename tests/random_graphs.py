@@ -20,6 +20,8 @@ from tessera.core.constraints import Scope, current_scope, scope
 from tessera.core.dims import substitute, symbol
 from tessera.core.dtype import DType, accum, bf16, f16, f32, f64, saturate, stochastic_round, tf32
 from tessera.core.errors import TesseraError
+from tessera.core.evaluate import is_portable
+from tessera.core.scalar import Expr
 from tessera.core.types import TensorType
 from tessera.ir.graph.interp import interpret
 from tessera.ir.graph.ir import Builder, Graph, Value, building, concrete, current_builder
@@ -118,6 +120,12 @@ def _names(signature: str) -> dict[str, list[str]]:
     }  # fmt: skip
 
 
+def _is_loop(name: str) -> bool:
+    """Whether an op is a scalar body that every target has, or made of other ops."""
+    o = REGISTRY[name]
+    return o.decompose is not None or (isinstance(o.body, Expr) and is_portable(o.body, f32))
+
+
 UNARY = _names("... -> ...")
 BINARY = _names("..., ... -> ...")
 NUMBERS = {
@@ -131,6 +139,10 @@ NUMBERS = {
 
 class Steps:
     """Draws one op after another into the open builder."""
+
+    dtypes = DTYPES
+    sizes = SIZES
+    unary_names, binary_names = UNARY, BINARY
 
     def __init__(self, draw: Callable[[Any], Any], values: list[Value], env: dict[str, int]):
         self.draw, self.values, self.env = draw, values, env
@@ -154,13 +166,13 @@ class Steps:
 
     def unary(self) -> Any:
         x = self.value()
-        f = FUNCTIONS[self.pick(UNARY[x.dtype.kind])]
+        f = FUNCTIONS[self.pick(self.unary_names[x.dtype.kind])]
         return f(f(x)) if self.draw(st.booleans()) else f(x)
 
     def binary(self) -> Any:
         x = self.value()
         y = self.partner(x)
-        f = FUNCTIONS[self.pick(BINARY[x.dtype.kind])]
+        f = FUNCTIONS[self.pick(self.binary_names[x.dtype.kind])]
         return f(x, y) if self.draw(st.booleans()) else f(y, x)
 
     def arithmetic(self) -> Any:
@@ -184,7 +196,7 @@ class Steps:
         x = self.value(lambda v: v.dtype.kind != "c")
         if x is None:
             return None
-        y = op.cast(x, self.pick(DTYPES))
+        y = op.cast(x, self.pick(self.dtypes))
         return op.cast(y, x.dtype) if self.draw(st.booleans()) and y.dtype.kind != "c" else y
 
     def fold(self) -> Any:
@@ -241,15 +253,15 @@ class Steps:
         return None if x is None else op.pad(x, self.pick((0, 1, 2)), self.pick((0, 1)))
 
     def create(self) -> Any:
-        dtype: DType = self.pick(DTYPES)
+        dtype: DType = self.pick(self.dtypes)
         shape = self.value().shape
         if self.draw(st.booleans()) and len(shape) and dtype.kind in "if":
             return op.iota(shape, self.pick(range(len(shape))), dtype)
         return op.full(shape, self.pick(NUMBERS[dtype.kind]), dtype)
 
     def constant(self) -> Any:
-        dtype: DType = self.pick(DTYPES)
-        shape = tuple(self.pick(SIZES) for _ in range(self.draw(st.integers(0, 2))))
+        dtype: DType = self.pick(self.dtypes)
+        shape = tuple(self.pick(self.sizes) for _ in range(self.draw(st.integers(0, 2))))
         rng = np.random.default_rng(self.draw(st.integers(0, 99)))
         data = data_for(TensorType(dtype, shape), rng)
         return op.stop_gradient(concrete(data, dtype))
@@ -263,19 +275,22 @@ class Steps:
         inner = Builder(current_builder())
         with building(inner):
             values = [inner.input(v.type) for v in operands]
-            steps = Steps(self.draw, values, self.env)
+            steps = type(self)(self.draw, values, self.env)
             steps.run(self.draw(st.integers(1, 3)), nested=True)
             outs = steps.outputs()
             region, outer = inner.finish(outs, "inner")
         return call(region, *operands, *outer, name="inner")
 
-    def run(self, count: int, nested: bool = False) -> None:
-        """Draw this many steps; one that does not fit, or is too large, leaves no trace."""
-        kinds = [
+    def kinds(self, nested: bool) -> list[Callable[[], Any]]:
+        return [
             self.unary, self.binary, self.arithmetic, self.power, self.select, self.cast, self.fold,
             self.transpose, self.reshape, self.broadcast, self.flip, self.slice, self.concat,
             self.pad, self.create, self.constant, self.matmul, *([] if nested else [self.call]),
         ]  # fmt: skip
+
+    def run(self, count: int, nested: bool = False) -> None:
+        """Draw this many steps; one that does not fit, or is too large, leaves no trace."""
+        kinds = self.kinds(nested)
         for _ in range(count):
             made = self._attempt(self.pick(kinds))
             self.values += [v for v in made if isinstance(v, Value)]
@@ -303,8 +318,26 @@ class Steps:
         return [self.values[-1], *chosen]
 
 
+class LoopSteps(Steps):
+    """Steps that the compiler makes loop nests of, so that they meet in kernels."""
+
+    dtypes = (f32, f32, f64, bf16, f16, bool_, i32, i64, i8, u8)
+    sizes = (0, 1, 2, 3, 7, 17, 33)
+    unary_names, binary_names = (
+        {kind: [n for n in names if kind in "bui" or _is_loop(n)] for kind, names in table.items()}
+        for table in (UNARY, BINARY)
+    )
+
+    def kinds(self, nested: bool) -> list[Callable[[], Any]]:
+        views = [self.transpose, self.broadcast, self.slice]
+        return [
+            self.unary, self.binary, self.arithmetic, self.select, self.cast, self.fold, self.fold,
+            self.fold, *views, self.create, self.matmul,
+        ]  # fmt: skip
+
+
 @st.composite
-def programs(draw: Any, most: int = 10) -> Program:
+def programs(draw: Any, most: int = 10, steps_class: type[Steps] = Steps) -> Program:
     """Random programs of up to this many steps."""
     env = {"N": draw(st.integers(1, 4)), "M": draw(st.integers(1, 3))}
     named = [symbol("N"), symbol("M"), symbol("N") * 2 + 1] if draw(st.booleans()) else []
@@ -312,12 +345,13 @@ def programs(draw: Any, most: int = 10) -> Program:
     types = [TensorType(f32, (symbol("N"), symbol("M")))] if named else []
     for _ in range(draw(st.integers(1, 3))):
         shape = tuple(
-            draw(st.sampled_from((*SIZES, *named))) for _ in range(draw(st.integers(0, 3)))
+            draw(st.sampled_from((*steps_class.sizes, *named)))
+            for _ in range(draw(st.integers(0, 3)))
         )
-        types.append(TensorType(draw(st.sampled_from(DTYPES)), shape))
+        types.append(TensorType(draw(st.sampled_from(steps_class.dtypes)), shape))
     builder, facts = Builder(input_names=[f"x{i}" for i in range(len(types))]), Scope()
     with scope(facts), building(builder):
-        steps = Steps(draw, [builder.input(t) for t in types], env)
+        steps = steps_class(draw, [builder.input(t) for t in types], env)
         steps.run(draw(st.integers(1, most)))
         graph, _ = builder.finish(steps.outputs(), "random", facts.guards)
     rng = np.random.default_rng(draw(st.integers(0, 2**16)))

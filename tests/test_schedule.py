@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import Tensor, op
@@ -35,8 +36,8 @@ from tessera.ir.schedule.terms import parse_stage
 from tessera.ir.schedule.text import print_program
 from tessera.ir.schedule.verify import verify
 from tests.levels import by_graph, by_llvm, by_schedule, by_tile, prepared
+from tests.random_graphs import LoopSteps, data_for, programs, same_bits
 from tests.random_graphs import Program as RandomProgram
-from tests.random_graphs import data_for, programs, same_bits
 from tests.tolerance import TOLERANCE, assert_close
 
 # Laws
@@ -53,7 +54,7 @@ def agree(g: Any, p: Program, inputs: list[Any]) -> list[Any]:
     return want
 
 
-@given(programs())
+@given(st.one_of(programs(), programs(12, LoopSteps)))
 def test_all_levels_give_the_same_bits_on_random_programs(r: RandomProgram) -> None:
     g = prepared(r.graph)
     p = lower(g)
@@ -61,7 +62,7 @@ def test_all_levels_give_the_same_bits_on_random_programs(r: RandomProgram) -> N
     agree(g, p, r.inputs)
 
 
-@given(programs())
+@given(st.one_of(programs(), programs(12, LoopSteps)))
 def test_text_round_trip_of_random_programs(r: RandomProgram) -> None:
     p = lower(prepared(r.graph))
     parsed = ts.ir.parse(p.text)
@@ -128,6 +129,17 @@ def test_long_folds(name: str, shape: tuple[int, ...]) -> None:
     g = prepared(ts.trace(FLOATS[name], Tensor[(*shape, f32)]))
     (got,), (want,) = agree(g, lower(g), [x]), interpret(g, [x])
     assert_close(got, want, times=10)
+
+
+# Kernels without rows, whose instances share the columns.
+@pytest.mark.parametrize("shape", [(9001,), (3, 1100)], ids=str)
+def test_many_columns(shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(5).normal(size=shape).astype(np.float32)
+    f = (lambda v: op.exp(v) * 2.0) if len(shape) == 1 else (lambda v: op.exp(op.sum(v, 0)) + 1.0)
+    for types in (Tensor[(*shape, f32)], Tensor[(*"NM"[: len(shape)], f32)]):
+        g = prepared(ts.trace(f, types))
+        (got,), (want,) = agree(g, lower(g), [x]), interpret(g, [x])
+        assert_close(got, want, times=4)
 
 
 @pytest.mark.parametrize("dtype", [i8, u8, i32, i64, bool_], ids=str)

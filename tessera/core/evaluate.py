@@ -14,7 +14,7 @@ import numpy as np
 from tessera.core.approximate import FUNCTIONS, evaluate
 from tessera.core.dtype import DType, bf16, f16
 from tessera.core.rounding import round_to
-from tessera.core.scalar import SCALARS, Number
+from tessera.core.scalar import SCALARS, Expr, Number
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -22,10 +22,13 @@ _NARROW = (f16.np, bf16.np)
 _MOVES = ("where", "nextafter")  # which look at the elements as they are
 
 
-def portable(name: str, dtype: DType) -> bool:
-    """Whether a scalar op has the same bits on every target: exactly rounded, or our own function."""
-    exact = SCALARS[name].ulp <= 0.5 or name == "rsqrt"
-    return exact or (name in FUNCTIONS and dtype.kind == "f")
+def is_portable(e: Expr, dtype: DType) -> bool:
+    """Whether an expression has the same bits on every target: exactly rounded, or of our own functions."""
+    if e.op in ("arg", "const"):
+        return True
+    exact = SCALARS[e.op].ulp <= 0.5 or e.op == "rsqrt"
+    own = exact or (e.op in FUNCTIONS and dtype.kind == "f")
+    return own and all(is_portable(o, dtype) for o in e.operands)
 
 
 def scalar(name: str, xs: Sequence[Array], dtype: DType) -> Array:

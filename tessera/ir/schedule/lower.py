@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tessera.core.dims import Size, symbol, symbols
-from tessera.core.dtype import DType, i64
-from tessera.core.evaluate import portable
+from tessera.core.dtype import i64
+from tessera.core.evaluate import is_portable
 from tessera.core.scalar import Expr, arg
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, Node, Value
@@ -115,7 +115,7 @@ class _Lowering:
         if n.op.combine is not None:
             return n.op.body == arg(0) and len(n.params.get("axes", ())) > 0
         body = n.op.expr(n.params)
-        return body is not None and _is_portable(body, dtypes[-1])
+        return body is not None and is_portable(body, dtypes[-1])
 
     def is_contraction(self, n: Node) -> bool:
         """A product of two tensors summed over one axis, with one axis of each left over."""
@@ -375,11 +375,6 @@ def _is_moved_axis(x: Size, axes: Mapping[str, Size]) -> bool:
     if len(found) > 1:
         return False
     return all(not symbols(x - symbol(a)) & axes.keys() for a in found)
-
-
-def _is_portable(e: Expr, dtype: DType) -> bool:
-    own = e.op in ("arg", "const") or portable(e.op, dtype)
-    return own and all(_is_portable(o, dtype) for o in e.operands)
 
 
 def _cast(t: Term, dtype: Any) -> Term:
