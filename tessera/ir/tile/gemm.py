@@ -65,7 +65,7 @@ class _Sources:
 
 class _Contraction:
     def __init__(self, kernel: schedule.Kernel, types: Mapping[str, TensorType], blocks: Blocks):
-        self.k, self.b = kernel, Builder(kernel.name)
+        self.k, self.b = kernel, Builder("kernel")
         self.memory = {n: self.b.parameter(n, types[n]) for n in kernel.inputs()}
         self.out = {n: self.b.parameter(n, types[n], writable=True) for n in kernel.outputs}
         self.head = kernel.stages[0]

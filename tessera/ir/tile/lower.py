@@ -36,7 +36,7 @@ def lower(
 
 class _Lowering:
     def __init__(self, kernel: schedule.Kernel, types: Mapping[str, TensorType]):
-        self.k, self.b = kernel, Builder(kernel.name)
+        self.k, self.b = kernel, Builder("kernel")
         self.stages = {s.name: s for s in kernel.stages}
         self.memory: dict[str, Memory] = {}
         for name in kernel.inputs():

@@ -34,6 +34,7 @@ class _Emitter(ValueWriter):
 
     def module(self) -> str:
         k = self.kernel
+        self.do("%spare = alloca [16 x i8], align 16")  # masked elements are read and written here
         for i, m in enumerate(k.parameters):
             slot = self.put(f"getelementptr ptr, ptr %parameters, i64 {i}")
             self.pointers[m] = self.put(f"load ptr, ptr {slot}")

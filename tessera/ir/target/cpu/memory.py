@@ -76,12 +76,11 @@ class MemoryWriter(Writer):
     def guarded_load(self, memory: str, at: str, ok: str | None, dtype: DType) -> str:
         if ok is None:
             return self.put(f"load {memory}, ptr {at}, align {align_of(dtype)}")
-        one = self.put(f"insertelement <1 x i1> undef, i1 {ok}, i32 0")
-        got = self.put(
-            f"call <1 x {memory}> @llvm.masked.load.v1{suffix(memory)}.p0(ptr {at}, "
-            f"i32 {align_of(dtype)}, <1 x i1> {one}, <1 x {memory}> zeroinitializer)"
-        )
-        return self.put(f"extractelement <1 x {memory}> {got}, i32 0")
+        return self.put(f"load {memory}, ptr {self.safe(at, ok)}, align {align_of(dtype)}")
+
+    def safe(self, pointer: str, ok: str) -> str:
+        """The pointer, or one to a spare word where it must not be used: cheaper than a branch."""
+        return self.put(f"select i1 {ok}, ptr {pointer}, ptr %spare")
 
     def element(self, pointer: str, memory: str, step: str | None, i: int) -> str:
         far = str(i) if step is None else self.put(f"mul i64 {step}, {i}")
@@ -129,9 +128,8 @@ class MemoryWriter(Writer):
                 self.do(f"store {memory} {value}, ptr {at}, align {align_of(dtype)}")
                 continue
             ok = mask if width == 1 else self.put(f"extractelement <{width} x i1> {mask}, i32 {i}")
-            one = self.put(f"insertelement <1 x i1> undef, i1 {ok}, i32 0")
-            vec = self.put(f"insertelement <1 x {memory}> undef, {memory} {value}, i32 0")
-            self.masked_store(f"<1 x {memory}>", 1, memory, vec, at, one, dtype)
+            place = self.safe(at, ok)
+            self.do(f"store {memory} {value}, ptr {place}, align {align_of(dtype)}")
 
     def places(self, op: Operation, t: Tile) -> list[tuple[str, int, str | None, str | None]]:
         """Pointer, width, mask and step of each chunk of a tile in memory."""
