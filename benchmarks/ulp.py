@@ -1,18 +1,20 @@
 """Measures the errors and the speed of our transcendental functions; writes docs/approximations.md.
 
-    python benchmarks/ulp.py                every 1021st f32, 20,000 f64: a minute
-    python benchmarks/ulp.py --full         every 17th f32, 1,000,000 f64, and the table is written
-    python benchmarks/ulp.py --full exp     one function only, nothing is written
+    python benchmarks/ulp.py                       every 1021st f32, 20,000 f64: a minute
+    python benchmarks/ulp.py --full --jobs 2       every 61st f32, 1,000,000 f64; writes the table
+    python benchmarks/ulp.py --full exp            one function only, nothing is written
 
 The errors of f32 are against NumPy and SciPy in f64, those of f64 against long double (80 or 128 bits)
 and mpmath.  All functions run as LLVM code; tests/test_approximate.py shows that NumPy gives the same bits.
 """
 
 import argparse
+import multiprocessing
 import platform
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +152,7 @@ def table(rows: list[list[str]], stride: int, count: int) -> str:
         "correctly rounded, so every target gives the same bits. This page is written by "
         "`python benchmarks/ulp.py --full`. Errors are in units in the last place of the exact result.",
         "",
-        f"- f32: every {stride}th of the 2^32 numbers (functions of two: as many random pairs by a "
+        f"- f32: every {stride}st of the 2^32 numbers (functions of two: as many random pairs by a "
         "quarter), against NumPy and SciPy in f64.",
         f"- f64: {count:,} points, half of them random bit patterns, against long double, or mpmath "
         "(a fiftieth of the points) for the functions of statistics.",
@@ -158,7 +160,7 @@ def table(rows: list[list[str]], stride: int, count: int) -> str:
         "units of the smallest one.",
         f"- Times are nanoseconds an element on one thread, 2^16 elements, medians of 41 interleaved "
         f"runs; NumPy {np.__version__} with SciPy for the functions of statistics; "
-        f"{platform.machine()}, {processor()}, shared with other work.",
+        f"{platform.machine()}, {processor()}.",
         "",
         *lines,
         "",
@@ -173,27 +175,40 @@ def processor() -> str:
     return platform.processor() or "unknown"
 
 
+def errors(job: tuple[str, int, int]) -> list[str]:
+    """The first columns of a function's row."""
+    name, stride, count = job
+    mpmath.mp.prec = 120
+    f = FUNCTIONS[name]
+    cells = [name]
+    for bound, blocks in (
+        (f.f32, singles(name, stride)),
+        (f.f64, doubles(name, count // 50 if name in NOT_LONG else count)),
+    ):
+        most, at = worst(name, blocks)
+        cells += [f"{bound:g}", f"{most:.3f}", ", ".join(f"{float(x):.6g}" for x in at)]
+    print("  ".join(cells), flush=True)
+    return cells
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", default=[], help="functions; all when none is given")
     parser.add_argument("--full", action="store_true", help="many points, and write the table")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that measure errors")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "approximations.md")
     options = parser.parse_args()
-    stride, count = (17, 1_000_000) if options.full else (1021, 20_000)
-    mpmath.mp.prec = 120
-    rows = []
-    for name in options.names or FUNCTIONS:
-        f = FUNCTIONS[name]
-        single, at = worst(name, singles(name, stride))
-        double, there = worst(name, doubles(name, count // 50 if name in NOT_LONG else count))
-        times = [t for kind in (np.float32, np.float64) for t in speed(name, kind)]
-        places = [", ".join(f"{float(x):.6g}" for x in p) for p in (at, there)]
-        rows.append([
-            name, f"{f.f32:g}", f"{single:.3f}", places[0], f"{f.f64:g}", f"{double:.3f}", places[1],
-            *(f"{t:.2f}" for t in times),
-        ])  # fmt: skip
-        print("  ".join(rows[-1]), flush=True)
+    stride, count = (61, 1_000_000) if options.full else (1021, 20_000)
+    names = options.names or list(FUNCTIONS)
+    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
+        rows = list(pool.map(errors, [(name, stride, count) for name in names]))
+    for row in rows:
+        row += [f"{t:.2f}" for kind in (np.float32, np.float64) for t in speed(row[0], kind)]
+        print(
+            f"{row[0]:8} ns an element: f32 {row[-4]}, NumPy {row[-3]}; f64 {row[-2]}, NumPy {row[-1]}"
+        )
     if options.full and not options.names:
-        (ROOT / "docs" / "approximations.md").write_text(table(rows, stride, count))
+        options.out.write_text(table(rows, stride, count))
 
 
 if __name__ == "__main__":

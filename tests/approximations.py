@@ -13,12 +13,12 @@ from tessera.ir.target.cpu.emit import emit
 from tessera.ir.target.cpu.machine import Loaded, build
 from tessera.ir.tile.ir import Builder
 
-BLOCK = 64
+BLOCK = 1024
 
 
 @cache
 def kernel(name, dtype, unroll=1):
-    """y = name(x...) on blocks of 64 elements."""
+    """y = name(x...) on blocks of 1024 elements."""
     d = getattr(dtypes, dtype)
     n = symbol("N")
     b = Builder("run")

@@ -129,3 +129,22 @@ def test_special_values_are_those_of_numpy(name, kind):
     assert np.array_equal(got[exact], expected[exact])
     known = ~np.isnan(expected)
     assert np.array_equal(np.signbit(got[known]), np.signbit(expected[known]))
+
+
+@pytest.mark.parametrize("name", ["sin", "cos", "tan"])
+def test_angles_next_to_multiples_of_a_right_angle(name):
+    """6381956970095103 2^797 is the double closest to one; 16367173 2^72 is near one in f32."""
+    hard = [float(mpmath.ldexp(6381956970095103, 797)), float(mpmath.ldexp(16367173, 72))]
+    k = np.arange(1, 200_000, 997)
+    xs = np.concatenate([hard, k * (np.pi / 2), k * 1e5 * np.pi, np.float32(k * np.pi / 2)])
+    got = run(name, xs)
+    with mpmath.workprec(200):
+        for x, y in zip(xs, got, strict=True):
+            exact = getattr(mpmath, name)(mpmath.mpf(float(x)))
+            assert abs(float(y) / exact - 1) < 3 * 2.0**-52, x
+
+
+def test_a_bound_is_stated_for_functions_of_the_scalar_table():
+    for name, f in FUNCTIONS.items():
+        assert SCALARS[name].arity == f.arity
+        assert 0.5 <= min(f.f32, f.f64) <= max(f.f32, f.f64) <= 3
