@@ -64,20 +64,20 @@ def measure() -> dict[str, tuple[float, float]]:
 
     w = ts.tensor(np.eye(16, dtype=np.float32))
     sizes = iter(range(17, 100_000))
-    nodes = len(ts.jit(block).lower(ts.zeros((8, 16)), w).traced.nodes)
+    nodes = len(ts.jit(block).lower(op.zeros((8, 16)), w).traced.nodes)
 
     def fresh() -> None:
         # A new size each time, so that no inferred type is remembered.
-        ts.trace(block, ts.zeros((next(sizes), 16)), w)
+        ts.trace(block, op.zeros((next(sizes), 16)), w)
 
     def again() -> None:
-        ts.trace(block, ts.zeros((8, 16)), w)
+        ts.trace(block, op.zeros((8, 16)), w)
 
     for name, f in (("trace an op, new types", fresh), ("trace an op, known types", again)):
         middle, spread = timed(f, 3)
         rows[name] = (middle / nodes, spread / nodes)
 
-    x = ts.zeros((8,))
+    x = op.zeros((8,))
     small, a = ts.jit(lambda a, b: a + b), np.zeros(8, np.float32)
     many = ts.jit(lambda tree: tree["a"] + tree["b"][0])
     tree = {"a": x, "b": [x, x]}
