@@ -30,7 +30,7 @@ test: $(VENV)/.installed-test
 test-oracles: $(ORACLES)/.installed
 	$(ONE_THREAD) $(ORACLES)/bin/python -m pytest -m oracle
 
-bench: $(VENV)/.installed
+bench: $(VENV)/.installed-test
 	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(VENV)/bin/python $$script; done
 
 clean:

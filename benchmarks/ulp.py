@@ -10,6 +10,7 @@ and mpmath.  All functions run as LLVM code; tests/test_approximate.py shows tha
 
 import argparse
 import multiprocessing
+import os
 import platform
 import sys
 import time
@@ -74,7 +75,7 @@ def mixed(g: np.random.Generator, kind: Any, n: int, turn: int) -> Array:
 
 
 def doubles(name: str, count: int) -> Iterator[list[Array]]:
-    """Blocks of f64: half random bit patterns, half of everyday size and near the edges."""
+    """Blocks of f64: a fifth random bit patterns, the rest of everyday size."""
     g = np.random.default_rng(2)
     n = max(count // 10, 1)
     arity = FUNCTIONS[name].arity
@@ -152,15 +153,16 @@ def table(rows: list[list[str]], stride: int, count: int) -> str:
         "correctly rounded, so every target gives the same bits. This page is written by "
         "`python benchmarks/ulp.py --full`. Errors are in units in the last place of the exact result.",
         "",
-        f"- f32: every {stride}st of the 2^32 numbers (functions of two: as many random pairs by a "
-        "quarter), against NumPy and SciPy in f64.",
-        f"- f64: {count:,} points, half of them random bit patterns, against long double, or mpmath "
+        f"- f32: every {stride}st of the 2^32 numbers (functions of two: a quarter as many random "
+        "pairs), against NumPy and SciPy in f64.",
+        f"- f64: {count:,} points, a fifth of them random bit patterns, against long double, or mpmath "
         "(a fiftieth of the points) for the functions of statistics.",
         "- The bound is what the tests hold the function to; results below the normal numbers count in "
         "units of the smallest one.",
         f"- Times are nanoseconds an element on one thread, 2^16 elements, medians of 41 interleaved "
         f"runs; NumPy {np.__version__} with SciPy for the functions of statistics; "
-        f"{platform.machine()}, {processor()}.",
+        f"{platform.machine()}, {processor()}, load average {os.getloadavg()[0]:.0f} on "
+            f"{os.cpu_count()} cores.",
         "",
         *lines,
         "",

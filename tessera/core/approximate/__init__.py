@@ -61,7 +61,7 @@ FUNCTIONS = {
     "rsqrt": Approximation(power.rsqrt, 1, 1),
     "hypot": Approximation(power.hypot, 1, 1, arity=2),
     "erf": Approximation(special.erf, 2, 2),
-    "erfc": Approximation(special.erfc, 3, 3),
+    "erfc": Approximation(special.erfc, 3.5, 3.5),
 }
 
 
