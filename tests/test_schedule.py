@@ -179,6 +179,13 @@ def test_one_program_serves_all_sizes(name: str) -> None:
             assert_close(got, want, times=10)
 
 
+@pytest.mark.parametrize("dtype", [f32, bf16, f16], ids=str)
+def test_neighbours_of_narrow_numbers_are_narrow(dtype: Any) -> None:
+    x = data_for(TensorType(dtype, (40,)), np.random.default_rng(6))
+    g = prepared(ts.trace(lambda v: op.nextafter(v, v[::-1]), Tensor[40, dtype]))
+    assert same_bits(agree(g, lower(g), [x]), interpret(g, [x]))
+
+
 def test_what_is_read_with_other_strides() -> None:
     base = np.random.default_rng(4).normal(size=(40, 60)).astype(np.float32)
     x = base[::2, ::3].T
