@@ -7,13 +7,16 @@ from typing import Any
 
 from tessera.compile import Executable, Step
 from tessera.core.constraints import solve
+from tessera.core.flags import flags
 from tessera.core.types import TensorType
 from tessera.ir.graph import interp
 from tessera.ir.graph.ir import Array, Graph, substitute_params
 from tessera.ir.schedule import lower as to_schedule
 from tessera.ir.schedule.ir import HostCall, Kernel, Program
+from tessera.ir.schedule.verify import verify as verify_schedule
 from tessera.ir.tile import ir as tile
 from tessera.ir.tile import lower as to_tile
+from tessera.ir.tile.verify import verify as verify_tile
 from tessera.runtime import memory
 from tessera.runtime.kernel import CompiledKernel, compile_kernels
 
@@ -25,9 +28,14 @@ class MachineExecutable(Executable):
         self.graph, self.record = graph, tuple(record)
         self.schedule: Program = to_schedule.lower(graph)
         types = {n: b.type for n, b in self.schedule.buffers.items()}
+        if flags().verify:
+            verify_schedule(self.schedule)
         self.tiles: dict[str, tile.Kernel] = {
             s.name: to_tile.lower(s, types) for s in self.schedule.steps if isinstance(s, Kernel)
         }
+        if flags().verify:
+            for k in self.tiles.values():
+                verify_tile(k)
         compiled = compile_kernels(list(self.tiles.values()))
         self._kernels = dict(zip(self.tiles, compiled, strict=True))
         self._captured = [v.data for v in graph.captured if v.data is not None]
@@ -57,7 +65,7 @@ class MachineExecutable(Executable):
         return [
             _host_action(s, types, sizes)
             if isinstance(s, HostCall)
-            else _kernel_action(s, self._kernels[s.name], types)
+            else _kernel_action(s, self._kernels[s.name], types, sizes)
             for s in p.steps
         ]
 
@@ -68,7 +76,7 @@ _Action = Callable[[dict[str, Array]], None]
 def _host_action(s: HostCall, types: Mapping[str, TensorType], sizes: dict[str, int]) -> _Action:
     n = s.node
     ins, outs = [types[x] for x in s.operands], [types[x] for x in s.results]
-    run = interp.kernel(n.op, ins, outs, substitute_params(n.params, sizes), n.regions)
+    run = interp.kernel(n.op, ins, outs, substitute_params(n.params, sizes), n.regions, sizes)
 
     def action(buffers: dict[str, Array]) -> None:
         y = interp.quietly(run, [buffers[x] for x in s.operands])
@@ -77,13 +85,15 @@ def _host_action(s: HostCall, types: Mapping[str, TensorType], sizes: dict[str, 
     return action
 
 
-def _kernel_action(s: Kernel, kernel: CompiledKernel, types: Mapping[str, TensorType]) -> _Action:
+def _kernel_action(
+    s: Kernel, kernel: CompiledKernel, types: Mapping[str, TensorType], sizes: dict[str, int]
+) -> _Action:
     inputs = s.inputs()
     outs: list[tuple[Any, Any]] = [(types[n].shape, types[n].dtype.np) for n in s.outputs]
 
     def action(buffers: dict[str, Array]) -> None:
         made = [memory.empty(shape, dtype) for shape, dtype in outs]
-        kernel.run([*(interp.contiguous(buffers[n]) for n in inputs), *made])
+        kernel.run([*(interp.contiguous(buffers[n]) for n in inputs), *made], sizes)
         buffers.update(zip(s.outputs, made, strict=True))
 
     return action

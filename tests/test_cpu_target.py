@@ -114,6 +114,32 @@ def test_one_compile_serves_all_sizes():
     assert f.compiled == 1
 
 
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: op.mean(x) * 2.0,
+        lambda x: op.exp(op.reshape(x, (-1,))) + 1.0,
+        lambda x: op.sum(x.T, 0),
+    ],
+    ids=["mean", "reshape", "transpose"],
+)
+def test_symbolic_sizes_that_one_kernel_alone_cannot_tell(f):
+    @ts.jit(target="cpu")
+    def g(x: Tensor["N", "M", f32]):
+        return f(x)
+
+    for shape in ((3, 4), (70, 600)):
+        x = draw(*shape)
+        np.testing.assert_allclose(g(x), f(x), rtol=1e-4, atol=1e-5)
+    assert g.compiled == 1
+
+
+def test_every_level_is_verified_when_asked():
+    with override(verify=True):
+        f = ts.jit(lambda x, w: op.softmax(x @ w), target="cpu")
+        assert f(draw(5, 6), draw(6, 7)).shape == (5, 7)
+
+
 def test_a_norm_is_one_kernel():
     low = ts.jit(lambda x, g: op.softmax(op.layernorm(x, g) + x), target="cpu").lower(
         draw(4, 64), draw(64)

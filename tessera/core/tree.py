@@ -159,7 +159,10 @@ def tokens(tree: Any, leaf: Callable[[Any], Any], out: list[Any]) -> bool:
         return token is not None
     children, aux = kind.flatten(tree)
     out += (type(tree), aux, len(children))
-    return all([tokens(c, leaf, out) for c in children])
+    whole = True
+    for c in children:
+        whole = tokens(c, leaf, out) and whole
+    return whole
 
 
 def leaves(tree: Any) -> list[Any]:

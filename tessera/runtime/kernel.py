@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,26 +36,31 @@ class CompiledKernel:
         self._pack = struct.Struct(f"{len(parameters)}P").pack
         self._jobs: dict[Any, Job] = {}
 
-    def run(self, arrays: Sequence[Array]) -> None:
-        """Run on arrays, one for each parameter; those that the kernel writes change in place."""
+    def run(self, arrays: Sequence[Array], sizes: Mapping[str, int] | None = None) -> None:
+        """Run on arrays, one for each parameter; those that the kernel writes change in place.
+
+        A caller that knows the symbolic sizes gives them: the arrays of one kernel may not tell.
+        """
         try:
             for a, (dtype, flags) in zip(arrays, self._wanted, strict=True):
                 if a.dtype is not dtype or a.flags.num & flags != flags:
                     self._check(arrays)
-            key = (thread_count(), *[a.shape for a in arrays])
+            given = None if sizes is None else tuple([sizes[n] for n in self.program.sizes])
+            key = (thread_count(), given, *[a.shape for a in arrays])
         except (AttributeError, ValueError):
             self._check(arrays)
             raise
         job = self._jobs.get(key)
         if job is None:
-            job = self._job(arrays, key)
+            job = self._job(arrays, sizes, key)
         if job.count:
             pool().run(job, self._pack(*[address(a) for a in arrays]))
 
-    def _job(self, arrays: Sequence[Array], key: Any) -> Job:
+    def _job(self, arrays: Sequence[Array], sizes: Mapping[str, int] | None, key: Any) -> Job:
         p = self.program
-        shapes = zip(p.parameters, arrays, strict=True)
-        sizes = solve([(x.name, x.type.shape, a.shape) for x, a in shapes], ())
+        if sizes is None:
+            shapes = zip(p.parameters, arrays, strict=True)
+            sizes = solve([(x.name, x.type.shape, a.shape) for x, a in shapes], ())
         count, scratch = substitute(p.count, sizes), substitute(p.scratch, sizes)
         assert isinstance(count, int), f"{p.name}: {p.count} has no value in {sizes}"
         assert isinstance(scratch, int), f"{p.name}: {p.scratch} has no value in {sizes}"

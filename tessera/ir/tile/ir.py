@@ -116,11 +116,12 @@ class Kernel:
     @cached_property
     def sizes(self) -> tuple[str, ...]:
         """The symbols that the kernel must know, in alphabetic order; counters begin with _."""
-        found = {s for m in self.parameters for n in m.type.shape for s in symbols(n)}
+        shapes = [m.type.shape for m in (*self.parameters, *self.scratch())]
+        values: list[Any] = [n for shape in shapes for n in shape] + [n for _, n in self.grid]
         for op in walk(self.body):
             for x in op.attributes.values():
-                for n in x if isinstance(x, tuple) else (x,):
-                    found |= symbols(n) if isinstance(n, Dim) else set()
+                values += x if isinstance(x, tuple) else (x,)
+        found = {s for n in values if isinstance(n, Dim) for s in symbols(n)}
         return tuple(sorted(s for s in found if not s.startswith("_")))
 
     def scratch(self) -> Iterator[Memory]:

@@ -4,8 +4,8 @@ operands    are defined before their use, in the same block or one around it
 results     are defined once and have the types that the rules of rules.py infer
 memories    are parameters or allocated before; only writable ones are stored to
 variables   of grid and loops are new where they are declared
-sizes       mention symbols of the parameters, grid variables and the variables of loops around them;
-            those of the grid and of scratch mention symbols of the parameters alone
+sizes       mention sizes, grid variables and the variables of loops around them; those of the grid
+            and of scratch mention sizes alone (a name that begins with _ is no size but a counter)
 loops       carry tiles of the same types in, around and out; they step by at least 1
 """
 
