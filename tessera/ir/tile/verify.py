@@ -3,7 +3,7 @@
 operands    are defined before their use, in the same block or one around it
 results     are defined once and have the types that the rules of rules.py infer
 memories    are parameters or allocated before; only writable ones are stored to
-variables   of grid and loops are new where they are declared
+variables   of grid and loops are counters and new where they are declared
 sizes       mention sizes, grid variables and the variables of loops around them; those of the grid
             and of scratch mention sizes alone (a name that begins with _ is no size but a counter)
 loops       carry tiles of the same types in, around and out; they step by at least 1
@@ -65,8 +65,10 @@ class _Verifier:
             self.fail(f"{where}: {e.message}", op)
 
     def declare(self, name: str, where: str, op: Operation | None = None) -> None:
-        if name in self.sizes or name in self.variables:
-            self.fail(f"{where}: {name} is a size or a variable already", op)
+        if not name.startswith("_"):
+            self.fail(f"{where}: {name} is the name of a size; a counter begins with _", op)
+        if name in self.variables:
+            self.fail(f"{where}: {name} is a variable already", op)
         self.variables.add(name)
 
     def known(
