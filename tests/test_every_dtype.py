@@ -26,6 +26,7 @@ OWN_MEANING = {
     "cast": "rounds from its operand's format, not from a wider one",
     "call": "a graph, whose types are fixed",
     "custom": "as call",
+    "checkpoint": "as call",
     "cond": "as call",
     "scan": "as call",
     "while_loop": "as call",
