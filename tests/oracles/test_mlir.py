@@ -9,24 +9,15 @@ import tessera as ts
 from tessera.ir.graph.ir import Graph, concrete
 from tessera.ir.graph.text import print_graph
 from tests.op_cases import Case, cases
+from tests.oracles.mlir_text import through_mlir
 from tests.random_graphs import Program, programs
 
-mlir = pytest.importorskip("jaxlib.mlir.ir")
 pytestmark = pytest.mark.oracle
 
 
-def _through_mlir(text: str) -> str:
-    with mlir.Context() as context:
-        context.allow_unregistered_dialects = True
-        module = mlir.Module.parse(text)
-        assert module.operation.verify()
-        printed: str = module.operation.get_asm(print_generic_op_form=True)
-        return printed
-
-
 def _check(g: Graph) -> None:
-    assert ts.ir.parse(_through_mlir(g.text)).text == g.text
-    _through_mlir(print_graph(g, locations=True))
+    assert ts.ir.parse(through_mlir(g.text)).text == g.text
+    through_mlir(print_graph(g, locations=True))
 
 
 @given(programs())
