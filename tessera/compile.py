@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from tessera.core.errors import OperandError
 from tessera.core.flags import flags
-from tessera.ir.graph.interp import Plan, specialise
-from tessera.ir.graph.ir import Array, Graph
+from tessera.executable import Executable, Step
+from tessera.ir.graph.ir import Graph
 from tessera.ir.graph.verify import verify
 from tessera.transform.decompose import decompose
 from tessera.transform.inline import inline_all
@@ -42,37 +42,6 @@ LOOP_PASSES: tuple[Pass, ...] = (
     Pass("decompose", decompose),
     Pass("simplify again", simplify),
 )
-
-
-@dataclass(frozen=True)
-class Step:
-    """What one pass did."""
-
-    name: str
-    seconds: float
-    graph: Graph  # after the pass
-
-
-class Executable:
-    """A compiled graph, run by the references of its ops, and the record of how it was made."""
-
-    def __init__(self, graph: Graph, record: Sequence[Step]):
-        self.graph = graph
-        self.record = tuple(record)
-        self._captured = [v.data for v in graph.captured if v.data is not None]
-        self._plan = Plan(graph) if graph.static else None
-        self._sized: dict[tuple[tuple[int, ...], ...], Plan] = {}
-
-    def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """The outputs for these inputs."""
-        xs = [*inputs, *self._captured] if self._captured else inputs
-        if self._plan is not None:
-            return self._plan.run(xs)
-        key = tuple(x.shape for x in xs)
-        plan = self._sized.get(key)
-        if plan is None:
-            plan = self._sized[key] = specialise(self.graph, key)
-        return plan.run(xs)
 
 
 def compile_graph(graph: Graph, target: str = "numpy") -> Executable:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tessera.compile import Executable, Step
 from tessera.core.constraints import solve
 from tessera.core.flags import flags
 from tessera.core.types import TensorType
+from tessera.executable import Executable, Step
 from tessera.ir.graph import interp
 from tessera.ir.graph.ir import Array, Graph, substitute_params
 from tessera.ir.schedule import lower as to_schedule

@@ -15,7 +15,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LEVELS = "ir.graph ir.schedule ir.tile ir.target"
 COMPILER = f"core {LEVELS} ir ops transform runtime"
-LANGUAGE = f"{COMPILER} compile machine tune algebra"
+LANGUAGE = f"{COMPILER} executable machine compile tune algebra"
 MAY_IMPORT = {
     "core": "",
     "ir.graph": "core",
@@ -26,8 +26,9 @@ MAY_IMPORT = {
     "ir.target": "core ir.tile",
     "ir": f"core {LEVELS}",  # reading the text of any level
     "runtime": "core ir.target",
-    "compile": COMPILER,
-    "machine": f"{COMPILER} compile",
+    "executable": COMPILER,
+    "machine": f"{COMPILER} executable",
+    "compile": f"{COMPILER} executable machine",
     "tune": "core ir.schedule ir.target runtime compile",
     "algebra": "core ir.graph ops transform",
     "lang": LANGUAGE,

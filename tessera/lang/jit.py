@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any
 
-from tessera.compile import Executable, Step, compile_graph
+from tessera.compile import compile_graph
 from tessera.core import tree
 from tessera.core.errors import AnnotationError, OperandError, TesseraError, located
 from tessera.core.types import TensorType
+from tessera.executable import Executable, Step
 from tessera.ir.graph.interp import interpret
 from tessera.ir.graph.ir import Graph, current_builder, data_of, holding
 from tessera.ir.graph.numbers import checking

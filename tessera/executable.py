@@ -1,0 +1,40 @@
+"""What the compiler gives: a program that runs, with the record of how it was made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tessera.ir.graph.interp import Plan, specialise
+from tessera.ir.graph.ir import Array, Graph
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one pass did."""
+
+    name: str
+    seconds: float
+    graph: Graph  # after the pass
+
+
+class Executable:
+    """A compiled graph, run by the references of its ops, and the record of how it was made."""
+
+    def __init__(self, graph: Graph, record: Sequence[Step]):
+        self.graph = graph
+        self.record = tuple(record)
+        self._captured = [v.data for v in graph.captured if v.data is not None]
+        self._plan = Plan(graph) if graph.static else None
+        self._sized: dict[tuple[tuple[int, ...], ...], Plan] = {}
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """The outputs for these inputs."""
+        xs = [*inputs, *self._captured] if self._captured else inputs
+        if self._plan is not None:
+            return self._plan.run(xs)
+        key = tuple(x.shape for x in xs)
+        plan = self._sized.get(key)
+        if plan is None:
+            plan = self._sized[key] = specialise(self.graph, key)
+        return plan.run(xs)
