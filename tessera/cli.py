@@ -29,7 +29,9 @@ from tessera.compile import PASSES
 from tessera.core.dims import substitute
 from tessera.core.dtype import f32
 from tessera.core.errors import FlagError, TesseraError
+from tessera.core.evaluate import is_portable
 from tessera.core.flags import flags
+from tessera.core.scalar import Expr
 from tessera.ir.graph.ir import Graph, concrete
 from tessera.ir.graph.op import KIND_NAMES, REGISTRY, Op
 from tessera.lang import op as namespace
@@ -39,7 +41,6 @@ from tessera.lang.jit import Jitted, Lowered, jit
 from tessera.ops.define import FUNCTIONS
 
 WIDE = 320  # columns of a table that is not shown on a terminal
-TARGETS = ("numpy",)  # where every op runs today
 
 
 class UsageError(Exception):
@@ -184,7 +185,9 @@ def op_rows() -> list[Row]:
     for name, f in _functions():
         if name not in taken:
             doc = (inspect.getdoc(f) or "").partition("\n\n")[0]
-            rows.append(Row(name, "", "function", (), "", TARGETS, doc, f"op.{name}{_args(f)}"))
+            rows.append(
+                Row(name, "", "function", (), "", ("numpy", "cpu"), doc, f"op.{name}{_args(f)}")
+            )
     return sorted(rows, key=lambda r: r.name)
 
 
@@ -208,7 +211,7 @@ def _op_row(op: Op, public: str | None) -> Row:
     call = "" if public is None else f"op.{public}{_args(FUNCTIONS[public].front)}"
     rules = tuple(r for r in RULES if getattr(op, r))
     doc = " ".join(op.doc.partition("\n\n")[0].split())
-    return Row(op.name, _axes(op), _meaning(op), rules, _dtypes(op), TARGETS, doc, call)
+    return Row(op.name, _axes(op), _meaning(op), rules, _dtypes(op), _targets(op), doc, call)
 
 
 def _args(f: Callable[..., Any]) -> str:
@@ -219,6 +222,13 @@ def _args(f: Callable[..., Any]) -> str:
 
 def _axes(op: Op) -> str:
     return op.signature if isinstance(op.signature, str) else "by parameters"
+
+
+def _targets(op: Op) -> tuple[str, ...]:
+    """Every op runs on both targets; on the cpu as a kernel, or on the host if it is no loop nest."""
+    body = op.body if isinstance(op.body, Expr) else None
+    on_host = op.call is not None or (body is not None and not is_portable(body, f32))
+    return "numpy", "cpu (host)" if on_host else "cpu"
 
 
 def _meaning(op: Op) -> str:
