@@ -108,6 +108,18 @@ def test_python_numbers_are_dynamic():
     assert len(traces) == 1
 
 
+def test_a_number_means_the_same_eager_and_jitted():
+    def f(x, k):
+        return x * k + k, k - x, op.where(x > k, x, k), op.maximum(k, x)
+
+    for x in (tensor(3), tensor(3, dtype=np.float64), tensor(3).astype("bf16"), ts.tensor([1, 2])):
+        for k in (0.1, 2, True):
+            got, want = ts.jit(f)(x, k), f(x, k)
+            for a, b in zip(got, map(ts.tensor, want), strict=True):
+                assert a.type is b.type
+                np.testing.assert_array_equal(a, b)
+
+
 def test_numpy_arrays_are_taken():
     f = ts.jit(lambda x, y: x @ y)
     a = np.random.default_rng(0).normal(size=(3, 3))

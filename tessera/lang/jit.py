@@ -14,11 +14,11 @@ from tessera.core.errors import AnnotationError, OperandError, TesseraError, loc
 from tessera.core.types import TensorType
 from tessera.executable import Executable, Step
 from tessera.ir.graph.interp import interpret
-from tessera.ir.graph.ir import Graph, current_builder, data_of, holding
+from tessera.ir.graph.ir import Graph, Value, concrete, current_builder, data_of, holding
 from tessera.ir.graph.numbers import checking
 from tessera.lang.annotation import TensorSpec
 from tessera.lang.tensor import Tensor
-from tessera.lang.trace import Traced, is_tensor, trace
+from tessera.lang.trace import Traced, is_number, is_tensor, trace
 from tessera.ops.control import call
 from tessera.ops.define import as_value
 
@@ -88,8 +88,8 @@ class _Call:
     def __init__(self, dynamic: dict[str, Any], static: dict[str, Any]):
         self.static, self.names = static, tuple(dynamic)
         self.leaves, self.structure = tree.flatten(tuple(dynamic.values()))
-        self.tensors = [as_value(x, "jit") for x in self.leaves if is_tensor(x)]
-        rest = tuple(_Marker if is_tensor(x) else (type(x), x) for x in self.leaves)
+        self.tensors = [_value(x) for x in self.leaves if is_tensor(x)]
+        rest = tuple(_mark(x) for x in self.leaves)
         chosen = tuple((n, type(v), v) for n, v in static.items())  # 1 and True are not one key
         self.key = (self.names, self.structure, rest, chosen)
 
@@ -101,6 +101,18 @@ class _Call:
 
 class _Marker:
     """Stands for a tensor in a key."""
+
+
+def _mark(x: Any) -> Any:
+    """A leaf in a key: a tensor by its type alone, which is kept apart, anything else whole."""
+    if is_number(x):
+        return type(x)
+    return _Marker if is_tensor(x) else (type(x), x)
+
+
+def _value(x: Any) -> Value:
+    """A leaf as a value; a Python number keeps all of its digits."""
+    return concrete(x) if is_number(x) else as_value(x, "jit")
 
 
 class Jitted:
@@ -249,7 +261,7 @@ class Jitted:
     def _trace(self, c: _Call, types: Sequence[TensorType]) -> Traced:
         values = tree.unflatten(c.structure, c.leaves)
         names = _leaf_names(c.names, values)
-        return trace(self._bound(c), values, {}, types, self._name, names)
+        return trace(self._bound(c), values, {}, types, self._name, names, weak_numbers=True)
 
     def _bound(self, c: _Call) -> Callable[..., Any]:
         """The function of the dynamic arguments alone."""

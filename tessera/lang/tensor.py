@@ -363,7 +363,14 @@ class At:
         return _Place(self.x, key)
 
 
-set_value_class(Tensor)
+class Number(Tensor):
+    """A Python number that was passed to a traced function."""
+
+    __slots__ = ()
+    weak = True
+
+
+set_value_class(Tensor, Number)
 
 
 class _Namespace:

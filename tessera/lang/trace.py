@@ -1,5 +1,5 @@
 """Tracing, as the language layer calls it; regions of control flow are traced by the same code."""
 
-from tessera.ops.region import Traced, is_tensor, trace
+from tessera.ops.region import Traced, is_number, is_tensor, trace
 
-__all__ = ["Traced", "is_tensor", "trace"]
+__all__ = ["Traced", "is_number", "is_tensor", "trace"]

@@ -19,7 +19,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import numpy as np
 
 from tessera.core.dims import Dim, Shape, Size
-from tessera.core.dtype import DType, as_dtype, f32, i64
+from tessera.core.dtype import DType, as_dtype, bool_, c64, f32, i64
 from tessera.core.errors import (
     AxisError,
     DTypeError,
@@ -129,7 +129,7 @@ def public(front: Callable[P, R]) -> Callable[P, R]:
 def as_value(x: ArrayLike, op: str = "tensor") -> Value:
     """x as a value: Python floats become f32, integers i64."""
     if isinstance(x, Value):
-        return x
+        return cast_to(x, _DEFAULT[x.dtype.kind]) if x.weak else x
     if isinstance(x, bool | int | float | complex):
         return concrete(x, as_dtype(type(x)))
     if isinstance(x, Dim):
@@ -199,7 +199,7 @@ def floating(x: Value) -> Value:
 def meet(op: str, operands: Sequence[ArrayLike], floats: bool = False) -> list[Value]:
     """Operands as values of one dtype and one shape, by promotion and broadcasting."""
     values = [x if isinstance(x, Value) or _is_scalar(x) else as_value(x, op) for x in operands]
-    tensors = [v for v in values if isinstance(v, Value)]
+    tensors = [v for v in values if isinstance(v, Value) and not v.weak]
     if not tensors:
         tensors = values = [as_value(x, op) for x in operands]
     dtype = tensors[0].dtype
@@ -208,6 +208,8 @@ def meet(op: str, operands: Sequence[ArrayLike], floats: bool = False) -> list[V
     for x in values:
         if not isinstance(x, Value):
             dtype = _meet_number(op, dtype, x)
+        elif x.weak:
+            dtype = _meet_number(op, dtype, _KINDS[x.dtype.kind])
     if floats and dtype.kind not in FLOATS:
         dtype = f32
     shape = tensors[0].type.shape
@@ -226,6 +228,11 @@ def _fit(x: Any, dtype: DType, shape: Shape) -> Value:
 
 def _is_scalar(x: Any) -> bool:
     return isinstance(x, bool | int | float | complex | Dim) and not isinstance(x, np.generic)
+
+
+# The dtype of a Python number that meets no tensor, and a number of each kind.
+_DEFAULT = {"b": bool_, "i": i64, "f": f32, "c": c64}
+_KINDS: dict[str, Any] = {"b": False, "i": 0, "f": 0.0, "c": 0j}
 
 
 def _promoted(op: str, tensors: Sequence[Value]) -> DType:
@@ -355,6 +362,7 @@ def binary(
             isinstance(x, Value)
             and isinstance(y, Value)
             and x.type is y.type
+            and not x.weak
             and (not floats or x.type.dtype.kind in FLOATS)
         ):
             return made.bind(x, y)

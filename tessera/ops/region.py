@@ -32,16 +32,23 @@ def trace(
     types: Sequence[TensorType],
     name: str,
     names: Sequence[str] = (),
+    weak_numbers: bool = False,
 ) -> Traced:
-    """The graph of f; the tensor leaves of args and kwargs have these types, in order."""
+    """The graph of f; the tensor leaves of args and kwargs have these types, in order.
+
+    With weak_numbers, a Python number takes the dtype of what it meets inside f too.
+    """
     leaves, structure = tree.flatten((args, kwargs))
     parent = current_builder()
     builder = Builder(parent, input_names=names)
     # A nested trace shares the facts of the one around it; an outermost trace opens its own.
     facts = Scope() if parent is None else current_scope()
     with scope(facts), building(builder):
-        inputs = iter([builder.input(t) for t in types])
-        filled = [next(inputs) if is_tensor(x) else x for x in leaves]
+        left = iter(types)
+        filled = [
+            builder.input(next(left), weak=weak_numbers and is_number(x)) if is_tensor(x) else x
+            for x in leaves
+        ]
         inner_args, inner_kwargs = tree.unflatten(structure, filled)
         result = f(*inner_args, **inner_kwargs)
         outs, out_structure = tree.flatten(result)
@@ -53,6 +60,11 @@ def trace(
 def is_tensor(x: Any) -> bool:
     """Whether a leaf of the arguments is traced (the rest is static)."""
     return isinstance(x, Value | np.ndarray | np.generic | float | int | complex)
+
+
+def is_number(x: Any) -> bool:
+    """Whether x is a Python number."""
+    return isinstance(x, bool | int | float | complex) and not isinstance(x, np.generic)
 
 
 def _output(x: Any, name: str) -> Value:

@@ -40,6 +40,7 @@ class Value:
     node: Node | None  # None: data, or an input of a graph
     index: int  # which result of node, or which input
     builder: Builder | None
+    weak = False  # whether it stands for a Python number, which takes the dtype of what it meets
 
     def __str__(self) -> str:
         return f"<{self.type}>"
@@ -172,9 +173,11 @@ class Builder:
         self.parent = parent
         self.location = location  # given to nodes instead of the caller's line
 
-    def input(self, type: TensorType, device: Device = CPU) -> Value:
-        """A new input."""
+    def input(self, type: TensorType, device: Device = CPU, weak: bool = False) -> Value:
+        """A new input; a weak one stands for a Python number and takes the dtype of what it meets."""
         v = _traced(type, None, len(self.inputs), self, device)
+        if weak:
+            v.__class__ = _weak_class
         self.inputs.append(v)
         return v
 
@@ -275,6 +278,7 @@ class _State(threading.local):
 
 _STATE = _State()
 _value_class: type[Value] = Value
+_weak_class: type[Value] = Value
 
 
 def origin(v: Value) -> str | None:
@@ -287,10 +291,10 @@ def origin(v: Value) -> str | None:
     return f"argument '{names[v.index]}'" if 0 <= v.index < len(names) else None
 
 
-def set_value_class(cls: type[Value]) -> None:
-    """Make bind return this subclass of Value (the language layer's Tensor)."""
-    global _value_class
-    _value_class = cls
+def set_value_class(cls: type[Value], weak: type[Value]) -> None:
+    """Make bind return this subclass of Value (the language layer's Tensor), and one for numbers."""
+    global _value_class, _weak_class
+    _value_class, _weak_class = cls, weak
 
 
 def current_builder() -> Builder | None:
