@@ -43,6 +43,9 @@ from tessera.ops.define import FUNCTIONS
 WIDE = 320  # columns of a table that is not shown on a terminal
 
 
+LOWER_LEVELS = ("schedule", "tile", "target")  # below Graph IR, on the target cpu
+
+
 class UsageError(Exception):
     """The command line asks for something that is not there."""
 
@@ -91,8 +94,9 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--stop-at",
         default="graph",
-        choices=("trace", *(s.name for s in PASSES), "graph"),
-        help="the pass or level to print; graph (the default) is Graph IR after its last pass",
+        choices=("trace", *(s.name for s in PASSES), "graph", *LOWER_LEVELS),
+        help="the pass or level to print; graph (the default) is Graph IR after its last pass; "
+        "schedule, tile and target are those of the target cpu",
     )
     p = command("run", run_file)
     p.add_argument("file", metavar="FILE", help="a Python file")
@@ -254,8 +258,12 @@ def _dtypes(op: Op) -> str:
 def compile_file(args: argparse.Namespace) -> int:
     """Print the IR of a jitted function whose parameters are all annotated."""
     f = _find(*_split(args.file))
-    lowered = f.lower(**{n: _example(s) for n, s in _specs(f).items()})
-    print(_stop_at(lowered, args.stop_at))
+    examples = {n: _example(s) for n, s in _specs(f).items()}
+    if args.stop_at in LOWER_LEVELS:
+        lowered = jit(inspect.unwrap(f), target="cpu").lower(**examples)
+        print(getattr(lowered, args.stop_at).text)
+    else:
+        print(_stop_at(f.lower(**examples), args.stop_at))
     return 0
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tessera.ir.graph.interp import Plan, specialise
 from tessera.ir.graph.ir import Array, Graph
@@ -16,6 +18,22 @@ class Step:
     name: str
     seconds: float
     graph: Graph  # after the pass
+
+
+class Kernels(dict[str, Any]):
+    """The kernels of a program at one level, by name; prints as their text, one after the other."""
+
+    @property
+    def text(self) -> str:
+        return "\n".join(map(str, self.values()))
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the text."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def __str__(self) -> str:
+        return self.text
 
 
 class Executable:

@@ -8,13 +8,13 @@ from typing import Any
 from tessera.core.constraints import solve
 from tessera.core.flags import flags
 from tessera.core.types import TensorType
-from tessera.executable import Executable, Step
+from tessera.executable import Executable, Kernels, Step
 from tessera.ir.graph import interp
 from tessera.ir.graph.ir import Array, Graph, substitute_params
 from tessera.ir.schedule import lower as to_schedule
 from tessera.ir.schedule.ir import HostCall, Kernel, Program
 from tessera.ir.schedule.verify import verify as verify_schedule
-from tessera.ir.tile import ir as tile
+from tessera.ir.target.cpu.emit import emit
 from tessera.ir.tile import lower as to_tile
 from tessera.ir.tile.verify import verify as verify_tile
 from tessera.runtime import memory
@@ -30,9 +30,9 @@ class MachineExecutable(Executable):
         types = {n: b.type for n, b in self.schedule.buffers.items()}
         if flags().verify:
             verify_schedule(self.schedule)
-        self.tiles: dict[str, tile.Kernel] = {
-            s.name: to_tile.lower(s, types) for s in self.schedule.steps if isinstance(s, Kernel)
-        }
+        self.tiles = Kernels(
+            {s.name: to_tile.lower(s, types) for s in self.schedule.steps if isinstance(s, Kernel)}
+        )
         if flags().verify:
             for k in self.tiles.values():
                 verify_tile(k)
@@ -40,6 +40,11 @@ class MachineExecutable(Executable):
         self._kernels = dict(zip(self.tiles, compiled, strict=True))
         self._captured = [v.data for v in graph.captured if v.data is not None]
         self._plans: dict[tuple[tuple[int, ...], ...], list[_Action]] = {}
+
+    @property
+    def target(self) -> Kernels:
+        """The LLVM IR of each kernel, by name."""
+        return Kernels({name: emit(k) for name, k in self.tiles.items()})
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """The outputs for these inputs."""

@@ -116,11 +116,19 @@ def test_compile_says_what_it_needs(capsys, program, suffix, message):
     assert capsys.readouterr().err == f"error: {message.format(program)}\n"
 
 
+def test_compile_prints_the_levels_below(capsys, program):
+    for level, word in (
+        ("schedule", "schedule.kernel"), ("tile", "tile.load"), ("target", "define void @kernel"),
+    ):  # fmt: skip
+        assert cli.main(["compile", f"{program}:layer", "--stop-at", level]) == 0
+        assert word in capsys.readouterr().out
+
+
 def test_compile_stops_only_at_what_exists(capsys, program):
     with pytest.raises(SystemExit) as e:
-        cli.main(["compile", program, "--stop-at", "tile"])
+        cli.main(["compile", program, "--stop-at", "atoms"])
     assert e.value.code == 2
-    assert "invalid choice: 'tile'" in capsys.readouterr().err
+    assert "invalid choice: 'atoms'" in capsys.readouterr().err
 
 
 def test_run_passes_arguments_and_shows_the_line_of_an_error(capsys, program):

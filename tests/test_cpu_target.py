@@ -145,7 +145,10 @@ def test_a_norm_is_one_kernel():
         draw(4, 64), draw(64)
     )
     assert len(low.schedule.steps) == 1
-    assert len(low.tile) == 1
+    assert len(low.tile) == len(low.target) == 1
+    for level in (low.schedule, low.tile, low.target):
+        assert len(level.text) > 100
+        assert len(level.hash) == 64
 
 
 def test_levels_of_the_numpy_target_are_said_to_be_missing():

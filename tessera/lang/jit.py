@@ -12,7 +12,7 @@ from tessera.compile import compile_graph
 from tessera.core import tree
 from tessera.core.errors import AnnotationError, OperandError, TesseraError, located
 from tessera.core.types import TensorType
-from tessera.executable import Executable, Step
+from tessera.executable import Executable, Kernels, Step
 from tessera.ir.graph.interp import interpret
 from tessera.ir.graph.ir import Graph, Value, concrete, current_builder, data_of, holding
 from tessera.ir.graph.numbers import checking
@@ -24,7 +24,6 @@ from tessera.ops.define import as_value
 
 if TYPE_CHECKING:  # loaded by the first function that is compiled for the machine
     from tessera.ir.schedule.ir import Program
-    from tessera.ir.tile.ir import Kernel as TileKernel
     from tessera.machine import MachineExecutable
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -52,9 +51,14 @@ class Lowered:
         return self._machine("schedule").schedule
 
     @property
-    def tile(self) -> dict[str, TileKernel]:
+    def tile(self) -> Kernels:
         """Tile IR of each kernel, by name."""
         return self._machine("tile").tiles
+
+    @property
+    def target(self) -> Kernels:
+        """LLVM IR of each kernel, by name."""
+        return self._machine("target").target
 
     def _machine(self, level: str) -> MachineExecutable:
         if type(self._executable) is Executable:
