@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # loaded by the first function that is compiled for the machi
     from tessera.ir.schedule.ir import Program
     from tessera.machine import MachineExecutable
 
+_NUMERICS = (None, "deterministic", "fast")
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
@@ -146,7 +147,14 @@ class Jitted:
                         f"jit: {self._name} has no parameter '{n}'; it has {', '.join(names)}"
                     )
                 )
-        self._static, self._donate, self._numerics = frozenset(given), tuple(donate), numerics
+        if numerics not in _NUMERICS:
+            raise located(
+                OperandError(
+                    f"jit: numerics is {numerics!r}, expected 'deterministic' or 'fast'; 'strict', one "
+                    "arithmetic on every target, is not there yet"
+                )
+            )
+        self._static = frozenset(given)
         self._keyword_order = names
         self._keyword_only = frozenset(
             p.name for p in self._signature.parameters.values() if p.kind is p.KEYWORD_ONLY
@@ -354,7 +362,9 @@ def jit(
 
     Arguments are trees of tensors.  Parameters in static_argnames, and keyword-only parameters
     that are given plain Python values, are part of the key instead: a new value compiles anew.
-    The target is `numpy` (the references of the ops) or `cpu` (machine code).
+    The target is `numpy` (the references of the ops) or `cpu` (machine code).  `donate` names arguments
+    whose memory may be used again and `numerics="fast"` lets sums change their order: both allow what
+    today's targets do not do yet, so results are the same with them.
     """
     if f is None:
         return lambda g: Jitted(g, static_argnames, donate, numerics, target)
