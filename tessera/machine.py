@@ -12,10 +12,11 @@ from tessera.executable import Executable, Kernels, Step
 from tessera.ir.graph import interp
 from tessera.ir.graph.ir import Array, Graph, substitute_params
 from tessera.ir.schedule import lower as to_schedule
-from tessera.ir.schedule.ir import HostCall, Kernel, Program
+from tessera.ir.schedule.ir import HostCall, Program
 from tessera.ir.schedule.verify import verify as verify_schedule
 from tessera.ir.target.cpu.emit import emit
 from tessera.ir.tile import lower as to_tile
+from tessera.ir.tile.launch import Expansion, Launch
 from tessera.ir.tile.verify import verify as verify_tile
 from tessera.runtime import memory
 from tessera.runtime.kernel import CompiledKernel, compile_kernels
@@ -30,8 +31,13 @@ class MachineExecutable(Executable):
         types = {n: b.type for n, b in self.schedule.buffers.items()}
         if flags().verify:
             verify_schedule(self.schedule)
+        self._expansions: dict[str, Expansion] = {
+            s.name: to_tile.expand(s, types)
+            for s in self.schedule.steps
+            if not isinstance(s, HostCall)
+        }
         self.tiles = Kernels(
-            {s.name: to_tile.lower(s, types) for s in self.schedule.steps if isinstance(s, Kernel)}
+            {name: k for s, e in self._expansions.items() for name, k in e.named(s)}
         )
         if flags().verify:
             for k in self.tiles.values():
@@ -67,11 +73,18 @@ class MachineExecutable(Executable):
         ]
         sizes = solve(wanted, list(p.guards))
         types = {n: b.type.substitute(sizes) for n, b in p.buffers.items()}
+        return [action for s in p.steps for action in self._actions(s, types, sizes)]
+
+    def _actions(
+        self, s: Any, types: Mapping[str, TensorType], sizes: dict[str, int]
+    ) -> list[_Action]:
+        if isinstance(s, HostCall):
+            return [_host_action(s, types, sizes)]
+        e = self._expansions[s.name]
+        types = {**types, **{n: t.substitute(sizes) for n, t in e.between.items()}}
         return [
-            _host_action(s, types, sizes)
-            if isinstance(s, HostCall)
-            else _kernel_action(s, self._kernels[s.name], types, sizes)
-            for s in p.steps
+            _launch_action(launch, self._kernels[name], types, sizes)
+            for launch, (name, _) in zip(e.launches, e.named(s.name), strict=True)
         ]
 
 
@@ -90,15 +103,15 @@ def _host_action(s: HostCall, types: Mapping[str, TensorType], sizes: dict[str, 
     return action
 
 
-def _kernel_action(
-    s: Kernel, kernel: CompiledKernel, types: Mapping[str, TensorType], sizes: dict[str, int]
+def _launch_action(
+    launch: Launch, kernel: CompiledKernel, types: Mapping[str, TensorType], sizes: dict[str, int]
 ) -> _Action:
-    inputs = s.inputs()
-    outs: list[tuple[Any, Any]] = [(types[n].shape, types[n].dtype.np) for n in s.outputs]
+    inputs, outputs = launch.inputs, launch.outputs
+    outs: list[tuple[Any, Any]] = [(types[n].shape, types[n].dtype.np) for n in outputs]
 
     def action(buffers: dict[str, Array]) -> None:
         made = [memory.empty(shape, dtype) for shape, dtype in outs]
         kernel.run([*(interp.contiguous(buffers[n]) for n in inputs), *made], sizes)
-        buffers.update(zip(s.outputs, made, strict=True))
+        buffers.update(zip(outputs, made, strict=True))
 
     return action

@@ -14,17 +14,20 @@ from tessera.core.dims import substitute
 from tessera.core.dtype import DType, as_dtype, bool_
 from tessera.core.evaluate import cast, identity, scalar
 from tessera.core.folds import contract, fold
+from tessera.core.primitives import PRIMITIVES, is_primitive
 from tessera.core.scalar import TESTS, Expr
+from tessera.core.types import TensorType
 from tessera.ir.graph.interp import kernel, wide
 from tessera.ir.graph.ir import Graph, Node, substitute_params
 from tessera.ir.schedule import interp as schedule_interp
-from tessera.ir.schedule.ir import HostCall, Kernel, Program
+from tessera.ir.schedule.ir import HostCall, Program, Step
 from tessera.ir.schedule.lower import lower
 from tessera.ir.target.cpu.machine import Loaded, build
 from tessera.ir.target.cpu.program import program as target_program
 from tessera.ir.tile import interp as tile_interp
 from tessera.ir.tile import ir as tile
 from tessera.ir.tile import lower as tile_lower
+from tessera.ir.tile.launch import Launch
 
 Run = Callable[[tile.Kernel, Sequence[Any], Mapping[str, int]], None]
 
@@ -51,29 +54,42 @@ def by_llvm(p: Program, inputs: Sequence[Any]) -> list[Any]:
     return _by_kernels(p, inputs, run_llvm)
 
 
-def kernels(p: Program) -> Iterator[tuple[Kernel, tile.Kernel]]:
-    """The kernels of a program with their Tile programs."""
+def kernels(p: Program) -> Iterator[tuple[Step, tile.Kernel]]:
+    """The Tile programs of a program, each with its step."""
     types = {name: b.type for name, b in p.buffers.items()}
     for s in p.steps:
-        if isinstance(s, Kernel):
-            yield s, tile_lower.lower(s, types)
+        if not isinstance(s, HostCall):
+            for launch in tile_lower.expand(s, types).launches:
+                yield s, launch.kernel
 
 
 def _by_kernels(p: Program, inputs: Sequence[Any], run: Run) -> list[Any]:
     arrays = schedule_interp.arguments(p, inputs)
     sizes = schedule_interp.sizes_of(p, arrays)
     memory = dict(zip(p.inputs, arrays, strict=True))
-    programs = {s.name: t for s, t in kernels(p)}
+    types = {name: b.type for name, b in p.buffers.items()}
     for s in p.steps:
         if isinstance(s, HostCall):
             memory |= schedule_interp.run_step(s, memory, sizes)
             continue
-        types = [p.buffers[n].type.substitute(sizes) for n in s.outputs]
-        outs = [tile_interp.unwritten(t.shape, t.dtype) for t in types]
-        ins = [np.array(memory[n], order="C") for n in s.inputs()]
-        run(programs[s.name], [*ins, *outs], sizes)
-        memory |= dict(zip(s.outputs, outs, strict=True))
+        e = tile_lower.expand(s, types)
+        for launch in e.launches:
+            memory |= _launch(launch, memory, {**types, **e.between}, sizes, run)
     return [memory[n] for n in p.outputs]
+
+
+def _launch(
+    launch: Launch, memory: Mapping[str, Any], types: Mapping[str, TensorType],
+    sizes: Mapping[str, int], run: Run,
+) -> dict[str, Any]:  # fmt: skip
+    """What a launch writes; each parameter sees its buffer in its own shape."""
+    made = [types[n].substitute(sizes) for n in launch.outputs]
+    outs = [tile_interp.unwritten(t.shape, t.dtype) for t in made]
+    ins = [np.array(memory[n], order="C") for n in launch.inputs]
+    shapes = [m.type.substitute(sizes).shape for m in launch.kernel.parameters]
+    seen = [x.reshape(s) for x, s in zip([*ins, *outs], shapes, strict=True)]
+    run(launch.kernel, seen, sizes)
+    return dict(zip(launch.outputs, outs, strict=True))
 
 
 @cache
@@ -117,11 +133,18 @@ def _hosted(n: Node, sizes: dict[str, int]) -> Callable[..., Any]:
 
 
 def _defined(n: Node, sizes: dict[str, int]) -> Callable[..., Any]:
+    if is_primitive(n.op.call, n.types, n.params):
+        return partial(_primitive, n, sizes)
     if n.op.combine is not None:
         return partial(_fold if len(n.operands) == 1 else _contract, n)
     if n.op.body is not None and n.op.name != "cast":
         return partial(_elementwise, n)
     return _hosted(n, sizes)
+
+
+def _primitive(n: Node, sizes: dict[str, int], *xs: Any) -> Any:
+    made = PRIMITIVES[n.op.call].evaluate(xs, substitute_params(n.params, sizes))
+    return tuple(made) if n.op.multiple else made[0]
 
 
 def _fold(n: Node, x: Any) -> Any:

@@ -17,6 +17,7 @@ from tessera.core.dims import Size, Symbol, substitute
 from tessera.core.errors import VerifyError
 from tessera.core.evaluate import cast, identity, scalar
 from tessera.core.folds import contract, fold_chain, fold_lanes
+from tessera.core.primitives import PRIMITIVES
 from tessera.ir.graph.interp import kernel as host_kernel
 from tessera.ir.graph.ir import substitute_params
 from tessera.ir.schedule.ir import (
@@ -27,9 +28,11 @@ from tessera.ir.schedule.ir import (
     Kernel,
     Literal,
     Position,
+    Primitive,
     Program,
     Read,
     Stage,
+    Step,
     Term,
 )
 
@@ -61,13 +64,13 @@ def sizes_of(program: Program, arrays: Sequence[Array]) -> dict[str, int]:
     return solve(shapes, program.guards)
 
 
-def run_step(
-    step: Kernel | HostCall, memory: Mapping[str, Array], sizes: Mapping[str, int]
-) -> dict[str, Array]:
+def run_step(step: Step, memory: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Array]:
     """What a step writes, from what is in memory before it."""
     with np.errstate(all="ignore"):
         if isinstance(step, HostCall):
             return _host(step, memory, sizes)
+        if isinstance(step, Primitive):
+            return _primitive(step, memory, sizes)
         return _kernel(step, memory, sizes)
 
 
@@ -81,6 +84,14 @@ def _host(
     run = host_kernel(n.op, types, outs, params, n.regions, dict(sizes))
     made = run(*(memory[name] for name in step.operands))
     return dict(zip(step.results, made if n.op.multiple else (made,), strict=True))
+
+
+def _primitive(
+    step: Primitive, memory: Mapping[str, Array], sizes: Mapping[str, int]
+) -> dict[str, Array]:
+    run = PRIMITIVES[step.primitive].evaluate
+    made = run([memory[name] for name in step.operands], substitute_params(step.params, sizes))
+    return dict(zip(step.results, made, strict=True))
 
 
 def _kernel(k: Kernel, memory: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Array]:

@@ -2,8 +2,8 @@
 
 A stage says what is computed at each point of its axes: a term over reads of buffers and of earlier
 stages, folded over its reduced axes.  A kernel is a list of stages that share their row axes, so
-that one program instance computes all of them for one row.  A program is a list of kernels and of
-calls to host functions.
+that one program instance computes all of them for one row.  A program is a list of kernels, of
+primitives and of calls to host functions.
 """
 
 from __future__ import annotations
@@ -219,12 +219,32 @@ class HostCall:
 
 
 @dataclass(frozen=True)
+class Primitive:
+    """A computation of core/primitives.py on whole tensors, which the target has kernels for."""
+
+    name: str
+    primitive: str
+    params: Mapping[str, Any]
+    operands: tuple[str, ...]
+    results: tuple[str, ...]
+    location: Location | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        given = "".join(f", {k}={v}" for k, v in self.params.items())
+        called = f"{self.primitive}({', '.join(self.operands)}{given})"
+        return f"primitive {self.name}: {called} -> {', '.join(self.results)}"
+
+
+Step = Kernel | Primitive | HostCall
+
+
+@dataclass(frozen=True)
 class Program:
     """Buffers and steps; inputs and outputs name buffers."""
 
     name: str
     buffers: Mapping[str, Buffer]
-    steps: tuple[Kernel | HostCall, ...]
+    steps: tuple[Step, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     captured: tuple[Any, ...] = ()

@@ -5,7 +5,7 @@
 
 Elementwise nodes and views are written into the terms of their consumers.  What has to exist on its
 own becomes a stage, and a stage joins the kernel that made its operands when it reads them row by
-row.  Ops that are no loop nests run on the host.
+row.  Ops that are no loop nests are primitives, and run on the host when there is none.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 from tessera.core.dims import Size, symbol, symbols
 from tessera.core.dtype import i64
 from tessera.core.evaluate import is_portable
+from tessera.core.primitives import is_primitive
 from tessera.core.scalar import Expr, arg
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, Node, Value
@@ -30,9 +31,11 @@ from tessera.ir.schedule.ir import (
     Kernel,
     Literal,
     Position,
+    Primitive,
     Program,
     Read,
     Stage,
+    Step,
     Term,
     reads,
     result_dtype,
@@ -73,7 +76,7 @@ class _Lowering:
         self.names: dict[Value, str] = {}  # values that exist on their own
         self.made: dict[str, int] = {}  # step that makes each of them; inputs are made before all
         self.types: dict[str, TensorType] = {}
-        self.steps: list[_Open | HostCall] = []
+        self.steps: list[_Open | Primitive | HostCall] = []
         self.sizes: dict[str, Size] = {}  # of every axis
         self.costs: dict[Value, int] = {}
 
@@ -91,7 +94,7 @@ class _Lowering:
 
     def node(self, n: Node) -> None:
         if not self.is_loop_nest(n):
-            self.host(n)
+            self.whole(n)
         elif n.op.combine is not None or self.exists(n.results[0], n):
             if self.is_layout(n):
                 self.host(n)
@@ -151,12 +154,27 @@ class _Lowering:
         own = _COST.get(n.op.body.op, 1) if isinstance(n.op.body, Expr) else 0
         return own + sum(0 if v in self.names else self.costs.get(v, 0) for v in n.operands)
 
+    def whole(self, n: Node) -> None:
+        """An op on whole tensors: a primitive, or a call to the host."""
+        if not is_primitive(n.op.call, n.types, n.params):
+            self.host(n)
+            return
+        operands, results = self.wired(n)
+        step = Primitive(
+            f"{self.g.name}_{len(self.steps)}", str(n.op.call), n.params, operands, results,
+            n.location,
+        )  # fmt: skip
+        self.steps.append(step)
+
     def host(self, n: Node) -> None:
+        self.steps.append(HostCall(n, *self.wired(n)))
+
+    def wired(self, n: Node) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The buffers that a step reads, and those that it makes."""
         operands = tuple(self.buffer(v) for v in n.operands)
-        step = len(self.steps)
         for v in n.results:
-            self.name(v, f"t{len(self.names)}", step)
-        self.steps.append(HostCall(n, operands, tuple(self.names[v] for v in n.results)))
+            self.name(v, f"t{len(self.names)}", len(self.steps))
+        return operands, tuple(self.names[v] for v in n.results)
 
     def buffer(self, v: Value) -> str:
         assert v in self.names, f"{v} was inlined but a host call needs it"
@@ -323,9 +341,9 @@ class _Lowering:
     def finish(self) -> Program:
         outputs = [self.names[v] for v in self.g.outputs]
         used_later = self.used_outside(outputs)
-        steps: list[Kernel | HostCall] = []
+        steps: list[Step] = []
         for i, s in enumerate(self.steps):
-            if isinstance(s, HostCall):
+            if not isinstance(s, _Open):
                 steps.append(s)
                 continue
             written = tuple(t.name for t in s.stages if t.name in used_later)
@@ -340,7 +358,7 @@ class _Lowering:
         """Stages that the host, other kernels or the caller read."""
         found = set(outputs)
         for i, s in enumerate(self.steps):
-            if isinstance(s, HostCall):
+            if not isinstance(s, _Open):
                 found.update(s.operands)
             else:
                 found.update(
@@ -348,12 +366,10 @@ class _Lowering:
                 )
         return found
 
-    def buffers(
-        self, steps: Sequence[Kernel | HostCall], inputs: Sequence[str]
-    ) -> Mapping[str, Buffer]:
+    def buffers(self, steps: Sequence[Step], inputs: Sequence[str]) -> Mapping[str, Buffer]:
         names = list(inputs)
         for s in steps:
-            names += s.results if isinstance(s, HostCall) else s.outputs
+            names += s.outputs if isinstance(s, Kernel) else s.results
         return {n: Buffer(n, self.types[n]) for n in names}
 
 

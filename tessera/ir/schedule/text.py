@@ -14,10 +14,20 @@ from dataclasses import replace
 from tessera.core.constraints import Scope, scope
 from tessera.core.errors import TesseraError
 from tessera.core.operation import Block, Operation, module, parse_module, print_operation
+from tessera.core.primitives import PRIMITIVES
 from tessera.core.text import Reader, type_text
 from tessera.core.types import TensorType
 from tessera.ir.graph import text as graph_text
-from tessera.ir.schedule.ir import Buffer, HostCall, Kernel, Program, Stage, set_printer
+from tessera.ir.schedule.ir import (
+    Buffer,
+    HostCall,
+    Kernel,
+    Primitive,
+    Program,
+    Stage,
+    Step,
+    set_printer,
+)
 from tessera.ir.schedule.terms import parse_stage
 
 LEVEL = "schedule"
@@ -31,15 +41,29 @@ def print_program(p: Program, locations: bool = False) -> str:
         Operation("schedule.buffer", attributes={"name": b.name, "type": b.type})
         for b in p.buffers.values()
     ]
-    operations += [
-        _host(s, locations) if isinstance(s, HostCall) else _kernel(s, locations) for s in p.steps
-    ]
+    operations += [_step(s, locations) for s in p.steps]
     attributes = {
         "name": p.name, "inputs": p.inputs, "outputs": p.outputs,
         "guards": tuple(map(graph_text.guard_attribute, p.guards)),
     }  # fmt: skip
     outer = Operation("schedule.program", attributes=attributes, blocks=(Block((), operations),))
     return print_operation(module(LEVEL, outer))
+
+
+def _step(s: Step, locations: bool) -> Operation:
+    if isinstance(s, HostCall):
+        return _host(s, locations)
+    return _primitive(s, locations) if isinstance(s, Primitive) else _kernel(s, locations)
+
+
+def _primitive(s: Primitive, locations: bool) -> Operation:
+    attributes = {
+        "name": s.name, "primitive": s.primitive, "params": dict(s.params),
+        "reads": s.operands, "writes": s.results,
+    }  # fmt: skip
+    return Operation(
+        "schedule.primitive", attributes=attributes, location=s.location if locations else None
+    )
 
 
 def _kernel(k: Kernel, locations: bool) -> Operation:
@@ -88,7 +112,7 @@ class _Parser:
 
     def program(self, op: Operation) -> Program:
         self.expect(op, "schedule.program", {"name", "inputs", "outputs", "guards"}, 1)
-        steps: list[Kernel | HostCall] = []
+        steps: list[Step] = []
         guards = graph_text.guards_of(self.reader, op)
         with scope(Scope.of(guards)):
             for inner in op.blocks[0].operations:
@@ -131,7 +155,9 @@ class _Parser:
             self.reader.fail(f"schedule.buffer: {name!r} is there twice", op.at)
         self.buffers[name] = Buffer(name, t)
 
-    def step(self, op: Operation) -> Kernel | HostCall:
+    def step(self, op: Operation) -> Step:
+        if op.name == "schedule.primitive":
+            return self.primitive(op)
         return self.host(op) if op.name == "schedule.host" else self.kernel(op)
 
     def kernel(self, op: Operation) -> Kernel:
@@ -152,6 +178,17 @@ class _Parser:
             return replace(parse_stage(str(op.attributes["computes"]), types), location=op.location)
         except TesseraError as e:
             self.reader.fail(e.message, op.at)
+
+    def primitive(self, op: Operation) -> Primitive:
+        self.expect(op, "schedule.primitive", {"name", "primitive", "params", "reads", "writes"})
+        a = op.attributes
+        if not isinstance(a["params"], dict):
+            self.reader.fail("schedule.primitive: params is no dictionary", op.at)
+        if a["primitive"] not in PRIMITIVES:
+            self.reader.fail(f"schedule.primitive: there is no {a['primitive']!r}", op.at)
+        reads, writes = self.names(op, "reads"), self.names(op, "writes")
+        name, kind = str(a["name"]), str(a["primitive"])
+        return Primitive(name, kind, a["params"], reads, writes, op.location)
 
     def host(self, op: Operation) -> HostCall:
         self.expect(op, "schedule.host", {"op", "params", "reads", "writes"}, None)

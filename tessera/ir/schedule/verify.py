@@ -19,6 +19,7 @@ from typing import NoReturn
 from tessera.core.dims import Size, symbols
 from tessera.core.dtype import bool_, i64
 from tessera.core.errors import VerifyError
+from tessera.core.primitives import PRIMITIVES, is_primitive
 from tessera.core.scalar import SCALARS
 from tessera.core.types import TensorType
 from tessera.ir.schedule.index import extremes
@@ -28,6 +29,7 @@ from tessera.ir.schedule.ir import (
     HostCall,
     Kernel,
     Position,
+    Primitive,
     Program,
     Read,
     Stage,
@@ -63,6 +65,8 @@ class _Verifier:
         for i, s in enumerate(self.p.steps):
             if isinstance(s, HostCall):
                 self.host(s, f"step {i} {s.node.op.name}")
+            elif isinstance(s, Primitive):
+                self.primitive(s, f"primitive {s.name}")
             else:
                 _KernelVerifier(self, s).run()
         for name in self.p.outputs:
@@ -89,12 +93,28 @@ class _Verifier:
         if len(types) != len(s.operands) or len(s.node.results) != len(s.results):
             self.fail(f"{what}: operands or results are not those of the op")
         for name, t in zip(s.operands, types, strict=True):
-            if name not in self.written:
-                self.fail(f"{what}: reads {name}, which is not written before")
+            self.reads(name, what)
             if self.types[name] is not t:
                 self.fail(f"{what}: reads {name} as {t}, but it is {self.types[name]}")
         for name, v in zip(s.results, s.node.results, strict=True):
             self.write(name, v.type, what)
+
+    def reads(self, name: str, what: str) -> None:
+        if name not in self.written:
+            self.fail(f"{what}: reads {name}, which is not written before")
+
+    def primitive(self, s: Primitive, what: str) -> None:
+        for name in s.operands:
+            self.reads(name, what)
+        types = [self.types[name] for name in s.operands]
+        if not is_primitive(s.primitive, types, s.params):
+            given = ", ".join(map(str, types))
+            self.fail(f"{what}: there is no {s.primitive} of {given}")
+        made = PRIMITIVES[s.primitive].infer(types, s.params)
+        if len(made) != len(s.results):
+            self.fail(f"{what}: gives {len(made)} tensors, but writes {len(s.results)}")
+        for name, t in zip(s.results, made, strict=True):
+            self.write(name, t, what)
 
 
 class _KernelVerifier:

@@ -19,10 +19,21 @@ from tessera.ir.schedule import ir as schedule
 from tessera.ir.schedule.ir import Stage, reads
 from tessera.ir.tile.gemm import DEFAULT, Blocks, lower_contraction
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
+from tessera.ir.tile.launch import Expansion, Launch
+from tessera.ir.tile.primitives import lower_primitive
 
 _UNROLL = 4  # vectors of a chunk when a pass has no fold
 _BLOCK = 4096  # columns of an instance of a kernel without rows
 _CHAIN_BLOCK = 256  # the same when every column is folded, and how many are folded at once
+
+
+def expand(
+    step: schedule.Kernel | schedule.Primitive, types: Mapping[str, TensorType]
+) -> Expansion:
+    """The launches of a step."""
+    if isinstance(step, schedule.Primitive):
+        return lower_primitive(step, types)
+    return Expansion((Launch(lower(step, types), tuple(step.inputs()), step.outputs),))
 
 
 def lower(

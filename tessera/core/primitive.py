@@ -1,0 +1,29 @@
+"""What a primitive is: a computation on whole tensors that is no loop nest, defined in NumPy.
+
+Its definition states the order of every operation, as core/folds.py does for folds, so that all levels
+below Graph IR give the same bits.  core/primitives.py lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tessera.core.types import TensorType
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Params = Mapping[str, Any]
+Types = Sequence[TensorType]
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A primitive: an op is one when its record's `call` is the name of it and it supports the types."""
+
+    name: str
+    supports: Callable[[Types, Params], bool]  # of the operands
+    infer: Callable[[Types, Params], Sequence[TensorType]]  # the types of the results
+    evaluate: Callable[[Sequence[Array], Params], Sequence[Array]]  # at known sizes

@@ -1,0 +1,13 @@
+"""The primitives: every computation that the targets know beside loop nests."""
+
+from __future__ import annotations
+
+from tessera.core.primitive import Definition, Params, Types
+from tessera.core.scans import SCANS
+
+PRIMITIVES: dict[str, Definition] = {d.name: d for d in (*SCANS,)}
+
+
+def is_primitive(name: str | None, types: Types, params: Params) -> bool:
+    """Whether a call of this name on operands of these types is a primitive."""
+    return name in PRIMITIVES and PRIMITIVES[name].supports(types, params)

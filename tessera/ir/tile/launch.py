@@ -1,0 +1,37 @@
+"""Launches: the kernels that a step of the Schedule IR becomes, and the buffers they run on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tessera.core.types import TensorType
+from tessera.ir.tile.ir import Kernel
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel and the buffer of each of its parameters: those that it reads, then those it makes.
+
+    A parameter sees its buffer in row-major order in its own shape, which may be another one of as
+    many elements.
+    """
+
+    kernel: Kernel
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """Kernels that run one after another, and the tensors that exist between them."""
+
+    launches: tuple[Launch, ...]
+    between: Mapping[str, TensorType] = field(default_factory=dict)
+
+    def named(self, step: str) -> list[tuple[str, Kernel]]:
+        """The kernels under the name of their step, numbered when there are several."""
+        kernels = [launch.kernel for launch in self.launches]
+        if len(kernels) == 1:
+            return [(step, kernels[0])]
+        return [(f"{step}_{i}", k) for i, k in enumerate(kernels)]

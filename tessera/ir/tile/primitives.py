@@ -1,0 +1,18 @@
+"""The table of primitives: what makes the kernels of each one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tessera.core.types import TensorType
+from tessera.ir.schedule.ir import Primitive
+from tessera.ir.tile.launch import Expansion
+from tessera.ir.tile.scan import SCANS
+
+# From the name of a primitive to a function of the step and the types of all buffers.
+LOWERINGS: dict[str, Callable[[Primitive, Mapping[str, TensorType]], Expansion]] = {**SCANS}
+
+
+def lower_primitive(step: Primitive, types: Mapping[str, TensorType]) -> Expansion:
+    """The kernels of a primitive."""
+    return LOWERINGS[step.primitive](step, types)

@@ -1,0 +1,166 @@
+"""Primitives: every level gives the bits of the definition, on any threads, and NumPy agrees."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import Tensor, op
+from tessera.core.dtype import as_dtype
+from tessera.core.errors import ParseError, VerifyError
+from tessera.core.flags import override
+from tessera.core.primitives import PRIMITIVES
+from tessera.ir.schedule.ir import HostCall, Primitive
+from tessera.ir.schedule.lower import lower
+from tessera.ir.schedule.text import parse_program
+from tessera.ir.schedule.verify import verify
+from tessera.ir.tile.primitives import LOWERINGS
+from tests import levels
+from tests.random_graphs import same_bits
+
+RNG = np.random.default_rng(0)
+
+
+def check(f, *xs):
+    """All levels agree on f, which has a primitive and no host call; the outputs."""
+    p = lower(levels.prepared(ts.trace(f, *map(ts.tensor, xs))))
+    assert any(isinstance(s, Primitive) for s in p.steps), str(p)
+    assert not any(isinstance(s, HostCall) for s in p.steps), str(p)
+    verify(p)
+    assert parse_program(p.text).text == p.text
+    want = levels.by_schedule(p, xs)
+    for run in (levels.by_tile, levels.by_llvm):
+        assert same_bits(run(p, xs), want), run.__name__
+    return want
+
+
+def draw(shape, dtype):
+    d = as_dtype(dtype)
+    if d.kind == "b":
+        return RNG.integers(0, 2, shape).astype(bool)
+    if d.kind in "iu":
+        return RNG.integers(0, 100, shape).astype(d.np)
+    x = RNG.normal(size=shape).astype(d.np)
+    if x.size > 8:
+        x.flat[3], x.flat[5] = -0.0, np.inf
+    return x
+
+
+SHAPES = [((7,), 0), ((1,), 0), ((0,), 0), ((5, 33), 1), ((5, 33), 0), ((3, 0), 0), ((2, 9, 83), 1),
+          ((2, 3, 4), 0), ((9, 21, 1), 1)]  # fmt: skip
+FOLDS = ["cumsum", "cumprod", "cummax", "cummin"]
+
+
+def test_every_primitive_has_kernels():
+    assert set(LOWERINGS) == set(PRIMITIVES)
+
+
+# Scans
+
+
+@pytest.mark.parametrize("name", FOLDS)
+@pytest.mark.parametrize(("shape", "axis"), SHAPES)
+@pytest.mark.parametrize("reverse", [False, True])
+def test_running_folds_agree_at_every_level(name, shape, axis, reverse):
+    f = getattr(op, name)
+    x = draw(shape, "f32")
+    (y,) = check(lambda v: f(v, axis, reverse=reverse), x)
+    np.testing.assert_array_equal(y, f(x, axis, reverse=reverse))
+
+
+@pytest.mark.parametrize("name", FOLDS)
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f64", "i64", "u8", "bool"])
+def test_running_folds_of_every_dtype(name, dtype):
+    f = getattr(op, name)
+    x = draw((6, 20), dtype)
+    for axis in (0, 1):
+        (y,) = check(lambda v, axis=axis: f(v, axis), x)
+        want = f(x, axis).numpy()
+        assert y.dtype == want.dtype
+        np.testing.assert_array_equal(y.astype(float), want.astype(float))
+
+
+@pytest.mark.parametrize(("shape", "axis"), SHAPES)
+@pytest.mark.parametrize("reverse", [False, True])
+def test_linear_recurrences_agree_at_every_level(shape, axis, reverse):
+    a, b = draw(shape, "f32"), draw(shape, "f32")
+    (y,) = check(lambda v, w: op.linear_recurrence(v, w, axis, reverse), a, b)
+    np.testing.assert_array_equal(y, op.linear_recurrence(a, b, axis, reverse))
+
+
+def test_a_scan_in_pieces_is_the_scan():
+    a, b = draw((3, 50), "f32"), draw((3, 50), "f32")
+    b[~np.isfinite(b)] = 1
+    a[~np.isfinite(a)] = 1
+    f = ts.jit(op.linear_recurrence, target="cpu")
+    whole, first = f(a, b).numpy(), f(a[:, :20], b[:, :20]).numpy()
+    later = b[:, 20:].copy()
+    later[:, 0] = a[:, 20] * first[:, -1] + b[:, 20]
+    np.testing.assert_array_equal(f(a[:, 20:], later), whole[:, 20:])
+
+
+def test_one_compile_of_a_scan_serves_all_sizes():
+    @ts.jit(target="cpu")
+    def f(x: Tensor["B", "N", ts.f32]):
+        return op.cumsum(x * 2.0, 1), op.cumsum(x, 0)
+
+    for shape in ((1, 1), (5, 70), (130, 9)):
+        x = draw(shape, "f32")
+        for y, want in zip(f(x), (np.cumsum(x * 2, 1), np.cumsum(x, 0)), strict=True):
+            np.testing.assert_array_equal(y, want)
+    assert f.compiled == 1
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_threads_do_not_change_a_scan(axis):
+    x = draw((70, 130), "f32")
+    f = ts.jit(lambda v: op.cumsum(v, axis), target="cpu")
+    found = set()
+    for threads in (1, 2, 3, 8):
+        with override(threads=threads):
+            found.add(f(x).numpy().tobytes())
+    assert len(found) == 1
+
+
+# The step
+
+
+def program():
+    def f(x):
+        return op.cumsum(x, 0)
+
+    return lower(levels.prepared(ts.trace(f, Tensor[3, 4, ts.f32])))
+
+
+def test_a_primitive_prints_what_it_is():
+    assert str(program()).split("\n")[-2] == (
+        "  primitive f_0: cumsum(x0, axis=0, reverse=False) -> t1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"primitive": "dance"}, "f: primitive f_0: there is no dance of f32[3,4]"),
+        (
+            {"operands": ("t1",)},
+            "f: primitive f_0: reads t1, which is not written before",
+        ),
+        ({"results": ()}, "f: primitive f_0: gives 1 tensors, but writes 0"),
+        ({"results": ("x0",)}, "f: primitive f_0: x0 is written before"),
+    ],
+)
+def test_what_the_verifier_says_of_a_primitive(change, message):
+    p = program()
+    (step,) = p.steps
+    with pytest.raises(VerifyError) as e:
+        verify(replace(p, steps=(replace(step, **change),)))
+    assert e.value.message == message
+
+
+def test_an_unknown_primitive_is_no_text():
+    with pytest.raises(ParseError, match="there is no 'dance'"):
+        parse_program(program().text.replace('primitive = "cumsum"', 'primitive = "dance"'))
