@@ -59,5 +59,5 @@ def compile_graph(graph: Graph, target: str = "numpy") -> Executable:
         return Executable(graph, record)
     # The levels below Graph IR are loaded when the first program is compiled for the machine.
     machine: Any = importlib.import_module("tessera.machine")
-    made: Executable = machine.MachineExecutable(graph, record)
+    made: Executable = machine.executable(graph, record)
     return made

@@ -1,51 +1,81 @@
-"""The target cpu: a graph of loop nests through Schedule IR and Tile IR to machine code that runs."""
+"""The target cpu: machine code that runs a graph, and the levels that it went through."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any
 
+from tessera.build import build, tiles
 from tessera.core.constraints import solve
+from tessera.core.errors import OutOfMemoryError
 from tessera.core.flags import flags
+from tessera.core.source import Location
 from tessera.core.types import TensorType
 from tessera.executable import Executable, Kernels, Step
+from tessera.image import Image, key_of, load, save
 from tessera.ir.graph import interp
-from tessera.ir.graph.ir import Array, Graph, substitute_params
+from tessera.ir.graph.ir import Array, Graph, Node, substitute_params
 from tessera.ir.schedule import lower as to_schedule
-from tessera.ir.schedule.ir import HostCall, Program
-from tessera.ir.schedule.verify import verify as verify_schedule
+from tessera.ir.schedule.ir import HostCall, Kernel, Program
+from tessera.ir.schedule.memory import MemoryPlan, shortage, size_of
 from tessera.ir.target.cpu.emit import emit
-from tessera.ir.tile import lower as to_tile
-from tessera.ir.tile.launch import Expansion, Launch
-from tessera.ir.tile.verify import verify as verify_tile
+from tessera.prepared import Prepared
 from tessera.runtime import memory
-from tessera.runtime.kernel import CompiledKernel, compile_kernels
+from tessera.runtime.code import loaded
+from tessera.runtime.kernel import CompiledKernel
+from tessera.runtime.threads import thread_count
+from tessera.transform.decompose import decompose
+from tessera.transform.simplify import simplify
+
+_MOST_SHAPES = 1024  # sets of sizes that a program is kept prepared for
+
+
+def executable(graph: Graph, record: Sequence[Step]) -> MachineExecutable:
+    """What runs a graph: its image from the disk if it is there, otherwise built and kept."""
+    # Whoever asks for verification wants every level to be made.
+    key = None if flags().verify else key_of(graph)
+    image = None if key is None else load(key, graph)
+    if image is None or loaded(image.codes) is None:
+        image = build(graph)
+        if key is not None:
+            save(key, image, graph)
+    return MachineExecutable(graph, record, image)
 
 
 class MachineExecutable(Executable):
-    """A program of kernels in machine code, and of calls to the host."""
+    """A program of kernels in machine code, and of calls to the host.
 
-    def __init__(self, graph: Graph, record: Sequence[Step]):
-        self.graph, self.record = graph, tuple(record)
-        self.schedule: Program = to_schedule.lower(graph)
-        types = {n: b.type for n, b in self.schedule.buffers.items()}
-        if flags().verify:
-            verify_schedule(self.schedule)
-        self._expansions: dict[str, Expansion] = {
-            s.name: to_tile.expand(s, types)
-            for s in self.schedule.steps
-            if not isinstance(s, HostCall)
-        }
-        self.tiles = Kernels(
-            {name: k for s, e in self._expansions.items() for name, k in e.named(s)}
-        )
-        if flags().verify:
-            for k in self.tiles.values():
-                verify_tile(k)
-        compiled = compile_kernels(list(self.tiles.values()))
-        self._kernels = dict(zip(self.tiles, compiled, strict=True))
+    Running takes the image alone; the levels above it are made again for those who look at them.
+    """
+
+    def __init__(self, graph: Graph, record: Sequence[Step], image: Image):
+        self.graph, self.record, self.image = graph, tuple(record), image
+        codes = loaded(image.codes)
+        assert codes is not None, f"{graph.name}: machine code is missing"
+        self._kernels = [
+            CompiledKernel(e, code=c) for e, c in zip(image.kernels, codes, strict=True)
+        ]
         self._captured = [v.data for v in graph.captured if v.data is not None]
-        self._plans: dict[tuple[tuple[int, ...], ...], list[_Action]] = {}
+        self._regions = {
+            r: executable(simplify(decompose(r)), ()) for n in self.host_nodes for r in n.regions
+        }
+        self._prepared: dict[Any, Prepared] = {}
+
+    @property
+    def host_nodes(self) -> list[Node]:
+        """The nodes that run on the host, by their references."""
+        return [s.node for s in self.image.steps if isinstance(s, HostCall)]
+
+    @cached_property
+    def schedule(self) -> Program:
+        """Schedule IR."""
+        return to_schedule.lower(self.graph)
+
+    @cached_property
+    def tiles(self) -> Kernels:
+        """The Tile IR of each kernel, by name."""
+        return Kernels(tiles(self.schedule))
 
     @property
     def target(self) -> Kernels:
@@ -54,64 +84,82 @@ class MachineExecutable(Executable):
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """The outputs for these inputs."""
-        xs = [*inputs, *self._captured]
-        key = tuple(x.shape for x in xs)
-        plan = self._plans.get(key)
-        if plan is None:
-            plan = self._plans[key] = self._planned(key)
-        buffers: dict[str, Array] = dict(zip(self.schedule.inputs, xs, strict=True))
-        for action in plan:
-            action(buffers)
-        return [buffers[n] for n in self.schedule.outputs]
+        xs = [*inputs, *self._captured] if self._captured else inputs
+        threads = thread_count()
+        key = threads if self.graph.static else (threads, *[x.shape for x in xs])
+        prepared = self._prepared.get(key)
+        if prepared is None:
+            if len(self._prepared) >= _MOST_SHAPES:
+                self._prepared.clear()
+            prepared = self._prepared[key] = self.at(self._sizes([x.shape for x in xs]))
+        if prepared.plan.peak >= memory.NOTABLE:
+            self._demand(prepared.plan)
+        return prepared.run(xs)
 
-    def _planned(self, shapes: Sequence[tuple[int, ...]]) -> list[_Action]:
-        """The steps at the sizes of a call."""
-        p = self.schedule
+    def memory_plan(self, shapes: Sequence[tuple[int, ...]]) -> MemoryPlan:
+        """Where everything lies in a run on inputs of these shapes, and how much memory it takes."""
+        captured = [x.shape for x in self._captured]
+        return self.at(self._sizes([*shapes, *captured])).plan
+
+    def at(self, sizes: Mapping[str, int]) -> Prepared:
+        """This program at known sizes, for the number of threads in force."""
+        return Prepared(
+            self.graph.name, self.image, self._kernels, sizes, thread_count(), self._host
+        )
+
+    def _sizes(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
+        p = self.image
         names = [*self.graph.input_names, *p.inputs[len(self.graph.input_names) :]]
         wanted = [
-            (n, p.buffers[b].type.shape, s) for n, b, s in zip(names, p.inputs, shapes, strict=True)
+            (n, p.buffers[b].shape, s) for n, b, s in zip(names, p.inputs, shapes, strict=True)
         ]
-        sizes = solve(wanted, list(p.guards))
-        types = {n: b.type.substitute(sizes) for n, b in p.buffers.items()}
-        return [action for s in p.steps for action in self._actions(s, types, sizes)]
+        return solve(wanted, list(self.graph.guards))
 
-    def _actions(
-        self, s: Any, types: Mapping[str, TensorType], sizes: dict[str, int]
-    ) -> list[_Action]:
-        if isinstance(s, HostCall):
-            return [_host_action(s, types, sizes)]
-        e = self._expansions[s.name]
-        types = {**types, **{n: t.substitute(sizes) for n, t in e.between.items()}}
-        return [
-            _launch_action(launch, self._kernels[name], types, sizes)
-            for launch, (name, _) in zip(e.launches, e.named(s.name), strict=True)
-        ]
+    def _host(
+        self, s: HostCall, types: Mapping[str, TensorType], sizes: dict[str, int]
+    ) -> tuple[Callable[..., Any], int]:
+        """What runs a host call, and the bytes that its regions need while they run."""
+        n = s.node
+        params = substitute_params(n.params, sizes)
+        if n.regions:
+            regions = tuple(_Region(self._regions[r], sizes) for r in n.regions)
+            assert n.op.numpy is not None, n
+            return partial(n.op.numpy, regions=regions, **params), max(r.bytes for r in regions)
+        ins, outs = [types[x] for x in s.operands], [types[x] for x in s.results]
+        run = interp.kernel(n.op, ins, outs, params)
+        return (run if n.op.multiple else lambda *xs: (run(*xs),)), 0
 
-
-_Action = Callable[[dict[str, Array]], None]
-
-
-def _host_action(s: HostCall, types: Mapping[str, TensorType], sizes: dict[str, int]) -> _Action:
-    n = s.node
-    ins, outs = [types[x] for x in s.operands], [types[x] for x in s.results]
-    run = interp.kernel(n.op, ins, outs, substitute_params(n.params, sizes), n.regions, sizes)
-
-    def action(buffers: dict[str, Array]) -> None:
-        y = interp.quietly(run, [buffers[x] for x in s.operands])
-        buffers.update(zip(s.results, y if n.op.multiple else (y,), strict=True))
-
-    return action
+    def _demand(self, plan: MemoryPlan) -> None:
+        """Raise when a run would need more memory than there is."""
+        if plan.peak <= memory.available():
+            return
+        memory.clear()
+        free = memory.available()
+        if plan.peak > free:
+            raise OutOfMemoryError(shortage(plan, free, _locations(self.schedule)))
 
 
-def _launch_action(
-    launch: Launch, kernel: CompiledKernel, types: Mapping[str, TensorType], sizes: dict[str, int]
-) -> _Action:
-    inputs, outputs = launch.inputs, launch.outputs
-    outs: list[tuple[Any, Any]] = [(types[n].shape, types[n].dtype.np) for n in outputs]
+class _Region:
+    """A region of a node as a program, at the sizes of a call."""
 
-    def action(buffers: dict[str, Array]) -> None:
-        made = [memory.empty(shape, dtype) for shape, dtype in outs]
-        kernel.run([*(interp.contiguous(buffers[n]) for n in inputs), *made], sizes)
-        buffers.update(zip(outputs, made, strict=True))
+    def __init__(self, e: MachineExecutable, sizes: Mapping[str, int]):
+        self._prepared, self._captured = e.at(sizes), e._captured
+        types = self._prepared.types
+        self.types = [types[n] for n in e.image.outputs]
+        # A loop holds what it carries into a step while the step makes what it carries out.
+        self.bytes = self._prepared.plan.peak + sum(map(size_of, self.types))
 
-    return action
+    def __call__(self, *xs: Array) -> list[Array]:
+        return self._prepared.run([*xs, *self._captured])
+
+
+def _locations(p: Program) -> dict[str, Location | None]:
+    """The user's line of every buffer."""
+    found: dict[str, Location | None] = {}
+    for s in p.steps:
+        if isinstance(s, Kernel):
+            found |= {t.name: t.location for t in s.stages}
+        else:
+            location = s.node.location if isinstance(s, HostCall) else s.location
+            found |= dict.fromkeys(s.results, location)
+    return found

@@ -55,7 +55,7 @@ def test_starting_ahead_starts_what_is_missing():
     start()
     assert len(builder._WORKERS.all) >= 1
     start(2)
-    n = min(2, builder._MOST)
+    n = min(2, builder.MOST)
     assert len(builder._WORKERS.all) >= n
     assert len(builder._WORKERS.idle) == len(builder._WORKERS.all)
 

@@ -114,7 +114,7 @@ def test_code_is_kept_in_memory_then_on_disk(fresh, monkeypatch):
     assert [p.name for p in fresh.folder.iterdir()] == [fresh.path(key_of(source(1).text)).name]
     forget(monkeypatch)
     # From disk: there is nobody who could build.
-    monkeypatch.setattr(code, "build_all", lambda modules: pytest.fail(f"built {modules}"))
+    monkeypatch.setattr(code, "build_safely", lambda text, name: pytest.fail(f"built {name}"))
     again = load(source(1))
     assert again is not first
     assert call(again) == 1

@@ -15,7 +15,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LEVELS = "ir.graph ir.schedule ir.tile ir.target"
 COMPILER = f"core {LEVELS} ir ops transform runtime"
-LANGUAGE = f"{COMPILER} executable machine compile tune algebra"
+LANGUAGE = f"{COMPILER} executable image build machine compile eager tune algebra"
 MAY_IMPORT = {
     "core": "",
     "ir.graph": "core",
@@ -27,8 +27,11 @@ MAY_IMPORT = {
     "ir": f"core {LEVELS}",  # reading the text of any level
     "runtime": "core ir.target",
     "executable": COMPILER,
-    "machine": f"{COMPILER} executable",
+    "image": COMPILER,
+    "build": f"{COMPILER} image",
+    "machine": f"{COMPILER} executable image build",
     "compile": f"{COMPILER} executable machine",
+    "eager": f"{COMPILER} executable compile",
     "tune": "core ir.schedule ir.target runtime compile",
     "algebra": "core ir.graph ops transform",
     "lang": LANGUAGE,

@@ -28,7 +28,7 @@ from tessera.runtime.build_worker import LENGTH
 from tessera.runtime.threads import cores
 
 _MACHINE = Path(cpu.__path__[0]) / "machine.py"
-_MOST = min(cores(), 8)  # workers at once; a child takes longer to start than most kernels to build
+MOST = min(cores(), 8)  # workers at once; a child takes longer to start than most kernels to build
 
 
 class _Worker:
@@ -111,7 +111,7 @@ class _Workers:
         self.lock = threading.Lock()
         self.idle: list[_Worker] = []
         self.all: list[_Worker] = []
-        self.seats = threading.Semaphore(_MOST)
+        self.seats = threading.Semaphore(MOST)
 
     def take(self) -> _Worker:
         with self.lock:
@@ -171,8 +171,8 @@ if hasattr(os, "register_at_fork"):
 
 
 def start(n: int = 1) -> None:
-    """Have n workers start while this process does something else, such as tracing."""
-    _WORKERS.start(min(n, _MOST))
+    """Have n workers start while this process does something else, such as lowering."""
+    _WORKERS.start(min(n, MOST))
 
 
 def build_safely(text: str, name: str) -> bytes:
@@ -201,7 +201,7 @@ def build_safely(text: str, name: str) -> bytes:
 
 def build_all(modules: Sequence[tuple[str, str]]) -> list[bytes | CompileError]:
     """The object file, or the error, of each (text, name), built side by side."""
-    n = min(len(modules), _MOST)
+    n = min(len(modules), MOST)
     if n <= 1:
         return [_attempt(m) for m in modules]
     start(n)

@@ -14,13 +14,14 @@ import struct
 import tempfile
 import warnings
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tessera.core.errors import CompileError
 from tessera.core.flags import flags
 from tessera.ir.target.cpu.machine import Loaded, architecture
-from tessera.runtime.builder import build_all
+from tessera.runtime.builder import MOST, build_safely
 
 VERSION = 2
 _MAGIC = b"TESSERA\n"
@@ -41,17 +42,17 @@ def key_of(text: str) -> bytes:
 
 
 class Store:
-    """Compiled code in a folder."""
+    """Entries in a folder, each of them what was made of something."""
 
-    def __init__(self, folder: Path):
-        self.folder = folder
+    def __init__(self, folder: Path, what: str = "kernel"):
+        self.folder, self.what = folder, what
 
     def path(self, key: bytes) -> Path:
         """Where an entry lies."""
         return self.folder / f"{key.hex()}.code"
 
     def get(self, key: bytes) -> bytes | None:
-        """The machine code of an entry; None when there is none that can be trusted."""
+        """The bytes of an entry; None when there is none that can be trusted."""
         path = self.path(key)
         try:
             data = path.read_bytes()
@@ -60,7 +61,7 @@ class Store:
         except OSError as e:
             self._give_up(e)
             return None
-        fault = _fault(data, key)
+        fault = _fault(data, key, self.what)
         if fault is None:
             return data[_HEADER.size :]
         warnings.warn(
@@ -92,7 +93,7 @@ class Store:
             return
         _USELESS.add(self.folder)
         warnings.warn(
-            f"cache: folder {self.folder} cannot be used ({e.strerror or e}); kernels are built "
+            f"cache: folder {self.folder} cannot be used ({e.strerror or e}); {self.what}s are built "
             "again in every process; set TESSERA_CACHE_DIR to a writable folder",
             RuntimeWarning,
             stacklevel=3,
@@ -102,7 +103,7 @@ class Store:
 _USELESS: set[Path] = set()
 
 
-def _fault(data: bytes, key: bytes) -> str | None:
+def _fault(data: bytes, key: bytes, what: str) -> str | None:
     """What is wrong with the bytes of an entry."""
     if len(data) < _HEADER.size:
         return f"is truncated to {len(data)} bytes"
@@ -113,7 +114,7 @@ def _fault(data: bytes, key: bytes) -> str | None:
     if version != VERSION:
         return f"has format version {version}, expected {VERSION}"
     if own_key != key:
-        return "belongs to another kernel or machine"
+        return f"belongs to another {what} or machine"
     if len(code) != length:
         return f"has {len(code)} bytes of code, expected {length}"
     if hashlib.sha256(code).digest() != digest:
@@ -121,37 +122,80 @@ def _fault(data: bytes, key: bytes) -> str | None:
     return None
 
 
-_LOADED: dict[tuple[bytes, tuple[str, ...]], Loaded] = {}
+Key = tuple[bytes, tuple[str, ...]]  # of a module, and the functions that are wanted of it
+_LOADED: dict[Key, Loaded] = {}
+
+
+def code_store() -> Store:
+    """The store of machine code."""
+    return Store(flags().cache_dir / "code")
+
+
+class Loading:
+    """Modules on their way into memory.
+
+    What the store does not have is built by a worker while the caller writes the next module.
+    """
+
+    def __init__(self) -> None:
+        self._store = code_store()
+        self._coming: dict[Key, bytes | Future[bytes]] = {}
+        self._threads = ThreadPoolExecutor(MOST)
+
+    def __enter__(self) -> Loading:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._threads.shutdown(cancel_futures=True)
+
+    def add(self, source: Source) -> Key:
+        """Look a module up, or begin to build it."""
+        key = (key_of(source.text), source.functions)
+        if key not in _LOADED and key not in self._coming:
+            code = self._store.get(key[0])
+            self._coming[key] = (
+                self._threads.submit(build_safely, source.text, source.name)
+                if code is None
+                else code
+            )
+        return key
+
+    def finish(self) -> None:
+        """Wait for what is being built, keep it and load everything."""
+        errors = []
+        for key, coming in self._coming.items():
+            try:
+                code = coming if isinstance(coming, bytes) else coming.result()
+            except CompileError as e:
+                errors.append(e)
+                continue
+            if code is not coming:
+                self._store.put(key[0], code)
+            _LOADED.setdefault(key, Loaded(code, *key[1]))
+        if errors:
+            raise errors[0]
+
+
+def loaded(keys: Sequence[Key]) -> list[Loaded] | None:
+    """Modules that are in memory or in the store; None when one is missing."""
+    store = code_store()
+    for key in keys:
+        if key not in _LOADED:
+            code = store.get(key[0])
+            if code is None:
+                return None
+            _LOADED.setdefault(key, Loaded(code, *key[1]))
+    return [_LOADED[key] for key in keys]
 
 
 def load_all(sources: Sequence[Source]) -> list[Loaded]:
     """The functions of each module, built side by side where the store does not have them."""
-    keys = [(key_of(s.text), s.functions) for s in sources]
-    missing = {k: s for k, s in zip(keys, sources, strict=True) if k not in _LOADED}
-    if missing:
-        _bring(missing)
+    with Loading() as loading:
+        keys = [loading.add(s) for s in sources]
+        loading.finish()
     return [_LOADED[k] for k in keys]
 
 
 def load(source: Source) -> Loaded:
     """The functions of one module."""
     return load_all([source])[0]
-
-
-def _bring(missing: dict[tuple[bytes, tuple[str, ...]], Source]) -> None:
-    store = Store(flags().cache_dir / "code")
-    codes = {k: store.get(k[0]) for k in missing}
-    absent = [k for k, code in codes.items() if code is None]
-    built = build_all([(missing[k].text, missing[k].name) for k in absent]) if absent else []
-    errors = []
-    for k, made in zip(absent, built, strict=True):
-        if isinstance(made, CompileError):
-            errors.append(made)
-        else:
-            codes[k] = made
-            store.put(k[0], made)
-    if errors:
-        raise errors[0]
-    for k, code in codes.items():
-        assert code is not None
-        _LOADED.setdefault(k, Loaded(code, *k[1]))

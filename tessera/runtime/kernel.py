@@ -5,17 +5,20 @@ from __future__ import annotations
 import ctypes
 import struct
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tessera.core.constraints import solve
-from tessera.core.dims import substitute
+from tessera.core.dims import Size, substitute
 from tessera.core.errors import DTypeError, OperandError
-from tessera.ir.target.cpu.program import Kernel, Parameter, Program, program
+from tessera.ir.target.cpu.machine import Loaded
+from tessera.ir.target.cpu.program import Entry, Kernel, Parameter, Program, program
 from tessera.runtime.code import Source, load, load_all
 from tessera.runtime.pool import Job, pool, pool_source
+from tessera.runtime.pool_ir import HEAD
 from tessera.runtime.threads import thread_count
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -27,10 +30,10 @@ _MOST_SHAPES = 1024  # how many launches a kernel remembers
 class CompiledKernel:
     """A kernel as machine code; what a launch needs is worked out once for each set of shapes."""
 
-    def __init__(self, kernel: Kernel | Program, grain: int = 1):
-        self.program = kernel if isinstance(kernel, Program) else program(kernel)
+    def __init__(self, kernel: Kernel | Entry, grain: int = 1, code: Loaded | None = None):
+        self.program = kernel if isinstance(kernel, Entry) else program(kernel)
         self.name, self.grain = self.program.name, grain
-        self._code = load(_source(self.program))
+        self._code = load(source_of(self.program)) if code is None else code
         parameters = self.program.parameters
         self._wanted = tuple((np.dtype(p.type.dtype.np), _flags(p)) for p in parameters)
         self._pack = struct.Struct(f"{len(parameters)}P").pack
@@ -57,19 +60,21 @@ class CompiledKernel:
             pool().run(job, self._pack(*[address(a) for a in arrays]))
 
     def _job(self, arrays: Sequence[Array], sizes: Mapping[str, int] | None, key: Any) -> Job:
-        p = self.program
         if sizes is None:
-            shapes = zip(p.parameters, arrays, strict=True)
+            shapes = zip(self.program.parameters, arrays, strict=True)
             sizes = solve([(x.name, x.type.shape, a.shape) for x, a in shapes], ())
-        count, scratch = substitute(p.count, sizes), substitute(p.scratch, sizes)
-        assert isinstance(count, int), f"{p.name}: {p.count} has no value in {sizes}"
-        assert isinstance(scratch, int), f"{p.name}: {p.scratch} has no value in {sizes}"
-        numbers = [sizes[name] for name in p.sizes]
         if len(self._jobs) >= _MOST_SHAPES:
             self._jobs.clear()
-        job = Job(self._code.address, numbers, count, key[0], scratch, self.grain)
-        self._jobs[key] = job
+        job = self._jobs[key] = self.job(sizes, key[0])
         return job
+
+    def job(self, sizes: Mapping[str, int], threads: int, quantum: int = 0) -> Job:
+        """A launch at known sizes; `quantum` is the work, in picoseconds, that is worth a thread."""
+        p = self.program
+        count, scratch, work = (_number(x, p, sizes) for x in (p.count, p.scratch, p.work))
+        grain = max(self.grain, -(-quantum // work)) if work and quantum else self.grain
+        numbers = [sizes[name] for name in p.sizes]
+        return Job(self._code.address, numbers, count, threads, scratch, grain)
 
     def _check(self, arrays: Sequence[Array]) -> None:
         """Raise the error that says what is wrong with the arguments of a call."""
@@ -97,12 +102,20 @@ class CompiledKernel:
 def compile_kernels(kernels: Sequence[Kernel]) -> list[CompiledKernel]:
     """Kernels as machine code, built side by side, and the code of the pool that they will need."""
     programs = [program(k) for k in kernels]
-    load_all([*(_source(p) for p in programs), pool_source()])
+    load_all([*(source_of(p) for p in programs), pool_source()])
     return [CompiledKernel(p) for p in programs]
 
 
-def _source(p: Program) -> Source:
+def source_of(p: Entry) -> Source:
+    """The module of a program."""
+    assert isinstance(p, Program), f"{p.name} has no LLVM IR"
     return Source(p.name, p.text, (p.symbol,))
+
+
+def _number(x: Size, p: Entry, sizes: Mapping[str, int]) -> int:
+    n = substitute(x, sizes)
+    assert isinstance(n, int), f"{p.name}: {x} has no value in {sizes}"
+    return n
 
 
 def _flags(p: Parameter) -> int:
@@ -115,27 +128,46 @@ def _word(absent: int) -> str:
     return "aligned" if absent & _ALIGNED else "writable"
 
 
-# An array object starts with its head and then the address of its data (NumPy's C ABI): reading that
-# word takes 0.2 us where `a.ctypes.data` takes 1.4 us.
-_HEAD = object.__basicsize__
+# Reading the word after the head of an array object takes 0.2 us, `a.ctypes.data` takes 1.4 us.
 _word_at = ctypes.c_size_t.from_address
 
 
 def _fast_address(a: Array) -> int:
-    return _word_at(id(a) + _HEAD).value
+    return _word_at(id(a) + HEAD).value
 
 
 def _plain_address(a: Array) -> int:
     return int(a.ctypes.data)
 
 
-def _pick() -> Any:
-    """The fast way where this Python and this NumPy lay arrays out as expected."""
+def _fast_cells(arrays: Iterable[Any]) -> Iterable[int]:
+    return map(id, arrays)
+
+
+class _Kept(threading.local):
+    table: Any = None
+
+
+_KEPT = _Kept()
+
+
+def _plain_cells(arrays: Iterable[Any]) -> Iterable[int]:
+    """Places that look like array objects: the address of the data stands after the head."""
+    data = [0 if a is None else _plain_address(a) for a in arrays]
+    table = _KEPT.table = (ctypes.c_size_t * len(data))(*data)
+    start = ctypes.addressof(table) - HEAD
+    return [start + i * ctypes.sizeof(ctypes.c_size_t) for i in range(len(data))]
+
+
+def _is_as_expected() -> bool:
+    """Whether this Python and this NumPy lay arrays out so that the fast ways work."""
     samples: list[Array] = [np.zeros(3), np.zeros((2, 2), np.int8)[1:], np.zeros(())]
-    fast = sys.implementation.name == "cpython" and all(
+    return sys.implementation.name == "cpython" and all(
         _fast_address(a) == _plain_address(a) for a in samples
     )
-    return _fast_address if fast else _plain_address
 
 
-address = _pick()
+_FAST = _is_as_expected()
+address: Callable[[Array], int] = _fast_address if _FAST else _plain_address
+# The addresses that `Pool.run_series` wants; they are good until this thread asks again.
+cells_of: Callable[[Iterable[Any]], Iterable[int]] = _fast_cells if _FAST else _plain_cells

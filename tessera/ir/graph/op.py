@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -135,6 +136,7 @@ class Op:
 
 
 REGISTRY: dict[str, Op] = {}
+OWN: set[Op] = set()  # those that Tessera's own modules define: its sources say all about them
 
 
 def register(op: Op) -> Op:
@@ -142,4 +144,9 @@ def register(op: Op) -> Op:
     if op.name in REGISTRY:
         raise ValueError(f"op '{op.name}' is defined twice")
     REGISTRY[op.name] = op
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("tessera."):
+        frame = frame.f_back
+    if frame.f_globals["__name__"] == "importlib._bootstrap":  # a module of ours is being imported
+        OWN.add(op)
     return op

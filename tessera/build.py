@@ -1,0 +1,123 @@
+"""build: a graph of loop nests through Schedule IR and Tile IR to an image of machine code.
+
+Kernels go to LLVM one by one: workers build a kernel while the next one is lowered.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+
+from tessera.core.dims import symbols
+from tessera.core.flags import flags
+from tessera.core.types import TensorType
+from tessera.image import Call, Image
+from tessera.ir.graph.ir import Graph
+from tessera.ir.schedule import lower as to_schedule
+from tessera.ir.schedule.ir import HostCall, Kernel, Primitive, Program
+from tessera.ir.schedule.verify import verify as verify_schedule
+from tessera.ir.target.cpu.program import Entry, program
+from tessera.ir.tile import ir as tile
+from tessera.ir.tile import lower as to_tile
+from tessera.ir.tile.verify import verify as verify_tile
+from tessera.runtime import builder
+from tessera.runtime.code import Key, Loading
+from tessera.runtime.kernel import source_of
+from tessera.runtime.pool import pool_source
+
+
+def build(g: Graph) -> Image:
+    """The image of a graph, whose machine code is in memory and on disk afterwards."""
+    builder.start(builder.MOST)
+    schedule = to_schedule.lower(g)
+    if flags().verify:
+        verify_schedule(schedule)
+    with Loading() as loading:
+        loading.add(pool_source())
+        image = _Building(schedule, loading).image()
+        loading.finish()
+    return image
+
+
+def tiles(schedule: Program) -> Iterator[tuple[str, tile.Kernel]]:
+    """The Tile kernels of a program under the names of their steps."""
+    types = {n: b.type for n, b in schedule.buffers.items()}
+    for s in schedule.steps:
+        if not isinstance(s, HostCall):
+            yield from to_tile.expand(s, types).named(s.name)
+
+
+class _Building:
+    """Turns steps into calls; kernels that differ only in names are lowered once."""
+
+    def __init__(self, schedule: Program, loading: Loading):
+        self.schedule, self.loading = schedule, loading
+        self.types: dict[str, TensorType] = {n: b.type for n, b in schedule.buffers.items()}
+        self.steps: list[Call | HostCall] = []
+        self.kernels: list[tuple[Entry, Key]] = []
+        self.known: dict[str, int] = {}  # the kernel of each form
+
+    def image(self) -> Image:
+        for s in self.schedule.steps:
+            if isinstance(s, HostCall):
+                self.steps.append(s)
+            elif isinstance(s, Kernel):
+                self.call(s)
+            else:
+                self.expand(s)
+        entries, codes = zip(*self.kernels, strict=True) if self.kernels else ((), ())
+        return Image(
+            self.types, tuple(self.steps), self.schedule.inputs, self.schedule.outputs,
+            entries, codes,
+        )  # fmt: skip
+
+    def call(self, s: Kernel) -> None:
+        form = form_of(s, self.types)
+        if form not in self.known:
+            self.known[form] = self.kernel(to_tile.lower(s, self.types))
+        self.steps.append(Call(s.name, self.known[form], tuple(s.inputs()), s.outputs))
+
+    def expand(self, s: Primitive) -> None:
+        e = to_tile.expand(s, self.types)
+        inner = {n: f"{s.name}.{n}" for n in e.between}
+        self.types.update({inner[n]: t for n, t in e.between.items()})
+        for launch, (name, k) in zip(e.launches, e.named(s.name), strict=True):
+            ins, outs = (
+                tuple(inner.get(n, n) for n in names) for names in (launch.inputs, launch.outputs)
+            )
+            self.steps.append(Call(name, self.kernel(k), ins, outs))
+
+    def kernel(self, k: tile.Kernel) -> int:
+        """Begin to build a kernel; its number."""
+        if flags().verify:
+            verify_tile(k)
+        p = program(k)
+        entry = Entry(**{f.name: getattr(p, f.name) for f in fields(Entry)})
+        self.kernels.append((entry, self.loading.add(source_of(p))))
+        return len(self.kernels) - 1
+
+
+def form_of(k: Kernel, types: Mapping[str, TensorType]) -> str:
+    """The text of a kernel in which names are numbered: kernels of one form are one program.
+
+    t7[_r0<8, _t7_1<64]: f32 = exp(x3[_r0, _t7_1])   ->   %0[%1<8, %2<64]: f32 = exp(%3[%1, %2])
+    """
+    stages = {s.name for s in k.stages}
+    axes = {a.name for s in k.stages for a in (*s.axes, *s.reduced)}
+    buffers = dict.fromkeys((*k.inputs(), *k.outputs))
+    own = stages | axes | buffers.keys()
+    numbers: dict[str, str] = {}
+
+    def number(m: re.Match[str]) -> str:
+        word = m.group()
+        return numbers.setdefault(word, f"%{len(numbers)}") if word in own else word
+
+    rest = [getattr(k, f.name) for f in fields(k) if f.name not in ("name", "stages", "outputs")]
+    text = _WORD.sub(number, "\n".join([*k.outputs, *map(str, k.stages), repr(rest)]))
+    sizes = [f"{numbers.get(n, n)}: {types[n]}" for n in buffers]
+    clash = [n for n in own if any(n in symbols(x) for b in buffers for x in types[b].shape)]
+    return "\n".join([text, *sizes, *clash])
+
+
+_WORD = re.compile(r"\b[A-Za-z_]\w*")

@@ -1,0 +1,194 @@
+"""Images: compiled programs as data, and the store of them on disk.
+
+An image says all that running a program takes: its buffers, its calls of kernels and of the host in
+order, how each kernel is launched, and which machine code it is.  It is kept under the SHA-256 of
+everything that it follows from, so that a second process traces, finds the image and loads the code.
+
+The sources of Tessera are part of that key by their bytes, all of them: reading and hashing them takes
+4 ms, and anything cheaper (times, sizes, a version to be bumped by hand) can be wrong.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any
+
+from tessera.core.dims import Size, parse_dim
+from tessera.core.dtype import as_dtype
+from tessera.core.flags import Flags, flags
+from tessera.core.reference import Reference
+from tessera.core.types import TensorType
+from tessera.ir.graph.ir import Graph
+from tessera.ir.graph.op import OWN
+from tessera.ir.schedule.ir import HostCall
+from tessera.ir.target.cpu.machine import architecture
+from tessera.ir.target.cpu.program import Entry, Parameter
+from tessera.runtime.code import Key, Store
+
+_STARTED = time.time_ns()
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+_IMMATERIAL = ("cache_dir", "log", "verify")  # flags that no image depends on
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a kernel: the buffers of its parameters, those that it reads and then those it makes."""
+
+    name: str
+    kernel: int  # which one of the image's kernels
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Image:
+    """A program that can run: buffers, calls in order, and the kernels that they name."""
+
+    buffers: Mapping[str, TensorType]
+    steps: tuple[Call | HostCall, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    kernels: tuple[Entry, ...]
+    codes: tuple[Key, ...]  # the machine code of each kernel
+
+
+# What an image follows from --------------------------------------------------------------------
+
+
+def key_of(g: Graph) -> bytes | None:
+    """The key of a graph's image; None when its text does not say all that it means."""
+    sources = _sources()
+    if sources is None or not _is_said(g):
+        return None
+    settings = {f.name: getattr(flags(), f.name) for f in fields(Flags)}
+    material = [f"{k}={v}" for k, v in settings.items() if k not in _IMMATERIAL]
+    whole = "\n".join([sources, architecture(), *material, g.text])
+    return hashlib.sha256(whole.encode()).digest()
+
+
+def _is_said(g: Graph) -> bool:
+    """Whether every op is defined by our sources and no parameter refers to an object in memory."""
+    return all(
+        n.op in OWN
+        and not any(isinstance(x, Reference) for x in n.params.values())
+        and all(map(_is_said, n.regions))
+        for n in g.nodes
+    )
+
+
+@cache
+def _sources() -> str | None:
+    """SHA-256 of our sources; None when one was written after this process began to load them."""
+    total = hashlib.sha256()
+    for path in _files(_PACKAGE):
+        if os.stat(path).st_mtime_ns > _STARTED:
+            return None
+        with open(path, "rb") as file:
+            digest = hashlib.sha256(file.read()).digest()
+        total.update(os.path.relpath(path, _PACKAGE).encode() + digest)
+    return total.hexdigest()
+
+
+def _files(folder: str) -> Iterator[str]:
+    for entry in sorted(os.scandir(folder), key=lambda e: e.name):
+        if entry.is_dir():
+            yield from _files(entry.path)
+        elif entry.name.endswith(".py"):
+            yield entry.path
+
+
+# The store -------------------------------------------------------------------------------------
+
+
+def _store() -> Store:
+    return Store(flags().cache_dir / "programs", "program")
+
+
+def load(key: bytes, g: Graph) -> Image | None:
+    """The image of a graph, if it is on disk and can be trusted."""
+    data = _store().get(key)
+    return None if data is None else decode(data, g)
+
+
+def save(key: bytes, image: Image, g: Graph) -> None:
+    """Keep an image for the next process."""
+    _store().put(key, encode(image, g))
+
+
+# As bytes --------------------------------------------------------------------------------------
+
+
+def encode(image: Image, g: Graph) -> bytes:
+    """An image as JSON; types are numbered, and nodes that the host runs are places in the graph."""
+    types: dict[TensorType, int] = {}
+
+    def number(t: TensorType) -> int:
+        return types.setdefault(t, len(types))
+
+    places = {n: i for i, n in enumerate(g.nodes)}
+    steps = [
+        [places[s.node], s.operands, s.results]
+        if isinstance(s, HostCall)
+        else [s.name, s.kernel, s.inputs, s.outputs]
+        for s in image.steps
+    ]
+    kernels = [
+        [
+            e.name, e.symbol, [[p.name, number(p.type), p.writable] for p in e.parameters],
+            e.sizes, _size(e.count), _size(e.scratch), _size(e.work), e.shares,
+            key.hex(), functions,
+        ]
+        for e, (key, functions) in zip(image.kernels, image.codes, strict=True)
+    ]  # fmt: skip
+    whole = {
+        "buffers": {name: number(t) for name, t in image.buffers.items()},
+        "steps": steps, "kernels": kernels, "inputs": image.inputs, "outputs": image.outputs,
+        "types": [[str(t.dtype), list(map(_size, t.shape))] for t in types],
+    }  # fmt: skip
+    return json.dumps(whole, separators=(",", ":")).encode()
+
+
+def decode(data: bytes, g: Graph) -> Image:
+    """The image that `encode` wrote for this graph."""
+    whole: dict[str, Any] = json.loads(data)
+    types = [TensorType(as_dtype(d), tuple(map(_sized, s))) for d, s in whole["types"]]
+    kernels = tuple(_entry(k, types) for k in whole["kernels"])
+    return Image(
+        {name: types[i] for name, i in whole["buffers"].items()},
+        tuple(_step(s, g) for s in whole["steps"]),
+        tuple(whole["inputs"]),
+        tuple(whole["outputs"]),
+        kernels,
+        tuple((bytes.fromhex(k[-2]), tuple(k[-1])) for k in whole["kernels"]),
+    )
+
+
+def _step(s: list[Any], g: Graph) -> Call | HostCall:
+    *head, ins, outs = s
+    if len(head) == 1:
+        return HostCall(g.nodes[head[0]], tuple(ins), tuple(outs))
+    name, kernel = head
+    return Call(name, kernel, tuple(ins), tuple(outs))
+
+
+def _entry(k: list[Any], types: list[TensorType]) -> Entry:
+    name, symbol, parameters, sizes, count, scratch, work, shares = k[:-2]
+    made = tuple(Parameter(n, types[i], writable) for n, i, writable in parameters)
+    return Entry(
+        name, symbol, made, tuple(sizes), _sized(count), _sized(scratch),
+        work=_sized(work), shares=tuple((i, j) for i, j in shares),
+    )  # fmt: skip
+
+
+def _size(x: Size) -> int | str:
+    return x if isinstance(x, int) else str(x)
+
+
+def _sized(x: int | str) -> Size:
+    return x if isinstance(x, int) else parse_dim(x)

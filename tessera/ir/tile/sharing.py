@@ -1,0 +1,78 @@
+"""sharing: which parameters of a kernel may be one memory, so that a result takes an operand's place.
+
+A kernel writes each element of a result once.  So a result may lie where an operand lies when every
+load of the operand comes before the store of the same element:
+
+    y[p, i:i+64] = exp(load x[p, i:i+64])                      the box that is loaded is stored next
+    m = max over i of x[p, i]; y[p, i:i+64] = x[p, i:i+64] - m     row p is loaded before it is stored
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tessera.core.dims import Size, symbol
+from tessera.ir.tile.ir import Block, Kernel, Memory, Operation
+
+
+@dataclass(frozen=True)
+class _Access:
+    """A load or a store: where in the text of the kernel, and of which elements."""
+
+    op: Operation
+    path: tuple[int, ...]  # its number in its block, after those of the loops around it
+
+    @property
+    def box(self) -> tuple[tuple[Size, ...], tuple[int, ...]]:
+        return self.op.attributes["at"], self.op.attributes["extent"]
+
+
+def shareable(kernel: Kernel) -> tuple[tuple[int, int], ...]:
+    """The parameters (operand, result), by their numbers, that may be one memory."""
+    accesses: dict[Memory, list[_Access]] = {m: [] for m in kernel.parameters}
+    for a in _accesses(kernel.body, ()):
+        if a.op.memory in accesses:
+            accesses[a.op.memory].append(a)
+    return tuple(
+        (i, j)
+        for i, x in enumerate(kernel.parameters)
+        for j, y in enumerate(kernel.parameters)
+        if not x.writable and y.writable and x.type == y.type
+        if _in_order(kernel, accesses[x], accesses[y])
+    )
+
+
+def _accesses(block: Block, path: tuple[int, ...]) -> Iterator[_Access]:
+    for i, op in enumerate(block.operations):
+        if op.memory is not None:
+            yield _Access(op, (*path, i))
+        if op.block is not None:
+            yield from _accesses(op.block, (*path, i))
+
+
+def _in_order(kernel: Kernel, loads: list[_Access], stores: list[_Access]) -> bool:
+    """Whether every element is loaded for the last time before it is stored."""
+    if any(a.op.name != "load" for a in loads) or any(a.op.name != "store" for a in stores):
+        return False
+    if not stores:
+        return False
+    first = min(s.path[0] for s in stores)
+    rows = all(_owns_row(kernel, a) for a in (*loads, *stores))
+    return all((rows and a.path[0] < first) or _stored_next(a, stores) for a in loads)
+
+
+def _stored_next(load: _Access, stores: list[_Access]) -> bool:
+    """Whether a store of the same elements follows in the same block."""
+    return any(
+        s.path[:-1] == load.path[:-1] and s.path[-1] > load.path[-1] and s.box == load.box
+        for s in stores
+    )
+
+
+def _owns_row(kernel: Kernel, a: _Access) -> bool:
+    """Whether the first axes are the numbers of the instance, so that no other one comes near."""
+    at, extent = a.box
+    n = len(kernel.grid)
+    numbers = tuple(symbol(name) for name, _ in kernel.grid)
+    return at[:n] == numbers and extent[:n] == (1,) * n
