@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 
 from tessera.core.dtype import DType, bf16, f16, f32, f64, i32
-from tessera.ir.target.cpu.memory import MemoryWriter
+from tessera.ir.target.cpu.pairs import PairWriter
 from tessera.ir.target.cpu.types import (
     TYPES,
     constant,
@@ -22,7 +22,7 @@ _finfo: Any = ml_dtypes.finfo
 _iinfo: Any = ml_dtypes.iinfo
 
 
-class CastWriter(MemoryWriter):
+class CastWriter(PairWriter):
     """Writes changes of dtype."""
 
     def _cast(self, op: Operation) -> None:

@@ -1,0 +1,83 @@
+"""Roots of unity exp(-2 pi i k / n), rounded once to f64 on every machine.
+
+The turn k / n is brought into an eighth of a circle by whole numbers, the rest is a Taylor series in
+pairs of doubles: only additions and products, which round the same everywhere.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import reduce
+from math import factorial
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Double = tuple[Any, Any]  # a number as the sum of two doubles, the second far below the first
+
+_SPLIT = 2.0**27 + 1  # cuts a double into halves whose products are exact (Dekker)
+_TURN = (6.283185307179586, 2.4492935982947064e-16)  # 2 pi
+_LAST = 24  # power of the last term: (pi/4)^25 / 25! is below 2^-90
+
+
+def roots(k: Array, n: int) -> tuple[Array, Array]:
+    """The real and imaginary parts of exp(-2 pi i k / n) for whole numbers k."""
+    eighths = np.asarray(k, np.int64) % n * 8
+    quarter = (eighths + n) // (2 * n)  # the nearest quarter of the circle
+    rest = (eighths - quarter * (2 * n)).astype(np.float64)
+    angle = _times(_quotient(rest, 8.0 * n), _TURN)
+    cosine, sine = _series(angle, 0), _series(angle, 1)
+    turn = quarter % 4
+    real = np.choose(turn, [cosine, -sine, -cosine, sine])
+    imaginary = np.choose(turn, [-sine, -cosine, sine, cosine])
+    return real + 0.0, imaginary + 0.0  # without negative zeros
+
+
+def _series(x: Double, first: int) -> Array:
+    """cos (first = 0) or sin (first = 1) of a small angle."""
+    square = _times(x, x)
+    powers = range(_LAST + first, -1, -2)
+    terms = [Fraction((-1) ** (i // 2), factorial(i)) for i in powers]
+    total = reduce(lambda t, c: _plus(_times(t, square), _double(c)), terms[1:], _double(terms[0]))
+    return np.asarray((_times(total, x) if first else total)[0])
+
+
+def _double(x: Fraction) -> Double:
+    high = float(x)
+    return high, float(x - Fraction(high))
+
+
+def _quotient(x: Array, y: float) -> Double:
+    q = x / y
+    p, e = _product(q, y)
+    return q, ((x - p) - e) / y
+
+
+def _plus(x: Double, y: Double) -> Double:
+    s = x[0] + y[0]
+    t = s - x[0]
+    return _normal(s, ((x[0] - (s - t)) + (y[0] - t)) + (x[1] + y[1]))
+
+
+def _times(x: Double, y: Double) -> Double:
+    p, e = _product(x[0], y[0])
+    return _normal(p, e + (x[0] * y[1] + x[1] * y[0]))
+
+
+def _normal(high: Any, low: Any) -> Double:
+    s = high + low
+    return s, low - (s - high)
+
+
+def _product(x: Any, y: Any) -> Double:
+    """The product of two doubles and its rounding error."""
+    p = x * y
+    (a, b), (c, d) = _halves(x), _halves(y)
+    return p, ((a * c - p) + a * d + b * c) + b * d
+
+
+def _halves(x: Any) -> Double:
+    t = x * _SPLIT
+    high = t - (t - x)
+    return high, x - high

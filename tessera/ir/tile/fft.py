@@ -1,0 +1,424 @@
+"""Kernels of Fourier transforms along one axis, as core/fourier.py defines them.
+
+An instance brings `lanes` transforms into scratch, real and imaginary parts apart and the lanes next
+to each other, runs the passes from one scratch memory to another, and writes the result back:
+
+    columns   the axis is not the last one: lanes are neighbours in memory
+    rows      it is the last one: a block of 16 rows is turned round on its way
+    line      it is the last one and there are few rows: one lane, vectors along the transform
+
+What a vector holds changes no bit, since an element has the same operations wherever it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from tessera.core.dims import Size, smaller
+from tessera.core.dtype import DType
+from tessera.core.fourier import Pair, Pass, Plan, factor_of, small, split
+from tessera.core.types import TensorType
+from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
+
+LANES = 16
+_FEW = 16  # rows below which each is transformed by itself
+_LONG = 8192  # elements from which scratch for 16 rows is more than a cache holds
+
+Box = tuple[Sequence[Size], Sequence[int], Sequence[int]]  # at, extent, axes
+
+
+@dataclass(frozen=True)
+class Side:
+    """A tensor as a transform sees it: `outer` blocks of `count` elements that lie `inner` apart."""
+
+    form: str  # complex, pairs (real numbers, two to an element) or real
+    count: int
+    outer: Size
+    inner: Size
+    layout: str  # columns, rows or line
+
+    @property
+    def shape(self) -> tuple[Size, ...]:
+        """The shape of its memory, in real numbers."""
+        if self.layout == "columns":
+            middle: dict[str, tuple[Size, ...]] = {
+                "complex": (self.inner, 2), "pairs": (2, self.inner), "real": (self.inner,),
+            }  # fmt: skip
+            return (self.outer, self.count, *middle[self.form])
+        if self.layout == "line":
+            return (self.outer, self.count) if self.form == "real" else (self.outer, self.count, 2)
+        return (self.outer, self.count if self.form == "real" else 2 * self.count)
+
+    @property
+    def unit(self) -> int:
+        """Elements that are moved at once."""
+        if self.layout == "columns":
+            return 1
+        return LANES // 2 if self.layout == "rows" and self.form != "real" else LANES
+
+    def lane_axis(self) -> int:
+        """The axis of the memory along which lanes lie."""
+        return {"complex": 2, "pairs": 3, "real": 2}[self.form] if self.layout == "columns" else 0
+
+    def place(self, start: Sequence[Size], j: Size, width: int, lanes: int) -> Box:
+        """The box of elements j to j + width in memory."""
+        if self.layout == "columns":
+            at = {
+                "complex": ((start[0], j, start[1], 0), (1, 1, lanes, 2), (3, 2)),
+                "pairs": ((start[0], j, 0, start[1]), (1, 1, 2, lanes), (2, 3)),
+                "real": ((start[0], j, start[1]), (1, 1, lanes), (2,)),
+            }
+            return at[self.form]
+        if self.layout == "line":
+            whole = ((start[0], j, 0), (1, width, 2), (2, 1))
+            return ((start[0], j), (1, width), (1,)) if self.form == "real" else whole
+        size = 1 if self.form == "real" else 2
+        return (start[0], j * size), (lanes, width * size), (0, 1)
+
+    def room(self, j: Size, width: int, lanes: int) -> Box:
+        """The box of the same elements in scratch, as a tile of the same order but for rows."""
+        parts = 1 if self.form == "real" else 2
+        if self.layout == "columns":
+            axes: tuple[int, ...] = (0, 2)
+        else:
+            axes = (0, 1) if self.layout == "line" else (1, 0, 2)
+        kept = tuple(a for a in axes if a != 0) if parts == 1 else axes
+        return (0, j, 0), (parts, width, lanes), kept
+
+
+@dataclass(frozen=True)
+class Transform:
+    """A transform of n elements along one axis: fft, ifft, rfft or irfft."""
+
+    kind: str
+    n: int
+    outer: Size  # product of the sizes before the axis
+    inner: Size  # and after it
+    dtype: DType  # of the real numbers
+    norm: str = "backward"
+
+    @property
+    def halved(self) -> bool:
+        """Whether two real numbers are one complex one."""
+        return self.kind in ("rfft", "irfft") and self.n % 2 == 0
+
+    @cached_property
+    def plan(self) -> Plan:
+        return Plan(self.n // 2, True) if self.halved else Plan(self.n)
+
+    @property
+    def layout(self) -> str:
+        if self.inner != 1:
+            return "columns"
+        few = isinstance(self.outer, int) and self.outer < _FEW
+        return "line" if few or self.plan.length >= _LONG else "rows"
+
+    @property
+    def lanes(self) -> int:
+        """Transforms of an instance."""
+        if self.layout == "line":
+            return 1
+        narrow = self.layout == "columns" and isinstance(self.inner, int)
+        return self.inner if narrow and 0 < self.inner < LANES else LANES  # type: ignore[return-value, operator]
+
+    @property
+    def operand(self) -> Side:
+        if self.kind == "rfft":
+            return self._real()
+        return self._side("complex", self.n // 2 + 1 if self.kind == "irfft" else self.n)
+
+    @property
+    def result(self) -> Side:
+        if self.kind == "irfft":
+            return self._real()
+        return self._side("complex", self.n // 2 + 1 if self.kind == "rfft" else self.n)
+
+    def _real(self) -> Side:
+        return self._side(*(("pairs", self.n // 2) if self.halved else ("real", self.n)))
+
+    def _side(self, form: str, count: int) -> Side:
+        return Side(form, count, self.outer, self.inner, self.layout)
+
+    def kernel(self) -> Kernel:
+        """The kernel; its parameters are the operand, the plan's table, the result."""
+        return _Writer(self).kernel()
+
+
+class _Number:
+    """A tile that adds and multiplies as numbers do."""
+
+    __slots__ = ("b", "tile")
+
+    def __init__(self, b: Builder, tile: Tile):
+        self.b, self.tile = b, tile
+
+    def __add__(self, other: _Number) -> _Number:
+        return _Number(self.b, self.b.apply("add", self.tile, other.tile))
+
+    def __sub__(self, other: _Number) -> _Number:
+        return _Number(self.b, self.b.apply("sub", self.tile, other.tile))
+
+    def __mul__(self, other: _Number | float) -> _Number:
+        if isinstance(other, float):
+            other = _Number(self.b, self.b.full(self.tile.dtype, (), other))
+        return _Number(self.b, self.b.apply("mul", self.tile, other.tile))
+
+    def __neg__(self) -> _Number:
+        return _Number(self.b, self.b.apply("neg", self.tile))
+
+
+@dataclass(frozen=True)
+class _Planes:
+    """Elements in scratch: (part, element, lane), and which part is the real one."""
+
+    memory: Memory
+    re: int = 0
+
+    @property
+    def swapped(self) -> _Planes:
+        return _Planes(self.memory, 1 - self.re)
+
+
+class _Writer:
+    """Writes the kernel of a transform."""
+
+    def __init__(self, t: Transform):
+        self.t, self.b, self.plan, self.lanes = t, Builder(f"{t.kind}{t.n}"), t.plan, t.lanes
+        place = [
+            self.b.parameter(name, TensorType(t.dtype, shape), writable=name == "y")
+            for name, shape in (
+                ("x", t.operand.shape),
+                ("table", self.plan.table(t.dtype.np).shape),
+                ("y", t.result.shape),
+            )
+        ]
+        self.x, self.table, self.y = place
+        size = max(self.plan.length, t.operand.count, t.result.count)
+        self.here, self.there = (
+            _Planes(self.b.alloc(t.dtype, (2, size, self.lanes))) for _ in range(2)
+        )
+
+    def kernel(self) -> Kernel:
+        t = self.t
+        start = self.start()
+        self.bring(t.operand, start)
+        if t.kind == "irfft":
+            self.join() if t.halved else self.mirror()
+        if t.kind in ("ifft", "irfft"):
+            self.exchange()
+        self.transform()
+        if t.kind in ("ifft", "irfft"):
+            self.exchange()
+        if t.kind == "rfft" and t.halved:
+            self.take_apart()
+        self.send(t.result, start)
+        return self.b.finish()
+
+    # Memory
+
+    def start(self) -> list[Size]:
+        """Where the lanes of this instance begin; the last ones overlap instead of reaching out."""
+        t = self.t
+        lead = [self.b.program(t.outer)] if t.layout != "rows" else []
+        if t.layout == "line":
+            return [lead[0]]
+        count = t.inner if t.layout == "columns" else t.outer
+        block = self.b.program((count + self.lanes - 1) // self.lanes)
+        first: Size = block * self.lanes
+        if isinstance(count, int) and count >= self.lanes and count % self.lanes:
+            first = smaller(first, count - self.lanes)
+        return [*lead, first]
+
+    def masked(self, side: Side) -> tuple[int, ...]:
+        """The axis of lanes where their number may be below that of an instance."""
+        count = side.inner if side.layout == "columns" else side.outer
+        known = isinstance(count, int) and count >= self.lanes
+        return () if known or side.layout == "line" else (side.lane_axis(),)
+
+    def bring(self, side: Side, start: Sequence[Size]) -> None:
+        """Elements from memory into scratch; real ones get an imaginary part of 0."""
+
+        def move(j: Size, width: int) -> None:
+            at, extent, axes = side.place(start, j, width, self.lanes)
+            tile = self.b.load(self.x, at, extent, axes, self.masked(side))
+            at, extent, axes = side.room(j, width, self.lanes)
+            if side.layout == "rows":
+                turned = self.b.transpose(tile)
+                tile = self.b.reshape(turned, [extent[a] for a in axes])
+            self.b.store(self.here.memory, tile, at, extent, axes)
+            if side.form == "real":
+                zero = self.b.full(self.t.dtype, tile.shape, 0.0)
+                self.b.store(self.here.memory, zero, (1, *at[1:]), extent, axes)
+
+        self.blocks(side, move)
+
+    def send(self, side: Side, start: Sequence[Size]) -> None:
+        """Elements from scratch into memory, times the factor of the norm."""
+        factor = factor_of(self.t.n, self.t.norm, self.t.kind in ("ifft", "irfft"))
+
+        def move(j: Size, width: int) -> None:
+            at, extent, axes = side.room(j, width, self.lanes)
+            tile = self.b.load(self.here.memory, at, extent, axes)
+            if factor is not None:
+                tile = self.b.apply("mul", tile, self.b.full(self.t.dtype, (), factor))
+            at, extent, axes = side.place(start, j, width, self.lanes)
+            if side.layout == "rows":
+                tile = self.b.transpose(self.b.reshape(tile, extent[::-1]))
+            self.b.store(self.y, tile, at, extent, axes, self.masked(side))
+
+        self.blocks(side, move)
+
+    def blocks(self, side: Side, move: Callable[[Size, int], None]) -> None:
+        """All elements in units; the last unit overlaps the one before instead of being short."""
+        unit, count = side.unit, side.count
+        if count < unit:
+            move(0, count)
+            return
+        with self.b.loop(0, count // unit * unit, unit) as loop:
+            move(loop.variable, unit)
+        if count % unit:
+            move(count - unit, unit)
+
+    def get(self, planes: _Planes, j: Size, width: int = 1) -> Pair:
+        """Elements from j on, all lanes of one or one lane of several."""
+        return Pair(*(self.part(planes.memory, p, j, width) for p in (planes.re, 1 - planes.re)))
+
+    def part(self, memory: Memory, part: int, j: Size, width: int) -> _Number:
+        at, extent, axes = self.vector(part, j, width)
+        return _Number(self.b, self.b.load(memory, at, extent, axes))
+
+    def put(self, planes: _Planes, j: Size, x: Pair, width: int = 1) -> None:
+        for part, value in ((planes.re, x.re), (1 - planes.re, x.im)):
+            at, extent, axes = self.vector(part, j, width)
+            self.b.store(planes.memory, value.tile, at, extent, axes)
+
+    def vector(self, part: int, j: Size, width: int) -> Box:
+        axis = 1 if self.lanes == 1 else 2
+        return (part, j, 0), (1, width, self.lanes), (axis,)
+
+    def number(self, at: Size, width: int = 1) -> Pair:
+        """Numbers of the table: one for all lanes, or one for each element of a lane."""
+        parts = (
+            self.b.load(self.table, (p, at), (1, width), axes=(1,) if self.lanes == 1 else ())
+            for p in (0, 1)
+        )
+        return Pair(*(_Number(self.b, t) for t in parts))
+
+    def each(self, start: int, stop: int, do: Callable[[Size, int], None]) -> None:
+        """Elements from start to stop: one by one, or by vectors when there is one lane."""
+        step = 1 if self.lanes > 1 else LANES
+        whole = start + (stop - start) // step * step
+        if whole > start:
+            with self.b.loop(start, whole, step) as loop:
+                do(loop.variable, step)
+        if whole < stop:
+            do(whole, stop - whole)
+
+    def exchange(self) -> None:
+        """Real and imaginary parts change places, by name."""
+        self.here, self.there = self.here.swapped, self.there.swapped
+
+    # Steps of core/fourier.py
+
+    def transform(self) -> None:
+        if not self.plan.chirped:
+            self.passes()
+            return
+        n, length = self.plan.n, self.plan.length
+        zero = self.b.full(self.t.dtype, (self.lanes if self.lanes > 1 else LANES,), 0.0)
+        self.multiply(n, self.plan.chirp)
+
+        def clear(j: Size, width: int) -> None:
+            tile = zero if self.lanes > 1 else self.b.full(self.t.dtype, (width,), 0.0)
+            self.put(self.here, j, Pair(*[_Number(self.b, tile)] * 2), width)
+
+        self.each(n, length, clear)
+        self.passes()
+        self.multiply(length, self.plan.spectrum)
+        self.exchange()
+        self.passes()
+        self.exchange()
+        self.multiply(n, self.plan.chirp)
+
+    def multiply(self, count: int, at: int) -> None:
+        """The first elements times numbers of the table."""
+
+        def do(j: Size, width: int) -> None:
+            x = self.get(self.here, j, width).times(self.number(at + j, width))
+            self.put(self.here, j, x, width)
+
+        self.each(0, count, do)
+
+    def passes(self) -> None:
+        for p in self.plan.passes:
+            if p.count > 1:
+                with self.b.loop(0, p.count) as loop:
+                    self.row(p, loop.variable)
+            else:
+                self.row(p, 0)
+            self.here, self.there = self.there, self.here
+
+    def row(self, p: Pass, i: Size) -> None:
+        """The small transforms that share their roots."""
+        first, count = p.roots + i * (p.radix - 1), p.radix - 1 if p.count > 1 else 0
+        roots = [self.root(first + k) for k in range(count)]
+        step = 1 if self.lanes > 1 else next(w for w in (16, 8, 4, 2, 1) if p.stride % w == 0)
+        if p.stride == step:
+            self.butterfly(p, i, 0, roots, step)
+            return
+        with self.b.loop(0, p.stride, step) as loop:
+            self.butterfly(p, i, loop.variable, roots, step)
+
+    def root(self, at: Size) -> Pair:
+        """One number of the table."""
+        parts = (self.b.load(self.table, (p, at), (1, 1), axes=()) for p in (0, 1))
+        return Pair(*(_Number(self.b, t) for t in parts))
+
+    def butterfly(self, p: Pass, i: Size, q: Size, roots: Sequence[Pair], width: int) -> None:
+        x = [self.get(self.here, (i + p.count * j) * p.stride + q, width) for j in range(p.radix)]
+        y = small(x)
+        if roots:
+            y[1:] = [v.times(w) for v, w in zip(y[1:], roots, strict=True)]
+        for k, v in enumerate(y):
+            self.put(self.there, (i * p.radix + k) * p.stride + q, v, width)
+
+    # Real transforms
+
+    def take_apart(self) -> None:
+        """The elements of a real transform from those of a complex one of half the length."""
+        m, zero = self.plan.n, self.zero()
+        z = self.get(self.here, 0)
+        self.put(self.there, 0, Pair(z.re + z.im, zero))
+        self.put(self.there, m, Pair(z.re - z.im, zero))
+        self.pairs(lambda root: root.scaled(0.5), 0.5)
+
+    def join(self) -> None:
+        """Twice the complex transform from the elements of a real one."""
+        first, last = (self.get(self.here, j).re for j in (0, self.plan.n))
+        self.put(self.there, 0, Pair(first + last, first - last))
+        self.pairs(lambda root: Pair(root.re, -root.im), None)
+
+    def pairs(self, change: Callable[[Pair], Pair], factor: float | None) -> None:
+        m = self.plan.n
+        with self.b.loop(1, m // 2 + 1) as loop:
+            k = loop.variable
+            root = change(self.root(self.plan.halves + k))
+            a, b = (self.get(self.here, j) for j in (k, m - k))
+            first, second = split(a, b, root, factor)
+            self.put(self.there, k, first)
+            self.put(self.there, m - k, second)
+        self.here, self.there = self.there, self.here
+
+    def mirror(self) -> None:
+        """All elements of a transform of real numbers from the first half of them."""
+        n = self.plan.n
+        self.put(self.here, 0, Pair(self.get(self.here, 0).re, self.zero()))
+        with self.b.loop(1, n // 2 + 1) as loop:
+            x = self.get(self.here, loop.variable)
+            self.put(self.here, n - loop.variable, Pair(x.re, -x.im))
+
+    def zero(self) -> Any:
+        return _Number(self.b, self.b.full(self.t.dtype, (self.lanes,), 0.0))
