@@ -4,6 +4,8 @@ A Dim is an integer polynomial in canonical form, so that equal sizes are equal 
 `B*H`.  What is no polynomial is an atom of its own: `S // 2`, `S % 4`, `max(S, 8)`.  Arithmetic
 that comes out constant gives a plain int.  A name with a leading underscore is a counter, which
 starts at 0; any other is a size, which is at least 1.
+
+A compiler does the same little sums over and over, so that results are remembered.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple, Union
 
 from tessera.core.errors import AnnotationError, ShapeError
@@ -52,14 +54,18 @@ _FUNCTIONS: dict[str, Callable[[int, int], int]] = {
 }
 
 
+_remember = lru_cache(maxsize=1 << 15)
+
+
 class Dim:
     """A polynomial over atoms that is not constant."""
 
-    __slots__ = ("_hash", "terms")
+    __slots__ = ("_hash", "_text", "terms")
 
     def __init__(self, terms: tuple[tuple[Monomial, int], ...]):
         self.terms = terms
         self._hash = hash(terms)
+        self._text: str | None = None
 
     def __hash__(self) -> int:
         return self._hash
@@ -76,26 +82,18 @@ class Dim:
         return _add(self, other, -1) if isinstance(other, int | Dim) else NotImplemented
 
     def __rsub__(self, other: Any) -> Any:
-        return _add(self * -1, other, 1)
+        return _add(_multiply(self, -1), other, 1)
 
     def __neg__(self) -> Any:
-        return self * -1
+        return _multiply(self, -1)
 
     def __mul__(self, other: Any) -> Any:
-        if not isinstance(other, int | Dim):
-            return NotImplemented
-        out: dict[Monomial, int] = {}
-        for m, c in self.terms:
-            for n, d in _terms(other):
-                key = _times(m, n)
-                out[key] = out.get(key, 0) + c * d
-        return _make(out)
+        return _multiply(self, other) if isinstance(other, int | Dim) else NotImplemented
 
     __rmul__ = __mul__
 
     def __floordiv__(self, other: Size) -> Any:
-        quotient, rest = split_terms(self, other)
-        return quotient + _apply("//", rest, other)
+        return _divide(self, other)
 
     def __rfloordiv__(self, other: int) -> Size:
         return _apply("//", other, self)
@@ -144,20 +142,27 @@ class Dim:
         return not self._order(other, 1)
 
     def __str__(self) -> str:
-        text = ""
-        for m, c in self.terms:
-            factors = [f"{_text(a)}" if p == 1 else f"{_text(a)}**{p}" for a, p in m]
-            body = "*".join(([str(abs(c))] if abs(c) != 1 or not m else []) + factors)
-            text += f"{' - ' if text else '-'}{body}" if c < 0 else f"{' + ' if text else ''}{body}"
-        return text
+        if self._text is None:
+            self._text = _written(self.terms)
+        return self._text
 
     __repr__ = __str__
+
+
+def _written(terms: tuple[tuple[Monomial, int], ...]) -> str:
+    text = ""
+    for m, c in terms:
+        factors = [f"{_text(a)}" if p == 1 else f"{_text(a)}**{p}" for a, p in m]
+        body = "*".join(([str(abs(c))] if abs(c) != 1 or not m else []) + factors)
+        text += f"{' - ' if text else '-'}{body}" if c < 0 else f"{' + ' if text else ''}{body}"
+    return text
 
 
 def _text(a: Atom) -> str:
     return f"({a})" if isinstance(a, Apply) and a.function in ("//", "%") else str(a)
 
 
+@_remember
 def symbol(name: str) -> Dim:
     """The size with this name."""
     return Dim(((((Symbol(name), 1),), 1),))
@@ -173,10 +178,18 @@ def _make(terms: Mapping[Monomial, int]) -> Size:
         return 0
     if len(kept) == 1 and not kept[0][0]:
         return kept[0][1]
-    kept.sort(key=lambda t: (-sum(p for _, p in t[0]), [(str(a), p) for a, p in t[0]]))
+    if len(kept) > 1:
+        kept.sort(key=lambda t: _rank(t[0]))
     return Dim(tuple(kept))
 
 
+@_remember
+def _rank(m: Monomial) -> tuple[int, list[tuple[str, int]]]:
+    """Where a monomial stands: high degrees first, then by text."""
+    return -sum(p for _, p in m), [(str(a), p) for a, p in m]
+
+
+@_remember
 def _add(a: Size, b: Size, sign: int) -> Size:
     out = dict(_terms(a))
     for m, c in _terms(b):
@@ -184,7 +197,25 @@ def _add(a: Size, b: Size, sign: int) -> Size:
     return _make(out)
 
 
+@_remember
+def _multiply(a: Size, b: Size) -> Size:
+    out: dict[Monomial, int] = {}
+    for m, c in _terms(a):
+        for n, d in _terms(b):
+            key = _times(m, n)
+            out[key] = out.get(key, 0) + c * d
+    return _make(out)
+
+
+@_remember
+def _divide(a: Size, b: Size) -> Any:
+    quotient, rest = split_terms(a, b)
+    return quotient + _apply("//", rest, b)
+
+
 def _times(m: Monomial, n: Monomial) -> Monomial:
+    if not m or not n:
+        return m or n
     powers: dict[Atom, int] = dict(m)
     for a, p in n:
         powers[a] = powers.get(a, 0) + p
@@ -242,8 +273,11 @@ def _extreme(function: str, a: Size, b: Size) -> Size:
 
 def bounds(x: Size) -> tuple[float, float]:
     """An interval that holds x whenever every size is at least 1 and every counter at least 0."""
-    if isinstance(x, int):
-        return x, x
+    return (x, x) if isinstance(x, int) else _bounds(x)
+
+
+@_remember
+def _bounds(x: Dim) -> tuple[float, float]:
     low = high = 0.0
     for m, c in x.terms:
         lo, hi = 1.0, 1.0
@@ -271,8 +305,14 @@ def _atom_bounds(a: Atom) -> tuple[float, float]:
 
 def symbols(x: Size) -> frozenset[str]:
     """The names in x."""
-    if isinstance(x, int):
-        return frozenset()
+    return _NONE if isinstance(x, int) else _symbols(x)
+
+
+_NONE: frozenset[str] = frozenset()
+
+
+@_remember
+def _symbols(x: Dim) -> frozenset[str]:
     found: set[str] = set()
     for m, _ in x.terms:
         for a, _p in m:
@@ -282,14 +322,14 @@ def symbols(x: Size) -> frozenset[str]:
 
 def substitute(x: Size, env: Mapping[str, Size]) -> Size:
     """x with the symbols of env replaced."""
-    if isinstance(x, int):
+    if isinstance(x, int) or env.keys().isdisjoint(_symbols(x)):
         return x
     total: Size = 0
     for m, c in x.terms:
         term: Size = c
         for a, p in m:
             if isinstance(a, Symbol):
-                value: Size = env.get(a.name, Dim((((((a, 1),)), 1),)))
+                value: Size = env[a.name] if a.name in env else symbol(a.name)
             else:
                 value = call(a.function, substitute(a.left, env), substitute(a.right, env))
             for _ in range(p):
