@@ -60,6 +60,7 @@ class MachineExecutable(Executable):
         self._regions = {
             r: executable(simplify(decompose(r)), ()) for n in self.host_nodes for r in n.regions
         }
+        self._static = graph.static
         self._prepared: dict[Any, Prepared] = {}
 
     @property
@@ -86,7 +87,7 @@ class MachineExecutable(Executable):
         """The outputs for these inputs."""
         xs = [*inputs, *self._captured] if self._captured else inputs
         threads = thread_count()
-        key = threads if self.graph.static else (threads, *[x.shape for x in xs])
+        key = threads if self._static else (threads, *[x.shape for x in xs])
         prepared = self._prepared.get(key)
         if prepared is None:
             if len(self._prepared) >= _MOST_SHAPES:

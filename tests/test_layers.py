@@ -15,7 +15,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LEVELS = "ir.graph ir.schedule ir.tile ir.target"
 COMPILER = f"core {LEVELS} ir ops transform runtime"
-LANGUAGE = f"{COMPILER} executable image build machine compile eager tune algebra"
+LANGUAGE = f"{COMPILER} executable image build prepared machine compile eager tune algebra"
 MAY_IMPORT = {
     "core": "",
     "ir.graph": "core",
@@ -29,7 +29,8 @@ MAY_IMPORT = {
     "executable": COMPILER,
     "image": COMPILER,
     "build": f"{COMPILER} image",
-    "machine": f"{COMPILER} executable image build",
+    "prepared": f"{COMPILER} image",
+    "machine": f"{COMPILER} executable image build prepared",
     "compile": f"{COMPILER} executable machine",
     "eager": f"{COMPILER} executable compile",
     "tune": "core ir.schedule ir.target runtime compile",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,20 @@ class Flags:
 
     cache_dir: Path  # where compiled code and tuned schedules are kept
     threads: int  # worker threads of the CPU target; 0: one per core
+    memory: int  # bytes that a run may take; 0: what the machine has
+    target: str  # what runs programs and single ops: cpu (machine code) or numpy (references)
     numerics: str  # deterministic, fast or strict
     log: str  # off, info or debug
     verify: bool  # verify IR after every pass
     cpu_devices: int  # how many logical CPU devices there are
 
 
-_CHOICES = {"numerics": ("deterministic", "fast", "strict"), "log": ("off", "info", "debug")}
+NUMERICS = ("deterministic", "fast", "strict")
+_CHOICES = {
+    "target": ("cpu", "numpy"),
+    "numerics": NUMERICS,
+    "log": ("off", "info", "debug"),
+}
 _TRUTH = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False, "": False}
 
 
@@ -40,6 +47,8 @@ def read(env: Mapping[str, str]) -> Flags:
         if env.get("TESSERA_CACHE_DIR")
         else _default_cache(),
         threads=_number(env, "TESSERA_THREADS", 0, low=0),
+        memory=_number(env, "TESSERA_MEMORY", 0, low=0),
+        target=_choice(env, "TESSERA_TARGET", "numpy", _CHOICES["target"]),
         numerics=_choice(env, "TESSERA_NUMERICS", "deterministic", _CHOICES["numerics"]),
         log=_choice(env, "TESSERA_LOG", "off", _CHOICES["log"]),
         verify=_truth(env, "TESSERA_VERIFY"),
@@ -89,8 +98,18 @@ def override(**changes: Any) -> Iterator[Flags]:
     unknown = set(changes) - {f.name for f in fields(Flags)}
     if unknown:
         raise FlagError(f"no flag is named {', '.join(sorted(unknown))}")
+    for name, choices in _CHOICES.items():
+        if changes.get(name, choices[0]) not in choices:
+            raise FlagError(
+                f"{name} is {changes[name]!r}, expected one of {', '.join(choices)}"
+            )
     _current = replace(before, **changes)
     try:
         yield _current
     finally:
         _current = before
+
+
+def numerics(mode: str) -> AbstractContextManager[Flags]:
+    """Compute under `deterministic`, `strict` or `fast` numerics while the block or function runs."""
+    return override(numerics=mode)

@@ -7,16 +7,28 @@ result of its size.
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import os
+import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tessera.core.errors import OutOfMemoryError
+from tessera.core.flags import flags
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_SMALL = 1 << 16  # bytes below which NumPy's own allocator is as fast
+# Windows has no limits of this kind.
+_resource: Any = (
+    importlib.import_module("resource") if importlib.util.find_spec("resource") else None
+)
+
+SMALL = 1 << 16  # bytes below which NumPy's own allocator is as fast
+NOTABLE = 1 << 26  # bytes from which a run first asks whether they can be had
 _MOST = 1 << 30  # bytes that are kept for later
 _LINE = 64
 
@@ -79,7 +91,7 @@ def empty(shape: tuple[int, ...], dtype: Any) -> Array:
     size = d.itemsize
     for n in shape:
         size *= n
-    if size < _SMALL:
+    if size < SMALL:
         return np.empty(shape, d)
     made: Array = np.asarray(_Held(size)).view(d).reshape(shape)
     return made
@@ -93,3 +105,64 @@ def clear() -> None:
 def kept() -> int:
     """Bytes that are kept for later."""
     return _POOL.kept
+
+
+# What the machine has --------------------------------------------------------------------------
+
+_GROUP = Path("/sys/fs/cgroup")  # control groups of Linux, version 2 and then version 1
+_LIMITS = (
+    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat",
+     "total_inactive_file"),
+)  # fmt: skip
+
+
+def available() -> int:
+    """Bytes that can be had: what the flag `memory` or the machine and its limits leave, and what is kept."""
+    limit = flags().memory
+    if limit:
+        return limit
+    free = [_free_memory(), _free_address_space(), *(_free_in_group(*names) for names in _LIMITS)]
+    return min(n for n in free if n is not None) + kept()
+
+
+def _free_memory() -> int:
+    """Bytes that the system could give."""
+    found = _numbers(Path("/proc/meminfo")).get("MemAvailable:")
+    if found is not None:
+        return found * 1024
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        return int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return sys.maxsize
+
+
+def _free_address_space() -> int | None:
+    """Bytes below the limit of this process, if it has one."""
+    if _resource is None:
+        return None
+    limit = _resource.getrlimit(_resource.RLIMIT_AS)[0]
+    if limit == _resource.RLIM_INFINITY:
+        return None
+    used = _numbers(Path("/proc/self/status")).get("VmSize:", 0)
+    return max(0, int(limit) - used * 1024)
+
+
+def _free_in_group(most: str, used: str, statistics: str, file: str) -> int | None:
+    """Bytes below the limit of the control group, if it has one; cached files can go."""
+    try:
+        limit, now = (_GROUP / most).read_text().strip(), int((_GROUP / used).read_text())
+    except (OSError, ValueError):
+        return None
+    if not limit.isdecimal():
+        return None
+    return max(0, int(limit) - now + _numbers(_GROUP / statistics).get(file, 0))
+
+
+def _numbers(path: Path) -> dict[str, int]:
+    """The lines `name number` of a file of the system; none where there is no such file."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return {}
+    words = (line.split() for line in lines)
+    return {w[0]: int(w[1]) for w in words if len(w) > 1 and w[1].isdecimal()}

@@ -60,9 +60,42 @@ class _Job(ctypes.Structure):
     )  # fmt: skip
 
 
+class Series:
+    """Jobs that run one after another in one call; each parameter is a cell and a byte offset."""
+
+    __slots__ = (
+        "_calls",
+        "_memory",
+        "_tables",
+        "address",
+        "jobs",
+        "parallel",
+        "prepared",
+        "scratch",
+    )
+
+    def __init__(self, calls: Sequence[tuple[Job, Sequence[tuple[int, int]]]]):
+        self.jobs = [job for job, _ in calls]
+        self.parallel = any(job.seats for job in self.jobs)
+        self.scratch = max((job.scratch for job in self.jobs), default=0)
+        self.prepared: Pool | None = None  # the pool that has threads and scratch for it
+        self._tables = [
+            (ctypes.c_int64 * (2 * len(ps)))(*(n for p in ps for n in p)) for _, ps in calls
+        ]
+        words = [
+            n
+            for (job, ps), t in zip(calls, self._tables, strict=True)
+            for n in (job.address, ctypes.addressof(t), len(ps))
+        ]
+        self._calls = (ctypes.c_int64 * len(words))(*words)
+        most = max((len(ps) for _, ps in calls), default=0)
+        self._memory = (ctypes.c_int64 * 3)(ctypes.addressof(self._calls), len(calls), most)
+        self.address = ctypes.addressof(self._memory)
+
+
 def pool_source(futex: bool = True) -> Source:
     """The code of a pool."""
-    names = ("alone", "launch", "work", "stop", "pauses")
+    names = ("alone", "launch", "series", "work", "stop", "pauses")
     return Source("thread pool", pool_ir(futex), names)
 
 
@@ -74,6 +107,7 @@ class Pool:
         at = self._code.addresses
         self._alone = ctypes.CFUNCTYPE(None, _POINTER, _TEXT, _POINTER)(at["alone"])
         self._launch = ctypes.CFUNCTYPE(None, _POINTER, _POINTER, _TEXT)(at["launch"])
+        self._series = ctypes.CFUNCTYPE(None, _POINTER, _POINTER, _TEXT, _POINTER)(at["series"])
         self._work = ctypes.CFUNCTYPE(None, _POINTER)(at["work"])
         self._stop = ctypes.CFUNCTYPE(None, _POINTER)(at["stop"])
         self._spins = _spins(ctypes.CFUNCTYPE(None, ctypes.c_int64)(at["pauses"]))
@@ -100,6 +134,21 @@ class Pool:
             if job.prepared is not self:
                 self._prepare(job)
             self._launch(self._block, job.address, parameters)
+
+    def run_series(self, series: Series, cells: bytes) -> None:
+        """Do jobs one after another; `cells` are the packed addresses of array objects."""
+        if not series.parallel:
+            own = _OWN.scratch
+            if series.scratch > own.bytes:
+                own.reserve(series.scratch, "a kernel")
+            self._series(self._block, series.address, cells, own.address)
+            return
+        with self._lock:
+            if series.prepared is not self:
+                for job in series.jobs:
+                    self._prepare(job)
+                series.prepared = self
+            self._series(self._block, series.address, cells, self._scratch[0].address)
 
     def _prepare(self, job: Job) -> None:
         """See that there are threads and scratch for a job; neither ever shrinks."""

@@ -28,6 +28,8 @@ GATE, SLEEPERS, NEXT, CALLER_WAITS, JOB, PARAMETERS, SCRATCH, SPINS = (
     0, 64, 128, 192, 256, 264, 272, 280,
 )  # fmt: skip
 BLOCK_BYTES = 320
+# An array object starts with its head and then the address of its data (NumPy's C ABI).
+HEAD = object.__basicsize__
 
 _FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98}  # numbers of the system call
 _X86, _ARM = ("void @llvm.x86.sse2.pause", "", ""), ("void @llvm.aarch64.isb", "i32", "i32 15")
@@ -48,7 +50,7 @@ def pool_ir(futex: bool = True) -> str:
         futex=number, futex_wait=128, futex_wake=129,  # the forms that stay in this process
         nap=nap, nap_time=time,
         sleepers=SLEEPERS, next=NEXT, caller_waits=CALLER_WAITS, job=JOB, parameters=PARAMETERS,
-        scratch=SCRATCH, spins=SPINS,
+        scratch=SCRATCH, spins=SPINS, head=HEAD,
         active_mask=SEAT - 1, seat=SEAT, seat_mask=OPEN - SEAT, seat_shift=10, enter=1 - SEAT,
         open=OPEN, close=~OPEN, active_or_open=OPEN | SEAT - 1, stopped=STOPPED,
         number_mask=-LAUNCH, number_or_stopped=-LAUNCH | STOPPED, launch=LAUNCH,
@@ -86,6 +88,9 @@ declare i64 @llvm.smin.i64(i64, i64)
 declare i32 @llvm.smin.i32(i32, i32)
 
 %job = type { ptr, ptr, i64, i64, i32 }  ; kernel, sizes, count, chunk, seats
+%series = type { ptr, i64, i64 }  ; calls, how many, the most parameters that one of them has
+%call = type { ptr, ptr, i64 }  ; job, parameters, how many
+%parameter = type { i64, i64 }  ; cell, offset
 
 ; Run a whole job on this thread.
 define void @alone(ptr %job, ptr %parameters, ptr %scratch) {
@@ -261,6 +266,64 @@ sleep:
 end_awake:
   store atomic i32 0, ptr %caller_waits seq_cst, align 4
   br label %end
+end:
+  ret void
+}
+
+; Run calls one after another.  A parameter is so many bytes after the data of the array in a cell.
+define void @series(ptr %pool, ptr %series, ptr %cells, ptr %scratch) {
+entry:
+  %calls = load ptr, ptr %series
+  %count_at = getelementptr %series, ptr %series, i32 0, i32 1
+  %count = load i64, ptr %count_at
+  %most_at = getelementptr %series, ptr %series, i32 0, i32 2
+  %most = load i64, ptr %most_at
+  %table = alloca ptr, i64 %most
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %i_after, %after ]
+  %any = icmp slt i64 %i, %count
+  br i1 %any, label %prepare, label %end
+prepare:
+  %call = getelementptr %call, ptr %calls, i64 %i
+  %job = load ptr, ptr %call
+  %parameters_at = getelementptr %call, ptr %call, i32 0, i32 1
+  %parameters = load ptr, ptr %parameters_at
+  %arity_at = getelementptr %call, ptr %call, i32 0, i32 2
+  %arity = load i64, ptr %arity_at
+  br label %fill
+fill:
+  %k = phi i64 [ 0, %prepare ], [ %k_after, %parameter ]
+  %more = icmp slt i64 %k, %arity
+  br i1 %more, label %parameter, label %ready
+parameter:
+  %parameter_at = getelementptr %parameter, ptr %parameters, i64 %k
+  %cell = load i64, ptr %parameter_at
+  %offset_at = getelementptr %parameter, ptr %parameter_at, i32 0, i32 1
+  %offset = load i64, ptr %offset_at
+  %array_at = getelementptr ptr, ptr %cells, i64 %cell
+  %array = load ptr, ptr %array_at
+  %data_at = getelementptr i8, ptr %array, i64 $head
+  %data = load ptr, ptr %data_at
+  %address = getelementptr i8, ptr %data, i64 %offset
+  %slot = getelementptr ptr, ptr %table, i64 %k
+  store ptr %address, ptr %slot
+  %k_after = add i64 %k, 1
+  br label %fill
+ready:
+  %seats_at = getelementptr %job, ptr %job, i32 0, i32 4
+  %seats = load i32, ptr %seats_at
+  %single = icmp eq i32 %seats, 0
+  br i1 %single, label %by_caller, label %by_all
+by_caller:
+  call void @alone(ptr %job, ptr %table, ptr %scratch)
+  br label %after
+by_all:
+  call void @launch(ptr %pool, ptr %job, ptr %table)
+  br label %after
+after:
+  %i_after = add i64 %i, 1
+  br label %next
 end:
   ret void
 }

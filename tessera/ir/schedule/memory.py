@@ -1,0 +1,267 @@
+"""memory: where every buffer of a program lies, known before it runs.
+
+    t1 = f(x); t2 = g(t1); y = h(t2)   ->   t1: arena + 0; t2: in the place of t1; y: its own memory
+
+A buffer lives from the step that writes it to the last one that reads it or a view of it.  Buffers
+that do not live at the same time may share memory: those between the steps lie in one arena, or in
+the memory of a result that is written later; a result takes the place of an operand that dies there
+when the kernel allows it.  Results that are returned have memory of their own, and so has what the
+host allocates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from tessera.core.source import Location
+from tessera.core.types import TensorType
+
+LINE = 64  # bytes at whose multiples a buffer of the arena begins
+
+
+@dataclass(frozen=True)
+class Access:
+    """What a step does with buffers."""
+
+    name: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    in_place: frozenset[tuple[str, str]] = frozenset()  # (read, written) that may be one memory
+    host: bool = False  # the host allocates what it writes
+    temporary: int = 0  # bytes that it needs while it runs, beside its buffers
+
+
+@dataclass(frozen=True)
+class View:
+    """A buffer inside another one: a byte offset and strides in bytes."""
+
+    base: str
+    offset: int
+    strides: tuple[int, ...]
+
+
+@dataclass
+class Storage:
+    """A piece of memory, and the buffers that lie in it one after another."""
+
+    buffers: list[str]
+    size: int
+    first: int  # the step that writes it; -1 for inputs
+    last: int  # the last step that reads it; the number of steps when it is returned
+    kind: str  # input, arena, result or host
+    space: str = ""  # what it lies in: itself, the arena, or a result that is written later
+    offset: int = 0
+
+    def meets(self, other: Storage) -> bool:
+        """Whether both live at the same time."""
+        return self.first <= other.last and other.first <= self.last
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Where the buffers of a program lie at given sizes, and how much memory a run takes."""
+
+    program: str
+    storages: tuple[Storage, ...]
+    steps: tuple[Access, ...]
+    types: Mapping[str, TensorType]
+    arena: int
+
+    @cached_property
+    def place(self) -> Mapping[str, Storage]:
+        """The storage of each buffer that is no view."""
+        return {b: s for s in self.storages for b in s.buffers}
+
+    @cached_property
+    def results(self) -> int:
+        """Bytes that the run allocates for what it returns."""
+        return sum(s.size for s in self.storages if s.kind == "result")
+
+    @cached_property
+    def beside(self) -> int:
+        """The most bytes that the host and the scratch of kernels need at one step."""
+        hosted = [s for s in self.storages if s.kind == "host"]
+        return max(
+            (
+                step.temporary + sum(s.size for s in hosted if s.first <= i <= s.last)
+                for i, step in enumerate(self.steps)
+            ),
+            default=0,
+        )
+
+    @property
+    def peak(self) -> int:
+        """Bytes that a run takes beside its inputs; what host calls need inside is not known."""
+        return self.arena + self.results + self.beside
+
+    def largest(self, n: int) -> list[Storage]:
+        """The n largest pieces of memory that the run allocates."""
+        own = [s for s in self.storages if s.kind != "input"]
+        return sorted(own, key=lambda s: -s.size)[:n]
+
+    def __str__(self) -> str:
+        """A table for people to read."""
+        head = (
+            f"memory of {self.program}: peak {readable(self.peak)} = arena {readable(self.arena)} + "
+            f"results {readable(self.results)} + host and scratch {readable(self.beside)}"
+        )
+        rows = [("buffer", "type", "bytes", "first", "last", "place")]
+        for s in self.storages:
+            place = s.kind if s.kind in ("input", "host") else f"{s.space} + {s.offset}"
+            for b in s.buffers:
+                rows.append((b, str(self.types[b]), str(s.size), str(s.first), str(s.last), place))
+        widths = [max(len(r[i]) for r in rows) for i in range(6)]
+        lines = ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)) for r in rows]
+        return "\n".join([head, *(line.rstrip() for line in lines)])
+
+
+def plan_memory(
+    program: str,
+    types: Mapping[str, TensorType],
+    steps: Sequence[Access],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    views: Mapping[str, View],
+    donated: frozenset[str] = frozenset(),
+) -> MemoryPlan:
+    """Where the buffers lie; types have the sizes of a call, and a view's base is no view."""
+    storages = _storages(types, steps, inputs, outputs, views, donated)
+    results = [s for s in storages if s.kind == "result"]
+    for s in results:
+        s.space = s.buffers[-1]
+    arena: list[Storage] = []
+    guests: dict[str, list[Storage]] = {s.space: [] for s in results}
+    for s in sorted((s for s in storages if s.kind == "arena"), key=lambda s: (-s.size, s.first)):
+        hosts = [r for r in results if s.last < r.first and s.size <= r.size]
+        if not any(_settle(s, guests[r.space], r.space, r.size) for r in hosts):
+            _settle(s, arena, "arena", None)
+            arena.append(s)
+        else:
+            guests[s.space].append(s)
+    end = max((s.offset + s.size for s in arena), default=0)
+    return MemoryPlan(program, tuple(storages), tuple(steps), types, end)
+
+
+def _storages(
+    types: Mapping[str, TensorType],
+    steps: Sequence[Access],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    views: Mapping[str, View],
+    donated: frozenset[str],
+) -> list[Storage]:
+    """The pieces of memory, with those joined whose buffers take each other's place."""
+    last = _last_uses(steps, outputs, views)
+    made: dict[str, Storage] = {}
+    for name in inputs:
+        made[name] = Storage([name], size_of(types[name]), -1, last.get(name, -1), "input")
+    for i, step in enumerate(steps):
+        taken: set[int] = set()
+        for w in step.writes:
+            end, size = last.get(w, i), size_of(types[w])
+            s = None if step.host else _vacated(w, size, i, step, made, views, donated, types)
+            if s is not None and id(s) not in taken:
+                taken.add(id(s))
+                s.buffers.append(w)
+                s.last = end
+                if s.kind == "arena" and end == len(steps):
+                    s.kind = "result"
+                made[w] = s
+                continue
+            kind = "host" if step.host else "result" if end == len(steps) else "arena"
+            made[w] = Storage([w], size, i, end, kind)
+    return list({id(s): s for s in made.values()}.values())
+
+
+def _last_uses(
+    steps: Sequence[Access], outputs: Sequence[str], views: Mapping[str, View]
+) -> dict[str, int]:
+    """The last step that reads each buffer, itself or through a view."""
+    last: dict[str, int] = {}
+    for i, step in enumerate(steps):
+        for name in step.reads:
+            last[views[name].base if name in views else name] = i
+    for name in outputs:
+        last[views[name].base if name in views else name] = len(steps)
+    return last
+
+
+def _vacated(
+    w: str, size: int, i: int, step: Access, made: Mapping[str, Storage],
+    views: Mapping[str, View], donated: frozenset[str], types: Mapping[str, TensorType],
+) -> Storage | None:  # fmt: skip
+    """The memory of an operand that dies at step i and that the result w may take."""
+    roots = [views[r].base if r in views else r for r in step.reads]
+    for x, y in sorted(step.in_place):
+        if y != w or x in views:
+            continue
+        s = made[x]
+        free = s.kind == "arena" or (s.kind == "input" and x in donated)
+        alone = sum(made[r] is s for r in roots) == 1
+        if free and alone and s.last == i and s.size == size and types[x].dtype is types[w].dtype:
+            return s
+    return None
+
+
+def _settle(s: Storage, others: Sequence[Storage], space: str, room: int | None) -> bool:
+    """Give s the tightest gap between those that live at the same time; False if there is no room."""
+    meeting = sorted((o for o in others if o.meets(s)), key=lambda o: o.offset)
+    best, best_gap, at = -1, -1, 0
+    for o in meeting:
+        gap = o.offset - at
+        if gap >= s.size and (best < 0 or gap < best_gap):
+            best, best_gap = at, gap
+        at = max(at, -(-(o.offset + o.size) // LINE) * LINE)
+    if best < 0:
+        if room is not None and at + s.size > room:
+            return False
+        best = at
+    s.space, s.offset = space, best
+    return True
+
+
+def size_of(t: TensorType) -> int:
+    """Bytes of a tensor of known sizes."""
+    return int(np.dtype(t.dtype.np).itemsize * prod(int(n) for n in t.shape))
+
+
+def readable(n: int) -> str:
+    """A number of bytes for people."""
+    size = float(n)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            break
+        size /= 1024
+    return f"{n} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
+
+
+def shortage(plan: MemoryPlan, free: int, locations: Mapping[str, Location | None]) -> str:
+    """What to tell when a run needs more memory than there is."""
+    largest = []
+    for s in plan.largest(3):
+        name = s.buffers[-1]
+        where = locations.get(name)
+        at = f" at {where}" if where else ""
+        largest.append(f"{plan.types[name]} of {readable(s.size)}{at}")
+    return (
+        f"{plan.program}: a run needs {readable(plan.peak)} of memory but {readable(free)} are free; its "
+        f"largest tensors are {', '.join(largest)}; use a smaller batch, checkpoint what a gradient "
+        "keeps, or donate arguments"
+    )
+
+
+def levels(steps: Sequence[Access], views: Mapping[str, View]) -> list[int]:
+    """The wave of each step: those of one wave read nothing that another of them writes."""
+    wave: dict[str, int] = {}
+    out = []
+    for step in steps:
+        roots = (views[r].base if r in views else r for r in step.reads)
+        level = max((wave.get(r, -1) for r in roots), default=-1) + 1
+        wave.update(dict.fromkeys(step.writes, level))
+        out.append(level)
+    return out

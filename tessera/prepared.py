@@ -1,0 +1,289 @@
+"""Prepared programs: an image at the sizes of a call, with its memory planned and its launches packed.
+
+Arrays stand in numbered cells: inputs, results, what the host makes, and the arena.  Kernels that follow
+each other run in one call into machine code; a parameter of a kernel is a cell and an offset.  Views are
+offsets and strides, and barriers are nothing at all.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.core.types import TensorType
+from tessera.image import Call, Image
+from tessera.ir.graph import interp
+from tessera.ir.graph.ir import Array, substitute_params
+from tessera.ir.schedule.ir import HostCall
+from tessera.ir.schedule.layout import is_row_major, layout_of, row_major
+from tessera.ir.schedule.memory import Access, MemoryPlan, View, plan_memory
+from tessera.runtime import memory
+from tessera.runtime.kernel import CompiledKernel, cells_of
+from tessera.runtime.pool import Job, Series, pool
+
+_TIDY = 0x101  # bits of ndarray.flags.num: contiguous and aligned
+_QUANTUM = 10_000_000  # picoseconds of work that are worth waking a thread
+
+Cells = list[Any]
+Host = Callable[..., Any]  # (step, types, sizes) -> function of arrays
+HostAction = Callable[[Cells], None]
+
+
+class Prepared:
+    """A program that runs on arrays of known shapes."""
+
+    def __init__(
+        self,
+        name: str,
+        image: Image,
+        kernels: Sequence[CompiledKernel],
+        sizes: Mapping[str, int],
+        threads: int,
+        host: Host,
+        donated: frozenset[str] = frozenset(),
+    ):
+        self.image, self.kernels, self.threads, self.sizes = image, kernels, threads, dict(sizes)
+        self.types = {n: t.substitute(sizes) for n, t in image.buffers.items()}
+        self.views: dict[str, View] = {}
+        self.copies: dict[str, View] = {}  # views that are copied, because a kernel reads them
+        self.tidy: set[str] = set()  # buffers whose elements must lie in order
+        self.host = host
+        steps = self._steps()
+        self.plan = plan_memory(
+            name, self.types, [a for a, _ in steps], image.inputs, image.outputs, self.views,
+            donated,
+        )  # fmt: skip
+        self._number_cells()
+        self._segments = self._segmented(steps)
+        self.run: Callable[[Sequence[Array]], list[Array]] = self._quick() or self._general
+
+    # Steps
+
+    def _steps(self) -> list[tuple[Access, Job | Callable[..., Any] | None]]:
+        """What each step does with memory, and its job or host function."""
+        read = {x for s in self.image.steps if isinstance(s, Call) for x in s.inputs}
+        out: list[tuple[Access, Any]] = []
+        for s in self.image.steps:
+            if isinstance(s, Call):
+                out.append(self._call(s))
+                self.tidy.update(self._root(x) for x in s.inputs)
+            elif s.node.op.call == "barrier":
+                for x, y in zip(s.operands, s.results, strict=True):
+                    self._alias(y, x, self._layout(x))
+            elif self._is_view(s, read, out):
+                continue
+            else:
+                run, temporary = self.host(s, self.types, self.sizes)
+                access = Access(
+                    s.node.op.name, s.operands, s.results, host=True, temporary=temporary
+                )
+                out.append((access, run))
+        return out
+
+    def _call(self, s: Call) -> tuple[Access, Job]:
+        k, names = self.kernels[s.kernel], (*s.inputs, *s.outputs)
+        job = k.job(self.sizes, self.threads, _QUANTUM)
+        shares = frozenset((names[i], names[j]) for i, j in k.program.shares)
+        scratch = job.scratch * (job.seats + 1)
+        return Access(s.name, s.inputs, s.outputs, shares, temporary=scratch), job
+
+    def _is_view(self, s: HostCall, read: set[str], out: list[tuple[Access, Any]]) -> bool:
+        """Whether a host call is an offset and strides; one that a kernel reads may need a copy."""
+        if s.node.op.view is None:
+            return False
+        (x,), (y,) = s.operands, s.results
+        params = substitute_params(s.node.params, self.sizes)
+        layout = layout_of(s.node.op, self.types[x], self.types[y], params, self._layout(x))
+        if layout is None:
+            return False
+        self._alias(y, x, layout)
+        if y in read and not is_row_major(self.types[y], layout[1]):
+            self.copies[y] = self.views.pop(y)
+            out.append((Access(f"copy {y}", (x,), (y,)), None))
+        return True
+
+    def _root(self, name: str) -> str:
+        return self.views[name].base if name in self.views else name
+
+    def _layout(self, name: str) -> tuple[int, tuple[int, ...]]:
+        v = self.views.get(name)
+        return (0, row_major(self.types[name])) if v is None else (v.offset, v.strides)
+
+    def _alias(self, y: str, x: str, layout: tuple[int, tuple[int, ...]]) -> None:
+        base = self._root(x)
+        self.tidy.add(base)
+        self.views[y] = View(base, *layout)
+
+    # Cells
+
+    def _number_cells(self) -> None:
+        """The cell of each input, result and host result; the arena comes last."""
+        place = self.plan.place
+        self._results = [s for s in self.plan.storages if s.kind == "result"]
+        hosted = [b for s in self.plan.storages if s.kind == "host" for b in s.buffers]
+        names = [*self.image.inputs, *(s.space for s in self._results), *hosted]
+        cells = {n: i for i, n in enumerate(names)}
+        self._arena_cell = len(names)
+        self._made: list[tuple[Any, Any]] = []
+        for s in self._results:
+            t = self.types[s.space]
+            self._made.append((t.shape, np.dtype(t.dtype.np)))
+        self._blank = [None] * len(hosted)
+        self._places: dict[str, tuple[int, int]] = {}
+        for name, s in place.items():
+            if s.kind in ("input", "host"):
+                self._places[name] = cells[s.buffers[0]], 0
+            elif s.space == "arena":
+                self._places[name] = self._arena_cell, s.offset
+            else:
+                self._places[name] = cells[s.space], s.offset
+        self._pack = struct.Struct(f"{len(names) + 1}P").pack
+        self._untidy = [i for i, n in enumerate(self.image.inputs) if n in self.tidy]
+
+    def _place(self, name: str) -> tuple[int, int]:
+        """Cell and offset of a buffer, through views too."""
+        v = self.views.get(name)
+        if v is None:
+            return self._places[name]
+        cell, offset = self._places[v.base]
+        return cell, offset + v.offset
+
+    def _reader(self, name: str, view: View | None = None) -> Callable[[Cells], Array]:
+        """What gives a buffer as an array."""
+        view = view or self.views.get(name)
+        t, root = self.types[name], view.base if view else name
+        s = self.plan.place[root]
+        cell, offset = self._places[root]
+        if view is None and (s.kind in ("input", "host") or s.space == root):
+            return lambda cells: cells[cell]
+        dtype, strides = np.dtype(t.dtype.np), view.strides if view else row_major(t)
+        if view is not None:
+            offset += view.offset
+
+        def read(cells: Cells) -> Array:
+            block = cells[cell].reshape(-1).view(np.uint8)
+            made: Array = np.ndarray(t.shape, dtype, block, offset, strides)
+            return made
+
+        return read
+
+    # Segments
+
+    def _segmented(self, steps: Sequence[tuple[Access, Any]]) -> list[Series | HostAction]:
+        """Runs of kernels, and host functions between them."""
+        out: list[Series | HostAction] = []
+        calls: list[tuple[Job, list[tuple[int, int]]]] = []
+
+        left = [s for s in self.plan.storages if s.kind == "host"]
+
+        def drop(step: int) -> None:
+            """Let go of what nothing after a step reads."""
+            dead = [s for s in left if s.last <= step]
+            left[:] = [s for s in left if s.last > step]
+            if dead:
+                out.append(_dropping([self._places[s.buffers[0]][0] for s in dead]))
+
+        def flush(step: int) -> None:
+            if calls:
+                out.append(Series(calls))
+                calls.clear()
+                drop(step)
+
+        for i, (access, what) in enumerate(steps):
+            if isinstance(what, Job):
+                if what.count:
+                    names = (*access.reads, *access.writes)
+                    calls.append((what, [self._place(n) for n in names]))
+                continue
+            flush(i - 1)
+            out.append(self._copy(access.writes[0]) if what is None else self._hosted(access, what))
+            drop(i)
+        flush(len(steps) - 1)
+        return out
+
+    def _copy(self, name: str) -> HostAction:
+        source, target = self._reader(name, self.copies[name]), self._reader(name)
+
+        def copy(cells: Cells) -> None:
+            np.copyto(target(cells), source(cells))
+
+        return copy
+
+    def _hosted(self, access: Access, run: Callable[..., Any]) -> HostAction:
+        readers = [self._reader(n) for n in access.reads]
+        cells_made = [self._places[n][0] for n in access.writes]
+        tidy = [n in self.tidy for n in access.writes]
+        first = len(self.image.inputs)
+        ours = [*range(first, first + len(self._results)), self._arena_cell]
+
+        def action(cells: Cells) -> None:
+            made = interp.quietly(run, [r(cells) for r in readers])
+            for cell, y, in_order in zip(cells_made, made, tidy, strict=True):
+                if not y.flags.owndata and any(np.may_share_memory(y, cells[c]) for c in ours):
+                    y = y.copy()  # its memory will be used again
+                cells[cell] = interp.contiguous(y) if in_order else y
+
+        return action
+
+    # Running
+
+    def _cells(self, inputs: Sequence[Array]) -> Cells:
+        cells: Cells = [*inputs]
+        for i in self._untidy:
+            if cells[i].flags.num & _TIDY != _TIDY:
+                cells[i] = np.require(cells[i], requirements=("C", "A"))
+        cells += [memory.empty(shape, dtype) for shape, dtype in self._made]
+        cells += self._blank
+        cells.append(memory.empty((self.plan.arena,), np.uint8))
+        return cells
+
+    def _general(self, inputs: Sequence[Array]) -> list[Array]:
+        cells = self._cells(inputs)
+        for s in self._segments:
+            if isinstance(s, Series):
+                pool().run_series(s, self._pack(*cells_of(cells)))
+            else:
+                s(cells)
+        return [r(cells) for r in self._returned]
+
+    @property
+    def _returned(self) -> list[Callable[[Cells], Array]]:
+        found = self.__dict__.get("_readers")
+        if found is None:
+            found = self.__dict__["_readers"] = [self._reader(n) for n in self.image.outputs]
+        return found
+
+    def _quick(self) -> Callable[[Sequence[Array]], list[Array]] | None:
+        """The usual program, one run of kernels whose small results are all that it returns."""
+        alone = len(self._segments) == 1 and isinstance(self._segments[0], Series)
+        own = [s.space for s in self._results] == list(self.image.outputs)
+        small = self.plan.peak < memory.SMALL and not self.plan.arena
+        if not (alone and own and small):
+            return None
+        series, untidy, made = self._segments[0], tuple(self._untidy), tuple(self._made)
+        pack, general, empty = struct.Struct(f"{self._arena_cell}P").pack, self._general, np.empty
+        assert isinstance(series, Series)
+
+        def run(inputs: Sequence[Array]) -> list[Array]:
+            for i in untidy:
+                if inputs[i].flags.num & _TIDY != _TIDY:
+                    return general(inputs)
+            outs = [empty(shape, dtype) for shape, dtype in made]
+            pool().run_series(series, pack(*cells_of([*inputs, *outs])))
+            return outs
+
+        return run
+
+
+def _dropping(cells_dead: Sequence[int]) -> HostAction:
+    def drop(cells: Cells) -> None:
+        for c in cells_dead:
+            cells[c] = None
+
+    return drop
+
+
+__all__ = ["MemoryPlan", "Prepared", "TensorType"]
