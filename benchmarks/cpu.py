@@ -70,6 +70,10 @@ def column_sums(p: Any, x: Any) -> Any:
     return p.sum(x, 0)
 
 
+def whole_sum(p: Any, x: Any) -> Any:
+    return p.sum(x, None)
+
+
 def add(p: Any, a: Any, b: Any) -> Any:
     return a + b
 
@@ -84,6 +88,7 @@ WORKLOADS: dict[str, tuple[Function, tuple[tuple[int, ...], ...]]] = {
     "matmul 32x4096x1024": (matmul, ((32, 4096), (4096, 1024))),
     "matmul 1x4096x4096": (matmul, ((1, 4096), (4096, 4096))),
     "matmul+bias+gelu 2048x1024x4096": (matmul_bias_gelu, ((2048, 1024), (1024, 4096), (4096,))),
+    "sum of 64M": (whole_sum, ((1 << 26,),)),
     "row sums 8192x8192": (row_sums, ((8192, 8192),)),
     "column sums 8192x8192": (column_sums, ((8192, 8192),)),
     "add of 8": (add, ((8,), (8,))),

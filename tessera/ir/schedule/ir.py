@@ -143,12 +143,16 @@ class Cast(Term):
         return f"{self.dtype}({self.operand})"
 
 
+def walk(term: Term) -> Iterator[Term]:
+    """A term and every term inside."""
+    yield term
+    for t in term.children():
+        yield from walk(t)
+
+
 def reads(term: Term) -> Iterator[Read]:
     """Every read in a term."""
-    if isinstance(term, Read):
-        yield term
-    for t in term.children():
-        yield from reads(t)
+    return (t for t in walk(term) if isinstance(t, Read))
 
 
 @dataclass(frozen=True)

@@ -1,30 +1,21 @@
-"""lower: a kernel of the Schedule IR as a Tile program.
+"""lower: the steps of the Schedule IR as Tile programs.
 
-    t[r] = add over c of x[r, c]   ->   program r: for c by 16: acc += load(x, r, c); store(fold(acc))
-
-An instance computes one row.  Stages are grouped in passes: a pass is one loop over the columns that
-computes every stage whose folds are ready.  The order of a fold is that of core/folds.py.
+A contraction, a kernel of rows and a primitive have a lowering each; a step becomes one launch, or
+several where it is worth it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from tessera.core.dims import Dim, Size, larger, smaller, substitute, symbols
-from tessera.core.dtype import bool_
-from tessera.core.evaluate import identity
-from tessera.core.folds import LANES, LEAF, LEVELS
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
-from tessera.ir.schedule.ir import Stage, reads
 from tessera.ir.tile.gemm import DEFAULT, Blocks, lower_contraction
-from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
+from tessera.ir.tile.ir import Kernel
 from tessera.ir.tile.launch import Expansion, Launch
 from tessera.ir.tile.primitives import lower_primitive
-
-_UNROLL = 4  # vectors of a chunk when a pass has no fold
-_BLOCK = 4096  # columns of an instance of a kernel without rows
-_CHAIN_BLOCK = 256  # the same when every column is folded, and how many are folded at once
+from tessera.ir.tile.rows import Rows
+from tessera.ir.tile.spread import spread_rows
 
 
 def expand(
@@ -33,6 +24,9 @@ def expand(
     """The launches of a step."""
     if isinstance(step, schedule.Primitive):
         return lower_primitive(step, types)
+    spread = None if step.contracts else spread_rows(step, types)
+    if spread is not None:
+        return spread
     return Expansion((Launch(lower(step, types), tuple(step.inputs()), step.outputs),))
 
 
@@ -42,269 +36,4 @@ def lower(
     """The Tile program of a kernel; parameters are its inputs, then its outputs."""
     if kernel.contracts:
         return lower_contraction(kernel, types, blocks)
-    return _Lowering(kernel, types).kernel()
-
-
-class _Lowering:
-    def __init__(self, kernel: schedule.Kernel, types: Mapping[str, TensorType]):
-        self.k, self.b = kernel, Builder("kernel")
-        self.stages = {s.name: s for s in kernel.stages}
-        self.memory: dict[str, Memory] = {}
-        for name in kernel.inputs():
-            self.memory[name] = self.b.parameter(name, types[name])
-        self.out = {n: self.b.parameter(n, types[n], writable=True) for n in kernel.outputs}
-        self.env: dict[str, Size] = {}
-        self.levels: dict[str, int] = {}
-        self.row: dict[str, Tile] = {}  # stages that are one number a row
-        self.column: dict[str, Tile] = {}  # stages of this pass, at the chunk being computed
-        self.at: Size = 0  # first column of that chunk
-        self.width, self.tail = LANES, False
-        self.span: tuple[Size, Size] | None = None  # columns of this instance; None: all
-
-    def kernel(self) -> Kernel:
-        for i, a in enumerate(self.k.stages[0].axes[: self.k.rows]):
-            self.env[f"_r{i}"] = self.b.program(a.size)
-        self.measure()
-        self.split_columns()
-        self.allocate()
-        for level in range(max(self.levels.values()) + 1):
-            self.do_pass([s for s in self.k.stages if self.levels[s.name] == level])
-        return self.b.finish()
-
-    # Passes
-
-    def columns(self, s: Stage) -> tuple[schedule.Axis, ...]:
-        """The axes of a stage beyond the rows: none or one, and a reduced one."""
-        return s.axes[self.k.rows :] + s.reduced
-
-    def split_columns(self) -> None:
-        """A kernel without rows: instances share the columns, unless a fold runs over them."""
-        sizes = {a.size for s in self.k.stages for a in s.axes[self.k.rows :]}
-        if self.k.rows or len(sizes) != 1 or any(len(s.axes) != 1 for s in self.k.stages):
-            return
-        (size,) = sizes
-        block = _CHAIN_BLOCK if any(s.combine for s in self.k.stages) else _BLOCK
-        if isinstance(size, int) and size <= block:
-            return
-        start = self.b.program((size + block - 1) // block) * block
-        self.span = (start, smaller(start + block, size))
-
-    def columns_of(self, size: Size) -> tuple[Size, Size]:
-        """The columns that this instance computes, of so many."""
-        return (0, size) if self.span is None else self.span
-
-    def measure(self) -> None:
-        """The pass of each stage: after the passes of the folds that it reads."""
-        for s in self.k.stages:
-            own = [self.stages[r.source] for r in reads(s.term) if r.source in self.stages]
-            self.levels[s.name] = max(
-                (self.levels[t.name] + (t.combine is not None) for t in own), default=0
-            )
-
-    def allocate(self) -> None:
-        """Scratch for columns that a later pass reads."""
-        for s in self.k.stages:
-            later = any(
-                self.levels[t.name] > self.levels[s.name] and r.source == s.name
-                for t in self.k.stages
-                for r in reads(t.term)
-            )
-            if later and self.k.rows < len(s.axes):
-                self.memory[s.name] = self.b.alloc(s.dtype, (s.axes[-1].size,))
-
-    def do_pass(self, stages: Sequence[Stage]) -> None:
-        scalars = [s for s in stages if not self.columns(s)]
-        for s in scalars:
-            self.row[s.name] = self.term(s.term, None)
-            self.store_row(s)
-        chains = [s for s in stages if s.combine and self.k.rows < len(s.axes)]
-        for s in chains:
-            self.chain(s)
-        rest = [s for s in stages if self.columns(s) and s not in chains]
-        for size in dict.fromkeys(self.columns(s)[0].size for s in rest):
-            self.column_loop([s for s in rest if self.columns(s)[0].size == size], size)
-
-    def column_loop(self, stages: Sequence[Stage], size: Size) -> None:
-        folds = [s for s in stages if s.combine]
-        if not folds:
-            self.chunks(stages, *self.columns_of(size), LANES * _UNROLL, [])
-            return
-        one_leaf = isinstance(size, int) and size <= LEAF
-        if one_leaf:
-            accs = self.chunks(stages, 0, size, LANES, [self.identity(s, LANES) for s in folds])
-        else:
-            accs = self.leaves(stages, folds, size)
-        for s, acc in zip(folds, accs, strict=True):
-            assert s.combine is not None
-            self.row[s.name] = self.b.fold(s.combine, acc, 0)
-            self.store_row(s)
-
-    def identity(self, s: Stage, width: int) -> Tile:
-        assert s.combine is not None
-        return self.b.full(s.dtype, (width,), identity(s.combine, s.dtype))
-
-    def chunks(
-        self, stages: Sequence[Stage], start: Size, stop: Size, width: int, accs: Sequence[Tile]
-    ) -> Sequence[Tile]:
-        """Whole chunks, then the masked rest."""
-        self.width = width
-        whole = (stop - start) // width * width + start
-        with self.b.loop(start, whole, width, accs) as main:
-            main.carry(*self.chunk(stages, main.variable, stop, False, main.carried))
-        if whole == stop:
-            return main.results
-        with self.b.loop(whole, stop, width, main.results) as rest:
-            rest.carry(*self.chunk(stages, rest.variable, stop, True, rest.carried))
-        return rest.results
-
-    def chunk(
-        self, stages: Sequence[Stage], at: Dim, stop: Size, tail: bool, accs: Sequence[Tile]
-    ) -> list[Tile]:
-        self.at, self.tail, self.column = at, tail, {}
-        left, out = list(accs), []
-        for s in stages:
-            (axis,) = self.columns(s)
-            value = self.spread(self.term(s.term, axis.name))
-            if s.combine is None:
-                self.column[s.name] = value
-                self.store_column(s, value)
-                continue
-            if tail:
-                position = self.b.index(at, (self.width,), 0)
-                inside = self.b.apply("lt", position, self.b.index(stop, (1,)))
-                value = self.b.apply("where", inside, value, self.identity(s, 1))
-            out.append(self.b.apply(s.combine, left.pop(0), value))
-        return out
-
-    def spread(self, t: Tile) -> Tile:
-        """A tile of the chunk's width."""
-        if t.shape == (self.width,):
-            return t
-        if t.dtype is bool_:
-            return self.b.apply("or", t, self.b.full(bool_, (self.width,), False))
-        zero = self.b.index(0, (self.width,))
-        yes = self.b.apply("eq", zero, self.b.index(0, (1,)))
-        return self.b.apply("where", yes, t, t)
-
-    def leaves(self, stages: Sequence[Stage], folds: Sequence[Stage], size: Size) -> list[Tile]:
-        """Folds of more than one leaf: each leaf by itself, then the leaves as a tree."""
-        count = (size + LEAF - 1) // LEAF
-        kept = [self.b.alloc(s.dtype, (count, LANES)) for s in folds]
-        with self.b.loop(0, count) as leaf:
-            start = leaf.variable * LEAF
-            stop = smaller(start + LEAF, size)
-            accs = self.chunks(stages, start, stop, LANES, [self.identity(s, LANES) for s in folds])
-            for m, acc in zip(kept, accs, strict=True):
-                self.b.store(m, acc, (leaf.variable, 0), (1, LANES), axes=(1,))
-        return [self.join(s, m, count) for s, m in zip(folds, kept, strict=True)]
-
-    def join(self, s: Stage, m: Memory, count: Size, width: int = LANES) -> Tile:
-        assert s.combine is not None
-        levels = (count - 1).bit_length() if isinstance(count, int) else LEVELS
-        for level in range(levels):
-            step = 1 << level
-            with self.b.loop(0, larger(count - step, 0), 2 * step) as pair:
-                i = pair.variable
-                low, high = (self.b.load(m, (at, 0), (1, width), axes=(1,)) for at in (i, i + step))
-                joined = self.b.apply(s.combine, low, high)
-                self.b.store(m, joined, (i, 0), (1, width), axes=(1,))
-        return self.b.load(m, (0, 0), (1, width), axes=(1,))
-
-    def chain(self, s: Stage) -> None:
-        """A fold over an axis that is not the last: a chain for each column."""
-        axis, over = s.axes[-1], s.reduced[0]
-        count = larger((over.size + LEAF - 1) // LEAF, 1)
-        first, stop = self.columns_of(axis.size)
-        middle = first
-        for width in (_CHAIN_BLOCK, LANES):  # many columns at once, so that rows are read in runs
-            start, middle = middle, (stop - first) // width * width + first
-            if start != middle:
-                self.chain_columns(s, over, count, (start, middle, width, False))
-        if middle != stop:
-            self.chain_columns(s, over, count, (middle, stop, LANES, True))
-
-    def chain_columns(
-        self, s: Stage, over: schedule.Axis, count: Size, span: tuple[Size, Size, int, bool]
-    ) -> None:
-        start, stop, width, tail = span
-        assert s.combine is not None
-        kept = self.b.alloc(s.dtype, (count, width))
-        with self.b.loop(start, stop, width) as columns:
-            self.at, self.tail, self.width = columns.variable, tail, width
-            with self.b.loop(0, count) as leaf:
-                first = leaf.variable * LEAF
-                last = smaller(first + LEAF, over.size)
-                with self.b.loop(first, last, 1, [self.identity(s, width)]) as step:
-                    self.env[over.name] = step.variable
-                    value = self.spread(self.term(s.term, s.axes[-1].name))
-                    step.carry(self.b.apply(s.combine, step.carried[0], value))
-                self.b.store(kept, step.results[0], (leaf.variable, 0), (1, width), axes=(1,))
-            self.store_column(s, self.join(s, kept, count, width))
-
-    # Stores
-
-    def store_row(self, s: Stage) -> None:
-        if s.name in self.out:
-            at = [self.env[a.name] for a in s.axes]
-            value = self.b.reshape(self.row[s.name], ())
-            self.b.store(self.out[s.name], value, at, (1,) * len(at), axes=())
-
-    def store_column(self, s: Stage, value: Tile) -> None:
-        if s.name in self.memory:
-            self.b.store(
-                self.memory[s.name], value, (self.at,), (self.width,),
-                masked=(0,) if self.tail else (),
-            )  # fmt: skip
-        if s.name in self.out:
-            rows = [self.env[a.name] for a in s.axes[:-1]]
-            last = len(rows)
-            self.b.store(
-                self.out[s.name], value, (*rows, self.at), (*(1 for _ in rows), self.width),
-                axes=(last,), masked=(last,) if self.tail else (),
-            )  # fmt: skip
-
-    # Terms
-
-    def term(self, t: schedule.Term, column: str | None) -> Tile:
-        """The tile of a term at the chunk being computed, or one number when it has no column."""
-        match t:
-            case schedule.Literal():
-                return self.b.full(t.dtype, (1,), t.value)
-            case schedule.Position():
-                return self.position(t.value, column)
-            case schedule.Cast():
-                return self.b.cast(self.term(t.operand, column), t.dtype)
-            case schedule.Apply():
-                return self.b.apply(t.scalar, *(self.term(o, column) for o in t.operands))
-            case schedule.Read():
-                return self.read(t, column)
-        raise AssertionError(t)
-
-    def place(self, x: Size, column: str | None) -> Size:
-        """A position in terms of grid and loop variables."""
-        env = dict(self.env)
-        if column is not None:
-            env[column] = self.at
-        return substitute(x, env)
-
-    def position(self, x: Size, column: str | None) -> Tile:
-        at = self.place(x, column)
-        if column is not None and column in symbols(x):
-            return self.b.index(at, (self.width,), 0)
-        return self.b.index(at, (1,))
-
-    def read(self, r: schedule.Read, column: str | None) -> Tile:
-        if r.source in self.row:
-            return self.row[r.source]
-        if r.source in self.column:
-            return self.column[r.source]
-        memory = self.memory[r.source]
-        if r.source in self.stages:  # a column of this row, kept from an earlier pass
-            return self.b.load(memory, (self.at,), (self.width,), masked=(0,) if self.tail else ())
-        at = [self.place(i, column) for i in r.index]
-        along = [i for i, x in enumerate(r.index) if column is not None and column in symbols(x)]
-        if not along:
-            return self.b.reshape(self.b.load(memory, at, (1,) * len(at), axes=()), (1,))
-        (axis,) = along
-        extent = [self.width if i == axis else 1 for i in range(len(at))]
-        return self.b.load(memory, at, extent, axes=(axis,), masked=(axis,) if self.tail else ())
+    return Rows(kernel, types).kernel()

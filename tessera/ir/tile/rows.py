@@ -1,0 +1,364 @@
+"""rows: a kernel of loop nests as a Tile program, one row for each instance.
+
+    t[r] = add over c of x[r, c]   ->   program r: for c by 16: acc += load(x, r, c); store(fold(acc))
+
+Stages are grouped in passes: a pass is one loop over the columns that computes every stage whose
+folds are ready.  The order of a fold is that of core/folds.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tessera.core.approximate import FUNCTIONS
+from tessera.core.dims import Dim, Size, larger, product, smaller, substitute, symbols
+from tessera.core.dtype import bool_
+from tessera.core.evaluate import identity
+from tessera.core.folds import LANES, LEAF, LEVELS
+from tessera.core.types import TensorType
+from tessera.ir.schedule import ir as schedule
+from tessera.ir.schedule.ir import Stage, reads
+from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
+
+_UNROLL = 4  # vectors of a chunk when a pass has no fold
+_BLOCK = 4096  # columns of an instance of a kernel without rows
+_CHAIN_BLOCK = 256  # the same when every column is folded, and how many are folded at once
+_STREAMS = 4  # leaves side by side: the memory answers several far places at once
+_FEW = 16  # rows that are too few to share among threads
+_CHEAP = 8  # scalar ops of a pass that waits for memory rather than for arithmetic
+
+
+def passes(kernel: schedule.Kernel) -> dict[str, int]:
+    """The pass of each stage: after the passes of the folds that it reads."""
+    stages = {s.name: s for s in kernel.stages}
+    levels: dict[str, int] = {}
+    for s in kernel.stages:
+        own = [stages[r.source] for r in reads(s.term) if r.source in stages]
+        levels[s.name] = max((levels[t.name] + (t.combine is not None) for t in own), default=0)
+    return levels
+
+
+def has_few_rows(kernel: schedule.Kernel) -> bool:
+    """Whether rows alone would leave threads without work."""
+    count = product(tuple(a.size for a in kernel.stages[0].axes[: kernel.rows]))
+    return isinstance(count, int) and count <= _FEW
+
+
+def is_cheap(stages: Sequence[Stage]) -> bool:
+    """Whether a pass consists of folds that wait for memory."""
+    terms = [t for s in stages for t in schedule.walk(s.term)]
+    applied = [t.scalar for t in terms if isinstance(t, schedule.Apply)]
+    return (
+        all(s.combine for s in stages)
+        and len(applied) <= _CHEAP
+        and not FUNCTIONS.keys() & set(applied)
+    )
+
+
+class Rows:
+    """A kernel being written, one row of it for each instance."""
+
+    def __init__(
+        self,
+        kernel: schedule.Kernel,
+        types: Mapping[str, TensorType],
+        inputs: Sequence[str] | None = None,
+    ):
+        self.k, self.b = kernel, Builder("kernel")
+        self.stages = {s.name: s for s in kernel.stages}
+        self.memory: dict[str, Memory] = {}
+        for name in kernel.inputs() if inputs is None else inputs:
+            self.memory[name] = self.b.parameter(name, types[name])
+        self.out = {n: self.b.parameter(n, types[n], writable=True) for n in kernel.outputs}
+        self.env: dict[str, Size] = {}
+        self.levels = passes(kernel)
+        self.row: dict[str, Tile] = {}  # stages that are one number a row
+        self.column: dict[str, Tile] = {}  # stages of this pass, at the chunk being computed
+        self.at: Size = 0  # first column of that chunk
+        self.width, self.tail = LANES, False
+        self.span: tuple[Size, Size] | None = None  # columns of this instance; None: all
+
+    def kernel(self) -> Kernel:
+        for i, a in enumerate(self.k.stages[0].axes[: self.k.rows]):
+            self.env[f"_r{i}"] = self.b.program(a.size)
+        self.split_columns()
+        self.allocate()
+        for level in range(max(self.levels.values()) + 1):
+            self.do_pass([s for s in self.k.stages if self.levels[s.name] == level])
+        return self.b.finish()
+
+    # Passes
+
+    def columns(self, s: Stage) -> tuple[schedule.Axis, ...]:
+        """The axes of a stage beyond the rows: none or one, and a reduced one."""
+        return s.axes[self.k.rows :] + s.reduced
+
+    def split_columns(self) -> None:
+        """A kernel of few rows: instances share the columns, unless a fold runs over them."""
+        rows = self.k.rows
+        sizes = {a.size for s in self.k.stages for a in s.axes[rows:]}
+        if not has_few_rows(self.k) or len(sizes) != 1:
+            return
+        if any(len(s.axes) != rows + 1 for s in self.k.stages):
+            return
+        (size,) = sizes
+        block = _CHAIN_BLOCK if any(s.combine for s in self.k.stages) else _BLOCK
+        if isinstance(size, int) and size <= block:
+            return
+        start = self.b.program((size + block - 1) // block) * block
+        self.span = (start, smaller(start + block, size))
+
+    def columns_of(self, size: Size) -> tuple[Size, Size]:
+        """The columns that this instance computes, of so many."""
+        return (0, size) if self.span is None else self.span
+
+    def allocate(self) -> None:
+        """Scratch for columns that a later pass reads."""
+        for s in self.k.stages:
+            later = any(
+                self.levels[t.name] > self.levels[s.name] and r.source == s.name
+                for t in self.k.stages
+                for r in reads(t.term)
+            )
+            if later and self.k.rows < len(s.axes):
+                self.memory[s.name] = self.b.alloc(s.dtype, (s.axes[-1].size,))
+
+    def do_pass(self, stages: Sequence[Stage]) -> None:
+        scalars = [s for s in stages if not self.columns(s)]
+        for s in scalars:
+            self.row[s.name] = self.term(s.term, None)
+            self.store_row(s)
+        chains = [s for s in stages if s.combine and self.k.rows < len(s.axes)]
+        for s in chains:
+            self.chain(s)
+        rest = [s for s in stages if self.columns(s) and s not in chains]
+        for size in dict.fromkeys(self.columns(s)[0].size for s in rest):
+            self.column_loop([s for s in rest if self.columns(s)[0].size == size], size)
+
+    def column_loop(self, stages: Sequence[Stage], size: Size) -> None:
+        folds = [s for s in stages if s.combine]
+        if not folds:
+            self.chunks(stages, *self.columns_of(size), LANES * _UNROLL, [])
+            return
+        one_leaf = isinstance(size, int) and size <= LEAF
+        if one_leaf:
+            accs = self.chunks(stages, 0, size, LANES, [self.identity(s, LANES) for s in folds])
+        else:
+            accs = self.leaves(stages, folds, size)
+        for s, acc in zip(folds, accs, strict=True):
+            self.end_fold(s, acc)
+
+    def end_fold(self, s: Stage, lanes: Tile) -> None:
+        """What becomes of the lanes of a row: they are folded."""
+        assert s.combine is not None
+        self.row[s.name] = self.b.fold(s.combine, lanes, 0)
+        self.store_row(s)
+
+    def identity(self, s: Stage, width: int) -> Tile:
+        assert s.combine is not None
+        return self.b.full(s.dtype, (width,), identity(s.combine, s.dtype))
+
+    def chunks(
+        self, stages: Sequence[Stage], start: Size, stop: Size, width: int, accs: Sequence[Tile]
+    ) -> Sequence[Tile]:
+        """Whole chunks, then the masked rest."""
+        self.width = width
+        whole = (stop - start) // width * width + start
+        with self.b.loop(start, whole, width, accs) as main:
+            main.carry(*self.chunk(stages, main.variable, stop, False, main.carried))
+        if whole == stop:
+            return main.results
+        with self.b.loop(whole, stop, width, main.results) as rest:
+            rest.carry(*self.chunk(stages, rest.variable, stop, True, rest.carried))
+        return rest.results
+
+    def chunk(
+        self, stages: Sequence[Stage], at: Dim, stop: Size, tail: bool, accs: Sequence[Tile]
+    ) -> list[Tile]:
+        self.at, self.tail, self.column = at, tail, {}
+        left, out = list(accs), []
+        for s in stages:
+            (axis,) = self.columns(s)
+            value = self.spread(self.term(s.term, axis.name))
+            if s.combine is None:
+                self.column[s.name] = value
+                self.store_column(s, value)
+                continue
+            if tail:
+                position = self.b.index(at, (self.width,), 0)
+                inside = self.b.apply("lt", position, self.b.index(stop, (1,)))
+                value = self.b.apply("where", inside, value, self.identity(s, 1))
+            out.append(self.b.apply(s.combine, left.pop(0), value))
+        return out
+
+    def spread(self, t: Tile) -> Tile:
+        """A tile of the chunk's width."""
+        if t.shape == (self.width,):
+            return t
+        if t.dtype is bool_:
+            return self.b.apply("or", t, self.b.full(bool_, (self.width,), False))
+        zero = self.b.index(0, (self.width,))
+        yes = self.b.apply("eq", zero, self.b.index(0, (1,)))
+        return self.b.apply("where", yes, t, t)
+
+    def leaf_range(self, count: Size) -> tuple[Size, Size, Size]:
+        """The first leaf that this instance folds, the one after the last, and how many at most."""
+        return 0, count, count
+
+    def leaves(self, stages: Sequence[Stage], folds: Sequence[Stage], size: Size) -> list[Tile]:
+        """Folds of more than one leaf: each leaf by itself, then the leaves as a tree."""
+        first, last, room = self.leaf_range((size + LEAF - 1) // LEAF)
+        kept = [self.b.alloc(s.dtype, (room, LANES)) for s in folds]
+        begin = self.streams(folds, kept, first, last, size) if is_cheap(stages) else first
+        with self.b.loop(begin, last) as leaf:
+            start = leaf.variable * LEAF
+            stop = smaller(start + LEAF, size)
+            accs = self.chunks(stages, start, stop, LANES, [self.identity(s, LANES) for s in folds])
+            for m, acc in zip(kept, accs, strict=True):
+                self.keep(m, acc, leaf.variable - first)
+        return [self.join(s, m, last - first, room) for s, m in zip(folds, kept, strict=True)]
+
+    def keep(self, m: Memory, acc: Tile, at: Size) -> None:
+        """Put the lanes or columns of a leaf in its place."""
+        self.b.store(m, acc, (at, 0), (1, *acc.shape), axes=(1,))
+
+    def streams(
+        self, folds: Sequence[Stage], kept: Sequence[Memory], first: Size, last: Size, size: Size
+    ) -> Size:
+        """Whole leaves, several far ones side by side; the first leaf that is left."""
+        apart = (smaller(last, size // LEAF) - first) // _STREAMS
+        with self.b.loop(0, apart) as leaf:
+            numbers = [leaf.variable + i * apart for i in range(_STREAMS)]
+            begin = [self.identity(s, LANES) for s in folds] * _STREAMS
+            with self.b.loop(0, LEAF, LANES, begin) as chunk:
+                accs: list[Tile] = []
+                for i, n in enumerate(numbers):
+                    at = (first + n) * LEAF + chunk.variable
+                    own = chunk.carried[i * len(folds) : (i + 1) * len(folds)]
+                    accs += self.chunk(folds, at, 0, False, own)
+                chunk.carry(*accs)
+            for i, acc in enumerate(chunk.results):
+                self.keep(kept[i % len(folds)], acc, numbers[i // len(folds)])
+        return first + apart * _STREAMS
+
+    def join(self, s: Stage, m: Memory, count: Size, room: Size) -> Tile:
+        """The leaves as a tree: neighbours first."""
+        assert s.combine is not None
+        width = m.type.shape[1]
+        assert isinstance(width, int)
+        levels = (room - 1).bit_length() if isinstance(room, int) else LEVELS
+        for level in range(levels):
+            step = 1 << level
+            with self.b.loop(0, larger(count - step, 0), 2 * step) as pair:
+                i = pair.variable
+                low, high = (self.b.load(m, (at, 0), (1, width), axes=(1,)) for at in (i, i + step))
+                self.keep(m, self.b.apply(s.combine, low, high), i)
+        return self.b.load(m, (0, 0), (1, width), axes=(1,))
+
+    def chain(self, s: Stage) -> None:
+        """A fold over an axis that is not the last: a chain for each column."""
+        over = s.reduced[0]
+        leaves = self.leaf_range(larger((over.size + LEAF - 1) // LEAF, 1))
+        for span in self.spans(s.axes[-1].size):
+            self.chain_columns(s, over, leaves, span)
+
+    def spans(self, size: Size) -> list[tuple[Size, Size, int, bool]]:
+        """The columns of this instance: many at once, then in vectors, then masked."""
+        first, stop = self.columns_of(size)
+        found, start = [], first
+        for width in (_CHAIN_BLOCK, LANES):
+            end = (stop - first) // width * width + first
+            found.append((start, end, width, False))
+            start = end
+        return [x for x in (*found, (start, stop, LANES, True)) if x[0] != x[1]]
+
+    def chain_columns(
+        self, s: Stage, over: schedule.Axis, leaves: tuple[Size, Size, Size],
+        span: tuple[Size, Size, int, bool],
+    ) -> None:  # fmt: skip
+        (first, last, room), (start, stop, width, tail) = leaves, span
+        assert s.combine is not None
+        kept = self.b.alloc(s.dtype, (room, width))
+        with self.b.loop(start, stop, width) as columns:
+            self.at, self.tail, self.width = columns.variable, tail, width
+            with self.b.loop(first, last) as leaf:
+                begin = leaf.variable * LEAF
+                end = smaller(begin + LEAF, over.size)
+                with self.b.loop(begin, end, 1, [self.identity(s, width)]) as step:
+                    self.env[over.name] = step.variable
+                    value = self.spread(self.term(s.term, s.axes[-1].name))
+                    step.carry(self.b.apply(s.combine, step.carried[0], value))
+                self.keep(kept, step.results[0], leaf.variable - first)
+            self.end_chain(s, self.join(s, kept, last - first, room))
+
+    def end_chain(self, s: Stage, columns: Tile) -> None:
+        """What becomes of folded columns: they are stored."""
+        self.store_column(s, columns)
+
+    # Stores
+
+    def store_row(self, s: Stage) -> None:
+        if s.name in self.out:
+            at = [self.env[a.name] for a in s.axes]
+            value = self.b.reshape(self.row[s.name], ())
+            self.b.store(self.out[s.name], value, at, (1,) * len(at), axes=())
+
+    def store_column(self, s: Stage, value: Tile) -> None:
+        if s.name in self.memory:
+            self.b.store(
+                self.memory[s.name], value, (self.at,), (self.width,),
+                masked=(0,) if self.tail else (),
+            )  # fmt: skip
+        if s.name in self.out:
+            rows = [self.env[a.name] for a in s.axes[:-1]]
+            last = len(rows)
+            self.b.store(
+                self.out[s.name], value, (*rows, self.at), (*(1 for _ in rows), self.width),
+                axes=(last,), masked=(last,) if self.tail else (),
+            )  # fmt: skip
+
+    # Terms
+
+    def term(self, t: schedule.Term, column: str | None) -> Tile:
+        """The tile of a term at the chunk being computed, or one number when it has no column."""
+        match t:
+            case schedule.Literal():
+                return self.b.full(t.dtype, (1,), t.value)
+            case schedule.Position():
+                return self.position(t.value, column)
+            case schedule.Cast():
+                return self.b.cast(self.term(t.operand, column), t.dtype)
+            case schedule.Apply():
+                return self.b.apply(t.scalar, *(self.term(o, column) for o in t.operands))
+            case schedule.Read():
+                return self.read(t, column)
+        raise AssertionError(t)
+
+    def place(self, x: Size, column: str | None) -> Size:
+        """A position in terms of grid and loop variables."""
+        env = dict(self.env)
+        if column is not None:
+            env[column] = self.at
+        return substitute(x, env)
+
+    def position(self, x: Size, column: str | None) -> Tile:
+        at = self.place(x, column)
+        if column is not None and column in symbols(x):
+            return self.b.index(at, (self.width,), 0)
+        return self.b.index(at, (1,))
+
+    def read(self, r: schedule.Read, column: str | None) -> Tile:
+        if r.source in self.row:
+            return self.row[r.source]
+        if r.source in self.column:
+            return self.column[r.source]
+        memory = self.memory[r.source]
+        if r.source in self.stages:  # a column of this row, kept from an earlier pass
+            return self.b.load(memory, (self.at,), (self.width,), masked=(0,) if self.tail else ())
+        at = [self.place(i, column) for i in r.index]
+        along = [i for i, x in enumerate(r.index) if column is not None and column in symbols(x)]
+        if not along:
+            return self.b.reshape(self.b.load(memory, at, (1,) * len(at), axes=()), (1,))
+        (axis,) = along
+        extent = [self.width if i == axis else 1 for i in range(len(at))]
+        return self.b.load(memory, at, extent, axes=(axis,), masked=(axis,) if self.tail else ())
