@@ -79,6 +79,7 @@ class _Lowering:
         self.steps: list[_Open | Primitive | HostCall] = []
         self.sizes: dict[str, Size] = {}  # of every axis
         self.costs: dict[Value, int] = {}
+        self.nests: dict[Node, bool] = {}
 
     def program(self) -> Program:
         for i, v in enumerate(self.g.inputs):
@@ -104,6 +105,12 @@ class _Lowering:
                 self.stage(n)
 
     def is_loop_nest(self, n: Node) -> bool:
+        """Whether a node is computed point by point, or folds points; asked once for every user."""
+        if n not in self.nests:
+            self.nests[n] = self.nests_loops(n)
+        return self.nests[n]
+
+    def nests_loops(self, n: Node) -> bool:
         if len(n.results) != 1 or n.regions:
             return False
         dtypes = [v.dtype for v in (*n.operands, *n.results)]

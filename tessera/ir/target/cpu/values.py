@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from string import Formatter
+from typing import NamedTuple
 
 import numpy as np
 
@@ -75,12 +77,10 @@ class ValueWriter(ShapeWriter):
             return self.widened(name, xs, dtypes, width)
         if dtype.kind == "f" and name in FUNCTIONS:
             return FUNCTIONS[name].build(LlvmAlgebra(self, FLOATS[dtype.name], width), *xs)
-        words = _Words(dtype, width)
-        result = xs[0]
-        for line in TEMPLATES[dtype.kind][name].splitlines():
-            kept, _, text = line.strip().rpartition(" = ")
-            result = self.put(_FORMAT.vformat(text, xs, words))
-            words[kept] = result
+        words, results, result = _words(dtype, width), dict[str, str](), xs[0]
+        for line in _lines(dtype.kind, name):
+            given = {w: results[w] if w in results else words[w] for w in line.words}
+            result = results[line.kept] = self.put(line.text.format(*xs, **given))
         return result
 
     def widened(self, name: str, xs: Sequence[str], dtypes: Sequence[DType], width: int) -> str:
@@ -226,15 +226,38 @@ class _Words(dict[str, str]):
     def __missing__(self, key: str) -> str:
         whole = f"i{self.dtype.bits}"
         if key == "i":
-            return vector_of(whole, self.width)
-        if key == "vi":
-            return (f"v{self.width}" if self.width > 1 else "") + whole
-        if key in _BITS:
-            return constant(_BITS[key](self.dtype), FORMATS[whole], self.width)
-        return constant(_NUMBERS[key](self.dtype), self.dtype, self.width)
+            text = vector_of(whole, self.width)
+        elif key == "vi":
+            text = (f"v{self.width}" if self.width > 1 else "") + whole
+        elif key in _BITS:
+            text = constant(_BITS[key](self.dtype), FORMATS[whole], self.width)
+        else:
+            text = constant(_NUMBERS[key](self.dtype), self.dtype, self.width)
+        self[key] = text
+        return text
 
 
-_FORMAT = Formatter()
+_words = cache(_Words)
+
+
+class _Line(NamedTuple):
+    """A line of a row of scalars.py: the name of its result, its text, and the words in it."""
+
+    kept: str
+    text: str
+    words: tuple[str, ...]
+
+
+@cache
+def _lines(kind: str, name: str) -> tuple[_Line, ...]:
+    out = []
+    for line in TEMPLATES[kind][name].splitlines():
+        kept, _, text = line.strip().rpartition(" = ")
+        found = {word for _, word, _, _ in Formatter().parse(text) if word is not None}
+        out.append(_Line(kept, text, tuple(w for w in found if not w.isdigit())))
+    return tuple(out)
+
+
 _BITS: dict[str, Callable[[DType], int]] = {
     "up": lambda d: 1,
     "down": lambda d: -1,

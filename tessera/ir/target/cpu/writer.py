@@ -40,6 +40,8 @@ class Writer:
     def declare(self, call: str) -> None:
         head, rest = call.removeprefix("call ").split("@", 1)
         name, arguments = rest.split("(", 1)
+        if name in self.declared:
+            return
         kinds = [_argument_type(a) for a in _split(arguments.rstrip().removesuffix(")"))]
         self.declared[name] = f"declare {head.strip()} @{name}({', '.join(kinds)})"
 
