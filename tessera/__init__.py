@@ -43,6 +43,7 @@ from tessera.lang.jacobians import hvp as hvp
 from tessera.lang.jacobians import jacfwd as jacfwd
 from tessera.lang.jacobians import jacrev as jacrev
 from tessera.lang.jit import jit as jit
+from tessera.lang.remat import budget as budget
 from tessera.lang.remat import checkpoint as checkpoint
 from tessera.lang.remat import remat as remat
 from tessera.lang.shapes import shapes as shapes

@@ -12,11 +12,13 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor, f64, op
-from tessera.core.errors import OperandError
+from tessera.core.errors import OperandError, RuleError
+from tessera.ir.graph.ir import bind
+from tessera.ir.graph.op import Op
 from tests.tolerance import assert_same_bits
 
 RNG = np.random.default_rng(0)
-POLICIES: list[Any] = ["nothing", "dots", "everything", ["h"]]
+POLICIES: list[Any] = ["nothing", "dots", "everything", ["h"], ts.budget(100)]
 every_policy = pytest.mark.parametrize("policy", POLICIES, ids=str)
 
 
@@ -160,7 +162,9 @@ def test_symbolic_sizes() -> None:
 
 def test_policies_say_what_is_computed_again() -> None:
     plain = ops(ts.grad(loss(layer)), WS)
-    nothing, dots, everything, named = (ops(ts.grad(loss(checkpointed(p))), WS) for p in POLICIES)
+    nothing, dots, everything, named, _ = (
+        ops(ts.grad(loss(checkpointed(p))), WS) for p in POLICIES
+    )
     for name in ("sin", "tanh"):
         assert nothing[name] == dots[name] == 2 * plain[name]
         assert everything[name] == plain[name]
@@ -238,8 +242,29 @@ def test_errors() -> None:
     with pytest.raises(OperandError) as e:
         ts.checkpoint(layer, policy="all")
     assert e.value.message == (
-        "checkpoint: policy is 'all', expected 'nothing', 'dots', 'everything' or a list of names"
+        "checkpoint: policy is 'all', expected 'nothing', 'dots', 'everything', a list of names or "
+        "budget(bytes)"
     )
     with pytest.raises(OperandError) as e:
         op.checkpoint_name(X, 3)  # type: ignore[arg-type]
     assert e.value.message == "checkpoint_name: the name is 3, expected a string"
+
+
+@pytest.mark.parametrize("effect", ["io", "random", "state"])
+def test_side_effects_inside_are_refused(effect: str) -> None:
+    once = Op(
+        "test_once", "x, told to the world", signature="... -> ...", call="test_once",
+        numpy=lambda x: x, effects=frozenset((effect,)),
+    )  # fmt: skip
+
+    def f(x: Any) -> Any:
+        return ts.scan(lambda c, row: (c, bind(once, row)), 0.0, x)[1]
+
+    with pytest.raises(RuleError) as e:
+        ts.grad(lambda x: op.sum(ts.checkpoint(f)(x)))(X)
+    assert e.value.message == (
+        f"checkpoint: test_once in f has the effect '{effect}', which computing again would repeat; "
+        "move it out of the function and pass its result in"
+    )
+    assert e.value.location is not None
+    assert "bind(once, row)" in str(e.value.location)

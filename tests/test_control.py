@@ -328,7 +328,7 @@ def test_derivatives_are_differences(name: str) -> None:
     assert_close(op.sum(ts.grad(along)(x) * v), second, DIFFERENCE, times=100)
 
 
-def test_while_loop_has_forward_derivatives_only() -> None:
+def test_while_loop_without_a_bound_has_forward_derivatives_only() -> None:
     def f(x: Tensor) -> Tensor:
         def more(c: tuple[Tensor, Tensor]) -> Tensor:
             return c[0] < 4
@@ -340,9 +340,68 @@ def test_while_loop_has_forward_derivatives_only() -> None:
     with pytest.raises(RuleError) as caught:
         ts.grad(f)(x)
     assert caught.value.message == (
-        "while_loop: reverse mode needs to know the number of steps; use op.scan, or op.fori_loop "
-        "with bounds that do not depend on tensors"
+        "while_loop: reverse mode needs to know the most steps that it takes; pass bound=n, or use "
+        "op.scan or op.fori_loop"
     )
+
+
+def root(a: Any, bound: Any = None) -> Any:
+    """Newton's iteration for a square root, which takes more steps for larger numbers."""
+    return ts.while_loop(
+        lambda x: op.abs(x * x - a) > 1e-12 * a, lambda x: 0.5 * (x + a / x), a, bound=bound
+    )
+
+
+@pytest.mark.parametrize("bound", [10, 11, 64])
+def test_a_bounded_while_loop_runs_backwards(bound: int) -> None:
+    xs = ts.tensor(np.array([2.0, 7.3, 900.0]))
+    want = 0.5 / np.sqrt(xs.numpy())
+    f = lambda a: root(a, bound)  # noqa: E731
+    for x, w in zip(xs, want, strict=True):
+        np.testing.assert_array_equal(f(x), root(x))
+        assert_close(ts.grad(f)(x), w, times=10)
+        assert_close(ts.jit(ts.grad(f))(x), w, times=10)
+        assert_close(ts.grad(ts.grad(f))(x), -0.25 * x.numpy() ** -1.5, times=100)
+    assert_close(ts.vmap(ts.grad(f))(xs), want, times=10)
+    assert_close(ts.grad(lambda x: op.sum(ts.vmap(f)(x)))(xs), want, times=10)
+
+
+def test_a_bounded_while_loop_stops_at_its_bound() -> None:
+    x = ts.tensor(np.array(7.0))
+    by_hand = lambda a: 0.5 * (0.5 * (a + 1) + a / (0.5 * (a + 1)))  # noqa: E731
+    assert_close(root(x, 2), by_hand(x))
+    assert_close(ts.grad(lambda a: root(a, 2))(x), ts.grad(by_hand)(x))
+    assert float(root(x, 0)) == 7.0
+    assert float(ts.grad(lambda a: root(a, 0))(x)) == 1.0
+
+
+def test_a_symbolic_bound() -> None:
+    @ts.jit
+    def g(x: Tensor["N", ts.f64]) -> Any:
+        return ts.grad(lambda x: ts.while_loop(
+            lambda c: c < 5, lambda c: c * op.sum(x), op.sum(x), bound=x.shape[0]
+        ))(x)  # fmt: skip
+
+    for n, power in ((2, 3), (9, 4)):
+        x = ts.tensor(np.full(n, 1.5 / n))
+        assert_close(g(x), np.full(n, power * 1.5 ** (power - 1)))
+    assert g.compiled == 1
+
+
+def test_a_bounded_loop_keeps_few_carries() -> None:
+    """Of 400 carries some 20 at the ends of blocks are stored, and 20 of one block at a time."""
+    x = ts.tensor(RNG.normal(size=5))
+
+    def f(x: Tensor) -> Tensor:
+        return op.sum(ts.while_loop(lambda c: c[0] < 1e9, lambda c: op.sin(c) + x, x, bound=400))
+
+    sizes = [
+        v.shape[0]
+        for n in ts.jit(ts.grad(f)).lower(x).graph.nodes
+        for v in n.results
+        if v.ndim == 2
+    ]
+    assert max(sizes) == 20
 
 
 def test_the_primal_runs_once_in_a_gradient() -> None:
@@ -450,6 +509,15 @@ WRONG: dict[str, tuple[Callable[[], Any], type[TesseraError], str]] = {
     "while_on_a_tree": (
         lambda: ts.while_loop(lambda c: (c, c), lambda c: c, X), TreeError,
         "while_loop: cond_fn returns (*, *), expected one bool[]",
+    ),
+    "while_bound_is_a_tensor": (
+        lambda: ts.while_loop(lambda c: c < 3, lambda c: c + 1, 0, bound=ts.tensor(3)), OperandError,
+        "while_loop: bound is Tensor(3, i64[]), expected a number of steps that is known while tracing",
+    ),
+    "bounded_while_on_a_vector": (
+        lambda: ts.while_loop(lambda c: c < 3, lambda c: c, X, bound=3), DTypeError,
+        "while_loop: the condition is bool[3], expected bool[]; compare, as in x > 0, or reduce "
+        "with op.any or op.all",
     ),
     "fori_to_a_float": (
         lambda: ts.fori_loop(0, 2.5, lambda i, c: c, X), DTypeError,

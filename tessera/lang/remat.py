@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any
 
 from tessera.core import tree
-from tessera.core.errors import OperandError, located
-from tessera.ir.graph.ir import current_builder
+from tessera.core.errors import OperandError, RuleError, located
+from tessera.ir.graph.ir import Graph, current_builder
 from tessera.lang.trace import is_tensor, trace
 from tessera.lang.transforms import guarded
 from tessera.ops.define import as_value
@@ -16,27 +17,44 @@ from tessera.ops.remat import Policy
 from tessera.ops.remat import checkpoint as bind_checkpoint
 
 POLICIES = ("nothing", "dots", "everything")
+_ONCE = frozenset(("random", "state", "io"))  # effects that must not happen again
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A policy of checkpoint: keep values of so many bytes in all."""
+
+    bytes: int
+
+
+def budget(nbytes: int) -> Budget:
+    """A policy of checkpoint: keep at most so many bytes, chosen so that least is computed again."""
+    if isinstance(nbytes, bool) or not hasattr(nbytes, "__index__") or int(nbytes) < 0:
+        raise located(OperandError(f"budget: {nbytes!r:.40} is not a number of bytes"))
+    return Budget(int(nbytes))
 
 
 def checkpoint(
-    f: Callable[..., Any] | None = None, *, policy: str | Sequence[str] = "nothing"
+    f: Callable[..., Any] | None = None, *, policy: str | Sequence[str] | Budget = "nothing"
 ) -> Any:
     """f, of whose intermediate values reverse mode keeps only those that the policy names.
 
     "nothing" keeps none, "dots" the results of matrix products and convolutions, "everything" all;
-    a list of names keeps what op.checkpoint_name(x, name) named so.  The rest is computed again when
-    the derivative needs it, with the same bits.
+    a list of names keeps what op.checkpoint_name(x, name) named so; budget(n) keeps what fits n bytes
+    and saves most work, which is nothing when n is too small.  The arguments of f are not counted, and
+    a value of symbolic size is not kept under a budget.  The rest is computed again when the
+    derivative needs it, with the same bits.
     """
     if f is None:
         return partial(checkpoint, policy=policy)
     if isinstance(policy, str) and policy not in POLICIES:
         raise located(
             OperandError(
-                f"checkpoint: policy is {policy!r}, expected {', '.join(map(repr, POLICIES))} or a list "
-                "of names"
+                f"checkpoint: policy is {policy!r}, expected {', '.join(map(repr, POLICIES))}, a list of "
+                "names or budget(bytes)"
             )
         )
-    chosen: Policy = policy if isinstance(policy, str) else tuple(policy)
+    chosen = _parameter(policy)
     name = getattr(f, "__name__", "function")
 
     @wraps(f)
@@ -47,10 +65,29 @@ def checkpoint(
         leaves, _ = tree.flatten((args, kwargs))
         values = [as_value(x, name) for x in leaves if is_tensor(x)]
         t = trace(f, args, kwargs, [v.type for v in values], name)
+        _check_effects(name, t.graph)
         out = bind_checkpoint(t.graph, *values, *t.outer, name=name, policy=chosen)
         return tree.unflatten(t.structure, out)
 
     return run
+
+
+def _parameter(policy: str | Sequence[str] | Budget) -> Policy:
+    if isinstance(policy, Budget):
+        return policy.bytes
+    return policy if isinstance(policy, str) else tuple(policy)
+
+
+def _check_effects(name: str, g: Graph) -> None:
+    """Refuse what would happen a second time when the derivative computes again."""
+    for n in g.nodes:
+        for effect in sorted(n.op.effects & _ONCE):
+            raise RuleError(
+                f"checkpoint: {n.op.name} in {name} has the effect '{effect}', which computing again "
+                "would repeat; move it out of the function and pass its result in"
+            ).at(n.location)
+        for r in n.regions:
+            _check_effects(name, r)
 
 
 remat = checkpoint

@@ -26,7 +26,7 @@ from tessera.ir.graph.ir import Graph, Value
 from tessera.ir.graph.op import Params, Types
 from tessera.ops.creation import iota
 from tessera.ops.define import ArrayLike, as_value, cast_to, define, public
-from tessera.ops.elementwise import add, lt
+from tessera.ops.elementwise import add, logical_and, lt
 from tessera.ops.region import Traced, is_tensor, over_same_inputs, trace
 
 Tree = Any  # nested tuples, lists, dicts of tensors
@@ -215,7 +215,7 @@ def _while_types(types: Types, p: Params) -> list[TensorType]:
     return list(types[: len(body.outputs)])
 
 
-def _while(*xs: Any, regions: Any) -> Any:
+def _while(*xs: Any, regions: Any, bound: Size | None = None) -> Any:
     test, body = regions
     n = len(body.types)
     carry, outer = list(xs[:n]), xs[n:]
@@ -225,10 +225,34 @@ def _while(*xs: Any, regions: Any) -> Any:
 
 
 @define(infer=_while_types, multiple=True, call="while_loop", moves=True, numpy=_while)
-def while_loop(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], Any], init: Tree) -> Tree:
-    """Apply body_fn to the carry while cond_fn of it holds."""
+def while_loop(
+    cond_fn: Callable[[Any], Any],
+    body_fn: Callable[[Any], Any],
+    init: Tree,
+    bound: Size | None = None,
+) -> Tree:
+    """Apply body_fn to the carry while cond_fn of it holds, at most `bound` times if it is given.
+
+    With a bound the loop has a derivative in reverse mode.  That keeps about twice the square root of
+    bound carries, runs the body again, and passes by the steps that the loop did not take.
+    """
     _function("while_loop", "cond_fn", cond_fn)
     _function("while_loop", "body_fn", body_fn)
+    if bound is None:
+        return _loop(cond_fn, body_fn, init)
+    most = _steps(bound)
+
+    def goes_on(c: tuple[Value, Tree]) -> Value:
+        on = cond_fn(c[1])
+        _check_test(tree.structure(on), [as_value(x, "while_loop").type for x in tree.leaves(on)])
+        return logical_and(lt(c[0], most), on)
+
+    return _loop(goes_on, lambda c: (add(c[0], 1), body_fn(c[1])), (0, init), bound=most)[1]
+
+
+def _loop(
+    cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], Any], init: Tree, **p: Any
+) -> Tree:
     carry = _Carry("while_loop", init)
     s = carry.structure
 
@@ -238,12 +262,26 @@ def while_loop(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], Any], ini
 
     body = carry.settle(traced, "body_fn")
     test = _region("while_loop", cond_fn, "cond_fn", carry.types, s)
-    if test.structure.kind is not None:
-        raise TreeError(f"while_loop: cond_fn returns {test.structure}, expected one bool[]")
-    _check_predicate("while_loop", test.graph.outputs[0].type)
+    _check_test(test.structure, [v.type for v in test.graph.outputs])
     regions, outer = over_same_inputs((test.graph, body.graph), (test.outer, body.outer))
-    results = while_loop.bind_many(*carry.values, *outer, regions=regions)
+    results = while_loop.bind_many(*carry.values, *outer, regions=regions, **p)
     return tree.unflatten(s, results)
+
+
+def _check_test(s: tree.Structure, types: Types) -> None:
+    if s.kind is not None:
+        raise TreeError(f"while_loop: cond_fn returns {s}, expected one bool[]")
+    _check_predicate("while_loop", types[0])
+
+
+def _steps(bound: Any) -> Size:
+    if isinstance(bound, Dim):
+        return bound
+    if isinstance(bound, bool | Value) or not hasattr(bound, "__index__") or int(bound) < 0:
+        raise OperandError(
+            f"while_loop: bound is {bound!r:.40}, expected a number of steps that is known while tracing"
+        )
+    return int(bound)
 
 
 # scan -------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from tessera.ops.convolution import conv
 from tessera.ops.define import ArrayLike, as_value, define
 
 DOTS = frozenset((matmul.op, contract.op, conv.op))
-Policy = str | tuple[str, ...]  # nothing, dots, everything, or names of values
+Policy = str | tuple[str, ...] | int  # nothing, dots, everything, names of values, or bytes
 
 
 @define(
@@ -58,7 +58,7 @@ def checkpoint(
 
 
 def keeps(policy: Policy, n: Node) -> bool:
-    """Whether the results of a node are kept for the derivative."""
+    """Whether the results of a node are kept for the derivative, by a policy that tells by the node."""
     if isinstance(policy, tuple):
         return n.op is checkpoint_name.op and n.params["name"] in policy
     return policy == "everything" or (policy == "dots" and n.op in DOTS)

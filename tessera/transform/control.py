@@ -16,6 +16,7 @@ from tessera.ir.graph.ir import Builder, Graph, Node, Value, bind, building, cur
 from tessera.ops.control import cond, scan, while_loop
 from tessera.ops.elementwise import add
 from tessera.ops.region import over_same_inputs
+from tessera.transform.bounded import bounded
 from tessera.transform.differentiate import (
     REGION_JVP,
     REGION_SPLIT,
@@ -306,10 +307,12 @@ def _linear_cond(
 
 
 def _while_split(n: Node, linear: set[Value]) -> tuple[dict[Value, Value], Node | None]:
-    raise RuleError(
-        "while_loop: reverse mode needs to know the number of steps; use op.scan, or op.fori_loop "
-        "with bounds that do not depend on tensors"
-    ).at(n.location)
+    if "bound" not in n.params:
+        raise RuleError(
+            "while_loop: reverse mode needs to know the most steps that it takes; pass bound=n, or use "
+            "op.scan or op.fori_loop"
+        ).at(n.location)
+    return _scan_split(bounded(n), linear)
 
 
 def _scan_split(n: Node, linear: set[Value]) -> tuple[dict[Value, Value], Node | None]:

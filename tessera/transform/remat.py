@@ -14,6 +14,7 @@ from tessera.ops.batching import Mask, batch_size
 from tessera.ops.remat import barrier, checkpoint, keeps
 from tessera.transform.batch import REGION_BATCH
 from tessera.transform.batch_control import batched_outputs, batched_region
+from tessera.transform.budget import Walk, plan, walk
 from tessera.transform.control import (
     Cut,
     chosen,
@@ -48,28 +49,20 @@ def _jvp(n: Node, ts: Sequence[Tangent]) -> tuple[Sequence[Value], Sequence[Tang
     return out[: len(wanted)], spread(out[len(wanted) :], wanted)
 
 
-def _needed(cut: Cut, wanted: list[bool], n: Node) -> tuple[list[Node], list[Value]]:
-    """The known nodes that the linear part runs again, in order, and what it is given instead."""
-    again: set[Node] = set()
-    kept: dict[Value, None] = {}
-    left = cut.residuals(wanted)
-    while left:
-        v = left.pop()
-        if v.node is None or v.node in again:
-            continue
-        if keeps(n.params["policy"], v.node):
-            kept[v] = None
-            continue
-        again.add(v.node)
-        left += v.node.operands
-    return [m for m in cut.known.nodes if m in again], list(kept)
+def _needed(cut: Cut, wanted: list[bool], n: Node) -> Walk:
+    """The known nodes that the linear part runs again, and what it is given instead."""
+    policy, nodes, residuals = n.params["policy"], cut.known.nodes, cut.residuals(wanted)
+    if isinstance(policy, int):
+        return walk(nodes, residuals, plan(nodes, residuals, policy))
+    return walk(nodes, residuals, frozenset(m for m in nodes if keeps(policy, m)))
 
 
 def _split(n: Node, linear: set[Value]) -> tuple[dict[Value, Value], Node | None]:
     mask = [v in linear for v in n.operands]
     cut = cut_region(n.regions[0], mask)
     wanted = cut.outputs
-    again, kept = _needed(cut, wanted, n)
+    needed = _needed(cut, wanted, n)
+    again, kept = needed.again, needed.kept
     outs = [cut.env[v] for v in chosen(cut.graph.outputs, negated(wanted))]
     g, captured = cut.known.finish([*outs, *kept], cut.graph.name)
     known_operands = [*chosen(n.operands, negated(mask)), *captured]
