@@ -11,6 +11,7 @@ from dataclasses import fields
 
 from tessera.core.dims import symbols
 from tessera.core.flags import flags
+from tessera.core.tables import Table
 from tessera.core.types import TensorType
 from tessera.image import Call, Image
 from tessera.ir.graph.ir import Graph
@@ -57,6 +58,7 @@ class _Building:
         self.steps: list[Call | HostCall] = []
         self.kernels: list[tuple[Entry, Key]] = []
         self.known: dict[str, int] = {}  # the kernel of each form
+        self.tables: dict[Table, str] = {}
 
     def image(self) -> Image:
         for s in self.schedule.steps:
@@ -68,8 +70,8 @@ class _Building:
                 self.expand(s)
         entries, codes = zip(*self.kernels, strict=True) if self.kernels else ((), ())
         return Image(
-            self.types, tuple(self.steps), self.schedule.inputs, self.schedule.outputs,
-            entries, codes,
+            self.types, tuple(self.steps), (*self.schedule.inputs, *self.tables.values()),
+            self.schedule.outputs, entries, codes, tuple(self.tables),
         )  # fmt: skip
 
     def call(self, s: Kernel) -> None:
@@ -82,11 +84,18 @@ class _Building:
         e = to_tile.expand(s, self.types)
         inner = {n: f"{s.name}.{n}" for n in e.between}
         self.types.update({inner[n]: t for n, t in e.between.items()})
+        inner |= {n: self.table(t) for n, t in e.tables.items()}
         for launch, (name, k) in zip(e.launches, e.named(s.name), strict=True):
             ins, outs = (
                 tuple(inner.get(n, n) for n in names) for names in (launch.inputs, launch.outputs)
             )
             self.steps.append(Call(name, self.kernel(k), ins, outs))
+
+    def table(self, t: Table) -> str:
+        """The buffer of a table, one for all who read it."""
+        name = self.tables.setdefault(t, f"table.{len(self.tables)}")
+        self.types[name] = t.type
+        return name
 
     def kernel(self, k: tile.Kernel) -> int:
         """Begin to build a kernel; its number."""
@@ -115,9 +124,10 @@ def form_of(k: Kernel, types: Mapping[str, TensorType]) -> str:
 
     rest = [getattr(k, f.name) for f in fields(k) if f.name not in ("name", "stages", "outputs")]
     text = _WORD.sub(number, "\n".join([*k.outputs, *map(str, k.stages), repr(rest)]))
-    sizes = [f"{numbers.get(n, n)}: {types[n]}" for n in buffers]
-    clash = [n for n in own if any(n in symbols(x) for b in buffers for x in types[b].shape)]
-    return "\n".join([text, *sizes, *clash])
+    parameters = [f"{numbers.get(n, n)}: {types[n]}" for n in buffers]
+    # A size may be called like a buffer; it keeps its name, by which a call gives it.
+    sizes = {name for b in buffers for x in types[b].shape for name in symbols(x)}
+    return "\n".join([text, *parameters, *sorted(sizes & own)])
 
 
 _WORD = re.compile(r"\b[A-Za-z_]\w*")

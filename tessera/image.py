@@ -23,6 +23,7 @@ from tessera.core.dims import Size, parse_dim
 from tessera.core.dtype import as_dtype
 from tessera.core.flags import Flags, flags
 from tessera.core.reference import Reference
+from tessera.core.tables import Table
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph
 from tessera.ir.graph.op import OWN
@@ -56,6 +57,7 @@ class Image:
     outputs: tuple[str, ...]
     kernels: tuple[Entry, ...]
     codes: tuple[Key, ...]  # the machine code of each kernel
+    tables: tuple[Table, ...] = ()  # what the last inputs are
 
 
 # What an image follows from --------------------------------------------------------------------
@@ -149,6 +151,7 @@ def encode(image: Image, g: Graph) -> bytes:
     whole = {
         "buffers": {name: number(t) for name, t in image.buffers.items()},
         "steps": steps, "kernels": kernels, "inputs": image.inputs, "outputs": image.outputs,
+        "tables": [[t.maker, t.arguments, number(t.type)] for t in image.tables],
         "types": [[str(t.dtype), list(map(_size, t.shape))] for t in types],
     }  # fmt: skip
     return json.dumps(whole, separators=(",", ":")).encode()
@@ -166,6 +169,7 @@ def decode(data: bytes, g: Graph) -> Image:
         tuple(whole["outputs"]),
         kernels,
         tuple((bytes.fromhex(k[-2]), tuple(k[-1])) for k in whole["kernels"]),
+        tuple(Table(maker, tuple(given), types[i]) for maker, given, i in whole["tables"]),
     )
 
 

@@ -57,6 +57,7 @@ class MachineExecutable(Executable):
             CompiledKernel(e, code=c) for e, c in zip(image.kernels, codes, strict=True)
         ]
         self._captured = [v.data for v in graph.captured if v.data is not None]
+        self._captured += [t.array() for t in image.tables]
         self._regions = {
             r: executable(simplify(decompose(r)), ()) for n in self.host_nodes for r in n.regions
         }

@@ -73,6 +73,7 @@ def _by_kernels(p: Program, inputs: Sequence[Any], run: Run) -> list[Any]:
             memory |= schedule_interp.run_step(s, memory, sizes)
             continue
         e = tile_lower.expand(s, types)
+        memory |= {name: t.array() for name, t in e.tables.items()}
         for launch in e.launches:
             memory |= _launch(launch, memory, {**types, **e.between}, sizes, run)
     return [memory[n] for n in p.outputs]
@@ -86,8 +87,11 @@ def _launch(
     made = [types[n].substitute(sizes) for n in launch.outputs]
     outs = [tile_interp.unwritten(t.shape, t.dtype) for t in made]
     ins = [np.array(memory[n], order="C") for n in launch.inputs]
-    shapes = [m.type.substitute(sizes).shape for m in launch.kernel.parameters]
-    seen = [x.reshape(s) for x, s in zip([*ins, *outs], shapes, strict=True)]
+    wanted = [m.type.substitute(sizes) for m in launch.kernel.parameters]
+    seen = [
+        x.reshape(-1).view(t.dtype.np).reshape(t.shape)
+        for x, t in zip([*ins, *outs], wanted, strict=True)
+    ]
     run(launch.kernel, seen, sizes)
     return dict(zip(launch.outputs, outs, strict=True))
 

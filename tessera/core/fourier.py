@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from math import sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,6 +61,9 @@ class Pair(NamedTuple):
         return Pair(self.im, self.re)
 
 
+_HALF = sqrt(0.5)
+_CIRCLES = {n: roots(np.arange(n), n) for n in _ODD}
+
 # Small transforms -------------------------------------------------------------------------------
 
 
@@ -84,7 +88,7 @@ def _four(x: Sequence[Pair]) -> list[Pair]:
 
 def _eight(x: Sequence[Pair]) -> list[Pair]:
     even, odd = _four(x[::2]), _four(x[1::2])
-    half = float(roots(np.array([1]), 8)[0][0])  # the root of 1/2
+    half = _HALF
     b, d = odd[1], odd[3]
     first = Pair((b.re + b.im) * half, (b.im - b.re) * half)
     third = Pair((d.im - d.re) * half, (d.re + d.im) * half)  # its imaginary part is negative
@@ -109,14 +113,13 @@ def _odd(x: Sequence[Pair]) -> list[Pair]:
     total = x[0]
     for s in sums:
         total = total.plus(s)
-    out = [total] * n
+    out, (cosine, sine) = [total] * n, _CIRCLES[n]
     for k in pairs:
-        cosine, sine = roots(np.arange(n) * k, n)
-        even, odd = x[0], differences[0].scaled(float(-sine[1]))
+        even, odd = x[0], differences[0].scaled(float(-sine[k]))
         for j, s in zip(pairs, sums, strict=True):
-            even = even.plus(s.scaled(float(cosine[j])))
+            even = even.plus(s.scaled(float(cosine[j * k % n])))
         for j, d in zip(pairs[1:], differences[1:], strict=True):
-            odd = odd.plus(d.scaled(float(-sine[j])))
+            odd = odd.plus(d.scaled(float(-sine[j * k % n])))
         out[k], out[n - k] = even.plus_turned(odd), even.minus_turned(odd)
     return out
 
@@ -217,6 +220,11 @@ class Plan:
         """Where it holds the roots that take a real transform apart, times -i."""
         return self.spectrum + (self.length if self.chirped else 0)
 
+    @property
+    def size(self) -> int:
+        """How many numbers it holds."""
+        return self.halves + (self.n // 2 + 1 if self.real else 0)
+
     def table(self, dtype: Any) -> Array:
         """The numbers that a transform multiplies by, real parts first: (2, count)."""
         return _table(self, np.dtype(dtype))
@@ -294,7 +302,7 @@ def _transform(x: Pair, plan: Plan, dtype: Any) -> Pair:
 def factor_of(n: int, norm: str, inverse: bool) -> float | None:
     """What the elements of a transform are multiplied by at the end; None: by nothing."""
     if norm == "ortho":
-        return None if n == 1 else float(1 / np.sqrt(np.float64(n)))
+        return None if n == 1 else 1 / sqrt(n)
     return 1 / n if (norm == "backward") == inverse and n > 1 else None
 
 

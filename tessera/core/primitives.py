@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tessera.core.primitive import Definition, Params, Types
 from tessera.core.scans import SCANS
+from tessera.core.transforms import TRANSFORMS
 
-PRIMITIVES: dict[str, Definition] = {d.name: d for d in (*SCANS,)}
+PRIMITIVES: dict[str, Definition] = {d.name: d for d in (*SCANS, *TRANSFORMS)}
 
 
 def is_primitive(name: str | None, types: Types, params: Params) -> bool:

@@ -12,16 +12,20 @@ What a vector holds changes no bit, since an element has the same operations whe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tessera.core.dims import Size, smaller
+from tessera.core.dims import Size, product, smaller
 from tessera.core.dtype import DType
 from tessera.core.fourier import Pair, Pass, Plan, factor_of, small, split
+from tessera.core.tables import fourier_table
+from tessera.core.transforms import axes_of
 from tessera.core.types import TensorType
+from tessera.ir.schedule.ir import Primitive
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
+from tessera.ir.tile.launch import Expansion, Launch
 
 LANES = 16
 _FEW = 16  # rows below which each is transformed by itself
@@ -121,8 +125,9 @@ class Transform:
         """Transforms of an instance."""
         if self.layout == "line":
             return 1
-        narrow = self.layout == "columns" and isinstance(self.inner, int)
-        return self.inner if narrow and 0 < self.inner < LANES else LANES  # type: ignore[return-value, operator]
+        if self.layout == "columns" and isinstance(self.inner, int) and 0 < self.inner < LANES:
+            return self.inner
+        return LANES
 
     @property
     def operand(self) -> Side:
@@ -191,7 +196,7 @@ class _Writer:
             self.b.parameter(name, TensorType(t.dtype, shape), writable=name == "y")
             for name, shape in (
                 ("x", t.operand.shape),
-                ("table", self.plan.table(t.dtype.np).shape),
+                ("table", (2, self.plan.size)),
                 ("y", t.result.shape),
             )
         ]
@@ -422,3 +427,26 @@ class _Writer:
 
     def zero(self) -> Any:
         return _Number(self.b, self.b.full(self.t.dtype, (self.lanes,), 0.0))
+
+
+def lower_transform(step: Primitive, types: Mapping[str, TensorType]) -> Expansion:
+    """A kernel for each axis, one after another."""
+    t, axes = types[step.operands[0]], axes_of(step.params)
+    launches, between, tables = [], {}, {}
+    for i, axis in enumerate(axes):
+        shape = t.shape
+        n = step.params.get("n", shape[axis])
+        made = Transform(
+            step.primitive, n, product(shape[:axis]), product(shape[axis + 1 :]), t.dtype.real,
+            step.params["norm"],
+        )  # fmt: skip
+        source = f"part{i - 1}" if i else step.operands[0]
+        target = step.results[0] if i == len(axes) - 1 else f"part{i}"
+        if target != step.results[0]:
+            between[target] = t
+        tables[f"table{i}"] = fourier_table(made.plan, TensorType(made.dtype, (2, made.plan.size)))
+        launches.append(Launch(made.kernel(), (source, f"table{i}"), (target,)))
+    return Expansion(tuple(launches), between, tables)
+
+
+TRANSFORMS = dict.fromkeys(("fft", "ifft", "rfft", "irfft"), lower_transform)

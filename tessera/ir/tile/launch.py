@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tessera.core.tables import Table
 from tessera.core.types import TensorType
 from tessera.ir.tile.ir import Kernel
 
@@ -14,7 +15,7 @@ class Launch:
     """A kernel and the buffer of each of its parameters: those that it reads, then those it makes.
 
     A parameter sees its buffer in row-major order in its own shape, which may be another one of as
-    many elements.
+    many elements, and complex numbers as pairs of real ones.
     """
 
     kernel: Kernel
@@ -24,10 +25,11 @@ class Launch:
 
 @dataclass(frozen=True)
 class Expansion:
-    """Kernels that run one after another, and the tensors that exist between them."""
+    """Kernels that run one after another, the tensors that exist between them, and their tables."""
 
     launches: tuple[Launch, ...]
     between: Mapping[str, TensorType] = field(default_factory=dict)
+    tables: Mapping[str, Table] = field(default_factory=dict)  # by the names that launches read
 
     def named(self, step: str) -> list[tuple[str, Kernel]]:
         """The kernels under the name of their step, numbered when there are several."""

@@ -6,11 +6,15 @@ from collections.abc import Callable, Mapping
 
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Primitive
+from tessera.ir.tile.fft import TRANSFORMS
 from tessera.ir.tile.launch import Expansion
 from tessera.ir.tile.scan import SCANS
 
 # From the name of a primitive to a function of the step and the types of all buffers.
-LOWERINGS: dict[str, Callable[[Primitive, Mapping[str, TensorType]], Expansion]] = {**SCANS}
+LOWERINGS: dict[str, Callable[[Primitive, Mapping[str, TensorType]], Expansion]] = {
+    **SCANS,
+    **TRANSFORMS,
+}
 
 
 def lower_primitive(step: Primitive, types: Mapping[str, TensorType]) -> Expansion:
