@@ -74,6 +74,10 @@ def whole_sum(p: Any, x: Any) -> Any:
     return p.sum(x, None)
 
 
+def fft_convolution(p: Any, x: Any, k: Any) -> Any:
+    return p.irfft2(p.rfft2(x) * p.rfft2(k))
+
+
 def add(p: Any, a: Any, b: Any) -> Any:
     return a + b
 
@@ -91,6 +95,7 @@ WORKLOADS: dict[str, tuple[Function, tuple[tuple[int, ...], ...]]] = {
     "sum of 64M": (whole_sum, ((1 << 26,),)),
     "row sums 8192x8192": (row_sums, ((8192, 8192),)),
     "column sums 8192x8192": (column_sums, ((8192, 8192),)),
+    "FFT convolution 1024x1024": (fft_convolution, ((1024, 1024), (1024, 1024))),
     "add of 8": (add, ((8,), (8,))),
 }
 
@@ -103,7 +108,10 @@ class Namespace:
 
 
 def numpy_peer(f: Function) -> tuple[Function, Function]:
+    from scipy import fft
     from scipy.special import erf
+
+    threads = int(THREADS)
 
     def gelu(x: Any) -> Any:
         return 0.5 * x * (1 + erf(x * np.float32(0.5**0.5)))
@@ -119,6 +127,8 @@ def numpy_peer(f: Function) -> tuple[Function, Function]:
     p = Namespace(
         gelu=gelu, softmax=normal, layernorm=layernorm, rsqrt=lambda x: 1 / np.sqrt(x),
         mean=lambda x: x.mean(-1, keepdims=True), sum=lambda x, axis: x.sum(axis),
+        rfft2=lambda x: fft.rfft2(x, workers=threads),
+        irfft2=lambda x: fft.irfft2(x, workers=threads),
     )  # fmt: skip
     return (lambda *xs: f(p, *xs)), (lambda x: x)
 
@@ -130,6 +140,7 @@ def tessera_peer(f: Function) -> tuple[Function, Function]:
     p = Namespace(
         gelu=op.gelu, softmax=op.softmax, layernorm=op.layernorm, rsqrt=op.rsqrt,
         mean=lambda x: op.mean(x, axis=-1, keepdims=True), sum=lambda x, axis: op.sum(x, axis),
+        rfft2=op.rfftn, irfft2=op.irfftn,
     )  # fmt: skip
     return ts.jit(lambda *xs: f(p, *xs), target="cpu"), ts.tensor
 
@@ -143,6 +154,7 @@ def torch_peer(f: Function, compiled: bool = False) -> tuple[Function, Function]
         gelu=nn.gelu, softmax=lambda x: torch.softmax(x, -1), rsqrt=torch.rsqrt,
         layernorm=lambda x, g, b: nn.layer_norm(x, x.shape[-1:], g, b),
         mean=lambda x: x.mean(-1, keepdim=True), sum=lambda x, axis: x.sum(axis),
+        rfft2=torch.fft.rfft2, irfft2=torch.fft.irfft2,
     )  # fmt: skip
 
     def run(*xs: Any) -> Any:
@@ -163,7 +175,7 @@ def jax_peer(f: Function) -> tuple[Function, Function]:
     p = Namespace(
         gelu=lambda x: jax.nn.gelu(x, approximate=False), softmax=jax.nn.softmax, rsqrt=jax.lax.rsqrt,
         layernorm=layernorm, mean=lambda x: x.mean(-1, keepdims=True),
-        sum=lambda x, axis: x.sum(axis),
+        sum=lambda x, axis: x.sum(axis), rfft2=jnp.fft.rfft2, irfft2=jnp.fft.irfft2,
     )  # fmt: skip
     jitted = jax.jit(lambda *xs: f(p, *xs))
     return (lambda *xs: jitted(*xs).block_until_ready()), jnp.asarray
