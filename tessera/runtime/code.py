@@ -23,7 +23,7 @@ from tessera.core.flags import flags
 from tessera.ir.target.cpu.machine import Loaded, architecture
 from tessera.runtime.builder import MOST, build_safely
 
-VERSION = 2
+VERSION = 3
 _MAGIC = b"TESSERA\n"
 _HEADER = struct.Struct("<8sI32sQ32s")  # magic, version, key, length and SHA-256 of the payload
 
@@ -197,5 +197,12 @@ def load_all(sources: Sequence[Source]) -> list[Loaded]:
 
 
 def load(source: Source) -> Loaded:
-    """The functions of one module."""
-    return load_all([source])[0]
+    """The functions of one module, built by this thread: at exit no other can be started."""
+    key, store = (key_of(source.text), source.functions), code_store()
+    if key not in _LOADED:
+        code = store.get(key[0])
+        if code is None:
+            code = build_safely(source.text, source.name)
+            store.put(key[0], code)
+        _LOADED.setdefault(key, Loaded(code, *key[1]))
+    return _LOADED[key]
