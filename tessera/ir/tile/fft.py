@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from tessera.core.dims import Size, product, smaller
 from tessera.core.dtype import DType
@@ -258,7 +257,7 @@ class _Writer:
                 zero = self.b.full(self.t.dtype, tile.shape, 0.0)
                 self.b.store(self.here.memory, zero, (1, *at[1:]), extent, axes)
 
-        self.blocks(side, move)
+        self.blocks(side.count, side.unit, move)
 
     def send(self, side: Side, start: Sequence[Size]) -> None:
         """Elements from scratch into memory, times the factor of the norm."""
@@ -274,18 +273,20 @@ class _Writer:
                 tile = self.b.transpose(self.b.reshape(tile, extent[::-1]))
             self.b.store(self.y, tile, at, extent, axes, self.masked(side))
 
-        self.blocks(side, move)
+        self.blocks(side.count, side.unit, move)
 
-    def blocks(self, side: Side, move: Callable[[Size, int], None]) -> None:
-        """All elements in units; the last unit overlaps the one before instead of being short."""
-        unit, count = side.unit, side.count
-        if count < unit:
-            move(0, count)
+    def blocks(self, count: int, unit: int, do: Callable[[Size, int], None]) -> None:
+        """Elements in units; the last one overlaps the one before instead of being short.
+
+        What is done twice has the same bits, since it goes from one memory to another.
+        """
+        if count <= unit:
+            do(0, count)
             return
         with self.b.loop(0, count // unit * unit, unit) as loop:
-            move(loop.variable, unit)
+            do(loop.variable, unit)
         if count % unit:
-            move(count - unit, unit)
+            do(count - unit, unit)
 
     def get(self, planes: _Planes, j: Size, width: int = 1) -> Pair:
         """Elements from j on, all lanes of one or one lane of several."""
@@ -333,12 +334,10 @@ class _Writer:
             self.passes()
             return
         n, length = self.plan.n, self.plan.length
-        zero = self.b.full(self.t.dtype, (self.lanes if self.lanes > 1 else LANES,), 0.0)
         self.multiply(n, self.plan.chirp)
 
         def clear(j: Size, width: int) -> None:
-            tile = zero if self.lanes > 1 else self.b.full(self.t.dtype, (width,), 0.0)
-            self.put(self.here, j, Pair(*[_Number(self.b, tile)] * 2), width)
+            self.put(self.here, j, Pair(self.zero(width), self.zero(width)), width)
 
         self.each(n, length, clear)
         self.passes()
@@ -370,12 +369,8 @@ class _Writer:
         """The small transforms that share their roots."""
         first, count = p.roots + i * (p.radix - 1), p.radix - 1 if p.count > 1 else 0
         roots = [self.root(first + k) for k in range(count)]
-        step = 1 if self.lanes > 1 else next(w for w in (16, 8, 4, 2, 1) if p.stride % w == 0)
-        if p.stride == step:
-            self.butterfly(p, i, 0, roots, step)
-            return
-        with self.b.loop(0, p.stride, step) as loop:
-            self.butterfly(p, i, loop.variable, roots, step)
+        step = 1 if self.lanes > 1 else next(w for w in (16, 8, 4, 2, 1) if w <= p.stride)
+        self.blocks(p.stride, step, lambda q, width: self.butterfly(p, i, q, roots, width))
 
     def root(self, at: Size) -> Pair:
         """One number of the table."""
@@ -425,8 +420,8 @@ class _Writer:
             x = self.get(self.here, loop.variable)
             self.put(self.here, n - loop.variable, Pair(x.re, -x.im))
 
-    def zero(self) -> Any:
-        return _Number(self.b, self.b.full(self.t.dtype, (self.lanes,), 0.0))
+    def zero(self, width: int = 1) -> _Number:
+        return _Number(self.b, self.b.full(self.t.dtype, (self.lanes * width,), 0.0))
 
 
 def lower_transform(step: Primitive, types: Mapping[str, TensorType]) -> Expansion:
