@@ -94,7 +94,7 @@ class MachineExecutable(Executable):
             if len(self._prepared) >= _MOST_SHAPES:
                 self._prepared.clear()
             prepared = self._prepared[key] = self.at(self._sizes([x.shape for x in xs]))
-        if prepared.plan.peak >= memory.NOTABLE:
+        if prepared.peak >= memory.NOTABLE:
             self._demand(prepared.plan)
         return prepared.run(xs)
 

@@ -21,11 +21,13 @@ from tessera.ir.schedule.ir import HostCall
 from tessera.ir.schedule.layout import is_row_major, layout_of, row_major
 from tessera.ir.schedule.memory import Access, MemoryPlan, View, plan_memory
 from tessera.runtime import memory
-from tessera.runtime.kernel import CompiledKernel, cells_of
+from tessera.runtime.kernel import FAST, CompiledKernel, cells_of
 from tessera.runtime.pool import Job, Series, pool
+from tessera.runtime.pool_ir import TIDY
 
-_TIDY = 0x101  # bits of ndarray.flags.num: contiguous and aligned
 _QUANTUM = 10_000_000  # picoseconds of work that are worth waking a thread
+
+_BYTE = np.dtype(np.uint8)
 
 Cells = list[Any]
 Host = Callable[..., Any]  # (step, types, sizes) -> function of arrays
@@ -56,6 +58,7 @@ class Prepared:
             name, self.types, [a for a, _ in steps], image.inputs, image.outputs, self.views,
             donated,
         )  # fmt: skip
+        self.peak = self.plan.peak
         self._number_cells()
         self._segments = self._segmented(steps)
         self.run: Callable[[Sequence[Array]], list[Array]] = self._quick() or self._general
@@ -127,10 +130,10 @@ class Prepared:
         names = [*self.image.inputs, *(s.space for s in self._results), *hosted]
         cells = {n: i for i, n in enumerate(names)}
         self._arena_cell = len(names)
-        self._made: list[tuple[Any, Any]] = []
+        self._made: list[tuple[Any, Any, Any]] = []  # what makes an array, its shape, its dtype
         for s in self._results:
             t = self.types[s.space]
-            self._made.append((t.shape, np.dtype(t.dtype.np)))
+            self._made.append((memory.maker(s.size), t.shape, np.dtype(t.dtype.np)))
         self._blank = [None] * len(hosted)
         self._places: dict[str, tuple[int, int]] = {}
         for name, s in place.items():
@@ -188,7 +191,7 @@ class Prepared:
 
         def flush(step: int) -> None:
             if calls:
-                out.append(Series(calls))
+                out.append(Series(calls, self._untidy if FAST else ()))
                 calls.clear()
                 drop(step)
 
@@ -221,7 +224,7 @@ class Prepared:
 
         def action(cells: Cells) -> None:
             made = interp.quietly(run, [r(cells) for r in readers])
-            for cell, y, in_order in zip(cells_made, made, tidy, strict=True):
+            for cell, y, in_order in zip(cells_made, map(np.asarray, made), tidy, strict=True):
                 if not y.flags.owndata and any(np.may_share_memory(y, cells[c]) for c in ours):
                     y = y.copy()  # its memory will be used again
                 cells[cell] = interp.contiguous(y) if in_order else y
@@ -233,9 +236,9 @@ class Prepared:
     def _cells(self, inputs: Sequence[Array]) -> Cells:
         cells: Cells = [*inputs]
         for i in self._untidy:
-            if cells[i].flags.num & _TIDY != _TIDY:
+            if type(cells[i]) is not np.ndarray or cells[i].flags.num & TIDY != TIDY:
                 cells[i] = np.require(cells[i], requirements=("C", "A"))
-        cells += [memory.empty(shape, dtype) for shape, dtype in self._made]
+        cells += [make(shape, dtype) for make, shape, dtype in self._made]
         cells += self._blank
         cells.append(memory.empty((self.plan.arena,), np.uint8))
         return cells
@@ -257,22 +260,28 @@ class Prepared:
         return found
 
     def _quick(self) -> Callable[[Sequence[Array]], list[Array]] | None:
-        """The usual program, one run of kernels whose small results are all that it returns."""
+        """The usual program: one run of kernels, whose results are all that it returns."""
         alone = len(self._segments) == 1 and isinstance(self._segments[0], Series)
         own = [s.space for s in self._results] == list(self.image.outputs)
-        small = self.plan.peak < memory.SMALL and not self.plan.arena
-        if not (alone and own and small):
+        if not (FAST and alone and own and self._made):
             return None
-        series, untidy, made = self._segments[0], tuple(self._untidy), tuple(self._made)
-        pack, general, empty = struct.Struct(f"{self._arena_cell}P").pack, self._general, np.empty
+        series, made, general = self._segments[0], tuple(self._made), self._general
         assert isinstance(series, Series)
+        size, arena = (self.plan.arena,), memory.maker(self.plan.arena)
+        pack = self._pack if self.plan.arena else struct.Struct(f"{self._arena_cell}P").pack
+
+        single = len(made) == 1
+        first, shape_1, dtype_1 = made[0]
 
         def run(inputs: Sequence[Array]) -> list[Array]:
-            for i in untidy:
-                if inputs[i].flags.num & _TIDY != _TIDY:
-                    return general(inputs)
-            outs = [empty(shape, dtype) for shape, dtype in made]
-            pool().run_series(series, pack(*cells_of([*inputs, *outs])))
+            outs = (
+                [first(shape_1, dtype_1)]
+                if single
+                else [make(shape, dtype) for make, shape, dtype in made]
+            )
+            cells = [*inputs, *outs, arena(size, _BYTE)] if size[0] else [*inputs, *outs]
+            if pool().run_series(series, pack(*map(id, cells))):
+                return general(inputs)
             return outs
 
         return run

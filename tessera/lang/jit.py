@@ -24,6 +24,7 @@ from tessera.ops.define import as_value
 
 if TYPE_CHECKING:  # loaded by the first function that is compiled for the machine
     from tessera.ir.schedule.ir import Program
+    from tessera.ir.schedule.memory import MemoryPlan
     from tessera.machine import MachineExecutable
 
 _NUMERICS = (None, "deterministic", "fast")
@@ -33,8 +34,8 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 class Lowered:
     """A function at the levels of the compiler, for arguments of given types."""
 
-    def __init__(self, executable: Executable):
-        self._executable = executable
+    def __init__(self, executable: Executable, shapes: Sequence[tuple[int, ...]] = ()):
+        self._executable, self._shapes = executable, shapes
 
     @property
     def graph(self) -> Graph:
@@ -60,6 +61,11 @@ class Lowered:
     def target(self) -> Kernels:
         """LLVM IR of each kernel, by name."""
         return self._machine("target").target
+
+    @property
+    def memory(self) -> MemoryPlan:
+        """Where every buffer lies at the sizes of the arguments, and the peak of a run."""
+        return self._machine("memory").memory_plan(self._shapes)
 
     def _machine(self, level: str) -> MachineExecutable:
         if type(self._executable) is Executable:
@@ -296,7 +302,8 @@ class Jitted:
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """This function at every level of the compiler, for these arguments."""
         try:
-            return Lowered(self._entry(self._take_apart(args, kwargs)).executable)
+            c = self._take_apart(args, kwargs)
+            return Lowered(self._entry(c).executable, [t.shape for t in c.types])  # type: ignore[misc]
         except TesseraError as e:
             error = located(e)
         raise error
@@ -343,11 +350,14 @@ def _wrap(entry: _Entry, data: Sequence[Any]) -> Any:
         if checking()
         else entry.executable.run(data)
     )
+    if entry.single:
+        t, x = entry.types[0], outs[0]
+        return holding(t if t.static else TensorType(t.dtype, x.shape), x)
     values = [
         holding(t if t.static else TensorType(t.dtype, x.shape), x)
         for t, x in zip(entry.types, outs, strict=True)
     ]
-    return values[0] if entry.single else tree.unflatten(entry.structure, values)
+    return tree.unflatten(entry.structure, values)
 
 
 def jit(

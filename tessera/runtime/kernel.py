@@ -18,7 +18,7 @@ from tessera.ir.target.cpu.machine import Loaded
 from tessera.ir.target.cpu.program import Entry, Kernel, Parameter, Program, program
 from tessera.runtime.code import Source, load, load_all
 from tessera.runtime.pool import Job, pool, pool_source
-from tessera.runtime.pool_ir import HEAD
+from tessera.runtime.pool_ir import FLAGS, HEAD, TYPE
 from tessera.runtime.threads import thread_count
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -161,13 +161,16 @@ def _plain_cells(arrays: Iterable[Any]) -> Iterable[int]:
 
 def _is_as_expected() -> bool:
     """Whether this Python and this NumPy lay arrays out so that the fast ways work."""
-    samples: list[Array] = [np.zeros(3), np.zeros((2, 2), np.int8)[1:], np.zeros(())]
+    samples: list[Array] = [np.zeros(3), np.zeros((2, 2), np.int8)[:, 1:], np.zeros(())]
     return sys.implementation.name == "cpython" and all(
-        _fast_address(a) == _plain_address(a) for a in samples
+        _fast_address(a) == _plain_address(a)
+        and _word_at(id(a) + TYPE).value == id(np.ndarray)
+        and ctypes.c_int32.from_address(id(a) + FLAGS).value == a.flags.num
+        for a in samples
     )
 
 
-_FAST = _is_as_expected()
-address: Callable[[Array], int] = _fast_address if _FAST else _plain_address
+FAST = _is_as_expected()  # whether `Pool.run_series` may look into array objects
+address: Callable[[Array], int] = _fast_address if FAST else _plain_address
 # The addresses that `Pool.run_series` wants; they are good until this thread asks again.
-cells_of: Callable[[Iterable[Any]], Iterable[int]] = _fast_cells if _FAST else _plain_cells
+cells_of: Callable[[Iterable[Any]], Iterable[int]] = _fast_cells if FAST else _plain_cells

@@ -12,6 +12,7 @@ import importlib.util
 import os
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,11 @@ def empty(shape: tuple[int, ...], dtype: Any) -> Array:
         return np.empty(shape, d)
     made: Array = np.asarray(_Held(size)).view(d).reshape(shape)
     return made
+
+
+def maker(size: int) -> Callable[[Any, Any], Array]:
+    """The function (shape, dtype) -> array that is best for arrays of so many bytes."""
+    return np.empty if size < SMALL else empty
 
 
 def clear() -> None:

@@ -61,36 +61,46 @@ class _Job(ctypes.Structure):
 
 
 class Series:
-    """Jobs that run one after another in one call; each parameter is a cell and a byte offset."""
+    """Jobs that run one after another in one call; each parameter is a cell and a byte offset.
+
+    Cells in `checked` must hold arrays whose elements lie in order, or nothing runs.
+    """
 
     __slots__ = (
-        "_calls",
-        "_memory",
-        "_tables",
-        "address",
-        "jobs",
-        "parallel",
-        "prepared",
+        "_calls", "_checked", "_memory", "_tables", "address", "jobs", "parallel", "prepared",
         "scratch",
-    )
+    )  # fmt: skip
 
-    def __init__(self, calls: Sequence[tuple[Job, Sequence[tuple[int, int]]]]):
+    def __init__(
+        self,
+        calls: Sequence[tuple[Job, Sequence[tuple[int, int]]]],
+        checked: Sequence[int] = (),
+    ):
         self.jobs = [job for job, _ in calls]
         self.parallel = any(job.seats for job in self.jobs)
         self.scratch = max((job.scratch for job in self.jobs), default=0)
         self.prepared: Pool | None = None  # the pool that has threads and scratch for it
-        self._tables = [
-            (ctypes.c_int64 * (2 * len(ps)))(*(n for p in ps for n in p)) for _, ps in calls
-        ]
-        words = [
-            n
-            for (job, ps), t in zip(calls, self._tables, strict=True)
-            for n in (job.address, ctypes.addressof(t), len(ps))
-        ]
-        self._calls = (ctypes.c_int64 * len(words))(*words)
+        self._tables = [_words([n for p in ps for n in p]) for _, ps in calls]
+        self._calls = _words(
+            [
+                n
+                for (job, ps), t in zip(calls, self._tables, strict=True)
+                for n in (job.address, ctypes.addressof(t), len(ps))
+            ]
+        )
+        self._checked = _words(checked)
         most = max((len(ps) for _, ps in calls), default=0)
-        self._memory = (ctypes.c_int64 * 3)(ctypes.addressof(self._calls), len(calls), most)
+        self._memory = _words(
+            [
+                ctypes.addressof(self._calls), len(calls), most,
+                ctypes.addressof(self._checked), len(checked), id(np.ndarray),
+            ]
+        )  # fmt: skip
         self.address = ctypes.addressof(self._memory)
+
+
+def _words(numbers: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
+    return (ctypes.c_int64 * len(numbers))(*numbers)
 
 
 def pool_source(futex: bool = True) -> Source:
@@ -107,7 +117,9 @@ class Pool:
         at = self._code.addresses
         self._alone = ctypes.CFUNCTYPE(None, _POINTER, _TEXT, _POINTER)(at["alone"])
         self._launch = ctypes.CFUNCTYPE(None, _POINTER, _POINTER, _TEXT)(at["launch"])
-        self._series = ctypes.CFUNCTYPE(None, _POINTER, _POINTER, _TEXT, _POINTER)(at["series"])
+        self._series = ctypes.CFUNCTYPE(ctypes.c_int32, _POINTER, _POINTER, _TEXT, _POINTER)(
+            at["series"]
+        )
         self._work = ctypes.CFUNCTYPE(None, _POINTER)(at["work"])
         self._stop = ctypes.CFUNCTYPE(None, _POINTER)(at["stop"])
         self._spins = _spins(ctypes.CFUNCTYPE(None, ctypes.c_int64)(at["pauses"]))
@@ -135,20 +147,23 @@ class Pool:
                 self._prepare(job)
             self._launch(self._block, job.address, parameters)
 
-    def run_series(self, series: Series, cells: bytes) -> None:
-        """Do jobs one after another; `cells` are the packed addresses of array objects."""
+    def run_series(self, series: Series, cells: bytes) -> int:
+        """Do jobs one after another; `cells` are the packed addresses of array objects.
+
+        The result is 1, and nothing ran, when a cell that is checked holds no array in order.
+        """
         if not series.parallel:
             own = _OWN.scratch
             if series.scratch > own.bytes:
                 own.reserve(series.scratch, "a kernel")
-            self._series(self._block, series.address, cells, own.address)
-            return
+            return self._series(self._block, series.address, cells, own.address)  # type: ignore[no-any-return]
         with self._lock:
             if series.prepared is not self:
                 for job in series.jobs:
                     self._prepare(job)
                 series.prepared = self
-            self._series(self._block, series.address, cells, self._scratch[0].address)
+            at = self._scratch[0].address
+            return self._series(self._block, series.address, cells, at)  # type: ignore[no-any-return]
 
     def _prepare(self, job: Job) -> None:
         """See that there are threads and scratch for a job; neither ever shrinks."""

@@ -28,8 +28,11 @@ GATE, SLEEPERS, NEXT, CALLER_WAITS, JOB, PARAMETERS, SCRATCH, SPINS = (
     0, 64, 128, 192, 256, 264, 272, 280,
 )  # fmt: skip
 BLOCK_BYTES = 320
-# An array object starts with its head and then the address of its data (NumPy's C ABI).
+# An array object (NumPy's C ABI): a head, which ends with the type, the address of the data, five words
+# more, and flags.
 HEAD = object.__basicsize__
+TYPE, FLAGS = HEAD - 8, HEAD + 48
+TIDY = 0x101  # bits of the flags: elements in order without gaps, and aligned
 
 _FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98}  # numbers of the system call
 _X86, _ARM = ("void @llvm.x86.sse2.pause", "", ""), ("void @llvm.aarch64.isb", "i32", "i32 15")
@@ -50,7 +53,7 @@ def pool_ir(futex: bool = True) -> str:
         futex=number, futex_wait=128, futex_wake=129,  # the forms that stay in this process
         nap=nap, nap_time=time,
         sleepers=SLEEPERS, next=NEXT, caller_waits=CALLER_WAITS, job=JOB, parameters=PARAMETERS,
-        scratch=SCRATCH, spins=SPINS, head=HEAD,
+        scratch=SCRATCH, spins=SPINS, head=HEAD, type=TYPE, flags=FLAGS, tidy=TIDY,
         active_mask=SEAT - 1, seat=SEAT, seat_mask=OPEN - SEAT, seat_shift=10, enter=1 - SEAT,
         open=OPEN, close=~OPEN, active_or_open=OPEN | SEAT - 1, stopped=STOPPED,
         number_mask=-LAUNCH, number_or_stopped=-LAUNCH | STOPPED, launch=LAUNCH,
@@ -88,7 +91,8 @@ declare i64 @llvm.smin.i64(i64, i64)
 declare i32 @llvm.smin.i32(i32, i32)
 
 %job = type { ptr, ptr, i64, i64, i32 }  ; kernel, sizes, count, chunk, seats
-%series = type { ptr, i64, i64 }  ; calls, how many, the most parameters that one of them has
+; Calls, how many, the most parameters that one has; cells to check, how many, the type of arrays.
+%series = type { ptr, i64, i64, ptr, i64, ptr }
 %call = type { ptr, ptr, i64 }  ; job, parameters, how many
 %parameter = type { i64, i64 }  ; cell, offset
 
@@ -271,17 +275,48 @@ end:
 }
 
 ; Run calls one after another.  A parameter is so many bytes after the data of the array in a cell.
-define void @series(ptr %pool, ptr %series, ptr %cells, ptr %scratch) {
+; When a cell to check holds no array in order, nothing runs and the result is 1.
+define i32 @series(ptr %pool, ptr %series, ptr %cells, ptr %scratch) {
 entry:
   %calls = load ptr, ptr %series
   %count_at = getelementptr %series, ptr %series, i32 0, i32 1
   %count = load i64, ptr %count_at
   %most_at = getelementptr %series, ptr %series, i32 0, i32 2
   %most = load i64, ptr %most_at
+  %checks_at = getelementptr %series, ptr %series, i32 0, i32 3
+  %checks = load ptr, ptr %checks_at
+  %checked_at = getelementptr %series, ptr %series, i32 0, i32 4
+  %checked = load i64, ptr %checked_at
+  %wanted_at = getelementptr %series, ptr %series, i32 0, i32 5
+  %wanted = load ptr, ptr %wanted_at
   %table = alloca ptr, i64 %most
-  br label %next
+  br label %look
+look:
+  %c = phi i64 [ 0, %entry ], [ %c_after, %tidy ]
+  %left = icmp slt i64 %c, %checked
+  br i1 %left, label %check, label %next
+check:
+  %check_at = getelementptr i64, ptr %checks, i64 %c
+  %check_cell = load i64, ptr %check_at
+  %object_at = getelementptr ptr, ptr %cells, i64 %check_cell
+  %object = load ptr, ptr %object_at
+  %type_at = getelementptr i8, ptr %object, i64 $type
+  %type = load ptr, ptr %type_at
+  %is_array = icmp eq ptr %type, %wanted
+  br i1 %is_array, label %is_one, label %refuse
+is_one:
+  %flags_at = getelementptr i8, ptr %object, i64 $flags
+  %flags = load i32, ptr %flags_at
+  %bits = and i32 %flags, $tidy
+  %in_order = icmp eq i32 %bits, $tidy
+  br i1 %in_order, label %tidy, label %refuse
+tidy:
+  %c_after = add i64 %c, 1
+  br label %look
+refuse:
+  ret i32 1
 next:
-  %i = phi i64 [ 0, %entry ], [ %i_after, %after ]
+  %i = phi i64 [ 0, %look ], [ %i_after, %after ]
   %any = icmp slt i64 %i, %count
   br i1 %any, label %prepare, label %end
 prepare:
@@ -325,7 +360,7 @@ after:
   %i_after = add i64 %i, 1
   br label %next
 end:
-  ret void
+  ret i32 0
 }
 
 ; Let workers return.

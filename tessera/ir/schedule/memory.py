@@ -49,13 +49,18 @@ class View:
 class Storage:
     """A piece of memory, and the buffers that lie in it one after another."""
 
-    buffers: list[str]
+    lives: dict[str, tuple[int, int]]  # the first and the last step of each buffer in it
     size: int
     first: int  # the step that writes it; -1 for inputs
     last: int  # the last step that reads it; the number of steps when it is returned
     kind: str  # input, arena, result or host
     space: str = ""  # what it lies in: itself, the arena, or a result that is written later
     offset: int = 0
+
+    @property
+    def buffers(self) -> list[str]:
+        """The buffers that lie here, one after another."""
+        return list(self.lives)
 
     def meets(self, other: Storage) -> bool:
         """Whether both live at the same time."""
@@ -113,8 +118,8 @@ class MemoryPlan:
         rows = [("buffer", "type", "bytes", "first", "last", "place")]
         for s in self.storages:
             place = s.kind if s.kind in ("input", "host") else f"{s.space} + {s.offset}"
-            for b in s.buffers:
-                rows.append((b, str(self.types[b]), str(s.size), str(s.first), str(s.last), place))
+            for b, (first, last) in s.lives.items():
+                rows.append((b, str(self.types[b]), str(s.size), str(first), str(last), place))
         widths = [max(len(r[i]) for r in rows) for i in range(6)]
         lines = ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)) for r in rows]
         return "\n".join([head, *(line.rstrip() for line in lines)])
@@ -134,17 +139,36 @@ def plan_memory(
     results = [s for s in storages if s.kind == "result"]
     for s in results:
         s.space = s.buffers[-1]
+    guests = {
+        id(s)
+        for s in storages
+        if s.kind == "arena" and any(s.last < r.first and s.size <= r.size for r in results)
+    }
+    large = sorted((s for s in storages if s.kind == "arena"), key=lambda s: (-s.size, s.first))
+    # Those that fit in the arena alone may go first: neither order is better for every program.
+    orders = (large, sorted(large, key=lambda s: id(s) in guests))
+    end = min(_place(order, results) for order in orders)
+    if end != _place(orders[0], results):
+        _place(orders[1], results)
+    return MemoryPlan(program, tuple(storages), tuple(steps), types, end)
+
+
+def _place(order: Sequence[Storage], results: Sequence[Storage]) -> int:
+    """Give each storage its place, one after another; the bytes that the arena takes."""
     arena: list[Storage] = []
-    guests: dict[str, list[Storage]] = {s.space: [] for s in results}
-    for s in sorted((s for s in storages if s.kind == "arena"), key=lambda s: (-s.size, s.first)):
-        hosts = [r for r in results if s.last < r.first and s.size <= r.size]
-        if not any(_settle(s, guests[r.space], r.space, r.size) for r in hosts):
+    guests: dict[str, list[Storage]] = {r.space: [] for r in results}
+    end = 0
+    for s in order:
+        hosts = [r for r in results if s.last < r.first]
+        if _settle(s, arena, "arena", end):
+            arena.append(s)
+        elif any(_settle(s, guests[r.space], r.space, r.size) for r in hosts):
+            guests[s.space].append(s)
+        else:
             _settle(s, arena, "arena", None)
             arena.append(s)
-        else:
-            guests[s.space].append(s)
-    end = max((s.offset + s.size for s in arena), default=0)
-    return MemoryPlan(program, tuple(storages), tuple(steps), types, end)
+            end = max(end, s.offset + s.size)
+    return end
 
 
 def _storages(
@@ -159,7 +183,8 @@ def _storages(
     last = _last_uses(steps, outputs, views)
     made: dict[str, Storage] = {}
     for name in inputs:
-        made[name] = Storage([name], size_of(types[name]), -1, last.get(name, -1), "input")
+        end = last.get(name, -1)
+        made[name] = Storage({name: (-1, end)}, size_of(types[name]), -1, end, "input")
     for i, step in enumerate(steps):
         taken: set[int] = set()
         for w in step.writes:
@@ -167,14 +192,13 @@ def _storages(
             s = None if step.host else _vacated(w, size, i, step, made, views, donated, types)
             if s is not None and id(s) not in taken:
                 taken.add(id(s))
-                s.buffers.append(w)
-                s.last = end
+                s.lives[w], s.last = (i, end), end
                 if s.kind == "arena" and end == len(steps):
                     s.kind = "result"
                 made[w] = s
                 continue
             kind = "host" if step.host else "result" if end == len(steps) else "arena"
-            made[w] = Storage([w], size, i, end, kind)
+            made[w] = Storage({w: (i, end)}, size, i, end, kind)
     return list({id(s): s for s in made.values()}.values())
 
 
@@ -201,7 +225,7 @@ def _vacated(
         if y != w or x in views:
             continue
         s = made[x]
-        free = s.kind == "arena" or (s.kind == "input" and x in donated)
+        free = s.kind == "arena" or (s.kind == "input" and s.buffers[0] in donated)
         alone = sum(made[r] is s for r in roots) == 1
         if free and alone and s.last == i and s.size == size and types[x].dtype is types[w].dtype:
             return s
@@ -246,7 +270,7 @@ def shortage(plan: MemoryPlan, free: int, locations: Mapping[str, Location | Non
     for s in plan.largest(3):
         name = s.buffers[-1]
         where = locations.get(name)
-        at = f" at {where}" if where else ""
+        at = f" at {where.file}:{where.line}" if where else ""
         largest.append(f"{plan.types[name]} of {readable(s.size)}{at}")
     return (
         f"{plan.program}: a run needs {readable(plan.peak)} of memory but {readable(free)} are free; its "

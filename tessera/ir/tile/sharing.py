@@ -45,7 +45,7 @@ def shareable(kernel: Kernel) -> tuple[tuple[int, int], ...]:
 
 def _accesses(block: Block, path: tuple[int, ...]) -> Iterator[_Access]:
     for i, op in enumerate(block.operations):
-        if op.memory is not None:
+        if op.memory is not None and op.name != "prefetch":  # a hint reads nothing
             yield _Access(op, (*path, i))
         if op.block is not None:
             yield from _accesses(op.block, (*path, i))
