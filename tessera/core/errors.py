@@ -93,6 +93,10 @@ class ParseError(TesseraError, ValueError):
     """Text is not IR of a known level and version."""
 
 
+class ScheduleError(TesseraError, ValueError):
+    """A schedule that a kernel cannot be computed by."""
+
+
 class CompileError(TesseraError, RuntimeError):
     """LLVM could not turn a kernel into machine code."""
 

@@ -104,6 +104,44 @@ class _Instance:
         data[where] = box[inside] if where else box
         return []
 
+    def _prefetch(self, op: Operation) -> list[Array]:
+        return []  # no element changes
+
+    def _picked(self, op: Operation, indices: Sequence[Array], shape: tuple[int, ...]) -> Any:
+        """The memory, an index of every element of a tile, and which of them are inside."""
+        assert op.memory is not None
+        data, a = self.memories[op.memory], op.attributes
+        own = dict(zip(a["axes"], range(len(shape)), strict=False))
+        moved = dict(zip(a["picked"], indices, strict=True))
+        index, inside = [], np.ones(shape, bool)
+        for axis, at in enumerate(a["at"]):
+            place = np.full(shape, self.number(at), np.int64) + moved.get(axis, 0)
+            if axis in own:
+                line = np.arange(a["extent"][axis])
+                place = place + line.reshape([-1] + [1] * (len(shape) - own[axis] - 1))
+            ok = (place >= 0) & (place < data.shape[axis])
+            if axis not in a["masked"] and not ok.all():
+                raise VerifyError(
+                    f"{op.name}: elements {place.min()} to {place.max()} lie outside axis {axis} of "
+                    f"{op.memory} of size {data.shape[axis]}"
+                ).at(op.location)
+            inside = inside & ok
+            index.append(np.clip(place, 0, max(data.shape[axis] - 1, 0)))
+        return data, tuple(index), inside
+
+    def _gather(self, op: Operation, *indices: Array) -> list[Array]:
+        t = op.results[0]
+        data, index, inside = self._picked(op, indices, t.shape)
+        fill = round_to(np.asarray(op.attributes["fill"]), t.dtype)
+        return [np.where(inside, data[index], fill) if data.size else np.full(t.shape, fill)]
+
+    def _scatter(self, op: Operation, value: Array, *indices: Array) -> list[Array]:
+        data, index, inside = self._picked(op, indices, value.shape)
+        for place in np.ndindex(value.shape):
+            if inside[place]:
+                data[tuple(i[place] for i in index)] = value[place]
+        return []
+
     def _kept(self, op: Operation, box: Array) -> Array:
         kept = op.attributes["axes"]
         dropped = tuple(i for i in range(box.ndim) if i not in kept)

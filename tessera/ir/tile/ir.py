@@ -264,6 +264,44 @@ class Builder:
             raise VerifyError(f"store: {memory} is not writable")
         self._append("store", (value,), _box(at, extent, axes, masked), memory)
 
+    def gather(
+        self,
+        memory: Memory,
+        picked: Mapping[int, Tile],
+        at: Sequence[Size],
+        extent: Sequence[int],
+        axes: Sequence[int] = (),
+        masked: Sequence[int] = (),
+        fill: Number = 0,
+    ) -> Tile:
+        """As load, but an i64 tile moves each element along every picked axis."""
+        fill = canonical("gather", fill, memory.type.dtype)
+        attributes = _box(at, extent, axes, masked) | {"picked": tuple(picked), "fill": fill}
+        return self._append("gather", tuple(picked.values()), attributes, memory)[0]
+
+    def scatter(
+        self,
+        memory: Memory,
+        value: Tile,
+        picked: Mapping[int, Tile],
+        at: Sequence[Size],
+        extent: Sequence[int],
+        axes: Sequence[int] = (),
+        masked: Sequence[int] = (),
+    ) -> None:
+        """As store, to where gather would read; of several elements for a place the last stays."""
+        if not memory.writable:
+            raise VerifyError(f"scatter: {memory} is not writable")
+        attributes = _box(at, extent, axes, masked) | {"picked": tuple(picked)}
+        self._append("scatter", (value, *picked.values()), attributes, memory)
+
+    def prefetch(
+        self, memory: Memory, at: Sequence[Size], extent: Sequence[int], write: bool = False
+    ) -> None:
+        """Say that a box will be read soon, or written; it may reach out of the memory."""
+        attributes = {"at": tuple(at), "extent": tuple(extent), "write": write}
+        self._append("prefetch", (), attributes, memory)
+
     # Values
 
     def full(self, dtype: DType, shape: Sequence[int], value: Number) -> Tile:

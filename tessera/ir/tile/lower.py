@@ -10,7 +10,9 @@ from collections.abc import Mapping
 
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
-from tessera.ir.tile.gemm import DEFAULT, Blocks, lower_contraction
+from tessera.ir.schedule.choose import default_nest
+from tessera.ir.schedule.nest import Nest
+from tessera.ir.tile.contraction import lower_contraction
 from tessera.ir.tile.ir import Kernel
 from tessera.ir.tile.launch import Expansion, Launch
 from tessera.ir.tile.primitives import lower_primitive
@@ -31,9 +33,9 @@ def expand(
 
 
 def lower(
-    kernel: schedule.Kernel, types: Mapping[str, TensorType], blocks: Blocks = DEFAULT
+    kernel: schedule.Kernel, types: Mapping[str, TensorType], nest: Nest | None = None
 ) -> Kernel:
     """The Tile program of a kernel; parameters are its inputs, then its outputs."""
     if kernel.contracts:
-        return lower_contraction(kernel, types, blocks)
+        return lower_contraction(kernel, types, nest or default_nest(kernel))
     return Rows(kernel, types).kernel()

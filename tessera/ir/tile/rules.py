@@ -62,6 +62,7 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "int": ("a whole number", _is_int),
     "ints": ("a list of whole numbers", _tuple_of(_is_int)),
     "axis": ("a whole number or unit", lambda x: x is None or _is_int(x)),
+    "flag": ("true or false", lambda x: type(x) is bool),
     "text": ("a string", lambda x: isinstance(x, str)),
     "number": ("a number", lambda x: type(x) in (bool, int, float)),
 }
@@ -70,6 +71,9 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
     "alloc": {"space": "text"},
     "load": {**_BOX, "fill": "number"},
     "store": _BOX,
+    "gather": {**_BOX, "picked": "ints", "fill": "number"},
+    "scatter": {**_BOX, "picked": "ints"},
+    "prefetch": {"at": "sizes", "extent": "ints", "write": "flag"},
     "for": {"variable": "text", "start": "size", "stop": "size", "step": "int"},
     "full": {"value": "number"},
     "index": {"at": "size", "axis": "axis"},
@@ -83,10 +87,10 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
     "transpose": {},
 }
 OPERANDS = {
-    "alloc": 0, "load": 0, "store": 1, "full": 0, "index": 0, "cast": 1, "fold": 1, "scan": 1,
+    "alloc": 0, "prefetch": 0, "load": 0, "store": 1, "full": 0, "index": 0, "cast": 1, "fold": 1, "scan": 1,
     "dot": 3, "reshape": 1, "broadcast": 1, "transpose": 1,
 }  # fmt: skip
-WITH_MEMORY = frozenset(("alloc", "load", "store"))
+WITH_MEMORY = frozenset(("alloc", "load", "store", "prefetch", "gather", "scatter"))
 STATED = frozenset(("full", "index", "cast", "reshape", "broadcast"))  # say the type they give
 
 
@@ -233,6 +237,42 @@ def _store(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[TensorType
     return ()
 
 
+def _prefetch(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[TensorType, ...]:
+    _box("prefetch", {**a, "axes": tuple(range(m.rank)), "masked": ()}, m)
+    return ()
+
+
+def _picked(name: str, indices: Types, a: Attributes, m: TensorType) -> tuple[int, ...]:
+    """The shape of the tile whose elements lie where a box and index tiles say together."""
+    picked = a["picked"]
+    if len(set(picked)) != len(picked) or any(not 0 <= i < m.rank for i in picked):
+        raise VerifyError(f"{name}: picked {list(picked)} are no distinct axes of {m}")
+    if len(indices) != len(picked):
+        raise VerifyError(f"{name}: got {len(indices)} index tiles for axes {list(picked)}")
+    for t in indices:
+        if t.dtype is not i64:
+            raise VerifyError(f"{name}: an index tile is {t}, expected i64")
+    for axis in picked:
+        if a["extent"][axis : axis + 1] not in ((), (1,)):
+            raise VerifyError(f"{name}: axis {axis} is picked, but its extent is not 1")
+    return broadcast(name, [_box(name, a, m), *(_shape(t) for t in indices)])
+
+
+def _gather(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[TensorType, ...]:
+    shape = _picked("gather", types, a, m)
+    check_number("gather", a["fill"], m.dtype)
+    return (TensorType(m.dtype, shape),)
+
+
+def _scatter(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[TensorType, ...]:
+    if not types:
+        raise VerifyError("scatter: got no tile to write")
+    want = TensorType(m.dtype, _picked("scatter", types[1:], a, m))
+    if types[0] is not want:
+        raise VerifyError(f"scatter: the tile is {types[0]}, but the places are {want}")
+    return ()
+
+
 def _full(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[TensorType, ...]:
     check_number("full", a["value"], stated.dtype)
     return (stated,)
@@ -321,7 +361,7 @@ def _shape(t: TensorType) -> tuple[int, ...]:
 
 
 _RULES: dict[str, Callable[[Types, Attributes, Any, Any], tuple[TensorType, ...]]] = {
-    "alloc": _alloc, "load": _load, "store": _store, "full": _full, "index": _index,
+    "alloc": _alloc, "load": _load, "store": _store, "prefetch": _prefetch, "full": _full, "index": _index,
     "apply": _apply, "cast": _cast, "fold": _fold, "scan": _scan, "dot": _dot,
     "reshape": _reshape, "broadcast": _broadcast, "transpose": _transpose,
 }  # fmt: skip

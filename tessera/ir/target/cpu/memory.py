@@ -18,6 +18,8 @@ from tessera.ir.target.cpu.types import (
 from tessera.ir.target.cpu.writer import Writer
 from tessera.ir.tile.ir import Operation, Tile
 
+_LINE = 64  # bytes that a prefetch brings
+
 
 def strides(shape: Shape) -> list[Size]:
     """How many elements apart neighbours along each axis lie, in row-major order."""
@@ -130,6 +132,30 @@ class MemoryWriter(Writer):
             ok = mask if width == 1 else self.put(f"extractelement <{width} x i1> {mask}, i32 {i}")
             place = self.safe(at, ok)
             self.do(f"store {memory} {value}, ptr {place}, align {align_of(dtype)}")
+
+    def _prefetch(self, op: Operation) -> None:
+        m, a = op.memory, op.attributes
+        assert m is not None
+        steps, size = strides(m.type.shape), align_of(m.type.dtype)
+        base: Size = 0
+        for at, s in zip(a["at"], steps, strict=True):
+            base = base + at * s
+        extent = a["extent"]
+        for lead in indices(extent[:-1]):
+            offset = base
+            for i, s in zip(lead, steps, strict=False):
+                offset = offset + i * s
+            for at in range(0, extent[-1] if extent else 1, max(_LINE // size, 1)):
+                place = self.size(offset + at)
+                pointer = self.put(
+                    f"getelementptr {memory_type(m.type.dtype)}, ptr {self.pointers[m]}, i64 {place}"
+                )
+                self.do(
+                    f"call void @llvm.prefetch.p0(ptr {pointer}, i32 {int(a['write'])}, i32 3, i32 1)"
+                )
+                self.declared["llvm.prefetch.p0"] = (
+                    "declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)"
+                )
 
     def places(self, op: Operation, t: Tile) -> list[tuple[str, int, str | None, str | None]]:
         """Pointer, width, mask and step of each chunk of a tile in memory."""

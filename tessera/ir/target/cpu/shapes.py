@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tessera.core.dtype import DType
 from tessera.core.types import TensorType
 from tessera.ir.target.cpu.casts import CastWriter
-from tessera.ir.target.cpu.types import TYPES, chunks, indices, vector_type, widths_of
+from tessera.ir.target.cpu.types import LANES, TYPES, chunks, indices, vector_type, widths_of
 from tessera.ir.tile.ir import Operation, Tile
 
 
@@ -51,9 +51,38 @@ class ShapeWriter(CastWriter):
     def _transpose(self, op: Operation) -> None:
         x, t = op.operands[0], op.results[0]
         rows, columns = x.shape
+        if rows % LANES == 0 and columns % LANES == 0:
+            self.tiles[t] = self.turned(x)
+            return
         single = self.singles(x)
         turned = [single[r * columns + c] for c in range(columns) for r in range(rows)]
         self.tiles[t] = self.packed(turned, t.type)
+
+    def turned(self, x: Tile) -> list[str]:
+        """The transpose of a tile of whole vectors: block by block, halves of blocks exchanged."""
+        names, kind = self.tiles[x], vector_type(x.dtype, LANES)
+        down, across = x.shape[0] // LANES, x.shape[1] // LANES
+        out: list[str] = [""] * len(names)
+        for r, c in indices((down, across)):
+            block = [names[(r * LANES + i) * across + c] for i in range(LANES)]
+            for half in (1, 2, 4, 8):
+                low = [i if not i & half else i + LANES - half for i in range(LANES)]
+                high = [i + half if not i & half else i + LANES for i in range(LANES)]
+                for i in range(LANES):
+                    if not i & half:
+                        pair = block[i], block[i + half]
+                        block[i] = self.shuffle(kind, pair, low)
+                        block[i + half] = self.shuffle(kind, pair, high)
+            for i in range(LANES):
+                out[(c * LANES + i) * down + r] = block[i]
+        return out
+
+    def shuffle(self, kind: str, pair: tuple[str, str], lanes: Sequence[int]) -> str:
+        """Lanes of two vectors, counted through both."""
+        mask = ", ".join(f"i32 {i}" for i in lanes)
+        return self.put(
+            f"shufflevector {kind} {pair[0]}, {kind} {pair[1]}, <{len(lanes)} x i32> <{mask}>"
+        )
 
     def singles(self, x: Tile) -> list[str]:
         """The elements of a tile, in row-major order."""

@@ -1,0 +1,99 @@
+"""The nest of a contraction when nobody chose one: blocks for the registers and caches of a CPU.
+
+Measured by benchmarks/nests.py: 6 rows by 64 columns in registers; the right factor packed leaf by
+leaf for about 258 rows, four panels to an instance; a left factor that does not lie along k is packed
+too, for more panels; a few rows read the right factor where it lies, in strips.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tessera.core.dims import Size
+from tessera.core.folds import LANES, LEAF
+from tessera.ir.schedule.factors import factors, lies_along
+from tessera.ir.schedule.ir import Cast, Kernel, Stage
+from tessera.ir.schedule.nest import Loop, Nest
+
+_ROWS, _COLUMNS = 6, 64  # of a register block
+_TALL, _PANELS, _MORE_PANELS = 258, 4, 16  # rows and panels of an instance
+_FEW, _SLIM = (
+    4,
+    48,
+)  # rows that need no packing, and rows for which a whole leaf is packed in strips
+_STRIP, _LINES = 128, 8  # k of a strip
+_RUN = 512  # columns that a few rows read at once
+_ENOUGH = 16  # instances, so that no thread waits
+
+
+def default_nest(kernel: Kernel) -> Nest:
+    """The nest of a contraction."""
+    head = kernel.stages[0]
+    sizes = _Sizes(head.axes[-2].size, head.axes[-1].size, _batch(head))
+    left, right = factors(head)
+    (over,) = head.reduced
+    mr = min(_ROWS, max(sizes.m, 1)) if isinstance(sizes.m, int) else _ROWS
+    nr = _fitting(_COLUMNS, sizes.n)
+    if isinstance(sizes.m, int) and sizes.m <= _FEW and lies_along(right, head.axes[-1]):
+        return _of_few_rows(sizes, mr, nr)
+    stages_left = not lies_along(left, over) or isinstance(left, Cast)
+    if isinstance(sizes.m, int) and sizes.m <= _SLIM:
+        staged = ([("left", 4)] if stages_left else []) + [("right", 4)]
+        rows = Loop("m", -(-max(sizes.m, 1) // mr) * mr, "parallel")
+        strips = (Loop("k", LEAF), Loop("k", _STRIP))
+        return _nest((rows, Loop("n", nr, "parallel"), *strips), mr, staged)
+    panels = _MORE_PANELS if stages_left else _PANELS
+    tall, wide = _instance(sizes, mr, nr, panels)
+    loops = (
+        Loop("m", tall, "parallel"),
+        Loop("n", wide, "parallel"),
+        Loop("k", LEAF),
+        Loop("n", nr),
+    )
+    return _nest(loops, mr, ([("left", 3)] if stages_left else []) + [("right", 4)])
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    m: Size
+    n: Size
+    batch: Size
+
+
+def _batch(head: Stage) -> Size:
+    total: Size = 1
+    for a in head.axes[:-2]:
+        total = total * a.size
+    return total
+
+
+def _nest(loops: tuple[Loop, ...], mr: int, staged: list[tuple[str, int]]) -> Nest:
+    block = (Loop("m", mr), Loop("k", 1), Loop("m", 1, "unroll"), Loop("n", LANES, "vector"))
+    return Nest((*loops, *block), tuple(staged))
+
+
+def _of_few_rows(sizes: _Sizes, mr: int, nr: int) -> Nest:
+    """Long runs of the right factor's rows, a few of them at once: its memory is all that counts."""
+    run = _fitting(_RUN, sizes.n) // nr * nr
+    loops = (Loop("m", mr, "parallel"), Loop("n", run, "parallel"), Loop("k", LEAF))
+    return _nest((*loops, Loop("k", _LINES), Loop("n", nr)), mr, [])
+
+
+def _fitting(most: int, size: Size) -> int:
+    """So many columns, or as many vectors as there are."""
+    return min(most, -(-max(size, 1) // LANES) * LANES) if isinstance(size, int) else most
+
+
+def _instance(sizes: _Sizes, mr: int, nr: int, panels: int) -> tuple[int, int]:
+    """Rows and columns of an instance: large, but with enough instances, and of even heights."""
+    tall, wide = _TALL // mr * mr, panels * nr
+    m, n, batch = sizes.m, sizes.n, sizes.batch
+    if not (isinstance(m, int) and isinstance(n, int) and isinstance(batch, int)):
+        return tall, wide
+    while wide > nr and batch * -(-m // tall) * -(-n // wide) < _ENOUGH:
+        wide = max(wide // 2 // nr, 1) * nr
+    while tall > 8 * mr and batch * -(-m // tall) * -(-n // wide) < _ENOUGH:
+        tall = max(tall // 2 // mr, 1) * mr
+    chunks = -(-m // tall)
+    even = -(-m // max(chunks, 1))
+    return max(-(-even // mr), 1) * mr, wide

@@ -1,0 +1,468 @@
+"""Contractions as Tile programs: blocks of the result in registers, factors staged in scratch.
+
+    t[m, n] = add over k of a[m, k] * b[k, n]
+->  program (m by 504, n by 64): for k by 512: pack b[k, n]; for m by 6:
+        for k: acc = fma(a[m:m+6, k], b[k, n:n+64], acc)
+
+The loops are those of a nest (ir/schedule/nest.py), in any order that it allows.  The sum over k is
+one chain of fused multiply-adds in each leaf of 512, and leaves join as a tree, as core/folds.py has
+it.  Stages that follow the contraction are computed row by row on the finished block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tessera.core.dims import Size, larger, smaller, substitute, symbols
+from tessera.core.folds import LANES, LEAF, LEVELS
+from tessera.core.types import TensorType
+from tessera.ir.schedule import ir as schedule
+from tessera.ir.schedule.factors import factors, lies_along, read_of
+from tessera.ir.schedule.ir import Axis, Read, Stage
+from tessera.ir.schedule.nest import Loop, Nest
+from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
+
+_AHEAD = 8  # rows of a factor that are asked for before they are read
+_LOW = (2, 1)  # rows of the blocks that compute what is left of m
+
+
+def lower_contraction(
+    kernel: schedule.Kernel, types: Mapping[str, TensorType], nest: Nest
+) -> Kernel:
+    """The Tile program of a contraction and of the stages that follow it."""
+    b = Builder("kernel")
+    memory = {n: b.parameter(n, types[n]) for n in kernel.inputs()}
+    out = {n: b.parameter(n, types[n], writable=True) for n in kernel.outputs}
+    return _Contraction(kernel, b, memory, out, nest).kernel()
+
+
+@dataclass(frozen=True)
+class _Span:
+    """Points of an axis: from start to stop, at most `most` of them."""
+
+    start: Size
+    stop: Size
+    most: Size
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """A factor in scratch: blocks of its axis, k, the points of a block."""
+
+    memory: Memory
+    first: Size  # the point of its axis where the first block begins
+    k: Size  # the k where it begins
+    width: int
+
+
+@dataclass(frozen=True)
+class _Leaves:
+    """Sums of leaves in scratch, of the block whose corner is (m, n)."""
+
+    memory: Memory
+    m: Size
+    n: Size
+    leaf: Size
+    begun: bool = False  # they hold the chains of earlier strips
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where the walk through the nest stands."""
+
+    m: _Span
+    n: _Span
+    k: _Span
+    left: _Packed | None = None
+    right: _Packed | None = None
+    leaves: _Leaves | None = None
+
+
+class _Contraction:
+    def __init__(
+        self, kernel: schedule.Kernel, builder: Builder, memory: dict[str, Memory],
+        out: dict[str, Memory], nest: Nest,
+    ):  # fmt: skip
+        self.k, self.b, self.memory, self.out = kernel, builder, memory, out
+        nest = _with_rows(nest)
+        self.head, self.nest = kernel.stages[0], nest
+        self.m, self.n = self.head.axes[-2:]
+        (self.over,) = self.head.reduced
+        self.left, self.right = factors(self.head)
+        self.mr, self.nr = (nest.steps(a, "parallel", "serial")[-1] for a in "mn")
+        serial = [i for i, x in enumerate(nest.loops) if x.kind == "serial"]
+        self.lowest = max((i for i in serial if nest.loops[i].axis == "m"), default=-1)
+        self.env: dict[str, Size] = {}
+
+    def kernel(self) -> Kernel:
+        self.env.update({a.name: self.b.program(a.size) for a in self.head.axes[:-2]})
+        m, n, k = (_Span(0, a.size, a.size) for a in (self.m, self.n, self.over))
+        self.walk(0, _Place(m, n, k))
+        return self.b.finish()
+
+    # Loops
+
+    def walk(self, i: int, at: _Place) -> None:
+        """The loops from the i-th on, and what is staged before them."""
+        for name, where in self.nest.staged:
+            if where == i:
+                packed = self.pack(name, at)
+                at = replace(at, left=packed) if name == "left" else replace(at, right=packed)
+        x = self.nest.loops[i] if i < len(self.nest.loops) else None
+        if x is None or x.kind in ("unroll", "vector"):
+            self.block(at, self.mr)
+        elif x.axis == "k":
+            self.walk_k(i, x, at)
+        elif x.kind == "parallel":
+            self.walk(i + 1, self.narrowed(at, x, self.program(x, at)))
+        elif i == self.lowest:
+            self.walk_rows(i, at)
+        else:
+            span = at.m if x.axis == "m" else at.n
+            with self.b.loop(span.start, span.stop, x.step) as loop:
+                self.walk(i + 1, self.narrowed(at, x, loop.variable))
+
+    def program(self, x: Loop, at: _Place) -> Size:
+        """A grid axis: where this instance begins."""
+        span = at.m if x.axis == "m" else at.n
+        if isinstance(span.most, int) and span.most <= x.step:
+            return span.start
+        number: Size = self.b.program((span.stop - span.start + x.step - 1) // x.step)
+        return number * x.step + span.start
+
+    def narrowed(self, at: _Place, x: Loop, start: Size) -> _Place:
+        """The place inside a loop."""
+        span = at.m if x.axis == "m" else at.n
+        if isinstance(span.most, int) and span.most <= x.step:
+            return at
+        whole = isinstance(span.most, int) and span.most % x.step == 0 and span.start == 0
+        stop = start + x.step if whole else smaller(start + x.step, span.stop)
+        inner = _Span(start, stop, x.step)
+        return replace(at, m=inner) if x.axis == "m" else replace(at, n=inner)
+
+    def walk_rows(self, i: int, at: _Place) -> None:
+        """The innermost loop over m: whole blocks, then lower ones for the rows that are left."""
+        start = at.m.start
+        known = at.m.most if isinstance(at.m.stop, int) or at.m.stop - start == at.m.most else None
+        for height in (self.mr, *(h for h in _LOW if h < self.mr)):
+            left = None if known is None else (at.m.stop - start)
+            if isinstance(left, int) and left < height:
+                continue
+            stop = (at.m.stop - start) // height * height + start
+            with self.b.loop(start, stop, height) as rows:
+                v = rows.variable
+                inner = replace(at, m=_Span(v, v + height, height))
+                mr, self.mr = self.mr, height
+                self.walk(i + 1, inner)
+                self.mr = mr
+            start = stop
+            if isinstance(start, int) and start == at.m.stop:
+                return
+
+    def walk_k(self, i: int, x: Loop, at: _Place) -> None:
+        """A loop over k: leaves, strips of a leaf whose sums wait in scratch, or single points."""
+        one = isinstance(self.over.size, int) and self.over.size <= LEAF
+        strips = [y.axis == "k" and 1 < y.step < LEAF for y in self.nest.loops[i:]]
+        if at.leaves is None and not (one and not any(strips)):
+            self.walk_leaves(i if x.step < LEAF else i + 1, at)
+        elif x.step == 1:
+            self.walk(i + 1, at)
+        elif x.step < LEAF:
+            self.walk_strips(i, x, at)
+        else:
+            self.walk(i + 1, at)
+
+    def walk_leaves(self, i: int, at: _Place) -> None:
+        """Leaf by leaf: their sums are kept in scratch, joined and finished."""
+        size = self.over.size
+        count = larger((size + LEAF - 1) // LEAF, 1)
+        wide = (at.n.most + self.nr - 1) // self.nr * self.nr
+        kept = self.b.alloc(self.head.dtype, (count, at.m.most, wide))
+        with self.b.loop(0, count) as leaf:
+            first = leaf.variable * LEAF
+            span = _Span(first, smaller(first + LEAF, size), LEAF)
+            leaves = _Leaves(kept, at.m.start, at.n.start, leaf.variable)
+            self.walk(i, replace(at, k=span, leaves=leaves))
+        self.join(kept, count, at)
+        self.finish_rows(kept, at)
+
+    def walk_strips(self, i: int, x: Loop, at: _Place) -> None:
+        """Strips of a leaf: the chain of a point goes on where the strip before left it."""
+        kept = at.leaves
+        assert kept is not None
+        zero = self.b.full(self.head.dtype, (1, self.nr), 0.0)
+        with (
+            self.b.loop(0, at.m.stop - at.m.start) as row,
+            self.b.loop(0, at.n.stop - at.n.start, self.nr) as column,
+        ):
+            place = (
+                kept.leaf,
+                at.m.start - kept.m + row.variable,
+                at.n.start - kept.n + column.variable,
+            )
+            self.b.store(kept.memory, zero, place, (1, 1, self.nr), axes=(1, 2))
+        with self.b.loop(at.k.start, at.k.stop, x.step) as strip:
+            v = strip.variable
+            span = _Span(v, smaller(v + x.step, at.k.stop), x.step)
+            self.walk(i + 1, replace(at, k=span, leaves=replace(kept, begun=True)))
+
+    def join(self, kept: Memory, count: Size, at: _Place) -> None:
+        """The leaves of every point as a tree, in the place of the first."""
+        levels = (count - 1).bit_length() if isinstance(count, int) else LEVELS
+        rows = at.m.stop - at.m.start
+        columns = at.n.stop - at.n.start
+        for level in range(levels):
+            step = 1 << level
+            with self.b.loop(0, larger(count - step, 0), 2 * step) as pair:
+                i = pair.variable
+                with self.b.loop(0, rows) as row, self.b.loop(0, columns, self.nr) as column:
+                    r, c = row.variable, column.variable
+                    low, high = (
+                        self.b.load(kept, (leaf, r, c), (1, 1, self.nr), axes=(1, 2))
+                        for leaf in (i, i + step)
+                    )
+                    total = self.b.apply("add", low, high)
+                    self.b.store(kept, total, (i, r, c), (1, 1, self.nr), axes=(1, 2))
+
+    def finish_rows(self, kept: Memory, at: _Place) -> None:
+        """The stages on the finished sums of a block, row by row."""
+        with (
+            self.b.loop(0, at.n.stop - at.n.start, self.nr) as column,
+            self.b.loop(0, at.m.stop - at.m.start) as row,
+        ):
+            r, c = row.variable, column.variable
+            total = self.b.load(kept, (0, r, c), (1, 1, self.nr), axes=(1, 2))
+            self.finish(total, at.m.start + r, at.n.start + c)
+
+    # Blocks
+
+    def block(self, at: _Place, height: int) -> None:
+        """One register block: the chain over the k of this place."""
+        m, n = at.m.start, at.n.start
+        if at.leaves is None:
+            self.ask_for_output(m, n, height)
+        kept, shape = at.leaves, (1, height, self.nr)
+        if kept is not None:
+            place = (kept.leaf, m - kept.m, n - kept.n)
+        if kept is not None and kept.begun:
+            first = self.b.load(kept.memory, place, shape, axes=(1, 2))
+        else:
+            first = self.b.full(self.head.dtype, shape[1:], 0.0)
+        with self.b.loop(at.k.start, at.k.stop, 1, [first]) as step:
+            k = step.variable
+            a = self.left_column(at, m, k, height)
+            b = self.right_row(at, n, k)
+            step.carry(self.b.apply("fma", a, b, step.carried[0]))
+        (total,) = step.results
+        if kept is not None:
+            self.b.store(kept.memory, total, place, shape, axes=(1, 2))
+        elif len(self.k.stages) == 1:
+            self.store(self.head, total, m, n, height)
+        else:
+            self.by_rows(total, m, n, height)
+
+    def by_rows(self, total: Tile, m: Size, n: Size, height: int) -> None:
+        """The stages row by row: a long chain on the whole block would not fit the registers."""
+        block = self.b.alloc(self.head.dtype, (height, self.nr))
+        self.b.store(block, total, (0, 0), (height, self.nr))
+        with self.b.loop(0, height) as row:
+            line = self.b.load(block, (row.variable, 0), (1, self.nr))
+            self.finish(line, m + row.variable, n)
+
+    def ask_for_output(self, m: Size, n: Size, height: int) -> None:
+        """Have the lines that the block will be written to come while it is computed."""
+        rows = [self.env[a.name] for a in self.head.axes[:-2]]
+        for memory in self.out.values():
+            extent = (*(1 for _ in rows), height, self.nr)
+            self.b.prefetch(memory, (*rows, m, n), extent, write=True)
+
+    def left_column(self, at: _Place, m: Size, k: Size, height: int) -> Tile:
+        p = at.left
+        if p is None:
+            return self.load(self.left, self.m, m, height, k, False, vector=False)
+        block, inside = (m - p.first) // p.width, (m - p.first) % p.width
+        whole = height == p.width
+        place = (block, k - p.k, 0 if whole else inside)
+        return self.b.load(p.memory, place, (1, 1, height), axes=(2, 1))
+
+    def right_row(self, at: _Place, n: Size, k: Size) -> Tile:
+        p = at.right
+        if p is None:
+            self.ask_for(self.right, self.n, n, k)
+            return self.load(self.right, self.n, n, self.nr, k, True, vector=True)
+        place = ((n - p.first) // p.width, k - p.k, 0)
+        return self.b.load(p.memory, place, (1, 1, self.nr), axes=(1, 2))
+
+    def ask_for(
+        self, t: schedule.Term, axis: Axis, at: Size, k: Size, width: int | None = None
+    ) -> None:
+        """Have a later row of a factor come while this one is used."""
+        r = read_of(t)
+        if r.index and axis.name in symbols(r.index[-1]):
+            place = self.places(r, axis, at, k + _AHEAD)
+            extent = [(width or self.nr) if axis.name in symbols(x) else 1 for x in r.index]
+            self.b.prefetch(self.memory[r.source], place, extent)
+
+    # Staging
+
+    def pack(self, name: str, at: _Place) -> _Packed:
+        """A factor in scratch, in the order in which blocks read it and in the dtype of the sum."""
+        span, width = (at.m, self.mr) if name == "left" else (at.n, self.nr)
+        count = (span.most + width - 1) // width
+        packed = self.b.alloc(self.head.dtype, (count, at.k.most, width))
+        made = _Packed(packed, span.start, at.k.start, width)
+        t, axis = (self.left, self.m) if name == "left" else (self.right, self.n)
+        # Rows that lie along the axis are read in whole vectors, which may be several blocks.
+        many = (
+            max(LANES // width, 1) * width if lies_along(t, axis) and LANES % width == 0 else width
+        )
+        start = span.start
+        for step, tail in ((many, False), (width, True)):
+            stop = span.stop if tail else (span.stop - start) // step * step + start
+            if not (isinstance(stop, int) and start == stop):
+                with self.b.loop(start, stop, step) as block:
+                    self.pack_block(name, made, block.variable, at, step, tail)
+            start = stop
+        return made
+
+    def pack_block(
+        self, name: str, to: _Packed, start: Size, at: _Place, width: int, tail: bool
+    ) -> None:
+        """So many points of a factor's axis, all the k of this place."""
+        t, axis = (self.left, self.m) if name == "left" else (self.right, self.n)
+        block = (start - to.first) // to.width
+        first = at.k.start
+        if lies_along(t, self.over) and not tail and to.width % LANES == 0:
+            stop = (at.k.stop - first) // LANES * LANES + first
+            with self.b.loop(first, stop, LANES) as step:
+                self.turn(t, axis, to, (block, start), step.variable)
+            first = stop
+        if isinstance(at.k.stop, int) and first == at.k.stop:
+            return
+        with self.b.loop(first, at.k.stop) as step:
+            k = step.variable
+            self.ask_for(t, axis, start, k, width)
+            row = self.load(t, axis, start, width, k, tail, vector=True)
+            count = width // to.width
+            self.b.store(
+                to.memory, self.b.reshape(row, (count, to.width)), (block, k - to.k, 0),
+                (count, 1, to.width), axes=(0, 2),
+            )  # fmt: skip
+
+    def turn(
+        self, t: schedule.Term, axis: Axis, to: _Packed, place: tuple[Size, Size], k: Size
+    ) -> None:
+        """A block of 16 k of a factor that lies along k: rows become columns in registers."""
+        block, start = place
+        with self.b.loop(0, to.width, LANES) as part:
+            at = start + part.variable
+            square = self.b.transpose(self.load_square(t, axis, at, k))
+            self.b.store(
+                to.memory, square, (block, k - to.k, part.variable), (1, LANES, LANES),
+                axes=(1, 2),
+            )  # fmt: skip
+
+    def load_square(self, t: schedule.Term, axis: Axis, at: Size, k: Size) -> Tile:
+        """16 points of an axis by 16 k."""
+        if isinstance(t, schedule.Cast):
+            return self.b.cast(self.load_square(t.operand, axis, at, k), t.dtype)
+        r = read_of(t)
+        along = [self.position(r, a) for a in (axis, self.over)]
+        extent = [LANES if i in along else 1 for i in range(len(r.index))]
+        return self.b.load(self.memory[r.source], self.places(r, axis, at, k), extent, axes=along)
+
+    def position(self, r: Read, axis: Axis) -> int:
+        (found,) = [i for i, x in enumerate(r.index) if axis.name in symbols(x)]
+        return found
+
+    # Stages
+
+    def finish(self, total: Tile, m: Size, n: Size) -> None:
+        """The stages on one row of a block, and their stores."""
+        values = {self.head.name: total}
+        for s in self.k.stages:
+            if s is not self.head:
+                values[s.name] = self.spread(self.term(s.term, values, m, n))
+            self.store(s, values[s.name], m, n, 1)
+
+    def store(self, s: Stage, value: Tile, m: Size, n: Size, height: int) -> None:
+        """Rows of a stage in its output, if it has one."""
+        if s.name in self.out:
+            rows = [self.env[a.name] for a in s.axes[:-2]]
+            last = len(rows) + 1
+            whole = isinstance(self.n.size, int) and self.n.size % self.nr == 0
+            self.b.store(
+                self.out[s.name], value, (*rows, m, n), (*(1 for _ in rows), height, self.nr),
+                axes=(last - 1, last), masked=() if whole else (last,),
+            )  # fmt: skip
+
+    def spread(self, t: Tile) -> Tile:
+        """A tile of a row of the block."""
+        return t if t.shape == (1, self.nr) else self.b.broadcast(t, (1, self.nr))
+
+    # Terms
+
+    def term(self, t: schedule.Term, values: Mapping[str, Tile], m: Size, n: Size) -> Tile:
+        """A term of a following stage on the row m of the block, from column n on."""
+        match t:
+            case schedule.Literal():
+                return self.b.full(t.dtype, (1, 1), t.value)
+            case schedule.Cast():
+                return self.b.cast(self.term(t.operand, values, m, n), t.dtype)
+            case schedule.Apply():
+                inner = [self.term(o, values, m, n) for o in t.operands]
+                return self.b.apply(t.scalar, *inner)
+            case schedule.Position():
+                along = self.n.name in symbols(t.value)
+                at = substitute(t.value, {**self.env, self.m.name: m, self.n.name: n})
+                return self.b.index(at, (1, self.nr if along else 1), 1 if along else None)
+            case schedule.Read():
+                return values[t.source] if t.source in values else self.read(t, m, n)
+        raise AssertionError(t)
+
+    def read(self, r: Read, m: Size, n: Size) -> Tile:
+        """A row of a tensor that a following stage reads."""
+        env = {**self.env, self.m.name: m, self.n.name: n}
+        at = [substitute(i, env) for i in r.index]
+        along = [i for i, x in enumerate(r.index) if self.n.name in symbols(x)]
+        extent = [self.nr if i in along else 1 for i in range(len(at))]
+        whole = isinstance(self.n.size, int) and self.n.size % self.nr == 0
+        masked = () if whole else along
+        line = self.b.load(self.memory[r.source], at, extent, axes=along, masked=masked)
+        return self.b.reshape(line, (1, self.nr if along else 1))
+
+    def places(self, r: Read, axis: Axis, at: Size, k: Size) -> list[Size]:
+        env = {**self.env, axis.name: at, self.over.name: k}
+        return [substitute(i, env) for i in r.index]
+
+    def load(
+        self, t: schedule.Term, axis: Axis, at: Size, width: int, k: Size, masked: bool,
+        vector: bool,
+    ) -> Tile:  # fmt: skip
+        """A factor at one k: a row (1, width) when vector, else a column (width, 1)."""
+        if isinstance(t, schedule.Cast):
+            inner = self.load(t.operand, axis, at, width, k, masked, vector)
+            return self.b.cast(inner, t.dtype)
+        r = read_of(t)
+        place = self.places(r, axis, at, k)
+        shape = (1, width) if vector else (width, 1)
+        found = [i for i, x in enumerate(r.index) if axis.name in symbols(x)]
+        if not found:  # an axis of one element
+            value = self.b.load(self.memory[r.source], place, [1] * len(place), axes=())
+            return self.b.broadcast(value, shape)
+        (along,) = found
+        extent = [width if i == along else 1 for i in range(len(place))]
+        mask = (along,) if masked else ()
+        line = self.b.load(self.memory[r.source], place, extent, axes=(along,), masked=mask)
+        return self.b.reshape(line, shape)
+
+
+def _with_rows(nest: Nest) -> Nest:
+    """A nest whose innermost loop over m is serial, so that it can end with lower blocks."""
+    if nest.steps("m", "serial"):
+        return nest
+    first = sum(x.kind == "parallel" for x in nest.loops)
+    row = Loop("m", nest.steps("m", "parallel")[-1])
+    staged = tuple((name, i + (i >= first)) for name, i in nest.staged)
+    return Nest((*nest.loops[:first], row, *nest.loops[first:]), staged)
