@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tessera.ir.graph.interp import Plan, specialise
-from tessera.ir.graph.ir import Array, Graph
+from tessera.ir.graph.ir import Array, Graph, Node
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,11 @@ class Executable:
         self._captured = [v.data for v in graph.captured if v.data is not None]
         self._plan = Plan(graph) if graph.static else None
         self._sized: dict[tuple[tuple[int, ...], ...], Plan] = {}
+
+    @property
+    def host_nodes(self) -> Sequence[Node]:
+        """The nodes that run by their references, outside machine code."""
+        return self.graph.nodes
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """The outputs for these inputs."""

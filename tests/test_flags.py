@@ -16,8 +16,9 @@ from tessera.core.flags import Flags, flags, override, read
 
 def test_an_empty_environment_gives_the_defaults():
     f = read({})
-    assert (f.threads, f.numerics, f.log, f.verify, f.cpu_devices) == (
+    assert (f.threads, f.target, f.numerics, f.log, f.verify, f.cpu_devices) == (
         0,
+        "numpy",
         "deterministic",
         "off",
         False,
@@ -30,7 +31,7 @@ def test_an_empty_environment_gives_the_defaults():
     ("name", "text", "want"),
     [
         ("cache_dir", "/tmp/x", Path("/tmp/x")), ("threads", "3", 3), ("threads", "", 0), ("memory", "12", 12),
-        ("numerics", "strict", "strict"), ("log", "debug", "debug"), ("verify", "1", True),
+        ("numerics", "strict", "strict"), ("target", "cpu", "cpu"), ("log", "debug", "debug"), ("verify", "1", True),
         ("verify", "ON", True), ("verify", "false", False), ("verify", "", False), ("cpu_devices", "4", 4),
     ],
 )  # fmt: skip
@@ -45,6 +46,7 @@ def test_a_variable_sets_its_field(name, text, want):
         ("THREADS", "-1", "TESSERA_THREADS is '-1', expected a whole number of at least 0"),
         ("CPU_DEVICES", "0", "TESSERA_CPU_DEVICES is '0', expected a whole number of at least 1"),
         ("NUMERICS", "loose", "TESSERA_NUMERICS is 'loose', expected one of deterministic, fast, strict"),
+        ("TARGET", "abacus", "TESSERA_TARGET is 'abacus', expected one of cpu, numpy"),
         ("LOG", "loud", "TESSERA_LOG is 'loud', expected one of off, info, debug"),
         ("VERIFY", "maybe", "TESSERA_VERIFY is 'maybe', expected 0 or 1"),
     ],
@@ -91,6 +93,12 @@ def test_an_unknown_flag_says_so():
         override(thread=1, verifi=0),
     ):
         raise AssertionError("not reached")
+
+
+def test_a_wrong_choice_is_refused_by_override_too():
+    with pytest.raises(FlagError) as e, override(target="abacus"):
+        raise AssertionError("not reached")
+    assert e.value.message == "target is 'abacus', expected one of cpu, numpy"
 
 
 def test_a_wrong_variable_does_not_break_the_import():

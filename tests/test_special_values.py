@@ -284,7 +284,9 @@ def check_reduction(name: str, x: np.ndarray, **how: Any) -> None:
     got = getattr(ts.op, name)(ts.asarray(x), **how)
     with quiet():
         want = np.asarray(REDUCTIONS[name](x, **how))
-    if name in ("sum", "prod", "max", "min", "all", "any", "argmax", "argmin", "count_nonzero"):
+    if name in ("max", "min"):  # of zeros of both signs NumPy gives either one
+        np.testing.assert_array_equal(got, want)
+    elif name in ("sum", "prod", "all", "any", "argmax", "argmin", "count_nonzero"):
         assert_same_bits(got, want)
     else:
         assert_close(got, want)

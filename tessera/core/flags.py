@@ -100,9 +100,7 @@ def override(**changes: Any) -> Iterator[Flags]:
         raise FlagError(f"no flag is named {', '.join(sorted(unknown))}")
     for name, choices in _CHOICES.items():
         if changes.get(name, choices[0]) not in choices:
-            raise FlagError(
-                f"{name} is {changes[name]!r}, expected one of {', '.join(choices)}"
-            )
+            raise FlagError(f"{name} is {changes[name]!r}, expected one of {', '.join(choices)}")
     _current = replace(before, **changes)
     try:
         yield _current

@@ -8,12 +8,14 @@ from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any
 
-from tessera.compile import compile_graph
+from tessera.compile import TARGETS, compile_graph
 from tessera.core import tree
 from tessera.core.errors import AnnotationError, OperandError, TesseraError, located
+from tessera.core.flags import NUMERICS, flags
 from tessera.core.types import TensorType
+from tessera.eager import refuse_hosted, target_in_force
 from tessera.executable import Executable, Kernels, Step
-from tessera.ir.graph.interp import interpret
+from tessera.ir.graph.interp import execute, interpret
 from tessera.ir.graph.ir import Graph, Value, concrete, current_builder, data_of, holding
 from tessera.ir.graph.numbers import checking
 from tessera.lang.annotation import TensorSpec
@@ -27,7 +29,6 @@ if TYPE_CHECKING:  # loaded by the first function that is compiled for the machi
     from tessera.ir.schedule.memory import MemoryPlan
     from tessera.machine import MachineExecutable
 
-_NUMERICS = (None, "deterministic", "fast")
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
@@ -90,6 +91,12 @@ class _Entry:
         self.single = structure.kind is None
         self.types = [v.type for v in executable.graph.outputs]
 
+    def check(self, data: Sequence[Any]) -> list[Any]:
+        """The outputs, op by op, as the target runs single ops."""
+        written = self.executable.record[0].graph
+        run = interpret if type(self.executable) is Executable else execute
+        return run(written, data)
+
 
 class _Call:
     """One call, taken apart: static parameters, and the leaves of the others in order."""
@@ -135,9 +142,9 @@ class Jitted:
         static_argnames: Sequence[str] = (),
         donate: Sequence[str] = (),
         numerics: str | None = None,
-        target: str = "numpy",
+        target: str | None = None,
     ):
-        self._target = target
+        self._numerics, self._target = numerics, target
         update_wrapper(self, f)
         self._f, self._name = f, getattr(f, "__name__", "function")
         try:
@@ -153,13 +160,11 @@ class Jitted:
                         f"jit: {self._name} has no parameter '{n}'; it has {', '.join(names)}"
                     )
                 )
-        if numerics not in _NUMERICS:
-            raise located(
-                OperandError(
-                    f"jit: numerics is {numerics!r}, expected 'deterministic' or 'fast'; 'strict', one "
-                    "arithmetic on every target, is not there yet"
+        for what, x, choices in (("numerics", numerics, NUMERICS), ("target", target, TARGETS)):
+            if x is not None and x not in choices:
+                raise located(
+                    OperandError(f"jit: {what} is {x!r}, expected one of {', '.join(choices)}")
                 )
-            )
         self._static = frozenset(given)
         self._keyword_order = names
         self._keyword_only = frozenset(
@@ -205,6 +210,7 @@ class Jitted:
             data.append(x.data)
             return x.type
 
+        out += self._mode()
         for x in args:
             if type(x) is Tensor and x.data is not None:
                 data.append(x.data)
@@ -221,6 +227,11 @@ class Jitted:
             elif not tree.tokens(x, leaf, out):
                 return None, data
         return tuple(out), data
+
+    def _mode(self) -> tuple[str, str]:
+        """Target and numerics of a call: what jit was told, or the flags in force."""
+        mode = flags()
+        return self._target or mode.target, self._numerics or mode.numerics
 
     def _take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
         try:
@@ -243,16 +254,21 @@ class Jitted:
         return _Call({n: v for n, v in given.items() if n not in static}, static)
 
     def _entry(self, c: _Call) -> _Entry:
-        key = (c.key, c.types)
+        target, numerics = self._mode()
+        chosen = (target, numerics, c.key)
+        key = (chosen, c.types)
         entry = self._entries.get(key)
         if entry is not None:
             return entry
         types = self._trace_types(c)
-        entry = self._variants.get((c.key, types))
+        entry = self._variants.get((chosen, types))
         if entry is None:
             t = self._trace(c, types)
-            entry = _Entry(compile_graph(t.graph, self._target), t.structure)
-            self._variants[c.key, types] = entry
+            executable = compile_graph(t.graph, self._target or target_in_force())
+            if numerics == "strict":
+                refuse_hosted(executable)
+            entry = _Entry(executable, t.structure)
+            self._variants[chosen, types] = entry
         self._entries[key] = entry
         return entry
 
@@ -345,11 +361,8 @@ def _leaf_names(parameters: Sequence[str], values: Sequence[Any]) -> list[str]:
 
 def _wrap(entry: _Entry, data: Sequence[Any]) -> Any:
     # A check looks at the program as it was written, op by op.
-    outs = (
-        interpret(entry.executable.record[0].graph, data)
-        if checking()
-        else entry.executable.run(data)
-    )
+    run = entry.executable.run if not checking() else entry.check
+    outs = run(data)
     if entry.single:
         t, x = entry.types[0], outs[0]
         return holding(t if t.static else TensorType(t.dtype, x.shape), x)
@@ -366,15 +379,16 @@ def jit(
     static_argnames: Sequence[str] = (),
     donate: Sequence[str] = (),
     numerics: str | None = None,
-    target: str = "numpy",
+    target: str | None = None,
 ) -> Any:
     """Compile a function for the types it is called with.
 
     Arguments are trees of tensors.  Parameters in static_argnames, and keyword-only parameters
     that are given plain Python values, are part of the key instead: a new value compiles anew.
-    The target is `numpy` (the references of the ops) or `cpu` (machine code).  `donate` names arguments
-    whose memory may be used again and `numerics="fast"` lets sums change their order: both allow what
-    today's targets do not do yet, so results are the same with them.
+    The target is `cpu` (machine code) or `numpy` (the references of the ops); unless given, the one
+    that TESSERA_TARGET sets.  `numerics` is one of `deterministic`, `strict` and `fast`; docs/numerics.md
+    says what each promises.  `donate` names arguments whose memory may be used again, which today's
+    targets do not do yet.
     """
     if f is None:
         return lambda g: Jitted(g, static_argnames, donate, numerics, target)

@@ -15,7 +15,7 @@ from tessera.core.errors import (
     TreeError,
     located,
 )
-from tessera.ir.graph.interp import interpret
+from tessera.ir.graph.interp import execute
 from tessera.ir.graph.ir import Builder, Graph, Value, building, concrete, current_builder
 from tessera.lang.trace import Traced, trace
 from tessera.ops.define import as_value, full_of
@@ -95,7 +95,7 @@ def _push_now(
     data = [v.data for v in (*primals, *(t for t in tangents if t is not None))]
     ys = [
         concrete(y, v.dtype)
-        for v, y in zip(graph.outputs, interpret(graph, data), strict=True)  # type: ignore[arg-type]
+        for v, y in zip(graph.outputs, execute(graph, data), strict=True)  # type: ignore[arg-type]
     ]
     rest = iter(ys[len(outs) :])
     return ys[: len(outs)], [None if t is None else next(rest) for t in out_ts]

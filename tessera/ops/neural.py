@@ -10,7 +10,7 @@ import numpy as np
 
 from tessera.core.constraints import require, unify
 from tessera.core.dims import Dim
-from tessera.core.dtype import i64
+from tessera.core.dtype import f64, i64
 from tessera.core.errors import DTypeError, OperandError, ShapeError
 from tessera.core.promotion import promote_all
 from tessera.core.signature import broadcast_shapes
@@ -21,7 +21,6 @@ from tessera.ops.batching import Mask, all_in_front, batch_size, in_front, sprea
 from tessera.ops.contraction import matmul
 from tessera.ops.creation import iota
 from tessera.ops.define import (
-    FUNCTIONS,
     ArrayLike,
     as_value,
     broadcast,
@@ -32,7 +31,7 @@ from tessera.ops.define import (
     public,
     size_value,
 )
-from tessera.ops.elementwise import add, cos, exp, ge, mul, neg, rsqrt, sin, sub, where
+from tessera.ops.elementwise import add, cos, div, exp, ge, mul, neg, sin, sqrt, sub, where
 from tessera.ops.gather import gather
 from tessera.ops.random import dropout as drop
 from tessera.ops.shape import concat, expand_dims, reshape, split, swapaxes
@@ -126,8 +125,8 @@ def _hidden(scores: Value) -> Value:
 def _scale(scale: float | None, size: Any, like: Value) -> Any:
     if scale is not None:
         return scale
-    if isinstance(size, Dim):
-        return rsqrt(cast_to(size_value(size), like.dtype))
+    if isinstance(size, Dim):  # in f64, so that the bits are those of a size that is known
+        return cast_to(div(1.0, sqrt(cast_to(size_value(size), f64))), like.dtype)
     return 1 / math.sqrt(max(size, 1))
 
 
@@ -215,8 +214,8 @@ def _rope_reference(x: Any, positions: Any, base: float) -> Any:
 def _rates(x: Value, base: float) -> Value:
     """base ** (-i / half) for i below half: radians per position of each pair."""
     half = x.shape[-1] // 2
-    if isinstance(half, Dim):
-        slope = FUNCTIONS["div"](-math.log(base), cast_to(size_value(half), x.dtype))
+    if isinstance(half, Dim):  # in f64, as below
+        slope = cast_to(div(-math.log(base), cast_to(size_value(half), f64)), x.dtype)
     else:
         slope = full_of((), -math.log(base) / max(half, 1), x.dtype)
     return exp(mul(iota((half,), 0, x.dtype), slope))

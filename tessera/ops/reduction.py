@@ -174,10 +174,25 @@ def _extreme_jvp(n: Node, ts: Tangents) -> Value | None:
     return div(sum(mul(wins, t), axes), sum(wins, axes))
 
 
-max = reduction("max", "Largest element over axes; NaN if any is.", "max", np.max, kinds="buif",
-                empty=False, jvp=_extreme_jvp, moves=True, onnx="ReduceMax")  # fmt: skip
-min = reduction("min", "Smallest element over axes; NaN if any is.", "min", np.min, kinds="buif",
-                empty=False, jvp=_extreme_jvp, moves=True, onnx="ReduceMin")  # fmt: skip
+def _extreme(reduce: Callable[..., Any], negative: bool) -> Callable[..., Any]:
+    """np.max or np.min with +0 above -0, as the scalar op has it, where NumPy gives either zero."""
+
+    def reference(x: Any, axis: Any) -> Any:
+        y = reduce(x, axis=axis)
+        if x.dtype.kind in "biu" or np.all(y):
+            return y
+        signs = np.signbit(x if x.dtype.kind == "f" else x.astype(np.float32))
+        wins = np.any((x == 0) & (signs == negative), axis=axis)
+        zero = np.where(wins == negative, -0.0, 0.0).astype(x.dtype)
+        return np.where(np.equal(y, 0), zero, y)
+
+    return reference
+
+
+max = reduction("max", "Largest element over axes; NaN if any is.", "max", _extreme(np.max, False),
+                kinds="buif", empty=False, jvp=_extreme_jvp, moves=True, onnx="ReduceMax")  # fmt: skip
+min = reduction("min", "Smallest element over axes; NaN if any is.", "min", _extreme(np.min, True),
+                kinds="buif", empty=False, jvp=_extreme_jvp, moves=True, onnx="ReduceMin")  # fmt: skip
 
 
 def _as_bool(x: Value) -> Value:

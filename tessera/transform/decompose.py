@@ -7,18 +7,20 @@ A narrow dtype is widened before and rounded once after, as the op's own referen
 
 from __future__ import annotations
 
+from tessera.core.constraints import Scope, current_scope, scope
 from tessera.ir.graph.ir import Builder, Graph, Node, Value, bind, building
 from tessera.ops.define import cast_to
 
 
 def decompose(g: Graph) -> Graph:
     """g with every op that has a decomposition replaced by it, until none has."""
-    while any(n.op.decompose is not None for n in g.nodes):
-        g = _once(g)
+    with scope(Scope.of(g.guards, around=current_scope())) as facts:
+        while any(n.op.decompose is not None for n in g.nodes):
+            g = _once(g, facts)
     return g
 
 
-def _once(g: Graph) -> Graph:
+def _once(g: Graph, facts: Scope) -> Graph:
     builder = Builder(input_names=g.input_names)
     env: dict[Value, Value] = {v: builder.input(v.type, v.device) for v in g.inputs}
     with building(builder):
@@ -29,7 +31,7 @@ def _once(g: Graph) -> Graph:
     captured = [(inner, outer) for outer, inner in builder.captured()]
     inputs = [*builder.inputs, *(inner for inner, _ in captured)]
     data = [*g.captured, *(outer for _, outer in captured)]
-    return Graph(inputs, builder.nodes, outputs, g.name, g.input_names, data, g.guards)
+    return Graph(inputs, builder.nodes, outputs, g.name, g.input_names, data, facts.guards)
 
 
 def _results(n: Node, operands: list[Value]) -> tuple[Value, ...]:

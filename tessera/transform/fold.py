@@ -2,11 +2,12 @@
 
     add(full 1.0, full 2.0)        ->  full 3.0          of any size, also symbolic
     reshape(full 1.0, ...)         ->  full 1.0
-    matmul(constant, constant)     ->  constant          up to 64 elements
+    sqrt(constant)                 ->  constant          up to 64 elements
     constant of equal elements     ->  full
 
-Nodes are evaluated by the interpreter's own kernels.  Host calls are left alone: what they raise
-belongs to the run.
+Nodes are evaluated by the interpreter's own kernels, and only where every target gives the same
+bits: a sum of floats or exp is left to the target.  Host calls are left alone: what they raise belongs
+to the run.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tessera.core.constant import Constant
 from tessera.core.errors import TesseraError
 from tessera.core.rounding import round_to
 from tessera.core.types import TensorType
-from tessera.ir.graph.interp import exact, kernel
+from tessera.ir.graph.interp import exact, kernel, settled
 from tessera.ir.graph.ir import Array, Node, Value
 from tessera.ops.creation import constant, dim, full, iota
 from tessera.transform.maker import Found, Maker, python_number
@@ -71,6 +72,8 @@ def _one_value(v: Value) -> bool:
 
 
 def _fold_small(n: Node, m: Maker) -> Found:
+    if not settled(n.op, n.types, [v.type for v in n.results]):
+        return None
     if not all(v.type.static and v.type.size <= LARGEST_OPERAND for v in n.operands):
         return None
     if not all(v.type.static and v.type.size <= LARGEST_RESULT for v in n.results):

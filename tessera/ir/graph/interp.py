@@ -18,11 +18,12 @@ from tessera.core.errors import TesseraError
 from tessera.core.rounding import round_mantissa, round_to
 from tessera.core.scalar import SCALARS, Expr, evaluate
 from tessera.core.types import TensorType
-from tessera.ir.graph.ir import Array, Graph, Value, set_kernels, substitute_params
+from tessera.ir.graph.ir import Array, Graph, Value, eager_kernel, set_kernels, substitute_params
 from tessera.ir.graph.numbers import check, checking
 from tessera.ir.graph.op import Op, Params
 
 Kernel = Callable[..., Any]
+KernelOf = Callable[..., Kernel]  # (op, types, outs, params, regions, env) -> kernel
 
 
 def wide(op: Op, dtype: DType) -> DType:
@@ -52,12 +53,14 @@ def kernel(
     params: Params,
     regions: Sequence[Graph] = (),
     env: dict[str, int] | None = None,
+    inner: KernelOf = eager_kernel,
 ) -> Kernel:
-    """A function from operand arrays to the result array, or to a tuple of them.
+    """The reference: a function from operand arrays to the result array, or to a tuple of them.
 
-    Types and params are those of a call; env gives the symbolic sizes that regions still have.
+    Types and params are those of a call; env gives the symbolic sizes that regions still have, and
+    inner the kernels of the nodes in regions.
     """
-    f = _reference(op, params, [Region(r, env) for r in regions])
+    f = _reference(op, params, [Region(r, env, inner) for r in regions])
     if types and not op.moves and (not exact(op) or types[0].dtype.kind == "c"):
         f = _packed(f)
     widths = [_wide_format(op, t.dtype) for t in types]
@@ -91,6 +94,17 @@ def exact(op: Op) -> bool:
 
 
 _EXACT: dict[Op, bool] = {}
+
+
+def settled(op: Op, types: Sequence[TensorType], outs: Sequence[TensorType]) -> bool:
+    """Whether the bits are the same whoever computes the op: nothing depends on an order or a libm.
+
+    True of what only moves elements, of whole numbers, and of correctly rounded scalar ops.
+    """
+    if op.moves or op.view is not None or not types:
+        return True
+    kinds = {t.dtype.kind for t in (*types, *outs)}
+    return kinds <= set("bui") or ("c" not in kinds and exact(op))
 
 
 def _exact_body(e: Expr) -> bool:
@@ -148,14 +162,14 @@ def _many(f: Kernel, dtypes: Sequence[tuple[DType, bool]]) -> Kernel:
 class Region:
     """A region at the sizes of a call: a function from arrays to a list of arrays."""
 
-    def __init__(self, g: Graph, env: dict[str, int] | None):
-        self._graph, self._env = g, env
+    def __init__(self, g: Graph, env: dict[str, int] | None, kernel_of: KernelOf):
+        self._graph, self._env, self._kernel_of = g, env, kernel_of
         self._plan: Plan | None = None
         self.types = [v.type.substitute(env or {}) for v in g.outputs]
 
     def __call__(self, *xs: Array) -> list[Array]:
         if self._plan is None:
-            self._plan = Plan(self._graph, self._env)
+            self._plan = Plan(self._graph, self._env, self._kernel_of)
         return self._plan.run(xs)
 
 
@@ -164,7 +178,10 @@ class Plan:
 
     __slots__ = ("arity", "count", "locations", "nodes", "outputs", "steps")
 
-    def __init__(self, g: Graph, env: dict[str, int] | None = None):
+    def __init__(
+        self, g: Graph, env: dict[str, int] | None = None, kernel_of: KernelOf | None = None
+    ):
+        kernel_of = reference if kernel_of is None else kernel_of
         slots: dict[Value, int] = {v: i for i, v in enumerate(g.inputs)}
         last: dict[int, int] = {}
         self.arity = len(g.inputs)
@@ -181,7 +198,7 @@ class Plan:
             params = substitute_params(n.params, env) if env else n.params
             types = [v.type.substitute(env or {}) for v in n.operands]
             outs = [v.type.substitute(env or {}) for v in n.results]
-            run = kernel(n.op, types, outs, params, n.regions, env)
+            run = kernel_of(n.op, types, outs, params, n.regions, env)
             ins = tuple(slots[v] for v in n.operands)
             dead = tuple(
                 s
@@ -230,7 +247,21 @@ class Plan:
         return [env[i] for i in self.outputs]
 
 
-def specialise(g: Graph, shapes: Sequence[tuple[int, ...]]) -> Plan:
+def reference(
+    op: Op,
+    types: Sequence[TensorType],
+    outs: Sequence[TensorType],
+    params: Params,
+    regions: Sequence[Graph] = (),
+    env: dict[str, int] | None = None,
+) -> Kernel:
+    """The reference of an op, and of the ops in its regions."""
+    return kernel(op, types, outs, params, regions, env, reference)
+
+
+def specialise(
+    g: Graph, shapes: Sequence[tuple[int, ...]], kernel_of: KernelOf = reference
+) -> Plan:
     """The plan of a graph with symbolic sizes at the sizes of a call."""
     names = [
         g.input_names[i] if i < len(g.input_names) else f"input {i}" for i in range(len(g.inputs))
@@ -238,14 +269,23 @@ def specialise(g: Graph, shapes: Sequence[tuple[int, ...]]) -> Plan:
     env = solve(
         [(n, v.type.shape, s) for n, v, s in zip(names, g.inputs, shapes, strict=True)], g.guards
     )
-    return Plan(g, env)
+    return Plan(g, env, kernel_of)
 
 
-def interpret(g: Graph, inputs: Sequence[Array]) -> list[Array]:
-    """The outputs of a graph; captured tensors need not be given."""
+def interpret(g: Graph, inputs: Sequence[Array], kernel_of: KernelOf = reference) -> list[Array]:
+    """The outputs of a graph by the references of its ops; captured tensors need not be given."""
     xs = [*inputs, *(v.data for v in g.captured if v.data is not None)]
-    plan = Plan(g) if g.static else specialise(g, [np.shape(x) for x in xs])
+    plan = (
+        Plan(g, None, kernel_of)
+        if g.static
+        else specialise(g, [np.shape(x) for x in xs], kernel_of)
+    )
     return plan.run(xs)
+
+
+def execute(g: Graph, inputs: Sequence[Array]) -> list[Array]:
+    """The outputs of a graph, op by op as eager code runs them."""
+    return interpret(g, inputs, eager_kernel)
 
 
 set_kernels(kernel)

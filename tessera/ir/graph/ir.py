@@ -1,7 +1,7 @@
 """Graph IR: values, nodes, graphs, and `bind`, which applies an op.
 
-With a Builder open, bind appends a node and its results are traced; otherwise bind runs the op's
-reference at once and its results hold data.  A region is a Graph that sees only its own inputs:
+With a Builder open, bind appends a node and its results are traced; otherwise bind runs the op at
+once, by the kernel that `set_kernels` says, and its results hold data.  A region is a Graph that sees only its own inputs:
 what a nested builder uses from outside becomes an extra operand (Builder.captures).
 """
 
@@ -21,6 +21,7 @@ from tessera.core.device import ANYWHERE, CPU, Device
 from tessera.core.dims import Dim, substitute
 from tessera.core.dtype import DType, as_dtype
 from tessera.core.errors import DeviceError, TraceError
+from tessera.core.flags import flags
 from tessera.core.source import Location, caller
 from tessera.core.types import TensorType
 from tessera.ir.graph.numbers import check, checking
@@ -417,7 +418,7 @@ def _device(op: Op, operands: Sequence[Value]) -> Device:
     return ANYWHERE if first is None else first.device
 
 
-# Installed by interp, which knows how to run an op: (op, types, params, regions) -> function.
+# Installed by interp, which runs references, and then by eager, which compiles what needs it.
 _kernel_of: Callable[..., Callable[..., Any]] | None = None
 _KERNELS: dict[Any, tuple[Callable[..., Any], tuple[TensorType, ...]]] = {}
 
@@ -428,16 +429,29 @@ def set_kernels(kernel_of: Callable[..., Callable[..., Any]]) -> None:
     _kernel_of = kernel_of
 
 
+def eager_kernel(
+    op: Op,
+    types: Sequence[TensorType],
+    outs: Sequence[TensorType],
+    params: Params,
+    regions: Sequence[Graph] = (),
+    env: dict[str, int] | None = None,
+) -> Callable[..., Any]:
+    """The function by which eager code runs an op on arrays of these types."""
+    assert _kernel_of is not None, "tessera.ir.graph.interp is not loaded"
+    return _kernel_of(op, types, outs, params, regions, env)
+
+
 def _run(op: Op, operands: tuple[Value, ...], params: Params, regions: tuple[Graph, ...]) -> Any:
     types = tuple([v.type for v in operands])
-    key = (op, types, regions, tuple(params.items()))
+    mode = flags()
+    key = (op, types, regions, tuple(params.items()), mode.target, mode.numerics)
     found = _KERNELS.get(key)
     if found is None:
-        assert _kernel_of is not None, "tessera.ir.graph.interp is not loaded"
         extra = {"regions": regions} if regions else {}
         outs = op.result_types(types, {**params, **extra})
-        found = _kernel_of(op, types, outs, params, regions), outs
-        if not regions and "value" not in params:
+        found = eager_kernel(op, types, outs, params, regions), outs
+        if not regions and not any(_is_ambiguous(n, x) for n, x in params.items()):
             _remember(_KERNELS, key, found)
     kernel, outs = found
     device = _device(op, operands)
@@ -449,6 +463,11 @@ def _run(op: Op, operands: tuple[Value, ...], params: Params, regions: tuple[Gra
     if op.multiple:
         return tuple([holding(t, x, device) for t, x in zip(outs, data, strict=True)])
     return holding(outs[0], data, device)
+
+
+def _is_ambiguous(name: str, x: Any) -> bool:
+    """Whether equal parameters may mean different bits: large data, and 0.0, which equals -0.0."""
+    return name == "value" or (isinstance(x, float) and x == 0)
 
 
 def substitute_params(params: Params, env: Mapping[str, int]) -> dict[str, Any]:

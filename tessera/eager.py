@@ -1,0 +1,226 @@
+"""Eager code: an op outside a trace has the bits that it has in a compiled program.
+
+Where bits cannot depend on who computes them (moves, whole numbers, correctly rounded scalar ops) the
+NumPy reference runs: for small tensors nothing is faster.  Any other op is compiled as a program of its
+own.  Its sizes are symbolic, so that one build serves all shapes of a rank; an elementwise op is
+built for one axis and serves every rank.  An op that such a program would only hand to the host runs by
+its reference at once.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from tessera.compile import compile_graph
+from tessera.core.constraints import Scope, scope, solve
+from tessera.core.dims import symbol
+from tessera.core.errors import OperandError, ShapeError, TesseraError
+from tessera.core.flags import flags
+from tessera.core.types import TensorType
+from tessera.executable import Executable
+from tessera.ir.graph.interp import Kernel, kernel, reference, settled
+from tessera.ir.graph.ir import Builder, Graph, Node, bind, building, set_kernels
+from tessera.ir.graph.op import Op, Params
+
+Types = Sequence[TensorType]
+_MOST = 4096  # programs that are kept before the memory of them starts anew
+
+
+@cache
+def has_compiler() -> bool:
+    """Whether llvmlite is installed; says once what happens when it is not."""
+    found = importlib.util.find_spec("llvmlite") is not None
+    if not found:
+        warnings.warn(
+            "llvmlite is not installed: programs run by their NumPy references, with NumPy's speed "
+            "and last bits; pip install llvmlite, or set TESSERA_TARGET=numpy",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return found
+
+
+def target_in_force() -> str:
+    """What runs a program that does not say: the flag, unless there is no compiler."""
+    target = flags().target
+    return target if target == "numpy" or has_compiler() else "numpy"
+
+
+def kernel_of(
+    op: Op,
+    types: Types,
+    outs: Types,
+    params: Params,
+    regions: Sequence[Graph] = (),
+    env: dict[str, int] | None = None,
+) -> Kernel:
+    """The function that runs an op on arrays of these static types."""
+    compiles = target_in_force() != "numpy"
+    if regions and compiles:
+        return kernel(op, types, outs, params, regions, env)
+    if settled(op, types, outs) or all(0 in t.shape for t in outs):
+        return kernel(op, types, outs, params, regions, env)
+    if compiles:
+        return _elementwise(op, types, outs, params) or _general(op, types, outs, params)
+    if flags().numerics == "strict":
+        raise _refusal(op)
+    return reference(op, types, outs, params, regions, env)
+
+
+def _elementwise(op: Op, types: Types, outs: Types, params: Params) -> Kernel | None:
+    """An op that works element by element, on its operands as rows."""
+    if op.combine is not None or op.signature not in _POINTWISE:
+        return None
+    program = _program(op, [TensorType(t.dtype, (symbol("n"),)) for t in types], params)
+    if program is None or program.hosted:
+        return None
+    shape, run = outs[0].shape, program.executable.run
+    if len(shape) == 1:
+        return lambda *xs: run(xs)[0]
+    return lambda *xs: run([x.reshape(-1) for x in xs])[0].reshape(shape)
+
+
+_POINTWISE = frozenset(f"{', '.join(['...'] * n)} -> ..." for n in range(1, 5))
+
+
+def _general(op: Op, types: Types, outs: Types, params: Params) -> Kernel:
+    program = _symbolic(op, types, outs, params)
+    if program is None or program.hosted:  # what the host computes, the exact types decide
+        program = _program(op, types, params)
+        assert program is not None, f"{op.name} on {types} has no program"
+    if flags().numerics == "strict":
+        refuse_hosted(program.executable)
+    if program.alone:
+        return kernel(op, types, outs, params)
+    run = program.executable.run
+    return (lambda *xs: tuple(run(xs))) if op.multiple else (lambda *xs: run(xs)[0])
+
+
+# Programs of one op
+
+
+@dataclass(frozen=True)
+class _Program:
+    """An op as a compiled program."""
+
+    op: Op
+    types: tuple[TensorType, ...]  # of its operands, which may be symbolic
+    executable: Executable
+    hosted: bool = field(init=False)  # whether a library on the host computes some of its bits
+    alone: bool = field(init=False)  # whether all that it does is to call the host for this op
+
+    def __post_init__(self) -> None:
+        nodes = self.executable.host_nodes
+        object.__setattr__(self, "hosted", any(_unsettled(n) for n in nodes))
+        alone = len(self.executable.graph.nodes) == len(nodes) == 1 and nodes[0].op is self.op
+        object.__setattr__(self, "alone", alone)
+
+    def fits(self, types: Types, outs: Types) -> bool:
+        """Whether it computes results of these types from operands of these."""
+        g = self.executable.graph
+        wanted: list[tuple[str, Any, Any]] = [
+            (str(t), t.shape, actual.shape) for t, actual in zip(self.types, types, strict=True)
+        ]
+        try:
+            sizes = solve(wanted, g.guards)
+        except ShapeError:
+            return False
+        return [v.type.substitute(sizes) for v in g.outputs] == list(outs)
+
+
+_PROGRAMS: dict[Any, _Program | None] = {}
+
+
+def _symbolic(op: Op, types: Types, outs: Types, params: Params) -> _Program | None:
+    """The program for all sizes; None when it cannot be, or does not serve these."""
+    if any(0 in t.shape for t in types):  # a symbolic size is at least 1
+        return None
+    free = [
+        t.with_shape(tuple(symbol(f"s{i}{'abcdefghijklmnopqrstuvwxyz'[j]}") for j in range(t.rank)))
+        for i, t in enumerate(types)
+    ]
+    program = _program(op, free, params)
+    return program if program is not None and program.fits(types, outs) else None
+
+
+def _program(op: Op, types: Types, params: Params) -> _Program | None:
+    """The program of one op; None when sizes that are symbolic must be known."""
+    # The text of a number tells 0.0 from -0.0, and 1 from True.
+    key = (op, *types, *((k, repr(v)) for k, v in params.items()), flags().verify)
+    if key not in _PROGRAMS:
+        if len(_PROGRAMS) >= _MOST:
+            _PROGRAMS.clear()
+        _PROGRAMS[key] = _built(op, types, params)
+    return _PROGRAMS[key]
+
+
+def _built(op: Op, types: Types, params: Params) -> _Program | None:
+    try:
+        return _Program(op, *_compiled(op, types, params))
+    except TesseraError:
+        if all(t.static for t in types):
+            raise
+        return None
+
+
+def _compiled(op: Op, types: Types, params: Params) -> tuple[tuple[TensorType, ...], Executable]:
+    """An op compiled for operands of these types; sizes that must be equal get one name."""
+    while True:
+        facts = Scope()
+        with scope(facts), building(Builder()) as b:
+            out = bind(op, *[b.input(t) for t in types], **params)
+            g, _ = b.finish(out if op.multiple else (out,), op.name, facts.guards)
+        if not facts.equal:
+            return tuple(types), compile_graph(g, "cpu")
+        types = [t.with_shape(tuple(facts.normal(s) for s in t.shape)) for t in types]
+
+
+# What strict numerics refuse
+
+
+def hosted_nodes(e: Executable) -> Iterator[Node]:
+    """The nodes of a program whose bits a library on the host decides."""
+    for n in e.host_nodes:
+        if n.regions:
+            for m in (m for r in n.regions for m in r.nodes):
+                yield from _hosted_inside(m, type(e) is Executable)
+        elif _unsettled(n):
+            yield n
+
+
+def _hosted_inside(n: Node, by_reference: bool) -> Iterator[Node]:
+    """The same for a node of a region, which runs as eager code does."""
+    if n.regions:
+        for m in (m for r in n.regions for m in r.nodes):
+            yield from _hosted_inside(m, by_reference)
+    elif _unsettled(n):
+        program = None if by_reference else _program(n.op, n.types, n.params)
+        if program is None:
+            yield n
+        else:
+            yield from hosted_nodes(program.executable)
+
+
+def _unsettled(n: Node) -> bool:
+    return bool(n.regions) or not settled(n.op, n.types, [v.type for v in n.results])
+
+
+def refuse_hosted(e: Executable) -> None:
+    """Raise when a program has bits that other machines need not share."""
+    for n in hosted_nodes(e):
+        raise _refusal(n.op).at(n.location)
+
+
+def _refusal(op: Op) -> OperandError:
+    return OperandError(
+        f"{op.name}: numerics 'strict' needs the same bits on every machine, but this op runs on the "
+        "host in NumPy, SciPy or LAPACK; use 'deterministic'"
+    )
+
+
+set_kernels(kernel_of)
