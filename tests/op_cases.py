@@ -230,12 +230,42 @@ def _checkpointed(x: ArrayLike) -> Any:
     return _own_tanh(x)
 
 
+def _vectors(a: Any) -> Any:
+    """What does not depend on the signs of eigenvectors."""
+    return ts.op.abs(ts.op.eigh(a)[1])
+
+
+def _polar(a: Any) -> Any:
+    u, _, vh = ts.op.svd(a)
+    return u @ vh
+
+
+def _moved(f: Callable[[Any], Any]) -> Callable[[ArrayLike], Any]:
+    return lambda x: ts.jvp(f, (x,), (x,))[1]
+
+
+def _linear(x: ArrayLike) -> Any:
+    return ts.linearize(_polar, x)[1](x)
+
+
+def _pulled(x: ArrayLike) -> Any:
+    y, back = ts.vjp(_vectors, x)
+    return back(y)[0]
+
+
+_MATRIX = np.array([[3.0, 0.5, 0.25], [0.5, 2.0, -0.75], [0.25, -0.75, -1.0]])
+
 # Ops that no public function of their own binds on operands: a function whose trace holds the op.
 THROUGH: dict[str, tuple[Callable[..., Any], Sample]] = {
     "constant": (_captures, Sample((3,))),
     "call": (_calls, Sample((3,))),
     "custom": (_customised, Sample((3,))),
     "checkpoint": (_checkpointed, Sample((3,))),
+    "clusters": (_moved(ts.op.svdvals), Sample(_MATRIX)),
+    "cluster_turn": (_moved(_vectors), Sample(_MATRIX)),
+    "singular_follow": (_moved(_polar), Sample(_MATRIX)),
+    "gauged": (_linear, Sample(_MATRIX)),
+    "same_in_every_gauge": (_pulled, Sample(_MATRIX)),
 }
 
 

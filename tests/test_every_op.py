@@ -17,7 +17,7 @@ from tessera.ir.graph.interp import interpret
 from tessera.ir.graph.ir import REGISTRY, concrete
 from tessera.ir.graph.verify import verify
 from tessera.transform.differentiate import REGION_JVP
-from tests.loops import run_loops, run_view
+from tests.loops import run_loops, run_pick, run_view
 from tests.op_cases import THROUGH, Case, all_cases, applications, cases, public_functions
 from tests.tolerance import DIFFERENCE, DIFFERENCE_STEP, assert_close, assert_same_bits
 
@@ -49,10 +49,10 @@ def test_every_public_function_has_a_doc_and_a_case() -> None:
 
 
 def test_every_op_has_one_meaning() -> None:
-    """Exactly one of signature + body, view, decompose and call."""
+    """Exactly one of signature + body, view, pick, decompose and call."""
     for o in REGISTRY.values():
-        ways = [o.body is not None, o.view is not None, o.decompose is not None, o.call is not None]
-        assert sum(ways) == 1, o.name
+        ways = (o.body, o.view, o.pick, o.decompose, o.call)
+        assert sum(w is not None for w in ways) == 1, o.name
         assert o.body is None or o.signature is not None, o.name
 
 
@@ -101,6 +101,12 @@ def test_loops_are_the_reference(case: Case) -> None:
                 else run_view(a.node, a.operands[0])
             )
         assert_close(got, a.results[0])
+
+
+@pytest.mark.parametrize("case", cases(lambda c: c.op and c.op.pick), ids=str)
+def test_picked_places_are_the_reference(case: Case) -> None:
+    for a in applications(case, case.draw()):
+        assert_close(run_pick(a.node, a.operands), a.results[0])
 
 
 @pytest.mark.parametrize("case", cases(lambda c: c.op and c.op.decompose), ids=str)
@@ -166,7 +172,7 @@ NOT_THE_SLOPE = {
     "dirichlet": "as loggamma_sample",
 }
 # Ops that have a JVP but no transpose, and how they say so.
-NO_REVERSE = {"while_loop": "reverse mode needs to know the number of steps"}
+NO_REVERSE = {"while_loop": "reverse mode needs to know the most steps"}
 
 
 def has_no_rule(case: Case) -> bool:

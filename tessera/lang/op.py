@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.core.errors import OperandError, located
+from tessera.lang.funm import funm as funm
+from tessera.lang.funm import singular_map as singular_map
 from tessera.ops import random as random
 from tessera.ops.accumulate import *
 from tessera.ops.activation import *

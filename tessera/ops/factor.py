@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from tessera.core.constraints import require, same
@@ -19,7 +20,23 @@ from tessera.ops.batching import leading
 from tessera.ops.contraction import matmul
 from tessera.ops.creation import iota
 from tessera.ops.define import FLOATS, ArrayLike, cast_to, define
-from tessera.ops.elementwise import add, conj, eq, mul, real, sub
+from tessera.ops.elementwise import (
+    add,
+    conj,
+    eq,
+    logical_and,
+    mul,
+    real,
+    reciprocal,
+    sub,
+    where,
+)
+from tessera.ops.gauge import (
+    NULL,
+    clusters,
+    generic_eigenvectors,
+    generic_singular_vectors,
+)
 from tessera.ops.matrix import (
     Tangents,
     adjoint,
@@ -193,24 +210,35 @@ def _eigh_types(types: Types, p: Params) -> list[TensorType]:
     return [TensorType(t.dtype.real, t.shape[:-1]), t]
 
 
-def _eigh_jvp(n: Node, ts: Tangents) -> tuple[Value, Value] | None:
-    """dw = diag(V^H dA V); eigenvectors of equal eigenvalues do not turn into each other."""
-    (t,), (w, v) = ts, n.results
-    if t is None:
-        return None
-    inner = matmul(adjoint(v), matmul(hermitian_part(t), v))
-    turn = mul(inner, reciprocal_or_zero(differences(w)))
-    return real(diagonal(inner)), matmul(v, turn)
+def _eigh(x: Any, generic: bool) -> Any:
+    w, v = np.linalg.eigh(_hermitian(x))
+    return w, generic_eigenvectors(w, v) if generic else v
 
 
+def reciprocal_apart(x: Value, same: Value) -> Value:
+    """1 / x, and 0 where `same` holds."""
+    return where(same, 0, reciprocal(where(same, 1, x)))
+
+
+def pairs_equal(ids: Value) -> Value:
+    """Whether i and j are in one cluster, at (i, j)."""
+    return eq(expand_dims(ids, -1), expand_dims(ids, -2))
+
+
+def eigh_tangents(w: Value, ids: Value, inner: Value) -> tuple[Value, Value]:
+    """dw and V^H dV from V^H dA V: vectors of one cluster do not turn into each other."""
+    turn = mul(inner, reciprocal_apart(differences(w), pairs_equal(ids)))
+    return real(diagonal(inner)), turn
+
+
+# Its derivative is in transform/spectral.py, since it may choose other vectors.
 @define(
-    infer=_eigh_types, call="eigh", kinds=FLOATS, multiple=True, jvp=_eigh_jvp, samples=_SQUARE,
-    batch=leading,
-    numpy=hosted("eigh", DIVERGED, lambda x: np.linalg.eigh(_hermitian(x))),
+    infer=_eigh_types, call="eigh", kinds=FLOATS, multiple=True, samples=_SQUARE, batch=leading,
+    numpy=hosted("eigh", DIVERGED, _eigh),
 )  # fmt: skip
 def eigh(x: ArrayLike) -> tuple[Value, ...]:
     """(w, V): ascending eigenvalues and orthonormal eigenvectors of the Hermitian part of x."""
-    return eigh.bind_many(square_matrix("eigh", x))
+    return eigh.bind_many(square_matrix("eigh", x), generic=False)
 
 
 def _eigvalsh_jvp(n: Node, ts: Tangents) -> Value | None:
@@ -301,36 +329,29 @@ def _svd_types(types: Types, p: Params) -> list[TensorType]:
     ]
 
 
-def _svd_jvp(n: Node, ts: Tangents) -> tuple[Value, Value, Value] | None:
-    """dU = U X and dV = V Y with X + Y = (P + P^H) / (s_j - s_i), X - Y = (P - P^H) / (s_i + s_j)
-    for P = U^H dA V, so that U @ Vh stays smooth where singular values are equal.
+def _svd(x: Any, full_matrices: bool, generic: bool) -> Any:
+    u, s, vh = np.linalg.svd(x, full_matrices)
+    return generic_singular_vectors(u, s, vh) if generic else (u, s, vh)
+
+
+def svd_tangents(s: Value, ids: Value, inner: Value) -> tuple[Value, Value, Value]:
+    """ds, X = U^H dU and Y = V^H dV from P = U^H dA V.
+
+    X + Y = (P + P^H) / (s_j - s_i) and X - Y = (P - P^H) / (s_i + s_j), so that U @ Vh moves smoothly
+    where singular values are equal.
     """
-    (t,), (u, s, vh) = ts, n.results
-    if t is None:
-        return None
-    rows, columns = t.shape[-2:]
-    if n.params["full_matrices"] and same(rows, columns) is not True:
-        raise RuleError(
-            f"svd has no derivative for {t.type} with full_matrices; pass full_matrices=False"
-        )
-    left, right = matmul(adjoint(u), t), matmul(t, adjoint(vh))
-    inner = matmul(left, adjoint(vh))
+    null = eq(ids, NULL)
+    both = logical_and(expand_dims(null, -1), expand_dims(null, -2))
     total = add(expand_dims(s, -2), expand_dims(s, -1))
-    even = mul(add(inner, adjoint(inner)), reciprocal_or_zero(differences(s)))
-    odd = mul(sub(inner, adjoint(inner)), reciprocal_or_zero(total))
-    du = matmul(u, mul(add(even, odd), 0.5))
-    dvh = matmul(adjoint(mul(sub(even, odd), 0.5)), vh)
-    inverse = reciprocal_or_zero(s)
-    if same(rows, s.shape[-1]) is not True:  # what leaves the span of U
-        du = add(du, mul(sub(right, matmul(u, inner)), expand_dims(inverse, -2)))
-    if same(columns, s.shape[-1]) is not True:
-        dvh = add(dvh, mul(sub(left, matmul(inner, vh)), expand_dims(inverse, -1)))
-    return du, real(diagonal(inner)), dvh
+    even = mul(add(inner, adjoint(inner)), reciprocal_apart(differences(s), pairs_equal(ids)))
+    odd = mul(sub(inner, adjoint(inner)), reciprocal_apart(total, both))
+    return real(diagonal(inner)), mul(add(even, odd), 0.5), mul(sub(even, odd), 0.5)
 
 
+# Its derivative is in transform/spectral.py, since it may choose other vectors.
 @define(
-    infer=_svd_types, call="svd", kinds=FLOATS, multiple=True, jvp=_svd_jvp, batch=leading,
-    numpy=hosted("svd", DIVERGED, np.linalg.svd),
+    infer=_svd_types, call="svd", kinds=FLOATS, multiple=True, batch=leading,
+    numpy=hosted("svd", DIVERGED, _svd),
     samples=(
         *(Sample(*s.operands, full_matrices=False) for s in _TALL),
         Sample(well_conditioned(2, 4), full_matrices=False), Sample(well_conditioned(3, 3)),
@@ -338,7 +359,7 @@ def _svd_jvp(n: Node, ts: Tangents) -> tuple[Value, Value, Value] | None:
 )  # fmt: skip
 def svd(x: ArrayLike, full_matrices: bool = True) -> tuple[Value, ...]:
     """(U, S, Vh) with U @ diag(S) @ Vh = x, S descending; U and Vh are square when full."""
-    return svd.bind_many(as_matrix("svd", x), full_matrices=bool(full_matrices))
+    return svd.bind_many(as_matrix("svd", x), full_matrices=bool(full_matrices), generic=False)
 
 
 def _svdvals_types(types: Types, p: Params) -> list[TensorType]:
@@ -350,8 +371,15 @@ def _svdvals_jvp(n: Node, ts: Tangents) -> Value | None:
     (t,) = ts
     if t is None:
         return None
-    u, _, vh = svd(n.operands[0], full_matrices=False)
-    return real(sum(mul(conj(u), matmul(t, adjoint(vh))), -2))
+    u, s, vh = svd(n.operands[0], full_matrices=False)
+    null = eq(clusters(s, rtol(s), True), NULL)  # |x| at 0: the shortest slope
+    return where(null, 0, real(sum(mul(conj(u), matmul(t, adjoint(vh))), -2)))
+
+
+def rtol(w: Value) -> float:
+    """Up to which distance, relative to the largest and for each of them, values count as equal."""
+    finfo: Any = ml_dtypes.finfo
+    return 4 * float(finfo(w.dtype.real.np).eps)
 
 
 @define(

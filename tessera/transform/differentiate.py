@@ -7,7 +7,9 @@ backwards).  Nobody writes a rule for reverse mode unless the mathematics demand
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +34,28 @@ REGION_JVP: dict[
 REGION_SPLIT: dict[str, Callable[[Node, set[Value]], tuple[dict[Value, Value], Node | None]]] = {}
 REGION_TRANSPOSE: dict[str, Callable[..., Sequence[Tangent]]] = {}
 REGION_ACCUMULATE: dict[str, Callable[..., Sequence[Tangent]]] = {}
+
+
+class _State(threading.local):
+    linear = False  # whether tangents stand for any, rather than for those at hand
+
+
+_STATE = _State()
+
+
+def linearizing() -> bool:
+    """Whether rules must be linear in the tangents, since they will be transposed."""
+    return _STATE.linear
+
+
+@contextmanager
+def _for_any_tangent() -> Iterator[None]:
+    before = _STATE.linear
+    _STATE.linear = True
+    try:
+        yield
+    finally:
+        _STATE.linear = before
 
 
 # Forward
@@ -213,7 +237,7 @@ def transpose_node(
 def linearize(g: Graph, primals: Sequence[Value], wanted: Sequence[int]) -> Linearized:
     """The outputs of g at primals, and its derivative in the inputs whose numbers are wanted."""
     scratch = Builder()
-    with building(scratch):
+    with building(scratch), _for_any_tangent():
         ins = [scratch.input(v.type, v.device) for v in g.inputs]
         ts = {k: scratch.input(g.inputs[k].type, g.inputs[k].device) for k in wanted}
         outs, out_ts = push_forward(g, ins, [ts.get(k) for k in range(len(ins))])
