@@ -25,8 +25,6 @@ from tessera.runtime import memory
 from tessera.runtime.code import loaded
 from tessera.runtime.kernel import CompiledKernel
 from tessera.runtime.threads import thread_count
-from tessera.transform.decompose import decompose
-from tessera.transform.simplify import simplify
 
 _MOST_SHAPES = 1024  # sets of sizes that a program is kept prepared for
 
@@ -58,9 +56,7 @@ class MachineExecutable(Executable):
         ]
         self._captured = [v.data for v in graph.captured if v.data is not None]
         self._captured += [t.array() for t in image.tables]
-        self._regions = {
-            r: executable(simplify(decompose(r)), ()) for n in self.host_nodes for r in n.regions
-        }
+        self._regions = {r: executable(r, ()) for n in self.host_nodes for r in n.regions}
         self._static = graph.static
         self._prepared: dict[Any, Prepared] = {}
 

@@ -117,11 +117,11 @@ def run_llvm(k: tile.Kernel, arrays: Sequence[Any], sizes: Mapping[str, int]) ->
 # Graph IR in the order of folds and with the scalar functions that the levels below have
 
 
-def by_graph(g: Graph, inputs: Sequence[Any]) -> list[Any]:
+def by_graph(g: Graph, inputs: Sequence[Any], sizes: Mapping[str, int] | None = None) -> list[Any]:
     """The outputs of a graph, node by node: what is no host call by its body and the law of folds."""
     p, arrays = lower(g), [*inputs, *(v.data for v in g.captured)]
     hosted = {s.node for s in p.steps if isinstance(s, HostCall)}
-    sizes = schedule_interp.sizes_of(p, arrays)
+    sizes = dict(schedule_interp.sizes_of(p, arrays) if sizes is None else sizes)
     env = dict(zip(g.inputs, arrays, strict=True))
     with np.errstate(all="ignore"):
         for n in g.nodes:
@@ -132,8 +132,20 @@ def by_graph(g: Graph, inputs: Sequence[Any]) -> list[Any]:
 
 
 def _hosted(n: Node, sizes: dict[str, int]) -> Callable[..., Any]:
+    if n.regions:
+        regions = tuple(_Region(r, sizes) for r in n.regions)
+        return partial(n.op.numpy, regions=regions, **substitute_params(n.params, sizes))
     types, outs = ([v.type.substitute(sizes) for v in vs] for vs in (n.operands, n.results))
     return kernel(n.op, types, outs, substitute_params(n.params, sizes), n.regions, sizes)
+
+
+class _Region:
+    def __init__(self, g: Graph, sizes: Mapping[str, int]):
+        self.g, self.sizes = g, sizes
+        self.types = [v.type.substitute(sizes) for v in g.outputs]
+
+    def __call__(self, *xs: Any) -> list[Any]:
+        return by_graph(self.g, xs, self.sizes)
 
 
 def _defined(n: Node, sizes: dict[str, int]) -> Callable[..., Any]:

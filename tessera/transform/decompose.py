@@ -7,20 +7,31 @@ A narrow dtype is widened before and rounded once after, as the op's own referen
 
 from __future__ import annotations
 
-from tessera.core.constraints import Scope, current_scope, scope
+from collections.abc import Sequence
+
+import numpy as np
+
+from tessera.core.constant import Constant
+from tessera.core.constraints import Guard, Scope, current_scope, scope
 from tessera.ir.graph.ir import Builder, Graph, Node, Value, bind, building
+from tessera.ops.creation import constant
 from tessera.ops.define import cast_to
+from tessera.transform.inline import copy_into
 
 
 def decompose(g: Graph) -> Graph:
-    """g with every op that has a decomposition replaced by it, until none has."""
+    """g with every op that has a decomposition replaced by it, until none has, in regions too."""
     with scope(Scope.of(g.guards, around=current_scope())) as facts:
-        while any(n.op.decompose is not None for n in g.nodes):
-            g = _once(g, facts)
+        while _any_left(g):
+            g = _once(g, facts.guards)
     return g
 
 
-def _once(g: Graph, facts: Scope) -> Graph:
+def _any_left(g: Graph) -> bool:
+    return any(n.op.decompose is not None or any(map(_any_left, n.regions)) for n in g.nodes)
+
+
+def _once(g: Graph, guards: Sequence[Guard]) -> Graph:
     builder = Builder(input_names=g.input_names)
     env: dict[Value, Value] = {v: builder.input(v.type, v.device) for v in g.inputs}
     with building(builder):
@@ -31,12 +42,32 @@ def _once(g: Graph, facts: Scope) -> Graph:
     captured = [(inner, outer) for outer, inner in builder.captured()]
     inputs = [*builder.inputs, *(inner for inner, _ in captured)]
     data = [*g.captured, *(outer for _, outer in captured)]
-    return Graph(inputs, builder.nodes, outputs, g.name, g.input_names, data, facts.guards)
+    return Graph(inputs, builder.nodes, outputs, g.name, g.input_names, data, guards)
+
+
+def _region(g: Graph) -> Graph:
+    """A region after one round; what its decompositions captured becomes constants in it."""
+    if not _any_left(g):
+        return g
+    g = _once(g, ())
+    if not g.captured:
+        return g
+    own = len(g.inputs) - len(g.captured)
+    builder = Builder()
+    with building(builder):
+        inputs = [builder.input(v.type, v.device) for v in g.inputs[:own]]
+        constants = [
+            bind(constant.op, value=Constant(np.ascontiguousarray(v.data), v.dtype))
+            for v in g.captured
+        ]
+        outputs = copy_into(g, (*inputs, *constants))
+    return Graph(inputs, builder.nodes, outputs, g.name)
 
 
 def _results(n: Node, operands: list[Value]) -> tuple[Value, ...]:
     if n.op.decompose is None:
-        out = bind(n.op, *operands, regions=n.regions, **n.params)
+        regions = tuple(map(_region, n.regions))
+        out = bind(n.op, *operands, regions=regions, **n.params)
         return out if n.op.multiple else (out,)
     wide = [cast_to(v, v.dtype.compute) if v.dtype.kind == "f" else v for v in operands]
     out = n.op.decompose(*wide, **n.params)

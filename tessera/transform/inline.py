@@ -18,13 +18,13 @@ from tessera.ir.graph.ir import Builder, Graph, Node, Value, bind
 from tessera.ir.graph.op import Op
 from tessera.ops.control import call
 from tessera.ops.custom import custom
-from tessera.ops.remat import barrier, checkpoint
+from tessera.ops.remat import barrier, checkpoint, checkpoint_name
 
 Env = dict[Value, Value]
 
 
 CALLS = frozenset((call.op,))
-WRAPPERS = frozenset((call.op, custom.op, checkpoint.op))
+WRAPPERS = frozenset((call.op, custom.op, checkpoint.op, checkpoint_name.op))
 
 
 def inline(g: Graph, ops: frozenset[Op] = CALLS) -> Graph:
@@ -59,6 +59,9 @@ def _has(g: Graph, ops: frozenset[Op]) -> bool:
 def _inline_node(n: Node, env: Env, builder: Builder, ops: frozenset[Op], fresh: bool) -> None:
     """Append n, or the body that it calls; `fresh` makes a copy even if no operand changed."""
     operands = replaced(n.operands, env)
+    if n.op is checkpoint_name.op and n.op in ops:  # a name is for derivatives, all taken by now
+        env[n.results[0]] = operands[0]
+        return
     if n.op in ops:
         (body,) = n.regions
         if n.params.get("again"):  # else equal nodes would merge with those of the first time

@@ -7,6 +7,7 @@ axis, as a chain for each column otherwise, and a contraction by fused multiply-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from tessera.core.evaluate import cast, identity, scalar
 from tessera.core.folds import contract, fold_chain, fold_lanes
 from tessera.core.primitives import PRIMITIVES
 from tessera.ir.graph.interp import kernel as host_kernel
-from tessera.ir.graph.ir import substitute_params
+from tessera.ir.graph.ir import Graph, substitute_params
 from tessera.ir.schedule.ir import (
     Apply,
     Axis,
@@ -35,6 +36,7 @@ from tessera.ir.schedule.ir import (
     Step,
     Term,
 )
+from tessera.ir.schedule.lower import lower
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Env = Mapping[str, Any]  # sizes as numbers, axes as arrays of their indices
@@ -43,7 +45,10 @@ Env = Mapping[str, Any]  # sizes as numbers, axes as arrays of their indices
 def interpret(program: Program, inputs: Sequence[Array]) -> list[Array]:
     """The outputs of a program; captured tensors need not be given."""
     arrays = arguments(program, inputs)
-    sizes = sizes_of(program, arrays)
+    return _run(program, arrays, sizes_of(program, arrays))
+
+
+def _run(program: Program, arrays: Sequence[Array], sizes: Mapping[str, int]) -> list[Array]:
     memory = dict(zip(program.inputs, arrays, strict=True))
     for step in program.steps:
         memory |= run_step(step, memory, sizes)
@@ -81,9 +86,25 @@ def _host(
     types = [v.type.substitute(sizes) for v in n.operands]
     outs = [v.type.substitute(sizes) for v in n.results]
     params = substitute_params(n.params, sizes)
-    run = host_kernel(n.op, types, outs, params, n.regions, dict(sizes))
+    if n.regions:
+        assert n.op.numpy is not None, n
+        regions = tuple(_Region(r, sizes) for r in n.regions)
+        run = partial(n.op.numpy, regions=regions, **params)
+    else:
+        run = host_kernel(n.op, types, outs, params)
     made = run(*(memory[name] for name in step.operands))
     return dict(zip(step.results, made if n.op.multiple else (made,), strict=True))
+
+
+class _Region:
+    """A region as a program, at the sizes of a call."""
+
+    def __init__(self, g: Graph, sizes: Mapping[str, int]):
+        self._program, self._sizes = lower(g), sizes
+        self.types = [v.type.substitute(sizes) for v in g.outputs]
+
+    def __call__(self, *xs: Array) -> list[Array]:
+        return _run(self._program, arguments(self._program, xs), self._sizes)
 
 
 def _primitive(
