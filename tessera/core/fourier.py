@@ -16,10 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from math import sqrt
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from tessera.core.pairs import Pair, joined, parted
 from tessera.core.roots import roots
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -28,37 +29,6 @@ _ODD = (7, 5, 3)
 # Passes over powers of two come first: then all later ones move runs of 8 elements and more.
 _POWERS = {0: (), 1: (2,), 2: (4,)}
 _CHUNK = 16  # a convolution of a chirp has a length that this divides, for the same reason
-
-
-class Pair(NamedTuple):
-    """A complex number as its parts: numbers, arrays, or what else adds and multiplies."""
-
-    re: Any
-    im: Any
-
-    def plus(self, other: Pair) -> Pair:
-        return Pair(self.re + other.re, self.im + other.im)
-
-    def minus(self, other: Pair) -> Pair:
-        return Pair(self.re - other.re, self.im - other.im)
-
-    def times(self, w: Pair) -> Pair:
-        return Pair(self.re * w.re - self.im * w.im, self.re * w.im + self.im * w.re)
-
-    def scaled(self, factor: Any) -> Pair:
-        return Pair(self.re * factor, self.im * factor)
-
-    def plus_turned(self, other: Pair) -> Pair:
-        """self - i other."""
-        return Pair(self.re + other.im, self.im - other.re)
-
-    def minus_turned(self, other: Pair) -> Pair:
-        """self + i other."""
-        return Pair(self.re - other.im, self.im + other.re)
-
-    @property
-    def swapped(self) -> Pair:
-        return Pair(self.im, self.re)
 
 
 _HALF = sqrt(0.5)
@@ -306,22 +276,14 @@ def factor_of(n: int, norm: str, inverse: bool) -> float | None:
     return 1 / n if (norm == "backward") == inverse and n > 1 else None
 
 
-def _pair(x: Array) -> Pair:
-    return Pair(np.ascontiguousarray(x.real), np.ascontiguousarray(x.imag))
-
-
 def _joined(x: Pair, factor: float | None) -> Array:
-    if factor is not None:
-        x = x.scaled(factor)
-    out = np.empty(x.re.shape, np.result_type(x.re.dtype, np.complex64))
-    out.real, out.imag = x
-    return out
+    return joined(x if factor is None else x.scaled(factor))
 
 
 def fft(x: Array, axis: int, norm: str, inverse: bool = False) -> Array:
     """The transform along an axis of complex elements, or its inverse."""
     moved = np.moveaxis(x, axis, -1)
-    n, pair = x.shape[axis], _pair(moved)
+    n, pair = x.shape[axis], parted(moved)
     plan, dtype = Plan(n), pair.re.dtype
     y = _transform(pair.swapped, plan, dtype).swapped if inverse else _transform(pair, plan, dtype)
     return np.moveaxis(_joined(y, factor_of(n, norm, inverse)), -1, axis)
@@ -367,7 +329,7 @@ def _split_all(z: Pair, m: int, dtype: Any) -> Pair:
 
 def irfft(x: Array, axis: int, n: int, norm: str) -> Array:
     """The n real elements of which the first n // 2 + 1 complex ones are given."""
-    pair = _pair(np.moveaxis(x, axis, -1))
+    pair = parted(np.moveaxis(x, axis, -1))
     dtype, factor = pair.re.dtype, factor_of(n, norm, True)
     if n % 2:
         out = _transform(_mirrored(pair, n).swapped, Plan(n), dtype).swapped.re

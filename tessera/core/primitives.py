@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from tessera.core.pairs import COMPLEX
 from tessera.core.primitive import Definition, Params, Types
 from tessera.core.scans import SCANS
 from tessera.core.transforms import TRANSFORMS
 
-PRIMITIVES: dict[str, Definition] = {d.name: d for d in (*SCANS, *TRANSFORMS)}
+PRIMITIVES: dict[str, Definition] = {d.name: d for d in (*SCANS, *TRANSFORMS, *COMPLEX)}
 
 
 def is_primitive(name: str | None, types: Types, params: Params) -> bool:

@@ -163,14 +163,14 @@ class _Lowering:
 
     def whole(self, n: Node) -> None:
         """An op on whole tensors: a primitive, or a call to the host."""
-        if not is_primitive(n.op.call, n.types, n.params):
+        call = n.op.call or n.op.name
+        if not is_primitive(call, n.types, n.params):
             self.host(n)
             return
         operands, results = self.wired(n)
         step = Primitive(
-            f"{self.g.name}_{len(self.steps)}", str(n.op.call), n.params, operands, results,
-            n.location,
-        )  # fmt: skip
+            f"{self.g.name}_{len(self.steps)}", call, n.params, operands, results, n.location
+        )
         self.steps.append(step)
 
     def host(self, n: Node) -> None:

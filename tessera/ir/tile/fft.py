@@ -18,13 +18,15 @@ from functools import cached_property
 
 from tessera.core.dims import Size, product, smaller
 from tessera.core.dtype import DType
-from tessera.core.fourier import Pair, Pass, Plan, factor_of, small, split
+from tessera.core.fourier import Pass, Plan, factor_of, small, split
+from tessera.core.pairs import Pair
 from tessera.core.tables import fourier_table
 from tessera.core.transforms import axes_of
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Primitive
-from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
+from tessera.ir.tile.ir import Builder, Kernel, Memory
 from tessera.ir.tile.launch import Expansion, Launch
+from tessera.ir.tile.number import Number
 
 LANES = 16
 _FEW = 16  # rows below which each is transformed by itself
@@ -151,29 +153,6 @@ class Transform:
         return _Writer(self).kernel()
 
 
-class _Number:
-    """A tile that adds and multiplies as numbers do."""
-
-    __slots__ = ("b", "tile")
-
-    def __init__(self, b: Builder, tile: Tile):
-        self.b, self.tile = b, tile
-
-    def __add__(self, other: _Number) -> _Number:
-        return _Number(self.b, self.b.apply("add", self.tile, other.tile))
-
-    def __sub__(self, other: _Number) -> _Number:
-        return _Number(self.b, self.b.apply("sub", self.tile, other.tile))
-
-    def __mul__(self, other: _Number | float) -> _Number:
-        if isinstance(other, float):
-            other = _Number(self.b, self.b.full(self.tile.dtype, (), other))
-        return _Number(self.b, self.b.apply("mul", self.tile, other.tile))
-
-    def __neg__(self) -> _Number:
-        return _Number(self.b, self.b.apply("neg", self.tile))
-
-
 @dataclass(frozen=True)
 class _Planes:
     """Elements in scratch: (part, element, lane), and which part is the real one."""
@@ -292,9 +271,9 @@ class _Writer:
         """Elements from j on, all lanes of one or one lane of several."""
         return Pair(*(self.part(planes.memory, p, j, width) for p in (planes.re, 1 - planes.re)))
 
-    def part(self, memory: Memory, part: int, j: Size, width: int) -> _Number:
+    def part(self, memory: Memory, part: int, j: Size, width: int) -> Number:
         at, extent, axes = self.vector(part, j, width)
-        return _Number(self.b, self.b.load(memory, at, extent, axes))
+        return Number(self.b, self.b.load(memory, at, extent, axes))
 
     def put(self, planes: _Planes, j: Size, x: Pair, width: int = 1) -> None:
         for part, value in ((planes.re, x.re), (1 - planes.re, x.im)):
@@ -311,7 +290,7 @@ class _Writer:
             self.b.load(self.table, (p, at), (1, width), axes=(1,) if self.lanes == 1 else ())
             for p in (0, 1)
         )
-        return Pair(*(_Number(self.b, t) for t in parts))
+        return Pair(*(Number(self.b, t) for t in parts))
 
     def each(self, start: int, stop: int, do: Callable[[Size, int], None]) -> None:
         """Elements from start to stop: one by one, or by vectors when there is one lane."""
@@ -375,7 +354,7 @@ class _Writer:
     def root(self, at: Size) -> Pair:
         """One number of the table."""
         parts = (self.b.load(self.table, (p, at), (1, 1), axes=()) for p in (0, 1))
-        return Pair(*(_Number(self.b, t) for t in parts))
+        return Pair(*(Number(self.b, t) for t in parts))
 
     def butterfly(self, p: Pass, i: Size, q: Size, roots: Sequence[Pair], width: int) -> None:
         x = [self.get(self.here, (i + p.count * j) * p.stride + q, width) for j in range(p.radix)]
@@ -420,8 +399,8 @@ class _Writer:
             x = self.get(self.here, loop.variable)
             self.put(self.here, n - loop.variable, Pair(x.re, -x.im))
 
-    def zero(self, width: int = 1) -> _Number:
-        return _Number(self.b, self.b.full(self.t.dtype, (self.lanes * width,), 0.0))
+    def zero(self, width: int = 1) -> Number:
+        return Number(self.b, self.b.full(self.t.dtype, (self.lanes * width,), 0.0))
 
 
 def lower_transform(step: Primitive, types: Mapping[str, TensorType]) -> Expansion:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Primitive
+from tessera.ir.tile.complexes import COMPLEX
 from tessera.ir.tile.fft import TRANSFORMS
 from tessera.ir.tile.launch import Expansion
 from tessera.ir.tile.scan import SCANS
@@ -14,6 +15,7 @@ from tessera.ir.tile.scan import SCANS
 LOWERINGS: dict[str, Callable[[Primitive, Mapping[str, TensorType]], Expansion]] = {
     **SCANS,
     **TRANSFORMS,
+    **COMPLEX,
 }
 
 
