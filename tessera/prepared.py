@@ -267,8 +267,11 @@ class Prepared:
             return None
         series, made, general = self._segments[0], tuple(self._made), self._general
         assert isinstance(series, Series)
-        size, arena = (self.plan.arena,), memory.maker(self.plan.arena)
-        pack = self._pack if self.plan.arena else struct.Struct(f"{self._arena_cell}P").pack
+        # Empty buffers lie in the arena too: their kernels want its address, if nothing there.
+        used = any(cell == self._arena_cell for cell, _ in self._places.values())
+        room = max(self.plan.arena, int(used))
+        size, arena = (room,), memory.maker(room)
+        pack = self._pack if room else struct.Struct(f"{self._arena_cell}P").pack
 
         single = len(made) == 1
         first, shape_1, dtype_1 = made[0]

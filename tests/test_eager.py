@@ -74,7 +74,7 @@ def test_narrow_dtypes_too(case: Case) -> None:
 SIZED = {
     "exp": (op.exp, [(0,), (1,), (521,), (3, 7, 31)]),
     "gelu": (op.gelu, [(0, 3), (1,), (521,)]),
-    "sum": (lambda x: (x.sum(), x.sum(0), x.sum(-1)), [(1, 1), (7, 1031), (1031, 7), (2, 3, 521)]),
+    "sum": (lambda x: (x.sum(), x.sum(0), x.sum(-1)), [(0, 2), (1, 1), (7, 1031), (2, 3, 521)]),
     "prod": (lambda x: op.prod(x, -1), [(1, 1), (3, 521), (2, 0)]),
     "mean": (lambda x: op.mean(x, -1), [(1, 1), (3, 521)]),
     "var": (lambda x: op.var(x, 0), [(1, 1), (523, 3)]),
