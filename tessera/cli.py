@@ -31,6 +31,7 @@ from tessera.core.dtype import f32
 from tessera.core.errors import FlagError, TesseraError
 from tessera.core.evaluate import is_portable
 from tessera.core.flags import flags
+from tessera.core.primitives import PRIMITIVES
 from tessera.core.scalar import Expr
 from tessera.ir.graph.ir import Graph, concrete
 from tessera.ir.graph.op import KIND_NAMES, REGISTRY, Op
@@ -229,9 +230,10 @@ def _axes(op: Op) -> str:
 
 
 def _targets(op: Op) -> tuple[str, ...]:
-    """Every op runs on both targets; on the cpu as a kernel, or on the host if it is no loop nest."""
+    """Every op runs on both targets; on the cpu as kernels, or on the host if it has none."""
     body = op.body if isinstance(op.body, Expr) else None
-    on_host = op.call is not None or (body is not None and not is_portable(body, f32))
+    called = op.call is not None and op.call not in PRIMITIVES
+    on_host = called or (body is not None and not is_portable(body, f32))
     return "numpy", "cpu (host)" if on_host else "cpu"
 
 
@@ -240,6 +242,8 @@ def _meaning(op: Op) -> str:
         return "loops" if op.combine is None else f"loops, {op.combine}"
     if op.view is not None:
         return "view"
+    if op.pick is not None:
+        return "pick"
     if op.decompose is not None:
         return "decompose"
     return "primitive" if op.call is None else f"call {op.call}"

@@ -15,6 +15,7 @@ from tessera.core.rounding import round_to
 from tessera.core.scalar import SCALARS, evaluate
 from tessera.core.signature import Axes
 from tessera.ir.graph.ir import Node
+from tessera.ir.graph.op import Element
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -72,3 +73,19 @@ def run_view(n: Node, x: Array) -> Array:
     for i, size in zip(index, x.shape, strict=True):
         assert ((i >= 0) & (i < size)).all(), f"{n!r}: the view leaves its operand"
     return np.broadcast_to(x[index], shape)
+
+
+def run_pick(n: Node, xs: Sequence[Array]) -> Array:
+    """out[index] = x[pick(index)], point by point."""
+    assert n.op.pick is not None
+    out = np.empty(n.results[0].shape, xs[0].dtype)
+    for point in np.ndindex(*out.shape):
+        places = n.op.pick(point, n.types, n.params)
+        out[point] = xs[0][tuple(_held(i, xs) for i in places)]
+    return out
+
+
+def _held(i: Any, xs: Sequence[Array]) -> int:
+    if not isinstance(i, Element):
+        return int(i)
+    return min(max(int(xs[i.operand][i.index]), 0), i.last) + i.offset

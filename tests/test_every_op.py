@@ -13,7 +13,7 @@ import tessera as ts
 from tessera.core.constraints import Scope, scope
 from tessera.core.dims import symbol
 from tessera.core.errors import RuleError, ShapeError
-from tessera.ir.graph.interp import interpret
+from tessera.ir.graph.interp import execute
 from tessera.ir.graph.ir import REGISTRY, concrete
 from tessera.ir.graph.verify import verify
 from tessera.transform.differentiate import REGION_JVP
@@ -136,7 +136,7 @@ def test_symbolic_types_are_static_types(case: Case) -> None:
     want = case.run(xs)
     assert [g_.holds(env) for g_ in g.guards] == [True] * len(g.guards), g.guards
     assert [v.type.substitute(env) for v in g.outputs] == [y.type for y in want]
-    for got, y in zip(interpret(g, [x.numpy() for x in xs]), want, strict=True):
+    for got, y in zip(execute(g, [x.numpy() for x in xs]), want, strict=True):
         assert_same_bits(got, y)
 
 

@@ -124,7 +124,7 @@ class _Maker:
         choices = [
             self.apply, self.apply, self.apply, self.cast, self.cast, self.load, self.load,
             self.fold, self.scan, self.index, self.full, self.dot, self.reshape, self.spread,
-            self.turn, self.loop, self.scratch, self.column, self.store,
+            self.turn, self.loop, self.scratch, self.column, self.store, self.gather, self.scatter,
         ]  # fmt: skip
         for _ in range(count):
             self.pick(choices)()
@@ -220,6 +220,44 @@ class _Maker:
             l.carry(self.b.apply(name, l.carried[0], x))
         self.keep(l.results[0])
         return None
+
+    def places(self, like: Tile) -> Tile:
+        """Small numbers, one for all or one for each element of a tile."""
+        fits = [u for u in self.pool if u.shape in ((), (1,) * len(like.shape), like.shape)]
+        x = self.b.cast(self.pick(fits), i64)
+        x = self.b.apply("mod", x, self.b.full(i64, (1,) * len(x.shape), 9))
+        if math.prod(x.shape) > 1 and self.draw(st.booleans()):
+            for axis in range(len(x.shape)):
+                x = self.b.fold("min", x, axis)
+        return self.b.apply("add", x, self.b.full(i64, (), self.pick([0, -1])))
+
+    def gather(self) -> None:
+        """Elements of an input at numbers that may lie outside, a line of them at each."""
+        t, m = self.tile(), self.pick(self.inputs)
+        rank = m.type.rank
+        axes = sorted({self.number(0, rank - 1) for _ in range(2)})
+        kept = [i for i in range(rank) if i not in axes][-1:] if len(t.shape) == 1 else []
+        extent = [t.shape[0] if i in kept else 1 for i in range(rank)]
+        picked = {axis: self.places(t) for axis in axes}
+        at = [self.pick([0, 0, 1]) for _ in range(rank)]
+        self.keep(self.b.gather(m, picked, at, extent, kept, range(rank), self.pick([0, 1])))
+
+    def scatter(self) -> None:
+        """A tile to numbered places of scratch, of which some are outside and some are the same."""
+        t = self.tile()
+        if len(t.shape) != 1:
+            return
+        lines = self.draw(st.booleans())
+        shape = (4, t.shape[0]) if lines else (5,)
+        m = self.b.alloc(t.dtype, shape)
+        every = tuple(range(len(shape)))
+        self.b.store(m, self.b.full(t.dtype, shape, 1), (0,) * len(shape), shape)
+        at = self.places(t)
+        if not lines:
+            at = self.b.broadcast(at, t.shape)
+        extent = (1, t.shape[0]) if lines else (1,)
+        self.b.scatter(m, t, {0: at}, (0,) * len(shape), extent, every[1:], every)
+        self.keep(self.b.load(m, (0,) * len(shape), shape))
 
     # Values
 

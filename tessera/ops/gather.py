@@ -15,12 +15,12 @@ import numpy as np
 
 from tessera.core.constraints import require, unify
 from tessera.core.dims import Size
-from tessera.core.dtype import i64
+from tessera.core.dtype import bool_, i64
 from tessera.core.errors import AxisError, DTypeError, ShapeError
 from tessera.core.signature import broadcast_shapes
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value, concrete
-from tessera.ir.graph.op import Op, Params, Sample, Types, register
+from tessera.ir.graph.op import Element, Index, Op, Params, Sample, Types, register
 from tessera.ops.batching import Mask, all_in_front, batch_size, in_front, to_front
 from tessera.ops.creation import iota
 from tessera.ops.define import (
@@ -38,7 +38,19 @@ from tessera.ops.define import (
     publish,
     shape_of,
 )
-from tessera.ops.elementwise import add, div, eq, lt, maximum, minimum, mul, where
+from tessera.ops.elementwise import (
+    add,
+    div,
+    eq,
+    ge,
+    logical_and,
+    lt,
+    maximum,
+    minimum,
+    mul,
+    sub,
+    where,
+)
 from tessera.ops.shape import reshape, transpose
 
 Tangents = Sequence[Value | None]
@@ -128,11 +140,21 @@ def _gather(x: Any, *indices: Any, axes: tuple[int, ...]) -> Any:
     return front[key]
 
 
+def _gather_places(index: Index, types: Types, p: Params) -> Index:
+    """The axes of the indices come first, then those of x that are left."""
+    axes, x = p["axes"], types[0]
+    here, rest = index[: types[1].rank], iter(index[types[1].rank :])
+    return tuple(
+        Element(1 + axes.index(a), here, n - 1) if a in axes else next(rest)
+        for a, n in enumerate(x.shape)
+    )
+
+
 @define(
     infer=lambda types, p: [
         types[0].with_shape(_picked("gather", types[0], types[1:], p["axes"]))
     ],
-    call="gather", moves=True, kinds=INDEX_KINDS, numpy=_gather, linear=(0,), onnx="GatherND",
+    pick=_gather_places, moves=True, kinds=INDEX_KINDS, numpy=_gather, linear=(0,), onnx="GatherND",
     batch=_gather_batch,
     transpose=lambda n, ct, k: scatter_add.bind(
         full_of(n.operands[0].shape, 0, ct.dtype), ct, *n.operands[1:], axes=n.params["axes"]
@@ -439,7 +461,11 @@ def starts_of(op: str, x: Value, start: Any) -> list[Value]:
 
 
 @define(
-    infer=_dynamic_slice_types, call="dynamic_slice", moves=True, kinds=INDEX_KINDS, linear=(0,),
+    infer=_dynamic_slice_types, moves=True,
+    pick=lambda index, types, p: tuple(
+        Element(1 + a, (), n - m, i)
+        for a, (i, n, m) in enumerate(zip(index, types[0].shape, p["sizes"], strict=True))
+    ), kinds=INDEX_KINDS, linear=(0,),
     batch=_dynamic_slice_batch,
     numpy=lambda x, *starts, sizes: x[_window(x, starts, sizes)],
     transpose=lambda n, ct, k: dynamic_update_slice.bind(
@@ -472,6 +498,23 @@ def _dynamic_update(x: Any, value: Any, *starts: Any) -> Any:
     return out
 
 
+def _update_by_parts(x: Value, value: Value, *starts: Value) -> Value:
+    """At each place the element of the part that belongs there, or of x where there is none."""
+    inside, places = full_of(x.shape, True, bool_), []
+    for a, (s, n, m) in enumerate(zip(starts, x.shape, value.shape, strict=True)):
+        start = minimum(maximum(cast_to(s, i64), 0), n - m)
+        place = iota(x.shape, a) if n == m else sub(iota(x.shape, a), broadcast(start, x.shape))
+        inside = logical_and(inside, logical_and(ge(place, 0), lt(place, m)))
+        places.append(place)
+    if value.type.size == 0:
+        return x
+    return (
+        where(inside, gather.bind(value, *places, axes=tuple(range(x.ndim))), x)
+        if places
+        else value
+    )
+
+
 def _dynamic_update_jvp(n: Node, ts: Tangents) -> Value | None:
     if ts[0] is None and ts[1] is None:
         return None
@@ -487,7 +530,7 @@ def _dynamic_update_transpose(n: Node, ct: Value, k: int) -> Value:
 
 
 @define(
-    infer=_dynamic_update_types, call="dynamic_update_slice", moves=True,
+    infer=_dynamic_update_types, decompose=_update_by_parts, moves=True,
     kinds=("buifc", "buifc", "iu"), numpy=_dynamic_update, jvp=_dynamic_update_jvp,
     transpose=_dynamic_update_transpose, batch=_dynamic_update_batch,
     samples=(

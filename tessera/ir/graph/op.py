@@ -20,6 +20,17 @@ Params = Mapping[str, Any]
 Types = Sequence[TensorType]
 Index = tuple[Any, ...]  # one integer, index array or index expression per axis
 
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """A place that an operand holds: its number at an index, clamped to 0..last, plus an offset."""
+
+    operand: int
+    index: Index
+    last: Any
+    offset: Any = 0
+
+
 KIND_NAMES = {"b": "bool", "u": "unsigned", "i": "integer", "f": "float", "c": "complex"}
 
 
@@ -43,11 +54,12 @@ class Sample:
 class Op:
     """All the compiler knows of one op.  What is left None is derived by the transform that asks.
 
-    The meaning is given in one of four ways:
+    The meaning is given in one of five ways:
     signature + body + combine   out[out axes] = fold over the reduced axes of body(operands)
     view                         out[index] = operand 0 at view(index, types, params)
     decompose                    other ops
-    call                         a host function, named; nothing below Graph IR looks inside
+    pick                         out[index] = operand 0 at places that other operands hold
+    call                         a host function or a primitive, named
     """
 
     name: str
@@ -56,6 +68,7 @@ class Op:
     body: Expr | Callable[[Params], Expr] | None = None
     combine: str | None = None  # scalar op that folds the reduced axes
     view: Callable[[Index, Types, Params], Index] | None = None
+    pick: Callable[[Index, Types, Params], Index] | None = None  # an index may be an Element
     decompose: Callable[..., Any] | None = None  # (*operands, **params) -> result(s)
     call: str | None = None
     numpy: Callable[..., Any] | None = None  # reference: (*arrays, **params) -> array(s)

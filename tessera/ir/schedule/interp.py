@@ -199,7 +199,10 @@ class _Evaluation:
 
     def read(self, r: Read) -> Array:
         data = self.memory[r.source]
-        index = [np.asarray(places(i, self.env)) for i in r.index]
+        index = [
+            self.term(i) if isinstance(i, Term) else np.asarray(places(i, self.env))
+            for i in r.index
+        ]
         for axis, (i, n) in enumerate(zip(index, data.shape, strict=True)):
             if i.min() < 0 or i.max() >= n:
                 raise VerifyError(

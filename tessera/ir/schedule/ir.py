@@ -61,16 +61,21 @@ class Term:
 
 @dataclass(frozen=True)
 class Read(Term):
-    """An element of a buffer or of an earlier stage."""
+    """An element of a buffer or of an earlier stage, at sizes or at places that are data."""
 
     source: str
-    index: tuple[Size, ...]
+    index: tuple[Any, ...]  # a Size, or an i64 Term where data says the place
+
+    def children(self) -> tuple[Term, ...]:
+        return tuple(i for i in self.index if isinstance(i, Term))
 
     def at(self, env: Mapping[str, Size]) -> Read:
-        return Read(self.dtype, self.source, tuple(substitute(i, env) for i in self.index))
+        moved = (i.at(env) if isinstance(i, Term) else substitute(i, env) for i in self.index)
+        return Read(self.dtype, self.source, tuple(moved))
 
     def __str__(self) -> str:
-        return f"{self.source}[{', '.join(map(str, self.index))}]"
+        places = (f"@{i}" if isinstance(i, Term) else str(i) for i in self.index)
+        return f"{self.source}[{', '.join(places)}]"
 
 
 @dataclass(frozen=True)

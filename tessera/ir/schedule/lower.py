@@ -21,7 +21,8 @@ from tessera.core.primitives import is_primitive
 from tessera.core.scalar import Expr, arg
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, Node, Value
-from tessera.ir.schedule.index import narrow
+from tessera.ir.graph.op import Element
+from tessera.ir.schedule.index import inside, narrow
 from tessera.ir.schedule.ir import (
     Apply,
     Axis,
@@ -45,6 +46,7 @@ from tessera.ir.schedule.ir import (
 _COST = {"exp": 12, "log": 12, "tanh": 16, "erf": 20, "sin": 14, "cos": 14, "pow": 30, "div": 4,
          "sqrt": 4, "sigmoid": 16, "rsqrt": 6, "expm1": 14, "log1p": 14}  # fmt: skip
 _CHEAP = 4
+_PICK = 6  # elements that are read one by one
 _KINDS = frozenset(
     ("bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64")
 )
@@ -120,6 +122,8 @@ class _Lowering:
             return n.op.name != "constant" or n.results[0].ndim == 0
         if n.op.view is not None:
             return is_simple_view(n)
+        if n.op.pick is not None:
+            return 0 not in n.operands[0].shape
         if self.is_contraction(n):
             return True
         if n.op.combine is not None:
@@ -148,6 +152,8 @@ class _Lowering:
         users = self.users.get(v, [])
         if v in self.returned or any(not self.is_loop_nest(u) for u in users):
             return True
+        if any(u.op.pick is not None and u.operands[0] is v for u in users):
+            return True
         if any(self.is_contraction(u) for u in users) and not self.is_layout(n):
             return True
         self.costs[v] = self.cost(n)
@@ -159,6 +165,7 @@ class _Lowering:
 
     def cost(self, n: Node) -> int:
         own = _COST.get(n.op.body.op, 1) if isinstance(n.op.body, Expr) else 0
+        own += _PICK if n.op.pick is not None else 0
         return own + sum(0 if v in self.names else self.costs.get(v, 0) for v in n.operands)
 
     def whole(self, n: Node) -> None:
@@ -210,6 +217,9 @@ class _Lowering:
         if n.op.view is not None:
             place = n.op.view(index, n.types, p)
             return self.read(n.operands[0], tuple(narrow(i, self.sizes) for i in place))
+        if n.op.pick is not None:
+            where = n.op.pick(index, n.types, p)
+            return Read(v.dtype, self.names[n.operands[0]], tuple(self.place(i, n) for i in where))
         body = n.op.expr(p)
         assert body is not None, n
         wide = [
@@ -217,6 +227,21 @@ class _Lowering:
             for x in n.operands
         ]
         return _cast(_term(body, wide), v.dtype)
+
+    def place(self, i: Any, n: Node) -> Any:
+        """A place of a pick: a size, or the number that an operand holds, clamped."""
+        if not isinstance(i, Element):
+            return narrow(i, self.sizes)
+        t = _cast(self.read(n.operands[i.operand], i.index), i64)
+        if isinstance(t, Literal) and isinstance(i.last, int):
+            return i.offset + min(max(int(t.value.real), 0), i.last)
+        if isinstance(t, Position) and inside(t.value, i.last + 1, self.sizes):
+            return t.value + i.offset
+        low = Apply(i64, "max", (t, Literal(i64, 0)))
+        held = Apply(i64, "min", (low, Position(i64, i.last)))
+        if i.offset == 0:
+            return held
+        return Apply(i64, "add", (held, Position(i64, i.offset)))
 
     # Stages
 

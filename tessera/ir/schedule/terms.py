@@ -2,11 +2,12 @@
 
 stage  ::= name[axes]: dtype = term   |   name[axes]: dtype = scalar over axes of term
 axes   ::= name<size, ...
-term   ::= name[size, ...]            an element of a buffer or of an earlier stage
+term   ::= name[place, ...]           an element of a buffer or of an earlier stage
          | scalar(term, ...)          a scalar op
          | dtype(term)                a cast
          | (size)                     a size or an index as a number
          | number, number:dtype       f32 for a fraction and i64 for a whole number unless said
+place  ::= size | @term               @ marks a place that is data, an i64
 """
 
 from __future__ import annotations
@@ -164,10 +165,13 @@ class _Line:
         return name is not None and self.text[name.end() : name.end() + 1] in ("(", "[")
 
     def read(self, name: str) -> Read:
-        index = self.many(self.size, "]")
+        index = self.many(self.place, "]")
         if name not in self.types:
             self.fail(f"{name!r} is no buffer and no earlier stage")
         return Read(self.types[name].dtype, name, index)
+
+    def place(self) -> Size | Term:
+        return self.term() if self.accept("@") else self.size()
 
     def literal(self) -> Literal:
         value = _number(self.match(_NUMBER, "a number"))

@@ -6,7 +6,8 @@ writes    are of buffers that are no inputs, each once, and of the buffer's type
 rows      are the first axes of every stage of a kernel, the same in all of them
 columns   are at most one beside the rows, folded or not; a chain folds one for each of another; a
           contraction has two, and the stages after it have its axes
-indices   have the rank of the source, use the axes of the stage and sizes, and lie inside
+indices   have the rank of the source, use the axes of the stage and sizes, and lie inside; where
+          data says the place it is an i64
 in place  a stage reads a stage of its own kernel at its own row and column only
 types     of terms follow from their operands
 """
@@ -201,7 +202,11 @@ class _KernelVerifier:
         if len(r.index) != t.rank:
             self.fail(f"reads {r}, but {r.source} is {t}")
         axes = {a.name: a.size for a in (*s.axes, *s.reduced)}
-        self.outer.known(r.index, set(axes), f"stage {s.name} reads {r}")
+        sizes = [i for i in r.index if not isinstance(i, Term)]
+        self.outer.known(sizes, set(axes), f"stage {s.name} reads {r}")
+        for i in r.children():
+            if i.dtype is not i64:
+                self.fail(f"reads {r} at {i}, which is {i.dtype}, expected i64")
         if 0 not in axes.values():
             self.inside(r, t, axes)
         if source is not None:
@@ -209,6 +214,8 @@ class _KernelVerifier:
 
     def inside(self, r: Read, t: TensorType, axes: dict[str, Size]) -> None:
         for axis, (i, n) in enumerate(zip(r.index, t.shape, strict=True)):
+            if isinstance(i, Term):
+                continue  # which element it is, the data says
             low, high = extremes(i, axes)
             below = isinstance(low, int) and low < 0
             above = isinstance(high, int) and isinstance(n, int) and high >= n

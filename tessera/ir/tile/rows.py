@@ -11,8 +11,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tessera.core.approximate import FUNCTIONS
-from tessera.core.dims import Dim, Size, larger, product, smaller, substitute, symbols
-from tessera.core.dtype import bool_
+from tessera.core.dims import Apply as SizeApply
+from tessera.core.dims import (
+    Dim,
+    Size,
+    Symbol,
+    larger,
+    product,
+    smaller,
+    substitute,
+    symbol,
+    symbols,
+)
+from tessera.core.dtype import bool_, i64
 from tessera.core.evaluate import identity
 from tessera.core.folds import LANES, LEAF, LEVELS
 from tessera.core.types import TensorType
@@ -343,9 +354,11 @@ class Rows:
 
     def position(self, x: Size, column: str | None) -> Tile:
         at = self.place(x, column)
-        if column is not None and column in symbols(x):
-            return self.b.index(at, (self.width,), 0)
-        return self.b.index(at, (1,))
+        if column is None or column not in symbols(x):
+            return self.b.index(at, (1,))
+        if column in symbols(x - symbol(column)):
+            return self.numbers(x, column)
+        return self.b.index(at, (self.width,), 0)
 
     def read(self, r: schedule.Read, column: str | None) -> Tile:
         if r.source in self.row:
@@ -355,10 +368,59 @@ class Rows:
         memory = self.memory[r.source]
         if r.source in self.stages:  # a column of this row, kept from an earlier pass
             return self.b.load(memory, (self.at,), (self.width,), masked=(0,) if self.tail else ())
-        at = [self.place(i, column) for i in r.index]
-        along = [i for i, x in enumerate(r.index) if column is not None and column in symbols(x)]
+        picked, along = self.places(r, memory, column)
+        at = [0 if i in picked else self.place(x, column) for i, x in enumerate(r.index)]
+        extent = [self.width if i in along else 1 for i in range(len(at))]
+        masked = along if self.tail else []
+        if picked:
+            return self.b.gather(memory, picked, at, extent, along, masked)
         if not along:
-            return self.b.reshape(self.b.load(memory, at, (1,) * len(at), axes=()), (1,))
-        (axis,) = along
-        extent = [self.width if i == axis else 1 for i in range(len(at))]
-        return self.b.load(memory, at, extent, axes=(axis,), masked=(axis,) if self.tail else ())
+            return self.b.reshape(self.b.load(memory, at, extent, axes=()), (1,))
+        return self.b.load(memory, at, extent, axes=along, masked=masked)
+
+    def places(
+        self, r: schedule.Read, memory: Memory, column: str | None
+    ) -> tuple[dict[int, Tile], list[int]]:
+        """Axes that a tile of numbers picks, and the axis that runs along with the columns, if any."""
+        picked: dict[int, Tile] = {}
+        along: list[int] = []
+        for i, x in enumerate(r.index):
+            if isinstance(x, schedule.Term):
+                picked[i] = self.term(x, column)
+            elif column is None or column not in symbols(x):
+                continue
+            elif not along and column not in symbols(x - symbol(column)):
+                along.append(i)
+            else:
+                picked[i] = self.clamped(self.numbers(x, column), memory.type.shape[i])
+        return picked, along
+
+    def clamped(self, x: Tile, size: Size) -> Tile:
+        """Numbers that lie inside an axis also where a chunk reaches past the last column."""
+        if not self.tail:
+            return x
+        low = self.b.apply("max", x, self.b.full(i64, (1,), 0))
+        return self.b.apply("min", low, self.b.index(size - 1, (1,)))
+
+    def numbers(self, x: Size, column: str) -> Tile:
+        """The values of a polynomial at the columns of the chunk."""
+        if isinstance(x, int) or column not in symbols(x):
+            return self.b.index(self.place(x, None), (1,))
+        total: Tile | None = None
+        for monomial, factor in x.terms:
+            term = self.b.index(factor, (1,))
+            for atom, power in monomial:
+                for _ in range(power):
+                    term = self.b.apply("mul", term, self.atom(atom, column))
+            total = term if total is None else self.b.apply("add", total, term)
+        assert total is not None
+        return total
+
+    def atom(self, atom: Symbol | SizeApply, column: str) -> Tile:
+        if isinstance(atom, Symbol):
+            if atom.name == column:
+                return self.b.index(self.at, (self.width,), 0)
+            return self.b.index(self.place(symbol(atom.name), None), (1,))
+        name = {"//": "floor_div", "%": "mod"}.get(atom.function, atom.function)
+        sides = (self.numbers(side, column) for side in (atom.left, atom.right))
+        return self.b.apply(name, *sides)

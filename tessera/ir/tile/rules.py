@@ -363,5 +363,6 @@ def _shape(t: TensorType) -> tuple[int, ...]:
 _RULES: dict[str, Callable[[Types, Attributes, Any, Any], tuple[TensorType, ...]]] = {
     "alloc": _alloc, "load": _load, "store": _store, "prefetch": _prefetch, "full": _full, "index": _index,
     "apply": _apply, "cast": _cast, "fold": _fold, "scan": _scan, "dot": _dot,
-    "reshape": _reshape, "broadcast": _broadcast, "transpose": _transpose,
+    "reshape": _reshape, "broadcast": _broadcast, "transpose": _transpose, "gather": _gather,
+    "scatter": _scatter,
 }  # fmt: skip

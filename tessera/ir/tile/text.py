@@ -159,7 +159,7 @@ class _Parser:
             self.reader.fail(f"{op.name}: has {len(op.blocks)} regions", op.at)
         values = self.values(op, names)
         memory = self.memory(op, name, values)
-        rest = values[1:] if name in ("load", "store") else values
+        rest = values[1:] if name in WITH_MEMORY and name != "alloc" else values
         tiles = [self.tile(op, v) for v in rest]
         block = self.block(op, op.blocks[0], names, YIELD) if op.blocks else None
         types = self.checked(op, name, tiles, memory)

@@ -12,8 +12,8 @@ The function runs the instances from `begin` to `end` of the grid, counted with 
 from __future__ import annotations
 
 from tessera.core.dims import Size, product
+from tessera.ir.target.cpu.picks import PickWriter
 from tessera.ir.target.cpu.types import align_of, chunk_types
-from tessera.ir.target.cpu.values import ValueWriter
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile
 
 
@@ -27,7 +27,7 @@ def emit(kernel: Kernel) -> str:
     return _Emitter(kernel).module()
 
 
-class _Emitter(ValueWriter):
+class _Emitter(PickWriter):
     """Writes the structure of a kernel: the grid, the loops, the scratch."""
 
     # Module
