@@ -207,12 +207,6 @@ DOMAINS: dict[str, tuple[float, float]] = {
     "poisson": (0.5, 3.0),
 }
 
-# Functions of matrices.
-SAMPLES |= {
-    "funm": (Sample(_SQUARE, ts.op.exp), Sample(np.eye(2), ts.op.tanh), Sample(np.zeros((0, 2, 2)), ts.op.sin)),
-    "singular_map": (Sample(_SQUARE[:2], ts.op.tanh), Sample(_SQUARE[:, :2], ts.op.sin)),
-}  # fmt: skip
-
 # Convolution, pooling, resize.
 SAMPLES |= {
     "conv1d": (Sample((2, 3, 5), (4, 3, 3), (4,), padding="same"), Sample((1, 2, 6), (2, 1, 2), groups=2)),

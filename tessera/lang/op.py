@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.core.errors import OperandError, located
+from tessera.lang.collective import *
 from tessera.lang.funm import funm as funm
 from tessera.lang.funm import singular_map as singular_map
 from tessera.ops import random as random

@@ -9,11 +9,12 @@ from typing import Any
 from tessera.core import tree
 from tessera.core.constraints import unify
 from tessera.core.dims import Size
-from tessera.core.errors import AxisError, OperandError, ShapeError, TreeError
+from tessera.core.errors import AxisError, OperandError, ShapeError, TreeError, located
 from tessera.ir.graph.ir import Value
 from tessera.lang.trace import is_tensor, trace
 from tessera.lang.transforms import guarded
-from tessera.ops.batching import in_front
+from tessera.ops.batching import adding, in_front
+from tessera.ops.collective import naming
 from tessera.ops.define import as_value
 from tessera.ops.shape import moveaxis
 from tessera.transform.batch import batch_graph
@@ -21,12 +22,17 @@ from tessera.transform.batch import batch_graph
 Axes = Any  # an axis, None, or a tree of them that is a prefix of the argument's or result's
 
 
-def vmap(f: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) -> Callable[..., Any]:
+def vmap(
+    f: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0, axis_name: str | None = None
+) -> Callable[..., Any]:
     """f applied to every element along an axis of its arguments, the results joined along a new one.
 
     in_axes gives the axis of all arguments, or one for each (None: the same for all elements), or
     trees of them; keyword arguments are mapped along axis 0.  out_axes does so for the results.
+    With an axis_name, collectives (op.psum, op.pmean, ...) inside of f see all elements.
     """
+    if axis_name is not None and not isinstance(axis_name, str):
+        raise located(OperandError(f"vmap: axis_name is {axis_name!r:.40}, expected a string"))
 
     @wraps(f)
     @guarded
@@ -42,11 +48,13 @@ def vmap(f: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) -> Callab
         tensors = [m for m in mapped if m.value is not None]
         inner_args, inner_kwargs = tree.unflatten(structure, leaves)
         name = getattr(f, "__name__", "vmap")
-        t = trace(f, inner_args, inner_kwargs, [m.inner for m in tensors], name)
+        with naming(axis_name, size):
+            t = trace(f, inner_args, inner_kwargs, [m.inner for m in tensors], name)
         values = [m.front for m in tensors]
         batched = [m.axis is not None for m in tensors]
         outer = [False] * len(t.outer)
-        outs, mask = batch_graph(t.graph, [*values, *t.outer], [*batched, *outer])
+        with adding(axis_name, size):
+            outs, mask = batch_graph(t.graph, [*values, *t.outer], [*batched, *outer])
         joined = _joined(outs, mask, out_axes, t.structure, size)
         return tree.unflatten(t.structure, joined)
 

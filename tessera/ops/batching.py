@@ -6,7 +6,9 @@ the new axis in front, and every result has it there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tessera.core.dims import Size
@@ -17,9 +19,30 @@ Mask = Sequence[bool]
 Rule = Callable[[Node, Sequence[Value], Mask], Any]
 
 
+class _State(threading.local):
+    name: str | None = None
+    size: Size | None = None
+
+
+NEW_AXIS = _State()  # the name and the size of the axis that is being added, where vmap gave one
+
+
+@contextmanager
+def adding(name: str | None, size: Size) -> Iterator[None]:
+    """While the block runs, the new axis has this name and size."""
+    before = NEW_AXIS.name, NEW_AXIS.size
+    NEW_AXIS.name, NEW_AXIS.size = name, size
+    try:
+        yield
+    finally:
+        NEW_AXIS.name, NEW_AXIS.size = before
+
+
 def batch_size(operands: Sequence[Value], batched: Mask) -> Size:
     """The size of the new axis."""
-    size: Size = next(v.shape[0] for v, b in zip(operands, batched, strict=True) if b)
+    sizes = [v.shape[0] for v, b in zip(operands, batched, strict=True) if b]
+    size: Size | None = sizes[0] if sizes else NEW_AXIS.size
+    assert size is not None, "no operand is batched"
     return size
 
 

@@ -3,7 +3,8 @@
     %1 = matmul(%0, %w) : f32[3,4], f32[4,5]      with %0 batched by 8
 ->  %1 = matmul(%0, %w) : f32[8,3,4], f32[4,5]    in as few nodes
 
-A node none of whose operands is batched stays as it is.  For the others the rule is, in this order:
+A node none of whose operands is batched stays as it is, unless it is a collective over the new axis
+(ops/collective.py) or holds one.  For the others the rule is, in this order:
 the op's own; the op on all operands in front, when its signature says that '...' may be any axes;
 `axis` or `axes` counted past the new axis; the op's decomposition; a scan along the batch.
 """
@@ -14,7 +15,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tessera.ir.graph.ir import Builder, Graph, Node, Value, bind, building, current_builder
-from tessera.ops.batching import Mask, along, batch_size, leading
+from tessera.ops.batching import NEW_AXIS, Mask, along, batch_size, leading
+from tessera.ops.collective import ALONG, mentions
 from tessera.ops.control import scan
 from tessera.transform.differentiate import decomposition
 
@@ -47,7 +49,12 @@ def batch_node(
     n: Node, operands: Sequence[Value], batched: Mask
 ) -> tuple[Sequence[Value], Sequence[bool]]:
     """The results of a node on these operands, and which of them are batched."""
-    if not any(batched):
+    name = NEW_AXIS.name
+    named = name is not None and mentions(n, name)
+    if named and n.op in ALONG:
+        made, spread = ALONG[n.op](n, operands, batched, batch_size(operands, batched))
+        return [made], [spread]
+    if not any(batched) and not named:
         out = bind(n.op, *operands, regions=n.regions, **n.params)
         return _results(n, out), [False] * len(n.results)
     if n.op.name in REGION_BATCH:
