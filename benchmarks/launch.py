@@ -25,8 +25,8 @@ from tessera.core.dtype import f32
 from tessera.core.flags import override
 from tessera.core.types import TensorType
 from tessera.ir.target.cpu.machine import architecture, build
-from tessera.ir.target.cpu.program import Kernel, program
-from tessera.ir.tile.ir import Builder
+from tessera.ir.target.cpu.program import program
+from tessera.ir.tile.ir import Builder, Kernel
 from tessera.runtime.builder import build_all, build_safely, start
 from tessera.runtime.code import Source, Store, key_of, load
 from tessera.runtime.kernel import CompiledKernel
@@ -97,7 +97,7 @@ def launches(n: int) -> dict[str, Figures]:
     empty = load(Source("empty", EMPTY, ("empty",))).address
     one, many = Job(empty, (), 64, 1), Job(empty, (), 64, n)
     p, nothing = pool(), bytes(8)
-    kernel, rows = CompiledKernel(add_kernel()), {}
+    kernel, rows = CompiledKernel(program(add_kernel())), {}
     small = [np.ones(8, np.float32) for _ in range(3)]
     large = [np.ones(256, np.float32) for _ in range(3)]
     rows["empty launch, 1 thread"] = timed(lambda: p.run(one, nothing), 20_000)

@@ -24,6 +24,7 @@ from tessera.ir.schedule.choose import default_nest
 from tessera.ir.schedule.ir import Kernel
 from tessera.ir.schedule.lower import lower as to_schedule
 from tessera.ir.schedule.nest import Nest, parse_nest
+from tessera.ir.target.cpu.program import program as to_target
 from tessera.ir.tile.lower import lower as to_tile
 from tessera.runtime.kernel import compile_kernels
 
@@ -80,7 +81,7 @@ def kernels(m: int, k: int, n: int, form: str) -> tuple[list[Nest], list[Any], l
             nests.append(parse_nest(text))
         except ScheduleError:
             continue
-    built = compile_kernels([to_tile(step, types, c) for c in nests])
+    built = compile_kernels([to_target(to_tile(step, types, c)) for c in nests])
     arrays = {"x0": a, "x1": b}
     return nests, built, [*(arrays[x] for x in step.inputs()), np.empty((m, n), np.float32)]
 

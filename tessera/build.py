@@ -16,9 +16,11 @@ from tessera.core.types import TensorType
 from tessera.image import Call, Image
 from tessera.ir.graph.ir import Graph
 from tessera.ir.schedule import lower as to_schedule
-from tessera.ir.schedule.ir import HostCall, Kernel, Primitive, Program
+from tessera.ir.schedule.ir import Group, HostCall, Kernel, Primitive, Program
 from tessera.ir.schedule.verify import verify as verify_schedule
-from tessera.ir.target.cpu.program import Entry, program
+from tessera.ir.target.cpu.emit import emit
+from tessera.ir.target.cpu.entry import Entry
+from tessera.ir.target.cpu.program import program
 from tessera.ir.tile import ir as tile
 from tessera.ir.tile import lower as to_tile
 from tessera.ir.tile.verify import verify as verify_tile
@@ -41,12 +43,22 @@ def build(g: Graph) -> Image:
     return image
 
 
-def tiles(schedule: Program) -> Iterator[tuple[str, tile.Kernel]]:
+def schedule_of(g: Graph) -> Program:
+    """The Schedule IR of a graph."""
+    return to_schedule.lower(g)
+
+
+def tiles_of(schedule: Program) -> Iterator[tuple[str, tile.Kernel]]:
     """The Tile kernels of a program under the names of their steps."""
     types = {n: b.type for n, b in schedule.buffers.items()}
     for s in schedule.steps:
         if not isinstance(s, HostCall):
             yield from to_tile.expand(s, types).named(s.name)
+
+
+def target_of(tiles: Mapping[str, tile.Kernel]) -> dict[str, str]:
+    """The LLVM IR of Tile kernels."""
+    return {name: emit(k) for name, k in tiles.items()}
 
 
 class _Building:
@@ -64,7 +76,7 @@ class _Building:
         for s in self.schedule.steps:
             if isinstance(s, HostCall):
                 self.steps.append(s)
-            elif isinstance(s, Kernel):
+            elif isinstance(s, Kernel | Group):
                 self.call(s)
             else:
                 self.expand(s)
@@ -74,7 +86,7 @@ class _Building:
             self.schedule.outputs, entries, codes, tuple(self.tables),
         )  # fmt: skip
 
-    def call(self, s: Kernel) -> None:
+    def call(self, s: Kernel | Group) -> None:
         form = form_of(s, self.types)
         if form not in self.known:
             self.known[form] = self.kernel(to_tile.lower(s, self.types))
@@ -107,7 +119,7 @@ class _Building:
         return len(self.kernels) - 1
 
 
-def form_of(k: Kernel, types: Mapping[str, TensorType]) -> str:
+def form_of(k: Kernel | Group, types: Mapping[str, TensorType]) -> str:
     """The text of a kernel in which names are numbered: kernels of one form are one program.
 
     t7[_r0<8, _t7_1<64]: f32 = exp(x3[_r0, _t7_1])   ->   %0[%1<8, %2<64]: f32 = exp(%3[%1, %2])
@@ -122,7 +134,10 @@ def form_of(k: Kernel, types: Mapping[str, TensorType]) -> str:
         word = m.group()
         return numbers.setdefault(word, f"%{len(numbers)}") if word in own else word
 
-    rest = [getattr(k, f.name) for f in fields(k) if f.name not in ("name", "stages", "outputs")]
+    inner = k.kernels if isinstance(k, Group) else (k,)
+    skipped = ("name", "stages")
+    rest = [getattr(x, f.name) for x in inner for f in fields(x) if f.name not in skipped]
+    rest += [(k.rows, [len(x.stages) for x in inner])]
     text = _WORD.sub(number, "\n".join([*k.outputs, *map(str, k.stages), repr(rest)]))
     parameters = [f"{numbers.get(n, n)}: {types[n]}" for n in buffers]
     # A size may be called like a buffer; it keeps its name, by which a call gives it.

@@ -28,8 +28,8 @@ from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph
 from tessera.ir.graph.op import OWN
 from tessera.ir.schedule.ir import HostCall
+from tessera.ir.target.cpu.entry import Entry, Parameter
 from tessera.ir.target.cpu.machine import architecture
-from tessera.ir.target.cpu.program import Entry, Parameter
 from tessera.runtime.code import Key, Store
 
 _STARTED = time.time_ns()

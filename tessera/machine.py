@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
-from tessera.build import build, tiles
 from tessera.core.constraints import solve
 from tessera.core.errors import OutOfMemoryError
 from tessera.core.flags import flags
@@ -16,10 +16,8 @@ from tessera.executable import Executable, Kernels, Step
 from tessera.image import Image, key_of, load, save
 from tessera.ir.graph import interp
 from tessera.ir.graph.ir import Array, Graph, Node, substitute_params
-from tessera.ir.schedule import lower as to_schedule
-from tessera.ir.schedule.ir import HostCall, Kernel, Program
+from tessera.ir.schedule.ir import Group, HostCall, Kernel, Program
 from tessera.ir.schedule.memory import MemoryPlan, shortage, size_of
-from tessera.ir.target.cpu.emit import emit
 from tessera.prepared import Prepared
 from tessera.runtime import memory
 from tessera.runtime.code import loaded
@@ -35,10 +33,15 @@ def executable(graph: Graph, record: Sequence[Step]) -> MachineExecutable:
     key = None if flags().verify else key_of(graph)
     image = None if key is None else load(key, graph)
     if image is None or loaded(image.codes) is None:
-        image = build(graph)
+        image = _lowering().build(graph)
         if key is not None:
             save(key, image, graph)
     return MachineExecutable(graph, record, image)
+
+
+def _lowering() -> Any:
+    """What lowers, which takes longer to import than an image to load."""
+    return importlib.import_module("tessera.build")
 
 
 class MachineExecutable(Executable):
@@ -68,17 +71,18 @@ class MachineExecutable(Executable):
     @cached_property
     def schedule(self) -> Program:
         """Schedule IR."""
-        return to_schedule.lower(self.graph)
+        made: Program = _lowering().schedule_of(self.graph)
+        return made
 
     @cached_property
     def tiles(self) -> Kernels:
         """The Tile IR of each kernel, by name."""
-        return Kernels(tiles(self.schedule))
+        return Kernels(_lowering().tiles_of(self.schedule))
 
     @property
     def target(self) -> Kernels:
         """The LLVM IR of each kernel, by name."""
-        return Kernels({name: emit(k) for name, k in self.tiles.items()})
+        return Kernels(_lowering().target_of(self.tiles))
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """The outputs for these inputs."""
@@ -155,7 +159,7 @@ def _locations(p: Program) -> dict[str, Location | None]:
     """The user's line of every buffer."""
     found: dict[str, Location | None] = {}
     for s in p.steps:
-        if isinstance(s, Kernel):
+        if isinstance(s, Kernel | Group):
             found |= {t.name: t.location for t in s.stages}
         else:
             location = s.node.location if isinstance(s, HostCall) else s.location

@@ -11,7 +11,8 @@ from tessera.core.dtype import bool_, f32, f64, i32, i64
 from tessera.core.errors import DTypeError, OperandError, OutOfMemoryError, ShapeError
 from tessera.core.flags import override
 from tessera.core.types import TensorType
-from tessera.ir.target.cpu.program import Program, program
+from tessera.ir.target.cpu.entry import Program
+from tessera.ir.target.cpu.program import program
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.ir import Builder
 from tessera.runtime.kernel import CompiledKernel, address, compile_kernels
@@ -104,7 +105,8 @@ SIZES = [{"M": m, "N": n} for m, n in ((1, 1), (1, 17), (3, 16), (2, 100), (37, 
 
 @pytest.fixture(scope="module")
 def compiled():
-    return dict(zip(KERNELS, compile_kernels(list(KERNELS.values())), strict=True))
+    programs = [program(k) for k in KERNELS.values()]
+    return dict(zip(KERNELS, compile_kernels(programs), strict=True))
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 8])
@@ -164,7 +166,7 @@ def test_no_instances_is_no_work():
     y = b.parameter("y", TensorType(f32, (0,)), writable=True)
     at = (b.program(0),)
     b.store(y, b.full(f32, (1,), 1.0), at, (1,))
-    CompiledKernel(b.finish()).run([np.zeros(0, np.float32)])
+    CompiledKernel(program(b.finish())).run([np.zeros(0, np.float32)])
 
 
 def test_many_shapes_are_not_kept_for_ever(compiled):
@@ -182,7 +184,7 @@ def test_scratch_beyond_the_memory_of_the_machine_is_an_error_before_anything_ru
     i = b.program(N)
     b.alloc(f32, (N * 2**50,))
     b.store(y, b.full(f32, (1,), 1.0), (i,), (1,))
-    kernel, out = CompiledKernel(b.finish()), np.zeros(4, np.float32)
+    kernel, out = CompiledKernel(program(b.finish())), np.zeros(4, np.float32)
     with pytest.raises(OutOfMemoryError, match=f"needs {2**54} bytes of scratch memory"):
         kernel.run([out])
     assert not out.any()

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tessera as ts
-from tessera import Tensor, build, f32, image, machine, op
+from tessera import Tensor, build, f32, image, op
 from tessera.core.flags import override
 from tessera.core.scalar import apply, arg
 from tessera.image import Call, decode, encode, key_of
@@ -64,7 +64,7 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def no_builds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "build", lambda g: pytest.fail(f"{g.name} was built"))
+    monkeypatch.setattr(build, "build", lambda g: pytest.fail(f"{g.name} was built"))
 
 
 def run(f: Any = network, *xs: Any) -> list[Any]:
@@ -210,13 +210,11 @@ SCRIPT = """
 import sys
 import numpy as np
 import tessera as ts
-from tessera import image, machine, op
+from tessera import image, op
 image._sources = lambda: "sources"
-made, build = [], machine.build
-machine.build = lambda g: (made.append(g.name), build(g))[1]
 f = ts.jit(lambda x: op.softmax(op.tanh(x) @ op.transpose(x), axis=-1), target="cpu")
 y = f(np.linspace(-1, 1, 500, dtype=np.float32).reshape(20, 25))
-print(len(made), np.asarray(y).tobytes().hex())
+print("tessera.build" in sys.modules, np.asarray(y).tobytes().hex())
 """
 
 
@@ -234,7 +232,7 @@ def test_processes_that_write_one_cache_do_no_harm(tmp_path: Path) -> None:
     assert [p.returncode for p in together] == [0, 0, 0], results
     last, complaints = start().communicate(timeout=300)
     assert {out.split()[1] for out, _ in results} == {last.split()[1]}
-    assert (last.split()[0], complaints) == ("0", "")
+    assert (last.split()[0], complaints) == ("False", "")
     assert len(list((tmp_path / "programs").iterdir())) == 1
 
 

@@ -14,8 +14,8 @@ import numpy as np
 from tessera.core.constraints import solve
 from tessera.core.dims import Size, substitute
 from tessera.core.errors import DTypeError, OperandError
+from tessera.ir.target.cpu.entry import Entry, Parameter, Program
 from tessera.ir.target.cpu.machine import Loaded
-from tessera.ir.target.cpu.program import Entry, Kernel, Parameter, Program, program
 from tessera.runtime.code import Source, load, load_all
 from tessera.runtime.pool import Job, pool, pool_source
 from tessera.runtime.pool_ir import FLAGS, HEAD, TYPE
@@ -30,11 +30,10 @@ _MOST_SHAPES = 1024  # how many launches a kernel remembers
 class CompiledKernel:
     """A kernel as machine code; what a launch needs is worked out once for each set of shapes."""
 
-    def __init__(self, kernel: Kernel | Entry, grain: int = 1, code: Loaded | None = None):
-        self.program = kernel if isinstance(kernel, Entry) else program(kernel)
-        self.name, self.grain = self.program.name, grain
-        self._code = load(source_of(self.program)) if code is None else code
-        parameters = self.program.parameters
+    def __init__(self, program: Entry, grain: int = 1, code: Loaded | None = None):
+        self.program, self.name, self.grain = program, program.name, grain
+        self._code = load(source_of(program)) if code is None else code
+        parameters = program.parameters
         self._wanted = tuple((np.dtype(p.type.dtype.np), _flags(p)) for p in parameters)
         self._pack = struct.Struct(f"{len(parameters)}P").pack
         self._jobs: dict[Any, Job] = {}
@@ -99,9 +98,8 @@ class CompiledKernel:
                 )
 
 
-def compile_kernels(kernels: Sequence[Kernel]) -> list[CompiledKernel]:
+def compile_kernels(programs: Sequence[Program]) -> list[CompiledKernel]:
     """Kernels as machine code, built side by side, and the code of the pool that they will need."""
-    programs = [program(k) for k in kernels]
     load_all([*(source_of(p) for p in programs), pool_source()])
     return [CompiledKernel(p) for p in programs]
 

@@ -1,51 +1,13 @@
-"""Target programs for the CPU: LLVM IR, and what a launch must know about it."""
+"""program: a Tile kernel as LLVM IR with all that a launch must know about it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-from tessera.core.dims import Size, product
-from tessera.core.types import TensorType
+from tessera.core.dims import product
 from tessera.ir.target.cpu.emit import emit, scratch_bytes, size_names, symbol_of
+from tessera.ir.target.cpu.entry import Parameter, Program
 from tessera.ir.tile.ir import Kernel
 from tessera.ir.tile.sharing import shareable
 from tessera.ir.tile.work import instance_work
-
-__all__ = ["Entry", "Kernel", "Parameter", "Program", "program"]
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A tensor that a program is called with."""
-
-    name: str
-    type: TensorType
-    writable: bool
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.type}"
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One function `symbol(parameters, sizes, begin, end, scratch)` over instances 0 to count."""
-
-    name: str
-    symbol: str
-    parameters: tuple[Parameter, ...]
-    sizes: tuple[str, ...]  # what `sizes` holds, in order
-    count: Size
-    scratch: Size  # bytes that one thread needs
-    work: Size = field(default=0, kw_only=True)  # picoseconds that one instance takes, about
-    # Numbers of parameters (read, written) that may be one memory.
-    shares: tuple[tuple[int, int], ...] = field(default=(), kw_only=True)
-
-
-@dataclass(frozen=True)
-class Program(Entry):
-    """A function and the LLVM IR that defines it."""
-
-    text: str
 
 
 def program(kernel: Kernel) -> Program:
