@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from tessera.ir.schedule.lower import lower
 from tessera.ir.schedule.text import parse_program
 from tessera.ir.schedule.verify import verify
 from tessera.ir.tile import interp as tile_interp
-from tessera.ir.tile.fft import Transform
+from tessera.ir.tile.fft import Schedule, Transform
 from tessera.ir.tile.ir import Builder
 from tests import levels
 from tests.random_graphs import same_bits
@@ -303,6 +304,24 @@ def test_an_image_keeps_its_tables():
     assert again == image
     assert len(image.tables) == 1
     assert np.array_equal(again.tables[0].array(), fourier.Plan(6).table(np.float32))
+
+
+def test_schedules_do_not_change_a_transform():
+    """64 of them: rows and columns, 1 to 16 lanes, whole or short vectors."""
+    found = set()
+    x = draw((23, 12), "f32")
+    for outer, inner in ((23, 1), (1, 23)):
+        given = np.ascontiguousarray(x if inner == 1 else x.T)
+        for lanes, register in product(range(1, 17), (16, 64)):
+            schedule = Schedule(lanes=lanes, few=1, register=register)
+            t = Transform("rfft", 12, outer, inner, ts.f32, schedule=schedule)
+            y = np.zeros(t.result.shape, np.float32)
+            inputs = [given.view(np.float32).reshape(t.operand.shape), t.plan.table(np.float32)]
+            levels.run_llvm(t.kernel(), [*inputs, y], {})
+            made = y.reshape(-1).view(np.complex64)
+            rows = made.reshape(23, -1) if inner == 1 else made.reshape(-1, 23).T
+            found.add(np.ascontiguousarray(rows).tobytes())
+    assert found == {fourier.rfft(x, 1, "backward").tobytes()}
 
 
 @pytest.mark.parametrize("outer", [1, 15, 16, 40])

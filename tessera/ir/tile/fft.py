@@ -12,6 +12,7 @@ What a vector holds changes no bit, since an element has the same operations whe
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,10 +30,24 @@ from tessera.ir.tile.launch import Expansion, Launch
 from tessera.ir.tile.number import Number
 
 LANES = 16
-_FEW = 16  # rows below which each is transformed by itself
-_LONG = 8192  # elements from which scratch for 16 rows is more than a cache holds
+# Bytes of a vector register.  Passes hold 16 numbers and their roots in such registers at once.
+_REGISTER = {"aarch64": 16, "arm64": 16}.get(platform.machine(), 64)
 
 Box = tuple[Sequence[Size], Sequence[int], Sequence[int]]  # at, extent, axes
+Lanes = tuple[Size, int]  # the first one and how many
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How transforms are laid out in scratch; no choice changes a bit."""
+
+    lanes: int = LANES  # transforms of an instance
+    few: int = 16  # rows below which each is transformed by itself
+    long: int = 8192  # elements from which scratch for many rows is more than a cache holds
+    register: int = _REGISTER  # bytes that passes compute on at once
+
+
+DEFAULT = Schedule()
 
 
 @dataclass(frozen=True)
@@ -104,6 +119,7 @@ class Transform:
     inner: Size  # and after it
     dtype: DType  # of the real numbers
     norm: str = "backward"
+    schedule: Schedule = DEFAULT
 
     @property
     def halved(self) -> bool:
@@ -118,17 +134,17 @@ class Transform:
     def layout(self) -> str:
         if self.inner != 1:
             return "columns"
-        few = isinstance(self.outer, int) and self.outer < _FEW
-        return "line" if few or self.plan.length >= _LONG else "rows"
+        few = isinstance(self.outer, int) and self.outer < self.schedule.few
+        alone = few or self.plan.length >= self.schedule.long or self.schedule.lanes == 1
+        return "line" if alone else "rows"
 
     @property
     def lanes(self) -> int:
         """Transforms of an instance."""
         if self.layout == "line":
             return 1
-        if self.layout == "columns" and isinstance(self.inner, int) and 0 < self.inner < LANES:
-            return self.inner
-        return LANES
+        count, most = self.inner if self.layout == "columns" else self.outer, self.schedule.lanes
+        return count if isinstance(count, int) and 0 < count < most else most
 
     @property
     def operand(self) -> Side:
@@ -267,22 +283,20 @@ class _Writer:
         if count % unit:
             do(count - unit, unit)
 
-    def get(self, planes: _Planes, j: Size, width: int = 1) -> Pair:
-        """Elements from j on, all lanes of one or one lane of several."""
-        return Pair(*(self.part(planes.memory, p, j, width) for p in (planes.re, 1 - planes.re)))
+    def get(self, planes: _Planes, j: Size, width: int = 1, lanes: Lanes | None = None) -> Pair:
+        """Elements from j on: all or some lanes of one, or the only lane of several."""
+        boxes = (self.vector(p, j, width, lanes) for p in (planes.re, 1 - planes.re))
+        return Pair(*(Number(self.b, self.b.load(planes.memory, *box)) for box in boxes))
 
-    def part(self, memory: Memory, part: int, j: Size, width: int) -> Number:
-        at, extent, axes = self.vector(part, j, width)
-        return Number(self.b, self.b.load(memory, at, extent, axes))
-
-    def put(self, planes: _Planes, j: Size, x: Pair, width: int = 1) -> None:
+    def put(
+        self, planes: _Planes, j: Size, x: Pair, width: int = 1, lanes: Lanes | None = None
+    ) -> None:
         for part, value in ((planes.re, x.re), (1 - planes.re, x.im)):
-            at, extent, axes = self.vector(part, j, width)
-            self.b.store(planes.memory, value.tile, at, extent, axes)
+            self.b.store(planes.memory, value.tile, *self.vector(part, j, width, lanes))
 
-    def vector(self, part: int, j: Size, width: int) -> Box:
-        axis = 1 if self.lanes == 1 else 2
-        return (part, j, 0), (1, width, self.lanes), (axis,)
+    def vector(self, part: int, j: Size, width: int, lanes: Lanes | None) -> Box:
+        first, count = lanes or (0, self.lanes)
+        return (part, j, first), (1, width, count), (1 if self.lanes == 1 else 2,)
 
     def number(self, at: Size, width: int = 1) -> Pair:
         """Numbers of the table: one for all lanes, or one for each element of a lane."""
@@ -348,21 +362,30 @@ class _Writer:
         """The small transforms that share their roots."""
         first, count = p.roots + i * (p.radix - 1), p.radix - 1 if p.count > 1 else 0
         roots = [self.root(first + k) for k in range(count)]
-        step = 1 if self.lanes > 1 else next(w for w in (16, 8, 4, 2, 1) if w <= p.stride)
-        self.blocks(p.stride, step, lambda q, width: self.butterfly(p, i, q, roots, width))
+        if self.lanes == 1:
+            step = next(w for w in (16, 8, 4, 2, 1) if w <= p.stride)
+            self.blocks(p.stride, step, lambda q, w: self.butterfly(p, i, q, roots, w, None))
+            return
+        most = max(self.t.schedule.register * 8 // self.t.dtype.bits, 1)
+        self.blocks(p.stride, 1, lambda q, _: self.blocks(
+            self.lanes, most, lambda lane, w: self.butterfly(p, i, q, roots, 1, (lane, w))
+        ))  # fmt: skip
 
     def root(self, at: Size) -> Pair:
         """One number of the table."""
         parts = (self.b.load(self.table, (p, at), (1, 1), axes=()) for p in (0, 1))
         return Pair(*(Number(self.b, t) for t in parts))
 
-    def butterfly(self, p: Pass, i: Size, q: Size, roots: Sequence[Pair], width: int) -> None:
-        x = [self.get(self.here, (i + p.count * j) * p.stride + q, width) for j in range(p.radix)]
+    def butterfly(
+        self, p: Pass, i: Size, q: Size, roots: Sequence[Pair], width: int, lanes: Lanes | None
+    ) -> None:
+        places = ((i + p.count * j) * p.stride + q for j in range(p.radix))
+        x = [self.get(self.here, place, width, lanes) for place in places]
         y = small(x)
         if roots:
             y[1:] = [v.times(w) for v, w in zip(y[1:], roots, strict=True)]
         for k, v in enumerate(y):
-            self.put(self.there, (i * p.radix + k) * p.stride + q, v, width)
+            self.put(self.there, (i * p.radix + k) * p.stride + q, v, width, lanes)
 
     # Real transforms
 
