@@ -32,7 +32,7 @@ from tessera.runtime.pool import pool_source
 
 def build(g: Graph) -> Image:
     """The image of a graph, whose machine code is in memory and on disk afterwards."""
-    builder.start(builder.MOST)
+    builder.start(len(g.nodes))  # there are no more kernels than nodes, nor more workers than cores
     schedule = to_schedule.lower(g)
     if flags().verify:
         verify_schedule(schedule)

@@ -87,6 +87,8 @@ def _is_said(g: Graph) -> bool:
 @cache
 def _sources() -> str | None:
     """SHA-256 of our sources; None when one was written after this process began to load them."""
+    if not os.path.isfile(__file__):
+        return None  # an archive, or compiled files alone
     total = hashlib.sha256()
     for path in _files(_PACKAGE):
         if os.stat(path).st_mtime_ns > _STARTED:

@@ -152,13 +152,16 @@ class Loading:
         """Look a module up, or begin to build it."""
         key = (key_of(source.text), source.functions)
         if key not in _LOADED and key not in self._coming:
-            code = self._store.get(key[0])
-            self._coming[key] = (
-                self._threads.submit(build_safely, source.text, source.name)
-                if code is None
-                else code
-            )
+            self._coming[key] = self._store.get(key[0]) or self._build(source)
         return key
+
+    def _build(self, source: Source) -> Future[bytes]:
+        try:
+            return self._threads.submit(build_safely, source.text, source.name)
+        except RuntimeError:  # at exit no thread can be started
+            done: Future[bytes] = Future()
+            done.set_result(build_safely(source.text, source.name))
+            return done
 
     def finish(self) -> None:
         """Wait for what is being built, keep it and load everything."""
@@ -197,12 +200,5 @@ def load_all(sources: Sequence[Source]) -> list[Loaded]:
 
 
 def load(source: Source) -> Loaded:
-    """The functions of one module, built by this thread: at exit no other can be started."""
-    key, store = (key_of(source.text), source.functions), code_store()
-    if key not in _LOADED:
-        code = store.get(key[0])
-        if code is None:
-            code = build_safely(source.text, source.name)
-            store.put(key[0], code)
-        _LOADED.setdefault(key, Loaded(code, *key[1]))
-    return _LOADED[key]
+    """The functions of one module."""
+    return load_all([source])[0]
