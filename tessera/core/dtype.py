@@ -139,6 +139,11 @@ class DType:
         return FORMATS[_REAL.get(self.name, self.name)] if self.kind == "c" else self
 
     @property
+    def scale(self) -> float:
+        """What cotangents of this dtype are carried multiplied by: k of loss_scale(k), or 1."""
+        return 1.0 if self.policy.loss_scale is None else self.policy.loss_scale
+
+    @property
     def itemsize(self) -> float:
         """Bytes an element takes when packed."""
         return self.bits / 8

@@ -19,7 +19,14 @@ from tessera.ir.graph.interp import execute
 from tessera.ir.graph.ir import Builder, Graph, Value, building, concrete, current_builder
 from tessera.lang.trace import Traced, trace
 from tessera.ops.define import as_value, full_of
-from tessera.transform.differentiate import Linearized, Tangent, push_forward, zeros
+from tessera.transform.differentiate import (
+    Linearized,
+    Tangent,
+    carried,
+    push_forward,
+    uncarried,
+    zeros,
+)
 from tessera.transform.differentiate import linearize as linearize_graph
 from tessera.transform.inline import inline
 
@@ -110,6 +117,16 @@ def _linearized(
     return t, values[:count], wanted, linearize_graph(inline(t.graph), values, wanted)
 
 
+def _pulled(
+    lin: Linearized, cts: Sequence[Tangent], values: Sequence[Value], wanted: Sequence[int]
+) -> list[Value]:
+    """Cotangents of all values, without the scales of their dtypes."""
+    found = dict(zip(wanted, lin.pull_back(cts), strict=True))
+    return [
+        zeros(v.type) if (c := found.get(i)) is None else uncarried(c) for i, v in enumerate(values)
+    ]
+
+
 @guarded
 def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
     """f at the primals, and the function from a cotangent of its result to those of the primals."""
@@ -126,9 +143,7 @@ def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tupl
             if c.type is not y.type:
                 kind = DTypeError if c.dtype is not y.dtype else ShapeError
                 raise kind(f"vjp: cotangent {i} is {c.type}, expected {y.type} as the result")
-        found = dict(zip(wanted, lin.pull_back(checked), strict=True))
-        grads = [found.get(i) for i in range(len(values))]
-        filled = [zeros(v.type) if c is None else c for v, c in zip(values, grads, strict=True)]
+        filled = _pulled(lin, [carried(c) for c in checked], values, wanted)
         back: tuple[Any, ...] = tree.unflatten(structure, filled)
         return back
 
@@ -172,9 +187,8 @@ def value_and_grad(
         t, values, wanted, lin = _linearized(restricted, chosen, getattr(f, "__name__", "grad"))
         loss = lin.outputs[0]
         _check_scalar(f, t, loss, has_aux)
-        one = [full_of((), 1, loss.dtype), *(None for _ in lin.outputs[1:])]
-        found = dict(zip(wanted, lin.pull_back(one), strict=True))
-        filled = [zeros(v.type) if (c := found.get(i)) is None else c for i, v in enumerate(values)]
+        one = [full_of((), loss.dtype.scale, loss.dtype), *(None for _ in lin.outputs[1:])]
+        filled = _pulled(lin, one, values, wanted)
         grads = tree.unflatten(tree.flatten(chosen)[1], filled)
         out = tree.unflatten(t.structure, lin.outputs)
         return out, grads[0] if isinstance(argnums, int) else grads

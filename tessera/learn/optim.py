@@ -8,25 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from tessera.core import tree
 from tessera.core.dtype import f32
 from tessera.ir.graph.ir import Value
 from tessera.lang import op
+from tessera.learn.optimizer import Optimizer, State, Tree
+from tessera.learn.scaling import loss_scaled  # noqa: F401
 
-Tree = Any
 Rate = float | Callable[[Any], Any]
-State = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Optimizer:
-    """init(params) -> state;  update(grads, state, params) -> (params, state)."""
-
-    init: Callable[[Tree], State]
-    update: Callable[[Tree, State, Tree], tuple[Tree, State]]
 
 
 def _rate(lr: Rate, step: Value) -> Any:

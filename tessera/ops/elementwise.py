@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.dtype import as_dtype, complex_of
+from tessera.core.dtype import DType, as_dtype, complex_of
 from tessera.core.errors import DTypeError
 from tessera.core.host import scipy
 from tessera.core.rounding import round_to
@@ -419,10 +419,20 @@ def _cast_types(types: Sequence[TensorType], p: Any) -> list[TensorType]:
     return [types[0].with_dtype(to)]
 
 
+def _cast_back(ct: Value, to: DType) -> Value:
+    """The cotangent of a cast's operand; each side carries it with the scale of its dtype."""
+    if ct.dtype.kind == "c" and to.kind == "f":
+        ct = real(ct)
+    by = to.scale / ct.dtype.scale
+    if by == 1:
+        return cast_to(ct, to)
+    return cast_to(mul(ct, by), to) if ct.dtype.bits > to.bits else mul(cast_to(ct, to), by)
+
+
 @define(
     signature="... -> ...", body=arg(0), infer=_cast_types, numpy=_cast, moves=True, onnx="Cast",
     jvp=lambda n, ts: cast_to(ts[0], n.params["dtype"]) if n.params["dtype"].kind in "fc" else None,
-    transpose=lambda n, ct, k: cast_to(real(ct) if ct.dtype.kind == "c" else ct, n.operands[0].dtype),
+    transpose=lambda n, ct, k: _cast_back(ct, n.operands[0].dtype),
     samples=(Sample((3,), dtype="f32"), Sample((2,), dtype="bf16"), Sample((2, 2), dtype="i32")),
 )  # fmt: skip
 def cast(x: ArrayLike, dtype: Any) -> Value:

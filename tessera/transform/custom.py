@@ -21,7 +21,14 @@ from tessera.ops.custom import Cotangents, ForwardRule, ReverseRule, Rule, Value
 from tessera.ops.reduction import sum as sum_of
 from tessera.transform.batch import REGION_BATCH, batch_graph
 from tessera.transform.batch_control import batched_region, filled, like, traced
-from tessera.transform.differentiate import REGION_JVP, REGION_TRANSPOSE, Tangent, zeros
+from tessera.transform.differentiate import (
+    REGION_JVP,
+    REGION_TRANSPOSE,
+    Tangent,
+    carried,
+    uncarried,
+    zeros,
+)
 
 # Derivatives ------------------------------------------------------------------------------------
 
@@ -84,7 +91,11 @@ def _transpose(n: Node, cts: Cotangents, linear: set[Value]) -> list[Tangent]:
     whole = [
         zeros(t) if t.dtype.kind not in "fc" or (c := next(given)) is None else c for t in types
     ]
-    found = rule.backward(n.operands[:count], whole)
+    # A rule that changes dtypes knows nothing of the scales in which cotangents are carried.
+    mixed = len({v.dtype.scale for v in (*whole, *n.operands[count:])}) > 1
+    found = rule.backward(n.operands[:count], [uncarried(c) for c in whole] if mixed else whole)
+    if mixed:
+        found = [None if c is None else carried(c) for c in found]
     return [*(None for _ in range(count)), *(c for c, m in zip(found, moving, strict=True) if m)]
 
 

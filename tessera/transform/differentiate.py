@@ -221,6 +221,16 @@ def zeros(t: TensorType) -> Value:
     return full_of(t.shape, 0, t.dtype)
 
 
+def carried(ct: Value) -> Value:
+    """A cotangent as it is carried in its dtype, multiplied by the scale that its policy states."""
+    return ct if ct.dtype.scale == 1 else mul(ct, ct.dtype.scale)
+
+
+def uncarried(ct: Value) -> Value:
+    """A cotangent without the scale of its dtype."""
+    return ct if ct.dtype.scale == 1 else mul(ct, 1 / ct.dtype.scale)
+
+
 def transpose_node(
     n: Node, cts: Sequence[Tangent], linear: set[Value]
 ) -> list[tuple[Value, Value]]:
