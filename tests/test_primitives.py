@@ -125,6 +125,89 @@ def test_threads_do_not_change_a_scan(axis):
     assert len(found) == 1
 
 
+# Scatters
+
+JOINS = ["scatter", "scatter_add", "scatter_max", "scatter_min"]
+TARGETS = {
+    "rows": ((10, 70), (0,), (25,)),
+    "wide rows": ((6, 200), (0,), (9,)),
+    "few columns": ((40, 3), (0,), (50,)),
+    "a line": ((300,), (0,), (77,)),
+    "a short line": ((3,), (0,), (9,)),
+    "a sparse line": ((300,), (0,), (3,)),
+    "sparse rows": ((99, 3), (0,), (2,)),
+    "sparse elements": ((11, 80), (0, 1), (7,)),
+    "parts of nothing": ((3, 60), (0,), (1,)),
+    "the last axis": ((9, 50), (1,), (20,)),
+    "elements": ((9, 50), (0, 1), (33,)),
+    "elements, turned": ((9, 50), (1, 0), (33,)),
+    "index of two axes": ((10, 17), (0,), (3, 4)),
+    "middle": ((3, 8, 20), (1,), (11,)),
+    "outer and inner": ((5, 4, 6), (0, 2), (30,)),
+    "no values": ((5, 4), (0,), (0,)),
+}
+
+
+def scatter_case(shape, axes, count, dtype="f32"):
+    indices = [RNG.integers(-2, shape[a] + 2, count) for a in axes]
+    rest = [n for i, n in enumerate(shape) if i not in axes]
+    return [draw(shape, dtype), draw((*count, *rest), dtype), *indices]
+
+
+def scattered(name, axes):
+    f = ts.ops.gather.OPS[name]
+    return lambda *xs: f.bind(*xs, axes=axes)
+
+
+@pytest.mark.parametrize("name", JOINS)
+@pytest.mark.parametrize("case", TARGETS)
+def test_scatters_agree_at_every_level(name, case):
+    shape, axes, count = TARGETS[case]
+    xs, f = scatter_case(shape, axes, count), scattered(name, axes)
+    (y,) = check(f, *xs)
+    np.testing.assert_array_equal(y, f(*map(ts.tensor, xs)))
+
+
+@pytest.mark.parametrize("name", JOINS)
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f64", "i8", "u64", "bool"])
+def test_scatters_of_every_dtype(name, dtype):
+    if name == "scatter_add" and dtype == "bool":
+        return
+    for case in ("rows", "a line"):
+        shape, axes, count = TARGETS[case]
+        xs, f = scatter_case(shape, axes, count, dtype), scattered(name, axes)
+        (y,) = check(f, *xs)
+        want = f(*map(ts.tensor, xs)).numpy()
+        assert y.dtype == want.dtype
+        np.testing.assert_array_equal(y.astype(float), want.astype(float))
+
+
+@pytest.mark.parametrize("case", ["rows", "wide rows", "a line", "elements", "sparse elements"])
+def test_threads_do_not_change_a_scatter(case):
+    shape, axes, count = TARGETS[case]
+    xs = scatter_case(shape, axes, count)
+    f = ts.jit(scattered("scatter_add", axes), target="cpu")
+    found = set()
+    for threads in (1, 2, 3, 8):
+        with override(threads=threads):
+            found.add(f(*xs).numpy().tobytes())
+    assert len(found) == 1
+
+
+def test_one_compile_of_a_scatter_serves_all_sizes():
+    @ts.jit(target="cpu")
+    def f(x: Tensor["V", "D", ts.f32], v: Tensor["N", "D", ts.f32], i: Tensor["N", ts.i64]):
+        return op.scatter_add(x, v, i)
+
+    for v, d, n in ((3, 5, 7), (40, 133, 1), (17, 64, 100)):
+        x, y = (RNG.normal(size=(k, d)).astype(np.float32) for k in (v, n))
+        i = RNG.integers(0, v, n)
+        want = x.copy()
+        np.add.at(want, i, y)
+        np.testing.assert_array_equal(f(x, y, i), want)
+    assert f.compiled == 1
+
+
 # The step
 
 

@@ -19,6 +19,17 @@ Params = Mapping[str, Any]
 Types = Sequence[TensorType]
 
 
+# What machines compute on.
+FORMATS = frozenset(
+    ["bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64"]
+)
+
+
+def are_plain(types: Types, p: Params) -> bool:
+    """Whether all dtypes are of machines: no policy of their own, no odd width."""
+    return all(t.dtype.name in FORMATS and t.dtype is t.dtype.base for t in types)
+
+
 @dataclass(frozen=True)
 class Definition:
     """A primitive: an op is one when its record's `call` is the name of it and it supports the types."""

@@ -13,23 +13,11 @@ import numpy as np
 
 from tessera.core.dtype import DType, as_dtype
 from tessera.core.evaluate import cast, scalar
-from tessera.core.primitive import Array, Definition, Params, Types
+from tessera.core.primitive import Array, Definition, Params, are_plain
 from tessera.core.rounding import round_to
 
 # The scalar op of each running fold.
 FOLDS = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"}
-FORMATS = frozenset(
-    ["bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64"]
-)
-
-
-def is_plain(t: DType) -> bool:
-    """Whether machines compute on a dtype: no policy of its own, no odd width."""
-    return t.name in FORMATS and t is t.base
-
-
-def _supports(types: Types, p: Params) -> bool:
-    return all(is_plain(t.dtype) for t in types)
 
 
 def _chain(step: Callable[[Array | None, int], Array], n: int, reverse: bool) -> list[Array]:
@@ -73,8 +61,8 @@ def _stacked(rows: list[Array], like: Array, axis: int, dtype: DType) -> Array:
 
 SCANS = (
     *(
-        Definition(name, _supports, lambda types, p: types[-1:], partial(_running, name))
+        Definition(name, are_plain, lambda types, p: types[-1:], partial(_running, name))
         for name in FOLDS
     ),
-    Definition("linear_recurrence", _supports, lambda types, p: types[-1:], _recurrence),
+    Definition("linear_recurrence", are_plain, lambda types, p: types[-1:], _recurrence),
 )  # fmt: skip

@@ -10,10 +10,12 @@ from tessera.ir.tile.complexes import COMPLEX
 from tessera.ir.tile.fft import TRANSFORMS
 from tessera.ir.tile.launch import Expansion
 from tessera.ir.tile.scan import SCANS
+from tessera.ir.tile.scatter import SCATTERS
 
 # From the name of a primitive to a function of the step and the types of all buffers.
 LOWERINGS: dict[str, Callable[[Primitive, Mapping[str, TensorType]], Expansion]] = {
     **SCANS,
+    **SCATTERS,
     **TRANSFORMS,
     **COMPLEX,
 }

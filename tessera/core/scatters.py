@@ -1,0 +1,39 @@
+"""The order of a scatter: for each element the values that go there, in the order of the indices.
+
+An index outside its axis is clamped to the nearest element.  Narrow floats add up in f32 and are
+rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from tessera.core.dtype import as_dtype
+from tessera.core.evaluate import cast, scalar
+from tessera.core.primitive import Array, Definition, Params, are_plain
+
+# The scalar op that joins a value to what is there; None puts the value in its place.
+JOINS = {"scatter": None, "scatter_add": "add", "scatter_max": "max", "scatter_min": "min"}
+
+
+def _evaluate(name: str, xs: Sequence[Array], p: Params) -> list[Array]:
+    x, value, *indices = xs
+    join, axes = JOINS[name], p["axes"]
+    dtype = as_dtype(x.dtype)
+    wide = dtype.compute if join == "add" else dtype
+    out = np.array(cast(x, wide))
+    front = np.moveaxis(out, axes, range(len(axes)))
+    flat = [np.clip(i, 0, n - 1).reshape(-1) for i, n in zip(indices, front.shape, strict=False)]
+    rows = cast(value, wide).reshape(flat[0].size, *front.shape[len(axes) :])
+    for place, new in zip(zip(*flat, strict=True), rows, strict=True):
+        front[place] = new if join is None else scalar(join, (front[place], new), wide)
+    return [cast(out, dtype)]
+
+
+SCATTERS = tuple(
+    Definition(name, are_plain, lambda types, p: types[:1], partial(_evaluate, name))
+    for name in JOINS
+)
