@@ -145,8 +145,14 @@ def _share(a: Value, b: Value, wins: Any) -> Value:
     return cast_to(one, a.dtype)
 
 
+def _share_of_length(y: Value, a: Value) -> Value:
+    """a / y, and 0 for the vector of length 0."""
+    return div(a, where(eq(y, 0), 1, y))
+
+
 hypot = binary("hypot", "Length of the vector (x, y).", floats=True, kinds="f",
-               partials=lambda y, a, b: (div(a, y), div(b, y)), domain=(0.5, 2.0))  # fmt: skip
+               partials=lambda y, a, b: (_share_of_length(y, a), _share_of_length(y, b)),
+               domain=(0.5, 2.0))  # fmt: skip
 copysign = binary("copysign", "Magnitude of x with the sign of y.", floats=True, kinds="f",
                   partials=lambda y, a, b: (mul(sign(a), copysign(1.0, b)), None))  # fmt: skip
 nextafter = binary("nextafter", "The next representable number from x towards y.", floats=True,

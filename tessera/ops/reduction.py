@@ -272,8 +272,14 @@ def var(
 def std(
     x: ArrayLike, axis: AxisLike = None, correction: float = 0.0, keepdims: bool = False
 ) -> Value:
-    """Standard deviation over axes: the square root of var."""
-    return sqrt(var(x, axis, correction, keepdims))
+    """Standard deviation over axes: the square root of var, whose slope at equal elements is 0."""
+    return flat_at_zero(sqrt, var(x, axis, correction, keepdims))
+
+
+def flat_at_zero(root: Callable[[Value], Value], x: Value) -> Value:
+    """A root of x with the slope 0 where x is 0, rather than the infinite one."""
+    zero = FUNCTIONS["eq"](x, 0)
+    return where(zero, 0, root(where(zero, 1, x)))
 
 
 def _logsumexp_reference(x: Any, axes: Any) -> Any:
@@ -378,7 +384,10 @@ def norm(x: ArrayLike, ord: float = 2, axis: AxisLike = None, keepdims: bool = F
         return sum(size, axis, keepdims)
     if ord == 2:
         return l2norm(v, axis, keepdims)
-    return FUNCTIONS["pow"](sum(FUNCTIONS["pow"](size, ord), axis, keepdims), 1 / ord)
+    total = sum(FUNCTIONS["pow"](size, ord), axis, keepdims)
+    if ord < 0:
+        return FUNCTIONS["pow"](total, 1 / ord)
+    return flat_at_zero(lambda t: FUNCTIONS["pow"](t, 1 / ord), total)
 
 
 def _l2norm(x: Value, axes: tuple[int, ...]) -> Value:
