@@ -9,9 +9,9 @@ import tessera as ts
 from tessera import Tensor, f32, op
 from tessera.core.flags import override
 from tessera.core.folds import fold
+from tessera.ir.schedule import choose
 from tessera.ir.schedule.lower import lower
 from tessera.ir.schedule.verify import verify
-from tessera.ir.tile import spread
 from tessera.ir.tile.lower import expand
 from tessera.ir.tile.verify import verify as verify_tile
 from tests import levels
@@ -59,8 +59,8 @@ CASES = {
 @pytest.fixture
 def small(monkeypatch):
     """Subtrees of few leaves: their size never shows in the bits."""
-    monkeypatch.setattr(spread, "_LANE_LEAVES", 2)
-    monkeypatch.setattr(spread, "_CHAIN_LEAVES", 1)
+    monkeypatch.setattr(choose, "_LANE_LEAVES", 2)
+    monkeypatch.setattr(choose, "_CHAIN_LEAVES", 1)
 
 
 @pytest.mark.parametrize("name", CASES)

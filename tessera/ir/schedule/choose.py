@@ -1,8 +1,11 @@
-"""The nest of a contraction when nobody chose one: blocks for the registers and caches of a CPU.
+"""The nest of a kernel when nobody chose one: blocks for the registers and caches of a CPU.
 
-Measured by benchmarks/nests.py: 6 rows by 64 columns in registers; the right factor packed leaf by
+Contractions, measured by benchmarks/nests.py: 6 rows by 64 columns in registers; the right factor packed leaf by
 leaf for about 258 rows, four panels to an instance; a left factor that does not lie along k is packed
 too, for more panels; a few rows read the right factor where it lies, in strips.
+
+Kernels of rows: an instance computes a row; where rows are few, instances share the columns, and the
+subtrees of long folds.
 """
 
 from __future__ import annotations
@@ -14,6 +17,14 @@ from tessera.core.folds import LANES, LEAF
 from tessera.ir.schedule.factors import factors, lies_along
 from tessera.ir.schedule.ir import Cast, Kernel, Stage
 from tessera.ir.schedule.nest import Loop, Nest
+from tessera.ir.schedule.passes import (
+    by_pass,
+    folds_chains,
+    folds_lanes,
+    has_columns_alone,
+    has_few_rows,
+    is_uniform,
+)
 
 _ROWS, _COLUMNS = 6, 64  # of a register block
 _TALL, _PANELS, _MORE_PANELS = 258, 4, 16  # rows and panels of an instance
@@ -26,8 +37,21 @@ _RUN = 512  # columns that a few rows read at once
 _ENOUGH = 16  # instances, so that no thread waits
 
 
+_UNROLLED = 64  # columns of a chunk when a pass has no fold
+_BLOCK = 4096  # columns of an instance when there are few rows
+_CHAINS = 256  # the same when every column is folded, and how many are folded at once
+_STREAMS = 4  # leaves side by side: the memory answers several far places at once
+_LANE_LEAVES = 64  # of a subtree: 32768 elements of a row
+_CHAIN_LEAVES = 4  # the same for columns: 2048 elements of each
+_MOST_COLUMNS = 2048  # more of them are work enough for all threads
+
+
 def default_nest(kernel: Kernel) -> Nest:
-    """The nest of a contraction."""
+    """The nest of a kernel."""
+    return _of_contraction(kernel) if kernel.contracts else _of_rows(kernel)
+
+
+def _of_contraction(kernel: Kernel) -> Nest:
     head = kernel.stages[0]
     sizes = _Sizes(head.axes[-2].size, head.axes[-1].size, _batch(head))
     left, right = factors(head)
@@ -97,3 +121,50 @@ def _instance(sizes: _Sizes, mr: int, nr: int, panels: int) -> tuple[int, int]:
     chunks = -(-m // tall)
     even = -(-m // max(chunks, 1))
     return max(-(-even // mr), 1) * mr, wide
+
+
+# Kernels of rows --------------------------------------------------------------------------------
+
+
+def _of_rows(kernel: Kernel) -> Nest:
+    rows, stages = kernel.rows, kernel.stages
+    loops = [Loop(f"r{i}", 1, "parallel") for i in range(rows)]
+    if not any(s.axes[rows:] or s.reduced for s in stages):
+        return Nest(tuple(loops))
+    if has_few_rows(kernel):
+        loops += _shared_columns(kernel)
+    chains = [s for s in stages if folds_chains(s, rows)]
+    loops += [Loop("c", _CHAINS)] if chains else []
+    plain = any(s.axes[rows:] and not s.combine for s in stages)
+    loops += [Loop("c", _UNROLLED)] if plain else []
+    lanes = any(folds_lanes(s, rows) for s in stages)
+    loops += [Loop("l", _STREAMS, "unroll")] if lanes else []
+    return Nest((*loops, Loop("c", LANES, "vector")))
+
+
+def _shared_columns(kernel: Kernel) -> list[Loop]:
+    """What instances share beside the rows: columns, and subtrees of long folds."""
+    rows, folds = kernel.rows, [s for s in kernel.stages if s.combine]
+    columns, leaves = [], []
+    if has_columns_alone(kernel):
+        block = _CHAINS if folds else _BLOCK
+        columns = [block] if _is_over(kernel.stages[0].axes[-1].size, block + 1) else []
+    if any(_is_long(s, rows) for s in folds) and all(map(is_uniform, by_pass(kernel))):
+        if any(folds_lanes(s, rows) for s in folds):
+            columns = [_LANE_LEAVES * LEAF]
+        if any(_is_long(s, rows) for s in folds if folds_chains(s, rows)):
+            leaves = [_CHAIN_LEAVES * LEAF]
+    return [Loop("c", n, "parallel") for n in columns] + [Loop("k", n, "parallel") for n in leaves]
+
+
+def _is_long(s: Stage, rows: int) -> bool:
+    """Whether a fold has more than one subtree, or may have."""
+    if folds_lanes(s, rows):
+        return _is_over(s.reduced[0].size, 2 * _LANE_LEAVES * LEAF)
+    columns = s.axes[-1].size
+    few = isinstance(columns, int) and columns <= _MOST_COLUMNS
+    return few and _is_over(s.reduced[0].size, 2 * _CHAIN_LEAVES * LEAF)
+
+
+def _is_over(size: Size, limit: int) -> bool:
+    return not isinstance(size, int) or size >= limit

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +21,7 @@ from tessera.core.scalar import TESTS, Number
 from tessera.core.source import Location
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node
+from tessera.ir.schedule.nest import Nest
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,19 @@ def reads(term: Term) -> Iterator[Read]:
     return (t for t in walk(term) if isinstance(t, Read))
 
 
+def with_reads(t: Term, change: Callable[[Read], Term]) -> Term:
+    """A term whose reads are replaced."""
+    match t:
+        case Read():
+            inner = (with_reads(i, change) if isinstance(i, Term) else i for i in t.index)
+            return change(replace(t, index=tuple(inner)))
+        case Apply():
+            return replace(t, operands=tuple(with_reads(o, change) for o in t.operands))
+        case Cast():
+            return replace(t, operand=with_reads(t.operand, change))
+    return t
+
+
 @dataclass(frozen=True)
 class Stage:
     """stage[axes] = fold over the reduced axes of the term (the term itself when none is)."""
@@ -196,6 +210,7 @@ class Kernel:
     rows: int
     stages: tuple[Stage, ...]
     outputs: tuple[str, ...]  # stages that are written to the buffer of the same name
+    nest: Nest | None = None  # the loops that compute it; None: those of choose.default_nest
 
     @property
     def contracts(self) -> bool:
@@ -212,6 +227,7 @@ class Kernel:
 
     def __str__(self) -> str:
         lines = [f"kernel {self.name}, rows {self.rows}, writes {', '.join(self.outputs)}"]
+        lines += [] if self.nest is None else [f"  nest {self.nest}"]
         return "\n".join([*lines, *(f"  {s}" for s in self.stages)])
 
 
@@ -244,7 +260,44 @@ class Primitive:
         return f"primitive {self.name}: {called} -> {', '.join(self.results)}"
 
 
-Step = Kernel | Primitive | HostCall
+@dataclass(frozen=True)
+class Group:
+    """Kernels that run together, block by block of their rows: what passes between stays close.
+
+    They share `rows` leading axes, the last of which is cut into blocks; a kernel reads what an
+    earlier one makes at its own rows only.  What is not among the outputs exists in the group alone.
+    """
+
+    name: str
+    rows: int
+    kernels: tuple[Kernel, ...]
+    outputs: tuple[str, ...]
+
+    def inputs(self) -> list[str]:
+        """The buffers that the group reads, in order of first use."""
+        own = {s.name for k in self.kernels for s in k.stages}
+        found = [name for k in self.kernels for name in k.inputs() if name not in own]
+        return list(dict.fromkeys(found))
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages of all kernels."""
+        return tuple(s for k in self.kernels for s in k.stages)
+
+    @property
+    def local(self) -> dict[str, TensorType]:
+        """What exists in the group alone."""
+        made = {s.name: s.type for k in self.kernels for s in k.stages if s.name in k.outputs}
+        return {name: t for name, t in made.items() if name not in self.outputs}
+
+    def __str__(self) -> str:
+        lines = [f"group {self.name}, rows {self.rows}, writes {', '.join(self.outputs)}"]
+        return "\n".join(
+            [*lines, *(f"  {line}" for k in self.kernels for line in str(k).split("\n"))]
+        )
+
+
+Step = Kernel | Group | Primitive | HostCall
 
 
 @dataclass(frozen=True)

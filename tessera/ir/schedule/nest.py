@@ -5,9 +5,15 @@ of one axis cut it into ever smaller blocks.  The axes have the same names in ev
 
     b0, b1, ...   the rows of a contraction (its batch)      r0, r1, ...   the rows of other kernels
     m, n, k       rows, columns and reduced axis of a        c             the columns of a row
-                  contraction
+                  contraction                                k             what is folded for each column
+                                                             l             leaves of the fold of a row
 
     parallel m:504, parallel n:64, k:512, m:6, k:1, unroll m:1, vector n:16; stage right at 3
+    parallel r0:8, r0:1, c:64, unroll l:4, vector c:16
+
+Rows that no loop names are shared among instances one by one.  Kernels of rows may share a fold too:
+`parallel c:32768` gives each instance a subtree of leaves of a row, `parallel k:2048` one of the axis that
+is folded for each column.
 
 The primitives below return a new nest or raise ScheduleError.  None of them changes a bit of the
 result: the order of a fold belongs to core/folds.py.
@@ -64,7 +70,7 @@ def parse_nest(text: str) -> Nest:
     """The nest that a line describes."""
     head, *rest = text.split("; ")
     loops, staged = [], []
-    for part in head.split(", "):
+    for part in head.split(", ") if head else ():
         found = _LOOP.fullmatch(part)
         if found is None:
             raise ScheduleError(f"nest: {part!r} is no loop, expected one like 'parallel m:64'")
@@ -99,6 +105,10 @@ def check(nest: Nest) -> None:
         place = here
         _check_step(x, seen.get(x.axis))
         seen[x.axis] = x
+    names = [name for name, _ in nest.staged]
+    if len(set(names)) != len(names):
+        twice = next(n for n in names if names.count(n) > 1)
+        raise ScheduleError(f"nest: {twice} is staged twice; stage it once")
     for name, i in nest.staged:
         if not 0 <= i <= len(nest.loops):
             raise ScheduleError(f"nest: {name} is staged at {i}, expected 0 to {len(nest.loops)}")
@@ -107,7 +117,7 @@ def check(nest: Nest) -> None:
 def _check_step(x: Loop, outer: Loop | None) -> None:
     if outer is not None and outer.step % x.step:
         raise ScheduleError(f"nest: {x} does not divide the blocks of {outer}")
-    if x.axis == "k" and x.kind != "serial":
+    if x.axis == "k" and x.kind in _BLOCKS:
         raise ScheduleError(f"nest: {x}: a fold runs in its own order, so its loop is serial")
     if x.axis == "k" and x.step % LEAF and LEAF % x.step:
         raise ScheduleError(
@@ -133,6 +143,21 @@ def split(nest: Nest, loop: int, step: int) -> Nest:
     inner = replace(x, step=step, kind="serial")
     place = loop + 1 if x.kind == "serial" else _first(nest, "serial")
     return _insert(nest, place, inner)
+
+
+def widen(nest: Nest, loop: int, step: int) -> Nest:
+    """Have a loop take larger blocks, which a new loop cuts into those of before.
+
+    parallel r0:1, c:64   -> widen(nest, 0, 8) ->  parallel r0:8, r0:1, c:64
+    """
+    x = _at(nest, loop, "widen")
+    if x.kind in _BLOCKS:
+        raise ScheduleError(f"widen: {x} is one block of registers already")
+    if step <= x.step or step % x.step:
+        raise ScheduleError(f"widen: {step} is no multiple of {x}")
+    loops = list(nest.loops)
+    loops[loop] = replace(x, step=step)
+    return split(replace(nest, loops=tuple(loops)), loop, x.step)
 
 
 def fuse(nest: Nest, loop: int) -> Nest:

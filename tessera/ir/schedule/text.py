@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from tessera.core.constraints import Scope, scope
 from tessera.core.errors import TesseraError
@@ -28,6 +29,7 @@ from tessera.ir.schedule.ir import (
     Step,
     set_printer,
 )
+from tessera.ir.schedule.nest import Nest, parse_nest
 from tessera.ir.schedule.terms import parse_stage
 
 LEVEL = "schedule"
@@ -75,7 +77,9 @@ def _kernel(k: Kernel, locations: bool) -> Operation:
         )
         for s in k.stages
     ]
-    attributes = {"name": k.name, "rows": k.rows, "writes": k.outputs}
+    attributes: dict[str, Any] = {"name": k.name, "rows": k.rows, "writes": k.outputs}
+    if k.nest is not None:
+        attributes["nest"] = str(k.nest)
     return Operation("schedule.kernel", attributes=attributes, blocks=(Block((), stages),))
 
 
@@ -170,7 +174,14 @@ class _Parser:
             stages.append(self.stage(inner, types))
             types[stages[-1].name] = stages[-1].type
         name, rows = str(op.attributes["name"]), op.attributes["rows"]
-        return Kernel(name, rows, tuple(stages), self.names(op, "writes"))
+        return Kernel(name, rows, tuple(stages), self.names(op, "writes"), self.nest(op))
+
+    def nest(self, op: Operation) -> Nest | None:
+        text = op.attributes.get("nest")
+        try:
+            return None if text is None else parse_nest(str(text))
+        except TesseraError as e:
+            self.reader.fail(e.message, op.at)
 
     def stage(self, op: Operation, types: Mapping[str, TensorType]) -> Stage:
         self.expect(op, "schedule.stage", {"computes"})

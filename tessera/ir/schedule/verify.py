@@ -10,6 +10,7 @@ indices   have the rank of the source, use the axes of the stage and sizes, and 
           data says the place it is an i64
 in place  a stage reads a stage of its own kernel at its own row and column only
 types     of terms follow from their operands
+nests     have loops over the axes of their kernel, as ir/schedule/legality.py has it
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import NoReturn
 
 from tessera.core.dims import Size, symbols
 from tessera.core.dtype import bool_, i64
-from tessera.core.errors import VerifyError
+from tessera.core.errors import ScheduleError, VerifyError
 from tessera.core.primitives import PRIMITIVES, is_primitive
 from tessera.core.scalar import SCALARS
 from tessera.core.types import TensorType
@@ -38,6 +39,8 @@ from tessera.ir.schedule.ir import (
     reads,
     result_dtype,
 )
+from tessera.ir.schedule.legality import check_nest
+from tessera.ir.schedule.nest import Nest
 
 
 def verify(program: Program) -> None:
@@ -141,10 +144,18 @@ class _KernelVerifier:
                 self.read(r, s)
             self.own[s.name] = s
         self.stage_name = ""
+        if self.k.nest is not None:
+            self.nest(self.k.nest)
         for name in self.k.outputs:
             if name not in self.own:
                 self.fail(f"writes {name}, which is no stage of it")
             self.outer.write(name, self.own[name].type, f"kernel {self.k.name}")
+
+    def nest(self, nest: Nest) -> None:
+        try:
+            check_nest(self.k, nest)
+        except ScheduleError as e:
+            self.outer.fail(e.message)
 
     # Axes
 

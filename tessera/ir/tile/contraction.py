@@ -34,11 +34,11 @@ def lower_contraction(
     b = Builder("kernel")
     memory = {n: b.parameter(n, types[n]) for n in kernel.inputs()}
     out = {n: b.parameter(n, types[n], writable=True) for n in kernel.outputs}
-    return _Contraction(kernel, b, memory, out, nest).kernel()
+    return Contraction(kernel, b, memory, out, nest).kernel()
 
 
 @dataclass(frozen=True)
-class _Span:
+class Span:
     """Points of an axis: from start to stop, at most `most` of them."""
 
     start: Size
@@ -68,18 +68,20 @@ class _Leaves:
 
 
 @dataclass(frozen=True)
-class _Place:
+class Place:
     """Where the walk through the nest stands."""
 
-    m: _Span
-    n: _Span
-    k: _Span
+    m: Span
+    n: Span
+    k: Span
     left: _Packed | None = None
     right: _Packed | None = None
     leaves: _Leaves | None = None
 
 
-class _Contraction:
+class Contraction:
+    """A contraction being written, in a kernel of its own or in a group."""
+
     def __init__(
         self, kernel: schedule.Kernel, builder: Builder, memory: dict[str, Memory],
         out: dict[str, Memory], nest: Nest,
@@ -93,17 +95,23 @@ class _Contraction:
         self.mr, self.nr = (nest.steps(a, "parallel", "serial")[-1] for a in "mn")
         serial = [i for i, x in enumerate(nest.loops) if x.kind == "serial"]
         self.lowest = max((i for i in serial if nest.loops[i].axis == "m"), default=-1)
+        self.batch = {f"b{i}": a for i, a in enumerate(self.head.axes[:-2])}
+        self.rows: dict[str, tuple[Size, Size]] = {}  # of the batch that an instance computes
         self.env: dict[str, Size] = {}
+        self.kept: dict[str, Memory] = {}  # scratch for stages that others of a group read
+        self.first: Size = 0  # the row of m where that scratch begins
 
     def kernel(self) -> Kernel:
-        self.env.update({a.name: self.b.program(a.size) for a in self.head.axes[:-2]})
-        m, n, k = (_Span(0, a.size, a.size) for a in (self.m, self.n, self.over))
-        self.walk(0, _Place(m, n, k))
+        for name, a in self.batch.items():
+            if not self.nest.steps(name):
+                self.env[a.name] = self.b.program(a.size)
+        m, n, k = (Span(0, a.size, a.size) for a in (self.m, self.n, self.over))
+        self.walk(0, Place(m, n, k))
         return self.b.finish()
 
     # Loops
 
-    def walk(self, i: int, at: _Place) -> None:
+    def walk(self, i: int, at: Place) -> None:
         """The loops from the i-th on, and what is staged before them."""
         for name, where in self.nest.staged:
             if where == i:
@@ -112,6 +120,8 @@ class _Contraction:
         x = self.nest.loops[i] if i < len(self.nest.loops) else None
         if x is None or x.kind in ("unroll", "vector"):
             self.block(at, self.mr)
+        elif x.axis in self.batch:
+            self.walk_batch(i, x, at)
         elif x.axis == "k":
             self.walk_k(i, x, at)
         elif x.kind == "parallel":
@@ -123,7 +133,22 @@ class _Contraction:
             with self.b.loop(span.start, span.stop, x.step) as loop:
                 self.walk(i + 1, self.narrowed(at, x, loop.variable))
 
-    def program(self, x: Loop, at: _Place) -> Size:
+    def walk_batch(self, i: int, x: Loop, at: Place) -> None:
+        """A loop over rows of the batch: shared among instances, or inside one."""
+        a = self.batch[x.axis]
+        if x.kind == "parallel" and x.step == 1:
+            self.env[a.name] = self.b.program(a.size)
+        elif x.kind == "parallel":
+            start = self.b.program((a.size + x.step - 1) // x.step) * x.step
+            self.rows[x.axis] = (start, smaller(start + x.step, a.size))
+        elif a.name not in self.env:
+            with self.b.loop(*self.rows.get(x.axis, (0, a.size))) as loop:
+                self.env[a.name] = loop.variable
+                self.walk(i + 1, at)
+            return
+        self.walk(i + 1, at)
+
+    def program(self, x: Loop, at: Place) -> Size:
         """A grid axis: where this instance begins."""
         span = at.m if x.axis == "m" else at.n
         if isinstance(span.most, int) and span.most <= x.step:
@@ -131,17 +156,17 @@ class _Contraction:
         number: Size = self.b.program((span.stop - span.start + x.step - 1) // x.step)
         return number * x.step + span.start
 
-    def narrowed(self, at: _Place, x: Loop, start: Size) -> _Place:
+    def narrowed(self, at: Place, x: Loop, start: Size) -> Place:
         """The place inside a loop."""
         span = at.m if x.axis == "m" else at.n
         if isinstance(span.most, int) and span.most <= x.step:
             return at
         whole = isinstance(span.most, int) and span.most % x.step == 0 and span.start == 0
         stop = start + x.step if whole else smaller(start + x.step, span.stop)
-        inner = _Span(start, stop, x.step)
+        inner = Span(start, stop, x.step)
         return replace(at, m=inner) if x.axis == "m" else replace(at, n=inner)
 
-    def walk_rows(self, i: int, at: _Place) -> None:
+    def walk_rows(self, i: int, at: Place) -> None:
         """The innermost loop over m: whole blocks, then lower ones for the rows that are left."""
         start = at.m.start
         known = at.m.most if isinstance(at.m.stop, int) or at.m.stop - start == at.m.most else None
@@ -152,7 +177,7 @@ class _Contraction:
             stop = (at.m.stop - start) // height * height + start
             with self.b.loop(start, stop, height) as rows:
                 v = rows.variable
-                inner = replace(at, m=_Span(v, v + height, height))
+                inner = replace(at, m=Span(v, v + height, height))
                 mr, self.mr = self.mr, height
                 self.walk(i + 1, inner)
                 self.mr = mr
@@ -160,7 +185,7 @@ class _Contraction:
             if isinstance(start, int) and start == at.m.stop:
                 return
 
-    def walk_k(self, i: int, x: Loop, at: _Place) -> None:
+    def walk_k(self, i: int, x: Loop, at: Place) -> None:
         """A loop over k: leaves, strips of a leaf whose sums wait in scratch, or single points."""
         one = isinstance(self.over.size, int) and self.over.size <= LEAF
         strips = [y.axis == "k" and 1 < y.step < LEAF for y in self.nest.loops[i:]]
@@ -173,21 +198,21 @@ class _Contraction:
         else:
             self.walk(i + 1, at)
 
-    def walk_leaves(self, i: int, at: _Place) -> None:
+    def walk_leaves(self, i: int, at: Place) -> None:
         """Leaf by leaf: their sums are kept in scratch, joined and finished."""
-        size = self.over.size
-        count = larger((size + LEAF - 1) // LEAF, 1)
+        size = at.k.stop
+        count, room = (larger((x + LEAF - 1) // LEAF, 1) for x in (size, at.k.most))
         wide = (at.n.most + self.nr - 1) // self.nr * self.nr
-        kept = self.b.alloc(self.head.dtype, (count, at.m.most, wide))
+        kept = self.b.alloc(self.head.dtype, (room, at.m.most, wide))
         with self.b.loop(0, count) as leaf:
             first = leaf.variable * LEAF
-            span = _Span(first, smaller(first + LEAF, size), LEAF)
+            span = Span(first, smaller(first + LEAF, size), LEAF)
             leaves = _Leaves(kept, at.m.start, at.n.start, leaf.variable)
             self.walk(i, replace(at, k=span, leaves=leaves))
-        self.join(kept, count, at)
+        self.join(kept, count, room, at)
         self.finish_rows(kept, at)
 
-    def walk_strips(self, i: int, x: Loop, at: _Place) -> None:
+    def walk_strips(self, i: int, x: Loop, at: Place) -> None:
         """Strips of a leaf: the chain of a point goes on where the strip before left it."""
         kept = at.leaves
         assert kept is not None
@@ -204,12 +229,12 @@ class _Contraction:
             self.b.store(kept.memory, zero, place, (1, 1, self.nr), axes=(1, 2))
         with self.b.loop(at.k.start, at.k.stop, x.step) as strip:
             v = strip.variable
-            span = _Span(v, smaller(v + x.step, at.k.stop), x.step)
+            span = Span(v, smaller(v + x.step, at.k.stop), x.step)
             self.walk(i + 1, replace(at, k=span, leaves=replace(kept, begun=True)))
 
-    def join(self, kept: Memory, count: Size, at: _Place) -> None:
+    def join(self, kept: Memory, count: Size, room: Size, at: Place) -> None:
         """The leaves of every point as a tree, in the place of the first."""
-        levels = (count - 1).bit_length() if isinstance(count, int) else LEVELS
+        levels = (room - 1).bit_length() if isinstance(room, int) else LEVELS
         rows = at.m.stop - at.m.start
         columns = at.n.stop - at.n.start
         for level in range(levels):
@@ -225,7 +250,7 @@ class _Contraction:
                     total = self.b.apply("add", low, high)
                     self.b.store(kept, total, (i, r, c), (1, 1, self.nr), axes=(1, 2))
 
-    def finish_rows(self, kept: Memory, at: _Place) -> None:
+    def finish_rows(self, kept: Memory, at: Place) -> None:
         """The stages on the finished sums of a block, row by row."""
         with (
             self.b.loop(0, at.n.stop - at.n.start, self.nr) as column,
@@ -237,7 +262,7 @@ class _Contraction:
 
     # Blocks
 
-    def block(self, at: _Place, height: int) -> None:
+    def block(self, at: Place, height: int) -> None:
         """One register block: the chain over the k of this place."""
         m, n = at.m.start, at.n.start
         if at.leaves is None:
@@ -273,11 +298,12 @@ class _Contraction:
     def ask_for_output(self, m: Size, n: Size, height: int) -> None:
         """Have the lines that the block will be written to come while it is computed."""
         rows = [self.env[a.name] for a in self.head.axes[:-2]]
-        for memory in self.out.values():
-            extent = (*(1 for _ in rows), height, self.nr)
-            self.b.prefetch(memory, (*rows, m, n), extent, write=True)
+        for s in self.k.stages:
+            if s.name in self.out:
+                extent = (*(1 for _ in rows), height, self.nr)
+                self.b.prefetch(self.out[s.name], (*rows, m, n), extent, write=True)
 
-    def left_column(self, at: _Place, m: Size, k: Size, height: int) -> Tile:
+    def left_column(self, at: Place, m: Size, k: Size, height: int) -> Tile:
         p = at.left
         if p is None:
             return self.load(self.left, self.m, m, height, k, False, vector=False)
@@ -286,7 +312,7 @@ class _Contraction:
         place = (block, k - p.k, 0 if whole else inside)
         return self.b.load(p.memory, place, (1, 1, height), axes=(2, 1))
 
-    def right_row(self, at: _Place, n: Size, k: Size) -> Tile:
+    def right_row(self, at: Place, n: Size, k: Size) -> Tile:
         p = at.right
         if p is None:
             self.ask_for(self.right, self.n, n, k)
@@ -306,7 +332,7 @@ class _Contraction:
 
     # Staging
 
-    def pack(self, name: str, at: _Place) -> _Packed:
+    def pack(self, name: str, at: Place) -> _Packed:
         """A factor in scratch, in the order in which blocks read it and in the dtype of the sum."""
         span, width = (at.m, self.mr) if name == "left" else (at.n, self.nr)
         count = (span.most + width - 1) // width
@@ -327,7 +353,7 @@ class _Contraction:
         return made
 
     def pack_block(
-        self, name: str, to: _Packed, start: Size, at: _Place, width: int, tail: bool
+        self, name: str, to: _Packed, start: Size, at: Place, width: int, tail: bool
     ) -> None:
         """So many points of a factor's axis, all the k of this place."""
         t, axis = (self.left, self.m) if name == "left" else (self.right, self.n)
@@ -388,6 +414,8 @@ class _Contraction:
 
     def store(self, s: Stage, value: Tile, m: Size, n: Size, height: int) -> None:
         """Rows of a stage in its output, if it has one."""
+        if s.name in self.kept:
+            self.b.store(self.kept[s.name], value, (m - self.first, n), (height, self.nr))
         if s.name in self.out:
             rows = [self.env[a.name] for a in s.axes[:-2]]
             last = len(rows) + 1

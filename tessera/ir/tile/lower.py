@@ -7,10 +7,12 @@ several where it is worth it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
 from tessera.ir.schedule.choose import default_nest
+from tessera.ir.schedule.legality import check_nest
 from tessera.ir.schedule.nest import Nest
 from tessera.ir.tile.contraction import lower_contraction
 from tessera.ir.tile.ir import Kernel
@@ -36,6 +38,9 @@ def lower(
     kernel: schedule.Kernel, types: Mapping[str, TensorType], nest: Nest | None = None
 ) -> Kernel:
     """The Tile program of a kernel; parameters are its inputs, then its outputs."""
+    nest = nest or kernel.nest
+    if nest is not None:
+        check_nest(kernel, nest)
     if kernel.contracts:
         return lower_contraction(kernel, types, nest or default_nest(kernel))
-    return Rows(kernel, types).kernel()
+    return Rows(replace(kernel, nest=nest), types).kernel()

@@ -1,4 +1,4 @@
-"""rows: a kernel of loop nests as a Tile program, one row for each instance.
+"""rows: a kernel of loop nests as a Tile program, row by row.
 
     t[r] = add over c of x[r, c]   ->   program r: for c by 16: acc += load(x, r, c); store(fold(acc))
 
@@ -9,6 +9,7 @@ folds are ready.  The order of a fold is that of core/folds.py.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 
 from tessera.core.approximate import FUNCTIONS
 from tessera.core.dims import Apply as SizeApply
@@ -17,7 +18,6 @@ from tessera.core.dims import (
     Size,
     Symbol,
     larger,
-    product,
     smaller,
     substitute,
     symbol,
@@ -28,31 +28,13 @@ from tessera.core.evaluate import identity
 from tessera.core.folds import LANES, LEAF, LEVELS
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
+from tessera.ir.schedule.choose import default_nest
 from tessera.ir.schedule.ir import Stage, reads
+from tessera.ir.schedule.nest import Loop
+from tessera.ir.schedule.passes import has_columns_alone, passes
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 
-_UNROLL = 4  # vectors of a chunk when a pass has no fold
-_BLOCK = 4096  # columns of an instance of a kernel without rows
-_CHAIN_BLOCK = 256  # the same when every column is folded, and how many are folded at once
-_STREAMS = 4  # leaves side by side: the memory answers several far places at once
-_FEW = 16  # rows that are too few to share among threads
 _CHEAP = 8  # scalar ops of a pass that waits for memory rather than for arithmetic
-
-
-def passes(kernel: schedule.Kernel) -> dict[str, int]:
-    """The pass of each stage: after the passes of the folds that it reads."""
-    stages = {s.name: s for s in kernel.stages}
-    levels: dict[str, int] = {}
-    for s in kernel.stages:
-        own = [stages[r.source] for r in reads(s.term) if r.source in stages]
-        levels[s.name] = max((levels[t.name] + (t.combine is not None) for t in own), default=0)
-    return levels
-
-
-def has_few_rows(kernel: schedule.Kernel) -> bool:
-    """Whether rows alone would leave threads without work."""
-    count = product(tuple(a.size for a in kernel.stages[0].axes[: kernel.rows]))
-    return isinstance(count, int) and count <= _FEW
 
 
 def is_cheap(stages: Sequence[Stage]) -> bool:
@@ -67,20 +49,26 @@ def is_cheap(stages: Sequence[Stage]) -> bool:
 
 
 class Rows:
-    """A kernel being written, one row of it for each instance."""
+    """A kernel being written: an instance computes a row of it, or the rows that its nest says."""
 
     def __init__(
         self,
         kernel: schedule.Kernel,
         types: Mapping[str, TensorType],
         inputs: Sequence[str] | None = None,
+        builder: Builder | None = None,
     ):
-        self.k, self.b = kernel, Builder("kernel")
+        self.k, self.b = kernel, builder or Builder("kernel")
         self.stages = {s.name: s for s in kernel.stages}
         self.memory: dict[str, Memory] = {}
         for name in kernel.inputs() if inputs is None else inputs:
             self.memory[name] = self.b.parameter(name, types[name])
-        self.out = {n: self.b.parameter(n, types[n], writable=True) for n in kernel.outputs}
+        outputs = kernel.outputs if builder is None else ()
+        self.out = {n: self.b.parameter(n, types[n], writable=True) for n in outputs}
+        self.nest = kernel.nest or default_nest(kernel)
+        widths = self.nest.steps("c", "serial") or [LANES]
+        self.chain_width, self.chunk_width = widths[0], widths[-1]
+        self.side_by_side = sum(self.nest.steps("l")) or 1  # leaves that a fold reads at once
         self.env: dict[str, Size] = {}
         self.levels = passes(kernel)
         self.row: dict[str, Tile] = {}  # stages that are one number a row
@@ -90,13 +78,38 @@ class Rows:
         self.span: tuple[Size, Size] | None = None  # columns of this instance; None: all
 
     def kernel(self) -> Kernel:
-        for i, a in enumerate(self.k.stages[0].axes[: self.k.rows]):
-            self.env[f"_r{i}"] = self.b.program(a.size)
-        self.split_columns()
-        self.allocate()
+        rows = {f"r{i}": a for i, a in enumerate(self.k.stages[0].axes[: self.k.rows])}
+        for name, a in rows.items():
+            if not self.nest.steps(name):
+                self.env[a.name] = self.b.program(a.size)
+        spans: dict[str, tuple[Size, Size]] = {}
+        with ExitStack() as inside:
+            for x in self.nest.loops:
+                if x.axis not in rows:
+                    self.share(x)
+                    continue
+                a = rows[x.axis]
+                if x.kind == "parallel" and x.step == 1:
+                    self.env[a.name] = self.b.program(a.size)
+                elif x.kind == "parallel":
+                    start = self.b.program((a.size + x.step - 1) // x.step) * x.step
+                    spans[x.axis] = (start, smaller(start + x.step, a.size))
+                elif a.name not in self.env:
+                    loop = self.b.loop(*spans.get(x.axis, (0, a.size)))
+                    self.env[a.name] = inside.enter_context(loop).variable
+            self.allocate()
+            self.do_passes()
+        return self.b.finish()
+
+    def share(self, x: Loop) -> None:
+        """A loop over columns or over what is folded for each of them, if instances share it."""
+        if x.kind == "parallel" and x.axis == "c":
+            self.share_columns(x.step)
+
+    def do_passes(self) -> None:
+        """Pass after pass over the columns."""
         for level in range(max(self.levels.values()) + 1):
             self.do_pass([s for s in self.k.stages if self.levels[s.name] == level])
-        return self.b.finish()
 
     # Passes
 
@@ -104,16 +117,11 @@ class Rows:
         """The axes of a stage beyond the rows: none or one, and a reduced one."""
         return s.axes[self.k.rows :] + s.reduced
 
-    def split_columns(self) -> None:
-        """A kernel of few rows: instances share the columns, unless a fold runs over them."""
-        rows = self.k.rows
-        sizes = {a.size for s in self.k.stages for a in s.axes[rows:]}
-        if not has_few_rows(self.k) or len(sizes) != 1:
+    def share_columns(self, block: int) -> None:
+        """Instances share the columns, unless a fold runs over them."""
+        if not has_columns_alone(self.k):
             return
-        if any(len(s.axes) != rows + 1 for s in self.k.stages):
-            return
-        (size,) = sizes
-        block = _CHAIN_BLOCK if any(s.combine for s in self.k.stages) else _BLOCK
+        size = self.k.stages[0].axes[-1].size
         if isinstance(size, int) and size <= block:
             return
         start = self.b.program((size + block - 1) // block) * block
@@ -149,7 +157,7 @@ class Rows:
     def column_loop(self, stages: Sequence[Stage], size: Size) -> None:
         folds = [s for s in stages if s.combine]
         if not folds:
-            self.chunks(stages, *self.columns_of(size), LANES * _UNROLL, [])
+            self.chunks(stages, *self.columns_of(size), self.chunk_width, [])
             return
         one_leaf = isinstance(size, int) and size <= LEAF
         if one_leaf:
@@ -220,7 +228,8 @@ class Rows:
         """Folds of more than one leaf: each leaf by itself, then the leaves as a tree."""
         first, last, room = self.leaf_range((size + LEAF - 1) // LEAF)
         kept = [self.b.alloc(s.dtype, (room, LANES)) for s in folds]
-        begin = self.streams(folds, kept, first, last, size) if is_cheap(stages) else first
+        streamed = self.side_by_side > 1 and is_cheap(stages)
+        begin = self.streams(folds, kept, first, last, size) if streamed else first
         with self.b.loop(begin, last) as leaf:
             start = leaf.variable * LEAF
             stop = smaller(start + LEAF, size)
@@ -237,10 +246,10 @@ class Rows:
         self, folds: Sequence[Stage], kept: Sequence[Memory], first: Size, last: Size, size: Size
     ) -> Size:
         """Whole leaves, several far ones side by side; the first leaf that is left."""
-        apart = (smaller(last, size // LEAF) - first) // _STREAMS
+        apart = (smaller(last, size // LEAF) - first) // self.side_by_side
         with self.b.loop(0, apart) as leaf:
-            numbers = [leaf.variable + i * apart for i in range(_STREAMS)]
-            begin = [self.identity(s, LANES) for s in folds] * _STREAMS
+            numbers = [leaf.variable + i * apart for i in range(self.side_by_side)]
+            begin = [self.identity(s, LANES) for s in folds] * self.side_by_side
             with self.b.loop(0, LEAF, LANES, begin) as chunk:
                 accs: list[Tile] = []
                 for i, n in enumerate(numbers):
@@ -250,7 +259,7 @@ class Rows:
                 chunk.carry(*accs)
             for i, acc in enumerate(chunk.results):
                 self.keep(kept[i % len(folds)], acc, numbers[i // len(folds)])
-        return first + apart * _STREAMS
+        return first + apart * self.side_by_side
 
     def join(self, s: Stage, m: Memory, count: Size, room: Size) -> Tile:
         """The leaves as a tree: neighbours first."""
@@ -277,7 +286,7 @@ class Rows:
         """The columns of this instance: many at once, then in vectors, then masked."""
         first, stop = self.columns_of(size)
         found, start = [], first
-        for width in (_CHAIN_BLOCK, LANES):
+        for width in dict.fromkeys((self.chain_width, LANES)):
             end = (stop - first) // width * width + first
             found.append((start, end, width, False))
             start = end

@@ -1,4 +1,4 @@
-"""spread: few and long rows as several launches, so that instances share a row.
+"""spread: long folds as several launches, so that instances share a row.
 
     t[] = add over c<N of x[c]   ->   program b: parts[b] = lanes of leaves 64b to 64b + 63 of x
                                       program:   t = fold of the tree over parts
@@ -11,34 +11,31 @@ what they hand on lies in memory.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tessera.core.dims import Size, smaller
 from tessera.core.folds import LANES, LEAF
 from tessera.core.types import TensorType
-from tessera.ir.schedule.ir import Kernel as Nest
-from tessera.ir.schedule.ir import Stage, reads
+from tessera.ir.schedule.choose import default_nest
+from tessera.ir.schedule.ir import Kernel, Stage, reads
+from tessera.ir.schedule.nest import Loop
+from tessera.ir.schedule.passes import by_pass, folds_lanes, shares_folds
 from tessera.ir.tile.ir import Tile
 from tessera.ir.tile.launch import Expansion, Launch
-from tessera.ir.tile.rows import Rows, has_few_rows, passes
-
-_LANE_LEAVES = 64  # of a subtree: 32768 elements of a row
-_CHAIN_LEAVES = 4  # the same for columns: 2048 elements of each
-_MOST_COLUMNS = 2048  # more of them are work enough for all threads
+from tessera.ir.tile.rows import Rows
 
 
-def spread_rows(kernel: Nest, types: Mapping[str, TensorType]) -> Expansion | None:
-    """The launches of a kernel whose folds are long and whose rows are few; None for any other."""
-    folds = [s for s in kernel.stages if s.combine]
-    if not (has_few_rows(kernel) and any(_is_long(s, kernel.rows) for s in folds)):
+def spread_rows(kernel: Kernel, types: Mapping[str, TensorType]) -> Expansion | None:
+    """The launches of a kernel whose folds are shared among instances; None for any other."""
+    nest = kernel.nest or default_nest(kernel)
+    if not shares_folds(kernel, nest):
         return None
-    parts = _by_pass(kernel)
-    if not all(map(_is_uniform, parts)):
-        return None
+    parts = by_pass(replace(kernel, nest=nest))
     made: list[Launch] = []
     between = {s.name: s.type for p in parts for s in p.stages if s.name in p.outputs}
     known = {**types, **between}
     for p in parts:
-        if not any(_is_long(s, p.rows) for s in p.stages):
+        if not _leaves_each(p):
             made.append(Launch(Rows(p, known).kernel(), tuple(p.inputs()), p.outputs))
             continue
         first = _Parts(p, known)
@@ -48,66 +45,28 @@ def spread_rows(kernel: Nest, types: Mapping[str, TensorType]) -> Expansion | No
     return Expansion(tuple(made), kept)
 
 
-def _is_lanes(s: Stage, rows: int) -> bool:
-    return s.combine is not None and len(s.axes) == rows
-
-
-def _is_long(s: Stage, rows: int) -> bool:
-    """Whether a fold has more than one subtree, or may have."""
-    if s.combine is None:
-        return False
-    if _is_lanes(s, rows):
-        return _is_over(s.reduced[0].size, 2 * _LANE_LEAVES * LEAF)
-    columns = s.axes[-1].size
-    few = isinstance(columns, int) and columns <= _MOST_COLUMNS
-    return few and _is_over(s.reduced[0].size, 2 * _CHAIN_LEAVES * LEAF)
-
-
-def _is_over(size: Size, limit: int) -> bool:
-    return not isinstance(size, int) or size >= limit
-
-
-def _by_pass(kernel: Nest) -> list[Nest]:
-    """A kernel for each pass over the columns, with the numbers of a row that follow from it."""
-    levels, rows = passes(kernel), kernel.rows
-    groups: dict[int, list[Stage]] = {}
-    for s in kernel.stages:
-        plain = not s.axes[rows:] and not s.reduced
-        groups.setdefault(levels[s.name] - plain, []).append(s)
-    parts = []
-    for level in sorted(groups):
-        later = {r.source for n in groups if n > level for s in groups[n] for r in reads(s.term)}
-        wanted = {*later, *kernel.outputs}
-        outputs = tuple(s.name for s in groups[level] if s.name in wanted)
-        parts.append(Nest(kernel.name, rows, tuple(groups[level]), outputs))
-    return parts
-
-
-def _is_uniform(part: Nest) -> bool:
-    """Whether what a pass folds is of one length and in one order, so that instances can share it."""
+def _leaves_each(part: Kernel) -> int:
+    """The leaves of a fold that an instance takes; 0 when the folds of a pass are not shared."""
+    assert part.nest is not None
     folds = [s for s in part.stages if s.combine]
-    orders = {_is_lanes(s, part.rows) for s in folds}
-    if not orders:
-        return True
-    if orders == {False}:
-        plain = len(folds) == len(part.stages)
-        return plain and len({(s.axes[-1].size, s.reduced[0].size) for s in folds}) == 1
-    columns = {(*s.axes[part.rows :], *s.reduced)[0].size for s in part.stages
-               if s.axes[part.rows :] or s.reduced}  # fmt: skip
-    return len(orders) == 1 and len(columns) == 1
+    if not folds:
+        return 0
+    axis = "c" if folds_lanes(folds[0], part.rows) else "k"
+    return sum(part.nest.steps(axis, "parallel")) // LEAF
 
 
 class _Parts(Rows):
     """The first launch of a pass: each instance folds a subtree of leaves."""
 
-    def __init__(self, part: Nest, types: Mapping[str, TensorType]):
+    def __init__(self, part: Kernel, types: Mapping[str, TensorType]):
         rows, folds = part.rows, [s for s in part.stages if s.combine]
         columns = tuple(s for s in part.stages if s.axes[rows:] or s.reduced)
         self.size = folds[0].reduced[0].size
-        self.leaves_each = _LANE_LEAVES if _is_lanes(folds[0], rows) else _CHAIN_LEAVES
+        self.leaves_each = _leaves_each(part)
+        self.shared = "c" if folds_lanes(folds[0], rows) else "k"
         self.parts = {part_name(s): self.part_type(s, rows) for s in folds}
         outputs = tuple(s.name for s in columns if not s.combine and s.name in part.outputs)
-        super().__init__(Nest(part.name, rows, columns, outputs), types)
+        super().__init__(replace(part, stages=columns, outputs=outputs), types)
         self.kept = {n: self.b.parameter(n, t, writable=True) for n, t in self.parts.items()}
 
     @property
@@ -123,9 +82,11 @@ class _Parts(Rows):
         made = self.kernel()
         return Launch(made, tuple(self.k.inputs()), (*self.k.outputs, *self.parts))
 
-    def split_columns(self) -> None:
-        super().split_columns()
-        self.block = self.b.program(self.blocks)
+    def share(self, x: Loop) -> None:
+        if x.kind == "parallel" and x.axis == self.shared:
+            self.block = self.b.program(self.blocks)
+        else:
+            super().share(x)
 
     def leaf_range(self, count: Size) -> tuple[Size, Size, Size]:
         first = self.block * self.leaves_each
@@ -149,7 +110,7 @@ class _Parts(Rows):
 class _Rest(Rows):
     """The second launch: the tree over the subtrees, and what follows for a row."""
 
-    def __init__(self, part: Nest, types: Mapping[str, TensorType], first: _Parts):
+    def __init__(self, part: Kernel, types: Mapping[str, TensorType], first: _Parts):
         self.parts, self.blocks, rows = first.parts, first.blocks, part.rows
         stages = tuple(s for s in part.stages if s.combine or not s.axes[rows:])
         outputs = tuple(s.name for s in stages if s.name in part.outputs)
@@ -157,16 +118,15 @@ class _Rest(Rows):
         own = {s.name for s in stages}
         read = dict.fromkeys(r.source for s in plain for r in reads(s.term) if r.source not in own)
         self.reads = (*read, *self.parts)
-        super().__init__(
-            Nest(part.name, rows, stages, outputs), {**types, **self.parts}, self.reads
-        )
+        rest = replace(part, stages=stages, outputs=outputs)
+        super().__init__(rest, {**types, **self.parts}, self.reads)
 
     def launch(self) -> Launch:
         return Launch(self.kernel(), self.reads, self.k.outputs)
 
     def do_pass(self, stages: Sequence[Stage]) -> None:
         for s in stages:
-            if _is_lanes(s, self.k.rows):
+            if folds_lanes(s, self.k.rows):
                 self.end_fold(s, self.joined(s, 0, LANES, False))
             elif s.combine is not None:
                 self.columns_joined(s)
