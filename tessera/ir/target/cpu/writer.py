@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera.core.dims import Apply, Size, Symbol
+from tessera.core.dims import Apply, Dim, Size, Symbol
 from tessera.ir.tile.ir import Kernel, Memory, Tile
 
 
@@ -57,17 +57,19 @@ class Writer:
     # Sizes
 
     def size(self, x: Size) -> str:
-        """An i64 with the value of a size."""
+        """An i64 with the value of a size; its terms and the sums of its first terms are kept too."""
         if isinstance(x, int):
             return str(x)
         for scope in self.known:
             if x in scope:
                 return scope[x]
-        total: str | None = None
-        for monomial, factor in x.terms:
-            term = self.monomial(monomial, factor)
-            total = term if total is None else self.put(f"add i64 {total}, {term}")
-        assert total is not None
+        *front, (monomial, factor) = x.terms
+        if not front:
+            total = self.monomial(monomial, factor)
+        else:
+            before = self.size(Dim(tuple(front)))
+            last = self.size(Dim(((monomial, factor),)) if monomial else factor)
+            total = self.put(f"add i64 {before}, {last}")
         self.known[-1][x] = total
         return total
 
