@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from math import sqrt
 from typing import Any
 
@@ -29,10 +29,8 @@ _ODD = (7, 5, 3)
 # Passes over powers of two come first: then all later ones move runs of 8 elements and more.
 _POWERS = {0: (), 1: (2,), 2: (4,)}
 _CHUNK = 16  # a convolution of a chirp has a length that this divides, for the same reason
-
-
 _HALF = sqrt(0.5)
-_CIRCLES = {n: roots(np.arange(n), n) for n in _ODD}
+_KEPT = 64  # tables that are remembered
 
 # Small transforms -------------------------------------------------------------------------------
 
@@ -83,15 +81,22 @@ def _odd(x: Sequence[Pair]) -> list[Pair]:
     total = x[0]
     for s in sums:
         total = total.plus(s)
-    out, (cosine, sine) = [total] * n, _CIRCLES[n]
+    out, (cosine, sine) = [total] * n, _circle(n)
     for k in pairs:
-        even, odd = x[0], differences[0].scaled(float(-sine[k]))
+        even, odd = x[0], differences[0].scaled(sine[k])
         for j, s in zip(pairs, sums, strict=True):
-            even = even.plus(s.scaled(float(cosine[j * k % n])))
+            even = even.plus(s.scaled(cosine[j * k % n]))
         for j, d in zip(pairs[1:], differences[1:], strict=True):
-            odd = odd.plus(d.scaled(float(-sine[j * k % n])))
+            odd = odd.plus(d.scaled(sine[j * k % n]))
         out[k], out[n - k] = even.plus_turned(odd), even.minus_turned(odd)
     return out
+
+
+@cache
+def _circle(n: int) -> tuple[list[float], list[float]]:
+    """cos and sin of 2 pi k / n for k < n."""
+    re, im = roots(np.arange(n), n)
+    return re.tolist(), (-im).tolist()
 
 
 def split(a: Pair, b: Pair, root: Pair, factor: float | None) -> tuple[Pair, Pair]:
@@ -200,7 +205,7 @@ class Plan:
         return _table(self, np.dtype(dtype))
 
 
-@cache
+@lru_cache(_KEPT)
 def _table(plan: Plan, dtype: Any) -> Array:
     parts = [_pass_roots(plan)]
     if plan.chirped:

@@ -7,7 +7,6 @@ round the same everywhere.
 
 from __future__ import annotations
 
-from fractions import Fraction
 from functools import reduce
 from math import factorial
 from typing import Any
@@ -60,14 +59,16 @@ def _series(x: Double, first: int) -> Double:
     """cos (first = 0) or sin (first = 1) of a small angle."""
     square = _times(x, x)
     powers = range(_LAST + first, -1, -2)
-    terms = [Fraction((-1) ** (i // 2), factorial(i)) for i in powers]
-    total = reduce(lambda t, c: _plus(_times(t, square), _double(c)), terms[1:], _double(terms[0]))
+    terms = [_quotient_of((-1) ** (i // 2), factorial(i)) for i in powers]
+    total = reduce(lambda t, c: _plus(_times(t, square), c), terms)
     return _times(total, x) if first else total
 
 
-def _double(x: Fraction) -> Double:
-    high = float(x)
-    return high, float(x - Fraction(high))
+def _quotient_of(x: int, y: int) -> Double:
+    """x / y of whole numbers; their own division rounds once."""
+    high = x / y
+    p, q = high.as_integer_ratio()
+    return high, (x * q - p * y) / (q * y)
 
 
 def _quotient(x: Array, y: float) -> Double:
