@@ -262,7 +262,7 @@ def test_the_key_follows_from_graph_flags_and_sources(
     keys.append(key_of(g))
     assert None not in keys
     assert len(set(keys)) == len(keys)
-    with override(cache_dir=tmp_path, verify=False, log="debug"):
+    with override(verify=False, log="debug"):
         assert key_of(g) == keys[-1]
 
 
