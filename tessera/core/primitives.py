@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from tessera.core.convolutions import CONVOLUTIONS
 from tessera.core.pairs import COMPLEX
 from tessera.core.primitive import Definition, Params, Types
 from tessera.core.scans import SCANS
 from tessera.core.scatters import SCATTERS
 from tessera.core.transforms import TRANSFORMS
 
-PRIMITIVES: dict[str, Definition] = {d.name: d for d in (*SCANS, *SCATTERS, *TRANSFORMS, *COMPLEX)}
+PRIMITIVES: dict[str, Definition] = {
+    d.name: d for d in (*SCANS, *SCATTERS, *TRANSFORMS, *COMPLEX, *CONVOLUTIONS)
+}
 
 
 def is_primitive(name: str | None, types: Types, params: Params) -> bool:

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from tessera.core.constraints import require, unify
-from tessera.core.dims import Dim, Size, larger
+from tessera.core.convolutions import is_pointwise
+from tessera.core.dims import Dim, Size, larger, product
 from tessera.core.errors import OperandError, ShapeError
+from tessera.core.primitives import is_primitive
 from tessera.core.promotion import promote_all
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value
@@ -101,17 +103,33 @@ def _conv_reference(
 def _conv(
     x: Value, w: Value, stride: Any, padding: Any, dilation: Any, inner: Any, groups: Size
 ) -> Value:
+    params = {"stride": stride, "padding": padding, "dilation": dilation, "inner": inner}
+    if is_pointwise((x.type, w.type), params):
+        return _pointwise(x, w, groups)
     rank = x.ndim - 2
     wide = pad.bind(
         x, full_of((), 0, x.dtype), low=(0, 0, *(a for a, _ in padding)),
         high=(0, 0, *(b for _, b in padding)), inner=(0, 0, *(i - 1 for i in inner)),
     )  # fmt: skip
+    params |= {"padding": ((0, 0),) * rank, "inner": (1,) * rank, "groups": groups}
+    if is_primitive("conv", (wide.type, w.type), params):
+        return conv.bind(wide, w, **params)
     seen = windows.bind(wide, size=w.shape[2:], stride=stride, dilation=dilation)
     seen = reshape(seen, (x.shape[0], groups, x.shape[1] // groups, *seen.shape[2:]))
     kernel = reshape(w, (groups, w.shape[0] // groups, *w.shape[1:]))
     p, k = (" ".join(f"{c}{i}" for i in range(rank)) for c in "pk")
     y = contract(f"n g c {p} {k}, g o c {k} -> n g o {p}", seen, kernel)
     return reshape(y, (x.shape[0], w.shape[0], *y.shape[3:]))
+
+
+def _pointwise(x: Value, w: Value, groups: Size) -> Value:
+    """A window of one place: a matrix product for each element of the batch and each group."""
+    places = product(x.shape[2:])
+    made, into = w.shape[0] // groups, w.shape[1]
+    seen = reshape(x, (x.shape[0], groups, into, places))
+    kernel = broadcast(reshape(w, (1, groups, made, into)), (x.shape[0], groups, made, into))
+    y = contract("n g o c, n g c p -> n g o p", kernel, seen)
+    return reshape(y, (x.shape[0], w.shape[0], *x.shape[2:]))
 
 
 # Adjoints
@@ -188,7 +206,7 @@ def _conv_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
 
 
 @define(
-    infer=_conv_types, decompose=_conv, numpy=_conv_reference, kinds="uifc", combine="add",
+    infer=_conv_types, decompose=_conv, call="conv", numpy=_conv_reference, kinds="uifc", combine="add",
     linear=(0, 1), onnx="Conv", batch=_conv_batch,
     transpose=lambda n, ct, k: _conv_transpose_w(n, ct) if k else _conv_transpose_x(n, ct),
     samples=(

@@ -1,4 +1,4 @@
-"""decompose: ops that are defined by other ops become those.
+"""decompose: ops that are defined by other ops become those, unless they are primitives here.
 
     %1 = softmax(%0)   ->   %m = max(%0); %e = exp(sub(%0, %m)); %1 = div(%e, sum(%e))
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from tessera.core.constant import Constant
 from tessera.core.constraints import Guard, Scope, current_scope, scope
+from tessera.core.primitives import is_primitive
 from tessera.ir.graph.ir import Builder, Graph, Node, Value, bind, building
 from tessera.ops.creation import constant
 from tessera.ops.define import cast_to
@@ -28,7 +29,12 @@ def decompose(g: Graph) -> Graph:
 
 
 def _any_left(g: Graph) -> bool:
-    return any(n.op.decompose is not None or any(map(_any_left, n.regions)) for n in g.nodes)
+    return any(_decomposes(n) or any(map(_any_left, n.regions)) for n in g.nodes)
+
+
+def _decomposes(n: Node) -> bool:
+    """Whether a node has a decomposition and is no primitive, which has kernels of its own."""
+    return n.op.decompose is not None and not is_primitive(n.op.call, n.types, n.params)
 
 
 def _once(g: Graph, guards: Sequence[Guard]) -> Graph:
@@ -65,10 +71,11 @@ def _region(g: Graph) -> Graph:
 
 
 def _results(n: Node, operands: list[Value]) -> tuple[Value, ...]:
-    if n.op.decompose is None:
+    if not _decomposes(n):
         regions = tuple(map(_region, n.regions))
         out = bind(n.op, *operands, regions=regions, **n.params)
         return out if n.op.multiple else (out,)
+    assert n.op.decompose is not None
     wide = [cast_to(v, v.dtype.compute) if v.dtype.kind == "f" else v for v in operands]
     out = n.op.decompose(*wide, **n.params)
     results = out if n.op.multiple else (out,)

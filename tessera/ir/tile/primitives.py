@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Primitive
 from tessera.ir.tile.complexes import COMPLEX
+from tessera.ir.tile.convolution import CONVOLUTIONS
 from tessera.ir.tile.fft import TRANSFORMS
 from tessera.ir.tile.launch import Expansion
 from tessera.ir.tile.scan import SCANS
@@ -18,6 +19,7 @@ LOWERINGS: dict[str, Callable[[Primitive, Mapping[str, TensorType]], Expansion]]
     **SCATTERS,
     **TRANSFORMS,
     **COMPLEX,
+    **CONVOLUTIONS,
 }
 
 
