@@ -17,6 +17,7 @@ from tessera.ir.schedule.ir import HostCall, Primitive
 from tessera.ir.schedule.lower import lower
 from tessera.ir.schedule.text import parse_program
 from tessera.ir.schedule.verify import verify
+from tessera.ir.tile import sort
 from tessera.ir.tile.primitives import LOWERINGS
 from tests import levels
 from tests.random_graphs import same_bits
@@ -206,6 +207,107 @@ def test_one_compile_of_a_scatter_serves_all_sizes():
         np.add.at(want, i, y)
         np.testing.assert_array_equal(f(x, y, i), want)
     assert f.compiled == 1
+
+
+# Sorts
+
+LINES = [((9, 7), 1), ((17, 8), 1), ((8, 2), 1), ((2, 20, 5), 1), ((13, 9), 0)]
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks of few elements, so that short lines have all kinds of comparisons."""
+    monkeypatch.setattr(sort, "_BLOCK", 4)
+
+
+def mixed(shape, dtype="f32"):
+    """Many equal elements, zeros of both signs, infinities and NaN."""
+    x = RNG.integers(-3, 4, shape).astype(as_dtype(dtype).np)
+    if x.dtype.kind in "iub":
+        return x
+    odd = RNG.choice([-0.0, 0.0, np.nan, np.inf, -np.inf, 1.5], shape).astype(x.dtype)
+    return np.where(RNG.random(shape) < 0.4, odd, x)
+
+
+@pytest.mark.parametrize(("shape", "axis"), LINES)
+@pytest.mark.parametrize("descending", [False, True])
+def test_sorts_agree_at_every_level(shape, axis, descending, small_blocks):
+    x = mixed(shape)
+    (y,) = check(lambda v: op.sort(v, axis, descending), x)
+    (i,) = check(lambda v: op.argsort(v, axis, descending), x)
+    np.testing.assert_array_equal(y, np.take_along_axis(x, i, axis))
+    np.testing.assert_array_equal(i, stable_order(x, axis, descending))
+
+
+def stable_order(x, axis, descending):
+    if not descending:
+        return np.argsort(x, axis, kind="stable")
+    back = np.argsort(np.flip(x, axis), axis, kind="stable")
+    return np.flip(x.shape[axis] - 1 - back, axis)
+
+
+@pytest.mark.parametrize("shape", [(8, 1100), (20, 256), (9, 4096), (700, 9)])
+def test_long_lines_are_sorted(shape):
+    x = mixed(shape)
+    f = ts.jit(
+        lambda v: (op.argsort(v, 0), op.topk(v, 8, 0)[0], op.argsort(v, 1, True)), target="cpu"
+    )
+    first, top, last = f(x)
+    np.testing.assert_array_equal(first, stable_order(x, 0, False))
+    np.testing.assert_array_equal(top, np.take_along_axis(x, stable_order(x, 0, True)[:8], 0))
+    np.testing.assert_array_equal(last, stable_order(x, 1, True))
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f64", "i8", "u32", "i64", "u64", "bool"])
+def test_sorts_of_every_dtype(dtype):
+    x = mixed((9, 7), dtype)
+    wide = x.astype(np.float64) if x.dtype.kind not in "iub" else x
+    for descending in (False, True):
+        (i,) = check(lambda v, d=descending: op.argsort(v, 1, d), x)
+        np.testing.assert_array_equal(i, stable_order(wide, 1, descending))
+        check(lambda v, d=descending: op.sort(v, 1, d), x)
+
+
+@pytest.mark.parametrize("largest", [False, True])
+@pytest.mark.parametrize("k", [0, 1, 2, 5, 9])
+def test_the_k_largest_agree_at_every_level(k, largest):
+    x = mixed((9, 9))
+    y, i = check(lambda v: op.topk(v, k, largest=largest), x)
+    np.testing.assert_array_equal(i, stable_order(x, 1, largest)[:, :k])
+    np.testing.assert_array_equal(y, np.take_along_axis(x, i, 1))
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 8, 100])
+def test_the_k_largest_of_long_lines(k):
+    x = mixed((17, 1300))
+    y, i = ts.jit(lambda v: op.topk(v, k), target="cpu")(x)
+    np.testing.assert_array_equal(i, stable_order(x, 1, True)[:, :k])
+    np.testing.assert_array_equal(y, np.take_along_axis(x, i.numpy(), 1))
+
+
+def test_the_host_sorts_what_kernels_do_not():
+    for x in (mixed((3, 50)), mixed((100,)), mixed((9, 1))):
+        p = lower(levels.prepared(ts.trace(lambda v: op.argsort(v, -1), ts.tensor(x))))
+        assert isinstance(p.steps[0], HostCall)
+        for dtype in (np.float32, np.float64, np.int32):
+            y = (
+                np.nan_to_num(x, nan=9, posinf=9, neginf=-9).astype(dtype)
+                if dtype == np.int32
+                else x.astype(dtype)
+            )
+            for descending in (False, True):
+                got = op.argsort(y, -1, descending).numpy()
+                np.testing.assert_array_equal(got, stable_order(y, y.ndim - 1, descending))
+
+
+def test_threads_do_not_change_a_sort():
+    x = mixed((70, 130))
+    f = ts.jit(lambda v: op.topk(v, 100), target="cpu")
+    found = set()
+    for threads in (1, 2, 8):
+        with override(threads=threads):
+            found.add(b"".join(y.numpy().tobytes() for y in f(x)))
+    assert len(found) == 1
 
 
 # The step

@@ -7,10 +7,11 @@ from tessera.core.pairs import COMPLEX
 from tessera.core.primitive import Definition, Params, Types
 from tessera.core.scans import SCANS
 from tessera.core.scatters import SCATTERS
+from tessera.core.sorts import SORTS
 from tessera.core.transforms import TRANSFORMS
 
 PRIMITIVES: dict[str, Definition] = {
-    d.name: d for d in (*SCANS, *SCATTERS, *TRANSFORMS, *COMPLEX, *CONVOLUTIONS)
+    d.name: d for d in (*SCANS, *SCATTERS, *SORTS, *TRANSFORMS, *COMPLEX, *CONVOLUTIONS)
 }
 
 

@@ -16,6 +16,7 @@ from tessera.core.dims import Dim, Size
 from tessera.core.dtype import i64
 from tessera.core.errors import OperandError, ShapeError
 from tessera.core.promotion import promote
+from tessera.core.sorts import order
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value
 from tessera.ir.graph.op import Params, Sample, Types
@@ -30,15 +31,8 @@ _SAMPLES = (
 )  # fmt: skip
 
 
-def _order(x: Any, axis: int, descending: bool) -> Any:
-    if not descending:
-        return np.argsort(x, axis=axis, kind="stable")
-    back = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
-    return np.flip(x.shape[axis] - 1 - back, axis)
-
-
 @define(
-    infer=lambda types, p: [types[0].with_dtype(i64)], call="argsort", kinds="buif", numpy=_order,
+    infer=lambda types, p: [types[0].with_dtype(i64)], call="argsort", kinds="buif", numpy=order,
     jvp=lambda n, ts: None, samples=_SAMPLES,
 )  # fmt: skip
 def argsort(x: ArrayLike, axis: int = -1, descending: bool = False, stable: bool = True) -> Value:
@@ -55,7 +49,7 @@ def _sort_jvp(n: Node, ts: Tangents) -> Value | None:
 
 @define(
     infer=lambda types, p: types, call="sort", kinds="buif", jvp=_sort_jvp, samples=_SAMPLES,
-    numpy=lambda x, axis, descending: np.take_along_axis(x, _order(x, axis, descending), axis),
+    numpy=lambda x, axis, descending: np.take_along_axis(x, order(x, axis, descending), axis),
 )  # fmt: skip
 def sort(x: ArrayLike, axis: int = -1, descending: bool = False, stable: bool = True) -> Value:
     """x sorted along an axis."""
@@ -74,7 +68,7 @@ def _topk_types(types: Types, p: Params) -> list[TensorType]:
 
 
 def _topk(x: Any, k: int, axis: int, largest: bool) -> tuple[Any, Any]:
-    where = np.take(_order(x, axis, largest), np.arange(k), axis)
+    where = np.take(order(x, axis, largest), np.arange(k), axis)
     return np.take_along_axis(x, where, axis), where
 
 

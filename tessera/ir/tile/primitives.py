@@ -12,11 +12,13 @@ from tessera.ir.tile.fft import TRANSFORMS
 from tessera.ir.tile.launch import Expansion
 from tessera.ir.tile.scan import SCANS
 from tessera.ir.tile.scatter import SCATTERS
+from tessera.ir.tile.sort import SORTS
 
 # From the name of a primitive to a function of the step and the types of all buffers.
 LOWERINGS: dict[str, Callable[[Primitive, Mapping[str, TensorType]], Expansion]] = {
     **SCANS,
     **SCATTERS,
+    **SORTS,
     **TRANSFORMS,
     **COMPLEX,
     **CONVOLUTIONS,
