@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tessera.core import tree
-from tessera.core.dtype import f32
+from tessera.core.dtype import f32, f64
 from tessera.ir.graph.ir import Value
 from tessera.lang import op
 from tessera.learn.optimizer import Optimizer, State, Tree
@@ -74,7 +74,7 @@ def adam(
 
     def update(grads: Tree, state: State, params: Tree) -> tuple[Tree, State]:
         step = state["step"] + 1
-        count = op.cast(step, f32)
+        count = op.cast(step, f64)  # in f32, 1 - 0.999 would have four digits
         rate = _rate(lr, state["step"])
         scale_m = 1 - op.pow(b1, count)
         scale_v = 1 - op.pow(b2, count)
