@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tessera.core.dims import Size, product, smaller
@@ -25,7 +25,7 @@ from tessera.core.tables import fourier_table
 from tessera.core.transforms import axes_of
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Primitive
-from tessera.ir.tile.ir import Builder, Kernel, Memory
+from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.launch import Expansion, Launch
 from tessera.ir.tile.number import Number
 
@@ -139,6 +139,17 @@ class Transform:
         return "line" if alone else "rows"
 
     @property
+    def direct(self) -> bool:
+        """Whether passes read and write memory themselves.
+
+        Not when there is one pass: instances may overlap, and a kernel that stores where it has just
+        loaded would be taken for one whose result may lie in the place of its operand.
+        """
+        plain = self.kind in ("fft", "ifft") and not self.plan.chirped
+        columns = self.layout == "columns" and self.lanes > 1
+        return plain and columns and len(self.plan.passes) > 1
+
+    @property
     def lanes(self) -> int:
         """Transforms of an instance."""
         if self.layout == "line":
@@ -171,14 +182,15 @@ class Transform:
 
 @dataclass(frozen=True)
 class _Planes:
-    """Elements in scratch: (part, element, lane), and which part is the real one."""
+    """Elements: (part, element, lane) in scratch, or complex columns; which part is the real one."""
 
     memory: Memory
     re: int = 0
+    side: Side | None = None  # None: scratch
 
     @property
     def swapped(self) -> _Planes:
-        return _Planes(self.memory, 1 - self.re)
+        return replace(self, re=1 - self.re)
 
 
 class _Writer:
@@ -199,11 +211,15 @@ class _Writer:
         self.here, self.there = (
             _Planes(self.b.alloc(t.dtype, (2, size, self.lanes))) for _ in range(2)
         )
+        self.factor = factor_of(t.n, t.norm, t.kind in ("ifft", "irfft"))
+        self.at = self.start()
 
     def kernel(self) -> Kernel:
         t = self.t
-        start = self.start()
-        self.bring(t.operand, start)
+        if t.direct:
+            self.straight()
+            return self.b.finish()
+        self.bring(t.operand)
         if t.kind == "irfft":
             self.join() if t.halved else self.mirror()
         if t.kind in ("ifft", "irfft"):
@@ -213,8 +229,20 @@ class _Writer:
             self.exchange()
         if t.kind == "rfft" and t.halved:
             self.take_apart()
-        self.send(t.result, start)
+        self.send(t.result)
         return self.b.finish()
+
+    def straight(self) -> None:
+        """Complex columns: the first pass reads memory, the last one writes it."""
+        scratch = [self.here, self.there]
+        chain = [_Planes(self.x, 0, self.t.operand)]
+        chain += [scratch[i % 2] for i in range(len(self.plan.passes) - 1)]
+        chain.append(_Planes(self.y, 0, self.t.result))
+        if self.t.kind == "ifft":
+            chain = [c.swapped for c in chain]
+        for p, source, target in zip(self.plan.passes, chain, chain[1:], strict=False):
+            self.here, self.there = source, target
+            self.one_pass(p)
 
     # Memory
 
@@ -237,11 +265,11 @@ class _Writer:
         known = isinstance(count, int) and count >= self.lanes
         return () if known or side.layout == "line" else (side.lane_axis(),)
 
-    def bring(self, side: Side, start: Sequence[Size]) -> None:
+    def bring(self, side: Side) -> None:
         """Elements from memory into scratch; real ones get an imaginary part of 0."""
 
         def move(j: Size, width: int) -> None:
-            at, extent, axes = side.place(start, j, width, self.lanes)
+            at, extent, axes = side.place(self.at, j, width, self.lanes)
             tile = self.b.load(self.x, at, extent, axes, self.masked(side))
             at, extent, axes = side.room(j, width, self.lanes)
             if side.layout == "rows":
@@ -254,21 +282,23 @@ class _Writer:
 
         self.blocks(side.count, side.unit, move)
 
-    def send(self, side: Side, start: Sequence[Size]) -> None:
+    def send(self, side: Side) -> None:
         """Elements from scratch into memory, times the factor of the norm."""
-        factor = factor_of(self.t.n, self.t.norm, self.t.kind in ("ifft", "irfft"))
 
         def move(j: Size, width: int) -> None:
             at, extent, axes = side.room(j, width, self.lanes)
-            tile = self.b.load(self.here.memory, at, extent, axes)
-            if factor is not None:
-                tile = self.b.apply("mul", tile, self.b.full(self.t.dtype, (), factor))
-            at, extent, axes = side.place(start, j, width, self.lanes)
+            tile = self.scaled(self.b.load(self.here.memory, at, extent, axes))
+            at, extent, axes = side.place(self.at, j, width, self.lanes)
             if side.layout == "rows":
                 tile = self.b.transpose(self.b.reshape(tile, extent[::-1]))
             self.b.store(self.y, tile, at, extent, axes, self.masked(side))
 
         self.blocks(side.count, side.unit, move)
+
+    def scaled(self, x: Tile) -> Tile:
+        if self.factor is None:
+            return x
+        return self.b.apply("mul", x, self.b.full(self.t.dtype, (), self.factor))
 
     def blocks(self, count: int, unit: int, do: Callable[[Size, int], None]) -> None:
         """Elements in units; the last one overlaps the one before instead of being short.
@@ -285,14 +315,41 @@ class _Writer:
 
     def get(self, planes: _Planes, j: Size, width: int = 1, lanes: Lanes | None = None) -> Pair:
         """Elements from j on: all or some lanes of one, or the only lane of several."""
+        if planes.side is not None:
+            return self.fetch(planes, planes.side, j, lanes or (0, self.lanes))
         boxes = (self.vector(p, j, width, lanes) for p in (planes.re, 1 - planes.re))
         return Pair(*(Number(self.b, self.b.load(planes.memory, *box)) for box in boxes))
 
     def put(
         self, planes: _Planes, j: Size, x: Pair, width: int = 1, lanes: Lanes | None = None
     ) -> None:
+        if planes.side is not None:
+            self.deliver(planes, planes.side, j, x, lanes or (0, self.lanes))
+            return
         for part, value in ((planes.re, x.re), (1 - planes.re, x.im)):
             self.b.store(planes.memory, value.tile, *self.vector(part, j, width, lanes))
+
+    def fetch(self, planes: _Planes, side: Side, j: Size, lanes: Lanes) -> Pair:
+        """The lanes of a complex column, whose parts go apart through a window."""
+        (outer, inner), (lane, count) = self.at, lanes
+        box = side.place((outer, inner + lane), j, 1, count)
+        both = self.b.load(planes.memory, *box, self.masked(side))
+        window = self.b.alloc(self.t.dtype, (2, count))
+        self.b.store(window, both, (0, 0), (2, count))
+        parts = (
+            self.b.load(window, (p, 0), (1, count), axes=(1,)) for p in (planes.re, 1 - planes.re)
+        )
+        return Pair(*(Number(self.b, t) for t in parts))
+
+    def deliver(self, planes: _Planes, side: Side, j: Size, x: Pair, lanes: Lanes) -> None:
+        """The inverse of fetch, times the factor of the norm."""
+        (outer, inner), (lane, count) = self.at, lanes
+        window = self.b.alloc(self.t.dtype, (2, count))
+        for part, value in ((planes.re, x.re), (1 - planes.re, x.im)):
+            self.b.store(window, value.tile, (part, 0), (1, count), axes=(1,))
+        both = self.scaled(self.b.load(window, (0, 0), (2, count)))
+        box = side.place((outer, inner + lane), j, 1, count)
+        self.b.store(planes.memory, both, *box, self.masked(side))
 
     def vector(self, part: int, j: Size, width: int, lanes: Lanes | None) -> Box:
         first, count = lanes or (0, self.lanes)
@@ -351,12 +408,16 @@ class _Writer:
 
     def passes(self) -> None:
         for p in self.plan.passes:
-            if p.count > 1:
-                with self.b.loop(0, p.count) as loop:
-                    self.row(p, loop.variable)
-            else:
-                self.row(p, 0)
+            self.one_pass(p)
             self.here, self.there = self.there, self.here
+
+    def one_pass(self, p: Pass) -> None:
+        """From here to there."""
+        if p.count == 1:
+            self.row(p, 0)
+            return
+        with self.b.loop(0, p.count) as loop:
+            self.row(p, loop.variable)
 
     def row(self, p: Pass, i: Size) -> None:
         """The small transforms that share their roots."""
