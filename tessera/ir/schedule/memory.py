@@ -222,12 +222,13 @@ def _vacated(
     """The memory of an operand that dies at step i and that the result w may take."""
     roots = [views[r].base if r in views else r for r in step.reads]
     for x, y in sorted(step.in_place):
-        if y != w or x in views:
+        if y != w or (x in views and views[x].offset):
             continue
-        s = made[x]
+        s = made[views[x].base if x in views else x]  # a view of the whole is as good as it
         free = s.kind == "arena" or (s.kind == "input" and s.buffers[0] in donated)
         alone = sum(made[r] is s for r in roots) == 1
-        if free and alone and s.last == i and s.size == size and types[x].dtype is types[w].dtype:
+        same = s.size == size == size_of(types[x]) and types[x].dtype is types[w].dtype
+        if free and alone and same and s.last == i:
             return s
     return None
 
