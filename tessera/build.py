@@ -20,6 +20,9 @@ from tessera.ir.schedule.ir import Group, HostCall, Kernel, Primitive, Program
 from tessera.ir.schedule.verify import verify as verify_schedule
 from tessera.ir.target.cpu.emit import emit
 from tessera.ir.target.cpu.entry import Entry
+from tessera.ir.schedule.legality import is_legal
+from tessera.ir.schedule.nest import parse_nest
+from tessera.ir.schedule.passes import shares_folds
 from tessera.ir.target.cpu.program import program
 from tessera.ir.tile import ir as tile
 from tessera.ir.tile import lower as to_tile

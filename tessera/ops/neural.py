@@ -31,11 +31,28 @@ from tessera.ops.define import (
     public,
     size_value,
 )
-from tessera.ops.elementwise import add, cos, div, exp, ge, mul, neg, sin, sqrt, sub, where
+from tessera.ops.elementwise import (
+    add,
+    cos,
+    div,
+    eq,
+    exp,
+    ge,
+    mul,
+    neg,
+    sin,
+    sqrt,
+    stop_gradient,
+    sub,
+    where,
+)
 from tessera.ops.gather import gather
 from tessera.ops.random import dropout as drop
+from tessera.ops.reduction import max as max_of
+from tessera.ops.reduction import spread
+from tessera.ops.reduction import sum as sum_of
 from tessera.ops.shape import concat, expand_dims, reshape, split, swapaxes
-from tessera.ops.softmax import softmax_safe, wide
+from tessera.ops.softmax import empty_row, wide
 
 Tangents = Sequence[Value | None]
 
@@ -114,8 +131,22 @@ def _attention(
         m = broadcast(mask[0], scores.shape)
         bools = m.dtype.kind == "b"
         scores = where(m, scores, _hidden(scores)) if bools else add(scores, wide(m)[0])
-    weights = reshape(softmax_safe(scores), (*lead, groups, share * seq, keys))
-    return cast_to(reshape(matmul(weights, c), (*q.shape[:-1], v.shape[-1])), q.dtype)
+    weights, total = _weights(scores)
+    mixed = matmul(reshape(weights, (*lead, groups, share * seq, keys)), c)
+    out = div(reshape(mixed, (*q.shape[:-1], v.shape[-1])), total)
+    return cast_to(out, q.dtype)
+
+
+def _weights(scores: Value) -> tuple[Value, Value]:
+    """exp(scores), at most 1, and the divisor of a row: after the product there is less to divide."""
+    axes = (scores.ndim - 1,)
+    rows = scores.shape[:-1]
+    if empty_row(scores, axes):
+        return scores, full_of((*rows, 1), 1.0, scores.dtype)
+    top = stop_gradient(max_of(scores, axes))
+    e = exp(sub(scores, spread(where(eq(top, -math.inf), 0.0, top), scores, axes)))
+    total = sum_of(e, axes)
+    return e, reshape(where(eq(total, 0.0), 1.0, total), (*rows, 1))
 
 
 def _hidden(scores: Value) -> Value:

@@ -23,7 +23,7 @@ from tessera.core.flags import flags
 from tessera.ir.target.cpu.machine import Loaded, architecture
 from tessera.runtime.builder import MOST, build_safely
 
-VERSION = 3
+VERSION = 4
 _MAGIC = b"TESSERA\n"
 _HEADER = struct.Struct("<8sI32sQ32s")  # magic, version, key, length and SHA-256 of the payload
 

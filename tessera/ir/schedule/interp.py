@@ -25,6 +25,7 @@ from tessera.ir.schedule.ir import (
     Apply,
     Axis,
     Cast,
+    Group,
     HostCall,
     Kernel,
     Literal,
@@ -76,7 +77,16 @@ def run_step(step: Step, memory: Mapping[str, Array], sizes: Mapping[str, int]) 
             return _host(step, memory, sizes)
         if isinstance(step, Primitive):
             return _primitive(step, memory, sizes)
-        return _kernel(step, memory, sizes)
+        return (
+            _group(step, memory, sizes) if isinstance(step, Group) else _kernel(step, memory, sizes)
+        )
+
+
+def _group(g: Group, memory: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Array]:
+    known = dict(memory)
+    for k in g.kernels:
+        known |= _kernel(k, known, sizes)
+    return {name: known[name] for name in g.outputs}
 
 
 def _host(

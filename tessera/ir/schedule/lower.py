@@ -11,7 +11,7 @@ row.  Ops that are no loop nests are primitives, and run on the host when there 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tessera.core.dims import Size, symbol, symbols
@@ -22,12 +22,14 @@ from tessera.core.scalar import Expr, arg
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, Node, Value
 from tessera.ir.graph.op import Element
+from tessera.ir.schedule.group import grouped
 from tessera.ir.schedule.index import inside, narrow
 from tessera.ir.schedule.ir import (
     Apply,
     Axis,
     Buffer,
     Cast,
+    Group,
     HostCall,
     Kernel,
     Literal,
@@ -40,6 +42,7 @@ from tessera.ir.schedule.ir import (
     Term,
     reads,
     result_dtype,
+    with_reads,
 )
 
 # What a scalar op costs beside an addition; a term above _CHEAP is not computed twice.
@@ -64,7 +67,7 @@ class _Open:
 
 def lower(g: Graph) -> Program:
     """The program of a graph whose ops have no decompositions left."""
-    return _Lowering(g).program()
+    return grouped(_Lowering(g).program())
 
 
 class _Lowering:
@@ -328,10 +331,14 @@ class _Lowering:
             Axis(f"_r{i}", a.size) if i < kernel.rows else a for i, a in enumerate(stage.axes)
         )
         env = {a.name: b.variable for a, b in zip(stage.axes, axes, strict=True)}
+        own = {s.name: len(s.axes) for s in kernel.stages}
+        here = tuple(a.variable for a in (*axes, *stage.reduced))
+        term = with_reads(
+            stage.term.at(env),
+            lambda r: replace(r, index=here[: own[r.source]]) if r.source in own else r,
+        )
         kernel.stages.append(
-            Stage(
-                stage.name, axes, stage.reduced, stage.combine, stage.term.at(env), stage.location
-            )
+            Stage(stage.name, axes, stage.reduced, stage.combine, term, stage.location)
         )
         self.made[stage.name], self.types[stage.name] = step, stage.type
 
@@ -346,7 +353,8 @@ class _Lowering:
         variables = tuple(a.variable for a in stage.axes[:rows])
         own = {s.name: s for s in kernel.stages}
         return all(
-            r.index[:rows] == variables and self.reads_in_order(r, own[r.source], stage, rows)
+            self.is_here(r.index[:rows], variables)
+            and self.reads_in_order(r, own[r.source], stage, rows)
             for r in reads(stage.term)
             if r.source in own
         )
@@ -359,13 +367,19 @@ class _Lowering:
         return (
             stage.combine is None
             and tuple(a.size for a in stage.axes) == shape
-            and all(r.index == here for r in reads(stage.term) if r.source in own)
+            and all(self.is_here(r.index, here) for r in reads(stage.term) if r.source in own)
+        )
+
+    def is_here(self, index: Sequence[Any], here: Sequence[Size]) -> bool:
+        """Whether an index is the place where a stage stands; an axis of one element is at 0."""
+        return len(index) == len(here) and all(
+            x == y or x == narrow(y, self.sizes) for x, y in zip(index, here, strict=True)
         )
 
     def reads_in_order(self, r: Read, source: Stage, stage: Stage, rows: int) -> bool:
         """Whether a stage reads a column where it stands: index j at its own column j."""
         columns = (*stage.axes[rows:], *stage.reduced)[: len(source.axes) - rows]
-        return r.index[rows:] == tuple(a.variable for a in columns) and all(
+        return self.is_here(r.index[rows:], tuple(a.variable for a in columns)) and all(
             a.size == b.size for a, b in zip(columns, source.axes[rows:], strict=True)
         )
 
@@ -402,7 +416,7 @@ class _Lowering:
     def buffers(self, steps: Sequence[Step], inputs: Sequence[str]) -> Mapping[str, Buffer]:
         names = list(inputs)
         for s in steps:
-            names += s.outputs if isinstance(s, Kernel) else s.results
+            names += s.outputs if isinstance(s, Kernel | Group) else s.results
         return {n: Buffer(n, self.types[n]) for n in names}
 
 

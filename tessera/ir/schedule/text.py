@@ -21,6 +21,7 @@ from tessera.core.types import TensorType
 from tessera.ir.graph import text as graph_text
 from tessera.ir.schedule.ir import (
     Buffer,
+    Group,
     HostCall,
     Kernel,
     Primitive,
@@ -55,7 +56,15 @@ def print_program(p: Program, locations: bool = False) -> str:
 def _step(s: Step, locations: bool) -> Operation:
     if isinstance(s, HostCall):
         return _host(s, locations)
-    return _primitive(s, locations) if isinstance(s, Primitive) else _kernel(s, locations)
+    if isinstance(s, Primitive):
+        return _primitive(s, locations)
+    return _group(s, locations) if isinstance(s, Group) else _kernel(s, locations)
+
+
+def _group(g: Group, locations: bool) -> Operation:
+    kernels = [_kernel(k, locations) for k in g.kernels]
+    attributes = {"name": g.name, "rows": g.rows, "writes": g.outputs}
+    return Operation("schedule.group", attributes=attributes, blocks=(Block((), kernels),))
 
 
 def _primitive(s: Primitive, locations: bool) -> Operation:
@@ -112,6 +121,8 @@ class _Parser:
 
     def __init__(self, reader: Reader):
         self.reader = reader
+        self.local: dict[str, TensorType] = {}  # what exists in the group being read
+        self.grouped = False
         self.buffers: dict[str, Buffer] = {}
 
     def program(self, op: Operation) -> Program:
@@ -146,7 +157,7 @@ class _Parser:
         if not isinstance(found, tuple):
             self.reader.fail(f"{op.name}: {key} is no list of buffers", op.at)
         for name in found:
-            if name not in self.buffers:
+            if name not in self.buffers and name not in self.local:
                 self.reader.fail(f"{op.name}: {key} has {name!r}, which is no buffer", op.at)
         return found
 
@@ -162,19 +173,33 @@ class _Parser:
     def step(self, op: Operation) -> Step:
         if op.name == "schedule.primitive":
             return self.primitive(op)
+        if op.name == "schedule.group":
+            return self.group(op)
         return self.host(op) if op.name == "schedule.host" else self.kernel(op)
 
     def kernel(self, op: Operation) -> Kernel:
         self.expect(op, "schedule.kernel", {"name", "rows", "writes"}, 1)
         if type(op.attributes["rows"]) is not int:
             self.reader.fail("schedule.kernel: rows is no whole number", op.at)
-        types = {name: b.type for name, b in self.buffers.items()}
+        types = {name: b.type for name, b in self.buffers.items()} | self.local
         stages: list[Stage] = []
         for inner in op.blocks[0].operations:
             stages.append(self.stage(inner, types))
             types[stages[-1].name] = stages[-1].type
         name, rows = str(op.attributes["name"]), op.attributes["rows"]
+        if self.grouped:  # what it writes may exist in the group alone
+            self.local |= {s.name: s.type for s in stages if s.name not in self.buffers}
         return Kernel(name, rows, tuple(stages), self.names(op, "writes"), self.nest(op))
+
+    def group(self, op: Operation) -> Group:
+        self.expect(op, "schedule.group", {"name", "rows", "writes"}, 1)
+        if type(op.attributes["rows"]) is not int:
+            self.reader.fail("schedule.group: rows is no whole number", op.at)
+        self.grouped = True
+        kernels = tuple(self.kernel(inner) for inner in op.blocks[0].operations)
+        self.grouped, self.local = False, {}
+        name, rows = str(op.attributes["name"]), op.attributes["rows"]
+        return Group(name, rows, kernels, self.names(op, "writes"))
 
     def nest(self, op: Operation) -> Nest | None:
         text = op.attributes.get("nest")

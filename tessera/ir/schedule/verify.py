@@ -28,6 +28,7 @@ from tessera.ir.schedule.index import extremes
 from tessera.ir.schedule.ir import (
     Apply,
     Axis,
+    Group,
     HostCall,
     Kernel,
     Position,
@@ -71,6 +72,8 @@ class _Verifier:
                 self.host(s, f"step {i} {s.node.op.name}")
             elif isinstance(s, Primitive):
                 self.primitive(s, f"primitive {s.name}")
+            elif isinstance(s, Group):
+                self.group(s)
             else:
                 _KernelVerifier(self, s).run()
         for name in self.p.outputs:
@@ -102,6 +105,22 @@ class _Verifier:
                 self.fail(f"{what}: reads {name} as {t}, but it is {self.types[name]}")
         for name, v in zip(s.results, s.node.results, strict=True):
             self.write(name, v.type, what)
+
+    def group(self, g: Group) -> None:
+        """Kernels that share rows; what one makes, later ones read at their own rows."""
+        outer, self.types = self.types, self.types | g.local
+        made: set[str] = set()
+        for k in g.kernels:
+            _KernelVerifier(self, k).run()
+            for s in k.stages:
+                here = tuple(a.variable for a in s.axes[: g.rows])
+                for r in reads(s.term):
+                    if r.source in made and r.index[: g.rows] != here:
+                        self.fail(f"group {g.name}: stage {s.name} reads {r} at rows of others")
+            made.update(k.outputs)
+        if missing := sorted(set(g.outputs) - made):
+            self.fail(f"group {g.name}: writes {missing[0]}, which no kernel of it does")
+        self.types = outer
 
     def reads(self, name: str, what: str) -> None:
         if name not in self.written:

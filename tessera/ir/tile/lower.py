@@ -15,6 +15,7 @@ from tessera.ir.schedule.choose import default_nest
 from tessera.ir.schedule.legality import check_nest
 from tessera.ir.schedule.nest import Nest
 from tessera.ir.tile.contraction import lower_contraction
+from tessera.ir.tile.group import lower_group
 from tessera.ir.tile.ir import Kernel
 from tessera.ir.tile.launch import Expansion, Launch
 from tessera.ir.tile.primitives import lower_primitive
@@ -23,21 +24,26 @@ from tessera.ir.tile.spread import spread_rows
 
 
 def expand(
-    step: schedule.Kernel | schedule.Primitive, types: Mapping[str, TensorType]
+    step: schedule.Kernel | schedule.Group | schedule.Primitive, types: Mapping[str, TensorType]
 ) -> Expansion:
     """The launches of a step."""
     if isinstance(step, schedule.Primitive):
         return lower_primitive(step, types)
-    spread = None if step.contracts else spread_rows(step, types)
-    if spread is not None:
-        return spread
+    if isinstance(step, schedule.Kernel) and not step.contracts:
+        spread = spread_rows(step, types)
+        if spread is not None:
+            return spread
     return Expansion((Launch(lower(step, types), tuple(step.inputs()), step.outputs),))
 
 
 def lower(
-    kernel: schedule.Kernel, types: Mapping[str, TensorType], nest: Nest | None = None
+    kernel: schedule.Kernel | schedule.Group,
+    types: Mapping[str, TensorType],
+    nest: Nest | None = None,
 ) -> Kernel:
-    """The Tile program of a kernel; parameters are its inputs, then its outputs."""
+    """The Tile program of a kernel or a group; parameters are its inputs, then its outputs."""
+    if isinstance(kernel, schedule.Group):
+        return lower_group(kernel, types)
     nest = nest or kernel.nest
     if nest is not None:
         check_nest(kernel, nest)

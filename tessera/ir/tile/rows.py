@@ -34,6 +34,8 @@ from tessera.ir.schedule.nest import Loop
 from tessera.ir.schedule.passes import has_columns_alone, passes
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 
+_ANY_ORDER = ("max", "min")  # folds that give the same bits in any order
+_ABREAST = 4 * LANES  # lanes of such a fold
 _CHEAP = 8  # scalar ops of a pass that waits for memory rather than for arithmetic
 
 
@@ -50,6 +52,8 @@ def is_cheap(stages: Sequence[Stage]) -> bool:
 
 class Rows:
     """A kernel being written: an instance computes a row of it, or the rows that its nest says."""
+
+    alone = True  # whether an instance folds a whole row
 
     def __init__(
         self,
@@ -160,7 +164,10 @@ class Rows:
             self.chunks(stages, *self.columns_of(size), self.chunk_width, [])
             return
         one_leaf = isinstance(size, int) and size <= LEAF
-        if one_leaf:
+        if self.alone and all(s.combine in _ANY_ORDER for s in folds):
+            width = LANES * self.side_by_side  # so that a step need not wait for the one before it
+            accs = self.chunks(stages, 0, size, width, [self.identity(s, width) for s in folds])
+        elif one_leaf:
             accs = self.chunks(stages, 0, size, LANES, [self.identity(s, LANES) for s in folds])
         else:
             accs = self.leaves(stages, folds, size)

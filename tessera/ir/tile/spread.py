@@ -58,6 +58,8 @@ def _leaves_each(part: Kernel) -> int:
 class _Parts(Rows):
     """The first launch of a pass: each instance folds a subtree of leaves."""
 
+    alone = False
+
     def __init__(self, part: Kernel, types: Mapping[str, TensorType]):
         rows, folds = part.rows, [s for s in part.stages if s.combine]
         columns = tuple(s for s in part.stages if s.axes[rows:] or s.reduced)

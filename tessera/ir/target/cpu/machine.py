@@ -34,7 +34,11 @@ def _features() -> str:
 def target_machine() -> Any:
     """This CPU, with all of its instructions."""
     return _target().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=_features(), opt=3, codemodel="jitdefault"
+        cpu=llvm.get_host_cpu_name(),
+        features=_features(),
+        opt=3,
+        reloc="pic",
+        codemodel="small",  # constants are read where they lie, without registers for addresses
     )
 
 
