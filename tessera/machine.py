@@ -84,16 +84,18 @@ class MachineExecutable(Executable):
         """The LLVM IR of each kernel, by name."""
         return Kernels(_lowering().target_of(self.tiles))
 
-    def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """The outputs for these inputs."""
+    def run(self, inputs: Sequence[Array], donated: frozenset[int] = frozenset()) -> list[Array]:
+        """The outputs for these inputs; the memory of those that are donated may be used."""
         xs = [*inputs, *self._captured] if self._captured else inputs
         threads = thread_count()
-        key = threads if self._static else (threads, *[x.shape for x in xs])
+        key: Any = threads if self._static else (threads, *[x.shape for x in xs])
+        if donated:
+            key = key, donated
         prepared = self._prepared.get(key)
         if prepared is None:
             if len(self._prepared) >= _MOST_SHAPES:
                 self._prepared.clear()
-            prepared = self._prepared[key] = self.at(self._sizes([x.shape for x in xs]))
+            prepared = self._prepared[key] = self.at(self._sizes([x.shape for x in xs]), donated)
         if prepared.peak >= memory.NOTABLE:
             self._demand(prepared.plan)
         return prepared.run(xs)
@@ -103,10 +105,11 @@ class MachineExecutable(Executable):
         captured = [x.shape for x in self._captured]
         return self.at(self._sizes([*shapes, *captured])).plan
 
-    def at(self, sizes: Mapping[str, int]) -> Prepared:
+    def at(self, sizes: Mapping[str, int], donated: frozenset[int] = frozenset()) -> Prepared:
         """This program at known sizes, for the number of threads in force."""
+        names = frozenset(self.image.inputs[i] for i in donated)
         return Prepared(
-            self.graph.name, self.image, self._kernels, sizes, thread_count(), self._host
+            self.graph.name, self.image, self._kernels, sizes, thread_count(), self._host, names
         )
 
     def _sizes(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:

@@ -160,6 +160,10 @@ class Prepared:
         t, root = self.types[name], view.base if view else name
         s = self.plan.place[root]
         cell, offset = self._places[root]
+        if (
+            view is None and s.kind == "input" and root != s.buffers[0]
+        ):  # in the place of an argument
+            return lambda cells: cells[cell].reshape(t.shape)
         if view is None and (s.kind in ("input", "host") or s.space == root):
             return lambda cells: cells[cell]
         dtype, strides = np.dtype(t.dtype.np), view.strides if view else row_major(t)

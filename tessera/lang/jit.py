@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tessera.compile import TARGETS, compile_graph
 from tessera.core import tree
@@ -16,13 +19,14 @@ from tessera.core.types import TensorType
 from tessera.eager import refuse_hosted, target_in_force
 from tessera.executable import Executable, Kernels, Step
 from tessera.ir.graph.interp import execute, interpret
-from tessera.ir.graph.ir import Graph, Value, concrete, current_builder, data_of, holding
+from tessera.ir.graph.ir import Graph, Value, concrete, current_builder, data_of, donate, holding
 from tessera.ir.graph.numbers import checking
 from tessera.lang.annotation import TensorSpec
 from tessera.lang.tensor import Tensor
 from tessera.lang.trace import Traced, is_number, is_tensor, trace
 from tessera.ops.control import call
 from tessera.ops.define import as_value
+from tessera.runtime import memory
 
 if TYPE_CHECKING:  # loaded by the first function that is compiled for the machine
     from tessera.ir.schedule.ir import Program
@@ -84,10 +88,13 @@ class Lowered:
 class _Entry:
     """A compiled variant."""
 
-    __slots__ = ("executable", "single", "structure", "types")
+    __slots__ = ("donated", "executable", "single", "structure", "types")
 
-    def __init__(self, executable: Executable, structure: tree.Structure):
+    def __init__(
+        self, executable: Executable, structure: tree.Structure, donated: tuple[int, ...] = ()
+    ):
         self.executable, self.structure = executable, structure
+        self.donated = donated  # numbers of the arguments whose memory may be used
         self.single = structure.kind is None
         self.types = [v.type for v in executable.graph.outputs]
 
@@ -165,7 +172,7 @@ class Jitted:
                 raise located(
                     OperandError(f"jit: {what} is {x!r}, expected one of {', '.join(choices)}")
                 )
-        self._static = frozenset(given)
+        self._static, self._donate = frozenset(given), frozenset(donate)
         self._keyword_order = names
         self._keyword_only = frozenset(
             p.name for p in self._signature.parameters.values() if p.kind is p.KEYWORD_ONLY
@@ -180,7 +187,7 @@ class Jitted:
         self._variants: dict[Any, _Entry] = {}  # by the types that are compiled for
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if current_builder() is None:
+        if current_builder() is None and not self._donate:
             key, data = self._tokens(args, kwargs)
             entry = self._quick.get(key)
             if entry is not None:
@@ -194,6 +201,8 @@ class Jitted:
             entry = self._entry(c)
             if key is not None and len(data) == len(c.tensors):
                 self._quick[key] = entry
+            if entry.donated and type(entry.executable) is not Executable and not checking():
+                return _results(entry, _run_donating(entry, c.tensors, self._name))
             return _wrap(entry, [data_of(v, self._name) for v in c.tensors])
         except TesseraError as e:
             error = located(e)
@@ -267,10 +276,20 @@ class Jitted:
             executable = compile_graph(t.graph, self._target or target_in_force())
             if numerics == "strict":
                 refuse_hosted(executable)
-            entry = _Entry(executable, t.structure)
+            entry = _Entry(executable, t.structure, self._donated(c))
             self._variants[chosen, types] = entry
         self._entries[key] = entry
         return entry
+
+    def _donated(self, c: _Call) -> tuple[int, ...]:
+        """The numbers of the tensors in arguments that are donated."""
+        names = [
+            name
+            for name, s in zip(c.names, c.structure.children, strict=True)
+            for _ in range(s.count)
+        ]
+        owners = [n for n, x in zip(names, c.leaves, strict=True) if is_tensor(x)]
+        return tuple(i for i, n in enumerate(owners) if n in self._donate)
 
     def _trace_types(self, c: _Call) -> tuple[TensorType, ...]:
         if not self._specs:
@@ -347,6 +366,32 @@ class _Method:
         return self._jitted.lower(self._self, *args, **kwargs)
 
 
+def _run_donating(entry: _Entry, tensors: Sequence[Value], user: str) -> list[Any]:
+    """Run, and take the donated arguments away from whoever holds them."""
+    executable: Any = entry.executable
+    data = [data_of(v, user) for v in tensors]
+    free = frozenset(i for i in entry.donated if _is_free(data[i]))
+    outs: list[Any] = executable.run(data, free)
+    for i in entry.donated:
+        donate(tensors[i])
+    return outs
+
+
+def _is_free(x: Any) -> bool:
+    """Whether one tensor alone holds an array: nobody else would see that it is written over."""
+    base, known = (
+        x.base,
+        4,
+    )  # the tensor, the list of data, the parameter of this function, and the count
+    if not x.flags.writeable or sys.getrefcount(x) > known:
+        return False
+    while type(base) is np.ndarray:
+        if sys.getrefcount(base) > 3:  # the array on it, this name, and the count
+            return False
+        base = base.base
+    return base is None or memory.is_ours(base)
+
+
 def _leaf_names(parameters: Sequence[str], values: Sequence[Any]) -> list[str]:
     names = []
     for name, value in zip(parameters, values, strict=True):
@@ -362,7 +407,10 @@ def _leaf_names(parameters: Sequence[str], values: Sequence[Any]) -> list[str]:
 def _wrap(entry: _Entry, data: Sequence[Any]) -> Any:
     # A check looks at the program as it was written, op by op.
     run = entry.executable.run if not checking() else entry.check
-    outs = run(data)
+    return _results(entry, run(data))
+
+
+def _results(entry: _Entry, outs: Sequence[Any]) -> Any:
     if entry.single:
         t, x = entry.types[0], outs[0]
         return holding(t if t.static else TensorType(t.dtype, x.shape), x)
@@ -387,8 +435,8 @@ def jit(
     that are given plain Python values, are part of the key instead: a new value compiles anew.
     The target is `cpu` (machine code) or `numpy` (the references of the ops); unless given, the one
     that TESSERA_TARGET sets.  `numerics` is one of `deterministic`, `strict` and `fast`; docs/numerics.md
-    says what each promises.  `donate` names arguments whose memory may be used again, which today's
-    targets do not do yet.
+    says what each promises.  `donate` names arguments whose memory results may take on the target
+    `cpu`; tensors that were passed for them cannot be used afterwards.
     """
     if f is None:
         return lambda g: Jitted(g, static_argnames, donate, numerics, target)

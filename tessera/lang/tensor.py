@@ -11,7 +11,7 @@ from tessera.core.device import CPU, Device
 from tessera.core.dims import Dim
 from tessera.core.dtype import as_dtype
 from tessera.core.errors import OperandError, ShapeError, TesseraError, TraceError, located
-from tessera.ir.graph.ir import Value, concrete, current_builder, set_value_class
+from tessera.ir.graph.ir import Value, concrete, current_builder, data_of, set_value_class
 from tessera.lang.annotation import TensorSpec, spec_of
 from tessera.lang.device import as_device, current_device
 from tessera.ops import contraction, elementwise, indexing, reduction, shape
@@ -106,6 +106,8 @@ class Tensor(Value):
     # Conversion
 
     def _array(self, what: str) -> np.ndarray[Any, Any]:
+        if self.index < 0:
+            data_of(self, what)  # says that it was donated
         if self.data is None:
             raise located(
                 TraceError(

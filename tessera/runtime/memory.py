@@ -98,6 +98,11 @@ def empty(shape: tuple[int, ...], dtype: Any) -> Array:
     return made
 
 
+def is_ours(base: Any) -> bool:
+    """Whether the base of an array is a block of this module, which has no other views than its array."""
+    return type(base) is _Held
+
+
 def maker(size: int) -> Callable[[Any, Any], Array]:
     """The function (shape, dtype) -> array that is best for arrays of so many bytes."""
     return np.empty if size < SMALL else empty

@@ -20,7 +20,7 @@ from tessera.core.constraints import Guard
 from tessera.core.device import ANYWHERE, CPU, Device
 from tessera.core.dims import Dim, substitute
 from tessera.core.dtype import DType, as_dtype
-from tessera.core.errors import DeviceError, TraceError
+from tessera.core.errors import DeviceError, OperandError, TraceError
 from tessera.core.flags import flags
 from tessera.core.source import Location, caller
 from tessera.core.types import TensorType
@@ -393,8 +393,21 @@ def bind(op: Op, *operands: Value, regions: tuple[Graph, ...] = (), **params: An
     return results if op.multiple else results[0]
 
 
+_DONATED = -1  # the index of a value whose data was given away
+
+
+def donate(v: Value) -> None:
+    """Take the data of a value away: its memory belongs to somebody else."""
+    v.data, v.index = None, _DONATED
+
+
 def data_of(v: Value, user: str) -> Array:
     """The data of a value that must not be traced."""
+    if v.index == _DONATED:
+        raise OperandError(
+            f"{user}: {v.type} was donated to a jitted function, which may have written over it; use what "
+            "that function returned, or do not donate the argument"
+        )
     if v.data is None:
         raise TraceError(
             f"{user}: a traced value {v.type} was used outside the function that it was traced in; "

@@ -99,7 +99,7 @@ def _host(
     if n.regions:
         assert n.op.numpy is not None, n
         regions = tuple(_Region(r, sizes) for r in n.regions)
-        run = partial(n.op.numpy, regions=regions, **params)
+        run: Callable[..., Any] = partial(n.op.numpy, regions=regions, **params)
     else:
         run = host_kernel(n.op, types, outs, params)
     made = run(*(memory[name] for name in step.operands))
