@@ -169,3 +169,44 @@ def test_autodiff_decorator():
     np.testing.assert_allclose(
         f.jvp((x,), (x,))[1], f.vjp(x)[1](ts.tensor(1.0, dtype=f64))[0] @ x, rtol=1e-12
     )
+
+
+def test_linearize_has_a_transpose_and_an_adjoint():
+    """<A t, c> = <t, A' c> in the pairing without and with a conjugate."""
+
+    def f(p, z):
+        return {"y": op.tanh(p["w"]) @ z, "s": op.sum(z * z)}
+
+    def draw(*shape):
+        return ts.tensor(RNG.normal(size=shape) + 1j * RNG.normal(size=shape))
+
+    p, z = {"w": tensor(2, 3).astype("c128")}, draw(3)
+    value, a = ts.linearize(f, p, z)
+    t, c = ({"w": draw(2, 3)}, draw(3)), {"y": draw(2), "s": draw()}
+    moved, pulled, adjoint = a(*t), a.T(c), a.H(c)
+
+    def pair(x, y, conj=False):
+        leaves = zip(ts.tree.leaves(x), ts.tree.leaves(y), strict=True)
+        return sum(np.sum((u.numpy().conj() if conj else u.numpy()) * v.numpy()) for u, v in leaves)
+
+    np.testing.assert_allclose(pair(moved, c), pair(t, pulled), rtol=1e-12)
+    np.testing.assert_allclose(pair(c, moved, True), pair(adjoint, t, True), rtol=1e-12)
+    assert ts.tree.structure(pulled) == ts.tree.structure(t)
+    for u, v in zip(ts.tree.leaves(a.T.T(*t)), ts.tree.leaves(moved), strict=True):
+        np.testing.assert_array_equal(u, v)
+    np.testing.assert_allclose(value["y"], np.tanh(p["w"].numpy()) @ z.numpy(), rtol=1e-12)
+
+
+def test_linear_maps_compose_under_jit():
+    x, t = tensor(3), tensor(3)
+
+    @ts.jit
+    def both(x, t):
+        _, a = ts.linearize(op.sin, x)
+        _, b = ts.linearize(op.exp, x)
+        whole = b @ a
+        return whole @ t, whole.T @ t, (a.H @ a)(t)
+
+    n = x.numpy()
+    for got, want in zip(both(x, t), (np.exp(n) * np.cos(n),) * 2 + (np.cos(n) ** 2,), strict=True):
+        np.testing.assert_allclose(got, want * t.numpy(), rtol=1e-12)

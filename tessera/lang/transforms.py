@@ -17,6 +17,7 @@ from tessera.core.errors import (
 )
 from tessera.ir.graph.interp import execute
 from tessera.ir.graph.ir import Builder, Graph, Value, building, concrete, current_builder
+from tessera.lang.linear_map import LinearMap
 from tessera.lang.trace import Traced, trace
 from tessera.ops.define import as_value, full_of
 from tessera.transform.differentiate import (
@@ -127,33 +128,43 @@ def _pulled(
     ]
 
 
-@guarded
-def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
-    """f at the primals, and the function from a cotangent of its result to those of the primals."""
-    t, values, wanted, lin = _linearized(f, primals, "vjp")
+def _pull_back(
+    what: str, primals: tuple[Any, ...], t: Traced, values: Sequence[Value], wanted: Sequence[int],
+    lin: Linearized,
+) -> Callable[[Any], tuple[Any, ...]]:  # fmt: skip
+    """The function from a cotangent of the result to those of the primals."""
     _, structure = tree.flatten(primals)
 
     @guarded
     def pull_back(ct: Any) -> tuple[Any, ...]:
         cts, s = tree.flatten(ct)
         if s != t.structure:
-            raise TreeError(f"vjp: the cotangent is {s}, expected {t.structure} as the result")
+            raise TreeError(f"{what}: the cotangent is {s}, expected {t.structure} as the result")
         checked = _values(cts)
         for i, (c, y) in enumerate(zip(checked, lin.outputs, strict=True)):
             if c.type is not y.type:
                 kind = DTypeError if c.dtype is not y.dtype else ShapeError
-                raise kind(f"vjp: cotangent {i} is {c.type}, expected {y.type} as the result")
+                raise kind(f"{what}: cotangent {i} is {c.type}, expected {y.type} as the result")
         filled = _pulled(lin, [carried(c) for c in checked], values, wanted)
         back: tuple[Any, ...] = tree.unflatten(structure, filled)
         return back
 
-    return tree.unflatten(t.structure, lin.outputs), pull_back
+    return pull_back
 
 
 @guarded
-def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
-    """f at the primals, and its derivative there as a function of tangents."""
+def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
+    """f at the primals, and the function from a cotangent of its result to those of the primals."""
+    t, values, wanted, lin = _linearized(f, primals, "vjp")
+    back = _pull_back("vjp", primals, t, values, wanted, lin)
+    return tree.unflatten(t.structure, lin.outputs), back
+
+
+@guarded
+def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, LinearMap]:
+    """f at the primals, and its derivative there as a linear map, with a transpose and an adjoint."""
     t, values, wanted, lin = _linearized(f, primals, "linearize")
+    back = _pull_back("linearize", primals, t, values, wanted, lin)
 
     @guarded
     def apply(*tangents: Any) -> Any:
@@ -161,8 +172,8 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., 
         outs = lin.apply([x for x in (given[i] for i in wanted) if x is not None])
         return tree.unflatten(t.structure, outs)
 
-    del values
-    return tree.unflatten(t.structure, lin.outputs), apply
+    pull = (lambda ct: back(ct)[0]) if len(primals) == 1 else back
+    return tree.unflatten(t.structure, lin.outputs), LinearMap(apply, pull)
 
 
 def value_and_grad(
