@@ -310,6 +310,60 @@ def test_threads_do_not_change_a_sort():
     assert len(found) == 1
 
 
+# Copies
+
+JOINED = [
+    ([(2, 3), (1, 3)], 0), ([(3, 1), (3, 5), (3, 70)], 1), ([(2, 3, 4), (2, 0, 4), (2, 2, 4)], 1),
+    ([(5,), (9,)], 0), ([(1, 2500), (1, 3000)], 1), ([(30, 200), (7, 200)], 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shapes", "axis"), JOINED)
+def test_concat_agrees_at_every_level(shapes, axis):
+    xs = [draw(s, "f32") for s in shapes]
+    (y,) = check(lambda *vs: op.concat(vs, axis), *xs)
+    np.testing.assert_array_equal(y, np.concatenate(xs, axis))
+
+
+PADS = [((5,), ((2, 3),)), ((3, 70), ((1, 0), (2, 5))), ((2, 3, 4), ((0, 0), (1, 1), (0, 0))),
+        ((6, 9), ((-2, 1), (3, -4))), ((4100,), ((7, 0),)), ((0, 3), ((1, 1), (0, 0)))]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "width"), PADS)
+def test_pad_agrees_at_every_level(shape, width):
+    x = draw(shape, "f32")
+    low, high = (tuple(w[i] for w in width) for i in (0, 1))
+    made = ts.ops.shape.pad
+    (y,) = check(
+        lambda v, f: made.bind(v, f, low=low, high=high, inner=(0,) * v.ndim), x, np.float32(1.5)
+    )
+    kept = x[
+        tuple(slice(max(-a, 0), n - max(-b, 0)) for (a, b), n in zip(width, shape, strict=True))
+    ]
+    want = np.pad(kept, [(max(a, 0), max(b, 0)) for a, b in width], constant_values=1.5)
+    np.testing.assert_array_equal(y, want)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "f64", "i8", "u32", "bool"])
+def test_copies_of_every_dtype(dtype):
+    x, z = draw((3, 20), dtype), draw((), dtype)
+    check(lambda v: op.concat([v, v], 1), x)
+    check(lambda v, f: op.pad(v, 1, f), x, z)
+
+
+def test_one_compile_of_a_copy_serves_all_sizes():
+    @ts.jit(target="cpu")
+    def f(x: Tensor["N", "M", ts.f32], y: Tensor["K", "M", ts.f32]):
+        return op.concat([x, y, x]), op.pad(x, 2)
+
+    for n, k, m in ((1, 1, 1), (7, 3, 40), (2, 9, 5000)):
+        x, y = (RNG.normal(size=(s, m)).astype(np.float32) for s in (n, k))
+        a, b = f(x, y)
+        np.testing.assert_array_equal(a, np.concatenate([x, y, x]))
+        np.testing.assert_array_equal(b, np.pad(x, 2))
+    assert f.compiled == 1
+
+
 # The step
 
 

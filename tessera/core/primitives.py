@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tessera.core.convolutions import CONVOLUTIONS
+from tessera.core.copies import COPIES
 from tessera.core.pairs import COMPLEX
 from tessera.core.primitive import Definition, Params, Types
 from tessera.core.scans import SCANS
@@ -11,7 +12,7 @@ from tessera.core.sorts import SORTS
 from tessera.core.transforms import TRANSFORMS
 
 PRIMITIVES: dict[str, Definition] = {
-    d.name: d for d in (*SCANS, *SCATTERS, *SORTS, *TRANSFORMS, *COMPLEX, *CONVOLUTIONS)
+    d.name: d for d in (*COPIES, *SCANS, *SCATTERS, *SORTS, *TRANSFORMS, *COMPLEX, *CONVOLUTIONS)
 }
 
 

@@ -77,9 +77,16 @@ silu = unary("silu", "x times sigmoid(x).", floats=True, kinds="f",
 softsign = unary("softsign", "x / (1 + |x|).", floats=True, kinds="f", onnx="Softsign",
                  body=apply("div", X, apply("add", apply("abs", X), const(1.0))),
                  partials=lambda y, x: (square(sub(1.0, absolute(y))),))  # fmt: skip
+
+
+def _small(x: Expr) -> Expr:
+    """log(1 + exp(-|x|)): what softplus has beside max(x, 0)."""
+    return apply("log1p", apply("exp", apply("neg", apply("abs", x))))
+
+
 log_sigmoid = unary("log_sigmoid", "Logarithm of sigmoid(x), without overflow.", floats=True,
                     kinds="f",
-                    body=apply("neg", apply("logaddexp", apply("neg", X), const(0.0))),
+                    body=apply("sub", apply("min", X, const(0.0)), _small(X)),
                     partials=lambda y, x: (sigmoid(neg(x)),))  # fmt: skip
 _SIXTH = apply("div", apply("add", X, const(3.0)), const(6.0))
 _HARD = apply("min", apply("max", _SIXTH, const(0.0)), const(1.0))
@@ -89,7 +96,7 @@ hardsigmoid = unary("hardsigmoid", "(x + 3) / 6, but at least 0 and at most 1.",
 hardswish = unary("hardswish", "x times hardsigmoid(x).", floats=True, kinds="f",
                   onnx="HardSwish", body=apply("mul", X, _HARD),
                   partials=lambda y, x: (_hardswish_slope(x),))  # fmt: skip
-_SOFTPLUS = apply("logaddexp", X, const(0.0))
+_SOFTPLUS = apply("add", apply("max", X, const(0.0)), _small(X))
 mish = unary("mish", "x times tanh(softplus(x)).", floats=True, kinds="f", onnx="Mish",
              body=apply("mul", X, apply("tanh", _SOFTPLUS)),
              partials=lambda y, x: (_mish_slope(x),))  # fmt: skip
@@ -225,7 +232,8 @@ def _softplus_body(p: Params) -> Expr:
     b = p["beta"]
     if b == 1:
         return _SOFTPLUS
-    return apply("div", apply("logaddexp", apply("mul", X, const(b)), const(0.0)), const(b))
+    x = apply("mul", X, const(b))
+    return apply("div", apply("add", apply("max", x, const(0.0)), _small(x)), const(b))
 
 
 @define(

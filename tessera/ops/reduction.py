@@ -31,7 +31,21 @@ from tessera.ops.define import (
     publish,
 )
 from tessera.ops.elementwise import abs as absolute
-from tessera.ops.elementwise import conj, div, eq, exp, log, mul, real, sqrt, square, sub, where
+from tessera.ops.elementwise import (
+    conj,
+    div,
+    eq,
+    exp,
+    isnan,
+    log,
+    logical_or,
+    mul,
+    real,
+    sqrt,
+    square,
+    sub,
+    where,
+)
 from tessera.ops.shape import reshape
 
 Tangents = Sequence[Value | None]
@@ -323,12 +337,27 @@ def _arg_reference(f: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x, axis: f(x, axis=axis)
 
 
-def _arg(name: str, doc: str, f: Callable[..., Any], onnx: str) -> OpFunction[..., Value]:
+def _arg_by_folds(extreme: OpFunction[..., Value]) -> Callable[..., Value]:
+    """The first index at which the extreme stands, or NaN if there is one."""
+
+    def run(x: Value, axis: int) -> Value:
+        hit = eq(x, spread(extreme(x, axis), x, (axis,)))
+        if x.dtype.kind == "f":
+            hit = logical_or(hit, isnan(x))
+        here = FUNCTIONS["iota"](x.shape, axis)
+        return min(where(hit, here, x.shape[axis]), axis)
+
+    return run
+
+
+def _arg(
+    name: str, doc: str, f: Callable[..., Any], extreme: OpFunction[..., Value], onnx: str
+) -> OpFunction[..., Value]:
     op = register(
         Op(
             name,
             doc,
-            call=name,
+            decompose=_arg_by_folds(extreme),
             kinds="buif",
             numpy=_arg_reference(f),
             onnx=onnx,
@@ -359,8 +388,12 @@ def _arg(name: str, doc: str, f: Callable[..., Any], onnx: str) -> OpFunction[..
     return made
 
 
-argmax = _arg("argmax", "Index of the first largest element along an axis.", np.argmax, "ArgMax")
-argmin = _arg("argmin", "Index of the first smallest element along an axis.", np.argmin, "ArgMin")
+argmax = _arg(
+    "argmax", "Index of the first largest element along an axis.", np.argmax, max, "ArgMax"
+)
+argmin = _arg(
+    "argmin", "Index of the first smallest element along an axis.", np.argmin, min, "ArgMin"
+)
 
 
 @public

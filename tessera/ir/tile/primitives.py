@@ -8,6 +8,7 @@ from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Primitive
 from tessera.ir.tile.complexes import COMPLEX
 from tessera.ir.tile.convolution import CONVOLUTIONS
+from tessera.ir.tile.copies import COPIES
 from tessera.ir.tile.fft import TRANSFORMS
 from tessera.ir.tile.launch import Expansion
 from tessera.ir.tile.scan import SCANS
@@ -16,6 +17,7 @@ from tessera.ir.tile.sort import SORTS
 
 # From the name of a primitive to a function of the step and the types of all buffers.
 LOWERINGS: dict[str, Callable[[Primitive, Mapping[str, TensorType]], Expansion]] = {
+    **COPIES,
     **SCANS,
     **SCATTERS,
     **SORTS,
