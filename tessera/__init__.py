@@ -59,6 +59,7 @@ from tessera.lang.transforms import jvp as jvp
 from tessera.lang.transforms import linearize as linearize
 from tessera.lang.transforms import value_and_grad as value_and_grad
 from tessera.lang.transforms import vjp as vjp
+from tessera.lang.tuning import tune as tune
 from tessera.lang.vmap import vmap as vmap
 from tessera.learn import optim as optim
 from tessera.ops.arrange import arange as arange
@@ -81,7 +82,7 @@ from tessera.ops.random_bits import key as key
 from tessera.ops.random_bits import split as split
 from tessera.runtime.threads import threads as threads
 
-_LATER = ("array_api",)  # loaded when first used, so that `import tessera` stays light
+_LATER = ("array_api", "cache")  # loaded when first used, so that `import tessera` stays light
 
 
 def __getattr__(name: str) -> object:

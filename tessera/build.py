@@ -5,38 +5,44 @@ Kernels go to LLVM one by one: workers build a kernel while the next one is lowe
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from tessera.core.dims import symbols
+from tessera.core.errors import ScheduleError
 from tessera.core.flags import flags
 from tessera.core.tables import Table
 from tessera.core.types import TensorType
 from tessera.image import Call, Image
 from tessera.ir.graph.ir import Graph
 from tessera.ir.schedule import lower as to_schedule
+from tessera.ir.schedule.choose import default_nest
 from tessera.ir.schedule.ir import Group, HostCall, Kernel, Primitive, Program
-from tessera.ir.schedule.verify import verify as verify_schedule
-from tessera.ir.target.cpu.emit import emit
-from tessera.ir.target.cpu.entry import Entry
 from tessera.ir.schedule.legality import is_legal
 from tessera.ir.schedule.nest import parse_nest
 from tessera.ir.schedule.passes import shares_folds
+from tessera.ir.schedule.verify import verify as verify_schedule
+from tessera.ir.target.cpu.emit import emit
+from tessera.ir.target.cpu.entry import Entry
 from tessera.ir.target.cpu.program import program
 from tessera.ir.tile import ir as tile
 from tessera.ir.tile import lower as to_tile
 from tessera.ir.tile.verify import verify as verify_tile
-from tessera.runtime import builder
+from tessera.runtime import builder, tuned
 from tessera.runtime.code import Key, Loading
 from tessera.runtime.kernel import source_of
 from tessera.runtime.pool import pool_source
 
 
-def build(g: Graph) -> Image:
-    """The image of a graph, whose machine code is in memory and on disk afterwards."""
+def build(g: Graph, sizes: Mapping[str, int] | None = None) -> Image:
+    """The image of a graph, whose machine code is in memory and on disk afterwards.
+
+    Kernels have the nests that the tuner found for them, at these sizes if any are given.
+    """
     builder.start(len(g.nodes))  # there are no more kernels than nodes, nor more workers than cores
-    schedule = to_schedule.lower(g)
+    schedule = schedule_of(g, sizes)
     if flags().verify:
         verify_schedule(schedule)
     with Loading() as loading:
@@ -46,9 +52,42 @@ def build(g: Graph) -> Image:
     return image
 
 
-def schedule_of(g: Graph) -> Program:
-    """The Schedule IR of a graph."""
-    return to_schedule.lower(g)
+def schedule_of(g: Graph, sizes: Mapping[str, int] | None = None) -> Program:
+    """The Schedule IR of a graph, with the nests that the tuner found at these sizes."""
+    p = to_schedule.lower(g)
+    found = tuned.entries()
+    if not found:
+        return p
+    types = {n: b.type for n, b in p.buffers.items()}
+    steps = [_tuned(s, types, sizes or {}, found) if isinstance(s, Kernel) else s for s in p.steps]
+    return replace(p, steps=tuple(steps))
+
+
+def _tuned(
+    k: Kernel, types: Mapping[str, TensorType], sizes: Mapping[str, int],
+    found: Mapping[tuple[str, str], str],
+) -> Kernel:  # fmt: skip
+    own = {n: sizes[n] for n in sizes_of(k, types) if n in sizes}
+    text = found.get((identity(k, types), tuned.size_class(own)))
+    if text is None:
+        return k
+    try:
+        nest = parse_nest(text)
+    except ScheduleError:  # of another version
+        return k
+    return replace(k, nest=nest) if is_legal(k, nest) else k
+
+
+def sizes_of(k: Kernel, types: Mapping[str, TensorType]) -> list[str]:
+    """The symbolic sizes that a kernel has."""
+    shapes = [d for n in (*k.inputs(), *k.outputs) for d in types[n].shape]
+    loops = [a.size for s in k.stages for a in (*s.axes, *s.reduced)]
+    return sorted({name for d in (*shapes, *loops) for name in symbols(d)})
+
+
+def identity(k: Kernel, types: Mapping[str, TensorType]) -> str:
+    """What a kernel is known by to the tuner: SHA-256 of its form without a nest."""
+    return hashlib.sha256(form_of(replace(k, nest=None), types).encode()).hexdigest()
 
 
 def tiles_of(schedule: Program) -> Iterator[tuple[str, tile.Kernel]]:
@@ -90,12 +129,15 @@ class _Building:
         )  # fmt: skip
 
     def call(self, s: Kernel | Group) -> None:
+        if isinstance(s, Kernel) and not s.contracts and shares_folds(s, s.nest or default_nest(s)):
+            self.expand(s)
+            return
         form = form_of(s, self.types)
         if form not in self.known:
             self.known[form] = self.kernel(to_tile.lower(s, self.types))
         self.steps.append(Call(s.name, self.known[form], tuple(s.inputs()), s.outputs))
 
-    def expand(self, s: Primitive) -> None:
+    def expand(self, s: Kernel | Primitive) -> None:
         e = to_tile.expand(s, self.types)
         inner = {n: f"{s.name}.{n}" for n in e.between}
         self.types.update({inner[n]: t for n, t in e.between.items()})

@@ -1,4 +1,4 @@
-"""The command line: `tessera ops | compile | run | doctor | version`.
+"""The command line: `tessera ops | compile | run | tune | doctor | version`.
 
 Exit status: 0 when all went well, 1 when the user's program or a check failed, 2 when the command
 itself was wrong.  A TesseraError is shown as its message and the user's line, without a traceback.
@@ -7,13 +7,15 @@ itself was wrong.  A TesseraError is shown as its message and the user's line, w
 from __future__ import annotations
 
 import argparse
+import importlib
 import inspect
 import json
 import os
 import platform
 import runpy
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from importlib import metadata
 from pathlib import Path
@@ -21,6 +23,7 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
@@ -39,6 +42,7 @@ from tessera.lang import op as namespace
 from tessera.lang.annotation import TensorSpec
 from tessera.lang.device import devices
 from tessera.lang.jit import Jitted, Lowered, jit
+from tessera.lang.tuning import Tuning
 from tessera.ops.define import FUNCTIONS
 
 WIDE = 320  # columns of a table that is not shown on a terminal
@@ -102,6 +106,31 @@ def _parser() -> argparse.ArgumentParser:
     p = command("run", run_file)
     p.add_argument("file", metavar="FILE", help="a Python file")
     p.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="arguments for it")
+    p = command("tune", tune_file)
+    p.add_argument(
+        "file",
+        nargs="?",
+        metavar="FILE[:FUNCTION]",
+        help="a Python file, and a function in it; otherwise all of its jitted functions",
+    )
+    p.add_argument(
+        "--budget",
+        type=float,
+        default=5000,
+        metavar="MS",
+        help="milliseconds to spend on all kernels together",
+    )
+    p.add_argument(
+        "--size",
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="the value of a symbolic size, 64 unless given",
+    )
+    p.add_argument("--again", action="store_true", help="measure what the store knows already, too")
+    p.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    p.add_argument("--export", metavar="PATH", help="write what is tuned to a file afterwards")
+    p.add_argument("--import", metavar="PATH", dest="load", help="take over such a file before")
     p = command("doctor", doctor)
     p.add_argument("--json", action="store_true", help="print JSON instead of tables")
     command("version", version)
@@ -283,7 +312,10 @@ def _stop_at(lowered: Lowered, where: str) -> Graph:
 
 
 def _find(path: str, name: str) -> Jitted:
-    defined = _execute(path, "<tessera compile>", [])
+    return _found(path, name, _execute(path, "<tessera compile>", []))
+
+
+def _found(path: str, name: str, defined: Mapping[str, Any]) -> Jitted:
     jitted = {k: v for k, v in defined.items() if isinstance(v, Jitted)}
     if not name:
         if len(jitted) == 1:
@@ -317,9 +349,10 @@ def _specs(f: Jitted) -> dict[str, TensorSpec]:
     return specs
 
 
-def _example(spec: TensorSpec) -> Any:
+def _example(spec: TensorSpec, sizes: Mapping[str, int] | None = None) -> Any:
     """An argument that fits: zeros that take no memory, of f32 where any dtype will do."""
-    shape = tuple(substitute(n, dict.fromkeys(spec.symbols, 64)) for n in spec.shape)
+    values = dict.fromkeys(spec.symbols, 64) | dict(sizes or {})
+    shape = tuple(substitute(n, values) for n in spec.shape)
     dtype = spec.dtype or f32
     return concrete(np.broadcast_to(np.zeros((), dtype.np), shape), dtype)  # type: ignore[arg-type]
 
@@ -343,6 +376,88 @@ def _execute(path: str, name: str, argv: Sequence[str]) -> dict[str, Any]:
     finally:
         sys.argv = before
         sys.path.pop(0)
+
+
+# tune -------------------------------------------------------------------------------------------
+
+
+def tune_file(args: argparse.Namespace) -> int:
+    """Find the fastest nests of a file's kernels on this machine, and keep them."""
+    if args.file is None and not (args.load or args.export):
+        raise UsageError("name a file to tune, or give --import or --export")
+    if not args.budget > 0:
+        raise UsageError(f"--budget is {args.budget:g}, expected more than 0")
+    sizes = dict(map(_size, args.size))
+    if args.load:
+        _say(args, f"{_cache().load(args.load)} kernels taken over from {args.load}")
+    found = _tune_all(args, sizes) if args.file else []
+    if args.export:
+        _say(args, f"{_cache().export(args.export)} kernels written to {args.export}")
+    if args.json:
+        print(json.dumps([_outcome(t, o) for t in found for o in t]))
+    return 0
+
+
+def _cache() -> Any:
+    """The store of tuned nests, which needs LLVM."""
+    return importlib.import_module("tessera.cache")
+
+
+def _say(args: argparse.Namespace, text: str) -> None:
+    if not args.json:
+        print(text)
+
+
+def _size(text: str) -> tuple[str, int]:
+    name, _, value = text.partition("=")
+    if not (name.isidentifier() and value.isdecimal() and int(value)):
+        raise UsageError(f"--size is {text!r}, expected one like B=32")
+    return name, int(value)
+
+
+def _tune_all(args: argparse.Namespace, sizes: Mapping[str, int]) -> list[Tuning]:
+    path, name = _split(args.file)
+    defined = _execute(path, "<tessera tune>", [])
+    jitted = [k for k, v in defined.items() if isinstance(v, Jitted)]
+    functions = [_found(path, n, defined) for n in ([name] if name else jitted or [""])]
+    examples = [{n: _example(s, sizes) for n, s in _specs(f).items()} for f in functions]
+    console, found = _console(), []
+    for f, given in zip(functions, examples, strict=True):
+        shown = console.is_terminal and not args.json
+        with Live(console=console, transient=True) if shown else nullcontext() as live:
+            report = (lambda p, live=live: live.update(_candidates(p))) if live else None
+            found.append(tessera.tune(f, budget_ms=args.budget / len(functions), again=args.again,
+                                      report=report, **given))  # fmt: skip
+        if not args.json:
+            console.print(_outcomes(found[-1]))
+    return found
+
+
+def _candidates(p: Any) -> Table:
+    """The candidates of a kernel while it is tuned, the fastest first."""
+    table = _table("ms", "samples", "nest")
+    table.title = f"{p.kernel}: {len(p.candidates)} of {p.space} nests, {p.spent:.0%} of its time"
+    for c in p.candidates[:12]:
+        table.add_row(f"{c.seconds * 1e3:.3f}", str(len(c.times)), escape(str(c.nest)))
+    return table
+
+
+def _outcomes(t: Tuning) -> Table:
+    table = _table("kernel", "default ms", "best ms", "gain", "tried", "nest")
+    for o in t:
+        nest = str(o.best) if o.best != o.default else "the default"
+        tried = "known" if o.known else str(o.tried)
+        cells = (f"{o.before * 1e3:.3f}", f"{o.seconds * 1e3:.3f}", f"{o.gain:.2f}x", tried, nest)
+        table.add_row(escape(o.kernel), *map(escape, cells))
+    return table
+
+
+def _outcome(t: Tuning, o: Any) -> dict[str, Any]:
+    return {
+        "function": t.function, "kernel": o.kernel, "default": str(o.default), "nest": str(o.best),
+        "default_ms": o.before * 1e3, "best_ms": o.seconds * 1e3, "gain": o.gain, "tried": o.tried,
+        "known": o.known,
+    }  # fmt: skip
 
 
 # doctor and version -----------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from tessera.ir.graph.op import OWN
 from tessera.ir.schedule.ir import HostCall
 from tessera.ir.target.cpu.entry import Entry, Parameter
 from tessera.ir.target.cpu.machine import architecture
+from tessera.runtime import tuned
 from tessera.runtime.code import Key, Store
 
 _STARTED = time.time_ns()
@@ -70,7 +71,8 @@ def key_of(g: Graph) -> bytes | None:
         return None
     settings = {f.name: getattr(flags(), f.name) for f in fields(Flags)}
     material = [f"{k}={v}" for k, v in settings.items() if k not in _IMMATERIAL]
-    whole = "\n".join([sources, architecture(), *material, g.text])
+    # Kernels have the nests that were tuned, so the store of those is part of the key.
+    whole = "\n".join([sources, architecture(), tuned.stamp(), *material, g.text])
     return hashlib.sha256(whole.encode()).digest()
 
 

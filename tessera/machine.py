@@ -18,8 +18,9 @@ from tessera.ir.graph import interp
 from tessera.ir.graph.ir import Array, Graph, Node, substitute_params
 from tessera.ir.schedule.ir import Group, HostCall, Kernel, Program
 from tessera.ir.schedule.memory import MemoryPlan, shortage, size_of
+from tessera.ir.schedule.nest import Nest
 from tessera.prepared import Prepared
-from tessera.runtime import memory
+from tessera.runtime import memory, tuned
 from tessera.runtime.code import loaded
 from tessera.runtime.kernel import CompiledKernel
 from tessera.runtime.threads import thread_count
@@ -52,11 +53,8 @@ class MachineExecutable(Executable):
 
     def __init__(self, graph: Graph, record: Sequence[Step], image: Image):
         self.graph, self.record, self.image = graph, tuple(record), image
-        codes = loaded(image.codes)
-        assert codes is not None, f"{graph.name}: machine code is missing"
-        self._kernels = [
-            CompiledKernel(e, code=c) for e, c in zip(image.kernels, codes, strict=True)
-        ]
+        self._kernels = _kernels_of(image)
+        self._variants: dict[Any, tuple[Image, list[CompiledKernel]]] = {}  # by their nests
         self._captured = [v.data for v in graph.captured if v.data is not None]
         self._captured += [t.array() for t in image.tables]
         self._regions = {r: executable(r, ()) for n in self.host_nodes for r in n.regions}
@@ -73,6 +71,11 @@ class MachineExecutable(Executable):
         """Schedule IR."""
         made: Program = _lowering().schedule_of(self.graph)
         return made
+
+    @property
+    def schedules(self) -> list[Program]:
+        """Schedule IR of the program and of every region in it."""
+        return [self.schedule, *(p for e in self._regions.values() for p in e.schedules)]
 
     @cached_property
     def tiles(self) -> Kernels:
@@ -102,15 +105,29 @@ class MachineExecutable(Executable):
 
     def memory_plan(self, shapes: Sequence[tuple[int, ...]]) -> MemoryPlan:
         """Where everything lies in a run on inputs of these shapes, and how much memory it takes."""
-        captured = [x.shape for x in self._captured]
-        return self.at(self._sizes([*shapes, *captured])).plan
+        return self.at(self.sizes_at(shapes)).plan
+
+    def sizes_at(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
+        """The symbolic sizes of a run on inputs of these shapes."""
+        return self._sizes([*shapes, *(x.shape for x in self._captured)])
 
     def at(self, sizes: Mapping[str, int], donated: frozenset[int] = frozenset()) -> Prepared:
         """This program at known sizes, for the number of threads in force."""
-        names = frozenset(self.image.inputs[i] for i in donated)
-        return Prepared(
-            self.graph.name, self.image, self._kernels, sizes, thread_count(), self._host, names
-        )
+        image, kernels = self._variant(sizes)
+        names = frozenset(image.inputs[i] for i in donated)
+        return Prepared(self.graph.name, image, kernels, sizes, thread_count(), self._host, names)
+
+    def _variant(self, sizes: Mapping[str, int]) -> tuple[Image, list[CompiledKernel]]:
+        """The program that serves all sizes, or one of other nests that the tuner found at these."""
+        if self._static or not tuned.has_sizes():
+            return self.image, self._kernels
+        nests = _nests(_lowering().schedule_of(self.graph, sizes))
+        if nests == _nests(self.schedule):
+            return self.image, self._kernels
+        if nests not in self._variants:
+            image = _lowering().build(self.graph, sizes)
+            self._variants[nests] = (image, _kernels_of(image))
+        return self._variants[nests]
 
     def _sizes(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
         p = self.image
@@ -142,6 +159,18 @@ class MachineExecutable(Executable):
         free = memory.available()
         if plan.peak > free:
             raise OutOfMemoryError(shortage(plan, free, _locations(self.schedule)))
+
+
+def _kernels_of(image: Image) -> list[CompiledKernel]:
+    codes = loaded(image.codes)
+    assert codes is not None, (
+        f"machine code of {', '.join(e.name for e in image.kernels)} is missing"
+    )
+    return [CompiledKernel(e, code=c) for e, c in zip(image.kernels, codes, strict=True)]
+
+
+def _nests(p: Program) -> tuple[Nest | None, ...]:
+    return tuple(s.nest for s in p.steps if isinstance(s, Kernel))
 
 
 class _Region:

@@ -28,6 +28,7 @@ from tessera.ir.tile import interp as tile_interp
 from tessera.ir.tile import ir as tile
 from tessera.ir.tile import lower as tile_lower
 from tessera.ir.tile.launch import Launch
+from tessera.runtime.kernel import CompiledKernel
 
 Run = Callable[[tile.Kernel, Sequence[Any], Mapping[str, int]], None]
 
@@ -52,6 +53,11 @@ def by_tile(p: Program, inputs: Sequence[Any]) -> list[Any]:
 def by_llvm(p: Program, inputs: Sequence[Any]) -> list[Any]:
     """The outputs when kernels run as machine code."""
     return _by_kernels(p, inputs, run_llvm)
+
+
+def by_runtime(p: Program, inputs: Sequence[Any]) -> list[Any]:
+    """The outputs when kernels run as the runtime runs them, from the store of compiled code."""
+    return _by_kernels(p, inputs, _run_compiled)
 
 
 def kernels(p: Program) -> Iterator[tuple[Step, tile.Kernel]]:
@@ -99,6 +105,17 @@ def _launch(
 @cache
 def _loaded(text: str, symbol: str) -> Loaded:
     return Loaded(build(text), symbol)
+
+
+def _run_compiled(k: tile.Kernel, arrays: Sequence[Any], sizes: Mapping[str, int]) -> None:
+    p = target_program(k)
+    compiled = _COMPILED.get(p.text)
+    if compiled is None:
+        compiled = _COMPILED[p.text] = CompiledKernel(p)
+    compiled.run(arrays, sizes)
+
+
+_COMPILED: dict[str, CompiledKernel] = {}
 
 
 def run_llvm(k: tile.Kernel, arrays: Sequence[Any], sizes: Mapping[str, int]) -> None:

@@ -72,6 +72,16 @@ class Lowered:
         """Where every buffer lies at the sizes of the arguments, and the peak of a run."""
         return self._machine("memory").memory_plan(self._shapes)
 
+    @property
+    def schedules(self) -> list[Program]:
+        """Schedule IR of the function and of every region in it."""
+        return self._machine("schedule").schedules
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """What the symbolic sizes are for the arguments."""
+        return self._machine("sizes").sizes_at(self._shapes)
+
     def _machine(self, level: str) -> MachineExecutable:
         if type(self._executable) is Executable:
             raise located(
@@ -342,6 +352,16 @@ class Jitted:
         except TesseraError as e:
             error = located(e)
         raise error
+
+    @property
+    def target(self) -> str:
+        """What runs this function."""
+        return self._mode()[0]
+
+    def forget(self) -> None:
+        """Compile anew at the next call."""
+        for kept in (self._quick, self._entries, self._variants):
+            kept.clear()
 
     @property
     def compiled(self) -> int:

@@ -15,7 +15,7 @@ from tessera.ir.schedule.nest import Loop, Nest
 from tessera.ir.schedule.passes import folds_chains, folds_lanes, has_columns_alone
 
 _BLOCKS = ((6, 64), (8, 48), (4, 64), (12, 32), (4, 32), (1, 64))  # of registers
-_TALL, _WIDE = (1, 8, 43, 86), (1, 4, 16)  # blocks of an instance
+_TALL, _WIDE = (1, 4, 16, 43, 86), (1, 4, 16)  # blocks of an instance
 _BATCH = 4  # rows of the batch of an instance
 _ROWS = (1, 2, 4, 8, 16, 32)  # rows of an instance
 _WIDTHS = (16, 32, 48, 64, 96, 128, 192, 256)  # columns of a chunk

@@ -1,0 +1,275 @@
+"""The store of tuned nests: one SQLite file beside the compiled code, shared by all processes.
+
+    kernel (SHA-256 of its text without a nest), sizes, architecture, versions  ->  nest
+
+A kernel's text holds its shapes, dtypes and policies; `sizes` is the class of the sizes that are symbolic
+in it.  Beside the nests the store keeps every measurement, from which the cost model learns, and what
+the machine reached at its best.  SQLite is loaded when the file exists or something is kept in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tessera.core.errors import OperandError
+from tessera.core.flags import flags
+from tessera.ir.target.cpu.machine import architecture
+
+VERSION = 1
+_WAIT = 10.0  # seconds that a process waits for another one that writes
+_TABLES = """
+create table if not exists tuned (
+  kernel text, sizes text, architecture text, versions text, nest text, seconds real, before real,
+  primary key (kernel, sizes, architecture, versions));
+create table if not exists measured (
+  kernel text, sizes text, architecture text, versions text, nest text, seconds real, estimate real,
+  features text, primary key (kernel, sizes, architecture, versions, nest));
+create table if not exists peaks (
+  architecture text, threads integer, flops real, bandwidth real,
+  primary key (architecture, threads));
+"""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What tuning found for a kernel at its sizes: the nest, its time, and the default's."""
+
+    kernel: str
+    sizes: str
+    nest: str  # "" when the default is as fast as any
+    seconds: float
+    before: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The time of one nest, beside what the roofline said and the features of the nest."""
+
+    kernel: str
+    sizes: str
+    nest: str
+    seconds: float
+    estimate: float
+    features: tuple[float, ...]
+
+
+def path() -> Path:
+    """The file of the store."""
+    return flags().cache_dir / "tune.sqlite"
+
+
+def versions() -> str:
+    """What a measurement depends on beside the architecture, which names LLVM and llvmlite."""
+    from importlib import metadata
+
+    try:
+        return f"tessera {metadata.version('tessera')} store {VERSION}"
+    except metadata.PackageNotFoundError:
+        return f"tessera from its sources store {VERSION}"
+
+
+def stamp() -> str:
+    """A text that changes whenever the store does; empty when there is none."""
+    try:
+        s = os.stat(path())
+    except OSError:
+        return ""
+    return f"{s.st_mtime_ns} {s.st_size} {s.st_ino}"
+
+
+def size_class(sizes: Mapping[str, int]) -> str:
+    """The class of symbolic sizes: each of them up to a power of two."""
+    return ", ".join(f"{n}<={1 << (sizes[n] - 1).bit_length()}" for n in sorted(sizes))
+
+
+def entries() -> Mapping[tuple[str, str], str]:
+    """The nests of this machine, by kernel and class of sizes."""
+    now = stamp()
+    if not now:
+        return {}
+    try:
+        return _entries(str(path()), now, architecture())
+    except OperandError as e:  # a program runs without what was tuned, too
+        warnings.warn(e.message, RuntimeWarning, stacklevel=2)
+        return {}
+
+
+def has_sizes() -> bool:
+    """Whether a kernel of symbolic sizes was tuned on this machine."""
+    return any(sizes for _, sizes in entries())
+
+
+@lru_cache(maxsize=4)
+def _entries(where: str, now: str, arch: str) -> dict[tuple[str, str], str]:
+    with _opened() as db:
+        rows = db.execute(
+            "select kernel, sizes, nest from tuned where architecture = ? and versions = ?",
+            (arch, versions()),
+        ).fetchall()
+    return {(kernel, sizes): nest for kernel, sizes, nest in rows if nest}
+
+
+# Reading and writing ----------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _opened() -> Iterator[Any]:
+    """The database in a transaction; a file that is damaged is put aside, with a warning."""
+    import sqlite3
+
+    file = path()
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as e:
+        raise OperandError(
+            f"tune: the store {file} cannot be used ({e.strerror}); set TESSERA_CACHE_DIR to a "
+            "writable folder"
+        ) from None
+    try:
+        db = _connect(file)
+    except sqlite3.DatabaseError as e:
+        if isinstance(e, sqlite3.OperationalError):
+            raise OperandError(f"tune: the store {file} cannot be used ({e})") from None
+        aside = file.with_suffix(".damaged")
+        warnings.warn(
+            f"tune: the store {file} is damaged ({e}); beginning a new one, the old one is {aside}",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+        with contextlib.suppress(FileNotFoundError):  # another process was first
+            os.replace(file, aside)
+        db = _connect(file)
+    try:
+        with db:
+            yield db
+    finally:
+        db.close()
+
+
+def _connect(file: Path) -> Any:
+    import sqlite3
+
+    db = sqlite3.connect(file, timeout=_WAIT)
+    try:
+        if db.execute("pragma quick_check").fetchone() != ("ok",):
+            raise sqlite3.DatabaseError("its check fails")
+        names = {n for (n,) in db.execute("select name from sqlite_master where type = 'table'")}
+        if not {"tuned", "measured", "peaks"} <= names:
+            db.executescript(_TABLES)
+    except sqlite3.DatabaseError:
+        db.close()
+        raise
+    return db
+
+
+def keep(found: Tuned, measured: Iterable[Measured] = ()) -> None:
+    """Keep what tuning found, in one transaction."""
+    here = (architecture(), versions())
+    with _opened() as db:
+        _put(
+            db, "tuned", (found.kernel, found.sizes, *here, found.nest, found.seconds, found.before)
+        )
+        for m in measured:
+            features = json.dumps(m.features)
+            _put(db, "measured",
+                 (m.kernel, m.sizes, *here, m.nest, m.seconds, m.estimate, features))  # fmt: skip
+
+
+def _put(db: Any, table: str, row: Sequence[Any]) -> None:
+    marks = ", ".join("?" * len(row))
+    db.execute(f"insert or replace into {table} values ({marks})", row)
+
+
+def find(kernel: str, sizes: str) -> Tuned | None:
+    """What is known of a kernel on this machine."""
+    if not stamp():
+        return None
+    with _opened() as db:
+        row = db.execute(
+            "select nest, seconds, before from tuned where kernel = ? and sizes = ? and "
+            "architecture = ? and versions = ?",
+            (kernel, sizes, architecture(), versions()),
+        ).fetchone()
+    return None if row is None else Tuned(kernel, sizes, *row)
+
+
+def measurements() -> list[Measured]:
+    """Every measurement on this machine, in a fixed order."""
+    if not stamp():
+        return []
+    with _opened() as db:
+        rows = db.execute(
+            "select kernel, sizes, nest, seconds, estimate, features from measured where "
+            "architecture = ? and versions = ? order by kernel, sizes, nest",
+            (architecture(), versions()),
+        ).fetchall()
+    return [Measured(k, s, n, t, e, tuple(json.loads(f))) for k, s, n, t, e, f in rows]
+
+
+def peaks(threads: int) -> tuple[float, float] | None:
+    """The most operations and bytes a second that this machine reached, if they were measured."""
+    if not stamp():
+        return None
+    with _opened() as db:
+        found: tuple[float, float] | None = db.execute(
+            "select flops, bandwidth from peaks where architecture = ? and threads = ?",
+            (architecture(), threads),
+        ).fetchone()
+    return found
+
+
+def keep_peaks(threads: int, flops: float, bandwidth: float) -> None:
+    """Keep what the machine reached."""
+    with _opened() as db:
+        _put(db, "peaks", (architecture(), threads, flops, bandwidth))
+
+
+# Exchange ---------------------------------------------------------------------------------------
+
+
+def export(file: str | os.PathLike[str]) -> int:
+    """Write the tuned nests of all machines as JSON; how many there are."""
+    rows: list[Any] = []
+    if stamp():
+        with _opened() as db:
+            rows = db.execute("select * from tuned order by 1, 2, 3, 4").fetchall()
+    names = ("kernel", "sizes", "architecture", "versions", "nest", "seconds", "before")
+    whole = {"version": VERSION, "tuned": [dict(zip(names, r, strict=True)) for r in rows]}
+    Path(file).write_text(json.dumps(whole, indent=1) + "\n")
+    return len(rows)
+
+
+def load(file: str | os.PathLike[str]) -> int:
+    """Add the tuned nests of a file that `export` wrote; how many there are."""
+    try:
+        whole = json.loads(Path(file).read_text())
+        rows = [
+            (str(r["kernel"]), str(r["sizes"]), str(r["architecture"]), str(r["versions"]),
+             str(r["nest"]), float(r["seconds"]), float(r["before"]))
+            for r in whole["tuned"]
+        ]  # fmt: skip
+    except OSError as e:
+        raise OperandError(f"tune: {file} cannot be read ({e.strerror})") from None
+    except (ValueError, KeyError, TypeError):
+        raise OperandError(f"tune: {file} is no file that tune has exported") from None
+    if whole.get("version") != VERSION:
+        raise OperandError(
+            f"tune: {file} has format version {whole.get('version')}, expected {VERSION}"
+        )
+    with _opened() as db:
+        for row in rows:
+            _put(db, "tuned", row)
+    return len(rows)
+
+
+def clear() -> None:
+    """Forget all that was tuned."""
+    path().unlink(missing_ok=True)

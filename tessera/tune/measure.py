@@ -1,0 +1,112 @@
+"""Measurement: candidates side by side, in turn, so that what disturbs one disturbs all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median, quantiles
+from typing import Any
+
+import numpy as np
+
+from tessera.core.types import TensorType
+from tessera.ir.schedule.ir import Kernel
+from tessera.ir.schedule.nest import Nest
+from tessera.ir.target.cpu.program import program
+from tessera.ir.tile.launch import Expansion
+from tessera.ir.tile.lower import expand
+from tessera.runtime.kernel import CompiledKernel, compile_kernels
+
+_SAMPLE = 2e-4  # seconds that a sample takes at least
+
+
+@dataclass
+class Candidate:
+    """A nest as machine code, and the times that it took."""
+
+    nest: Nest
+    run: Callable[[], None]
+    repeats: int = 1
+    times: list[float] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        """The time of a run: the median of the samples."""
+        return median(self.times)
+
+    def sample(self) -> None:
+        """Run once more, long enough to be timed."""
+        start = time.perf_counter()
+        for _ in range(self.repeats):
+            self.run()
+        took = (time.perf_counter() - start) / self.repeats
+        if took * self.repeats < _SAMPLE / 2:  # too short to count
+            self.repeats = max(1, int(_SAMPLE / max(took, 1e-9)))
+            self.sample()
+            return
+        self.times.append(took)
+
+
+class Bench:
+    """The arrays of a kernel at known sizes, on which its candidates run."""
+
+    def __init__(self, kernel: Kernel, types: Mapping[str, TensorType], sizes: Mapping[str, int]):
+        self.kernel, self.types, self.sizes = kernel, types, dict(sizes)
+        rng = np.random.default_rng(0)
+        names = (*kernel.inputs(), *kernel.outputs)
+        self.arrays = {n: _drawn(types[n].substitute(sizes), rng) for n in names}
+
+    def candidates(self, nests: Sequence[Nest]) -> list[Candidate]:
+        """Nests as machine code, built side by side."""
+        made = [expand(replace(self.kernel, nest=n), self.types) for n in nests]
+        built = compile_kernels([program(x.kernel) for e in made for x in e.launches])
+        out = []
+        for nest, e in zip(nests, made, strict=True):
+            own, built = built[: len(e.launches)], built[len(e.launches) :]
+            out.append(Candidate(nest, self._runner(e, own)))
+        return out
+
+    def _runner(self, e: Expansion, kernels: Sequence[CompiledKernel]) -> Callable[[], None]:
+        between = {
+            n: np.empty(t.substitute(self.sizes).shape, t.dtype.np) for n, t in e.between.items()
+        }
+        arrays = self.arrays | between
+        calls = [
+            (k, [arrays[n] for n in (*x.inputs, *x.outputs)])
+            for x, k in zip(e.launches, kernels, strict=True)
+        ]
+
+        def run() -> None:
+            for k, given in calls:
+                k.run(given, self.sizes)
+
+        return run
+
+
+def _drawn(t: TensorType, rng: np.random.Generator) -> Any:
+    """Numbers that any kernel can work with: where they are places, the first one."""
+    if t.dtype.kind == "f":
+        return rng.uniform(-1, 1, size=t.shape).astype(t.dtype.np)
+    return np.zeros(t.shape, t.dtype.np)
+
+
+def interleave(
+    candidates: Sequence[Candidate], rounds: int, until: float, at_least: int = 1
+) -> None:
+    """Sample candidates in turn, so many times, or until the clock stands there."""
+    for i in range(1, rounds + 1):
+        for c in candidates:
+            c.sample()
+        if i >= at_least and time.perf_counter() > until:
+            return
+
+
+def is_faster(a: Candidate, b: Candidate, least: float = 0.02) -> bool:
+    """Whether one is faster than the other beyond the spread: in three of four samples, by so much.
+
+    Samples are compared in pairs, as they were taken in turn: what slows one slows the other too.
+    """
+    ratios = [y / x for x, y in zip(a.times, b.times, strict=True)]
+    low, _, _ = quantiles(ratios, n=4, method="inclusive")
+    return low > 1 + least

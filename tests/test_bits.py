@@ -1,0 +1,196 @@
+"""The law of bits: one digest for any schedule, thread count, neighbours, chunks and form of a program.
+
+A case is a function, the shapes of its arguments and how many of them are a batch.  To put another workload
+under the law, add a row to CASES.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import op
+from tessera.build import identity
+from tessera.core.flags import override
+from tessera.ir.schedule.ir import Kernel, Program
+from tessera.ir.schedule.lower import lower
+from tessera.ir.schedule.nest import Nest
+from tessera.ir.schedule.space import nests
+from tessera.runtime import tuned
+from tests.levels import by_runtime, prepared
+
+SCHEDULES = 50
+THREADS = (1, 2, 3, 8)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A workload: its function, its arguments, and the axis of a batch in argument and result."""
+
+    run: Callable[..., Any]
+    shapes: tuple[tuple[int, ...], ...]
+    batch: int | None = 0  # how rows of the first argument lie; None: there is no batch
+    integers: bool = False  # whether the first argument is of whole numbers, below 40
+
+    def inputs(self) -> list[Any]:
+        rng = np.random.default_rng(7)
+        drawn = [rng.normal(size=s).astype(np.float32) for s in self.shapes]
+        if self.integers:
+            drawn[0] = rng.integers(0, 40, size=self.shapes[0])
+        return drawn
+
+
+def gpt(tokens: Any, table: Any, wq: Any, wo: Any, up: Any, down: Any) -> Any:
+    """Two layers of a transformer with two heads, causal, that share their weights."""
+    x = op.take(table, tokens, axis=0)
+    b, s, d = x.shape
+    for _ in range(2):
+        h = op.layernorm(x)
+        q, k, v = (op.swapaxes(op.reshape(h @ wq[i], (b, s, 2, d // 2)), 1, 2) for i in range(3))
+        a = op.attention(q, k, v, causal=True)
+        x = x + op.reshape(op.swapaxes(a, 1, 2), (b, s, d)) @ wo
+        x = x + op.gelu(op.layernorm(x) @ up) @ down
+    return op.layernorm(x) @ table.T
+
+
+GPT = ((3, 17), (40, 32), (3, 32, 32), (32, 32), (32, 64), (64, 32))
+CASES = {
+    "gemm nn": Case(lambda a, b: a @ b, ((49, 600), (600, 70))),
+    "gemm nt": Case(lambda a, b: a @ b.T, ((49, 600), (70, 600))),
+    "gemm tn": Case(lambda a, b: a.T @ b, ((600, 49), (600, 70)), 1),
+    "gemm batched": Case(lambda a, b: a @ b, ((5, 13, 40), (5, 40, 70)), None),
+    "gemm, bias and gelu": Case(lambda a, b, c: op.gelu(a @ b + c), ((49, 70), (70, 70), (70,))),
+    "softmax": Case(op.softmax, ((70, 1100),)),
+    "layernorm": Case(op.layernorm, ((70, 1100),)),
+    "row sums": Case(lambda x: op.sum(x, 1), ((70, 1700),)),
+    "column sums": Case(lambda x: op.sum(x, 0), ((2700, 300),), 1),
+    "sum": Case(op.sum, ((1 << 17,),), None),
+    "gelu chain": Case(lambda x: op.gelu(x * 2.0 + 1.0) * x, ((70, 300),)),
+    "gpt": Case(gpt, GPT, 0, True),
+}
+every_case = pytest.mark.parametrize("name", CASES)
+
+
+def digest(*arrays: Any) -> str:
+    whole = hashlib.sha256()
+    for x in arrays:
+        whole.update(np.ascontiguousarray(x).tobytes())
+    return whole.hexdigest()
+
+
+def tensors(arrays: Sequence[Any]) -> list[Any]:
+    return [ts.tensor(x) for x in arrays]
+
+
+@cache
+def jitted(name: str) -> Any:
+    return ts.jit(CASES[name].run, target="cpu")
+
+
+@cache
+def wanted(name: str) -> str:
+    return digest(jitted(name)(*tensors(CASES[name].inputs())))
+
+
+def program(c: Case) -> Program:
+    return lower(prepared(ts.trace(c.run, *tensors(c.inputs()))))
+
+
+def spread_over(found: Sequence[Nest], count: int) -> list[Nest]:
+    """So many nests, from everywhere in a space."""
+    return [found[i * len(found) // count] for i in range(min(count, len(found)))]
+
+
+def schedules(p: Program) -> Iterator[Program]:
+    """Distinct schedules of a program; where it has many kernels, each has a few nests."""
+    spaces = {s.name: list(nests(s)) for s in p.steps if isinstance(s, Kernel)}
+    few = SCHEDULES if len(spaces) == 1 else 4
+    spaces = {name: spread_over(found, few) for name, found in spaces.items()}
+    seen = set()
+    for i in range(2 * SCHEDULES):  # digits of i to the base of few say which nest a kernel has
+        steps = tuple(
+            replace(s, nest=spaces[s.name][i // few ** (j % 4) % len(spaces[s.name])])
+            if isinstance(s, Kernel)
+            else s
+            for j, s in enumerate(p.steps)
+        )
+        q = replace(p, steps=steps)
+        if q.hash not in seen:
+            seen.add(q.hash)
+            yield q
+        if len(seen) == SCHEDULES:
+            return
+    raise AssertionError(f"{p.name} has {len(seen)} schedules only")
+
+
+@every_case
+def test_every_schedule_has_the_same_bits(name: str) -> None:
+    c = CASES[name]
+    p, inputs = program(c), c.inputs()
+    digests = {digest(*by_runtime(q, inputs)) for q in schedules(p)}
+    assert digests == {wanted(name)}
+
+
+@every_case
+@pytest.mark.parametrize("threads", THREADS)
+def test_every_number_of_threads_has_the_same_bits(name: str, threads: int) -> None:
+    with ts.threads(threads):
+        assert digest(jitted(name)(*tensors(CASES[name].inputs()))) == wanted(name)
+
+
+@every_case
+def test_tuned_programs_have_the_same_bits_on_all_threads(name: str, tmp_path: Path) -> None:
+    c = CASES[name]
+    p = program(c)
+    types = {n: b.type for n, b in p.buffers.items()}
+    with override(cache_dir=tmp_path):
+        chosen = 0
+        for i, s in enumerate(p.steps):
+            if isinstance(s, Kernel):
+                found = list(nests(s))
+                nest = str(found[(17 + i) % len(found)])
+                tuned.keep(tuned.Tuned(identity(s, types), "", nest, 1.0, 2.0))
+                chosen += 1
+        f = ts.jit(c.run, target="cpu")
+        steps = f.lower(*tensors(c.inputs())).schedule.steps
+        assert sum(isinstance(s, Kernel) and s.nest is not None for s in steps) == chosen
+        for threads in THREADS:
+            with ts.threads(threads):
+                assert digest(f(*tensors(c.inputs()))) == wanted(name)
+
+
+@pytest.mark.parametrize("name", [n for n, c in CASES.items() if c.batch is not None])
+def test_a_row_has_the_same_bits_alone_in_a_chunk_and_in_a_batch(name: str) -> None:
+    c = CASES[name]
+    x, *rest = c.inputs()
+    axis = c.batch
+    assert axis is not None
+    whole = jitted(name)(*tensors([x, *rest])).numpy()
+    n = x.shape[axis]
+    for first, last in ((0, 1), (n // 2, n // 2 + 1), (0, n // 3), (n // 3, n), (1, n)):
+        part = np.ascontiguousarray(np.take(x, range(first, last), axis))
+        got = jitted(name)(*tensors([part, *rest])).numpy()
+        assert digest(got) == digest(whole[first:last]), (first, last)
+
+
+def test_a_sequence_has_the_same_bits_whole_and_cut_short() -> None:
+    tokens, *rest = CASES["gpt"].inputs()
+    whole = jitted("gpt")(*tensors([tokens, *rest])).numpy()
+    for length in (1, 8, 16):
+        got = jitted("gpt")(*tensors([np.ascontiguousarray(tokens[:, :length]), *rest])).numpy()
+        assert digest(got) == digest(whole[:, :length]), length
+
+
+@every_case
+def test_eager_code_has_the_same_bits(name: str) -> None:
+    c = CASES[name]
+    with override(target="cpu"):
+        assert digest(c.run(*tensors(c.inputs()))) == wanted(name)
