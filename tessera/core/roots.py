@@ -19,11 +19,18 @@ Double = tuple[Any, Any]  # a number as the sum of two doubles, the second far b
 _SPLIT = 2.0**27 + 1  # cuts a double into halves whose products are exact (Dekker)
 _TURN = (6.283185307179586, 2.4492935982947064e-16)  # 2 pi
 _STEP = 1024
+_PIECE = 1 << 16  # roots that are computed at once, so that they stay in a cache
 _LAST = 24  # power of the last term: (pi/4)^25 / 25! is below 2^-90
 
 
 def roots(k: Array, n: int) -> tuple[Array, Array]:
-    """The real and imaginary parts of exp(-2 pi i k / n) for whole numbers k."""
+    """The real and imaginary parts of exp(-2 pi i k / n) for a line of whole numbers k."""
+    pieces = [_roots(k[i : i + _PIECE], n) for i in range(0, max(len(k), 1), _PIECE)]
+    real, imaginary = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
+    return real, imaginary
+
+
+def _roots(k: Array, n: int) -> tuple[Array, Array]:
     eighths = np.asarray(k, np.int64) % n * 8
     quarter = (eighths + n) // (2 * n)  # the nearest quarter of the circle
     rest = eighths - quarter * (2 * n)

@@ -11,6 +11,7 @@ from tessera.core.primitive import Array, Definition, Params, Types
 from tessera.core.types import TensorType
 
 _COMPLEX, _REAL = (c64, c128), (f32, f64)
+_LONGEST = 1 << 24  # elements; beyond, tables and scratch would be larger than most tensors
 
 
 def axes_of(p: Params) -> tuple[int, ...]:
@@ -19,9 +20,10 @@ def axes_of(p: Params) -> tuple[int, ...]:
 
 
 def _supports(dtypes: Sequence[DType], types: Types, p: Params) -> bool:
-    """Lengths must be known: the operations of a transform follow from its length."""
+    """Lengths must be known, since the operations of a transform follow from its length."""
     (t,) = types
-    known = all(isinstance(t.shape[a], int) for a in axes_of(p)) and isinstance(p.get("n", 1), int)
+    lengths = [p["n"]] if "n" in p else [t.shape[a] for a in axes_of(p)]
+    known = all(isinstance(n, int) and fourier.Plan(n).length <= _LONGEST for n in lengths)
     return known and any(t.dtype is d for d in dtypes)
 
 
