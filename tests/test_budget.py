@@ -170,6 +170,22 @@ def test_a_long_chain_is_planned_quickly_and_evenly() -> None:
     assert_same_bits(ts.jit(ts.grad(kept))(x), ts.jit(ts.grad(f))(x))
 
 
+def test_one_checkpoint_under_a_budget_needs_a_third_of_the_memory() -> None:
+    """Kept values are spread evenly, and what lies between two of them is computed again at its turn."""
+    x, w = ts.tensor(RNG.normal(size=(512, 32))), ts.tensor(RNG.normal(size=(32, 32)) * 0.2)
+
+    def deep(w: Any) -> Any:
+        h = x
+        for _ in range(64):
+            h = op.tanh(h @ w)
+        return op.sum(h)
+
+    kept = ts.checkpoint(deep, policy=ts.budget(8 * 8 * x.size))
+    plain, again = (ts.jit(ts.grad(f), target="cpu") for f in (deep, kept))
+    assert_same_bits(again(w), plain(w))
+    assert plain.lower(w).memory.peak > 3 * again.lower(w).memory.peak
+
+
 def test_a_budget_of_something_else() -> None:
     for wrong in (-1, 2.5, True, "1k"):
         with pytest.raises(OperandError) as e:

@@ -2,13 +2,15 @@
 
 Keeping a value saves the nodes that only serve to compute it again.  The best choice is a knapsack
 with precedences, so it is searched exactly among a few values and greedily among many: the value
-that saves most per byte first, given what is kept already.  What a value saves is the cost of the
+that saves most per byte first, given what is kept already, and among equals the one in the middle.  What a
+value saves is the cost of the
 nodes that it post-dominates: all their ways to the derivative lead through it.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -63,7 +65,12 @@ def plan(
     useful = [n for n in whole.again if all(v.type.static for v in n.results)]
     if len(useful) <= exact:
         return _search(nodes, wanted, budget, useful)
-    return _greedy(nodes, wanted, budget)
+    # A small value may keep out a large one that saves more, so that the large one gets a try.
+    saved = _savings(whole.again, wanted)
+    fitting = [n for n in useful if _used_bytes(n, whole.again, wanted) <= budget]
+    first = frozenset(sorted(fitting, key=lambda n: saved[n])[-1:])
+    tries = [_greedy(nodes, wanted, budget, start) for start in (frozenset[Node](), first)]
+    return min(tries, key=lambda keep: walk(nodes, wanted, keep).cost)
 
 
 def _search(
@@ -79,18 +86,34 @@ def _search(
     return best[2]
 
 
-def _greedy(nodes: Sequence[Node], wanted: Sequence[Value], budget: float) -> frozenset[Node]:
-    keep = frozenset[Node]()
+def _greedy(
+    nodes: Sequence[Node], wanted: Sequence[Value], budget: float, keep: frozenset[Node]
+) -> frozenset[Node]:
     while True:
         now = walk(nodes, wanted, keep)
         keep = frozenset(v.node for v in now.kept if v.node is not None)  # the others are of no use
         room = budget - now.bytes
         saved = _savings(now.again, wanted)
         sizes = {n: _used_bytes(n, now.again, wanted) for n in now.again}
-        fitting = [n for n in now.again if saved[n] > 0 and sizes[n] <= room]
-        if not fitting:
+        worth = {n: saved[n] / max(sizes[n], 1) for n in now.again if sizes[n] <= room}
+        most = max(worth.values(), default=0.0)
+        if most == 0:
             return keep
-        keep |= {max(fitting, key=lambda n: saved[n] / max(sizes[n], 1))}
+        keep |= {_middle([n for n in worth if worth[n] >= (1 - 1e-9) * most], nodes, keep)}
+
+
+def _middle(equal: Sequence[Node], nodes: Sequence[Node], keep: frozenset[Node]) -> Node:
+    """Of nodes that are worth the same, the middle of the most that follow each other unkept.
+
+    So what lies between kept values, which is computed again at one time, is of about equal size.
+    """
+    place = {n: i for i, n in enumerate(nodes)}
+    marks = sorted(place[n] for n in keep)
+    runs: dict[int, list[Node]] = {}
+    for n in equal:
+        runs.setdefault(bisect(marks, place[n]), []).append(n)
+    longest = max(runs.values(), key=len)
+    return longest[len(longest) // 2]
 
 
 def _savings(again: Sequence[Node], wanted: Sequence[Value]) -> dict[Node, float]:

@@ -105,8 +105,38 @@ def _accumulate(
 
     inputs = [v for p in parts for v in p]
     region, outer = region_of(inputs, back, n.regions[0].name)
+    region = late(region, set(region.inputs[:s]))
     out = bind(n.op, *inputs, *outer, regions=(region,), **{**n.params, "again": True})
     return spread(out, mask)
+
+
+def late(g: Graph, moving: set[Value]) -> Graph:
+    """g with every node that does not depend on the moving inputs right before what first needs it.
+
+    h1 h2 h3 ct2 ct1 -> h1 h2 h3 ct2 ct1 when nothing is kept, but h3 ct2 h1 h2 ct1 when h2 is: of what
+    lies between kept values only one part is computed again at a time.
+    """
+    moving = set(moving)
+    done: dict[Node, None] = {}
+
+    def emit(n: Node) -> None:
+        left = [n]
+        while left:
+            m = left[-1]
+            waits = [v.node for v in m.operands if v.node is not None and v.node not in done]
+            if waits:
+                left += waits
+            else:
+                done[left.pop()] = None
+
+    for n in g.nodes:
+        if any(v in moving for v in n.operands):
+            moving.update(n.results)
+            emit(n)
+    for v in g.outputs:
+        if v.node is not None:
+            emit(v.node)
+    return Graph(g.inputs, list(done), g.outputs, g.name)
 
 
 def _batch(n: Node, operands: Sequence[Value], batched: Mask) -> tuple[Sequence[Value], list[bool]]:
