@@ -21,7 +21,7 @@ from tessera.tune.model import Correction, Setting, estimate, features
 from tessera.tune.roofline import peaks_here
 
 _BATCH = 4  # candidates that are built and measured at a time
-_MOST = 24  # candidates of a kernel
+_MOST = 96  # candidates of a kernel, if the budget lasts
 _ROUNDS, _FINAL = 5, 21  # samples of a candidate, and of the best beside the default
 _LEAST = 7  # samples of these two when the budget is spent
 _BEHIND = 1.25  # how much slower than the best a candidate may be to be measured again
