@@ -78,6 +78,32 @@ def test_every_level_agrees(name):
         np.testing.assert_allclose(got, y, rtol=1e-5, atol=1e-5)
 
 
+VIEWS = {
+    "rows turned around": (lambda x: x[::-1] * 2.0, 0),
+    "columns turned around": (lambda x: x[:, ::-1] * 2.0, 0),
+    "every third column": (lambda x: x[1::2, ::3] + 1.0, 0),
+    "sum of every second": (lambda x: op.sum(x[:, 1::2], 1) + 1.0, 0),
+    "column sums of every second": (lambda x: op.sum(x[::2, ::-2], 0) + 1.0, 0),
+    "diagonal": (lambda x: op.diagonal(x) * 2.0, 0),
+    "windows": (lambda x: op.max(op.windows(x, 3), -1) * 2.0, 0),
+    "a contraction reads a copy": (lambda x: x[:, ::-1] @ x.T, 1),
+    "two users": (lambda x: (x[:, ::-1] * 2.0, op.exp(x[:, ::-1])), 1),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_whose_index_is_linear_are_reads(name):
+    f, hosted = VIEWS[name]
+    p = schedule(f, X)
+    verify(p)
+    assert sum(isinstance(s, HostCall) for s in p.steps) == hosted, str(p)
+    want = levels.by_schedule(p, [X])
+    for run in (levels.by_tile, levels.by_llvm):
+        assert same_bits(run(p, [X]), want), run.__name__
+    for got, y in zip(want, ts.tree.leaves(f(ts.tensor(X))), strict=True):
+        np.testing.assert_allclose(got, y, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f64", "i8", "i32", "u64", "bool"])
 def test_every_dtype(dtype):
     x = (RNG.normal(size=(7, 40)) * 9).astype(ts.core.dtype.as_dtype(dtype).np)

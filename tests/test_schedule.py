@@ -212,7 +212,7 @@ SCALE = """\
     "schedule.buffer"() {name = "x0", type = tensor<?x3xf32, ["B", 3]>} : () -> ()
     "schedule.buffer"() {name = "t1", type = tensor<?x3xf32, ["B", 3]>} : () -> ()
     "schedule.buffer"() {name = "t2", type = tensor<?xbf16, ["B"]>} : () -> ()
-    "schedule.host"() {op = "sort", params = {axis = 1 : i64, descending = false}, reads = ["x0"], \
+    "schedule.host"() {op = "sort", params = {axis = 0 : i64, descending = false}, reads = ["x0"], \
 writes = ["t1"]} : () -> ()
     "schedule.kernel"() ({
       "schedule.stage"() {computes = "t2[_t2_0<B]: bf16 = bf16(mul(t1[_t2_0, 0], 2.0))"} : () -> ()
@@ -227,7 +227,7 @@ def softmax(x: Any) -> Any:
 
 
 def scale(x: Any) -> Any:
-    return (op.sort(x, 1)[:, 0] * 2.0).astype(bf16)
+    return (op.sort(x, 0)[:, 0] * 2.0).astype(bf16)
 
 
 def scaled() -> Program:

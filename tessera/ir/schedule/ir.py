@@ -255,7 +255,7 @@ class Primitive:
     location: Location | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        given = "".join(f", {k}={v}" for k, v in self.params.items())
+        given = "".join(f", {k}={self.params[k]}" for k in sorted(self.params))
         called = f"{self.primitive}({', '.join(self.operands)}{given})"
         return f"primitive {self.name}: {called} -> {', '.join(self.results)}"
 

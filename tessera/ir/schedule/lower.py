@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tessera.core.dims import Size, symbol, symbols
+from tessera.core.dims import Size, Symbol, symbol, symbols
 from tessera.core.dtype import i64
 from tessera.core.evaluate import is_portable
 from tessera.core.primitives import is_primitive
@@ -124,7 +124,7 @@ class _Lowering:
         if n.op.name in ("full", "iota", "dim", "constant"):
             return n.op.name != "constant" or n.results[0].ndim == 0
         if n.op.view is not None:
-            return is_simple_view(n)
+            return is_linear_view(n)
         if n.op.pick is not None:
             return 0 not in n.operands[0].shape
         if self.is_contraction(n):
@@ -158,7 +158,9 @@ class _Lowering:
             return True
         if any(u.op.pick is not None and u.operands[0] is v for u in users):
             return True
-        if any(self.is_contraction(u) for u in users) and not self.is_layout(n):
+        if any(self.is_contraction(u) for u in users) and not (
+            self.is_layout(n) and is_simple_view(n)
+        ):
             return True
         self.costs[v] = self.cost(n)
         return len(users) > 1 and self.costs[v] > _CHEAP
@@ -169,7 +171,8 @@ class _Lowering:
 
     def cost(self, n: Node) -> int:
         own = _COST.get(n.op.body.op, 1) if isinstance(n.op.body, Expr) else 0
-        own += _PICK if n.op.pick is not None else 0
+        by_element = n.op.pick is not None or (n.op.view is not None and not is_simple_view(n))
+        own += _PICK if by_element else 0
         return own + sum(0 if v in self.names else self.costs.get(v, 0) for v in n.operands)
 
     def whole(self, n: Node) -> None:
@@ -420,17 +423,41 @@ class _Lowering:
         return {n: Buffer(n, self.types[n]) for n in names}
 
 
-def is_simple_view(n: Node) -> bool:
-    """Whether each index of the operand is an axis of the result, moved by a constant, or none."""
+def is_linear_view(n: Node) -> bool:
+    """Whether each index of the operand is a sum of axes of the result, each times a size."""
     if 0 in n.operands[0].shape:
         return False  # its index would be a quotient by 0
-    axes = {f"_v{i}": s for i, s in enumerate(n.results[0].shape)}
-    assert n.op.view is not None
-    place = n.op.view(tuple(symbol(a) for a in axes), n.types, n.params)
-    index = [narrow(i, axes) for i in place]
+    index, axes = _view_index(n)
+    return all(_is_linear(i, axes) for i in index)
+
+
+def is_simple_view(n: Node) -> bool:
+    """Whether each index of the operand is an axis of the result, moved by a constant, or none."""
+    index, axes = _view_index(n)
     used = [a for i in index for a in symbols(i) if a in axes]
     moved = all(_is_moved_axis(i, axes) for i in index)
     return moved and len(set(used)) == len(used)
+
+
+def _view_index(n: Node) -> tuple[list[Size], Mapping[str, Size]]:
+    """The index of the operand in terms of the axes of the result."""
+    axes = {f"_v{i}": s for i, s in enumerate(n.results[0].shape)}
+    assert n.op.view is not None
+    place = n.op.view(tuple(symbol(a) for a in axes), n.types, n.params)
+    return [narrow(i, axes) for i in place], axes
+
+
+def _is_linear(x: Size, axes: Mapping[str, Size]) -> bool:
+    if isinstance(x, int):
+        return True
+    return all(
+        sum(p for a, p in monomial if isinstance(a, Symbol) and a.name in axes) <= 1
+        and not any(
+            symbols(side) & axes.keys()
+            for a, _ in monomial if not isinstance(a, Symbol) for side in (a.left, a.right)
+        )
+        for monomial, _ in x.terms
+    )  # fmt: skip
 
 
 def _is_moved_axis(x: Size, axes: Mapping[str, Size]) -> bool:
