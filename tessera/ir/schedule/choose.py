@@ -27,6 +27,7 @@ from tessera.ir.schedule.passes import (
 )
 
 _ROWS, _COLUMNS = 6, 64  # of a register block
+_PACKED_ROWS, _PACKED_COLUMNS = 8, 32  # the same when the left factor is packed, in whole vectors
 _TALL, _PANELS, _MORE_PANELS = 258, 4, 16  # rows and panels of an instance
 _FEW, _SLIM = (
     4,
@@ -56,11 +57,12 @@ def _of_contraction(kernel: Kernel) -> Nest:
     sizes = _Sizes(head.axes[-2].size, head.axes[-1].size, _batch(head))
     left, right = factors(head)
     (over,) = head.reduced
-    mr = min(_ROWS, max(sizes.m, 1)) if isinstance(sizes.m, int) else _ROWS
-    nr = _fitting(_COLUMNS, sizes.n)
+    stages_left = not lies_along(left, over) or isinstance(left, Cast)
+    high, broad = (_PACKED_ROWS, _PACKED_COLUMNS) if stages_left else (_ROWS, _COLUMNS)
+    mr = min(high, max(sizes.m, 1)) if isinstance(sizes.m, int) else high
+    nr = _fitting(broad, sizes.n)
     if isinstance(sizes.m, int) and sizes.m <= _FEW and lies_along(right, head.axes[-1]):
         return _of_few_rows(sizes, mr, nr)
-    stages_left = not lies_along(left, over) or isinstance(left, Cast)
     if isinstance(sizes.m, int) and sizes.m <= _SLIM:
         staged = ([("left", 4)] if stages_left else []) + [("right", 4)]
         rows = Loop("m", -(-max(sizes.m, 1) // mr) * mr, "parallel")

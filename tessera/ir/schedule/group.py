@@ -2,17 +2,19 @@
 
     s = q k^T; p = softmax(s); o = p v   ->   group: s, p, o for a block of queries at a time
 
-A contraction, a kernel of rows on its result, and a contraction with what that makes: attention has
-this form, forward and backward, and so has anything else that is written so; no name is asked for.
+A contraction, maybe a kernel of rows on its result, and a contraction with what that makes: attention
+has this form, forward and backward, and so has anything else that is written so; no name is asked for.
 The arithmetic stays as it is, so a group has the bits of its kernels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tessera.core.dims import Size
 from tessera.ir.schedule.factors import factors, read_of
+from tessera.ir.schedule.hidden import Hidden, hidden
 from tessera.ir.schedule.ir import (
     Axis,
     Group,
@@ -21,6 +23,7 @@ from tessera.ir.schedule.ir import (
     Primitive,
     Program,
     Read,
+    Seen,
     Stage,
     Step,
     reads,
@@ -30,16 +33,59 @@ from tessera.ir.schedule.ir import (
 
 def grouped(p: Program) -> Program:
     """A program whose chains of contraction, rows and contraction are groups."""
-    steps: list[Step | None] = list(p.steps)
-    for i, s in enumerate(p.steps):
-        found = _Search(p, steps, i).group() if isinstance(s, Kernel) and s.contracts else None
+    steps, i = list(p.steps), 0
+    while i < len(steps):
+        s = steps[i]
+        found = _Search(p, steps, i).group(s) if isinstance(s, Kernel) and s.contracts else None
         if found is not None:
-            steps[found.first] = steps[found.second] = None
-            steps[i] = found.group
-    left = tuple(s for s in steps if s is not None)
-    written = {n for s in left for n in outputs_of(s)} | set(p.inputs)
+            gone = {*found.members, *found.late}
+            front = [x for j, x in enumerate(steps[:i]) if j not in gone]
+            steps[: i + 1] = [*front, found.group, *(steps[j] for j in found.late)]
+            i = len(front)
+        i += 1
+    steps = _with_seen(steps)
+    written = {n for s in steps for n in outputs_of(s)} | set(p.inputs)
     buffers = {n: b for n, b in p.buffers.items() if n in written}
-    return replace(p, steps=left, buffers=buffers)
+    return replace(p, steps=tuple(steps), buffers=buffers)
+
+
+def hidden_columns(g: Group) -> Hidden | None:
+    """Columns that have no effect, unless someone outside wants what is computed there."""
+    *front, last = g.kernels
+    stages = [s for k in front for s in k.stages]
+    passed = {r.source for s in last.stages for r in reads(s.term)}
+    size = front[0].stages[0].axes[-1].size
+    wide = {s.name for s in stages if len(s.axes) > g.rows and s.axes[-1].size == size}
+    found = hidden(stages, g.rows - 1, size, passed & wide)
+    if found is not None and not wide & set(g.outputs) <= found.constants.keys():
+        return None
+    return found
+
+
+def _with_seen(steps: Sequence[Step]) -> list[Step]:
+    """The steps; contractions know where the factors that groups make are 0."""
+    zero: dict[str, Size] = {}  # beyond column `row + offset`
+    out: list[Step] = []
+    for s in steps:
+        if isinstance(s, Group) and (found := hidden_columns(s)) is not None:
+            zero |= {n: found.offset for n in s.outputs if found.constants.get(n) == 0.0}
+        if isinstance(s, Kernel) and s.contracts:
+            s = replace(s, seen=tuple(_seen(s, zero)))
+        out.append(s)
+    return out
+
+
+def _seen(k: Kernel, zero: Mapping[str, Size]) -> Iterator[Seen]:
+    head = k.stages[0]
+    for name, axis, factor in zip("mn", head.axes[-2:], factors(head), strict=True):
+        r = read_of(factor)
+        if r.source in zero and len(r.index) >= 2:
+            row, column = r.index[-2:]
+            own, over = axis.variable, head.reduced[0].variable
+            if row == over and column == own:  # k + offset >= column
+                yield Seen("first", name, 0 - zero[r.source])
+            elif row == own and column == over:
+                yield Seen("last", name, zero[r.source])
 
 
 def inputs_of(s: Step) -> Sequence[str]:
@@ -54,38 +100,37 @@ def outputs_of(s: Step) -> Sequence[str]:
 
 @dataclass(frozen=True)
 class _Found:
-    first: int
-    second: int
+    members: tuple[int, ...]  # the steps before the last one
+    late: tuple[int, ...]  # steps between them that read what they make
     group: Group
 
 
 class _Search:
-    """Looks for the two kernels before a contraction."""
+    """Looks for the kernels before a contraction."""
 
-    def __init__(self, p: Program, steps: Sequence[Step | None], last: int):
+    def __init__(self, p: Program, steps: Sequence[Step], last: int):
         self.p, self.steps, self.last = p, steps, last
         self.made: dict[str, int] = {}
         for i, s in enumerate(steps[:last]):
-            if s is not None:
-                self.made |= dict.fromkeys(outputs_of(s), i)
+            self.made |= dict.fromkeys(outputs_of(s), i)
 
-    def group(self) -> _Found | None:
-        third = self.kernel(self.last)
-        assert third is not None
-        left = read_of(factors(third.stages[0])[0])
+    def group(self, third: Kernel) -> _Found | None:
+        """The group that ends with this contraction, if there is one."""
+        head = third.stages[0]
+        left = read_of(factors(head)[0])
         j = self.made.get(left.source, -1)
         second = self.kernel(j)
-        if second is None or second.contracts or second.rows != third.rows + 1:
+        if second is None or not _at(left, (*head.axes[:-1], *head.reduced)):
             return None
-        head = third.stages[0]
-        if not _at(left, (*head.axes[:-1], *head.reduced)):
+        if second.contracts:  # with a batch, since only then both factors on the right are small
+            fits = second.rows == third.rows > 0 and _same_rows(second, second, third)
+            return self.found((j,), (second, third)) if fits else None
+        if second.rows != third.rows + 1:
             return None
         i, first = self.scores(second)
         if first is None or not _same_rows(first, second, third):
             return None
-        if self.is_read_between(first, i, j) or self.is_read_between(second, j, self.last):
-            return None
-        return _Found(i, j, self.joined(first, second, third))
+        return self.found((i, j), (first, second, third))
 
     def kernel(self, i: int) -> Kernel | None:
         s = self.steps[i] if i >= 0 else None
@@ -107,19 +152,27 @@ class _Search:
         )
         return (i, first) if in_place and first.rows == second.rows - 1 else (-1, None)
 
-    def is_read_between(self, k: Kernel, i: int, j: int) -> bool:
-        """Whether a step between two others reads what the first one makes."""
-        made = set(k.outputs)
-        between = [s for s in self.steps[i + 1 : j] if s is not None]
-        return any(made.intersection(inputs_of(s)) for s in between)
+    def found(self, members: tuple[int, ...], kernels: Sequence[Kernel]) -> _Found | None:
+        """The group, unless a kernel of it needs what a step between makes of another one."""
+        made = {n for k in kernels[:-1] for n in k.outputs}
+        late: list[int] = []
+        others: set[str] = set()
+        for i in range(members[0] + 1, self.last):
+            s = self.steps[i]
+            if i not in members and (made | others).intersection(inputs_of(s)):
+                late.append(i)
+                others.update(outputs_of(s))
+        if any(n in others for k in kernels for n in k.inputs()):
+            return None
+        return _Found(members, tuple(late), self.joined(kernels, late))
 
-    def joined(self, first: Kernel, second: Kernel, third: Kernel) -> Group:
-        own = {n for k in (first, second, third) for n in k.outputs}
-        later = {n for s in self.steps[self.last + 1 :] if s is not None for n in inputs_of(s)}
-        used = later | set(self.p.outputs)
-        kernels = _in_place((first, second, third), third.rows + 1, own)
-        outputs = tuple(n for k in kernels for n in k.outputs if n in used)
-        return Group(third.name, third.rows + 1, kernels, outputs)
+    def joined(self, kernels: Sequence[Kernel], late: Sequence[int]) -> Group:
+        own, third = {n for k in kernels for n in k.outputs}, kernels[-1]
+        rest = [*(self.steps[i] for i in late), *self.steps[self.last + 1 :]]
+        used = {n for s in rest for n in inputs_of(s)} | set(self.p.outputs)
+        members = _in_place(kernels, third.rows + 1, own)
+        outputs = tuple(n for k in members for n in k.outputs if n in used)
+        return Group(third.name, third.rows + 1, members, outputs)
 
 
 def _at(r: Read, axes: Sequence[Axis]) -> bool:

@@ -43,8 +43,8 @@ class Hidden:
         return column is not None and _offset(t, row, column) is not None
 
 
-def hidden(stages: Sequence[Stage], row: int, passed: Iterable[str]) -> Hidden | None:
-    """What the columns of these stages see of rows, the axis number `row`; None: everything.
+def hidden(stages: Sequence[Stage], row: int, size: Size, passed: Iterable[str]) -> Hidden | None:
+    """What rows, the axis number `row`, see of their `size` columns; None: everything.
 
     `passed` are the stages that a product reads.
     """
@@ -55,7 +55,7 @@ def hidden(stages: Sequence[Stage], row: int, passed: Iterable[str]) -> Hidden |
     known: dict[str, Value] = {}
     for s in stages:
         columns = (*s.axes[row + 1 :], *s.reduced)
-        if len(columns) != 1:
+        if len(columns) != 1 or columns[0].size != size:
             known[s.name] = None
             continue
         value = _Beyond(s.axes[row], columns[0], known).value(s.term)

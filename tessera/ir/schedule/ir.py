@@ -203,6 +203,21 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class Seen:
+    """That a factor of a contraction is 0 before or after some k, which therefore need not be read.
+
+    first: only k >= axis + offset count; last: only k <= axis + offset do.  The axis is m or n.
+    """
+
+    side: str
+    axis: str
+    offset: Size
+
+    def __str__(self) -> str:
+        return f"{self.side} k at {self.axis} + {self.offset}"
+
+
+@dataclass(frozen=True)
 class Kernel:
     """Stages that share their first `rows` axes; an instance computes all of them for one row."""
 
@@ -211,6 +226,7 @@ class Kernel:
     stages: tuple[Stage, ...]
     outputs: tuple[str, ...]  # stages that are written to the buffer of the same name
     nest: Nest | None = None  # the loops that compute it; None: those of choose.default_nest
+    seen: tuple[Seen, ...] = ()  # which k of a contraction count
 
     @property
     def contracts(self) -> bool:

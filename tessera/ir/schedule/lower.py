@@ -18,10 +18,11 @@ from tessera.core.dims import Size, Symbol, symbol, symbols
 from tessera.core.dtype import i64
 from tessera.core.evaluate import is_portable
 from tessera.core.primitives import is_primitive
-from tessera.core.scalar import Expr, arg
+from tessera.core.scalar import Expr, arg, product
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, Node, Value
 from tessera.ir.graph.op import Element
+from tessera.ir.schedule.factors import factors, lies_along
 from tessera.ir.schedule.group import grouped
 from tessera.ir.schedule.index import inside, narrow
 from tessera.ir.schedule.ir import (
@@ -49,6 +50,7 @@ from tessera.ir.schedule.ir import (
 _COST = {"exp": 12, "log": 12, "tanh": 16, "erf": 20, "sin": 14, "cos": 14, "pow": 30, "div": 4,
          "sqrt": 4, "sigmoid": 16, "rsqrt": 6, "expm1": 14, "log1p": 14}  # fmt: skip
 _CHEAP = 4
+_PACKED, _NARROW = 4, 64  # columns of a contraction that is computed turned
 _PICK = 6  # elements that are read one by one
 _KINDS = frozenset(
     ("bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64")
@@ -139,7 +141,7 @@ class _Lowering:
         if n.op.combine != "add" or len(n.operands) != 2 or n.results[0].dtype.kind != "f":
             return False
         sig = n.op.sig(n.types, n.params)
-        if sig is None:
+        if sig is None or n.op.expr(n.params) != product(2):
             return False
         sig = sig.spell(n.op.name, n.types)
         (left, right), out = sig.ins, sig.out
@@ -300,25 +302,40 @@ class _Lowering:
             for a, size in sizes.items()
         }
         self.sizes.update({a.name: a.size for a in axes.values()})
-        factors = [
+        terms = [
             _cast(self.read(x, tuple(axes[a].variable for a in names)), x.dtype.accum)
             for x, names in zip(n.operands, bound.ins, strict=True)
         ]
-        wide = factors[0].dtype
-        product = Apply(wide, "mul", tuple(factors))
+        wide = terms[0].dtype
+        product = Apply(wide, "mul", tuple(terms))
         out = tuple(axes[a] for a in bound.out)
         kernel = _Open(rows, tuple(a.size for a in out[:rows]), contracts=True)
         total = name if wide is v.dtype else f"{name}_wide"
         step = len(self.steps)
-        kernel.stages.append(
-            Stage(total, out, (axes[bound.reduced[0]],), "add", product, n.location)
-        )
+        sums = Stage(total, out, (axes[bound.reduced[0]],), "add", product, n.location)
+        if is_better_turned(sums):
+            self.turned(sums, kernel, v, name)
+            return
+        kernel.stages.append(sums)
         if total != name:
             self.made[total], self.types[total] = step, kernel.stages[0].type
             narrowed = _cast(Read(wide, total, tuple(a.variable for a in out)), v.dtype)
             kernel.stages.append(Stage(name, out, (), None, narrowed, n.location))
         self.steps.append(kernel)
         self.name(v, name, step)
+
+    def turned(self, sums: Stage, kernel: _Open, v: Value, name: str) -> None:
+        """A contraction whose columns are computed as rows, and a copy that turns them back."""
+        *batch, m, n = sums.axes
+        turned = replace(sums, name=f"{name}_turned", axes=(*batch, n, m))
+        kernel.stages.append(turned)
+        self.made[turned.name], self.types[turned.name] = len(self.steps), turned.type
+        self.steps.append(kernel)
+        axes = self.axes(name, v.shape)
+        *lead, row, column = (a.variable for a in axes)
+        term = Read(sums.dtype, turned.name, (*lead, column, row))
+        self.put(Stage(name, axes, (), None, _cast(term, v.dtype), sums.location))
+        self.names[v] = name
 
     def put(self, stage: Stage, trailing: bool = True) -> None:
         """Put a stage in the kernel that made its operands, or in a new one."""
@@ -429,6 +446,18 @@ def is_linear_view(n: Node) -> bool:
         return False  # its index would be a quotient by 0
     index, axes = _view_index(n)
     return all(_is_linear(i, axes) for i in index)
+
+
+def is_better_turned(s: Stage) -> bool:
+    """Whether a contraction has few columns and a left factor that lies along its many rows.
+
+    To pack that factor would take as long as the products; turned, it is read as it lies.
+    """
+    m, n = s.axes[-2:]
+    if not isinstance(m.size, int) or not isinstance(n.size, int):
+        return False
+    left, _ = factors(s)
+    return _PACKED < n.size <= _NARROW and m.size >= 4 * n.size and lies_along(left, m)
 
 
 def is_simple_view(n: Node) -> bool:

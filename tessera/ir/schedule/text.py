@@ -26,6 +26,7 @@ from tessera.ir.schedule.ir import (
     Kernel,
     Primitive,
     Program,
+    Seen,
     Stage,
     Step,
     set_printer,
@@ -89,6 +90,10 @@ def _kernel(k: Kernel, locations: bool) -> Operation:
     attributes: dict[str, Any] = {"name": k.name, "rows": k.rows, "writes": k.outputs}
     if k.nest is not None:
         attributes["nest"] = str(k.nest)
+    if k.seen:
+        attributes["seen"] = tuple(
+            {"side": x.side, "axis": x.axis, "offset": x.offset} for x in k.seen
+        )
     return Operation("schedule.kernel", attributes=attributes, blocks=(Block((), stages),))
 
 
@@ -189,7 +194,17 @@ class _Parser:
         name, rows = str(op.attributes["name"]), op.attributes["rows"]
         if self.grouped:  # what it writes may exist in the group alone
             self.local |= {s.name: s.type for s in stages if s.name not in self.buffers}
-        return Kernel(name, rows, tuple(stages), self.names(op, "writes"), self.nest(op))
+        return Kernel(
+            name, rows, tuple(stages), self.names(op, "writes"), self.nest(op), self.seen(op)
+        )
+
+    def seen(self, op: Operation) -> tuple[Seen, ...]:
+        try:
+            return tuple(
+                Seen(x["side"], x["axis"], x["offset"]) for x in op.attributes.get("seen", ())
+            )
+        except (TypeError, KeyError):
+            self.reader.fail("schedule.kernel: seen is no list of side, axis and offset", op.at)
 
     def group(self, op: Operation) -> Group:
         self.expect(op, "schedule.group", {"name", "rows", "writes"}, 1)

@@ -151,7 +151,7 @@ class Contraction:
     def program(self, x: Loop, at: Place) -> Size:
         """A grid axis: where this instance begins."""
         span = at.m if x.axis == "m" else at.n
-        if isinstance(span.most, int) and span.most <= x.step:
+        if isinstance(span.most, int) and 0 < span.most <= x.step:
             return span.start
         number: Size = self.b.program((span.stop - span.start + x.step - 1) // x.step)
         return number * x.step + span.start
@@ -191,12 +191,22 @@ class Contraction:
         strips = [y.axis == "k" and 1 < y.step < LEAF for y in self.nest.loops[i:]]
         if at.leaves is None and not (one and not any(strips)):
             self.walk_leaves(i if x.step < LEAF else i + 1, at)
-        elif x.step == 1:
-            self.walk(i + 1, at)
+        elif x.step == 1 or at.leaves is None:
+            self.walk(i + 1, replace(at, k=self.counting(at, at.k)))
         elif x.step < LEAF:
             self.walk_strips(i, x, at)
         else:
             self.walk(i + 1, at)
+
+    def counting(self, at: Place, k: Span) -> Span:
+        """The k that count for the points of this place: both factors are other than 0."""
+        for x in self.k.seen:
+            own = at.m if x.axis == "m" else at.n
+            if x.side == "first":
+                k = replace(k, start=smaller(larger(k.start, own.start + x.offset), k.stop))
+            else:
+                k = replace(k, stop=larger(smaller(k.stop, own.stop + x.offset), k.start))
+        return k
 
     def walk_leaves(self, i: int, at: Place) -> None:
         """Leaf by leaf: their sums are kept in scratch, joined and finished."""
@@ -206,7 +216,7 @@ class Contraction:
         kept = self.b.alloc(self.head.dtype, (room, at.m.most, wide))
         with self.b.loop(0, count) as leaf:
             first = leaf.variable * LEAF
-            span = Span(first, smaller(first + LEAF, size), LEAF)
+            span = self.counting(at, Span(first, smaller(first + LEAF, size), LEAF))
             leaves = _Leaves(kept, at.m.start, at.n.start, leaf.variable)
             self.walk(i, replace(at, k=span, leaves=leaves))
         self.join(kept, count, room, at)
@@ -296,12 +306,26 @@ class Contraction:
             self.finish(line, m + row.variable, n)
 
     def ask_for_output(self, m: Size, n: Size, height: int) -> None:
-        """Have the lines that the block will be written to come while it is computed."""
+        """Have the lines that the block will be written to, and read with, come while it is computed."""
         rows = [self.env[a.name] for a in self.head.axes[:-2]]
         for s in self.k.stages:
             if s.name in self.out:
                 extent = (*(1 for _ in rows), height, self.nr)
                 self.b.prefetch(self.out[s.name], (*rows, m, n), extent, write=True)
+        own = {s.name for s in self.k.stages}
+        later = {r for s in self.k.stages[1:] for r in schedule.reads(s.term)}
+        for r in sorted((r for r in later if r.source not in own), key=str):
+            self.ask_for_rows(r, m, n, height)
+
+    def ask_for_rows(self, r: Read, m: Size, n: Size, height: int) -> None:
+        """Have what a following stage reads at the points of a block come, if it lies in rows."""
+        if any(isinstance(i, schedule.Term) for i in r.index) or len(r.index) < 2:
+            return
+        if r.index[-2:] == (self.m.variable, self.n.variable):
+            env = {**self.env, self.m.name: m, self.n.name: n}
+            at = [substitute(i, env) for i in r.index]
+            extent = (*(1 for _ in at[:-2]), height, self.nr)
+            self.b.prefetch(self.memory[r.source], at, extent)
 
     def left_column(self, at: Place, m: Size, k: Size, height: int) -> Tile:
         p = at.left

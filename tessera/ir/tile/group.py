@@ -15,7 +15,7 @@ from tessera.core.dims import Size, larger, smaller, symbol
 from tessera.core.folds import LANES, LEAF
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
-from tessera.ir.schedule.hidden import Hidden, hidden
+from tessera.ir.schedule.group import hidden_columns
 from tessera.ir.schedule.ir import Axis, Read, Stage, with_reads
 from tessera.ir.schedule.nest import Loop, Nest
 from tessera.ir.tile.contraction import Contraction, Place, Span
@@ -43,20 +43,9 @@ class _Lowering:
         self.columns = head.axes[-1]
         self.kept: dict[str, Memory] = {}
         self.grid: list[Size] = []
-        self.hidden = self.what_is_hidden()
+        self.hidden = hidden_columns(g)
         self.tall = _height(self.m.size, self.columns.size, self.hidden is not None)
         self.seen: Size = self.columns.size  # columns that a row of the block sees
-
-    def what_is_hidden(self) -> Hidden | None:
-        """Columns that have no effect, unless someone outside wants what is computed there."""
-        *front, last = self.g.kernels
-        stages = [s for k in front for s in k.stages]
-        passed = {r.source for s in last.stages for r in schedule.reads(s.term)}
-        wide = {s.name for s in stages if len(s.axes) > self.g.rows}
-        found = hidden(stages, self.g.rows - 1, passed & wide)
-        if found is not None and not wide & set(self.g.outputs) <= found.constants.keys():
-            return None
-        return found
 
     def kernel(self) -> Kernel:
         self.grid = [self.b.program(a.size) for a in self.batch]
@@ -136,11 +125,16 @@ class _Lowering:
         else:
             columns = Span(0, self.seen, n.size)
         c.walk(0, Place(m, columns, k_span))
+        self.fill_hidden(k, m.start, m.stop)
 
     def rows(self, k: schedule.Kernel, first: Size, stop: Size) -> None:
         """Every row of the block by itself."""
         with self.b.loop(first, stop) as row:
             _Row(self, k, first, row.variable).write()
+        self.fill_hidden(k, first, stop)
+
+    def fill_hidden(self, k: schedule.Kernel, first: Size, stop: Size) -> None:
+        """What is known of outputs without computing it."""
         if self.hidden is not None:
             for s in k.stages:
                 if s.name in self.out and s.name in self.hidden.constants:
