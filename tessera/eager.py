@@ -25,7 +25,7 @@ from tessera.core.types import TensorType
 from tessera.executable import Executable
 from tessera.ir.graph.interp import Kernel, kernel, reference, settled
 from tessera.ir.graph.ir import Builder, Graph, Node, bind, building, set_kernels
-from tessera.ir.graph.op import Op, Params
+from tessera.ir.graph.op import REGISTRY, Op, Params
 
 Types = Sequence[TensorType]
 _MOST = 4096  # programs that are kept before the memory of them starts anew
@@ -65,11 +65,16 @@ def kernel_of(
         return kernel(op, types, outs, params, regions, env)
     if settled(op, types, outs) or all(0 in t.shape for t in outs):
         return kernel(op, types, outs, params, regions, env)
-    if compiles:
+    if compiles and REGISTRY.get(op.name) is op:  # others are made by a transform as it goes
         return _elementwise(op, types, outs, params) or _general(op, types, outs, params)
+    return _hosted(op, types, outs, params, regions, env)
+
+
+def _hosted(op: Op, *given: Any) -> Kernel:
+    """The reference, which strict numerics do not take."""
     if flags().numerics == "strict":
         raise _refusal(op)
-    return reference(op, types, outs, params, regions, env)
+    return reference(op, *given)
 
 
 def _elementwise(op: Op, types: Types, outs: Types, params: Params) -> Kernel | None:
@@ -77,8 +82,9 @@ def _elementwise(op: Op, types: Types, outs: Types, params: Params) -> Kernel | 
     if op.combine is not None or op.signature not in _POINTWISE:
         return None
     program = _program(op, [TensorType(t.dtype, (symbol("n"),)) for t in types], params)
-    if program is None or program.hosted:
-        return None
+    assert program is not None, f"{op.name} on {types} has no program"
+    if program.alone:
+        return _hosted(op, types, outs, params)
     shape, run = outs[0].shape, program.executable.run
     if len(shape) == 1:
         return lambda *xs: run(xs)[0]
@@ -93,10 +99,10 @@ def _general(op: Op, types: Types, outs: Types, params: Params) -> Kernel:
     if program is None or program.hosted:  # what the host computes, the exact types decide
         program = _program(op, types, params)
         assert program is not None, f"{op.name} on {types} has no program"
+    if program.alone:
+        return _hosted(op, types, outs, params)
     if flags().numerics == "strict":
         refuse_hosted(program.executable)
-    if program.alone:
-        return kernel(op, types, outs, params)
     run = program.executable.run
     return (lambda *xs: tuple(run(xs))) if op.multiple else (lambda *xs: run(xs)[0])
 

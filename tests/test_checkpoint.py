@@ -202,8 +202,8 @@ def test_a_barrier_hands_on_tangents_and_cotangents() -> None:
 
 
 def peak(f: Any, *args: Any) -> int:
-    """The most bytes that a compiled call held at once, after a first call."""
-    run = ts.jit(f)
+    """The most bytes that a call by references held at once, after a first call."""
+    run = ts.jit(f, target="numpy")
     run(*args)
     tracemalloc.start()
     run(*args)

@@ -102,7 +102,7 @@ def test_cross_entropy_of_half_precision() -> None:
 def test_cross_entropy_traced_is_cross_entropy() -> None:
     f = ts.jit(lambda x, y: op.cross_entropy(x, y, label_smoothing=0.1))
     assert_same_bits(f(LOGITS, LABELS), op.cross_entropy(LOGITS, LABELS, label_smoothing=0.1))
-    assert "cross_entropy" in [n.op.name for n in f.lower(LOGITS, LABELS).graph.nodes]
+    assert "cross_entropy" in [n.op.name for n in f.lower(LOGITS, LABELS).traced.nodes]
 
 
 def test_binary_cross_entropy_with_logits_and_probabilities() -> None:

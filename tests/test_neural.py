@@ -364,7 +364,7 @@ def test_attention_stays_one_node_and_takes_symbolic_sizes() -> None:
         b, h, g, s, t, d = sizes
         q, k, v = (normal(b, n, m, d, dtype=np.float32) for n, m in ((h, s), (g, t), (g, t)))
         assert_close(f(q, k, v), op.attention(q, k, v, causal=True))
-    assert [n.op.name for n in f.lower(q, k, v).graph.nodes] == ["attention"]
+    assert [n.op.name for n in f.lower(q, k, v).traced.nodes] == ["attention"]
 
 
 def test_attention_of_half_precision_rounds_once() -> None:

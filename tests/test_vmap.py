@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import pytest
 import tessera as ts
 from tessera import Tensor, f64, op
 from tessera.core.errors import AxisError, OperandError, ShapeError, TreeError
+from tessera.core.flags import override
 from tests.op_cases import Case, cases
 from tests.tolerance import assert_close
 
@@ -62,7 +63,15 @@ def assert_is_loop(got: Sequence[Any], want: Sequence[Sequence[Any]]) -> None:
         assert_close(g, np.stack([np.asarray(y) for y in ys]), times=20)
 
 
+@pytest.fixture
+def by_reference() -> Iterator[None]:
+    """Rules of batching are from Graph to Graph: the references tell whether they are right."""
+    with override(target="numpy"):
+        yield
+
+
 @every_case
+@pytest.mark.usefixtures("by_reference")
 def test_vmap_is_the_loop(case: Case) -> None:
     rows = elements(case, SIZE)
     for mask in masks(len(case.slots)):
@@ -72,6 +81,7 @@ def test_vmap_is_the_loop(case: Case) -> None:
 
 
 @every_case
+@pytest.mark.usefixtures("by_reference")
 def test_vmap_of_vmap_is_the_loop_of_loops(case: Case) -> None:
     """Outside all operands are batched, inside only the first: rules meet a batch of a batch."""
     rows = elements(case, SIZE)
