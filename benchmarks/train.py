@@ -1,0 +1,187 @@
+"""Steps of training on two threads: Tessera's CPU target beside PyTorch (eager, compiled) and JAX.
+
+    python benchmarks/train.py [--peers tessera,torch,jax] [--only NAME] [--record FILE] [--dtype f32]
+
+Every (workload, peer) runs in a process of its own, peers in turn, and the whole round is repeated; a
+row shows the median of the rounds' medians, the spread, and the ratio of the best peer to Tessera.
+All start from the same numbers.  In the first round the losses of twenty steps and what they did to the
+parameters are compared, and Tessera begins with an empty cache: `first` is the time of its first call.
+Run it with an interpreter that has the peers installed (make test-oracles sets one up); the peer
+`compile`, which takes minutes to compile, runs only when it is named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from training.start import WORKLOADS
+
+PEERS = ("tessera", "torch", "jax")
+THREADS = "2"
+STEPS = 20
+SECONDS = 3.0  # of samples in a later round
+DTYPES = {"f32": "float32", "f64": "float64"}
+
+
+# In the process of one peer ----------------------------------------------------------------------
+
+
+def training_of(peer: str, name: str, dtype: str) -> Any:
+    """What takes a step, and what gives the parameters."""
+    w = WORKLOADS[name]
+    library = "torch" if peer == "compile" else peer
+    if library == "torch":
+        importlib.import_module("torch").set_num_threads(int(THREADS))
+    if library == "jax" and dtype == "f64":
+        importlib.import_module("jax").config.update("jax_enable_x64", True)
+    more = {"compiled": True} if peer == "compile" else {}
+    make = importlib.import_module(f"training.with_{library}").training
+    return make(name, w.adam, w.rate, *w.start(DTYPES[dtype]), **more)
+
+
+def work(peer: str, name: str, dtype: str, keep: str) -> None:
+    """Time one workload in this process; keep the losses and the parameters after so many steps."""
+    if hasattr(os, "sched_setaffinity"):  # JAX has no setting for the number of its threads
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(THREADS)])
+    take, params = training_of(peer, name, dtype)
+    losses, samples = [], []
+    stop, least = float("inf"), STEPS if keep else 6
+    while len(samples) < least or time.perf_counter() < stop:
+        start = time.perf_counter()
+        losses.append(float(take()))
+        samples.append(time.perf_counter() - start)
+        if len(samples) == 1:
+            stop = time.perf_counter() + SECONDS
+        if keep and len(samples) == STEPS:
+            np.savez(keep, losses=np.array(losses), **params())
+    print(json.dumps({"median": statistics.median(samples[1:]), "first": samples[0]}))
+
+
+# The rounds --------------------------------------------------------------------------------------
+
+
+def measure(peer: str, name: str, dtype: str, keep: str, cache: str) -> dict[str, float] | None:
+    settings = dict.fromkeys(
+        ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TESSERA_THREADS"), THREADS
+    )
+    env = {**os.environ, **settings, "TESSERA_CACHE_DIR": cache}
+    command = [sys.executable, __file__, "--worker", peer, "--only", name, "--dtype", dtype]
+    out = subprocess.run(
+        [*command, "--keep", keep], env=env, capture_output=True, text=True, check=False
+    )
+    if out.returncode:
+        print(f"{peer} on {name}: {out.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
+        return None
+    found: dict[str, float] = json.loads(out.stdout.splitlines()[-1])
+    return found
+
+
+def rounds(names: list[str], peers: list[str], count: int, dtype: str, folder: Path) -> Any:
+    """The numbers of every process: times[name][peer] is a list of them."""
+    times: dict[str, dict[str, list[Any]]] = {n: {p: [] for p in peers} for n in names}
+    for i in range(count):
+        for n in names:
+            for p in peers:
+                keep = str(folder / f"{n}-{p}.npz") if i == 0 else ""
+                found = measure(p, n, dtype, keep, str(folder / f"cache-{n}"))
+                if found is not None:
+                    times[n][p].append(found)
+    return times
+
+
+def apart(name: str, peer: str, dtype: str, folder: Path) -> dict[str, float] | None:
+    """How far Tessera's training is from a peer's: its losses, and its way relative to its length."""
+    files = [folder / f"{name}-{p}.npz" for p in ("tessera", peer)]
+    if not all(f.exists() for f in files):
+        return None
+    ours, theirs = (dict(np.load(f)) for f in files)
+    begin = WORKLOADS[name].start(DTYPES[dtype])[0]
+    loss = np.max(np.abs(ours["losses"] - theirs["losses"]) / np.abs(theirs["losses"]))
+    gap = sum(np.sum((ours[k].astype(float) - theirs[k]) ** 2) for k in begin)
+    way = sum(np.sum((theirs[k].astype(float) - begin[k]) ** 2) for k in begin)
+    size = sum(np.sum(begin[k].astype(float) ** 2) for k in begin)
+    found = {"losses": loss, "update": (gap / way) ** 0.5, "params": (gap / size) ** 0.5}
+    return {k: float(f"{x:.2g}") for k, x in found.items()}
+
+
+def row(times: dict[str, list[Any]]) -> dict[str, Any]:
+    """Medians, spreads and the ratio of one workload."""
+    medians = {p: [t["median"] for t in found] for p, found in times.items() if found}
+    middle = {p: statistics.median(t) for p, t in medians.items()}
+    rest = [t for p, t in middle.items() if p != "tessera"]
+    ratio = min(rest) / middle["tessera"] if rest and "tessera" in middle else float("nan")
+    return {
+        "ms": {p: round(t * 1e3, 3) for p, t in middle.items()},
+        "spread_ms": {p: round((max(t) - min(t)) * 1e3, 3) for p, t in medians.items()},
+        "first_s": {p: round(found[0]["first"], 3) for p, found in times.items() if found},
+        "ratio": round(ratio, 3),
+    }
+
+
+def versions(peers: list[str]) -> dict[str, str]:
+    """What was measured where."""
+    found = {"python": platform.python_version(), "numpy": np.__version__}
+    for module in ("torch", "jax"):
+        if module in peers:
+            found[module] = importlib.import_module(module).__version__
+    info = Path("/proc/cpuinfo")
+    models = info.read_text().splitlines() if info.exists() else []
+    named = [line.split(":", 1)[1].strip() for line in models if line.startswith("model name")]
+    return found | {"cpu": (named or [platform.machine()])[0], "cores": str(os.cpu_count())}
+
+
+def report(names: list[str], peers: list[str], times: Any, dtype: str, folder: Path) -> Any:
+    """Print the table and what is apart; the rows of the record."""
+    heads = "".join(f"{p:>12}" for p in peers)
+    print(f"{'workload, ms a step':38}{heads}   best peer / tessera (goal)   first call, s")
+    rows: dict[str, Any] = {}
+    for n in names:
+        w, found = WORKLOADS[n], row(times[n])
+        cells = "".join(f"{found['ms'].get(p, float('nan')):12.2f}" for p in peers)
+        first = "  ".join(f"{p} {t:.2f}" for p, t in found["first_s"].items())
+        print(f"{w.title:38}{cells}   {found['ratio']:.2f} ({w.goal})   {first}", flush=True)
+        found["apart"] = {p: a for p in peers[1:] if (a := apart(n, p, dtype, folder))}
+        rows[w.title] = found | {"goal": w.goal}
+    print(f"\nafter {STEPS} steps, relative distance from a peer: losses, update, parameters")
+    for title, found in rows.items():
+        for p, a in found["apart"].items():
+            print(f"{title:38}{p:>12}  " + "".join(f"{x:12.1e}" for x in a.values()))
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--peers", default=",".join(PEERS))
+    parser.add_argument("--only", default="")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--dtype", choices=tuple(DTYPES), default="f32")
+    parser.add_argument("--record", type=Path)
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--keep", default="", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.worker:
+        work(given.worker, given.only, given.dtype, given.keep)
+        return
+    peers, names = given.peers.split(","), [n for n in WORKLOADS if given.only in n]
+    with tempfile.TemporaryDirectory() as folder:
+        times = rounds(names, peers, given.rounds, given.dtype, Path(folder))
+        rows = report(names, peers, times, given.dtype, Path(folder))
+    if given.record:
+        record = {"versions": versions(peers), "dtype": given.dtype, "rows": rows}
+        given.record.write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
