@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from tessera.ir.schedule.ir import Kernel, Program
 from tessera.ir.schedule.lower import lower
 from tessera.ir.schedule.nest import Nest
 from tessera.ir.schedule.space import nests
+from tessera.ir.tile import complexes, fft, group
+from tessera.ir.tile.lower import expand
 from tessera.runtime import tuned
 from tests.levels import by_runtime, prepared
 
@@ -74,6 +77,10 @@ CASES = {
     "column sums": Case(lambda x: op.sum(x, 0), ((2700, 300),), 1),
     "sum": Case(op.sum, ((1 << 17,),), None),
     "gelu chain": Case(lambda x: op.gelu(x * 2.0 + 1.0) * x, ((70, 300),)),
+    "attention": Case(op.attention, ((3, 70, 24), (3, 90, 24), (3, 90, 24)), None),
+    "causal attention": Case(partial(op.attention, causal=True), ((3, 70, 24),) * 3, None),
+    "fft": Case(lambda x: op.real(op.fft(x)), ((40, 12),)),
+    "fft along columns": Case(lambda x: op.imag(op.fft(x, axis=0)), ((12, 40),), None),
     "gpt": Case(gpt, GPT, 0, True),
 }
 every_case = pytest.mark.parametrize("name", CASES)
@@ -131,7 +138,47 @@ def schedules(p: Program) -> Iterator[Program]:
     raise AssertionError(f"{p.name} has {len(seen)} schedules only")
 
 
-@every_case
+# What is no kernel of its own has no nest; its lowering has numbers instead, which are varied here.
+
+
+def attention_schedules() -> Iterator[dict[Any, Any]]:
+    for tall, high, broad in product((12, 18, 24, 30, 36, 60), (1, 2, 3, 6), (16, 32, 48)):
+        yield {(group, "_TALL"): tall, (group, "_LOW"): tall, (group, "_ROWS"): high,
+               (group, "_COLUMNS"): broad}  # fmt: skip
+
+
+def fft_schedules() -> Iterator[dict[Any, Any]]:
+    choices = product(range(32, 288, 32), (1, 2, 3, 8, 16), (1, 100), (8, 8192), (16, 64))
+    for block, *chosen in choices:
+        s = fft.Schedule(*chosen)
+        yield {(fft, "Transform"): partial(fft.Transform, schedule=s), (complexes, "_BLOCK"): block}
+
+
+VARIED = {"causal attention": attention_schedules, "fft": fft_schedules, "fft along columns": fft_schedules}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VARIED)
+def test_every_number_of_a_lowering_gives_the_same_bits(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p, inputs = program(CASES[name]), CASES[name].inputs()
+    types = {n: b.type for n, b in p.buffers.items()}
+    programs: set[str] = set()
+    for settings in VARIED[name]():
+        with monkeypatch.context() as patch:
+            for (module, constant), value in settings.items():
+                patch.setattr(module, constant, value)
+            made = [str(x.kernel) for s in p.steps for x in expand(s, types).launches]
+            text = "\n".join(made)
+            if text not in programs:
+                programs.add(text)
+                assert digest(*by_runtime(p, inputs)) == wanted(name), settings
+        if len(programs) == SCHEDULES:
+            return
+    raise AssertionError(f"{len(programs)} schedules only")
+
+
+@pytest.mark.parametrize("name", [n for n in CASES if n not in VARIED])
 def test_every_schedule_has_the_same_bits(name: str) -> None:
     c = CASES[name]
     p, inputs = program(c), c.inputs()
