@@ -1,6 +1,8 @@
-"""Tessera's CPU target beside NumPy, PyTorch (eager and compiled) and JAX, on two threads in f32.
+"""Tessera's CPU target beside NumPy, PyTorch (eager and compiled) and JAX, on a few threads in f32.
 
     python benchmarks/cpu.py [--peers tessera,numpy,torch,compile,jax] [--only NAME] [--record FILE]
+
+BENCHMARK_THREADS says how many threads each peer has (2 unless said otherwise).
 
 Every (workload, peer) runs in a process of its own, peers in turn, and the whole round is repeated;
 a row shows the median of the rounds' medians, the spread, and the ratio of the best peer to Tessera.
@@ -24,7 +26,7 @@ from typing import Any
 import numpy as np
 
 PEERS = ("tessera", "numpy", "torch", "compile", "jax")
-THREADS = "2"
+THREADS = os.environ.get("BENCHMARK_THREADS", "2")  # of every peer
 RNG = np.random.default_rng(0)
 Function = Callable[..., Any]
 
@@ -78,6 +80,14 @@ def fft_convolution(p: Any, x: Any, k: Any) -> Any:
     return p.irfft2(p.rfft2(x) * p.rfft2(k))
 
 
+def attention(p: Any, q: Any, k: Any, v: Any) -> Any:
+    return p.attention(q, k, v, False)
+
+
+def causal_attention(p: Any, q: Any, k: Any, v: Any) -> Any:
+    return p.attention(q, k, v, True)
+
+
 def add(p: Any, a: Any, b: Any) -> Any:
     return a + b
 
@@ -92,6 +102,8 @@ WORKLOADS: dict[str, tuple[Function, tuple[tuple[int, ...], ...]]] = {
     "matmul 32x4096x1024": (matmul, ((32, 4096), (4096, 1024))),
     "matmul 1x4096x4096": (matmul, ((1, 4096), (4096, 4096))),
     "matmul+bias+gelu 2048x1024x4096": (matmul_bias_gelu, ((2048, 1024), (1024, 4096), (4096,))),
+    "attention 1x8x1024x64": (attention, ((1, 8, 1024, 64),) * 3),
+    "causal attention 1x8x1024x64": (causal_attention, ((1, 8, 1024, 64),) * 3),
     "sum of 64M": (whole_sum, ((1 << 26,),)),
     "row sums 8192x8192": (row_sums, ((8192, 8192),)),
     "column sums 8192x8192": (column_sums, ((8192, 8192),)),
@@ -124,8 +136,13 @@ def numpy_peer(f: Function) -> tuple[Function, Function]:
         c = x - x.mean(-1, keepdims=True)
         return c / np.sqrt((c * c).mean(-1, keepdims=True) + 1e-5) * g + b
 
+    def attention(q: Any, k: Any, v: Any, causal: bool) -> Any:
+        s = q @ k.swapaxes(-1, -2) * np.float32(q.shape[-1] ** -0.5)
+        return normal(np.where(np.tri(*s.shape[-2:], dtype=bool), s, -np.inf) if causal else s) @ v
+
     p = Namespace(
         gelu=gelu, softmax=normal, layernorm=layernorm, rsqrt=lambda x: 1 / np.sqrt(x),
+        attention=attention,
         mean=lambda x: x.mean(-1, keepdims=True), sum=lambda x, axis: x.sum(axis),
         rfft2=lambda x: fft.rfft2(x, workers=threads),
         irfft2=lambda x: fft.irfft2(x, workers=threads),
@@ -141,6 +158,7 @@ def tessera_peer(f: Function) -> tuple[Function, Function]:
         gelu=op.gelu, softmax=op.softmax, layernorm=op.layernorm, rsqrt=op.rsqrt,
         mean=lambda x: op.mean(x, axis=-1, keepdims=True), sum=lambda x, axis: op.sum(x, axis),
         rfft2=op.rfftn, irfft2=op.irfftn,
+        attention=lambda q, k, v, causal: op.attention(q, k, v, causal=causal),
     )  # fmt: skip
     return ts.jit(lambda *xs: f(p, *xs), target="cpu"), ts.tensor
 
@@ -155,6 +173,7 @@ def torch_peer(f: Function, compiled: bool = False) -> tuple[Function, Function]
         layernorm=lambda x, g, b: nn.layer_norm(x, x.shape[-1:], g, b),
         mean=lambda x: x.mean(-1, keepdim=True), sum=lambda x, axis: x.sum(axis),
         rfft2=torch.fft.rfft2, irfft2=torch.fft.irfft2,
+        attention=lambda q, k, v, c: nn.scaled_dot_product_attention(q, k, v, is_causal=c),
     )  # fmt: skip
 
     def run(*xs: Any) -> Any:
@@ -172,7 +191,12 @@ def jax_peer(f: Function) -> tuple[Function, Function]:
         c = x - x.mean(-1, keepdims=True)
         return c * jax.lax.rsqrt((c * c).mean(-1, keepdims=True) + 1e-5) * g + b
 
+    def attention(q: Any, k: Any, v: Any, causal: bool) -> Any:
+        heads_last = (x.swapaxes(1, 2) for x in (q, k, v))
+        return jax.nn.dot_product_attention(*heads_last, is_causal=causal).swapaxes(1, 2)
+
     p = Namespace(
+        attention=attention,
         gelu=lambda x: jax.nn.gelu(x, approximate=False), softmax=jax.nn.softmax, rsqrt=jax.lax.rsqrt,
         layernorm=layernorm, mean=lambda x: x.mean(-1, keepdims=True),
         sum=lambda x, axis: x.sum(axis), rfft2=jnp.fft.rfft2, irfft2=jnp.fft.irfft2,
