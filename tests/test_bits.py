@@ -142,7 +142,7 @@ def schedules(p: Program) -> Iterator[Program]:
 
 
 def attention_schedules() -> Iterator[dict[Any, Any]]:
-    for tall, high, broad in product((12, 18, 24, 30, 36, 60), (1, 2, 3, 6), (16, 32, 48)):
+    for tall, high, broad in product((12, 35, 24, 7, 18, 10, 14, 5), (1, 2, 3, 6), (16, 32, 48)):
         yield {(group, "_TALL"): tall, (group, "_LOW"): tall, (group, "_ROWS"): high,
                (group, "_COLUMNS"): broad}  # fmt: skip
 
