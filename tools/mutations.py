@@ -1,0 +1,220 @@
+"""Seeds faults in the compiler, one at a time, and tells whether the tests catch them.
+
+    python tools/mutations.py                  all faults of faults.py, and writes the record
+    python tools/mutations.py --list           what they are
+    python tools/mutations.py --only 3 17-20   some of them
+    python tools/mutations.py --jobs 2         so many at once
+
+The package and its tests are copied to a temporary folder; the working tree is never changed.  A fault is
+caught when a test fails, crashes or takes too long.  Tests near the fault are asked first, then random
+programs, then all tests of the levels.  Machine code is kept by the text of its LLVM IR, so faults share it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import Queue
+from typing import NamedTuple
+
+from faults import FAULTS, Fault
+
+ROOT = Path(__file__).parent.parent
+RECORD = ROOT / "benchmarks" / "records" / "mutations.json"
+LIMIT = 900  # seconds for the tests of one fault
+PROGRAMS = "300"  # random programs that are asked
+
+RANDOM = "tests/test_random_programs.py"
+# Tests that are asked first, by the kind of a fault.
+TESTS = {
+    "schedule": "tests/test_schedule.py",
+    "places": "tests/test_gather_kernels.py tests/test_primitives.py",
+    "contraction": "tests/test_nest.py tests/test_cpu_target.py",
+    "group": "tests/test_random_programs.py",
+    "memory": "tests/test_memory_plan.py tests/test_donate.py",
+    "rows": "tests/test_schedule.py",
+    "spread": "tests/test_spread.py tests/test_schedule.py",
+    "scan": "tests/test_accumulate.py tests/test_primitives.py",
+    "sort": "tests/test_sorting.py",
+    "copies": "tests/test_primitives.py tests/test_arrange.py",
+    "fft": "tests/test_fft_tiles.py",
+    "convolution": "tests/test_convolution.py",
+    "tile": "tests/test_tile.py tests/test_tile_scalars.py",
+    "casts": "tests/test_tile_scalars.py tests/test_every_dtype.py",
+    "pool": "tests/test_pool.py tests/test_compiled_kernel.py",
+    "graph": "tests/test_simplify.py tests/test_every_dtype.py",
+    "derivatives": "tests/test_transforms.py",
+    "batch": "tests/test_vmap.py",
+}
+# Then all tests of the levels.
+LEVELS = (
+    "tests/test_schedule.py tests/test_tile.py tests/test_cpu_target.py tests/test_bits.py "
+    "tests/test_nest.py tests/test_spread.py tests/test_memory_plan.py tests/test_primitives.py "
+    "tests/test_gather_kernels.py tests/test_special_values.py tests/test_every_dtype.py"
+)
+
+
+class Outcome(NamedTuple):
+    """What became of a fault."""
+
+    fault: Fault
+    caught: bool
+    by: str  # the test that failed, or how the run ended
+    seconds: float
+
+
+class Copy:
+    """A copy of the project to break."""
+
+    def __init__(self, folder: Path, code: Path):
+        self.folder = folder
+        for name in ("tessera", "tests"):
+            shutil.copytree(
+                ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__")
+            )
+        for name in ("pyproject.toml", "CHANGELOG.md"):
+            shutil.copy(ROOT / name, folder / name)
+        self.cache = folder / "cache"
+        self.cache.mkdir()
+        (self.cache / "code").symlink_to(code)  # by the text of the LLVM IR, whoever wrote it
+        self.moment = time.time()
+
+    def write(self, path: Path, text: str) -> None:
+        """Change a file so that Python sees it, however soon after the last change."""
+        path.write_text(text)
+        self.moment += 10
+        os.utime(path, (self.moment, self.moment))
+
+    def run(self, tests: Sequence[str]) -> tuple[int, str, float]:
+        """The exit status of pytest (-1: out of time), what it printed, and how long it took."""
+        env = os.environ | {
+            "TESSERA_CACHE_DIR": str(self.cache), "TESSERA_RANDOM_PROGRAMS": PROGRAMS,
+            "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(self.folder),
+        }  # fmt: skip
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--tb=line",
+                   "-m", "not oracle and not gpu", *dict.fromkeys(tests)]  # fmt: skip
+        start = time.monotonic()
+        try:
+            done = subprocess.run(
+                command, cwd=self.folder, env=env, timeout=LIMIT, capture_output=True, text=True,
+                check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return -1, "", time.monotonic() - start
+        return done.returncode, done.stdout + done.stderr, time.monotonic() - start
+
+    def try_fault(self, fault: Fault) -> Outcome:
+        """Apply a fault, run the tests, take it back."""
+        path = self.folder / "tessera" / fault.path
+        right = path.read_text()
+        self.write(path, broken(right, fault))
+        try:
+            code, text, seconds = self.run(tests_for(fault))
+        finally:
+            self.write(path, right)
+        return Outcome(fault, code != 0, _by(code, text), round(seconds, 1))
+
+
+def broken(text: str, fault: Fault) -> str:
+    """A file with a fault; its text must be there exactly once."""
+    count = text.count(fault.old)
+    if count != 1:
+        raise SystemExit(f"{fault.path}: {fault.old!r} is there {count} times, expected once")
+    return text.replace(fault.old, fault.new)
+
+
+def tests_for(fault: Fault) -> list[str]:
+    """The tests that a fault is shown to, nearest first."""
+    return [*TESTS[fault.tests].split(), RANDOM, *LEVELS.split()]
+
+
+def _by(code: int, text: str) -> str:
+    if code == 0:
+        return ""
+    if code == -1:
+        return f"no end after {LIMIT} seconds"
+    failed = [line for line in text.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return failed[0].split(" - ")[0].split(" ", 1)[1] if failed else f"exit status {code}"
+
+
+def main() -> int:
+    """Run what the command line asks for."""
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    p.add_argument("--list", action="store_true", help="print the faults")
+    p.add_argument("--only", nargs="+", metavar="N", help="numbers, or ranges such as 3-7")
+    p.add_argument("--jobs", type=int, default=2, help="faults at once")
+    p.add_argument(
+        "--unbroken", action="store_true", help="first see that all tests pass without a fault"
+    )
+    given = p.parse_args()
+    chosen = _chosen(given.only)
+    if given.list:
+        for i in chosen:
+            print(f"{i:3} {FAULTS[i].path}: {FAULTS[i].breaks}")
+        return 0
+    with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
+        code = Path(
+            os.environ.get("MUTATIONS_CODE", f"{folder}/code")
+        )  # kept between runs if named
+        code.mkdir(exist_ok=True)
+        copies = [Copy(Path(folder) / str(i), code) for i in range(given.jobs)]
+        for f in FAULTS:
+            broken((copies[0].folder / "tessera" / f.path).read_text(), f)
+        if given.unbroken:
+            every = [t for i in chosen for t in tests_for(FAULTS[i])]
+            status, text, seconds = copies[0].run(every)
+            print(
+                f"without a fault: {'passes' if status == 0 else _by(status, text)} in {seconds:.0f} s"
+            )
+        outcomes = _try_all(copies, chosen)
+    return _report(outcomes, whole=given.only is None)
+
+
+def _chosen(only: Sequence[str] | None) -> list[int]:
+    if only is None:
+        return list(range(len(FAULTS)))
+    ends = [(int(a), int(b or a)) for a, _, b in (x.partition("-") for x in only)]
+    return [i for a, b in ends for i in range(a, b + 1)]
+
+
+def _try_all(copies: Sequence[Copy], chosen: Sequence[int]) -> list[Outcome]:
+    idle: Queue[Copy] = Queue()
+    for c in copies:
+        idle.put(c)
+
+    def one(i: int) -> Outcome:
+        copy = idle.get()
+        try:
+            o = copy.try_fault(FAULTS[i])
+        finally:
+            idle.put(copy)
+        print(f"{i:3} {'caught  ' if o.caught else 'SURVIVED'} {o.seconds:6.1f} s  {o.fault.path}: "
+              f"{o.fault.breaks}  [{o.by}]", flush=True)  # fmt: skip
+        return o
+
+    with ThreadPoolExecutor(len(copies)) as threads:
+        return list(threads.map(one, chosen))
+
+
+def _report(outcomes: Sequence[Outcome], whole: bool) -> int:
+    caught = sum(o.caught for o in outcomes)
+    print(f"{caught} of {len(outcomes)} faults caught, {100 * caught / len(outcomes):.1f}%")
+    if whole:
+        rows = [{"file": o.fault.path, "breaks": o.fault.breaks, "caught": o.caught, "by": o.by}
+                for o in outcomes]  # fmt: skip
+        record = {"faults": len(outcomes), "caught": caught, "outcomes": rows}
+        RECORD.write_text(json.dumps(record, indent=1) + "\n")
+    return 0 if caught >= 0.95 * len(outcomes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
