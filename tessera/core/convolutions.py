@@ -127,6 +127,43 @@ def _conv(xs: Sequence[Array], p: Params) -> list[Array]:
     return [cast(y.reshape(x.shape[0], w.shape[0], *counts), dtype)]
 
 
+def _weights(xs: Sequence[Array], p: Params) -> list[Array]:
+    dtype = as_dtype(xs[0].dtype)
+    x, ct = (cast(a, dtype.accum) for a in xs)
+    groups, window = p["groups"], p["window"]
+    wide = _padded(x, p["padding"])
+    wide = wide.reshape(x.shape[0], groups, 1, -1, *wide.shape[2:])
+    given = ct.reshape(x.shape[0], groups, -1, *ct.shape[2:])
+    turned = {**p, "stride": p["dilation"], "dilation": p["stride"]}
+
+    def factors(k: Any) -> tuple[Array, Array]:
+        b, *at = k
+        one = given[(b, slice(None), slice(None), *at)]
+        seen = _seen(wide[b], at, window, turned)
+        return seen, one.reshape(*one.shape, *(1,) * (1 + len(at)))
+
+    made, into = ct.shape[1], x.shape[1] // groups
+    sizes = (x.shape[0], *ct.shape[2:])
+    y = _sum(Leaves.of(sizes), (groups, made // groups, into, *window), x.dtype, factors)
+    return [cast(y.reshape(made, into, *window), dtype)]
+
+
+def _supports_weights(types: Types, p: Params) -> bool:
+    """As a convolution; all sizes but that of the batch are known."""
+    x, ct = types
+    known = [*x.shape[1:], *ct.shape[1:], *p["window"], p["groups"], *p["stride"], *p["dilation"]]
+    if not are_plain(types, p) or x.dtype.kind != "f" or x.rank - 2 > MOST_AXES:
+        return False
+    if any(not isinstance(n, int) or n == 0 for n in known) or 0 in x.shape:
+        return False
+    return all(n == 1 for n in p["inner"])
+
+
+def _weights_types(types: Types, p: Params) -> list[TensorType]:
+    x, ct = types
+    return [x.with_shape((ct.shape[1], x.shape[1] // p["groups"], *p["window"]))]
+
+
 def _supports(types: Types, p: Params) -> bool:
     """Floats, known windows and channels, nothing between neighbours of x, more than one product."""
     x, w = types
@@ -149,4 +186,7 @@ def _types(types: Types, p: Params) -> list[TensorType]:
     return [x.with_shape((x.shape[0], w.shape[0], *counts_of(types, p)))]
 
 
-CONVOLUTIONS = (Definition("conv", _supports, _types, _conv),)
+CONVOLUTIONS = (
+    Definition("conv", _supports, _types, _conv),
+    Definition("conv_weights", _supports_weights, _weights_types, _weights),
+)

@@ -16,6 +16,7 @@ from tessera.ops.arrange import *
 from tessera.ops.batchnorm import *
 from tessera.ops.contraction import *
 from tessera.ops.control import *
+from tessera.ops.conv_transpose import *
 from tessera.ops.convolution import *
 from tessera.ops.creation import *
 from tessera.ops.elementwise import *

@@ -52,14 +52,21 @@ def _conv_types(types: Types, p: Params) -> list[TensorType]:
         raise ShapeError(
             f"conv: groups {groups} do not divide the {w.shape[0]} out channels of w {w}"
         )
-    sizes = []
-    for i, (n, k) in enumerate(zip(x.shape[2:], w.shape[2:], strict=True)):
+    for i, k in enumerate(w.shape[2:]):
         if k == 0:
             raise ShapeError(f"conv: spatial axis {i} of w {w} is empty")
+    sizes = _counts("conv", x, w.shape[2:], p)
+    return [x.with_shape((x.shape[0], w.shape[0], *sizes))]
+
+
+def _counts(op: str, x: TensorType, window: Sequence[Size], p: Params) -> list[Size]:
+    """How many windows there are along each spatial axis."""
+    sizes = []
+    for i, (n, k) in enumerate(zip(x.shape[2:], window, strict=True)):
         low, high = p["padding"][i]
         long = low + _stretched(n, p["inner"][i]) + high
-        sizes.append(count("conv", i, long, k, p["stride"][i], p["dilation"][i]))
-    return [x.with_shape((x.shape[0], w.shape[0], *sizes))]
+        sizes.append(count(op, i, long, k, p["stride"][i], p["dilation"][i]))
+    return sizes
 
 
 def _padded_reference(x: Any, padding: Any, inner: Any) -> Any:
@@ -107,10 +114,7 @@ def _conv(
     if is_pointwise((x.type, w.type), params):
         return _pointwise(x, w, groups)
     rank = x.ndim - 2
-    wide = pad.bind(
-        x, full_of((), 0, x.dtype), low=(0, 0, *(a for a, _ in padding)),
-        high=(0, 0, *(b for _, b in padding)), inner=(0, 0, *(i - 1 for i in inner)),
-    )  # fmt: skip
+    wide = _spaced(x, padding, inner)
     params |= {"padding": ((0, 0),) * rank, "inner": (1,) * rank, "groups": groups}
     if is_primitive("conv", (wide.type, w.type), params):
         return conv.bind(wide, w, **params)
@@ -120,6 +124,14 @@ def _conv(
     p, k = (" ".join(f"{c}{i}" for i in range(rank)) for c in "pk")
     y = contract(f"n g c {p} {k}, g o c {k} -> n g o {p}", seen, kernel)
     return reshape(y, (x.shape[0], w.shape[0], *y.shape[3:]))
+
+
+def _spaced(x: Value, padding: Any, inner: Any) -> Value:
+    """x with zeros between neighbours and around."""
+    return pad.bind(
+        x, full_of((), 0, x.dtype), low=(0, 0, *(a for a, _ in padding)),
+        high=(0, 0, *(b for _, b in padding)), inner=(0, 0, *(i - 1 for i in inner)),
+    )  # fmt: skip
 
 
 def _pointwise(x: Value, w: Value, groups: Size) -> Value:
@@ -135,7 +147,7 @@ def _pointwise(x: Value, w: Value, groups: Size) -> Value:
 # Adjoints
 
 
-def _transposed_kernel(w: Value, groups: Size) -> Value:
+def transposed_kernel(w: Value, groups: Size) -> Value:
     """w turned around, with in and out channels exchanged inside each group."""
     out, into, *sizes = w.shape
     rank = len(sizes)
@@ -144,9 +156,8 @@ def _transposed_kernel(w: Value, groups: Size) -> Value:
     return flip(reshape(swapped, (groups * into, out // groups, *sizes)), tuple(range(2, 2 + rank)))
 
 
-def _conv_transpose_x(n: Node, ct: Value) -> Value:
+def _adjoint_in_x(x: Value, w: Value, ct: Value, p: Params) -> Value:
     """Every element of ct times the kernel, added up where the windows were."""
-    (x, w), p = n.operands, n.params
     if any(size == 0 for size in x.shape[2:]):
         return full_of(x.shape, 0, ct.dtype)
     padding = []
@@ -156,32 +167,16 @@ def _conv_transpose_x(n: Node, ct: Value) -> Value:
         long = (size - 1) * p["inner"][i] + reach(k, p["dilation"][i])
         padding.append((low, long - low - reach(ct.shape[2 + i], p["stride"][i])))
     return conv.bind(
-        ct, _transposed_kernel(w, p["groups"]), stride=p["inner"], padding=tuple(padding),
+        ct, transposed_kernel(w, p["groups"]), stride=p["inner"], padding=tuple(padding),
         dilation=p["dilation"], inner=p["stride"], groups=p["groups"],
     )  # fmt: skip
 
 
-def _conv_transpose_w(n: Node, ct: Value) -> Value:
-    """Correlation of x with ct: the batch takes the place of the channels."""
-    (x, w), p = n.operands, n.params
-    groups, rank = p["groups"], x.ndim - 2
-    batch, into, places = x.shape[0], w.shape[1], tuple(range(2, 2 + rank))
-    if batch == 0:
-        return full_of(w.shape, 0, ct.dtype)
-    split = reshape(x, (batch, groups, into, *x.shape[2:]))
-    left = reshape(
-        transpose(split, (2, 1, 0, *(i + 1 for i in places))), (into, groups * batch, *x.shape[2:])
-    )
-    padding = []
-    for i, k in enumerate(w.shape[2:]):
-        low = p["padding"][i][0]
-        long = (k - 1) * p["dilation"][i] + reach(ct.shape[2 + i], p["stride"][i])
-        padding.append((low, long - low - _stretched(x.shape[2 + i], p["inner"][i])))
-    made = conv.bind(
-        left, transpose(ct, (1, 0, *places)), stride=p["dilation"], padding=tuple(padding),
-        dilation=p["stride"], inner=p["inner"], groups=groups,
-    )  # fmt: skip
-    return transpose(made, (1, 0, *places))
+def _adjoint(n: Node, ct: Value, k: int) -> Value:
+    x, w = n.operands
+    if k == 0:
+        return _adjoint_in_x(x, w, ct, n.params)
+    return conv_weights.bind(x, ct, window=w.shape[2:], **n.params)
 
 
 def _conv_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
@@ -208,7 +203,7 @@ def _conv_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
 @define(
     infer=_conv_types, decompose=_conv, call="conv", numpy=_conv_reference, kinds="uifc", combine="add",
     linear=(0, 1), onnx="Conv", batch=_conv_batch,
-    transpose=lambda n, ct, k: _conv_transpose_w(n, ct) if k else _conv_transpose_x(n, ct),
+    transpose=_adjoint,
     samples=(
         Sample((2, 3, 5), (4, 3, 3)), Sample((1, 2, 6), (2, 2, 2), stride=2, padding=1),
         Sample((2, 4, 7), (2, 2, 3), dilation=2, padding=((2, 1),), groups=2),
@@ -247,7 +242,7 @@ def _convolve(
     groups: Size,
     inner: Any = 1,
 ) -> Value:
-    v, k, *b = _operands(op, x, w, bias)
+    v, k, *b = operands_of(op, x, w, bias)
     rank = v.ndim - 2
     steps, gaps, inners = (
         spatial(op, name, n, rank, 1)
@@ -257,17 +252,17 @@ def _convolve(
     spans = [reach(n, d) for n, d in zip(k.shape[2:], gaps, strict=True)]
     pairs = padding_pairs(op, padding, long, spans, steps)
     y = conv.bind(
-        v, k, stride=steps, padding=pairs, dilation=gaps, inner=inners, groups=_groups(op, groups)
+        v, k, stride=steps, padding=pairs, dilation=gaps, inner=inners, groups=groups_of(op, groups)
     )
-    return _biased(op, y, b)
+    return biased(op, y, b)
 
 
-def _groups(op: str, groups: Any) -> Size:
+def groups_of(op: str, groups: Any) -> Size:
     (n,) = spatial(op, "groups", groups, 1, 1)
     return n  # type: ignore[no-any-return]
 
 
-def _operands(op: str, x: ArrayLike, w: ArrayLike, bias: ArrayLike, rank: int = 0) -> list[Value]:
+def operands_of(op: str, x: ArrayLike, w: ArrayLike, bias: ArrayLike, rank: int = 0) -> list[Value]:
     """Operands of one dtype; `rank` spatial axes when that is known."""
     values = [as_value(p, op) for p in (x, w, bias) if p is not None]
     v, k = values[:2]
@@ -281,7 +276,7 @@ def _operands(op: str, x: ArrayLike, w: ArrayLike, bias: ArrayLike, rank: int = 
     return [cast_to(p, dtype) for p in values]
 
 
-def _biased(op: str, y: Value, bias: Sequence[Value]) -> Value:
+def biased(op: str, y: Value, bias: Sequence[Value]) -> Value:
     if not bias:
         return y
     (b,) = bias
@@ -318,6 +313,119 @@ def _same(n: Size, span: Size, stride: Size) -> tuple[Size, Size]:
     return total // 2, total - total // 2
 
 
+# The derivative in the kernel
+
+
+def _weights_types(types: Types, p: Params) -> list[TensorType]:
+    x, ct = types
+    groups, counts = p["groups"], _counts("conv_weights", x, p["window"], p)
+    right = x.rank == ct.rank == len(counts) + 2 and all(
+        unify(a, b, "conv_weights: the results of the convolution")
+        for a, b in zip(ct.shape, (x.shape[0], ct.shape[1], *counts), strict=True)
+    )
+    divided = right and all(
+        require("divisible", t.shape[1], groups, "conv_weights: the channels") for t in types
+    )
+    if not divided:
+        raise ShapeError(
+            f"conv_weights: ct {ct} must have the shape of a conv of x {x} with windows of "
+            f"{p['window']}, {groups} groups and the same batch"
+        )
+    return [x.with_shape((ct.shape[1], x.shape[1] // groups, *p["window"]))]
+
+
+def _weights(x: Value, ct: Value, window: Any, groups: Size, **p: Any) -> Value:
+    """Correlation of x with ct: the batch takes the place of the channels."""
+    rank = x.ndim - 2
+    if any(i != 1 for i in p["inner"]):
+        wide = _spaced(x, p["padding"], p["inner"])
+        plain = {**p, "padding": ((0, 0),) * rank, "inner": (1,) * rank}
+        plain |= {"groups": groups, "window": window}
+        if is_primitive("conv_weights", (wide.type, ct.type), plain):
+            return conv_weights.bind(wide, ct, **plain)
+    batch, into, places = x.shape[0], x.shape[1] // groups, tuple(range(2, 2 + rank))
+    if batch == 0:
+        return full_of((ct.shape[1], into, *window), 0, ct.dtype)
+    split = reshape(x, (batch, groups, into, *x.shape[2:]))
+    left = reshape(
+        transpose(split, (2, 1, 0, *(i + 1 for i in places))), (into, groups * batch, *x.shape[2:])
+    )
+    padding = []
+    for i, k in enumerate(window):
+        low = p["padding"][i][0]
+        long = (k - 1) * p["dilation"][i] + reach(ct.shape[2 + i], p["stride"][i])
+        padding.append((low, long - low - _stretched(x.shape[2 + i], p["inner"][i])))
+    made = conv.bind(
+        left, transpose(ct, (1, 0, *places)), stride=p["dilation"], padding=tuple(padding),
+        dilation=p["stride"], inner=p["inner"], groups=groups,
+    )  # fmt: skip
+    return transpose(made, (1, 0, *places))
+
+
+def _weights_reference(
+    x: Any, ct: Any, window: Any, stride: Any, padding: Any, dilation: Any, inner: Any, groups: int
+) -> Any:
+    seen = window_reference(_padded_reference(x, padding, inner), window, stride, dilation)
+    (batch, made), rank = ct.shape[:2], x.ndim - 2
+    seen = seen.reshape(batch, groups, x.shape[1] // groups, *seen.shape[2:])
+    given = ct.reshape(batch, groups, made // groups, *ct.shape[2:])
+    places = tuple(range(2, 2 + rank))  # after the axis of groups is taken
+    parts = [
+        np.tensordot(given[:, g], seen[:, g], axes=((0, *places), (0, *places)))
+        for g in range(groups)
+    ]
+    return np.concatenate(parts)
+
+
+def _weights_adjoint(n: Node, ct: Value, k: int) -> Value:
+    x, y = n.operands
+    p = {name: v for name, v in n.params.items() if name != "window"}
+    return conv.bind(x, ct, **p) if k else _adjoint_in_x(x, ct, y, p)
+
+
+@define(
+    infer=_weights_types, decompose=_weights, call="conv_weights", numpy=_weights_reference,
+    kinds="uifc", combine="add", linear=(0, 1), transpose=_weights_adjoint,
+    samples=(
+        Sample((2, 3, 5), (2, 4, 3), window=3),
+        Sample((1, 2, 6), (1, 2, 4), window=2, stride=2, padding=1),
+        Sample((2, 4, 7), (2, 2, 6), window=3, dilation=2, padding=((2, 1),), groups=2),
+        Sample((1, 2, 4), (1, 3, 3), window=3, inner=2, padding=1, stride=3),
+        Sample((2, 2, 4, 5), (2, 2, 4, 5), window=(3, 3), padding=1, groups=2),
+        Sample((0, 2, 5), (0, 3, 4), window=2), Sample((2, 3, 4), (2, 2, 4), window=1),
+    ),
+)  # fmt: skip
+def conv_weights(
+    x: ArrayLike,
+    ct: ArrayLike,
+    window: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: Size = 1,
+    inner: Any = 1,
+) -> Value:
+    """The derivative of a conv in its kernel: x times ct, summed over the batch and all places.
+
+    ct has the shape of the conv of x with a kernel of `window`, and the result that of the kernel.
+    """
+    v, y = operands_of("conv_weights", x, ct, None)
+    rank = v.ndim - 2
+    sizes, steps, gaps, inners = (
+        spatial("conv_weights", name, n, rank, 1)
+        for name, n in (
+            ("window", window), ("stride", stride), ("dilation", dilation), ("inner", inner),
+        )
+    )  # fmt: skip
+    long = [_stretched(n, i) for n, i in zip(v.shape[2:], inners, strict=True)]
+    spans = [reach(n, d) for n, d in zip(sizes, gaps, strict=True)]
+    pairs = padding_pairs("conv_weights", padding, long, spans, steps)
+    return conv_weights.bind(
+        v, y, window=sizes, stride=steps, padding=pairs, dilation=gaps, inner=inners,
+        groups=groups_of("conv_weights", groups),
+    )  # fmt: skip
+
+
 # By number of spatial axes
 
 
@@ -332,7 +440,7 @@ def conv1d(
     groups: Size = 1,
 ) -> Value:
     """conv of x (batch, channels, length) with w (out, in / groups, size)."""
-    _operands("conv1d", x, w, bias, 1)
+    operands_of("conv1d", x, w, bias, 1)
     return _convolve("conv1d", x, w, bias, stride, padding, dilation, groups)
 
 
@@ -347,7 +455,7 @@ def conv2d(
     groups: Size = 1,
 ) -> Value:
     """conv of x (batch, channels, height, width) with w (out, in / groups, height, width)."""
-    _operands("conv2d", x, w, bias, 2)
+    operands_of("conv2d", x, w, bias, 2)
     return _convolve("conv2d", x, w, bias, stride, padding, dilation, groups)
 
 
@@ -362,115 +470,5 @@ def conv3d(
     groups: Size = 1,
 ) -> Value:
     """conv of x (batch, channels, depth, height, width) with w (out, in / groups, ...)."""
-    _operands("conv3d", x, w, bias, 3)
+    operands_of("conv3d", x, w, bias, 3)
     return _convolve("conv3d", x, w, bias, stride, padding, dilation, groups)
-
-
-# The transpose: from the results of a conv back to the shape of its x
-
-
-@public
-def conv_transpose(
-    x: ArrayLike,
-    w: ArrayLike,
-    bias: ArrayLike = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    dilation: Any = 1,
-    groups: Size = 1,
-) -> Value:
-    """The adjoint of conv in its x: w is (in channels, out channels / groups, ...).
-
-    A stride makes (n - 1) * stride + reach of the window - padding elements from n, and
-    output_padding more after them, where conv maps several sizes to one.
-    """
-    return _spread("conv_transpose", x, w, bias, stride, padding, output_padding, dilation, groups)
-
-
-def _spread(
-    op: str,
-    x: ArrayLike,
-    w: ArrayLike,
-    bias: ArrayLike,
-    stride: Any,
-    padding: Any,
-    output_padding: Any,
-    dilation: Any,
-    groups: Any,
-    rank: int = 0,
-) -> Value:
-    v, k, *b = _operands(op, x, w, bias, rank)
-    if isinstance(padding, str):
-        raise OperandError(f"{op}: padding is {padding!r}, expected numbers")
-    rank = v.ndim - 2
-    n = _groups(op, groups)
-    if not require("divisible", k.shape[0], n, f"{op}: the in channels of w"):
-        raise ShapeError(
-            f"{op}: groups {n} do not divide the {k.shape[0]} in channels of w {k.type}"
-        )
-    steps, gaps = spatial(op, "stride", stride, rank, 1), spatial(op, "dilation", dilation, rank, 1)
-    extra = spatial(op, "output_padding", output_padding, rank, 0)
-    for i in range(rank):
-        if extra[i] >= max(steps[i], gaps[i]):
-            raise OperandError(
-                f"{op}: output_padding {extra[i]} must be below stride {steps[i]} or dilation {gaps[i]}"
-            )
-    spans = [reach(s, d) - 1 for s, d in zip(k.shape[2:], gaps, strict=True)]
-    cut = padding_pairs(op, padding, v.shape[2:], spans, steps)
-    pairs = tuple(
-        (span - a, span - b + more) for span, (a, b), more in zip(spans, cut, extra, strict=True)
-    )
-    y = conv.bind(
-        v, _transposed_kernel(k, n), stride=(1,) * rank, padding=pairs, dilation=gaps, inner=steps,
-        groups=n,
-    )  # fmt: skip
-    return _biased(op, y, b)
-
-
-@public
-def conv_transpose1d(
-    x: ArrayLike,
-    w: ArrayLike,
-    bias: ArrayLike = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    dilation: Any = 1,
-    groups: Size = 1,
-) -> Value:
-    """conv_transpose of x (batch, channels, length)."""
-    name = "conv_transpose1d"
-    return _spread(name, x, w, bias, stride, padding, output_padding, dilation, groups, 1)
-
-
-@public
-def conv_transpose2d(
-    x: ArrayLike,
-    w: ArrayLike,
-    bias: ArrayLike = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    dilation: Any = 1,
-    groups: Size = 1,
-) -> Value:
-    """conv_transpose of x (batch, channels, height, width)."""
-    name = "conv_transpose2d"
-    return _spread(name, x, w, bias, stride, padding, output_padding, dilation, groups, 2)
-
-
-@public
-def conv_transpose3d(
-    x: ArrayLike,
-    w: ArrayLike,
-    bias: ArrayLike = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    dilation: Any = 1,
-    groups: Size = 1,
-) -> Value:
-    """conv_transpose of x (batch, channels, depth, height, width)."""
-    name = "conv_transpose3d"
-    return _spread(name, x, w, bias, stride, padding, output_padding, dilation, groups, 3)
