@@ -36,6 +36,7 @@ _FEW, _SLIM = (
 _STRIP, _LINES = 128, 8  # k of a strip
 _RUN = 512  # columns that a few rows read at once
 _ENOUGH = 16  # instances, so that no thread waits
+_SQUARE = 64  # a side of an instance that packs both factors, if others need it to be small
 
 
 _UNROLLED = 64  # columns of a chunk when a pass has no fold
@@ -68,8 +69,7 @@ def _of_contraction(kernel: Kernel) -> Nest:
         rows = Loop("m", -(-max(sizes.m, 1) // mr) * mr, "parallel")
         strips = (Loop("k", LEAF), Loop("k", _STRIP))
         return _nest((rows, Loop("n", nr, "parallel"), *strips), mr, staged)
-    panels = _MORE_PANELS if stages_left else _PANELS
-    tall, wide = _instance(sizes, mr, nr, panels)
+    tall, wide = (_packed_instance if stages_left else _instance)(sizes, mr, nr)
     loops = (
         Loop("m", tall, "parallel"),
         Loop("n", wide, "parallel"),
@@ -110,9 +110,25 @@ def _fitting(most: int, size: Size) -> int:
     return min(most, -(-max(size, 1) // LANES) * LANES) if isinstance(size, int) else most
 
 
-def _instance(sizes: _Sizes, mr: int, nr: int, panels: int) -> tuple[int, int]:
+def _packed_instance(sizes: _Sizes, mr: int, nr: int) -> tuple[int, int]:
+    """Rows and columns of an instance that packs both factors: as square as it can be, so that little
+    is packed twice, and with enough instances as long as that pays."""
+    tall, wide = _TALL // mr * mr, _MORE_PANELS * nr
+    m, n, batch = sizes.m, sizes.n, sizes.batch
+    if not (isinstance(m, int) and isinstance(n, int) and isinstance(batch, int)):
+        return tall, wide
+    tall, wide = min(tall, -(-max(m, 1) // mr) * mr), min(wide, -(-max(n, 1) // nr) * nr)
+    while max(tall, wide) > _SQUARE and batch * -(-m // tall) * -(-n // wide) < _ENOUGH // 2:
+        if wide > tall:
+            wide = -(-wide // 2 // nr) * nr
+        else:
+            tall = -(-tall // 2 // mr) * mr
+    return _even(m, tall, mr), wide
+
+
+def _instance(sizes: _Sizes, mr: int, nr: int) -> tuple[int, int]:
     """Rows and columns of an instance: large, but with enough instances, and of even heights."""
-    tall, wide = _TALL // mr * mr, panels * nr
+    tall, wide = _TALL // mr * mr, _PANELS * nr
     m, n, batch = sizes.m, sizes.n, sizes.batch
     if not (isinstance(m, int) and isinstance(n, int) and isinstance(batch, int)):
         return tall, wide
@@ -120,9 +136,13 @@ def _instance(sizes: _Sizes, mr: int, nr: int, panels: int) -> tuple[int, int]:
         wide = max(wide // 2 // nr, 1) * nr
     while tall > 8 * mr and batch * -(-m // tall) * -(-n // wide) < _ENOUGH:
         tall = max(tall // 2 // mr, 1) * mr
-    chunks = -(-m // tall)
-    even = -(-m // max(chunks, 1))
-    return max(-(-even // mr), 1) * mr, wide
+    return _even(m, tall, mr), wide
+
+
+def _even(m: int, tall: int, mr: int) -> int:
+    """Rows of an instance when all have about as many."""
+    chunks = max(-(-m // tall), 1)
+    return max(-(-m // chunks // mr), 1) * mr
 
 
 # Kernels of rows --------------------------------------------------------------------------------
