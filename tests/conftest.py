@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tessera.core.flags import override
+from tessera.core.flags import flags, override
+from tessera.runtime import tuned
 
 settings.register_profile("ci", derandomize=True, deadline=None, database=None, max_examples=100)
 settings.register_profile(
@@ -24,4 +25,14 @@ settings.load_profile("ci")
 def verified() -> Iterator[None]:
     """Verify the IR of every level after every pass."""
     with override(verify=True):
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def untuned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Compile as if nothing had been tuned on this machine, unless a test has a cache of its own."""
+    usual, where = flags().cache_dir, tuned.path
+    empty = tmp_path_factory.mktemp("untuned") / "tune.sqlite"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tuned, "path", lambda: empty if flags().cache_dir == usual else where())
         yield

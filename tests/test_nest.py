@@ -36,7 +36,8 @@ from tessera.ir.schedule.space import nests
 from tessera.ir.schedule.verify import verify
 from tessera.ir.tile.lower import lower as to_tile
 from tests.levels import by_llvm, by_schedule, by_tile, prepared
-from tests.random_graphs import same_bits
+from tests.random_graphs import LoopSteps, programs, same_bits
+from tests.random_graphs import Program as RandomProgram
 
 GEMM = "parallel m:24, parallel n:64, k:512, m:6, k:1, unroll m:1, vector n:16; stage right at 3"
 ROWS = "parallel r0:1, c:64, vector c:16"
@@ -313,6 +314,23 @@ def test_random_primitives_keep_every_bit(
     want = by_schedule(p, inputs)
     for run in (by_tile, by_llvm):
         assert same_bits(run(q, inputs), want), f"{run.__name__} {nest}"
+
+
+@given(programs(12, LoopSteps), st.integers(0, 1 << 20))
+def test_random_programs_have_the_same_bits_by_random_nests(r: RandomProgram, seed: int) -> None:
+    p = lower(prepared(r.graph))
+    steps = []
+    for i, s in enumerate(p.steps):
+        if isinstance(s, Kernel):
+            found = list(nests(s))
+            s = replace(s, nest=found[(seed + 7 * i) % len(found)])
+        steps.append(s)
+    q = replace(p, steps=tuple(steps))
+    verify(q)
+    want = by_schedule(p, r.inputs)
+    for run in (by_tile, by_llvm):
+        got = run(q, r.inputs)
+        assert same_bits(got, want), f"{run.__name__}\n{q}\n{r.inputs}\n{got}\n{want}"
 
 
 @pytest.mark.parametrize("f", STARTS)
