@@ -272,7 +272,7 @@ class _Maker(Steps):
             if form in seen:
                 s = op.where(seen[form](), s, 0.0 if form == "zeroed" else float("-inf"))
             p = {"plain": lambda x: x, "zeroed": lambda x: x, "scored": op.tanh}.get(
-                form, op.softmax
+                form, self.pick((op.softmax, op.softmax_safe, _weights, _weights))
             )(s)
             y = op.matmul(p, v)
             return self.with_more(y, s, p) if not self.smooth else (y,)
@@ -355,6 +355,12 @@ class _Maker(Steps):
             "view",
         )
         return self.pooled(names, self.s.randint(1, 4))
+
+
+def _weights(s: Any) -> Any:
+    """Weights that are 0 where a score is -inf, in the form that attention has."""
+    top = op.max(s, -1, keepdims=True)
+    return op.exp(s - op.where(top == float("-inf"), 0.0, top))
 
 
 KINDS = {"mixed": 5, "chain": 3, "folds": 4, "norm": 3, "contraction": 4, "attention": 4,

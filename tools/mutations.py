@@ -31,15 +31,15 @@ from faults import FAULTS, Fault
 ROOT = Path(__file__).parent.parent
 RECORD = ROOT / "benchmarks" / "records" / "mutations.json"
 LIMIT = 900  # seconds for the tests of one fault
-PROGRAMS = "300"  # random programs that are asked
+PROGRAMS = "400"  # random programs that are asked
 
-RANDOM = "tests/test_random_programs.py"
+RANDOM = "tests/test_random_programs.py::test_all_levels_agree"
 # Tests that are asked first, by the kind of a fault.
 TESTS = {
     "schedule": "tests/test_schedule.py",
     "places": "tests/test_gather_kernels.py tests/test_primitives.py",
     "contraction": "tests/test_nest.py tests/test_cpu_target.py",
-    "group": "tests/test_random_programs.py",
+    "group": "tests/test_groups.py",
     "memory": "tests/test_memory_plan.py tests/test_donate.py",
     "rows": "tests/test_schedule.py",
     "spread": "tests/test_spread.py tests/test_schedule.py",
