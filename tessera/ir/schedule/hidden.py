@@ -82,15 +82,32 @@ def _offset(t: Term, row: str, column: str) -> Size | None:
     if not isinstance(t, Apply) or t.scalar not in _SIDES:
         return None
     r, c, shift = _SIDES[t.scalar]
-    left, right = t.operands[r], t.operands[c]
-    if not isinstance(left, Position) or not isinstance(right, Position):
+    left, right = _place(t.operands[r]), _place(t.operands[c])
+    if left is None or right is None:
         return None
-    above, below = left.value - symbol(row), right.value - symbol(column)
+    above, below = left - symbol(row), right - symbol(column)
     own = {row, column}
     if own & symbols(above) or own & symbols(below):
         return None
     offset: Size = above - below + shift
     return offset
+
+
+def _place(t: Term) -> Size | None:
+    """A whole number that is a polynomial of axes and sizes."""
+    match t:
+        case Position():
+            return t.value
+        case Literal() if type(t.value) is int:
+            return t.value
+        case Cast() if t.dtype.kind == "i" and t.operand.dtype.kind == "i":
+            return _place(t.operand)
+        case Apply(scalar="add" | "sub"):
+            a, b = map(_place, t.operands)
+            if a is None or b is None:
+                return None
+            return a + b if t.scalar == "add" else a - b
+    return None
 
 
 class _Beyond:

@@ -181,7 +181,8 @@ class _Row(Rows):
         """Chunks that every row of the block sees need not ask what a row sees."""
         if self.hidden is None:
             return super().chunks(stages, start, stop, width, accs)
-        edge = smaller(larger(self.clear // width * width, start), stop)
+        whole = (stop - start) // width * width + start
+        edge = smaller(larger(self.clear // width * width, start), whole)
         self.width, self.sees_all = width, True
         with self.b.loop(start, edge, width, accs) as main:
             main.carry(*self.chunk(stages, main.variable, stop, False, main.carried))
