@@ -31,19 +31,23 @@ def _clamped(x: Real) -> Real:
     return x.at_most(_HIGH[x.format.name]).at_least(_LOW[x.format.name])
 
 
+def _or_zero(x: Real, low: float, y: Real) -> Real:
+    """y, or 0 below a bound: a product that underflows takes a hundred times as long as one with 0."""
+    return (x < low).where(0.0, y)
+
+
 def exp(x: Real) -> Real:
     """e^x."""
     r, _, i = _reduced(_clamped(x))
-    q = polynomial(r, coefficients(x, "exp"))
-    # A product that underflows takes a processor a hundred times as long as one with 0.
-    return scale((x < _LOW[x.format.name]).where(0.0, q.fma(r, 1.0).fma(r, 1.0)), i)
+    q = polynomial(r, coefficients(x, "exp")).fma(r, 1.0).fma(r, 1.0)
+    return scale(_or_zero(x, _LOW[x.format.name], q), i)
 
 
 def exp_of_sum(x: Real, low: Real) -> Real:
     """e^(x + low) for a low far below x, with hardly more than the last rounding."""
     r, tail, _, i = _reduced_twice(_clamped(x), low)
     one, rest = fast_two_sum(x.const(1.0), r)
-    return scale(one + (rest + tail), i)
+    return scale(_or_zero(x, _LOW[x.format.name], one + (rest + tail)), i)
 
 
 def _reduced_twice(x: Real, low: Real) -> tuple[Real, Real, Real, Integer]:
@@ -56,10 +60,11 @@ def _reduced_twice(x: Real, low: Real) -> tuple[Real, Real, Real, Integer]:
 
 def exp2(x: Real) -> Real:
     """2^x."""
-    x = x.at_most(1.0 + x.format.bias + 1).at_least(-float(x.format.bias + x.format.digits + 1))
-    n, i = nearest(x, 1.0, 2)
-    r = x - n
-    return scale(polynomial(r, coefficients(x, "exp2")).fma(r, 1.0), i)
+    low = -float(x.format.bias + x.format.digits + 1)
+    bounded = x.at_most(1.0 + x.format.bias + 1).at_least(low)
+    n, i = nearest(bounded, 1.0, 2)
+    r = bounded - n
+    return scale(_or_zero(x, low, polynomial(r, coefficients(x, "exp2")).fma(r, 1.0)), i)
 
 
 def expm1(x: Real) -> Real:
@@ -74,8 +79,10 @@ def expm1(x: Real) -> Real:
 
 def sigmoid(x: Real) -> Real:
     """1 / (1 + e^-x), as e^x / (1 + e^x) for negative x so that neither end loses digits."""
-    r, _, i = _reduced((-abs(x)).at_least(_LOW[x.format.name]))
-    e = scale(polynomial(r, coefficients(x, "exp")).fma(r, 1.0).fma(r, 1.0), i)
+    low, size = _LOW[x.format.name], -abs(x)
+    r, _, i = _reduced(size.at_least(low))
+    q = polynomial(r, coefficients(x, "exp")).fma(r, 1.0).fma(r, 1.0)
+    e = scale(_or_zero(size, low, q), i)
     return (x < 0.0).where(e, 1.0) / (e + 1.0)
 
 

@@ -28,8 +28,10 @@ def _erf_near(size: Real) -> Real:
 
 def erfc(x: Real) -> Real:
     """1 - erf near 0, beyond it e^(-x^2) times a polynomial."""
-    size = abs(x)
-    far = _erfc_far(size.at_most(11.0 if x.format.bits == 32 else 28.0))
+    size, narrow = abs(x), x.format.bits == 32
+    # Below 0 the result is 2 long before the small part underflows, which would take long.
+    last = (x < 0.0).where(6.0, x.const(11.0 if narrow else 28.0))
+    far = _erfc_far(size.at_most(last))
     far = (x < 0.0).where(2.0 - far, far)
     near = 1.0 - _erf_near(size).copysign(x)
     return (size < 0.8).where(near, far)
