@@ -19,6 +19,7 @@ from tessera.ir.schedule.ir import HostCall
 from tessera.ir.schedule.lower import lower
 from tessera.ir.schedule.text import parse_program
 from tessera.ir.schedule.verify import verify
+from tessera.ops.shape import pad
 from tests import levels
 from tests.random_graphs import same_bits
 
@@ -145,6 +146,34 @@ def test_other_dtypes_accumulate_wide_and_round_once(dtype):
     assert found.dtype == dtype.np
     assert np.abs(found.astype(float) - wide).max() < bound * np.abs(wide).max()
     check(lambda x, w: op.conv_weights(x, w, window=3), x, draw((2, 5, 3, 6), dtype, seed=2))
+
+
+@pytest.mark.parametrize("inner", [(0, 1), (2, 0), (1, 3)])
+def test_padding_between_neighbours_agrees_at_every_level(inner):
+    x = draw((3, 20))
+    for low, high in (((1, 2), (0, 3)), ((-2, -1), (1, -3))):
+        found = check(
+            lambda x, v, low=low, high=high: pad.bind(x, v, low=low, high=high, inner=inner),
+            x,
+            np.float32(1.5),
+        )
+        apart = np.full([n + (n - 1) * i for n, i in zip(x.shape, inner, strict=True)], 1.5)
+        apart[:: inner[0] + 1, :: inner[1] + 1] = x
+        around = [(max(a, 0), max(b, 0)) for a, b in zip(low, high, strict=True)]
+        cut = tuple(
+            slice(max(-a, 0), n - max(-b, 0))
+            for a, b, n in zip(low, high, apart.shape, strict=True)
+        )
+        want = np.pad(apart[cut], around, constant_values=1.5)
+        assert np.array_equal(found, want)
+
+
+def test_transposed_convolutions_stay_on_the_machine():
+    x, w = draw((2, 3, 4, 5)), draw((3, 4, 3, 3), seed=1)
+    found = check(lambda x, w: op.conv_transpose(x, w, stride=2, padding=1), x, w)
+    wide = ts.tensor(draw((2, 3, 4, 5), f64)), ts.tensor(draw((3, 4, 3, 3), f64, seed=1))
+    want = op.conv_transpose(*wide, stride=2, padding=1).numpy()
+    assert np.abs(found - want).max() < 2e-6 * np.abs(want).max()
 
 
 # The derivative in the kernel

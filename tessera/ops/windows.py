@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.constraints import require, unify
+from tessera.core.constraints import require, same, unify
 from tessera.core.dims import Dim, Size
 from tessera.core.errors import OperandError, ShapeError
 from tessera.core.types import TensorType
@@ -21,7 +21,7 @@ from tessera.ir.graph.op import Index, Params, Sample, Types
 from tessera.ops.batching import leading
 from tessera.ops.define import ArrayLike, as_value, define, full_of
 from tessera.ops.elementwise import add
-from tessera.ops.shape import pad, reshape, slice_
+from tessera.ops.shape import pad, reshape, slice_, transpose
 
 
 def spatial(op: str, name: str, value: Any, rank: int, least: int) -> tuple[Any, ...]:
@@ -140,10 +140,12 @@ def _fold_reference(x: Any, shape: Any, stride: Any, dilation: Any) -> Any:
 
 
 def _fold(x: Value, shape: Any, stride: Any, dilation: Any) -> Value:
-    """A padded copy for each element of a window, added up."""
+    """A padded copy for each element of a window, added up; windows side by side are moved."""
     rank = len(shape)
     lead = x.ndim - 2 * rank
     counts, sizes = x.shape[lead : lead + rank], x.shape[lead + rank :]
+    if all(d == 1 for d in dilation) and all(s == k for s, k in zip(stride, sizes, strict=True)):
+        return _side_by_side(x, shape)
     total = None
     for k in itertools.product(*map(range, sizes)):
         at = (*(0,) * (lead + rank), *k)
@@ -162,10 +164,27 @@ def _fold(x: Value, shape: Any, stride: Any, dilation: Any) -> Value:
     return total
 
 
+def _side_by_side(x: Value, shape: Any) -> Value:
+    """Windows that touch and do not overlap."""
+    rank = len(shape)
+    lead = x.ndim - 2 * rank
+    order = [axis for i in range(rank) for axis in (lead + i, lead + rank + i)]
+    sizes = [x.shape[lead + i] * x.shape[lead + rank + i] for i in range(rank)]
+    y = reshape(transpose(x, (*range(lead), *order)), (*x.shape[:lead], *sizes))
+    high = tuple(n - m for n, m in zip(shape, sizes, strict=True))
+    y = add(y, full_of(y.shape, 0, y.dtype))  # a sum from 0 has no -0.0
+    if all(same(n, 0) for n in high):
+        return y
+    return pad.bind(
+        y, full_of((), 0, y.dtype), low=(0,) * y.ndim, high=(0,) * lead + high, inner=(0,) * y.ndim
+    )
+
+
 def _fold_samples() -> Sequence[Sample]:
     return (
         Sample((3, 3), shape=(5,)), Sample((2, 2, 2), shape=(7,), stride=2, dilation=3),
         Sample((2, 2, 2, 2, 3), shape=(5, 4), stride=(2, 1)), Sample((0, 3, 1), shape=(3,)),
+        Sample((2, 2, 2, 3, 3), shape=(6, 7), stride=3), Sample((2, 3), shape=(6,), stride=3),
     )  # fmt: skip
 
 

@@ -62,7 +62,7 @@ def _copy(
 
 def lower_pad(step: Primitive, types: Mapping[str, TensorType]) -> Expansion:
     """A row of the result for each instance, or a part of one."""
-    b, low = Builder("kernel"), step.params["low"]
+    b, low, inner = Builder("kernel"), step.params["low"], step.params["inner"]
     t, out = types[step.operands[0]], types[step.results[0]]
     x, v = b.parameter("x", t), b.parameter("v", types[step.operands[1]])
     y = b.parameter("y", out, writable=True)
@@ -75,22 +75,45 @@ def lower_pad(step: Primitive, types: Mapping[str, TensorType]) -> Expansion:
         end = stop if tail else (stop - first) // width * width + first
         if start != end:
             with b.loop(start, end, width) as c:
-                at = [i - a for i, a in zip((*rows, c.variable), low, strict=True)]
-                extent = (*(1 for _ in rows), width)
-                value = b.load(x, at, extent, axes=(axis,), masked=range(t.rank))
-                value = b.apply("where", _inside(b, t, at, width), value, fill)
                 here = (*rows, c.variable)
+                extent = (*(1 for _ in rows), width)
+                at = [i - a for i, a in zip(here, low, strict=True)]
+                lead = [_parted(i, n, k) for i, n, k in zip(at[:-1], t.shape, inner, strict=False)]
+                value = _padded_line(b, x, [*lead, at[-1]], width, inner[-1], fill)
                 b.store(y, value, here, extent, axes=(axis,), masked=(axis,) if tail else ())
         start = end
     return Expansion((Launch(b.finish(), step.operands, step.results),))
 
 
-def _inside(b: Builder, t: TensorType, at: list[Size], width: int) -> Tile:
-    """Which of the places from `at` on along the last axis are in a tensor."""
+def _parted(i: Size, n: Size, inner: Size) -> Size:
+    """The element at a place of an axis with `inner` places between neighbours; n when there is none."""
+    if isinstance(inner, int) and inner == 0:
+        return i
+    between = smaller(i % (inner + 1), 1)
+    return i // (inner + 1) * (1 - between) + n * between
+
+
+def _padded_line(
+    b: Builder, x: Memory, at: list[Size], width: int, inner: Size, fill: Tile
+) -> Tile:
+    """The line of the result from a place on: elements of x, and the fill elsewhere."""
+    t, axis = x.type, x.type.rank - 1
+    if isinstance(inner, int) and inner == 0:
+        extent = (*(1 for _ in at[:-1]), width)
+        value = b.load(x, at, extent, axes=(axis,), masked=range(t.rank))
+        return b.apply("where", _inside(b, t, at, b.index(at[-1], (width,), 0)), value, fill)
+    i, step = b.index(at[-1], (width,), 0), b.index(inner + 1, (1,))
+    whole = b.apply("eq", b.apply("mod", i, step), b.index(0, (1,)))
+    place = b.apply("where", whole, b.apply("floor_div", i, step), b.index(t.shape[-1], (1,)))
+    value = b.gather(x, {axis: place}, (*at[:-1], 0), (1,) * t.rank, masked=range(t.rank))
+    return b.apply("where", _inside(b, t, at, place), value, fill)
+
+
+def _inside(b: Builder, t: TensorType, at: list[Size], line: Tile) -> Tile:
+    """Which of the places of a line along the last axis are in a tensor."""
     found: Tile | None = None
     for axis, (place, n) in enumerate(zip(at, t.shape, strict=True)):
-        along = axis == t.rank - 1
-        i = b.index(place, (width,), 0) if along else b.index(place, (1,))
+        i = line if axis == t.rank - 1 else b.index(place, (1,))
         low, high = b.apply("ge", i, b.index(0, (1,))), b.apply("lt", i, b.index(n, (1,)))
         ok = b.apply("logical_and", low, high)
         found = ok if found is None else b.apply("logical_and", found, ok)
