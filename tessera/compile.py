@@ -21,6 +21,7 @@ from tessera.ir.graph.verify import verify
 from tessera.transform.decompose import decompose
 from tessera.transform.inline import inline_all
 from tessera.transform.simplify import simplify
+from tessera.transform.sink import sink
 
 TARGETS = ("numpy", "cpu")
 
@@ -40,7 +41,7 @@ PASSES: tuple[Pass, ...] = (
 # For machine code the graph must consist of loop nests: what is defined by other ops becomes them.
 LOOP_PASSES: tuple[Pass, ...] = (
     Pass("decompose", decompose),
-    Pass("simplify again", simplify),
+    Pass("sink", sink),  # simplify again; broadcasts and reshapes go behind elementwise ops
 )
 
 

@@ -28,19 +28,22 @@ FOLD: Rule[Node, Value] = Rule("fold", "f(constants) -> constant", (), fold)
 RULES: Table[Node, Value] = Table((FOLD, *ARITHMETIC, *LOGIC, *CASTS, *LAYOUTS))
 
 
-def simplify(g: Graph, fired: Counter[str] | None = None) -> Graph:
-    """g in normal form; `fired` counts the rules that applied."""
+def simplify(
+    g: Graph, fired: Counter[str] | None = None, table: Table[Node, Value] = RULES
+) -> Graph:
+    """g in the normal form of a table of rules; `fired` counts the rules that applied."""
     with scope(Scope.of(g.guards, around=current_scope())):
-        return _simplified(g, fired)
+        return _simplified(g, fired, table)
 
 
-def _simplified(g: Graph, fired: Counter[str] | None) -> Graph:
+def _simplified(g: Graph, fired: Counter[str] | None, table: Table[Node, Value]) -> Graph:
     maker = Maker()
-    rewriter = Rewriter[Node, Value](RULES, _head, _key, _fits, maker)
+    rewriter = Rewriter[Node, Value](table, _head, _key, _fits, maker)
     maker.settle = rewriter.settle
     env: dict[Value, Value] = {}
     for n in g.nodes:
-        new = _with_operands(n, env, maker, fired)
+        regions = tuple(_simplified(r, fired, table) for r in n.regions) if n.regions else ()
+        new = _with_operands(n, env, regions, maker)
         maker.location = n.location
         results = rewriter.keep(new) if effects(new) else rewriter.settle(new)
         for old, value in zip(n.results, results, strict=True):
@@ -56,11 +59,10 @@ def _simplified(g: Graph, fired: Counter[str] | None) -> Graph:
 
 
 def _with_operands(
-    n: Node, env: dict[Value, Value], maker: Maker, fired: Counter[str] | None
+    n: Node, env: dict[Value, Value], regions: tuple[Graph, ...], maker: Maker
 ) -> Node:
     """n itself, or a copy of it on what its operands and regions have become."""
     operands = replaced(n.operands, env) if env else n.operands
-    regions = tuple(_simplified(r, fired) for r in n.regions) if n.regions else ()
     if all(map(is_, operands, n.operands)) and all(map(is_, regions, n.regions)):
         return n
     types = [v.type for v in n.results]

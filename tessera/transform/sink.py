@@ -1,0 +1,236 @@
+"""sink: simplify, open the bodies of ops, and let broadcasts and reshapes move behind elementwise ops.
+
+    %1 = broadcast_to(%0); %2 = rsqrt(%1)              ->  %1 = rsqrt(%0); %2 = broadcast_to(%1)
+    %1 = reshape(%0); %2 = broadcast_to(%b); %3 = add(%1, %2)
+->  %2 = broadcast_to(%b); %3 = add(%0, %2); %4 = reshape(%3)
+
+A number of a row is computed once for the row, and what follows a product of matrices keeps the
+product's axes, so that the two can share a kernel.  Each element is computed from the same elements by
+the same op, so no bit changes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from tessera.core.dims import Size, product
+from tessera.core.evaluate import is_portable
+from tessera.core.rewrite import Rule, Table
+from tessera.core.scalar import Expr, arg
+from tessera.ir.graph.ir import Graph, Node, Value
+from tessera.ir.graph.op import REGISTRY, Op
+from tessera.ops.shape import broadcast_to, reshape
+from tessera.transform.identities import plain
+from tessera.transform.maker import Found, Maker
+from tessera.transform.simplify import RULES, simplify
+
+Shape = tuple[Size, ...]
+
+
+def sink(g: Graph, fired: Counter[str] | None = None) -> Graph:
+    """g in normal form, with broadcasts and reshapes as late as possible; `fired` counts the rules."""
+    return simplify(g, fired, TABLE)
+
+
+def _is_elementwise(n: Node) -> bool:
+    op = n.op
+    if len(n.results) != 1 or op.combine is not None or op.pick is not None or not n.operands:
+        return False
+    if op.expr(n.params) is None and op.name != "cast":
+        return False
+    shape = n.results[0].shape
+    return 0 not in shape and all(v.shape == shape and plain(v.dtype) for v in n.operands)
+
+
+def _made_by(v: Value, op: object) -> Value | None:
+    """The operand of the node of this op that made v."""
+    return v.node.operands[0] if v.node is not None and v.node.op is op else None
+
+
+def _padded(shape: Shape, rank: int) -> Shape:
+    return (*(1,) * (rank - len(shape)), *shape)
+
+
+# Broadcasts
+
+
+def _broadcast_later(n: Node, m: Maker) -> Found:
+    if not _is_elementwise(n):
+        return None
+    shape = n.results[0].shape
+    sources = [_made_by(v, broadcast_to.op) for v in n.operands]
+    known = [m.splat(v) is not None for v in n.operands]
+    if all(known) or not all(s is not None or k for s, k in zip(sources, known, strict=True)):
+        return None
+    padded = [_padded(s.shape, len(shape)) for s in sources if s is not None]
+    small = tuple(b if any(p[i] != 1 for p in padded) else 1 for i, b in enumerate(shape))
+    if small == shape:
+        return None
+    return _computed(n, m, sources, small, broadcast_to.op.name)
+
+
+def _computed(n: Node, m: Maker, sources: Sequence[Value | None], shape: Shape, back: str) -> Found:
+    """n on operands of another shape, those without a source being numbers, and brought back."""
+    operands: list[Value] = []
+    for v, s in zip(n.operands, sources, strict=True):
+        if s is None:
+            found = m.full(v.type.with_shape(shape), _number(v))
+        else:
+            found = (s,) if s.shape == shape else m.apply("broadcast_to", s, shape=shape)
+        if found is None:
+            return None
+        operands += found
+    made = m.make(n.op, tuple(operands), **n.params)
+    return None if made is None else m.apply(back, made[0], shape=n.results[0].shape)
+
+
+def _number(v: Value) -> Any:
+    """The number that a `full` was given, which may have more digits than its dtype."""
+    assert v.node is not None, v
+    return v.node.params["value"]
+
+
+# Reshapes
+
+
+def groups(shape: Shape, merged: Shape) -> list[list[int]] | None:
+    """The axes of a shape that each axis of another one is the product of; None if it is not one."""
+    out: list[list[int]] = []
+    i = 0
+    for size in merged:
+        if i == len(shape):
+            return None
+        own, count = [i], shape[i]
+        i += 1
+        while count != size and i < len(shape):
+            own.append(i)
+            count = count * shape[i]
+            i += 1
+        if count != size:
+            return None
+        out.append(own)
+    if not out or any(s != 1 for s in shape[i:]):
+        return None
+    out[-1] += range(i, len(shape))
+    return out
+
+
+def _reshape_later(n: Node, m: Maker) -> Found:
+    if not _is_elementwise(n):
+        return None
+    shape = n.results[0].shape
+    inner = [_made_by(v, reshape.op) for v in n.operands]
+    merged = {s.shape for s in inner if s is not None and s.ndim < len(shape)}
+    if len(merged) != 1:
+        return None
+    (small,) = merged
+    parts = groups(shape, small)
+    if parts is None:
+        return None
+    sources: list[Value | None] = []
+    for v, s in zip(n.operands, inner, strict=True):
+        if m.splat(v) is not None:
+            sources.append(None)
+            continue
+        source = s if s is not None and s.shape == small else _merged(v, parts, small, m)
+        if source is None:
+            return None
+        sources.append(source)
+    return _computed(n, m, sources, small, reshape.op.name)
+
+
+def _merged(v: Value, parts: Sequence[Sequence[int]], small: Shape, m: Maker) -> Value | None:
+    """v with its axes merged: a tensor as it is, a broadcast when it repeats whole groups of axes."""
+    source = _made_by(v, broadcast_to.op)
+    if source is None:
+        found = m.apply("reshape", v, shape=small)
+        return None if found is None else found[0]
+    padded = _padded(source.shape, v.ndim)
+    sizes: list[Size] = []
+    for own in parts:
+        repeated = {padded[i] == 1 for i in own if v.shape[i] != 1}
+        if len(repeated) > 1:
+            return None
+        sizes.append(product(tuple(padded[i] for i in own)))
+    found = m.apply("reshape", source, shape=tuple(sizes))
+    found = None if found is None else m.apply("broadcast_to", found[0], shape=small)
+    return None if found is None else found[0]
+
+
+def _fold_before_reshape(n: Node, m: Maker) -> Found:
+    """Only over axes that the reshape leaves alone: the order of a fold follows from its axes."""
+    if n.op.combine is None or n.op.body != arg(0) or len(n.operands) != 1:
+        return None
+    v, axes = n.operands[0], n.params.get("axes", ())
+    source = _made_by(v, reshape.op)
+    if source is None or source.ndim >= v.ndim or not axes or 0 in v.shape:
+        return None
+    parts = groups(v.shape, source.shape)
+    places = {own[0]: j for j, own in enumerate(parts or ()) if len(own) == 1}
+    last = (v.ndim - 1, source.ndim - 1)
+    if not all(a in places and (a == last[0]) == (places[a] == last[1]) for a in axes):
+        return None
+    params = {**n.params, "axes": tuple(places[a] for a in axes)}
+    made = m.make(n.op, (source,), **params)
+    return None if made is None else m.apply("reshape", made[0], shape=n.results[0].shape)
+
+
+# Bodies
+
+
+@cache
+def _scalar_ops() -> dict[str, Op]:
+    """The op that applies a scalar op and nothing else."""
+    found: dict[str, Op] = {}
+    for op in REGISTRY.values():
+        body = op.body
+        if isinstance(body, Expr) and body.op not in ("arg", "const") and op.combine is None:
+            if body.operands == tuple(arg(i) for i in range(len(body.operands))):
+                found.setdefault(body.op, op)
+    return found
+
+
+def _opened(n: Node, m: Maker) -> Found:
+    """So that what a derivative computes again, such as the tanh in gelu, is one node."""
+    if not _is_elementwise(n):
+        return None
+    body = n.op.expr(n.params)
+    if body is None or all(e.op in ("arg", "const") for e in body.operands):
+        return None
+    dtypes = [v.dtype for v in (*n.operands, *n.results)]
+    if any(d.compute is not d for d in dtypes) or not is_portable(body, dtypes[-1]):
+        return None  # the whole body is computed in a wider format, or by the host
+    found = _of_body(body, n, m)
+    return None if found is None else (found,)
+
+
+def _of_body(e: Expr, n: Node, m: Maker) -> Value | None:
+    if e.op == "arg":
+        return n.operands[e.index]
+    if e.op == "const":
+        made = m.full(n.operands[0].type, e.value)
+    else:
+        inner = [_of_body(o, n, m) for o in e.operands]
+        op = _scalar_ops().get(e.op)
+        if op is None or any(v is None for v in inner):
+            return None
+        made = m.make(op, tuple(v for v in inner if v is not None))
+    return None if made is None else made[0]
+
+
+def _square(n: Node, m: Maker) -> Found:
+    x, y = n.operands
+    return m.apply("square", x) if x is y and x.dtype.kind in "uif" and plain(x.dtype) else None
+
+
+SINKS: tuple[Rule[Node, Value], ...] = (
+    Rule("open", "gelu(x) -> x * 0.5 * (1 + tanh(...))", (), _opened),
+    Rule("square", "x * x -> square(x)", ("mul",), _square),
+    Rule("broadcast_later", "f(broadcast_to(x)) -> broadcast_to(f(x))", (), _broadcast_later),
+    Rule("reshape_later", "f(reshape(x)) -> reshape(f(x))", (), _reshape_later),
+    Rule("fold_before_reshape", "sum(reshape(x), -1) -> reshape(sum(x, -1))", (), _fold_before_reshape),
+)  # fmt: skip
+TABLE: Table[Node, Value] = Table((*RULES.rules, *SINKS))
