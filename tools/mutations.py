@@ -101,7 +101,7 @@ class Copy:
             "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(self.folder),
         }  # fmt: skip
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--tb=line",
-                   "-m", "not oracle and not gpu", *dict.fromkeys(tests)]  # fmt: skip
+                   "--hypothesis-profile=mutations", "-m", "not oracle and not gpu", *dict.fromkeys(tests)]  # fmt: skip
         start = time.monotonic()
         try:
             done = subprocess.run(

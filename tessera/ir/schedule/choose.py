@@ -13,9 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tessera.core.dims import Size
+from tessera.core.dtype import f32
 from tessera.core.folds import LANES, LEAF
+from tessera.ir.schedule.blocks import block
 from tessera.ir.schedule.factors import factors, lies_along
-from tessera.ir.schedule.ir import Cast, Kernel, Stage
+from tessera.ir.schedule.ir import Kernel, Read, Stage
 from tessera.ir.schedule.nest import Loop, Nest
 from tessera.ir.schedule.passes import (
     by_pass,
@@ -26,8 +28,6 @@ from tessera.ir.schedule.passes import (
     is_uniform,
 )
 
-_ROWS, _COLUMNS = 6, 64  # of a register block
-_PACKED_ROWS, _PACKED_COLUMNS = 8, 32  # the same when the left factor is packed, in whole vectors
 _TALL, _PANELS, _MORE_PANELS = 258, 4, 16  # rows and panels of an instance
 _FEW, _SLIM = (
     4,
@@ -39,7 +39,6 @@ _ENOUGH = 16  # instances, so that no thread waits
 _SQUARE = 64  # a side of an instance that packs both factors, if others need it to be small
 
 
-_UNROLLED = 64  # columns of a chunk when a pass has no fold
 _BLOCK = 4096  # columns of an instance when there are few rows
 _CHAINS = 256  # the same when every column is folded, and how many are folded at once
 _STREAMS = 4  # leaves side by side: the memory answers several far places at once
@@ -58,8 +57,8 @@ def _of_contraction(kernel: Kernel) -> Nest:
     sizes = _Sizes(head.axes[-2].size, head.axes[-1].size, _batch(head))
     left, right = factors(head)
     (over,) = head.reduced
-    stages_left = not lies_along(left, over) or isinstance(left, Cast)
-    high, broad = (_PACKED_ROWS, _PACKED_COLUMNS) if stages_left else (_ROWS, _COLUMNS)
+    stages_left = not lies_along(left, over) or not isinstance(left, Read)
+    high, broad = block(head.dtype, stages_left)
     mr = min(high, max(sizes.m, 1)) if isinstance(sizes.m, int) else high
     nr = _fitting(broad, sizes.n)
     if isinstance(sizes.m, int) and sizes.m <= _FEW and lies_along(right, head.axes[-1]):
@@ -158,7 +157,7 @@ def _of_rows(kernel: Kernel) -> Nest:
     chains = [s for s in stages if folds_chains(s, rows)]
     loops += [Loop("c", _CHAINS)] if chains else []
     plain = any(s.axes[rows:] and not s.combine for s in stages)
-    loops += [Loop("c", _UNROLLED)] if plain else []
+    loops += [Loop("c", block(f32)[1])] if plain else []
     lanes = any(folds_lanes(s, rows) for s in stages)
     loops += [Loop("l", _STREAMS, "unroll")] if lanes else []
     return Nest((*loops, Loop("c", LANES, "vector")))

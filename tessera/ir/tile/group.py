@@ -12,9 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tessera.core.dims import Size, larger, smaller, symbol
+from tessera.core.dtype import DType
 from tessera.core.folds import LANES, LEAF
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
+from tessera.ir.schedule.blocks import block
 from tessera.ir.schedule.group import hidden_columns
 from tessera.ir.schedule.ir import Axis, Read, Stage, with_reads
 from tessera.ir.schedule.nest import Loop, Nest
@@ -22,9 +24,9 @@ from tessera.ir.tile.contraction import Contraction, Place, Span
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.rows import Rows
 
-_ROWS, _COLUMNS = 6, 64  # of a register block
 _TALL, _LOW, _LEAST = 252, 126, 24  # rows of a block
 _CLOSE = 1 << 18  # elements of scratch that stay in the second cache
+_WIDTH = 64  # columns that scratch is a multiple of, no less than any panel or chunk
 _BLOCK = "_block"  # the first row of a block, in positions
 
 
@@ -41,10 +43,13 @@ class _Lowering:
         head = g.kernels[0].stages[0]
         self.batch, self.m = head.axes[: g.rows - 1], head.axes[g.rows - 1]
         self.columns = head.axes[-1]
+        self.panel = block(head.dtype)[1]
         self.kept: dict[str, Memory] = {}
         self.grid: list[Size] = []
         self.hidden = hidden_columns(g)
-        self.tall = _height(self.m.size, self.columns.size, self.hidden is not None)
+        self.tall = _height(
+            self.m.size, self.columns.size, block(head.dtype)[0], self.hidden is not None
+        )
         self.seen: Size = self.columns.size  # columns that a row of the block sees
 
     def kernel(self) -> Kernel:
@@ -53,7 +58,7 @@ class _Lowering:
         stop = smaller(first + self.tall, self.m.size)
         if self.hidden is not None:
             seen = larger(self.hidden.stop(stop - 1), 0)
-            panels = (seen + _COLUMNS - 1) // _COLUMNS * _COLUMNS  # whole ones need no masks
+            panels = (seen + self.panel - 1) // self.panel * self.panel  # whole ones need no masks
             self.seen = smaller(panels, self.columns.size)
         passed = {
             r.source for k in self.g.kernels for s in k.stages for r in schedule.reads(s.term)
@@ -91,7 +96,7 @@ class _Lowering:
         """Memory for a block of rows of a stage, in whole panels."""
         if len(s.axes) == self.g.rows:
             return self.b.alloc(s.dtype, (self.tall,))
-        wide = (s.axes[-1].size + _COLUMNS - 1) // _COLUMNS * _COLUMNS
+        wide = (s.axes[-1].size + _WIDTH - 1) // _WIDTH * _WIDTH
         return self.b.alloc(s.dtype, (self.tall, wide))
 
     def local(self, s: Stage, rows: int) -> Stage:
@@ -115,7 +120,9 @@ class _Lowering:
         here = replace(k, stages=tuple(self.local(s, rows) for s in k.stages))
         head = here.stages[0]
         n, over = head.axes[-1], head.reduced[0]
-        c = Contraction(here, self.b, {**self.memory, **self.kept}, self.out, _nest(self.m, n))
+        c = Contraction(
+            here, self.b, {**self.memory, **self.kept}, self.out, _nest(head.dtype, self.m, n)
+        )
         c.env = self.environment(head.axes[:-2], m.start)
         c.kept = {s.name: self.kept[s.name] for s in here.stages if s.name in self.kept}
         c.first = m.start
@@ -216,7 +223,7 @@ class _Row(Rows):
             self.b.store(self.kept[s.name], value, (self.place_in_block,), (1,), axes=())
 
 
-def _height(m: Size, columns: Size, hides: bool) -> int:
+def _height(m: Size, columns: Size, rows: int, hides: bool) -> int:
     """Rows of a block: as many as keep what passes between the kernels in the second cache.
 
     Lower blocks where rows hide columns: a block computes what any of its rows sees.
@@ -226,12 +233,13 @@ def _height(m: Size, columns: Size, hides: bool) -> int:
         tall = min(max(_CLOSE // max(columns, 1), _LEAST), tall)
     if isinstance(m, int):
         tall = -(-max(m, 1) // -(-max(m, 1) // tall))  # blocks of even height
-    return -(-tall // _ROWS) * _ROWS if tall > _ROWS else tall
+    return -(-tall // rows) * rows if tall > rows else tall
 
 
-def _nest(m: Axis, n: Axis) -> Nest:
+def _nest(dtype: DType, m: Axis, n: Axis) -> Nest:
     """Panel by panel, packed leaf by leaf."""
-    mr = min(_ROWS, max(m.size, 1)) if isinstance(m.size, int) else _ROWS
-    nr = min(_COLUMNS, -(-max(n.size, 1) // LANES) * LANES) if isinstance(n.size, int) else _COLUMNS
+    mr, nr = block(dtype)
+    mr = min(mr, max(m.size, 1)) if isinstance(m.size, int) else mr
+    nr = min(nr, -(-max(n.size, 1) // LANES) * LANES) if isinstance(n.size, int) else nr
     loops = (Loop("n", nr), Loop("k", LEAF), Loop("m", mr), Loop("k", 1))
     return Nest((*loops, Loop("m", 1, "unroll"), Loop("n", LANES, "vector")), (("right", 2),))

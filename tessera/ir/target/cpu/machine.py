@@ -31,14 +31,20 @@ def _features() -> str:
     return features
 
 
+@cache
+def host_features() -> frozenset[str]:
+    """The instruction sets of this CPU, by LLVM's names."""
+    return frozenset(f[1:] for f in _features().split(",") if f.startswith("+"))
+
+
 def target_machine() -> Any:
     """This CPU, with all of its instructions."""
+    options = {"codemodel": "jitdefault"}
+    if llvm.get_default_triple().startswith("x86_64"):
+        # Constants are read relative to the code, without registers for their addresses.
+        options = {"reloc": "pic", "codemodel": "small"}
     return _target().create_target_machine(
-        cpu=llvm.get_host_cpu_name(),
-        features=_features(),
-        opt=3,
-        reloc="pic",
-        codemodel="small",  # constants are read where they lie, without registers for addresses
+        cpu=llvm.get_host_cpu_name(), features=_features(), opt=3, **options
     )
 
 
@@ -70,6 +76,14 @@ def _optimised(text: str, machine: Any) -> Any:
     return module
 
 
+@cache
+def _other_machine(triple: str, cpu: str) -> Any:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    target = llvm.Target.from_triple(triple)
+    return target.create_target_machine(cpu=cpu, opt=3, reloc="pic", codemodel="small")
+
+
 def build(text: str) -> bytes:
     """An object file of LLVM IR, optimised."""
     machine = target_machine()
@@ -77,9 +91,9 @@ def build(text: str) -> bytes:
     return code
 
 
-def assembly(text: str) -> str:
-    """The assembly that LLVM IR becomes, for people to read."""
-    machine = target_machine()
+def assembly(text: str, triple: str | None = None, cpu: str = "") -> str:
+    """The assembly that LLVM IR becomes, for people to read; here, or on another machine."""
+    machine = target_machine() if triple is None else _other_machine(triple, cpu)
     out: str = machine.emit_assembly(_optimised(text, machine))
     return out
 

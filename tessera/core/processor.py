@@ -1,0 +1,45 @@
+"""The vector registers of this processor, by which blocks of loops are chosen.
+
+What is chosen changes speed alone: the order of a fold belongs to core/folds.py.
+"""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Registers:
+    """Vectors of so many bytes, those that can hold sums, and how many of them a row of a block takes.
+
+    The others hold factors; where a scalar takes a vector (asimd) there are more of those.
+    """
+
+    sums: int
+    bytes: int
+    across: int
+
+
+# Instruction sets, the best first, and the word by which a processor says that it has one.
+SETS: dict[str, Registers] = {
+    "avx512f": Registers(24, 64, 4),
+    "avx2": Registers(12, 32, 2),
+    "asimd": Registers(20, 16, 4),
+}
+_OTHERS = {"x86_64": "avx2", "AMD64": "avx2", "aarch64": "asimd", "arm64": "asimd"}
+
+
+@cache
+def registers() -> Registers:
+    """The registers of this processor."""
+    words = _words()
+    found = next((r for name, r in SETS.items() if name in words), None)
+    return found or SETS[_OTHERS.get(platform.machine(), "avx2")]
+
+
+def _words() -> set[str]:
+    info = Path("/proc/cpuinfo")
+    return set(info.read_text().split()) if info.exists() else set()
