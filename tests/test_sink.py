@@ -116,6 +116,28 @@ def test_what_is_computed_in_a_derivative_too_is_one_node() -> None:
     assert sum(o.startswith("tanh") for o in ops(slope, Tensor[4, f32])) == 1
 
 
+def test_the_derivative_of_parts_is_joined_not_added() -> None:
+    def parts(x: Any, y: Any) -> Any:
+        _, pull = ts.vjp(lambda x: tuple(op.split(x, 3, axis=1)), x)
+        return pull(tuple(op.split(y, 3, axis=1)))
+
+    g = before(ts.trace(parts, Tensor[2, 6, f32], Tensor[2, 6, f32]))
+    fired: Counter[str] = Counter()
+    small = sink(g, fired)
+    assert fired["join"] == 2
+    assert not {"pad", "concat"} <= {n.op.name for n in small.nodes}
+    y = np.array([[-0.0, 0.0, np.nan, np.inf, -np.inf, 1.0]] * 2, np.float32)
+    assert same_bits(by_graph(small, [y, y]), by_graph(simplify(g), [y, y]))
+
+
+@pytest.mark.parametrize("low", [0, 1, 3])  # over each other, and with a gap
+def test_windows_that_do_not_touch_are_added(low: int) -> None:
+    def added(x: Any, y: Any) -> Any:
+        return op.pad(x, ((0, low + 2),)) + op.pad(y, ((low, 2),))
+
+    assert ops(added, Tensor[2, f32], Tensor[2, f32])[-1].startswith("add")
+
+
 def test_elements_that_are_rounded_at_random_stay_apart() -> None:
     dtype = bf16 @ stochastic_round
 

@@ -24,6 +24,7 @@ from tessera.ir.graph.ir import Graph, Node, Value
 from tessera.ir.graph.op import REGISTRY, Op
 from tessera.ops.shape import broadcast_to, reshape
 from tessera.transform.identities import plain
+from tessera.transform.joins import JOINS
 from tessera.transform.maker import Found, Maker
 from tessera.transform.simplify import RULES, simplify
 
@@ -233,4 +234,4 @@ SINKS: tuple[Rule[Node, Value], ...] = (
     Rule("reshape_later", "f(reshape(x)) -> reshape(f(x))", (), _reshape_later),
     Rule("fold_before_reshape", "sum(reshape(x), -1) -> reshape(sum(x, -1))", (), _fold_before_reshape),
 )  # fmt: skip
-TABLE: Table[Node, Value] = Table((*RULES.rules, *SINKS))
+TABLE: Table[Node, Value] = Table((*RULES.rules, *JOINS, *SINKS))
