@@ -1,4 +1,4 @@
-"""Every program of the tests is verified after every pass; hypothesis has the profiles ci and deep.
+"""Every program of the tests is verified after every pass; hypothesis has the profiles ci, deep and mutations.
 
 `ci` draws the same examples every time; `--hypothesis-profile=deep` searches.
 """
@@ -6,7 +6,7 @@
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from tessera.core.flags import flags, override
 from tessera.runtime import tuned
@@ -17,6 +17,10 @@ settings.register_profile(
     deadline=None,
     max_examples=5000,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+# To learn that a test fails, not on what: a smaller example takes minutes to find.
+settings.register_profile(
+    "mutations", settings.get_profile("ci"), phases=(Phase.explicit, Phase.generate)
 )
 settings.load_profile("ci")
 

@@ -36,11 +36,11 @@ PROGRAMS = "400"  # random programs that are asked
 RANDOM = "tests/test_random_programs.py::test_all_levels_agree"
 # Tests that are asked first, by the kind of a fault.
 TESTS = {
-    "schedule": "tests/test_schedule.py",
+    "schedule": "tests/test_joins.py tests/test_schedule.py",
     "places": "tests/test_gather_kernels.py tests/test_primitives.py",
-    "contraction": "tests/test_nest.py tests/test_cpu_target.py",
+    "contraction": "tests/test_joins.py tests/test_cpu_target.py tests/test_nest.py",
     "group": "tests/test_groups.py",
-    "memory": "tests/test_memory_plan.py tests/test_donate.py",
+    "memory": "tests/test_memory_plan.py tests/test_joins.py tests/test_donate.py",
     "rows": "tests/test_schedule.py",
     "spread": "tests/test_spread.py tests/test_schedule.py",
     "scan": "tests/test_accumulate.py tests/test_primitives.py",
@@ -117,11 +117,16 @@ class Copy:
         path = self.folder / "tessera" / fault.path
         right = path.read_text()
         self.write(path, broken(right, fault))
+        total = 0.0
         try:
-            code, text, seconds = self.run(tests_for(fault))
+            for tests in stages(fault):
+                code, text, seconds = self.run(tests)
+                total += seconds
+                if code != 0:
+                    break
         finally:
             self.write(path, right)
-        return Outcome(fault, code != 0, _by(code, text), round(seconds, 1))
+        return Outcome(fault, code != 0, _by(code, text), round(total, 1))
 
 
 def broken(text: str, fault: Fault) -> str:
@@ -132,9 +137,10 @@ def broken(text: str, fault: Fault) -> str:
     return text.replace(fault.old, fault.new)
 
 
-def tests_for(fault: Fault) -> list[str]:
+def stages(fault: Fault) -> list[list[str]]:
     """The tests that a fault is shown to, nearest first."""
-    return [*TESTS[fault.tests].split(), RANDOM, *LEVELS.split()]
+    near = TESTS[fault.tests].split()
+    return [near, [RANDOM], [t for t in LEVELS.split() if t not in near]]
 
 
 def _by(code: int, text: str) -> str:
@@ -170,7 +176,7 @@ def main() -> int:
         for f in FAULTS:
             broken((copies[0].folder / "tessera" / f.path).read_text(), f)
         if given.unbroken:
-            every = [t for i in chosen for t in tests_for(FAULTS[i])]
+            every = [t for i in chosen for stage in stages(FAULTS[i]) for t in stage]
             status, text, seconds = copies[0].run(every)
             print(
                 f"without a fault: {'passes' if status == 0 else _by(status, text)} in {seconds:.0f} s"
