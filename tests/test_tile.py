@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera.core.dims import symbol
-from tessera.core.dtype import DType, bf16, bool_, c64, f16, f32, f64, i4, i8, i32, saturate, u8
+from tessera.core.dtype import DType, bf16, bool_, c64, f16, f32, f64, i8, i32, saturate, u8
 from tessera.core.dtype import stochastic_round as stochastic
 from tessera.core.errors import ParseError, ShapeError, VerifyError
 from tessera.core.source import Location
@@ -339,7 +339,7 @@ REFUSED: list[tuple[Callable[[Builder], object], str]] = [
     (lambda b: b.load(mem(b, M, N), (0, 0), (4, 4), axes=(1,)), "load: axis 0 is dropped, but its extent is 4, not 1"),
     (lambda b: b.load(mem(b, N), (0,), (4,), axes=(1,)), "load: axes [1] are no distinct axes of f32[N]"),
     (lambda b: b.load(mem(b, N), (0,), (4,), masked=(0, 0)), "load: masked [0, 0] are no distinct axes of f32[N]"),
-    (lambda b: b.load(mem(b, N, dtype=i4), (0,), (4,)), "load: i4 is no dtype of tiles; cast to one that is before"),
+    (lambda b: b.load(mem(b, N, dtype=c64), (0,), (4,)), "load: c64 is no dtype of tiles; cast to one that is before"),
     (lambda b: b.load(mem(b, N), (0.5,), (4,)), "load: at is (0.5,), expected a list of sizes"),  # type: ignore[list-item]
     (lambda b: b.store(mem(b, N), tile(b), (0,), (4,)), "store: global x: f32[N] is not writable"),
     (lambda b: b.store(b.alloc(f32, (9,)), tile(b), (0,), (5,)), "store: the tile is f32[4], but the box is f32[5]"),

@@ -26,7 +26,9 @@ from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tests.random_graphs import data_for
 
-DTYPES = [f32, f32, f32, f64, i32, i64, *(FORMATS[n] for n in sorted(rules.FORMATS))]
+_PLAIN = sorted(rules.FORMATS - rules.STORAGE)
+DTYPES = [f32, f32, f32, f64, i32, i64, *(FORMATS[n] for n in _PLAIN)]
+STORAGE = [FORMATS[n] for n in sorted(rules.STORAGE)]
 SIZES = (1, 2, 3, 5, 16, 17, 33)
 EXTENTS = (1, 2, 3, 4, 5, 7, 15, 16, 17, 32)
 LARGEST = 80  # elements of a tile
@@ -290,7 +292,10 @@ class _Maker:
         self.keep(self.b.apply(name, *xs))
 
     def cast(self) -> None:
-        self.keep(self.b.cast(self.tile(), self.pick(DTYPES)))
+        t = self.tile()
+        if self.draw(st.booleans()):
+            t = self.b.cast(t, self.pick(STORAGE))
+        self.keep(self.b.cast(t, self.pick(DTYPES)))
 
     def with_axes(self) -> Tile:
         fits = [t for t in self.pool if t.shape]

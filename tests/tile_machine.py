@@ -19,9 +19,9 @@ from tessera.ir.tile.ir import Kernel
 class Machine:
     """Kernels in one module: a build costs as much for one as for a few."""
 
-    def __init__(self, kernels: Sequence[Kernel]):
+    def __init__(self, kernels: Sequence[Kernel], features: frozenset[str] | None = None):
         self.kernels = [replace(k, name=f"{k.name}_{i}") for i, k in enumerate(kernels)]
-        lines = [line for k in self.kernels for line in emit(k).splitlines()]
+        lines = [line for k in self.kernels for line in emit(k, features).splitlines()]
         declared = dict.fromkeys(line for line in lines if line.startswith("declare"))
         rest = [line for line in lines if not line.startswith("declare")]
         names = [symbol_of(k.name) for k in self.kernels]

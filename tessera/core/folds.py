@@ -3,7 +3,7 @@
 Several axes are folded one after another, from the last to the first.  A reduced axis is cut into
 leaves of 512 elements.  Inside a leaf, a fold of the last axis runs in 16 lanes (element i joins lane
 i mod 16, in ascending order); a fold of any other axis is one chain in ascending order, and a sum of
-products one chain of fused multiply-adds.  Leaves join as a balanced tree over neighbours, and lanes
+products one chain of fused multiply-adds (integers wrap, so they have the same bits in any order).  Leaves join as a balanced tree over neighbours, and lanes
 join last, as a tree that puts the upper half onto the lower.
 """
 
@@ -71,6 +71,8 @@ def fold_lanes(name: str, x: Array, identity: Any) -> Array:
 
 def contract(x: Array, y: Array) -> Array:
     """The sum of x * y over the last axis: fused multiply-adds in each leaf, leaves as a tree."""
+    if x.dtype.kind in "iu":
+        return np.asarray((x * y).sum(-1, dtype=x.dtype))
     leaves = []
     size = x.shape[-1]
     for start in range(0, size, LEAF):

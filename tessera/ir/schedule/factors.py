@@ -1,9 +1,14 @@
-"""The factors of a contraction: which varies along m, which along n, and how they lie in memory."""
+"""The factors of a contraction: which varies along m, which along n, and how they lie in memory.
+
+A factor is a read, or a read of something narrower that is widened and scaled: `f32(w[k, n]) * s[n]`.
+"""
 
 from __future__ import annotations
 
 from tessera.core.dims import symbols
-from tessera.ir.schedule.ir import Apply, Axis, Cast, Read, Stage, Term
+from tessera.ir.schedule.ir import Apply, Axis, Cast, Literal, Read, Stage, Term, reads
+
+_SCALES = ("mul", "add", "sub")
 
 
 def factors(s: Stage) -> tuple[Term, Term]:
@@ -11,10 +16,7 @@ def factors(s: Stage) -> tuple[Term, Term]:
     m, n = s.axes[-2:]
     assert isinstance(s.term, Apply)
     a, b = s.term.operands
-    swapped = any(n.name in symbols(i) for i in read_of(a).index) or any(
-        m.name in symbols(i) for i in read_of(b).index
-    )
-    return (b, a) if swapped else (a, b)
+    return (b, a) if n.name in _axes(a) or m.name in _axes(b) else (a, b)
 
 
 def lies_along(t: Term, axis: Axis) -> bool:
@@ -24,8 +26,32 @@ def lies_along(t: Term, axis: Axis) -> bool:
 
 
 def read_of(t: Term) -> Read:
-    """The read that a factor is, beneath its casts."""
-    while isinstance(t, Cast):
-        t = t.operand
-    assert isinstance(t, Read), t
-    return t
+    """The read that a factor is, beneath its casts and scales."""
+    return max(reads(t), key=lambda r: (len(_axes(r)), len(r.index)))
+
+
+def is_plain(t: Term) -> bool:
+    """Whether a factor is a read, maybe in another dtype."""
+    return isinstance(t, Read) or (isinstance(t, Cast) and is_plain(t.operand))
+
+
+def widens(t: Term) -> bool:
+    """Whether a factor may be made while it is read: narrow numbers, widened and scaled."""
+    found = list(reads(t))
+    if not found or not _is_scaled(t) or any(isinstance(i, Term) for r in found for i in r.index):
+        return False
+    main = read_of(t)
+    others = [r for r in found if r != main]
+    return main.dtype.bits < t.dtype.accum.bits and all(
+        len(_axes(r)) < len(_axes(main)) for r in others
+    )
+
+
+def _is_scaled(t: Term) -> bool:
+    if isinstance(t, Apply):
+        return t.scalar in _SCALES and all(map(_is_scaled, t.operands))
+    return isinstance(t, Read | Literal) or (isinstance(t, Cast) and _is_scaled(t.operand))
+
+
+def _axes(t: Term) -> frozenset[str]:
+    return frozenset(a for r in reads(t) for i in r.index for a in symbols(i))

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tessera.core.dims import Size
-from tessera.ir.schedule.factors import factors, read_of
+from tessera.ir.schedule.factors import factors, is_plain, read_of
 from tessera.ir.schedule.hidden import Hidden, hidden
 from tessera.ir.schedule.ir import (
     Axis,
@@ -79,7 +79,7 @@ def _seen(k: Kernel, zero: Mapping[str, Size]) -> Iterator[Seen]:
     head = k.stages[0]
     for name, axis, factor in zip("mn", head.axes[-2:], factors(head), strict=True):
         r = read_of(factor)
-        if r.source in zero and len(r.index) >= 2:
+        if r.source in zero and len(r.index) >= 2 and is_plain(factor):
             row, column = r.index[-2:]
             own, over = axis.variable, head.reduced[0].variable
             if row == over and column == own:  # k + offset >= column
@@ -117,6 +117,8 @@ class _Search:
     def group(self, third: Kernel) -> _Found | None:
         """The group that ends with this contraction, if there is one."""
         head = third.stages[0]
+        if not all(map(is_plain, factors(head))):
+            return None
         left = read_of(factors(head)[0])
         j = self.made.get(left.source, -1)
         second = self.kernel(j)

@@ -15,14 +15,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tessera.core.dims import Size, Symbol, symbol, symbols
-from tessera.core.dtype import i64
+from tessera.core.dtype import FORMATS, DType, Policy, i64
 from tessera.core.evaluate import is_portable
 from tessera.core.primitives import is_primitive
 from tessera.core.scalar import Expr, arg, product
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, Node, Value
 from tessera.ir.graph.op import Element
-from tessera.ir.schedule.factors import factors, lies_along
+from tessera.ir.schedule.factors import factors, lies_along, widens
 from tessera.ir.schedule.group import grouped
 from tessera.ir.schedule.index import inside, narrow
 from tessera.ir.schedule.ir import (
@@ -52,9 +52,7 @@ _COST = {"exp": 12, "log": 12, "tanh": 16, "erf": 20, "sin": 14, "cos": 14, "pow
 _CHEAP = 4
 _PACKED, _NARROW = 4, 64  # columns of a contraction that is computed turned
 _PICK = 6  # elements that are read one by one
-_KINDS = frozenset(
-    ("bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64")
-)
+_KINDS = FORMATS.keys() - {"c64", "c128"}
 
 
 @dataclass
@@ -121,7 +119,9 @@ class _Lowering:
         if len(n.results) != 1 or n.regions:
             return False
         dtypes = [v.dtype for v in (*n.operands, *n.results)]
-        if any(d.name not in _KINDS or d is not d.base for d in dtypes):
+        if not all(_is_held(d) for d in dtypes):
+            return False
+        if n.op.moves and n.op.name != "cast" and any(d is not d.base for d in dtypes):
             return False
         if n.op.name in ("full", "iota", "dim", "constant"):
             return n.op.name != "constant" or n.results[0].ndim == 0
@@ -138,7 +138,7 @@ class _Lowering:
 
     def is_contraction(self, n: Node) -> bool:
         """A product of two tensors summed over one axis, with one axis of each left over."""
-        if n.op.combine != "add" or len(n.operands) != 2 or n.results[0].dtype.kind != "f":
+        if n.op.combine != "add" or len(n.operands) != 2 or n.results[0].dtype.kind not in "uif":
             return False
         sig = n.op.sig(n.types, n.params)
         if sig is None or n.op.expr(n.params) != product(2):
@@ -160,12 +160,19 @@ class _Lowering:
             return True
         if any(u.op.pick is not None and u.operands[0] is v for u in users):
             return True
-        if any(self.is_contraction(u) for u in users) and not (
-            self.is_layout(n) and is_simple_view(n)
-        ):
-            return True
+        if any(self.is_contraction(u) for u in users):
+            return not (self.is_layout(n) and is_simple_view(n)) and not self.is_widened(v)
         self.costs[v] = self.cost(n)
         return len(users) > 1 and self.costs[v] > _CHEAP
+
+    def is_widened(self, v: Value) -> bool:
+        """Whether all that want a value are contractions, which make it of something narrower."""
+        if not all(self.is_contraction(u) for u in self.users[v]) or 0 in v.shape:
+            return False
+        axes = self.axes(f"t{len(self.names)}", v.shape)
+        t = self.read(v, tuple(a.variable for a in axes))
+        sizes = {a.name: a.size for a in axes}
+        return widens(t) and all(_is_simple(r.index, sizes) for r in reads(t))
 
     def is_layout(self, n: Node) -> bool:
         """A view of a tensor in memory, which a contraction reads where it lies."""
@@ -232,7 +239,9 @@ class _Lowering:
         body = n.op.expr(p)
         assert body is not None, n
         wide = [
-            _cast(self.read(x, index), x.dtype if n.op.moves else x.dtype.compute)
+            _cast(
+                self.read(x, index), x.dtype if n.op.moves and x.dtype.bits > 8 else x.dtype.compute
+            )
             for x in n.operands
         ]
         return _cast(_term(body, wide), v.dtype)
@@ -440,6 +449,12 @@ class _Lowering:
         return {n: Buffer(n, self.types[n]) for n in names}
 
 
+def _is_held(d: DType) -> bool:
+    """Whether kernels have a dtype: its own, or that of a narrow float that saturates."""
+    saturates = d.kind == "f" and d.is_narrow and d.policy == Policy(saturate=True)
+    return d.name in _KINDS and (d is d.base or saturates)
+
+
 def is_linear_view(n: Node) -> bool:
     """Whether each index of the operand is a sum of axes of the result, each times a size."""
     if 0 in n.operands[0].shape:
@@ -462,10 +477,7 @@ def is_better_turned(s: Stage) -> bool:
 
 def is_simple_view(n: Node) -> bool:
     """Whether each index of the operand is an axis of the result, moved by a constant, or none."""
-    index, axes = _view_index(n)
-    used = [a for i in index for a in symbols(i) if a in axes]
-    moved = all(_is_moved_axis(i, axes) for i in index)
-    return moved and len(set(used)) == len(used)
+    return _is_simple(*_view_index(n))
 
 
 def _view_index(n: Node) -> tuple[list[Size], Mapping[str, Size]]:
@@ -487,6 +499,11 @@ def _is_linear(x: Size, axes: Mapping[str, Size]) -> bool:
         )
         for monomial, _ in x.terms
     )  # fmt: skip
+
+
+def _is_simple(index: Sequence[Size], axes: Mapping[str, Size]) -> bool:
+    used = [a for i in index for a in symbols(i) if a in axes]
+    return all(_is_moved_axis(i, axes) for i in index) and len(set(used)) == len(used)
 
 
 def _is_moved_axis(x: Size, axes: Mapping[str, Size]) -> bool:

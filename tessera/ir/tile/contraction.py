@@ -11,7 +11,7 @@ it.  Stages that follow the contraction are computed row by row on the finished 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tessera.core.dims import Size, larger, smaller, substitute, symbols
@@ -22,6 +22,7 @@ from tessera.ir.schedule.factors import factors, lies_along, read_of
 from tessera.ir.schedule.ir import Axis, Read, Stage
 from tessera.ir.schedule.nest import Loop, Nest
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
+from tessera.ir.tile.narrow import Parts, parts_of
 
 _AHEAD = 8  # rows of a factor that are asked for before they are read
 _LOW = (2, 1)  # rows of the blocks that compute what is left of m
@@ -92,6 +93,8 @@ class Contraction:
         self.m, self.n = self.head.axes[-2:]
         (self.over,) = self.head.reduced
         self.left, self.right = factors(self.head)
+        words = parts_of(self.left, self.right, self.over, memory, nest)
+        self.parts = Parts() if kernel.seen else words
         self.mr, self.nr = (nest.steps(a, "parallel", "serial")[-1] for a in "mn")
         serial = [i for i, x in enumerate(nest.loops) if x.kind == "serial"]
         self.lowest = max((i for i in serial if nest.loops[i].axis == "m"), default=-1)
@@ -226,7 +229,7 @@ class Contraction:
         """Strips of a leaf: the chain of a point goes on where the strip before left it."""
         kept = at.leaves
         assert kept is not None
-        zero = self.b.full(self.head.dtype, (1, self.nr), 0.0)
+        zero = self.b.full(self.head.dtype, (1, self.nr), 0)
         with (
             self.b.loop(0, at.m.stop - at.m.start) as row,
             self.b.loop(0, at.n.stop - at.n.start, self.nr) as column,
@@ -283,19 +286,45 @@ class Contraction:
         if kept is not None and kept.begun:
             first = self.b.load(kept.memory, place, shape, axes=(1, 2))
         else:
-            first = self.b.full(self.head.dtype, shape[1:], 0.0)
-        with self.b.loop(at.k.start, at.k.stop, 1, [first]) as step:
-            k = step.variable
-            a = self.left_column(at, m, k, height)
-            b = self.right_row(at, n, k)
-            step.carry(self.b.apply("fma", a, b, step.carried[0]))
-        (total,) = step.results
+            first = self.b.full(self.head.dtype, shape[1:], 0)
+        total = self.chain(at, first, height)
         if kept is not None:
             self.b.store(kept.memory, total, place, shape, axes=(1, 2))
         elif len(self.k.stages) == 1:
             self.store(self.head, total, m, n, height)
         else:
             self.by_rows(total, m, n, height)
+
+    def chain(self, at: Place, first: Tile, height: int) -> Tile:
+        """The products of a block added to what it begins with, in ascending k."""
+        m, n, parts = at.m.start, at.n.start, self.parts
+        begin = [first]
+        if parts.biased:
+            begin.append(self.b.full(self.head.dtype, (1, self.nr), 0))
+        groups = self.groups(at.k)
+        with self.b.loop(at.k.start, at.k.start + groups, 1, begin) as step:
+            k = (step.variable - at.k.start) * parts.count + at.k.start
+            a = self.left_column(at, m, k, height)
+            b = self.right_row(at, n, k)
+            made = [self.multiply_add(a, b, step.carried[0])]
+            if parts.biased:
+                bias = parts.bias(self.b, self.head.dtype)
+                made.append(self.multiply_add(bias, b, step.carried[1]))
+            step.carry(*made)
+        total = step.results[0]
+        return self.b.apply("sub", total, step.results[1]) if parts.biased else total
+
+    def groups(self, k: Span) -> Size:
+        """How many words of factors along k there are."""
+        count = self.parts.count
+        return (k.stop - k.start + count - 1) // count
+
+    def multiply_add(self, a: Tile, b: Tile, total: Tile) -> Tile:
+        if self.parts.count > 1:
+            return self.b.dot_parts(a, b, total, self.parts.count)
+        if self.head.dtype.kind == "f":
+            return self.b.apply("fma", a, b, total)
+        return self.b.apply("add", total, self.b.apply("mul", a, b))
 
     def by_rows(self, total: Tile, m: Size, n: Size, height: int) -> None:
         """The stages row by row: a long chain on the whole block would not fit the registers."""
@@ -330,18 +359,18 @@ class Contraction:
     def left_column(self, at: Place, m: Size, k: Size, height: int) -> Tile:
         p = at.left
         if p is None:
-            return self.load(self.left, self.m, m, height, k, False, vector=False)
+            return self.words(self.left, self.m, m, height, k, False, vector=False)
         block, inside = (m - p.first) // p.width, (m - p.first) % p.width
         whole = height == p.width
-        place = (block, k - p.k, 0 if whole else inside)
+        place = (block, (k - p.k) // self.parts.count, 0 if whole else inside)
         return self.b.load(p.memory, place, (1, 1, height), axes=(2, 1))
 
     def right_row(self, at: Place, n: Size, k: Size) -> Tile:
         p = at.right
         if p is None:
             self.ask_for(self.right, self.n, n, k)
-            return self.load(self.right, self.n, n, self.nr, k, True, vector=True)
-        place = ((n - p.first) // p.width, k - p.k, 0)
+            return self.words(self.right, self.n, n, self.nr, k, True, vector=True)
+        place = ((n - p.first) // p.width, (k - p.k) // self.parts.count, 0)
         return self.b.load(p.memory, place, (1, 1, self.nr), axes=(1, 2))
 
     def ask_for(
@@ -360,7 +389,8 @@ class Contraction:
         """A factor in scratch, in the order in which blocks read it and in the dtype of the sum."""
         span, width = (at.m, self.mr) if name == "left" else (at.n, self.nr)
         count = (span.most + width - 1) // width
-        packed = self.b.alloc(self.head.dtype, (count, at.k.most, width))
+        deep = (at.k.most + self.parts.count - 1) // self.parts.count
+        packed = self.b.alloc(self.head.dtype, (count, deep, width))
         made = _Packed(packed, span.start, at.k.start, width)
         t, axis = (self.left, self.m) if name == "left" else (self.right, self.n)
         # Rows that lie along the axis are read in whole vectors, which may be several blocks.
@@ -383,20 +413,22 @@ class Contraction:
         t, axis = (self.left, self.m) if name == "left" else (self.right, self.n)
         block = (start - to.first) // to.width
         first = at.k.start
-        if lies_along(t, self.over) and not tail and to.width % LANES == 0:
+        turns = lies_along(t, self.over) and not tail and to.width % LANES == 0
+        if turns and self.parts.count == 1:
             stop = (at.k.stop - first) // LANES * LANES + first
             with self.b.loop(first, stop, LANES) as step:
                 self.turn(t, axis, to, (block, start), step.variable)
             first = stop
         if isinstance(at.k.stop, int) and first == at.k.stop:
             return
-        with self.b.loop(first, at.k.stop) as step:
-            k = step.variable
+        groups = self.groups(replace(at.k, start=first))
+        with self.b.loop(first, first + groups) as step:
+            k = (step.variable - first) * self.parts.count + first
             self.ask_for(t, axis, start, k, width)
-            row = self.load(t, axis, start, width, k, tail, vector=True)
-            count = width // to.width
+            row = self.words(t, axis, start, width, k, tail, vector=True)
+            count, place = width // to.width, (k - to.k) // self.parts.count
             self.b.store(
-                to.memory, self.b.reshape(row, (count, to.width)), (block, k - to.k, 0),
+                to.memory, self.b.reshape(row, (count, to.width)), (block, place, 0),
                 (count, 1, to.width), axes=(0, 2),
             )  # fmt: skip
 
@@ -415,16 +447,25 @@ class Contraction:
 
     def load_square(self, t: schedule.Term, axis: Axis, at: Size, k: Size) -> Tile:
         """16 points of an axis by 16 k."""
-        if isinstance(t, schedule.Cast):
-            return self.b.cast(self.load_square(t.operand, axis, at, k), t.dtype)
-        r = read_of(t)
-        along = [self.position(r, a) for a in (axis, self.over)]
-        extent = [LANES if i in along else 1 for i in range(len(r.index))]
-        return self.b.load(self.memory[r.source], self.places(r, axis, at, k), extent, axes=along)
+        if not isinstance(t, Read):
+            return self.made_of(t, lambda o: self.load_square(o, axis, at, k))
+        found = [
+            [i for i, x in enumerate(t.index) if a.name in symbols(x)] for a in (axis, self.over)
+        ]
+        along = [i for places in found for i in places]
+        extent = [LANES if i in along else 1 for i in range(len(t.index))]
+        square = self.b.load(self.memory[t.source], self.places(t, axis, at, k), extent, axes=along)
+        return self.b.reshape(square, [LANES if places else 1 for places in found])
 
-    def position(self, r: Read, axis: Axis) -> int:
-        (found,) = [i for i, x in enumerate(r.index) if axis.name in symbols(x)]
-        return found
+    def made_of(self, t: schedule.Term, load: Callable[[schedule.Term], Tile]) -> Tile:
+        """What a factor does with what it reads."""
+        if isinstance(t, schedule.Literal):
+            return self.b.full(t.dtype, (1, 1), t.value)
+        inner = [load(o) for o in t.children()]
+        if isinstance(t, schedule.Cast):
+            return self.b.cast(inner[0], t.dtype)
+        assert isinstance(t, schedule.Apply), t
+        return self.b.apply(t.scalar, *inner)
 
     # Stages
 
@@ -488,24 +529,46 @@ class Contraction:
         env = {**self.env, axis.name: at, self.over.name: k}
         return [substitute(i, env) for i in r.index]
 
+    def words(
+        self, t: schedule.Term, axis: Axis, at: Size, width: int, k: Size, masked: bool,
+        vector: bool,
+    ) -> Tile:  # fmt: skip
+        """A factor at the k of one word: a row (1, width) when vector, else a column (width, 1)."""
+        parts = self.parts
+        if parts.count == 1:
+            return self.load(t, axis, at, width, k, masked, vector)
+        assert isinstance(t, schedule.Cast)
+        # Neighbours in memory are joined as a column: LLVM then reads each word in one piece.
+        along = vector and not lies_along(t, self.over)
+        lines = [
+            self.load(t.operand, axis, at, width, k + i, masked, along) for i in range(parts.count)
+        ]
+        word = parts.joined(self.b, lines, t.dtype)
+        if parts.biased and axis is self.m:
+            word = self.b.apply("xor", word, parts.bias(self.b, t.dtype))
+        return self.b.reshape(word, (1, width) if vector else (width, 1))
+
     def load(
         self, t: schedule.Term, axis: Axis, at: Size, width: int, k: Size, masked: bool,
         vector: bool,
     ) -> Tile:  # fmt: skip
         """A factor at one k: a row (1, width) when vector, else a column (width, 1)."""
-        if isinstance(t, schedule.Cast):
-            inner = self.load(t.operand, axis, at, width, k, masked, vector)
-            return self.b.cast(inner, t.dtype)
-        r = read_of(t)
-        place = self.places(r, axis, at, k)
+        if not isinstance(t, Read):
+            return self.made_of(t, lambda o: self.load(o, axis, at, width, k, masked, vector))
+        r, place = t, self.places(t, axis, at, k)
         shape = (1, width) if vector else (width, 1)
         found = [i for i, x in enumerate(r.index) if axis.name in symbols(x)]
+        size, count = self.over.size, self.parts.count
+        whole = count == 1 or (isinstance(size, int) and size % count == 0)
+        deep = () if whole else [i for i, x in enumerate(r.index) if self.over.name in symbols(x)]
         if not found:  # an axis of one element
-            value = self.b.load(self.memory[r.source], place, [1] * len(place), axes=())
+            value = self.b.load(
+                self.memory[r.source], place, [1] * len(place), axes=(), masked=deep
+            )
             return self.b.broadcast(value, shape)
         (along,) = found
         extent = [width if i == along else 1 for i in range(len(place))]
-        mask = (along,) if masked else ()
+        mask = (along, *deep) if masked else deep
         line = self.b.load(self.memory[r.source], place, extent, axes=(along,), masked=mask)
         return self.b.reshape(line, shape)
 

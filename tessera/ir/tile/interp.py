@@ -181,6 +181,15 @@ class _Instance:
             acc = fma(x, y, acc) if acc.dtype.kind == "f" else acc + x * y
         return [acc]
 
+    def _dot_parts(self, op: Operation, x: Array, y: Array, acc: Array) -> list[Array]:
+        parts = op.attributes["parts"]
+        kinds = (np.uint8, np.int8) if parts == 4 else (np.int16, np.int16)
+        factors = [
+            np.ascontiguousarray(v).view(k).reshape(*v.shape, parts).astype(acc.dtype)
+            for v, k in zip((x, y), kinds, strict=True)
+        ]
+        return [acc + (factors[0] * factors[1]).sum(-1, dtype=acc.dtype)]
+
     def _reshape(self, op: Operation, x: Array) -> list[Array]:
         return [x.reshape(op.results[0].shape)]
 

@@ -336,6 +336,13 @@ class Builder:
         """acc + a b for (m, k), (k, n) and (m, n): one chain of fused multiply-adds in ascending k."""
         return self._value("dot", (a, b, acc), {})
 
+    def dot_parts(self, x: Tile, y: Tile, acc: Tile, parts: int) -> Tile:
+        """acc + the products of the parts of each word of x and y: 2 halves with a sign, or 4 bytes.
+
+        The bytes of x have no sign, those of y have one.
+        """
+        return self._value("dot_parts", (x, y, acc), {"parts": parts})
+
     def reshape(self, x: Tile, shape: Sequence[int]) -> Tile:
         """The same elements in row-major order, in another shape."""
         if tuple(shape) == x.shape:

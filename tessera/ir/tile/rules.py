@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tessera.core.dims import Dim
+from tessera.core.dtype import FORMATS as DTYPES
 from tessera.core.dtype import DType, bool_, i64
 from tessera.core.errors import VerifyError
 from tessera.core.rounding import round_to
@@ -21,9 +22,8 @@ from tessera.core.scalar import SCALARS, TESTS
 from tessera.core.types import TensorType
 
 SPACES = ("global", "shared", "private")
-FORMATS = frozenset(
-    ["bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64"]
-)  # what tiles are made of
+FORMATS = frozenset(DTYPES) - {"c64", "c128"}  # what tiles are made of
+STORAGE = frozenset(["i4", "f8e4m3", "f8e5m2"])  # of these, which are moved and cast, no more
 
 # Kinds of dtype that a scalar op takes, where it is not floats alone.
 KINDS = {
@@ -82,13 +82,14 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
     "fold": {"scalar": "text", "axis": "int"},
     "scan": {"scalar": "text", "axis": "int"},
     "dot": {},
+    "dot_parts": {"parts": "int"},
     "reshape": {},
     "broadcast": {},
     "transpose": {},
 }
 OPERANDS = {
     "alloc": 0, "prefetch": 0, "load": 0, "store": 1, "full": 0, "index": 0, "cast": 1, "fold": 1, "scan": 1,
-    "dot": 3, "reshape": 1, "broadcast": 1, "transpose": 1,
+    "dot": 3, "dot_parts": 3, "reshape": 1, "broadcast": 1, "transpose": 1,
 }  # fmt: skip
 WITH_MEMORY = frozenset(("alloc", "load", "store", "prefetch", "gather", "scatter"))
 STATED = frozenset(("full", "index", "cast", "reshape", "broadcast"))  # say the type they give
@@ -184,6 +185,10 @@ def result_dtype(scalar: str, dtypes: Sequence[DType]) -> DType:
     first = _one_dtype(scalar, dtypes)
     if first.kind not in KINDS.get(scalar, "f"):
         raise VerifyError(f"{scalar}: takes no {first}")
+    if first.name in STORAGE:
+        raise VerifyError(
+            f"{scalar}: {first} is for storage; compute in {first.base.compute}, then cast"
+        )
     if scalar in TESTS:
         return bool_
     if first.policy.saturate or first.policy.stochastic_round:
@@ -324,6 +329,17 @@ def _dot(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[TensorType, 
     return (acc,)
 
 
+def _dot_parts(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[TensorType, ...]:
+    acc = types[2]
+    if a["parts"] not in (2, 4):
+        raise VerifyError(f"dot_parts: words have {a['parts']} parts, expected 2 or 4")
+    if _one_dtype("dot_parts", [t.dtype for t in types]).name not in ("i32", "u32"):
+        raise VerifyError(f"dot_parts: words are i32 or u32, got {acc.dtype}")
+    if broadcast("dot_parts", [_shape(t) for t in types]) != acc.shape:
+        raise VerifyError(f"dot_parts: {types[0]} and {types[1]} do not spread to {acc}")
+    return (acc,)
+
+
 def _reshape(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[TensorType, ...]:
     x = types[0]
     if math.prod(_shape(x)) != math.prod(_shape(stated)):
@@ -362,7 +378,7 @@ def _shape(t: TensorType) -> tuple[int, ...]:
 
 _RULES: dict[str, Callable[[Types, Attributes, Any, Any], tuple[TensorType, ...]]] = {
     "alloc": _alloc, "load": _load, "store": _store, "prefetch": _prefetch, "full": _full, "index": _index,
-    "apply": _apply, "cast": _cast, "fold": _fold, "scan": _scan, "dot": _dot,
+    "apply": _apply, "cast": _cast, "fold": _fold, "scan": _scan, "dot": _dot, "dot_parts": _dot_parts,
     "reshape": _reshape, "broadcast": _broadcast, "transpose": _transpose, "gather": _gather,
     "scatter": _scatter,
 }  # fmt: skip

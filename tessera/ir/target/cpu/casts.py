@@ -6,8 +6,8 @@ from typing import Any
 
 import ml_dtypes
 
-from tessera.core.dtype import DType, bf16, f16, f32, f64, i32
-from tessera.ir.target.cpu.pairs import PairWriter
+from tessera.core.dtype import DType, bf16, f16, f32, f64, i4, i8, i32
+from tessera.ir.target.cpu.small import SmallWriter
 from tessera.ir.target.cpu.types import (
     TYPES,
     constant,
@@ -22,7 +22,7 @@ _finfo: Any = ml_dtypes.finfo
 _iinfo: Any = ml_dtypes.iinfo
 
 
-class CastWriter(PairWriter):
+class CastWriter(SmallWriter):
     """Writes changes of dtype."""
 
     def _cast(self, op: Operation) -> None:
@@ -34,26 +34,45 @@ class CastWriter(PairWriter):
 
     def cast(self, x: str, source: DType, to: DType, width: int) -> str:
         """A vector in another dtype."""
+        if source.base is i4:
+            x, source = self.from_i4(x, width), i8
         if to.policy.saturate:
             x, source = self.clamp(x, source, to, width)
         source, to = source.base, to.base
         if source is to:
             return x
-        if to.kind == "b" and source is not bf16:
+        if source.is_narrow:
+            return self.cast(self.widen(x, source, width), source.compute, to, width)
+        if to.kind == "b":
             relation = "fcmp une" if source.kind == "f" else "icmp ne"
             zero = constant(0, source, width)
             return self.put(f"{relation} {vector_type(source, width)} {x}, {zero}")
+        narrow = self.narrow if to.is_narrow else self.between
+        return narrow(x, source, to, width)
+
+    def widen(self, x: str, source: DType, width: int) -> str:
+        """A narrow number in the format that arithmetic on it happens in, which holds it."""
         if source is bf16:
-            return self.cast(self.from_bf16(x, width), f32, to, width)
+            return self.from_bf16(x, width)
         if source is f16:
-            return self.cast(self.convert("fpext", x, f16, f32, width), f32, to, width)
+            return self.convert("fpext", x, f16, f32, width)
+        return self.from_small(x, source, width)
+
+    def narrow(self, x: str, source: DType, to: DType, width: int) -> str:
+        """A number in a narrow format: all but f16 and i4 round from f32, as ml_dtypes does."""
+        if to is i4:
+            return self.to_i4(self.clamped_to_i4(x, source, width), width)
         if to is bf16:
             return self.to_bf16(self.cast(x, source, f32, width), width)
-        if to is f16 and source is f64:
-            return self.convert("fptrunc", self.to_odd(x, width), f32, f16, width)
         if to is f16:
-            return self.convert("fptrunc", self.cast(x, source, f32, width), f32, f16, width)
-        return self.between(x, source, to, width)
+            near = self.to_odd(x, width) if source is f64 else self.cast(x, source, f32, width)
+            return self.convert("fptrunc", near, f32, f16, width)
+        return self.to_small(self.cast(x, source, f32, width), to, width)
+
+    def clamped_to_i4(self, x: str, source: DType, width: int) -> str:
+        """i8 with the lower half that i4 has: floats are clamped, integers wrap."""
+        y = self.cast(x, source, i8, width)
+        return self.held(y, i8, -8, 7, width) if source.kind == "f" else y
 
     def between(self, x: str, source: DType, to: DType, width: int) -> str:
         """Casts that LLVM has as they should be: among f32, f64, integers and from bools."""
@@ -78,14 +97,14 @@ class CastWriter(PairWriter):
         if to.kind == "f":
             wide = source.base if source.base in (f32, f64) else f64
             x, top = self.cast(x, source, wide, width), float(_finfo(to.np).max)
-            return self.within(x, wide, -top, top, width), wide
+            return self.held(x, wide, -top, top, width), wide
         if source.kind in "iu" and to.kind in "iu":
             of, here = _iinfo(to.np), _iinfo(source.np)
             low, high = max(int(of.min), int(here.min)), min(int(of.max), int(here.max))
-            return self.within(x, source.base, low, high, width), source
+            return self.held(x, source.base, low, high, width), source
         return x, source
 
-    def within(self, x: str, dtype: DType, low: Any, high: Any, width: int) -> str:
+    def held(self, x: str, dtype: DType, low: Any, high: Any, width: int) -> str:
         t, truth = vector_type(dtype, width), vector_of("i1", width)
         less, more = {"f": ("fcmp olt", "fcmp ogt"), "i": ("icmp slt", "icmp sgt")}.get(
             dtype.kind, ("icmp ult", "icmp ugt")

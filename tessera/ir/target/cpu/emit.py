@@ -12,6 +12,7 @@ The function runs the instances from `begin` to `end` of the grid, counted with 
 from __future__ import annotations
 
 from tessera.core.dims import Size, product
+from tessera.ir.target.cpu.machine import host_features
 from tessera.ir.target.cpu.picks import PickWriter
 from tessera.ir.target.cpu.types import align_of, chunk_types
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile
@@ -22,9 +23,9 @@ def size_names(kernel: Kernel) -> tuple[str, ...]:
     return kernel.sizes
 
 
-def emit(kernel: Kernel) -> str:
-    """The LLVM IR of a kernel."""
-    return _Emitter(kernel).module()
+def emit(kernel: Kernel, features: frozenset[str] | None = None) -> str:
+    """The LLVM IR of a kernel, for this CPU or one of the features given."""
+    return _Emitter(kernel, host_features() if features is None else features).module()
 
 
 class _Emitter(PickWriter):

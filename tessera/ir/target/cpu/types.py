@@ -14,8 +14,9 @@ from tessera.core.types import TensorType
 
 LANES = 16
 # bf16 is its bits: what LLVM does with bfloat may pass through an instruction that drops subnormals.
+# So are floats of 8 bits, and i4, whose upper four bits are 0.
 TYPES = {
-    "bool": "i1", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "u8": "i8", "u16": "i16",
+    "bool": "i1", "i4": "i8", "f8e4m3": "i8", "f8e5m2": "i8", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "u8": "i8", "u16": "i16",
     "u32": "i32", "u64": "i64", "f16": "half", "bf16": "i16", "f32": "float", "f64": "double",
 }  # fmt: skip
 SUFFIX = {"half": "f16", "float": "f32", "double": "f64"}
@@ -75,7 +76,7 @@ def _literal(value: Any, dtype: DType) -> str:
     if dtype.kind == "b":
         return "true" if value else "false"
     if dtype.kind != "f":
-        return str(int(value))
+        return str(int(value) & 15 if dtype.name == "i4" else int(value))
     with np.errstate(over="ignore"):
         rounded = dtype.np.type(value)  # type: ignore[union-attr]
     if dtype.name in ("f32", "f64"):

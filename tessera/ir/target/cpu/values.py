@@ -11,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from tessera.core.approximate import FLOATS, FUNCTIONS
-from tessera.core.dtype import FORMATS, DType, f32
+from tessera.core.dtype import FORMATS, DType, f32, i32
 from tessera.core.scalar import TESTS
 from tessera.ir.target.cpu.algebra import LlvmAlgebra
+from tessera.ir.target.cpu.instructions import instruction
 from tessera.ir.target.cpu.scalars import MOVES, TEMPLATES
 from tessera.ir.target.cpu.shapes import ShapeWriter
 from tessera.ir.target.cpu.types import (
@@ -190,6 +191,37 @@ class ValueWriter(ShapeWriter):
                         x, right[k * len(widths) + i], out[at], dtype, width
                     )
         self.tiles[op.results[0]] = out
+
+    def _dot_parts(self, op: Operation) -> None:
+        x, y, acc = op.operands
+        parts, rows = op.attributes["parts"], zip(
+            self.spread(x, acc.shape), self.spread(y, acc.shape), self.tiles[acc],
+            widths_of(acc.type), strict=True,
+        )  # fmt: skip
+        self.tiles[op.results[0]] = [self.words(*row, parts) for row in rows]
+
+    def words(self, x: str, y: str, z: str, width: int, parts: int) -> str:
+        """The products of the parts of words added up, by an instruction of the machine if it has one."""
+        found = instruction(self.features, parts, width)
+        if found is not None:
+            t, inside = f"<{width} x i32>", f"<{width * parts} x i{32 // parts}>"
+            a, b = (self.put(f"bitcast {t} {v} to {inside}") for v in (x, y))
+            return self.put(f"call {t} @{found}({t} {z}, {inside} {a}, {inside} {b})")
+        for i in range(parts):
+            signs = ("u32" if parts == 4 else "i32", "i32")
+            a, b = (
+                self.part(v, i, parts, FORMATS[s], width)
+                for v, s in zip((x, y), signs, strict=True)
+            )
+            z = self.multiply_add(a, b, z, i32, width)
+        return z
+
+    def part(self, x: str, i: int, parts: int, dtype: DType, width: int) -> str:
+        """A part of words as a number, with a sign if the dtype has one."""
+        t, bits = vector_of("i32", width), 32 // parts
+        up = self.put(f"shl {t} {x}, {constant(32 - bits * (i + 1), i32, width)}")
+        right = "ashr" if dtype.kind == "i" else "lshr"
+        return self.put(f"{right} {t} {up}, {constant(32 - bits, i32, width)}")
 
     def in_dtype(self, x: Tile, dtype: DType) -> list[str]:
         pairs = zip(self.tiles[x], widths_of(x.type), strict=True)

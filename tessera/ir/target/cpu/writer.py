@@ -11,8 +11,8 @@ from tessera.ir.tile.ir import Kernel, Memory, Tile
 class Writer:
     """LLVM IR being written: names, declarations, and the values of sizes."""
 
-    def __init__(self, kernel: Kernel):
-        self.kernel = kernel
+    def __init__(self, kernel: Kernel, features: frozenset[str] = frozenset()):
+        self.kernel, self.features = kernel, features
         self.lines: list[str] = []
         self.declared: dict[str, str] = {}
         self.count = 0
