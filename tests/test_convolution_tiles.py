@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import Tensor, bf16, f16, f32, f64, op
-from tessera.core.convolutions import Leaves
+from tessera.core.convolutions import Leaves, phases
 from tessera.core.flags import override
 from tessera.core.folds import LEAF, contract
 from tessera.ir.schedule.ir import HostCall
@@ -44,6 +44,12 @@ def check(f, *xs, interpret=True):
     for run in (levels.by_tile, levels.by_llvm) if interpret else (levels.by_llvm,):
         assert same_bits(run(p, xs), want), run.__name__
     return want[0]
+
+
+def reference(f, *shapes):
+    """f by the references of the ops, in f64."""
+    xs = [ts.tensor(draw(s, f64, seed=i)) for i, s in enumerate(shapes)]
+    return ts.jit(f, target="numpy")(*xs).numpy()
 
 
 def oracle(x, w, stride=1, padding=((0, 0), (0, 0)), dilation=1, groups=1):
@@ -114,7 +120,7 @@ CASES = {
 def test_every_level_has_the_bits_of_the_definition(case):
     x, w, params = CASES[case]
     found = check(lambda x, w: op.conv(x, w, **params), draw(x), draw(w, seed=1))
-    want = op.conv(ts.tensor(draw(x, f64)), ts.tensor(draw(w, f64, seed=1)), **params).numpy()
+    want = reference(lambda x, w: op.conv(x, w, **params), x, w)
     assert np.abs(found - want).max() < 2e-6 * np.abs(want).max()
 
 
@@ -171,8 +177,9 @@ def test_padding_between_neighbours_agrees_at_every_level(inner):
 def test_transposed_convolutions_stay_on_the_machine():
     x, w = draw((2, 3, 4, 5)), draw((3, 4, 3, 3), seed=1)
     found = check(lambda x, w: op.conv_transpose(x, w, stride=2, padding=1), x, w)
-    wide = ts.tensor(draw((2, 3, 4, 5), f64)), ts.tensor(draw((3, 4, 3, 3), f64, seed=1))
-    want = op.conv_transpose(*wide, stride=2, padding=1).numpy()
+    want = reference(
+        lambda x, w: op.conv_transpose(x, w, stride=2, padding=1), (2, 3, 4, 5), (3, 4, 3, 3)
+    )
     assert np.abs(found - want).max() < 2e-6 * np.abs(want).max()
 
 
@@ -195,9 +202,46 @@ WEIGHTS = {
 def test_weights_have_the_bits_of_the_definition(case):
     x, ct, params = WEIGHTS[case]
     found = check(lambda x, ct: op.conv_weights(x, ct, **params), draw(x), draw(ct, seed=1))
-    wide = ts.tensor(draw(x, f64)), ts.tensor(draw(ct, f64, seed=1))
-    want = op.conv_weights(*wide, **params).numpy()
+    want = reference(lambda x, ct: op.conv_weights(x, ct, **params), x, ct)
     assert np.abs(found - want).max() < 1e-5 * np.abs(want).max()
+
+
+# The derivative in x
+
+INPUT = {
+    "plain": ((2, 4, 3, 4), (4, 9, 3, 3), {"size": (5, 6)}),
+    "stride": ((2, 4, 3, 4), (4, 9, 3, 3), {"size": (5, 7), "stride": 2, "padding": 1}),
+    "strides": ((1, 2, 3, 2), (2, 9, 3, 2), {"size": (5, 6), "stride": (2, 3), "padding": ((1, 1), (0, 1))}),
+    "nothing reaches": ((2, 4, 3, 4), (4, 9, 1, 1), {"size": (5, 7), "stride": 2}),
+    "shared factor": ((2, 4, 4), (4, 10, 3), {"size": 19, "stride": 4, "dilation": 6, "padding": ((3, 4),)}),
+    "leaves": ((1, 60, 2, 3), (60, 17, 3, 3), {"size": (2, 3), "padding": 1}),
+    "groups": ((1, 4, 2, 3, 2), (4, 8, 2, 3, 2), {"size": (4, 6, 4), "groups": 2, "stride": 2, "padding": ((0, 0), (1, 1), (0, 0))}),
+    "images": ((32, 2, 2, 3), (2, 16, 3, 3), {"size": (2, 3), "padding": 1}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", INPUT)
+def test_derivatives_in_x_have_the_bits_of_the_definition(case):
+    ct, w, params = INPUT[case]
+    found = check(lambda ct, w: op.conv_input(ct, w, **params), draw(ct), draw(w, seed=1))
+    want = reference(lambda ct, w: op.conv_input(ct, w, **params), ct, w)
+    assert np.abs(found - want).max() < 1e-5 * np.abs(want).max()
+
+
+@given(*(st.integers(1, 6),) * 3, st.integers(-3, 8))
+def test_every_place_of_the_kernel_is_in_one_phase_of_each_residue(
+    window, stride, dilation, padding
+):
+    """Place k of the turned kernel reaches q from the place of ct that the phase of q says."""
+    before = (window - 1) * dilation - padding
+    for phase in phases(window, stride, dilation, padding):
+        seen = {phase.first + u * phase.every: u for u in range(phase.size)}
+        for k in range(window):
+            reaches = (phase.offset + k * dilation - before) % stride == 0
+            assert (k in seen) == reaches
+            if reaches:
+                at = (phase.offset + k * dilation - before) // stride
+                assert at == seen[k] * phase.dilation - phase.low
 
 
 @pytest.mark.parametrize("case", ["plain", "stride", "dilation", "depthwise", "pointwise"])
@@ -210,7 +254,7 @@ def test_gradients_on_the_machine_are_near_the_reference(case):
 
     for wrt in (0, 1):
         found = ts.jit(ts.grad(loss, wrt), target="cpu")(x, w).numpy()
-        want = ts.grad(loss, wrt)(x, w).numpy()
+        want = ts.jit(ts.grad(loss, wrt), target="numpy")(x, w).numpy()
         assert np.abs(found - want).max() < 1e-5 * np.abs(want).max()
 
 

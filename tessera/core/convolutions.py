@@ -4,13 +4,17 @@ An output is the sum over channels and over the places of the window, in this or
 running fastest; padding takes part as zeros.  Leaves are whole runs of the inner axes with at most 512
 products: as many channels as fit, or rows of one channel where the window is larger than a leaf, or
 pieces of one row.  A leaf is one chain of fused multiply-adds from 0, and leaves join as a balanced
-tree over neighbours, as in core/folds.py.  The derivative in the kernel is ordered the same way, with
-the batch in the place of the channels and the outputs in the place of the window.
+tree over neighbours, as in core/folds.py.
+
+The derivative in the kernel is ordered the same way, with the batch in the place of the channels and
+the outputs in the place of the window.  The derivative in x is the convolution of ct with the kernel
+turned round; with a stride, each place of x adds up only what reaches it.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +30,7 @@ from tessera.core.primitive import Array, Definition, Params, Types, are_plain
 from tessera.core.types import TensorType
 
 MOST_AXES = 3  # spatial axes that a convolution on the machine may have
+_FEWEST = 8  # channels of x in a group for which its derivative puts vectors along them
 
 
 @dataclass(frozen=True)
@@ -88,58 +93,80 @@ def counts_of(types: Types, p: Params) -> list[Size]:
     return out
 
 
-def _padded(x: Array, padding: Any) -> Array:
-    """x with zeros around its spatial axes; negative padding cuts."""
+def _padded(x: Array, low: Sequence[int], sizes: Sequence[int]) -> Array:
+    """So many places of the spatial axes of x, from `low` before the first on; zeros are no places."""
+    high = [n - a - m for n, a, m in zip(sizes, low, x.shape[2:], strict=True)]
     cut: Any = [
-        slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(x.shape[2:], padding, strict=True)
+        slice(max(-a, 0), max(n - max(-b, 0), 0))
+        for n, a, b in zip(x.shape[2:], low, high, strict=True)
     ]
-    more = [(max(a, 0), max(b, 0)) for a, b in padding]
-    return np.pad(x[(..., *cut)], [(0, 0), (0, 0), *more])
+    around = [(max(a, 0), max(b, 0)) for a, b in zip(low, high, strict=True)]
+    return np.pad(x[(..., *cut)], [(0, 0), (0, 0), *around])
 
 
-def _seen(x: Array, at: Sequence[int], counts: Sequence[int], p: Params) -> Array:
+def _seen(
+    x: Array, at: Sequence[int], counts: Sequence[int], stride: Sequence[int],
+    dilation: Sequence[int],
+) -> Array:  # fmt: skip
     """What all windows have at one of their places."""
     cut: Any = [
         slice(k * d, k * d + (n - 1) * s + 1, s)
-        for k, n, s, d in zip(at, counts, p["stride"], p["dilation"], strict=True)
+        for k, n, s, d in zip(at, counts, stride, dilation, strict=True)
     ]
     seen: Array = x[(..., *cut)]
     return seen
+
+
+def _convolved(
+    x: Array, w: Array, groups: int, stride: Sequence[int], dilation: Sequence[int],
+    low: Sequence[int], counts: Sequence[int],
+) -> Array:  # fmt: skip
+    """The sums of x times w over windows, in the dtype of both."""
+    rank = x.ndim - 2
+    spans = [
+        max((n - 1) * s + (k - 1) * d + 1, 0)
+        for n, k, s, d in zip(counts, w.shape[2:], stride, dilation, strict=True)
+    ]
+    wide = _padded(x, low, spans)
+    wide = wide.reshape(x.shape[0], groups, x.shape[1] // groups, *wide.shape[2:])
+    kernel = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
+
+    def factors(k: Any) -> tuple[Array, Array]:
+        c, *at = k
+        weights = kernel[(slice(None), slice(None), *k)]
+        seen = _seen(wide[:, :, None, c], at, counts, stride, dilation)
+        return seen, weights.reshape(*weights.shape, *(1,) * rank)
+
+    shape = (x.shape[0], groups, kernel.shape[1], *counts)
+    y = _sum(Leaves.of(w.shape[1:]), shape, x.dtype, factors)
+    return y.reshape(x.shape[0], w.shape[0], *counts)
 
 
 def _conv(xs: Sequence[Array], p: Params) -> list[Array]:
     dtype = as_dtype(xs[0].dtype)
     x, w = (cast(a, dtype.accum) for a in xs)
     counts: Any = counts_of([TensorType(dtype, a.shape) for a in xs], p)
-    groups, rank = p["groups"], x.ndim - 2
-    wide = _padded(x, p["padding"])
-    wide = wide.reshape(x.shape[0], groups, -1, *wide.shape[2:])
-    kernel = w.reshape(groups, -1, *w.shape[1:])
-
-    def factors(k: Any) -> tuple[Array, Array]:
-        c, *at = k
-        weights = kernel[(slice(None), slice(None), *k)]
-        seen = _seen(wide[:, :, None, c], at, counts, p)
-        return seen, weights.reshape(*weights.shape, *(1,) * rank)
-
-    shape = (x.shape[0], groups, kernel.shape[1], *counts)
-    y = _sum(Leaves.of(w.shape[1:]), shape, x.dtype, factors)
-    return [cast(y.reshape(x.shape[0], w.shape[0], *counts), dtype)]
+    low = [a for a, _ in p["padding"]]
+    return [cast(_convolved(x, w, p["groups"], p["stride"], p["dilation"], low, counts), dtype)]
 
 
 def _weights(xs: Sequence[Array], p: Params) -> list[Array]:
     dtype = as_dtype(xs[0].dtype)
     x, ct = (cast(a, dtype.accum) for a in xs)
     groups, window = p["groups"], p["window"]
-    wide = _padded(x, p["padding"])
-    wide = wide.reshape(x.shape[0], groups, 1, -1, *wide.shape[2:])
-    given = ct.reshape(x.shape[0], groups, -1, *ct.shape[2:])
-    turned = {**p, "stride": p["dilation"], "dilation": p["stride"]}
+    low = [a for a, _ in p["padding"]]
+    spans = [
+        (n - 1) * s + (k - 1) * d + 1
+        for n, k, s, d in zip(ct.shape[2:], window, p["stride"], p["dilation"], strict=True)
+    ]
+    wide = _padded(x, low, spans)
+    wide = wide.reshape(x.shape[0], groups, 1, x.shape[1] // groups, *wide.shape[2:])
+    given = ct.reshape(x.shape[0], groups, ct.shape[1] // groups, *ct.shape[2:])
 
     def factors(k: Any) -> tuple[Array, Array]:
         b, *at = k
         one = given[(b, slice(None), slice(None), *at)]
-        seen = _seen(wide[b], at, window, turned)
+        seen = _seen(wide[b], at, window, p["dilation"], p["stride"])
         return seen, one.reshape(*one.shape, *(1,) * (1 + len(at)))
 
     made, into = ct.shape[1], x.shape[1] // groups
@@ -186,7 +213,87 @@ def _types(types: Types, p: Params) -> list[TensorType]:
     return [x.with_shape((x.shape[0], w.shape[0], *counts_of(types, p)))]
 
 
+# The derivative in x: ct goes to where windows were
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Every step-th place of an axis of x, from `offset` on: a convolution of ct of its own.
+
+    Of the kernel, turned round, it sees `size` places: first, first + every, ...
+    """
+
+    offset: int
+    step: int
+    first: int
+    every: int
+    size: int
+    dilation: int
+    low: int
+
+    def count(self, n: Size) -> Size:
+        """How many of n places it has."""
+        return (n - self.offset + self.step - 1) // self.step
+
+
+def phases(window: int, stride: int, dilation: int, padding: int) -> list[Phase]:
+    """The phases of an axis; where no window reaches, one sees nothing."""
+    shared = math.gcd(stride, dilation)
+    every, before = stride // shared, (window - 1) * dilation - padding
+    found = []
+    for offset in range(stride):
+        fits = [k for k in range(every) if (offset + k * dilation - before) % stride == 0]
+        first = fits[0] if fits else window
+        size = max(-(-(window - first) // every), 0)
+        low = -((offset + first * dilation - before) // stride)
+        found.append(Phase(offset, stride, first, every, size, dilation // shared, low))
+    return found
+
+
+def all_phases(window: Sequence[int], p: Params) -> list[tuple[Phase, ...]]:
+    """One phase of each axis, in every combination."""
+    low = [a for a, _ in p["padding"]]
+    return list(itertools.product(*map(phases, window, p["stride"], p["dilation"], low)))
+
+
+def _input(xs: Sequence[Array], p: Params) -> list[Array]:
+    dtype = as_dtype(xs[0].dtype)
+    ct, w = (cast(a, dtype.accum) for a in xs)
+    groups, window, sizes = p["groups"], w.shape[2:], p["size"]
+    split = w.reshape(groups, w.shape[0] // groups, *w.shape[1:]).swapaxes(1, 2)
+    turned = np.flip(split, tuple(range(3, split.ndim)))
+    turned = turned.reshape(groups * w.shape[1], w.shape[0] // groups, *window)
+    out = np.zeros((ct.shape[0], groups * w.shape[1], *sizes), ct.dtype)
+    for parts in all_phases(window, p):
+        kernel: Any = tuple(slice(a.first, None, a.every) for a in parts)
+        into: Any = tuple(slice(a.offset, None, a.step) for a in parts)
+        counts: Any = [a.count(n) for a, n in zip(parts, sizes, strict=True)]
+        out[(..., *into)] = _convolved(
+            ct, turned[(..., *kernel)], groups, [1] * len(parts), [a.dilation for a in parts],
+            [a.low for a in parts], counts,
+        )  # fmt: skip
+    return [cast(out, dtype)]
+
+
+def _supports_input(types: Types, p: Params) -> bool:
+    """As a convolution; with enough channels for vectors."""
+    ct, w = types
+    known = [*w.shape, p["groups"], *p["stride"], *p["dilation"]]
+    if not are_plain(types, p) or ct.dtype.kind != "f" or ct.rank - 2 > MOST_AXES:
+        return False
+    if any(not isinstance(n, int) or n == 0 for n in known) or 0 in (*ct.shape, *p["size"]):
+        return False
+    plain = all(isinstance(a, int) for a, _ in p["padding"])
+    return plain and bool(w.shape[1] >= _FEWEST)
+
+
+def _input_types(types: Types, p: Params) -> list[TensorType]:
+    ct, w = types
+    return [ct.with_shape((ct.shape[0], w.shape[1] * p["groups"], *p["size"]))]
+
+
 CONVOLUTIONS = (
     Definition("conv", _supports, _types, _conv),
     Definition("conv_weights", _supports_weights, _weights_types, _weights),
+    Definition("conv_input", _supports_input, _input_types, _input),
 )

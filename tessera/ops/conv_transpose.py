@@ -11,6 +11,7 @@ from tessera.ir.graph.ir import Value
 from tessera.ops.convolution import (
     biased,
     conv,
+    conv_input,
     groups_of,
     operands_of,
     padding_pairs,
@@ -69,6 +70,17 @@ def _spread(
             )
     spans = [reach(s, d) - 1 for s, d in zip(k.shape[2:], gaps, strict=True)]
     cut = padding_pairs(op, padding, v.shape[2:], spans, steps)
+    if all(
+        isinstance(m, int) and isinstance(s, int) and m < s
+        for m, s in zip(extra, steps, strict=True)
+    ):
+        long = [reach(m, s) for m, s in zip(v.shape[2:], steps, strict=True)]
+        sizes = tuple(
+            m + span - a - b + more
+            for m, span, (a, b), more in zip(long, spans, cut, extra, strict=True)
+        )
+        y = conv_input.bind(v, k, size=sizes, stride=steps, padding=cut, dilation=gaps, groups=n)
+        return biased(op, y, b)
     pairs = tuple(
         (span - a, span - b + more) for span, (a, b), more in zip(spans, cut, extra, strict=True)
     )

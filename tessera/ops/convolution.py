@@ -14,7 +14,7 @@ import numpy as np
 
 from tessera.core.constraints import require, unify
 from tessera.core.convolutions import is_pointwise
-from tessera.core.dims import Dim, Size, larger, product
+from tessera.core.dims import Dim, Shape, Size, larger, product
 from tessera.core.errors import OperandError, ShapeError
 from tessera.core.primitives import is_primitive
 from tessera.core.promotion import promote_all
@@ -156,12 +156,12 @@ def transposed_kernel(w: Value, groups: Size) -> Value:
     return flip(reshape(swapped, (groups * into, out // groups, *sizes)), tuple(range(2, 2 + rank)))
 
 
-def _adjoint_in_x(x: Value, w: Value, ct: Value, p: Params) -> Value:
+def _adjoint_in_x(shape: Shape, w: Value, ct: Value, p: Params) -> Value:
     """Every element of ct times the kernel, added up where the windows were."""
-    if any(size == 0 for size in x.shape[2:]):
-        return full_of(x.shape, 0, ct.dtype)
+    if any(size == 0 for size in shape[2:]):
+        return full_of(shape, 0, ct.dtype)
     padding = []
-    for i, (size, k) in enumerate(zip(x.shape[2:], w.shape[2:], strict=True)):
+    for i, (size, k) in enumerate(zip(shape[2:], w.shape[2:], strict=True)):
         low = reach(k, p["dilation"][i]) - 1 - p["padding"][i][0]
         # The last place of x must be the last window.
         long = (size - 1) * p["inner"][i] + reach(k, p["dilation"][i])
@@ -174,8 +174,11 @@ def _adjoint_in_x(x: Value, w: Value, ct: Value, p: Params) -> Value:
 
 def _adjoint(n: Node, ct: Value, k: int) -> Value:
     x, w = n.operands
+    p = {name: v for name, v in n.params.items() if name != "inner"}
+    if k == 0 and all(i == 1 for i in n.params["inner"]) and 0 not in x.shape:
+        return conv_input.bind(ct, w, size=x.shape[2:], **p)
     if k == 0:
-        return _adjoint_in_x(x, w, ct, n.params)
+        return _adjoint_in_x(x.shape, w, ct, n.params)
     return conv_weights.bind(x, ct, window=w.shape[2:], **n.params)
 
 
@@ -380,7 +383,7 @@ def _weights_reference(
 def _weights_adjoint(n: Node, ct: Value, k: int) -> Value:
     x, y = n.operands
     p = {name: v for name, v in n.params.items() if name != "window"}
-    return conv.bind(x, ct, **p) if k else _adjoint_in_x(x, ct, y, p)
+    return conv.bind(x, ct, **p) if k else _adjoint_in_x(x.shape, ct, y, p)
 
 
 @define(
@@ -423,6 +426,94 @@ def conv_weights(
     return conv_weights.bind(
         v, y, window=sizes, stride=steps, padding=pairs, dilation=gaps, inner=inners,
         groups=groups_of("conv_weights", groups),
+    )  # fmt: skip
+
+
+# The derivative in x
+
+
+def _input_types(types: Types, p: Params) -> list[TensorType]:
+    ct, w = types
+    made = ct.with_shape((ct.shape[0], w.shape[1] * p["groups"], *p["size"]))
+    (seen,) = _conv_types((made, w), {**p, "inner": (1,) * len(p["size"])})
+    if ct.rank != w.rank or not all(
+        unify(a, b, "conv_input: the results of the convolution")
+        for a, b in zip(ct.shape, seen.shape, strict=True)
+    ):
+        raise ShapeError(
+            f"conv_input: ct {ct} must have the shape {seen} of a conv of {made} with w {w}"
+        )
+    return [made]
+
+
+def _input(ct: Value, w: Value, size: Any, **p: Any) -> Value:
+    shape = (ct.shape[0], w.shape[1] * p["groups"], *size)
+    return _adjoint_in_x(shape, w, ct, {**p, "inner": (1,) * len(size)})
+
+
+def _input_reference(
+    ct: Any, w: Any, size: Any, stride: Any, padding: Any, dilation: Any, groups: int
+) -> Any:
+    """Each place of the kernel times ct, added where the windows were."""
+    batch, made, into = ct.shape[0], w.shape[0] // groups, w.shape[1]
+    long = [a + n + b for n, (a, b) in zip(size, padding, strict=True)]
+    out = np.zeros((batch, groups, into, *(max(n, 0) for n in long)), ct.dtype)
+    given, kernel = (
+        ct.reshape(batch, groups, made, *ct.shape[2:]),
+        w.reshape(groups, made, into, *w.shape[2:]),
+    )
+    for k in np.ndindex(*w.shape[2:]):
+        at: Any = tuple(
+            slice(i * d, i * d + (n - 1) * s + 1, s)
+            for i, d, n, s in zip(k, dilation, ct.shape[2:], stride, strict=True)
+        )
+        part = np.einsum("bgo...,goc->bgc...", given, kernel[(..., *k)])
+        out[(..., *at)] += part
+    out = out.reshape(batch, groups * into, *out.shape[3:])
+    out = np.pad(out, [(0, 0), (0, 0), *((max(-a, 0), max(-b, 0)) for a, b in padding)])
+    kept: Any = tuple(
+        slice(max(a, 0), max(a, 0) + n) for n, (a, _) in zip(size, padding, strict=True)
+    )
+    return out[(..., *kept)]
+
+
+def _input_adjoint(n: Node, g: Value, k: int) -> Value:
+    ct, w = n.operands
+    p = {name: v for name, v in n.params.items() if name != "size"} | {"inner": (1,) * (w.ndim - 2)}
+    return conv_weights.bind(g, ct, window=w.shape[2:], **p) if k else conv.bind(g, w, **p)
+
+
+@define(
+    infer=_input_types, decompose=_input, call="conv_input", numpy=_input_reference, kinds="uifc",
+    combine="add", linear=(0, 1), transpose=_input_adjoint,
+    samples=(
+        Sample((2, 4, 3), (4, 3, 3), size=5), Sample((1, 2, 4), (2, 2, 2), size=6, stride=2, padding=1),
+        Sample((2, 2, 6), (2, 2, 3), size=7, dilation=2, padding=((2, 1),), groups=2),
+        Sample((1, 2, 3, 2), (2, 9, 3, 2), size=(5, 6), stride=(2, 3), padding=((1, 1), (0, 1))),
+        Sample((0, 3, 4), (3, 2, 2), size=5),
+    ),
+)  # fmt: skip
+def conv_input(
+    ct: ArrayLike,
+    w: ArrayLike,
+    size: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: Size = 1,
+) -> Value:
+    """The derivative of a conv in its x, of `size` along the spatial axes: ct times w, added up."""
+    y, k = operands_of("conv_input", ct, w, None)
+    rank = y.ndim - 2
+    sizes, steps, gaps = (
+        spatial("conv_input", name, n, rank, least)
+        for name, n, least in (("size", size, 0), ("stride", stride, 1), ("dilation", dilation, 1))
+    )
+    spans = [reach(n, d) for n, d in zip(k.shape[2:], gaps, strict=True)]
+    pairs = padding_pairs("conv_input", padding, sizes, spans, steps)
+    return conv_input.bind(
+        y, k, size=sizes, stride=steps, padding=pairs, dilation=gaps,
+        groups=groups_of("conv_input", groups),
     )  # fmt: skip
 
 
