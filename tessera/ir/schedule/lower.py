@@ -45,6 +45,7 @@ from tessera.ir.schedule.ir import (
     result_dtype,
     with_reads,
 )
+from tessera.ir.schedule.views import batch_axes, keeps_order, reads_lines, view_index
 
 # What a scalar op costs beside an addition; a term above _CHEAP is not computed twice.
 _COST = {"exp": 12, "log": 12, "tanh": 16, "erf": 20, "sin": 14, "cos": 14, "pow": 30, "div": 4,
@@ -102,12 +103,18 @@ class _Lowering:
         if not self.is_loop_nest(n):
             self.whole(n)
         elif n.op.combine is not None or self.exists(n.results[0], n):
-            if self.is_layout(n):
+            if self.is_layout(n) and not self.is_copied(n):
                 self.host(n)
             elif self.is_contraction(n):
                 self.contraction(n)
             else:
                 self.stage(n)
+
+    def is_copied(self, n: Node) -> bool:
+        """Whether a view in another order than memory is reshaped, which needs a copy of it."""
+        users = self.users.get(n.results[0], [])
+        whole = any(u.op.view is not None and not self.is_loop_nest(u) for u in users)
+        return whole and not keeps_order(n)
 
     def is_loop_nest(self, n: Node) -> bool:
         """Whether a node is computed point by point, or folds points; asked once for every user."""
@@ -161,9 +168,36 @@ class _Lowering:
         if any(u.op.pick is not None and u.operands[0] is v for u in users):
             return True
         if any(self.is_contraction(u) for u in users):
-            return not (self.is_layout(n) and is_simple_view(n)) and not self.is_widened(v)
+            return not self.lies_there(v) and not self.is_widened(v)
         self.costs[v] = self.cost(n)
-        return len(users) > 1 and self.costs[v] > _CHEAP
+        if self.costs[v] <= _CHEAP or (n.op.view is not None and is_simple_view(n)):
+            return False  # of what a view shows, the operand exists
+        return len(self.readers(v)) > 1
+
+    def readers(self, v: Value) -> list[Node]:
+        """The nodes that compute with a value, through views too."""
+        found: list[Node] = []
+        for u in self.users.get(v, []):
+            through = u.op.view is not None and self.is_loop_nest(u)
+            found += self.readers(u.results[0]) if through else [u]
+        return found
+
+    def lies_there(self, v: Value) -> bool:
+        """Whether a value is a view of a tensor in memory, which contractions read where it lies."""
+        n = v.node
+        while n is not None and n.op.view is not None and n.operands[0] not in self.names:
+            n = n.operands[0].node
+        if n is None or n.op.view is None or 0 in v.shape:
+            return False
+        axes = self.axes(f"t{len(self.names)}", v.shape)
+        place = self.read(v, tuple(a.variable for a in axes))
+        assert isinstance(place, Read), place
+        return all(
+            reads_lines(place, [a for i, a in enumerate(axes) if i not in batch])
+            for u in self.users[v]
+            if self.is_contraction(u)
+            for batch in batch_axes(u, v)
+        )
 
     def is_widened(self, v: Value) -> bool:
         """Whether all that want a value are contractions, which make it of something narrower."""
@@ -175,7 +209,7 @@ class _Lowering:
         return widens(t) and all(_is_simple(r.index, sizes) for r in reads(t))
 
     def is_layout(self, n: Node) -> bool:
-        """A view of a tensor in memory, which a contraction reads where it lies."""
+        """A view of a tensor in memory."""
         return n.op.view is not None and all(v in self.names for v in n.operands)
 
     def cost(self, n: Node) -> int:
@@ -459,7 +493,7 @@ def is_linear_view(n: Node) -> bool:
     """Whether each index of the operand is a sum of axes of the result, each times a size."""
     if 0 in n.operands[0].shape:
         return False  # its index would be a quotient by 0
-    index, axes = _view_index(n)
+    index, axes = view_index(n)
     return all(_is_linear(i, axes) for i in index)
 
 
@@ -477,15 +511,7 @@ def is_better_turned(s: Stage) -> bool:
 
 def is_simple_view(n: Node) -> bool:
     """Whether each index of the operand is an axis of the result, moved by a constant, or none."""
-    return _is_simple(*_view_index(n))
-
-
-def _view_index(n: Node) -> tuple[list[Size], Mapping[str, Size]]:
-    """The index of the operand in terms of the axes of the result."""
-    axes = {f"_v{i}": s for i, s in enumerate(n.results[0].shape)}
-    assert n.op.view is not None
-    place = n.op.view(tuple(symbol(a) for a in axes), n.types, n.params)
-    return [narrow(i, axes) for i in place], axes
+    return _is_simple(*view_index(n))
 
 
 def _is_linear(x: Size, axes: Mapping[str, Size]) -> bool:

@@ -1,0 +1,49 @@
+"""Views of tensors in memory: in which order they show it, and whether a contraction can read them there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from tessera.core.dims import Size, symbol, symbols
+from tessera.ir.graph.ir import Node, Value
+from tessera.ir.schedule.index import narrow
+from tessera.ir.schedule.ir import Axis, Read
+
+
+def view_index(n: Node) -> tuple[list[Size], Mapping[str, Size]]:
+    """The index of the operand in terms of the axes of the result."""
+    axes = {f"_v{i}": s for i, s in enumerate(n.results[0].shape)}
+    assert n.op.view is not None
+    place = n.op.view(tuple(symbol(a) for a in axes), n.types, n.params)
+    return [narrow(i, axes) for i in place], axes
+
+
+def keeps_order(n: Node) -> bool:
+    """Whether the elements of a view come in the order of the tensor, each once."""
+    index, axes = view_index(n)
+    used = [a for i in index for a in symbols(i) if a in axes]
+    return used == [a for a, size in axes.items() if size != 1]
+
+
+def batch_axes(n: Node, v: Value) -> Iterator[set[int]]:
+    """Which axes of an operand number the products of a contraction, for each place where it stands."""
+    sig = n.op.sig(n.types, n.params)
+    assert sig is not None, n
+    sig = sig.spell(n.op.name, n.types)
+    shared = set(sig.ins[0]) & set(sig.ins[1]) & set(sig.out)
+    for x, names in zip(n.operands, sig.ins, strict=True):
+        if x is v:
+            yield {i for i, a in enumerate(names) if a in shared}
+
+
+def reads_lines(r: Read, axes: Sequence[Axis]) -> bool:
+    """Whether steps along each of these axes are steps along an axis of the source, all different."""
+    places = []
+    for a in axes:
+        found = [i for i, x in enumerate(r.index) if a.name in symbols(x)]
+        if not found and a.size == 1:
+            continue
+        if len(found) != 1 or a.name in symbols(r.index[found[0]] - a.variable):
+            return False
+        places += found
+    return len(set(places)) == len(places)
