@@ -57,13 +57,14 @@ def _of_contraction(kernel: Kernel) -> Nest:
     sizes = _Sizes(head.axes[-2].size, head.axes[-1].size, _batch(head))
     left, right = factors(head)
     (over,) = head.reduced
-    stages_left = not lies_along(left, over) or not isinstance(left, Read)
-    high, broad = block(head.dtype, stages_left)
+    turned = not lies_along(left, over)
+    stages_left = turned or not isinstance(left, Read)
+    high, broad = block(head.dtype, turned)
     mr = min(high, max(sizes.m, 1)) if isinstance(sizes.m, int) else high
     nr = _fitting(broad, sizes.n)
     if isinstance(sizes.m, int) and sizes.m <= _FEW and lies_along(right, head.axes[-1]):
         return _of_few_rows(sizes, mr, nr)
-    if isinstance(sizes.m, int) and sizes.m <= _SLIM:
+    if isinstance(sizes.m, int) and sizes.m <= (_FEW if stages_left else _SLIM):
         staged = ([("left", 4)] if stages_left else []) + [("right", 4)]
         rows = Loop("m", -(-max(sizes.m, 1) // mr) * mr, "parallel")
         strips = (Loop("k", LEAF), Loop("k", _STRIP))

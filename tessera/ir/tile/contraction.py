@@ -25,6 +25,7 @@ from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.narrow import Parts, parts_of
 
 _AHEAD = 8  # rows of a factor that are asked for before they are read
+_ROW = 128  # bytes of a row that are packed at once
 _LOW = (2, 1)  # rows of the blocks that compute what is left of m
 
 
@@ -393,10 +394,12 @@ class Contraction:
         packed = self.b.alloc(self.head.dtype, (count, deep, width))
         made = _Packed(packed, span.start, at.k.start, width)
         t, axis = (self.left, self.m) if name == "left" else (self.right, self.n)
-        # Rows that lie along the axis are read in whole vectors, which may be several blocks.
-        many = (
-            max(LANES // width, 1) * width if lies_along(t, axis) and LANES % width == 0 else width
-        )
+        # Rows that lie along the axis are read in whole vectors and lines, which may be several blocks.
+        many = width
+        if lies_along(t, axis) and LANES % width == 0:
+            many = LANES
+        elif lies_along(t, axis) and width % LANES == 0:
+            many = max(_ROW * 8 // read_of(t).dtype.bits // width, 1) * width
         start = span.start
         for step, tail in ((many, False), (width, True)):
             stop = span.stop if tail else (span.stop - start) // step * step + start

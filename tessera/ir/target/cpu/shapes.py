@@ -40,7 +40,7 @@ class ShapeWriter(CastWriter):
     def _reshape(self, op: Operation) -> None:
         x, t = op.operands[0], op.results[0]
         names, own, new = self.tiles[x], (x.shape or (1,))[-1], (t.shape or (1,))[-1]
-        if own == new:
+        if own == new or own % LANES == new % LANES == 0:
             self.tiles[t] = names
             return
         self.tiles[t] = self.packed(self.singles(x), t.type)
