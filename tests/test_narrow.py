@@ -312,3 +312,33 @@ def test_kernels_say_what_they_do_with_words() -> None:
     ((_, kernel),) = kernels(p)
     assert '"tile.dot_parts"' in str(kernel)
     assert "parts = 4" in str(kernel)
+
+
+@pytest.mark.parametrize("name", ["f8e4m3", "f8e5m2"])
+def test_casts_to_small_floats_round_ties_to_even_up_to_the_last_number(name: str) -> None:
+    d = FORMATS[name]
+    codes = np.arange(256, dtype=np.uint8).view(d.np)
+    line = np.sort(codes.astype(np.float32)[np.isfinite(codes.astype(np.float32))])
+    ties = np.concatenate([(line[1:] + line[:-1]) / 2, 2 * line[-1:] - line[-2:-1]])
+    near = [np.nextafter(ties, np.float32(s * np.inf)) for s in (1, -1)]
+    x = np.concatenate([line, ties, *near, np.float32([np.inf, -np.inf, np.nan, -0.0])])[None]
+    p = program(lambda a: a.astype(d), x)
+    assert isinstance(p.steps[0], Kernel)
+    with np.errstate(all="ignore"):
+        assert same_bits([levels_agree(p, [x])], [x.astype(d.np)])
+    q = program(lambda a: a.astype(f32), codes[None])
+    assert same_bits([levels_agree(q, [codes[None]])], [codes[None].astype(np.float32)])
+
+
+def test_weights_of_i4_with_a_scale_for_each_group_are_right() -> None:
+    w, s = numbers(FORMATS["i4"], (64, 40), 1), numbers(f32, (4, 40), 2)
+    x = numbers(f32, (5, 64), 3)
+
+    def f(x: Any, w: Any, s: Any) -> Any:
+        groups = w.astype(f32).reshape((4, 16, 40)) * s[:, None, :]
+        return x @ groups.reshape((64, 40))
+
+    p = program(f, x, w, s)
+    wide = w.astype(np.float32) * np.repeat(s, 16, axis=0)
+    want = by_llvm(program(lambda a, b: a @ b, x, wide), [x, wide])
+    assert same_bits([levels_agree(p, [x, w, s])], want)
