@@ -143,8 +143,9 @@ def schedules(p: Program) -> Iterator[Program]:
 
 def attention_schedules() -> Iterator[dict[Any, Any]]:
     for tall, high, broad in product((12, 35, 24, 7, 18, 10, 14, 5), (1, 2, 3, 6), (16, 32, 48)):
-        yield {(group, "_TALL"): tall, (group, "_LOW"): tall, (group, "_ROWS"): high,
-               (group, "_COLUMNS"): broad}  # fmt: skip
+        block = high, broad
+        yield {(group, "_TALL"): tall, (group, "_LOW"): tall,
+               (group, "block"): lambda dtype, block=block: block}  # fmt: skip
 
 
 def fft_schedules() -> Iterator[dict[Any, Any]]:
