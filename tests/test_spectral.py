@@ -84,7 +84,9 @@ def test_funm_has_the_derivative_of_the_exponential(name: str) -> None:
 
 
 @every_spectrum
-@pytest.mark.parametrize("f", [op.tanh, lambda w: op.log(w + 2.0), lambda w: w**3 - w], ids=str)
+@pytest.mark.parametrize(
+    "f", [op.tanh, lambda w: op.log(w + 2.0), lambda w: w**3 - w], ids=["tanh", "log", "cubic"]
+)
 def test_funm_against_differences(name: str, f: Any) -> None:
     a = symmetric(name)
     loss = lambda a: op.sum(op.funm(a, f) * C)  # noqa: E731
