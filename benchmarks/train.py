@@ -1,6 +1,6 @@
 """Steps of training on two threads: Tessera's CPU target beside PyTorch (eager, compiled) and JAX.
 
-    python benchmarks/train.py [--peers tessera,torch,jax] [--only NAME] [--record FILE] [--dtype f32]
+    python benchmarks/train.py [--peers tessera,torch,jax] [--only gpt,mlp] [--record FILE] [--dtype f32]
 
 Every (workload, peer) runs in a process of its own, peers in turn, and the whole round is repeated; a
 row shows the median of the rounds' medians, the spread, and the ratio of the best peer to Tessera.
@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +30,21 @@ import numpy as np
 from training.start import WORKLOADS
 
 PEERS = ("tessera", "torch", "jax")
-THREADS = "2"
 STEPS = 20
-SECONDS = 3.0  # of samples in a later round
+SECONDS, LEAST = 2.0, 5  # of samples in a later round
+PATIENCE = 300  # seconds after which a process is given up
 DTYPES = {"f32": "float32", "f64": "float64"}
 
 
 # In the process of one peer ----------------------------------------------------------------------
 
 
-def training_of(peer: str, name: str, dtype: str) -> Any:
+def training_of(peer: str, name: str, dtype: str, threads: int) -> Any:
     """What takes a step, and what gives the parameters."""
     w = WORKLOADS[name]
     library = "torch" if peer == "compile" else peer
     if library == "torch":
-        importlib.import_module("torch").set_num_threads(int(THREADS))
+        importlib.import_module("torch").set_num_threads(threads)
     if library == "jax" and dtype == "f64":
         importlib.import_module("jax").config.update("jax_enable_x64", True)
     more = {"compiled": True} if peer == "compile" else {}
@@ -51,13 +52,13 @@ def training_of(peer: str, name: str, dtype: str) -> Any:
     return make(name, w.adam, w.rate, *w.start(DTYPES[dtype]), **more)
 
 
-def work(peer: str, name: str, dtype: str, keep: str) -> None:
+def work(peer: str, name: str, dtype: str, threads: int, keep: str) -> None:
     """Time one workload in this process; keep the losses and the parameters after so many steps."""
     if hasattr(os, "sched_setaffinity"):  # JAX has no setting for the number of its threads
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(THREADS)])
-    take, params = training_of(peer, name, dtype)
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    take, params = training_of(peer, name, dtype, threads)
     losses, samples = [], []
-    stop, least = float("inf"), STEPS if keep else 6
+    stop, least = float("inf"), STEPS if keep else LEAST
     while len(samples) < least or time.perf_counter() < stop:
         start = time.perf_counter()
         losses.append(float(take()))
@@ -72,15 +73,42 @@ def work(peer: str, name: str, dtype: str, keep: str) -> None:
 # The rounds --------------------------------------------------------------------------------------
 
 
-def measure(peer: str, name: str, dtype: str, keep: str, cache: str) -> dict[str, float] | None:
-    settings = dict.fromkeys(
-        ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TESSERA_THREADS"), THREADS
-    )
-    env = {**os.environ, **settings, "TESSERA_CACHE_DIR": cache}
-    command = [sys.executable, __file__, "--worker", peer, "--only", name, "--dtype", dtype]
-    out = subprocess.run(
-        [*command, "--keep", keep], env=env, capture_output=True, text=True, check=False
-    )
+@dataclass(frozen=True)
+class Settings:
+    """What all processes of a run have in common."""
+
+    dtype: str
+    threads: int
+    folder: Path
+
+    def environment(self, name: str) -> dict[str, str]:
+        """Threads, and caches that are empty when the run begins."""
+        names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TESSERA_THREADS")
+        caches = ("TESSERA_CACHE_DIR", "JAX_COMPILATION_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+        return {
+            **os.environ,
+            **dict.fromkeys(names, str(self.threads)),
+            **{c: str(self.folder / f"{c}-{name}") for c in caches},
+        }
+
+    def kept(self, name: str, peer: str) -> Path:
+        """Where a training leaves what it reached."""
+        return self.folder / f"{name}-{peer}.npz"
+
+
+def measure(peer: str, name: str, given: Settings, keep: bool) -> dict[str, float] | None:
+    command = [sys.executable, __file__, "--worker", peer, "--only", name, "--dtype", given.dtype]
+    command += ["--threads", str(given.threads)]
+    command += ["--keep", str(given.kept(name, peer))] if keep else []
+    print(f"{name} {peer} ...", file=sys.stderr, flush=True)
+    try:
+        out = subprocess.run(
+            command, env=given.environment(name), capture_output=True, text=True, check=False,
+            timeout=PATIENCE,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        print(f"{peer} on {name}: gave up after {PATIENCE} s", file=sys.stderr)
+        return None
     if out.returncode:
         print(f"{peer} on {name}: {out.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
         return None
@@ -88,26 +116,25 @@ def measure(peer: str, name: str, dtype: str, keep: str, cache: str) -> dict[str
     return found
 
 
-def rounds(names: list[str], peers: list[str], count: int, dtype: str, folder: Path) -> Any:
+def rounds(names: list[str], peers: list[str], count: int, given: Settings) -> Any:
     """The numbers of every process: times[name][peer] is a list of them."""
     times: dict[str, dict[str, list[Any]]] = {n: {p: [] for p in peers} for n in names}
     for i in range(count):
         for n in names:
             for p in peers:
-                keep = str(folder / f"{n}-{p}.npz") if i == 0 else ""
-                found = measure(p, n, dtype, keep, str(folder / f"cache-{n}"))
+                found = measure(p, n, given, keep=i == 0)
                 if found is not None:
                     times[n][p].append(found)
     return times
 
 
-def apart(name: str, peer: str, dtype: str, folder: Path) -> dict[str, float] | None:
+def apart(name: str, peer: str, given: Settings) -> dict[str, float] | None:
     """How far Tessera's training is from a peer's: its losses, and its way relative to its length."""
-    files = [folder / f"{name}-{p}.npz" for p in ("tessera", peer)]
+    files = [given.kept(name, p) for p in ("tessera", peer)]
     if not all(f.exists() for f in files):
         return None
     ours, theirs = (dict(np.load(f)) for f in files)
-    begin = WORKLOADS[name].start(DTYPES[dtype])[0]
+    begin = WORKLOADS[name].start(DTYPES[given.dtype])[0]
     loss = np.max(np.abs(ours["losses"] - theirs["losses"]) / np.abs(theirs["losses"]))
     gap = sum(np.sum((ours[k].astype(float) - theirs[k]) ** 2) for k in begin)
     way = sum(np.sum((theirs[k].astype(float) - begin[k]) ** 2) for k in begin)
@@ -142,7 +169,7 @@ def versions(peers: list[str]) -> dict[str, str]:
     return found | {"cpu": (named or [platform.machine()])[0], "cores": str(os.cpu_count())}
 
 
-def report(names: list[str], peers: list[str], times: Any, dtype: str, folder: Path) -> Any:
+def report(names: list[str], peers: list[str], times: Any, given: Settings) -> Any:
     """Print the table and what is apart; the rows of the record."""
     heads = "".join(f"{p:>12}" for p in peers)
     print(f"{'workload, ms a step':38}{heads}   best peer / tessera (goal)   first call, s")
@@ -152,7 +179,7 @@ def report(names: list[str], peers: list[str], times: Any, dtype: str, folder: P
         cells = "".join(f"{found['ms'].get(p, float('nan')):12.2f}" for p in peers)
         first = "  ".join(f"{p} {t:.2f}" for p, t in found["first_s"].items())
         print(f"{w.title:38}{cells}   {found['ratio']:.2f} ({w.goal})   {first}", flush=True)
-        found["apart"] = {p: a for p in peers[1:] if (a := apart(n, p, dtype, folder))}
+        found["apart"] = {p: a for p in peers[1:] if (a := apart(n, p, given))}
         rows[w.title] = found | {"goal": w.goal}
     print(f"\nafter {STEPS} steps, relative distance from a peer: losses, update, parameters")
     for title, found in rows.items():
@@ -167,20 +194,23 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--dtype", choices=tuple(DTYPES), default="f32")
+    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--record", type=Path)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--keep", default="", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker:
-        work(given.worker, given.only, given.dtype, given.keep)
+        work(given.worker, given.only, given.dtype, given.threads, given.keep)
         return
-    peers, names = given.peers.split(","), [n for n in WORKLOADS if given.only in n]
+    peers, wanted = given.peers.split(","), given.only.split(",")
+    names = [n for n in WORKLOADS if any(w in n for w in wanted)]
     with tempfile.TemporaryDirectory() as folder:
-        times = rounds(names, peers, given.rounds, given.dtype, Path(folder))
-        rows = report(names, peers, times, given.dtype, Path(folder))
+        settings = Settings(given.dtype, given.threads, Path(folder))
+        times = rounds(names, peers, given.rounds, settings)
+        rows = report(names, peers, times, settings)
     if given.record:
-        record = {"versions": versions(peers), "dtype": given.dtype, "rows": rows}
-        given.record.write_text(json.dumps(record, indent=1) + "\n")
+        about = {"versions": versions(peers), "dtype": given.dtype, "threads": given.threads}
+        given.record.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

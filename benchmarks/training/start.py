@@ -63,7 +63,7 @@ def pinn(rng: Any) -> tuple[Arrays, Arrays]:
 def attention(rng: Any) -> tuple[Arrays, Arrays]:
     """8 heads of 1024 queries and keys of 64 numbers."""
     shape = (1, 8, 1024, 64)
-    return {k: rng.normal(size=shape) for k in "qkv"}, {"weights": rng.normal(size=shape)}
+    return {k: rng.normal(size=shape) for k in "qkv"}, {"wanted": rng.normal(size=shape)}
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Workload:
 WORKLOADS = {
     "gpt": Workload("GPT step 4x256, 8x256 tokens", gpt, 1e-3, adam=True, goal=1.2),
     "pinn": Workload("PINN step 4x128, 4096 points", pinn, 1e-3, adam=True, goal=1.3),
-    "mlp": Workload("MLP step 784-1024-1024-10, batch 512", mlp, 0.1, goal=1.0),
+    "mlp": Workload("MLP step 784-1024-1024-10, batch 512", mlp, 0.01, goal=1.0),
     "attention": Workload("attention step H8 S1024 D64", attention, 1e-3, goal=1.2),
     "causal": Workload("causal attention step H8 S1024 D64", attention, 1e-3, goal=1.2),
 }

@@ -86,10 +86,10 @@ def pinn(p: Arrays, points: Any) -> Any:
 
 
 def _attention(causal: bool) -> Callable[..., Any]:
-    def loss(p: Arrays, weights: Any) -> Any:
+    def loss(p: Arrays, wanted: Any) -> Any:
         q, k, v = (jnp.swapaxes(p[n], 1, 2) for n in "qkv")
         y = jax.nn.dot_product_attention(q, k, v, is_causal=causal)
-        return (jnp.swapaxes(y, 1, 2) * weights).sum()
+        return jnp.square(jnp.swapaxes(y, 1, 2) - wanted).sum()
 
     return loss
 

@@ -72,8 +72,8 @@ def pinn(p: Arrays, points: Any) -> Any:
 
 
 def _attention(causal: bool) -> Callable[..., Any]:
-    def loss(p: Arrays, weights: Any) -> Any:
-        return op.sum(op.attention(p["q"], p["k"], p["v"], causal=causal) * weights)
+    def loss(p: Arrays, wanted: Any) -> Any:
+        return op.sum(op.square(op.attention(p["q"], p["k"], p["v"], causal=causal) - wanted))
 
     return loss
 

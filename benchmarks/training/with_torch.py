@@ -67,9 +67,9 @@ def pinn(p: Arrays, points: Any) -> Any:
 
 
 def _attention(causal: bool) -> Callable[..., Any]:
-    def loss(p: Arrays, weights: Any) -> Any:
+    def loss(p: Arrays, wanted: Any) -> Any:
         y = F.scaled_dot_product_attention(p["q"], p["k"], p["v"], is_causal=causal)
-        return (y * weights).sum()
+        return F.mse_loss(y, wanted, reduction="sum")
 
     return loss
 
