@@ -1,10 +1,10 @@
 """Train a small transformer on the stories in examples/data, one character at a time.
 
-    python examples/gpt.py                        about half a minute
+    python examples/gpt.py                        about twenty seconds
     python examples/gpt.py --steps 2000 --layers 4
 
-The model is a function of a dict of tensors; `step` is traced once, differentiated and simplified
-as Graph IR, and then called for every batch.  Read `model` first: it is the whole transformer.
+The model is a function of a dict of tensors; `step` is traced once, differentiated, compiled to machine
+code, and then called for every batch.  Read `model` first: it is the whole transformer.
 """
 
 import argparse
@@ -104,7 +104,7 @@ def train(args, console):
     def loss_of(params, inputs, targets):
         return op.cross_entropy(model(params, inputs, heads=args.heads), targets)
 
-    @ts.jit
+    @ts.jit(target="cpu")
     def step(params, state, inputs, targets):
         loss, grads = ts.value_and_grad(loss_of)(params, inputs, targets)
         params, state = optimizer.update(grads, state, params)
@@ -119,7 +119,7 @@ def train(args, console):
     begin = time.perf_counter()
     graph = step.lower(params, state, *next(data)).graph
     console.print(
-        f"traced the training step in {time.perf_counter() - begin:.2f} s: "
+        f"compiled the training step in {time.perf_counter() - begin:.2f} s: "
         f"{len(graph.nodes):,} nodes of Graph IR"
     )
     losses = []
@@ -133,7 +133,7 @@ def train(args, console):
             bar.update(task, advance=1, loss=f"{losses[-1]:.3f}", speed=f"{speed:,.0f}")
     report(console, args, losses, speed)
 
-    @ts.jit
+    @ts.jit(target="cpu")
     def forward(params, tokens):
         return model(params, tokens, heads=args.heads)
 

@@ -46,6 +46,11 @@ def _is_elementwise(n: Node) -> bool:
     return 0 not in shape and all(v.shape == shape and plain(v.dtype) for v in n.operands)
 
 
+def _has_made(op: object, n: Node) -> bool:
+    """Whether an operand of n comes from a node of this op."""
+    return any(v.node is not None and v.node.op is op for v in n.operands)
+
+
 def _made_by(v: Value, op: object) -> Value | None:
     """The operand of the node of this op that made v."""
     return v.node.operands[0] if v.node is not None and v.node.op is op else None
@@ -59,7 +64,7 @@ def _padded(shape: Shape, rank: int) -> Shape:
 
 
 def _broadcast_later(n: Node, m: Maker) -> Found:
-    if not _is_elementwise(n):
+    if not _has_made(broadcast_to.op, n) or not _is_elementwise(n):
         return None
     shape = n.results[0].shape
     sources = [_made_by(v, broadcast_to.op) for v in n.operands]
@@ -120,7 +125,7 @@ def groups(shape: Shape, merged: Shape) -> list[list[int]] | None:
 
 
 def _reshape_later(n: Node, m: Maker) -> Found:
-    if not _is_elementwise(n):
+    if not _has_made(reshape.op, n) or not _is_elementwise(n):
         return None
     shape = n.results[0].shape
     inner = [_made_by(v, reshape.op) for v in n.operands]
@@ -196,10 +201,10 @@ def _scalar_ops() -> dict[str, Op]:
 
 def _opened(n: Node, m: Maker) -> Found:
     """So that what a derivative computes again, such as the tanh in gelu, is one node."""
-    if not _is_elementwise(n):
-        return None
     body = n.op.expr(n.params)
     if body is None or all(e.op in ("arg", "const") for e in body.operands):
+        return None
+    if not _is_elementwise(n):
         return None
     dtypes = [v.dtype for v in (*n.operands, *n.results)]
     if any(d.compute is not d for d in dtypes) or not is_portable(body, dtypes[-1]):
