@@ -178,3 +178,18 @@ def test_what_rows_see(name: str) -> None:
         assert found.offset == HIDES[name]
     elif not name.startswith("gradient"):
         assert found is None
+
+
+def test_a_product_of_rows_with_all_rows_is_no_group() -> None:
+    """Both factors are made row by row, but one of them is read at every row."""
+
+    def f(x: Any) -> Any:
+        h = x @ x
+        total = op.sum(h, 1, keepdims=True)
+        return (op.exp(total) * h) @ (op.exp(x) * total)
+
+    x = ts.tensor(np.random.default_rng(0).normal(size=(5, 5)) / 4)
+    jitted = ts.jit(f, target="cpu")
+    assert not any(isinstance(s, Group) for s in jitted.lower(x).schedule.steps)
+    assert same_bits([jitted(x).numpy()], [f(x).numpy()])
+    np.testing.assert_allclose(jitted(x), ts.jit(f, target="numpy")(x), rtol=1e-12)

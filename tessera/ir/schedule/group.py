@@ -157,6 +157,8 @@ class _Search:
     def found(self, members: tuple[int, ...], kernels: Sequence[Kernel]) -> _Found | None:
         """The group, unless a kernel of it needs what a step between makes of another one."""
         made = {n for k in kernels[:-1] for n in k.outputs}
+        if not _read_own_rows(kernels, made):
+            return None
         late: list[int] = []
         others: set[str] = set()
         for i in range(members[0] + 1, self.last):
@@ -189,6 +191,18 @@ def _same_rows(first: Kernel, second: Kernel, third: Kernel) -> bool:
     sizes = [tuple(a.size for a in k.stages[0].axes[:rows]) for k in (first, second, third)]
     columns = first.stages[0].axes[-1].size, third.stages[0].reduced[0].size
     return sizes[0] == sizes[1] == sizes[2] and columns[0] == columns[1] and 0 not in sizes[0]
+
+
+def _read_own_rows(kernels: Sequence[Kernel], made: set[str]) -> bool:
+    """Whether kernels read what others of the group make at their own rows alone."""
+    rows = kernels[-1].rows + 1
+    return all(
+        _at(replace(r, index=r.index[:rows]), s.axes[:rows])
+        for k in kernels
+        for s in k.stages
+        for r in reads(s.term)
+        if r.source in made
+    )
 
 
 def _in_place(kernels: Sequence[Kernel], rows: int, own: set[str]) -> tuple[Kernel, ...]:

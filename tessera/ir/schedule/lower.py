@@ -51,6 +51,7 @@ from tessera.ir.schedule.views import batch_axes, keeps_order, reads_lines, view
 _COST = {"exp": 12, "log": 12, "tanh": 16, "erf": 20, "sin": 14, "cos": 14, "pow": 30, "div": 4,
          "sqrt": 4, "sigmoid": 16, "rsqrt": 6, "expm1": 14, "log1p": 14}  # fmt: skip
 _CHEAP = 4
+_LONG = 1000  # no term grows beyond it: terms are taken apart by recursion
 _PACKED, _NARROW = 4, 64  # columns of a contraction that is computed turned
 _PICK = 6  # elements that are read one by one
 _KINDS = FORMATS.keys() - {"c64", "c128"}
@@ -172,7 +173,7 @@ class _Lowering:
         self.costs[v] = self.cost(n)
         if self.costs[v] <= _CHEAP or (n.op.view is not None and is_simple_view(n)):
             return False  # of what a view shows, the operand exists
-        return len(self.readers(v)) > 1
+        return len(self.readers(v)) > 1 or self.costs[v] > _LONG
 
     def readers(self, v: Value) -> list[Node]:
         """The nodes that compute with a value, through views too."""
