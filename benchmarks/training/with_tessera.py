@@ -92,7 +92,7 @@ def step_of(name: str, adam: bool, rate: float) -> tuple[Callable[..., Any], Any
     optimizer = ts.optim.adam(rate) if adam else ts.optim.sgd(rate)
     loss = LOSSES[name]
 
-    @ts.jit(target="cpu")
+    @ts.jit(target="cpu", donate=("p", "state"))
     def step(p: Arrays, state: Any, data: Arrays) -> Any:
         value, grads = ts.value_and_grad(lambda p: loss(p, **data))(p)
         return value, *optimizer.update(grads, state, p)

@@ -67,7 +67,7 @@ def _between(x: Value, low: float, high: float) -> Value:
 
 relu = unary("relu", "The larger of x and 0.", floats=True, kinds="f", onnx="Relu",
              body=apply("max", X, const(0.0)),
-             partials=lambda y, x: (_mask(gt(x, 0), x),))  # fmt: skip
+             partials=lambda y, x: (_mask(gt(y, 0), x),))  # fmt: skip
 relu6 = unary("relu6", "x, but at least 0 and at most 6.", floats=True, kinds="f",
               body=apply("min", apply("max", X, const(0.0)), const(6.0)),
               partials=lambda y, x: (_between(x, 0, 6),))  # fmt: skip

@@ -2,7 +2,7 @@
 
 Contractions, measured by benchmarks/nests.py: 6 rows by 64 columns in registers; the right factor packed leaf by
 leaf for about 258 rows, four panels to an instance; a left factor that does not lie along k is packed
-too, for more panels; a few rows read the right factor where it lies, in strips.
+too, for more panels, and in strips of long sums; a few rows read the right factor where it lies, in strips.
 
 Kernels of rows: an instance computes a row; where rows are few, instances share the columns, and the
 subtrees of long folds.
@@ -70,13 +70,12 @@ def _of_contraction(kernel: Kernel) -> Nest:
         strips = (Loop("k", LEAF), Loop("k", _STRIP))
         return _nest((rows, Loop("n", nr, "parallel"), *strips), mr, staged)
     tall, wide = (_packed_instance if stages_left else _instance)(sizes, mr, nr)
-    loops = (
-        Loop("m", tall, "parallel"),
-        Loop("n", wide, "parallel"),
-        Loop("k", LEAF),
-        Loop("n", nr),
-    )
-    return _nest(loops, mr, ([("left", 3)] if stages_left else []) + [("right", 4)])
+    leaves = [Loop("k", LEAF)]
+    if turned and isinstance(left, Read) and _is_over(over.size, LEAF + 1):
+        leaves += [Loop("k", _STRIP)]
+    loops = (Loop("m", tall, "parallel"), Loop("n", wide, "parallel"), *leaves, Loop("n", nr))
+    inner = len(loops) - 1
+    return _nest(loops, mr, ([("left", inner)] if stages_left else []) + [("right", inner + 1)])
 
 
 @dataclass(frozen=True)
