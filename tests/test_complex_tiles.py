@@ -72,7 +72,9 @@ def test_complex_numbers_from_real_ones(real, made):
     z = check(op.complex, x, y)
     assert same_bits([np.ascontiguousarray(p) for p in (z.real, z.imag)], [x, y])
     w = check(lambda v: op.cast(v, as_dtype(made)), x)
-    assert same_bits([np.ascontiguousarray(w.real), np.ascontiguousarray(w.imag)], [x, np.zeros_like(x)])
+    assert same_bits(
+        [np.ascontiguousarray(w.real), np.ascontiguousarray(w.imag)], [x, np.zeros_like(x)]
+    )
 
 
 def test_every_formula_is_tested():
