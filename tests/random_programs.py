@@ -210,7 +210,7 @@ class _Maker(Steps):
         if self.often(0.05):
             m, n, k = (0 if self.often(0.4) else x for x in (m, n, k))
         while max(m, 1) * n * k * int(np.prod(batch, dtype=int)) > 10 * self.most:
-            m, n = m // 2, max(n // 2, 1)
+            m, n, k = m // 2, max(n // 2, 1), k if max(m, n) > 1 else k // 2
         d = self.pick((f32, f32, f32, f64, bf16, f16))
         left_turned, right_turned = self.often(0.4), self.often(0.4)
         dims: tuple[Any, ...] = (m, n, k)
