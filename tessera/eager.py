@@ -182,7 +182,8 @@ def _compiled(op: Op, types: Types, params: Params) -> tuple[tuple[TensorType, .
             out = bind(op, *[b.input(t) for t in types], **params)
             g, _ = b.finish(out if op.multiple else (out,), op.name, facts.guards)
         if not facts.equal:
-            return tuple(types), compile_graph(g, "cpu")
+            with scope(Scope()):  # what is known where the op is called says nothing of its program
+                return tuple(types), compile_graph(g, "cpu")
         types = [t.with_shape(tuple(facts.normal(s) for s in t.shape)) for t in types]
 
 

@@ -105,7 +105,6 @@ class _State(threading.local):
 
 
 _STATE = _State()
-_NOTHING = Scope()
 
 
 @contextmanager
@@ -120,8 +119,8 @@ def scope(new: Scope) -> Iterator[Scope]:
 
 
 def current_scope() -> Scope:
-    """The innermost open scope."""
-    return _STATE.scopes[-1] if _STATE.scopes else _NOTHING
+    """The innermost open scope; where none is open, one that nobody reads again."""
+    return _STATE.scopes[-1] if _STATE.scopes else Scope()
 
 
 def same(a: Size, b: Size) -> bool | None:
