@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -20,8 +20,15 @@ from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
+# Is told of every operation with its instance, before its results are used.
+Watch = Callable[["Operation", "Instance", Sequence[Array]], None]
+
+
 def interpret(
-    kernel: Kernel, arrays: Sequence[Array], known: Mapping[str, int] | None = None
+    kernel: Kernel,
+    arrays: Sequence[Array],
+    known: Mapping[str, int] | None = None,
+    watch: Watch | None = None,
 ) -> None:
     """Run a kernel over its whole grid; writable parameters are written in place.
 
@@ -34,15 +41,23 @@ def interpret(
     with np.errstate(all="ignore"):
         for point in product(*map(range, counts)):
             here = {**sizes, **dict(zip(names, point, strict=True))}
-            _Instance(here, dict(memories)).block(kernel.body, ())
+            instance = Instance(here, dict(memories), watch)
+            instance.block(kernel.body, ())
+            instance.finish()
 
 
-class _Instance:
+class Instance:
     """One program instance: the values of its variables, tiles and memories."""
 
-    def __init__(self, variables: dict[str, int], memories: dict[Memory, Array]):
-        self.variables, self.memories = variables, memories
+    def __init__(
+        self,
+        variables: dict[str, int],
+        memories: dict[Memory, Array],
+        watch: Watch | None = None,
+    ):
+        self.variables, self.memories, self.watch = variables, memories, watch
         self.tiles: dict[Tile, Array] = {}
+        self.pending: list[Callable[[], None]] = []  # stores that have not arrived
 
     def number(self, x: Size) -> int:
         value = substitute(x, self.variables)
@@ -54,7 +69,14 @@ class _Instance:
         for op in block.operations:
             results = getattr(self, f"_{op.name}")(op, *(self.tiles[t] for t in op.operands))
             self.tiles.update(zip(op.results, results, strict=True))
+            if self.watch is not None:
+                self.watch(op, self, results)
         return [self.tiles[t] for t in block.outputs]
+
+    def finish(self) -> None:
+        """Let what is still on its way arrive."""
+        for arrive in self.pending:
+            arrive()
 
     def _alloc(self, op: Operation) -> list[Array]:
         assert op.memory is not None
@@ -70,7 +92,7 @@ class _Instance:
             values = self.block(op.block, values)
         return values
 
-    def _places(self, op: Operation) -> tuple[Array, tuple[Any, ...], Array]:
+    def places(self, op: Operation) -> tuple[Array, tuple[Any, ...], Array]:
         """The memory, an index of every element of the box, and which of them are inside."""
         assert op.memory is not None
         data, a = self.memories[op.memory], op.attributes
@@ -90,24 +112,43 @@ class _Instance:
         return data, tuple(index), box
 
     def _load(self, op: Operation) -> list[Array]:
-        data, index, inside = self._places(op)
+        data, index, inside = self.places(op)
         fill = round_to(np.asarray(op.attributes["fill"]), op.results[0].dtype)
         box = np.where(inside, data[index], fill) if data.size else np.full(inside.shape, fill)
         return [self._kept(op, box)]
 
     def _store(self, op: Operation, value: Array) -> list[Array]:
-        data, index, inside = self._places(op)
-        kept = op.attributes["axes"]
-        order = np.argsort(kept)
+        self._arrival(op, value)()
+        return []
+
+    def _arrival(self, op: Operation, value: Array) -> Callable[[], None]:
+        """What writes a tile to its box, when it is called."""
+        data, index, inside = self.places(op)
+        order = np.argsort(op.attributes["axes"])
         box = np.transpose(value, order).reshape(inside.shape)
         where = tuple(np.broadcast_to(i, inside.shape)[inside] for i in index)
-        data[where] = box[inside] if where else box
+
+        def arrive() -> None:
+            data[where] = box[inside] if where else box
+
+        return arrive
+
+    def _store_async(self, op: Operation, value: Array) -> list[Array]:
+        self.pending.append(self._arrival(op, value))
         return []
+
+    def _wait(self, op: Operation) -> list[Array]:
+        while len(self.pending) > op.attributes["pending"]:
+            self.pending.pop(0)()
+        return []
+
+    def _barrier(self, op: Operation) -> list[Array]:
+        return []  # the threads of an instance are one here
 
     def _prefetch(self, op: Operation) -> list[Array]:
         return []  # no element changes
 
-    def _picked(self, op: Operation, indices: Sequence[Array], shape: tuple[int, ...]) -> Any:
+    def picked(self, op: Operation, indices: Sequence[Array], shape: tuple[int, ...]) -> Any:
         """The memory, an index of every element of a tile, and which of them are inside."""
         assert op.memory is not None
         data, a = self.memories[op.memory], op.attributes
@@ -131,12 +172,12 @@ class _Instance:
 
     def _gather(self, op: Operation, *indices: Array) -> list[Array]:
         t = op.results[0]
-        data, index, inside = self._picked(op, indices, t.shape)
+        data, index, inside = self.picked(op, indices, t.shape)
         fill = round_to(np.asarray(op.attributes["fill"]), t.dtype)
         return [np.where(inside, data[index], fill) if data.size else np.full(t.shape, fill)]
 
     def _scatter(self, op: Operation, value: Array, *indices: Array) -> list[Array]:
-        data, index, inside = self._picked(op, indices, value.shape)
+        data, index, inside = self.picked(op, indices, value.shape)
         for place in np.ndindex(value.shape):
             if inside[place]:
                 data[tuple(i[place] for i in index)] = value[place]

@@ -264,6 +264,28 @@ class Builder:
             raise VerifyError(f"store: {memory} is not writable")
         self._append("store", (value,), _box(at, extent, axes, masked), memory)
 
+    def store_async(
+        self,
+        memory: Memory,
+        value: Tile,
+        at: Sequence[Size],
+        extent: Sequence[int],
+        axes: Sequence[int] | None = None,
+        masked: Sequence[int] = (),
+    ) -> None:
+        """As store, but the elements arrive at the latest in the wait that covers it."""
+        if not memory.writable:
+            raise VerifyError(f"store_async: {memory} is not writable")
+        self._append("store_async", (value,), _box(at, extent, axes, masked), memory)
+
+    def wait(self, pending: int = 0) -> None:
+        """Wait until all but the last `pending` asynchronous stores have arrived."""
+        self._append("wait", (), {"pending": pending})
+
+    def barrier(self) -> None:
+        """Every thread of this instance comes here before any goes on: what they wrote is seen."""
+        self._append("barrier", (), {})
+
     def gather(
         self,
         memory: Memory,

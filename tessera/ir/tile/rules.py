@@ -71,6 +71,9 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
     "alloc": {"space": "text"},
     "load": {**_BOX, "fill": "number"},
     "store": _BOX,
+    "store_async": _BOX,
+    "wait": {"pending": "int"},
+    "barrier": {},
     "gather": {**_BOX, "picked": "ints", "fill": "number"},
     "scatter": {**_BOX, "picked": "ints"},
     "prefetch": {"at": "sizes", "extent": "ints", "write": "flag"},
@@ -89,9 +92,10 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
 }
 OPERANDS = {
     "alloc": 0, "prefetch": 0, "load": 0, "store": 1, "full": 0, "index": 0, "cast": 1, "fold": 1, "scan": 1,
-    "dot": 3, "dot_parts": 3, "reshape": 1, "broadcast": 1, "transpose": 1,
+    "dot": 3, "dot_parts": 3, "reshape": 1, "broadcast": 1, "transpose": 1, "store_async": 1, "wait": 0,
+    "barrier": 0,
 }  # fmt: skip
-WITH_MEMORY = frozenset(("alloc", "load", "store", "prefetch", "gather", "scatter"))
+WITH_MEMORY = frozenset(("alloc", "load", "store", "store_async", "prefetch", "gather", "scatter"))
 STATED = frozenset(("full", "index", "cast", "reshape", "broadcast"))  # say the type they give
 
 
@@ -242,6 +246,16 @@ def _store(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[TensorType
     return ()
 
 
+def _wait(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[TensorType, ...]:
+    if a["pending"] < 0:
+        raise VerifyError(f"wait: {a['pending']} stores may be pending, expected at least 0")
+    return ()
+
+
+def _barrier(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[TensorType, ...]:
+    return ()
+
+
 def _prefetch(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[TensorType, ...]:
     _box("prefetch", {**a, "axes": tuple(range(m.rank)), "masked": ()}, m)
     return ()
@@ -380,5 +394,5 @@ _RULES: dict[str, Callable[[Types, Attributes, Any, Any], tuple[TensorType, ...]
     "alloc": _alloc, "load": _load, "store": _store, "prefetch": _prefetch, "full": _full, "index": _index,
     "apply": _apply, "cast": _cast, "fold": _fold, "scan": _scan, "dot": _dot, "dot_parts": _dot_parts,
     "reshape": _reshape, "broadcast": _broadcast, "transpose": _transpose, "gather": _gather,
-    "scatter": _scatter,
+    "scatter": _scatter, "store_async": _store, "wait": _wait, "barrier": _barrier,
 }  # fmt: skip

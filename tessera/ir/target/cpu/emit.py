@@ -83,6 +83,15 @@ class _Emitter(PickWriter):
     def _alloc(self, op: Operation) -> None:
         pass  # laid out once, before the first instance
 
+    def _store_async(self, op: Operation) -> None:
+        self._store(op)  # a thread is an instance: what it stores has arrived
+
+    def _wait(self, op: Operation) -> None:
+        pass
+
+    def _barrier(self, op: Operation) -> None:
+        pass
+
     def _for(self, op: Operation) -> None:
         a, block = op.attributes, op.block
         assert block is not None
