@@ -3,6 +3,7 @@
 import importlib
 
 from tessera import ir as ir
+from tessera.algebra.operator import Operator as Operator
 from tessera.core import tree as tree
 from tessera.core.dtype import accum as accum
 from tessera.core.dtype import bf16 as bf16

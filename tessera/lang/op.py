@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tessera.algebra.names import *
 from tessera.core.errors import OperandError, located
 from tessera.lang.collective import *
 from tessera.lang.funm import funm as funm
@@ -42,6 +43,9 @@ from tessera.ops.solve import *
 from tessera.ops.sorting import *
 from tessera.ops.spectrum import *
 from tessera.ops.windows import *
+
+# After the ops: what is both looks at its argument; op.eye is an operator and ts.eye a tensor.
+from tessera.lang.operators import *  # isort: skip
 
 
 def pipeline(steps: Sequence[Any]) -> Any:

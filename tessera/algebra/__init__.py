@@ -1,0 +1,1 @@
+"""Linear operators as values: structure, algebra, laws, solvers and spectra."""

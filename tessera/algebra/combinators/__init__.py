@@ -1,0 +1,1 @@
+"""Operators from operators, and what can be asked of them."""

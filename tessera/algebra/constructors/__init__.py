@@ -1,0 +1,1 @@
+"""Operators from arrays, sizes and functions: one module for each family."""
