@@ -35,7 +35,7 @@ class Steps(Prepared):
         for access, what in steps:
             if isinstance(what, Job):
                 places = [self._place(n) for n in (*access.reads, *access.writes)]
-                self.named.append((access.name, Series([(what, places)])))
+                self.named.append((access.name, Series([[(what, places)]], self.threads)))
             elif what is None:
                 self.named.append((access.name, self._copy(access.writes[0])))
             else:

@@ -1,8 +1,8 @@
 """Prepared programs: an image at the sizes of a call, with its memory planned and its launches packed.
 
 Arrays stand in numbered cells: inputs, results, what the host makes, and the arena.  Kernels that follow
-each other run in one call into machine code; a parameter of a kernel is a cell and an offset.  Views are
-offsets and strides, and barriers are nothing at all.
+each other run in one call into machine code; a parameter of a kernel is a cell and an offset.  Those that
+touch nothing of each other's run side by side.  Views are offsets and strides, and barriers are nothing at all.
 """
 
 from __future__ import annotations
@@ -19,17 +19,20 @@ from tessera.ir.graph import interp
 from tessera.ir.graph.ir import Array, substitute_params
 from tessera.ir.schedule.ir import HostCall
 from tessera.ir.schedule.layout import is_row_major, layout_of, row_major
-from tessera.ir.schedule.memory import Access, MemoryPlan, View, plan_memory
+from tessera.ir.schedule.memory import Access, MemoryPlan, View, plan_memory, size_of
 from tessera.runtime import memory
 from tessera.runtime.kernel import FAST, CompiledKernel, cells_of
-from tessera.runtime.pool import Job, Series, pool
+from tessera.runtime.pool import Job, Series, Task, pool
 from tessera.runtime.pool_ir import TIDY
 
 _QUANTUM = 10_000_000  # picoseconds of work that are worth waking a thread
 
 _BYTE = np.dtype(np.uint8)
 
+_MOST_TOGETHER = 16  # calls in a phase
+
 Cells = list[Any]
+Extent = tuple[int, int, int]  # cell, first byte, byte after the last
 Host = Callable[..., Any]  # (step, types, sizes) -> function of arrays
 HostAction = Callable[[Cells], None]
 
@@ -182,7 +185,7 @@ class Prepared:
     def _segmented(self, steps: Sequence[tuple[Access, Any]]) -> list[Series | HostAction]:
         """Runs of kernels, and host functions between them."""
         out: list[Series | HostAction] = []
-        calls: list[tuple[Job, list[tuple[int, int]]]] = []
+        calls: list[tuple[Access, Task]] = []
 
         left = [s for s in self.plan.storages if s.kind == "host"]
 
@@ -195,7 +198,8 @@ class Prepared:
 
         def flush(step: int) -> None:
             if calls:
-                out.append(Series(calls, self._untidy if FAST else ()))
+                phases = self._phases(calls)
+                out.append(Series(phases, self.threads, self._untidy if FAST else ()))
                 calls.clear()
                 drop(step)
 
@@ -203,13 +207,37 @@ class Prepared:
             if isinstance(what, Job):
                 if what.count:
                     names = (*access.reads, *access.writes)
-                    calls.append((what, [self._place(n) for n in names]))
+                    calls.append((access, (what, [self._place(n) for n in names])))
                 continue
             flush(i - 1)
             out.append(self._copy(access.writes[0]) if what is None else self._hosted(access, what))
             drop(i)
         flush(len(steps) - 1)
         return out
+
+    def _phases(self, calls: Sequence[tuple[Access, Task]]) -> list[list[Task]]:
+        """Calls in order, those that follow each other and need nothing of each other together."""
+        out: list[list[Task]] = []
+        read: list[Extent] = []
+        written: list[Extent] = []
+        for access, call in calls:
+            reads, writes = ([self._extent(n) for n in x] for x in (access.reads, access.writes))
+            waits = _meet(reads, written) or _meet(writes, written) or _meet(writes, read)
+            if not out or waits or len(out[-1]) == _MOST_TOGETHER:
+                out.append([])
+                read, written = [], []
+            out[-1].append(call)
+            read += reads
+            written += writes
+        return out
+
+    def _extent(self, name: str) -> Extent:
+        """The bytes of a buffer; arguments may be one array, so they count as one cell."""
+        root = self._root(name)
+        cell, begin = self._places[root]
+        if cell < len(self.image.inputs):
+            return -1, 0, 1
+        return cell, begin, begin + size_of(self.types[root])
 
     def _copy(self, name: str) -> HostAction:
         source, target = self._reader(name, self.copies[name]), self._reader(name)
@@ -292,6 +320,11 @@ class Prepared:
             return outs
 
         return run
+
+
+def _meet(some: Sequence[Extent], others: Sequence[Extent]) -> bool:
+    """Whether any bytes are in both."""
+    return any(c == d and b < f and e < a for c, b, a in some for d, e, f in others)
 
 
 def _dropping(cells_dead: Sequence[int]) -> HostAction:

@@ -22,7 +22,7 @@ from tessera.core.flags import override
 from tessera.core.types import TensorType
 from tessera.ir.schedule.layout import layout_of, row_major
 from tessera.ir.schedule.lower import lower
-from tessera.ir.schedule.memory import LINE, Access, MemoryPlan, View, levels, plan_memory
+from tessera.ir.schedule.memory import LINE, Access, MemoryPlan, View, plan_memory
 from tessera.ir.tile.sharing import shareable
 from tessera.machine import MachineExecutable, executable
 from tessera.runtime import kernel, memory
@@ -195,16 +195,6 @@ def test_the_text_of_a_plan() -> None:
         "b       f32[256]  1024   1      2     arena + 0\n"
         "y       f32[256]  1024   2      3     y + 0"
     )
-
-
-def test_waves_of_independent_steps() -> None:
-    steps = [
-        Access("1", ("x",), ("a",)),
-        Access("2", ("x",), ("b",)),
-        Access("3", ("a", "v"), ("c",)),
-        Access("4", ("x",), ("d",)),
-    ]
-    assert levels(steps, {"v": View("b", 0, ())}) == [0, 0, 1, 0]
 
 
 # In place ----------------------------------------------------------------------------------------

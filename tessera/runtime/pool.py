@@ -35,7 +35,7 @@ class Job:
     `grain` is the smallest number of instances that is worth a thread of its own.
     """
 
-    __slots__ = ("_memory", "_sizes", "address", "count", "prepared", "scratch", "seats")
+    __slots__ = ("_memory", "_sizes", "address", "count", "prepared", "scratch", "seats", "worth")
 
     def __init__(
         self, kernel: int, sizes: Sequence[int], count: int, threads: int,
@@ -44,6 +44,7 @@ class Job:
         used = max(1, min(threads, -(-count // grain)))
         chunk = max(1, grain, -(-count // (used * _CHUNKS_PER_THREAD)))
         self.count, self.scratch, self.seats = count, scratch, used - 1
+        self.worth = count / grain  # threads that it would keep busy, if there were so many
         self.prepared: Pool | None = None  # the pool that has threads and scratch for it
         self._sizes = (ctypes.c_int64 * len(sizes))(*sizes)
         at = ctypes.addressof(self._sizes)
@@ -60,32 +61,45 @@ class _Job(ctypes.Structure):
     )  # fmt: skip
 
 
+Task = tuple[Job, Sequence[tuple[int, int]]]  # the cell and the byte offset of each parameter
+
+
 class Series:
-    """Jobs that run one after another in one call; each parameter is a cell and a byte offset.
+    """Phases that run one after another in one call; the jobs of a phase need nothing of each other.
 
     Cells in `checked` must hold arrays whose elements lie in order, or nothing runs.
     """
 
     __slots__ = (
-        "_calls", "_checked", "_memory", "_tables", "address", "jobs", "parallel", "prepared",
-        "scratch",
+        "_calls", "_checked", "_jobs", "_memory", "_tables", "address", "needs", "phases",
+        "prepared", "scratch", "seats",
     )  # fmt: skip
 
     def __init__(
-        self,
-        calls: Sequence[tuple[Job, Sequence[tuple[int, int]]]],
-        checked: Sequence[int] = (),
+        self, phases: Sequence[Sequence[Task]], threads: int = 1, checked: Sequence[int] = ()
     ):
-        self.jobs = [job for job, _ in calls]
-        self.parallel = any(job.seats for job in self.jobs)
-        self.scratch = max((job.scratch for job in self.jobs), default=0)
+        calls = [c for phase in phases for c in phase]
+        self.phases = [len(p) for p in phases]
+        self._jobs = [job for job, _ in calls]
+        self.scratch = max((job.scratch for job in self._jobs), default=0)
         self.prepared: Pool | None = None  # the pool that has threads and scratch for it
         self._tables = [_words([n for p in ps for n in p]) for _, ps in calls]
+        seats = [_seats(phase, threads) for phase in phases]
+        heads = [
+            head
+            for phase, n in zip(phases, seats, strict=True)
+            for head in ((len(phase), n), *[(0, 0)] * (len(phase) - 1))
+        ]
+        self.seats = max(seats, default=0)
+        self.needs = [
+            (n, max(job.scratch for job, _ in phase))
+            for phase, n in zip(phases, seats, strict=True)
+        ]
         self._calls = _words(
             [
                 n
-                for (job, ps), t in zip(calls, self._tables, strict=True)
-                for n in (job.address, ctypes.addressof(t), len(ps))
+                for (job, ps), t, head in zip(calls, self._tables, heads, strict=True)
+                for n in (job.address, ctypes.addressof(t), len(ps), *head)
             ]
         )
         self._checked = _words(checked)
@@ -94,9 +108,16 @@ class Series:
             [
                 ctypes.addressof(self._calls), len(calls), most,
                 ctypes.addressof(self._checked), len(checked), id(np.ndarray),
+                max(self.phases, default=0),
             ]
         )  # fmt: skip
         self.address = ctypes.addressof(self._memory)
+
+
+def _seats(phase: Sequence[Task], threads: int) -> int:
+    """How many workers a phase is worth: jobs that are too small alone may be enough together."""
+    worth = int(sum(job.worth for job, _ in phase))
+    return max(min(threads, worth) - 1, *(job.seats for job, _ in phase))
 
 
 def _words(numbers: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
@@ -144,36 +165,35 @@ class Pool:
             return
         with self._lock:
             if job.prepared is not self:
-                self._prepare(job)
+                self._reserve(job.seats, job.scratch)
+                job.prepared = self
             self._launch(self._block, job.address, parameters)
 
     def run_series(self, series: Series, cells: bytes) -> int:
-        """Do jobs one after another; `cells` are the packed addresses of array objects.
+        """Do phases one after another; `cells` are the packed addresses of array objects.
 
         The result is 1, and nothing ran, when a cell that is checked holds no array in order.
         """
-        if not series.parallel:
+        if not series.seats:
             own = _OWN.scratch
             if series.scratch > own.bytes:
                 own.reserve(series.scratch, "a kernel")
             return self._series(self._block, series.address, cells, own.address)  # type: ignore[no-any-return]
         with self._lock:
             if series.prepared is not self:
-                for job in series.jobs:
-                    self._prepare(job)
+                for seats, scratch in series.needs:
+                    self._reserve(seats, scratch)
                 series.prepared = self
             at = self._scratch[0].address
             return self._series(self._block, series.address, cells, at)  # type: ignore[no-any-return]
 
-    def _prepare(self, job: Job) -> None:
-        """See that there are threads and scratch for a job; neither ever shrinks."""
-        for i in range(job.seats + 1):
-            if job.scratch > self._scratch[i].bytes:
-                user = f"each of {job.seats + 1} threads of a kernel"
-                self._scratch[i].reserve(job.scratch, user)
+    def _reserve(self, seats: int, scratch: int) -> None:
+        """See that there are threads and scratch for a launch; neither ever shrinks."""
+        for i in range(seats + 1):
+            if scratch > self._scratch[i].bytes:
+                self._scratch[i].reserve(scratch, f"each of {seats + 1} threads of a kernel")
                 self._table[i] = self._scratch[i].address
-        self._start(job.seats)
-        job.prepared = self
+        self._start(seats)
 
     def _start(self, n: int) -> None:
         while len(self._workers) < n and not self._stopped:

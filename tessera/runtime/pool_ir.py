@@ -10,7 +10,8 @@ One 32-bit word, the gate, tells everything about the launch under way:
 
 A launch opens the gate, works through the chunks itself, closes the gate and waits until no worker
 is inside.  A worker that wakes too late finds the gate closed, so nobody ever waits for one that is
-asleep.  The job may change only while the gate is closed and empty.
+asleep.  What is launched is a phase: jobs that need nothing of each other.  A thread that finds no chunk
+of the first goes on to the next.  The phase may change only while the gate is closed and empty.
 
 A worker that finds nothing to do spins a little, then sleeps on the gate: through a futex on Linux,
 elsewhere by naps.
@@ -24,10 +25,9 @@ from string import Template
 
 SEAT, OPEN, STOPPED, LAUNCH = 1 << 10, 1 << 20, 1 << 21, 1 << 22
 # Offsets in the block that all threads share; what is written often has a cache line of its own.
-GATE, SLEEPERS, NEXT, CALLER_WAITS, JOB, PARAMETERS, SCRATCH, SPINS = (
-    0, 64, 128, 192, 256, 264, 272, 280,
-)  # fmt: skip
-BLOCK_BYTES = 320
+GATE, SLEEPERS, CALLER_WAITS, PHASE, SCRATCH, SPINS = 0, 64, 128, 192, 200, 208
+BLOCK_BYTES = 256
+LINE = 64  # bytes between counters that threads write
 # An array object (NumPy's C ABI): a head, which ends with the type, the address of the data, five words
 # more, and flags.
 HEAD = object.__basicsize__
@@ -52,8 +52,8 @@ def pool_ir(futex: bool = True) -> str:
         call_pause=f"call {pause}({arguments})" if pause else "",
         futex=number, futex_wait=128, futex_wake=129,  # the forms that stay in this process
         nap=nap, nap_time=time,
-        sleepers=SLEEPERS, next=NEXT, caller_waits=CALLER_WAITS, job=JOB, parameters=PARAMETERS,
-        scratch=SCRATCH, spins=SPINS, head=HEAD, type=TYPE, flags=FLAGS, tidy=TIDY,
+        sleepers=SLEEPERS, caller_waits=CALLER_WAITS, phase=PHASE, scratch=SCRATCH, spins=SPINS,
+        line=LINE, head=HEAD, type=TYPE, flags=FLAGS, tidy=TIDY,
         active_mask=SEAT - 1, seat=SEAT, seat_mask=OPEN - SEAT, seat_shift=10, enter=1 - SEAT,
         open=OPEN, close=~OPEN, active_or_open=OPEN | SEAT - 1, stopped=STOPPED,
         number_mask=-LAUNCH, number_or_stopped=-LAUNCH | STOPPED, launch=LAUNCH,
@@ -91,10 +91,13 @@ declare i64 @llvm.smin.i64(i64, i64)
 declare i32 @llvm.smin.i32(i32, i32)
 
 %job = type { ptr, ptr, i64, i64, i32 }  ; kernel, sizes, count, chunk, seats
-; Calls, how many, the most parameters that one has; cells to check, how many, the type of arrays.
-%series = type { ptr, i64, i64, ptr, i64, ptr }
-%call = type { ptr, ptr, i64 }  ; job, parameters, how many
+; Calls, how many, the most parameters that one has; cells to check, how many, the type of arrays;
+; the most calls in a phase.
+%series = type { ptr, i64, i64, ptr, i64, ptr, i64 }
+; Job, parameters, how many; for the first call of a phase: how many calls it has, and seats.
+%call = type { ptr, ptr, i64, i64, i64 }
 %parameter = type { i64, i64 }  ; cell, offset
+%phase = type { ptr, i64, ptr, i64, ptr }  ; calls, how many; addresses, how many a call; counters
 
 ; Run a whole job on this thread.
 define void @alone(ptr %job, ptr %parameters, ptr %scratch) {
@@ -107,17 +110,9 @@ define void @alone(ptr %job, ptr %parameters, ptr %scratch) {
   ret void
 }
 
-; Take chunks until none is left.
-define internal void @take(ptr %pool, i64 %seat) {
+; Take chunks of a job until none is left.
+define internal void @chunks(ptr %job, ptr %parameters, ptr %next, ptr %scratch) {
 entry:
-  %job_at = getelementptr i8, ptr %pool, i64 $job
-  %job = load ptr, ptr %job_at
-  %parameters_at = getelementptr i8, ptr %pool, i64 $parameters
-  %parameters = load ptr, ptr %parameters_at
-  %table_at = getelementptr i8, ptr %pool, i64 $scratch
-  %table = load ptr, ptr %table_at
-  %scratch_at = getelementptr ptr, ptr %table, i64 %seat
-  %scratch = load ptr, ptr %scratch_at
   %kernel = load ptr, ptr %job
   %sizes_at = getelementptr %job, ptr %job, i32 0, i32 1
   %sizes = load ptr, ptr %sizes_at
@@ -125,7 +120,6 @@ entry:
   %count = load i64, ptr %count_at
   %chunk_at = getelementptr %job, ptr %job, i32 0, i32 3
   %chunk = load i64, ptr %chunk_at
-  %next = getelementptr i8, ptr %pool, i64 $next
   br label %more
 more:
   %begin = atomicrmw add ptr %next, i64 %chunk monotonic
@@ -136,6 +130,43 @@ chunk_taken:
   %end = call i64 @llvm.smin.i64(i64 %far, i64 %count)
   call void %kernel(ptr %parameters, ptr %sizes, i64 %begin, i64 %end, ptr %scratch)
   br label %more
+done:
+  ret void
+}
+
+; Take chunks of the jobs of a phase, one job after another, until none is left.
+define internal void @take(ptr %pool, i64 %seat) {
+entry:
+  %phase_at = getelementptr i8, ptr %pool, i64 $phase
+  %phase = load ptr, ptr %phase_at
+  %calls = load ptr, ptr %phase
+  %count_at = getelementptr %phase, ptr %phase, i32 0, i32 1
+  %count = load i64, ptr %count_at
+  %addresses_at = getelementptr %phase, ptr %phase, i32 0, i32 2
+  %addresses = load ptr, ptr %addresses_at
+  %most_at = getelementptr %phase, ptr %phase, i32 0, i32 3
+  %most = load i64, ptr %most_at
+  %counters_at = getelementptr %phase, ptr %phase, i32 0, i32 4
+  %counters = load ptr, ptr %counters_at
+  %table_at = getelementptr i8, ptr %pool, i64 $scratch
+  %table = load ptr, ptr %table_at
+  %scratch_at = getelementptr ptr, ptr %table, i64 %seat
+  %scratch = load ptr, ptr %scratch_at
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %i_after, %do ]
+  %any = icmp slt i64 %i, %count
+  br i1 %any, label %do, label %done
+do:
+  %call = getelementptr %call, ptr %calls, i64 %i
+  %job = load ptr, ptr %call
+  %before = mul i64 %i, %most
+  %parameters = getelementptr ptr, ptr %addresses, i64 %before
+  %counted = mul i64 %i, $line
+  %counter = getelementptr i8, ptr %counters, i64 %counted
+  call void @chunks(ptr %job, ptr %parameters, ptr %counter, ptr %scratch)
+  %i_after = add i64 %i, 1
+  br label %next
 done:
   ret void
 }
@@ -211,17 +242,11 @@ end:
   ret void
 }
 
-; Run a job on this thread and on as many workers as the job has seats.
-define void @launch(ptr %pool, ptr %job, ptr %parameters) {
+; Run a phase on this thread and on as many workers as it has seats.
+define internal void @together(ptr %pool, ptr %phase, i32 %seats) {
 entry:
-  %job_at = getelementptr i8, ptr %pool, i64 $job
-  store ptr %job, ptr %job_at
-  %parameters_at = getelementptr i8, ptr %pool, i64 $parameters
-  store ptr %parameters, ptr %parameters_at
-  %next = getelementptr i8, ptr %pool, i64 $next
-  store atomic i64 0, ptr %next monotonic, align 8
-  %seats_at = getelementptr %job, ptr %job, i32 0, i32 4
-  %seats = load i32, ptr %seats_at
+  %phase_at = getelementptr i8, ptr %pool, i64 $phase
+  store ptr %phase, ptr %phase_at
   %gate = load atomic i32, ptr %pool monotonic, align 4
   %kept = and i32 %gate, $number_or_stopped
   %number = add i32 %kept, $launch
@@ -274,7 +299,59 @@ end:
   ret void
 }
 
-; Run calls one after another.  A parameter is so many bytes after the data of the array in a cell.
+; Run one job on this thread and on as many workers as it has seats.
+define void @launch(ptr %pool, ptr %job, ptr %parameters) {
+  %call = alloca %call
+  store ptr %job, ptr %call
+  %counter = alloca i8, i64 $line, align $line
+  store i64 0, ptr %counter
+  %phase = alloca %phase
+  store ptr %call, ptr %phase
+  %count_at = getelementptr %phase, ptr %phase, i32 0, i32 1
+  store i64 1, ptr %count_at
+  %addresses_at = getelementptr %phase, ptr %phase, i32 0, i32 2
+  store ptr %parameters, ptr %addresses_at
+  %most_at = getelementptr %phase, ptr %phase, i32 0, i32 3
+  store i64 0, ptr %most_at
+  %counters_at = getelementptr %phase, ptr %phase, i32 0, i32 4
+  store ptr %counter, ptr %counters_at
+  %seats_at = getelementptr %job, ptr %job, i32 0, i32 4
+  %seats = load i32, ptr %seats_at
+  call void @together(ptr %pool, ptr %phase, i32 %seats)
+  ret void
+}
+
+; The addresses of the parameters of a call.  One is so many bytes after the data of the array in a cell.
+define internal void @fill(ptr %call, ptr %cells, ptr %table) {
+entry:
+  %parameters_at = getelementptr %call, ptr %call, i32 0, i32 1
+  %parameters = load ptr, ptr %parameters_at
+  %arity_at = getelementptr %call, ptr %call, i32 0, i32 2
+  %arity = load i64, ptr %arity_at
+  br label %next
+next:
+  %k = phi i64 [ 0, %entry ], [ %k_after, %parameter ]
+  %more = icmp slt i64 %k, %arity
+  br i1 %more, label %parameter, label %done
+parameter:
+  %parameter_at = getelementptr %parameter, ptr %parameters, i64 %k
+  %cell = load i64, ptr %parameter_at
+  %offset_at = getelementptr %parameter, ptr %parameter_at, i32 0, i32 1
+  %offset = load i64, ptr %offset_at
+  %array_at = getelementptr ptr, ptr %cells, i64 %cell
+  %array = load ptr, ptr %array_at
+  %data_at = getelementptr i8, ptr %array, i64 $head
+  %data = load ptr, ptr %data_at
+  %address = getelementptr i8, ptr %data, i64 %offset
+  %slot = getelementptr ptr, ptr %table, i64 %k
+  store ptr %address, ptr %slot
+  %k_after = add i64 %k, 1
+  br label %next
+done:
+  ret void
+}
+
+; Run phases one after another.
 ; When a cell to check holds no array in order, nothing runs and the result is 1.
 define i32 @series(ptr %pool, ptr %series, ptr %cells, ptr %scratch) {
 entry:
@@ -289,7 +366,20 @@ entry:
   %checked = load i64, ptr %checked_at
   %wanted_at = getelementptr %series, ptr %series, i32 0, i32 5
   %wanted = load ptr, ptr %wanted_at
-  %table = alloca ptr, i64 %most
+  %widest_at = getelementptr %series, ptr %series, i32 0, i32 6
+  %widest = load i64, ptr %widest_at
+  %slots = mul i64 %most, %widest
+  %table = alloca ptr, i64 %slots
+  %counted = mul i64 %widest, $line
+  %counters = alloca i8, i64 %counted, align $line
+  %phase = alloca %phase
+  %length_at = getelementptr %phase, ptr %phase, i32 0, i32 1
+  %addresses_at = getelementptr %phase, ptr %phase, i32 0, i32 2
+  store ptr %table, ptr %addresses_at
+  %stride_at = getelementptr %phase, ptr %phase, i32 0, i32 3
+  store i64 %most, ptr %stride_at
+  %counters_at = getelementptr %phase, ptr %phase, i32 0, i32 4
+  store ptr %counters, ptr %counters_at
   br label %look
 look:
   %c = phi i64 [ 0, %entry ], [ %c_after, %tidy ]
@@ -318,46 +408,45 @@ refuse:
 next:
   %i = phi i64 [ 0, %look ], [ %i_after, %after ]
   %any = icmp slt i64 %i, %count
-  br i1 %any, label %prepare, label %end
+  br i1 %any, label %begin, label %end
+begin:
+  %first = getelementptr %call, ptr %calls, i64 %i
+  %members_at = getelementptr %call, ptr %first, i32 0, i32 3
+  %members = load i64, ptr %members_at
+  %seats_at = getelementptr %call, ptr %first, i32 0, i32 4
+  %seats = load i64, ptr %seats_at
+  %i_after = add i64 %i, %members
+  %single = icmp eq i64 %seats, 0
+  br label %member
+member:
+  %j = phi i64 [ 0, %begin ], [ %j_after, %filled ]
+  %some = icmp slt i64 %j, %members
+  br i1 %some, label %prepare, label %ready
 prepare:
-  %call = getelementptr %call, ptr %calls, i64 %i
-  %job = load ptr, ptr %call
-  %parameters_at = getelementptr %call, ptr %call, i32 0, i32 1
-  %parameters = load ptr, ptr %parameters_at
-  %arity_at = getelementptr %call, ptr %call, i32 0, i32 2
-  %arity = load i64, ptr %arity_at
-  br label %fill
-fill:
-  %k = phi i64 [ 0, %prepare ], [ %k_after, %parameter ]
-  %more = icmp slt i64 %k, %arity
-  br i1 %more, label %parameter, label %ready
-parameter:
-  %parameter_at = getelementptr %parameter, ptr %parameters, i64 %k
-  %cell = load i64, ptr %parameter_at
-  %offset_at = getelementptr %parameter, ptr %parameter_at, i32 0, i32 1
-  %offset = load i64, ptr %offset_at
-  %array_at = getelementptr ptr, ptr %cells, i64 %cell
-  %array = load ptr, ptr %array_at
-  %data_at = getelementptr i8, ptr %array, i64 $head
-  %data = load ptr, ptr %data_at
-  %address = getelementptr i8, ptr %data, i64 %offset
-  %slot = getelementptr ptr, ptr %table, i64 %k
-  store ptr %address, ptr %slot
-  %k_after = add i64 %k, 1
-  br label %fill
-ready:
-  %seats_at = getelementptr %job, ptr %job, i32 0, i32 4
-  %seats = load i32, ptr %seats_at
-  %single = icmp eq i32 %seats, 0
-  br i1 %single, label %by_caller, label %by_all
+  %call = getelementptr %call, ptr %first, i64 %j
+  %before = mul i64 %j, %most
+  %own = getelementptr ptr, ptr %table, i64 %before
+  call void @fill(ptr %call, ptr %cells, ptr %own)
+  %counter_at = mul i64 %j, $line
+  %counter = getelementptr i8, ptr %counters, i64 %counter_at
+  store i64 0, ptr %counter
+  br i1 %single, label %by_caller, label %filled
 by_caller:
-  call void @alone(ptr %job, ptr %table, ptr %scratch)
-  br label %after
+  %job = load ptr, ptr %call
+  call void @alone(ptr %job, ptr %own, ptr %scratch)
+  br label %filled
+filled:
+  %j_after = add i64 %j, 1
+  br label %member
+ready:
+  br i1 %single, label %after, label %by_all
 by_all:
-  call void @launch(ptr %pool, ptr %job, ptr %table)
+  store ptr %first, ptr %phase
+  store i64 %members, ptr %length_at
+  %workers = trunc i64 %seats to i32
+  call void @together(ptr %pool, ptr %phase, i32 %workers)
   br label %after
 after:
-  %i_after = add i64 %i, 1
   br label %next
 end:
   ret i32 0

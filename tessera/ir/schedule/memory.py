@@ -278,15 +278,3 @@ def shortage(plan: MemoryPlan, free: int, locations: Mapping[str, Location | Non
         f"largest tensors are {', '.join(largest)}; use a smaller batch, checkpoint what a gradient "
         "keeps, or donate arguments"
     )
-
-
-def levels(steps: Sequence[Access], views: Mapping[str, View]) -> list[int]:
-    """The wave of each step: those of one wave read nothing that another of them writes."""
-    wave: dict[str, int] = {}
-    out = []
-    for step in steps:
-        roots = (views[r].base if r in views else r for r in step.reads)
-        level = max((wave.get(r, -1) for r in roots), default=-1) + 1
-        wave.update(dict.fromkeys(step.writes, level))
-        out.append(level)
-    return out
