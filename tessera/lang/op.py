@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.algebra.names import *
+from tessera.algebra.solvers.names import *
 from tessera.core.errors import OperandError, located
 from tessera.lang.collective import *
 from tessera.lang.funm import funm as funm
@@ -42,6 +43,7 @@ from tessera.ops.softmax import *
 from tessera.ops.solve import *
 from tessera.ops.sorting import *
 from tessera.ops.spectrum import *
+from tessera.ops.telling import *
 from tessera.ops.windows import *
 
 # After the ops: what is both looks at its argument; op.eye is an operator and ts.eye a tensor.

@@ -38,6 +38,16 @@ class ReverseRule:
     backward: Callable[[Values, Values], Cotangents]
 
 
+@dataclass(frozen=True)
+class LinearRule(ForwardRule):
+    """A ForwardRule of a function whose first result is linear in its first operand.
+
+    transposed(operands, cotangent of the first result) -> cotangent of the first operand.
+    """
+
+    transposed: Callable[[Values, Value], Value]
+
+
 Rule = ForwardRule | ReverseRule
 
 

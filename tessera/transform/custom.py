@@ -17,7 +17,16 @@ from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, Node, Value, bind
 from tessera.ir.graph.op import Op, Params, Types
 from tessera.ops.batching import Mask, batch_size
-from tessera.ops.custom import Cotangents, ForwardRule, ReverseRule, Rule, Values, custom, rule_of
+from tessera.ops.custom import (
+    Cotangents,
+    ForwardRule,
+    LinearRule,
+    ReverseRule,
+    Rule,
+    Values,
+    custom,
+    rule_of,
+)
 from tessera.ops.reduction import sum as sum_of
 from tessera.transform.batch import REGION_BATCH, batch_graph
 from tessera.transform.batch_control import batched_region, filled, like, traced
@@ -99,6 +108,14 @@ def _transpose(n: Node, cts: Cotangents, linear: set[Value]) -> list[Tangent]:
     return [*(None for _ in range(count)), *(c for c, m in zip(found, moving, strict=True) if m)]
 
 
+def _linear_transpose(n: Node, cts: Cotangents, linear: set[Value]) -> list[Tangent]:
+    """A custom node in a derivative: its rule knows the transpose in the first operand."""
+    rule, rest = rule_of(n), (None,) * (len(n.operands) - 1)
+    if not isinstance(rule, LinearRule) or any(v in linear for v in n.operands[1:]):
+        raise RuleError(f"{rule.name} has no transpose, so reverse mode stops here").at(n.location)
+    return [None if cts[0] is None else rule.transposed(n.operands, cts[0]), *rest]
+
+
 # Batches ----------------------------------------------------------------------------------------
 
 
@@ -112,6 +129,9 @@ def _batch(n: Node, operands: Sequence[Value], batched: Mask) -> tuple[Sequence[
 
 def batched_rule(rule: Rule, batched: Sequence[bool], size: Size) -> Rule:
     """The rule of a function with a new axis in front of these operands and of all results."""
+    if isinstance(rule, LinearRule):
+        push = _batched_push(rule, batched, size)
+        return LinearRule(rule.name, rule.count, push, _batched_transposed(rule, batched, size))
     if isinstance(rule, ForwardRule):
         return ForwardRule(rule.name, rule.count, _batched_push(rule, batched, size))
     forward, backward = _batched_halves(rule, batched, size)
@@ -147,6 +167,17 @@ def _batched_push(rule: ForwardRule, batched: Sequence[bool], size: Size) -> Any
         return outs[: len(outs) // 2], outs[len(outs) // 2 :]
 
     return push
+
+
+def _batched_transposed(rule: LinearRule, batched: Sequence[bool], size: Size) -> Any:
+    def transposed(operands: Values, ct: Value) -> Value:
+        values, mask = [*operands, ct], [*batched, True]
+        g, outer = _of_one(values, mask, lambda *xs: [rule.transposed(xs[:-1], xs[-1])], rule.name)
+        (out,) = _run(g, outer, values, mask, size)
+        # What all elements share gets the cotangents of all.
+        return out if batched[0] else sum_of(out, 0)
+
+    return transposed
 
 
 def _batched_halves(rule: ReverseRule, batched: Sequence[bool], size: Size) -> tuple[Any, Any]:
@@ -185,4 +216,5 @@ def _batched_halves(rule: ReverseRule, batched: Sequence[bool], size: Size) -> t
 
 REGION_JVP[custom.op.name] = _jvp
 REGION_TRANSPOSE[PULL_BACK.name] = _transpose
+REGION_TRANSPOSE[custom.op.name] = _linear_transpose
 REGION_BATCH[custom.op.name] = _batch

@@ -1,0 +1,1 @@
+"""Iterative solvers: linear systems, least squares, eigenvalues, functions, traces and determinants."""

@@ -1,0 +1,167 @@
+"""Solutions of linear systems as functions with derivatives of their own.
+
+For A x = b the implicit function theorem gives A dx = db - dA x, and the transpose of b -> x is the
+solution with A^T: no derivative goes through the iteration, and all of them are as exact as its
+tolerance.  The rule of a solution emits solutions, so that derivatives of derivatives need no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tessera.algebra.solvers.closed import Apply, Closed
+from tessera.algebra.solvers.outcome import CONVERGED, INACCURATE, Info, checked
+from tessera.ir.graph.ir import Value, current_builder
+from tessera.ops.batching import in_front
+from tessera.ops.custom import LinearRule, Values, custom
+from tessera.ops.define import cast_to, full_of
+from tessera.ops.elementwise import conj, eq, gt, logical_and, maximum, mul, real, sqrt, where
+from tessera.ops.reduction import sum as total
+from tessera.ops.shape import matrix_transpose
+from tessera.transform.batch import batch_graph
+from tessera.transform.batch_control import like, traced
+from tessera.transform.differentiate import Tangent, zeros
+
+
+@dataclass(frozen=True)
+class Settings:
+    """When an iteration stops and what it tells."""
+
+    user: str  # the method, and the type of the operator
+    tol: float  # relative to the size of b
+    atol: float
+    limit: int
+    check: bool
+    progress: Callable[..., Any] | None = None
+    more: dict[str, Any] = field(default_factory=dict)  # options of one method
+
+
+# (A, M, b, x0, wanted size of the residual, settings) -> x, steps, reason
+Iteration = Callable[[Apply, Apply, Value, Value | None, Value, Settings], tuple[Value, ...]]
+
+
+@dataclass(frozen=True)
+class System:
+    """A x = b for one operator A and preconditioner M, whose tensors are operands after b."""
+
+    iteration: Iteration
+    symmetric: bool  # whether A and M are self-adjoint
+    apply: Closed
+    precondition: Closed | None
+    settings: Settings
+
+    def run(self, b: Value, x0: Value | None, leaves: Sequence[Value]) -> tuple[Value, ...]:
+        """The solution and the fields of Info, by iterating."""
+        count = len(self.apply.leaves)
+        apply = self.apply.on(leaves[:count])
+        m = self.precondition
+        precondition = _same if m is None else m.on(leaves[count:])
+        s = self.settings
+        wanted = maximum(mul(norm(b), s.tol), s.atol)
+        x, steps, reason = self.iteration(apply, precondition, b, x0, wanted, s)
+        size = norm(b - apply(x))
+        far = logical_and(eq(reason, CONVERGED), gt(size, mul(wanted, 2)))
+        reason = where(far, INACCURATE, reason)
+        info = Info(eq(reason, CONVERGED), steps, size, reason)
+        return (checked(x, s.user, info, wanted) if s.check else x), *info
+
+    def transposed(self) -> System:
+        """The system with the transposes of A and M."""
+        turn = Closed.conjugated if self.symmetric else Closed.transposed
+        m = self.precondition
+        return replace(self, apply=turn(self.apply), precondition=None if m is None else turn(m))
+
+    @property
+    def leaves(self) -> tuple[Value, ...]:
+        """The tensors of A and of M."""
+        m = self.precondition
+        return (*self.apply.leaves, *(() if m is None else m.leaves))
+
+
+def _same(x: Value) -> Value:
+    return x
+
+
+def norm(x: Value) -> Value:
+    """The length of a vector."""
+    return sqrt(real(total(mul(conj(x), x)))) if x.dtype.kind == "c" else sqrt(total(mul(x, x)))
+
+
+def dot(x: Value, y: Value) -> Value:
+    """x^H y."""
+    return total(mul(conj(x) if x.dtype.kind == "c" else x, y))
+
+
+# A solution as a node -----------------------------------------------------------------------------
+
+
+def solution(system: System, b: Value, x0: Value | None = None) -> tuple[Value, Info]:
+    """The solution for a vector b, or for each column of a matrix."""
+    given = [b] if x0 is None else [b, x0]
+    if b.ndim == 2:
+        out = by_column(lambda *v: _node(system, v[0], v[1:], system.leaves), given)
+    elif current_builder() is None:
+        out = system.run(b, x0, system.leaves)
+    else:
+        out = _node(system, b, given[1:], system.leaves)
+    return out[0], Info(*out[1:])
+
+
+def by_column(f: Callable[..., Sequence[Value]], given: Sequence[Value]) -> tuple[Value, ...]:
+    """f of vectors on the columns of matrices: the first result as columns, numbers for each."""
+    size = given[0].shape[1]
+    g, outer = traced([like(v, v.shape[:1]) for v in given], f, "columns")
+    rows = [*(matrix_transpose(v) for v in given), *outer]
+    outs, mask = batch_graph(g, rows, [True] * len(given) + [False] * len(outer))
+    x, *info = [in_front(v, m, size) for v, m in zip(outs, mask, strict=True)]
+    return matrix_transpose(x), *info
+
+
+def _node(system: System, b: Value, start: Sequence[Value], leaves: Values) -> tuple[Value, ...]:
+    """The results of System.run as one node that knows its derivative."""
+    operands = [b, *start, *leaves]
+    first = 1 + len(start)
+
+    def run(b: Value, *rest: Value) -> tuple[Value, ...]:
+        return system.run(b, rest[0] if start else None, rest[first - 1 :])
+
+    def push(values: Values, tangents: Values) -> tuple[Values, Values]:
+        mine = values[first:]
+        results = _node(system, values[0], values[1:first], mine)
+        rhs = _right_side(system, results[0], mine, tangents[0], tangents[first:])
+        return results, [_node(system, rhs, (), mine)[0], *(zeros(v.type) for v in results[1:])]
+
+    def transposed(values: Values, ct: Value) -> Value:
+        return _node(system.transposed(), ct, (), values[first:])[0]
+
+    g, outer = traced(operands, run, system.settings.user.split(":")[0])
+    rule = LinearRule(g.name, len(operands), push, transposed)
+    return custom(g, *operands, *outer, rule=rule)
+
+
+def _right_side(
+    system: System, x: Value, leaves: Values, db: Value, moving: Values
+) -> Value:  # db - dA x
+    count = len(system.apply.leaves)
+    ts: list[Tangent] = [None if is_zero(t) else t for t in moving[:count]]
+    turned = system.apply.moved(x, leaves[:count], ts)
+    return db if turned is None else db - turned
+
+
+def is_zero(t: Value) -> bool:
+    """Whether a tangent is known to be zero."""
+    if t.dtype.kind not in "fc":
+        return True
+    return t.node is not None and t.node.op.name == "full" and t.node.params["value"] == 0
+
+
+def number(x: Any, like: Value) -> Value:
+    """A real number in the precision of a vector."""
+    return full_of((), x, like.dtype.real)
+
+
+def widened(x: Value, like: Value) -> Value:
+    """A real number as one that multiplies a vector."""
+    return cast_to(x, like.dtype)
