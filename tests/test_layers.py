@@ -15,7 +15,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LEVELS = "ir.graph ir.schedule ir.tile ir.target"
 COMPILER = f"core {LEVELS} ir ops transform runtime"
-LANGUAGE = f"{COMPILER} executable image build prepared machine compile eager tune algebra"
+LANGUAGE = f"{COMPILER} executable image build prepared machine compile eager tune algebra check"
 MAY_IMPORT = {
     "core": "",
     "ir.graph": "core",
@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "ir.target": "core ir.tile",
     "ir": f"core {LEVELS}",  # reading the text of any level
     "runtime": "core ir.target",
+    "check": "core ir.tile ir.target runtime",
     "executable": COMPILER,
     "image": COMPILER,
     "build": f"{COMPILER} image",

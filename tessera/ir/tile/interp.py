@@ -58,6 +58,7 @@ class Instance:
         self.variables, self.memories, self.watch = variables, memories, watch
         self.tiles: dict[Tile, Array] = {}
         self.pending: list[Callable[[], None]] = []  # stores that have not arrived
+        self.current: Operation | None = None
 
     def number(self, x: Size) -> int:
         value = substitute(x, self.variables)
@@ -67,6 +68,7 @@ class Instance:
     def block(self, block: Block, inputs: Sequence[Array]) -> list[Array]:
         self.tiles.update(zip(block.arguments, inputs, strict=True))
         for op in block.operations:
+            self.current = op
             results = getattr(self, f"_{op.name}")(op, *(self.tiles[t] for t in op.operands))
             self.tiles.update(zip(op.results, results, strict=True))
             if self.watch is not None:

@@ -1,0 +1,1 @@
+"""Checks of Tile kernels: races, bounds, shared memory, registers, roofline, numbers."""

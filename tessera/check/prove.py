@@ -1,0 +1,250 @@
+"""Proofs about positions: whether integer polynomials can satisfy inequalities together.
+
+A fact is a size that is at least 0.  What is no polynomial (quotients, remainders, minima) gets the
+inequalities that define it; each monomial is then a variable of its own, and the linear system is
+refuted exactly, with rational pivots, rounding of constants and branches over integers.  A refutation
+is a proof; "not refuted" says nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+
+from tessera.core.dims import Apply, Atom, Dim, Monomial, Size, Symbol, bounds
+
+Row = dict[Monomial, int]  # coefficients; the empty monomial is the constant
+
+_SPLITS = 4  # minima and maxima that are taken apart
+_BRANCHES = 3  # integer branches, one below the other
+_PIVOTS = 400
+_ROWS = 120  # inequalities; products stop there
+
+
+def prove(facts: Sequence[Size], e: Size) -> bool:
+    """Whether e is at least 0 wherever every fact is."""
+    if bounds(e)[0] >= 0:
+        return True
+    return refute([*facts, -1 - e])
+
+
+def refute(facts: Sequence[Size]) -> bool:
+    """Whether no integers make every fact at least 0."""
+    if any(bounds(f)[1] < 0 for f in facts):
+        return True
+    return _refute_split([_row(f) for f in facts], [], _SPLITS)
+
+
+def _refute_split(rows: list[Row], done: list[Atom], left: int) -> bool:
+    """Refute with definitions; where that fails, with a minimum or maximum being either side."""
+    system = [*rows, *_definitions(rows)]
+    system += _products(system)
+    if _infeasible(_eliminated(system), _BRANCHES):
+        return True
+    choices = (a for a in _atoms(system) if isinstance(a, Apply) and a.function in ("min", "max"))
+    atom = next((a for a in choices if a not in done), None)
+    if atom is None or left == 0:
+        return False
+    assert isinstance(atom, Apply)
+    sign = 1 if atom.function == "max" else -1
+    me = Dim(((((atom, 1),), 1),))
+    for mine, other in ((atom.left, atom.right), (atom.right, atom.left)):
+        case = [me - mine, mine - me, sign * (mine - other)]
+        if not _refute_split([*rows, *map(_row, case)], [*done, atom], left - 1):
+            return False
+    return True
+
+
+def _row(x: Size) -> Row:
+    return {(): x} if isinstance(x, int) else dict(x.terms)
+
+
+def _atoms(rows: Iterable[Row]) -> Iterator[Atom]:
+    """The atoms of the rows, and those inside of them, each once."""
+    seen: set[Atom] = set()
+    stack = [a for r in rows for m in r for a, _ in m]
+    while stack:
+        a = stack.pop()
+        if a in seen:
+            continue
+        seen.add(a)
+        yield a
+        if isinstance(a, Apply):
+            inner = [x for x in (a.left, a.right) if isinstance(x, Dim)]
+            stack += [b for x in inner for m, _ in x.terms for b, _ in m]
+
+
+def _definitions(rows: Sequence[Row]) -> list[Row]:
+    """What holds of every atom by its meaning."""
+    out: list[Size] = []
+    for a in _atoms(rows):
+        me = Dim(((((a, 1),), 1),))
+        if isinstance(a, Symbol):
+            out.append(me if a.name.startswith("_") else me - 1)
+        elif a.function in ("min", "max"):
+            sign = 1 if a.function == "max" else -1
+            out += [sign * (me - a.left), sign * (me - a.right)]
+        elif bounds(a.right)[0] >= 1:
+            out += _division(a, me)
+    return [_row(f) for f in out]
+
+
+def _division(a: Apply, me: Dim) -> list[Size]:
+    """b q <= a < b q + b, for a quotient or for the quotient that a remainder belongs to."""
+    if a.function == "//":
+        left = a.left - a.right * me
+        return [left, a.right - 1 - left]
+    quotient = Dim(((((Apply("//", a.left, a.right), 1),), 1),))
+    whole = a.left - a.right * quotient
+    return [me, a.right - 1 - me, whole - me, me - whole]
+
+
+def _products(rows: Sequence[Row]) -> list[Row]:
+    """Facts times an atom that is not negative, where that gives monomials which the facts have."""
+    high = {m for r in rows for m in r if sum(p for _, p in m) > 1}
+    out: list[Row] = []
+    for m in sorted(high, key=str):
+        for a, _ in m:
+            if not _natural(a):
+                continue
+            rest = _without(m, a)
+            for r in rows:
+                if rest in r and len(rows) + len(out) < _ROWS:
+                    out.append({_times(n, a): c for n, c in r.items()})
+    return out
+
+
+def _without(m: Monomial, a: Atom) -> Monomial:
+    return tuple((b, p - (b == a)) for b, p in m if p > (b == a))
+
+
+def _times(m: Monomial, a: Atom) -> Monomial:
+    powers = dict(m)
+    powers[a] = powers.get(a, 0) + 1
+    return tuple(sorted(powers.items(), key=lambda t: str(t[0])))
+
+
+def _natural(a: Atom) -> bool:
+    """Whether an atom is never negative."""
+    if isinstance(a, Symbol):
+        return True
+    if a.function == "%":
+        return bounds(a.right)[0] >= 1
+    return bounds(Dim(((((a, 1),), 1),)))[0] >= 0
+
+
+def _tight(r: Row) -> Row:
+    """The same fact with the smallest coefficients: 4 q - 4 j - 1 >= 0 is q - j - 1 >= 0."""
+    g = math.gcd(*(c for m, c in r.items() if m))
+    return {m: c // g for m, c in r.items()} if g > 1 else r
+
+
+def _eliminated(rows: Sequence[Row]) -> list[Row]:
+    """The rows with variables that an equation gives put in, so that what is left can be rounded.
+
+    x = 2 q and x = 2 r + 1 become 2 q - 2 r - 1 = 0, which rounding refutes.
+    """
+    rows = [_tight({m: c for m, c in r.items() if c}) for r in rows]
+    used: set[Monomial] = set()
+    while True:
+        there = {frozenset(r.items()) for r in rows}
+        found = next(
+            (
+                (r, m)
+                for r in rows
+                if frozenset((n, -c) for n, c in r.items()) in there
+                for m, c in r.items()
+                if m and abs(c) == 1 and m not in used
+            ),
+            None,
+        )
+        if found is None:
+            return rows
+        r, m = found
+        used.add(m)
+        value = {n: -c * r[m] for n, c in r.items() if n != m}  # what m is equal to
+        more = [value] if all(_natural(a) for a, _ in m) else []
+        rows = [_tight(_put(x, m, value)) for x in rows] + more
+        rows = [x for x in rows if any(x) or x.get((), 0) < 0]
+
+
+def _put(r: Row, m: Monomial, value: Row) -> Row:
+    """A row with a value in the place of a monomial."""
+    if m not in r:
+        return r
+    out = {n: c for n, c in r.items() if n != m}
+    for n, c in value.items():
+        out[n] = out.get(n, 0) + r[m] * c
+    return {n: c for n, c in out.items() if c}
+
+
+def _infeasible(rows: Sequence[Row], branches: int) -> bool:
+    rows = [_tight(r) for r in rows]
+    point = _feasible(rows)
+    if point is None:
+        return True
+    if branches == 0:
+        return False
+    broken = next((m for m, v in point.items() if v.denominator > 1), None)
+    if broken is None:
+        return False
+    low = math.floor(point[broken])
+    return _infeasible([*rows, {broken: -1, (): low}], branches - 1) and _infeasible(
+        [*rows, {broken: 1, (): -low - 1}], branches - 1
+    )
+
+
+def _feasible(rows: Sequence[Row]) -> Mapping[Monomial, Fraction] | None:
+    """A rational point where every row is at least 0, or None when there is none.
+
+    The dual simplex method without an objective, by Bland's rule: each row is a slack variable
+    that must not be negative, written in variables that are 0.  A negative one that nothing can
+    raise refutes the system.  After too many pivots some point is claimed, which proves nothing.
+    """
+    columns: list[tuple[Monomial, int]] = []
+    for m in dict.fromkeys(m for r in rows for m in r if m):
+        columns.append((m, 1))
+        if not all(_natural(a) for a, _ in m):
+            columns.append((m, -1))
+    number = {c: i for i, c in enumerate(columns)}
+    table: dict[int, dict[int, Fraction]] = {}  # basic variable: coefficients; -1 is the constant
+    for i, r in enumerate(rows):
+        made = {-1: Fraction(r.get((), 0))}
+        for (m, sign), j in number.items():
+            if r.get(m):
+                made[j] = Fraction(sign * r[m])
+        table[len(columns) + i] = made
+    for _ in range(_PIVOTS):
+        low = min((v for v, r in table.items() if r[-1] < 0), default=None)
+        if low is None:
+            break
+        enter = min((j for j, c in table[low].items() if j >= 0 and c > 0), default=None)
+        if enter is None:
+            return None
+        _pivot(table, low, enter)
+    point = {m: Fraction(0) for m, _ in columns}
+    for (m, sign), j in number.items():
+        if j in table:
+            point[m] += sign * table[j][-1]
+    return point
+
+
+def _pivot(table: dict[int, dict[int, Fraction]], leave: int, enter: int) -> None:
+    """Exchange a variable that is written in others with one of those."""
+    row = table.pop(leave)
+    by = row.pop(enter)
+    solved = {j: -c / by for j, c in row.items()}
+    solved[leave] = 1 / by
+    for r in table.values():
+        c = r.pop(enter, None)
+        if c is None:
+            continue
+        for j, d in solved.items():
+            total = r.get(j, Fraction(0)) + c * d
+            if total or j == -1:
+                r[j] = total
+            else:
+                r.pop(j, None)
+    table[enter] = solved
+    solved.setdefault(-1, Fraction(0))

@@ -1,0 +1,116 @@
+"""The accesses of a kernel in their context: what positions are and which facts hold of them.
+
+Every loop variable is written as start + step * j with a counter j of its own, so that all counters
+begin at 0 as the proofs demand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tessera.check.ranges import Range, range_of
+from tessera.core.dims import Size, substitute, symbol
+from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile
+
+READS = frozenset(("load", "gather"))
+WRITES = frozenset(("store", "store_async", "scatter"))
+
+
+@dataclass(frozen=True)
+class Context:
+    """Where an operation stands: loops around it, the meaning of their variables, facts of all."""
+
+    env: Mapping[str, Size]  # loop variables as start + step * j
+    counters: tuple[str, ...]  # the j, outermost first
+    facts: tuple[Size, ...]  # at least 0, in terms of counters
+
+    def position(self, x: Size) -> Size:
+        """A size in terms of counters."""
+        return substitute(x, self.env)
+
+
+@dataclass(frozen=True)
+class Access:
+    """A memory operation in its context, and where its elements lie along each axis."""
+
+    op: Operation
+    context: Context
+    low: tuple[Size | None, ...]  # first element along each axis; None when it is not known
+    high: tuple[Size | None, ...]  # last element
+
+    @property
+    def memory(self) -> Memory:
+        assert self.op.memory is not None
+        return self.op.memory
+
+    @property
+    def shape(self) -> tuple[Size, ...]:
+        """The shape of the memory."""
+        return tuple(map(self.context.position, self.memory.type.shape))
+
+    @property
+    def writes(self) -> bool:
+        return self.op.name in WRITES
+
+    @property
+    def masked(self) -> tuple[int, ...]:
+        masked: tuple[int, ...] = self.op.attributes["masked"]
+        return masked
+
+
+def grid_facts(kernel: Kernel, sizes: Mapping[str, int]) -> tuple[Size, ...]:
+    """What holds of the grid variables."""
+    return tuple(substitute(n, sizes) - 1 - symbol(name) for name, n in kernel.grid)
+
+
+class Walk:
+    """Reads a kernel in order and gives its accesses; sizes that are known stand for themselves."""
+
+    def __init__(self, kernel: Kernel, sizes: Mapping[str, int] | None = None):
+        self.kernel, self.count, self.sizes = kernel, 0, dict(sizes or {})
+        self.ranges: dict[Tile, Range] = {}
+
+    def accesses(self) -> Iterator[Access]:
+        """All loads, stores, gathers and scatters."""
+        yield from self.block(self.kernel.body, self.outermost())
+
+    def outermost(self) -> Context:
+        """The context of the body of the kernel."""
+        return Context(self.sizes, (), grid_facts(self.kernel, self.sizes))
+
+    def block(self, block: Block, context: Context) -> Iterator[Access]:
+        for op in block.operations:
+            if op.block is not None:
+                yield from self.block(op.block, self.inside(op, context))
+            elif op.name in READS or op.name in WRITES:
+                yield self.access(op, context)
+            made = range_of(op, self.ranges, context.position)
+            if made is not None:
+                self.ranges[op.results[0]] = made
+
+    def inside(self, op: Operation, context: Context) -> Context:
+        """The context of the body of a loop."""
+        self.count += 1
+        a, name = op.attributes, f"_j{self.count}"
+        value = context.position(a["start"]) + a["step"] * symbol(name)
+        env = {**context.env, a["variable"]: value}
+        facts = (*context.facts, context.position(a["stop"]) - 1 - value)
+        return Context(env, (*context.counters, name), facts)
+
+    def access(self, op: Operation, context: Context) -> Access:
+        a = op.attributes
+        low: list[Size | None] = []
+        high: list[Size | None] = []
+        tiles = op.operands[1:] if op.name == "scatter" else op.operands
+        moved = dict(zip(a.get("picked", ()), tiles, strict=False))
+        for axis, (at, n) in enumerate(zip(a["at"], a["extent"], strict=True)):
+            place = context.position(at)
+            if axis in moved:
+                r = self.ranges.get(moved[axis], Range())
+                low.append(None if r.low is None else place + r.low)
+                high.append(None if r.high is None else place + r.high)
+            else:
+                low.append(place)
+                high.append(place + n - 1)
+        return Access(op, context, tuple(low), tuple(high))
