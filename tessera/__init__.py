@@ -1,9 +1,11 @@
 """Tessera: operators, tiles and meshes, through one compiler to machine code."""
 
 import importlib
+from typing import TYPE_CHECKING
 
 from tessera import ir as ir
 from tessera.algebra.operator import Operator as Operator
+from tessera.algebra.spectral import SpectralOperator as SpectralOperator
 from tessera.core import tree as tree
 from tessera.core.dtype import accum as accum
 from tessera.core.dtype import bf16 as bf16
@@ -83,12 +85,30 @@ from tessera.ops.random_bits import key as key
 from tessera.ops.random_bits import split as split
 from tessera.runtime.threads import threads as threads
 
-_LATER = ("array_api", "cache")  # loaded when first used, so that `import tessera` stays light
+if TYPE_CHECKING:
+    from tessera.lang import tile as tile
+    from tessera.lang.kernel.decorate import kernel as kernel
+    from tessera.lang.kernel.launch import interpret as interpret
+    from tessera.lang.kernel.signature import KTile as KTile
+    from tessera.lang.kernel.signature import Tile as Tile
+    from tessera.lang.schedule import Schedule as Schedule
+    from tessera.lang.schedule import block as block
+
+# Loaded when first used, so that `import tessera` stays light.
+_LATER = ("array_api", "cache")
+_KERNELS = {
+    "kernel": "lang.kernel.decorate", "interpret": "lang.kernel.launch", "KTile": "lang.kernel.signature",
+    "Tile": "lang.kernel.signature", "Schedule": "lang.schedule", "block": "lang.schedule",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> object:
     if name in _LATER:
         return importlib.import_module(f"tessera.{name}")
+    if name in _KERNELS:
+        return getattr(importlib.import_module(f"tessera.{_KERNELS[name]}"), name)
+    if name == "tile":
+        return importlib.import_module("tessera.lang.tile")
     raise AttributeError(f"module 'tessera' has no attribute {name!r}")
 
 

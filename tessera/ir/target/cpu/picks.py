@@ -114,7 +114,11 @@ class PickWriter(ValueWriter):
         a, m = op.attributes, op.memory
         assert m is not None
         steps = strides(m.type.shape)
-        own = dict(zip(a["axes"], element, strict=False))
+        # Along an axis of one element only the picked number moves, however wide the tile is there.
+        own = {
+            axis: e if a["extent"][axis] > 1 else 0
+            for axis, e in zip(a["axes"], element, strict=False)
+        }
         moved = dict(zip(a["picked"], numbers, strict=True))
         base: Size = 0
         ok: str | None = None

@@ -1,0 +1,1 @@
+"""The kernel language: Python functions over tiles, parsed to Tile IR."""

@@ -1,0 +1,376 @@
+"""Intrinsics that compute: elementwise functions, dot, folds, scans, shapes, attention."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.core.dims import Size
+from tessera.core.dtype import DType, as_dtype, bool_, f32
+from tessera.core.errors import AxisError, ShapeError
+from tessera.core.evaluate import identity
+from tessera.core.scalar import SCALARS
+from tessera.lang.kernel.table import Program, intrinsic
+from tessera.lang.kernel.values import KernelError, TileValue
+from tessera.lang.kernel.writer import Writer
+
+# Scalar ops under the names that Python and NumPy have for them.
+RENAMED = {
+    "max": "maximum", "min": "minimum", "and": "bitwise_and", "or": "bitwise_or",
+    "xor": "bitwise_xor", "invert": "bitwise_not",
+}  # fmt: skip
+_ELSEWHERE = ("where", "real", "imag", "conj")
+
+
+def _elementwise(scalar: str) -> None:
+    row = SCALARS[scalar]
+
+    def emit(p: Program, *xs: Any) -> Any:
+        if len(xs) != row.arity:
+            raise KernelError(f"{scalar}: got {len(xs)} operands, expected {row.arity}")
+        return p.w.apply(scalar, *xs)
+
+    emit.__doc__ = f"The scalar op {scalar} on every element."
+    intrinsic(row.numpy, RENAMED.get(scalar, scalar))(emit)
+
+
+for _name in SCALARS:
+    if _name not in _ELSEWHERE:
+        _elementwise(_name)
+
+
+@intrinsic(np.where)
+def where(p: Program, condition: Any, x: Any, y: Any) -> Any:
+    """x where a condition holds, y elsewhere."""
+    if isinstance(condition, bool):
+        return x if condition else y
+    return p.w.apply("where", condition, x, y)
+
+
+@intrinsic(lambda x, dtype: x.astype(dtype))
+def cast(p: Program, x: Any, dtype: Any) -> TileValue:
+    """A tile in another dtype, rounded to nearest."""
+    return p.w.cast(p.w.tile(x), as_dtype(dtype))
+
+
+# Products
+
+
+def _dot_reference(a: Any, b: Any, acc: Any = 0) -> Any:
+    return acc + a @ b
+
+
+@intrinsic(_dot_reference)
+def dot(p: Program, a: Any, b: Any, acc: Any = None) -> TileValue:
+    """The product of two matrices, added to acc: one chain of fused multiply-adds for each element."""
+    start = None if acc is None else p.w.tile(acc)
+    return p.w.dot(p.w.tile(a), p.w.tile(b), start)
+
+
+@intrinsic(_dot_reference)
+def mma(p: Program, a: Any, b: Any, acc: Any) -> TileValue:
+    """As dot, with a sum to add to."""
+    return p.w.dot(p.w.tile(a), p.w.tile(b), p.w.tile(acc))
+
+
+# Folds
+
+
+def _axes(x: TileValue, axis: Any) -> list[int]:
+    given = range(x.rank) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
+    out = []
+    for a in given:
+        if not isinstance(a, int) or not -x.rank <= a < x.rank:
+            raise AxisError(f"axis {a} is no axis of {x.type}")
+        out.append(a % x.rank)
+    return sorted(set(out), reverse=True)
+
+
+def _squeezed(w: Writer, x: TileValue, axes: Sequence[int]) -> TileValue:
+    shape = tuple(n for i, n in enumerate(x.shape) if i not in axes)
+    made = w.b.reshape(x.tile, shape)
+    kept = [i for i in range(x.rank) if i not in axes]
+    return TileValue(
+        made, tuple(x.axes[i] for i in kept), tuple(x.pads[i] for i in kept), x.constant
+    )
+
+
+_FOLDS: dict[str, tuple[str, Any]] = {  # the scalar op, and NumPy's function
+    "add": ("add", np.sum), "sum": ("add", np.sum), "mul": ("mul", np.prod), "prod": ("mul", np.prod),
+    "max": ("max", np.max), "min": ("min", np.min), "and": ("and", np.bitwise_and.reduce),
+    "or": ("or", np.bitwise_or.reduce), "xor": ("xor", np.bitwise_xor.reduce),
+    "any": ("logical_or", np.any), "all": ("logical_and", np.all),
+    "logaddexp": ("logaddexp", np.logaddexp.reduce),
+}  # fmt: skip
+
+
+def _folded(p: Program, x: Any, how: Any, axis: Any, keepdims: bool) -> TileValue:
+    if how not in _FOLDS:
+        raise KernelError(f"reduce: got {how!r}, expected one of {', '.join(_FOLDS)}")
+    scalar, t = _FOLDS[how][0], p.w.tile(x)
+    if scalar.startswith("logical") and t.dtype is not bool_:
+        t = p.w.condition(t)
+    kept: DType = t.dtype
+    if scalar in ("add", "mul", "logaddexp"):
+        t = p.w.cast(t, _wide(t.dtype))
+    axes = _axes(t, axis)
+    for a in axes:
+        t = p.w.fold(scalar, t, a)
+    t = t if t.dtype.kind != kept.kind or t.dtype.kind != "f" else p.w.cast(t, kept)
+    return t if keepdims else _squeezed(p.w, t, axes)
+
+
+def _wide(dtype: DType) -> DType:
+    """What sums of a dtype add up in."""
+    if dtype is bool_:
+        return as_dtype("i64")
+    wide = dtype.accum
+    return wide.compute if wide.is_narrow else wide
+
+
+def _reduce_reference(x: Any, how: str, axis: Any = None, keepdims: bool = False) -> Any:
+    return _FOLDS[how][1](x, axis=axis, keepdims=keepdims)
+
+
+@intrinsic(_reduce_reference)
+def reduce(p: Program, x: Any, how: str = "add", axis: Any = None, keepdims: bool = False) -> Any:
+    """A fold along axes, or all of them, without what lies past the end of a tensor."""
+    return _folded(p, x, how, axis, keepdims)
+
+
+def _fold_named(name: str) -> None:
+    def emit(p: Program, x: Any, axis: Any = None, keepdims: bool = False) -> TileValue:
+        return _folded(p, x, name, axis, keepdims)
+
+    def reference(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        return _reduce_reference(x, name, axis, keepdims)
+
+    emit.__doc__ = f"reduce(x, {name!r}, axis)."
+    intrinsic(reference, name)(emit)
+
+
+for _name in ("sum", "prod", "max", "min", "any", "all"):
+    _fold_named(_name)
+
+
+def _count(p: Program, x: TileValue, axes: Sequence[int]) -> Any:
+    """How many elements a fold is over, those of the tensor alone."""
+    count: Any = 1
+    for a in axes:
+        place = x.axes[a]
+        if place is None or place.exact:
+            count = count * x.shape[a]
+        else:
+            inside = _inside(p, x, a)
+            count = p.w.apply("mul", count, p.w.cast(inside, f32))
+    return count
+
+
+def _inside(p: Program, x: TileValue, axis: int) -> TileValue:
+    """How many elements of a block lie inside of the tensor."""
+    place = x.axes[axis]
+    assert place is not None
+    left: Size = place.size - place.start
+    found: TileValue = p.w.apply("min", p.w.tile(left), x.shape[axis])
+    return found
+
+
+@intrinsic(np.mean)
+def mean(p: Program, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """The mean along axes, of the elements that a tensor has."""
+    t = p.w.tile(x)
+    t = t if t.dtype.kind == "f" else p.w.cast(t, f32)
+    total = _folded(p, p.w.cast(t, _wide(t.dtype)), "add", axis, keepdims)
+    return p.w.cast(p.w.apply("div", total, _count(p, t, _axes(t, axis))), t.dtype)
+
+
+def _arg(name: str, largest: str, reference: Callable[..., Any]) -> None:
+    def emit(p: Program, x: Any, axis: int = -1, keepdims: bool = False) -> TileValue:
+        t = p.w.tile(x)
+        (a,) = _axes(t, axis)
+        t = p.w.masked(t, a, identity(largest, t.dtype))
+        best = p.w.fold(largest, t, a)
+        place = t.axes[a]
+        shape = [1] * t.rank
+        shape[a] = t.shape[a]
+        at = p.w.index(0 if place is None else place.start, shape, a, place)
+        hit = p.w.apply("eq", t, best)
+        if t.dtype.kind == "f":
+            hit = p.w.apply("logical_or", hit, p.w.apply("is_nan", t))
+        first = p.w.fold("min", p.w.apply("where", hit, at, (1 << 62)), a)
+        return first if keepdims else _squeezed(p.w, first, [a])
+
+    emit.__doc__ = f"The position of the {largest} along an axis, the first of several."
+    intrinsic(reference, name)(emit)
+
+
+_arg("argmax", "max", np.argmax)
+_arg("argmin", "min", np.argmin)
+
+_SCANS: dict[str, Callable[..., Any]] = {
+    "add": np.cumsum, "mul": np.cumprod, "max": np.maximum.accumulate, "min": np.minimum.accumulate
+}  # fmt: skip
+
+
+def _scan_reference(x: Any, how: str = "add", axis: int = -1) -> Any:
+    return _SCANS[how](x, axis=axis)
+
+
+@intrinsic(_scan_reference)
+def scan(p: Program, x: Any, how: str = "add", axis: int = -1) -> TileValue:
+    """The folds up to each element along an axis, one after the other."""
+    if how not in _SCANS:
+        raise KernelError(f"scan: got {how!r}, expected one of {', '.join(_SCANS)}")
+    t = p.w.tile(x)
+    (a,) = _axes(t, axis)
+    wide = _wide(t.dtype) if t.dtype.kind == "f" else t.dtype
+    return p.w.cast(p.w.scan(how, p.w.cast(t, wide), a), t.dtype)
+
+
+# Shapes
+
+
+@intrinsic(np.transpose)
+def transpose(p: Program, x: Any) -> TileValue:
+    """Rows as columns."""
+    return p.w.transpose(p.w.tile(x))
+
+
+@intrinsic(np.broadcast_to)
+def broadcast(p: Program, x: Any, shape: Any) -> TileValue:
+    """A tile repeated along its axes of size 1."""
+    return p.w.broadcast(p.w.tile(x), _sizes(p, shape))
+
+
+@intrinsic(np.reshape)
+def reshape(p: Program, x: Any, shape: Any) -> TileValue:
+    """The same elements in another shape; one size may be -1."""
+    t, sizes = p.w.tile(x), list(shape) if isinstance(shape, tuple | list) else [shape]
+    if sizes.count(-1) == 1:
+        rest = math.prod(n for n in sizes if n != -1)
+        sizes[sizes.index(-1)] = math.prod(t.shape) // rest if rest else 0
+    numbers = _sizes(p, tuple(sizes))
+    if math.prod(numbers) != math.prod(t.shape):
+        raise ShapeError(f"reshape: {t.type} does not have the elements of shape {numbers}")
+    return p.w.reshape(t, numbers)
+
+
+@intrinsic(np.expand_dims)
+def expand(p: Program, x: Any, axis: int) -> TileValue:
+    """A tile with one more axis, of size 1."""
+    t = p.w.tile(x)
+    at = axis % (t.rank + 1)
+    made = p.w.b.expand(t.tile, at)
+    axes, pads = list(t.axes), list(t.pads)
+    axes.insert(at, None)
+    pads.insert(at, None)
+    return TileValue(made, tuple(axes), tuple(pads), t.constant)
+
+
+def _sizes(p: Program, shape: Any) -> tuple[int, ...]:
+    listed = shape if isinstance(shape, tuple | list) else (shape,)
+    return tuple(p.places.number(n, "a size") for n in listed)
+
+
+# Attention
+
+
+@intrinsic(
+    lambda s, rows, cols, offset=0: np.where(cols <= rows + offset, s, -np.inf), updates=True
+)
+def mask_causal(p: Program, s: Any, rows: Any, cols: Any) -> TileValue:
+    """Scores in which a row sees no later column: the last row sees the last column.
+
+    As a statement it changes the scores.
+    """
+    t = p.w.tile(s)
+    if t.rank != 2:
+        raise ShapeError(f"mask_causal: {t.type} has rank {t.rank}, expected 2")
+    row, col = t.axes
+    behind: Size = 0 if row is None or col is None else col.size - row.size
+    seen = p.w.apply("le", cols, rows if behind == 0 else p.w.apply("add", rows, behind))
+    made: TileValue = p.w.apply("where", seen, t, -math.inf)
+    return made
+
+
+@intrinsic()
+def softmax_online(p: Program, s: Any) -> tuple[TileValue, TileValue, TileValue]:
+    """Of a block of scores: exp(s - m), the largest score m of each row, and the sums of the rows."""
+    w, t = p.w, p.w.tile(s)
+    if t.rank != 2 or t.dtype.kind != "f":
+        raise ShapeError(f"softmax_online: got {t.type}, expected floats of rank 2")
+    t = w.masked(w.cast(t, _wide(t.dtype)), 1, -math.inf)
+    m = w.fold("max", t, 1)
+    e = w.apply("exp", w.apply("sub", t, _finite(w, m)))
+    e = _zero_past(e, 1)  # exp(-inf - m), and m is finite
+    total = w.fold("add", e, 1)
+    return e, _squeezed(w, m, [1]), _squeezed(w, total, [1])
+
+
+def _zero_past(x: TileValue, axis: int) -> TileValue:
+    """A tile that is known to hold 0 past the end of an axis."""
+    pads = tuple(0.0 if i == axis else p for i, p in enumerate(x.pads))
+    return TileValue(x.tile, x.axes, pads)
+
+
+def _finite(w: Writer, m: Any) -> Any:
+    """A largest score to subtract: 0 for a row that has no score at all."""
+    return w.apply("where", w.apply("eq", m, -math.inf), 0.0, m)
+
+
+@intrinsic()
+def softmax_accumulate(
+    p: Program,
+    acc: Any,
+    m: Any,
+    l: Any,
+    e: Any,
+    v: Any,
+    m_c: Any,
+    l_c: Any,
+) -> tuple[TileValue, TileValue, TileValue]:
+    """Join a block to what came before: the sum of values, the largest scores, the sums of rows."""
+    w, e = p.w, p.w.tile(e)
+    now = w.apply("max", m, m_c)
+    before = w.apply("exp", w.apply("sub", m, _finite(w, now)))
+    block = w.apply("exp", w.apply("sub", m_c, _finite(w, now)))
+    values = w.tile(v)
+    weights = w.apply("mul", e, _column(w, block))
+    if e.pads[1] == 0:
+        weights = _zero_past(weights, 1)
+    start = w.apply("mul", acc, _column(w, before))
+    total = w.dot(weights, w.cast(values, weights.dtype), w.cast(w.tile(start), weights.dtype))
+    sums = w.apply("add", w.apply("mul", l, before), w.apply("mul", l_c, block))
+    return w.cast(total, w.tile(acc).dtype), now, sums
+
+
+def _column(w: Writer, x: TileValue) -> TileValue:
+    made = w.b.expand(x.tile, x.rank)
+    return TileValue(made, (*x.axes, None), (*x.pads, None), x.constant)
+
+
+def column(w: Writer, x: TileValue, key: Sequence[Any]) -> TileValue:
+    """x[:, None] and its like: axes kept and axes added."""
+    if Ellipsis in [k for k in key if k is Ellipsis]:
+        at = [i for i, k in enumerate(key) if k is Ellipsis]
+        kept = sum(k is not None and k is not Ellipsis for k in key)
+        key = [*key[: at[0]], *[slice(None)] * (x.rank - kept), *key[at[0] + 1 :]]
+    if any(k is not None and k != slice(None) for k in key):
+        raise KernelError(
+            "a tile is indexed by ':' and None alone; load the part that is wanted from memory"
+        )
+    if sum(k is not None for k in key) > x.rank:
+        raise ShapeError(f"{x.type} has {x.rank} axes, but the index has more")
+    key = [*key, *[slice(None)] * (x.rank - sum(k is not None for k in key))]
+    sizes, axes, pads = iter(x.shape), iter(x.axes), iter(x.pads)
+    shape = tuple(1 if k is None else next(sizes) for k in key)
+    made = w.b.reshape(x.tile, shape)
+    return TileValue(
+        made,
+        tuple(None if k is None else next(axes) for k in key),
+        tuple(None if k is None else next(pads) for k in key),
+        x.constant,
+    )

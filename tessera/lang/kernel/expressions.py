@@ -1,0 +1,185 @@
+"""Operators, comparisons, attributes and Python's own functions, on numbers, positions and tiles."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from tessera.core.dims import Dim, bounds, larger, smaller
+from tessera.core.dtype import as_dtype, f32, i64
+from tessera.lang.kernel.values import Array, KernelError, TileValue
+from tessera.lang.kernel.writer import Writer
+
+_BINARY: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
+    ast.Add: ("add", operator.add), ast.Sub: ("sub", operator.sub), ast.Mult: ("mul", operator.mul),
+    ast.Div: ("div", operator.truediv), ast.FloorDiv: ("floor_div", operator.floordiv),
+    ast.Mod: ("mod", operator.mod), ast.Pow: ("pow", operator.pow),
+    ast.BitAnd: ("and", operator.and_), ast.BitOr: ("or", operator.or_),
+    ast.BitXor: ("xor", operator.xor), ast.LShift: ("shift_left", operator.lshift),
+    ast.RShift: ("shift_right", operator.rshift), ast.MatMult: ("dot", operator.matmul),
+}  # fmt: skip
+_COMPARE: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
+    ast.Eq: ("eq", operator.eq), ast.NotEq: ("ne", operator.ne), ast.Lt: ("lt", operator.lt),
+    ast.LtE: ("le", operator.le), ast.Gt: ("gt", operator.gt), ast.GtE: ("ge", operator.ge),
+}  # fmt: skip
+_UNARY: dict[type, tuple[str, Callable[[Any], Any]]] = {
+    ast.USub: ("neg", operator.neg), ast.UAdd: ("pos", operator.pos),
+    ast.Invert: ("invert", operator.invert),
+}  # fmt: skip
+_PLAIN: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Is: operator.is_, ast.IsNot: operator.is_not,
+    ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
+}  # fmt: skip
+_EXACT = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)  # what positions are closed under
+
+
+class Bound:
+    """A method of a tile."""
+
+    def __init__(self, run: Callable[..., Any]):
+        self.run = run
+
+
+def is_number(x: Any) -> bool:
+    """Whether x is a tile or can become one."""
+    return isinstance(x, TileValue | Dim | bool | int | float)
+
+
+def is_static(x: Any) -> bool:
+    """Whether x is known to Python before a kernel runs."""
+    if isinstance(x, tuple | list):
+        return all(map(is_static, x))
+    return not isinstance(x, TileValue | Dim | Array)
+
+
+def words(x: Any) -> str:
+    """How messages call a value."""
+    return repr(x) if isinstance(x, TileValue | Array) else f"{x!r:.60}"
+
+
+def _refuse_arrays(name: str, *xs: Any) -> None:
+    for x in xs:
+        if isinstance(x, Array):
+            raise KernelError(f"{name}: {x} lies in memory; load a tile of it with tile.load")
+
+
+def binary(w: Writer, kind: type, a: Any, b: Any) -> Any:
+    """a op b."""
+    name, python = _BINARY[kind]
+    _refuse_arrays(name, a, b)
+    if isinstance(a, TileValue) or isinstance(b, TileValue):
+        if kind is ast.MatMult:
+            return w.dot(w.tile(a), w.tile(b), None)
+        return w.apply(name, a, b)
+    if isinstance(a, Dim) or isinstance(b, Dim):
+        whole = all(isinstance(x, Dim | int) for x in (a, b))
+        if whole and (kind in _EXACT or (kind is ast.Pow and isinstance(b, int) and b >= 0)):
+            return python(a, b)
+        return w.apply(name, a, b)
+    return python(a, b)
+
+
+def unary(w: Writer, kind: type, x: Any) -> Any:
+    """op x."""
+    _refuse_arrays("operator", x)
+    if kind is ast.Not:
+        found = truth(x)
+        return (
+            w.apply("logical_not", w.condition(found))
+            if isinstance(found, TileValue)
+            else not found
+        )
+    if isinstance(x, TileValue):
+        return w.apply(_UNARY[kind][0], x)
+    if isinstance(x, Dim) and kind is ast.Invert:
+        return -x - 1
+    return _UNARY[kind][1](x)
+
+
+def compare(w: Writer, kind: type, a: Any, b: Any) -> Any:
+    """Whether a op b: known now, or a tile."""
+    if kind in _PLAIN:
+        return _PLAIN[kind](a, b)
+    name, python = _COMPARE[kind]
+    _refuse_arrays(name, a, b)
+    if isinstance(a, TileValue) or isinstance(b, TileValue):
+        return w.apply(name, a, b)
+    if not (isinstance(a, Dim) or isinstance(b, Dim)):
+        return python(a, b)
+    if isinstance(a, float) or isinstance(b, float):
+        return w.apply(name, a, b)
+    low, high = bounds(a - b)
+    if low == high or low > 0 or high < 0:
+        return python(low, 0)
+    if (low, kind) in ((0, ast.GtE), (0, ast.Lt)) or (high, kind) in ((0, ast.LtE), (0, ast.Gt)):
+        return kind in (ast.GtE, ast.LtE)
+    return w.apply(name, a, b)
+
+
+def truth(x: Any) -> Any:
+    """A value as a condition: a tile if it is known when the kernel runs."""
+    if isinstance(x, TileValue):
+        return x
+    if isinstance(x, Dim):
+        if bounds(x)[0] > 0:
+            return True
+        raise KernelError(f"whether {x} is 0 is known when the kernel runs; compare it: {x} != 0")
+    if isinstance(x, Array):
+        raise KernelError(f"{x} lies in memory; load a tile of it with tile.load")
+    return bool(x)
+
+
+# Python's functions
+
+
+def _extreme(name: str, sizes: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    def run(w: Writer, *xs: Any) -> Any:
+        items = xs[0] if len(xs) == 1 and isinstance(xs[0], tuple | list) else xs
+        out = items[0]
+        for x in items[1:]:
+            whole = all(isinstance(v, Dim | int) for v in (out, x))
+            out = sizes(out, x) if whole else w.apply(name, out, x)
+        return out
+
+    return run
+
+
+def _float(w: Writer, x: Any) -> TileValue:
+    t = w.tile(x)
+    return t if t.dtype.kind == "f" else w.cast(t, f32)
+
+
+def _int(w: Writer, x: Any) -> Any:
+    return x if isinstance(x, Dim) else w.cast(w.tile(x), i64)
+
+
+def _len(w: Writer, x: Any) -> Any:
+    return len(x) if isinstance(x, tuple | list) else x.shape[0]
+
+
+BUILTINS: dict[Any, Callable[..., Any]] = {
+    min: _extreme("min", smaller),
+    max: _extreme("max", larger),
+    float: _float,
+    int: _int,
+    abs: lambda w, x: w.apply("abs", x),
+    pow: lambda w, x, y: w.apply("pow", x, y),
+    round: lambda w, x: w.apply("round", x),
+    len: _len,
+    bool: lambda w, x: w.condition(x),
+    tuple: lambda w, x: tuple(x),
+    list: lambda w, x: list(x),
+    zip: lambda w, *xs: list(zip(*xs, strict=False)),
+    enumerate: lambda w, x: list(enumerate(x)),
+    isinstance: lambda w, x, kind: isinstance(x, kind),
+}
+
+ATTRIBUTES: dict[str, Callable[[Writer, TileValue], Any]] = {
+    "T": lambda w, x: w.transpose(x),
+    "shape": lambda w, x: x.shape,
+    "dtype": lambda w, x: x.dtype,
+    "ndim": lambda w, x: x.rank,
+    "astype": lambda w, x: Bound(lambda dtype: w.cast(x, as_dtype(dtype))),
+}

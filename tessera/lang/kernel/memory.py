@@ -1,0 +1,342 @@
+"""Intrinsics that move data and make tiles: load, store, zeros, ranges, indices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.core.dims import Dim, Size, smaller, symbol
+from tessera.core.dtype import DType, as_dtype, f32, i64
+from tessera.lang.kernel.places import Box, covers
+from tessera.lang.kernel.table import Program, intrinsic
+from tessera.lang.kernel.values import Array, Block, KernelError, Range, Span, TileValue
+
+SPACES = {"shared": "shared", "private": "private", "register": "private"}
+_HINTS = ("vector", "stages", "swizzle", "prefetch", "space")
+
+
+class Context:
+    """The schedule of a kernel, as a kernel sees it: T.m, T.n, T.k, T.d, T.vector ..."""
+
+    def __init__(self, p: Program):
+        self._p = p
+
+    def __getattr__(self, name: str) -> Any:
+        p = self.__dict__["_p"]
+        if name in ("m", "n", "k", "d"):
+            return p.places.block(name)
+        if name in ("vector", "warps", "stages", "swizzle"):
+            return getattr(p.places.schedule, name)
+        raise KernelError(
+            f"the context has no {name!r}; it has m, n, k, d, vector, warps, stages and swizzle"
+        )
+
+
+@intrinsic()
+def context(p: Program) -> Context:
+    """The schedule of this kernel: block sizes m, n, k, d, and hints."""
+    return Context(p)
+
+
+def _note(p: Program, hints: dict[str, Any]) -> None:
+    unknown = set(hints) - set(_HINTS)
+    if unknown:
+        raise KernelError(
+            f"there is no hint {', '.join(sorted(unknown))}; there are {', '.join(_HINTS)}"
+        )
+    p.hints += [(n, x) for n, x in hints.items() if x is not None]
+
+
+def array(x: Any, what: str) -> Array:
+    """An argument that must be a tensor."""
+    if not isinstance(x, Array):
+        got = f"a {x!r}" if isinstance(x, TileValue) else f"{x!r:.40}"
+        raise KernelError(f"{what}: got {got}, expected a tensor that the kernel is called with")
+    return x
+
+
+def _box(p: Program, x: Array, rows: Any, cols: Any, batch: Any, at: Any, shape: Any) -> Box:
+    if at is None and shape is None:
+        return p.places.box(x, rows, cols, batch)
+    at = (0,) * x.ndim if at is None else _listed(at)
+    lengths = _listed(shape if shape is not None else (1,) * x.ndim)
+    if len(at) != x.ndim or len(lengths) != x.ndim:
+        raise KernelError(
+            f"{x.name} has {x.ndim} axes, but `at` has {len(at)} places and shape {len(lengths)} sizes"
+        )
+    sizes = [p.places.number(n, "shape") for n in lengths]
+    spans = [
+        Span(size, start, n, covers(start, n, size))
+        for size, start, n in zip(x.shape, at, sizes, strict=True)
+    ]
+    axes = tuple(s.axis for s in spans)
+    masked = tuple(i for i, s in enumerate(spans) if not s.exact)
+    return Box(tuple(at), tuple(sizes), tuple(range(x.ndim)), axes, masked)
+
+
+def _listed(x: Any) -> tuple[Any, ...]:
+    return tuple(x) if isinstance(x, tuple | list) else (x,)
+
+
+@intrinsic()
+def load(
+    p: Program, x: Any, rows: Any = None, cols: Any = None, *, batch: Any = None, at: Any = None,
+    shape: Any = None, mask: Any = None, fill: Any = 0, **hints: Any,
+) -> TileValue:  # fmt: skip
+    """A tile of a tensor: blocks of the grid (rows=T.m), spans of a loop, or a box of any place."""
+    _note(p, hints)
+    source = array(x, "load")
+    found = p.places.load(source, _box(p, source, rows, cols, batch, at, shape), fill)
+    if mask is None:
+        return found
+    chosen: TileValue = p.w.apply("where", mask, found, p.w.tile(fill, found.dtype))
+    return chosen
+
+
+@intrinsic()
+def store(
+    p: Program, x: Any, value: Any, rows: Any = None, cols: Any = None, *, batch: Any = None,
+    at: Any = None, shape: Any = None, mask: Any = None, **hints: Any,
+) -> None:  # fmt: skip
+    """Write a tile to a tensor, by default to where the tile's elements belong."""
+    _note(p, hints)
+    target = array(x, "store")
+    made = p.w.tile(value)
+    here = rows is None and cols is None and at is None
+    box = _own(p, target, made, batch) if here else None
+    if box is None:
+        sizes = made.shape if at is not None and shape is None else shape
+        box = _box(p, target, rows, cols, batch, at, sizes)
+    p.places.store(target, made, box, _both(p, mask))
+
+
+def _both(p: Program, mask: Any) -> TileValue | None:
+    """A mask under the condition of the if statements around."""
+    given = None if mask is None else p.w.condition(mask)
+    if p.condition is None or given is None:
+        return p.condition if given is None else given
+    both: TileValue = p.w.apply("logical_and", p.condition, given)
+    return both
+
+
+def _own(p: Program, x: Array, value: TileValue, batch: Any) -> Box | None:
+    """Where a tile belongs in a tensor of the same sizes."""
+    if value.rank > x.ndim or not value.rank:
+        return None
+    last = x.shape[x.ndim - value.rank :]
+    spans = []
+    for size, n, axis in zip(last, value.shape, value.axes, strict=True):
+        if axis is None:
+            if size != n:
+                return None
+            spans.append(Span(size, 0, n, True))
+        else:
+            if axis.size != size:
+                return None
+            spans.append(Span(size, axis.start, n, axis.exact))
+    places = p.places
+    lead = x.ndim - value.rank
+    return places.boxed(places.batch(x, lead, batch) if lead else [], spans)
+
+
+@intrinsic()
+def alloc(p: Program, shape: Any, dtype: Any = f32, space: str = "shared") -> Array:
+    """Scratch memory of a program instance, in shared memory or registers."""
+    if space not in SPACES:
+        raise KernelError(f"alloc: space is {space!r}, expected one of {', '.join(SPACES)}")
+    sizes = tuple(p.places.number(n, "alloc: a size") for n in _listed(shape))
+    m = p.w.b.alloc(as_dtype(dtype), sizes, SPACES[space])
+    return Array(m.name, m, parameter=False)
+
+
+@intrinsic()
+def copy_async(
+    p: Program, target: Any, source: Any, rows: Any = None, cols: Any = None, **hints: Any
+) -> None:
+    """Copy a tile of a tensor to scratch; it is there after tile.wait()."""
+    _note(p, hints)
+    to = array(target, "copy_async")
+    found = p.places.load(array(source, "copy_async"), p.places.box(source, rows, cols), 0)
+    if found.shape != to.shape:
+        raise KernelError(f"copy_async: the tile is {found.type}, but {to} has other sizes")
+    tile = p.w.cast(found, to.dtype).tile
+    p.w.b.store_async(to.memory, tile, (0,) * to.ndim, found.shape)
+
+
+@intrinsic()
+def wait(p: Program, pending: int = 0) -> None:
+    """Wait until all but the last `pending` asynchronous copies are there."""
+    p.w.b.wait(pending)
+
+
+@intrinsic()
+def read(p: Program, x: Any) -> TileValue:
+    """All of a scratch memory as a tile."""
+    source = array(x, "read")
+    sizes = tuple(p.places.number(n, "read") for n in source.shape)
+    t = p.w.b.load(source.memory, (0,) * len(sizes), sizes)
+    return p.w.plain(t)
+
+
+@intrinsic()
+def barrier(p: Program) -> None:
+    """Every thread of an instance comes here before any goes on."""
+    p.w.b.barrier()
+
+
+@intrinsic()
+def prefetch(p: Program, x: Any, rows: Any = None, cols: Any = None, write: bool = False) -> None:
+    """Say that a tile of a tensor will be read soon."""
+    source = array(x, "prefetch")
+    box = p.places.box(source, rows, cols)
+    p.w.b.prefetch(source.memory, box.at, box.extent, write)
+
+
+# Making tiles
+
+
+def _shape(p: Program, shape: Any) -> tuple[int, ...]:
+    return tuple(p.places.number(n, "a size") for n in _listed(shape))
+
+
+@intrinsic(lambda shape, dtype: np.zeros(shape, dtype))
+def zeros(p: Program, shape: Any, dtype: Any = f32) -> TileValue:
+    """A tile of zeros."""
+    return p.w.full(as_dtype(dtype), _shape(p, shape), 0)
+
+
+@intrinsic(lambda shape, dtype: np.ones(shape, dtype))
+def ones(p: Program, shape: Any, dtype: Any = f32) -> TileValue:
+    """A tile of ones."""
+    return p.w.full(as_dtype(dtype), _shape(p, shape), 1)
+
+
+@intrinsic(lambda shape, value, dtype: np.full(shape, value, dtype))
+def full(p: Program, shape: Any, value: Any, dtype: Any = None) -> TileValue:
+    """A tile of one number."""
+    sizes, d = _shape(p, shape), None if dtype is None else as_dtype(dtype)
+    if isinstance(value, TileValue | Dim):
+        return p.w.broadcast(p.w.tile(value, d), sizes)
+    default: DType = as_dtype(type(value)) if isinstance(value, bool | int) else f32
+    return p.w.full(d or default, sizes, value)
+
+
+@intrinsic(np.arange)
+def arange(p: Program, n: Any, dtype: Any = i64) -> TileValue:
+    """0, 1, ... n - 1."""
+    size = p.places.number(n, "arange")
+    return p.w.cast(p.w.index(0, (size,), 0), as_dtype(dtype))
+
+
+# Loops and positions
+
+
+def _size(extent: Any, axis: int) -> Size:
+    """The size that a range runs over: an axis of a shape, or a size."""
+    if isinstance(extent, Array):
+        extent = extent.shape
+    if isinstance(extent, tuple | list):
+        if not extent:
+            raise KernelError("a range needs a shape with axes")
+        size: Size = extent[axis if len(extent) > 1 else -1]
+        return size
+    if isinstance(extent, int | Dim):
+        return extent
+    raise KernelError(f"a range runs over a shape or a size, got {extent!r:.40}")
+
+
+def _blocks(
+    p: Program, axis: int, extent: Any, block: Any, start: Size, stop: Size | None, hints: Any
+) -> Range:
+    _note(p, hints)
+    size, step = _size(extent, axis), p.places.number(block, "the block of a range")
+    if step < 1:
+        raise KernelError(f"the block of a range is {step}, expected at least 1")
+    last = size if stop is None else smaller(size, stop)
+    aligned = start == 0 and stop is None
+    exact = aligned and isinstance(size, int) and size % step == 0
+    return Range(start, last, step, lambda i: Span(size, i, step, exact))
+
+
+@intrinsic()
+def range_n(
+    p: Program, extent: Any, block: Any, *, start: Any = 0, stop: Any = None, **hints: Any
+) -> Range:
+    """Blocks of rows of a shape, or of a size, one after the other."""
+    return _blocks(p, -2, extent, block, start, stop, hints)
+
+
+@intrinsic()
+def range_m(
+    p: Program, extent: Any, block: Any, *, start: Any = 0, stop: Any = None, **hints: Any
+) -> Range:
+    """As range_n."""
+    return _blocks(p, -2, extent, block, start, stop, hints)
+
+
+@intrinsic()
+def range_k(
+    p: Program, extent: Any, block: Any, *, start: Any = 0, stop: Any = None, **hints: Any
+) -> Range:
+    """Blocks of columns of a shape, or of a size, one after the other."""
+    return _blocks(p, -1, extent, block, start, stop, hints)
+
+
+@intrinsic(name="range")
+def range_(p: Program, *bounds: Any, **hints: Any) -> Range:
+    """Positions from a start to a stop in steps, as Python's range, in a loop that runs."""
+    _note(p, hints)
+    if not 1 <= len(bounds) <= 3 or not all(isinstance(b, int | Dim) for b in bounds):
+        raise KernelError("range: expected a stop, or a start, a stop and a step")
+    start, stop = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
+    step = p.places.number(bounds[2], "the step of a range") if len(bounds) == 3 else 1
+    if step < 1:
+        raise KernelError(f"the step of a range is {step}, expected at least 1")
+    return Range(start, stop, step, lambda i: i)
+
+
+@intrinsic()
+def span(p: Program, extent: Any, start: Any, length: Any) -> Span:
+    """`length` elements from a position on, of an axis of this size."""
+    size, n = _size(extent, -2), p.places.number(length, "the length of a span")
+    return Span(size, start, n, covers(start, n, size))
+
+
+@intrinsic()
+def program(p: Program, count: Any) -> Dim:
+    """A further axis of the grid with so many instances: the number of this one."""
+    if p.depth:
+        raise KernelError("program: the grid has its axes before any loop")
+    own = p.places.grid.own
+    name = own.setdefault(p.location, (f"_q{len(own)}", count))[0]
+    return symbol(name)
+
+
+@intrinsic()
+def row_index(p: Program, rows: Any = None) -> TileValue:
+    """The numbers of the rows of this block, as a column."""
+    return _positions(p, rows, "m", 0)
+
+
+@intrinsic()
+def col_index(p: Program, cols: Any = None) -> TileValue:
+    """The numbers of the columns of this block, or of a span, as a row."""
+    return _positions(p, cols, "n", 1)
+
+
+def _positions(p: Program, where: Any, role: str, axis: int) -> TileValue:
+    if isinstance(where, Array):
+        where = p.places.role(role, where.shape[-2 + axis], p.places.block(role))
+    if where is None or isinstance(where, Block):
+        known = p.places.grid.roles.get(role)
+        if known is None:
+            raise KernelError(
+                f"nothing is cut in blocks of T.{role} yet; load a tile first, or give a span"
+            )
+        where = p.places.role(role, *known)
+    if not isinstance(where, Span):
+        raise KernelError(f"expected a span of a loop, got {where!r:.40}")
+    shape: Sequence[int] = (where.length, 1) if axis == 0 else (1, where.length)
+    return p.w.index(where.start, shape, axis, where.axis)

@@ -1,0 +1,64 @@
+"""The table of intrinsics: what `tile.<name>` is, one record each.
+
+A record says how a call in a kernel is written in Tile IR, and what it means on NumPy arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tessera.core.errors import located
+from tessera.core.source import Location
+from tessera.lang.kernel.places import Places
+from tessera.lang.kernel.values import KernelError, TileValue
+from tessera.lang.kernel.writer import Writer
+
+
+class Program(Protocol):
+    """What an intrinsic sees of the kernel being written."""
+
+    w: Writer
+    places: Places
+    condition: TileValue | None  # what must hold for a store to happen
+    hints: list[tuple[str, Any]]
+    location: Location | None
+    depth: int  # how many loops are around
+
+
+@dataclass(frozen=True, eq=False)
+class Intrinsic:
+    """One function of `tile`."""
+
+    name: str
+    emit: Callable[..., Any]  # (program, *arguments) -> value
+    reference: Callable[..., Any] | None = None  # (*arrays, **parameters) -> array(s)
+    updates: bool = False  # as a statement, it assigns to its first argument
+    doc: str = ""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise located(
+            KernelError(f"tile.{self.name} is for kernels; call it in a function with @kernel")
+        )
+
+    def __repr__(self) -> str:
+        return f"tile.{self.name}"
+
+
+INTRINSICS: dict[str, Intrinsic] = {}
+
+
+def intrinsic(
+    reference: Callable[..., Any] | None = None, name: str | None = None, updates: bool = False
+) -> Callable[[Callable[..., Any]], Intrinsic]:
+    """Decorator: the way to write an intrinsic becomes its record in the table."""
+
+    def record(emit: Callable[..., Any]) -> Intrinsic:
+        called = name or emit.__name__.rstrip("_")
+        made = Intrinsic(called, emit, reference, updates, (emit.__doc__ or "").strip())
+        assert called not in INTRINSICS, called
+        INTRINSICS[called] = made
+        return made
+
+    return record

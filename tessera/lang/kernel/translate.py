@@ -1,0 +1,226 @@
+"""translate: a kernel at the types of a call, as a Tile kernel with its results and what a call must satisfy.
+
+Sizes stay symbolic unless a tile needs their number.  Then parsing begins again, knowing it; so it does where
+two sizes that nobody named turn out to be one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tessera.core.dims import Dim, Size, substitute, symbols
+from tessera.core.errors import ShapeError
+from tessera.core.types import TensorType
+from tessera.ir.tile.ir import Kernel, Memory
+from tessera.lang.kernel.parse import Parser
+from tessera.lang.kernel.places import Equal, Places
+from tessera.lang.kernel.signature import Bound, Parameter, at_sizes
+from tessera.lang.kernel.source import Source
+from tessera.lang.kernel.values import (
+    Array,
+    KernelError,
+    NeedEqual,
+    NeedNumber,
+    Span,
+    Struct,
+    TileValue,
+)
+from tessera.lang.kernel.writer import Writer
+from tessera.lang.schedule import Schedule
+
+_MOST = 64  # times that parsing may begin again
+
+
+@dataclass(frozen=True)
+class Assumed:
+    """What a translation knows of sizes beside the annotations."""
+
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    equal: Mapping[str, Size] = field(default_factory=dict)
+
+    def of(self, shape: Sequence[Size]) -> tuple[Size, ...]:
+        """Sizes under these assumptions."""
+        for _ in range(len(self.equal) + 1):
+            shape = at_sizes(tuple(shape), self.equal)
+        return at_sizes(tuple(shape), self.numbers)
+
+
+@dataclass(frozen=True)
+class Translated:
+    """A Tile kernel, and how a call uses it."""
+
+    kernel: Kernel
+    inputs: tuple[TensorType, ...]  # of the arguments, in order
+    written: tuple[int, ...]  # arguments that are stored to: the call returns them
+    results: tuple[TensorType, ...]  # made by return statements
+    single: bool  # whether there is one result, not a tuple
+    equal: tuple[Equal, ...]
+    assumed: Assumed
+    hints: tuple[tuple[str, Any], ...]
+    reads: tuple[tuple[Source, str, Any], ...]  # names around the function, and their values then
+
+    def is_current(self) -> bool:
+        """Whether the names that the function reads still have the values they had."""
+        return all(_unchanged(source.lookup(name), x) for source, name, x in self.reads)
+
+
+def _unchanged(now: Any, then: Any) -> bool:
+    if now is then:
+        return True
+    plain = isinstance(now, bool | int | float | str | tuple)
+    return plain and type(now) is type(then) and bool(now == then)
+
+
+def translate(
+    f: Callable[..., Any], bound: Bound, sizes: Mapping[str, int], schedule: Schedule,
+    inline: Callable[[Any], Any],
+) -> Translated:  # fmt: skip
+    """The Tile kernel of a function for arguments of these types, and of these sizes where it must know."""
+    source, assumed = Source(f), Assumed()
+    for _ in range(_MOST):
+        try:
+            return _Translation(source, bound, assumed, schedule, inline).run()
+        except NeedNumber as e:
+            assumed = replace(assumed, numbers={**assumed.numbers, e.name: sizes[e.name]})
+        except NeedEqual as e:
+            assumed = replace(assumed, equal={**assumed.equal, e.name: e.other})
+    raise AssertionError(f"{source.name}: sizes do not settle: {assumed}")
+
+
+class _Translation:
+    """One attempt."""
+
+    def __init__(
+        self, source: Source, bound: Bound, assumed: Assumed, schedule: Schedule,
+        inline: Callable[[Any], Any],
+    ):  # fmt: skip
+        self.source, self.bound, self.assumed = source, bound, assumed
+        self.w = Writer(source.name, bound.unnamed)
+        self.arrays = [self._array(p) for p in bound.parameters]
+        tensors = [a for a, p in zip(self.arrays, bound.parameters, strict=True) if not p.number]
+        self.places = Places(self.w, schedule, tensors[0] if tensors else None)
+        self.parser = Parser(self.w, self.places, inline)
+
+    def _array(self, p: Parameter) -> Array:
+        t = TensorType(p.type.dtype, self.assumed.of(p.type.shape))
+        return Array(".".join(p.path) or p.name, self.w.b.parameter(p.name, t))
+
+    def run(self) -> Translated:
+        with _blamed(self.source):
+            returned = self.parser.function(self.source, self._variables())
+        last = self.source.tree.body[-1]
+        with _blamed(self.source, last):
+            results, single = self._results(returned)
+        written = tuple(i for i, a in enumerate(self.arrays) if a.memory.writable)
+        if not results and not written:
+            raise self.source.blame(
+                KernelError(f"{self.source.name} neither returns nor stores anything"),
+                self.source.tree,
+            )
+        grid = self.places.grid.axes() or (("_m", 1),)
+        kernel = replace(self.w.b.finish(), grid=grid)
+        return Translated(
+            kernel, tuple(a.memory.type for a in self.arrays), written, tuple(results), single,
+            tuple(self.places.equal), self.assumed, tuple(self.parser.hints),
+            tuple(self.parser.reads.values()),
+        )  # fmt: skip
+
+    def _variables(self) -> dict[str, Any]:
+        """The arguments as the kernel sees them."""
+        found: dict[str, Any] = dict(self.bound.static)
+        for p, a in zip(self.bound.parameters, self.arrays, strict=True):
+            if p.path:
+                owner = found.setdefault(p.path[0], Struct(p.path[0], {}))
+                owner.fields[p.path[1]] = a
+                owner.fields["length"] = a.shape[-2]
+            elif p.number:
+                found[p.name] = self.w.plain(self.w.b.load(a.memory, (), ()))
+            elif p.loaded:
+                found[p.name] = self._loaded(a)
+            else:
+                found[p.name] = a
+        return {n: found[n] for n in self.bound.names}
+
+    def _loaded(self, a: Array) -> TileValue:
+        """The block of an argument: rows along m, or n if its rows are others, and all columns."""
+        rank, known = a.ndim, self.places.grid.roles
+        if rank < 2:
+            return self.places.load(a, self.places.box(a, None, None))
+        rows = a.shape[-2]
+        role = next((r for r in ("m", "n") if r not in known or known[r][0] == rows), None)
+        if role is None:
+            raise KernelError(
+                f"{a} has other rows than the two tiles before it; use KTile and tile.load"
+            )
+        return self.places.load(a, self.places.box(a, self.places.block(role), None))
+
+    def _results(self, returned: Any) -> tuple[list[TensorType], bool]:
+        if returned is None:
+            return [], False
+        single = not isinstance(returned, tuple | list)
+        out = []
+        for i, x in enumerate([returned] if single else returned):
+            if not isinstance(x, TileValue | Dim | bool | int | float):
+                raise KernelError(f"a kernel returns tiles, got {x!r:.60}")
+            out.append(self._result(i, self.w.tile(x)))
+        return out, single
+
+    def _result(self, i: int, x: TileValue) -> TensorType:
+        """Store a tile as the block of a result, whose sizes follow from the places of the tile."""
+        grid = self.places.grid
+        spans = [
+            Span(n, 0, n, True) if a is None else Span(a.size, a.start, n, a.exact)
+            for n, a in zip(x.shape, x.axes, strict=True)
+        ]
+        lead = grid.shape if grid.batch is not None else ()
+        t = TensorType(x.dtype, (*lead, *(s.size for s in spans)))
+        self._check_grid(x, spans)
+        m = Memory(f"result{i}", t, "global", True)
+        self.w.b.parameters.append(m)
+        a = Array(m.name, m)
+        places = self.places
+        box = places.boxed(places.batch(a, len(lead), None) if lead else [], spans)
+        places.store(a, x, box, None)
+        return t
+
+    def _check_grid(self, x: TileValue, spans: Sequence[Span]) -> None:
+        """Every axis of the grid but the batch must show in the result."""
+        used = {s for span in spans for s in symbols(span.start)}
+        counts = {n: c for n, c in self.places.grid.axes() if n != "_b" and c != 1}
+        for name in counts:
+            if name not in used:
+                raise KernelError(
+                    f"every instance along the grid axis {name} returns the whole {x.type}; return a tile "
+                    "of each block, or store it"
+                )
+
+
+class _blamed:  # noqa: N801
+    """Errors without a place are at the head of the function, or at a statement."""
+
+    def __init__(self, source: Source, node: Any = None):
+        self.source, self.node = source, node or source.tree
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if isinstance(error, KernelError | ShapeError):
+            self.source.blame(error, self.node)
+
+
+def known_sizes(t: Translated, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes of a call under the names that the kernel has for them; an error where they differ."""
+    for e in t.equal:
+        left, right = substitute(e.left, sizes), substitute(e.right, sizes)
+        if left != right:
+            raise ShapeError(
+                f"{t.kernel.name}: {e.reason} is {e.left} = {left} but {e.right} = {right}"
+            )
+    for name, other in t.assumed.equal.items():
+        right = substitute(other, sizes)
+        if sizes[name] != right:
+            raise ShapeError(f"{t.kernel.name}: {name} is {sizes[name]}, but {other} is {right}")
+    return {n: sizes[n] for n in t.kernel.sizes}

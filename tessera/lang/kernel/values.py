@@ -1,0 +1,169 @@
+"""What names in a kernel stand for: tiles with the places of their elements, tensors, spans, blocks.
+
+A tile knows, for each of its axes, which elements of a tensor it holds.  So a sum leaves out what lies past
+the end, and a result knows where it belongs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tessera.core.dims import Dim, Shape, Size
+from tessera.core.dtype import DType
+from tessera.core.errors import TesseraError
+from tessera.core.scalar import Number
+from tessera.core.types import TensorType
+from tessera.ir.tile.ir import Memory, Tile
+
+
+class KernelError(TesseraError, ValueError):
+    """A kernel says something that tiles cannot do."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Elements `start`, `start + 1`, ... of an axis of `size` elements."""
+
+    size: Size
+    start: Size = 0
+    exact: bool = False  # whether none of them lies past the end
+
+    def is_at(self, other: Axis) -> bool:
+        """Whether both hold the same elements."""
+        return self.size == other.size and self.start == other.start
+
+
+Axes = tuple[Axis | None, ...]  # None: no elements of a tensor
+Pads = tuple[Number | None, ...]  # what lies past the end of an axis, where that is known
+
+
+@dataclass(frozen=True, eq=False)
+class TileValue:
+    """A tile, where its elements belong, and what the elements past the end hold."""
+
+    tile: Tile
+    axes: Axes
+    pads: Pads
+    constant: Number | None = None  # set when all elements are this number
+
+    @property
+    def type(self) -> TensorType:
+        """Dtype and sizes."""
+        return self.tile.type
+
+    @property
+    def dtype(self) -> DType:
+        """What the elements are."""
+        return self.tile.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes, all numbers."""
+        return self.tile.shape
+
+    @property
+    def rank(self) -> int:
+        """How many axes."""
+        return len(self.tile.shape)
+
+    def __repr__(self) -> str:
+        return f"tile {self.type}"
+
+    def __bool__(self) -> bool:
+        raise KernelError(
+            f"{self} is known when the kernel runs, not before; use tile.where or an if statement"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Array:
+    """A tensor that a kernel is called with, or scratch."""
+
+    name: str
+    memory: Memory
+    parameter: bool = True
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def shape(self) -> Shape:
+        """Sizes, numbers or symbolic."""
+        return self.memory.type.shape
+
+    @property
+    def dtype(self) -> DType:
+        """What the elements are."""
+        return self.memory.type.dtype
+
+    @property
+    def ndim(self) -> int:
+        """How many axes."""
+        return len(self.shape)
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.memory.type}"
+
+
+@dataclass(frozen=True)
+class Struct:
+    """An argument that holds several tensors, such as a KVCache."""
+
+    name: str
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Span:
+    """`length` elements of an axis from `start` on."""
+
+    size: Size
+    start: Size
+    length: int
+    exact: bool = False
+
+    @property
+    def axis(self) -> Axis:
+        """As an axis of a tile."""
+        return Axis(self.size, self.start, self.exact)
+
+
+class Block(int):
+    """A block size of the schedule: a number that knows which axis it cuts."""
+
+    role: str
+
+    def __new__(cls, value: int, role: str) -> Block:
+        made = super().__new__(cls, value)
+        made.role = role
+        return made
+
+
+@dataclass(frozen=True)
+class Range:
+    """What a for statement runs over: positions, or spans of an axis."""
+
+    start: Size
+    stop: Size
+    step: int
+    variable: Callable[[Dim], Any]  # what the loop variable is, of the counter
+
+
+class Restart(Exception):
+    """Parsing must begin again, knowing more of the sizes."""
+
+
+class NeedNumber(Restart):
+    """The number of a symbolic size is needed: the kernel is made for it."""
+
+    def __init__(self, name: str):
+        super().__init__(name)
+        self.name = name
+
+
+class NeedEqual(Restart):
+    """Two sizes that nobody named are the same one."""
+
+    def __init__(self, name: str, other: Size):
+        super().__init__(name)
+        self.name, self.other = name, other

@@ -1,0 +1,324 @@
+"""Operations on the tiles of a kernel: broadcasting, promotion, places and what lies past the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tessera.core.dims import Dim, Size
+from tessera.core.dtype import DType, as_dtype, bool_, f32, i64
+from tessera.core.errors import DTypeError, ShapeError
+from tessera.core.evaluate import identity, scalar
+from tessera.core.promotion import meet_scalar, promote_all
+from tessera.core.rounding import round_to
+from tessera.core.scalar import SCALARS, TESTS, Number
+from tessera.core.source import Location
+from tessera.ir.tile.ir import Builder, Operation, Tile
+from tessera.ir.tile.rules import KINDS, STORAGE
+from tessera.lang.kernel.values import Axes, Axis, KernelError, NeedEqual, TileValue
+
+Operand = TileValue | Number | Dim
+
+
+class _Builder(Builder):
+    """A builder that can try things out."""
+
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        """What is written in the block is forgotten after it."""
+        blocks, count = [list(x) for x in self._blocks], self._count
+        yield
+        self._blocks, self._count = blocks, count
+
+    def written(self) -> list[Operation]:
+        """The operations of the block being written."""
+        return list(self._blocks[-1])
+
+
+class Writer:
+    """Writes operations on tiles."""
+
+    def __init__(self, name: str, unnamed: frozenset[str] = frozenset()):
+        self.b = _Builder(name)
+        self.unnamed = unnamed  # sizes that no annotation names
+
+    def at(self, location: Location | None) -> None:
+        """Say which line of the user's the operations that follow come from."""
+        self.b.location = location
+
+    # Making tiles
+
+    def full(self, dtype: DType, shape: Sequence[int], value: Number) -> TileValue:
+        """A tile of one number."""
+        t = self.b.full(dtype, shape, value)
+        kept = round_to(np.asarray(value), dtype).item()
+        return TileValue(t, (None,) * len(shape), (kept,) * len(shape), kept)
+
+    def index(
+        self, at: Size, shape: Sequence[int] = (), axis: int | None = None,
+        place: Axis | None = None,
+    ) -> TileValue:  # fmt: skip
+        """Positions as i64: `at`, plus the element's own number along an axis."""
+        t = self.b.index(at, shape, axis)
+        axes = tuple(place if i == axis else None for i in range(len(shape)))
+        return TileValue(t, axes, (None,) * len(shape))
+
+    def plain(self, tile: Tile, like: TileValue | None = None) -> TileValue:
+        """A tile of which nothing more is known, at the places of another one."""
+        axes = (None,) * len(tile.shape) if like is None else like.axes
+        return TileValue(tile, axes, (None,) * len(tile.shape))
+
+    def tile(self, x: Operand, dtype: DType | None = None) -> TileValue:
+        """A number or a position as a tile, of a dtype if one is given."""
+        if isinstance(x, TileValue):
+            return x if dtype is None else self.cast(x, dtype)
+        if isinstance(x, Dim):
+            made = self.index(x)
+            return made if dtype is None else self.cast(made, dtype)
+        if not isinstance(x, bool | int | float):
+            raise KernelError(f"got {_kind(x)}, expected a tile or a number")
+        return self.full(as_dtype(type(x)) if dtype is None else dtype, (), x)
+
+    # Elementwise
+
+    def apply(self, name: str, *operands: Operand) -> Any:
+        """A scalar op on every element; on numbers alone it is computed now."""
+        numbers = [x for x in operands if isinstance(x, bool | int | float)]
+        if len(numbers) == len(operands):
+            return _number(name, numbers)
+        xs = self.spread(name, self.alike(name, operands))
+        t = self.b.apply(name, *(x.tile for x in xs))
+        axes = self._meet(name, xs)
+        pads = tuple(self._pad(name, xs, i, t.dtype) for i in range(len(t.shape)))
+        return TileValue(t, axes, pads)
+
+    def alike(self, name: str, operands: Sequence[Operand]) -> list[TileValue]:
+        """The operands as tiles of one dtype, which the scalar op takes."""
+        given = operands[1:] if name == "where" else operands
+        tiles = [x for x in given if isinstance(x, TileValue)]
+        known = [_computed(x.dtype) for x in tiles]
+        if known:
+            dtype = promote_all(known)
+            for x in given:
+                if not isinstance(x, TileValue):
+                    dtype = meet_scalar(dtype, 0 if isinstance(x, Dim) else _checked(name, x))
+        else:
+            numbers = [as_dtype(type(x)) if not isinstance(x, Dim) else i64 for x in given]
+            dtype = promote_all(numbers)
+        kinds = KINDS.get(name, "f") if name != "where" else "buif"
+        if dtype.kind not in kinds:
+            if kinds != "f":
+                raise DTypeError(f"{name}: takes no {dtype}")
+            dtype = f32
+        made = [self.tile(x, dtype) for x in given]
+        if name == "where":
+            made.insert(0, self.condition(operands[0]))
+        return made
+
+    def condition(self, x: Operand) -> TileValue:
+        """An operand as bools."""
+        t = self.tile(x)
+        return t if t.dtype is bool_ else self.apply("ne", t, 0)
+
+    def spread(self, name: str, xs: Sequence[TileValue]) -> list[TileValue]:
+        """Tiles of one rank, by axes of size 1 in front; scalars stay."""
+        rank = max(x.rank for x in xs)
+        return [self.lead(x, rank) if x.rank else x for x in xs]
+
+    def lead(self, x: TileValue, rank: int) -> TileValue:
+        """A tile with axes of size 1 in front, up to a rank."""
+        n = rank - x.rank
+        if not n:
+            return x
+        t = self.b.reshape(x.tile, (*(1,) * n, *x.shape))
+        return TileValue(t, (*(None,) * n, *x.axes), (*(None,) * n, *x.pads), x.constant)
+
+    def _meet(self, name: str, xs: Sequence[TileValue]) -> Axes:
+        """The places of the elements of what is computed from these tiles."""
+        rank = max(x.rank for x in xs)
+        out: list[Axis | None] = []
+        for i in range(rank):
+            full = [x for x in xs if x.rank and x.shape[i] != 1] or [x for x in xs if x.rank]
+            found: Axis | None = None
+            for x in full:
+                found = self.same_axis(name, found, x.axes[i])
+            out.append(found)
+        return tuple(out)
+
+    def same_axis(self, name: str, a: Axis | None, b: Axis | None) -> Axis | None:
+        """The place that two axes agree on."""
+        if a is None or b is None:
+            return a or b
+        if a.size != b.size:
+            self.require_equal(name, a.size, b.size)
+        return a if not a.exact else b
+
+    def require_equal(self, name: str, a: Size, b: Size) -> None:
+        """Two sizes must be one; those without a name are taken to be."""
+        if a == b:
+            return
+        for x, y in ((b, a), (a, b)):
+            if isinstance(x, Dim) and str(x) in self.unnamed:
+                raise NeedEqual(str(x), y)
+        raise ShapeError(f"{name}: one axis is of size {a}, the other of size {b}")
+
+    def _pad(self, name: str, xs: Sequence[TileValue], i: int, dtype: DType) -> Number | None:
+        """What lies past the end of axis i, if that follows from the operands."""
+        values = []
+        for x in xs:
+            if x.constant is not None:
+                pad: Number | None = x.constant
+            elif x.rank and x.shape[i] != 1:
+                pad = x.pads[i]
+            else:
+                pad = None
+            if pad is None:
+                return None
+            values.append(round_to(np.asarray(pad), x.dtype))
+        with np.errstate(all="ignore"):
+            found: Number = np.asarray(scalar(name, values, dtype)).item()
+        return found
+
+    def cast(self, x: TileValue, dtype: DType) -> TileValue:
+        """A tile in another dtype."""
+        if x.dtype is dtype:
+            return x
+        t = self.b.cast(x.tile, dtype)
+        pads = tuple(None if p is None else _cast_number(p, dtype) for p in x.pads)
+        constant = None if x.constant is None else _cast_number(x.constant, dtype)
+        return TileValue(t, x.axes, pads, constant)
+
+    # Past the end
+
+    def masked(self, x: TileValue, axis: int, value: Number) -> TileValue:
+        """A tile that holds a number past the end of an axis."""
+        place = x.axes[axis]
+        if place is None or place.exact or _same(x.pads[axis], value):
+            return x
+        if x.constant is not None and _same(x.constant, value):
+            return x
+        inside = self.inside(x, axis, place)
+        t = self.b.apply("where", inside, x.tile, self.b.full(x.dtype, (), value))
+        pads = tuple(value if i == axis else p for i, p in enumerate(x.pads))
+        return TileValue(t, x.axes, pads)
+
+    def inside(self, x: TileValue, axis: int, place: Axis) -> Tile:
+        """Which elements along an axis are not past its end."""
+        shape = [1] * x.rank
+        shape[axis] = x.shape[axis]
+        at = self.b.index(place.start, shape, axis)
+        return self.b.apply("lt", at, self.b.index(place.size))
+
+    # Shapes
+
+    def reshape(self, x: TileValue, shape: Sequence[int]) -> TileValue:
+        """The same elements in another shape; axes of size 1 may come and go."""
+        t = self.b.reshape(x.tile, shape)
+        kept = [(n, a, p) for n, a, p in zip(x.shape, x.axes, x.pads, strict=True) if n != 1]
+        same = [n for n in shape if n != 1] == [n for n, _, _ in kept]
+        left = iter(kept)
+        places = [next(left)[1:] if n != 1 and same else (None, None) for n in shape]
+        return TileValue(t, tuple(a for a, _ in places), tuple(p for _, p in places), x.constant)
+
+    def broadcast(self, x: TileValue, shape: Sequence[int]) -> TileValue:
+        """A tile repeated along its axes of size 1."""
+        x = self.lead(x, len(shape)) if x.rank else x
+        t = self.b.broadcast(x.tile, shape)
+        if not x.rank:
+            return TileValue(t, (None,) * len(shape), (x.constant,) * len(shape), x.constant)
+        grown = [n != m for n, m in zip(x.shape, shape, strict=True)]
+        axes = tuple(None if g else a for g, a in zip(grown, x.axes, strict=True))
+        pads = tuple(x.constant if g else p for g, p in zip(grown, x.pads, strict=True))
+        return TileValue(t, axes, pads, x.constant)
+
+    def transpose(self, x: TileValue) -> TileValue:
+        """Rows as columns."""
+        if x.rank != 2:
+            raise ShapeError(f"transpose: {x.type} has rank {x.rank}, expected 2")
+        return TileValue(self.b.transpose(x.tile), x.axes[::-1], x.pads[::-1], x.constant)
+
+    # Folds
+
+    def fold(self, name: str, x: TileValue, axis: int) -> TileValue:
+        """A fold along an axis, without what lies past the end; the axis stays, with size 1."""
+        x = self.masked(x, axis, identity(name, x.dtype))
+        t = self.b.fold(name, x.tile, axis)
+        axes = tuple(None if i == axis else a for i, a in enumerate(x.axes))
+        return TileValue(t, axes, (None,) * x.rank)
+
+    def scan(self, name: str, x: TileValue, axis: int) -> TileValue:
+        """Folds up to each element along an axis."""
+        return TileValue(self.b.scan(name, x.tile, axis), x.axes, (None,) * x.rank)
+
+    def dot(self, a: TileValue, b: TileValue, acc: TileValue | None) -> TileValue:
+        """acc + a b, without what lies past the end of the axis that is summed."""
+        if a.rank != 2 or b.rank != 2 or a.shape[1] != b.shape[0]:
+            raise ShapeError(f"dot: {a.type} and {b.type} are not (m, k) and (k, n)")
+        dtype = promote_all([_computed(a.dtype), _computed(b.dtype)])
+        if dtype.kind == "b":
+            raise DTypeError(f"dot: takes no {dtype}; cast to integers or floats before")
+        inner = self.same_axis("dot", a.axes[1], b.axes[0])
+        a, b = self.cast(a, dtype), self.cast(b, dtype)
+        a, b = _placed(a, 1, inner), _placed(b, 0, inner)
+        a, b = self.masked(a, 1, 0), self.masked(b, 0, 0)
+        wide = dtype.accum if not dtype.accum.is_narrow else dtype.accum.compute
+        if acc is None:
+            start = self.full(wide, (a.shape[0], b.shape[1]), 0)
+        else:
+            start = acc
+            if acc.dtype.kind != dtype.kind or acc.dtype.bits < dtype.bits:
+                raise DTypeError(f"dot: products of {dtype} do not add up in {acc.dtype}")
+        t = self.b.dot(a.tile, b.tile, start.tile)
+        axes = tuple(
+            self.same_axis("dot", x, y) for x, y in zip((a.axes[0], b.axes[1]), start.axes, strict=True)
+        )  # fmt: skip
+        return TileValue(t, axes, (None, None))
+
+
+def _placed(x: TileValue, axis: int, place: Axis | None) -> TileValue:
+    axes: Axes = tuple(place if i == axis else a for i, a in enumerate(x.axes))
+    return TileValue(x.tile, axes, x.pads, x.constant)
+
+
+def _computed(dtype: DType) -> DType:
+    """The dtype that elements are computed in."""
+    rounds = dtype.policy.saturate or dtype.policy.stochastic_round
+    return dtype.base.compute if dtype.name in STORAGE or rounds else dtype
+
+
+def _checked(name: str, x: Any) -> Number:
+    if not isinstance(x, bool | int | float):
+        raise KernelError(f"{name}: got {_kind(x)}, expected a tile or a number")
+    return x
+
+
+def _kind(x: Any) -> str:
+    return f"{x!r:.40}" if isinstance(x, str | type(None) | tuple) else f"a {type(x).__name__}"
+
+
+def _number(name: str, operands: Sequence[float]) -> Number:
+    """A scalar op of numbers, in double precision."""
+    floats = KINDS.get(name, "f") == "f" and name != "where"
+    xs = [np.float64(x) if floats else x for x in operands]
+    try:
+        with np.errstate(all="ignore"):
+            found: Number = np.asarray(SCALARS[name].numpy(*xs)).item()
+    except TypeError as e:
+        raise KernelError(f"{name}: {e}") from None
+    return bool(found) if name in TESTS else found
+
+
+def _cast_number(value: Number, dtype: DType) -> Number:
+    x = np.asarray(value)
+    found: Number = bool(x != 0) if dtype.kind == "b" else round_to(x, dtype).item()
+    return found
+
+
+def _same(a: Number | None, b: Number) -> bool:
+    if isinstance(a, float) and isinstance(b, int | float):
+        return a == b and math.copysign(1, a) == math.copysign(1, b)
+    return a == b

@@ -1,0 +1,20 @@
+"""tile: the functions of the kernel language; docs/kernels.md says what each of them does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tessera.lang.kernel import compute as _compute  # noqa: F401  fills the table
+from tessera.lang.kernel import memory as _memory  # noqa: F401
+from tessera.lang.kernel import random as _random  # noqa: F401
+from tessera.lang.kernel.table import INTRINSICS
+
+
+def __getattr__(name: str) -> Any:
+    if name in INTRINSICS:
+        return INTRINSICS[name]
+    raise AttributeError(f"tile has no {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(INTRINSICS)
