@@ -32,6 +32,17 @@ def verified() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def target(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run on the default target, or on the one that a module states as TARGET.
+
+    Modules that look at thousands of small programs, and at what they mean and not at how they run, state
+    "numpy": their eager ops are references and nothing is compiled.
+    """
+    with override(target=getattr(request.module, "TARGET", flags().target)):
+        yield
+
+
 @pytest.fixture(scope="session", autouse=True)
 def untuned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Compile as if nothing had been tuned on this machine, unless a test has a cache of its own."""

@@ -17,6 +17,8 @@ import tessera as ts
 import tessera.array_api as xp
 from tessera.core.errors import CopyError, DTypeError, OperandError, ShapeError
 
+TARGET = "numpy"
+
 
 def words(text: str) -> list[str]:
     """The words of a text."""

@@ -13,6 +13,8 @@ import tessera as ts
 from tessera import op
 from tests.tolerance import Tolerance, assert_close, assert_same_bits
 
+TARGET = "numpy"
+
 
 def normal(*shape: int) -> np.ndarray:
     return np.random.default_rng([5, *shape]).normal(size=shape)

@@ -16,6 +16,8 @@ from tessera import op
 from tessera.core.dims import symbol
 from tessera.core.errors import AxisError, DTypeError, OperandError, ShapeError, TesseraError
 
+TARGET = "numpy"
+
 DTYPES = (np.float32, np.float64, np.complex64, np.complex128)
 SIZES = (1, 2, 3, 7, 8, 31)
 NORMS = ("backward", "ortho", "forward")

@@ -22,6 +22,8 @@ from tessera.core.errors import (
     TesseraError,
 )
 
+TARGET = "numpy"
+
 DTYPES = (np.float32, np.float64, np.complex64, np.complex128)
 BATCHES = ((), (2,), (2, 1), (0,))
 SIZES = (0, 1, 2, 5)

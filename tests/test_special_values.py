@@ -29,6 +29,8 @@ from tests.loops import run_loops
 from tests.op_cases import all_cases, applications
 from tests.tolerance import assert_close, assert_same_bits
 
+TARGET = "numpy"
+
 
 def floor_of_quotient(x: Any, y: Any) -> Any:
     """floor_divide of the array API: floor(x / y) at infinities too, where NumPy follows Python."""

@@ -15,6 +15,8 @@ from tessera.core.flags import override
 from tests.op_cases import Case, cases
 from tests.tolerance import assert_close
 
+TARGET = "numpy"
+
 SIZE = 3
 RNG = np.random.default_rng(0)
 

@@ -48,7 +48,7 @@ def read(env: Mapping[str, str]) -> Flags:
         else _default_cache(),
         threads=_number(env, "TESSERA_THREADS", 0, low=0),
         memory=_number(env, "TESSERA_MEMORY", 0, low=0),
-        target=_choice(env, "TESSERA_TARGET", "numpy", _CHOICES["target"]),
+        target=_choice(env, "TESSERA_TARGET", "cpu", _CHOICES["target"]),
         numerics=_choice(env, "TESSERA_NUMERICS", "deterministic", _CHOICES["numerics"]),
         log=_choice(env, "TESSERA_LOG", "off", _CHOICES["log"]),
         verify=_truth(env, "TESSERA_VERIFY"),

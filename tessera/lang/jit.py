@@ -44,8 +44,8 @@ class Lowered:
 
     @property
     def graph(self) -> Graph:
-        """Graph IR after the last Graph pass."""
-        return self._executable.graph
+        """Graph IR after the passes that all targets share; `record` has the others too."""
+        return {s.name: s.graph for s in self._executable.record}["simplify"]
 
     @property
     def traced(self) -> Graph:

@@ -11,6 +11,8 @@ import pytest
 import tessera as ts
 from tessera import op
 
+TARGET = "numpy"
+
 jax = pytest.importorskip("jax")
 torch = pytest.importorskip("torch")
 jnp = jax.numpy

@@ -18,6 +18,8 @@ import tessera as ts
 from tessera import op
 from tests.tolerance import Tolerance, assert_close
 
+TARGET = "numpy"
+
 jax = pytest.importorskip("jax")
 jnp, lax = jax.numpy, jax.lax
 pytestmark = pytest.mark.oracle
