@@ -6,14 +6,32 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
-from tessera.algebra import apply
-from tessera.algebra.combinators import queries
-from tessera.algebra.constructors import basic
+import numpy as np
+
+from tessera.algebra import apply, diagnostics
+from tessera.algebra import solve as operator_solve
+from tessera.algebra.combinators import functions, queries
+from tessera.algebra.constructors import basic, fourier
 from tessera.algebra.operator import Operator
-from tessera.ops import elementwise, linalg, matrix, shape
+from tessera.core.dims import Dim
+from tessera.ops import (
+    control,
+    elementwise,
+    linalg,
+    matrix,
+    matrix_function,
+    reduction,
+    shape,
+    spectrum,
+)
+from tessera.ops import fft as fft_ops
+from tessera.ops import solve as solve_ops
 from tessera.ops.define import OpFunction
 
-__all__ = ["conj", "diagonal", "eye", "slogdet", "trace", "transpose"]
+__all__ = [
+    "cond", "conj", "dct", "diagonal", "expm", "eye", "fft", "fft2", "fftn", "idct", "ifft", "ifft2",
+    "ifftn", "logm", "norm", "sign", "slogdet", "solve", "sqrtm", "trace", "transpose",
+]  # fmt: skip
 
 Function = Callable[..., Any]
 F = TypeVar("F", bound=Function)
@@ -40,11 +58,33 @@ def either(
     return cast("F", made)
 
 
+def _has_sizes(args: Sequence[Any]) -> bool:
+    """Whether the first argument is a size or a tuple of sizes: then the operator is meant."""
+    first = args[0] if args else None
+    sizes = first if isinstance(first, tuple) and first else (first,)
+    return all(isinstance(n, int | np.integer | Dim) and not isinstance(n, bool) for n in sizes)
+
+
 transpose = either(shape.transpose, apply.transpose)
 conj = either(elementwise.conj, apply.conj)
+sign = either(elementwise.sign, functions.sign)
+norm = either(reduction.norm, diagnostics.norm)
+cond = either(control.cond, diagnostics.cond)
 trace = either(matrix.trace, queries.trace)
 diagonal = either(matrix.diagonal, queries.diagonal)
 slogdet = either(linalg.slogdet, queries.slogdet)
+expm = either(linalg.expm, functions.expm)
+logm = either(matrix_function.logm, functions.logm)
+sqrtm = either(matrix_function.sqrtm, functions.sqrtm)
+solve = either(solve_ops.solve, operator_solve.solve)
+fft = either(fft_ops.fft, fourier.fft, _has_sizes)
+ifft = either(fft_ops.ifft, fourier.ifft, _has_sizes)
+fftn = either(fft_ops.fftn, fourier.fft, _has_sizes)
+ifftn = either(fft_ops.ifftn, fourier.ifft, _has_sizes)
+fft2 = either(fft_ops.fft2, fourier.fft, _has_sizes)
+ifft2 = either(fft_ops.ifft2, fourier.ifft, _has_sizes)
+dct = either(spectrum.dct, fourier.dct, _has_sizes)
+idct = either(spectrum.idct, fourier.idct, _has_sizes)
 
 # A tensor is ts.eye(n).
 eye = basic.eye

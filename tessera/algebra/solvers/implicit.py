@@ -111,12 +111,16 @@ def solution(system: System, b: Value, x0: Value | None = None) -> tuple[Value, 
 
 def by_column(f: Callable[..., Sequence[Value]], given: Sequence[Value]) -> tuple[Value, ...]:
     """f of vectors on the columns of matrices: the first result as columns, numbers for each."""
-    size = given[0].shape[1]
-    g, outer = traced([like(v, v.shape[:1]) for v in given], f, "columns")
-    rows = [*(matrix_transpose(v) for v in given), *outer]
-    outs, mask = batch_graph(g, rows, [True] * len(given) + [False] * len(outer))
-    x, *info = [in_front(v, m, size) for v, m in zip(outs, mask, strict=True)]
+    x, *info = by_row(f, [matrix_transpose(v) for v in given])
     return matrix_transpose(x), *info
+
+
+def by_row(f: Callable[..., Sequence[Value]], given: Sequence[Value]) -> list[Value]:
+    """f on the rows of tensors; its results have one row for each."""
+    size = given[0].shape[0]
+    g, outer = traced([like(v, v.shape[1:]) for v in given], f, "rows")
+    outs, mask = batch_graph(g, [*given, *outer], [True] * len(given) + [False] * len(outer))
+    return [in_front(v, m, size) for v, m in zip(outs, mask, strict=True)]
 
 
 def _node(system: System, b: Value, start: Sequence[Value], leaves: Values) -> tuple[Value, ...]:

@@ -43,8 +43,11 @@ from tessera.ops.shape import concat
 from tessera.transform.batch_control import traced
 from tessera.transform.differentiate import Tangent, zeros
 
-_TROUBLE = {k: TROUBLE[k] for k in (LIMIT, NONFINITE)} | {
-    INACCURATE: TROUBLE[INACCURATE].replace("b - A x", "A^H (b - A x)")
+_TROUBLE = {
+    LIMIT: "took all {0} steps and A^H (b - A x) has size {1:.3g}, wanted {2:.3g}; allow more with "
+    "limit=, or ask for less with tol=",
+    NONFINITE: TROUBLE[NONFINITE].replace(" and the preconditioner", ""),
+    INACCURATE: TROUBLE[INACCURATE].replace("b - A x", "A^H (b - A x)"),
 }
 
 
@@ -178,7 +181,7 @@ def _derivative(p: Least, values: Values, x: Value, tangents: Values) -> Value:
 
 @function
 def lsmr(
-    a: Any, b: Any, *, damp: float = 0.0, tol: float | None = None, atol: float = 0.0,
+    a: Any, b: Any, *, damp: Any = 0.0, tol: float | None = None, atol: float = 0.0,
     limit: int | None = None, check: bool = True, progress: Any = None,
 ) -> Solution:  # fmt: skip
     """The shortest x that makes |A x - b| smallest, for any A; with damp, |A x - b|^2 + |damp x|^2."""
