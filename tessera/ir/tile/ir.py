@@ -231,6 +231,17 @@ class Builder:
     ) -> Tile:
         return self._append(name, operands, attributes, None, stated)[0]
 
+    def repeat(
+        self,
+        op: Operation,
+        operands: Sequence[Tile],
+        attributes: Mapping[str, Any],
+        memory: Memory | None,
+    ) -> tuple[Tile, ...]:
+        """An operation again, on other tiles of the same types and in another place."""
+        stated = op.results[0].type if len(op.results) == 1 else None
+        return self._append(op.name, operands, attributes, memory, stated)
+
     # Memory
 
     def load(

@@ -123,7 +123,7 @@ class ValueWriter(ShapeWriter):
 
     def fold_last(self, name: str, x: Tile) -> list[str]:
         names, widths, n = self.tiles[x], chunks(x.shape[-1]), x.shape[-1]
-        whole = all(w == LANES for w in widths) and len(widths) & (len(widths) - 1) == 0
+        whole = n % LANES == 0  # then the upper part of a tree begins at a vector
         out = []
         for r in range(len(names) // len(widths)):
             row = names[r * len(widths) : (r + 1) * len(widths)]

@@ -1,0 +1,211 @@
+"""Nests: loops over the elements of large tiles, with all that can be done in them at once.
+
+    e = exp(x); s = sum(e); store(e / s)   ->   nest 1: keep e, fold s;  nest 2: store e / s
+
+Stores, folds and values to keep wait as tasks.  Tasks over the same elements share a nest unless one
+needs what another only has at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from tessera.core.dims import Size
+from tessera.core.folds import LANES
+from tessera.ir.tile.expand.boxes import Axes, Box, Boxes, Part, memory_of, wide_axes
+from tessera.ir.tile.ir import Memory, Operation, Tile
+
+_WIDE = 4 * LANES  # elements of a part
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a nest does with the elements of a tile: it stores or folds them, or else keeps them."""
+
+    tile: Tile
+    store: Operation | None = None
+    fold: Operation | None = None
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the tile goes to scratch of its own."""
+        return self.store is None and self.fold is None
+
+
+@dataclass
+class Nest:
+    """Tasks over elements of one shape."""
+
+    shape: tuple[int, ...]
+    tasks: list[Task] = field(default_factory=list)
+    reads: set[Memory] = field(default_factory=set)
+    writes: set[Memory] = field(default_factory=set)
+
+
+class Nests(Boxes):
+    """Collects tasks and writes them as loops."""
+
+    waiting: Nest | None = None
+
+    def add(self, task: Task) -> None:
+        """Have a task done in the nest that waits, if it can be, else in one of its own."""
+        reads = self.memories_of(task.tile)
+        writes = set() if task.store is None else {memory_of(task.store)}
+        if self.waiting is not None and not self.joins(self.waiting, task, reads, writes):
+            self.flush()
+        if self.waiting is None:
+            self.waiting = Nest(task.tile.shape)
+        self.waiting.tasks.append(task)
+        self.waiting.reads |= reads
+        self.waiting.writes |= writes
+
+    def joins(self, nest: Nest, task: Task, reads: set[Memory], writes: set[Memory]) -> bool:
+        """Whether a task can share a nest."""
+        if nest.shape != task.tile.shape:
+            return False
+        if reads & nest.writes or writes & (nest.reads | nest.writes):
+            return False
+        folds = [t.fold for t in nest.tasks if t.fold is not None]
+        if task.fold is not None:
+            axis = task.fold.attributes["axis"]
+            if any(f.attributes["axis"] != axis for f in folds):
+                return False
+        return {f.results[0] for f in folds}.isdisjoint(self.leaves(task.tile))
+
+    def keep(self, t: Tile) -> None:
+        """Have a tile computed once and kept in scratch."""
+        tasks = [] if self.waiting is None else self.waiting.tasks
+        waits = any(task.tile is t and task.keeps for task in tasks)
+        if t not in self.kept and t not in self.tiles and not waits:
+            self.add(Task(t))
+
+    def flush(self) -> None:
+        """Write the nest that waits."""
+        nest, self.waiting = self.waiting, None
+        if nest is None:
+            return
+        kept = {t.tile: self.scratch(t.tile) for t in nest.tasks if t.keeps}
+        for t in nest.tasks:
+            if t.fold is not None and wide_axes(t.fold.results[0].shape):
+                kept[t.fold.results[0]] = self.scratch(t.fold.results[0])
+        with self.scope():
+            self.write(nest, kept)
+        self.kept |= kept
+
+    def write(self, nest: Nest, kept: Mapping[Tile, Memory]) -> None:
+        """The loops of a nest; results of folds with one element are in registers afterwards."""
+        raise AssertionError(nest)
+
+    def scratch(self, t: Tile) -> Memory:
+        """Memory for a tile."""
+        return self.b.alloc(t.dtype, t.shape)
+
+    # Loops
+
+    @contextmanager
+    def counting(self, start: int, stop: int, step: int = 1) -> Iterator[Size]:
+        """A loop whose body reads anew; none where the body comes once."""
+        if stop - start <= step:
+            with self.scope():
+                yield start
+            return
+        with self.b.loop(start, stop, step) as loop, self.scope():
+            yield loop.variable
+
+    def along(self, size: int, step: int, body: Callable[[Part], None]) -> None:
+        """Whole parts of an axis, then what is left of it."""
+        whole = size // step * step
+        if whole:
+            with self.counting(0, whole, step) as start:
+                body((start, step))
+        if whole < size:
+            with self.scope():
+                body((whole, size - whole))
+
+    def over(
+        self, shape: Sequence[int], steps: Mapping[int, int], body: Callable[[Box], None]
+    ) -> None:
+        """All parts of a tile in row-major order, as far as the steps of its axes go.
+
+        Axes without a step are left alone: there the box begins at 0 and has one element.
+        """
+
+        def inner(box: Box) -> None:
+            axis = len(box)
+            if axis == len(shape):
+                body(box)
+            elif axis in steps:
+                self.along(shape[axis], steps[axis], lambda part: inner((*box, part)))
+            else:
+                inner((*box, (0, 1)))
+
+        inner(())
+
+
+class NestWriter:
+    """A nest being written."""
+
+    def __init__(self, outer: Nests, nest: Nest, kept: Mapping[Tile, Memory]):
+        self.x, self.nest, self.kept = outer, nest, kept
+        self.axes: Axes = tuple(wide_axes(nest.shape))
+        self.folds = [(t.tile, t.fold) for t in nest.tasks if t.fold is not None]
+        self.rest = [t for t in nest.tasks if t.fold is None]
+        self.axis: int | None = self.folds[0][1].attributes["axis"] if self.folds else None
+
+    def steps(self) -> dict[int, int]:
+        """How far a part goes along each axis."""
+        shape, axes = self.nest.shape, self.axes
+        if not axes:
+            return {}
+        last, steps = axes[-1], dict.fromkeys(axes, 1)
+        turned = self.turned_axis()
+        if turned is not None:
+            return {**steps, turned: LANES, last: LANES}
+        if self.axis is not None and self.axis != last:
+            return {**steps, last: LANES}
+        steps[last] = min(shape[last], _WIDE)
+        if len(axes) > 1 and shape[last] < _WIDE // 2:
+            steps[axes[-2]] = min(shape[axes[-2]], _WIDE // (2 * shape[last]), LANES)
+        return steps
+
+    def turned_axis(self) -> int | None:
+        """An axis along which something lies in vectors that is not the last one."""
+        if len(self.axes) < 2 or self.folds:
+            return None
+        fast = {i for t in self.rest for i in self.x.fast_axes(t.tile)}
+        for t in self.rest:
+            if t.store is not None:
+                last = memory_of(t.store).type.rank - 1
+                fast |= {i for i, a in enumerate(t.store.attributes["axes"]) if a == last}
+        others = sorted(fast & set(self.axes[:-1]))
+        return others[-1] if others else None
+
+    def visit(self, box: Box) -> list[Tile]:
+        """All tasks on a part; the parts of tiles that are folded."""
+        for t in self.rest:
+            value = self.x.read_whole(t.tile, box, self.axes)
+            if t.store is None:
+                self.put(t.tile, value, box)
+                continue
+            a, m = t.store.attributes, self.x.memories[memory_of(t.store)]
+            at, extent = self.x.place(t.store, box)
+            axes = tuple(a["axes"][i] for i in self.axes)
+            self.x.store_box(m, value, at, extent, axes, a["masked"])
+        return [self.x.read_whole(tile, box, self.axes) for tile, _ in self.folds]
+
+    def put(self, t: Tile, value: Tile, box: Box) -> None:
+        """A part of a tile to its scratch."""
+        at, extent = [s for s, _ in box], [n for _, n in box]
+        self.x.store_box(self.kept[t], value, at, extent, self.axes, ())
+
+    def end_folds(self, box: Box, totals: Sequence[Tile]) -> None:
+        """Results of folds: kept in scratch, or in a register where there is only one element."""
+        for (_, fold), total in zip(self.folds, totals, strict=True):
+            result = fold.results[0]
+            if result in self.kept:
+                own = tuple((0, 1) if i == self.axis else part for i, part in enumerate(box))
+                self.put(result, total, own)
+            else:
+                self.x.tiles[result] = self.x.b.reshape(total, result.shape)
