@@ -421,7 +421,7 @@ def test_a_function_that_is_not_resolved_is_an_error(f: Any, bounds: Any, text: 
 def test_traces_are_within_their_errors() -> None:
     for method in ("hutchinson", "hutch++"):
         found = op.stochastic_trace(SPD, samples=60, method=method)
-        assert abs(float(found.value) - np.trace(SPD)) < 4 * float(found.error)
+        assert abs(float(found.value) - np.trace(SPD)) < 4 * float(found.error) + 1e-12
     thin = RNG.normal(size=(40, 3))
     exact = op.stochastic_trace(op.low_rank(ts.tensor(thin)), samples=12)
     assert float(exact.value) == pytest.approx(np.sum(thin**2), rel=1e-12)

@@ -16,8 +16,9 @@ from tessera.algebra.solvers.krylov import steps_of
 from tessera.algebra.solvers.outcome import Info
 from tessera.algebra.solvers.ritz import Search, some_eigenpairs
 from tessera.core import tree
+from tessera.core.dims import Dim
 from tessera.core.dtype import DType
-from tessera.core.errors import OperandError
+from tessera.core.errors import AnnotationError, OperandError
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Value
 from tessera.ops.define import cast_to
@@ -35,6 +36,28 @@ from tessera.ops.shape import concat, slice_
 from tessera.ops.solve import inv
 from tessera.ops.sorting import argsort
 from tessera.ops.telling import ensure
+
+
+class SpectralSpec(OperatorSpec):
+    """What SpectralOperator["D", T] says: a size and a dtype."""
+
+    def __str__(self) -> str:
+        size = repr(str(self.rows)) if isinstance(self.rows, Dim) else str(self.rows)
+        return f"SpectralOperator[{size}{f', {self.dtype}' if self.dtype else ''}]"
+
+    __repr__ = __str__
+
+    def check(self, name: str, a: Any) -> None:
+        """Refuse an argument that is no such operator."""
+        fits = (
+            isinstance(a, SpectralOperator)
+            and a.shape[0] == a.shape[1]
+            and (isinstance(self.rows, Dim) or self.rows == a.shape[0])
+            and self.dtype in (None, a.dtype)
+        )
+        if not fits:
+            shown = a if isinstance(a, SpectralOperator) else type(a).__name__
+            raise AnnotationError(f"argument '{name}' is {shown}, expected {self}")
 
 
 class SpectralOperator:
@@ -60,8 +83,10 @@ class SpectralOperator:
         put(self, "flags", checked_flags("SpectralOperator", flags))
         put(self, "info", info)
 
-    def __class_getitem__(cls, items: Any) -> OperatorSpec:
-        return operator_spec(items if isinstance(items, tuple) else (items,))
+    def __class_getitem__(cls, items: Any) -> SpectralSpec:
+        size, *rest = items if isinstance(items, tuple) else (items,)
+        spec = operator_spec((size, size, *rest))
+        return SpectralSpec(spec.columns, spec.rows, spec.dtype)
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"a SpectralOperator is immutable; cannot set {name!r}")
