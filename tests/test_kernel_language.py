@@ -1,3 +1,4 @@
+# ruff: noqa: E701, E702  (the kernels of the specification stand as they are written there)
 """The kernel language: what kernels mean, in the interpreter and as machine code."""
 
 from __future__ import annotations

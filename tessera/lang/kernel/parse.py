@@ -34,7 +34,7 @@ from tessera.lang.kernel.expressions import (
     words,
 )
 from tessera.lang.kernel.places import Places
-from tessera.lang.kernel.source import Source, assigned
+from tessera.lang.kernel.source import Source, assigned, source_of
 from tessera.lang.kernel.table import Intrinsic
 from tessera.lang.kernel.values import Array, Axis, KernelError, Range, Restart, Struct, TileValue
 from tessera.lang.kernel.writer import Writer
@@ -513,7 +513,7 @@ class Parser:
         return f(*args, **kwargs)
 
     def _inlined(self, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        source = Source(f)
+        source = source_of(f)
         bound = signature(f).bind(*args, **kwargs)
         bound.apply_defaults()
         return self.function(source, bound.arguments)

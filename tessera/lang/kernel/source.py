@@ -8,6 +8,7 @@ import inspect
 import linecache
 import textwrap
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from tessera.core.errors import TesseraError
@@ -71,6 +72,12 @@ class Source:
         if hasattr(builtins, name):
             return getattr(builtins, name)
         raise KernelError(f"{name} is not defined")
+
+
+@lru_cache(maxsize=1024)
+def source_of(function: Callable[..., Any]) -> Source:
+    """The source of a function, read once."""
+    return Source(function)
 
 
 def assigned(nodes: list[ast.stmt]) -> list[str]:

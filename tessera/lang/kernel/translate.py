@@ -17,7 +17,7 @@ from tessera.ir.tile.ir import Kernel, Memory
 from tessera.lang.kernel.parse import Parser
 from tessera.lang.kernel.places import Equal, Places
 from tessera.lang.kernel.signature import Bound, Parameter, at_sizes
-from tessera.lang.kernel.source import Source
+from tessera.lang.kernel.source import Source, source_of
 from tessera.lang.kernel.values import (
     Array,
     KernelError,
@@ -78,7 +78,7 @@ def translate(
     inline: Callable[[Any], Any],
 ) -> Translated:  # fmt: skip
     """The Tile kernel of a function for arguments of these types, and of these sizes where it must know."""
-    source, assumed = Source(f), Assumed()
+    source, assumed = source_of(f), Assumed()
     for _ in range(_MOST):
         try:
             return _Translation(source, bound, assumed, schedule, inline).run()
