@@ -13,16 +13,15 @@ import numpy as np
 from tessera.core.flags import flags
 from tessera.core.types import TensorType
 from tessera.ir.target.cpu.program import program
+from tessera.ir.tile.expand import expand
 from tessera.ir.tile.interp import interpret as run_tile
 from tessera.ir.tile.interp import unwritten
-from tessera.ir.tile.ir import Kernel, walk
+from tessera.ir.tile.ir import Kernel
 from tessera.ir.tile.verify import verify
 from tessera.lang.kernel.translate import Translated, known_sizes
 from tessera.runtime.kernel import CompiledKernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
-
-_LARGEST = 4096  # elements of a tile that is kept in registers and on the stack
 
 
 class _State(threading.local):
@@ -57,23 +56,20 @@ def launch(t: Translated, arrays: Sequence[Array], sizes: Mapping[str, int]) -> 
     ]
     made = [_empty(r.substitute(known)) for r in t.results]
     every = [*given, *made]
-    if interpreting() or not is_compiled(t.kernel):
+    if interpreting():
         run_tile(t.kernel, every, known)
     else:
         compiled(t.kernel).run(every, known)
     return [*(given[i] for i in t.written), *made]
 
 
-def is_compiled(kernel: Kernel) -> bool:
-    """Whether the tiles of a kernel are small enough for machine code."""
-    tiles = (t for op in walk(kernel.body) for t in (*op.operands, *op.results))
-    return all(int(np.prod(t.shape)) <= _LARGEST for t in tiles)
-
-
 @lru_cache(maxsize=512)
 def compiled(kernel: Kernel) -> CompiledKernel:
-    """A kernel as machine code."""
-    return CompiledKernel(program(kernel))
+    """A kernel as machine code; tiles that do not fit the registers become loops."""
+    made = expand(kernel)
+    if flags().verify:
+        verify(made)
+    return CompiledKernel(program(made))
 
 
 def _own(a: Array, written: bool, t: TensorType) -> Array:
