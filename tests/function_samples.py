@@ -107,6 +107,9 @@ SAMPLES: dict[str, tuple[Sample, ...]] = {
     "kl_div": (Sample((2, 3), _TARGETS), Sample((2, 3), (2, 3), log_target=True)),
     "cosine_similarity": (Sample((2, 3), (2, 3)), Sample((2, 3), (2, 3), axis=0)),
     # linalg
+    "sqrtm": (Sample(_SQUARE), Sample(np.full((2, 1, 1), 4.0))),
+    "logm": (Sample(_SQUARE),),
+    "signm": (Sample(_SQUARE - 3.0 * np.eye(3)),),
     "lstsq": (Sample(np.arange(6.0).reshape(3, 2) ** 2, (3,)), Sample(_SQUARE, (3, 2))),
     "matrix_rank": (Sample(_SQUARE), Sample(np.ones((2, 3, 3)))),
     "matrix_power": (Sample((3, 3), 3), Sample((2, 2, 2), 0), Sample(_SQUARE, -2)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tessera.algebra import flags as rules
@@ -69,6 +70,11 @@ def apply(a: Any, x: Any) -> Value:
 
 def applied(user: str, a: Operator, x: Any) -> Value:
     """A times a vector or columns, checked in the name of a user's function."""
+    return on_columns(user, a, x, lambda v: columns(a, v))
+
+
+def on_columns(user: str, a: Operator, x: Any, f: Callable[[Value], Value]) -> Value:
+    """f, which maps columns as A does, on a vector, a matrix of columns or a stack of them."""
     v = floating(as_value_of(a.dtype, x, user))
     axis = max(v.ndim - 2, 0)
     if v.ndim == 0:
@@ -80,11 +86,11 @@ def applied(user: str, a: Operator, x: Any) -> Value:
         )
     v = cast_to(v, promote(a.dtype, v.dtype))
     if v.ndim == 1:
-        return shape.squeeze(columns(a, shape.expand_dims(v, 1)), 1)
+        return shape.squeeze(f(shape.expand_dims(v, 1)), 1)
     if v.ndim == 2:
-        return columns(a, v)
+        return f(v)
     front = shape.moveaxis(v, -2, 0)
-    flat = columns(a, shape.reshape(front, (a.shape[1], -1)))
+    flat = f(shape.reshape(front, (a.shape[1], -1)))
     return shape.moveaxis(shape.reshape(flat, (a.shape[0], *front.shape[1:])), 0, -2)
 
 
@@ -150,7 +156,7 @@ def adjoint_of(a: Operator) -> Operator:
     if "self_adjoint" in a.flags:
         return a
     if a.record.transpose is not None:
-        return a.record.transpose(a.conj())
+        return transpose_of(a.conj())
     return Operator("adjoint", (a,))
 
 

@@ -14,6 +14,7 @@ FLAGS = {
     "unitary": "A.H @ A is the identity and A is square",
     "orthogonal_columns": "A.H @ A is the identity",
     "self_adjoint": "A.H is A",
+    "skew_adjoint": "A.H is -A",
     "symmetric": "A.T is A",
     "normal": "A.H @ A is A @ A.H",
     "positive": "A.H is A and no eigenvalue is negative",
@@ -39,6 +40,7 @@ _IMPLIES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("projector",), "positive"),
     (("positive",), "self_adjoint"),
     (("self_adjoint",), "normal"),
+    (("skew_adjoint",), "normal"),
     (("self_adjoint", "real"), "symmetric"),
     (("symmetric", "real"), "self_adjoint"),
     (("diagonal",), "triangular_lower"),
@@ -66,41 +68,29 @@ def closure(flags: Iterable[str], square: bool) -> frozenset[str]:
     return frozenset(known - {"square"})
 
 
-_KEPT_BY_ALL = [
-    "real",
-    "self_adjoint",
-    "symmetric",
-    "positive",
-    "diagonal",
-    "triangular_lower",
-    "triangular_upper",
-]
-_MULTIPLICATIVE = [
-    "real",
-    "unitary",
-    "orthogonal_columns",
-    "invertible",
-    "diagonal",
-    "triangular_lower",
-    "triangular_upper",
-    "circulant",
-    "permutation",
-]
-_TENSOR = [
-    "real",
-    "unitary",
-    "orthogonal_columns",
-    "self_adjoint",
-    "symmetric",
-    "normal",
-    "positive",
-    "invertible",
-    "projector",
-    "diagonal",
-    "triangular_lower",
-    "triangular_upper",
-    "permutation",
-]
+_LINEAR = {
+    "real", "self_adjoint", "skew_adjoint", "symmetric", "positive", "diagonal", "triangular_lower",
+    "triangular_upper", "circulant", "toeplitz",
+}  # fmt: skip
+_MULTIPLICATIVE = {
+    "real", "unitary", "orthogonal_columns", "invertible", "diagonal", "triangular_lower",
+    "triangular_upper", "circulant", "permutation",
+}  # fmt: skip
+_TENSOR = {
+    "real", "unitary", "orthogonal_columns", "self_adjoint", "symmetric", "normal", "positive",
+    "invertible", "projector", "diagonal", "triangular_lower", "triangular_upper", "permutation",
+}  # fmt: skip
+_SHAPES = {
+    "symmetric", "normal", "diagonal", "triangular_lower", "triangular_upper", "circulant", "toeplitz",
+}  # fmt: skip
+_INVERSE = {
+    "real", "unitary", "self_adjoint", "skew_adjoint", "symmetric", "normal", "positive", "diagonal",
+    "triangular_lower", "triangular_upper", "circulant", "permutation",
+}  # fmt: skip
+# What every function of a matrix keeps.
+_FUNCTION = {
+    "symmetric", "normal", "diagonal", "triangular_lower", "triangular_upper", "circulant",
+}  # fmt: skip
 _TURNED = {"triangular_lower": "triangular_upper", "triangular_upper": "triangular_lower"}
 
 
@@ -111,7 +101,7 @@ def common(parts: Sequence[Any], names: Iterable[str]) -> set[str]:
 
 def of_sum(parts: Sequence[Any]) -> frozenset[str]:
     """What a sum has of its terms."""
-    found = common(parts, (*_KEPT_BY_ALL, "circulant", "toeplitz"))
+    found = common(parts, _LINEAR)
     if "positive" in found and any("invertible" in p.flags for p in parts):
         found.add("invertible")
     return frozenset(found)
@@ -123,8 +113,13 @@ def of_product(parts: Sequence[Any]) -> frozenset[str]:
 
 
 def of_tensor(parts: Sequence[Any]) -> frozenset[str]:
-    """What a Kronecker product or a direct sum has of its parts."""
-    return frozenset(common(parts, _TENSOR))
+    """What a Kronecker product has of its parts."""
+    return frozenset(_by_position(common(parts, _TENSOR), parts))
+
+
+def of_kronsum(parts: Sequence[Any]) -> frozenset[str]:
+    """What a Kronecker sum has of its parts."""
+    return frozenset(common(parts, (_LINEAR - {"circulant", "toeplitz"}) | {"normal"}))
 
 
 def of_transpose(a: Any) -> frozenset[str]:
@@ -136,20 +131,12 @@ def of_transpose(a: Any) -> frozenset[str]:
 
 def of_scale(a: Any, factor: Any) -> frozenset[str]:
     """What a multiple has of the operator; factor is None when it is a tensor."""
-    shapes = {
-        "symmetric",
-        "normal",
-        "diagonal",
-        "triangular_lower",
-        "triangular_upper",
-        "circulant",
-    }
-    kept = a.flags & (shapes | {"toeplitz"})
+    kept = a.flags & _SHAPES
     if factor is None:
         return frozenset(kept)
     is_real = not isinstance(factor, complex)
     if is_real:
-        kept |= a.flags & {"real", "self_adjoint"}
+        kept |= a.flags & {"real", "self_adjoint", "skew_adjoint"}
     if is_real and factor >= 0:
         kept |= a.flags & {"positive"}
     if factor != 0:
@@ -161,17 +148,27 @@ def of_scale(a: Any, factor: Any) -> frozenset[str]:
 
 def of_inverse(a: Any) -> frozenset[str]:
     """What an inverse has of the operator."""
-    kept = [
-        "real",
-        "unitary",
-        "self_adjoint",
-        "symmetric",
-        "normal",
-        "positive",
-        "diagonal",
-        "triangular_lower",
-        "triangular_upper",
-        "circulant",
-        "permutation",
-    ]
-    return frozenset({"invertible", *(a.flags & set(kept))})
+    return frozenset({"invertible", *(a.flags & _INVERSE)})
+
+
+def of_pseudoinverse(a: Any) -> frozenset[str]:
+    """What a pseudoinverse has of the operator: triangles are lost where the matrix is singular."""
+    kept = a.flags & _INVERSE
+    return frozenset(kept if "diagonal" in kept else kept - set(_TURNED))
+
+
+def of_blocks(parts: Sequence[Any]) -> frozenset[str]:
+    """What a direct sum has of its parts."""
+    return frozenset(_by_position(common(parts, _TENSOR | {"skew_adjoint"}), parts))
+
+
+def _by_position(found: set[str], parts: Sequence[Any]) -> set[str]:
+    """Parts that are not square move the diagonals of those after them."""
+    if all(p.shape[0] == p.shape[1] for p in parts):
+        return found
+    return found - {"diagonal", "triangular_lower", "triangular_upper"}
+
+
+def of_function(a: Any) -> frozenset[str]:
+    """What any function of the matrix has."""
+    return frozenset(a.flags & _FUNCTION)

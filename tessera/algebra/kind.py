@@ -69,8 +69,9 @@ class Kind:
     solve: Callable[[Operator, Value], Value | None] | None = None
     solve_transpose: Callable[[Operator, Value], Value | None] | None = None
     inverse: Callable[[Operator], Operator | None] | None = None
-    # f(A) when f keeps the structure: the function of numbers is given as ops on tensors.
-    function: Callable[[Operator, Callable[[Value], Value]], Operator | None] | None = None
+    # f(A) when f keeps the structure; f works on tensors of eigenvalues, and whether f of a real
+    # matrix is real.
+    function: Callable[[Operator, Callable[[Value], Value], bool], Operator | None] | None = None
     power: Callable[[Operator, int], Operator | None] | None = None
     slice: Callable[[Operator, Any, Any], Operator | None] | None = None
     rank: Callable[[Operator], Any] | None = None  # a bound of the rank

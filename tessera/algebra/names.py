@@ -1,13 +1,29 @@
 """The functions of operators whose names no function of tensors has."""
 
 from tessera.algebra.apply import adjoint, apply, todense
+from tessera.algebra.combinators.blocks import block, direct_sum
+from tessera.algebra.combinators.functions import function_ as function
+from tessera.algebra.combinators.inverse import (
+    anticommutator,
+    commutator,
+    inverse,
+    power,
+    resolvent,
+    skew,
+    sym,
+)
 from tessera.algebra.combinators.linear import compose, plus, scale
 from tessera.algebra.combinators.queries import logdet
-from tessera.algebra.combinators.tensor import kronecker, tensor
+from tessera.algebra.combinators.tensor import kronecker, kronsum, tensor
+from tessera.algebra.constructors.banded import triangular, tridiagonal
 from tessera.algebra.constructors.basic import dense, diag, zero
+from tessera.algebra.constructors.circulant import circulant, toeplitz
 from tessera.algebra.constructors.factored import low_rank
+from tessera.algebra.constructors.index import permutation, select
 
 __all__ = [
-    "adjoint", "apply", "compose", "dense", "diag", "kronecker", "logdet", "low_rank", "plus", "scale",
-    "tensor", "todense", "zero",
+    "adjoint", "anticommutator", "apply", "block", "circulant", "commutator", "compose", "dense", "diag",
+    "direct_sum", "function", "inverse", "kronecker", "kronsum", "logdet", "low_rank", "permutation",
+    "plus", "power", "resolvent", "scale", "select", "skew", "sym", "tensor", "todense",
+    "toeplitz", "triangular", "tridiagonal", "zero",
 ]  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tessera.algebra.names import *
 from tessera.algebra.solvers.names import *
 from tessera.core.errors import OperandError, located
 from tessera.lang.collective import *
@@ -15,6 +14,7 @@ from tessera.ops import random as random
 from tessera.ops.accumulate import *
 from tessera.ops.activation import *
 from tessera.ops.arrange import *
+from tessera.ops.banded import *
 from tessera.ops.batchnorm import *
 from tessera.ops.contraction import *
 from tessera.ops.control import *
@@ -29,6 +29,7 @@ from tessera.ops.indexing import *
 from tessera.ops.linalg import *
 from tessera.ops.loss import *
 from tessera.ops.matrix import *
+from tessera.ops.matrix_function import *
 from tessera.ops.neural import *
 from tessera.ops.normalization import *
 from tessera.ops.pooling import *
@@ -47,7 +48,8 @@ from tessera.ops.telling import *
 from tessera.ops.windows import *
 
 # After the ops: what is both looks at its argument; op.eye is an operator and ts.eye a tensor.
-from tessera.lang.operators import *  # isort: skip
+from tessera.algebra.names import *  # type: ignore[assignment]  # isort: skip
+from tessera.lang.operators import *  # type: ignore[assignment]  # isort: skip
 
 
 def pipeline(steps: Sequence[Any]) -> Any:

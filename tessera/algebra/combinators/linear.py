@@ -18,15 +18,20 @@ from tessera.algebra.apply import (
     light_cost,
     trace_of,
 )
+from tessera.algebra.combinators import woodbury
+from tessera.algebra.combinators.queries import signed_logdet
 from tessera.algebra.kind import Cost, Kind, register
 from tessera.algebra.operator import Operator, function
+from tessera.algebra.solve import solve_columns
 from tessera.core.constraints import unify
 from tessera.core.dtype import DType, complex_of
-from tessera.core.errors import OperandError, ShapeError
+from tessera.core.errors import NumericalError, OperandError, ShapeError
 from tessera.core.promotion import promote
 from tessera.ir.graph.ir import Value
-from tessera.ops.define import as_value, floating
-from tessera.ops.elementwise import add, mul, reciprocal
+from tessera.ops.define import as_value, cast_to, floating
+from tessera.ops.elementwise import abs as absolute
+from tessera.ops.elementwise import add, div, log, mul, pow, reciprocal, sign
+from tessera.ops.linalg import slogdet as slogdet_matrix
 
 Number = int | float | complex
 
@@ -88,6 +93,7 @@ register(Kind(
     diagonal=_sum_of(diagonal_of), trace=_sum_of(trace_of),
     slice=lambda a, rows, cols: Operator("plus", (a.parts[0][rows, cols], a.parts[1][rows, cols])),
     rank=lambda a: a.parts[0].rank + a.parts[1].rank,
+    solve=woodbury.solve, slogdet=woodbury.slogdet,
     exact=lambda a, parts, data: parts[0] + parts[1],
 ))  # fmt: skip
 
@@ -152,6 +158,31 @@ def _conj_scale(a: Operator) -> Operator:
     return scaled(a.parts[0].conj(), factor.conjugate())
 
 
+def _scale_slogdet(a: Operator) -> tuple[Value, Value]:
+    """n log |factor| more than that of the operator; its sign n times."""
+    s, size = signed_logdet(a.parts[0])
+    factor, n = as_value(factor_of(a)), a.shape[0]
+    factor = cast_to(factor, a.dtype)
+    return mul(s, pow(sign(factor), n)), add(size, mul(log(absolute(factor)), n))
+
+
+def _scale_solve(a: Operator, b: Value) -> Value:
+    if a.static and a.static[0] == 0:
+        raise NumericalError(f"solve: {a} is 0 times an operator and has no inverse")
+    return div(solve_columns(a.parts[0], b), factor_of(a))
+
+
+def _scale_inverse(a: Operator) -> Operator:
+    if a.static and a.static[0] == 0:
+        raise NumericalError(f"inverse: {a} is 0 times an operator and has no inverse")
+    return divide(a.parts[0].inverse(), factor_of(a))
+
+
+def _scale_power(a: Operator, k: int) -> Operator:
+    factor = a.static[0] ** k if a.static else pow(a.data[0], k)
+    return scaled(a.parts[0] ** k, factor)
+
+
 register(Kind(
     name="scale", doc="A multiple of an operator.",
     shape=lambda parts, data, static: parts[0].shape, dtype=_scale_dtype,
@@ -161,7 +192,8 @@ register(Kind(
     flags=lambda a: rules.of_scale(a.parts[0], a.static[0] if a.static else None),
     cost=lambda a, k: light_cost(a, k, a.shape[0] * k).plus(cost_of(a.parts[0], k)),
     slice=lambda a, rows, cols: Operator("scale", (a.parts[0][rows, cols],), a.data, a.static),
-    rank=lambda a: a.parts[0].rank,
+    rank=lambda a: a.parts[0].rank, slogdet=_scale_slogdet, solve=_scale_solve,
+    inverse=_scale_inverse, power=_scale_power,
     exact=lambda a, parts, data: parts[0] * (data[0] if data else a.static[0]),
 ))  # fmt: skip
 
@@ -215,6 +247,29 @@ def _rank(a: Operator) -> Any:
     return min(p, q) if isinstance(p, int) and isinstance(q, int) else p
 
 
+def _square_factors(a: Operator) -> bool:
+    return all(p.shape[0] == p.shape[1] for p in a.parts)
+
+
+def _compose_slogdet(a: Operator) -> tuple[Value, Value]:
+    if not _square_factors(a):
+        return slogdet_matrix(dense_of(a))  # type: ignore[return-value]
+    (s, size), (t, more) = (signed_logdet(p) for p in a.parts)
+    return mul(s, t), add(size, more)
+
+
+def _compose_solve(a: Operator, b: Value) -> Value | None:
+    if not _square_factors(a):
+        return None
+    return solve_columns(a.parts[1], solve_columns(a.parts[0], b))
+
+
+def _compose_inverse(a: Operator) -> Operator | None:
+    if not _square_factors(a):
+        return None
+    return Operator("compose", (a.parts[1].inverse(), a.parts[0].inverse()))
+
+
 register(Kind(
     name="compose", doc="A product of two operators.",
     shape=lambda parts, data, static: (parts[0].shape[0], parts[1].shape[1]),
@@ -222,7 +277,8 @@ register(Kind(
     transpose=lambda a: Operator("compose", (a.parts[1].T, a.parts[0].T)),
     conj=_spread(lambda p: p.conj()),
     dense=lambda a: columns(a.parts[0], dense_of(a.parts[1])), flags=_compose_flags,
-    cost=_compose_cost, rank=_rank,
+    cost=_compose_cost, rank=_rank, slogdet=_compose_slogdet, solve=_compose_solve,
+    inverse=_compose_inverse,
     slice=lambda a, rows, cols: Operator(
         "compose", (a.parts[0][rows, slice(None)], a.parts[1][slice(None), cols])
     ),

@@ -38,10 +38,10 @@ def logdet(a: Any) -> Value:
 
 def signed_logdet(a: Operator) -> tuple[Value, Value]:
     """Sign and logarithm, by structure, else from the dense matrix."""
-    if a.record.slogdet is not None:
-        s, size = a.record.slogdet(a)
-    elif a.flags & {"triangular_lower", "triangular_upper"}:
+    if a.flags & {"triangular_lower", "triangular_upper"}:
         s, size = slogdet_of_diagonal(diagonal_of(a))
+    elif a.record.slogdet is not None:
+        s, size = a.record.slogdet(a)
     elif {"positive", "unitary"} <= a.flags:
         s, size = full_of((), 1, a.dtype), full_of((), 0, a.dtype.real)
     else:

@@ -14,23 +14,35 @@ from tessera.algebra.apply import (
     cost_of,
     dense_of,
     diagonal_of,
+    light_cost,
+    square,
     trace_of,
 )
 from tessera.algebra.combinators.linear import balanced
+from tessera.algebra.combinators.queries import signed_logdet
 from tessera.algebra.kind import Cost, Kind, register
 from tessera.algebra.operator import Operator, function
-from tessera.core.errors import OperandError
+from tessera.algebra.solve import solve_columns
+from tessera.core.errors import NumericalError, OperandError
 from tessera.ir.graph.ir import Value
 from tessera.ops import shape
+from tessera.ops.arrange import eye as identity
 from tessera.ops.contraction import kron, matmul
-from tessera.ops.elementwise import mul
+from tessera.ops.define import cast_to
+from tessera.ops.elementwise import add, div, mul, pow
+from tessera.ops.factor import eigh
+from tessera.ops.linalg import slogdet as slogdet_matrix
 from tessera.ops.matrix import diagonal, trace
 
 
-def _operators(user: str, xs: Sequence[Any]) -> list[Operator]:
+def _some(user: str, xs: Sequence[Any]) -> Sequence[Any]:
     if not xs:
         raise OperandError(f"{user}: got no operators")
-    return [as_operator(user, x) for x in xs]
+    return xs
+
+
+def _operators(user: str, xs: Sequence[Any]) -> list[Operator]:
+    return [as_operator(user, x) for x in _some(user, xs)]
 
 
 def _spread(f: Callable[[Operator], Operator]) -> Callable[[Operator], Operator]:
@@ -134,6 +146,39 @@ def _kron_trace(a: Operator) -> Value:
     return mul(trace_of(a.parts[0]), trace_of(a.parts[1]))
 
 
+def _kron_slogdet(a: Operator) -> tuple[Value, Value]:
+    if not _square_parts(a):
+        return slogdet_matrix(dense_of(a))  # type: ignore[return-value]
+    (s, size), (t, more) = (signed_logdet(p) for p in a.parts)
+    m, n = (p.shape[0] for p in a.parts)
+    return mul(pow(s, n), pow(t, m)), add(mul(size, n), mul(more, m))
+
+
+def _kron_solve(a: Operator, b: Value) -> Value | None:
+    """One factor after another."""
+    factors = leaves_of("kronecker", a)
+    if any(f.shape[0] != f.shape[1] for f in factors):
+        return None
+    k = b.shape[1]
+    sizes = [f.shape[0] for f in factors]
+    for i, f in enumerate(factors):
+        before, after = _product(sizes[:i]), _product(sizes[i + 1 :]) * k
+        front = shape.moveaxis(shape.reshape(b, (before, sizes[i], after)), 1, 0)
+        y = solve_columns(f, shape.reshape(front, (sizes[i], before * after)))
+        b = shape.moveaxis(shape.reshape(y, (sizes[i], before, after)), 0, 1)
+    return shape.reshape(b, (a.shape[0], k))
+
+
+def _inverses(a: Operator) -> Operator | None:
+    if not _square_parts(a):
+        return None
+    return Operator(a.kind, tuple(p.inverse() for p in a.parts))
+
+
+def _powers(a: Operator, k: int) -> Operator | None:
+    return Operator(a.kind, tuple(p**k for p in a.parts)) if _square_parts(a) else None
+
+
 register(Kind(
     name="kronecker", doc="A Kronecker product of two operators.",
     shape=lambda parts, data, static: (
@@ -142,7 +187,92 @@ register(Kind(
     apply=_kron_apply, transpose=_spread(lambda p: p.T), conj=_spread(lambda p: p.conj()),
     dense=lambda a: kron(dense_of(a.parts[0]), dense_of(a.parts[1])),
     flags=lambda a: rules.of_tensor(a.parts), cost=_kron_cost,
-    diagonal=_kron_diagonal, trace=_kron_trace,
+    diagonal=_kron_diagonal, trace=_kron_trace, slogdet=_kron_slogdet,
+    solve=_kron_solve, inverse=_inverses, power=_powers,
     rank=lambda a: a.parts[0].rank * a.parts[1].rank,
     exact=lambda a, parts, data: np.kron(parts[0], parts[1]),
+))  # fmt: skip
+
+
+# Kronecker sums ---------------------------------------------------------------------------------
+
+
+@function
+def kronsum(*terms: Any) -> Operator:
+    """The Kronecker sum A (x) I + I (x) B of square operators."""
+    found: Operator = balanced(
+        lambda a, b: Operator("kronsum", (a, b)),
+        [square("kronsum", t) for t in _some("kronsum", terms)],
+    )
+    return found
+
+
+def _kronsum_apply(a: Operator, x: Value) -> Value:
+    """The sum over the parts, each along its own axis."""
+    parts = leaves_of("kronsum", a)
+    sizes = [p.shape[0] for p in parts]
+    k = x.shape[1]
+    total = None
+    for i, p in enumerate(parts):
+        before, after = _product(sizes[:i]), _product(sizes[i + 1 :]) * k
+        y = shape.reshape(along(p, shape.reshape(x, (before, sizes[i], after))), x.shape)
+        total = y if total is None else add(total, y)
+    assert total is not None
+    return total
+
+
+def _kronsum_cost(a: Operator, k: int) -> Cost:
+    m, n = (p.shape[0] for p in a.parts)
+    own = light_cost(a, k, a.shape[0] * k)
+    return own.plus(cost_of(a.parts[0], n * k), cost_of(a.parts[1], m * k))
+
+
+def _kronsum_dense(a: Operator) -> Value:
+    p, q = (dense_of(x) for x in a.parts)
+    m, n = p.shape[0], q.shape[0]
+    return add(kron(p, identity(n, dtype=p.dtype)), kron(identity(m, dtype=q.dtype), q))
+
+
+def _kronsum_diagonal(a: Operator) -> Value:
+    p, q = (diagonal_of(x) for x in a.parts)
+    return shape.flatten(add(shape.expand_dims(p, 1), shape.expand_dims(q, 0)))
+
+
+def _kronsum_trace(a: Operator) -> Value:
+    (p, q), (m, n) = (trace_of(x) for x in a.parts), (x.shape[0] for x in a.parts)
+    return add(mul(p, n), mul(q, m))
+
+
+def _kronsum_solve(a: Operator, b: Value) -> Value | None:
+    """By the eigenvectors of both parts when they are self-adjoint: they diagonalise the sum."""
+    if not all("self_adjoint" in p.flags for p in a.parts):
+        return None
+    (w, p), (v, q) = (eigh(dense_of(x)) for x in a.parts)
+    m, n = w.shape[0], v.shape[0]
+    basis = Operator("kronecker", tuple(Operator("dense", data=(x,)) for x in (p, q)))
+    values = shape.flatten(add(shape.expand_dims(w, 1), shape.expand_dims(v, 0)))
+    _refuse_singular(a, values)
+    inner = columns(basis.H, b)
+    return columns(basis, div(inner, shape.reshape(cast_to(values, inner.dtype), (m * n, 1))))
+
+
+def _refuse_singular(a: Operator, w: Value) -> None:
+    """Eigenvalues that vanish are refused where the numbers are known."""
+    if w.data is None or not w.data.size:
+        return
+    size = float(np.max(np.abs(w.data)))
+    if float(np.min(np.abs(w.data))) <= size * float(np.finfo(w.data.dtype).eps):
+        raise NumericalError(f"solve: {a} is singular: an eigenvalue is 0; use pseudoinverse")
+
+
+register(Kind(
+    name="kronsum", doc="A Kronecker sum of two square operators.",
+    shape=lambda parts, data, static: (parts[0].shape[0] * parts[1].shape[0],) * 2,
+    apply=_kronsum_apply, transpose=_spread(lambda p: p.T), conj=_spread(lambda p: p.conj()),
+    dense=_kronsum_dense, flags=lambda a: rules.of_kronsum(a.parts), cost=_kronsum_cost,
+    diagonal=_kronsum_diagonal, trace=_kronsum_trace, solve=_kronsum_solve,
+    exact=lambda a, parts, data: (
+        np.kron(parts[0], np.eye(len(parts[1]), dtype=int).astype(object))
+        + np.kron(np.eye(len(parts[0]), dtype=int).astype(object), parts[1])
+    ),
 ))  # fmt: skip

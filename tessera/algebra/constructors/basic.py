@@ -20,6 +20,7 @@ from tessera.ops.contraction import matmul
 from tessera.ops.define import cast_to, full_of
 from tessera.ops.elementwise import abs as absolute
 from tessera.ops.elementwise import div, log, mul, reciprocal, sign
+from tessera.ops.indexing import index
 from tessera.ops.linalg import slogdet
 from tessera.ops.matrix import diagonal, matrix_diag
 from tessera.ops.reduction import prod, sum
@@ -81,7 +82,6 @@ register(Kind(
     cost=lambda a, k: light_cost(a, 0, 0, launches=0), diagonal=_ones,
     slogdet=lambda a: (_scalar(a, 1), full_of((), 0, a.dtype.real)),
     solve=lambda a, b: b, inverse=lambda a: a, power=lambda a, k: a,
-    function=lambda a, f: Operator("diag", data=(f(_ones(a)),)),
     exact=lambda a, parts, data: np.eye(a.static[0], dtype=int).astype(object),
 ))  # fmt: skip
 
@@ -127,7 +127,7 @@ register(Kind(
     dense=lambda a: a.data[0], cost=dense_cost,
     diagonal=lambda a: diagonal(a.data[0]),
     slogdet=lambda a: tuple(slogdet(a.data[0])),  # type: ignore[arg-type,return-value]
-    slice=lambda a, rows, columns: Operator("dense", data=(a.data[0][rows, columns],)),  # type: ignore[index]
+    slice=lambda a, rows, columns: Operator("dense", data=(index(a.data[0], (rows, columns)),)),
     exact=lambda a, parts, data: data[0],
 ))  # fmt: skip
 
@@ -188,9 +188,9 @@ register(Kind(
     dense=lambda a: matrix_diag(a.data[0]), flags=lambda a: frozenset(("diagonal",)),
     cost=lambda a, k: light_cost(a, k, a.shape[0] * k, a.shape[0]),
     diagonal=lambda a: a.data[0], slogdet=lambda a: slogdet_of_diagonal(a.data[0]),
-    solve=_solve, inverse=_inverse, function=lambda a, f: _mapped(f)(a),
+    solve=_solve, inverse=_inverse,
     slice=lambda a, rows, columns: (
-        Operator("diag", data=(a.data[0][rows],)) if rows == columns else None  # type: ignore[index]
+        Operator("diag", data=(index(a.data[0], rows),)) if rows == columns else None
     ),
     exact=_exact,
 ))  # fmt: skip
