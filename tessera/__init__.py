@@ -4,6 +4,8 @@ import importlib
 from typing import TYPE_CHECKING
 
 from tessera import ir as ir
+from tessera.algebra.laws.simplify import explain as explain
+from tessera.algebra.laws.simplify import simplify as simplify
 from tessera.algebra.operator import Operator as Operator
 from tessera.algebra.spectral import SpectralOperator as SpectralOperator
 from tessera.core import tree as tree
@@ -83,6 +85,7 @@ from tessera.ops.creation import zeros_like as zeros_like
 from tessera.ops.random_bits import fold_in as fold_in
 from tessera.ops.random_bits import key as key
 from tessera.ops.random_bits import split as split
+from tessera.ops.tiles import set_engine as _set_engine
 from tessera.runtime.threads import threads as threads
 
 if TYPE_CHECKING:
@@ -100,6 +103,9 @@ _KERNELS = {
     "kernel": "lang.kernel.decorate", "interpret": "lang.kernel.launch", "KTile": "lang.kernel.signature",
     "Tile": "lang.kernel.signature", "Schedule": "lang.schedule", "block": "lang.schedule",
 }  # fmt: skip
+
+
+_set_engine(lambda: importlib.import_module("tessera.lang.kernel.traced"))
 
 
 def __getattr__(name: str) -> object:

@@ -230,6 +230,16 @@ def _checkpointed(x: ArrayLike) -> Any:
     return _own_tanh(x)
 
 
+@ts.kernel
+def _own_square(x: ts.KTile["N"]) -> Any:
+    t = ts.tile.load(x)
+    return t * t
+
+
+def _tiled(x: ArrayLike) -> Any:
+    return _own_square(x)
+
+
 def _vectors(a: Any) -> Any:
     """What does not depend on the signs of eigenvectors."""
     return ts.op.abs(ts.op.eigh(a)[1])
@@ -261,6 +271,7 @@ THROUGH: dict[str, tuple[Callable[..., Any], Sample]] = {
     "call": (_calls, Sample((3,))),
     "custom": (_customised, Sample((3,))),
     "checkpoint": (_checkpointed, Sample((3,))),
+    "kernel": (_tiled, Sample(np.arange(6))),
     "clusters": (_moved(ts.op.svdvals), Sample(_MATRIX)),
     "cluster_turn": (_moved(_vectors), Sample(_MATRIX)),
     "singular_follow": (_moved(_polar), Sample(_MATRIX)),

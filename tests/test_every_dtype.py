@@ -29,6 +29,7 @@ OWN_MEANING = {
     "call": "a graph, whose types are fixed",
     "custom": "as call",
     "checkpoint": "as call",
+    "kernel": "a Tile program, whose types are fixed",
     "cond": "as call",
     "scan": "as call",
     "while_loop": "as call",

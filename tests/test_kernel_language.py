@@ -314,6 +314,27 @@ def test_an_empty_tensor_has_an_empty_result():
     assert not matmul(data(2, 0), data(0, 3)).numpy().any()
 
 
+def test_a_kernel_in_a_jitted_function_is_a_node_of_its_graph():
+    @ts.jit
+    def f(a, b):
+        return ts.op.exp(matmul(a, b + 1)) * 2
+
+    a, b = data(13, 7), data(7, 11, seed=1)
+    want = np.exp(a.astype(np.float64) @ (b + 1)) * 2
+    np.testing.assert_allclose(f(a, b).numpy(), want, rtol=1e-4)
+    assert [n.op.name for n in f.lower(ts.tensor(a), ts.tensor(b)).graph.nodes].count("kernel") == 1
+    batched = ts.vmap(matmul, in_axes=(0, None))(ts.tensor(np.stack([a, a])), ts.tensor(b))
+    np.testing.assert_allclose(batched.numpy()[1], a @ b, atol=1e-5)
+
+
+def test_a_jitted_kernel_has_symbolic_sizes_unless_a_tile_needs_the_number():
+    f = ts.jit(lambda a, b: matmul(a, b))
+    g = ts.trace(f, ts.Tensor["P", "Q", f32], ts.Tensor["Q", 3, f32])
+    assert str(g.outputs[0].type) == "f32[P,3]"
+    with pytest.raises(ts.TesseraError, match=r"size D is symbolic here .* give the axis a number"):
+        ts.trace(lambda x, g: layernorm(x, g), ts.Tensor["P", "Q", f32], ts.Tensor["Q", f32])
+
+
 scale = 2.0
 
 

@@ -7,13 +7,17 @@ from functools import update_wrapper
 from typing import Any
 
 from tessera.core.constraints import solve
+from tessera.core.dims import Size
 from tessera.core.errors import TesseraError, located
-from tessera.ir.graph.ir import Value, concrete, data_of
+from tessera.ir.graph.ir import Value, concrete, current_builder, data_of
 from tessera.ir.tile.ir import Kernel
 from tessera.lang.kernel.launch import launch
 from tessera.lang.kernel.signature import Bound, Signature
+from tessera.lang.kernel.traced import require_equal, sizes_in
 from tessera.lang.kernel.translate import Translated, translate
 from tessera.lang.schedule import Schedule, as_schedule
+from tessera.ops.define import as_value
+from tessera.ops.tiles import kernel as kernel_op
 
 _MOST = 512  # translations that a kernel keeps
 
@@ -43,12 +47,24 @@ class KernelFunction:
 
     def _run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         bound = self.signature.bind(args, kwargs)
+        if current_builder() is not None:
+            return self._traced(bound)
         arrays = [_data(a, self.signature.name) for a in bound.arrays]
         sizes = _sizes(bound)
         t = self._translated(bound, sizes, self.schedule)
         return _wrapped(t, launch(t, arrays, sizes))
 
-    def _translated(self, bound: Bound, sizes: dict[str, int], s: Schedule) -> Translated:
+    def _traced(self, bound: Bound) -> Any:
+        """A node of the function being traced."""
+        name = self.signature.name
+        values = [as_value(a, name) for a in bound.arrays]
+        known = sizes_in(bound, [v.type for v in values], name)
+        t = self._translated(bound, known, self.schedule)
+        require_equal(t, known, name)
+        out = kernel_op(*values, program=t.kernel.text)
+        return out[0] if _is_single(t) else out
+
+    def _translated(self, bound: Bound, sizes: Mapping[str, Size], s: Schedule) -> Translated:
         """The translation for a call, from those that were made before if one serves it."""
         kept = self._kept.setdefault((bound.key, s), [])
         for t in kept:
@@ -88,7 +104,12 @@ def _data(a: Any, name: str) -> Any:
 def _wrapped(t: Translated, made: list[Any]) -> Any:
     dtypes = [t.inputs[i].dtype for i in t.written] + [r.dtype for r in t.results]
     out = tuple(concrete(a, d) for a, d in zip(made, dtypes, strict=True))
-    return out[0] if len(out) == 1 and (t.single or not t.results) else out
+    return out[0] if _is_single(t) else out
+
+
+def _is_single(t: Translated) -> bool:
+    """Whether a call gives one tensor, not a tuple."""
+    return len(t.written) + len(t.results) == 1 and (t.single or not t.results)
 
 
 class _Decorator:

@@ -16,7 +16,7 @@ from tessera.ir.target.cpu.program import program
 from tessera.ir.tile.expand import expand
 from tessera.ir.tile.interp import interpret as run_tile
 from tessera.ir.tile.interp import unwritten
-from tessera.ir.tile.ir import Kernel
+from tessera.ir.tile.ir import Kernel, Memory
 from tessera.ir.tile.verify import verify
 from tessera.lang.kernel.translate import Translated, known_sizes
 from tessera.runtime.kernel import CompiledKernel
@@ -48,19 +48,22 @@ def interpreting() -> bool:
 
 def launch(t: Translated, arrays: Sequence[Array], sizes: Mapping[str, int]) -> list[Array]:
     """Run a kernel on the arguments of a call: what it stored to, then its results."""
-    known = known_sizes(t, sizes)
+    return run_kernel(t.kernel, arrays, known_sizes(t, sizes))
+
+
+def run_kernel(kernel: Kernel, arrays: Sequence[Array], sizes: Mapping[str, int]) -> list[Array]:
+    """Run a Tile kernel on its first parameters: what it stored to of them, then the others."""
     if flags().verify:
-        verify(t.kernel)
-    given = [
-        _own(a, i in t.written, ty) for i, (a, ty) in enumerate(zip(arrays, t.inputs, strict=True))
-    ]
-    made = [_empty(r.substitute(known)) for r in t.results]
-    every = [*given, *made]
+        verify(kernel)
+    first, last = kernel.parameters[: len(arrays)], kernel.parameters[len(arrays) :]
+    known = {n: sizes[n] for n in kernel.sizes}
+    given = [_own(a, m) for a, m in zip(arrays, first, strict=True)]
+    made = [_empty(m.type.substitute(known)) for m in last]
     if interpreting():
-        run_tile(t.kernel, every, known)
+        run_tile(kernel, [*given, *made], known)
     else:
-        compiled(t.kernel).run(every, known)
-    return [*(given[i] for i in t.written), *made]
+        compiled(kernel).run([*given, *made], known)
+    return [*(a for a, m in zip(given, first, strict=True) if m.writable), *made]
 
 
 @lru_cache(maxsize=512)
@@ -72,10 +75,10 @@ def compiled(kernel: Kernel) -> CompiledKernel:
     return CompiledKernel(program(made))
 
 
-def _own(a: Array, written: bool, t: TensorType) -> Array:
+def _own(a: Array, m: Memory) -> Array:
     """An argument in order; a copy of it when the kernel stores to it."""
-    if written:
-        return np.array(a, t.dtype.np, order="C")
+    if m.writable:
+        return np.array(a, m.type.dtype.np, order="C")
     return np.require(a, requirements=("C", "A"))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tessera.core.dims import Dim, Size, substitute, symbols
+from tessera.core.dims import Dim, Size, substitute, symbol, symbols
 from tessera.core.errors import ShapeError
 from tessera.core.types import TensorType
 from tessera.ir.tile.ir import Kernel, Memory
@@ -61,6 +61,11 @@ class Translated:
     hints: tuple[tuple[str, Any], ...]
     reads: tuple[tuple[Source, str, Any], ...]  # names around the function, and their values then
 
+    def equations(self) -> list[tuple[Size, Size, str]]:
+        """Sizes that a call must find equal, and what they are of."""
+        found = [(e.left, e.right, e.reason) for e in self.equal]
+        return found + [(symbol(n), x, n) for n, x in self.assumed.equal.items()]
+
     def is_current(self) -> bool:
         """Whether the names that the function reads still have the values they had."""
         return all(_unchanged(source.lookup(name), x) for source, name, x in self.reads)
@@ -74,7 +79,7 @@ def _unchanged(now: Any, then: Any) -> bool:
 
 
 def translate(
-    f: Callable[..., Any], bound: Bound, sizes: Mapping[str, int], schedule: Schedule,
+    f: Callable[..., Any], bound: Bound, sizes: Mapping[str, Size], schedule: Schedule,
     inline: Callable[[Any], Any],
 ) -> Translated:  # fmt: skip
     """The Tile kernel of a function for arguments of these types, and of these sizes where it must know."""
@@ -83,10 +88,22 @@ def translate(
         try:
             return _Translation(source, bound, assumed, schedule, inline).run()
         except NeedNumber as e:
-            assumed = replace(assumed, numbers={**assumed.numbers, e.name: sizes[e.name]})
+            assumed = replace(
+                assumed, numbers={**assumed.numbers, e.name: _known(source, sizes, e)}
+            )
         except NeedEqual as e:
             assumed = replace(assumed, equal={**assumed.equal, e.name: e.other})
     raise AssertionError(f"{source.name}: sizes do not settle: {assumed}")
+
+
+def _known(source: Source, sizes: Mapping[str, Size], need: NeedNumber) -> int:
+    size = sizes[need.name]
+    if isinstance(size, Dim):
+        raise ShapeError(
+            f"{source.name}: size {need.name} is symbolic here ({size}), and a tile has that many elements; "
+            "give the axis a number"
+        )
+    return size
 
 
 class _Translation:
@@ -213,14 +230,8 @@ class _blamed:  # noqa: N801
 
 def known_sizes(t: Translated, sizes: Mapping[str, int]) -> dict[str, int]:
     """The sizes of a call under the names that the kernel has for them; an error where they differ."""
-    for e in t.equal:
-        left, right = substitute(e.left, sizes), substitute(e.right, sizes)
+    for a, b, reason in t.equations():
+        left, right = substitute(a, sizes), substitute(b, sizes)
         if left != right:
-            raise ShapeError(
-                f"{t.kernel.name}: {e.reason} is {e.left} = {left} but {e.right} = {right}"
-            )
-    for name, other in t.assumed.equal.items():
-        right = substitute(other, sizes)
-        if sizes[name] != right:
-            raise ShapeError(f"{t.kernel.name}: {name} is {sizes[name]}, but {other} is {right}")
+            raise ShapeError(f"{t.kernel.name}: {reason} is {left} here and {right} there")
     return {n: sizes[n] for n in t.kernel.sizes}

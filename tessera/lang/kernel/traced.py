@@ -1,0 +1,76 @@
+"""Kernels in graphs: a node holds the text of the Tile IR, which runs when the program does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from tessera.core.constraints import solve, unify
+from tessera.core.dims import Dim, Shape, Size, substitute
+from tessera.core.errors import ShapeError
+from tessera.core.types import TensorType
+from tessera.ir.tile.ir import Kernel, Memory
+from tessera.ir.tile.text import parse_kernel
+from tessera.lang.kernel.launch import run_kernel
+from tessera.lang.kernel.signature import Bound
+from tessera.lang.kernel.translate import Translated
+
+
+def sizes_in(bound: Bound, operands: Sequence[TensorType], name: str) -> dict[str, Size]:
+    """What a kernel's names of sizes are, numbers or symbols of the program around it."""
+    pairs = zip(bound.parameters, operands, strict=True)
+    return _known(name, [(p.name, p.type.shape, t.shape) for p, t in pairs])
+
+
+def _known(name: str, shapes: Sequence[tuple[str, Shape, Shape]]) -> dict[str, Size]:
+    known: dict[str, Size] = {}
+    pairs = [(n, w, g) for n, want, got in shapes for w, g in zip(want, got, strict=True)]
+    for _, want, got in pairs:
+        if isinstance(want, Dim) and str(want).isidentifier():
+            known.setdefault(str(want), got)
+    for operand, want, got in pairs:
+        expected = substitute(want, known)
+        if not unify(expected, got, f"{name}: {want} of {operand}"):
+            raise ShapeError(
+                f"{name}: {want} is {expected}, but {operand} has {got} elements there"
+            )
+    return known
+
+
+def require_equal(t: Translated, known: Mapping[str, Size], name: str) -> None:
+    """Sizes that the kernel takes to be one must be; where that is open a guard says so."""
+    for left, right, reason in t.equations():
+        a, b = substitute(left, known), substitute(right, known)
+        if not unify(a, b, f"{name}: {reason}"):
+            raise ShapeError(f"{name}: {reason} is {a} here and {b} there")
+
+
+@lru_cache(maxsize=512)
+def _parsed(program: str) -> Kernel:
+    return parse_kernel(program)
+
+
+def _made(k: Kernel, count: int) -> list[Memory]:
+    """What a kernel makes: the operands that it stores to, and the results after them."""
+    return [m for i, m in enumerate(k.parameters) if m.writable or i >= count]
+
+
+def types(program: str, operands: Sequence[TensorType]) -> list[TensorType]:
+    """The types of what a kernel makes of operands of these types."""
+    k = _parsed(program)
+    pairs = zip(k.parameters, operands, strict=False)
+    known = _known(k.name, [(m.name, m.type.shape, t.shape) for m, t in pairs])
+    return [_at(m.type, known) for m in _made(k, len(operands))]
+
+
+def _at(t: TensorType, known: Mapping[str, Size]) -> TensorType:
+    return TensorType(t.dtype, tuple(substitute(n, known) for n in t.shape))
+
+
+def run(program: str, arrays: Sequence[Any]) -> tuple[Any, ...]:
+    """What a kernel makes of arrays."""
+    k = _parsed(program)
+    pairs = zip(k.parameters, arrays, strict=False)
+    sizes = solve([(m.name, m.type.shape, a.shape) for m, a in pairs], ())
+    return tuple(run_kernel(k, arrays, sizes))

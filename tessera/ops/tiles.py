@@ -1,0 +1,47 @@
+"""The op of a hand-written kernel in a graph: its tensors go in, what it makes comes out.
+
+The parameter `program` is the text of its Tile IR, so that a graph holds all that it computes.  What reads
+and runs such a text is above this layer: the package says how it is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from tessera.core.types import TensorType
+from tessera.ir.graph.ir import Value
+from tessera.ir.graph.op import Params, Types
+from tessera.ops.define import define
+
+
+class Engine(Protocol):
+    """What knows Tile IR."""
+
+    def types(self, program: str, operands: Types) -> Sequence[TensorType]:
+        """The types of the results of a kernel for operands of these types."""
+
+    def run(self, program: str, arrays: Sequence[Any]) -> tuple[Any, ...]:
+        """The results of a kernel on arrays."""
+
+
+_find: list[Callable[[], Engine]] = []
+
+
+def set_engine(find: Callable[[], Engine]) -> None:
+    """Say how the engine is found when a kernel is first met."""
+    _find[:] = [find]
+
+
+def _types(types: Types, p: Params) -> Sequence[TensorType]:
+    return _find[0]().types(p["program"], types)
+
+
+def _run(*xs: Any, program: str) -> tuple[Any, ...]:
+    return _find[0]().run(program, xs)
+
+
+@define(infer=_types, multiple=True, call="kernel", moves=True, numpy=_run, kinds="buif")
+def kernel(*operands: Value, program: str) -> tuple[Value, ...]:
+    """The results of a hand-written kernel, whose Tile IR is given as text."""
+    return kernel.bind_many(*operands, program=program)
