@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 from tessera.check.concrete import (
     Array,
@@ -23,6 +24,7 @@ from tessera.core.dims import Size
 from tessera.ir.tile.ir import Kernel, Operation
 
 TOOL = "bounds"
+_EVENTS = 100_000  # accesses that are tried
 
 
 def check_bounds(
@@ -77,9 +79,11 @@ def _witnesses(
     """An instance that leaves the memory, for each operation where there is one."""
     found: dict[Operation, Finding] = {}
     picks = any("picked" in op.attributes for op in unsure)
+    left = _EVENTS
     for sizes in try_sizes(kernel, known):
         for instance in instances(kernel, sizes):
-            for e in events(kernel, sizes, instance):
+            for e in islice(events(kernel, sizes, instance), max(left, 0)):
+                left -= 1
                 if e.op in unsure and e.op not in found:
                     outside = _outside(e, unsure[e.op], sizes)
                     if outside is not None:

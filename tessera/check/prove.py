@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import lru_cache
 
 from tessera.core.dims import Apply, Atom, Dim, Monomial, Size, Symbol, bounds
 
@@ -33,7 +34,12 @@ def refute(facts: Sequence[Size]) -> bool:
     """Whether no integers make every fact at least 0."""
     if any(bounds(f)[1] < 0 for f in facts):
         return True
-    return _refute_split([_row(f) for f in facts], [], _SPLITS)
+    return _refute(frozenset(f for f in facts if not isinstance(f, int)))
+
+
+@lru_cache(maxsize=1 << 14)
+def _refute(facts: frozenset[Size]) -> bool:
+    return _refute_split([_row(f) for f in sorted(facts, key=str)], [], _SPLITS)
 
 
 def _refute_split(rows: list[Row], done: list[Atom], left: int) -> bool:
@@ -208,43 +214,51 @@ def _feasible(rows: Sequence[Row]) -> Mapping[Monomial, Fraction] | None:
         if not all(_natural(a) for a, _ in m):
             columns.append((m, -1))
     number = {c: i for i, c in enumerate(columns)}
-    table: dict[int, dict[int, Fraction]] = {}  # basic variable: coefficients; -1 is the constant
+    table: dict[int, Line] = {}
     for i, r in enumerate(rows):
-        made = {-1: Fraction(r.get((), 0))}
+        made = {-1: r.get((), 0)}
         for (m, sign), j in number.items():
             if r.get(m):
-                made[j] = Fraction(sign * r[m])
-        table[len(columns) + i] = made
+                made[j] = sign * r[m]
+        table[len(columns) + i] = 1, made
     for _ in range(_PIVOTS):
-        low = min((v for v, r in table.items() if r[-1] < 0), default=None)
+        low = min((v for v, (_, r) in table.items() if r[-1] < 0), default=None)
         if low is None:
             break
-        enter = min((j for j, c in table[low].items() if j >= 0 and c > 0), default=None)
+        enter = min((j for j, c in table[low][1].items() if j >= 0 and c > 0), default=None)
         if enter is None:
             return None
         _pivot(table, low, enter)
     point = {m: Fraction(0) for m, _ in columns}
     for (m, sign), j in number.items():
         if j in table:
-            point[m] += sign * table[j][-1]
+            scale, r = table[j]
+            point[m] += sign * Fraction(r[-1], scale)
     return point
 
 
-def _pivot(table: dict[int, dict[int, Fraction]], leave: int, enter: int) -> None:
+# scale * variable = the sum of these coefficients of other variables; -1 is the constant
+Line = tuple[int, dict[int, int]]
+
+
+def _pivot(table: dict[int, Line], leave: int, enter: int) -> None:
     """Exchange a variable that is written in others with one of those."""
-    row = table.pop(leave)
+    scale, row = table.pop(leave)
     by = row.pop(enter)
-    solved = {j: -c / by for j, c in row.items()}
-    solved[leave] = 1 / by
-    for r in table.values():
-        c = r.pop(enter, None)
-        if c is None:
+    solved = {j: -c for j, c in row.items()}
+    solved[leave] = scale
+    for v, (k, r) in table.items():
+        c = r.pop(enter, 0)
+        if not c:
             continue
+        out = {j: by * d for j, d in r.items()}
         for j, d in solved.items():
-            total = r.get(j, Fraction(0)) + c * d
+            total = out.get(j, 0) + c * d
             if total or j == -1:
-                r[j] = total
+                out[j] = total
             else:
-                r.pop(j, None)
-    table[enter] = solved
-    solved.setdefault(-1, Fraction(0))
+                out.pop(j, None)
+        g = math.gcd(k * by, *out.values())
+        table[v] = k * by // g, {j: d // g for j, d in out.items()}
+    g = math.gcd(by, *solved.values())
+    table[enter] = by // g, {j: d // g for j, d in solved.items()}

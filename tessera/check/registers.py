@@ -78,7 +78,8 @@ def _block(block: Block, after: Mapping[Tile, int], warps: int) -> list[Pressure
         live.update((t, _bytes(t)) for t in op.operands)
         if op.block is not None:
             live.update((t, _bytes(t)) for t in _used(op.block))
-        both = {**around, **live} if op.name != "for" else live
+        # A result may take the registers of an operand that is read for the last time.
+        both = max(around, live, key=lambda held: sum(held.values()))
         found.append(Pressure(sum(both.values()), len(both), op, warps))
     return found
 

@@ -1,0 +1,50 @@
+"""All checks of a kernel, one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from tessera.check.banks import Layout, check_banks
+from tessera.check.barriers import check_barriers
+from tessera.check.bounds import check_bounds
+from tessera.check.concrete import Array
+from tessera.check.findings import Report, Verdict
+from tessera.check.initial import check_initial
+from tessera.check.races import check_races
+from tessera.check.registers import check_registers
+from tessera.check.roofline import Machine, check_roofline
+from tessera.core.errors import OperandError
+from tessera.ir.tile.ir import Kernel
+
+TOOLS = ("races", "barriers", "bounds", "initial", "banks", "registers", "roofline")
+_EXAMPLE = 64  # for sizes that nobody gives, where a number is needed
+
+
+def check_kernel(
+    kernel: Kernel,
+    sizes: Mapping[str, int] | None = None,
+    arrays: Sequence[Array] | None = None,
+    tools: Sequence[str] = TOOLS,
+    layouts: Mapping[str, Layout] | Layout | None = None,
+    warps: int = 4,
+    machine: Machine | str | None = None,
+) -> Report:
+    """The verdicts of the tools on a kernel.
+
+    Races, bounds and scratch are looked at for all sizes; `sizes` are where the roofline stands.  Data
+    is what positions are read from, where they are.
+    """
+    some = dict.fromkeys(kernel.sizes, _EXAMPLE) | dict(sizes or {})
+    run: dict[str, Callable[[], Verdict]] = {
+        "races": lambda: check_races(kernel, None, arrays),
+        "barriers": lambda: check_barriers(kernel),
+        "bounds": lambda: check_bounds(kernel, None, arrays),
+        "initial": lambda: check_initial(kernel, None, arrays),
+        "banks": lambda: check_banks(kernel, None, layouts),
+        "registers": lambda: check_registers(kernel, warps),
+        "roofline": lambda: check_roofline(kernel, some, machine),
+    }
+    for t in tools:
+        if t not in run:
+            raise OperandError(f"check: there is no tool {t!r}; there are {', '.join(run)}")
+    return Report(run[t]() for t in tools)

@@ -1,0 +1,85 @@
+"""ts.check: races, bounds, shared memory, registers and the roofline of kernels, in one report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tessera.check.banks import Layout, Swizzle
+from tessera.check.findings import Report, Verdict
+from tessera.check.kernel import TOOLS, check_kernel
+from tessera.check.roofline import Machine
+from tessera.check.specialise import specialise
+from tessera.core.constraints import solve
+from tessera.core.dims import Size
+from tessera.core.errors import OperandError
+from tessera.ir.tile.ir import Kernel
+
+
+def check(
+    kernel: Any,
+    *args: Any,
+    tools: Sequence[str] = TOOLS,
+    fixed: bool = False,
+    warps: int | None = None,
+    machine: Machine | str | None = None,
+    layouts: Mapping[str, Layout] | Layout | None = None,
+    **kwargs: Any,
+) -> Report:
+    """The report of all tools on a kernel, a jitted function or Tile IR, for arguments of these types.
+
+    Symbolic sizes may be anything unless `fixed` says that only those of the arguments matter.
+    """
+    verdicts: list[Verdict] = []
+    schedule = getattr(kernel, "schedule", None)
+    layouts = layouts or _layout(schedule)
+    warps = warps or getattr(schedule, "warps", None) or 4
+    for k, sizes in kernels_of(kernel, args, kwargs):
+        k = specialise(k, sizes) if fixed else k
+        verdicts += check_kernel(k, sizes, None, tools, layouts, warps, machine)
+    return Report(verdicts)
+
+
+def kernels_of(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple[Kernel, Any]]:
+    """The Tile kernels of what a user has, with the sizes of the arguments."""
+    if isinstance(f, Kernel):
+        return [(f, _sizes(f, args))]
+    if not hasattr(f, "lower"):
+        raise OperandError(
+            f"check: got {type(f).__name__}, expected a kernel, a jitted function or Tile IR"
+        )
+    lowered = f.lower(*args, **kwargs)
+    if isinstance(lowered, Kernel):
+        return [(_equal_sizes(f, lowered, args, kwargs), _sizes(lowered, args))]
+    return [(k, lowered.sizes) for k in lowered.tile.values()]
+
+
+def _sizes(k: Kernel, args: Sequence[Any]) -> dict[str, int]:
+    """The sizes that arguments give, in the order of the parameters."""
+    tensors = [a for a in args if hasattr(a, "shape")]
+    shapes = [
+        (m.name, m.type.shape, tuple(a.shape))
+        for m, a in zip(k.parameters, tensors, strict=False)
+        if len(m.type.shape) == len(a.shape)
+    ]
+    return solve(shapes, ()) if shapes else {}
+
+
+def _equal_sizes(f: Any, k: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Kernel:
+    """A kernel in which sizes that every call must find equal are one."""
+    equations = f.equations(*args, **kwargs) if hasattr(f, "equations") else ()
+    same: dict[str, Size] = {}
+    for left, right, _ in equations:
+        name = str(left)
+        if name in k.sizes and name not in same:
+            same[name] = right
+    return specialise(k, same)
+
+
+def _layout(schedule: Any) -> Layout | None:
+    """How a schedule says that shared memory is laid out."""
+    vector, swizzle = getattr(schedule, "vector", None), getattr(schedule, "swizzle", None)
+    if vector is None and swizzle is None:
+        return None
+    wide = vector or 1
+    return Layout(Swizzle(3, max(wide, 4)) if swizzle == "xor" else None, wide)
