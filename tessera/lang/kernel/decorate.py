@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import update_wrapper
 from typing import Any
 
 from tessera.core.constraints import solve
-from tessera.core.dims import Size
+from tessera.core.dims import Dim, Size
 from tessera.core.errors import TesseraError, located
 from tessera.ir.graph.ir import Value, concrete, current_builder, data_of
 from tessera.ir.tile.ir import Kernel
-from tessera.lang.kernel.launch import launch
+from tessera.lang.kernel.launch import interpreting, launch
 from tessera.lang.kernel.signature import Bound, Signature
 from tessera.lang.kernel.traced import require_equal, sizes_in
 from tessera.lang.kernel.translate import Translated, translate
+from tessera.lang.kernel.tune import Found, Search, by_sizes, look, remembered
 from tessera.lang.schedule import Schedule, as_schedule
 from tessera.ops.define import as_value
 from tessera.ops.tiles import kernel as kernel_op
+from tessera.runtime.tuned import size_class
 
 _MOST = 512  # translations that a kernel keeps
 
@@ -25,10 +27,10 @@ _MOST = 512  # translations that a kernel keeps
 class KernelFunction:
     """A kernel: call it on tensors."""
 
-    def __init__(self, f: Callable[..., Any], schedule: Schedule | None = None):
+    def __init__(self, f: Callable[..., Any], schedule: Schedule | None = None, auto: bool = False):
         update_wrapper(self, f)
         self.function, self.signature = f, Signature(f)
-        self.schedule = schedule or Schedule()
+        self.schedule, self.auto = schedule or Schedule(), auto
         self._kept: dict[Any, list[Translated]] = {}
 
     def __repr__(self) -> str:
@@ -51,15 +53,23 @@ class KernelFunction:
             return self._traced(bound)
         arrays = [_data(a, self.signature.name) for a in bound.arrays]
         sizes = _sizes(bound)
-        t = self._translated(bound, sizes, self.schedule)
+        t = self._translated(bound, sizes, self.chosen(bound, sizes, arrays))
         return _wrapped(t, launch(t, arrays, sizes))
+
+    def chosen(
+        self, bound: Bound, sizes: Mapping[str, Size], arrays: Sequence[Any] | None
+    ) -> Schedule:
+        """The schedule of a call; there are no arrays while a program is traced."""
+        if not self.auto:
+            return self.schedule
+        return by_sizes(self.schedule, self._translated(bound, sizes, self.schedule), sizes)
 
     def _traced(self, bound: Bound) -> Any:
         """A node of the function being traced."""
         name = self.signature.name
         values = [as_value(a, name) for a in bound.arrays]
         known = sizes_in(bound, [v.type for v in values], name)
-        t = self._translated(bound, known, self.schedule)
+        t = self._translated(bound, known, self.chosen(bound, known, None))
         require_equal(t, known, name)
         out = kernel_op(*values, program=t.kernel.text)
         return out[0] if _is_single(t) else out
@@ -81,9 +91,54 @@ class KernelFunction:
         """The Tile IR of this kernel for these arguments."""
         try:
             bound = self.signature.bind(args, kwargs)
-            return self._translated(bound, _sizes(bound), self.schedule).kernel
+            sizes = _sizes(bound)
+            return self._translated(bound, sizes, self.chosen(bound, sizes, None)).kernel
         except TesseraError as e:
             error = located(e)
+        raise error
+
+
+class TunedKernel(KernelFunction):
+    """A kernel whose schedule is the fastest of a space on this machine, at the sizes of a call."""
+
+    def __init__(self, f: Callable[..., Any], search: Search, schedule: Schedule | None = None):
+        super().__init__(f, schedule)
+        self.search = search
+        self.found: dict[Any, Found] = {}  # by the sizes of calls
+
+    def chosen(
+        self, bound: Bound, sizes: Mapping[str, Size], arrays: Sequence[Any] | None
+    ) -> Schedule:
+        """The best schedule that is known; on data a new one is searched for."""
+        if any(isinstance(n, Dim) for n in sizes.values()) or interpreting():
+            return self._first(bound, sizes)
+        known: dict[str, int] = {n: int(k) for n, k in sizes.items()}
+        label = (bound.key, size_class(known))
+        if label not in self.found:
+            key = self._translated(bound, known, self._first(bound, known)).kernel.hash
+            found = remembered(self.search, key, known)
+            if found is None and arrays is None:
+                return self._first(bound, known)
+            if found is None:
+                assert arrays is not None
+                found = look(
+                    self.search, self.schedule, lambda s: self._translated(bound, known, s), arrays,
+                    known, key,
+                )  # fmt: skip
+            self.found[label] = found
+        return self.found[label].schedule
+
+    def _first(self, bound: Bound, sizes: Mapping[str, Size]) -> Schedule:
+        """The first schedule of the space that fits."""
+        error: TesseraError | None = None
+        for s in self.search.space:
+            try:
+                self._translated(bound, sizes, s.over(self.schedule))
+            except TesseraError as e:
+                error = error or e
+                continue
+            return s.over(self.schedule)
+        assert error is not None
         raise error
 
 
@@ -120,8 +175,27 @@ class _Decorator:
         return self._made(f)
 
     def auto(self, f: Callable[..., Any]) -> KernelFunction:
-        """A kernel whose schedule is chosen by the compiler."""
-        return self._made(f)
+        """A kernel whose blocks are no larger than the tensors that it is called on."""
+        return KernelFunction(getattr(f, "function", f), auto=True)
+
+    def autotune(
+        self, space: Any = None, metric: str = "latency_ms", budget_ms: float = 200.0,
+        cache: Any = None,
+    ) -> Callable[[Callable[..., Any]], TunedKernel]:  # fmt: skip
+        """A kernel with the fastest schedule of a space, which is searched for when it is first called.
+
+        The space is a dictionary {"BM": [64, 128], "warps": [4, 8]} or block(m=[64, 128]).warps([4, 8]); `cache` is a
+        folder for what is found, beside the compiled code if not given.
+        """
+        try:
+            search = Search.of(space, metric, budget_ms, cache)
+        except TesseraError as e:
+            error = located(e)
+        else:
+            return lambda f: TunedKernel(
+                getattr(f, "function", f), search, getattr(f, "schedule", None)
+            )
+        raise error
 
     def schedule(self, s: Any) -> Callable[[Callable[..., Any]], KernelFunction]:
         """A kernel with a schedule."""

@@ -58,6 +58,7 @@ class Translated:
     single: bool  # whether there is one result, not a tuple
     equal: tuple[Equal, ...]
     assumed: Assumed
+    roles: Mapping[str, Size]  # sizes that blocks of m and n cut
     hints: tuple[tuple[str, Any], ...]
     reads: tuple[tuple[Source, str, Any], ...]  # names around the function, and their values then
 
@@ -140,7 +141,8 @@ class _Translation:
         kernel = replace(self.w.b.finish(), grid=grid)
         return Translated(
             kernel, tuple(a.memory.type for a in self.arrays), written, tuple(results), single,
-            tuple(self.places.equal), self.assumed, tuple(self.parser.hints),
+            tuple(self.places.equal), self.assumed,
+            {role: size for role, (size, _) in self.places.grid.roles.items()}, tuple(self.parser.hints),
             tuple(self.parser.reads.values()),
         )  # fmt: skip
 

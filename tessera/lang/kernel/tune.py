@@ -1,0 +1,167 @@
+"""Schedules that a machine chooses: kernel.auto by the sizes of a call, kernel.autotune by measuring.
+
+Schedules of a space that make the same Tile program are one candidate.  Candidates are ranked by their work,
+the best few are built and measured in turn, and one is taken only if it is faster beyond the spread.
+What is found lies in the store of the tuner, where the next process finds it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tessera.core.dims import product, substitute
+from tessera.core.errors import OperandError, ScheduleError, ShapeError
+from tessera.core.flags import override
+from tessera.ir.tile.work import instance_work
+from tessera.lang.kernel.launch import compiled, run_kernel
+from tessera.lang.kernel.translate import Translated
+from tessera.lang.kernel.values import KernelError
+from tessera.lang.schedule import Fluent, Schedule, Space
+from tessera.runtime import tuned
+from tessera.tune.measure import Candidate, interleave, is_faster
+
+METRICS = ("latency_ms",)
+_LEAST = 8  # rows or columns of a block, however small the tensor
+_BATCH, _ROUNDS, _FINAL = 4, 3, 7  # candidates at a time, samples of each, samples of the last two
+
+Translate = Callable[[Schedule], Translated]
+
+
+def by_sizes(base: Schedule, t: Translated, sizes: Mapping[str, Any]) -> Schedule:
+    """The base schedule with blocks no larger than the tensors of a call, up to a power of two."""
+    block = [base.m, base.n]
+    for i, role in enumerate("mn"):
+        size = substitute(t.roles[role], sizes) if role in t.roles else None
+        if isinstance(size, int):
+            block[i] = min(block[i], max(_LEAST, 1 << max(size - 1, 0).bit_length()))
+    return replace(base, block=tuple(block))
+
+
+@dataclass(frozen=True)
+class Search:
+    """What kernel.autotune was told."""
+
+    space: Space
+    metric: str = "latency_ms"
+    budget_ms: float = 200.0
+    cache: str | None = None
+
+    @staticmethod
+    def of(space: Any, metric: str, budget_ms: float, cache: Any) -> Search:
+        """The search that a user describes."""
+        if metric not in METRICS:
+            raise OperandError(
+                f"autotune: metric is {metric!r}, expected one of {', '.join(METRICS)}"
+            )
+        if not budget_ms > 0:
+            raise OperandError(f"autotune: budget_ms is {budget_ms!r}, expected more than 0")
+        if space is None or not len(choices := _space(space)):
+            raise ScheduleError("autotune: the space has no schedule")
+        return Search(choices, metric, budget_ms, None if cache is None else str(cache))
+
+    def store(self) -> AbstractContextManager[Any]:
+        """The store of this search: the usual one, or one in a folder of its own."""
+        if self.cache is None:
+            return nullcontext()
+        return override(cache_dir=Path(self.cache).expanduser())
+
+
+def _space(given: Any) -> Space:
+    return given.space if isinstance(given, Fluent) else Space.of(given)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search found: the schedule, its time, that of the first one, and how many were measured."""
+
+    schedule: Schedule
+    seconds: float
+    before: float
+    tried: int
+
+
+def remembered(search: Search, key: str, sizes: Mapping[str, int]) -> Found | None:
+    """What the store knows of a kernel at sizes like these."""
+    with search.store():
+        known = tuned.find(key, tuned.size_class(sizes))
+    if known is None:
+        return None
+    try:
+        schedule = Schedule.from_dict(json.loads(known.nest))
+    except (ValueError, ScheduleError):  # of another version
+        return None
+    return Found(schedule, known.seconds, known.before, 0)
+
+
+def look(
+    search: Search, base: Schedule, translate: Translate, arrays: Sequence[Any],
+    sizes: Mapping[str, int], key: str,
+) -> Found:  # fmt: skip
+    """Measure the schedules of a space on the arguments of a call, and keep the fastest."""
+    ranked = _ranked(search.space, base, translate, sizes)
+    if not ranked:
+        raise ScheduleError("autotune: no schedule of the space fits the arguments")
+    end = time.perf_counter() + search.budget_ms / 1e3
+    tried: list[Candidate] = []
+    for i in range(0, len(ranked), _BATCH):
+        if i and time.perf_counter() > end:
+            break
+        made = [_candidate(s, t, arrays, sizes) for s, t in ranked[i : i + _BATCH]]
+        interleave(made, _ROUNDS, end)
+        tried += made
+    found = _fastest(tried, end)
+    with search.store():
+        label, text = tuned.size_class(sizes), json.dumps(found.schedule.to_dict(), sort_keys=True)
+        tuned.keep(tuned.Tuned(key, label, text, found.seconds, found.before))
+    return found
+
+
+def _ranked(
+    space: Space, base: Schedule, translate: Translate, sizes: Mapping[str, int]
+) -> list[tuple[Schedule, Translated]]:
+    """The first schedule of each Tile program: the first one of the space, then by their work."""
+    programs: dict[str, tuple[Schedule, Translated]] = {}
+    for s in space:
+        chosen = s.over(base)
+        try:
+            t = translate(chosen)
+        except (KernelError, ShapeError):  # blocks that the kernel cannot have
+            continue
+        programs.setdefault(t.kernel.hash, (chosen, t))
+    made = list(programs.values())
+    return [*made[:1], *sorted(made[1:], key=lambda x: _work(x[1], sizes))]
+
+
+def _work(t: Translated, sizes: Mapping[str, int]) -> float:
+    count = substitute(product(tuple(n for _, n in t.kernel.grid)), sizes)
+    return float(substitute(instance_work(t.kernel), sizes) * count)
+
+
+def _candidate(
+    s: Schedule, t: Translated, arrays: Sequence[Any], sizes: Mapping[str, int]
+) -> Candidate:
+    compiled(t.kernel)
+    chosen: Any = s
+
+    def run() -> None:
+        run_kernel(t.kernel, arrays, sizes)
+
+    return Candidate(chosen, run)
+
+
+def _fastest(tried: Sequence[Candidate], end: float) -> Found:
+    first, rival = tried[0], min(tried, key=lambda c: c.seconds)
+    best = first
+    if rival is not first:
+        for c in (first, rival):  # what decides is measured now, in turn
+            c.times.clear()
+        interleave([first, rival], _FINAL, end, at_least=_FINAL)
+        best = rival if is_faster(rival, first) else first
+    schedule: Any = best.nest
+    return Found(schedule, best.seconds, first.seconds, len(tried))
