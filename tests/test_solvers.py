@@ -410,12 +410,13 @@ def test_functions_of_operators_act_as_those_of_matrices(matrix: Any) -> None:
         (op.exp, (1.0, 2.0), "eigenvalues beyond the bounds"),
         (op.log, (-1.0, 9.0), "f is not finite"),
         (lambda x: op.abs(x - 2.0), None, "raise degree="),
+        (lambda x: op.exp(-4 * x), (-20.0, 20.0), "rounding leaves no digits"),
     ],
-    ids=["bounds", "domain", "degree"],
+    ids=["bounds", "domain", "degree", "digits"],
 )
 def test_a_function_that_is_not_resolved_is_an_error(f: Any, bounds: Any, text: str) -> None:
     with pytest.raises(ts.TesseraError, match=text):
-        op.apply_function(SPD, f, RIGHT, bounds=bounds)
+        op.apply_function(SPD, f, RIGHT, bounds=bounds, degree=160)
 
 
 def test_traces_are_within_their_errors() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -223,6 +225,20 @@ def test_failures_say_what_to_do(name: str) -> None:
     with pytest.raises(ts.TesseraError) as e:
         call()
     assert text in e.value.message
+
+
+# Examples -----------------------------------------------------------------------------------------
+
+EXAMPLES = sorted((Path(__file__).parent.parent / "examples" / "operators").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
+def test_the_examples_check_their_results(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", [str(path)])
+    runpy.run_path(str(path), run_name="__main__")
+    assert capsys.readouterr().out
 
 
 # Diagnostics --------------------------------------------------------------------------------------

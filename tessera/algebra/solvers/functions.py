@@ -33,7 +33,8 @@ from tessera.ops.elementwise import (
     stop_gradient,
     where,
 )
-from tessera.ops.factor import eigvalsh
+from tessera.ops.factor import eigh
+from tessera.ops.indexing import index
 from tessera.ops.linalg import epsilon
 from tessera.ops.random import normal
 from tessera.ops.random_bits import key as key_of
@@ -66,6 +67,8 @@ def apply_function(
     count = steps_of(user, degree, 1 << 20, "degree")
     apply = lambda x: applied(user, found, x)  # noqa: E731
     low, high = _bounds(user, apply, right, bounds)
+    if bounds is None and "positive" in found.flags:
+        low = maximum(low, 0)
     middle, half = mul(low + high, 0.5), mul(high - low, 0.5)
     half = where(gt(half, 0), half, 1)
     c = _coefficients(user, f, middle, half, count)
@@ -84,11 +87,13 @@ def _bounds(user: str, apply: Function, b: Value, bounds: Any) -> tuple[Value, V
     n = b.shape[0]
     start = cast_to(normal(key_of(0), (n,), dtype=real), b.dtype)
     t = lanczos_process(apply, start, min(n, 24))
-    w = eigvalsh(tridiagonal(t))
+    w, v = eigh(tridiagonal(t))
     last = w.shape[0] - 1
     rest = squeeze(slice_(t.beside, (last,), (last + 1,)), 0)
-    low, high = (squeeze(slice_(w, (i,), (i + 1,)), 0) for i in (0, last))
-    margin = rest + mul(high - low, 1e-3) + mul(maximum(absolute(low), absolute(high)), 1e-6)
+    # A Ritz value lies within its residual of an eigenvalue.
+    far = mul(absolute(squeeze(slice_(v, (last, 0), (last + 1, last + 1)), 0)), rest)
+    low, high = index(w, 0) - index(far, 0), index(w, last) + index(far, last)
+    margin = mul(high - low, 0.01) + mul(maximum(absolute(low), absolute(high)), 1e-6)
     return stop_gradient(low - margin), stop_gradient(high + margin)
 
 
@@ -142,7 +147,13 @@ def _sum(user: str, apply: Function, b: Value, c: Value, middle: Value, half: Va
     start = (b, step(b), mul(b, first), full_of((), 0, b.dtype.real))
     (_, _, y, longest), _ = scan(body, start, slice_(c, (1,), c.shape))
     fine = logical_and(le(longest, mul(size, 1.0 + 1e-3)), isfinite(longest))
-    return ensure(
+    y = ensure(
         y, fine,
         message=f"{user}: is not self-adjoint or has eigenvalues beyond the bounds; give wider bounds",
+    )  # fmt: skip
+    most, found = mul(largest(absolute(c)), size), norm(stop_gradient(y))
+    return ensure(
+        y, le(mul(most, 1e3 * epsilon(b.dtype)), found), found, most,
+        message=f"{user}: f(A) b has length {{:.3g}} but f on the bounds reaches {{:.3g}} times b, so that "
+        "rounding leaves no digits; give closer bounds",
     )  # fmt: skip
