@@ -13,6 +13,7 @@ from tessera.ir.tile.expand.carry import used_by
 from tessera.ir.tile.expand.large import size_of
 from tessera.ir.tile.expand.moves import Moves
 from tessera.ir.tile.expand.nests import Task
+from tessera.ir.tile.expand.turned import turned_products
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile, walk
 
 _DEAR = 8.0  # instructions that are not done twice
@@ -30,6 +31,13 @@ class Expansion(Moves):
             for t in op.operands:
                 self.users.setdefault(t, []).append(op)
         self.depth = _depths(kernel.body, 0)
+        self.turned_products = turned_products(kernel, self.users, self.depth)
+        self.orders = {
+            op.operands[0 if op in self.turned_products else 1]:
+            (1, 0) if op in self.turned_products else (0, 1)
+            for op in walk(kernel.body)
+            if op.name == "dot"
+        }  # fmt: skip
         self.live: set[Tile] = set()  # tiles that a later operation of an open block reads
 
     def kernel(self) -> Kernel:
@@ -94,8 +102,8 @@ class Expansion(Moves):
 
     def overwrite(self, m: Memory) -> None:
         """Keep what is still needed of what memory holds."""
-        for t in self.live:
-            if t in self.made and t not in self.kept and m in self.memories_of(t):
+        for t in [t for t in self.made if t in self.live]:
+            if t not in self.kept and m in self.memories_of(t):
                 self.keep(t)
                 self.flush()
 
@@ -135,10 +143,7 @@ class Expansion(Moves):
 
     def is_worth_keeping(self, t: Tile, op: Operation) -> bool:
         users = self.users.get(t, ())
-        roles = {
-            i for u in users if u.name == "dot" for i in (0, 1) if u.operands[i] is t
-        }  # as a left factor, as a right one
-        if any(not self.in_place(t, left=i == 0) for i in roles):
+        if any(u.name == "dot" and not self.is_ready(u, t) for u in users):
             return True
         if op.name in ("load", "full", "index", "broadcast", "reshape"):
             return False
@@ -155,11 +160,20 @@ class Expansion(Moves):
                 return True
         return False
 
+    def is_ready(self, op: Operation, t: Tile) -> bool:
+        """Whether a product reads a factor from where it lies."""
+        a, b, _ = op.operands
+        if op in self.turned_products:
+            return t in self.kept if t is a else t is not b or self.in_place(t, left=True)
+        return (t is not a or self.in_place(t, left=True)) and (
+            t is not b or self.in_place(t, left=False)
+        )
+
     def dot(self, op: Operation, following: Operation | None) -> bool:
         """A product; whether the store that follows is done with it."""
         a, b, acc = op.operands
-        for x, left in ((a, True), (b, False)):
-            if not self.in_place(x, left):
+        for x in (a, b):
+            if not self.is_ready(op, x):
                 self.keep(x)
         self.flush()
         is_stored = following is not None and following.name == "store" and (
@@ -181,8 +195,8 @@ class Expansion(Moves):
         """A loop; what it needs of the tiles before it is ready or cheap."""
         writes = {o.memory for o in walk(block) if o.name in ("store", "scatter")}
         inside = set(used_by(op))
-        for t in sorted(inside | self.live, key=lambda t: str(t.type)):
-            if t not in self.made or t in self.kept:
+        for t in [t for t in self.made if t in inside or t in self.live]:
+            if t in self.kept:
                 continue
             if writes & self.memories_of(t) or (t in inside and self.cost(t) > _DEAR):
                 self.keep(t)

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from tessera.core.approximate import FUNCTIONS
 from tessera.core.dims import Size
 from tessera.ir.tile.expand.copy import Copy
 from tessera.ir.tile.expand.large import size_of
+from tessera.ir.tile.expand.ranges import range_of
 from tessera.ir.tile.ir import Kernel, Memory, Operation, Tile
 
 Part = tuple[Size, int]  # where a box begins along an axis, and how far it goes
@@ -24,12 +26,20 @@ _HEAVY = {"div": 4, "sqrt": 4, "rsqrt": 6, "mod": 8, "floor_div": 8, "pow": 30}
 _FUNCTION = 15  # vector instructions of an approximation, about
 
 
+@dataclass(frozen=True)
+class Kept:
+    """A tile in scratch: the axes of the memory are those of the tile in this order."""
+
+    memory: Memory
+    order: Axes
+
+
 class Boxes(Copy):
     """Reads parts of tiles."""
 
     def __init__(self, kernel: Kernel):
         super().__init__(kernel)
-        self.kept: dict[Tile, Memory] = {}  # tiles in scratch of their own
+        self.kept: dict[Tile, Kept] = {}  # tiles in scratch of their own
         self.made: dict[Tile, Operation] = {}  # tiles that are computed where they are read
         self.seen: list[dict[tuple[Tile, Box, Axes], Tile]] = []  # what each open loop has read
 
@@ -41,7 +51,7 @@ class Boxes(Copy):
         self.seen.pop()
 
     def read(self, t: Tile, box: Box, keep: Axes) -> Tile:
-        """A part of a tile; `keep` are the axes of the part, the others have an extent of 1."""
+        """A part of a tile with the axes `keep`, in that order; the others have an extent of 1."""
         if t in self.tiles:
             return self.b.reshape(self.tiles[t], ())
         key = (t, box, keep)
@@ -49,8 +59,7 @@ class Boxes(Copy):
             if key in known:
                 return known[key]
         if t in self.kept:
-            m = self.kept[t]
-            x = self.load_box(m, [s for s, _ in box], [n for _, n in box], keep, (), 0)
+            x = self.load_box(self.kept[t].memory, *self.in_scratch(self.kept[t], box, keep), (), 0)
         else:
             op = self.made[t]
             x = getattr(self, f"read_{op.name}")(op, box, keep)
@@ -70,12 +79,17 @@ class Boxes(Copy):
 
     # Memory
 
+    def in_scratch(self, k: Kept, box: Box, keep: Axes) -> tuple[list[Size], list[int], Axes]:
+        """Where a part of a tile lies in its scratch, and the axes of the part there."""
+        at, extent = [box[i][0] for i in k.order], [box[i][1] for i in k.order]
+        return at, extent, tuple(k.order.index(i) for i in keep)
+
     def load_box(
         self, m: Memory, at: Sequence[Size], extent: Sequence[int], axes: Axes,
         masked: Sequence[int], fill: float,
     ) -> Tile:  # fmt: skip
         """A box of memory; rows that become columns are turned in registers."""
-        masked = [i for i in masked if not _inside(at[i], extent[i], m.type.shape[i])]
+        masked = [i for i in masked if not self.is_inside(at[i], extent[i], m.type.shape[i])]
         if _is_turned(m, extent, axes):
             return self.b.transpose(self.b.load(m, at, extent, axes[::-1], masked, fill))
         return self.b.load(m, at, extent, axes, masked, fill)
@@ -85,11 +99,17 @@ class Boxes(Copy):
         masked: Sequence[int],
     ) -> None:  # fmt: skip
         """A tile to a box of memory, as `load_box` would read it."""
-        masked = [i for i in masked if not _inside(at[i], extent[i], m.type.shape[i])]
+        masked = [i for i in masked if not self.is_inside(at[i], extent[i], m.type.shape[i])]
         if _is_turned(m, extent, axes):
             self.b.store(m, self.b.transpose(x), at, extent, axes[::-1], masked)
         else:
             self.b.store(m, x, at, extent, axes, masked)
+
+    def is_inside(self, at: Size, extent: int, size: Size) -> bool:
+        """Whether a box is known to lie in the memory along an axis."""
+        low, _ = range_of(at, self.ranges)
+        room, _ = range_of(size - at - extent, self.ranges)
+        return low >= 0 and room >= 0
 
     def place(self, op: Operation, box: Box) -> tuple[list[Size], list[int]]:
         """Where in memory a part of the tile of a load or store lies."""
@@ -110,7 +130,7 @@ class Boxes(Copy):
         """Whether a load may reach out of its memory."""
         a, shape = op.attributes, memory_of(op).type.shape
         at = self.moved(a["at"])
-        return any(not _inside(at[i], a["extent"][i], shape[i]) for i in a["masked"])
+        return any(not self.is_inside(at[i], a["extent"][i], shape[i]) for i in a["masked"])
 
     def read_gather(self, op: Operation, box: Box, keep: Axes) -> Tile:
         a = op.attributes
@@ -173,12 +193,7 @@ class Boxes(Copy):
         return self.b.reshape(part, [sizes.get(axis, 1) for axis in keep])
 
     def read_transpose(self, op: Operation, box: Box, keep: Axes) -> Tile:
-        x = self.read(op.operands[0], box[::-1], tuple(1 - i for i in reversed(keep)))
-        if len(x.shape) < 2:
-            return x
-        if 1 in x.shape:
-            return self.b.reshape(x, x.shape[::-1])
-        return self.b.transpose(x)
+        return self.read(op.operands[0], box[::-1], tuple(1 - i for i in keep))
 
     # What a value is made of
 
@@ -229,7 +244,8 @@ class Boxes(Copy):
         if size_of(t) == 1 or t in self.tiles:
             return set()
         if t in self.kept:
-            return set(wide_axes(t.shape)[-1:])
+            wide = [i for i in self.kept[t].order if t.shape[i] > 1]
+            return set(wide[-1:])
         op = self.made[t]
         if op.name in ("load", "gather"):
             last = memory_of(op).type.rank - 1
@@ -260,11 +276,6 @@ def _is_turned(m: Memory, extent: Sequence[int], axes: Axes) -> bool:
         and extent[axes[0]] > 1
         and extent[axes[1]] > 1
     )
-
-
-def _inside(at: Size, extent: int, size: Size) -> bool:
-    """Whether a box is known to lie in the memory along an axis."""
-    return isinstance(at, int) and isinstance(size, int) and 0 <= at <= size - extent
 
 
 def memory_of(op: Operation) -> Memory:

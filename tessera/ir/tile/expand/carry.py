@@ -8,6 +8,7 @@ place.  Products of narrow numbers are written with their casts, and asynchronou
 
 from __future__ import annotations
 
+from tessera.core.dtype import DType
 from tessera.ir.tile.expand.copy import Copy
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile, walk
 
@@ -22,7 +23,11 @@ class _Carry(Copy):
         super().__init__(kernel)
         self.large = large
         self.early: dict[Operation, list[tuple[Tile, Memory]]] = {}  # stores after an operation
-        self.last: dict[Operation, list[tuple[Tile, Memory]]] = {}  # stores at the end of a loop
+        self.wide: dict[Tile, DType] = {}  # narrow factors, in the dtype of the sums
+        for op in walk(kernel.body):
+            if op.name == "dot":
+                self.wide |= dict.fromkeys(op.operands[:2], op.operands[2].dtype)
+        self.casts: dict[tuple[Tile, DType], Tile] = {}
 
     def operation(self, op: Operation) -> None:
         if op.name == "dot":
@@ -32,14 +37,20 @@ class _Carry(Copy):
             self.repeat(Operation("store", op.operands, op.attributes, (), op.memory), operands)
         elif op.name not in ("wait", "barrier"):  # an instance is one thread here
             super().operation(op)
+        for t in op.results:
+            if t in self.wide:  # once, before the loops that use it
+                self.casts[t, self.wide[t]] = self.b.cast(self.tiles[t], self.wide[t])
         for t, m in self.early.get(op, ()):
             self.store(t, m)
 
+    def cast(self, t: Tile, dtype: DType) -> Tile:
+        known = self.casts.get((t, dtype))
+        return self.b.cast(self.tiles[t], dtype) if known is None else known
+
     def dot(self, op: Operation) -> None:
-        a, b, acc = (self.tiles[t] for t in op.operands)
-        self.tiles[op.results[0]] = self.b.dot(
-            self.b.cast(a, acc.dtype), self.b.cast(b, acc.dtype), acc
-        )
+        a, b, acc = op.operands
+        left, right = (self.cast(x, acc.dtype) for x in (a, b))
+        self.tiles[op.results[0]] = self.b.dot(left, right, self.tiles[acc])
 
     def store(self, t: Tile, m: Memory) -> None:
         self.b.store(m, self.tiles[t], (0,) * len(t.shape), t.shape)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tessera.core.dims import Dim, Size, substitute
+from tessera.ir.tile.expand.ranges import Range, loop_range
 from tessera.ir.tile.ir import Block, Builder, Kernel, Memory, Operation, Tile
 
 
@@ -16,8 +17,10 @@ class Copy:
         self.source, self.b = kernel, Builder(kernel.name)
         self.b.parameters = list(kernel.parameters)
         self.sizes: dict[str, Size] = {}  # counters by the names they had
-        for name, count in kernel.grid:
+        self.ranges: dict[str, Range] = {}  # of the new counters
+        for i, (name, count) in enumerate(kernel.grid):
             self.sizes[name] = self.b.program(count)
+            self.ranges[self.b.grid[i][0]] = loop_range(0, count, 1, {})
         self.memories: dict[Memory, Memory] = {m: m for m in kernel.parameters}
         self.tiles: dict[Tile, Tile] = {}
 
@@ -59,6 +62,7 @@ class Copy:
         carried = [self.tiles[t] for t in op.operands]
         with self.b.loop(a["start"], a["stop"], a["step"], carried) as loop:
             self.sizes[a["variable"]] = loop.variable
+            self.ranges[loop.name] = loop_range(a["start"], a["stop"], a["step"], self.ranges)
             self.tiles.update(zip(block.arguments, loop.carried, strict=True))
             self.block(block)
             self.end_loop(op, block)

@@ -9,7 +9,7 @@ have the same bits in any order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from tessera.core.dims import Size
@@ -18,7 +18,7 @@ from tessera.core.evaluate import identity
 from tessera.core.folds import LANES
 from tessera.core.scalar import Number
 from tessera.ir.tile.expand.boxes import Box
-from tessera.ir.tile.expand.nests import Nest, Nests, NestWriter
+from tessera.ir.tile.expand.nests import Nests, NestWriter, has_any_order
 from tessera.ir.tile.ir import Memory, Tile
 
 _AT_ONCE = 8  # leaves that are joined in registers
@@ -30,18 +30,17 @@ _EXACT = ("add", "mul", "max", "min")  # folds with a number that changes no bit
 class Folds(Nests):
     """Writes nests, with their folds."""
 
-    def write(self, nest: Nest, kept: Mapping[Tile, Memory]) -> None:
-        writer = NestWriter(self, nest, kept)
-        steps = writer.steps()
+    def write(self, writer: NestWriter) -> None:
+        shape, steps = writer.nest.shape, writer.steps()
         if writer.axis is None:
-            self.over(nest.shape, steps, lambda box: void(writer.visit(box)))
+            self.over(shape, steps, lambda box: void(writer.visit(box)))
             return
         others = {a: n for a, n in steps.items() if a != writer.axis}
 
         def line(box: Box) -> None:
             writer.end_folds(box, _Line(self, writer, box).totals())
 
-        self.over(nest.shape, others, line)
+        self.over(shape, others, line)
 
 
 def void(x: object) -> None:
@@ -63,9 +62,10 @@ class _Line:
         """The folds of the line."""
         most = _IN_REGISTERS if self.last else _ROWS
         whole = not self.last or self.size % LANES == 0 or self.size < LANES
-        if self.size <= most and whole:
+        loose = all(map(has_any_order, self.names, self.dtypes))
+        if self.size <= most and whole and not (loose and not self.last):
             return self.fold(self.visit(0, self.size))
-        if all(map(_has_any_order, self.names, self.dtypes)):
+        if loose:
             return self.in_any_order()
         return self.fold(self.tree(self.unit()))
 
@@ -192,10 +192,6 @@ def _line(m: Memory, i: Size) -> tuple[tuple[Size, ...], tuple[int, ...]]:
     """Where the i-th part of a memory begins and how far it goes."""
     shape: tuple[int, ...] = m.type.shape[1:]  # type: ignore[assignment]
     return (i, *(0 for _ in shape)), (1, *shape)
-
-
-def _has_any_order(name: str, dtype: DType) -> bool:
-    return name in ("max", "min") or dtype.kind in "bui"
 
 
 def _neutral(name: str, dtype: DType) -> Number:

@@ -20,13 +20,13 @@ class Moves(Products):
         """Element after element along an axis, for many lines at once."""
         self.flush()
         t, axis = op.results[0], int(op.attributes["axis"])
-        memory = self.scratch(t)
+        kept = self.scratch(t)
         others = [i for i in wide_axes(t.shape) if i != axis]
         keep = tuple(others[-1:])
         steps = {**dict.fromkeys(others, 1), **dict.fromkeys(keep, LANES)}
         with self.scope():
-            self.over(t.shape, steps, lambda box: self.scan_line(op, memory, box, keep))
-        self.kept[t] = memory
+            self.over(t.shape, steps, lambda box: self.scan_line(op, kept.memory, box, keep))
+        self.kept[t] = kept
 
     def scan_line(self, op: Operation, memory: Memory, box: Box, keep: Axes) -> None:
         """The lines of a box, side by side."""
@@ -81,7 +81,7 @@ class Moves(Products):
         row = math.gcd(x.shape[-1] if x.shape else 1, t.shape[-1] if t.shape else 1)
         rows = self.b.alloc(x.dtype, (math.prod(x.shape) // row, row))
         step = max(i for i in range(1, min(row, _WIDE) + 1) if row % i == 0)
-        memory = self.scratch(t)
+        kept = self.scratch(t)
 
         def there(box: Box) -> None:
             flat = _flat(x.shape, box)
@@ -92,13 +92,13 @@ class Moves(Products):
             flat = _flat(t.shape, box)
             part = self.b.load(rows, (flat // row, flat % row), (1, step), (1,))
             at, extent = [s for s, _ in box], [n for _, n in box]
-            self.b.store(memory, part, at, extent, (len(t.shape) - 1,))
+            self.b.store(kept.memory, part, at, extent, (len(t.shape) - 1,))
 
         for shape, move in ((x.shape, there), (t.shape, back)):
             steps = {i: step if i == len(shape) - 1 else 1 for i in range(len(shape))}
             with self.scope():
                 self.over(shape, steps, move)
-        self.kept[t] = memory
+        self.kept[t] = kept
 
 
 def _flat(shape: tuple[int, ...], box: Box) -> Size:

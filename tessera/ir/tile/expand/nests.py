@@ -11,13 +11,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from tessera.core.dims import Size
+from tessera.core.dtype import DType
 from tessera.core.folds import LANES
-from tessera.ir.tile.expand.boxes import Axes, Box, Boxes, Part, memory_of, wide_axes
+from tessera.ir.tile.expand.boxes import Axes, Box, Boxes, Kept, Part, memory_of, wide_axes
+from tessera.ir.tile.expand.ranges import loop_range
 from tessera.ir.tile.ir import Memory, Operation, Tile
 
 _WIDE = 4 * LANES  # elements of a part
+
+
+def has_any_order(scalar: str, dtype: DType) -> bool:
+    """Whether a fold has the same bits in any order."""
+    return scalar in ("max", "min") or dtype.kind in "bui"
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,8 @@ class Nests(Boxes):
     """Collects tasks and writes them as loops."""
 
     waiting: Nest | None = None
+    turned_products: frozenset[Operation] = frozenset()  # whose vectors lie along their rows
+    orders: Mapping[Tile, Axes] = MappingProxyType({})  # how products want their factors to lie
 
     def add(self, task: Task) -> None:
         """Have a task done in the nest that waits, if it can be, else in one of its own."""
@@ -86,21 +96,19 @@ class Nests(Boxes):
         nest, self.waiting = self.waiting, None
         if nest is None:
             return
-        kept = {t.tile: self.scratch(t.tile) for t in nest.tasks if t.keeps}
-        for t in nest.tasks:
-            if t.fold is not None and wide_axes(t.fold.results[0].shape):
-                kept[t.fold.results[0]] = self.scratch(t.fold.results[0])
+        writer = NestWriter(self, nest)
         with self.scope():
-            self.write(nest, kept)
-        self.kept |= kept
+            self.write(writer)
+        self.kept |= writer.kept
 
-    def write(self, nest: Nest, kept: Mapping[Tile, Memory]) -> None:
+    def write(self, writer: NestWriter) -> None:
         """The loops of a nest; results of folds with one element are in registers afterwards."""
-        raise AssertionError(nest)
+        raise AssertionError(writer)
 
-    def scratch(self, t: Tile) -> Memory:
-        """Memory for a tile."""
-        return self.b.alloc(t.dtype, t.shape)
+    def scratch(self, t: Tile, order: Axes | None = None) -> Kept:
+        """Memory for a tile, with its axes in an order."""
+        order = tuple(range(len(t.shape))) if order is None else order
+        return Kept(self.b.alloc(t.dtype, tuple(t.shape[i] for i in order)), order)
 
     # Loops
 
@@ -112,6 +120,7 @@ class Nests(Boxes):
                 yield start
             return
         with self.b.loop(start, stop, step) as loop, self.scope():
+            self.ranges[loop.name] = loop_range(start, stop, step, {})
             yield loop.variable
 
     def along(self, size: int, step: int, body: Callable[[Part], None]) -> None:
@@ -147,12 +156,43 @@ class Nests(Boxes):
 class NestWriter:
     """A nest being written."""
 
-    def __init__(self, outer: Nests, nest: Nest, kept: Mapping[Tile, Memory]):
-        self.x, self.nest, self.kept = outer, nest, kept
-        self.axes: Axes = tuple(wide_axes(nest.shape))
+    def __init__(self, outer: Nests, nest: Nest):
+        self.x, self.nest = outer, nest
         self.folds = [(t.tile, t.fold) for t in nest.tasks if t.fold is not None]
         self.rest = [t for t in nest.tasks if t.fold is None]
         self.axis: int | None = self.folds[0][1].attributes["axis"] if self.folds else None
+        fast = self.fast_axes()
+        wide = wide_axes(nest.shape)
+        vector = fast.pop() if len(fast) == 1 else (wide or [0])[-1]
+        # The axes of parts in registers: vectors lie along the last one.
+        self.axes: Axes = tuple(sorted(wide, key=lambda i: (i == vector, i)))
+        self.turned = sorted(fast - {vector})[-1:]  # another axis along which something lies
+        self.kept = self.scratches()
+
+    def fast_axes(self) -> set[int]:
+        """The axes along which what is read and stored lies in vectors."""
+        fast = {i for t in self.nest.tasks for i in self.x.fast_axes(t.tile)}
+        for t in self.rest:
+            if t.keeps and t.tile in self.x.orders:
+                fast.add(self.x.orders[t.tile][-1])
+            if t.store is not None:
+                last = memory_of(t.store).type.rank - 1
+                fast |= {i for i, a in enumerate(t.store.attributes["axes"]) if a == last}
+        return fast & set(wide_axes(self.nest.shape))
+
+    def scratches(self) -> dict[Tile, Kept]:
+        """Scratch for what is kept, with vectors where the nest has them, and for results of folds."""
+        units = [i for i in range(len(self.nest.shape)) if i not in self.axes]
+        order = (*units, *self.axes)
+        kept = {
+            t.tile: self.x.scratch(t.tile, self.x.orders.get(t.tile, order))
+            for t in self.nest.tasks
+            if t.keeps
+        }
+        for _, fold in self.folds:
+            if wide_axes(fold.results[0].shape):
+                kept[fold.results[0]] = self.x.scratch(fold.results[0])
+        return kept
 
     def steps(self) -> dict[int, int]:
         """How far a part goes along each axis."""
@@ -160,27 +200,15 @@ class NestWriter:
         if not axes:
             return {}
         last, steps = axes[-1], dict.fromkeys(axes, 1)
-        turned = self.turned_axis()
-        if turned is not None:
-            return {**steps, turned: LANES, last: LANES}
+        if self.turned and not self.folds:
+            return {**steps, self.turned[0]: LANES, last: LANES}
         if self.axis is not None and self.axis != last:
-            return {**steps, last: LANES}
+            loose = all(has_any_order(f.attributes["scalar"], t.dtype) for t, f in self.folds)
+            return {**steps, last: _WIDE if loose else LANES}
         steps[last] = min(shape[last], _WIDE)
         if len(axes) > 1 and shape[last] < _WIDE // 2:
             steps[axes[-2]] = min(shape[axes[-2]], _WIDE // (2 * shape[last]), LANES)
         return steps
-
-    def turned_axis(self) -> int | None:
-        """An axis along which something lies in vectors that is not the last one."""
-        if len(self.axes) < 2 or self.folds:
-            return None
-        fast = {i for t in self.rest for i in self.x.fast_axes(t.tile)}
-        for t in self.rest:
-            if t.store is not None:
-                last = memory_of(t.store).type.rank - 1
-                fast |= {i for i, a in enumerate(t.store.attributes["axes"]) if a == last}
-        others = sorted(fast & set(self.axes[:-1]))
-        return others[-1] if others else None
 
     def visit(self, box: Box) -> list[Tile]:
         """All tasks on a part; the parts of tiles that are folded."""
@@ -197,8 +225,8 @@ class NestWriter:
 
     def put(self, t: Tile, value: Tile, box: Box) -> None:
         """A part of a tile to its scratch."""
-        at, extent = [s for s, _ in box], [n for _, n in box]
-        self.x.store_box(self.kept[t], value, at, extent, self.axes, ())
+        k = self.kept[t]
+        self.x.store_box(k.memory, value, *self.x.in_scratch(k, box, self.axes), ())
 
     def end_folds(self, box: Box, totals: Sequence[Tile]) -> None:
         """Results of folds: kept in scratch, or in a register where there is only one element."""
