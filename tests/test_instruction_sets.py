@@ -96,7 +96,6 @@ def test_blocks_fit_the_registers() -> None:
     assert registers() in SETS.values()
     assert block(f32, of=SETS["avx512f"]) == (6, 64)
     assert block(f64, of=SETS["avx512f"]) == (6, 32)
-    assert block(f32, packed=True, of=SETS["avx512f"]) == (8, 32)
     assert block(f32, of=SETS["avx2"]) == (6, 16)
     assert block(f32, of=SETS["asimd"]) == (5, 16)
     assert block(f64, of=SETS["asimd"]) == (2, 16)

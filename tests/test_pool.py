@@ -15,7 +15,8 @@ from tessera.core.errors import FlagError, OutOfMemoryError
 from tessera.core.flags import override
 from tessera.runtime.code import Source, load
 from tessera.runtime.pool import Job, Pool, launch
-from tessera.runtime.threads import cores, thread_count, threads
+from tessera.core.processor import cores
+from tessera.runtime.threads import thread_count, threads
 
 ROOT = Path(__file__).parent.parent
 # visits[i] += 1 for the instances begin to end; seen[i] is where the scratch of i's thread lies.

@@ -1,10 +1,11 @@
-"""The vector registers of this processor, by which blocks of loops are chosen.
+"""The cores and vector registers of this processor, by which blocks of loops are chosen.
 
 What is chosen changes speed alone: the order of a fold belongs to core/folds.py.
 """
 
 from __future__ import annotations
 
+import os
 import platform
 from dataclasses import dataclass
 from functools import cache
@@ -38,6 +39,14 @@ def registers() -> Registers:
     words = _words()
     found = next((r for name, r in SETS.items() if name in words), None)
     return found or SETS[_OTHERS.get(platform.machine(), "avx2")]
+
+
+@cache
+def cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _words() -> set[str]:

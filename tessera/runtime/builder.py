@@ -25,7 +25,7 @@ from tessera.core.flags import flags
 from tessera.ir.target import cpu
 from tessera.runtime import build_worker
 from tessera.runtime.build_worker import LENGTH
-from tessera.runtime.threads import cores
+from tessera.core.processor import cores
 
 _MACHINE = Path(cpu.__path__[0]) / "machine.py"
 MOST = min(cores(), 8)  # workers at once; a child takes longer to start than most kernels to build

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 
 from tessera.core.errors import FlagError
 from tessera.core.flags import flags
+from tessera.core.processor import cores
 
 MOST = 1023  # what the gate of the pool can count
 
@@ -36,11 +35,3 @@ def threads(n: int) -> Iterator[int]:
 def thread_count() -> int:
     """The number of threads in force here."""
     return _STATE.wanted or min(flags().threads or cores(), MOST)
-
-
-@cache
-def cores() -> int:
-    """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

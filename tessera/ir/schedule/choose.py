@@ -2,7 +2,8 @@
 
 Contractions, measured by benchmarks/nests.py: 6 rows by 64 columns in registers; the right factor packed leaf by
 leaf for about 258 rows, four panels to an instance; a left factor that does not lie along k is packed
-too, for more panels, and in strips of long sums; a few rows read the right factor where it lies, in strips.
+too, for more rows and panels, and in strips of long sums; a few rows read the right factor where it lies, in
+strips.  There are a few instances for each core, so that no thread waits long for another.
 
 Kernels of rows: an instance computes a row; where rows are few, instances share the columns, and the
 subtrees of long folds.
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from tessera.core.dims import Size
 from tessera.core.dtype import f32
 from tessera.core.folds import LANES, LEAF
+from tessera.core.processor import cores
 from tessera.ir.schedule.blocks import block
 from tessera.ir.schedule.factors import factors, lies_along
 from tessera.ir.schedule.ir import Kernel, Read, Stage
@@ -28,14 +30,15 @@ from tessera.ir.schedule.passes import (
     is_uniform,
 )
 
-_TALL, _PANELS, _MORE_PANELS = 258, 4, 16  # rows and panels of an instance
+_TALL, _PANELS = 258, 4  # rows and panels of an instance
+_TALLER, _MORE_PANELS = 516, 16  # the same when both factors are packed
 _FEW, _SLIM = (
     4,
     48,
 )  # rows that need no packing, and rows for which a whole leaf is packed in strips
 _STRIP, _LINES = 128, 8  # k of a strip
 _RUN = 512  # columns that a few rows read at once
-_ENOUGH = 16  # instances, so that no thread waits
+_EACH, _EACH_PACKED = 4, 2  # instances for each core
 _SQUARE = 64  # a side of an instance that packs both factors, if others need it to be small
 
 
@@ -59,7 +62,7 @@ def _of_contraction(kernel: Kernel) -> Nest:
     (over,) = head.reduced
     turned = not lies_along(left, over)
     stages_left = turned or not isinstance(left, Read)
-    high, broad = block(head.dtype, turned)
+    high, broad = block(head.dtype)
     mr = min(high, max(sizes.m, 1)) if isinstance(sizes.m, int) else high
     nr = _fitting(broad, sizes.n)
     if isinstance(sizes.m, int) and sizes.m <= _FEW and lies_along(right, head.axes[-1]):
@@ -99,7 +102,10 @@ def _nest(loops: tuple[Loop, ...], mr: int, staged: list[tuple[str, int]]) -> Ne
 
 def _of_few_rows(sizes: _Sizes, mr: int, nr: int) -> Nest:
     """Long runs of the right factor's rows, a few of them at once: its memory is all that counts."""
-    run = _fitting(_RUN, sizes.n) // nr * nr
+    run = _fitting(_RUN, sizes.n)
+    if isinstance(sizes.n, int):
+        run = min(run, -(-sizes.n // (_EACH * cores())))
+    run = max(run // nr, 1) * nr
     loops = (Loop("m", mr, "parallel"), Loop("n", run, "parallel"), Loop("k", LEAF))
     return _nest((*loops, Loop("k", _LINES), Loop("n", nr)), mr, [])
 
@@ -112,12 +118,13 @@ def _fitting(most: int, size: Size) -> int:
 def _packed_instance(sizes: _Sizes, mr: int, nr: int) -> tuple[int, int]:
     """Rows and columns of an instance that packs both factors: as square as it can be, so that little
     is packed twice, and with enough instances as long as that pays."""
-    tall, wide = _TALL // mr * mr, _MORE_PANELS * nr
+    tall, wide = _TALLER // mr * mr, _MORE_PANELS * nr
     m, n, batch = sizes.m, sizes.n, sizes.batch
     if not (isinstance(m, int) and isinstance(n, int) and isinstance(batch, int)):
         return tall, wide
     tall, wide = min(tall, -(-max(m, 1) // mr) * mr), min(wide, -(-max(n, 1) // nr) * nr)
-    while max(tall, wide) > _SQUARE and batch * -(-m // tall) * -(-n // wide) < _ENOUGH // 2:
+    enough = _EACH_PACKED * cores()
+    while max(tall, wide) > _SQUARE and batch * -(-m // tall) * -(-n // wide) < enough:
         if wide > tall:
             wide = -(-wide // 2 // nr) * nr
         else:
@@ -131,9 +138,10 @@ def _instance(sizes: _Sizes, mr: int, nr: int) -> tuple[int, int]:
     m, n, batch = sizes.m, sizes.n, sizes.batch
     if not (isinstance(m, int) and isinstance(n, int) and isinstance(batch, int)):
         return tall, wide
-    while wide > nr and batch * -(-m // tall) * -(-n // wide) < _ENOUGH:
+    enough = _EACH * cores()
+    while wide > nr and batch * -(-m // tall) * -(-n // wide) < enough:
         wide = max(wide // 2 // nr, 1) * nr
-    while tall > 8 * mr and batch * -(-m // tall) * -(-n // wide) < _ENOUGH:
+    while tall > 8 * mr and batch * -(-m // tall) * -(-n // wide) < enough:
         tall = max(tall // 2 // mr, 1) * mr
     return _even(m, tall, mr), wide
 
