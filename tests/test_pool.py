@@ -13,9 +13,9 @@ import pytest
 
 from tessera.core.errors import FlagError, OutOfMemoryError
 from tessera.core.flags import override
+from tessera.core.processor import cores
 from tessera.runtime.code import Source, load
 from tessera.runtime.pool import Job, Pool, launch
-from tessera.core.processor import cores
 from tessera.runtime.threads import thread_count, threads
 
 ROOT = Path(__file__).parent.parent

@@ -22,10 +22,10 @@ from pathlib import Path
 
 from tessera.core.errors import CompileError
 from tessera.core.flags import flags
+from tessera.core.processor import cores
 from tessera.ir.target import cpu
 from tessera.runtime import build_worker
 from tessera.runtime.build_worker import LENGTH
-from tessera.core.processor import cores
 
 _MACHINE = Path(cpu.__path__[0]) / "machine.py"
 MOST = min(cores(), 8)  # workers at once; a child takes longer to start than most kernels to build

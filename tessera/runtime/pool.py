@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from tessera.core.errors import OutOfMemoryError
+from tessera.core.processor import cores
 from tessera.runtime.code import Source, load
 from tessera.runtime.pool_ir import BLOCK_BYTES, SCRATCH, SPINS, pool_ir
-from tessera.core.processor import cores
 from tessera.runtime.threads import MOST, thread_count
 
 _SPIN_SECONDS = 50e-6  # a little more than what Python needs between two launches
