@@ -1,0 +1,1 @@
+"""Laws: equations between operators, the cheapest equal operator, and the proof of it."""

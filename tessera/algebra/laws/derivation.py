@@ -1,0 +1,218 @@
+"""Derivation: the steps from an operator to a cheaper equal one, to print, to replay and to check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from tessera.algebra.kind import Cost
+from tessera.algebra.laws import numbers as exact
+from tessera.algebra.laws.check import LawError, equal, matrix, random_array, random_matrix
+from tessera.algebra.laws.cost import data_cost, total_cost
+from tessera.algebra.laws.datum import Datum
+from tessera.algebra.laws.egraph import COMMUTE, EGraph
+from tessera.algebra.laws.law import Law
+from tessera.algebra.laws.numbers import Matrix, NoInverse, Numbers
+from tessera.algebra.laws.show import Letters, shown
+from tessera.algebra.operator import Operator
+
+Path = tuple[int, ...]
+LARGEST = 64  # sizes up to which a step is evaluated exactly
+
+
+@dataclass(frozen=True)
+class Step:
+    """A law that was applied at one place of a term."""
+
+    law: Law | str
+    forward: bool
+    path: Path  # from the whole term down: which part, which part of that ...
+    before: Operator  # what stood there
+    after: Operator  # what stands there now
+    whole: Operator  # the whole term after the step
+    conditions: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """What the step does."""
+        if isinstance(self.law, str):
+            return self.law
+        return self.law.name if self.forward else f"{self.law.name}, from right to left"
+
+
+@dataclass(frozen=True, repr=False)
+class Derivation:
+    """The steps from one operator to another, with the number of columns that costs are for."""
+
+    start: Operator
+    steps: tuple[Step, ...]
+    columns: float | None  # None: the matrix is wanted
+    assumed: dict[int, frozenset[str]]  # what is known of leaves, by identity
+
+    @property
+    def end(self) -> Operator:
+        """The last term."""
+        return self.steps[-1].whole if self.steps else self.start
+
+    def cost(self, a: Operator) -> Cost:
+        """What a term costs for these columns."""
+        if self.columns is None:
+            if a.kind == "dense":
+                return data_cost(a.data)  # type: ignore[arg-type]
+            return total_cost(a, float(a.shape[1]))
+        return total_cost(a, self.columns)
+
+    def replay(self) -> Operator:
+        """Apply every step again, by the laws alone; LawError when one does not lead where it says."""
+        term = self.start
+        for s in self.steps:
+            at = part(term, s.path)
+            if not same(at, s.before):
+                raise LawError(f"{s.name}: expected {s.before} at {s.path}, found {at}")
+            if not _leads(s, self.assumed):
+                raise LawError(f"{s.name} does not lead from {s.before} to {s.after}")
+            term = replaced(term, s.path, s.after)
+            if not same(term, s.whole):
+                raise LawError(f"{s.name}: the step gives another term than it says")
+        return term
+
+    def check(self, seed: int = 0) -> int:
+        """Evaluate both sides of every step exactly; how many were small enough to be decided."""
+        return sum(self._decided(s, Random(seed + i)) for i, s in enumerate(self.steps))
+
+    def _decided(self, s: Step, rng: Random) -> bool:
+        if max(*s.before.shape, *s.after.shape) > LARGEST:
+            return False
+        for _ in range(3):
+            numbers = _numbers(s, rng)
+            given = leaves((s.before, s.after), self.assumed, numbers, rng)
+            try:
+                left, right = (matrix(x, numbers, given) for x in (s.before, s.after))
+            except NoInverse:
+                continue
+            if not equal(left, right):
+                raise LawError(f"{s.name}: {s.before} is not {s.after}")
+            return True
+        return False
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def __repr__(self) -> str:
+        return f"<derivation of {len(self.steps)} steps>"
+
+    def lines(self) -> Iterator[str]:
+        """The derivation as text, a step a line, with costs."""
+        letters = Letters()
+        what = "its matrix" if self.columns is None else f"{self.columns:g} columns"
+        what = "one column" if self.columns == 1 else what
+        yield f"{shown(self.start, letters)}    {_cost(self.cost(self.start))} for {what}"
+        for s in self.steps:
+            yield f"= {shown(s.whole, letters)}    {_cost(self.cost(s.whole))}"
+            yield f"    by {s.name}{': ' + s.law.equation if isinstance(s.law, Law) else ''}"
+            if s.conditions:
+                yield f"    where {', '.join(s.conditions)}"
+        yield from letters.lines()
+
+
+def _cost(c: Cost) -> str:
+    return f"{c.flops:.4g} flops, {c.bytes:.4g} bytes, {c.launches:g} launches"
+
+
+# Terms ------------------------------------------------------------------------------------------
+
+
+def same(a: Operator, b: Operator) -> bool:
+    """Whether two terms are written alike."""
+    return a is b or (
+        a.kind == b.kind
+        and a.static == b.static
+        and len(a.data) == len(b.data)
+        and all(x is y for x, y in zip(a.data, b.data, strict=True))
+        and len(a.parts) == len(b.parts)
+        and all(same(p, q) for p, q in zip(a.parts, b.parts, strict=True))
+    )
+
+
+def part(a: Operator, path: Path) -> Operator:
+    """The part of a term at a place."""
+    return part(a.parts[path[0]], path[1:]) if path else a
+
+
+def replaced(a: Operator, path: Path, new: Operator) -> Operator:
+    """The term with another part at a place."""
+    if not path:
+        return new
+    parts = list(a.parts)
+    parts[path[0]] = replaced(parts[path[0]], path[1:], new)
+    return Operator(a.kind, parts, a.data, a.static)
+
+
+def _leads(s: Step, assumed: dict[int, frozenset[str]]) -> bool:
+    """Whether the law, applied anew to one side alone, gives the other."""
+    if isinstance(s.law, str):
+        return s.law == COMMUTE and sorted(map(id, s.before.parts)) == sorted(
+            map(id, s.after.parts)
+        )
+    for rule in s.law.rules:
+        source, goal = (s.before, s.after) if rule.forward == s.forward else (s.after, s.before)
+        g = EGraph(10**6)
+        n, m = g.add(known(source, assumed)), g.add(known(goal, assumed))
+        for bound in list(rule.matches(g, n)):
+            sides = rule.apply(g, n, bound)
+            if sides is not None and g.find(g.add(sides[1])) == g.find(m):
+                return True
+    return False
+
+
+def known(a: Operator, assumed: dict[int, frozenset[str]]) -> Operator:
+    """The term with what is known of its parts."""
+    parts = [known(p, assumed) for p in a.parts]
+    new = Operator(a.kind, parts, a.data, a.static)
+    return new.assume(*assumed.get(id(a), ()))
+
+
+# Exact instances of terms -----------------------------------------------------------------------
+
+
+def _numbers(s: Step, rng: Random) -> Numbers:
+    kind = s.law.numbers if isinstance(s.law, Law) else "any"
+    if kind == "roots":
+        return exact.with_roots(max(1, s.before.shape[0]))
+    return exact.series(exact.modulo()) if kind == "series" else exact.modulo()
+
+
+def leaves(
+    terms: tuple[Operator, ...], assumed: dict[int, frozenset[str]], numbers: Numbers, rng: Random
+) -> dict[Datum, Matrix]:
+    """Random exact numbers for the tensors of terms, that have the flags of their operators."""
+    given: dict[Datum, Matrix] = {}
+    seen: set[int] = set()
+
+    def visit(a: Operator) -> None:
+        if id(a) in seen:
+            return
+        seen.add(id(a))
+        for p in a.parts:
+            visit(p)
+        for d in a.data:
+            draw(a, d)  # type: ignore[arg-type]
+
+    def draw(a: Operator, d: Datum) -> None:
+        for x in d.args:
+            draw(a, x)
+        if d.fn != "leaf" or d in given:
+            return
+        real = d.dtype.kind != "c"
+        flags: Any = assumed.get(id(a), frozenset()) | ({"real"} if real else frozenset())
+        held: tuple[Any, ...] = a.data
+        if a.kind == "dense" and held[0] is d:
+            given[d] = random_matrix(numbers, rng, *a.shape, flags)
+        else:
+            given[d] = random_array(numbers, rng, *d.shape, real=real)
+
+    for t in terms:
+        visit(t)
+    return given

@@ -1,0 +1,62 @@
+"""The table of laws, continued: Fourier transforms, circulants, bands, triangles, Gram matrices."""
+
+from __future__ import annotations
+
+from tessera.algebra.laws.law import Law
+
+FOURIER = (
+    Law("transform and back", "fft(f) @ fft(undo(f)) -> eye(n)", "f n transform", "roots", drop=True),
+    Law("inverse of a transform", "inv(fft(f)) -> fft(undo(f))", "f n transform", "roots", drop=True),
+    Law("adjoint of a transform", "fft(f).H -> fft(turn(f))", "f n transform", "roots", drop=True),
+    Law("conjugate of a transform", "conj(fft(f)) -> fft(turn(f))", "f n transform", "roots", drop=True),
+    Law("transpose of a transform", "fft(f).T -> fft(f)", "f n transform", "roots", drop=True),
+    Law("diagonalisation of a circulant",
+        "circulant(c) -> fft(back_from(n)) @ diag(fft(c)) @ fft(to(n))", "c n", "roots"),
+    Law("diagonal between transforms",
+        "fft(f) @ diag(d) @ fft(undo(f)) -> circulant(ifft(d))", "f n line back, d n", "roots"),
+)  # fmt: skip
+
+CIRCULANTS = (
+    Law("product of circulants", "circulant(c) @ circulant(e) -> circulant(convolve(c, e))", "c n, e n", drop=True),
+    Law("sum of circulants", "circulant(c) + circulant(e) -> circulant(c + e)", "c n, e n", first=True, drop=True),
+    Law("multiple of a circulant", "s * circulant(c) -> circulant(s * c)", "c n, s", drop=True),
+    Law("inverse of a circulant", "inv(circulant(c)) -> circulant(deconvolve(c))", "c n", drop=True),
+    Law("adjoint of a circulant", "circulant(c).H -> circulant(conj(reflect(c)))", "c n", drop=True),
+    Law("transpose of a circulant", "circulant(c).T -> circulant(reflect(c))", "c n", drop=True),
+    Law("conjugate of a circulant", "conj(circulant(c)) -> circulant(conj(c))", "c n", drop=True),
+)  # fmt: skip
+
+BANDS = (
+    Law("transpose of three diagonals", "tridiagonal(d, e, c).T -> tridiagonal(c, e, d)", "d l, e n, c l", drop=True),
+    Law("adjoint of three diagonals", "tridiagonal(d, e, c).H -> tridiagonal(conj(c), conj(e), conj(d))",
+        "d l, e n, c l", drop=True),
+    Law("conjugate of three diagonals", "conj(tridiagonal(d, e, c)) -> tridiagonal(conj(d), conj(e), conj(c))",
+        "d l, e n, c l", drop=True),
+    Law("multiple of three diagonals", "s * tridiagonal(d, e, c) -> tridiagonal(s * d, s * e, s * c)",
+        "d l, e n, c l, s", drop=True),
+    Law("sum of three diagonals", "tridiagonal(d, e, c) + tridiagonal(b, a, u) -> tridiagonal(d + b, e + a, c + u)",
+        "d l, e n, c l, b l, a n, u l", first=True, drop=True),
+    Law("three diagonals and one", "tridiagonal(d, e, c) + diag(a) -> tridiagonal(d, e + a, c)",
+        "d l, e n, c l, a n", first=True, drop=True),
+    Law("three diagonals and identity", "tridiagonal(d, e, c) + eye(n) -> tridiagonal(d, e + ones(e), c)",
+        "d l, e n, c l", first=True, drop=True),
+)  # fmt: skip
+
+PRODUCTS = (
+    Law("three diagonals times a matrix", "tridiagonal(d, e, c) @ dense(b) -> dense(bands(d, e, c, b))",
+        "d l, e n, c l, b n k", group="matrix"),
+    Law("lower triangle times a matrix", "lower(a) @ dense(b) -> dense(below(a, b))", "a n n, b n k", group="matrix"),
+    Law("upper triangle times a matrix", "upper(a) @ dense(b) -> dense(above(a, b))", "a n n, b n k", group="matrix"),
+    Law("a matrix times a lower triangle", "dense(b) @ lower(a) -> dense(above(a.T, b.T).T)", "a n n, b k n", group="matrix"),
+    Law("a matrix times an upper triangle", "dense(b) @ upper(a) -> dense(below(a.T, b.T).T)", "a n n, b k n", group="matrix"),
+    Law("adjoint of a lower triangle", "lower(a).H -> upper(conj(a).T)", "a n n", drop=True),
+    Law("adjoint of an upper triangle", "upper(a).H -> lower(conj(a).T)", "a n n", drop=True),
+    Law("transpose of a lower triangle", "lower(a).T -> upper(a.T)", "a n n", drop=True),
+    Law("transpose of an upper triangle", "upper(a).T -> lower(a.T)", "a n n", drop=True),
+    Law("conjugate of a lower triangle", "conj(lower(a)) -> lower(conj(a))", "a n n", drop=True),
+    Law("conjugate of an upper triangle", "conj(upper(a)) -> upper(conj(a))", "a n n", drop=True),
+    Law("Gram matrix", "dense(conj(a).T) @ dense(a) -> dense(gram(a))", "a k n", group="matrix"),
+    Law("Gram matrix of rows", "dense(a) @ dense(conj(a).T) -> dense(gram(conj(a).T))", "a n k", group="matrix"),
+)  # fmt: skip
+
+STRUCTURED: tuple[Law, ...] = (*FOURIER, *CIRCULANTS, *BANDS, *PRODUCTS)
