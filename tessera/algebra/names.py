@@ -18,12 +18,17 @@ from tessera.algebra.combinators.tensor import kronecker, kronsum, tensor
 from tessera.algebra.constructors.banded import triangular, tridiagonal
 from tessera.algebra.constructors.basic import dense, diag, zero
 from tessera.algebra.constructors.circulant import circulant, toeplitz
-from tessera.algebra.constructors.factored import low_rank
+from tessera.algebra.constructors.factored import low_rank, projector
+from tessera.algebra.constructors.implicit import from_matvec, hessian, jacobian
 from tessera.algebra.constructors.index import permutation, select
+from tessera.algebra.constructors.sketch import sketch
+from tessera.algebra.constructors.sparse import sparse
+from tessera.algebra.constructors.stencil import divergence, gradient, laplacian, stencil
 
 __all__ = [
     "adjoint", "anticommutator", "apply", "block", "circulant", "commutator", "compose", "dense", "diag",
-    "direct_sum", "function", "inverse", "kronecker", "kronsum", "logdet", "low_rank", "permutation",
-    "plus", "power", "resolvent", "scale", "select", "skew", "sym", "tensor", "todense",
-    "toeplitz", "triangular", "tridiagonal", "zero",
+    "direct_sum", "divergence", "from_matvec", "function", "gradient", "hessian", "inverse", "jacobian",
+    "kronecker", "kronsum", "laplacian", "logdet", "low_rank", "permutation", "plus", "power",
+    "projector", "resolvent", "scale", "select", "sketch", "skew", "sparse", "stencil", "sym", "tensor",
+    "todense", "toeplitz", "triangular", "tridiagonal", "zero",
 ]  # fmt: skip

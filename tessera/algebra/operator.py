@@ -34,16 +34,8 @@ class Operator:
     """
 
     __slots__ = (
-        "_flags",
-        "_turned",
-        "assumed",
-        "data",
-        "dtype",
-        "kind",
-        "parts",
-        "shape",
-        "static",
-    )
+        "_flags", "_turned", "assumed", "data", "dtype", "kind", "memo", "parts", "shape", "static",
+    )  # fmt: skip
     __array_ufunc__ = None  # NumPy arrays leave mixed operators to Operator
 
     kind: str
@@ -53,6 +45,7 @@ class Operator:
     shape: tuple[Any, Any]
     dtype: DType
     assumed: frozenset[str]  # flags that somebody vouches for
+    memo: dict[Any, Any]  # what a kind computed of this operator once
     _flags: frozenset[str] | None
     _turned: dict[str, Operator]
 
@@ -246,6 +239,7 @@ def _fill(
     put(a, "assumed", assumed)
     put(a, "_flags", None)
     put(a, "_turned", {})
+    put(a, "memo", {})
 
 
 def _call(name: str, *args: Any, **kwargs: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tessera.algebra.annotation import OperatorSpec
 from tessera.compile import TARGETS, compile_graph
 from tessera.core import tree
 from tessera.core.errors import AnnotationError, OperandError, TesseraError, located
@@ -192,6 +193,11 @@ class Jitted:
             for p in self._signature.parameters.values()
             if isinstance(p.annotation, TensorSpec)
         }
+        self._operators = {
+            p.name: p.annotation
+            for p in self._signature.parameters.values()
+            if isinstance(p.annotation, OperatorSpec)
+        }
         self._quick: dict[Any, _Entry] = {}  # by the tokens of a call
         self._entries: dict[Any, _Entry] = {}  # by actual types
         self._variants: dict[Any, _Entry] = {}  # by the types that are compiled for
@@ -257,6 +263,8 @@ class Jitted:
             given = self._signature.bind(*args, **kwargs).arguments
         except TypeError as e:
             raise OperandError(f"{self._name}: {e}") from None
+        for n in self._operators.keys() & given.keys():
+            self._operators[n].check(n, given[n])
         static = {
             n: v
             for n, v in given.items()

@@ -11,7 +11,7 @@ import numpy as np
 from tessera.algebra import apply, diagnostics
 from tessera.algebra import solve as operator_solve
 from tessera.algebra.combinators import functions, queries
-from tessera.algebra.constructors import basic, fourier
+from tessera.algebra.constructors import basic, convolution, fourier
 from tessera.algebra.operator import Operator
 from tessera.core.dims import Dim
 from tessera.ops import (
@@ -24,12 +24,13 @@ from tessera.ops import (
     shape,
     spectrum,
 )
+from tessera.ops import convolution as convolution_ops
 from tessera.ops import fft as fft_ops
 from tessera.ops import solve as solve_ops
 from tessera.ops.define import OpFunction
 
 __all__ = [
-    "cond", "conj", "dct", "diagonal", "expm", "eye", "fft", "fft2", "fftn", "idct", "ifft", "ifft2",
+    "cond", "conj", "conv1d", "conv2d", "dct", "diagonal", "expm", "eye", "fft", "fft2", "fftn", "idct", "ifft", "ifft2",
     "ifftn", "logm", "norm", "sign", "slogdet", "solve", "sqrtm", "trace", "transpose",
 ]  # fmt: skip
 
@@ -65,6 +66,11 @@ def _has_sizes(args: Sequence[Any]) -> bool:
     return all(isinstance(n, int | np.integer | Dim) and not isinstance(n, bool) for n in sizes)
 
 
+def _has_grid(args: Sequence[Any]) -> bool:
+    """Whether the second argument is the size of a grid: then the operator is meant."""
+    return len(args) > 1 and _has_sizes(args[1:])
+
+
 transpose = either(shape.transpose, apply.transpose)
 conj = either(elementwise.conj, apply.conj)
 sign = either(elementwise.sign, functions.sign)
@@ -83,6 +89,8 @@ fftn = either(fft_ops.fftn, fourier.fft, _has_sizes)
 ifftn = either(fft_ops.ifftn, fourier.ifft, _has_sizes)
 fft2 = either(fft_ops.fft2, fourier.fft, _has_sizes)
 ifft2 = either(fft_ops.ifft2, fourier.ifft, _has_sizes)
+conv1d = either(convolution_ops.conv1d, convolution.conv1d, _has_grid)
+conv2d = either(convolution_ops.conv2d, convolution.conv2d, _has_grid)
 dct = either(spectrum.dct, fourier.dct, _has_sizes)
 idct = either(spectrum.idct, fourier.idct, _has_sizes)
 

@@ -17,7 +17,7 @@ from tessera.core.errors import (
 )
 from tessera.ir.graph.interp import execute
 from tessera.ir.graph.ir import Builder, Graph, Value, building, concrete, current_builder
-from tessera.lang.linear_map import LinearMap
+from tessera.lang.linear_map import LinearMap, Space
 from tessera.lang.trace import Traced, trace
 from tessera.ops.define import as_value, full_of
 from tessera.transform.differentiate import (
@@ -172,8 +172,13 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, LinearMap]:
         outs = lin.apply([x for x in (given[i] for i in wanted) if x is not None])
         return tree.unflatten(t.structure, outs)
 
-    pull = (lambda ct: back(ct)[0]) if len(primals) == 1 else back
-    return tree.unflatten(t.structure, lin.outputs), LinearMap(apply, pull)
+    several = len(primals) != 1
+    pull = back if several else (lambda ct: back(ct)[0])
+    argument = tree.structure(primals if several else primals[0])
+    domain = Space(argument, [v.type for v in values])
+    space = Space(t.structure, [v.type for v in lin.outputs])
+    made = LinearMap(apply, pull, domain, space, several)
+    return tree.unflatten(t.structure, lin.outputs), made
 
 
 def value_and_grad(

@@ -40,7 +40,7 @@ def _ends(sizes: Sequence[Any]) -> list[Any]:
 def _rows(x: Value, sizes: Sequence[Any]) -> list[Value]:
     """The rows of x, cut into pieces of these sizes."""
     ends = _ends(sizes)
-    return [shape.slice_(x, (i, 0), (j, x.shape[1])) for i, j in zip(ends, ends[1:], strict=False)]
+    return [shape.slice_(x, (i, 0), (j, x.shape[1])) for i, j in pairwise(ends)]
 
 
 # Direct sums ------------------------------------------------------------------------------------

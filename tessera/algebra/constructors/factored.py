@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tessera.algebra.apply import as_plain_matrix, as_vector, conjugate, light_cost
 from tessera.algebra.kind import Kind, register
 from tessera.algebra.operator import Operator, function
 from tessera.core.constraints import unify
-from tessera.core.errors import ShapeError
+from tessera.core.errors import NumericalError, ShapeError
 from tessera.ir.graph.ir import Value
 from tessera.ops import shape
 from tessera.ops.contraction import matmul
 from tessera.ops.elementwise import mul
+from tessera.ops.factor import qr
 from tessera.ops.matrix import adjoint
 from tessera.ops.reduction import sum
 
@@ -101,4 +104,50 @@ register(Kind(
     exact=lambda a, parts, data: (data[0] * data[1] if a.static[0] else data[0]).dot(
         data[0 if a.static[1] else -1].T.conj()
     ),
+))  # fmt: skip
+
+
+# Projectors -------------------------------------------------------------------------------------
+
+
+@function
+def projector(u: Any, orthonormal: bool = False) -> Operator:
+    """The orthogonal projector onto the space of the columns of U, which must be independent.
+
+    They are made orthonormal unless they are said to be.
+    """
+    v = as_plain_matrix("projector", u)
+    if v.shape[1] > v.shape[0]:
+        raise ShapeError(f"projector: {v.type} has more columns than rows, so they are dependent")
+    if not orthonormal:
+        v, r = qr(v)
+        _refuse_dependent(v, r)
+    return Operator("projector", data=(v,))
+
+
+def _refuse_dependent(q: Value, r: Value) -> None:
+    """Columns that depend on each other are refused where the numbers are known."""
+    if r.data is None or not r.data.size:
+        return
+    size = np.abs(np.diagonal(r.data))
+    if not np.min(size) > q.shape[0] * np.finfo(size.dtype).eps * np.max(size):
+        raise NumericalError(
+            f"projector: the columns of {q.type} depend on each other; leave out those that do"
+        )
+
+
+register(Kind(
+    name="projector", doc="U @ U.H for orthonormal columns U.", representation="factor",
+    shape=lambda parts, data, static: (data[0].shape[0],) * 2,
+    apply=lambda a, x: matmul(a.data[0], matmul(adjoint(a.data[0]), x)),
+    transpose=lambda a: Operator("projector", data=(conjugate(a.data[0]),)),
+    conj=lambda a: Operator("projector", data=(conjugate(a.data[0]),)),
+    dense=lambda a: matmul(a.data[0], adjoint(a.data[0])),
+    flags=lambda a: frozenset(("projector",)),
+    cost=lambda a, k: light_cost(
+        a, k, 2 * sum_sizes(a) * a.data[0].shape[1] * k, a.shape[0] * a.data[0].shape[1], 2
+    ),
+    diagonal=lambda a: sum(mul(a.data[0], conjugate(a.data[0])), 1),
+    rank=lambda a: a.data[0].shape[1],
+    exact=lambda a, parts, data: data[0].dot(data[0].T.conj()),
 ))  # fmt: skip
