@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.check.intervals import INF, Array, Hull, Result, bounds_of, compare
+from tessera.check.intervals import INF, Array, Hull, Result, bounds_of, compare, test
 from tessera.check.relations import Relations
 from tessera.core.approximate import FUNCTIONS
 from tessera.core.dims import Size, substitute
@@ -25,6 +25,7 @@ from tessera.ir.tile.interp import Instance
 from tessera.ir.tile.ir import Block, Memory, Operation, Tile
 
 _LARGE = 2.0**53  # from here on f64 does not hold every integer
+UNWRITTEN = -1  # in the place of a doubt: an element of a result that nothing was stored to
 KINDS = ("overflow", "nan", "zero", "unknown")
 
 
@@ -164,7 +165,9 @@ class Abstract:
 
         key = _constant(fill)
         parts = zip(m.parts, (fill, fill, 0.0, False, key, 0), strict=True)
-        return [Hull(*(read(x, f) for x, f in parts))]
+        out = Hull(*(read(x, f) for x, f in parts))
+        out.bad = np.maximum(out.bad, 0)
+        return [out]
 
     def _store(self, op: Operation, value: Hull) -> list[Hull]:
         assert op.memory is not None
@@ -175,7 +178,7 @@ class Abstract:
             box = np.transpose(x, order).reshape(inside.shape)
             to[where] = box[inside] if where else box
         if op.memory.space == "global":
-            self.live |= set(np.unique(m.bad[where]).tolist())
+            self.live |= set(np.unique(value.bad).tolist()) & set(np.unique(m.bad[where]).tolist())
         return []
 
     _store_async = _store
@@ -307,7 +310,7 @@ class Abstract:
     ) -> Hull:
         """Integers and bools: comparisons and sums by their bounds, the rest by the dtype."""
         shape = key.shape
-        r = compare(name, *xs) if len(xs) == 2 else None
+        r = compare(name, *xs) if len(xs) == 2 else test(name, xs[0])
         if r is None and operand.kind in "iu" and name in ("add", "sub", "mul", "max", "min"):
             r = bounds_of(name, xs)
         low, high = limits(dtype)

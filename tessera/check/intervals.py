@@ -298,3 +298,14 @@ def compare(name: str, a: Hull, b: Hull) -> Result | None:
     sure = ~(a.nan | b.nan)
     return Result((yes & sure).astype(float), 1 - (no & sure).astype(float), exact=True,
                   err=np.zeros(yes.shape))  # fmt: skip
+
+
+def test(name: str, a: Hull) -> Result | None:
+    """is_finite, is_inf and is_nan as 0 or 1, or both; None when it is none of them."""
+    finite = np.isfinite(a.lo) & np.isfinite(a.hi) & ~a.nan
+    infinite = (a.lo == a.hi) & np.isinf(a.lo) & ~a.nan
+    sure = {"is_finite": (finite, infinite), "is_inf": (infinite, finite),
+            "is_nan": (np.zeros_like(a.nan), ~a.nan)}.get(name)  # fmt: skip
+    if sure is None:
+        return None
+    return Result(sure[0].astype(float), 1 - sure[1].astype(float), err=np.zeros(a.shape))

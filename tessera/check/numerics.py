@@ -7,34 +7,21 @@ edges of the ranges are run in the interpreter, and one that shows the fault is 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tessera.check.abstract import Abstract, Doubt, hull, limits
-from tessera.check.concrete import Array, Env, instances, run_instance, shape_at, shown
-from tessera.check.findings import Finding, Verdict, finding
+from tessera.check.abstract import UNWRITTEN, Abstract, Doubt, hull, limits
+from tessera.check.concrete import Array, Env, instances, shape_at
+from tessera.check.faults import TOOL, edges, faults_of
+from tessera.check.findings import Finding, Verdict
 from tessera.check.intervals import Hull
 from tessera.check.relations import Relations
-from tessera.core.dtype import DType
-from tessera.core.rounding import round_to
-from tessera.ir.tile.interp import Instance
-from tessera.ir.tile.ir import Kernel, Memory, Operation
+from tessera.ir.tile.ir import Kernel, Memory
 
-TOOL = "numerics"
 _STEPS = 20_000  # operations that are followed; a proof needs all
-_WHAT = {
-    "overflow": "overflows to infinity",
-    "nan": "gives NaN",
-    "zero": "divides by zero",
-}
-_ADVICE = {
-    "overflow": "subtract the maximum before exp, scale before the sum, or accumulate in a wider dtype",
-    "nan": "keep infinities apart, and arguments inside the domain of the function",
-    "zero": "add a small number to the divisor, or subtract the maximum so that a term is 1",
-}
 
 
 @dataclass(frozen=True)
@@ -46,35 +33,77 @@ class Bound:
     err: float = 0.0
     nan: bool = False
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether no element can be infinite or NaN."""
+        return math.isfinite(self.lo) and math.isfinite(self.hi) and not self.nan
+
+    def join(self, other: Bound) -> Bound:
+        """What holds of the elements of both."""
+        return Bound(
+            min(self.lo, other.lo), max(self.hi, other.hi), max(self.err, other.err),
+            self.nan or other.nan,
+        )  # fmt: skip
+
 
 Bounds = Mapping[str, Bound]
 
 
-def check_numerics(
-    kernel: Kernel,
-    sizes: Mapping[str, int],
-    inputs: Bounds,
-    arrays: Sequence[Array] | None = None,
-) -> tuple[Verdict, dict[str, Bound]]:
-    """Prove that nothing goes wrong for inputs within bounds, or show an input where it does.
+@dataclass(frozen=True)
+class Analysis:
+    """What bounds tell of a kernel at some sizes."""
 
-    Parameters that `inputs` does not name may hold anything.  Also the bounds of what is written.
-    """
+    kernel: Kernel
+    sizes: Env
+    followed: int  # instances, of so many
+    count: int
+    doubts: tuple[Doubt, ...]
+    outs: Mapping[str, Bound]  # of the parameters that are written
+
+    def verdict(self, found: Sequence[Finding] = ()) -> Verdict:
+        """A proof, what is left of one, or what was found."""
+        left = [] if found else [_text(d) for d in self.doubts]
+        if not found and not left:
+            left += [f"{name} has no bound" for name, b in self.outs.items() if not b.is_finite]
+        if self.followed < self.count:
+            left.append(f"{self.count - self.followed} of {self.count} instances")
+        note = "" if found or left else _note(self.outs, self.sizes)
+        return Verdict(
+            TOOL, self.kernel.name, self.followed, tuple(left), tuple(found), note
+        )  # fmt: skip
+
+    def faults(self, data: Sequence[Array], label: str) -> list[Finding]:
+        """What goes wrong on these numbers where there is a doubt."""
+        wanted = {d.op for d in self.doubts}
+        return faults_of(
+            self.kernel, self.sizes, data, wanted,
+            lambda instance: _matters(self.kernel, self.sizes, instance, data), label,
+        )  # fmt: skip
+
+
+def analyse(kernel: Kernel, sizes: Mapping[str, int], inputs: Bounds) -> Analysis:
+    """Follow the bounds of the inputs through a kernel; other parameters may hold anything."""
     env = dict(sizes)
     every, memories = instances(kernel, env, 1 << 30), _memories(kernel, env, inputs)
     followed, doubts = _follow(kernel, env, every, memories)
-    outs = {
-        m.name: _hull_of(memories[m], followed == len(every))
-        for m in kernel.parameters
-        if m.writable
-    }
-    found = _witness(kernel, env, inputs, doubts, arrays) if doubts else []
-    left = [] if found else [_text(d) for d in doubts]
-    if followed < len(every):
-        left.append(f"{len(every) - followed} of {len(every)} instances")
-    note = "" if found or left else _note(outs, env)
-    verdict = Verdict(TOOL, kernel.name, followed, tuple(left), tuple(found), note)
-    return verdict, outs
+    whole = followed == len(every)
+    outs = {m.name: _hull_of(memories[m], whole) for m in kernel.parameters if m.writable}
+    return Analysis(kernel, env, followed, len(every), tuple(doubts), outs)
+
+
+def check_numerics(kernel: Kernel, sizes: Mapping[str, int], inputs: Bounds) -> Verdict:
+    """Prove that nothing goes wrong for inputs within bounds, or show an input where it does."""
+    a = analyse(kernel, sizes, inputs)
+    if not a.doubts:
+        return a.verdict()
+    free = Bound(0.0, 1.0)
+    bounds = [inputs.get(m.name, free) for m in kernel.parameters]
+    tensors = [
+        (shape_at(m, a.sizes), m.type.dtype, b.lo, b.hi)
+        for m, b in zip(kernel.parameters, bounds, strict=True)
+    ]
+    found = next((f for label, data in edges(tensors) if (f := a.faults(data, label))), [])
+    return a.verdict(found)
 
 
 def _text(d: Doubt) -> str:
@@ -132,38 +161,18 @@ def _memories(kernel: Kernel, sizes: Env, inputs: Bounds) -> dict[Memory, Hull]:
             b = Bound(*limits(m.type.dtype), nan=m.type.dtype.kind == "f")
         h = hull(b.lo, b.hi, shape, fresh(shape), b.nan)
         h.err = np.full(shape, b.err)
+        if m.writable and m.name not in inputs:
+            h.bad = np.full(shape, UNWRITTEN, np.int64)
         made[m] = h
     return made
 
 
 def _hull_of(h: Hull, whole: bool) -> Bound:
-    if not h.lo.size or not whole:
+    written = h.bad != UNWRITTEN
+    if not written.any() or not whole:
         return Bound(-math.inf, math.inf, math.inf, True)
-    return Bound(float(h.lo.min()), float(h.hi.max()), float(h.err.max()), bool(h.nan.any()))
-
-
-# Witnesses ------------------------------------------------------------------------------------
-
-
-def _witness(
-    kernel: Kernel, sizes: Env, inputs: Bounds, doubts: Sequence[Doubt],
-    arrays: Sequence[Array] | None,
-) -> list[Finding]:  # fmt: skip
-    """The first fault of each operation in doubt that an input within the bounds shows."""
-    wanted = {d.op for d in doubts}
-    found: dict[Operation, Finding] = {}
-    for name, data in _inputs(kernel, sizes, inputs, arrays):
-        for instance in instances(kernel, sizes, 2):
-            if not _matters(kernel, sizes, instance, data):
-                continue
-            faults: dict[Operation, str] = {}
-            run_instance(kernel, sizes, instance, [a.copy() for a in data], _Watch(faults))
-            for op, kind in faults.items():
-                if op in wanted and op not in found:
-                    found[op] = _finding(kernel, sizes, instance, op, kind, name)
-        if found:
-            break
-    return list(found.values())
+    lo, hi, err, nan = (x[written] for x in (h.lo, h.hi, h.err, h.nan))
+    return Bound(float(lo.min()), float(hi.max()), float(err.max()), bool(nan.any()))
 
 
 def _matters(kernel: Kernel, sizes: Env, instance: Env, data: Sequence[Array]) -> bool:
@@ -174,111 +183,3 @@ def _matters(kernel: Kernel, sizes: Env, instance: Env, data: Sequence[Array]) -
         bad = np.zeros(x.shape, np.int64)
         memories[m] = Hull(x.copy(), x.copy(), 0 * x, np.isnan(x), _Fresh()(x.shape), bad)
     return bool(_follow(kernel, sizes, [instance], memories)[1])
-
-
-class _Watch:
-    """Notes the faults of a run."""
-
-    def __init__(self, faults: dict[Operation, str]):
-        self.faults = faults
-
-    def __call__(self, op: Operation, i: Instance, out: Sequence[Array]) -> None:
-        _observe(op, i, out, self.faults)
-
-
-def _observe(
-    op: Operation, i: Instance, out: Sequence[Array], faults: dict[Operation, str]
-) -> None:
-    """Whether an operation has just made infinity or NaN of finite numbers."""
-    if op in faults or len(op.results) != 1 or op.results[0].dtype.kind != "f":
-        return
-    if op.name not in ("apply", "cast", "fold", "scan", "dot"):
-        return
-    xs = [i.tiles[t].astype(np.float64) for (t,) in zip(op.operands) if t.dtype.kind == "f"]
-    y = np.asarray(out[0]).astype(np.float64)
-    if op.name in ("apply", "cast"):
-        if op.attributes.get("scalar") == "where":
-            return
-        finite, known = np.ones(y.shape, bool), np.ones(y.shape, bool)
-        for x in xs:
-            finite, known = finite & np.isfinite(x), known & ~np.isnan(x)
-    else:
-        finite = np.asarray(all(np.isfinite(x).all() for x in xs))
-        known = np.asarray(not any(np.isnan(x).any() for x in xs))
-    if np.any(np.isnan(y) & known):
-        faults[op] = "nan"
-    elif np.any(np.isinf(y) & finite):
-        faults[op] = "zero" if _divides(op, xs) else "overflow"
-
-
-def _divides(op: Operation, xs: Sequence[Array]) -> bool:
-    """Whether an infinity is the pole of a function."""
-    name = op.attributes.get("scalar")
-    if name == "div":
-        return bool(np.any(xs[1] == 0))
-    return name in ("recip", "rsqrt", "log", "log2", "log10", "log1p", "pow") and bool(
-        np.any(xs[0] <= 0)
-    )
-
-
-def _inputs(
-    kernel: Kernel, sizes: Env, inputs: Bounds, arrays: Sequence[Array] | None
-) -> Iterator[tuple[str, list[Array]]]:
-    """Inputs within the bounds: their edges, equal numbers, alternating ones, random ones."""
-    if arrays is not None:
-        yield "the arguments", list(arrays)
-    for name, make in _PATTERNS.items():
-        rng = np.random.default_rng(len(name))
-        data = []
-        for m in kernel.parameters:
-            shape, b = shape_at(m, sizes), inputs.get(m.name)
-            low, high = limits(m.type.dtype)
-            lo, hi = (max(b.lo, low), min(b.hi, high)) if b is not None else (0.0, 1.0)
-            lo, hi = max(lo, -1e38), min(hi, 1e38)
-            data.append(_within(make(shape, lo, hi, rng), lo, hi, m.type.dtype))
-        yield name, data
-
-
-def _within(x: Array, lo: float, hi: float, dtype: DType) -> Array:
-    made = np.asarray(round_to(np.clip(x, lo, hi), dtype))
-    wide = made.astype(np.float64)
-    inside = (wide >= lo) & (wide <= hi)
-    return (
-        made if inside.all() else np.where(inside, made, round_to(np.asarray((lo + hi) / 2), dtype))
-    )
-
-
-def _alternating(shape: Any, lo: float, hi: float, rng: Any) -> Array:
-    return np.where(np.arange(math.prod(shape)) % 2, lo, hi).reshape(shape)
-
-
-def _one_high(shape: Any, lo: float, hi: float, rng: Any) -> Array:
-    x = np.full(math.prod(shape), lo)
-    x[:1] = hi
-    return x.reshape(shape)
-
-
-_PATTERNS: dict[str, Any] = {
-    "all at the upper bound": lambda s, lo, hi, rng: np.full(s, hi),
-    "all at the lower bound": lambda s, lo, hi, rng: np.full(s, lo),
-    "all zero or the number next to it": lambda s, lo, hi, rng: np.full(s, min(max(0.0, lo), hi)),
-    "alternating bounds": _alternating,
-    "one at the upper bound, the rest at the lower": _one_high,
-    "all in the middle": lambda s, lo, hi, rng: np.full(s, (lo + hi) / 2),
-    "rows of one number each": lambda s, lo, hi, rng: np.broadcast_to(
-        rng.uniform(lo, hi, (*s[:-1], 1)) if s else rng.uniform(lo, hi), s
-    ),
-    "tiny numbers": lambda s, lo, hi, rng: np.full(s, 1e-30) * rng.uniform(0, 1, s),
-    "random": lambda s, lo, hi, rng: rng.uniform(lo, hi, s),
-}
-
-
-def _finding(
-    kernel: Kernel, sizes: Env, instance: Env, op: Operation, kind: str, name: str
-) -> Finding:
-    scalar = op.attributes.get("scalar", op.name)
-    dtype = op.results[0].dtype
-    return finding(
-        TOOL, "error", kernel.name, op, f"{scalar} in {dtype} {_WHAT[kind]} for inputs within bounds",
-        shown(sizes, instance, inputs=name, kind=kind), _ADVICE[kind], confirmed=True,
-    )  # fmt: skip
