@@ -55,6 +55,8 @@ from tessera.lang.remat import remat as remat
 from tessera.lang.shapes import shapes as shapes
 from tessera.lang.shapes import trace as trace
 from tessera.lang.state import KVCache as KVCache
+from tessera.lang.stream import Event as Event
+from tessera.lang.stream import Stream as Stream
 from tessera.lang.tensor import Tensor as Tensor
 from tessera.lang.tensor import asarray as asarray
 from tessera.lang.tensor import tensor as tensor
@@ -82,6 +84,7 @@ from tessera.ops.creation import ones as ones
 from tessera.ops.creation import ones_like as ones_like
 from tessera.ops.creation import zeros as zeros
 from tessera.ops.creation import zeros_like as zeros_like
+from tessera.ops.elementwise import stop_gradient as stop_gradient
 from tessera.ops.random_bits import fold_in as fold_in
 from tessera.ops.random_bits import key as key
 from tessera.ops.random_bits import split as split

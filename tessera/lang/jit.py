@@ -14,6 +14,7 @@ import numpy as np
 from tessera.algebra.annotation import OperatorSpec
 from tessera.compile import TARGETS, compile_graph
 from tessera.core import tree
+from tessera.core.constraints import solve
 from tessera.core.errors import AnnotationError, OperandError, TesseraError, located
 from tessera.core.flags import NUMERICS, flags
 from tessera.core.types import TensorType
@@ -23,6 +24,7 @@ from tessera.ir.graph.interp import execute, interpret
 from tessera.ir.graph.ir import Graph, Value, concrete, current_builder, data_of, donate, holding
 from tessera.ir.graph.numbers import checking
 from tessera.lang.annotation import TensorSpec
+from tessera.lang.stream import Stream, current_stream
 from tessera.lang.tensor import Tensor
 from tessera.lang.trace import Traced, is_number, is_tensor, trace
 from tessera.ops.control import call
@@ -203,7 +205,8 @@ class Jitted:
         self._variants: dict[Any, _Entry] = {}  # by the types that are compiled for
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if current_builder() is None and not self._donate:
+        stream = current_stream()
+        if stream is None and current_builder() is None and not self._donate:
             key, data = self._tokens(args, kwargs)
             entry = self._quick.get(key)
             if entry is not None:
@@ -217,6 +220,8 @@ class Jitted:
             entry = self._entry(c)
             if key is not None and len(data) == len(c.tensors):
                 self._quick[key] = entry
+            if stream is not None and not entry.donated and not checking():
+                return _queued(stream, entry, c.tensors, self._name)
             if entry.donated and type(entry.executable) is not Executable and not checking():
                 return _results(entry, _run_donating(entry, c.tensors, self._name))
             return _wrap(entry, [data_of(v, self._name) for v in c.tensors])
@@ -447,6 +452,17 @@ def _results(entry: _Entry, outs: Sequence[Any]) -> Any:
         for t, x in zip(entry.types, outs, strict=True)
     ]
     return tree.unflatten(entry.structure, values)
+
+
+def _queued(stream: Stream, entry: _Entry, tensors: Sequence[Value], user: str) -> Any:
+    """The results that a stream will bring."""
+    types, g = entry.types, entry.executable.graph
+    if not all(t.static for t in types):
+        given = [(str(v), v.shape, x.shape) for v, x in zip(g.inputs, tensors, strict=True)]
+        sizes = solve(given, g.guards)
+        types = [t.substitute(sizes) for t in types]
+    outs = stream.submit(entry.executable.run, tensors, types, user)
+    return tree.unflatten(entry.structure, outs)
 
 
 def jit(

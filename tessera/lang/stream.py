@@ -1,0 +1,136 @@
+"""Streams and events: calls that run in order, beside what their caller does.
+
+    with ts.Stream() as s:
+        y = f(x)             # a jitted function: queued, and back at once
+    z = op.sum(y)            # waits for y
+
+A stream keeps its own order and knows nothing of other streams.  What needs a tensor that is not there
+yet waits for it; an event lets a stream, or the host, wait for what another stream was told before.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from tessera.core.device import CPU
+from tessera.core.errors import OperandError, located
+from tessera.core.types import TensorType
+from tessera.ir.graph.ir import Array, Value, data_of
+from tessera.lang.tensor import Tensor
+from tessera.runtime.threads import thread_count, threads
+
+Run = Callable[[Sequence[Array]], Sequence[Array]]
+
+
+class Event:
+    """A point in a stream, reached when all that the stream was told before it is done."""
+
+    def __init__(self) -> None:
+        self._reached: Future[float] | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether it was reached."""
+        return self._reached is not None and self._reached.done()
+
+    def wait(self) -> None:
+        """Let the caller wait until it is reached."""
+        self._time()
+
+    def elapsed(self, later: Event) -> float:
+        """Milliseconds from this event to a later one; waits for both."""
+        return (later._time() - self._time()) * 1e3
+
+    def _time(self) -> float:
+        if self._reached is None:
+            raise located(
+                OperandError("event: it was recorded in no stream; call stream.record(event) first")
+            )
+        return self._reached.result()
+
+
+class Stream:
+    """A queue of calls with a thread of its own."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "stream")
+        self._outer: list[Stream | None] = []
+        self._calls: list[Future[Any]] = []  # those whose failure nobody has seen
+
+    def __enter__(self) -> Stream:
+        """Jitted functions that are called in the block run on this stream."""
+        self._outer.append(_STATE.current)
+        _STATE.current = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _STATE.current = self._outer.pop()
+
+    def record(self, event: Event | None = None) -> Event:
+        """An event after all that this stream was told so far."""
+        event = event or Event()
+        event._reached = self._thread.submit(time.perf_counter)
+        return event
+
+    def wait(self, event: Event) -> None:
+        """Let what this stream is told from now on wait for an event of another stream."""
+        if event._reached is None:
+            event.wait()
+        self._thread.submit(event.wait)
+
+    def synchronize(self) -> None:
+        """Wait until all is done; raises what failed first."""
+        calls, self._calls = self._calls, []
+        self.record().wait()
+        for call in calls:
+            call.result()
+
+    def submit(
+        self, run: Run, operands: Sequence[Value], types: Sequence[TensorType], user: str
+    ) -> list[Tensor]:
+        """Queue a call; the tensors that it will give."""
+        n = thread_count()
+
+        def call() -> Sequence[Array]:
+            with threads(n):
+                return run([data_of(v, user) for v in operands])
+
+        self._calls = [c for c in self._calls if not c.done() or c.exception()]
+        self._calls.append(self._thread.submit(call))
+        return [_pending(t, self._calls[-1], i) for i, t in enumerate(types)]
+
+
+class _State(threading.local):
+    current: Stream | None = None
+
+
+_STATE = _State()
+
+
+def current_stream() -> Stream | None:
+    """The stream that jitted functions run on here."""
+    return _STATE.current
+
+
+class Pending(Tensor):
+    """A tensor that a stream will bring: its type is known, its elements are waited for."""
+
+    __slots__ = ("_call", "_number")
+    _call: Future[Sequence[Array]]
+    _number: int
+
+    @property
+    def data(self) -> Array:  # type: ignore[override]
+        """The elements."""
+        return self._call.result()[self._number]
+
+
+def _pending(type: TensorType, call: Future[Sequence[Array]], number: int) -> Tensor:
+    t = object.__new__(Pending)
+    t.type, t.device, t.node, t.index, t.builder = type, CPU, None, 0, None
+    t._call, t._number = call, number
+    return t
