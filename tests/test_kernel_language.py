@@ -97,6 +97,25 @@ def test_flash_attention_is_the_same_as_machine_code():
     assert len(flash_attention.search.space) == 96
 
 
+def test_the_bits_of_flash_attention_do_not_depend_on_its_schedule():
+    q = ts.tensor(data(1, 11, 8), bf16)
+    k, v = (ts.tensor(data(1, 1, 13, 8, seed=i) * 4, bf16) for i in (1, 2))
+    cache = KVCache.empty(1, 1, 16, 8, "bf16").append(k, v)
+    programs = {}
+    with ts.interpret():
+        space = (
+            block(m=[5, 11, 16], n=[1, 3, 7, 13, 16]).vector([4, 8]).warps([4, 8]).stages([2, 3])
+        )
+        for s in space:
+            f = flash_attention.with_schedule(s)
+            text = f.lower(q, cache, dropout=0.2, causal=True).text
+            if text not in programs:
+                programs[text] = f(q, cache, dropout=0.2, causal=True).numpy().tobytes()
+    assert len(space) == 120
+    assert len(programs) == 15
+    assert len(set(programs.values())) == 1
+
+
 def test_attention_score_of_the_specification():
     q, k = data(70, 16), data(33, 16, seed=1)
     with ts.interpret():

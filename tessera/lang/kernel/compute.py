@@ -89,7 +89,7 @@ def _axes(x: TileValue, axis: Any) -> list[int]:
     return sorted(set(out), reverse=True)
 
 
-def _squeezed(w: Writer, x: TileValue, axes: Sequence[int]) -> TileValue:
+def squeezed(w: Writer, x: TileValue, axes: Sequence[int]) -> TileValue:
     shape = tuple(n for i, n in enumerate(x.shape) if i not in axes)
     made = w.b.reshape(x.tile, shape)
     kept = [i for i in range(x.rank) if i not in axes]
@@ -115,20 +115,19 @@ def _folded(p: Program, x: Any, how: Any, axis: Any, keepdims: bool) -> TileValu
         t = p.w.condition(t)
     kept: DType = t.dtype
     if scalar in ("add", "mul", "logaddexp"):
-        t = p.w.cast(t, _wide(t.dtype))
+        t = p.w.cast(t, wide(t.dtype))
     axes = _axes(t, axis)
     for a in axes:
         t = p.w.fold(scalar, t, a)
     t = t if t.dtype.kind != kept.kind or t.dtype.kind != "f" else p.w.cast(t, kept)
-    return t if keepdims else _squeezed(p.w, t, axes)
+    return t if keepdims else squeezed(p.w, t, axes)
 
 
-def _wide(dtype: DType) -> DType:
+def wide(dtype: DType) -> DType:
     """What sums of a dtype add up in."""
     if dtype is bool_:
         return as_dtype("i64")
-    wide = dtype.accum
-    return wide.compute if wide.is_narrow else wide
+    return dtype.accum.compute if dtype.accum.is_narrow else dtype.accum
 
 
 def _reduce_reference(x: Any, how: str, axis: Any = None, keepdims: bool = False) -> Any:
@@ -183,7 +182,7 @@ def mean(p: Program, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
     """The mean along axes, of the elements that a tensor has."""
     t = p.w.tile(x)
     t = t if t.dtype.kind == "f" else p.w.cast(t, f32)
-    total = _folded(p, p.w.cast(t, _wide(t.dtype)), "add", axis, keepdims)
+    total = _folded(p, p.w.cast(t, wide(t.dtype)), "add", axis, keepdims)
     return p.w.cast(p.w.apply("div", total, _count(p, t, _axes(t, axis))), t.dtype)
 
 
@@ -201,7 +200,7 @@ def _arg(name: str, largest: str, reference: Callable[..., Any]) -> None:
         if t.dtype.kind == "f":
             hit = p.w.apply("logical_or", hit, p.w.apply("is_nan", t))
         first = p.w.fold("min", p.w.apply("where", hit, at, (1 << 62)), a)
-        return first if keepdims else _squeezed(p.w, first, [a])
+        return first if keepdims else squeezed(p.w, first, [a])
 
     emit.__doc__ = f"The position of the {largest} along an axis, the first of several."
     intrinsic(reference, name)(emit)
@@ -226,8 +225,8 @@ def scan(p: Program, x: Any, how: str = "add", axis: int = -1) -> TileValue:
         raise KernelError(f"scan: got {how!r}, expected one of {', '.join(_SCANS)}")
     t = p.w.tile(x)
     (a,) = _axes(t, axis)
-    wide = _wide(t.dtype) if t.dtype.kind == "f" else t.dtype
-    return p.w.cast(p.w.scan(how, p.w.cast(t, wide), a), t.dtype)
+    summed = wide(t.dtype) if t.dtype.kind == "f" else t.dtype
+    return p.w.cast(p.w.scan(how, p.w.cast(t, summed), a), t.dtype)
 
 
 # Shapes
@@ -273,83 +272,6 @@ def expand(p: Program, x: Any, axis: int) -> TileValue:
 def _sizes(p: Program, shape: Any) -> tuple[int, ...]:
     listed = shape if isinstance(shape, tuple | list) else (shape,)
     return tuple(p.places.number(n, "a size") for n in listed)
-
-
-# Attention
-
-
-@intrinsic(
-    lambda s, rows, cols, offset=0: np.where(cols <= rows + offset, s, -np.inf), updates=True
-)
-def mask_causal(p: Program, s: Any, rows: Any, cols: Any) -> TileValue:
-    """Scores in which a row sees no later column: the last row sees the last column.
-
-    As a statement it changes the scores.
-    """
-    t = p.w.tile(s)
-    if t.rank != 2:
-        raise ShapeError(f"mask_causal: {t.type} has rank {t.rank}, expected 2")
-    row, col = t.axes
-    behind: Size = 0 if row is None or col is None else col.size - row.size
-    seen = p.w.apply("le", cols, rows if behind == 0 else p.w.apply("add", rows, behind))
-    made: TileValue = p.w.apply("where", seen, t, -math.inf)
-    return made
-
-
-@intrinsic()
-def softmax_online(p: Program, s: Any) -> tuple[TileValue, TileValue, TileValue]:
-    """Of a block of scores: exp(s - m), the largest score m of each row, and the sums of the rows."""
-    w, t = p.w, p.w.tile(s)
-    if t.rank != 2 or t.dtype.kind != "f":
-        raise ShapeError(f"softmax_online: got {t.type}, expected floats of rank 2")
-    t = w.masked(w.cast(t, _wide(t.dtype)), 1, -math.inf)
-    m = w.fold("max", t, 1)
-    e = w.apply("exp", w.apply("sub", t, _finite(w, m)))
-    e = _zero_past(e, 1)  # exp(-inf - m), and m is finite
-    total = w.fold("add", e, 1)
-    return e, _squeezed(w, m, [1]), _squeezed(w, total, [1])
-
-
-def _zero_past(x: TileValue, axis: int) -> TileValue:
-    """A tile that is known to hold 0 past the end of an axis."""
-    pads = tuple(0.0 if i == axis else p for i, p in enumerate(x.pads))
-    return TileValue(x.tile, x.axes, pads)
-
-
-def _finite(w: Writer, m: Any) -> Any:
-    """A largest score to subtract: 0 for a row that has no score at all."""
-    return w.apply("where", w.apply("eq", m, -math.inf), 0.0, m)
-
-
-@intrinsic()
-def softmax_accumulate(
-    p: Program,
-    acc: Any,
-    m: Any,
-    l: Any,
-    e: Any,
-    v: Any,
-    m_c: Any,
-    l_c: Any,
-) -> tuple[TileValue, TileValue, TileValue]:
-    """Join a block to what came before: the sum of values, the largest scores, the sums of rows."""
-    w, e = p.w, p.w.tile(e)
-    now = w.apply("max", m, m_c)
-    before = w.apply("exp", w.apply("sub", m, _finite(w, now)))
-    block = w.apply("exp", w.apply("sub", m_c, _finite(w, now)))
-    values = w.tile(v)
-    weights = w.apply("mul", e, _column(w, block))
-    if e.pads[1] == 0:
-        weights = _zero_past(weights, 1)
-    start = w.apply("mul", acc, _column(w, before))
-    total = w.dot(weights, w.cast(values, weights.dtype), w.cast(w.tile(start), weights.dtype))
-    sums = w.apply("add", w.apply("mul", l, before), w.apply("mul", l_c, block))
-    return w.cast(total, w.tile(acc).dtype), now, sums
-
-
-def _column(w: Writer, x: TileValue) -> TileValue:
-    made = w.b.expand(x.tile, x.rank)
-    return TileValue(made, (*x.axes, None), (*x.pads, None), x.constant)
 
 
 def column(w: Writer, x: TileValue, key: Sequence[Any]) -> TileValue:

@@ -9,6 +9,7 @@ from typing import Any
 from tessera.core.constraints import solve
 from tessera.core.dims import Dim, Size
 from tessera.core.errors import TesseraError, located
+from tessera.core.flags import flags
 from tessera.ir.graph.ir import Value, concrete, current_builder, data_of
 from tessera.ir.tile.ir import Kernel
 from tessera.lang.kernel.launch import interpreting, launch
@@ -76,7 +77,7 @@ class KernelFunction:
 
     def _translated(self, bound: Bound, sizes: Mapping[str, Size], s: Schedule) -> Translated:
         """The translation for a call, from those that were made before if one serves it."""
-        kept = self._kept.setdefault((bound.key, s), [])
+        kept = self._kept.setdefault((bound.key, s, flags().numerics), [])
         for t in kept:
             numbers = t.assumed.numbers.items()
             if all(sizes[n] == k for n, k in numbers) and t.is_current():

@@ -9,6 +9,8 @@ import numpy as np
 
 from tessera.core.dims import Dim, Size, smaller, symbol
 from tessera.core.dtype import DType, as_dtype, f32, i64
+from tessera.core.types import TensorType
+from tessera.ir.tile.ir import Memory
 from tessera.lang.kernel.places import Box, covers
 from tessera.lang.kernel.table import Program, intrinsic
 from tessera.lang.kernel.values import Array, Block, KernelError, Range, Span, TileValue
@@ -148,6 +150,17 @@ def alloc(p: Program, shape: Any, dtype: Any = f32, space: str = "shared") -> Ar
         raise KernelError(f"alloc: space is {space!r}, expected one of {', '.join(SPACES)}")
     sizes = tuple(p.places.number(n, "alloc: a size") for n in _listed(shape))
     m = p.w.b.alloc(as_dtype(dtype), sizes, SPACES[space])
+    return Array(m.name, m, parameter=False)
+
+
+@intrinsic()
+def empty(p: Program, shape: Any, dtype: Any = f32) -> Array:
+    """A tensor that the kernel makes: store its blocks, and return it."""
+    if p.depth:
+        raise KernelError("empty: a kernel makes its tensors before any loop")
+    t = TensorType(as_dtype(dtype), _listed(shape))
+    m = Memory(f"made{len(p.w.b.parameters)}", t, "global", True)
+    p.w.b.parameters.append(m)
     return Array(m.name, m, parameter=False)
 
 
@@ -312,6 +325,12 @@ def program(p: Program, count: Any) -> Dim:
     own = p.places.grid.own
     name = own.setdefault(p.location, (f"_q{len(own)}", count))[0]
     return symbol(name)
+
+
+@intrinsic()
+def batch_index(p: Program) -> Size:
+    """The number of this instance along the batch axes, all of them as one."""
+    return 0 if p.places.grid.batch is None else symbol("_b")
 
 
 @intrinsic()

@@ -53,7 +53,7 @@ class Grid:
         for role in ("m", "n"):
             if role in self.roles:
                 size, block = self.roles[role]
-                out.append((f"_{role}", -(-size // block)))
+                out.append((f"_{role}", (size + block - 1) // block))
         return (*out, *self.own.values())
 
 

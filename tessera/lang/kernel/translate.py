@@ -179,14 +179,23 @@ class _Translation:
         if returned is None:
             return [], False
         single = not isinstance(returned, tuple | list)
-        out = []
+        made = []
         for i, x in enumerate([returned] if single else returned):
+            if self._is_made(x):
+                made.append(x.memory)
+                continue
             if not isinstance(x, TileValue | Dim | bool | int | float):
                 raise KernelError(f"a kernel returns tiles, got {x!r:.60}")
-            out.append(self._result(i, self.w.tile(x)))
-        return out, single
+            made.append(self._result(i, self.w.tile(x)))
+        self.w.b.parameters[len(self.arrays) :] = made
+        return [m.type for m in made], single
 
-    def _result(self, i: int, x: TileValue) -> TensorType:
+    def _is_made(self, x: Any) -> bool:
+        """Whether x is a tensor that the kernel makes and stores to block by block."""
+        own = self.w.b.parameters[len(self.arrays) :]
+        return isinstance(x, Array) and any(x.memory is m for m in own)
+
+    def _result(self, i: int, x: TileValue) -> Memory:
         """Store a tile as the block of a result, whose sizes follow from the places of the tile."""
         grid = self.places.grid
         spans = [
@@ -202,7 +211,7 @@ class _Translation:
         places = self.places
         box = places.boxed(places.batch(a, len(lead), None) if lead else [], spans)
         places.store(a, x, box, None)
-        return t
+        return m
 
     def _check_grid(self, x: TileValue, spans: Sequence[Span]) -> None:
         """Every axis of the grid but the batch must show in the result."""

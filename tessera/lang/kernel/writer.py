@@ -13,6 +13,7 @@ from tessera.core.dims import Dim, Size
 from tessera.core.dtype import DType, as_dtype, bool_, f32, i64
 from tessera.core.errors import DTypeError, ShapeError
 from tessera.core.evaluate import identity, scalar
+from tessera.core.flags import flags
 from tessera.core.promotion import meet_scalar, promote_all
 from tessera.core.rounding import round_to
 from tessera.core.scalar import SCALARS, TESTS, Number
@@ -45,6 +46,7 @@ class Writer:
     def __init__(self, name: str, unnamed: frozenset[str] = frozenset()):
         self.b = _Builder(name)
         self.unnamed = unnamed  # sizes that no annotation names
+        self.exact = flags().numerics != "fast"  # whether bits may not depend on the schedule
 
     def at(self, location: Location | None) -> None:
         """Say which line of the user's the operations that follow come from."""
