@@ -331,6 +331,65 @@ def test_batch_axes_are_an_axis_of_the_grid():
     np.testing.assert_allclose(both(along_own_grid, x), want, rtol=1e-6)
 
 
+@kernel.schedule(block(4, 3))
+def block_sums(x: KTile["B", "M", "N"]):
+    T = tile.context()
+    return tile.per_block(tile.sum(tile.load(x, rows=T.m, cols=T.n)))
+
+
+def test_instances_return_partial_sums_side_by_side():
+    x = data(2, 6, 7)
+    want = [[b[i : i + 4, j : j + 3].sum() for i in (0, 4) for j in (0, 3, 6)] for b in x]
+    np.testing.assert_allclose(both(block_sums, x), want, rtol=1e-5, atol=1e-6)
+
+
+@kernel.schedule(block(4))
+def made_by_hand(x: KTile["B", "M", "N"]):
+    y = tile.empty(x.shape, f32)
+    t = tile.load(x) + tile.batch_index()
+    tile.store(y, t, rows=tile.context().m)
+    return y
+
+
+def test_a_kernel_makes_a_tensor_and_stores_to_it():
+    x = data(3, 6, 5)
+    want = x + np.arange(3, dtype=np.float32)[:, None, None]
+    np.testing.assert_allclose(both(made_by_hand, x), want, rtol=1e-6)
+
+
+@kernel
+def by_hand(x: KTile["M", "N"], y: KTile["M", "N"]):
+    """Rows from the last to the first, each instance one, in pieces of five columns."""
+    row = tile.program(x.shape[0])
+    for nb in tile.range_m(x.shape[1], 5, start=5):
+        tile.prefetch(x, tile.span(x, row, 1), nb)
+        part = tile.load(x, tile.span(x, x.shape[0] - 1 - row, 1), nb)
+        tile.store(y, part, rows=tile.span(x, row, 1), cols=nb)
+
+
+def test_a_grid_and_places_by_hand():
+    x, y = data(4, 13), data(4, 13, seed=1)
+    want = np.concatenate([y[:, :5], x[::-1, 5:]], axis=1)
+    np.testing.assert_array_equal(both(by_hand, x, y), want)
+
+
+@kernel.schedule(block(4, 4))
+def causal_sums(x: KTile["N", "D"]):
+    """For each row the sum of the rows up to it: later blocks are not visited."""
+    T = tile.context()
+    total = tile.zeros((T.m, T.d), f32)
+    rows = tile.row_index(x)
+    for nb in tile.range_n(x.shape, T.n, stop=(tile.program_of("m") + 1) * T.m):
+        seen = tile.cast(tile.col_index(nb) <= rows, f32)
+        total = tile.dot(seen, tile.load(x, nb), total)
+    return total
+
+
+def test_a_loop_may_stop_where_an_instance_says():
+    x = data(10, 3)
+    np.testing.assert_allclose(both(causal_sums, x), np.cumsum(x, 0), atol=1e-5)
+
+
 def test_an_empty_tensor_has_an_empty_result():
     assert scaled_add(data(0), data(0), 1.0).numpy().shape == (0,)
     assert matmul(data(0, 3), data(3, 2)).numpy().shape == (0, 2)
@@ -469,7 +528,7 @@ ERRORS = [
     (_none_carried, 2, "last is None before the loop; a loop carries tiles"),
     (_nothing, 1, "_nothing neither returns nor stores anything"),
     (_everywhere, 2, "every instance along the grid axis _m returns the whole f32[]; return a tile of each "
-     "block, or store it"),
+     "block, or tile.per_block of it"),
     (_while, 1, "a kernel has no statement of the kind 'while'"),
     (_undefined, 1, "missing is not defined"),
     (_branch, 1, "y is assigned in one branch of an if alone; give it a value before"),

@@ -525,8 +525,8 @@ def test_random_numbers_are_a_function_of_the_element():
 
 
 NOT_HERE = {  # structure, which tests/test_kernel_language.py has
-    "alloc", "barrier", "context", "copy_async", "prefetch", "program", "range", "range_k", "range_m",
-    "range_n", "read", "span", "wait",
+    "alloc", "barrier", "batch_index", "context", "copy_async", "empty", "per_block", "prefetch", "program", "program_of", "range",
+    "range_k", "range_m", "range_n", "read", "span", "wait",
 }  # fmt: skip
 
 

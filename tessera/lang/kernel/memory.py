@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.dims import Dim, Size, smaller, symbol
+from tessera.core.dims import Dim, Size, product, smaller, symbol
 from tessera.core.dtype import DType, as_dtype, f32, i64
 from tessera.core.types import TensorType
 from tessera.ir.tile.ir import Memory
 from tessera.lang.kernel.places import Box, covers
 from tessera.lang.kernel.table import Program, intrinsic
-from tessera.lang.kernel.values import Array, Block, KernelError, Range, Span, TileValue
+from tessera.lang.kernel.values import Array, Axis, Block, KernelError, Range, Span, TileValue
 
 SPACES = {"shared": "shared", "private": "private", "register": "private"}
 _HINTS = ("vector", "stages", "swizzle", "prefetch", "space")
@@ -331,6 +331,32 @@ def program(p: Program, count: Any) -> Dim:
 def batch_index(p: Program) -> Size:
     """The number of this instance along the batch axes, all of them as one."""
     return 0 if p.places.grid.batch is None else symbol("_b")
+
+
+@intrinsic()
+def per_block(p: Program, x: Any) -> TileValue:
+    """A tile with a new first axis: one element of it for each block of the grid.
+
+    So partial results of instances are returned side by side, to be added up after the kernel.
+    """
+    w, t, grid = p.w, p.w.tile(x), p.places.grid.axes()
+    counted = [(n, c) for n, c in grid if n != "_b"]
+    if not counted:
+        raise KernelError("per_block: the kernel has no blocks; load a block of T.m rows first")
+    place: Size = 0
+    for name, count in counted:
+        place = place * count + symbol(name)
+    total = product(tuple(c for _, c in counted))
+    made = w.b.expand(t.tile, 0)
+    return TileValue(made, (Axis(total, place, True), *t.axes), (None, *t.pads))
+
+
+@intrinsic()
+def program_of(p: Program, role: str) -> Dim:
+    """The number of this instance along an axis of the grid that blocks of T.m or T.n make."""
+    if role not in p.places.grid.roles:
+        raise KernelError(f"nothing is cut in blocks of T.{role} yet; load a tile first")
+    return p.places.instance(role)
 
 
 @intrinsic()

@@ -55,8 +55,9 @@ class Returned:
 class Frame:
     """One function being parsed: its source, and its variables."""
 
-    def __init__(self, source: Source, variables: Mapping[str, Any]):
+    def __init__(self, source: Source, variables: Mapping[str, Any], depth: int, condition: Any):
         self.source, self.variables = source, dict(variables)
+        self.depth, self.condition = depth, condition  # where it is called
         self.lost: dict[str, str] = {}  # variables that are gone, and why
 
 
@@ -82,7 +83,7 @@ class Parser:
         """What a function returns for these arguments."""
         if any(f.source.function is source.function for f in self.frames):
             raise KernelError(f"{source.name} calls itself; a kernel cannot")
-        self.frames.append(Frame(source, variables))
+        self.frames.append(Frame(source, variables, self.depth, self.condition))
         try:
             end = self.block(source.tree.body)
         finally:
@@ -128,7 +129,7 @@ class Parser:
         pass
 
     def _return(self, s: ast.Return) -> Returned:
-        if self.depth or self.condition is not None:
+        if self.depth > self.frame.depth or self.condition is not self.frame.condition:
             raise KernelError(
                 "return stands at the end of a kernel, not in a loop or under a condition that is known "
                 "when it runs"

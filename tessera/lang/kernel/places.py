@@ -125,7 +125,11 @@ class Places:
                     f"the {role} axis of the grid is cut in blocks of {known[1]} and of {block}"
                 )
         exact = isinstance(size, int) and size % block == 0
-        return Span(size, symbol(f"_{role}") * block, block, exact)
+        return Span(size, self.instance(role) * block, block, exact)
+
+    def instance(self, role: str) -> Dim:
+        """The number of this instance along an axis of the grid."""
+        return symbol(f"_{role}")
 
     def _agree(self, what: str, a: Size, b: Size) -> None:
         if isinstance(a, int) and isinstance(b, int):
@@ -213,7 +217,7 @@ class Places:
             self.grid.batch, self.grid.shape = total, sizes
         elif self.grid.batch != total:
             self._agree(f"the batch axes of {array.name}", self.grid.batch, total)
-        return _unflattened(symbol("_b"), sizes)
+        return _unflattened(self.instance("b"), sizes)
 
     def boxed(self, lead: Sequence[Size], spans: Sequence[Any]) -> Box:
         """A box of one element along leading axes, and of spans, or indices, along the others."""

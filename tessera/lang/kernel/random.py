@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.dims import Size, symbol
+from tessera.core.dims import Size
 from tessera.core.dtype import f32, u64
 from tessera.core.philox import MULTIPLIERS, ROUNDS, WEYL, philox
 from tessera.lang.kernel.table import Program, intrinsic
@@ -19,7 +19,7 @@ _MASK = 0xFFFFFFFF
 def _logical(p: Program, x: TileValue) -> TileValue:
     """The number of each element of a tile in its tensor, in row-major order, batch axes first."""
     w, grid = p.w, p.places.grid
-    total: Any = 0 if grid.batch is None else symbol("_b")
+    total: Any = 0 if grid.batch is None else p.places.instance("b")
     for i, (n, axis) in enumerate(zip(x.shape, x.axes, strict=True)):
         size: Size = n if axis is None else axis.size
         shape = [1] * x.rank

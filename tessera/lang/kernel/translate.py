@@ -177,7 +177,7 @@ class _Translation:
 
     def _results(self, returned: Any) -> tuple[list[TensorType], bool]:
         if returned is None:
-            return [], False
+            returned = ()
         single = not isinstance(returned, tuple | list)
         made = []
         for i, x in enumerate([returned] if single else returned):
@@ -187,6 +187,8 @@ class _Translation:
             if not isinstance(x, TileValue | Dim | bool | int | float):
                 raise KernelError(f"a kernel returns tiles, got {x!r:.60}")
             made.append(self._result(i, self.w.tile(x)))
+        if len({id(m) for m in made}) != len(self.w.b.parameters) - len(self.arrays):
+            raise KernelError("a kernel returns each tensor that it makes with tile.empty, once")
         self.w.b.parameters[len(self.arrays) :] = made
         return [m.type for m in made], single
 
@@ -221,7 +223,7 @@ class _Translation:
             if name not in used:
                 raise KernelError(
                     f"every instance along the grid axis {name} returns the whole {x.type}; return a tile "
-                    "of each block, or store it"
+                    "of each block, or tile.per_block of it"
                 )
 
 
