@@ -33,14 +33,14 @@ def faults_of(
     kernel: Kernel,
     sizes: Env,
     data: Sequence[Array],
-    wanted: set[Operation],
-    matters: Callable[[Env], bool],
+    matter: Callable[[Env], set[Operation]],
     label: str,
 ) -> list[Finding]:
-    """What goes wrong at the wanted operations when some instances run on these numbers."""
+    """What goes wrong at operations that matter when some instances run on these numbers."""
     found: dict[Operation, Finding] = {}
     for instance in instances(kernel, sizes, 2):
-        if not matters(instance):
+        wanted = matter(instance)
+        if not wanted:
             continue
         faults: dict[Operation, str] = {}
         run_instance(kernel, sizes, instance, [a.copy() for a in data], _Watch(faults))
@@ -118,8 +118,11 @@ def _within(x: Array, lo: float, hi: float, dtype: DType) -> Array:
     )
 
 
-def _alternating(shape: Any, lo: float, hi: float, rng: Any) -> Array:
-    return np.where(np.arange(math.prod(shape)) % 2, lo, hi).reshape(shape)
+def _alternating(shape: Any, lo: float, hi: float, rng: Any, halves: bool = False) -> Array:
+    """Every other element at a bound, or the second half of every row."""
+    place = np.arange(math.prod(shape)) % max(shape[-1] if shape else 1, 1)
+    low = place < shape[-1] // 2 if halves and shape else place % 2 == 1
+    return np.where(low, lo, hi).reshape(shape)
 
 
 def _one_high(shape: Any, lo: float, hi: float, rng: Any) -> Array:
@@ -134,6 +137,7 @@ _PATTERNS: dict[str, Any] = {
     "all zero or the number next to it": lambda s, lo, hi, rng: np.full(s, min(max(0.0, lo), hi)),
     "alternating bounds": _alternating,
     "one at the upper bound, the rest at the lower": _one_high,
+    "the second half at the upper bound": lambda s, lo, hi, rng: _alternating(s, lo, hi, rng, True),
     "all in the middle": lambda s, lo, hi, rng: np.full(s, (lo + hi) / 2),
     "rows of one number each": lambda s, lo, hi, rng: np.broadcast_to(
         rng.uniform(lo, hi, (*s[:-1], 1)) if s else rng.uniform(lo, hi), s

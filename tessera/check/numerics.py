@@ -19,7 +19,7 @@ from tessera.check.faults import TOOL, edges, faults_of
 from tessera.check.findings import Finding, Verdict
 from tessera.check.intervals import Hull
 from tessera.check.relations import Relations
-from tessera.ir.tile.ir import Kernel, Memory
+from tessera.ir.tile.ir import Kernel, Memory, Operation
 
 _STEPS = 20_000  # operations that are followed; a proof needs all
 
@@ -73,11 +73,10 @@ class Analysis:
         )  # fmt: skip
 
     def faults(self, data: Sequence[Array], label: str) -> list[Finding]:
-        """What goes wrong on these numbers where there is a doubt."""
-        wanted = {d.op for d in self.doubts}
+        """What goes wrong on these numbers."""
         return faults_of(
-            self.kernel, self.sizes, data, wanted,
-            lambda instance: _matters(self.kernel, self.sizes, instance, data), label,
+            self.kernel, self.sizes, data,
+            lambda instance: _at_fault(self.kernel, self.sizes, instance, data), label,
         )  # fmt: skip
 
 
@@ -175,11 +174,11 @@ def _hull_of(h: Hull, whole: bool) -> Bound:
     return Bound(float(lo.min()), float(hi.max()), float(err.max()), bool(nan.any()))
 
 
-def _matters(kernel: Kernel, sizes: Env, instance: Env, data: Sequence[Array]) -> bool:
-    """Whether what goes wrong on these numbers reaches a result; masked elements do not."""
+def _at_fault(kernel: Kernel, sizes: Env, instance: Env, data: Sequence[Array]) -> set[Operation]:
+    """The operations that go wrong on these numbers and reach a result; masked elements do not."""
     memories = {}
     for m, a in zip(kernel.parameters, data, strict=True):
         x = a.astype(np.float64)
         bad = np.zeros(x.shape, np.int64)
         memories[m] = Hull(x.copy(), x.copy(), 0 * x, np.isnan(x), _Fresh()(x.shape), bad)
-    return bool(_follow(kernel, sizes, [instance], memories)[1])
+    return {d.op for d in _follow(kernel, sizes, [instance], memories)[1]}
