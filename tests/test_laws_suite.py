@@ -66,6 +66,18 @@ def test_the_search_is_bounded():
             assert time.thread_time() - begin < 2
 
 
+def test_single_elements_and_diagonals_of_products_make_no_product():
+    a, b = (ts.tensor(np.random.default_rng(i).standard_normal((SIZE, SIZE))) for i in range(2))
+    want = np.asarray(a) @ np.asarray(b)
+    for f, least, expected in (
+        (lambda x, y: (suite.dense(x) @ suite.dense(y))[2, 3], SIZE, want[2, 3]),
+        (lambda x, y: (suite.dense(x) @ suite.dense(y)).diagonal(), 2 * SIZE**2, np.diag(want)),
+        (lambda x, y: (suite.dense(x) @ suite.dense(y)).trace(), 2 * SIZE**2, np.trace(want)),
+    ):
+        assert suite.count(f, (a, b)) <= 1.1 * least
+        assert np.allclose(f(a, b), expected)
+
+
 def test_operators_are_simplified_inside_of_traced_functions():
     r = np.random.default_rng(0)
     a, b = (ts.tensor(r.standard_normal((16, 16)).astype(np.float32)) for _ in range(2))

@@ -32,6 +32,8 @@ from tessera.ops.define import as_value, cast_to, floating
 from tessera.ops.elementwise import abs as absolute
 from tessera.ops.elementwise import add, div, log, mul, pow, reciprocal, sign
 from tessera.ops.linalg import slogdet as slogdet_matrix
+from tessera.ops.reduction import sum as total
+from tessera.ops.shape import matrix_transpose, slice_
 
 Number = int | float | complex
 
@@ -270,6 +272,14 @@ def _compose_inverse(a: Operator) -> Operator | None:
     return Operator("compose", (a.parts[1].inverse(), a.parts[0].inverse()))
 
 
+def _compose_diagonal(a: Operator) -> Value:
+    """Row i of A times column i of B, for each i: the product itself is not made."""
+    k = min(a.shape) if all(isinstance(n, int) for n in a.shape) else a.shape[0]
+    left, right = dense_of(a.parts[0]), matrix_transpose(dense_of(a.parts[1]))
+    rows = [slice_(x, (0, 0), (k, x.shape[1])) for x in (left, right)]
+    return total(mul(rows[0], rows[1]), 1)
+
+
 register(Kind(
     name="compose", doc="A product of two operators.",
     shape=lambda parts, data, static: (parts[0].shape[0], parts[1].shape[1]),
@@ -277,7 +287,7 @@ register(Kind(
     transpose=lambda a: Operator("compose", (a.parts[1].T, a.parts[0].T)),
     conj=_spread(lambda p: p.conj()),
     dense=lambda a: columns(a.parts[0], dense_of(a.parts[1])), flags=_compose_flags,
-    cost=_compose_cost, rank=_rank, slogdet=_compose_slogdet, solve=_compose_solve,
+    cost=_compose_cost, rank=_rank, diagonal=_compose_diagonal, slogdet=_compose_slogdet, solve=_compose_solve,
     inverse=_compose_inverse,
     slice=lambda a, rows, cols: Operator(
         "compose", (a.parts[0][rows, slice(None)], a.parts[1][slice(None), cols])

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.algebra.apply import columns, light_cost
+from tessera.algebra.apply import columns, dense_of, light_cost
 from tessera.algebra.constructors.basic import float_dtype, size_of
 from tessera.algebra.kind import Kind, register
 from tessera.algebra.operator import Operator, function
@@ -20,7 +20,7 @@ from tessera.ops.elementwise import eq
 from tessera.ops.gather import take
 from tessera.ops.indexing import index as element
 from tessera.ops.indexing import update
-from tessera.ops.shape import expand_dims, squeeze
+from tessera.ops.shape import expand_dims, reshape, squeeze
 
 # Permutations -----------------------------------------------------------------------------------
 
@@ -176,7 +176,8 @@ def _row(a: Operator, i: int) -> Value:
 
 
 def _unit_product(a: Operator, i: int, j: int) -> Value:
-    return element(_column(a, j), i)
+    """By the parts that row i and column j need, where the kind knows them."""
+    return reshape(dense_of(_sliced(a, slice(i, i + 1), slice(j, j + 1))), ())
 
 
 def _picked(v: Value, key: Any) -> Value:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tessera.algebra.laws import numbers as exact
-from tessera.algebra.laws.datum import Datum, exactly, symbol
+from tessera.algebra.laws.datum import Datum, exactly, leaf, symbol
 from tessera.algebra.laws.law import Given, Law
 from tessera.algebra.laws.numbers import RATIONALS, Matrix, NoInverse, Numbers
 from tessera.algebra.laws.pattern import build
@@ -76,25 +76,29 @@ EXACT: dict[str, Exact] = {
 
 
 def matrix(
-    a: Operator, numbers: Numbers, given: dict[Datum, Matrix], memo: dict[int, Matrix] | None = None
+    a: Operator, numbers: Numbers, given: dict[Any, Matrix], memo: dict[int, Matrix] | None = None
 ) -> Matrix:
-    """The matrix of an operator over exact numbers; `given` holds those of its leaves."""
+    """The matrix of an operator over exact numbers; `given` holds those of data and of operators."""
     memo = {} if memo is None else memo
     found = memo.get(id(a))
     if found is None:
-        parts = [matrix(p, numbers, given, memo) for p in a.parts]
-        data: list[Matrix] = [exactly(d, numbers, given) for d in a.data]  # type: ignore[arg-type]
-        rule = EXACT.get(a.kind)
-        if rule is not None:
-            found = rule(a, parts, data, numbers)
-        else:
-            assert a.record.exact is not None, f"{a.kind} has no exact matrix"
-            found = np.asarray(a.record.exact(a, parts, data), object)
-            found = np.frompyfunc(numbers.met, 1, 1)(found) if found.size else found
-        found = np.asarray(found, object)
+        found = given[a] if a in given else np.asarray(_matrix(a, numbers, given, memo), object)
         assert found.shape == a.shape, (a.kind, found.shape, a.shape)
         memo[id(a)] = found
     return found
+
+
+def _matrix(
+    a: Operator, numbers: Numbers, given: dict[Any, Matrix], memo: dict[int, Matrix]
+) -> Matrix:
+    parts = [matrix(p, numbers, given, memo) for p in a.parts]
+    data = [exactly(leaf(d), numbers, given) for d in a.data]
+    rule = EXACT.get(a.kind)
+    if rule is not None:
+        return rule(a, parts, data, numbers)
+    assert a.record.exact is not None, f"{a.kind} has no exact matrix"
+    found = np.asarray(a.record.exact(a, parts, data), object)
+    return np.asarray(np.frompyfunc(numbers.met, 1, 1)(found), object) if found.size else found
 
 
 def equal(x: Matrix, y: Matrix) -> bool:

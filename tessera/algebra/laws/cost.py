@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tessera.algebra.apply import cost_of
 from tessera.algebra.kind import Cost
@@ -33,9 +33,9 @@ def datum_cost(d: Datum) -> Cost:
     return Cost(work, moved, 1)
 
 
-def data_cost(data: Iterable[Datum]) -> Cost:
+def data_cost(data: Iterable[Any]) -> Cost:
     """What computing data costs; what is shared counts once."""
-    needed = [d for d in data if d.args]
+    needed = [d for d in data if isinstance(d, Datum) and d.args]
     return Cost().plus(*(datum_cost(d) for d in closure(needed))) if needed else Cost()
 
 

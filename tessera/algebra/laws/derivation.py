@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
@@ -9,10 +10,11 @@ from typing import Any
 
 from tessera.algebra.kind import Cost
 from tessera.algebra.laws import numbers as exact
-from tessera.algebra.laws.check import LawError, equal, matrix, random_array, random_matrix
+from tessera.algebra.laws.check import EXACT, LawError, equal, matrix, random_array, random_matrix
 from tessera.algebra.laws.cost import data_cost, total_cost
-from tessera.algebra.laws.datum import Datum
+from tessera.algebra.laws.datum import Datum, leaf
 from tessera.algebra.laws.egraph import COMMUTE, EGraph
+from tessera.algebra.laws.form import SYMBOLIC
 from tessera.algebra.laws.law import Law
 from tessera.algebra.laws.numbers import Matrix, NoInverse, Numbers
 from tessera.algebra.laws.show import Letters, shown
@@ -60,7 +62,7 @@ class Derivation:
         """What a term costs for these columns."""
         if self.columns is None:
             if a.kind == "dense":
-                return data_cost(a.data)  # type: ignore[arg-type]
+                return data_cost(a.data)
             return total_cost(a, float(a.shape[1]))
         return total_cost(a, self.columns)
 
@@ -86,7 +88,7 @@ class Derivation:
         if max(*s.before.shape, *s.after.shape) > LARGEST:
             return False
         for _ in range(3):
-            numbers = _numbers(s, rng)
+            numbers = _numbers(s)
             given = leaves((s.before, s.after), self.assumed, numbers, rng)
             try:
                 left, right = (matrix(x, numbers, given) for x in (s.before, s.after))
@@ -177,42 +179,83 @@ def known(a: Operator, assumed: dict[int, frozenset[str]]) -> Operator:
 # Exact instances of terms -----------------------------------------------------------------------
 
 
-def _numbers(s: Step, rng: Random) -> Numbers:
-    kind = s.law.numbers if isinstance(s.law, Law) else "any"
-    if kind == "roots":
-        return exact.with_roots(max(1, s.before.shape[0]))
-    return exact.series(exact.modulo()) if kind == "series" else exact.modulo()
+def _numbers(s: Step) -> Numbers:
+    """Numbers in which both sides can be evaluated: with roots of unity, or series, as they need."""
+    kinds = {a.kind: a for t in (s.before, s.after) for a in _walk(t)}
+    if "function" in kinds:
+        return exact.series(exact.modulo())
+    orders = [
+        math.prod(a.static[0]) for t in (s.before, s.after) for a in _walk(t) if a.kind == "fft"
+    ]
+    needs_roots = isinstance(s.law, Law) and s.law.numbers == "roots"
+    if not orders and not needs_roots:
+        return exact.modulo()
+    return exact.with_roots(math.lcm(*orders) if orders else max(1, s.before.shape[0]))
+
+
+def _walk(a: Operator) -> Iterator[Operator]:
+    yield a
+    for p in a.parts:
+        yield from _walk(p)
+
+
+def _is_opaque(a: Operator) -> bool:
+    """Whether nothing but flags is known of its matrix over exact numbers.
+
+    The data of kinds into which laws do not look may have to fit the kind, as in a projector.
+    """
+    if not a.parts and a.data and a.kind not in SYMBOLIC:
+        return True
+    if a.kind == "function":
+        return a.static[0] not in ("exp", "log")
+    return a.kind not in EXACT and a.record.exact is None
 
 
 def leaves(
     terms: tuple[Operator, ...], assumed: dict[int, frozenset[str]], numbers: Numbers, rng: Random
-) -> dict[Datum, Matrix]:
+) -> dict[Any, Matrix]:
     """Random exact numbers for the tensors of terms, that have the flags of their operators."""
-    given: dict[Datum, Matrix] = {}
-    seen: set[int] = set()
+    drawn = _Drawn(assumed, numbers, rng)
+    for small in (True, False):  # what is under an exponential has no constant term
+        for t in terms:
+            drawn.visit(t, False, small)
+    return drawn.given
 
-    def visit(a: Operator) -> None:
-        if id(a) in seen:
+
+class _Drawn:
+    """Exact numbers for the leaves of terms, as they are met."""
+
+    def __init__(self, assumed: dict[int, frozenset[str]], numbers: Numbers, rng: Random):
+        self.assumed, self.numbers, self.rng = assumed, numbers, rng
+        self.given: dict[Any, Matrix] = {}
+
+    def visit(self, a: Operator, inside: bool, small: bool) -> None:
+        """Draw the leaves of a term that lie inside of an exponential, or the others."""
+        if _is_opaque(a):
+            if inside == small and a not in self.given:
+                self.given[a] = self._matrix(a, small)
             return
-        seen.add(id(a))
         for p in a.parts:
-            visit(p)
-        for d in a.data:
-            draw(a, d)  # type: ignore[arg-type]
+            self.visit(p, inside or (a.kind == "function" and a.static == ("exp",)), small)
+        if inside == small:
+            for d in a.data:
+                self._draw(a, leaf(d), small)
 
-    def draw(a: Operator, d: Datum) -> None:
+    def _matrix(self, a: Operator, small: bool, real: bool = False) -> Matrix:
+        words = self.assumed.get(id(a), frozenset()) | ({"real"} if real else frozenset())
+        if small and not words & {"unitary", "orthogonal_columns"}:
+            words |= {"small"}
+        return random_matrix(self.numbers, self.rng, *a.shape, words)
+
+    def _draw(self, a: Operator, d: Datum, small: bool) -> None:
         for x in d.args:
-            draw(a, x)
-        if d.fn != "leaf" or d in given:
+            self._draw(a, x, small)
+        if d.fn != "leaf" or d in self.given:
             return
         real = d.dtype.kind != "c"
-        flags: Any = assumed.get(id(a), frozenset()) | ({"real"} if real else frozenset())
         held: tuple[Any, ...] = a.data
         if a.kind == "dense" and held[0] is d:
-            given[d] = random_matrix(numbers, rng, *a.shape, flags)
+            self.given[d] = self._matrix(a, small, real)
         else:
-            given[d] = random_array(numbers, rng, *d.shape, real=real)
-
-    for t in terms:
-        visit(t)
-    return given
+            found = random_array(self.numbers, self.rng, *d.shape, real=real)
+            self.given[d] = exact.times_t(found) if small else found

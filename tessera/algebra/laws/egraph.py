@@ -120,10 +120,9 @@ class EGraph:
         if self.alive >= self.limit or len(self.terms) >= 4 * self.limit:
             raise Full
         n = len(self.terms)
-        if any(self.terms[c] is not p for c, p in zip(children, a.parts, strict=True)):
+        fresh = any(self.terms[c] is not p for c, p in zip(children, a.parts, strict=True))
+        if fresh or a.assumed:  # what is assumed belongs to the class
             a = Operator(a.kind, [self.terms[c] for c in children], a.data, a.static)
-        elif a.assumed:
-            a = Operator(a.kind, a.parts, a.data, a.static)
         self.terms.append(a)
         self.children.append(children)
         self._labels.append(label)
@@ -134,7 +133,7 @@ class EGraph:
         self.by_kind.setdefault(a.kind, []).append(n)
         self.classes[n] = Class([n], [n], frozenset(), changed=self.round)
         if a.kind == "dense":
-            self.classes[n].dense = (seconds(data_cost(a.data)), n)  # type: ignore[arg-type]
+            self.classes[n].dense = (seconds(data_cost(a.data)), n)
         for c in children:
             self.classes[self.find(c)].parents.append(n)
         self._know(n, self._flags(n))

@@ -97,8 +97,14 @@ def form(name: str) -> Form:
     return found if found is not None else Form(name, _plain(name))
 
 
+# Kinds into whose data laws look.  Others without parts stay as they are, with their tensors.
+SYMBOLIC = {"dense", "diag", "low_rank", "circulant", "tridiagonal", "triangular"}
+
+
 def symbolic(a: Operator, memo: dict[int, Operator]) -> Operator:
     """The operator as laws see it."""
+    if not a.parts and a.data and a.kind not in SYMBOLIC:
+        return a
     found = memo.get(id(a))
     if found is None:
         parts = [symbolic(p, memo) for p in a.parts]
@@ -166,7 +172,8 @@ def _real(a: Operator, parts: list[Operator], tensors: dict[Datum, Any]) -> Oper
         if isinstance(factor, int | float | complex | Fraction):
             return Operator("scale", parts, (), (_plain_number(factor),))
         return Operator("scale", parts, (factor,))
-    data = [computed(d, tensors) for d in a.data]  # type: ignore[arg-type]
+    held: tuple[Any, ...] = a.data
+    data = [computed(d, tensors) if isinstance(d, Datum) else d for d in held]
     data = [full((), v, a.dtype) if isinstance(v, int | float | complex) else v for v in data]
     return Operator(a.kind, parts, data, a.static)
 

@@ -20,6 +20,7 @@ from tessera.algebra.flags import FLAGS
 from tessera.algebra.laws.egraph import EGraph
 from tessera.algebra.laws.form import form
 from tessera.algebra.laws.pattern import (
+    REST,
     Bound,
     Pattern,
     Term,
@@ -181,6 +182,6 @@ def _transform_shape(given: Given, what: Any) -> tuple[Any, ...]:
 
 
 def _terms(g: EGraph, name: str, bound: Any) -> Any:
-    if isinstance(bound, tuple):
+    if name == REST:
         return tuple(g.terms[n] for n in bound)
     return g.terms[bound] if name[0].isupper() else bound

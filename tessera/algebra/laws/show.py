@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tessera.algebra.laws.datum import Datum
+from tessera.algebra.laws.datum import leaf
 from tessera.algebra.operator import Operator
 
 
@@ -59,7 +59,7 @@ _FIRST = {0: "s", 1: "d", 2: "a"}
 
 def data(d: Any, letters: Letters) -> str:
     """Symbolic data as a formula."""
-    assert isinstance(d, Datum), d
+    d = leaf(d)
     if d.fn == "number":
         return str(d.static[0])
     if d.fn == "leaf":
