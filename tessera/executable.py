@@ -51,6 +51,10 @@ class Executable:
         """The nodes that run by their references, outside machine code."""
         return self.graph.nodes
 
+    def shortcut(self, inputs: Sequence[Array], types: Sequence[Any], out: Any) -> Any:
+        """How a short run of machine code is called without Python; None: this is none."""
+        return None
+
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """The outputs for these inputs."""
         xs = [*inputs, *self._captured] if self._captured else inputs

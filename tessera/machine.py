@@ -21,10 +21,12 @@ from tessera.ir.schedule.memory import MemoryPlan, shortage, size_of
 from tessera.ir.schedule.nest import Nest
 from tessera.prepared import Prepared
 from tessera.runtime import memory, tuned
+from tessera.runtime.call import MOST_ARGUMENTS, Caller, Record, has_calls
 from tessera.runtime.code import loaded
 from tessera.runtime.kernel import CompiledKernel
 from tessera.runtime.threads import thread_count
 
+_SHORT = 2.0  # of calls that skip Python, in units of what is worth a thread: about 20 us
 _MOST_SHAPES = 1024  # sets of sizes that a program is kept prepared for
 
 
@@ -90,6 +92,13 @@ class MachineExecutable(Executable):
     def run(self, inputs: Sequence[Array], donated: frozenset[int] = frozenset()) -> list[Array]:
         """The outputs for these inputs; the memory of those that are donated may be used."""
         xs = [*inputs, *self._captured] if self._captured else inputs
+        prepared = self.prepared(xs, donated)
+        if prepared.peak >= memory.NOTABLE:
+            self._demand(prepared.plan)
+        return prepared.run(xs)
+
+    def prepared(self, xs: Sequence[Array], donated: frozenset[int] = frozenset()) -> Prepared:
+        """This program for inputs and captured arrays of such shapes, and the threads in force."""
         threads = thread_count()
         key: Any = threads if self._static else (threads, *[x.shape for x in xs])
         if donated:
@@ -99,9 +108,21 @@ class MachineExecutable(Executable):
             if len(self._prepared) >= _MOST_SHAPES:
                 self._prepared.clear()
             prepared = self._prepared[key] = self.at(self._sizes([x.shape for x in xs]), donated)
-        if prepared.peak >= memory.NOTABLE:
-            self._demand(prepared.plan)
-        return prepared.run(xs)
+        return prepared
+
+    def shortcut(self, inputs: Sequence[Array], types: Sequence[Any], out: Any) -> Record | None:
+        """How a run on such inputs is called without Python; None: it is too long, or not so simple."""
+        if self._captured or len(types) > MOST_ARGUMENTS or not has_calls():
+            return None
+        found = self.prepared(inputs).small(_SHORT)
+        return None if found is None else Record(types, out, *found)
+
+    @staticmethod
+    def caller(
+        slow: Callable[..., Any], name: str, tensors: type, fields: dict[str, Any]
+    ) -> Caller:
+        """A function that follows a record, and else calls a slow one."""
+        return Caller(slow, name, tensors, fields)
 
     def memory_plan(self, shapes: Sequence[tuple[int, ...]]) -> MemoryPlan:
         """Where everything lies in a run on inputs of these shapes, and how much memory it takes."""

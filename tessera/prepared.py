@@ -63,6 +63,7 @@ class Prepared:
         )  # fmt: skip
         self.peak = self.plan.peak
         self._number_cells()
+        self.quick: Series | None = None  # all that a run does
         self._segments = self._segmented(steps)
         self.run: Callable[[Sequence[Array]], list[Array]] = self._quick() or self._general
 
@@ -284,6 +285,17 @@ class Prepared:
                 s(cells)
         return [r(cells) for r in self._returned]
 
+    def small(self, longest: float) -> tuple[tuple[int, ...], Any, Series] | None:
+        """Shape, dtype and kernels of a program of one result and no other memory, if it is short."""
+        series = self.quick
+        if series is None or len(self._made) != 1 or self._uses_arena():
+            return None
+        _, shape, dtype = self._made[0]
+        return (shape, dtype, series) if series.worth <= longest and not series.seats else None
+
+    def _uses_arena(self) -> bool:
+        return any(cell == self._arena_cell for cell, _ in self._places.values())
+
     @property
     def _returned(self) -> list[Callable[[Cells], Array]]:
         found = self.__dict__.get("_readers")
@@ -299,9 +311,9 @@ class Prepared:
             return None
         series, made, general = self._segments[0], tuple(self._made), self._general
         assert isinstance(series, Series)
+        self.quick = series
         # Empty buffers lie in the arena too: their kernels want its address, if nothing there.
-        used = any(cell == self._arena_cell for cell, _ in self._places.values())
-        room = max(self.plan.arena, int(used))
+        room = max(self.plan.arena, int(self._uses_arena()))
         size, arena = (room,), memory.maker(room)
         pack = self._pack if room else struct.Struct(f"{self._arena_cell}P").pack
 

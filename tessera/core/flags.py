@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tessera.core.errors import FlagError
+from tessera.core.usual import other_configuration
 
 
 def _default_cache() -> Path:
@@ -101,11 +102,12 @@ def override(**changes: Any) -> Iterator[Flags]:
     for name, choices in _CHOICES.items():
         if changes.get(name, choices[0]) not in choices:
             raise FlagError(f"{name} is {changes[name]!r}, expected one of {', '.join(choices)}")
-    _current = replace(before, **changes)
-    try:
-        yield _current
-    finally:
-        _current = before
+    with other_configuration():
+        _current = replace(before, **changes)
+        try:
+            yield _current
+        finally:
+            _current = before
 
 
 def numerics(mode: str) -> AbstractContextManager[Flags]:

@@ -7,14 +7,16 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tessera.algebra.annotation import OperatorSpec
 from tessera.compile import TARGETS, compile_graph
-from tessera.core import tree
+from tessera.core import tree, usual
 from tessera.core.constraints import solve
+from tessera.core.device import CPU
 from tessera.core.errors import AnnotationError, OperandError, TesseraError, located
 from tessera.core.flags import NUMERICS, flags
 from tessera.core.types import TensorType
@@ -101,7 +103,7 @@ class Lowered:
 class _Entry:
     """A compiled variant."""
 
-    __slots__ = ("donated", "executable", "single", "structure", "types")
+    __slots__ = ("donated", "executable", "record", "seen", "single", "structure", "types")
 
     def __init__(
         self, executable: Executable, structure: tree.Structure, donated: tuple[int, ...] = ()
@@ -110,6 +112,8 @@ class _Entry:
         self.donated = donated  # numbers of the arguments whose memory may be used
         self.single = structure.kind is None
         self.types = [v.type for v in executable.graph.outputs]
+        self.seen = -1  # the configuration of the last call through Python
+        self.record: Any = None  # of calls that need no Python
 
     def check(self, data: Sequence[Any]) -> list[Any]:
         """The outputs, op by op, as the target runs single ops."""
@@ -200,6 +204,7 @@ class Jitted:
             for p in self._signature.parameters.values()
             if isinstance(p.annotation, OperatorSpec)
         }
+        self._caller: Any = None  # calls this function without Python where a record allows it
         self._quick: dict[Any, _Entry] = {}  # by the tokens of a call
         self._entries: dict[Any, _Entry] = {}  # by actual types
         self._variants: dict[Any, _Entry] = {}  # by the types that are compiled for
@@ -210,6 +215,9 @@ class Jitted:
             key, data = self._tokens(args, kwargs)
             entry = self._quick.get(key)
             if entry is not None:
+                if entry.seen == usual.configuration() and not kwargs:
+                    self._prepare_calls(entry, args, data)
+                entry.seen = usual.configuration()
                 return _wrap(entry, data)
         else:
             key = None
@@ -228,6 +236,23 @@ class Jitted:
         except TesseraError as e:
             error = located(e)
         raise error
+
+    def _prepare_calls(self, entry: _Entry, args: tuple[Any, ...], data: Sequence[Any]) -> None:
+        """Let calls like this one, which came twice, skip Python from now on."""
+        record = entry.record
+        if record is None or record.configuration != usual.configuration():
+            record = entry.record = _record(entry, args, data)
+        if record is None:
+            entry.seen = -2
+            return
+        if self._caller is None:
+            slow = MethodType(type(self).__call__, self)
+            machine: Any = entry.executable
+            self._caller = machine.caller(slow, self._name, Tensor, _FIELDS)
+            with_call = {"__call__": self._caller.function, "__module__": type(self).__module__}
+            self.__class__ = type(type(self).__name__, (type(self),), with_call)
+        if self._caller.record is not record:
+            self._caller.follow(record)
 
     def _tokens(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[Any]]:
         """A key for the usual call, tensors in trees and plain keywords; None for other calls."""
@@ -375,6 +400,8 @@ class Jitted:
         """Compile anew at the next call."""
         for kept in (self._quick, self._entries, self._variants):
             kept.clear()
+        if self._caller is not None:
+            self._caller.follow(None)
 
     @property
     def compiled(self) -> int:
@@ -435,6 +462,17 @@ def _leaf_names(parameters: Sequence[str], values: Sequence[Any]) -> list[str]:
             if is_tensor(x)
         ]
     return names
+
+
+# What a tensor with data has beside its type and its data.
+_FIELDS = {"device": CPU, "node": None, "index": 0, "builder": None}
+
+
+def _record(entry: _Entry, args: Sequence[Any], data: Sequence[Any]) -> Any:
+    """How a short program of one tensor from tensors is called without Python."""
+    types = [x.type for x in args if type(x) is Tensor]
+    alone = entry.single and entry.types[0].static and len(types) == len(args)
+    return entry.executable.shortcut(data, types, entry.types[0]) if alone else None
 
 
 def _wrap(entry: _Entry, data: Sequence[Any]) -> Any:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from tessera.core import usual
 from tessera.core.device import CPU
 from tessera.core.errors import OperandError, located
 from tessera.core.types import TensorType
@@ -65,9 +66,11 @@ class Stream:
         """Jitted functions that are called in the block run on this stream."""
         self._outer.append(_STATE.current)
         _STATE.current = self
+        usual.begin()
         return self
 
     def __exit__(self, *_: object) -> None:
+        usual.end()
         _STATE.current = self._outer.pop()
 
     def record(self, event: Event | None = None) -> Event:

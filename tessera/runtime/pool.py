@@ -73,7 +73,7 @@ class Series:
 
     __slots__ = (
         "_calls", "_checked", "_jobs", "_memory", "_tables", "address", "needs", "phases",
-        "prepared", "scratch", "seats",
+        "prepared", "scratch", "seats", "worth",
     )  # fmt: skip
 
     def __init__(
@@ -92,6 +92,7 @@ class Series:
             for head in ((len(phase), n), *[(0, 0)] * (len(phase) - 1))
         ]
         self.seats = max(seats, default=0)
+        self.worth = sum(job.worth for job, _ in calls)  # threads that it would keep busy in all
         self.needs = [
             (n, max(job.scratch for job, _ in phase))
             for phase, n in zip(phases, seats, strict=True)
@@ -155,6 +156,11 @@ class Pool:
         self._block = self._memory.address
         ctypes.memset(self._block, 0, BLOCK_BYTES)
         ctypes.c_size_t.from_address(self._block + SCRATCH).value = ctypes.addressof(self._table)
+
+    @property
+    def places(self) -> tuple[int, int]:
+        """The addresses of the code that runs a series, and of the block that threads share."""
+        return self._code.addresses["series"], self._block
 
     def run(self, job: Job, parameters: bytes) -> None:
         """Do a job; `parameters` are the packed addresses of the kernel's tensors."""

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from tessera.core.errors import FlagError
 from tessera.core.flags import flags
 from tessera.core.processor import cores
+from tessera.core.usual import other_configuration
 
 MOST = 1023  # what the gate of the pool can count
 
@@ -25,11 +26,12 @@ def threads(n: int) -> Iterator[int]:
     """Run kernels on n threads while the block runs; 1 runs them on the calling thread alone."""
     if n not in range(1, MOST + 1):
         raise FlagError(f"threads: got {n!r}, expected a whole number from 1 to {MOST}")
-    before, _STATE.wanted = _STATE.wanted, int(n)
-    try:
-        yield n
-    finally:
-        _STATE.wanted = before
+    with other_configuration():
+        before, _STATE.wanted = _STATE.wanted, int(n)
+        try:
+            yield n
+        finally:
+            _STATE.wanted = before
 
 
 def thread_count() -> int:

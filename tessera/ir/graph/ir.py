@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tessera.core import usual
 from tessera.core.constant import Constant
 from tessera.core.constraints import Guard
 from tessera.core.device import ANYWHERE, CPU, Device
@@ -308,9 +309,11 @@ def building(builder: Builder) -> Iterator[Builder]:
     """Append nodes to `builder` while the block runs."""
     before = _STATE.builder
     _STATE.builder = builder
+    usual.begin()
     try:
         yield builder
     finally:
+        usual.end()
         _STATE.builder = before
 
 

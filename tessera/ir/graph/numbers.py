@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core import usual
 from tessera.core.errors import NumericalError
 from tessera.core.source import Location
 from tessera.core.types import TensorType
@@ -34,9 +35,11 @@ def check_numbers(infinities: bool) -> Iterator[None]:
     """Check results while the block runs: for NaN, and for infinities if they matter."""
     before = _STATE.checks, _STATE.infinities
     _STATE.checks, _STATE.infinities = True, infinities
+    usual.begin()
     try:
         yield
     finally:
+        usual.end()
         _STATE.checks, _STATE.infinities = before
 
 

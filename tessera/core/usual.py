@@ -1,0 +1,42 @@
+"""What a compiled call asks before it skips Python: is everything as it was when the call was prepared?
+
+Two words in memory.  `CONFIGURATION` is a number for the flags in force, another for each change.  `BUSY`
+counts what a compiled call knows nothing of: traces, streams, checks, profiles, in any thread.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_WORDS = (ctypes.c_int64 * 2)()
+CONFIGURATION, BUSY = ctypes.addressof(_WORDS), ctypes.addressof(_WORDS) + 8
+_NUMBERS = itertools.count(1)
+
+
+def configuration() -> int:
+    """The number of the flags in force."""
+    return _WORDS[0]
+
+
+@contextmanager
+def other_configuration() -> Iterator[None]:
+    """While the block runs, calls that were prepared before it do not hold."""
+    before = _WORDS[0]
+    _WORDS[0] = next(_NUMBERS)
+    try:
+        yield
+    finally:
+        _WORDS[0] = before
+
+
+def begin() -> None:
+    """From here on calls go through Python, until as many ends."""
+    _WORDS[1] += 1
+
+
+def end() -> None:
+    """What `begin` began is over."""
+    _WORDS[1] -= 1

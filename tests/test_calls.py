@@ -1,0 +1,265 @@
+"""Calls that skip Python give what calls through Python give, and only where nothing has changed."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import Tensor, f32, op
+from tessera.core import usual
+from tessera.core.errors import NumericalError, OperandError, ShapeError
+from tessera.core.flags import override
+from tessera.lang.jit import Jitted
+from tessera.runtime.call import MOST_ARGUMENTS, has_calls
+
+RNG = np.random.default_rng(0)
+
+
+def draw(*shape: int) -> Tensor:
+    return ts.tensor(RNG.normal(size=shape).astype(np.float32))
+
+
+class Counted:
+    """A jitted function, and how many of its calls went through Python."""
+
+    def __init__(self, f: Any, *args: Any, **options: Any):
+        self.f = ts.jit(f, **options)
+        self.slow = 0
+        for _ in range(4):
+            self.f(*args)
+        if self.f._caller is not None:
+            self._watch()
+
+    def _watch(self) -> None:
+        caller = self.f._caller
+        slow = caller._slow
+
+        def counting(*args: Any, **kwargs: Any) -> Any:
+            self.slow += 1
+            return slow(*args, **kwargs)
+
+        caller._slow = (slow, counting)
+        caller._cell[1] = id(counting)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.f(*args, **kwargs)
+
+
+pytestmark = pytest.mark.skipif(not has_calls(), reason="this Python is laid out otherwise")
+X, Y = draw(8), draw(8)
+
+
+@pytest.mark.parametrize("shape", [(8,), (), (1,), (3, 5), (2, 3, 4)], ids=str)
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16", "i32", "bool_", "c64"])
+def test_a_call_that_skips_python_has_the_same_bits(shape: tuple[int, ...], dtype: str) -> None:
+    d = getattr(ts, dtype)
+    x, y = (ts.asarray(RNG.integers(0, 9, size=shape)).astype(d) for _ in range(2))
+
+    def f(x: Any, y: Any) -> Any:
+        return op.where(x == y, x, y)
+
+    g = Counted(f, x, y)
+    want = ts.jit(f, target="numpy")(x, y)
+    for _ in range(3):
+        got = g(x, y)
+        assert type(got) is Tensor
+        assert (got.type, got.device) == (want.type, want.device)
+        assert got.numpy().tobytes() == want.numpy().tobytes()
+    assert g.slow == 0 or dtype == "c64"
+
+
+def test_every_call_gives_an_array_of_its_own() -> None:
+    g = Counted(lambda x, y: x * y, X, Y)
+    first, second = g(X, Y), g(X, Y)
+    assert not np.shares_memory(first.numpy(), second.numpy())
+    assert g.slow == 0
+
+
+def test_nothing_is_kept_and_nothing_is_lost() -> None:
+    g = Counted(lambda x, y: op.exp(x) + y, X, Y)
+    out = g(X, Y)
+    gc.collect()
+    watched = (X, X.data, X.type, out.type, out.data.dtype, out.device, type(out), 0)
+    before = [sys.getrefcount(x) for x in watched]
+    for _ in range(1000):
+        g(X, Y)
+    assert [abs(sys.getrefcount(x) - n) < 5 for x, n in zip(watched, before, strict=True)] == [
+        True
+    ] * len(watched)
+    kept = [g(X, Y) for _ in range(100)]
+    assert sys.getrefcount(out.type) >= before[3] + 100
+    del kept
+    gc.collect()
+    assert abs(sys.getrefcount(out.type) - before[3]) < 5
+    assert g.slow == 0
+
+
+def test_other_types_arguments_and_keywords_go_through_python() -> None:
+    g = Counted(lambda x, y: x + y, X, Y)
+    z = draw(3)
+    assert (g(z, z).numpy() == 2 * z.numpy()).all()
+    assert (g(x=X, y=Y).numpy() == (X + Y).numpy()).all()
+    assert (g(X, 1.0).numpy() == X.numpy() + 1).all()
+    assert (g(X.numpy(), Y).numpy() == (X + Y).numpy()).all()
+    assert g.slow == 4
+    with pytest.raises(OperandError, match="missing a required argument"):
+        g(X)
+    with pytest.raises(ShapeError, match="add"):
+        g(X, z)
+    assert (g(X, Y).numpy() == (X + Y).numpy()).all()
+
+
+def test_two_types_in_turn() -> None:
+    g = ts.jit(lambda x: x * 2)
+    a, b = draw(4), draw(5)
+    for _ in range(6):
+        assert (g(a).numpy() == 2 * a.numpy()).all()
+        assert (g(b).numpy() == 2 * b.numpy()).all()
+
+
+def test_fresh_tensors_of_known_types_skip_python() -> None:
+    g = Counted(lambda x, y: x + y, X, Y)
+    for _ in range(5):
+        fresh = ts.tensor(X.numpy().copy())
+        assert (g(fresh, Y).numpy() == (X + Y).numpy()).all()
+    assert g.slow == 0
+
+
+def test_arrays_that_are_not_in_order() -> None:
+    g = Counted(lambda x: x * 3, ts.tensor(np.ones((4, 4), np.float32)))
+    for array in (
+        np.arange(16, dtype="f").reshape(4, 4).T,
+        np.arange(32, dtype="f")[::2].reshape(4, 4),
+    ):
+        x = ts.asarray(array)
+        for _ in range(3):
+            assert (g(x).numpy() == 3 * array).all()
+
+
+def test_traces_checks_and_streams_see_every_call() -> None:
+    g = Counted(lambda x: op.log(x), X)
+    bad = ts.tensor(-np.ones(8, np.float32))
+    for _ in range(3):
+        assert np.isnan(g(bad).numpy()).all()
+    with pytest.raises(NumericalError, match="log"), ts.debug_nans():
+        g(bad)
+    assert ts.trace(lambda x: g.f(x) * 2, Tensor[8, f32]).text.count("log") >= 1
+    assert (ts.jit(lambda x: g.f(x) + 1)(X).shape) == (8,)
+    assert np.allclose(ts.grad(lambda x: op.sum(g.f(x)))(op.exp(X)).numpy(), 1 / op.exp(X).numpy())
+    with ts.Stream() as s:
+        y = g(op.exp(X))
+    s.synchronize()
+    assert np.allclose(y.numpy(), X.numpy(), atol=1e-6)
+    count = g.slow
+    g(bad)
+    assert g.slow == count
+
+
+def test_flags_and_threads_in_force() -> None:
+    seen = []
+    g = Counted(lambda x: op.exp(x), X)
+    want = g(X).numpy()
+    with override(target="numpy"):
+        assert np.allclose(g(X).numpy(), want, rtol=1e-6)
+        seen.append(g.slow)
+    with ts.threads(3):
+        for _ in range(5):
+            assert (g(X).numpy() == want).all()
+    with ts.numerics("strict"):
+        assert (g(X).numpy() == want).all()
+    count = g.slow
+    assert seen == [1]
+    for _ in range(3):
+        assert (g(X).numpy() == want).all()
+    assert g.slow <= count + 3
+    with pytest.raises(OperandError), ts.numerics("strict"):
+        Counted(lambda x: op.inv(x), draw(3, 3))
+
+
+def test_donated_and_traced_tensors_are_refused_as_ever() -> None:
+    x = draw(8)
+    g = Counted(lambda x: x + 1, X)
+    ts.jit(lambda x: x * 2, donate=("x",))(x)
+    with pytest.raises(OperandError, match="was donated"):
+        g(x)
+
+
+def test_long_programs_and_many_arguments_go_through_python() -> None:
+    big = draw(600, 600)
+    f = ts.jit(lambda x: op.exp(x))
+    for _ in range(4):
+        f(big)
+    assert f._caller is None
+    many = [draw(2) for _ in range(MOST_ARGUMENTS + 1)]
+    g = ts.jit(lambda *xs: sum(xs[1:], xs[0]))
+    for _ in range(4):
+        got = g(*many)
+    assert g._caller is None
+    assert np.allclose(got.numpy(), sum(x.numpy() for x in many))
+    few = many[:MOST_ARGUMENTS]
+    for _ in range(4):
+        got = g(*few)
+    assert np.allclose(got.numpy(), sum(x.numpy() for x in few))
+
+
+def test_the_builtin_outlives_the_function() -> None:
+    f = ts.jit(lambda x: x * 5)
+    for _ in range(4):
+        f(X)
+    call = f.__call__
+    assert type(call).__name__ == "builtin_function_or_method"
+    del f
+    gc.collect()
+    assert (call(X).numpy() == 5 * X.numpy()).all()
+    assert (call(draw(3)).shape) == (3,)
+
+
+def test_several_threads_call_at_once() -> None:
+    g = ts.jit(lambda x, y: op.exp(x) * y)
+    want = g(X, Y).numpy()
+    bad: list[int] = []
+
+    def work() -> None:
+        for _ in range(3000):
+            if not (g(X, Y).numpy() == want).all():
+                bad.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert bad == []
+
+
+def test_methods_and_names_are_kept() -> None:
+    @ts.jit
+    def scaled(x: Tensor["N", f32], *, by: float = 2.0) -> Any:
+        """Twice."""
+        return x * by
+
+    for _ in range(4):
+        scaled(X)
+    assert (scaled.__name__, scaled.__doc__) == ("scaled", "Twice.")
+    assert isinstance(scaled, Jitted)
+    assert (scaled(X, by=3.0).numpy() == 3 * X.numpy()).all()
+    assert "tessera" in scaled.lower(X).graph.text
+    assert scaled(ts.tensor(np.ones(4)).astype(f32)).shape == (4,)
+    assert (scaled(X).numpy() == 2 * X.numpy()).all()
+
+
+def test_every_change_of_configuration_has_a_number_of_its_own() -> None:
+    first = usual.configuration()
+    with usual.other_configuration():
+        second = usual.configuration()
+        with usual.other_configuration():
+            third = usual.configuration()
+        assert usual.configuration() == second
+    assert usual.configuration() == first
+    assert len({first, second, third}) == 3
