@@ -404,6 +404,15 @@ def test_functions_of_operators_act_as_those_of_matrices(matrix: Any) -> None:
     close(ts.jvp(mine, (a, b), (a, b))[1], ts.jvp(want, (a, b), (a, b))[1])
 
 
+def test_functions_of_large_operators_are_never_matrices() -> None:
+    n = 5000
+    d, u = np.linspace(1, 3, n), RNG.normal(size=(n, 2)) / n**0.5
+    a = (op.diag(d) + op.low_rank(ts.tensor(u))).assume("self_adjoint")
+    x = RNG.normal(size=n)
+    half = op.function(a, "sqrt")
+    close(half @ (half @ x), a @ x, 1e-8)
+
+
 @pytest.mark.parametrize(
     ("f", "bounds", "text"),
     [

@@ -165,13 +165,40 @@ def test_low_rank_approximations_have_the_derivatives_of_svd(k: int | None) -> N
     close(ts.grad(mine)(a), ts.grad(want)(a), 1e-8)
 
 
-def test_filters_are_safe_at_repeated_values_where_funm_is() -> None:
-    """The gradient of a filter of a full spectrum with equal values is refused, and funm gives it."""
-    a = ts.tensor(SYMMETRIC)
-    with pytest.raises(ts.TesseraError, match=r"op\.funm"):
-        ts.grad(
-            lambda a: op.sum(op.spectral(self_adjoint(a)).filter(op.exp).reconstruct().todense())
-        )(a)
+@pytest.mark.parametrize("how", ["filter", "pseudoinverse", "function"])
+def test_functions_of_full_spectra_are_safe_at_repeated_values(how: str) -> None:
+    a = ts.tensor(SYMMETRIC + 3 * np.eye(N))
+
+    def mine(a: Any) -> Any:
+        s = op.spectral(self_adjoint(a))
+        made = {
+            "filter": lambda: s.filter(lambda w: op.exp(-w)).reconstruct(),
+            "pseudoinverse": lambda: op.pseudoinverse(s),
+            "function": lambda: op.function(self_adjoint(a), lambda w: op.exp(-w)),
+        }[how]()
+        return op.sum(op.sin(made.todense()) * WEIGHT)
+
+    def want(a: Any) -> Any:
+        held = (a + a.T) / 2
+        y = op.inv(held) if how == "pseudoinverse" else op.expm(-held)
+        return op.sum(op.sin(y) * WEIGHT)
+
+    close(mine(a), want(a))
+    close(ts.grad(mine)(a), ts.grad(want)(a), 1e-7)
+
+
+def test_filters_of_singular_values_are_safe_at_repeated_ones() -> None:
+    u, v = BASIS[:, :5], np.linalg.qr(RNG.normal(size=(8, 5)))[0]
+    a = ts.tensor((u * [2.0, 2, 2, 1, 1]) @ v.T)
+    weight = ts.tensor(RNG.normal(size=(N, 8)))
+
+    def f(a):
+        return op.sum(op.spectral(a).filter(op.square).reconstruct().todense() * weight)
+
+    def g(a):
+        return op.sum(op.singular_map(a, op.square) * weight)
+
+    close(ts.grad(f)(a), ts.grad(g)(a))
 
 
 def test_what_depends_on_a_basis_is_an_error() -> None:

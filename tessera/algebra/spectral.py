@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from tessera.algebra.annotation import OperatorSpec, operator_spec
 from tessera.algebra.apply import applied, as_operator, dense_of
 from tessera.algebra.combinators import inverse as inverses
+from tessera.algebra.combinators.functions import set_self_adjoint
+from tessera.algebra.constructors.basic import dense
 from tessera.algebra.constructors.factored import low_rank
 from tessera.algebra.operator import Operator, checked_flags, function
 from tessera.algebra.solvers.closed import Apply, close
@@ -20,14 +23,14 @@ from tessera.core.dims import Dim
 from tessera.core.dtype import DType
 from tessera.core.errors import AnnotationError, OperandError
 from tessera.core.types import TensorType
-from tessera.ir.graph.ir import Value
+from tessera.ir.graph.ir import Value, current_builder
 from tessera.ops.define import cast_to
 from tessera.ops.elementwise import abs as absolute
-from tessera.ops.elementwise import gt, mul, reciprocal, where
+from tessera.ops.elementwise import gt, mul, reciprocal, stop_gradient, where
 from tessera.ops.factor import eig, eigh, svd
 from tessera.ops.gather import take
-from tessera.ops.linalg import epsilon
-from tessera.ops.matrix import adjoint
+from tessera.ops.linalg import epsilon, pinv
+from tessera.ops.matrix import adjoint, hermitian_part
 from tessera.ops.random import normal
 from tessera.ops.random_bits import key as key_of
 from tessera.ops.reduction import max as largest
@@ -36,6 +39,9 @@ from tessera.ops.shape import concat, slice_
 from tessera.ops.solve import inv
 from tessera.ops.sorting import argsort
 from tessera.ops.telling import ensure
+from tessera.transform.funm import singular_function, spectral_function
+
+Scalar = Callable[[Value], Value]  # a function of numbers, element by element
 
 
 class SpectralSpec(OperatorSpec):
@@ -60,21 +66,43 @@ class SpectralSpec(OperatorSpec):
             raise AnnotationError(f"argument '{name}' is {shown}, expected {self}")
 
 
+@dataclass(frozen=True)
+class Whole:
+    """Ways to the matrix with derivatives that are right at equal values, which U, S and V have not."""
+
+    matrix: Callable[[], Value]
+    function: Callable[[Scalar], Value] | None = None  # f -> U f(S) V.H
+
+    def mapped(self, f: Scalar) -> Whole | None:
+        """The same of f of the values."""
+        known = self.function
+        if known is None:
+            return None
+        return Whole(lambda: known(f), lambda g: known(lambda w: g(f(w))))
+
+
 class SpectralOperator:
     """U diag(S) V.H: eigenvalues with U = V for self-adjoint operators, else singular values.
 
     `SpectralOperator["D", T]` is an annotation.  It is a tree with the leaves U, S and V.
     """
 
-    __slots__ = ("S", "U", "V", "flags", "info")
+    __slots__ = ("S", "U", "V", "_whole", "flags", "info")
     U: Value
     S: Value
     V: Value
     flags: frozenset[str]
     info: Info | None  # how the search for some of the values went
+    _whole: Whole | None  # the matrix itself, where it is known
 
     def __init__(
-        self, u: Value, s: Value, v: Value, flags: Iterable[str] = (), info: Info | None = None
+        self,
+        u: Value,
+        s: Value,
+        v: Value,
+        flags: Iterable[str] = (),
+        info: Info | None = None,
+        whole: Whole | None = None,
     ):
         put = object.__setattr__
         put(self, "U", u)
@@ -82,6 +110,7 @@ class SpectralOperator:
         put(self, "V", v)
         put(self, "flags", checked_flags("SpectralOperator", flags))
         put(self, "info", info)
+        put(self, "_whole", whole)
 
     def __class_getitem__(cls, items: Any) -> SpectralSpec:
         size, *rest = items if isinstance(items, tuple) else (items,)
@@ -123,22 +152,28 @@ class SpectralOperator:
         if not isinstance(s, Value) or s.shape != self.S.shape:
             shown = s.type if isinstance(s, Value) else type(s).__name__
             raise OperandError(f"filter: f gives {shown} for {self.S.type}, expected its shape")
-        return SpectralOperator(self.U, s, self.V, self.flags - {"positive"}, self.info)
+        whole = None if self._whole is None else self._whole.mapped(f)
+        return SpectralOperator(self.U, s, self.V, self.flags - {"positive"}, self.info, whole)
 
     def reconstruct(self) -> Operator:
         """The operator U diag(S) V.H."""
+        if self._whole is not None and current_builder() is not None:
+            made: Operator = dense(self._whole.matrix(), flags=self.flags)
+            return made
         same = self.V is self.U
         s = cast_to(self.S, self.U.dtype)
-        made: Operator = low_rank(self.U, None if same else self.V, s)
-        return made.assume(*self.flags)
+        factors: Operator = low_rank(self.U, None if same else self.V, s)
+        return factors.assume(*self.flags)
 
     def pseudoinverse(self, rtol: float | None = None) -> SpectralOperator:
         """V diag(1 / S) U.H, without the values up to rtol times the largest."""
         size = absolute(self.S)
         limit = max(self.shape) * epsilon(self.S.dtype) if rtol is None else rtol
-        kept = gt(size, mul(largest(size), limit))
+        kept = gt(size, stop_gradient(mul(largest(size), limit)))
         s = where(kept, reciprocal(where(kept, self.S, 1)), 0)
-        return SpectralOperator(self.V, s, self.U, self.flags)
+        known = self._whole
+        whole = None if known is None else Whole(lambda: pinv(known.matrix(), limit))
+        return SpectralOperator(self.V, s, self.U, self.flags, None, whole)
 
     def __repr__(self) -> str:
         m, n = self.shape
@@ -155,8 +190,8 @@ def _unflatten(aux: Any, xs: Any) -> SpectralOperator:
     same, flags = aux
     new: SpectralOperator = object.__new__(SpectralOperator)
     u, s, *v = xs
-    fields = (("U", u), ("S", s), ("V", u if same else v[0]), ("flags", flags), ("info", None))
-    for name, x in fields:
+    fields = (("U", u), ("S", s), ("V", u if same else v[0]), ("flags", flags))
+    for name, x in (*fields, ("info", None), ("_whole", None)):
         object.__setattr__(new, name, x)
     return new
 
@@ -249,10 +284,14 @@ def _whole(a: Operator, method: str, which: str, count: int) -> SpectralOperator
     matrix = dense_of(a)
     if method == "svd":
         u, s, vh = svd(matrix, full_matrices=False)
-        made = SpectralOperator(u, s, adjoint(vh), a.flags & {"real"})
+        whole = Whole(lambda: matrix, lambda f: singular_function("spectral", matrix, f))
+        made = SpectralOperator(u, s, adjoint(vh), a.flags & {"real"}, None, whole)
     elif method == "eigh":
         w, v = eigh(matrix)
-        made = _ordered(v, w, v, a.flags & _KEPT | {"self_adjoint"}, which)
+        held = Whole(
+            lambda: hermitian_part(matrix), lambda f: spectral_function("spectral", matrix, f)
+        )
+        made = _ordered(v, w, v, a.flags & _KEPT | {"self_adjoint"}, which, None, held)
     else:
         w, v = eig(matrix)
         made = _ordered(v, w, adjoint(inv(v)), a.flags & {"normal"}, which)
@@ -260,13 +299,14 @@ def _whole(a: Operator, method: str, which: str, count: int) -> SpectralOperator
 
 
 def _ordered(
-    u: Value, s: Value, v: Value, flags: Iterable[str], which: str, info: Info | None = None
-) -> SpectralOperator:
+    u: Value, s: Value, v: Value, flags: Iterable[str], which: str, info: Info | None = None,
+    whole: Whole | None = None,
+) -> SpectralOperator:  # fmt: skip
     size = s if which != "magnitude" and s.dtype.kind == "f" else absolute(s)
     order = argsort(size, descending=which != "smallest")
     left = take(u, order, 1)
     right = left if v is u else take(v, order, 1)
-    return SpectralOperator(left, take(s, order, 0), right, flags, info)
+    return SpectralOperator(left, take(s, order, 0), right, flags, info, whole)
 
 
 # As functions -------------------------------------------------------------------------------------
@@ -306,3 +346,6 @@ def pseudoinverse(a: Any, rtol: float | None = None) -> Operator:
         return a.pseudoinverse(rtol).reconstruct()
     made: Operator = _of_operator(a)
     return made
+
+
+set_self_adjoint(lambda x, f: spectral_function("function", x, f))

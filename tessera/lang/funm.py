@@ -1,34 +1,18 @@
-"""Functions of a matrix through its eigenvalues or singular values, with derivatives that are right
-where those repeat or vanish.
-
-The derivative of V f(w) V^H is V (K * (V^H dA V)) V^H with the divided differences K[i, j] =
-(f(w_i) - f(w_j)) / (w_i - w_j), which are f' for equal values (Daleckii and Krein 1965).
+"""op.funm and op.singular_map: functions of a matrix through its eigenvalues or singular values, with
+derivatives that are right where those repeat or vanish (transform/funm.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from tessera.core.errors import OperandError, ShapeError
 from tessera.ir.graph.ir import Value
-from tessera.lang.custom_rules import custom_jvp
-from tessera.lang.transforms import jvp
-from tessera.ops.contraction import matmul
-from tessera.ops.creation import ones_like
-from tessera.ops.define import ArrayLike, broadcast, full_of, public
-from tessera.ops.elementwise import abs as absolute
-from tessera.ops.elementwise import add, div, eq, le, logical_or, mul, sign, sub, where
-from tessera.ops.factor import eigh, rtol
-from tessera.ops.matrix import adjoint, as_matrix, hermitian_part, square_matrix
-from tessera.ops.reduction import sum
-from tessera.ops.shape import concat, expand_dims, slice_
+from tessera.ops.define import ArrayLike, public
+from tessera.ops.matrix import as_matrix, square_matrix
+from tessera.transform.funm import singular_function, spectral_function
 
 Function = Callable[[Any], Any]
-
-# Nodes and weights of the rule of Gauss with four points on [-1, 1].
-_NODES = (-0.8611363115940526, -0.3399810435848563, 0.3399810435848563, 0.8611363115940526)
-_WEIGHTS = (0.34785484513745385, 0.6521451548625461, 0.6521451548625461, 0.34785484513745385)
 
 
 @public
@@ -37,87 +21,13 @@ def funm(x: ArrayLike, f: Function) -> Value:
 
     f works on each element of a tensor of real numbers.  The derivative is right at equal eigenvalues.
     """
-    return _applied("funm", square_matrix("funm", x), f, lambda w: _slope(f, w))
+    return spectral_function("funm", square_matrix("funm", x), f)
 
 
 @public
 def singular_map(x: ArrayLike, f: Function) -> Value:
     """U diag(f(s)) Vh for x = U diag(s) Vh, where f(0) is 0.
 
-    It is the upper right block of a function of [[0, x], [x^H, 0]], whose eigenvalues are s, -s and
-    zeros, so that the derivative is right at equal singular values and at zeros.
+    f works on each element of a tensor.  The derivative is right at equal singular values and at zeros.
     """
-    a = as_matrix("singular_map", x)
-    *batch, m, n = a.shape
-
-    def zeros(size: Any) -> Value:
-        return full_of((*batch, size, size), 0, a.dtype)
-
-    upper = concat([zeros(m), a], -1)
-    whole = concat([upper, concat([adjoint(a), zeros(n)], -1)], -2)
-    odd = lambda w: mul(sign(w), f(absolute(w)))  # noqa: E731
-    out = _applied("singular_map", whole, odd, lambda w: _slope(f, absolute(w)))
-    return slice_(out, (*(0 for _ in batch), 0, m), (*batch, m, m + n))
-
-
-def _slope(f: Function, w: Value) -> Value:
-    slope: Value = jvp(f, (w,), (ones_like(w),))[1]
-    return slope
-
-
-def _applied(name: str, a: Value, f: Function, slope: Function) -> Value:
-    if not callable(f):
-        raise OperandError(f"{name}: f is {type(f).__name__}, expected a function of eigenvalues")
-
-    def values(w: Value) -> Value:
-        y = f(w)
-        if not isinstance(y, Value) or y.shape != w.shape or y.dtype is not w.dtype:
-            shown = y.type if isinstance(y, Value) else type(y).__name__
-            raise ShapeError(f"{name}: f gives {shown} for eigenvalues {w.type}, expected {w.type}")
-        return y
-
-    def run(x: Value) -> Value:
-        w, v = eigh(x)
-        return matmul(mul(v, expand_dims(values(w), -2)), adjoint(v))
-
-    def rule(primals: Any, tangents: Any) -> tuple[Value, Value]:
-        (x,), (t,) = primals, tangents
-        w, v = eigh(x)
-        inner = matmul(adjoint(v), matmul(hermitian_part(t), v))
-        turned = mul(inner, divided_differences(w, values, slope))
-        return run(x), matmul(v, matmul(turned, adjoint(v)))
-
-    run.__name__ = name
-    made = custom_jvp(run)
-    made.defjvp(rule)
-    found: Value = made(a)
-    return found
-
-
-def divided_differences(w: Value, f: Function, slope: Function) -> Value:
-    """(f(w_i) - f(w_j)) / (w_i - w_j) at (i, j).
-
-    The quotient loses digits as the values come together.  The mean of f' between them, by the rule of
-    Gauss, gains them, and replaces the quotient where it agrees with what digits that has left.
-    """
-    y = f(w)
-    a, b = expand_dims(w, -1), expand_dims(w, -2)
-    gap, near = sub(a, b), eq(sub(a, b), 0)
-    apart = where(near, 1, gap)
-    quotient = div(sub(expand_dims(y, -1), expand_dims(y, -2)), apart)
-    size = add(absolute(expand_dims(y, -1)), absolute(expand_dims(y, -2)))
-    lost = div(mul(size, rtol(w)), absolute(apart))
-    mean = _mean(slope, mul(add(a, b), 0.5), mul(gap, 0.5))
-    return where(logical_or(near, le(absolute(sub(mean, quotient)), lost)), mean, quotient)
-
-
-def _mean(slope: Function, middle: Value, half: Value) -> Value:
-    nodes, weights = (_row(x, middle) for x in (_NODES, _WEIGHTS))
-    at = add(expand_dims(middle, -1), mul(expand_dims(half, -1), nodes))
-    return mul(sum(mul(slope(at), weights), -1), 0.5)
-
-
-def _row(x: Sequence[float], like: Value) -> Value:
-    """A few numbers along a new last axis."""
-    parts = [full_of((1,), v, like.dtype) for v in x]
-    return broadcast(concat(parts, 0), (*like.shape, len(parts)))
+    return singular_function("singular_map", as_matrix("singular_map", x), f)

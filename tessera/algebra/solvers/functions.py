@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from tessera.algebra.apply import applied, square
-from tessera.algebra.operator import function
+from tessera.algebra.combinators.functions import NAMED, set_action
+from tessera.algebra.operator import Operator, function
+from tessera.algebra.solve import DENSE_LIMIT
 from tessera.algebra.solvers.implicit import norm, widened
 from tessera.algebra.solvers.krylov import steps_of
 from tessera.algebra.solvers.long import lanczos_process, tridiagonal
@@ -157,3 +159,14 @@ def _sum(user: str, apply: Function, b: Value, c: Value, middle: Value, half: Va
         message=f"{user}: f(A) b has length {{:.3g}} but f on the bounds reaches {{:.3g}} times b, so that "
         "rounding leaves no digits; give closer bounds",
     )  # fmt: skip
+
+
+def _action(a: Operator, f: Any, x: Value) -> Value | None:
+    """f(A) X for operators that are too large to be matrices."""
+    if "self_adjoint" not in a.flags or a.shape[0] <= DENSE_LIMIT:
+        return None
+    found: Value = apply_function(a, NAMED[f].scalar if isinstance(f, str) else f, x, degree=256)
+    return found
+
+
+set_action(_action)
