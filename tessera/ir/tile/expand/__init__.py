@@ -3,7 +3,8 @@
     x = load(128x1024); e = exp(x - max(x)); store(e / sum(e))
 ->  for row: for chunk: m = max(m, load(1x64)); for row: for chunk: store(s, exp(load(1x64) - m)); ...
 
-Kernels that people write have tiles as large as is handy.  What a loop carries becomes scratch that is
+Kernels that people write have tiles as large as is handy.  Loops in whole parts lose their masks
+(tidy.py); what a loop carries becomes scratch that is
 updated in place (carry.py); elementwise chains are computed where they are used, a few vectors at a
 time, and loads are read there (boxes.py); stores, folds and values that are used several times become
 loops over their elements, together where they can (nests.py, folds.py); products become loops over
@@ -16,6 +17,7 @@ from tessera.core.processor import Registers, registers
 from tessera.ir.tile.expand.blocks import Expansion
 from tessera.ir.tile.expand.carry import carry_in_memory
 from tessera.ir.tile.expand.large import large_tiles
+from tessera.ir.tile.expand.tidy import tidy
 from tessera.ir.tile.ir import Kernel
 
 
@@ -24,5 +26,6 @@ def expand(kernel: Kernel, processor: Registers | None = None) -> Kernel:
     of = processor or registers()
     if not large_tiles(kernel, of):
         return kernel
-    carried = carry_in_memory(kernel, large_tiles(kernel, of))
+    tidied = tidy(kernel, large_tiles(kernel, of))
+    carried = carry_in_memory(tidied, large_tiles(tidied, of))
     return Expansion(carried, large_tiles(carried, of), of).kernel()

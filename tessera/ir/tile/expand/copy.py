@@ -65,12 +65,8 @@ class Copy:
             self.ranges[loop.name] = loop_range(a["start"], a["stop"], a["step"], self.ranges)
             self.tiles.update(zip(block.arguments, loop.carried, strict=True))
             self.block(block)
-            self.end_loop(op, block)
             loop.carry(*(self.tiles[t] for t in block.outputs))
         self.tiles.update(zip(op.results, loop.results, strict=True))
-
-    def end_loop(self, op: Operation, block: Block) -> None:
-        """What comes last in the body of a loop."""
 
     def renamed(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
         """Attributes in which positions mention the new counters."""

@@ -111,7 +111,7 @@ class Products(Folds):
             return True
         op = self.made[t]
         if op.name != "load" or self.reaches_out(op):
-            return False
+            return op.name == "full"
         axes, shape = op.attributes["axes"], memory_of(op).type.shape
         return left or (axes[1] == len(shape) - 1 and is_dense(shape[-1], t.shape[1]))
 

@@ -8,13 +8,15 @@ from tessera.core.folds import LANES
 from tessera.ir.tile.expand.boxes import memory_of
 from tessera.ir.tile.ir import Kernel, Operation, Tile, walk
 
+_NARROW = 8  # columns that are too few for vectors
+
 
 def turned_products(
     kernel: Kernel, users: Mapping[Tile, Sequence[Operation]], depth: Mapping[Operation, int]
 ) -> frozenset[Operation]:
-    """Products of a left factor that is there before their loop with a right one that lies along k.
-
-    To turn the left factor once is less than to turn the right one again and again.
+    """Products with fewer columns than a vector, and those of a left factor that is there before
+    their loop with a right one that lies along k: to turn the left one once is less than to turn the
+    right one again and again.
     """
     made = {t: op for op in walk(kernel.body) for t in op.results}
     found = set()
@@ -22,6 +24,9 @@ def turned_products(
         if op.name != "dot":
             continue
         a, b, acc = op.operands
+        if b.shape[1] < _NARROW and a.shape[0] >= LANES and not _is_right(a, users):
+            found.add(op)
+            continue
         before = a in made and depth[made[a]] < depth[op]
         fresh = acc in made and made[acc].name == "full"
         left = not any(_is_right(x, users) for x in (a, op.results[0]))
