@@ -96,7 +96,8 @@ def on_columns(user: str, a: Operator, x: Any, f: Callable[[Value], Value]) -> V
 
 def columns(a: Operator, x: Value) -> Value:
     """A times the columns of a matrix, in the dtype where both meet."""
-    return cast_to(a.record.apply(a, x), promote(a.dtype, x.dtype))
+    dtype = promote(a.dtype, x.dtype)
+    return cast_to(a.record.apply(a, cast_to(x, dtype)), dtype)
 
 
 def _advice(a: Operator, v: Value, axis: int) -> str:

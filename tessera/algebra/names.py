@@ -1,6 +1,7 @@
 """The functions of operators whose names no function of tensors has."""
 
 from tessera.algebra.apply import adjoint, apply, todense
+from tessera.algebra.check import check_flags
 from tessera.algebra.combinators.blocks import block, direct_sum
 from tessera.algebra.combinators.functions import function_ as function
 from tessera.algebra.combinators.inverse import (
@@ -24,11 +25,13 @@ from tessera.algebra.constructors.index import permutation, select
 from tessera.algebra.constructors.sketch import sketch
 from tessera.algebra.constructors.sparse import sparse
 from tessera.algebra.constructors.stencil import divergence, gradient, laplacian, stencil
+from tessera.algebra.descriptor import describe, undescribe
 
 __all__ = [
-    "adjoint", "anticommutator", "apply", "block", "circulant", "commutator", "compose", "dense", "diag",
-    "direct_sum", "divergence", "from_matvec", "function", "gradient", "hessian", "inverse", "jacobian",
-    "kronecker", "kronsum", "laplacian", "logdet", "low_rank", "permutation", "plus", "power",
-    "projector", "resolvent", "scale", "select", "sketch", "skew", "sparse", "stencil", "sym", "tensor",
-    "todense", "toeplitz", "triangular", "tridiagonal", "zero",
+    "adjoint", "anticommutator", "apply", "block", "check_flags", "circulant", "commutator", "compose",
+    "dense", "describe", "diag", "direct_sum", "divergence", "from_matvec", "function", "gradient",
+    "hessian", "inverse", "jacobian", "kronecker", "kronsum", "laplacian", "logdet", "low_rank",
+    "permutation", "plus", "power", "projector", "resolvent", "scale", "select", "sketch", "skew",
+    "sparse", "stencil", "sym", "tensor", "todense", "toeplitz", "triangular", "tridiagonal",
+    "undescribe", "zero",
 ]  # fmt: skip

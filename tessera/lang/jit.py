@@ -19,6 +19,7 @@ from tessera.core.constraints import solve
 from tessera.core.device import CPU
 from tessera.core.errors import AnnotationError, OperandError, TesseraError, located
 from tessera.core.flags import NUMERICS, flags
+from tessera.core.spans import span
 from tessera.core.types import TensorType
 from tessera.eager import refuse_hosted, target_in_force
 from tessera.executable import Executable, Kernels, Step
@@ -362,7 +363,8 @@ class Jitted:
     def _trace(self, c: _Call, types: Sequence[TensorType]) -> Traced:
         values = tree.unflatten(c.structure, c.leaves)
         names = _leaf_names(c.names, values)
-        return trace(self._bound(c), values, {}, types, self._name, names, weak_numbers=True)
+        with span("trace", self._name):
+            return trace(self._bound(c), values, {}, types, self._name, names, weak_numbers=True)
 
     def _bound(self, c: _Call) -> Callable[..., Any]:
         """The function of the dynamic arguments alone."""

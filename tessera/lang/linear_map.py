@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tessera.algebra.apply import dense_cost
+from tessera.algebra.constructors.implicit import by_parts
 from tessera.algebra.kind import Kind, register
 from tessera.algebra.linear_graph import over_columns, zeros
 from tessera.algebra.operator import Operator
@@ -104,7 +105,7 @@ class LinearMap(Operator):
                 other.domain, self.space, other.several,
             )  # fmt: skip
         sizes = tuple(getattr(other, "shape", ()))
-        flat = sizes[:1] == (self.shape[1],) and not self.domain.holds(other)
+        flat = sizes[-2:][:1] == (self.shape[1],) and not self.domain.holds(other)
         return super().__matmul__(other) if flat else self.push(other)
 
     @property
@@ -138,17 +139,17 @@ def _conj(x: Any) -> Any:
     return conj(x) if isinstance(x, Value) and x.dtype.kind == "c" else x
 
 
-def _columns(f: Function, x: Value) -> Value:
+def _columns(a: Operator, f: Function, x: Value) -> Value:
     if x.shape[1] == 1:
-        return expand_dims(f(squeeze(x, 1)), 1)
-    return over_columns(f, x, (), "linearize")
+        return by_parts(a, x, lambda v: expand_dims(f(squeeze(v, 1)), 1))
+    return by_parts(a, x, lambda v: over_columns(f, v, (), "linearize"))
 
 
 register(Kind(
     name="linear_map", doc="The derivative of a function of trees at a point.",
     shape=lambda parts, data, static: (static[2], static[3]),
     dtype=lambda parts, data, static: static[4],
-    apply=lambda a, x: _columns(a.static[0], x), apply_transpose=lambda a, x: _columns(a.static[1], x),
+    apply=lambda a, x: _columns(a, a.static[0], x), apply_transpose=lambda a, x: _columns(a, a.static[1], x),
     cost=dense_cost,
 ))  # fmt: skip
 tree.register(LinearMap, lambda a: ((), a), lambda a, _: a)

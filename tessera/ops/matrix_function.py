@@ -6,6 +6,7 @@ matrices without a basis of eigenvectors too.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -31,8 +32,10 @@ def _one(x: Any, name: str) -> Any:
     """The function of one matrix by SciPy."""
     if not x.size or not np.all(np.isfinite(x)):
         return x
-    with np.errstate(all="ignore"):
-        y = getattr(scipy("linalg"), f"{name}m")(x)
+    wide = x.astype(np.complex128 if np.iscomplexobj(x) else np.float64)
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what goes wrong is seen in the result
+        y = getattr(scipy("linalg"), f"{name}m")(wide)
     if not np.all(np.isfinite(y)):
         raise np.linalg.LinAlgError("singular")
     if np.iscomplexobj(y) and not np.iscomplexobj(x):

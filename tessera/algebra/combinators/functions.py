@@ -45,13 +45,20 @@ class Function:
     adds: frozenset[str] = frozenset()  # flags of f(A) for a self-adjoint A
 
 
+def _sign(w: Value) -> Value:
+    """The sign of the real part."""
+    return (
+        cast_to(elementwise.sign(real(w)), w.dtype) if w.dtype.kind == "c" else elementwise.sign(w)
+    )
+
+
 NAMED = {
     f.name: f
     for f in (
         Function("exp", elementwise.exp, linalg.expm, frozenset(("positive", "invertible"))),
         Function("log", elementwise.log, lambda x: matrix_function(x, "log")),
         Function("sqrt", elementwise.sqrt, lambda x: matrix_function(x, "sqrt")),
-        Function("sign", elementwise.sign, lambda x: matrix_function(x, "sign")),
+        Function("sign", _sign, lambda x: matrix_function(x, "sign")),
     )
 }
 # How f of a self-adjoint matrix is taken: f(matrix, function of eigenvalues).

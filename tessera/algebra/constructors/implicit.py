@@ -108,7 +108,7 @@ def _matvec(a: Operator, x: Value, f: Function, rows: int) -> Value:
     return over_columns(one, x, leaves, "from_matvec")
 
 
-def _by_parts(a: Operator, x: Value, run: Callable[[Value], Value]) -> Value:
+def by_parts(a: Operator, x: Value, run: Callable[[Value], Value]) -> Value:
     """A real operator on complex columns: on their real and imaginary parts."""
     if a.dtype.kind == "c" or x.dtype.kind != "c":
         return run(x)
@@ -116,17 +116,17 @@ def _by_parts(a: Operator, x: Value, run: Callable[[Value], Value]) -> Value:
 
 
 def _apply(a: Operator, x: Value) -> Value:
-    return _by_parts(a, x, lambda v: _matvec(a, v, a.static[0], 2))
+    return by_parts(a, x, lambda v: _matvec(a, v, a.static[0], 2))
 
 
 def _apply_transpose(a: Operator, x: Value) -> Value:
     """By the given adjoint, else by transposing the graph of f."""
     if a.static[1] is None:
         turned = lambda v: apply_transposed(lambda u: _matvec(a, u, a.static[0], 2), v, a.static[3])  # noqa: E731
-        return _by_parts(a, x, turned)
+        return by_parts(a, x, turned)
     if x.dtype.kind != "c":
         return _matvec(a, x, a.static[1], 3)
-    inner = _by_parts(a, conj(x), lambda v: _matvec(a, v, a.static[1], 3))
+    inner = by_parts(a, conj(x), lambda v: _matvec(a, v, a.static[1], 3))
     return conj(inner)
 
 
@@ -234,7 +234,7 @@ def _each(a: Operator, x: Value, f: Callable[[Operator, Linearized, Value], Valu
         run = lambda v: expand_dims(f(a, lin, squeeze(v, 1)), 1)  # noqa: E731
     else:
         run = lambda v: over_columns(lambda u: f(a, lin, u), v, (), "jacobian")  # noqa: E731
-    return _by_parts(a, x, run)
+    return by_parts(a, x, run)
 
 
 def _sizes(parts: Any, data: Any, static: Any) -> tuple[Any, Any]:
