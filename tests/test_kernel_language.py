@@ -23,14 +23,19 @@ def data(*shape, seed=0, dtype=np.float32):
 
 
 def both(f, *args, **kwargs):
-    """The results by the interpreter, after machine code gave the same bits."""
+    """The results by the interpreter, after Python alone and machine code gave the same bits."""
     with ts.interpret():
         want = f(*args, **kwargs)
-    got = f(*args, **kwargs)
+    with ts.interpret(step=True):
+        same(want, f(*args, **kwargs))
+    same(want, f(*args, **kwargs))
+    return want.numpy() if isinstance(want, ts.Tensor) else tuple(x.numpy() for x in want)
+
+
+def same(want, got):
     for x, y in zip(*([x] if isinstance(x, ts.Tensor) else x for x in (want, got)), strict=True):
         assert x.type == y.type
         assert x.numpy().tobytes() == y.numpy().tobytes()
-    return want.numpy() if isinstance(want, ts.Tensor) else tuple(x.numpy() for x in want)
 
 
 # The kernels of the specification, as they are written there
@@ -388,6 +393,41 @@ def causal_sums(x: KTile["N", "D"]):
 def test_a_loop_may_stop_where_an_instance_says():
     x = data(10, 3)
     np.testing.assert_allclose(both(causal_sums, x), np.cumsum(x, 0), atol=1e-5)
+
+
+def test_a_kernel_is_stepped_through_as_python(capsys):
+    @kernel.schedule(block(4))
+    def watched(x: KTile["N"]):
+        t = tile.load(x) * 2
+        print(t)
+        return t
+
+    x = np.arange(6, dtype=np.float32)
+    with ts.interpret(step=True):
+        np.testing.assert_array_equal(watched(x).numpy(), x * 2)
+    assert capsys.readouterr().out == "tile f32[4]\n[0. 2. 4. 6.]\ntile f32[4]\n[ 8. 10.  0.  0.]\n"
+    np.testing.assert_array_equal(watched(x).numpy(), x * 2)
+    assert capsys.readouterr().out == ""
+
+
+@kernel.schedule(block(4, 4))
+def lanes(x: KTile["M", "N"]):
+    """Sums of exponentials, in four lanes that are joined at the end."""
+    T = tile.context()
+    total = tile.zeros((T.m, T.n))
+    for nb in tile.range_k(x.shape, T.n):
+        total = total + tile.exp(tile.load(x, rows=T.m, cols=nb))
+    return tile.sum(total, axis=1)
+
+
+def test_what_a_loop_adds_up_in_lanes_keeps_them_past_the_end():
+    x = data(3, 8)
+    np.testing.assert_allclose(both(lanes, x), np.exp(x).sum(1), rtol=1e-5)
+    x = data(3, 7)
+    with ts.interpret():
+        np.testing.assert_allclose(lanes(x).numpy(), np.exp(x).sum(1), rtol=1e-5)
+    with ts.interpret(step=True), pytest.raises(KernelError, match="used after its round"):
+        lanes(x)
 
 
 def test_an_empty_tensor_has_an_empty_result():

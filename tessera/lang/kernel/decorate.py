@@ -12,11 +12,13 @@ from tessera.core.errors import TesseraError, located
 from tessera.core.flags import flags
 from tessera.ir.graph.ir import Value, concrete, current_builder, data_of
 from tessera.ir.tile.ir import Kernel
-from tessera.lang.kernel.launch import interpreting, launch
+from tessera.lang.kernel.launch import interpreting, is_stepping, launch
 from tessera.lang.kernel.signature import Bound, Signature
+from tessera.lang.kernel.step import step_through
 from tessera.lang.kernel.traced import require_equal, sizes_in
 from tessera.lang.kernel.translate import Translated, translate
 from tessera.lang.kernel.tune import Found, Search, by_sizes, look, remembered
+from tessera.lang.kernel.values import LIVE
 from tessera.lang.schedule import Schedule, as_schedule
 from tessera.ops.define import as_value
 from tessera.ops.tiles import kernel as kernel_op
@@ -42,6 +44,8 @@ class KernelFunction:
         return KernelFunction(self.function, as_schedule(schedule).over(self.schedule))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if LIVE.session is not None:  # a kernel that calls this one is stepped through
+            return self.function(*args, **kwargs)
         try:
             return self._run(args, kwargs)
         except TesseraError as e:
@@ -54,7 +58,10 @@ class KernelFunction:
             return self._traced(bound)
         arrays = [_data(a, self.signature.name) for a in bound.arrays]
         sizes = _sizes(bound)
-        t = self._translated(bound, sizes, self.chosen(bound, sizes, arrays))
+        schedule = self.chosen(bound, sizes, arrays)
+        t = self._translated(bound, sizes, schedule)
+        if is_stepping():
+            return _wrapped(t, step_through(t, bound, arrays, sizes, schedule, self.function))
         return _wrapped(t, launch(t, arrays, sizes))
 
     def chosen(

@@ -19,6 +19,7 @@ from tessera.ir.tile.interp import unwritten
 from tessera.ir.tile.ir import Kernel, Memory
 from tessera.ir.tile.verify import verify
 from tessera.lang.kernel.translate import Translated, known_sizes
+from tessera.runtime import memory
 from tessera.runtime.kernel import CompiledKernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -26,19 +27,29 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 class _State(threading.local):
     interpreting = False
+    stepping = False
 
 
 _STATE = _State()
 
 
 @contextmanager
-def interpret() -> Iterator[None]:
-    """While the block runs, kernels run by the Tile interpreter, which checks every access."""
-    before, _STATE.interpreting = _STATE.interpreting, True
+def interpret(step: bool = False) -> Iterator[None]:
+    """While the block runs, kernels run by the Tile interpreter, which checks every access.
+
+    With step=True their Python runs, one instance after the other, for breakpoint() and print().
+    """
+    before = _STATE.interpreting, _STATE.stepping
+    _STATE.interpreting, _STATE.stepping = True, step
     try:
         yield
     finally:
-        _STATE.interpreting = before
+        _STATE.interpreting, _STATE.stepping = before
+
+
+def is_stepping() -> bool:
+    """Whether kernels run as Python."""
+    return _STATE.stepping
 
 
 def interpreting() -> bool:
@@ -55,15 +66,22 @@ def run_kernel(kernel: Kernel, arrays: Sequence[Array], sizes: Mapping[str, int]
     """Run a Tile kernel on its first parameters: what it stored to of them, then the others."""
     if flags().verify:
         verify(kernel)
-    first, last = kernel.parameters[: len(arrays)], kernel.parameters[len(arrays) :]
     known = {n: sizes[n] for n in kernel.sizes}
-    given = [_own(a, m) for a, m in zip(arrays, first, strict=True)]
-    made = [_empty(m.type.substitute(known)) for m in last]
+    given, made = owned(kernel, arrays, known)
     if interpreting():
         run_tile(kernel, [*given, *made], known)
     else:
         compiled(kernel).run([*given, *made], known)
-    return [*(a for a, m in zip(given, first, strict=True) if m.writable), *made]
+    return [*(a for a, m in zip(given, kernel.parameters, strict=False) if m.writable), *made]
+
+
+def owned(
+    kernel: Kernel, arrays: Sequence[Array], sizes: Mapping[str, int]
+) -> tuple[list[Array], list[Array]]:
+    """The arrays that a kernel runs on: its arguments, and what it makes."""
+    first, last = kernel.parameters[: len(arrays)], kernel.parameters[len(arrays) :]
+    given = [_own(a, m) for a, m in zip(arrays, first, strict=True)]
+    return given, [_empty(m.type.substitute(sizes)) for m in last]
 
 
 @lru_cache(maxsize=512)
@@ -83,4 +101,6 @@ def _own(a: Array, m: Memory) -> Array:
 
 
 def _empty(t: TensorType) -> Array:
-    return unwritten([int(n) for n in t.shape], t.dtype)
+    """A result before it is written: wrong numbers where the interpreter looks for mistakes."""
+    shape = tuple(int(n) for n in t.shape)
+    return unwritten(shape, t.dtype) if interpreting() else memory.empty(shape, t.dtype.np)

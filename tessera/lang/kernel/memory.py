@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.dims import Dim, Size, product, smaller, symbol
+from tessera.core.dims import Dim, Size, product, smaller
 from tessera.core.dtype import DType, as_dtype, f32, i64
 from tessera.core.types import TensorType
 from tessera.ir.tile.ir import Memory
@@ -318,19 +318,20 @@ def span(p: Program, extent: Any, start: Any, length: Any) -> Span:
 
 
 @intrinsic()
-def program(p: Program, count: Any) -> Dim:
+def program(p: Program, count: Any) -> Size:
     """A further axis of the grid with so many instances: the number of this one."""
     if p.depth:
         raise KernelError("program: the grid has its axes before any loop")
     own = p.places.grid.own
     name = own.setdefault(p.location, (f"_q{len(own)}", count))[0]
-    return symbol(name)
+    return p.places.counter(name)
 
 
 @intrinsic()
 def batch_index(p: Program) -> Size:
     """The number of this instance along the batch axes, all of them as one."""
-    return 0 if p.places.grid.batch is None else symbol("_b")
+    found: Size = 0 if p.places.grid.batch is None else p.places.instance("b")
+    return found
 
 
 @intrinsic()
@@ -345,14 +346,14 @@ def per_block(p: Program, x: Any) -> TileValue:
         raise KernelError("per_block: the kernel has no blocks; load a block of T.m rows first")
     place: Size = 0
     for name, count in counted:
-        place = place * count + symbol(name)
+        place = place * count + p.places.counter(name)
     total = product(tuple(c for _, c in counted))
     made = w.b.expand(t.tile, 0)
     return TileValue(made, (Axis(total, place, True), *t.axes), (None, *t.pads))
 
 
 @intrinsic()
-def program_of(p: Program, role: str) -> Dim:
+def program_of(p: Program, role: str) -> Size:
     """The number of this instance along an axis of the grid that blocks of T.m or T.n make."""
     if role not in p.places.grid.roles:
         raise KernelError(f"nothing is cut in blocks of T.{role} yet; load a tile first")

@@ -36,13 +36,14 @@ from tessera.lang.kernel.expressions import (
 from tessera.lang.kernel.places import Places
 from tessera.lang.kernel.source import Source, assigned, source_of
 from tessera.lang.kernel.table import Intrinsic
-from tessera.lang.kernel.values import Array, Axis, KernelError, Range, Restart, Struct, TileValue
+from tessera.lang.kernel.values import Array, Axis, KernelError, Range, Restart, TileValue
 from tessera.lang.kernel.writer import Writer
 
 _MOST_UNROLLED = 4096
 _ROUNDS = 4  # in which what a loop carries settles
 _PYTHON = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError)
 _BREAK, _CONTINUE = object(), object()
+_SILENT = (print, breakpoint)  # which speak when a kernel is stepped through
 
 
 class Returned:
@@ -453,10 +454,6 @@ class Parser:
             if n.attr not in ATTRIBUTES:
                 raise KernelError(f"a tile has no {n.attr!r}; it has {', '.join(ATTRIBUTES)}")
             return ATTRIBUTES[n.attr](self.w, owner)
-        if isinstance(owner, Struct):
-            if n.attr not in owner.fields:
-                raise KernelError(f"{owner.name} has no {n.attr!r}")
-            return owner.fields[n.attr]
         return getattr(owner, n.attr)
 
     def _subscript(self, n: ast.Subscript) -> Any:
@@ -497,6 +494,8 @@ class Parser:
         """What a call gives: an intrinsic, another kernel or function, or Python."""
         if isinstance(f, Intrinsic):
             return f.emit(self, *args, **kwargs)
+        if f in _SILENT:
+            return None
         if isinstance(f, Bound):
             return f.run(*args, **kwargs)
         inner = self.inline(f)

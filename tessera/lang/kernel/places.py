@@ -127,9 +127,13 @@ class Places:
         exact = isinstance(size, int) and size % block == 0
         return Span(size, self.instance(role) * block, block, exact)
 
-    def instance(self, role: str) -> Dim:
-        """The number of this instance along an axis of the grid."""
-        return symbol(f"_{role}")
+    def instance(self, role: str) -> Size:
+        """The number of this instance along the axis m, n or b of the grid."""
+        return self.counter(f"_{role}")
+
+    def counter(self, name: str) -> Size:
+        """The number of this instance along an axis of the grid, by the name of its variable."""
+        return symbol(name)
 
     def _agree(self, what: str, a: Size, b: Size) -> None:
         if isinstance(a, int) and isinstance(b, int):

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from tessera.core.errors import located
 from tessera.core.source import Location
 from tessera.lang.kernel.places import Places
-from tessera.lang.kernel.values import KernelError, TileValue
+from tessera.lang.kernel.values import LIVE, KernelError, TileValue
 from tessera.lang.kernel.writer import Writer
 
 
@@ -38,6 +38,8 @@ class Intrinsic:
     doc: str = ""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if LIVE.session is not None:
+            return LIVE.session.call(self, args, kwargs)
         raise located(
             KernelError(f"tile.{self.name} is for kernels; call it in a function with @kernel")
         )

@@ -59,6 +59,7 @@ class Translated:
     equal: tuple[Equal, ...]
     assumed: Assumed
     roles: Mapping[str, Size]  # sizes that blocks of m and n cut
+    blocks: Mapping[str, str]  # along which axis of the grid an argument is loaded
     hints: tuple[tuple[str, Any], ...]
     reads: tuple[tuple[Source, str, Any], ...]  # names around the function, and their values then
 
@@ -87,7 +88,7 @@ def translate(
     source, assumed = source_of(f), Assumed()
     for _ in range(_MOST):
         try:
-            return _Translation(source, bound, assumed, schedule, inline).run()
+            return Translation(source, bound, assumed, schedule, inline).run()
         except NeedNumber as e:
             assumed = replace(
                 assumed, numbers={**assumed.numbers, e.name: _known(source, sizes, e)}
@@ -107,7 +108,7 @@ def _known(source: Source, sizes: Mapping[str, Size], need: NeedNumber) -> int:
     return size
 
 
-class _Translation:
+class Translation:
     """One attempt."""
 
     def __init__(
@@ -115,11 +116,20 @@ class _Translation:
         inline: Callable[[Any], Any],
     ):  # fmt: skip
         self.source, self.bound, self.assumed = source, bound, assumed
-        self.w = Writer(source.name, bound.unnamed)
+        self.blocks: dict[str, str] = {}  # along which axis of the grid an argument is loaded
+        self.w = self.writer()
         self.arrays = [self._array(p) for p in bound.parameters]
         tensors = [a for a, p in zip(self.arrays, bound.parameters, strict=True) if not p.number]
-        self.places = Places(self.w, schedule, tensors[0] if tensors else None)
+        self.places = self.made(schedule, tensors[0] if tensors else None)
         self.parser = Parser(self.w, self.places, inline)
+
+    def writer(self) -> Writer:
+        """What writes the kernel."""
+        return Writer(self.source.name, self.bound.unnamed)
+
+    def made(self, schedule: Schedule, first: Array | None) -> Places:
+        """Where its tiles lie."""
+        return Places(self.w, schedule, first)
 
     def _array(self, p: Parameter) -> Array:
         t = TensorType(p.type.dtype, self.assumed.of(p.type.shape))
@@ -127,10 +137,10 @@ class _Translation:
 
     def run(self) -> Translated:
         with _blamed(self.source):
-            returned = self.parser.function(self.source, self._variables())
+            returned = self.parser.function(self.source, self.variables())
         last = self.source.tree.body[-1]
         with _blamed(self.source, last):
-            results, single = self._results(returned)
+            results, single = self.results(returned)
         written = tuple(i for i, a in enumerate(self.arrays) if a.memory.writable)
         if not results and not written:
             raise self.source.blame(
@@ -142,11 +152,11 @@ class _Translation:
         return Translated(
             kernel, tuple(a.memory.type for a in self.arrays), written, tuple(results), single,
             tuple(self.places.equal), self.assumed,
-            {role: size for role, (size, _) in self.places.grid.roles.items()}, tuple(self.parser.hints),
-            tuple(self.parser.reads.values()),
+            {role: size for role, (size, _) in self.places.grid.roles.items()}, self.blocks,
+            tuple(self.parser.hints), tuple(self.parser.reads.values()),
         )  # fmt: skip
 
-    def _variables(self) -> dict[str, Any]:
+    def variables(self) -> dict[str, Any]:
         """The arguments as the kernel sees them."""
         found: dict[str, Any] = dict(self.bound.static)
         for p, a in zip(self.bound.parameters, self.arrays, strict=True):
@@ -168,14 +178,16 @@ class _Translation:
         if rank < 2:
             return self.places.load(a, self.places.box(a, None, None))
         rows = a.shape[-2]
-        role = next((r for r in ("m", "n") if r not in known or known[r][0] == rows), None)
+        free = (r for r in ("m", "n") if r not in known or known[r][0] == rows)
+        role = self.blocks.get(a.name) or next(free, None)
         if role is None:
             raise KernelError(
                 f"{a} has other rows than the two tiles before it; use KTile and tile.load"
             )
+        self.blocks[a.name] = role
         return self.places.load(a, self.places.box(a, self.places.block(role), None))
 
-    def _results(self, returned: Any) -> tuple[list[TensorType], bool]:
+    def results(self, returned: Any) -> tuple[list[TensorType], bool]:
         if returned is None:
             returned = ()
         single = not isinstance(returned, tuple | list)
@@ -206,7 +218,7 @@ class _Translation:
         ]
         lead = grid.shape if grid.batch is not None else ()
         t = TensorType(x.dtype, (*lead, *(s.size for s in spans)))
-        self._check_grid(x, spans)
+        self.check_grid(x, spans)
         m = Memory(f"result{i}", t, "global", True)
         self.w.b.parameters.append(m)
         a = Array(m.name, m)
@@ -215,7 +227,7 @@ class _Translation:
         places.store(a, x, box, None)
         return m
 
-    def _check_grid(self, x: TileValue, spans: Sequence[Span]) -> None:
+    def check_grid(self, x: TileValue, spans: Sequence[Span]) -> None:
         """Every axis of the grid but the batch must show in the result."""
         used = {s for span in spans for s in symbols(span.start)}
         counts = {n: c for n, c in self.places.grid.axes() if n != "_b" and c != 1}

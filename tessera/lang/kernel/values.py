@@ -6,11 +6,12 @@ the end, and a result knows where it belongs.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tessera.core.dims import Dim, Shape, Size
+from tessera.core.dims import Shape, Size
 from tessera.core.dtype import DType
 from tessera.core.errors import TesseraError
 from tessera.core.scalar import Number
@@ -112,6 +113,12 @@ class Struct:
     name: str
     fields: dict[str, Any]
 
+    def __getattr__(self, name: str) -> Any:
+        fields: dict[str, Any] = self.__dict__["fields"]
+        if name in fields:
+            return fields[name]
+        raise AttributeError(f"{self.__dict__['name']} has no {name!r}")
+
 
 @dataclass(frozen=True)
 class Span:
@@ -146,7 +153,14 @@ class Range:
     start: Size
     stop: Size
     step: int
-    variable: Callable[[Dim], Any]  # what the loop variable is, of the counter
+    variable: Callable[[Any], Any]  # what the loop variable is, of the counter
+
+
+class _Live(threading.local):
+    session: Any = None  # the instance that is being stepped through, if any
+
+
+LIVE = _Live()
 
 
 class Restart(Exception):

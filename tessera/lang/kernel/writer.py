@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,7 +26,22 @@ Operand = TileValue | Number | Dim
 
 
 class _Builder(Builder):
-    """A builder that can try things out."""
+    """A builder that can try things out, and tell when an operation was written."""
+
+    after: Callable[[], None] | None = None
+
+    def _append(
+        self, name: str, operands: Any, attributes: Any, memory: Any = None, stated: Any = None
+    ) -> tuple[Tile, ...]:
+        said = {k: _plain(x) for k, x in attributes.items()}
+        made = super()._append(name, operands, said, memory, stated)
+        if self.after is not None:
+            self.after()
+        return made
+
+    def forget(self) -> None:
+        """Drop the operations of the block being written."""
+        self._blocks[-1].clear()
 
     @contextmanager
     def trial(self) -> Iterator[None]:
@@ -279,6 +294,13 @@ class Writer:
             self.same_axis("dot", x, y) for x, y in zip((a.axes[0], b.axes[1]), start.axes, strict=True)
         )  # fmt: skip
         return TileValue(t, axes, (None, None))
+
+
+def _plain(x: Any) -> Any:
+    """An attribute in which numbers that know more, such as block sizes, are numbers."""
+    if isinstance(x, tuple):
+        return tuple(map(_plain, x))
+    return int(x) if isinstance(x, int) and type(x) is not bool else x
 
 
 def _placed(x: TileValue, axis: int, place: Axis | None) -> TileValue:

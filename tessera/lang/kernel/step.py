@@ -1,0 +1,283 @@
+"""step: a kernel as plain Python, one instance after the other, so that a debugger can walk through it.
+
+Every intrinsic writes its operations as always, and the Tile interpreter runs each of them at once.  So a tile
+has numbers that can be printed, loops are loops, and breakpoint() stops where it stands.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from tessera.core.dims import Size, substitute
+from tessera.core.dtype import as_dtype
+from tessera.core.source import Location, caller
+from tessera.ir.tile.interp import Instance
+from tessera.ir.tile.ir import Block, Memory, Tile
+from tessera.lang.kernel.attention import RowSums
+from tessera.lang.kernel.compute import column
+from tessera.lang.kernel.expressions import binary, compare, unary
+from tessera.lang.kernel.launch import owned
+from tessera.lang.kernel.places import Places
+from tessera.lang.kernel.signature import Bound
+from tessera.lang.kernel.source import Source, source_of
+from tessera.lang.kernel.table import Intrinsic
+from tessera.lang.kernel.translate import Assumed, Translated, Translation
+from tessera.lang.kernel.values import LIVE, Axes, Axis, KernelError, Range, Span, TileValue
+from tessera.lang.kernel.writer import Writer
+from tessera.lang.schedule import Schedule
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class LiveWriter(Writer):
+    """Writes operations, each of which runs at once."""
+
+    def __init__(self, name: str, unnamed: frozenset[str], arrays: Mapping[str, Array]):
+        super().__init__(name, unnamed)
+        self.arrays = arrays
+        self.instance = Instance({}, {})
+        self.b.after = self._ran
+
+    def _ran(self) -> None:
+        made = self.b.written()[-1]
+        m = made.memory
+        if m is not None and made.name != "alloc" and m not in self.instance.memories:
+            self.instance.memories[m] = self._array(m)
+        self.instance.block(Block((), (made,), ()), ())
+        self.b.forget()
+
+    def _array(self, m: Memory) -> Array:
+        return self.arrays[m.name]
+
+    def numbers(self, t: Tile) -> Array:
+        """The elements of a tile."""
+        return self.instance.tiles[t]
+
+
+class LivePlaces(Places):
+    """The places of one instance, all of them numbers."""
+
+    point: Mapping[str, int]
+
+    def counter(self, name: str) -> Size:
+        """The number of this instance along an axis of the grid."""
+        return self.point[name]
+
+
+class Session:
+    """One instance: what intrinsics see of it."""
+
+    def __init__(self, w: LiveWriter, places: LivePlaces):
+        self.w, self.places = w, places
+        self.condition: TileValue | None = None
+        self.hints: list[tuple[str, Any]] = []
+        self.location: Location | None = None
+        self.depth = 0
+
+    def call(self, f: Intrinsic, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What an intrinsic gives, with its numbers."""
+        self.location = caller()
+        made = live(f.emit(self, *args, **kwargs))
+        if f.updates and args and isinstance(args[0], LiveTile):
+            for name in ("tile", "axes", "pads", "constant"):
+                object.__setattr__(args[0], name, getattr(made, name))
+        return made
+
+
+def live(x: Any) -> Any:
+    """A value with operators: tiles, those in tuples, and ranges."""
+    if isinstance(x, tuple):
+        return tuple(map(live, x))
+    if isinstance(x, Range):
+        return _walked(x)
+    if isinstance(x, TileValue) and not isinstance(x, LiveTile | RowSums):
+        return LiveTile(x.tile, x.axes, x.pads, x.constant)
+    return x
+
+
+def _walked(r: Range) -> Iterator[Any]:
+    start, stop = r.start, r.stop
+    assert isinstance(start, int), r
+    assert isinstance(stop, int), r
+    LIVE.session.depth += 1
+    for i in range(start, stop, r.step):
+        here = Counted(i)
+        yield r.variable(here)
+        here.over = True
+    LIVE.session.depth -= 1
+
+
+class Counted(int):
+    """A position that a loop gave, and whether its round is over."""
+
+    over = False
+
+
+def _left(axis: Axis | None, n: int) -> Axis | None:
+    """The place of an axis, if it does not change from round to round of a loop that has gone on."""
+    if axis is None or not getattr(axis.start, "over", False):
+        return axis
+    if not axis.exact and axis.start + n > axis.size:
+        raise KernelError(
+            "a tile of a block that reached past the end is used after its round; step through sizes "
+            "that blocks divide, or use ts.interpret()"
+        )
+    return None
+
+
+def _writer() -> LiveWriter:
+    assert LIVE.session is not None, "a live tile outlived its kernel"
+    writer: LiveWriter = LIVE.session.w
+    return writer
+
+
+class LiveTile(TileValue):
+    """A tile with its numbers, for Python's operators and for printing."""
+
+    @property
+    def axes(self) -> Axes:
+        """Where the elements belong; nowhere along an axis that a loop has moved on from."""
+        held: Axes = self.__dict__["held"]
+        return tuple(_left(a, n) for a, n in zip(held, self.tile.shape, strict=True))
+
+    @axes.setter
+    def axes(self, held: Axes) -> None:
+        self.__dict__["held"] = held
+
+    def numpy(self) -> Array:
+        """The elements."""
+        return _writer().numbers(self.tile)
+
+    def __repr__(self) -> str:
+        return f"tile {self.type}\n{self.numpy()}"
+
+    def __bool__(self) -> bool:
+        return bool(self.numpy().item())
+
+    def __float__(self) -> float:
+        return float(self.numpy().item())
+
+    def __getitem__(self, key: Any) -> Any:
+        return live(column(_writer(), self, key if isinstance(key, tuple) else (key,)))
+
+    @property
+    def T(self) -> Any:  # noqa: N802
+        """Rows as columns."""
+        return live(_writer().transpose(self))
+
+    @property
+    def ndim(self) -> int:
+        """How many axes."""
+        return self.rank
+
+    def astype(self, dtype: Any) -> Any:
+        """The tile in another dtype."""
+        return live(_writer().cast(self, as_dtype(dtype)))
+
+    def __abs__(self) -> Any:
+        return live(_writer().apply("abs", self))
+
+    __hash__ = object.__hash__
+
+
+def _method(rule: Callable[..., Any], kind: type, swap: bool = False) -> Callable[..., Any]:
+    def run(self: Any, *other: Any) -> Any:
+        operands = (*other, self) if swap else (self, *other)
+        return live(rule(_writer(), kind, *operands))
+
+    return run
+
+
+_BINARY = {
+    "add": ast.Add, "sub": ast.Sub, "mul": ast.Mult, "truediv": ast.Div, "floordiv": ast.FloorDiv,
+    "mod": ast.Mod, "pow": ast.Pow, "and": ast.BitAnd, "or": ast.BitOr, "xor": ast.BitXor,
+    "lshift": ast.LShift, "rshift": ast.RShift, "matmul": ast.MatMult,
+}  # fmt: skip
+_COMPARE = {
+    "eq": ast.Eq, "ne": ast.NotEq, "lt": ast.Lt, "le": ast.LtE, "gt": ast.Gt, "ge": ast.GtE,
+}  # fmt: skip
+_UNARY = {"neg": ast.USub, "pos": ast.UAdd, "invert": ast.Invert}
+_RULES: list[tuple[dict[str, Any], Callable[..., Any]]] = [
+    (_BINARY, binary), (_COMPARE, compare), (_UNARY, unary),
+]  # fmt: skip
+for _table, _rule in _RULES:
+    for _name, _kind in _table.items():
+        setattr(LiveTile, f"__{_name}__", _method(_rule, _kind))
+for _name, _kind in _BINARY.items():
+    setattr(LiveTile, f"__r{_name}__", _method(binary, _kind, swap=True))
+
+
+@contextmanager
+def stepping(now: Session) -> Iterator[None]:
+    """Intrinsics belong to this instance while the block runs."""
+    before, LIVE.session = LIVE.session, now
+    try:
+        yield
+    finally:
+        LIVE.session = before
+
+
+class _Instance(Translation):
+    """A translation in which everything is a number and runs at once."""
+
+    def __init__(
+        self, t: Translated, bound: Bound, sizes: Mapping[str, int], schedule: Schedule,
+        arrays: Mapping[str, Array], point: Mapping[str, int], source: Source,
+    ):  # fmt: skip
+        self.by_name, self.point = arrays, point
+        super().__init__(source, bound, Assumed(numbers=sizes), schedule, lambda f: None)
+        self.blocks.update(t.blocks)
+
+    def writer(self) -> LiveWriter:
+        """What writes the kernel, and runs it."""
+        return LiveWriter(self.source.name, self.bound.unnamed, self.by_name)
+
+    def made(self, schedule: Schedule, first: Any) -> LivePlaces:
+        """Where its tiles lie."""
+        places = LivePlaces(self.w, schedule, first)
+        places.point = self.point
+        return places
+
+    def check_grid(self, x: TileValue, spans: Sequence[Span]) -> None:
+        """Nothing: the translation before found that each instance returns a block of its own."""
+
+    def run(self) -> Any:
+        """Call the function, and store what it returns."""
+        assert isinstance(self.w, LiveWriter)
+        assert isinstance(self.places, LivePlaces)
+        with stepping(Session(self.w, self.places)):
+            given = {n: live(x) for n, x in self.variables().items()}
+            bound = inspect.BoundArguments(
+                inspect.signature(self.source.function), OrderedDict(given)
+            )
+            self.results(self.source.function(*bound.args, **bound.kwargs))
+
+
+def step_through(
+    t: Translated, bound: Bound, arrays: Sequence[Array], sizes: Mapping[str, int],
+    schedule: Schedule, function: Callable[..., Any],
+) -> list[Array]:  # fmt: skip
+    """Run a kernel as Python: what it stored to, then its results."""
+    given, made = owned(t.kernel, arrays, sizes)
+    names = [m.name for m in t.kernel.parameters]
+    every = dict(zip(names, [*given, *made], strict=True))
+    with np.errstate(all="ignore"):
+        for point in points(t.kernel.grid, sizes):
+            _Instance(t, bound, sizes, schedule, every, point, source_of(function)).run()
+    return [*(given[i] for i in t.written), *made]
+
+
+def points(grid: Sequence[tuple[str, Size]], sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """The numbers of every instance."""
+    names = [n for n, _ in grid]
+    counts = [int(substitute(c, sizes)) for _, c in grid]
+    for point in product(*map(range, counts)):
+        yield dict(zip(names, point, strict=True))
