@@ -93,6 +93,8 @@ from tessera.runtime.threads import threads as threads
 
 if TYPE_CHECKING:
     from tessera.lang import tile as tile
+    from tessera.lang import verify as verify
+    from tessera.lang.checks import check as check
     from tessera.lang.kernel.decorate import kernel as kernel
     from tessera.lang.kernel.launch import interpret as interpret
     from tessera.lang.kernel.signature import KTile as KTile
@@ -103,6 +105,7 @@ if TYPE_CHECKING:
 # Loaded when first used, so that `import tessera` stays light.
 _LATER = ("array_api", "cache")
 _KERNELS = {
+    "check": "lang.checks",
     "kernel": "lang.kernel.decorate", "interpret": "lang.kernel.launch", "KTile": "lang.kernel.signature",
     "Tile": "lang.kernel.signature", "Schedule": "lang.schedule", "block": "lang.schedule",
 }  # fmt: skip
@@ -116,8 +119,8 @@ def __getattr__(name: str) -> object:
         return importlib.import_module(f"tessera.{name}")
     if name in _KERNELS:
         return getattr(importlib.import_module(f"tessera.{_KERNELS[name]}"), name)
-    if name == "tile":
-        return importlib.import_module("tessera.lang.tile")
+    if name in ("tile", "verify"):
+        return importlib.import_module(f"tessera.lang.{name}")
     raise AttributeError(f"module 'tessera' has no attribute {name!r}")
 
 

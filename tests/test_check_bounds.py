@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.check.bounds import check_bounds
-from tessera.check.concrete import arrays_for
-from tessera.check.prove import prove, refute
+from tessera.checks.bounds import check_bounds
+from tessera.checks.concrete import arrays_for
+from tessera.checks.prove import prove, refute
 from tessera.core.dims import Size, larger, smaller, substitute, symbol
 from tessera.core.dtype import i64
 from tessera.core.errors import VerifyError

@@ -10,9 +10,9 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tessera.check.abstract import limits
-from tessera.check.intervals import Hull, bounds_of
-from tessera.check.numerics import Bound, analyse, check_numerics
+from tessera.checks.abstract import limits
+from tessera.checks.intervals import Hull, bounds_of
+from tessera.checks.numerics import Bound, analyse, check_numerics
 from tessera.core.dtype import DType, bf16, f16, f32, f64
 from tessera.core.errors import NumericalError, OperandError
 from tessera.core.evaluate import scalar

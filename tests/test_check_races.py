@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tessera.check.barriers import check_barriers
-from tessera.check.concrete import arrays_for, instances, run_instance
-from tessera.check.races import check_races, touched_places
-from tessera.check.scope import READS, WRITES
+from tessera.checks.barriers import check_barriers
+from tessera.checks.concrete import arrays_for, instances, run_instance
+from tessera.checks.races import check_races, touched_places
+from tessera.checks.scope import READS, WRITES
 from tessera.core.dims import symbol
 from tessera.core.dtype import f32, i64
 from tessera.core.source import Location

@@ -15,7 +15,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LEVELS = "ir.graph ir.schedule ir.tile ir.target"
 COMPILER = f"core {LEVELS} ir ops transform runtime"
-LANGUAGE = f"{COMPILER} executable image build prepared machine compile eager tune algebra check"
+LANGUAGE = f"{COMPILER} executable image build prepared machine compile eager tune algebra checks"
 MAY_IMPORT = {
     "core": "",
     "ir.graph": "core",
@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "ir.target": "core ir.tile",
     "ir": f"core {LEVELS}",  # reading the text of any level
     "runtime": "core ir.target",
-    "check": "core ir.tile ir.target runtime",
+    "checks": "core ir.tile ir.target runtime",
     "executable": COMPILER,
     "image": COMPILER,
     "build": f"{COMPILER} image",
@@ -44,7 +44,7 @@ MAY_IMPORT = {
     "deploy": f"{LANGUAGE} lang",
     "inspect": f"{LANGUAGE} lang",
     "array_api": f"{LANGUAGE} lang",
-    "cli": f"{LANGUAGE} lang stdlib learn interop deploy inspect array_api tessera",
+    "cli": f"{LANGUAGE} lang stdlib learn interop deploy inspect array_api cache tessera",
     "tessera": f"{LANGUAGE} lang stdlib learn interop deploy inspect array_api",
 }
 # What an installation always has; every other third-party package is optional.

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from tessera.check.banks import Layout, Swizzle
-from tessera.check.findings import Report, Verdict
-from tessera.check.kernel import TOOLS, check_kernel
-from tessera.check.roofline import Machine
-from tessera.check.specialise import specialise
+from tessera.checks.banks import Layout, Swizzle
+from tessera.checks.findings import Report, Verdict
+from tessera.checks.kernel import TOOLS, check_kernel
+from tessera.checks.roofline import Machine
+from tessera.checks.specialise import specialise
 from tessera.core.constraints import solve
-from tessera.core.dims import Size
+from tessera.core.dims import Size, substitute, symbols
 from tessera.core.errors import OperandError
 from tessera.ir.tile.ir import Kernel
 
@@ -48,10 +49,31 @@ def kernels_of(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[t
         raise OperandError(
             f"check: got {type(f).__name__}, expected a kernel, a jitted function or Tile IR"
         )
+    if hasattr(f, "signature") and hasattr(f, "chosen"):
+        return [_of_kernel(f, args, kwargs)]
     lowered = f.lower(*args, **kwargs)
     if isinstance(lowered, Kernel):
-        return [(_equal_sizes(f, lowered, args, kwargs), _sizes(lowered, args))]
-    return [(k, lowered.sizes) for k in lowered.tile.values()]
+        return [(lowered, _sizes(lowered, args))]
+    sizes = lowered.sizes
+    return [(replace(k, name=name), sizes) for name, k in lowered.tile.items()]
+
+
+def _of_kernel(
+    f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Kernel, dict[str, int]]:
+    """A kernel of the kernel language; sizes that every call must find equal are one."""
+    bound = f.signature.bind(args, kwargs)
+    shapes = zip(bound.parameters, bound.shapes, strict=True)
+    sizes = solve([(p.name, p.type.shape, shape) for p, shape in shapes], ())
+    t = f._translated(bound, sizes, f.chosen(bound, sizes, None))
+    same: dict[str, Size] = {}
+    for left, right, _ in t.equations():
+        for name, other in ((str(left), right), (str(right), left)):
+            if name in t.kernel.sizes and name not in same and name not in symbols(other):
+                same = {k: substitute(v, {name: other}) for k, v in same.items()}
+                same[name] = substitute(other, same)
+                break
+    return specialise(t.kernel, same), sizes
 
 
 def _sizes(k: Kernel, args: Sequence[Any]) -> dict[str, int]:
@@ -63,17 +85,6 @@ def _sizes(k: Kernel, args: Sequence[Any]) -> dict[str, int]:
         if len(m.type.shape) == len(a.shape)
     ]
     return solve(shapes, ()) if shapes else {}
-
-
-def _equal_sizes(f: Any, k: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Kernel:
-    """A kernel in which sizes that every call must find equal are one."""
-    equations = f.equations(*args, **kwargs) if hasattr(f, "equations") else ()
-    same: dict[str, Size] = {}
-    for left, right, _ in equations:
-        name = str(left)
-        if name in k.sizes and name not in same:
-            same[name] = right
-    return specialise(k, same)
 
 
 def _layout(schedule: Any) -> Layout | None:

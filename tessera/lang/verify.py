@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from tessera.check.faults import edges
-from tessera.check.findings import Finding, Report, Verdict
-from tessera.check.numerics import Analysis, Bound, analyse, check_numerics
-from tessera.check.specialise import specialise
+from tessera.checks.faults import edges
+from tessera.checks.findings import Finding, Report, Verdict
+from tessera.checks.numerics import Analysis, Bound, analyse, check_numerics
+from tessera.checks.specialise import specialise
 from tessera.core.dims import substitute
 from tessera.core.dtype import complex_of
 from tessera.core.errors import NumericalError, OperandError, TesseraError, located

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tessera.check.findings import Verdict, finding
+from tessera.checks.findings import Verdict, finding
 from tessera.core.processor import SETS, Registers, registers
 from tessera.ir.tile.ir import Block, Kernel, Operation, Tile
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tessera.check.intervals import Array, Hull
+from tessera.checks.intervals import Array, Hull
 
 Keys = frozenset[int]
 

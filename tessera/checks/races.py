@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.check.concrete import (
+from tessera.checks.concrete import (
     MOST_ELEMENTS,
     Array,
     Env,
@@ -26,9 +26,9 @@ from tessera.check.concrete import (
     shown,
     try_sizes,
 )
-from tessera.check.findings import Finding, Verdict, finding
-from tessera.check.prove import refute
-from tessera.check.scope import READS, WRITES, Access, Walk
+from tessera.checks.findings import Finding, Verdict, finding
+from tessera.checks.prove import refute
+from tessera.checks.scope import READS, WRITES, Access, Walk
 from tessera.core.dims import Size, substitute, symbol
 from tessera.ir.tile.interp import Instance
 from tessera.ir.tile.ir import Kernel, Memory, Operation

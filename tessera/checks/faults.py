@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tessera.check.abstract import limits
-from tessera.check.concrete import Array, Env, instances, run_instance, shown
-from tessera.check.findings import Finding, finding
+from tessera.checks.abstract import limits
+from tessera.checks.concrete import Array, Env, instances, run_instance, shown
+from tessera.checks.findings import Finding, finding
 from tessera.core.dtype import DType
 from tessera.core.rounding import round_to
 from tessera.ir.tile.interp import Instance

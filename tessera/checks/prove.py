@@ -232,8 +232,8 @@ def _feasible(rows: Sequence[Row]) -> Mapping[Monomial, Fraction] | None:
     point = {m: Fraction(0) for m, _ in columns}
     for (m, sign), j in number.items():
         if j in table:
-            scale, r = table[j]
-            point[m] += sign * Fraction(r[-1], scale)
+            scale, line = table[j]
+            point[m] += sign * Fraction(line[-1], scale)
     return point
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tessera.check.ranges import Range, range_of
+from tessera.checks.ranges import Range, range_of
 from tessera.core.dims import Size, substitute, symbol
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile
 

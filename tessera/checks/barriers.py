@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.check.concrete import (
+from tessera.checks.concrete import (
     Array,
     Env,
     Event,
@@ -29,9 +29,9 @@ from tessera.check.concrete import (
     shown,
     try_sizes,
 )
-from tessera.check.findings import Finding, Verdict, finding
-from tessera.check.prove import prove, refute
-from tessera.check.scope import READS, WRITES, Access, Context, Walk
+from tessera.checks.findings import Finding, Verdict, finding
+from tessera.checks.prove import prove, refute
+from tessera.checks.scope import READS, WRITES, Access, Context, Walk
 from tessera.core.dims import Size, substitute, symbol
 from tessera.ir.tile.interp import Instance
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, walk

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
-from tessera.check.concrete import (
+from tessera.checks.concrete import (
     Array,
     Env,
     Event,
@@ -17,9 +17,9 @@ from tessera.check.concrete import (
     shown,
     try_sizes,
 )
-from tessera.check.findings import Finding, Verdict, finding
-from tessera.check.prove import prove
-from tessera.check.scope import Access, Walk
+from tessera.checks.findings import Finding, Verdict, finding
+from tessera.checks.prove import prove
+from tessera.checks.scope import Access, Walk
 from tessera.core.dims import Size
 from tessera.ir.tile.ir import Kernel, Operation
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from tessera.check.abstract import UNWRITTEN, Abstract, Doubt, hull, limits
-from tessera.check.concrete import Array, Env, instances, shape_at
-from tessera.check.faults import TOOL, edges, faults_of
-from tessera.check.findings import Finding, Verdict
-from tessera.check.intervals import Hull
-from tessera.check.relations import Relations
+from tessera.checks.abstract import UNWRITTEN, Abstract, Doubt, hull, limits
+from tessera.checks.concrete import Array, Env, instances, shape_at
+from tessera.checks.faults import TOOL, edges, faults_of
+from tessera.checks.findings import Finding, Verdict
+from tessera.checks.intervals import Hull
+from tessera.checks.relations import Relations
 from tessera.ir.tile.ir import Kernel, Memory, Operation
 
 _STEPS = 20_000  # operations that are followed; a proof needs all

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.check.scope import READS, WRITES
+from tessera.checks.scope import READS, WRITES
 from tessera.core.dims import Dim, Size, symbols
 from tessera.core.dtype import DType
 from tessera.core.errors import VerifyError

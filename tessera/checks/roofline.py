@@ -11,9 +11,9 @@ from functools import cache
 
 import numpy as np
 
-from tessera.check.concrete import shape_at, value
-from tessera.check.findings import Finding, Verdict, finding
-from tessera.check.scope import READS, WRITES
+from tessera.checks.concrete import shape_at, value
+from tessera.checks.findings import Finding, Verdict, finding
+from tessera.checks.scope import READS, WRITES
 from tessera.core.processor import registers
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation
 
@@ -138,7 +138,7 @@ def _flops(op: Operation) -> float:
         (m, k), n = op.operands[0].shape, op.operands[1].shape[1]
         return float(2 * m * k * n)
     if op.name == "dot_parts":
-        return 2.0 * op.attributes["parts"] * math.prod(op.results[0].shape)
+        return float(2 * op.attributes["parts"] * math.prod(op.results[0].shape))
     if op.name in ("fold", "scan"):
         return float(math.prod(op.operands[0].shape))
     if op.name != "apply" or op.attributes["scalar"] in _FREE:

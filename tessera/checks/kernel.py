@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from tessera.check.banks import Layout, check_banks
-from tessera.check.barriers import check_barriers
-from tessera.check.bounds import check_bounds
-from tessera.check.concrete import Array
-from tessera.check.findings import Report, Verdict
-from tessera.check.initial import check_initial
-from tessera.check.races import check_races
-from tessera.check.registers import check_registers
-from tessera.check.roofline import Machine, check_roofline
+from tessera.checks.banks import Layout, check_banks
+from tessera.checks.barriers import check_barriers
+from tessera.checks.bounds import check_bounds
+from tessera.checks.concrete import Array
+from tessera.checks.findings import Report, Verdict
+from tessera.checks.initial import check_initial
+from tessera.checks.races import check_races
+from tessera.checks.registers import check_registers
+from tessera.checks.roofline import Machine, check_roofline
 from tessera.core.errors import OperandError
 from tessera.ir.tile.ir import Kernel
 

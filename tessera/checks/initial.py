@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.check.concrete import (
+from tessera.checks.concrete import (
     Array,
     Env,
     arrays_for,
@@ -25,10 +25,10 @@ from tessera.check.concrete import (
     shown,
     try_sizes,
 )
-from tessera.check.findings import Finding, Verdict, finding
-from tessera.check.prove import prove
-from tessera.check.races import touched_places
-from tessera.check.scope import READS, WRITES, Access, Context, Walk
+from tessera.checks.findings import Finding, Verdict, finding
+from tessera.checks.prove import prove
+from tessera.checks.races import touched_places
+from tessera.checks.scope import READS, WRITES, Access, Context, Walk
 from tessera.core.dims import Size, substitute, symbol, symbols
 from tessera.ir.tile.interp import Instance
 from tessera.ir.tile.ir import Kernel, Memory, Operation

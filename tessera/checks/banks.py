@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tessera.check.concrete import Array, Env, Event, events, instances, shape_at, try_sizes
-from tessera.check.findings import Finding, Verdict, finding
+from tessera.checks.concrete import Array, Env, Event, events, instances, shape_at, try_sizes
+from tessera.checks.findings import Finding, Verdict, finding
 from tessera.ir.tile.ir import Kernel, Memory, Operation
 
 TOOL = "banks"

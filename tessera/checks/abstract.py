@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tessera.check.intervals import INF, Array, Hull, Result, bounds_of, compare, test
-from tessera.check.relations import Relations
+from tessera.checks.intervals import INF, Array, Hull, Result, bounds_of, compare, test
+from tessera.checks.relations import Relations
 from tessera.core.approximate import FUNCTIONS
 from tessera.core.dims import Size, substitute
 from tessera.core.dtype import DType
