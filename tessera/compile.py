@@ -15,6 +15,7 @@ from typing import Any
 
 from tessera.core.errors import OperandError
 from tessera.core.flags import flags
+from tessera.core.spans import span
 from tessera.executable import Executable, Step
 from tessera.ir.graph.ir import Graph
 from tessera.ir.graph.verify import verify
@@ -49,6 +50,11 @@ def compile_graph(graph: Graph, target: str = "numpy") -> Executable:
     """Take a traced graph through every pass of a target."""
     if target not in TARGETS:
         raise OperandError(f"jit: target is {target!r}, expected one of {', '.join(TARGETS)}")
+    with span("compile", graph.name):
+        return _compiled(graph, target)
+
+
+def _compiled(graph: Graph, target: str) -> Executable:
     record = [Step("trace", 0.0, graph)]
     for p in PASSES if target == "numpy" else (*PASSES, *LOOP_PASSES):
         start = time.perf_counter()

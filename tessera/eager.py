@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -228,6 +228,14 @@ def _refusal(op: Op) -> OperandError:
         f"{op.name}: numerics 'strict' needs the same bits on every machine, but this op runs on the "
         "host in NumPy, SciPy or LAPACK; use 'deterministic'"
     )
+
+
+def watch(watcher: Callable[[Op, Kernel], Kernel] | None) -> None:
+    """Have single ops run by what `watcher` makes of them; None ends it."""
+    if watcher is None:
+        set_kernels(kernel_of)
+    else:
+        set_kernels(lambda op, *given: watcher(op, kernel_of(op, *given)))
 
 
 set_kernels(kernel_of)

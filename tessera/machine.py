@@ -136,7 +136,9 @@ class MachineExecutable(Executable):
         """This program at known sizes, for the number of threads in force."""
         image, kernels = self._variant(sizes)
         names = frozenset(image.inputs[i] for i in donated)
-        return Prepared(self.graph.name, image, kernels, sizes, thread_count(), self._host, names)
+        made = Prepared(self.graph.name, image, kernels, sizes, thread_count(), self._host, names)
+        made.executable = self
+        return made
 
     def _variant(self, sizes: Mapping[str, int]) -> tuple[Image, list[CompiledKernel]]:
         """The program that serves all sizes, or one of other nests that the tuner found at these."""

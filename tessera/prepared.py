@@ -10,9 +10,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
+from tessera.core import usual
 from tessera.core.types import TensorType
 from tessera.image import Call, Image
 from tessera.ir.graph import interp
@@ -35,6 +37,7 @@ Cells = list[Any]
 Extent = tuple[int, int, int]  # cell, first byte, byte after the last
 Host = Callable[..., Any]  # (step, types, sizes) -> function of arrays
 HostAction = Callable[[Cells], None]
+Run = Callable[[Sequence[Array]], list[Array]]
 
 
 class Prepared:
@@ -51,11 +54,13 @@ class Prepared:
         donated: frozenset[str] = frozenset(),
     ):
         self.image, self.kernels, self.threads, self.sizes = image, kernels, threads, dict(sizes)
+        self.name, self.donated = name, donated
         self.types = {n: t.substitute(sizes) for n, t in image.buffers.items()}
         self.views: dict[str, View] = {}
         self.copies: dict[str, View] = {}  # views that are copied, because a kernel reads them
         self.tidy: set[str] = set()  # buffers whose elements must lie in order
         self.host = host
+        self.executable: Any = None  # what it was made from, if anyone should ask
         steps = self._steps()
         self.plan = plan_memory(
             name, self.types, [a for a, _ in steps], image.inputs, image.outputs, self.views,
@@ -65,7 +70,13 @@ class Prepared:
         self._number_cells()
         self.quick: Series | None = None  # all that a run does
         self._segments = self._segmented(steps)
-        self.run: Callable[[Sequence[Array]], list[Array]] = self._quick() or self._general
+        self.own: Run = self._quick() or self._general
+        self.run = self._begun()
+
+    def _begun(self) -> Run:
+        """What runs the program, which those who watch may change."""
+        _ALL.add(self)
+        return self.own if _watcher is None else _watcher(self)
 
     # Steps
 
@@ -332,6 +343,23 @@ class Prepared:
             return outs
 
         return run
+
+
+_ALL: WeakSet[Prepared] = WeakSet()
+_watcher: Callable[[Prepared], Run] | None = None
+
+
+def watch(watcher: Callable[[Prepared], Run] | None) -> None:
+    """Have programs, those there are and those to come, run by what `watcher` makes of each; None ends it.
+
+    Programs that nobody watches are called as ever, without a question.
+    """
+    global _watcher
+    if (watcher is None) != (_watcher is None):  # compiled calls would not be seen
+        (usual.end if watcher is None else usual.begin)()
+    _watcher = watcher
+    for p in list(_ALL):
+        p.run = p.own if watcher is None else watcher(p)
 
 
 def _meet(some: Sequence[Extent], others: Sequence[Extent]) -> bool:

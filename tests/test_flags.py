@@ -30,7 +30,7 @@ def test_an_empty_environment_gives_the_defaults():
 @pytest.mark.parametrize(
     ("name", "text", "want"),
     [
-        ("cache_dir", "/tmp/x", Path("/tmp/x")), ("threads", "3", 3), ("threads", "", 0), ("memory", "12", 12),
+        ("cache_dir", "/tmp/x", Path("/tmp/x")), ("cache_limit", "0", 0), ("threads", "3", 3), ("threads", "", 0), ("memory", "12", 12),
         ("numerics", "strict", "strict"), ("target", "numpy", "numpy"), ("log", "debug", "debug"), ("verify", "1", True),
         ("verify", "ON", True), ("verify", "false", False), ("verify", "", False), ("cpu_devices", "4", 4),
     ],
@@ -60,7 +60,7 @@ def test_a_wrong_value_says_what_it_may_be(name, text, message):
 def test_every_field_is_read_from_a_variable():
     """Reading under an environment that sets all of them changes every field."""
     values = {
-        "cache_dir": "/elsewhere", "threads": "7", "memory": "9", "target": "numpy", "numerics": "fast", "log": "info", "verify": "1",
+        "cache_dir": "/elsewhere", "cache_limit": "5", "threads": "7", "memory": "9", "target": "numpy", "numerics": "fast", "log": "info", "verify": "1",
         "cpu_devices": "2",
     }  # fmt: skip
     assert set(values) == {f.name for f in fields(Flags)}

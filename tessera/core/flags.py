@@ -23,6 +23,7 @@ class Flags:
     """Settings; the field `verify` is read from TESSERA_VERIFY, and so on."""
 
     cache_dir: Path  # where compiled code and tuned schedules are kept
+    cache_limit: int  # bytes that it may grow to, about; 0: any number
     threads: int  # worker threads of the CPU target; 0: one per core
     memory: int  # bytes that a run may take; 0: what the machine has
     target: str  # what runs programs and single ops: cpu (machine code) or numpy (references)
@@ -47,6 +48,7 @@ def read(env: Mapping[str, str]) -> Flags:
         cache_dir=Path(env["TESSERA_CACHE_DIR"])
         if env.get("TESSERA_CACHE_DIR")
         else _default_cache(),
+        cache_limit=_number(env, "TESSERA_CACHE_LIMIT", 2 << 30, low=0),
         threads=_number(env, "TESSERA_THREADS", 0, low=0),
         memory=_number(env, "TESSERA_MEMORY", 0, low=0),
         target=_choice(env, "TESSERA_TARGET", "cpu", _CHOICES["target"]),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import tessera.tune  # noqa: F401  the package, before its name becomes the function below
 from tessera.core.errors import OperandError, TesseraError, located
+from tessera.core.spans import span
 from tessera.lang.jit import Jitted, jit
 
 if TYPE_CHECKING:  # loaded by the first function that is tuned
@@ -63,7 +64,10 @@ def tune(
             jitted = jit(inspect.unwrap(f), target="cpu")
         lowered = jitted.lower(*args, **kwargs)
         search: Any = importlib.import_module("tessera.tune.search")
-        outcomes = search.tune_programs(lowered.schedules, lowered.sizes, budget_ms, again, report)
+        with span("tune", getattr(f, "__name__", "function")):
+            outcomes = search.tune_programs(
+                lowered.schedules, lowered.sizes, budget_ms, again, report
+            )
     except TesseraError as e:
         error = located(e)
     else:

@@ -22,8 +22,10 @@ from tessera.core.errors import CompileError
 from tessera.core.flags import flags
 from tessera.ir.target.cpu.machine import Loaded, architecture
 from tessera.runtime.builder import MOST, build_safely
+from tessera.runtime.folder import keep_within_limit, touch
 
 VERSION = 4
+_TRIMS = 4  # of 256 entries that are written look at the size of the whole folder
 _MAGIC = b"TESSERA\n"
 _HEADER = struct.Struct("<8sI32sQ32s")  # magic, version, key, length and SHA-256 of the payload
 
@@ -61,8 +63,9 @@ class Store:
         except OSError as e:
             self._give_up(e)
             return None
-        fault = _fault(data, key, self.what)
+        fault = fault_of(data, key, self.what)
         if fault is None:
+            touch(path)
             return data[_HEADER.size :]
         warnings.warn(
             f"cache: entry {path} {fault}; building it again", RuntimeWarning, stacklevel=2
@@ -82,10 +85,15 @@ class Store:
             with os.fdopen(handle, "wb") as file:
                 file.write(head + code)
             os.replace(temporary, self.path(key))
+            temporary = ""
         except OSError as e:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
             self._give_up(e)
+        finally:
+            if temporary:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+        if key[0] < _TRIMS:
+            keep_within_limit()
 
     def _give_up(self, e: OSError) -> None:
         """Say once that this folder is of no use."""
@@ -103,7 +111,7 @@ class Store:
 _USELESS: set[Path] = set()
 
 
-def _fault(data: bytes, key: bytes, what: str) -> str | None:
+def fault_of(data: bytes, key: bytes, what: str) -> str | None:
     """What is wrong with the bytes of an entry."""
     if len(data) < _HEADER.size:
         return f"is truncated to {len(data)} bytes"

@@ -36,7 +36,9 @@ class Job:
     `grain` is the smallest number of instances that is worth a thread of its own.
     """
 
-    __slots__ = ("_memory", "_sizes", "address", "count", "prepared", "scratch", "seats", "worth")
+    __slots__ = (
+        "_inner", "_memory", "_sizes", "address", "count", "prepared", "scratch", "seats", "worth",
+    )  # fmt: skip
 
     def __init__(
         self, kernel: int, sizes: Sequence[int], count: int, threads: int,
@@ -47,10 +49,19 @@ class Job:
         self.count, self.scratch, self.seats = count, scratch, used - 1
         self.worth = count / grain  # threads that it would keep busy, if there were so many
         self.prepared: Pool | None = None  # the pool that has threads and scratch for it
+        self._inner: Job | None = None  # what this one goes through another kernel for
         self._sizes = (ctypes.c_int64 * len(sizes))(*sizes)
         at = ctypes.addressof(self._sizes)
         self._memory = _Job(kernel, at, count, chunk, self.seats)
         self.address = ctypes.addressof(self._memory)
+
+    def through(self, kernel: int, record: int) -> Job:
+        """This job by another kernel, which is told of the job's own in the place of sizes."""
+        own = self._memory
+        made = Job(kernel, (own.kernel, own.sizes, record), self.count, 1, self.scratch)
+        made.seats, made.worth, made._inner = self.seats, self.worth, self
+        made._memory.chunk, made._memory.seats = own.chunk, own.seats
+        return made
 
 
 class _Job(ctypes.Structure):

@@ -443,6 +443,7 @@ def set_kernels(kernel_of: Callable[..., Callable[..., Any]]) -> None:
     """Say how bind runs an op when no builder is open."""
     global _kernel_of
     _kernel_of = kernel_of
+    _KERNELS.clear()
 
 
 def eager_kernel(

@@ -1,0 +1,40 @@
+"""The command line: `tessera ops | compile | run | profile | bench | tune | cache | doctor | version`.
+
+Exit status: 0 when all went well, 1 when the user's program or a check failed, 2 when the command
+itself was wrong, 130 after Ctrl-C.  A TesseraError is shown as its message and the user's line, without a
+traceback.  A command's module is loaded when it is asked for: `tessera doctor` works without a compiler.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from tessera.cli.arguments import parser
+from tessera.cli.show import Failure, ProgramError, UsageError, complain
+from tessera.core.errors import TesseraError
+
+INTERRUPTED = 130  # as shells count: 128 and the number of the signal
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    args = parser().parse_args(argv)
+    try:
+        module, function = args.run.split(":")
+        status: int = getattr(importlib.import_module(module), function)(args)
+        return status
+    except UsageError as e:
+        return complain(str(e), 2)
+    except (Failure, TesseraError) as e:
+        return complain(str(e), 1)
+    except ProgramError as e:
+        sys.stderr.write(str(e))
+        return 1
+    except KeyboardInterrupt:
+        return complain("interrupted", INTERRUPTED)
+    except BrokenPipeError:  # the reader of our output has gone, as in `tessera ops | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

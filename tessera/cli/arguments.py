@@ -1,0 +1,146 @@
+"""The commands and their arguments; what runs a command is named and loaded when it is needed."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from tessera.compile import PASSES
+
+LEVELS = ("trace", *(s.name for s in PASSES), "graph", "schedule", "tile", "target")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
+    made = argparse.ArgumentParser(
+        prog="tessera",
+        description="Operators, tiles and meshes through one compiler.",
+        epilog="Exit status: 0 done, 1 a program or a check failed, 2 wrong usage, 130 interrupted. "
+        "Settings come from the environment; `tessera doctor` lists them.",
+    )
+    commands = made.add_subparsers(metavar="COMMAND", required=True)
+    _programs(commands)
+    _measuring(commands)
+    _cache(commands)
+    p = _command(commands, "doctor", "doctor:doctor",
+                 "Show what Tessera finds on this machine, its settings and what is missing.")  # fmt: skip
+    _json(p)
+    _command(commands, "version", "doctor:version", "Print the version.")
+    return made
+
+
+def _command(commands: Any, name: str, run: str, text: str) -> argparse.ArgumentParser:
+    made: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
+    made.set_defaults(run=f"tessera.cli.{run}")
+    return made
+
+
+def _json(p: argparse.ArgumentParser) -> None:
+    p.add_argument("--json", action="store_true", help="print JSON for a script to read")
+
+
+def _size(p: argparse.ArgumentParser) -> None:
+    p.add_argument("--size", action="append", default=[], metavar="NAME=N",
+                   help="the value of a symbolic size, 64 unless given")  # fmt: skip
+
+
+def _gate(p: argparse.ArgumentParser) -> None:
+    p.add_argument("--save", metavar="PATH", help="keep what was measured in a JSON file")
+    p.add_argument("--compare", metavar="PATH",
+                   help="compare with such a file, and exit with 1 when something is slower")  # fmt: skip
+    p.add_argument("--limit", type=float, default=10, metavar="PERCENT",
+                   help="how much slower is too slow for --compare, 10 unless given")  # fmt: skip
+
+
+def _programs(commands: Any) -> None:
+    p = _command(commands, "ops", "ops:list_ops",
+                 "List every op with its axes, meaning, rules, dtypes and targets.")  # fmt: skip
+    p.add_argument("name", nargs="?", metavar="NAME", help="show all there is about one op")
+    _json(p)
+    p = _command(commands, "compile", "programs:compile_file",
+                 "Print the IR of a jitted function whose parameters are all annotated.")  # fmt: skip
+    p.add_argument("file", metavar="FILE[:FUNCTION]", help="a Python file, and a function in it")
+    p.add_argument(
+        "--stop-at",
+        default="graph",
+        choices=LEVELS,
+        help="the pass or level to print; graph (the default) is Graph IR after its last pass; "
+        "schedule, tile and target are those of the target cpu",
+    )
+    p = _command(commands, "check", "check:check_file",
+                 "Look for races, accesses out of bounds and other faults in the kernels of a file.")  # fmt: skip
+    p.add_argument("file", metavar="FILE[:FUNCTION]",
+                   help="a Python file, and a kernel or function in it; or a file of Tile IR (.tile, .mlir)")  # fmt: skip
+    _size(p)
+    p.add_argument(
+        "--machine",
+        metavar="NAME",
+        help="for the roofline: h200, h100, a100 or mi300x; this one unless given",
+    )
+    p.add_argument(
+        "--warps", type=int, metavar="N", help="warps of a GPU that an instance has, 4 unless given"
+    )
+    _json(p)
+    p = _command(commands, "run", "programs:run_file",
+                 "Run a Python file; errors of Tessera show the user's line and no traceback.")  # fmt: skip
+    p.add_argument("file", metavar="FILE", help="a Python file")
+    p.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="arguments for it")
+
+
+def _measuring(commands: Any) -> None:
+    p = _command(commands, "profile", "profile:profile_file",
+                 "Show where the time and the memory of a program go, kernel by kernel and line by line.")  # fmt: skip
+    p.add_argument(
+        "--top", type=int, default=20, metavar="N", help="rows of each table, 20 unless given"
+    )
+    p.add_argument("--trace", metavar="PATH", help="write a trace for Perfetto or chrome://tracing")
+    p.add_argument("--flame", metavar="PATH", help="write a flame graph, a page for any browser")
+    _gate(p)
+    _json(p)
+    p.add_argument("file", metavar="FILE[:FUNCTION]",
+                   help="a Python file, which is run; or an annotated function in it, which is called")  # fmt: skip
+    p.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="arguments for the file")
+    p = _command(commands, "bench", "bench:bench_file",
+                 "Measure how long the annotated functions of a file take, beside what the machine allows.")  # fmt: skip
+    p.add_argument("file", metavar="FILE[:FUNCTION]",
+                   help="a Python file, and a function in it; otherwise all of its jitted functions")  # fmt: skip
+    p.add_argument(
+        "--budget", type=float, default=1000, metavar="MS", help="milliseconds for each function"
+    )
+    _size(p)
+    _gate(p)
+    _json(p)
+    p = _command(commands, "tune", "tune:tune_file",
+                 "Find the fastest nests of a file's kernels on this machine, and keep them.")  # fmt: skip
+    p.add_argument("file", nargs="?", metavar="FILE[:FUNCTION]",
+                   help="a Python file, and a function in it; otherwise all of its jitted functions")  # fmt: skip
+    p.add_argument("--budget", type=float, default=5000, metavar="MS",
+                   help="milliseconds to spend on all kernels together")  # fmt: skip
+    _size(p)
+    p.add_argument("--again", action="store_true", help="measure what the store knows already, too")
+    _json(p)
+    p.add_argument("--export", metavar="PATH", help="write what is tuned to a file afterwards")
+    p.add_argument("--import", metavar="PATH", dest="load", help="take over such a file before")
+
+
+def _cache(commands: Any) -> None:
+    whole = _command(commands, "cache", "cache:list_cache",
+                     "Look after the folder of compiled code and tuned nests.")  # fmt: skip
+    parts = whole.add_subparsers(metavar="ACTION", required=True)
+    p = _command(
+        parts, "list", "cache:list_cache", "Show what is kept, and how much room it takes."
+    )
+    _json(p)
+    p = _command(parts, "export", "cache:export_cache", "Write all that is kept to one file.")
+    p.add_argument("path", metavar="PATH", help="the file, a zip archive")
+    p = _command(parts, "import", "cache:import_cache",
+                 "Take over such a file.  It holds machine code: take only what you trust.")  # fmt: skip
+    p.add_argument("path", metavar="PATH", help="a file that `tessera cache export` wrote")
+    p = _command(parts, "trim", "cache:trim_cache",
+                 "Remove what was not used for longest, down to a size.")  # fmt: skip
+    p.add_argument(
+        "--to", metavar="SIZE", help="such as 500MB or 2GiB; TESSERA_CACHE_LIMIT unless given"
+    )
+    p = _command(parts, "clear", "cache:clear_cache",
+                 "Remove compiled code and programs, which are built again when they are needed.")  # fmt: skip
+    p.add_argument("--tuned", action="store_true", help="forget what was tuned, too")

@@ -1,0 +1,78 @@
+"""tessera check: the safety and performance tools on the kernels of a file."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tessera
+from tessera.checks.findings import Report
+from tessera.checks.roofline import MACHINES
+from tessera.cli.programs import example, execute, size_of, specs_of, split
+from tessera.cli.show import UsageError
+from tessera.ir.tile.ir import Kernel
+from tessera.lang.annotation import TensorSpec
+from tessera.lang.checks import check
+from tessera.lang.jit import Jitted, jit
+from tessera.lang.kernel.decorate import KernelFunction
+from tessera.lang.verify import Verified
+
+
+def check_file(args: argparse.Namespace) -> int:
+    """Run every tool on the kernels and jitted functions of a file; findings give exit status 1."""
+    if args.machine is not None and args.machine not in MACHINES:
+        raise UsageError(f"--machine is {args.machine!r}, expected one of {', '.join(MACHINES)}")
+    path, name = split(args.file)
+    sizes = dict(map(size_of, args.size))
+    verdicts = []
+    for f in _targets(path, name):
+        verdicts += _checked(f, sizes, args)
+    report = Report(verdicts)
+    print(json.dumps(report.json(), default=str) if args.json else report)
+    return 0 if report.ok else 1
+
+
+def _targets(path: str, name: str) -> list[Any]:
+    """What a file defines that can be checked; a file of IR is one kernel."""
+    if Path(path).is_file() and path.endswith((".mlir", ".tile")):
+        return [tessera.ir.parse(Path(path).read_text())]
+    defined = execute(path, "<tessera check>", [])
+    kinds = (Kernel, Jitted, KernelFunction, Verified)
+    found = {k: v for k, v in defined.items() if isinstance(v, kinds)}
+    if name and name not in found:
+        raise UsageError(f"{path} has no kernel '{name}'; it has {', '.join(found) or 'none'}")
+    if not found:
+        raise UsageError(f"{path} has no kernel and no jitted function")
+    return [found[name]] if name else list(found.values())
+
+
+def _checked(f: Any, sizes: Mapping[str, int], args: argparse.Namespace) -> list[Any]:
+    if isinstance(f, Kernel):
+        return list(check(f, machine=args.machine, warps=args.warps))
+    inner = f.function if isinstance(f, Verified) else f
+    examples = _examples(inner, sizes)
+    if isinstance(inner, Jitted):
+        inner = jit(inspect.unwrap(inner), target="cpu")
+    found = list(check(inner, machine=args.machine, warps=args.warps, **examples))
+    return found + (list(f.report(**examples)) if isinstance(f, Verified) else [])
+
+
+def _examples(f: Any, sizes: Mapping[str, int]) -> dict[str, Any]:
+    """Arguments that fit the annotations."""
+    if isinstance(f, Jitted):
+        return {n: example(s, sizes) for n, s in specs_of(f).items()}
+    out = {}
+    for name, p in f.signature.signature.parameters.items():
+        spec = getattr(f.signature.annotations.get(name), "spec", f.signature.annotations.get(name))
+        if isinstance(spec, TensorSpec):
+            out[name] = example(spec, sizes)
+        elif p.default is p.empty:
+            raise UsageError(
+                f"{f.signature.name} has a parameter without an annotation: {name}; write "
+                f'{name}: KTile["M", "N", f32], or call ts.check(kernel, ...) in Python'
+            )
+    return out

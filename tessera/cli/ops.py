@@ -1,0 +1,153 @@
+"""tessera ops: every op with its axes, meaning, rules, dtypes and targets."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from tessera.cli.show import Table, UsageError, console, escape, table_of
+from tessera.core.dtype import f32
+from tessera.core.evaluate import is_portable
+from tessera.core.primitives import PRIMITIVES
+from tessera.core.scalar import Expr
+from tessera.ir.graph.op import KIND_NAMES, REGISTRY, Op
+from tessera.lang import op as namespace
+from tessera.ops.define import FUNCTIONS
+
+RULES = ("linear", "partials", "jvp", "transpose", "batch")
+
+
+@dataclass(frozen=True)
+class Row:
+    """What `tessera ops` tells of one op, or of one function that is written with ops."""
+
+    name: str
+    axes: str  # the signature of its axes
+    meaning: str  # loops, view, decompose, call or function
+    rules: tuple[str, ...]
+    dtypes: str
+    targets: tuple[str, ...]
+    doc: str
+    call: str  # as it is written in Python
+
+
+def list_ops(args: argparse.Namespace) -> int:
+    """List every op with its axes, meaning, rules, dtypes and targets."""
+    rows = op_rows()
+    if args.name is not None:
+        wanted = args.name.removeprefix("op.")
+        rows = [r for r in rows if r.name == wanted]
+        if not rows:
+            raise UsageError(f"no op is named '{args.name}'; `tessera ops` lists them")
+    if args.json:
+        print(json.dumps([{f.name: getattr(r, f.name) for f in fields(Row)} for r in rows]))
+    elif args.name is not None:
+        console().print(_one_op(rows[0]))
+    else:
+        console().print(_all_ops(rows))
+        ops = sum(r.meaning != "function" for r in rows)
+        console().print(f"\n{ops} ops and {len(rows) - ops} functions written with them")
+    return 0
+
+
+def _all_ops(rows: Sequence[Row]) -> Table:
+    table = table_of("op", "axes", "meaning", "rules", "dtypes", "targets", "what it is")
+    for r in rows:
+        cells = (r.name, r.axes, r.meaning, " ".join(r.rules), r.dtypes, " ".join(r.targets), r.doc)
+        table.add_row(*map(escape, cells))
+    return table
+
+
+def _one_op(r: Row) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    cells = {
+        "op": r.name,
+        "call": r.call,
+        "what it is": r.doc,
+        "axes": r.axes,
+        "meaning": r.meaning,
+        "rules": ", ".join(r.rules) or "none given",
+        "dtypes": r.dtypes,
+        "targets": ", ".join(r.targets),
+    }
+    for k, v in cells.items():
+        table.add_row(f"[bold]{k}[/]", escape(v))
+    return table
+
+
+def op_rows() -> list[Row]:
+    """One row per op and per public function, by name."""
+    public = {f.op.name: n for n, f in FUNCTIONS.items()}
+    rows = [_op_row(op, public.get(name)) for name, op in REGISTRY.items()]
+    taken = {r.name for r in rows} | set(FUNCTIONS)
+    for name, f in _functions():
+        if name not in taken:
+            doc = (inspect.getdoc(f) or "").partition("\n\n")[0]
+            rows.append(
+                Row(name, "", "function", (), "", ("numpy", "cpu"), doc, f"op.{name}{_args(f)}")
+            )
+    return sorted(rows, key=lambda r: r.name)
+
+
+def _functions() -> list[tuple[str, Any]]:
+    """The functions of op, and of the modules in it, that are written with ops."""
+    found = inspect.getmembers(namespace, inspect.isfunction)
+    for prefix, module in inspect.getmembers(namespace, inspect.ismodule):
+        members = inspect.getmembers(module, inspect.isfunction)
+        found += [(f"{prefix}.{n}", f) for n, f in members if n in getattr(module, "__all__", ())]
+    return [(n, f) for n, f in found if not n.startswith("_") and _is_ours(f)]
+
+
+def _is_ours(f: Any) -> bool:
+    module: str = f.__module__
+    return module == namespace.__name__ or (
+        module.startswith("tessera.ops.") and hasattr(f, "__wrapped__")
+    )
+
+
+def _op_row(op: Op, public: str | None) -> Row:
+    call = "" if public is None else f"op.{public}{_args(FUNCTIONS[public].front)}"
+    rules = tuple(r for r in RULES if getattr(op, r))
+    doc = " ".join(op.doc.partition("\n\n")[0].split())
+    return Row(op.name, _axes(op), _meaning(op), rules, _dtypes(op), _targets(op), doc, call)
+
+
+def _args(f: Callable[..., Any]) -> str:
+    signature = inspect.signature(f)
+    plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    return str(inspect.Signature(plain))
+
+
+def _axes(op: Op) -> str:
+    return op.signature if isinstance(op.signature, str) else "by parameters"
+
+
+def _targets(op: Op) -> tuple[str, ...]:
+    """Every op runs on both targets; on the cpu as kernels, or on the host if it has none."""
+    body = op.body if isinstance(op.body, Expr) else None
+    called = op.call is not None and op.call not in PRIMITIVES
+    on_host = called or (body is not None and not is_portable(body, f32))
+    return "numpy", "cpu (host)" if on_host else "cpu"
+
+
+def _meaning(op: Op) -> str:
+    if op.body is not None:
+        return "loops" if op.combine is None else f"loops, {op.combine}"
+    if op.view is not None:
+        return "view"
+    if op.pick is not None:
+        return "pick"
+    if op.decompose is not None:
+        return "decompose"
+    return "primitive" if op.call is None else f"call {op.call}"
+
+
+def _dtypes(op: Op) -> str:
+    kinds = (op.kinds,) if isinstance(op.kinds, str) else op.kinds
+    return "; ".join(
+        "all" if k == "buifc" else " ".join(KIND_NAMES[c] for c in k) for k in kinds
+    )  # fmt: skip

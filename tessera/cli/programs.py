@@ -1,0 +1,146 @@
+"""tessera compile and run: Python files, the functions in them, and arguments that fit."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import runpy
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tessera.cli.show import ProgramError, UsageError
+from tessera.core.dims import substitute
+from tessera.core.dtype import f32
+from tessera.core.errors import TesseraError
+from tessera.ir.graph.ir import Graph, concrete
+from tessera.lang.annotation import TensorSpec
+from tessera.lang.jit import Jitted, Lowered, jit
+
+LOWER_LEVELS = ("schedule", "tile", "target")  # below Graph IR, on the target cpu
+
+
+def compile_file(args: argparse.Namespace) -> int:
+    """Print the IR of a jitted function whose parameters are all annotated."""
+    f = _find(*split(args.file))
+    examples = {n: example(s) for n, s in specs_of(f).items()}
+    if args.stop_at in LOWER_LEVELS:
+        lowered = jit(inspect.unwrap(f), target="cpu").lower(**examples)
+        print(getattr(lowered, args.stop_at).text)
+    else:
+        print(_stop_at(f.lower(**examples), args.stop_at))
+    return 0
+
+
+def split(text: str) -> tuple[str, str]:
+    """The file and the function; a colon before anything but a name belongs to the file."""
+    path, _, name = text.rpartition(":")
+    return (path, name) if path and name.isidentifier() else (text, "")
+
+
+def _stop_at(lowered: Lowered, where: str) -> Graph:
+    steps: dict[str, Graph] = {s.name: s.graph for s in lowered.record}
+    return steps.get(where, lowered.graph)
+
+
+def _find(path: str, name: str) -> Jitted:
+    return found_in(path, name, execute(path, "<tessera compile>", []))
+
+
+def found_in(path: str, name: str, defined: Mapping[str, Any]) -> Jitted:
+    """A function of a file by its name, or the only one that is jitted."""
+    jitted = {k: v for k, v in defined.items() if isinstance(v, Jitted)}
+    if not name:
+        if len(jitted) == 1:
+            return next(iter(jitted.values()))
+        found = f"has {', '.join(jitted)}" if jitted else "has no jitted function"
+        raise UsageError(f"{path} {found}; name one: {path}:function")
+    if name not in defined:
+        raise UsageError(
+            f"{path} defines no '{name}'; it has {', '.join(jitted) or 'no functions'}"
+        )
+    if not callable(defined[name]):
+        raise UsageError(f"'{name}' in {path} is {type(defined[name]).__name__}, not a function")
+    f: Jitted = jitted.get(name) or jit(defined[name])
+    return f
+
+
+def specs_of(f: Jitted) -> dict[str, TensorSpec]:
+    """The annotation of every parameter that has no default."""
+    specs, bare = {}, []
+    for p in inspect.signature(f, eval_str=True).parameters.values():
+        if isinstance(p.annotation, TensorSpec):
+            specs[p.name] = p.annotation
+        elif p.default is p.empty:
+            bare.append(p.name)
+    name = getattr(f, "__name__", "the function")
+    if bare:
+        raise UsageError(
+            f"{name} has parameters without a Tensor annotation: {', '.join(bare)}; "
+            f'write {bare[0]}: Tensor["B", 64, f32], or call {name}.lower(...) in Python'
+        )
+    return specs
+
+
+def example(spec: TensorSpec, sizes: Mapping[str, int] | None = None) -> Any:
+    """An argument that fits: zeros that take no memory, of f32 where any dtype will do."""
+    values = dict.fromkeys(spec.symbols, 64) | dict(sizes or {})
+    shape = tuple(substitute(n, values) for n in spec.shape)
+    dtype = spec.dtype or f32
+    return concrete(np.broadcast_to(np.zeros((), dtype.np), shape), dtype)  # type: ignore[arg-type]
+
+
+def size_of(text: str) -> tuple[str, int]:
+    """A symbolic size and its value, written NAME=N."""
+    name, _, value = text.partition("=")
+    if not (name.isidentifier() and value.isdecimal() and int(value)):
+        raise UsageError(f"--size is {text!r}, expected one like B=32")
+    return name, int(value)
+
+
+def run_file(args: argparse.Namespace) -> int:
+    """Run a Python file; errors of Tessera show the user's line and no traceback."""
+    execute(args.file, "__main__", args.rest)
+    return 0
+
+
+def execute(path: str, name: str, argv: Sequence[str]) -> dict[str, Any]:
+    """The names that a Python file defines when it is run as module `name`."""
+    _check(path)
+    before, sys.argv = sys.argv, [path, *argv]
+    sys.path.insert(0, str(Path(path).resolve().parent))
+    try:
+        return runpy.run_path(path, run_name=name)
+    except TesseraError:
+        raise
+    except Exception as e:  # whatever the user's program raises is the user's to see
+        raise ProgramError(_as_raised(e, path)) from None
+    finally:
+        sys.argv = before
+        sys.path.pop(0)
+
+
+def _check(path: str) -> None:
+    """Raise when a file is no Python program."""
+    if not Path(path).is_file():
+        raise UsageError(f"there is no file {path}")
+    try:
+        compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
+    except OSError as e:
+        raise UsageError(f"{path} cannot be read ({e.strerror})") from None
+    except SyntaxError as e:
+        raise UsageError(f"{e.filename}, line {e.lineno}: {e.msg}") from None
+    except ValueError as e:  # bytes that are no text
+        raise UsageError(f"{path} is no Python file ({e})") from None
+
+
+def _as_raised(e: Exception, path: str) -> str:
+    """The traceback of an exception from the user's file on, without the frames that ran it."""
+    whole = traceback.TracebackException.from_exception(e)
+    first = next((i for i, f in enumerate(whole.stack) if f.filename == path), 0)
+    whole.stack = traceback.StackSummary.from_list(whole.stack[first:])
+    return "".join(whole.format())

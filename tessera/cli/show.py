@@ -1,0 +1,74 @@
+"""What commands show on a terminal and write to files, and how they fail."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
+WIDE = 320  # columns of a table that is not shown on a terminal
+
+
+class UsageError(Exception):
+    """The command line asks for something that is not there: exit status 2."""
+
+
+class Failure(Exception):
+    """A command could not do what it was asked for: exit status 1."""
+
+
+class ProgramError(Exception):
+    """The user's program raised; the text is its traceback, without our frames."""
+
+
+def console() -> Console:
+    """Where tables go: as wide as the terminal, or as wide as they need to be."""
+    return Console() if sys.stdout.isatty() else Console(width=WIDE)
+
+
+def table_of(*columns: str) -> Table:
+    """A table without lines."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for c in columns:
+        table.add_column(c, overflow="fold")
+    return table
+
+
+def complain(message: str, status: int) -> int:
+    """Say what went wrong, and return the exit status."""
+    Console(stderr=True).print(
+        f"[bold red]error:[/] {escape(message)}", soft_wrap=True, highlight=False
+    )
+    return status
+
+
+def write_file(path: str, content: str | bytes) -> None:
+    """Write a file, whole or not at all."""
+    data = content.encode() if isinstance(content, str) else content
+    folder, temporary = Path(path).absolute().parent, None
+    try:
+        handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{Path(path).name}-")
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+        temporary = None
+    except OSError as e:
+        raise Failure(f"{path} cannot be written ({e.strerror or e})") from None
+    finally:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+
+__all__ = [
+    "Console", "Failure", "Live", "ProgramError", "Table", "UsageError", "complain", "console",
+    "escape", "table_of", "write_file",
+]  # fmt: skip

@@ -1,0 +1,88 @@
+"""The cache as one file: a zip archive of compiled code, programs and tuned nests.
+
+Entries name what they were made of and for by their keys, and say so again in their heads with the SHA-256
+of what they hold: one that is damaged is left out, one of another machine is never looked up.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import zipfile
+from pathlib import Path
+
+from tessera.core.errors import OperandError
+from tessera.core.flags import flags
+from tessera.runtime import tuned
+from tessera.runtime.code import fault_of
+from tessera.runtime.folder import entries
+
+_NAME = re.compile(r"(code|programs)/([0-9a-f]{64})\.code")
+_TUNED = "tuned.json"
+
+
+def export_all(file: str | os.PathLike[str]) -> int:
+    """Write all that is kept to a file; how many entries there are."""
+    out = Path(file).absolute()
+    kept = [e for e in entries() if _NAME.fullmatch(f"{e.kind}/{e.path.name}")]
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as folder:
+        whole, nests = Path(folder) / "whole", Path(folder) / _TUNED
+        count = tuned.export(nests)
+        with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.write(nests, _TUNED)
+            for e in kept:
+                archive.write(e.path, f"{e.kind}/{e.path.name}")
+        os.replace(whole, out)
+    return len(kept) + count
+
+
+def load_all(file: str | os.PathLike[str]) -> tuple[int, int]:
+    """Add the entries of such a file; how many there are, and how many were left out as damaged."""
+    try:
+        archive = zipfile.ZipFile(file)
+    except OSError as e:
+        raise OperandError(f"cache: {file} cannot be read ({e.strerror})") from None
+    except zipfile.BadZipFile:
+        raise OperandError(f"cache: {file} is no file that the cache has exported") from None
+    with archive:
+        names = archive.namelist()
+        if _TUNED not in names:
+            raise OperandError(f"cache: {file} is no file that the cache has exported")
+        taken = damaged = 0
+        for m in filter(None, map(_NAME.fullmatch, names)):
+            if _take(archive, m[0], m[1], bytes.fromhex(m[2])):
+                taken += 1
+            else:
+                damaged += 1
+        return taken + _take_nests(archive), damaged
+
+
+def _take(archive: zipfile.ZipFile, name: str, kind: str, key: bytes) -> bool:
+    """Put one entry in its place; False when it is damaged."""
+    try:
+        data = archive.read(name)
+    except (zipfile.BadZipFile, EOFError):
+        return False
+    if fault_of(data, key, kind) is not None:
+        return False
+    folder = flags().cache_dir / kind
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _write(folder / f"{key.hex()}.code", data)
+    return True
+
+
+def _take_nests(archive: zipfile.ZipFile) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            path = archive.extract(_TUNED, folder)
+        except (zipfile.BadZipFile, EOFError):
+            return 0
+        return tuned.load(path)
+
+
+def _write(path: Path, data: bytes) -> None:
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".new-") as folder:
+        whole = Path(folder) / path.name
+        whole.write_bytes(data)
+        os.replace(whole, path)
