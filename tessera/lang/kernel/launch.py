@@ -95,8 +95,13 @@ def compiled(kernel: Kernel) -> CompiledKernel:
 
 def _own(a: Array, m: Memory) -> Array:
     """An argument in order; a copy of it when the kernel stores to it."""
-    if m.writable:
-        return np.array(a, m.type.dtype.np, order="C")
+    return np.array(a, m.type.dtype.np, order="C") if m.writable else in_order(a)
+
+
+def in_order(a: Array) -> Array:
+    """An array whose elements lie in row-major order and aligned."""
+    if a.flags.c_contiguous and a.flags.aligned:
+        return a
     return np.require(a, requirements=("C", "A"))
 
 

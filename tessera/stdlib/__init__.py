@@ -1,0 +1,5 @@
+"""stdlib: kernels for common work, written in the kernel language; docs/stdlib.md says what each does."""
+
+from tessera.stdlib.rows import efficient_layernorm as efficient_layernorm
+from tessera.stdlib.rows import rmsnorm as rmsnorm
+from tessera.stdlib.rows import stable_softmax as stable_softmax

@@ -1,0 +1,1 @@
+"""The kernels of the standard library, in the kernel language."""
