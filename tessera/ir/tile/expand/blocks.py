@@ -54,12 +54,13 @@ class Expansion(Moves):
         for i, op in enumerate(block.operations):
             self.b.location = op.location
             self.live = outside | after[i]
+            self.wanted = self.live | set(used_by(op))
             if not skip:
                 following = block.operations[i + 1] if i + 1 < len(block.operations) else None
                 skip = self.step(op, following)
             else:
                 skip = False
-        self.live = outside
+        self.live = self.wanted = outside
         self.flush()
 
     def step(self, op: Operation, following: Operation | None) -> bool:
@@ -95,9 +96,8 @@ class Expansion(Moves):
         if op.name in ("store", "scatter"):
             self.overwrite(memory_of(op))
             self.flush()
-        elif op.memory is not None and self.waiting is not None:
-            if op.memory in self.waiting.writes:
-                self.flush()
+        elif any(op.memory in nest.writes for nest in self.waiting):
+            self.flush()
         self.operation(op)
 
     def overwrite(self, m: Memory) -> None:

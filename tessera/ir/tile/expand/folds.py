@@ -133,7 +133,7 @@ class _Line:
         if apart <= 1:
             return self.joined([leaf(i, i) for i in range(count)])
         kept = [self.x.b.alloc(d, (apart, *self.shape(unit))) for d in self.dtypes]
-        cuts = sorted({0, full % apart, min(full % apart + 1, apart), apart})
+        cuts = sorted({0, full % apart, min(full % apart + bool(rest), apart), apart})
         for start, stop in pairwise(cuts):
             self.join_kept(kept, start, stop, apart, leaf)
         return self.kept_tree(kept, apart)

@@ -3,12 +3,12 @@
     e = exp(x); s = sum(e); store(e / s)   ->   nest 1: keep e, fold s;  nest 2: store e / s
 
 Stores, folds and values to keep wait as tasks.  Tasks over the same elements share a nest unless one
-needs what another only has at its end.
+needs what another only has at its end.  What only tasks of its own nest read is not kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -18,7 +18,7 @@ from tessera.core.dtype import DType
 from tessera.core.folds import LANES
 from tessera.ir.tile.expand.boxes import Axes, Box, Boxes, Kept, Part, memory_of, wide_axes
 from tessera.ir.tile.expand.ranges import loop_range
-from tessera.ir.tile.ir import Memory, Operation, Tile
+from tessera.ir.tile.ir import Kernel, Memory, Operation, Tile
 
 _WIDE = 4 * LANES  # elements of a part
 
@@ -51,55 +51,74 @@ class Nest:
     reads: set[Memory] = field(default_factory=set)
     writes: set[Memory] = field(default_factory=set)
 
+    def takes(self, task: Task) -> bool:
+        """Whether a task goes through the same elements, along the same axis if it folds them."""
+        axes = {t.fold.attributes["axis"] for t in (*self.tasks, task) if t.fold is not None}
+        return self.shape == task.tile.shape and len(axes) < 2
+
 
 class Nests(Boxes):
     """Collects tasks and writes them as loops."""
 
-    waiting: Nest | None = None
     turned_products: frozenset[Operation] = frozenset()  # whose vectors lie along their rows
     orders: Mapping[Tile, Axes] = MappingProxyType({})  # how products want their factors to lie
 
+    def __init__(self, kernel: Kernel):
+        super().__init__(kernel)
+        self.waiting: list[Nest] = []
+        self.wanted: set[Tile] = set()  # tiles that this operation or a later one reads
+
     def add(self, task: Task) -> None:
-        """Have a task done in the nest that waits, if it can be, else in one of its own."""
+        """Have a task done in a nest that waits, if it can be, else in one of its own."""
         reads = self.memories_of(task.tile)
         writes = set() if task.store is None else {memory_of(task.store)}
-        if self.waiting is not None and not self.joins(self.waiting, task, reads, writes):
-            self.flush()
-        if self.waiting is None:
-            self.waiting = Nest(task.tile.shape)
-        self.waiting.tasks.append(task)
-        self.waiting.reads |= reads
-        self.waiting.writes |= writes
-
-    def joins(self, nest: Nest, task: Task, reads: set[Memory], writes: set[Memory]) -> bool:
-        """Whether a task can share a nest."""
-        if nest.shape != task.tile.shape:
-            return False
-        if reads & nest.writes or writes & (nest.reads | nest.writes):
-            return False
-        folds = [t.fold for t in nest.tasks if t.fold is not None]
-        if task.fold is not None:
-            axis = task.fold.attributes["axis"]
-            if any(f.attributes["axis"] != axis for f in folds):
-                return False
-        return {f.results[0] for f in folds}.isdisjoint(self.leaves(task.tile))
+        found, first = set(self.leaves(task.tile)), 0
+        for i, nest in enumerate(self.waiting):
+            clash = reads & nest.writes or writes & (nest.reads | nest.writes)
+            ends = {t.fold.results[0] for t in nest.tasks if t.fold is not None}
+            kept = {t.tile for t in nest.tasks if t.keeps}
+            if clash or not ends.isdisjoint(found):
+                first = i + 1
+            elif not kept.isdisjoint(found):
+                first = i if nest.shape == task.tile.shape else i + 1
+        nest = next((n for n in self.waiting[first:] if n.takes(task)), None)
+        if nest is None:
+            nest = Nest(task.tile.shape)
+            self.waiting.append(nest)
+        nest.tasks.append(task)
+        nest.reads |= reads
+        nest.writes |= writes
 
     def keep(self, t: Tile) -> None:
         """Have a tile computed once and kept in scratch."""
-        tasks = [] if self.waiting is None else self.waiting.tasks
-        waits = any(task.tile is t and task.keeps for task in tasks)
+        waits = any(task.tile is t and task.keeps for n in self.waiting for task in n.tasks)
         if t not in self.kept and t not in self.tiles and not waits:
             self.add(Task(t))
 
     def flush(self) -> None:
-        """Write the nest that waits."""
-        nest, self.waiting = self.waiting, None
-        if nest is None:
-            return
-        writer = NestWriter(self, nest)
-        with self.scope():
-            self.write(writer)
-        self.kept |= writer.kept
+        """Write the nests that wait."""
+        waiting, self.waiting = self.waiting, []
+        for i, nest in enumerate(waiting):
+            later = {task.tile for n in waiting[i + 1 :] for task in n.tasks}
+            needed = self.needed(nest, self.wanted | later)
+            nest.tasks = [t for t in nest.tasks if not t.keeps or t.tile in needed]
+            if nest.tasks:
+                writer = NestWriter(self, nest)
+                with self.scope():
+                    self.write(writer)
+                self.kept |= writer.kept
+
+    def needed(self, nest: Nest, readers: Iterable[Tile]) -> set[Tile]:
+        """Which of the tiles that a nest is to keep are read when it has ended."""
+        kept = {t.tile for t in nest.tasks if t.keeps}
+        todo, found = list(readers), set(readers)
+        while todo:
+            x = todo.pop()
+            if x in self.made and x not in self.kept and x not in kept:
+                new = [y for y in self.made[x].operands if y not in found]
+                found.update(new)
+                todo += new
+        return kept & found
 
     def write(self, writer: NestWriter) -> None:
         """The loops of a nest; results of folds with one element are in registers afterwards."""

@@ -109,11 +109,13 @@ class Products(Folds):
         """Whether a factor is read from where it lies as fast as from scratch."""
         if t in self.kept or t in self.tiles:
             return True
-        op = self.made[t]
-        if op.name != "load" or self.reaches_out(op):
+        op, axes = self.made[t], _STRAIGHT
+        while op.name == "transpose" and op.operands[0] in self.made:
+            op, axes = self.made[op.operands[0]], axes[::-1]
+        if op.name != "load" or op.results[0] in self.kept or self.reaches_out(op):
             return op.name == "full"
-        axes, shape = op.attributes["axes"], memory_of(op).type.shape
-        return left or (axes[1] == len(shape) - 1 and is_dense(shape[-1], t.shape[1]))
+        last, shape = op.attributes["axes"][axes[1]], memory_of(op).type.shape
+        return left or (last == len(shape) - 1 and is_dense(shape[-1], t.shape[1]))
 
 
 def is_dense(size: Size, width: int) -> bool:

@@ -48,6 +48,21 @@ class _Tidy(Copy):
 
     # Operations
 
+    def block(self, block: Block) -> None:
+        """The operations of a block; folds come as soon as they can, while their tile is at hand."""
+        made = {t: op for op in block.operations for t in op.results}
+        folds: dict[Operation, list[Operation]] = {}
+        for op in block.operations:
+            if op.name == "fold" and op.operands[0] in made:
+                folds.setdefault(made[op.operands[0]], []).append(op)
+        early = {op for ops in folds.values() for op in ops}
+        todo = [op for op in reversed(block.operations) if op not in early]
+        while todo:
+            op = todo.pop()
+            self.b.location = op.location
+            self.operation(op)
+            todo += folds.get(op, ())
+
     def operation(self, op: Operation) -> None:
         if op.block is None and op.name in _PURE:
             self.tiles[op.results[0]] = self.pure(op)
