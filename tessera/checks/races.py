@@ -125,17 +125,22 @@ def _witnesses(
     arrays: Sequence[Array] | None,
 ) -> dict[Pair, Finding]:
     """Two instances and an element that they share, for each memory where there are such."""
-    found: dict[Pair, Finding] = {}
+    found: dict[frozenset[Operation], tuple[Pair, Finding]] = {}
     memories = {a.memory for a, _ in unsure}
     picks = any("picked" in op.attributes for pair in unsure for op in pair)
     for sizes in try_sizes(kernel, known):
+        tried: set[frozenset[Operation]] = set()
         for pair, element, who in _shared(kernel, sizes, memories, picks, arrays):
-            if not any(_key(*p) == _key(*pair) for p in found):
-                found[pair] = _finding(kernel, sizes, pair, element, who, arrays)
-                memories.discard(pair[0].memory)
+            before = found.get(_key(*pair))
+            if _key(*pair) not in tried and (before is None or not before[1].confirmed):
+                tried.add(_key(*pair))
+                made = _finding(kernel, sizes, pair, element, who, arrays)
+                if before is None or made.confirmed:
+                    found[_key(*pair)] = pair, made
+        memories -= {pair[0].memory for pair, f in found.values() if f.confirmed}
         if not memories:
             break
-    return found
+    return dict(found.values())
 
 
 Shared = tuple[Pair, tuple[int, ...], tuple[Env, Env]]
