@@ -51,7 +51,7 @@ class Executable:
         """The nodes that run by their references, outside machine code."""
         return self.graph.nodes
 
-    def shortcut(self, inputs: Sequence[Array], types: Sequence[Any], out: Any) -> Any:
+    def shortcut(self, inputs: Sequence[Array], expected: Any, out: Any) -> Any:
         """How a short run of machine code is called without Python; None: this is none."""
         return None
 

@@ -21,7 +21,8 @@ from tessera.ir.schedule.memory import MemoryPlan, shortage, size_of
 from tessera.ir.schedule.nest import Nest
 from tessera.prepared import Prepared
 from tessera.runtime import memory, tuned
-from tessera.runtime.call import MOST_ARGUMENTS, Caller, Record, has_calls
+from tessera.runtime.call import Caller, Expected, Record, has_calls
+from tessera.runtime.call_ir import MOST_ARGUMENTS
 from tessera.runtime.code import loaded
 from tessera.runtime.kernel import CompiledKernel
 from tessera.runtime.threads import thread_count
@@ -110,12 +111,14 @@ class MachineExecutable(Executable):
             prepared = self._prepared[key] = self.at(self._sizes([x.shape for x in xs]), donated)
         return prepared
 
-    def shortcut(self, inputs: Sequence[Array], types: Sequence[Any], out: Any) -> Record | None:
+    def shortcut(
+        self, inputs: Sequence[Array], expected: tuple[Any, int, Any], out: Any
+    ) -> Record | None:
         """How a run on such inputs is called without Python; None: it is too long, or not so simple."""
-        if self._captured or len(types) > MOST_ARGUMENTS or not has_calls():
+        if self._captured or len(expected[0]) > MOST_ARGUMENTS or not has_calls():
             return None
         found = self.prepared(inputs).small(_SHORT)
-        return None if found is None else Record(types, out, *found)
+        return None if found is None else Record(Expected(*expected), out, *found)
 
     @staticmethod
     def caller(

@@ -16,7 +16,9 @@ from tessera.core import usual
 from tessera.core.errors import NumericalError, OperandError, ShapeError
 from tessera.core.flags import override
 from tessera.lang.jit import Jitted
-from tessera.runtime.call import MOST_ARGUMENTS, has_calls
+from tessera.ops import define
+from tessera.runtime.call import has_calls
+from tessera.runtime.call_ir import MOST_ARGUMENTS, SLOTS
 
 RNG = np.random.default_rng(0)
 
@@ -263,3 +265,126 @@ def test_every_change_of_configuration_has_a_number_of_its_own() -> None:
         assert usual.configuration() == second
     assert usual.configuration() == first
     assert len({first, second, third}) == 3
+
+
+def test_more_types_than_slots() -> None:
+    g = ts.jit(lambda x: x + 1)
+    xs = [draw(n) for n in range(1, 2 * SLOTS)]
+    for _ in range(4):
+        for x in xs:
+            assert (g(x).numpy() == x.numpy() + 1).all()
+    assert 1 < len(g._caller._records) <= SLOTS
+
+
+def test_keywords_of_a_jitted_function() -> None:
+    g = ts.jit(lambda x, *, by: x * by)
+    for _ in range(8):
+        assert (g(X, by=2.0).numpy() == 2 * X.numpy()).all()
+        assert (g(X, by=3.0).numpy() == 3 * X.numpy()).all()
+        assert (g(X, **{"b" + "y": 4.0}).numpy() == 4 * X.numpy()).all()
+    with pytest.raises(OperandError, match="missing a required argument"):
+        g(X, of=2.0)
+
+
+# Eager functions
+
+
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every call is looked at."""
+    monkeypatch.setattr(define, "_LOOKED_AT", 1)
+
+
+M, B3 = draw(6, 6), draw(2, 6, 6)
+EAGER = {
+    "add": lambda: X + Y,
+    "add a number": lambda: X + 1.5,
+    "number first": lambda: 2 - X,
+    "broadcast": lambda: M * M[0],
+    "compare": lambda: X > 0,
+    "power": lambda: X**2,
+    "exp": lambda: op.exp(X),
+    "sum": lambda: op.sum(M),
+    "sum of an axis": lambda: op.sum(M, 0),
+    "sum by keywords": lambda: op.sum(M, axis=-1, keepdims=True),
+    "mean by keyword": lambda: op.mean(M, axis=1),
+    "matmul": lambda: M @ M,
+    "batched": lambda: B3 @ M,
+    "softmax": lambda: op.softmax(M, axis=-1),
+    "layernorm": lambda: op.layernorm(M, X[:6], Y[:6]),
+    "where": lambda: op.where(X > 0, X, 0.0),
+    "maximum": lambda: op.maximum(X, Y),
+    "clip": lambda: op.clip(X, -1, 1),
+    "cast": lambda: op.cast(X, ts.bf16),
+    "argmax": lambda: op.argmax(M, axis=1),
+    "cumsum": lambda: op.cumsum(M, axis=0),
+    "sort": lambda: op.sort(M, axis=-1),
+    "reshape": lambda: op.reshape(M, (36,)),
+    "transpose": lambda: op.transpose(M),
+    "einsum": lambda: op.einsum("ij,jk->ik", M, M),
+    "concat": lambda: op.concat([X, Y]),
+    "gather": lambda: op.take(M, ts.tensor([0, 2]), axis=0),
+    "attention": lambda: op.attention(B3, B3, B3),
+    "normal": lambda: op.random.normal(ts.key(1), (5,)),
+    "inverse": lambda: op.inv(M),
+    "svd": lambda: op.svdvals(M),
+}
+
+
+@pytest.mark.parametrize("name", EAGER)
+@pytest.mark.usefixtures("looked_at")
+def test_eager_calls_that_are_compiled_keep_their_bits(name: str) -> None:
+    f = EAGER[name]
+    with override(target="numpy"):
+        reference = f()
+    want = f()
+    assert np.allclose(want.numpy().astype(float), reference.numpy().astype(float), atol=1e-4)
+    for _ in range(5):
+        got = f()
+        assert (got.type, got.device) == (want.type, want.device)
+        assert got.numpy().tobytes() == want.numpy().tobytes()
+
+
+@pytest.mark.usefixtures("looked_at")
+def test_eager_calls_get_a_record() -> None:
+    for f, call in (
+        (op.tanh, lambda: op.tanh(X)),
+        (op.add, lambda: X + 1.5),
+        (op.var, lambda: op.var(M, axis=1)),
+    ):
+        for _ in range(8):
+            call()
+        assert f._caller is not None
+        before = f.calls
+        for _ in range(10):
+            call()
+        assert f.calls == before, f
+
+
+@pytest.mark.usefixtures("looked_at")
+def test_arguments_that_may_change_are_not_baked_in() -> None:
+    weights, axes = np.ones(8, np.float32), [0]
+    for i in range(6):
+        weights[:] = i
+        assert ((X * weights).numpy() == X.numpy() * i).all()
+        assert op.sum(M, axes).shape == ((6,) if axes == [0] else ())
+        axes[:] = [0] if i % 2 else [0, 1]
+    for scale in np.linspace(0, 1, 9):
+        assert ((X * float(scale)).numpy() == (X.numpy() * np.float32(scale))).all()
+
+
+@pytest.mark.usefixtures("looked_at")
+def test_large_tensors_devices_and_traces_stay_as_they_were() -> None:
+    big = draw(500, 300)
+    for _ in range(4):
+        assert op.neg(big).shape == (500, 300)
+    assert op.neg._caller is None or not op.neg._caller._records
+    with override(cpu_devices=2):
+        there = X.to("cpu:1")
+        for _ in range(6):
+            assert str((there + there).device) == "cpu:1"
+            assert str((X + X).device) == "cpu:0"
+    g = ts.grad(lambda x: op.sum(op.tanh(x) * 2.0))
+    want = g(X).numpy()
+    for _ in range(6):
+        assert (g(X).numpy() == want).all()

@@ -21,6 +21,11 @@ def configuration() -> int:
     return _WORDS[0]
 
 
+def is_busy() -> bool:
+    """Whether calls go through Python now."""
+    return _WORDS[1] != 0
+
+
 @contextmanager
 def other_configuration() -> Iterator[None]:
     """While the block runs, calls that were prepared before it do not hold."""

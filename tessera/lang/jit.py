@@ -7,7 +7,6 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
-from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from tessera.algebra.annotation import OperatorSpec
 from tessera.compile import TARGETS, compile_graph
 from tessera.core import tree, usual
 from tessera.core.constraints import solve
-from tessera.core.device import CPU
 from tessera.core.errors import AnnotationError, OperandError, TesseraError, located
 from tessera.core.flags import NUMERICS, flags
 from tessera.core.spans import span
@@ -27,6 +25,7 @@ from tessera.ir.graph.interp import execute, interpret
 from tessera.ir.graph.ir import Graph, Value, concrete, current_builder, data_of, donate, holding
 from tessera.ir.graph.numbers import checking
 from tessera.lang.annotation import TensorSpec
+from tessera.lang.shortcut import follow
 from tessera.lang.stream import Stream, current_stream
 from tessera.lang.tensor import Tensor
 from tessera.lang.trace import Traced, is_number, is_tensor, trace
@@ -114,7 +113,7 @@ class _Entry:
         self.single = structure.kind is None
         self.types = [v.type for v in executable.graph.outputs]
         self.seen = -1  # the configuration of the last call through Python
-        self.record: Any = None  # of calls that need no Python
+        self.record: Any = None  # of calls that need no Python; False: there is none
 
     def check(self, data: Sequence[Any]) -> list[Any]:
         """The outputs, op by op, as the target runs single ops."""
@@ -216,9 +215,8 @@ class Jitted:
             key, data = self._tokens(args, kwargs)
             entry = self._quick.get(key)
             if entry is not None:
-                if entry.seen == usual.configuration() and not kwargs:
-                    self._prepare_calls(entry, args, data)
-                entry.seen = usual.configuration()
+                if entry.record is not False:
+                    self._prepare_calls(entry, args, kwargs, data)
                 return _wrap(entry, data)
         else:
             key = None
@@ -238,22 +236,17 @@ class Jitted:
             error = located(e)
         raise error
 
-    def _prepare_calls(self, entry: _Entry, args: tuple[Any, ...], data: Sequence[Any]) -> None:
+    def _prepare_calls(self, entry: _Entry, args: Any, kwargs: Any, data: Sequence[Any]) -> None:
         """Let calls like this one, which came twice, skip Python from now on."""
-        record = entry.record
-        if record is None or record.configuration != usual.configuration():
-            record = entry.record = _record(entry, args, data)
-        if record is None:
-            entry.seen = -2
-            return
-        if self._caller is None:
-            slow = MethodType(type(self).__call__, self)
-            machine: Any = entry.executable
-            self._caller = machine.caller(slow, self._name, Tensor, _FIELDS)
-            with_call = {"__call__": self._caller.function, "__module__": type(self).__module__}
-            self.__class__ = type(type(self).__name__, (type(self),), with_call)
-        if self._caller.record is not record:
-            self._caller.follow(record)
+        now = usual.configuration()
+        if entry.seen != now:
+            entry.seen = now
+        elif entry.record is None or entry.record.configuration != now:
+            alone = entry.single and entry.types[0].static and len(data) == len(args)
+            found = alone and follow(self, entry.executable, args, kwargs, data, entry.types[0])
+            entry.record = found or False
+        elif not self._caller.follows(entry.record):
+            self._caller.follow(entry.record)
 
     def _tokens(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[Any]]:
         """A key for the usual call, tensors in trees and plain keywords; None for other calls."""
@@ -403,7 +396,7 @@ class Jitted:
         for kept in (self._quick, self._entries, self._variants):
             kept.clear()
         if self._caller is not None:
-            self._caller.follow(None)
+            self._caller.forget()
 
     @property
     def compiled(self) -> int:
@@ -464,17 +457,6 @@ def _leaf_names(parameters: Sequence[str], values: Sequence[Any]) -> list[str]:
             if is_tensor(x)
         ]
     return names
-
-
-# What a tensor with data has beside its type and its data.
-_FIELDS = {"device": CPU, "node": None, "index": 0, "builder": None}
-
-
-def _record(entry: _Entry, args: Sequence[Any], data: Sequence[Any]) -> Any:
-    """How a short program of one tensor from tensors is called without Python."""
-    types = [x.type for x in args if type(x) is Tensor]
-    alone = entry.single and entry.types[0].static and len(types) == len(args)
-    return entry.executable.shortcut(data, types, entry.types[0]) if alone else None
 
 
 def _wrap(entry: _Entry, data: Sequence[Any]) -> Any:

@@ -46,6 +46,22 @@ FLOATS = "fc"
 FUNCTIONS: dict[str, OpFunction[..., Value]] = {}  # every public op function by name
 
 
+_LOOKED_AT = 256  # one in so many calls is looked at, whether it should be compiled
+
+
+def _nothing(f: Any, args: Any, kwargs: Any) -> None:
+    """What happens to calls that are looked at before anybody says."""
+
+
+_warm: Callable[..., None] = _nothing
+
+
+def set_warm(f: Callable[..., None]) -> None:
+    """Say what looks at calls of functions: it gets the function and its arguments."""
+    global _warm
+    _warm = f
+
+
 class OpFunction(Generic[P, R]):
     """An op as users call it."""
 
@@ -55,8 +71,13 @@ class OpFunction(Generic[P, R]):
         self.__doc__ = op.doc
         self.__wrapped__ = front
         self.__module__ = front.__module__
+        self.calls = 0
+        self._caller: Any = None  # calls this function without Python where a record allows it
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        self.calls += 1
+        if not self.calls % _LOOKED_AT:
+            _warm(self, args, kwargs)
         try:
             return self.front(*args, **kwargs)
         except TesseraError as e:

@@ -1,7 +1,7 @@
 """Calls from Python that skip the interpreter when nothing has changed since the last one.
 
-A `Caller` is a builtin function made of call_ir.py.  What it calls is a Python function, which may leave a
-record: for arguments of exactly these types, run these kernels and return one tensor.
+A `Caller` is a builtin function made of call_ir.py.  What it calls is a Python function, which may leave
+records: for arguments of exactly these types, run these kernels and return one tensor.
 """
 
 from __future__ import annotations
@@ -11,18 +11,17 @@ import platform
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tessera.core import usual
-from tessera.runtime.call_ir import call_ir
+from tessera.runtime.call_ir import SLOTS, call_ir, slot_of
 from tessera.runtime.code import Source, load
 from tessera.runtime.kernel import FAST
 from tessera.runtime.pool import Series, pool
 from tessera.runtime.pool_ir import HEAD
 
-MOST_ARGUMENTS = 15
 _EMPTY = 184  # the number of PyArray_Empty in NumPy's table of functions, the same since 1.7
 _FASTCALL_WITH_KEYWORDS = 0x82
 _API = ctypes.pythonapi
@@ -43,31 +42,49 @@ def _words(numbers: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
 
 
 class Record:
-    """A call that needs no Python: what it expects, runs and returns."""
+    """A call that needs no Python: what it expects, runs and returns.
+
+    A tensor among the arguments is expected by its type, anything else is expected to be that very object.
+    """
 
     def __init__(
-        self, types: Sequence[Any], out: Any, shape: Sequence[int], dtype: Any, series: Series
+        self, expected: Expected, out: Any, shape: Sequence[int], dtype: Any, series: Series
     ):
         self.configuration = usual.configuration()
-        self._kept = (tuple(types), out, dtype, series)
-        self._types, self._shape = _words([id(t) for t in types]), _words(shape)
+        self._kept = (expected, out, dtype, series)  # so that no other object gets their addresses
+        known, names = [id(x) for x in expected.arguments], expected.names
+        by_position = len(known) - len(names)
+        self.slot = slot_of([len(names), *known[:by_position]])
+        self._known, self._shape = _words(known), _words(shape)
+        self._names = _words([id(n) for n in names])
         self._scratch = np.empty(series.scratch + 64, np.uint8)
         at = -(-self._scratch.ctypes.data // 64) * 64
         self._memory = _words([
-            len(types), ctypes.addressof(self._types), self.configuration, id(out), id(dtype),
-            len(shape), ctypes.addressof(self._shape), series.address, at,
+            by_position, ctypes.addressof(self._names), len(known), ctypes.addressof(self._known), self.configuration,
+            id(out), id(dtype), len(shape), ctypes.addressof(self._shape), series.address, at,
+            expected.tensors,
         ])  # fmt: skip
         self.address = ctypes.addressof(self._memory)
 
 
+class Expected(NamedTuple):
+    """The arguments of a call: types for tensors, else the objects; those by keyword last."""
+
+    arguments: tuple[Any, ...]
+    tensors: int
+    names: tuple[str, ...]  # of keywords
+
+
 class Caller:
-    """A builtin function, and the record that it follows."""
+    """A builtin function, and the records that it follows."""
 
     def __init__(self, slow: Callable[..., Any], name: str, tensors: type, others: dict[str, Any]):
         self._slow, self._name = slow, name.encode()
-        self.record: Record | None = None
+        self._records: dict[int, Record] = {}  # by slot; each lives as long as it is followed
         self._api = _api(tensors, tuple(others.items()))
-        self._cell = _words([0, id(slow), ctypes.addressof(self._api.memory)])
+        self._table = _words([0] * SLOTS)
+        api, table = ctypes.addressof(self._api.memory), ctypes.addressof(self._table)
+        self._cell = _words([table, id(slow), api])
         new = _API.PyCapsule_New
         new.restype, new.argtypes = _Object, (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
         capsule = new(ctypes.addressof(self._cell), None, None)
@@ -78,10 +95,19 @@ class Caller:
         # The function holds this object, in the place of a module, and lives no longer than its memory.
         self.function: Any = make(ctypes.addressof(self._method), capsule, self, None)
 
-    def follow(self, record: Record | None) -> None:
-        """From now on calls follow this record, or go to Python."""
-        self.record = record  # which lives as long as it is followed
-        self._cell[0] = 0 if record is None else record.address
+    def follows(self, record: Record) -> bool:
+        """Whether calls follow this record."""
+        return self._records.get(record.slot) is record
+
+    def follow(self, record: Record) -> None:
+        """From now on calls follow this record; one of the same slot is forgotten."""
+        self._table[record.slot] = record.address
+        self._records[record.slot] = record
+
+    def forget(self) -> None:
+        """From now on all calls go to Python."""
+        ctypes.memset(self._table, 0, ctypes.sizeof(self._table))
+        self._records.clear()
 
 
 class _Api:
@@ -97,7 +123,7 @@ class _Api:
             _address(_API.PyType_GenericAlloc), _numpy_function(_EMPTY), _address(_API.Py_IncRef),
             _address(_API.Py_DecRef), _address(_API.PyObject_Vectorcall), id(tensors),
             places["type"], places["data"], ctypes.addressof(self._fields), len(others),
-            usual.CONFIGURATION, usual.BUSY, *pool().places,
+            usual.CONFIGURATION, usual.BUSY, *pool().places, places["device"], id(dict(others)["device"]),
         ])  # fmt: skip
 
 
