@@ -301,6 +301,19 @@ def test_stores_are_masked_and_conditional_and_the_argument_is_kept():
     np.testing.assert_array_equal(y, before)
 
 
+def test_a_call_that_was_made_before_is_planned():
+    x, y = data(9), data(9, seed=1)
+    for a in (2.0, 3.0):
+        np.testing.assert_array_equal(scaled_add(x, y, a).numpy(), x * np.float32(a) + y)
+    np.testing.assert_array_equal(scaled_add(x[::2], ts.tensor(y[:5]), 1.0).numpy(), x[::2] + y[:5])
+    np.testing.assert_array_equal(scaled_add(x, y, a=1.0).numpy(), x + y)
+    t, before = data(6, 5), data(6, 5, seed=1)
+    kept = before.copy()
+    first, second = store_some(t, before), store_some(t, before)
+    assert first.numpy().tobytes() == second.numpy().tobytes()
+    np.testing.assert_array_equal(before, kept)
+
+
 @kernel.schedule(block(4))
 def embed(ids: KTile["N"], table: KTile["V", "D"]):
     return tile.load(table, rows=tile.load(ids))

@@ -13,6 +13,7 @@ from tessera.core.flags import flags
 from tessera.ir.graph.ir import Value, concrete, current_builder, data_of
 from tessera.ir.tile.ir import Kernel
 from tessera.lang.kernel.launch import interpreting, is_stepping, launch
+from tessera.lang.kernel.plan import Plan, token
 from tessera.lang.kernel.signature import Bound, Signature
 from tessera.lang.kernel.step import step_through
 from tessera.lang.kernel.traced import require_equal, sizes_in
@@ -35,6 +36,7 @@ class KernelFunction:
         self.function, self.signature = f, Signature(f)
         self.schedule, self.auto = schedule or Schedule(), auto
         self._kept: dict[Any, list[Translated]] = {}
+        self._plans: dict[Any, Plan] = {}
 
     def __repr__(self) -> str:
         return f"<kernel {self.signature.name}, {self.schedule}>"
@@ -46,13 +48,17 @@ class KernelFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if LIVE.session is not None:  # a kernel that calls this one is stepped through
             return self.function(*args, **kwargs)
+        key = token(args, kwargs, self.signature.keyword_only)
+        plan = self._plans.get(key)
         try:
-            return self._run(args, kwargs)
+            if plan is not None and plan.t.is_current():
+                return plan.run(args)
+            return self._run(args, kwargs, key)
         except TesseraError as e:
             error = located(e)
         raise error
 
-    def _run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def _run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], key: Any) -> Any:
         bound = self.signature.bind(args, kwargs)
         if current_builder() is not None:
             return self._traced(bound)
@@ -62,6 +68,11 @@ class KernelFunction:
         t = self._translated(bound, sizes, schedule)
         if is_stepping():
             return _wrapped(t, step_through(t, bound, arrays, sizes, schedule, self.function))
+        if key is not None and len(args) == len(arrays):
+            if len(self._plans) >= _MOST:
+                self._plans.clear()
+            plan = self._plans[key] = Plan(t, sizes, _is_single(t))
+            return plan.run(args)
         return _wrapped(t, launch(t, arrays, sizes))
 
     def chosen(

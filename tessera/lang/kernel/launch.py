@@ -90,7 +90,9 @@ def compiled(kernel: Kernel) -> CompiledKernel:
     made = expand(kernel)
     if flags().verify:
         verify(made)
-    return CompiledKernel(program(made))
+    out = CompiledKernel(program(made))
+    out.source = kernel
+    return out
 
 
 def _own(a: Array, m: Memory) -> Array:

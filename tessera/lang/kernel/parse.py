@@ -17,6 +17,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from tessera.core.dims import Dim, symbol, symbols
+from tessera.core.dtype import DType
 from tessera.core.errors import TesseraError
 from tessera.core.source import Location
 from tessera.ir.tile.ir import Operation, Tile, walk
@@ -43,6 +44,7 @@ _MOST_UNROLLED = 4096
 _ROUNDS = 4  # in which what a loop carries settles
 _PYTHON = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError)
 _BREAK, _CONTINUE = object(), object()
+_FIXED = (ModuleType, Intrinsic, DType, type)  # what nobody gives another meaning
 _SILENT = (print, breakpoint)  # which speak when a kernel is stepped through
 
 
@@ -382,7 +384,8 @@ class Parser:
         if n.id in f.lost:
             raise KernelError(f"{n.id} {f.lost[n.id]}; give it a value before")
         value = f.source.lookup(n.id)
-        self.reads[id(f.source.function), n.id] = (f.source, n.id, value)
+        if not isinstance(value, _FIXED):
+            self.reads[id(f.source.function), n.id] = (f.source, n.id, value)
         return value
 
     def _tuple(self, n: ast.Tuple) -> tuple[Any, ...]:

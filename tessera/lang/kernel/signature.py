@@ -100,7 +100,9 @@ class Signature:
             self.signature = inspect.signature(f)
         self.annotations = {n: p.annotation for n, p in self.signature.parameters.items()}
         keyword = inspect.Parameter.KEYWORD_ONLY
-        self.keyword_only = {n for n, p in self.signature.parameters.items() if p.kind is keyword}
+        self.keyword_only = frozenset(
+            n for n, p in self.signature.parameters.items() if p.kind is keyword
+        )
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Bound:
         """The arguments of a call, sorted into tensors, numbers and static values."""
