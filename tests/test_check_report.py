@@ -16,6 +16,7 @@ from tessera.checks.kernel import TOOLS, check_kernel
 from tessera.checks.registers import check_registers, pressure
 from tessera.checks.roofline import MACHINES, Machine, check_roofline, work
 from tessera.checks.specialise import specialise
+from tessera.cli import main
 from tessera.core.dtype import DType, f16, f32, f64, i8
 from tessera.core.errors import OperandError
 from tessera.core.processor import SETS
@@ -319,3 +320,46 @@ def _language_kernel(tmp_path):
 def test_pipelines_are_fine() -> None:
     assert check_kernel(pipelined(), machine="h200", tools=("barriers", "bounds", "races")).ok
     assert check_kernel(turned_in_shared(), tools=("barriers",)).ok
+
+
+# The command line -----------------------------------------------------------------------------------
+
+
+def test_the_command_checks_a_file(tmp_path, capsys) -> None:
+    path = tmp_path / "kernels.py"
+    path.write_text(SOURCE)
+    assert main(["check", str(path), "--machine", "h200"]) == 0
+    out = capsys.readouterr().out
+    assert "bounds: double: proved (2 of 2 facts proved)" in out
+    assert [line.split(":")[0] for line in out.splitlines()] == list(TOOLS)
+
+
+def test_findings_give_status_1_and_json_has_them(tmp_path, capsys) -> None:
+    path = tmp_path / "broken.tile"
+    path.write_text(staged(0).text)
+    assert main(["check", str(path), "--json", "--machine", "h200"]) == 1
+    data = json.loads(capsys.readouterr().out)
+    assert [d["tool"] for d in data if not d["ok"]] == ["barriers"]
+
+
+def test_the_command_says_what_it_cannot_check(tmp_path, capsys) -> None:
+    path = tmp_path / "nothing.py"
+    path.write_text("x = 1\n")
+    assert main(["check", str(path)]) == 2
+    assert "has no kernel and no jitted function" in capsys.readouterr().err
+    assert main(["check", str(path), "--machine", "z80"]) == 2
+    assert "--machine is 'z80'" in capsys.readouterr().err
+    path.write_text(SOURCE.replace(': KTile["M", "N", f32]', ""))
+    assert main(["check", str(path)]) == 2
+    assert "has a parameter without an annotation: x" in capsys.readouterr().err
+
+
+def test_promises_are_checked_by_the_command(tmp_path, capsys) -> None:
+    path = tmp_path / "promise.py"
+    path.write_text(
+        "import tessera as ts\nfrom tessera import Tensor, f32, op, verify\n\n\n"
+        "@verify.numerics(bounded=[-100, 100])\n@ts.jit(target='cpu')\n"
+        "def f(x: Tensor['B', 'N', f32]):\n    return op.exp(x)\n"
+    )
+    assert main(["check", str(path), "--size", "B=2", "--size", "N=20", "--machine", "h200"]) == 1
+    assert "exp in f32 overflows to infinity for inputs within bounds" in capsys.readouterr().out
