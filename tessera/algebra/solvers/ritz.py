@@ -167,7 +167,8 @@ def _derivative(
         return [zeros_like(x) if found is None else found]
 
     t = by_column(moved, [v])[0]  # dA V
-    ids = clusters(w, max(4 * epsilon(w.dtype), search.settings.tol**2), False)
+    # Values that are closer than the search can tell are equal.
+    ids = clusters(w, max(200 * epsilon(w.dtype), search.settings.tol), False)
     inner = hermitian_part(matmul(adjoint(v), t))
     if not linearizing():
         along = cluster_turn(inner, ids)
