@@ -143,17 +143,21 @@ class Operator:
         return _call("solve", self, b, **options)
 
     def __add__(self, other: Any) -> Any:
+        _refuse_number(self, other)
         return _call("plus", self, other) if _is_matrix(other) else NotImplemented
 
     def __radd__(self, other: Any) -> Any:
         if isinstance(other, int) and other == 0:  # the start of sum()
             return self
+        _refuse_number(self, other)
         return _call("plus", other, self) if _is_matrix(other) else NotImplemented
 
     def __sub__(self, other: Any) -> Any:
+        _refuse_number(self, other)
         return _call("minus", self, other) if _is_matrix(other) else NotImplemented
 
     def __rsub__(self, other: Any) -> Any:
+        _refuse_number(self, other)
         return _call("minus", other, self) if _is_matrix(other) else NotImplemented
 
     def __mul__(self, other: Any) -> Any:
@@ -220,6 +224,16 @@ class Operator:
 def _less(rank: Any, shape: tuple[Any, Any]) -> bool:
     """Whether a bound of the rank is below both sizes."""
     return all(isinstance(n, int) for n in (rank, *shape)) and rank < min(shape)
+
+
+def _refuse_number(a: Operator, x: Any) -> None:
+    if isinstance(x, int | float | complex | np.generic):
+        raise located(
+            OperandError(
+                f"plus: got the number {x!r:.40} beside {a}; add a multiple of the identity: "
+                "A + 2 * op.eye(n)"
+            )
+        )
 
 
 def _is_matrix(x: Any) -> bool:

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from tessera.algebra.apply import columns, dense_of, diagonal_of, on_columns, square
+from tessera.algebra.apply import as_operator, columns, dense_of, diagonal_of, on_columns
 from tessera.algebra.constructors.basic import column, refuse_zeros
 from tessera.algebra.operator import Operator, function
-from tessera.core.errors import NumericalError
+from tessera.core.constraints import same
+from tessera.core.errors import NumericalError, ShapeError
 from tessera.core.promotion import promote
 from tessera.ir.graph.ir import Value
 from tessera.ops.define import cast_to
@@ -36,7 +37,13 @@ def set_iterative(f: Iterative) -> None:
 @function
 def solve(a: Any, b: Any, **options: Any) -> Value:
     """The x with A @ x = b; options (tolerance, method ...) ask for a solution by iteration."""
-    found = square("solve", a)
+    found = as_operator("solve", a)
+    if same(*found.shape) is False:
+        m, n = found.shape
+        raise ShapeError(
+            f"solve: {found} is not square: its sizes are {m} and {n}; the solution of least squares is "
+            "op.pseudoinverse(A) @ b"
+        )
     refuse_non_finite("solve", found)
     return on_columns("solve", found, b, lambda x: solve_columns(found, x, **options))
 
@@ -44,6 +51,7 @@ def solve(a: Any, b: Any, **options: Any) -> Value:
 def solve_columns(a: Operator, b: Value, **options: Any) -> Value:
     """A X = B for the columns of B."""
     b = cast_to(b, promote(a.dtype, b.dtype))
+    refuse_low_rank("solve", a)
     if options:
         return _iterated(a, b, options)
     if "unitary" in a.flags:
@@ -57,7 +65,43 @@ def solve_columns(a: Operator, b: Value, **options: Any) -> Value:
         found = triangular_solve(dense_of(a), b, lower="triangular_lower" in a.flags)
     if found is None and _Iterative.run is not None and _is_large(a):
         found = _Iterative.run(a, b)
-    return solve_matrix(dense_of(a), b) if found is None else found
+    return _solve_dense(a, b) if found is None else found
+
+
+def _solve_dense(a: Operator, b: Value) -> Value:
+    m = dense_of(a)
+    x = named(a, lambda: solve_matrix(m, b))
+    _refuse_huge(a, m, x, b)
+    return x
+
+
+def _refuse_huge(a: Operator, m: Value, x: Value, b: Value) -> None:
+    """A solution that shows a condition beyond the precision has no right digit: it is refused."""
+    if m.data is None or x.data is None or b.data is None or not x.data.size:
+        return
+    norm = float(np.max(np.sum(np.abs(m.data), axis=1)))
+    grown = norm * float(np.max(np.abs(x.data)))
+    if grown * float(np.finfo(x.data.dtype).eps) > float(np.max(np.abs(b.data))):
+        raise NumericalError(
+            f"solve: {a} is singular to the precision of {a.dtype}; use op.pseudoinverse(A) @ b"
+        )
+
+
+def named(a: Operator, run: Callable[[], Value]) -> Value:
+    """A solution by an op, whose failure speaks of the operator."""
+    try:
+        return run()
+    except NumericalError:
+        error = NumericalError(f"solve: {a} is singular; use op.pseudoinverse(A) @ b")
+    raise error
+
+
+def refuse_low_rank(user: str, a: Operator) -> None:
+    """An operator whose structure bounds its rank below its size has no inverse."""
+    if "low_rank" in a.flags and a.rank < a.shape[0]:
+        raise NumericalError(
+            f"{user}: {a} is singular: its rank is at most {a.rank}; use op.pseudoinverse(A)"
+        )
 
 
 def _is_large(a: Operator) -> bool:

@@ -81,7 +81,7 @@ def _transpose(n: Node, ct: Value, k: int) -> Value:
 @define(
     signature="... n!, ... n!, ... n!, ... n! k -> ... n! k", call="tridiagonal_solve", kinds=FLOATS,
     linear=(3,), jvp=_jvp, transpose=_transpose,
-    numpy=hosted("tridiagonal_solve", "is the first of three diagonals of a singular matrix", _solve),
+    numpy=hosted("tridiagonal_solve", "is below the diagonal of a singular matrix", _solve),
     samples=(
         Sample(np.array([0.0, 1.0, -1.0]), np.array([4.0, 5.0, 3.0]), np.array([0.5, 2.0, 0.0]), (3, 2)),
         Sample(np.array([0.0]), np.array([2.0]), np.array([0.0]), (1, 1)),

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tessera.algebra import flags as rules
 from tessera.algebra.apply import columns, dense_cost, dense_of, diagonal_of, square, trace_of
 from tessera.algebra.combinators.inverse import inverse_of
@@ -20,7 +22,7 @@ from tessera.algebra.constructors.basic import eye
 from tessera.algebra.kind import Cost, Kind, register
 from tessera.algebra.operator import Operator, function
 from tessera.core.dtype import DType, complex_of
-from tessera.core.errors import OperandError, ShapeError
+from tessera.core.errors import NumericalError, OperandError, ShapeError
 from tessera.ir.graph.ir import Value
 from tessera.ops import elementwise, linalg
 from tessera.ops.contraction import matmul
@@ -131,13 +133,27 @@ def function_of(a: Operator, f: Any) -> Operator:
     """f(A) in the structure of A where it has one."""
     scalar = NAMED[f].scalar if isinstance(f, str) else _checked(f)
     if "diagonal" in a.flags:
-        return Operator("diag", data=(scalar(diagonal_of(a)),))
+        d = diagonal_of(a)
+        return Operator("diag", data=(_refuse_non_finite(a, f, d, scalar(d)),))
     if a.kind == "direct_sum" and all(p.shape[0] == p.shape[1] for p in a.parts):
         return Operator("direct_sum", tuple(function_of(p, f) for p in a.parts))
     found = None if a.record.function is None else a.record.function(a, scalar, isinstance(f, str))
     if found is None and isinstance(f, str):
         found = _named(a, f)
     return Operator("function", (a,), static=(f,)) if found is None else found
+
+
+def _refuse_non_finite(a: Operator, f: Any, w: Value, y: Value) -> Value:
+    """f where it has no value, as the logarithm of a negative number, is refused if that is known."""
+    if w.data is not None and y.data is not None and np.all(np.isfinite(w.data)):
+        bad = ~np.isfinite(y.data)
+        if np.any(bad):
+            name = f if isinstance(f, str) else "f"
+            raise NumericalError(
+                f"function: {name} has no finite value at the eigenvalue {w.data[bad][0]:.6g} of {a}"
+                + ("" if a.dtype.kind == "c" else "; a complex operator may have one")
+            )
+    return y
 
 
 def _checked(f: Callable[[Any], Any]) -> Scalar:
@@ -190,7 +206,7 @@ def _dense(a: Operator) -> Value:
     x = dense_of(p)
     scalar = NAMED[f].scalar if isinstance(f, str) else _checked(f)
     if "self_adjoint" in p.flags:
-        return _Spectral.run(x, scalar)
+        return _Spectral.run(x, lambda w: _refuse_non_finite(p, f, w, scalar(w)))
     if isinstance(f, str):
         return NAMED[f].matrix(x)
     w, v = eig(x)

@@ -19,7 +19,7 @@ from tessera.algebra.constructors.basic import eye
 from tessera.algebra.constructors.factored import factors_of
 from tessera.algebra.kind import Cost, Kind, register
 from tessera.algebra.operator import Operator, function
-from tessera.algebra.solve import solve_columns
+from tessera.algebra.solve import refuse_low_rank, solve_columns
 from tessera.core.errors import OperandError
 from tessera.ir.graph.ir import Value
 from tessera.ops.contraction import matmul
@@ -43,6 +43,7 @@ def inverse_of(a: Operator) -> Operator:
         return a.parts[0]
     if "unitary" in a.flags:
         return a.H
+    refuse_low_rank("inverse", a)
     found = None if a.record.inverse is None else a.record.inverse(a)
     return Operator("inverse", (a,)) if found is None else found
 

@@ -25,7 +25,7 @@ from tessera.algebra.operator import Operator, function
 from tessera.algebra.solve import solve_columns
 from tessera.core.constraints import unify
 from tessera.core.dtype import DType, complex_of
-from tessera.core.errors import NumericalError, OperandError, ShapeError
+from tessera.core.errors import OperandError, ShapeError
 from tessera.core.promotion import promote
 from tessera.ir.graph.ir import Value
 from tessera.ops.define import as_value, cast_to, floating
@@ -169,14 +169,10 @@ def _scale_slogdet(a: Operator) -> tuple[Value, Value]:
 
 
 def _scale_solve(a: Operator, b: Value) -> Value:
-    if a.static and a.static[0] == 0:
-        raise NumericalError(f"solve: {a} is 0 times an operator and has no inverse")
     return div(solve_columns(a.parts[0], b), factor_of(a))
 
 
 def _scale_inverse(a: Operator) -> Operator:
-    if a.static and a.static[0] == 0:
-        raise NumericalError(f"inverse: {a} is 0 times an operator and has no inverse")
     return divide(a.parts[0].inverse(), factor_of(a))
 
 
@@ -194,7 +190,8 @@ register(Kind(
     flags=lambda a: rules.of_scale(a.parts[0], a.static[0] if a.static else None),
     cost=lambda a, k: light_cost(a, k, a.shape[0] * k).plus(cost_of(a.parts[0], k)),
     slice=lambda a, rows, cols: Operator("scale", (a.parts[0][rows, cols],), a.data, a.static),
-    rank=lambda a: a.parts[0].rank, slogdet=_scale_slogdet, solve=_scale_solve,
+    rank=lambda a: 0 if a.static == (0,) else a.parts[0].rank, slogdet=_scale_slogdet,
+    solve=_scale_solve,
     inverse=_scale_inverse, power=_scale_power,
     exact=lambda a, parts, data: parts[0] * (data[0] if data else a.static[0]),
 ))  # fmt: skip

@@ -10,6 +10,7 @@ from tessera.algebra.apply import as_plain_matrix, as_vector, conjugate, dense_c
 from tessera.algebra.constructors.basic import column, refuse_zeros
 from tessera.algebra.kind import Kind, register
 from tessera.algebra.operator import Operator, function
+from tessera.algebra.solve import named
 from tessera.core.constraints import unify
 from tessera.core.errors import ShapeError
 from tessera.ir.graph.ir import Value
@@ -51,7 +52,7 @@ def _apply(a: Operator, x: Value) -> Value:
 
 def _solve(a: Operator, b: Value) -> Value:
     low, d, up = (cast_to(v, b.dtype) for v in a.data)
-    return solve_diagonals(low, d, up, b)
+    return named(a, lambda: solve_diagonals(low, d, up, b))
 
 
 def _dense(a: Operator) -> Value:

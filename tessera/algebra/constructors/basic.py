@@ -86,10 +86,6 @@ register(Kind(
 ))  # fmt: skip
 
 
-def _no_inverse(a: Operator, *rest: Any) -> Any:
-    raise NumericalError(f"solve: {a} is zero and has no inverse; use pseudoinverse")
-
-
 register(Kind(
     name="zero", doc="Zero.",
     shape=lambda parts, data, static: (static[0], static[1]),
@@ -103,7 +99,7 @@ register(Kind(
         else ("real", "diagonal", "toeplitz")
     ),
     cost=lambda a, k: light_cost(a, 0, 0, launches=0),
-    solve=_no_inverse, inverse=_no_inverse, power=lambda a, k: a, rank=lambda a: 0,
+    power=lambda a, k: a, rank=lambda a: 0,
     exact=lambda a, parts, data: np.zeros(a.shape, int).astype(object),
 ))  # fmt: skip
 

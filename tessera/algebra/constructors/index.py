@@ -140,9 +140,9 @@ register(Kind(
 @function
 def getitem(a: Operator, key: Any) -> Any:
     """A[i, j] is a number, A[i] and A[:, j] are vectors, A[rows, columns] is an operator."""
-    rows, cols = key if isinstance(key, tuple) else (key, slice(None))
     if isinstance(key, tuple) and len(key) != 2:
         raise AxisError(f"getitem: {a} has 2 axes, got {len(key)} indices")
+    rows, cols = key if isinstance(key, tuple) else (key, slice(None))
     i, j = _one(a, rows, 0), _one(a, cols, 1)
     if i is not None and j is not None:
         return _unit_product(a, i, j)
