@@ -11,6 +11,7 @@ import pytest
 import tessera as ts
 from tessera import op
 from tessera.checks.kernel import check_kernel
+from tessera.stdlib.kernels import rows as library
 
 T = ts.Tensor
 
@@ -83,3 +84,30 @@ def test_sizes_of_the_cases_are_symbolic_where_they_can_be() -> None:
     f, args = CASES["softmax"]
     (kernel,) = ts.jit(f, target="cpu").lower(*args).tile.values()
     assert set(kernel.sizes) == {"B", "N"}
+
+
+def zeros(*shape: int) -> Any:
+    return np.zeros(shape, np.float32)
+
+
+# Kernels of the library, their arguments, and what the functions that launch them see to.
+LIBRARY: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any], dict[str, str]]] = {
+    "softmax": (library.softmax, (zeros(10, 40),), {}, {}),
+    "softmax_back": (library.softmax_back, (zeros(10, 40), zeros(10, 40)), {}, {}),
+    "layernorm": (
+        library.layernorm, (zeros(10, 40), zeros(40), zeros(40)), {"eps": 1e-5, "stats": True}, {}),
+    "rmsnorm": (library.rmsnorm, (zeros(10, 40), zeros(40)), {"eps": 1e-5, "stats": True}, {}),
+    "norm_back": (
+        library.norm_back, (zeros(10, 40), zeros(10), zeros(10), zeros(40), zeros(10, 40)),
+        {"sums": True}, {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LIBRARY)
+def test_no_kernel_of_the_library_has_a_finding(name: str) -> None:
+    f, args, static, given = LIBRARY[name]
+    report = ts.check(f, *args, machine="h200", given=given, **static)
+    assert report.ok, report
+    assert report.of("races")[0].is_proof
+    (verdict,) = ts.verify.numerics(bounded=[-100, 100])(f).report(*args, **static)
+    assert verdict.is_proof, verdict

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
 import tessera as ts
 from tessera import op
@@ -18,9 +19,10 @@ from tessera.core.errors import NumericalError, OperandError
 from tessera.core.evaluate import scalar
 from tessera.core.scalar import SCALARS
 from tessera.core.types import TensorType
-from tessera.ir.tile.interp import interpret
+from tessera.ir.tile.interp import interpret, sizes_of
 from tessera.ir.tile.ir import Builder, Kernel, Tile
 from tessera.lang import verify
+from tests.tile_kernels import Program, programs
 
 Body = Callable[["Row"], Tile]
 
@@ -269,6 +271,37 @@ def test_limits_are_those_of_the_dtype() -> None:
     assert limits(ts.i8) == (-128, 127)
     assert limits(ts.u8) == (0, 255)
     assert limits(ts.bool_) == (0, 1)
+
+
+# Random kernels -------------------------------------------------------------------------------------
+
+
+@settings(max_examples=150)
+@given(programs())
+def test_results_lie_within_the_bounds_of_random_kernels(p: Program) -> None:
+    """Whatever is computed is inside of what was announced, and NaN only where it may be."""
+    inputs = {}
+    for m, a in zip(p.kernel.parameters, p.arrays, strict=True):
+        wide = a.astype(np.float64)
+        if not m.writable and m.type.dtype.kind == "f" and a.size and np.isfinite(wide).all():
+            inputs[m.name] = Bound(float(wide.min()), float(wide.max()))
+    outs = analyse(p.kernel, sizes_of(p.kernel, p.arrays), inputs).outs
+    runs = []
+    for fill in (0, 1):
+        arrays = p.fresh()
+        for m, a in zip(p.kernel.parameters, arrays, strict=True):
+            if m.writable:
+                a[...] = fill
+        interpret(p.kernel, arrays)
+        runs.append(arrays)
+    for m, a, b in zip(p.kernel.parameters, *runs, strict=True):
+        if m.writable:
+            x, y = a.astype(np.float64), b.astype(np.float64)
+            x = x[(x == y) | (np.isnan(x) & np.isnan(y))]  # what was written in both runs
+            bound = outs[m.name]
+            assert bound.nan or not np.isnan(x).any(), (m, bound)
+            x = x[~np.isnan(x)]
+            assert np.all((x >= bound.lo) & (x <= bound.hi)), (m, bound, x)
 
 
 # The decorator --------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.checks.intervals import INF, Array, Hull, Result, bounds_of, compare, test
+from tessera.checks.intervals import INF, Array, Hull, Result, bounds_of, compare, square, test
 from tessera.checks.relations import Relations
 from tessera.core.approximate import FUNCTIONS
 from tessera.core.dims import Size, substitute
@@ -248,7 +248,11 @@ class Abstract:
         nan = np.zeros(shape, bool)
         for x in xs:
             nan = nan | x.nan
-        out = self.rounded(op, name, bounds_of(name, xs), nan, xs, dtype, key)
+        r = bounds_of(name, xs)
+        if name == "mul" and np.any(same := xs[0].key == xs[1].key):
+            both = square(xs[0])  # a number times itself is not negative
+            r.lo, r.hi = np.where(same, both.lo, r.lo), np.where(same, both.hi, r.hi)
+        out = self.rounded(op, name, r, nan, xs, dtype, key)
         self.facts.apply(name, xs, out)
         self.judge(op, xs, out)
         return out

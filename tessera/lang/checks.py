@@ -12,7 +12,7 @@ from tessera.checks.kernel import TOOLS, check_kernel
 from tessera.checks.roofline import Machine
 from tessera.checks.specialise import specialise
 from tessera.core.constraints import solve
-from tessera.core.dims import Size, substitute, symbols
+from tessera.core.dims import Size, parse_dim, substitute, symbols
 from tessera.core.errors import OperandError
 from tessera.ir.tile.ir import Kernel
 
@@ -22,6 +22,7 @@ def check(
     *args: Any,
     tools: Sequence[str] = TOOLS,
     fixed: bool = False,
+    given: Mapping[str, Size | str] | None = None,
     warps: int | None = None,
     machine: Machine | str | None = None,
     layouts: Mapping[str, Layout] | Layout | None = None,
@@ -29,13 +30,18 @@ def check(
 ) -> Report:
     """The report of all tools on a kernel, a jitted function or Tile IR, for arguments of these types.
 
-    Symbolic sizes may be anything unless `fixed` says that only those of the arguments matter.
+    Symbolic sizes may be anything unless `fixed` says that only those of the arguments matter, or
+    `given` says what some are, such as {"B": "4*C"}: what the callers of a kernel see to.
     """
     verdicts: list[Verdict] = []
     schedule = getattr(kernel, "schedule", None)
     layouts = layouts or _layout(schedule)
     warps = warps or getattr(schedule, "warps", None) or 4
     for k, sizes in kernels_of(kernel, args, kwargs):
+        if given:
+            k = specialise(
+                k, {n: parse_dim(x) if isinstance(x, str) else x for n, x in given.items()}
+            )
         k = specialise(k, sizes) if fixed else k
         verdicts += check_kernel(k, sizes, None, tools, layouts, warps, machine)
     return Report(verdicts)
