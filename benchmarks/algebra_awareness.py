@@ -6,13 +6,14 @@ TensorFlow and PyTorch" (arXiv 2202.09888).
 
 Every case is written once as operators.  `flops` counts the scalar operations of the graph that is
 traced from it: as written, and after simplify.  The last column is what a person who knows the algebra
-would spend.  --times also runs both, and NumPy as written.
+would spend.  --times also runs both.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import platform
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -76,7 +77,7 @@ CASES = (
          lambda h, y: [dense(y).T @ dense(h).T @ dense(h)], lambda n: 2 * n**2),
     Case("H.T y x.T H", "chains", lambda n: [(n, n), (n, 1), (n, 1)],
          lambda h, y, x: [dense(h).T @ dense(y) @ dense(x).T @ dense(h)], lambda n: 3 * n**2),
-    Case("A B C D, sizes 1 n 1 n n", "chains", lambda n: [(n, 8), (8, n), (n, 4), (4, n)],
+    Case("A B C D, sizes n 8 n 4 n", "chains", lambda n: [(n, 8), (8, n), (n, 4), (4, n)],
          lambda a, b, c, d: [dense(a) @ dense(b) @ dense(c) @ dense(d)],
          lambda n: 8 * n * 4 + n * 8 * 4 + n * n * 4),
     Case("A B + A C", "distributivity", _square(3),
@@ -191,7 +192,13 @@ def main() -> None:
     args = parser.parse_args()
     rows = measure(args.size, args.times)
     if args.record:
-        args.record.write_text(json.dumps({"size": args.size, "rows": rows}, indent=1) + "\n")
+        where = {
+            "machine": platform.machine(),
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+        }
+        record = {"where": where, "size": args.size, "rows": rows}
+        args.record.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ def test_random_expressions_have_derivations_that_replay(seed):
         d = found.derivation
         d.replay()
         assert d.check(seed) == len(d.steps)
-        assert found.terms <= 4 * Limits().terms
+        assert found.terms <= 2 * Limits().terms
         want, got = dense_of(a), dense_of(found.operator())
         assert got.dtype == want.dtype
         assert np.allclose(got, want, rtol=1e-9, atol=1e-9 * max(1, np.abs(want).max(initial=0)))

@@ -158,7 +158,9 @@ def _turned_product(x: Datum, y: Datum) -> Datum | None:
     """
     if _is_conj(y):
         return make("conj", make("matmul", make("conj", x), make("conj", y)))
-    if len(y.shape) == 2 and _base(y).serial < _base(x).serial:
+    # A row times a matrix is quicker than the transposed matrix times a column.
+    vector = len(y.shape) == 1 or 1 in (x.shape[0], y.shape[1])
+    if not vector and _base(y).serial < _base(x).serial:
         return make("transpose", make("matmul", make("transpose", y), make("transpose", x)))
     return None
 

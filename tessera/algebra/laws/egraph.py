@@ -42,7 +42,7 @@ class Step(NamedTuple):
 class Class:
     """Terms that are equal, and what is known of all of them."""
 
-    nodes: list[int]
+    kinds: dict[str, list[int]]  # the terms by kind
     every: list[int]  # also those that were dropped
     flags: frozenset[str]
     parents: list[int] = field(default_factory=list)
@@ -117,7 +117,7 @@ class EGraph:
         return None if found is None else self.find(found)
 
     def _new(self, a: Operator, label: Any, key: Hashable, children: tuple[int, ...]) -> int:
-        if self.alive >= self.limit or len(self.terms) >= 4 * self.limit:
+        if self.alive >= self.limit or len(self.terms) >= 2 * self.limit:
             raise Full
         n = len(self.terms)
         fresh = any(self.terms[c] is not p for c, p in zip(children, a.parts, strict=True))
@@ -131,7 +131,7 @@ class EGraph:
         self._numbers[key] = n
         self._seen[id(a)] = n
         self.by_kind.setdefault(a.kind, []).append(n)
-        self.classes[n] = Class([n], [n], frozenset(), changed=self.round)
+        self.classes[n] = Class({a.kind: [n]}, [n], frozenset(), changed=self.round)
         if a.kind == "dense":
             self.classes[n].dense = (seconds(data_cost(a.data)), n)
         for c in children:
@@ -147,7 +147,7 @@ class EGraph:
         """Leave a term out of what laws look at and of what can be extracted."""
         if n not in self.dead:
             self.dead.add(n)
-            self.classes[self.find(n)].nodes.remove(n)
+            self.classes[self.find(n)].kinds[self.terms[n].kind].remove(n)
 
     @property
     def alive(self) -> int:
@@ -179,7 +179,8 @@ class EGraph:
             x, y = y, x
         gone, kept = self.classes.pop(x), self.classes[y]
         self._up[x] = y
-        kept.nodes += gone.nodes
+        for kind, nodes in gone.kinds.items():
+            kept.kinds[kind] = kept.kinds.get(kind, []) + nodes
         kept.every += gone.every
         self._pending += gone.parents
         before = (gone.flags, kept.flags)
@@ -202,7 +203,7 @@ class EGraph:
 
     def nodes(self, n: int) -> list[int]:
         """The terms that are equal to one."""
-        return self.classes[self.find(n)].nodes
+        return [m for nodes in self.classes[self.find(n)].kinds.values() for m in nodes]
 
     def of_kind(self, n: int, kind: str) -> list[int]:
         """The terms of a kind that are equal to one; of matrices only the one computed fastest.
@@ -212,8 +213,12 @@ class EGraph:
         """
         c = self.classes[self.find(n)]
         if kind != "dense":
-            return [m for m in c.nodes if self.terms[m].kind == kind]
+            return list(c.kinds.get(kind, ()))
         return [] if c.dense is None else [c.dense[1]]
+
+    def has(self, n: int, kind: str) -> bool:
+        """Whether a term of a kind is equal to one."""
+        return bool(self.classes[self.find(n)].kinds.get(kind))
 
     def _mark(self, root: int, depth: int = 3) -> None:
         """Note that a class has changed, for patterns that look at it from up to three levels above."""
@@ -263,9 +268,8 @@ class EGraph:
         found = of_product(known)
         left, right = (self.find(c) for c in children)
         for one, other in ((left, right), (right, left)):
-            for m in self.classes[one].nodes:
-                if self.terms[m].kind == "adjoint" and self.find(self.children[m][0]) == other:
-                    found |= {"positive"}
+            if any(self.find(self.children[m][0]) == other for m in self.of_kind(one, "adjoint")):
+                found |= {"positive"}
         return found
 
     # Why it is equal

@@ -67,8 +67,7 @@ class Extractor:
             if state in self._options:
                 continue
             order.append(state)
-            c = self.g.classes[state[0]]
-            nodes = c.every if self._every else c.nodes
+            nodes = self.g.classes[state[0]].every if self._every else self.g.nodes(state[0])
             options = self._options[state] = [self._option(m, state[1]) for m in nodes]
             todo += [s for _, _, parts in options for _, s in parts]
         return order[::-1]

@@ -123,6 +123,20 @@ class Rule:
             and all(f.name is not None for f in fields)
         )
 
+    @cached_property
+    def heads(self) -> tuple[tuple[int, str], ...]:
+        """Which parts have to be of which kind; those of a sum have no place."""
+        assert isinstance(self.left, Term)
+        if self.left.form == "plus":
+            return ()
+        terms = [(i, p) for i, p in enumerate(self.left.parts) if isinstance(p, Term)]
+        return tuple((i, form(p.form).kind) for i, p in terms)
+
+    def may_match(self, g: EGraph, n: int) -> bool:
+        """Whether the parts of a term are of the right kinds."""
+        children = g.children[n]
+        return all(i < len(children) and g.has(children[i], kind) for i, kind in self.heads)
+
     def matches(self, g: EGraph, n: int) -> Iterator[Bound]:
         """The ways in which a term fits, side conditions included."""
         assert isinstance(self.left, Term)

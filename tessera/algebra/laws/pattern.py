@@ -194,7 +194,7 @@ def _fitting(g: EGraph, p: Pattern, children: Sequence[int]) -> Sequence[int]:
     if isinstance(p, Var):
         return range(len(children))
     kind = form(p.form).kind
-    return [i for i, c in enumerate(children) if g.of_kind(c, kind)]
+    return [i for i, c in enumerate(children) if g.has(c, kind)]
 
 
 def _choices(

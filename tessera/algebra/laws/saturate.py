@@ -82,7 +82,8 @@ def _matches(g: EGraph, rule: Rule, schedule: _Schedule, now: int) -> list[tuple
     for n in g.by_kind.get(rule.kind, ()):
         if n in g.dead or g.classes[g.find(n)].changed < since - 1:
             continue
-        out += [(n, b) for b in rule.matches(g, n)]
+        if rule.may_match(g, n):
+            out += [(n, b) for b in rule.matches(g, n)]
         if len(out) > room:
             schedule.rest(rule, now)
             return out[:room]

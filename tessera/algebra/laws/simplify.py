@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from tessera.algebra.apply import as_operator
-from tessera.algebra.laws.cost import seconds
+from tessera.algebra.laws.cost import seconds, total_cost
 from tessera.algebra.laws.derivation import Derivation, Step, replaced
 from tessera.algebra.laws.egraph import EGraph
 from tessera.algebra.laws.extract import EPSILON, Extractor
@@ -25,13 +25,21 @@ class Simplified:
     """The outcome: a symbolic operator, how it was derived, and how far the search went."""
 
     term: Operator
-    derivation: Derivation
-    terms: int  # in the e-graph
+    graph: EGraph
+    start: int  # what was asked for, in the graph
+    best: int  # what was found
+    columns: float | None
+    terms: int  # in the graph when the search ended
     saturated: bool  # whether every law was applied everywhere
 
     def operator(self) -> Operator:
         """The operator, with its data computed."""
         return realised(self.term, {}, {})
+
+    @cached_property
+    def derivation(self) -> Derivation:
+        """The steps from what was asked for to what was found."""
+        return _derivation(self.graph, self.start, self.best, self.columns)
 
 
 @cache
@@ -54,17 +62,15 @@ def search(
     best = extractor.matrix(start) if columns is None else None
     if best is None:
         best = extractor.best(start, float(a.shape[1]) if columns is None else columns)
-    derivation = _derivation(g, start, best, columns)
-    if columns is not None and _price(derivation, derivation.end) >= _price(
-        derivation, derivation.start
-    ):
-        best, derivation = start, Derivation(g.terms[start], (), columns, derivation.assumed)
+    if columns is not None and _price(g.terms[best], columns) >= _price(g.terms[start], columns):
+        best = start
     known = {id(t): g.flags(n) for n, t in enumerate(g.terms)}
-    return Simplified(_with_flags(g.terms[best], known), derivation, count, saturated)
+    term = _with_flags(g.terms[best], known)
+    return Simplified(term, g, start, best, columns, count, saturated)
 
 
-def _price(d: Derivation, a: Operator) -> float:
-    return seconds(d.cost(a)) + EPSILON * _count(a)
+def _price(a: Operator, columns: float) -> float:
+    return seconds(total_cost(a, columns)) + EPSILON * _count(a)
 
 
 def _count(a: Operator) -> int:
