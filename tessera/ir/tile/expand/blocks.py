@@ -73,7 +73,7 @@ class Expansion(Moves):
             return self.dot(op, following)
         elif op.name == "fold":
             self.add(Task(op.operands[0], fold=op))
-            if size_of(op.results[0]) == 1:
+            if size_of(op.results[0]) == 1:  # which operations on tiles that fit may read
                 self.flush()
         elif op.name == "store":
             self.overwrite(memory_of(op))
@@ -98,6 +98,8 @@ class Expansion(Moves):
             self.flush()
         elif any(op.memory in nest.writes for nest in self.waiting):
             self.flush()
+        if op.name == "index" and op.attributes["axis"] is None:
+            self.indices[op.results[0]] = op.attributes["at"]
         self.operation(op)
 
     def overwrite(self, m: Memory) -> None:

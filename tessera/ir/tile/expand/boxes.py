@@ -34,6 +34,15 @@ class Kept:
     order: Axes
 
 
+@dataclass(frozen=True)
+class End:
+    """Of a memory along an axis: where something begins, the size, and what is known to be inside."""
+
+    first: Size
+    size: Size
+    inside: int
+
+
 class Boxes(Copy):
     """Reads parts of tiles."""
 
@@ -41,6 +50,8 @@ class Boxes(Copy):
         super().__init__(kernel)
         self.kept: dict[Tile, Kept] = {}  # tiles in scratch of their own
         self.made: dict[Tile, Operation] = {}  # tiles that are computed where they are read
+        self.indices: dict[Tile, Size] = {}  # single positions, which are in registers
+        self.facts: list[End] = []  # of open loops
         self.seen: list[dict[tuple[Tile, Box, Axes], Tile]] = []  # what each open loop has read
 
     @contextmanager
@@ -107,9 +118,16 @@ class Boxes(Copy):
 
     def is_inside(self, at: Size, extent: int, size: Size) -> bool:
         """Whether a box is known to lie in the memory along an axis."""
-        low, _ = range_of(at, self.ranges)
+        for fact in self.facts:
+            low, high = range_of(at - fact.first, self.ranges)
+            if fact.size == size and low >= 0 and high + extent <= fact.inside:
+                return True
         room, _ = range_of(size - at - extent, self.ranges)
-        return low >= 0 and room >= 0
+        return self.begins_inside(at) and room >= 0
+
+    def begins_inside(self, at: Size) -> bool:
+        """Whether a position is known not to be below 0."""
+        return range_of(at, self.ranges)[0] >= 0
 
     def place(self, op: Operation, box: Box) -> tuple[list[Size], list[int]]:
         """Where in memory a part of the tile of a load or store lies."""
@@ -160,8 +178,25 @@ class Boxes(Copy):
         return self.b.index(at + start, [n if i == axis else 1 for i in keep], keep.index(axis))
 
     def read_apply(self, op: Operation, box: Box, keep: Axes) -> Tile:
+        if op.attributes["scalar"] == "where" and self.holds(op.operands[0], box):
+            return self.operand(op.operands[1], box, keep)
         inner = [self.operand(t, box, keep) for t in op.operands]
         return self.b.apply(op.attributes["scalar"], *inner)
+
+    def holds(self, t: Tile, box: Box) -> bool:
+        """Whether a comparison with the end of an axis is known to hold for a part."""
+        op = self.made.get(t)
+        if op is None or t in self.kept or op.name != "apply" or op.attributes["scalar"] != "lt":
+            return False
+        low, high = (self.made.get(x) for x in op.operands)
+        if low is None or low.name != "index" or low.attributes["axis"] is None:
+            return False
+        size = self.indices.get(op.operands[1]) if high is None else _number(high)
+        if size is None:
+            return False
+        start, extent = box[low.attributes["axis"]]
+        at = self.moved(low.attributes["at"]) + start
+        return self.is_inside(at, extent, self.moved(size))
 
     def read_cast(self, op: Operation, box: Box, keep: Axes) -> Tile:
         return self.b.cast(self.read(op.operands[0], box, keep), op.results[0].dtype)
@@ -196,6 +231,21 @@ class Boxes(Copy):
         return self.read(op.operands[0], box[::-1], tuple(1 - i for i in keep))
 
     # What a value is made of
+
+    def loads_beside(self, t: Tile) -> Iterator[Operation]:
+        """The loads that a tile is made of element by element, without those that are spread."""
+        todo, found = [t], {t}
+        while todo:
+            x = todo.pop()
+            if x not in self.made or x in self.kept:
+                continue
+            op = self.made[x]
+            if op.name == "load":
+                yield op
+            elif op.name in ("apply", "cast", "broadcast"):
+                new = [y for y in op.operands if y.shape == t.shape and y not in found]
+                found.update(new)
+                todo += new
 
     def leaves(self, t: Tile) -> Iterator[Tile]:
         """The tiles that reading a tile reads or computes, itself among them."""
@@ -266,6 +316,12 @@ class Boxes(Copy):
 def wide_axes(shape: Sequence[int]) -> list[int]:
     """The axes with more than one element."""
     return [i for i, n in enumerate(shape) if n != 1]
+
+
+def _number(op: Operation) -> Size | None:
+    """The one number that an index is."""
+    found: Size | None = op.attributes["at"] if op.name == "index" else None
+    return None if op.attributes.get("axis") is not None else found
 
 
 def _is_turned(m: Memory, extent: Sequence[int], axes: Axes) -> bool:

@@ -31,16 +31,21 @@ class Folds(Nests):
     """Writes nests, with their folds."""
 
     def write(self, writer: NestWriter) -> None:
-        shape, steps = writer.nest.shape, writer.steps()
+        shape, steps, ends = writer.nest.shape, writer.steps(), writer.ends()
         if writer.axis is None:
-            self.over(shape, steps, lambda box: void(writer.visit(box)))
+            self.over(shape, steps, lambda box: void(writer.visit(box)), ends)
             return
-        others = {a: n for a, n in steps.items() if a != writer.axis}
+        axis, size = writer.axis, shape[writer.axis]
+        others = {a: n for a, n in steps.items() if a != axis}
 
         def line(box: Box) -> None:
+            known = ends.get(axis, ()) if self.facts or len(ends) == 1 else ()
+            self.along(size, size, lambda part: totals(box), known)
+
+        def totals(box: Box) -> None:
             writer.end_folds(box, _Line(self, writer, box).totals())
 
-        self.over(shape, others, line)
+        self.over(shape, others, line, ends)
 
 
 def void(x: object) -> None:

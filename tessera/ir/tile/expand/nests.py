@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from tessera.core.dims import Size
+from tessera.core.dims import Size, larger, smaller
 from tessera.core.dtype import DType
 from tessera.core.folds import LANES
-from tessera.ir.tile.expand.boxes import Axes, Box, Boxes, Kept, Part, memory_of, wide_axes
+from tessera.ir.tile.expand.boxes import Axes, Box, Boxes, End, Kept, Part, memory_of, wide_axes
 from tessera.ir.tile.expand.ranges import loop_range
 from tessera.ir.tile.ir import Kernel, Memory, Operation, Tile
 
@@ -81,9 +81,9 @@ class Nests(Boxes):
                 first = i + 1
             elif not kept.isdisjoint(found):
                 first = i if nest.shape == task.tile.shape else i + 1
-        nest = next((n for n in self.waiting[first:] if n.takes(task)), None)
-        if nest is None:
-            nest = Nest(task.tile.shape)
+        fitting = [n for n in self.waiting[first:] if n.takes(task)]
+        nest = fitting[0] if fitting else Nest(task.tile.shape)
+        if not fitting:
             self.waiting.append(nest)
         nest.tasks.append(task)
         nest.reads |= reads
@@ -106,7 +106,11 @@ class Nests(Boxes):
                 writer = NestWriter(self, nest)
                 with self.scope():
                     self.write(writer)
-                self.kept |= writer.kept
+                for t, k in writer.kept.items():
+                    if wide_axes(t.shape):
+                        self.kept[t] = k
+                    else:  # one element is at home in a register
+                        self.tiles[t] = self.b.load(k.memory, [0] * len(t.shape), t.shape)
 
     def needed(self, nest: Nest, readers: Iterable[Tile]) -> set[Tile]:
         """Which of the tiles that a nest is to keep are read when it has ended."""
@@ -121,7 +125,7 @@ class Nests(Boxes):
         return kept & found
 
     def write(self, writer: NestWriter) -> None:
-        """The loops of a nest; results of folds with one element are in registers afterwards."""
+        """The loops of a nest."""
         raise AssertionError(writer)
 
     def scratch(self, t: Tile, order: Axes | None = None) -> Kept:
@@ -142,33 +146,67 @@ class Nests(Boxes):
             self.ranges[loop.name] = loop_range(start, stop, step, {})
             yield loop.variable
 
-    def along(self, size: int, step: int, body: Callable[[Part], None]) -> None:
-        """Whole parts of an axis, then what is left of it."""
-        whole = size // step * step
-        if whole:
-            with self.counting(0, whole, step) as start:
+    def along(
+        self, size: int, step: int, body: Callable[[Part], None], ends: Sequence[End] = ()
+    ) -> None:
+        """Whole parts of an axis, then what is left of it; those inside of memory come first."""
+        whole, begin = size // step * step, self.inside_parts(size, step, body, ends)
+        if not isinstance(begin, int):
+            with self.b.loop(begin, whole, step) as loop, self.scope():
+                self.ranges[loop.name] = (0, max(whole - step, 0))
+                body((loop.variable, step))
+        elif begin < whole:
+            with self.counting(begin, whole, step) as start:
                 body((start, step))
         if whole < size:
             with self.scope():
                 body((whole, size - whole))
 
+    def inside_parts(
+        self, size: int, step: int, body: Callable[[Part], None], ends: Sequence[End]
+    ) -> Size:
+        """The parts of an axis that are known to lie inside of memory, and where they stop."""
+        if not ends:
+            return 0
+        room: Size = size
+        for e in ends:
+            room = smaller(room, e.size - e.first)
+        stop = larger(room, 0) // step * step
+        if stop == 0:
+            return 0
+        with self.b.loop(0, stop, step) as loop, self.scope():
+            self.ranges[loop.name] = (0, size // step * step - step)
+            before = len(self.facts)
+            self.facts += [End(e.first + loop.variable, e.size, step) for e in ends]
+            body((loop.variable, step))
+            del self.facts[before:]
+        return stop
+
     def over(
-        self, shape: Sequence[int], steps: Mapping[int, int], body: Callable[[Box], None]
-    ) -> None:
+        self, shape: Sequence[int], steps: Mapping[int, int], body: Callable[[Box], None],
+        ends: Mapping[int, Sequence[End]] | None = None,
+    ) -> None:  # fmt: skip
         """All parts of a tile in row-major order, as far as the steps of its axes go.
 
         Axes without a step are left alone: there the box begins at 0 and has one element.
         """
+        known = ends or {}
 
         def inner(box: Box) -> None:
             axis = len(box)
             if axis == len(shape):
                 body(box)
             elif axis in steps:
-                self.along(shape[axis], steps[axis], lambda part: inner((*box, part)))
+                # Where rows are already outside, columns are not looked at any more.
+                here = known.get(axis, ()) if len(self.facts) >= opened(axis) else ()
+                self.along(shape[axis], steps[axis], lambda part: inner((*box, part)), here)
             else:
                 inner((*box, (0, 1)))
 
+        def opened(axis: int) -> int:
+            return already + sum(len(known.get(i, ())) for i in range(axis) if i in steps)
+
+        already = len(self.facts)
         inner(())
 
 
@@ -209,9 +247,24 @@ class NestWriter:
             if t.keeps
         }
         for _, fold in self.folds:
-            if wide_axes(fold.results[0].shape):
-                kept[fold.results[0]] = self.x.scratch(fold.results[0])
+            kept[fold.results[0]] = self.x.scratch(fold.results[0])
         return kept
+
+    def ends(self) -> dict[int, list[End]]:
+        """Where the memories end that are masked along the axes of the nest."""
+        found: dict[int, list[End]] = {}
+        for t in self.nest.tasks:
+            ops = list(self.x.loads_beside(t.tile))
+            for op in ops if t.store is None else [*ops, t.store]:
+                a, shape = op.attributes, memory_of(op).type.shape
+                at = self.x.moved(a["at"])
+                for i, axis in enumerate(a["axes"]):
+                    end = End(at[axis], shape[axis], 0)
+                    fresh = axis in a["masked"] and i in self.axes and end not in found.get(i, ())
+                    sure = self.x.is_inside(at[axis], a["extent"][axis], shape[axis])
+                    if fresh and not sure and self.x.begins_inside(at[axis]):
+                        found.setdefault(i, []).append(end)
+        return found
 
     def steps(self) -> dict[int, int]:
         """How far a part goes along each axis."""
@@ -248,11 +301,7 @@ class NestWriter:
         self.x.store_box(k.memory, value, *self.x.in_scratch(k, box, self.axes), ())
 
     def end_folds(self, box: Box, totals: Sequence[Tile]) -> None:
-        """Results of folds: kept in scratch, or in a register where there is only one element."""
+        """Results of folds to their scratch."""
+        own = tuple((0, 1) if i == self.axis else part for i, part in enumerate(box))
         for (_, fold), total in zip(self.folds, totals, strict=True):
-            result = fold.results[0]
-            if result in self.kept:
-                own = tuple((0, 1) if i == self.axis else part for i, part in enumerate(box))
-                self.put(result, total, own)
-            else:
-                self.x.tiles[result] = self.x.b.reshape(total, result.shape)
+            self.put(fold.results[0], total, own)
