@@ -92,6 +92,7 @@ from tessera.ops.tiles import set_engine as _set_engine
 from tessera.runtime.threads import threads as threads
 
 if TYPE_CHECKING:
+    from tessera.inspect.profile import profile as profile
     from tessera.lang import tile as tile
     from tessera.lang import verify as verify
     from tessera.lang.checks import check as check
@@ -105,7 +106,7 @@ if TYPE_CHECKING:
 # Loaded when first used, so that `import tessera` stays light.
 _LATER = ("array_api", "cache")
 _KERNELS = {
-    "check": "lang.checks",
+    "check": "lang.checks", "profile": "inspect.profile",
     "kernel": "lang.kernel.decorate", "interpret": "lang.kernel.launch", "KTile": "lang.kernel.signature",
     "Tile": "lang.kernel.signature", "Schedule": "lang.schedule", "block": "lang.schedule",
 }  # fmt: skip

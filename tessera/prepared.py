@@ -61,6 +61,7 @@ class Prepared:
         self.tidy: set[str] = set()  # buffers whose elements must lie in order
         self.host = host
         self.executable: Any = None  # what it was made from, if anyone should ask
+        self.watched: Any = None  # what a profile has made of it
         steps = self._steps()
         self.plan = plan_memory(
             name, self.types, [a for a, _ in steps], image.inputs, image.outputs, self.views,

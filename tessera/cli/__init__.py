@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tessera.cli.arguments import parser
+from tessera.cli.arguments import parse
 from tessera.cli.show import Failure, ProgramError, UsageError, complain
 from tessera.core.errors import TesseraError
 
@@ -21,7 +21,7 @@ INTERRUPTED = 130  # as shells count: 128 and the number of the signal
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
-    args = parser().parse_args(argv)
+    args = parse(sys.argv[1:] if argv is None else argv)
     try:
         module, function = args.run.split(":")
         status: int = getattr(importlib.import_module(module), function)(args)

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import Any
 
 from tessera.compile import PASSES
 
 LEVELS = ("trace", *(s.name for s in PASSES), "graph", "schedule", "tile", "target")
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The arguments of a command; what stands after `--` is for the user's program."""
+    at = argv.index("--") if "--" in argv and argv[0] == "profile" else len(argv)
+    return parser().parse_args(argv[:at], argparse.Namespace(rest=list(argv[at + 1 :])))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -96,10 +103,10 @@ def _measuring(commands: Any) -> None:
     p.add_argument("--trace", metavar="PATH", help="write a trace for Perfetto or chrome://tracing")
     p.add_argument("--flame", metavar="PATH", help="write a flame graph, a page for any browser")
     _gate(p)
+    _size(p)
     _json(p)
     p.add_argument("file", metavar="FILE[:FUNCTION]",
-                   help="a Python file, which is run; or an annotated function in it, which is called")  # fmt: skip
-    p.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="arguments for the file")
+                   help="a Python file, which is run with the arguments after `--`; or an annotated function in it, which is called")  # fmt: skip
     p = _command(commands, "bench", "bench:bench_file",
                  "Measure how long the annotated functions of a file take, beside what the machine allows.")  # fmt: skip
     p.add_argument("file", metavar="FILE[:FUNCTION]",

@@ -94,6 +94,14 @@ def example(spec: TensorSpec, sizes: Mapping[str, int] | None = None) -> Any:
     return concrete(np.broadcast_to(np.zeros((), dtype.np), shape), dtype)  # type: ignore[arg-type]
 
 
+def drawn(spec: TensorSpec, sizes: Mapping[str, int], rng: np.random.Generator) -> Any:
+    """An argument that fits, of random numbers from -1 to 1, or of zeros where they are not floats."""
+    shape = example(spec, sizes).shape
+    dtype = spec.dtype or f32
+    data = rng.uniform(-1, 1, shape) if dtype.kind in "fc" else np.zeros(shape)
+    return concrete(data.astype(dtype.np), dtype)
+
+
 def size_of(text: str) -> tuple[str, int]:
     """A symbolic size and its value, written NAME=N."""
     name, _, value = text.partition("=")

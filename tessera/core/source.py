@@ -7,7 +7,7 @@ import functools
 import linecache
 import os
 import sys
-from types import CodeType
+from types import CodeType, FrameType
 from typing import NamedTuple
 
 # Files of the standard library through which our own code runs for the user.
@@ -41,3 +41,16 @@ def caller() -> Location | None:
             return None
         frame = back
     return Location(frame.f_code.co_filename, frame.f_lineno)
+
+
+def callers(last: FrameType | None = None) -> tuple[tuple[CodeType, int], ...]:
+    """The code and the line of every frame of the user's on the stack, outermost first, from `last` on."""
+    out = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if not _ours(frame.f_code) and not frame.f_code.co_filename.startswith("<frozen"):
+            out.append((frame.f_code, frame.f_lineno))
+        if frame is last:
+            break
+        frame = frame.f_back
+    return tuple(reversed(out))

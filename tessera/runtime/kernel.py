@@ -6,6 +6,7 @@ import ctypes
 import struct
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -37,6 +38,7 @@ class CompiledKernel:
         self._wanted = tuple((np.dtype(p.type.dtype.np), _flags(p)) for p in parameters)
         self._pack = struct.Struct(f"{len(parameters)}P").pack
         self._jobs: dict[Any, Job] = {}
+        self.source: Any = None  # the Tile kernel that it was made from, if anyone should ask
 
     def run(self, arrays: Sequence[Array], sizes: Mapping[str, int] | None = None) -> None:
         """Run on arrays, one for each parameter; those that the kernel writes change in place.
@@ -96,6 +98,26 @@ class CompiledKernel:
                     f"{self.name}: {p.name} is not {_word(absent)}, expected {p} in row-major "
                     "order and aligned; pass a copy"
                 )
+
+
+Launched = Callable[[CompiledKernel, Sequence[Array], "Mapping[str, int] | None", int, int], None]
+_usual = CompiledKernel.run
+
+
+def watch(tell: Launched | None) -> None:
+    """Tell of every launch of a single kernel, with its begin and end in nanoseconds; None ends it."""
+    if tell is None:
+        CompiledKernel.run = _usual  # type: ignore[method-assign]
+        return
+
+    def run(
+        self: CompiledKernel, arrays: Sequence[Array], sizes: Mapping[str, int] | None = None
+    ) -> None:
+        begin = time.perf_counter_ns()
+        _usual(self, arrays, sizes)
+        tell(self, arrays, sizes, begin, time.perf_counter_ns())
+
+    CompiledKernel.run = run  # type: ignore[method-assign]
 
 
 def compile_kernels(programs: Sequence[Program]) -> list[CompiledKernel]:

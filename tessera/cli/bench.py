@@ -1,0 +1,136 @@
+"""tessera bench: how long the functions of a file take, beside what the machine allows."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tessera.cli.programs import drawn, execute, found_in, size_of, specs_of, split
+from tessera.cli.show import Table, UsageError, complain, console, escape, table_of, write_file
+from tessera.core.errors import OperandError
+from tessera.inspect.work import Work, work_of
+from tessera.lang.jit import Jitted
+from tessera.tune.roofline import peaks_here
+
+VERSION = 1
+_SAMPLE = 1e-3  # seconds that a sample takes at least
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The times of one function, in seconds of a call."""
+
+    function: str
+    median: float
+    best: float
+    spread: float  # the middle half of the samples, as a part of the median
+    samples: int
+    first: float  # the first call, which compiles
+    flops: float
+    bytes: float
+    least: float  # what the machine needs; 0 where it is not known
+
+
+def bench_file(args: argparse.Namespace) -> int:
+    """Measure how long the annotated functions of a file take, beside what the machine allows."""
+    if not args.budget > 0 or args.limit < 0:
+        raise UsageError("--budget is above 0, and --limit is not below 0")
+    earlier = {} if args.compare is None else _earlier(args.compare)
+    path, name = split(args.file)
+    sizes, rng = dict(map(size_of, args.size)), np.random.default_rng(0)
+    defined = execute(path, "<tessera bench>", [])
+    jitted = [k for k, v in defined.items() if isinstance(v, Jitted)]
+    functions = [found_in(path, n, defined) for n in ([name] if name else jitted or [""])]
+    given = [{n: drawn(s, sizes, rng) for n, s in specs_of(f).items()} for f in functions]
+    found = [_measured(f, xs, args.budget / 1e3) for f, xs in zip(functions, given, strict=True)]
+    if args.save:
+        whole = {"version": VERSION, "functions": [asdict(m) for m in found]}
+        write_file(args.save, json.dumps(whole, indent=1) + "\n")
+    if args.json:
+        print(json.dumps([{**asdict(m), "before": earlier.get(m.function)} for m in found]))
+    else:
+        console().print(_shown(found, earlier))
+    limit = 1 + args.limit / 100
+    slower = [m for m in found if m.best > limit * earlier.get(m.function, float("inf"))]
+    for m in slower:
+        times = m.best / earlier[m.function]
+        complain(f"{m.function} takes {times:.2f} times as long as in {args.compare}", 1)
+    return 1 if slower else 0
+
+
+def _measured(f: Jitted, given: Mapping[str, Any], budget: float) -> Measured:
+    def call() -> Any:
+        return f(**given)
+
+    start = time.perf_counter()
+    call()
+    first = time.perf_counter() - start
+    times = _samples(call, budget)
+    quarter, middle, three = statistics.quantiles(times, n=4, method="inclusive")
+    work, least = _work(f, given)
+    name = getattr(f, "__name__", "function")
+    return Measured(name, middle, min(times), (three - quarter) / middle, len(times), first,
+                    work.flops, work.bytes, least)  # fmt: skip
+
+
+def _samples(call: Callable[[], Any], budget: float) -> list[float]:
+    repeats, end, out = 1, time.perf_counter() + budget, list[float]()
+    while len(out) < 3 or time.perf_counter() < end:
+        start = time.perf_counter()
+        for _ in range(repeats):
+            call()
+        took = time.perf_counter() - start
+        if took < _SAMPLE / 2 and not out:  # too short to count
+            repeats *= 2
+            continue
+        out.append(took / repeats)
+    return out
+
+
+def _work(f: Jitted, given: Mapping[str, Any]) -> tuple[Work, float]:
+    """What a call does, and the least seconds that it takes; nothing where there are no kernels."""
+    if f.target != "cpu":
+        return Work(), 0.0
+    lowered, peaks = f.lower(**given), peaks_here()
+    types = {n: b.type for n, b in lowered.schedule.buffers.items()}
+    works = [work_of(s, types, lowered.sizes) for s in lowered.schedule.steps]
+    least = sum(w.least(peaks.flops, peaks.bandwidth) for w in works)
+    return sum(works, Work()), least
+
+
+def _shown(found: list[Measured], earlier: Mapping[str, float]) -> Table:
+    table = table_of(
+        "function", "median ms", "best ms", "spread", "GF/s", "GB/s", "roof", "before ms"
+    )
+    for m in found:
+        counted = m.least > 0
+        before = earlier.get(m.function)
+        table.add_row(
+            escape(m.function), f"{m.median * 1e3:.4f}", f"{m.best * 1e3:.4f}", f"{m.spread:.1%}",
+            f"{m.flops / m.best / 1e9:.1f}" if counted else "",
+            f"{m.bytes / m.best / 1e9:.1f}" if counted else "",
+            f"{m.least / m.best:.0%}" if counted else "",
+            "" if before is None else f"{before * 1e3:.4f}",
+        )  # fmt: skip
+    return table
+
+
+def _earlier(path: str) -> dict[str, float]:
+    """The best times of a file that --save wrote, by function."""
+    try:
+        whole = json.loads(Path(path).read_text())
+        if whole["version"] != VERSION:
+            raise ValueError(whole["version"])
+        return {str(m["function"]): float(m["best"]) for m in whole["functions"]}
+    except OSError as e:
+        raise OperandError(f"bench: {path} cannot be read ({e.strerror})") from None
+    except (ValueError, KeyError, TypeError):
+        raise OperandError(f"bench: {path} is no file that bench has saved") from None

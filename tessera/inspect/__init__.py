@@ -1,0 +1,1 @@
+"""Looking into programs: what they become, and where their time and memory go."""

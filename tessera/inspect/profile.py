@@ -1,0 +1,274 @@
+"""tessera.profile: where the time and the memory of a block go, kernel by kernel and line by line.
+
+    with tessera.profile() as p:
+        step(params, batch)
+    print(p)
+
+While a profile is on, programs run with the same kernels on the same threads, which note their times; when
+none is, nothing is asked and nothing is noted.
+"""
+
+from __future__ import annotations
+
+import json
+import linecache
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tessera.core.errors import OperandError, located
+from tessera.inspect.profile_compare import Comparison, compared
+from tessera.inspect.profile_flame import flame_graph
+from tessera.inspect.profile_record import Recorder
+from tessera.inspect.profile_rows import (
+    PARTS,
+    Held,
+    Line,
+    Memory,
+    Resolved,
+    Row,
+    Span,
+    by_line,
+    self_times,
+)
+from tessera.inspect.profile_trace import trace_events
+from tessera.inspect.work import Work
+from tessera.ir.schedule.memory import readable
+
+VERSION = 1
+# What the time of a profile is made of, and the kinds of spans whose own time it is.
+TOTALS = {
+    "kernels": ("kernel", "launch"), "host calls and copies": ("host", "copy"),
+    "between kernels": ("program",), "single ops": ("op", "references"), "tracing": ("trace",),
+    "compiling": ("compile",), "tuning": ("tune",), "profiler": ("profiler",),
+}  # fmt: skip
+
+
+class Profile:
+    """What ran while a profile was on; prints as tables."""
+
+    def __init__(self, recorder: Recorder | None = None) -> None:
+        self._recorder = recorder
+
+    @cached_property
+    def _resolved(self) -> Any:
+        if self._recorder is None or not self._recorder.end:
+            raise located(
+                OperandError("profile: the profile is still on; look at it after its block")
+            )
+        return Resolved(self._recorder)
+
+    @cached_property
+    def wall(self) -> float:
+        """Seconds from the beginning of the block to its end."""
+        assert self._recorder is not None
+        return (self._recorder.end - self._recorder.begin) / 1e9
+
+    @cached_property
+    def spans(self) -> list[Span]:
+        """Everything that took time, by thread and begin."""
+        found: list[Span] = self._resolved.spans
+        return found
+
+    @cached_property
+    def kernels(self) -> list[Row]:
+        """Kernels, host calls, copies and launches, the longest first."""
+        return sorted(self._rows, key=lambda r: -r.seconds)
+
+    @cached_property
+    def _rows(self) -> list[Row]:
+        """The rows in the order of their numbers."""
+        found: list[Row] = self._resolved.rows
+        return found
+
+    @cached_property
+    def memory(self) -> list[Memory]:
+        """The memory of the last run of each program."""
+        found: list[Memory] = self._resolved.memory
+        return found
+
+    @cached_property
+    def lines(self) -> list[Line]:
+        """Lines of the user's source with their part of the kernels, the longest first."""
+        return by_line(self._rows)
+
+    @cached_property
+    def totals(self) -> dict[str, float]:
+        """Seconds by what they were spent on; `python` is all that is not Tessera's, on the first thread."""
+        own = self_times(self.spans)
+        found = {
+            name: sum(t for s, t in zip(self.spans, own, strict=True) if s.kind in kinds) / 1e9
+            for name, kinds in TOTALS.items()
+        }
+        first = sum(t for s, t in zip(self.spans, own, strict=True) if s.thread == 0) / 1e9
+        return {**found, "python": self.wall - first}
+
+    @property
+    def total(self) -> float:
+        """Seconds that Tessera spent, on everything but the Python around it."""
+        return sum(s for name, s in self.totals.items() if name != "python")
+
+    def compare(self, other: Profile) -> Comparison:
+        """This profile beside an earlier one."""
+        return compared(other._rows, self._rows)
+
+    # Files
+
+    def trace(self, path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+        """A trace in the format of Chrome and Perfetto; written to a file if one is named."""
+        made = trace_events(self.spans, self._rows, self.memory)
+        if path is not None:
+            Path(path).write_text(json.dumps(made))
+        return made
+
+    def flame(self, path: str | os.PathLike[str] | None = None) -> str:
+        """A flame graph as a page of its own; written to a file if one is named."""
+        made = flame_graph(self.spans, self.wall)
+        if path is not None:
+            Path(path).write_text(made)
+        return made
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it as plain data."""
+        return {
+            "version": VERSION, "wall": self.wall, "totals": self.totals,
+            "kernels": [_plain(r) for r in self._rows],
+            "lines": [asdict(x) for x in self.lines],
+            "spans": [asdict(s) for s in self.spans],
+            "memory": [asdict(m) for m in self.memory],
+        }  # fmt: skip
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Keep the profile in a file, to compare with it later."""
+        Path(path).write_text(json.dumps(self.as_dict()))
+
+    # Text
+
+    def table(self, top: int = 20) -> str:
+        """The totals, and the longest kernels and lines."""
+        parts = [
+            self._head(),
+            _kernel_table(self.kernels[:top], self.wall),
+            _line_table(self.lines[:top]),
+        ]
+        if self.memory:
+            m = max(self.memory, key=lambda m: m.peak)
+            parts.append(f"peak memory {readable(m.peak)} beside the inputs, in {m.program}")
+        return "\n\n".join(x for x in parts if x)
+
+    def _head(self) -> str:
+        shown = [
+            f"{name} {t * 1e3:.3f} ms ({t / self.wall:.0%})"
+            for name, t in self.totals.items()
+            if t > 0
+        ]
+        return f"{self.wall * 1e3:.3f} ms: {', '.join(shown)}"
+
+    def __str__(self) -> str:
+        return self.table()
+
+
+def _plain(r: Row) -> dict[str, Any]:
+    return {
+        **asdict(r), "seconds": r.seconds, "flops": r.flops, "bytes": r.bytes, "least": r.least,
+        "fraction": r.fraction, "bound": r.bound,
+    }  # fmt: skip
+
+
+def _kernel_table(rows: Sequence[Row], wall: float) -> str:
+    if not rows:
+        return ""
+    cells = [("ms", "share", "launches", "GF/s", "GB/s", "roof", "bound", "kernel", "line")]
+    for r in rows:
+        t = r.seconds or 1e-12
+        counted = bool(r.work.flops or r.work.bytes)
+        line = max(r.lines, key=lambda k: r.lines[k], default="")
+        cells.append((
+            f"{t * 1e3:.3f}", f"{t / wall:.1%}", str(r.launches),
+            f"{r.flops / t / 1e9:.1f}" if r.work.flops else "", f"{r.bytes / t / 1e9:.1f}" if counted else "",
+            f"{r.fraction:.0%}" if counted else "", r.bound,
+            f"{r.program}: {r.name}" if r.kind in ("host", "copy", "launch") else r.name, _short(line),
+        ))  # fmt: skip
+    return _aligned(cells, left=3)
+
+
+def _line_table(lines: Sequence[Line]) -> str:
+    if not lines:
+        return ""
+    cells = [("ms", "GFLOP", "MB", "line", "")]
+    for x in lines:
+        file, _, number = x.where.rpartition(":")
+        text = linecache.getline(file, int(number)).strip() if number.isdecimal() else ""
+        cells.append((
+            f"{x.seconds * 1e3:.3f}", f"{x.flops / 1e9:.3f}", f"{x.bytes / 1e6:.1f}",
+            _short(x.where) or "unknown", text,
+        ))  # fmt: skip
+    return _aligned(cells, left=2)
+
+
+def _short(where: str) -> str:
+    return where.rpartition(os.sep)[2]
+
+
+def _aligned(rows: Sequence[Sequence[str]], left: int) -> str:
+    """Rows in columns; the last so many stand at the left."""
+    widths = [max(map(len, c)) for c in zip(*rows, strict=True)]
+    split = len(widths) - left
+    lines = (
+        "  ".join(c.rjust(w) if i < split else c.ljust(w) for i, (c, w) in enumerate(zip(r, widths, strict=True)))
+        for r in rows
+    )  # fmt: skip
+    return "\n".join(line.rstrip() for line in lines)
+
+
+@contextmanager
+def profile() -> Iterator[Profile]:
+    """Profile what runs in the block, in all threads."""
+    recorder = Recorder()
+    recorder.start()
+    try:
+        yield Profile(recorder)
+    finally:
+        recorder.stop()
+
+
+def load(path: str | os.PathLike[str]) -> Profile:
+    """A profile that `Profile.save` has written."""
+    try:
+        whole = json.loads(Path(path).read_text())
+        return _loaded(whole)
+    except OSError as e:
+        raise OperandError(f"profile: {path} cannot be read ({e.strerror})") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise OperandError(f"profile: {path} is no profile that was saved") from None
+
+
+def _loaded(whole: Mapping[str, Any]) -> Profile:
+    if whole["version"] != VERSION:
+        raise ValueError(whole["version"])
+    p = Profile()
+    p.wall = float(whole["wall"])
+    p._rows = [_row(r) for r in whole["kernels"]]
+    p.spans = [Span(**{**s, "stack": tuple(s["stack"])}) for s in whole["spans"]]
+    p.memory = [
+        Memory(
+            m["program"], m["peak"], tuple(Held(**t) for t in m["tensors"]),
+            tuple((a, b) for a, b in m["points"]),
+        )
+        for m in whole["memory"]
+    ]  # fmt: skip
+    return p
+
+
+def _row(r: Mapping[str, Any]) -> Row:
+    return Row(
+        str(r["program"]), str(r["name"]), str(r["kind"]), dict(r["lines"]), Work(**r["work"]),
+        int(r["launches"]), [float(t) for t in r["runs"]], tuple(r["roof"]),
+    )  # fmt: skip
+
+
+__all__ = ["PARTS", "Profile", "load", "profile"]

@@ -1,0 +1,125 @@
+"""Recording: what runs while a profile is on, with its times and the user's lines that called it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+from tessera import eager, executable, prepared
+from tessera.core.errors import OperandError
+from tessera.core.source import callers
+from tessera.core.spans import LISTENERS
+from tessera.executable import Executable
+from tessera.inspect.profile_program import Watched
+from tessera.ir.graph.op import Op
+from tessera.prepared import Prepared, Run
+from tessera.runtime import kernel
+from tessera.runtime.kernel import CompiledKernel
+from tessera.runtime.stamps import Array
+
+Stack = tuple[tuple[CodeType, int], ...]
+_now = time.perf_counter_ns
+
+
+class Noted(NamedTuple):
+    """Something that took time: a program, a single op, a launch, a trace, a compilation, tuning."""
+
+    kind: str
+    name: str
+    begin: int
+    end: int
+    thread: int
+    stack: Stack
+    what: Any = None  # the program and its records, or the kernel and the sizes of a launch
+
+
+class Recorder:
+    """Notes what runs between start and stop, in all threads."""
+
+    _on: Recorder | None = None
+
+    def __init__(self) -> None:
+        self.noted: list[Noted] = []
+        self.begin = self.end = 0
+        self._base: FrameType | None = None
+
+    def start(self) -> None:
+        """Begin to watch; only one can at a time."""
+        if Recorder._on is not None:
+            raise OperandError("profile: a profile is on already; end it before another begins")
+        Recorder._on = self
+        self._base = _outer(sys._getframe(1))
+        prepared.watch(self._program)
+        eager.watch(self._op)
+        kernel.watch(self._launched)
+        executable.watch(self._referred)
+        LISTENERS.append(self._told)
+        self.begin = _now()
+
+    def stop(self) -> None:
+        """Let programs run unwatched again."""
+        self.end = _now()
+        LISTENERS.remove(self._told)
+        executable.watch(None)
+        kernel.watch(None)
+        eager.watch(None)
+        prepared.watch(None)
+        self._base = Recorder._on = None
+
+    def _note(self, kind: str, name: str, begin: int, end: int, what: Any = None) -> None:
+        stack = callers(self._base)
+        self.noted.append(Noted(kind, name, begin, end, threading.get_ident(), stack, what))
+
+    def _program(self, p: Prepared) -> Run:
+        """What runs a program while it is watched; it is made ready at its first call."""
+
+        def run(xs: Sequence[Array]) -> list[Array]:
+            made: Watched | None = p.watched
+            if made is None:
+                begin = _now()
+                made = p.watched = Watched(p)
+                self._note("profiler", f"watch {p.name}", begin, _now())
+            with made.lock:  # records are for one run at a time
+                begin = _now()
+                try:
+                    return made.own(xs)
+                finally:
+                    end = _now()
+                    self._note("program", p.name, begin, end, (made, made.records.take()))
+
+        return run
+
+    def _op(self, op: Op, run: Callable[..., Any]) -> Callable[..., Any]:
+        name, note = op.name, self._note
+
+        def timed(*xs: Any) -> Any:
+            begin = _now()
+            out = run(*xs)
+            note("op", name, begin, _now())
+            return out
+
+        return timed
+
+    def _launched(
+        self, k: CompiledKernel, arrays: Sequence[Array], sizes: Mapping[str, int] | None,
+        begin: int, end: int,
+    ) -> None:  # fmt: skip
+        moved = sum(a.nbytes for a in arrays)
+        self._note("launch", k.name, begin, end, (k.source, dict(sizes or {}), moved))
+
+    def _referred(self, e: Executable, begin: int, end: int) -> None:
+        self._note("references", e.graph.name, begin, end)
+
+    def _told(self, kind: str, name: str, begin: int, end: int) -> None:
+        self._note(kind, name, begin, end)
+
+
+def _outer(frame: FrameType | None) -> FrameType | None:
+    """The first frame that is not of this package."""
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("tessera.inspect"):
+        frame = frame.f_back
+    return frame

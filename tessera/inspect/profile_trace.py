@@ -1,0 +1,57 @@
+"""Traces: a profile in the trace event format that Perfetto and chrome://tracing open.
+
+Spans are complete events ("X") that lie inside each other on the track of their thread, memory is a counter
+("C"), and names are metadata ("M"); times are microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tessera.inspect.profile_rows import Memory, Row, Span
+
+_PROCESS = 1
+
+
+def trace_events(
+    spans: Sequence[Span], rows: Sequence[Row], memory: Sequence[Memory]
+) -> dict[str, Any]:
+    """The whole trace."""
+    events = [*_names(spans), *(_complete(s, rows) for s in spans), *_counters(memory)]
+    return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+
+def _names(spans: Sequence[Span]) -> Iterator[dict[str, Any]]:
+    yield _named("process_name", 0, "tessera")
+    for thread in sorted({s.thread for s in spans}):
+        yield _named("thread_name", thread, "main" if thread == 0 else f"thread {thread}")
+
+
+def _named(what: str, thread: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "name": what, "pid": _PROCESS, "tid": thread, "args": {"name": name}}
+
+
+def _complete(s: Span, rows: Sequence[Row]) -> dict[str, Any]:
+    event: dict[str, Any] = {
+        "ph": "X", "name": s.name, "cat": s.kind, "pid": _PROCESS, "tid": s.thread,
+        "ts": s.begin / 1e3, "dur": (s.end - s.begin) / 1e3,
+    }  # fmt: skip
+    if s.row >= 0:
+        r = rows[s.row]
+        event["args"] = {
+            "flops": r.work.flops, "bytes": r.work.bytes, "lines": [x for x in r.lines if x],
+            "program": r.program,
+        }  # fmt: skip
+    elif s.stack:
+        event["args"] = {"called from": s.stack[-1]}
+    return event
+
+
+def _counters(memory: Sequence[Memory]) -> Iterator[dict[str, Any]]:
+    for m in memory:
+        for at, used in m.points:
+            yield {
+                "ph": "C", "name": f"memory of {m.program}", "pid": _PROCESS, "tid": 0,
+                "ts": at / 1e3, "args": {"bytes": used},
+            }  # fmt: skip

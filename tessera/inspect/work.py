@@ -1,0 +1,206 @@
+"""work: what a step of the Schedule IR computes and moves, counted as one would by hand.
+
+    softmax of n elements: 5 n operations (max, subtract, exp, add, divide) on 2 n elements moved
+
+`flops` counts every arithmetic op once, at the points that it depends on; `cost` counts an exp as the
+twenty operations that it takes, and is what the roofline is about.  Bytes are those that a step reads and
+writes at least: every element once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from tessera.checks.roofline import COST
+from tessera.checks.roofline import work as tile_work
+from tessera.core.dims import Dim, symbols
+from tessera.core.scalar import TESTS
+from tessera.core.source import Location
+from tessera.core.types import TensorType
+from tessera.ir.schedule.group import hidden_columns
+from tessera.ir.schedule.ir import (
+    Apply,
+    Group,
+    HostCall,
+    Kernel,
+    Primitive,
+    Read,
+    Stage,
+    Step,
+    Term,
+    reads,
+    walk,
+)
+from tessera.ir.schedule.memory import size_of
+from tessera.ir.tile.lower import expand
+from tessera.tune.roofline import number
+
+Types = Mapping[str, TensorType]
+Sizes = Mapping[str, int]
+# What compares, chooses or moves is no arithmetic.
+_FREE = TESTS | {
+    "where",
+    "pos",
+    "neg",
+    "abs",
+    "real",
+    "imag",
+    "conj",
+    "copysign",
+    "not",
+    "and",
+    "or",
+}
+_COMPLEX = {"mul": 6, "add": 2, "sub": 2, "div": 11}
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a run of a step does."""
+
+    flops: float = 0.0
+    cost: float = 0.0
+    bytes: float = 0.0
+
+    def __add__(self, other: Work) -> Work:
+        return Work(self.flops + other.flops, self.cost + other.cost, self.bytes + other.bytes)
+
+    def __mul__(self, times: float) -> Work:
+        return Work(self.flops * times, self.cost * times, self.bytes * times)
+
+    def least(self, flops: float, bandwidth: float) -> float:
+        """The least seconds that it takes at so many operations and bytes a second."""
+        return max(self.cost / flops, self.bytes / bandwidth)
+
+
+def work_of(step: Step, types: Types, sizes: Sizes) -> Work:
+    """The work of one run of a step at known sizes; types may be symbolic."""
+    known = {n: t.substitute(sizes) for n, t in types.items()}
+    match step:
+        case Kernel() | Group():
+            total = sum((w for _, w in stage_work(step, sizes)), Work())
+            return total + Work(bytes=_moved(step, known, sizes))
+        case Primitive():
+            launches = expand(step, types).launches
+            flops = sum(
+                tile_work(x.kernel, {n: sizes[n] for n in x.kernel.sizes}).flops for x in launches
+            )
+            moved = sum(size_of(known[n]) for n in (*step.operands, *step.results))
+            return Work(flops, flops, moved)
+        case HostCall():
+            return Work(bytes=sum(size_of(known[n]) for n in (*step.operands, *step.results)))
+
+
+def stage_work(step: Kernel | Group, sizes: Sizes) -> Iterator[tuple[Stage, Work]]:
+    """The arithmetic of each stage."""
+    for k in step.kernels if isinstance(step, Group) else (step,):
+        for s in k.stages:
+            yield s, _arithmetic(s, sizes) * _seen(step, k, s, sizes)
+
+
+def lines_of(step: Step, sizes: Sizes) -> dict[Location | None, float]:
+    """The parts of a step's time that its source lines get: by the cost of their stages."""
+    if isinstance(step, HostCall):
+        return {step.node.location: 1.0}
+    if isinstance(step, Primitive):
+        return {step.location: 1.0}
+    found: dict[Location | None, float] = {}
+    for s, w in stage_work(step, sizes):
+        # A stage that only moves takes time, too.
+        found[s.location] = found.get(s.location, 0.0) + w.cost + _points(s, sizes)
+    total = sum(found.values())
+    return {where: x / total for where, x in found.items()}
+
+
+def _points(s: Stage, sizes: Sizes) -> int:
+    return prod(number(a.size, sizes) for a in (*s.axes, *s.reduced))
+
+
+def _arithmetic(s: Stage, sizes: Sizes) -> Work:
+    """Every different op of the term at the points that it depends on, and the fold at all points."""
+    extents = {a.name: number(a.size, sizes) for a in (*s.axes, *s.reduced)}
+    flops = cost = 0.0
+    for t in set(walk(s.term)):
+        if isinstance(t, Apply) and t.scalar not in _FREE and t.dtype.kind in "fc":
+            points = prod(extents[a] for a in _axes(t) & extents.keys())
+            flops += points * _ops(t.scalar, t)
+            cost += points * max(COST.get(t.scalar, 1), _ops(t.scalar, t))
+    if s.combine is not None:
+        folds = prod(extents.values()) * _ops(s.combine, s.term)
+        flops, cost = flops + folds, cost + folds
+    return Work(flops, cost)
+
+
+def _ops(scalar: str, t: Term) -> int:
+    return _COMPLEX.get(scalar, 2) if t.dtype.kind == "c" else 1
+
+
+def _axes(t: Term) -> set[str]:
+    """The names of axes and sizes that a term depends on."""
+    found: set[str] = set()
+    for x in walk(t):
+        for part in _places(x):
+            found |= symbols(part) if isinstance(part, Dim) else set()
+    return found
+
+
+def _places(t: Term) -> tuple[Any, ...]:
+    if isinstance(t, Read):
+        return t.index
+    value = getattr(t, "value", None)
+    return (value,) if isinstance(value, Dim) else ()
+
+
+def _moved(step: Kernel | Group, types: Types, sizes: Sizes) -> float:
+    """Bytes of what is read, at the places that are read, and of what is written."""
+    made = {s.name for s in step.stages}
+    read: dict[str, dict[str, int]] = {}
+    for s in step.stages:
+        extents = {a.name: number(a.size, sizes) for a in (*s.axes, *s.reduced)}
+        for r in reads(s.term):
+            if r.source not in made:
+                points = prod(extents[a] for a in _axes(r) & extents.keys())
+                read.setdefault(r.source, {})[_form(r, extents)] = points
+    inputs = sum(
+        min(sum(places.values()) * types[n].dtype.itemsize, size_of(types[n]))
+        for n, places in read.items()
+    )
+    return float(inputs + sum(size_of(types[n]) for n in step.outputs))
+
+
+def _form(r: Read, extents: Mapping[str, int]) -> str:
+    """The places of a read in words that do not depend on how its axes are called."""
+    text = " , ".join(map(str, r.index))
+    for name in sorted(extents, key=len, reverse=True):
+        text = text.replace(name, f"<{extents[name]}")
+    return text
+
+
+def _seen(step: Kernel | Group, k: Kernel, s: Stage, sizes: Sizes) -> float:
+    """The part of a stage's points that counts: a causal mask hides about half of the columns."""
+    if isinstance(step, Group):
+        found = hidden_columns(step)
+        columns = step.kernels[0].stages[0].axes[-1].size
+        row = s.axes[step.rows - 1] if len(s.axes) >= step.rows else None
+        wide = [a for a in (*s.axes[step.rows :], *s.reduced) if a.size == columns]
+        if found is None or row is None or not wide:
+            return 1.0
+        return _below(number(row.size, sizes), number(columns, sizes), number(found.offset, sizes))
+    if not k.seen or s is not k.stages[0]:
+        return 1.0
+    part, over = 1.0, number(s.reduced[0].size, sizes)
+    for x in k.seen:
+        rows = number(s.axes[-2 if x.axis == "m" else -1].size, sizes)
+        offset = number(x.offset, sizes)
+        last = _below(rows, over, offset)
+        part *= last if x.side == "last" else 1 - _below(rows, over, offset - 1)
+    return part
+
+
+def _below(rows: int, columns: int, offset: int) -> float:
+    """The part of rows x columns where column <= row + offset."""
+    seen = sum(min(max(r + offset + 1, 0), columns) for r in range(rows))
+    return seen / max(rows * columns, 1)
