@@ -16,10 +16,11 @@ PURPOSE = 0x7473  # a stream of its own
 _MASK = 0xFFFFFFFF
 
 
-def _logical(p: Program, x: TileValue) -> TileValue:
+def _logical(p: Program, x: TileValue, batch: Any) -> TileValue:
     """The number of each element of a tile in its tensor, in row-major order, batch axes first."""
     w, grid = p.w, p.places.grid
-    total: Any = 0 if grid.batch is None else p.places.instance("b")
+    own = 0 if grid.batch is None else p.places.instance("b")
+    total: Any = own if batch is None else batch
     for i, (n, axis) in enumerate(zip(x.shape, x.axes, strict=True)):
         size: Size = n if axis is None else axis.size
         shape = [1] * x.rank
@@ -30,9 +31,9 @@ def _logical(p: Program, x: TileValue) -> TileValue:
     return found
 
 
-def words(p: Program, x: TileValue, seed: int) -> TileValue:
+def words(p: Program, x: TileValue, seed: int, batch: Any = None) -> TileValue:
     """The first word of the Philox block of each element, 32 bits in a u64."""
-    w, counter = p.w, _logical(p, x)
+    w, counter = p.w, _logical(p, x, batch)
 
     def number(v: int) -> TileValue:
         return w.full(u64, (), v)
@@ -71,12 +72,17 @@ def _kept_reference(x: Any, p: float, seed: int = 0) -> Any:
 
 
 @intrinsic(_kept_reference)
-def dropout_in_kernel(program: Program, x: Any, p: Any = 0.5, seed: int = 0) -> TileValue:
-    """Elements at random set to 0, each with probability p, and the others divided by 1 - p."""
+def dropout_in_kernel(
+    program: Program, x: Any, p: Any = 0.5, seed: int = 0, batch: Any = None
+) -> TileValue:
+    """Elements at random set to 0, each with probability p, and the others divided by 1 - p.
+
+    Elements are numbered by their rows and columns, and by the batch: this instance's, or the one given.
+    """
     if not isinstance(p, int | float) or not 0 <= p < 1:
         raise KernelError(f"dropout_in_kernel: p is {p!r}, expected a number from 0 to less than 1")
     w, t = program.w, program.w.tile(x)
-    kept = w.apply("ge", words(program, t, seed), w.full(u64, (), int(p * 2**32)))
+    kept = w.apply("ge", words(program, t, seed, batch), w.full(u64, (), int(p * 2**32)))
     made: TileValue = w.apply("where", kept, w.apply("mul", t, 1 / (1 - p)), 0.0)
     return TileValue(made.tile, t.axes, tuple(0.0 if q == 0 else None for q in t.pads))
 
