@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tessera.checks.barriers import check_barriers
 from tessera.checks.concrete import arrays_for, instances, run_instance
@@ -15,7 +18,7 @@ from tessera.checks.scope import READS, WRITES
 from tessera.core.dims import symbol
 from tessera.core.dtype import f32, i64
 from tessera.core.source import Location
-from tessera.ir.tile.interp import Instance, interpret
+from tessera.ir.tile.interp import Instance, interpret, sizes_of
 from tessera.ir.tile.ir import Builder, Kernel, Operation, walk
 from tests.check_kernels import (
     GLOBAL,
@@ -30,22 +33,23 @@ from tests.check_kernels import (
     start,
     tensor,
 )
+from tests.tile_kernels import Program, programs
 
 # Instances ----------------------------------------------------------------------------------------
 
 
 def truth(kernel: Kernel) -> bool:
     """Whether no two instances share an element that one of them writes, at some sizes."""
-    for n in (1, 3, 9, 17):
-        sizes = dict.fromkeys(kernel.sizes, n)
-        log = _Log(kernel)
-        for log.number, instance in enumerate(instances(kernel, sizes, 1000)):
-            arrays = arrays_for(kernel, sizes)
-            assert arrays is not None
-            run_instance(kernel, sizes, instance, arrays, log)
-        if any(w == -1 or log.read.get(k, {w}) != {w} for k, w in log.wrote.items()):
-            return False
-    return True
+    return all(apart(kernel, dict.fromkeys(kernel.sizes, n)) for n in (1, 3, 9, 17))
+
+
+def apart(kernel: Kernel, sizes: dict[str, int]) -> bool:
+    log = _Log(kernel)
+    for log.number, instance in enumerate(instances(kernel, sizes, 1000)):
+        arrays = arrays_for(kernel, sizes)
+        assert arrays is not None
+        run_instance(kernel, sizes, instance, arrays, log)
+    return not any(w == -1 or log.read.get(k, {w}) != {w} for k, w in log.wrote.items())
 
 
 class _Log:
@@ -122,6 +126,19 @@ def test_scattered_stores_are_run() -> None:
     v = check_races(kernel, {"N": 4}, apart)
     assert v.ok
     assert not v.is_proof
+
+
+@settings(max_examples=60)
+@given(programs(), st.integers(0, 1 << 16))
+def test_a_proof_holds_on_random_kernels(p: Program, seed: int) -> None:
+    """Kernels as they are, and with stores that forget a grid variable or reach back."""
+    sizes = sizes_of(p.kernel, p.arrays)
+    mutants = [k for _, k in race_mutants(p.kernel)]
+    for kernel in [p.kernel, *Random(seed).sample(mutants, min(2, len(mutants)))]:
+        v = check_races(kernel)
+        assert apart(kernel, sizes) or not v.is_proof
+        if kernel is p.kernel:
+            assert v.ok
 
 
 # Threads ------------------------------------------------------------------------------------------

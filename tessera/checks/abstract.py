@@ -353,8 +353,10 @@ class Abstract:
             if wider:
                 return [x]
             lo, hi = _round(x.lo, dtype), _round(x.hi, dtype)
+            over = np.isnan(lo) | np.isnan(hi)  # of a format that has no infinity
+            lo, hi = np.where(np.isnan(lo), -INF, lo), np.where(np.isnan(hi), INF, hi)
             err = x.err + np.where(np.isfinite(x.size), x.size, 0) * unit(dtype) + smallest(dtype)
-            out = Hull(lo, hi, err, x.nan, _mix(_name(f"cast {dtype}"), x.key), x.bad)
+            out = Hull(lo, hi, err, x.nan | over, _mix(_name(f"cast {dtype}"), x.key), x.bad)
             self.doubt("overflow", op, np.isfinite(x.size) & ~np.isfinite(out.size), out)
             return [out]
         low, high = limits(dtype)
