@@ -275,7 +275,7 @@ def test_one_compilation_serves_every_size() -> None:
 
 X, C = np.zeros((2, 4)), np.zeros((2, 4), complex)
 WRONG: list[tuple[Callable[[], Any], type[TesseraError], str]] = [
-    (lambda: op.fft(16), OperandError, "fft: got the integer 16, expected a tensor to transform"),
+    (lambda: op.rfft(16), OperandError, "rfft: got the integer 16, expected a tensor to transform"),
     (lambda: op.fft(1.5), AxisError, "fft: axis -1 is out of range for rank 0; a scalar has no axes"),
     (lambda: op.fft(np.zeros((2, 0))), ShapeError,
      "fft: axis 1 of c128[2,0] has 0 elements to transform, expected at least 1"),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.linalg
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tessera as ts
@@ -133,7 +133,6 @@ def build(tree: Any) -> Pair:
     )  # powers grow, and rounding with them
 
 
-@settings(max_examples=150)
 @given(trees)
 def test_expressions_of_operators_are_those_of_matrices(tree: Any) -> None:
     """Applied, dense, adjoint, trace and flags, for random expressions up to six operations deep."""

@@ -11,6 +11,7 @@ import scipy.linalg
 
 import tessera as ts
 from tessera import op
+from tessera.algebra.apply import cost_of
 from tessera.core.flags import override
 from tests.operator_cases import (
     CASES,
@@ -165,3 +166,32 @@ def test_every_operation_and_query_is_that_of_the_matrix(name: str, dtype: str) 
         near(
             a.H.solve(b), np.linalg.solve(m.conj().T, b), 30 * eps, f"solve with the adjoint of {a}"
         )
+
+
+def exact(a: Any) -> Array | None:
+    """The matrix by the rules for exact numbers, None when a part has none."""
+    parts = [exact(p) for p in a.parts]
+    if a.record.exact is None or any(p is None for p in parts):
+        return None
+    found: Array = a.record.exact(a, parts, [np.asarray(v).astype(object) for v in a.data])
+    return found
+
+
+@every_case
+def test_the_rules_for_exact_numbers_give_the_matrix(name: str) -> None:
+    a, m = CASES[name](Draw(np.complex128))
+    found = exact(a)
+    if found is None:
+        assert a.record.exact is None or a.parts
+        return
+    assert found.dtype == object
+    near(found.astype(complex), m, 1e-9, str(a))
+
+
+@every_case
+def test_costs_grow_with_the_columns(name: str) -> None:
+    a, _ = CASES[name](Draw(np.float64))
+    one, many = cost_of(a, 1), cost_of(a, 10)
+    assert all(np.isfinite(x) and x >= 0 for x in (*one, *many))
+    assert many.flops >= one.flops
+    assert many.bytes >= one.bytes
