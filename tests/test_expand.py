@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tessera as ts
 from tessera.core.dims import Size, smaller, symbol
-from tessera.core.dtype import DType, bf16, bool_, f16, f32, f64, i8, i32, i64, u8
+from tessera.core.dtype import DType, bf16, bool_, f32, f64, i8, i32, i64, u8
 from tessera.core.processor import SETS, Registers
 from tessera.core.types import TensorType
 from tessera.ir.tile.expand import expand
@@ -39,7 +40,7 @@ def results(k: Kernel, arrays: list[Any]) -> list[Any]:
 # The law on random kernels --------------------------------------------------------------------
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(programs(), st.sampled_from(sorted(TINY)))
 def test_random_kernels_keep_their_bits(p: Program, size: int) -> None:
     small = expand(p.kernel, TINY[size])
@@ -47,7 +48,7 @@ def test_random_kernels_keep_their_bits(p: Program, size: int) -> None:
     assert same_bits(results(small, p.arrays), p.run())
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(st.lists(programs(), min_size=3, max_size=3))
 def test_machine_code_of_random_kernels(ps: list[Program]) -> None:
     small = [expand(p.kernel, TINY[1]) for p in ps]
@@ -120,21 +121,22 @@ def triangle(b: Builder, x: Tile) -> Tile:
 
 
 BODIES = [softmax, layernorm, columns, squashed, running, turned, triangle]
-SHAPES = [(1, 1024), (5, 128), (64, 64), (40, 100), (3, 500), (130, 8), (33, 1)]
+SHAPES = [(1, 600), (40, 40), (20, 100), (33, 1)]
 
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda f: f.__name__)
 def test_rows(body: Callable[[Builder, Tile], Tile]) -> None:
+    """Of matrices that are smaller than a tile, and of wider ones, which need no masks."""
     kernels = [rows(s, body) for s in SHAPES]
-    arguments = [
-        [data(m + 2, n - n // 9), np.zeros((m + 2, n - n // 9), f32.np)] for m, n in SHAPES
-    ]
+    widths = [n - n // 9 if i % 2 else n + 3 for i, (_, n) in enumerate(SHAPES)]
+    shapes = [(m + 2, n) for (m, _), n in zip(SHAPES, widths, strict=True)]
+    arguments = [[data(*s), np.zeros(s, f32.np)] for s in shapes]
     agree(kernels, arguments)
 
 
-@pytest.mark.parametrize("dtype", [f64, f16, bf16, i32, i8, u8], ids=str)
+@pytest.mark.parametrize("dtype", [f64, bf16, u8], ids=str)
 def test_rows_of_other_dtypes(dtype: DType) -> None:
-    shapes = [(6, 200), (70, 16)]
+    shapes = [(3, 200), (40, 16)]
 
     def body(b: Builder, x: Tile) -> Tile:
         y = b.apply("mul", x, b.fold("max", x, 1))
@@ -180,15 +182,28 @@ def matmul(bm: int, bn: int, bk: int, dtype: DType = f32, wide: DType = f32) -> 
 
 
 @pytest.mark.parametrize(
-    ("dtype", "wide"), [(f32, f32), (f64, f64), (bf16, f32), (f16, f32), (i8, i32)], ids=str
+    ("dtype", "wide"), [(f32, f32), (f64, f64), (bf16, f32), (i8, i32)], ids=str
 )
 def test_matmul(dtype: DType, wide: DType) -> None:
-    kernels = [matmul(*s, dtype, wide) for s in ((32, 48, 16), (20, 100, 8), (64, 64, 64))]
-    arrays = [data(37, 21, dtype=dtype), data(21, 90, dtype=dtype), np.zeros((37, 90), wide.np)]
-    agree(kernels, [arrays] * 3)
+    kernels = [matmul(*s, dtype, wide) for s in ((32, 48, 16), (20, 100, 8))]
+    arrays = [data(21, 13, dtype=dtype), data(13, 70, dtype=dtype), np.zeros((21, 70), wide.np)]
+    agree(kernels, [arrays] * 2)
     outs = [results(k, arrays)[2] for k in kernels]
     for other in outs[1:]:
         assert same_bits(outs[:1], [other])  # whatever the size of tiles
+
+
+def test_products_with_few_columns() -> None:
+    b = Builder("sums")
+    x = b.parameter("x", TensorType(f32, (70, 90)))
+    y = b.parameter("y", TensorType(f32, (70, 3)), writable=True)
+    with b.loop(0, 90, 30, [b.full(f32, (70, 1), 0)]) as l:
+        part = b.load(x, (0, l.variable), (70, 30))
+        l.carry(b.dot(b.apply("exp", part), b.full(f32, (30, 1), 1), l.carried[0]))
+    right = b.load(x, (0, 0), (40, 3))
+    all_ = b.dot(b.load(x, (0, 0), (70, 40)), right, b.broadcast(l.results[0], (70, 3)))
+    b.store(y, all_, (0, 0), (70, 3))
+    agree([b.finish()], [[data(70, 90), np.zeros((70, 3), f32.np)]])
 
 
 def attention(bm: int, bn: int, d: int, causal: bool, s: Size = S) -> Kernel:
@@ -223,11 +238,11 @@ def attention(bm: int, bn: int, d: int, causal: bool, s: Size = S) -> Kernel:
 
 
 def test_attention() -> None:
-    cases = [(64, 32, 24, False, S), (32, 16, 16, True, S), (16, 48, 16, True, 40)]
+    cases = [(48, 32, 16, False, S), (32, 16, 8, True, S), (16, 48, 8, True, 40)]
     kernels = [attention(*c) for c in cases]
     agree(kernels, [[data(1, 40, c[2]) for _ in range(4)] for c in cases])
-    q, k, v, _ = arrays = [data(1, 40, 24) for _ in range(4)]
-    p = np.exp(q[0].astype(f64.np) @ k[0].T / 24**0.5)
+    q, k, v, _ = arrays = [data(1, 40, 16) for _ in range(4)]
+    p = np.exp(q[0].astype(f64.np) @ k[0].T / 4)
     want = p / p.sum(1, keepdims=True) @ v[0]
     np.testing.assert_allclose(results(kernels[0], arrays)[3][0], want, rtol=1e-4, atol=1e-5)
 
@@ -279,7 +294,26 @@ def test_gathers_and_scatters() -> None:
     )
 
 
-# What fits stays --------------------------------------------------------------------------------
+# The text and what fits --------------------------------------------------------------------------------
+
+
+def test_whole_parts_are_not_masked() -> None:
+    small = expand(attention(32, 32, 32, False), SETS["avx512f"])
+    masked = {
+        str(op.attributes["stop"]): [bool(o.attributes.get("masked")) for o in walk(op.block)]
+        for op in walk(small.body)
+        if op.block is not None and op.attributes["step"] == 32
+    }
+    assert not any(masked[str(S // 32 * 32)])
+    assert any(masked["S"])
+
+
+def test_one_kernel_has_one_expansion() -> None:
+    k = attention(64, 32, 32, True)
+    parsed = ts.ir.parse(k.text)
+    assert isinstance(parsed, Kernel)
+    assert expand(parsed).text == expand(k).text
+    assert expand(expand(k)).text == expand(k).text
 
 
 def test_kernels_that_fit_are_not_touched() -> None:
@@ -289,7 +323,7 @@ def test_kernels_that_fit_are_not_touched() -> None:
 
 
 def test_every_processor_gives_the_same_bits() -> None:
-    k, arrays = attention(24, 40, 24, True), [data(1, 50, 24) for _ in range(4)]
+    k, arrays = attention(24, 40, 8, True), [data(1, 30, 8) for _ in range(4)]
     want = results(k, arrays)
     for of in SETS.values():
         assert same_bits(results(expand(k, of), arrays), want)

@@ -187,7 +187,8 @@ class Expansion(Moves):
         m = memory_of(following)
         self.overwrite(m)
         taken = m in self.memories_of(a) | self.memories_of(b)
-        fits = not taken and self.is_same_box(acc, following)
+        turned = op in self.turned_products and b.shape[1] > 1
+        fits = not taken and not turned and self.is_same_box(acc, following)
         self.product(op, following if fits else None)
         return fits
 
