@@ -174,8 +174,8 @@ class Profile:
 
 def _plain(r: Row) -> dict[str, Any]:
     return {
-        **asdict(r), "seconds": r.seconds, "flops": r.flops, "bytes": r.bytes, "least": r.least,
-        "fraction": r.fraction, "bound": r.bound,
+        **asdict(r), "seconds": r.seconds, "flops": r.flops, "bytes": r.bytes,
+        "fraction": r.fraction,
     }  # fmt: skip
 
 
@@ -266,8 +266,8 @@ def _loaded(whole: Mapping[str, Any]) -> Profile:
 
 def _row(r: Mapping[str, Any]) -> Row:
     return Row(
-        str(r["program"]), str(r["name"]), str(r["kind"]), dict(r["lines"]), Work(**r["work"]),
-        int(r["launches"]), [float(t) for t in r["runs"]], tuple(r["roof"]),
+        str(r["program"]), str(r["name"]), str(r["kind"]), dict(r["lines"]), int(r["launches"]),
+        [float(t) for t in r["runs"]], Work(**r["work"]), float(r["least"]), str(r["bound"]),
     )  # fmt: skip
 
 

@@ -47,10 +47,11 @@ class Row:
     name: str
     kind: str
     lines: dict[str, float]  # the part of its time that each line of the source gets
-    work: Work  # of one run
     launches: int = 0
     runs: list[float] = field(default_factory=list)  # seconds
-    roof: tuple[float, float] = (0.0, 0.0)  # operations and bytes a second of the machine
+    work: Work = field(default_factory=Work)  # of all runs
+    least: float = 0.0  # seconds that the machine needs for all runs at best
+    bound: str = ""  # what limits it: arithmetic or memory
 
     @property
     def seconds(self) -> float:
@@ -65,30 +66,27 @@ class Row:
     @property
     def flops(self) -> float:
         """Arithmetic of all runs."""
-        return self.work.flops * len(self.runs)
+        return self.work.flops
 
     @property
     def bytes(self) -> float:
         """Bytes that all runs read and write at least."""
-        return self.work.bytes * len(self.runs)
-
-    @property
-    def least(self) -> float:
-        """The seconds that the machine needs for all runs at best."""
-        return self.work.least(*self.roof) * len(self.runs) if all(self.roof) else 0.0
+        return self.work.bytes
 
     @property
     def fraction(self) -> float:
         """How much of the roofline is reached; above 1 when the data stay in a cache."""
         return self.least / self.seconds if self.seconds else 0.0
 
-    @property
-    def bound(self) -> str:
-        """What limits it: arithmetic or memory."""
-        if not all(self.roof) or not (self.work.cost or self.work.bytes):
-            return ""
-        flops, bandwidth = self.roof
-        return "arithmetic" if self.work.cost / flops > self.work.bytes / bandwidth else "memory"
+    def ran(self, nanoseconds: int, work: Work, roof: tuple[float, float]) -> None:
+        """Add a run."""
+        flops, bandwidth = roof
+        self.runs.append(nanoseconds / 1e9)
+        self.work += work
+        self.least += work.least(flops, bandwidth)
+        if self.work.cost or self.work.bytes:
+            by_memory = self.work.bytes / bandwidth >= self.work.cost / flops
+            self.bound = "memory" if by_memory else "arithmetic"
 
 
 @dataclass(frozen=True)
@@ -134,7 +132,7 @@ class Resolved:
         self.memory: list[Memory] = []
         self._found: dict[tuple[str, str], int] = {}
         self._threads: dict[int, int] = {}
-        self._roof = (0.0, 0.0)
+        self._roof = (1.0, 1.0)
         if any(n.kind in ("program", "launch") for n in r.noted):
             peaks = peaks_here()
             self._roof = (peaks.flops, peaks.bandwidth)
@@ -150,9 +148,9 @@ class Resolved:
         stack = tuple(_frame(*f) for f in n.stack)
         if n.kind == "launch":
             source, sizes, moved = n.what
-            row = self._row("kernels", n.name, "launch", {stack[-1] if stack else "": 1.0},
-                            _launched(source, sizes, moved))  # fmt: skip
-            self._ran(row, n.end - n.begin)
+            row = self._row("kernels", n.name, "launch", {_line(n.stack): 1.0})
+            self.rows[row].launches += 1
+            self.rows[row].ran(n.end - n.begin, _launched(source, sizes, moved), self._roof)
             self._span("launch", n.name, n.begin, n.end, thread, stack, row)
             return
         self._span(n.kind, n.name, n.begin, n.end, thread, stack)
@@ -162,27 +160,24 @@ class Resolved:
     def _steps(self, n: Noted, thread: int, stack: tuple[str, ...]) -> None:
         watched, records = n.what
         facts = self._facts.setdefault(id(watched), _Facts(watched))
-        ran: dict[int, int] = {}
+        ran: dict[int, tuple[int, int]] = {}  # nanoseconds of a row in this run, and a step of it
         spans = watched.spans(records)
         for i, begin, end in spans:
             name, kind = facts.names[i]
-            row = self._row(n.name, name, kind, facts.lines(i), facts.work(i))
+            row = self._row(n.name, name, kind, facts.lines(i))
             self.rows[row].launches += 1
-            ran[row] = ran.get(row, 0) + end - begin
+            took, _ = ran.get(row, (0, i))
+            ran[row] = (took + end - begin, i)
             self._span(kind, name, begin, end, thread, stack, row)
-        for row, took in ran.items():
-            self.rows[row].runs.append(took / 1e9)
+        for row, (took, i) in ran.items():
+            self.rows[row].ran(took, facts.work(i), self._roof)
         facts.last = spans
 
-    def _ran(self, row: int, took: int) -> None:
-        self.rows[row].launches += 1
-        self.rows[row].runs.append(took / 1e9)
-
-    def _row(self, program: str, name: str, kind: str, lines: dict[str, float], work: Work) -> int:
+    def _row(self, program: str, name: str, kind: str, lines: dict[str, float]) -> int:
         key = (program, name)
         if key not in self._found:
             self._found[key] = len(self.rows)
-            self.rows.append(Row(program, name, kind, lines, work, roof=self._roof))
+            self.rows.append(Row(program, name, kind, lines))
         return self._found[key]
 
     def _span(
@@ -270,6 +265,11 @@ def _launched(source: Any, sizes: Mapping[str, int], moved: int) -> Work:
 
 def _place(where: Location | None) -> str:
     return "" if where is None else f"{where.file}:{where.line}"
+
+
+def _line(stack: Sequence[tuple[CodeType, int]]) -> str:
+    """The innermost line of the user's."""
+    return f"{stack[-1][0].co_filename}:{stack[-1][1]}" if stack else ""
 
 
 def _frame(code: CodeType, line: int) -> str:

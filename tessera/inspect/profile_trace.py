@@ -40,7 +40,7 @@ def _complete(s: Span, rows: Sequence[Row]) -> dict[str, Any]:
     if s.row >= 0:
         r = rows[s.row]
         event["args"] = {
-            "flops": r.work.flops, "bytes": r.work.bytes, "lines": [x for x in r.lines if x],
+            "flops": r.flops / len(r.runs), "bytes": r.bytes / len(r.runs), "lines": [x for x in r.lines if x],
             "program": r.program,
         }  # fmt: skip
     elif s.stack:
