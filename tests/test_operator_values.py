@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -250,3 +252,15 @@ def test_descriptors_tell_the_operator(name: str, dtype: str) -> None:
     assert back.flags >= a.flags - {"low_rank"}
     want = {"dense": "dense", "low_rank": "factor", "diag": "implicit", "tiles": "blocksparse"}
     assert told.representation == want.get(name, told.representation)
+
+
+def test_operators_are_copied_and_kept_in_files() -> None:
+    a, m = CASES["woodbury"](Draw(np.float64))
+    for b in (
+        copy.copy(a),
+        copy.deepcopy(a),
+        pickle.loads(pickle.dumps(op.permutation([1, 0]) @ op.eye(2))),
+    ):
+        want = m if b.shape == a.shape else np.eye(2)[[1, 0]]
+        near(b.todense(), want, 1e-12, str(b))
+        assert b.flags == (a.flags if b.shape == a.shape else b.flags)

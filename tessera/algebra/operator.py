@@ -207,6 +207,10 @@ class Operator:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         return np.asarray(self.todense(), dtype=dtype)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        children, aux = _flatten(self)
+        return _unflatten, (aux, children)
+
     def __repr__(self) -> str:
         flags = f" {{{', '.join(sorted(self.flags))}}}" if self.flags else ""
         return f"Operator({self}{flags})"
