@@ -150,6 +150,34 @@ def test_run_of_a_file_with_a_syntax_error(capsys, tmp_path):
     assert capsys.readouterr().err == f"error: {path}, line 1: '(' was never closed\n"
 
 
+@pytest.mark.parametrize("command", ["compile", "run", "profile", "bench", "tune"])
+def test_a_file_that_is_no_program_is_refused(capsys, tmp_path, command):
+    for name, data, message in (
+        ("bytes.py", b"\x00\xff\xfe\x01", "bytes.py"), ("latin.py", b"x = '\xe9'\n", "latin.py, line"),
+        ("folder", None, "there is no file"),
+    ):  # fmt: skip
+        path = tmp_path / name
+        path.mkdir() if data is None else path.write_bytes(data)
+        assert cli.main([command, str(path)]) == 2
+        out, err = capsys.readouterr()
+        assert err.startswith("error: ")
+        assert message in err
+        assert "Traceback" not in out + err
+
+
+@pytest.mark.parametrize("command", ["compile", "run", "profile", "bench", "tune"])
+def test_what_a_program_raises_is_shown_without_our_frames(capsys, tmp_path, command):
+    path = tmp_path / "raises.py"
+    path.write_text("def f():\n    return {}['key']\n\nf()\n")
+    assert cli.main([command, str(path)]) == 1
+    err = capsys.readouterr().err
+    assert err.endswith("KeyError: 'key'\n")
+    assert f'File "{path}", line 4' in err
+    assert f'File "{path}", line 2, in f' in err
+    assert str(Path(tessera.__file__).parent) not in err
+    assert "runpy" not in err
+
+
 def test_doctor_reports_versions_settings_and_devices(capsys, monkeypatch):
     monkeypatch.setenv("TESSERA_LOG", "info")
     assert cli.main(["doctor", "--json"]) == 0
@@ -159,6 +187,10 @@ def test_doctor_reports_versions_settings_and_devices(capsys, monkeypatch):
     assert report["settings"]["TESSERA_LOG"]["source"] == "environment"
     assert report["settings"]["TESSERA_VERIFY"]["source"] == "default"
     assert report["devices"][0] == "cpu:0"
+    assert {n: t["works"] for n, t in report["targets"].items() if n in ("numpy", "cpu")} == {
+        "numpy": True, "cpu": True,
+    }  # fmt: skip
+    assert report["cache"]["writable"] is True
     assert report["missing"] == []
     assert cli.main(["doctor"]) == 0
     assert "Nothing is missing." in capsys.readouterr().out
@@ -179,6 +211,15 @@ def test_doctor_names_a_setting_that_cannot_be():
     assert done.stderr == ""
 
 
+def test_doctor_names_a_cache_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    done = _tessera("doctor", TESSERA_CACHE_DIR=str(tmp_path / "file" / "below"))
+    assert done.returncode == 1
+    assert "missing: a writable cache: " in done.stdout
+    assert "set TESSERA_CACHE_DIR to a writable folder" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
 def test_no_color_is_respected():
     forced = _tessera("doctor", FORCE_COLOR="1")
     assert "\x1b[1" in forced.stdout
@@ -187,8 +228,11 @@ def test_no_color_is_respected():
 
 
 def test_every_command_has_help(capsys):
-    for command in ("ops", "compile", "run", "doctor", "version"):
+    for command in (
+        "ops", "compile", "run", "profile", "bench", "tune", "cache", "cache list", "cache export",
+        "cache import", "cache trim", "cache clear", "doctor", "version",
+    ):  # fmt: skip
         with pytest.raises(SystemExit) as e:
-            cli.main([command, "--help"])
+            cli.main([*command.split(), "--help"])
         assert e.value.code == 0
         assert f"usage: tessera {command}" in capsys.readouterr().out

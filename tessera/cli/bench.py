@@ -14,7 +14,16 @@ from typing import Any
 import numpy as np
 
 from tessera.cli.programs import drawn, execute, found_in, size_of, specs_of, split
-from tessera.cli.show import Table, UsageError, complain, console, escape, table_of, write_file
+from tessera.cli.show import (
+    Table,
+    UsageError,
+    check_place,
+    complain,
+    console,
+    escape,
+    table_of,
+    write_file,
+)
 from tessera.core.errors import OperandError
 from tessera.inspect.work import Work, work_of
 from tessera.lang.jit import Jitted
@@ -43,6 +52,7 @@ def bench_file(args: argparse.Namespace) -> int:
     """Measure how long the annotated functions of a file take, beside what the machine allows."""
     if not args.budget > 0 or args.limit < 0:
         raise UsageError("--budget is above 0, and --limit is not below 0")
+    check_place(args.save)
     earlier = {} if args.compare is None else _earlier(args.compare)
     path, name = split(args.file)
     sizes, rng = dict(map(size_of, args.size)), np.random.default_rng(0)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tessera.cli.programs import drawn, execute, found_in, size_of, specs_of, split
-from tessera.cli.show import UsageError, complain, write_file
+from tessera.cli.show import UsageError, check_place, complain, write_file
 from tessera.inspect.profile import Profile, load, profile
 
 _CALLS = 10  # of a function that is profiled by itself
@@ -21,6 +21,7 @@ def profile_file(args: argparse.Namespace) -> int:
     """Show where the time and the memory of a program go, kernel by kernel and line by line."""
     if args.top < 1 or args.limit < 0:
         raise UsageError("--top and --limit cannot be below 1 and 0")
+    check_place(args.save, args.trace, args.flame)
     earlier = None if args.compare is None else load(args.compare)
     path, name = split(args.file)
     status = 0

@@ -137,13 +137,15 @@ def _check(path: str) -> None:
     if not Path(path).is_file():
         raise UsageError(f"there is no file {path}")
     try:
-        compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
+        text = Path(path).read_bytes()
+        if b"\0" in text:
+            raise UsageError(f"{path} is no Python file: it holds null bytes")
+        compile(text, path, "exec", dont_inherit=True)
     except OSError as e:
         raise UsageError(f"{path} cannot be read ({e.strerror})") from None
     except SyntaxError as e:
-        raise UsageError(f"{e.filename}, line {e.lineno}: {e.msg}") from None
-    except ValueError as e:  # bytes that are no text
-        raise UsageError(f"{path} is no Python file ({e})") from None
+        line = "" if e.lineno is None else f", line {e.lineno}"
+        raise UsageError(f"{path}{line}: {e.msg}") from None
 
 
 def _as_raised(e: Exception, path: str) -> str:

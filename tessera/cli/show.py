@@ -49,6 +49,18 @@ def complain(message: str, status: int) -> int:
     return status
 
 
+def check_place(*paths: str | None) -> None:
+    """Raise when a file could not be written, before long work is done for it."""
+    for path in paths:
+        if path is None:
+            continue
+        folder = Path(path).absolute().parent
+        if not folder.is_dir():
+            raise UsageError(f"{path} cannot be written: there is no folder {folder}")
+        if Path(path).is_dir() or not os.access(folder, os.W_OK):
+            raise UsageError(f"{path} cannot be written")
+
+
 def write_file(path: str, content: str | bytes) -> None:
     """Write a file, whole or not at all."""
     data = content.encode() if isinstance(content, str) else content
@@ -69,6 +81,6 @@ def write_file(path: str, content: str | bytes) -> None:
 
 
 __all__ = [
-    "Console", "Failure", "Live", "ProgramError", "Table", "UsageError", "complain", "console",
+    "Console", "Failure", "Live", "ProgramError", "Table", "UsageError", "check_place", "complain", "console",
     "escape", "table_of", "write_file",
 ]  # fmt: skip

@@ -6,6 +6,7 @@ of what they hold: one that is damaged is left out, one of another machine is ne
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import tempfile
@@ -32,9 +33,11 @@ def export_all(file: str | os.PathLike[str]) -> int:
         with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.write(nests, _TUNED)
             for e in kept:
-                archive.write(e.path, f"{e.kind}/{e.path.name}")
+                with contextlib.suppress(FileNotFoundError):  # another process removed it
+                    archive.writestr(f"{e.kind}/{e.path.name}", e.path.read_bytes())
+                    count += 1
         os.replace(whole, out)
-    return len(kept) + count
+    return count
 
 
 def load_all(file: str | os.PathLike[str]) -> tuple[int, int]:
