@@ -180,6 +180,19 @@ def test_a_view_keeps_its_base() -> None:
         assert returned.place["a"] is not returned.place["c"]
 
 
+def test_a_result_leaves_an_operand_that_is_read_twice() -> None:
+    types = {n: TensorType(f32, (256,)) for n in "xacvy"}
+    views = {"v": View("a", 0, (4,))}
+    for reads, place_is_taken in ((("a", "x"), True), (("a", "v"), False), (("a", "a"), False)):
+        steps = [
+            Access("1", ("x",), ("a",)),
+            Access("2", reads, ("c",), frozenset((("a", "c"),))),
+            Access("3", ("c",), ("y",)),
+        ]
+        plan = plan_memory("p", types, steps, ["x"], ["y"], views)
+        assert (plan.place["a"] is plan.place["c"]) == place_is_taken, reads
+
+
 def test_the_text_of_a_plan() -> None:
     types = {n: TensorType(f32, (256,)) for n in "xaby"}
     steps = [

@@ -91,3 +91,41 @@ def test_a_number_of_a_row_has_no_columns() -> None:
     ]
     assert [len(s.axes) for s in roots] == [1]
     assert agrees(p, [(6, 8)])
+
+
+CUT = {
+    "a flipped row": lambda f, x: f.reshape(f.flip(x.reshape(-1), 0), (4, 6)),
+    "rows from the end": lambda f, x: f.reshape(f.flip(x, 0), (2, 3, 4)),
+    "columns from the end": lambda f, x: f.reshape(f.flip(x, 1), (6, 2, 2)),
+    "both from the end": lambda f, x: f.reshape(f.flip(f.flip(x, 0), 1), (8, 3)),
+    "every other from the end": lambda f, x: f.reshape(x[::-2, ::-1], (2, 6)),
+    "flipped and turned": lambda f, x: f.reshape(f.transpose(f.flip(x, 1)), (12, 2)),
+}
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_axes_that_run_backwards_are_cut_and_joined(name: str) -> None:
+    f, x = CUT[name], np.arange(24, dtype=np.float32).reshape(6, 4)
+    want = f(np, x) * 2
+    got = ts.jit(lambda x: f(op, x) * 2, target="cpu")(ts.tensor(x))
+    np.testing.assert_array_equal(got.numpy(), want)
+    p = schedule(lambda x: f(op, x) * 2, ts.tensor(x))
+    assert same_bits(by_tile(p, [x]), [want])
+    assert same_bits(by_llvm(p, [x]), [want])
+
+
+@pytest.mark.parametrize(
+    "cut", [np.s_[::2], np.s_[1::2], np.s_[:, ::2], np.s_[:2, :2], np.s_[::-2]], ids=str
+)
+def test_a_kernel_reads_a_part_of_what_the_host_made(cut: Any) -> None:
+    x = np.random.default_rng(1).normal(size=(4, 4)).astype(np.float32) + 4 * np.eye(4, dtype="f")
+
+    def f(x: Any) -> Any:
+        part = op.inv(x)[cut]
+        return part, op.sin(part) + 1, op.sum(part * part, 0)
+
+    part, sine, square = (y.numpy() for y in ts.jit(f, target="cpu")(ts.tensor(x)))
+    want = np.linalg.inv(x)[cut]
+    np.testing.assert_allclose(part, want, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(sine, np.sin(part) + 1, rtol=1e-6)
+    np.testing.assert_allclose(square, (part * part).sum(0), rtol=1e-5)

@@ -1,13 +1,14 @@
 """Seeds faults in the compiler, one at a time, and tells whether the tests catch them.
 
-    python tools/mutations.py                  all faults of faults.py, and writes the record
+    python tools/mutations.py                  all faults of faults.py
     python tools/mutations.py --list           what they are
     python tools/mutations.py --only 3 17-20   some of them
+    python tools/mutations.py --left           those that the record does not show as caught
     python tools/mutations.py --jobs 2         so many at once
 
 The package and its tests are copied to a temporary folder; the working tree is never changed.  A fault is
 caught when a test fails, crashes or takes too long.  Tests near the fault are asked first, then random
-programs, then all tests of the levels.  Machine code is kept by the text of its LLVM IR, so faults share it.
+programs, then all tests of the levels; the record has a row for each fault, written when it is known.  Machine code is kept by the text of its LLVM IR, so faults share it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Queue
+from threading import Lock
 from typing import NamedTuple
 
 from faults import FAULTS, Fault
@@ -59,7 +61,8 @@ TESTS = {
 LEVELS = (
     "tests/test_schedule.py tests/test_tile.py tests/test_cpu_target.py tests/test_bits.py "
     "tests/test_nest.py tests/test_spread.py tests/test_memory_plan.py tests/test_primitives.py "
-    "tests/test_gather_kernels.py tests/test_special_values.py tests/test_every_dtype.py"
+    "tests/test_gather_kernels.py tests/test_views.py tests/test_check_compiled.py "
+    "tests/test_special_values.py tests/test_every_dtype.py"
 )
 
 
@@ -77,7 +80,7 @@ class Copy:
 
     def __init__(self, folder: Path, code: Path):
         self.folder = folder
-        for name in ("tessera", "tests"):
+        for name in ("tessera", "tests", "benchmarks"):
             shutil.copytree(
                 ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__")
             )
@@ -157,12 +160,16 @@ def main() -> int:
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     p.add_argument("--list", action="store_true", help="print the faults")
     p.add_argument("--only", nargs="+", metavar="N", help="numbers, or ranges such as 3-7")
+    p.add_argument("--left", action="store_true", help="faults that are not recorded as caught")
     p.add_argument("--jobs", type=int, default=2, help="faults at once")
     p.add_argument(
         "--unbroken", action="store_true", help="first see that all tests pass without a fault"
     )
     given = p.parse_args()
     chosen = _chosen(given.only)
+    if given.left:
+        known = _recorded()
+        chosen = [i for i in chosen if not known.get(_name(FAULTS[i]), {}).get("caught")]
     if given.list:
         for i in chosen:
             print(f"{i:3} {FAULTS[i].path}: {FAULTS[i].breaks}")
@@ -182,7 +189,9 @@ def main() -> int:
                 f"without a fault: {'passes' if status == 0 else _by(status, text)} in {seconds:.0f} s"
             )
         outcomes = _try_all(copies, chosen)
-    return _report(outcomes, whole=given.only is None)
+    caught = sum(o.caught for o in outcomes)
+    print(f"{caught} of {len(outcomes)} faults caught")
+    return 0 if caught >= 0.95 * len(outcomes) else 1
 
 
 def _chosen(only: Sequence[str] | None) -> list[int]:
@@ -203,6 +212,7 @@ def _try_all(copies: Sequence[Copy], chosen: Sequence[int]) -> list[Outcome]:
             o = copy.try_fault(FAULTS[i])
         finally:
             idle.put(copy)
+        _record(o)
         print(f"{i:3} {'caught  ' if o.caught else 'SURVIVED'} {o.seconds:6.1f} s  {o.fault.path}: "
               f"{o.fault.breaks}  [{o.by}]", flush=True)  # fmt: skip
         return o
@@ -211,15 +221,29 @@ def _try_all(copies: Sequence[Copy], chosen: Sequence[int]) -> list[Outcome]:
         return list(threads.map(one, chosen))
 
 
-def _report(outcomes: Sequence[Outcome], whole: bool) -> int:
-    caught = sum(o.caught for o in outcomes)
-    print(f"{caught} of {len(outcomes)} faults caught, {100 * caught / len(outcomes):.1f}%")
-    if whole:
-        rows = [{"file": o.fault.path, "breaks": o.fault.breaks, "caught": o.caught, "by": o.by}
-                for o in outcomes]  # fmt: skip
-        record = {"faults": len(outcomes), "caught": caught, "outcomes": rows}
-        RECORD.write_text(json.dumps(record, indent=1) + "\n")
-    return 0 if caught >= 0.95 * len(outcomes) else 1
+def _name(fault: Fault) -> str:
+    return f"{fault.path}: {fault.breaks}"
+
+
+def _recorded() -> dict[str, dict[str, object]]:
+    """The rows of the record, by the names of faults."""
+    if not RECORD.exists():
+        return {}
+    rows = json.loads(RECORD.read_text())["outcomes"]
+    return {f"{r['file']}: {r['breaks']}": r for r in rows}
+
+
+_WRITING = Lock()
+
+
+def _record(o: Outcome) -> None:
+    """Put an outcome into the record, in the order of faults.py."""
+    row = {"file": o.fault.path, "breaks": o.fault.breaks, "caught": o.caught, "by": o.by}
+    with _WRITING:
+        rows = {**_recorded(), _name(o.fault): row}
+        kept = [rows[n] for n in map(_name, FAULTS) if n in rows]
+        whole = {"faults": len(kept), "caught": sum(bool(r["caught"]) for r in kept)}
+        RECORD.write_text(json.dumps({**whole, "outcomes": kept}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
