@@ -11,6 +11,7 @@ import pytest
 import tessera as ts
 from tessera import op
 from tessera.checks.kernel import check_kernel
+from tessera.stdlib.kernels import attention as flash
 from tessera.stdlib.kernels import rows as library
 
 T = ts.Tensor
@@ -90,6 +91,9 @@ def zeros(*shape: int) -> Any:
     return np.zeros(shape, np.float32)
 
 
+HEADS = (zeros(2, 20, 8), zeros(2, 20, 8), zeros(2, 20, 8), None)
+PLAIN = {"group": 1, "scale": 0.125, "causal": False, "window": None, "sink": 0, "dropout": 0.0, "seed": 0,
+         "stats": False}  # fmt: skip
 # Kernels of the library, their arguments, and what the functions that launch them see to.
 LIBRARY: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any], dict[str, str]]] = {
     "softmax": (library.softmax, (zeros(10, 40),), {}, {}),
@@ -100,6 +104,10 @@ LIBRARY: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any], dict[str, str]]] 
     "norm_back": (
         library.norm_back, (zeros(10, 40), zeros(10), zeros(10), zeros(40), zeros(10, 40)),
         {"sums": True}, {}),
+    "attention": (flash.attention, HEADS, PLAIN, {"B": "C"}),
+    "causal attention": (flash.attention, HEADS, PLAIN | {"causal": True, "stats": True}, {"B": "C"}),
+    "attention in a window": (
+        flash.attention, HEADS, PLAIN | {"causal": True, "window": 7, "sink": 2}, {"B": "C"}),
 }  # fmt: skip
 
 
