@@ -74,6 +74,11 @@ def _programs(commands: Any) -> None:
         help="the pass or level to print; graph (the default) is Graph IR after its last pass; "
         "schedule, tile and target are those of the target cpu",
     )
+    p = _command(commands, "inspect", "inspect:inspect_file",
+                 "Write a page that shows an annotated function at every level, for any browser.")  # fmt: skip
+    p.add_argument("file", metavar="FILE[:FUNCTION]", help="a Python file, and a function in it")
+    p.add_argument("--out", metavar="PATH", help="the page, FUNCTION.html unless given")
+    _size(p)
     p = _command(commands, "check", "check:check_file",
                  "Look for races, accesses out of bounds and other faults in the kernels of a file.")  # fmt: skip
     p.add_argument("file", metavar="FILE[:FUNCTION]",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import os
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -386,6 +389,21 @@ class Jitted:
             error = located(e)
         raise error
 
+    def inspect(
+        self, *args: Any, path: str | os.PathLike[str] | None = None, **kwargs: Any
+    ) -> Path:
+        """Write a page that shows this function at every level; `path` is NAME.html unless given."""
+        try:
+            f = Jitted(self._f, sorted(self._static), (), self._numerics, "cpu")
+            c = f._take_apart(args, kwargs)
+            data = [data_of(v, self._name) for v in c.tensors]
+            page: Any = importlib.import_module("tessera.inspect.page")  # when somebody looks
+            written: Path = page.write_page(f._entry(c).executable, data, path)
+            return written
+        except TesseraError as e:
+            error = located(e)
+        raise error
+
     @property
     def target(self) -> str:
         """What runs this function."""
@@ -419,6 +437,12 @@ class _Method:
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """The method at every level of the compiler."""
         return self._jitted.lower(self._self, *args, **kwargs)
+
+    def inspect(
+        self, *args: Any, path: str | os.PathLike[str] | None = None, **kwargs: Any
+    ) -> Path:
+        """Write a page that shows the method at every level."""
+        return self._jitted.inspect(self._self, *args, path=path, **kwargs)
 
 
 def _run_donating(entry: _Entry, tensors: Sequence[Value], user: str) -> list[Any]:

@@ -72,6 +72,13 @@ def lower(g: Graph) -> Program:
     return grouped(_Lowering(g).program())
 
 
+def names_of(g: Graph) -> dict[Value, str]:
+    """The stage or buffer of each value that exists on its own; others are computed by their readers."""
+    lowering = _Lowering(g)
+    lowering.program()
+    return lowering.names
+
+
 class _Lowering:
     def __init__(self, g: Graph):
         self.g = g

@@ -1,0 +1,298 @@
+"""What the page of the inspector shows: every level of a program and what is known about it, as plain data."""
+
+from __future__ import annotations
+
+import linecache
+import time
+from collections.abc import Callable, Mapping, Sequence
+from difflib import SequenceMatcher
+from typing import Any, TypeVar
+
+from tessera.build import form_of
+from tessera.core.source import Location
+from tessera.core.types import TensorType
+from tessera.executable import Step as PassRecord
+from tessera.inspect.page_layout import layered
+from tessera.inspect.page_links import Link, links_of, made_by, read_by, written_by
+from tessera.inspect.page_text import (
+    Line,
+    graph_lines,
+    llvm_lines,
+    params_of,
+    schedule_lines,
+    tile_lines,
+)
+from tessera.inspect.work import work_of
+from tessera.ir.graph.ir import Node, Value
+from tessera.ir.schedule.choose import default_nest
+from tessera.ir.schedule.ir import Group, HostCall, Kernel, Primitive, Program, Step
+from tessera.ir.schedule.memory import MemoryPlan
+from tessera.ir.target.cpu.emit import emit
+from tessera.ir.target.cpu.machine import assembly
+from tessera.ir.tile.launch import Launch
+from tessera.ir.tile.lower import expand
+from tessera.tune.roofline import Peaks
+
+Data = dict[str, Any]
+T = TypeVar("T")
+_LETTER, _SIDE = 7.2, 18.0  # width of a letter, and of a node beside its letters
+
+
+class Places:
+    """The lines of the user's source that something comes from, numbered."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Location, int] = {}
+
+    def number(self, where: Location | None) -> int:
+        """The number of a line; -1: it is not known."""
+        return -1 if where is None else self._numbers.setdefault(where, len(self._numbers))
+
+    def data(self) -> Data:
+        """The places, and the files whole."""
+        files = dict.fromkeys(w.file for w in self._numbers)
+        numbers = {f: i for i, f in enumerate(files)}
+        return {
+            "places": [[numbers[w.file], w.line] for w in self._numbers],
+            "files": [
+                {"path": f, "lines": [x.rstrip("\n") for x in linecache.getlines(f)]} for f in files
+            ],
+        }
+
+
+class Collector:
+    """Takes a program apart, level by level, and times what lowers it."""
+
+    def __init__(self, record: Sequence[PassRecord], schedule: Callable[[], Program]):
+        self.record, self.graph = record, record[-1].graph
+        self.places = Places()
+        self.lower: list[Data] = []  # what the passes below Graph IR took
+        self.texts: dict[str, Any] = {}  # what the page reads when it is looked at
+        self.program = self._timed("schedule", schedule)
+        self.types: dict[str, TensorType] = {n: b.type for n, b in self.program.buffers.items()}
+        self.links = links_of(self.graph, self.program)
+        self.numbers = {n: i for i, n in enumerate(self.graph.nodes)}
+
+    def _timed(self, name: str, make: Callable[[], T]) -> T:
+        begin = time.perf_counter()
+        made = make()
+        self.lower.append({"name": name, "seconds": time.perf_counter() - begin})
+        return made
+
+    # Graph IR
+
+    def passes(self) -> list[Data]:
+        """Every pass with its time; lines and differences are read when they are looked at."""
+        out: list[Data] = []
+        before: list[Line] = []
+        for i, s in enumerate(self.record):
+            lines = graph_lines(s.graph)
+            last = i == len(self.record) - 1
+            self.texts[f"pass{i}"] = {
+                "lines": [x.text for x in lines],
+                "places": [self.places.number(x.location) for x in lines],
+                "nodes": [self._node(x.node) if last else -1 for x in lines],
+                "diff": difference(before, lines) if i else [],
+            }
+            changed = sum(x[0] != "e" for x in self.texts[f"pass{i}"]["diff"])
+            out.append(
+                {"name": s.name, "seconds": s.seconds, "nodes": len(s.graph.nodes), "changes": changed}
+            )  # fmt: skip
+            before = lines
+        return out
+
+    def _node(self, n: Node | None) -> int:
+        return -1 if n is None else self.numbers[n] + len(self.graph.inputs)
+
+    def nodes(self) -> list[Data]:
+        """The inputs and nodes of the graph that is lowered, with their places in the picture."""
+        g = self.graph
+        index: dict[Value, int] = {v: i for i, v in enumerate(g.inputs)}
+        labels = [g.input_names[i] if i < len(g.input_names) else f"x{i}" for i in index.values()]
+        operands: list[list[int]] = [[] for _ in g.inputs]
+        for i, n in enumerate(g.nodes):
+            index.update(dict.fromkeys(n.results, i + len(g.inputs)))
+            operands.append([index[v] for v in n.operands])
+            labels.append(n.op.name)
+        widths = [_LETTER * len(x) + _SIDE for x in labels]
+        spots = layered(operands, widths)
+        out = []
+        nodes: list[Node | None] = [*(None for _ in g.inputs), *g.nodes]
+        for i, (label, given, (x, layer)) in enumerate(zip(labels, operands, spots, strict=True)):
+            node = nodes[i]
+            values: Sequence[Value] = (g.inputs[i],) if node is None else node.results
+            steps, names = self._linked(values)
+            out.append({
+                "op": label, "kind": _kind(node), "type": ", ".join(str(v.type) for v in values),
+                "params": "" if node is None else ", ".join(params_of(node)), "in": given,
+                "place": self.places.number(None if node is None else node.location),
+                "steps": steps, "names": names, "x": round(x, 1), "y": layer, "w": round(widths[i], 1),
+            })  # fmt: skip
+        return out
+
+    def _linked(self, values: Sequence[Value]) -> tuple[list[int], list[str]]:
+        found = [self.links.get(v, Link()) for v in values]
+        steps = dict.fromkeys(s for x in found for s in x.steps)
+        return list(steps), list(dict.fromkeys(n for x in found for n in x.names))
+
+    # Schedule IR
+
+    def schedule(self) -> Data:
+        """The lines of Schedule IR."""
+        lines = schedule_lines(self.program)
+        return {
+            "lines": [x.text for x in lines],
+            "steps": [x.step for x in lines],
+            "names": [list(x.names) for x in lines],
+            "places": [self.places.number(x.location) for x in lines],
+        }
+
+    def steps(self, sizes: Mapping[str, int], seconds: Mapping[str, float]) -> list[Data]:
+        """Every step: its parameters, its work, its time."""
+        out = []
+        for s in self.program.steps:
+            w = work_of(s, self.types, sizes)
+            name = s.node.op.name if isinstance(s, HostCall) else s.name
+            out.append({
+                "name": name, "kind": _step_kind(s), "nests": _nests(s),
+                "reads": read_by(s), "writes": written_by(s), "makes": made_by(s),
+                "places": sorted({self.places.number(x) for x in _locations(s)} - {-1}),
+                "flops": w.flops, "cost": w.cost, "bytes": w.bytes, "seconds": seconds.get(name, 0.0),
+            })  # fmt: skip
+        return out
+
+    # Tile IR and target
+
+    def kernels(self) -> list[Data]:
+        """The kernels; Tile IR, LLVM IR and assembly are read when they are looked at."""
+        launches = self._timed("tile", self._launches)
+        codes: dict[str, str] = {}
+        texts = self._timed("target", lambda: self._target(launches, codes))
+        numbers = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+        made = self._timed("assembly", lambda: {t: assembly(t) for t in numbers})
+        for text, i in numbers.items():
+            parameters = [str(p) for p in range(_most_parameters(launches))]
+            lines = llvm_lines(text, parameters)
+            self.texts[f"target{i}"] = {
+                "lines": [x.text for x in lines],
+                "touch": [int(x.names[0]) if x.names else -1 for x in lines],
+                "assembly": _instructions(made[text]),
+            }
+        out = []
+        for i, ((step, name, x), text) in enumerate(zip(launches, texts, strict=True)):
+            buffers = [*x.inputs, *x.outputs]
+            names = {m.name: b for m, b in zip(x.kernel.parameters, buffers, strict=True)}
+            lines = tile_lines(name, x.kernel, names)
+            self.texts[f"tile{i}"] = {
+                "lines": [y.text for y in lines],
+                "names": [list(y.names) for y in lines],
+                "places": [self.places.number(y.location) for y in lines],
+            }
+            out.append({"name": name, "step": step, "target": numbers[text], "buffers": buffers})
+        return out
+
+    def _launches(self) -> list[tuple[int, str, Launch]]:
+        out = []
+        for i, s in enumerate(self.program.steps):
+            if isinstance(s, HostCall):
+                continue
+            e = expand(s, self.types)
+            for x, (name, _) in zip(e.launches, e.named(s.name), strict=True):
+                out.append((i, name, x))
+        return out
+
+    def _target(
+        self, launches: Sequence[tuple[int, str, Launch]], codes: dict[str, str]
+    ) -> list[str]:
+        """The LLVM IR of each kernel; kernels that differ only in names have the same."""
+        out = []
+        count: dict[int, int] = {}
+        for step, _, x in launches:
+            s = self.program.steps[step]
+            part = count[step] = count.get(step, -1) + 1
+            form = form_of(s, self.types) if isinstance(s, Kernel | Group) else f"{step}"
+            out.append(codes.setdefault(f"{form}#{part}", "") or emit(x.kernel))
+            codes[f"{form}#{part}"] = out[-1]
+        return out
+
+
+def difference(before: Sequence[Line], after: Sequence[Line]) -> list[Sequence[Any]]:
+    """[what, i, j, k, l]: lines i to j before are lines k to l after; numbers of values do not count."""
+    old, new = [_key(x) for x in before], [_key(x) for x in after]
+    found = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    return [(what[0], *ends) for what, *ends in found]
+
+
+def _key(x: Line) -> tuple[str, Location | None]:
+    words = x.text.split("%")
+    return "%".join([words[0], *(w.lstrip("0123456789.in") for w in words[1:])]), x.location
+
+
+def _kind(n: Node | None) -> str:
+    """What a node is to somebody who looks at a picture."""
+    if n is None:
+        return "input"
+    if n.regions:
+        return "control"
+    if n.op.combine is not None:
+        return "contraction" if len(n.operands) > 1 else "fold"
+    if n.op.view is not None or n.op.moves or n.op.pick is not None:
+        return "move"
+    if not n.operands:
+        return "constant"
+    return "elementwise" if n.op.body is not None else "whole"
+
+
+def _step_kind(s: Step) -> str:
+    if isinstance(s, HostCall):
+        return "host"
+    if isinstance(s, Primitive):
+        return "primitive"
+    return "group" if isinstance(s, Group) else "kernel"
+
+
+def _nests(s: Step) -> list[Data]:
+    """The loops of each kernel of a step, and whether somebody has chosen them."""
+    if not isinstance(s, Kernel | Group):
+        return []
+    return [
+        {"kernel": k.name, "nest": str(k.nest or default_nest(k)), "chosen": k.nest is not None}
+        for k in (s.kernels if isinstance(s, Group) else (s,))
+    ]
+
+
+def _locations(s: Step) -> list[Location | None]:
+    if isinstance(s, HostCall):
+        return [s.node.location]
+    return [s.location] if isinstance(s, Primitive) else [t.location for t in s.stages]
+
+
+def _instructions(text: str) -> list[str]:
+    """Assembly without what only the linker reads."""
+    return [
+        x.replace("\t", "    ").rstrip()
+        for x in text.split("\n")
+        if x.strip() and not x.strip().startswith((".cfi_", ".file", ".ident", ".addrsig"))
+    ]
+
+
+def _most_parameters(launches: Sequence[tuple[int, str, Launch]]) -> int:
+    return max((len(x.kernel.parameters) for _, _, x in launches), default=0)
+
+
+def memory_data(plan: MemoryPlan) -> Data:
+    """The memory plan."""
+    return {
+        "peak": plan.peak, "arena": plan.arena, "results": plan.results, "beside": plan.beside,
+        "steps": [{"name": a.name, "temporary": a.temporary} for a in plan.steps],
+        "storages": [
+            {"kind": s.kind, "space": s.space, "offset": s.offset, "size": s.size, "first": s.first,
+             "last": s.last, "lives": [[b, str(plan.types[b]), *ends] for b, ends in s.lives.items()]}
+            for s in plan.storages
+        ],
+    }  # fmt: skip
+
+
+def peaks_data(p: Peaks) -> Data:
+    """What the machine reaches."""
+    return {"flops": p.flops, "bandwidth": p.bandwidth, "threads": p.threads}
