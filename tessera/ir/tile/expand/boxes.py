@@ -296,6 +296,8 @@ class Boxes(Copy):
         if t in self.kept:
             wide = [i for i in self.kept[t].order if t.shape[i] > 1]
             return set(wide[-1:])
+        if t not in self.made:  # what a nest is yet to fold
+            return set(wide_axes(t.shape)[-1:])
         op = self.made[t]
         if op.name in ("load", "gather"):
             last = memory_of(op).type.rank - 1

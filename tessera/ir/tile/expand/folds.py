@@ -9,7 +9,7 @@ have the same bits in any order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 from tessera.core.dims import Size
@@ -17,7 +17,7 @@ from tessera.core.dtype import DType
 from tessera.core.evaluate import identity
 from tessera.core.folds import LANES
 from tessera.core.scalar import Number
-from tessera.ir.tile.expand.boxes import Box
+from tessera.ir.tile.expand.boxes import Box, Part
 from tessera.ir.tile.expand.nests import Nests, NestWriter, has_any_order
 from tessera.ir.tile.ir import Memory, Tile
 
@@ -30,10 +30,10 @@ _EXACT = ("add", "mul", "max", "min")  # folds with a number that changes no bit
 class Folds(Nests):
     """Writes nests, with their folds."""
 
-    def write(self, writer: NestWriter) -> None:
+    def write(self, writer: NestWriter, fixed: Mapping[int, Part]) -> None:
         shape, steps, ends = writer.nest.shape, writer.steps(), writer.ends()
         if writer.axis is None:
-            self.over(shape, steps, lambda box: void(writer.visit(box)), ends)
+            self.over(shape, steps, lambda box: void(writer.visit(box)), ends, fixed)
             return
         axis, size = writer.axis, shape[writer.axis]
         others = {a: n for a, n in steps.items() if a != axis}
@@ -45,7 +45,7 @@ class Folds(Nests):
         def totals(box: Box) -> None:
             writer.end_folds(box, _Line(self, writer, box).totals())
 
-        self.over(shape, others, line, ends)
+        self.over(shape, others, line, ends, fixed)
 
 
 def void(x: object) -> None:

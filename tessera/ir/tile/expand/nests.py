@@ -21,6 +21,7 @@ from tessera.ir.tile.expand.ranges import loop_range
 from tessera.ir.tile.ir import Kernel, Memory, Operation, Tile
 
 _WIDE = 4 * LANES  # elements of a part
+_LONG = 8 * LANES  # elements of rows that are worth going through alone
 
 
 def has_any_order(scalar: str, dtype: DType) -> bool:
@@ -102,15 +103,81 @@ class Nests(Boxes):
             later = {task.tile for n in waiting[i + 1 :] for task in n.tasks}
             needed = self.needed(nest, self.wanted | later)
             nest.tasks = [t for t in nest.tasks if not t.keeps or t.tile in needed]
-            if nest.tasks:
-                writer = NestWriter(self, nest)
+        todo = [n for n in waiting if n.tasks]
+        while todo:
+            count = self.row_nests(todo)
+            if count > 1:
+                self.by_rows(todo[:count])
+            else:
+                writer = NestWriter(self, todo[0])
                 with self.scope():
-                    self.write(writer)
-                for t, k in writer.kept.items():
-                    if wide_axes(t.shape):
-                        self.kept[t] = k
-                    else:  # one element is at home in a register
-                        self.tiles[t] = self.b.load(k.memory, [0] * len(t.shape), t.shape)
+                    self.write(writer, {})
+                self.end(writer)
+            todo = todo[max(count, 1) :]
+
+    def end(self, writer: NestWriter) -> None:
+        """Have what a nest made where it is read."""
+        for t, k in writer.kept.items():
+            if wide_axes(t.shape):
+                self.kept[t] = k
+            else:  # one element is at home in a register
+                self.tiles[t] = self.b.load(k.memory, [0] * len(t.shape), t.shape)
+
+    # Nests row by row
+
+    def row_nests(self, nests: Sequence[Nest]) -> int:
+        """How many of the first nests can go through long rows together, one row after the other."""
+        rows, made, count = nests[0].shape[:1], set[Tile](), 0
+        for nest in nests:
+            folds = [t.fold for t in nest.tasks if t.fold is not None]
+            alike = nest.shape[:1] == rows and len(nest.shape) == 2 and rows != (1,)
+            if not alike or any(f.attributes["axis"] == 0 for f in folds):
+                break
+            if not all(self.keeps_rows(t.tile, made) for t in nest.tasks):
+                break
+            made |= {t.tile for t in nest.tasks if t.keeps} | {f.results[0] for f in folds}
+            count += 1
+        long = [n.shape[1] for n in nests[:count] if n.shape[1] >= _LONG]
+        return count if len(long) > 1 else 0
+
+    def keeps_rows(self, t: Tile, made: set[Tile]) -> bool:
+        """Whether a row of a tile needs nothing but that row of what other nests make."""
+        if self.fast_axes(t) & {0} and t.shape[1] > 1:
+            return False
+        todo, found = [t], {t}
+        while todo:
+            x = todo.pop()
+            if x in made or x not in self.made or x in self.kept:
+                continue
+            op = self.made[x]
+            same = all(y.shape[:1] in ((), (1,), x.shape[:1]) for y in op.operands)
+            if not made.isdisjoint(self.leaves(x)) and not (
+                op.name in ("apply", "cast", "broadcast") and same
+            ):
+                return False
+            new = [y for y in op.operands if y not in found]
+            found.update(new)
+            todo += new
+        return True
+
+    def by_rows(self, nests: Sequence[Nest]) -> None:
+        """Nests whose loops over rows are one: a row is still in the cache when it is read again."""
+        writers = []
+        for nest in nests:
+            writers.append(NestWriter(self, nest))
+            self.kept |= writers[-1].kept
+        ends = [e for w in writers for e in w.ends().get(0, ())]
+
+        def row(part: Part) -> None:
+            for w in writers:
+                for t in w.kept:
+                    self.kept.pop(t, None)
+            for w in writers:
+                with self.scope():
+                    self.write(w, {0: part})
+                self.kept |= w.kept
+
+        self.along(nests[0].shape[0], 1, row, list(dict.fromkeys(ends)))
 
     def needed(self, nest: Nest, readers: Iterable[Tile]) -> set[Tile]:
         """Which of the tiles that a nest is to keep are read when it has ended."""
@@ -124,8 +191,8 @@ class Nests(Boxes):
                 todo += new
         return kept & found
 
-    def write(self, writer: NestWriter) -> None:
-        """The loops of a nest."""
+    def write(self, writer: NestWriter, fixed: Mapping[int, Part]) -> None:
+        """The loops of a nest, but for the axes along which a part is given."""
         raise AssertionError(writer)
 
     def scratch(self, t: Tile, order: Axes | None = None) -> Kept:
@@ -185,6 +252,7 @@ class Nests(Boxes):
     def over(
         self, shape: Sequence[int], steps: Mapping[int, int], body: Callable[[Box], None],
         ends: Mapping[int, Sequence[End]] | None = None,
+        fixed: Mapping[int, Part] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         """All parts of a tile in row-major order, as far as the steps of its axes go.
 
@@ -196,6 +264,8 @@ class Nests(Boxes):
             axis = len(box)
             if axis == len(shape):
                 body(box)
+            elif axis in fixed:
+                inner((*box, fixed[axis]))
             elif axis in steps:
                 # Where rows are already outside, columns are not looked at any more.
                 here = known.get(axis, ()) if len(self.facts) >= opened(axis) else ()
@@ -204,7 +274,9 @@ class Nests(Boxes):
                 inner((*box, (0, 1)))
 
         def opened(axis: int) -> int:
-            return already + sum(len(known.get(i, ())) for i in range(axis) if i in steps)
+            return already + sum(
+                len(known.get(i, ())) for i in range(axis) if i in steps and i not in fixed
+            )
 
         already = len(self.facts)
         inner(())
