@@ -57,6 +57,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "fft": (lambda x: op.abs(op.fft(x)), (rows(4, 60),)),
     "fft of a prime": (lambda x: op.real(op.fft(x)), (rows(3, 37),)),
     "sums": (lambda x: (op.cumsum(x, 1), op.sum(x), op.mean(x, 0), op.var(x, 1)), (rows(20, 33),)),
+    "sums of many columns": (lambda x: op.sum(x, 0), (rows(40, 1000),)),
     "sort": (lambda x: op.sort(x, axis=0), (rows(200, 33),)),
     "take": (lambda x, i: op.take(x, i, axis=0), (rows(5, 33), ts.tensor(np.array([1, 2, 0])))),
     "scatter": (ts.grad(taken_sum), (rows(6, 40),)),

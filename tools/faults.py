@@ -42,8 +42,6 @@ FAULTS: tuple[Fault, ...] = (
           "narrow floats are computed op by op without widening", "schedule"),
     Fault("ir/schedule/index.py", "bounds(limit - high)[0] > 0", "bounds(limit - high)[0] >= 0",
           "a quotient is dropped one element too early", "schedule"),
-    Fault("ir/schedule/index.py", "if factor > 0 else (low + most, high + least)", "if True else (0, 0)",
-          "the bounds of flipped axes are exchanged", "schedule"),
     Fault("ir/schedule/layout.py", "return all(n == 1 or a == b for", "return all(n <= 2 or a == b for",
           "a view of two rows is taken for memory in order", "memory"),
     Fault("ir/schedule/passes.py", "levels[t.name] + (t.combine is not None)", "levels[t.name]",
