@@ -64,12 +64,121 @@ def softmax(rows: int, width: int) -> Case:
     )  # fmt: skip
 
 
+def rope(heads: int, rows: int, width: int) -> Case:
+    (x,), (tx,) = both((heads, rows, width))
+    cos, sin = (torch.from_numpy(t) for t in stdlib.rotary_tables(rows, width))
+
+    def theirs() -> Any:
+        a, b = tx.chunk(2, -1)
+        return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
+
+    return lambda: stdlib.rotary_embedding(x), theirs, 0, 8 * heads * rows * width
+
+
+def adam(count: int) -> Case:
+    (p, g, m, v), theirs = both(*[(count,)] * 4)
+    v, theirs[3] = v * v, theirs[3].square()
+    lists = [[t] for t in theirs] + [[], [torch.tensor(5.0)]]
+    settings = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.0, "eps": 1e-8}
+
+    def torchs() -> None:
+        torch._fused_adam_(*lists, amsgrad=False, maximize=False, **settings)
+
+    return lambda: stdlib.fused_adam(p, g, m, v, 5), torchs, 0, 28 * count
+
+
+def cross_entropy(rows: int, classes: int) -> Case:
+    (x,), (tx,) = both((rows, classes))
+    labels = RNG.integers(0, classes, rows)
+    y, ty = ts.tensor(labels), torch.from_numpy(labels)
+    return (
+        lambda: stdlib.fused_cross_entropy(x, y),
+        lambda: torch.nn.functional.cross_entropy(tx, ty),
+        0, 4 * rows * classes,
+    )  # fmt: skip
+
+
+def attention(heads: int, rows: int, width: int, causal: int) -> Case:
+    (q, k, v), theirs = both(*[(1, heads, rows, width)] * 3)
+    f = torch.nn.functional.scaled_dot_product_attention
+    return (
+        lambda: stdlib.flash_attention_2(q, k, v, causal=bool(causal)),
+        lambda: f(*theirs, is_causal=bool(causal)),
+        4 * heads * rows * rows * width / (1 + causal), 0,
+    )  # fmt: skip
+
+
+def attention_trained(heads: int, rows: int, width: int, causal: int) -> Case:
+    (q, k, v, ct), (*theirs, tct) = both(*[(1, heads, rows, width)] * 4)
+    f = torch.nn.functional.scaled_dot_product_attention
+
+    @ts.jit
+    def ours(q: Any, k: Any, v: Any, ct: Any) -> Any:
+        y, back = ts.vjp(lambda *xs: stdlib.flash_attention_2(*xs, causal=bool(causal)), q, k, v)
+        return y, *back(ct)
+
+    def torchs() -> None:
+        for t in theirs:
+            t.requires_grad_()
+            t.grad = None
+        f(*theirs, is_causal=bool(causal)).backward(tct)
+
+    return lambda: ours(q, k, v, ct), torchs, 14 * heads * rows * rows * width / (1 + causal), 0
+
+
+def gelu_product(m: int, k: int, n: int) -> Case:
+    (a, b, c), (ta, tb, tc) = both((m, k), (k, n), (n,))
+    return (
+        lambda: stdlib.matmul_gelu(a, b, c),
+        lambda: torch.nn.functional.gelu(torch.addmm(tc, ta, tb)),
+        2 * m * k * n, 0,
+    )  # fmt: skip
+
+
+def bytes_product(m: int, k: int, n: int) -> Case:
+    """The product of bytes beside torch's product of f32: what quantising gains."""
+    (x, w), (tx, tw) = both((m, k), (k, n))
+    (a, s), (b, t) = stdlib.quantise(x, axis=1), stdlib.quantise(w)
+    return lambda: stdlib.quantised_matmul(a, b, t, s), lambda: tx @ tw, 2 * m * k * n, 0
+
+
+def nibbles_product(m: int, k: int, n: int) -> Case:
+    """f32 by weights of i4 in groups of 128, beside torch's product of f32."""
+    (x, w), (tx, tw) = both((m, k), (k, n))
+    q, s = stdlib.quantise(w, ts.i4, group=128)
+    return lambda: stdlib.quantised_matmul(x, q, s), lambda: tx @ tw, 2 * m * k * n, 0
+
+
+def grouped(rows: int, groups: int, k: int, n: int) -> Case:
+    (x, w), (tx, tw) = both((rows, k), (groups, k, n))
+    sizes = np.full(groups, rows // groups)
+
+    def theirs() -> Any:
+        parts = zip(tx.split(sizes.tolist()), tw, strict=True)
+        return torch.cat([a @ b for a, b in parts])
+
+    f = ts.jit(stdlib.grouped_matmul)
+    given = ts.tensor(sizes)
+    return lambda: f(x, w, given), theirs, 2 * rows * k * n, 0
+
+
 CASES: dict[str, tuple[Callable[..., Case], tuple[int, ...]]] = {
+    "attention 8x1024x64": (attention, (8, 1024, 64, 0)),
+    "causal attention 8x1024x64": (attention, (8, 1024, 64, 1)),
+    "attention and derivatives 8x1024x64": (attention_trained, (8, 1024, 64, 0)),
+    "causal attention and derivatives 8x1024x64": (attention_trained, (8, 1024, 64, 1)),
     "layernorm 8192x1024": (layernorm, (8192, 1024)),
     "layernorm 512x1024 (in cache)": (layernorm, (512, 1024)),
     "rmsnorm 8192x1024": (rmsnorm, (8192, 1024)),
     "softmax 8192x1024": (softmax, (8192, 1024)),
     "softmax 512x1024 (in cache)": (softmax, (512, 1024)),
+    "rope 16x4096x128": (rope, (16, 4096, 128)),
+    "adam 8M": (adam, (1 << 23,)),
+    "cross entropy 1024x32000": (cross_entropy, (1024, 32000)),
+    "matmul+bias+gelu 1024x1024x1024": (gelu_product, (1024, 1024, 1024)),
+    "grouped 1024 rows, 8 groups, 512x512": (grouped, (1024, 8, 512, 512)),
+    "int8 matmul 1024 beside f32": (bytes_product, (1024, 1024, 1024)),
+    "int4 matmul 16x4096x4096 beside f32": (nibbles_product, (16, 4096, 4096)),
 }
 
 
@@ -113,7 +222,7 @@ def main() -> None:
     print(f"{'ms':>9}{'torch':>9}{'ratio':>7}{'GF/s':>8}{'GB/s':>7}{'copy':>6}")
     with ts.threads(1):
         for name, (make, sizes) in CASES.items():
-            if given.only not in name:
+            if not any(x in name for x in given.only.split(",")):
                 continue
             r = row(name, make(*sizes), given.rounds)
             rows.append(r)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import lru_cache, update_wrapper
 from typing import Any
@@ -13,8 +14,13 @@ from tessera.lang.schedule import Schedule, as_schedule
 class Routine:
     """A function of the library; its first argument is the plan of its kernels, which users never pass."""
 
+    __wrapped__: Callable[..., Any]
+
     def __init__(self, f: Callable[..., Any], plan: Plan):
         update_wrapper(self, f)
+        del self.__wrapped__  # users see the arguments after the plan
+        whole = inspect.signature(f)
+        self.__signature__ = whole.replace(parameters=list(whole.parameters.values())[1:])
         self.function, self.plan = f, plan
 
     @property
