@@ -43,7 +43,7 @@ VERSION = 1
 # What the time of a profile is made of, and the kinds of spans whose own time it is.
 TOTALS = {
     "kernels": ("kernel", "launch"), "host calls and copies": ("host", "copy"),
-    "between kernels": ("program",), "single ops": ("op", "references"), "tracing": ("trace",),
+    "between kernels": ("program",), "calling": ("call",), "single ops": ("op", "references"), "tracing": ("trace",),
     "compiling": ("compile",), "tuning": ("tune",), "profiler": ("profiler",),
 }  # fmt: skip
 
@@ -182,7 +182,7 @@ def _plain(r: Row) -> dict[str, Any]:
 def _kernel_table(rows: Sequence[Row], wall: float) -> str:
     if not rows:
         return ""
-    cells = [("ms", "share", "launches", "GF/s", "GB/s", "roof", "bound", "kernel", "line")]
+    cells = [("ms", "share", "launches", "GF/s", "GB/s", "roof", "bound", "kernel", "what", "line")]
     for r in rows:
         t = r.seconds or 1e-12
         counted = bool(r.work.flops or r.work.bytes)
@@ -191,9 +191,10 @@ def _kernel_table(rows: Sequence[Row], wall: float) -> str:
             f"{t * 1e3:.3f}", f"{t / wall:.1%}", str(r.launches),
             f"{r.flops / t / 1e9:.1f}" if r.work.flops else "", f"{r.bytes / t / 1e9:.1f}" if counted else "",
             f"{r.fraction:.0%}" if counted else "", r.bound,
-            f"{r.program}: {r.name}" if r.kind in ("host", "copy", "launch") else r.name, _short(line),
+            f"{r.program}: {r.name}" if r.kind in ("host", "copy", "launch") else r.name,
+            r.what, _short(line),
         ))  # fmt: skip
-    return _aligned(cells, left=3)
+    return _aligned(cells, left=4)
 
 
 def _line_table(lines: Sequence[Line]) -> str:
@@ -266,8 +267,8 @@ def _loaded(whole: Mapping[str, Any]) -> Profile:
 
 def _row(r: Mapping[str, Any]) -> Row:
     return Row(
-        str(r["program"]), str(r["name"]), str(r["kind"]), dict(r["lines"]), int(r["launches"]),
-        [float(t) for t in r["runs"]], Work(**r["work"]), float(r["least"]), str(r["bound"]),
+        str(r["program"]), str(r["name"]), str(r["kind"]), str(r["what"]), dict(r["lines"]),
+        int(r["launches"]), [float(t) for t in r["runs"]], Work(**r["work"]), float(r["least"]), str(r["bound"]),
     )  # fmt: skip
 
 

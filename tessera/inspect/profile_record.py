@@ -16,6 +16,7 @@ from tessera.core.spans import LISTENERS
 from tessera.executable import Executable
 from tessera.inspect.profile_program import Watched
 from tessera.ir.graph.op import Op
+from tessera.lang import jit
 from tessera.prepared import Prepared, Run
 from tessera.runtime import kernel
 from tessera.runtime.kernel import CompiledKernel
@@ -57,6 +58,7 @@ class Recorder:
         eager.watch(self._op)
         kernel.watch(self._launched)
         executable.watch(self._referred)
+        jit.watch(self._called)
         LISTENERS.append(self._told)
         self.begin = _now()
 
@@ -64,6 +66,7 @@ class Recorder:
         """Let programs run unwatched again."""
         self.end = _now()
         LISTENERS.remove(self._told)
+        jit.watch(None)
         executable.watch(None)
         kernel.watch(None)
         eager.watch(None)
@@ -113,6 +116,9 @@ class Recorder:
 
     def _referred(self, e: Executable, begin: int, end: int) -> None:
         self._note("references", e.graph.name, begin, end)
+
+    def _called(self, name: str, begin: int, end: int) -> None:
+        self._note("call", name, begin, end)
 
     def _told(self, kind: str, name: str, begin: int, end: int) -> None:
         self._note(kind, name, begin, end)

@@ -14,7 +14,7 @@ from tessera.checks.roofline import work as tile_work
 from tessera.core.source import Location
 from tessera.inspect.profile_program import Watched
 from tessera.inspect.profile_record import Noted, Recorder
-from tessera.inspect.work import Work, lines_of, work_of
+from tessera.inspect.work import Work, described, lines_of, work_of
 from tessera.ir.schedule.ir import HostCall, Step
 from tessera.tune.roofline import peaks_here
 
@@ -46,6 +46,7 @@ class Row:
     program: str
     name: str
     kind: str
+    what: str  # its loops in a few words
     lines: dict[str, float]  # the part of its time that each line of the source gets
     launches: int = 0
     runs: list[float] = field(default_factory=list)  # seconds
@@ -148,7 +149,7 @@ class Resolved:
         stack = tuple(_frame(*f) for f in n.stack)
         if n.kind == "launch":
             source, sizes, moved = n.what
-            row = self._row("kernels", n.name, "launch", {_line(n.stack): 1.0})
+            row = self._row("kernels", n.name, "launch", "by hand", {_line(n.stack): 1.0})
             self.rows[row].launches += 1
             self.rows[row].ran(n.end - n.begin, _launched(source, sizes, moved), self._roof)
             self._span("launch", n.name, n.begin, n.end, thread, stack, row)
@@ -164,7 +165,7 @@ class Resolved:
         spans = watched.spans(records)
         for i, begin, end in spans:
             name, kind = facts.names[i]
-            row = self._row(n.name, name, kind, facts.lines(i))
+            row = self._row(n.name, name, kind, facts.what(i), facts.lines(i))
             self.rows[row].launches += 1
             took, _ = ran.get(row, (0, i))
             ran[row] = (took + end - begin, i)
@@ -173,11 +174,11 @@ class Resolved:
             self.rows[row].ran(took, facts.work(i), self._roof)
         facts.last = spans
 
-    def _row(self, program: str, name: str, kind: str, lines: dict[str, float]) -> int:
+    def _row(self, program: str, name: str, kind: str, what: str, lines: dict[str, float]) -> int:
         key = (program, name)
         if key not in self._found:
             self._found[key] = len(self.rows)
-            self.rows.append(Row(program, name, kind, lines))
+            self.rows.append(Row(program, name, kind, what, lines))
         return self._found[key]
 
     def _span(
@@ -219,6 +220,11 @@ class _Facts:
             types = self.watched.types if isinstance(s, HostCall) else self._types
             self._work[i] = Work() if s is None else work_of(s, types, self.watched.sizes)
         return self._work[i]
+
+    def what(self, i: int) -> str:
+        """A step in a few words."""
+        s = self.steps[i]
+        return self.names[i][1] if s is None else described(s)
 
     def lines(self, i: int) -> dict[str, float]:
         """The parts of a step's time that lines of the source get."""

@@ -101,6 +101,29 @@ def stage_work(step: Kernel | Group, sizes: Sizes) -> Iterator[tuple[Stage, Work
             yield s, _arithmetic(s, sizes) * _seen(step, k, s, sizes)
 
 
+def described(step: Step) -> str:
+    """A step in a few words: what kind of loops it is, over which sizes."""
+    match step:
+        case HostCall():
+            return "host"
+        case Primitive():
+            return step.primitive
+        case Group():
+            return f"group {_extent(step.kernels[0].stages[0])}"
+        case Kernel():
+            kind = "product" if step.contracts else "fold" if _folds(step) else "map"
+            return f"{kind} {_extent(step.stages[0])}"
+
+
+def _folds(k: Kernel) -> bool:
+    return any(s.combine is not None for s in k.stages)
+
+
+def _extent(s: Stage) -> str:
+    over = f" over {'x'.join(str(a.size) for a in s.reduced)}" if s.reduced else ""
+    return f"{'x'.join(str(a.size) for a in s.axes) or '1'}{over}"
+
+
 def lines_of(step: Step, sizes: Sizes) -> dict[Location | None, float]:
     """The parts of a step's time that its source lines get: by the cost of their stages."""
     if isinstance(step, HostCall):
