@@ -9,6 +9,7 @@ import pytest
 
 import tessera
 from tessera import cli
+from tessera.cli.arguments import parser
 from tessera.ir.graph.op import REGISTRY
 
 PROGRAM = """
@@ -225,6 +226,12 @@ def test_no_color_is_respected():
     assert "\x1b[1" in forced.stdout
     plain = _tessera("doctor", FORCE_COLOR="1", NO_COLOR="1")
     assert "\x1b[3" not in plain.stdout  # colours; bold and underline may stay
+
+
+def test_every_command_is_in_the_manual():
+    manual = (Path(tessera.__file__).parent.parent / "docs" / "cli.md").read_text()
+    (commands,) = [a for a in parser()._actions if a.choices]
+    assert {c for c in commands.choices if f"`tessera {c}" not in manual} == set()
 
 
 def test_every_command_has_help(capsys):

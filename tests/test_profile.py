@@ -255,7 +255,8 @@ def test_threads_of_the_user_have_tracks_of_their_own():
             w.join()
     tracks = {s.thread for s in p.spans if s.kind == "program"}
     assert len([s for s in p.spans if s.kind == "program"]) == 3
-    assert 1 <= len(tracks) <= 3
+    assert tracks <= {1, 2, 3}  # 0 is the thread of the profile, which ran nothing
+    assert p.totals["python"] == p.wall
     assert all(len(r.runs) == 3 for r in p.kernels)
 
 

@@ -45,7 +45,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.noted: list[Noted] = []
-        self.begin = self.end = 0
+        self.begin = self.end = self.thread = 0
         self._base: FrameType | None = None
 
     def start(self) -> None:
@@ -60,6 +60,7 @@ class Recorder:
         executable.watch(self._referred)
         jit.watch(self._called)
         LISTENERS.append(self._told)
+        self.thread = threading.get_ident()
         self.begin = _now()
 
     def stop(self) -> None:

@@ -132,7 +132,7 @@ class Resolved:
         self.rows: list[Row] = []
         self.memory: list[Memory] = []
         self._found: dict[tuple[str, str], int] = {}
-        self._threads: dict[int, int] = {}
+        self._threads = {r.thread: 0}
         self._roof = (1.0, 1.0)
         if any(n.kind in ("program", "launch") for n in r.noted):
             peaks = peaks_here()
