@@ -69,6 +69,9 @@ B, H, S, D = 2, 4, 48, 16
                      B * H * (S * (S + 1) // 2 * (4 * D + 4) + S * D), 4 * B * H * S * D, id="causal"),
         pytest.param(lambda x: op.exp(x) * 2.0 + 1.0, [(1000,)], 3 * 1000, 2 * 1000, id="elementwise"),
         pytest.param(lambda x: op.sum(x, axis=0), [(60, 70)], 60 * 70, 60 * 70 + 70, id="sum"),
+        pytest.param(op.conv2d, [(2, 4, 16, 16), (6, 4, 3, 3)],
+                     2 * 2 * 6 * 14 * 14 * 4 * 9, 2 * 4 * 256 + 6 * 36 + 2 * 6 * 196, id="convolution"),
+        pytest.param(lambda x: op.rfft(x), [(3, 64)], 2.5 * 3 * 64 * 6, 3 * 64 + 3 * 33 * 2, id="rfft"),
         pytest.param(lambda x: x[:, :8] + x[:, 8:16], [(50, 64)], 50 * 8, 3 * 50 * 8, id="slices"),
     ],
 )  # fmt: skip

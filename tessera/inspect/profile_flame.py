@@ -85,7 +85,8 @@ def _drawn(box: _Box, begin: int, depth: int, total: int) -> Iterator[str]:
     time = box.time
     if time < _THIN * total:
         return
-    percent = 100 / total
+    percent, dark = 100 / total, box.kind in ("kernel", "launch")
+    ink = ' style="fill:#fff"' if dark else ""
     text = f"{box.name}: {time / 1e6:.3f} ms, {time / total:.1%}"
     yield (
         f'<g data-x="{begin * percent:.4f}" data-w="{time * percent:.4f}" data-n="{escape(box.name)}">'
@@ -93,7 +94,7 @@ def _drawn(box: _Box, begin: int, depth: int, total: int) -> Iterator[str]:
         f'<rect x="{begin * percent:.4f}%" y="{depth * _HEIGHT}" width="{time * percent:.4f}%" '
         f'height="{_HEIGHT - 1}" fill="{_COLOURS.get(box.kind, "#999999")}"/>'
         f'<svg x="{begin * percent:.4f}%" y="{depth * _HEIGHT}" width="{time * percent:.4f}%" '
-        f'height="{_HEIGHT}"><text x="4" y="15">{escape(_brief(box.name))}</text></svg></g>'
+        f'height="{_HEIGHT}"><text x="4" y="15"{ink}>{escape(_brief(box.name))}</text></svg></g>'
     )
     for inner in sorted(box.inside.values(), key=lambda b: -b.time):
         yield from _drawn(inner, begin, depth + 1, total)

@@ -9,9 +9,9 @@ writes at least: every element once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import log2, prod
 from typing import Any
 
 from tessera.checks.roofline import COST
@@ -20,6 +20,7 @@ from tessera.core.dims import Dim, symbols
 from tessera.core.scalar import TESTS
 from tessera.core.source import Location
 from tessera.core.types import TensorType
+from tessera.ir.graph.ir import substitute_params
 from tessera.ir.schedule.group import hidden_columns
 from tessera.ir.schedule.ir import (
     Apply,
@@ -84,14 +85,44 @@ def work_of(step: Step, types: Types, sizes: Sizes) -> Work:
             total = sum((w for _, w in stage_work(step, sizes)), Work())
             return total + Work(bytes=_moved(step, known, sizes))
         case Primitive():
-            launches = expand(step, types).launches
-            flops = sum(
-                tile_work(x.kernel, {n: sizes[n] for n in x.kernel.sizes}).flops for x in launches
-            )
+            flops = _primitive(step, types, known, sizes)
             moved = sum(size_of(known[n]) for n in (*step.operands, *step.results))
             return Work(flops, flops, moved)
         case HostCall():
             return Work(bytes=sum(size_of(known[n]) for n in (*step.operands, *step.results)))
+
+
+def _primitive(step: Primitive, types: Types, known: Types, sizes: Sizes) -> float:
+    """The arithmetic of a primitive: by its formula, or as its kernels do it."""
+    count = _FORMULAS.get(step.primitive)
+    if count is not None:
+        shapes = (
+            [[int(n) for n in known[x].shape] for x in xs] for xs in (step.operands, step.results)
+        )
+        return count(*shapes, substitute_params(step.params, sizes))
+    launches = expand(step, types).launches
+    return sum(tile_work(x.kernel, {n: sizes[n] for n in x.kernel.sizes}).flops for x in launches)
+
+
+def _transform(shape: Sequence[int], lengths: Sequence[int]) -> float:
+    """Of a complex transform, as is usual: five n log2 n."""
+    return 5 * prod(shape) * sum(log2(n) for n in lengths)
+
+
+def _axes_lengths(xs: Any, ys: Any, p: Mapping[str, Any]) -> float:
+    return _transform(xs[0], [xs[0][a] for a in p["axes"]])
+
+
+# (shapes of the operands, shapes of the results, parameters) -> operations
+_FORMULAS: dict[str, Callable[..., float]] = {
+    "conv": lambda xs, ys, p: 2 * prod(ys[0]) * prod(xs[1][1:]),
+    "conv_weights": lambda xs, ys, p: 2 * prod(xs[1]) * prod(ys[0][1:]),
+    "conv_input": lambda xs, ys, p: 2 * prod(xs[0]) * prod(xs[1][1:]),
+    "fft": _axes_lengths,
+    "ifft": _axes_lengths,
+    "rfft": lambda xs, ys, p: _transform(xs[0], [xs[0][p["axis"]]]) / 2,
+    "irfft": lambda xs, ys, p: _transform(ys[0], [ys[0][p["axis"]]]) / 2,
+}
 
 
 def stage_work(step: Kernel | Group, sizes: Sizes) -> Iterator[tuple[Stage, Work]]:
