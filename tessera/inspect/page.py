@@ -34,9 +34,12 @@ def write_page(
     """Write the page of a program that runs on these inputs; unless given, the path is that of its name."""
     where = Path(path if path is not None else f"{e.graph.name}.html")
     _demand_folder(where)
+    text = page_of(e, inputs)
     try:
-        where.write_text(page_of(e, inputs), encoding="utf-8")
+        where.write_text(text, encoding="utf-8")
     except OSError as error:
+        if where.is_file():  # half a page is none
+            where.unlink()
         raise OperandError(f"inspect: {where} cannot be written ({error.strerror})") from None
     return where
 
@@ -56,11 +59,15 @@ def _demand_folder(where: Path) -> None:
 
 def page_of(e: MachineExecutable, inputs: Sequence[Array]) -> str:
     """The page of a program as HTML."""
-    data, texts = data_of(e, inputs)
+    return render(*data_of(e, inputs))
+
+
+def render(data: Mapping[str, Any], texts: Mapping[str, Any]) -> str:
+    """The page that shows these data."""
     scripts = [_script("data", data), *(_script(k, x) for k, x in texts.items())]
     template = files("tessera.inspect").joinpath("page.html").read_text(encoding="utf-8")
     # The data come last: nothing in them can be taken for a mark of the template.
-    head, tail = template.replace("@NAME@", escape(e.graph.name)).split("@DATA@")
+    head, tail = template.replace("@NAME@", escape(data["name"])).split("@DATA@")
     return "".join([head, *scripts, tail])
 
 

@@ -17,6 +17,7 @@ from tessera.inspect.page_links import Link, links_of, made_by, read_by, written
 from tessera.inspect.page_text import (
     Line,
     graph_lines,
+    input_names,
     llvm_lines,
     params_of,
     schedule_lines,
@@ -91,7 +92,7 @@ class Collector:
             self.texts[f"pass{i}"] = {
                 "lines": [x.text for x in lines],
                 "places": [self.places.number(x.location) for x in lines],
-                "nodes": [self._node(x.node) if last else -1 for x in lines],
+                "nodes": [self._node(x) if last else -1 for x in lines],
                 "diff": difference(before, lines) if i else [],
             }
             changed = sum(x[0] != "e" for x in self.texts[f"pass{i}"]["diff"])
@@ -101,23 +102,24 @@ class Collector:
             before = lines
         return out
 
-    def _node(self, n: Node | None) -> int:
-        return -1 if n is None else self.numbers[n] + len(self.graph.inputs)
+    def _node(self, x: Line) -> int:
+        return x.input if x.node is None else self.numbers[x.node] + len(self.graph.inputs)
 
     def nodes(self) -> list[Data]:
         """The inputs and nodes of the graph that is lowered, with their places in the picture."""
         g = self.graph
         index: dict[Value, int] = {v: i for i, v in enumerate(g.inputs)}
-        labels = [g.input_names[i] if i < len(g.input_names) else f"x{i}" for i in index.values()]
+        labels = input_names(g)
+        nodes: list[Node | None] = [*(None for _ in g.inputs), *g.nodes]
         operands: list[list[int]] = [[] for _ in g.inputs]
         for i, n in enumerate(g.nodes):
             index.update(dict.fromkeys(n.results, i + len(g.inputs)))
             operands.append([index[v] for v in n.operands])
             labels.append(n.op.name)
         widths = [_LETTER * len(x) + _SIDE for x in labels]
-        spots = layered(operands, widths)
+        free = [_kind(n) in ("input", "constant", "move") for n in nodes]
+        spots = layered(operands, widths, free)
         out = []
-        nodes: list[Node | None] = [*(None for _ in g.inputs), *g.nodes]
         for i, (label, given, (x, layer)) in enumerate(zip(labels, operands, spots, strict=True)):
             node = nodes[i]
             values: Sequence[Value] = (g.inputs[i],) if node is None else node.results

@@ -1,7 +1,7 @@
 """Where the nodes of a graph stand in its picture: in layers, near to what they read and who reads them.
 
-A node stands one layer below the lowest of its operands; what reads nothing stands right above its first
-reader.  Within a layer nodes are sorted by the middle of their neighbours, up and down a few times, and then
+A node stands one layer below the lowest of its operands.  What reads nothing stands right above its first
+reader, and so does what only moves such values.  Within a layer nodes are sorted by the middle of their neighbours, up and down a few times, and then
 moved apart as little as possible.
 """
 
@@ -14,9 +14,14 @@ _SWEEPS = 6
 _FAR = 12  # layers beyond which an edge has no say in where its ends stand
 
 
-def layered(operands: Sequence[Sequence[int]], widths: Sequence[float]) -> list[tuple[float, int]]:
-    """The middle and the layer of each node; operands come before their readers."""
-    layers = _layers(operands)
+def layered(
+    operands: Sequence[Sequence[int]], widths: Sequence[float], free: Sequence[bool] = ()
+) -> list[tuple[float, int]]:
+    """The middle and the layer of each node; operands come before their readers.
+
+    A node that is `free` goes down to its readers, if all that it reads does.
+    """
+    layers = _layers(operands, free)
     rows: list[list[int]] = [[] for _ in range(max(layers, default=-1) + 1)]
     for n, layer in enumerate(layers):
         rows[layer].append(n)
@@ -39,18 +44,19 @@ def layered(operands: Sequence[Sequence[int]], widths: Sequence[float]) -> list[
     return list(zip(x, layers, strict=True))
 
 
-def _layers(operands: Sequence[Sequence[int]]) -> list[int]:
+def _layers(operands: Sequence[Sequence[int]], free: Sequence[bool]) -> list[int]:
     layers: list[int] = []
-    for given in operands:
-        layers.append(max((layers[m] + 1 for m in given), default=0))
-    first: dict[int, int] = {}
+    sinks: list[bool] = []  # whether a node goes down to its readers
     for n, given in enumerate(operands):
-        for m in given:
+        layers.append(max((layers[m] + 1 for m in given), default=0))
+        sinks.append(all(sinks[m] for m in given) and (not given or (bool(free) and free[n])))
+    first: dict[int, int] = {}  # the highest reader of each node
+    for n in reversed(range(len(operands))):
+        if sinks[n] and n in first:
+            layers[n] = max(first[n] - 1, layers[n])
+        for m in operands[n]:
             first[m] = min(first.get(m, layers[n]), layers[n])
-    return [
-        layer if given or n not in first else max(first[n] - 1, 0)
-        for n, (layer, given) in enumerate(zip(layers, operands, strict=True))
-    ]
+    return layers
 
 
 def _middle(places: Sequence[float], otherwise: float) -> float:

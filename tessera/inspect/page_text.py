@@ -29,6 +29,7 @@ class Line:
 
     text: str
     node: Node | None = None  # of Graph IR
+    input: int = -1  # of a graph
     step: int = -1  # of Schedule IR
     names: tuple[str, ...] = ()  # stages and buffers
     location: Location | None = None
@@ -36,12 +37,15 @@ class Line:
 
 def graph_lines(g: Graph) -> list[Line]:
     """Graph IR, a line for each node; regions stand below their node."""
-    names: dict[Value, str] = {}
-    head = f"graph {g.name}("
-    for i, v in enumerate(g.inputs):
-        names[v] = f"%{g.input_names[i] if i < len(g.input_names) else i}"
-    head += ", ".join(f"{names[v]}: {v.type}" for v in g.inputs) + ")"
-    return [Line(head), *_body(g, names, "  ", None)]
+    names = dict(zip(g.inputs, map("%{}".format, input_names(g)), strict=True))
+    inputs = [Line(f"  {x}: {v.type}", input=i) for i, (v, x) in enumerate(names.items())]
+    return [Line(f"graph {g.name}"), *inputs, *_body(g, names, "  ", None)]
+
+
+def input_names(g: Graph) -> list[str]:
+    """What the inputs are called; those that were captured may have no name."""
+    named = g.input_names
+    return [named[i] if i < len(named) else f"x{i}" for i in range(len(g.inputs))]
 
 
 def _body(g: Graph, names: dict[Value, str], indent: str, owner: Node | None) -> Iterator[Line]:
@@ -106,13 +110,17 @@ def _step_lines(s: Kernel | Group, i: int, indent: str) -> Iterator[Line]:
 
 def tile_lines(name: str, k: tile.Kernel, buffers: Mapping[str, str]) -> list[Line]:
     """Tile IR; a line that touches memory has the buffer's name."""
-    parameters = ", ".join(
-        f"{'out ' * m.writable}{buffers.get(m.name, m.name)}: {m.type}" for m in k.parameters
-    )
-    grid = ", ".join(f"{name}<{n}" for name, n in k.grid)
-    names: dict[tile.Tile, str] = {}
-    head = Line(f"kernel {name}({parameters}) on grid ({grid})")
-    return [head, *_tile_block(k.body, names, buffers, "  ")]
+    called = [(buffers.get(m.name, m.name), m) for m in k.parameters]
+    parameters = [
+        Line(f"  {'writes' if m.writable else 'reads'} {x}: {m.type}", names=(x,))
+        for x, m in called
+    ]
+    grid = ", ".join(f"{variable}<{n}" for variable, n in k.grid)
+    return [
+        Line(f"kernel {name} on grid ({grid})"),
+        *parameters,
+        *_tile_block(k.body, {}, buffers, "  "),
+    ]
 
 
 def _tile_block(
