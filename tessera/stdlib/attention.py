@@ -20,7 +20,6 @@ from tessera.stdlib.routine import Plan, routine
 class Settings:
     """What the kernels of one call are made for."""
 
-    group: int  # heads of q for each head of k and v
     scale: float
     causal: bool
     window: int | None
@@ -45,11 +44,13 @@ def flash_attention_2(
     _check(window, sink, dropout)
     size = q.shape[-1]
     factor = 1 / math.sqrt(size) if scale is None else float(scale)
-    chosen = Settings(heads // shared, factor, causal, window, sink, float(dropout), seed)
+    chosen = Settings(factor, causal, window, sink, float(dropout), seed)
     if lengths is not None:
         found = op.reshape(op.cast(as_value(lengths, "lengths"), i64), (-1, 1, 2))
-        lengths = op.reshape(op.broadcast_to(found, (found.shape[0], heads, 2)), (-1, 2))
-    y = _attention(plan, chosen, *(_flat(x) for x in (q, k, v)), lengths)
+        lengths = op.broadcast_to(found, (found.shape[0], heads, 2))
+        lengths = op.reshape(lengths, (-1, heads // shared, 2))
+    groups = op.reshape(q, (-1, heads // shared, *q.shape[-2:]))
+    y = _attention(plan, chosen, groups, _flat(k), _flat(v), lengths)
     return op.reshape(y, (*q.shape[:-1], v.shape[-1]))
 
 
@@ -99,8 +100,7 @@ def _forward(plan: Plan, s: Settings, q: Any, k: Any, v: Any, lengths: Any) -> A
 
 def _backward(plan: Plan, s: Settings, held: Any, ct: Any) -> Any:
     q, k, v, lengths, sums, y = held
-    made = plan.of(kernels.attention_back)(q, k, v, lengths, sums, y, ct, **asdict(s))
-    dq, dk, dv = made
+    dq, dk, dv, _ = plan.of(kernels.attention_back)(q, k, v, lengths, sums, y, ct, **asdict(s))
     return dq if dq.dtype is q.dtype else op.cast(dq, q.dtype), dk, dv, None
 
 

@@ -124,7 +124,7 @@ class Places:
                 raise KernelError(
                     f"the {role} axis of the grid is cut in blocks of {known[1]} and of {block}"
                 )
-        exact = isinstance(size, int) and size % block == 0
+        exact = block == 1 or (isinstance(size, int) and size % block == 0)
         return Span(size, self.instance(role) * block, block, exact)
 
     def instance(self, role: str) -> Size:

@@ -70,15 +70,21 @@ def grouped(
     The matrices of all groups lie one below the other in w.
     """
     T, block, depth = tile.context(), tile.program(groups.shape[0]), x.shape[1]
-    ids = tile.load(rows, tile.span(rows.shape[0], block * size, size))
+    ids = within(tile.load(rows, tile.span(rows.shape[0], block * size, size)), x.shape[0])
     acc = tile.zeros((size, T.n), f32 if x.dtype.bits < 32 else x.dtype)
     for kb in tile.range_k(x.shape, T.k):
         below = groups[block] * depth + tile.minimum(kb.start + tile.arange(T.k), depth - 1)
+        below = within(below, w.shape[0])
         left, right = tile.load(x, rows=ids, cols=kb), tile.load(w, rows=below, cols=T.n)
         acc = tile.dot(wide(left), wide(right), acc)
     y = tile.empty((rows.shape[0], w.shape[1]), x.dtype)
     tile.store(y, tile.cast(acc, x.dtype), at=(block * size, tile.program_of("n") * T.n))
     return y
+
+
+def within(at, size):
+    """Positions that lie on an axis."""
+    return tile.minimum(tile.maximum(at, 0), size - 1)
 
 
 @kernel
