@@ -141,7 +141,7 @@ def test_every_kernel_of_every_run_is_there(profiled):
     assert rows
     assert all(len(r.runs) == 3 and r.launches % 3 == 0 for r in rows)
     for r in profiled.kernels:
-        own = [s for s in profiled.spans if s.row >= 0 and (s.name, s.kind) == (r.name, r.kind)]
+        own = [s for s in profiled.spans if (s.name, s.kind) == (r.name, r.kind)]
         assert len(own) == r.launches
         assert sum(s.end - s.begin for s in own) == pytest.approx(r.seconds * 1e9)
     assert {"op", "call", "trace", "compile"} <= {s.kind for s in profiled.spans}
@@ -157,6 +157,32 @@ def test_lines_share_what_kernels_take(profiled):
     first = model.__code__.co_firstlineno
     ours = {x.where for x in profiled.lines if "test_profile.py" in x.where}
     assert {f"{__file__}:{first + 1}", f"{__file__}:{first + 2}"} <= ours
+
+
+def test_what_a_loop_runs_is_counted_once():
+    jitted = ts.jit(looped, target="cpu")
+    x = drawn(24, 24)
+    jitted(x)
+    with profile() as p:
+        jitted(x)
+    assert {r.kind for r in p.kernels} == {"host", "kernel"}
+    assert min(t for r in p.kernels for t in r.runs) > 0
+    spent = p.totals["kernels"] + p.totals["host calls and copies"]
+    assert sum(r.seconds for r in p.kernels) == pytest.approx(spent)
+
+
+def test_calls_on_a_stream_are_on_its_track():
+    f = ts.jit(lambda x: op.exp(x) @ x, target="cpu")
+    x, s = drawn(48, 48), ts.Stream()
+    f(x)
+    with profile() as p:
+        with s:
+            y = f(f(x))
+        s.synchronize()
+    assert y.shape == (48, 48)
+    (track,) = {z.thread for z in p.spans if z.kind == "program"}
+    assert track > 0
+    assert all(len(r.runs) == 2 for r in p.kernels)
 
 
 def test_the_wall_is_that_of_another_clock():
@@ -394,3 +420,6 @@ def test_the_tables_name_kernels_and_lines(profiled):
     assert len(kernels_.splitlines()) == len(lines.splitlines()) == 3
     assert "test_profile.py" in lines
     assert peak.startswith("peak memory ")
+    page = profiled._repr_html_()
+    assert page.startswith("<iframe srcdoc=")
+    assert page.count("<pre>") == 1

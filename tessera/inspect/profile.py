@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,14 @@ class Profile:
 
     def __str__(self) -> str:
         return self.table()
+
+    def _repr_html_(self) -> str:
+        """The flame graph above the tables, for a notebook."""
+        page = escape(self.flame(), quote=True)
+        return (
+            f'<iframe srcdoc="{page}" style="width:100%;height:24em;border:0"></iframe>'
+            f"<pre>{escape(self.table())}</pre>"
+        )
 
 
 def _plain(r: Row) -> dict[str, Any]:

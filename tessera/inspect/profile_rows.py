@@ -56,7 +56,7 @@ class Row:
 
     @property
     def seconds(self) -> float:
-        """Of all runs."""
+        """Of all runs, without what has rows of its own."""
         return sum(self.runs)
 
     @property
@@ -132,6 +132,7 @@ class Resolved:
         self.rows: list[Row] = []
         self.memory: list[Memory] = []
         self._found: dict[tuple[str, str], int] = {}
+        self._runs: dict[int, int] = {}  # which run of its row a span belongs to
         self._threads = {r.thread: 0}
         self._roof = (1.0, 1.0)
         if any(n.kind in ("program", "launch") for n in r.noted):
@@ -143,6 +144,14 @@ class Resolved:
         for facts in self._facts.values():
             self.memory += facts.memory(r.begin)
         self.spans.sort(key=lambda s: (s.thread, s.begin, -s.end))
+        self._leave_out_what_has_rows_of_its_own()
+
+    def _leave_out_what_has_rows_of_its_own(self) -> None:
+        """A host call, such as a loop, runs programs: their time is theirs."""
+        for s, own in zip(self.spans, self_times(self.spans), strict=True):
+            inner = s.end - s.begin - own
+            if inner and id(s) in self._runs:
+                self.rows[s.row].runs[self._runs[id(s)]] -= inner / 1e9
 
     def _add(self, n: Noted) -> None:
         thread = self._threads.setdefault(n.thread, len(self._threads))
@@ -169,7 +178,8 @@ class Resolved:
             self.rows[row].launches += 1
             took, _ = ran.get(row, (0, i))
             ran[row] = (took + end - begin, i)
-            self._span(kind, name, begin, end, thread, stack, row)
+            made = self._span(kind, name, begin, end, thread, stack, row)
+            self._runs[id(made)] = len(self.rows[row].runs)
         for row, (took, i) in ran.items():
             self.rows[row].ran(took, facts.work(i), self._roof)
         facts.last = spans
@@ -184,9 +194,11 @@ class Resolved:
     def _span(
         self, kind: str, name: str, begin: int, end: int, thread: int, stack: tuple[str, ...],
         row: int = -1,
-    ) -> None:  # fmt: skip
+    ) -> Span:  # fmt: skip
         zero = self._recorder.begin
-        self.spans.append(Span(kind, name, begin - zero, end - zero, thread, stack, row))
+        made = Span(kind, name, begin - zero, end - zero, thread, stack, row)
+        self.spans.append(made)
+        return made
 
 
 class _Facts:
