@@ -23,11 +23,18 @@ RNG = np.random.default_rng(0)
 every_case = pytest.mark.parametrize("case", cases(lambda c: bool(c.slots)), ids=str)
 
 
+CONDITIONS = {"ensure"}  # ops that refuse other truth values than those of their samples
+
+
 def elements(case: Case, size: int, seed: int = 0) -> list[list[Any]]:
     """Operands for each element of a batch: drawn anew, or varied when the sample gives them."""
     drawn = [case.draw(seed=seed + i) for i in range(size)]
+    kept = case.name in CONDITIONS
     return [
-        [x if s.given is None else varied(x, i) for x, s in zip(xs, case.slots, strict=True)]
+        [
+            x if s.given is None or (kept and x.dtype.kind == "b") else varied(x, i)
+            for x, s in zip(xs, case.slots, strict=True)
+        ]
         for i, xs in enumerate(drawn)
     ]
 

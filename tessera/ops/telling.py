@@ -59,6 +59,11 @@ def ensure(x: ArrayLike, ok: ArrayLike, *values: ArrayLike, message: str) -> Val
 
 
 def _watch(x: Any, *values: Any, to: Reference) -> Any:
+    if not isinstance(to, Reference):
+        raise OperandError(
+            f"watch: '{to}' was a function of the process that wrote this program, and is only its name here; "
+            "trace the program again"
+        )
     to.target(*values)
     return x
 
