@@ -23,6 +23,17 @@ def like(y: Any, x: Any) -> Any:
     return y if len(x.shape) == 2 else op.reshape(y, x.shape)
 
 
+LONG = 512  # elements from which a row is a block of its own: it then stays in the first cache
+
+
+def planned(plan: Plan, x: Any) -> Plan:
+    """The plan for rows of this length, unless a user has chosen."""
+    width = x.shape[-1]
+    if not plan.fitted or not isinstance(width, int) or width < LONG:
+        return plan
+    return Plan(plan.schedule.with_block(1))
+
+
 @routine(block(4))
 def stable_softmax(plan: Plan, x: Any, axis: int = -1) -> Any:
     """exp(x) / sum(exp(x)) along an axis, by way of the largest element."""
@@ -36,7 +47,7 @@ def stable_softmax(plan: Plan, x: Any, axis: int = -1) -> Any:
 
 
 def _softmax_of(plan: Plan, x: Any) -> Any:
-    return like(plan.of(rows.softmax)(as_rows(x)), x)
+    return like(planned(plan, x).of(rows.softmax)(as_rows(x)), x)
 
 
 _softmax = custom_vjp(_softmax_of, nondiff_argnums=(0,))
@@ -48,7 +59,8 @@ def _softmax_forward(plan: Plan, x: Any) -> Any:
 
 
 def _softmax_backward(plan: Plan, y: Any, ct: Any) -> Any:
-    return (like(plan.of(rows.softmax_back)(as_rows(y), as_rows(ct)), y),)
+    dx = planned(plan, y).of(rows.softmax_back)(as_rows(y), as_rows(ct))
+    return (like(dx, y),)
 
 
 _softmax.defvjp(_softmax_forward, _softmax_backward)
@@ -73,6 +85,7 @@ def _normed(
     plan: Plan, eps: float, centred: bool, x: Any, gain: Any, bias: Any, stats: bool = False
 ) -> Any:
     """What a kernel gives: y, or y with the mean, if it is taken away, and the rate of each row."""
+    plan = planned(plan, x)
     if centred:
         return plan.of(rows.layernorm)(as_rows(x), gain, bias, eps=eps, stats=stats)
     return plan.of(rows.rmsnorm)(as_rows(x), gain, eps=eps, stats=stats)
