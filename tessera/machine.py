@@ -69,6 +69,11 @@ class MachineExecutable(Executable):
         """The nodes that run on the host, by their references."""
         return [s.node for s in self.image.steps if isinstance(s, HostCall)]
 
+    @property
+    def regions(self) -> Mapping[Graph, MachineExecutable]:
+        """The programs of the regions of those nodes."""
+        return self._regions
+
     @cached_property
     def schedule(self) -> Program:
         """Schedule IR."""

@@ -15,7 +15,7 @@ import pytest
 import tessera as ts
 from tessera import Tensor, cli, f32, jit, op
 from tessera.core.errors import OperandError
-from tessera.inspect.page import data_of, render
+from tessera.inspect.page import programs_of, render
 from tessera.inspect.page_data import difference
 from tessera.inspect.page_layout import GAP, layered
 from tessera.inspect.page_text import graph_lines
@@ -44,7 +44,8 @@ def lowered():
 
 @pytest.fixture(scope="module")
 def shown(lowered):
-    return data_of(lowered._executable, ARRAYS)
+    (found,) = programs_of(lowered._executable, ARRAYS)
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -151,8 +152,26 @@ def test_nodes_stand_below_what_they_read_and_beside_each_other():
         assert all(a[1] + GAP <= b[0] + 1e-6 for a, b in pairwise(row))
 
 
+def test_the_body_of_a_loop_is_a_program_of_its_own():
+    def total(x):
+        return op.scan(lambda c, row: (op.tanh(c + row), c * row), x[0], x)
+
+    x = np.ones((3, 4), np.float32)
+    e = jit(total, target="cpu").lower(ts.tensor(x))._executable
+    (whole, _), *inner = programs_of(e, [x])
+    assert inner
+    (loop,) = [s for s in whole["steps"] if s["regions"]]
+    assert loop["name"] == "scan"
+    for i in loop["regions"]:
+        body, texts = inner[i - 1]
+        assert "tanh" in {n["op"] for n in body["nodes"]}
+        assert "tanh(" in "".join(body["schedule"]["lines"])
+        assert body["kernels"]
+        assert f"target{body['kernels'][0]['target']}" in texts
+
+
 def test_text_cannot_end_a_script():
-    text = render({"name": "</title><b>"}, {"pass0": {"lines": ["</script><script>alert(1)"]}})
+    text = render([({"name": "</title><b>"}, {"pass0": {"lines": ["</script><script>alert(1)"]}})])
     assert "</script><script>alert" not in text
     assert "<title>&lt;/title&gt;&lt;b&gt; · Tessera inspector</title>" in text
 
@@ -266,6 +285,6 @@ def test_in_a_browser_two_thousand_nodes_are_painted_at_once(shown, tmp_path):
         for i in range(2000 // n + 1) for x in data["nodes"]
     ]  # fmt: skip
     script = 'show("picture"); picture.fit(true); picture.paint(); document.body.offsetHeight; return [$$("#picture .node").length, failures]'
-    drawn, failures = browse(render(data, texts), tmp_path, script)
+    drawn, failures = browse(render([(data, texts)]), tmp_path, script)
     assert failures == []
     assert drawn == len(data["nodes"]) > 2000

@@ -17,14 +17,17 @@ from typing import Any
 
 from tessera.build import schedule_of
 from tessera.core.errors import OperandError
+from tessera.executable import Step
 from tessera.inspect.page_data import Collector, memory_data, peaks_data
 from tessera.inspect.profile import profile
 from tessera.ir.graph.ir import Array
+from tessera.ir.schedule.ir import HostCall
 from tessera.ir.target.cpu.machine import architecture
 from tessera.machine import MachineExecutable
 from tessera.runtime.threads import thread_count
 from tessera.tune.roofline import peaks_here
 
+Shown = tuple[dict[str, Any], dict[str, Any]]  # at once, and when it is looked at
 _RUNS, _LONGEST = 5, 1.0  # of the program whose kernels are timed, and the seconds for all runs
 
 
@@ -59,37 +62,60 @@ def _demand_folder(where: Path) -> None:
 
 def page_of(e: MachineExecutable, inputs: Sequence[Array]) -> str:
     """The page of a program as HTML."""
-    return render(*data_of(e, inputs))
+    return render(programs_of(e, inputs))
 
 
-def render(data: Mapping[str, Any], texts: Mapping[str, Any]) -> str:
+def render(programs: Sequence[Shown]) -> str:
     """The page that shows these data."""
-    scripts = [_script("data", data), *(_script(k, x) for k, x in texts.items())]
+    scripts = []
+    for i, (data, texts) in enumerate(programs):
+        prefix = f"{i}." if i else ""
+        scripts += [_script(prefix + k, x) for k, x in {"data": data, **texts}.items()]
     template = files("tessera.inspect").joinpath("page.html").read_text(encoding="utf-8")
     # The data come last: nothing in them can be taken for a mark of the template.
-    head, tail = template.replace("@NAME@", escape(data["name"])).split("@DATA@")
+    head, tail = template.replace("@NAME@", escape(programs[0][0]["name"])).split("@DATA@")
     return "".join([head, *scripts, tail])
 
 
-def data_of(e: MachineExecutable, inputs: Sequence[Array]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the page shows at once, and what it reads when it is looked at, by name."""
-    shapes = [x.shape for x in inputs]
-    sizes = e.sizes_at(shapes)
-    c = Collector(e.record, lambda: schedule_of(e.graph, sizes))
+def programs_of(e: MachineExecutable, inputs: Sequence[Array]) -> list[Shown]:
+    """What the page shows of a program, and then of the regions in it."""
+    sizes = e.sizes_at([x.shape for x in inputs])
+    found = _with_regions(e)
+    names = [x.graph.name for x in found]
+    numbers = {x.graph: i for i, x in enumerate(found)}
     seconds = _seconds(e, inputs)
+    out = []
+    for i, x in enumerate(found):
+        # Times are known by name: regions of the same name cannot be told apart.
+        own = seconds.get(names[i], {}) if names.count(names[i]) == 1 else {}
+        data, texts = _shown(x, sizes, own)
+        for step, s in zip(data["steps"], x.schedule.steps, strict=True):
+            inner = s.node.regions if isinstance(s, HostCall) else ()
+            step["regions"] = [numbers[r] for r in inner]
+        out.append((data | {"programs": names}, texts))
+    return out
+
+
+def _with_regions(e: MachineExecutable) -> list[MachineExecutable]:
+    return [e, *(x for r in e.regions.values() for x in _with_regions(r))]
+
+
+def _shown(e: MachineExecutable, sizes: Mapping[str, int], seconds: Mapping[str, float]) -> Shown:
+    """What the page shows at once, and what it reads when it is looked at, by name."""
+    record = e.record or (Step("lowered", 0.0, e.graph),)
+    c = Collector(record, lambda: schedule_of(e.graph, sizes))
     data = {
-        "name": e.graph.name, "sizes": sizes, "threads": thread_count(),
+        "name": e.graph.name, "sizes": dict(sizes), "threads": thread_count(),
         "machine": architecture().split(" +")[0],
-        "inputs": [[str(v.type), list(s)] for v, s in zip(e.graph.inputs, shapes, strict=False)],
         "passes": c.passes(), "nodes": c.nodes(), "schedule": c.schedule(),
         "steps": c.steps(sizes, seconds), "kernels": c.kernels(), "lower": c.lower,
-        "memory": memory_data(e.memory_plan(shapes)), "peaks": peaks_data(peaks_here()),
+        "memory": memory_data(e.at(sizes).plan), "peaks": peaks_data(peaks_here()),
     }  # fmt: skip
     return data | c.places.data(), c.texts
 
 
-def _seconds(e: MachineExecutable, inputs: Sequence[Array]) -> Mapping[str, float]:
-    """The usual time of each kernel, over a few runs."""
+def _seconds(e: MachineExecutable, inputs: Sequence[Array]) -> dict[str, dict[str, float]]:
+    """The usual time of each kernel of each program, over a few runs."""
     e.run(inputs)
     with profile() as p:
         begin = time.perf_counter()
@@ -97,7 +123,11 @@ def _seconds(e: MachineExecutable, inputs: Sequence[Array]) -> Mapping[str, floa
             e.run(inputs)
             if time.perf_counter() - begin > _LONGEST:
                 break
-    return {r.name: r.usual for r in p.kernels if r.program == e.graph.name and r.kind == "kernel"}
+    out: dict[str, dict[str, float]] = {}
+    for r in p.kernels:
+        if r.kind == "kernel":
+            out.setdefault(r.program, {})[r.name] = r.usual
+    return out
 
 
 def _script(name: str, x: Any) -> str:
