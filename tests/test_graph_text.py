@@ -17,7 +17,6 @@ from tessera.core.constant import Constant
 from tessera.core.dims import parse_dim, symbol
 from tessera.core.dtype import FORMATS, accum, as_dtype, bf16, f32, loss_scale, saturate
 from tessera.core.errors import OperandError, ParseError
-from tessera.core.reference import Reference
 from tessera.core.text import Reader, attribute_text, type_text
 from tessera.core.types import TensorType
 from tessera.ir.graph.interp import interpret
@@ -67,7 +66,7 @@ def test_text_round_trip_of_every_op(case: Case) -> None:
     parsed = ts.ir.parse(str(g))
     assert str(parsed) == str(g)
     inputs = [*xs, *(v.data for v in g.captured)]
-    if any(isinstance(x, Reference) for n in g.nodes for x in n.params.values()):
+    if case.name == "watch":  # what it calls is no part of the text
         with pytest.raises(OperandError, match="is only its name here"):
             interpret(parsed, inputs)
         return
