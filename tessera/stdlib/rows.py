@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from tessera.core.errors import AxisError
@@ -31,6 +32,11 @@ def planned(plan: Plan, x: Any) -> Plan:
     width = x.shape[-1]
     if not plan.fitted or not isinstance(width, int) or width < LONG:
         return plan
+    return _row_by_row(plan)
+
+
+@lru_cache(maxsize=64)
+def _row_by_row(plan: Plan) -> Plan:
     return Plan(plan.schedule.with_block(1))
 
 
