@@ -34,12 +34,12 @@ def verified() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def target(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Run on the default target, or on the one that a module states as TARGET.
+    """Run on the default target, or on the one that a module states as RUNS_ON.
 
     Modules that look at thousands of small programs, and at what they mean and not at how they run, state
     "numpy": their eager ops are references and nothing is compiled.
     """
-    with override(target=getattr(request.module, "TARGET", flags().target)):
+    with override(target=getattr(request.module, "RUNS_ON", flags().target)):
         yield
 
 

@@ -17,7 +17,7 @@ import tessera as ts
 import tessera.array_api as xp
 from tessera.core.errors import CopyError, DTypeError, OperandError, ShapeError
 
-TARGET = "numpy"
+RUNS_ON = "numpy"
 
 
 def words(text: str) -> list[str]:

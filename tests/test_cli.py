@@ -228,6 +228,37 @@ def test_no_color_is_respected():
     assert "\x1b[3" not in plain.stdout  # colours; bold and underline may stay
 
 
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("pro", ["profile"]),
+        ("cache ex", ["export"]),
+        ("profile --tr", ["--trace"]),
+        ("profile file.py --fl", ["--flame"]),
+        ("cache list --j", ["--json"]),
+        ("profile fi", []),
+    ],
+)
+def test_a_shell_completes(capsys, typed, offered):
+    assert cli.main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    words = " ".join(f"'{w}'" for w in ["tessera", *typed.split()])
+    asked = (
+        f'COMP_WORDS=({words}); COMP_CWORD={len(typed.split())}; _tessera; echo "${{COMPREPLY[@]}}"'
+    )
+    done = subprocess.run(
+        ["bash", "-c", f"{script}\n{asked}"], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == offered, done.stderr
+
+
+def test_scripts_for_other_shells_name_every_command(capsys):
+    for shell in ("zsh", "fish"):
+        assert cli.main(["completion", shell]) == 0
+        script = capsys.readouterr().out
+        assert all(c in script for c in ("profile", "export", "doctor"))
+
+
 def test_every_command_is_in_the_manual():
     manual = (Path(tessera.__file__).parent.parent / "docs" / "cli.md").read_text()
     (commands,) = [a for a in parser()._actions if a.choices]

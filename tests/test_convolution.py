@@ -13,7 +13,7 @@ import tessera as ts
 from tessera import op
 from tests.tolerance import Tolerance, assert_close, assert_same_bits
 
-TARGET = "numpy"
+RUNS_ON = "numpy"
 
 
 def normal(*shape: int) -> np.ndarray:

@@ -20,7 +20,7 @@ from tessera.ir.graph.op import Op
 from tests.op_cases import THROUGH, Application, Case, all_cases, applications, draw
 from tests.tolerance import TOLERANCE, assert_close, assert_same_bits
 
-TARGET = "numpy"
+RUNS_ON = "numpy"
 
 # Ops for which "the wide result, rounded once" is not the meaning.
 OWN_MEANING = {

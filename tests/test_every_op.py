@@ -22,7 +22,7 @@ from tests.loops import run_loops, run_pick, run_view
 from tests.op_cases import THROUGH, Case, all_cases, applications, cases, public_functions
 from tests.tolerance import DIFFERENCE, DIFFERENCE_STEP, assert_close, assert_same_bits
 
-TARGET = "numpy"
+RUNS_ON = "numpy"
 
 # Functions that compute with the sizes themselves: they may refuse a symbolic one.
 NEEDS_STATIC = {

@@ -16,7 +16,7 @@ from tessera import op
 from tessera.core.dims import symbol
 from tessera.core.errors import AxisError, DTypeError, OperandError, ShapeError, TesseraError
 
-TARGET = "numpy"
+RUNS_ON = "numpy"
 
 DTYPES = (np.float32, np.float64, np.complex64, np.complex128)
 SIZES = (1, 2, 3, 7, 8, 31)

@@ -22,7 +22,7 @@ from tessera.core.errors import (
     TesseraError,
 )
 
-TARGET = "numpy"
+RUNS_ON = "numpy"
 
 DTYPES = (np.float32, np.float64, np.complex64, np.complex128)
 BATCHES = ((), (2,), (2, 1), (0,))

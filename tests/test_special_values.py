@@ -29,7 +29,7 @@ from tests.loops import run_loops
 from tests.op_cases import all_cases, applications
 from tests.tolerance import assert_close, assert_same_bits
 
-TARGET = "numpy"
+RUNS_ON = "numpy"
 
 
 def floor_of_quotient(x: Any, y: Any) -> Any:

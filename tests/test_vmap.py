@@ -15,7 +15,7 @@ from tessera.core.flags import override
 from tests.op_cases import Case, cases
 from tests.tolerance import assert_close
 
-TARGET = "numpy"
+RUNS_ON = "numpy"
 
 SIZE = 3
 RNG = np.random.default_rng(0)

@@ -11,7 +11,7 @@ import pytest
 import tessera as ts
 from tessera import op
 
-TARGET = "numpy"
+RUNS_ON = "numpy"
 
 jax = pytest.importorskip("jax")
 torch = pytest.importorskip("torch")

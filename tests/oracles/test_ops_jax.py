@@ -17,7 +17,7 @@ from tessera.ir.graph.ir import Value
 from tests.op_cases import Case, all_cases
 from tests.tolerance import TOLERANCE, assert_close
 
-TARGET = "numpy"
+RUNS_ON = "numpy"
 
 jax = pytest.importorskip("jax")
 jnp, nn, lax, jsp = jax.numpy, jax.nn, jax.lax, jax.scipy.special

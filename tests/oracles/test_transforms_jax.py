@@ -18,7 +18,7 @@ import tessera as ts
 from tessera import op
 from tests.tolerance import Tolerance, assert_close
 
-TARGET = "numpy"
+RUNS_ON = "numpy"
 
 jax = pytest.importorskip("jax")
 jnp, lax = jax.numpy, jax.lax
