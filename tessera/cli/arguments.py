@@ -32,6 +32,9 @@ def parser() -> argparse.ArgumentParser:
     p = _command(commands, "doctor", "doctor:doctor",
                  "Show what Tessera finds on this machine, its settings and what is missing.")  # fmt: skip
     _json(p)
+    p = _command(commands, "completion", "completion:completion",
+                 "Print a script by which a shell completes commands, options and files.")  # fmt: skip
+    p.add_argument("shell", choices=("bash", "zsh", "fish"), help="which shell")
     _command(commands, "version", "doctor:version", "Print the version.")
     return made
 
