@@ -201,7 +201,9 @@ def test_cache_trim_removes_what_was_not_used_for_longest(capsys, kept):
 
 def test_the_cache_keeps_within_its_limit_by_itself(kept):
     store, keys = kept
-    with override(cache_limit=3000):
+    with override(cache_limit=3000), pytest.MonkeyPatch.context() as m:
+        m.setattr(folder, "_PAUSE", 0.0)
+        m.setattr(folder, "_next_look", 0.0)
         for i in range(2):  # a fresh entry that looks at the folder
             store.put(bytes([i]) * 32, b"x" * 1000)
     assert sum(e.bytes for e in folder.entries()) <= 3000

@@ -57,22 +57,31 @@ def trim(limit: int) -> tuple[int, int]:
     """Remove what was not used for longest until the rest takes at most `limit` bytes; files and bytes."""
     found = sorted(entries(), key=lambda e: e.used)
     now, total = time.time(), sum(e.bytes for e in found)
-    gone = [e for e in found if e.path.name.startswith(".new-") and now - e.used > _STALE]
-    total -= sum(e.bytes for e in gone)
+    stale = {e for e in found if e.path.name.startswith(".new-") and now - e.used > _STALE}
+    total -= sum(e.bytes for e in stale)
+    gone = list(stale)
     for e in found:
         if total <= limit:
             break
-        if e not in gone:
+        if e not in stale:
             gone.append(e)
             total -= e.bytes
     return remove(gone)
 
 
 def keep_within_limit() -> None:
-    """Trim the folder when it has grown beyond the flag `cache_limit`."""
-    limit = flags().cache_limit
-    if limit and sum(e.bytes for e in entries()) > limit:
+    """Trim the folder when it has grown beyond the flag `cache_limit`; looks once in a while only."""
+    global _next_look
+    limit, now = flags().cache_limit, time.monotonic()
+    if not limit or now < _next_look:
+        return
+    _next_look = now + _PAUSE
+    if sum(e.bytes for e in entries()) > limit:
         trim(int(limit * _ROOM))
+
+
+_PAUSE = 60.0  # seconds between two looks at all files, which may be many
+_next_look = 0.0
 
 
 def remove(found: list[Entry]) -> tuple[int, int]:
