@@ -35,7 +35,13 @@ from tessera.runtime.code import Key, Store
 
 _STARTED = time.time_ns()
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
-_IMMATERIAL = ("cache_dir", "cache_limit", "log", "memory", "verify")  # flags that no image depends on
+_IMMATERIAL = (
+    "cache_dir",
+    "cache_limit",
+    "log",
+    "memory",
+    "verify",
+)  # flags that no image depends on
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What a profile costs, and how much of the wall time it accounts for, on the training step of the demo.
 
-    python benchmarks/profile.py [--threads 1] [--rounds 12]
+    python benchmarks/profiling.py [--threads 1] [--rounds 12]
 
 Steps with and without a profile run in turn, a few at a time; the least of each counts.
 """
