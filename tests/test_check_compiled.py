@@ -92,8 +92,8 @@ def zeros(*shape: int) -> Any:
     return np.zeros(shape, np.float32)
 
 
-HEADS = (zeros(2, 20, 8), zeros(2, 20, 8), zeros(2, 20, 8), None)
-PLAIN = {"group": 1, "scale": 0.125, "causal": False, "window": None, "sink": 0, "dropout": 0.0, "seed": 0,
+HEADS = (zeros(2, 3, 20, 8), zeros(2, 20, 8), zeros(2, 20, 8), None)
+PLAIN = {"scale": 0.125, "causal": False, "window": None, "sink": 0, "dropout": 0.0, "seed": 0,
          "stats": False}  # fmt: skip
 # Kernels of the library, their arguments, and what the functions that launch them see to.
 LIBRARY: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any], dict[str, str]]] = {
@@ -105,10 +105,10 @@ LIBRARY: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any], dict[str, str]]] 
     "norm_back": (
         library.norm_back, (zeros(10, 40), zeros(10), zeros(10), zeros(40), zeros(10, 40)),
         {"sums": True}, {}),
-    "attention": (flash.attention, HEADS, PLAIN, {"B": "C"}),
-    "causal attention": (flash.attention, HEADS, PLAIN | {"causal": True, "stats": True}, {"B": "C"}),
+    "attention": (flash.attention, HEADS, PLAIN, {}),
+    "causal attention": (flash.attention, HEADS, PLAIN | {"causal": True, "stats": True}, {}),
     "attention in a window": (
-        flash.attention, HEADS, PLAIN | {"causal": True, "window": 7, "sink": 2}, {"B": "C"}),
+        flash.attention, HEADS, PLAIN | {"causal": True, "window": 7, "sink": 2}, {}),
 }  # fmt: skip
 
 
