@@ -39,6 +39,7 @@ _FEW, _SLIM = (
 _STRIP, _LINES = 128, 8  # k of a strip
 _RUN = 512  # columns that a few rows read at once
 _EACH, _EACH_PACKED = 4, 2  # instances for each core
+_LOW = 264  # rows below which an instance gets narrower, not lower
 _SQUARE = 64  # a side of an instance that packs both factors, if others need it to be small
 
 
@@ -116,8 +117,8 @@ def _fitting(most: int, size: Size) -> int:
 
 
 def _packed_instance(sizes: _Sizes, mr: int, nr: int) -> tuple[int, int]:
-    """Rows and columns of an instance that packs both factors: as square as it can be, so that little
-    is packed twice, and with enough instances as long as that pays."""
+    """Rows and columns of an instance that packs both factors: wide, since turning the left one costs most,
+    until it gets low; and with enough instances as long as that pays."""
     tall, wide = _TALLER // mr * mr, _MORE_PANELS * nr
     m, n, batch = sizes.m, sizes.n, sizes.batch
     if not (isinstance(m, int) and isinstance(n, int) and isinstance(batch, int)):
@@ -125,7 +126,7 @@ def _packed_instance(sizes: _Sizes, mr: int, nr: int) -> tuple[int, int]:
     tall, wide = min(tall, -(-max(m, 1) // mr) * mr), min(wide, -(-max(n, 1) // nr) * nr)
     enough = _EACH_PACKED * cores()
     while max(tall, wide) > _SQUARE and batch * -(-m // tall) * -(-n // wide) < enough:
-        if wide > tall:
+        if wide > tall and tall <= _LOW:
             wide = -(-wide // 2 // nr) * nr
         else:
             tall = -(-tall // 2 // mr) * mr
