@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse
 
 import tessera as ts
+from tessera import op
 from tessera.algebra.laws.simplify import search
 from tessera.algebra.operator import FUNCTIONS
 
@@ -128,3 +129,11 @@ def test_the_exponential_of_a_kronecker_sum_is_a_kronecker_product():
     found = search(whole, 1)
     assert found.term.kind == "kronecker"
     assert found.derivation.check() == len(found.derivation.steps) == 1
+
+
+def test_an_identity_or_zero_of_another_dtype_goes_too() -> None:
+    a = op.dense(ts.tensor(np.arange(9.0).reshape(3, 3)))
+    for found in (ts.simplify(a @ op.eye(3)), ts.simplify(op.eye(3) @ a)):
+        assert (found.kind, found.dtype) == ("dense", ts.f64)
+    assert (a @ op.eye(3)).dtype is ts.f64
+    assert ts.simplify(a @ op.zero(3, 3)).kind == "zero"

@@ -215,7 +215,16 @@ def _compose(a: Operator, b: Operator) -> Operator:
             f"compose: operand 0 {a} takes vectors of {a.shape[1]} but operand 1 {b} gives vectors of "
             f"{b.shape[0]}"
         )
-    return Operator("compose", (a, b))
+    found = Operator("compose", (a, b))
+    parts = tuple(_of_dtype(p, found.dtype) for p in (a, b))
+    return found if parts[0] is a and parts[1] is b else Operator("compose", parts)
+
+
+def _of_dtype(a: Operator, dtype: DType) -> Operator:
+    """An identity or zero in the dtype of what it stands beside, so that laws see one kind of it."""
+    if a.kind not in ("eye", "zero") or a.dtype is dtype:
+        return a
+    return Operator(a.kind, static=(*a.static[:-1], dtype))
 
 
 def factors_of(a: Operator) -> list[Operator]:
