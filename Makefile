@@ -28,6 +28,7 @@ test: $(VENV)/.installed-test
 	$(ONE_THREAD) $(VENV)/bin/python -m pytest -n 2 -m "not oracle and not gpu"
 
 test-oracles: $(ORACLES)/.installed
+	@$(ORACLES)/bin/python -c "import torch, jax"  # tests without them would be skipped
 	$(ONE_THREAD) $(ORACLES)/bin/python -m pytest -m oracle
 
 bench: $(VENV)/.installed-test

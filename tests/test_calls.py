@@ -256,6 +256,25 @@ def test_methods_and_names_are_kept() -> None:
     assert (scaled(X).numpy() == 2 * X.numpy()).all()
 
 
+def test_traces_in_many_threads_leave_nothing_behind() -> None:
+    def work() -> None:
+        for _ in range(3000):
+            usual.begin()
+            usual.end()
+
+    before, switch = usual.is_busy(), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    finally:
+        sys.setswitchinterval(switch)
+    assert usual.is_busy() == before
+
+
 def test_every_change_of_configuration_has_a_number_of_its_own() -> None:
     first = usual.configuration()
     with usual.other_configuration():

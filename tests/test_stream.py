@@ -135,6 +135,15 @@ def test_threads_and_donation_are_those_of_the_caller() -> None:
     assert seen == [3]
 
 
+def test_a_result_of_a_stream_may_be_donated() -> None:
+    with ts.Stream():
+        y = ts.jit(lambda x: x + 1)(X)
+    z = ts.jit(lambda x: x * 2, donate=("x",))(y)
+    assert (z.numpy() == (X.numpy() + 1) * 2).all()
+    with pytest.raises(OperandError, match="was donated"):
+        ts.jit(lambda x: x + 3)(y)
+
+
 def test_what_fails_is_raised_where_it_is_waited_for() -> None:
     def run(xs: Any) -> Any:
         raise TesseraError("no luck")

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 _WORDS = (ctypes.c_int64 * 2)()
 CONFIGURATION, BUSY = ctypes.addressof(_WORDS), ctypes.addressof(_WORDS) + 8
 _NUMBERS = itertools.count(1)
+_COUNTING = threading.Lock()
 
 
 def configuration() -> int:
@@ -39,9 +41,11 @@ def other_configuration() -> Iterator[None]:
 
 def begin() -> None:
     """From here on calls go through Python, until as many ends."""
-    _WORDS[1] += 1
+    with _COUNTING:
+        _WORDS[1] += 1
 
 
 def end() -> None:
     """What `begin` began is over."""
-    _WORDS[1] -= 1
+    with _COUNTING:
+        _WORDS[1] -= 1

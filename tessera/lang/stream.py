@@ -123,13 +123,18 @@ class Pending(Tensor):
     """A tensor that a stream will bring: its type is known, its elements are waited for."""
 
     __slots__ = ("_call", "_number")
-    _call: Future[Sequence[Array]]
+    _call: Future[Sequence[Array]] | None  # None: the elements were donated
     _number: int
 
     @property
-    def data(self) -> Array:  # type: ignore[override]
+    def data(self) -> Array | None:
         """The elements."""
-        return self._call.result()[self._number]
+        return None if self._call is None else self._call.result()[self._number]
+
+    @data.setter
+    def data(self, x: Array | None) -> None:
+        assert x is None, "only donating a tensor changes it"
+        self._call = None
 
 
 def _pending(type: TensorType, call: Future[Sequence[Array]], number: int) -> Tensor:
