@@ -20,6 +20,7 @@ from tessera.executable import Executable, Step
 from tessera.ir.graph.ir import Graph
 from tessera.ir.graph.verify import verify
 from tessera.transform.decompose import decompose
+from tessera.transform.hoist import hoist
 from tessera.transform.inline import inline_all
 from tessera.transform.simplify import simplify
 from tessera.transform.sink import sink
@@ -38,6 +39,7 @@ class Pass:
 PASSES: tuple[Pass, ...] = (
     Pass("inline", inline_all),  # calls of modules and jitted functions become their bodies
     Pass("simplify", simplify),  # fold constants, apply laws, merge equal nodes, drop dead ones
+    Pass("hoist", hoist),  # what is the same at every step of a loop is computed before it
 )
 # For machine code the graph must consist of loop nests: what is defined by other ops becomes them.
 LOOP_PASSES: tuple[Pass, ...] = (

@@ -243,7 +243,7 @@ out.tile = text("tile", "near").length; out.target = text("target", "near").leng
 press("a"); wait(); out.assembly = text("target", "near").join(" ");
 search.value = "cumsum"; find(); search.dispatchEvent(new KeyboardEvent("keydown", {key: "Enter"})); wait();
 out.found = sel.label; press("k"); wait(); out.before = sel.label;
-$("nav [data-tab=passes]").click(); $("#passes [data-pass='3']").click(); wait();
+$("nav [data-tab=passes]").click(); $("#passes [data-pass='4']").click(); wait();
 out.added = $$("#passes .add").length; out.removed = $$("#passes .del").length;
 press("5"); wait(); const span = memory.b - memory.a; press("+"); wait(); out.zoomed = (memory.b - memory.a) / span; out.buffers = $$("#memory [data-buffer]").length;
 press("6"); wait(); out.circles = $$("#roofline circle").length;

@@ -54,7 +54,7 @@ class Lowered:
     @property
     def graph(self) -> Graph:
         """Graph IR after the passes that all targets share; `record` has the others too."""
-        return {s.name: s.graph for s in self._executable.record}["simplify"]
+        return {s.name: s.graph for s in self._executable.record}["hoist"]
 
     @property
     def traced(self) -> Graph:

@@ -172,16 +172,17 @@ def flops(n: Node) -> float:
         return inside * _number(n.params.get("length", 1))
     if n.op.view is not None or not n.operands:
         return 0.0
-    touched = sum(_count(v.shape) for v in (*n.operands, *n.results))
+    touched = sum(count(v.shape) for v in (*n.operands, *n.results))
     if n.op.call is not None and not n.op.moves:  # a factorisation, a transform, a sort
         return touched * max((_number(s) for v in n.operands for s in v.shape), default=1.0)
     sig = n.op.sig(n.types, n.params)
     if sig is None:
         return touched
-    return _count(tuple(sig.bind(n.op.name, n.types)[1].values()))
+    return count(tuple(sig.bind(n.op.name, n.types)[1].values()))
 
 
-def _count(shape: Sequence[Size]) -> float:
+def count(shape: Sequence[Size]) -> float:
+    """How many elements, symbolic sizes taken for some."""
     return math.prod(map(_number, shape))
 
 
