@@ -1,0 +1,126 @@
+"""CUDA graphs: work that is captured once from a stream and then launched by one call."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tessera.runtime.cuda.launch import Launcher
+from tessera.runtime.cuda.stream import Stream
+
+_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED: memory may be asked for meanwhile
+
+
+class Graph:
+    """Captured work.  It keeps what it was told of, but not the memory that its kernels use."""
+
+    def __init__(self, stream: Stream):
+        self.gpu, self._stream = stream.gpu, stream
+        self._graph, self._exec = 0, 0
+        self._parts: list[_Part] = []
+
+    @classmethod
+    @contextmanager
+    def capture(cls, stream: Stream) -> Iterator[Graph]:
+        """Capture the work that is given to a stream in the block, in place of doing it."""
+        graph, driver = cls(stream), stream.gpu.driver
+        stream.gpu.make_current()
+        driver.check("cuStreamBeginCapture", driver.cuStreamBeginCapture(stream.handle, _RELAXED))
+        made = ctypes.c_void_p()
+        try:
+            yield graph
+        except BaseException:
+            driver.cuStreamEndCapture(stream.handle, ctypes.byref(made))
+            if made.value:
+                driver.cuGraphDestroy(made.value)
+            raise
+        code = driver.cuStreamEndCapture(stream.handle, ctypes.byref(made))
+        driver.check("cuStreamEndCapture", code)
+        graph._graph = made.value or 0
+
+    def run(self, launcher: Launcher, cells: Sequence[int]) -> None:
+        """Capture the launches of a program, so that `update` can change their addresses."""
+        launcher.bind(cells)
+        part = _Part(launcher, list(cells))
+        for i in range(len(launcher.launches)):
+            launcher.run_one(i, self._stream)
+            part.nodes.append(self._last_node())
+            part.params.append(launcher.node_params(i))
+        self._parts.append(part)
+
+    def _last_node(self) -> int:
+        """The node that was captured last."""
+        status, graph, nodes = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
+        number, count = ctypes.c_uint64(), ctypes.c_size_t()
+        out = [ctypes.byref(x) for x in (status, number, graph, nodes, count)]
+        code = self.gpu.driver.cuStreamGetCaptureInfo(self._stream.handle, *out)
+        self.gpu.driver.check("cuStreamGetCaptureInfo", code)
+        assert count.value == 1, f"the work of a stream ends in {count.value} nodes"
+        return ctypes.c_size_t.from_address(nodes.value or 0).value
+
+    def instantiate(self) -> None:
+        """Make the graph ready for launches."""
+        assert self._graph, "a graph is captured before it is instantiated"
+        assert not self._exec, "a graph is instantiated once"
+        self.gpu.make_current()
+        made = ctypes.c_void_p()
+        code = self.gpu.driver.cuGraphInstantiate(ctypes.byref(made), self._graph, 0)
+        self.gpu.driver.check("cuGraphInstantiate", code, held=self.gpu.pool.used)
+        self._exec = made.value or 0
+
+    def update(self, cells: Sequence[Sequence[int]]) -> None:
+        """Give each program that was captured by `run` new addresses."""
+        self.gpu.make_current()
+        for part, new in zip(self._parts, cells, strict=True):
+            changed = {i for i, (a, b) in enumerate(zip(part.cells, new, strict=True)) if a != b}
+            if not changed:
+                continue
+            part.launcher.bind(new)
+            part.cells = list(new)
+            for i, (node, params) in enumerate(zip(part.nodes, part.params, strict=True)):
+                if part.launcher.reads(i) & changed:
+                    self._set(node, params)
+
+    def _set(self, node: int, params: Any) -> None:
+        set_params = self.gpu.driver.cuGraphExecKernelNodeSetParams
+        code = set_params(self._exec, node, ctypes.byref(params))
+        self.gpu.driver.check("cuGraphExecKernelNodeSetParams", code)
+
+    def launch(self, stream: Stream | None = None) -> None:
+        """Do the captured work on a stream (the main one, if none is given)."""
+        gpu = self.gpu
+        gpu.make_current()
+        code = gpu.driver.cuGraphLaunch(self._exec, (stream or gpu.stream).handle)
+        if code:
+            gpu.driver.check("cuGraphLaunch", code, held=gpu.pool.used)
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes were captured."""
+        count = ctypes.c_size_t()
+        code = self.gpu.driver.cuGraphGetNodes(self._graph, None, ctypes.byref(count))
+        self.gpu.driver.check("cuGraphGetNodes", code)
+        return count.value
+
+    def destroy(self) -> None:
+        """Let go of what the driver keeps for this graph."""
+        executable, self._exec = self._exec, 0
+        graph, self._graph = self._graph, 0
+        if executable:
+            self.gpu.driver.cuGraphExecDestroy(executable)
+        if graph:
+            self.gpu.driver.cuGraphDestroy(graph)
+
+    def __del__(self) -> None:
+        self.destroy()
+
+
+class _Part:
+    """A program in a graph: its nodes, and the addresses that they have now."""
+
+    def __init__(self, launcher: Launcher, cells: list[int]):
+        self.launcher, self.cells = launcher, cells
+        self.nodes: list[int] = []
+        self.params: list[Any] = []

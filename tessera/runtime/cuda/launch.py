@@ -1,0 +1,257 @@
+"""Launches of many kernels in one call.
+
+Everything that the driver wants to know of a launch is laid out once.  Parameters that are addresses lie in
+slots, each the address in a cell and an offset; a run fills the slots from the cells and calls the driver for each
+kernel, in machine code (launch_ir.py).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from typing import Any
+
+from tessera.runtime.code import Source, load
+from tessera.runtime.cuda.device import Gpu
+from tessera.runtime.cuda.launch_ir import CONFIG_BYTES, STREAM, launch_ir
+from tessera.runtime.cuda.module import Function
+from tessera.runtime.cuda.stream import Stream
+
+_CLUSTER = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+_PORTABLE = 8  # blocks of a cluster that every device with clusters can do
+_MAP_BYTES, _MAP_LINE = 128, 64
+_POINTER = ctypes.c_void_p
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """A parameter: the address in a cell, and bytes beyond it."""
+
+    cell: int
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A parameter whose bytes are the same in every run."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """A parameter: a TMA descriptor (tma.py) of the memory at the address in a cell, and bytes beyond it."""
+
+    data: bytes
+    cell: int
+    offset: int = 0
+
+
+Parameter = Pointer | Value | TensorMap
+
+
+def i32(n: int) -> Value:
+    """A 32-bit integer."""
+    return Value(struct.pack("<i", n))
+
+
+def i64(n: int) -> Value:
+    """A 64-bit integer."""
+    return Value(struct.pack("<q", n))
+
+
+def f32(x: float) -> Value:
+    """A 32-bit float."""
+    return Value(struct.pack("<f", x))
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel on a grid of blocks of so many threads."""
+
+    function: Function
+    grid: tuple[int, int, int]
+    block: int
+    parameters: tuple[Parameter, ...]
+    cluster: tuple[int, int, int] | None = None
+
+
+class Config(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint),
+        ("stream", _POINTER), ("attributes", _POINTER), ("count", ctypes.c_uint),
+    )  # fmt: skip
+
+
+class _Attribute(ctypes.Structure):
+    """CUlaunchAttribute, of which we need clusters."""
+
+    _fields_ = (
+        ("id", ctypes.c_int), ("pad", ctypes.c_int), ("cluster", ctypes.c_uint * 3),
+        ("rest", ctypes.c_char * 52),
+    )  # fmt: skip
+
+
+class NodeParams(ctypes.Structure):
+    """CUDA_KERNEL_NODE_PARAMS."""
+
+    _fields_ = (
+        ("kernel", _POINTER), ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3),
+        ("shared", ctypes.c_uint), ("parameters", _POINTER), ("extra", _POINTER),
+        ("kern", _POINTER), ("context", _POINTER),
+    )  # fmt: skip
+
+
+assert (ctypes.sizeof(Config), Config.stream.offset) == (CONFIG_BYTES, STREAM)
+
+
+class Launcher:
+    """Launches that are prepared for any addresses.  Launches of no blocks are left out."""
+
+    def __init__(self, launches: Sequence[Launch], gpu: Gpu):
+        self.gpu = gpu
+        self.launches = tuple(x for x in launches if prod(x.grid))
+        for x in self.launches:
+            _check(x)
+        self._slots: dict[tuple[int, int], int] = {}
+        self._values: list[tuple[int, int]] = []  # begin and size in the memory of values
+        self._lay_out()
+        self._lock = threading.Lock()  # of the memory that a run fills
+        cells = 1 + max((cell for cell, _ in self._slots), default=-1)
+        self.cells = cells
+        self._pack = struct.Struct(f"{cells}Q").pack
+
+    def run(self, cells: Sequence[int], stream: Stream | None = None) -> None:
+        """Launch everything on a stream (the main one, if none is given), with these addresses."""
+        gpu = self.gpu
+        gpu.make_current()
+        packed = self._pack(*cells)
+        with self._lock:
+            failed = self._run(self._plan, packed, (stream or gpu.stream).handle)
+        if failed:
+            self._raise(failed)
+
+    def bind(self, cells: Sequence[int]) -> None:
+        """Fill in addresses without a launch."""
+        packed = self._pack(*cells)
+        with self._lock:
+            failed = self._run(self._plan_to_bind, packed, 0)
+        if failed:
+            self._raise(failed)
+
+    def run_one(self, i: int, stream: Stream) -> None:
+        """Launch one kernel with the addresses that were filled in last."""
+        config = self._configs[i]
+        config.stream = stream.handle
+        at = self._lists[i]
+        kernel = self._kernels[i]
+        code = self.gpu.driver.cuLaunchKernelEx(ctypes.byref(config), kernel, at, None)
+        if code:
+            self._raise(i << 32 | code)
+
+    def node_params(self, i: int) -> NodeParams:
+        """What a graph wants to know of a launch; it points at the addresses that were filled in last."""
+        c = self._configs[i]
+        kernel, at = self._kernels[i], self._lists[i]
+        return NodeParams(kernel, c.grid, c.block, c.shared, at, None, None, None)
+
+    def reads(self, i: int) -> frozenset[int]:
+        """The cells that a launch has addresses of."""
+        found = (p for p in self.launches[i].parameters if not isinstance(p, Value))
+        return frozenset(p.cell for p in found)
+
+    def _lay_out(self) -> None:
+        """Make the memory that the driver reads, and the plan of it."""
+        for p in (p for x in self.launches for p in x.parameters):
+            if not isinstance(p, Value):
+                self._slots.setdefault((p.cell, p.offset), len(self._slots))
+        self._table = _words([n for slot in self._slots for n in slot])
+        self._words = _words([0] * len(self._slots))
+        maps: list[tuple[int, int]] = []
+        self._memory: list[Any] = []
+        lists = [[self._place(p, maps) for p in x.parameters] for x in self.launches]
+        self._places = [(_POINTER * max(1, len(x)))(*x) for x in lists]
+        n = len(self.launches)
+        self._lists = (_POINTER * n)(*map(ctypes.addressof, self._places))
+        self._kernels = (_POINTER * n)(*[x.function.handle for x in self.launches])
+        self._attributes = (_Attribute * n)()
+        self._configs = (Config * n)(*[self._config(i) for i in range(n)])
+        self._maps = _words([n for at, slot in maps for n in (at, slot, 0)])
+        driver = self.gpu.driver
+        rest = (
+            *(ctypes.addressof(x) for x in (self._configs, self._kernels, self._lists)),
+            _address(driver.cuLaunchKernelEx),
+            _address(driver.cuTensorMapReplaceAddress) if maps else 0,
+        )
+        tables = [ctypes.addressof(x) for x in (self._table, self._words, self._maps)]
+        head = (len(self._slots), tables[0], tables[1], len(maps), tables[2])
+        self._plan_words = _words([*head, n, *rest])
+        self._bind_words = _words([*head, 0, *rest])
+        self._plan = ctypes.addressof(self._plan_words)
+        self._plan_to_bind = ctypes.addressof(self._bind_words)
+        self._run = _code()
+
+    def _place(self, p: Parameter, maps: list[tuple[int, int]]) -> int:
+        """Where the bytes of a parameter are."""
+        if isinstance(p, Pointer):
+            return ctypes.addressof(self._words) + 8 * self._slots[p.cell, p.offset]
+        memory = ctypes.create_string_buffer(len(p.data) + _MAP_LINE)
+        at = ctypes.addressof(memory)
+        at += -at % _MAP_LINE
+        ctypes.memmove(at, p.data, len(p.data))
+        self._memory.append(memory)
+        if isinstance(p, TensorMap):
+            maps.append((at, self._slots[p.cell, p.offset]))
+        return at
+
+    def _config(self, i: int) -> Config:
+        x, at = self.launches[i], 0
+        if x.cluster is not None:
+            self._attributes[i] = _Attribute(_CLUSTER, 0, x.cluster)
+            at = ctypes.addressof(self._attributes[i])
+        block = (x.block, 1, 1)
+        return Config(x.grid, block, x.function.shared, None, at, x.cluster is not None)
+
+    def _raise(self, failed: int) -> None:
+        number, code = failed >> 32, failed & 0xFFFFFFFF
+        if number >= len(self.launches):
+            self.gpu.driver.check("cuTensorMapReplaceAddress", code)
+        x = self.launches[number]
+        about = (
+            f" for {x.function}, launch {number + 1} of {len(self.launches)}: grid {x.grid}, "
+            f"{x.block} threads, {x.function.shared} bytes of shared memory"
+        )
+        self.gpu.driver.check("cuLaunchKernelEx", code, about, held=self.gpu.pool.used)
+
+
+def _check(x: Launch) -> None:
+    """Too few parameters would make the driver read memory that is not ours."""
+    sizes = tuple(8 if isinstance(p, Pointer) else len(p.data) for p in x.parameters)
+    known = x.function.parameters
+    wanted = sizes if known is None else tuple(size for _, size in known)
+    assert sizes == wanted, f"{x.function}: got parameters of {sizes} bytes, expected {wanted}"
+    maps = [len(p.data) for p in x.parameters if isinstance(p, TensorMap)]
+    assert all(n == _MAP_BYTES for n in maps), f"{x.function}: tensor maps of {maps} bytes"
+    if x.cluster is not None and prod(x.cluster) > _PORTABLE:
+        x.function.allow_clusters()
+
+
+@cache
+def _code() -> Any:
+    code = load(Source("launches", launch_ir(), ("run",)))
+    return ctypes.CFUNCTYPE(ctypes.c_int64, _POINTER, ctypes.c_char_p, _POINTER)(code.address)
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, _POINTER).value or 0
+
+
+def _words(numbers: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
+    return (ctypes.c_int64 * max(1, len(numbers)))(*numbers)

@@ -1,0 +1,60 @@
+"""TMA descriptors: how the copy engine of Hopper and later finds tiles of a tensor."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tessera.runtime.cuda.driver import load
+
+BYTES, _LINE = 128, 64
+# CUtensorMapDataType; 8-bit floats and bools are bytes to a copy.
+_TYPES = {
+    np.dtype(t): code
+    for code, types in {
+        0: ("u1", "i1", "?", ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2),
+        1: ("u2", "i2"), 2: ("u4",), 3: ("i4",), 4: ("u8", "c8"), 5: ("i8",), 6: ("f2",), 7: ("f4",),
+        8: ("f8",), 9: (ml_dtypes.bfloat16,),
+    }.items()
+    for t in types
+}  # fmt: skip
+_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
+_PROMOTIONS = {0: 0, 64: 1, 128: 2, 256: 3}
+
+
+def tensor_map(
+    ptr: int, dtype: Any, shape: Sequence[int], strides_bytes: Sequence[int], box: Sequence[int],
+    swizzle: int = 0, l2promotion: int = 128, nan_fill: bool = False,
+) -> bytes:  # fmt: skip
+    """The descriptor of a tensor, last axis innermost, that is read by boxes.
+
+    Strides are bytes, one for each axis; that of the last is the size of an element.  Elements out of bounds are
+    zero, or NaN.
+    """
+    d, rank = np.dtype(dtype), len(shape)
+    assert 1 <= rank <= 5, f"a tensor map of rank {rank}"
+    assert len(box) == len(strides_bytes) == rank, f"{shape}, {strides_bytes}, {box}"
+    assert strides_bytes[-1] == d.itemsize, f"the last stride of {strides_bytes} is no element"
+    memory = ctypes.create_string_buffer(BYTES + _LINE)
+    at = ctypes.addressof(memory)
+    at += -at % _LINE
+    sizes = (ctypes.c_uint64 * rank)(*reversed(shape))
+    strides = (ctypes.c_uint64 * rank)(*reversed(strides_bytes[:-1]))
+    boxes = (ctypes.c_uint32 * rank)(*reversed(box))
+    steps = (ctypes.c_uint32 * rank)(*[1] * rank)
+    driver = load()
+    code = driver.cuTensorMapEncodeTiled(
+        at, _TYPES[d], rank, ptr, sizes, strides, boxes, steps,
+        0, _SWIZZLES[swizzle], _PROMOTIONS[l2promotion], int(nan_fill),
+    )  # fmt: skip
+    if code:
+        about = (
+            f" for {d} {tuple(shape)} at {ptr:#x}, strides of {tuple(strides_bytes)} bytes, "
+            f"box {tuple(box)}, swizzle {swizzle}"
+        )
+        driver.check("cuTensorMapEncodeTiled", code, about)
+    return ctypes.string_at(at, BYTES)

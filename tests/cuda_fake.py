@@ -1,0 +1,330 @@
+"""A CUDA driver in Python: memory of the host, streams that do everything at once, faults on demand.
+
+It stands in for libcuda (tessera.runtime.cuda.driver.use), function by function and by the same types, so that what is
+above the driver is tested without a device.  Kernels are Python functions of the bytes of their parameters.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from tessera.runtime.cuda.driver import _SYMBOLS, SIGNATURES
+from tessera.runtime.cuda.launch import Config, NodeParams
+
+NAMES = {_SYMBOLS.get(name, name): name for name in SIGNATURES}
+ERRORS = {
+    1: ("CUDA_ERROR_INVALID_VALUE", "invalid argument"),
+    2: ("CUDA_ERROR_OUT_OF_MEMORY", "out of memory"),
+    100: ("CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"),
+    200: ("CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"),
+    400: ("CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"),
+    500: ("CUDA_ERROR_NOT_FOUND", "named symbol not found"),
+    700: ("CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"),
+    719: ("CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"),
+}
+ATTRIBUTES = {16: 132, 38: 50 << 20, 75: 9, 76: 0, 97: 232_448}
+Kernel = Callable[..., None]
+
+
+def put(where: int, value: int, kind: Any = ctypes.c_uint64) -> int:
+    kind.from_address(where).value = value
+    return 0
+
+
+class FakeCuda:
+    """What libcuda exports; every function returns the next of its `faults`, or does its work."""
+
+    def __init__(self, total: int = 256 << 20, devices: int = 1):
+        self.total, self.devices = total, devices
+        self.calls: list[str] = []
+        self.faults: dict[str, list[int]] = {}
+        self.memory: dict[int, Any] = {}  # address -> (buffer, size)
+        self.pinned: dict[int, Any] = {}
+        self.kernels: dict[str, tuple[tuple[int, ...], Kernel]] = {}
+        self.busy: set[int] = set()  # streams that are not done
+        self.waits: list[tuple[int, int]] = []
+        self.events: dict[int, int] = {}  # event -> stream
+        self.capturing: dict[int, list[int]] = {}
+        self.nodes: dict[int, list[Any]] = {}  # node -> [kernel, parameters]
+        self.graphs: dict[int, list[int]] = {}
+        self.executables: dict[int, dict[int, list[Any]]] = {}
+        self.functions: dict[int, str] = {}
+        self.attributes: dict[tuple[int, int], int] = {}
+        self.launched: list[tuple[str, tuple[int, ...], int, tuple[int, ...] | None, int]] = []
+        self.handles = itertools.count(id(self) & 0xFFFFFF00, 16)
+        self.current = 0
+        self.made: dict[str, Any] = {}
+
+    def __getattr__(self, symbol: str) -> Any:
+        name = NAMES.get(symbol)
+        if name is None or not hasattr(type(self), f"do_{name}"):
+            raise AttributeError(symbol)
+        if name not in self.made:
+            work = getattr(self, f"do_{name}")
+
+            def call(*args: Any) -> int:
+                self.calls.append(name)
+                faults = self.faults.get(name)
+                return (faults.pop(0) if faults else 0) or work(*args) or 0
+
+            self.made[name] = ctypes.CFUNCTYPE(ctypes.c_int, *SIGNATURES[name])(call)
+        return self.made[name]
+
+    def new(self, where: int) -> int:
+        handle = next(self.handles)
+        put(where, handle)
+        return handle
+
+    # Devices
+
+    def do_cuInit(self, flags: int) -> int:
+        return 0 if self.devices else 100
+
+    def do_cuDeviceGetCount(self, out: int) -> int:
+        return put(out, self.devices, ctypes.c_int)
+
+    def do_cuDeviceGet(self, out: int, index: int) -> int:
+        return put(out, index, ctypes.c_int)
+
+    def do_cuDeviceGetName(self, out: int, size: int, device: int) -> None:
+        ctypes.memmove(out, b"Fake H200\0", 10)
+
+    def do_cuDeviceGetAttribute(self, out: int, which: int, device: int) -> int:
+        return put(out, ATTRIBUTES[which], ctypes.c_int)
+
+    def do_cuDevicePrimaryCtxRetain(self, out: int, device: int) -> None:
+        self.new(out)
+
+    def do_cuCtxSetCurrent(self, context: int) -> None:
+        self.current = context
+
+    def do_cuCtxGetCurrent(self, out: int) -> int:
+        return put(out, self.current)
+
+    def do_cuCtxSynchronize(self) -> None:
+        self.busy.clear()
+
+    def do_cuGetErrorName(self, code: int, out: int) -> int:
+        return self.text(code, out, 0)
+
+    def do_cuGetErrorString(self, code: int, out: int) -> int:
+        return self.text(code, out, 1)
+
+    def text(self, code: int, out: int, which: int) -> int:
+        if code not in ERRORS:
+            return 1
+        kept = self.made.setdefault(
+            f"{code} {which}", ctypes.create_string_buffer(ERRORS[code][which].encode())
+        )
+        return put(out, ctypes.addressof(kept))
+
+    # Memory
+
+    @property
+    def taken(self) -> int:
+        return sum(size for _, size in self.memory.values())
+
+    def do_cuMemGetInfo(self, free: int, total: int) -> None:
+        put(free, self.total - self.taken)
+        put(total, self.total)
+
+    def do_cuMemAlloc(self, out: int, size: int) -> int:
+        if size > self.total - self.taken:
+            return 2
+        buffer = ctypes.create_string_buffer(size + 512)
+        address = ctypes.addressof(buffer)
+        address += -address % 512
+        self.memory[address] = buffer, size
+        return put(out, address)
+
+    def do_cuMemFree(self, address: int) -> int:
+        return 0 if self.memory.pop(address, None) else 1
+
+    def do_cuMemHostAlloc(self, out: int, size: int, flags: int) -> int:
+        buffer = ctypes.create_string_buffer(size)
+        self.pinned[ctypes.addressof(buffer)] = buffer
+        return put(out, ctypes.addressof(buffer))
+
+    def is_ours(self, address: int, size: int) -> bool:
+        return any(a <= address and address + size <= a + n for a, (_, n) in self.memory.items())
+
+    def do_cuMemcpyHtoDAsync(self, to: int, source: int, n: int, stream: int) -> int:
+        if not self.is_ours(to, n):
+            return 1
+        ctypes.memmove(to, source, n)
+        return 0
+
+    def do_cuMemcpyDtoHAsync(self, to: int, source: int, n: int, stream: int) -> int:
+        if not self.is_ours(source, n):
+            return 1
+        ctypes.memmove(to, source, n)
+        return 0
+
+    def do_cuMemcpyDtoDAsync(self, to: int, source: int, n: int, stream: int) -> int:
+        if not self.is_ours(to, n):
+            return 1
+        ctypes.memmove(to, source, n)
+        return 0
+
+    def do_cuMemsetD8Async(self, to: int, byte: int, n: int, stream: int) -> int:
+        if not self.is_ours(to, n):
+            return 1
+        ctypes.memset(to, byte, n)
+        return 0
+
+    # Streams and events
+
+    def do_cuStreamCreate(self, out: int, flags: int) -> None:
+        self.new(out)
+
+    def do_cuStreamDestroy(self, stream: int) -> None:
+        pass
+
+    def do_cuStreamSynchronize(self, stream: int) -> None:
+        self.busy.discard(stream)
+
+    def do_cuStreamQuery(self, stream: int) -> int:
+        return 600 if stream in self.busy else 0
+
+    def do_cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> int:
+        self.waits.append((stream, self.events[event]))
+        return 0
+
+    def do_cuEventCreate(self, out: int, flags: int) -> None:
+        self.events[self.new(out)] = 0
+
+    def do_cuEventDestroy(self, event: int) -> None:
+        del self.events[event]
+
+    def do_cuEventRecord(self, event: int, stream: int) -> None:
+        self.events[event] = stream
+
+    def do_cuEventSynchronize(self, event: int) -> None:
+        self.busy.discard(self.events[event])
+
+    def do_cuEventQuery(self, event: int) -> int:
+        return 600 if self.events[event] in self.busy else 0
+
+    def do_cuEventElapsedTime(self, out: int, start: int, end: int) -> int:
+        ctypes.c_float.from_address(out).value = 1.5
+        return 0
+
+    # Modules
+
+    def do_cuModuleLoadDataEx(
+        self, out: int, image: int, count: int, options: int, values: int
+    ) -> int:
+        text = ctypes.string_at(image)
+        if text != b"fake":
+            log = ctypes.c_uint64.from_address(values).value
+            if text.startswith(b"bad ptx"):
+                ctypes.memmove(log, b"line 1: syntax error\0", 21)
+            return 200
+        self.new(out)
+        return 0
+
+    def do_cuModuleUnload(self, module: int) -> None:
+        pass
+
+    def do_cuModuleGetFunction(self, out: int, module: int, name: bytes) -> int:
+        if name.decode() not in self.kernels:
+            return 500
+        self.functions[self.new(out)] = name.decode()
+        return 0
+
+    def do_cuFuncGetAttribute(self, out: int, which: int, function: int) -> int:
+        usual = {0: 1024, 1: 64, 3: 8, 4: 40}
+        value = self.attributes.get((function, which), usual.get(which, 0))
+        return put(out, value, ctypes.c_int)
+
+    def do_cuFuncSetAttribute(self, function: int, which: int, value: int) -> None:
+        self.attributes[function, which] = value
+
+    def do_cuFuncGetParamInfo(
+        self, function: int, index: int | None, offset: int, size: int
+    ) -> int:
+        sizes = self.kernels[self.functions[function]][0]
+        if (index or 0) >= len(sizes):
+            return 1
+        put(offset, sum(sizes[: index or 0]))
+        return put(size, sizes[index or 0])
+
+    def read(self, function: int, parameters: int) -> list[bytes]:
+        sizes = self.kernels[self.functions[function]][0]
+        places = [ctypes.c_uint64.from_address(parameters + 8 * i).value for i in range(len(sizes))]
+        return [ctypes.string_at(p, n) for p, n in zip(places, sizes, strict=True)]
+
+    def do_cuLaunchKernelEx(self, config: int, function: int, parameters: int, extra: int) -> int:
+        c = Config.from_address(config)
+        cluster = (
+            struct.unpack_from("i4x3I", ctypes.string_at(c.attributes, 72)) if c.count else None
+        )
+        name = self.functions[function]
+        self.launched.append((name, (*c.grid, *c.block), c.shared, cluster, c.stream))
+        values = self.read(function, parameters)
+        if c.stream in self.capturing:
+            node = next(self.handles)
+            self.nodes[node] = [function, values]
+            self.capturing[c.stream].append(node)
+        else:
+            self.kernels[name][1](*values)
+        return 0
+
+    # Graphs
+
+    def do_cuStreamBeginCapture(self, stream: int, mode: int) -> None:
+        self.capturing[stream] = []
+
+    def do_cuStreamEndCapture(self, stream: int, out: int) -> None:
+        nodes = self.capturing.pop(stream)
+        self.graphs[self.new(out)] = nodes
+
+    def do_cuStreamGetCaptureInfo(
+        self, stream: int, status: int, number: int, graph: int, nodes: int, count: int
+    ) -> int:
+        last = self.made["last"] = ctypes.c_uint64(self.capturing[stream][-1])
+        put(nodes, ctypes.addressof(last))
+        return put(count, 1)
+
+    def do_cuGraphInstantiate(self, out: int, graph: int, flags: int) -> None:
+        self.executables[self.new(out)] = {n: list(self.nodes[n]) for n in self.graphs[graph]}
+
+    def do_cuGraphDestroy(self, graph: int) -> None:
+        del self.graphs[graph]
+
+    def do_cuGraphExecDestroy(self, executable: int) -> None:
+        del self.executables[executable]
+
+    def do_cuGraphGetNodes(self, graph: int, nodes: int, count: int) -> int:
+        return put(count, len(self.graphs[graph]))
+
+    def do_cuGraphExecKernelNodeSetParams(self, executable: int, node: int, params: int) -> None:
+        p = NodeParams.from_address(params)
+        self.executables[executable][node] = [p.kernel, self.read(p.kernel, p.parameters)]
+
+    def do_cuGraphLaunch(self, executable: int, stream: int) -> None:
+        for function, values in self.executables[executable].values():
+            self.kernels[self.functions[function]][1](*values)
+
+    # Tensor maps: the address, then everything else in the order of the arguments
+
+    def do_cuTensorMapEncodeTiled(
+        self, out: int, kind: int, rank: int, address: int, sizes: int, strides: int, box: int,
+        steps: int, interleave: int, swizzle: int, promotion: int, fill: int,
+    ) -> int:  # fmt: skip
+        if address % 16:
+            return 1
+        words = [ctypes.c_uint64.from_address(sizes + 8 * i).value for i in range(rank)]
+        words += [ctypes.c_uint64.from_address(strides + 8 * i).value for i in range(rank - 1)]
+        boxes = [ctypes.c_uint32.from_address(box + 4 * i).value for i in range(rank)]
+        head = (kind or 0, interleave or 0, swizzle or 0, promotion or 0, fill or 0)
+        data = struct.pack(f"<Q5B3x{len(words)}Q{rank}I", address, *head, *words, *boxes)
+        ctypes.memmove(out, data.ljust(128, b"\0"), 128)
+        return 0
+
+    def do_cuTensorMapReplaceAddress(self, where: int, address: int) -> int:
+        return put(where, address) if where % 64 == 0 else 1
