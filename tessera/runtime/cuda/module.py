@@ -25,7 +25,7 @@ class Module:
         values = (ctypes.c_void_p * 2)(ctypes.addressof(log), _LOG_BYTES)
         made, text = ctypes.c_void_p(), ctypes.create_string_buffer(image)  # ends with a zero
         code = gpu.driver.cuModuleLoadDataEx(ctypes.byref(made), text, 2, options, values)
-        said = log.value.decode(errors="replace").strip()
+        said = " ".join(log.value.decode(errors="replace").split())
         arch = "sm_{}{}".format(*gpu.capability)
         about = f" for {len(image)} bytes of code on {arch}" + (f": {said}" if said else "")
         gpu.driver.check("cuModuleLoadDataEx", code, about, len(image), gpu.pool.used)
