@@ -84,6 +84,9 @@ class FakeCuda:
     def do_cuInit(self, flags: int) -> int:
         return 0 if self.devices else 100
 
+    def do_cuDriverGetVersion(self, out: int) -> int:
+        return put(out, 13_000, ctypes.c_int)
+
     def do_cuDeviceGetCount(self, out: int) -> int:
         return put(out, self.devices, ctypes.c_int)
 
@@ -191,6 +194,8 @@ class FakeCuda:
         return 600 if stream in self.busy else 0
 
     def do_cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> int:
+        if stream in self.capturing:
+            return 905  # CUDA_ERROR_STREAM_CAPTURE_ISOLATION
         self.waits.append((stream, self.events[event]))
         return 0
 
@@ -201,6 +206,7 @@ class FakeCuda:
         del self.events[event]
 
     def do_cuEventRecord(self, event: int, stream: int) -> None:
+        assert stream not in self.capturing, "an event of a capture ends in other streams"
         self.events[event] = stream
 
     def do_cuEventSynchronize(self, event: int) -> None:

@@ -70,8 +70,7 @@ def scale(fake: FakeCuda) -> Function:
 
 def test_the_table_of_the_driver_is_what_the_fake_has() -> None:
     """A function that nobody stands in for would be tested by nobody."""
-    untested = {"cuDriverGetVersion", "cuDeviceTotalMem", "cuMemFreeHost"}
-    assert {n for n in driver.SIGNATURES if not hasattr(FakeCuda, f"do_{n}")} <= untested
+    assert {n for n in driver.SIGNATURES if not hasattr(FakeCuda, f"do_{n}")} == set()
 
 
 def test_without_a_driver_the_error_says_what_was_looked_for(
@@ -120,16 +119,18 @@ def test_errors_have_the_words_of_the_driver(fake: FakeCuda) -> None:
     )
 
 
-def test_an_old_driver_is_an_error_where_it_matters(fake: FakeCuda) -> None:
-    d = driver.load()
-    assert not d.has("cuDriverGetVersion")
-    with pytest.raises(DeviceError) as e:
-        d.cuDriverGetVersion(0)
-    assert e.value.message == (
-        "cuda: this NVIDIA driver has no cuDriverGetVersion; install driver 525 (CUDA 12.0) or newer"
-    )
-    with pytest.raises(AttributeError):
-        d.cuNothing  # noqa: B018
+def test_an_old_driver_is_an_error_where_it_matters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(FakeCuda, "do_cuTensorMapEncodeTiled")
+    with driver.use(FakeCuda()) as d:
+        assert d.version == (13, 0)
+        assert not d.has("cuTensorMapEncodeTiled")
+        with pytest.raises(DeviceError) as e:
+            tensor_map(0, "f4", (8,), (4,), (8,))
+        assert e.value.message == (
+            "cuda: this NVIDIA driver has no cuTensorMapEncodeTiled; install driver 525 (CUDA 12.0) or newer"
+        )
+        with pytest.raises(AttributeError):
+            d.cuNothing  # noqa: B018
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -778,6 +779,29 @@ def test_a_capture_that_fails_ends_the_capture(fake: FakeCuda) -> None:
         graph.launch()
     del graph
     assert (fake.graphs, fake.executables) == ({}, {})
+
+
+def test_the_main_stream_can_be_captured_too(fake: FakeCuda) -> None:
+    """Nothing that dies or is allocated meanwhile may touch the stream."""
+    launcher, (a, bc) = program(fake)
+    g, side = gpu(), Stream(gpu())
+    late, theirs = g.pool.alloc(40 * MIB), from_dlpack(to_device(np.ones(3)))
+    late.used_on(side)
+    fake.busy.add(side.handle)
+    with Graph.capture(g.stream) as graph:
+        launcher.run([a.ptr, bc.ptr])
+        del late, theirs
+        block = g.pool.alloc(20 * MIB)
+        assert g.pool.trim() == 0
+        with pytest.raises(DeviceError) as e:
+            a.numpy()
+    assert e.value.message == (
+        "cuda: host memory cannot be copied while the main stream is captured; copy before or after"
+    )
+    assert (g.capturing, g.deferred, block.size) == (False, [], 20 * MIB)
+    graph.instantiate()
+    graph.launch()
+    np.testing.assert_array_equal(bc.numpy()[:5], 2 * np.arange(5))
 
 
 def test_ranges_are_named_where_the_library_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable
 
 from tessera.core.errors import DeviceError
 from tessera.runtime.cuda import driver as _driver
@@ -47,6 +48,8 @@ class Gpu:
         self.stream = Stream(self)  # the main one
         self.pool = Pool(self)
         self.staging = Staging(self)
+        self.capturing = False  # whether the main stream is being captured
+        self.deferred: list[Callable[[], None]] = []  # what waits for the end of that
 
     def make_current(self) -> None:
         """Let calls of this thread mean this device."""

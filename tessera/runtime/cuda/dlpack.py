@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -169,10 +171,18 @@ class _Foreign:
         self._deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(deleter) if deleter else None
 
     def __del__(self) -> None:
-        with contextlib.suppress(TesseraError):  # the driver may have ended before us
-            Stream(self._gpu, LEGACY).wait(self._gpu.stream)
-        if self._deleter is not None:
-            self._deleter(self._managed)
+        give_back = partial(_give_back, self._gpu, self._managed, self._deleter)
+        if self._gpu.capturing:
+            self._gpu.deferred.append(give_back)
+        else:
+            give_back()
+
+
+def _give_back(gpu: Gpu, managed: int, deleter: Callable[[int], None] | None) -> None:
+    with contextlib.suppress(TesseraError):  # the driver may have ended before us
+        Stream(gpu, LEGACY).wait(gpu.stream)
+    if deleter is not None:
+        deleter(managed)
 
 
 class Taken(NamedTuple):

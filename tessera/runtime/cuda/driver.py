@@ -31,7 +31,6 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuDeviceGet": (_P, _I),
     "cuDeviceGetName": (_P, _I, _I),
     "cuDeviceGetAttribute": (_P, _I, _I),
-    "cuDeviceTotalMem": (_P, _I),
     "cuDevicePrimaryCtxRetain": (_P, _I),
     "cuCtxSetCurrent": (_P,),
     "cuCtxGetCurrent": (_P,),
@@ -40,7 +39,6 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuMemAlloc": (_P, _Z),
     "cuMemFree": (_D,),
     "cuMemHostAlloc": (_P, _Z, _U),
-    "cuMemFreeHost": (_P,),
     "cuMemcpyHtoDAsync": (_D, _P, _Z, _P),
     "cuMemcpyDtoHAsync": (_P, _D, _Z, _P),
     "cuMemcpyDtoDAsync": (_D, _D, _Z, _P),
@@ -78,7 +76,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
 # The names in the library that cuda.h gives to the newest forms.
 _SYMBOLS = {
     **{name: f"{name}_v2" for name in (
-        "cuDeviceTotalMem", "cuMemGetInfo", "cuMemAlloc", "cuMemFree", "cuMemcpyHtoDAsync",
+        "cuMemGetInfo", "cuMemAlloc", "cuMemFree", "cuMemcpyHtoDAsync",
         "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync", "cuStreamDestroy", "cuEventDestroy",
         "cuStreamBeginCapture", "cuStreamGetCaptureInfo", "cuGraphExecKernelNodeSetParams",
     )},
@@ -134,6 +132,13 @@ class Driver:
             found = get(code, ctypes.byref(text)) == SUCCESS and text.value
             words.append(found.decode() if found else f"error {code}")
         return f"{words[0]} ({words[1]})"
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """The newest CUDA that the driver knows."""
+        out = ctypes.c_int()
+        self.check("cuDriverGetVersion", self.cuDriverGetVersion(ctypes.byref(out)))
+        return out.value // 1000, out.value % 1000 // 10
 
     def memory(self) -> tuple[int, int]:
         """Bytes that are free, and all bytes, of the current device."""

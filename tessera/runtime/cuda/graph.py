@@ -28,17 +28,23 @@ class Graph:
         graph, driver = cls(stream), stream.gpu.driver
         stream.gpu.make_current()
         driver.check("cuStreamBeginCapture", driver.cuStreamBeginCapture(stream.handle, _RELAXED))
-        made = ctypes.c_void_p()
+        gpu, made = stream.gpu, ctypes.c_void_p()
+        gpu.capturing = stream is gpu.stream
         try:
             yield graph
         except BaseException:
             driver.cuStreamEndCapture(stream.handle, ctypes.byref(made))
-            if made.value:
-                driver.cuGraphDestroy(made.value)
+            graph._graph = made.value or 0
+            graph.destroy()
             raise
-        code = driver.cuStreamEndCapture(stream.handle, ctypes.byref(made))
-        driver.check("cuStreamEndCapture", code)
-        graph._graph = made.value or 0
+        else:
+            code = driver.cuStreamEndCapture(stream.handle, ctypes.byref(made))
+            driver.check("cuStreamEndCapture", code)
+            graph._graph = made.value or 0
+        finally:
+            gpu.capturing = False
+            while gpu.deferred:
+                gpu.deferred.pop()()
 
     def run(self, launcher: Launcher, cells: Sequence[int]) -> None:
         """Capture the launches of a program, so that `update` can change their addresses."""

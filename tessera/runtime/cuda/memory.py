@@ -13,6 +13,7 @@ from tessera.runtime import memory as host
 from tessera.runtime.cuda import device, dlpack
 from tessera.runtime.cuda.device import Gpu
 from tessera.runtime.cuda.pool import Block, Pool
+from tessera.runtime.kernel import address
 
 __all__ = ["Block", "DeviceArray", "Pool", "empty", "from_dlpack", "to_device"]
 
@@ -64,7 +65,7 @@ class DeviceArray:
         """A copy on the host, after all work of the main stream so far."""
         out = host.empty(self.shape, self.dtype)
         if self.nbytes:
-            self.gpu.staging.receive(out.ctypes.data, self.ptr, self.nbytes)
+            self.gpu.staging.receive(address(out), self.ptr, self.nbytes)
         return out
 
     def copy(self) -> DeviceArray:
@@ -83,7 +84,7 @@ class DeviceArray:
         if data.shape != self.shape:
             raise ShapeError(f"fill: got an array {data.shape}, expected {self.shape}")
         if self.nbytes:
-            self.gpu.staging.send(self.ptr, data.ctypes.data, self.nbytes)
+            self.gpu.staging.send(self.ptr, address(data), self.nbytes)
 
     def memset(self, byte: int = 0) -> None:
         """Set every byte."""
@@ -165,7 +166,7 @@ def to_device(values: Any, gpu: Gpu | None = None) -> DeviceArray:
     data = data.astype(data.dtype.newbyteorder("="), copy=False)
     out = empty(data.shape, data.dtype, gpu)
     if out.nbytes:
-        out.gpu.staging.send(out.ptr, data.ctypes.data, out.nbytes)
+        out.gpu.staging.send(out.ptr, address(data), out.nbytes)
     return out
 
 

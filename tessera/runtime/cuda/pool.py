@@ -188,7 +188,10 @@ class Pool:
                 self._late.append(late)
                 continue
             for event in running:
-                event.wait(self._gpu.stream)
+                if self._gpu.capturing:  # the main stream cannot wait for what is not captured
+                    event.synchronize()
+                else:
+                    event.wait(self._gpu.stream)
             late.home.append(late.piece)
 
     def _segment(self, arena: _Arena, size: int) -> None:
@@ -207,6 +210,8 @@ class Pool:
 
     def trim(self) -> int:
         """Give memory that nobody uses back to the driver; how many bytes that were."""
+        if self._gpu.capturing:
+            return 0
         with self._lock:
             self._gpu.make_current()
             self._gpu.stream.synchronize()

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import TYPE_CHECKING
 
+from tessera.core.errors import DeviceError
 from tessera.core.processor import cores
 from tessera.runtime.cuda.stream import Event
 
@@ -51,6 +52,7 @@ class Staging:
 
     def send(self, ptr: int, source: int, nbytes: int) -> None:
         """Copy host memory to the device; the host memory is free when this returns."""
+        self._check()
         with self._locks[0]:
             self._gpu.make_current()
             driver, stream = self._gpu.driver, self._gpu.stream.handle
@@ -82,25 +84,32 @@ class Staging:
 
     def receive(self, target: int, ptr: int, nbytes: int) -> None:
         """Copy device memory to the host, after all work of the main stream so far."""
+        self._check()
         with self._locks[1]:
             self._gpu.make_current()
-            driver, stream = self._gpu.driver, self._gpu.stream.handle
             starts = range(0, nbytes, CHUNK)
             while len(self._down) < min(_BUFFERS, len(starts)):
                 self._down.append(_Buffer(self._gpu))
-            for i in range(len(starts) + _BUFFERS):
-                buffer = self._down[i % _BUFFERS] if i % _BUFFERS < len(self._down) else None
-                if buffer is None:
-                    continue
-                if 0 <= i - _BUFFERS < len(starts):
-                    at = starts[i - _BUFFERS]
+            for i in range(len(starts) + len(self._down)):
+                buffer = self._down[i % len(self._down)]
+                if 0 <= i - len(self._down) < len(starts):
+                    at = starts[i - len(self._down)]
                     buffer.event.synchronize()
                     _copy(target + at, buffer.address, min(CHUNK, nbytes - at))
                 if i < len(starts):
-                    n = min(CHUNK, nbytes - starts[i])
-                    code = driver.cuMemcpyDtoHAsync(buffer.address, ptr + starts[i], n, stream)
-                    driver.check("cuMemcpyDtoHAsync", code)
-                    buffer.event.record()
+                    self._fetch(buffer, ptr + starts[i], min(CHUNK, nbytes - starts[i]))
+
+    def _fetch(self, buffer: _Buffer, ptr: int, n: int) -> None:
+        driver = self._gpu.driver
+        code = driver.cuMemcpyDtoHAsync(buffer.address, ptr, n, self._gpu.stream.handle)
+        driver.check("cuMemcpyDtoHAsync", code)
+        buffer.event.record()
+
+    def _check(self) -> None:
+        if self._gpu.capturing:
+            raise DeviceError(
+                "cuda: host memory cannot be copied while the main stream is captured; copy before or after"
+            )
 
 
 @cache
