@@ -608,3 +608,15 @@ def test_an_argument_must_fit_its_annotation():
 def test_an_intrinsic_is_for_kernels():
     with pytest.raises(KernelError, match=r"tile\.zeros is for kernels"):
         tile.zeros((2, 2))
+
+
+@kernel
+def _host(x: KTile["N"]):
+    return tile.erfinv(tile.load(x))
+
+
+def test_what_only_the_host_computes_is_told():
+    with pytest.raises(KernelError) as e:
+        _host(data(3))
+    assert e.value.message == "erfinv: has no machine code in kernels; use op.erfinv outside of it"
+    assert "tile.erfinv" in str(e.value)

@@ -347,6 +347,15 @@ def call(function: str, a: Size, b: Size) -> Size:
     return _extreme(function, a, b)
 
 
+def unflattened(index: Size, sizes: Shape) -> list[Size]:
+    """The places along axes of the element with this number, in row-major order."""
+    out: list[Size] = []
+    for n in reversed(sizes[1:]):
+        out.append(index % n)
+        index = index // n
+    return [index, *reversed(out)]
+
+
 def product(sizes: Shape) -> Size:
     """How many elements a shape has."""
     total: Size = 1

@@ -7,12 +7,22 @@ and runs such a text is above this layer: the package says how it is found.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Value
 from tessera.ir.graph.op import Params, Types
 from tessera.ops.define import define
+
+
+@dataclass(frozen=True)
+class Backward:
+    """The kernel of a derivative: it takes operands, cotangents of the results, and zeros."""
+
+    program: str
+    zeros: tuple[TensorType, ...]
+    gradients: tuple[tuple[int, int, int], ...]  # operand, result, leading axes to add up
 
 
 class Engine(Protocol):
@@ -24,6 +34,14 @@ class Engine(Protocol):
     def run(self, program: str, arrays: Sequence[Any]) -> tuple[Any, ...]:
         """The results of a kernel on arrays."""
 
+    def backward(
+        self, program: str, operands: Types, wanted: Sequence[bool], given: Sequence[bool]
+    ) -> Backward:
+        """The gradients of the wanted operands from the cotangents that are given."""
+
+    def updated(self, program: str, count: int) -> Sequence[int]:
+        """Which of the first parameters a kernel stores to."""
+
 
 _find: list[Callable[[], Engine]] = []
 
@@ -33,12 +51,17 @@ def set_engine(find: Callable[[], Engine]) -> None:
     _find[:] = [find]
 
 
+def engine() -> Engine:
+    """What reads and runs Tile IR."""
+    return _find[0]()
+
+
 def _types(types: Types, p: Params) -> Sequence[TensorType]:
-    return _find[0]().types(p["program"], types)
+    return engine().types(p["program"], types)
 
 
 def _run(*xs: Any, program: str) -> tuple[Any, ...]:
-    return _find[0]().run(program, xs)
+    return engine().run(program, xs)
 
 
 @define(infer=_types, multiple=True, call="kernel", moves=True, numpy=_run, kinds="buif")

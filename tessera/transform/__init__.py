@@ -5,3 +5,4 @@ from tessera.transform import control as control  # enters its rules
 from tessera.transform import custom as custom  # enters its rules
 from tessera.transform import remat as remat  # enters its rules
 from tessera.transform import spectral as spectral  # enters its rules
+from tessera.transform import tiles as tiles  # enters its rules

@@ -22,7 +22,7 @@ RENAMED = {
     "max": "maximum", "min": "minimum", "and": "bitwise_and", "or": "bitwise_or",
     "xor": "bitwise_xor", "invert": "bitwise_not",
 }  # fmt: skip
-_ELSEWHERE = ("where", "real", "imag", "conj")
+_ELSEWHERE = ("where", "real", "imag", "conj", "logaddexp")
 
 
 def _elementwise(scalar: str) -> None:
@@ -48,6 +48,16 @@ def where(p: Program, condition: Any, x: Any, y: Any) -> Any:
     if isinstance(condition, bool):
         return x if condition else y
     return p.w.apply("where", condition, x, y)
+
+
+@intrinsic(np.logaddexp)
+def logaddexp(p: Program, x: Any, y: Any) -> Any:
+    """log(exp(x) + exp(y)) without overflow."""
+    apply = p.w.apply
+    apart = apply("neg", apply("abs", apply("sub", x, y)))
+    other = apply("add", apply("max", x, y), apply("log1p", apply("exp", apart)))
+    same = apply("add", apply("mul", apply("add", x, y), 0.5), math.log(2))
+    return apply("where", apply("eq", x, y), same, other)  # infinities of one sign have no distance
 
 
 @intrinsic(lambda x, dtype: x.astype(dtype))
@@ -118,9 +128,18 @@ def _folded(p: Program, x: Any, how: Any, axis: Any, keepdims: bool) -> TileValu
         t = p.w.cast(t, wide(t.dtype))
     axes = _axes(t, axis)
     for a in axes:
-        t = p.w.fold(scalar, t, a)
+        t = _log_sum(p.w, t, a) if scalar == "logaddexp" else p.w.fold(scalar, t, a)
     t = t if t.dtype.kind != kept.kind or t.dtype.kind != "f" else p.w.cast(t, kept)
     return t if keepdims else squeezed(p.w, t, axes)
+
+
+def _log_sum(w: Writer, x: TileValue, axis: int) -> TileValue:
+    """log(sum(exp(x))) by way of the largest element, where that is finite."""
+    top = w.fold("max", x, axis)
+    base = w.apply("where", w.apply("is_finite", top), top, 0.0)
+    total = w.fold("add", w.apply("exp", w.apply("sub", x, base)), axis)
+    made: TileValue = w.apply("add", w.apply("log", total), base)
+    return made
 
 
 def wide(dtype: DType) -> DType:

@@ -16,7 +16,7 @@ from tessera.lang.kernel.launch import interpreting, is_stepping, launch
 from tessera.lang.kernel.plan import Plan, token
 from tessera.lang.kernel.signature import Bound, Signature
 from tessera.lang.kernel.step import step_through
-from tessera.lang.kernel.traced import require_equal, sizes_in
+from tessera.lang.kernel.traced import require_equal, sizes_in, text_of
 from tessera.lang.kernel.translate import Translated, translate
 from tessera.lang.kernel.tune import Found, Search, by_sizes, look, remembered
 from tessera.lang.kernel.values import LIVE
@@ -90,7 +90,7 @@ class KernelFunction:
         known = sizes_in(bound, [v.type for v in values], name)
         t = self._translated(bound, known, self.chosen(bound, known, None))
         require_equal(t, known, name)
-        out = kernel_op(*values, program=t.kernel.text)
+        out = kernel_op(*values, program=text_of(t.kernel))
         return out[0] if _is_single(t) else out
 
     def _translated(self, bound: Bound, sizes: Mapping[str, Size], s: Schedule) -> Translated:

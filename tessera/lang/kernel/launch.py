@@ -10,19 +10,25 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core.approximate import FUNCTIONS
 from tessera.core.flags import flags
 from tessera.core.types import TensorType
 from tessera.ir.target.cpu.program import program
+from tessera.ir.target.cpu.scalars import TEMPLATES
 from tessera.ir.tile.expand import expand
 from tessera.ir.tile.interp import interpret as run_tile
 from tessera.ir.tile.interp import unwritten
-from tessera.ir.tile.ir import Kernel, Memory
+from tessera.ir.tile.ir import Kernel, Memory, walk
 from tessera.ir.tile.verify import verify
 from tessera.lang.kernel.translate import Translated, known_sizes
+from tessera.lang.kernel.values import KernelError
 from tessera.runtime import memory
 from tessera.runtime.kernel import CompiledKernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+
+_MACHINE = frozenset(("where", *(name for table in TEMPLATES.values() for name in table)))
 
 
 class _State(threading.local):
@@ -87,12 +93,23 @@ def owned(
 @lru_cache(maxsize=512)
 def compiled(kernel: Kernel) -> CompiledKernel:
     """A kernel as machine code; tiles that do not fit the registers become loops."""
+    _check_scalars(kernel)
     made = expand(kernel)
     if flags().verify:
         verify(made)
     out = CompiledKernel(program(made))
     out.source = kernel
     return out
+
+
+def _check_scalars(kernel: Kernel) -> None:
+    """Raise KernelError at a scalar op that only the host computes."""
+    for op in walk(kernel.body):
+        name = op.attributes.get("scalar")
+        if name is not None and not (name in FUNCTIONS or name in _MACHINE):
+            raise KernelError(
+                f"{name}: has no machine code in kernels; use op.{name} outside of it"
+            ).at(op.location)
 
 
 def _own(a: Array, m: Memory) -> Array:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tessera.core.dims import Dim, Size, bounds, product, symbol, symbols
+from tessera.core.dims import Dim, Size, bounds, product, symbol, symbols, unflattened
 from tessera.core.dtype import i64
 from tessera.core.errors import ShapeError
 from tessera.ir.tile.rules import canonical
@@ -207,7 +207,7 @@ class Places:
         """The place of this instance along the batch axes of a tensor."""
         sizes = array.shape[:count]
         if isinstance(batch, int | Dim):
-            return _unflattened(batch, sizes)
+            return unflattened(batch, sizes)
         if isinstance(batch, tuple):
             if len(batch) != count:
                 raise KernelError(
@@ -221,7 +221,7 @@ class Places:
             self.grid.batch, self.grid.shape = total, sizes
         elif self.grid.batch != total:
             self._agree(f"the batch axes of {array.name}", self.grid.batch, total)
-        return _unflattened(self.instance("b"), sizes)
+        return unflattened(self.instance("b"), sizes)
 
     def boxed(self, lead: Sequence[Size], spans: Sequence[Any]) -> Box:
         """A box of one element along leading axes, and of spans, or indices, along the others."""
@@ -306,15 +306,6 @@ class Places:
             moved = w.b.broadcast(moved, value.shape)
         masked = tuple(sorted({*box.masked, axis}))
         w.b.scatter(array.memory, value.tile, {axis: moved}, box.at, extent, order, masked)
-
-
-def _unflattened(index: Size, sizes: Sequence[Size]) -> list[Size]:
-    """The places along axes of the element with this number, in row-major order."""
-    out: list[Size] = []
-    for n in reversed(sizes[1:]):
-        out.append(index % n)
-        index = index // n
-    return [index, *reversed(out)]
 
 
 def covers(start: Size, length: int, size: Size) -> bool:

@@ -11,10 +11,13 @@ from tessera.core.dims import Dim, Shape, Size, substitute
 from tessera.core.errors import ShapeError
 from tessera.core.types import TensorType
 from tessera.ir.tile.ir import Kernel, Memory
+from tessera.ir.tile.reverse import Reversed, reverse
 from tessera.ir.tile.text import parse_kernel
 from tessera.lang.kernel.launch import run_kernel
 from tessera.lang.kernel.signature import Bound
+from tessera.lang.kernel.slopes import slopes
 from tessera.lang.kernel.translate import Translated
+from tessera.ops.tiles import Backward
 
 
 def sizes_in(bound: Bound, operands: Sequence[TensorType], name: str) -> dict[str, Size]:
@@ -46,7 +49,19 @@ def require_equal(t: Translated, known: Mapping[str, Size], name: str) -> None:
             raise ShapeError(f"{name}: {reason} is {a} here and {b} there")
 
 
-@lru_cache(maxsize=512)
+_MOST = 512
+_LINED: dict[str, Kernel] = {}  # kernels that know the lines they come from, which a text does not
+
+
+def text_of(k: Kernel) -> str:
+    """The text of a kernel, which stays known with its lines."""
+    if len(_LINED) >= _MOST:
+        _LINED.clear()
+    _LINED[k.text] = k
+    return k.text
+
+
+@lru_cache(maxsize=_MOST)
 def _parsed(program: str) -> Kernel:
     return parse_kernel(program)
 
@@ -74,3 +89,27 @@ def run(program: str, arrays: Sequence[Any]) -> tuple[Any, ...]:
     pairs = zip(k.parameters, arrays, strict=False)
     sizes = solve([(m.name, m.type.shape, a.shape) for m, a in pairs], ())
     return tuple(run_kernel(k, arrays, sizes))
+
+
+def updated(program: str, count: int) -> list[int]:
+    """Which of the first parameters a kernel stores to."""
+    return [i for i, m in enumerate(_parsed(program).parameters[:count]) if m.writable]
+
+
+def backward(
+    program: str, operands: Sequence[TensorType], wanted: Sequence[bool], given: Sequence[bool]
+) -> Backward:
+    """The kernel of the gradients of the wanted operands, for operands of these types."""
+    made = _reversed(program, len(operands), tuple(wanted), tuple(given))
+    pairs = zip(made.kernel.parameters, operands, strict=False)
+    known = _known(made.kernel.name, [(m.name, m.type.shape, t.shape) for m, t in pairs])
+    gradients = tuple((g.operand, g.result, g.parts) for g in made.gradients)
+    zeros = tuple(_at(t, known) for t in made.zeros)
+    return Backward(text_of(made.kernel), zeros, gradients)
+
+
+@lru_cache(maxsize=_MOST)
+def _reversed(
+    program: str, count: int, wanted: tuple[bool, ...], given: tuple[bool, ...]
+) -> Reversed:
+    return reverse(_LINED.get(program) or _parsed(program), count, wanted, given, slopes)

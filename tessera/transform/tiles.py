@@ -1,0 +1,102 @@
+"""Derivatives of kernels: forward mode has a node that only its transpose makes sense of, a kernel too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.core.errors import RuleError, TesseraError
+from tessera.core.types import TensorType
+from tessera.ir.graph.ir import Node, Value, bind
+from tessera.ir.graph.op import Op, Params, Types
+from tessera.ops.define import cast_to, full_of
+from tessera.ops.reduction import sum as sum_of
+from tessera.ops.tiles import engine, kernel
+from tessera.transform.differentiate import (
+    REGION_JVP,
+    REGION_TRANSPOSE,
+    Tangent,
+    carried,
+    uncarried,
+    zeros,
+)
+
+
+def _refuse(*xs: Any, **params: Any) -> Any:
+    raise RuleError(
+        "jvp: a kernel has a derivative for reverse mode only; use vjp or grad, or give it one for both modes "
+        "with custom_jvp"
+    )
+
+
+def _linear_types(types: Types, p: Params) -> Sequence[TensorType]:
+    found: Sequence[TensorType] = p["types"]
+    return found
+
+
+# (*operands, *tangents) -> tangents of the results.  It lives between linearize and transpose.
+PULL_BACK = Op(
+    "kernel_pull_back", "What the backward pass of a kernel is the transpose of.",
+    call="kernel_pull_back", infer=_linear_types, multiple=True, numpy=_refuse,
+)  # fmt: skip
+
+
+def _jvp(n: Node, ts: Sequence[Tangent]) -> tuple[Sequence[Value], Sequence[Tangent]]:
+    results = bind(kernel.op, *n.operands, **n.params)
+    moving = tuple(
+        t is not None and v.dtype.kind == "f" for v, t in zip(n.operands, ts, strict=True)
+    )
+    smooth = [y.dtype.kind == "f" for y in results]
+    if not any(moving) or not any(smooth):
+        return results, [None] * len(results)
+    types = tuple(y.type for y, s in zip(results, smooth, strict=True) if s)
+    given = [t for t, m in zip(ts, moving, strict=True) if m and t is not None]
+    out = iter(bind(
+        PULL_BACK, *n.operands, *given, program=n.params["program"], moving=moving,
+        smooth=tuple(smooth), types=types,
+    ))  # fmt: skip
+    return results, [next(out) if s else None for s in smooth]
+
+
+def _transpose(n: Node, cts: Sequence[Tangent], linear: set[Value]) -> list[Tangent]:
+    moving, program = n.params["moving"], n.params["program"]
+    operands = n.operands[: len(moving)]
+    given = _given(n, cts, engine().updated(program, len(operands)))
+    try:
+        back = engine().backward(
+            program, [v.type for v in operands], moving, [c is not None for c in given]
+        )
+    except TesseraError as e:
+        error = e if e.location is not None else e.at(n.location)
+    else:
+        found = _gradients(back, operands, [c for c in given if c is not None])
+        wanted = [found.get(k) for k, m in enumerate(moving) if m]
+        return [*(None for _ in operands), *wanted]
+    raise error
+
+
+def _given(n: Node, cts: Sequence[Tangent], updated: Sequence[int]) -> list[Tangent]:
+    """Cotangents of all results; operands that are stored to have one even when it is 0."""
+    left = iter(zip(n.params["types"], cts, strict=True))
+    found: list[Tangent] = []
+    for k, s in enumerate(n.params["smooth"]):
+        t, ct = next(left) if s else (None, None)
+        if ct is None and t is not None and k < len(updated):
+            ct = zeros(t)
+        found.append(None if ct is None else uncarried(ct))
+    return found
+
+
+def _gradients(back: Any, operands: Sequence[Value], cts: Sequence[Value]) -> dict[int, Value]:
+    """The cotangents of the operands by their numbers."""
+    start = [full_of(t.shape, 0, t.dtype) for t in back.zeros]
+    out = kernel(*operands, *cts, *start, program=back.program)
+    found = {}
+    for operand, result, parts in back.gradients:
+        whole = sum_of(out[result], tuple(range(parts))) if parts else out[result]
+        found[operand] = carried(cast_to(whole, operands[operand].dtype))
+    return found
+
+
+REGION_JVP[kernel.op.name] = _jvp
+REGION_TRANSPOSE[PULL_BACK.name] = _transpose
