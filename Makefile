@@ -3,19 +3,23 @@
 #   make demo           train a small transformer (examples/gpt.py), under two minutes
 #   make test           format, lint, types and tests; installs nothing heavy
 #   make test-oracles   compare with PyTorch and JAX (installs both, over a gigabyte)
+#   make docs           build the documentation as a site in build/site
 #   make bench          measure import, tracing and call overhead
 #   make clean          remove the environments and caches that these targets made
 
 PYTHON ?= python3
 VENV := .venv
 ORACLES := .venv-oracles
+DOCS := .venv-docs
 PIP_FLAGS := --quiet --disable-pip-version-check
+# By a path: otherwise a script that lies beside a clone called tessera imports the folder, which is no package.
+EDITABLE := --config-settings editable_mode=compat -e
 
 # Small matrices gain nothing from the threads of BLAS, and its idle threads spin: on a busy machine
 # the demo ran 4 times slower with two of them.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: demo test test-oracles bench clean
+.PHONY: demo test test-oracles docs bench clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.installed
@@ -31,27 +35,36 @@ test-oracles: $(ORACLES)/.installed
 	@$(ORACLES)/bin/python -c "import torch, jax"  # tests without them would be skipped
 	$(ONE_THREAD) $(ORACLES)/bin/python -m pytest -m oracle
 
+docs: $(DOCS)/.installed
+	@$(ONE_THREAD) NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet
+	@echo "build/site/index.html"
+
 bench: $(VENV)/.installed-test
 	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(VENV)/bin/python $$script; done
 
 clean:
-	rm -rf $(VENV) $(ORACLES) .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) $(ORACLES) $(DOCS) build/site .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
 
 # Environments.  A stamp is newer than pyproject.toml when what it names is installed.
 
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 	@echo "Installing Tessera in $(VENV)"
-	@$(VENV)/bin/python -m pip install $(PIP_FLAGS) -e .
+	@$(VENV)/bin/python -m pip install $(PIP_FLAGS) $(EDITABLE) .
 	@touch $@
 
 $(VENV)/.installed-test: pyproject.toml | $(VENV)/bin/python
 	@echo "Installing Tessera and its test tools in $(VENV)"
-	@$(VENV)/bin/python -m pip install $(PIP_FLAGS) -e '.[test]'
+	@$(VENV)/bin/python -m pip install $(PIP_FLAGS) $(EDITABLE) '.[test]'
 	@touch $@ $(VENV)/.installed
 
 $(ORACLES)/.installed: pyproject.toml | $(ORACLES)/bin/python
 	@echo "Installing Tessera, its test tools, PyTorch and JAX in $(ORACLES)"
-	@$(ORACLES)/bin/python -m pip install $(PIP_FLAGS) -e '.[test,oracles]'
+	@$(ORACLES)/bin/python -m pip install $(PIP_FLAGS) $(EDITABLE) '.[test,oracles]'
+	@touch $@
+
+$(DOCS)/.installed: pyproject.toml | $(DOCS)/bin/python
+	@echo "Installing Tessera and MkDocs in $(DOCS)"
+	@$(DOCS)/bin/python -m pip install $(PIP_FLAGS) $(EDITABLE) '.[docs]'
 	@touch $@
 
 %/bin/python:

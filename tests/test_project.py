@@ -63,11 +63,11 @@ def test_the_makefile_has_the_targets_that_the_readme_names():
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
-def test_ci_runs_the_tests_then_the_oracles():
+def test_ci_runs_the_tests_then_the_site_then_the_oracles():
     script = ROOT / ".ci" / "run"
     assert script.stat().st_mode & 0o111, "not executable"
-    commands = [line for line in script.read_text().splitlines() if line.startswith("make")]
-    assert commands == ["make test", "make test-oracles"]
+    commands = re.findall(r"^ *(make [a-z-]+)$", script.read_text(), re.MULTILINE)
+    assert commands == ["make test", "make docs", "make test-oracles"]
     assert "set -euo pipefail" in script.read_text()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import inspect
 import json
 from collections.abc import Callable, Sequence
@@ -33,6 +34,7 @@ class Row:
     targets: tuple[str, ...]
     doc: str
     call: str  # as it is written in Python
+    family: str  # the module of ops that defines it
 
 
 def list_ops(args: argparse.Namespace) -> int:
@@ -42,7 +44,9 @@ def list_ops(args: argparse.Namespace) -> int:
         wanted = args.name.removeprefix("op.")
         rows = [r for r in rows if r.name == wanted]
         if not rows:
-            raise UsageError(f"no op is named '{args.name}'; `tessera ops` lists them")
+            near = difflib.get_close_matches(wanted, [r.name for r in op_rows()], 1)
+            hint = f"did you mean {near[0]}?" if near else "`tessera ops` lists them"
+            raise UsageError(f"no op is named '{args.name}'; {hint}")
     if args.json:
         print(json.dumps([{f.name: getattr(r, f.name) for f in fields(Row)} for r in rows]))
     elif args.name is not None:
@@ -88,8 +92,9 @@ def op_rows() -> list[Row]:
         if name not in taken:
             doc = (inspect.getdoc(f) or "").partition("\n\n")[0]
             rows.append(
-                Row(name, "", "function", (), "", ("numpy", "cpu"), doc, f"op.{name}{_args(f)}")
-            )
+                Row(name, "", "function", (), "", ("numpy", "cpu"), doc, f"op.{name}{_args(f)}",
+                    _family(f))
+            )  # fmt: skip
     return sorted(rows, key=lambda r: r.name)
 
 
@@ -113,7 +118,14 @@ def _op_row(op: Op, public: str | None) -> Row:
     call = "" if public is None else f"op.{public}{_args(FUNCTIONS[public].front)}"
     rules = tuple(r for r in RULES if getattr(op, r))
     doc = " ".join(op.doc.partition("\n\n")[0].split())
-    return Row(op.name, _axes(op), _meaning(op), rules, _dtypes(op), _targets(op), doc, call)
+    family = "inside of programs" if public is None else _family(FUNCTIONS[public].front)
+    return Row(
+        op.name, _axes(op), _meaning(op), rules, _dtypes(op), _targets(op), doc, call, family
+    )
+
+
+def _family(f: Callable[..., Any]) -> str:
+    return f.__module__.rpartition(".")[2]
 
 
 def _args(f: Callable[..., Any]) -> str:

@@ -1,0 +1,128 @@
+"""What the site of the documentation adds to the pages of docs/ when MkDocs builds it.
+
+References are generated from the code: a page says `<!-- ops -->` where the ops of the records stand, and
+`<!-- commands -->` where the command line does.  Pages that the navigation does not name stand at its end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import re
+from pathlib import Path
+from typing import Any
+
+from tessera.cli.arguments import parser
+from tessera.cli.ops import Row, op_rows
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+# Code comes first, so that nothing in it is taken for a link.
+LINK = re.compile(r"^```.*?^```$|`[^`\n]+`|\[([^\]\n]*)\]\(([^)\s]+)\)", re.MULTILINE | re.DOTALL)
+
+
+def op_reference() -> str:
+    """Every op by the module that defines it, as Markdown."""
+    rows = sorted(op_rows(), key=lambda r: (r.family, r.name))
+    out = []
+    for family, found in itertools.groupby(rows, key=lambda r: r.family):
+        out += [f"## {family.replace('_', ' ')}", "", "| op | what it is | axes | meaning | rules | dtypes |",
+                "|---|---|---|---|---|---|", *map(_op_line, found), ""]  # fmt: skip
+    return "\n".join(out)
+
+
+def _op_line(r: Row) -> str:
+    call = f"`{_cell(r.call or r.name)}`"
+    if f"{r.name}(" not in call and r.call:
+        call += f" (`{r.name}` in Graph IR)"
+    axes = f"`{_cell(r.axes)}`" if "->" in r.axes else r.axes
+    return f"| {call} | {_cell(r.doc)} | {axes} | {r.meaning} | {' '.join(r.rules)} | {r.dtypes} |"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def command_reference() -> str:
+    """What every command prints for `--help`, as Markdown."""
+    out = []
+    for name, p in commands().items():
+        out += [f"### tessera {name}", "", "```none", p.format_help().rstrip(), "```", ""]
+    return "\n".join(out)
+
+
+def commands() -> dict[str, argparse.ArgumentParser]:
+    """The commands by name, `cache trim` among them."""
+    return _below("", parser())
+
+
+def _below(prefix: str, p: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    out: dict[str, argparse.ArgumentParser] = {}
+    for a in p._actions:
+        if isinstance(a, argparse._SubParsersAction):
+            for name, inner in a.choices.items():
+                out |= {f"{prefix}{name}": inner} | _below(f"{prefix}{name} ", inner)
+    return out
+
+
+GENERATED = {"<!-- ops -->": op_reference, "<!-- commands -->": command_reference}
+
+
+def rendered(text: str, page: Path) -> str:
+    """A page with what is generated in it; files that are no pages are named, not linked."""
+    for mark, make in GENERATED.items():
+        if mark in text:
+            text = text.replace(mark, make())
+
+    return LINK.sub(lambda m: m[0] if m[2] is None else _link(m[1], m[2], page), text)
+
+
+def _link(text: str, target: str, page: Path) -> str:
+    """A link of the site: a page that is linked by its file is shown by its title."""
+    if not _is_on_site(target, page):
+        return f"`{text.strip('`')}`"
+    if text == target and text.endswith(".md"):
+        text = _title(page.parent / target)
+    return f"[{text}]({target})"
+
+
+def _is_on_site(target: str, page: Path) -> bool:
+    if "://" in target or target.startswith("#"):
+        return True
+    where = (page.parent / target.partition("#")[0]).resolve()
+    return where.is_file() and where.is_relative_to(DOCS)
+
+
+def pages(nav: Any) -> list[str]:
+    """The pages that a navigation names, in order."""
+    if isinstance(nav, str):
+        return [nav]
+    inner = nav.values() if isinstance(nav, dict) else nav
+    return [p for x in inner for p in pages(x)]
+
+
+def completed(nav: list[Any]) -> list[Any]:
+    """The navigation with the decisions, and with pages that it does not name yet."""
+    there = {p.relative_to(DOCS).as_posix() for p in DOCS.rglob("*.md")} - set(pages(nav))
+    decisions = sorted(p for p in there if p.startswith("decisions/"))
+    more = sorted(there - set(decisions))
+    out = [*nav, {"Decisions": [{_title(DOCS / p): p} for p in decisions]}]
+    return [*out, {"More": [{_title(DOCS / p): p} for p in more]}] if more else out
+
+
+def _title(page: Path) -> str:
+    return page.read_text().partition("\n")[0].lstrip("# ")
+
+
+# What MkDocs calls
+
+
+def on_config(config: Any) -> Any:
+    """Complete the navigation."""
+    config.nav = completed(config.nav)
+    return config
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Complete a page."""
+    return rendered(markdown, DOCS / page.file.src_uri)
