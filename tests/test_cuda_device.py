@@ -255,7 +255,12 @@ def test_dlpack_with_torch(dtype: Any) -> None:
     torch = pytest.importorskip("torch")
     x = sample((3, 5), dtype)
     ours = to_device(x)
-    theirs = torch.from_dlpack(ours)
+    try:
+        theirs = torch.from_dlpack(ours)
+    except (BufferError, RuntimeError) as e:
+        if "float8" not in x.dtype.name:
+            raise
+        pytest.skip(f"this torch does not take {x.dtype}: {e}")
     assert theirs.data_ptr() == ours.ptr
     back = from_dlpack(theirs)
     assert (back.ptr, back.dtype, back.shape) == (ours.ptr, x.dtype, (3, 5))
@@ -282,6 +287,7 @@ def test_torch_and_we_wait_for_each_other() -> None:
 def test_torch_reads_the_array_interface() -> None:
     torch = pytest.importorskip("torch")
     x = to_device(np.arange(6, dtype="f4").reshape(2, 3))
+    gpu().synchronize()  # torch does not look at the stream of an array interface
     assert torch.as_tensor(x, device="cuda").sum().item() == 15
 
 
@@ -380,8 +386,9 @@ from tests.test_cuda_device import *
 class Ring: pass
 ring = Ring(); ring.me = ring
 ring.x = to_device(np.ones(1000)); ring.stream = Stream(gpu()); ring.f = function("scale")
+ring.launcher = scaling(8, 2.0)
 with Graph.capture(ring.stream) as ring.graph:
-    scaling(8, 2.0).run([ring.x.ptr, ring.x.ptr], ring.stream)
+    ring.launcher.run([ring.x.ptr, ring.x.ptr], ring.stream)
 ring.graph.instantiate()
 sys.modules["kept"] = ring
 """)

@@ -153,8 +153,13 @@ def test_a_fork_of_a_process_with_a_driver_is_told_so(fake: FakeCuda) -> None:
     )
 
 
-def test_importing_tessera_does_not_import_this() -> None:
-    code = "import tessera, sys; print([m for m in sys.modules if 'runtime.cuda' in m])"
+def test_importing_tessera_looks_for_no_driver() -> None:
+    code = """
+import ctypes, sys
+ctypes.CDLL = None
+import tessera
+print([m for m in sys.modules if "runtime.cuda." in m and not m.endswith(".driver")])
+"""
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -490,6 +495,13 @@ def test_memory_lives_as_long_as_any_holder(fake: FakeCuda) -> None:
     del z
     assert gpu().pool.used == 512  # a consumer may still read it on its stream
     gpu().pool.trim()
+    assert gpu().pool.used == 0
+
+
+def test_a_consumer_may_have_ended_its_stream(fake: FakeCuda) -> None:
+    capsule = to_device(np.arange(5)).__dlpack__(stream=7777)
+    fake.faults["cuEventRecord"] = [400]
+    del capsule
     assert gpu().pool.used == 0
 
 

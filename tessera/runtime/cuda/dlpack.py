@@ -100,7 +100,8 @@ _EXPORTS: dict[int, _Export] = {}
 def _delete(address: int, exports: dict[int, _Export] = _EXPORTS) -> None:
     export = exports.pop(address, None)
     if export is not None and isinstance(export.owner, Block):
-        export.owner.used_on(export.stream)
+        with contextlib.suppress(TesseraError):  # a stream that is gone has done its work
+            export.owner.used_on(export.stream)
 
 
 def _forget(capsule: int) -> None:

@@ -54,10 +54,10 @@ class Block:
         self._events[stream.handle] = stream.record(self._events.get(stream.handle))
 
     def __del__(self) -> None:
-        if self._events is None:
-            self._bin.append(self._piece)
-        else:
+        if self._events:
             self._late.append(Late(self._piece, self._bin, tuple(self._events.values())))
+        else:
+            self._bin.append(self._piece)
 
 
 class Late(NamedTuple):
