@@ -17,10 +17,10 @@ from tessera.ir.graph.verify import verify as verify_graph
 from tessera.ir.schedule.ir import Program
 from tessera.ir.schedule.lower import lower
 from tessera.ir.schedule.verify import verify as verify_schedule
-from tessera.ir.tile.verify import verify as verify_tile
+from tessera.ir.tile.launch import Expansion
 from tessera.machine import MachineExecutable
 from tessera.runtime.code import Loading
-from tests.levels import by_graph, by_schedule, by_tile, kernels
+from tests.levels import by_graph, by_schedule, by_tile, expanded
 from tests.random_graphs import same_bits
 from tests.random_programs import Case
 
@@ -36,14 +36,15 @@ class Broken(AssertionError):
 def check_all(cases: Sequence[Case]) -> None:
     """Every law for every case; machine code of all of them is built side by side."""
     lowered = [_lowered(c) for c in cases]
-    with Loading() as loading:
+    with Loading() as loading, override(verify=True):  # which verifies the kernels
         images = [build._Building(p, loading).image() for _, p in lowered]
         loading.finish()
     for c, (g, p), image in zip(cases, lowered, images, strict=True):
-        _check_text(c, g, p)
+        tiles = expanded(p)
+        _check_text(c, g, p, tiles)
         machine = MachineExecutable(g, (), image)
         for inputs in c.inputs:
-            _check_levels(c, g, p, machine, inputs)
+            _check_levels(c, g, p, tiles, machine, inputs)
 
 
 def _lowered(c: Case) -> tuple[Graph, Program]:
@@ -56,11 +57,9 @@ def _lowered(c: Case) -> tuple[Graph, Program]:
     return g, p
 
 
-def _check_text(c: Case, g: Graph, p: Program) -> None:
+def _check_text(c: Case, g: Graph, p: Program, tiles: Sequence[Expansion]) -> None:
     """Text of every level reads back as what it was printed from."""
-    made = [k for _, k in kernels(p)]
-    for k in made:
-        verify_tile(k)
+    made = [launch.kernel for e in tiles for launch in e.launches]
     for level in (g, p, *(made if c.seed % 4 == 0 else ())):  # the reader of tiles takes its time
         again: Any = ts.ir.parse(level.text)
         if again.text != level.text or again.hash != level.hash:
@@ -68,14 +67,15 @@ def _check_text(c: Case, g: Graph, p: Program) -> None:
 
 
 def _check_levels(
-    c: Case, g: Graph, p: Program, machine: MachineExecutable, inputs: list[Any]
-) -> None:
+    c: Case, g: Graph, p: Program, tiles: Sequence[Expansion], machine: MachineExecutable,
+    inputs: list[Any],
+) -> None:  # fmt: skip
     plain = [np.array(x, order="C") for x in inputs]
     want = by_schedule(p, plain)
     if not any(v.dtype.kind == "c" for n in g.nodes for v in (*n.operands, *n.results)):
         _same(c, "graph in the order of folds", by_graph(g, plain), want)
     _near(c, _everything(c.graph, plain), want)
-    _same(c, "tile", by_tile(p, inputs), want)
+    _same(c, "tile", by_tile(p, inputs, tiles), want)
     for threads, xs in zip(THREADS, (plain, inputs, plain), strict=True):
         with override(threads=threads):
             got = [np.array(y) for y in machine.run(xs)]

@@ -20,15 +20,17 @@ from tessera.core.types import TensorType
 from tessera.ir.graph.interp import kernel, wide
 from tessera.ir.graph.ir import Graph, Node, substitute_params
 from tessera.ir.schedule import interp as schedule_interp
-from tessera.ir.schedule.ir import HostCall, Program, Step
+from tessera.ir.schedule.ir import HostCall, Kernel, Program, Step
 from tessera.ir.schedule.lower import lower
-from tessera.ir.target.cpu.machine import Loaded, build
+from tessera.ir.schedule.nest import Nest
+from tessera.ir.target.cpu.machine import build
 from tessera.ir.target.cpu.program import program as target_program
 from tessera.ir.tile import interp as tile_interp
 from tessera.ir.tile import ir as tile
 from tessera.ir.tile import lower as tile_lower
-from tessera.ir.tile.launch import Launch
+from tessera.ir.tile.launch import Expansion, Launch
 from tessera.runtime.kernel import CompiledKernel
+from tessera.runtime.loaded import Loaded
 
 Run = Callable[[tile.Kernel, Sequence[Any], Mapping[str, int]], None]
 
@@ -45,9 +47,11 @@ def by_schedule(p: Program, inputs: Sequence[Any]) -> list[Any]:
     return schedule_interp.interpret(p, inputs)
 
 
-def by_tile(p: Program, inputs: Sequence[Any]) -> list[Any]:
+def by_tile(
+    p: Program, inputs: Sequence[Any], expansions: Sequence[Expansion] | None = None
+) -> list[Any]:
     """The outputs when kernels run by the Tile interpreter."""
-    return _by_kernels(p, inputs, tile_interp.interpret)
+    return _by_kernels(p, inputs, tile_interp.interpret, expansions)
 
 
 def by_llvm(p: Program, inputs: Sequence[Any]) -> list[Any]:
@@ -57,19 +61,52 @@ def by_llvm(p: Program, inputs: Sequence[Any]) -> list[Any]:
 
 def by_runtime(p: Program, inputs: Sequence[Any]) -> list[Any]:
     """The outputs when kernels run as the runtime runs them, from the store of compiled code."""
-    return _by_kernels(p, inputs, _run_compiled)
+    return Runtime().run(p, inputs)
+
+
+class Runtime:
+    """Runs the schedules of one program as the runtime does; a step is lowered once for a nest."""
+
+    def __init__(self) -> None:
+        self.expansions: dict[tuple[str, Nest | None], Expansion] = {}
+        self.compiled: dict[int, tuple[tile.Kernel, CompiledKernel]] = {}
+
+    def run(self, p: Program, inputs: Sequence[Any]) -> list[Any]:
+        types = {name: b.type for name, b in p.buffers.items()}
+        made = []
+        for s in p.steps:
+            if isinstance(s, HostCall):
+                continue
+            key = s.name, s.nest if isinstance(s, Kernel) else None
+            if key not in self.expansions:
+                self.expansions[key] = tile_lower.expand(s, types)
+            made.append(self.expansions[key])
+        return _by_kernels(p, inputs, self.launch, made)
+
+    def launch(self, k: tile.Kernel, arrays: Sequence[Any], sizes: Mapping[str, int]) -> None:
+        if id(k) not in self.compiled:
+            self.compiled[id(k)] = k, CompiledKernel(target_program(k))
+        self.compiled[id(k)][1].run(arrays, sizes)
 
 
 def kernels(p: Program) -> Iterator[tuple[Step, tile.Kernel]]:
     """The Tile programs of a program, each with its step."""
+    steps = [s for s in p.steps if not isinstance(s, HostCall)]
+    for s, e in zip(steps, expanded(p), strict=True):
+        for launch in e.launches:
+            yield s, launch.kernel
+
+
+def expanded(p: Program) -> list[Expansion]:
+    """The launches of the steps of a program that are no calls of the host."""
     types = {name: b.type for name, b in p.buffers.items()}
-    for s in p.steps:
-        if not isinstance(s, HostCall):
-            for launch in tile_lower.expand(s, types).launches:
-                yield s, launch.kernel
+    return [tile_lower.expand(s, types) for s in p.steps if not isinstance(s, HostCall)]
 
 
-def _by_kernels(p: Program, inputs: Sequence[Any], run: Run) -> list[Any]:
+def _by_kernels(
+    p: Program, inputs: Sequence[Any], run: Run, expansions: Sequence[Expansion] | None = None
+) -> list[Any]:
+    made = iter(expanded(p) if expansions is None else expansions)
     arrays = schedule_interp.arguments(p, inputs)
     sizes = schedule_interp.sizes_of(p, arrays)
     memory = dict(zip(p.inputs, arrays, strict=True))
@@ -78,7 +115,7 @@ def _by_kernels(p: Program, inputs: Sequence[Any], run: Run) -> list[Any]:
         if isinstance(s, HostCall):
             memory |= schedule_interp.run_step(s, memory, sizes)
             continue
-        e = tile_lower.expand(s, types)
+        e = next(made)
         memory |= {name: t.array() for name, t in e.tables.items()}
         for launch in e.launches:
             memory |= _launch(launch, memory, {**types, **e.between}, sizes, run)
@@ -105,17 +142,6 @@ def _launch(
 @cache
 def _loaded(text: str, symbol: str) -> Loaded:
     return Loaded(build(text), symbol)
-
-
-def _run_compiled(k: tile.Kernel, arrays: Sequence[Any], sizes: Mapping[str, int]) -> None:
-    p = target_program(k)
-    compiled = _COMPILED.get(p.text)
-    if compiled is None:
-        compiled = _COMPILED[p.text] = CompiledKernel(p)
-    compiled.run(arrays, sizes)
-
-
-_COMPILED: dict[str, CompiledKernel] = {}
 
 
 def run_llvm(k: tile.Kernel, arrays: Sequence[Any], sizes: Mapping[str, int]) -> None:

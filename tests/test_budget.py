@@ -13,7 +13,7 @@ import tessera as ts
 from tessera import Tensor, f64, op
 from tessera.core.errors import OperandError
 from tessera.ir.graph.ir import Graph
-from tessera.transform.budget import flops, plan, walk
+from tessera.transform.budget import EXACT, flops, plan, walk
 from tests.tolerance import assert_same_bits
 
 RNG = np.random.default_rng(0)
@@ -126,7 +126,7 @@ def random_program(seed: int) -> Graph:
 
     def f(*xs: Any) -> Any:
         values = list(xs)
-        for _ in range(int(rng.integers(4, 9))):
+        for _ in range(int(rng.integers(4, 7))):
             a, b = (values[i] for i in rng.integers(len(values), size=2))
             choice = rng.integers(4)
             if choice == 0:
@@ -147,16 +147,17 @@ def test_greedy_against_all_choices(seed: int) -> None:
     """The exact search is the best of all subsets; the greedy one fits too and is near it."""
     g = random_program(seed)
     nothing = walk(g.nodes, g.outputs, frozenset())
+    choices = itertools.chain.from_iterable(
+        itertools.combinations(nothing.again, k) for k in range(len(nothing.again) + 1)
+    )
+    walks = [walk(g.nodes, g.outputs, frozenset(c)) for c in choices]
     for nbytes in (0, 32, 64, 128, 200, 300):
-        choices = itertools.chain.from_iterable(
-            itertools.combinations(nothing.again, k) for k in range(len(nothing.again) + 1)
-        )
-        walks = (walk(g.nodes, g.outputs, frozenset(c)) for c in choices)
         best = min(w.cost for w in walks if w.bytes <= nbytes)
-        exact = walk(g.nodes, g.outputs, plan(g.nodes, g.outputs, nbytes, exact=20))
         greedy = walk(g.nodes, g.outputs, plan(g.nodes, g.outputs, nbytes, exact=0))
-        assert exact.cost == best
-        assert exact.bytes <= nbytes
+        if len(nothing.again) <= EXACT:
+            exact = walk(g.nodes, g.outputs, plan(g.nodes, g.outputs, nbytes))
+            assert exact.cost == best
+            assert exact.bytes <= nbytes
         assert greedy.bytes <= nbytes
         assert best <= greedy.cost <= nothing.cost
         assert nothing.cost - greedy.cost >= 0.5 * (nothing.cost - best)

@@ -17,7 +17,6 @@ _FAR = 200  # binary places beyond which a summand only tells on which side of a
 
 def fma(x: Any, y: Any, z: Any) -> Array:
     """x y + z, rounded once, for arrays of f32 or of f64."""
-    x, y, z = np.broadcast_arrays(x, y, z)
     with np.errstate(all="ignore"):
         if x.dtype == np.float32:
             return _single(x, y, z)
@@ -26,22 +25,39 @@ def fma(x: Any, y: Any, z: Any) -> Array:
 
 
 def _single(x: Array, y: Array, z: Array) -> Array:
-    """A product of two f32 is exact in f64."""
-    high, low = _two_sum(x.astype(np.float64) * y, z.astype(np.float64))
+    """A product of two f32 is exact in f64.
+
+    So is every number in the middle of two f32: a sum that is none, once rounded, lies on the same side of
+    all of them as the exact one, and may be rounded again.
+    """
+    product = np.asarray(x, np.float64) * y
+    total = np.asarray(product + z)
+    middle = total.view(np.int64) & _BELOW == _HALF
+    if not (middle | (np.abs(total) < _NORMAL) & (total != 0)).any():
+        return total.astype(np.float32)
+    high, low = _two_sum(product, np.asarray(z, np.float64))
     out: Array = np.where(np.isfinite(high), _to_odd(high, low), high).astype(np.float32)
     return out
 
 
+_BELOW, _HALF = (
+    (1 << 29) - 1,
+    1 << 28,
+)  # the digits of an f64 beyond those of an f32, and half a unit
+_NORMAL = 2.0**-126  # below it an f32 has fewer digits
+
+
 def _double(x: Array, y: Array, z: Array) -> Array:
-    finite = np.isfinite(x) & np.isfinite(y)
-    plain = np.where(finite & np.isinf(z), z, x * y + z)  # x y alone may overflow
-    exact = finite & np.isfinite(z) & (x != 0) & (y != 0)
-    usual = exact & _moderate(x) & _moderate(y) & ((z == 0) | _moderate(z))
+    usual = _moderate(x) & _moderate(y) & ((z == 0) | _moderate(z))
     if usual.all():
         return _sum(*_two_product(x, y), z)
+    x, y, z = np.broadcast_arrays(x, y, z)
+    finite = np.isfinite(x) & np.isfinite(y)
+    plain = np.where(finite & np.isinf(z), z, x * y + z)  # x y alone may overflow
     out = np.where(usual, _sum(*_two_product(x, y), z), plain)
-    rest = exact & ~usual
-    out[rest] = _scaled(x[rest], y[rest], z[rest])
+    rest = finite & np.isfinite(z) & (x != 0) & (y != 0) & ~usual
+    if rest.any():
+        out[rest] = _scaled(x[rest], y[rest], z[rest])
     return out
 
 

@@ -94,29 +94,42 @@ class Instance:
             values = self.block(op.block, values)
         return values
 
-    def places(self, op: Operation) -> tuple[Array, tuple[Any, ...], Array]:
-        """The memory, an index of every element of the box, and which of them are inside."""
+    def part(self, op: Operation) -> tuple[Array, tuple[slice, ...], tuple[slice, ...]]:
+        """The memory, and what of the box lies inside of it: where in the memory, where in the box."""
         assert op.memory is not None
         data, a = self.memories[op.memory], op.attributes
-        index, inside = [], np.ones((1,) * data.ndim, bool)
+        there, here = [], []
         for axis, (at, n) in enumerate(zip(a["at"], a["extent"], strict=True)):
-            line = self.number(at) + np.arange(n)
-            shape = [-1 if i == axis else 1 for i in range(data.ndim)]
-            ok = (line >= 0) & (line < data.shape[axis])
-            if axis not in a["masked"] and not ok.all():
+            first, size = self.number(at), data.shape[axis]
+            low, high = max(first, 0), min(first + n, size)
+            if high - low < n and axis not in a["masked"]:
                 raise VerifyError(
-                    f"{op.name}: elements {line[0]} to {line[-1]} lie outside axis {axis} of "
-                    f"{op.memory} of size {data.shape[axis]}"
+                    f"{op.name}: elements {first} to {first + n - 1} lie outside axis {axis} of "
+                    f"{op.memory} of size {size}"
                 ).at(op.location)
-            inside = inside & ok.reshape(shape)
-            index.append(np.clip(line, 0, max(data.shape[axis] - 1, 0)).reshape(shape))
-        box = np.broadcast_to(inside, a["extent"])
-        return data, tuple(index), box
+            high = max(high, low)
+            there.append(slice(low, high))
+            here.append(slice(low - first, high - first))
+        return data, tuple(there), tuple(here)
+
+    def places(self, op: Operation) -> tuple[Array, tuple[Any, ...], Array]:
+        """The memory, an index of every element of the box, and which of them are inside."""
+        data, there, here = self.part(op)
+        extent = op.attributes["extent"]
+        inside = np.zeros(extent, bool)
+        inside[here] = True
+        lines = []
+        for t, h, n, size in zip(there, here, extent, data.shape, strict=True):
+            lines.append(np.clip(t.start - h.start + np.arange(n), 0, max(size - 1, 0)))
+        return data, np.ix_(*lines), inside
 
     def _load(self, op: Operation) -> list[Array]:
-        data, index, inside = self.places(op)
-        fill = round_to(np.asarray(op.attributes["fill"]), op.results[0].dtype)
-        box = np.where(inside, data[index], fill) if data.size else np.full(inside.shape, fill)
+        data, there, here = self.part(op)
+        extent, t = op.attributes["extent"], op.results[0]
+        box = np.array(data[there])
+        if box.shape != tuple(extent):
+            seen, box = box, np.full(extent, round_to(np.asarray(op.attributes["fill"]), t.dtype))
+            box[here] = seen
         return [self._kept(op, box)]
 
     def _store(self, op: Operation, value: Array) -> list[Array]:
@@ -125,13 +138,12 @@ class Instance:
 
     def _arrival(self, op: Operation, value: Array) -> Callable[[], None]:
         """What writes a tile to its box, when it is called."""
-        data, index, inside = self.places(op)
-        order = np.argsort(op.attributes["axes"])
-        box = np.transpose(value, order).reshape(inside.shape)
-        where = tuple(np.broadcast_to(i, inside.shape)[inside] for i in index)
+        data, there, here = self.part(op)
+        box = np.transpose(value, np.argsort(op.attributes["axes"]))
+        part = box.reshape(op.attributes["extent"])[here]
 
         def arrive() -> None:
-            data[where] = box[inside] if where else box
+            data[there] = part
 
         return arrive
 
