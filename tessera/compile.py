@@ -1,7 +1,7 @@
 """The compiler: one list of passes from a traced graph to something that runs.
 
 Read this file first.  Each pass is named, timed and recorded; the inspector, `--stop-at` and the
-tests read that record.  Two targets exist: `numpy` runs the graph by the ops' references, `cpu` takes
+tests read that record.  The target `numpy` runs the graph by the ops' references; `cpu` and `cuda` take
 it through Schedule IR and Tile IR to machine code.
 """
 
@@ -25,7 +25,7 @@ from tessera.transform.inline import inline_all
 from tessera.transform.simplify import simplify
 from tessera.transform.sink import sink
 
-TARGETS = ("numpy", "cpu")
+TARGETS = ("numpy", "cpu", "cuda")
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ LOOP_PASSES: tuple[Pass, ...] = (
 
 def compile_graph(graph: Graph, target: str = "numpy") -> Executable:
     """Take a traced graph through every pass of a target."""
-    if target not in TARGETS:
+    if target.partition(":")[0] not in TARGETS:
         raise OperandError(f"jit: target is {target!r}, expected one of {', '.join(TARGETS)}")
     with span("compile", graph.name):
         return _compiled(graph, target)
@@ -66,6 +66,10 @@ def _compiled(graph: Graph, target: str) -> Executable:
             verify(graph)
     if target == "numpy":
         return Executable(graph, record)
+    if target.startswith("cuda"):
+        gpu: Any = importlib.import_module("tessera.accelerator.executable")
+        on_gpu: Executable = gpu.GpuExecutable(graph, record, int(target.partition(":")[2] or 0))
+        return on_gpu
     # The levels below Graph IR are loaded when the first program is compiled for the machine.
     machine: Any = importlib.import_module("tessera.machine")
     made: Executable = machine.executable(graph, record)

@@ -18,13 +18,22 @@ from typing import Any
 
 from tessera.compile import compile_graph
 from tessera.core.constraints import Scope, scope, solve
+from tessera.core.device import Device
 from tessera.core.dims import symbol
 from tessera.core.errors import OperandError, ShapeError, TesseraError
 from tessera.core.flags import flags
 from tessera.core.types import TensorType
 from tessera.executable import Executable
 from tessera.ir.graph.interp import Kernel, kernel, reference, settled
-from tessera.ir.graph.ir import Builder, Graph, Node, bind, building, set_kernels
+from tessera.ir.graph.ir import (
+    Builder,
+    Graph,
+    Node,
+    bind,
+    building,
+    set_device_kernels,
+    set_kernels,
+)
 from tessera.ir.graph.op import REGISTRY, Op, Params
 
 Types = Sequence[TensorType]
@@ -238,4 +247,17 @@ def watch(watcher: Callable[[Op, Kernel], Kernel] | None) -> None:
         set_kernels(lambda op, *given: watcher(op, kernel_of(op, *given)))
 
 
+def _on_gpu(
+    device: Device, op: Op, types: Types, params: Params, regions: Sequence[Graph] = ()
+) -> Kernel:
+    """An op as a program of a GPU."""
+    with scope(Scope()), building(Builder()) as b:
+        out = bind(op, *[b.input(t) for t in types], regions=tuple(regions), **params)
+        g, _ = b.finish(out if op.multiple else (out,), op.name)
+    with scope(Scope()):
+        run = compile_graph(g, str(device)).run
+    return (lambda *xs: tuple(run(xs))) if op.multiple else (lambda *xs: run(xs)[0])
+
+
 set_kernels(kernel_of)
+set_device_kernels("cuda", _on_gpu)

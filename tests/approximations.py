@@ -10,8 +10,9 @@ from tessera.core.approximate import FUNCTIONS
 from tessera.core.dims import symbol
 from tessera.core.types import TensorType
 from tessera.ir.target.cpu.emit import emit
-from tessera.ir.target.cpu.machine import Loaded, build
+from tessera.ir.target.cpu.machine import build
 from tessera.ir.tile.ir import Builder
+from tessera.runtime.loaded import Loaded
 
 BLOCK = 1024
 

@@ -11,10 +11,11 @@ import pytest
 
 from tessera.core.errors import CompileError
 from tessera.core.flags import override
-from tessera.ir.target.cpu.machine import Loaded, build
+from tessera.ir.target.cpu.machine import build
 from tessera.runtime import builder, code
 from tessera.runtime.builder import build_all, build_safely, start
 from tessera.runtime.code import Source, Store, key_of, load_all
+from tessera.runtime.loaded import Loaded
 
 ROOT = Path(__file__).parent.parent
 GOOD = """

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from tessera.core.fma import fma
-from tessera.ir.target.cpu.machine import Loaded, build
+from tessera.ir.target.cpu.machine import build
+from tessera.runtime.loaded import Loaded
 
 FORMATS = {np.float32: (24, -149, 128), np.float64: (53, -1074, 1024)}
 

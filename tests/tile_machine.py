@@ -11,9 +11,10 @@ import numpy as np
 
 from tessera.core.dims import product, substitute
 from tessera.ir.target.cpu.emit import emit, scratch_bytes, size_names, symbol_of
-from tessera.ir.target.cpu.machine import KERNEL, Loaded, build
+from tessera.ir.target.cpu.machine import build
 from tessera.ir.tile.interp import sizes_of
 from tessera.ir.tile.ir import Kernel
+from tessera.runtime.loaded import KERNEL, Loaded
 
 
 class Machine:

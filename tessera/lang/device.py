@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from tessera.core.device import CPU, Device
 from tessera.core.errors import DeviceError
 from tessera.core.flags import flags
+from tessera.runtime.cuda import driver
 
 
 class Preferred:
@@ -35,7 +38,15 @@ _STATE = _State()
 
 def devices() -> list[Device]:
     """Every device that tensors can live on."""
-    return [Device("cpu", i) for i in range(flags().cpu_devices)]
+    return [*(Device("cpu", i) for i in range(flags().cpu_devices)), *_gpus()]
+
+
+@cache
+def _gpus() -> tuple[Device, ...]:
+    if not driver.available():
+        return ()
+    gpus: Any = importlib.import_module("tessera.runtime.cuda.device")
+    return tuple(Device("cuda", i) for i in range(gpus.count()))
 
 
 def as_device(x: Any) -> Device:
@@ -52,6 +63,8 @@ def as_device(x: Any) -> Device:
     else:
         raise DeviceError(f"{x!r} is not a device; write a kind and a number, such as 'cpu:0'")
     if found not in devices():
+        if found.kind == "cuda" and not _gpus():
+            driver.load()  # says why there is none
         raise DeviceError(
             f"there is no device {found}; devices are {', '.join(map(str, devices()))}"
         )

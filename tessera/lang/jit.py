@@ -19,6 +19,7 @@ from tessera.algebra.annotation import OperatorSpec
 from tessera.compile import TARGETS, compile_graph
 from tessera.core import tree, usual
 from tessera.core.constraints import solve
+from tessera.core.device import CPU, Device
 from tessera.core.errors import AnnotationError, OperandError, TesseraError, located
 from tessera.core.flags import NUMERICS, flags
 from tessera.core.spans import span
@@ -107,12 +108,25 @@ class Lowered:
 class _Entry:
     """A compiled variant."""
 
-    __slots__ = ("donated", "executable", "record", "seen", "single", "structure", "types")
+    __slots__ = (
+        "device",
+        "donated",
+        "executable",
+        "record",
+        "seen",
+        "single",
+        "structure",
+        "types",
+    )
 
     def __init__(
-        self, executable: Executable, structure: tree.Structure, donated: tuple[int, ...] = ()
+        self,
+        executable: Executable,
+        structure: tree.Structure,
+        donated: tuple[int, ...] = (),
+        device: Device = CPU,
     ):
-        self.executable, self.structure = executable, structure
+        self.executable, self.structure, self.device = executable, structure, device
         self.donated = donated  # numbers of the arguments whose memory may be used
         self.single = structure.kind is None
         self.types = [v.type for v in executable.graph.outputs]
@@ -263,13 +277,13 @@ class Jitted:
             if type(x) is not Tensor or x.data is None:
                 return None
             data.append(x.data)
-            return x.type
+            return x.type if x.device.kind == "cpu" else (x.type, x.device)
 
         out += self._mode()
         for x in args:
             if type(x) is Tensor and x.data is not None:
                 data.append(x.data)
-                out.append(x.type)
+                out.append(x.type if x.device.kind == "cpu" else (x.type, x.device))
             elif not tree.tokens(x, leaf, out):
                 return None, data
         for n in self._keyword_order if kwargs else ():
@@ -312,7 +326,8 @@ class Jitted:
 
     def _entry(self, c: _Call) -> _Entry:
         target, numerics = self._mode()
-        chosen = (target, numerics, c.key)
+        device = self._device(c, target)
+        chosen = (target, numerics, c.key, device)
         key = (chosen, c.types)
         entry = self._entries.get(key)
         if entry is not None:
@@ -321,13 +336,21 @@ class Jitted:
         entry = self._variants.get((chosen, types))
         if entry is None:
             t = self._trace(c, types)
-            executable = compile_graph(t.graph, self._target or target_in_force())
+            place = self._target or target_in_force() if device.kind == "cpu" else str(device)
+            executable = compile_graph(t.graph, place)
             if numerics == "strict":
                 refuse_hosted(executable)
-            entry = _Entry(executable, t.structure, self._donated(c))
+            entry = _Entry(executable, t.structure, self._donated(c), device)
             self._variants[chosen, types] = entry
         self._entries[key] = entry
         return entry
+
+    def _device(self, c: _Call, target: str) -> Device:
+        """Where a call runs: where its tensors are, or on the GPU that the target names."""
+        for v in c.tensors:
+            if v.device.kind != "cpu":
+                return v.device
+        return Device("cuda", 0) if target == "cuda" else CPU
 
     def _donated(self, c: _Call) -> tuple[int, ...]:
         """The numbers of the tensors in arguments that are donated."""
@@ -473,7 +496,7 @@ def _run_donating(entry: _Entry, tensors: Sequence[Value], user: str) -> list[An
     """Run, and take the donated arguments away from whoever holds them."""
     executable: Any = entry.executable
     data = [data_of(v, user) for v in tensors]
-    free = frozenset(i for i in entry.donated if _is_free(data[i]))
+    free = frozenset(i for i in entry.donated if type(data[i]) is np.ndarray and _is_free(data[i]))
     outs: list[Any] = executable.run(data, free)
     for i in entry.donated:
         donate(tensors[i])
@@ -516,9 +539,9 @@ def _wrap(entry: _Entry, data: Sequence[Any]) -> Any:
 def _results(entry: _Entry, outs: Sequence[Any]) -> Any:
     if entry.single:
         t, x = entry.types[0], outs[0]
-        return holding(t if t.static else TensorType(t.dtype, x.shape), x)
+        return holding(t if t.static else TensorType(t.dtype, x.shape), x, entry.device)
     values = [
-        holding(t if t.static else TensorType(t.dtype, x.shape), x)
+        holding(t if t.static else TensorType(t.dtype, x.shape), x, entry.device)
         for t, x in zip(entry.types, outs, strict=True)
     ]
     return tree.unflatten(entry.structure, values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from tessera.core.device import CPU, Device
 from tessera.core.dims import Dim
 from tessera.core.dtype import as_dtype
 from tessera.core.errors import OperandError, ShapeError, TesseraError, TraceError, located
-from tessera.ir.graph.ir import Value, concrete, current_builder, data_of, set_value_class
+from tessera.ir.graph.ir import Value, concrete, current_builder, data_of, holding, set_value_class
 from tessera.lang.annotation import TensorSpec, spec_of
 from tessera.lang.device import as_device, current_device
 from tessera.ops import contraction, elementwise, indexing, reduction, shape
@@ -115,7 +116,11 @@ class Tensor(Value):
                     "op.while_loop for decisions on values, or mark the argument static"
                 )
             )
-        return self.data
+        if self.device.kind == "cpu":
+            return self.data
+        on_device: Any = self.data
+        copy: np.ndarray[Any, Any] = on_device.numpy()
+        return copy
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """The data as a NumPy array that must not be written to."""
@@ -135,13 +140,18 @@ class Tensor(Value):
         dl_device: tuple[Any, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
+        if self.device.kind != "cpu" and self.data is not None:
+            given: Any = self.data
+            return given.__dlpack__(
+                stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
+            )
         data = self._array("__dlpack__")
         if not data.flags.writeable:  # broadcast data; consumers may write to what they are given
             self.data = data = data.copy()
         return data.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)
+        return (1, 0) if self.device.kind == "cpu" else (2, self.device.index)
 
     def item(self) -> Any:
         """The only element as a Python number."""
@@ -185,6 +195,10 @@ class Tensor(Value):
         target = as_device(device)
         if target == self.device:
             return self
+        if self.data is None:
+            raise located(
+                TraceError(f"to: {self.type} is traced; move tensors before the function")
+            )
         return _on(self._array("to"), self.dtype, target)
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
@@ -228,14 +242,17 @@ class Tensor(Value):
     def __repr__(self) -> str:
         if self.data is None:
             return f"Tensor(traced {self.type})"
-        text = np.array2string(self.data, separator=", ", prefix="Tensor(", threshold=200)
-        return f"Tensor({text}, {self.type})"
+        text = np.array2string(self._array("repr"), separator=", ", prefix="Tensor(", threshold=200)
+        place = "" if self.device.kind == "cpu" else f", {self.device}"
+        return f"Tensor({text}, {self.type}{place})"
 
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if spec else str(self)
 
     def __str__(self) -> str:
-        return repr(self) if self.data is None else np.array2string(self.data, threshold=200)
+        if self.data is None:
+            return repr(self)
+        return np.array2string(self._array("str"), threshold=200)
 
     # Operators
 
@@ -391,7 +408,12 @@ def set_namespace(module: Any, versions: tuple[str, ...]) -> None:
 
 
 def _on(data: Any, dtype: Any, device: Device) -> Tensor:
-    return concrete(data, dtype, device)  # type: ignore[return-value]
+    v = concrete(data, dtype, device)
+    if device.kind == "cuda":
+        cuda: Any = importlib.import_module("tessera.runtime.cuda.memory")
+        gpus: Any = importlib.import_module("tessera.runtime.cuda.device")
+        v = holding(v.type, cuda.to_device(v.data, gpus.gpu(device.index)), device)
+    return v  # type: ignore[return-value]
 
 
 def tensor(data: ArrayLike, dtype: Any = None, device: Any = None) -> Tensor:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tessera.core import tree
 from tessera.core.constraints import Scope, current_scope, scope
+from tessera.core.device import ANYWHERE, Device
 from tessera.core.errors import OperandError, TraceError
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Builder, Graph, Value, building, current_builder
@@ -46,7 +47,9 @@ def trace(
     with scope(facts), building(builder):
         left = iter(types)
         filled = [
-            builder.input(next(left), weak=weak_numbers and is_number(x)) if is_tensor(x) else x
+            builder.input(next(left), _place(x), weak_numbers and is_number(x))
+            if is_tensor(x)
+            else x
             for x in leaves
         ]
         inner_args, inner_kwargs = tree.unflatten(structure, filled)
@@ -55,6 +58,11 @@ def trace(
         values = [_output(x, name) for x in outs]
         graph, outer = builder.finish(values, name, facts.guards if parent is None else ())
     return Traced(graph, outer, out_structure)
+
+
+def _place(x: Any) -> Device:
+    """The device of an argument; data that is no tensor yet goes where the others are."""
+    return x.device if isinstance(x, Value) else ANYWHERE
 
 
 def is_tensor(x: Any) -> bool:

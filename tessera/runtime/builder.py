@@ -31,14 +31,14 @@ _MACHINE = Path(cpu.__path__[0]) / "machine.py"
 MOST = min(cores(), 8)  # workers at once; a child takes longer to start than most kernels to build
 
 
-class _Worker:
-    """One child process."""
+class Worker:
+    """One child process, which runs a file with arguments."""
 
-    def __init__(self) -> None:
+    def __init__(self, command: Sequence[str]) -> None:
         self.complaints = tempfile.TemporaryFile()  # noqa: SIM115
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", build_worker.__file__, str(_MACHINE)],
+                [sys.executable, "-P", *command],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.complaints,
                 bufsize=0,  # nothing is buffered that a fork could send twice
             )  # fmt: skip
@@ -104,16 +104,39 @@ class _Worker:
             file.close()
 
 
-class _Workers:
-    """The child processes of this process."""
+class Workers:
+    """The child processes of this process that run one command, at most so many at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, command: Sequence[str], most: int) -> None:
+        self.command, self.most = command, most
+        self._begin()
+        _ALL.append(self)
+
+    def _begin(self) -> None:
         self.lock = threading.Lock()
-        self.idle: list[_Worker] = []
-        self.all: list[_Worker] = []
-        self.seats = threading.Semaphore(MOST)
+        self.idle: list[Worker] = []
+        self.all: list[Worker] = []
+        self.seats = threading.Semaphore(self.most)
 
-    def take(self) -> _Worker:
+    def forget(self) -> None:
+        """Begin anew: those there are belong to the parent of this process."""
+        for worker in self.all:
+            worker.forget()
+        self._begin()
+
+    def build(self, text: str) -> tuple[bytes, bytes] | str:
+        """The reply to a request, or how the process ended that should have given one."""
+        with self.seats:
+            worker = self.take()
+            reply = worker.build(text)
+            if reply is None:
+                death = worker.obituary()
+                self.drop(worker)
+                return death
+            self.give(worker)
+            return reply
+
+    def take(self) -> Worker:
         with self.lock:
             while self.idle:
                 worker = self.idle.pop()
@@ -127,20 +150,20 @@ class _Workers:
             while len(self.all) < n:
                 self.idle.append(self._add())
 
-    def _add(self) -> _Worker:
-        worker = _Worker()
+    def _add(self) -> Worker:
+        worker = Worker(self.command)
         self.all.append(worker)
         return worker
 
-    def give(self, worker: _Worker) -> None:
+    def give(self, worker: Worker) -> None:
         with self.lock:
             self.idle.append(worker)
 
-    def drop(self, worker: _Worker) -> None:
+    def drop(self, worker: Worker) -> None:
         with self.lock:
             self._drop(worker)
 
-    def _drop(self, worker: _Worker) -> None:
+    def _drop(self, worker: Worker) -> None:
         self.all.remove(worker)
         worker.close()
 
@@ -151,18 +174,18 @@ class _Workers:
                 self._drop(self.idle.pop())
 
 
-_WORKERS = _Workers()
+_ALL: list[Workers] = []
+_WORKERS = Workers([build_worker.__file__, str(_MACHINE)], MOST)
 
 
 def _close() -> None:
-    _WORKERS.close()
+    for workers in _ALL:
+        workers.close()
 
 
 def _after_fork() -> None:
-    global _WORKERS
-    for worker in _WORKERS.all:
-        worker.forget()
-    _WORKERS = _Workers()
+    for workers in _ALL:
+        workers.forget()
 
 
 atexit.register(_close)
@@ -177,18 +200,12 @@ def start(n: int = 1) -> None:
 
 def build_safely(text: str, name: str) -> bytes:
     """The object file of LLVM IR; `name` is what the kernel is called in an error."""
-    workers = _WORKERS
-    with workers.seats:
-        worker = workers.take()
-        reply = worker.build(text)
-        if reply is None:
-            death = worker.obituary()
-            workers.drop(worker)
-            raise CompileError(
-                f"compile: LLVM could not build kernel {name!r} ({death}); its LLVM IR is kept in "
-                f"{_keep(text, name)}, please report it with that file"
-            )
-        workers.give(worker)
+    reply = _WORKERS.build(text)
+    if isinstance(reply, str):
+        raise CompileError(
+            f"compile: LLVM could not build kernel {name!r} ({reply}); its LLVM IR is kept in "
+            f"{_keep(text, name)}, please report it with that file"
+        )
     status, payload = reply
     if status == b"+":
         return payload

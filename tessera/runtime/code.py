@@ -20,9 +20,10 @@ from typing import Any, NamedTuple
 
 from tessera.core.errors import CompileError
 from tessera.core.flags import flags
-from tessera.ir.target.cpu.machine import Loaded, architecture
+from tessera.ir.target.cpu.machine import architecture
 from tessera.runtime.builder import MOST, build_safely
 from tessera.runtime.folder import keep_within_limit, touch
+from tessera.runtime.loaded import Loaded
 
 VERSION = 4
 _TRIMS = 4  # of 256 entries that are written look at the size of the whole folder

@@ -16,8 +16,8 @@ from tessera.core.constraints import solve
 from tessera.core.dims import Size, substitute
 from tessera.core.errors import DTypeError, OperandError
 from tessera.ir.target.cpu.entry import Entry, Parameter, Program
-from tessera.ir.target.cpu.machine import Loaded
 from tessera.runtime.code import Source, load, load_all
+from tessera.runtime.loaded import Loaded
 from tessera.runtime.pool import Job, pool, pool_source
 from tessera.runtime.pool_ir import FLAGS, HEAD, TYPE
 from tessera.runtime.threads import thread_count

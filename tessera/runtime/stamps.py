@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from tessera.ir.target.cpu.machine import Loaded
 from tessera.runtime.code import Source, load
+from tessera.runtime.loaded import Loaded
 from tessera.runtime.pool import Job
 
 Array = np.ndarray[Any, np.dtype[Any]]

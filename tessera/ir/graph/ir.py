@@ -197,7 +197,7 @@ class Builder:
                     "return it from that function instead of storing it"
                 )
             outer = self.parent.lift(v)
-        elif v.data.size <= _SMALL and v.type.static:
+        elif v.data.size <= _SMALL and v.type.static and _on_host(v.data):
             return self.constant(v)
         else:
             outer = v if self.parent is None else self.parent.lift(v)
@@ -399,6 +399,10 @@ def bind(op: Op, *operands: Value, regions: tuple[Graph, ...] = (), **params: An
 _DONATED = -1  # the index of a value whose data was given away
 
 
+def _on_host(data: Any) -> bool:
+    return isinstance(data, np.ndarray)
+
+
 def donate(v: Value) -> None:
     """Take the data of a value away: its memory belongs to somebody else."""
     v.data, v.index = None, _DONATED
@@ -446,6 +450,15 @@ def set_kernels(kernel_of: Callable[..., Callable[..., Any]]) -> None:
     _KERNELS.clear()
 
 
+# How single ops run on devices that are no CPUs, by kind.
+_DEVICE_KERNELS: dict[str, Callable[..., Callable[..., Any]]] = {}
+
+
+def set_device_kernels(kind: str, kernel_of: Callable[..., Callable[..., Any]]) -> None:
+    """Say how bind runs an op on tensors of a kind of device; the first argument is the device."""
+    _DEVICE_KERNELS[kind] = kernel_of
+
+
 def eager_kernel(
     op: Op,
     types: Sequence[TensorType],
@@ -461,17 +474,20 @@ def eager_kernel(
 
 def _run(op: Op, operands: tuple[Value, ...], params: Params, regions: tuple[Graph, ...]) -> Any:
     types = tuple([v.type for v in operands])
-    mode = flags()
-    key = (op, types, regions, tuple(params.items()), mode.target, mode.numerics)
+    mode, device = flags(), _device(op, operands)
+    place = mode.target if device.kind == "cpu" else device
+    key = (op, types, regions, tuple(params.items()), place, mode.numerics)
     found = _KERNELS.get(key)
     if found is None:
         extra = {"regions": regions} if regions else {}
         outs = op.result_types(types, {**params, **extra})
-        found = eager_kernel(op, types, outs, params, regions), outs
+        if device.kind == "cpu":
+            found = eager_kernel(op, types, outs, params, regions), outs
+        else:
+            found = _DEVICE_KERNELS[device.kind](device, op, types, params, regions), outs
         if not regions and not any(_is_ambiguous(n, x) for n, x in params.items()):
             _remember(_KERNELS, key, found)
     kernel, outs = found
-    device = _device(op, operands)
     inputs = [v.data if v.data is not None else data_of(v, op.name) for v in operands]
     with np.errstate(all="ignore"):
         data = kernel(*inputs)

@@ -11,6 +11,15 @@ from tessera.ir.tile.ir import Kernel
 
 
 @dataclass(frozen=True)
+class Threads:
+    """How a GPU runs the blocks of a kernel: what does not change its results."""
+
+    warps: int = 4
+    stages: int | None = None  # steps of a loop that overlap
+    descriptors: bool = False  # whether factors of products are fetched as boxes of memory
+
+
+@dataclass(frozen=True)
 class Launch:
     """A kernel and the buffer of each of its parameters: those that it reads, then those it makes.
 
@@ -21,6 +30,7 @@ class Launch:
     kernel: Kernel
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    threads: Threads = Threads()  # on a GPU
 
 
 @dataclass(frozen=True)

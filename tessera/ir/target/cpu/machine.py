@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from functools import cache
 from itertools import count
 from typing import Any
@@ -10,12 +9,8 @@ from typing import Any
 import llvmlite
 import llvmlite.binding as llvm
 
-KERNEL = ctypes.CFUNCTYPE(
-    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
-)
-
-
 _LIBRARIES = count()
+_X86 = llvm.get_default_triple().startswith("x86_64")
 
 
 @cache
@@ -40,7 +35,7 @@ def host_features() -> frozenset[str]:
 def target_machine() -> Any:
     """This CPU, with all of its instructions."""
     options = {"codemodel": "jitdefault"}
-    if llvm.get_default_triple().startswith("x86_64"):
+    if _X86:
         # Constants are read relative to the code, without registers for their addresses.
         options = {"reloc": "pic", "codemodel": "small"}
     return _target().create_target_machine(
@@ -104,15 +99,11 @@ def _linker() -> Any:
     return llvm.create_lljit_compiler(target_machine())
 
 
-class Loaded:
-    """Machine code in memory: the addresses of the functions that it was asked for."""
-
-    def __init__(self, code: bytes, *names: str):
-        library = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
-        for name in names:
-            library.export_symbol(name)
-        linker = _linker()
-        self._library = library.link(linker, f"library{next(_LIBRARIES)}")
-        self.addresses: dict[str, int] = {name: self._library[name] for name in names}
-        self.address = self.addresses[names[0]]
-        self.call = KERNEL(self.address)
+def link(code: bytes, names: tuple[str, ...]) -> tuple[Any, dict[str, int]]:
+    """An object file in memory: what holds it, and the addresses of functions."""
+    library = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+    for name in names:
+        library.export_symbol(name)
+    linker = _linker()
+    made = library.link(linker, f"library{next(_LIBRARIES)}")
+    return made, {name: made[name] for name in names}

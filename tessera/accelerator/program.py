@@ -1,0 +1,273 @@
+"""A program at known sizes on a device: memory planned, kernels built, launches packed.
+
+Addresses stand in numbered cells: inputs, tables, results, what the host makes, the arena and scratch.
+Kernels that follow each other are one call into machine code (runtime/cuda/launch.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tessera.core.dims import product
+from tessera.core.types import TensorType
+from tessera.ir.graph.ir import substitute_params
+from tessera.ir.schedule.index import narrow
+from tessera.ir.schedule.ir import Axis, HostCall, Kernel, Program, Read, Stage
+from tessera.ir.schedule.layout import is_row_major, layout_of, row_major
+from tessera.ir.schedule.memory import Access, View, plan_memory
+from tessera.ir.target.triton.emit import emit, plain_name, scratch_bytes
+from tessera.ir.target.triton.types import pointer
+from tessera.ir.tile import ir as tile
+from tessera.ir.tile.gpu.lower import expand
+from tessera.ir.tile.launch import Launch, Threads
+from tessera.ir.tile.sharing import shareable
+from tessera.runtime.cuda.device import Gpu
+from tessera.runtime.cuda.launch import Launch as DeviceLaunch
+from tessera.runtime.cuda.launch import Launcher, Pointer, Value
+from tessera.runtime.cuda.memory import DeviceArray, empty, to_device
+from tessera.runtime.cuda.module import Function, Module
+from tessera.runtime.triton_builder import Code, Source, build
+
+Host = Callable[[HostCall, Mapping[str, TensorType]], Any]
+_PLAIN_STAGES = 3
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A launch, the name it goes by, and the code that it runs."""
+
+    name: str
+    launch: Launch
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    source: Source
+    scratch: int  # bytes of a block
+
+
+class GpuProgram:
+    """A program that runs on arrays of known shapes."""
+
+    def __init__(self, p: Program, gpu: Gpu, host: Host, donated: frozenset[str] = frozenset()):
+        self.p, self.gpu, self.host = p, gpu, host
+        self.types: dict[str, TensorType] = {n: b.type for n, b in p.buffers.items()}
+        self.views: dict[str, View] = {}
+        self.tables: dict[str, Any] = {}  # arrays that are there before a run
+        self.tiles: dict[str, tile.Kernel] = {}
+        self.sources: dict[str, str] = {}
+        steps: list[tuple[Access, _Call | Any]] = []
+        for s in p.steps:
+            self._add(s, steps)
+        inputs = (*p.inputs, *self.tables)
+        self.plan = plan_memory(
+            p.name, self.types, [a for a, _ in steps], inputs, p.outputs, self.views, donated
+        )
+        self._number_cells(inputs)
+        self._held = [to_device(x, gpu) for x in self.tables.values()]
+        self.segments = self._segments(steps)
+
+    # Steps
+
+    def _add(self, s: Any, steps: list[tuple[Access, Any]]) -> None:
+        if not isinstance(s, HostCall):
+            self._add_kernels(s, steps)
+        elif s.node.op.call == "barrier":
+            for x, y in zip(s.operands, s.results, strict=True):
+                self._alias(y, x, self._layout(x))
+        elif s.node.op.name == "constant":
+            self.tables[s.results[0]] = s.node.params["value"].array
+        elif s.node.op.view is not None:
+            self._add_view(s, steps)
+        else:
+            access = Access(s.node.op.name, s.operands, s.results, host=True)
+            steps.append((access, self.host(s, self.types)))
+
+    def _add_kernels(self, s: Any, steps: list[tuple[Access, Any]]) -> None:
+        e = expand(s, self.types)
+        inner = {n: f"{s.name}.{n}" for n in e.between}
+        self.types.update({inner[n]: t for n, t in e.between.items()})
+        for n, table in e.tables.items():
+            inner[n] = f"table.{len(self.tables)}"
+            self.types[inner[n]] = table.type
+            self.tables[inner[n]] = table.array()
+        for launch, (name, kernel) in zip(e.launches, e.named(s.name), strict=True):
+            ins, outs = (
+                tuple(inner.get(n, n) for n in names) for names in (launch.inputs, launch.outputs)
+            )
+            call = self._call(name, launch, ins, outs)
+            names = (*ins, *outs)
+            shares = frozenset((names[i], names[j]) for i, j in shareable(kernel))
+            steps.append((Access(name, ins, outs, shares), call))
+
+    def _call(
+        self, name: str, launch: Launch, ins: tuple[str, ...], outs: tuple[str, ...]
+    ) -> _Call:
+        kernel, threads = launch.kernel, launch.threads
+        text = emit(kernel, threads)
+        self.tiles[name], self.sources[name] = kernel, text
+        scratch = int(scratch_bytes(kernel))
+        return _Call(
+            name, launch, ins, outs, source_of(kernel, text, threads, self.arch, scratch), scratch
+        )
+
+    @property
+    def arch(self) -> tuple[str, Any, int]:
+        """What Triton builds for."""
+        major, minor = self.gpu.capability
+        return ("cuda", 10 * major + minor, 32)
+
+    def _add_view(self, s: HostCall, steps: list[tuple[Access, Any]]) -> None:
+        """A view whose elements lie in order is an offset; any other is a copy."""
+        (x,), (y,) = s.operands, s.results
+        params = substitute_params(s.node.params, {})
+        layout = layout_of(s.node.op, self.types[x], self.types[y], params, self._layout(x))
+        if layout is not None and is_row_major(self.types[y], layout[1]):
+            self._alias(y, x, layout)
+            return
+        t = self.types[y]
+        axes = tuple(Axis(f"_{y}_{i}", n) for i, n in enumerate(t.shape))
+        assert s.node.op.view is not None
+        place = s.node.op.view(tuple(a.variable for a in axes), (self.types[x],), params)
+        sizes = {a.name: a.size for a in axes}
+        read = Read(t.dtype, x, tuple(narrow(i, sizes) for i in place))
+        stage = Stage(y, axes, (), None, read, s.node.location)
+        self._add_kernels(Kernel(f"copy_{y}", max(len(axes) - 1, 0), (stage,), (y,)), steps)
+
+    def _layout(self, name: str) -> tuple[int, tuple[int, ...]]:
+        v = self.views.get(name)
+        return (0, row_major(self.types[name])) if v is None else (v.offset, v.strides)
+
+    def _alias(self, y: str, x: str, layout: tuple[int, tuple[int, ...]]) -> None:
+        base = self.views[x].base if x in self.views else x
+        self.views[y] = View(base, *layout)
+
+    # Cells
+
+    def _number_cells(self, inputs: Sequence[str]) -> None:
+        self._results = [s for s in self.plan.storages if s.kind == "result"]
+        hosted = [b for s in self.plan.storages if s.kind == "host" for b in s.buffers]
+        names = [*inputs, *(s.space for s in self._results), *hosted]
+        cells = {n: i for i, n in enumerate(names)}
+        self._count, self._first_host = len(names), len(names) - len(hosted)
+        self._arena, self._scratch = len(names), len(names) + 1
+        self._places: dict[str, tuple[int, int]] = {}
+        for name, s in self.plan.place.items():
+            if s.kind in ("input", "host"):
+                self._places[name] = cells[s.buffers[0]], 0
+            elif s.space == "arena":
+                self._places[name] = self._arena, s.offset
+            else:
+                self._places[name] = cells[s.space], s.offset
+
+    def _place(self, name: str) -> tuple[int, int]:
+        v = self.views.get(name)
+        if v is None:
+            return self._places[name]
+        cell, offset = self._places[v.base]
+        return cell, offset + v.offset
+
+    # Segments
+
+    def _segments(self, steps: Sequence[tuple[Access, Any]]) -> list[Any]:
+        calls = [c for _, c in steps if isinstance(c, _Call)]
+        codes = dict(zip(calls, build([c.source for c in calls]), strict=True)) if calls else {}
+        modules: dict[int, Module] = {}
+        need = 0
+        out: list[Any] = []
+        waiting: list[DeviceLaunch] = []
+
+        def flush() -> None:
+            if waiting:
+                out.append(Launcher(list(waiting), self.gpu))
+                waiting.clear()
+
+        for access, c in steps:
+            if not isinstance(c, _Call):
+                flush()
+                out.append((access, c))
+                continue
+            code = codes[c]
+            if id(code) not in modules:
+                modules[id(code)] = Module(code.image, self.gpu)
+            blocks = _blocks(c.launch.kernel)
+            need = max(need, blocks * max(c.scratch, code.scratch))
+            waiting.append(self._launch(c, code, modules[id(code)], blocks))
+        flush()
+        self.scratch = need
+        return out
+
+    def _launch(self, c: _Call, code: Code, module: Module, blocks: int) -> DeviceLaunch:
+        function = module.function(code.name, code.shared)
+        given: list[Pointer | Value] = [Pointer(*self._place(n)) for n in (*c.inputs, *c.outputs)]
+        if c.scratch:
+            given.append(Pointer(self._scratch))
+        given += self._rest(function, code, len(given))
+        return DeviceLaunch(function, (blocks, 1, 1), 32 * code.warps, tuple(given))
+
+    def _rest(self, function: Function, code: Code, given: int) -> list[Pointer | Value]:
+        """What Triton adds: its scratch in global memory, and a place for a profile that nobody takes."""
+        known = function.parameters
+        count = given + 2 if known is None else len(known)
+        extra: list[Pointer | Value] = [Value(bytes(8)) for _ in range(count - given)]
+        if extra and code.scratch:
+            extra[0] = Pointer(self._scratch)
+        return extra
+
+    # Running
+
+    def run(self, inputs: Sequence[DeviceArray]) -> list[DeviceArray]:
+        """The outputs for these inputs."""
+        made = [self._empty(s.space) for s in self._results]
+        held: list[Any] = [*inputs, *self._held, *made]
+        held += [None] * (self._count - len(held))
+        pool = self.gpu.pool
+        arena = pool.alloc(self.plan.arena) if self.plan.arena else None
+        scratch = pool.alloc(self.scratch) if self.scratch else None
+        for s in self.segments:
+            if isinstance(s, Launcher):
+                cells = [0 if x is None else x.ptr for x in (*held, arena, scratch)]
+                s.run(cells[: s.cells])
+            else:
+                access, run = s
+                self._do_host(access, run, held, arena)
+        return [self._array(n, held, arena) for n in self.p.outputs]
+
+    def _empty(self, name: str) -> DeviceArray:
+        t = self.types[name]
+        return empty(tuple(int(n) for n in t.shape), t.dtype.np, self.gpu)
+
+    def _array(self, name: str, held: Sequence[Any], arena: Any) -> DeviceArray:
+        """A buffer as an array that keeps its memory."""
+        t = self.types[name]
+        cell, offset = self._place(name)
+        base = arena if cell == self._arena else held[cell]
+        shape = tuple(int(n) for n in t.shape)
+        if offset == 0 and isinstance(base, DeviceArray) and base.shape == shape:
+            if base.dtype == np.dtype(t.dtype.np):
+                return base
+        owner = base.owner if isinstance(base, DeviceArray) else base
+        return DeviceArray(shape, np.dtype(t.dtype.np), self.gpu, base.ptr + offset, owner)
+
+    def _do_host(self, access: Access, run: Any, held: list[Any], arena: Any) -> None:
+        arrays = [self._array(n, held, arena).numpy() for n in access.reads]
+        for n, x in zip(access.writes, run(arrays), strict=True):
+            held[self._places[n][0]] = to_device(np.ascontiguousarray(x), self.gpu)
+
+
+def source_of(
+    kernel: tile.Kernel, text: str, threads: Threads, arch: tuple[str, Any, int], scratch: int
+) -> Source:
+    """What Triton is asked to build for a kernel."""
+    given = [(plain_name(m.name), pointer(m.type.dtype)) for m in kernel.parameters]
+    given += [(plain_name(n), "i32") for n in kernel.sizes]
+    given += [("scratch", "*i8")] if scratch else []
+    aligned = tuple(range(len(kernel.parameters)))
+    stages = threads.stages or _PLAIN_STAGES
+    return Source(text, plain_name(kernel.name), tuple(given), aligned, arch, threads.warps, stages)
+
+
+def _blocks(kernel: tile.Kernel) -> int:
+    return int(product(tuple(n for _, n in kernel.grid)))

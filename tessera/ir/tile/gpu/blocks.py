@@ -1,0 +1,78 @@
+"""How much of a kernel one block of threads takes: the defaults of the GPU lowering.
+
+Folds are trees over neighbours and products are chains over k, so none of these numbers changes a bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tessera.core.dims import Size
+
+ELEMENTS = 4096  # of a tile that passes through registers once
+LONGEST = 16384  # columns that one block folds without a loop
+MULTIPROCESSORS = 132
+ENOUGH = 264  # blocks that keep a GPU busy
+
+
+@dataclass(frozen=True)
+class RowsBlock:
+    """Rows, columns, and steps of a folded axis that a block takes at once."""
+
+    rows: int
+    columns: int
+    steps: int = 64
+
+
+@dataclass(frozen=True)
+class ProductBlock:
+    """A block of a product, the depth of a step, and how blocks follow each other."""
+
+    m: int
+    n: int
+    k: int
+    group: int = 8  # rows of blocks that share columns while these are in the cache
+    persistent: int = (
+        0  # blocks of threads that stay and take one block of the product after another
+    )
+
+
+def power(n: Size) -> int:
+    """The power of two that holds n."""
+    return 1 << (int(n) - 1).bit_length() if int(n) > 1 else 1
+
+
+def rows_block(rows: int, columns: int, folds: bool) -> RowsBlock:
+    """The block of a kernel of rows: whole rows where they are folded."""
+    wide = min(power(columns), LONGEST if folds else ELEMENTS)
+    many = max(min(2 * ELEMENTS // wide, power(rows)), 1)
+    while many > 1 and rows // many < ENOUGH:
+        many //= 2
+    return RowsBlock(many, wide)
+
+
+def chain_block(columns: int, steps: int) -> RowsBlock:
+    """The block of a fold for each column: a warp takes 4 columns in each of its threads."""
+    return RowsBlock(1, min(power(columns), 128), min(power(steps), 32))
+
+
+def product_block(m: int, n: int, k: int, bits: int) -> ProductBlock:
+    """The block of a product."""
+    if bits > 16:
+        return ProductBlock(_fit(m, 64), _fit(n, 64), _fit(k, 32))
+    if m <= 64:
+        return ProductBlock(_fit(m, 64), _fit(n, 64), _fit(k, 128))
+    m_block, n_block = _fit(m, 128), _fit(n, 256)
+    while n_block > 64 and -(-m // m_block) * -(-n // n_block) < MULTIPROCESSORS:
+        n_block //= 2
+    large = m_block == 128 and n_block == 256
+    return ProductBlock(m_block, n_block, _fit(k, 64), 8, MULTIPROCESSORS if large else 0)
+
+
+def _fit(n: int, most: int) -> int:
+    return max(min(power(n), most), 16)
+
+
+def warps_for(elements: int) -> int:
+    """How many warps share a tile: 32 elements for each thread, or fewer."""
+    return max(min(elements // 1024, 16), 1)

@@ -1,0 +1,148 @@
+"""Contractions on a GPU: a block of the product in registers, factors streamed along k.
+
+    t[m, n] = add over k of a[m, k] * b[k, n]
+->  block (m by 128, n by 256): for k by 64: acc = dot(load(a, m, k), load(b, k, n), acc)
+
+The sum over k is one chain; matrix units add the products of a few k at a time to it, in ascending
+order, so that the block's shape does not change a bit.  Blocks follow each other in groups of rows, so
+that neighbours in time share factors in the cache.  Stages that follow are computed on the block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tessera.core.dims import Size, larger, product, smaller
+from tessera.core.types import TensorType
+from tessera.ir.schedule import ir as schedule
+from tessera.ir.schedule.factors import factors, is_plain
+from tessera.ir.schedule.ir import Cast, Term
+from tessera.ir.tile.gpu.blocks import ProductBlock, product_block
+from tessera.ir.tile.gpu.terms import Line, Terms, parameters
+from tessera.ir.tile.ir import Builder, Kernel, Tile
+from tessera.ir.tile.launch import Threads
+
+
+class Contraction:
+    """A contraction being written."""
+
+    def __init__(
+        self,
+        kernel: schedule.Kernel,
+        types: Mapping[str, TensorType],
+        block: ProductBlock | None = None,
+    ):
+        self.k, self.b = kernel, Builder(kernel.name)
+        self.head = kernel.stages[0]
+        self.memory = parameters(self.b, kernel.inputs(), types)
+        self.out = parameters(self.b, kernel.outputs, types, writable=True)
+        self.m, self.n = self.head.axes[-2:]
+        (self.over,) = self.head.reduced
+        self.left, self.right = (bare(t) for t in factors(self.head))
+        if self.left.dtype is not self.right.dtype:
+            self.left, self.right = factors(self.head)
+        self.block = block or default_block(kernel)
+        self.env: dict[str, Size] = {}
+        self.values: dict[str, Tile] = {}
+
+    @property
+    def threads(self) -> Threads:
+        """Matrix units of Hopper take 128 threads each."""
+        narrow = self.left.dtype.bits <= 16
+        large = self.block.m * self.block.n >= 128 * 256
+        return Threads(8 if large else 4, 3 if narrow else 2, narrow and self.block.m >= 64)
+
+    def kernel(self) -> Kernel:
+        rows, columns = self.count(self.m, self.block.m), self.count(self.n, self.block.n)
+        if not self.block.persistent:
+            for axis in self.head.axes[:-2]:
+                self.env[axis.name] = self.b.program(axis.size)
+            self.product(*self.places(self.b.program(rows * columns), rows, columns))
+            return self.b.finish()
+        total = rows * columns * product(tuple(axis.size for axis in self.head.axes[:-2]))
+        first = self.b.program(smaller(total, self.block.persistent))
+        with self.b.loop(first, total, self.block.persistent) as blocks:
+            rest: Size = blocks.variable // (rows * columns)
+            for axis in reversed(self.head.axes[:-2]):
+                self.env[axis.name] = rest % axis.size
+                rest = rest // axis.size
+            at = blocks.variable % (rows * columns) if self.head.axes[:-2] else blocks.variable
+            self.product(*self.places(at, rows, columns))
+        return self.b.finish()
+
+    def product(self, m: Size, n: Size) -> None:
+        """The block of the product that begins at m and n."""
+        acc = self.b.full(self.head.dtype, (self.block.m, self.block.n), 0)
+        start, stop = self.range(m, n)
+        with self.b.loop(start, stop, self.block.k, [acc]) as loop:
+            left = self.factor(self.left, self.line(0, self.m, m), self.depth(1, loop.variable))
+            right = self.factor(self.right, self.depth(0, loop.variable), self.line(1, self.n, n))
+            loop.carry(self.b.dot(left, right, loop.carried[0]))
+        self.finish(loop.results[0], m, n)
+
+    def places(self, at: Size, rows: int, columns: int) -> tuple[Size, Size]:
+        """Where the block with a number begins."""
+        group = self.block.group
+        if rows == 1 or columns == 1 or group == 1:
+            return at // columns * self.block.m, at % columns * self.block.n
+        wide = group * columns
+        first = at // wide * group
+        many = group if rows % group == 0 else larger(smaller(rows - first, group), 1)
+        return (first + at % wide % many) * self.block.m, at % wide // many * self.block.n
+
+    @staticmethod
+    def count(a: schedule.Axis, n: int) -> int:
+        return int((a.size + n - 1) // n)
+
+    def range(self, m: Size, n: Size) -> tuple[Size, Size]:
+        """The k that this block sees."""
+        start: Size = 0
+        stop: Size = self.over.size
+        for seen in self.k.seen:
+            at, size = (m, self.block.m) if seen.axis == "m" else (n, self.block.n)
+            if seen.side == "first":
+                start = larger(start, larger(at + seen.offset, 0) // self.block.k * self.block.k)
+            else:
+                stop = smaller(stop, larger(at + size + seen.offset, 0))
+        return start, stop
+
+    def line(self, axis: int, a: schedule.Axis, at: Size) -> tuple[str, Line]:
+        return a.name, Line(axis, at, self.block.m if a is self.m else self.block.n, a.size)
+
+    def depth(self, axis: int, at: Size) -> tuple[str, Line]:
+        return self.over.name, Line(axis, at, self.block.k, self.over.size)
+
+    def factor(self, t: Term, *lines: tuple[str, Line]) -> Tile:
+        """A factor at some k; what lies behind the last one is 0."""
+        where = self.terms(dict(lines))
+        value = where.spread(where.term(t))
+        if is_plain(t):
+            return value
+        axis = next(line.axis for name, line in lines if name == self.over.name)
+        return where.inside(value, "or" if value.dtype.kind in "iu" else "add", axis)
+
+    def terms(self, lines: dict[str, Line]) -> Terms:
+        made = Terms(self.b, self.memory, self.values.get)
+        made.env, made.lines = dict(self.env), lines
+        return made
+
+    def finish(self, acc: Tile, m: Size, n: Size) -> None:
+        """The stages that follow, and what is stored."""
+        where = self.terms(dict([self.line(0, self.m, m), self.line(1, self.n, n)]))
+        for s in self.k.stages:
+            value = acc if s is self.head else where.term(s.term)
+            self.values[s.name] = value
+            if s.name in self.out:
+                where.store(self.out[s.name], [a.variable for a in s.axes], value)
+
+
+def bare(t: Term) -> Term:
+    """A factor before it is widened: matrix units multiply narrow numbers as they are."""
+    return t.operand if isinstance(t, Cast) and t.operand.dtype.kind == t.dtype.kind else t
+
+
+def default_block(k: schedule.Kernel) -> ProductBlock:
+    """The block of a contraction."""
+    head = k.stages[0]
+    m, n, depth = (int(a.size) for a in (*head.axes[-2:], *head.reduced))
+    return product_block(m, n, depth, bare(factors(head)[0]).dtype.bits)

@@ -1,0 +1,283 @@
+"""rows: a kernel of loop nests as tiles of rows and columns.
+
+    t[r] = add over c of x[r, c]   ->   block (r by 4): fold(load(x, r, 0; 4 by 4096), 1)
+
+A block holds whole rows if they are folded and fit; longer rows are read piece by piece, and what a later
+pass over them needs is computed again rather than kept.  A fold for each column walks down the
+folded axis.  Pieces of a fold meet as the tree that folds.py says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tessera.core.dims import Size, symbols
+from tessera.core.types import TensorType
+from tessera.ir.schedule import ir as schedule
+from tessera.ir.schedule.ir import Stage
+from tessera.ir.schedule.passes import has_columns_alone, passes
+from tessera.ir.tile.gpu.blocks import (
+    LONGEST,
+    RowsBlock,
+    chain_block,
+    power,
+    rows_block,
+    warps_for,
+)
+from tessera.ir.tile.gpu.folds import neutral, tree
+from tessera.ir.tile.gpu.terms import Line, Terms, parameters
+from tessera.ir.tile.ir import Builder, Kernel, Tile
+from tessera.ir.tile.launch import Threads
+
+
+class Rows:
+    """A kernel being written."""
+
+    def __init__(
+        self,
+        kernel: schedule.Kernel,
+        types: Mapping[str, TensorType],
+        block: RowsBlock | None = None,
+    ):
+        self.k, self.b = kernel, Builder(kernel.name)
+        self.stages = {s.name: s for s in kernel.stages}
+        self.memory = parameters(self.b, kernel.inputs(), types)
+        self.out = parameters(self.b, kernel.outputs, types, writable=True)
+        self.rows = kernel.stages[0].axes[: kernel.rows]
+        self.block = block or default_block(kernel)
+        self.env: dict[str, Size] = {}
+        self.row_line: Line | None = None
+        self.row: dict[str, Tile] = {}  # numbers of a row, as tiles of one column
+        self.span: tuple[Size, int] | None = None  # the columns of this block, if shared
+        self.contexts: dict[Any, _Context] = {}  # those whose tiles stay
+
+    @property
+    def threads(self) -> Threads:
+        """A fold for each column has all that it folds in one thread; others share rows."""
+        if any(map(self.folds_columns, self.k.stages)):
+            return Threads(max(self.block.columns // 128, 1))
+        return Threads(warps_for(self.block.rows * self.block.columns))
+
+    def kernel(self) -> Kernel:
+        chains = any(self.folds_columns(s) for s in self.k.stages)
+        for i, a in enumerate(self.rows):
+            last = i == len(self.rows) - 1
+            n = 1 if chains or not last else self.block.rows
+            if n == 1:
+                self.env[a.name] = self.b.program(a.size)
+            else:
+                at = self.b.program((a.size + n - 1) // n) * n
+                self.row_line = Line(0, at, n, a.size)
+        self.share_columns()
+        levels = passes(self.k)
+        for level in range(max(levels.values()) + 1):
+            self.do_pass([s for s in self.k.stages if levels[s.name] == level])
+        return self.b.finish()
+
+    def share_columns(self) -> None:
+        """Blocks share the columns, unless a fold runs over them."""
+        if not has_columns_alone(self.k):
+            return
+        size, n = self.k.stages[0].axes[-1].size, self.block.columns
+        if int(size) > n:
+            self.span = (self.b.program((size + n - 1) // n) * n, n)
+
+    # Stages
+
+    def column(self, s: Stage) -> schedule.Axis | None:
+        """The axis of a stage beyond the rows that a tile's columns run along."""
+        own = s.axes[self.k.rows :]
+        if own:
+            return own[0]
+        return s.reduced[0] if s.reduced else None
+
+    def folds_columns(self, s: Stage) -> bool:
+        """Whether a stage folds another axis for each of its columns."""
+        return s.combine is not None and len(s.axes) > self.k.rows
+
+    def context(self, size: Size | None, at: Size = 0, n: int = 1) -> _Context:
+        """Where terms are computed: these rows, and n columns from `at` on."""
+        key = None if size is None or _counts(at) else (size, at, n)
+        if key in self.contexts:
+            return self.contexts[key]
+        made = _Context(self, {})
+        if key is not None:
+            self.contexts[key] = made
+        made.env = dict(self.env)
+        if self.row_line is not None:
+            made.lines[self.rows[-1].name] = self.row_line
+        if size is not None:
+            line = Line(1, at, n, size)
+            for s in self.k.stages:
+                a = self.column(s)
+                if a is not None and a.size == size:
+                    made.lines[a.name] = line
+        return made
+
+    def do_pass(self, stages: Sequence[Stage]) -> None:
+        for s in stages:
+            if self.column(s) is None:
+                where = self.context(None)
+                self.set_row(s, where, where.term(s.term))
+        for s in stages:
+            if self.folds_columns(s):
+                self.chain(s)
+        rest = [s for s in stages if self.column(s) is not None and not self.folds_columns(s)]
+        for size in dict.fromkeys(self.column(s).size for s in rest):  # type: ignore[union-attr]
+            own = [s for s in rest if self.column(s).size == size]  # type: ignore[union-attr]
+            self.do_columns(own, size)
+
+    def set_row(self, s: Stage, where: _Context, value: Tile) -> None:
+        self.row[s.name] = value
+        if s.name in self.out:
+            where.store(self.out[s.name], [a.variable for a in s.axes], value)
+
+    def do_columns(self, stages: Sequence[Stage], size: Size) -> None:
+        if self.span is not None:
+            self.do_piece(stages, self.context(size, *self.span))
+            return
+        n = min(self.block.columns, power(size))
+        if power(size) <= n:
+            where = self.context(size, 0, n)
+            for s, value in zip(self.folds(stages), self.do_piece(stages, where), strict=True):
+                self.set_row(s, self.context(None), value)
+            return
+        count = (size + n - 1) // n
+        self.pieces(stages, size, n, int(count))
+
+    def folds(self, stages: Sequence[Stage]) -> list[Stage]:
+        return [s for s in stages if s.combine]
+
+    def do_piece(self, stages: Sequence[Stage], where: _Context) -> list[Tile]:
+        """Compute stages at some columns; what the folds among them come to there."""
+        found = []
+        for s in stages:
+            value = where.value(s)
+            if s.combine is None:
+                if s.name in self.out:
+                    where.store(self.out[s.name], [a.variable for a in s.axes], value)
+                continue
+            found.append(tree(self.b, s.combine, where.inside(value, s.combine, 1), 1))
+        return found
+
+    def pieces(self, stages: Sequence[Stage], size: Size, n: int, count: int) -> None:
+        """Long rows, piece by piece; the folds of the pieces wait side by side."""
+        folds = self.folds(stages)
+        rows = self.row_line.n if self.row_line else 1
+        begin = [self.waiting(s, (rows, power(count))) for s in folds]
+        with self.b.loop(0, count, 1, begin) as loop:
+            where = self.context(size, loop.variable * n, n)
+            made = self.do_piece(stages, where)
+            loop.carry(*self.kept(loop.carried, made, loop.variable, 1))
+        for s, waiting in zip(folds, loop.results, strict=True):
+            assert s.combine is not None
+            self.set_row(s, self.context(None), tree(self.b, s.combine, waiting, 1))
+
+    def waiting(self, s: Stage, shape: tuple[int, int]) -> Tile:
+        assert s.combine is not None
+        one = self.b.full(s.dtype, (), 0)
+        return self.b.full(s.dtype, shape, neutral(s.combine, one))
+
+    def kept(
+        self, waiting: Sequence[Tile], made: Sequence[Tile], at: Size, axis: int
+    ) -> list[Tile]:
+        """Tiles with new folds in one place of an axis."""
+        out = []
+        for all_, one in zip(waiting, made, strict=True):
+            n = all_.shape[axis]
+            numbers = self.b.index(0, (n, 1) if axis == 0 else (1, n), axis)
+            here = self.b.apply("eq", numbers, self.b.index(at, (1, 1)))
+            out.append(self.b.apply("where", here, one, all_))
+        return out
+
+    # A fold for each column
+
+    def chain(self, s: Stage) -> None:
+        """A fold over an axis that is not the last, for the columns of this block."""
+        assert s.combine is not None
+        n = power(s.axes[-1].size)
+        at, n = self.span if self.span is not None else (0, n)
+        self.chain_at(s, at, n)
+
+    def chain_at(self, s: Stage, at: Size, n: int) -> None:
+        assert s.combine is not None
+        over, steps = s.reduced[0], min(self.block.steps, power(s.reduced[0].size))
+        count = int((over.size + steps - 1) // steps)
+        first, many = self.steps_of(count)
+        if many == 1:
+            value = self.chain_piece(s, at, n, first * steps, steps)
+        else:
+            begin = self.waiting(s, (power(many), n))
+            with self.b.loop(0, many, 1, [begin]) as loop:
+                made = self.chain_piece(s, at, n, (first + loop.variable) * steps, steps)
+                loop.carry(*self.kept(loop.carried, [made], loop.variable, 0))
+            value = tree(self.b, s.combine, loop.results[0], 0)
+        where = self.context(s.axes[-1].size, at, n)
+        where.cache[s.name] = value
+        self.end_chain(s, where, value)
+
+    def steps_of(self, count: int) -> tuple[Size, int]:
+        """The first piece of a folded axis that this block takes, of so many, and how many it takes."""
+        return 0, count
+
+    def end_chain(self, s: Stage, where: _Context, value: Tile) -> None:
+        """What becomes of folded columns: they are stored, and those who follow read them."""
+        if s.name in self.out:
+            where.store(self.out[s.name], [a.variable for a in s.axes], value)
+        self.row[s.name] = value
+
+    def chain_piece(self, s: Stage, at: Size, n: int, first: Size, steps: int) -> Tile:
+        """Some steps of the folded axis, folded for each column."""
+        assert s.combine is not None
+        where = self.context(None)
+        where.lines[s.axes[-1].name] = Line(1, at, n, s.axes[-1].size)
+        where.lines[s.reduced[0].name] = Line(0, first, steps, s.reduced[0].size)
+        value = where.inside(where.term(s.term), s.combine, 0)
+        return tree(self.b, s.combine, value, 0)
+
+
+class _Context(Terms):
+    """Terms at some rows and columns of a kernel; stages of columns are computed when they are read."""
+
+    def __init__(self, rows: Rows, cache: dict[str, Tile]):
+        super().__init__(rows.b, rows.memory, self.known)
+        self.rows, self.cache = rows, cache
+
+    def known(self, name: str) -> Tile | None:
+        if name in self.cache:
+            return self.cache[name]
+        if name in self.rows.row:
+            return self.rows.row[name]
+        s = self.rows.stages.get(name)
+        return None if s is None else self.value(s)
+
+    def value(self, s: Stage) -> Tile:
+        """A stage at every point, before it is folded."""
+        if s.combine is not None:
+            return self.term(s.term)
+        if s.name not in self.cache:
+            self.cache[s.name] = self.term(s.term)
+        return self.cache[s.name]
+
+
+def _counts(at: Size) -> bool:
+    """Whether a position moves with a loop."""
+    return any(n.startswith("_i") for n in symbols(at))
+
+
+def default_block(k: schedule.Kernel) -> RowsBlock:
+    """The block of a kernel of rows."""
+    columns = [a.size for s in k.stages for a in (*s.axes[k.rows :], *s.reduced)]
+    chains = [s for s in k.stages if s.combine and len(s.axes) > k.rows]
+    if chains:
+        s = chains[0]
+        return chain_block(int(s.axes[-1].size), int(s.reduced[0].size))
+    rows = int(k.stages[0].axes[k.rows - 1].size) if k.rows else 1
+    others = 1
+    for a in k.stages[0].axes[: max(k.rows - 1, 0)]:
+        others *= int(a.size)
+    folds = any(s.combine for s in k.stages)
+    widest = max((int(c) for c in columns), default=1)
+    made = rows_block(rows * others, widest, folds)
+    return RowsBlock(min(made.rows, power(rows)), min(made.columns, LONGEST))

@@ -1,0 +1,125 @@
+"""Building GPU code: Triton runs in child processes, and what it made is kept on disk.
+
+A program has dozens of kernels, each of which takes Triton a few tenths of a second: several
+workers build them at once, and a crash inside a compiler ends a worker, not the program.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Any
+
+from tessera.core.errors import CompileError, DeviceError
+from tessera.core.flags import flags
+from tessera.core.processor import cores
+from tessera.runtime import triton_worker
+from tessera.runtime.builder import Workers
+from tessera.runtime.code import Store
+
+_MOST = 12  # workers at once
+
+
+@dataclass(frozen=True)
+class Source:
+    """A kernel to build: its module, and what it is built for."""
+
+    text: str
+    name: str
+    signature: tuple[tuple[str, str], ...]
+    aligned: tuple[int, ...]  # parameters that are addresses at multiples of 16 bytes
+    target: tuple[str, Any, int]  # backend, architecture, threads of a warp
+    warps: int = 4
+    stages: int = 3
+
+    def request(self) -> dict[str, Any]:
+        """What a worker is asked for."""
+        options = {"num_warps": self.warps, "num_stages": self.stages, "enable_fp_fusion": False}
+        whole = asdict(self)
+        return {
+            "source": self.text, "name": self.name, "signature": dict(self.signature),
+            "aligned": self.aligned, "target": whole["target"], "options": options,
+        }  # fmt: skip
+
+    @property
+    def key(self) -> bytes:
+        """SHA-256 of all that the code follows from."""
+        whole = json.dumps([self.request(), version()], sort_keys=True)
+        return hashlib.sha256(whole.encode()).digest()
+
+
+@dataclass(frozen=True)
+class Code:
+    """Code for a GPU and what a launch must know about it."""
+
+    name: str
+    warps: int
+    shared: int  # bytes of shared memory
+    scratch: int  # bytes of global memory that a block needs
+    cluster: tuple[int, int, int]
+    image: bytes
+
+
+@cache
+def version() -> str:
+    """The version of Triton; raises DeviceError when it is not installed."""
+    if importlib.util.find_spec("triton") is None:
+        raise DeviceError(
+            "cuda: Triton, which makes code for GPUs, is not installed; pip install 'tessera[gpu]'"
+        )
+    return importlib.metadata.version("triton")
+
+
+def build(sources: Sequence[Source]) -> list[Code]:
+    """The code of kernels, from the disk or built."""
+    store = Store(flags().cache_dir / "gpu", "kernel")
+    found: dict[bytes, Code] = {}
+    missing: dict[bytes, Source] = {}
+    for s in sources:
+        data = store.get(s.key)
+        if data is None:
+            missing[s.key] = s
+        else:
+            found[s.key] = _decoded(data)
+    if missing:
+        seats = max(min(len(missing), cores(), _MOST), 1)
+        with ThreadPoolExecutor(seats) as pool:
+            for key, data in zip(missing, pool.map(_asked, missing.values()), strict=True):
+                store.put(key, data)
+                found[key] = _decoded(data)
+    return [found[s.key] for s in sources]
+
+
+def assembly(source: Source) -> str:
+    """PTX or AMDGCN of a kernel, for people who look."""
+    data = _asked(source, assembly=True)
+    text: str = json.loads(data[: data.index(b"\0")])["assembly"]
+    return text
+
+
+_WORKERS = Workers([triton_worker.__file__], _MOST)
+
+
+def _asked(source: Source, **more: Any) -> bytes:
+    reply = _WORKERS.build(json.dumps(source.request() | more))
+    if isinstance(reply, str):
+        raise CompileError(f"compile: Triton could not build kernel {source.name!r} ({reply})")
+    status, payload = reply
+    if status == b"+":
+        return payload
+    said = payload.decode(errors="replace")
+    raise CompileError(f"compile: Triton refused kernel {source.name!r}: {said}")
+
+
+def _decoded(data: bytes) -> Code:
+    end = data.index(b"\0")
+    f = json.loads(data[:end])
+    return Code(
+        f["name"], f["warps"], f["shared"], f["scratch"], tuple(f["cluster"]), data[end + 1 :]
+    )
