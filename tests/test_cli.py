@@ -71,6 +71,7 @@ def test_ops_as_json_has_one_complete_row_per_op(capsys):
         "targets": ["numpy", "cpu"],
         "doc": "Matrix product over the last two axes; the axes before them broadcast.",
         "call": "op.matmul(a, b, *, tile_shape=None)",
+        "family": "contraction",
     }
     assert rows["sort"]["targets"] == ["numpy", "cpu"]
     assert rows["eigh"]["targets"] == rows["lgamma"]["targets"] == ["numpy", "cpu (host)"]
@@ -87,7 +88,9 @@ def test_ops_of_one_name(capsys):
 
 def test_ops_of_an_unknown_name(capsys):
     assert cli.main(["ops", "tahn"]) == 2
-    assert capsys.readouterr().err == "error: no op is named 'tahn'; `tessera ops` lists them\n"
+    assert capsys.readouterr().err == "error: no op is named 'tahn'; did you mean tan?\n"
+    assert cli.main(["ops", "qqqqq"]) == 2
+    assert capsys.readouterr().err == "error: no op is named 'qqqqq'; `tessera ops` lists them\n"
 
 
 def test_compile_prints_graph_ir_with_symbolic_sizes(capsys, program):

@@ -81,6 +81,10 @@ def _programs(commands: Any) -> None:
                  "Write a page that shows an annotated function at every level, for any browser.")  # fmt: skip
     p.add_argument("file", metavar="FILE[:FUNCTION]", help="a Python file, and a function in it")
     p.add_argument("--out", metavar="PATH", help="the page, FUNCTION.html unless given")
+    p.add_argument("--serve", action="store_true",
+                   help="show the page to browsers of this machine, and again when a file changes")  # fmt: skip
+    p.add_argument("--port", type=int, default=8123, metavar="N",
+                   help="of --serve, 8123 unless given; 0 for any that is free")  # fmt: skip
     _size(p)
     p = _command(commands, "check", "check:check_file",
                  "Look for races, accesses out of bounds and other faults in the kernels of a file.")  # fmt: skip

@@ -1,19 +1,74 @@
-"""tessera inspect: write the page that shows a function at every level."""
+"""tessera inspect: a function at every level, as one page."""
 
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 
 from tessera.cli.programs import drawn, execute, found_in, size_of, specs_of, split
+from tessera.cli.show import UsageError
+from tessera.inspect.serve import Live, PageError
 
 
 def inspect_file(args: argparse.Namespace) -> int:
     """Write a page that shows an annotated function at every level, for any browser."""
+    if args.serve:
+        return _serve(args)
     path, name = split(args.file)
     f = found_in(path, name, execute(path, "<tessera inspect>", []))
     sizes, rng = dict(map(size_of, args.size)), np.random.default_rng(0)
     given = {n: drawn(s, sizes, rng) for n, s in specs_of(f).items()}
     print(f.inspect(**given, path=args.out))
     return 0
+
+
+def _serve(args: argparse.Namespace) -> int:
+    """Show the page to browsers of this machine, made again when a Python file beside it changes."""
+    path, _ = split(args.file)
+    if args.out is not None:
+        raise UsageError("--out and --serve: a page is either written or served")
+    if not Path(path).is_file():
+        raise UsageError(f"there is no file {path}")
+    for size in args.size:
+        size_of(size)
+    live = Live(lambda: _made(args), lambda: _state(Path(path)), args.port)
+
+    def told() -> None:
+        print(f"{live.address} shows {args.file}, version {live.version}; Ctrl-C ends", flush=True)
+
+    try:
+        live.run(told)
+    except KeyboardInterrupt:
+        print("ended")
+    return 0
+
+
+def _state(path: Path) -> dict[str, tuple[int, int]]:
+    """When the Python files beside a program were written."""
+    out = {}
+    for p in sorted(path.absolute().parent.glob("*.py")):
+        try:
+            s = p.stat()
+        except OSError:  # gone since it was listed, as while an editor saves
+            continue
+        out[str(p)] = (s.st_mtime_ns, s.st_size)
+    return out
+
+
+def _made(args: argparse.Namespace) -> str:
+    """The page, made by a process of its own so that modules are read anew."""
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "page.html"
+        sizes = [x for s in args.size for x in ("--size", s)]
+        command = [sys.executable, "-m", "tessera.cli", "inspect", args.file, *sizes, "--out"]
+        done = subprocess.run(
+            [*command, str(page)], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        )  # fmt: skip
+        if done.returncode:
+            raise PageError(done.stderr.strip())
+        return page.read_text(encoding="utf-8")
