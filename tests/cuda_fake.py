@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import random
 import struct
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from tessera.runtime.cuda.device import gpu
 from tessera.runtime.cuda.driver import _SYMBOLS, SIGNATURES
 from tessera.runtime.cuda.launch import Config, NodeParams
+from tessera.runtime.cuda.module import Function, Module
 
 NAMES = {_SYMBOLS.get(name, name): name for name in SIGNATURES}
 ERRORS = {
@@ -68,11 +73,19 @@ class FakeCuda:
 
             def call(*args: Any) -> int:
                 self.calls.append(name)
+                self.tick()
                 faults = self.faults.get(name)
                 return (faults.pop(0) if faults else 0) or work(*args) or 0
 
             self.made[name] = ctypes.CFUNCTYPE(ctypes.c_int, *SIGNATURES[name])(call)
         return self.made[name]
+
+    def tick(self) -> None:
+        """Something else happens between two calls."""
+
+    def submit(self, stream: int, work: Callable[[], Any]) -> None:
+        """Do work of a stream, now or later."""
+        work()
 
     def new(self, where: int) -> int:
         handle = next(self.handles)
@@ -158,25 +171,25 @@ class FakeCuda:
     def do_cuMemcpyHtoDAsync(self, to: int, source: int, n: int, stream: int) -> int:
         if not self.is_ours(to, n):
             return 1
-        ctypes.memmove(to, source, n)
+        self.submit(stream, lambda: ctypes.memmove(to, source, n))
         return 0
 
     def do_cuMemcpyDtoHAsync(self, to: int, source: int, n: int, stream: int) -> int:
         if not self.is_ours(source, n):
             return 1
-        ctypes.memmove(to, source, n)
+        self.submit(stream, lambda: ctypes.memmove(to, source, n))
         return 0
 
     def do_cuMemcpyDtoDAsync(self, to: int, source: int, n: int, stream: int) -> int:
         if not self.is_ours(to, n):
             return 1
-        ctypes.memmove(to, source, n)
+        self.submit(stream, lambda: ctypes.memmove(to, source, n))
         return 0
 
     def do_cuMemsetD8Async(self, to: int, byte: int, n: int, stream: int) -> int:
         if not self.is_ours(to, n):
             return 1
-        ctypes.memset(to, byte, n)
+        self.submit(stream, lambda: ctypes.memset(to, byte, n))
         return 0
 
     # Streams and events
@@ -277,7 +290,7 @@ class FakeCuda:
             self.nodes[node] = [function, values]
             self.capturing[c.stream].append(node)
         else:
-            self.kernels[name][1](*values)
+            self.submit(c.stream, lambda: self.kernels[name][1](*values))
         return 0
 
     # Graphs
@@ -314,7 +327,8 @@ class FakeCuda:
 
     def do_cuGraphLaunch(self, executable: int, stream: int) -> None:
         for function, values in self.executables[executable].values():
-            self.kernels[self.functions[function]][1](*values)
+            kernel = self.kernels[self.functions[function]][1]
+            self.submit(stream, partial(kernel, *values))
 
     # Tensor maps: the address, then everything else in the order of the arguments
 
@@ -334,3 +348,86 @@ class FakeCuda:
 
     def do_cuTensorMapReplaceAddress(self, where: int, address: int) -> int:
         return put(where, address) if where % 64 == 0 else 1
+
+
+Mark = tuple[int, int]  # a stream, and how much of its work comes before
+
+
+class LazyCuda(FakeCuda):
+    """Streams do their work as late as they may, or a little earlier: a seed picks what runs when.
+
+    What reads or writes memory out of turn, on the device or in pinned buffers, then has wrong results.
+    """
+
+    def __init__(self, seed: int, **options: Any):
+        super().__init__(**options)
+        self.random = random.Random(seed)
+        self.queues: dict[int, deque[tuple[Callable[[], Any], Mark]]] = defaultdict(deque)
+        self.done: Counter[int] = Counter()
+        self.marks: dict[int, Mark] = {}
+
+    def submit(self, stream: int, work: Callable[[], Any], after: Mark = (0, 0)) -> None:
+        self.queues[stream].append((work, after))
+
+    def tick(self) -> None:
+        if self.queues and self.random.random() < 0.2:
+            stream = self.random.choice(list(self.queues))
+            if self.queues[stream] and self.reached(self.queues[stream][0][1]):
+                self.advance(stream)
+
+    def end(self, stream: int) -> Mark:
+        return stream, self.done[stream] + len(self.queues[stream])
+
+    def reached(self, mark: Mark) -> bool:
+        return self.done[mark[0]] >= mark[1]
+
+    def advance(self, stream: int) -> None:
+        work, after = self.queues[stream][0]
+        self.run_until(after)
+        work()
+        self.queues[stream].popleft()
+        self.done[stream] += 1
+
+    def run_until(self, mark: Mark) -> None:
+        while not self.reached(mark):
+            self.advance(mark[0])
+
+    def do_cuCtxSynchronize(self) -> None:
+        for stream in list(self.queues):
+            self.run_until(self.end(stream))
+
+    def do_cuMemFree(self, address: int) -> int:
+        self.do_cuCtxSynchronize()
+        return super().do_cuMemFree(address)
+
+    def do_cuStreamSynchronize(self, stream: int) -> None:
+        self.run_until(self.end(stream))
+
+    def do_cuStreamQuery(self, stream: int) -> int:
+        return 600 if self.queues[stream] else 0
+
+    def do_cuEventRecord(self, event: int, stream: int) -> None:
+        self.marks[event] = self.end(stream)
+
+    def do_cuEventSynchronize(self, event: int) -> None:
+        self.run_until(self.marks[event])
+
+    def do_cuEventQuery(self, event: int) -> int:
+        return 0 if self.reached(self.marks[event]) else 600
+
+    def do_cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> int:
+        self.submit(stream, lambda: None, self.marks[event])
+        return 0
+
+
+def scale(fake: FakeCuda) -> Function:
+    """A kernel out[i] = x[i] * factor on n numbers."""
+
+    def run(out: bytes, x: bytes, n: bytes, factor: bytes) -> None:
+        size, by = struct.unpack("<i", n)[0], struct.unpack("<f", factor)[0]
+        source = (ctypes.c_float * size).from_address(int.from_bytes(x, "little"))
+        target = (ctypes.c_float * size).from_address(int.from_bytes(out, "little"))
+        target[:] = [v * by for v in source]
+
+    fake.kernels["scale"] = (8, 8, 4, 4), run
+    return Module(b"fake", gpu()).function("scale", 100)
