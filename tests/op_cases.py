@@ -272,6 +272,7 @@ THROUGH: dict[str, tuple[Callable[..., Any], Sample]] = {
     "custom": (_customised, Sample((3,))),
     "checkpoint": (_checkpointed, Sample((3,))),
     "kernel": (_tiled, Sample(np.arange(6))),
+    "adjugate_slope": (_moved(ts.op.adjugate), Sample(_MATRIX)),
     "clusters": (_moved(ts.op.svdvals), Sample(_MATRIX)),
     "cluster_turn": (_moved(_vectors), Sample(_MATRIX)),
     "singular_follow": (_moved(_polar), Sample(_MATRIX)),

@@ -178,6 +178,9 @@ NOT_THE_SLOPE = {
     "beta": "as loggamma_sample",
     "dirichlet": "as loggamma_sample",
 }
+# Ops whose slope has no derivative, and the op that says so: slopes of samples come from a series.
+_SAMPLES = ("loggamma_sample", "loggamma", "random_gamma.gamma", "beta", "dirichlet")
+NO_SECOND = dict.fromkeys(_SAMPLES, "loggamma_slope")
 # Ops that have a JVP but no transpose, and how they say so.
 NO_REVERSE = {"while_loop": "reverse mode needs to know the most steps"}
 
@@ -218,6 +221,14 @@ class Smooth:
         """The results a step away from the point."""
         moved = [x + h * t for x, t in zip(self.point, self.direction, strict=True)]
         return [np.asarray(y) for y in self(*map(ts.asarray, moved))]
+
+    def slopes(self, slope: Callable[..., Any], along: Sequence[Any]) -> list[list[np.ndarray]]:
+        """What a function of the point gives a step forward and a step back."""
+        found = []
+        for h in (DIFFERENCE_STEP, -DIFFERENCE_STEP):
+            moved = [ts.asarray(x + h * t) for x, t in zip(self.point, along, strict=True)]
+            found.append([np.asarray(y) for y in slope(*moved)])
+        return found
 
 
 def like(x: Any, rng: np.random.Generator) -> Any:
@@ -261,6 +272,47 @@ def test_transpose_is_the_adjoint(case: Case) -> None:
     left = inner([cts[i] for i in floats], [moved[i] for i in floats])
     width = min([y.dtype.real.bits for y in (ys[i] for i in floats)], default=64)
     assert_close(inner(back, f.direction), left, times=1e4 if width == 64 else 1e11)
+
+
+@differentiable
+def test_second_derivatives_agree_in_every_order_of_modes(case: Case) -> None:
+    """ct D2f[d, e] by differences, and forward or reverse over forward or reverse."""
+    f = Smooth(case)
+    rng = np.random.default_rng(3)
+    other = [like(x, rng) for x in f.point]
+
+    def slope(*xs: Any) -> list[Any]:
+        return [t for t in ts.jvp(f, xs, f.direction)[1] if t.dtype.kind in "fc"]
+
+    if case.name in NO_SECOND:
+        with pytest.raises(RuleError, match=f"^{NO_SECOND[case.name]} has no derivative"):
+            ts.jvp(slope, f.point, other)
+        return
+    firsts, seconds = ts.jvp(slope, f.point, other)
+    smooth = case.name not in NOT_THE_SLOPE and all(y.dtype.real is ts.f64 for y in firsts)
+    if smooth:
+        for t, up, down in zip(seconds, *f.slopes(slope, other), strict=True):
+            known = np.isfinite(up) & np.isfinite(down)
+            slopes = np.subtract(up, down, where=known, out=np.zeros_like(up))
+            assert_close(np.asarray(t)[known], slopes[known] / DIFFERENCE_STEP / 2, DIFFERENCE)
+    if case.name in NO_REVERSE or not firsts:
+        return
+    cts = [ts.asarray(like(np.asarray(y), rng)).astype(y.dtype) for y in firsts]
+
+    def pulled(*xs: Any) -> list[Any]:
+        ys, back = ts.vjp(lambda *xs: [y for y in f(*xs) if y.dtype.kind in "fc"], *xs)
+        return list(back([c.astype(y.dtype) for c, y in zip(cts, ys, strict=True)]))
+
+    directions = [ts.asarray(d) for d in f.direction]
+    want = inner(cts, seconds)
+    found = {
+        "reverse over forward": inner(ts.vjp(slope, *f.point)[1](cts), other),
+        "forward over reverse": inner(ts.jvp(pulled, f.point, other)[1], f.direction),
+        "reverse over reverse": inner(ts.vjp(pulled, *f.point)[1](directions), other),
+    }
+    width = min(y.dtype.real.bits for y in firsts)
+    times = 1e5 if width == 64 else 1e11
+    assert_close(list(found.values()), [want] * len(found), times=times)
 
 
 def inner(a: Sequence[Any], b: Sequence[Any]) -> float:

@@ -445,6 +445,20 @@ def test_det_has_a_gradient_at_a_singular_matrix() -> None:
     close(ts.grad(op.det)(ts.tensor(a)), [[4.0, -2.0], [-2.0, 1.0]])
 
 
+@pytest.mark.parametrize("rank", [0, 1, 2, 3])
+def test_det_has_second_derivatives_at_singular_matrices(rank: int) -> None:
+    """Of a polynomial in the entries: d2 det[s, t] is the part of det(a + s + t) with both once."""
+    rng = np.random.default_rng(rank)
+    a = rng.normal(size=(3, rank)) @ rng.normal(size=(rank, 3))
+    s, t = rng.normal(size=(2, 3, 3))
+    got = ts.jvp(lambda x: ts.jvp(op.det, (x,), (t,))[1], (ts.tensor(a),), (ts.tensor(s),))[1]
+    signs = [(1, 1), (-1, -1), (1, -1), (-1, 1)]
+    mixed = [i * j * np.linalg.det(a + i * s + j * t) for i, j in signs]
+    np.testing.assert_allclose(got, sum(mixed) / 4, rtol=1e-10, atol=1e-12)
+    h = ts.hessian(op.det)(ts.tensor(a)).numpy().reshape(9, 9)
+    np.testing.assert_allclose(s.reshape(9) @ h @ t.reshape(9), got, rtol=1e-10, atol=1e-12)
+
+
 def test_second_derivatives() -> None:
     a, t, u = near_identity((3, 3), seed=3), draw((3, 3), seed=4), draw((3, 3), seed=5)
     for f in (op.det, op.inv, op.expm, op.pinv, lambda a: op.cholesky(op.matmul(a, a.T))):

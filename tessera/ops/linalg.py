@@ -52,19 +52,56 @@ def _others_product(s: Any) -> Any:
 
 def _adjugate(x: Any) -> Any:
     """By the singular values, since a singular matrix has an adjugate but no inverse."""
+    u, s, v, phase = _turned(x)
+    return phase * ((v * _others_product(s)[..., None, :]) @ u)
+
+
+def _turned(x: Any) -> Any:
+    """adj x = phase V adj(S) U' for x = U S V': V and U', the singular values and the phase."""
     u, s, vh = np.linalg.svd(x)
     phase = np.linalg.det(u) * np.linalg.det(vh)
     left, right = (np.swapaxes(m.conj(), -1, -2) for m in (vh, u))
-    return phase[..., None, None] * ((left * _others_product(s)[..., None, :]) @ right)
+    return right, s, left, phase[..., None, None]
+
+
+def _adjugate_slope(x: Any, t: Any) -> Any:
+    """With M = U' t V the change of adj S is q_ij (delta_ij tr M - M_ij), q_ij all values but two."""
+    u, s, v, phase = _turned(x)
+    m, eye = u @ t @ v, np.eye(x.shape[-1], dtype=bool)
+    others = np.where(eye, 0, _others_product(np.where(eye, 1, s[..., None, :])))
+    along = others @ np.diagonal(m, axis1=-2, axis2=-1)[..., None]
+    return phase * (v @ (np.where(eye, along, 0) - others * m) @ u)
+
+
+def _adjugate_slope_jvp(n: Node, ts: Tangents) -> Value | None:
+    """d adj[t] = tr(X t) adj - X t adj for the inverse X, of which this is the change along dx."""
+    (dx, dt), (x, t) = ts, n.operands
+    straight = None if dt is None else adjugate_slope.bind(x, dt)
+    if dx is None:
+        return straight
+    moved, turned, slope = solve(x, t), solve(x, dx), adjugate_slope.bind(x, dx)
+    both, whole = matmul(turned, moved), adjugate(x)
+    bent = sub(mul(_as_matrices(trace(moved)), slope), matmul(moved, slope))
+    bent = add(bent, sub(matmul(both, whole), mul(_as_matrices(trace(both)), whole)))
+    return bent if straight is None else add(bent, straight)
+
+
+@define(
+    signature="... n! n!, ... n! n! -> ... n! n!", call="adjugate_slope", kinds=FLOATS, linear=(1,),
+    numpy=hosted("adjugate_slope", DIVERGED, _adjugate_slope), jvp=_adjugate_slope_jvp,
+    # The second derivative of the determinant, tr(d adj[s] t), is symmetric in s and t.
+    transpose=lambda n, ct, k: matrix_transpose(
+        adjugate_slope.bind(n.operands[0], matrix_transpose(ct))
+    ),
+)  # fmt: skip
+def adjugate_slope(x: Value, t: Value) -> Value:
+    """How the adjugate of x changes along t, singular x too."""
+    return adjugate_slope.bind(x, t)
 
 
 def _adjugate_jvp(n: Node, ts: Tangents) -> Value | None:
-    """adj = det(A) X for the inverse X, so d adj = tr(X dA) adj - X dA adj."""
-    (t,), y = ts, n.results[0]
-    if t is None:
-        return None
-    moved = solve(n.operands[0], t)
-    return sub(mul(_as_matrices(trace(moved)), y), matmul(moved, y))
+    (t,) = ts
+    return None if t is None else adjugate_slope.bind(n.operands[0], t)
 
 
 def _as_matrices(x: Value) -> Value:
