@@ -14,6 +14,7 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor, cli, f32, jit, op
+from tessera.algebra.laws.log import rewrites
 from tessera.core.errors import OperandError
 from tessera.inspect.page import programs_of, render
 from tessera.inspect.page_data import difference
@@ -168,6 +169,31 @@ def test_the_body_of_a_loop_is_a_program_of_its_own():
         assert "tanh(" in "".join(body["schedule"]["lines"])
         assert body["kernels"]
         assert f"target{body['kernels'][0]['target']}" in texts
+
+
+def test_the_rewrites_of_operators_are_on_the_page(tmp_path):
+    def f(a, b, c, x):
+        A, B, C = map(op.dense, (a, b, c))
+        return ts.simplify(A @ B + A @ C) @ x
+
+    matrices = [ts.tensor(np.random.default_rng(i).normal(size=(8, 8))) for i in range(3)]
+    page = jit(f).inspect(*matrices, ts.ones((8,)), path=tmp_path / "f.html").read_text()
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
+    (r,) = data["rewrites"]
+    file, line = data["places"][r["place"]]
+    assert "ts.simplify(A @ B + A @ C)" in data["files"][file]["lines"][line - 1]
+    A, B, C = map(op.dense, matrices)
+    with rewrites() as log:
+        ts.simplify(A @ B + A @ C)
+    told = str(log[0].derive()).split("\n")
+    assert [x["law"] for x in r["rows"]] == ["", "common left factor"]
+    for x in r["rows"]:
+        assert any(x["term"] in t and f"{x['flops']:.4g} flops" in t for t in told)
+    assert r["rows"][1]["flops"] < r["rows"][0]["flops"]
+    with rewrites() as inner:
+        pass
+    ts.simplify(op.dense(matrices[0]))
+    assert inner == []
 
 
 def test_text_cannot_end_a_script():

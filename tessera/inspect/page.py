@@ -15,10 +15,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from tessera.algebra.laws.log import Rewrite
 from tessera.build import schedule_of
 from tessera.core.errors import OperandError
 from tessera.executable import Step
 from tessera.inspect.page_data import Collector, memory_data, peaks_data
+from tessera.inspect.page_rewrites import rewrites_data
 from tessera.inspect.profile import profile
 from tessera.ir.graph.ir import Array
 from tessera.ir.schedule.ir import HostCall
@@ -32,12 +34,15 @@ _RUNS, _LONGEST = 5, 1.0  # of the program whose kernels are timed, and the seco
 
 
 def write_page(
-    e: MachineExecutable, inputs: Sequence[Array], path: str | os.PathLike[str] | None
+    e: MachineExecutable,
+    inputs: Sequence[Array],
+    path: str | os.PathLike[str] | None,
+    log: Sequence[Rewrite] = (),
 ) -> Path:
     """Write the page of a program that runs on these inputs; unless given, the path is that of its name."""
     where = Path(path if path is not None else f"{e.graph.name}.html")
     _demand_folder(where)
-    text = page_of(e, inputs)
+    text = page_of(e, inputs, log)
     try:
         where.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -60,9 +65,9 @@ def _demand_folder(where: Path) -> None:
         raise OperandError(f"inspect: {where} cannot be written (Permission denied)")
 
 
-def page_of(e: MachineExecutable, inputs: Sequence[Array]) -> str:
-    """The page of a program as HTML."""
-    return render(programs_of(e, inputs))
+def page_of(e: MachineExecutable, inputs: Sequence[Array], log: Sequence[Rewrite] = ()) -> str:
+    """The page of a program as HTML, with the operators that were simplified while it was traced."""
+    return render(programs_of(e, inputs, log))
 
 
 def render(programs: Sequence[Shown]) -> str:
@@ -77,7 +82,9 @@ def render(programs: Sequence[Shown]) -> str:
     return "".join([head, *scripts, tail])
 
 
-def programs_of(e: MachineExecutable, inputs: Sequence[Array]) -> list[Shown]:
+def programs_of(
+    e: MachineExecutable, inputs: Sequence[Array], log: Sequence[Rewrite] = ()
+) -> list[Shown]:
     """What the page shows of a program, and then of the regions in it."""
     sizes = e.sizes_at([x.shape for x in inputs])
     found = _with_regions(e)
@@ -88,7 +95,7 @@ def programs_of(e: MachineExecutable, inputs: Sequence[Array]) -> list[Shown]:
     for i, x in enumerate(found):
         # Times are known by name: regions of the same name cannot be told apart.
         own = seconds.get(names[i], {}) if names.count(names[i]) == 1 else {}
-        data, texts = _shown(x, sizes, own)
+        data, texts = _shown(x, sizes, own, () if i else log)
         for step, s in zip(data["steps"], x.schedule.steps, strict=True):
             inner = s.node.regions if isinstance(s, HostCall) else ()
             step["regions"] = [numbers[r] for r in inner]
@@ -100,7 +107,12 @@ def _with_regions(e: MachineExecutable) -> list[MachineExecutable]:
     return [e, *(x for r in e.regions.values() for x in _with_regions(r))]
 
 
-def _shown(e: MachineExecutable, sizes: Mapping[str, int], seconds: Mapping[str, float]) -> Shown:
+def _shown(
+    e: MachineExecutable,
+    sizes: Mapping[str, int],
+    seconds: Mapping[str, float],
+    log: Sequence[Rewrite],
+) -> Shown:
     """What the page shows at once, and what it reads when it is looked at, by name."""
     record = e.record or (Step("lowered", 0.0, e.graph),)
     c = Collector(record, lambda: schedule_of(e.graph, sizes))
@@ -110,6 +122,7 @@ def _shown(e: MachineExecutable, sizes: Mapping[str, int], seconds: Mapping[str,
         "passes": c.passes(), "nodes": c.nodes(), "schedule": c.schedule(),
         "steps": c.steps(sizes, seconds), "kernels": c.kernels(), "lower": c.lower,
         "memory": memory_data(e.at(sizes).plan), "peaks": peaks_data(peaks_here()),
+        "rewrites": rewrites_data(log, c.places),
     }  # fmt: skip
     return data | c.places.data(), c.texts
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tessera.algebra.annotation import OperatorSpec
+from tessera.algebra.laws.log import rewrites
 from tessera.compile import TARGETS, compile_graph
 from tessera.core import tree, usual
 from tessera.core.constraints import solve
@@ -424,7 +425,9 @@ class Jitted:
             c = f._take_apart(args, kwargs)
             data = [data_of(v, self._name) for v in c.tensors]
             page: Any = importlib.import_module("tessera.inspect.page")  # when somebody looks
-            written: Path = page.write_page(f._entry(c).executable, data, path)
+            with rewrites() as log:
+                executable = f._entry(c).executable
+            written: Path = page.write_page(executable, data, path, log)
             return written
         except TesseraError as e:
             error = located(e)

@@ -13,6 +13,7 @@ from tessera.algebra.laws.egraph import EGraph
 from tessera.algebra.laws.extract import EPSILON, Extractor
 from tessera.algebra.laws.form import realised, symbolic
 from tessera.algebra.laws.law import Law, Rule
+from tessera.algebra.laws.log import note
 from tessera.algebra.laws.saturate import LIMITS, Limits, saturate
 from tessera.algebra.laws.table import LAWS
 from tessera.algebra.laws.truncate import Truncated, truncated
@@ -109,7 +110,9 @@ def simplify(a: Any, eps: float | None = None, columns: Any = 1) -> Operator:
     result may be of lower rank: the spectral norm of the difference is at most eps.
     """
     found = as_operator("simplify", a)
-    exact = search(found, _columns("simplify", columns)).operator()
+    outcome = search(found, _columns("simplify", columns))
+    note(lambda: outcome.derivation, outcome.terms, outcome.saturated)
+    exact = outcome.operator()
     return exact if eps is None else within("simplify", exact, eps, columns).operator
 
 
@@ -124,6 +127,7 @@ def within(user: str, a: Operator, eps: Any, columns: Any) -> Truncated:
 def explain(a: Any, eps: float | None = None, columns: Any = 1) -> Derivation:
     """Print how simplify(A) is derived: every law, where it holds, and what each form costs."""
     found = search(as_operator("explain", a), _columns("explain", columns))
+    note(lambda: found.derivation, found.terms, found.saturated)
     print(found.derivation)
     if eps is not None:
         cut = within("explain", found.operator(), eps, columns)
