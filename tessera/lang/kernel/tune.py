@@ -28,7 +28,9 @@ from tessera.tune.measure import Candidate, interleave, is_faster
 
 METRICS = ("latency_ms",)
 _LEAST = 8  # rows or columns of a block, however small the tensor
-_BATCH, _ROUNDS, _FINAL = 4, 3, 7  # candidates at a time, samples of each, samples of the last two
+_BATCH, _ROUNDS = 4, 3  # candidates at a time, samples of each
+_FINALISTS, _FINAL = 3, 7  # candidates that are measured again at last, samples of each
+_SHARE = 10  # of so many programs one is measured, but a batch at least
 
 Translate = Callable[[Schedule], Translated]
 
@@ -107,6 +109,7 @@ def look(
     ranked = _ranked(search.space, base, translate, sizes)
     if not ranked:
         raise ScheduleError("autotune: no schedule of the space fits the arguments")
+    ranked = ranked[: max(_BATCH, len(ranked) // _SHARE)]
     end = time.perf_counter() + search.budget_ms / 1e3
     tried: list[Candidate] = []
     bench = _Bench(arrays, sizes)
@@ -168,12 +171,14 @@ class _Bench:
 
 
 def _fastest(tried: Sequence[Candidate], end: float) -> Found:
-    first, rival = tried[0], min(tried, key=lambda c: c.seconds)
+    """The fastest of the best few and the first, measured again in turn."""
+    first, rivals = tried[0], sorted(tried[1:], key=lambda c: min(c.times))[:_FINALISTS]
     best = first
-    if rival is not first:
-        for c in (first, rival):  # what decides is measured now, in turn
+    if rivals:
+        for c in (first, *rivals):
             c.times.clear()
-        interleave([first, rival], _FINAL, end, at_least=_FINAL)
+        interleave([first, *rivals], _FINAL, end, at_least=_FINAL)
+        rival = min(rivals, key=lambda c: c.seconds)
         best = rival if is_faster(rival, first) else first
     schedule: Any = best.nest
     return Found(schedule, best.seconds, first.seconds, len(tried))
