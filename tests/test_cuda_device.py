@@ -390,6 +390,7 @@ ring.launcher = scaling(8, 2.0)
 with Graph.capture(ring.stream) as ring.graph:
     ring.launcher.run([ring.x.ptr, ring.x.ptr], ring.stream)
 ring.graph.instantiate()
+ring.lent, ring.taken = ring.x.__dlpack__(), from_dlpack(ring.x)
 sys.modules["kept"] = ring
 """)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

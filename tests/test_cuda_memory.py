@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from tessera.core.errors import CopyError, DeviceError, DTypeError, OutOfMemoryError, ShapeError
+from tessera.runtime.code import Source, load
 from tessera.runtime.cuda import driver, staging
 from tessera.runtime.cuda.device import gpu
 from tessera.runtime.cuda.launch import Launch, Launcher, Pointer, f32, i32
@@ -195,14 +196,15 @@ def test_blocks_may_outlive_the_interpreter() -> None:
     code = """
 from tests.cuda_fake import FakeCuda
 from tessera.runtime.cuda import driver
-from tessera.runtime.cuda.memory import to_device
+from tessera.runtime.cuda.memory import from_dlpack, to_device
 with driver.use(FakeCuda()):
     class Ring: pass
     ring = Ring()
     ring.me, ring.data = ring, to_device([1, 2, 3])
     held = to_device([4.0])
     import sys
-    sys.modules["kept"] = held
+    sys.modules["kept"] = [held, held.__dlpack__(), from_dlpack(held)]
+    ring.lent, ring.taken = held.__dlpack__(), from_dlpack(ring.data)
 """
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
@@ -362,6 +364,47 @@ def test_a_consumer_may_have_ended_its_stream(fake: FakeCuda) -> None:
     capsule = to_device(np.arange(5)).__dlpack__(stream=7777)
     fake.faults["cuEventRecord"] = [400]
     del capsule
+    assert gpu().pool.used == 0
+
+
+# What C code does that raises an error and lets go of what it has.
+FAIL = """
+declare void @PyErr_SetNone(ptr)
+declare void @Py_DecRef(ptr)
+
+define ptr @fail(ptr %error, ptr %object) {
+  call void @PyErr_SetNone(ptr %error)
+  call void @Py_DecRef(ptr %object)
+  ret ptr null
+}
+"""
+
+
+@pytest.mark.parametrize("version", [None, (1, 0)], ids=["plain", "versioned"])
+def test_a_capsule_may_die_while_an_error_is_raised(fake: FakeCuda, version: Any) -> None:
+    code = load(Source("failing", FAIL, ("fail",)))
+    kind = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
+    capsule = to_device(np.arange(5)).__dlpack__(max_version=version)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(capsule))
+    address = id(capsule)
+    del capsule
+    with pytest.raises(ZeroDivisionError):
+        kind(code.address)(ZeroDivisionError, address)
+    gpu().pool.trim()
+    assert gpu().pool.used == 0
+
+
+def test_a_tensor_may_be_deleted_without_the_lock(fake: FakeCuda) -> None:
+    capsule = to_device(np.arange(5)).__dlpack__()
+    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
+    address = pointer(("PyCapsule_GetPointer", ctypes.pythonapi))(capsule, b"dltensor")
+    deleter = ctypes.c_size_t.from_address(address + 56).value
+    rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)
+    rename(("PyCapsule_SetName", ctypes.pythonapi))(capsule, b"used_dltensor")
+    del capsule
+    assert gpu().pool.used == 512
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(deleter)(address)  # which lets go of the lock
+    gpu().pool.trim()
     assert gpu().pool.used == 0
 
 

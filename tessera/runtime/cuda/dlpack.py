@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
 
 from tessera.core.errors import CopyError, DeviceError, DTypeError, TesseraError
+from tessera.runtime.code import Source, load
 from tessera.runtime.cuda import device
 from tessera.runtime.cuda.device import Gpu
+from tessera.runtime.cuda.dlpack_ir import dlpack_ir
 from tessera.runtime.cuda.pool import Block
 from tessera.runtime.cuda.stream import LEGACY, Stream
 
@@ -76,6 +78,7 @@ def _python(name: str, result: Any, *types: Any) -> Any:
 _new = _python("PyCapsule_New", ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
 _pointer = _python("PyCapsule_GetPointer", ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
 _rename = _python("PyCapsule_SetName", ctypes.c_int, ctypes.py_object, ctypes.c_char_p)
+_set_context = _python("PyCapsule_SetContext", ctypes.c_int, ctypes.py_object, ctypes.c_void_p)
 _is_named = _python("PyCapsule_IsValid", ctypes.c_int, ctypes.py_object, ctypes.c_char_p)
 # The last two for a capsule that dies, which must not be counted again.
 _dying_is_named = _python("PyCapsule_IsValid", ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)
@@ -111,13 +114,24 @@ def _forget(capsule: int) -> None:
             _delete(_dying_pointer(capsule, name))
 
 
-_DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_delete)
-_FORGET = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_forget)
-_DELETER_AT = ctypes.cast(_DELETER, ctypes.c_void_p).value
-_FORGET_AT = ctypes.cast(_FORGET, ctypes.c_void_p).value
-# Libraries may delete tensors after this module is gone.
-for _kept in (_DELETER, _FORGET):
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_kept))
+class _Ends(NamedTuple):
+    """Addresses of the Python functions above, and of the machine code that calls them safely."""
+
+    delete: int
+    forget: int
+    code: Mapping[str, int]
+
+
+@cache
+def _ends() -> _Ends:
+    ends = [ctypes.CFUNCTYPE(None, ctypes.c_void_p)(f) for f in (_delete, _forget)]
+    for f in ends:  # libraries may delete tensors after this module is gone
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(f))
+    names = ("delete_plain", "delete_versioned", "forget")
+    text = dlpack_ir(_Managed.context.offset, _Versioned.context.offset)
+    code = load(Source("dlpack", text, names))
+    places = [ctypes.cast(f, ctypes.c_void_p).value or 0 for f in ends]
+    return _Ends(*places, code.addresses)
 
 
 def export(
@@ -142,13 +156,17 @@ def export(
         ptr, CUDA, gpu.index, rank, *_CODES[dtype], 1,
         ctypes.cast(at, words), ctypes.cast(at + 8 * rank, words), 0,
     )  # fmt: skip
-    managed.deleter = _DELETER_AT
+    ends = _ends()
+    managed.context = ends.delete
+    managed.deleter = ends.code["delete_versioned" if versioned else "delete_plain"]
     if versioned:
         managed.major, managed.minor = _VERSION
         managed.flags = (0 if writable else _READ_ONLY) | (_COPIED if copied else 0)
     address = ctypes.addressof(managed)
     _EXPORTS[address] = _Export(managed, sizes, owner, consumer)
-    return _new(address, _VERSIONED if versioned else _PLAIN, _FORGET_AT)
+    capsule = _new(address, _VERSIONED if versioned else _PLAIN, ends.code["forget"])
+    _set_context(capsule, ends.forget)
+    return capsule
 
 
 def _row_major(shape: tuple[int, ...]) -> list[int]:
