@@ -131,7 +131,7 @@ def _ends() -> _Ends:
     text = dlpack_ir(_Managed.context.offset, _Versioned.context.offset)
     code = load(Source("dlpack", text, names))
     places = [ctypes.cast(f, ctypes.c_void_p).value or 0 for f in ends]
-    return _Ends(*places, code.addresses)
+    return _Ends(places[0], places[1], code.addresses)
 
 
 def export(
