@@ -46,6 +46,7 @@ _SQUARE = 64  # a side of an instance that packs both factors, if others need it
 _BLOCK = 4096  # columns of an instance when there are few rows
 _CHAINS = 256  # the same when every column is folded, and how many are folded at once
 _STREAMS = 4  # leaves side by side: the memory answers several far places at once
+_MORE_STREAMS = 8  # the same when rows are long and only folded
 _LANE_LEAVES = 64  # of a subtree: 32768 elements of a row
 _CHAIN_LEAVES = 4  # the same for columns: 2048 elements of each
 _MOST_COLUMNS = 2048  # more of them are work enough for all threads
@@ -168,8 +169,15 @@ def _of_rows(kernel: Kernel) -> Nest:
     plain = any(s.axes[rows:] and not s.combine for s in stages)
     loops += [Loop("c", block(f32)[1])] if plain else []
     lanes = any(folds_lanes(s, rows) for s in stages)
-    loops += [Loop("l", _STREAMS, "unroll")] if lanes else []
+    loops += [Loop("l", _STREAMS if plain else _streams(stages), "unroll")] if lanes else []
     return Nest((*loops, Loop("c", LANES, "vector")))
+
+
+def _streams(stages: tuple[Stage, ...]) -> int:
+    """Leaves side by side of rows that are only folded: more if there are enough in every row."""
+    sizes = [s.reduced[0].size for s in stages if s.reduced]
+    many = all(isinstance(n, int) and n >= _MORE_STREAMS * LEAF for n in sizes)
+    return _MORE_STREAMS if many else _STREAMS
 
 
 def _shared_columns(kernel: Kernel) -> list[Loop]:

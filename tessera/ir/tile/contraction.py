@@ -12,7 +12,7 @@ it.  Stages that follow the contraction are computed row by row on the finished 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tessera.core.dims import Size, larger, smaller, substitute, symbols
 from tessera.core.folds import LANES, LEAF, LEVELS
@@ -23,9 +23,11 @@ from tessera.ir.schedule.ir import Axis, Read, Stage
 from tessera.ir.schedule.nest import Loop, Nest
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.narrow import Parts, parts_of
+from tessera.ir.tile.place import Leaves, Packed, Place, Span
 
 _AHEAD = 8  # rows of a factor that are asked for before they are read
 _ROW = 128  # bytes of a row that are packed at once
+_JOINED = 4  # leaves of which the last is joined to the others in registers, at most
 _LOW = (2, 1)  # rows of the blocks that compute what is left of m
 
 
@@ -37,48 +39,6 @@ def lower_contraction(
     memory = {n: b.parameter(n, types[n]) for n in kernel.inputs()}
     out = {n: b.parameter(n, types[n], writable=True) for n in kernel.outputs}
     return Contraction(kernel, b, memory, out, nest).kernel()
-
-
-@dataclass(frozen=True)
-class Span:
-    """Points of an axis: from start to stop, at most `most` of them."""
-
-    start: Size
-    stop: Size
-    most: Size
-
-
-@dataclass(frozen=True)
-class _Packed:
-    """A factor in scratch: blocks of its axis, k, the points of a block."""
-
-    memory: Memory
-    first: Size  # the point of its axis where the first block begins
-    k: Size  # the k where it begins
-    width: int
-
-
-@dataclass(frozen=True)
-class _Leaves:
-    """Sums of leaves in scratch, of the block whose corner is (m, n)."""
-
-    memory: Memory
-    m: Size
-    n: Size
-    leaf: Size
-    begun: bool = False  # they hold the chains of earlier strips
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where the walk through the nest stands."""
-
-    m: Span
-    n: Span
-    k: Span
-    left: _Packed | None = None
-    right: _Packed | None = None
-    leaves: _Leaves | None = None
 
 
 class Contraction:
@@ -217,14 +177,21 @@ class Contraction:
         size = at.k.stop
         count, room = (larger((x + LEAF - 1) // LEAF, 1) for x in (size, at.k.most))
         wide = (at.n.most + self.nr - 1) // self.nr * self.nr
-        kept = self.b.alloc(self.head.dtype, (room, at.m.most, wide))
+        joined = self.joined(i, count)
+        kept = self.b.alloc(self.head.dtype, (joined - 1 if joined else room, at.m.most, wide))
         with self.b.loop(0, count) as leaf:
             first = leaf.variable * LEAF
             span = self.counting(at, Span(first, smaller(first + LEAF, size), LEAF))
-            leaves = _Leaves(kept, at.m.start, at.n.start, leaf.variable)
+            leaves = Leaves(kept, at.m.start, at.n.start, leaf.variable, joined=joined)
             self.walk(i, replace(at, k=span, leaves=leaves))
-        self.join(kept, count, room, at)
-        self.finish_rows(kept, at)
+        if not joined:
+            self.join(kept, count, room, at)
+            self.finish_rows(kept, at)
+
+    def joined(self, i: int, count: Size) -> int:
+        """How many leaves there are, if the last one can meet the others in registers, or 0."""
+        strips = any(x.axis == "k" and 1 < x.step < LEAF for x in self.nest.loops[i:])
+        return count if isinstance(count, int) and 1 < count <= _JOINED and not strips else 0
 
     def walk_strips(self, i: int, x: Loop, at: Place) -> None:
         """Strips of a leaf: the chain of a point goes on where the strip before left it."""
@@ -289,9 +256,31 @@ class Contraction:
         else:
             first = self.b.full(self.head.dtype, shape[1:], 0)
         total = self.chain(at, first, height)
-        if kept is not None:
+        if kept is None:
+            self.finish_block(total, m, n, height)
+            return
+        if not kept.joined:
             self.b.store(kept.memory, total, place, shape, axes=(1, 2))
-        elif len(self.k.stages) == 1:
+            return
+        last = kept.leaf // (kept.joined - 1)  # 1 for the last leaf, 0 before
+        with self.b.loop(0, 1 - last):
+            self.b.store(kept.memory, total, place, shape, axes=(1, 2))
+        with self.b.loop(0, last):
+            self.finish_block(self.tree(kept, total, place, shape), m, n, height)
+
+    def tree(self, kept: Leaves, last: Tile, at: tuple[Size, ...], shape: tuple[int, ...]) -> Tile:
+        """The leaves of a block that wait in scratch, and the last one, as a tree."""
+        before = range(kept.joined - 1)
+        sums = [self.b.load(kept.memory, (i, *at[1:]), shape, axes=(1, 2)) for i in before]
+        sums.append(last)
+        while len(sums) > 1:
+            pairs = [sums[i : i + 2] for i in range(0, len(sums), 2)]
+            sums = [self.b.apply("add", *p) if len(p) == 2 else p[0] for p in pairs]
+        return sums[0]
+
+    def finish_block(self, total: Tile, m: Size, n: Size, height: int) -> None:
+        """The stages on the finished sums of a block."""
+        if len(self.k.stages) == 1:
             self.store(self.head, total, m, n, height)
         else:
             self.by_rows(total, m, n, height)
@@ -386,13 +375,13 @@ class Contraction:
 
     # Staging
 
-    def pack(self, name: str, at: Place) -> _Packed:
+    def pack(self, name: str, at: Place) -> Packed:
         """A factor in scratch, in the order in which blocks read it and in the dtype of the sum."""
         span, width = (at.m, self.mr) if name == "left" else (at.n, self.nr)
         count = (span.most + width - 1) // width
         deep = (at.k.most + self.parts.count - 1) // self.parts.count
         packed = self.b.alloc(self.head.dtype, (count, deep, width))
-        made = _Packed(packed, span.start, at.k.start, width)
+        made = Packed(packed, span.start, at.k.start, width)
         t, axis = (self.left, self.m) if name == "left" else (self.right, self.n)
         # Rows that lie along the axis are read in whole vectors and lines, which may be several blocks.
         many = width
@@ -410,7 +399,7 @@ class Contraction:
         return made
 
     def pack_block(
-        self, name: str, to: _Packed, start: Size, at: Place, width: int, tail: bool
+        self, name: str, to: Packed, start: Size, at: Place, width: int, tail: bool
     ) -> None:
         """So many points of a factor's axis, all the k of this place."""
         t, axis = (self.left, self.m) if name == "left" else (self.right, self.n)
@@ -436,7 +425,7 @@ class Contraction:
             )  # fmt: skip
 
     def turn(
-        self, t: schedule.Term, axis: Axis, to: _Packed, place: tuple[Size, Size], k: Size
+        self, t: schedule.Term, axis: Axis, to: Packed, place: tuple[Size, Size], k: Size
     ) -> None:
         """A block of 16 k of a factor that lies along k: rows become columns in registers."""
         block, start = place

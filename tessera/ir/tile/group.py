@@ -11,20 +11,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tessera.core.dims import Size, larger, smaller, symbol
+from tessera.core.dims import Size, larger, product, smaller, symbol
 from tessera.core.dtype import DType
 from tessera.core.folds import LANES, LEAF
+from tessera.core.processor import cores
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
 from tessera.ir.schedule.blocks import block
 from tessera.ir.schedule.group import hidden_columns
 from tessera.ir.schedule.ir import Axis, Read, Stage, with_reads
 from tessera.ir.schedule.nest import Loop, Nest
-from tessera.ir.tile.contraction import Contraction, Place, Span
+from tessera.ir.tile.contraction import Contraction
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
+from tessera.ir.tile.place import Place, Span
 from tessera.ir.tile.rows import Rows
 
-_TALL, _LOW, _LEAST = 252, 126, 24  # rows of a block
+_TALL, _LOW, _LEAST = 342, 126, 24  # rows of a block
+_EACH = 8  # blocks for each core, from which on some may have one more than others
 _CLOSE = 1 << 18  # elements of scratch that stay in the second cache
 _WIDTH = 64  # columns that scratch is a multiple of, no less than any panel or chunk
 _BLOCK = "_block"  # the first row of a block, in positions
@@ -48,8 +51,9 @@ class _Lowering:
         self.grid: list[Size] = []
         self.hidden = hidden_columns(g)
         self.tall = _height(
-            self.m.size, self.columns.size, block(head.dtype)[0], self.hidden is not None
-        )
+            self.m.size, self.columns.size, block(head.dtype)[0], self.hidden is not None,
+            product(tuple(a.size for a in self.batch)),
+        )  # fmt: skip
         self.seen: Size = self.columns.size  # columns that a row of the block sees
 
     def kernel(self) -> Kernel:
@@ -223,7 +227,7 @@ class _Row(Rows):
             self.b.store(self.kept[s.name], value, (self.place_in_block,), (1,), axes=())
 
 
-def _height(m: Size, columns: Size, rows: int, hides: bool) -> int:
+def _height(m: Size, columns: Size, rows: int, hides: bool, batch: Size) -> int:
     """Rows of a block: as many as keep what passes between the kernels in the second cache.
 
     Lower blocks where rows hide columns: a block computes what any of its rows sees.
@@ -232,8 +236,17 @@ def _height(m: Size, columns: Size, rows: int, hides: bool) -> int:
     if isinstance(columns, int):
         tall = min(max(_CLOSE // max(columns, 1), _LEAST), tall)
     if isinstance(m, int):
-        tall = -(-max(m, 1) // -(-max(m, 1) // tall))  # blocks of even height
+        blocks = _shared(-(-max(m, 1) // tall), m, batch)
+        tall = -(-max(m, 1) // blocks)  # blocks of even height
     return -(-tall // rows) * rows if tall > rows else tall
+
+
+def _shared(blocks: int, m: int, batch: Size) -> int:
+    """At least so many blocks, and the same number for each core if there are few of them."""
+    few = isinstance(batch, int) and 0 < blocks * batch < _EACH * cores()
+    while few and blocks * batch % cores() and (blocks + 1) * _LEAST <= m:
+        blocks += 1
+    return blocks
 
 
 def _nest(dtype: DType, m: Axis, n: Axis) -> Nest:

@@ -1,0 +1,51 @@
+"""Where the walk through the nest of a contraction stands, and what is staged there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tessera.core.dims import Size
+from tessera.ir.tile.ir import Memory
+
+
+@dataclass(frozen=True)
+class Span:
+    """Points of an axis: from start to stop, at most `most` of them."""
+
+    start: Size
+    stop: Size
+    most: Size
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A factor in scratch: blocks of its axis, k, the points of a block."""
+
+    memory: Memory
+    first: Size  # the point of its axis where the first block begins
+    k: Size  # the k where it begins
+    width: int
+
+
+@dataclass(frozen=True)
+class Leaves:
+    """Sums of leaves in scratch, of the block whose corner is (m, n)."""
+
+    memory: Memory
+    m: Size
+    n: Size
+    leaf: Size
+    begun: bool = False  # they hold the chains of earlier strips
+    joined: int = 0  # how many there are, if the last one meets the others in registers
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the walk through the nest stands."""
+
+    m: Span
+    n: Span
+    k: Span
+    left: Packed | None = None
+    right: Packed | None = None
+    leaves: Leaves | None = None
