@@ -77,6 +77,7 @@ def in_a_process(code: str, **environment: str) -> subprocess.CompletedProcess[s
 def test_the_device_is_one_that_we_know() -> None:
     g = gpu()
     assert count() >= 1
+    assert g.driver.version >= (12, 0)
     assert g.capability >= (8, 0)
     assert g.multiprocessors > 50
     assert g.shared_per_block > 48 << 10
