@@ -48,6 +48,17 @@ LOOP_PASSES: tuple[Pass, ...] = (
 )
 
 
+def passes_of(target: str) -> tuple[Pass, ...]:
+    """The passes over Graph IR for a target."""
+    if target == "numpy":
+        return PASSES
+    if not target.startswith("cuda"):
+        return (*PASSES, *LOOP_PASSES)
+    gpu: Any = importlib.import_module("tessera.accelerator.kept")
+    first = Pass("decompose", lambda g: decompose(g, gpu.is_kept))
+    return (*PASSES, first, *LOOP_PASSES[1:])
+
+
 def compile_graph(graph: Graph, target: str = "numpy") -> Executable:
     """Take a traced graph through every pass of a target."""
     if target.partition(":")[0] not in TARGETS:
@@ -58,7 +69,7 @@ def compile_graph(graph: Graph, target: str = "numpy") -> Executable:
 
 def _compiled(graph: Graph, target: str) -> Executable:
     record = [Step("trace", 0.0, graph)]
-    for p in PASSES if target == "numpy" else (*PASSES, *LOOP_PASSES):
+    for p in passes_of(target):
         start = time.perf_counter()
         graph = p.run(graph)
         record.append(Step(p.name, time.perf_counter() - start, graph))

@@ -17,7 +17,7 @@ from tessera.executable import Executable, Kernels, Step
 from tessera.ir.graph.ir import Builder, Graph, Node, bind, building
 from tessera.ir.schedule.at import at_sizes
 from tessera.ir.schedule.ir import HostCall, Program
-from tessera.ir.schedule.lower import lower
+from tessera.ir.schedule.lower import CHEAP_ON_GPU, lower
 from tessera.machine import executable as on_the_host
 from tessera.runtime.cuda.device import gpu
 from tessera.runtime.cuda.memory import DeviceArray, to_device
@@ -31,7 +31,7 @@ class GpuExecutable(Executable):
     def __init__(self, graph: Graph, record: Sequence[Step], index: int = 0):
         self.graph, self.record = graph, tuple(record)
         self.gpu = gpu(index)
-        self.schedule: Program = lower(graph)
+        self.schedule: Program = lower(graph, CHEAP_ON_GPU)
         self._constants: list[DeviceArray] | None = None
         self._prepared: dict[Any, GpuProgram] = {}
 

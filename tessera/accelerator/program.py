@@ -12,18 +12,20 @@ from typing import Any
 
 import numpy as np
 
+from tessera.accelerator import kept
 from tessera.core.dims import product
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import substitute_params
 from tessera.ir.schedule.index import narrow
-from tessera.ir.schedule.ir import Axis, HostCall, Kernel, Program, Read, Stage
+from tessera.ir.schedule.ir import Axis, Group, HostCall, Kernel, Program, Read, Stage
 from tessera.ir.schedule.layout import is_row_major, layout_of, row_major
 from tessera.ir.schedule.memory import Access, View, plan_memory
+from tessera.ir.schedule.rename import renamed
 from tessera.ir.target.triton.emit import emit, plain_name, scratch_bytes
 from tessera.ir.target.triton.types import pointer
 from tessera.ir.tile import ir as tile
 from tessera.ir.tile.gpu.lower import expand
-from tessera.ir.tile.launch import Launch, Threads
+from tessera.ir.tile.launch import Expansion, Launch, Threads
 from tessera.ir.tile.sharing import shareable
 from tessera.runtime.cuda.device import Gpu
 from tessera.runtime.cuda.launch import Launch as DeviceLaunch
@@ -58,6 +60,8 @@ class GpuProgram:
         self.tables: dict[str, Any] = {}  # arrays that are there before a run
         self.tiles: dict[str, tile.Kernel] = {}
         self.sources: dict[str, str] = {}
+        self._expansions: dict[Any, Expansion] = {}
+        self._emitted: dict[int, tuple[str, int]] = {}  # of kernels that were made once
         steps: list[tuple[Access, _Call | Any]] = []
         for s in p.steps:
             self._add(s, steps)
@@ -72,23 +76,38 @@ class GpuProgram:
     # Steps
 
     def _add(self, s: Any, steps: list[tuple[Access, Any]]) -> None:
-        if not isinstance(s, HostCall):
+        if isinstance(s, Group):
+            self.types |= s.local
+            for k in s.kernels:
+                self._add_kernels(k, steps)
+        elif not isinstance(s, HostCall):
             self._add_kernels(s, steps)
         elif s.node.op.call == "barrier":
             for x, y in zip(s.operands, s.results, strict=True):
                 self._alias(y, x, self._layout(x))
         elif s.node.op.name == "constant":
             self.tables[s.results[0]] = s.node.params["value"].array
+        elif s.node.op.name in kept.NAMES:
+            self._add_attention(s, steps)
         elif s.node.op.view is not None:
             self._add_view(s, steps)
         else:
             access = Access(s.node.op.name, s.operands, s.results, host=True)
             steps.append((access, self.host(s, self.types)))
 
-    def _add_kernels(self, s: Any, steps: list[tuple[Access, Any]]) -> None:
-        e = expand(s, self.types)
-        inner = {n: f"{s.name}.{n}" for n in e.between}
-        self.types.update({inner[n]: t for n, t in e.between.items()})
+    def _add_kernels(
+        self, s: Any, steps: list[tuple[Access, Any]], types: Mapping[str, TensorType] | None = None
+    ) -> None:
+        known = types or self.types
+        old: dict[str, str] = {}
+        if isinstance(s, Kernel):
+            plain, old = renamed(s)
+            e = self._expansion(plain, {new: known[n] for new, n in old.items() if n in known})
+        else:
+            e = expand(s, known)
+        inner = {n: old[n] if n in old and old[n] in known else f"{s.name}.{n}" for n in e.between}
+        self.types.update({inner[n]: t for n, t in e.between.items() if inner[n] not in known})
+        inner = old | inner
         for n, table in e.tables.items():
             inner[n] = f"table.{len(self.tables)}"
             self.types[inner[n]] = table.type
@@ -102,13 +121,48 @@ class GpuProgram:
             shares = frozenset((names[i], names[j]) for i, j in shareable(kernel))
             steps.append((Access(name, ins, outs, shares), call))
 
+    def _add_attention(self, s: HostCall, steps: list[tuple[Access, Any]]) -> None:
+        """An attention, or its derivative, which reads what the attention says of its rows."""
+        p = kept.problem(s, self.types)
+        if s.node.op.name == "attention":
+            (o,) = s.results
+            logs = f"{o}.logs"
+            self.types[logs] = p.row_type
+            self._add_launch(f"attention_{o}", kept.forward(p, s.operands, o, logs), steps)
+            return
+        o, name = s.operands[3], s.results[0]
+        logs, delta = f"{o}.logs", f"{name}.delta"
+        self.types[delta] = p.row_type
+        if logs not in self.types:  # that attention is part of another program
+            again = f"{name}.o"
+            logs = f"{name}.logs"
+            self.types |= {again: self.types[o], logs: p.row_type}
+            self._add_launch(
+                f"attention_{name}", kept.forward(p, s.operands[:3], again, logs), steps
+            )
+        launches = kept.backward(p, s.operands, s.results, logs, delta)
+        for what, launch in zip(("delta", "keys", "queries"), launches, strict=True):
+            self._add_launch(f"attention_{what}_{name}", launch, steps)
+
+    def _add_launch(self, name: str, launch: Launch, steps: list[tuple[Access, Any]]) -> None:
+        access = Access(name, launch.inputs, launch.outputs)
+        steps.append((access, self._call(name, launch, launch.inputs, launch.outputs)))
+
+    def _expansion(self, k: Kernel, types: Mapping[str, TensorType]) -> Expansion:
+        """The launches of a kernel, those of equal kernels made once."""
+        key = (str(k), k.seen, *types.items())
+        if key not in self._expansions:
+            self._expansions[key] = expand(k, types)
+        return self._expansions[key]
+
     def _call(
         self, name: str, launch: Launch, ins: tuple[str, ...], outs: tuple[str, ...]
     ) -> _Call:
         kernel, threads = launch.kernel, launch.threads
-        text = emit(kernel, threads)
+        if id(launch) not in self._emitted:
+            self._emitted[id(launch)] = emit(kernel, threads), int(scratch_bytes(kernel))
+        text, scratch = self._emitted[id(launch)]
         self.tiles[name], self.sources[name] = kernel, text
-        scratch = int(scratch_bytes(kernel))
         return _Call(
             name, launch, ins, outs, source_of(kernel, text, threads, self.arch, scratch), scratch
         )
@@ -123,6 +177,9 @@ class GpuProgram:
         """A view whose elements lie in order is an offset; any other is a copy."""
         (x,), (y,) = s.operands, s.results
         params = substitute_params(s.node.params, {})
+        if 0 in self.types[y].shape:
+            self._alias(y, x, (0, row_major(self.types[y])))
+            return
         layout = layout_of(s.node.op, self.types[x], self.types[y], params, self._layout(x))
         if layout is not None and is_row_major(self.types[y], layout[1]):
             self._alias(y, x, layout)
@@ -132,9 +189,15 @@ class GpuProgram:
         assert s.node.op.view is not None
         place = s.node.op.view(tuple(a.variable for a in axes), (self.types[x],), params)
         sizes = {a.name: a.size for a in axes}
-        read = Read(t.dtype, x, tuple(narrow(i, sizes) for i in place))
+        index = [narrow(i, sizes) for i in place]
+        if t.dtype.kind == "c":  # pairs of real numbers
+            part = Axis(f"_{y}_part", 2)
+            axes, index = (*axes, part), [*index, part.variable]
+        read = Read(t.dtype.real, x, tuple(index))
         stage = Stage(y, axes, (), None, read, s.node.location)
-        self._add_kernels(Kernel(f"copy_{y}", max(len(axes) - 1, 0), (stage,), (y,)), steps)
+        copy = Kernel(f"copy_{y}", max(len(axes) - 1, 0), (stage,), (y,))
+        types = {n: _as_pairs(self.types[n]) for n in (x, y)}
+        self._add_kernels(copy, steps, types)
 
     def _layout(self, name: str) -> tuple[int, tuple[int, ...]]:
         v = self.views.get(name)
@@ -245,6 +308,8 @@ class GpuProgram:
         cell, offset = self._place(name)
         base = arena if cell == self._arena else held[cell]
         shape = tuple(int(n) for n in t.shape)
+        if 0 in shape:
+            return empty(shape, t.dtype.np, self.gpu)
         if offset == 0 and isinstance(base, DeviceArray) and base.shape == shape:
             if base.dtype == np.dtype(t.dtype.np):
                 return base
@@ -267,6 +332,11 @@ def source_of(
     aligned = tuple(range(len(kernel.parameters)))
     stages = threads.stages or _PLAIN_STAGES
     return Source(text, plain_name(kernel.name), tuple(given), aligned, arch, threads.warps, stages)
+
+
+def _as_pairs(t: TensorType) -> TensorType:
+    """A tensor of complex numbers as one of real numbers."""
+    return TensorType(t.dtype.real, (*t.shape, 2)) if t.dtype.kind == "c" else t
 
 
 def _blocks(kernel: tile.Kernel) -> int:

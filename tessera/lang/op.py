@@ -14,6 +14,7 @@ from tessera.ops import random as random
 from tessera.ops.accumulate import *
 from tessera.ops.activation import *
 from tessera.ops.arrange import *
+from tessera.ops.attention_slopes import *
 from tessera.ops.banded import *
 from tessera.ops.batchnorm import *
 from tessera.ops.contraction import *

@@ -17,6 +17,7 @@ from tessera.core.signature import broadcast_shapes
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value
 from tessera.ir.graph.op import Params, Sample, Types
+from tessera.ops.attention_slopes import attention_tangent
 from tessera.ops.batching import Mask, all_in_front, batch_size, in_front, spread_behind
 from tessera.ops.contraction import matmul
 from tessera.ops.creation import iota
@@ -169,6 +170,24 @@ def causal_mask(queries: Any, keys: Any) -> Value:
     return ge(row, iota(shape, 1))
 
 
+def _attention_jvp(n: Node, ts: Tangents) -> Any:
+    """On a GPU, an op that its kernels know; elsewhere what the decomposition says."""
+    q, k, v, *mask = n.operands
+    if n.results[0].device.kind == "cpu" or mask or any(t is not None for t in ts[3:]):
+        return NotImplemented
+    given = n.params["scale"]
+    if given is None and isinstance(q.shape[-1], Dim):
+        return NotImplemented
+    scale = 1 / math.sqrt(max(q.shape[-1], 1)) if given is None else given
+    tangents = [
+        full_of(x.shape, 0, x.dtype) if t is None else t
+        for x, t in zip((q, k, v), ts, strict=False)
+    ]
+    return attention_tangent.bind(
+        q, k, v, n.results[0], *tangents, causal=n.params["causal"], scale=scale
+    )
+
+
 def _attention_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
     """Heads are stacks of problems; a mask broadcasts from the right."""
     size = batch_size(operands, batched)
@@ -181,7 +200,7 @@ def _attention_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value
 
 @define(
     infer=_attention_types, decompose=_attention, numpy=_attention_reference, onnx="Attention",
-    batch=_attention_batch,
+    batch=_attention_batch, jvp=_attention_jvp,
     kinds=("f", "f", "f", "bf"),
     samples=(
         Sample((2, 3, 4), (2, 3, 4), (2, 3, 4)), Sample((4, 3, 2), (2, 5, 2), (2, 5, 3)),

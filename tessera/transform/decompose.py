@@ -7,7 +7,7 @@ A narrow dtype is widened before and rounded once after, as the op's own referen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -19,31 +19,42 @@ from tessera.ops.creation import constant
 from tessera.ops.define import cast_to
 from tessera.transform.inline import copy_into
 
+Kept = Callable[[Node], bool]
 
-def decompose(g: Graph) -> Graph:
-    """g with every op that has a decomposition replaced by it, until none has, in regions too."""
+
+def _none(n: Node) -> bool:
+    return False
+
+
+def decompose(g: Graph, kept: Kept = _none) -> Graph:
+    """g with every op that has a decomposition replaced by it, until none has, in regions too.
+
+    Nodes that the target has kernels for are kept, but for those in regions.
+    """
     with scope(Scope.of(g.guards, around=current_scope())) as facts:
-        while _any_left(g):
-            g = _once(g, facts.guards)
+        while _any_left(g, kept):
+            g = _once(g, facts.guards, kept)
     return g
 
 
-def _any_left(g: Graph) -> bool:
-    return any(_decomposes(n) or any(map(_any_left, n.regions)) for n in g.nodes)
+def _any_left(g: Graph, kept: Kept = _none) -> bool:
+    return any(_decomposes(n, kept) or any(map(_any_left, n.regions)) for n in g.nodes)
 
 
-def _decomposes(n: Node) -> bool:
+def _decomposes(n: Node, kept: Kept = _none) -> bool:
     """Whether a node has a decomposition and is no primitive, which has kernels of its own."""
-    return n.op.decompose is not None and not is_primitive(n.op.call, n.types, n.params)
+    has = n.op.decompose is not None and not is_primitive(n.op.call, n.types, n.params)
+    return has and not kept(n)
 
 
-def _once(g: Graph, guards: Sequence[Guard]) -> Graph:
+def _once(g: Graph, guards: Sequence[Guard], kept: Kept = _none) -> Graph:
     builder = Builder(input_names=g.input_names)
     env: dict[Value, Value] = {v: builder.input(v.type, v.device) for v in g.inputs}
     with building(builder):
         for n in g.nodes:
             builder.location = n.location
-            env.update(zip(n.results, _results(n, [env[v] for v in n.operands]), strict=True))
+            results = _results(n, [env[v] for v in n.operands], kept)
+            env.update(zip(n.results, results, strict=True))
         outputs = [env[v] for v in g.outputs]
     captured = [(inner, outer) for outer, inner in builder.captured()]
     inputs = [*builder.inputs, *(inner for inner, _ in captured)]
@@ -70,8 +81,8 @@ def _region(g: Graph) -> Graph:
     return Graph(inputs, builder.nodes, outputs, g.name)
 
 
-def _results(n: Node, operands: list[Value]) -> tuple[Value, ...]:
-    if not _decomposes(n):
+def _results(n: Node, operands: list[Value], kept: Kept) -> tuple[Value, ...]:
+    if not _decomposes(n, kept):
         regions = tuple(map(_region, n.regions))
         out = bind(n.op, *operands, regions=regions, **n.params)
         return out if n.op.multiple else (out,)

@@ -106,8 +106,8 @@ def node_jvp(n: Node, ts: Sequence[Tangent]) -> Sequence[Tangent]:
     if all(v.dtype.kind not in "fc" for v in n.results):
         return [None] * len(n.results)
     op = n.op
-    if op.jvp is not None:
-        out = op.jvp(n, ts)
+    out = NotImplemented if op.jvp is None else op.jvp(n, ts)
+    if out is not NotImplemented:
         return out if op.multiple and out is not None else [out] * len(n.results)
     if op.partials is not None:
         return [_total(_products(op.partials(n.results[0], *n.operands), ts))]

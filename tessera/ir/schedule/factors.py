@@ -16,7 +16,7 @@ def factors(s: Stage) -> tuple[Term, Term]:
     m, n = s.axes[-2:]
     assert isinstance(s.term, Apply)
     a, b = s.term.operands
-    return (b, a) if n.name in _axes(a) or m.name in _axes(b) else (a, b)
+    return (b, a) if n.name in axes_of(a) or m.name in axes_of(b) else (a, b)
 
 
 def lies_along(t: Term, axis: Axis) -> bool:
@@ -27,7 +27,7 @@ def lies_along(t: Term, axis: Axis) -> bool:
 
 def read_of(t: Term) -> Read:
     """The read that a factor is, beneath its casts and scales."""
-    return max(reads(t), key=lambda r: (len(_axes(r)), len(r.index)))
+    return max(reads(t), key=lambda r: (len(axes_of(r)), len(r.index)))
 
 
 def is_plain(t: Term) -> bool:
@@ -43,7 +43,7 @@ def widens(t: Term) -> bool:
     main = read_of(t)
     others = [r for r in found if r != main]
     return main.dtype.bits < t.dtype.accum.bits and all(
-        len(_axes(r)) < len(_axes(main)) for r in others
+        len(axes_of(r)) < len(axes_of(main)) for r in others
     )
 
 
@@ -53,5 +53,6 @@ def _is_scaled(t: Term) -> bool:
     return isinstance(t, Read | Literal) or (isinstance(t, Cast) and _is_scaled(t.operand))
 
 
-def _axes(t: Term) -> frozenset[str]:
+def axes_of(t: Term) -> frozenset[str]:
+    """The axes that the reads of a factor move with."""
     return frozenset(a for r in reads(t) for i in r.index for a in symbols(i))

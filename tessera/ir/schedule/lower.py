@@ -51,6 +51,7 @@ from tessera.ir.schedule.views import batch_axes, keeps_order, reads_lines, view
 _COST = {"exp": 12, "log": 12, "tanh": 16, "erf": 20, "sin": 14, "cos": 14, "pow": 30, "div": 4,
          "sqrt": 4, "sigmoid": 16, "rsqrt": 6, "expm1": 14, "log1p": 14}  # fmt: skip
 _CHEAP = 4
+CHEAP_ON_GPU = 30  # where arithmetic costs less beside memory
 _LONG = 1000  # no term grows beyond it: terms are taken apart by recursion
 _PACKED, _NARROW = 4, 64  # columns of a contraction that is computed turned
 _PICK = 6  # elements that are read one by one
@@ -67,9 +68,9 @@ class _Open:
     contracts: bool = False  # the first stage is a contraction, the others follow it point by point
 
 
-def lower(g: Graph) -> Program:
+def lower(g: Graph, cheap: int = _CHEAP) -> Program:
     """The program of a graph whose ops have no decompositions left."""
-    return grouped(_Lowering(g).program())
+    return grouped(_Lowering(g, cheap).program())
 
 
 def names_of(g: Graph) -> dict[Value, str]:
@@ -80,8 +81,8 @@ def names_of(g: Graph) -> dict[Value, str]:
 
 
 class _Lowering:
-    def __init__(self, g: Graph):
-        self.g = g
+    def __init__(self, g: Graph, cheap: int = _CHEAP):
+        self.g, self.cheap = g, cheap
         self.returned = set(g.outputs)
         self.users: dict[Value, list[Node]] = {}
         for n in g.nodes:
@@ -178,7 +179,7 @@ class _Lowering:
         if any(self.is_contraction(u) for u in users):
             return not self.lies_there(v) and not self.is_widened(v)
         self.costs[v] = self.cost(n)
-        if self.costs[v] <= _CHEAP or (n.op.view is not None and is_simple_view(n)):
+        if self.costs[v] <= self.cheap or (n.op.view is not None and is_simple_view(n)):
             return False  # of what a view shows, the operand exists
         return len(self.readers(v)) > 1 or self.costs[v] > _LONG
 

@@ -17,6 +17,7 @@ class Threads:
     warps: int = 4
     stages: int | None = None  # steps of a loop that overlap
     descriptors: bool = False  # whether factors of products are fetched as boxes of memory
+    approximate: bool = False  # whether functions are the GPU's own instructions
 
 
 @dataclass(frozen=True)

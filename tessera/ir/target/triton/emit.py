@@ -67,7 +67,7 @@ class _Emitter:
 
     def __init__(self, kernel: Kernel, style: Threads):
         self.k, self.style = kernel, style
-        self.narrow = stores_narrow(kernel)
+        self.narrow = style.approximate or stores_narrow(kernel)
         self.fetched = fetched(kernel) if style.descriptors else frozenset()
         self.lines: list[str] = []
         self.prelude: list[str] = []  # constants and lines of numbers
@@ -78,14 +78,14 @@ class _Emitter:
         self.used: dict[str, None] = {}
         self.functions: dict[str, str] = {}  # what folds combine with
         self.written: bool | None = None  # whether scratch was last written, or read
-        self.names = {n: plain_name(n.lstrip("_")) for n, _ in kernel.grid}
         self.memory = {m: plain_name(m.name) for m in kernel.parameters}
-        taken = {*self.memory.values(), *self.names.values()}
-        for n in kernel.sizes:
-            self.names[n] = plain_name(n) if plain_name(n) not in taken else f"size_{plain_name(n)}"
+        self.taken = {*self.memory.values(), "scratch", "own", "rest", "turn", "at"}
+        self.names = {n: self.free(plain_name(n)) for n in kernel.sizes}
+        self.names |= {n: self.free(plain_name(n.lstrip("_"))) for n, _ in kernel.grid}
         self.size = SizeWriter(self.names, self.used)
         self.casts = Casts(self.used)
         self.scratch: dict[Memory, Size] = {}  # where each begins, in bytes
+        self.shared = _read_and_written(kernel)
         self.turned: dict[Operation, Memory] = {}
 
     def text(self) -> str:
@@ -113,6 +113,13 @@ class _Emitter:
                     found[first] = None
         return list(found)
 
+    def free(self, name: str) -> str:
+        """A name that nothing else has."""
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        return name
+
     # Lines
 
     def do(self, line: str) -> None:
@@ -121,14 +128,14 @@ class _Emitter:
     def put(self, expression: str) -> str:
         """A new variable."""
         self.count += 1
-        name = f"v{self.count}"
+        name = self.free(f"v{self.count}")
         self.do(f"{name} = {expression}")
         return name
 
     def hoist(self, expression: str, stem: str) -> str:
         """A variable that is set once, at the beginning."""
         if expression not in self.hoisted:
-            name = f"{stem}{len(self.hoisted)}"
+            name = self.free(f"{stem}{len(self.hoisted)}")
             self.hoisted[expression] = name
             self.prelude.append(f"    {name} = {expression}")
         return self.hoisted[expression]
@@ -210,7 +217,7 @@ class _Emitter:
         for t, argument in zip(op.operands, op.block.arguments, strict=True):
             self.tiles[argument] = self.put(self.of(t))
             carried.append(self.tiles[argument])
-        i = self.names[a["variable"]] = plain_name(a["variable"].lstrip("_"))
+        i = self.names[a["variable"]] = self.free(plain_name(a["variable"].lstrip("_")))
         start, stop = (self.size.write(a[x]) for x in ("start", "stop"))
         if self.size.least(a["start"]) < 0:
             self.size.signed.add(a["variable"])
@@ -248,8 +255,8 @@ class _Emitter:
         self.do("tl.debug_barrier()")
 
     def settle(self, m: Memory, writes: bool) -> None:
-        """Scratch is memory that threads share: what one wrote must have arrived."""
-        if m not in self.scratch:
+        """Threads share memory that they write and read: what one wrote must have arrived."""
+        if m not in self.scratch and m not in self.shared:
             return
         if self.indent > 1 or self.written is None or self.written != writes:
             self.do("tl.debug_barrier()")
@@ -671,6 +678,16 @@ def stores_narrow(kernel: Kernel) -> bool:
     found = [m.type.dtype.base for m in kernel.parameters if m.writable]
     floats = [d.bits for d in found if d.kind == "f"]
     return bool(floats) and max(floats) <= 16
+
+
+def _read_and_written(kernel: Kernel) -> set[Memory]:
+    found: dict[str, set[Memory]] = {"read": set(), "written": set()}
+    for op in walk(kernel.body):
+        if op.memory is not None and op.name in ("load", "gather"):
+            found["read"].add(op.memory)
+        elif op.memory is not None and op.name in ("store", "store_async", "scatter"):
+            found["written"].add(op.memory)
+    return found["read"] & found["written"]
 
 
 def fetched(kernel: Kernel) -> frozenset[Operation]:

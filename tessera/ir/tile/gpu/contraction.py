@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from tessera.core.dims import Size, larger, product, smaller
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
-from tessera.ir.schedule.factors import factors, is_plain
+from tessera.ir.schedule.factors import axes_of, factors, is_plain
 from tessera.ir.schedule.ir import Cast, Term
 from tessera.ir.tile.gpu.blocks import ProductBlock, product_block
 from tessera.ir.tile.gpu.terms import Line, Terms, parameters
@@ -116,7 +116,7 @@ class Contraction:
         """A factor at some k; what lies behind the last one is 0."""
         where = self.terms(dict(lines))
         value = where.spread(where.term(t))
-        if is_plain(t):
+        if is_plain(t) and self.over.name in axes_of(t):
             return value
         axis = next(line.axis for name, line in lines if name == self.over.name)
         return where.inside(value, "or" if value.dtype.kind in "iu" else "add", axis)

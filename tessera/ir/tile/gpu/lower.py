@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
 from tessera.ir.tile.gpu.contraction import Contraction
+from tessera.ir.tile.gpu.primitives import expand_primitive
 from tessera.ir.tile.gpu.rows import Rows
 from tessera.ir.tile.gpu.spread import spread_rows
 from tessera.ir.tile.launch import Expansion, Launch
-from tessera.ir.tile.primitives import lower_primitive
 
 
 def expand(
@@ -18,7 +18,7 @@ def expand(
 ) -> Expansion:
     """The launches of a step."""
     if isinstance(step, schedule.Primitive):
-        return lower_primitive(step, types)
+        return expand_primitive(step, types)
     if isinstance(step, schedule.Group):
         return _separately(step, types)
     if step.contracts:

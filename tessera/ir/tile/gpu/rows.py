@@ -266,6 +266,19 @@ def _counts(at: Size) -> bool:
     return any(n.startswith("_i") for n in symbols(at))
 
 
+def _is_turned(k: schedule.Kernel) -> bool:
+    """Whether neighbours in memory are neighbouring rows somewhere: then a block has many of them."""
+    last = k.stages[0].axes[k.rows - 1].name
+    return any(
+        bool(r.index)
+        and not isinstance(r.index[-1], schedule.Term)
+        and last in symbols(r.index[-1])
+        for s in k.stages
+        for r in schedule.reads(s.term)
+        if len(s.axes) > k.rows and r.source not in {t.name for t in k.stages}
+    )
+
+
 def default_block(k: schedule.Kernel) -> RowsBlock:
     """The block of a kernel of rows."""
     columns = [a.size for s in k.stages for a in (*s.axes[k.rows :], *s.reduced)]
@@ -278,6 +291,8 @@ def default_block(k: schedule.Kernel) -> RowsBlock:
     for a in k.stages[0].axes[: max(k.rows - 1, 0)]:
         others *= int(a.size)
     folds = any(s.combine for s in k.stages)
+    if not folds and k.rows and _is_turned(k):
+        return RowsBlock(min(64, power(rows)), 64)
     widest = max((int(c) for c in columns), default=1)
     made = rows_block(rows * others, widest, folds)
     return RowsBlock(min(made.rows, power(rows)), min(made.columns, LONGEST))

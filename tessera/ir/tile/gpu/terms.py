@@ -29,7 +29,7 @@ class Line:
     @property
     def tail(self) -> bool:
         """Whether some points may lie behind the last one."""
-        return not (isinstance(self.size, int) and self.size % self.n == 0)
+        return not (isinstance(self.size, int) and self.size and self.size % self.n == 0)
 
 
 class Terms:

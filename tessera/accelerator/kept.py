@@ -1,0 +1,67 @@
+"""Ops that a GPU has kernels for as they are, and the kernels of each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from tessera.core.types import TensorType
+from tessera.ir.graph.ir import Node
+from tessera.ir.schedule.ir import HostCall
+from tessera.ir.tile.gpu.attention import (
+    Delta,
+    Forward,
+    KeysBackward,
+    Problem,
+    QueriesBackward,
+    backward_threads,
+    forward_threads,
+)
+from tessera.ir.tile.launch import Launch, Threads
+
+_SIZES = (16, 32, 64, 128)
+NAMES = ("attention", "attention_grad")
+
+
+def is_kept(n: Node) -> bool:
+    """Whether a node stays whole: an attention on narrow floats, without a mask."""
+    if n.op.name not in NAMES:
+        return False
+    q, _, v = n.types[:3]
+    masked = n.op.name == "attention" and len(n.types) > 3
+    sizes = all(isinstance(s, int) and s in _SIZES for s in (q.shape[-1], v.shape[-1]))
+    scale = n.params["scale"]
+    return not masked and sizes and q.dtype.bits == 16 and (scale is None or scale > 0)
+
+
+def problem(s: HostCall, types: Mapping[str, TensorType]) -> Problem:
+    """The sizes of an attention."""
+    q, k, v = (types[x] for x in s.operands[:3])
+    *lead, heads, queries, size = (int(n) for n in q.shape)
+    groups, keys = (int(n) for n in k.shape[-3:-1])
+    scale = s.node.params["scale"]
+    factor = 1 / math.sqrt(size) if scale is None else float(scale)
+    return Problem(
+        math.prod(lead), heads, groups, queries, keys, size, int(v.shape[-1]), q.dtype.base,
+        bool(s.node.params["causal"]), factor,
+    )  # fmt: skip
+
+
+def forward(p: Problem, operands: Sequence[str], o: str, logs: str) -> Launch:
+    """The launch of an attention."""
+    block = (64, 128) if p.size <= 64 else (128, 128)
+    return Launch(Forward(p, *block).kernel(), tuple(operands), (o, logs), forward_threads(p))
+
+
+def backward(
+    p: Problem, operands: Sequence[str], results: Sequence[str], logs: str, delta: str
+) -> list[Launch]:
+    """The launches of its derivative."""
+    q, k, v, o, ct = operands
+    d_q, d_k, d_v = results
+    shared, threads = (q, k, v, ct, logs, delta), backward_threads(p)
+    return [
+        Launch(Delta(p).kernel(), (o, ct), (delta,), Threads(4)),
+        Launch(KeysBackward(p, 64, 64).kernel(), shared, (d_k, d_v), threads),
+        Launch(QueriesBackward(p, 64, 64).kernel(), shared, (d_q,), threads),
+    ]

@@ -1,0 +1,109 @@
+"""Primitives on a GPU: those that need another form than on a CPU.
+
+A sum into numbered rows is a product: y[r] = x[r] + sum over i of (r = index[i]) v[i], whose order is that of
+the indices, whatever block computes it.  A concatenation copies what a block of rows has of each operand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+
+from tessera.core.dtype import DType, bool_, i64
+from tessera.core.types import TensorType
+from tessera.ir.schedule.ir import (
+    Apply,
+    Axis,
+    Cast,
+    Kernel,
+    Literal,
+    Position,
+    Primitive,
+    Read,
+    Stage,
+    Term,
+)
+from tessera.ir.tile.gpu.blocks import power, warps_for
+from tessera.ir.tile.gpu.contraction import Contraction
+from tessera.ir.tile.ir import Builder
+from tessera.ir.tile.launch import Expansion, Launch, Threads
+from tessera.ir.tile.primitives import lower_primitive
+
+_COLUMNS = 1024  # that a block copies at once
+_LEAST = 16  # columns that are worth a block's width
+_FEWEST = 64  # rows to add: fewer are not worth a product
+
+
+def expand_primitive(step: Primitive, types: Mapping[str, TensorType]) -> Expansion:
+    """The launches of a primitive."""
+    own = _OWN.get(step.primitive)
+    made = None if own is None else own(step, types)
+    return lower_primitive(step, types) if made is None else made
+
+
+def _scatter_add(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | None:
+    x, v, index = (types[n] for n in step.operands[:3])
+    rows, count = int(x.shape[0]), prod(int(n) for n in index.shape)
+    columns = prod(int(n) for n in x.shape[1:])
+    usual = tuple(step.params["axes"]) == (0,) and len(step.operands) == 3 and x.dtype.kind == "f"
+    if not usual or count < _FEWEST or not columns or x.dtype is not v.dtype:
+        return None
+    m, n, k = Axis("_m", rows), Axis("_n", columns), Axis("_k", count)
+    names = step.operands
+    dtype, wide = x.dtype.base, x.dtype.accum
+    place = _clamped(Read(i64, names[2], (k.variable,)), rows)
+    test = Apply(bool_, "eq", (Position(i64, m.variable), place))
+    one = Apply(dtype, "where", (test, Literal(dtype, 1.0), Literal(dtype, 0.0)))
+    row = Read(dtype, names[1], (k.variable, n.variable))
+    product = Apply(wide, "mul", (_wide(one, wide), _wide(row, wide)))
+    (out,) = step.results
+    total = Stage(f"{out}_sum", (m, n), (k,), "add", product)
+    before = _wide(Read(dtype, names[0], (m.variable, n.variable)), wide)
+    sums = Apply(wide, "add", (before, Read(wide, total.name, (m.variable, n.variable))))
+    last = Stage(out, (m, n), (), None, sums if wide is dtype else Cast(dtype, sums))
+    kernel = Kernel(step.name, 0, (total, last), (out,))
+    flat = {
+        names[0]: TensorType(dtype, (rows, columns)), names[1]: TensorType(dtype, (count, columns)),
+        names[2]: TensorType(i64, (count,)), out: TensorType(dtype, (rows, columns)),
+    }  # fmt: skip
+    made = Contraction(kernel, flat)
+    return Expansion((Launch(made.kernel(), tuple(kernel.inputs()), (out,), made.threads),))
+
+
+def _wide(t: Term, dtype: DType) -> Term:
+    return t if t.dtype is dtype else Cast(dtype, t)
+
+
+def _clamped(t: Term, size: int) -> Term:
+    low = Apply(i64, "max", (t, Literal(i64, 0)))
+    return Apply(i64, "min", (low, Literal(i64, size - 1)))
+
+
+def _concat(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | None:
+    (out,) = step.results
+    t, axis = types[out], step.params["axis"]
+    outer = prod(int(n) for n in t.shape[:axis])
+    widths = [prod(int(n) for n in types[x].shape[axis:]) for x in step.operands]
+    if t.dtype.kind == "c" or 0 in t.shape or any(w % _LEAST for w in widths):
+        return None
+    b = Builder(step.name)
+    sources = [b.parameter(f"x{i}", TensorType(t.dtype, (outer, w))) for i, w in enumerate(widths)]
+    y = b.parameter("y", TensorType(t.dtype, (outer, sum(widths))), writable=True)
+    columns = [min(w & -w, _COLUMNS) for w in widths]  # the next operand begins behind the last one
+    rows = max(min(4 * _COLUMNS // max(columns), power(outer)), 1)
+    at = b.program(-(-outer // rows)) * rows
+    masked = (0,) if outer % rows else ()
+    begin = 0
+    for x, width, n in zip(sources, widths, columns, strict=True):
+        with b.loop(0, width, n) as loop:
+            tile = b.load(x, (at, loop.variable), (rows, n), masked=masked)
+            b.store(y, tile, (at, loop.variable + begin), (rows, n), masked=masked)
+        begin += width
+    threads = Threads(warps_for(rows * max(columns)))
+    return Expansion((Launch(b.finish(), step.operands, (out,), threads),))
+
+
+_OWN: dict[str, Callable[[Primitive, Mapping[str, TensorType]], Expansion | None]] = {
+    "scatter_add": _scatter_add,
+    "concat": _concat,
+}
