@@ -34,6 +34,7 @@ from tessera.core.dtype import u32 as u32
 from tessera.core.dtype import u64 as u64
 from tessera.core.errors import TesseraError as TesseraError
 from tessera.core.flags import numerics as numerics
+from tessera.core.picture import set_pictures as _set_pictures
 from tessera.lang import dist as dist
 from tessera.lang import graph as graph
 from tessera.lang import op as op
@@ -113,6 +114,7 @@ _KERNELS = {
 
 
 _set_engine(lambda: importlib.import_module("tessera.lang.kernel.traced"))
+_set_pictures(lambda: importlib.import_module("tessera.inspect.pictures"))
 
 
 def __getattr__(name: str) -> object:

@@ -18,6 +18,7 @@ from tessera.algebra.kind import KINDS, Kind
 from tessera.core import tree
 from tessera.core.dtype import DType
 from tessera.core.errors import OperandError, TesseraError, located
+from tessera.core.picture import Plotted
 from tessera.ir.graph.ir import Value
 
 P = ParamSpec("P")
@@ -26,7 +27,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {}  # every public function of operat
 _ARRAYS = (Value, np.ndarray, np.generic, int, float, complex)
 
 
-class Operator:
+class Operator(Plotted):
     """A linear operator of shape (rows, columns): A @ x, A @ B, A + B, 2 * A, A.H, A ** k, A.solve(b).
 
     `Operator["Din", "Dout", T, P]` is an annotation: the size of arguments, that of results, a dtype

@@ -117,7 +117,7 @@ class Collector:
             operands.append([index[v] for v in n.operands])
             labels.append(n.op.name)
         widths = [_LETTER * len(x) + _SIDE for x in labels]
-        free = [_kind(n) in ("input", "constant", "move") for n in nodes]
+        free = [kind_of(n) in ("input", "constant", "move") for n in nodes]
         spots = layered(operands, widths, free)
         out = []
         for i, (label, given, (x, layer)) in enumerate(zip(labels, operands, spots, strict=True)):
@@ -125,7 +125,7 @@ class Collector:
             values: Sequence[Value] = (g.inputs[i],) if node is None else node.results
             steps, names = self._linked(values)
             out.append({
-                "op": label, "kind": _kind(node), "type": ", ".join(str(v.type) for v in values),
+                "op": label, "kind": kind_of(node), "type": ", ".join(str(v.type) for v in values),
                 "params": "" if node is None else ", ".join(params_of(node)), "in": given,
                 "place": self.places.number(None if node is None else node.location),
                 "steps": steps, "names": names, "x": round(x, 1), "y": layer, "w": round(widths[i], 1),
@@ -156,7 +156,7 @@ class Collector:
             w = work_of(s, self.types, sizes)
             name = s.node.op.name if isinstance(s, HostCall) else s.name
             out.append({
-                "name": name, "kind": _step_kind(s), "nests": _nests(s),
+                "name": name, "kind": step_kind(s), "nests": nests_of(s),
                 "reads": read_by(s), "writes": written_by(s), "makes": made_by(s),
                 "places": sorted({self.places.number(x) for x in _locations(s)} - {-1}),
                 "flops": w.flops, "cost": w.cost, "bytes": w.bytes, "seconds": seconds.get(name, 0.0),
@@ -230,7 +230,7 @@ def _key(x: Line) -> tuple[str, Location | None]:
     return "%".join([words[0], *(w.lstrip("0123456789.in") for w in words[1:])]), x.location
 
 
-def _kind(n: Node | None) -> str:
+def kind_of(n: Node | None) -> str:
     """What a node is to somebody who looks at a picture."""
     if n is None:
         return "input"
@@ -245,7 +245,7 @@ def _kind(n: Node | None) -> str:
     return "elementwise" if n.op.body is not None else "whole"
 
 
-def _step_kind(s: Step) -> str:
+def step_kind(s: Step) -> str:
     if isinstance(s, HostCall):
         return "host"
     if isinstance(s, Primitive):
@@ -253,7 +253,7 @@ def _step_kind(s: Step) -> str:
     return "group" if isinstance(s, Group) else "kernel"
 
 
-def _nests(s: Step) -> list[Data]:
+def nests_of(s: Step) -> list[Data]:
     """The loops of each kernel of a step, and whether somebody has chosen them."""
     if not isinstance(s, Kernel | Group):
         return []

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tessera.core.errors import OperandError, located
+from tessera.inspect.plots import roofline
 from tessera.inspect.profile_compare import Comparison, compared
 from tessera.inspect.profile_flame import flame_graph
 from tessera.inspect.profile_record import Recorder
@@ -39,6 +40,7 @@ from tessera.inspect.profile_rows import (
 from tessera.inspect.profile_trace import trace_events
 from tessera.inspect.work import Work
 from tessera.ir.schedule.memory import readable
+from tessera.tune.roofline import peaks_here
 
 VERSION = 1
 # What the time of a profile is made of, and the kinds of spans whose own time it is.
@@ -171,6 +173,10 @@ class Profile:
 
     def __str__(self) -> str:
         return self.table()
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the kernels below the roofline of this machine, with matplotlib; returns the axes."""
+        return roofline(self.kernels, peaks_here(), ax)
 
     def _repr_html_(self) -> str:
         """The flame graph above the tables, for a notebook."""

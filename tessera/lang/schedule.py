@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tessera.core.errors import ScheduleError, located
+from tessera.core.picture import Pictured
 
 SWIZZLES = ("none", "xor")
 _BLOCK = (64, 64)  # rows and columns of a tile where a schedule says nothing
@@ -24,7 +25,7 @@ _DEPTH = 64
 
 
 @dataclass(frozen=True)
-class Schedule:
+class Schedule(Pictured):
     """How a kernel is cut up; what is None is chosen by the compiler."""
 
     block: Any = ()  # rows, columns, and the summed axis

@@ -12,6 +12,7 @@ from tessera.core.device import CPU, Device
 from tessera.core.dims import Dim
 from tessera.core.dtype import as_dtype
 from tessera.core.errors import OperandError, ShapeError, TesseraError, TraceError, located
+from tessera.core.picture import Plotted
 from tessera.ir.graph.ir import Value, concrete, current_builder, data_of, holding, set_value_class
 from tessera.lang.annotation import TensorSpec, spec_of
 from tessera.lang.device import as_device, current_device
@@ -42,7 +43,7 @@ def _unary(f: Callable[[Any], Value]) -> Callable[[Any], Any]:
     return apply
 
 
-class Tensor(Value):
+class Tensor(Value, Plotted):
     """An n-dimensional array on a device, or a traced value inside jit and the transforms.
 
     `Tensor["B", "S", 64, bf16 @ accum(f32)]` is an annotation: sizes, symbolic or not, and a dtype.

@@ -19,6 +19,7 @@ from tessera.algebra.laws.law import Law
 from tessera.algebra.laws.numbers import Matrix, NoInverse, Numbers
 from tessera.algebra.laws.show import Letters, shown
 from tessera.algebra.operator import Operator
+from tessera.core.picture import Pictured
 
 Path = tuple[int, ...]
 LARGEST = 64  # sizes up to which a step is evaluated exactly
@@ -45,7 +46,7 @@ class Step:
 
 
 @dataclass(frozen=True, repr=False)
-class Derivation:
+class Derivation(Pictured):
     """The steps from one operator to another, with the number of columns that costs are for."""
 
     start: Operator

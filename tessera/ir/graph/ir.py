@@ -23,6 +23,7 @@ from tessera.core.dims import Dim, substitute
 from tessera.core.dtype import DType, as_dtype
 from tessera.core.errors import DeviceError, OperandError, TraceError
 from tessera.core.flags import flags
+from tessera.core.picture import Pictured
 from tessera.core.source import Location, caller
 from tessera.core.types import TensorType
 from tessera.ir.graph.numbers import check, checking
@@ -112,7 +113,7 @@ class Node:
         return tuple(v.type for v in self.operands)
 
 
-class Graph:
+class Graph(Pictured):
     """Inputs, nodes in order, outputs.  Immutable."""
 
     __slots__ = ("_text", "captured", "guards", "input_names", "inputs", "name", "nodes", "outputs")

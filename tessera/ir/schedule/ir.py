@@ -17,6 +17,7 @@ from typing import Any
 from tessera.core.constraints import Guard
 from tessera.core.dims import Dim, Size, substitute, symbol
 from tessera.core.dtype import DType, bool_, f32, i64
+from tessera.core.picture import Pictured
 from tessera.core.scalar import TESTS, Number
 from tessera.core.source import Location
 from tessera.core.types import TensorType
@@ -317,7 +318,7 @@ Step = Kernel | Group | Primitive | HostCall
 
 
 @dataclass(frozen=True)
-class Program:
+class Program(Pictured):
     """Buffers and steps; inputs and outputs name buffers."""
 
     name: str

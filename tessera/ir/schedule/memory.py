@@ -18,6 +18,7 @@ from math import prod
 
 import numpy as np
 
+from tessera.core.picture import Plotted
 from tessera.core.source import Location
 from tessera.core.types import TensorType
 
@@ -68,7 +69,7 @@ class Storage:
 
 
 @dataclass(frozen=True)
-class MemoryPlan:
+class MemoryPlan(Plotted):
     """Where the buffers of a program lie at given sizes, and how much memory a run takes."""
 
     program: str

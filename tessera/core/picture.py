@@ -1,0 +1,50 @@
+"""Pictures of values: what a notebook shows of them, and `.plot()`.
+
+What draws them lies above everything that is drawn, so it is installed from there and loaded when first used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+
+class Pictures(Protocol):
+    """What can draw."""
+
+    def html(self, x: Any) -> str:
+        """The value as HTML that needs nothing else."""
+
+    def plot(self, x: Any, ax: Any) -> Any:
+        """Draw the value with matplotlib; the axes that it was drawn on."""
+
+
+_find: Callable[[], Pictures] | None = None
+
+
+def set_pictures(find: Callable[[], Pictures]) -> None:
+    """Say what draws."""
+    global _find
+    _find = find
+
+
+class Pictured:
+    """A value that notebooks show as a picture."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        """The value as HTML, for a notebook."""
+        assert _find is not None, "tessera is not loaded"
+        return _find().html(self)
+
+
+class Plotted(Pictured):
+    """A value that can be drawn with matplotlib, too."""
+
+    __slots__ = ()
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw it with matplotlib, on new axes unless given; returns the axes."""
+        assert _find is not None, "tessera is not loaded"
+        return _find().plot(self, ax)
