@@ -14,6 +14,7 @@ import numpy as np
 from tessera.checks.concrete import shape_at, value
 from tessera.checks.findings import Finding, Verdict, finding
 from tessera.checks.scope import READS, WRITES
+from tessera.core.costs import COSTS
 from tessera.core.processor import registers
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation
 
@@ -37,12 +38,6 @@ MACHINES = {
     "a100": Machine("a100", 312e12, 2.0e12, 40 << 20),
     "mi300x": Machine("mi300x", 1307e12, 5.3e12, 256 << 20),
 }
-# Operations that a scalar op counts for, where it is not 1; the order of core/approximate's polynomials.
-COST = {
-    "fma": 2, "exp": 20, "exp2": 18, "expm1": 24, "log": 22, "log2": 22, "log10": 22, "log1p": 26,
-    "tanh": 24, "sigmoid": 24, "erf": 26, "erfc": 34, "sin": 26, "cos": 26, "tan": 40, "pow": 60,
-    "div": 4, "sqrt": 4, "rsqrt": 6, "cbrt": 24, "mod": 8, "floor_div": 6, "logaddexp": 44,
-}  # fmt: skip
 _FREE = frozenset(("where", "pos", "real", "conj", "copysign", "neg", "abs"))
 
 
@@ -143,7 +138,7 @@ def _flops(op: Operation) -> float:
         return float(math.prod(op.operands[0].shape))
     if op.name != "apply" or op.attributes["scalar"] in _FREE:
         return 0.0
-    return float(COST.get(op.attributes["scalar"], 1) * math.prod(op.results[0].shape))
+    return float(COSTS.get(op.attributes["scalar"], 1) * math.prod(op.results[0].shape))
 
 
 def check_roofline(

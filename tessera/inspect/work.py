@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from math import log2, prod
 from typing import Any
 
-from tessera.checks.roofline import COST
 from tessera.checks.roofline import work as tile_work
+from tessera.core.costs import COSTS
 from tessera.core.dims import Dim, symbols
 from tessera.core.scalar import TESTS
 from tessera.core.source import Location
@@ -181,7 +181,7 @@ def _arithmetic(s: Stage, sizes: Sizes) -> Work:
         if isinstance(t, Apply) and t.scalar not in _FREE and t.dtype.kind in "fc":
             points = prod(extents[a] for a in _axes(t) & extents.keys())
             flops += points * _ops(t.scalar, t)
-            cost += points * max(COST.get(t.scalar, 1), _ops(t.scalar, t))
+            cost += points * max(COSTS.get(t.scalar, 1), _ops(t.scalar, t))
     if s.combine is not None:
         folds = prod(extents.values()) * _ops(s.combine, s.term)
         flops, cost = flops + folds, cost + folds

@@ -71,7 +71,7 @@ def _of_kernel(
     bound = f.signature.bind(args, kwargs)
     shapes = zip(bound.parameters, bound.shapes, strict=True)
     sizes = solve([(p.name, p.type.shape, shape) for p, shape in shapes], ())
-    t = f._translated(bound, sizes, f.chosen(bound, sizes, None))
+    t = f.translated(bound, sizes, f.chosen(bound, sizes, None))
     same: dict[str, Size] = {}
     for left, right, _ in t.equations():
         for name, other in ((str(left), right), (str(right), left)):

@@ -11,6 +11,7 @@ from math import prod
 
 import numpy as np
 
+from tessera.core.costs import COSTS
 from tessera.core.dims import Size, substitute
 from tessera.core.dtype import f32
 from tessera.core.errors import OperandError
@@ -22,9 +23,6 @@ from tessera.runtime import tuned
 from tessera.runtime.kernel import compile_kernels
 from tessera.runtime.threads import thread_count
 
-# Operations that a scalar op takes; what is not listed takes one.
-_COSTS = {"exp": 20, "log": 20, "tanh": 30, "erf": 30, "sin": 30, "cos": 30, "pow": 60,
-          "sigmoid": 25, "div": 8, "sqrt": 8, "rsqrt": 10}  # fmt: skip
 _SIDE, _COPIED = 768, 1 << 23  # of the product and the copy that are measured
 _ROUNDS = 5
 
@@ -64,7 +62,7 @@ def work_of(kernel: Kernel, types: Mapping[str, TensorType], sizes: Mapping[str,
     for s in kernel.stages:
         points = prod(number(a.size, sizes) for a in (*s.axes, *s.reduced))
         applied = [t.scalar for t in walk(s.term) if isinstance(t, Apply)]
-        flops += points * (sum(_COSTS.get(x, 1) for x in applied) + (s.combine is not None))
+        flops += points * (sum(COSTS.get(x, 1) for x in applied) + (s.combine is not None))
     names = (*kernel.inputs(), *kernel.outputs)
     moved = sum(
         types[n].dtype.itemsize * prod(number(d, sizes) for d in types[n].shape) for n in names

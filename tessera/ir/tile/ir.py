@@ -271,9 +271,7 @@ class Builder:
         masked: Sequence[int] = (),
     ) -> None:
         """Write a tile from `at` on; along `masked` axes, what is out of the memory is dropped."""
-        if not memory.writable:
-            raise VerifyError(f"store: {memory} is not writable")
-        self._append("store", (value,), _box(at, extent, axes, masked), memory)
+        self._write("store", memory, (value,), _box(at, extent, axes, masked))
 
     def store_async(
         self,
@@ -285,9 +283,14 @@ class Builder:
         masked: Sequence[int] = (),
     ) -> None:
         """As store, but the elements arrive at the latest in the wait that covers it."""
+        self._write("store_async", memory, (value,), _box(at, extent, axes, masked))
+
+    def _write(
+        self, name: str, memory: Memory, tiles: Sequence[Tile], attributes: Mapping[str, Any]
+    ) -> None:
         if not memory.writable:
-            raise VerifyError(f"store_async: {memory} is not writable")
-        self._append("store_async", (value,), _box(at, extent, axes, masked), memory)
+            raise VerifyError(f"{name}: {memory} is not writable")
+        self._append(name, tiles, attributes, memory)
 
     def wait(self, pending: int = 0) -> None:
         """Wait until all but the last `pending` asynchronous stores have arrived."""
@@ -323,10 +326,8 @@ class Builder:
         masked: Sequence[int] = (),
     ) -> None:
         """As store, to where gather would read; of several elements for a place the last stays."""
-        if not memory.writable:
-            raise VerifyError(f"scatter: {memory} is not writable")
         attributes = _box(at, extent, axes, masked) | {"picked": tuple(picked)}
-        self._append("scatter", (value, *picked.values()), attributes, memory)
+        self._write("scatter", memory, (value, *picked.values()), attributes)
 
     def prefetch(
         self, memory: Memory, at: Sequence[Size], extent: Sequence[int], write: bool = False

@@ -65,7 +65,7 @@ class KernelFunction:
         arrays = [_data(a, self.signature.name) for a in bound.arrays]
         sizes = _sizes(bound)
         schedule = self.chosen(bound, sizes, arrays)
-        t = self._translated(bound, sizes, schedule)
+        t = self.translated(bound, sizes, schedule)
         if is_stepping():
             return _wrapped(t, step_through(t, bound, arrays, sizes, schedule, self.function))
         if key is not None and len(args) == len(arrays):
@@ -81,19 +81,19 @@ class KernelFunction:
         """The schedule of a call; there are no arrays while a program is traced."""
         if not self.auto:
             return self.schedule
-        return by_sizes(self.schedule, self._translated(bound, sizes, self.schedule), sizes)
+        return by_sizes(self.schedule, self.translated(bound, sizes, self.schedule), sizes)
 
     def _traced(self, bound: Bound) -> Any:
         """A node of the function being traced."""
         name = self.signature.name
         values = [as_value(a, name) for a in bound.arrays]
         known = sizes_in(bound, [v.type for v in values], name)
-        t = self._translated(bound, known, self.chosen(bound, known, None))
+        t = self.translated(bound, known, self.chosen(bound, known, None))
         require_equal(t, known, name)
         out = kernel_op(*values, program=text_of(t.kernel))
         return out[0] if _is_single(t) else out
 
-    def _translated(self, bound: Bound, sizes: Mapping[str, Size], s: Schedule) -> Translated:
+    def translated(self, bound: Bound, sizes: Mapping[str, Size], s: Schedule) -> Translated:
         """The translation for a call, from those that were made before if one serves it."""
         kept = self._kept.setdefault((bound.key, s, flags().numerics), [])
         for t in kept:
@@ -111,7 +111,7 @@ class KernelFunction:
         try:
             bound = self.signature.bind(args, kwargs)
             sizes = _sizes(bound)
-            return self._translated(bound, sizes, self.chosen(bound, sizes, None)).kernel
+            return self.translated(bound, sizes, self.chosen(bound, sizes, None)).kernel
         except TesseraError as e:
             error = located(e)
         raise error
@@ -134,14 +134,14 @@ class TunedKernel(KernelFunction):
         known: dict[str, int] = {n: int(k) for n, k in sizes.items()}
         label = (bound.key, size_class(known))
         if label not in self.found:
-            key = self._translated(bound, known, self._first(bound, known)).kernel.hash
+            key = self.translated(bound, known, self._first(bound, known)).kernel.hash
             found = remembered(self.search, key, known)
             if found is None and arrays is None:
                 return self._first(bound, known)
             if found is None:
                 assert arrays is not None
                 found = look(
-                    self.search, self.schedule, lambda s: self._translated(bound, known, s), arrays,
+                    self.search, self.schedule, lambda s: self.translated(bound, known, s), arrays,
                     known, key,
                 )  # fmt: skip
             self.found[label] = found
@@ -152,7 +152,7 @@ class TunedKernel(KernelFunction):
         error: TesseraError | None = None
         for s in self.search.space:
             try:
-                self._translated(bound, sizes, s.over(self.schedule))
+                self.translated(bound, sizes, s.over(self.schedule))
             except TesseraError as e:
                 error = error or e
                 continue
