@@ -43,6 +43,13 @@ def target(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def compiled() -> Iterator[None]:
+    """Run a test on the machine though its module states another target."""
+    with override(target="cpu"):
+        yield
+
+
 @pytest.fixture(scope="session", autouse=True)
 def untuned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Compile as if nothing had been tuned on this machine, unless a test has a cache of its own."""

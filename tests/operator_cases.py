@@ -30,6 +30,13 @@ def near(got: Any, want: Any, eps: float, what: str) -> None:
     assert off <= eps * size, f"{what}: off by {off:.3g} of {size:.3g}"
 
 
+def close(got: Any, want: Any, tol: float = 1e-8) -> None:
+    """Within a tolerance of the largest number, or of one if that is smaller."""
+    want = np.asarray(want)
+    off = np.abs(np.asarray(got) - want).max(initial=0)
+    assert off <= tol * max(1.0, np.abs(want).max(initial=0))
+
+
 def condition(m: Array) -> float:
     return float(np.linalg.cond(m)) if m.size else 1.0
 

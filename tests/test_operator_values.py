@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import op
-from tessera.core.flags import override
 from tests.operator_cases import (
     CASES,
     DTYPES,
@@ -28,14 +27,8 @@ from tests.operator_cases import (
     wide,
 )
 
+RUNS_ON = "numpy"  # what is compared here is algebra, not machine code
 Array = np.ndarray[Any, Any]
-
-
-@pytest.fixture(autouse=True)
-def _eager() -> Iterator[None]:
-    """The references of the ops: what is compared here is algebra, not machine code."""
-    with override(target="numpy"):
-        yield
 
 
 # Trees ------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ import scipy.linalg
 import tessera as ts
 from tessera import op
 from tessera.algebra.apply import cost_of
-from tessera.core.flags import override
 from tests.operator_cases import (
     CASES,
     DTYPES,
@@ -26,14 +25,8 @@ from tests.operator_cases import (
     wide,
 )
 
+RUNS_ON = "numpy"  # what is compared here is algebra, not machine code
 Array = np.ndarray[Any, Any]
-
-
-@pytest.fixture(autouse=True)
-def _eager() -> Iterator[None]:
-    """The references of the ops: what is compared here is algebra, not machine code."""
-    with override(target="numpy"):
-        yield
 
 
 def is_right(m: Array) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import runpy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,10 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tessera.core.flags import override
+from tests.operator_cases import close
 from tests.tolerance import assert_same_bits
 
+RUNS_ON = "numpy"  # where no test says otherwise: the bits are the same
 RNG = np.random.default_rng(3)
 N = 40
 BASIS = np.linalg.qr(RNG.normal(size=(N, N)))[0]
@@ -25,26 +26,6 @@ COMPLEX = RNG.normal(size=(8, 6)) + 1j * RNG.normal(size=(8, 6))
 WEIGHT = ts.tensor(RNG.normal(size=(N, N)))
 
 
-COMPILED = (
-    "singular_values_make",
-    "products_alone",
-)  # the other tests run references, which have the same bits
-
-
-@pytest.fixture(autouse=True)
-def _references(request: pytest.FixtureRequest) -> Iterator[None]:
-    compiled = any(name in request.node.name for name in COMPILED)
-    with override(target="cpu" if compiled else "numpy"):
-        yield
-
-
-def close(got: Any, want: Any, tol: float = 1e-9) -> None:
-    want = np.asarray(want)
-    assert np.abs(np.asarray(got) - want).max(initial=0) <= tol * max(
-        1.0, np.abs(want).max(initial=0)
-    )
-
-
 def self_adjoint(x: Any) -> Any:
     return op.dense((x + x.T) / 2, flags=("self_adjoint",))
 
@@ -52,6 +33,7 @@ def self_adjoint(x: Any) -> Any:
 # The decomposition --------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("matrix", [TALL, TALL.T, COMPLEX], ids=["tall", "wide", "complex"])
 def test_singular_values_make_the_operator_again(matrix: Any) -> None:
     s = op.spectral(matrix)
@@ -80,6 +62,7 @@ def test_a_self_adjoint_operator_has_eigenvalues() -> None:
     close(
         op.spectral_filter(self_adjoint(SYMMETRIC), op.square).reconstruct().todense(),
         SYMMETRIC @ SYMMETRIC,
+        1e-9,
     )
 
 
@@ -94,7 +77,7 @@ def test_general_eigenvalues_are_complex() -> None:
 def test_the_pseudoinverse_obeys_penrose(rank: int | None) -> None:
     a = TALL if rank is None else TALL[:, :rank] @ RNG.normal(size=(rank, 24))
     p = np.asarray(op.pseudoinverse(op.spectral(a), rtol=1e-12).todense())
-    close(a @ p @ a, a)
+    close(a @ p @ a, a, 1e-9)
     close(p @ a @ p, p, 1e-8)
     close((a @ p).T, a @ p, 1e-8)
     close((p @ a).T, p @ a, 1e-8)
@@ -117,10 +100,11 @@ def test_some_eigenvalues_with_their_multiplicity(which: str, want: list[float])
     assert bool(s.info.converged)
 
 
+@pytest.mark.usefixtures("compiled")
 def test_some_singular_values_from_products_alone() -> None:
     u, w, vh = np.linalg.svd(TALL)
     s = op.spectral(TALL, 3)
-    close(s.S, w[:3])
+    close(s.S, w[:3], 1e-9)
     close(s.reconstruct().todense(), (u[:, :3] * w[:3]) @ vh[:3], 1e-8)
     jitted = ts.jit(lambda a: op.spectral(a, 3))(ts.tensor(TALL))
     assert_same_bits(jitted.S, s.S)
@@ -197,7 +181,7 @@ def test_functions_of_full_spectra_are_safe_at_repeated_values(how: str) -> None
         y = op.inv(held) if how == "pseudoinverse" else op.expm(-held)
         return op.sum(op.sin(y) * WEIGHT)
 
-    close(mine(a), want(a))
+    close(mine(a), want(a), 1e-9)
     close(ts.grad(mine)(a), ts.grad(want)(a), 1e-7)
 
 
@@ -212,7 +196,7 @@ def test_filters_of_singular_values_are_safe_at_repeated_ones() -> None:
     def g(a):
         return op.sum(op.singular_map(a, op.square) * weight)
 
-    close(ts.grad(f)(a), ts.grad(g)(a))
+    close(ts.grad(f)(a), ts.grad(g)(a), 1e-9)
 
 
 def test_what_depends_on_a_basis_is_an_error() -> None:
