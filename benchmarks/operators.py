@@ -1,4 +1,4 @@
-"""Operators beside the same algebra written by hand in NumPy and SciPy.
+"""Operators beside CoLA, linear_operator, and the same algebra written by hand in NumPy and SciPy.
 
     python benchmarks/operators.py [--small] [--only NAME] [--rounds N] [--record FILE]
 
@@ -6,12 +6,15 @@ BENCHMARK_THREADS says how many threads each peer has (2 unless said otherwise).
 
 Every (case, peer) runs in a process of its own, peers in turn, and the round is repeated; a row shows
 the fastest time, the spread of the rounds, the ratio of the best other peer to Tessera, and how far
-Tessera's result is from the other's.  `hand` is Tessera's ops without an operator.
+Tessera's result is from the others'.  `hand` is Tessera's ops without an operator.  CoLA (cola-ml) and
+linear_operator take part where they are installed and can do what is asked: CoLA has no circulants,
+and determinants of low rank on a diagonal only by chance.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import platform
@@ -20,6 +23,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +42,19 @@ class Case:
     size: int
     small: int
     repeat: int
+
+
+def available(**peers: Callable[[], Run]) -> dict[str, Callable[[], Run]]:
+    """The peers that are packages and are installed."""
+    return {k: v for k, v in peers.items() if importlib.util.find_spec(k) is not None}
+
+
+def torch_tensor(x: Any) -> Any:
+    """An array as a tensor of PyTorch, which has the threads of the others."""
+    import torch
+
+    torch.set_num_threads(int(THREADS))
+    return torch.from_numpy(np.asarray(x))
 
 
 # The problems: each peer is prepared outside of the clock and returns what is timed -----------------
@@ -63,11 +80,29 @@ def kronecker(n: int) -> dict[str, Callable[[], Run]]:
         left, right, v = ts.tensor(a), ts.tensor(b), ts.tensor(x)
         return lambda: run(left, right, v)
 
-    return {"tessera": tessera, "hand": hand, "numpy": lambda: lambda: a @ x.reshape(n, n) @ b.T}
+    def cola() -> Run:
+        import cola
+
+        left, right, v = map(torch_tensor, (a, b, x))
+        big = cola.ops.Kronecker(cola.ops.Dense(left), cola.ops.Dense(right))
+        return lambda: big @ v
+
+    def linear_operator() -> Run:
+        from linear_operator import operators as lo
+
+        left, right, v = map(torch_tensor, (a, b, x))
+        big = lo.KroneckerProductLinearOperator(
+            lo.DenseLinearOperator(left), lo.DenseLinearOperator(right)
+        )
+        return lambda: big @ v
+
+    plain = {"tessera": tessera, "hand": hand, "numpy": lambda: lambda: a @ x.reshape(n, n) @ b.T}
+    return plain | available(cola=cola, linear_operator=linear_operator)
 
 
 def circulant(n: int) -> dict[str, Callable[[], Run]]:
     c = RNG.normal(size=n).astype(np.float32) / n**0.5
+    c[1:] += c[:0:-1]  # symmetric, since linear_operator has only such
     x = RNG.normal(size=n).astype(np.float32)
 
     def tessera() -> Run:
@@ -85,7 +120,13 @@ def circulant(n: int) -> dict[str, Callable[[], Run]]:
             fft.rfft(c, workers=workers) * fft.rfft(x, workers=workers), n, workers=workers
         )
 
-    return {"tessera": tessera, "scipy": scipy}
+    def linear_operator() -> Run:
+        from linear_operator import operators as lo
+
+        ring, v = lo.ToeplitzLinearOperator(torch_tensor(c)), torch_tensor(x)
+        return lambda: ring @ v
+
+    return {"tessera": tessera, "scipy": scipy} | available(linear_operator=linear_operator)
 
 
 def low_rank_plus_diagonal(n: int) -> dict[str, Callable[[], Run]]:
@@ -109,12 +150,29 @@ def low_rank_plus_diagonal(n: int) -> dict[str, Callable[[], Run]]:
 
         return run
 
-    return {"tessera": tessera, "numpy": numpy}
+    def linear_operator() -> Run:
+        from linear_operator import operators as lo
+
+        scale, factor, v = map(torch_tensor, (d, u, b))
+
+        def run() -> Any:  # made anew: it keeps the factorisation
+            low = lo.LowRankRootLinearOperator(factor)
+            a = lo.LowRankRootAddedDiagLinearOperator(low, lo.DiagLinearOperator(scale))
+            return a.solve(v), a.logdet()
+
+        return run
+
+    return {"tessera": tessera, "numpy": numpy} | available(linear_operator=linear_operator)
+
+
+def force(side: int) -> Any:
+    """The right-hand side of Poisson's equation on a grid."""
+    t = np.arange(1, side + 1) / (side + 1)
+    return np.kron(t * (1 - t), np.exp(t)) + RNG.normal(size=side * side) * 0.1
 
 
 def poisson(side: int) -> dict[str, Callable[[], Run]]:
-    t = np.arange(1, side + 1) / (side + 1)
-    force = np.kron(t * (1 - t), np.exp(t)) + RNG.normal(size=side * side) * 0.1
+    rhs = force(side)
 
     def tessera() -> Run:
         import tessera as ts
@@ -122,7 +180,7 @@ def poisson(side: int) -> dict[str, Callable[[], Run]]:
 
         a = (-op.laplacian((side, side), dtype=f64)).assume("positive")
         run = ts.jit(lambda a, b: op.cg(a, b, tol=1e-8, limit=20 * side, progress=True)[0])
-        b = ts.tensor(force)
+        b = ts.tensor(rhs)
         return lambda: run(a, b)
 
     def scipy() -> Run:
@@ -131,7 +189,45 @@ def poisson(side: int) -> dict[str, Callable[[], Run]]:
 
         line = sparse.diags([-1.0, 2.0, -1.0], [-1, 0, 1], (side, side))
         a = sparse.kronsum(line, line).tocsr()
-        return lambda: linalg.cg(a, force, rtol=1e-8, maxiter=20 * side)[0]
+        return lambda: linalg.cg(a, rhs, rtol=1e-8, maxiter=20 * side)[0]
+
+    def cola() -> Run:
+        import cola
+        import torch
+
+        b, ones = torch_tensor(rhs), torch.ones(side, 1, dtype=torch.float64)
+        line = cola.ops.Tridiagonal(-ones[1:], 2 * ones, -ones[1:])
+        a = cola.PSD(cola.ops.KronSum(line, line))
+        solver = cola.CG(tol=1e-8, max_iters=20 * side)
+        return lambda: cola.inv(a, solver) @ b
+
+    small = side <= 256  # CoLA takes minutes on larger grids
+    return {"tessera": tessera, "scipy": scipy} | (available(cola=cola) if small else {})
+
+
+def poisson_by_law(side: int) -> dict[str, Callable[[], Run]]:
+    rhs = force(side)
+
+    def tessera() -> Run:
+        import tessera as ts
+        from tessera import f64, op
+
+        a = -op.laplacian((side, side), dtype=f64)
+        run, b = ts.jit(lambda a, b: a.solve(b)), ts.tensor(rhs)
+        return lambda: run(a, b)
+
+    def scipy() -> Run:
+        from scipy import fft
+
+        workers = int(THREADS)
+        line = 2 - 2 * np.cos(np.pi * np.arange(1, side + 1) / (side + 1))
+        values = line[:, None] + line
+
+        def run() -> Any:
+            waves = fft.dstn(rhs.reshape(side, side), type=1, workers=workers)
+            return fft.idstn(waves / values, type=1, workers=workers).reshape(-1)
+
+        return run
 
     return {"tessera": tessera, "scipy": scipy}
 
@@ -140,7 +236,9 @@ CASES = {
     "kronecker 1000 x 1000": Case(kronecker, 1000, 60, 20),
     "circulant 2^22": Case(circulant, 1 << 22, 1 << 10, 10),
     "low rank + diagonal 10^7": Case(low_rank_plus_diagonal, 10_000_000, 2000, 3),
-    "Poisson 1024 x 1024": Case(poisson, 1024, 24, 1),
+    "Poisson 256 x 256 by cg": Case(poisson, 256, 16, 2),
+    "Poisson 1024 x 1024 by cg": Case(poisson, 1024, 24, 1),
+    "Poisson 1024 x 1024 by law": Case(poisson_by_law, 1024, 24, 5),
 }
 
 
@@ -151,8 +249,9 @@ def measured(name: str, peer: str, small: bool) -> dict[str, Any]:
     """Times of one peer, and a short sketch of its result."""
     case = CASES[name]
     run = case.make(case.small if small else case.size)[peer]()
-    out = run()  # compiles
     times = []
+    if peer in ("tessera", "hand") or case.repeat > 1:
+        out = run()  # compiles
     for _ in range(1 if small else case.repeat):
         start = time.perf_counter()
         out = run()
@@ -165,8 +264,18 @@ def measured(name: str, peer: str, small: bool) -> dict[str, Any]:
 
 def child(name: str, peer: str, small: bool) -> dict[str, Any]:
     env = {**os.environ, "TESSERA_THREADS": THREADS, "OPENBLAS_NUM_THREADS": THREADS, "OMP_NUM_THREADS": THREADS,
-           "TESSERA_TARGET": "cpu", "PYTHONPATH": str(Path(__file__).parent.parent)}  # fmt: skip
-    command = [sys.executable, __file__, "--child", name, "--peer", peer, *(["--small"] * small)]
+           "TESSERA_TARGET": "cpu", "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")])}  # fmt: skip
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        __file__,
+        "--child",
+        name,
+        "--peer",
+        peer,
+        *(["--small"] * small),
+    ]
     done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -174,7 +283,9 @@ def child(name: str, peer: str, small: bool) -> dict[str, Any]:
 
 def row(name: str, rounds: int, small: bool) -> dict[str, Any]:
     """All peers of a case, in turn."""
-    found: dict[str, list[dict[str, Any]]] = {p: [] for p in CASES[name].make(4)}
+    case = CASES[name]
+    peers = case.make(case.small if small else case.size)
+    found: dict[str, list[dict[str, Any]]] = {p: [] for p in peers}
     for _ in range(rounds):
         for peer, results in found.items():
             results.append(child(name, peer, small))
@@ -211,8 +322,21 @@ def main() -> None:
         times = "  ".join(f"{p} {t * 1e3:.2f} ms" for p, t in r["seconds"].items())
         print(f"{name:26} {times}  ratio {r['ratio']:.2f}  difference {r['difference']:.1e}")
     if options.record:
-        machine = {"machine": platform.machine(), "threads": int(THREADS), "python": platform.python_version(), "numpy": np.__version__}  # fmt: skip
-        options.record.write_text(json.dumps({**machine, "rows": rows}, indent=1) + "\n")
+        names = ("numpy", "scipy", "torch", "cola-ml", "linear_operator")
+        versions = {d.name: d.version for d in metadata.distributions() if d.name in names}
+        machine = {
+            "machine": platform.machine(),
+            "threads": int(THREADS),
+            "python": platform.python_version(),
+        }
+        if options.record.exists():  # rows of other cases stay
+            told = {r["case"] for r in rows}
+            rows += [
+                r for r in json.loads(options.record.read_text())["rows"] if r["case"] not in told
+            ]
+        options.record.write_text(
+            json.dumps({**machine, "versions": versions, "rows": rows}, indent=1) + "\n"
+        )
 
 
 if __name__ == "__main__":

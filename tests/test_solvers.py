@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,10 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor, f64, op
-from tessera.core.flags import override
+from tests.operator_cases import close
 from tests.tolerance import assert_same_bits
 
+RUNS_ON = "numpy"  # where no test says otherwise: the bits are the same
 RNG = np.random.default_rng(7)
 N = 14
 Q, B = RNG.normal(size=(2, N, N))
@@ -40,27 +41,6 @@ CASES: dict[str, tuple[Solve, Any]] = {
 every_solver = pytest.mark.parametrize("name", CASES)
 
 
-COMPILED = (
-    "lapack",
-    "progress_is_told",
-    "ensure",
-)  # the other tests run references, which have the same bits
-
-
-@pytest.fixture(autouse=True)
-def _references(request: pytest.FixtureRequest) -> Iterator[None]:
-    compiled = any(name in request.node.name for name in COMPILED)
-    with override(target="cpu" if compiled else "numpy"):
-        yield
-
-
-def close(got: Any, want: Any, tol: float = 1e-8) -> None:
-    want = np.asarray(want)
-    assert np.abs(np.asarray(got) - want).max(initial=0) <= tol * max(
-        1.0, np.abs(want).max(initial=0)
-    )
-
-
 def tensors(name: str, columns: int = 0) -> tuple[Solve, Tensor, Tensor]:
     solve, a = CASES[name]
     b = RNG.normal(size=(N, columns)) if columns else RIGHT
@@ -70,6 +50,7 @@ def tensors(name: str, columns: int = 0) -> tuple[Solve, Tensor, Tensor]:
 # They solve ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("compiled")
 @every_solver
 def test_the_solution_is_that_of_lapack(name: str) -> None:
     solve, a, b = tensors(name)
@@ -309,6 +290,7 @@ def test_wrong_arguments_are_refused(name: str) -> None:
     assert e.value.message == text
 
 
+@pytest.mark.usefixtures("compiled")
 def test_progress_is_told_in_compiled_loops_too() -> None:
     seen: list[tuple[int, float]] = []
 
@@ -481,6 +463,7 @@ def test_determinants_are_within_their_errors() -> None:
 # What programs tell -------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("compiled")
 def test_ensure_raises_with_the_numbers_that_fail() -> None:
     def f(x):
         return op.ensure(x, x > 0, x, message="root: {} is negative")
@@ -492,3 +475,24 @@ def test_ensure_raises_with_the_numbers_that_fail() -> None:
     close(ts.grad(lambda x: op.sum(f(x) ** 2))(ts.tensor([1.0, 2.0])), [2, 4])
     with pytest.raises(ts.TesseraError, match="expected bool"):
         op.ensure(ts.tensor(1.0), ts.tensor(1.0), message="")
+
+
+@pytest.mark.parametrize("shape", [(7,), (40, 1), (1, 9), (31, 22), (3, 4, 5)], ids=str)
+def test_the_laplacian_is_solved_to_rounding_without_a_matrix(shape: tuple[int, ...]) -> None:
+    a = op.laplacian(shape, spacing=tuple(0.1 + 0.3 * i for i in range(len(shape))), dtype=f64)
+    x = RNG.normal(size=(a.shape[0], 3))
+    b = a @ ts.tensor(x)
+    close(a.solve(b), x, 1e-12)
+    close(a.solve(b[:, 0]), x[:, 0], 1e-12)
+    graph = ts.trace(lambda b: a.solve(b), b)
+    assert max(np.prod(v.shape) for n in graph.nodes for v in n.results) <= 8 * b.shape[0] * 3
+
+
+def test_the_laplacian_preconditions_what_is_near_it() -> None:
+    side = 24
+    a = -op.laplacian((side, side), spacing=1 / (side + 1), dtype=f64)
+    rough = (a + op.diag(ts.tensor(RNG.random(side**2) * 50))).assume("positive")
+    b = ts.tensor(RNG.normal(size=side**2))
+    x, info = op.cg(rough, b, tol=1e-10, precondition=a.inverse())
+    assert int(info.iterations) < 0.4 * int(op.cg(rough, b, tol=1e-10)[1].iterations)
+    close(rough @ x, b, 1e-8)

@@ -7,10 +7,8 @@ A grid is flattened row by row.  Outside of it a function is zero (`dirichlet`),
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
 
 from tessera.algebra.apply import light_cost
 from tessera.algebra.combinators.blocks import block
@@ -18,17 +16,16 @@ from tessera.algebra.combinators.linear import scaled
 from tessera.algebra.combinators.tensor import kronecker
 from tessera.algebra.constructors.basic import eye, float_dtype
 from tessera.algebra.constructors.fourier import sizes_of
+from tessera.algebra.constructors.poisson import solve_laplacian
 from tessera.algebra.kind import Kind, register
 from tessera.algebra.linear_graph import apply_transposed
 from tessera.algebra.operator import Operator, function
 from tessera.core.dtype import complex_of, f32
 from tessera.core.errors import OperandError, ShapeError
 from tessera.ir.graph.ir import Value
-from tessera.ops.creation import constant
 from tessera.ops.define import cast_to, full_of
-from tessera.ops.elementwise import add, div, imag, mul, neg, real, sub
-from tessera.ops.fft import fft
-from tessera.ops.shape import concat, expand_dims, flip, moveaxis, reshape, slice_
+from tessera.ops.elementwise import add, imag, mul, real, sub
+from tessera.ops.shape import concat, reshape, slice_
 
 BOUNDARIES = ("dirichlet", "neumann", "periodic")
 Taps = tuple[tuple[tuple[int, ...], float], ...]  # offsets and weights
@@ -163,35 +160,6 @@ def _transpose_columns(a: Operator, x: Value) -> Value:
     return apply_transposed(lambda v: _apply(a, v), x, a.shape[1])
 
 
-# The Laplacian that is zero outside has sines as eigenvectors.
-
-
-def _sines(x: Value, axis: int) -> Value:
-    """sum over j of x[j] sin(pi (j + 1) (k + 1) / (n + 1)), by the transform of an odd signal."""
-    y = moveaxis(x, axis, -1)
-    *batch, n = y.shape
-    zero = full_of((*batch, 1), 0, y.dtype)
-    odd = concat([zero, y, zero, neg(flip(y, -1))], -1)
-    whole = fft(odd)
-    start = (*(0 for _ in batch), 1)
-    found = mul(imag(slice_(whole, start, (*batch, n + 1))), -0.5)
-    return moveaxis(cast_to(found, x.dtype), -1, axis)
-
-
-def _all_sines(x: Value, rank: int) -> Value:
-    for axis in range(rank):
-        x = _sines(x, axis)
-    return x
-
-
-def _sine_eigenvalues(sizes: Sequence[int], steps: Sequence[float], like: Value) -> Value:
-    total = np.zeros(())
-    for i, (n, h) in enumerate(zip(sizes, steps, strict=True)):
-        w = -4.0 / h**2 * np.sin(np.pi * np.arange(1, n + 1) / (2 * (n + 1))) ** 2
-        total = total + w.reshape([n if i == j else 1 for j in range(len(sizes))])
-    return expand_dims(cast_to(constant(total), like.dtype), -1)
-
-
 def _solve(a: Operator, b: Value) -> Value | None:
     _, sizes, boundary, _, steps = a.static
     if boundary != "dirichlet" or not steps:
@@ -201,11 +169,7 @@ def _solve(a: Operator, b: Value) -> Value | None:
         assert x is not None
         assert y is not None
         return add(cast_to(x, b.dtype), mul(cast_to(y, complex_of(b.dtype)), 1j))
-    rank = len(sizes)
-    grid = reshape(b, (*sizes, b.shape[1]))
-    inner = div(_all_sines(grid, rank), _sine_eigenvalues(sizes, steps, b))
-    scale = math.prod(2.0 / (n + 1) for n in sizes)
-    return reshape(mul(_all_sines(inner, rank), scale), b.shape)
+    return solve_laplacian(b, sizes, steps)
 
 
 register(Kind(
