@@ -10,6 +10,7 @@ A pattern is matched against all terms that an e-graph holds equal, and built fr
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -270,6 +271,22 @@ def as_datum(x: Any) -> Datum:
     return number(x if isinstance(x, complex) else Fraction(x))
 
 
+def _gain(f: Any) -> Fraction:
+    """The number g with F @ F.H = g I: how often a transform counts the length of a vector."""
+    sizes, norm, inverse = f
+    n = math.prod(sizes)
+    plain = OPPOSITE[norm] if inverse else norm
+    return {"backward": Fraction(n), "ortho": Fraction(1), "forward": Fraction(1, n)}[plain]
+
+
+def _mirror(f: Any) -> Table:
+    """Where each place of a grid goes when every index changes its sign."""
+    places = np.arange(math.prod(f[0])).reshape(f[0])
+    for axis in range(len(f[0])):
+        places = np.roll(np.flip(places, axis), 1, axis)
+    return Table(places.reshape(-1))
+
+
 STATIC_FUNCTIONS: dict[str, Callable[..., Any]] = {
     # of tables of indices
     "follow": lambda p, q: Table(q.array[p.array]),
@@ -277,6 +294,8 @@ STATIC_FUNCTIONS: dict[str, Callable[..., Any]] = {
     # of transforms: sizes, norm, whether it is the inverse one
     "undo": lambda f: (f[0], f[1], not f[2]),
     "turn": lambda f: (f[0], OPPOSITE[f[1]], not f[2]),
+    "gain": _gain,
+    "mirror": _mirror,
     "to": lambda n: ((n,), "backward", False),
     "back_from": lambda n: ((n,), "backward", True),
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from tessera.algebra.laws.egraph import EGraph, Full, Reason
@@ -83,7 +84,7 @@ def _matches(g: EGraph, rule: Rule, schedule: _Schedule, now: int) -> list[tuple
         if n in g.dead or g.classes[g.find(n)].changed < since - 1:
             continue
         if rule.may_match(g, n):
-            out += [(n, b) for b in rule.matches(g, n)]
+            out += [(n, b) for b in islice(rule.matches(g, n), room + 1 - len(out))]
         if len(out) > room:
             schedule.rest(rule, now)
             return out[:room]

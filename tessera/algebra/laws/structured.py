@@ -6,6 +6,8 @@ from tessera.algebra.laws.law import Law
 
 FOURIER = (
     Law("transform and back", "fft(f) @ fft(undo(f)) -> eye(n)", "f n transform", "roots", drop=True),
+    Law("transform and adjoint", "fft(f) @ fft(turn(f)) -> gain(f) * eye(n)", "f n transform", "roots", drop=True),
+    Law("transform twice", "fft(f) @ fft(f) -> gain(f) * permutation(mirror(f))", "f n transform", "roots", drop=True),
     Law("inverse of a transform", "inv(fft(f)) -> fft(undo(f))", "f n transform", "roots", drop=True),
     Law("adjoint of a transform", "fft(f).H -> fft(turn(f))", "f n transform", "roots", drop=True),
     Law("conjugate of a transform", "conj(fft(f)) -> fft(turn(f))", "f n transform", "roots", drop=True),

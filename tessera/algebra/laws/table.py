@@ -193,6 +193,7 @@ STRUCTURE = (
     Law("kron with a direct sum", "kron(dsum(A, B), C) -> dsum(kron(A, C), kron(B, C))", "A m n, B p q, C r k"),
     Law("product of permutations", "permutation(p) @ permutation(q) -> permutation(follow(p, q))",
         "p n table, q n table", drop=True),
+    Law("permutation and back", "permutation(p) @ permutation(back(p)) -> eye(n)", "p n table", drop=True),
     Law("low rank", "low_rank(u, v) -> dense(u) @ dense(conj(v).T)", "u m k, v n k"),
     Law("low rank with a middle", "low_rank3(u, d, v) -> dense(u) @ diag(d) @ dense(conj(v).T)", "u m k, d k, v n k"),
     Law("low rank of one factor", "gram(u) -> dense(u) @ dense(conj(u).T)", "u n k"),
