@@ -16,13 +16,15 @@ from tessera.accelerator import kept
 from tessera.core.dims import product
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import substitute_params
+from tessera.ir.schedule.apart import apart
 from tessera.ir.schedule.index import narrow
 from tessera.ir.schedule.ir import Axis, Group, HostCall, Kernel, Program, Read, Stage
 from tessera.ir.schedule.layout import is_row_major, layout_of, row_major
 from tessera.ir.schedule.memory import Access, View, plan_memory
 from tessera.ir.schedule.rename import renamed
-from tessera.ir.target.triton.emit import emit, plain_name, scratch_bytes
+from tessera.ir.target.triton.emit import emit, scratch_bytes
 from tessera.ir.target.triton.types import pointer
+from tessera.ir.target.triton.writer import plain_name
 from tessera.ir.tile import ir as tile
 from tessera.ir.tile.gpu.lower import expand
 from tessera.ir.tile.launch import Expansion, Launch, Threads
@@ -79,6 +81,11 @@ class GpuProgram:
         if isinstance(s, Group):
             self.types |= s.local
             for k in s.kernels:
+                self._add_kernels(k, steps)
+        elif isinstance(s, Kernel) and len(parts := apart(s)) > 1:
+            for k in parts:
+                own = {t.name: t.type for t in k.stages if t.name in k.outputs}
+                self.types |= {n: t for n, t in own.items() if n not in self.types}
                 self._add_kernels(k, steps)
         elif not isinstance(s, HostCall):
             self._add_kernels(s, steps)

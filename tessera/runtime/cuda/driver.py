@@ -5,6 +5,7 @@ Nothing is loaded before `load()` or `available()`.  The library is the only thi
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import sys
@@ -98,11 +99,16 @@ class Driver:
 
     def __init__(self, library: Any):
         self.library = library
+        self.ended = False  # at exit, what is left belongs to the driver: it may have gone already
+        atexit.register(self._end)
         for name, types in SIGNATURES.items():
             function = getattr(library, _SYMBOLS.get(name, name), None)
             if function is not None:
                 function.argtypes, function.restype = types, ctypes.c_int
                 setattr(self, name, function)
+
+    def _end(self) -> None:
+        self.ended = True
 
     def __getattr__(self, name: str) -> Call:
         if name not in SIGNATURES:

@@ -120,7 +120,8 @@ class Graph:
             self.gpu.driver.cuGraphDestroy(graph)
 
     def __del__(self) -> None:
-        self.destroy()
+        if not self.gpu.driver.ended:
+            self.destroy()
 
 
 class _Part:

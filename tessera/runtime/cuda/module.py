@@ -36,7 +36,7 @@ class Module:
         return Function(self, name, shared)
 
     def __del__(self) -> None:
-        if self._handle:
+        if self._handle and not self.gpu.driver.ended:
             self.gpu.driver.cuModuleUnload(self._handle)
 
 

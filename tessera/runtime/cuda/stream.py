@@ -56,7 +56,7 @@ class Stream:
         event.wait(self)
 
     def __del__(self) -> None:
-        if self._owned:
+        if self._owned and not self.gpu.driver.ended:
             self.gpu.driver.cuStreamDestroy(self.handle)
 
 
@@ -110,5 +110,5 @@ class Event:
         return out.value
 
     def __del__(self) -> None:
-        if self.handle:
+        if self.handle and not self.gpu.driver.ended:
             self.gpu.driver.cuEventDestroy(self.handle)

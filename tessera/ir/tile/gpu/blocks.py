@@ -51,9 +51,13 @@ def rows_block(rows: int, columns: int, folds: bool) -> RowsBlock:
     return RowsBlock(many, wide)
 
 
-def chain_block(columns: int, steps: int) -> RowsBlock:
-    """The block of a fold for each column: a warp takes 4 columns in each of its threads."""
-    return RowsBlock(1, min(power(columns), 128), min(power(steps), 32))
+def chain_block(columns: int, steps: int, bits: int, reads: int) -> RowsBlock:
+    """The block of a fold for each column: a warp, 16 bytes of a row in each of its threads.
+
+    A thread holds all steps of its columns, and must not run out of registers.
+    """
+    wide = 256 if bits <= 16 else 128
+    return RowsBlock(1, min(power(columns), wide), min(power(steps), 16 if reads <= 2 else 8))
 
 
 def product_block(m: int, n: int, k: int, bits: int) -> ProductBlock:

@@ -56,7 +56,7 @@ class Rows:
     def threads(self) -> Threads:
         """A fold for each column has all that it folds in one thread; others share rows."""
         if any(map(self.folds_columns, self.k.stages)):
-            return Threads(max(self.block.columns // 128, 1))
+            return Threads(1)
         return Threads(warps_for(self.block.rows * self.block.columns))
 
     def kernel(self) -> Kernel:
@@ -285,7 +285,10 @@ def default_block(k: schedule.Kernel) -> RowsBlock:
     chains = [s for s in k.stages if s.combine and len(s.axes) > k.rows]
     if chains:
         s = chains[0]
-        return chain_block(int(s.axes[-1].size), int(s.reduced[0].size))
+        found = {r for c in chains for r in schedule.reads(c.term)}
+        bits = max((r.dtype.bits for r in found), default=32)
+        sizes = int(s.axes[-1].size), int(s.reduced[0].size)
+        return chain_block(*sizes, bits, len(found))
     rows = int(k.stages[0].axes[k.rows - 1].size) if k.rows else 1
     others = 1
     for a in k.stages[0].axes[: max(k.rows - 1, 0)]:

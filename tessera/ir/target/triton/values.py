@@ -1,0 +1,309 @@
+"""Values: scalar ops, casts, folds, products and shapes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tessera.core.approximate import FLOATS, FUNCTIONS
+from tessera.core.dims import product
+from tessera.core.dtype import DType, bool_, f32, i64
+from tessera.core.errors import OperandError
+from tessera.core.evaluate import identity
+from tessera.core.scalar import TESTS
+from tessera.ir.target.triton import algebra, casts, scalars, sizes
+from tessera.ir.target.triton.algebra import TritonAlgebra, divide, literal, root
+from tessera.ir.target.triton.memory import MemoryWriter
+from tessera.ir.target.triton.types import physical, value
+from tessera.ir.target.triton.writer import as_tuple
+from tessera.ir.tile.ir import Operation, Tile
+
+HELPERS = {**sizes.HELPERS, **algebra.HELPERS, **scalars.HELPERS, **casts.HELPERS}
+NEEDS = {**sizes.NEEDS, **scalars.NEEDS}
+_ANY_ORDER = ("max", "min", "and", "or", "xor", "logical_and", "logical_or", "logical_xor")
+_MOVES = frozenset(("where", "nextafter", "pos", "conj", "real"))
+_CALLED = re.compile(r"\b[a-z_]+(?=\()")
+_BESIDE = ("eq", "ne", "lt", "le", "gt", "ge", "max", "min")  # of indices that stay in 32 bits
+_INFINITY = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F800000, "f64": 0x7FF0000000000000}
+
+
+class ValueWriter(MemoryWriter):
+    """Writes what is computed on tiles."""
+
+    def _full(self, op: Operation) -> None:
+        t = op.results[0]
+        shape, x = as_tuple(physical(t.shape)), op.attributes["value"]
+        if t.dtype is i64 and abs(x) < 1 << 30:
+            self.short.add(t)
+            self.set(op, f"tl.full({shape}, {x}, tl.int32)")
+        elif t.dtype.bits < 16 and t.dtype.kind == "f":
+            full = f"tl.full({shape}, {self.number(x, f32)}, tl.float32)"
+            self.set(op, self.casts.cast(full, f32, t.dtype))
+        else:
+            text = repr(bool(x)) if t.dtype is bool_ else self.number(x, t.dtype)
+            self.set(op, f"tl.full({shape}, {text}, {value(t.dtype)})")
+
+    def _index(self, op: Operation) -> None:
+        t, axis = op.results[0], op.attributes["axis"]
+        self.short.add(t)
+        at, shape = self.size.write(op.attributes["at"]), physical(t.shape)
+        if axis is None or shape[axis] == 1:
+            self.set(op, f"tl.zeros({as_tuple(shape)}, tl.int32) + {at}")
+        else:
+            line = self.line(axis, shape)
+            own = line if len(shape) == 1 else f"tl.broadcast_to({line}, {as_tuple(shape)})"
+            self.set(op, own if at == "0" else f"{own} + ({at})")
+
+    def _apply(self, op: Operation) -> None:
+        name, xs, out = op.attributes["scalar"], op.operands, op.results[0]
+        if all(x in self.short for x in xs) and name in _BESIDE:
+            if name in ("max", "min"):
+                self.short.add(out)
+            self.set(op, self.scalar(name, [self.tiles[x] for x in xs], i64))
+            return
+        dtype = xs[1 if name == "where" else 0].dtype
+        given = [self.of(x) for x in xs]
+        if dtype.is_narrow and dtype.kind == "f" and name not in _MOVES:
+            wide = [f"{x}.to(tl.float32)" for x in given]
+            made = self.scalar(name, wide, f32)
+            self.set(op, made if name in TESTS else self.casts.cast(f"({made})", f32, dtype))
+            return
+        self.set(op, self.scalar(name, given, dtype))
+
+    def scalar(self, name: str, xs: Sequence[str], dtype: DType) -> str:
+        """A scalar op on variables, as an expression."""
+        base = dtype.base
+        row = scalars.TEMPLATES[base.kind].get(name)
+        if self.narrow and base is f32 and name in scalars.NARROW:
+            row = scalars.NARROW[name]
+        if row is None:
+            if name not in FUNCTIONS or base.kind != "f":
+                raise OperandError(f"triton: the scalar op {name!r} on {dtype} has no GPU form")
+            form = TritonAlgebra(self.put, self.constant, FLOATS[base.name], self.used)
+            names = [self.put(x) if not x.isidentifier() else x for x in xs]
+            return FUNCTIONS[name].build(form, *names)
+        if row.count("{0}") > 1 or "(" in row:
+            xs = [x if x.isidentifier() else self.put(x) for x in xs]
+        made = row.format(*xs, **self._words(row, base, *xs))
+        for helper in _CALLED.findall(made):
+            if helper in HELPERS:
+                self.used[helper] = None
+        return made
+
+    def _words(self, row: str, d: DType, x: str, *rest: str) -> dict[str, str]:
+        words = {"f": value(d), "bits": str(d.bits), "last": str(d.bits - 1)}
+        if d.kind != "f":
+            return words
+        form = FLOATS["f64" if d.bits == 64 else "f32"]
+        integer = f"tl.int{d.bits}"
+        y = rest[0] if rest else ""
+        one = self.constant("1.0", value(d)) if "invert" in row else ""
+        return words | {
+            "i": integer,
+            "most": str((1 << d.bits - 1) - 1),
+            "far": str(_INFINITY[d.name]),
+            "magic": repr(float(2**form.fraction)),
+            "divide": divide(x, y, form),
+            "invert": divide(one, x, form),
+            "root": root(x, form),
+            "root_invert": divide(one, root(x, form), form),
+        }
+
+    def _cast(self, op: Operation) -> None:
+        x, t = op.operands[0], op.results[0]
+        if x in self.short and t.dtype.base.kind == "f":
+            self.set(op, self.casts.cast(self.tiles[x], x.dtype, t.dtype))
+        else:
+            self.set(op, self.casts.cast(self.of(x), x.dtype, t.dtype))
+
+    # Folds
+
+    def combine(self, name: str, dtype: DType) -> str:
+        """The function that a fold combines with."""
+        key = f"fold_{name}_{dtype.name}"
+        if key not in self.functions:
+            outside = self.lines, self.prelude, self.hoisted, self.indent
+            self.lines, self.prelude, self.hoisted, self.indent = [], [], {}, 1
+            if dtype.is_narrow and dtype.kind == "f":
+                wide = self.scalar(name, ["a.to(tl.float32)", "b.to(tl.float32)"], f32)
+                made = self.casts.cast(f"({wide})", f32, dtype)
+            else:
+                made = self.scalar(name, ["a", "b"], dtype)
+            body = "\n".join([*self.prelude, *self.lines, f"    return {made}"])
+            self.functions[key] = f"\n@triton.jit\ndef {key}(a, b):\n{body}\n"
+            self.lines, self.prelude, self.hoisted, self.indent = outside
+        return key
+
+    def masked(self, t: Tile, axis: int, x: str, fill: str) -> str:
+        """A tile whose padding along an axis holds a number."""
+        shape = physical(t.shape)
+        if shape[axis] == t.shape[axis]:
+            return x
+        inside = f"{self.line(axis, shape)} < {t.shape[axis]}"
+        other = self.constant(fill, value(t.dtype))
+        return self.put(f"tl.where({inside}, {x}, {other})")
+
+    def neutral(self, name: str, dtype: DType) -> str:
+        """What changes nothing in a fold: x + -0 is x, also where x is -0."""
+        if name == "add" and dtype.kind == "f":
+            return "-0.0"
+        x = identity(name, dtype)
+        assert isinstance(x, int | float), name
+        if dtype.kind == "b":
+            return str(bool(x))
+        return literal(float(x)) if dtype.kind == "f" else str(int(x))
+
+    def _fold(self, op: Operation) -> None:
+        (t,), name, axis = op.operands, op.attributes["scalar"], op.attributes["axis"]
+        f = self.combine(name, t.dtype)
+        x = self.masked(t, axis, self.of(t), self.neutral(name, t.dtype))
+        shape = physical(t.shape)
+        n = shape[axis]
+        if n == 1:
+            self.set(op, x)
+            return
+        if n == 2 or name in _ANY_ORDER or t.dtype.kind != "f":
+            self.set(op, f"tl.reduce({x}, {axis}, {f}, keep_dims=True)")
+            return
+        while n > 1:
+            n //= 2
+            halves = as_tuple((*shape[:axis], 2, n, *shape[axis + 1 :]))
+            x = self.put(f"tl.reduce(tl.reshape({x}, {halves}), {axis}, {f})")
+        self.tiles[op.results[0]] = x
+
+    def _scan(self, op: Operation) -> None:
+        (t,), name, axis = op.operands, op.attributes["scalar"], op.attributes["axis"]
+        f = self.combine(name, t.dtype)
+        if name in _ANY_ORDER or t.dtype.kind != "f":
+            self.set(op, f"tl.associative_scan({self.of(t)}, {axis}, {f})")
+            return
+        shape = physical(t.shape)
+        x, line = self.put(self.of(t)), self.line(axis, shape)
+        out, last = self.put(x), self.put(self.element(x, t, axis, "0"))
+        self.do(f"for at in range(1, {t.shape[axis]}):")
+        self.indent += 1
+        self.do(f"{last} = {f}({last}, {self.element(x, t, axis, 'at')})")
+        self.do(f"{out} = tl.where({line} == at, {last}, {out})")
+        self.indent -= 1
+        self.tiles[op.results[0]] = out
+
+    def element(self, x: str, t: Tile, axis: int, at: str) -> str:
+        """The elements at one place of an axis: the others count as the bits 0."""
+        line = self.line(axis, physical(t.shape))
+        kind = f"tl.int{t.dtype.bits}"
+        bits = f"tl.where({line} == {at}, {x}.to({kind}, bitcast=True), 0)"
+        return (
+            f"tl.sum({bits}, {axis}, keep_dims=True).to({kind}).to({value(t.dtype)}, bitcast=True)"
+        )
+
+    # Products
+
+    def _dot(self, op: Operation) -> None:
+        a, b, acc = op.operands
+        x, y, total = self.of(a), self.of(b), self.of(acc)
+        if a.dtype.base.bits < 64 <= acc.dtype.bits and acc.dtype.kind == "f":
+            x, y = (self.casts.cast(v, a.dtype, acc.dtype) for v in (x, y))
+        if not _has_units(a, acc):
+            self.chain(op, x, y, total)
+            return
+        x = self.masked(a, 1, x, "0")
+        y = self.masked(b, 0, y, "0")
+        precision = "tf32" if a.dtype.policy.math == "tf32" else "ieee"
+        kind = value(acc.dtype)
+        self.set(
+            op,
+            f'tl.dot({x}, {y}, {total}, input_precision="{precision}", out_dtype={kind})',
+        )
+
+    def chain(self, op: Operation, x: str, y: str, total: str) -> None:
+        """A product of which no unit takes the operands: one k after the other."""
+        a, b, acc = op.operands
+        wide = acc.dtype
+        x, y = (self.put(self.casts.cast(v, a.dtype, wide)) for v in (x, y))
+        out = self.put(total)
+        left, right = (Tile(t.type.with_dtype(wide)) for t in (a, b))
+        self.do(f"for at in range(0, {a.shape[1]}):")
+        self.indent += 1
+        row, column = self.element(x, left, 1, "at"), self.element(y, right, 0, "at")
+        if wide.kind == "f":
+            self.do(f"{out} = tl.fma({row}, {column}, {out})")
+        else:
+            self.do(f"{out} = {out} + {row} * {column}")
+        self.indent -= 1
+        self.tiles[op.results[0]] = out
+
+    def _dot_parts(self, op: Operation) -> None:
+        """Products of the parts of words."""
+        x, y, total = (self.of(t) for t in op.operands)
+        parts = op.attributes["parts"]
+        bits = 32 // parts
+        terms = [total]
+        for i in range(parts):
+            up, down = 32 - bits * (i + 1), 32 - bits
+            sign = f"(({y}.to(tl.int32) << {up}) >> {down})"
+            if parts == 2:
+                first = f"(({x}.to(tl.int32) << {up}) >> {down})"
+            else:
+                first = f"(({x}.to(tl.int32) >> {bits * i}) & 255)"
+            terms.append(f"({first} * {sign}).to({value(op.results[0].dtype)})")
+        self.set(op, " + ".join(terms))
+
+    # Shapes
+
+    def _reshape(self, op: Operation) -> None:
+        (x,), t = op.operands, op.results[0]
+        if op in self.turned:
+            self._turn(op, x, t)
+            return
+        if x in self.short:
+            self.short.add(t)
+        shape = as_tuple(physical(t.shape))
+        if not x.shape:
+            self.set(op, f"tl.broadcast_to({self.tiles[x]}, {shape})")
+        elif not t.shape:  # the fold of one element is itself
+            f = self.combine("max" if t.dtype.kind != "b" else "or", t.dtype)
+            self.set(op, f"tl.reduce(tl.reshape({self.tiles[x]}, (1,)), 0, {f})")
+        else:
+            self.set(op, f"tl.reshape({self.tiles[x]}, {shape})")
+
+    def _turn(self, op: Operation, x: Tile, t: Tile) -> None:
+        """A tile through memory, where its elements lie without padding."""
+        m = self.turned[op]
+        flat = m.type.shape
+        for tile, writes in ((x, True), (t, False)):
+            shape, sizes = physical(tile.shape), tile.shape
+            lines = [self.line(j, shape) for j in range(len(shape))]
+            steps = [product(sizes[j + 1 :]) for j in range(len(shape))]
+            at = " + ".join(
+                [self.memory[m], *(f"{a} * {n}" for a, n in zip(lines, steps, strict=True))]
+            )
+            tests = [f"({a} < {n})" for a, n, p in zip(lines, sizes, shape, strict=True) if n != p]
+            mask = f", mask={' & '.join(tests)}" if tests else ""
+            self.settle(m, writes)
+            if writes:
+                kept = f"{self.of(x)}.to(tl.int8)" if x.dtype is bool_ else self.of(x)
+                self.do(f"tl.store({at}, {kept}{mask})")
+            else:
+                found = f"tl.load({at}{mask}{', other=0' if mask else ''})"
+                self.set(op, f"({found} != 0)" if t.dtype is bool_ else found)
+        assert product(flat) == product(t.shape)
+
+    def _broadcast(self, op: Operation) -> None:
+        (x,), t = op.operands, op.results[0]
+        if x in self.short:
+            self.short.add(t)
+        self.set(op, f"tl.broadcast_to({self.tiles[x]}, {as_tuple(physical(t.shape))})")
+
+    def _transpose(self, op: Operation) -> None:
+        (x,), t = op.operands, op.results[0]
+        if x in self.short:
+            self.short.add(t)
+        self.set(op, f"tl.trans({self.tiles[x]})")
+
+
+def _has_units(a: Tile, acc: Tile) -> bool:
+    """Whether a matrix unit, or Triton's own loop, multiplies tiles of this kind."""
+    if a.dtype.kind == "f":
+        least = 32 if a.dtype.bits == 8 else 16
+        return physical(a.shape)[1] >= least
+    return a.dtype.base.name == "i8" and acc.dtype.base.name == "i32" and physical(a.shape)[1] >= 32
