@@ -79,7 +79,7 @@ class Contraction:
         """The loops from the i-th on, and what is staged before them."""
         for name, where in self.nest.staged:
             if where == i:
-                packed = self.pack(name, at)
+                packed = self.pack(name, at, self.packs_on_the_way(name, i, at))
                 at = replace(at, left=packed) if name == "left" else replace(at, right=packed)
         x = self.nest.loops[i] if i < len(self.nest.loops) else None
         if x is None or x.kind in ("unroll", "vector"):
@@ -96,6 +96,18 @@ class Contraction:
             span = at.m if x.axis == "m" else at.n
             with self.b.loop(span.start, span.stop, x.step) as loop:
                 self.walk(i + 1, self.narrowed(at, x, loop.variable))
+
+    def packs_on_the_way(self, name: str, i: int, at: Place) -> bool:
+        """Whether the first block of rows can pack the right factor while it reads it.
+
+        There must be such a block in every instance, and it must read all that later ones do.
+        """
+        m, n, most = self.m.size, self.n.size, at.m.most
+        if not (isinstance(m, int) and isinstance(n, int) and isinstance(most, int) and most):
+            return False
+        plain = lies_along(self.right, self.n) and self.parts.count == 1 and not self.k.seen
+        whole = n % self.nr == 0 and (m % most or most) >= self.mr
+        return name == "right" and i == self.lowest and plain and whole
 
     def walk_batch(self, i: int, x: Loop, at: Place) -> None:
         """A loop over rows of the batch: shared among instances, or inside one."""
@@ -133,6 +145,11 @@ class Contraction:
     def walk_rows(self, i: int, at: Place) -> None:
         """The innermost loop over m: whole blocks, then lower ones for the rows that are left."""
         start = at.m.start
+        if at.right is not None and not at.right.filled:
+            self.walk(i + 1, replace(at, m=Span(start, start + self.mr, self.mr)))
+            start += self.mr
+            rest = replace(at.m, start=start, most=at.m.most - self.mr)
+            at = replace(at, m=rest, right=replace(at.right, filled=True))
         known = at.m.most if isinstance(at.m.stop, int) or at.m.stop - start == at.m.most else None
         for height in (self.mr, *(h for h in _LOW if h < self.mr)):
             left = None if known is None else (at.m.stop - start)
@@ -361,7 +378,12 @@ class Contraction:
             self.ask_for(self.right, self.n, n, k)
             return self.words(self.right, self.n, n, self.nr, k, True, vector=True)
         place = ((n - p.first) // p.width, (k - p.k) // self.parts.count, 0)
-        return self.b.load(p.memory, place, (1, 1, self.nr), axes=(1, 2))
+        if p.filled:
+            return self.b.load(p.memory, place, (1, 1, self.nr), axes=(1, 2))
+        self.ask_for(self.right, self.n, n, k)
+        row = self.words(self.right, self.n, n, self.nr, k, False, vector=True)
+        self.b.store(p.memory, row, place, (1, 1, self.nr), axes=(1, 2))
+        return row
 
     def ask_for(
         self, t: schedule.Term, axis: Axis, at: Size, k: Size, width: int | None = None
@@ -375,13 +397,15 @@ class Contraction:
 
     # Staging
 
-    def pack(self, name: str, at: Place) -> Packed:
+    def pack(self, name: str, at: Place, on_the_way: bool) -> Packed:
         """A factor in scratch, in the order in which blocks read it and in the dtype of the sum."""
         span, width = (at.m, self.mr) if name == "left" else (at.n, self.nr)
         count = (span.most + width - 1) // width
         deep = (at.k.most + self.parts.count - 1) // self.parts.count
         packed = self.b.alloc(self.head.dtype, (count, deep, width))
-        made = Packed(packed, span.start, at.k.start, width)
+        made = Packed(packed, span.start, at.k.start, width, filled=not on_the_way)
+        if on_the_way:
+            return made
         t, axis = (self.left, self.m) if name == "left" else (self.right, self.n)
         # Rows that lie along the axis are read in whole vectors and lines, which may be several blocks.
         many = width

@@ -25,6 +25,7 @@ class Packed:
     first: Size  # the point of its axis where the first block begins
     k: Size  # the k where it begins
     width: int
+    filled: bool = True  # or the first block that reads it packs it
 
 
 @dataclass(frozen=True)
