@@ -345,15 +345,19 @@ def test_the_trace_follows_the_format_and_has_the_same_totals(profiled, tmp_path
     kernels_total = sum(e["dur"] for e in complete if e["cat"] in ("kernel", "launch"))
     assert kernels_total == pytest.approx(profiled.totals["kernels"] * 1e6)
     _check_nesting(complete)
+    whole_ns = [{**e, "ts": int(e["ts"] * 1e3), "dur": int(e["dur"] * 1e3)} for e in complete]
+    assert [e["ts"] for e in whole_ns] == [s.begin for s in profiled.spans]
+    assert [e["dur"] for e in whole_ns] == [s.end - s.begin for s in profiled.spans]
+    _check_nesting(whole_ns)
 
 
 def _check_nesting(events: list[dict]) -> None:
     """On a track an event lies inside another one or beside it."""
     open_: list[dict] = []
     for e in sorted(events, key=lambda e: (e["tid"], e["ts"], -e["dur"])):
-        while open_ and (open_[-1]["tid"] != e["tid"] or _end(open_[-1]) <= e["ts"] + 1e-6):
+        while open_ and (open_[-1]["tid"] != e["tid"] or _end(open_[-1]) <= e["ts"] + 1e-5):
             open_.pop()
-        assert not open_ or _end(e) <= _end(open_[-1]) + 1e-6, (e, open_[-1])
+        assert not open_ or _end(e) <= _end(open_[-1]) + 1e-5, (e, open_[-1])
         open_.append(e)
 
 

@@ -12,6 +12,9 @@ from typing import Any
 from tessera.inspect.profile_rows import Memory, Row, Span
 
 _PROCESS = 1
+# Readers count whole nanoseconds and some cut what is left of them: 1.001 us would become 1000 ns, and an event end
+# after the one that it lies in.  This much more, in nanoseconds, keeps every time what it is.
+_MORE = 1e-3
 
 
 def trace_events(
@@ -35,7 +38,7 @@ def _named(what: str, thread: int, name: str) -> dict[str, Any]:
 def _complete(s: Span, rows: Sequence[Row]) -> dict[str, Any]:
     event: dict[str, Any] = {
         "ph": "X", "name": s.name, "cat": s.kind, "pid": _PROCESS, "tid": s.thread,
-        "ts": s.begin / 1e3, "dur": (s.end - s.begin) / 1e3,
+        "ts": _us(s.begin), "dur": _us(s.end - s.begin),
     }  # fmt: skip
     if s.row >= 0:
         r = rows[s.row]
@@ -53,5 +56,9 @@ def _counters(memory: Sequence[Memory]) -> Iterator[dict[str, Any]]:
         for at, used in m.points:
             yield {
                 "ph": "C", "name": f"memory of {m.program}", "pid": _PROCESS, "tid": 0,
-                "ts": at / 1e3, "args": {"bytes": used},
+                "ts": _us(at), "args": {"bytes": used},
             }  # fmt: skip
+
+
+def _us(nanoseconds: int) -> float:
+    return (nanoseconds + _MORE) / 1e3
