@@ -277,3 +277,28 @@ def test_every_command_has_help(capsys):
             cli.main([*command.split(), "--help"])
         assert e.value.code == 0
         assert f"usage: tessera {command}" in capsys.readouterr().out
+
+
+def test_sizes_that_no_function_has(program, capsys):
+    for command in ("inspect", "bench", "tune", "profile"):
+        assert cli.main([command, f"{program}:layer", "--size", "Q=5"]) == 2
+        expected = "error: --size Q=5: no size is called Q; there are B, N\n"
+        assert capsys.readouterr().err == expected
+
+
+def test_errors_that_are_no_line_of_the_user_show_none(tmp_path):
+    command = [sys.executable, "-m", "tessera.cli", "cache", "import", "nowhere.zip"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "error: cache: nowhere.zip cannot be read (No such file or directory)\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="needs /dev/full")
+@pytest.mark.parametrize("option", ["--save", "--trace", "--flame"])
+def test_a_full_disk_and_devices_stay_what_they_are(program, option, capsys):
+    assert cli.main(["profile", f"{program}:layer", option, "/dev/full"]) == 1
+    expected = "error: /dev/full cannot be written (No space left on device)\n"
+    assert capsys.readouterr().err == expected
+    assert cli.main(["cache", "export", "/dev/full"]) == 1
+    assert "/dev/full is there already, and no file" in capsys.readouterr().err
+    assert Path("/dev/full").is_char_device()

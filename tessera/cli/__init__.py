@@ -15,12 +15,14 @@ from collections.abc import Sequence
 from tessera.cli.arguments import parse
 from tessera.cli.show import Failure, ProgramError, UsageError, complain
 from tessera.core.errors import TesseraError
+from tessera.core.source import caller
 
 INTERRUPTED = 130  # as shells count: 128 and the number of the signal
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
+    here = caller()  # the script that calls us: no line of the user's
     args = parse(sys.argv[1:] if argv is None else argv)
     try:
         module, function = args.run.split(":")
@@ -28,7 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return status
     except UsageError as e:
         return complain(str(e), 2)
-    except (Failure, TesseraError) as e:
+    except TesseraError as e:
+        return complain(e.message if e.location == here else str(e), 1)
+    except Failure as e:
         return complain(str(e), 1)
     except ProgramError as e:
         sys.stderr.write(str(e))

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.cli.programs import drawn, execute, found_in, size_of, specs_of, split
+from tessera.cli.programs import drawn, execute, found_in, sizes_of, specs_of, split
 from tessera.cli.show import (
     Table,
     UsageError,
@@ -55,10 +55,10 @@ def bench_file(args: argparse.Namespace) -> int:
     check_place(args.save)
     earlier = {} if args.compare is None else _earlier(args.compare)
     path, name = split(args.file)
-    sizes, rng = dict(map(size_of, args.size)), np.random.default_rng(0)
     defined = execute(path, "<tessera bench>", [])
     jitted = [k for k, v in defined.items() if isinstance(v, Jitted)]
     functions = [found_in(path, n, defined) for n in ([name] if name else jitted or [""])]
+    sizes, rng = sizes_of(args.size, functions), np.random.default_rng(0)
     given = [{n: drawn(s, sizes, rng) for n, s in specs_of(f).items()} for f in functions]
     found = [_measured(f, xs, args.budget / 1e3) for f, xs in zip(functions, given, strict=True)]
     if args.save:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tessera.cli.programs import drawn, execute, found_in, size_of, specs_of, split
+from tessera.cli.programs import drawn, execute, found_in, size_of, sizes_of, specs_of, split
 from tessera.cli.show import UsageError
 from tessera.inspect.serve import Live, PageError
 
@@ -21,7 +21,7 @@ def inspect_file(args: argparse.Namespace) -> int:
         return _serve(args)
     path, name = split(args.file)
     f = found_in(path, name, execute(path, "<tessera inspect>", []))
-    sizes, rng = dict(map(size_of, args.size)), np.random.default_rng(0)
+    sizes, rng = sizes_of(args.size, [f]), np.random.default_rng(0)
     given = {n: drawn(s, sizes, rng) for n, s in specs_of(f).items()}
     print(f.inspect(**given, path=args.out))
     return 0

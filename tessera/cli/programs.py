@@ -110,6 +110,17 @@ def size_of(text: str) -> tuple[str, int]:
     return name, int(value)
 
 
+def sizes_of(texts: Sequence[str], functions: Sequence[Jitted]) -> dict[str, int]:
+    """The values of `--size`, of sizes that the functions have."""
+    sizes = dict(map(size_of, texts))
+    known = dict.fromkeys(n for f in functions for s in specs_of(f).values() for n in s.symbols)
+    for name, value in sizes.items():
+        if name not in known:
+            there = f"there are {', '.join(known)}" if known else "every size is a number"
+            raise UsageError(f"--size {name}={value}: no size is called {name}; {there}")
+    return sizes
+
+
 def run_file(args: argparse.Namespace) -> int:
     """Run a Python file; errors of Tessera show the user's line and no traceback."""
     execute(args.file, "__main__", args.rest)

@@ -64,6 +64,8 @@ def check_place(*paths: str | None) -> None:
 def write_file(path: str, content: str | bytes) -> None:
     """Write a file, whole or not at all."""
     data = content.encode() if isinstance(content, str) else content
+    if Path(path).exists() and not Path(path).is_file():  # a device or a pipe stays what it is
+        return _write_through(path, data)
     folder, temporary = Path(path).absolute().parent, None
     try:
         handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{Path(path).name}-")
@@ -78,6 +80,13 @@ def write_file(path: str, content: str | bytes) -> None:
         if temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
+
+
+def _write_through(path: str, data: bytes) -> None:
+    try:
+        Path(path).write_bytes(data)
+    except OSError as e:
+        raise Failure(f"{path} cannot be written ({e.strerror or e})") from None
 
 
 __all__ = [

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
 import tessera
 from tessera import cache
-from tessera.cli.programs import example, execute, found_in, size_of, specs_of, split
+from tessera.cli.programs import example, execute, found_in, size_of, sizes_of, specs_of, split
 from tessera.cli.show import Live, Table, UsageError, console, escape, table_of
 from tessera.lang.jit import Jitted
 from tessera.lang.tuning import Tuning
@@ -22,10 +21,11 @@ def tune_file(args: argparse.Namespace) -> int:
         raise UsageError("name a file to tune, or give --import or --export")
     if not args.budget > 0:
         raise UsageError(f"--budget is {args.budget:g}, expected more than 0")
-    sizes = dict(map(size_of, args.size))
+    for size in args.size:
+        size_of(size)
     if args.load:
         _say(args, f"{cache.load(args.load)} kernels taken over from {args.load}")
-    found = _tune_all(args, sizes) if args.file else []
+    found = _tune_all(args) if args.file else []
     if args.export:
         _say(args, f"{cache.export(args.export)} kernels written to {args.export}")
     if args.json:
@@ -38,11 +38,12 @@ def _say(args: argparse.Namespace, text: str) -> None:
         print(text)
 
 
-def _tune_all(args: argparse.Namespace, sizes: Mapping[str, int]) -> list[Tuning]:
+def _tune_all(args: argparse.Namespace) -> list[Tuning]:
     path, name = split(args.file)
     defined = execute(path, "<tessera tune>", [])
     jitted = [k for k, v in defined.items() if isinstance(v, Jitted)]
     functions = [found_in(path, n, defined) for n in ([name] if name else jitted or [""])]
+    sizes = sizes_of(args.size, functions)
     examples = [{n: example(s, sizes) for n, s in specs_of(f).items()} for f in functions]
     screen, found = console(), []
     for f, given in zip(functions, examples, strict=True):

@@ -26,6 +26,8 @@ _TUNED = "tuned.json"
 def export_all(file: str | os.PathLike[str]) -> int:
     """Write all that is kept to a file; how many entries there are."""
     out = Path(file).absolute()
+    if out.exists() and not out.is_file():  # a device would be replaced by a file
+        raise OperandError(f"cache: {out} is there already, and no file")
     kept = [e for e in entries() if _NAME.fullmatch(f"{e.kind}/{e.path.name}")]
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as folder:
         whole, nests = Path(folder) / "whole", Path(folder) / _TUNED
