@@ -60,6 +60,7 @@ from tessera.lang.stream import Event as Event
 from tessera.lang.stream import Stream as Stream
 from tessera.lang.tensor import Tensor as Tensor
 from tessera.lang.tensor import asarray as asarray
+from tessera.lang.tensor import from_dlpack as from_dlpack
 from tessera.lang.tensor import tensor as tensor
 from tessera.lang.transforms import autodiff as autodiff
 from tessera.lang.transforms import grad as grad

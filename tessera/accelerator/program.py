@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from tessera.accelerator import kept
-from tessera.core.dims import product
+from tessera.core.constraints import solve
+from tessera.core.dims import product, substitute
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import substitute_params
 from tessera.ir.schedule.apart import apart
@@ -29,9 +30,10 @@ from tessera.ir.tile import ir as tile
 from tessera.ir.tile.gpu.lower import expand
 from tessera.ir.tile.launch import Expansion, Launch, Threads
 from tessera.ir.tile.sharing import shareable
+from tessera.ir.tile.text import parse_kernel
 from tessera.runtime.cuda.device import Gpu
 from tessera.runtime.cuda.launch import Launch as DeviceLaunch
-from tessera.runtime.cuda.launch import Launcher, Pointer, Value
+from tessera.runtime.cuda.launch import Launcher, Pointer, Value, i32
 from tessera.runtime.cuda.memory import DeviceArray, empty, to_device
 from tessera.runtime.cuda.module import Function, Module
 from tessera.runtime.triton_builder import Code, Source, build
@@ -63,6 +65,7 @@ class GpuProgram:
         self.tiles: dict[str, tile.Kernel] = {}
         self.sources: dict[str, str] = {}
         self._expansions: dict[Any, Expansion] = {}
+        self._sizes: dict[str, Mapping[str, int]] = {}  # of kernels that serve all sizes
         self._emitted: dict[int, tuple[str, int]] = {}  # of kernels that were made once
         steps: list[tuple[Access, _Call | Any]] = []
         for s in p.steps:
@@ -96,6 +99,8 @@ class GpuProgram:
             self.tables[s.results[0]] = s.node.params["value"].array
         elif s.node.op.name in kept.NAMES:
             self._add_attention(s, steps)
+        elif s.node.op.name == "kernel" and (launch := self._written(s)) is not None:
+            self._add_launch(f"kernel_{s.results[0]}", launch, steps)
         elif s.node.op.view is not None:
             self._add_view(s, steps)
         else:
@@ -151,6 +156,19 @@ class GpuProgram:
         for what, launch in zip(("delta", "keys", "queries"), launches, strict=True):
             self._add_launch(f"attention_{what}_{name}", launch, steps)
 
+    def _written(self, s: HostCall) -> Launch | None:
+        """The launch of a kernel that somebody wrote; None for one that updates its operands."""
+        k = parse_kernel(s.node.params["program"])
+        inputs = k.parameters[: len(s.operands)]
+        if any(m.writable for m in inputs):
+            return None
+        shapes = [
+            (m.name, m.type.shape, tuple(int(n) for n in self.types[x].shape))
+            for m, x in zip(inputs, s.operands, strict=True)
+        ]
+        self._sizes[s.results[0]] = solve(shapes, ())
+        return Launch(k, s.operands, s.results, Threads(4, 2))
+
     def _add_launch(self, name: str, launch: Launch, steps: list[tuple[Access, Any]]) -> None:
         access = Access(name, launch.inputs, launch.outputs)
         steps.append((access, self._call(name, launch, launch.inputs, launch.outputs)))
@@ -167,7 +185,9 @@ class GpuProgram:
     ) -> _Call:
         kernel, threads = launch.kernel, launch.threads
         if id(launch) not in self._emitted:
-            self._emitted[id(launch)] = emit(kernel, threads), int(scratch_bytes(kernel))
+            known = self._sizes.get(outs[0], {}) if outs else {}
+            scratch = int(substitute(scratch_bytes(kernel), known))
+            self._emitted[id(launch)] = emit(kernel, threads), scratch
         text, scratch = self._emitted[id(launch)]
         self.tiles[name], self.sources[name] = kernel, text
         return _Call(
@@ -262,16 +282,20 @@ class GpuProgram:
             code = codes[c]
             if id(code) not in modules:
                 modules[id(code)] = Module(code.image, self.gpu)
-            blocks = _blocks(c.launch.kernel)
+            known = self._sizes.get(c.outputs[0], {}) if c.outputs else {}
+            blocks = _blocks(c.launch.kernel, known)
             need = max(need, blocks * max(c.scratch, code.scratch))
-            waiting.append(self._launch(c, code, modules[id(code)], blocks))
+            waiting.append(self._launch(c, code, modules[id(code)], blocks, known))
         flush()
         self.scratch = need
         return out
 
-    def _launch(self, c: _Call, code: Code, module: Module, blocks: int) -> DeviceLaunch:
+    def _launch(
+        self, c: _Call, code: Code, module: Module, blocks: int, known: Mapping[str, int]
+    ) -> DeviceLaunch:
         function = module.function(code.name, code.shared)
         given: list[Pointer | Value] = [Pointer(*self._place(n)) for n in (*c.inputs, *c.outputs)]
+        given += [i32(known[n]) for n in c.launch.kernel.sizes]
         if c.scratch:
             given.append(Pointer(self._scratch))
         given += self._rest(function, code, len(given))
@@ -346,5 +370,5 @@ def _as_pairs(t: TensorType) -> TensorType:
     return TensorType(t.dtype.real, (*t.shape, 2)) if t.dtype.kind == "c" else t
 
 
-def _blocks(kernel: tile.Kernel) -> int:
-    return int(product(tuple(n for _, n in kernel.grid)))
+def _blocks(kernel: tile.Kernel, sizes: Mapping[str, int]) -> int:
+    return int(substitute(product(tuple(n for _, n in kernel.grid)), sizes))

@@ -12,6 +12,7 @@ from tessera.ir.graph.ir import Value, concrete
 from tessera.lang import op
 from tessera.lang.device import as_device, current_device
 from tessera.lang.tensor import Tensor, tensor
+from tessera.lang.tensor import from_dlpack as on_any_device
 from tessera.ops import arrange
 from tessera.ops.define import public
 
@@ -77,6 +78,8 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
     """An array of the data of any object that speaks DLPack."""
     if isinstance(x, Tensor):
         return _from_tensor(x, None, device, copy)
+    if int(x.__dlpack_device__()[0]) != 1:
+        return _from_tensor(on_any_device(x), None, device, copy)
     return _from_tensor(_tensor(concrete(np.from_dlpack(x, copy=copy))), None, device, None)
 
 

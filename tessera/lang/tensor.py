@@ -13,6 +13,7 @@ from tessera.core.dims import Dim
 from tessera.core.dtype import as_dtype
 from tessera.core.errors import OperandError, ShapeError, TesseraError, TraceError, located
 from tessera.core.picture import Plotted
+from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Value, concrete, current_builder, data_of, holding, set_value_class
 from tessera.lang.annotation import TensorSpec, spec_of
 from tessera.lang.device import as_device, current_device
@@ -408,6 +409,16 @@ def set_namespace(module: Any, versions: tuple[str, ...]) -> None:
     _namespace.module, _namespace.versions = module, versions
 
 
+_CUDA = 2  # kDLCUDA
+
+
+def _is_on_gpu(x: Any) -> bool:
+    """Whether x is an array of another library in the memory of an NVIDIA GPU."""
+    if isinstance(x, Value | np.ndarray) or not hasattr(x, "__dlpack_device__"):
+        return False
+    return int(x.__dlpack_device__()[0]) == _CUDA
+
+
 def _on(data: Any, dtype: Any, device: Device) -> Tensor:
     v = concrete(data, dtype, device)
     if device.kind == "cuda":
@@ -445,8 +456,30 @@ def _holds_values(data: Any) -> bool:
     return isinstance(data, Value)
 
 
+def from_dlpack(x: Any) -> Tensor:
+    """A tensor in the memory of any object that speaks DLPack, on a CPU or a GPU."""
+    if isinstance(x, Tensor):
+        return x
+    if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
+        raise located(OperandError(f"from_dlpack: {type(x).__name__} does not speak DLPack"))
+    if int(x.__dlpack_device__()[0]) != _CUDA:
+        return _on(np.from_dlpack(x), None, CPU)
+    cuda: Any = importlib.import_module("tessera.runtime.cuda.memory")
+    try:
+        data = cuda.from_dlpack(x)
+        t = TensorType(as_dtype(data.dtype), data.shape)
+        return holding(t, data, Device("cuda", data.device))  # type: ignore[return-value]
+    except TesseraError as e:
+        error = located(e)
+    raise error
+
+
 def asarray(data: ArrayLike, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor of the data, without a copy where that is possible."""
+    if _is_on_gpu(data):
+        found = from_dlpack(data)
+        moved = found if device is None else found.to(device)
+        return moved if dtype is None else moved.astype(dtype)
     if isinstance(data, Tensor) and device is None:
         return data if dtype is None else data.astype(dtype)
     if isinstance(data, np.ndarray) and dtype is None and device is None:

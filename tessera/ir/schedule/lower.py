@@ -51,6 +51,7 @@ from tessera.ir.schedule.views import batch_axes, keeps_order, reads_lines, view
 _COST = {"exp": 12, "log": 12, "tanh": 16, "erf": 20, "sin": 14, "cos": 14, "pow": 30, "div": 4,
          "sqrt": 4, "sigmoid": 16, "rsqrt": 6, "expm1": 14, "log1p": 14}  # fmt: skip
 _CHEAP = 4
+_FEW_TENSORS = 2
 CHEAP_ON_GPU = 30  # where arithmetic costs less beside memory
 _LONG = 1000  # no term grows beyond it: terms are taken apart by recursion
 _PACKED, _NARROW = 4, 64  # columns of a contraction that is computed turned
@@ -94,6 +95,7 @@ class _Lowering:
         self.steps: list[_Open | Primitive | HostCall] = []
         self.sizes: dict[str, Size] = {}  # of every axis
         self.costs: dict[Value, int] = {}
+        self.traffic: dict[Value, int] = {}
         self.nests: dict[Node, bool] = {}
 
     def program(self) -> Program:
@@ -179,9 +181,19 @@ class _Lowering:
         if any(self.is_contraction(u) for u in users):
             return not self.lies_there(v) and not self.is_widened(v)
         self.costs[v] = self.cost(n)
+        if self.cheap > _CHEAP and self.tensors(v) > _FEW_TENSORS and len(self.readers(v)) > 1:
+            return True  # to read so many again takes longer than to read what they make
         if self.costs[v] <= self.cheap or (n.op.view is not None and is_simple_view(n)):
             return False  # of what a view shows, the operand exists
         return len(self.readers(v)) > 1 or self.costs[v] > _LONG
+
+    def tensors(self, v: Value) -> int:
+        """How many tensors in memory an inlined value reads, those of the size of a row or less left out."""
+        if v in self.names:
+            return int(v.type.rank > 1)
+        if v not in self.traffic:
+            self.traffic[v] = sum(map(self.tensors, () if v.node is None else v.node.operands))
+        return self.traffic[v]
 
     def readers(self, v: Value) -> list[Node]:
         """The nodes that compute with a value, through views too."""

@@ -60,7 +60,7 @@ class KernelFunction:
 
     def _run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], key: Any) -> Any:
         bound = self.signature.bind(args, kwargs)
-        if current_builder() is not None:
+        if current_builder() is not None or any(map(_is_on_gpu, bound.arrays)):
             return self._traced(bound)
         arrays = [_data(a, self.signature.name) for a in bound.arrays]
         sizes = _sizes(bound)
@@ -179,6 +179,10 @@ def _wrapped(t: Translated, made: list[Any]) -> Any:
     dtypes = [t.inputs[i].dtype for i in t.written] + [r.dtype for r in t.results]
     out = tuple(concrete(a, d) for a, d in zip(made, dtypes, strict=True))
     return out[0] if _is_single(t) else out
+
+
+def _is_on_gpu(x: Any) -> bool:
+    return isinstance(x, Value) and x.device.kind != "cpu"
 
 
 def _is_single(t: Translated) -> bool:

@@ -30,6 +30,8 @@ def token(args: Sequence[Any], kwargs: Mapping[str, Any], static: frozenset[str]
         if kind is np.ndarray:
             out.append((x.dtype, x.shape))
         elif kind is Tensor and x.data is not None:
+            if x.device.kind != "cpu":
+                return None
             out.append(x.type)
         elif kind in _NUMBER:
             out.append(kind)

@@ -60,12 +60,14 @@ def chain_block(columns: int, steps: int, bits: int, reads: int) -> RowsBlock:
     return RowsBlock(1, min(power(columns), wide), min(power(steps), 16 if reads <= 2 else 8))
 
 
-def product_block(m: int, n: int, k: int, bits: int) -> ProductBlock:
-    """The block of a product."""
+def product_block(m: int, n: int, k: int, bits: int, stages: int = 1) -> ProductBlock:
+    """The block of a product that so many stages follow, counted with it."""
     if bits > 16:
         return ProductBlock(_fit(m, 64), _fit(n, 64), _fit(k, 32))
     if m <= 64:
         return ProductBlock(_fit(m, 64), _fit(n, 64), _fit(k, 128))
+    if stages > 2 and -(-m // 256) * -(-n // 128) >= MULTIPROCESSORS:
+        return ProductBlock(256, 128, _fit(k, 64), 8, MULTIPROCESSORS)
     m_block, n_block = _fit(m, 128), _fit(n, 256)
     while n_block > 64 and -(-m // m_block) * -(-n // n_block) < MULTIPROCESSORS:
         n_block //= 2

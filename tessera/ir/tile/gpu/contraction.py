@@ -48,9 +48,9 @@ class Contraction:
     @property
     def threads(self) -> Threads:
         """Matrix units of Hopper take 128 threads each."""
-        narrow = self.left.dtype.bits <= 16
-        large = self.block.m * self.block.n >= 128 * 256
-        return Threads(8 if large else 4, 3 if narrow else 2, narrow and self.block.m >= 64)
+        narrow, size = self.left.dtype.bits <= 16, self.block.m * self.block.n
+        stages = (4 if size <= 128 * 64 else 3) if narrow else 2
+        return Threads(8 if size >= 128 * 256 else 4, stages, narrow and self.block.m >= 64)
 
     def kernel(self) -> Kernel:
         rows, columns = self.count(self.m, self.block.m), self.count(self.n, self.block.n)
@@ -145,4 +145,5 @@ def default_block(k: schedule.Kernel) -> ProductBlock:
     """The block of a contraction."""
     head = k.stages[0]
     m, n, depth = (int(a.size) for a in (*head.axes[-2:], *head.reduced))
-    return product_block(m, n, depth, bare(factors(head)[0]).dtype.bits)
+    bits = bare(factors(head)[0]).dtype.bits
+    return product_block(m, n, depth, bits, len(k.stages))
