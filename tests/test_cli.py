@@ -302,3 +302,16 @@ def test_a_full_disk_and_devices_stay_what_they_are(program, option, capsys):
     assert cli.main(["cache", "export", "/dev/full"]) == 1
     assert "/dev/full is there already, and no file" in capsys.readouterr().err
     assert Path("/dev/full").is_char_device()
+
+
+def test_a_package_that_is_missing_is_named(program, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['llvmlite'] = None\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "tessera.cli", "inspect", f"{program}:layer"], cwd=tmp_path,
+        env={"PYTHONPATH": f"{tmp_path}:{Path(__file__).parent.parent}"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: this needs llvmlite, which is not installed; get it with pip install llvmlite\n"
+    )

@@ -17,6 +17,7 @@ from tessera.cli.show import Failure, ProgramError, UsageError, complain
 from tessera.core.errors import TesseraError
 from tessera.core.source import caller
 
+PACKAGES = ("llvmlite", "scipy", "matplotlib")  # that a command may miss when it is asked for
 INTERRUPTED = 130  # as shells count: 128 and the number of the signal
 
 
@@ -37,6 +38,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ProgramError as e:
         sys.stderr.write(str(e))
         return 1
+    except ModuleNotFoundError as e:
+        package = (e.name or "").split(".")[0]
+        if package not in PACKAGES:
+            raise
+        return complain(
+            f"this needs {package}, which is not installed; get it with pip install {package}", 1
+        )
     except KeyboardInterrupt:
         return complain("interrupted", INTERRUPTED)
     except BrokenPipeError:  # the reader of our output has gone, as in `tessera ops | head`
