@@ -13,7 +13,7 @@ from tessera.algebra.operator import Operator
 # One core of a common machine; only ratios matter for a choice.
 FLOPS = 3e10  # a second
 BANDWIDTH = 2e10  # bytes a second
-LAUNCH = 2e-6  # seconds
+LAUNCH = 3e-6  # seconds (benchmarks/representations.py)
 
 
 def seconds(c: Cost) -> float:

@@ -152,7 +152,7 @@ def realised(a: Operator, tensors: dict[Datum, Any], memo: dict[int, Operator]) 
     return found
 
 
-_TURNED: dict[str, Callable[[Operator], Operator]] = {  # the kind may have a turned form of its own
+TURNED: dict[str, Callable[[Operator], Operator]] = {  # the kind may have a turned form of its own
     "adjoint": lambda a: a.H,
     "transpose": lambda a: a.T,
     "conj": lambda a: a.conj(),
@@ -163,8 +163,8 @@ def _real(a: Operator, parts: list[Operator], tensors: dict[Datum, Any]) -> Oper
     if a.kind == "plus":
         made: Operator = balanced(lambda p, q: Operator("plus", (p, q)), parts)
         return made
-    if a.kind in _TURNED:
-        return _TURNED[a.kind](parts[0])
+    if a.kind in TURNED:
+        return TURNED[a.kind](parts[0])
     if a.kind == "direct_sum":
         return Operator("direct_sum", _flat("direct_sum", parts))
     if a.kind == "scale":

@@ -13,19 +13,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import is_
 from typing import Any
 
 import numpy as np
 
 from tessera.algebra.apply import cost_of, dense_of
+from tessera.algebra.kind import Cost
 from tessera.algebra.laws.cost import seconds
 from tessera.algebra.laws.derivation import part, replaced
+from tessera.algebra.laws.form import TURNED
 from tessera.algebra.operator import Operator
 from tessera.ir.graph.ir import concrete
 
 Path = tuple[int, ...]
 LARGEST = 1024  # sizes up to which the whole operator is looked at as one matrix
 UNIT = 2.0**-53
+NARROW = 1.3  # two narrow products run slower than a wide one of as much work (benchmarks/representations.py)
 
 
 @dataclass(frozen=True)
@@ -38,19 +42,27 @@ class Truncated:
 
 
 def truncated(a: Operator, eps: float, columns: float) -> Truncated:
-    """The cheapest of A, A with factors of lower rank, and A as one factor of low rank."""
-    choices = [Truncated(a, 0.0, ()), _inside(a, eps, columns)]
-    whole = _whole(a, eps)
-    if whole is not None:
-        choices.append(whole)
-    return min(choices, key=lambda t: seconds(cost_of(t.operator, columns)))  # type: ignore[arg-type]
+    """The cheapest of the operators within a budget."""
+    return min(choices(a, eps, columns), key=lambda t: _price(t.operator, columns))
 
 
-def _whole(a: Operator, eps: float) -> Truncated | None:
+def _price(a: Operator, columns: float) -> float:
+    c = cost_of(a, columns)  # type: ignore[arg-type]
+    if a.kind == "low_rank":
+        c = Cost(NARROW * c.flops, NARROW * c.bytes, c.launches)
+    return seconds(c)
+
+
+def choices(a: Operator, eps: float, columns: float) -> list[Truncated]:
+    """A, A with factors of lower rank, A as one matrix, and that as one factor of low rank."""
+    found = [Truncated(a, 0.0, ()), _inside(a, eps, columns)]
     if not is_known(a) or not all(isinstance(n, int) and n <= LARGEST for n in a.shape):
-        return None
-    found = low_rank(np.asarray(dense_of(a).data), eps, a)
-    return None if found is None else Truncated(found[0], found[1], (found[0].data[0].shape[1],))
+        return found
+    matrix = dense_of(a)
+    if eps > 0:  # else nothing may change, not even the rounding
+        found.append(Truncated(Operator("dense", data=(matrix,)), 0.0, ()))
+    low = low_rank(np.asarray(matrix.data), eps, a)
+    return found if low is None else [*found, Truncated(*low, (low[0].data[0].shape[1],))]
 
 
 def _inside(a: Operator, eps: float, columns: float) -> Truncated:
@@ -64,12 +76,22 @@ def _inside(a: Operator, eps: float, columns: float) -> Truncated:
         share = (eps - spent) / (len(places) - i)
         leaf = part(a, path)
         found = low_rank(np.asarray(leaf.data[0].data), share / reach, leaf)
-        if found is None or seconds(cost_of(found[0])) >= seconds(cost_of(leaf)):
+        if found is None or _price(found[0], columns) >= _price(leaf, columns):
             continue
         a = replaced(a, path, found[0])
         spent += found[1] * reach
         ranks.append(found[0].data[0].shape[1])
-    return Truncated(a, spent, tuple(ranks))
+    return Truncated(_turned(a), spent, tuple(ranks))
+
+
+def _turned(a: Operator) -> Operator:
+    """A with adjoints of what has an adjoint of its own kind, as low rank has, written as that."""
+    parts = [_turned(p) for p in a.parts]
+    if a.kind in TURNED:
+        return TURNED[a.kind](parts[0]).assume(*a.assumed)
+    if all(map(is_, parts, a.parts)):
+        return a
+    return Operator(a.kind, parts, a.data, a.static).assume(*a.assumed)
 
 
 def _matrices(a: Operator, path: Path) -> Iterator[tuple[Path, Operator]]:
