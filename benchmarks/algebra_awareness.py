@@ -2,22 +2,30 @@
 structured products and loop-invariant code, after "Benchmarking the Linear Algebra Awareness of
 TensorFlow and PyTorch" (arXiv 2202.09888).
 
-    python benchmarks/algebra_awareness.py [--size N] [--times] [--record FILE]
+    python benchmarks/algebra_awareness.py [--size N] [--times] [--only TOPIC] [--record FILE]
 
-Every case is written once as operators.  `flops` counts the scalar operations of the graph that is
-traced from it: as written, and after simplify.  The last column is what a person who knows the algebra
-would spend.  --times also runs both.
+Every case is written once, as a formula of matrices.  `flops` counts the scalar operations of the graph
+that Tessera traces from it: as written, and after simplify and hoist; then what a person who knows the
+algebra would spend.  --times runs both, and the same formula in torch, torch.compile, jax and CoLA, each
+peer in a process of its own, where they are installed (BENCHMARK_THREADS threads, 2 unless said).
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
+import importlib.util
 import json
+import os
 import platform
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,108 +34,119 @@ import tessera as ts
 from tessera.algebra.operator import FUNCTIONS, Operator
 from tessera.ir.graph.ir import Graph
 from tessera.transform.budget import flops
+from tessera.transform.hoist import hoist
 from tessera.transform.simplify import simplify as simplify_graph
 
-dense, diag, eye, triangular, tridiagonal, kronecker, block = (
-    FUNCTIONS[n]
-    for n in ("dense", "diag", "eye", "triangular", "tridiagonal", "kronecker", "block")
+THREADS = os.environ.get("BENCHMARK_THREADS", "2")
+dense = FUNCTIONS["dense"]
+# The words of formulas: what a library makes of matrices, diagonals, triangles, blocks.
+TESSERA = SimpleNamespace(
+    **{n: FUNCTIONS[n] for n in ("dense", "diag", "eye", "triangular", "tridiagonal", "block")}
 )
 Arrays = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class Case:
-    """An expression of operators made of tensors, and the least that it has to cost."""
+    """An expression of matrices, and the least that it has to cost."""
 
     name: str
     topic: str
     shapes: Callable[[int], list[tuple[int, ...]]]
-    operators: Callable[..., list[Operator]]
+    formula: Callable[..., Any]  # (words, *tensors) -> one expression
     least: Callable[[int], float]  # multiply-adds of someone who knows the algebra
     columns: int | None = None  # None: the matrix is wanted, else A @ x with so many columns
+    loop: bool = False  # for each slice of the last tensor, in a loop
+
+    def operators(self, *xs: Any) -> list[Operator]:
+        """The expression as operators; of a loop, at its first step."""
+        *outer, last = xs
+        return [self.formula(TESSERA, *outer, last[0] if self.loop else last)]
 
 
 def _square(count: int) -> Callable[[int], list[tuple[int, ...]]]:
     return lambda n: [(n, n)] * count
 
 
-def _s(a: Any, b: Any) -> Operator:
-    result: Operator = dense(a).T @ dense(b)
-    return result
-
-
-def _blocks(a: Any, b: Any, c: Any, d: Any) -> list[Operator]:
-    return [block([[dense(a), 0], [0, dense(b)]]) @ block([[dense(c)], [dense(d)]])]
-
-
-def _loop(a: Any, b: Any, *vs: Any) -> list[Operator]:
-    return [dense(a) @ dense(b) + dense(v) @ dense(v).T for v in vs]
+def _s(m: Any, a: Any, b: Any) -> Any:
+    return m.dense(a).T @ m.dense(b)
 
 
 CASES = (
     Case("S + S, S = A.T B", "common subexpressions", _square(2),
-         lambda a, b: [_s(a, b) + _s(a, b)], lambda n: n**3),
+         lambda m, a, b: _s(m, a, b) + _s(m, a, b), lambda n: n**3),
     Case("S.T S", "common subexpressions", _square(2),
-         lambda a, b: [_s(a, b).T @ _s(a, b)], lambda n: 2 * n**3),
+         lambda m, a, b: _s(m, a, b).T @ _s(m, a, b), lambda n: 2 * n**3),
     Case("S.T A.T B without brackets", "common subexpressions", _square(2),
-         lambda a, b: [_s(a, b).T @ dense(a).T @ dense(b)], lambda n: 2 * n**3),
+         lambda m, a, b: _s(m, a, b).T @ m.dense(a).T @ m.dense(b), lambda n: 2 * n**3),
     Case("H.T H x", "chains", lambda n: [(n, n), (n, 1)],
-         lambda h, x: [dense(h).T @ dense(h) @ dense(x)], lambda n: 2 * n**2),
+         lambda m, h, x: m.dense(h).T @ m.dense(h) @ m.dense(x), lambda n: 2 * n**2),
     Case("y.T H.T H", "chains", lambda n: [(n, n), (n, 1)],
-         lambda h, y: [dense(y).T @ dense(h).T @ dense(h)], lambda n: 2 * n**2),
+         lambda m, h, y: m.dense(y).T @ m.dense(h).T @ m.dense(h), lambda n: 2 * n**2),
     Case("H.T y x.T H", "chains", lambda n: [(n, n), (n, 1), (n, 1)],
-         lambda h, y, x: [dense(h).T @ dense(y) @ dense(x).T @ dense(h)], lambda n: 3 * n**2),
+         lambda m, h, y, x: m.dense(h).T @ m.dense(y) @ m.dense(x).T @ m.dense(h), lambda n: 3 * n**2),
     Case("A B C D, sizes n 8 n 4 n", "chains", lambda n: [(n, 8), (8, n), (n, 4), (4, n)],
-         lambda a, b, c, d: [dense(a) @ dense(b) @ dense(c) @ dense(d)],
+         lambda m, a, b, c, d: m.dense(a) @ m.dense(b) @ m.dense(c) @ m.dense(d),
          lambda n: 8 * n * 4 + n * 8 * 4 + n * n * 4),
     Case("A B + A C", "distributivity", _square(3),
-         lambda a, b, c: [dense(a) @ dense(b) + dense(a) @ dense(c)], lambda n: n**3),
+         lambda m, a, b, c: m.dense(a) @ m.dense(b) + m.dense(a) @ m.dense(c), lambda n: n**3),
     Case("A x - H.T (H x)", "distributivity", lambda n: [(n, n), (n, n)],
-         lambda a, h: [dense(a) - dense(h).T @ dense(h)], lambda n: 3 * n**2, columns=1),
+         lambda m, a, h: m.dense(a) - m.dense(h).T @ m.dense(h), lambda n: 3 * n**2, columns=1),
     Case("diag blocks", "distributivity", lambda n: [(n // 2, n // 2)] * 2 + [(n // 2, n)] * 2,
-         _blocks, lambda n: n**3 / 2),
+         lambda m, a, b, c, d: m.block([[m.dense(a), 0], [0, m.dense(b)]]) @ m.block([[m.dense(c)], [m.dense(d)]]),
+         lambda n: n**3 / 2),
     Case("(A + B)[i, j]", "partial access", _square(2),
-         lambda a, b: [(dense(a) + dense(b))[2:3, 2:3]], lambda n: 1),
+         lambda m, a, b: (m.dense(a) + m.dense(b))[2:3, 2:3], lambda n: 1),
     Case("(A B)[i, j]", "partial access", _square(2),
-         lambda a, b: [(dense(a) @ dense(b))[2:3, 2:3]], lambda n: n),
+         lambda m, a, b: (m.dense(a) @ m.dense(b))[2:3, 2:3], lambda n: n),
     Case("(A B)[i, :]", "partial access", _square(2),
-         lambda a, b: [(dense(a) @ dense(b))[2:3, :]], lambda n: n**2),
+         lambda m, a, b: (m.dense(a) @ m.dense(b))[2:3, :], lambda n: n**2),
     Case("diagonal times matrix", "structured products", lambda n: [(n,), (n, n)],
-         lambda d, a: [diag(d) @ dense(a)], lambda n: n**2),
+         lambda m, d, a: m.diag(d) @ m.dense(a), lambda n: n**2),
     Case("tridiagonal times matrix", "structured products", lambda n: [(n - 1,), (n,), (n - 1,), (n, n)],
-         lambda low, d, up, a: [tridiagonal(low, d, up) @ dense(a)], lambda n: 3 * n**2),
+         lambda m, low, d, up, a: m.tridiagonal(low, d, up) @ m.dense(a), lambda n: 3 * n**2),
     Case("triangle times matrix", "structured products", _square(2),
-         lambda a, b: [triangular(a) @ dense(b)], lambda n: n**3 / 2),
+         lambda m, a, b: m.triangular(a) @ m.dense(b), lambda n: n**3 / 2),
     Case("A.T A, which is symmetric", "structured products", _square(1),
-         lambda a: [dense(a).T @ dense(a)], lambda n: n**3 / 2),
+         lambda m, a: m.dense(a).T @ m.dense(a), lambda n: n**3 / 2),
     Case("identity times matrix", "structured products", _square(1),
-         lambda a: [eye(a.shape[0]) @ dense(a) @ eye(a.shape[1])], lambda n: 0),
-    Case("A B + v v.T for each v", "loop-invariant code", lambda n: [(n, n)] * 2 + [(n, 1)] * 3,
-         _loop, lambda n: n**3 + 3 * n**2),
+         lambda m, a: m.eye(a.shape[0]) @ m.dense(a) @ m.eye(a.shape[1]), lambda n: 0),
+    Case("A B + v v.T for each v", "loop-invariant code", lambda n: [(n, n)] * 2 + [(3, n, 1)],
+         lambda m, a, b, v: m.dense(a) @ m.dense(b) + m.dense(v) @ m.dense(v).T,
+         lambda n: n**3 + 6 * n**2, loop=True),
+    Case("(A B) v for each v", "loop-invariant code", lambda n: [(n, n)] * 2 + [(3, n, 1)],
+         lambda m, a, b, v: m.dense(a) @ m.dense(b) @ m.dense(v), lambda n: 6 * n**2, loop=True),
 )  # fmt: skip
 
 
 def arrays(case: Case, n: int, seed: int = 0) -> Arrays:
     """Random arguments of a case."""
+    return tuple(ts.tensor(x) for x in plain_arrays(case, n, seed))
+
+
+def plain_arrays(case: Case, n: int, seed: int = 0) -> Arrays:
+    """Random arguments of a case as arrays of NumPy."""
     r = np.random.default_rng(seed)
-    return tuple(ts.tensor(r.standard_normal(s).astype(np.float32)) for s in case.shapes(n))
+    return tuple(r.standard_normal(s).astype(np.float32) for s in case.shapes(n))
+
+
+# Tessera ------------------------------------------------------------------------------------------
 
 
 def program(case: Case, aware: bool) -> Callable[..., Any]:
     """The case as a function of tensors: as written, or simplified."""
 
+    def one(*xs: Any) -> Any:
+        a = case.formula(TESSERA, *xs)
+        if case.columns is None:
+            return ts.simplify(a, columns=None).todense() if aware else _written(a)
+        return (ts.simplify(a) if aware else dense(_written(a))) @ ts.ones((a.shape[1],))
+
     def run(*xs: Any) -> Any:
-        out = []
-        for a in case.operators(*xs):
-            if not aware and case.columns is None:
-                out.append(_written(a))
-            elif case.columns is None:
-                out.append(ts.simplify(a, columns=None).todense())
-            else:
-                out.append(
-                    (ts.simplify(a) if aware else dense(_written(a))) @ ts.ones((a.shape[1],))
-                )
-        return tuple(out)
+        if not case.loop:
+            return one(*xs)
+        *outer, rows = xs
+        return ts.scan(lambda c, v: (c, one(*outer, v)), 0, rows)[1]
 
     return run
 
@@ -145,10 +164,131 @@ def _written(a: Operator) -> Any:
     return a.todense()
 
 
-def count(f: Callable[..., Any], xs: Arrays) -> float:
+def count(f: Callable[..., Any], xs: Arrays, moved: bool = True) -> float:
     """Scalar operations of the graph of a function; a multiply-add is one."""
     graph: Graph = simplify_graph(ts.trace(f, *xs))
-    return sum(flops(n) for n in graph.nodes if n.op.view is None)
+    nodes = (hoist(graph) if moved else graph).nodes
+    return sum(flops(n) for n in nodes if n.op.view is None)
+
+
+# Peers --------------------------------------------------------------------------------------------
+
+
+def _rows(xp: Any) -> SimpleNamespace:
+    """The words for a library of arrays."""
+
+    def block(rows: Any) -> Any:
+        sizes = [
+            next(p for p in c if not isinstance(p, int)).shape[1] for c in zip(*rows, strict=True)
+        ]
+        whole = []
+        for r in rows:
+            height = next(p for p in r if not isinstance(p, int)).shape[0]
+            parts = [
+                xp.zeros((height, n)) if isinstance(p, int) else p
+                for p, n in zip(r, sizes, strict=True)
+            ]
+            whole.append(xp.concatenate(parts, 1))
+        return xp.concatenate(whole, 0)
+
+    def tridiagonal(low: Any, d: Any, up: Any) -> Any:
+        return xp.diag(d) + xp.diag(low, -1) + xp.diag(up, 1)
+
+    return SimpleNamespace(
+        dense=lambda a: a,
+        diag=xp.diag,
+        eye=xp.eye,
+        triangular=xp.tril,
+        tridiagonal=tridiagonal,
+        block=block,
+    )
+
+
+def _torch() -> tuple[Any, Any, Any, Any]:
+    torch: Any = importlib.import_module("torch")
+    torch.set_num_threads(int(THREADS))
+    return torch, _rows(torch), torch.from_numpy, lambda out: out
+
+
+def torch_peer(case: Case, xs: Arrays) -> Callable[[], Any]:
+    """PyTorch as it is."""
+    torch, words, tensor, _ = _torch()
+    return _looped(case, words, [tensor(x) for x in xs], torch.ones, torch.stack)
+
+
+def compiled_peer(case: Case, xs: Arrays) -> Callable[[], Any]:
+    """torch.compile with its usual back end."""
+    torch, words, tensor, _ = _torch()
+    run = torch.compile(lambda *ys: _looped(case, words, ys, torch.ones, torch.stack)())
+    given = [tensor(x) for x in xs]
+    return lambda: run(*given)
+
+
+def jax_peer(case: Case, xs: Arrays) -> Callable[[], Any]:
+    """jax.jit, a loop by scan."""
+    jax: Any = importlib.import_module("jax")
+    words = _rows(jax.numpy)
+
+    def whole(*ys: Any) -> Any:
+        if not case.loop:
+            return _looped(case, words, ys, jax.numpy.ones, jax.numpy.stack)()
+        *outer, rows = ys
+        return jax.lax.scan(lambda c, v: (c, case.formula(words, *outer, v)), 0, rows)[1]
+
+    run, given = jax.jit(whole), [jax.numpy.asarray(x) for x in xs]
+    return lambda: run(*given).block_until_ready()
+
+
+def cola_peer(case: Case, xs: Arrays) -> Callable[[], Any]:
+    """CoLA on PyTorch: operators as in Tessera, then their matrix."""
+    torch, _, tensor, _ = _torch()
+    ops: Any = importlib.import_module("cola").ops
+    # With the versions of today's plum and beartype its own + is ambiguous; this is what it would do.
+    ops.LinearOperator.__add__ = lambda a, b: ops.Sum(a, b)
+    ops.LinearOperator.__sub__ = lambda a, b: ops.Sum(a, -1 * b)
+
+    def block(rows: Any) -> Any:
+        if len(rows[0]) == 1:
+            return ops.Concatenated(*(r[0] for r in rows), axis=0)
+        return ops.BlockDiag(*(rows[i][i] for i in range(len(rows))))
+
+    words = SimpleNamespace(
+        dense=ops.Dense, diag=ops.Diagonal, triangular=lambda a: ops.Triangular(torch.tril(a)),
+        tridiagonal=lambda low, d, up: ops.Tridiagonal(low[:, None], d[:, None], up[:, None]),
+        eye=lambda n: ops.Identity((n, n), torch.float32), block=block,
+    )  # fmt: skip
+    return _looped(
+        case, words, [tensor(x) for x in xs], torch.ones, torch.stack, lambda a: a.to_dense()
+    )
+
+
+def _looped(
+    case: Case, words: Any, xs: Any, ones: Any, stack: Any, matrix: Any = lambda a: a
+) -> Callable[[], Any]:
+    """The formula, for each slice in a Python loop if it is one."""
+
+    def one(*ys: Any) -> Any:
+        a = case.formula(words, *ys)
+        return matrix(a) if case.columns is None else a @ ones((a.shape[1],))
+
+    *outer, last = xs
+    return (lambda: stack([one(*outer, v) for v in last])) if case.loop else (lambda: one(*xs))
+
+
+PEERS: dict[str, tuple[str, Callable[[Case, Arrays], Callable[[], Any]]]] = {
+    "torch": ("torch", torch_peer), "torch.compile": ("torch", compiled_peer), "jax": ("jax", jax_peer),
+    "cola": ("cola", cola_peer),
+}  # fmt: skip
+
+
+def tessera_times(case: Case, n: int) -> dict[str, Any]:
+    """Seconds of Tessera, as written and simplified, and its result."""
+    xs = arrays(case, n)
+    out: dict[str, Any] = {}
+    for name, flag in (("tessera written", False), ("tessera", True)):
+        f = ts.jit(program(case, flag))
+        out[name] = fastest(lambda f=f: f(*xs))
+    return out
 
 
 def fastest(f: Callable[[], Any], calls: int = 7) -> float:
@@ -162,25 +302,62 @@ def fastest(f: Callable[[], Any], calls: int = 7) -> float:
     return min(times)
 
 
-def measure(n: int, times: bool) -> list[dict[str, Any]]:
-    """Flops of every case, as written and simplified, and seconds if wanted."""
+def child(peer: str, n: int, only: str) -> None:
+    """Print the seconds of one peer for each case, and how far its result is from Tessera's."""
+    found = {}
+    for case in _wanted(only):
+        if peer == "tessera":
+            found[case.name] = tessera_times(case, n)
+            continue
+        run = PEERS[peer][1](case, plain_arrays(case, n))
+        want = np.asarray(ts.jit(program(case, False))(*arrays(case, n)))
+        gap = np.abs(np.asarray(run()) - want).max() / max(np.abs(want).max(), 1e-30)
+        assert gap < 1e-3, (peer, case.name, gap)
+        found[case.name] = {peer: fastest(run)}
+    print(json.dumps(found))
+
+
+def _wanted(only: str) -> list[Case]:
+    return [c for c in CASES if only in c.topic]
+
+
+def measure(n: int, times: bool, only: str = "", peers: str = "") -> list[dict[str, Any]]:
+    """Flops of every case, as written and simplified, and seconds of all peers if wanted."""
     rows = []
-    for case in CASES:
+    for case in _wanted(only):
         xs = arrays(case, n)
-        written, aware = (count(program(case, flag), xs) for flag in (False, True))
-        row = {"topic": case.topic, "case": case.name, "written": written, "simplified": aware,
-               "least": case.least(n)}  # fmt: skip
-        if times:
-            for name, flag in (("seconds written", False), ("seconds simplified", True)):
-                f = ts.jit(program(case, flag))
-                row[name] = fastest(lambda f=f, xs=xs: f(*xs))
-        rows.append(row)
-        print(
-            "  ".join(
-                f"{k} {v:.4g}" if isinstance(v, float | int) else f"{v:32}" for k, v in row.items()
-            )
-        )
+        written, aware = (count(program(case, flag), xs, flag) for flag in (False, True))
+        rows.append({"topic": case.topic, "case": case.name, "written": written, "simplified": aware,
+                     "least": case.least(n), "seconds": {}})  # fmt: skip
+    able = [p for p, (package, _) in PEERS.items() if importlib.util.find_spec(package) is not None]
+    for peer in ["tessera", *able] if times else []:
+        if peers and peer not in peers.split(","):
+            continue
+        env = {**os.environ, "TESSERA_THREADS": THREADS, "OMP_NUM_THREADS": THREADS, "TESSERA_TARGET": "cpu",
+               "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")])}  # fmt: skip
+        command = [
+            sys.executable,
+            "-W",
+            "ignore",
+            __file__,
+            "--child",
+            peer,
+            "--size",
+            str(n),
+            "--only",
+            only,
+        ]
+        done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
+        for name, seconds in json.loads(done.stdout.splitlines()[-1]).items():
+            next(r for r in rows if r["case"] == name)["seconds"].update(seconds)
     return rows
+
+
+def show(row: dict[str, Any]) -> None:
+    """One line of the table."""
+    flop = "  ".join(f"{k} {row[k]:.4g}" for k in ("written", "simplified", "least"))
+    seconds = "  ".join(f"{k} {v * 1e3:.3f} ms" for k, v in row["seconds"].items())
+    print(f"{row['topic']:24}{row['case']:32}{flop}  {seconds}")
 
 
 def main() -> None:
@@ -188,17 +365,38 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", type=int, default=512)
     parser.add_argument("--times", action="store_true")
+    parser.add_argument("--only", default="", help="topics that hold this")
+    parser.add_argument("--peers", default="", help="only these, with commas between them")
     parser.add_argument("--record", type=Path)
+    parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    rows = measure(args.size, args.times)
+    if args.child:
+        child(args.child, args.size, args.only)
+        return
+    rows = measure(args.size, args.times, args.only, args.peers)
     if args.record:
-        where = {
-            "machine": platform.machine(),
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-        }
-        record = {"where": where, "size": args.size, "rows": rows}
-        args.record.write_text(json.dumps(record, indent=1) + "\n")
+        rows = merged(args.record, args.size, rows)
+    for row in rows:
+        show(row)
+
+
+def merged(path: Path, size: int, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The record with new rows; times of other peers and cases of the same size stay."""
+    names = ("numpy", "torch", "jax", "cola-ml")
+    old = json.loads(path.read_text()) if path.exists() else {}
+    kept = {r["case"]: r for r in old.get("rows", ()) if old.get("size") == size}
+    for r in rows:
+        r["seconds"] = {**kept.get(r["case"], {}).get("seconds", {}), **r["seconds"]}
+        kept[r["case"]] = r
+    ordered = [kept[c.name] for c in CASES if c.name in kept]
+    where = {
+        "machine": platform.machine(),
+        "threads": int(THREADS),
+        "python": platform.python_version(),
+    }
+    where |= {d.name: d.version for d in metadata.distributions() if d.name in names}
+    path.write_text(json.dumps({"where": where, "size": size, "rows": ordered}, indent=1) + "\n")
+    return ordered
 
 
 if __name__ == "__main__":

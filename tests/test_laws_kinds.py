@@ -110,6 +110,21 @@ def test_a_circulant_between_transforms_is_one():
     assert np.allclose(found.todense(), want)
 
 
+@pytest.mark.parametrize("norm", ["backward", "ortho", "forward"])
+@pytest.mark.parametrize("size", [60, (8, 9)], ids=["line", "grid"])
+def test_two_transforms_are_a_multiple_of_the_identity_or_of_a_mirror(size, norm):
+    f = op.fft(size, norm=norm, dtype=ts.c128)
+    for a, kind in (
+        (f.H @ f, "eye"),
+        (f @ f.H, "eye"),
+        (f @ f, "permutation"),
+        (f @ f @ f @ f, "eye"),
+    ):
+        found = ts.simplify(a)
+        assert (found.parts[0] if found.kind == "scale" else found).kind == kind
+        assert np.allclose(found.todense(), a.todense())
+
+
 def test_woodbury_is_taken_when_the_rank_is_small():
     n = 400
     u, v = make.dense(real(n, 2)), make.dense(real(2, n))
