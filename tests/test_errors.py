@@ -207,6 +207,7 @@ WRONG = [
     Wrong('grad_of_vector', lambda: ts.grad(op.sin)(F(2)), ShapeError, 'grad: sin returned f32[2], expected a scalar; reduce it with op.sum or op.mean'),
     Wrong('grad_of_integers', lambda: ts.grad(op.sum)(ts.tensor([1, 2])), DTypeError, 'grad: argument 0 holds i64[2]; only floating-point tensors have gradients: cast it, or leave it out of argnums'),
     Wrong('grad_argnums', lambda: ts.grad(op.sum, argnums=1)(F(2)), OperandError, 'grad: argnums 1 is out of range: sum got 1 positional arguments'),
+    Wrong('grad_of_nothing', lambda: ts.grad(lambda x: None)(F(2)), TreeError, 'grad: <lambda> returned None, expected one scalar; for more results use has_aux=True'),
     Wrong('grad_of_tree', lambda: ts.grad(lambda x: (op.sum(x), x))(F(2)), TreeError, 'grad: <lambda> returned (*, *), expected one scalar; for more results use has_aux=True'),
     Wrong('jvp_dtype', lambda: ts.jvp(op.sin, (F(2),), (F(2).astype(ts.f64),)), DTypeError, 'jvp: tangent 0 is f64[2], expected f32[2] as its primal'),
     Wrong('vjp_shape', lambda: ts.vjp(op.sin, F(2))[1](F(3)), ShapeError, 'vjp: cotangent 0 is f32[3], expected f32[2] as the result'),
@@ -219,7 +220,7 @@ WRONG = [
     Wrong('shard_label', lambda: dist.tensor((4, 4), dist.ShardSpec(("depth",), ("dp",)), dist.Mesh(["dp"], range(2))), OperandError, "ShardSpec: 'depth' is no axis of a tensor of rank 2; write 'row', 'col' or an axis number"),
     Wrong('prefetch', lambda: prefetching(F(2)), OperandError, "prefetch: into is 'moon', expected one of smem, shared, register, l2, device, host", 'with ts.prefetch(x'),
     Wrong("jit_numerics", lambda: ts.jit(op.sin, numerics="loose"), OperandError, "jit: numerics is 'loose', expected one of deterministic, fast, strict"),
-    Wrong("jit_target", lambda: ts.jit(op.sin, target="abacus")(F(2)), OperandError, "jit: target is 'abacus', expected one of numpy, cpu"),
+    Wrong("jit_target", lambda: ts.jit(op.sin, target="abacus")(F(2)), OperandError, "jit: target is 'abacus', expected one of numpy, cpu, cuda"),
     Wrong("rule_missing", lambda: ts.grad(lambda x: op.sum(unruled(x)))(F(2)), RuleError, "test_unruled has no derivative; wrap its operand in op.stop_gradient if none is wanted", 'bind(UNRULED'),
     Wrong("error_inside_compiled_code", lambda: powered(ts.tensor([2]), ts.tensor([-1])), DTypeError, "pow: an integer to a negative power is no integer; cast to a float first", 'return op.pow(x, n)'),
 ]

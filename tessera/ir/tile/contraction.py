@@ -11,6 +11,7 @@ it.  Stages that follow the contraction are computed row by row on the finished 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -23,7 +24,7 @@ from tessera.ir.schedule.ir import Axis, Read, Stage
 from tessera.ir.schedule.nest import Loop, Nest
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.narrow import Parts, parts_of
-from tessera.ir.tile.place import Leaves, Packed, Place, Span
+from tessera.ir.tile.place import Leaves, Packed, Place, Span, with_rows
 
 _AHEAD = 8  # rows of a factor that are asked for before they are read
 _ROW = 128  # bytes of a row that are packed at once
@@ -49,7 +50,7 @@ class Contraction:
         out: dict[str, Memory], nest: Nest,
     ):  # fmt: skip
         self.k, self.b, self.memory, self.out = kernel, builder, memory, out
-        nest = _with_rows(nest)
+        nest = with_rows(nest)
         self.head, self.nest = kernel.stages[0], nest
         self.m, self.n = self.head.axes[-2:]
         (self.over,) = self.head.reduced
@@ -105,7 +106,8 @@ class Contraction:
         m, n, most = self.m.size, self.n.size, at.m.most
         if not (isinstance(m, int) and isinstance(n, int) and isinstance(most, int) and most):
             return False
-        plain = lies_along(self.right, self.n) and self.parts.count == 1 and not self.k.seen
+        reads_all = all(x.axis == "n" or x.side == "first" for x in self.k.seen)
+        plain = lies_along(self.right, self.n) and self.parts.count == 1 and reads_all
         whole = n % self.nr == 0 and (m % most or most) >= self.mr
         return name == "right" and i == self.lowest and plain and whole
 
@@ -413,6 +415,8 @@ class Contraction:
             many = LANES
         elif lies_along(t, axis) and width % LANES == 0:
             many = max(_ROW * 8 // read_of(t).dtype.bits // width, 1) * width
+        elif lies_along(t, axis) and self.parts.count == 1:
+            many = math.lcm(width, LANES)
         start = span.start
         for step, tail in ((many, False), (width, True)):
             stop = span.stop if tail else (span.stop - start) // step * step + start
@@ -441,12 +445,16 @@ class Contraction:
         with self.b.loop(first, first + groups) as step:
             k = (step.variable - first) * self.parts.count + first
             self.ask_for(t, axis, start, k, width)
-            row = self.words(t, axis, start, width, k, tail, vector=True)
-            count, place = width // to.width, (k - to.k) // self.parts.count
-            self.b.store(
-                to.memory, self.b.reshape(row, (count, to.width)), (block, place, 0),
-                (count, 1, to.width), axes=(0, 2),
-            )  # fmt: skip
+            place, count = (k - to.k) // self.parts.count, width // to.width
+            # Blocks that are no part of a vector, nor made of some, are copied one by one.
+            odd = count if LANES % to.width and to.width % LANES else 1
+            for i in range(odd):
+                part = width // odd
+                row = self.words(t, axis, start + i * part, part, k, tail, vector=True)
+                self.b.store(
+                    to.memory, self.b.reshape(row, (count // odd, to.width)), (block + i, place, 0),
+                    (count // odd, 1, to.width), axes=(0, 2),
+                )  # fmt: skip
 
     def turn(
         self, t: schedule.Term, axis: Axis, to: Packed, place: tuple[Size, Size], k: Size
@@ -587,13 +595,3 @@ class Contraction:
         mask = (along, *deep) if masked else deep
         line = self.b.load(self.memory[r.source], place, extent, axes=(along,), masked=mask)
         return self.b.reshape(line, shape)
-
-
-def _with_rows(nest: Nest) -> Nest:
-    """A nest whose innermost loop over m is serial, so that it can end with lower blocks."""
-    if nest.steps("m", "serial"):
-        return nest
-    first = sum(x.kind == "parallel" for x in nest.loops)
-    row = Loop("m", nest.steps("m", "parallel")[-1])
-    staged = tuple((name, i + (i >= first)) for name, i in nest.staged)
-    return Nest((*nest.loops[:first], row, *nest.loops[first:]), staged)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tessera.core.dims import Size
+from tessera.ir.schedule.nest import Loop, Nest
 from tessera.ir.tile.ir import Memory
 
 
@@ -50,3 +51,13 @@ class Place:
     left: Packed | None = None
     right: Packed | None = None
     leaves: Leaves | None = None
+
+
+def with_rows(nest: Nest) -> Nest:
+    """A nest whose innermost loop over m is serial, so that it can end with lower blocks."""
+    if nest.steps("m", "serial"):
+        return nest
+    first = sum(x.kind == "parallel" for x in nest.loops)
+    row = Loop("m", nest.steps("m", "parallel")[-1])
+    staged = tuple((name, i + (i >= first)) for name, i in nest.staged)
+    return Nest((*nest.loops[:first], row, *nest.loops[first:]), staged)
