@@ -496,3 +496,13 @@ def test_the_laplacian_preconditions_what_is_near_it() -> None:
     x, info = op.cg(rough, b, tol=1e-10, precondition=a.inverse())
     assert int(info.iterations) < 0.4 * int(op.cg(rough, b, tol=1e-10)[1].iterations)
     close(rough @ x, b, 1e-8)
+
+
+def test_a_large_kronecker_sum_goes_by_the_spectra_of_its_parts() -> None:
+    n = 48  # 2304 rows in all
+    line = op.tridiagonal(-np.ones(n - 1), 2.5 * np.ones(n), -np.ones(n - 1))
+    whole = op.kronsum(line, line)
+    b = RNG.normal(size=n * n)
+    close(whole @ whole.solve(b), b, 1e-11)
+    w = np.linalg.eigvalsh(np.asarray(line.todense()))
+    close(op.logdet(whole), np.log(w[:, None] + w).sum(), 1e-12)

@@ -20,9 +20,10 @@ from tessera.algebra.apply import (
 )
 from tessera.algebra.combinators.linear import balanced
 from tessera.algebra.combinators.queries import signed_logdet
+from tessera.algebra.constructors.basic import slogdet_of_diagonal
 from tessera.algebra.kind import Cost, Kind, register
 from tessera.algebra.operator import Operator, function
-from tessera.algebra.solve import solve_columns
+from tessera.algebra.solve import DENSE_LIMIT, solve_columns
 from tessera.core.errors import NumericalError, OperandError
 from tessera.ir.graph.ir import Value
 from tessera.ops import shape
@@ -243,17 +244,41 @@ def _kronsum_trace(a: Operator) -> Value:
     return add(mul(p, n), mul(q, m))
 
 
-def _kronsum_solve(a: Operator, b: Value) -> Value | None:
-    """By the eigenvectors of both parts when they are self-adjoint: they diagonalise the sum."""
-    if not all("self_adjoint" in p.flags for p in a.parts):
+def _kronsum_basis(a: Operator) -> tuple[Value, Operator] | None:
+    """Eigenvalues and eigenvectors from those of self-adjoint parts: they diagonalise the sum."""
+    if not all(_is_self_adjoint(p) for p in a.parts):
         return None
     (w, p), (v, q) = (eigh(dense_of(x)) for x in a.parts)
-    m, n = w.shape[0], v.shape[0]
     basis = Operator("kronecker", tuple(Operator("dense", data=(x,)) for x in (p, q)))
-    values = shape.flatten(add(shape.expand_dims(w, 1), shape.expand_dims(v, 0)))
+    return shape.flatten(add(shape.expand_dims(w, 1), shape.expand_dims(v, 0))), basis
+
+
+def _is_self_adjoint(a: Operator) -> bool:
+    """By what is known without numbers, else by the numbers of a matrix that is not large."""
+    n = a.shape[0]
+    if "self_adjoint" in a.flags:
+        return True
+    m = dense_of(a).data if isinstance(n, int) and n <= DENSE_LIMIT else None
+    return m is not None and bool(np.array_equal(m, np.conj(m.T)))
+
+
+def _kronsum_solve(a: Operator, b: Value) -> Value | None:
+    found = _kronsum_basis(a)
+    if found is None:
+        return None
+    values, basis = found
     _refuse_singular(a, values)
     inner = columns(basis.H, b)
-    return columns(basis, div(inner, shape.reshape(cast_to(values, inner.dtype), (m * n, 1))))
+    return columns(basis, div(inner, shape.reshape(cast_to(values, inner.dtype), (a.shape[0], 1))))
+
+
+def _kronsum_slogdet(a: Operator) -> tuple[Value, Value]:
+    """Of a large sum by the eigenvalues of its parts."""
+    n = a.shape[0]
+    found = _kronsum_basis(a) if isinstance(n, int) and n > DENSE_LIMIT else None
+    if found is None:
+        return slogdet_matrix(dense_of(a))  # type: ignore[return-value]
+    return slogdet_of_diagonal(found[0])
 
 
 def _refuse_singular(a: Operator, w: Value) -> None:
@@ -270,7 +295,7 @@ register(Kind(
     shape=lambda parts, data, static: (parts[0].shape[0] * parts[1].shape[0],) * 2,
     apply=_kronsum_apply, transpose=_spread(lambda p: p.T), conj=_spread(lambda p: p.conj()),
     dense=_kronsum_dense, flags=lambda a: rules.of_kronsum(a.parts), cost=_kronsum_cost,
-    diagonal=_kronsum_diagonal, trace=_kronsum_trace, solve=_kronsum_solve,
+    diagonal=_kronsum_diagonal, trace=_kronsum_trace, solve=_kronsum_solve, slogdet=_kronsum_slogdet,
     exact=lambda a, parts, data: (
         np.kron(parts[0], np.eye(len(parts[1]), dtype=int).astype(object))
         + np.kron(np.eye(len(parts[0]), dtype=int).astype(object), parts[1])
