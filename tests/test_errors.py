@@ -207,6 +207,8 @@ WRONG = [
     Wrong('grad_of_vector', lambda: ts.grad(op.sin)(F(2)), ShapeError, 'grad: sin returned f32[2], expected a scalar; reduce it with op.sum or op.mean'),
     Wrong('grad_of_integers', lambda: ts.grad(op.sum)(ts.tensor([1, 2])), DTypeError, 'grad: argument 0 holds i64[2]; only floating-point tensors have gradients: cast it, or leave it out of argnums'),
     Wrong('grad_argnums', lambda: ts.grad(op.sum, argnums=1)(F(2)), OperandError, 'grad: argnums 1 is out of range: sum got 1 positional arguments'),
+    Wrong('grad_argnums_twice', lambda: ts.grad(op.matmul, argnums=(0, -2))(F(2), F(2)), OperandError, 'grad: argnums (0, -2) names an argument twice'),
+    Wrong('grad_argnums_name', lambda: ts.grad(op.sum, argnums='x')(F(2)), OperandError, "grad: argnums has 'x', expected positions of arguments"),
     Wrong('grad_of_nothing', lambda: ts.grad(lambda x: None)(F(2)), TreeError, 'grad: <lambda> returned None, expected one scalar; for more results use has_aux=True'),
     Wrong('grad_of_tree', lambda: ts.grad(lambda x: (op.sum(x), x))(F(2)), TreeError, 'grad: <lambda> returned (*, *), expected one scalar; for more results use has_aux=True'),
     Wrong('jvp_dtype', lambda: ts.jvp(op.sin, (F(2),), (F(2).astype(ts.f64),)), DTypeError, 'jvp: tangent 0 is f64[2], expected f32[2] as its primal'),

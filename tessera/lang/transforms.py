@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import update_wrapper, wraps
 from typing import Any
 
+from tessera.compile import compile_graph
 from tessera.core import tree
+from tessera.core.device import CPU, Device
 from tessera.core.errors import (
     DTypeError,
     OperandError,
@@ -16,7 +18,7 @@ from tessera.core.errors import (
     located,
 )
 from tessera.ir.graph.interp import execute
-from tessera.ir.graph.ir import Builder, Graph, Value, building, concrete, current_builder
+from tessera.ir.graph.ir import Builder, Graph, Value, building, current_builder, holding
 from tessera.lang.linear_map import LinearMap, Space
 from tessera.lang.trace import Traced, trace
 from tessera.ops.define import as_value, full_of
@@ -89,6 +91,10 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
     return tree.unflatten(t.structure, outs), tree.unflatten(t.structure, filled)
 
 
+def _on_device(device: Device) -> Callable[[Graph, Sequence[Any]], list[Any]]:
+    return lambda g, data: compile_graph(g, str(device)).run(data)
+
+
 def _push_now(
     g: Graph, primals: Sequence[Value], tangents: Sequence[Tangent]
 ) -> tuple[list[Value], list[Tangent]]:
@@ -100,11 +106,11 @@ def _push_now(
         outs, out_ts = push_forward(g, ins, moving)
         kept = [t for t in out_ts if t is not None]
         graph, _ = b.finish([*outs, *kept], g.name)
-    data = [v.data for v in (*primals, *(t for t in tangents if t is not None))]
-    ys = [
-        concrete(y, v.dtype)
-        for v, y in zip(graph.outputs, execute(graph, data), strict=True)  # type: ignore[arg-type]
-    ]
+    given = [*primals, *(t for t in tangents if t is not None)]
+    device = next((v.device for v in given if v.device.kind != "cpu"), CPU)
+    data: list[Any] = [v.data for v in given]
+    run = execute if device is CPU else _on_device(device)
+    ys = [holding(v.type, y, device) for v, y in zip(graph.outputs, run(graph, data), strict=True)]
     rest = iter(ys[len(outs) :])
     return ys[: len(outs)], [None if t is None else next(rest) for t in out_ts]
 
@@ -201,8 +207,7 @@ def value_and_grad(
             return f(*full, **kwargs)
 
         t, values, wanted, lin = _linearized(restricted, chosen, getattr(f, "__name__", "grad"))
-        loss = lin.outputs[0]
-        _check_scalar(f, t, loss, has_aux)
+        loss = _checked_loss(f, t, lin.outputs, has_aux)
         one = [full_of((), loss.dtype.scale, loss.dtype), *(None for _ in lin.outputs[1:])]
         filled = _pulled(lin, one, values, wanted)
         grads = tree.unflatten(tree.flatten(chosen)[1], filled)
@@ -254,13 +259,17 @@ def autodiff(f: Callable[..., Any]) -> Differentiable:
 
 
 def check_argnums(f: Any, numbers: Sequence[int], args: tuple[Any, ...]) -> None:
-    """Refuse numbers that name no argument."""
+    """Refuse numbers that name no argument, or one twice."""
     for i in numbers:
+        if not isinstance(i, int):
+            raise OperandError(f"grad: argnums has {i!r:.40}, expected positions of arguments")
         if not -len(args) <= i < len(args):
             raise OperandError(
                 f"grad: argnums {i} is out of range: {getattr(f, '__name__', 'the function')} got "
                 f"{len(args)} positional arguments"
             )
+    if len({i % len(args) for i in numbers}) < len(numbers):
+        raise OperandError(f"grad: argnums {tuple(numbers)} names an argument twice")
 
 
 def _check_differentiable(chosen: tuple[Any, ...], numbers: Sequence[int]) -> None:
@@ -273,7 +282,7 @@ def _check_differentiable(chosen: tuple[Any, ...], numbers: Sequence[int]) -> No
                 )
 
 
-def _check_scalar(f: Any, t: Traced, loss: Value, has_aux: bool) -> None:
+def _checked_loss(f: Any, t: Traced, outputs: Sequence[Value], has_aux: bool) -> Value:
     name = getattr(f, "__name__", "the function")
     if has_aux:
         if t.structure.kind is not tuple or len(t.structure.children) != 2:
@@ -285,6 +294,7 @@ def _check_scalar(f: Any, t: Traced, loss: Value, has_aux: bool) -> None:
             f"grad: {name} returned {t.structure}, expected one scalar; for more results use "
             "has_aux=True"
         )
+    loss = outputs[0]
     if loss.ndim != 0:
         raise ShapeError(
             f"grad: {name} returned {loss.type}, expected a scalar; reduce it with op.sum or op.mean"
@@ -293,3 +303,4 @@ def _check_scalar(f: Any, t: Traced, loss: Value, has_aux: bool) -> None:
         raise DTypeError(
             f"grad: {name} returned {loss.type}, expected a real floating-point scalar"
         )
+    return loss
