@@ -18,6 +18,8 @@ from tessera.ir.tile.reverse.most import most
 from tessera.ir.tile.verify import verify
 from tessera.lang.kernel.slopes import slopes
 
+RUNS_ON = "numpy"  # what the kernels are compared with; they are machine code themselves
+
 
 def data(*shape, seed=0, dtype=np.float64):
     return np.random.default_rng(seed).normal(size=shape).astype(dtype)
