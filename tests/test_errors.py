@@ -169,7 +169,7 @@ WRONG = [
     Wrong('policy_of_bool', lambda: ts.bool_ @ ts.saturate, PolicyError, 'bool @ saturate: only real numeric dtypes saturate'),
     # Devices
     Wrong('mixed_devices', lambda: F(2) + F(2).to("cpu:1"), DeviceError, "add: operand 0 f32[2] is on cpu:0 but operand 1 f32[2] is on cpu:1; move one with x.to('cpu:0')"),
-    Wrong('no_device', lambda: F(2).to("cuda:7"), DeviceError, 'there is no device cuda:7; devices are cpu:0, cpu:1'),
+    Wrong('no_device', lambda: F(2).to("cpu:7"), DeviceError, 'there is no device cpu:7; devices are cpu:0, cpu:1'),
     Wrong('device_text', lambda: F(2).to("cpu:first"), DeviceError, "'cpu:first' is not a device; write a kind and a number, such as 'cpu:0'"),
     Wrong('device_type', lambda: F(2).to(3.5), DeviceError, "3.5 is not a device; write a kind and a number, such as 'cpu:0'"),
     # Annotations

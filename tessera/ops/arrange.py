@@ -16,7 +16,7 @@ from tessera.core.errors import AxisError, OperandError, ShapeError, TraceError
 from tessera.core.promotion import promote
 from tessera.core.signature import broadcast_shapes
 from tessera.core.types import TensorType
-from tessera.ir.graph.ir import Node, Value, concrete
+from tessera.ir.graph.ir import Node, Value, concrete, host_data
 from tessera.ir.graph.op import Index, Params, Sample, Types
 from tessera.ops.batching import leading, per_axis
 from tessera.ops.creation import iota
@@ -126,9 +126,10 @@ def _counts(counts: Value) -> Any:
             f"repeat: the counts {counts.type} are traced, so the size of the result is not known; "
             "pass an int or call it outside jit"
         )
-    if counts.dtype.kind not in "iu" or counts.ndim > 1 or (counts.data < 0).any():
+    if counts.dtype.kind not in "iu" or counts.ndim > 1 or (host_data(counts) < 0).any():
         raise OperandError(f"repeat: the counts are {counts.type}, expected integers of 0 or more")
-    return int(counts.data.reshape(())) if counts.type.size == 1 else counts.data
+    data = host_data(counts)
+    return int(data.reshape(())) if counts.type.size == 1 else data
 
 
 @public

@@ -19,7 +19,7 @@ from tessera.core.dtype import bool_, i64
 from tessera.core.errors import AxisError, DTypeError, ShapeError
 from tessera.core.signature import broadcast_shapes
 from tessera.core.types import TensorType
-from tessera.ir.graph.ir import Node, Value, concrete
+from tessera.ir.graph.ir import Node, Value, concrete, host_data
 from tessera.ir.graph.op import Element, Index, Op, Params, Sample, Types, register
 from tessera.ops.batching import Mask, all_in_front, batch_size, in_front, to_front
 from tessera.ops.creation import iota
@@ -62,10 +62,13 @@ def in_bounds(op: str, index: Value, x: Value, axis: int) -> Value:
     n = x.shape[axis]
     if index.dtype.kind not in "iu":
         raise DTypeError(f"{op}: the index is {index.type}, expected integers")
-    if index.data is None or (not isinstance(n, int) and index.data.min(initial=0) < 0):
+    known = (
+        index.data is not None and index.device.kind == "cpu"
+    )  # looking at others would wait for them
+    if not known or (not isinstance(n, int) and host_data(index).min(initial=0) < 0):
         wide = cast_to(index, i64)
         return wide if index.dtype.kind == "u" else where(lt(wide, 0), add(wide, n), wide)
-    data = index.data.astype(np.int64)
+    data = host_data(index).astype(np.int64)
     low, high = int(data.min(initial=0)), int(data.max(initial=0))
     least = builtins.max(high + 1 if data.size else 0, -low)
     if not require("at_least", n, least, f"{op}: the indices along axis {axis} of {x.type}"):

@@ -17,7 +17,7 @@ from tessera.core.constraints import require, unify
 from tessera.core.dims import Dim, Shape, Size, bounds
 from tessera.core.dtype import bool_, i64
 from tessera.core.errors import AxisError, OperandError, TraceError
-from tessera.ir.graph.ir import Value, concrete, current_builder
+from tessera.ir.graph.ir import Value, concrete, current_builder, host_data
 from tessera.ops.define import ArrayLike, as_value, full_of, public
 from tessera.ops.elementwise import add, maximum, minimum, where
 from tessera.ops.gather import OPS, dynamic_update_slice, fitting, gather, in_bounds, together
@@ -73,7 +73,7 @@ _SCATTERS = {"set": "scatter", "add": "scatter_add", "max": "scatter_max", "min"
 @public
 def index(x: Value, key: Any) -> Value:
     """x[key]: numbers, slices, new axes, integer tensors and masks, as in NumPy."""
-    if x.data is not None and current_builder() is None and _is_plain(key):
+    if isinstance(x.data, np.ndarray) and current_builder() is None and _is_plain(key):
         try:
             return concrete(x.data[key], x.dtype, x.device)
         except (IndexError, ValueError):
@@ -264,9 +264,9 @@ def _mask_parts(x: Value, axis: int, mask: Value) -> list[Part]:
         )
     _check_mask(x, axis, mask)
     if mask.ndim == 0:
-        return [Pick(1, concrete(np.flatnonzero(mask.data), i64, x.device), new=True)]
-    places = np.nonzero(mask.data)
-    return [Pick(x.shape[axis + i], concrete(p, i64, x.device)) for i, p in enumerate(places)]
+        return [Pick(1, concrete(np.flatnonzero(host_data(mask)), i64), new=True)]
+    places = np.nonzero(host_data(mask))
+    return [Pick(x.shape[axis + i], concrete(p, i64)) for i, p in enumerate(places)]
 
 
 # Cuts

@@ -13,7 +13,7 @@ import numpy as np
 from tessera.core.dims import Size
 from tessera.core.dtype import i64
 from tessera.core.errors import OperandError, TraceError
-from tessera.ir.graph.ir import Value, concrete
+from tessera.ir.graph.ir import Value, concrete, host_data
 from tessera.ops.creation import iota
 from tessera.ops.define import ArrayLike, as_value, broadcast, full_of, meet, public, shape_of
 from tessera.ops.elementwise import (
@@ -38,7 +38,7 @@ def _data(op: str, x: Value, instead: str) -> Any:
         raise TraceError(
             f"{op}: {x.type} is traced, so the size of the result is not known; {instead}"
         )
-    return x.data
+    return host_data(x)
 
 
 @public

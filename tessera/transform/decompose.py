@@ -14,7 +14,7 @@ import numpy as np
 from tessera.core.constant import Constant
 from tessera.core.constraints import Guard, Scope, current_scope, scope
 from tessera.core.primitives import is_primitive
-from tessera.ir.graph.ir import Builder, Graph, Node, Value, bind, building
+from tessera.ir.graph.ir import Builder, Graph, Node, Value, bind, building, host_data
 from tessera.ops.creation import constant
 from tessera.ops.define import cast_to
 from tessera.transform.inline import copy_into
@@ -74,7 +74,7 @@ def _region(g: Graph) -> Graph:
     with building(builder):
         inputs = [builder.input(v.type, v.device) for v in g.inputs[:own]]
         constants = [
-            bind(constant.op, value=Constant(np.ascontiguousarray(v.data), v.dtype))
+            bind(constant.op, value=Constant(np.ascontiguousarray(host_data(v)), v.dtype))
             for v in g.captured
         ]
         outputs = copy_into(g, (*inputs, *constants))

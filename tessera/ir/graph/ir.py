@@ -404,6 +404,13 @@ def _on_host(data: Any) -> bool:
     return isinstance(data, np.ndarray)
 
 
+def host_data(v: Value) -> Array:
+    """The data of a value as a NumPy array: a copy, where it lies on a device."""
+    data: Any = v.data
+    found: Array = data if _on_host(data) else data.numpy()
+    return found
+
+
 def donate(v: Value) -> None:
     """Take the data of a value away: its memory belongs to somebody else."""
     v.data, v.index = None, _DONATED

@@ -149,7 +149,8 @@ class Signature:
             t = TensorType(actual.dtype, fresh)
         # A symbolic size is at least 1: an empty axis has a kernel of its own.
         shape = tuple(0 if n == 0 else s for s, n in zip(t.shape, actual.shape, strict=True))
-        data = x.data if isinstance(x, Value) and x.data is not None else x
+        here = isinstance(x, Value) and x.data is not None and x.device.kind == "cpu"
+        data = x.data if here else x
         return Parameter(name, TensorType(t.dtype, shape), path, loaded), data
 
     def _static(self, name: str, x: Any) -> Any:

@@ -172,13 +172,14 @@ class Forward(_Attention):
             s = self.seen(s, at, loop.variable, False, -math.inf, p.causal)
         new = b.apply("max", top, b.fold("max", s, 1))
         scale = self.number(p.scale * _LOG2E)
-        down = b.apply("mul", new, scale)
+        level = new
         if edge and (p.queries > p.keys or not p.causal):  # a query may see nothing yet
             nothing = b.apply("eq", new, self.number(-math.inf))
-            down = b.apply("where", nothing, self.number(0), down)
-        down = b.apply("neg", down)
+            level = b.apply("where", nothing, self.number(0), new)
+        down = b.apply("neg", b.apply("mul", level, scale))
         weights = b.apply("exp2", b.apply("fma", s, scale, down))
-        again = b.apply("exp2", b.apply("fma", top, scale, down))
+        # Exactly 1 where the largest score stays: steps that show a row nothing change nothing.
+        again = b.apply("exp2", b.apply("mul", b.apply("sub", top, level), scale))
         total = b.apply("add", b.apply("mul", total, again), b.fold("add", weights, 1))
         v = self.tile(self.v, self.z, g, loop.variable, self.n)
         acc = b.dot(self.narrowed(weights), v, b.apply("mul", acc, again))

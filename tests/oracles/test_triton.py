@@ -1,0 +1,117 @@
+"""Kernels for GPUs, without one: Triton compiles them for NVIDIA and AMD, and its interpreter runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import op
+from tessera.core.dtype import bf16, f32
+from tessera.runtime import triton_builder
+from tessera.runtime.triton_builder import Source
+from tests.gpu_fake import BUILT, fake_gpu
+
+pytest.importorskip("triton")
+pytestmark = pytest.mark.oracle
+
+TARGETS = {"sm_80": ("cuda", 80, 32), "sm_90": ("cuda", 90, 32), "sm_100": ("cuda", 100, 32),
+           "gfx942": ("hip", "gfx942", 64), "gfx950": ("hip", "gfx950", 64)}  # fmt: skip
+RNG = np.random.default_rng(0)
+
+
+def _programs() -> None:
+    """Programs whose kernels are the compiler's own forms and the kernels of the library."""
+
+    def on(*shape: int) -> Any:
+        return ts.tensor(RNG.standard_normal(shape).astype(np.float32)).to("cuda")
+
+    def narrow(*shape: int) -> Any:
+        return on(*shape).astype(bf16)
+
+    x, w, g = on(64, 96), on(96, 80), on(96)
+    ts.jit(lambda x: op.softmax(x))(x)
+    ts.jit(lambda x, g: op.rmsnorm(x + x, g))(narrow(64, 96), narrow(96))
+    ts.jit(lambda x, g: op.layernorm(x, g, g))(x, g)
+    ts.jit(lambda x, w: op.gelu(x @ w))(narrow(256, 128), narrow(128, 512))
+    ts.jit(lambda x, w: x @ w)(x, w)
+    ts.jit(lambda x: (op.sum(x, 0), op.sum(x)))(on(3000, 70))
+    ts.jit(lambda x: op.sin(x) * op.erf(x) + op.log1p(op.abs(x)))(x)
+    ts.jit(lambda x: op.cumsum(x, 1))(x)
+    ts.jit(lambda x, i: op.take(x, i, 0))(x, ts.tensor(np.arange(5)).to("cuda"))
+
+    def loss(q: Any) -> Any:
+        return op.sum(op.attention(q, q, q, causal=True).astype(f32))
+
+    ts.jit(ts.grad(loss))(narrow(1, 2, 128, 64))
+    library = ts.stdlib
+    library.stable_softmax(x)
+    library.efficient_layernorm(x, g, g)
+    library.rmsnorm(x, g)
+    library.matmul(x, w)
+    library.matmul_gelu(x, w, on(80))
+    library.flash_attention_2(on(1, 2, 64, 32), on(1, 2, 64, 32), on(1, 2, 64, 32), causal=True)
+
+
+@pytest.fixture(scope="module")
+def sources() -> list[Source]:
+    BUILT.clear()
+    with fake_gpu(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        _programs()
+    return list(BUILT)
+
+
+@pytest.mark.parametrize("target", ["sm_90", "gfx942"])
+def test_every_kernel_compiles_without_a_gpu(
+    sources: list[Source], target: str, tmp_path: Path
+) -> None:
+    assert len(sources) > 20
+    with ts.core.flags.override(cache_dir=tmp_path):
+        codes = triton_builder.build([replace(s, target=TARGETS[target]) for s in sources])
+        again = triton_builder.build([replace(s, target=TARGETS[target]) for s in sources])
+    assert [c.image for c in codes] == [c.image for c in again]
+    for c in codes:
+        assert c.image[:4] == b"\x7fELF"
+        assert c.shared <= 232_448
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_products_and_attention_compile_for_every_architecture(
+    sources: list[Source], target: str
+) -> None:
+    wanted = [s for s in sources if s.name in ("attention", "product")][:3]
+    assert wanted
+    for s in wanted:
+        text = triton_builder.assembly(replace(s, target=TARGETS[target]))
+        if target == "sm_90" and s.name == "attention":
+            assert "wgmma.mma_async" in text
+
+
+def test_what_triton_refuses_is_an_error_that_names_the_kernel() -> None:
+    bad = Source("import triton\n@triton.jit\ndef broken(x):\n    y = nothing\n", "broken",
+                 (("x", "*fp32"),), (0,), TARGETS["sm_90"])  # fmt: skip
+    with pytest.raises(ts.core.errors.CompileError, match="Triton refused kernel 'broken'"):
+        triton_builder.assembly(bad)
+
+
+def test_triton_is_the_meaning_of_what_is_printed(tmp_path: Path) -> None:
+    """Random Tile kernels by Triton's interpreter, in a process of its own, beside ours, bit by bit."""
+    env = os.environ | {"TRITON_INTERPRET": "1", "TRITON_DEFAULT_FP_FUSION": "0"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.oracles.triton_interpreter", str(tmp_path), "150"],
+        env=env, capture_output=True, text=True, check=False, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads(done.stdout.strip().splitlines()[-1])
+    assert told["programs"] > 40
+    assert told["different"] == []

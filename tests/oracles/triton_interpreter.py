@@ -1,0 +1,102 @@
+"""A process in which Triton interprets: random Tile kernels, printed, beside the Tile interpreter.
+
+    TRITON_INTERPRET=1 python -m tests.oracles.triton_interpreter FOLDER COUNT
+
+Left out is what Triton's interpreter does otherwise than its compiler: bf16 and float8 round differently
+there, it has no remainder of floats, and its products are NumPy's, which sum in another order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import HealthCheck, Phase, given, settings
+
+from tessera.core.dims import product, substitute
+from tessera.ir.target.triton.emit import emit, scratch_bytes
+from tessera.ir.target.triton.writer import plain_name
+from tessera.ir.tile.interp import sizes_of
+from tessera.ir.tile.ir import Kernel
+from tests.tile_kernels import Program, programs
+
+_OTHERWISE = ("bf16", "f8E", '"mod"', "fmod", "floor_div", "tile.dot")
+
+
+def main(folder: Path, count: int) -> None:
+    """Compare, and tell how many agreed."""
+    seen, different = [0], []
+
+    @settings(
+        max_examples=count, deadline=None, database=None, derandomize=True, phases=(Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(programs())
+    def compare(p: Program) -> None:
+        if any(word in p.kernel.text for word in _OTHERWISE):
+            return
+        seen[0] += 1
+        want = p.run()
+        got = run(p.kernel, p.fresh(), folder)
+        if not all(same(a, b) for a, b in zip(want, got, strict=True)):
+            different.append(emit(p.kernel))
+
+    compare()
+    print(json.dumps({"programs": seen[0], "different": different}))
+
+
+def run(kernel: Kernel, arrays: list[Any], folder: Path) -> list[Any]:
+    """A kernel by Triton's interpreter."""
+    sizes = sizes_of(kernel, arrays)
+    count = int(substitute(product(tuple(n for _, n in kernel.grid)), sizes)) if kernel.grid else 1
+    given = [_tensor(a) for a in arrays]
+    scratch = int(substitute(scratch_bytes(kernel), sizes))
+    more = [torch.zeros(max(count, 1) * scratch, dtype=torch.int8)] if scratch else []
+    if count:
+        f = load(emit(kernel), plain_name(kernel.name), folder)
+        f[(count,)](*given, *(sizes[n] for n in kernel.sizes), *more)
+    return [_array(t, a) for t, a in zip(given, arrays, strict=True)]
+
+
+def load(text: str, name: str, folder: Path) -> Any:
+    """The kernel that a text defines."""
+    module = f"kernel_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    path = folder / f"{module}.py"
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location(module, path)
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return getattr(made, name)
+
+
+def _tensor(a: Any) -> Any:
+    if a.dtype.name == "int4":
+        return torch.from_numpy(a.astype(np.int8))
+    return torch.from_numpy(a.view(np.uint8).copy() if a.dtype == bool else a.copy())
+
+
+def _array(t: Any, like: Any) -> Any:
+    data = t.numpy()
+    return data.astype(like.dtype) if like.dtype.name == "int4" else data.view(like.dtype)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two arrays have the same bits, up to the payload of NaN."""
+    if a.dtype.kind != "f":
+        return bool((a == b).all())
+    equal = (a == b) & (np.signbit(a) == np.signbit(b))
+    return bool((equal | (np.isnan(a) & np.isnan(b))).all())
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    main(Path(sys.argv[1]), int(sys.argv[2]))
