@@ -1,0 +1,181 @@
+"""Programs on a GPU: the catalog, random kernels bit by bit, and what never changes a bit."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import tessera as ts
+from tessera import op
+from tessera.accelerator.program import source_of
+from tessera.core.dims import product, substitute
+from tessera.core.dtype import bf16, f32
+from tessera.ir.target.triton.emit import emit, scratch_bytes
+from tessera.ir.tile.gpu.attention import Forward, Problem
+from tessera.ir.tile.interp import sizes_of
+from tessera.ir.tile.ir import Kernel
+from tessera.ir.tile.launch import Threads
+from tessera.runtime.cuda import driver
+from tessera.runtime.cuda.device import gpu
+from tessera.runtime.cuda.launch import Launch, Launcher, Pointer, Value, i32
+from tessera.runtime.cuda.memory import DeviceArray, empty, to_device
+from tessera.runtime.cuda.module import Module
+from tessera.runtime.triton_builder import build
+from tests.op_cases import Case, all_cases
+from tests.test_gpu_programs import attention_in_f64, normal
+from tests.tile_kernels import Program, programs
+from tests.tolerance import TOLERANCE, assert_close
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not driver.available(), reason="there is no GPU"),
+]
+
+
+PLAIN = Threads()
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # that some ops run on the host
+        yield
+
+
+@pytest.mark.parametrize("case", all_cases(), ids=str)
+def test_an_op_means_on_a_gpu_what_it_means_here(case: Case) -> None:
+    xs = case.draw()
+    want = ts.tree.leaves(case.call([ts.tensor(x) for x in xs]))
+    got = ts.tree.leaves(ts.jit(lambda *a: case.call(a))(*(ts.tensor(x).to("cuda") for x in xs)))
+    for a, b in zip(want, got, strict=True):
+        if not isinstance(a, ts.Tensor):
+            continue
+        x, y = a.numpy(), b.numpy()
+        assert (x.shape, x.dtype) == (y.shape, y.dtype)
+        if x.dtype.kind in "fc":
+            scale = max(1.0, float(np.abs(np.nan_to_num(x)).max(initial=0))) if x.size else 1.0
+            assert_close(y / scale, x / scale, times=8)
+        else:
+            np.testing.assert_array_equal(x, y)
+
+
+def run(kernel: Kernel, arrays: list[Any], threads: Threads = PLAIN) -> list[Any]:
+    """A Tile kernel on the device; the arrays after it."""
+    g, sizes = gpu(), sizes_of(kernel, arrays)
+    scratch = int(substitute(scratch_bytes(kernel), sizes))
+    source = source_of(kernel, emit(kernel, threads), threads, ("cuda", 90, 32), scratch)
+    (code,) = build([source])
+    blocks = int(substitute(product(tuple(n for _, n in kernel.grid)), sizes))
+    function = Module(code.image, g).function(code.name, code.shared)
+    held: list[DeviceArray] = [to_device(a) for a in arrays]
+    given_: list[Pointer | Value] = [Pointer(i) for i in range(len(held))]
+    given_ += [i32(sizes[n]) for n in kernel.sizes]
+    held.append(empty((max(blocks * max(scratch, code.scratch), 1),), np.int8))
+    if scratch:
+        given_.append(Pointer(len(arrays)))
+    known = function.parameters
+    rest: list[Pointer | Value] = [Value(bytes(8)) for _ in range(len(known or ()) - len(given_))]
+    if rest and code.scratch:
+        rest[0] = Pointer(len(arrays))
+    launcher = Launcher([Launch(function, (blocks, 1, 1), 32 * code.warps, (*given_, *rest))], g)
+    launcher.run([a.ptr for a in held][: launcher.cells])
+    return [a.numpy() for a in held[: len(arrays)]]
+
+
+@settings(
+    max_examples=200, deadline=None, database=None, derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)  # fmt: skip
+@given(programs())
+def test_random_kernels_have_the_bits_of_the_interpreter(p: Program) -> None:
+    units = "tile.dot" in p.kernel.text  # whose sums of narrow numbers are their own
+    for want, got in zip(p.run(), run(p.kernel, p.fresh()), strict=True):
+        kind = want.dtype.name
+        if want.dtype.kind in "biu" or kind == "int4":
+            np.testing.assert_array_equal(got, want)
+            continue
+        x, y = want.astype(np.float64), got.astype(np.float64)
+        if units:
+            np.testing.assert_allclose(y, x, rtol=2e-2, atol=2e-2, equal_nan=True)
+            continue
+        same = (x == y) & (np.signbit(x) == np.signbit(y))
+        assert (same | (np.isnan(x) & np.isnan(y))).all()
+
+
+def digest(x: Any) -> str:
+    return hashlib.sha256(np.ascontiguousarray(x.numpy()).tobytes()).hexdigest()
+
+
+def test_a_row_has_its_bits_alone_in_a_batch_and_in_chunks() -> None:
+    x = ts.tensor(normal(96, 1000)).to("cuda")
+    w = ts.tensor(normal(1000, 300, seed=1)).to("cuda").astype(bf16)
+    for f in (
+        ts.jit(lambda x: op.softmax(x) * op.sum(x, 1, keepdims=True)),
+        ts.jit(lambda x: x.astype(bf16) @ w),
+        ts.jit(lambda x: op.layernorm(x)),
+    ):
+        whole = f(x)
+        assert len({digest(f(x)) for _ in range(5)}) == 1
+        for begin, end in ((7, 8), (0, 64), (64, 96)):
+            assert digest(f(x[begin:end])) == digest(whole[begin:end])
+
+
+def test_schedules_of_attention_have_one_hash() -> None:
+    p = Problem(1, 2, 2, 200, 200, 64, 64, bf16, True, 0.125)
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((1, 2, 200, 64)).astype(bf16.np) for _ in range(3))
+    d = np.zeros_like(q)
+    seen = set()
+    for queries in (16, 64, 128):
+        for warps in (4, 8):
+            for descriptors in (False, True):
+                o, logs = np.zeros_like(q), np.zeros((1, 2, 200), np.float32)
+                kernel = Forward(p, queries).kernel()
+                made = run(kernel, [q, k, v, o, logs], Threads(warps, 2, descriptors, True))
+                seen.add(made[3].tobytes())
+                want = attention_in_f64(p, q, k, v, d)[0]
+                assert_close(
+                    made[3].astype(np.float32), want.astype(np.float32), TOLERANCE["bf16"], times=2
+                )
+    assert len(seen) == 1
+
+
+def test_training_gives_the_losses_of_the_cpu() -> None:
+    x, w = normal(64, 32), normal(32, 48, seed=1) * 0.3
+
+    def loss(w: Any, x: Any) -> Any:
+        h = op.layernorm(op.gelu(x @ w))
+        return op.mean(op.square(h - 0.5).astype(f32))
+
+    optimizer = ts.optim.adam(1e-2)
+
+    def train(place: str) -> list[float]:
+        p = {"w": ts.tensor(w).to(place)}
+        state = ts.tree.map(lambda t: t.to(place), optimizer.init({"w": ts.tensor(w)}))
+        data = ts.tensor(x).to(place)
+
+        @ts.jit
+        def step(p: Any, state: Any) -> Any:
+            value, g = ts.value_and_grad(lambda p: loss(p["w"], data))(p)
+            return value, *optimizer.update(g, state, p)
+
+        losses = []
+        for _ in range(10):
+            value, p, state = step(p, state)
+            losses.append(float(value))
+        return losses
+
+    np.testing.assert_allclose(train("cuda"), train("cpu"), rtol=2e-5)
+
+
+def test_memory_that_is_not_there_is_an_error_and_the_device_goes_on() -> None:
+    x = ts.tensor(np.zeros(400_000, np.float32)).to("cuda")
+    with pytest.raises(ts.core.errors.OutOfMemoryError, match="cuda"):
+        ts.jit(lambda x: op.outer(x, x))(x)  # 640 GB
+    assert float(op.sum(x + 1.0)) == 400_000
