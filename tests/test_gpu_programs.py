@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,7 @@ import tessera as ts
 from tessera import op
 from tessera.compile import passes_of
 from tessera.core.dtype import bf16, f32
+from tessera.core.types import TensorType
 from tessera.ir.schedule.apart import apart
 from tessera.ir.schedule.at import at_sizes
 from tessera.ir.schedule.interp import interpret as run_schedule
@@ -27,6 +29,7 @@ from tessera.ir.tile.gpu.contraction import Contraction
 from tessera.ir.tile.gpu.lower import expand
 from tessera.ir.tile.gpu.rows import Rows
 from tessera.ir.tile.interp import interpret
+from tessera.ir.tile.ir import Builder
 from tessera.ir.tile.verify import verify
 from tests.gpu_fake import BUILT, fake_gpu
 from tests.op_cases import Case, all_cases
@@ -286,6 +289,18 @@ def test_no_block_of_a_product_changes_a_bit() -> None:
         interpret(made, [*(order[n] for n in kernel.inputs()), out])
         seen.add(out.tobytes())
     assert len(seen) == 1
+
+
+def test_variables_that_begin_alike_are_told_apart() -> None:
+    """Triton drops a carried variable that takes over another one which began with the same value."""
+    b = Builder("swap")
+    x = b.parameter("x", TensorType(f32, (4,)))
+    y = b.parameter("y", TensorType(f32, (4,)), writable=True)
+    first = b.load(x, (0,), (4,))
+    with b.loop(0, 3, 1, [first, first]) as loop:
+        loop.carry(b.apply("neg", first), loop.carried[0])
+    b.store(y, loop.results[1], (0,), (4,))
+    assert len(re.findall(r"= tl.where\(\w+, v1, v1\)", emit(b.finish()))) == 1
 
 
 # Attention

@@ -32,11 +32,17 @@ PACKAGES = (
     ("scipy", True, "linear algebra, special functions, FFT"),
     ("rich", True, "tables and progress bars"),
     ("llvmlite", True, "LLVM, which writes the machine code of the target cpu"),
+    ("triton", False, "the code of GPUs"),
     ("torch", False, "an oracle of make test-oracles"),
     ("jax", False, "an oracle of make test-oracles"),
 )
 # kind of accelerator, library of its driver, and where the system shows a device
-ACCELERATORS = (("cuda", "cuda", "/dev/nvidia0"), ("hip", "amdhip64", "/dev/kfd"))
+ACCELERATORS = (("hip", "amdhip64", "/dev/kfd"),)
+NOTES = {
+    "numpy": "the references of the ops, in NumPy",
+    "cpu": "machine code through LLVM",
+    "cuda": "Triton, on an NVIDIA GPU",
+}
 
 
 def version(args: argparse.Namespace) -> int:
@@ -141,10 +147,9 @@ def _target(name: str) -> dict[str, Any]:
     try:
         y = tessera.jit(lambda x: x * 2.0 + 1.0, target=name)(x)
     except TesseraError as e:
-        return {"works": False, "note": e.message}
+        return {"works": False, "note": e.message.split(" (")[0]}
     right = bool(np.array_equal(y.numpy(), np.arange(8) * 2 + 1))
-    note = "machine code through LLVM" if name == "cpu" else "the references of the ops, in NumPy"
-    return {"works": right, "note": note if right else "a small program gives wrong numbers"}
+    return {"works": right, "note": NOTES[name] if right else "a small program gives wrong numbers"}
 
 
 def _accelerators() -> dict[str, dict[str, Any]]:

@@ -103,8 +103,15 @@ class _Emitter(ValueWriter):
         a = op.attributes
         assert op.block is not None
         carried = []
+        begun: set[str] = set()
         for t, argument in zip(op.operands, op.block.arguments, strict=True):
-            self.tiles[argument] = self.put(self.of(t))
+            start_value = self.of(t)
+            if start_value in begun:
+                # Triton takes a variable for unchanged that is given one of the same first value.
+                yes = self.constant("True", "tl.int1")
+                start_value = f"tl.where({yes}, {start_value}, {start_value})"
+            begun.add(self.of(t))
+            self.tiles[argument] = self.put(start_value)
             carried.append(self.tiles[argument])
         i = self.names[a["variable"]] = self.free(plain_name(a["variable"].lstrip("_")))
         start, stop = (self.size.write(a[x]) for x in ("start", "stop"))
