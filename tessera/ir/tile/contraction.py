@@ -18,6 +18,7 @@ from dataclasses import replace
 from tessera.core.dims import Size, larger, smaller, substitute, symbols
 from tessera.core.folds import LANES, LEAF, LEVELS
 from tessera.core.types import TensorType
+from tessera.ir.schedule import blocks
 from tessera.ir.schedule import ir as schedule
 from tessera.ir.schedule.factors import factors, lies_along, read_of
 from tessera.ir.schedule.ir import Axis, Read, Stage
@@ -26,6 +27,7 @@ from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.narrow import Parts, parts_of
 from tessera.ir.tile.place import Leaves, Packed, Place, Span, with_rows
 
+_MANY_SUMS = 16  # registers for sums: half as many more are left for factors
 _AHEAD = 8  # rows of a factor that are asked for before they are read
 _ROW = 128  # bytes of a row that are packed at once
 _JOINED = 4  # leaves of which the last is joined to the others in registers, at most
@@ -101,8 +103,11 @@ class Contraction:
     def packs_on_the_way(self, name: str, i: int, at: Place) -> bool:
         """Whether the first block of rows can pack the right factor while it reads it.
 
-        There must be such a block in every instance, and it must read all that later ones do.
+        There must be such a block in every instance, it must read all that later ones do, and where
+        registers are few the stores would push sums out of them.
         """
+        if blocks.registers().sums < _MANY_SUMS:
+            return False
         m, n, most = self.m.size, self.n.size, at.m.most
         if not (isinstance(m, int) and isinstance(n, int) and isinstance(most, int) and most):
             return False
