@@ -6,6 +6,13 @@ from tessera.core.dtype import DType
 from tessera.core.folds import LANES
 from tessera.core.processor import Registers, registers
 
+_MANY = 16  # registers for sums: half as many more are left for factors
+
+
+def has_room() -> bool:
+    """Whether other values can stay in registers beside the sums and factors of a block."""
+    return registers().sums >= _MANY
+
 
 def block(dtype: DType, of: Registers | None = None) -> tuple[int, int]:
     """Rows and columns of a block of sums."""

@@ -18,8 +18,8 @@ from dataclasses import replace
 from tessera.core.dims import Size, larger, smaller, substitute, symbols
 from tessera.core.folds import LANES, LEAF, LEVELS
 from tessera.core.types import TensorType
-from tessera.ir.schedule import blocks
 from tessera.ir.schedule import ir as schedule
+from tessera.ir.schedule.blocks import has_room
 from tessera.ir.schedule.factors import factors, lies_along, read_of
 from tessera.ir.schedule.ir import Axis, Read, Stage
 from tessera.ir.schedule.nest import Loop, Nest
@@ -27,7 +27,6 @@ from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.narrow import Parts, parts_of
 from tessera.ir.tile.place import Leaves, Packed, Place, Span, with_rows
 
-_MANY_SUMS = 16  # registers for sums: half as many more are left for factors
 _AHEAD = 8  # rows of a factor that are asked for before they are read
 _ROW = 128  # bytes of a row that are packed at once
 _JOINED = 4  # leaves of which the last is joined to the others in registers, at most
@@ -103,18 +102,15 @@ class Contraction:
     def packs_on_the_way(self, name: str, i: int, at: Place) -> bool:
         """Whether the first block of rows can pack the right factor while it reads it.
 
-        There must be such a block in every instance, it must read all that later ones do, and where
-        registers are few the stores would push sums out of them.
+        There must be such a block in every instance, and it must read all that later ones do.
         """
-        if blocks.registers().sums < _MANY_SUMS:
-            return False
         m, n, most = self.m.size, self.n.size, at.m.most
         if not (isinstance(m, int) and isinstance(n, int) and isinstance(most, int) and most):
             return False
         reads_all = all(x.axis == "n" or x.side == "first" for x in self.k.seen)
         plain = lies_along(self.right, self.n) and self.parts.count == 1 and reads_all
         whole = n % self.nr == 0 and (m % most or most) >= self.mr
-        return name == "right" and i == self.lowest and plain and whole
+        return name == "right" and i == self.lowest and plain and whole and has_room()
 
     def walk_batch(self, i: int, x: Loop, at: Place) -> None:
         """A loop over rows of the batch: shared among instances, or inside one."""
@@ -215,7 +211,8 @@ class Contraction:
     def joined(self, i: int, count: Size) -> int:
         """How many leaves there are, if the last one can meet the others in registers, or 0."""
         strips = any(x.axis == "k" and 1 < x.step < LEAF for x in self.nest.loops[i:])
-        return count if isinstance(count, int) and 1 < count <= _JOINED and not strips else 0
+        few = isinstance(count, int) and 1 < count <= _JOINED and not strips
+        return count if few and has_room() else 0  # type: ignore[return-value]
 
     def walk_strips(self, i: int, x: Loop, at: Place) -> None:
         """Strips of a leaf: the chain of a point goes on where the strip before left it."""
