@@ -1,4 +1,4 @@
-"""The linker for address spaces that a GPU's driver has crowded: kernels have the bits they always have."""
+"""The linker that keeps sections together: code reaches what it needs, and has the bits that LLVM's linker gives."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 import tessera as ts
 from tessera import op
 from tessera.core.flags import override
+from tessera.ir.target.cpu.link import Unknown
 from tessera.ir.target.cpu.machine import build
 from tessera.runtime import code, loaded
 
@@ -39,10 +40,7 @@ define double @run(i64 %i) {
 
 
 @x86
-def test_code_reaches_constants_variables_functions_and_libraries(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(loaded, "is_crowded", lambda: True)
+def test_code_reaches_constants_variables_functions_and_libraries() -> None:
     made = loaded.Loaded(build(ALL_KINDS), "run")
     run = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_int64)(made.address)
     assert [run(0), run(1), run(0)] == [25 + 41 % 7, 40 + 42 % 7, 25 + 43 % 7]
@@ -56,7 +54,7 @@ def test_programs_have_the_same_bits(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         return op.softmax(op.sin(a) @ a.T) + op.fmod(a @ a.T, 0.7)
 
     want = ts.jit(f)(ts.tensor(x)).numpy()
-    monkeypatch.setattr(loaded, "is_crowded", lambda: True)
+    monkeypatch.setattr(loaded, "_X86", False)
     monkeypatch.setattr(code, "_LOADED", {})
     with override(cache_dir=tmp_path):
         got = ts.jit(f)(ts.tensor(x)).numpy()
@@ -64,8 +62,24 @@ def test_programs_have_the_same_bits(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 
 @x86
-def test_a_function_that_is_nowhere_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loaded, "is_crowded", lambda: True)
+def test_a_function_that_is_nowhere_is_an_error() -> None:
     text = "declare void @nowhere_at_all()\ndefine void @run() {\n  call void @nowhere_at_all()\n  ret void\n}\n"
     with pytest.raises(RuntimeError, match="no function 'nowhere_at_all'"):
         loaded.Loaded(build(text), "run")
+
+
+@x86
+def test_what_it_does_not_know_is_left_to_llvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: object) -> None:
+        raise Unknown("no")
+
+    monkeypatch.setattr(loaded, "Linked", refuse)
+    run = loaded.Loaded(build(ALL_KINDS), "run")
+    assert ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_int64)(run.address)(0) == 25 + 41 % 7
+
+
+@x86
+def test_code_and_constants_lie_together() -> None:
+    made = loaded.Loaded(build(ALL_KINDS), "run")
+    (size,) = {len(made._library._memory)}
+    assert 0 <= made.address - made._library._base < size < 1 << 20

@@ -4,43 +4,35 @@ from __future__ import annotations
 
 import ctypes
 import platform
+import sys
 from typing import Any
 
 from tessera.ir.target.cpu import machine
-from tessera.ir.target.cpu.link import Linked
+from tessera.ir.target.cpu.link import Linked, Unknown
 
 KERNEL = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
 )
-_X86 = platform.machine() in ("x86_64", "AMD64")
-
-
-def is_crowded() -> bool:
-    """Whether a GPU's driver has its hands on the address space of this process.
-
-    It leaves small holes far from each other, in which a linker may put code and its constants further
-    apart than an instruction reaches.
-    """
-    try:
-        with open("/proc/self/maps") as file:
-            return any("libcuda" in line for line in file)
-    except OSError:
-        return False
+_X86 = platform.machine() == "x86_64" and sys.platform == "linux"  # object files are ELF
 
 
 class Loaded:
     """Machine code in memory: the addresses of the functions that it was asked for."""
 
     def __init__(self, code: bytes, *names: str):
-        link = _linked_together if _X86 and is_crowded() else machine.link
-        self._library, self.addresses = link(code, names)
+        self._library, self.addresses = _linked(code, names)
         self.address = self.addresses[names[0]]
         self.call = KERNEL(self.address)
 
 
-def _linked_together(code: bytes, names: tuple[str, ...]) -> tuple[Any, dict[str, int]]:
-    """All sections in one piece of memory."""
-    made = Linked(code, names, _outside)
+def _linked(code: bytes, names: tuple[str, ...]) -> tuple[Any, dict[str, int]]:
+    """By our linker, which keeps sections together, or by LLVM's where ours does not know its way."""
+    if not _X86:
+        return machine.link(code, names)
+    try:
+        made = Linked(code, names, _outside)
+    except (Unknown, OSError):  # a kind of reference it does not know, or memory that may not run
+        return machine.link(code, names)
     return made, made.addresses
 
 

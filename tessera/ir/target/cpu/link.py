@@ -1,8 +1,8 @@
 """A linker for one x86-64 object file, which puts all of its sections into one piece of memory.
 
 LLVM's own asks for memory section by section, and aborts the process when what it gets lies further
-apart than an instruction reaches.  That happens beside a GPU's driver, which leaves small holes all over
-the address space.
+apart than an instruction reaches.  That happens beside a GPU's driver or other large libraries, which leave
+small holes all over the address space.
 """
 
 from __future__ import annotations
@@ -37,6 +37,10 @@ class _Section(NamedTuple):
     info: int
     align: int
     entry: int
+
+
+class Unknown(Exception):
+    """Something in an object file that this linker does not know."""
 
 
 class Linked:
@@ -147,7 +151,7 @@ class Linked:
             inside = self._symbols[symbol][1]
             target = self._address(symbol) if inside else self._base + self._stub_of[symbol]
         else:
-            raise RuntimeError(f"object file with a relocation of kind {kind}")
+            raise Unknown(f"object file with a relocation of kind {kind}")
         self._memory[at : at + 4] = struct.pack("<i", target + addend - here)
 
 
