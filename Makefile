@@ -33,6 +33,7 @@ test: $(VENV)/.installed-test
 
 test-oracles: $(ORACLES)/.installed
 	@$(ORACLES)/bin/python -c "import torch, jax"  # tests without them would be skipped
+	@[ "$$(uname)" != Linux ] || $(ORACLES)/bin/python -c "import triton"
 	$(ONE_THREAD) $(ORACLES)/bin/python -m pytest -m oracle
 
 docs: $(DOCS)/.installed

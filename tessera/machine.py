@@ -132,6 +132,14 @@ class MachineExecutable(Executable):
         """A function that follows a record, and else calls a slow one."""
         return Caller(slow, name, tensors, fields)
 
+    def tiles_at(self, shapes: Sequence[tuple[int, ...]]) -> Kernels:
+        """The Tile IR of each kernel, which serves all sizes."""
+        return self.tiles
+
+    def target_at(self, shapes: Sequence[tuple[int, ...]]) -> Kernels:
+        """The LLVM IR of each kernel, which serves all sizes."""
+        return self.target
+
     def memory_plan(self, shapes: Sequence[tuple[int, ...]]) -> MemoryPlan:
         """Where everything lies in a run on inputs of these shapes, and how much memory it takes."""
         return self.at(self.sizes_at(shapes)).plan

@@ -21,7 +21,7 @@ from tessera.ir.graph import interp
 from tessera.ir.graph.ir import Array, substitute_params
 from tessera.ir.schedule.ir import HostCall
 from tessera.ir.schedule.layout import is_row_major, layout_of, row_major
-from tessera.ir.schedule.memory import Access, MemoryPlan, View, plan_memory, size_of
+from tessera.ir.schedule.memory import Access, MemoryPlan, View, numbered, plan_memory, size_of
 from tessera.runtime import memory
 from tessera.runtime.kernel import FAST, CompiledKernel, cells_of
 from tessera.runtime.pool import Job, Series, Task, pool
@@ -140,25 +140,14 @@ class Prepared:
 
     def _number_cells(self) -> None:
         """The cell of each input, result and host result; the arena comes last."""
-        place = self.plan.place
         self._results = [s for s in self.plan.storages if s.kind == "result"]
-        hosted = [b for s in self.plan.storages if s.kind == "host" for b in s.buffers]
-        names = [*self.image.inputs, *(s.space for s in self._results), *hosted]
-        cells = {n: i for i, n in enumerate(names)}
+        names, self._places = numbered(self.plan, self.image.inputs)
         self._arena_cell = len(names)
         self._made: list[tuple[Any, Any, Any]] = []  # what makes an array, its shape, its dtype
         for s in self._results:
             t = self.types[s.space]
             self._made.append((memory.maker(s.size), t.shape, np.dtype(t.dtype.np)))
-        self._blank = [None] * len(hosted)
-        self._places: dict[str, tuple[int, int]] = {}
-        for name, s in place.items():
-            if s.kind in ("input", "host"):
-                self._places[name] = cells[s.buffers[0]], 0
-            elif s.space == "arena":
-                self._places[name] = self._arena_cell, s.offset
-            else:
-                self._places[name] = cells[s.space], s.offset
+        self._blank = [None] * (len(names) - len(self.image.inputs) - len(self._results))
         self._pack = struct.Struct(f"{len(names) + 1}P").pack
         self._untidy = [i for i, n in enumerate(self.image.inputs) if n in self.tidy]
 

@@ -9,7 +9,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -23,6 +22,7 @@ from tessera.runtime.cuda.module import Function, Module
 from tessera.runtime.cuda.staging import CHUNK
 from tessera.runtime.cuda.stream import Event, Stream
 from tessera.runtime.cuda.tma import tensor_map
+from tests.cuda_cases import every_dtype
 from tests.cuda_kernels import PLAIN, TILE
 
 pytestmark = [
@@ -32,11 +32,6 @@ pytestmark = [
 RUNS_ON = "numpy"
 ROOT = Path(__file__).parent.parent
 MIB = 1 << 20
-DTYPES = [
-    "?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16",
-    ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2,
-]  # fmt: skip
-every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: np.dtype(d).name)
 
 
 def function(name: str, shared: int = 0) -> Function:

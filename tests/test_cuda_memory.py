@@ -23,16 +23,12 @@ from tessera.runtime.cuda.device import gpu
 from tessera.runtime.cuda.launch import Launch, Launcher, Pointer, f32, i32
 from tessera.runtime.cuda.memory import DeviceArray, empty, from_dlpack, to_device
 from tessera.runtime.cuda.stream import LEGACY, Stream
+from tests.cuda_cases import every_dtype
 from tests.cuda_fake import FakeCuda, LazyCuda, scale
 
 RUNS_ON = "numpy"
 ROOT = Path(__file__).parent.parent
 MIB = 1 << 20
-DTYPES = [
-    "?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16",
-    ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2,
-]  # fmt: skip
-every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: np.dtype(d).name)
 
 
 @pytest.fixture

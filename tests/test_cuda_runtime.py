@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from tessera.core.errors import DeviceError, OutOfMemoryError
-from tessera.runtime.cuda import driver, nvtx, staging
+from tessera.runtime.cuda import driver, nvtx
 from tessera.runtime.cuda.device import Gpu, count, gpu
 from tessera.runtime.cuda.graph import Graph
 from tessera.runtime.cuda.launch import Launch, Launcher, Pointer, TensorMap, f32, i32, i64
@@ -30,11 +30,6 @@ from tests.cuda_fake import FakeCuda, scale
 RUNS_ON = "numpy"
 ROOT = Path(__file__).parent.parent
 MIB = 1 << 20
-DTYPES = [
-    "?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16",
-    ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2,
-]  # fmt: skip
-every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: np.dtype(d).name)
 
 
 @pytest.fixture
@@ -42,11 +37,6 @@ def fake() -> Iterator[FakeCuda]:
     library = FakeCuda()
     with driver.use(library):
         yield library
-
-
-@pytest.fixture
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "CHUNK", 4096)
 
 
 # The driver ---------------------------------------------------------------------------------------

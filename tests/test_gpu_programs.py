@@ -6,6 +6,7 @@ import ast
 import re
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 
 import tessera as ts
 from tessera import op
+from tessera.accelerator import executable
 from tessera.compile import passes_of
 from tessera.core.dtype import bf16, f32
 from tessera.core.types import TensorType
@@ -30,6 +32,7 @@ from tessera.ir.tile.gpu.lower import expand
 from tessera.ir.tile.gpu.rows import Rows
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.ir import Builder
+from tessera.ir.tile.launch import Expansion, Launch
 from tessera.ir.tile.verify import verify
 from tests.gpu_fake import BUILT, fake_gpu
 from tests.op_cases import Case, all_cases
@@ -151,12 +154,70 @@ def test_one_function_serves_both_devices_and_all_sizes(cuda: None) -> None:
 def test_what_has_no_gpu_form_warns_and_is_right() -> None:
     a = normal(4, 4) + 8 * np.eye(4, dtype=np.float32)
     with fake_gpu():
-        from tessera.accelerator import executable
-
         executable._WARNED.clear()
         with pytest.warns(RuntimeWarning, match="inv: has no GPU form yet"):
-            got = ts.jit(op.inv)(ts.tensor(a).to("cuda"))
-    assert_close(got.numpy() if got.device.kind == "cpu" else got.data.numpy(), np.linalg.inv(a))  # type: ignore[union-attr]
+            got = ts.jit(op.inv)(ts.tensor(a).to("cuda")).numpy()
+    assert_close(got, np.linalg.inv(a))
+
+
+def test_every_level_can_be_looked_at(cuda: None, tmp_path: Path) -> None:
+    table = ts.tensor(normal(100)).to("cuda")
+
+    @ts.jit
+    def f(x: ts.Tensor["R", 100]) -> Any:
+        return op.softmax(x + table)
+
+    x = ts.tensor(normal(3, 100)).to("cuda")
+    seen = f.lower(x)
+    assert seen.sizes == {"R": 3}
+    assert len(seen.schedule.steps) == len(seen.tile) == 1
+    assert "@triton.jit" in seen.target.text
+    assert seen.memory.peak == 3 * 100 * 4
+    assert ts.jit(op.softmax).inspect(x, path=tmp_path / "page.html").exists()
+
+
+def test_nans_are_found_on_the_device(cuda: None) -> None:
+    x = ts.tensor(np.array([1.0, -1.0], np.float32)).to("cuda")
+    with ts.debug_nans():
+        assert ts.jit(lambda x: x + 1.0)(x).device == x.device
+        for f in (ts.jit(op.log), op.log):
+            with pytest.raises(ts.core.errors.NumericalError, match=r"log made nan at \[1\]"):
+                f(x)
+
+
+def test_streams_leave_devices_to_themselves(cuda: None) -> None:
+    x = ts.tensor(normal(4)).to("cuda")
+    with ts.Stream():
+        y = ts.jit(lambda x: x * 2.0)(x)
+    assert y.device == x.device
+    np.testing.assert_array_equal(y.numpy(), x.numpy() * 2)
+
+
+def test_strict_numerics_are_for_cpus(cuda: None) -> None:
+    x = ts.tensor(normal(4)).to("cuda")
+    with pytest.raises(ts.core.errors.OperandError, match="another order on cuda:0"):
+        ts.jit(op.sum, numerics="strict")(x)
+
+
+def test_host_calls_and_views_know_symbolic_sizes(cuda: None) -> None:
+    @ts.jit
+    def f(x: ts.Tensor["R", "C"]) -> Any:
+        r, c = x.shape
+        return (
+            op.sort(x, 1),
+            op.broadcast_to(x[0], (r, c)),
+            op.reshape(x.T, (c * r,)),
+            op.pad(x, ((0, 1), (0, 0))),
+        )
+
+    for shape in ((3, 5), (2, 4)):
+        x = normal(*shape)
+        got = [y.numpy() for y in f(ts.tensor(x).to("cuda"))]
+        for y, want in zip(
+            got, (np.sort(x, 1), np.broadcast_to(x[0], shape), x.T.reshape(-1), np.pad(x, ((0, 1), (0, 0)))),
+            strict=True,
+        ):  # fmt: skip
+            np.testing.assert_array_equal(y, want)
 
 
 def test_kernels_of_the_library_run_there(cuda: None) -> None:
@@ -263,8 +324,6 @@ def test_no_block_changes_a_bit() -> None:
 
 def _rows_with(block: RowsBlock) -> Any:
     def made(s: Kernel, types: Any) -> Any:
-        from tessera.ir.tile.launch import Expansion, Launch
-
         rows = Rows(s, types, block)
         return Expansion((Launch(rows.kernel(), tuple(s.inputs()), s.outputs, rows.threads),))
 

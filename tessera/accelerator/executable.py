@@ -14,10 +14,11 @@ from tessera.accelerator.program import GpuProgram
 from tessera.core.constraints import solve
 from tessera.core.types import TensorType
 from tessera.executable import Executable, Kernels, Step
-from tessera.ir.graph.ir import Builder, Graph, Node, bind, building
+from tessera.ir.graph.ir import Builder, Graph, Node, bind, building, substitute_params
 from tessera.ir.schedule.at import at_sizes
 from tessera.ir.schedule.ir import HostCall, Program
 from tessera.ir.schedule.lower import CHEAP_ON_GPU, lower
+from tessera.ir.schedule.memory import MemoryPlan
 from tessera.machine import executable as on_the_host
 from tessera.runtime.cuda.device import gpu
 from tessera.runtime.cuda.memory import DeviceArray, to_device
@@ -65,9 +66,10 @@ class GpuExecutable(Executable):
         if found is None:
             if len(self._prepared) >= _MOST_SHAPES:
                 self._prepared.clear()
-            static = at_sizes(self.schedule, self.sizes(shapes))
+            sizes = self.sizes(shapes)
+            static = at_sizes(self.schedule, sizes)
             names = frozenset(static.inputs[i] for i in donated)
-            found = self._prepared[key] = GpuProgram(static, self.gpu, _hosted, names)
+            found = self._prepared[key] = GpuProgram(static, self.gpu, _hosted, names, sizes)
         return found
 
     def sizes(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
@@ -80,16 +82,38 @@ class GpuExecutable(Executable):
         wanted = [(n, v.type.shape, s) for n, v, s in zip(names, g.inputs, shapes, strict=True)]
         return solve(wanted, list(g.guards))
 
-    def kernels(self, shapes: Sequence[tuple[int, ...]]) -> tuple[Kernels, Kernels]:
-        """Tile IR and Triton source of each kernel, by name."""
-        p = self.prepared(shapes)
-        return Kernels(p.tiles), Kernels(p.sources)
+    def tiles_at(self, shapes: Sequence[tuple[int, ...]]) -> Kernels:
+        """The Tile IR of each kernel at the sizes of a call, by name."""
+        return Kernels(self._at(shapes).tiles)
+
+    def target_at(self, shapes: Sequence[tuple[int, ...]]) -> Kernels:
+        """The Triton source of each kernel at the sizes of a call, by name."""
+        return Kernels(self._at(shapes).sources)
+
+    def memory_plan(self, shapes: Sequence[tuple[int, ...]]) -> MemoryPlan:
+        """Where everything lies in a run on inputs of these shapes, and how much memory it takes."""
+        return self._at(shapes).plan
+
+    def sizes_at(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
+        """The symbolic sizes of a run on inputs of these shapes."""
+        return self.sizes([*shapes, *self._captured_shapes()])
+
+    @property
+    def schedules(self) -> list[Program]:
+        """Schedule IR of the program; regions run on the host."""
+        return [self.schedule]
+
+    def _at(self, shapes: Sequence[tuple[int, ...]]) -> GpuProgram:
+        return self.prepared([*shapes, *self._captured_shapes()])
+
+    def _captured_shapes(self) -> list[tuple[int, ...]]:
+        return [v.data.shape for v in self.graph.captured if v.data is not None]
 
 
 _WARNED: set[str] = set()
 
 
-def _hosted(s: HostCall, types: Mapping[str, TensorType]) -> Any:
+def _hosted(s: HostCall, types: Mapping[str, TensorType], sizes: Mapping[str, int]) -> Any:
     """What runs a node on arrays of the host."""
     n = s.node
     if n.op.name not in _WARNED:
@@ -102,6 +126,6 @@ def _hosted(s: HostCall, types: Mapping[str, TensorType]) -> Any:
     b = Builder()
     with building(b):
         inputs = [b.input(types[x]) for x in s.operands]
-        out = bind(n.op, *inputs, regions=n.regions, **n.params)
+        out = bind(n.op, *inputs, regions=n.regions, **substitute_params(n.params, sizes))
         g, _ = b.finish(out if n.op.multiple else (out,), n.op.name)
     return on_the_host(g, ()).run

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from tessera.ir.schedule.apart import apart
 from tessera.ir.schedule.index import narrow
 from tessera.ir.schedule.ir import Axis, Group, HostCall, Kernel, Program, Read, Stage
 from tessera.ir.schedule.layout import is_row_major, layout_of, row_major
-from tessera.ir.schedule.memory import Access, View, plan_memory
+from tessera.ir.schedule.memory import Access, View, numbered, plan_memory
 from tessera.ir.schedule.rename import renamed
 from tessera.ir.target.triton.emit import emit, scratch_bytes
 from tessera.ir.target.triton.types import pointer
@@ -38,7 +39,7 @@ from tessera.runtime.cuda.memory import DeviceArray, empty, to_device
 from tessera.runtime.cuda.module import Function, Module
 from tessera.runtime.triton_builder import Code, Source, build
 
-Host = Callable[[HostCall, Mapping[str, TensorType]], Any]
+Host = Callable[[HostCall, Mapping[str, TensorType], Mapping[str, int]], Any]
 _PLAIN_STAGES = 3
 
 
@@ -57,8 +58,15 @@ class _Call:
 class GpuProgram:
     """A program that runs on arrays of known shapes."""
 
-    def __init__(self, p: Program, gpu: Gpu, host: Host, donated: frozenset[str] = frozenset()):
-        self.p, self.gpu, self.host = p, gpu, host
+    def __init__(
+        self,
+        p: Program,
+        gpu: Gpu,
+        host: Host,
+        donated: frozenset[str] = frozenset(),
+        sizes: Mapping[str, int] = MappingProxyType({}),
+    ):
+        self.p, self.gpu, self.host, self.sizes = p, gpu, host, sizes
         self.types: dict[str, TensorType] = {n: b.type for n, b in p.buffers.items()}
         self.views: dict[str, View] = {}
         self.tables: dict[str, Any] = {}  # arrays that are there before a run
@@ -105,7 +113,7 @@ class GpuProgram:
             self._add_view(s, steps)
         else:
             access = Access(s.node.op.name, s.operands, s.results, host=True)
-            steps.append((access, self.host(s, self.types)))
+            steps.append((access, self.host(s, self.types, self.sizes)))
 
     def _add_kernels(
         self, s: Any, steps: list[tuple[Access, Any]], types: Mapping[str, TensorType] | None = None
@@ -203,7 +211,7 @@ class GpuProgram:
     def _add_view(self, s: HostCall, steps: list[tuple[Access, Any]]) -> None:
         """A view whose elements lie in order is an offset; any other is a copy."""
         (x,), (y,) = s.operands, s.results
-        params = substitute_params(s.node.params, {})
+        params = substitute_params(s.node.params, self.sizes)
         if 0 in self.types[y].shape:
             self._alias(y, x, (0, row_major(self.types[y])))
             return
@@ -238,19 +246,9 @@ class GpuProgram:
 
     def _number_cells(self, inputs: Sequence[str]) -> None:
         self._results = [s for s in self.plan.storages if s.kind == "result"]
-        hosted = [b for s in self.plan.storages if s.kind == "host" for b in s.buffers]
-        names = [*inputs, *(s.space for s in self._results), *hosted]
-        cells = {n: i for i, n in enumerate(names)}
-        self._count, self._first_host = len(names), len(names) - len(hosted)
-        self._arena, self._scratch = len(names), len(names) + 1
-        self._places: dict[str, tuple[int, int]] = {}
-        for name, s in self.plan.place.items():
-            if s.kind in ("input", "host"):
-                self._places[name] = cells[s.buffers[0]], 0
-            elif s.space == "arena":
-                self._places[name] = self._arena, s.offset
-            else:
-                self._places[name] = cells[s.space], s.offset
+        names, self._places = numbered(self.plan, inputs)
+        self._count = self._arena = len(names)
+        self._scratch = len(names) + 1
 
     def _place(self, name: str) -> tuple[int, int]:
         v = self.views.get(name)

@@ -19,7 +19,8 @@ from tessera.core.dtype import f32
 from tessera.core.errors import TesseraError
 from tessera.ir.graph.ir import Graph, concrete
 from tessera.lang.annotation import TensorSpec
-from tessera.lang.jit import Jitted, Lowered, jit
+from tessera.lang.jit import Jitted, jit
+from tessera.lang.lowered import Lowered
 
 LOWER_LEVELS = ("schedule", "tile", "target")  # below Graph IR, on the target cpu
 

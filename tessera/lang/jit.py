@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -26,11 +26,20 @@ from tessera.core.flags import NUMERICS, flags
 from tessera.core.spans import span
 from tessera.core.types import TensorType
 from tessera.eager import refuse_hosted, target_in_force
-from tessera.executable import Executable, Kernels, Step
+from tessera.executable import Executable
 from tessera.ir.graph.interp import execute, interpret
-from tessera.ir.graph.ir import Graph, Value, concrete, current_builder, data_of, donate, holding
+from tessera.ir.graph.ir import (
+    Value,
+    concrete,
+    current_builder,
+    data_of,
+    donate,
+    holding,
+    on_host,
+)
 from tessera.ir.graph.numbers import checking
 from tessera.lang.annotation import TensorSpec
+from tessera.lang.lowered import Lowered
 from tessera.lang.shortcut import follow
 from tessera.lang.stream import Stream, current_stream
 from tessera.lang.tensor import Tensor
@@ -39,71 +48,7 @@ from tessera.ops.control import call
 from tessera.ops.define import as_value
 from tessera.runtime import memory
 
-if TYPE_CHECKING:  # loaded by the first function that is compiled for the machine
-    from tessera.ir.schedule.ir import Program
-    from tessera.ir.schedule.memory import MemoryPlan
-    from tessera.machine import MachineExecutable
-
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
-
-
-class Lowered:
-    """A function at the levels of the compiler, for arguments of given types."""
-
-    def __init__(self, executable: Executable, shapes: Sequence[tuple[int, ...]] = ()):
-        self._executable, self._shapes = executable, shapes
-
-    @property
-    def graph(self) -> Graph:
-        """Graph IR after the passes that all targets share; `record` has the others too."""
-        return {s.name: s.graph for s in self._executable.record}["hoist"]
-
-    @property
-    def traced(self) -> Graph:
-        """Graph IR as it was traced."""
-        return self._executable.record[0].graph
-
-    @property
-    def schedule(self) -> Program:
-        """Schedule IR: kernels and the order in which they run."""
-        return self._machine("schedule").schedule
-
-    @property
-    def tile(self) -> Kernels:
-        """Tile IR of each kernel, by name."""
-        return self._machine("tile").tiles
-
-    @property
-    def target(self) -> Kernels:
-        """LLVM IR of each kernel, by name."""
-        return self._machine("target").target
-
-    @property
-    def memory(self) -> MemoryPlan:
-        """Where every buffer lies at the sizes of the arguments, and the peak of a run."""
-        return self._machine("memory").memory_plan(self._shapes)
-
-    @property
-    def schedules(self) -> list[Program]:
-        """Schedule IR of the function and of every region in it."""
-        return self._machine("schedule").schedules
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """What the symbolic sizes are for the arguments."""
-        return self._machine("sizes").sizes_at(self._shapes)
-
-    def _machine(self, level: str) -> MachineExecutable:
-        if type(self._executable) is Executable:
-            raise located(
-                OperandError(f"lower: target 'numpy' has no {level} level; use jit(target=\"cpu\")")
-            )
-        return self._executable  # type: ignore[return-value]
-
-    @property
-    def record(self) -> tuple[Step, ...]:
-        """Every pass with its time and its result."""
-        return self._executable.record
 
 
 class _Entry:
@@ -137,6 +82,9 @@ class _Entry:
     def check(self, data: Sequence[Any]) -> list[Any]:
         """The outputs, op by op, as the target runs single ops."""
         written = self.executable.record[0].graph
+        if self.device.kind != "cpu":  # looked at here, computed there
+            execute(written, [*map(on_host, data)])
+            return self.executable.run(data)
         run = interpret if type(self.executable) is Executable else execute
         return run(written, data)
 
@@ -246,7 +194,9 @@ class Jitted:
             entry = self._entry(c)
             if key is not None and len(data) == len(c.tensors):
                 self._quick[key] = entry
-            if stream is not None and not entry.donated and not checking():
+            queues = stream is not None and entry.device.kind == "cpu"  # a GPU has its own
+            if queues and not entry.donated and not checking():
+                assert stream is not None
                 return _queued(stream, entry, c.tensors, self._name)
             if entry.donated and type(entry.executable) is not Executable and not checking():
                 return _results(entry, _run_donating(entry, c.tensors, self._name))
@@ -328,6 +278,11 @@ class Jitted:
     def _entry(self, c: _Call) -> _Entry:
         target, numerics = self._mode()
         device = self._device(c, target)
+        if numerics == "strict" and device.kind != "cpu":
+            raise OperandError(
+                f"{self._name}: numerics 'strict' needs the same bits on every machine, but sums have another "
+                f"order on {device} than on a CPU; use 'deterministic'"
+            )
         chosen = (target, numerics, c.key, device)
         key = (chosen, c.types)
         entry = self._entries.get(key)
@@ -422,7 +377,8 @@ class Jitted:
         """Write a page that shows this function at every level; `path` is NAME.html unless given."""
         try:
             f = Jitted(self._f, sorted(self._static), (), self._numerics, "cpu")
-            c = f._take_apart(args, kwargs)
+            here, named = tree.map(_on_cpu, (args, kwargs))
+            c = f._take_apart(here, named)
             data = [data_of(v, self._name) for v in c.tensors]
             page: Any = importlib.import_module("tessera.inspect.page")  # when somebody looks
             with rewrites() as log:
@@ -493,6 +449,10 @@ class _Method:
     ) -> Path:
         """Write a page that shows the method at every level."""
         return self._jitted.inspect(self._self, *args, path=path, **kwargs)
+
+
+def _on_cpu(x: Any) -> Any:
+    return x.to("cpu") if isinstance(x, Tensor) and x.device.kind != "cpu" else x
 
 
 def _run_donating(entry: _Entry, tensors: Sequence[Value], user: str) -> list[Any]:

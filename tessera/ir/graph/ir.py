@@ -406,7 +406,11 @@ def _on_host(data: Any) -> bool:
 
 def host_data(v: Value) -> Array:
     """The data of a value as a NumPy array: a copy, where it lies on a device."""
-    data: Any = v.data
+    return on_host(v.data)
+
+
+def on_host(data: Any) -> Array:
+    """An array as one of NumPy's."""
     found: Array = data if _on_host(data) else data.numpy()
     return found
 
@@ -500,7 +504,8 @@ def _run(op: Op, operands: tuple[Value, ...], params: Params, regions: tuple[Gra
     with np.errstate(all="ignore"):
         data = kernel(*inputs)
     if checking() and not regions:
-        check(op.name, inputs, data if op.multiple else [data], outs, types, caller())
+        made = data if op.multiple else [data]
+        check(op.name, [*map(on_host, inputs)], [*map(on_host, made)], outs, types, caller())
     if op.multiple:
         return tuple([holding(t, x, device) for t, x in zip(outs, data, strict=True)])
     return holding(outs[0], data, device)

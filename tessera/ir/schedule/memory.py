@@ -126,6 +126,25 @@ class MemoryPlan(Plotted):
         return "\n".join([head, *(line.rstrip() for line in lines)])
 
 
+Cells = tuple[list[str], dict[str, tuple[int, int]]]
+
+
+def numbered(plan: MemoryPlan, inputs: Sequence[str]) -> Cells:
+    """What stands in each cell (inputs, results, what the host makes), and the cell and offset of every buffer.
+
+    The arena comes in the cell behind the last one.
+    """
+    results = [s.space for s in plan.storages if s.kind == "result"]
+    hosted = [b for s in plan.storages if s.kind == "host" for b in s.buffers]
+    names = [*inputs, *results, *hosted]
+    cells = {n: i for i, n in enumerate(names)} | {"arena": len(names)}
+    places = {}
+    for name, s in plan.place.items():
+        given = s.kind in ("input", "host")
+        places[name] = (cells[s.buffers[0]], 0) if given else (cells[s.space], s.offset)
+    return names, places
+
+
 def plan_memory(
     program: str,
     types: Mapping[str, TensorType],

@@ -30,21 +30,19 @@ class Graph:
         driver.check("cuStreamBeginCapture", driver.cuStreamBeginCapture(stream.handle, _RELAXED))
         gpu, made = stream.gpu, ctypes.c_void_p()
         gpu.capturing = stream is gpu.stream
+        whole = False
         try:
             yield graph
-        except BaseException:
-            driver.cuStreamEndCapture(stream.handle, ctypes.byref(made))
-            graph._graph = made.value or 0
-            graph.destroy()
-            raise
-        else:
-            code = driver.cuStreamEndCapture(stream.handle, ctypes.byref(made))
-            driver.check("cuStreamEndCapture", code)
-            graph._graph = made.value or 0
+            whole = True
         finally:
+            code = driver.cuStreamEndCapture(stream.handle, ctypes.byref(made))
+            graph._graph = made.value or 0
+            if not whole:  # what was captured of a block that failed is of no use
+                graph.destroy()
             gpu.capturing = False
             while gpu.deferred:
                 gpu.deferred.pop()()
+        driver.check("cuStreamEndCapture", code)
 
     def run(self, launcher: Launcher, cells: Sequence[int]) -> None:
         """Capture the launches of a program, so that `update` can change their addresses."""

@@ -1,0 +1,74 @@
+"""A function at the levels of the compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tessera.core.errors import OperandError, located
+from tessera.executable import Executable, Kernels, Step
+from tessera.ir.graph.ir import Graph
+
+if TYPE_CHECKING:  # loaded by the first function that is compiled for the machine
+    from tessera.ir.schedule.ir import Program
+    from tessera.ir.schedule.memory import MemoryPlan
+    from tessera.machine import MachineExecutable
+
+
+class Lowered:
+    """A function at the levels of the compiler, for arguments of given types."""
+
+    def __init__(self, executable: Executable, shapes: Sequence[tuple[int, ...]] = ()):
+        self._executable, self._shapes = executable, shapes
+
+    @property
+    def graph(self) -> Graph:
+        """Graph IR after the passes that all targets share; `record` has the others too."""
+        return {s.name: s.graph for s in self._executable.record}["hoist"]
+
+    @property
+    def traced(self) -> Graph:
+        """Graph IR as it was traced."""
+        return self._executable.record[0].graph
+
+    @property
+    def schedule(self) -> Program:
+        """Schedule IR: kernels and the order in which they run."""
+        return self._machine("schedule").schedule
+
+    @property
+    def tile(self) -> Kernels:
+        """Tile IR of each kernel, by name."""
+        return self._machine("tile").tiles_at(self._shapes)
+
+    @property
+    def target(self) -> Kernels:
+        """LLVM IR of each kernel, or its Triton source on a GPU, by name."""
+        return self._machine("target").target_at(self._shapes)
+
+    @property
+    def memory(self) -> MemoryPlan:
+        """Where every buffer lies at the sizes of the arguments, and the peak of a run."""
+        return self._machine("memory").memory_plan(self._shapes)
+
+    @property
+    def schedules(self) -> list[Program]:
+        """Schedule IR of the function and of every region in it."""
+        return self._machine("schedule").schedules
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """What the symbolic sizes are for the arguments."""
+        return self._machine("sizes").sizes_at(self._shapes)
+
+    def _machine(self, level: str) -> MachineExecutable:
+        if type(self._executable) is Executable:
+            raise located(
+                OperandError(f"lower: target 'numpy' has no {level} level; use jit(target=\"cpu\")")
+            )
+        return self._executable  # type: ignore[return-value]
+
+    @property
+    def record(self) -> tuple[Step, ...]:
+        """Every pass with its time and its result."""
+        return self._executable.record
