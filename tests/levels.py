@@ -65,10 +65,14 @@ def by_runtime(p: Program, inputs: Sequence[Any]) -> list[Any]:
 
 
 class Runtime:
-    """Runs the schedules of one program as the runtime does; a step is lowered once for a nest."""
+    """Runs the schedules of one program as the runtime does; a step is lowered once for a nest.
+
+    What has no nest is lowered once for each `variant`, by which a test says what it changed meanwhile.
+    """
 
     def __init__(self) -> None:
-        self.expansions: dict[tuple[str, Nest | None], Expansion] = {}
+        self.variant = 0
+        self.expansions: dict[tuple[str, Nest | int | None], Expansion] = {}
         self.compiled: dict[int, tuple[tile.Kernel, CompiledKernel]] = {}
 
     def run(self, p: Program, inputs: Sequence[Any]) -> list[Any]:
@@ -77,7 +81,7 @@ class Runtime:
         for s in p.steps:
             if isinstance(s, HostCall):
                 continue
-            key = s.name, s.nest if isinstance(s, Kernel) else None
+            key = s.name, s.nest if isinstance(s, Kernel) else self.variant
             if key not in self.expansions:
                 self.expansions[key] = tile_lower.expand(s, types)
             made.append(self.expansions[key])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
@@ -23,14 +23,13 @@ from tessera.build import identity
 from tessera.core.flags import override
 from tessera.ir.schedule.ir import Kernel, Program
 from tessera.ir.schedule.lower import lower
-from tessera.ir.schedule.nest import Nest
 from tessera.ir.schedule.space import nests
 from tessera.ir.tile import complexes, fft, group
 from tessera.ir.tile.lower import expand
 from tessera.runtime import tuned
 from tests.levels import Runtime, by_runtime, prepared
+from tests.schedules import SCHEDULES, schedules
 
-SCHEDULES = 50
 THREADS = (1, 2, 3, 8)
 
 
@@ -109,33 +108,6 @@ def wanted(name: str) -> str:
 
 def program(c: Case) -> Program:
     return lower(prepared(ts.trace(c.run, *tensors(c.inputs()))))
-
-
-def spread_over(found: Sequence[Nest], count: int) -> list[Nest]:
-    """So many nests, from everywhere in a space."""
-    return [found[i * len(found) // count] for i in range(min(count, len(found)))]
-
-
-def schedules(p: Program) -> Iterator[Program]:
-    """Distinct schedules of a program; where it has many kernels, each has a few nests."""
-    spaces = {s.name: list(nests(s)) for s in p.steps if isinstance(s, Kernel)}
-    few = SCHEDULES if len(spaces) == 1 else 4
-    spaces = {name: spread_over(found, few) for name, found in spaces.items()}
-    seen = set()
-    for i in range(2 * SCHEDULES):  # digits of i to the base of few say which nest a kernel has
-        steps = tuple(
-            replace(s, nest=spaces[s.name][i // few ** (j % 4) % len(spaces[s.name])])
-            if isinstance(s, Kernel)
-            else s
-            for j, s in enumerate(p.steps)
-        )
-        q = replace(p, steps=steps)
-        if q.hash not in seen:
-            seen.add(q.hash)
-            yield q
-        if len(seen) == SCHEDULES:
-            return
-    raise AssertionError(f"{p.name} has {len(seen)} schedules only")
 
 
 # What is no kernel of its own has no nest; its lowering has numbers instead, which are varied here.
