@@ -2,7 +2,7 @@
 #
 #   make demo           train a small transformer (examples/gpt.py), under two minutes
 #   make test           format, lint, types and tests; installs nothing heavy
-#   make test-oracles   compare with PyTorch and JAX (installs both, over a gigabyte)
+#   make test-oracles   compare with PyTorch, JAX and Perfetto (installs them, over a gigabyte)
 #   make docs           build the documentation as a site in build/site
 #   make bench          measure import, tracing and call overhead
 #   make clean          remove the environments and caches that these targets made
@@ -32,7 +32,7 @@ test: $(VENV)/.installed-test
 	$(ONE_THREAD) $(VENV)/bin/python -m pytest -n 2 -m "not oracle and not gpu"
 
 test-oracles: $(ORACLES)/.installed
-	@$(ORACLES)/bin/python -c "import torch, jax"  # tests without them would be skipped
+	@$(ORACLES)/bin/python -c "import torch, jax, perfetto"  # tests without them would be skipped
 	@[ "$$(uname)" != Linux ] || $(ORACLES)/bin/python -c "import triton"
 	$(ONE_THREAD) $(ORACLES)/bin/python -m pytest -m oracle
 

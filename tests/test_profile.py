@@ -336,8 +336,11 @@ def test_the_trace_follows_the_format_and_has_the_same_totals(profiled, tmp_path
         assert {"ph", "pid", "tid"} | kinds[e["ph"]] <= set(e)
         assert isinstance(e["pid"], int)
         assert isinstance(e["tid"], int)
+        assert e["tid"] >= e["pid"] > 0  # readers take 0 and the process's number for one thread
         assert all(e[k] >= 0 for k in ("ts", "dur") if k in e)
     complete = [e for e in whole["traceEvents"] if e["ph"] == "X"]
+    named = [e["tid"] for e in whole["traceEvents"] if e["name"] == "thread_name"]
+    assert sorted(named) == sorted({e["tid"] for e in complete})
     for kind in ("kernel", "host", "op", "program", "compile"):
         mine = sum(e["dur"] for e in complete if e["cat"] == kind)
         ours = sum(s.end - s.begin for s in profiled.spans if s.kind == kind)

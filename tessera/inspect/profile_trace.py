@@ -26,18 +26,18 @@ def trace_events(
 
 
 def _names(spans: Sequence[Span]) -> Iterator[dict[str, Any]]:
-    yield _named("process_name", 0, "tessera")
+    yield _named("process_name", _track(0), "tessera")
     for thread in sorted({s.thread for s in spans}):
-        yield _named("thread_name", thread, "main" if thread == 0 else f"thread {thread}")
+        yield _named("thread_name", _track(thread), "main" if thread == 0 else f"thread {thread}")
 
 
-def _named(what: str, thread: int, name: str) -> dict[str, Any]:
-    return {"ph": "M", "name": what, "pid": _PROCESS, "tid": thread, "args": {"name": name}}
+def _named(what: str, track: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "name": what, "pid": _PROCESS, "tid": track, "args": {"name": name}}
 
 
 def _complete(s: Span, rows: Sequence[Row]) -> dict[str, Any]:
     event: dict[str, Any] = {
-        "ph": "X", "name": s.name, "cat": s.kind, "pid": _PROCESS, "tid": s.thread,
+        "ph": "X", "name": s.name, "cat": s.kind, "pid": _PROCESS, "tid": _track(s.thread),
         "ts": _us(s.begin), "dur": _us(s.end - s.begin),
     }  # fmt: skip
     if s.row >= 0:
@@ -55,9 +55,14 @@ def _counters(memory: Sequence[Memory]) -> Iterator[dict[str, Any]]:
     for m in memory:
         for at, used in m.points:
             yield {
-                "ph": "C", "name": f"memory of {m.program}", "pid": _PROCESS, "tid": 0,
+                "ph": "C", "name": f"memory of {m.program}", "pid": _PROCESS, "tid": _track(0),
                 "ts": _us(at), "args": {"bytes": used},
             }  # fmt: skip
+
+
+def _track(thread: int) -> int:
+    """Readers take the thread of the process's number for its main one, and 0 for the same."""
+    return _PROCESS + thread
 
 
 def _us(nanoseconds: int) -> float:
