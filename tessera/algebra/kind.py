@@ -12,6 +12,7 @@ from tessera.ir.graph.ir import Value
 
 if TYPE_CHECKING:
     from tessera.algebra.operator import Operator
+    from tessera.algebra.waves import Spectrum
 
 Shape = tuple[Any, Any]  # rows (the size of a result), columns (the size of an argument)
 Parts = tuple["Operator", ...]
@@ -75,6 +76,8 @@ class Kind:
     power: Callable[[Operator, int], Operator | None] | None = None
     slice: Callable[[Operator, Any, Any], Operator | None] | None = None
     rank: Callable[[Operator], Any] | None = None  # a bound of the rank
+    # Eigenvalues and vectors of a self-adjoint operator that need no search, None when it has none.
+    spectrum: Callable[[Operator], Spectrum | None] | None = None
     # The matrix over exact numbers, from matrices of the parts and arrays of the data.
     exact: Callable[[Operator, Sequence[Any], Sequence[Any]], Any] | None = None
 

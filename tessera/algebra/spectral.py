@@ -16,15 +16,17 @@ from tessera.algebra.operator import Operator, checked_flags, function
 from tessera.algebra.solvers.closed import Apply, close
 from tessera.algebra.solvers.implicit import Settings
 from tessera.algebra.solvers.krylov import steps_of
-from tessera.algebra.solvers.outcome import Info
+from tessera.algebra.solvers.outcome import CONVERGED, Info
 from tessera.algebra.solvers.ritz import Search, some_eigenpairs
+from tessera.algebra.waves import Spectrum, spectrum_of
 from tessera.core import tree
 from tessera.core.dims import Dim
-from tessera.core.dtype import DType
+from tessera.core.dtype import DType, bool_, i64
 from tessera.core.errors import AnnotationError, OperandError
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Value, current_builder
-from tessera.ops.define import cast_to
+from tessera.ops.creation import constant
+from tessera.ops.define import cast_to, full_of
 from tessera.ops.elementwise import abs as absolute
 from tessera.ops.elementwise import gt, mul, reciprocal, stop_gradient, where
 from tessera.ops.factor import eig, eigh, svd
@@ -212,7 +214,8 @@ def spectral(
 ) -> SpectralOperator:  # fmt: skip
     """Eigenvalues (eigh) of a self-adjoint operator, else singular values (svd), largest size first.
 
-    With k only so many are found, by random blocks and Krylov spaces, from products with A alone.
+    With k only so many are found: by the structure where it tells them (stencils of neighbours), else by
+    random blocks and Krylov spaces, from products with A alone.
     method="eig" gives the eigenvalues of any square operator: complex, with V = inv(U).H.
     """
     found = as_operator("spectral", a)
@@ -226,6 +229,9 @@ def spectral(
     if chosen != "svd" and found.shape[0] != found.shape[1]:
         raise OperandError(f"spectral: {found} is not square and has no eigenvalues; use 'svd'")
     least = min(found.shape)
+    known = spectrum_of(found) if k is not None and chosen == "eigh" else None
+    if known is not None:
+        return _known(found, known, steps_of("spectral", k, least, "k"), which)
     count = least if k is None else steps_of("spectral", k, least, "k")
     size = found.shape[0] if chosen == "eigh" else sum(found.shape)
     if k is None or chosen == "eig" or 3 * (count + oversample) > size:
@@ -242,6 +248,15 @@ def spectral(
     apply = lambda x: applied("spectral", found, x)  # noqa: E731
     w, v, info = _some(apply, found.shape[0], found.dtype, count, which, s, draw)
     return _ordered(v, w, v, found.flags & _KEPT | {"self_adjoint"}, which, info)
+
+
+def _known(a: Operator, s: Spectrum, count: int, which: str) -> SpectralOperator:
+    """Some of the values that the structure tells."""
+    at = s.chosen(count, which)
+    w, v = cast_to(constant(s.values[at]), a.dtype.real), s.vectors(at, a.dtype)
+    info = Info(full_of((), True, bool_), full_of((), 0, i64), full_of((), 0, a.dtype.real),
+                full_of((), CONVERGED, i64))  # fmt: skip
+    return _ordered(v, w, v, a.flags & _KEPT | {"self_adjoint"}, which, info)
 
 
 def _tol(a: Operator, tol: float | None) -> float:

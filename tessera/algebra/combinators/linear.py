@@ -23,6 +23,7 @@ from tessera.algebra.combinators.queries import signed_logdet
 from tessera.algebra.kind import Cost, Kind, register
 from tessera.algebra.operator import Operator, function
 from tessera.algebra.solve import solve_columns
+from tessera.algebra.waves import Spectrum, spectrum_of
 from tessera.core.constraints import unify
 from tessera.core.dtype import DType, complex_of
 from tessera.core.errors import OperandError, ShapeError
@@ -85,6 +86,23 @@ def _spread(f: Callable[[Operator], Operator]) -> Callable[[Operator], Operator]
     return lambda a: Operator(a.kind, tuple(f(p) for p in a.parts), a.data, a.static)
 
 
+def _multiple_of_identity(a: Operator) -> float | None:
+    """The number c when A is c times the identity and c is known."""
+    if a.kind == "scale" and a.static and not isinstance(a.static[0], complex):
+        inner = _multiple_of_identity(a.parts[0])
+        return None if inner is None else float(a.static[0]) * inner
+    return 1.0 if a.kind == "eye" else None
+
+
+def _shifted_spectrum(a: Operator) -> Spectrum | None:
+    """A spectrum that is known, moved by a multiple of the identity."""
+    for p, q in (a.parts, a.parts[::-1]):
+        known, shift = spectrum_of(p), _multiple_of_identity(q)
+        if known is not None and shift is not None:
+            return known.mapped(lambda w, c=shift: w + c)  # type: ignore[misc]
+    return None
+
+
 register(Kind(
     name="plus", doc="A sum of two operators.",
     shape=lambda parts, data, static: parts[0].shape,
@@ -95,7 +113,7 @@ register(Kind(
     diagonal=_sum_of(diagonal_of), trace=_sum_of(trace_of),
     slice=lambda a, rows, cols: Operator("plus", (a.parts[0][rows, cols], a.parts[1][rows, cols])),
     rank=lambda a: a.parts[0].rank + a.parts[1].rank,
-    solve=woodbury.solve, slogdet=woodbury.slogdet,
+    solve=woodbury.solve, slogdet=woodbury.slogdet, spectrum=_shifted_spectrum,
     exact=lambda a, parts, data: parts[0] + parts[1],
 ))  # fmt: skip
 
@@ -181,6 +199,13 @@ def _scale_power(a: Operator, k: int) -> Operator:
     return scaled(a.parts[0] ** k, factor)
 
 
+def _scaled_spectrum(a: Operator) -> Spectrum | None:
+    known, factor = spectrum_of(a.parts[0]), a.static[0] if a.static else 1j
+    if known is None or isinstance(factor, complex):
+        return None
+    return known.mapped(lambda w: w * factor)
+
+
 register(Kind(
     name="scale", doc="A multiple of an operator.",
     shape=lambda parts, data, static: parts[0].shape, dtype=_scale_dtype,
@@ -192,7 +217,7 @@ register(Kind(
     slice=lambda a, rows, cols: Operator("scale", (a.parts[0][rows, cols],), a.data, a.static),
     rank=lambda a: 0 if a.static == (0,) else a.parts[0].rank, slogdet=_scale_slogdet,
     solve=_scale_solve,
-    inverse=_scale_inverse, power=_scale_power,
+    inverse=_scale_inverse, power=_scale_power, spectrum=_scaled_spectrum,
     exact=lambda a, parts, data: parts[0] * (data[0] if data else a.static[0]),
 ))  # fmt: skip
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tessera.algebra.apply import as_vector, conjugate, dense_cost, light_cost
+from tessera.algebra.apply import as_vector, conjugate, dense_cost, dense_of, light_cost
 from tessera.algebra.constructors.basic import column
+from tessera.algebra.constructors.displacement import slogdet_toeplitz
 from tessera.algebra.kind import Cost, Kind, register
 from tessera.algebra.operator import Operator, function
 from tessera.algebra.table import Table
@@ -22,11 +23,13 @@ from tessera.ops.elementwise import abs as absolute
 from tessera.ops.elementwise import div, log, mul, pow, real, reciprocal, sign
 from tessera.ops.fft import fft, ifft, irfft, rfft
 from tessera.ops.gather import take
+from tessera.ops.linalg import slogdet as slogdet_matrix
 from tessera.ops.reduction import prod
 from tessera.ops.reduction import sum as total
 from tessera.ops.shape import concat, flip, slice_
 
 DIRECT = 64  # up to this size a matrix is quicker than its transforms
+FACTORISED = 2048  # up to this size the determinant is that of the matrix
 
 
 # Convolution along the first axis ---------------------------------------------------------------
@@ -188,6 +191,13 @@ def _apply(a: Operator, x: Value) -> Value:
     return slice_(y, (n - 1, 0), (m + n - 1, x.shape[1]))
 
 
+def _slogdet_toeplitz(a: Operator) -> tuple[Value, Value]:
+    n = a.shape[0]
+    if not isinstance(n, int) or n <= FACTORISED:
+        return slogdet_matrix(dense_of(a))  # type: ignore[return-value]
+    return slogdet_toeplitz(a.data[0], n)
+
+
 def _slice(a: Operator, rows: Any, cols: Any) -> Operator | None:
     m, n, mirrored = a.static
     (i, top, step), (j, right, stride) = rows.indices(m), cols.indices(n)
@@ -211,5 +221,5 @@ register(Kind(
     diagonal=lambda a: broadcast(
         slice_(a.data[0], (a.static[1] - 1,), (a.static[1],)), (min(a.static[:2]),)
     ),
-    slice=_slice, exact=lambda a, parts, data: data[0][_diagonals(*a.static[:2])],
+    slice=_slice, slogdet=_slogdet_toeplitz, exact=lambda a, parts, data: data[0][_diagonals(*a.static[:2])],
 ))  # fmt: skip

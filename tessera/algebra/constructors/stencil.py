@@ -20,6 +20,7 @@ from tessera.algebra.constructors.poisson import solve_laplacian
 from tessera.algebra.kind import Kind, register
 from tessera.algebra.linear_graph import apply_transposed
 from tessera.algebra.operator import Operator, function
+from tessera.algebra.waves import spectrum_of_stencil
 from tessera.core.dtype import complex_of, f32
 from tessera.core.errors import OperandError, ShapeError
 from tessera.ir.graph.ir import Value
@@ -178,7 +179,7 @@ register(Kind(
     dtype=lambda parts, data, static: static[3], apply=_apply, apply_transpose=_transpose_columns,
     flags=_flags, rank=_rank,
     cost=lambda a, k: light_cost(a, k, 2.0 * len(a.static[0]) * a.shape[0] * k),
-    solve=_solve,
+    solve=_solve, spectrum=lambda a: spectrum_of_stencil(dict(a.static[0]), *a.static[1:3]),
 ))  # fmt: skip
 
 
