@@ -1,4 +1,4 @@
-"""The cores and vector registers of this processor, by which blocks of loops are chosen.
+"""The cores, vector registers and caches of this processor, by which loops and stores are chosen.
 
 What is chosen changes speed alone: the order of a fold belongs to core/folds.py.
 """
@@ -47,6 +47,22 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+@cache
+def near_bytes() -> int:
+    """Bytes of the second cache of a core."""
+    name = "SC_LEVEL2_CACHE_SIZE"
+    size = os.sysconf(name) if name in getattr(os, "sysconf_names", {}) else 0
+    return size if size > 0 else 1 << 20
+
+
+def uncached_bytes() -> int:
+    """Bytes from which a result is stored past the caches.
+
+    Measured where the second cache has 2 MiB: a result that is read next gains from 4 MiB on.
+    """
+    return 4 * near_bytes()
 
 
 def _words() -> set[str]:

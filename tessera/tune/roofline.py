@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from tessera.core.costs import COSTS
 from tessera.core.dims import Size, substitute
 from tessera.core.dtype import f32
 from tessera.core.errors import OperandError
+from tessera.core.processor import near_bytes
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Apply, Axis, Kernel, Literal, Read, Stage, walk
 from tessera.ir.target.cpu.program import program
@@ -74,13 +74,7 @@ def peaks_here() -> Peaks:
     """What this machine reaches on the threads in force: measured once and kept."""
     threads = thread_count()
     found = tuned.peaks(threads) or _measured()
-    return Peaks(*found, threads, _near())
-
-
-def _near() -> int:
-    name = "SC_LEVEL2_CACHE_SIZE"
-    size = os.sysconf(name) if name in getattr(os, "sysconf_names", {}) else 0
-    return size if size > 0 else 1 << 20
+    return Peaks(*found, threads, near_bytes())
 
 
 def _measured() -> tuple[float, float]:

@@ -14,6 +14,7 @@ from tessera.ir.schedule import ir as schedule
 from tessera.ir.schedule.choose import default_nest
 from tessera.ir.schedule.legality import check_nest
 from tessera.ir.schedule.nest import Nest
+from tessera.ir.tile.bypass import bypass
 from tessera.ir.tile.contraction import lower_contraction
 from tessera.ir.tile.group import lower_group
 from tessera.ir.tile.ir import Kernel
@@ -32,7 +33,8 @@ def expand(
     if isinstance(step, schedule.Kernel) and not step.contracts:
         spread = spread_rows(step, types)
         if spread is not None:
-            return spread
+            launches = (replace(x, kernel=bypass(x.kernel)) for x in spread.launches)
+            return replace(spread, launches=tuple(launches))
     return Expansion((Launch(lower(step, types), tuple(step.inputs()), step.outputs),))
 
 
@@ -49,4 +51,4 @@ def lower(
         check_nest(kernel, nest)
     if kernel.contracts:
         return lower_contraction(kernel, types, nest or default_nest(kernel))
-    return Rows(replace(kernel, nest=nest), types).kernel()
+    return bypass(Rows(replace(kernel, nest=nest), types).kernel())

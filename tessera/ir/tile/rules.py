@@ -90,6 +90,9 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
     "broadcast": {},
     "transpose": {},
 }
+# Attributes that may be left out.  A store with `bypass` goes past the caches where its memory has at
+# least so many bytes: what it writes is the same.
+OPTIONAL: dict[str, dict[str, str]] = {"store": {"bypass": "int"}}
 OPERANDS = {
     "alloc": 0, "prefetch": 0, "load": 0, "store": 1, "full": 0, "index": 0, "cast": 1, "fold": 1, "scan": 1,
     "dot": 3, "dot_parts": 3, "reshape": 1, "broadcast": 1, "transpose": 1, "store_async": 1, "wait": 0,
@@ -101,7 +104,8 @@ STATED = frozenset(("full", "index", "cast", "reshape", "broadcast"))  # say the
 
 def check_attributes(name: str, attributes: Attributes) -> None:
     """Raise VerifyError unless an operation has just the attributes of its table row."""
-    wanted = ATTRIBUTES[name]
+    optional = OPTIONAL.get(name, {})
+    wanted = ATTRIBUTES[name] | {k: kind for k, kind in optional.items() if k in attributes}
     if set(attributes) != set(wanted):
         got, want = (", ".join(sorted(s)) or "none" for s in (attributes, wanted))
         raise VerifyError(f"{name}: has the attributes {got}, expected {want}")

@@ -47,10 +47,14 @@ class _Emitter(PickWriter):
             self.pointers[m] = self.put(f"getelementptr i8, ptr %scratch, i64 {self.size(offset)}")
             offset = offset + _padded(m)
         self.grid_loop()
+        tail = ""
+        if self.bypasses:  # such stores may be seen late; who waits for this kernel must see them
+            self.do("fence seq_cst")
+            tail = "!0 = !{i32 1}\n"
         body = "\n".join(self.lines)
         declarations = "\n".join(self.declared[n] for n in sorted(self.declared))
         head = "ptr noalias %parameters, ptr noalias %sizes, i64 %begin, i64 %end, ptr noalias %scratch"
-        return f"{declarations}\ndefine void @{symbol_of(k.name)}({head}) {{\nentry:\n{body}\n  ret void\n}}\n"
+        return f"{declarations}\ndefine void @{symbol_of(k.name)}({head}) {{\nentry:\n{body}\n  ret void\n}}\n{tail}"
 
     def grid_loop(self) -> None:
         counts = [self.size(n) for _, n in self.kernel.grid]

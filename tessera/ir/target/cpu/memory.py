@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from tessera.core.dims import Shape, Size, product
 from tessera.core.dtype import DType, u8
 from tessera.ir.target.cpu.types import (
+    LANES,
     TYPES,
     align_of,
     chunks,
@@ -18,12 +22,21 @@ from tessera.ir.target.cpu.types import (
 from tessera.ir.target.cpu.writer import Writer
 from tessera.ir.tile.ir import Operation, Tile
 
-_LINE = 64  # bytes that a prefetch brings
+_LINE = 64  # bytes that a prefetch brings, and the longest vectors
 
 
 def strides(shape: Shape) -> list[Size]:
     """How many elements apart neighbours along each axis lie, in row-major order."""
     return [product(shape[i + 1 :]) for i in range(len(shape))]
+
+
+class Place(NamedTuple):
+    """A chunk of a tile in memory."""
+
+    pointer: str
+    width: int
+    mask: str | None  # which elements are there
+    step: str | None  # how far apart they lie; None: they are neighbours
 
 
 class MemoryWriter(Writer):
@@ -90,14 +103,30 @@ class MemoryWriter(Writer):
 
     def _store(self, op: Operation) -> None:
         value = op.operands[0]
-        dtype = value.dtype
+        names, places = self.tiles[value], self.places(op, value)
+        if value.dtype.kind == "b":
+            names = [
+                self.put(f"zext {vector_of('i1', p.width)} {name} to {vector_of('i8', p.width)}")
+                for name, p in zip(names, places, strict=True)
+            ]
+        past = self.may_bypass(op, places)
+        if past is None:
+            self.store_all(value.dtype, names, places)
+            return
+        beyond, usual, done = (f"{k}{self.count}" for k in ("beyond", "usual", "stored"))
+        self.do(f"br i1 {past}, label %{beyond}, label %{usual}")
+        self.start(beyond)
+        for name, p in zip(names, places, strict=True):
+            self.store_past(value.dtype, name, p)
+        self.do(f"br label %{done}")
+        self.start(usual)
+        self.store_all(value.dtype, names, places)
+        self.do(f"br label %{done}")
+        self.start(done)
+
+    def store_all(self, dtype: DType, names: Sequence[str], places: Sequence[Place]) -> None:
         memory = memory_type(dtype)
-        places = self.places(op, value)
-        for name, (pointer, width, mask, step) in zip(self.tiles[value], places, strict=True):
-            if dtype.kind == "b":
-                name = self.put(
-                    f"zext {vector_type(dtype, width)} {name} to {vector_of('i8', width)}"
-                )
+        for name, (pointer, width, mask, step) in zip(names, places, strict=True):
             if width > 1 and step is None:
                 wide = f"<{width} x {memory}>"
                 if mask is None:
@@ -106,6 +135,32 @@ class MemoryWriter(Writer):
                     self.masked_store(wide, width, memory, name, pointer, mask, dtype)
                 continue
             self.scatter(dtype, name, pointer, width, mask, step)
+
+    def may_bypass(self, op: Operation, places: Sequence[Place]) -> str | None:
+        """An i1 that tells whether a store goes past the caches; None: it never does.
+
+        Such an instruction writes whole vectors that lie at multiples of their size.
+        """
+        least, m = op.attributes.get("bypass"), op.memory
+        assert m is not None
+        if least is None or any(p != (p.pointer, LANES, None, None) for p in places):
+            return None
+        size = align_of(m.type.dtype)
+        each = op.operands[0].shape[-1] // LANES  # neighbours: all are aligned if the first is
+        whole, *others = (self.put(f"ptrtoint ptr {p.pointer} to i64") for p in places[::each])
+        for more in others:
+            whole = self.put(f"or i64 {whole}, {more}")
+        rest = self.put(f"and i64 {whole}, {min(LANES * size, _LINE) - 1}")
+        aligned = self.put(f"icmp eq i64 {rest}, 0")
+        bytes_ = product(m.type.shape) * size
+        if isinstance(bytes_, int):
+            return aligned if bytes_ >= least else None
+        return self.both(aligned, self.put(f"icmp sge i64 {self.size(bytes_)}, {least}"))
+
+    def store_past(self, dtype: DType, name: str, p: Place) -> None:
+        wide, align = f"<{p.width} x {memory_type(dtype)}>", min(LANES * align_of(dtype), _LINE)
+        self.do(f"store {wide} {name}, ptr {p.pointer}, align {align}, !nontemporal !0")
+        self.bypasses = True
 
     def masked_store(
         self, wide: str, width: int, memory: str, name: str, pointer: str, mask: str, dtype: DType
@@ -157,7 +212,7 @@ class MemoryWriter(Writer):
                     "declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)"
                 )
 
-    def places(self, op: Operation, t: Tile) -> list[tuple[str, int, str | None, str | None]]:
+    def places(self, op: Operation, t: Tile) -> list[Place]:
         """Pointer, width, mask and step of each chunk of a tile in memory."""
         a, m = op.attributes, op.memory
         assert m is not None
@@ -167,7 +222,7 @@ class MemoryWriter(Writer):
             base = base + at * s
         memory = memory_type(t.dtype)
         dropped_ok = self.dropped_mask(op)
-        out: list[tuple[str, int, str | None, str | None]] = []
+        out: list[Place] = []
         last = kept[-1] if kept else None
         contiguous = last is None or steps[last] == 1
         step = None if last is None or contiguous else self.size(steps[last])
@@ -183,7 +238,7 @@ class MemoryWriter(Writer):
                     f"getelementptr {memory}, ptr {self.pointers[m]}, i64 {self.size(here)}"
                 )
                 mask = self.chunk_mask(op, last, at, width, ok)
-                out.append((pointer, width, mask, step))
+                out.append(Place(pointer, width, mask, step))
                 at += width
         return out
 

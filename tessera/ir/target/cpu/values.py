@@ -15,8 +15,8 @@ from tessera.core.dtype import FORMATS, DType, f32, i32
 from tessera.core.scalar import TESTS
 from tessera.ir.target.cpu.algebra import LlvmAlgebra
 from tessera.ir.target.cpu.instructions import instruction
+from tessera.ir.target.cpu.quotients import QuotientWriter
 from tessera.ir.target.cpu.scalars import MOVES, TEMPLATES
-from tessera.ir.target.cpu.shapes import ShapeWriter
 from tessera.ir.target.cpu.types import (
     LANES,
     TYPES,
@@ -31,7 +31,7 @@ from tessera.ir.target.cpu.types import (
 from tessera.ir.tile.ir import Operation, Tile
 
 
-class ValueWriter(ShapeWriter):
+class ValueWriter(QuotientWriter):
     """Writes what computes on tiles."""
 
     def _full(self, op: Operation) -> None:
@@ -61,6 +61,9 @@ class ValueWriter(ShapeWriter):
 
     def _apply(self, op: Operation) -> None:
         t, name = op.results[0], op.attributes["scalar"]
+        if name == "div" and self.is_shared_quotient(op):
+            self.tiles[t] = self.shared_quotients(op)
+            return
         columns = [self.spread(x, t.shape) for x in op.operands]
         dtypes = [x.dtype for x in op.operands]
         self.tiles[t] = [

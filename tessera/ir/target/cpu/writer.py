@@ -22,6 +22,7 @@ class Writer:
         self.tiles: dict[Tile, list[str]] = {}
         self.known: list[dict[Size, str]] = [{}]  # sizes computed in each open block
         self.signed: set[str] = set()  # loop variables that may be below 0
+        self.bypasses = False  # whether a store goes past the caches
         self.numbers: dict[int, str] = {}  # how far a picked box is moved along each axis
 
     # Text

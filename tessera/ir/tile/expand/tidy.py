@@ -30,7 +30,7 @@ def tidy(kernel: Kernel, large: set[Tile]) -> Kernel:
 
 @dataclass(frozen=True)
 class _Whole:
-    """A loop in whole parts: positions from its counter on are inside for so many elements."""
+    """A loop in whole parts, or an axis of the grid: positions from its counter on are inside for so many elements."""
 
     counter: Size
     step: int
@@ -42,7 +42,7 @@ class _Tidy(Copy):
         super().__init__(kernel)
         self.large = large
         self.known: list[dict[Any, Tile]] = [{}]  # pure operations of each open block
-        self.whole: list[_Whole] = []
+        self.whole = [_Whole(symbol(name), 1, n) for name, n in self.b.grid]
         self.made: dict[Tile, Operation] = {}  # by the new tiles
         self.true: set[Tile] = set()  # new tiles that hold nothing else
 
