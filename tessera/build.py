@@ -19,8 +19,10 @@ from tessera.image import Call, Image
 from tessera.ir.graph.ir import Graph
 from tessera.ir.schedule import lower as to_schedule
 from tessera.ir.schedule.choose import default_nest
+from tessera.ir.schedule.filters import filtered
 from tessera.ir.schedule.ir import Group, HostCall, Kernel, Primitive, Program
 from tessera.ir.schedule.legality import is_legal
+from tessera.ir.schedule.loosen import loosen
 from tessera.ir.schedule.nest import parse_nest
 from tessera.ir.schedule.passes import shares_folds
 from tessera.ir.schedule.verify import verify as verify_schedule
@@ -36,13 +38,15 @@ from tessera.runtime.kernel import source_of
 from tessera.runtime.pool import pool_source
 
 
-def build(g: Graph, sizes: Mapping[str, int] | None = None) -> Image:
+def build(
+    g: Graph, sizes: Mapping[str, int] | None = None, numerics: str = "deterministic"
+) -> Image:
     """The image of a graph, whose machine code is in memory and on disk afterwards.
 
     Kernels have the nests that the tuner found for them, at these sizes if any are given.
     """
     builder.start(len(g.nodes))  # there are no more kernels than nodes, nor more workers than cores
-    schedule = schedule_of(g, sizes)
+    schedule = schedule_of(g, sizes, numerics)
     if flags().verify:
         verify_schedule(schedule)
     with Loading() as loading:
@@ -52,9 +56,13 @@ def build(g: Graph, sizes: Mapping[str, int] | None = None) -> Image:
     return image
 
 
-def schedule_of(g: Graph, sizes: Mapping[str, int] | None = None) -> Program:
+def schedule_of(
+    g: Graph, sizes: Mapping[str, int] | None = None, numerics: str = "deterministic"
+) -> Program:
     """The Schedule IR of a graph, with the nests that the tuner found at these sizes."""
-    p = to_schedule.lower(g)
+    p = filtered(to_schedule.lower(g))
+    if numerics == "fast":
+        p = loosen(p)
     found = tuned.entries()
     if not found:
         return p

@@ -59,15 +59,15 @@ def passes_of(target: str) -> tuple[Pass, ...]:
     return (*PASSES, first, *LOOP_PASSES[1:])
 
 
-def compile_graph(graph: Graph, target: str = "numpy") -> Executable:
-    """Take a traced graph through every pass of a target."""
+def compile_graph(graph: Graph, target: str = "numpy", numerics: str | None = None) -> Executable:
+    """Take a traced graph through every pass of a target; numerics are those in force unless given."""
     if target.partition(":")[0] not in TARGETS:
         raise OperandError(f"jit: target is {target!r}, expected one of {', '.join(TARGETS)}")
     with span("compile", graph.name):
-        return _compiled(graph, target)
+        return _compiled(graph, target, numerics or flags().numerics)
 
 
-def _compiled(graph: Graph, target: str) -> Executable:
+def _compiled(graph: Graph, target: str, numerics: str) -> Executable:
     record = [Step("trace", 0.0, graph)]
     for p in passes_of(target):
         start = time.perf_counter()
@@ -83,5 +83,5 @@ def _compiled(graph: Graph, target: str) -> Executable:
         return on_gpu
     # The levels below Graph IR are loaded when the first program is compiled for the machine.
     machine: Any = importlib.import_module("tessera.machine")
-    made: Executable = machine.executable(graph, record)
+    made: Executable = machine.executable(graph, record, numerics)
     return made

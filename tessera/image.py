@@ -70,12 +70,16 @@ class Image:
 # What an image follows from --------------------------------------------------------------------
 
 
-def key_of(g: Graph) -> bytes | None:
-    """The key of a graph's image; None when its text does not say all that it means."""
+def key_of(g: Graph, numerics: str | None = None) -> bytes | None:
+    """The key of a graph's image; None when its text does not say all that it means.
+
+    Numerics are those in force unless given.
+    """
     sources = _sources()
     if sources is None or not _is_said(g):
         return None
     settings = {f.name: getattr(flags(), f.name) for f in fields(Flags)}
+    settings["numerics"] = numerics or settings["numerics"]
     material = [f"{k}={v}" for k, v in settings.items() if k not in _IMMATERIAL]
     # Kernels have the nests that were tuned, so the store of those is part of the key.
     whole = "\n".join([sources, architecture(), tuned.stamp(), *material, g.text])

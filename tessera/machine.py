@@ -31,16 +31,18 @@ _SHORT = 2.0  # of calls that skip Python, in units of what is worth a thread: a
 _MOST_SHAPES = 1024  # sets of sizes that a program is kept prepared for
 
 
-def executable(graph: Graph, record: Sequence[Step]) -> MachineExecutable:
+def executable(
+    graph: Graph, record: Sequence[Step], numerics: str = "deterministic"
+) -> MachineExecutable:
     """What runs a graph: its image from the disk if it is there, otherwise built and kept."""
     # Whoever asks for verification wants every level to be made.
-    key = None if flags().verify else key_of(graph)
+    key = None if flags().verify else key_of(graph, numerics)
     image = None if key is None else load(key, graph)
     if image is None or loaded(image.codes) is None:
-        image = _lowering().build(graph)
+        image = _lowering().build(graph, None, numerics)
         if key is not None:
             save(key, image, graph)
-    return MachineExecutable(graph, record, image)
+    return MachineExecutable(graph, record, image, numerics)
 
 
 def _lowering() -> Any:
@@ -54,13 +56,16 @@ class MachineExecutable(Executable):
     Running takes the image alone; the levels above it are made again for those who look at them.
     """
 
-    def __init__(self, graph: Graph, record: Sequence[Step], image: Image):
+    def __init__(
+        self, graph: Graph, record: Sequence[Step], image: Image, numerics: str = "deterministic"
+    ):
         self.graph, self.record, self.image = graph, tuple(record), image
+        self.numerics = numerics
         self._kernels = _kernels_of(image)
         self._variants: dict[Any, tuple[Image, list[CompiledKernel]]] = {}  # by their nests
         self._captured = [v.data for v in graph.captured if v.data is not None]
         self._captured += [t.array() for t in image.tables]
-        self._regions = {r: executable(r, ()) for n in self.host_nodes for r in n.regions}
+        self._regions = {r: executable(r, (), numerics) for n in self.host_nodes for r in n.regions}
         self._static = graph.static
         self._prepared: dict[Any, Prepared] = {}
 
@@ -77,7 +82,7 @@ class MachineExecutable(Executable):
     @cached_property
     def schedule(self) -> Program:
         """Schedule IR."""
-        made: Program = _lowering().schedule_of(self.graph)
+        made: Program = _lowering().schedule_of(self.graph, None, self.numerics)
         return made
 
     @property
@@ -160,11 +165,11 @@ class MachineExecutable(Executable):
         """The program that serves all sizes, or one of other nests that the tuner found at these."""
         if self._static or not tuned.has_sizes():
             return self.image, self._kernels
-        nests = _nests(_lowering().schedule_of(self.graph, sizes))
+        nests = _nests(_lowering().schedule_of(self.graph, sizes, self.numerics))
         if nests == _nests(self.schedule):
             return self.image, self._kernels
         if nests not in self._variants:
-            image = _lowering().build(self.graph, sizes)
+            image = _lowering().build(self.graph, sizes, self.numerics)
             self._variants[nests] = (image, _kernels_of(image))
         return self._variants[nests]
 

@@ -90,7 +90,7 @@ FAULTS: tuple[Fault, ...] = (
           "the last vector of a row is written past its end", "rows"),
     Fault("ir/tile/rows.py", "end = (stop - first) // width * width + first", "end = (stop - first) // width * width",
           "an instance that shares columns leaves its own", "spread"),
-    Fault("ir/tile/rows.py", "end = smaller(begin + LEAF, over.size)", "end = begin + LEAF",
+    Fault("ir/tile/rows.py", "end = smaller(begin + self.leaf, over.size)", "end = begin + LEAF",
           "a chain runs past its axis", "rows"),
     Fault("ir/tile/rows.py", '_ANY_ORDER = ("max", "min")', '_ANY_ORDER = ("max", "min", "add")',
           "sums are added in another order", "rows"),

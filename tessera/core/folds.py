@@ -18,6 +18,7 @@ from tessera.core.fma import fma
 from tessera.core.scalar import SCALARS
 
 LEAF = 512
+WHOLE = 1 << 40  # the leaf of a fold without leaves, which keeps no order (numerics fast)
 LANES = 16
 LEVELS = 24  # of the tree over leaves where their number is symbolic: enough for 2**33 elements
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tessera.core.convolutions import CONVOLUTIONS
 from tessera.core.copies import COPIES
+from tessera.core.filters import FILTERS
 from tessera.core.pairs import COMPLEX
 from tessera.core.primitive import Definition, Params, Types
 from tessera.core.scans import SCANS
@@ -12,7 +13,8 @@ from tessera.core.sorts import SORTS
 from tessera.core.transforms import TRANSFORMS
 
 PRIMITIVES: dict[str, Definition] = {
-    d.name: d for d in (*COPIES, *SCANS, *SCATTERS, *SORTS, *TRANSFORMS, *COMPLEX, *CONVOLUTIONS)
+    d.name: d
+    for d in (*COPIES, *SCANS, *SCATTERS, *SORTS, *TRANSFORMS, *COMPLEX, *CONVOLUTIONS, *FILTERS)
 }
 
 

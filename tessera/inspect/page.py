@@ -115,7 +115,7 @@ def _shown(
 ) -> Shown:
     """What the page shows at once, and what it reads when it is looked at, by name."""
     record = e.record or (Step("lowered", 0.0, e.graph),)
-    c = Collector(record, lambda: schedule_of(e.graph, sizes))
+    c = Collector(record, lambda: schedule_of(e.graph, sizes, e.numerics))
     data = {
         "name": e.graph.name, "sizes": dict(sizes), "threads": thread_count(),
         "machine": architecture().split(" +")[0],

@@ -17,6 +17,7 @@ from typing import Any
 from tessera.checks.roofline import work as tile_work
 from tessera.core.costs import COSTS
 from tessera.core.dims import Dim, symbols
+from tessera.core.filters import TRANSFORMS, parts_of
 from tessera.core.scalar import TESTS
 from tessera.core.source import Location
 from tessera.core.types import TensorType
@@ -109,6 +110,11 @@ def _transform(shape: Sequence[int], lengths: Sequence[int]) -> float:
     return 5 * prod(shape) * sum(log2(n) for n in lengths)
 
 
+def _transforms(p: Mapping[str, Any]) -> int:
+    """How many transforms a filter has."""
+    return sum(x.name in TRANSFORMS for x in parts_of(p))
+
+
 def _axes_lengths(xs: Any, ys: Any, p: Mapping[str, Any]) -> float:
     return _transform(xs[0], [xs[0][a] for a in p["axes"]])
 
@@ -121,6 +127,7 @@ _FORMULAS: dict[str, Callable[..., float]] = {
     "fft": _axes_lengths,
     "ifft": _axes_lengths,
     "rfft": lambda xs, ys, p: _transform(xs[0], [xs[0][p["axis"]]]) / 2,
+    "filter": lambda xs, ys, p: _transform(xs[0], [xs[0][p["axis"]]] * _transforms(p)),
     "irfft": lambda xs, ys, p: _transform(ys[0], [ys[0][p["axis"]]]) / 2,
 }
 

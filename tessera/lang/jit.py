@@ -293,7 +293,7 @@ class Jitted:
         if entry is None:
             t = self._trace(c, types)
             place = self._target or target_in_force() if device.kind == "cpu" else str(device)
-            executable = compile_graph(t.graph, place)
+            executable = compile_graph(t.graph, place, numerics)
             if numerics == "strict":
                 refuse_hosted(executable)
             entry = _Entry(executable, t.structure, self._donated(c), device)

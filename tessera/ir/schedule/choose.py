@@ -19,7 +19,7 @@ from tessera.core.folds import LANES, LEAF
 from tessera.core.processor import cores
 from tessera.ir.schedule.blocks import block
 from tessera.ir.schedule.factors import factors, lies_along
-from tessera.ir.schedule.ir import Kernel, Read, Stage
+from tessera.ir.schedule.ir import LAW, Kernel, Read, Stage
 from tessera.ir.schedule.nest import Loop, Nest
 from tessera.ir.schedule.passes import (
     by_pass,
@@ -189,10 +189,17 @@ def _shared_columns(kernel: Kernel) -> list[Loop]:
         columns = [block] if _is_over(kernel.stages[0].axes[-1].size, block + 1) else []
     if any(_is_long(s, rows) for s in folds) and all(map(is_uniform, by_pass(kernel))):
         if any(folds_lanes(s, rows) for s in folds):
-            columns = [_LANE_LEAVES * LEAF]
+            columns = [_LANE_LEAVES * LEAF if kernel.order == LAW else _share(kernel)]
         if any(_is_long(s, rows) for s in folds if folds_chains(s, rows)):
             leaves = [_CHAIN_LEAVES * LEAF]
     return [Loop("c", n, "parallel") for n in columns] + [Loop("k", n, "parallel") for n in leaves]
+
+
+def _share(kernel: Kernel) -> int:
+    """Elements of a long fold for each of a few instances of every core, in any order."""
+    sizes = [s.reduced[0].size for s in kernel.stages if s.reduced]
+    longest = max((n for n in sizes if isinstance(n, int)), default=0)
+    return max(-(-longest // (_EACH * cores()) // LEAF), _LANE_LEAVES) * LEAF
 
 
 def _is_long(s: Stage, rows: int) -> bool:

@@ -218,6 +218,9 @@ class Seen:
         return f"{self.side} k at {self.axis} + {self.offset}"
 
 
+LAW, ANY = "law", "any"
+
+
 @dataclass(frozen=True)
 class Kernel:
     """Stages that share their first `rows` axes; an instance computes all of them for one row."""
@@ -228,6 +231,7 @@ class Kernel:
     outputs: tuple[str, ...]  # stages that are written to the buffer of the same name
     nest: Nest | None = None  # the loops that compute it; None: those of choose.default_nest
     seen: tuple[Seen, ...] = ()  # which k of a contraction count
+    order: str = LAW  # of its folds: that of core/folds.py, or any
 
     @property
     def contracts(self) -> bool:
@@ -244,6 +248,7 @@ class Kernel:
 
     def __str__(self) -> str:
         lines = [f"kernel {self.name}, rows {self.rows}, writes {', '.join(self.outputs)}"]
+        lines[0] += "" if self.order == LAW else f", folds in {self.order} order"
         lines += [] if self.nest is None else [f"  nest {self.nest}"]
         return "\n".join([*lines, *(f"  {s}" for s in self.stages)])
 
@@ -270,11 +275,13 @@ class Primitive:
     operands: tuple[str, ...]
     results: tuple[str, ...]
     location: Location | None = field(default=None, compare=False)
+    order: str = LAW  # any: products and sums may be fused
 
     def __str__(self) -> str:
         given = "".join(f", {k}={self.params[k]}" for k in sorted(self.params))
         called = f"{self.primitive}({', '.join(self.operands)}{given})"
-        return f"primitive {self.name}: {called} -> {', '.join(self.results)}"
+        order = "" if self.order == LAW else f", in {self.order} order"
+        return f"primitive {self.name}: {called} -> {', '.join(self.results)}{order}"
 
 
 @dataclass(frozen=True)

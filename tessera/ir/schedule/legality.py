@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from tessera.core.errors import ScheduleError
 from tessera.core.folds import LANES, LEAF
-from tessera.ir.schedule.ir import Kernel
+from tessera.ir.schedule.ir import ANY, Kernel
 from tessera.ir.schedule.nest import Loop, Nest
 from tessera.ir.schedule.passes import (
     by_pass,
@@ -135,7 +135,8 @@ class _Check:
     def check_leaves(self, x: Loop) -> None:
         """A fold that instances share: each takes a subtree of leaves."""
         leaves = x.step // LEAF
-        if x.step % LEAF or leaves & (leaves - 1):
+        subtrees = self.k.order == ANY or not leaves & (leaves - 1)
+        if x.step % LEAF or not subtrees:
             self.fail(x, f"a fold is shared by subtrees of leaves; use {LEAF} times a power of two")
         if not all(map(is_uniform, by_pass(self.k))):
             self.fail(x, "its passes fold axes of several lengths, which cannot be shared")

@@ -20,6 +20,8 @@ from tessera.core.text import Reader, type_text
 from tessera.core.types import TensorType
 from tessera.ir.graph import text as graph_text
 from tessera.ir.schedule.ir import (
+    ANY,
+    LAW,
     Buffer,
     Group,
     HostCall,
@@ -73,6 +75,8 @@ def _primitive(s: Primitive, locations: bool) -> Operation:
         "name": s.name, "primitive": s.primitive, "params": dict(s.params),
         "reads": s.operands, "writes": s.results,
     }  # fmt: skip
+    if s.order != LAW:
+        attributes["order"] = s.order
     return Operation(
         "schedule.primitive", attributes=attributes, location=s.location if locations else None
     )
@@ -90,6 +94,8 @@ def _kernel(k: Kernel, locations: bool) -> Operation:
     attributes: dict[str, Any] = {"name": k.name, "rows": k.rows, "writes": k.outputs}
     if k.nest is not None:
         attributes["nest"] = str(k.nest)
+    if k.order != LAW:
+        attributes["order"] = k.order
     if k.seen:
         attributes["seen"] = tuple(
             {"side": x.side, "axis": x.axis, "offset": x.offset} for x in k.seen
@@ -194,9 +200,14 @@ class _Parser:
         name, rows = str(op.attributes["name"]), op.attributes["rows"]
         if self.grouped:  # what it writes may exist in the group alone
             self.local |= {s.name: s.type for s in stages if s.name not in self.buffers}
-        return Kernel(
-            name, rows, tuple(stages), self.names(op, "writes"), self.nest(op), self.seen(op)
-        )
+        writes, nest, seen = self.names(op, "writes"), self.nest(op), self.seen(op)
+        return Kernel(name, rows, tuple(stages), writes, nest, seen, self.order(op))
+
+    def order(self, op: Operation) -> str:
+        found = op.attributes.get("order", LAW)
+        if found not in (LAW, ANY):
+            self.reader.fail(f"{op.name}: the order is {found!r}, expected {LAW} or {ANY}", op.at)
+        return str(found)
 
     def seen(self, op: Operation) -> tuple[Seen, ...]:
         try:
@@ -239,7 +250,7 @@ class _Parser:
             self.reader.fail(f"schedule.primitive: there is no {a['primitive']!r}", op.at)
         reads, writes = self.names(op, "reads"), self.names(op, "writes")
         name, kind = str(a["name"]), str(a["primitive"])
-        return Primitive(name, kind, a["params"], reads, writes, op.location)
+        return Primitive(name, kind, a["params"], reads, writes, op.location, self.order(op))
 
     def host(self, op: Operation) -> HostCall:
         self.expect(op, "schedule.host", {"op", "params", "reads", "writes"}, None)

@@ -14,7 +14,7 @@ from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Primitive
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.launch import Expansion, Launch
-from tessera.ir.tile.number import Number
+from tessera.ir.tile.number import Number, numbers_of
 
 _BLOCK = 4096  # elements of an instance
 _WIDTH = 32
@@ -29,6 +29,7 @@ def lower_complex(step: Primitive, types: Mapping[str, TensorType]) -> Expansion
 class _Map:
     def __init__(self, step: Primitive, types: Mapping[str, TensorType]):
         self.b, self.formula = Builder("kernel"), FORMULAS[step.primitive]
+        self.real = numbers_of(step.order)
         self.size: Size = product(types[step.results[0]].shape)
         self.ins = [self.memory(f"x{i}", types[n]) for i, n in enumerate(step.operands)]
         self.out = self.memory("y", types[step.results[0]], writable=True)
@@ -56,11 +57,11 @@ class _Map:
 
     def bring(self, m: Memory, room: Memory, at: Size, masked: tuple[int, ...]) -> Any:
         if m.type.rank == 1:
-            return Number(self.b, self.b.load(m, (at,), (_WIDTH,), masked=masked))
+            return self.real(self.b, self.b.load(m, (at,), (_WIDTH,), masked=masked))
         both = self.b.load(m, (at, 0), (_WIDTH, 2), axes=(1, 0), masked=masked)
         self.b.store(room, both, (0, 0), (2, _WIDTH))
         parts = (self.b.load(room, (p, 0), (1, _WIDTH), axes=(1,)) for p in (0, 1))
-        return Pair(*(Number(self.b, t) for t in parts))
+        return Pair(*(self.real(self.b, t) for t in parts))
 
     def send(self, y: Any, at: Size, masked: tuple[int, ...]) -> None:
         if self.out.type.rank == 1:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from tessera.core.dims import Size, larger, smaller, substitute, symbols
-from tessera.core.folds import LANES, LEAF, LEVELS
+from tessera.core.folds import LANES, LEVELS
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
 from tessera.ir.schedule.blocks import has_room
@@ -25,7 +25,7 @@ from tessera.ir.schedule.ir import Axis, Read, Stage
 from tessera.ir.schedule.nest import Loop, Nest
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.narrow import Parts, parts_of
-from tessera.ir.tile.place import Leaves, Packed, Place, Span, with_rows
+from tessera.ir.tile.place import Leaves, Packed, Place, Span, leaves_of, with_rows
 
 _AHEAD = 8  # rows of a factor that are asked for before they are read
 _ROW = 128  # bytes of a row that are packed at once
@@ -51,16 +51,16 @@ class Contraction:
         out: dict[str, Memory], nest: Nest,
     ):  # fmt: skip
         self.k, self.b, self.memory, self.out = kernel, builder, memory, out
-        nest = with_rows(nest)
-        self.head, self.nest = kernel.stages[0], nest
+        self.head = kernel.stages[0]
         self.m, self.n = self.head.axes[-2:]
         (self.over,) = self.head.reduced
+        self.nest, self.leaf = leaves_of(with_rows(nest), kernel.order, self.over.size)
         self.left, self.right = factors(self.head)
-        words = parts_of(self.left, self.right, self.over, memory, nest)
+        words = parts_of(self.left, self.right, self.over, memory, self.nest)
         self.parts = Parts() if kernel.seen else words
-        self.mr, self.nr = (nest.steps(a, "parallel", "serial")[-1] for a in "mn")
-        serial = [i for i, x in enumerate(nest.loops) if x.kind == "serial"]
-        self.lowest = max((i for i in serial if nest.loops[i].axis == "m"), default=-1)
+        self.mr, self.nr = (self.nest.steps(a, "parallel", "serial")[-1] for a in "mn")
+        serial = [i for i, x in enumerate(self.nest.loops) if x.kind == "serial"]
+        self.lowest = max((i for i in serial if self.nest.loops[i].axis == "m"), default=-1)
         self.batch = {f"b{i}": a for i, a in enumerate(self.head.axes[:-2])}
         self.rows: dict[str, tuple[Size, Size]] = {}  # of the batch that an instance computes
         self.env: dict[str, Size] = {}
@@ -171,13 +171,13 @@ class Contraction:
 
     def walk_k(self, i: int, x: Loop, at: Place) -> None:
         """A loop over k: leaves, strips of a leaf whose sums wait in scratch, or single points."""
-        one = isinstance(self.over.size, int) and self.over.size <= LEAF
-        strips = [y.axis == "k" and 1 < y.step < LEAF for y in self.nest.loops[i:]]
+        one = isinstance(self.over.size, int) and self.over.size <= self.leaf
+        strips = [y.axis == "k" and 1 < y.step < self.leaf for y in self.nest.loops[i:]]
         if at.leaves is None and not (one and not any(strips)):
-            self.walk_leaves(i if x.step < LEAF else i + 1, at)
+            self.walk_leaves(i if x.step < self.leaf else i + 1, at)
         elif x.step == 1 or at.leaves is None:
             self.walk(i + 1, replace(at, k=self.counting(at, at.k)))
-        elif x.step < LEAF:
+        elif x.step < self.leaf:
             self.walk_strips(i, x, at)
         else:
             self.walk(i + 1, at)
@@ -195,13 +195,13 @@ class Contraction:
     def walk_leaves(self, i: int, at: Place) -> None:
         """Leaf by leaf: their sums are kept in scratch, joined and finished."""
         size = at.k.stop
-        count, room = (larger((x + LEAF - 1) // LEAF, 1) for x in (size, at.k.most))
+        count, room = (larger((x + self.leaf - 1) // self.leaf, 1) for x in (size, at.k.most))
         wide = (at.n.most + self.nr - 1) // self.nr * self.nr
         joined = self.joined(i, count)
         kept = self.b.alloc(self.head.dtype, (joined - 1 if joined else room, at.m.most, wide))
         with self.b.loop(0, count) as leaf:
-            first = leaf.variable * LEAF
-            span = self.counting(at, Span(first, smaller(first + LEAF, size), LEAF))
+            first = leaf.variable * self.leaf
+            span = self.counting(at, Span(first, smaller(first + self.leaf, size), self.leaf))
             leaves = Leaves(kept, at.m.start, at.n.start, leaf.variable, joined=joined)
             self.walk(i, replace(at, k=span, leaves=leaves))
         if not joined:
@@ -210,7 +210,7 @@ class Contraction:
 
     def joined(self, i: int, count: Size) -> int:
         """How many leaves there are, if the last one can meet the others in registers, or 0."""
-        strips = any(x.axis == "k" and 1 < x.step < LEAF for x in self.nest.loops[i:])
+        strips = any(x.axis == "k" and 1 < x.step < self.leaf for x in self.nest.loops[i:])
         few = isinstance(count, int) and 1 < count <= _JOINED and not strips
         return count if few and has_room() else 0  # type: ignore[return-value]
 

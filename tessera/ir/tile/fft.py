@@ -24,10 +24,10 @@ from tessera.core.pairs import Pair
 from tessera.core.tables import fourier_table
 from tessera.core.transforms import axes_of
 from tessera.core.types import TensorType
-from tessera.ir.schedule.ir import Primitive
+from tessera.ir.schedule.ir import LAW, Primitive
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.launch import Expansion, Launch
-from tessera.ir.tile.number import Number
+from tessera.ir.tile.number import Number, numbers_of
 
 LANES = 16
 # Bytes of a vector register.  Passes hold 16 numbers and their roots in such registers at once.
@@ -120,6 +120,7 @@ class Transform:
     dtype: DType  # of the real numbers
     norm: str = "backward"
     schedule: Schedule = DEFAULT
+    order: str = LAW  # any: products are rounded with the sums that they are added to
 
     @property
     def halved(self) -> bool:
@@ -177,42 +178,44 @@ class Transform:
 
     def kernel(self) -> Kernel:
         """The kernel; its parameters are the operand, the plan's table, the result."""
-        return _Writer(self).kernel()
+        return Writer(self).kernel()
 
 
 @dataclass(frozen=True)
-class _Planes:
+class Planes:
     """Elements: (part, element, lane) in scratch, or complex columns; which part is the real one."""
 
     memory: Memory
     re: int = 0
     side: Side | None = None  # None: scratch
+    factor: float | None = None  # of the norm, for what is written
 
     @property
-    def swapped(self) -> _Planes:
+    def swapped(self) -> Planes:
         return replace(self, re=1 - self.re)
 
 
-class _Writer:
+class Writer:
     """Writes the kernel of a transform."""
 
-    def __init__(self, t: Transform):
+    def __init__(self, t: Transform, operands: int = 1):
         self.t, self.b, self.plan, self.lanes = t, Builder(f"{t.kind}{t.n}"), t.plan, t.lanes
-        place = [
+        shapes = {"x" if operands == 1 else f"x{i}": t.operand.shape for i in range(operands)}
+        shapes |= {"table": (2, self.plan.size), "y": t.result.shape}
+        *self.xs, self.table, self.y = (
             self.b.parameter(name, TensorType(t.dtype, shape), writable=name == "y")
-            for name, shape in (
-                ("x", t.operand.shape),
-                ("table", (2, self.plan.size)),
-                ("y", t.result.shape),
-            )
-        ]
-        self.x, self.table, self.y = place
-        size = max(self.plan.length, t.operand.count, t.result.count)
-        self.here, self.there = (
-            _Planes(self.b.alloc(t.dtype, (2, size, self.lanes))) for _ in range(2)
+            for name, shape in shapes.items()
         )
+        self.here, self.there = self.room(), self.room()
         self.factor = factor_of(t.n, t.norm, t.kind in ("ifft", "irfft"))
+        self.real = numbers_of(t.order)
         self.at = self.start()
+
+    def room(self) -> Planes:
+        """Scratch for the elements of all lanes."""
+        t = self.t
+        size = max(self.plan.length, t.operand.count, t.result.count)
+        return Planes(self.b.alloc(t.dtype, (2, size, self.lanes)))
 
     def kernel(self) -> Kernel:
         t = self.t
@@ -235,11 +238,15 @@ class _Writer:
     def straight(self) -> None:
         """Complex columns: the first pass reads memory, the last one writes it."""
         scratch = [self.here, self.there]
-        chain = [_Planes(self.x, 0, self.t.operand)]
+        chain = [Planes(self.xs[0], 0, self.t.operand)]
         chain += [scratch[i % 2] for i in range(len(self.plan.passes) - 1)]
-        chain.append(_Planes(self.y, 0, self.t.result))
+        chain.append(Planes(self.y, 0, self.t.result, self.factor))
         if self.t.kind == "ifft":
             chain = [c.swapped for c in chain]
+        self.along(chain)
+
+    def along(self, chain: Sequence[Planes]) -> None:
+        """Pass after pass from each of these to the next."""
         for p, source, target in zip(self.plan.passes, chain, chain[1:], strict=False):
             self.here, self.there = source, target
             self.one_pass(p)
@@ -270,7 +277,7 @@ class _Writer:
 
         def move(j: Size, width: int) -> None:
             at, extent, axes = side.place(self.at, j, width, self.lanes)
-            tile = self.b.load(self.x, at, extent, axes, self.masked(side))
+            tile = self.b.load(self.xs[0], at, extent, axes, self.masked(side))
             at, extent, axes = side.room(j, width, self.lanes)
             if side.layout == "rows":
                 turned = self.b.transpose(tile)
@@ -287,7 +294,7 @@ class _Writer:
 
         def move(j: Size, width: int) -> None:
             at, extent, axes = side.room(j, width, self.lanes)
-            tile = self.scaled(self.b.load(self.here.memory, at, extent, axes))
+            tile = self.scaled(self.b.load(self.here.memory, at, extent, axes), self.factor)
             at, extent, axes = side.place(self.at, j, width, self.lanes)
             if side.layout == "rows":
                 tile = self.b.transpose(self.b.reshape(tile, extent[::-1]))
@@ -295,10 +302,10 @@ class _Writer:
 
         self.blocks(side.count, side.unit, move)
 
-    def scaled(self, x: Tile) -> Tile:
-        if self.factor is None:
+    def scaled(self, x: Tile, factor: float | None) -> Tile:
+        if factor is None:
             return x
-        return self.b.apply("mul", x, self.b.full(self.t.dtype, (), self.factor))
+        return self.b.apply("mul", x, self.b.full(self.t.dtype, (), factor))
 
     def blocks(self, count: int, unit: int, do: Callable[[Size, int], None]) -> None:
         """Elements in units; the last one overlaps the one before instead of being short.
@@ -313,23 +320,24 @@ class _Writer:
         if count % unit:
             do(count - unit, unit)
 
-    def get(self, planes: _Planes, j: Size, width: int = 1, lanes: Lanes | None = None) -> Pair:
+    def get(self, planes: Planes, j: Size, width: int = 1, lanes: Lanes | None = None) -> Pair:
         """Elements from j on: all or some lanes of one, or the only lane of several."""
         if planes.side is not None:
             return self.fetch(planes, planes.side, j, lanes or (0, self.lanes))
         boxes = (self.vector(p, j, width, lanes) for p in (planes.re, 1 - planes.re))
-        return Pair(*(Number(self.b, self.b.load(planes.memory, *box)) for box in boxes))
+        return Pair(*(self.real(self.b, self.b.load(planes.memory, *box)) for box in boxes))
 
     def put(
-        self, planes: _Planes, j: Size, x: Pair, width: int = 1, lanes: Lanes | None = None
+        self, planes: Planes, j: Size, x: Pair, width: int = 1, lanes: Lanes | None = None
     ) -> None:
         if planes.side is not None:
             self.deliver(planes, planes.side, j, x, lanes or (0, self.lanes))
             return
         for part, value in ((planes.re, x.re), (1 - planes.re, x.im)):
-            self.b.store(planes.memory, value.tile, *self.vector(part, j, width, lanes))
+            tile = self.scaled(value.tile, planes.factor)
+            self.b.store(planes.memory, tile, *self.vector(part, j, width, lanes))
 
-    def fetch(self, planes: _Planes, side: Side, j: Size, lanes: Lanes) -> Pair:
+    def fetch(self, planes: Planes, side: Side, j: Size, lanes: Lanes) -> Pair:
         """The lanes of a complex column, whose parts go apart through a window."""
         (outer, inner), (lane, count) = self.at, lanes
         box = side.place((outer, inner + lane), j, 1, count)
@@ -339,15 +347,15 @@ class _Writer:
         parts = (
             self.b.load(window, (p, 0), (1, count), axes=(1,)) for p in (planes.re, 1 - planes.re)
         )
-        return Pair(*(Number(self.b, t) for t in parts))
+        return Pair(*(self.real(self.b, t) for t in parts))
 
-    def deliver(self, planes: _Planes, side: Side, j: Size, x: Pair, lanes: Lanes) -> None:
+    def deliver(self, planes: Planes, side: Side, j: Size, x: Pair, lanes: Lanes) -> None:
         """The inverse of fetch, times the factor of the norm."""
         (outer, inner), (lane, count) = self.at, lanes
         window = self.b.alloc(self.t.dtype, (2, count))
         for part, value in ((planes.re, x.re), (1 - planes.re, x.im)):
             self.b.store(window, value.tile, (part, 0), (1, count), axes=(1,))
-        both = self.scaled(self.b.load(window, (0, 0), (2, count)))
+        both = self.scaled(self.b.load(window, (0, 0), (2, count)), planes.factor)
         box = side.place((outer, inner + lane), j, 1, count)
         self.b.store(planes.memory, both, *box, self.masked(side))
 
@@ -361,7 +369,7 @@ class _Writer:
             self.b.load(self.table, (p, at), (1, width), axes=(1,) if self.lanes == 1 else ())
             for p in (0, 1)
         )
-        return Pair(*(Number(self.b, t) for t in parts))
+        return Pair(*(self.real(self.b, t) for t in parts))
 
     def each(self, start: int, stop: int, do: Callable[[Size, int], None]) -> None:
         """Elements from start to stop: one by one, or by vectors when there is one lane."""
@@ -435,7 +443,7 @@ class _Writer:
     def root(self, at: Size) -> Pair:
         """One number of the table."""
         parts = (self.b.load(self.table, (p, at), (1, 1), axes=()) for p in (0, 1))
-        return Pair(*(Number(self.b, t) for t in parts))
+        return Pair(*(self.real(self.b, t) for t in parts))
 
     def butterfly(
         self, p: Pass, i: Size, q: Size, roots: Sequence[Pair], width: int, lanes: Lanes | None
@@ -484,7 +492,7 @@ class _Writer:
             self.put(self.here, n - loop.variable, Pair(x.re, -x.im))
 
     def zero(self, width: int = 1) -> Number:
-        return Number(self.b, self.b.full(self.t.dtype, (self.lanes * width,), 0.0))
+        return self.real(self.b, self.b.full(self.t.dtype, (self.lanes * width,), 0.0))
 
 
 def lower_transform(step: Primitive, types: Mapping[str, TensorType]) -> Expansion:
@@ -496,7 +504,7 @@ def lower_transform(step: Primitive, types: Mapping[str, TensorType]) -> Expansi
         n = step.params.get("n", shape[axis])
         made = Transform(
             step.primitive, n, product(shape[:axis]), product(shape[axis + 1 :]), t.dtype.real,
-            step.params["norm"],
+            step.params["norm"], order=step.order,
         )  # fmt: skip
         source = f"part{i - 1}" if i else step.operands[0]
         target = step.results[0] if i == len(axes) - 1 else f"part{i}"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Self
+
+from tessera.ir.schedule.ir import ANY
 from tessera.ir.tile.ir import Builder, Tile
 
 
@@ -13,16 +16,53 @@ class Number:
     def __init__(self, b: Builder, tile: Tile):
         self.b, self.tile = b, tile
 
-    def __add__(self, other: Number) -> Number:
-        return Number(self.b, self.b.apply("add", self.tile, other.tile))
+    def __add__(self, other: Self) -> Self:
+        return self._made("add", self.tile, other.tile)
 
-    def __sub__(self, other: Number) -> Number:
-        return Number(self.b, self.b.apply("sub", self.tile, other.tile))
+    def __sub__(self, other: Self) -> Self:
+        return self._made("sub", self.tile, other.tile)
 
-    def __mul__(self, other: Number | float) -> Number:
+    def __mul__(self, other: Self | float) -> Self:
         if isinstance(other, float):
-            other = Number(self.b, self.b.full(self.tile.dtype, (), other))
-        return Number(self.b, self.b.apply("mul", self.tile, other.tile))
+            other = type(self)(self.b, self.b.full(self.tile.dtype, (), other))
+        return self._made("mul", self.tile, other.tile)
 
-    def __neg__(self) -> Number:
-        return Number(self.b, self.b.apply("neg", self.tile))
+    def __neg__(self) -> Self:
+        return self._made("neg", self.tile)
+
+    def _made(self, scalar: str, *tiles: Tile) -> Self:
+        return type(self)(self.b, self.b.apply(scalar, *tiles))
+
+
+class Fused(Number):
+    """A number whose products are rounded with the sum that they are added to."""
+
+    __slots__ = ("factors",)
+
+    def __init__(self, b: Builder, tile: Tile, factors: tuple[Tile, ...] = ()):
+        super().__init__(b, tile)
+        self.factors = factors
+
+    def __add__(self, other: Self) -> Self:
+        if other.factors:
+            return self._made("fma", *other.factors, self.tile)
+        if self.factors:
+            return self._made("fma", *self.factors, other.tile)
+        return super().__add__(other)
+
+    def __sub__(self, other: Self) -> Self:
+        if other.factors:
+            x, y = other.factors
+            return self._made("fma", self.b.apply("neg", x), y, self.tile)
+        if self.factors:
+            return self._made("fma", *self.factors, self.b.apply("neg", other.tile))
+        return super().__sub__(other)
+
+    def _made(self, scalar: str, *tiles: Tile) -> Self:
+        made = self.b.apply(scalar, *tiles)
+        return type(self)(self.b, made, tiles if scalar == "mul" else ())
+
+
+def numbers_of(order: str) -> type[Number]:
+    """The numbers of a computation that keeps the law of bits, or of one in any order."""
+    return Fused if order == ANY else Number

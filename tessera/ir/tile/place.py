@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tessera.core.dims import Size
+from tessera.core.folds import LEAF, WHOLE
+from tessera.ir.schedule.ir import LAW
 from tessera.ir.schedule.nest import Loop, Nest
 from tessera.ir.tile.ir import Memory
+
+_DEEP = 2048  # k of a chain that stays in registers where any order will do, at most
 
 
 @dataclass(frozen=True)
@@ -61,3 +65,20 @@ def with_rows(nest: Nest) -> Nest:
     row = Loop("m", nest.steps("m", "parallel")[-1])
     staged = tuple((name, i + (i >= first)) for name, i in nest.staged)
     return Nest((*nest.loops[:first], row, *nest.loops[first:]), staged)
+
+
+def leaves_of(nest: Nest, order: str, k: Size) -> tuple[Nest, int]:
+    """A nest and the leaf of its sums; in any order they are one chain, in strips where they are long."""
+    if order == LAW:
+        return nest, LEAF
+    cuts = [i for i, x in enumerate(nest.loops) if x.axis == "k" and x.step > 1]
+    if isinstance(k, int) and k <= _DEEP and not any(name == "left" for name, _ in nest.staged):
+        return _without(nest, cuts), WHOLE
+    return (_without(nest, cuts[1:]), WHOLE) if cuts else (nest, LEAF)
+
+
+def _without(nest: Nest, dropped: list[int]) -> Nest:
+    """A nest without some of its loops."""
+    loops = tuple(x for i, x in enumerate(nest.loops) if i not in dropped)
+    staged = ((name, at - sum(i < at for i in dropped)) for name, at in nest.staged)
+    return Nest(loops, tuple(staged))

@@ -10,6 +10,7 @@ from tessera.ir.tile.complexes import COMPLEX
 from tessera.ir.tile.convolution import CONVOLUTIONS
 from tessera.ir.tile.copies import COPIES
 from tessera.ir.tile.fft import TRANSFORMS
+from tessera.ir.tile.filter import FILTERS
 from tessera.ir.tile.launch import Expansion
 from tessera.ir.tile.scan import SCANS
 from tessera.ir.tile.scatter import SCATTERS
@@ -24,6 +25,7 @@ LOWERINGS: dict[str, Callable[[Primitive, Mapping[str, TensorType]], Expansion]]
     **TRANSFORMS,
     **COMPLEX,
     **CONVOLUTIONS,
+    **FILTERS,
 }
 
 

@@ -25,11 +25,11 @@ from tessera.core.dims import (
 )
 from tessera.core.dtype import bool_, i64
 from tessera.core.evaluate import identity
-from tessera.core.folds import LANES, LEAF, LEVELS
+from tessera.core.folds import LANES, LEAF, LEVELS, WHOLE
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
 from tessera.ir.schedule.choose import default_nest
-from tessera.ir.schedule.ir import Stage, reads
+from tessera.ir.schedule.ir import ANY, Stage, reads
 from tessera.ir.schedule.nest import Loop
 from tessera.ir.schedule.passes import has_columns_alone, passes
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
@@ -70,6 +70,8 @@ class Rows:
         outputs = kernel.outputs if builder is None else ()
         self.out = {n: self.b.parameter(n, types[n], writable=True) for n in outputs}
         self.nest = kernel.nest or default_nest(kernel)
+        self.loose = self.alone and kernel.order == ANY
+        self.leaf = WHOLE if self.loose else LEAF
         widths = self.nest.steps("c", "serial") or [LANES]
         self.chain_width, self.chunk_width = widths[0], widths[-1]
         self.side_by_side = sum(self.nest.steps("l")) or 1  # leaves that a fold reads at once
@@ -164,7 +166,7 @@ class Rows:
             self.chunks(stages, *self.columns_of(size), self.chunk_width, [])
             return
         one_leaf = isinstance(size, int) and size <= LEAF
-        if self.alone and all(s.combine in _ANY_ORDER for s in folds):
+        if self.in_any_order(stages, folds, size):
             width = LANES * self.side_by_side  # so that a step need not wait for the one before it
             accs = self.chunks(stages, 0, size, width, [self.identity(s, width) for s in folds])
         elif one_leaf:
@@ -173,6 +175,13 @@ class Rows:
             accs = self.leaves(stages, folds, size)
         for s, acc in zip(folds, accs, strict=True):
             self.end_fold(s, acc)
+
+    def in_any_order(self, stages: Sequence[Stage], folds: Sequence[Stage], size: Size) -> bool:
+        """Whether a fold runs over all columns at once: its bits allow it, and it waits for no memory."""
+        if self.alone and all(s.combine in _ANY_ORDER for s in folds):
+            return True
+        long = not isinstance(size, int) or size > self.side_by_side * LEAF
+        return self.loose and not (long and is_cheap(stages))
 
     def end_fold(self, s: Stage, lanes: Tile) -> None:
         """What becomes of the lanes of a row: they are folded."""
@@ -285,7 +294,7 @@ class Rows:
     def chain(self, s: Stage) -> None:
         """A fold over an axis that is not the last: a chain for each column."""
         over = s.reduced[0]
-        leaves = self.leaf_range(larger((over.size + LEAF - 1) // LEAF, 1))
+        leaves = self.leaf_range(larger((over.size + self.leaf - 1) // self.leaf, 1))
         for span in self.spans(s.axes[-1].size):
             self.chain_columns(s, over, leaves, span)
 
@@ -309,8 +318,8 @@ class Rows:
         with self.b.loop(start, stop, width) as columns:
             self.at, self.tail, self.width = columns.variable, tail, width
             with self.b.loop(first, last) as leaf:
-                begin = leaf.variable * LEAF
-                end = smaller(begin + LEAF, over.size)
+                begin = leaf.variable * self.leaf
+                end = smaller(begin + self.leaf, over.size)
                 with self.b.loop(begin, end, 1, [self.identity(s, width)]) as step:
                     self.env[over.name] = step.variable
                     value = self.spread(self.term(s.term, s.axes[-1].name))
