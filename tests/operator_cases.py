@@ -13,6 +13,8 @@ import scipy.sparse
 
 import tessera as ts
 from tessera import op
+from tessera.ops.random import normal, permutation, randint
+from tessera.ops.random_bits import split
 
 Array = np.ndarray[Any, Any]
 Case = tuple[Any, Array]
@@ -183,12 +185,25 @@ def _fft_grid(d: Draw) -> Case:
     return op.fft((2, 3), dtype=_complex(d)), m
 
 
+def _fft_box(d: Draw) -> Case:
+    m = _columns(lambda e: scipy.fft.fftn(e.reshape(2, 1, 3)), 6)
+    return op.fft((2, 1, 3), dtype=_complex(d)), m
+
+
 def _dct(d: Draw) -> Case:
     return op.dct(5, dtype=d.ts), scipy.fft.dct(np.eye(5), axis=0)
 
 
 def _dct_orthogonal(d: Draw) -> Case:
     return op.dct(4, 1, "ortho", d.ts), scipy.fft.dct(np.eye(4), 1, axis=0, norm="ortho")
+
+
+def _dct_other(kind: int) -> Callable[[Draw], Case]:
+    return lambda d: (op.dct(4, kind, dtype=d.ts), scipy.fft.dct(np.eye(4), kind, axis=0))
+
+
+def _idct(d: Draw) -> Case:
+    return op.idct(5, dtype=d.ts), scipy.fft.idct(np.eye(5), axis=0)
 
 
 def _conv_full(d: Draw) -> Case:
@@ -217,6 +232,13 @@ def _conv_large(d: Draw) -> Case:
     w = d(12, 11)
     f = lambda e: scipy.signal.convolve(e.reshape(4, 3), w, "full")[5:9, 5:8]  # noqa: E731
     return op.conv2d(w, (4, 3)), _columns(f, 12)
+
+
+def _conv_torus(d: Draw) -> Case:
+    w = d(3, 3) / 9
+    w[1, 1] += 4
+    f = lambda e: scipy.signal.convolve2d(e.reshape(3, 4), w, "same", "wrap")  # noqa: E731
+    return op.conv2d(w, (3, 4), boundary="periodic"), _columns(f, 12)
 
 
 def _toeplitz(d: Draw) -> Case:
@@ -332,8 +354,11 @@ def _differences(boundary: str) -> Callable[[Draw], Case]:
     return run
 
 
-def _divergence(d: Draw) -> Case:
-    return op.divergence(4, 2.0, "neumann", d.ts), -_gradient(4, "neumann").T / 2
+def _divergence(boundary: str) -> Callable[[Draw], Case]:
+    def run(d: Draw) -> Case:
+        return op.divergence(4, 2.0, boundary, d.ts), -_gradient(4, boundary).T / 2
+
+    return run
 
 
 def _matvec(d: Draw) -> Case:
@@ -369,9 +394,33 @@ def _linear_map(d: Draw) -> Case:
     return m, 2 * a
 
 
-def _sketch(d: Draw) -> Case:
+def _sketch_count(d: Draw) -> Case:
     a = op.sketch(ts.key(3), 3, 6, "count", d.ts)
     return a, np.asarray(a.data[0]) * (np.arange(3)[:, None] == a.static[0].array[None, :])
+
+
+def _sketch_gaussian(d: Draw) -> Case:
+    m = np.asarray(normal(ts.key(3), (3, 6), dtype=d.ts.real)) / 3**0.5
+    return op.sketch(ts.key(3), 3, 6, "gaussian", d.ts), m
+
+
+def _sketch_rademacher(d: Draw) -> Case:
+    m = (2.0 * np.asarray(randint(ts.key(3), (3, 6), 0, 2)) - 1) / 3**0.5
+    return op.sketch(ts.key(3), 3, 6, "rademacher", d.ts), m
+
+
+def _sketch_srft(d: Draw) -> Case:
+    signs, rows = split(ts.key(3), 2)
+    turned = scipy.fft.dct(np.eye(6), axis=0, norm="ortho")
+    turned = turned * (2.0 * np.asarray(randint(signs, (6,), 0, 2)) - 1)
+    m = turned[np.asarray(permutation(rows, 6))[:3]] * 2**0.5
+    return op.sketch(ts.key(3), 3, 6, "srft", d.ts), m
+
+
+def _spectral(d: Draw) -> Case:
+    a = d.square(4)
+    a = (a + a.conj().T) / 2
+    return op.spectral(op.dense(a, flags=("self_adjoint",))).reconstruct(), a
 
 
 def _adjoint(d: Draw) -> Case:
@@ -444,8 +493,9 @@ CASES: dict[str, Callable[[Draw], Case]] = {
     "eye": _eye, "zero": _zero, "zero_square": _zero_square, "dense": _dense, "tall": _tall,
     "diag": _diag, "tridiagonal": _tridiagonal, "lower": _lower, "upper": _upper,
     "permutation": _permutation, "select": _select, "projector": _projector, "fft": _fft,
-    "fft_unitary": _fft_unitary, "fft_grid": _fft_grid, "dct": _dct,
-    "dct_orthogonal": _dct_orthogonal, "conv_full": _conv_full, "conv_same": _conv_same,
+    "fft_unitary": _fft_unitary, "fft_grid": _fft_grid, "fft_box": _fft_box, "dct": _dct,
+    "dct_orthogonal": _dct_orthogonal, "dct_3": _dct_other(3), "dct_4": _dct_other(4), "idct": _idct,
+    "conv_torus": _conv_torus, "conv_full": _conv_full, "conv_same": _conv_same,
     "conv_ring": _conv_ring, "conv_image": _conv_image, "conv_large": _conv_large,
     "toeplitz": _toeplitz, "toeplitz_square": _toeplitz_square, "toeplitz_long": _toeplitz_long,
     "circulant": _circulant, "kronecker": _kronecker, "kronecker_tall": _kronecker_tall,
@@ -455,8 +505,11 @@ CASES: dict[str, Callable[[Draw], Case]] = {
     "laplace_dirichlet": _laplace("dirichlet"), "laplace_neumann": _laplace("neumann"),
     "laplace_periodic": _laplace("periodic"), "gradient_dirichlet": _differences("dirichlet"),
     "gradient_neumann": _differences("neumann"), "gradient_periodic": _differences("periodic"),
-    "divergence": _divergence, "matvec": _matvec, "matvec_adjoint": _matvec_adjoint,
-    "jacobian": _jacobian, "hessian": _hessian, "linear_map": _linear_map, "sketch": _sketch,
+    "divergence_dirichlet": _divergence("dirichlet"), "divergence_neumann": _divergence("neumann"),
+    "divergence_periodic": _divergence("periodic"), "matvec": _matvec, "matvec_adjoint": _matvec_adjoint,
+    "jacobian": _jacobian, "hessian": _hessian, "linear_map": _linear_map,
+    "sketch_count": _sketch_count, "sketch_gaussian": _sketch_gaussian,
+    "sketch_rademacher": _sketch_rademacher, "sketch_srft": _sketch_srft, "spectral": _spectral,
     "adjoint": _adjoint, "transpose": _transpose, "conj": _conj, "inverse": _inverse,
     "pseudoinverse": _pseudoinverse, "power": _power, "expm": _exponential, "scale": _scale,
     "woodbury": _woodbury, "difference": _difference, "product": _product, "gram": _gram,

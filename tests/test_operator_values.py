@@ -68,6 +68,30 @@ def leaf(name: str, seed: int, complex_: bool) -> Pair:
     return found[name]()
 
 
+def fitted(name: str, complex_: bool) -> Pair:
+    """Any constructor as a square operator of size N: cut where it is larger, filled up where it is not."""
+    a, m = CASES[name](Draw(np.complex128 if complex_ else np.float64))
+    a, m = a[:N, :N], m[:N, :N]
+    p, q = (N - k for k in a.shape)
+    if p or q:
+        a, m = op.direct_sum(a, op.zero(p, q, ts.f64)), np.pad(m, ((0, p), (0, q)))
+    return a, m
+
+
+def steady(a: Any) -> Any:
+    """2 I + A / 400, whose eigenvalues lie within 1 of 2: no element of a tree is larger than 100."""
+    return 2 * op.eye(N, ts.f64) + a / 400
+
+
+def of_steady(f: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    return lambda m: f(2 * np.eye(N) + m / 400)
+
+
+def sine(m: Array) -> Array:
+    w, v = np.linalg.eigh(symmetric_part(m) / 100)
+    return (v * np.sin(w)) @ v.conj().T
+
+
 UNARY: dict[str, tuple[Callable[[Any], Any], Callable[[Array], Array]]] = {
     "H": (lambda a: a.H, lambda m: m.conj().T),
     "T": (lambda a: a.T, lambda m: m.T),
@@ -79,6 +103,14 @@ UNARY: dict[str, tuple[Callable[[Any], Any], Callable[[Array], Array]]] = {
     "skew": (op.skew, skew_part),
     "expm": (lambda a: op.expm(0.1 * a), lambda m: scipy.linalg.expm(0.1 * m)),
     "resolvent": (lambda a: op.resolvent(a, 1e3), lambda m: np.linalg.inv(1e3 * np.eye(N) - m)),
+    "cube": (lambda a: a**3, lambda m: m @ m @ m),
+    "inverse": (lambda a: op.inverse(steady(a)), of_steady(np.linalg.inv)),
+    "pseudoinverse": (lambda a: op.pseudoinverse(steady(a)), of_steady(np.linalg.inv)),
+    "sqrtm": (lambda a: op.sqrtm(steady(a)), of_steady(scipy.linalg.sqrtm)),
+    "logm": (lambda a: op.logm(steady(a)), of_steady(scipy.linalg.logm)),
+    "sign": (lambda a: op.sign(-steady(a)), lambda m: -np.eye(N)),
+    "function": (lambda a: op.function(op.sym(a) / 100, op.sin), sine),
+    "rows": (lambda a: a[[2, 0, 3, 1]], lambda m: m[[2, 0, 3, 1]]),
     "corner": (lambda a: op.direct_sum(a[:2, :2], a[2:, 2:]), lambda m: scipy.linalg.block_diag(m[:2, :2], m[2:, 2:])),
 }  # fmt: skip
 BINARY: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Array, Array], Array]]] = {
@@ -86,6 +118,7 @@ BINARY: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Array, Array], Arra
     "minus": (lambda a, b: a - b, lambda m, n: m - n),
     "compose": (lambda a, b: a @ b, lambda m, n: m @ n),
     "commutator": (op.commutator, lambda m, n: m @ n - n @ m),
+    "anticommutator": (op.anticommutator, lambda m, n: m @ n + n @ m),
     "blocks": (
         lambda a, b: op.block([[a[:2, :2], b[:2, 2:]], [None, b[2:, 2:]]]),
         lambda m, n: np.block([[m[:2, :2], n[:2, 2:]], [np.zeros((2, 2)), n[2:, 2:]]]),
@@ -99,7 +132,10 @@ BINARY: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Array, Array], Arra
     ),
 }  # fmt: skip
 
-leaves = st.tuples(st.sampled_from(LEAVES), st.integers(0, 50), st.booleans())
+leaves = st.one_of(
+    st.tuples(st.sampled_from(LEAVES), st.integers(0, 50), st.booleans()),
+    st.tuples(st.just("any"), st.sampled_from(sorted(CASES)), st.booleans()),
+)
 
 
 def deeper(inner: Any) -> Any:
@@ -116,6 +152,8 @@ for _ in range(6):
 
 def build(tree: Any) -> Pair:
     head, *rest = tree
+    if head == "any":
+        return fitted(*rest)
     if head in LEAVES and not isinstance(rest[0], tuple):
         return leaf(head, *rest)
     pairs = [build(t) for t in rest]

@@ -47,6 +47,33 @@ def small(a: Any) -> Any:
     return 0.1 * a
 
 
+def middle(m: Array) -> float:
+    """Half of the way over the widest gap between eigenvalues of the self-adjoint part."""
+    w = np.linalg.eigvalsh(symmetric_part(wide(np.asarray(m))))
+    at = int(np.argmax(np.round(np.diff(w), 3)))  # of equal gaps the first
+    return float((w[at] + w[at + 1]) / 2)
+
+
+def has_gap(m: Array) -> bool:
+    return is_square(m) and bool(
+        np.max(np.diff(np.linalg.eigvalsh(symmetric_part(m))), initial=0.0) > 0.3
+    )
+
+
+def has_eigenvectors(m: Array) -> bool:
+    return is_square(m) and bool(np.linalg.cond(np.linalg.eig(m)[1]) < 50)
+
+
+def indefinite(a: Any) -> Any:
+    """The self-adjoint part with eigenvalues on both sides of zero."""
+    return op.sym(a) - middle(np.asarray(a)) * op.eye(a.shape[0])
+
+
+def sign_of(m: Array) -> Array:
+    w, v = np.linalg.eigh(symmetric_part(m) - middle(m) * np.eye(len(m)))
+    return (v * np.sign(w)) @ v.conj().T
+
+
 Check = tuple[Callable[[Any], Any], Callable[[Array], Any], Callable[[Array], bool]]
 CHECKS: dict[str, Check] = {
     "H": (lambda a: a.H, lambda m: m.conj().T, anything),
@@ -60,6 +87,8 @@ CHECKS: dict[str, Check] = {
     "scale by a tensor": (lambda a: ts.tensor(0.5) * a, lambda m: 0.5 * m, anything),
     "A + A": (lambda a: a + a - 3 * a, lambda m: -m, anything),
     "A + matrix": (lambda a: a + np.ones(a.shape, "f4"), lambda m: m + 1, anything),
+    "A @ matrix": (lambda a: a @ op.dense(np.ones((a.shape[1], 2), "f4")), lambda m: m @ np.ones((m.shape[1], 2)), anything),
+    "matrix @ A": (lambda a: op.dense(np.ones((2, a.shape[0]), "f4")) @ a, lambda m: np.ones((2, m.shape[0])) @ m, anything),
     "A.H @ A": (lambda a: a.H @ a, lambda m: m.conj().T @ m, anything),
     "tensor": (lambda a: op.tensor(a, op.eye(2)), lambda m: np.kron(m, np.eye(2)), anything),
     "tensor on the left": (lambda a: op.kronecker([[2.0, 1.0]], a), lambda m: np.kron([[2, 1]], m), anything),
@@ -80,12 +109,16 @@ CHECKS: dict[str, Check] = {
     "inverse of adjoint": (lambda a: a.H.inverse(), lambda m: np.linalg.inv(m).conj().T, is_regular),
     "A ** -2": (lambda a: a**-2, lambda m: np.linalg.matrix_power(np.linalg.inv(m), 2), is_regular),
     "resolvent": (lambda a: op.resolvent(a, 50.0), lambda m: np.linalg.inv(50 * np.eye(len(m)) - m), is_square),
+    "complex resolvent": (lambda a: op.resolvent(a, 40 + 30j), lambda m: np.linalg.inv((40 + 30j) * np.eye(len(m)) - m), is_square),
     "pseudoinverse": (op.pseudoinverse, lambda m: np.linalg.pinv(m, 1e-5), anything),
     "expm": (lambda a: op.expm(small(a)), lambda m: scipy.linalg.expm(0.1 * m), is_square),
     "expm of the symmetric part": (lambda a: op.expm(small(op.sym(a))), lambda m: scipy.linalg.expm(0.1 * symmetric_part(m)), is_square),
     "sqrtm": (op.sqrtm, scipy.linalg.sqrtm, is_right),
     "logm": (op.logm, scipy.linalg.logm, is_right),
     "sign": (op.sign, lambda m: np.eye(len(m)), is_right),
+    "sign of an indefinite one": (lambda a: op.sign(indefinite(a)), sign_of, has_gap),
+    "function of any": (lambda a: op.function(small(a), op.exp), lambda m: scipy.linalg.expm(0.1 * m), has_eigenvectors),
+    "adjoint of a function": (lambda a: op.function(small(a), op.exp).H, lambda m: scipy.linalg.expm(0.1 * m.conj().T), has_eigenvectors),
     "function": (
         lambda a: op.function(op.sym(a), op.sin),
         lambda m: sine_of(symmetric_part(m)), is_square,
@@ -99,6 +132,13 @@ QUERIES: dict[str, Check] = {
     "element": (lambda a: a[1, 0], lambda m: m[1, 0], anything),
     "row": (lambda a: a[-1], lambda m: m[-1], anything),
     "column": (lambda a: a[1:, 0], lambda m: m[1:, 0], anything),
+    "norm": (op.norm, lambda m: np.linalg.norm(m, 2), anything),
+    "norm of the elements": (lambda a: op.norm(a, "fro"), np.linalg.norm, anything),
+    "condition": (lambda a: 1 / op.cond(a), lambda m: 1 / np.linalg.cond(m), is_regular),
+    "radius": (op.spectral_radius, lambda m: np.max(np.abs(np.linalg.eigvals(m))), is_square),
+    "singular values": (lambda a: op.spectral(a, method="svd").S, lambda m: np.linalg.svd(m)[1], anything),
+    "the adjoint test": (lambda a: op.adjoint_test(a), lambda m: 0.0, anything),
+    "whether unitary": (lambda a: float(op.is_unitary(a, tol=1e-4)), lambda m: float(is_square(m) and np.allclose(m.conj().T @ m, np.eye(len(m)), atol=1e-4)), anything),
     "rank": (lambda a: max(np.linalg.matrix_rank(np.asarray(a)) - a.rank, 0), lambda m: 0, anything),
 }  # fmt: skip
 
@@ -156,6 +196,8 @@ def test_every_operation_and_query_is_that_of_the_matrix(name: str, dtype: str) 
     if is_regular(m):
         b = Draw(DTYPES[dtype], 3)(m.shape[0])
         near(a.solve(b), np.linalg.solve(m, b), 30 * eps, f"solve with {a}")
+        many = Draw(DTYPES[dtype], 4)(m.shape[0], 3)
+        near(a.solve(many), np.linalg.solve(m, many), 30 * eps, f"solve columns with {a}")
         near(
             a.H.solve(b), np.linalg.solve(m.conj().T, b), 30 * eps, f"solve with the adjoint of {a}"
         )

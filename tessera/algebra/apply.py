@@ -157,7 +157,9 @@ def adjoint_of(a: Operator) -> Operator:
     if "self_adjoint" in a.flags:
         return a
     if a.record.transpose is not None:
-        return transpose_of(a.conj())
+        return transpose_of(
+            a
+        ).conj()  # in this order: the conjugate of some kinds is a wrapper that asks for A.H
     return Operator("adjoint", (a,))
 
 

@@ -134,7 +134,7 @@ def scaled(a: Operator, factor: Any) -> Operator:
     if isinstance(factor, Number) and not isinstance(factor, bool | np.generic):
         if factor == 1:
             return a
-        if a.kind == "scale" and a.static:
+        if a.kind == "scale" and a.static and not a.assumed:  # what was vouched for is not lost
             return scaled(a.parts[0], a.static[0] * factor)
         return Operator("scale", (a,), static=(factor,))
     v = floating(as_value(factor, "scale"))

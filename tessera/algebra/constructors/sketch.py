@@ -36,7 +36,7 @@ def sketch(key: Any, rows: Any, columns: Any, kind: str = "gaussian", dtype: Any
     if kind == "srft" and m > n:
         raise ShapeError(f"sketch: {m} rows cannot be chosen from {n}; use kind 'gaussian'")
     if kind == "gaussian":
-        return scaled(dense(normal(key, (m, n), dtype=found.real)), m**-0.5)
+        return scaled(dense(cast_to(normal(key, (m, n), dtype=found.real), found)), m**-0.5)
     if kind == "rademacher":
         return scaled(dense(_signs(key, (m, n), found)), m**-0.5)
     return _transformed(key, m, n, found) if kind == "srft" else _counted(key, m, n, found)
