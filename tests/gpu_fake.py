@@ -31,19 +31,27 @@ class Interpreted:
     """Launches that the Tile interpreter runs on the memory that addresses point at."""
 
     def __init__(self, program: GpuProgram, calls: Sequence[_Call]):
-        self.program, self.calls = program, calls
+        self.program, self.launches = program, calls
         self.cells = program._scratch + 1
 
     def run(self, cells: Sequence[int], stream: Any = None) -> None:
-        for c in self.calls:
-            verify(c.launch.kernel)
-            places = [self.program._place(n) for n in (*c.inputs, *c.outputs)]
-            known = self.program._sizes.get(c.outputs[0], {}) if c.outputs else {}
-            arrays = [
-                _array(cells[cell] + offset, m.type.substitute(known))
-                for (cell, offset), m in zip(places, c.launch.kernel.parameters, strict=True)
-            ]
-            interpret(c.launch.kernel, arrays, dict(known))
+        self.bind(cells)
+        for i in range(len(self.launches)):
+            self.run_one(i, stream)
+
+    def bind(self, cells: Sequence[int]) -> None:
+        self.bound = tuple(cells)
+
+    def run_one(self, i: int, stream: Any) -> None:
+        c = self.launches[i]
+        verify(c.launch.kernel)
+        places = [self.program._place(n) for n in (*c.inputs, *c.outputs)]
+        known = self.program._sizes.get(c.outputs[0], {}) if c.outputs else {}
+        arrays = [
+            _array(self.bound[cell] + offset, m.type.substitute(known))
+            for (cell, offset), m in zip(places, c.launch.kernel.parameters, strict=True)
+        ]
+        interpret(c.launch.kernel, arrays, dict(known))
 
 
 def _array(at: int, t: TensorType) -> Any:

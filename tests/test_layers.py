@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "learn": f"{LANGUAGE} lang",
     "interop": f"{LANGUAGE} lang",
     "deploy": f"{LANGUAGE} lang",
-    "inspect": f"{LANGUAGE} lang",
+    "inspect": f"{LANGUAGE} lang accelerator",
     "array_api": f"{LANGUAGE} lang",
     "cli": f"{LANGUAGE} lang stdlib learn interop deploy inspect array_api cache tessera",
     "tessera": f"{LANGUAGE} lang stdlib learn interop deploy inspect array_api",

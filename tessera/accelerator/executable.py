@@ -32,7 +32,7 @@ class GpuExecutable(Executable):
     def __init__(self, graph: Graph, record: Sequence[Step], index: int = 0):
         self.graph, self.record = graph, tuple(record)
         self.gpu = gpu(index)
-        self.schedule: Program = lower(graph, CHEAP_ON_GPU)
+        self.schedule: Program = schedule_for_gpu(graph)
         self._constants: list[DeviceArray] | None = None
         self._prepared: dict[Any, GpuProgram] = {}
 
@@ -108,6 +108,11 @@ class GpuExecutable(Executable):
 
     def _captured_shapes(self) -> list[tuple[int, ...]]:
         return [v.data.shape for v in self.graph.captured if v.data is not None]
+
+
+def schedule_for_gpu(graph: Graph) -> Program:
+    """Schedule IR of a graph for a GPU, which computes cheap values again rather than keep them."""
+    return lower(graph, CHEAP_ON_GPU)
 
 
 _WARNED: set[str] = set()

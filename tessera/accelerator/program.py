@@ -76,15 +76,22 @@ class GpuProgram:
         self._sizes: dict[str, Mapping[str, int]] = {}  # of kernels that serve all sizes
         self._emitted: dict[int, tuple[str, int]] = {}  # of kernels that were made once
         steps: list[tuple[Access, _Call | Any]] = []
+        self.origin: dict[str, Any] = {}  # the step that each launch and host call belongs to
         for s in p.steps:
+            known = len(steps)
             self._add(s, steps)
+            self.origin.update({access.name: s for access, _ in steps[known:]})
         inputs = (*p.inputs, *self.tables)
         self.plan = plan_memory(
             p.name, self.types, [a for a, _ in steps], inputs, p.outputs, self.views, donated
         )
         self._number_cells(inputs)
-        self._held = [to_device(x, gpu) for x in self.tables.values()]
+        self._held = self._hold()
         self.segments = self._segments(steps)
+
+    def _hold(self) -> list[DeviceArray]:
+        """The tables, on the device."""
+        return [to_device(x, self.gpu) for x in self.tables.values()]
 
     # Steps
 
@@ -297,7 +304,7 @@ class GpuProgram:
         if c.scratch:
             given.append(Pointer(self._scratch))
         given += self._rest(function, code, len(given))
-        return DeviceLaunch(function, (blocks, 1, 1), 32 * code.warps, tuple(given))
+        return DeviceLaunch(function, (blocks, 1, 1), 32 * code.warps, tuple(given), name=c.name)
 
     def _rest(self, function: Function, code: Code, given: int) -> list[Pointer | Value]:
         """What Triton adds: its scratch in global memory, and a place for a profile that nobody takes."""
@@ -321,11 +328,15 @@ class GpuProgram:
         for s in self.segments:
             if isinstance(s, Launcher):
                 cells = [0 if x is None else x.ptr for x in (*held, arena, scratch)]
-                s.run(cells[: s.cells])
+                self.launch(s, cells[: s.cells])
             else:
                 access, run = s
                 self._do_host(access, run, held, arena)
         return [self._array(n, held, arena) for n in self.p.outputs]
+
+    def launch(self, s: Launcher, cells: Sequence[int]) -> None:
+        """Launch kernels that follow each other; a profile launches them one by one."""
+        s.run(cells)
 
     def _empty(self, name: str) -> DeviceArray:
         t = self.types[name]

@@ -81,6 +81,8 @@ def _programs(commands: Any) -> None:
                  "Write a page that shows an annotated function at every level, for any browser.")  # fmt: skip
     p.add_argument("file", metavar="FILE[:FUNCTION]", help="a Python file, and a function in it")
     p.add_argument("--out", metavar="PATH", help="the page, FUNCTION.html unless given")
+    p.add_argument("--gpu", action="append", default=[], metavar="NAME",
+                   help="show the code for a GPU too, such as sm_90 or gfx942; none needs to be here")  # fmt: skip
     p.add_argument("--serve", action="store_true",
                    help="show the page to browsers of this machine, and again when a file changes")  # fmt: skip
     p.add_argument("--port", type=int, default=8123, metavar="N",

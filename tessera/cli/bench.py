@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.cli.programs import drawn, execute, found_in, sizes_of, specs_of, split
+from tessera.cli.programs import arguments_of, execute, found_in, sizes_of, split
 from tessera.cli.show import (
     Table,
     UsageError,
@@ -24,9 +24,13 @@ from tessera.cli.show import (
     table_of,
     write_file,
 )
+from tessera.core import tree
 from tessera.core.errors import OperandError
+from tessera.inspect.profile_facts import roof_of
 from tessera.inspect.work import Work, work_of
 from tessera.lang.jit import Jitted
+from tessera.lang.tensor import Tensor
+from tessera.runtime.cuda.memory import DeviceArray
 from tessera.tune.roofline import peaks_here
 
 VERSION = 1
@@ -59,7 +63,7 @@ def bench_file(args: argparse.Namespace) -> int:
     jitted = [k for k, v in defined.items() if isinstance(v, Jitted)]
     functions = [found_in(path, n, defined) for n in ([name] if name else jitted or [""])]
     sizes, rng = sizes_of(args.size, functions), np.random.default_rng(0)
-    given = [{n: drawn(s, sizes, rng) for n, s in specs_of(f).items()} for f in functions]
+    given = [arguments_of(f, sizes, rng) for f in functions]
     found = [_measured(f, xs, args.budget / 1e3) for f, xs in zip(functions, given, strict=True)]
     if args.save:
         whole = {"version": VERSION, "functions": [asdict(m) for m in found]}
@@ -81,7 +85,7 @@ def _measured(f: Jitted, given: Mapping[str, Any], budget: float) -> Measured:
         return f(**given)
 
     start = time.perf_counter()
-    call()
+    _wait(call())
     first = time.perf_counter() - start
     times = _samples(call, budget)
     quarter, middle, three = statistics.quantiles(times, n=4, method="inclusive")
@@ -96,7 +100,8 @@ def _samples(call: Callable[[], Any], budget: float) -> list[float]:
     while len(out) < 3 or time.perf_counter() < end:
         start = time.perf_counter()
         for _ in range(repeats):
-            call()
+            made = call()
+        _wait(made)
         took = time.perf_counter() - start
         if took < _SAMPLE / 2 and not out:  # too short to count
             repeats *= 2
@@ -105,15 +110,24 @@ def _samples(call: Callable[[], Any], budget: float) -> list[float]:
     return out
 
 
+def _wait(made: Any) -> None:
+    """Until a GPU has done what it was told to."""
+    for x in tree.leaves(made):
+        data: Any = x.data if isinstance(x, Tensor) else None
+        if isinstance(data, DeviceArray):
+            data.gpu.synchronize()
+
+
 def _work(f: Jitted, given: Mapping[str, Any]) -> tuple[Work, float]:
     """What a call does, and the least seconds that it takes; nothing where there are no kernels."""
-    if f.target != "cpu":
+    gpus = [x.data.gpu for x in given.values() if isinstance(x.data, DeviceArray)]
+    if f.target != "cpu" and not gpus:
         return Work(), 0.0
     lowered, peaks = f.lower(**given), peaks_here()
     types = {n: b.type for n, b in lowered.schedule.buffers.items()}
     works = [work_of(s, types, lowered.sizes) for s in lowered.schedule.steps]
-    least = sum(w.least(peaks.flops, peaks.bandwidth) for w in works)
-    return sum(works, Work()), least
+    roof = roof_of(gpus[0].name) if gpus else (peaks.flops, peaks.bandwidth)
+    return sum(works, Work()), sum(w.least(*roof) for w in works) if roof else 0.0
 
 
 def _shown(found: list[Measured], earlier: Mapping[str, float]) -> Table:

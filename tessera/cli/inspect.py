@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tessera.cli.programs import drawn, execute, found_in, size_of, sizes_of, specs_of, split
+from tessera.cli.programs import arguments_of, execute, found_in, size_of, sizes_of, split
 from tessera.cli.show import UsageError
 from tessera.inspect.serve import Live, PageError
 
@@ -22,8 +22,7 @@ def inspect_file(args: argparse.Namespace) -> int:
     path, name = split(args.file)
     f = found_in(path, name, execute(path, "<tessera inspect>", []))
     sizes, rng = sizes_of(args.size, [f]), np.random.default_rng(0)
-    given = {n: drawn(s, sizes, rng) for n, s in specs_of(f).items()}
-    print(f.inspect(**given, path=args.out))
+    print(f.inspect(**arguments_of(f, sizes, rng), path=args.out, gpu=args.gpu))
     return 0
 
 
@@ -65,6 +64,7 @@ def _made(args: argparse.Namespace) -> str:
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "page.html"
         sizes = [x for s in args.size for x in ("--size", s)]
+        sizes += [x for g in args.gpu for x in ("--gpu", g)]
         command = [sys.executable, "-m", "tessera.cli", "inspect", args.file, *sizes, "--out"]
         done = subprocess.run(
             [*command, str(page)], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL

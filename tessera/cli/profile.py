@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tessera.cli.programs import drawn, execute, found_in, sizes_of, specs_of, split
+from tessera.cli.programs import arguments_of, execute, found_in, sizes_of, split
 from tessera.cli.show import UsageError, check_place, complain, write_file
 from tessera.inspect.profile import Profile, load, profile
 
@@ -67,7 +67,7 @@ def _ran(args: argparse.Namespace, path: str) -> tuple[Profile, int]:
 def _called(args: argparse.Namespace, path: str, name: str) -> tuple[Profile, int]:
     f = found_in(path, name, execute(path, "<tessera profile>", []))
     sizes, rng = sizes_of(args.size, [f]), np.random.default_rng(0)
-    given = {n: drawn(s, sizes, rng) for n, s in specs_of(f).items()}
+    given = arguments_of(f, sizes, rng)
     with profile() as p:
         for _ in range(_CALLS):
             f(**given)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tessera.cli.show import ProgramError, UsageError
+from tessera.core import tree
 from tessera.core.dims import substitute
 from tessera.core.dtype import f32
 from tessera.core.errors import TesseraError
@@ -21,6 +22,7 @@ from tessera.ir.graph.ir import Graph, concrete
 from tessera.lang.annotation import TensorSpec
 from tessera.lang.jit import Jitted, jit
 from tessera.lang.lowered import Lowered
+from tessera.lang.tensor import Tensor
 
 LOWER_LEVELS = ("schedule", "tile", "target")  # below Graph IR, on the target cpu
 
@@ -101,6 +103,23 @@ def drawn(spec: TensorSpec, sizes: Mapping[str, int], rng: np.random.Generator) 
     dtype = spec.dtype or f32
     data = rng.uniform(-1, 1, shape) if dtype.kind in "fc" else np.zeros(shape)
     return concrete(data.astype(dtype.np), dtype)
+
+
+def arguments_of(f: Jitted, sizes: Mapping[str, int], rng: np.random.Generator) -> dict[str, Any]:
+    """Arguments that fit a function, on the device that its own tensors are on."""
+    given = {n: drawn(s, sizes, rng) for n, s in specs_of(f).items()}
+    place = _place_of(f)
+    return given if place is None else {n: x.to(place) for n, x in given.items()}
+
+
+def _place_of(f: Jitted) -> str | None:
+    """The GPU that tensors outside of a function are on; None where there are no such tensors."""
+    names = inspect.getclosurevars(inspect.unwrap(f))
+    for v in (*names.nonlocals.values(), *names.globals.values()):
+        for x in tree.leaves(v):
+            if isinstance(x, Tensor) and x.device.kind != "cpu":
+                return str(x.device)
+    return None
 
 
 def size_of(text: str) -> tuple[str, int]:

@@ -15,11 +15,18 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from tessera.accelerator.executable import GpuExecutable
 from tessera.algebra.laws.log import Rewrite
 from tessera.build import schedule_of
 from tessera.core.errors import OperandError
 from tessera.executable import Step
 from tessera.inspect.page_data import Collector, memory_data, peaks_data
+from tessera.inspect.page_gpu import (
+    architecture_of,
+    demand_architectures,
+    gpu_data,
+    on_the_host,
+)
 from tessera.inspect.page_rewrites import rewrites_data
 from tessera.inspect.profile import profile
 from tessera.ir.graph.ir import Array
@@ -34,15 +41,17 @@ _RUNS, _LONGEST = 5, 1.0  # of the program whose kernels are timed, and the seco
 
 
 def write_page(
-    e: MachineExecutable,
-    inputs: Sequence[Array],
+    e: MachineExecutable | GpuExecutable,
+    inputs: Sequence[Any],
     path: str | os.PathLike[str] | None,
     log: Sequence[Rewrite] = (),
+    gpu: Sequence[str] = (),
 ) -> Path:
     """Write the page of a program that runs on these inputs; unless given, the path is that of its name."""
     where = Path(path if path is not None else f"{e.graph.name}.html")
     _demand_folder(where)
-    text = page_of(e, inputs, log)
+    demand_architectures(gpu)
+    text = page_of(e, inputs, log, gpu)
     try:
         where.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -65,9 +74,17 @@ def _demand_folder(where: Path) -> None:
         raise OperandError(f"inspect: {where} cannot be written (Permission denied)")
 
 
-def page_of(e: MachineExecutable, inputs: Sequence[Array], log: Sequence[Rewrite] = ()) -> str:
+def page_of(
+    e: MachineExecutable | GpuExecutable,
+    inputs: Sequence[Any],
+    log: Sequence[Rewrite] = (),
+    gpu: Sequence[str] = (),
+) -> str:
     """The page of a program as HTML, with the operators that were simplified while it was traced."""
-    return render(programs_of(e, inputs, log))
+    if isinstance(e, GpuExecutable):
+        gpu = gpu or (architecture_of(e),)
+        e, inputs = on_the_host(e, inputs)
+    return render(programs_of(e, inputs, log, gpu))
 
 
 def render(programs: Sequence[Shown]) -> str:
@@ -83,12 +100,13 @@ def render(programs: Sequence[Shown]) -> str:
 
 
 def programs_of(
-    e: MachineExecutable, inputs: Sequence[Array], log: Sequence[Rewrite] = ()
-) -> list[Shown]:
-    """What the page shows of a program, and then of the regions in it."""
+    e: MachineExecutable, inputs: Sequence[Array], log: Sequence[Rewrite] = (), gpu: Sequence[str] = ()
+) -> list[Shown]:  # fmt: skip
+    """What the page shows of a program, then of the regions in it, and of the same program on GPUs."""
     sizes = e.sizes_at([x.shape for x in inputs])
     found = _with_regions(e)
     names = [x.graph.name for x in found]
+    every = {"programs": [*names, *(f"{names[0]} for {n}" for n in gpu)]}
     numbers = {x.graph: i for i, x in enumerate(found)}
     seconds = _seconds(e, inputs)
     out = []
@@ -99,7 +117,10 @@ def programs_of(
         for step, s in zip(data["steps"], x.schedule.steps, strict=True):
             inner = s.node.regions if isinstance(s, HostCall) else ()
             step["regions"] = [numbers[r] for r in inner]
-        out.append((data | {"programs": names}, texts))
+        out.append((data | every, texts))
+    for n in gpu:
+        data, texts = gpu_data(e.record[0].graph, sizes, n)
+        out.append((data | every, texts))
     return out
 
 

@@ -23,7 +23,7 @@ from tessera.inspect.page_text import (
     schedule_lines,
     tile_lines,
 )
-from tessera.inspect.work import work_of
+from tessera.inspect.work import Work, work_of
 from tessera.ir.graph.ir import Node, Value
 from tessera.ir.schedule.choose import default_nest
 from tessera.ir.schedule.ir import Group, HostCall, Kernel, Primitive, Program, Step
@@ -153,7 +153,8 @@ class Collector:
         """Every step: its parameters, its work, its time."""
         out = []
         for s in self.program.steps:
-            w = work_of(s, self.types, sizes)
+            # A view is an offset: nothing moves.
+            w = Work() if step_kind(s) == "view" else work_of(s, self.types, sizes)
             name = s.node.op.name if isinstance(s, HostCall) else s.name
             out.append({
                 "name": name, "kind": step_kind(s), "nests": nests_of(s),
@@ -247,7 +248,7 @@ def kind_of(n: Node | None) -> str:
 
 def step_kind(s: Step) -> str:
     if isinstance(s, HostCall):
-        return "host"
+        return "host" if s.node.op.view is None else "view"
     if isinstance(s, Primitive):
         return "primitive"
     return "group" if isinstance(s, Group) else "kernel"

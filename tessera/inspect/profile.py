@@ -24,13 +24,12 @@ from typing import Any
 from tessera.core.errors import OperandError, located
 from tessera.inspect.plots import roofline
 from tessera.inspect.profile_compare import Comparison, compared
+from tessera.inspect.profile_facts import Held, Memory
 from tessera.inspect.profile_flame import flame_graph
 from tessera.inspect.profile_record import Recorder
 from tessera.inspect.profile_rows import (
     PARTS,
-    Held,
     Line,
-    Memory,
     Resolved,
     Row,
     Span,
@@ -47,7 +46,7 @@ VERSION = 1
 TOTALS = {
     "kernels": ("kernel", "launch"), "host calls and copies": ("host", "copy"),
     "between kernels": ("program",), "calling": ("call",), "single ops": ("op", "references"), "tracing": ("trace",),
-    "compiling": ("compile",), "tuning": ("tune",), "profiler": ("profiler",),
+    "launching on a GPU": ("enqueue",), "compiling": ("compile",), "tuning": ("tune",), "profiler": ("profiler",),
 }  # fmt: skip
 
 
@@ -101,14 +100,24 @@ class Profile:
 
     @cached_property
     def totals(self) -> dict[str, float]:
-        """Seconds by what they were spent on; `python` is all that is not Tessera's, on the first thread."""
-        own = self_times(self.spans)
+        """Seconds by what the host spent them on; `python` is all that is not Tessera's, on the first thread."""
+        own = [
+            (s, t) for s, t in zip(self.spans, self_times(self.spans), strict=True) if not s.device
+        ]
         found = {
-            name: sum(t for s, t in zip(self.spans, own, strict=True) if s.kind in kinds) / 1e9
-            for name, kinds in TOTALS.items()
+            name: sum(t for s, t in own if s.kind in kinds) / 1e9 for name, kinds in TOTALS.items()
         }
-        first = sum(t for s, t in zip(self.spans, own, strict=True) if s.thread == 0) / 1e9
+        first = sum(t for s, t in own if s.thread == 0) / 1e9
         return {**found, "python": self.wall - first}
+
+    @cached_property
+    def busy(self) -> dict[str, float]:
+        """Seconds that the kernels of each GPU took, while the host did what `totals` say."""
+        found: dict[str, float] = {}
+        for s in self.spans:
+            if s.device:
+                found[s.device] = found.get(s.device, 0.0) + (s.end - s.begin) / 1e9
+        return found
 
     @property
     def total(self) -> float:
@@ -138,7 +147,7 @@ class Profile:
     def as_dict(self) -> dict[str, Any]:
         """All of it as plain data."""
         return {
-            "version": VERSION, "wall": self.wall, "totals": self.totals,
+            "version": VERSION, "wall": self.wall, "totals": self.totals, "busy": self.busy,
             "kernels": [_plain(r) for r in self._rows],
             "lines": [asdict(x) for x in self.lines],
             "spans": [asdict(s) for s in self.spans],
@@ -169,7 +178,10 @@ class Profile:
             for name, t in self.totals.items()
             if t > 0
         ]
-        return f"{self.wall * 1e3:.3f} ms: {', '.join(shown)}"
+        busy = [
+            f"; {d} was busy {t * 1e3:.3f} ms ({t / self.wall:.0%})" for d, t in self.busy.items()
+        ]
+        return f"{self.wall * 1e3:.3f} ms: {', '.join(shown)}{''.join(busy)}"
 
     def __str__(self) -> str:
         return self.table()

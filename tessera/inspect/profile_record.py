@@ -14,6 +14,7 @@ from tessera.core.errors import OperandError
 from tessera.core.source import callers
 from tessera.core.spans import LISTENERS
 from tessera.executable import Executable
+from tessera.inspect.profile_gpu import GpuRecorder, OnGpu
 from tessera.inspect.profile_program import Watched
 from tessera.ir.graph.op import Op
 from tessera.lang import jit
@@ -33,7 +34,7 @@ class Noted(NamedTuple):
     name: str
     begin: int
     end: int
-    thread: int
+    thread: int | str  # a thread of the host, or a device
     stack: Stack
     what: Any = None  # the program and its records, or the kernel and the sizes of a launch
 
@@ -47,6 +48,7 @@ class Recorder:
         self.noted: list[Noted] = []
         self.begin = self.end = self.thread = 0
         self._base: FrameType | None = None
+        self._gpus = GpuRecorder(self._note, lambda: callers(self._base))
 
     def start(self) -> None:
         """Begin to watch; only one can at a time."""
@@ -59,12 +61,14 @@ class Recorder:
         kernel.watch(self._launched)
         executable.watch(self._referred)
         jit.watch(self._called)
+        self._gpus.start()
         LISTENERS.append(self._told)
         self.thread = threading.get_ident()
         self.begin = _now()
 
     def stop(self) -> None:
-        """Let programs run unwatched again."""
+        """Let programs run unwatched again; what a GPU still has to do is part of the profile."""
+        self._gpus.stop()
         self.end = _now()
         LISTENERS.remove(self._told)
         jit.watch(None)
@@ -73,6 +77,12 @@ class Recorder:
         eager.watch(None)
         prepared.watch(None)
         self._base = Recorder._on = None
+        for run, ran in self._gpus.ran():
+            on = OnGpu(run.program)
+            first, last = ran[0][1], ran[-1][2]
+            self.noted.append(
+                Noted("device", on.name, first, last, on.device, run.stack, (on, ran))
+            )
 
     def _note(self, kind: str, name: str, begin: int, end: int, what: Any = None) -> None:
         stack = callers(self._base)

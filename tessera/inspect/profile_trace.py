@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tessera.inspect.profile_rows import Memory, Row, Span
+from tessera.inspect.profile_facts import Memory
+from tessera.inspect.profile_rows import Row, Span
 
 _PROCESS = 1
 # Readers count whole nanoseconds and some cut what is left of them: 1.001 us would become 1000 ns, and an event end
@@ -27,8 +28,9 @@ def trace_events(
 
 def _names(spans: Sequence[Span]) -> Iterator[dict[str, Any]]:
     yield _named("process_name", _track(0), "tessera")
-    for thread in sorted({s.thread for s in spans}):
-        yield _named("thread_name", _track(thread), "main" if thread == 0 else f"thread {thread}")
+    for thread, device in sorted({(s.thread, s.device) for s in spans}):
+        name = device or ("main" if thread == 0 else f"thread {thread}")
+        yield _named("thread_name", _track(thread), name)
 
 
 def _named(what: str, track: int, name: str) -> dict[str, Any]:

@@ -372,18 +372,21 @@ class Jitted:
         raise error
 
     def inspect(
-        self, *args: Any, path: str | os.PathLike[str] | None = None, **kwargs: Any
-    ) -> Path:
-        """Write a page that shows this function at every level; `path` is NAME.html unless given."""
+        self, *args: Any, path: str | os.PathLike[str] | None = None, gpu: Sequence[str] = (), **kwargs: Any
+    ) -> Path:  # fmt: skip
+        """Write a page that shows this function at every level; `path` is NAME.html unless given.
+
+        `gpu` names GPUs that its code is shown for, such as "sm_90" or "gfx942"; none needs to be there.
+        """
         try:
             f = Jitted(self._f, sorted(self._static), (), self._numerics, "cpu")
-            here, named = tree.map(_on_cpu, (args, kwargs))
-            c = f._take_apart(here, named)
+            c = f._take_apart(args, kwargs)
             data = [data_of(v, self._name) for v in c.tensors]
             page: Any = importlib.import_module("tessera.inspect.page")  # when somebody looks
             with rewrites() as log:
                 executable = f._entry(c).executable
-            written: Path = page.write_page(executable, data, path, log)
+            shown = (gpu,) if isinstance(gpu, str) else tuple(gpu)
+            written: Path = page.write_page(executable, data, path, log, shown)
             return written
         except TesseraError as e:
             error = located(e)
@@ -449,10 +452,6 @@ class _Method:
     ) -> Path:
         """Write a page that shows the method at every level."""
         return self._jitted.inspect(self._self, *args, path=path, **kwargs)
-
-
-def _on_cpu(x: Any) -> Any:
-    return x.to("cpu") if isinstance(x, Tensor) and x.device.kind != "cpu" else x
 
 
 def _run_donating(entry: _Entry, tensors: Sequence[Value], user: str) -> list[Any]:

@@ -79,6 +79,7 @@ class Launch:
     block: int
     parameters: tuple[Parameter, ...]
     cluster: tuple[int, int, int] | None = None
+    name: str = ""  # that people know it by
 
 
 class Config(ctypes.Structure):

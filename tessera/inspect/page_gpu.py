@@ -1,0 +1,191 @@
+"""What the page shows of a program on a GPU: its schedule, Tile IR, Triton and assembly.  No GPU needs to be there."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
+
+from tessera.accelerator.executable import GpuExecutable, schedule_for_gpu
+from tessera.accelerator.program import GpuProgram
+from tessera.checks.roofline import MACHINES
+from tessera.compile import compile_graph, passes_of
+from tessera.core.errors import CompileError, DeviceError, OperandError
+from tessera.core.processor import cores
+from tessera.executable import Step as PassRecord
+from tessera.inspect.page_data import Collector, Data, memory_data
+from tessera.inspect.page_text import tile_lines
+from tessera.inspect.profile_facts import attention_work
+from tessera.inspect.work import work_of
+from tessera.ir.graph.ir import Array, Graph, Value, concrete
+from tessera.ir.schedule.at import at_sizes
+from tessera.ir.schedule.ir import HostCall, Program
+from tessera.ir.schedule.memory import Access
+from tessera.ir.target.triton.writer import plain_name
+from tessera.machine import MachineExecutable
+from tessera.runtime import triton_builder
+from tessera.runtime.cuda.memory import DeviceArray
+from tessera.runtime.triton_builder import Source
+
+# name: what Triton is asked for, how its assembly is called, and a machine with such GPUs
+ARCHITECTURES: dict[str, tuple[tuple[str, Any, int], str, str]] = {
+    "sm_80": (("cuda", 80, 32), "PTX", "a100"), "sm_90": (("cuda", 90, 32), "PTX", "h200"),
+    "sm_100": (("cuda", 100, 32), "PTX", ""), "gfx942": (("hip", "gfx942", 64), "AMDGCN", "mi300x"),
+    "gfx950": (("hip", "gfx950", 64), "AMDGCN", ""),
+}  # fmt: skip
+
+
+def demand_architectures(names: Sequence[str]) -> None:
+    """Raise when there is no such GPU."""
+    for n in names:
+        if n not in ARCHITECTURES:
+            raise OperandError(f"inspect: gpu is {n!r}, expected one of {', '.join(ARCHITECTURES)}")
+
+
+def on_the_host(e: GpuExecutable, inputs: Sequence[Any]) -> tuple[MachineExecutable, list[Array]]:
+    """A program of a GPU as one of this machine, with what it reads."""
+    g = e.record[0].graph
+    here = Graph(g.inputs, g.nodes, g.outputs, g.name, g.input_names, [_here(v) for v in g.captured], g.guards)  # fmt: skip
+    made = cast(MachineExecutable, compile_graph(here, "cpu"))
+    return made, [x.numpy() if isinstance(x, DeviceArray) else x for x in inputs]
+
+
+def _here(v: Value) -> Value:
+    data: Any = v.data
+    return concrete(data.numpy(), v.dtype) if isinstance(data, DeviceArray) else v
+
+
+def architecture_of(e: GpuExecutable) -> str:
+    """The name of the GPU that a program is compiled for, or of the newest one before it."""
+    major, minor = e.gpu.capability
+    known = [n for n, (target, _, _) in ARCHITECTURES.items() if target[0] == "cuda"]
+    below = [n for n in known if ARCHITECTURES[n][0][1] <= 10 * major + minor]
+    return below[-1] if below else known[0]
+
+
+def gpu_data(traced: Graph, sizes: Mapping[str, int], name: str) -> tuple[Data, Data]:
+    """What the page shows of a graph on a GPU at once, and what it reads when it is looked at."""
+    target, code, machine = ARCHITECTURES[name]
+    c = GpuCollector(traced, sizes, target)
+    peaks = MACHINES.get(machine)
+    data = {
+        "name": f"{traced.name} for {name}", "sizes": dict(sizes), "threads": 0, "machine": f"{name}, compiled and not run",
+        "passes": c.passes(), "nodes": c.nodes(), "schedule": c.schedule(),
+        "steps": c.steps(sizes, {}), "kernels": c.kernels(), "lower": c.lower,
+        "memory": memory_data(c.made.plan), "code": ["Triton", code], "rewrites": [],
+        "peaks": {"flops": peaks.flops if peaks else 0, "bandwidth": peaks.bandwidth if peaks else 0, "threads": 0, "name": machine},
+    }  # fmt: skip
+    return data | c.places.data(), c.texts
+
+
+class _Offline(GpuProgram):
+    """A program that is made for a GPU and not run: its kernels as text, its memory as a plan."""
+
+    def __init__(self, p: Program, target: tuple[str, Any, int], sizes: Mapping[str, int]):
+        self._target = target
+        self.calls: list[tuple[Access, Any]] = []
+        super().__init__(p, cast(Any, None), lambda *_: None, sizes=sizes)
+
+    @property
+    def arch(self) -> tuple[str, Any, int]:
+        """What Triton builds for."""
+        return self._target
+
+    def _hold(self) -> list[DeviceArray]:
+        return []
+
+    def _segments(self, steps: Sequence[tuple[Access, Any]]) -> list[Any]:
+        self.calls = [(a, c) for a, c in steps if not a.host]
+        return []
+
+
+class GpuCollector(Collector):
+    """Takes a program for a GPU apart."""
+
+    def __init__(self, traced: Graph, sizes: Mapping[str, int], target: tuple[str, Any, int]):
+        record = _passed(traced)
+        super().__init__(record, lambda: at_sizes(schedule_for_gpu(record[-1].graph), sizes))
+        self.made = self._timed("tile and Triton", lambda: _Offline(self.program, target, sizes))
+        self._steps = {id(s): i for i, s in enumerate(self.made.p.steps)}
+
+    def steps(self, sizes: Mapping[str, int], seconds: Mapping[str, float]) -> list[Data]:
+        """Every step; what a GPU has kernels for is no call of the host."""
+        out = super().steps(sizes, seconds)
+        launched = {self._number(a) for a, _ in self.made.calls}
+        for i, (row, s) in enumerate(zip(out, self.program.steps, strict=True)):
+            row["regions"] = []
+            if i in launched and isinstance(s, HostCall):  # an attention, or a view that is a copy
+                w = work_of(s, self.types, sizes) + attention_work(s, self.types)
+                row |= {"kind": "primitive", "flops": w.flops, "cost": w.cost, "bytes": w.bytes}
+        return out
+
+    def _number(self, a: Access) -> int:
+        return self._steps[id(self.made.origin[a.name])]
+
+    def kernels(self) -> list[Data]:
+        """The kernels; Tile IR, Triton and assembly are read when they are looked at."""
+        sources = [c.source for _, c in self.made.calls]
+        numbers = {s: i for i, s in enumerate(dict.fromkeys(sources))}
+        assembled = self._timed("assembly", lambda: _assembled(list(numbers)))
+        for (s, i), code in zip(numbers.items(), assembled, strict=True):
+            lines = s.text.rstrip().split("\n")
+            self.texts[f"target{i}"] = {
+                "lines": lines, "touch": _touched(lines, [n for n, _ in s.signature]), "assembly": code,
+            }  # fmt: skip
+        out = []
+        for i, (a, c) in enumerate(self.made.calls):
+            buffers = [*c.inputs, *c.outputs]
+            names = {m.name: b for m, b in zip(c.launch.kernel.parameters, buffers, strict=True)}
+            lines = tile_lines(c.name, c.launch.kernel, names)
+            self.texts[f"tile{i}"] = {
+                "lines": [x.text for x in lines],
+                "names": [list(x.names) for x in lines],
+                "places": [self.places.number(x.location) for x in lines],
+            }
+            out.append({"name": c.name, "step": self._number(a), "target": numbers[c.source], "buffers": buffers})  # fmt: skip
+        return out
+
+
+def _passed(graph: Graph) -> list[PassRecord]:
+    """The passes for GPUs over a traced graph."""
+    record = [PassRecord("trace", 0.0, graph)]
+    for p in passes_of("cuda"):
+        begin = time.perf_counter()
+        graph = p.run(graph)
+        record.append(PassRecord(p.name, time.perf_counter() - begin, graph))
+    return record
+
+
+def _touched(lines: Sequence[str], parameters: Sequence[str]) -> list[int]:
+    """The parameter whose memory each line addresses first; -1: none."""
+    words = {plain_name(n): i for i, n in enumerate(parameters)}
+    begin = max((i for i, x in enumerate(lines) if x.startswith("def ")), default=0)
+    out = [-1] * (begin + 1)
+    for x in lines[begin + 1 :]:
+        out.append(next((words[w] for w in re.findall(r"\w+", x) if w in words), -1))
+    return out
+
+
+def _assembled(sources: Sequence[Source]) -> list[list[str]]:
+    """PTX or AMDGCN of each kernel, or what keeps it from being shown."""
+    try:
+        triton_builder.version()
+    except DeviceError as e:
+        return [[e.message]] * len(sources)
+    with ThreadPoolExecutor(cores()) as pool:
+        return list(pool.map(_assembly, sources))
+
+
+def _assembly(s: Source) -> list[str]:
+    try:
+        text = triton_builder.assembly(s)
+    except CompileError as e:
+        return e.message.split("\n")
+    return [x.replace("\t", "    ").rstrip() for x in text.split("\n") if _is_code(x.strip())]
+
+
+def _is_code(line: str) -> bool:
+    """Whether a line is for the processor, not for debuggers."""
+    return bool(line) and not line.startswith((".loc", ".file", "//", ";", ".cfi_", "$L__tmp"))

@@ -1,0 +1,160 @@
+"""Programs on a GPU while a profile is on.
+
+Their kernels are launched one by one with an event of the device between them, and under their names in the profilers of
+NVIDIA.  Everything runs on the main stream, so the time from one event to the next is that of a kernel, or of nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tessera.accelerator.program import GpuProgram
+from tessera.core.types import TensorType
+from tessera.ir.schedule.memory import Access, MemoryPlan
+from tessera.runtime.cuda import nvtx
+from tessera.runtime.cuda.device import Gpu
+from tessera.runtime.cuda.stream import Event
+
+Ran = list[tuple[int, int, int]]  # step, begin and end in nanoseconds
+_now = time.perf_counter_ns
+
+
+@dataclass(frozen=True, eq=False)
+class OnGpu:
+    """A program whose launches were timed."""
+
+    program: GpuProgram
+
+    @property
+    def name(self) -> str:
+        return self.program.p.name
+
+    @property
+    def device(self) -> str:
+        return f"cuda:{self.program.gpu.index}"
+
+    @property
+    def types(self) -> Mapping[str, TensorType]:
+        return {n: b.type for n, b in self.program.p.buffers.items()} | self.program.types
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        return self.program.sizes
+
+    @property
+    def plan(self) -> MemoryPlan:
+        return self.program.plan
+
+    @property
+    def steps(self) -> Sequence[Access]:
+        return self.program.plan.steps
+
+    def spans(self, records: Ran) -> Ran:
+        """What ran, one after another."""
+        return records
+
+
+class _Mark:
+    """An event, and the step of a run that it ends; none where nothing of ours ended."""
+
+    __slots__ = ("event", "run", "step")
+
+    def __init__(self, gpu: Gpu, run: Any = None, step: int = -1):
+        self.event, self.run, self.step = Event(gpu, timing=True), run, step
+        self.event.record()
+
+
+class Device:
+    """The events of one device, in order."""
+
+    def __init__(self, gpu: Gpu):
+        self.gpu = gpu
+        gpu.synchronize()
+        self._first = _Mark(gpu)
+        self._first.event.synchronize()
+        self._zero = _now()  # of the clock of the host at the first event
+        self._marks: list[_Mark] = []
+
+    def mark(self, run: Any = None, step: int = -1) -> None:
+        """Note that a step of a run has ended here, or that another one begins."""
+        self._marks.append(_Mark(self.gpu, run, step))
+
+    def resolve(self) -> dict[Any, Ran]:
+        """The steps of each run, after waiting for the device."""
+        self.gpu.synchronize()
+        out: dict[Any, Ran] = {}
+        before, at = self._first, float(self._zero)
+        for m in self._marks:
+            # From neighbour to neighbour: the count of milliseconds is a 32-bit float.
+            end = at + 1e6 * before.event.elapsed(m.event)
+            if m.run is not None:
+                out.setdefault(m.run, []).append((m.step, round(at), round(end)))
+            before, at = m, end
+        self._marks.clear()
+        return out
+
+
+class Run:
+    """One run of a program, by identity."""
+
+    def __init__(self, program: GpuProgram, stack: Any):
+        self.program, self.stack = program, stack
+
+
+class GpuRecorder:
+    """Times the launches of all programs between start and stop."""
+
+    def __init__(self, note: Callable[..., None], callers: Callable[[], Any]):
+        self._note, self._callers = note, callers
+        self._devices: dict[Gpu, Device] = {}
+        self._numbers: dict[GpuProgram, dict[str, int]] = {}  # of steps, by name
+        self._lock = threading.RLock()  # events and launches of a program stay together
+        self._now = threading.local()  # the run of this thread
+
+    def start(self) -> None:
+        """Watch programs."""
+        on: Any = GpuProgram
+        on.run = lambda p, inputs: self._run(p, inputs)
+        on.launch = lambda p, s, cells: self._launch(p, s, cells)
+
+    def stop(self) -> None:
+        """Let programs run unwatched again, when all of them are done."""
+        on: Any = GpuProgram
+        on.run, on.launch = _usual_run, _usual_launch
+        for d in self._devices.values():
+            d.gpu.synchronize()
+
+    def ran(self) -> list[tuple[Run, Ran]]:
+        """What ran on every device."""
+        return [x for d in self._devices.values() for x in d.resolve().items()]
+
+    def _run(self, p: GpuProgram, inputs: Any) -> Any:
+        begin = _now()
+        self._now.run = Run(p, self._callers())
+        try:
+            with nvtx.named(p.p.name):
+                return _usual_run(p, inputs)
+        finally:
+            self._note("enqueue", p.p.name, begin, _now())
+
+    def _launch(self, p: GpuProgram, s: Any, cells: Sequence[int]) -> None:
+        if p.gpu.capturing:  # events would be part of the graph
+            _usual_launch(p, s, cells)
+            return
+        with self._lock:
+            if p not in self._numbers:
+                self._numbers[p] = {a.name: i for i, a in enumerate(p.plan.steps)}
+            device = self._devices.get(p.gpu) or self._devices.setdefault(p.gpu, Device(p.gpu))
+            s.bind(cells)
+            device.mark()
+            for i, x in enumerate(s.launches):
+                with nvtx.named(x.name):
+                    s.run_one(i, p.gpu.stream)
+                device.mark(self._now.run, self._numbers[p][x.name])
+
+
+_usual_run, _usual_launch = GpuProgram.run, GpuProgram.launch
