@@ -97,12 +97,18 @@ class _Lowering:
         self.costs: dict[Value, int] = {}
         self.traffic: dict[Value, int] = {}
         self.nests: dict[Node, bool] = {}
+        self.done: set[Node] = set()
 
     def program(self) -> Program:
         for i, v in enumerate(self.g.inputs):
             self.name(v, f"x{i}", -1)
         for n in self.g.nodes:
             self.node(n)
+            # What exists is reshaped at once: then no kernel that reads it has to come later.
+            made = [u for v in n.results if v in self.names for u in self.users.get(v, [])]
+            for u in made:
+                if u.op.name == "reshape":
+                    self.node(u)
         return self.finish()
 
     def name(self, v: Value, name: str, step: int) -> None:
@@ -111,6 +117,9 @@ class _Lowering:
     # Nodes
 
     def node(self, n: Node) -> None:
+        if n in self.done:
+            return
+        self.done.add(n)
         if not self.is_loop_nest(n):
             self.whole(n)
         elif n.op.combine is not None or self.exists(n.results[0], n):
@@ -184,8 +193,20 @@ class _Lowering:
         if self.cheap > _CHEAP and self.tensors(v) > _FEW_TENSORS and len(self.readers(v)) > 1:
             return True  # to read so many again takes longer than to read what they make
         if self.costs[v] <= self.cheap or (n.op.view is not None and is_simple_view(n)):
-            return False  # of what a view shows, the operand exists
+            # Of what a view shows, the operand exists.
+            several = n.op.view is None and self.tensors(v) > 1 and len(self.readers(v)) > 1
+            return several and self.replaces_product(v)
         return len(self.readers(v)) > 1 or self.costs[v] > _LONG
+
+    def replaces_product(self, v: Value) -> bool:
+        """Whether v is all that is wanted of a contraction, whose kernel then writes v instead."""
+        n = v.node
+        if self.cheap > _CHEAP or n is None:
+            return False
+        if v in self.names or n.op.view is not None:
+            return n.op.combine is not None and self.is_contraction(n)
+        inner = [x for x in n.operands if x.shape == v.shape and x not in self.returned]
+        return any(set(self.users[x]) == {n} and self.replaces_product(x) for x in inner)
 
     def tensors(self, v: Value) -> int:
         """How many tensors in memory an inlined value reads, those of the size of a row or less left out."""
