@@ -19,6 +19,7 @@ from tessera.ir.schedule.at import at_sizes
 from tessera.ir.schedule.ir import HostCall, Program
 from tessera.ir.schedule.lower import CHEAP_ON_GPU, lower
 from tessera.ir.schedule.memory import MemoryPlan
+from tessera.ir.schedule.merge import merged
 from tessera.machine import executable as on_the_host
 from tessera.runtime.cuda.device import gpu
 from tessera.runtime.cuda.memory import DeviceArray, to_device
@@ -112,7 +113,7 @@ class GpuExecutable(Executable):
 
 def schedule_for_gpu(graph: Graph) -> Program:
     """Schedule IR of a graph for a GPU, which computes cheap values again rather than keep them."""
-    return lower(graph, CHEAP_ON_GPU)
+    return merged(lower(graph, CHEAP_ON_GPU))
 
 
 _WARNED: set[str] = set()

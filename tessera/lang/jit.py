@@ -178,11 +178,13 @@ class Jitted:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         stream = current_stream()
-        if stream is None and current_builder() is None and not self._donate:
-            key, data = self._tokens(args, kwargs)
+        if stream is None and current_builder() is None:
+            key, data, tensors = self._tokens(args, kwargs)
             entry = self._quick.get(key)
             if entry is not None:
-                if entry.record is not False:
+                if entry.donated and type(entry.executable) is not Executable and not checking():
+                    return _results(entry, _run_donating(entry, tensors, data))
+                if entry.record is not False and not entry.donated:
                     self._prepare_calls(entry, args, kwargs, data)
                 return _wrap(entry, data)
         else:
@@ -199,7 +201,8 @@ class Jitted:
                 assert stream is not None
                 return _queued(stream, entry, c.tensors, self._name)
             if entry.donated and type(entry.executable) is not Executable and not checking():
-                return _results(entry, _run_donating(entry, c.tensors, self._name))
+                data = [data_of(v, self._name) for v in c.tensors]
+                return _results(entry, _run_donating(entry, c.tensors, data))
             return _wrap(entry, [data_of(v, self._name) for v in c.tensors])
         except TesseraError as e:
             error = located(e)
@@ -219,24 +222,29 @@ class Jitted:
         elif not self._caller.follows(entry.record):
             self._caller.follow(entry.record)
 
-    def _tokens(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[Any]]:
+    def _tokens(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, list[Any], list[Tensor]]:
         """A key for the usual call, tensors in trees and plain keywords; None for other calls."""
         out: list[Any] = []
         data: list[Any] = []
+        tensors: list[Tensor] = []
 
         def leaf(x: Any) -> Any:
             if type(x) is not Tensor or x.data is None:
                 return None
             data.append(x.data)
+            tensors.append(x)
             return x.type if x.device.kind == "cpu" else (x.type, x.device)
 
         out += self._mode()
         for x in args:
             if type(x) is Tensor and x.data is not None:
                 data.append(x.data)
+                tensors.append(x)
                 out.append(x.type if x.device.kind == "cpu" else (x.type, x.device))
             elif not tree.tokens(x, leaf, out):
-                return None, data
+                return None, data, tensors
         for n in self._keyword_order if kwargs else ():
             if n not in kwargs:
                 continue
@@ -245,8 +253,8 @@ class Jitted:
             if n in self._keyword_only and type(x) in _PLAIN:
                 out += (type(x), x)
             elif not tree.tokens(x, leaf, out):
-                return None, data
-        return tuple(out), data
+                return None, data, tensors
+        return tuple(out), data, tensors
 
     def _mode(self) -> tuple[str, str]:
         """Target and numerics of a call: what jit was told, or the flags in force."""
@@ -454,11 +462,10 @@ class _Method:
         return self._jitted.inspect(self._self, *args, path=path, **kwargs)
 
 
-def _run_donating(entry: _Entry, tensors: Sequence[Value], user: str) -> list[Any]:
+def _run_donating(entry: _Entry, tensors: Sequence[Value], data: Sequence[Any]) -> list[Any]:
     """Run, and take the donated arguments away from whoever holds them."""
     executable: Any = entry.executable
-    data = [data_of(v, user) for v in tensors]
-    free = frozenset(i for i in entry.donated if type(data[i]) is np.ndarray and _is_free(data[i]))
+    free = frozenset(i for i in entry.donated if _is_free(data[i]))
     outs: list[Any] = executable.run(data, free)
     for i in entry.donated:
         donate(tensors[i])
@@ -467,11 +474,13 @@ def _run_donating(entry: _Entry, tensors: Sequence[Value], user: str) -> list[An
 
 def _is_free(x: Any) -> bool:
     """Whether one tensor alone holds an array: nobody else would see that it is written over."""
-    base, known = (
-        x.base,
-        4,
-    )  # the tensor, the list of data, the parameter of this function, and the count
-    if not x.flags.writeable or sys.getrefcount(x) > known:
+    # The tensor, the list of data, the parameter of this function, and the count hold it.
+    if sys.getrefcount(x) > 4:
+        return False
+    if type(x) is not np.ndarray:  # an array of a device
+        return bool(x.is_free())
+    base = x.base
+    if not x.flags.writeable:
         return False
     while type(base) is np.ndarray:
         if sys.getrefcount(base) > 3:  # the array on it, this name, and the count

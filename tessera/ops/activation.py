@@ -22,6 +22,7 @@ from tessera.ops.define import (
     meet,
     public,
     unary,
+    wide,
 )
 from tessera.ops.elementwise import abs as absolute
 from tessera.ops.elementwise import (
@@ -134,11 +135,13 @@ def swish(x: ArrayLike, beta: float = 1.0) -> Value:
 
 
 def _by_slope(slope: Callable[..., Value]) -> Callable[[Node, Tangents], Value | None]:
-    """The JVP of y = f(x) from slope(y, x, **params) = f'(x)."""
+    """The JVP of y = f(x) from slope(y, x, **params) = f'(x); of narrow floats it is rounded once."""
 
     def jvp(n: Node, ts: Tangents) -> Value | None:
-        (t,) = ts
-        return None if t is None else mul(slope(n.results[0], n.operands[0], **n.params), t)
+        if ts[0] is None:
+            return None
+        y, x, t = wide(n.results[0], n.operands[0], ts[0])
+        return cast_to(mul(slope(y, x, **n.params), t), n.results[0].dtype)
 
     return jvp
 

@@ -20,13 +20,13 @@ from tessera.ir.graph.op import Params, Sample, Types
 from tessera.ops.batching import Mask, batch_size, in_front
 from tessera.ops.contraction import matmul
 from tessera.ops.creation import iota
-from tessera.ops.define import ArrayLike, as_value, cast_to, define, full_of
+from tessera.ops.define import ArrayLike, as_value, cast_to, define, full_of, wide
 from tessera.ops.elementwise import add, div, eq, exp, ge, mul, sub, where
 from tessera.ops.reduction import max as max_of
 from tessera.ops.reduction import spread
 from tessera.ops.reduction import sum as sum_of
 from tessera.ops.shape import reshape, swapaxes
-from tessera.ops.softmax import empty_row, wide
+from tessera.ops.softmax import empty_row
 
 _CAUSAL = {"causal": True, "scale": 0.5}
 

@@ -25,13 +25,13 @@ from tessera.ops.define import (
     full_of,
     letters,
     public,
+    wide,
 )
 from tessera.ops.elementwise import add, mul, rsqrt, sub
 from tessera.ops.normalization import layernorm
 from tessera.ops.reduction import mean as mean_of
 from tessera.ops.reduction import var as variance
 from tessera.ops.shape import moveaxis, reshape, transpose
-from tessera.ops.softmax import wide
 
 Tangents = Sequence[Value | None]
 

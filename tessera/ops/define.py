@@ -202,6 +202,11 @@ def cast_to(x: Value, dtype: DType) -> Value:
     return x if x.dtype is dtype else FUNCTIONS["cast"].bind(x, dtype=dtype)
 
 
+def wide(*values: Value) -> tuple[Value, ...]:
+    """Values in the format that arithmetic on them happens in."""
+    return tuple(cast_to(v, v.dtype.compute) if v.dtype.is_narrow else v for v in values)
+
+
 def broadcast(x: Value, shape: Shape) -> Value:
     """x broadcast to this shape."""
     return x if x.type.shape == shape else FUNCTIONS["broadcast_to"].bind(x, shape=shape)

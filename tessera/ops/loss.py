@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tessera.core.constraints import unify
+from tessera.core.dtype import i64
 from tessera.core.errors import DTypeError, OperandError, ShapeError
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value
@@ -30,6 +31,7 @@ from tessera.ops.define import (
     full_of,
     meet,
     public,
+    wide,
 )
 from tessera.ops.elementwise import abs as absolute
 from tessera.ops.elementwise import (
@@ -48,10 +50,12 @@ from tessera.ops.elementwise import (
     sub,
     where,
 )
+from tessera.ops.gather import along_axis
+from tessera.ops.reduction import max as max_of
 from tessera.ops.reduction import mean, spread
 from tessera.ops.reduction import sum as sum_of
-from tessera.ops.shape import expand_dims
-from tessera.ops.softmax import log_softmax, softmax, wide
+from tessera.ops.shape import expand_dims, reshape
+from tessera.ops.softmax import log_softmax, softmax
 
 Tangents = Sequence[Value | None]
 _REDUCTIONS = ("mean", "sum", "none")
@@ -115,11 +119,25 @@ def _targets(x: Value, labels: Value, axis: int, smoothing: float, ignore: int |
 
 def _class_loss(x: Value, labels: Value, axis: int, smoothing: float, ignore: int | None) -> Value:
     (w,) = wide(x)
+    if not smoothing and x.shape[axis] != 0:
+        return cast_to(_picked_loss(w, labels, axis, ignore), x.dtype)
     targets = _targets(w, labels, axis, smoothing, ignore)
     logs = log_softmax(w, axis)
     # A class of probability 0 contributes nothing, even where its logarithm is -inf.
     terms = where(eq(targets, 0), full_of(w.shape, 0, w.dtype), mul(targets, logs))
     return cast_to(neg(sum_of(terms, axis)), x.dtype)
+
+
+def _picked_loss(x: Value, labels: Value, axis: int, ignore: int | None) -> Value:
+    """-log_softmax(x)[label]: one element of each row is read, whatever its others are."""
+    ids = cast_to(expand_dims(labels, axis), i64)
+    top = max_of(x, (axis,))
+    total = log(sum_of(exp(sub(x, spread(top, x, (axis,)))), axis))
+    picked = reshape(along_axis(x, ids, axis), top.shape)
+    loss = neg(sub(sub(picked, top), total))
+    return (
+        loss if ignore is None else where(eq(labels, ignore), full_of(top.shape, 0, x.dtype), loss)
+    )
 
 
 def _class_loss_jvp(n: Node, ts: Tangents) -> Value | None:

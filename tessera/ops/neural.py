@@ -31,6 +31,7 @@ from tessera.ops.define import (
     full_of,
     public,
     size_value,
+    wide,
 )
 from tessera.ops.elementwise import (
     add,
@@ -53,7 +54,7 @@ from tessera.ops.reduction import max as max_of
 from tessera.ops.reduction import spread
 from tessera.ops.reduction import sum as sum_of
 from tessera.ops.shape import concat, expand_dims, reshape, split, swapaxes
-from tessera.ops.softmax import empty_row, wide
+from tessera.ops.softmax import empty_row
 
 Tangents = Sequence[Value | None]
 

@@ -29,6 +29,7 @@ from tessera.ops.define import (
     floating,
     full_of,
     letters,
+    wide,
 )
 from tessera.ops.elementwise import abs as absolute
 from tessera.ops.elementwise import (
@@ -50,7 +51,7 @@ from tessera.ops.elementwise import (
 from tessera.ops.reduction import max as max_of
 from tessera.ops.reduction import mean, spread
 from tessera.ops.shape import reshape
-from tessera.ops.softmax import empty_row, wide
+from tessera.ops.softmax import empty_row
 
 Tangents = Sequence[Value | None]
 Axes = tuple[int, ...]

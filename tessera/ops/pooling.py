@@ -29,6 +29,7 @@ from tessera.ops.define import (
     floating,
     full_of,
     public,
+    wide,
 )
 from tessera.ops.elementwise import abs as absolute
 from tessera.ops.elementwise import add, div, maximum, minimum, mul, pow, sub
@@ -37,7 +38,6 @@ from tessera.ops.reduction import mean
 from tessera.ops.reduction import sum as sum_of
 from tessera.ops.resize import static_size, weighted_sums
 from tessera.ops.shape import pad, reshape
-from tessera.ops.softmax import wide
 from tessera.ops.windows import count, reach, spatial, window_reference, windows
 
 _SAMPLES = (

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.dtype import DType
 from tessera.ir.graph.ir import Node, Value
 from tessera.ir.graph.op import Params, Sample, Types
 from tessera.ops.define import (
@@ -31,6 +30,7 @@ from tessera.ops.define import (
     full_of,
     letters,
     public,
+    wide,
 )
 from tessera.ops.elementwise import (
     add,
@@ -55,15 +55,6 @@ _SAMPLES = (
     Sample((2, 1)), Sample((0, 3)), Sample((3, 0)),
 )  # fmt: skip
 _INF = float("inf")
-
-
-def wide(*values: Value) -> tuple[Value, ...]:
-    """Values in the format that arithmetic on them happens in."""
-    return tuple(cast_to(v, _compute(v.dtype)) for v in values)
-
-
-def _compute(dtype: DType) -> DType:
-    return dtype.compute if dtype.is_narrow else dtype
 
 
 def row_signature(types: Types, p: Params) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 from tessera.core.errors import RuleError
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Builder, Graph, Node, Value, bind, building, current_builder
-from tessera.ops.define import full_of
+from tessera.ops.define import cast_to, full_of, wide
 from tessera.ops.elementwise import add, mul
 from tessera.transform.simplify import simplify
 
@@ -110,7 +110,7 @@ def node_jvp(n: Node, ts: Sequence[Tangent]) -> Sequence[Tangent]:
     if out is not NotImplemented:
         return out if op.multiple and out is not None else [out] * len(n.results)
     if op.partials is not None:
-        return [_total(_products(op.partials(n.results[0], *n.operands), ts))]
+        return [_by_partials(n, op.partials, ts)]
     if op.linear:
         return [_total(_linear_terms(n, ts))]
     if op.decompose is not None:
@@ -121,8 +121,18 @@ def node_jvp(n: Node, ts: Sequence[Tangent]) -> Sequence[Tangent]:
     ).at(n.location)
 
 
-def _products(partials: Sequence[Any], ts: Sequence[Tangent]) -> list[Value]:
-    return [mul(p, t) for p, t in zip(partials, ts, strict=True) if p is not None and t is not None]
+def _by_partials(
+    n: Node, partials: Callable[..., tuple[Any, ...]], ts: Sequence[Tangent]
+) -> Tangent:
+    """The sum of partial derivatives times tangents; of narrow floats it is rounded once."""
+    y, *xs = wide(n.results[0], *n.operands)
+    terms = [
+        mul(p, *wide(t))
+        for p, t in zip(partials(y, *xs), ts, strict=True)
+        if p is not None and t is not None
+    ]
+    total = _total(terms)
+    return None if total is None else cast_to(total, n.results[0].dtype)
 
 
 def _linear_terms(n: Node, ts: Sequence[Tangent]) -> list[Value]:

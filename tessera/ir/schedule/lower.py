@@ -14,11 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tessera.core.dims import Size, Symbol, symbol, symbols
-from tessera.core.dtype import FORMATS, DType, Policy, i64
-from tessera.core.evaluate import is_portable
+from tessera.core.dims import Size
+from tessera.core.dtype import i64
 from tessera.core.primitives import is_primitive
-from tessera.core.scalar import Expr, arg, product
+from tessera.core.scalar import Expr
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, Node, Value
 from tessera.ir.graph.op import Element
@@ -45,18 +44,20 @@ from tessera.ir.schedule.ir import (
     result_dtype,
     with_reads,
 )
-from tessera.ir.schedule.views import batch_axes, keeps_order, reads_lines, view_index
+from tessera.ir.schedule.questions import Questions
+from tessera.ir.schedule.views import (
+    batch_axes,
+    is_simple,
+    is_simple_view,
+    keeps_order,
+    reads_lines,
+)
 
-# What a scalar op costs beside an addition; a term above _CHEAP is not computed twice.
-_COST = {"exp": 12, "log": 12, "tanh": 16, "erf": 20, "sin": 14, "cos": 14, "pow": 30, "div": 4,
-         "sqrt": 4, "sigmoid": 16, "rsqrt": 6, "expm1": 14, "log1p": 14}  # fmt: skip
-_CHEAP = 4
+_CHEAP = 4  # a term above it is not computed twice
 _FEW_TENSORS = 2
-CHEAP_ON_GPU = 30  # where arithmetic costs less beside memory
+CHEAP_ON_GPU = 48  # where arithmetic costs less beside memory
 _LONG = 1000  # no term grows beyond it: terms are taken apart by recursion
 _PACKED, _NARROW = 4, 64  # columns of a contraction that is computed turned
-_PICK = 6  # elements that are read one by one
-_KINDS = FORMATS.keys() - {"c64", "c128"}
 
 
 @dataclass
@@ -74,6 +75,19 @@ def lower(g: Graph, cheap: int = _CHEAP) -> Program:
     return grouped(_Lowering(g, cheap).program())
 
 
+def _numbers_first(g: Graph) -> list[Node]:
+    """The nodes; numbers that need no tensor come first, so that kernels do not wait for them."""
+    known = {v for v in g.inputs if v.ndim == 0}
+    early: list[Node] = []
+    rest: list[Node] = []
+    for n in g.nodes:
+        plain = not n.regions and not n.op.effects and all(v.ndim == 0 for v in n.results)
+        first = plain and all(v in known for v in n.operands)
+        (early if first else rest).append(n)
+        known.update(n.results if first else ())
+    return [*early, *rest]
+
+
 def names_of(g: Graph) -> dict[Value, str]:
     """The stage or buffer of each value that exists on its own; others are computed by their readers."""
     lowering = _Lowering(g)
@@ -81,28 +95,20 @@ def names_of(g: Graph) -> dict[Value, str]:
     return lowering.names
 
 
-class _Lowering:
+class _Lowering(Questions):
     def __init__(self, g: Graph, cheap: int = _CHEAP):
-        self.g, self.cheap = g, cheap
-        self.returned = set(g.outputs)
-        self.users: dict[Value, list[Node]] = {}
-        for n in g.nodes:
-            for v in n.operands:
-                self.users.setdefault(v, []).append(n)
-        self.names: dict[Value, str] = {}  # values that exist on their own
+        super().__init__(g)
+        self.cheap = cheap
         self.made: dict[str, int] = {}  # step that makes each of them; inputs are made before all
         self.types: dict[str, TensorType] = {}
         self.steps: list[_Open | Primitive | HostCall] = []
         self.sizes: dict[str, Size] = {}  # of every axis
-        self.costs: dict[Value, int] = {}
-        self.traffic: dict[Value, int] = {}
-        self.nests: dict[Node, bool] = {}
         self.done: set[Node] = set()
 
     def program(self) -> Program:
         for i, v in enumerate(self.g.inputs):
             self.name(v, f"x{i}", -1)
-        for n in self.g.nodes:
+        for n in _numbers_first(self.g):
             self.node(n)
             # What exists is reshaped at once: then no kernel that reads it has to come later.
             made = [u for v in n.results if v in self.names for u in self.users.get(v, [])]
@@ -136,93 +142,30 @@ class _Lowering:
         whole = any(u.op.view is not None and not self.is_loop_nest(u) for u in users)
         return whole and not keeps_order(n)
 
-    def is_loop_nest(self, n: Node) -> bool:
-        """Whether a node is computed point by point, or folds points; asked once for every user."""
-        if n not in self.nests:
-            self.nests[n] = self.nests_loops(n)
-        return self.nests[n]
-
-    def nests_loops(self, n: Node) -> bool:
-        if len(n.results) != 1 or n.regions:
-            return False
-        dtypes = [v.dtype for v in (*n.operands, *n.results)]
-        if not all(_is_held(d) for d in dtypes):
-            return False
-        if n.op.moves and n.op.name != "cast" and any(d is not d.base for d in dtypes):
-            return False
-        if n.op.name in ("full", "iota", "dim", "constant"):
-            return n.op.name != "constant" or n.results[0].ndim == 0
-        if n.op.view is not None:
-            return is_linear_view(n)
-        if n.op.pick is not None:
-            return 0 not in n.operands[0].shape
-        if self.is_contraction(n):
-            return True
-        if n.op.combine is not None:
-            return n.op.body == arg(0) and len(n.params.get("axes", ())) > 0
-        body = n.op.expr(n.params)
-        return body is not None and is_portable(body, dtypes[-1])
-
-    def is_contraction(self, n: Node) -> bool:
-        """A product of two tensors summed over one axis, with one axis of each left over."""
-        if n.op.combine != "add" or len(n.operands) != 2 or n.results[0].dtype.kind not in "uif":
-            return False
-        sig = n.op.sig(n.types, n.params)
-        if sig is None or n.op.expr(n.params) != product(2):
-            return False
-        sig = sig.spell(n.op.name, n.types)
-        (left, right), out = sig.ins, sig.out
-        repeated = any(len(set(a)) != len(a) for a in (left, right, out))
-        if repeated or len(out) < 2 or set(out) - set(left) - set(right):
-            return False
-        only = [
-            [a for a in out if a in x and a not in y] for x, y in ((left, right), (right, left))
-        ]
-        return len(sig.reduced) == 1 and all(len(o) == 1 for o in only) and {*out[-2:]} == {only[0][0], only[1][0]}  # fmt: skip
-
     def exists(self, v: Value, n: Node) -> bool:
         """Whether an inlinable value must exist on its own."""
         users = self.users.get(v, [])
         if v in self.returned or any(not self.is_loop_nest(u) for u in users):
             return True
-        if any(u.op.pick is not None and u.operands[0] is v for u in users):
+        if n.op.name != "cast" and self.is_picked(v):
             return True
         if any(self.is_contraction(u) for u in users):
             return not self.lies_there(v) and not self.is_widened(v)
         self.costs[v] = self.cost(n)
-        if self.cheap > _CHEAP and self.tensors(v) > _FEW_TENSORS and len(self.readers(v)) > 1:
+        if self.cheap > _CHEAP and self.closes(v):
+            return True  # in place of the product, and nobody computes it again
+        if self.cheap > _CHEAP and len(self.tensors(v)) > _FEW_TENSORS and len(self.readers(v)) > 1:
             return True  # to read so many again takes longer than to read what they make
-        if self.costs[v] <= self.cheap or (n.op.view is not None and is_simple_view(n)):
+        cheap = (
+            self.cheap if v.ndim else _CHEAP
+        )  # every point of a tensor would compute a number again
+        if self.costs[v] <= cheap or (n.op.view is not None and is_simple_view(n)):
             # Of what a view shows, the operand exists.
-            several = n.op.view is None and self.tensors(v) > 1 and len(self.readers(v)) > 1
-            return several and self.replaces_product(v)
+            several = (
+                n.op.view is None and len(self.tensors(v)) > 1 and len(self.readers(v)) > 1
+            )
+            return several and self.is_led(v, v.dtype.bits)
         return len(self.readers(v)) > 1 or self.costs[v] > _LONG
-
-    def replaces_product(self, v: Value) -> bool:
-        """Whether v is all that is wanted of a contraction, whose kernel then writes v instead."""
-        n = v.node
-        if self.cheap > _CHEAP or n is None:
-            return False
-        if v in self.names or n.op.view is not None:
-            return n.op.combine is not None and self.is_contraction(n)
-        inner = [x for x in n.operands if x.shape == v.shape and x not in self.returned]
-        return any(set(self.users[x]) == {n} and self.replaces_product(x) for x in inner)
-
-    def tensors(self, v: Value) -> int:
-        """How many tensors in memory an inlined value reads, those of the size of a row or less left out."""
-        if v in self.names:
-            return int(v.type.rank > 1)
-        if v not in self.traffic:
-            self.traffic[v] = sum(map(self.tensors, () if v.node is None else v.node.operands))
-        return self.traffic[v]
-
-    def readers(self, v: Value) -> list[Node]:
-        """The nodes that compute with a value, through views too."""
-        found: list[Node] = []
-        for u in self.users.get(v, []):
-            through = u.op.view is not None and self.is_loop_nest(u)
-            found += self.readers(u.results[0]) if through else [u]
-        return found
 
     def lies_there(self, v: Value) -> bool:
         """Whether a value is a view of a tensor in memory, which contractions read where it lies."""
@@ -248,17 +191,11 @@ class _Lowering:
         axes = self.axes(f"t{len(self.names)}", v.shape)
         t = self.read(v, tuple(a.variable for a in axes))
         sizes = {a.name: a.size for a in axes}
-        return widens(t) and all(_is_simple(r.index, sizes) for r in reads(t))
+        return widens(t) and all(is_simple(r.index, sizes) for r in reads(t))
 
     def is_layout(self, n: Node) -> bool:
         """A view of a tensor in memory."""
         return n.op.view is not None and all(v in self.names for v in n.operands)
-
-    def cost(self, n: Node) -> int:
-        own = _COST.get(n.op.body.op, 1) if isinstance(n.op.body, Expr) else 0
-        by_element = n.op.pick is not None or (n.op.view is not None and not is_simple_view(n))
-        own += _PICK if by_element else 0
-        return own + sum(0 if v in self.names else self.costs.get(v, 0) for v in n.operands)
 
     def whole(self, n: Node) -> None:
         """An op on whole tensors: a primitive, or a call to the host."""
@@ -310,8 +247,7 @@ class _Lowering:
             place = n.op.view(index, n.types, p)
             return self.read(n.operands[0], tuple(narrow(i, self.sizes) for i in place))
         if n.op.pick is not None:
-            where = n.op.pick(index, n.types, p)
-            return Read(v.dtype, self.names[n.operands[0]], tuple(self.place(i, n) for i in where))
+            return self.picked(n, n.operands[0], n.op.pick(index, n.types, p))
         body = n.op.expr(p)
         assert body is not None, n
         wide = [
@@ -321,6 +257,14 @@ class _Lowering:
             for x in n.operands
         ]
         return _cast(_term(body, wide), v.dtype)
+
+    def picked(self, n: Node, x: Value, where: Sequence[Any]) -> Term:
+        """The element at a place that is data, of a tensor in memory or of a cast of one."""
+        if x in self.names:
+            return Read(x.dtype, self.names[x], tuple(self.place(i, n) for i in where))
+        assert x.node is not None, x
+        assert x.node.op.name == "cast", x
+        return _cast(self.picked(n, x.node.operands[0], where), x.dtype)
 
     def place(self, i: Any, n: Node) -> Any:
         """A place of a pick: a size, or the number that an operand holds, clamped."""
@@ -469,11 +413,20 @@ class _Lowering:
         shape = tuple(a.size for a in kernel.stages[0].axes)
         here = tuple(a.variable for a in stage.axes)
         own = {s.name for s in kernel.stages}
+        if self.cheap > _CHEAP and self.is_heavy(stage, kernel):
+            return False
         return (
             stage.combine is None
             and tuple(a.size for a in stage.axes) == shape
             and all(self.is_here(r.index, here) for r in reads(stage.term) if r.source in own)
         )
+
+    def is_heavy(self, stage: Stage, kernel: _Open) -> bool:
+        """Whether a stage reads matrices that are wider than a product: its blocks have no registers for them."""
+        own = {s.name for s in kernel.stages}
+        bits = min(s.dtype.bits for s in kernel.stages)
+        others = {r.source for r in reads(stage.term) if r.source not in own}
+        return any(self.types[n].rank > 1 and self.types[n].dtype.bits > bits for n in others)
 
     def is_here(self, index: Sequence[Any], here: Sequence[Size]) -> bool:
         """Whether an index is the place where a stage stands; an axis of one element is at 0."""
@@ -525,20 +478,6 @@ class _Lowering:
         return {n: Buffer(n, self.types[n]) for n in names}
 
 
-def _is_held(d: DType) -> bool:
-    """Whether kernels have a dtype: its own, or that of a narrow float that saturates."""
-    saturates = d.kind == "f" and d.is_narrow and d.policy == Policy(saturate=True)
-    return d.name in _KINDS and (d is d.base or saturates)
-
-
-def is_linear_view(n: Node) -> bool:
-    """Whether each index of the operand is a sum of axes of the result, each times a size."""
-    if 0 in n.operands[0].shape:
-        return False  # its index would be a quotient by 0
-    index, axes = view_index(n)
-    return all(_is_linear(i, axes) for i in index)
-
-
 def is_better_turned(s: Stage) -> bool:
     """Whether a contraction has few columns and a left factor that lies along its many rows.
 
@@ -549,36 +488,6 @@ def is_better_turned(s: Stage) -> bool:
         return False
     left, _ = factors(s)
     return _PACKED < n.size <= _NARROW and m.size >= 4 * n.size and lies_along(left, m)
-
-
-def is_simple_view(n: Node) -> bool:
-    """Whether each index of the operand is an axis of the result, moved by a constant, or none."""
-    return _is_simple(*view_index(n))
-
-
-def _is_linear(x: Size, axes: Mapping[str, Size]) -> bool:
-    if isinstance(x, int):
-        return True
-    return all(
-        sum(p for a, p in monomial if isinstance(a, Symbol) and a.name in axes) <= 1
-        and not any(
-            symbols(side) & axes.keys()
-            for a, _ in monomial if not isinstance(a, Symbol) for side in (a.left, a.right)
-        )
-        for monomial, _ in x.terms
-    )  # fmt: skip
-
-
-def _is_simple(index: Sequence[Size], axes: Mapping[str, Size]) -> bool:
-    used = [a for i in index for a in symbols(i) if a in axes]
-    return all(_is_moved_axis(i, axes) for i in index) and len(set(used)) == len(used)
-
-
-def _is_moved_axis(x: Size, axes: Mapping[str, Size]) -> bool:
-    found = symbols(x) & axes.keys()
-    if len(found) > 1:
-        return False
-    return all(not symbols(x - symbol(a)) & axes.keys() for a in found)
 
 
 def _cast(t: Term, dtype: Any) -> Term:

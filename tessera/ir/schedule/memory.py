@@ -208,6 +208,8 @@ def _storages(
     for i, step in enumerate(steps):
         taken: set[int] = set()
         for w in step.writes:
+            if w in made:  # another step wrote a part of it
+                continue
             end, size = last.get(w, i), size_of(types[w])
             s = None if step.host else _vacated(w, size, i, step, made, views, donated, types)
             if s is not None and id(s) not in taken:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tessera.core.dims import Size, symbol, symbols
+from tessera.core.dims import Size, Symbol, symbol, symbols
 from tessera.ir.graph.ir import Node, Value
 from tessera.ir.schedule.index import narrow
 from tessera.ir.schedule.ir import Axis, Read
@@ -47,3 +47,41 @@ def reads_lines(r: Read, axes: Sequence[Axis]) -> bool:
             return False
         places += found
     return len(set(places)) == len(places)
+
+
+def is_linear_view(n: Node) -> bool:
+    """Whether each index of the operand is a sum of axes of the result, each times a size."""
+    if 0 in n.operands[0].shape:
+        return False  # its index would be a quotient by 0
+    index, axes = view_index(n)
+    return all(_is_linear(i, axes) for i in index)
+
+
+def is_simple_view(n: Node) -> bool:
+    """Whether each index of the operand is an axis of the result, moved by a constant, or none."""
+    return is_simple(*view_index(n))
+
+
+def _is_linear(x: Size, axes: Mapping[str, Size]) -> bool:
+    if isinstance(x, int):
+        return True
+    return all(
+        sum(p for a, p in monomial if isinstance(a, Symbol) and a.name in axes) <= 1
+        and not any(
+            symbols(side) & axes.keys()
+            for a, _ in monomial if not isinstance(a, Symbol) for side in (a.left, a.right)
+        )
+        for monomial, _ in x.terms
+    )  # fmt: skip
+
+
+def is_simple(index: Sequence[Size], axes: Mapping[str, Size]) -> bool:
+    used = [a for i in index for a in symbols(i) if a in axes]
+    return all(_is_moved_axis(i, axes) for i in index) and len(set(used)) == len(used)
+
+
+def _is_moved_axis(x: Size, axes: Mapping[str, Size]) -> bool:
+    found = symbols(x) & axes.keys()
+    if len(found) > 1:
+        return False
+    return all(not symbols(x - symbol(a)) & axes.keys() for a in found)

@@ -89,7 +89,10 @@ class Instance:
     def _for(self, op: Operation, *carried: Array) -> list[Array]:
         a, values = op.attributes, list(carried)
         assert op.block is not None
-        for i in range(self.number(a["start"]), self.number(a["stop"]), a["step"]):
+        stop = self.number(a["stop"])
+        if a.get("bounded"):
+            stop = min(stop, int(values[0]))
+        for i in range(self.number(a["start"]), stop, a["step"]):
             self.variables[a["variable"]] = i
             values = self.block(op.block, values)
         return values

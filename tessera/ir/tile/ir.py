@@ -182,9 +182,29 @@ class Builder:
 
     @contextmanager
     def loop(
-        self, start: Size, stop: Size, step: int = 1, carried: Sequence[Tile] = ()
+        self,
+        start: Size,
+        stop: Size,
+        step: int = 1,
+        carried: Sequence[Tile] = (),
+        bound: Tile | None = None,
     ) -> Iterator[Loop]:
-        """A loop; inside, `loop.variable` counts and `loop.carried` holds the carried tiles."""
+        """A loop; inside, `loop.variable` counts and `loop.carried` holds the carried tiles.
+
+        One with a bound, an i64 number that is data, ends there if that is before `stop`.
+        """
+        if bound is not None:
+            with self.loop(start, stop, step, (bound, *carried)) as inner:
+                limit = inner.carried[0]
+                inner.carried = inner.carried[1:]
+                inner.outputs = inner.carried
+                yield inner
+                inner.carried = (limit, *inner.carried)
+                inner.carry(limit, *inner.outputs)
+            inner.results = inner.results[1:]
+            last = self._blocks[-1][-1]
+            last.attributes = {**last.attributes, "bounded": True}
+            return
         self._count += 1
         inner = Loop(f"_i{self._count}", tuple(Tile(t.type) for t in carried))
         self._blocks.append([])

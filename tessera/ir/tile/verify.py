@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from tessera.core.dims import Dim, symbols
+from tessera.core.dtype import i64
 from tessera.core.errors import VerifyError
 from tessera.core.types import TensorType
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile
@@ -161,9 +162,19 @@ class _Verifier:
             types = [t.type for t in tiles]
             if types != carried:
                 self.fail(f"{where}: {what} {_list(types)}, expected {_list(carried)}", op)
+        if a.get("bounded"):
+            self.bound(op, block, where)
         self.declare(a["variable"], where, op)
         self.block(block)
         self.variables.remove(a["variable"])
+
+    def bound(self, op: Operation, block: Block, where: str) -> None:
+        """A bounded loop carries its bound first and passes it on."""
+        first = op.operands[0].type if op.operands else None
+        if first != TensorType(i64, ()):
+            self.fail(f"{where}: the bound is {first}, expected i64[]", op)
+        if block.outputs[0] is not block.arguments[0]:
+            self.fail(f"{where}: the block changes the bound", op)
 
 
 def _list(types: Sequence[TensorType]) -> str:

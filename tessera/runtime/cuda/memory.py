@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -60,6 +61,11 @@ class DeviceArray:
     def strides(self) -> tuple[int, ...]:
         """Elements from one index to the next, for each axis."""
         return row_major(self.shape)
+
+    def is_free(self) -> bool:
+        """Whether this array alone holds its memory, which is of the pool: then it may be written over."""
+        # The array and the count hold it.
+        return self.writable and isinstance(self.owner, Block) and sys.getrefcount(self.owner) <= 2
 
     def numpy(self) -> Array:
         """A copy on the host, after all work of the main stream so far."""

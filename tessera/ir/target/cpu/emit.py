@@ -109,6 +109,9 @@ class _Emitter(PickWriter):
         carried = [self.named(t) for t in block.arguments]
         place = len(self.lines)
         test = self.put(f"icmp slt i64 {counter}, {stop}")
+        if a.get("bounded"):
+            (limit,) = carried[0]
+            test = self.put(f"and i1 {test}, {self.put(f'icmp slt i64 {counter}, {limit}')}")
         self.do(f"br i1 {test}, label %{body}, label %{done}")
         self.start(body)
         self.variables[a["variable"]] = counter

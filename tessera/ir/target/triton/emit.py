@@ -115,6 +115,8 @@ class _Emitter(ValueWriter):
             carried.append(self.tiles[argument])
         i = self.names[a["variable"]] = self.free(plain_name(a["variable"].lstrip("_")))
         start, stop = (self.size.write(a[x]) for x in ("start", "stop"))
+        if a.get("bounded"):
+            stop = f"tl.minimum({stop}, {carried[0]}.to(tl.int32))"
         if self.size.least(a["start"]) < 0:
             self.size.signed.add(a["variable"])
         nested = any(x.name == "for" for x in op.block.operations)

@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from tessera.core.dims import Size
 
 ELEMENTS = 4096  # of a tile that passes through registers once
+FEWEST = 128  # columns of a block
 LONGEST = 16384  # columns that one block folds without a loop
+PIECE = 2048  # columns of a longer row that it takes at a time
+MANY = 4  # tensors: a thread of a kernel with more has few elements of each
 MULTIPROCESSORS = 132
 ENOUGH = 264  # blocks that keep a GPU busy
 
@@ -42,22 +45,29 @@ def power(n: Size) -> int:
     return 1 << (int(n) - 1).bit_length() if int(n) > 1 else 1
 
 
-def rows_block(rows: int, columns: int, folds: bool) -> RowsBlock:
-    """The block of a kernel of rows: whole rows where they are folded."""
+def rows_block(rows: int, columns: int, folds: bool, tensors: int) -> RowsBlock:
+    """The block of a kernel of rows that reads and writes so many tensors: whole rows where they are folded."""
+    if folds and columns > LONGEST:
+        return RowsBlock(1, PIECE)
     wide = min(power(columns), LONGEST if folds else ELEMENTS)
     many = max(min(2 * ELEMENTS // wide, power(rows)), 1)
+    if tensors > MANY or (folds and wide < ELEMENTS):
+        many = max(1024 // wide, 1)  # more would have no registers, or wait for each other
     while many > 1 and rows // many < ENOUGH:
         many //= 2
+    while not folds and wide > FEWEST and rows * -(-columns // wide) < ENOUGH:
+        wide //= 2  # a small tensor: few elements for each thread
     return RowsBlock(many, wide)
 
 
-def chain_block(columns: int, steps: int, bits: int, reads: int) -> RowsBlock:
+def chain_block(columns: int, steps: int, bits: int, reads: int, folds: int) -> RowsBlock:
     """The block of a fold for each column: a warp, 16 bytes of a row in each of its threads.
 
     A thread holds all steps of its columns, and must not run out of registers.
     """
     wide = 256 if bits <= 16 else 128
-    return RowsBlock(1, min(power(columns), wide), min(power(steps), 16 if reads <= 2 else 8))
+    most = 4 if folds > 1 else 16 if reads <= 2 else 8
+    return RowsBlock(1, min(power(columns), wide), min(power(steps), most))
 
 
 def product_block(m: int, n: int, k: int, bits: int, stages: int = 1) -> ProductBlock:
@@ -79,6 +89,8 @@ def _fit(n: int, most: int) -> int:
     return max(min(power(n), most), 16)
 
 
-def warps_for(elements: int) -> int:
+def warps_for(elements: int, tensors: int = 0) -> int:
     """How many warps share a tile: 32 elements for each thread, or fewer."""
+    if tensors > MANY:
+        return max(min(elements // 128, 8), 1)
     return max(min(elements // 1024, 16), 1)

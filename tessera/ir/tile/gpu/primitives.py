@@ -25,6 +25,7 @@ from tessera.ir.schedule.ir import (
 )
 from tessera.ir.tile.gpu.blocks import power, warps_for
 from tessera.ir.tile.gpu.contraction import Contraction
+from tessera.ir.tile.gpu.scatter import MOST, scatter_sums
 from tessera.ir.tile.ir import Builder
 from tessera.ir.tile.launch import Expansion, Launch, Threads
 from tessera.ir.tile.primitives import lower_primitive
@@ -48,6 +49,9 @@ def _scatter_add(step: Primitive, types: Mapping[str, TensorType]) -> Expansion 
     usual = tuple(step.params["axes"]) == (0,) and len(step.operands) == 3 and x.dtype.kind == "f"
     if not usual or count < _FEWEST or not columns or x.dtype is not v.dtype:
         return None
+    if count <= MOST:
+        operands = (step.operands[0], step.operands[1], step.operands[2])
+        return scatter_sums(operands, step.results[0], rows, columns, count, x.dtype.base)
     m, n, k = Axis("_m", rows), Axis("_n", columns), Axis("_k", count)
     names = step.operands
     dtype, wide = x.dtype.base, x.dtype.accum

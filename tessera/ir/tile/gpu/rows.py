@@ -19,6 +19,7 @@ from tessera.ir.schedule.ir import Stage
 from tessera.ir.schedule.passes import has_columns_alone, passes
 from tessera.ir.tile.gpu.blocks import (
     LONGEST,
+    PIECE,
     RowsBlock,
     chain_block,
     power,
@@ -57,7 +58,11 @@ class Rows:
         """A fold for each column has all that it folds in one thread; others share rows."""
         if any(map(self.folds_columns, self.k.stages)):
             return Threads(1)
-        return Threads(warps_for(self.block.rows * self.block.columns))
+        elements = self.block.rows * self.block.columns
+        folds = any(s.combine for s in self.k.stages)
+        if folds and self.block.columns == PIECE:
+            return Threads(4)
+        return Threads(warps_for(elements, 0 if folds else _tensors(self.k)))
 
     def kernel(self) -> Kernel:
         chains = any(self.folds_columns(s) for s in self.k.stages)
@@ -120,9 +125,7 @@ class Rows:
             if self.column(s) is None:
                 where = self.context(None)
                 self.set_row(s, where, where.term(s.term))
-        for s in stages:
-            if self.folds_columns(s):
-                self.chain(s)
+        self.chains([s for s in stages if self.folds_columns(s)])
         rest = [s for s in stages if self.column(s) is not None and not self.folds_columns(s)]
         for size in dict.fromkeys(self.column(s).size for s in rest):  # type: ignore[union-attr]
             own = [s for s in rest if self.column(s).size == size]  # type: ignore[union-attr]
@@ -193,33 +196,40 @@ class Rows:
 
     # A fold for each column
 
-    def chain(self, s: Stage) -> None:
-        """A fold over an axis that is not the last, for the columns of this block."""
-        assert s.combine is not None
-        n = power(s.axes[-1].size)
-        at, n = self.span if self.span is not None else (0, n)
-        self.chain_at(s, at, n)
+    def chains(self, stages: Sequence[Stage]) -> None:
+        """Folds over an axis that is not the last, for the columns of this block; alike ones in one loop."""
+        alike: dict[tuple[Size, Size], list[Stage]] = {}
+        for s in stages:
+            alike.setdefault((s.axes[-1].size, s.reduced[0].size), []).append(s)
+        for (size, length), group in alike.items():
+            at, n = self.span if self.span is not None else (0, power(size))
+            where = self.context(size, at, n)
+            for s, value in zip(group, self.chain(group, length, at, n), strict=True):
+                where.cache[s.name] = value
+                self.end_chain(s, where, value)
 
-    def chain_at(self, s: Stage, at: Size, n: int) -> None:
-        assert s.combine is not None
-        over, steps = s.reduced[0], min(self.block.steps, power(s.reduced[0].size))
-        count = int((over.size + steps - 1) // steps)
-        first, many = self.steps_of(count)
+    def chain(self, stages: Sequence[Stage], length: Size, at: Size, n: int) -> Sequence[Tile]:
+        """Folds of so many numbers for n columns."""
+        steps = min(self.block.steps, power(length))
+        first, many = self.steps_of(int((length + steps - 1) // steps))
         if many == 1:
-            value = self.chain_piece(s, at, n, first * steps, steps)
-        else:
-            begin = self.waiting(s, (power(many), n))
-            with self.b.loop(0, many, 1, [begin]) as loop:
-                made = self.chain_piece(s, at, n, (first + loop.variable) * steps, steps)
-                loop.carry(*self.kept(loop.carried, [made], loop.variable, 0))
-            value = tree(self.b, s.combine, loop.results[0], 0)
-        where = self.context(s.axes[-1].size, at, n)
-        where.cache[s.name] = value
-        self.end_chain(s, where, value)
+            return self.chain_pieces(stages, at, n, first * steps, steps)
+        begin = [self.waiting(s, (power(many), n)) for s in stages]
+        with self.b.loop(0, many, 1, begin) as loop:
+            made = self.chain_pieces(stages, at, n, (first + loop.variable) * steps, steps)
+            loop.carry(*self.kept(loop.carried, made, loop.variable, 0))
+        return [
+            tree(self.b, s.combine or "", value, 0)
+            for s, value in zip(stages, loop.results, strict=True)
+        ]
 
     def steps_of(self, count: int) -> tuple[Size, int]:
         """The first piece of a folded axis that this block takes, of so many, and how many it takes."""
         return 0, count
+
+    def goes_past(self, length: Size) -> bool:
+        """Whether the steps of this block may go behind the end of a folded axis."""
+        return False
 
     def end_chain(self, s: Stage, where: _Context, value: Tile) -> None:
         """What becomes of folded columns: they are stored, and those who follow read them."""
@@ -227,14 +237,20 @@ class Rows:
             where.store(self.out[s.name], [a.variable for a in s.axes], value)
         self.row[s.name] = value
 
-    def chain_piece(self, s: Stage, at: Size, n: int, first: Size, steps: int) -> Tile:
+    def chain_pieces(
+        self, stages: Sequence[Stage], at: Size, n: int, first: Size, steps: int
+    ) -> list[Tile]:
         """Some steps of the folded axis, folded for each column."""
-        assert s.combine is not None
         where = self.context(None)
-        where.lines[s.axes[-1].name] = Line(1, at, n, s.axes[-1].size)
-        where.lines[s.reduced[0].name] = Line(0, first, steps, s.reduced[0].size)
-        value = where.inside(where.term(s.term), s.combine, 0)
-        return tree(self.b, s.combine, value, 0)
+        for s in stages:
+            where.lines[s.axes[-1].name] = Line(1, at, n, s.axes[-1].size)
+            length = s.reduced[0].size
+            where.lines[s.reduced[0].name] = Line(0, first, steps, length, self.goes_past(length))
+        out = []
+        for s in stages:
+            assert s.combine is not None
+            out.append(tree(self.b, s.combine, where.inside(where.term(s.term), s.combine, 0), 0))
+        return out
 
 
 class _Context(Terms):
@@ -279,6 +295,13 @@ def _is_turned(k: schedule.Kernel) -> bool:
     )
 
 
+def _tensors(k: schedule.Kernel) -> int:
+    """How many tensors a kernel reads and writes that have an element for each point."""
+    full = max(len(s.axes) for s in k.stages)
+    found = {r.source for s in k.stages for r in schedule.reads(s.term) if len(r.index) >= full}
+    return len(found - {s.name for s in k.stages}) + len(k.outputs)
+
+
 def default_block(k: schedule.Kernel) -> RowsBlock:
     """The block of a kernel of rows."""
     columns = [a.size for s in k.stages for a in (*s.axes[k.rows :], *s.reduced)]
@@ -288,7 +311,7 @@ def default_block(k: schedule.Kernel) -> RowsBlock:
         found = {r for c in chains for r in schedule.reads(c.term)}
         bits = max((r.dtype.bits for r in found), default=32)
         sizes = int(s.axes[-1].size), int(s.reduced[0].size)
-        return chain_block(*sizes, bits, len(found))
+        return chain_block(*sizes, bits, len(found), len(chains))
     rows = int(k.stages[0].axes[k.rows - 1].size) if k.rows else 1
     others = 1
     for a in k.stages[0].axes[: max(k.rows - 1, 0)]:
@@ -297,5 +320,5 @@ def default_block(k: schedule.Kernel) -> RowsBlock:
     if not folds and k.rows and _is_turned(k):
         return RowsBlock(min(64, power(rows)), 64)
     widest = max((int(c) for c in columns), default=1)
-    made = rows_block(rows * others, widest, folds)
+    made = rows_block(rows * others, widest, folds, 0 if folds else _tensors(k))
     return RowsBlock(min(made.rows, power(rows)), min(made.columns, LONGEST))

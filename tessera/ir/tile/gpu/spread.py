@@ -20,6 +20,8 @@ from tessera.ir.tile.gpu.rows import Rows, _Context, default_block
 from tessera.ir.tile.ir import Tile
 from tessera.ir.tile.launch import Expansion, Launch
 
+_WAITING = 8  # pieces of a fold that a block holds until all are there
+
 
 def spread_rows(kernel: Kernel, types: Mapping[str, TensorType]) -> Expansion | None:
     """The launches of a kernel whose folds are shared among blocks; None for any other."""
@@ -58,7 +60,8 @@ def _each(p: Kernel) -> int:
     block = default_block(p)
     if folds_chains(folds[0], p.rows):
         blocks = rows * -(-int(folds[0].axes[-1].size) // block.columns)
-        return _share(size, blocks, 4 * block.steps) if len(folds) == len(p.stages) else 0
+        each = min(_share(size, blocks, 4 * block.steps), _WAITING * block.steps)
+        return each if len(folds) == len(p.stages) else 0
     return min(_share(size, rows, LONGEST), LONGEST) if size > LONGEST else 0
 
 
@@ -124,6 +127,9 @@ class _Parts(Rows):
     def steps_of(self, count: int) -> tuple[Size, int]:
         many = self.each // self.block.steps
         return self.part * many, many
+
+    def goes_past(self, length: Size) -> bool:
+        return int(length) % self.each != 0
 
     def end_chain(self, s: Stage, where: _Context, value: Tile) -> None:
         self.keep(s, where, value)

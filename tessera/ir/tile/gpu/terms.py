@@ -25,11 +25,13 @@ class Line:
     at: Size
     n: int
     size: Size
+    past: bool = False  # whether it may begin behind the last point
 
     @property
     def tail(self) -> bool:
         """Whether some points may lie behind the last one."""
-        return not (isinstance(self.size, int) and self.size and self.size % self.n == 0)
+        whole = isinstance(self.size, int) and self.size and self.size % self.n == 0
+        return self.past or not whole
 
 
 class Terms:

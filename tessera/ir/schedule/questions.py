@@ -1,0 +1,141 @@
+"""What of a graph is a loop nest, what it costs, and who wants it: the questions that lowering asks."""
+
+from __future__ import annotations
+
+from tessera.core.dtype import FORMATS, DType, Policy
+from tessera.core.evaluate import is_portable
+from tessera.core.scalar import Expr, arg, product
+from tessera.ir.graph.ir import Graph, Node, Value
+from tessera.ir.schedule.views import is_linear_view, is_simple_view
+
+# What a scalar op costs beside an addition.
+_COST = {"exp": 12, "log": 12, "tanh": 16, "erf": 20, "erfc": 24, "sin": 14, "cos": 14, "pow": 30, "div": 4,
+         "sqrt": 4, "sigmoid": 16, "rsqrt": 6, "expm1": 14, "log1p": 14}  # fmt: skip
+_PICK = 6  # elements that are read one by one
+_KINDS = FORMATS.keys() - {"c64", "c128"}
+
+
+class Questions:
+    """A graph, and which of its values exist on their own so far."""
+
+    def __init__(self, g: Graph):
+        self.g = g
+        self.returned = set(g.outputs)
+        self.users: dict[Value, list[Node]] = {}
+        for n in g.nodes:
+            for v in n.operands:
+                self.users.setdefault(v, []).append(n)
+        self.names: dict[Value, str] = {}  # values that exist on their own
+        self.costs: dict[Value, int] = {}
+        self.traffic: dict[Value, frozenset[Value]] = {}
+        self.nests: dict[Node, bool] = {}
+
+    def is_loop_nest(self, n: Node) -> bool:
+        """Whether a node is computed point by point, or folds points; asked once for every user."""
+        if n not in self.nests:
+            self.nests[n] = self.nests_loops(n)
+        return self.nests[n]
+
+    def nests_loops(self, n: Node) -> bool:
+        if len(n.results) != 1 or n.regions:
+            return False
+        dtypes = [v.dtype for v in (*n.operands, *n.results)]
+        if not all(is_held(d) for d in dtypes):
+            return False
+        if n.op.moves and n.op.name != "cast" and any(d is not d.base for d in dtypes):
+            return False
+        if n.op.name in ("full", "iota", "dim", "constant"):
+            return n.op.name != "constant" or n.results[0].ndim == 0
+        if n.op.view is not None:
+            return is_linear_view(n)
+        if n.op.pick is not None:
+            return 0 not in n.operands[0].shape
+        if self.is_contraction(n):
+            return True
+        if n.op.combine is not None:
+            return n.op.body == arg(0) and len(n.params.get("axes", ())) > 0
+        body = n.op.expr(n.params)
+        return body is not None and is_portable(body, dtypes[-1])
+
+    def is_contraction(self, n: Node) -> bool:
+        """A product of two tensors summed over one axis, with one axis of each left over."""
+        if n.op.combine != "add" or len(n.operands) != 2 or n.results[0].dtype.kind not in "uif":
+            return False
+        sig = n.op.sig(n.types, n.params)
+        if sig is None or n.op.expr(n.params) != product(2):
+            return False
+        sig = sig.spell(n.op.name, n.types)
+        (left, right), out = sig.ins, sig.out
+        repeated = any(len(set(a)) != len(a) for a in (left, right, out))
+        if repeated or len(out) < 2 or set(out) - set(left) - set(right):
+            return False
+        only = [
+            [a for a in out if a in x and a not in y] for x, y in ((left, right), (right, left))
+        ]
+        return len(sig.reduced) == 1 and all(len(o) == 1 for o in only) and {*out[-2:]} == {only[0][0], only[1][0]}  # fmt: skip
+
+    def is_pointwise(self, n: Node) -> bool:
+        """Whether a node computes each element from those at its place."""
+        same = n.op.view is None and n.op.pick is None and n.op.combine is None
+        return same and bool(n.operands) and self.is_loop_nest(n)
+
+    def is_picked(self, v: Value) -> bool:
+        """Whether somebody reads a value at places that are data; casts happen to what was picked."""
+        return any(
+            (u.op.pick is not None and u.operands[0] is v)
+            or (u.op.name == "cast" and self.is_picked(u.results[0]))
+            for u in self.users.get(v, [])
+        )
+
+    def closes(self, v: Value) -> bool:
+        """Whether a value is the last that follows a product point by point, no wider than it.
+
+        Nothing of the product is wanted beside it, and it is wanted in another place or more than once.
+        """
+        users = self.users.get(v, [])
+        ends = len(users) != 1 or not self.is_pointwise(users[0])
+        return ends and self.is_led(v, v.dtype.bits)
+
+    def is_led(self, v: Value, bits: int) -> bool:
+        """Whether a value is computed point by point from a product that nobody else wants."""
+        n = v.node
+        if n is None or not self.is_pointwise(n):
+            return False
+        return any(
+            x.shape == v.shape and len(self.users[x]) == 1 and x not in self.returned
+            and (
+                self.is_contraction(x.node) and x.dtype.bits >= bits if x in self.names
+                else self.is_led(x, bits)
+            )
+            for x in n.operands
+            if x.node is not None
+        )  # fmt: skip
+
+    def tensors(self, v: Value) -> frozenset[Value]:
+        """The tensors in memory that an inlined value reads, those of the size of a row or less left out."""
+        if v in self.names:
+            return frozenset([v] if v.type.rank > 1 else [])
+        if v not in self.traffic:
+            operands = () if v.node is None else v.node.operands
+            self.traffic[v] = frozenset().union(*map(self.tensors, operands))
+        return self.traffic[v]
+
+    def readers(self, v: Value) -> list[Node]:
+        """The nodes that compute with a value, through views too."""
+        found: list[Node] = []
+        for u in self.users.get(v, []):
+            through = u.op.view is not None and self.is_loop_nest(u)
+            found += self.readers(u.results[0]) if through else [u]
+        return found
+
+    def cost(self, n: Node) -> int:
+        own = _COST.get(n.op.body.op, 1) if isinstance(n.op.body, Expr) else 0
+        by_element = n.op.pick is not None or (n.op.view is not None and not is_simple_view(n))
+        own += _PICK if by_element else 0
+        return own + sum(0 if v in self.names else self.costs.get(v, 0) for v in n.operands)
+
+
+def is_held(d: DType) -> bool:
+    """Whether kernels have a dtype: its own, or that of a narrow float that saturates."""
+    saturates = d.kind == "f" and d.is_narrow and d.policy == Policy(saturate=True)
+    return d.name in _KINDS and (d is d.base or saturates)
