@@ -6,6 +6,7 @@ BENCHMARK_THREADS says how many threads each peer has (2 unless said otherwise).
 
 Every (workload, peer) runs in a process of its own, peers in turn, and the whole round is repeated;
 a row shows the median of the rounds' medians, the spread, and the ratio of the best peer to Tessera.
+With --only, the other rows of a record stay as they are.
 Run it with an interpreter that has the peers installed (make test-oracles sets one up).
 """
 
@@ -304,9 +305,11 @@ def main() -> None:
                    "spread_ms": {p: round(t * 1e3, 4) for p, t in spread.items()},
                    "ratio": round(ratio, 3)}  # fmt: skip
     if given.record:
-        given.record.write_text(
-            json.dumps({"versions": versions(peers), "rows": rows}, indent=1) + "\n"
-        )
+        kept = {}
+        if given.only and given.record.exists():  # the other rows stay
+            kept = json.loads(given.record.read_text())["rows"]
+        whole = {"versions": versions(peers), "rows": kept | rows}
+        given.record.write_text(json.dumps(whole, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def leaves_of(nest: Nest, order: str, k: Size) -> tuple[Nest, int]:
     cuts = [i for i, x in enumerate(nest.loops) if x.axis == "k" and x.step > 1]
     if isinstance(k, int) and k <= _DEEP and not any(name == "left" for name, _ in nest.staged):
         return _without(nest, cuts), WHOLE
-    return (_without(nest, cuts[1:]), WHOLE) if cuts else (nest, LEAF)
+    return (_without(nest, cuts[:-1]), WHOLE) if cuts else (nest, LEAF)
 
 
 def _without(nest: Nest, dropped: list[int]) -> Nest:
