@@ -382,6 +382,24 @@ def test_parts_of_an_instance_do_not_depend_on_the_others():
     assert alone[0].tobytes() == whole[5].tobytes()
 
 
+def test_schedules_change_only_the_last_bits_of_what_instances_share():
+    f, _, args, argnums, kwargs = CASES["layernorm"]
+    made = [gradients(f.with_schedule(block(m)), args, argnums, kwargs) for m in (4, 8, 32)]
+    assert len({own.tobytes() for own, *_ in made}) == 1
+    for _, *shared in made[1:]:
+        for got, want in zip(shared, made[0][1:], strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-13, atol=1e-13)
+
+
+def test_threads_change_no_bit_of_what_instances_share():
+    f, _, args, argnums, kwargs = CASES["dense"]
+    made = set()
+    for n in (1, 2, 3):
+        with ts.threads(n):
+            made.add(b"".join(g.tobytes() for g in gradients(f, args, argnums, kwargs)))
+    assert len(made) == 1
+
+
 def test_most_bounds_positions():
     i, n = symbol("_i"), symbol("N")
     assert most(3 * i + n - 2, {"_i": (0, n - 1)}) == 4 * n - 5
