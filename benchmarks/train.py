@@ -5,7 +5,8 @@
 Every (workload, peer) runs in a process of its own, peers in turn, and the whole round is repeated; a
 row shows the median of the rounds' medians, the spread, and the ratio of the best peer to Tessera.
 All start from the same numbers.  In the first round the losses of twenty steps and what they did to the
-parameters are compared, and Tessera begins with an empty cache: `first` is the time of its first call.
+parameters are compared, those of every two libraries and, in f32, of each with PyTorch in f64 ("exact");
+Tessera begins with an empty cache there: `first` is the time of its first call.
 Run it with an interpreter that has the peers installed (make test-oracles sets one up); the peer
 `compile`, which takes minutes to compile, runs only when it is named.
 """
@@ -22,7 +23,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,7 @@ PEERS = ("tessera", "torch", "jax")
 STEPS = 20
 SECONDS, LEAST = 2.0, 5  # of samples in a later round
 PATIENCE = 300  # seconds after which a process is given up
-DTYPES = {"f32": "float32", "f64": "float64"}
+DTYPES = {"f32": "float32", "f64": "float64", "exact": "float64"}  # exact: from the numbers of f32
 
 
 # In the process of one peer ----------------------------------------------------------------------
@@ -49,7 +51,12 @@ def training_of(peer: str, name: str, dtype: str, threads: int) -> Any:
         importlib.import_module("jax").config.update("jax_enable_x64", True)
     more = {"compiled": True} if peer == "compile" else {}
     make = importlib.import_module(f"training.with_{library}").training
-    return make(name, w.adam, w.rate, *w.start(DTYPES[dtype]), **more)
+    drawn = "float32" if dtype == "exact" else DTYPES[dtype]
+    start = [
+        {k: x.astype(DTYPES[dtype]) if x.dtype.kind == "f" else x for k, x in arrays.items()}
+        for arrays in w.start(drawn)
+    ]
+    return make(name, w.adam, w.rate, *start, **more)
 
 
 def work(peer: str, name: str, dtype: str, threads: int, keep: str) -> None:
@@ -93,7 +100,7 @@ class Settings:
 
     def kept(self, name: str, peer: str) -> Path:
         """Where a training leaves what it reached."""
-        return self.folder / f"{name}-{peer}.npz"
+        return self.folder / f"{name}-{'exact' if self.dtype == 'exact' else peer}.npz"
 
 
 def measure(peer: str, name: str, given: Settings, keep: bool) -> dict[str, float] | None:
@@ -125,16 +132,18 @@ def rounds(names: list[str], peers: list[str], count: int, given: Settings) -> A
                 found = measure(p, n, given, keep=i == 0)
                 if found is not None:
                     times[n][p].append(found)
+            if i == 0 and given.dtype == "f32" and "torch" in peers:
+                measure("torch", n, replace(given, dtype="exact"), keep=True)
     return times
 
 
-def apart(name: str, peer: str, given: Settings) -> dict[str, float] | None:
-    """How far Tessera's training is from a peer's: its losses, and its way relative to its length."""
-    files = [given.kept(name, p) for p in ("tessera", peer)]
+def apart(name: str, one: str, other: str, given: Settings) -> dict[str, float] | None:
+    """How far two trainings are from each other: their losses, and their ways relative to one's length."""
+    files = [given.kept(name, p) for p in (one, other)]
     if not all(f.exists() for f in files):
         return None
     ours, theirs = (dict(np.load(f)) for f in files)
-    begin = WORKLOADS[name].start(DTYPES[given.dtype])[0]
+    begin = WORKLOADS[name].start("float64" if given.dtype == "f64" else "float32")[0]
     loss = np.max(np.abs(ours["losses"] - theirs["losses"]) / np.abs(theirs["losses"]))
     gap = sum(np.sum((ours[k].astype(float) - theirs[k]) ** 2) for k in begin)
     way = sum(np.sum((theirs[k].astype(float) - begin[k]) ** 2) for k in begin)
@@ -179,12 +188,13 @@ def report(names: list[str], peers: list[str], times: Any, given: Settings) -> A
         cells = "".join(f"{found['ms'].get(p, float('nan')):12.2f}" for p in peers)
         first = "  ".join(f"{p} {t:.2f}" for p, t in found["first_s"].items())
         print(f"{w.title:38}{cells}   {found['ratio']:.2f} ({w.goal})   {first}", flush=True)
-        found["apart"] = {p: a for p in peers[1:] if (a := apart(n, p, given))}
+        pairs = combinations((*peers, "exact"), 2)
+        found["apart"] = {f"{p}, {q}": a for p, q in pairs if (a := apart(n, p, q, given))}
         rows[w.title] = found | {"goal": w.goal}
-    print(f"\nafter {STEPS} steps, relative distance from a peer: losses, update, parameters")
+    print(f"\nafter {STEPS} steps, relative distance of two: losses, update, parameters")
     for title, found in rows.items():
-        for p, a in found["apart"].items():
-            print(f"{title:38}{p:>12}  " + "".join(f"{x:12.1e}" for x in a.values()))
+        for pair, a in found["apart"].items():
+            print(f"{title:38}{pair:>16}  " + "".join(f"{x:12.1e}" for x in a.values()))
     return rows
 
 
