@@ -40,6 +40,7 @@ _STRIP, _LINES = 128, 8  # k of a strip
 _RUN = 512  # columns that a few rows read at once
 _EACH, _EACH_PACKED = 4, 2  # instances for each core
 _LOW = 264  # rows below which an instance gets narrower, not lower
+_FITTER = 0.99  # of the columns that are computed, if another block is to be worth it
 _SQUARE = 64  # a side of an instance that packs both factors, if others need it to be small
 
 
@@ -64,7 +65,7 @@ def _of_contraction(kernel: Kernel) -> Nest:
     (over,) = head.reduced
     turned = not lies_along(left, over)
     stages_left = turned or not isinstance(left, Read)
-    high, broad = block(head.dtype)
+    high, broad = _least_waste(block(head.dtype), sizes.n)
     mr = min(high, max(sizes.m, 1)) if isinstance(sizes.m, int) else high
     nr = _fitting(broad, sizes.n)
     if isinstance(sizes.m, int) and sizes.m <= _FEW and lies_along(right, head.axes[-1]):
@@ -74,7 +75,10 @@ def _of_contraction(kernel: Kernel) -> Nest:
         rows = Loop("m", -(-max(sizes.m, 1) // mr) * mr, "parallel")
         strips = (Loop("k", LEAF), Loop("k", _STRIP))
         return _nest((rows, Loop("n", nr, "parallel"), *strips), mr, staged)
-    tall, wide = (_packed_instance if stages_left else _instance)(sizes, mr, nr)
+    if stages_left:
+        tall, wide = _packed_instance(sizes, mr, nr)
+    else:
+        tall, wide = _instance(sizes, mr, nr, not _is_over(over.size, 2 * LEAF + 1))
     leaves = [Loop("k", LEAF)]
     if turned and isinstance(left, Read) and _is_over(over.size, LEAF + 1):
         leaves += [Loop("k", _STRIP)]
@@ -117,6 +121,16 @@ def _fitting(most: int, size: Size) -> int:
     return min(most, -(-max(size, 1) // LANES) * LANES) if isinstance(size, int) else most
 
 
+def _least_waste(shape: tuple[int, int], n: Size) -> tuple[int, int]:
+    """The block, or one of as many sums with a vector less in a row, if it fits the columns better."""
+    high, broad = shape
+    less = broad - LANES
+    if not isinstance(n, int) or n <= broad or less < LANES or high * broad % less:
+        return shape
+    waste, other = (-(-n // w) * w for w in (broad, less))
+    return (high * broad // less, less) if other < _FITTER * waste else shape
+
+
 def _packed_instance(sizes: _Sizes, mr: int, nr: int) -> tuple[int, int]:
     """Rows and columns of an instance that packs both factors: wide, since turning the left one costs most,
     until it gets low; and with enough instances as long as that pays."""
@@ -134,13 +148,18 @@ def _packed_instance(sizes: _Sizes, mr: int, nr: int) -> tuple[int, int]:
     return _even(m, tall, mr), wide
 
 
-def _instance(sizes: _Sizes, mr: int, nr: int) -> tuple[int, int]:
-    """Rows and columns of an instance: large, but with enough instances, and of even heights."""
+def _instance(sizes: _Sizes, mr: int, nr: int, short: bool) -> tuple[int, int]:
+    """Rows and columns of an instance: large, but with enough instances, and of even heights.
+
+    More rows share a packed factor when sums are short, so that few leaves wait in scratch beside them.
+    """
     tall, wide = _TALL // mr * mr, _PANELS * nr
     m, n, batch = sizes.m, sizes.n, sizes.batch
     if not (isinstance(m, int) and isinstance(n, int) and isinstance(batch, int)):
         return tall, wide
     enough = _EACH * cores()
+    if short and batch * -(-m // _TALLER) * -(-n // wide) >= enough:
+        tall = _TALLER // mr * mr
     while wide > nr and batch * -(-m // tall) * -(-n // wide) < enough:
         wide = max(wide // 2 // nr, 1) * nr
     while tall > 8 * mr and batch * -(-m // tall) * -(-n // wide) < enough:
