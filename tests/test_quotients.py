@@ -33,7 +33,7 @@ def spread(rng, shape, low, high, dtype):
     return (sizes * rng.choice([-1, 1], shape)).astype(dtype)
 
 
-@pytest.mark.parametrize("name, inner, all_of", [("f32", 90, 149), ("f64", 890, 1074)])
+@pytest.mark.parametrize(("name", "inner", "all_of"), [("f32", 90, 149), ("f64", 890, 1074)])
 def test_bits_are_those_of_a_division(name, inner, all_of):
     dtype = FORMATS[name]
     kernel = quotients(dtype)

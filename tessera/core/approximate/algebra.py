@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -69,6 +69,14 @@ class Algebra(Protocol[V]):
         self, condition: V, slow: Callable[[], tuple[V, ...]], usual: tuple[V, ...]
     ) -> tuple[V, ...]:
         """Reals: slow() where the condition holds, else usual; may skip slow() if it holds nowhere."""
+
+
+@runtime_checkable
+class Scaler(Protocol):
+    """An algebra whose machine may have an instruction for x 2^n."""
+
+    def scaled(self, x: Any, power: Any) -> Any:
+        """x 2^n rounded once, for a real n that is an integer; None: there is no such instruction."""
 
 
 def _right(x: Array, n: Array) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.core.approximate.algebra import Integer, Real, Truth
+from tessera.core.approximate.algebra import Integer, Real, Scaler, Truth
 from tessera.core.approximate.coefficients import COEFFICIENTS, NUMBERS
 
 Pair = tuple[Real, Real]  # an unevaluated sum; the second is within half a unit of the first's last
@@ -43,11 +43,22 @@ def nearest(x: Real, factor: float, biases: int = 0) -> tuple[Real, Integer]:
     return t - magic, t.bits()
 
 
-def scale(x: Real, n: Integer) -> Real:
-    """x 2^n, rounded once, for x near 1 and n with two biases (see `nearest`).
+def scale(x: Real, n: Integer, power: Real) -> Real:
+    """x 2^power, rounded once, for x near 1 or 0 and n the power with two biases (see `nearest`)."""
+    quick = scaled(x, power)
+    return scale_in_steps(x, n) if quick is None else quick
 
-    The power is taken in two steps: 2^n alone may lie outside of the format.
-    """
+
+def scaled(x: Real, power: Real) -> Real | None:
+    """x 2^power by one instruction, if the machine has it."""
+    if not isinstance(x.algebra, Scaler):
+        return None
+    raw = x.algebra.scaled(x.raw, power.raw)
+    return None if raw is None else Real(x.algebra, raw)
+
+
+def scale_in_steps(x: Real, n: Integer) -> Real:
+    """x 2^n in two steps: 2^n alone may lie outside of the format."""
     half = n >> 1
     return x * power_of_two(x, half) * power_of_two(x, n - half)
 

@@ -13,6 +13,8 @@ from tessera.core.approximate.arithmetic import (
     polynomial,
     power_of_two,
     scale,
+    scale_in_steps,
+    scaled,
 )  # fmt: skip
 
 # Past these the result is 0 or infinity; between them n fits a signed power of two in two steps.
@@ -31,23 +33,28 @@ def _clamped(x: Real) -> Real:
     return x.at_most(_HIGH[x.format.name]).at_least(_LOW[x.format.name])
 
 
-def _or_zero(x: Real, low: float, y: Real) -> Real:
-    """y, or 0 below a bound: a product that underflows takes a hundred times as long as one with 0."""
-    return (x < low).where(0.0, y)
+def _scale_or_zero(x: Real, low: float, y: Real, n: Integer, power: Real) -> Real:
+    """y 2^power, which is 0 where x is below a bound.
+
+    There a product that underflows would take a hundred times as long as one with 0.
+    """
+    quick = scaled(y, power)
+    return scale_in_steps((x < low).where(0.0, y), n) if quick is None else quick
 
 
 def exp(x: Real) -> Real:
     """e^x."""
-    r, _, i = _reduced(_clamped(x))
+    r, n, i = _reduced(_clamped(x))
     q = polynomial(r, coefficients(x, "exp")).fma(r, 1.0).fma(r, 1.0)
-    return scale(_or_zero(x, _LOW[x.format.name], q), i)
+    return _scale_or_zero(x, _LOW[x.format.name], q, i, n)
 
 
-def exp_of_sum(x: Real, low: Real) -> Real:
+def exp_of_sum(x: Real, low: Real, at_most_one: bool = False) -> Real:
     """e^(x + low) for a low far below x, with hardly more than the last rounding."""
-    r, tail, _, i = _reduced_twice(_clamped(x), low)
+    bounded = x.at_least(_LOW[x.format.name]) if at_most_one else _clamped(x)
+    r, tail, n, i = _reduced_twice(bounded, low)
     one, rest = fast_two_sum(x.const(1.0), r)
-    return scale(_or_zero(x, _LOW[x.format.name], one + (rest + tail)), i)
+    return _scale_or_zero(x, _LOW[x.format.name], one + (rest + tail), i, n)
 
 
 def _reduced_twice(x: Real, low: Real) -> tuple[Real, Real, Real, Integer]:
@@ -64,7 +71,8 @@ def exp2(x: Real) -> Real:
     bounded = x.at_most(1.0 + x.format.bias + 1).at_least(low)
     n, i = nearest(bounded, 1.0, 2)
     r = bounded - n
-    return scale(_or_zero(x, low, polynomial(r, coefficients(x, "exp2")).fma(r, 1.0)), i)
+    q = polynomial(r, coefficients(x, "exp2")).fma(r, 1.0)
+    return _scale_or_zero(x, low, q, i, n)
 
 
 def expm1(x: Real) -> Real:
@@ -74,15 +82,15 @@ def expm1(x: Real) -> Real:
     # From 2^digits on the 1 is lost anyway.
     unit = (n < x.format.digits + 2.0).where(power_of_two(x, 3 * x.format.bias - i), 0.0)
     total, rest = fast_two_sum(1.0 - unit, r)  # also for n = 0, where that is 0
-    return scale(total + (rest + tail), i).copysign(x)
+    return scale(total + (rest + tail), i, n).copysign(x)
 
 
 def sigmoid(x: Real) -> Real:
     """1 / (1 + e^-x), as e^x / (1 + e^x) for negative x so that neither end loses digits."""
     low, size = _LOW[x.format.name], -abs(x)
-    r, _, i = _reduced(size.at_least(low))
+    r, n, i = _reduced(size.at_least(low))
     q = polynomial(r, coefficients(x, "exp")).fma(r, 1.0).fma(r, 1.0)
-    e = scale(_or_zero(size, low, q), i)
+    e = _scale_or_zero(size, low, q, i, n)
     return (x < 0.0).where(e, 1.0) / (e + 1.0)
 
 
@@ -99,8 +107,9 @@ def tanh(x: Real) -> Real:
 
 def _half_exp(size: Real) -> Real:
     """e^|x| / 2, which overflows where sinh and cosh do."""
-    r, _, i = _reduced(size.at_most(_HIGH[size.format.name] + 1.0))
-    return scale(polynomial(r, coefficients(size, "exp")).fma(r, 1.0).fma(r, 1.0), i - 1)
+    r, n, i = _reduced(size.at_most(_HIGH[size.format.name] + 1.0))
+    q = polynomial(r, coefficients(size, "exp")).fma(r, 1.0).fma(r, 1.0)
+    return scale(q, i - 1, n - 1.0)
 
 
 def cosh(x: Real) -> Real:

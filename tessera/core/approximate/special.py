@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tessera.core.approximate.algebra import Real
-from tessera.core.approximate.arithmetic import coefficients, polynomial, two_product, two_sum
+from tessera.core.approximate.arithmetic import coefficients, polynomial, two_product
 from tessera.core.approximate.exponential import exp_of_sum
 
 _SMALL = 1.25  # below it erf is a polynomial; in f32 another one reaches from there to 1
@@ -43,9 +43,11 @@ def _erfc_far(x: Real) -> Real:
     The relative error of w counts about one and a half times; the exponent takes it back.
     """
     square, error = two_product(x, x)
-    d, rest = two_sum(x, x.const(2.0 if x.format.bits == 32 else 3.0))
+    far = 2.0 if x.format.bits == 32 else 3.0
+    d = x + far
+    rest = x - (d - far)  # both differences are exact: d is no less than what is taken away
     w = 1.0 / d
     miss = (-w).fma(rest, (-w).fma(d, 1.0))
-    e = exp_of_sum(-square, miss.fma(1.5, -error))
+    e = exp_of_sum(-square, miss.fma(1.5, -error), at_most_one=True)
     y, low = two_product(w, polynomial(w, coefficients(x, "erfcx")))
     return e.fma(y, e * low)

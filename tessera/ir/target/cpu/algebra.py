@@ -7,6 +7,8 @@ from collections.abc import Callable
 from hashlib import sha256
 
 from tessera.core.approximate.algebra import F32, Format
+from tessera.core.dtype import FORMATS
+from tessera.ir.target.cpu.instructions import has_powers
 from tessera.ir.target.cpu.types import vector_of
 from tessera.ir.target.cpu.writer import Writer
 
@@ -75,6 +77,16 @@ class LlvmAlgebra:
     def apply(self, operation: str, *operands: str) -> str:
         """One operation as one instruction."""
         return self.writer.put(_TEMPLATES[operation].format(*operands, **self.types))
+
+    def scaled(self, x: str, power: str) -> str | None:
+        """x 2^power as one instruction, where there is one for such vectors."""
+        if not has_powers(self.writer.features, FORMATS[self.format.name], self.width):
+            return None
+        f = self.types["f"]
+        return self.writer.put(
+            f"call {f} @llvm.x86.avx512.mask.scalef.ps.512({f} {x}, {f} {power}, "
+            f"{f} poison, i16 -1, i32 4)"  # every lane, rounded as everything is
+        )
 
     def lookup(self, table: tuple[float, ...], index: str) -> str:
         """table[index], from constant memory."""

@@ -1,12 +1,14 @@
-"""Instruction sets: which of LLVM's intrinsics multiplies the parts of words on which machine.
+"""Instruction sets: which of LLVM's intrinsics serve vectors on which machine, with the same bits.
 
-A row serves vectors of so many words on machines that have all of its features; the first that fits
+A row of the products of parts of words serves vectors of so many words on machines that have all of its features; the first that fits
 is taken.  Where none does, the parts are taken out by shifts and multiplied one by one, with the same bits.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
+
+from tessera.core.dtype import DType, f32
 
 
 class Instruction(NamedTuple):
@@ -35,3 +37,17 @@ def instruction(features: frozenset[str], parts: int, words: int) -> str | None:
         if row.parts == parts and row.words == words and row.features <= features:
             return row.intrinsic
     return None
+
+
+# What the instruction for the larger or the smaller of two numbers is told; to it -0 lies below +0.
+EXTREMES = {"max": 5, "min": 4}
+
+
+def has_extremes(features: frozenset[str], dtype: DType, words: int) -> bool:
+    """Whether one instruction compares such vectors; elsewhere LLVM takes five."""
+    return dtype is f32 and words == 16 and "avx512dq" in features
+
+
+def has_powers(features: frozenset[str], dtype: DType, words: int) -> bool:
+    """Whether one instruction multiplies such vectors by powers of two; elsewhere it takes six."""
+    return dtype is f32 and words == 16 and "avx512f" in features

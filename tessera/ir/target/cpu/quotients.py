@@ -1,8 +1,8 @@
-"""Quotients by one number: its reciprocal, and two corrections that make every bit right.
+"""Quotients by one number: its reciprocal, and a correction that makes every bit right.
 
 A vector unit divides in the time of a dozen multiplications.  When all of a tile is divided by b, let
-y = 1/b, rounded, and q = a y.  The residual a - b q is exact in one fused multiply-add, so q + y (a - b q)
-is within a unit of a/b, and once more of the same is a/b correctly rounded (Markstein).  That holds
+y = 1/b, rounded, and z the rest of it, so that q = a y + a z is within a unit of a/b.  The residual a - b q
+is exact in one fused multiply-add, and q + y (a - b q) is a/b correctly rounded (Markstein).  That holds
 where nothing under- or overflows; elsewhere, which is rare, the vectors are divided.
 """
 
@@ -60,18 +60,17 @@ class QuotientWriter(ShapeWriter):
         own, kind, small = FLOATS[dtype], TYPES[dtype], RANGES[dtype]
         one = LlvmAlgebra(self, own, 1)
         y, minus = one.apply("div", one.real(1.0), b), one.apply("neg", b)
-        far = self.outside(one, b, small.divisor)
+        z = one.apply("mul", one.apply("fma", minus, y, one.real(1.0)), y)
+        far = self.outside(one, b, small.divisor)  # below 0 a quotient 0 would have the other sign
         quick: list[str] = []
         for a, width in zip(row, widths, strict=True):
             many = LlvmAlgebra(self, own, width)
-            against, over = (self.splat(v, kind, width) for v in (minus, y))
-            q = many.apply("mul", a, over)
-            for _ in range(2):
-                rest = many.apply("fma", against, q, a)
-                q = many.apply("fma", rest, over, q)
-            quick.append(q)
+            over, little, against = (self.splat(v, kind, width) for v in (y, z, minus))
+            q = many.apply("fma", a, over, many.apply("mul", a, little))
+            rest = many.apply("fma", against, q, a)
+            quick.append(many.apply("fma", rest, over, q))
             plus_zero = many.apply("int_eq", many.apply("bits", a), many.integer(0))
-            odd = many.apply("mask_and", self.outside(many, a, small.numerator),
+            odd = many.apply("mask_and", self.outside(many, many.apply("abs", a), small.numerator),
                              many.apply("mask_not", plus_zero))  # fmt: skip
             some = odd if width == 1 else self.put(
                 f"call i1 @llvm.vector.reduce.or.v{width}i1(<{width} x i1> {odd})"
@@ -79,9 +78,8 @@ class QuotientWriter(ShapeWriter):
             far = self.put(f"or i1 {far}, {some}")
         return self.either(far, row, widths, b, dtype, quick)
 
-    def outside(self, algebra: LlvmAlgebra, x: str, power: int) -> str:
-        """Whether the size of x is not between two powers of two, or x is no number."""
-        size = algebra.apply("abs", x)
+    def outside(self, algebra: LlvmAlgebra, size: str, power: int) -> str:
+        """Whether a size does not lie between two powers of two, or is no number."""
         low = algebra.apply("le", algebra.real(2.0**-power), size)
         high = algebra.apply("le", size, algebra.real(2.0**power))
         return algebra.apply("mask_not", algebra.apply("mask_and", low, high))

@@ -14,7 +14,7 @@ from tessera.core.approximate import FLOATS, FUNCTIONS
 from tessera.core.dtype import FORMATS, DType, f32, i32
 from tessera.core.scalar import TESTS
 from tessera.ir.target.cpu.algebra import LlvmAlgebra
-from tessera.ir.target.cpu.instructions import instruction
+from tessera.ir.target.cpu.instructions import EXTREMES, has_extremes, instruction
 from tessera.ir.target.cpu.quotients import QuotientWriter
 from tessera.ir.target.cpu.scalars import MOVES, TEMPLATES
 from tessera.ir.target.cpu.types import (
@@ -81,11 +81,24 @@ class ValueWriter(QuotientWriter):
             return self.widened(name, xs, dtypes, width)
         if dtype.kind == "f" and name in FUNCTIONS:
             return FUNCTIONS[name].build(LlvmAlgebra(self, FLOATS[dtype.name], width), *xs)
+        if name in EXTREMES and has_extremes(self.features, dtype, width):
+            return self.extreme(name, *xs)
         words, results, result = _words(dtype, width), dict[str, str](), xs[0]
         for line in _lines(dtype.kind, name):
             given = {w: results[w] if w in results else words[w] for w in line.words}
             result = results[line.kept] = self.put(line.text.format(*xs, **given))
         return result
+
+    def extreme(self, name: str, x: str, y: str) -> str:
+        """The larger or smaller of two vectors: an instruction that knows signs of zeros but not NaN."""
+        t = vector_type(f32, LANES)
+        found = self.put(
+            f"call {t} @llvm.x86.avx512.mask.range.ps.512({t} {x}, {t} {y}, i32 {EXTREMES[name]}, "
+            f"{t} poison, i16 -1, i32 4)"
+        )
+        none = self.put(f"fcmp uno {t} {x}, {y}")
+        both = self.put(f"fadd {t} {x}, {y}")
+        return self.put(f"select {vector_of('i1', LANES)} {none}, {t} {both}, {t} {found}")
 
     def widened(self, name: str, xs: Sequence[str], dtypes: Sequence[DType], width: int) -> str:
         """A scalar op on narrow floats: computed in f32, rounded once."""
