@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node
 from tessera.ir.schedule.ir import HostCall
+from tessera.ir.target.gluon.pipeline import COLUMNS, ROWS, pipeline
 from tessera.ir.tile.gpu.attention import (
     Delta,
     Forward,
@@ -47,8 +48,13 @@ def problem(s: HostCall, types: Mapping[str, TensorType]) -> Problem:
     )  # fmt: skip
 
 
-def forward(p: Problem, operands: Sequence[str], o: str, logs: str) -> Launch:
-    """The launch of an attention."""
+def forward(p: Problem, operands: Sequence[str], o: str, logs: str, roles: bool) -> Launch:
+    """The launch of an attention; `roles` where groups of threads may have roles."""
+    if roles and (p.size, p.values) == (COLUMNS, COLUMNS):
+        kernel = Forward(p, ROWS).kernel()
+        if pipeline(kernel) is not None:
+            threads = Threads(4, 2, approximate=True, roles=True)
+            return Launch(kernel, tuple(operands), (o, logs), threads)
     block = (64, 128) if p.size <= 64 else (128, 128)
     return Launch(Forward(p, *block).kernel(), tuple(operands), (o, logs), forward_threads(p))
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tessera.accelerator import kept
+from tessera.accelerator.boxes import boxes_of, parameters
 from tessera.core.constraints import solve
 from tessera.core.dims import product, substitute
 from tessera.core.types import TensorType
@@ -24,6 +25,9 @@ from tessera.ir.schedule.ir import Axis, Group, HostCall, Kernel, Program, Read,
 from tessera.ir.schedule.layout import is_row_major, layout_of, row_major
 from tessera.ir.schedule.memory import Access, View, numbered, plan_memory
 from tessera.ir.schedule.rename import renamed
+from tessera.ir.target.gluon import emit as gluon
+from tessera.ir.target.gluon.emit import box_type
+from tessera.ir.target.gluon.pipeline import GROUPS
 from tessera.ir.target.triton.emit import emit, scratch_bytes
 from tessera.ir.target.triton.types import pointer
 from tessera.ir.target.triton.writer import plain_name
@@ -34,10 +38,10 @@ from tessera.ir.tile.sharing import shareable
 from tessera.ir.tile.text import parse_kernel
 from tessera.runtime.cuda.device import Gpu
 from tessera.runtime.cuda.launch import Launch as DeviceLaunch
-from tessera.runtime.cuda.launch import Launcher, Pointer, Value, i32
+from tessera.runtime.cuda.launch import Launcher, Parameter, Pointer, Value, i32
 from tessera.runtime.cuda.memory import DeviceArray, empty, to_device
 from tessera.runtime.cuda.module import Function, Module
-from tessera.runtime.triton_builder import Code, Source, build
+from tessera.runtime.triton_builder import Code, Source, build, has_roles
 
 Host = Callable[[HostCall, Mapping[str, TensorType], Mapping[str, int]], Any]
 _PLAIN_STAGES = 3
@@ -155,7 +159,9 @@ class GpuProgram:
             (o,) = s.results
             logs = f"{o}.logs"
             self.types[logs] = p.row_type
-            self._add_launch(f"attention_{o}", kept.forward(p, s.operands, o, logs), steps)
+            self._add_launch(
+                f"attention_{o}", kept.forward(p, s.operands, o, logs, self.roles), steps
+            )
             return
         o, name = s.operands[3], s.results[0]
         logs, delta = f"{o}.logs", f"{name}.delta"
@@ -165,7 +171,7 @@ class GpuProgram:
             logs = f"{name}.logs"
             self.types |= {again: self.types[o], logs: p.row_type}
             self._add_launch(
-                f"attention_{name}", kept.forward(p, s.operands[:3], again, logs), steps
+                f"attention_{name}", kept.forward(p, s.operands[:3], again, logs, self.roles), steps
             )
         launches = kept.backward(p, s.operands, s.results, logs, delta)
         for what, launch in zip(("delta", "keys", "queries"), launches, strict=True):
@@ -202,7 +208,8 @@ class GpuProgram:
         if id(launch) not in self._emitted:
             known = self._sizes.get(outs[0], {}) if outs else {}
             scratch = int(substitute(scratch_bytes(kernel), known))
-            self._emitted[id(launch)] = emit(kernel, threads), scratch
+            text = gluon.emit(kernel, threads) if threads.roles else emit(kernel, threads)
+            self._emitted[id(launch)] = text, scratch
         text, scratch = self._emitted[id(launch)]
         self.tiles[name], self.sources[name] = kernel, text
         return _Call(
@@ -214,6 +221,11 @@ class GpuProgram:
         """What Triton builds for."""
         major, minor = self.gpu.capability
         return ("cuda", 10 * major + minor, 32)
+
+    @property
+    def roles(self) -> bool:
+        """Whether groups of threads can have roles."""
+        return self.gpu.capability == (9, 0) and has_roles()
 
     def _add_view(self, s: HostCall, steps: list[tuple[Access, Any]]) -> None:
         """A view whose elements lie in order is an offset; any other is a copy."""
@@ -288,7 +300,7 @@ class GpuProgram:
             if id(code) not in modules:
                 modules[id(code)] = Module(code.image, self.gpu)
             known = self._sizes.get(c.outputs[0], {}) if c.outputs else {}
-            blocks = _blocks(c.launch.kernel, known)
+            blocks = _blocks(c.launch, known)
             need = max(need, blocks * max(c.scratch, code.scratch))
             waiting.append(self._launch(c, code, modules[id(code)], blocks, known))
         flush()
@@ -299,18 +311,22 @@ class GpuProgram:
         self, c: _Call, code: Code, module: Module, blocks: int, known: Mapping[str, int]
     ) -> DeviceLaunch:
         function = module.function(code.name, code.shared)
-        given: list[Pointer | Value] = [Pointer(*self._place(n)) for n in (*c.inputs, *c.outputs)]
+        given: list[Parameter] = []
+        found = boxes_of(c.launch.kernel, c.launch.threads)
+        for m, n in zip(c.launch.kernel.parameters, (*c.inputs, *c.outputs), strict=True):
+            place = self._place(n)
+            given += parameters(found[m], *place) if m in found else [Pointer(*place)]
         given += [i32(known[n]) for n in c.launch.kernel.sizes]
         if c.scratch:
             given.append(Pointer(self._scratch))
         given += self._rest(function, code, len(given))
         return DeviceLaunch(function, (blocks, 1, 1), 32 * code.warps, tuple(given), name=c.name)
 
-    def _rest(self, function: Function, code: Code, given: int) -> list[Pointer | Value]:
+    def _rest(self, function: Function, code: Code, given: int) -> list[Parameter]:
         """What Triton adds: its scratch in global memory, and a place for a profile that nobody takes."""
         known = function.parameters
         count = given + 2 if known is None else len(known)
-        extra: list[Pointer | Value] = [Value(bytes(8)) for _ in range(count - given)]
+        extra: list[Parameter] = [Value(bytes(8)) for _ in range(count - given)]
         if extra and code.scratch:
             extra[0] = Pointer(self._scratch)
         return extra
@@ -366,10 +382,14 @@ def source_of(
     kernel: tile.Kernel, text: str, threads: Threads, arch: tuple[str, Any, int], scratch: int
 ) -> Source:
     """What Triton is asked to build for a kernel."""
-    given = [(plain_name(m.name), pointer(m.type.dtype)) for m in kernel.parameters]
+    found = boxes_of(kernel, threads)
+    given = [
+        (plain_name(m.name), box_type(found[m]) if m in found else pointer(m.type.dtype))
+        for m in kernel.parameters
+    ]
     given += [(plain_name(n), "i32") for n in kernel.sizes]
     given += [("scratch", "*i8")] if scratch else []
-    aligned = tuple(range(len(kernel.parameters)))
+    aligned = tuple(i for i, m in enumerate(kernel.parameters) if m not in found)
     stages = threads.stages or _PLAIN_STAGES
     return Source(text, plain_name(kernel.name), tuple(given), aligned, arch, threads.warps, stages)
 
@@ -379,5 +399,6 @@ def _as_pairs(t: TensorType) -> TensorType:
     return TensorType(t.dtype.real, (*t.shape, 2)) if t.dtype.kind == "c" else t
 
 
-def _blocks(kernel: tile.Kernel, sizes: Mapping[str, int]) -> int:
-    return int(substitute(product(tuple(n for _, n in kernel.grid)), sizes))
+def _blocks(launch: Launch, sizes: Mapping[str, int]) -> int:
+    instances = int(substitute(product(tuple(n for _, n in launch.kernel.grid)), sizes))
+    return instances // GROUPS if launch.threads.roles else instances

@@ -76,6 +76,15 @@ def version() -> str:
     return importlib.metadata.version("triton")
 
 
+@cache
+def has_roles() -> bool:
+    """Whether Triton can be expected to build kernels whose groups of threads have roles (Gluon)."""
+    if importlib.util.find_spec("triton") is None:
+        return True  # nothing is built then
+    major, minor, *_ = version().split(".")
+    return (int(major), int(minor)) >= (3, 6)
+
+
 def build(sources: Sequence[Source]) -> list[Code]:
     """The code of kernels, from the disk or built."""
     store = Store(flags().cache_dir / "gpu", "kernel")

@@ -49,6 +49,8 @@ def build(request: dict[str, Any], folder: str) -> bytes:
 
     kernel = getattr(_module(request["source"], folder), request["name"])
     aligned = {(i,): [["tt.divisibility", 16]] for i in request["aligned"]}
+    if "gluon" in type(kernel).__module__:
+        from triton.experimental.gluon._runtime import GluonASTSource as ASTSource
     source = ASTSource(kernel, signature=request["signature"], attrs=aligned)
     made = triton.compile(source, target=GPUTarget(*request["target"]), options=request["options"])
     m = made.metadata

@@ -101,6 +101,22 @@ def test_products_and_attention_compile_for_every_architecture(
             assert "wgmma.mma_async" in text
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_with_roles_compiles_for_hopper(causal: bool, tmp_path: Path) -> None:
+    BUILT.clear()
+    with fake_gpu():
+        q = ts.tensor(RNG.standard_normal((1, 2, 256, 128)).astype(np.float32)).to("cuda")
+        ts.jit(lambda q: op.attention(q, q, q, causal=causal))(q.astype(bf16))
+    (source,) = [s for s in BUILT if s.name == "attention"]
+    text = triton_builder.assembly(source)
+    for what in ("wgmma.mma_async", "cp.async.bulk.tensor", "mbarrier.try_wait", "setmaxnreg"):
+        assert what in text, what
+    with ts.core.flags.override(cache_dir=tmp_path):
+        (code,) = triton_builder.build([source])
+    assert (code.warps, code.scratch) == (12, 0)
+    assert code.shared <= 232_448
+
+
 def test_what_triton_refuses_is_an_error_that_names_the_kernel() -> None:
     bad = Source("import triton\n@triton.jit\ndef broken(x):\n    y = nothing\n", "broken",
                  (("x", "*fp32"),), (0,), TARGETS["sm_90"])  # fmt: skip

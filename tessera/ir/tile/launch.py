@@ -18,6 +18,7 @@ class Threads:
     stages: int | None = None  # steps of a loop that overlap
     descriptors: bool = False  # whether factors of products are fetched as boxes of memory
     approximate: bool = False  # whether functions are the GPU's own instructions
+    roles: bool = False  # whether one group of threads fetches what others multiply (Hopper)
 
 
 @dataclass(frozen=True)

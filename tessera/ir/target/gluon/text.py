@@ -1,0 +1,107 @@
+"""The frame of a pipeline in Gluon: the roles of groups of threads, and how they wait for each other."""
+
+HEAD = """import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+newer = hasattr(tma, "async_load")  # Triton changed the names
+load_box = tma.async_load if newer else tma.async_copy_global_to_shared
+store_box = tma.async_store if newer else tma.async_copy_shared_to_global
+"""
+
+PRODUCER = """
+@gluon.jit
+def fetch(memory, corner, ring, full, empty, turn):
+    at = turn %% %(stages)d
+    mbarrier.wait(empty.index(at), ((turn // %(stages)d) & 1) ^ 1)
+    mbarrier.expect(full.index(at), %(bytes)d)
+    load_box(memory, corner, full.index(at), ring.index(at))
+
+
+@gluon.jit
+def produce(%(parameters)s, tiles, left, right, tile_full, left_full, left_empty, right_full, right_empty):
+    mbarrier.expect(tile_full, %(tile_bytes)d)
+%(tiles)s
+    turn = 0
+%(loops)s
+"""
+
+CONSUMER = """
+@gluon.jit
+def consume(which: gl.constexpr, %(parameters)s, tiles, left, right, tile_full, left_full, left_empty, right_full, right_empty):
+    rows: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, %(columns)d, 16])
+    factor: gl.constexpr = gl.DotOperandLayout(0, rows, 2)
+%(grid)s
+%(prelude)s
+%(begin)s
+    own = tiles.index(which)
+    nothing = gl.full((%(rows)d, %(columns)d), 0.0, gl.float32, rows)
+    mbarrier.wait(tile_full, 0)
+    mbarrier.wait(left_full.index(0), 0)
+    s = warpgroup_mma(own, left.index(0).permute((1, 0)), nothing, use_acc=False, is_async=True)
+    s = warpgroup_mma_wait(0, deps=[s])
+    mbarrier.arrive(left_empty.index(0))
+%(first)s
+    mbarrier.wait(right_full.index(0), 0)
+    p = gl.convert_layout(w.to(%(kind)s), factor, assert_trivial=True)
+    turn = 1
+%(loops)s    acc = acc * again
+    acc = warpgroup_mma(p, right.index((turn - 1) %% %(stages)d), acc, is_async=True)
+    acc = warpgroup_mma_wait(0, deps=[acc])
+%(after)s
+    tma.store_wait(0)
+"""
+
+# A wait is a branch, and the assembler moves no arithmetic over a branch: without the one for the second factor
+# here it would wait for the second product first and compute the weights after it.
+STEP = """    for i in range(%(range)s):
+        at = turn %% %(stages)d
+        phase = (turn // %(stages)d) & 1
+        before = (turn - 1) %% %(stages)d
+        mbarrier.wait(left_full.index(at), phase)
+        s = warpgroup_mma(own, left.index(at).permute((1, 0)), nothing, use_acc=False, is_async=True)
+        acc = acc * again
+        acc = warpgroup_mma(p, right.index(before), acc, is_async=True)
+        s = warpgroup_mma_wait(1, deps=[s])
+        mbarrier.arrive(left_empty.index(at))
+        %(call)s
+        mbarrier.wait(right_full.index(at), phase)
+        acc, w = warpgroup_mma_wait(0, deps=[acc, w])
+        mbarrier.arrive(right_empty.index(before))
+        p = gl.convert_layout(w.to(%(kind)s), factor, assert_trivial=True)
+        turn += 1
+"""
+
+KERNEL = """
+@gluon.jit
+def %(name)s(%(parameters)s):
+    box: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
+    tiles = gl.allocate_shared_memory(%(kind)s, [%(groups)d, %(rows)d, %(columns)d], box)
+    left = gl.allocate_shared_memory(%(kind)s, [%(stages)d, 128, %(columns)d], box)
+    right = gl.allocate_shared_memory(%(kind)s, [%(stages)d, 128, %(columns)d], box)
+    bar: gl.constexpr = mbarrier.MBarrierLayout()
+    tile_full = gl.allocate_shared_memory(gl.int64, [1], bar)
+    left_full = gl.allocate_shared_memory(gl.int64, [%(stages)d, 1], bar)
+    left_empty = gl.allocate_shared_memory(gl.int64, [%(stages)d, 1], bar)
+    right_full = gl.allocate_shared_memory(gl.int64, [%(stages)d, 1], bar)
+    right_empty = gl.allocate_shared_memory(gl.int64, [%(stages)d, 1], bar)
+    mbarrier.init(tile_full, 1)
+    for i in gl.static_range(%(stages)d):
+        mbarrier.init(left_full.index(i), 1)
+        mbarrier.init(right_full.index(i), 1)
+        mbarrier.init(left_empty.index(i), %(groups)d)
+        mbarrier.init(right_empty.index(i), %(groups)d)
+    fence_async_shared()
+    gl.warp_specialize([
+        (consume, (0, %(parameters)s, tiles, left, right, tile_full, left_full, left_empty, right_full, right_empty)),
+        (consume, (1, %(parameters)s, tiles, left, right, tile_full, left_full, left_empty, right_full, right_empty)),
+        (produce, (%(parameters)s, tiles, left, right, tile_full, left_full, left_empty, right_full, right_empty)),
+    ], [4, 1], [240, 24])
+"""

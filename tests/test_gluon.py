@@ -1,0 +1,107 @@
+"""Kernels with roles for groups of threads: which kernels they are, and what is printed and launched."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import op
+from tessera.accelerator.boxes import parameters
+from tessera.accelerator.program import GpuProgram
+from tessera.core.dtype import bf16, f16, f32
+from tessera.core.types import TensorType
+from tessera.ir.target.gluon.emit import box_type, emit
+from tessera.ir.target.gluon.pipeline import GROUPS, NAMES, ROWS, boxes, pipeline
+from tessera.ir.tile.gpu.attention import Forward, Problem
+from tessera.ir.tile.ir import Builder, Kernel
+from tessera.ir.tile.launch import Threads
+from tests.gpu_fake import BUILT, fake_gpu
+
+ROLES = Threads(4, 2, approximate=True, roles=True)
+PROBLEM = Problem(2, 4, 2, 512, 512, 128, 128, bf16, True, 0.125)
+
+
+def attention(rows: int = ROWS, **other: Any) -> Kernel:
+    return Forward(replace(PROBLEM, **other), rows, 128).kernel()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"causal": False}, {"dtype": f16}, {"groups": 4}, {"keys": 640}, {"queries": 128},
+        {"causal": False, "keys": 128}, {"causal": False, "queries": 1024},
+    ],
+    ids=["full", "f16", "all heads", "earlier keys", "one block", "one step", "few keys"],
+)  # fmt: skip
+def test_attention_with_whole_blocks_is_a_pipeline(other: Any) -> None:
+    found = pipeline(attention(**other))
+    assert found is not None
+    p = replace(PROBLEM, **other)
+    assert found.blocks == p.batch * p.heads * p.queries // (ROWS * GROUPS)
+    assert [m.name for m in boxes(found)] == ["q", "k", "v", "o"]
+    assert len(found.steps) == (2 if p.causal else 1)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"queries": 500}, {"queries": 576, "keys": 576}, {"keys": 500}, {"keys": 576},
+        {"keys": 256}, {"size": 64}, {"values": 64},
+    ],
+    ids=["ragged", "odd", "ragged keys", "other steps", "rows that see nothing", "size", "values"],
+)  # fmt: skip
+def test_other_attention_is_none(other: Any) -> None:
+    assert pipeline(attention(**other)) is None
+
+
+def test_tiles_of_more_rows_and_other_kernels_are_none() -> None:
+    assert pipeline(attention(128)) is None
+    b = Builder("double")
+    x = b.parameter("x", TensorType(f32, (8, 8)), writable=True)
+    assert pipeline(b.finish()) is None
+    assert x.name not in NAMES
+
+
+def test_what_is_printed_has_the_places_and_the_arithmetic_of_the_kernel() -> None:
+    text = emit(attention(), ROLES)
+    # Two neighbours of the grid are one block of threads; later queries see more keys and begin first.
+    assert "p1 = (rest % 4) * 2 + which" in text
+    assert "load_box(q, [(p0 % 4) * 512 + (p0 // 4) * 2048 - p1 * 64 + 448, 0]" in text
+    assert "fetch(k, [(((p0 % 4)) // 2) * 512 + (p0 // 4) * 1024 + i, 0], left, left_full" in text
+    # Scores, then weights, by the operations of the Tile kernel; sums by halves.
+    assert "tl.fma(s, v4, v6)" in text
+    assert text.count("(64, 2, 64)") == 2
+    assert text.count("def between") == 2
+    assert "v22 >= v23" in text
+    compile(text, "attention", "exec")
+
+
+def test_a_launch_has_a_descriptor_its_sizes_and_its_strides_for_each_box() -> None:
+    found = pipeline(attention())
+    assert found is not None
+    with fake_gpu():
+        given = [parameters(b, 3, 16) for b in boxes(found).values()]
+    assert [[len(x.data) for x in p] for p in given] == [[128, 4, 4, 8, 8]] * 4  # type: ignore[union-attr]
+    assert box_type(next(iter(boxes(found).values()))).startswith("tensordesc<bf16[64, 128],")
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_results_do_not_depend_on_roles(causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    data = [rng.standard_normal((1, 2, 256, 128)).astype(np.float32) for _ in range(3)]
+    seen = []
+    for roles in (True, False):
+        monkeypatch.setattr(GpuProgram, "roles", roles)
+        with fake_gpu():
+            BUILT.clear()
+            xs = [ts.tensor(x).to("cuda").astype(bf16) for x in data]
+            y = ts.jit(lambda q, k, v: op.attention(q, k, v, causal=causal))(*xs)
+            seen.append(y.numpy().view(np.uint16))
+            (source,) = [s for s in BUILT if s.name == "attention"]
+            assert ("gluon" in source.text) == roles
+            assert source.aligned == ((4,) if roles else (0, 1, 2, 3, 4))
+    assert np.array_equal(*seen)
