@@ -52,7 +52,11 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[Any, ...]]]
     "fft": (op.fft, fft.fft, ((draw(20, 360) + 1j * draw(20, 360)).astype(np.complex64),)),
     "long sums": (lambda x: op.sum(x, 1), lambda x: x.sum(1), (draw(3, 1_000_001),)),
     "column sums": (lambda x: op.sum(x, 0), lambda x: x.sum(0), (draw(1500, 37),)),
-    "products and sums": (lambda x, y: x * y - y, lambda x, y: x * y - y, (draw(999), draw(999))),
+    "products and sums": (
+        lambda x, y: (x - 3 * y) + (x * y - y),
+        lambda x, y: x - 3 * y + x * y - y,
+        (draw(999),) * 2,
+    ),
 }
 
 

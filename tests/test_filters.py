@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,9 @@ from tessera.ir.schedule.ir import Primitive, Program
 from tessera.ir.schedule.lower import lower
 from tessera.ir.schedule.text import parse_program
 from tessera.ir.schedule.verify import verify
+from tessera.ir.tile import filter as filter_tiles
+from tessera.ir.tile.fft import Schedule, Transform
+from tessera.ir.tile.lower import expand
 from tests import levels
 from tests.random_graphs import same_bits
 
@@ -110,6 +115,23 @@ def test_a_convolution_in_the_plane() -> None:
     for threads in (1, 2, 3, 8):
         with override(threads=threads):
             assert same_bits([jitted(x, k).numpy()], [eager])
+
+
+def test_schedules_do_not_change_a_filter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """50 of them: 2 to 32 lanes, whole or short vectors."""
+    x, k = draw(12, 33), draw(12, 33)
+    alone, joined = program(CASES["convolution"][0], x, k)
+    want = levels.by_schedule(alone, (x, k))
+    types = {n: b.type for n, b in joined.buffers.items()}
+    texts = set()
+    for lanes, register in product(range(2, 33), (16, 64)):
+        made = partial(Transform, schedule=Schedule(lanes=lanes, register=register))
+        monkeypatch.setattr(filter_tiles, "Transform", made)
+        text = str(expand(joined.steps[0], types).launches[0].kernel)
+        if text not in texts and len(texts) < 50:
+            texts.add(text)
+            assert same_bits(levels.by_llvm(joined, (x, k)), want), (lanes, register)
+    assert len(texts) == 50
 
 
 def test_columns_may_be_of_any_number() -> None:

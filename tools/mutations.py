@@ -49,6 +49,8 @@ TESTS = {
     "sort": "tests/test_sorting.py",
     "copies": "tests/test_primitives.py tests/test_arrange.py",
     "fft": "tests/test_fft_tiles.py",
+    "filter": "tests/test_filters.py",
+    "fast": "tests/test_fast.py",
     "convolution": "tests/test_convolution.py",
     "tile": "tests/test_tile.py tests/test_tile_scalars.py",
     "casts": "tests/test_tile_scalars.py tests/test_every_dtype.py",
