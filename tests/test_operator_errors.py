@@ -382,6 +382,10 @@ ERRORS: dict[str, tuple[str, str]] = {
         "NumericalError",
         "function: sqrt has no finite value at the eigenvalue -1 of dense f64[2,2]; a complex operator may have one",
     ),
+    "op.sign(op.dense(np.array([[0.0, 1.0], [-1.0, 0.0]]))).todense()": (
+        "NumericalError",
+        "matrix_function: f64[2,2] has no such real function: an eigenvalue is zero or negative; cast it to a complex dtype, or use op.funm for symmetric matrices",
+    ),
     "op.projector(np.eye(3)[:, :2]).solve(np.ones(3))": (
         "NumericalError",
         "solve: projector f64[3,3] is singular: its rank is at most 2; use op.pseudoinverse(A)",

@@ -22,20 +22,39 @@ from tessera.ops.matrix import Tangents, hosted, square_matrix
 from tessera.ops.shape import concat, matrix_transpose, slice_
 
 NAMES = ("sqrt", "log", "sign")
+_NEWTON = 100  # steps for the sign; one for each doubling of the distance from the imaginary axis
 _TROUBLE = (
     "has no such real function: an eigenvalue is zero or negative; cast it to a complex dtype, or use "
     "op.funm for symmetric matrices"
 )
 
 
+def _sign(x: Any) -> Any:
+    """Newton's iteration S -> (S + S^-1) / 2, with the determinant scaled to one while S is far from its end.
+
+    SciPy's signm divides by differences of eigenvalues, so that it is wrong where they are equal.
+    """
+    n, near = len(x), False
+    for _ in range(_NEWTON):
+        inverse = np.linalg.inv(x)
+        scale = 1.0 if near else np.exp(-np.linalg.slogdet(x)[1] / n)
+        new = (scale * x + inverse / scale) / 2
+        moved = np.linalg.norm(new - x) / np.linalg.norm(new)
+        if near and moved <= 4 * n * np.finfo(x.dtype).eps * np.linalg.norm(new):
+            return new
+        near = near or moved < 1e-2
+        x = new
+    raise np.linalg.LinAlgError("an eigenvalue is on the imaginary axis")
+
+
 def _one(x: Any, name: str) -> Any:
-    """The function of one matrix by SciPy."""
+    """The function of one matrix, by SciPy but for the sign."""
     if not x.size or not np.all(np.isfinite(x)):
         return x
     wide = x.astype(np.complex128 if np.iscomplexobj(x) else np.float64)
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what goes wrong is seen in the result
-        y = getattr(scipy("linalg"), f"{name}m")(wide)
+        y = _sign(wide) if name == "sign" else getattr(scipy("linalg"), f"{name}m")(wide)
     if not np.all(np.isfinite(y)):
         raise np.linalg.LinAlgError("singular")
     if np.iscomplexobj(y) and not np.iscomplexobj(x):
