@@ -89,6 +89,18 @@ def test_a_launch_has_a_descriptor_its_sizes_and_its_strides_for_each_box() -> N
     assert box_type(next(iter(boxes(found).values()))).startswith("tensordesc<bf16[64, 128],")
 
 
+@pytest.mark.parametrize(
+    "target",
+    [("cuda", 80, 32), ("cuda", 100, 32), ("hip", "gfx942", 64)],
+    ids=["sm_80", "sm_100", "gfx942"],
+)
+def test_other_devices_have_no_roles(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = object.__new__(GpuProgram)  # which needs no device to say so
+    for arch, roles in ((target, False), (("cuda", 90, 32), True)):
+        monkeypatch.setattr(GpuProgram, "arch", arch)
+        assert program.roles == roles
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_results_do_not_depend_on_roles(causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)

@@ -225,7 +225,7 @@ class GpuProgram:
     @property
     def roles(self) -> bool:
         """Whether groups of threads can have roles."""
-        return self.gpu.capability == (9, 0) and has_roles()
+        return self.arch[:2] == ("cuda", 90) and has_roles()
 
     def _add_view(self, s: HostCall, steps: list[tuple[Access, Any]]) -> None:
         """A view whose elements lie in order is an offset; any other is a copy."""
