@@ -1,6 +1,6 @@
 """What a profile costs, and how much of the wall time it accounts for, on the training step of the demo.
 
-    python benchmarks/profiling.py [--threads 1] [--rounds 12]
+    python benchmarks/profiling.py [--threads 1] [--rounds 12] [--out record.json]
 
 Steps with and without a profile run in turn, a few at a time; the least of each counts.
 """
@@ -8,6 +8,8 @@ Steps with and without a profile run in turn, a few at a time; the least of each
 from __future__ import annotations
 
 import argparse
+import json
+import statistics
 import sys
 import time
 from pathlib import Path
@@ -53,15 +55,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     with ts.threads(given.threads):
         # On one thread the clock is that of the thread, so that a busy machine disturbs little.
         clock = time.thread_time if given.threads == 1 else time.perf_counter
-        show(demo(), given.rounds, clock)
+        found = {
+            "threads": given.threads,
+            "rounds": given.rounds,
+            **show(demo(), given.rounds, clock),
+        }
+    if given.out:
+        known = json.loads(given.out.read_text()) if given.out.exists() else []
+        kept = [x for x in known if x["threads"] != given.threads]
+        given.out.write_text(json.dumps([*kept, found], indent=1) + "\n")
 
 
-def show(train: Any, rounds: int, clock: Any) -> None:
-    """Measure, and print."""
+def show(train: Any, rounds: int, clock: Any) -> dict[str, float]:
+    """Measure, print, and tell."""
     train(2)
     off, on, accounted = [], [], []
     for _ in range(rounds):
@@ -75,6 +86,12 @@ def show(train: Any, rounds: int, clock: Any) -> None:
     print(f"a step takes {min(off) * per:.3f} ms, under a profile {min(on) * per:.3f} ms: "
           f"{min(on) / min(off) - 1:+.1%}")  # fmt: skip
     print(f"of the wall time {min(accounted):.1%} to {max(accounted):.1%} is accounted for")
+    return {
+        "ms a step": min(off) * per, "ms a step under a profile": min(on) * per,
+        "overhead of the best": min(on) / min(off) - 1,
+        "overhead of the median": statistics.median(on) / statistics.median(off) - 1,
+        "least accounted": min(accounted), "most accounted": max(accounted),
+    }  # fmt: skip
 
 
 def timed(train: Any, clock: Any) -> float:

@@ -154,7 +154,9 @@ def test_run_of_a_file_with_a_syntax_error(capsys, tmp_path):
     assert capsys.readouterr().err == f"error: {path}, line 1: '(' was never closed\n"
 
 
-@pytest.mark.parametrize("command", ["compile", "run", "profile", "bench", "tune"])
+@pytest.mark.parametrize(
+    "command", ["compile", "run", "profile", "bench", "tune", "inspect", "check"]
+)
 def test_a_file_that_is_no_program_is_refused(capsys, tmp_path, command):
     for name, data, message in (
         ("bytes.py", b"\x00\xff\xfe\x01", "bytes.py"), ("latin.py", b"x = '\xe9'\n", "latin.py, line"),
@@ -169,7 +171,9 @@ def test_a_file_that_is_no_program_is_refused(capsys, tmp_path, command):
         assert "Traceback" not in out + err
 
 
-@pytest.mark.parametrize("command", ["compile", "run", "profile", "bench", "tune"])
+@pytest.mark.parametrize(
+    "command", ["compile", "run", "profile", "bench", "tune", "inspect", "check"]
+)
 def test_what_a_program_raises_is_shown_without_our_frames(capsys, tmp_path, command):
     path = tmp_path / "raises.py"
     path.write_text("def f():\n    return {}['key']\n\nf()\n")
@@ -302,6 +306,33 @@ def test_a_full_disk_and_devices_stay_what_they_are(program, option, capsys):
     assert cli.main(["cache", "export", "/dev/full"]) == 1
     assert "/dev/full is there already, and no file" in capsys.readouterr().err
     assert Path("/dev/full").is_char_device()
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="needs /dev/full")
+@pytest.mark.parametrize("buffered", ["", "1"], ids=["buffered", "unbuffered"])
+def test_what_cannot_be_printed_is_said_in_one_line(buffered):
+    """At the print itself, or when Python would flush at its end, after which nobody can say anything."""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tessera.cli", "version"], stdout=full, stderr=subprocess.PIPE, text=True,
+            env={"PYTHONPATH": str(Path(__file__).parent.parent), "PYTHONUNBUFFERED": buffered}, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == "error: the output cannot be written (No space left on device)\n"
+
+
+def test_warnings_of_the_compiler_show_no_lines_of_it(program, tmp_path):
+    """A cache that cannot be used, by a store that cannot be written, costs time and not the profile."""
+    (tmp_path / "file").write_text("")
+    done = _tessera(
+        "profile", f"{program}:layer", TESSERA_CACHE_DIR=str(tmp_path / "file" / "below")
+    )
+    assert done.returncode == 0
+    assert done.stdout.count("layer_0") >= 1
+    lines = done.stderr.splitlines()
+    assert lines
+    assert all(x.startswith("warning: ") for x in lines)
+    assert "set TESSERA_CACHE_DIR to a writable folder" in done.stderr
 
 
 def test_a_package_that_is_missing_is_named(program, tmp_path):

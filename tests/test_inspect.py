@@ -1,10 +1,13 @@
 """The lowering inspector: what its page holds, that it needs nothing else, and how it behaves in a browser."""
 
+import errno
 import json
+import os
 import random
 import re
 import shutil
 import subprocess
+import sys
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +23,7 @@ from tessera.inspect.page import programs_of, render
 from tessera.inspect.page_data import difference
 from tessera.inspect.page_layout import GAP, layered
 from tessera.inspect.page_text import graph_lines
+from tessera.inspect.profile import profile
 
 BROWSER = (
     shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -215,6 +219,41 @@ def test_what_cannot_be_written_is_said_before_the_work(tmp_path):
         assert str(e.value).startswith(message)
 
 
+def test_a_page_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
+    page, full = tmp_path / "f.html", OSError(errno.ENOSPC, "No space left on device")
+    page.write_text("old")
+
+    def fails(*_):
+        raise full
+
+    monkeypatch.setattr("os.replace", fails)
+    with pytest.raises(OperandError, match=r"f.html cannot be written \(No space left on device\)"):
+        jit(lambda x: x + 1).inspect(ts.ones((2,)), path=page)
+    assert page.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [page]
+    with profile() as p:
+        pass
+    for write in (p.save, p.trace, p.flame):
+        with pytest.raises(OperandError, match=r"profile: .* cannot be written"):
+            write(page)
+    assert page.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [page]
+
+
+def test_an_interrupt_leaves_no_page(tmp_path):
+    """Wherever it comes: while modules load, while the function is compiled, while the page is made."""
+    (tmp_path / "program.py").write_text(
+        "import os, signal, threading\nfrom tessera import Tensor, f32, jit, op\n"
+        "@jit\ndef f(x: Tensor['B', 64, f32]):\n    os.kill(os.getpid(), signal.SIGINT)\n    return op.softmax(x)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "tessera.cli", "inspect", "program.py"], cwd=tmp_path, capture_output=True, text=True,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "error: interrupted\n")
+    assert [p.name for p in tmp_path.iterdir()] == ["program.py"]
+
+
 def test_the_command(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     program = tmp_path / "program.py"
@@ -227,6 +266,7 @@ def test_the_command(tmp_path, capsys, monkeypatch):
     for argv, status, message in (
         (["nowhere.py"], 2, "there is no file nowhere.py"),
         ([f"{program}:none"], 2, f"{program} defines no 'none'; it has layer"),
+        ([str(program), "--gpu", "sm_1"], 2, "--gpu is 'sm_1', expected one of sm_80, sm_90"),
         ([str(program), "--out", "no/x.html"], 1, f"inspect: there is no folder {tmp_path}/no for x.html"),
     ):  # fmt: skip
         assert cli.main(["inspect", *argv]) == status

@@ -12,11 +12,15 @@ import numpy as np
 
 from tessera.cli.programs import arguments_of, execute, found_in, size_of, sizes_of, split
 from tessera.cli.show import UsageError
+from tessera.inspect.page_gpu import ARCHITECTURES
 from tessera.inspect.serve import Live, PageError
 
 
 def inspect_file(args: argparse.Namespace) -> int:
     """Write a page that shows an annotated function at every level, for any browser."""
+    unknown = [g for g in args.gpu if g not in ARCHITECTURES]
+    if unknown:
+        raise UsageError(f"--gpu is {unknown[0]!r}, expected one of {', '.join(ARCHITECTURES)}")
     if args.serve:
         return _serve(args)
     path, name = split(args.file)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-import tempfile
 from pathlib import Path
 
 from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
+
+from tessera.inspect.files import write_whole
 
 WIDE = 320  # columns of a table that is not shown on a terminal
 
@@ -41,10 +41,10 @@ def table_of(*columns: str) -> Table:
     return table
 
 
-def complain(message: str, status: int) -> int:
+def complain(message: str, status: int, word: str = "error") -> int:
     """Say what went wrong, and return the exit status."""
     Console(stderr=True).print(
-        f"[bold red]error:[/] {escape(message)}", soft_wrap=True, highlight=False
+        f"[bold red]{word}:[/] {escape(message)}", soft_wrap=True, highlight=False
     )
     return status
 
@@ -63,28 +63,8 @@ def check_place(*paths: str | None) -> None:
 
 def write_file(path: str, content: str | bytes) -> None:
     """Write a file, whole or not at all."""
-    data = content.encode() if isinstance(content, str) else content
-    if Path(path).exists() and not Path(path).is_file():  # a device or a pipe stays what it is
-        return _write_through(path, data)
-    folder, temporary = Path(path).absolute().parent, None
     try:
-        handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{Path(path).name}-")
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-        temporary = None
-    except OSError as e:
-        raise Failure(f"{path} cannot be written ({e.strerror or e})") from None
-    finally:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-
-
-def _write_through(path: str, data: bytes) -> None:
-    try:
-        Path(path).write_bytes(data)
+        write_whole(path, content)
     except OSError as e:
         raise Failure(f"{path} cannot be written ({e.strerror or e})") from None
 

@@ -20,6 +20,7 @@ from tessera.algebra.laws.log import Rewrite
 from tessera.build import schedule_of
 from tessera.core.errors import OperandError
 from tessera.executable import Step
+from tessera.inspect.files import write_whole
 from tessera.inspect.page_data import Collector, memory_data, peaks_data
 from tessera.inspect.page_gpu import (
     architecture_of,
@@ -53,10 +54,8 @@ def write_page(
     demand_architectures(gpu)
     text = page_of(e, inputs, log, gpu)
     try:
-        where.write_text(text, encoding="utf-8")
+        write_whole(where, text)
     except OSError as error:
-        if where.is_file():  # half a page is none
-            where.unlink()
         raise OperandError(f"inspect: {where} cannot be written ({error.strerror})") from None
     return where
 

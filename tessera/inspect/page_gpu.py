@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any, cast
 
 from tessera.accelerator.executable import GpuExecutable, schedule_for_gpu
@@ -26,6 +27,7 @@ from tessera.ir.schedule.memory import Access
 from tessera.ir.target.triton.writer import plain_name
 from tessera.machine import MachineExecutable
 from tessera.runtime import triton_builder
+from tessera.runtime.cuda.device import Gpu
 from tessera.runtime.cuda.memory import DeviceArray
 from tessera.runtime.triton_builder import Source
 
@@ -86,7 +88,9 @@ class _Offline(GpuProgram):
     def __init__(self, p: Program, target: tuple[str, Any, int], sizes: Mapping[str, int]):
         self._target = target
         self.calls: list[tuple[Access, Any]] = []
-        super().__init__(p, cast(Any, None), lambda *_: None, sizes=sizes)
+        version = target[1] if target[0] == "cuda" else 0
+        device = SimpleNamespace(capability=divmod(version, 10))
+        super().__init__(p, cast(Gpu, device), lambda *_: None, sizes=sizes)
 
     @property
     def arch(self) -> tuple[str, Any, int]:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tessera.core.errors import OperandError, located
+from tessera.inspect.files import write_whole
 from tessera.inspect.plots import roofline
 from tessera.inspect.profile_compare import Comparison, compared
 from tessera.inspect.profile_facts import Held, Memory
@@ -134,14 +135,14 @@ class Profile:
         """A trace in the format of Chrome and Perfetto; written to a file if one is named."""
         made = trace_events(self.spans, self._rows, self.memory)
         if path is not None:
-            Path(path).write_text(json.dumps(made))
+            _written(path, json.dumps(made))
         return made
 
     def flame(self, path: str | os.PathLike[str] | None = None) -> str:
         """A flame graph as a page of its own; written to a file if one is named."""
         made = flame_graph(self.spans, self.wall)
         if path is not None:
-            Path(path).write_text(made)
+            _written(path, made)
         return made
 
     def as_dict(self) -> dict[str, Any]:
@@ -156,7 +157,7 @@ class Profile:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Keep the profile in a file, to compare with it later."""
-        Path(path).write_text(json.dumps(self.as_dict()))
+        _written(path, json.dumps(self.as_dict()))
 
     # Text
 
@@ -197,6 +198,13 @@ class Profile:
             f'<iframe srcdoc="{page}" style="width:100%;height:24em;border:0"></iframe>'
             f"<pre>{escape(self.table())}</pre>"
         )
+
+
+def _written(path: str | os.PathLike[str], text: str) -> None:
+    try:
+        write_whole(path, text)
+    except OSError as e:
+        raise located(OperandError(f"profile: {path} cannot be written ({e.strerror})")) from None
 
 
 def _plain(r: Row) -> dict[str, Any]:
