@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from tessera.core.errors import DeviceError, OutOfMemoryError
-from tessera.runtime.cuda import driver, nvtx
+from tessera.runtime.cuda import driver, nvtx, replay
 from tessera.runtime.cuda.device import Gpu, count, gpu
 from tessera.runtime.cuda.graph import Graph
 from tessera.runtime.cuda.launch import Launch, Launcher, Pointer, TensorMap, f32, i32, i64
@@ -447,3 +447,25 @@ def test_ranges_are_named_where_the_library_is(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(KeyError), nvtx.named("step"):
         raise KeyError
     assert calls == [b"step", "end"]
+
+
+def test_launches_that_come_again_with_their_addresses_are_a_graph(
+    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "_FEWEST", 2)
+    launcher, (a, bc) = program(fake)
+    again = replay.Replayed(launcher.launches, gpu())
+    other = to_device(np.ones(5, "f4")), to_device(np.zeros(10, "f4"))
+    x = np.arange(5)
+    for graphs, (p, q), want in [
+        (0, (a, bc), x), (1, (a, bc), x), (2, (a, bc), x), (2, other, 1 + 0 * x),
+        (3, other, 1 + 0 * x), (4, (a, bc), x),
+    ]:  # fmt: skip
+        again.run([p.ptr, q.ptr])
+        np.testing.assert_array_equal(q.numpy().reshape(2, 5), [2 * want, 6 * want])
+        assert fake.calls.count("cuGraphLaunch") == graphs
+    assert len(fake.graphs) == 2
+    arrays = [to_device(np.zeros(10, "f4")) for _ in range(3 * replay._MOST)]
+    for new in arrays:  # addresses that do not come again are forgotten
+        again.run([a.ptr, new.ptr])
+    assert len(again._known) == replay._MOST

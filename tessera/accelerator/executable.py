@@ -16,6 +16,7 @@ from tessera.core.types import TensorType
 from tessera.executable import Executable, Kernels, Step
 from tessera.ir.graph.ir import Builder, Graph, Node, bind, building, substitute_params
 from tessera.ir.schedule.at import at_sizes
+from tessera.ir.schedule.collapse import collapsed
 from tessera.ir.schedule.ir import HostCall, Program
 from tessera.ir.schedule.lower import CHEAP_ON_GPU, lower
 from tessera.ir.schedule.memory import MemoryPlan
@@ -113,7 +114,7 @@ class GpuExecutable(Executable):
 
 def schedule_for_gpu(graph: Graph) -> Program:
     """Schedule IR of a graph for a GPU, which computes cheap values again rather than keep them."""
-    return merged(lower(graph, CHEAP_ON_GPU))
+    return merged(collapsed(lower(graph, CHEAP_ON_GPU)))
 
 
 _WARNED: set[str] = set()

@@ -10,6 +10,7 @@ from tessera.ir.graph.ir import Node
 from tessera.ir.schedule.ir import HostCall
 from tessera.ir.target.gluon.pipeline import COLUMNS, ROWS, pipeline
 from tessera.ir.tile.gpu.attention import (
+    Columns,
     Delta,
     Forward,
     KeysBackward,
@@ -35,8 +36,10 @@ def is_kept(n: Node) -> bool:
     return not masked and sizes and q.dtype.bits == 16 and (scale is None or scale > 0)
 
 
-def problem(s: HostCall, types: Mapping[str, TensorType]) -> Problem:
-    """The sizes of an attention."""
+def problem(
+    s: HostCall, types: Mapping[str, TensorType], columns: Mapping[str, Columns]
+) -> Problem:
+    """The sizes of an attention, and which of its tensors lie in columns of others."""
     q, k, v = (types[x] for x in s.operands[:3])
     *lead, heads, queries, size = (int(n) for n in q.shape)
     groups, keys = (int(n) for n in k.shape[-3:-1])
@@ -44,8 +47,15 @@ def problem(s: HostCall, types: Mapping[str, TensorType]) -> Problem:
     factor = 1 / math.sqrt(size) if scale is None else float(scale)
     return Problem(
         math.prod(lead), heads, groups, queries, keys, size, int(v.shape[-1]), q.dtype.base,
-        bool(s.node.params["causal"]), factor,
+        bool(s.node.params["causal"]), factor, _columns(s, columns),
     )  # fmt: skip
+
+
+def _columns(s: HostCall, columns: Mapping[str, Columns]) -> tuple[tuple[str, Columns], ...]:
+    forward = s.node.op.name == "attention"
+    names = ("q", "k", "v", "o") if forward else ("q", "k", "v", "o", "d_o", "d_q", "d_k", "d_v")
+    given = zip(names, (*s.operands, *s.results), strict=True)
+    return tuple((n, columns[x]) for n, x in given if x in columns)
 
 
 def forward(p: Problem, operands: Sequence[str], o: str, logs: str, roles: bool) -> Launch:

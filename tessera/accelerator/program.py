@@ -7,7 +7,7 @@ Kernels that follow each other are one call into machine code (runtime/cuda/laun
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -15,6 +15,8 @@ import numpy as np
 
 from tessera.accelerator import kept
 from tessera.accelerator.boxes import boxes_of, parameters
+from tessera.accelerator.strided import strided
+from tessera.accelerator.together import together
 from tessera.core.constraints import solve
 from tessera.core.dims import product, substitute
 from tessera.core.types import TensorType
@@ -32,6 +34,7 @@ from tessera.ir.target.triton.emit import emit, scratch_bytes
 from tessera.ir.target.triton.types import pointer
 from tessera.ir.target.triton.writer import plain_name
 from tessera.ir.tile import ir as tile
+from tessera.ir.tile.gpu.contraction import side_by_side
 from tessera.ir.tile.gpu.lower import expand
 from tessera.ir.tile.launch import Expansion, Launch, Threads
 from tessera.ir.tile.sharing import shareable
@@ -41,6 +44,7 @@ from tessera.runtime.cuda.launch import Launch as DeviceLaunch
 from tessera.runtime.cuda.launch import Launcher, Parameter, Pointer, Value, i32
 from tessera.runtime.cuda.memory import DeviceArray, empty, to_device
 from tessera.runtime.cuda.module import Function, Module
+from tessera.runtime.cuda.replay import Replayed
 from tessera.runtime.triton_builder import Code, Source, build, has_roles
 
 Host = Callable[[HostCall, Mapping[str, TensorType], Mapping[str, int]], Any]
@@ -70,6 +74,7 @@ class GpuProgram:
         donated: frozenset[str] = frozenset(),
         sizes: Mapping[str, int] = MappingProxyType({}),
     ):
+        p, self.laid = strided(p)
         self.p, self.gpu, self.host, self.sizes = p, gpu, host, sizes
         self.types: dict[str, TensorType] = {n: b.type for n, b in p.buffers.items()}
         self.views: dict[str, View] = {}
@@ -81,10 +86,14 @@ class GpuProgram:
         self._emitted: dict[int, tuple[str, int]] = {}  # of kernels that were made once
         steps: list[tuple[Access, _Call | Any]] = []
         self.origin: dict[str, Any] = {}  # the step that each launch and host call belongs to
-        for s in p.steps:
+        for s in together(p.steps):
             known = len(steps)
-            self._add(s, steps)
-            self.origin.update({access.name: s for access, _ in steps[known:]})
+            if isinstance(s, tuple):
+                self._add_products(s, steps)
+            else:
+                self._add(s, steps)
+            origin = s[-1] if isinstance(s, tuple) else s
+            self.origin.update({access.name: origin for access, _ in steps[known:]})
         inputs = (*p.inputs, *self.tables)
         self.plan = plan_memory(
             p.name, self.types, [a for a, _ in steps], inputs, p.outputs, self.views, donated
@@ -152,28 +161,48 @@ class GpuProgram:
             shares = frozenset((names[i], names[j]) for i, j in shareable(kernel))
             steps.append((Access(name, ins, outs, shares), call))
 
+    def _add_products(self, kernels: Sequence[Kernel], steps: list[tuple[Access, Any]]) -> None:
+        """Products in one launch."""
+        made = [renamed(k, f"p{i}") for i, k in enumerate(kernels)]
+        old = {new: name for _, names in made for new, name in names.items()}
+        types = [
+            {n: self.types[x] for n, x in names.items() if x in self.types} for _, names in made
+        ]
+        key = tuple((str(k), *t.items()) for (k, _), t in zip(made, types, strict=True))
+        if key not in self._expansions:
+            kernel, threads = side_by_side([k for k, _ in made], types)
+            inputs = tuple(m.name for m in kernel.parameters if not m.writable)
+            outputs = tuple(m.name for m in kernel.parameters if m.writable)
+            self._expansions[key] = Expansion((Launch(kernel, inputs, outputs, threads),))
+        (launch,) = self._expansions[key].launches
+        ins, outs = (tuple(old[n] for n in names) for names in (launch.inputs, launch.outputs))
+        name = kernels[-1].name
+        steps.append((Access(name, ins, outs), self._call(name, launch, ins, outs)))
+
     def _add_attention(self, s: HostCall, steps: list[tuple[Access, Any]]) -> None:
         """An attention, or its derivative, which reads what the attention says of its rows."""
-        p = kept.problem(s, self.types)
+        p = kept.problem(s, self.types, {n: x.columns for n, x in self.laid.items()})
+        ins, outs = ([self.laid[n].base if n in self.laid else n for n in names]
+                     for names in (s.operands, s.results))  # fmt: skip
         if s.node.op.name == "attention":
-            (o,) = s.results
-            logs = f"{o}.logs"
+            logs = f"{s.results[0]}.logs"
             self.types[logs] = p.row_type
             self._add_launch(
-                f"attention_{o}", kept.forward(p, s.operands, o, logs, self.roles), steps
+                f"attention_{s.results[0]}", kept.forward(p, ins, outs[0], logs, self.roles), steps
             )
             return
-        o, name = s.operands[3], s.results[0]
-        logs, delta = f"{o}.logs", f"{name}.delta"
+        name = s.results[0]
+        logs, delta = f"{s.operands[3]}.logs", f"{name}.delta"
         self.types[delta] = p.row_type
         if logs not in self.types:  # that attention is part of another program
             again = f"{name}.o"
             logs = f"{name}.logs"
-            self.types |= {again: self.types[o], logs: p.row_type}
+            self.types |= {again: self.types[s.operands[3]], logs: p.row_type}
+            plain = replace(p, columns=tuple(c for c in p.columns if c[0] != "o"))
             self._add_launch(
-                f"attention_{name}", kept.forward(p, s.operands[:3], again, logs, self.roles), steps
+                f"attention_{name}", kept.forward(plain, ins[:3], again, logs, self.roles), steps
             )
-        launches = kept.backward(p, s.operands, s.results, logs, delta)
+        launches = kept.backward(p, ins, outs, logs, delta)
         for what, launch in zip(("delta", "keys", "queries"), launches, strict=True):
             self._add_launch(f"attention_{what}_{name}", launch, steps)
 
@@ -288,7 +317,7 @@ class GpuProgram:
 
         def flush() -> None:
             if waiting:
-                out.append(Launcher(list(waiting), self.gpu))
+                out.append(Replayed(list(waiting), self.gpu))
                 waiting.clear()
 
         for access, c in steps:

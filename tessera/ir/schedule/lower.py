@@ -156,14 +156,11 @@ class _Lowering(Questions):
             return True  # in place of the product, and nobody computes it again
         if self.cheap > _CHEAP and len(self.tensors(v)) > _FEW_TENSORS and len(self.readers(v)) > 1:
             return True  # to read so many again takes longer than to read what they make
-        cheap = (
-            self.cheap if v.ndim else _CHEAP
-        )  # every point of a tensor would compute a number again
+        # Every point of a tensor would compute a number, or a number of its row, again.
+        cheap = self.cheap if v.ndim and not self.is_spread(v) else _CHEAP
         if self.costs[v] <= cheap or (n.op.view is not None and is_simple_view(n)):
             # Of what a view shows, the operand exists.
-            several = (
-                n.op.view is None and len(self.tensors(v)) > 1 and len(self.readers(v)) > 1
-            )
+            several = n.op.view is None and len(self.tensors(v)) > 1 and len(self.readers(v)) > 1
             return several and self.is_led(v, v.dtype.bits)
         return len(self.readers(v)) > 1 or self.costs[v] > _LONG
 

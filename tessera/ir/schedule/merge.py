@@ -121,9 +121,11 @@ def _fits(first: Step, second: Step, feeds: bool) -> bool:
 
 
 def _are_alike(stages: Sequence[Stage], rows: int) -> bool:
-    """Whether all stages fold as many numbers for as many columns."""
-    sizes = {(s.axes[-1].size, *(a.size for a in s.reduced)) for s in stages}
-    return len(sizes) == 1 and all(folds_chains(s, rows) for s in stages)
+    """Whether all folds are of as many numbers for as many columns, and the rest has these columns."""
+    folds = [s for s in stages if folds_chains(s, rows)]
+    lengths = {a.size for s in folds for a in s.reduced}
+    alone = all(len(s.axes) == rows + 1 and (s.combine is None) == (s not in folds) for s in stages)
+    return alone and len(lengths) == 1 and len({s.axes[-1].size for s in stages}) == 1
 
 
 def _in_place(index: Sequence[object], s: Stage, source: Stage, rows: int) -> bool:

@@ -87,6 +87,13 @@ class Questions:
             for u in self.users.get(v, [])
         )
 
+    def is_spread(self, v: Value) -> bool:
+        """Whether a value is wanted in more places than it has elements."""
+        return any(
+            u.op.name == "broadcast_to" or (u.op.view is not None and self.is_spread(u.results[0]))
+            for u in self.users.get(v, [])
+        )
+
     def closes(self, v: Value) -> bool:
         """Whether a value is the last that follows a product point by point, no wider than it.
 

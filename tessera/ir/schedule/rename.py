@@ -11,10 +11,10 @@ from tessera.core.dims import Size, symbol
 from tessera.ir.schedule.ir import Axis, Kernel, Read, Stage, with_reads
 
 
-def renamed(k: Kernel) -> tuple[Kernel, dict[str, str]]:
+def renamed(k: Kernel, prefix: str = "") -> tuple[Kernel, dict[str, str]]:
     """The kernel with buffers, stages and axes numbered; and the old name of each new one."""
-    names = {n: f"x{i}" for i, n in enumerate(k.inputs())}
-    names |= {s.name: f"t{i}" for i, s in enumerate(k.stages)}
+    names = {n: f"{prefix}x{i}" for i, n in enumerate(k.inputs())}
+    names |= {s.name: f"{prefix}t{i}" for i, s in enumerate(k.stages)}
     axes: dict[str, str] = {}
     for s in k.stages:
         for a in (*s.axes, *s.reduced):

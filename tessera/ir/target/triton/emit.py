@@ -120,7 +120,10 @@ class _Emitter(ValueWriter):
         if self.size.least(a["start"]) < 0:
             self.size.signed.add(a["variable"])
         nested = any(x.name == "for" for x in op.block.operations)
-        if nested and self.style.descriptors:
+        if not carried and self.size.least(a["start"]) >= 0 and self.size.most(a["stop"]) <= 1:
+            self.do(f"{i} = {start}")
+            self.do(f"if {i} < {stop}:")
+        elif nested and self.style.descriptors:
             self.do(f"for {i} in tl.range({start}, {stop}, {a['step']}, flatten=True):")
         elif nested or self.style.stages is None:
             self.do(f"for {i} in range({start}, {stop}, {a['step']}):")

@@ -33,6 +33,10 @@ class SizeWriter:
         """A number that a size is at least."""
         return float("-inf") if symbols(x) & self.signed else bounds(x)[0]
 
+    def most(self, x: Size) -> float:
+        """A number that a size is at most."""
+        return float("inf") if symbols(x) & self.signed else bounds(x)[1]
+
     def write(self, x: Size, wide: bool = False) -> str:
         """An expression, in 64 bits if it may not fit in 32."""
         if isinstance(x, int):

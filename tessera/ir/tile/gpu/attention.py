@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from tessera.core.dims import Size, larger, smaller
 from tessera.core.dtype import DType, f32
@@ -24,6 +25,16 @@ from tessera.ir.tile.launch import Threads
 
 KEYS = 128  # in a step of the forward pass
 _LOG2E = 1.4426950408889634
+
+
+@dataclass(frozen=True)
+class Columns:
+    """A tensor of heads as columns of a matrix for each batch."""
+
+    pitch: int  # columns of the matrix
+    first: int  # where head 0 begins
+    step: int  # from head to head
+    plus_zero: bool = False  # whether 0 is added to what is written: there is no -0 then
 
 
 @dataclass(frozen=True)
@@ -40,6 +51,7 @@ class Problem:
     dtype: DType
     causal: bool
     scale: float
+    columns: tuple[tuple[str, Columns], ...] = ()  # of parameters that do not lie head by head
 
     @property
     def share(self) -> int:
@@ -50,12 +62,6 @@ class Problem:
     def offset(self) -> int:
         """How many keys the first query sees before its own."""
         return self.keys - self.queries
-
-    def query_type(self, size: int) -> TensorType:
-        return TensorType(self.dtype, (self.batch, self.heads, self.queries, size))
-
-    def key_type(self, size: int) -> TensorType:
-        return TensorType(self.dtype, (self.batch, self.groups, self.keys, size))
 
     @property
     def row_type(self) -> TensorType:
@@ -68,13 +74,36 @@ class _Attention:
 
     def __init__(self, name: str, p: Problem):
         self.p, self.b = p, Builder(name)
+        self.columns = dict(p.columns)
+        self.sizes: dict[str, int] = {}
+
+    def of_queries(self, name: str, size: int, writable: bool = False) -> Memory:
+        """A tensor with a row for each query."""
+        return self.tensor(name, (self.p.heads, self.p.queries, size), writable)
+
+    def of_keys(self, name: str, size: int, writable: bool = False) -> Memory:
+        """A tensor with a row for each key."""
+        return self.tensor(name, (self.p.groups, self.p.keys, size), writable)
+
+    def tensor(self, name: str, shape: tuple[int, int, int], writable: bool) -> Memory:
+        self.sizes[name] = shape[2]
+        own = self.columns.get(name)
+        rest = shape if own is None else (shape[1], own.pitch)
+        return self.b.parameter(name, TensorType(self.p.dtype, (self.p.batch, *rest)), writable)
+
+    def box(self, m: Memory, z: Size, h: Size, at: Size, n: int) -> tuple[Any, Any, int]:
+        """Where rows of a head lie, how many they are, and the axis that counts them."""
+        own, size = self.columns.get(m.name), self.sizes[m.name]
+        if own is None:
+            return (z, h, at, 0), (1, 1, n, size), 2
+        return (z, at, own.first + h * own.step), (1, n, size), 1
 
     def tile(self, m: Memory, z: Size, h: Size, at: Size, n: int, turned: bool = False) -> Tile:
         """Rows of a tensor, or its columns, from `at` on; 0 behind the last one."""
-        count, size = m.type.shape[2:]
-        masked = (2,) if count % n else ()
-        axes = (3, 2) if turned else (2, 3)
-        return self.b.load(m, (z, h, at, 0), (1, 1, n, int(size)), axes, masked)
+        start, extent, rows = self.box(m, z, h, at, n)
+        masked = (rows,) if int(m.type.shape[rows]) % n else ()
+        axes = (rows + 1, rows) if turned else (rows, rows + 1)
+        return self.b.load(m, start, extent, axes, masked)
 
     def numbers(self, m: Memory, z: Size, h: Size, at: Size, n: int, across: bool) -> Tile:
         """A number for each query, along the rows or the columns of a tile."""
@@ -103,10 +132,13 @@ class _Attention:
         return self.b.cast(x, self.p.dtype)
 
     def store(self, m: Memory, x: Tile, z: Size, h: Size, at: Size) -> None:
-        n, size = x.shape
-        masked = (2,) if int(m.type.shape[2]) % n else ()
+        start, extent, rows = self.box(m, z, h, at, x.shape[0])
+        masked = (rows,) if int(m.type.shape[rows]) % x.shape[0] else ()
         value = self.b.cast(x, m.type.dtype)
-        self.b.store(m, value, (z, h, at, 0), (1, 1, n, size), (2, 3), masked)
+        if m.name in self.columns and self.columns[m.name].plus_zero:
+            sums = self.b.apply("add", self.b.cast(value, f32), self.number(0))
+            value = self.b.cast(sums, m.type.dtype)
+        self.b.store(m, value, start, extent, (rows, rows + 1), masked)
 
 
 class Forward(_Attention):
@@ -116,10 +148,10 @@ class Forward(_Attention):
         super().__init__("attention", p)
         self.m, self.n = queries, keys
         b = self.b
-        self.q = b.parameter("q", p.query_type(p.size))
-        self.k = b.parameter("k", p.key_type(p.size))
-        self.v = b.parameter("v", p.key_type(p.values))
-        self.o = b.parameter("o", p.query_type(p.values), writable=True)
+        self.q = self.of_queries("q", p.size)
+        self.k = self.of_keys("k", p.size)
+        self.v = self.of_keys("v", p.values)
+        self.o = self.of_queries("o", p.values, writable=True)
         self.logs = b.parameter("logs", p.row_type, writable=True)
 
     def kernel(self) -> Kernel:
@@ -192,8 +224,8 @@ class Delta(_Attention):
     def __init__(self, p: Problem, queries: int = 64):
         super().__init__("attention_delta", p)
         self.m = queries
-        self.o = self.b.parameter("o", p.query_type(p.values))
-        self.d_o = self.b.parameter("d_o", p.query_type(p.values))
+        self.o = self.of_queries("o", p.values)
+        self.d_o = self.of_queries("d_o", p.values)
         self.delta = self.b.parameter("delta", p.row_type, writable=True)
 
     def kernel(self) -> Kernel:
@@ -215,10 +247,10 @@ class _Backward(_Attention):
         super().__init__(name, p)
         self.m, self.n = queries, keys
         b = self.b
-        self.q = b.parameter("q", p.query_type(p.size))
-        self.k = b.parameter("k", p.key_type(p.size))
-        self.v = b.parameter("v", p.key_type(p.values))
-        self.d_o = b.parameter("d_o", p.query_type(p.values))
+        self.q = self.of_queries("q", p.size)
+        self.k = self.of_keys("k", p.size)
+        self.v = self.of_keys("v", p.values)
+        self.d_o = self.of_queries("d_o", p.values)
         self.logs = b.parameter("logs", p.row_type)
         self.delta = b.parameter("delta", p.row_type)
 
@@ -250,8 +282,8 @@ class KeysBackward(_Backward):
 
     def __init__(self, p: Problem, queries: int = 64, keys: int = 128):
         super().__init__("attention_keys", p, queries, keys)
-        self.d_k = self.b.parameter("d_k", p.key_type(p.size), writable=True)
-        self.d_v = self.b.parameter("d_v", p.key_type(p.values), writable=True)
+        self.d_k = self.of_keys("d_k", p.size, writable=True)
+        self.d_v = self.of_keys("d_v", p.values, writable=True)
 
     def kernel(self) -> Kernel:
         b, p = self.b, self.p
@@ -323,7 +355,7 @@ class QueriesBackward(_Backward):
 
     def __init__(self, p: Problem, queries: int = 128, keys: int = 64):
         super().__init__("attention_queries", p, queries, keys)
-        self.d_q = self.b.parameter("d_q", p.query_type(p.size), writable=True)
+        self.d_q = self.of_queries("d_q", p.size, writable=True)
 
     def kernel(self) -> Kernel:
         b, p = self.b, self.p

@@ -66,7 +66,7 @@ def chain_block(columns: int, steps: int, bits: int, reads: int, folds: int) -> 
     A thread holds all steps of its columns, and must not run out of registers.
     """
     wide = 256 if bits <= 16 else 128
-    most = 4 if folds > 1 else 16 if reads <= 2 else 8
+    most = 16 if reads <= 2 and folds == 1 else 8
     return RowsBlock(1, min(power(columns), wide), min(power(steps), most))
 
 
@@ -74,15 +74,18 @@ def product_block(m: int, n: int, k: int, bits: int, stages: int = 1) -> Product
     """The block of a product that so many stages follow, counted with it."""
     if bits > 16:
         return ProductBlock(_fit(m, 64), _fit(n, 64), _fit(k, 32))
+    if n <= 16 and m >= 64:  # a matrix that is read once, for few vectors
+        return ProductBlock(16, 16, _fit(k, 256), 1)
     if m <= 64:
         return ProductBlock(_fit(m, 64), _fit(n, 64), _fit(k, 128))
+    depth = _fit(k, 64 if bits > 8 else 128)
     if stages > 2 and -(-m // 256) * -(-n // 128) >= MULTIPROCESSORS:
-        return ProductBlock(256, 128, _fit(k, 64), 8, MULTIPROCESSORS)
+        return ProductBlock(256, 128, depth, 8, MULTIPROCESSORS)
     m_block, n_block = _fit(m, 128), _fit(n, 256)
     while n_block > 64 and -(-m // m_block) * -(-n // n_block) < MULTIPROCESSORS:
         n_block //= 2
     large = m_block == 128 and n_block == 256
-    return ProductBlock(m_block, n_block, _fit(k, 64), 8, MULTIPROCESSORS if large else 0)
+    return ProductBlock(m_block, n_block, depth, 8, MULTIPROCESSORS if large else 0)
 
 
 def _fit(n: int, most: int) -> int:

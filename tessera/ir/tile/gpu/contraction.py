@@ -10,7 +10,7 @@ that neighbours in time share factors in the cache.  Stages that follow are comp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tessera.core.dims import Size, larger, product, smaller
 from tessera.core.types import TensorType
@@ -31,8 +31,9 @@ class Contraction:
         kernel: schedule.Kernel,
         types: Mapping[str, TensorType],
         block: ProductBlock | None = None,
+        builder: Builder | None = None,
     ):
-        self.k, self.b = kernel, Builder(kernel.name)
+        self.k, self.b = kernel, builder or Builder(kernel.name)
         self.head = kernel.stages[0]
         self.memory = parameters(self.b, kernel.inputs(), types)
         self.out = parameters(self.b, kernel.outputs, types, writable=True)
@@ -49,6 +50,8 @@ class Contraction:
     def threads(self) -> Threads:
         """Matrix units of Hopper take 128 threads each."""
         narrow, size = self.left.dtype.bits <= 16, self.block.m * self.block.n
+        if size == 256:  # a warp that fetches far ahead
+            return Threads(1, 6 if narrow else 2)
         stages = (4 if size <= 128 * 64 else 3) if narrow else 2
         return Threads(8 if size >= 128 * 256 else 4, stages, narrow and self.block.m >= 64)
 
@@ -69,6 +72,19 @@ class Contraction:
             at = blocks.variable % (rows * columns) if self.head.axes[:-2] else blocks.variable
             self.product(*self.places(at, rows, columns))
         return self.b.finish()
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks there are."""
+        return self.count(self.m, self.block.m) * self.count(self.n, self.block.n)
+
+    def part(self, number: Size, first: int) -> None:
+        """All of the product, by the instances from `first` on."""
+        rows, columns = self.count(self.m, self.block.m), self.count(self.n, self.block.n)
+        before = smaller(larger(first - number, 0), 1)
+        behind = smaller(larger(first + self.blocks - number, 0), 1)
+        with self.b.loop(before, behind):
+            self.product(*self.places(larger(number - first, 0), rows, columns))
 
     def product(self, m: Size, n: Size) -> None:
         """The block of the product that begins at m and n."""
@@ -134,6 +150,24 @@ class Contraction:
             self.values[s.name] = value
             if s.name in self.out:
                 where.store(self.out[s.name], [a.variable for a in s.axes], value)
+
+
+SHARED = ProductBlock(128, 128, 64)  # of products that run in one launch
+
+
+def side_by_side(
+    kernels: Sequence[schedule.Kernel], types: Sequence[Mapping[str, TensorType]]
+) -> tuple[Kernel, Threads]:
+    """One kernel for products that have nothing to do with each other, of different names."""
+    b = Builder("products")
+    parts = [Contraction(k, t, SHARED, b) for k, t in zip(kernels, types, strict=True)]
+    number = b.program(sum(p.blocks for p in parts))
+    first = 0
+    for p in parts:
+        p.part(number, first)
+        first += p.blocks
+    b.parameters.sort(key=lambda m: m.writable)
+    return b.finish(), Threads(4, 3, descriptors=True)
 
 
 def bare(t: Term) -> Term:

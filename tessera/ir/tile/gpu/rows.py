@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tessera.core.dims import Size, symbols
+from tessera.core.dims import Dim, Size, symbols
+from tessera.core.evaluate import identity
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
 from tessera.ir.schedule.ir import Stage
@@ -214,14 +215,44 @@ class Rows:
         first, many = self.steps_of(int((length + steps - 1) // steps))
         if many == 1:
             return self.chain_pieces(stages, at, n, first * steps, steps)
-        begin = [self.waiting(s, (power(many), n)) for s in stages]
+        if many == 0:
+            kinds = [(s.dtype, identity(s.combine or "", s.dtype)) for s in stages]
+            return [self.b.full(d, (1, n), value) for d, value in kinds]
+        levels = many.bit_length()
+        begin = [self.waiting(s, (1, n)) for s in stages for _ in range(levels)]
         with self.b.loop(0, many, 1, begin) as loop:
             made = self.chain_pieces(stages, at, n, (first + loop.variable) * steps, steps)
-            loop.carry(*self.kept(loop.carried, made, loop.variable, 0))
-        return [
-            tree(self.b, s.combine or "", value, 0)
-            for s, value in zip(stages, loop.results, strict=True)
-        ]
+            carried = iter(loop.carried)
+            kept = []
+            for s, value in zip(stages, made, strict=True):
+                kept += self.counted(
+                    s, [next(carried) for _ in range(levels)], value, loop.variable
+                )
+            loop.carry(*kept)
+        results = iter(loop.results)
+        return [self.collected(s, [next(results) for _ in range(levels)], many) for s in stages]
+
+    def counted(self, s: Stage, waiting: Sequence[Tile], value: Tile, number: Dim) -> list[Tile]:
+        """Subtrees of 1, 2, 4 ... pieces that wait for their neighbour, as the digits of a number wait.
+
+        Piece i completes the subtrees of 2^l pieces that end with it; the left ones stay until the right
+        ones come.
+        """
+        b, out = self.b, []
+        for level, before in enumerate(waiting):
+            place = b.index((number + 1) % (2 << level), (1, 1))
+            stays = b.apply("eq", place, b.index(1 << level, (1, 1)))
+            out.append(b.apply("where", stays, value, before))
+            value = b.apply(s.combine or "", before, value)  # of use where the left one waits
+        return out
+
+    def collected(self, s: Stage, waiting: Sequence[Tile], many: int) -> Tile:
+        """What the subtrees that wait after so many pieces come to."""
+        found = [x for level, x in enumerate(waiting) if many >> level & 1]
+        value = found[0]
+        for before in found[1:]:
+            value = self.b.apply(s.combine or "", before, value)
+        return value
 
     def steps_of(self, count: int) -> tuple[Size, int]:
         """The first piece of a folded axis that this block takes, of so many, and how many it takes."""

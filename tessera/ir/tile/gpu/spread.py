@@ -20,8 +20,6 @@ from tessera.ir.tile.gpu.rows import Rows, _Context, default_block
 from tessera.ir.tile.ir import Tile
 from tessera.ir.tile.launch import Expansion, Launch
 
-_WAITING = 8  # pieces of a fold that a block holds until all are there
-
 
 def spread_rows(kernel: Kernel, types: Mapping[str, TensorType]) -> Expansion | None:
     """The launches of a kernel whose folds are shared among blocks; None for any other."""
@@ -31,18 +29,19 @@ def spread_rows(kernel: Kernel, types: Mapping[str, TensorType]) -> Expansion | 
     parts = by_pass(kernel)
     between = {s.name: s.type for p in parts for s in p.stages if s.name in p.outputs}
     known = {**types, **between}
-    for p in parts:
+    while parts:
+        p = parts.pop(0)
         each = _each(p)
-        if not each:
-            rows = Rows(p, known)
-            made.append(Launch(rows.kernel(), tuple(p.inputs()), p.outputs, rows.threads))
-            continue
-        first = _Parts(p, known, each)
-        between |= first.parts
-        made.append(first.launch())
-        rest = _rest(p, first)
-        rows = Rows(rest, {**known, **first.parts})
-        made.append(Launch(rows.kernel(), tuple(rest.inputs()), rest.outputs, rows.threads))
+        if each:
+            first = _Parts(p, known, each)
+            between |= first.parts
+            known |= first.parts
+            made.append(first.launch())
+            p = _rest(p, first)
+            if parts and not _each(parts[0]) and not first.lanes:
+                p = _with_next(p, parts.pop(0), kernel.outputs, parts)
+        rows = Rows(p, known)
+        made.append(Launch(rows.kernel(), tuple(p.inputs()), p.outputs, rows.threads))
     return Expansion(tuple(made), {n: t for n, t in between.items() if n not in kernel.outputs})
 
 
@@ -60,8 +59,7 @@ def _each(p: Kernel) -> int:
     block = default_block(p)
     if folds_chains(folds[0], p.rows):
         blocks = rows * -(-int(folds[0].axes[-1].size) // block.columns)
-        each = min(_share(size, blocks, 4 * block.steps), _WAITING * block.steps)
-        return each if len(folds) == len(p.stages) else 0
+        return _share(size, blocks, 4 * block.steps) if len(folds) == len(p.stages) else 0
     return min(_share(size, rows, LONGEST), LONGEST) if size > LONGEST else 0
 
 
@@ -133,6 +131,13 @@ class _Parts(Rows):
 
     def end_chain(self, s: Stage, where: _Context, value: Tile) -> None:
         self.keep(s, where, value)
+
+
+def _with_next(p: Kernel, after: Kernel, wanted: tuple[str, ...], later: list[Kernel]) -> Kernel:
+    """The last launch of folds, with the pass that follows on their columns."""
+    read = {n for k in later for n in k.inputs()} | set(wanted)
+    outputs = tuple(n for n in (*p.outputs, *after.outputs) if n in read)
+    return replace(p, stages=(*p.stages, *after.stages), outputs=outputs)
 
 
 def _rest(p: Kernel, first: _Parts) -> Kernel:

@@ -1,0 +1,222 @@
+"""One token of a Llama-shaped stack of 1B parameters (batch 1, bf16) on a GPU, beside torch with CUDA graphs.
+
+    python benchmarks/gpu_decode.py [--tokens 30] [--record FILE]
+
+What counts is how fast the weights are read: bytes of all matrices over the time of a token.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from typing import Any
+
+import numpy as np
+
+import tessera as ts
+from tessera import bf16, f32, op
+
+LAYERS, WIDTH, HEADS, GROUPS, SIZE, HIDDEN, VOCABULARY, CONTEXT = (
+    16,
+    2048,
+    32,
+    8,
+    64,
+    8192,
+    32768,
+    1024,
+)
+QKV = (HEADS + 2 * GROUPS) * SIZE
+
+
+def start(seed: int = 0) -> dict[str, Any]:
+    """Matrices by name, each row for one output, and the caches of keys and values."""
+    rng = np.random.default_rng(seed)
+
+    def normal(*shape: int) -> Any:
+        return (rng.standard_normal(shape, np.float32) * 0.02).astype(bf16.np)
+
+    p: dict[str, Any] = {"tokens": normal(VOCABULARY, WIDTH), "norm": np.ones(WIDTH, bf16.np)}
+    for i in range(LAYERS):
+        p |= {
+            f"norm1.{i}": np.ones(WIDTH, bf16.np), f"norm2.{i}": np.ones(WIDTH, bf16.np),
+            f"qkv.{i}": normal(QKV, WIDTH), f"mix.{i}": normal(WIDTH, HEADS * SIZE),
+            f"gate.{i}": normal(2 * HIDDEN, WIDTH), f"down.{i}": normal(WIDTH, HIDDEN),
+        }  # fmt: skip
+    return p
+
+
+def cache() -> dict[str, Any]:
+    shape = (GROUPS, CONTEXT, SIZE)
+    return {f"{n}.{i}": np.zeros(shape, bf16.np) for n in "kv" for i in range(LAYERS)}
+
+
+def bytes_of(p: dict[str, Any]) -> int:
+    """Bytes of the matrices."""
+    return sum(x.nbytes for x in p.values() if x.ndim == 2)
+
+
+ANGLES = CONTEXT ** (-np.arange(0, SIZE, 2) / SIZE)
+
+
+# Tessera
+
+
+def rms(x: Any, g: Any) -> Any:
+    w = x.astype(f32)
+    return (w * op.rsqrt(op.mean(w * w) + 1e-5) * g.astype(f32)).astype(bf16)
+
+
+def token_of(p: dict[str, Any], memory: dict[str, Any], token: Any, at: Any) -> Any:
+    """The next token, and the caches with this one."""
+    x = p["tokens"][token]
+    new = {}
+    seen = op.arange(CONTEXT) <= at
+    for i in range(LAYERS):
+        h = p[f"qkv.{i}"] @ rms(x, p[f"norm1.{i}"])
+        heads = op.reshape(h, (HEADS + 2 * GROUPS, SIZE))
+        turned = turn(heads[: HEADS + GROUPS], at)
+        q = op.reshape(turned[:HEADS], (GROUPS, HEADS // GROUPS, SIZE))
+        k, v = turned[HEADS:], heads[HEADS + GROUPS :]
+        for n, y in (("k", k), ("v", v)):
+            place = op.reshape(y, (GROUPS, 1, SIZE))
+            new[f"{n}.{i}"] = op.where(
+                op.reshape(op.arange(CONTEXT) == at, (1, CONTEXT, 1)), place, memory[f"{n}.{i}"]
+            )
+        s = (q @ op.transpose(new[f"k.{i}"], (0, 2, 1))).astype(f32) / SIZE**0.5
+        w = op.softmax(op.where(seen, s, -1e30)).astype(bf16)
+        x = x + p[f"mix.{i}"] @ op.reshape(w @ new[f"v.{i}"], (HEADS * SIZE,))
+        gate = p[f"gate.{i}"] @ rms(x, p[f"norm2.{i}"])
+        h = op.silu(gate[:HIDDEN]) * gate[HIDDEN:]
+        x = x + p[f"down.{i}"] @ h
+    logits = p["tokens"] @ rms(x, p["norm"])
+    return op.argmax(logits), new
+
+
+def turn(x: Any, at: Any) -> Any:
+    """Pairs of numbers turned by angles that grow with the place."""
+    angle = at.astype(f32) * ts.tensor(ANGLES.astype(np.float32))
+    c, s = op.cos(angle), op.sin(angle)
+    a, b = x[:, : SIZE // 2].astype(f32), x[:, SIZE // 2 :].astype(f32)
+    return op.concat([a * c - b * s, a * s + b * c], axis=1).astype(bf16)
+
+
+class WithTessera:
+    """Tokens in Tessera."""
+
+    def __init__(self, p: dict[str, Any]):
+        self.step = ts.jit(token_of, donate=("memory",))
+        self.p = {n: ts.tensor(x, device="cuda") for n, x in p.items()}
+        self.memory = {n: ts.tensor(x, device="cuda") for n, x in cache().items()}
+
+    def __call__(self, token: Any, at: int) -> Any:
+        place = ts.tensor(np.int64(at), device="cuda")
+        token, self.memory = self.step(self.p, self.memory, token, place)
+        return token
+
+    @staticmethod
+    def first() -> Any:
+        return ts.tensor(np.int64(1), device="cuda")
+
+    @staticmethod
+    def wait() -> None:
+        from tessera.runtime.cuda.device import gpu
+
+        gpu().synchronize()
+
+
+# torch
+
+
+class WithTorch:
+    """The same in torch, compiled, as one CUDA graph."""
+
+    def __init__(self, p: dict[str, Any]):
+        import torch
+
+        self.torch = torch
+
+        def there(x: Any) -> Any:
+            return torch.from_numpy(x.view(np.uint16)).view(torch.bfloat16).cuda()
+
+        self.p = {n: there(x) for n, x in p.items()}
+        self.memory = {n: there(x) for n, x in cache().items()}
+        self.angles = torch.tensor(ANGLES, dtype=torch.float32, device="cuda")
+        self.places = torch.arange(CONTEXT, device="cuda")
+        self.step = torch.compile(self._token, mode="reduce-overhead")
+        self.place = torch.zeros((), dtype=torch.int64, device="cuda")
+
+    def _rms(self, x: Any, g: Any) -> Any:
+        w = x.float()
+        return (w * self.torch.rsqrt((w * w).mean() + 1e-5) * g.float()).bfloat16()
+
+    def _turn(self, x: Any, at: Any) -> Any:
+        angle = at.float() * self.angles
+        c, s = angle.cos(), angle.sin()
+        a, b = x[:, : SIZE // 2].float(), x[:, SIZE // 2 :].float()
+        return self.torch.cat([a * c - b * s, a * s + b * c], 1).bfloat16()
+
+    def _token(self, token: Any, at: Any) -> Any:
+        f, p = self.torch.nn.functional, self.p
+        x = p["tokens"][token]
+        for i in range(LAYERS):
+            h = f.linear(self._rms(x, p[f"norm1.{i}"])[None], p[f"qkv.{i}"])[0]
+            heads = h.view(HEADS + 2 * GROUPS, SIZE)
+            turned = self._turn(heads[: HEADS + GROUPS], at)
+            q = turned[:HEADS].view(GROUPS, HEADS // GROUPS, SIZE)
+            for n, y in (("k", turned[HEADS:]), ("v", heads[HEADS + GROUPS :])):
+                self.memory[f"{n}.{i}"].index_copy_(1, at[None], y[:, None])
+            s = (q @ self.memory[f"k.{i}"].transpose(1, 2)).float() / SIZE**0.5
+            w = s.masked_fill(self.places > at, -1e30).softmax(-1).bfloat16()
+            y = (w @ self.memory[f"v.{i}"]).reshape(1, HEADS * SIZE)
+            x = x + f.linear(y, p[f"mix.{i}"])[0]
+            gate = f.linear(self._rms(x, p[f"norm2.{i}"])[None], p[f"gate.{i}"])[0]
+            x = x + f.linear((f.silu(gate[:HIDDEN]) * gate[HIDDEN:])[None], p[f"down.{i}"])[0]
+        return f.linear(self._rms(x, p["norm"])[None], p["tokens"])[0].argmax()
+
+    def __call__(self, token: Any, at: int) -> Any:
+        with self.torch.no_grad():
+            self.place.fill_(at)
+            return self.step(token, self.place).clone()
+
+    def first(self) -> Any:
+        return self.torch.ones((), dtype=self.torch.int64, device="cuda")
+
+    def wait(self) -> None:
+        self.torch.cuda.synchronize()
+
+
+def main() -> None:
+    """Tokens with both, one after another, each the first of which is given."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tokens", type=int, default=40)
+    parser.add_argument("--peers", nargs="*", default=["tessera", "torch"])
+    parser.add_argument("--record")
+    args = parser.parse_args()
+    p = start()
+    runs = {n: {"tessera": WithTessera, "torch": WithTorch}[n](p) for n in args.peers}
+    found: dict[str, Any] = {n: {"tokens": [], "ms": []} for n in runs}
+    last = {n: run.first() for n, run in runs.items()}
+    for at in range(args.tokens):
+        for n, run in runs.items():
+            run.wait()
+            begin = time.perf_counter()
+            last[n] = run(last[n], at)
+            run.wait()
+            found[n]["ms"].append(1e3 * (time.perf_counter() - begin))
+            found[n]["tokens"].append(int(last[n]))
+    table = {"bytes": bytes_of(p)}
+    for n, row in found.items():
+        ms = float(np.median(row["ms"][args.tokens // 2 :]))
+        table[n] = {"ms": ms, "TB/s": table["bytes"] / ms / 1e9, "tokens": row["tokens"]}
+        print(
+            f"{n:8} {ms:7.3f} ms a token, {table[n]['TB/s']:.2f} TB/s of weights, tokens {row['tokens'][:8]}"
+        )
+    if args.record:
+        with open(args.record, "w") as file:
+            json.dump(table, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
