@@ -42,7 +42,7 @@ def _sign(x: Any) -> Any:
         moved = np.linalg.norm(new - x) / np.linalg.norm(new)
         if near and moved <= 4 * n * np.finfo(x.dtype).eps * np.linalg.norm(new):
             return new
-        near = near or moved < 1e-2
+        near = near or bool(moved < 1e-2)
         x = new
     raise np.linalg.LinAlgError("an eigenvalue is on the imaginary axis")
 

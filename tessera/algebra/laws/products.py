@@ -1,7 +1,7 @@
 """Products of matrices with structure, with fewer operations than a full product: as ops, and exactly.
 
-A triangle and a Gram matrix are halved again and again: only the blocks that are not zero, or not known
-by symmetry, are multiplied.  After k halvings 1/2 + 1/2^(k+1) of the product is done.
+A triangle and a Gram matrix are cut into strips: only the blocks that are not zero, or not known by symmetry,
+are multiplied.  With k strips 1/2 + 1/(2 k) of the product is done.
 """
 
 from __future__ import annotations
@@ -14,23 +14,31 @@ from tessera.algebra.laws import numbers as exact
 from tessera.algebra.laws.numbers import Matrix, Numbers
 from tessera.ir.graph.ir import Value
 from tessera.ops import arrange, contraction, elementwise, fft, shape
+from tessera.ops.creation import constant
 from tessera.ops.matrix import adjoint
 
-SMALLEST = 32  # below this a block is multiplied whole
-DEEPEST = 4  # halvings
+NARROWEST, WIDE = (
+    32,
+    128,
+)  # columns of a strip at least, and of one that is worth a product of its own
+FEW, MOST = 4, 8  # strips as long as they are not too narrow, and as long as they are wide
 
 
-def halvings(n: Any) -> int:
-    """How often a size is halved."""
-    count = 0
-    while isinstance(n, int | float) and n >= 2 * SMALLEST and count < DEEPEST:
-        n, count = n // 2, count + 1
-    return count
+def strips(n: Any) -> int:
+    """Into how many strips a size is cut."""
+    if not isinstance(n, int | float) or n < NARROWEST:
+        return 1
+    return int(min(n // NARROWEST, max(FEW, min(n // WIDE, MOST))))
 
 
 def part_done(n: Any) -> float:
     """Which part of a full product is done."""
-    return 0.5 + 0.5 ** (halvings(n) + 1)
+    return 0.5 + 0.5 / strips(n)
+
+
+def _ends(n: int) -> list[tuple[int, int]]:
+    count = strips(n)
+    return [(n * i // count, n * (i + 1) // count) for i in range(count)]
 
 
 # Triangles
@@ -40,22 +48,15 @@ def _cut(x: Value, rows: tuple[int, int], columns: tuple[int, int]) -> Value:
     return shape.slice_(x, (rows[0], columns[0]), (rows[1], columns[1]))
 
 
-def triangle_times(a: Value, b: Value, lower: bool, depth: int | None = None) -> Value:
-    """The lower or upper triangle of a matrix times a matrix."""
+def triangle_times(a: Value, b: Value, lower: bool) -> Value:
+    """The lower or upper triangle of a matrix times a matrix: of each strip of rows what is not zero."""
     n, k = b.shape
-    depth = halvings(n) if depth is None else depth
-    if depth == 0:
-        return contraction.matmul(arrange.tril(a) if lower else arrange.triu(a), b)
-    h = n // 2
-    top, bottom = (0, h), (h, n)
-    tops, bottoms = _cut(b, top, (0, k)), _cut(b, bottom, (0, k))
-    one = triangle_times(_cut(a, top, top), tops, lower, depth - 1)
-    two = triangle_times(_cut(a, bottom, bottom), bottoms, lower, depth - 1)
-    if lower:
-        two = elementwise.add(two, contraction.matmul(_cut(a, bottom, top), tops))
-    else:
-        one = elementwise.add(one, contraction.matmul(_cut(a, top, bottom), bottoms))
-    return shape.concat([one, two], 0)
+    kept = arrange.tril(a) if lower else arrange.triu(a)
+    found = []
+    for first, last in _ends(n):
+        seen = (0, last) if lower else (first, n)
+        found.append(contraction.matmul(_cut(kept, (first, last), seen), _cut(b, seen, (0, k))))
+    return shape.concat(found, 0)
 
 
 def exact_triangle_times(numbers: Numbers, a: Matrix, b: Matrix, lower: bool) -> Matrix:
@@ -65,17 +66,18 @@ def exact_triangle_times(numbers: Numbers, a: Matrix, b: Matrix, lower: bool) ->
     return exact.product(kept, b, numbers)
 
 
-def gram(a: Value, depth: int | None = None) -> Value:
-    """A.H @ A: blocks below the diagonal are the adjoints of those above it."""
+def gram(a: Value) -> Value:
+    """A.H @ A: strips of rows up to the diagonal; what is above it is the adjoint of what is below."""
     k, n = a.shape
-    depth = halvings(min(k, n)) if depth is None else depth
-    if depth == 0:
-        return contraction.matmul(adjoint(a), a)
-    h = n // 2
-    left, right = _cut(a, (0, k), (0, h)), _cut(a, (0, k), (h, n))
-    corner = contraction.matmul(adjoint(right), left)
-    top = shape.concat([gram(left, depth - 1), adjoint(corner)], 1)
-    return shape.concat([top, shape.concat([corner, gram(right, depth - 1)], 1)], 0)
+    found = []
+    for first, last in _ends(n):
+        strip = contraction.matmul(
+            adjoint(_cut(a, (0, k), (first, last))), _cut(a, (0, k), (0, last))
+        )
+        found.append(shape.pad(strip, ((0, 0), (0, n - last))))
+    below = shape.concat(found, 0)
+    at = constant(np.arange(n))
+    return elementwise.where(elementwise.ge(shape.expand_dims(at, 1), at), below, adjoint(below))
 
 
 # Three diagonals
