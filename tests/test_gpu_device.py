@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 
 import tessera as ts
 from tessera import op
-from tessera.accelerator.program import source_of
+from tessera.accelerator.program import GpuProgram, source_of
 from tessera.core.dims import product, substitute
-from tessera.core.dtype import bf16, f32
+from tessera.core.dtype import bf16, f16, f32
 from tessera.ir.target.triton.emit import emit, scratch_bytes
 from tessera.ir.tile.gpu.attention import Forward, Problem
 from tessera.ir.tile.interp import sizes_of
@@ -179,3 +179,34 @@ def test_memory_that_is_not_there_is_an_error_and_the_device_goes_on() -> None:
     with pytest.raises(ts.core.errors.OutOfMemoryError, match="cuda"):
         ts.jit(lambda x: op.outer(x, x))(x)  # 640 GB
     assert float(op.sum(x + 1.0)) == 400_000
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", [bf16, f16], ids=["bf16", "f16"])
+@pytest.mark.parametrize(
+    ("queries", "keys"),
+    [((2, 4, 512), (2, 4, 512)), ((1, 8, 256), (1, 2, 1024)), ((1, 1, 128), (1, 1, 128))],
+    ids=["heads", "groups", "one block"],
+)
+def test_roles_of_threads_change_no_bit(
+    queries: tuple[int, ...], keys: tuple[int, ...], dtype: Any, causal: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Attention and its gradients by Gluon and by Triton; large scores, whose weights are 0, too."""
+
+    def slopes(q: Any, k: Any, v: Any, w: Any) -> Any:
+        def loss(q: Any, k: Any, v: Any) -> Any:
+            o = op.attention(q, k, v, causal=causal)
+            return op.sum(o.astype(f32) * w.astype(f32)), o
+
+        return ts.grad(loss, argnums=(0, 1, 2), has_aux=True)(q, k, v)
+
+    for size in (1.0, 30.0):
+        q, w = (ts.tensor(size * normal(*queries, 128, seed=i)).to("cuda") for i in (0, 3))
+        k, v = (ts.tensor(normal(*keys, 128, seed=i)).to("cuda") for i in (1, 2))
+        seen = set()
+        for roles in (True, False):
+            monkeypatch.setattr(GpuProgram, "roles", roles)
+            made = ts.jit(lambda *xs: slopes(*xs))(*(x.astype(dtype) for x in (q, k, v, w)))
+            seen.add(tuple(digest(x) for x in ts.tree.leaves(made)))
+        assert len(seen) == 1
