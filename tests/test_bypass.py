@@ -77,7 +77,7 @@ def test_results_lie_anywhere_and_have_the_same_bits(name):
     kernel = bypass(doubled(dtype), 3000)
     code = CompiledKernel(program(kernel))
     rng = np.random.default_rng(0)
-    size = dtype.np.itemsize if hasattr(dtype.np, "itemsize") else np.dtype(dtype.np).itemsize
+    size = np.dtype(dtype.np).itemsize
     for shape in ((3, 256), (5, 191), (1, 63), (2, 4096)):
         x = rng.integers(0, 2 if name == "bool" else 50, size=shape).astype(dtype.np)
         want = np.zeros_like(x)

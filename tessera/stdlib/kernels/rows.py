@@ -14,7 +14,6 @@ from tessera.lang.kernel.decorate import kernel
 from tessera.lang.kernel.signature import KTile
 
 STRETCH = 256  # rows whose sums are one chain
-NEAR = 8192  # bytes of a block that are asked for ahead of time
 
 
 def wide(x):
@@ -22,33 +21,22 @@ def wide(x):
     return tile.cast(x, f32) if x.dtype.bits < 32 else x
 
 
-def row_of(x):
-    """The block of rows of a tensor; those of the block after the next are asked for.
-
-    A fold reads a row in an order that the machine does not foresee.
-    """
-    block, count = tile.load(x), tile.context().m
-    if count * x.shape[1] * x.dtype.bits <= 8 * NEAR:
-        tile.prefetch(x, tile.span(x.shape, (tile.program_of("m") + 2) * count, count))
-    return wide(block)
-
-
 @kernel
 def softmax(x: KTile["M", "D"]):
-    row = row_of(x)
+    row = wide(tile.load(x))
     e = tile.exp(row - tile.max(row, axis=1, keepdims=True))
     return tile.cast(e * (1 / tile.sum(e, axis=1, keepdims=True)), x.dtype)
 
 
 @kernel
 def softmax_back(y: KTile["M", "D"], ct: KTile["M", "D"]):
-    p, c = row_of(y), row_of(ct)
+    p, c = wide(tile.load(y)), wide(tile.load(ct))
     return tile.cast(p * (c - tile.sum(p * c, axis=1, keepdims=True)), y.dtype)
 
 
 @kernel
 def layernorm(x: KTile["M", "D"], gain: KTile["D"], bias: KTile["D"], *, eps: float, stats: bool):
-    row = row_of(x)
+    row = wide(tile.load(x))
     mean = tile.mean(row, axis=1)
     centred = row - mean[:, None]
     rate = tile.rsqrt(tile.mean(centred * centred, axis=1) + eps)
@@ -58,7 +46,7 @@ def layernorm(x: KTile["M", "D"], gain: KTile["D"], bias: KTile["D"], *, eps: fl
 
 @kernel
 def rmsnorm(x: KTile["M", "D"], gain: KTile["D"], *, eps: float, stats: bool):
-    row = row_of(x)
+    row = wide(tile.load(x))
     rate = tile.rsqrt(tile.mean(row * row, axis=1) + eps)
     y = scaled(row * rate[:, None], gain, None)
     return (tile.cast(y, x.dtype), rate) if stats else tile.cast(y, x.dtype)
