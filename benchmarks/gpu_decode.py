@@ -96,7 +96,7 @@ def token_of(p: dict[str, Any], memory: dict[str, Any], token: Any, at: Any) -> 
 
 def turn(x: Any, at: Any) -> Any:
     """Pairs of numbers turned by angles that grow with the place."""
-    angle = at.astype(f32) * ts.tensor(ANGLES.astype(np.float32))
+    angle = at.astype(f32) * ANGLES.astype(np.float32)
     c, s = op.cos(angle), op.sin(angle)
     a, b = x[:, : SIZE // 2].astype(f32), x[:, SIZE // 2 :].astype(f32)
     return op.concat([a * c - b * s, a * s + b * c], axis=1).astype(bf16)

@@ -17,7 +17,7 @@ from tessera.ir.tile.gpu.blocks import MULTIPROCESSORS
 from tessera.ir.tile.gpu.contraction import SHARED, bare
 
 _FEW = 2 * MULTIPROCESSORS  # blocks of a product that does not fill a GPU well
-_ENOUGH = 3 * MULTIPROCESSORS  # blocks that do
+_ENOUGH = 3 * MULTIPROCESSORS // 2  # blocks that do
 
 
 def together(steps: Sequence[Step]) -> list[Step | tuple[Kernel, ...]]:

@@ -50,8 +50,8 @@ class Contraction:
     def threads(self) -> Threads:
         """Matrix units of Hopper take 128 threads each."""
         narrow, size = self.left.dtype.bits <= 16, self.block.m * self.block.n
-        if size == 256:  # a warp that fetches far ahead
-            return Threads(1, 6 if narrow else 2)
+        if self.block.n == 16:  # warps that fetch far ahead
+            return Threads(2, 4 if narrow else 2)
         stages = (4 if size <= 128 * 64 else 3) if narrow else 2
         return Threads(8 if size >= 128 * 256 else 4, stages, narrow and self.block.m >= 64)
 
@@ -152,7 +152,7 @@ class Contraction:
                 where.store(self.out[s.name], [a.variable for a in s.axes], value)
 
 
-SHARED = ProductBlock(128, 128, 64)  # of products that run in one launch
+SHARED = ProductBlock(128, 256, 64)  # of products that run in one launch
 
 
 def side_by_side(
@@ -167,7 +167,7 @@ def side_by_side(
         p.part(number, first)
         first += p.blocks
     b.parameters.sort(key=lambda m: m.writable)
-    return b.finish(), Threads(4, 3, descriptors=True)
+    return b.finish(), Threads(8, 3, descriptors=True)
 
 
 def bare(t: Term) -> Term:

@@ -20,6 +20,8 @@ from tessera.ir.tile.gpu.rows import Rows, _Context, default_block
 from tessera.ir.tile.ir import Tile
 from tessera.ir.tile.launch import Expansion, Launch
 
+_AT_ONCE = 32  # parts that a block folds; more of them are folded in groups first
+
 
 def spread_rows(kernel: Kernel, types: Mapping[str, TensorType]) -> Expansion | None:
     """The launches of a kernel whose folds are shared among blocks; None for any other."""
@@ -38,6 +40,12 @@ def spread_rows(kernel: Kernel, types: Mapping[str, TensorType]) -> Expansion | 
             known |= first.parts
             made.append(first.launch())
             p = _rest(p, first)
+            if not first.lanes and first.count > _AT_ONCE:
+                second = _Parts(p, known, _AT_ONCE, "_groups")
+                between |= second.parts
+                known |= second.parts
+                made.append(second.launch())
+                p = _rest(p, second)
             if parts and not _each(parts[0]) and not first.lanes:
                 p = _with_next(p, parts.pop(0), kernel.outputs, parts)
         rows = Rows(p, known)
@@ -76,15 +84,17 @@ def _share(size: int, blocks: int, least: int) -> int:
 class _Parts(Rows):
     """The first launch: each block folds a subtree."""
 
-    def __init__(self, p: Kernel, types: Mapping[str, TensorType], each: int):
+    def __init__(
+        self, p: Kernel, types: Mapping[str, TensorType], each: int, suffix: str = "_parts"
+    ):
         folds = [s for s in p.stages if s.combine]
-        self.each = each
+        self.each, self.suffix = each, suffix
         self.count = -(-int(folds[0].reduced[0].size) // each)
         self.lanes = len(folds[0].axes) == p.rows
         columns = tuple(s for s in p.stages if s.combine or s.axes[p.rows :])
         plain = tuple(s.name for s in columns if not s.combine and s.name in p.outputs)
-        self.parts = {f"{s.name}_parts": self.part_type(s, p.rows) for s in folds}
-        whole = replace(p, stages=columns, outputs=plain, name=f"{p.name}_parts")
+        self.parts = {f"{s.name}{suffix}": self.part_type(s, p.rows) for s in folds}
+        whole = replace(p, stages=columns, outputs=plain, name=f"{p.name}{suffix}")
         steps = default_block(p)
         block = RowsBlock(1, min(each, LONGEST), 1) if self.lanes else steps
         super().__init__(whole, types, block)
@@ -117,7 +127,7 @@ class _Parts(Rows):
             self.keep(s, self.context(None), value)
 
     def keep(self, s: Stage, where: _Context, value: Tile) -> None:
-        name = f"{s.name}_parts"
+        name = f"{s.name}{self.suffix}"
         at: list[Size] = [a.variable for a in s.axes]
         at.insert(self.k.rows, self.part)
         where.store(self.kept_parts[name], at, value)
@@ -148,10 +158,10 @@ def _rest(p: Kernel, first: _Parts) -> Kernel:
             if not s.axes[p.rows :] or not first.lanes:
                 stages.append(s)
             continue
-        axis = Axis(f"{s.reduced[0].name}_part", first.count)
+        axis = Axis(f"{s.reduced[0].name}{first.suffix}", first.count)
         index: list[Size] = [a.variable for a in s.axes]
         index.insert(p.rows, axis.variable)
-        read = Read(s.dtype, f"{s.name}_parts", tuple(index))
+        read = Read(s.dtype, f"{s.name}{first.suffix}", tuple(index))
         stages.append(replace(s, reduced=(axis,), term=read))
     outputs = tuple(n for n in p.outputs if any(s.name == n for s in stages))
     return replace(p, stages=tuple(stages), outputs=outputs)
