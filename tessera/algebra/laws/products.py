@@ -69,6 +69,8 @@ def exact_triangle_times(numbers: Numbers, a: Matrix, b: Matrix, lower: bool) ->
 def gram(a: Value) -> Value:
     """A.H @ A: strips of rows up to the diagonal; what is above it is the adjoint of what is below."""
     k, n = a.shape
+    if strips(min(k, n)) == 1:  # so thin that the copies cost more than the product
+        return contraction.matmul(adjoint(a), a)
     found = []
     for first, last in _ends(n):
         strip = contraction.matmul(
