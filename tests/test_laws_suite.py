@@ -18,7 +18,7 @@ sys.modules[SPEC.name] = suite
 SPEC.loader.exec_module(suite)
 
 SIZE = 128
-# A triangle and a Gram matrix are halved a few times, not down to elements; three diagonals need sums
+# A triangle and a Gram matrix are cut into a few strips, not down to elements; three diagonals need sums
 # and additions of zeros beside the products.
 ROOM = {
     "triangle times matrix": 1.35,
