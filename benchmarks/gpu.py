@@ -103,6 +103,7 @@ def products(b: Bench) -> None:
             f"gemm bf16 {m}x{k}x{n}", lambda: mm(ta, tc), {"cublas": lambda: torch.mm(a, c)},
             "TFLOP/s", 2 * m * n * k,
         )  # fmt: skip
+    fp8(b)
     m, k, n = 8192, 4096, 16384
     (a, ta), (c, tc), (bias, tbias) = pair(m, k), pair(k, n), pair(n)
     ours = ts.jit(lambda a, c, d: op.gelu(a @ c + d, approximate="tanh"))
@@ -112,6 +113,20 @@ def products(b: Bench) -> None:
         "gemm+bias+gelu 8192x4096x16384", lambda: ours(ta, tc, tbias),
         {"torch": plain, "torch.compile": lambda: compiled(a, c, bias)}, "TFLOP/s", 2 * m * n * k,
     )  # fmt: skip
+
+
+def fp8(b: Bench, n: int = 8192) -> None:
+    """A product in 8-bit floats, of a matrix and a turned one."""
+    torch_pair = [torch.randn(n, n, device="cuda").to(torch.float8_e4m3fn) for _ in range(2)]
+    ours = [
+        ts.tensor(x.view(torch.uint8).cpu().numpy().view(ts.f8e4m3.np), device="cuda")
+        for x in torch_pair
+    ]
+    (a, c), (ta, tc) = torch_pair, ours
+    one = torch.ones((), device="cuda")
+    mm = ts.jit(lambda x, y: x @ y.T)
+    library = lambda: torch._scaled_mm(a, c.T, one, one, out_dtype=torch.bfloat16)  # noqa: E731
+    b.line(f"gemm fp8 {n}x{n}x{n}", lambda: mm(ta, tc), {"cublas": library}, "TFLOP/s", 2 * n**3)
 
 
 def rows(b: Bench) -> None:
