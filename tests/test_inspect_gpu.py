@@ -49,6 +49,9 @@ def test_a_program_is_shown_for_gpus_that_are_not_there(page: str) -> None:
         kinds = {s["name"]: s["kind"] for s in data["steps"]}
         assert kinds["attention"] == "primitive"
         assert kinds["reshape"] == "view"
+        nests = [n["nest"] for s in data["steps"] for n in s["nests"]]
+        assert len(nests) == len(data["kernels"])
+        assert all(re.match(r"grid .*, warps \d", n) for n in nests)
         (attention,) = [s for s in data["steps"] if s["name"] == "attention"]
         assert attention["flops"] == 2 * 2 * 2 * (64 * 65 // 2) * 32
         assert data["memory"]["peak"] > 0

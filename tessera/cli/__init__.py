@@ -78,7 +78,7 @@ def _plain_warnings() -> Iterator[None]:
             else:
                 usual(message, category, file, *rest)
 
-        warnings.showwarning = show
+        warnings.showwarning = show  # type: ignore[assignment]
         yield
 
 

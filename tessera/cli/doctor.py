@@ -25,16 +25,18 @@ from tessera.core.flags import flags
 from tessera.core.processor import SETS, cores, registers
 from tessera.lang.device import devices
 
-# name of the distribution, whether Tessera needs it, and what for
+# name of the distribution, the extra that brings it ("": Tessera needs it), and what for
 PACKAGES = (
-    ("numpy", True, "arrays and the reference of every op"),
-    ("ml_dtypes", True, "bf16, fp8 and int4 storage"),
-    ("scipy", True, "linear algebra, special functions, FFT"),
-    ("rich", True, "tables and progress bars"),
-    ("llvmlite", True, "LLVM, which writes the machine code of the target cpu"),
-    ("triton", False, "the code of GPUs"),
-    ("torch", False, "an oracle of make test-oracles"),
-    ("jax", False, "an oracle of make test-oracles"),
+    ("numpy", "", "arrays and the reference of every op"),
+    ("ml_dtypes", "", "bf16, fp8 and int4 storage"),
+    ("scipy", "", "linear algebra, special functions, FFT"),
+    ("rich", "", "tables and progress bars"),
+    ("llvmlite", "", "LLVM, which writes the machine code of the target cpu"),
+    ("triton", "gpu", "the code of GPUs"),
+    ("matplotlib", "plot", "plots"),
+    ("torch", "oracles", "an oracle of make test-oracles"),
+    ("jax", "oracles", "an oracle of make test-oracles"),
+    ("perfetto", "oracles", "an oracle of make test-oracles"),
 )
 # kind of accelerator, library of its driver, and where the system shows a device
 ACCELERATORS = (("hip", "amdhip64", "/dev/kfd"),)
@@ -65,11 +67,12 @@ def examine() -> dict[str, Any]:
     """All that `tessera doctor` shows."""
     missing = []
     packages = {}
-    for name, needed, purpose in PACKAGES:
+    for name, extra, purpose in PACKAGES:
         found = _installed(name)
-        packages[name] = {"version": found, "needed": needed, "purpose": purpose}
-        if needed and found is None:
-            missing.append(f"package {name} ({purpose}); install it: pip install {name}")
+        get = f"pip install 'tessera[{extra}]'" if extra else f"pip install {name}"
+        packages[name] = {"version": found, "needed": not extra, "purpose": purpose, "get": get}
+        if not extra and found is None:
+            missing.append(f"package {name} ({purpose}); install it: {get}")
     report: dict[str, Any] = {
         "system": {
             "tessera": tessera.__version__,
@@ -181,7 +184,14 @@ def _show(report: dict[str, Any]) -> None:
     section(
         "Packages",
         ("name", "version", "what for"),
-        [(n, p["version"] or "not installed", p["purpose"]) for n, p in report["packages"].items()],
+        [
+            (
+                n,
+                p["version"] or "not installed",
+                p["purpose"] if p["version"] else f"{p['purpose']}: {p['get']}",
+            )
+            for n, p in report["packages"].items()
+        ],
     )
     section(
         "Settings",

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -25,6 +26,7 @@ from tessera.ir.schedule.at import at_sizes
 from tessera.ir.schedule.ir import HostCall, Program
 from tessera.ir.schedule.memory import Access
 from tessera.ir.target.triton.writer import plain_name
+from tessera.ir.tile.launch import Launch
 from tessera.machine import MachineExecutable
 from tessera.runtime import triton_builder
 from tessera.runtime.cuda.device import Gpu
@@ -117,9 +119,12 @@ class GpuCollector(Collector):
     def steps(self, sizes: Mapping[str, int], seconds: Mapping[str, float]) -> list[Data]:
         """Every step; what a GPU has kernels for is no call of the host."""
         out = super().steps(sizes, seconds)
-        launched = {self._number(a) for a, _ in self.made.calls}
+        launched: dict[int, list[Data]] = {}
+        for a, c in self.made.calls:
+            nest = {"kernel": c.name, "nest": _launch_text(c.launch), "chosen": False}
+            launched.setdefault(self._number(a), []).append(nest)
         for i, (row, s) in enumerate(zip(out, self.program.steps, strict=True)):
-            row["regions"] = []
+            row |= {"regions": [], "nests": launched.get(i, [])}
             if i in launched and isinstance(s, HostCall):  # an attention, or a view that is a copy
                 w = work_of(s, self.types, sizes) + attention_work(s, self.types)
                 row |= {"kind": "primitive", "flops": w.flops, "cost": w.cost, "bytes": w.bytes}
@@ -150,6 +155,17 @@ class GpuCollector(Collector):
             }
             out.append({"name": c.name, "step": self._number(a), "target": numbers[c.source], "buffers": buffers})  # fmt: skip
         return out
+
+
+def _launch_text(x: Launch) -> str:
+    """How many blocks a launch has, and what its threads do."""
+    grid = " x ".join(str(n) for _, n in x.kernel.grid) or "1"
+    options = ", ".join(
+        f.name if getattr(x.threads, f.name) is True else f"{f.name} {getattr(x.threads, f.name)}"
+        for f in fields(x.threads)
+        if getattr(x.threads, f.name)
+    )
+    return f"grid {grid}, {options}"
 
 
 def _passed(graph: Graph) -> list[PassRecord]:
