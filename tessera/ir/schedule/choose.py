@@ -17,7 +17,7 @@ from tessera.core.dims import Size
 from tessera.core.dtype import f32
 from tessera.core.folds import LANES, LEAF
 from tessera.core.processor import cores
-from tessera.ir.schedule.blocks import block
+from tessera.ir.schedule.blocks import block, has_room
 from tessera.ir.schedule.factors import factors, lies_along
 from tessera.ir.schedule.ir import LAW, Kernel, Read, Stage
 from tessera.ir.schedule.nest import Loop, Nest
@@ -78,7 +78,8 @@ def _of_contraction(kernel: Kernel) -> Nest:
     if stages_left:
         tall, wide = _packed_instance(sizes, mr, nr)
     else:
-        tall, wide = _instance(sizes, mr, nr, not _is_over(over.size, 2 * LEAF + 1))
+        short = has_room() and not _is_over(over.size, 2 * LEAF + 1)
+        tall, wide = _instance(sizes, mr, nr, short)
     leaves = [Loop("k", LEAF)]
     if turned and isinstance(left, Read) and _is_over(over.size, LEAF + 1):
         leaves += [Loop("k", _STRIP)]
