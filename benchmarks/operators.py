@@ -233,7 +233,7 @@ def poisson_by_law(side: int) -> dict[str, Callable[[], Run]]:
 
 
 CASES = {
-    "kronecker 1000 x 1000": Case(kronecker, 1000, 60, 20),
+    "kronecker 1000 x 1000": Case(kronecker, 1000, 60, 100),
     "circulant 2^22": Case(circulant, 1 << 22, 1 << 10, 10),
     "low rank + diagonal 10^7": Case(low_rank_plus_diagonal, 10_000_000, 2000, 3),
     "Poisson 256 x 256 by cg": Case(poisson, 256, 16, 2),
