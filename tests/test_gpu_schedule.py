@@ -282,3 +282,45 @@ def test_folds_behind_each_other_become_one() -> None:
     assert (len(kernels(p)), len(kernels(q))) == (4, 3), "the second one does not lie in order"
     for a, b in zip(interpret(p, xs), interpret(q, xs), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_a_copy_that_is_not_alone_in_reading_is_made(cuda: None) -> None:
+    """As many heads as rows: what reads a tensor in its own order merges with what turns it."""
+    n = SIZE
+
+    def f(qkv: Any) -> Any:
+        q, k, v = (op.transpose(qkv[:, :, j], (0, 2, 1, 3)) for j in range(3))
+        o = op.attention(q, k, v)
+        turned = op.reshape(op.transpose(o, (0, 2, 1, 3)), (2, n, n * SIZE))
+        return turned * 2.0, o * 3.0, q * 4.0
+
+    x = normal(2, n, 3, n, SIZE).astype(bf16.np)
+    want = [t.astype(ts.f32).numpy() for t in f(ts.tensor(x))]
+    got = [t.astype(ts.f32).numpy() for t in ts.jit(f)(ts.tensor(x).to("cuda"))]
+    for a, b in zip(want, got, strict=True):
+        np.testing.assert_allclose(b, a, rtol=0.03, atol=0.03)
+
+
+def test_a_fold_of_folds_that_somebody_else_reads_stays() -> None:
+    def f(x: Any) -> Any:
+        inner = op.sum(op.reshape(x, (8, 16, 12)), 1)
+        return op.sum(inner, 0), op.sum(inner * inner, 0)
+
+    x = normal(128, 12)
+    p = plain(f, x)
+    for q in (collapsed(p), merged(collapsed(p)), collapsed(merged(p))):
+        for a, b in zip(interpret(p, [x]), interpret(q, [x]), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_sums_of_columns_that_rows_are_folded_from(cuda: None) -> None:
+    def f(x: Any, w: Any) -> Any:
+        s = op.sum(x, 0)
+        return op.softmax(s * w), op.sum(s * s)
+
+    x, w = normal(700, 90), normal(90)
+    s = x.astype(np.float64).sum(0)
+    e = np.exp(s * w - (s * w).max())
+    got = ts.jit(f)(*(ts.tensor(a).to("cuda") for a in (x, w)))
+    np.testing.assert_allclose(got[0].numpy(), e / e.sum(), rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(got[1].numpy(), (s * s).sum(), rtol=1e-4)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from tessera.accelerator.kept import NAMES
 from tessera.core.dims import Size, substitute
 from tessera.core.types import TensorType
-from tessera.ir.schedule.group import inputs_of, outputs_of
+from tessera.ir.schedule.group import inputs_of, outputs_of, readings
 from tessera.ir.schedule.ir import (
     Apply,
     Cast,
@@ -58,8 +58,9 @@ class _Search:
         self.readers: dict[str, list[Step]] = {}
         self.makers: dict[str, Step] = {n: s for s in p.steps for n in outputs_of(s)}
         for s in p.steps:
-            for n in inputs_of(s):
+            for n in dict.fromkeys(inputs_of(s)):
                 self.readers.setdefault(n, []).append(s)
+        self.readings = readings(p.steps)
         self.laid: dict[str, Laid] = {}
         self.copies: set[str] = set()  # stages that are not needed
 
@@ -74,14 +75,16 @@ class _Search:
             self.to_columns(s, r, plus_zero)
 
     def is_for_attention(self, name: str) -> bool:
-        return name not in self.p.outputs and all(map(_attends, self.readers.get(name, [])))
+        """Whether attentions alone read a tensor, and no stage beside the one that makes it."""
+        attends = [s for s in self.readers.get(name, []) if _attends(s)]
+        return name not in self.p.outputs and 0 < self.readings[name] == len(attends)
 
     def is_of_attention(self, name: str) -> bool:
         """Whether attention makes a tensor, which one copy and other attentions read."""
         maker = self.makers.get(name)
-        others = [s for s in self.readers.get(name, []) if not _attends(s)]
+        others = self.readings[name] - sum(map(_attends, self.readers.get(name, [])))
         mine = maker is not None and _attends(maker) and name not in self.p.outputs
-        return mine and name not in self.laid and len(others) == 1
+        return mine and name not in self.laid and others == 1
 
     def from_columns(self, s: Stage, r: Read) -> None:
         base = self.p.buffers[r.source].type
@@ -113,7 +116,7 @@ class _Search:
     def look_at_concat(self, s: Primitive) -> None:
         """Columns of the parts are columns of the whole."""
         own = {x.base: n for n, x in self.laid.items() if x.base in self.copies}
-        if not all(x in own and len(self.readers[x]) == 1 for x in s.operands):
+        if not all(x in own and self.readings[x] == 1 for x in s.operands):
             return
         (out,) = s.results
         axis, whole = s.params["axis"], self.p.buffers[out].type

@@ -13,20 +13,17 @@ import re
 from dataclasses import replace
 
 from tessera.core.dims import Size
-from tessera.ir.schedule.group import inputs_of
+from tessera.ir.schedule.group import readings
 from tessera.ir.schedule.ir import Axis, Kernel, Program, Read, Stage, reads
 
 
 def collapsed(p: Program) -> Program:
     """A program with fewer folds."""
-    readers: dict[str, int] = {}
-    for s in p.steps:
-        for n in set(inputs_of(s)):
-            readers[n] = readers.get(n, 0) + 1
+    readers = readings(p.steps)
     inner = {
         k.outputs[0]: k
         for k in p.steps
-        if isinstance(k, Kernel) and _is_inner(k) and readers.get(k.outputs[0]) == 1
+        if isinstance(k, Kernel) and _is_inner(k) and readers[k.outputs[0]] == 1
         if k.outputs[0] not in p.outputs
     }
     gone: set[str] = set()

@@ -9,6 +9,7 @@ The arithmetic stays as it is, so a group has the bits of its kernels.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -91,6 +92,19 @@ def _seen(k: Kernel, zero: Mapping[str, Size]) -> Iterator[Seen]:
 def inputs_of(s: Step) -> Sequence[str]:
     """The buffers that a step reads."""
     return s.operands if isinstance(s, HostCall | Primitive) else s.inputs()
+
+
+def readings(steps: Sequence[Step]) -> Counter[str]:
+    """How many stages, primitives and host calls read each buffer or stage, also those of its own kernel."""
+    found: Counter[str] = Counter()
+    for s in steps:
+        if isinstance(s, HostCall | Primitive):
+            found.update(set(s.operands))
+            continue
+        for k in s.kernels if isinstance(s, Group) else (s,):
+            for t in k.stages:
+                found.update({r.source for r in reads(t.term)})
+    return found
 
 
 def outputs_of(s: Step) -> Sequence[str]:

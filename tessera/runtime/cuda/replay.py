@@ -6,6 +6,7 @@ stream.  It holds addresses, no memory: it runs only where a call brings just th
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 
@@ -25,23 +26,26 @@ class Replayed(Launcher):
         super().__init__(launches, gpu)
         self._known: OrderedDict[tuple[int, ...], Graph | None] = OrderedDict()
         self._aside: Stream | None = None
+        self._one = threading.Lock()  # of what is known: one thread captures at a time
 
     def run(self, cells: Sequence[int], stream: Stream | None = None) -> None:
         """As Launcher.run; addresses that came before run as a graph."""
-        key = tuple(cells)
-        if len(self.launches) < _FEWEST or key not in self._known:
+        if len(self.launches) < _FEWEST:
             super().run(cells, stream)
-            self._remember(key, None)
             return
-        graph = self._known[key]
+        key = tuple(cells)
+        with self._one:
+            again = key in self._known
+            graph = self._known.get(key)
+            if again and graph is None:
+                graph = self._captured(cells)
+            self._remember(key, graph)
         if graph is None:
-            graph = self._captured(cells)
-        self._remember(key, graph)
-        graph.launch(stream)
+            super().run(cells, stream)
+        else:
+            graph.launch(stream)
 
     def _remember(self, key: tuple[int, ...], graph: Graph | None) -> None:
-        if len(self.launches) < _FEWEST:
-            return
         self._known[key] = graph
         self._known.move_to_end(key)
         while len(self._known) > _MOST:

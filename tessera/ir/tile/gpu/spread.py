@@ -14,7 +14,7 @@ from dataclasses import replace
 from tessera.core.dims import Size
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Axis, Kernel, Read, Stage
-from tessera.ir.schedule.passes import by_pass, folds_chains
+from tessera.ir.schedule.passes import by_pass, folds_chains, has_columns_alone
 from tessera.ir.tile.gpu.blocks import ENOUGH, LONGEST, RowsBlock, power
 from tessera.ir.tile.gpu.rows import Rows, _Context, default_block
 from tessera.ir.tile.ir import Tile
@@ -46,7 +46,7 @@ def spread_rows(kernel: Kernel, types: Mapping[str, TensorType]) -> Expansion | 
                 known |= second.parts
                 made.append(second.launch())
                 p = _rest(p, second)
-            if parts and not _each(parts[0]) and not first.lanes:
+            if parts and not first.lanes and has_columns_alone(parts[0]) and not _each(parts[0]):
                 p = _with_next(p, parts.pop(0), kernel.outputs, parts)
         rows = Rows(p, known)
         made.append(Launch(rows.kernel(), tuple(p.inputs()), p.outputs, rows.threads))
