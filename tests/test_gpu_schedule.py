@@ -21,6 +21,7 @@ from tessera.ir.schedule.ir import Group, Kernel, Program
 from tessera.ir.schedule.lower import CHEAP_ON_GPU, lower
 from tessera.ir.schedule.merge import merged
 from tests.gpu_fake import fake_gpu
+from tests.random_graphs import same_bits
 
 RUNS_ON = "numpy"
 HEADS, SIZE, ROWS = 2, 16, 24
@@ -324,3 +325,50 @@ def test_sums_of_columns_that_rows_are_folded_from(cuda: None) -> None:
     got = ts.jit(f)(*(ts.tensor(a).to("cuda") for a in (x, w)))
     np.testing.assert_allclose(got[0].numpy(), e / e.sum(), rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(got[1].numpy(), (s * s).sum(), rtol=1e-4)
+
+
+# Random programs
+
+
+def random_function(seed: int, n: int) -> Callable[..., Any]:
+    """A function of n by n matrices, in which much has the same rows."""
+    steps: list[Callable[[Any, Any], Any]] = [
+        lambda a, b: a + b,
+        lambda a, b: a * b * 0.5,
+        lambda a, b: a - op.sum(a * b, 1, keepdims=True) * 0.1,
+        lambda a, b: a + op.mean(b, 0, keepdims=True),
+        lambda a, b: op.transpose(a, (1, 0)) * 0.9,
+        lambda a, b: (a @ b) * 0.2,
+        lambda a, b: op.tanh(a) + b,
+        lambda a, b: a - op.max(b, 1, keepdims=True),
+        lambda a, b: a * op.sum(op.reshape(b, (2, n // 2, n)), (0, 1)) * 0.1,
+        lambda a, b: op.layernorm(a) * b,
+    ]
+
+    def f(*xs: Any) -> Any:
+        rng, v = np.random.default_rng(seed), list(xs)
+        for _ in range(rng.integers(4, 16)):
+            a, b = (v[rng.integers(len(v))] for _ in range(2))
+            v.append(steps[rng.integers(len(steps))](a, b))
+        return v[-1], v[rng.integers(len(v))] * 2.0, op.sum(v[-2], 0), op.sum(v[-1] * v[-2], 1)
+
+    return f
+
+
+def test_random_programs_keep_their_meaning(cuda: None) -> None:
+    fewer, n = 0, 8
+    for seed in range(40):
+        f = random_function(seed, n)
+        xs = [normal(n, n + i)[:, i:] for i in range(3)]
+        p = plain(f, *xs)
+        q, r = merged(p), merged(collapsed(p))
+        want = interpret(p, xs)
+        assert same_bits(want, interpret(q, xs)), seed
+        got = [interpret(r, xs)]
+        if seed % 10 == 0:
+            got.append([t.numpy() for t in ts.jit(f)(*(ts.tensor(x).to("cuda") for x in xs))])
+        for outs in got:
+            for a, b in zip(want, outs, strict=True):
+                np.testing.assert_allclose(b, a, rtol=1e-3, atol=1e-3, err_msg=str(seed))
+        fewer += len(p.steps) - len(r.steps)
+    assert fewer > 40, "there was something to merge"
