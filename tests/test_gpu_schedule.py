@@ -10,6 +10,7 @@ import pytest
 
 import tessera as ts
 from tessera import bf16, op
+from tessera.accelerator import executable
 from tessera.accelerator.executable import GpuExecutable
 from tessera.accelerator.program import GpuProgram
 from tessera.accelerator.strided import strided
@@ -372,3 +373,17 @@ def test_random_programs_keep_their_meaning(cuda: None) -> None:
                 np.testing.assert_allclose(b, a, rtol=1e-3, atol=1e-3, err_msg=str(seed))
         fewer += len(p.steps) - len(r.steps)
     assert fewer > 40, "there was something to merge"
+
+
+@pytest.mark.parametrize("shape", [(8, 16, 12), (3, 512, 5), (7, 2048, 3)])
+def test_a_fold_on_a_gpu_has_the_bits_of_its_folds(
+    shape: tuple[int, ...], cuda: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = ts.tensor(normal(shape[0] * shape[1], shape[2])).to("cuda")
+
+    def run() -> Any:
+        return ts.jit(lambda x: op.sum(op.reshape(x, shape), (0, 1)))(x).numpy()
+
+    one = run()
+    monkeypatch.setattr(executable, "collapsed", lambda p: p)
+    assert run().tobytes() == one.tobytes()
