@@ -418,6 +418,18 @@ ERRORS: dict[str, tuple[str, str]] = {
         "NumericalError",
         "solve: dense f64[4,4] is singular; use op.pseudoinverse(A) @ b",
     ),
+    "op.dense(1 / (np.arange(15.0)[:, None] + np.arange(15.0) + 1)).solve(np.ones(15))": (
+        "NumericalError",
+        "solve: dense f64[15,15] is singular to the precision of f64; use op.pseudoinverse(A) @ b",
+    ),
+    "(op.eye(3, ts.f64) - op.low_rank(np.eye(3)[:, :1])).solve(np.ones(3))": (
+        "NumericalError",
+        "solve: plus(eye f64[3,3], scale(low_rank f64[3,3]) f64[3,3]) f64[3,3] is singular; use op.pseudoinverse(A) @ b",
+    ),
+    "S[None]": (
+        "AxisError",
+        "getitem: got None, which would be a new axis, but dense f64[3,3] has 2 axes",
+    ),
     "op.laplacian(4, boundary='neumann').inverse()": (
         "NumericalError",
         "inverse: stencil f32[4,4] is singular: its rank is at most 3; use op.pseudoinverse(A)",
@@ -467,6 +479,17 @@ def test_solutions_without_a_right_digit_are_refused() -> None:
     a = op.dense(1 / (i[:, None] + i + 1))
     with pytest.raises(ts.TesseraError, match="is singular to the precision of f64"):
         a.solve(np.ones(20) * (-1) ** i)
+
+
+def test_rows_of_any_size_and_narrow_numbers_are_solved() -> None:
+    """What is refused is the condition of the matrix with its rows scaled, in the precision of the solution."""
+    a = np.array([[1.0, 1.0], [0.0, 1e-20]])
+    np.testing.assert_allclose(op.dense(a).solve(np.ones(2)), [-1e20, 1e20])
+    for dtype in (ts.bf16, ts.f16):
+        x = op.dense(ts.tensor([[2.0, 1.0], [1.0, 3.0]], dtype=dtype)).solve(
+            ts.ones(2, dtype=dtype)
+        )
+        np.testing.assert_allclose(np.asarray(x).astype(float), [0.4, 0.2], rtol=1e-2)
 
 
 def test_flags_that_the_numbers_break_are_told() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.linalg
 
 import tessera as ts
 from tessera import op
@@ -84,3 +85,58 @@ def test_other_stencils_are_searched() -> None:
     assert int(s.info.iterations) > 0
     skewed = op.stencil({-1: 1.0, 0: 3.0, 1: 2.0}, 6, dtype=ts.f64)
     close(op.logdet(skewed), np.linalg.slogdet(np.asarray(skewed.todense()))[1], 1e-12)
+
+
+@every_boundary
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_functions_solutions_and_pseudoinverses_take_transforms(
+    shape: tuple[int, ...], boundary: str
+) -> None:
+    a = helmholtz(shape, boundary)
+    m = np.asarray(a.todense())
+    x = np.random.default_rng(3).normal(size=(len(m), 2))
+    w, v = np.linalg.eigh(m)
+    for columns in (x, x[:, 0], x + 1j * x[::-1]):
+        close(op.expm(-0.1 * a) @ columns, scipy.linalg.expm(-0.1 * m) @ columns, 1e-12)
+        close(op.sqrtm(a) @ columns, (v * np.sqrt(w)) @ v.T @ columns, 1e-12)
+        close(op.function(a, op.sin) @ columns, (v * np.sin(w)) @ v.T @ columns, 1e-12)
+        close(a.solve(columns), np.linalg.solve(m, columns), 1e-12)
+        close(
+            op.resolvent(a, 0.1) @ columns,
+            np.linalg.solve(0.1 * np.eye(len(m)) - m, columns),
+            1e-11,
+        )
+    flat = op.laplacian(shape, 0.5, boundary, ts.f64)
+    want = np.linalg.pinv(np.asarray(flat.todense())) @ x
+    close(op.pseudoinverse(flat) @ x, want, 1e-12)
+    close(op.logdet(op.sqrtm(a)), np.log(w).sum() / 2, 1e-12)
+
+
+@pytest.mark.parametrize("dtype", [ts.f32, ts.c128], ids=str)
+def test_functions_keep_the_dtype_of_the_operator(dtype: Any) -> None:
+    a = helmholtz((4, 5), "periodic", dtype)
+    x = np.random.default_rng(4).normal(size=20).astype(dtype.np)
+    got = op.expm(-a) @ x
+    assert got.dtype is dtype
+    close(got, scipy.linalg.expm(-np.asarray(a.todense())) @ x, 1e-6)
+
+
+@every_boundary
+def test_heat_flows_on_a_large_grid(boundary: str) -> None:
+    """Two steps are one of twice the time, and without an outside nothing is lost."""
+    a = op.laplacian((700, 600), 1.0, boundary, ts.f64)
+    x = np.random.default_rng(5).normal(size=700 * 600)
+    once, twice = op.expm(3.0 * a) @ x, op.expm(1.5 * a) @ (op.expm(1.5 * a) @ x)
+    close(once, twice, 1e-12)
+    if boundary != "dirichlet":
+        close(np.asarray(once).sum(), x.sum(), 1e-8)
+
+
+def test_a_value_where_the_function_has_none_is_named() -> None:
+    with pytest.raises(
+        ts.TesseraError, match="log has no finite value at the eigenvalue 0 of scale"
+    ):
+        op.logm(-op.laplacian((3, 4), boundary="neumann", dtype=ts.f64)) @ np.ones(12)
+    shifted = op.laplacian(4, boundary="periodic", dtype=ts.f64) + 2 * op.eye(4, ts.f64)
+    with pytest.raises(ts.TesseraError, match="is singular: an eigenvalue is 0; use pseudoinverse"):
+        shifted.solve(np.ones(4))

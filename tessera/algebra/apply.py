@@ -7,7 +7,7 @@ from typing import Any
 
 from tessera.algebra import flags as rules
 from tessera.algebra.kind import Cost, Kind, register
-from tessera.algebra.operator import Operator, function
+from tessera.algebra.operator import FUNCTIONS, Operator, function, is_sparse
 from tessera.core.constraints import unify
 from tessera.core.errors import OperandError, ShapeError
 from tessera.core.promotion import promote
@@ -21,9 +21,11 @@ from tessera.ops.reduction import sum as total
 
 
 def as_operator(user: str, x: Any) -> Operator:
-    """x as an operator; a matrix is a dense one."""
+    """x as an operator; a matrix is a dense one, or a sparse one if it comes from scipy.sparse."""
     if isinstance(x, Operator):
         return x
+    if is_sparse(x):
+        return FUNCTIONS["sparse"](x)  # type: ignore[no-any-return]
     try:
         return Operator("dense", data=(as_plain_matrix(user, x),))
     except OperandError:

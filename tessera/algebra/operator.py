@@ -94,6 +94,11 @@ class Operator(Plotted):
         """A bound of the rank."""
         return FUNCTIONS["rank_bound"](self)
 
+    @property
+    def ndim(self) -> int:
+        """2, as of a matrix."""
+        return 2
+
     def assume(self, *flags: str) -> Operator:
         """This operator with flags that the caller vouches for."""
         return self._made(self.assumed | checked_flags("assume", flags))
@@ -134,7 +139,8 @@ class Operator(Plotted):
         return _call("apply", self, x)
 
     def __matmul__(self, other: Any) -> Any:
-        return _call("compose" if isinstance(other, Operator) else "apply", self, other)
+        composes = isinstance(other, Operator) or is_sparse(other)
+        return _call("compose" if composes else "apply", self, other)
 
     def __rmatmul__(self, other: Any) -> Any:
         return _call("apply_left", other, self)
@@ -242,7 +248,12 @@ def _refuse_number(a: Operator, x: Any) -> None:
 
 
 def _is_matrix(x: Any) -> bool:
-    return isinstance(x, Operator | Value | np.ndarray)
+    return isinstance(x, Operator | Value | np.ndarray) or is_sparse(x)
+
+
+def is_sparse(x: Any) -> bool:
+    """Whether x is a matrix of scipy.sparse."""
+    return hasattr(x, "tocsr")
 
 
 def _fill(

@@ -10,10 +10,13 @@ import numpy as np
 from tessera.algebra.apply import as_operator, columns, dense_of, diagonal_of, on_columns
 from tessera.algebra.constructors.basic import column, refuse_zeros
 from tessera.algebra.operator import Operator, function
+from tessera.algebra.waves import Spectrum, spectrum_of
 from tessera.core.constraints import same
 from tessera.core.errors import NumericalError, ShapeError
+from tessera.core.host import scipy
 from tessera.core.promotion import promote
 from tessera.ir.graph.ir import Value
+from tessera.ops.creation import constant
 from tessera.ops.define import cast_to
 from tessera.ops.elementwise import div
 from tessera.ops.solve import solve as solve_matrix
@@ -61,6 +64,8 @@ def solve_columns(a: Operator, b: Value, **options: Any) -> Value:
         d = diagonal_of(a)
         refuse_zeros("solve", a, d)
         found = div(b, column(d))
+    if found is None and (known := spectrum_of(a)) is not None:
+        found = _solve_by_waves(a, known, b)
     if found is None and a.flags & {"triangular_lower", "triangular_upper"}:
         found = triangular_solve(dense_of(a), b, lower="triangular_lower" in a.flags)
     if found is None and _Iterative.run is not None and _is_large(a):
@@ -68,23 +73,52 @@ def solve_columns(a: Operator, b: Value, **options: Any) -> Value:
     return _solve_dense(a, b) if found is None else found
 
 
+def _solve_by_waves(a: Operator, known: Spectrum, b: Value) -> Value:
+    """Divided by the eigenvalues that the structure tells."""
+    if np.any(known.zeros()):
+        raise NumericalError(f"solve: {a} is singular: an eigenvalue is 0; use pseudoinverse")
+    return known.function(constant((1 / known.values).astype(a.dtype.real.np)), b)
+
+
 def _solve_dense(a: Operator, b: Value) -> Value:
-    m = dense_of(a)
+    return solve_small(a, dense_of(a), b)
+
+
+def solve_small(a: Operator, m: Value, b: Value) -> Value:
+    """M X = B for a matrix in the name of an operator."""
     x = named(a, lambda: solve_matrix(m, b))
-    _refuse_huge(a, m, x, b)
+    _refuse_imprecise(a, m)
     return x
 
 
-def _refuse_huge(a: Operator, m: Value, x: Value, b: Value) -> None:
-    """A solution that shows a condition beyond the precision has no right digit: it is refused."""
-    if m.data is None or x.data is None or b.data is None or not x.data.size:
+def _refuse_imprecise(a: Operator, m: Value) -> None:
+    """A matrix whose condition is beyond the precision gives solutions without a right digit.
+
+    Its rows are scaled to one size first, since elimination does not mind their sizes.
+    """
+    if m.data is None or not m.data.size:
         return
-    norm = float(np.max(np.sum(np.abs(m.data), axis=1)))
-    grown = norm * float(np.max(np.abs(x.data)))
-    if grown * float(np.finfo(x.data.dtype).eps) > float(np.max(np.abs(b.data))):
+    if "closeness" not in a.memo:
+        a.memo["closeness"] = _closeness(m.data)
+    if a.memo["closeness"] < np.finfo(_wide(m.data).dtype).eps:
         raise NumericalError(
             f"solve: {a} is singular to the precision of {a.dtype}; use op.pseudoinverse(A) @ b"
         )
+
+
+def _closeness(m: Any) -> float:
+    """How close a matrix is to a singular one: the reciprocal of its condition, as LAPACK estimates it."""
+    wide = _wide(m)
+    scaled = wide / np.sum(np.abs(wide), axis=1, keepdims=True)
+    getrf, gecon = scipy("linalg").get_lapack_funcs(("getrf", "gecon"), (scaled,))
+    factors, _, _ = getrf(scaled)
+    found, _ = gecon(factors, 1.0, norm="I")
+    return float(found)
+
+
+def _wide(m: Any) -> Any:
+    """Numbers in the dtype that they are solved in."""
+    return m if m.dtype.itemsize >= 4 else m.astype(np.float32)
 
 
 def named(a: Operator, run: Callable[[], Value]) -> Value:

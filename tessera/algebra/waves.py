@@ -7,6 +7,8 @@ angle t from point to point and adds -4 w sin(t / 2)^2 to the sum of all weights
     zero outside    sin(t (i + 1)), t = pi (j + 1) / (n + 1)
     as at the edge  cos(t (i + 1/2)), t = pi j / n
     periodic        cos(t i) and sin(t i), t = 2 pi f / n
+
+So f(A) X takes transforms along the axes, the values of f, and the transforms back.
 """
 
 from __future__ import annotations
@@ -18,13 +20,17 @@ from typing import Any
 
 import numpy as np
 
+from tessera.algebra.constructors.poisson import sines
 from tessera.algebra.operator import Operator
-from tessera.core.dtype import DType
+from tessera.core.dtype import DType, complex_of
 from tessera.ir.graph.ir import Value
 from tessera.ops.creation import constant
 from tessera.ops.define import cast_to
-from tessera.ops.elementwise import mul
+from tessera.ops.elementwise import add, imag, mul, real
+from tessera.ops.fft import fft, ifft
+from tessera.ops.gather import take
 from tessera.ops.shape import reshape
+from tessera.ops.spectrum import dct, idct
 
 Array = np.ndarray[Any, Any]
 
@@ -35,6 +41,20 @@ class Spectrum:
 
     values: Array
     vectors: Callable[[Array, DType], Value]  # numbers of values -> orthonormal columns
+    weighted: Callable[[Value, Value], Value]  # real weights, real columns -> V diag(weights) V.H X
+
+    def function(self, weights: Value, x: Value) -> Value:
+        """V diag(weights) V.H X for as many weights as there are values."""
+        if weights.dtype.kind == "c":
+            return _joined(self.function(real(weights), x), self.function(imag(weights), x))
+        if x.dtype.kind == "c":
+            return _joined(self.function(weights, real(x)), self.function(weights, imag(x)))
+        return cast_to(self.weighted(weights, x), x.dtype)
+
+    def zeros(self) -> Array:
+        """Which values are zero but for the rounding of the largest."""
+        size = np.abs(self.values)
+        return np.asarray(size <= 8 * np.finfo(np.float64).eps * size.max(initial=0.0))
 
     def mapped(self, f: Callable[[Array], Array]) -> Spectrum:
         """The same vectors with other values."""
@@ -65,7 +85,11 @@ def spectrum_of_stencil(
         side = taps.get(tuple(int(i == axis) for i in range(len(sizes))), 0.0)
         part = -4 * side * np.sin(_turns(n, boundary) / 2) ** 2
         total += part.reshape([n if i == axis else 1 for i in range(len(sizes))])
-    return Spectrum(total.reshape(-1), lambda at, dtype: _products(at, sizes, boundary, dtype))
+    return Spectrum(
+        total.reshape(-1),
+        lambda at, dtype: _products(at, sizes, boundary, dtype),
+        lambda weights, x: _WEIGHTED[boundary](weights, x, sizes),
+    )
 
 
 def _turns(n: int, boundary: str) -> Array:
@@ -103,3 +127,51 @@ def _waves(n: int, j: Array, boundary: str) -> Array:
         waves = np.where(j == 0, 1.0, waves)
         alone = (j == 0) | (2 * f == n)
     return np.asarray(waves * np.where(alone, 1 / n, 2 / n) ** 0.5)
+
+
+# Transforms -------------------------------------------------------------------------------------
+
+
+def _joined(x: Value, y: Value) -> Value:
+    """x + i y."""
+    dtype = complex_of(x.dtype)
+    return add(cast_to(x, dtype), mul(cast_to(y, dtype), 1j))
+
+
+def _by_sines(weights: Value, x: Value, sizes: Sequence[int]) -> Value:
+    grid = reshape(x, (*sizes, x.shape[1]))
+    for axis in range(len(sizes)):
+        grid = sines(grid, axis)
+    scale = math.prod(2.0 / (n + 1) for n in sizes)
+    grid = mul(grid, mul(reshape(weights, (*sizes, 1)), scale))
+    for axis in range(len(sizes)):
+        grid = sines(grid, axis)
+    return reshape(grid, x.shape)
+
+
+def _by_cosines(weights: Value, x: Value, sizes: Sequence[int]) -> Value:
+    grid = reshape(x, (*sizes, x.shape[1]))
+    for axis in range(len(sizes)):
+        grid = dct(grid, axis=axis, norm="ortho")
+    grid = mul(grid, reshape(weights, (*sizes, 1)))
+    for axis in range(len(sizes)):
+        grid = idct(grid, axis=axis, norm="ortho")
+    return reshape(grid, x.shape)
+
+
+def _by_rings(weights: Value, x: Value, sizes: Sequence[int]) -> Value:
+    grid = cast_to(reshape(x, (*sizes, x.shape[1])), complex_of(x.dtype))
+    spread = reshape(weights, tuple(sizes))
+    for axis, n in enumerate(sizes):
+        grid = fft(grid, axis=axis)
+        k = np.arange(n)  # turns of a transform; waves are numbered 0, cos 1, sin 1, cos 2, ...
+        spread = take(
+            spread, constant(np.where(2 * k <= n, np.maximum(2 * k - 1, 0), 2 * (n - k))), axis
+        )
+    grid = mul(grid, cast_to(reshape(spread, (*sizes, 1)), grid.dtype))
+    for axis in range(len(sizes)):
+        grid = ifft(grid, axis=axis)
+    return reshape(real(grid), x.shape)
+
+
+_WEIGHTED = {"dirichlet": _by_sines, "neumann": _by_cosines, "periodic": _by_rings}

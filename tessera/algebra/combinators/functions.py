@@ -2,11 +2,13 @@
 
 Structure is kept where it can be: functions of diagonals, of direct sums, of circulants; the exponential
 of a Kronecker sum is a Kronecker product.  Else the function of the dense matrix is taken: by the
-eigenvectors of a self-adjoint one, by the ops for matrices of the others.
+eigenvectors of a self-adjoint one, by the ops for matrices of the others; where the structure tells the
+eigenvectors, as those of a Laplacian, by transforms.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,18 +16,28 @@ from typing import Any
 import numpy as np
 
 from tessera.algebra import flags as rules
-from tessera.algebra.apply import columns, dense_cost, dense_of, diagonal_of, square, trace_of
+from tessera.algebra.apply import (
+    columns,
+    dense_cost,
+    dense_of,
+    diagonal_of,
+    light_cost,
+    square,
+    trace_of,
+)
 from tessera.algebra.combinators.inverse import inverse_of
 from tessera.algebra.combinators.linear import scaled
 from tessera.algebra.combinators.queries import signed_logdet
 from tessera.algebra.constructors.basic import eye
 from tessera.algebra.kind import Cost, Kind, register
 from tessera.algebra.operator import Operator, function
+from tessera.algebra.waves import Spectrum, spectrum_of
 from tessera.core.dtype import DType, complex_of
 from tessera.core.errors import NumericalError, OperandError, ShapeError
 from tessera.ir.graph.ir import Value
 from tessera.ops import elementwise, linalg
 from tessera.ops.contraction import matmul
+from tessera.ops.creation import constant
 from tessera.ops.define import cast_to
 from tessera.ops.elementwise import mul, real
 from tessera.ops.factor import eig, eigh
@@ -150,7 +162,7 @@ def _refuse_non_finite(a: Operator, f: Any, w: Value, y: Value) -> Value:
         if np.any(bad):
             name = f if isinstance(f, str) else "f"
             raise NumericalError(
-                f"function: {name} has no finite value at the eigenvalue {w.data[bad][0]:.6g} of {a}"
+                f"function: {name} has no finite value at the eigenvalue {w.data[bad][0] + 0.0:.6g} of {a}"
                 + ("" if a.dtype.kind == "c" else "; a complex operator may have one")
             )
     return y
@@ -214,7 +226,31 @@ def _dense(a: Operator) -> Value:
     return adjoint(solve_matrix(adjoint(v), adjoint(turned)))
 
 
+def _weights(a: Operator) -> tuple[Spectrum, Value] | None:
+    """The spectrum of A that its structure tells, and the values of f there."""
+    (p,), (f,) = a.parts, a.static
+    known = spectrum_of(p)
+    if known is None:
+        return None
+    scalar = NAMED[f].scalar if isinstance(f, str) else _checked(f)
+    w = constant(known.values.astype(p.dtype.real.np))
+    return known, cast_to(_refuse_non_finite(p, f, w, scalar(w)), a.dtype)
+
+
+def _spectrum(a: Operator) -> Spectrum | None:
+    """That of A with the function of its values, where they are known now."""
+    found = _weights(a)
+    if found is None or found[1].data is None or a.dtype.kind == "c":
+        return None
+    known, weights = found
+    return known.mapped(lambda w: weights.data.astype(np.float64))  # type: ignore[union-attr]
+
+
 def _apply(a: Operator, x: Value) -> Value:
+    by_waves = _weights(a)
+    if by_waves is not None:
+        known, weights = by_waves
+        return known.function(weights, x)
     found = None
     if _Spectral.apply is not None:
         found = _Spectral.apply(a.parts[0], a.static[0], x)
@@ -271,6 +307,8 @@ def _conj(a: Operator) -> Operator:
 
 def _cost(a: Operator, k: int) -> Cost:
     n = float(a.shape[0]) if isinstance(a.shape[0], int) else 1.0
+    if spectrum_of(a.parts[0]) is not None:
+        return light_cost(a, k, 10 * n * math.log2(n + 1) * k, launches=4)
     return dense_cost(a, k).plus(Cost(25 * n**3, 0, 1))
 
 
@@ -280,4 +318,5 @@ register(Kind(
     transpose=lambda a: function_of(a.parts[0].T, a.static[0]), conj=_conj,
     dense=_dense, flags=_flags, cost=_cost, slogdet=_slogdet, inverse=_inverse, power=_power,
     solve=lambda a, b: columns(inverse_of(a), b) if a.static[0] in ("exp", "sign") else None,
+    spectrum=_spectrum,
 ))  # fmt: skip

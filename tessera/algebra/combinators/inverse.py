@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tessera.algebra import flags as rules
 from tessera.algebra.apply import (
     as_operator,
@@ -20,9 +22,11 @@ from tessera.algebra.constructors.factored import factors_of
 from tessera.algebra.kind import Cost, Kind, register
 from tessera.algebra.operator import Operator, function
 from tessera.algebra.solve import refuse_low_rank, solve_columns
+from tessera.algebra.waves import spectrum_of
 from tessera.core.errors import OperandError
 from tessera.ir.graph.ir import Value
 from tessera.ops.contraction import matmul
+from tessera.ops.creation import constant
 from tessera.ops.elementwise import div, mul, neg
 from tessera.ops.factor import qr
 from tessera.ops.linalg import matrix_power, pinv
@@ -116,10 +120,20 @@ def _of_low_rank(a: Operator) -> Operator:
     return Operator("low_rank", data=(matmul(q, core), p), static=(False, False))
 
 
+def _apply_pseudoinverse(a: Operator, x: Value) -> Value:
+    """By the eigenvalues that the structure tells, those that are 0 left out; else densely."""
+    known = spectrum_of(a.parts[0])
+    if known is None:
+        return matmul(pinv(dense_of(a.parts[0])), x)
+    zeros = known.zeros()
+    weights = np.where(zeros, 0.0, 1 / np.where(zeros, 1.0, known.values))
+    return known.function(constant(weights.astype(a.dtype.real.np)), x)
+
+
 register(Kind(
     name="pseudoinverse", doc="The inverse of Moore and Penrose.",
     shape=lambda parts, data, static: (parts[0].shape[1], parts[0].shape[0]),
-    apply=lambda a, x: matmul(pinv(dense_of(a.parts[0])), x),
+    apply=_apply_pseudoinverse,
     transpose=lambda a: Operator("pseudoinverse", (a.parts[0].T,)),
     conj=lambda a: Operator("pseudoinverse", (a.parts[0].conj(),)),
     dense=lambda a: pinv(dense_of(a.parts[0])), cost=_solve_cost,

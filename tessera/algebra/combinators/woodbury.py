@@ -12,7 +12,7 @@ from tessera.algebra.apply import dense_of, diagonal_of
 from tessera.algebra.combinators.queries import signed_logdet
 from tessera.algebra.constructors.factored import factors_of
 from tessera.algebra.operator import Operator
-from tessera.algebra.solve import solve_columns
+from tessera.algebra.solve import solve_columns, solve_small
 from tessera.ir.graph.ir import Value
 from tessera.ops.arrange import eye
 from tessera.ops.contraction import matmul
@@ -20,7 +20,6 @@ from tessera.ops.elementwise import add, mul, sub
 from tessera.ops.linalg import slogdet as slogdet_matrix
 from tessera.ops.matrix import adjoint
 from tessera.ops.shape import concat
-from tessera.ops.solve import solve as solve_matrix
 
 _EASY = {"eye", "diag", "permutation", "circulant", "tridiagonal", "triangular"}
 
@@ -97,7 +96,7 @@ def solve(a: Operator, b: Value) -> Value | None:
         return None
     base, u, v = found
     y, inner = solve_columns(base, b), solve_columns(base, u)
-    return sub(y, matmul(inner, solve_matrix(_core(v, inner), matmul(adjoint(v), y))))
+    return sub(y, matmul(inner, solve_small(a, _core(v, inner), matmul(adjoint(v), y))))
 
 
 def slogdet(a: Operator) -> tuple[Value, Value]:

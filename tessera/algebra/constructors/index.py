@@ -140,9 +140,7 @@ register(Kind(
 @function
 def getitem(a: Operator, key: Any) -> Any:
     """A[i, j] is a number, A[i] and A[:, j] are vectors, A[rows, columns] is an operator."""
-    if isinstance(key, tuple) and len(key) != 2:
-        raise AxisError(f"getitem: {a} has 2 axes, got {len(key)} indices")
-    rows, cols = key if isinstance(key, tuple) else (key, slice(None))
+    rows, cols = _keys(a, key)
     i, j = _one(a, rows, 0), _one(a, cols, 1)
     if i is not None and j is not None:
         return _unit_product(a, i, j)
@@ -151,6 +149,20 @@ def getitem(a: Operator, key: Any) -> Any:
     if j is not None:
         return _picked(_column(a, j), rows)
     return _sliced(a, rows, cols)
+
+
+def _keys(a: Operator, key: Any) -> tuple[Any, Any]:
+    """The keys of rows and columns."""
+    given = key if isinstance(key, tuple) else (key,)
+    dots = [i for i, k in enumerate(given) if k is Ellipsis]
+    if len(given) - len(dots) > 2 or len(dots) > 1:
+        raise AxisError(f"getitem: {a} has 2 axes, got {len(given)} indices")
+    at = dots[0] if dots else len(given)
+    whole: list[Any] = [slice(None)] * (2 - len(given) + len(dots))
+    rows, cols = [*given[:at], *whole, *given[at + 1 :]]
+    if rows is None or cols is None:
+        raise AxisError(f"getitem: got None, which would be a new axis, but {a} has 2 axes")
+    return rows, cols
 
 
 def _one(a: Operator, key: Any, axis: int) -> int | None:

@@ -28,17 +28,17 @@ def solve_laplacian(b: Value, sizes: Sequence[int], steps: Sequence[float]) -> V
     grid = reshape(b, tuple(sizes) if b.shape[1] == 1 else (*sizes, b.shape[1]))
     later = range(1, len(sizes))
     for axis in later:
-        grid = _sines(grid, axis)
+        grid = sines(grid, axis)
     ahead, back = _multipliers(sizes, steps, grid)
     swept = linear_recurrence(ahead, grid, axis=0)
     found = linear_recurrence(back, mul(back, swept), axis=0, reverse=True)
     for axis in later:
-        found = _sines(found, axis)
+        found = sines(found, axis)
     scale = -(steps[0] ** 2) * math.prod(2.0 / (n + 1) for n in sizes[1:])
     return reshape(mul(found, scale), b.shape)
 
 
-def _sines(x: Value, axis: int) -> Value:
+def sines(x: Value, axis: int) -> Value:
     """sum over j of x[j] sin(pi (j + 1) (k + 1) / (n + 1)), by the transform of an odd signal."""
     n = x.shape[axis]
     row = tuple(1 if i == axis else s for i, s in enumerate(x.shape))

@@ -131,8 +131,9 @@ def explain(a: Any, eps: float | None = None, columns: Any = 1) -> Derivation:
     print(found.derivation)
     if eps is not None:
         cut = within("explain", found.operator(), eps, columns)
-        ranks = ", ".join(map(str, cut.ranks)) or "no matrix"
-        print(f"truncated to rank {ranks}: the residual is at most {cut.residual:.3g}")
+        ranks = ", ".join(map(str, cut.ranks))
+        done = f"truncated to rank {ranks}" if ranks else "nothing is truncated"
+        print(f"{done}: the residual is at most {cut.residual:.3g}")
     return found.derivation
 
 
