@@ -186,6 +186,23 @@ class FakeCuda:
         self.submit(stream, lambda: ctypes.memmove(to, source, n))
         return 0
 
+    def do_cuMemcpy2DAsync(self, what: int, stream: int) -> int:
+        _, _, here, _, source, _, pitch, _, _, there, _, to, _, to_pitch, width, count = (
+            struct.unpack("<16Q", ctypes.string_at(what, 128))
+        )
+        ends = (source, pitch), (to, to_pitch)
+        if (here, there) != (2, 2) or width > min(pitch, to_pitch):
+            return 1
+        if not all(self.is_ours(at, (count - 1) * step + width) for at, step in ends):
+            return 1
+
+        def copy() -> None:
+            for i in range(count):
+                ctypes.memmove(to + i * to_pitch, source + i * pitch, width)
+
+        self.submit(stream, copy)
+        return 0
+
     def do_cuMemsetD8Async(self, to: int, byte: int, n: int, stream: int) -> int:
         if not self.is_ours(to, n):
             return 1

@@ -1,15 +1,20 @@
 """Programs on a GPU: a graph at the sizes of a call, as launches in a device's memory.
 
 Everything runs on the main stream of a device, in order; a call returns when its kernels are launched.
-What a GPU has no form for runs on the host, and its operands travel there and back.
+Regions are programs of their own (control.py), and libraries of the device compute what no kernel does
+(libraries.py).  What a GPU has no form for runs on the host, and its operands travel there and back.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
+import numpy as np
+
+from tessera.accelerator import control
 from tessera.accelerator.program import GpuProgram
 from tessera.core.constraints import solve
 from tessera.core.types import TensorType
@@ -22,7 +27,7 @@ from tessera.ir.schedule.lower import CHEAP_ON_GPU, lower
 from tessera.ir.schedule.memory import MemoryPlan
 from tessera.ir.schedule.merge import merged
 from tessera.machine import executable as on_the_host
-from tessera.runtime.cuda.device import gpu
+from tessera.runtime.cuda.device import Gpu, gpu
 from tessera.runtime.cuda.memory import DeviceArray, to_device
 
 _MOST_SHAPES = 256  # sets of sizes that a program is kept prepared for
@@ -37,6 +42,7 @@ class GpuExecutable(Executable):
         self.schedule: Program = schedule_for_gpu(graph)
         self._constants: list[DeviceArray] | None = None
         self._prepared: dict[Any, GpuProgram] = {}
+        self._regions: dict[Graph, GpuExecutable] = {}
 
     @property
     def host_nodes(self) -> list[Node]:
@@ -45,16 +51,21 @@ class GpuExecutable(Executable):
 
     @property
     def regions(self) -> Mapping[Graph, Any]:
-        """Regions run on the host, with the node that they belong to."""
+        """The programs of the regions in it; a page shows none of them."""
         return {}
 
     def run(self, inputs: Sequence[Any], donated: frozenset[int] = frozenset()) -> list[Any]:
         """The outputs for these inputs, which may still be computed when this returns."""
+        xs = [*(self._here(x) for x in inputs), *self.constants]
+        return self.prepared([x.shape for x in xs], donated).run(xs)
+
+    @property
+    def constants(self) -> list[DeviceArray]:
+        """The arrays that the graph has captured."""
         if self._constants is None:
             data = [v.data for v in self.graph.captured if v.data is not None]
             self._constants = [self._here(x) for x in data]
-        xs = [*(self._here(x) for x in inputs), *self._constants]
-        return self.prepared([x.shape for x in xs], donated).run(xs)
+        return self._constants
 
     def _here(self, x: Any) -> DeviceArray:
         return x if isinstance(x, DeviceArray) else to_device(x, self.gpu)
@@ -68,11 +79,14 @@ class GpuExecutable(Executable):
         if found is None:
             if len(self._prepared) >= _MOST_SHAPES:
                 self._prepared.clear()
-            sizes = self.sizes(shapes)
-            static = at_sizes(self.schedule, sizes)
-            names = frozenset(static.inputs[i] for i in donated)
-            found = self._prepared[key] = GpuProgram(static, self.gpu, _hosted, names, sizes)
+            found = self._prepared[key] = self.at(self.sizes(shapes), donated)
         return found
+
+    def at(self, sizes: Mapping[str, int], donated: frozenset[int] = frozenset()) -> GpuProgram:
+        """This program at known sizes."""
+        static = at_sizes(self.schedule, sizes)
+        names = frozenset(static.inputs[i] for i in donated)
+        return GpuProgram(static, self.gpu, self._beside, names, sizes)
 
     def sizes(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
         """The symbolic sizes of a run on arrays of these shapes."""
@@ -102,11 +116,26 @@ class GpuExecutable(Executable):
 
     @property
     def schedules(self) -> list[Program]:
-        """Schedule IR of the program; regions run on the host."""
+        """Schedule IR of the program, without its regions."""
         return [self.schedule]
 
     def _at(self, shapes: Sequence[tuple[int, ...]]) -> GpuProgram:
         return self.prepared([*shapes, *self._captured_shapes()])
+
+    def _beside(
+        self, s: HostCall, types: Mapping[str, TensorType], sizes: Mapping[str, int]
+    ) -> tuple[Any, int]:
+        """What runs an op that is no kernel, and the bytes that it takes meanwhile."""
+        if s.node.op.name not in control.NAMES:
+            return _hosted(s, types, sizes, self.gpu), 0
+
+        def make(g: Graph, donated: frozenset[int]) -> control.Region:
+            if g not in self._regions:
+                self._regions[g] = GpuExecutable(g, (), self.gpu.index)
+            e = self._regions[g]
+            return control.Region(e.at(sizes, donated), e.constants)
+
+        return control.controlled(s.node, substitute_params(s.node.params, sizes), make)
 
     def _captured_shapes(self) -> list[tuple[int, ...]]:
         return [v.data.shape for v in self.graph.captured if v.data is not None]
@@ -120,8 +149,10 @@ def schedule_for_gpu(graph: Graph) -> Program:
 _WARNED: set[str] = set()
 
 
-def _hosted(s: HostCall, types: Mapping[str, TensorType], sizes: Mapping[str, int]) -> Any:
-    """What runs a node on arrays of the host."""
+def _hosted(
+    s: HostCall, types: Mapping[str, TensorType], sizes: Mapping[str, int], place: Gpu
+) -> Any:
+    """What runs a node on the host."""
     n = s.node
     if n.op.name not in _WARNED:
         _WARNED.add(n.op.name)
@@ -135,4 +166,9 @@ def _hosted(s: HostCall, types: Mapping[str, TensorType], sizes: Mapping[str, in
         inputs = [b.input(types[x]) for x in s.operands]
         out = bind(n.op, *inputs, regions=n.regions, **substitute_params(n.params, sizes))
         g, _ = b.finish(out if n.op.multiple else (out,), n.op.name)
-    return on_the_host(g, ()).run
+    return partial(_travel, on_the_host(g, ()).run, place)
+
+
+def _travel(run: Any, place: Gpu, xs: Sequence[DeviceArray]) -> list[DeviceArray]:
+    """What the host makes of arrays of a device, there again."""
+    return [to_device(np.ascontiguousarray(y), place) for y in run([x.numpy() for x in xs])]

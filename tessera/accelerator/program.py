@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -25,7 +26,7 @@ from tessera.ir.schedule.apart import apart
 from tessera.ir.schedule.index import narrow
 from tessera.ir.schedule.ir import Axis, Group, HostCall, Kernel, Program, Read, Stage
 from tessera.ir.schedule.layout import is_row_major, layout_of, row_major
-from tessera.ir.schedule.memory import Access, View, numbered, plan_memory
+from tessera.ir.schedule.memory import Access, View, numbered, plan_memory, size_of
 from tessera.ir.schedule.rename import renamed
 from tessera.ir.target.gluon import emit as gluon
 from tessera.ir.target.gluon.emit import box_type
@@ -47,7 +48,10 @@ from tessera.runtime.cuda.module import Function, Module
 from tessera.runtime.cuda.replay import Replayed
 from tessera.runtime.triton_builder import Code, Source, build, has_roles
 
-Host = Callable[[HostCall, Mapping[str, TensorType], Mapping[str, int]], Any]
+# What runs an op that is no kernel, from arrays of the device to such arrays, and the bytes that it needs meanwhile.
+Host = Callable[[HostCall, Mapping[str, TensorType], Mapping[str, int]], tuple[Any, int]]
+NOWHERE: Mapping[int, DeviceArray] = MappingProxyType({})
+_ALIGNED = 16  # bytes at whose multiples every tensor that a kernel reads begins
 _PLAIN_STAGES = 3
 
 
@@ -132,8 +136,9 @@ class GpuProgram:
         elif s.node.op.view is not None:
             self._add_view(s, steps)
         else:
-            access = Access(s.node.op.name, s.operands, s.results, host=True)
-            steps.append((access, self.host(s, self.types, self.sizes)))
+            run, extra = self.host(s, self.types, self.sizes)
+            access = Access(s.node.op.name, s.operands, s.results, host=True, temporary=extra)
+            steps.append((access, run))
 
     def _add_kernels(
         self, s: Any, steps: list[tuple[Access, Any]], types: Mapping[str, TensorType] | None = None
@@ -264,7 +269,8 @@ class GpuProgram:
             self._alias(y, x, (0, row_major(self.types[y])))
             return
         layout = layout_of(s.node.op, self.types[x], self.types[y], params, self._layout(x))
-        if layout is not None and is_row_major(self.types[y], layout[1]):
+        in_order = layout is not None and is_row_major(self.types[y], layout[1])
+        if layout is not None and in_order and layout[0] % _ALIGNED == 0:
             self._alias(y, x, layout)
             return
         t = self.types[y]
@@ -362,8 +368,10 @@ class GpuProgram:
 
     # Running
 
-    def run(self, inputs: Sequence[DeviceArray]) -> list[DeviceArray]:
-        """The outputs for these inputs."""
+    def run(
+        self, inputs: Sequence[DeviceArray], into: Mapping[int, DeviceArray] = NOWHERE
+    ) -> list[DeviceArray]:
+        """The outputs for these inputs; those of `into`, which have memory of their own, are written there."""
         made = [self._empty(s.space) for s in self._results]
         held: list[Any] = [*inputs, *self._held, *made]
         held += [None] * (self._count - len(held))
@@ -374,6 +382,8 @@ class GpuProgram:
             if isinstance(s, Launcher):
                 cells = [0 if x is None else x.ptr for x in (*held, arena, scratch)]
                 self.launch(s, cells[: s.cells])
+        for i, x in into.items():
+            made[self.own_memory[i]] = x
             else:
                 access, run = s
                 self._do_host(access, run, held, arena)
@@ -388,6 +398,30 @@ class GpuProgram:
         return empty(tuple(int(n) for n in t.shape), t.dtype.np, self.gpu)
 
     def _array(self, name: str, held: Sequence[Any], arena: Any) -> DeviceArray:
+    @cached_property
+    def cells_of_outputs(self) -> list[int]:
+        """The cell that each output lies in; those of the inputs come first."""
+        return [self._place(n)[0] for n in self.p.outputs]
+
+    @cached_property
+    def own_memory(self) -> dict[int, int]:
+        """The outputs that fill a memory which a run allocates, and its number."""
+        first = len(self.p.inputs) + len(self.tables)
+        found = enumerate(zip(self.p.outputs, self.cells_of_outputs, strict=True))
+        return {
+            i: cell - first
+            for i, (n, cell) in found
+            if n not in self.views and 0 <= cell - first < len(self._results)
+            if self._place(n)[1] == 0 and self._results[cell - first].size == size_of(self.types[n])
+        }
+
+    @cached_property
+    def overwritten(self) -> frozenset[int]:
+        """The donated inputs whose memory something else takes."""
+        return frozenset(
+            i for i, n in enumerate(self.p.inputs) if len(self.plan.place[n].lives) > 1
+        )
+
         """A buffer as an array that keeps its memory."""
         t = self.types[name]
         cell, offset = self._place(name)
@@ -402,9 +436,9 @@ class GpuProgram:
         return DeviceArray(shape, np.dtype(t.dtype.np), self.gpu, base.ptr + offset, owner)
 
     def _do_host(self, access: Access, run: Any, held: list[Any], arena: Any) -> None:
-        arrays = [self._array(n, held, arena).numpy() for n in access.reads]
+        arrays = [self._array(n, held, arena) for n in access.reads]
         for n, x in zip(access.writes, run(arrays), strict=True):
-            held[self._places[n][0]] = to_device(np.ascontiguousarray(x), self.gpu)
+            held[self._places[n][0]] = x
 
 
 def source_of(

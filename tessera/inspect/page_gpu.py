@@ -92,7 +92,7 @@ class _Offline(GpuProgram):
         self.calls: list[tuple[Access, Any]] = []
         version = target[1] if target[0] == "cuda" else 0
         device = SimpleNamespace(capability=divmod(version, 10))
-        super().__init__(p, cast(Gpu, device), lambda *_: None, sizes=sizes)
+        super().__init__(p, cast(Gpu, device), lambda *_: (None, 0), sizes=sizes)
 
     @property
     def arch(self) -> tuple[str, Any, int]:

@@ -118,7 +118,7 @@ class GpuRecorder:
     def start(self) -> None:
         """Watch programs."""
         on: Any = GpuProgram
-        on.run = lambda p, inputs: self._run(p, inputs)
+        on.run = lambda p, *xs: self._run(p, *xs)
         on.launch = lambda p, s, cells: self._launch(p, s, cells)
 
     def stop(self) -> None:
@@ -132,13 +132,15 @@ class GpuRecorder:
         """What ran on every device."""
         return [x for d in self._devices.values() for x in d.resolve().items()]
 
-    def _run(self, p: GpuProgram, inputs: Any) -> Any:
+    def _run(self, p: GpuProgram, *xs: Any) -> Any:
         begin = _now()
+        around = getattr(self._now, "run", None)  # a region runs inside of another program
         self._now.run = Run(p, self._callers())
         try:
             with nvtx.named(p.p.name):
-                return _usual_run(p, inputs)
+                return _usual_run(p, *xs)
         finally:
+            self._now.run = around
             self._note("enqueue", p.p.name, begin, _now())
 
     def _launch(self, p: GpuProgram, s: Any, cells: Sequence[int]) -> None:

@@ -43,6 +43,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuMemcpyHtoDAsync": (_D, _P, _Z, _P),
     "cuMemcpyDtoHAsync": (_P, _D, _Z, _P),
     "cuMemcpyDtoDAsync": (_D, _D, _Z, _P),
+    "cuMemcpy2DAsync": (_P, _P),
     "cuMemsetD8Async": (_D, ctypes.c_ubyte, _Z, _P),
     "cuStreamCreate": (_P, _U),
     "cuStreamDestroy": (_P,),
@@ -78,7 +79,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
 _SYMBOLS = {
     **{name: f"{name}_v2" for name in (
         "cuMemGetInfo", "cuMemAlloc", "cuMemFree", "cuMemcpyHtoDAsync",
-        "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync", "cuStreamDestroy", "cuEventDestroy",
+        "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync", "cuMemcpy2DAsync", "cuStreamDestroy", "cuEventDestroy",
         "cuStreamBeginCapture", "cuStreamGetCaptureInfo", "cuGraphExecKernelNodeSetParams",
     )},
     "cuGraphInstantiate": "cuGraphInstantiateWithFlags",
