@@ -23,6 +23,7 @@ from tessera.runtime.cuda.module import Function
 from tessera.runtime.cuda.stream import Stream
 
 _CLUSTER = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+_EARLY = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 _PORTABLE = 8  # blocks of a cluster that every device with clusters can do
 _MAP_BYTES, _MAP_LINE = 128, 64
 _POINTER = ctypes.c_void_p
@@ -80,6 +81,7 @@ class Launch:
     parameters: tuple[Parameter, ...]
     cluster: tuple[int, int, int] | None = None
     name: str = ""  # that people know it by
+    early: bool = False  # whether it may begin before the launch in front of it has ended: it waits
 
 
 class Config(ctypes.Structure):
@@ -92,10 +94,10 @@ class Config(ctypes.Structure):
 
 
 class _Attribute(ctypes.Structure):
-    """CUlaunchAttribute, of which we need clusters."""
+    """CUlaunchAttribute, of which we need clusters and early starts: three numbers, or one."""
 
     _fields_ = (
-        ("id", ctypes.c_int), ("pad", ctypes.c_int), ("cluster", ctypes.c_uint * 3),
+        ("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_uint * 3),
         ("rest", ctypes.c_char * 52),
     )  # fmt: skip
 
@@ -182,7 +184,7 @@ class Launcher:
         n = len(self.launches)
         self._lists = (_POINTER * n)(*map(ctypes.addressof, self._places))
         self._kernels = (_POINTER * n)(*[x.function.handle for x in self.launches])
-        self._attributes = (_Attribute * n)()
+        self._attributes = (_Attribute * (2 * n))()
         self._configs = (Config * n)(*[self._config(i) for i in range(n)])
         self._maps = _words([n for at, slot in maps for n in (at, slot, 0)])
         driver = self.gpu.driver
@@ -213,12 +215,13 @@ class Launcher:
         return at
 
     def _config(self, i: int) -> Config:
-        x, at = self.launches[i], 0
-        if x.cluster is not None:
-            self._attributes[i] = _Attribute(_CLUSTER, 0, x.cluster)
-            at = ctypes.addressof(self._attributes[i])
-        block = (x.block, 1, 1)
-        return Config(x.grid, block, x.function.shared, None, at, x.cluster is not None)
+        x = self.launches[i]
+        wanted = [(_CLUSTER, x.cluster)] if x.cluster is not None else []
+        wanted += [(_EARLY, (1, 0, 0))] if x.early else []
+        for j, (kind, value) in enumerate(wanted):
+            self._attributes[2 * i + j] = _Attribute(kind, 0, value)
+        at = ctypes.addressof(self._attributes) + 2 * i * ctypes.sizeof(_Attribute) if wanted else 0
+        return Config(x.grid, (x.block, 1, 1), x.function.shared, None, at, len(wanted))
 
     def _raise(self, failed: int) -> None:
         number, code = failed >> 32, failed & 0xFFFFFFFF

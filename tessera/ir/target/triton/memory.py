@@ -62,7 +62,9 @@ class MemoryWriter(Writer):
             parts.append(self.scaled(index, strides[axis], wide))
         for j, axis in enumerate(a["axes"]):
             if shape[j] > 1:
-                parts.append(self.scaled(self.line(j, shape), strides[axis], wide))
+                # An axis of one element stands still (it is masked), so that others are read in rows.
+                stride = 0 if m.type.shape[axis] == 1 else strides[axis]
+                parts.append(self.scaled(self.line(j, shape), stride, wide))
         if shape and all(n == 1 for n in shape):
             parts.append(self.line(0, shape))  # a tile of one element, not a scalar
         return " + ".join([self.memory[m], *parts])
@@ -70,6 +72,8 @@ class MemoryWriter(Writer):
     def scaled(self, line: str, stride: Size, wide: bool) -> str:
         if stride == 1:
             return line
+        if stride == 0:
+            return f"{line} * 0"
         if wide and isinstance(stride, Dim):
             return f"{line} * {self.size.inner(stride, wide)}"
         if wide:
