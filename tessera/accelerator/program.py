@@ -238,7 +238,8 @@ class GpuProgram:
     def _call(
         self, name: str, launch: Launch, ins: tuple[str, ...], outs: tuple[str, ...]
     ) -> _Call:
-        kernel, threads = launch.kernel, launch.threads
+        kernel = launch.kernel
+        threads = replace(launch.threads, early=self.early and not launch.threads.roles)
         if id(launch) not in self._emitted:
             known = self._sizes.get(outs[0], {}) if outs else {}
             scratch = int(substitute(scratch_bytes(kernel), known))
@@ -255,6 +256,12 @@ class GpuProgram:
         """What Triton builds for."""
         major, minor = self.gpu.capability
         return ("cuda", 10 * major + minor, 32)
+
+    @property
+    def early(self) -> bool:
+        """Whether a kernel can begin while the one before it ends."""
+        kind, number, _ = self.arch
+        return kind == "cuda" and number >= 90
 
     @property
     def roles(self) -> bool:
@@ -355,7 +362,9 @@ class GpuProgram:
         if c.scratch:
             given.append(Pointer(self._scratch))
         given += self._rest(function, code, len(given))
-        return DeviceLaunch(function, (blocks, 1, 1), 32 * code.warps, tuple(given), name=c.name)
+        early = self.early and not c.launch.threads.roles
+        grid = (blocks, 1, 1)
+        return DeviceLaunch(function, grid, 32 * code.warps, tuple(given), name=c.name, early=early)
 
     def _rest(self, function: Function, code: Code, given: int) -> list[Parameter]:
         """What Triton adds: its scratch in global memory, and a place for a profile that nobody takes."""
@@ -373,6 +382,8 @@ class GpuProgram:
     ) -> list[DeviceArray]:
         """The outputs for these inputs; those of `into`, which have memory of their own, are written there."""
         made = [self._empty(s.space) for s in self._results]
+        for i, x in into.items():
+            made[self.own_memory[i]] = x
         held: list[Any] = [*inputs, *self._held, *made]
         held += [None] * (self._count - len(held))
         pool = self.gpu.pool
@@ -382,22 +393,11 @@ class GpuProgram:
             if isinstance(s, Launcher):
                 cells = [0 if x is None else x.ptr for x in (*held, arena, scratch)]
                 self.launch(s, cells[: s.cells])
-        for i, x in into.items():
-            made[self.own_memory[i]] = x
             else:
                 access, run = s
                 self._do_host(access, run, held, arena)
         return [self._array(n, held, arena) for n in self.p.outputs]
 
-    def launch(self, s: Launcher, cells: Sequence[int]) -> None:
-        """Launch kernels that follow each other; a profile launches them one by one."""
-        s.run(cells)
-
-    def _empty(self, name: str) -> DeviceArray:
-        t = self.types[name]
-        return empty(tuple(int(n) for n in t.shape), t.dtype.np, self.gpu)
-
-    def _array(self, name: str, held: Sequence[Any], arena: Any) -> DeviceArray:
     @cached_property
     def cells_of_outputs(self) -> list[int]:
         """The cell that each output lies in; those of the inputs come first."""
@@ -422,6 +422,15 @@ class GpuProgram:
             i for i, n in enumerate(self.p.inputs) if len(self.plan.place[n].lives) > 1
         )
 
+    def launch(self, s: Launcher, cells: Sequence[int]) -> None:
+        """Launch kernels that follow each other; a profile launches them one by one."""
+        s.run(cells)
+
+    def _empty(self, name: str) -> DeviceArray:
+        t = self.types[name]
+        return empty(tuple(int(n) for n in t.shape), t.dtype.np, self.gpu)
+
+    def _array(self, name: str, held: Sequence[Any], arena: Any) -> DeviceArray:
         """A buffer as an array that keeps its memory."""
         t = self.types[name]
         cell, offset = self._place(name)
