@@ -14,6 +14,7 @@ from tessera.ir.schedule import ir as schedule
 from tessera.ir.schedule.choose import default_nest
 from tessera.ir.schedule.legality import check_nest
 from tessera.ir.schedule.nest import Nest
+from tessera.ir.tile.ahead import ahead
 from tessera.ir.tile.bypass import bypass
 from tessera.ir.tile.contraction import lower_contraction
 from tessera.ir.tile.group import lower_group
@@ -51,4 +52,4 @@ def lower(
         check_nest(kernel, nest)
     if kernel.contracts:
         return lower_contraction(kernel, types, nest or default_nest(kernel))
-    return bypass(Rows(replace(kernel, nest=nest), types).kernel())
+    return ahead(bypass(Rows(replace(kernel, nest=nest), types).kernel()))

@@ -15,6 +15,7 @@ from tessera.core.flags import flags
 from tessera.core.types import TensorType
 from tessera.ir.target.cpu.program import program
 from tessera.ir.target.cpu.scalars import TEMPLATES
+from tessera.ir.tile.ahead import ahead
 from tessera.ir.tile.bypass import bypass
 from tessera.ir.tile.expand import expand
 from tessera.ir.tile.interp import interpret as run_tile
@@ -95,7 +96,7 @@ def owned(
 def compiled(kernel: Kernel) -> CompiledKernel:
     """A kernel as machine code; tiles that do not fit the registers become loops."""
     _check_scalars(kernel)
-    made = bypass(expand(kernel))
+    made = ahead(bypass(expand(kernel)))
     if flags().verify:
         verify(made)
     out = CompiledKernel(program(made))

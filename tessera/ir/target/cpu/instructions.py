@@ -45,7 +45,8 @@ EXTREMES = {"max": 5, "min": 4}
 
 def has_extremes(features: frozenset[str], dtype: DType, words: int) -> bool:
     """Whether one instruction compares such vectors; elsewhere LLVM takes five."""
-    return dtype is f32 and words == 16 and "avx512dq" in features
+    needed = {"avx512dq"} if words == 16 else {"avx512dq", "avx512vl"}
+    return dtype is f32 and words in (16, 8, 4, 2, 1) and needed <= features
 
 
 def has_powers(features: frozenset[str], dtype: DType, words: int) -> bool:

@@ -30,6 +30,8 @@ from tessera.ir.target.cpu.types import (
 )
 from tessera.ir.tile.ir import Operation, Tile
 
+_SHORTEST = 4  # lanes of the shortest vectors that the instruction for extremes takes
+
 
 class ValueWriter(QuotientWriter):
     """Writes what computes on tiles."""
@@ -82,23 +84,44 @@ class ValueWriter(QuotientWriter):
         if dtype.kind == "f" and name in FUNCTIONS:
             return FUNCTIONS[name].build(LlvmAlgebra(self, FLOATS[dtype.name], width), *xs)
         if name in EXTREMES and has_extremes(self.features, dtype, width):
-            return self.extreme(name, *xs)
+            return self.extreme(name, xs[0], xs[1], width)
         words, results, result = _words(dtype, width), dict[str, str](), xs[0]
         for line in _lines(dtype.kind, name):
             given = {w: results[w] if w in results else words[w] for w in line.words}
             result = results[line.kept] = self.put(line.text.format(*xs, **given))
         return result
 
-    def extreme(self, name: str, x: str, y: str) -> str:
+    def extreme(self, name: str, x: str, y: str, width: int) -> str:
         """The larger or smaller of two vectors: an instruction that knows signs of zeros but not NaN."""
-        t = vector_type(f32, LANES)
+        if width < _SHORTEST:
+            a, b = self.longer(x, width), self.longer(y, width)
+            return self.shorter(self.extreme(name, a, b, _SHORTEST), width)
+        t, every = vector_type(f32, width), "i16 -1, i32 4" if width == LANES else "i8 -1"
         found = self.put(
-            f"call {t} @llvm.x86.avx512.mask.range.ps.512({t} {x}, {t} {y}, i32 {EXTREMES[name]}, "
-            f"{t} poison, i16 -1, i32 4)"
+            f"call {t} @llvm.x86.avx512.mask.range.ps.{32 * width}({t} {x}, {t} {y}, "
+            f"i32 {EXTREMES[name]}, {t} poison, {every})"
         )
         none = self.put(f"fcmp uno {t} {x}, {y}")
         both = self.put(f"fadd {t} {x}, {y}")
-        return self.put(f"select {vector_of('i1', LANES)} {none}, {t} {both}, {t} {found}")
+        return self.put(f"select {vector_of('i1', width)} {none}, {t} {both}, {t} {found}")
+
+    def longer(self, x: str, width: int) -> str:
+        """A short vector with more lanes, of anything."""
+        t, full = vector_type(f32, width), vector_type(f32, _SHORTEST)
+        if width == 1:
+            return self.put(f"insertelement {full} poison, {t} {x}, i32 0")
+        lanes = [f"i32 {i}" for i in range(width)] + ["i32 poison"] * (_SHORTEST - width)
+        return self.put(
+            f"shufflevector {t} {x}, {t} poison, <{_SHORTEST} x i32> <{', '.join(lanes)}>"
+        )
+
+    def shorter(self, x: str, width: int) -> str:
+        """The first lanes of a vector."""
+        full = vector_type(f32, _SHORTEST)
+        if width == 1:
+            return self.put(f"extractelement {full} {x}, i32 0")
+        lanes = ", ".join(f"i32 {i}" for i in range(width))
+        return self.put(f"shufflevector {full} {x}, {full} poison, <{width} x i32> <{lanes}>")
 
     def widened(self, name: str, xs: Sequence[str], dtypes: Sequence[DType], width: int) -> str:
         """A scalar op on narrow floats: computed in f32, rounded once."""

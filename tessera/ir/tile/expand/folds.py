@@ -103,7 +103,7 @@ class _Line:
 
     def in_any_order(self) -> list[Tile]:
         """One part after the other."""
-        step = 4 * LANES if self.last else 1
+        step = max(4, self.x.registers.bytes // 8) * LANES if self.last else 1
         whole = self.size // step * step
         begin = [
             self.x.b.full(d, self.shape(step), identity(n, d))

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from tessera.core.dims import Size, larger, smaller
 from tessera.core.dtype import DType
 from tessera.core.folds import LANES
+from tessera.core.processor import Registers
 from tessera.ir.tile.expand.boxes import Axes, Box, Boxes, End, Kept, Part, memory_of, wide_axes
 from tessera.ir.tile.expand.ranges import loop_range
 from tessera.ir.tile.ir import Kernel, Memory, Operation, Tile
@@ -61,6 +62,7 @@ class Nest:
 class Nests(Boxes):
     """Collects tasks and writes them as loops."""
 
+    registers: Registers  # of the processor
     turned_products: frozenset[Operation] = frozenset()  # whose vectors lie along their rows
     orders: Mapping[Tile, Axes] = MappingProxyType({})  # how products want their factors to lie
 

@@ -1,0 +1,119 @@
+"""ahead: while a row is computed, the next one is fetched.
+
+    row p:  for i: m = max(m, load x[p, i]);  for i: e = exp(load x[p, i] - m)
+->  row p:  for i: m = max(m, load x[p, i]);  for i: e = exp(load x[p, i] - m); prefetch x[p + 1, i]
+
+The first loop over a row waits for memory, and those after it find the row in the first cache: so memory
+would rest while they compute.  A processor that looks ahead by itself stops at the end of a page.  The
+second loop therefore asks for the next row, in ascending order, which lets the processor join in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import replace
+from operator import is_
+
+from tessera.core.dims import Size, substitute, symbol, symbols
+from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, walk
+
+_LEAST, _MOST = (
+    512,
+    16 << 10,
+)  # bytes of rows of which two fit the first cache beside what is computed
+
+
+def ahead(kernel: Kernel) -> Kernel:
+    """The same kernel, with prefetches where a loop reads again what a loop before it has read."""
+    if not kernel.grid:
+        return kernel
+    written = {op.memory for op in walk(kernel.body) if op.name not in ("load", "prefetch")}
+    rows = {m for m in kernel.parameters if m not in written and _LEAST <= _row_bytes(m) <= _MOST}
+    body = _rows(kernel.body, kernel.grid[-1][0], 1, rows)
+    return kernel if body is kernel.body else replace(kernel, body=body)
+
+
+def _row_bytes(m: Memory) -> int:
+    """Bytes of a row of a memory, 0 where they are not known before a call."""
+    last = m.type.shape[-1] if m.type.rank > 1 else 0
+    return last * max(m.type.dtype.bits // 8, 1) if isinstance(last, int) else 0
+
+
+def _rows(block: Block, row: str, step: int, sources: Set[Memory]) -> Block:
+    """A block that computes a row; a loop in it goes over columns, or over rows that are smaller."""
+    read: set[Memory] = set()
+    asked: set[Memory] = set()
+    made = []
+    for op in block.operations:
+        if op.block is None or _never_runs(op):
+            made.append(op)
+            continue
+        here = _memories(op.block, row, sources)
+        again = here & read - asked
+        read |= here
+        asked |= again
+        a = op.attributes
+        if again:
+            inner = _asking(op, op.block, row, step, again)
+        else:
+            inner = _rows(op.block, a["variable"], a["step"], sources - here)
+        made.append(op if inner is op.block else _with(op, inner))
+    return _replaced(block, made)
+
+
+def _memories(block: Block, row: str, sources: Set[Memory]) -> set[Memory]:
+    """Of which memories a block reads the row."""
+    return {op.memory for op in walk(block) if _reads(op, row, sources) and op.memory is not None}
+
+
+def _reads(op: Operation, row: str, sources: Set[Memory | None]) -> bool:
+    a = op.attributes
+    return op.name == "load" and op.memory in sources and any(row in symbols(x) for x in a["at"])
+
+
+def _asking(loop: Operation, block: Block, row: str, step: int, again: Set[Memory]) -> Block:
+    """The body of a loop over columns that asks for those of the next row."""
+    made: list[Operation] = []
+    for op in block.operations:
+        if op.block is not None:
+            inner = _asking(op, op.block, row, step, again)
+            made.append(op if inner is op.block else _with(op, inner))
+            continue
+        made.append(op)
+        if _reads(op, row, again) and not op.attributes["masked"]:
+            *lead, _ = op.attributes["at"]
+            beside = [x for x in block.operations if _reads(x, row, {op.memory})]
+            beside = [x for x in beside if list(x.attributes["at"][:-1]) == lead]
+            at = (*lead, _column(loop, beside, beside.index(op)))
+            hint = {
+                "at": tuple(substitute(x, {row: symbol(row) + step}) for x in at),
+                "extent": op.attributes["extent"],
+                "write": False,
+            }
+            made.append(Operation("prefetch", (), hint, (), op.memory, None, op.location))
+    return _replaced(block, made)
+
+
+def _column(loop: Operation, beside: Sequence[Operation], number: int) -> Size:
+    """Where a load of several in a loop would begin if they all went through the row in order."""
+    a, each = loop.attributes, [x.attributes["extent"][-1] for x in beside]
+    if len(beside) == 1 or sum(each) % a["step"]:
+        at: Size = beside[number].attributes["at"][-1]
+        return at
+    first = substitute(beside[0].attributes["at"][-1], {a["variable"]: a["start"]})
+    turn: Size = symbol(a["variable"]) - a["start"]
+    return first + turn * (sum(each) // a["step"]) + sum(each[:number])
+
+
+def _never_runs(loop: Operation) -> bool:
+    start, stop = loop.attributes["start"], loop.attributes["stop"]
+    return isinstance(start, int) and isinstance(stop, int) and start >= stop
+
+
+def _replaced(block: Block, made: Sequence[Operation]) -> Block:
+    same = len(made) == len(block.operations) and all(map(is_, made, block.operations))
+    return block if same else replace(block, operations=tuple(made))
+
+
+def _with(op: Operation, block: Block) -> Operation:
+    return Operation(op.name, op.operands, op.attributes, op.results, op.memory, block, op.location)
