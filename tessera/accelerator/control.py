@@ -52,10 +52,10 @@ Make = Callable[[Graph, frozenset[int]], Region]
 def controlled(n: Node, params: Params, make: Make) -> tuple[Run, int]:
     """What runs an op with regions, and the bytes that it takes meanwhile."""
     run, regions = _CONTROL[n.op.name](n, params, make)
-    return partial(_apart, run), max(r.bytes for r in regions)
+    return partial(apart, run), max(r.bytes for r in regions)
 
 
-def _apart(run: Run, operands: Arrays) -> list[DeviceArray]:
+def apart(run: Run, operands: Arrays) -> list[DeviceArray]:
     """Results in memory of their own: what a program reads it may write over later."""
     taken = list(operands)
     out: list[DeviceArray] = []

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
-from tessera.accelerator import control
+from tessera.accelerator import control, libraries
 from tessera.accelerator.program import GpuProgram
 from tessera.core.constraints import solve
 from tessera.core.types import TensorType
@@ -127,7 +127,7 @@ class GpuExecutable(Executable):
     ) -> tuple[Any, int]:
         """What runs an op that is no kernel, and the bytes that it takes meanwhile."""
         if s.node.op.name not in control.NAMES:
-            return _hosted(s, types, sizes, self.gpu), 0
+            return _library(s, types, sizes, self.gpu) or _hosted(s, types, sizes, self.gpu), 0
 
         def make(g: Graph, donated: frozenset[int]) -> control.Region:
             if g not in self._regions:
@@ -149,15 +149,29 @@ def schedule_for_gpu(graph: Graph) -> Program:
 _WARNED: set[str] = set()
 
 
-def _hosted(
+def _library(
     s: HostCall, types: Mapping[str, TensorType], sizes: Mapping[str, int], place: Gpu
 ) -> Any:
-    """What runs a node on the host."""
+    """What runs a node by a library of the device; None where there is none."""
+    ins, outs = [types[x] for x in s.operands], [types[x] for x in s.results]
+    found = libraries.library(s.node.op, ins, outs, substitute_params(s.node.params, sizes))
+    if found is None:
+        return None
+    instead = partial(_hosted, s, types, sizes, place)
+    return partial(control.apart, lambda xs: found.run(xs, place, instead))
+
+
+def _hosted(
+    s: HostCall, types: Mapping[str, TensorType], sizes: Mapping[str, int], place: Gpu,
+    why: str = "has no GPU form yet",
+) -> Any:  # fmt: skip
+    """What runs a node on the host, and warns of it if there is a reason."""
     n = s.node
-    if n.op.name not in _WARNED:
+    travels = any(0 not in types[x].shape for x in s.operands)
+    if why and travels and n.op.name not in _WARNED:
         _WARNED.add(n.op.name)
         warnings.warn(
-            f"{n.op.name}: has no GPU form yet; it runs on the host, and its operands travel there and back",
+            f"{n.op.name}: {why}; it runs on the host, and its operands travel there and back",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -166,7 +180,11 @@ def _hosted(
         inputs = [b.input(types[x]) for x in s.operands]
         out = bind(n.op, *inputs, regions=n.regions, **substitute_params(n.params, sizes))
         g, _ = b.finish(out if n.op.multiple else (out,), n.op.name)
-    return partial(_travel, on_the_host(g, ()).run, place)
+    run = partial(_travel, on_the_host(g, ()).run, place)
+    if s.operands or n.op.effects:
+        return run
+    once = cache(lambda: run(()))  # what nothing changes travels once
+    return lambda xs: once()
 
 
 def _travel(run: Any, place: Gpu, xs: Sequence[DeviceArray]) -> list[DeviceArray]:

@@ -1,0 +1,231 @@
+"""Libraries of a device, by CuPy where it is installed: factorisations and transforms that are no kernels.
+
+CuPy computes in our memory and on our stream.  Most references of ops are written for NumPy and mean the same
+for arrays of CuPy (NEP 18), errors included; the others have a function here.  What CuPy cannot do here, since one of
+its own libraries is missing, is left to the host.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tessera.core.errors import OutOfMemoryError
+from tessera.core.types import TensorType
+from tessera.ir.graph.op import Op, Params
+from tessera.ops.gauge import NULL, clusters, generic_eigenvectors, generic_singular_vectors
+from tessera.runtime.cuda.device import Gpu
+from tessera.runtime.cuda.memory import DeviceArray
+
+Arrays = Sequence[DeviceArray]
+Run = Callable[[Arrays], list[DeviceArray]]
+_FLOATS = {"f16", "f32", "f64", "c64", "c128"}
+
+
+class CuPy(NamedTuple):
+    """The parts of CuPy that are used here."""
+
+    arrays: Any
+    linalg: Any
+    fft: Any
+    errstate: Any
+
+
+@cache
+def cupy() -> CuPy | None:
+    """CuPy, imported when it is first wanted; None where it is not installed."""
+    if importlib.util.find_spec("cupy") is None:
+        return None
+    try:
+        import cupy
+        import cupyx
+        import cupyx.scipy.fft
+        import cupyx.scipy.linalg
+    except ImportError:
+        return None
+    return CuPy(cupy, cupyx.scipy.linalg, cupyx.scipy.fft, cupyx.errstate)
+
+
+def library(
+    op: Op, types: Sequence[TensorType], outs: Sequence[TensorType], params: Params
+) -> Library | None:
+    """What computes an op on arrays of these types; None where no library does."""
+    f = _FUNCTIONS.get(op.name)
+    plain = all(t.dtype.base.name in _FLOATS and 0 not in t.shape for t in types)
+    if f is None or not plain or cupy() is None:
+        return None
+    served = _SERVED.get(op.name)
+    if served is not None and not served(params):
+        return None
+    return Library(partial(f, op, params), tuple(t.dtype.np for t in outs))
+
+
+@dataclass(frozen=True)
+class Library:
+    """A function of arrays of CuPy, and the dtypes of its results."""
+
+    function: Callable[..., Any]
+    dtypes: tuple[Any, ...]
+
+    def run(self, xs: Arrays, place: Gpu, instead: Callable[[str], Run]) -> list[DeviceArray]:
+        """The results, in memory of CuPy; `instead`, told why, gives what runs when CuPy cannot."""
+        lib = cupy()
+        assert lib is not None
+        np_, broken = lib.arrays, lib.arrays.cuda.compiler.CompileException
+        place.make_current()
+        with np_.cuda.Device(place.index), _stream(np_, place), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                with lib.errstate(linalg="raise"):
+                    made = self.function(lib, *[_wide(_lent(np_, x)) for x in xs])
+                    ys = made if isinstance(made, tuple) else (made,)
+                    return [_taken(np_, y, t, place) for y, t in zip(ys, self.dtypes, strict=True)]
+            except np.linalg.LinAlgError:
+                why = ""  # the reference will say it
+            except (ImportError, RuntimeError, broken) as e:
+                why = f"{type(e).__name__}: {e}"
+            except MemoryError as e:
+                raise OutOfMemoryError(f"cuda: {e}") from None
+        return instead(why)(xs)
+
+
+class _Handle:
+    """A stream as other libraries know it."""
+
+    def __init__(self, handle: int):
+        self.handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.handle
+
+
+def _stream(np_: Any, place: Gpu) -> Any:
+    handle = place.stream.handle
+    if hasattr(np_.cuda.Stream, "from_external"):
+        return np_.cuda.Stream.from_external(_Handle(handle))
+    return np_.cuda.ExternalStream(handle, place.index)
+
+
+def _lent(np_: Any, x: DeviceArray) -> Any:
+    """Our array as one of CuPy."""
+    memory = np_.cuda.UnownedMemory(x.ptr, x.nbytes, x, x.gpu.index)
+    return np_.ndarray(x.shape, x.dtype, np_.cuda.MemoryPointer(memory, 0))
+
+
+def _wide(x: Any) -> Any:
+    return x.astype(np.float32) if x.dtype == np.float16 else x
+
+
+def _taken(np_: Any, y: Any, dtype: Any, place: Gpu) -> DeviceArray:
+    """An array of CuPy, which keeps its memory, as one of ours."""
+    y = np_.ascontiguousarray(y, dtype=dtype)
+    return DeviceArray(tuple(y.shape), np.dtype(dtype), place, y.data.ptr, y)
+
+
+# Functions of CuPy, an op, its params and arrays
+
+
+def _reference(op: Op, params: Params, lib: CuPy, *xs: Any) -> Any:
+    """What the op means, written for NumPy: CuPy takes its functions over."""
+    assert op.numpy is not None, op
+    made = op.numpy(*xs, **params)
+    return tuple(made) if op.multiple else made
+
+
+def _eigh(op: Op, params: Params, lib: CuPy, x: Any) -> Any:
+    w, v = _reference(op, {**params, "generic": False}, lib, x)
+    if params["generic"] and _several(w.get(), False):
+        v = lib.arrays.asarray(generic_eigenvectors(w.get(), v.get()))
+    return w, v
+
+
+def _svd(op: Op, params: Params, lib: CuPy, x: Any) -> Any:
+    u, s, vh = _reference(op, {**params, "generic": False}, lib, x)
+    if params["generic"] and _several(s.get(), True):
+        u, s, vh = map(lib.arrays.asarray, generic_singular_vectors(u.get(), s.get(), vh.get()))
+    return u, s, vh
+
+
+def _several(w: Any, null: bool) -> bool:
+    """Whether some of these values are equal but for rounding, or zero."""
+    assert clusters.op.numpy is not None
+    ids = clusters.op.numpy(w, 4 * np.finfo(w.dtype).eps, null)
+    return bool((np.diff(ids, axis=-1) == 0).any() or (ids == NULL).any())
+
+
+def _each(f: Callable[..., Any], lib: CuPy, *xs: Any) -> Any:
+    """A function of single matrices on all matrices of a batch."""
+    batch = xs[0].shape[:-2]
+    if not batch:
+        return f(*xs)
+    made = [f(*(x[i] for x in xs)) for i in np.ndindex(batch)]
+    if not isinstance(made[0], tuple):
+        return lib.arrays.stack(made).reshape(*batch, *made[0].shape)
+    return tuple(
+        lib.arrays.stack(part).reshape(*batch, *part[0].shape) for part in zip(*made, strict=True)
+    )
+
+
+def _lu(op: Op, params: Params, lib: CuPy, x: Any) -> Any:
+
+    def one(x: Any) -> Any:
+        place, lower, upper = lib.linalg.lu(x, check_finite=False)
+        return place.argmax(0), lower, upper
+
+    return _each(one, lib, x)
+
+
+def _triangular(op: Op, params: Params, lib: CuPy, a: Any, b: Any) -> Any:
+    p = params
+    if not p["unit_diagonal"] and bool((lib.arrays.diagonal(a, 0, -2, -1) == 0).any()):
+        raise np.linalg.LinAlgError("zero on the diagonal")
+    return lib.linalg.solve_triangular(
+        a, b, trans=int(p["transpose"]), lower=p["lower"], unit_diagonal=p["unit_diagonal"]
+    )
+
+
+def _expm(op: Op, params: Params, lib: CuPy, x: Any) -> Any:
+    return _each(lib.linalg.expm, lib, x)
+
+
+def _expm_frechet(op: Op, params: Params, lib: CuPy, x: Any, e: Any) -> Any:
+    """The upper right block of expm([[x, e], [0, x]])."""
+    n = x.shape[-1]
+    below = lib.arrays.concatenate([lib.arrays.zeros_like(x), x], -1)
+    block = lib.arrays.concatenate([lib.arrays.concatenate([x, e], -1), below], -2)
+    return _expm(op, params, lib, block)[..., :n, n:]
+
+
+def _fft(op: Op, params: Params, lib: CuPy, x: Any) -> Any:
+    return getattr(lib.arrays.fft, op.name if "axis" in params else f"{op.name}n")(x, **params)
+
+
+def _dct(op: Op, params: Params, lib: CuPy, x: Any) -> Any:
+    return lib.fft.dct(x, **params)
+
+
+def _has_eig(params: Params) -> bool:
+    lib = cupy()
+    return lib is not None and hasattr(lib.arrays.linalg, "eig")
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(
+        ("cholesky", "qr", "eigvalsh", "eig", "eigvals", "svdvals", "solve", "inv", "det", "slogdet",
+         "adjugate", "adjugate_slope", "matmul", "contract"),
+        _reference,
+    ),
+    "eigh": _eigh, "svd": _svd, "lu": _lu, "triangular_solve": _triangular,
+    "expm": _expm, "expm_frechet": _expm_frechet,
+    **dict.fromkeys(("fft", "ifft", "rfft", "irfft"), _fft), "dct": _dct,
+}  # fmt: skip
+# Ops of which CuPy has only a part, by their params.
+_SERVED: dict[str, Callable[[Params], bool]] = {
+    "dct": lambda p: p["type"] in (2, 3), "eig": _has_eig, "eigvals": _has_eig,
+}  # fmt: skip
