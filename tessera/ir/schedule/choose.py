@@ -31,14 +31,14 @@ from tessera.ir.schedule.passes import (
 )
 
 _TALL, _PANELS = 258, 4  # rows and panels of an instance
-_TALLER, _MORE_PANELS = 516, 16  # the same when both factors are packed
+_TALLER, _MORE_PANELS = 516, 8  # the same when both factors are packed
 _FEW, _SLIM = (
     4,
     48,
 )  # rows that need no packing, and rows for which a whole leaf is packed in strips
 _STRIP, _LINES = 128, 8  # k of a strip
 _RUN = 512  # columns that a few rows read at once
-_EACH, _EACH_PACKED = 4, 2  # instances for each core
+_EACH = 4  # instances for each core
 _LOW = 264  # rows below which an instance gets narrower, not lower
 _FITTER = 0.99  # of the columns that are computed, if another block is to be worth it
 _SQUARE = 64  # a side of an instance that packs both factors, if others need it to be small
@@ -81,7 +81,8 @@ def _of_contraction(kernel: Kernel) -> Nest:
         short = has_room() and not _is_over(over.size, 2 * LEAF + 1)
         tall, wide = _instance(sizes, mr, nr, short)
     leaves = [Loop("k", LEAF)]
-    if turned and isinstance(left, Read) and _is_over(over.size, LEAF + 1):
+    short_sums = 2 * LEAF if has_room() else LEAF  # which need no scratch beside the packed factors
+    if turned and isinstance(left, Read) and _is_over(over.size, short_sums + 1):
         leaves += [Loop("k", _STRIP)]
     loops = (Loop("m", tall, "parallel"), Loop("n", wide, "parallel"), *leaves, Loop("n", nr))
     inner = len(loops) - 1
@@ -140,13 +141,17 @@ def _packed_instance(sizes: _Sizes, mr: int, nr: int) -> tuple[int, int]:
     if not (isinstance(m, int) and isinstance(n, int) and isinstance(batch, int)):
         return tall, wide
     tall, wide = min(tall, -(-max(m, 1) // mr) * mr), min(wide, -(-max(n, 1) // nr) * nr)
-    enough = _EACH_PACKED * cores()
-    while max(tall, wide) > _SQUARE and batch * -(-m // tall) * -(-n // wide) < enough:
+    while max(tall, wide) > _SQUARE and not _fills(batch * -(-m // tall) * -(-n // wide)):
         if wide > tall and tall <= _LOW:
             wide = -(-wide // 2 // nr) * nr
         else:
             tall = -(-tall // 2 // mr) * mr
     return _even(m, tall, mr), wide
+
+
+def _fills(count: int) -> bool:
+    """Whether so many large instances keep all cores busy: many do, or as many for each."""
+    return count >= _EACH * cores() or (count > 0 and count % cores() == 0)
 
 
 def _instance(sizes: _Sizes, mr: int, nr: int, short: bool) -> tuple[int, int]:
