@@ -1,8 +1,8 @@
 """The compiler: one list of passes from a traced graph to something that runs.
 
 Read this file first.  Each pass is named, timed and recorded; the inspector, `--stop-at` and the
-tests read that record.  The target `numpy` runs the graph by the ops' references; `cpu` and `cuda` take
-it through Schedule IR and Tile IR to machine code.
+tests read that record.  The target `numpy` runs the graph by the ops' references; `cpu`, `cuda` and `hip`
+take it through Schedule IR and Tile IR to machine code.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tessera.core.device import GPUS
 from tessera.core.errors import OperandError
 from tessera.core.flags import flags
 from tessera.core.spans import span
@@ -25,7 +26,7 @@ from tessera.transform.inline import inline_all
 from tessera.transform.simplify import simplify
 from tessera.transform.sink import sink
 
-TARGETS = ("numpy", "cpu", "cuda")
+TARGETS = ("numpy", "cpu", *GPUS)
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def passes_of(target: str) -> tuple[Pass, ...]:
     """The passes over Graph IR for a target."""
     if target == "numpy":
         return PASSES
-    if not target.startswith("cuda"):
+    if target.partition(":")[0] not in GPUS:
         return (*PASSES, *LOOP_PASSES)
     gpu: Any = importlib.import_module("tessera.accelerator.kept")
     first = Pass("decompose", lambda g: decompose(g, gpu.is_kept))
@@ -77,9 +78,10 @@ def _compiled(graph: Graph, target: str, numerics: str) -> Executable:
             verify(graph)
     if target == "numpy":
         return Executable(graph, record)
-    if target.startswith("cuda"):
+    kind, _, index = target.partition(":")
+    if kind in GPUS:
         gpu: Any = importlib.import_module("tessera.accelerator.executable")
-        on_gpu: Executable = gpu.GpuExecutable(graph, record, int(target.partition(":")[2] or 0))
+        on_gpu: Executable = gpu.GpuExecutable(graph, record, int(index or 0), kind)
         return on_gpu
     # The levels below Graph IR are loaded when the first program is compiled for the machine.
     machine: Any = importlib.import_module("tessera.machine")

@@ -18,7 +18,7 @@ from typing import Any
 
 from tessera.compile import compile_graph
 from tessera.core.constraints import Scope, scope, solve
-from tessera.core.device import Device
+from tessera.core.device import GPUS, Device
 from tessera.core.dims import symbol
 from tessera.core.errors import OperandError, ShapeError, TesseraError
 from tessera.core.flags import flags
@@ -261,4 +261,5 @@ def _on_gpu(
 
 
 set_kernels(kernel_of)
-set_device_kernels("cuda", _on_gpu)
+for _kind in GPUS:
+    set_device_kernels(_kind, _on_gpu)

@@ -1,7 +1,9 @@
 """A CUDA driver in Python: memory of the host, streams that do everything at once, faults on demand.
 
 It stands in for libcuda (tessera.runtime.cuda.driver.use), function by function and by the same types, so that what is
-above the driver is tested without a device.  Kernels are Python functions of the bytes of their parameters.
+above the driver is tested without a device.  Kernels are Python functions of the bytes of their parameters.  Memory,
+streams, events and code belong to the device that was current when they were made, and work that mixes devices is an
+error.
 """
 
 from __future__ import annotations
@@ -10,17 +12,17 @@ import ctypes
 import itertools
 import random
 import struct
+import threading
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from tessera.runtime.cuda.api import API, Api
 from tessera.runtime.cuda.device import gpu
-from tessera.runtime.cuda.driver import _SYMBOLS, SIGNATURES
-from tessera.runtime.cuda.launch import Config, NodeParams
+from tessera.runtime.cuda.launch import Config
 from tessera.runtime.cuda.module import Function, Module
 
-NAMES = {_SYMBOLS.get(name, name): name for name in SIGNATURES}
 ERRORS = {
     1: ("CUDA_ERROR_INVALID_VALUE", "invalid argument"),
     2: ("CUDA_ERROR_OUT_OF_MEMORY", "out of memory"),
@@ -31,7 +33,7 @@ ERRORS = {
     700: ("CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"),
     719: ("CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"),
 }
-ATTRIBUTES = {16: 132, 38: 50 << 20, 75: 9, 76: 0, 97: 232_448}
+ATTRIBUTES = {10: 32, 16: 132, 38: 50 << 20, 75: 9, 76: 0, 97: 232_448}
 Kernel = Callable[..., None]
 
 
@@ -42,6 +44,9 @@ def put(where: int, value: int, kind: Any = ctypes.c_uint64) -> int:
 
 class FakeCuda:
     """What libcuda exports; every function returns the next of its `faults`, or does its work."""
+
+    api: Api = API
+    errors: Mapping[int, tuple[str, str]] = ERRORS
 
     def __init__(self, total: int = 256 << 20, devices: int = 1):
         self.total, self.devices = total, devices
@@ -61,11 +66,40 @@ class FakeCuda:
         self.attributes: dict[tuple[int, int], int] = {}
         self.launched: list[tuple[str, tuple[int, ...], int, tuple[int, ...] | None, int]] = []
         self.handles = itertools.count(id(self) & 0xFFFFFF00, 16)
-        self.current = 0
+        self.contexts: dict[int, int] = {}  # context -> device
+        self.home: dict[int, int] = {}  # memory, stream, event, function, graph -> device
+        self.can_reach = True  # whether devices can read each other's memory
+        self.peers: set[tuple[int, int]] = set()  # those that do
+        self.copied: list[tuple[int, int, int]] = []  # bytes, and from which device to which
+        self.running = 0  # the device of the kernel that runs
+        self.of_thread = threading.local()
         self.made: dict[str, Any] = {}
 
+    @property
+    def current(self) -> int:
+        """The context of this thread."""
+        return getattr(self.of_thread, "context", 0)
+
+    @current.setter
+    def current(self, context: int) -> None:
+        self.of_thread.context = context
+
+    @property
+    def device(self) -> int:
+        """The device of this thread."""
+        return self.contexts.get(self.current, -1)
+
+    def belongs(self, *handles: int) -> bool:
+        """Whether all of these are of one device; a stream of another library is of any."""
+        return len({self.home[h] for h in handles if h in self.home}) < 2
+
+    def where(self, address: int, size: int = 1) -> int | None:
+        """The device that has this memory."""
+        found = (a for a, (_, n) in self.memory.items() if a <= address and address + size <= a + n)
+        return next((self.home[a] for a in found), None)
+
     def __getattr__(self, symbol: str) -> Any:
-        name = NAMES.get(symbol)
+        name = next((n for n, f in self.api.functions.items() if f.symbol == symbol), None)
         if name is None or not hasattr(type(self), f"do_{name}"):
             raise AttributeError(symbol)
         if name not in self.made:
@@ -77,8 +111,12 @@ class FakeCuda:
                 faults = self.faults.get(name)
                 return (faults.pop(0) if faults else 0) or work(*args) or 0
 
-            self.made[name] = ctypes.CFUNCTYPE(ctypes.c_int, *SIGNATURES[name])(call)
+            self.made[name] = ctypes.CFUNCTYPE(ctypes.c_int, *self.types(name))(call)
         return self.made[name]
+
+    def types(self, name: str) -> tuple[Any, ...]:
+        """The types of the arguments of a function."""
+        return self.api.functions[name].types
 
     def tick(self) -> None:
         """Something else happens between two calls."""
@@ -90,6 +128,7 @@ class FakeCuda:
     def new(self, where: int) -> int:
         handle = next(self.handles)
         put(where, handle)
+        self.home[handle] = self.device
         return handle
 
     # Devices
@@ -112,10 +151,25 @@ class FakeCuda:
     def do_cuDeviceGetAttribute(self, out: int, which: int, device: int) -> int:
         return put(out, ATTRIBUTES[which], ctypes.c_int)
 
-    def do_cuDevicePrimaryCtxRetain(self, out: int, device: int) -> None:
-        self.new(out)
+    def do_cuDeviceCanAccessPeer(self, out: int, device: int, other: int) -> int:
+        return put(out, self.can_reach and device != other, ctypes.c_int)
+
+    def do_cuDevicePrimaryCtxRetain(self, out: int, device: int) -> int:
+        found = next((c for c, d in self.contexts.items() if d == device), 0)
+        if found:
+            return put(out, found)
+        self.contexts[self.new(out)] = device
+        return 0
+
+    def do_cuCtxEnablePeerAccess(self, context: int, flags: int) -> int:
+        pair = self.device, self.contexts[context or 0]
+        if pair in self.peers:
+            return 704
+        self.peers.add(pair)
+        return 0
 
     def do_cuCtxSetCurrent(self, context: int) -> None:
+        assert context in self.contexts, context
         self.current = context
 
     def do_cuCtxGetCurrent(self, out: int) -> int:
@@ -131,10 +185,10 @@ class FakeCuda:
         return self.text(code, out, 1)
 
     def text(self, code: int, out: int, which: int) -> int:
-        if code not in ERRORS:
+        if code not in self.errors:
             return 1
         kept = self.made.setdefault(
-            f"{code} {which}", ctypes.create_string_buffer(ERRORS[code][which].encode())
+            f"{code} {which}", ctypes.create_string_buffer(self.errors[code][which].encode())
         )
         return put(out, ctypes.addressof(kept))
 
@@ -144,17 +198,26 @@ class FakeCuda:
     def taken(self) -> int:
         return sum(size for _, size in self.memory.values())
 
+    @property
+    def left(self) -> int:
+        """Free bytes of the current device."""
+        mine = [n for a, (_, n) in self.memory.items() if self.home[a] == self.device]
+        return self.total - sum(mine)
+
     def do_cuMemGetInfo(self, free: int, total: int) -> None:
-        put(free, self.total - self.taken)
+        put(free, self.left)
         put(total, self.total)
 
     def do_cuMemAlloc(self, out: int, size: int) -> int:
-        if size > self.total - self.taken:
+        if self.device < 0:
+            return 201  # CUDA_ERROR_INVALID_CONTEXT
+        if size > self.left:
             return 2
         buffer = ctypes.create_string_buffer(size + 512)
         address = ctypes.addressof(buffer)
         address += -address % 512
         self.memory[address] = buffer, size
+        self.home[address] = self.device
         return put(out, address)
 
     def do_cuMemFree(self, address: int) -> int:
@@ -165,23 +228,35 @@ class FakeCuda:
         self.pinned[ctypes.addressof(buffer)] = buffer
         return put(out, ctypes.addressof(buffer))
 
-    def is_ours(self, address: int, size: int) -> bool:
-        return any(a <= address and address + size <= a + n for a, (_, n) in self.memory.items())
+    def is_ours(self, address: int, size: int, stream: int | None = None) -> bool:
+        """Whether memory is on a device, that of a stream if one is given."""
+        found = self.where(address, size)
+        return found is not None and self.home.get(stream or 0, found) == found
 
     def do_cuMemcpyHtoDAsync(self, to: int, source: int, n: int, stream: int) -> int:
-        if not self.is_ours(to, n):
+        if not self.is_ours(to, n, stream):
             return 1
         self.submit(stream, lambda: ctypes.memmove(to, source, n))
         return 0
 
     def do_cuMemcpyDtoHAsync(self, to: int, source: int, n: int, stream: int) -> int:
-        if not self.is_ours(source, n):
+        if not self.is_ours(source, n, stream):
             return 1
         self.submit(stream, lambda: ctypes.memmove(to, source, n))
         return 0
 
+    def do_cuMemcpyPeerAsync(
+        self, to: int, there: int | None, source: int, here: int | None, n: int, stream: int
+    ) -> int:
+        ends = [(to, there or 0), (source, here or 0)]
+        if any(self.where(address, n) != self.contexts.get(c) for address, c in ends):
+            return 1
+        self.copied.append((n, self.contexts[here or 0], self.contexts[there or 0]))
+        self.submit(stream, lambda: ctypes.memmove(to, source, n))
+        return 0
+
     def do_cuMemcpyDtoDAsync(self, to: int, source: int, n: int, stream: int) -> int:
-        if not self.is_ours(to, n):
+        if not self.is_ours(to, n, stream) or not self.is_ours(source, n, stream):
             return 1
         self.submit(stream, lambda: ctypes.memmove(to, source, n))
         return 0
@@ -193,7 +268,7 @@ class FakeCuda:
         ends = (source, pitch), (to, to_pitch)
         if (here, there) != (2, 2) or width > min(pitch, to_pitch):
             return 1
-        if not all(self.is_ours(at, (count - 1) * step + width) for at, step in ends):
+        if not all(self.is_ours(at, (count - 1) * step + width, stream) for at, step in ends):
             return 1
 
         def copy() -> None:
@@ -204,7 +279,7 @@ class FakeCuda:
         return 0
 
     def do_cuMemsetD8Async(self, to: int, byte: int, n: int, stream: int) -> int:
-        if not self.is_ours(to, n):
+        if not self.is_ours(to, n, stream):
             return 1
         self.submit(stream, lambda: ctypes.memset(to, byte, n))
         return 0
@@ -212,6 +287,7 @@ class FakeCuda:
     # Streams and events
 
     def do_cuStreamCreate(self, out: int, flags: int) -> None:
+        assert flags == 1, "not in order with the stream of other libraries"
         self.new(out)
 
     def do_cuStreamDestroy(self, stream: int) -> None:
@@ -235,9 +311,10 @@ class FakeCuda:
     def do_cuEventDestroy(self, event: int) -> None:
         del self.events[event]
 
-    def do_cuEventRecord(self, event: int, stream: int) -> None:
+    def do_cuEventRecord(self, event: int, stream: int) -> int:
         assert stream not in self.capturing, "an event of a capture ends in other streams"
         self.events[event] = stream
+        return 0 if self.belongs(event, stream) else 400
 
     def do_cuEventSynchronize(self, event: int) -> None:
         self.busy.discard(self.events[event])
@@ -269,7 +346,9 @@ class FakeCuda:
     def do_cuModuleGetFunction(self, out: int, module: int, name: bytes) -> int:
         if name.decode() not in self.kernels:
             return 500
-        self.functions[self.new(out)] = name.decode()
+        made = self.new(out)
+        self.functions[made] = name.decode()
+        self.home[made] = self.home[module]
         return 0
 
     def do_cuFuncGetAttribute(self, out: int, which: int, function: int) -> int:
@@ -299,16 +378,28 @@ class FakeCuda:
         cluster = (
             struct.unpack_from("i4x3I", ctypes.string_at(c.attributes, 72)) if c.count else None
         )
-        name = self.functions[function]
-        self.launched.append((name, (*c.grid, *c.block), c.shared, cluster, c.stream))
-        values = self.read(function, parameters)
-        if c.stream in self.capturing:
+        return self.launch(function, (*c.grid, *c.block), c.shared, cluster, c.stream, parameters)
+
+    def launch(
+        self, function: int, sizes: tuple[int, ...], shared: int, cluster: Any, stream: int, at: int
+    ) -> int:
+        """A launch, whatever the function that was called for it."""
+        if not self.belongs(function, stream) or self.home[function] != self.device:
+            return 400
+        self.launched.append((self.functions[function], sizes, shared, cluster, stream))
+        values = self.read(function, at)
+        if stream in self.capturing:
             node = next(self.handles)
             self.nodes[node] = [function, values]
-            self.capturing[c.stream].append(node)
+            self.capturing[stream].append(node)
         else:
-            self.submit(c.stream, lambda: self.kernels[name][1](*values))
+            self.submit(stream, partial(self.execute, function, values))
         return 0
+
+    def execute(self, function: int, values: Sequence[bytes]) -> None:
+        """Run a kernel."""
+        self.running = self.home[function]
+        self.kernels[self.functions[function]][1](*values)
 
     # Graphs
 
@@ -339,13 +430,16 @@ class FakeCuda:
         return put(count, len(self.graphs[graph]))
 
     def do_cuGraphExecKernelNodeSetParams(self, executable: int, node: int, params: int) -> None:
-        p = NodeParams.from_address(params)
+        kind: Any = self.api.node_params
+        p = kind.from_address(params)
         self.executables[executable][node] = [p.kernel, self.read(p.kernel, p.parameters)]
 
-    def do_cuGraphLaunch(self, executable: int, stream: int) -> None:
+    def do_cuGraphLaunch(self, executable: int, stream: int) -> int:
         for function, values in self.executables[executable].values():
-            kernel = self.kernels[self.functions[function]][1]
-            self.submit(stream, partial(kernel, *values))
+            if not self.belongs(function, stream):
+                return 400
+            self.submit(stream, partial(self.execute, function, values))
+        return 0
 
     # Tensor maps: the address, then everything else in the order of the arguments
 
@@ -423,8 +517,9 @@ class LazyCuda(FakeCuda):
     def do_cuStreamQuery(self, stream: int) -> int:
         return 600 if self.queues[stream] else 0
 
-    def do_cuEventRecord(self, event: int, stream: int) -> None:
+    def do_cuEventRecord(self, event: int, stream: int) -> int:
         self.marks[event] = self.end(stream)
+        return 0 if self.belongs(event, stream) else 400
 
     def do_cuEventSynchronize(self, event: int) -> None:
         self.run_until(self.marks[event])
@@ -437,7 +532,7 @@ class LazyCuda(FakeCuda):
         return 0
 
 
-def scale(fake: FakeCuda) -> Function:
+def scale(fake: FakeCuda, index: int = 0) -> Function:
     """A kernel out[i] = x[i] * factor on n numbers."""
 
     def run(out: bytes, x: bytes, n: bytes, factor: bytes) -> None:
@@ -447,4 +542,4 @@ def scale(fake: FakeCuda) -> Function:
         target[:] = [v * by for v in source]
 
     fake.kernels["scale"] = (8, 8, 4, 4), run
-    return Module(b"fake", gpu()).function("scale", 100)
+    return Module(b"fake", gpu(index, fake.api.kind)).function("scale", 100)

@@ -1,6 +1,7 @@
 """The GPU target without a GPU: a driver in Python, and the Tile interpreter in place of Triton's code.
 
-Everything above is as on a device: lowering, memory plan, addresses, views, host calls, jit and eager code.
+Everything above is as on a device: lowering, memory plan, addresses, views, host calls, jit and eager code.  Behind
+`launching_gpus` so are modules, launches and graphs; behind `fake_gpu` the interpreter takes the place of launches too.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from tessera.core.types import TensorType
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.ir import Kernel
 from tessera.ir.tile.verify import verify
-from tessera.lang import device as devices
+from tessera.lang import device as lang_device
 from tessera.runtime.cuda import driver
-from tessera.runtime.triton_builder import Source
+from tessera.runtime.triton_builder import Code, Source
 from tests.cuda_fake import FakeCuda
+from tests.hip_fake import FakeHip
 
+FAKES = {"cuda": FakeCuda, "hip": FakeHip}
 BUILT: dict[Source, Kernel] = {}  # what Triton would have been asked for
 
 
@@ -87,8 +90,66 @@ def fake_gpu() -> Iterator[FakeCuda]:
     with pytest.MonkeyPatch.context() as patch, driver.use(fake):
         patch.setattr(GpuProgram, "_segments", _segments)
         patch.setattr(gpu_program, "Launcher", Interpreted)
-        devices._gpus.cache_clear()
+        lang_device._gpus.cache_clear()
         try:
             yield fake
         finally:
-            devices._gpus.cache_clear()
+            lang_device._gpus.cache_clear()
+
+
+class _Kernels:
+    """Takes the place of Triton: what it builds is a kernel of the driver that the Tile interpreter runs."""
+
+    def __init__(self, fake: FakeCuda):
+        self.fake = fake
+        self.tiles: dict[Source, Kernel] = {}
+
+    def call(self, program: GpuProgram, *given: Any) -> _Call:
+        made = _usual_call(program, *given)
+        self.tiles[made.source] = made.launch.kernel
+        return made
+
+    def build(self, sources: Sequence[Source]) -> list[Code]:
+        return [self.code(s) for s in sources]
+
+    def code(self, s: Source) -> Code:
+        name = f"{s.name}_{len(self.fake.kernels)}"
+        boxes = [kind.startswith("tensordesc") for _, kind in s.signature]
+        sizes: list[int] = []
+        first: list[int] = []  # parameters, of which a box has five
+        for (_, kind), box in zip(s.signature, boxes, strict=True):
+            first.append(len(sizes))
+            sizes += [128, 4, 4, 8, 8] if box else [8 if kind.startswith("*") else 4]
+        kernel = self.tiles[s]
+
+        def run(*values: bytes) -> None:
+            given = [int.from_bytes(values[i][:8], "little") for i in first]
+            known = dict(zip(kernel.sizes, given[len(kernel.parameters) :], strict=False))
+            arrays = []
+            for m, at in zip(kernel.parameters, given, strict=False):
+                t = m.type.substitute(known)
+                arrays.append(_array(at, t))
+                where = self.fake.where(at, arrays[-1].nbytes)
+                assert where == self.fake.running or not arrays[-1].nbytes, (name, m.name, where)
+            interpret(kernel, arrays, known)
+
+        self.fake.kernels[name] = (*sizes, 8, 8), run
+        return Code(name, s.warps, 1000, 0, (1, 1, 1), b"fake")
+
+
+_usual_call = GpuProgram._call
+
+
+@contextmanager
+def launching_gpus(kind: str = "cuda", devices: int = 1) -> Iterator[FakeCuda]:
+    """While the block runs there are so many devices of a kind; their kernels are launched by the driver."""
+    fake = FAKES[kind](total=1 << 28, devices=devices)
+    kernels = _Kernels(fake)
+    with pytest.MonkeyPatch.context() as patch, driver.use(fake, kind):
+        patch.setattr(GpuProgram, "_call", lambda p, *given: kernels.call(p, *given))
+        patch.setattr(gpu_program, "build", kernels.build)
+        lang_device._gpus.cache_clear()
+        try:
+            yield fake
+        finally:
+            lang_device._gpus.cache_clear()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ import numpy as np
 import pytest
 
 from tessera.core.errors import DeviceError, OutOfMemoryError
-from tessera.runtime.cuda import driver, nvtx, replay
+from tessera.runtime.cuda import api, driver, nvtx, replay
+from tessera.runtime.cuda.api import API
 from tessera.runtime.cuda.device import Gpu, count, gpu
 from tessera.runtime.cuda.graph import Graph
 from tessera.runtime.cuda.launch import Launch, Launcher, Pointer, TensorMap, f32, i32, i64
@@ -44,15 +46,14 @@ def fake() -> Iterator[FakeCuda]:
 
 def test_the_table_of_the_driver_is_what_the_fake_has() -> None:
     """A function that nobody stands in for would be tested by nobody."""
-    assert {n for n in driver.SIGNATURES if not hasattr(FakeCuda, f"do_{n}")} == set()
+    assert {n for n in API.functions if not hasattr(FakeCuda, f"do_{n}")} == set()
 
 
 def test_without_a_driver_the_error_says_what_was_looked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(driver, "LIBRARY", "libcuda-nowhere.so.1")
-    monkeypatch.setattr(driver, "_DRIVER", None)
-    monkeypatch.setattr(driver, "_ABSENT", "")
+    monkeypatch.setitem(driver.LOADERS, "cuda", driver.Loader("cuda"))
+    monkeypatch.setattr(api, "API", replace(API, libraries=("libcuda-nowhere.so.1",)))
     assert not driver.available()
     with pytest.raises(DeviceError) as e:
         driver.load()

@@ -17,6 +17,7 @@ import numpy as np
 from tessera.accelerator import control, libraries
 from tessera.accelerator.program import GpuProgram
 from tessera.core.constraints import solve
+from tessera.core.errors import DeviceError
 from tessera.core.types import TensorType
 from tessera.executable import Executable, Kernels, Step
 from tessera.ir.graph.ir import Builder, Graph, Node, bind, building, substitute_params
@@ -36,9 +37,9 @@ _MOST_SHAPES = 256  # sets of sizes that a program is kept prepared for
 class GpuExecutable(Executable):
     """A program of GPU kernels, compiled for the sizes that it is called with."""
 
-    def __init__(self, graph: Graph, record: Sequence[Step], index: int = 0):
+    def __init__(self, graph: Graph, record: Sequence[Step], index: int = 0, kind: str = "cuda"):
         self.graph, self.record = graph, tuple(record)
-        self.gpu = gpu(index)
+        self.gpu = gpu(index, kind)
         self.schedule: Program = schedule_for_gpu(graph)
         self._constants: list[DeviceArray] | None = None
         self._prepared: dict[Any, GpuProgram] = {}
@@ -64,11 +65,20 @@ class GpuExecutable(Executable):
         """The arrays that the graph has captured."""
         if self._constants is None:
             data = [v.data for v in self.graph.captured if v.data is not None]
-            self._constants = [self._here(x) for x in data]
+            self._constants = [self._placed(x) for x in data]
         return self._constants
 
     def _here(self, x: Any) -> DeviceArray:
         return x if isinstance(x, DeviceArray) else to_device(x, self.gpu)
+
+    def _placed(self, x: Any) -> DeviceArray:
+        """A tensor that the program has from elsewhere."""
+        if isinstance(x, DeviceArray) and x.gpu is not self.gpu:
+            raise DeviceError(
+                f"{self.graph.name}: it runs on {self.gpu} but uses a tensor {x.dtype}{list(x.shape)} on {x.gpu}; "
+                f"move it with x.to('{self.gpu.kind}:{self.gpu.index}')"
+            )
+        return self._here(x)
 
     def prepared(
         self, shapes: Sequence[tuple[int, ...]], donated: frozenset[int] = frozenset()
@@ -131,7 +141,7 @@ class GpuExecutable(Executable):
 
         def make(g: Graph, donated: frozenset[int]) -> control.Region:
             if g not in self._regions:
-                self._regions[g] = GpuExecutable(g, (), self.gpu.index)
+                self._regions[g] = GpuExecutable(g, (), self.gpu.index, self.gpu.kind)
             e = self._regions[g]
             return control.Region(e.at(sizes, donated), e.constants)
 
@@ -155,7 +165,7 @@ def _library(
     """What runs a node by a library of the device; None where there is none."""
     ins, outs = [types[x] for x in s.operands], [types[x] for x in s.results]
     found = libraries.library(s.node.op, ins, outs, substitute_params(s.node.params, sizes))
-    if found is None:
+    if found is None or place.kind != "cuda":
         return None
     instead = partial(_hosted, s, types, sizes, place)
     return partial(control.apart, lambda xs: found.run(xs, place, instead))

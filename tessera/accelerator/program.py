@@ -254,8 +254,7 @@ class GpuProgram:
     @property
     def arch(self) -> tuple[str, Any, int]:
         """What Triton builds for."""
-        major, minor = self.gpu.capability
-        return ("cuda", 10 * major + minor, 32)
+        return self.gpu.target
 
     @property
     def early(self) -> bool:
@@ -364,7 +363,9 @@ class GpuProgram:
         given += self._rest(function, code, len(given))
         early = self.early and not c.launch.threads.roles
         grid = (blocks, 1, 1)
-        return DeviceLaunch(function, grid, 32 * code.warps, tuple(given), name=c.name, early=early)
+        return DeviceLaunch(
+            function, grid, self.gpu.warp * code.warps, tuple(given), name=c.name, early=early
+        )
 
     def _rest(self, function: Function, code: Code, given: int) -> list[Parameter]:
         """What Triton adds: its scratch in global memory, and a place for a profile that nobody takes."""

@@ -63,9 +63,9 @@ def _here(v: Value) -> Value:
 
 def architecture_of(e: GpuExecutable) -> str:
     """The name of the GPU that a program is compiled for, or of the newest one before it."""
-    major, minor = e.gpu.capability
-    known = [n for n, (target, _, _) in ARCHITECTURES.items() if target[0] == "cuda"]
-    below = [n for n in known if ARCHITECTURES[n][0][1] <= 10 * major + minor]
+    kind, made_for, _ = e.gpu.target
+    known = [n for n, (target, _, _) in ARCHITECTURES.items() if target[0] == kind]
+    below = [n for n in known if ARCHITECTURES[n][0][1] <= made_for]
     return below[-1] if below else known[0]
 
 

@@ -35,7 +35,7 @@ class OnGpu:
 
     @property
     def device(self) -> str:
-        return f"cuda:{self.program.gpu.index}"
+        return f"{self.program.gpu.kind}:{self.program.gpu.index}"
 
     @property
     def types(self) -> Mapping[str, TensorType]:

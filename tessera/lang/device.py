@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from tessera.core.device import CPU, Device
+from tessera.core.device import CPU, GPUS, Device
 from tessera.core.errors import DeviceError
 from tessera.core.flags import flags
 from tessera.runtime.cuda import driver
@@ -26,7 +26,7 @@ class Preferred:
         return f"Preferred({', '.join(self.kinds)})"
 
 
-gpu = Preferred("cuda", "hip")
+gpu = Preferred(*GPUS)
 
 
 class _State(threading.local):
@@ -43,10 +43,11 @@ def devices() -> list[Device]:
 
 @cache
 def _gpus() -> tuple[Device, ...]:
-    if not driver.available():
+    kinds = [kind for kind in GPUS if driver.available(kind)]
+    if not kinds:
         return ()
     gpus: Any = importlib.import_module("tessera.runtime.cuda.device")
-    return tuple(Device("cuda", i) for i in range(gpus.count()))
+    return tuple(Device(kind, i) for kind in kinds for i in range(gpus.count(kind)))
 
 
 def as_device(x: Any) -> Device:
@@ -63,8 +64,8 @@ def as_device(x: Any) -> Device:
     else:
         raise DeviceError(f"{x!r} is not a device; write a kind and a number, such as 'cpu:0'")
     if found not in devices():
-        if found.kind == "cuda" and not _gpus():
-            driver.load()  # says why there is none
+        if found.kind in GPUS and all(d.kind != found.kind for d in _gpus()):
+            driver.load(found.kind)  # says why there is none
         raise DeviceError(
             f"there is no device {found}; devices are {', '.join(map(str, devices()))}"
         )

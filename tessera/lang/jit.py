@@ -20,8 +20,8 @@ from tessera.algebra.laws.log import rewrites
 from tessera.compile import TARGETS, compile_graph
 from tessera.core import tree, usual
 from tessera.core.constraints import solve
-from tessera.core.device import CPU, Device
-from tessera.core.errors import AnnotationError, OperandError, TesseraError, located
+from tessera.core.device import ANYWHERE, CPU, GPUS, Device
+from tessera.core.errors import AnnotationError, DeviceError, OperandError, TesseraError, located
 from tessera.core.flags import NUMERICS, flags
 from tessera.core.spans import span
 from tessera.core.types import TensorType
@@ -311,10 +311,26 @@ class Jitted:
 
     def _device(self, c: _Call, target: str) -> Device:
         """Where a call runs: where its tensors are, or on the GPU that the target names."""
-        for v in c.tensors:
-            if v.device.kind != "cpu":
-                return v.device
-        return Device("cuda", 0) if target == "cuda" else CPU
+        first = -1
+        for i, v in enumerate(c.tensors):
+            if v.device is ANYWHERE or (target in GPUS and v.device.kind == "cpu"):
+                continue  # it goes where the others are
+            if first < 0:
+                first = i
+            elif v.device != c.tensors[first].device:
+                raise self._apart(c, first, i)
+        if first >= 0 and c.tensors[first].device.kind != "cpu":
+            return c.tensors[first].device
+        return Device(target, 0) if target in GPUS else CPU
+
+    def _apart(self, c: _Call, i: int, j: int) -> DeviceError:
+        """The error of a call with tensors on two devices."""
+        names = _leaf_names(c.names, tree.unflatten(c.structure, c.leaves))
+        (a, v), (b, w) = ((names[k], c.tensors[k]) for k in (i, j))
+        return DeviceError(
+            f"{self._name}: argument '{a}' {v.type} is on {v.device} but argument '{b}' {w.type} is on "
+            f"{w.device}; move one with x.to({str(v.device)!r})"
+        )
 
     def _donated(self, c: _Call) -> tuple[int, ...]:
         """The numbers of the tensors in arguments that are donated."""

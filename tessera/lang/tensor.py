@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.device import CPU, Device
+from tessera.core.device import CPU, GPU_OF_DLPACK, GPUS, Device
 from tessera.core.dims import Dim
 from tessera.core.dtype import as_dtype
 from tessera.core.errors import OperandError, ShapeError, TesseraError, TraceError, located
@@ -153,7 +153,8 @@ class Tensor(Value, Plotted):
         return data.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0) if self.device.kind == "cpu" else (2, self.device.index)
+        kind, index = self.device.kind, self.device.index
+        return (1, 0) if kind == "cpu" else (GPUS[kind], index)
 
     def item(self) -> Any:
         """The only element as a Python number."""
@@ -201,6 +202,9 @@ class Tensor(Value, Plotted):
             raise located(
                 TraceError(f"to: {self.type} is traced; move tensors before the function")
             )
+        if target.kind in GPUS and self.device.kind in GPUS:
+            data: Any = data_of(self, "to")
+            return holding(self.type, data.to(_gpu(target)), target)  # type: ignore[return-value]
         return _on(self._array("to"), self.dtype, target)
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
@@ -409,23 +413,24 @@ def set_namespace(module: Any, versions: tuple[str, ...]) -> None:
     _namespace.module, _namespace.versions = module, versions
 
 
-_CUDA = 2  # kDLCUDA
-
-
 def _is_on_gpu(x: Any) -> bool:
-    """Whether x is an array of another library in the memory of an NVIDIA GPU."""
+    """Whether x is an array of another library in the memory of a GPU."""
     if isinstance(x, Value | np.ndarray) or not hasattr(x, "__dlpack_device__"):
         return False
-    return int(x.__dlpack_device__()[0]) == _CUDA
+    return int(x.__dlpack_device__()[0]) in GPU_OF_DLPACK
 
 
 def _on(data: Any, dtype: Any, device: Device) -> Tensor:
     v = concrete(data, dtype, device)
-    if device.kind == "cuda":
+    if device.kind in GPUS:
         cuda: Any = importlib.import_module("tessera.runtime.cuda.memory")
-        gpus: Any = importlib.import_module("tessera.runtime.cuda.device")
-        v = holding(v.type, cuda.to_device(v.data, gpus.gpu(device.index)), device)
+        v = holding(v.type, cuda.to_device(v.data, _gpu(device)), device)
     return v  # type: ignore[return-value]
+
+
+def _gpu(device: Device) -> Any:
+    gpus: Any = importlib.import_module("tessera.runtime.cuda.device")
+    return gpus.gpu(device.index, device.kind)
 
 
 def tensor(data: ArrayLike, dtype: Any = None, device: Any = None) -> Tensor:
@@ -462,13 +467,14 @@ def from_dlpack(x: Any) -> Tensor:
         return x
     if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
         raise located(OperandError(f"from_dlpack: {type(x).__name__} does not speak DLPack"))
-    if int(x.__dlpack_device__()[0]) != _CUDA:
+    kind = GPU_OF_DLPACK.get(int(x.__dlpack_device__()[0]))
+    if kind is None:
         return _on(np.from_dlpack(x), None, CPU)
     cuda: Any = importlib.import_module("tessera.runtime.cuda.memory")
     try:
         data = cuda.from_dlpack(x)
         t = TensorType(as_dtype(data.dtype), data.shape)
-        return holding(t, data, Device("cuda", data.device))  # type: ignore[return-value]
+        return holding(t, data, Device(kind, data.device))  # type: ignore[return-value]
     except TesseraError as e:
         error = located(e)
     raise error

@@ -10,6 +10,7 @@ from tessera.compile import compile_graph
 from tessera.core import tree
 from tessera.core.device import CPU, Device
 from tessera.core.errors import (
+    DeviceError,
     DTypeError,
     OperandError,
     ShapeError,
@@ -95,6 +96,18 @@ def _on_device(device: Device) -> Callable[[Graph, Sequence[Any]], list[Any]]:
     return lambda g, data: compile_graph(g, str(device)).run(data)
 
 
+def _place(name: str, given: Sequence[Value]) -> Device:
+    """The device of values, which must be one."""
+    found = [v for v in given if v.device.kind != "cpu"]
+    for v in found[1:]:
+        if v.device != found[0].device:
+            raise DeviceError(
+                f"{name}: an argument {found[0].type} is on {found[0].device} but another {v.type} is on "
+                f"{v.device}; move one with x.to({str(found[0].device)!r})"
+            )
+    return found[0].device if found else CPU
+
+
 def _push_now(
     g: Graph, primals: Sequence[Value], tangents: Sequence[Tangent]
 ) -> tuple[list[Value], list[Tangent]]:
@@ -107,7 +120,7 @@ def _push_now(
         kept = [t for t in out_ts if t is not None]
         graph, _ = b.finish([*outs, *kept], g.name)
     given = [*primals, *(t for t in tangents if t is not None)]
-    device = next((v.device for v in given if v.device.kind != "cpu"), CPU)
+    device = _place(g.name, given)
     data: list[Any] = [v.data for v in given]
     run = execute if device is CPU else _on_device(device)
     ys = [holding(v.type, y, device) for v, y in zip(graph.outputs, run(graph, data), strict=True)]

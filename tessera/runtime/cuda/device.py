@@ -5,19 +5,18 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from tessera.core.errors import DeviceError
 from tessera.runtime.cuda import driver as _driver
-from tessera.runtime.cuda.driver import Driver
+from tessera.runtime.cuda.driver import PEER_ALREADY, Driver
 from tessera.runtime.cuda.pool import Pool
 from tessera.runtime.cuda.staging import Staging
 from tessera.runtime.cuda.stream import Stream
 
-_MULTIPROCESSORS, _L2, _MAJOR, _MINOR, _SHARED = 16, 38, 75, 76, 97  # CUdevice_attribute
-
 
 class _Current(threading.local):
-    context: int = 0
+    gpu: Gpu | None = None
 
 
 _CURRENT = _Current()
@@ -26,25 +25,27 @@ _CURRENT = _Current()
 class Gpu:
     """One device.  Use `gpu(index)`: two for one device would not know of each other's memory."""
 
-    def __init__(self, index: int):
-        self.driver: Driver = _driver.load()
-        n = count()
+    def __init__(self, index: int, kind: str = "cuda"):
+        self.driver: Driver = _driver.load(kind)
+        n = count(kind)
         if not 0 <= index < n:
-            names = ", ".join(f"cuda:{i}" for i in range(n))
-            raise DeviceError(f"cuda: there is no device cuda:{index}; devices are {names}")
-        self.index, self._alone = index, n == 1
+            names = ", ".join(f"{kind}:{i}" for i in range(n))
+            raise DeviceError(f"{kind}: there is no device {kind}:{index}; devices are {names}")
+        self.kind, self.index, self._alone = kind, index, n == 1
         handle = ctypes.c_int()
         self.driver.check("cuDeviceGet", self.driver.cuDeviceGet(ctypes.byref(handle), index))
         self._handle = handle.value
-        context = ctypes.c_void_p()
-        code = self.driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), self._handle)
-        self.driver.check("cuDevicePrimaryCtxRetain", code, f" on cuda:{index}")
-        self.context = context.value or 0
+        self.context = self._context()
         self.name = self._name()
-        self.capability = (self._attribute(_MAJOR), self._attribute(_MINOR))
-        self.multiprocessors = self._attribute(_MULTIPROCESSORS)
-        self.shared_per_block = self._attribute(_SHARED)  # bytes that a kernel can opt in to
-        self.l2 = self._attribute(_L2)
+        api, wanted = self.driver.api, self.driver.api.attributes
+        self.capability = (self._attribute(wanted.major), self._attribute(wanted.minor))
+        self.architecture, built_for = api.architecture(self.driver, self._handle, self.capability)
+        self.warp = self._attribute(wanted.warp)  # threads
+        self.target: tuple[str, Any, int] = (kind, built_for, self.warp)  # of Triton
+        self.multiprocessors = self._attribute(wanted.multiprocessors)
+        self.shared_per_block = self._attribute(wanted.shared)  # bytes that a kernel can opt in to
+        self.l2 = self._attribute(wanted.l2)
+        self._reached: set[Gpu] = set()  # devices whose memory this one was told to read by itself
         self.stream = Stream(self)  # the main one
         self.pool = Pool(self)
         self.staging = Staging(self)
@@ -53,14 +54,28 @@ class Gpu:
 
     def make_current(self) -> None:
         """Let calls of this thread mean this device."""
-        if self._alone and _CURRENT.context == self.context:
+        if self._alone and _CURRENT.gpu is self:
             return
         # Among several devices another library may have chosen one since.
-        now = ctypes.c_void_p()
+        now = ctypes.c_uint64()  # a context, or the number of a device in its lower half
         self.driver.check("cuCtxGetCurrent", self.driver.cuCtxGetCurrent(ctypes.byref(now)))
         if now.value != self.context:
             self.driver.check("cuCtxSetCurrent", self.driver.cuCtxSetCurrent(self.context))
-        _CURRENT.context = self.context
+        _CURRENT.gpu = self
+
+    def reach(self, other: Gpu) -> None:
+        """Let this device read the memory of another one by itself, where the two can do that."""
+        if other in self._reached:
+            return
+        self._reached.add(other)
+        can = ctypes.c_int()
+        code = self.driver.cuDeviceCanAccessPeer(ctypes.byref(can), self._handle, other._handle)
+        self.driver.check("cuDeviceCanAccessPeer", code, f" of {self.kind}:{other.index}")
+        if can.value:
+            self.make_current()
+            code = self.driver.cuCtxEnablePeerAccess(other.context, 0)
+            if code != PEER_ALREADY:  # another library was first
+                self.driver.check("cuCtxEnablePeerAccess", code, f" to {self.kind}:{other.index}")
 
     def synchronize(self) -> None:
         """Wait until the work of all streams is done."""
@@ -79,6 +94,15 @@ class Gpu:
         self.make_current()
         return self.driver.memory()[0]
 
+    def _context(self) -> int:
+        """What stands for this device where one becomes current."""
+        if not self.driver.api.contexts:
+            return self._handle
+        context = ctypes.c_void_p()
+        code = self.driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), self._handle)
+        self.driver.check("cuDevicePrimaryCtxRetain", code, f" on {self.kind}:{self.index}")
+        return context.value or 0
+
     def _attribute(self, which: int) -> int:
         out = ctypes.c_int()
         code = self.driver.cuDeviceGetAttribute(ctypes.byref(out), which, self._handle)
@@ -92,12 +116,12 @@ class Gpu:
         return text.value.decode()
 
     def __repr__(self) -> str:
-        return f"cuda:{self.index} ({self.name})"
+        return f"{self.kind}:{self.index} ({self.name})"
 
 
-def count() -> int:
+def count(kind: str = "cuda") -> int:
     """How many devices there are."""
-    driver, out = _driver.load(), ctypes.c_int()
+    driver, out = _driver.load(kind), ctypes.c_int()
     driver.check("cuDeviceGetCount", driver.cuDeviceGetCount(ctypes.byref(out)))
     return out.value
 
@@ -106,11 +130,11 @@ _GPUS: dict[tuple[Driver, int], Gpu] = {}
 _LOCK = threading.Lock()
 
 
-def gpu(index: int = 0) -> Gpu:
+def gpu(index: int = 0, kind: str = "cuda") -> Gpu:
     """The device of this number."""
-    key = (_driver.load(), index)
+    key = (_driver.load(kind), index)
     found = _GPUS.get(key)
     if found is None:
         with _LOCK:
-            found = _GPUS.get(key) or _GPUS.setdefault(key, Gpu(index))
+            found = _GPUS.get(key) or _GPUS.setdefault(key, Gpu(index, kind))
     return found

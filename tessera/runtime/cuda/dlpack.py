@@ -16,15 +16,15 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
+from tessera.core.device import GPU_OF_DLPACK, GPUS
 from tessera.core.errors import CopyError, DeviceError, DTypeError, TesseraError
 from tessera.runtime.code import Source, load
 from tessera.runtime.cuda import device
 from tessera.runtime.cuda.device import Gpu
 from tessera.runtime.cuda.dlpack_ir import dlpack_ir
 from tessera.runtime.cuda.pool import Block
-from tessera.runtime.cuda.stream import LEGACY, Stream
+from tessera.runtime.cuda.stream import Stream
 
-CUDA = 2  # DLDeviceType
 _VERSION = (1, 1)
 _READ_ONLY, _COPIED = 1, 2
 _PLAIN, _VERSIONED = b"dltensor", b"dltensor_versioned"
@@ -144,7 +144,7 @@ def export(
     versioned = max_version is not None and max_version[0] >= 1
     if not writable and not versioned:
         raise BufferError("__dlpack__: a read-only array needs a consumer of DLPack 1.0 or newer")
-    consumer = Stream(gpu, LEGACY if stream in (None, -1) else stream)
+    consumer = Stream(gpu, gpu.driver.api.default_stream if stream in (None, -1) else stream)
     if stream != -1:
         consumer.wait(gpu.stream)
     rank = len(shape)
@@ -153,7 +153,7 @@ def export(
     at = ctypes.addressof(sizes)
     words = ctypes.POINTER(ctypes.c_int64)
     managed.tensor = _Tensor(
-        ptr, CUDA, gpu.index, rank, *_CODES[dtype], 1,
+        ptr, GPUS[gpu.kind], gpu.index, rank, *_CODES[dtype], 1,
         ctypes.cast(at, words), ctypes.cast(at + 8 * rank, words), 0,
     )  # fmt: skip
     ends = _ends()
@@ -199,7 +199,7 @@ class _Foreign:
 
 def _give_back(gpu: Gpu, managed: int, deleter: Callable[[int], None] | None) -> None:
     with contextlib.suppress(TesseraError):  # the driver may have ended before us
-        Stream(gpu, LEGACY).wait(gpu.stream)
+        Stream(gpu, gpu.driver.api.default_stream).wait(gpu.stream)
     if deleter is not None:
         deleter(managed)
 
@@ -216,15 +216,15 @@ class Taken(NamedTuple):
 
 
 def take(x: Any) -> Taken:
-    """The memory of a CUDA tensor that knows DLPack."""
+    """The memory of a GPU's tensor that knows DLPack."""
     if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
         raise DeviceError(f"from_dlpack: a {type(x).__name__} does not know DLPack")
     kind, index = map(int, x.__dlpack_device__())
-    if kind != CUDA:
+    if kind not in GPU_OF_DLPACK:
         raise DeviceError(
-            f"from_dlpack: the tensor is on a device of kind {kind}, expected CUDA ({CUDA})"
+            f"from_dlpack: the tensor is on a device of kind {kind}, expected CUDA (2) or ROCm (10)"
         )
-    gpu = device.gpu(index)
+    gpu = device.gpu(index, GPU_OF_DLPACK[kind])
     capsule = _capsule(x, gpu.stream.handle)
     name = next((n for n in _USED if _is_named(capsule, n)), None)
     if name is None:

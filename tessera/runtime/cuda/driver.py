@@ -1,4 +1,4 @@
-"""The CUDA driver by ctypes: the functions that we use, with their types, and their errors.
+"""Drivers of GPUs by ctypes: the functions that we use, as their API describes them, and their errors.
 
 Nothing is loaded before `load()` or `available()`.  The library is the only thing that tests replace: see `use`.
 """
@@ -7,145 +7,80 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import importlib
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tessera.core.device import GPUS
 from tessera.core.errors import DeviceError, OutOfMemoryError, TesseraError
 
-LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
-Call = Callable[..., int]
+if TYPE_CHECKING:
+    from tessera.runtime.cuda.api import Api
 
-_P, _I, _U, _Z, _D = (
-    ctypes.c_void_p, ctypes.c_int, ctypes.c_uint, ctypes.c_size_t, ctypes.c_uint64,
-)  # fmt: skip
-# Names as cuda.h has them, and the types of their arguments; _P is any pointer, _D an address on the device.
-SIGNATURES: dict[str, tuple[Any, ...]] = {
-    "cuInit": (_U,),
-    "cuDriverGetVersion": (_P,),
-    "cuGetErrorName": (_I, _P),
-    "cuGetErrorString": (_I, _P),
-    "cuDeviceGetCount": (_P,),
-    "cuDeviceGet": (_P, _I),
-    "cuDeviceGetName": (_P, _I, _I),
-    "cuDeviceGetAttribute": (_P, _I, _I),
-    "cuDevicePrimaryCtxRetain": (_P, _I),
-    "cuCtxSetCurrent": (_P,),
-    "cuCtxGetCurrent": (_P,),
-    "cuCtxSynchronize": (),
-    "cuMemGetInfo": (_P, _P),
-    "cuMemAlloc": (_P, _Z),
-    "cuMemFree": (_D,),
-    "cuMemHostAlloc": (_P, _Z, _U),
-    "cuMemcpyHtoDAsync": (_D, _P, _Z, _P),
-    "cuMemcpyDtoHAsync": (_P, _D, _Z, _P),
-    "cuMemcpyDtoDAsync": (_D, _D, _Z, _P),
-    "cuMemcpy2DAsync": (_P, _P),
-    "cuMemsetD8Async": (_D, ctypes.c_ubyte, _Z, _P),
-    "cuStreamCreate": (_P, _U),
-    "cuStreamDestroy": (_P,),
-    "cuStreamSynchronize": (_P,),
-    "cuStreamQuery": (_P,),
-    "cuStreamWaitEvent": (_P, _P, _U),
-    "cuStreamBeginCapture": (_P, _I),
-    "cuStreamEndCapture": (_P, _P),
-    "cuStreamGetCaptureInfo": (_P, _P, _P, _P, _P, _P),
-    "cuEventCreate": (_P, _U),
-    "cuEventDestroy": (_P,),
-    "cuEventRecord": (_P, _P),
-    "cuEventSynchronize": (_P,),
-    "cuEventQuery": (_P,),
-    "cuEventElapsedTime": (_P, _P, _P),
-    "cuModuleLoadDataEx": (_P, _P, _U, _P, _P),
-    "cuModuleUnload": (_P,),
-    "cuModuleGetFunction": (_P, _P, ctypes.c_char_p),
-    "cuFuncGetAttribute": (_P, _I, _P),
-    "cuFuncSetAttribute": (_P, _I, _I),
-    "cuFuncGetParamInfo": (_P, _Z, _P, _P),
-    "cuLaunchKernelEx": (_P, _P, _P, _P),
-    "cuTensorMapEncodeTiled": (_P, _I, _U, _P, _P, _P, _P, _P, _I, _I, _I, _I),
-    "cuTensorMapReplaceAddress": (_P, _P),
-    "cuGraphInstantiate": (_P, _P, ctypes.c_ulonglong),
-    "cuGraphDestroy": (_P,),
-    "cuGraphExecDestroy": (_P,),
-    "cuGraphLaunch": (_P, _P),
-    "cuGraphGetNodes": (_P, _P, _P),
-    "cuGraphExecKernelNodeSetParams": (_P, _P, _P),
-}
-# The names in the library that cuda.h gives to the newest forms.
-_SYMBOLS = {
-    **{name: f"{name}_v2" for name in (
-        "cuMemGetInfo", "cuMemAlloc", "cuMemFree", "cuMemcpyHtoDAsync",
-        "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync", "cuMemcpy2DAsync", "cuStreamDestroy", "cuEventDestroy",
-        "cuStreamBeginCapture", "cuStreamGetCaptureInfo", "cuGraphExecKernelNodeSetParams",
-    )},
-    "cuGraphInstantiate": "cuGraphInstantiateWithFlags",
-}  # fmt: skip
-SUCCESS, OUT_OF_MEMORY, DEINITIALIZED, NOT_READY = 0, 2, 4, 600
-_HINTS = {
-    209: "the code was built for another architecture than this device has",
-    **dict.fromkeys(
-        (700, *range(714, 720)),
-        "a kernel failed while it ran, which ends the use of this device: start the process again; "
-        "compute-sanitizer finds the kernel",
-    ),
-}
+Call = Callable[..., int]
+SUCCESS, OUT_OF_MEMORY, NOT_READY, PEER_ALREADY = 0, 2, 600, 704  # in all drivers
 
 
 class Driver:
-    """The functions of the driver as attributes, by the names of cuda.h; each returns its error code."""
+    """The functions of a driver as attributes, by the names of cuda.h; each returns its error code."""
 
-    def __init__(self, library: Any):
-        self.library = library
+    def __init__(self, api: Api, library: Any):
+        self.api, self.library = api, library
         self.ended = False  # at exit, what is left belongs to the driver: it may have gone already
         atexit.register(self._end)
-        for name, types in SIGNATURES.items():
-            function = getattr(library, _SYMBOLS.get(name, name), None)
+        for name, f in api.functions.items():
+            function = getattr(library, f.symbol, None)
             if function is not None:
-                function.argtypes, function.restype = types, ctypes.c_int
+                function.argtypes, function.restype = f.types, ctypes.c_int
                 setattr(self, name, function)
 
     def _end(self) -> None:
         self.ended = True
 
     def __getattr__(self, name: str) -> Call:
-        if name not in SIGNATURES:
+        if name not in self.api.functions:
             raise AttributeError(name)
         raise DeviceError(
-            f"cuda: this NVIDIA driver has no {name}; install driver 525 (CUDA 12.0) or newer"
+            f"{self.api.kind}: this {self.api.vendor} driver has no {self.api.name(name)}; "
+            f"install {self.api.needs} or newer"
         )
 
     def has(self, name: str) -> bool:
-        """Whether the driver is new enough to have a function."""
+        """Whether the driver has a function: others are of newer drivers, or of another API."""
         return name in self.__dict__
 
     def check(self, name: str, code: int, about: str = "", asked: int = 0, held: int = 0) -> None:
         """Raise the error that a code stands for; `about` says what the call was for."""
         if code == SUCCESS:
             return
+        api = self.api
         if code == OUT_OF_MEMORY:
-            raise self._out_of_memory(name, asked, held)
-        hint = f"; {_HINTS[code]}" if code in _HINTS else ""
-        raise DeviceError(f"cuda: {name} failed with {self.describe(code)}{about}{hint}")
+            raise self._out_of_memory(api.name(name), asked, held)
+        hint = f"; {api.hints[code]}" if code in api.hints else ""
+        raise DeviceError(
+            f"{api.kind}: {api.name(name)} failed with {self.describe(code)}{about}{hint}"
+        )
 
     def describe(self, code: int) -> str:
         """The driver's name of an error and what it says of it."""
-        words = []
-        for get in (self.cuGetErrorName, self.cuGetErrorString):
-            text = ctypes.c_char_p()
-            found = get(code, ctypes.byref(text)) == SUCCESS and text.value
-            words.append(found.decode() if found else f"error {code}")
-        return f"{words[0]} ({words[1]})"
+        return (
+            f"{self._said(self.cuGetErrorName, code)} ({self._said(self.cuGetErrorString, code)})"
+        )
+
+    def _said(self, get: Call, code: int) -> str:
+        text = ctypes.c_char_p()
+        found = get(code, ctypes.byref(text)) == SUCCESS and text.value
+        return found.decode() if found else f"error {code}"
 
     @property
     def version(self) -> tuple[int, int]:
-        """The newest CUDA that the driver knows."""
+        """The newest version of the API that the driver knows."""
         out = ctypes.c_int()
         self.check("cuDriverGetVersion", self.cuDriverGetVersion(ctypes.byref(out)))
-        return out.value // 1000, out.value % 1000 // 10
+        return self.api.version(out.value)
 
     def memory(self) -> tuple[int, int]:
         """Bytes that are free, and all bytes, of the current device."""
@@ -155,9 +90,10 @@ class Driver:
 
     def _out_of_memory(self, name: str, asked: int, held: int) -> TesseraError:
         free, total = self.memory()
-        wanted = f"for {size_text(asked)}" if asked else "with CUDA_ERROR_OUT_OF_MEMORY"
+        error = self._said(self.cuGetErrorName, OUT_OF_MEMORY)
+        wanted = f"for {size_text(asked)}" if asked else f"with {error}"
         return OutOfMemoryError(
-            f"cuda: {name} failed {wanted}: {size_text(free)} of {size_text(total)} are free and "
+            f"{self.api.kind}: {name} failed {wanted}: {size_text(free)} of {size_text(total)} are free and "
             f"tensors of this process hold {size_text(held)}; let go of tensors or use smaller ones"
         )
 
@@ -170,86 +106,111 @@ def size_text(n: int) -> str:
     return f"{n} bytes"
 
 
-_LOCK = threading.Lock()
-_DRIVER: Driver | None = None
-_ABSENT = ""  # why there is no driver, once that is known
+class Loader:
+    """A driver that is looked for when it is needed, and once."""
 
+    def __init__(self, kind: str):
+        self.kind = kind
+        self.lock = threading.Lock()
+        self.driver: Driver | None = None
+        self.absent = ""  # why there is no driver, once that is known
 
-def load() -> Driver:
-    """The driver of this machine, ready for use."""
-    if _DRIVER is not None:
-        return _DRIVER
-    with _LOCK:
-        return _first_load()
+    @property
+    def api(self) -> Api:
+        """The table of the driver, which is not needed at start-up."""
+        found: Api = importlib.import_module(f"tessera.runtime.{self.kind}.api").API
+        return found
 
+    def load(self) -> Driver:
+        """The driver of this machine, ready for use."""
+        with self.lock:
+            if self.driver is None and not self.absent:
+                try:
+                    self.driver = self.started(self._library())
+                except DeviceError as e:
+                    self.absent = e.message
+            if self.driver is None:
+                raise DeviceError(self.absent)
+            return self.driver
 
-def _first_load() -> Driver:
-    global _DRIVER, _ABSENT
-    if _DRIVER is None and not _ABSENT:
-        try:
-            _DRIVER = started(ctypes.CDLL(LIBRARY))
-        except OSError as e:
-            _ABSENT = (
-                f"cuda: there is no NVIDIA driver here ({LIBRARY}: {e}); install one, so that "
-                "nvidia-smi works, or use the device 'cpu'"
+    def _library(self) -> ctypes.CDLL:
+        """The library, rather one that is loaded: two of them would know nothing of each other's memory."""
+        api = self.api
+        why = ""
+        loaded = getattr(os, "RTLD_NOLOAD", None)
+        for mode in (ctypes.DEFAULT_MODE,) if loaded is None else (loaded, ctypes.DEFAULT_MODE):
+            for name in api.libraries:
+                try:
+                    return ctypes.CDLL(name, mode)
+                except OSError as e:
+                    why = why or f"{name}: {e}"
+        raise DeviceError(
+            f"{api.kind}: there is no {api.vendor} driver here ({why}); {api.install}, or use the device 'cpu'"
+        )
+
+    def started(self, library: Any) -> Driver:
+        """The driver in a library, after its start; an error when it finds no device."""
+        api = self.api
+        driver = Driver(api, library)
+        code, count = driver.cuInit(0), ctypes.c_int()
+        if code == SUCCESS:
+            code = driver.cuDeviceGetCount(ctypes.byref(count))
+        if code == SUCCESS and count.value:
+            return driver
+        failed = f"{api.name('cuInit')} failed with {driver.describe(code)}"
+        why = "it counts 0 devices" if code == SUCCESS else failed
+        raise DeviceError(
+            f"{api.kind}: the {api.vendor} driver finds no device: {why}; {api.look}, or use the device 'cpu'"
+        )
+
+    def after_fork(self) -> None:
+        """A child cannot use what its parent has started."""
+        self.lock = threading.Lock()
+        if self.driver is not None:
+            self.driver = None
+            self.absent = (
+                f"{self.kind}: this process was forked from one that had used the GPU, which "
+                f"{self.api.title} does not allow; start processes by 'spawn' "
+                "(multiprocessing.set_start_method)"
             )
-        except DeviceError as e:
-            _ABSENT = e.message
-    if _DRIVER is None:
-        raise DeviceError(_ABSENT)
-    return _DRIVER
 
 
-def started(library: Any) -> Driver:
-    """The driver in a library, after its start; an error when it finds no device."""
-    driver = Driver(library)
-    code, count = driver.cuInit(0), ctypes.c_int()
-    if code == SUCCESS:
-        code = driver.cuDeviceGetCount(ctypes.byref(count))
-    if code == SUCCESS and count.value:
-        return driver
-    why = (
-        "it counts 0 devices" if code == SUCCESS else f"cuInit failed with {driver.describe(code)}"
-    )
-    raise DeviceError(
-        f"cuda: the NVIDIA driver finds no device: {why}; look at nvidia-smi and at "
-        "CUDA_VISIBLE_DEVICES, or use the device 'cpu'"
-    )
+LOADERS = {kind: Loader(kind) for kind in GPUS}
 
 
-def available() -> bool:
+def load(kind: str = "cuda") -> Driver:
+    """The driver of a kind of device, ready for use."""
+    loader = LOADERS[kind]
+    return loader.driver or loader.load()
+
+
+def available(kind: str = "cuda") -> bool:
     """Whether there is a driver with a device."""
-    if _ABSENT:
+    if LOADERS[kind].absent:
         return False
     try:
-        load()
+        load(kind)
     except DeviceError:
         return False
     return True
 
 
 @contextmanager
-def use(library: Any) -> Iterator[Driver]:
+def use(library: Any, kind: str = "cuda") -> Iterator[Driver]:
     """Take a library in place of the driver's while the block runs; what was made before stays as it is."""
-    global _DRIVER, _ABSENT
-    before = _DRIVER, _ABSENT
-    _DRIVER, _ABSENT = started(library), ""
+    loader = LOADERS[kind]
+    before = loader.driver, loader.absent
+    driver = loader.started(library)
+    loader.driver, loader.absent = driver, ""
     try:
-        yield _DRIVER
+        yield driver
     finally:
-        _DRIVER, _ABSENT = before
+        loader.driver, loader.absent = before
 
 
 def _after_fork() -> None:
-    """A child cannot use what its parent has started."""
-    global _LOCK, _DRIVER, _ABSENT
-    _LOCK = threading.Lock()
-    if _DRIVER is not None:
-        _DRIVER = None
-        _ABSENT = (
-            "cuda: this process was forked from one that had used the GPU, which CUDA does not allow; "
-            "start processes by 'spawn' (multiprocessing.set_start_method)"
-        )
+    for loader in LOADERS.values():
+        loader.after_fork()
 
 
 if hasattr(os, "register_at_fork"):

@@ -102,16 +102,6 @@ class _Attribute(ctypes.Structure):
     )  # fmt: skip
 
 
-class NodeParams(ctypes.Structure):
-    """CUDA_KERNEL_NODE_PARAMS."""
-
-    _fields_ = (
-        ("kernel", _POINTER), ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3),
-        ("shared", ctypes.c_uint), ("parameters", _POINTER), ("extra", _POINTER),
-        ("kern", _POINTER), ("context", _POINTER),
-    )  # fmt: skip
-
-
 assert (ctypes.sizeof(Config), Config.stream.offset) == (CONFIG_BYTES, STREAM)
 
 
@@ -122,7 +112,7 @@ class Launcher:
         self.gpu = gpu
         self.launches = tuple(x for x in launches if prod(x.grid))
         for x in self.launches:
-            _check(x)
+            _check(x, gpu)
         self._slots: dict[tuple[int, int], int] = {}
         self._values: list[tuple[int, int]] = []  # begin and size in the memory of values
         self._lay_out()
@@ -151,19 +141,20 @@ class Launcher:
 
     def run_one(self, i: int, stream: Stream) -> None:
         """Launch one kernel with the addresses that were filled in last."""
-        config = self._configs[i]
-        config.stream = stream.handle
-        at = self._lists[i]
-        kernel = self._kernels[i]
-        code = self.gpu.driver.cuLaunchKernelEx(ctypes.byref(config), kernel, at, None)
-        if code:
-            self._raise(i << 32 | code)
+        arrays = (self._configs, self._kernels, self._lists)
+        places = [ctypes.addressof(x) + i * ctypes.sizeof(x) // len(x) for x in arrays]
+        plan = _words([0] * 5 + [1, *places, _address(self.gpu.driver.cuLaunchKernelEx), 0])
+        failed = self._run(ctypes.addressof(plan), b"", stream.handle)
+        if failed:
+            self._raise(i << 32 | failed)
 
-    def node_params(self, i: int) -> NodeParams:
+    def node_params(self, i: int) -> ctypes.Structure:
         """What a graph wants to know of a launch; it points at the addresses that were filled in last."""
         c = self._configs[i]
-        kernel, at = self._kernels[i], self._lists[i]
-        return NodeParams(kernel, c.grid, c.block, c.shared, at, None, None, None)
+        return self.gpu.driver.api.node_params(
+            kernel=self._kernels[i], grid=c.grid, block=c.block, shared=c.shared,
+            parameters=self._lists[i],
+        )  # fmt: skip
 
     def reads(self, i: int) -> frozenset[int]:
         """The cells that a launch has addresses of."""
@@ -199,7 +190,7 @@ class Launcher:
         self._bind_words = _words([*head, 0, *rest])
         self._plan = ctypes.addressof(self._plan_words)
         self._plan_to_bind = ctypes.addressof(self._bind_words)
-        self._run = _code()
+        self._run = _code(driver.api.name("cuLaunchKernelEx"))
 
     def _place(self, p: Parameter, maps: list[tuple[int, int]]) -> int:
         """Where the bytes of a parameter are."""
@@ -235,8 +226,10 @@ class Launcher:
         self.gpu.driver.check("cuLaunchKernelEx", code, about, held=self.gpu.pool.used)
 
 
-def _check(x: Launch) -> None:
+def _check(x: Launch, gpu: Gpu) -> None:
     """Too few parameters would make the driver read memory that is not ours."""
+    assert x.function.gpu is gpu, f"{x.function} of {x.function.gpu} in launches of {gpu}"
+    assert gpu.kind == "cuda" or not (x.cluster or x.early), f"{gpu} has no clusters: {x}"
     sizes = tuple(8 if isinstance(p, Pointer) else len(p.data) for p in x.parameters)
     known = x.function.parameters
     wanted = sizes if known is None else tuple(size for _, size in known)
@@ -248,8 +241,9 @@ def _check(x: Launch) -> None:
 
 
 @cache
-def _code() -> Any:
-    code = load(Source("launches", launch_ir(), ("run",)))
+def _code(function: str) -> Any:
+    """Machine code that launches by a function of a driver."""
+    code = load(Source("launches", launch_ir(function), ("run",)))
     return ctypes.CFUNCTYPE(ctypes.c_int64, _POINTER, ctypes.c_char_p, _POINTER)(code.address)
 
 

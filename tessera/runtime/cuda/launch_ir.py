@@ -8,14 +8,34 @@ STREAM = 32  # where CUlaunchConfig has its stream
 CONFIG_BYTES = 56
 
 
-def launch_ir() -> str:
-    """The module of a launcher."""
-    return Template(_LAUNCH).substitute(stream=STREAM, config=CONFIG_BYTES)
+def launch_ir(function: str) -> str:
+    """The module of a launcher that calls this function of a driver."""
+    call = _CALLS[function].strip("\n")
+    return Template(_LAUNCH).substitute(stream=STREAM, config=CONFIG_BYTES, call=call)
 
+
+# By the name in the header.  CUDA reads the configuration; HIP is told what it says: grid, block and shared memory are
+# its first seven numbers.
+_CALLS = {
+    "cuLaunchKernelEx": """
+  %code = call i32 %launch(ptr %config, ptr %kernel, ptr %list, ptr null)
+""",
+    "hipModuleLaunchKernel": """
+  %told = load [7 x i32], ptr %config
+  %grid_x = extractvalue [7 x i32] %told, 0
+  %grid_y = extractvalue [7 x i32] %told, 1
+  %grid_z = extractvalue [7 x i32] %told, 2
+  %block_x = extractvalue [7 x i32] %told, 3
+  %block_y = extractvalue [7 x i32] %told, 4
+  %block_z = extractvalue [7 x i32] %told, 5
+  %shared = extractvalue [7 x i32] %told, 6
+  %code = call i32 %launch(ptr %kernel, i32 %grid_x, i32 %grid_y, i32 %grid_z, i32 %block_x, i32 %block_y, i32 %block_z, i32 %shared, ptr %stream, ptr %list, ptr null)
+""",
+}
 
 _LAUNCH = """
 ; Slots for addresses, what they hold, where they are; tensor maps and what they point at; launches, their
-; configurations, kernels and parameters; cuLaunchKernelEx, cuTensorMapReplaceAddress.
+; configurations, kernels and parameters; the function that launches, cuTensorMapReplaceAddress.
 %plan = type { i64, ptr, ptr, i64, ptr, i64, ptr, ptr, ptr, ptr, ptr }
 %slot = type { i64, i64 }  ; cell, offset
 %map = type { ptr, i64, i64 }  ; tensor map, slot of its address, its address now
@@ -100,7 +120,7 @@ launch_one:
   %kernel = load ptr, ptr %kernel_at
   %list_at = getelementptr ptr, ptr %parameters, i64 %i
   %list = load ptr, ptr %list_at
-  %code = call i32 %launch(ptr %config, ptr %kernel, ptr %list, ptr null)
+$call
   %fine = icmp eq i32 %code, 0
   br i1 %fine, label %launched, label %failed
 launched:

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core.device import GPUS
 from tessera.core.errors import DTypeError, ShapeError
 from tessera.runtime import memory as host
-from tessera.runtime.cuda import device, dlpack
+from tessera.runtime.cuda import device, dlpack, peer
 from tessera.runtime.cuda.device import Gpu
 from tessera.runtime.cuda.pool import Block, Pool
 from tessera.runtime.kernel import address
@@ -121,8 +122,21 @@ class DeviceArray:
             shape = (*shape[:-1], last // d.itemsize)
         return DeviceArray(shape, d, self.gpu, self.ptr, self.owner, self.writable)
 
+    def to(self, gpu: Gpu) -> DeviceArray:
+        """The same elements on another device; nobody waits where both are of one kind."""
+        if gpu is self.gpu:
+            return self
+        if gpu.driver is not self.gpu.driver:
+            return to_device(self.numpy(), gpu)
+        out = empty(self.shape, self.dtype, gpu)
+        if self.nbytes:
+            peer.copy(gpu, out.ptr, self.gpu, self.ptr, self.nbytes, self.owner)
+        return out
+
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
+        if self.gpu.kind != "cuda":
+            raise AttributeError(f"__cuda_array_interface__: {self} is not on an NVIDIA GPU")
         return {
             "version": 3, "shape": self.shape, "typestr": self.dtype.str,
             "data": (self.ptr if self.nbytes else 0, not self.writable),
@@ -142,10 +156,10 @@ class DeviceArray:
         )  # fmt: skip
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return dlpack.CUDA, self.gpu.index
+        return GPUS[self.gpu.kind], self.gpu.index
 
     def __repr__(self) -> str:
-        return f"DeviceArray({self.shape}, {self.dtype}, cuda:{self.gpu.index})"
+        return f"DeviceArray({self.shape}, {self.dtype}, {self.gpu.kind}:{self.gpu.index})"
 
 
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:
@@ -177,6 +191,6 @@ def to_device(values: Any, gpu: Gpu | None = None) -> DeviceArray:
 
 
 def from_dlpack(x: Any) -> DeviceArray:
-    """The memory of a CUDA tensor of another library, without a copy."""
+    """The memory of a GPU's tensor of another library, without a copy."""
     found = dlpack.take(x)
     return DeviceArray(found.shape, found.dtype, found.gpu, found.ptr, found.owner, found.writable)

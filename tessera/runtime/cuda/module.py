@@ -7,7 +7,6 @@ import ctypes
 from tessera.core.errors import DeviceError
 from tessera.runtime.cuda.device import Gpu
 
-_PLAIN_SHARED = 48 << 10  # bytes that a kernel has without asking
 _MAX_THREADS, _STATIC_SHARED, _LOCAL, _REGISTERS, _DYNAMIC_SHARED = 0, 1, 3, 4, 8
 _CLUSTERS = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
 _LOG, _LOG_SIZE = 5, 6  # CU_JIT_ERROR_LOG_BUFFER and its size
@@ -15,7 +14,7 @@ _LOG_BYTES = 4096
 
 
 class Module:
-    """Code in the memory of a device: a cubin, or PTX as text, which the driver compiles."""
+    """Code in the memory of a device: a cubin, or PTX as text, which the driver compiles; of AMD, a hsaco."""
 
     def __init__(self, image: bytes, gpu: Gpu):
         self.gpu, self._handle = gpu, 0
@@ -26,8 +25,9 @@ class Module:
         made, text = ctypes.c_void_p(), ctypes.create_string_buffer(image)  # ends with a zero
         code = gpu.driver.cuModuleLoadDataEx(ctypes.byref(made), text, 2, options, values)
         said = " ".join(log.value.decode(errors="replace").split())
-        arch = "sm_{}{}".format(*gpu.capability)
-        about = f" for {len(image)} bytes of code on {arch}" + (f": {said}" if said else "")
+        about = f" for {len(image)} bytes of code on {gpu.architecture}" + (
+            f": {said}" if said else ""
+        )
         gpu.driver.check("cuModuleLoadDataEx", code, about, len(image), gpu.pool.used)
         self._handle = made.value or 0
 
@@ -57,11 +57,12 @@ class Function:
         self.max_threads = self._get(_MAX_THREADS)
         if shared + self.static_shared > gpu.shared_per_block:
             raise DeviceError(
-                f"cuda: kernel {name!r} needs {shared + self.static_shared} bytes of shared memory, but a "
+                f"{gpu.kind}: kernel {name!r} needs {shared + self.static_shared} bytes of shared memory, but a "
                 f"block on {gpu} has {gpu.shared_per_block}; use smaller tiles or fewer stages"
             )
         # One kernel may be asked for twice: the larger wish stays.
-        if shared + self.static_shared > _PLAIN_SHARED and shared > self._get(_DYNAMIC_SHARED):
+        asks = shared + self.static_shared > gpu.driver.api.plain_shared
+        if asks and shared > self._get(_DYNAMIC_SHARED):
             self._set(_DYNAMIC_SHARED, shared)
 
     def allow_clusters(self) -> None:

@@ -47,8 +47,11 @@ class Block:
 
     def used_on(self, stream: Stream) -> None:
         """Say that work of another stream than the main one, given to it so far, uses this block."""
-        if stream is stream.gpu.stream:
-            return
+        if stream is not stream.gpu.stream:
+            self.used_elsewhere(stream)
+
+    def used_elsewhere(self, stream: Stream) -> None:
+        """The same for a stream of another device, be it the main one there."""
         if self._events is None:
             self._events = {}
         self._events[stream.handle] = stream.record(self._events.get(stream.handle))

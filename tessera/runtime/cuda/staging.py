@@ -108,7 +108,8 @@ class Staging:
     def _check(self) -> None:
         if self._gpu.capturing:
             raise DeviceError(
-                "cuda: host memory cannot be copied while the main stream is captured; copy before or after"
+                f"{self._gpu.kind}: host memory cannot be copied while the main stream is captured; "
+                "copy before or after"
             )
 
 

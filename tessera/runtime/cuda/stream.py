@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from tessera.runtime.cuda.device import Gpu
 
 _NON_BLOCKING, _NO_TIMING = 1, 2
-LEGACY = 1  # the handle of the stream that libraries use when they say nothing
 
 
 class Stream:

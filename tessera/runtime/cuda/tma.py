@@ -46,7 +46,7 @@ def tensor_map(
     strides = (ctypes.c_uint64 * rank)(*reversed(strides_bytes[:-1]))
     boxes = (ctypes.c_uint32 * rank)(*reversed(box))
     steps = (ctypes.c_uint32 * rank)(*[1] * rank)
-    driver = load()
+    driver = load("cuda")
     code = driver.cuTensorMapEncodeTiled(
         at, _TYPES[d], rank, ptr, sizes, strides, boxes, steps,
         0, _SWIZZLES[swizzle], _PROMOTIONS[l2promotion], int(nan_fill),
