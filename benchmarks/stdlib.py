@@ -1,18 +1,20 @@
-"""The standard library of kernels beside PyTorch, on one thread, in one process and in turn.
+"""The standard library of kernels beside PyTorch, on some threads, in one process and in turn.
 
-    TESSERA_THREADS=1 OMP_NUM_THREADS=1 python benchmarks/stdlib.py [--only NAME] [--rounds 15] [--record FILE]
+    python benchmarks/stdlib.py [--only NAME] [--threads 1] [--rounds 15] [--record FILE]
 
 A row shows the least time of the rounds of both, torch's over ours, and bytes moved per second against those
-of a copy of the same size (or operations per second).  Run it with an interpreter that has torch.
+of a copy of the same size by as many threads (or operations per second); a record has the medians too.  One
+thread is timed by its own clock, several by the wall's.  Run it with an interpreter that has torch.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
+import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -182,49 +184,65 @@ CASES: dict[str, tuple[Callable[..., Case], tuple[int, ...]]] = {
 }
 
 
-def least(fs: list[Function], rounds: int) -> list[float]:
-    """The least seconds of each function, run in turn on this thread."""
+def times(fs: list[Function], rounds: int, clock: Callable[[], float]) -> list[list[float]]:
+    """The seconds of each function in every round, run in turn."""
     for f in fs:
         f()
-    best = [math.inf] * len(fs)
+    found: list[list[float]] = [[] for _ in fs]
     for _ in range(rounds):
-        for i, f in enumerate(fs):
-            start = time.thread_time()
+        for f, seconds in zip(fs, found, strict=True):
+            start = clock()
             f()
-            best[i] = min(best[i], time.thread_time() - start)
-    return best
-
-
-def row(name: str, case: Case, rounds: int) -> dict[str, Any]:
-    ours, theirs, operations, moved = case
-    fs = [ours, theirs]
-    if moved:
-        source = np.ones(int(moved) // 8, np.float32)
-        target = source.copy()
-        fs.append(lambda: np.copyto(target, source))
-    mine, torchs, *copy = least(fs, rounds)
-    found = {"case": name, "ms": mine * 1e3, "torch_ms": torchs * 1e3, "ratio": torchs / mine}
-    if operations:
-        found["gflops"] = operations / mine / 1e9
-    if copy:
-        found["gbs"], found["of_copy"] = moved / mine / 1e9, copy[0] / mine
+            seconds.append(clock() - start)
     return found
+
+
+def copier(size: int, threads: int, pool: ThreadPoolExecutor) -> Function:
+    """A copy of so many bytes of f32, a part by each thread."""
+    source = np.ones(size // 4, np.float32)
+    target = source.copy()
+    pairs = zip(np.array_split(target, threads), np.array_split(source, threads), strict=True)
+    parts = list(pairs)
+    if threads == 1:
+        return lambda: np.copyto(target, source)
+    return lambda: list(pool.map(lambda part: np.copyto(*part), parts))
+
+
+def row(
+    name: str, case: Case, rounds: int, threads: int, pool: ThreadPoolExecutor
+) -> dict[str, Any]:
+    ours, theirs, operations, moved = case
+    fs = [ours, theirs, *([copier(int(moved) // 2, threads, pool)] if moved else [])]
+    found = times(fs, rounds, time.thread_time if threads == 1 else time.perf_counter)
+    mine, torchs, *copy = map(min, found)
+    middle, torchs_middle, *copy_middle = map(statistics.median, found)
+    made = {
+        "case": name, "threads": threads, "ms": mine * 1e3, "torch_ms": torchs * 1e3,
+        "ratio": torchs / mine, "median_ms": middle * 1e3, "ratio_of_medians": torchs_middle / middle,
+    }  # fmt: skip
+    if operations:
+        made["gflops"] = operations / mine / 1e9
+    if copy:
+        made["gbs"], made["of_copy"] = moved / mine / 1e9, copy[0] / mine
+        made["of_copy_by_medians"] = copy_middle[0] / middle
+    return made
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="")
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--record", type=Path)
     given = parser.parse_args()
-    torch.set_num_threads(1)
+    torch.set_num_threads(given.threads)
     rows = []
     print(f"{'ms':>9}{'torch':>9}{'ratio':>7}{'GF/s':>8}{'GB/s':>7}{'copy':>6}")
-    with ts.threads(1):
+    with ts.threads(given.threads), ThreadPoolExecutor(given.threads) as pool:
         for name, (make, sizes) in CASES.items():
             if not any(x in name for x in given.only.split(",")):
                 continue
-            r = row(name, make(*sizes), given.rounds)
+            r = row(name, make(*sizes), given.rounds, given.threads, pool)
             rows.append(r)
             print(f"{r['ms']:9.3f}{r['torch_ms']:9.3f}{r['ratio']:7.2f}{r.get('gflops', 0):8.1f}"
                   f"{r.get('gbs', 0):7.1f}{r.get('of_copy', 0):6.0%}  {name}", flush=True)  # fmt: skip

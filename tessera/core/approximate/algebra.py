@@ -75,8 +75,11 @@ class Algebra(Protocol[V]):
 class Scaler(Protocol):
     """An algebra whose machine may have an instruction for x 2^n."""
 
+    def scales(self) -> bool:
+        """Whether there is such an instruction."""
+
     def scaled(self, x: Any, power: Any) -> Any:
-        """x 2^n rounded once, for a real n that is an integer; None: there is no such instruction."""
+        """x 2^n rounded once, for a real n that is an integer or infinite."""
 
 
 def _right(x: Array, n: Array) -> Array:

@@ -49,12 +49,16 @@ def scale(x: Real, n: Integer, power: Real) -> Real:
     return scale_in_steps(x, n) if quick is None else quick
 
 
+def scales(x: Real) -> bool:
+    """Whether the machine has one instruction for x 2^power."""
+    return isinstance(x.algebra, Scaler) and x.algebra.scales()
+
+
 def scaled(x: Real, power: Real) -> Real | None:
     """x 2^power by one instruction, if the machine has it."""
-    if not isinstance(x.algebra, Scaler):
+    if not isinstance(x.algebra, Scaler) or not scales(x):
         return None
-    raw = x.algebra.scaled(x.raw, power.raw)
-    return None if raw is None else Real(x.algebra, raw)
+    return Real(x.algebra, x.algebra.scaled(x.raw, power.raw))
 
 
 def scale_in_steps(x: Real, n: Integer) -> Real:

@@ -13,6 +13,7 @@ from tessera.core.approximate.arithmetic import (
     polynomial,
     power_of_two,
     scale,
+    scales,
 )  # fmt: skip
 
 # Past these the result is 0 or infinity; between them n fits a signed power of two in two steps.
@@ -31,6 +32,14 @@ def _clamped(x: Real) -> Real:
     return x.at_most(_HIGH[x.format.name]).at_least(_LOW[x.format.name])
 
 
+def _above(x: Real, low: float) -> Real:
+    """x, or the bound below it, for `_scale_or_zero`.
+
+    An instruction scales 0 by any power; in steps a power must have the bits of one.
+    """
+    return x if scales(x) else x.at_least(low)
+
+
 def _scale_or_zero(x: Real, low: float, y: Real, n: Integer, power: Real) -> Real:
     """y 2^power, which is 0 where x is below a bound.
 
@@ -42,9 +51,10 @@ def _scale_or_zero(x: Real, low: float, y: Real, n: Integer, power: Real) -> Rea
 
 def exp(x: Real) -> Real:
     """e^x."""
-    r, n, i = _reduced(_clamped(x))
+    low = _LOW[x.format.name]
+    r, n, i = _reduced(_above(x.at_most(_HIGH[x.format.name]), low))
     q = polynomial(r, coefficients(x, "exp")).fma(r, 1.0).fma(r, 1.0)
-    return _scale_or_zero(x, _LOW[x.format.name], q, i, n)
+    return _scale_or_zero(x, low, q, i, n)
 
 
 def exp_of_sum(x: Real, low: Real, at_most_one: bool = False) -> Real:
@@ -66,7 +76,7 @@ def _reduced_twice(x: Real, low: Real) -> tuple[Real, Real, Real, Integer]:
 def exp2(x: Real) -> Real:
     """2^x."""
     low = -float(x.format.bias + x.format.digits + 1)
-    bounded = x.at_most(1.0 + x.format.bias + 1).at_least(low)
+    bounded = _above(x.at_most(1.0 + x.format.bias + 1), low)
     n, i = nearest(bounded, 1.0, 2)
     r = bounded - n
     q = polynomial(r, coefficients(x, "exp2")).fma(r, 1.0)
@@ -86,7 +96,7 @@ def expm1(x: Real) -> Real:
 def sigmoid(x: Real) -> Real:
     """1 / (1 + e^-x), as e^x / (1 + e^x) for negative x so that neither end loses digits."""
     low, size = _LOW[x.format.name], -abs(x)
-    r, n, i = _reduced(size.at_least(low))
+    r, n, i = _reduced(_above(size, low))
     q = polynomial(r, coefficients(x, "exp")).fma(r, 1.0).fma(r, 1.0)
     e = _scale_or_zero(size, low, q, i, n)
     return (x < 0.0).where(e, 1.0) / (e + 1.0)

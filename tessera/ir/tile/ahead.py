@@ -96,13 +96,14 @@ def _asking(loop: Operation, block: Block, row: str, step: int, again: Set[Memor
 
 def _column(loop: Operation, beside: Sequence[Operation], number: int) -> Size:
     """Where a load of several in a loop would begin if they all went through the row in order."""
-    a, each = loop.attributes, [x.attributes["extent"][-1] for x in beside]
+    a = loop.attributes
+    each: list[int] = [x.attributes["extent"][-1] for x in beside]
     if len(beside) == 1 or sum(each) % a["step"]:
         at: Size = beside[number].attributes["at"][-1]
         return at
     first = substitute(beside[0].attributes["at"][-1], {a["variable"]: a["start"]})
-    turn: Size = symbol(a["variable"]) - a["start"]
-    return first + turn * (sum(each) // a["step"]) + sum(each[:number])
+    turn, per_step = symbol(a["variable"]) - a["start"], sum(each) // int(a["step"])
+    return first + turn * per_step + sum(each[:number])
 
 
 def _never_runs(loop: Operation) -> bool:

@@ -78,10 +78,12 @@ class LlvmAlgebra:
         """One operation as one instruction."""
         return self.writer.put(_TEMPLATES[operation].format(*operands, **self.types))
 
-    def scaled(self, x: str, power: str) -> str | None:
-        """x 2^power as one instruction, where there is one for such vectors."""
-        if not has_powers(self.writer.features, FORMATS[self.format.name], self.width):
-            return None
+    def scales(self) -> bool:
+        """Whether there is one instruction for x 2^power on such vectors."""
+        return has_powers(self.writer.features, FORMATS[self.format.name], self.width)
+
+    def scaled(self, x: str, power: str) -> str:
+        """x 2^power as one instruction."""
         f = self.types["f"]
         return self.writer.put(
             f"call {f} @llvm.x86.avx512.mask.scalef.ps.512({f} {x}, {f} {power}, "
