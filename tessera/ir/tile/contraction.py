@@ -11,7 +11,6 @@ it.  Stages that follow the contraction are computed row by row on the finished 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -23,14 +22,15 @@ from tessera.ir.schedule.blocks import has_room
 from tessera.ir.schedule.factors import factors, lies_along, read_of
 from tessera.ir.schedule.ir import Axis, Read, Stage
 from tessera.ir.schedule.nest import Loop, Nest
+from tessera.ir.tile import asks
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.narrow import Parts, parts_of
-from tessera.ir.tile.place import Leaves, Packed, Place, Span, leaves_of, with_rows
+from tessera.ir.tile.place import Leaves, Packed, Place, Span, copied, leaves_of, with_rows
 
 _AHEAD = 8  # rows of a factor that are asked for before they are read
 _ROW = 128  # bytes of a row that are packed at once
 _JOINED = 4  # leaves of which the last is joined to the others in registers, at most
-_LOW = (2, 1)  # rows of the blocks that compute what is left of m
+_LOW = (4, 2, 1)  # rows of the blocks that compute what is left of m
 
 
 def lower_contraction(
@@ -267,8 +267,6 @@ class Contraction:
     def block(self, at: Place, height: int) -> None:
         """One register block: the chain over the k of this place."""
         m, n = at.m.start, at.n.start
-        if at.leaves is None:
-            self.ask_for_output(m, n, height)
         kept, shape = at.leaves, (1, height, self.nr)
         if kept is not None:
             place = (kept.leaf, m - kept.m, n - kept.n)
@@ -283,10 +281,9 @@ class Contraction:
         if not kept.joined:
             self.b.store(kept.memory, total, place, shape, axes=(1, 2))
             return
-        last = kept.leaf // (kept.joined - 1)  # 1 for the last leaf, 0 before
-        with self.b.loop(0, 1 - last):
+        with self.b.loop(0, 1 - kept.last):
             self.b.store(kept.memory, total, place, shape, axes=(1, 2))
-        with self.b.loop(0, last):
+        with self.b.loop(0, kept.last):
             self.finish_block(self.tree(kept, total, place, shape), m, n, height)
 
     def tree(self, kept: Leaves, last: Tile, at: tuple[Size, ...], shape: tuple[int, ...]) -> Tile:
@@ -313,17 +310,44 @@ class Contraction:
         if parts.biased:
             begin.append(self.b.full(self.head.dtype, (1, self.nr), 0))
         groups = self.groups(at.k)
-        with self.b.loop(at.k.start, at.k.start + groups, 1, begin) as step:
-            k = (step.variable - at.k.start) * parts.count + at.k.start
-            a = self.left_column(at, m, k, height)
-            b = self.right_row(at, n, k)
-            made = [self.multiply_add(a, b, step.carried[0])]
-            if parts.biased:
-                bias = parts.bias(self.b, self.head.dtype)
-                made.append(self.multiply_add(bias, b, step.carried[1]))
-            step.carry(*made)
-        total = step.results[0]
-        return self.b.apply("sub", total, step.results[1]) if parts.biased else total
+        cuts = self.cuts(at, height)
+        with self.b.loop(0, cuts, 1, begin) as part:
+            self.ask(at, part.variable * (height // cuts), height // cuts)
+            start, stop = (
+                groups * i // cuts + at.k.start for i in (part.variable, part.variable + 1)
+            )
+            with self.b.loop(start, stop, 1, part.carried) as step:
+                k = (step.variable - at.k.start) * parts.count + at.k.start
+                a = self.left_column(at, m, k, height)
+                b = self.right_row(at, n, k)
+                made = [self.multiply_add(a, b, step.carried[0])]
+                if parts.biased:
+                    bias = parts.bias(self.b, self.head.dtype)
+                    made.append(self.multiply_add(bias, b, step.carried[1]))
+                step.carry(*made)
+            part.carry(*step.results)
+        total = part.results[0]
+        return self.b.apply("sub", total, part.results[1]) if parts.biased else total
+
+    def cuts(self, at: Place, height: int) -> int:
+        """In how many parts the chain of a block is computed."""
+        finishes = at.leaves is None or at.leaves.joined
+        return asks.parts(height, self.groups(Span(0, at.k.most, 0))) if finishes else 1
+
+    def ask(self, at: Place, first: Size, rows: int) -> None:
+        """Ask for rows of what a block is finished with, if this leaf is the last one."""
+        kept = at.leaves
+        if kept is not None and not kept.joined:
+            return
+        env = {**self.env, self.m.name: at.m.start, self.n.name: at.n.start}
+        wanted = list(asks.asks(self.k, self.memory, self.out, env))
+        if kept is not None and wanted:
+            with self.b.loop(0, kept.last):
+                for x in wanted:
+                    x.rows(self.b, first, rows, self.nr)
+        else:
+            for x in wanted:
+                x.rows(self.b, first, rows, self.nr)
 
     def groups(self, k: Span) -> Size:
         """How many words of factors along k there are."""
@@ -344,28 +368,6 @@ class Contraction:
         with self.b.loop(0, height) as row:
             line = self.b.load(block, (row.variable, 0), (1, self.nr))
             self.finish(line, m + row.variable, n)
-
-    def ask_for_output(self, m: Size, n: Size, height: int) -> None:
-        """Have the lines that the block will be written to, and read with, come while it is computed."""
-        rows = [self.env[a.name] for a in self.head.axes[:-2]]
-        for s in self.k.stages:
-            if s.name in self.out:
-                extent = (*(1 for _ in rows), height, self.nr)
-                self.b.prefetch(self.out[s.name], (*rows, m, n), extent, write=True)
-        own = {s.name for s in self.k.stages}
-        later = {r for s in self.k.stages[1:] for r in schedule.reads(s.term)}
-        for r in sorted((r for r in later if r.source not in own), key=str):
-            self.ask_for_rows(r, m, n, height)
-
-    def ask_for_rows(self, r: Read, m: Size, n: Size, height: int) -> None:
-        """Have what a following stage reads at the points of a block come, if it lies in rows."""
-        if any(isinstance(i, schedule.Term) for i in r.index) or len(r.index) < 2:
-            return
-        if r.index[-2:] == (self.m.variable, self.n.variable):
-            env = {**self.env, self.m.name: m, self.n.name: n}
-            at = [substitute(i, env) for i in r.index]
-            extent = (*(1 for _ in at[:-2]), height, self.nr)
-            self.b.prefetch(self.memory[r.source], at, extent)
 
     def left_column(self, at: Place, m: Size, k: Size, height: int) -> Tile:
         p = at.left
@@ -403,22 +405,22 @@ class Contraction:
 
     def pack(self, name: str, at: Place, on_the_way: bool) -> Packed:
         """A factor in scratch, in the order in which blocks read it and in the dtype of the sum."""
+        t, axis = (self.left, self.m) if name == "left" else (self.right, self.n)
         span, width = (at.m, self.mr) if name == "left" else (at.n, self.nr)
+        if lies_along(t, axis) and self.parts.count == 1:
+            width = copied(width, span.most)
         count = (span.most + width - 1) // width
         deep = (at.k.most + self.parts.count - 1) // self.parts.count
         packed = self.b.alloc(self.head.dtype, (count, deep, width))
         made = Packed(packed, span.start, at.k.start, width, filled=not on_the_way)
         if on_the_way:
             return made
-        t, axis = (self.left, self.m) if name == "left" else (self.right, self.n)
         # Rows that lie along the axis are read in whole vectors and lines, which may be several blocks.
         many = width
         if lies_along(t, axis) and LANES % width == 0:
             many = LANES
         elif lies_along(t, axis) and width % LANES == 0:
             many = max(_ROW * 8 // read_of(t).dtype.bits // width, 1) * width
-        elif lies_along(t, axis) and self.parts.count == 1:
-            many = math.lcm(width, LANES)
         start = span.start
         for step, tail in ((many, False), (width, True)):
             stop = span.stop if tail else (span.stop - start) // step * step + start
@@ -448,15 +450,11 @@ class Contraction:
             k = (step.variable - first) * self.parts.count + first
             self.ask_for(t, axis, start, k, width)
             place, count = (k - to.k) // self.parts.count, width // to.width
-            # Blocks that are no part of a vector, nor made of some, are copied one by one.
-            odd = count if LANES % to.width and to.width % LANES else 1
-            for i in range(odd):
-                part = width // odd
-                row = self.words(t, axis, start + i * part, part, k, tail, vector=True)
-                self.b.store(
-                    to.memory, self.b.reshape(row, (count // odd, to.width)), (block + i, place, 0),
-                    (count // odd, 1, to.width), axes=(0, 2),
-                )  # fmt: skip
+            row = self.words(t, axis, start, width, k, tail, vector=True)
+            self.b.store(
+                to.memory, self.b.reshape(row, (count, to.width)), (block, place, 0),
+                (count, 1, to.width), axes=(0, 2),
+            )  # fmt: skip
 
     def turn(
         self, t: schedule.Term, axis: Axis, to: Packed, place: tuple[Size, Size], k: Size

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from tessera.core.dims import Size
-from tessera.core.folds import LEAF, WHOLE
+from tessera.core.folds import LANES, LEAF, WHOLE
 from tessera.ir.schedule.ir import LAW
 from tessera.ir.schedule.nest import Loop, Nest
 from tessera.ir.tile.ir import Memory
@@ -43,6 +44,11 @@ class Leaves:
     leaf: Size
     begun: bool = False  # they hold the chains of earlier strips
     joined: int = 0  # how many there are, if the last one meets the others in registers
+
+    @property
+    def last(self) -> Size:
+        """1 for the last of leaves that are joined, 0 before."""
+        return self.leaf // (self.joined - 1)
 
 
 @dataclass(frozen=True)
@@ -82,3 +88,15 @@ def _without(nest: Nest, dropped: list[int]) -> Nest:
     loops = tuple(x for i, x in enumerate(nest.loops) if i not in dropped)
     staged = ((name, at - sum(i < at for i in dropped)) for name, at in nest.staged)
     return Nest(loops, tuple(staged))
+
+
+def copied(width: int, most: Size) -> int:
+    """Points in a row of a packed factor that lies along its axis, if blocks of it have this width.
+
+    Rows are whole vectors, of which several blocks may read their parts.
+    """
+    if LANES % width == 0 or width % LANES == 0:
+        return width
+    whole = math.lcm(width, LANES)
+    few = isinstance(most, int) and most <= 2 * whole
+    return -(-max(most, 1) // LANES) * LANES if few else whole
