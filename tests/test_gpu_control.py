@@ -106,6 +106,7 @@ PROGRAMS: dict[str, Any] = {
     "carry twice": lambda w, h, xs: op.fori_loop(
         0, 4, lambda i, c: ((y := op.tanh(c[0] + c[1] @ w)), y * 1.0), (h, h)
     ),
+    "sort in a loop": lambda w, h, xs: op.scan(lambda s, x: (op.sort(s * x), s), h, xs),
 }
 
 

@@ -24,7 +24,16 @@ from tessera.core.types import TensorType
 from tessera.ir.graph.ir import substitute_params
 from tessera.ir.schedule.apart import apart
 from tessera.ir.schedule.index import narrow
-from tessera.ir.schedule.ir import Axis, Group, HostCall, Kernel, Program, Read, Stage
+from tessera.ir.schedule.ir import (
+    Axis,
+    Group,
+    HostCall,
+    Kernel,
+    Primitive,
+    Program,
+    Read,
+    Stage,
+)
 from tessera.ir.schedule.layout import is_row_major, layout_of, row_major
 from tessera.ir.schedule.memory import Access, View, numbered, plan_memory, size_of
 from tessera.ir.schedule.rename import renamed
@@ -37,6 +46,7 @@ from tessera.ir.target.triton.writer import plain_name
 from tessera.ir.tile import ir as tile
 from tessera.ir.tile.gpu.contraction import side_by_side
 from tessera.ir.tile.gpu.lower import expand
+from tessera.ir.tile.gpu.sort import SORTS, is_sortable
 from tessera.ir.tile.launch import Expansion, Launch, Threads
 from tessera.ir.tile.sharing import shareable
 from tessera.ir.tile.text import parse_kernel
@@ -124,7 +134,12 @@ class GpuProgram:
                 self._add_kernels(k, steps)
         elif not isinstance(s, HostCall):
             self._add_kernels(s, steps)
-        elif s.node.op.call == "barrier":
+        else:
+            self._add_call(s, steps)
+
+    def _add_call(self, s: HostCall, steps: list[tuple[Access, Any]]) -> None:
+        """An op that is no loop nest: nothing at all, a kernel of its own, or what others run."""
+        if s.node.op.call == "barrier":
             for x, y in zip(s.operands, s.results, strict=True):
                 self._alias(y, x, self._layout(x))
         elif s.node.op.name == "constant":
@@ -135,6 +150,12 @@ class GpuProgram:
             self._add_launch(f"kernel_{s.results[0]}", launch, steps)
         elif s.node.op.view is not None:
             self._add_view(s, steps)
+        elif s.node.op.name in SORTS and is_sortable(
+            self.types[s.operands[0]], s.node.params["axis"]
+        ):
+            name, params = s.node.op.name, substitute_params(s.node.params, self.sizes)
+            step = Primitive(f"{name}_{s.results[0]}", name, params, s.operands, s.results)
+            self._add_kernels(step, steps)
         else:
             run, extra = self.host(s, self.types, self.sizes)
             access = Access(s.node.op.name, s.operands, s.results, host=True, temporary=extra)

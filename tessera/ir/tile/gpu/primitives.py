@@ -26,6 +26,7 @@ from tessera.ir.schedule.ir import (
 from tessera.ir.tile.gpu.blocks import power, warps_for
 from tessera.ir.tile.gpu.contraction import Contraction
 from tessera.ir.tile.gpu.scatter import MOST, scatter_sums
+from tessera.ir.tile.gpu.sort import SORTS
 from tessera.ir.tile.ir import Builder
 from tessera.ir.tile.launch import Expansion, Launch, Threads
 from tessera.ir.tile.primitives import lower_primitive
@@ -110,4 +111,5 @@ def _concat(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | Non
 _OWN: dict[str, Callable[[Primitive, Mapping[str, TensorType]], Expansion | None]] = {
     "scatter_add": _scatter_add,
     "concat": _concat,
+    **SORTS,
 }
