@@ -72,6 +72,7 @@ class FakeCuda:
         self.peers: set[tuple[int, int]] = set()  # those that do
         self.copied: list[tuple[int, int, int]] = []  # bytes, and from which device to which
         self.running = 0  # the device of the kernel that runs
+        self.unloaded: list[int] = []  # devices of modules
         self.of_thread = threading.local()
         self.made: dict[str, Any] = {}
 
@@ -340,8 +341,11 @@ class FakeCuda:
         self.new(out)
         return 0
 
-    def do_cuModuleUnload(self, module: int) -> None:
-        pass
+    def do_cuModuleUnload(self, module: int) -> int:
+        if self.home[module] != self.device:
+            return 201
+        self.unloaded.append(self.device)
+        return 0
 
     def do_cuModuleGetFunction(self, out: int, module: int, name: bytes) -> int:
         if name.decode() not in self.kernels:

@@ -206,6 +206,17 @@ def test_a_copy_that_fails_names_both_devices(fake: FakeCuda) -> None:
     )
 
 
+def test_what_dies_leaves_the_current_device_alone(fake: FakeCuda) -> None:
+    """Memory and code may die in the middle of calls for another device."""
+    one, two = both(fake)
+    x, f = to_device(np.arange(5), two), scale(fake, 1)
+    lent, taken = x.__dlpack__(), from_dlpack(x)
+    one.make_current()
+    current = fake.current
+    del lent, taken, f
+    assert (fake.current, fake.unloaded) == (current, [1])
+
+
 def test_threads_have_devices_of_their_own(fake: FakeCuda) -> None:
     found: dict[int, Any] = {}
     gate = threading.Barrier(2)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tessera.core.errors import DeviceError
@@ -62,6 +63,20 @@ class Gpu:
         if now.value != self.context:
             self.driver.check("cuCtxSetCurrent", self.driver.cuCtxSetCurrent(self.context))
         _CURRENT.gpu = self
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Make this device current and then the one before it: for what may happen in the middle of other calls."""
+        before = ctypes.c_uint64()
+        if not self._alone:
+            code = self.driver.cuCtxGetCurrent(ctypes.byref(before))
+            self.driver.check("cuCtxGetCurrent", code)
+        self.make_current()
+        try:
+            yield
+        finally:
+            if not self._alone:
+                self.driver.cuCtxSetCurrent(before.value)
 
     def reach(self, other: Gpu) -> None:
         """Let this device read the memory of another one by itself, where the two can do that."""

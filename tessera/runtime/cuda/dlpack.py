@@ -103,7 +103,8 @@ _EXPORTS: dict[int, _Export] = {}
 def _delete(address: int, exports: dict[int, _Export] = _EXPORTS) -> None:
     export = exports.pop(address, None)
     if export is not None and isinstance(export.owner, Block):
-        with contextlib.suppress(TesseraError):  # a stream that is gone has done its work
+        # A stream that is gone has done its work.
+        with contextlib.suppress(TesseraError), export.stream.gpu.aside():
             export.owner.used_on(export.stream)
 
 
@@ -198,7 +199,7 @@ class _Foreign:
 
 
 def _give_back(gpu: Gpu, managed: int, deleter: Callable[[int], None] | None) -> None:
-    with contextlib.suppress(TesseraError):  # the driver may have ended before us
+    with contextlib.suppress(TesseraError), gpu.aside():  # the driver may have ended before us
         Stream(gpu, gpu.driver.api.default_stream).wait(gpu.stream)
     if deleter is not None:
         deleter(managed)

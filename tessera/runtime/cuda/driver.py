@@ -135,15 +135,16 @@ class Loader:
 
     def _library(self) -> ctypes.CDLL:
         """The library, rather one that is loaded: two of them would know nothing of each other's memory."""
-        api = self.api
-        why = ""
+        api, why = self.api, ""
         loaded = getattr(os, "RTLD_NOLOAD", None)
         for mode in (ctypes.DEFAULT_MODE,) if loaded is None else (loaded, ctypes.DEFAULT_MODE):
+            said = []
             for name in api.libraries:
                 try:
                     return ctypes.CDLL(name, mode)
                 except OSError as e:
-                    why = why or f"{name}: {e}"
+                    said.append(f"{name}: {e}")
+            why = said[0]
         raise DeviceError(
             f"{api.kind}: there is no {api.vendor} driver here ({why}); {api.install}, or use the device 'cpu'"
         )

@@ -141,6 +141,7 @@ class Launcher:
 
     def run_one(self, i: int, stream: Stream) -> None:
         """Launch one kernel with the addresses that were filled in last."""
+        self.gpu.make_current()
         arrays = (self._configs, self._kernels, self._lists)
         places = [ctypes.addressof(x) + i * ctypes.sizeof(x) // len(x) for x in arrays]
         plan = _words([0] * 5 + [1, *places, _address(self.gpu.driver.cuLaunchKernelEx), 0])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 
-from tessera.core.errors import DeviceError
+from tessera.core.errors import DeviceError, TesseraError
 from tessera.runtime.cuda.device import Gpu
 
 _MAX_THREADS, _STATIC_SHARED, _LOCAL, _REGISTERS, _DYNAMIC_SHARED = 0, 1, 3, 4, 8
@@ -37,7 +38,8 @@ class Module:
 
     def __del__(self) -> None:
         if self._handle and not self.gpu.driver.ended:
-            self.gpu.driver.cuModuleUnload(self._handle)
+            with contextlib.suppress(TesseraError), self.gpu.aside():
+                self.gpu.driver.cuModuleUnload(self._handle)
 
 
 class Function:
