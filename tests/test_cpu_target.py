@@ -158,4 +158,4 @@ def test_levels_of_the_numpy_target_are_said_to_be_missing():
     assert e.value.message == "lower: target 'numpy' has no schedule level; use jit(target=\"cpu\")"
     with pytest.raises(OperandError) as e:
         ts.jit(op.exp, target="abacus")(draw(2))
-    assert e.value.message == "jit: target is 'abacus', expected one of numpy, cpu, cuda"
+    assert e.value.message == "jit: target is 'abacus', expected one of numpy, cpu, cuda, hip"

@@ -222,7 +222,7 @@ WRONG = [
     Wrong('shard_label', lambda: dist.tensor((4, 4), dist.ShardSpec(("depth",), ("dp",)), dist.Mesh(["dp"], range(2))), OperandError, "ShardSpec: 'depth' is no axis of a tensor of rank 2; write 'row', 'col' or an axis number"),
     Wrong('prefetch', lambda: prefetching(F(2)), OperandError, "prefetch: into is 'moon', expected one of smem, shared, register, l2, device, host", 'with ts.prefetch(x'),
     Wrong("jit_numerics", lambda: ts.jit(op.sin, numerics="loose"), OperandError, "jit: numerics is 'loose', expected one of deterministic, fast, strict"),
-    Wrong("jit_target", lambda: ts.jit(op.sin, target="abacus")(F(2)), OperandError, "jit: target is 'abacus', expected one of numpy, cpu, cuda"),
+    Wrong("jit_target", lambda: ts.jit(op.sin, target="abacus")(F(2)), OperandError, "jit: target is 'abacus', expected one of numpy, cpu, cuda, hip"),
     Wrong("rule_missing", lambda: ts.grad(lambda x: op.sum(unruled(x)))(F(2)), RuleError, "test_unruled has no derivative; wrap its operand in op.stop_gradient if none is wanted", 'bind(UNRULED'),
     Wrong("error_inside_compiled_code", lambda: powered(ts.tensor([2]), ts.tensor([-1])), DTypeError, "pow: an integer to a negative power is no integer; cast to a float first", 'return op.pow(x, n)'),
 ]
