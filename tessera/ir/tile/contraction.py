@@ -11,7 +11,8 @@ it.  Stages that follow the contraction are computed row by row on the finished 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tessera.core.dims import Size, larger, smaller, substitute, symbols
@@ -25,7 +26,17 @@ from tessera.ir.schedule.nest import Loop, Nest
 from tessera.ir.tile import asks
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.narrow import Parts, parts_of
-from tessera.ir.tile.place import Leaves, Packed, Place, Span, copied, leaves_of, with_rows
+from tessera.ir.tile.place import (
+    Leaves,
+    Packed,
+    Place,
+    Span,
+    copied,
+    copies_rows,
+    leaves_of,
+    with_rows,
+)
+from tessera.ir.tile.reading import Reading
 
 _AHEAD = 8  # rows of a factor that are asked for before they are read
 _ROW = 128  # bytes of a row that are packed at once
@@ -43,7 +54,7 @@ def lower_contraction(
     return Contraction(kernel, b, memory, out, nest).kernel()
 
 
-class Contraction:
+class Contraction(Reading):
     """A contraction being written, in a kernel of its own or in a group."""
 
     def __init__(
@@ -407,7 +418,8 @@ class Contraction:
         """A factor in scratch, in the order in which blocks read it and in the dtype of the sum."""
         t, axis = (self.left, self.m) if name == "left" else (self.right, self.n)
         span, width = (at.m, self.mr) if name == "left" else (at.n, self.nr)
-        if lies_along(t, axis) and self.parts.count == 1:
+        panels = 1 if name == "right" else (at.n.most + self.nr - 1) // self.nr
+        if lies_along(t, axis) and self.parts.count == 1 and copies_rows(at.k.most, panels):
             width = copied(width, span.most)
         count = (span.most + width - 1) // width
         deep = (at.k.most + self.parts.count - 1) // self.parts.count
@@ -421,6 +433,8 @@ class Contraction:
             many = LANES
         elif lies_along(t, axis) and width % LANES == 0:
             many = max(_ROW * 8 // read_of(t).dtype.bits // width, 1) * width
+        elif lies_along(t, axis) and self.parts.count == 1:
+            many = math.lcm(width, LANES)
         start = span.start
         for step, tail in ((many, False), (width, True)):
             stop = span.stop if tail else (span.stop - start) // step * step + start
@@ -450,11 +464,15 @@ class Contraction:
             k = (step.variable - first) * self.parts.count + first
             self.ask_for(t, axis, start, k, width)
             place, count = (k - to.k) // self.parts.count, width // to.width
-            row = self.words(t, axis, start, width, k, tail, vector=True)
-            self.b.store(
-                to.memory, self.b.reshape(row, (count, to.width)), (block, place, 0),
-                (count, 1, to.width), axes=(0, 2),
-            )  # fmt: skip
+            # Blocks that are no part of a vector, nor made of some, are copied one by one.
+            odd = count if LANES % to.width and to.width % LANES else 1
+            for i in range(odd):
+                part = width // odd
+                row = self.words(t, axis, start + i * part, part, k, tail, vector=True)
+                self.b.store(
+                    to.memory, self.b.reshape(row, (count // odd, to.width)), (block + i, place, 0),
+                    (count // odd, 1, to.width), axes=(0, 2),
+                )  # fmt: skip
 
     def turn(
         self, t: schedule.Term, axis: Axis, to: Packed, place: tuple[Size, Size], k: Size
@@ -468,28 +486,6 @@ class Contraction:
                 to.memory, square, (block, k - to.k, part.variable), (1, LANES, LANES),
                 axes=(1, 2),
             )  # fmt: skip
-
-    def load_square(self, t: schedule.Term, axis: Axis, at: Size, k: Size) -> Tile:
-        """16 points of an axis by 16 k."""
-        if not isinstance(t, Read):
-            return self.made_of(t, lambda o: self.load_square(o, axis, at, k))
-        found = [
-            [i for i, x in enumerate(t.index) if a.name in symbols(x)] for a in (axis, self.over)
-        ]
-        along = [i for places in found for i in places]
-        extent = [LANES if i in along else 1 for i in range(len(t.index))]
-        square = self.b.load(self.memory[t.source], self.places(t, axis, at, k), extent, axes=along)
-        return self.b.reshape(square, [LANES if places else 1 for places in found])
-
-    def made_of(self, t: schedule.Term, load: Callable[[schedule.Term], Tile]) -> Tile:
-        """What a factor does with what it reads."""
-        if isinstance(t, schedule.Literal):
-            return self.b.full(t.dtype, (1, 1), t.value)
-        inner = [load(o) for o in t.children()]
-        if isinstance(t, schedule.Cast):
-            return self.b.cast(inner[0], t.dtype)
-        assert isinstance(t, schedule.Apply), t
-        return self.b.apply(t.scalar, *inner)
 
     # Stages
 
@@ -548,50 +544,3 @@ class Contraction:
         masked = () if whole else along
         line = self.b.load(self.memory[r.source], at, extent, axes=along, masked=masked)
         return self.b.reshape(line, (1, self.nr if along else 1))
-
-    def places(self, r: Read, axis: Axis, at: Size, k: Size) -> list[Size]:
-        env = {**self.env, axis.name: at, self.over.name: k}
-        return [substitute(i, env) for i in r.index]
-
-    def words(
-        self, t: schedule.Term, axis: Axis, at: Size, width: int, k: Size, masked: bool,
-        vector: bool,
-    ) -> Tile:  # fmt: skip
-        """A factor at the k of one word: a row (1, width) when vector, else a column (width, 1)."""
-        parts = self.parts
-        if parts.count == 1:
-            return self.load(t, axis, at, width, k, masked, vector)
-        assert isinstance(t, schedule.Cast)
-        # Neighbours in memory are joined as a column: LLVM then reads each word in one piece.
-        along = vector and not lies_along(t, self.over)
-        lines = [
-            self.load(t.operand, axis, at, width, k + i, masked, along) for i in range(parts.count)
-        ]
-        word = parts.joined(self.b, lines, t.dtype)
-        if parts.biased and axis is self.m:
-            word = self.b.apply("xor", word, parts.bias(self.b, t.dtype))
-        return self.b.reshape(word, (1, width) if vector else (width, 1))
-
-    def load(
-        self, t: schedule.Term, axis: Axis, at: Size, width: int, k: Size, masked: bool,
-        vector: bool,
-    ) -> Tile:  # fmt: skip
-        """A factor at one k: a row (1, width) when vector, else a column (width, 1)."""
-        if not isinstance(t, Read):
-            return self.made_of(t, lambda o: self.load(o, axis, at, width, k, masked, vector))
-        r, place = t, self.places(t, axis, at, k)
-        shape = (1, width) if vector else (width, 1)
-        found = [i for i, x in enumerate(r.index) if axis.name in symbols(x)]
-        size, count = self.over.size, self.parts.count
-        whole = count == 1 or (isinstance(size, int) and size % count == 0)
-        deep = () if whole else [i for i, x in enumerate(r.index) if self.over.name in symbols(x)]
-        if not found:  # an axis of one element
-            value = self.b.load(
-                self.memory[r.source], place, [1] * len(place), axes=(), masked=deep
-            )
-            return self.b.broadcast(value, shape)
-        (along,) = found
-        extent = [width if i == along else 1 for i in range(len(place))]
-        mask = (along, *deep) if masked else deep
-        line = self.b.load(self.memory[r.source], place, extent, axes=(along,), masked=mask)
-        return self.b.reshape(line, shape)

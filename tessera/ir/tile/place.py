@@ -11,6 +11,7 @@ from tessera.ir.schedule.ir import LAW
 from tessera.ir.schedule.nest import Loop, Nest
 from tessera.ir.tile.ir import Memory
 
+_FEW, _SHORT = 2, 128  # panels that read a packed factor, and k of it
 _DEEP = 2048  # k of a chain that stays in registers where any order will do, at most
 
 
@@ -88,6 +89,13 @@ def _without(nest: Nest, dropped: list[int]) -> Nest:
     loops = tuple(x for i, x in enumerate(nest.loops) if i not in dropped)
     staged = ((name, at - sum(i < at for i in dropped)) for name, at in nest.staged)
     return Nest(loops, tuple(staged))
+
+
+def copies_rows(k: Size, panels: Size) -> bool:
+    """Whether a factor that lies along its axis is packed in rows of whole vectors: little work, but blocks
+    read a part of every row, so they must be few, or the rows stay in the first cache."""
+    few = isinstance(panels, int) and panels <= _FEW
+    return few or (isinstance(k, int) and k <= _SHORT)
 
 
 def copied(width: int, most: Size) -> int:
