@@ -196,10 +196,12 @@ def _scan(n: Node, params: Params, make: Make) -> tuple[Run, Sequence[Region]]:
         state, outer = _begin(body, xs[:carry]), xs[carry + slices :]
         rows = [_Rows.spread(x) for x in xs[carry : carry + slices]]
         ys = [_Rows.empty(s, t.dtype.np, program.gpu) for s, t in zip(shapes, types, strict=True)]
+        placed = [(i, y) for i, y in zip(stacked, ys, strict=True) if i in program.own_memory]
+        copied = [(i, y) for i, y in zip(stacked, ys, strict=True) if i not in program.own_memory]
         for at in steps:
-            into = {i: y[at] for i, y in zip(stacked, ys, strict=True) if i in program.own_memory}
-            outs = body([*state, *(r[at] for r in rows), *outer], into)
-            for i, y in zip(stacked, ys, strict=True):
+            into = {i: y[at] for i, y in placed}
+            outs = body([*state, *[r[at] for r in rows], *outer], into)
+            for i, y in copied:
                 y.put(at, outs[i])
             state = outs[:carry]
         return [*state, *(y.together() for y in ys)]
@@ -239,10 +241,9 @@ class _Rows:
         return DeviceArray(self.shape[1:], self.dtype, x.gpu, at, x.owner)
 
     def put(self, i: int, y: DeviceArray) -> None:
-        """Copy a slice to its place, if it is not there."""
+        """Copy a slice to its place."""
         to = self.x.ptr + i * self.pitch
-        if to != y.ptr:
-            copy_rows(self.x.gpu, to, self.pitch, y.ptr, self.pitch, self.width, 1)
+        copy_rows(self.x.gpu, to, self.pitch, y.ptr, self.pitch, self.width, 1)
 
     def together(self) -> DeviceArray:
         """The slices as one array."""

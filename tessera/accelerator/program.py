@@ -53,7 +53,7 @@ from tessera.ir.tile.text import parse_kernel
 from tessera.runtime.cuda.device import Gpu
 from tessera.runtime.cuda.launch import Launch as DeviceLaunch
 from tessera.runtime.cuda.launch import Launcher, Parameter, Pointer, Value, i32
-from tessera.runtime.cuda.memory import DeviceArray, empty, to_device
+from tessera.runtime.cuda.memory import DeviceArray, to_device
 from tessera.runtime.cuda.module import Function, Module
 from tessera.runtime.cuda.replay import Replayed
 from tessera.runtime.triton_builder import Code, Source, build, has_roles
@@ -75,6 +75,17 @@ class _Call:
     outputs: tuple[str, ...]
     source: Source
     scratch: int  # bytes of a block
+
+
+@dataclass(frozen=True, slots=True)
+class _Spot:
+    """What a buffer is, its bytes, and where it lies."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    size: int
+    cell: int
+    offset: int
 
 
 class GpuProgram:
@@ -330,6 +341,8 @@ class GpuProgram:
         names, self._places = numbered(self.plan, inputs)
         self._count = self._arena = len(names)
         self._scratch = len(names) + 1
+        self._made = [self._spot(s.space) for s in self._results]
+        self._outputs = [self._spot(n) for n in self.p.outputs]
 
     def _place(self, name: str) -> tuple[int, int]:
         v = self.views.get(name)
@@ -337,6 +350,11 @@ class GpuProgram:
             return self._places[name]
         cell, offset = self._places[v.base]
         return cell, offset + v.offset
+
+    def _spot(self, name: str) -> _Spot:
+        t = self.types[name]
+        shape = tuple(int(n) for n in t.shape)
+        return _Spot(shape, np.dtype(t.dtype.np), size_of(t), *self._place(name))
 
     # Segments
 
@@ -403,12 +421,11 @@ class GpuProgram:
         self, inputs: Sequence[DeviceArray], into: Mapping[int, DeviceArray] = NOWHERE
     ) -> list[DeviceArray]:
         """The outputs for these inputs; those of `into`, which have memory of their own, are written there."""
-        made = [self._empty(s.space) for s in self._results]
-        for i, x in into.items():
-            made[self.own_memory[i]] = x
+        pool = self.gpu.pool
+        given = {self.own_memory[i]: x for i, x in into.items()} if into else NOWHERE
+        made = [given.get(i) or self._empty(x) for i, x in enumerate(self._made)]
         held: list[Any] = [*inputs, *self._held, *made]
         held += [None] * (self._count - len(held))
-        pool = self.gpu.pool
         arena = pool.alloc(self.plan.arena) if self.plan.arena else None
         scratch = pool.alloc(self.scratch) if self.scratch else None
         for s in self.segments:
@@ -418,7 +435,7 @@ class GpuProgram:
             else:
                 access, run = s
                 self._do_host(access, run, held, arena)
-        return [self._array(n, held, arena) for n in self.p.outputs]
+        return [self._array(x, held, arena) for x in self._outputs]
 
     @cached_property
     def cells_of_outputs(self) -> list[int]:
@@ -448,26 +465,24 @@ class GpuProgram:
         """Launch kernels that follow each other; a profile launches them one by one."""
         s.run(cells)
 
-    def _empty(self, name: str) -> DeviceArray:
-        t = self.types[name]
-        return empty(tuple(int(n) for n in t.shape), t.dtype.np, self.gpu)
+    def _empty(self, x: _Spot) -> DeviceArray:
+        block = self.gpu.pool.alloc(x.size)
+        return DeviceArray(x.shape, x.dtype, self.gpu, block.ptr, block)
 
-    def _array(self, name: str, held: Sequence[Any], arena: Any) -> DeviceArray:
+    def _array(self, x: _Spot, held: Sequence[Any], arena: Any) -> DeviceArray:
         """A buffer as an array that keeps its memory."""
-        t = self.types[name]
-        cell, offset = self._place(name)
-        base = arena if cell == self._arena else held[cell]
-        shape = tuple(int(n) for n in t.shape)
-        if 0 in shape:
-            return empty(shape, t.dtype.np, self.gpu)
-        if offset == 0 and isinstance(base, DeviceArray) and base.shape == shape:
-            if base.dtype == np.dtype(t.dtype.np):
+        if not x.size:
+            return self._empty(x)
+        base = arena if x.cell == self._arena else held[x.cell]
+        owner = base
+        if isinstance(base, DeviceArray):
+            if x.offset == 0 and base.shape == x.shape and base.dtype == x.dtype:
                 return base
-        owner = base.owner if isinstance(base, DeviceArray) else base
-        return DeviceArray(shape, np.dtype(t.dtype.np), self.gpu, base.ptr + offset, owner)
+            owner = base.owner
+        return DeviceArray(x.shape, x.dtype, self.gpu, base.ptr + x.offset, owner)
 
     def _do_host(self, access: Access, run: Any, held: list[Any], arena: Any) -> None:
-        arrays = [self._array(n, held, arena) for n in access.reads]
+        arrays = [self._array(self._spot(n), held, arena) for n in access.reads]
         for n, x in zip(access.writes, run(arrays), strict=True):
             held[self._places[n][0]] = x
 
