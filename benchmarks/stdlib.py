@@ -4,7 +4,8 @@
 
 A row shows the least time of the rounds of both, torch's over ours, and bytes moved per second against those
 of a copy of the same size by as many threads (or operations per second); a record has the medians too.  One
-thread is timed by its own clock, several by the wall's.  Run it with an interpreter that has torch.
+thread is timed by its own clock, several by the wall's; rows of other cases or threads stay in a record.
+Run it with an interpreter that has torch.
 """
 
 from __future__ import annotations
@@ -228,6 +229,14 @@ def row(
     return made
 
 
+def record(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write rows to a file; those that it has of other cases or threads stay."""
+    old = json.loads(path.read_text()) if path.exists() else []
+    fresh = {(r["case"], r["threads"]) for r in rows}
+    kept = [r for r in old if (r["case"], r["threads"]) not in fresh]
+    path.write_text(json.dumps([*kept, *rows], indent=1) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="")
@@ -247,7 +256,7 @@ def main() -> None:
             print(f"{r['ms']:9.3f}{r['torch_ms']:9.3f}{r['ratio']:7.2f}{r.get('gflops', 0):8.1f}"
                   f"{r.get('gbs', 0):7.1f}{r.get('of_copy', 0):6.0%}  {name}", flush=True)  # fmt: skip
     if given.record:
-        given.record.write_text(json.dumps(rows, indent=1) + "\n")
+        record(given.record, rows)
 
 
 if __name__ == "__main__":

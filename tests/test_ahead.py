@@ -50,6 +50,15 @@ def hints(kernel):
     return [op.attributes["at"] for op in walk(kernel.body) if op.name == "prefetch"]
 
 
+def masks(kernel):
+    """Loops that ask for a row and read one that may be outside of its memory."""
+    loops = [o for o in walk(kernel.body) if o.block is not None]
+    names = [
+        {(o.name, bool(o.attributes.get("masked"))) for o in x.block.operations} for x in loops
+    ]
+    return [n for n in names if {("load", True), ("prefetch", False)} <= n]
+
+
 def test_the_second_loop_over_a_row_asks_for_the_next():
     first, second, last = (
         loop for loop in ahead(centred()).body.operations if loop.block is not None
@@ -115,4 +124,9 @@ def test_rows_of_the_library_and_of_ops_are_fetched():
     x = RNG.normal(size=(3, 1024)).astype(np.float32)
     kernel = softmax.with_schedule(ts.Schedule(block=(1,))).lower(x)
     assert len(hints(ahead(expand(kernel)))) == 8  # one for each leaf of the tree of a sum
+    several = softmax.with_schedule(ts.Schedule(block=(4,))).lower(
+        x
+    )  # row by row; the last are masked
+    assert [len(masks(ahead(expand(k)))) for k in (kernel, several)] == [0, 0]
+    assert len(hints(ahead(expand(several)))) == 8
     assert "tile.prefetch" in str(ts.jit(lambda x: op.softmax(x, axis=-1)).lower(x).tile)

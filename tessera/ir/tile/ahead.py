@@ -56,7 +56,7 @@ def _rows(block: Block, row: str, step: int, sources: Set[Memory]) -> Block:
         if again:
             inner = _asking(op, op.block, row, step, again)
         else:
-            inner = _rows(op.block, a["variable"], a["step"], sources - here)
+            inner = _rows(op.block, a["variable"], a["step"], sources - asked)
         made.append(op if inner is op.block else _with(op, inner))
     return _replaced(block, made)
 
@@ -67,8 +67,11 @@ def _memories(block: Block, row: str, sources: Set[Memory]) -> set[Memory]:
 
 
 def _reads(op: Operation, row: str, sources: Set[Memory | None]) -> bool:
+    """Whether an operation is a load of the row; what is masked is at the end of a memory."""
     a = op.attributes
-    return op.name == "load" and op.memory in sources and any(row in symbols(x) for x in a["at"])
+    if op.name != "load" or op.memory not in sources or a["masked"]:
+        return False
+    return any(row in symbols(x) for x in a["at"])
 
 
 def _asking(loop: Operation, block: Block, row: str, step: int, again: Set[Memory]) -> Block:
@@ -80,7 +83,7 @@ def _asking(loop: Operation, block: Block, row: str, step: int, again: Set[Memor
             made.append(op if inner is op.block else _with(op, inner))
             continue
         made.append(op)
-        if _reads(op, row, again) and not op.attributes["masked"]:
+        if _reads(op, row, again):
             *lead, _ = op.attributes["at"]
             beside = [x for x in block.operations if _reads(x, row, {op.memory})]
             beside = [x for x in beside if list(x.attributes["at"][:-1]) == lead]
@@ -96,14 +99,14 @@ def _asking(loop: Operation, block: Block, row: str, step: int, again: Set[Memor
 
 def _column(loop: Operation, beside: Sequence[Operation], number: int) -> Size:
     """Where a load of several in a loop would begin if they all went through the row in order."""
-    a = loop.attributes
+    a, at = loop.attributes, beside[number].attributes["at"][-1]
     each: list[int] = [x.attributes["extent"][-1] for x in beside]
-    if len(beside) == 1 or sum(each) % a["step"]:
-        at: Size = beside[number].attributes["at"][-1]
-        return at
-    first = substitute(beside[0].attributes["at"][-1], {a["variable"]: a["start"]})
-    turn, per_step = symbol(a["variable"]) - a["start"], sum(each) // int(a["step"])
-    return first + turn * per_step + sum(each[:number])
+    if len(beside) > 1 and sum(each) % a["step"] == 0:
+        first = substitute(beside[0].attributes["at"][-1], {a["variable"]: a["start"]})
+        turn = symbol(a["variable"]) - a["start"]
+        at = first + turn * (sum(each) // a["step"]) + sum(each[:number])
+    column: Size = at
+    return column
 
 
 def _never_runs(loop: Operation) -> bool:
