@@ -11,6 +11,7 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor, f32, op
+from tessera.accelerator import control
 from tessera.accelerator.executable import GpuExecutable
 from tessera.accelerator.program import GpuProgram
 from tessera.runtime.cuda import driver
@@ -113,6 +114,14 @@ PROGRAMS: dict[str, Any] = {
 @on_device
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_regions_run_on_the_device(name: str, place: None) -> None:
+    same(PROGRAMS[name], W, H, XS)
+
+
+@on_device
+@pytest.mark.parametrize("name", [n for n in PROGRAMS if "sl" in n or "scan" in n])
+def test_slices_at_one_address(name: str, place: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is done for steps of many launches, which are a graph then."""
+    monkeypatch.setattr(control, "_MANY", 0)
     same(PROGRAMS[name], W, H, XS)
 
 

@@ -23,6 +23,7 @@ from tessera.runtime.cuda.memory import DeviceArray, empty
 from tessera.runtime.cuda.rows import copy_rows
 
 _LINE = 16  # bytes at whose multiples a slice must begin
+_MANY = 16  # launches of a step that are worth a copy of its slices
 
 Arrays = Sequence[DeviceArray]
 Run = Callable[[Arrays], list[DeviceArray]]
@@ -191,16 +192,18 @@ def _scan(n: Node, params: Params, make: Make) -> tuple[Run, Sequence[Region]]:
     types = [program.types[program.p.outputs[i]] for i in stacked]
     shapes = [(length, *(int(size) for size in t.shape)) for t in types]
     steps = range(length)[::-1] if params["reverse"] else range(length)
+    still = _is_worth_copies(program, carry, slices)
+    own = {} if still else program.own_memory
 
     def run(xs: Arrays) -> list[DeviceArray]:
         state, outer = _begin(body, xs[:carry]), xs[carry + slices :]
-        rows = [_Rows.spread(x) for x in xs[carry : carry + slices]]
+        rows = [_Rows.spread(x, still) for x in xs[carry : carry + slices]]
         ys = [_Rows.empty(s, t.dtype.np, program.gpu) for s, t in zip(shapes, types, strict=True)]
-        placed = [(i, y) for i, y in zip(stacked, ys, strict=True) if i in program.own_memory]
-        copied = [(i, y) for i, y in zip(stacked, ys, strict=True) if i not in program.own_memory]
+        placed = [(i, y) for i, y in zip(stacked, ys, strict=True) if i in own]
+        copied = [(i, y) for i, y in zip(stacked, ys, strict=True) if i not in own]
         for at in steps:
             into = {i: y[at] for i, y in placed}
-            outs = body([*state, *[r[at] for r in rows], *outer], into)
+            outs = body([*state, *[r.at(at) for r in rows], *outer], into)
             for i, y in copied:
                 y.put(at, outs[i])
             state = outs[:carry]
@@ -209,12 +212,22 @@ def _scan(n: Node, params: Params, make: Make) -> tuple[Run, Sequence[Region]]:
     return run, (body,)
 
 
+def _is_worth_copies(p: GpuProgram, carry: int, slices: int) -> bool:
+    """Whether to copy slices to one address: many launches whose addresses come again are a graph.
+
+    A slice that is carried on must stay where it is.
+    """
+    kept = any(carry <= cell < carry + slices for cell in p.cells_of_outputs[:carry])
+    return p.launches >= _MANY and not kept
+
+
 class _Rows:
     """The slices of an array along its first axis, each at an address that kernels accept."""
 
     def __init__(self, x: DeviceArray, shape: tuple[int, ...], dtype: Any, pitch: int):
         self.x, self.shape, self.dtype, self.pitch = x, shape, np.dtype(dtype), pitch
         self.width = prod(shape[1:]) * self.dtype.itemsize
+        self.still: DeviceArray | None = None  # where each slice is copied before it is read
 
     @staticmethod
     def empty(shape: tuple[int, ...], dtype: Any, gpu: Gpu) -> _Rows:
@@ -226,10 +239,14 @@ class _Rows:
         return _Rows(empty((shape[0] * pitch,), np.int8, gpu), shape, dtype, pitch)
 
     @staticmethod
-    def spread(x: DeviceArray) -> _Rows:
-        """The slices of an array, further apart if need be."""
+    def spread(x: DeviceArray, still: bool) -> _Rows:
+        """The slices of an array, further apart if need be, or all at one address when read."""
         width = x.nbytes // max(x.shape[0], 1)
-        if width % _LINE == 0:
+        if still:
+            out = _Rows(x, x.shape, x.dtype, width)
+            out.still = empty(x.shape[1:], x.dtype, x.gpu)
+            return out
+        if width % _LINE == 0 and x.ptr % _LINE == 0:
             return _Rows(x, x.shape, x.dtype, width)
         out = _Rows.empty(x.shape, x.dtype, x.gpu)
         copy_rows(x.gpu, out.x.ptr, out.pitch, x.ptr, width, width, x.shape[0])
@@ -239,6 +256,14 @@ class _Rows:
         x = self.x
         at = x.ptr + i * self.pitch
         return DeviceArray(self.shape[1:], self.dtype, x.gpu, at, x.owner)
+
+    def at(self, i: int) -> DeviceArray:
+        """A slice to be read."""
+        if self.still is None:
+            return self[i]
+        source = self.x.ptr + i * self.pitch
+        copy_rows(self.x.gpu, self.still.ptr, self.width, source, self.pitch, self.width, 1)
+        return self.still
 
     def put(self, i: int, y: DeviceArray) -> None:
         """Copy a slice to its place."""

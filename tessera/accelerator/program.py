@@ -437,6 +437,11 @@ class GpuProgram:
                 self._do_host(access, run, held, arena)
         return [self._array(x, held, arena) for x in self._outputs]
 
+    @property
+    def launches(self) -> int:
+        """The most kernels that follow each other without a call between them."""
+        return max((len(s.launches) for s in self.segments if hasattr(s, "launches")), default=0)
+
     @cached_property
     def cells_of_outputs(self) -> list[int]:
         """The cell that each output lies in; those of the inputs come first."""
