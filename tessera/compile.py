@@ -8,6 +8,7 @@ take it through Schedule IR and Tile IR to machine code.
 from __future__ import annotations
 
 import importlib
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from tessera.transform.simplify import simplify
 from tessera.transform.sink import sink
 
 TARGETS = ("numpy", "cpu", *GPUS)
+# A GPU may have a number, or be an architecture, for which a program is compiled and not run.
+_FORMS = re.compile(r"numpy|cpu|cuda(:\d+|:sm_\d+a?)?|hip(:\d+|:gfx[0-9a-f]+)?")
 
 
 @dataclass(frozen=True)
@@ -60,10 +63,15 @@ def passes_of(target: str) -> tuple[Pass, ...]:
     return (*PASSES, first, *LOOP_PASSES[1:])
 
 
+def demand_target(target: str) -> None:
+    """Raise unless there is such a target."""
+    if not _FORMS.fullmatch(target):
+        raise OperandError(f"jit: target is {target!r}, expected one of {', '.join(TARGETS)}")
+
+
 def compile_graph(graph: Graph, target: str = "numpy", numerics: str | None = None) -> Executable:
     """Take a traced graph through every pass of a target; numerics are those in force unless given."""
-    if target.partition(":")[0] not in TARGETS:
-        raise OperandError(f"jit: target is {target!r}, expected one of {', '.join(TARGETS)}")
+    demand_target(target)
     with span("compile", graph.name):
         return _compiled(graph, target, numerics or flags().numerics)
 
@@ -78,11 +86,15 @@ def _compiled(graph: Graph, target: str, numerics: str) -> Executable:
             verify(graph)
     if target == "numpy":
         return Executable(graph, record)
-    kind, _, index = target.partition(":")
-    if kind in GPUS:
+    kind, _, which = target.partition(":")
+    if kind in GPUS and (which or "0").isdecimal():
         gpu: Any = importlib.import_module("tessera.accelerator.executable")
-        on_gpu: Executable = gpu.GpuExecutable(graph, record, int(index or 0), kind)
+        on_gpu: Executable = gpu.GpuExecutable(graph, record, int(which or 0), kind)
         return on_gpu
+    if kind in GPUS:
+        offline: Any = importlib.import_module("tessera.accelerator.offline")
+        not_here: Executable = offline.OfflineExecutable(graph, record, kind, which)
+        return not_here
     # The levels below Graph IR are loaded when the first program is compiled for the machine.
     machine: Any = importlib.import_module("tessera.machine")
     made: Executable = machine.executable(graph, record, numerics)

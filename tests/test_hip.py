@@ -13,8 +13,9 @@ import pytest
 
 import tessera as ts
 from tessera import op
+from tessera.accelerator import offline
 from tessera.core.dtype import bf16, f32
-from tessera.core.errors import DeviceError, OutOfMemoryError
+from tessera.core.errors import DeviceError, OperandError, OutOfMemoryError
 from tessera.runtime.cuda import driver, replay
 from tessera.runtime.cuda.device import Gpu, gpu
 from tessera.runtime.cuda.graph import Graph
@@ -25,6 +26,7 @@ from tessera.runtime.cuda.module import Module
 from tessera.runtime.cuda.stream import Event, Stream
 from tessera.runtime.hip import api
 from tessera.runtime.hip.api import API
+from tessera.runtime.triton_builder import Code, Source
 from tests.cuda_fake import scale
 from tests.gpu_fake import launching_gpus
 from tests.hip_fake import FakeHip, as_ctypes, declared
@@ -321,6 +323,49 @@ def test_targets_and_pages_know_the_device(hip: FakeHip, tmp_path: Any) -> None:
     assert "@triton.jit" in f.lower(x).target.text
     page = ts.jit(op.softmax).inspect(x.to("hip"), path=tmp_path / "page.html")
     assert "gfx942" in page.read_text()
+
+
+def test_an_architecture_is_compiled_for_and_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Source] = []
+
+    def build(sources: list[Source]) -> list[Code]:
+        asked.extend(sources)
+        return [Code(s.name, 4, 0, 0, (1, 1, 1), s.name.encode()) for s in sources]
+
+    monkeypatch.setattr(offline, "build", build)
+
+    @ts.jit(target="hip:gfx942")
+    def f(x: Any) -> Any:
+        return op.softmax(op.fori_loop(0, 3, lambda i, y: y * 2.0 + x, x))
+
+    x = ts.tensor(normal(3, 100))
+    for _ in range(3):
+        with pytest.raises(DeviceError) as e:
+            f(x)
+        assert e.value.message == (
+            "f: it is compiled for hip:gfx942, which is an architecture and no device; look at it with "
+            ".lower(...), or use the target 'hip'"
+        )
+    seen = f.lower(x)
+    assert "@triton.jit" in seen.target.text
+    assert sorted(seen.code) == sorted(seen.target)
+    assert any(n.startswith("scan_0.") for n in seen.code)  # the body of the loop
+    assert {s.target for s in asked} == {("hip", "gfx942", 64)}
+    for name, target in (
+        ("cuda:sm_90a", ("cuda", 90, 32)),
+        ("hip:gfx1201", ("hip", "gfx1201", 32)),
+    ):
+        asked.clear()
+        assert ts.jit(op.exp, target=name).lower(x).code
+        assert {s.target for s in asked} == {target}
+    with pytest.raises(OperandError) as wrong:
+        ts.jit(op.exp, target="cpu").lower(x).code  # noqa: B018
+    assert wrong.value.message == (
+        'lower: code is of targets that are architectures, such as jit(target="hip:gfx942")'
+    )
+    for name in ("hip:sm_90", "cuda:gfx942", "cuda:x", "cpu:1", "hip:"):
+        with pytest.raises(OperandError, match="expected one of numpy, cpu, cuda, hip"):
+            ts.jit(op.exp, target=name)
 
 
 def test_what_is_of_both_kinds_of_device_goes_by_the_host(hip: FakeHip) -> None:

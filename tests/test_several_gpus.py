@@ -96,6 +96,13 @@ def test_a_tensor_moves_between_devices_without_the_host(fake: FakeCuda) -> None
     assert e.value.message == f"there is no device {kind}:2; devices are {devices}"
 
 
+def test_a_target_may_be_a_device(fake: FakeCuda) -> None:
+    kind, x = fake.api.kind, ts.tensor(normal(5))
+    y = ts.jit(op.exp, target=f"{kind}:1")(x)
+    assert str(y.device) == f"{kind}:1"
+    assert_close(y.numpy(), np.exp(x.numpy()))
+
+
 def test_tensors_of_two_devices_do_not_meet_in_a_call(fake: FakeCuda) -> None:
     kind = fake.api.kind
     x, y = (ts.tensor(normal(3)).to(f"{kind}:{i}") for i in range(2))

@@ -7,11 +7,10 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
-from types import SimpleNamespace
 from typing import Any, cast
 
 from tessera.accelerator.executable import GpuExecutable, schedule_for_gpu
-from tessera.accelerator.program import GpuProgram
+from tessera.accelerator.offline import OfflineProgram
 from tessera.checks.roofline import MACHINES
 from tessera.compile import compile_graph, passes_of
 from tessera.core.errors import CompileError, DeviceError, OperandError
@@ -23,13 +22,12 @@ from tessera.inspect.profile_facts import attention_work
 from tessera.inspect.work import work_of
 from tessera.ir.graph.ir import Array, Graph, Value, concrete
 from tessera.ir.schedule.at import at_sizes
-from tessera.ir.schedule.ir import HostCall, Program
+from tessera.ir.schedule.ir import HostCall
 from tessera.ir.schedule.memory import Access
 from tessera.ir.target.triton.writer import plain_name
 from tessera.ir.tile.launch import Launch
 from tessera.machine import MachineExecutable
 from tessera.runtime import triton_builder
-from tessera.runtime.cuda.device import Gpu
 from tessera.runtime.cuda.memory import DeviceArray
 from tessera.runtime.triton_builder import Source
 
@@ -84,36 +82,15 @@ def gpu_data(traced: Graph, sizes: Mapping[str, int], name: str) -> tuple[Data, 
     return data | c.places.data(), c.texts
 
 
-class _Offline(GpuProgram):
-    """A program that is made for a GPU and not run: its kernels as text, its memory as a plan."""
-
-    def __init__(self, p: Program, target: tuple[str, Any, int], sizes: Mapping[str, int]):
-        self._target = target
-        self.calls: list[tuple[Access, Any]] = []
-        version = target[1] if target[0] == "cuda" else 0
-        device = SimpleNamespace(capability=divmod(version, 10))
-        super().__init__(p, cast(Gpu, device), lambda *_: (None, 0), sizes=sizes)
-
-    @property
-    def arch(self) -> tuple[str, Any, int]:
-        """What Triton builds for."""
-        return self._target
-
-    def _hold(self) -> list[DeviceArray]:
-        return []
-
-    def _segments(self, steps: Sequence[tuple[Access, Any]]) -> list[Any]:
-        self.calls = [(a, c) for a, c in steps if not a.host]
-        return []
-
-
 class GpuCollector(Collector):
     """Takes a program for a GPU apart."""
 
     def __init__(self, traced: Graph, sizes: Mapping[str, int], target: tuple[str, Any, int]):
         record = _passed(traced)
         super().__init__(record, lambda: at_sizes(schedule_for_gpu(record[-1].graph), sizes))
-        self.made = self._timed("tile and Triton", lambda: _Offline(self.program, target, sizes))
+        self.made = self._timed(
+            "tile and Triton", lambda: OfflineProgram(self.program, target, sizes)
+        )
         self._steps = {id(s): i for i, s in enumerate(self.made.p.steps)}
 
     def steps(self, sizes: Mapping[str, int], seconds: Mapping[str, float]) -> list[Data]:

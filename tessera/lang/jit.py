@@ -17,7 +17,7 @@ import numpy as np
 
 from tessera.algebra.annotation import OperatorSpec
 from tessera.algebra.laws.log import rewrites
-from tessera.compile import TARGETS, compile_graph
+from tessera.compile import compile_graph, demand_target
 from tessera.core import tree, usual
 from tessera.core.constraints import solve
 from tessera.core.device import ANYWHERE, CPU, GPUS, Device
@@ -151,11 +151,13 @@ class Jitted:
                         f"jit: {self._name} has no parameter '{n}'; it has {', '.join(names)}"
                     )
                 )
-        for what, x, choices in (("numerics", numerics, NUMERICS), ("target", target, TARGETS)):
-            if x is not None and x not in choices:
-                raise located(
-                    OperandError(f"jit: {what} is {x!r}, expected one of {', '.join(choices)}")
-                )
+        try:
+            demand_target(target or "cpu")
+        except OperandError as e:
+            raise located(e) from None
+        if numerics is not None and numerics not in NUMERICS:
+            wanted = ", ".join(NUMERICS)
+            raise located(OperandError(f"jit: numerics is {numerics!r}, expected one of {wanted}"))
         self._static, self._donate = frozenset(given), frozenset(donate)
         self._keyword_order = names
         self._keyword_only = frozenset(
@@ -311,9 +313,10 @@ class Jitted:
 
     def _device(self, c: _Call, target: str) -> Device:
         """Where a call runs: where its tensors are, or on the GPU that the target names."""
-        first = -1
+        first, (kind, _, which) = -1, target.partition(":")
+        on_gpu = kind in GPUS and (which or "0").isdecimal()
         for i, v in enumerate(c.tensors):
-            if v.device is ANYWHERE or (target in GPUS and v.device.kind == "cpu"):
+            if v.device is ANYWHERE or (on_gpu and v.device.kind == "cpu"):
                 continue  # it goes where the others are
             if first < 0:
                 first = i
@@ -321,7 +324,7 @@ class Jitted:
                 raise self._apart(c, first, i)
         if first >= 0 and c.tensors[first].device.kind != "cpu":
             return c.tensors[first].device
-        return Device(target, 0) if target in GPUS else CPU
+        return Device(kind, int(which or 0)) if on_gpu else CPU
 
     def _apart(self, c: _Call, i: int, j: int) -> DeviceError:
         """The error of a call with tensors on two devices."""
@@ -557,8 +560,9 @@ def jit(
 
     Arguments are trees of tensors.  Parameters in static_argnames, and keyword-only parameters
     that are given plain Python values, are part of the key instead: a new value compiles anew.
-    The target is `cpu` (machine code) or `numpy` (the references of the ops); unless given, the one
-    that TESSERA_TARGET sets.  `numerics` is one of `deterministic`, `strict` and `fast`; docs/numerics.md
+    The target is `cpu` (machine code), `numpy` (the references of the ops) or a GPU (`cuda`, `cuda:1`, `hip`);
+    unless given, the one that TESSERA_TARGET sets, or the device of the tensors.  For an architecture
+    (`hip:gfx942`) a program is compiled and not run: see `lower`.  `numerics` is one of `deterministic`, `strict` and `fast`; docs/numerics.md
     says what each promises.  `donate` names arguments whose memory results may take on the target
     `cpu`; tensors that were passed for them cannot be used afterwards.
     """

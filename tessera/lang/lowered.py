@@ -47,6 +47,19 @@ class Lowered:
         return self._machine("target").target_at(self._shapes)
 
     @property
+    def code(self) -> dict[str, bytes]:
+        """Code of each kernel for an architecture that the target names, by name: cubins, or hsacos of AMD."""
+        made = getattr(self._executable, "code_at", None)
+        if made is None:
+            raise located(
+                OperandError(
+                    'lower: code is of targets that are architectures, such as jit(target="hip:gfx942")'
+                )
+            )
+        found: dict[str, bytes] = made(self._shapes)
+        return found
+
+    @property
     def memory(self) -> MemoryPlan:
         """Where every buffer lies at the sizes of the arguments, and the peak of a run."""
         return self._machine("memory").memory_plan(self._shapes)
