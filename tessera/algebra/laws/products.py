@@ -67,19 +67,37 @@ def exact_triangle_times(numbers: Numbers, a: Matrix, b: Matrix, lower: bool) ->
 
 
 def gram(a: Value) -> Value:
-    """A.H @ A: strips of rows up to the diagonal; what is above it is the adjoint of what is below."""
+    """A.H @ A: strips of rows from the diagonal on; what is before it is the adjoint of what is above."""
     k, n = a.shape
     if strips(min(k, n)) == 1:  # so thin that the copies cost more than the product
         return contraction.matmul(adjoint(a), a)
-    found = []
-    for first, last in _ends(n):
-        strip = contraction.matmul(
-            adjoint(_cut(a, (0, k), (first, last))), _cut(a, (0, k), (0, last))
-        )
-        found.append(shape.pad(strip, ((0, 0), (0, n - last))))
-    below = shape.concat(found, 0)
-    at = constant(np.arange(n))
-    return elementwise.where(elementwise.ge(shape.expand_dims(at, 1), at), below, adjoint(below))
+    ends = _ends(n)
+    above = [_self_adjoint_strip(a, first, last) for first, last in ends]
+    rows = []
+    for i, (first, last) in enumerate(ends):
+        before = [
+            adjoint(_cut(above[j], (0, ends[j][1] - start), (first - start, last - start)))
+            for j, (start, _) in enumerate(ends[:i])
+        ]
+        rows.append(shape.concat([*before, above[i]], 1) if before else above[i])
+    return shape.concat(rows, 0)
+
+
+def _self_adjoint_strip(a: Value, first: int, last: int) -> Value:
+    """Rows of A.H @ A from the diagonal on.
+
+    The block on the diagonal is symmetric to the last bit, as every element is one chain of products; a complex
+    one is made so.
+    """
+    k, n = a.shape
+    strip = contraction.matmul(adjoint(_cut(a, (0, k), (first, last))), _cut(a, (0, k), (first, n)))
+    if a.dtype.kind != "c":
+        return strip
+    size = last - first
+    square, rest = _cut(strip, (0, size), (0, size)), _cut(strip, (0, size), (size, n - first))
+    at = constant(np.arange(size))
+    below = elementwise.ge(shape.expand_dims(at, 1), at)
+    return shape.concat([elementwise.where(below, square, adjoint(square)), rest], 1)
 
 
 # Three diagonals

@@ -23,6 +23,7 @@ from tessera.ir.tile.launch import Expansion, Launch
 from tessera.ir.tile.primitives import lower_primitive
 from tessera.ir.tile.rows import Rows
 from tessera.ir.tile.spread import spread_rows
+from tessera.ir.tile.turned import turned_rows
 
 
 def expand(
@@ -52,4 +53,7 @@ def lower(
         check_nest(kernel, nest)
     if kernel.contracts:
         return lower_contraction(kernel, types, nest or default_nest(kernel))
+    turned = turned_rows(kernel, types) if nest is None else None
+    if turned is not None:
+        return bypass(turned)
     return ahead(bypass(Rows(replace(kernel, nest=nest), types).kernel()))
