@@ -46,7 +46,7 @@ from tessera.ir.target.triton.writer import plain_name
 from tessera.ir.tile import ir as tile
 from tessera.ir.tile.gpu.contraction import side_by_side
 from tessera.ir.tile.gpu.lower import expand
-from tessera.ir.tile.gpu.sort import SORTS, is_sortable
+from tessera.ir.tile.gpu.primitives import kernels_of
 from tessera.ir.tile.launch import Expansion, Launch, Threads
 from tessera.ir.tile.sharing import shareable
 from tessera.ir.tile.text import parse_kernel
@@ -161,16 +161,18 @@ class GpuProgram:
             self._add_launch(f"kernel_{s.results[0]}", launch, steps)
         elif s.node.op.view is not None:
             self._add_view(s, steps)
-        elif s.node.op.name in SORTS and is_sortable(
-            self.types[s.operands[0]], s.node.params["axis"]
-        ):
-            name, params = s.node.op.name, substitute_params(s.node.params, self.sizes)
-            step = Primitive(f"{name}_{s.results[0]}", name, params, s.operands, s.results)
+        elif kernels_of(step := self._primitive(s), self.types) is not None:
             self._add_kernels(step, steps)
         else:
             run, extra = self.host(s, self.types, self.sizes)
             access = Access(s.node.op.name, s.operands, s.results, host=True, temporary=extra)
             steps.append((access, run))
+
+    def _primitive(self, s: HostCall) -> Primitive:
+        """A call as a primitive, which a GPU may have kernels for."""
+        name, params = s.node.op.name, substitute_params(s.node.params, self.sizes)
+        own = "_".join((name, *s.results[:1]))
+        return Primitive(own, name, params, s.operands, s.results)
 
     def _add_kernels(
         self, s: Any, steps: list[tuple[Access, Any]], types: Mapping[str, TensorType] | None = None

@@ -25,7 +25,9 @@ from tessera.ir.schedule.ir import (
 )
 from tessera.ir.tile.gpu.blocks import power, warps_for
 from tessera.ir.tile.gpu.contraction import Contraction
+from tessera.ir.tile.gpu.random import random_bits
 from tessera.ir.tile.gpu.scatter import MOST, scatter_sums
+from tessera.ir.tile.gpu.search import searchsorted
 from tessera.ir.tile.gpu.sort import SORTS
 from tessera.ir.tile.ir import Builder
 from tessera.ir.tile.launch import Expansion, Launch, Threads
@@ -112,4 +114,15 @@ _OWN: dict[str, Callable[[Primitive, Mapping[str, TensorType]], Expansion | None
     "scatter_add": _scatter_add,
     "concat": _concat,
     **SORTS,
+    "random_bits": random_bits,
+    "searchsorted": searchsorted,
 }
+
+
+def kernels_of(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | None:
+    """The launches of an op that is a primitive on a GPU only; None where it has none."""
+    own = _ALONE.get(step.primitive)
+    return None if own is None else own(step, types)
+
+
+_ALONE = {n: _OWN[n] for n in ("random_bits", "searchsorted", *SORTS)}

@@ -39,7 +39,7 @@ _INFINITY = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F800000, "f64": 0x7FF00000
 Words = list[Tile]  # elements to be ordered: one tile, or the elements and their indices
 
 
-def is_sortable(t: TensorType, axis: int) -> bool:
+def _is_sortable(t: TensorType, axis: int) -> bool:
     """Whether there are kernels that sort such a tensor along an axis."""
     d = t.dtype
     known = d is bool_ or d.name in _INFINITY or (d.kind in "iu" and d.bits in _BITS)
@@ -49,7 +49,7 @@ def is_sortable(t: TensorType, axis: int) -> bool:
 def sort(wanted: str, step: Primitive, types: Mapping[str, TensorType]) -> Expansion | None:
     """The launches; `wanted` says whether values, indices or both are written."""
     x, p = types[step.operands[0]], step.params
-    if not is_sortable(x, p["axis"]):
+    if not _is_sortable(x, p["axis"]):
         return None
     made = _Sort(x, p["axis"], bool(p.get("descending", p.get("largest"))))
     outs = dict(zip(wanted.split(), step.results, strict=True))
