@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import traceback
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -243,6 +244,29 @@ def test_threads_have_devices_of_their_own(fake: FakeCuda) -> None:
     for i in range(2):
         assert found[i].data.gpu.index == i
         assert_close(found[i].numpy(), normal(40, seed=i) * np.float32(1.5**5))
+
+
+def test_a_program_without_enough_memory_is_the_users_error(fake: FakeCuda) -> None:
+    """At its line, at every call, and what there was stays usable."""
+    kind = fake.api.kind
+    x = ts.tensor(normal(1000)).to(f"{kind}:1")
+
+    @ts.jit
+    def f(x: Any) -> Any:
+        return op.broadcast_to(x, (100_000, 1000)) * 2.0
+
+    for _ in range(2):
+        with pytest.raises(OutOfMemoryError) as e:
+            f(x)
+        assert e.value.message.startswith(
+            f"{kind}: {fake.api.name('cuMemAlloc')} failed for 382.0 MiB: 248.0 MiB of 256.0 MiB are free"
+        )
+        assert "f(x)" in str(e.value)
+        assert len(traceback.extract_tb(e.value.__traceback__)) == 2  # here, and the call
+    with pytest.raises(OutOfMemoryError) as e:
+        ts.tensor(np.zeros(80 * MIB, np.float32)).to(kind)
+    assert "failed for 320.0 MiB: 256.0 MiB of 256.0 MiB are free" in e.value.message
+    np.testing.assert_array_equal((x * 2.0).numpy(), normal(1000) * 2)
 
 
 # Order

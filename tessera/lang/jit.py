@@ -179,19 +179,20 @@ class Jitted:
         self._variants: dict[Any, _Entry] = {}  # by the types that are compiled for
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        stream = current_stream()
-        if stream is None and current_builder() is None:
-            key, data, tensors = self._tokens(args, kwargs)
-            entry = self._quick.get(key)
-            if entry is not None:
-                if entry.donated and type(entry.executable) is not Executable and not checking():
-                    return _results(entry, _run_donating(entry, tensors, data))
-                if entry.record is not False and not entry.donated:
-                    self._prepare_calls(entry, args, kwargs, data)
-                return _wrap(entry, data)
-        else:
-            key = None
         try:
+            stream = current_stream()
+            if stream is None and current_builder() is None:
+                key, data, tensors = self._tokens(args, kwargs)
+                entry = self._quick.get(key)
+                if entry is not None:
+                    donates = entry.donated and type(entry.executable) is not Executable
+                    if donates and not checking():
+                        return _results(entry, _run_donating(entry, tensors, data))
+                    if entry.record is not False and not entry.donated:
+                        self._prepare_calls(entry, args, kwargs, data)
+                    return _wrap(entry, data)
+            else:
+                key = None
             c = self._take_apart(args, kwargs)
             if current_builder() is not None:
                 return self._inline(c)

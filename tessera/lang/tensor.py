@@ -19,6 +19,7 @@ from tessera.lang.annotation import TensorSpec, spec_of
 from tessera.lang.device import as_device, current_device
 from tessera.ops import contraction, elementwise, indexing, reduction, shape
 from tessera.ops.define import ArrayLike, AxisLike, as_value
+from tessera.runtime import memory
 
 
 def _operator(f: Callable[[Any, Any], Value], swap: bool = False) -> Callable[[Any, Any], Any]:
@@ -195,13 +196,17 @@ class Tensor(Value, Plotted):
 
     def to(self, device: Any) -> Tensor:
         """The tensor on another device."""
-        target = as_device(device)
+        try:
+            return self._moved(as_device(device))
+        except TesseraError as e:
+            error = located(e)
+        raise error
+
+    def _moved(self, target: Device) -> Tensor:
         if target == self.device:
             return self
-        if self.data is None:
-            raise located(
-                TraceError(f"to: {self.type} is traced; move tensors before the function")
-            )
+        if self.data is None and self.index >= 0:
+            raise TraceError(f"to: {self.type} is traced; move tensors before the function")
         if target.kind in GPUS and self.device.kind in GPUS:
             data: Any = data_of(self, "to")
             return holding(self.type, data.to(_gpu(target)), target)  # type: ignore[return-value]
@@ -449,10 +454,19 @@ def tensor(data: ArrayLike, dtype: Any = None, device: Any = None) -> Tensor:
         cast = v if given is None else elementwise.cast(v, given)
         if cast.data is None:
             return cast  # type: ignore[return-value]
-        return _on(np.array(cast.data), cast.dtype, place)
+        return _on(_copied(cast.data), cast.dtype, place)
     except TesseraError as e:
         error = located(e)
     raise error
+
+
+def _copied(x: Any) -> Any:
+    """A copy; a large one begins where a line of the caches does, as results do."""
+    if x.nbytes < memory.SMALL or not x.flags.c_contiguous:
+        return np.array(x)
+    made = memory.empty(x.shape, x.dtype)
+    np.copyto(made, x)
+    return made
 
 
 def _holds_values(data: Any) -> bool:
