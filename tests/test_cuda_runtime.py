@@ -450,6 +450,28 @@ def test_ranges_are_named_where_the_library_is(monkeypatch: pytest.MonkeyPatch) 
     assert calls == [b"step", "end"]
 
 
+def test_launches_of_which_few_have_other_addresses_are_the_same_graph(
+    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "_FEWEST", 2)
+    launcher, (_, bc) = program(fake)
+    first, second = launcher.launches
+    many = replay.Replayed([first, *[second] * 7], gpu())  # one of eight reads cell 0
+    rng, held = np.random.default_rng(0), []
+    for i in range(6):
+        held.append(to_device(rng.standard_normal(5).astype("f4")))  # the caller keeps them
+        many.run([held[-1].ptr, bc.ptr])
+        x = held[-1].numpy()
+        np.testing.assert_array_equal(bc.numpy().reshape(2, 5), [2 * x, 3 * (2 * x)])
+        assert fake.calls.count("cuGraphLaunch") == i
+    assert fake.calls.count("cuGraphExecKernelNodeSetParams") == 4
+    assert (len(fake.graphs), len(many._known)) == (1, 1)
+    other = to_device(np.zeros(10, "f4"))
+    many.run([held[0].ptr, other.ptr])  # all launches have other addresses: no graph of the past
+    assert fake.calls.count("cuGraphLaunch") == 5
+    np.testing.assert_array_equal(other.numpy()[:5], 2 * held[0].numpy())
+
+
 def test_launches_that_come_again_with_their_addresses_are_a_graph(
     fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from tessera.ir.target.gluon.emit import SWIZZLE
-from tessera.ir.target.gluon.pipeline import Box, boxes, pipeline
-from tessera.ir.tile.ir import Kernel, Memory
-from tessera.ir.tile.launch import Threads
+from tessera.ir.target.gluon.pipeline import Box
 from tessera.runtime.cuda.launch import Parameter, TensorMap, i32, i64
 from tessera.runtime.cuda.tma import tensor_map
 
 _ANYWHERE = 4096  # a launch puts the address in
-
-
-def boxes_of(kernel: Kernel, threads: Threads) -> dict[Memory, Box]:
-    """The parameters that are boxes."""
-    found = pipeline(kernel) if threads.roles else None
-    return {} if found is None else boxes(found)
 
 
 def parameters(box: Box, cell: int, offset: int) -> list[Parameter]:

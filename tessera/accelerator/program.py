@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from tessera.accelerator import kept
-from tessera.accelerator.boxes import boxes_of, parameters
+from tessera.accelerator.absorb import absorbed
+from tessera.accelerator.boxes import parameters
 from tessera.accelerator.strided import strided
 from tessera.accelerator.together import together
 from tessera.core.constraints import solve
@@ -38,8 +39,7 @@ from tessera.ir.schedule.layout import is_row_major, layout_of, row_major
 from tessera.ir.schedule.memory import Access, View, numbered, plan_memory, size_of
 from tessera.ir.schedule.rename import renamed
 from tessera.ir.target.gluon import emit as gluon
-from tessera.ir.target.gluon.emit import box_type
-from tessera.ir.target.gluon.pipeline import GROUPS
+from tessera.ir.target.gluon.emit import box_type, boxes_of, instances
 from tessera.ir.target.triton.emit import emit, scratch_bytes
 from tessera.ir.target.triton.types import pointer
 from tessera.ir.target.triton.writer import plain_name
@@ -47,6 +47,8 @@ from tessera.ir.tile import ir as tile
 from tessera.ir.tile.gpu.contraction import side_by_side
 from tessera.ir.tile.gpu.lower import expand
 from tessera.ir.tile.gpu.primitives import kernels_of
+from tessera.ir.tile.gpu.thin import Thin
+from tessera.ir.tile.gpu.thin import Writer as ThinWriter
 from tessera.ir.tile.launch import Expansion, Launch, Threads
 from tessera.ir.tile.sharing import shareable
 from tessera.ir.tile.text import parse_kernel
@@ -111,13 +113,15 @@ class GpuProgram:
         self._emitted: dict[int, tuple[str, int]] = {}  # of kernels that were made once
         steps: list[tuple[Access, _Call | Any]] = []
         self.origin: dict[str, Any] = {}  # the step that each launch and host call belongs to
-        for s in together(p.steps):
+        for s in self._joined():
             known = len(steps)
             if isinstance(s, tuple):
                 self._add_products(s, steps)
+            elif isinstance(s, Thin):
+                self._add_thin(s, steps)
             else:
                 self._add(s, steps)
-            origin = s[-1] if isinstance(s, tuple) else s
+            origin = s[-1] if isinstance(s, tuple) else s.kernel if isinstance(s, Thin) else s
             self.origin.update({access.name: origin for access, _ in steps[known:]})
         inputs = (*p.inputs, *self.tables)
         self.plan = plan_memory(
@@ -132,6 +136,11 @@ class GpuProgram:
         return [to_device(x, self.gpu) for x in self.tables.values()]
 
     # Steps
+
+    def _joined(self) -> list[Any]:
+        """The steps, those that run in one launch together."""
+        steps = list(together(self.p.steps))
+        return absorbed(steps, self.p.outputs) if self.roles else steps
 
     def _add(self, s: Any, steps: list[tuple[Access, Any]]) -> None:
         if isinstance(s, Group):
@@ -218,6 +227,20 @@ class GpuProgram:
         name = kernels[-1].name
         steps.append((Access(name, ins, outs), self._call(name, launch, ins, outs)))
 
+    def _add_thin(self, t: Thin, steps: list[tuple[Access, Any]]) -> None:
+        """A product with a vector, and what makes the vector."""
+        plain, old = renamed(t.kernel)
+        types = {n: self.types[x] for n, x in old.items() if x in self.types}
+        key = (str(plain), t.before, *types.items())
+        if key not in self._expansions:
+            w = ThinWriter(Thin(plain, t.before), types)
+            launch = Launch(w.kernel(), tuple(plain.inputs()), plain.outputs, w.threads)
+            self._expansions[key] = Expansion((launch,))
+        (launch,) = self._expansions[key].launches
+        ins, outs = (tuple(old[n] for n in names) for names in (launch.inputs, launch.outputs))
+        name = t.kernel.name
+        steps.append((Access(name, ins, outs), self._call(name, launch, ins, outs)))
+
     def _add_attention(self, s: HostCall, steps: list[tuple[Access, Any]]) -> None:
         """An attention, or its derivative, which reads what the attention says of its rows."""
         p = kept.problem(s, self.types, {n: x.columns for n, x in self.laid.items()})
@@ -272,11 +295,11 @@ class GpuProgram:
     def _call(
         self, name: str, launch: Launch, ins: tuple[str, ...], outs: tuple[str, ...]
     ) -> _Call:
-        kernel = launch.kernel
-        threads = replace(launch.threads, early=self.early and not launch.threads.roles)
+        kernel, threads = launch.kernel, launch.threads
         if id(launch) not in self._emitted:
             known = self._sizes.get(outs[0], {}) if outs else {}
-            scratch = int(substitute(scratch_bytes(kernel), known))
+            # Where threads have roles, shared memory is the scratch.
+            scratch = 0 if threads.roles else int(substitute(scratch_bytes(kernel), known))
             text = gluon.emit(kernel, threads) if threads.roles else emit(kernel, threads)
             self._emitted[id(launch)] = text, scratch
         text, scratch = self._emitted[id(launch)]
@@ -289,12 +312,6 @@ class GpuProgram:
     def arch(self) -> tuple[str, Any, int]:
         """What Triton builds for."""
         return self.gpu.target
-
-    @property
-    def early(self) -> bool:
-        """Whether a kernel can begin while the one before it ends."""
-        kind, number, _ = self.arch
-        return kind == "cuda" and number >= 90
 
     @property
     def roles(self) -> bool:
@@ -394,7 +411,7 @@ class GpuProgram:
     ) -> DeviceLaunch:
         function = module.function(code.name, code.shared)
         given: list[Parameter] = []
-        found = boxes_of(c.launch.kernel, c.launch.threads)
+        found = boxes_of(c.launch.kernel) if c.launch.threads.roles else {}
         for m, n in zip(c.launch.kernel.parameters, (*c.inputs, *c.outputs), strict=True):
             place = self._place(n)
             given += parameters(found[m], *place) if m in found else [Pointer(*place)]
@@ -402,11 +419,8 @@ class GpuProgram:
         if c.scratch:
             given.append(Pointer(self._scratch))
         given += self._rest(function, code, len(given))
-        early = self.early and not c.launch.threads.roles
-        grid = (blocks, 1, 1)
-        return DeviceLaunch(
-            function, grid, self.gpu.warp * code.warps, tuple(given), name=c.name, early=early
-        )
+        threads = self.gpu.warp * code.warps
+        return DeviceLaunch(function, (blocks, 1, 1), threads, tuple(given), name=c.name)
 
     def _rest(self, function: Function, code: Code, given: int) -> list[Parameter]:
         """What Triton adds: its scratch in global memory, and a place for a profile that nobody takes."""
@@ -498,7 +512,7 @@ def source_of(
     kernel: tile.Kernel, text: str, threads: Threads, arch: tuple[str, Any, int], scratch: int
 ) -> Source:
     """What Triton is asked to build for a kernel."""
-    found = boxes_of(kernel, threads)
+    found = boxes_of(kernel) if threads.roles else {}
     given = [
         (plain_name(m.name), box_type(found[m]) if m in found else pointer(m.type.dtype))
         for m in kernel.parameters
@@ -516,5 +530,5 @@ def _as_pairs(t: TensorType) -> TensorType:
 
 
 def _blocks(launch: Launch, sizes: Mapping[str, int]) -> int:
-    instances = int(substitute(product(tuple(n for _, n in launch.kernel.grid)), sizes))
-    return instances // GROUPS if launch.threads.roles else instances
+    count = int(substitute(product(tuple(n for _, n in launch.kernel.grid)), sizes))
+    return count // instances(launch.kernel) if launch.threads.roles else count

@@ -117,6 +117,23 @@ def test_attention_with_roles_compiles_for_hopper(causal: bool, tmp_path: Path) 
     assert code.shared <= 232_448
 
 
+def test_a_vector_made_where_it_is_multiplied_compiles_for_hopper() -> None:
+    BUILT.clear()
+
+    def f(w: Any, x: Any, g: Any) -> Any:
+        y = x.astype(f32)
+        y = y * op.rsqrt(op.mean(y * y) + 1e-5) * g
+        return op.silu(w @ y.astype(bf16))
+
+    with fake_gpu():
+        x = ts.tensor(RNG.standard_normal((2048, 1024)).astype(np.float32)).to("cuda").astype(bf16)
+        ts.jit(f)(x, x[0], x[1].astype(f32))
+    (source,) = [s for s in BUILT if s.name == "thin"]
+    text = triton_builder.assembly(source)
+    assert text.count("wgmma.mma_async") >= 16
+    assert "cp.async.bulk.tensor" in text
+
+
 def test_what_triton_refuses_is_an_error_that_names_the_kernel() -> None:
     bad = Source("import triton\n@triton.jit\ndef broken(x):\n    y = nothing\n", "broken",
                  (("x", "*fp32"),), (0,), TARGETS["sm_90"])  # fmt: skip

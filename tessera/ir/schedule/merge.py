@@ -19,6 +19,7 @@ from tessera.ir.schedule.passes import folds_chains
 
 _MOST_STAGES = 12
 _MOST_TENSORS = 14  # that a kernel reads
+_SMALL = 1 << 20  # numbers that a GPU computes in the time of a launch
 _NEAR = 40  # steps between kernels that meet: what they make must not wait for long
 
 
@@ -61,7 +62,8 @@ class _Merging:
                 continue
             feeds = not second.inputs.isdisjoint(first.outputs)
             shares = any(self.p.buffers[n].type.rank > 1 for n in second.inputs & first.inputs)
-            if (feeds or shares) and _fits(first.step, second.step, feeds):
+            small = i == j + 1 and _is_small(first.step) and _is_small(second.step)
+            if (feeds or shares or small) and _fits(first.step, second.step, feeds):
                 if self.can_rise(j, i) or self.can_sink(j, i):
                     return j
         return None
@@ -94,6 +96,15 @@ def _rows_of(s: Step) -> tuple[Size, ...] | None:
     if not isinstance(s, Kernel) or s.contracts:
         return None
     return tuple(a.size for a in s.stages[0].axes[: s.rows])
+
+
+def _is_small(s: Step) -> bool:
+    """Whether a kernel takes no longer than its launch: it computes few numbers, each by itself."""
+    assert isinstance(s, Kernel), s
+    sizes = [n for t in s.stages for n in t.type.shape if not isinstance(n, int)]
+    if sizes or any(t.combine for t in s.stages) or any(t.type.rank == 0 for t in s.stages):
+        return False
+    return sum(int(t.type.size) for t in s.stages) <= _SMALL
 
 
 def _fits(first: Step, second: Step, feeds: bool) -> bool:

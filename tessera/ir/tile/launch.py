@@ -19,7 +19,6 @@ class Threads:
     descriptors: bool = False  # whether factors of products are fetched as boxes of memory
     approximate: bool = False  # whether functions are the GPU's own instructions
     roles: bool = False  # whether one group of threads fetches what others multiply (Hopper)
-    early: bool = False  # whether it begins while the kernel before it ends, and then waits for it
 
 
 @dataclass(frozen=True)

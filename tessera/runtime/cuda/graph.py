@@ -83,9 +83,8 @@ class Graph:
                 continue
             part.launcher.bind(new)
             part.cells = list(new)
-            for i, (node, params) in enumerate(zip(part.nodes, part.params, strict=True)):
-                if part.launcher.reads(i) & changed:
-                    self._set(node, params)
+            for i in sorted(set().union(*(part.users.get(cell, ()) for cell in changed))):
+                self._set(part.nodes[i], part.params[i])
 
     def _set(self, node: int, params: Any) -> None:
         set_params = self.gpu.driver.cuGraphExecKernelNodeSetParams
@@ -129,3 +128,4 @@ class _Part:
         self.launcher, self.cells = launcher, cells
         self.nodes: list[int] = []
         self.params: list[Any] = []
+        self.users = launcher.users

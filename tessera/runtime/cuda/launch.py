@@ -12,7 +12,7 @@ import struct
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from math import prod
 from typing import Any
 
@@ -23,7 +23,6 @@ from tessera.runtime.cuda.module import Function
 from tessera.runtime.cuda.stream import Stream
 
 _CLUSTER = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-_EARLY = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 _PORTABLE = 8  # blocks of a cluster that every device with clusters can do
 _MAP_BYTES, _MAP_LINE = 128, 64
 _POINTER = ctypes.c_void_p
@@ -81,7 +80,6 @@ class Launch:
     parameters: tuple[Parameter, ...]
     cluster: tuple[int, int, int] | None = None
     name: str = ""  # that people know it by
-    early: bool = False  # whether it may begin before the launch in front of it has ended: it waits
 
 
 class Config(ctypes.Structure):
@@ -94,10 +92,10 @@ class Config(ctypes.Structure):
 
 
 class _Attribute(ctypes.Structure):
-    """CUlaunchAttribute, of which we need clusters and early starts: three numbers, or one."""
+    """CUlaunchAttribute, of which we need clusters."""
 
     _fields_ = (
-        ("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_uint * 3),
+        ("id", ctypes.c_int), ("pad", ctypes.c_int), ("cluster", ctypes.c_uint * 3),
         ("rest", ctypes.c_char * 52),
     )  # fmt: skip
 
@@ -162,6 +160,15 @@ class Launcher:
         found = (p for p in self.launches[i].parameters if not isinstance(p, Value))
         return frozenset(p.cell for p in found)
 
+    @cached_property
+    def users(self) -> dict[int, set[int]]:
+        """The launches that have the address in a cell."""
+        out: dict[int, set[int]] = {}
+        for i in range(len(self.launches)):
+            for cell in self.reads(i):
+                out.setdefault(cell, set()).add(i)
+        return out
+
     def _lay_out(self) -> None:
         """Make the memory that the driver reads, and the plan of it."""
         for p in (p for x in self.launches for p in x.parameters):
@@ -176,7 +183,7 @@ class Launcher:
         n = len(self.launches)
         self._lists = (_POINTER * n)(*map(ctypes.addressof, self._places))
         self._kernels = (_POINTER * n)(*[x.function.handle for x in self.launches])
-        self._attributes = (_Attribute * (2 * n))()
+        self._attributes = (_Attribute * n)()
         self._configs = (Config * n)(*[self._config(i) for i in range(n)])
         self._maps = _words([n for at, slot in maps for n in (at, slot, 0)])
         driver = self.gpu.driver
@@ -207,13 +214,12 @@ class Launcher:
         return at
 
     def _config(self, i: int) -> Config:
-        x = self.launches[i]
-        wanted = [(_CLUSTER, x.cluster)] if x.cluster is not None else []
-        wanted += [(_EARLY, (1, 0, 0))] if x.early else []
-        for j, (kind, value) in enumerate(wanted):
-            self._attributes[2 * i + j] = _Attribute(kind, 0, value)
-        at = ctypes.addressof(self._attributes) + 2 * i * ctypes.sizeof(_Attribute) if wanted else 0
-        return Config(x.grid, (x.block, 1, 1), x.function.shared, None, at, len(wanted))
+        x, at = self.launches[i], 0
+        if x.cluster is not None:
+            self._attributes[i] = _Attribute(_CLUSTER, 0, x.cluster)
+            at = ctypes.addressof(self._attributes[i])
+        block = (x.block, 1, 1)
+        return Config(x.grid, block, x.function.shared, None, at, x.cluster is not None)
 
     def _raise(self, failed: int) -> None:
         number, code = failed >> 32, failed & 0xFFFFFFFF
@@ -230,7 +236,7 @@ class Launcher:
 def _check(x: Launch, gpu: Gpu) -> None:
     """Too few parameters would make the driver read memory that is not ours."""
     assert x.function.gpu is gpu, f"{x.function} of {x.function.gpu} in launches of {gpu}"
-    assert gpu.kind == "cuda" or not (x.cluster or x.early), f"{gpu} has no clusters: {x}"
+    assert gpu.kind == "cuda" or not x.cluster, f"{gpu} has no clusters: {x}"
     sizes = tuple(8 if isinstance(p, Pointer) else len(p.data) for p in x.parameters)
     known = x.function.parameters
     wanted = sizes if known is None else tuple(size for _, size in known)

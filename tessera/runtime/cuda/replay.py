@@ -1,7 +1,8 @@
-"""Launches that become a CUDA graph when they come again with the same addresses.
+"""Launches that become a CUDA graph when they come again with the same addresses, or nearly so.
 
 A graph is captured on a stream of its own, so that nothing else gets into it, and runs on the main
-stream.  It holds addresses, no memory: it runs only where a call brings just these addresses.
+stream.  It holds addresses, no memory: those that a call brings otherwise are changed in the few kernels that
+have them, as of a result that the caller keeps.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import islice
 
 from tessera.runtime.cuda.device import Gpu
 from tessera.runtime.cuda.graph import Graph
@@ -17,6 +19,9 @@ from tessera.runtime.cuda.stream import Stream
 
 _FEWEST = 8  # launches that are worth a graph
 _MOST = 8  # graphs, and sets of addresses that are remembered
+_LATELY = 2  # of them that a call is compared with
+_CHANGED = 12  # launches with other addresses that are worth a graph
+Cells = tuple[int, ...]
 
 
 class Replayed(Launcher):
@@ -24,37 +29,55 @@ class Replayed(Launcher):
 
     def __init__(self, launches: Sequence[Launch], gpu: Gpu):
         super().__init__(launches, gpu)
-        self._known: OrderedDict[tuple[int, ...], Graph | None] = OrderedDict()
+        self._known: OrderedDict[Cells, Graph | None] = OrderedDict()
         self._aside: Stream | None = None
-        self._one = threading.Lock()  # of what is known: one thread captures at a time
+        self._one = (
+            threading.Lock()
+        )  # of what is known, and of the memory that a graph is changed from
 
     def run(self, cells: Sequence[int], stream: Stream | None = None) -> None:
-        """As Launcher.run; addresses that came before run as a graph."""
+        """As Launcher.run; addresses that came before, or most of them, run as a graph."""
         if len(self.launches) < _FEWEST:
             super().run(cells, stream)
             return
-        key = tuple(cells)
         with self._one:
-            again = key in self._known
-            graph = self._known.get(key)
-            if again and graph is None:
-                graph = self._captured(cells)
-            self._remember(key, graph)
-        if graph is None:
-            super().run(cells, stream)
-        else:
-            graph.launch(stream)
+            graph = self._graph(tuple(cells))
+            if graph is None:
+                super().run(cells, stream)
+            else:
+                graph.launch(stream)
 
-    def _remember(self, key: tuple[int, ...], graph: Graph | None) -> None:
+    def _graph(self, key: Cells) -> Graph | None:
+        """The graph of these addresses; None where nothing like them came before."""
+        again = key in self._known
+        near = key if again else self._near(key)
+        if near is None:
+            graph = None
+        else:
+            graph = self._known.pop(near)
+            if graph is None:
+                graph = self._captured(key)
+            elif not again:
+                graph.update([key])
         self._known[key] = graph
         self._known.move_to_end(key)
         while len(self._known) > _MOST:
             self._known.popitem(last=False)
+        return graph
+
+    def _near(self, key: Cells) -> Cells | None:
+        """Addresses that came lately, if few launches have others now."""
+        for known in islice(reversed(self._known), _LATELY):
+            changed = [i for i, (a, b) in enumerate(zip(known, key, strict=True)) if a != b]
+            touched = set().union(*(self.users.get(i, ()) for i in changed))
+            if len(touched) <= min(_CHANGED, len(self.launches) // 4):
+                return known
+        return None
 
     def _captured(self, cells: Sequence[int]) -> Graph:
         if self._aside is None:
             self._aside = Stream(self.gpu)
         with Graph.capture(self._aside) as graph:
-            super().run(cells, self._aside)
+            graph.run(self, cells)
         graph.instantiate()
         return graph

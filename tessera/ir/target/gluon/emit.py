@@ -19,10 +19,13 @@ from tessera.ir.target.gluon.pipeline import (
     Box,
     Pipeline,
     Step,
+    boxes,
     memory_of,
     pipeline,
 )
+from tessera.ir.target.gluon.stream import stream
 from tessera.ir.target.gluon.text import CONSUMER, HEAD, KERNEL, PRODUCER, STEP
+from tessera.ir.target.gluon.vectors import StreamWriter
 from tessera.ir.target.triton.types import VALUES, pointer
 from tessera.ir.target.triton.values import HELPERS, NEEDS, ValueWriter
 from tessera.ir.target.triton.writer import as_tuple, plain_name
@@ -33,10 +36,27 @@ SWIZZLE = 128  # bytes of a row that lie together in shared memory
 
 
 def emit(kernel: Kernel, threads: Threads) -> str:
-    """The module that defines a kernel, which is a pipeline, under its name."""
+    """The module that defines a kernel, which is a pipeline or a stream, under its name."""
     found = pipeline(kernel)
-    assert found is not None, f"{kernel.name} is no pipeline"
-    return _Emitter(found, threads).text()
+    if found is not None:
+        return _Emitter(found, threads).text()
+    other = stream(kernel)
+    assert other is not None, f"{kernel.name} is no pipeline and no stream"
+    return StreamWriter(other, threads).text()
+
+
+def boxes_of(kernel: Kernel) -> dict[Memory, Box]:
+    """The parameters of a kernel that are boxes."""
+    found = pipeline(kernel)
+    if found is not None:
+        return boxes(found)
+    other = stream(kernel)
+    return {} if other is None else {other.matrix.memory: other.matrix}
+
+
+def instances(kernel: Kernel) -> int:
+    """How many instances of a kernel one block of threads runs."""
+    return 1 if pipeline(kernel) is None else GROUPS
 
 
 def box_type(box: Box) -> str:

@@ -105,3 +105,66 @@ def %(name)s(%(parameters)s):
         (produce, (%(parameters)s, tiles, left, right, tile_full, left_full, left_empty, right_full, right_empty)),
     ], [4, 1], [240, 24])
 """
+
+STREAM = """
+named = gl.constexpr(hasattr(gl.shared_memory_descriptor, "reinterpret"))
+wait_for_all = gl.thread_barrier if hasattr(gl, "thread_barrier") else gl.barrier
+
+
+@gluon.jit
+def parts_of(vector):
+    line: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
+    if named:
+        return vector.reinterpret(%(kind)s, [%(steps)d, %(depth)d], line)
+    else:
+        return vector._reinterpret(%(kind)s, [%(steps)d, %(depth)d], line)
+
+
+@gluon.jit
+def fetch(matrix, number, turn, ring, full):
+    at = turn %% %(stages)d
+    row = (number + turn // %(steps)d * %(instances)d) * %(columns)d
+    mbarrier.expect(full.index(at), %(bytes)d)
+    load_box(matrix, [row, turn %% %(steps)d * %(depth)d], full.index(at), ring.index(at))
+
+
+@gluon.jit
+def %(name)s(%(parameters)s):
+    rows: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, %(columns)d, 16])
+    factor: gl.constexpr = gl.DotOperandLayout(0, rows, 2)
+    flat: gl.constexpr = gl.BlockedLayout([8], [32], [4], [0])
+    box: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
+    line: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
+    bar: gl.constexpr = mbarrier.MBarrierLayout()
+    %(number)s = gl.program_id(0)
+    ring = gl.allocate_shared_memory(%(kind)s, [%(stages)d, %(columns)d, %(depth)d], box)
+    full = gl.allocate_shared_memory(gl.int64, [%(stages)d, 1], bar)
+    for j in gl.static_range(%(stages)d):
+        mbarrier.init(full.index(j), 1)
+    fence_async_shared()
+    count = (%(blocks)d - %(number)s + %(instances)d - 1) // %(instances)d * %(steps)d
+    for j in gl.static_range(%(stages)d):
+        if j < count:
+            fetch(%(matrix)s, %(number)s, j, ring, full)
+    vector = gl.allocate_shared_memory(%(kind)s, [%(length)d], line)
+%(before)s
+    wait_for_all()
+    vectors = parts_of(vector)
+    zero = gl.full((64, %(depth)d), 0, gl.int16, factor)
+%(fixed)s
+    turn = 0
+    for block in range(%(number)s, %(blocks)d, %(instances)d):
+        acc = gl.full((64, %(columns)d), 0.0, gl.float32, rows)
+        for i in range(%(steps)d):
+            at = turn %% %(stages)d
+            mbarrier.wait(full.index(at), (turn // %(stages)d) & 1)
+            part = vectors.index(i).load(gl.SliceLayout(0, factor)).to(gl.int16, bitcast=True)
+            part = (gl.expand_dims(part, 0) | zero).to(%(kind)s, bitcast=True)
+            acc = warpgroup_mma(part, ring.index(at).permute((1, 0)), acc, is_async=True)
+            acc = warpgroup_mma_wait(0, deps=[acc])
+            if turn + %(stages)d < count:
+                wait_for_all()
+                fetch(%(matrix)s, %(number)s, turn + %(stages)d, ring, full)
+            turn += 1
+%(after)s
+"""

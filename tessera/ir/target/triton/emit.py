@@ -22,7 +22,6 @@ _HEAD = """import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 """
-_EARLY = "from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait\n"
 
 
 def emit(kernel: Kernel, threads: Threads | None = None) -> str:
@@ -46,28 +45,19 @@ class _Emitter(ValueWriter):
     def text(self) -> str:
         name = plain_name(self.k.name)
         self._grid()
-        first = self._until_others_end()
         self._scratch()
         self.block(self.k.body)
         given = [self.memory[m] for m in self.k.parameters]
         given += [self.names[n] for n in size_names(self.k)]
         given += ["scratch"] if self.scratch else []
-        body = [*first, *self.prelude, *self.lines] or ["    pass"]
-        head = _HEAD + (_EARLY if self.style.early else "")
+        body = [*self.prelude, *self.lines] or ["    pass"]
         helpers = "\n".join(HELPERS[h] for h in self._helpers())
         folds = "\n".join(self.functions.values())
         return (
-            f"{head}{helpers}\n{folds}\n\n@triton.jit\ndef {name}({', '.join(given)}):\n"
+            f"{_HEAD}{helpers}\n{folds}\n\n@triton.jit\ndef {name}({', '.join(given)}):\n"
             + "\n".join(body)
             + "\n"
         )
-
-    def _until_others_end(self) -> list[str]:
-        """What comes before all else in a kernel that begins early: it waits for the one before it."""
-        if not self.style.early:
-            return []
-        first, self.lines = [*self.lines, "    gdc_launch_dependents()", "    gdc_wait()"], []
-        return first
 
     def _helpers(self) -> list[str]:
         found: dict[str, None] = {}

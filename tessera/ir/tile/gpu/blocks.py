@@ -77,6 +77,10 @@ def product_block(m: int, n: int, k: int, bits: int, stages: int = 1) -> Product
     if n <= 16 and m >= 64:  # a matrix that is read once, for few vectors
         few = m <= 16 * ENOUGH
         return ProductBlock(16 if few else 32, 16, _fit(k, 512 if few else 256), 1)
+    if (
+        m <= 16 and n <= 64 and k >= 512
+    ):  # few blocks, which wait for memory: they ask for much at once
+        return ProductBlock(16, _fit(n, 32), 256)
     if m <= 64:
         return ProductBlock(_fit(m, 64), _fit(n, 64), _fit(k, 128))
     depth = _fit(k, 64 if bits > 8 else 128)
