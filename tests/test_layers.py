@@ -46,6 +46,7 @@ MAY_IMPORT = {
     "inspect": f"{LANGUAGE} lang accelerator",
     "array_api": f"{LANGUAGE} lang",
     "cli": f"{LANGUAGE} lang stdlib learn interop deploy inspect array_api cache tessera",
+    "__main__": "cli",
     "tessera": f"{LANGUAGE} lang stdlib learn interop deploy inspect array_api",
 }
 # What an installation always has; every other third-party package is optional.
