@@ -51,6 +51,8 @@ def _programs() -> None:
     ts.jit(lambda x: (op.sum(x, 0), op.sum(x)))(on(3000, 70))
     ts.jit(lambda x: op.sin(x) * op.erf(x) + op.log1p(op.abs(x)))(x)
     ts.jit(lambda x: op.cumsum(x, 1))(x)
+    ts.jit(lambda x: op.topk(x, 3))(on(4, 9))
+    ts.jit(lambda k: op.random.uniform(k, (30,)))(ts.key(0).to("cuda"))
     ts.jit(lambda x, i: op.take(x, i, 0))(x, ts.tensor(np.arange(5)).to("cuda"))
 
     def loss(q: Any) -> Any:
