@@ -37,6 +37,10 @@ _FEW, _SLIM = (
     48,
 )  # rows that need no packing, and rows for which a whole leaf is packed in strips
 _STRIP, _LINES = 128, 8  # k of a strip
+_SHORT, _FAR = (
+    64,
+    4096,
+)  # the same for few rows, and bytes between rows that share places in the first cache
 _RUN = 512  # columns that a few rows read at once
 _EACH = 4  # instances for each core
 _LOW = 264  # rows below which an instance gets narrower, not lower
@@ -70,11 +74,12 @@ def _of_contraction(kernel: Kernel) -> Nest:
     nr = _fitting(broad, sizes.n)
     if isinstance(sizes.m, int) and sizes.m <= _FEW and lies_along(right, head.axes[-1]):
         return _of_few_rows(sizes, mr, nr)
-    if isinstance(sizes.m, int) and sizes.m <= (_FEW if stages_left else _SLIM):
-        staged = ([("left", 4)] if stages_left else []) + [("right", 4)]
+    if isinstance(sizes.m, int) and sizes.m <= _FEW:
+        return _of_few_rows_turned(head, mr, nr, stages_left)
+    if isinstance(sizes.m, int) and sizes.m <= _SLIM and not stages_left:
         rows = Loop("m", -(-max(sizes.m, 1) // mr) * mr, "parallel")
         strips = (Loop("k", LEAF), Loop("k", _STRIP))
-        return _nest((rows, Loop("n", nr, "parallel"), *strips), mr, staged)
+        return _nest((rows, Loop("n", nr, "parallel"), *strips), mr, [("right", 4)])
     if stages_left:
         tall, wide = _packed_instance(sizes, mr, nr)
     else:
@@ -118,6 +123,16 @@ def _of_few_rows(sizes: _Sizes, mr: int, nr: int) -> Nest:
     return _nest((*loops, Loop("k", _LINES), Loop("n", nr)), mr, [])
 
 
+def _of_few_rows_turned(head: Stage, mr: int, nr: int, stages_left: bool) -> Nest:
+    """Squares of the right factor are turned and used at once: so many rows of it as the first cache keeps."""
+    (over,) = head.reduced
+    far = _is_over(over.size, _FAR * 8 // head.dtype.bits)
+    wide, strip = (LANES, _SHORT // 2) if far else (nr, _SHORT)
+    loops = (Loop("m", mr, "parallel"), Loop("n", wide, "parallel"))
+    staged = [("left", 4)] if stages_left else []
+    return _nest((*loops, Loop("k", LEAF), Loop("k", strip)), mr, [*staged, ("right", 4)])
+
+
 def _fitting(most: int, size: Size) -> int:
     """So many columns, or as many vectors as there are."""
     return min(most, -(-max(size, 1) // LANES) * LANES) if isinstance(size, int) else most
@@ -146,7 +161,7 @@ def _packed_instance(sizes: _Sizes, mr: int, nr: int) -> tuple[int, int]:
             wide = -(-wide // 2 // nr) * nr
         else:
             tall = -(-tall // 2 // mr) * mr
-    return _even(m, tall, mr), wide
+    return _even(m, tall, mr), _even(n, wide, nr)
 
 
 def _fills(count: int) -> bool:
@@ -170,7 +185,7 @@ def _instance(sizes: _Sizes, mr: int, nr: int, short: bool) -> tuple[int, int]:
         wide = max(wide // 2 // nr, 1) * nr
     while tall > 8 * mr and batch * -(-m // tall) * -(-n // wide) < enough:
         tall = max(tall // 2 // mr, 1) * mr
-    return _even(m, tall, mr), wide
+    return _even(m, tall, mr), _even(n, wide, nr)
 
 
 def _even(m: int, tall: int, mr: int) -> int:

@@ -9,8 +9,9 @@ stores keeps its stores.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Collection, Mapping, Set
 from dataclasses import replace
+from typing import Any
 
 from tessera.core.dims import product
 from tessera.core.processor import uncached_bytes
@@ -27,6 +28,35 @@ def bypass(kernel: Kernel, least: int | None = None) -> Kernel:
     return replace(kernel, body=_block(kernel.body, large, bound))
 
 
+def bypass_several(kernel: Kernel, outputs: Collection[str], least: int | None = None) -> Kernel:
+    """The same kernel of a contraction; if several of these outputs are large, they go past the caches.
+
+    One is written while the next block is computed, several are more than the caches take meanwhile.
+    Lines that are not brought in are not asked for either.
+    """
+    bound = uncached_bytes() if least is None else least
+    large = {m for m in kernel.parameters if m.writable and m.name in outputs and _has(m, bound)}
+    if len(large) < 2:
+        return kernel
+    return replace(kernel, body=_block(_without_asking(kernel.body, large), large, bound))
+
+
+def _without_asking(block: Block, large: Set[Memory]) -> Block:
+    """A block that does not ask for lines of some memories."""
+    made = []
+    for op in block.operations:
+        if op.block is not None:
+            made.append(_with(op, op.attributes, _without_asking(op.block, large)))
+        elif op.name != "prefetch" or op.memory not in large:
+            made.append(op)
+    return replace(block, operations=tuple(made))
+
+
+def _has(m: Memory, bound: int) -> bool:
+    """Whether a memory is known to have so many bytes."""
+    return all(isinstance(n, int) for n in m.type.shape) and _may_have(m, bound)
+
+
 def _may_have(m: Memory, bound: int) -> bool:
     """Whether a memory has so many bytes, or may have in some call."""
     size = product(m.type.shape) * max(m.type.dtype.bits // 8, 1)
@@ -39,11 +69,12 @@ def _block(block: Block, large: Set[Memory], bound: int) -> Block:
 
 
 def _operation(op: Operation, large: Set[Memory], bound: int) -> Operation:
-    attributes, inner = op.attributes, op.block
-    if inner is not None:
-        inner = _block(inner, large, bound)
-    elif op.name == "store" and op.memory in large:
-        attributes = {**attributes, "bypass": bound}
-    else:
-        return op
+    if op.block is not None:
+        return _with(op, op.attributes, _block(op.block, large, bound))
+    if op.name == "store" and op.memory in large:
+        return _with(op, {**op.attributes, "bypass": bound}, None)
+    return op
+
+
+def _with(op: Operation, attributes: Mapping[str, Any], inner: Block | None) -> Operation:
     return Operation(op.name, op.operands, attributes, op.results, op.memory, inner, op.location)

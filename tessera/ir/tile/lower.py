@@ -15,7 +15,7 @@ from tessera.ir.schedule.choose import default_nest
 from tessera.ir.schedule.legality import check_nest
 from tessera.ir.schedule.nest import Nest
 from tessera.ir.tile.ahead import ahead
-from tessera.ir.tile.bypass import bypass
+from tessera.ir.tile.bypass import bypass, bypass_several
 from tessera.ir.tile.contraction import lower_contraction
 from tessera.ir.tile.group import lower_group
 from tessera.ir.tile.ir import Kernel
@@ -47,12 +47,13 @@ def lower(
 ) -> Kernel:
     """The Tile program of a kernel or a group; parameters are its inputs, then its outputs."""
     if isinstance(kernel, schedule.Group):
-        return lower_group(kernel, types)
+        return bypass_several(lower_group(kernel, types), kernel.kernels[-1].outputs)
     nest = nest or kernel.nest
     if nest is not None:
         check_nest(kernel, nest)
     if kernel.contracts:
-        return lower_contraction(kernel, types, nest or default_nest(kernel))
+        made = lower_contraction(kernel, types, nest or default_nest(kernel))
+        return bypass_several(made, kernel.outputs)
     turned = turned_rows(kernel, types) if nest is None else None
     if turned is not None:
         return bypass(turned)

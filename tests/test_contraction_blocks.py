@@ -1,0 +1,87 @@
+"""Blocks of contractions: packed factors, lower blocks at the end, lines asked for and stored past the caches."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import Tensor, f32, op
+from tessera.core.dims import symbol
+from tessera.ir.schedule.ir import Kernel, Program
+from tessera.ir.schedule.lower import lower
+from tessera.ir.tile import asks
+from tessera.ir.tile.bypass import bypass_several
+from tessera.ir.tile.interp import interpret
+from tessera.ir.tile.ir import walk
+from tessera.ir.tile.lower import lower as to_tile
+from tessera.ir.tile.place import copied, copies_rows
+from tests.levels import by_llvm, by_schedule, by_tile, prepared
+from tests.random_graphs import same_bits
+
+
+def turned(a: Any, b: Any) -> Any:
+    return op.transpose(a) @ b
+
+
+def two(a: Any, b: Any) -> Any:
+    c = op.transpose(a) @ b
+    return op.exp(c), c + 1.0
+
+
+def program(f: Any, m: int, n: int, k: int) -> Program:
+    return lower(prepared(ts.trace(f, Tensor[k, m, f32], Tensor[k, n, f32])))
+
+
+def drawn(p: Program) -> list[Any]:
+    rng = np.random.default_rng(0)
+    return [rng.normal(size=p.buffers[n].type.shape).astype(np.float32) for n in p.inputs]
+
+
+# Rows that end with blocks of 4, 2 and 1; packed as they lie (few panels, or short sums) and in blocks.
+SIZES = [(64, 64, 40), (10, 30, 20), (97, 50, 140), (101, 200, 130), (63, 200, 513)]
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_a_left_factor_across_k_gives_the_same_bits_however_it_is_packed(sizes: Any) -> None:
+    p = program(turned, *sizes)
+    inputs = drawn(p)
+    want = by_schedule(p, inputs)
+    for run in (by_tile, by_llvm):
+        assert same_bits(run(p, inputs), want), run.__name__
+
+
+def test_packed_rows_are_whole_vectors_of_whole_blocks_or_hold_all_points() -> None:
+    assert [copied(w, 500) for w in (4, 6, 8, 12, 16, 64)] == [4, 48, 8, 48, 16, 64]
+    assert [copied(6, n) for n in (1, 60, 64, 96, 97)] == [16, 64, 64, 96, 48]
+    assert copies_rows(512, 1)
+    assert copies_rows(128, 8)
+    assert not copies_rows(512, 8)
+
+
+def test_every_row_of_a_block_is_asked_for_in_one_part_of_its_sum() -> None:
+    for height in range(1, 15):
+        for k in (1, 64, 256, 512, symbol("K")):
+            assert height % asks.parts(height, k) == 0
+    assert [asks.parts(6, k) for k in (64, 191, 192, 288, 512)] == [1, 1, 2, 3, 3]
+
+
+def test_several_large_results_of_a_product_go_past_the_caches_and_are_not_asked_for() -> None:
+    p = program(two, 12, 64, 200)
+    (step,) = p.steps
+    assert isinstance(step, Kernel)
+    types = {n: b.type for n, b in p.buffers.items()}
+    kernel = to_tile(step, types)
+    large = bypass_several(kernel, step.outputs, least=0)
+    assert bypass_several(kernel, step.outputs[:1], least=0) is kernel  # one alone stays
+    assert bypass_several(kernel, step.outputs, least=1 << 20) is kernel  # they are small
+    marks = [x.attributes["bypass"] for x in walk(large.body) if "bypass" in x.attributes]
+    asked = {x.memory.name for x in walk(large.body) if x.name == "prefetch" and x.memory}
+    before = {x.memory.name for x in walk(kernel.body) if x.name == "prefetch" and x.memory}
+    assert marks
+    assert before - asked == set(step.outputs)
+    arrays = [drawn(p), drawn(p)]
+    for made, k in zip(arrays, (kernel, large), strict=True):
+        made += [np.zeros((12, 64), np.float32) for _ in step.outputs]
+        interpret(k, made)
+    assert same_bits(arrays[0], arrays[1])
