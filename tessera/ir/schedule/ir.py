@@ -242,9 +242,14 @@ class Kernel:
 
     def inputs(self) -> list[str]:
         """The buffers that the kernel reads, in order of first use."""
+        return list(self._inputs)
+
+    @cached_property
+    def _inputs(self) -> tuple[str, ...]:
+        """Asked for by every other kernel that may join this one."""
         own = {s.name for s in self.stages}
         found = [r.source for s in self.stages for r in reads(s.term) if r.source not in own]
-        return list(dict.fromkeys(found))
+        return tuple(dict.fromkeys(found))
 
     def __str__(self) -> str:
         lines = [f"kernel {self.name}, rows {self.rows}, writes {', '.join(self.outputs)}"]

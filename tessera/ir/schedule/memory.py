@@ -179,7 +179,7 @@ def _place(order: Sequence[Storage], results: Sequence[Storage]) -> int:
     guests: dict[str, list[Storage]] = {r.space: [] for r in results}
     end = 0
     for s in order:
-        hosts = [r for r in results if s.last < r.first]
+        hosts = [r for r in results if s.last < r.first and s.size <= r.size]
         if _settle(s, arena, "arena", end):
             arena.append(s)
         elif any(_settle(s, guests[r.space], r.space, r.size) for r in hosts):
