@@ -14,6 +14,7 @@ import pytest
 import tessera as ts
 from tessera import op
 from tessera.accelerator import offline
+from tessera.cli import doctor
 from tessera.core.dtype import bf16, f32
 from tessera.core.errors import DeviceError, OperandError, OutOfMemoryError
 from tessera.runtime.cuda import driver, replay
@@ -99,6 +100,16 @@ def test_without_a_device_tensors_say_so(monkeypatch: pytest.MonkeyPatch) -> Non
     ):
         with pytest.raises(DeviceError, match="hip: the AMD driver finds no device"):
             use("hip" if not isinstance(use, ts.lang.jit.Jitted) else ts.tensor(1.0))
+
+
+def test_doctor_names_the_target(hip: FakeHip, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert doctor._target("hip") == {"works": True, "note": "Triton, on an AMD GPU"}
+    monkeypatch.setitem(driver.LOADERS, "hip", driver.Loader("hip"))
+    monkeypatch.setattr(api, "API", replace(API, libraries=("libamdhip64-nowhere.so",)))
+    report = doctor.examine()
+    assert report["targets"]["hip"] == {
+        "works": False, "note": "hip: there is no AMD driver here",
+    }  # fmt: skip
 
 
 def test_errors_have_the_words_of_the_driver(fake: FakeHip) -> None:

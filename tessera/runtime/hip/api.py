@@ -68,7 +68,7 @@ _NAME_BYTES = 256
 
 
 class NodeParams(ctypes.Structure):
-    """hipKernelNodeParams."""
+    """hipKernelNodeParams; ROCm takes the handle of a module's function where the header says address."""
 
     _fields_ = (
         ("block", UINT * 3), ("extra", POINTER), ("kernel", POINTER), ("grid", UINT * 3),
