@@ -13,15 +13,20 @@ from tessera import op
 from tessera.accelerator.program import GpuProgram
 from tessera.core.dtype import bf16, f16, f32
 from tessera.ir.target.gluon.stream import stream
+from tessera.ir.tile.gpu import thin
 from tests.gpu_fake import fake_gpu
 from tests.random_graphs import same_bits
 
 RUNS_ON = "numpy"
-DEPTH, ROWS = 1024, 1024
+DEPTH, ROWS = 512, 64
 
 
 @pytest.fixture(autouse=True)
-def cuda() -> Iterator[None]:
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A GPU on which short vectors and few rows are worth it, so that the interpreter is soon done."""
+    monkeypatch.setattr(thin, "_SHORTEST", DEPTH)
+    monkeypatch.setattr(thin, "_FEWEST", ROWS)
+    monkeypatch.setattr(thin, "_MOST", 3)  # instances of which the first has two blocks
     with fake_gpu():
         yield
 
@@ -50,7 +55,7 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
     "norm": lambda w, x, g, u: w @ rms(x, g),
     "norm of a sum that stays": lambda w, x, g, u: (x + u, w @ rms(x + u, g)),
     "gate": lambda w, x, g, u: w @ (op.silu(x) * u),
-    "what follows": lambda w, x, g, u: op.tanh((w @ (x * 2.0)).astype(f32) + g),
+    "what follows": lambda w, x, g, u: op.tanh((w @ (x * 2.0)).astype(f32) + g[:ROWS]),
     "two of one vector": lambda w, x, g, u: (w @ rms(x, g), (w + 1.0) @ rms(x, g)),
     "halves": lambda w, x, g, u: w @ (op.concat([x, u])[:DEPTH] * op.concat([x, u])[DEPTH:]),
 }  # fmt: skip
