@@ -115,11 +115,20 @@ def dense(a: Any, flags: Iterable[str] = ()) -> Operator:
     return Operator("dense", data=(as_plain_matrix("dense", a),), assumed=checked_flags("dense", flags))  # fmt: skip
 
 
+def _product(m: Value, x: Value) -> Value:
+    """M X; one column is a row times the transpose, since machines compute the elements of a row at once."""
+    if x.shape[1] != 1 or not all(isinstance(n, int) for n in m.shape):
+        return matmul(m, x)
+    rows, columns = m.shape
+    row = matmul(shape.reshape(x, (1, columns)), shape.matrix_transpose(m))
+    return shape.reshape(row, (rows, 1))
+
+
 register(Kind(
     name="dense", doc="A matrix of numbers.", representation="dense",
     shape=lambda parts, data, static: data[0].shape,
-    apply=lambda a, x: matmul(a.data[0], x),
-    apply_transpose=lambda a, x: matmul(shape.matrix_transpose(a.data[0]), x),
+    apply=lambda a, x: _product(a.data[0], x),
+    apply_transpose=lambda a, x: _product(shape.matrix_transpose(a.data[0]), x),
     dense=lambda a: a.data[0], cost=dense_cost,
     diagonal=lambda a: diagonal(a.data[0]),
     slogdet=lambda a: tuple(slogdet(a.data[0])),  # type: ignore[arg-type,return-value]
