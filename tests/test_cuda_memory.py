@@ -558,3 +558,12 @@ def test_no_order_of_streams_shows_in_results(small_chunks: None, seed: int) -> 
             np.testing.assert_array_equal(seen, value)
         assert len(session.seen) > 10
         assert gpu().pool.held == 8 * MIB  # all of it used again and again
+
+
+def test_memory_that_begins_between_words_is_copied(fake: FakeCuda) -> None:
+    whole = to_device(np.arange(10, dtype="f4"))
+    for skip, shared in ((4, True), (1, False), (3, False)):
+        part = DeviceArray((4,), whole.dtype, whole.gpu, whole.ptr + 4 * skip, whole.owner)
+        taken = from_dlpack(part)
+        np.testing.assert_array_equal(taken.numpy(), np.arange(skip, skip + 4))
+        assert (taken.ptr == part.ptr, taken.ptr % 16) == (shared, 0)

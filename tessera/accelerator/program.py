@@ -63,7 +63,6 @@ from tessera.runtime.triton_builder import Code, Source, build, has_roles
 # What runs an op that is no kernel, from arrays of the device to such arrays, and the bytes that it needs meanwhile.
 Host = Callable[[HostCall, Mapping[str, TensorType], Mapping[str, int]], tuple[Any, int]]
 NOWHERE: Mapping[int, DeviceArray] = MappingProxyType({})
-_ALIGNED = 16  # bytes at whose multiples every tensor that a kernel reads begins
 _PLAIN_STAGES = 3
 
 
@@ -327,7 +326,7 @@ class GpuProgram:
             return
         layout = layout_of(s.node.op, self.types[x], self.types[y], params, self._layout(x))
         in_order = layout is not None and is_row_major(self.types[y], layout[1])
-        if layout is not None and in_order and layout[0] % _ALIGNED == 0:
+        if layout is not None and in_order and layout[0] % ALIGNED == 0:
             self._alias(y, x, layout)
             return
         t = self.types[y]

@@ -17,6 +17,7 @@ from tessera.runtime.cuda.device import Gpu
 from tessera.runtime.cuda.pool import Block, Pool
 from tessera.runtime.kernel import address
 
+ALIGNED = 16  # bytes at whose multiples every tensor that a kernel reads begins
 __all__ = ["Block", "DeviceArray", "Pool", "empty", "from_dlpack", "to_device"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -191,6 +192,7 @@ def to_device(values: Any, gpu: Gpu | None = None) -> DeviceArray:
 
 
 def from_dlpack(x: Any) -> DeviceArray:
-    """The memory of a GPU's tensor of another library, without a copy."""
+    """The memory of a GPU's tensor of another library, without a copy if it begins where kernels expect it."""
     found = dlpack.take(x)
-    return DeviceArray(found.shape, found.dtype, found.gpu, found.ptr, found.owner, found.writable)
+    made = DeviceArray(found.shape, found.dtype, found.gpu, found.ptr, found.owner, found.writable)
+    return made.copy() if found.ptr % ALIGNED and made.nbytes else made
