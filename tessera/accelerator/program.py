@@ -55,7 +55,7 @@ from tessera.ir.tile.text import parse_kernel
 from tessera.runtime.cuda.device import Gpu
 from tessera.runtime.cuda.launch import Launch as DeviceLaunch
 from tessera.runtime.cuda.launch import Launcher, Parameter, Pointer, Value, i32
-from tessera.runtime.cuda.memory import DeviceArray, to_device
+from tessera.runtime.cuda.memory import ALIGNED, DeviceArray, to_device
 from tessera.runtime.cuda.module import Function, Module
 from tessera.runtime.cuda.replay import Replayed
 from tessera.runtime.triton_builder import Code, Source, build, has_roles
