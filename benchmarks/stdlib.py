@@ -24,6 +24,7 @@ import torch
 
 import tessera as ts
 from tessera import stdlib
+from tessera.runtime import memory
 
 RNG = np.random.default_rng(0)
 Function = Callable[[], Any]
@@ -37,7 +38,7 @@ def draw(*shape: int) -> Any:
 def both(*shapes: tuple[int, ...]) -> tuple[list[Any], list[Any]]:
     """The same data as our tensors and as torch's."""
     data = [draw(*s) for s in shapes]
-    return [ts.tensor(x) for x in data], [torch.from_numpy(x.copy()) for x in data]
+    return [ts.tensor(x) for x in data], [torch.tensor(x) for x in data]
 
 
 def layernorm(rows: int, width: int) -> Case:
@@ -200,8 +201,8 @@ def times(fs: list[Function], rounds: int, clock: Callable[[], float]) -> list[l
 
 def copier(size: int, threads: int, pool: ThreadPoolExecutor) -> Function:
     """A copy of so many bytes of f32, a part by each thread."""
-    source = np.ones(size // 4, np.float32)
-    target = source.copy()
+    source, target = (memory.empty((size // 4,), np.float32) for _ in range(2))  # aligned to lines
+    source[:] = target[:] = 1
     pairs = zip(np.array_split(target, threads), np.array_split(source, threads), strict=True)
     parts = list(pairs)
     if threads == 1:

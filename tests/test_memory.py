@@ -6,6 +6,7 @@ import threading
 import numpy as np
 import pytest
 
+import tessera as ts
 from tessera.runtime import memory
 
 
@@ -70,3 +71,11 @@ def test_threads_never_share_a_block():
     for t in threads:
         t.join()
     assert wrong == []
+
+
+def test_tensors_of_data_begin_at_a_line_and_are_copies():
+    for x in (np.arange(1 << 16, dtype=np.float32), np.arange(1 << 16).reshape(64, -1).T):
+        made = ts.tensor(x)
+        np.testing.assert_array_equal(made.numpy(), x)
+        assert not np.shares_memory(made.data, x)
+        assert made.data.ctypes.data % 64 == 0 or not x.flags.c_contiguous
