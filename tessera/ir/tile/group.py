@@ -58,7 +58,11 @@ class _Lowering:
 
     def kernel(self) -> Kernel:
         self.grid = [self.b.program(a.size) for a in self.batch]
-        first: Size = self.b.program((self.m.size + self.tall - 1) // self.tall) * self.tall
+        count = (self.m.size + self.tall - 1) // self.tall
+        number: Size = self.b.program(count)
+        if self.hidden is not None:  # what is left for the end is little: no thread waits long
+            number = count - 1 - number
+        first = number * self.tall
         stop = smaller(first + self.tall, self.m.size)
         if self.hidden is not None:
             seen = larger(self.hidden.stop(stop - 1), 0)
