@@ -24,8 +24,8 @@ M = symbol("M")
 RNG = np.random.default_rng(0)
 
 
-def centred(width=1024, passes=2, apart=1):
-    """y = x - (the sum of x, added to itself for every pass), with `apart` far parts of a row at a time."""
+def centred(width=1024, passes=2, apart=1, function=False):
+    """y = x - (the sum of x, or of exp(x), for every pass), with `apart` far parts of a row at a time."""
     b = Builder("centred")
     x = b.parameter("x", TensorType(f32, (M, width)))
     y = b.parameter("y", TensorType(f32, (M, width)), writable=True)
@@ -36,7 +36,8 @@ def centred(width=1024, passes=2, apart=1):
             sums = columns.carried[0]
             for i in range(apart):
                 at = (row, columns.variable + i * part)
-                sums = b.apply("add", sums, b.load(x, at, (1, 16), axes=(1,)))
+                piece = b.load(x, at, (1, 16), axes=(1,))
+                sums = b.apply("add", sums, b.apply("exp", piece) if function else piece)
             columns.carry(sums)
         total = b.apply("add", total, b.reshape(b.fold("add", columns.results[0], 0), ()))
     with b.loop(0, width, 64) as columns:
@@ -87,6 +88,16 @@ def test_rows_that_are_short_or_long_or_read_once_are_left_alone():
     b.store(x, b.full(f32, (16,), 1.0), (0,), (16,))
     alone = b.finish()
     assert ahead(alone) is alone
+
+
+def test_long_rows_are_fetched_to_the_second_cache_while_functions_are_computed():
+    kernel = ahead(centred(1 << 13, function=True))
+    assert [op.attributes["far"] for op in walk(kernel.body) if op.name == "prefetch"] == [True]
+    assert "i32 0, i32 2, i32 1)" in emit(kernel)
+    assert "i32 0, i32 3, i32 1)" in emit(ahead(centred(function=True)))
+    assert parse_kernel(kernel.text).text == kernel.text
+    too_long = centred(1 << 16, function=True)
+    assert ahead(too_long) is too_long
 
 
 def test_a_memory_that_is_written_is_not_fetched():

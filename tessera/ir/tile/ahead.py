@@ -5,7 +5,9 @@
 
 The first loop over a row waits for memory, and those after it find the row in the first cache: so memory
 would rest while they compute.  A processor that looks ahead by itself stops at the end of a page.  The
-second loop therefore asks for the next row, in ascending order, which lets the processor join in.
+second loop therefore asks for the next row, in ascending order, which lets the processor join in.  A long
+row goes to the second cache, and only while functions such as exp are computed: memory is as busy as it
+can be elsewhere.
 """
 
 from __future__ import annotations
@@ -14,13 +16,12 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 from operator import is_
 
+from tessera.core.approximate import FUNCTIONS
 from tessera.core.dims import Size, substitute, symbol, symbols
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, walk
 
-_LEAST, _MOST = (
-    512,
-    16 << 10,
-)  # bytes of rows of which two fit the first cache beside what is computed
+_LEAST = 512  # bytes of a row that is worth asking for
+_NEAR, _FAR = 8 << 10, 128 << 10  # bytes of rows that go to the first cache, to the second one
 
 
 def ahead(kernel: Kernel) -> Kernel:
@@ -28,7 +29,7 @@ def ahead(kernel: Kernel) -> Kernel:
     if not kernel.grid:
         return kernel
     written = {op.memory for op in walk(kernel.body) if op.name not in ("load", "prefetch")}
-    rows = {m for m in kernel.parameters if m not in written and _LEAST <= _row_bytes(m) <= _MOST}
+    rows = {m for m in kernel.parameters if m not in written and _LEAST <= _row_bytes(m) <= _FAR}
     body = _rows(kernel.body, kernel.grid[-1][0], 1, rows)
     return kernel if body is kernel.body else replace(kernel, body=body)
 
@@ -49,7 +50,7 @@ def _rows(block: Block, row: str, step: int, sources: Set[Memory]) -> Block:
             made.append(op)
             continue
         here = _memories(op.block, row, sources)
-        again = here & read - asked
+        again = {m for m in here & read - asked if _row_bytes(m) <= _NEAR or _computes(op.block)}
         read |= here
         asked |= again
         a = op.attributes
@@ -74,6 +75,11 @@ def _reads(op: Operation, row: str, sources: Set[Memory | None]) -> bool:
     return any(row in symbols(x) for x in a["at"])
 
 
+def _computes(block: Block) -> bool:
+    """Whether a loop has functions that take longer than memory."""
+    return any(op.attributes.get("scalar") in FUNCTIONS for op in walk(block))
+
+
 def _asking(loop: Operation, block: Block, row: str, step: int, again: Set[Memory]) -> Block:
     """The body of a loop over columns that asks for those of the next row."""
     made: list[Operation] = []
@@ -93,6 +99,8 @@ def _asking(loop: Operation, block: Block, row: str, step: int, again: Set[Memor
                 "extent": op.attributes["extent"],
                 "write": False,
             }
+            if op.memory is not None and _row_bytes(op.memory) > _NEAR:
+                hint["far"] = True
             made.append(Operation("prefetch", (), hint, (), op.memory, None, op.location))
     return _replaced(block, made)
 

@@ -92,8 +92,11 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
 }
 # Attributes that may be left out.  A store with `bypass` goes past the caches where its memory has at
 # least so many bytes: what it writes is the same.  A loop that is `bounded` ends where its first
-# carried tile says, an i64 number that the body passes on, or at `stop` if that comes first.
-OPTIONAL: dict[str, dict[str, str]] = {"store": {"bypass": "int"}, "for": {"bounded": "flag"}}
+# carried tile says, an i64 number that the body passes on, or at `stop` if that comes first.  A prefetch
+# that is `far` brings a box to the second cache.
+OPTIONAL: dict[str, dict[str, str]] = {
+    "store": {"bypass": "int"}, "for": {"bounded": "flag"}, "prefetch": {"far": "flag"},
+}  # fmt: skip
 OPERANDS = {
     "alloc": 0, "prefetch": 0, "load": 0, "store": 1, "full": 0, "index": 0, "cast": 1, "fold": 1, "scan": 1,
     "dot": 3, "dot_parts": 3, "reshape": 1, "broadcast": 1, "transpose": 1, "store_async": 1, "wait": 0,

@@ -195,7 +195,7 @@ class MemoryWriter(Writer):
         base: Size = 0
         for at, s in zip(a["at"], steps, strict=True):
             base = base + at * s
-        extent = a["extent"]
+        extent, near = a["extent"], 2 if a.get("far") else 3
         for lead in indices(extent[:-1]):
             offset = base
             for i, s in zip(lead, steps, strict=False):
@@ -206,7 +206,7 @@ class MemoryWriter(Writer):
                     f"getelementptr {memory_type(m.type.dtype)}, ptr {self.pointers[m]}, i64 {place}"
                 )
                 self.do(
-                    f"call void @llvm.prefetch.p0(ptr {pointer}, i32 {int(a['write'])}, i32 3, i32 1)"
+                    f"call void @llvm.prefetch.p0(ptr {pointer}, i32 {int(a['write'])}, i32 {near}, i32 1)"
                 )
                 self.declared["llvm.prefetch.p0"] = (
                     "declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)"
