@@ -2,12 +2,13 @@
 structured products and loop-invariant code, after "Benchmarking the Linear Algebra Awareness of
 TensorFlow and PyTorch" (arXiv 2202.09888).
 
-    python benchmarks/algebra_awareness.py [--size N] [--times] [--only TOPIC] [--record FILE]
+    python benchmarks/algebra_awareness.py [--size N] [--times] [--only TOPIC] [--rounds N] [--record FILE]
 
 Every case is written once, as a formula of matrices.  `flops` counts the scalar operations of the graph
 that Tessera traces from it: as written, and after simplify and hoist; then what a person who knows the
 algebra would spend.  --times runs both, and the same formula in torch, torch.compile, jax and CoLA, each
-peer in a process of its own, where they are installed (BENCHMARK_THREADS threads, 2 unless said).
+peer in a process of its own, where they are installed (BENCHMARK_THREADS threads, 2 unless said), in turn and again; the
+fastest round counts.
 """
 
 from __future__ import annotations
@@ -322,35 +323,43 @@ def _wanted(only: str) -> list[Case]:
     return [c for c in CASES if only in c.topic]
 
 
-def measure(n: int, times: bool, only: str = "", peers: str = "") -> list[dict[str, Any]]:
+def _in_child(peer: str, n: int, only: str) -> dict[str, dict[str, float]]:
+    """Seconds of one peer in a process of its own, case by case."""
+    env = {**os.environ, "TESSERA_THREADS": THREADS, "OMP_NUM_THREADS": THREADS, "TESSERA_TARGET": "cpu",
+           "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")])}  # fmt: skip
+    command = [sys.executable, "-W", "ignore", __file__, "--child", peer, "--size", str(n), "--only", only]  # fmt: skip
+    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
+    found: dict[str, dict[str, float]] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def _merge(rows: list[dict[str, Any]], found: dict[str, dict[str, float]]) -> None:
+    """The fastest of the rounds, and how much slower the slowest round was."""
+    for row in rows:
+        for peer, t in found.get(row["case"], {}).items():
+            before = row["rounds"].setdefault(peer, [])
+            before.append(t)
+            row["seconds"][peer] = min(before)
+            row["spread"][peer] = max(before) / min(before)
+
+
+def measure(
+    n: int, times: bool, only: str = "", peers: str = "", rounds: int = 1
+) -> list[dict[str, Any]]:
     """Flops of every case, as written and simplified, and seconds of all peers if wanted."""
     rows = []
     for case in _wanted(only):
         xs = arrays(case, n)
         written, aware = (count(program(case, flag), xs, flag) for flag in (False, True))
         rows.append({"topic": case.topic, "case": case.name, "written": written, "simplified": aware,
-                     "least": case.least(n), "seconds": {}})  # fmt: skip
+                     "least": case.least(n), "seconds": {}, "spread": {}, "rounds": {}})  # fmt: skip
     able = [p for p, (package, _) in PEERS.items() if importlib.util.find_spec(package) is not None]
-    for peer in ["tessera", *able] if times else []:
-        if peers and peer not in peers.split(","):
-            continue
-        env = {**os.environ, "TESSERA_THREADS": THREADS, "OMP_NUM_THREADS": THREADS, "TESSERA_TARGET": "cpu",
-               "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")])}  # fmt: skip
-        command = [
-            sys.executable,
-            "-W",
-            "ignore",
-            __file__,
-            "--child",
-            peer,
-            "--size",
-            str(n),
-            "--only",
-            only,
-        ]
-        done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
-        for name, seconds in json.loads(done.stdout.splitlines()[-1]).items():
-            next(r for r in rows if r["case"] == name)["seconds"].update(seconds)
+    for _ in range(
+        rounds if times else 0
+    ):  # peers in turn, so that no one has a loaded machine alone
+        for peer in ["tessera", *able]:
+            if not peers or peer in peers.split(","):
+                _merge(rows, _in_child(peer, n, only))
     return rows
 
 
@@ -368,13 +377,16 @@ def main() -> None:
     parser.add_argument("--times", action="store_true")
     parser.add_argument("--only", default="", help="topics that hold this")
     parser.add_argument("--peers", default="", help="only these, with commas between them")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="of all peers in turn; the fastest counts"
+    )
     parser.add_argument("--record", type=Path)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
         child(args.child, args.size, args.only)
         return
-    rows = measure(args.size, args.times, args.only, args.peers)
+    rows = measure(args.size, args.times, args.only, args.peers, args.rounds)
     if args.record:
         rows = merged(args.record, args.size, rows)
     for row in rows:
@@ -387,7 +399,9 @@ def merged(path: Path, size: int, rows: list[dict[str, Any]]) -> list[dict[str, 
     old = json.loads(path.read_text()) if path.exists() else {}
     kept = {r["case"]: r for r in old.get("rows", ()) if old.get("size") == size}
     for r in rows:
-        r["seconds"] = {**kept.get(r["case"], {}).get("seconds", {}), **r["seconds"]}
+        del r["rounds"]
+        for what in ("seconds", "spread"):
+            r[what] = {**kept.get(r["case"], {}).get(what, {}), **r[what]}
         kept[r["case"]] = r
     ordered = [kept[c.name] for c in CASES if c.name in kept]
     where = {

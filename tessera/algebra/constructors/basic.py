@@ -115,11 +115,15 @@ def dense(a: Any, flags: Iterable[str] = ()) -> Operator:
     return Operator("dense", data=(as_plain_matrix("dense", a),), assumed=checked_flags("dense", flags))  # fmt: skip
 
 
+_LARGE = 1 << 15  # elements of a matrix from which a column is worth being turned into a row
+
+
 def _product(m: Value, x: Value) -> Value:
     """M X; one column is a row times the transpose, since machines compute the elements of a row at once."""
-    if x.shape[1] != 1 or not all(isinstance(n, int) for n in m.shape):
-        return matmul(m, x)
     rows, columns = m.shape
+    known = isinstance(rows, int) and isinstance(columns, int)
+    if x.shape[1] != 1 or not known or rows * columns < _LARGE:
+        return matmul(m, x)
     row = matmul(shape.reshape(x, (1, columns)), shape.matrix_transpose(m))
     return shape.reshape(row, (rows, 1))
 
