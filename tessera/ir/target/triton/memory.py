@@ -62,8 +62,9 @@ class MemoryWriter(Writer):
             parts.append(self.scaled(index, strides[axis], wide))
         for j, axis in enumerate(a["axes"]):
             if shape[j] > 1:
-                # An axis of one element stands still (it is masked), so that others are read in rows.
-                stride = 0 if m.type.shape[axis] == 1 else strides[axis]
+                # Of an axis of one element only the first is inside: it stands still, others are read in rows.
+                alone = m.type.shape[axis] == 1 and a["at"][axis] == 0
+                stride = 0 if alone else strides[axis]
                 parts.append(self.scaled(self.line(j, shape), stride, wide))
         if shape and all(n == 1 for n in shape):
             parts.append(self.line(0, shape))  # a tile of one element, not a scalar
