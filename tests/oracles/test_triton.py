@@ -119,13 +119,23 @@ def test_attention_with_roles_compiles_for_hopper(causal: bool, tmp_path: Path) 
     assert code.shared <= 232_448
 
 
-def test_a_vector_made_where_it_is_multiplied_compiles_for_hopper() -> None:
-    BUILT.clear()
+def normed(w: Any, x: Any, g: Any) -> Any:
+    y = x.astype(f32)
+    y = y * op.rsqrt(op.mean(y * y) + 1e-5) * g
+    return op.silu(w @ y.astype(bf16))
 
-    def f(w: Any, x: Any, g: Any) -> Any:
-        y = x.astype(f32)
-        y = y * op.rsqrt(op.mean(y * y) + 1e-5) * g
-        return op.silu(w @ y.astype(bf16))
+
+def of_one_number(w: Any, x: Any, g: Any) -> Any:
+    return w @ op.broadcast_to(op.sum(g * g).astype(bf16), x.shape)
+
+
+def of_places(w: Any, x: Any, g: Any) -> Any:
+    return w @ (op.iota(x.shape, 0, f32) * op.max(g)).astype(bf16)
+
+
+@pytest.mark.parametrize("f", [normed, of_one_number, of_places], ids=lambda f: f.__name__)
+def test_a_vector_made_where_it_is_multiplied_compiles_for_hopper(f: Any) -> None:
+    BUILT.clear()
 
     with fake_gpu():
         x = ts.tensor(RNG.standard_normal((2048, 1024)).astype(np.float32)).to("cuda").astype(bf16)

@@ -94,7 +94,14 @@ class StreamWriter(ValueWriter):
             self.set(op, f"{self.numbers(long[0])} + ({at})")
 
     def _broadcast(self, op: Operation) -> None:
+        """A number that becomes a line is one everywhere; other tiles stay as they are."""
+        (x,), t = op.operands, op.results[0]
+        long = _long(t.shape)
         self._same(op)
+        if long and not _long(x.shape):
+            self.set(
+                op, f"tl.where({self.numbers(long[0])} >= 0, {self.tiles[x]}, {self.tiles[x]})"
+            )
 
     def _reshape(self, op: Operation) -> None:
         shapes = [_long(t.shape) for t in (op.operands[0], op.results[0])]
