@@ -7,8 +7,9 @@ Everything above is as on a device: lowering, memory plan, addresses, views, hos
 from __future__ import annotations
 
 import ctypes
+import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -153,3 +154,14 @@ def launching_gpus(kind: str = "cuda", devices: int = 1) -> Iterator[FakeCuda]:
             yield fake
         finally:
             lang_device._gpus.cache_clear()
+
+
+@contextmanager
+def at(place: str) -> Iterator[None]:
+    """A "device", or one that is "fake", where an op that runs on the host is an error."""
+    if place == "device" and not driver.available():
+        pytest.skip("there is no GPU")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        with nullcontext() if place == "device" else fake_gpu():
+            yield

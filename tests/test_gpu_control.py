@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,10 +13,9 @@ from tessera import Tensor, f32, op
 from tessera.accelerator import control
 from tessera.accelerator.executable import GpuExecutable
 from tessera.accelerator.program import GpuProgram
-from tessera.runtime.cuda import driver
 from tessera.runtime.cuda.device import gpu
 from tessera.runtime.cuda.memory import DeviceArray
-from tests.gpu_fake import fake_gpu
+from tests.gpu_fake import at
 from tests.tolerance import assert_close
 
 RUNS_ON = "numpy"
@@ -29,15 +27,8 @@ on_device = pytest.mark.parametrize(
 @pytest.fixture
 def place(request: pytest.FixtureRequest) -> Iterator[None]:
     """A device, where an op that runs on the host is an error."""
-    if request.param == "device" and not driver.available():
-        pytest.skip("there is no GPU")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", RuntimeWarning)
-        if request.param == "device":
-            yield
-        else:
-            with fake_gpu():
-                yield
+    with at(request.param):
+        yield
 
 
 def normal(*shape: int, seed: int = 0) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,8 +19,7 @@ from tessera.ir.target.triton.emit import emit
 from tessera.ir.tile.gpu.primitives import kernels_of
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.verify import verify
-from tessera.runtime.cuda import driver
-from tests.gpu_fake import fake_gpu
+from tests.gpu_fake import at
 
 RUNS_ON = "numpy"
 
@@ -75,15 +73,8 @@ def test_places_in_a_sorted_axis(kind: str, side: str) -> None:
 @pytest.fixture(params=["fake", pytest.param("device", marks=pytest.mark.gpu)])
 def place(request: pytest.FixtureRequest) -> Iterator[None]:
     """A device, where an op that runs on the host is an error."""
-    if request.param == "device" and not driver.available():
-        pytest.skip("there is no GPU")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", RuntimeWarning)
-        if request.param == "device":
-            yield
-        else:
-            with fake_gpu():
-                yield
+    with at(request.param):
+        yield
 
 
 def test_programs_draw_and_search_on_the_device(place: None) -> None:
