@@ -139,14 +139,14 @@ def _log_parts(scale: Any) -> Fit:
     )  # fmt: skip
 
 
-def _erfcx(k: int, last: str, terms: int) -> Fit:
-    """(x + k) e^(x^2) erfc(x) from 0.79 on, as a polynomial of w = 1 / (x + k)."""
+def _erfcx(k: int, first: str, last: str, terms: int) -> Fit:
+    """(x + k) e^(x^2) erfc(x) as a polynomial of w = 1 / (x + k)."""
 
     def f(w: Any) -> Any:
         x = 1 / w - k
         return mpmath.erfc(x) * mpmath.exp(x * x) / w
 
-    low, high = 1 / (mpf(last) + k), 1 / (mpf("0.79") + k)
+    low, high = 1 / (mpf(last) + k), 1 / (mpf(first) + k)
     return Fit(f, low, high, {"f32": terms, "f64": terms}, lambda w: 1 / f(w))
 
 
@@ -180,8 +180,8 @@ JOBS: dict[str, Fit | dict[str, Fit]] = {
         anew=0,
     ),
     "erfcx": {
-        "f32": _erfcx(2, "10.1", 10),
-        "f64": _erfcx(3, "27.3", 22),
+        "f32": _erfcx(2, "0", "10.1", 11),
+        "f64": _erfcx(3, "0.79", "27.3", 22),
     },
     "tanh": Fit(
         odd(mpmath.tanh), mpf(0), mpf("0.55") ** 2, {"f32": 5, "f64": 11}, odd_weight(mpmath.tanh)
@@ -211,6 +211,8 @@ NUMBERS = {
     "log10_2": mpmath.log(2) / mpmath.log(10),
     "third": mpf(1) / 3,
 }
+# Of this one the first part has few digits: multiples of it by the exponents of a format are exact.
+SHORT = {"ln2_short": (mpmath.log(2), {"f32": 16, "f64": 42})}
 # This one with parts of one sign, so that subtracting multiples by 0 keeps the sign of a 0.
 POSITIVE = {"half_pi": mpmath.pi / 2}
 
@@ -274,6 +276,9 @@ def written(results: dict[str, dict[str, tuple[list[Any], float]]]) -> str:
         lines.append(f'    "{format}": {{')
         for name, value in NUMBERS.items():
             lines += listed(name, parts(value, digits, 4))
+        for name, (value, few) in SHORT.items():
+            first = rounded(value, few[format])
+            lines += listed(name, [first, *parts(value - first, digits, 1)])
         for name, value in POSITIVE.items():
             lines += listed(name, parts(value, digits, 4, mpmath.floor))
         lines += [*listed("angles", angles(format)), "    },"]

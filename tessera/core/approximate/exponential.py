@@ -57,12 +57,22 @@ def exp(x: Real) -> Real:
     return _scale_or_zero(x, low, q, i, n)
 
 
-def exp_of_sum(x: Real, low: Real, at_most_one: bool = False) -> Real:
+def exp_of_sum(x: Real, low: Real) -> Real:
     """e^(x + low) for a low far below x, with hardly more than the last rounding."""
-    bounded = x.at_least(_LOW[x.format.name]) if at_most_one else _clamped(x)
-    r, tail, n, i = _reduced_twice(bounded, low)
+    r, tail, n, i = _reduced_twice(_clamped(x), low)
     one, rest = fast_two_sum(x.const(1.0), r)
     return _scale_or_zero(x, _LOW[x.format.name], one + (rest + tail), i, n)
+
+
+def times_exp_of_square(y: Real, x: Real, miss: Real, times: float) -> Real:
+    """y e^(times miss - x^2) for a y near 1 and a tiny miss; the square is not rounded."""
+    square = x * x
+    n, i = nearest(square, -1 / math.log(2), 2)
+    first, second = parts(x, "ln2_short")
+    exact = n * first
+    r = miss.fma(times, (-n).fma(second, (-x).fma(x, -exact)))
+    less_one = polynomial(r, coefficients(x, "exp")).fma(r * r, r)
+    return _scale_or_zero(-square, _LOW[x.format.name], y.fma(less_one, y), i, n)
 
 
 def _reduced_twice(x: Real, low: Real) -> tuple[Real, Real, Real, Integer]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tessera.core.approximate.algebra import Real
-from tessera.core.approximate.arithmetic import coefficients, polynomial, two_product
-from tessera.core.approximate.exponential import exp_of_sum
+from tessera.core.approximate.arithmetic import coefficients, horner, polynomial
+from tessera.core.approximate.exponential import times_exp_of_square
 
 _SMALL = 1.25  # below it erf is a polynomial; in f32 another one reaches from there to 1
 _LAST = 4.0
@@ -27,14 +27,15 @@ def _erf_near(size: Real) -> Real:
 
 
 def erfc(x: Real) -> Real:
-    """1 - erf near 0, beyond it e^(-x^2) times a polynomial."""
+    """e^(-x^2) times a polynomial; near 0 in f64, whose polynomial does not reach it, 1 - erf."""
     size, narrow = abs(x), x.format.bits == 32
     # Below 0 the result is 2 long before the small part underflows, which would take long.
     last = (x < 0.0).where(6.0, x.const(11.0 if narrow else 28.0))
     far = _erfc_far(size.at_most(last))
     far = (x < 0.0).where(2.0 - far, far)
-    near = 1.0 - _erf_near(size).copysign(x)
-    return (size < 0.8).where(near, far)
+    if narrow:
+        return far
+    return (size < 0.8).where(1.0 - _erf_near(size).copysign(x), far)
 
 
 def _erfc_far(x: Real) -> Real:
@@ -42,12 +43,8 @@ def _erfc_far(x: Real) -> Real:
 
     The relative error of w counts about one and a half times; the exponent takes it back.
     """
-    square, error = two_product(x, x)
-    far = 2.0 if x.format.bits == 32 else 3.0
-    d = x + far
-    rest = x - (d - far)  # both differences are exact: d is no less than what is taken away
-    w = 1.0 / d
-    miss = (-w).fma(rest, (-w).fma(d, 1.0))
-    e = exp_of_sum(-square, miss.fma(1.5, -error), at_most_one=True)
-    y, low = two_product(w, polynomial(w, coefficients(x, "erfcx")))
-    return e.fma(y, e * low)
+    k = 2.0 if x.format.bits == 32 else 3.0
+    w = 1.0 / (x + k)
+    miss = (-w).fma(x, (-w).fma(k, 1.0))
+    y = w * horner(w, coefficients(x, "erfcx"))
+    return times_exp_of_square(y, x, miss, 1.5)
