@@ -73,13 +73,19 @@ class Algebra(Protocol[V]):
 
 @runtime_checkable
 class Scaler(Protocol):
-    """An algebra whose machine may have an instruction for x 2^n."""
+    """An algebra whose machine may have an instruction for x 2^n, and one for what rounding leaves."""
 
     def scales(self) -> bool:
-        """Whether there is such an instruction."""
+        """Whether there is an instruction for x 2^n."""
 
     def scaled(self, x: Any, power: Any) -> Any:
-        """x 2^n rounded once, for a real n that is an integer or infinite."""
+        """x 2^n rounded once, for a real n that is an integer or infinite; 2^infinity wins over a NaN in x."""
+
+    def rests(self) -> bool:
+        """Whether there is an instruction for what rounding leaves, beside the one for x 2^n."""
+
+    def rest(self, x: Any) -> Any:
+        """x less the integer nearest to it, ties to even; 0 for an infinite x."""
 
 
 def _right(x: Array, n: Array) -> Array:

@@ -61,6 +61,13 @@ def scaled(x: Real, power: Real) -> Real | None:
     return Real(x.algebra, x.algebra.scaled(x.raw, power.raw))
 
 
+def rest(x: Real) -> Real | None:
+    """x less the integer nearest to it by one instruction, if the machine scales and has that too."""
+    if not isinstance(x.algebra, Scaler) or not x.algebra.rests():
+        return None
+    return Real(x.algebra, x.algebra.rest(x.raw))
+
+
 def scale_in_steps(x: Real, n: Integer) -> Real:
     """x 2^n in two steps: 2^n alone may lie outside of the format."""
     half = n >> 1

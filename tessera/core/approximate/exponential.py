@@ -12,6 +12,7 @@ from tessera.core.approximate.arithmetic import (
     parts,
     polynomial,
     power_of_two,
+    rest,
     scale,
     scales,
 )  # fmt: skip
@@ -40,6 +41,11 @@ def _above(x: Real, low: float) -> Real:
     return x if scales(x) else x.at_least(low)
 
 
+def _below(x: Real, high: float) -> Real:
+    """x, or the bound above it: an instruction makes infinity of anything times 2^infinity, of NaN too."""
+    return x if scales(x) else x.at_most(high)
+
+
 def _scale_or_zero(x: Real, low: float, y: Real, n: Integer, power: Real) -> Real:
     """y 2^power, which is 0 where x is below a bound.
 
@@ -52,7 +58,7 @@ def _scale_or_zero(x: Real, low: float, y: Real, n: Integer, power: Real) -> Rea
 def exp(x: Real) -> Real:
     """e^x."""
     low = _LOW[x.format.name]
-    r, n, i = _reduced(_above(x.at_most(_HIGH[x.format.name]), low))
+    r, n, i = _reduced(_above(_below(x, _HIGH[x.format.name]), low))
     q = polynomial(r, coefficients(x, "exp")).fma(r, 1.0).fma(r, 1.0)
     return _scale_or_zero(x, low, q, i, n)
 
@@ -86,11 +92,19 @@ def _reduced_twice(x: Real, low: Real) -> tuple[Real, Real, Real, Integer]:
 def exp2(x: Real) -> Real:
     """2^x."""
     low = -float(x.format.bias + x.format.digits + 1)
-    bounded = _above(x.at_most(1.0 + x.format.bias + 1), low)
-    n, i = nearest(bounded, 1.0, 2)
-    r = bounded - n
+    r, n, i = _split(x, low)
     q = polynomial(r, coefficients(x, "exp2")).fma(r, 1.0)
     return _scale_or_zero(x, low, q, i, n)
+
+
+def _split(x: Real, low: float) -> tuple[Real, Real, Integer]:
+    """r and n with x = n + r, n also as an integer with two biases for `scale` where it takes steps."""
+    r = rest(x)
+    if r is not None:
+        return r, x - r, x.integer(0)
+    bounded = _above(_below(x, 1.0 + x.format.bias + 1), low)
+    n, i = nearest(bounded, 1.0, 2)
+    return bounded - n, n, i
 
 
 def expm1(x: Real) -> Real:

@@ -90,6 +90,17 @@ class LlvmAlgebra:
             f"{f} poison, i16 -1, i32 4)"  # every lane, rounded as everything is
         )
 
+    def rests(self) -> bool:
+        """Whether there is one instruction for x less the nearest integer on such vectors."""
+        return self.scales() and "avx512dq" in self.writer.features
+
+    def rest(self, x: str) -> str:
+        """x less the nearest integer as one instruction."""
+        f = self.types["f"]
+        return self.writer.put(
+            f"call {f} @llvm.x86.avx512.mask.reduce.ps.512({f} {x}, i32 8, {f} poison, i16 -1, i32 4)"
+        )
+
     def lookup(self, table: tuple[float, ...], index: str) -> str:
         """table[index], from constant memory."""
         entries = ", ".join(f"{self.kind} {_hexadecimal(x, self.format)}" for x in table)
