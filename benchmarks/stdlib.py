@@ -1,5 +1,8 @@
 """The standard library of kernels beside PyTorch, on some threads, in one process and in turn.
 
+Threads of a library go on spinning for a while after a call and would take a core from the next one, so that each
+takes its turn after a pause, with a call before those that are timed.
+
     python benchmarks/stdlib.py [--only NAME] [--threads 1] [--rounds 15] [--record FILE]
 
 A row shows the least time of the rounds of both, torch's over ours, and bytes moved per second against those
@@ -27,6 +30,7 @@ from tessera import stdlib
 from tessera.runtime import memory
 
 RNG = np.random.default_rng(0)
+PAUSE, CALLS = 0.06, 3  # seconds before a turn, calls of it that are timed
 Function = Callable[[], Any]
 Case = tuple[Function, Function, float, float]  # ours, torch's, operations, bytes
 
@@ -193,9 +197,12 @@ def times(fs: list[Function], rounds: int, clock: Callable[[], float]) -> list[l
     found: list[list[float]] = [[] for _ in fs]
     for _ in range(rounds):
         for f, seconds in zip(fs, found, strict=True):
-            start = clock()
+            time.sleep(PAUSE)
             f()
-            seconds.append(clock() - start)
+            for _ in range(CALLS):
+                start = clock()
+                f()
+                seconds.append(clock() - start)
     return found
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import tessera as ts
 from tessera import KTile, KVCache, Schedule, Tile, accum, bf16, block, f32, kernel, tile
+from tessera.core.flags import override
 from tessera.lang.kernel.values import KernelError
 from tessera.lang.tile import dropout_in_kernel
 
@@ -487,6 +488,21 @@ def test_a_name_that_changes_is_read_again():
         second = scaled(x).numpy()
         scale = 2.0
     np.testing.assert_allclose(second / first, 1.5, rtol=1e-6)
+
+
+def test_a_tensor_that_is_none_is_part_of_what_a_call_remembers():
+    @kernel
+    def joined(x: KTile["N"], y: KTile["N"], z: KTile["N"]):
+        if y is None:
+            return tile.load(x) - tile.load(z)
+        return tile.load(x) + tile.load(y) * tile.load(z)
+
+    x, y, z = (data(21, seed=i) for i in range(3))
+    with override(verify=False):
+        for _ in range(2):  # the second time there is a plan for each
+            np.testing.assert_array_equal(joined(x, None, z).numpy(), x - z)
+            np.testing.assert_array_equal(joined(x, y, z).numpy(), x + y * z)
+    assert len(joined._plans) == 2
 
 
 # Errors

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from tessera.core.dtype import i64
@@ -87,20 +87,20 @@ def _check(window: int | None, sink: int, dropout: float) -> None:
 
 
 def _attention_of(plan: Plan, s: Settings, q: Any, k: Any, v: Any, lengths: Any) -> Any:
-    return plan.of(kernels.attention)(q, k, v, lengths, stats=False, **asdict(s))
+    return plan.of(kernels.attention)(q, k, v, lengths, stats=False, **vars(s))
 
 
 _attention = custom_vjp(_attention_of, nondiff_argnums=(0, 1))
 
 
 def _forward(plan: Plan, s: Settings, q: Any, k: Any, v: Any, lengths: Any) -> Any:
-    y, sums = plan.of(kernels.attention)(q, k, v, lengths, stats=True, **asdict(s))
+    y, sums = plan.of(kernels.attention)(q, k, v, lengths, stats=True, **vars(s))
     return y, (q, k, v, lengths, sums, y)
 
 
 def _backward(plan: Plan, s: Settings, held: Any, ct: Any) -> Any:
     q, k, v, lengths, sums, y = held
-    dq, dk, dv, _ = plan.of(kernels.attention_back)(q, k, v, lengths, sums, y, ct, **asdict(s))
+    dq, dk, dv, _ = plan.of(kernels.attention_back)(q, k, v, lengths, sums, y, ct, **vars(s))
     return dq if dq.dtype is q.dtype else op.cast(dq, q.dtype), dk, dv, None
 
 

@@ -68,7 +68,7 @@ class KernelFunction:
         t = self.translated(bound, sizes, schedule)
         if is_stepping():
             return _wrapped(t, step_through(t, bound, arrays, sizes, schedule, self.function))
-        if key is not None and len(args) == len(arrays):
+        if key is not None and sum(x is not None for x in args) == len(arrays):
             if len(self._plans) >= _MOST:
                 self._plans.clear()
             plan = self._plans[key] = Plan(t, sizes, _is_single(t))

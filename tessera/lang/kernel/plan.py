@@ -21,7 +21,7 @@ _NUMBER = {bool: np.dtype(np.bool_), int: np.dtype(np.int64), float: np.dtype(np
 
 
 def token(args: Sequence[Any], kwargs: Mapping[str, Any], static: frozenset[str]) -> Any:
-    """A key for the usual call, tensors and numbers by position and static keywords; None for others."""
+    """A key for the usual call: tensors, numbers and None by position, static keywords; None for others."""
     if interpreting() or flags().verify or current_builder() is not None:
         return None
     out: list[Any] = [flags().numerics, thread_count()]
@@ -33,7 +33,7 @@ def token(args: Sequence[Any], kwargs: Mapping[str, Any], static: frozenset[str]
             if x.device.kind != "cpu":
                 return None
             out.append(x.type)
-        elif kind in _NUMBER:
+        elif kind in _NUMBER or x is None:
             out.append(kind)
         else:
             return None
@@ -59,6 +59,8 @@ class Plan:
         """The results for arguments that fit the token of this plan."""
         arrays = []
         for x in args:
+            if x is None:
+                continue
             a = x.data if isinstance(x, Value) else x
             if type(a) is not np.ndarray:
                 a = np.asarray(x, _NUMBER[type(x)])
