@@ -50,7 +50,7 @@ class Interpreted:
         c = self.launches[i]
         verify(c.launch.kernel)
         places = [self.program._place(n) for n in (*c.inputs, *c.outputs)]
-        known = self.program._sizes.get(c.outputs[0], {}) if c.outputs else {}
+        known = self.program._sizes.get(c.name, {})
         arrays = [
             _array(self.bound[cell] + offset, m.type.substitute(known))
             for (cell, offset), m in zip(places, c.launch.kernel.parameters, strict=True)

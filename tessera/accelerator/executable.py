@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tessera.accelerator import control, libraries
+from tessera.accelerator.clock import Timed
 from tessera.accelerator.program import GpuProgram
 from tessera.core.constraints import solve
 from tessera.core.errors import DeviceError
@@ -59,6 +60,11 @@ class GpuExecutable(Executable):
         """The outputs for these inputs, which may still be computed when this returns."""
         xs = [*(self._here(x) for x in inputs), *self.constants]
         return self.prepared([x.shape for x in xs], donated).run(xs)
+
+    def timed(self, inputs: Sequence[DeviceArray]) -> Timed:
+        """This program on inputs that stay, to be timed."""
+        xs = [*inputs, *self.constants]
+        return Timed(self.prepared([x.shape for x in xs]), xs)
 
     @property
     def constants(self) -> list[DeviceArray]:

@@ -49,6 +49,7 @@ from tessera.ir.tile.gpu.lower import expand
 from tessera.ir.tile.gpu.primitives import kernels_of
 from tessera.ir.tile.gpu.thin import Thin
 from tessera.ir.tile.gpu.thin import Writer as ThinWriter
+from tessera.ir.tile.gpu.written import written
 from tessera.ir.tile.launch import Expansion, Launch, Threads
 from tessera.ir.tile.sharing import shareable
 from tessera.ir.tile.text import parse_kernel
@@ -64,6 +65,7 @@ from tessera.runtime.triton_builder import Code, Source, build, has_roles
 Host = Callable[[HostCall, Mapping[str, TensorType], Mapping[str, int]], tuple[Any, int]]
 NOWHERE: Mapping[int, DeviceArray] = MappingProxyType({})
 _PLAIN_STAGES = 3
+_LARGE = 128 * 128  # elements of a tile that four warps would not have registers for
 
 
 @dataclass(frozen=True)
@@ -165,8 +167,8 @@ class GpuProgram:
             self.tables[s.results[0]] = s.node.params["value"].array
         elif s.node.op.name in kept.NAMES:
             self._add_attention(s, steps)
-        elif s.node.op.name == "kernel" and (launch := self._written(s)) is not None:
-            self._add_launch(f"kernel_{s.results[0]}", launch, steps)
+        elif s.node.op.name == "kernel":
+            self._add_written(s, steps)
         elif s.node.op.view is not None:
             self._add_view(s, steps)
         elif kernels_of(step := self._primitive(s), self.types) is not None:
@@ -267,18 +269,23 @@ class GpuProgram:
         for what, launch in zip(("delta", "keys", "queries"), launches, strict=True):
             self._add_launch(f"attention_{what}_{name}", launch, steps)
 
-    def _written(self, s: HostCall) -> Launch | None:
-        """The launch of a kernel that somebody wrote; None for one that updates its operands."""
-        k = parse_kernel(s.node.params["program"])
+    def _add_written(self, s: HostCall, steps: list[tuple[Access, Any]]) -> None:
+        """A kernel that somebody wrote; what it updates is a copy of its operand."""
+        k = written(parse_kernel(s.node.params["program"]))
         inputs = k.parameters[: len(s.operands)]
-        if any(m.writable for m in inputs):
-            return None
         shapes = [
             (m.name, m.type.shape, tuple(int(n) for n in self.types[x].shape))
             for m, x in zip(inputs, s.operands, strict=True)
         ]
-        self._sizes[s.results[0]] = solve(shapes, ())
-        return Launch(k, s.operands, s.results, Threads(4, 2))
+        name, given, made = f"kernel_{s.results[0]}", list(s.operands), list(s.results)
+        for i, (m, x) in enumerate(zip(inputs, s.operands, strict=True)):
+            if m.writable:
+                given[i] = made.pop(0)
+                self._add_copy(given[i], x, lambda place: place, s, steps)
+        self._sizes[name] = solve(shapes, ())
+        warps, stages = s.node.params.get("threads") or (_usual_warps(k), _PLAIN_STAGES - 1)
+        launch = Launch(k, tuple(given), tuple(made), Threads(warps, stages))
+        self._add_launch(name, launch, steps)
 
     def _add_launch(self, name: str, launch: Launch, steps: list[tuple[Access, Any]]) -> None:
         access = Access(name, launch.inputs, launch.outputs)
@@ -296,7 +303,7 @@ class GpuProgram:
     ) -> _Call:
         kernel, threads = launch.kernel, launch.threads
         if id(launch) not in self._emitted:
-            known = self._sizes.get(outs[0], {}) if outs else {}
+            known = self._sizes.get(name, {})
             # Where threads have roles, shared memory is the scratch.
             scratch = 0 if threads.roles else int(substitute(scratch_bytes(kernel), known))
             text = gluon.emit(kernel, threads) if threads.roles else emit(kernel, threads)
@@ -329,12 +336,18 @@ class GpuProgram:
         if layout is not None and in_order and layout[0] % ALIGNED == 0:
             self._alias(y, x, layout)
             return
+        view = s.node.op.view
+        assert view is not None
+        self._add_copy(y, x, lambda place: view(place, (self.types[x],), params), s, steps)
+
+    def _add_copy(
+        self, y: str, x: str, place: Callable[[Any], Any], s: HostCall, steps: list[tuple[Access, Any]]
+    ) -> None:  # fmt: skip
+        """A copy of a tensor, or of what a view has of it: `place` says where an element comes from."""
         t = self.types[y]
         axes = tuple(Axis(f"_{y}_{i}", n) for i, n in enumerate(t.shape))
-        assert s.node.op.view is not None
-        place = s.node.op.view(tuple(a.variable for a in axes), (self.types[x],), params)
         sizes = {a.name: a.size for a in axes}
-        index = [narrow(i, sizes) for i in place]
+        index = [narrow(i, sizes) for i in place(tuple(a.variable for a in axes))]
         if t.dtype.kind == "c":  # pairs of real numbers
             part = Axis(f"_{y}_part", 2)
             axes, index = (*axes, part), [*index, part.variable]
@@ -397,7 +410,7 @@ class GpuProgram:
             code = codes[c]
             if id(code) not in modules:
                 modules[id(code)] = Module(code.image, self.gpu)
-            known = self._sizes.get(c.outputs[0], {}) if c.outputs else {}
+            known = self._sizes.get(c.name, {})
             blocks = _blocks(c.launch, known)
             need = max(need, blocks * max(c.scratch, code.scratch))
             waiting.append(self._launch(c, code, modules[id(code)], blocks, known))
@@ -436,13 +449,9 @@ class GpuProgram:
         self, inputs: Sequence[DeviceArray], into: Mapping[int, DeviceArray] = NOWHERE
     ) -> list[DeviceArray]:
         """The outputs for these inputs; those of `into`, which have memory of their own, are written there."""
-        pool = self.gpu.pool
         given = {self.own_memory[i]: x for i, x in into.items()} if into else NOWHERE
         made = [given.get(i) or self._empty(x) for i, x in enumerate(self._made)]
-        held: list[Any] = [*inputs, *self._held, *made]
-        held += [None] * (self._count - len(held))
-        arena = pool.alloc(self.plan.arena) if self.plan.arena else None
-        scratch = pool.alloc(self.scratch) if self.scratch else None
+        held, arena, scratch = self._memory(inputs, made)
         for s in self.segments:
             if isinstance(s, Launcher):
                 cells = [0 if x is None else x.ptr for x in (*held, arena, scratch)]
@@ -451,6 +460,30 @@ class GpuProgram:
                 access, run = s
                 self._do_host(access, run, held, arena)
         return [self._array(x, held, arena) for x in self._outputs]
+
+    def _memory(self, inputs: Sequence[DeviceArray], made: Sequence[DeviceArray]) -> Any:
+        """What the cells of a run hold, its arena and its scratch."""
+        pool = self.gpu.pool
+        held: list[Any] = [*inputs, *self._held, *made]
+        held += [None] * (self._count - len(held))
+        arena = pool.alloc(self.plan.arena) if self.plan.arena else None
+        return held, arena, pool.alloc(self.scratch) if self.scratch else None
+
+    def repeated(self, inputs: Sequence[DeviceArray]) -> Callable[[], None]:
+        """What runs this program on these inputs again and again in the same memory; for measurements."""
+        memory = self._memory(inputs, [self._empty(x) for x in self._made])
+        launches = all(isinstance(s, Launcher) for s in self.segments)
+
+        def run() -> None:
+            if not launches:
+                self.run(inputs)
+                return
+            held, arena, scratch = memory
+            cells = [0 if x is None else x.ptr for x in (*held, arena, scratch)]
+            for s in self.segments:
+                s.run(cells[: s.cells])
+
+        return run
 
     @property
     def launches(self) -> int:
@@ -521,6 +554,12 @@ def source_of(
     aligned = tuple(i for i, m in enumerate(kernel.parameters) if m not in found)
     stages = threads.stages or _PLAIN_STAGES
     return Source(text, plain_name(kernel.name), tuple(given), aligned, arch, threads.warps, stages)
+
+
+def _usual_warps(k: tile.Kernel) -> int:
+    """Warps for a kernel whose schedule names none: more where tiles are large."""
+    tiles = (x.shape for op in tile.walk(k.body) for x in op.results)
+    return 8 if max((product(shape) for shape in tiles), default=0) >= _LARGE else 4
 
 
 def _as_pairs(t: TensorType) -> TensorType:

@@ -22,6 +22,7 @@ from tessera.core.picture import Pictured
 SWIZZLES = ("none", "xor")
 _BLOCK = (64, 64)  # rows and columns of a tile where a schedule says nothing
 _DEPTH = 64
+_WARPS, _STAGES = 4, 2  # where a schedule says only one of them
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,13 @@ class Schedule(Pictured):
     def depth(self) -> int:
         """How many elements of a summed axis are taken at a time."""
         return _DEPTH if self.k is None else self.k
+
+    @property
+    def threads(self) -> tuple[int, int] | None:
+        """Warps and stages on a GPU; None where neither is said."""
+        if self.warps is None and self.stages is None:
+            return None
+        return self.warps or _WARPS, self.stages or _STAGES
 
     # Variations
 

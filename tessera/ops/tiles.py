@@ -1,7 +1,8 @@
 """The op of a hand-written kernel in a graph: its tensors go in, what it makes comes out.
 
-The parameter `program` is the text of its Tile IR, so that a graph holds all that it computes.  What reads
-and runs such a text is above this layer: the package says how it is found.
+The parameter `program` is the text of its Tile IR, so that a graph holds all that it computes; `threads`, if there,
+says how many warps of a GPU run a block and how many steps of a loop overlap, which changes no result.  What
+reads and runs such a text is above this layer: the package says how it is found.
 """
 
 from __future__ import annotations
@@ -60,11 +61,14 @@ def _types(types: Types, p: Params) -> Sequence[TensorType]:
     return engine().types(p["program"], types)
 
 
-def _run(*xs: Any, program: str) -> tuple[Any, ...]:
+def _run(*xs: Any, program: str, threads: Any = None) -> tuple[Any, ...]:
     return engine().run(program, xs)
 
 
 @define(infer=_types, multiple=True, call="kernel", moves=True, numpy=_run, kinds="buif")
-def kernel(*operands: Value, program: str) -> tuple[Value, ...]:
+def kernel(
+    *operands: Value, program: str, threads: tuple[int, int] | None = None
+) -> tuple[Value, ...]:
     """The results of a hand-written kernel, whose Tile IR is given as text."""
-    return kernel.bind_many(*operands, program=program)
+    more = {} if threads is None else {"threads": threads}
+    return kernel.bind_many(*operands, program=program, **more)

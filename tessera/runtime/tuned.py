@@ -170,9 +170,9 @@ def _connect(file: Path) -> Any:
     return db
 
 
-def keep(found: Tuned, measured: Iterable[Measured] = ()) -> None:
-    """Keep what tuning found, in one transaction."""
-    here = (architecture(), versions())
+def keep(found: Tuned, measured: Iterable[Measured] = (), place: str | None = None) -> None:
+    """Keep what tuning found, in one transaction; a place other than this machine's processor is named."""
+    here = (place or architecture(), versions())
     with _opened() as db:
         _put(
             db, "tuned", (found.kernel, found.sizes, *here, found.nest, found.seconds, found.before)
@@ -188,15 +188,15 @@ def _put(db: Any, table: str, row: Sequence[Any]) -> None:
     db.execute(f"insert or replace into {table} values ({marks})", row)
 
 
-def find(kernel: str, sizes: str) -> Tuned | None:
-    """What is known of a kernel on this machine."""
+def find(kernel: str, sizes: str, place: str | None = None) -> Tuned | None:
+    """What is known of a kernel on this machine, or on the device that is named."""
     if not stamp():
         return None
     with _opened() as db:
         row = db.execute(
             "select nest, seconds, before from tuned where kernel = ? and sizes = ? and "
             "architecture = ? and versions = ?",
-            (kernel, sizes, architecture(), versions()),
+            (kernel, sizes, place or architecture(), versions()),
         ).fetchone()
     return None if row is None else Tuned(kernel, sizes, *row)
 

@@ -15,7 +15,7 @@ from tessera.stdlib.kernels import streams
 from tessera.stdlib.routine import Plan, routine
 
 
-@routine(block(4096))
+@routine(block(4096), gpu=block(1024).warps(4))
 def fused_adam(
     plan: Plan, params: Any, grads: Any, m: Any, v: Any, step: Any, *, lr: float = 1e-3, b1: float = 0.9,
     b2: float = 0.999, eps: float = 1e-8, decay: float = 0.0,

@@ -28,7 +28,7 @@ class Settings:
     seed: int
 
 
-@routine(block(128, 128))
+@routine(block(128, 128), gpu=block(64, 128).warps(8).stages(1))
 def flash_attention_2(
     plan: Plan, q: Any, k: Any, v: Any, *, causal: bool = False, scale: float | None = None,
     window: int | None = None, sink: int = 0, dropout: float = 0.0, seed: int = 0, lengths: Any = None,
@@ -45,6 +45,8 @@ def flash_attention_2(
     size = q.shape[-1]
     factor = 1 / math.sqrt(size) if scale is None else float(scale)
     chosen = Settings(factor, causal, window, sink, float(dropout), seed)
+    if plan.gpu and lengths is None and _is_plain(q, k, chosen):
+        return op.attention(q, k, v, causal=causal, scale=factor)
     if lengths is not None:
         found = op.reshape(op.cast(as_value(lengths, "lengths"), i64), (-1, 1, 2))
         lengths = op.broadcast_to(found, (found.shape[0], heads, 2))
@@ -52,6 +54,12 @@ def flash_attention_2(
     groups = op.reshape(q, (-1, heads // shared, *q.shape[-2:]))
     y = _attention(plan, chosen, groups, _flat(k), _flat(v), lengths)
     return op.reshape(y, (*q.shape[:-1], v.shape[-1]))
+
+
+def _is_plain(q: Any, k: Any, s: Settings) -> bool:
+    """Whether it is the attention that the compiler has kernels for on a GPU, in both directions."""
+    square = not s.causal or q.shape[-2] is k.shape[-2] or q.shape[-2] == k.shape[-2]
+    return bool(q.dtype.bits == 16 and square and s.window is None and not s.dropout)
 
 
 def _flat(x: Any) -> Any:
@@ -107,7 +115,7 @@ def _backward(plan: Plan, s: Settings, held: Any, ct: Any) -> Any:
 _attention.defvjp(_forward, _backward)
 
 
-@routine(block(128, 128))
+@routine(block(128, 128), gpu=block(64, 128).warps(8).stages(1))
 def flash_attention_varlen(
     plan: Plan, q: Any, k: Any, v: Any, starts: Any, starts_k: Any = None, *,
     most: int, most_k: int | None = None, **settings: Any,

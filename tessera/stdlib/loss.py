@@ -15,7 +15,7 @@ from tessera.stdlib.routine import Plan, routine
 from tessera.stdlib.rows import as_rows, like
 
 
-@routine(block(2))
+@routine(block(2), gpu=block(1).warps(8))
 def fused_cross_entropy(
     plan: Plan, logits: Any, labels: Any, *, label_smoothing: float = 0.0, reduction: str = "mean"
 ) -> Any:

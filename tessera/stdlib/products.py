@@ -15,7 +15,7 @@ from tessera.stdlib.kernels import products
 from tessera.stdlib.routine import Plan, routine
 
 
-@routine(block(256, 256).k(256))
+@routine(block(256, 256).k(256), gpu=block(128, 128).k(64).warps(8).stages(3))
 def matmul(
     plan: Plan, a: Any, b: Any, bias: Any = None, residual: Any = None, *, activation: str = "none"
 ) -> Any:
@@ -97,7 +97,7 @@ def _backward(plan: Plan, activation: str, held: Any, ct: Any) -> Any:
 _product.defvjp(_forward, _backward)
 
 
-@routine(block(32, 512).k(64))
+@routine(block(32, 512).k(64), gpu=block(128, 128).k(64).warps(4).stages(3))
 def grouped_matmul(plan: Plan, x: Any, w: Any, sizes: Any) -> Any:
     """Rows of x (rows, k), sorted by group, each times the matrix of its group in w (groups, k, n).
 

@@ -38,7 +38,7 @@ def quantise(x: Any, dtype: Any = i8, group: int | None = None, axis: int = 0) -
     return op.cast(op.reshape(whole, (rows, columns)), d), scale
 
 
-@routine(block(64, 128))
+@routine(block(64, 128), gpu=block(64, 64).warps(8).stages(4))
 def quantised_matmul(plan: Plan, x: Any, w: Any, scale: Any, x_scale: Any = None) -> Any:
     """x (m, k) times w (k, n) of i8 or i4 with scales (groups, n): one for each group of k / groups rows.
 

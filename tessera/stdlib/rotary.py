@@ -16,7 +16,7 @@ from tessera.stdlib.kernels import streams
 from tessera.stdlib.routine import Plan, routine
 
 
-@routine(block(32))
+@routine(block(32), gpu=block(8).warps(4))
 def rotary_embedding(
     plan: Plan, x: Any, positions: Any = None, *, base: float = 10000.0, tables: Any = None
 ) -> Any:

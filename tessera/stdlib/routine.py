@@ -1,12 +1,17 @@
-"""Routines: functions on tensors whose kernels run under a schedule that a user may replace."""
+"""Routines: functions on tensors whose kernels run under a schedule that a user may replace.
+
+Each is shipped with two: one for processors, whose blocks fit caches, and one for GPUs, whose blocks fit registers
+and shared memory.  The tensors of a call say which it is.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache, update_wrapper
 from typing import Any
 
+from tessera.ir.graph.ir import Value
 from tessera.lang.kernel.decorate import KernelFunction
 from tessera.lang.schedule import Schedule, as_schedule
 
@@ -16,43 +21,44 @@ class Routine:
 
     __wrapped__: Callable[..., Any]
 
-    def __init__(self, f: Callable[..., Any], plan: Plan):
+    def __init__(self, f: Callable[..., Any], plan: Plan, on_gpu: Plan | None = None):
         update_wrapper(self, f)
         del self.__wrapped__  # users see the arguments after the plan
         whole = inspect.signature(f)
         self.__signature__ = whole.replace(parameters=list(whole.parameters.values())[1:])
-        self.function, self.plan = f, plan
+        self.function, self.plan, self.on_gpu = f, plan, on_gpu or plan
 
     @property
     def schedule(self) -> Schedule:
-        """The schedule of its kernels."""
+        """The schedule of its kernels on a processor."""
         return self.plan.schedule
 
     def with_schedule(self, schedule: Any) -> Routine:
         """The same function with other blocks; what the schedule does not say is inherited."""
-        return Routine(self.function, Plan(as_schedule(schedule).over(self.schedule), fitted=False))
+        chosen = as_schedule(schedule)
+        plans = (Plan(chosen.over(p.schedule), fitted=False) for p in (self.plan, self.on_gpu))
+        return Routine(self.function, *plans)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.function(self.plan, *args, **kwargs)
+        plan = self.on_gpu if _is_on_gpu((*args, *kwargs.values())) else self.plan
+        return self.function(plan, *args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<routine {self.function.__name__}, {self.schedule}>"
 
 
 class Plan:
-    """A schedule, and whether its blocks shrink to fit small tensors."""
+    """A schedule, whether its blocks shrink to fit small tensors, and whether it is the library's for a GPU."""
 
-    def __init__(self, schedule: Schedule, fitted: bool = True):
-        self.schedule, self.fitted = schedule, fitted
+    def __init__(self, schedule: Schedule, fitted: bool = True, gpu: bool = False):
+        self.schedule, self.fitted, self.gpu = schedule, fitted, gpu
+        self._key = schedule, fitted, gpu
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Plan) and (self.schedule, self.fitted) == (
-            other.schedule,
-            other.fitted,
-        )
+        return isinstance(other, Plan) and self._key == other._key
 
     def __hash__(self) -> int:
-        return hash((self.schedule, self.fitted))
+        return hash(self._key)
 
     def of(self, kernel: KernelFunction) -> KernelFunction:
         """A kernel under this schedule."""
@@ -64,6 +70,16 @@ def _scheduled(kernel: KernelFunction, schedule: Schedule, fitted: bool) -> Kern
     return KernelFunction(kernel.function, schedule.over(kernel.schedule), auto=fitted)
 
 
-def routine(schedule: Any) -> Callable[[Callable[..., Any]], Routine]:
-    """Decorator: a function of the library with the schedule that it is shipped with."""
-    return lambda f: Routine(f, Plan(as_schedule(schedule)))
+def _is_on_gpu(given: Any) -> bool:
+    """Whether a tensor among arguments, or in a tree of them, is on a GPU."""
+    if isinstance(given, Value):
+        return given.device.kind != "cpu"
+    if isinstance(given, Mapping):
+        return _is_on_gpu(tuple(given.values()))
+    return isinstance(given, (tuple, list)) and any(_is_on_gpu(x) for x in given)
+
+
+def routine(schedule: Any, gpu: Any = None) -> Callable[[Callable[..., Any]], Routine]:
+    """Decorator: a function of the library with the schedules that it is shipped with."""
+    here = Plan(as_schedule(schedule))
+    return lambda f: Routine(f, here, None if gpu is None else Plan(as_schedule(gpu), gpu=True))

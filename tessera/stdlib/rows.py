@@ -37,10 +37,10 @@ def planned(plan: Plan, x: Any) -> Plan:
 
 @lru_cache(maxsize=64)
 def _row_by_row(plan: Plan) -> Plan:
-    return Plan(plan.schedule.with_block(1))
+    return Plan(plan.schedule.with_block(1), gpu=plan.gpu)
 
 
-@routine(block(4))
+@routine(block(4), gpu=block(1).warps(1))
 def stable_softmax(plan: Plan, x: Any, axis: int = -1) -> Any:
     """exp(x) / sum(exp(x)) along an axis, by way of the largest element."""
     x = as_value(x, "stable_softmax")
@@ -72,7 +72,7 @@ def _softmax_backward(plan: Plan, y: Any, ct: Any) -> Any:
 _softmax.defvjp(_softmax_forward, _softmax_backward)
 
 
-@routine(block(4))
+@routine(block(4), gpu=block(1).warps(1))
 def efficient_layernorm(
     plan: Plan, x: Any, gain: Any = None, bias: Any = None, *, eps: float = 1e-5
 ) -> Any:
@@ -81,7 +81,7 @@ def efficient_layernorm(
     return _norm(plan, eps, True, x, gain, bias)
 
 
-@routine(block(4))
+@routine(block(4), gpu=block(1).warps(1))
 def rmsnorm(plan: Plan, x: Any, gain: Any = None, *, eps: float = 1e-6) -> Any:
     """x / sqrt(mean(x * x) + eps) * gain along the last axis."""
     return _norm(plan, eps, False, as_value(x, "rmsnorm"), gain, None)

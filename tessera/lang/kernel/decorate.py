@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import update_wrapper
 from typing import Any
 
 from tessera.core.constraints import solve
+from tessera.core.device import CPU, Device
 from tessera.core.dims import Dim, Size
 from tessera.core.errors import TesseraError, located
 from tessera.core.flags import flags
@@ -26,6 +28,7 @@ from tessera.ops.tiles import kernel as kernel_op
 from tessera.runtime.tuned import size_class
 
 _MOST = 512  # translations that a kernel keeps
+_ON_GPU = "tessera.lang.kernel.tune_gpu"  # loaded when a kernel is first tuned there
 
 
 class KernelFunction:
@@ -76,8 +79,8 @@ class KernelFunction:
         return _wrapped(t, launch(t, arrays, sizes))
 
     def chosen(
-        self, bound: Bound, sizes: Mapping[str, Size], arrays: Sequence[Any] | None
-    ) -> Schedule:
+        self, bound: Bound, sizes: Mapping[str, Size], arrays: Sequence[Any] | None, device: Device = CPU
+    ) -> Schedule:  # fmt: skip
         """The schedule of a call; there are no arrays while a program is traced."""
         if not self.auto:
             return self.schedule
@@ -88,19 +91,25 @@ class KernelFunction:
         name = self.signature.name
         values = [as_value(a, name) for a in bound.arrays]
         known = sizes_in(bound, [v.type for v in values], name)
-        t = self.translated(bound, known, self.chosen(bound, known, None))
+        device = next((v.device for v in values if v.device.kind != "cpu"), CPU)
+        here = None if current_builder() is not None else values
+        schedule = self.chosen(bound, known, here, device)
+        # Code for a GPU is made for the sizes of a call: whole blocks need no masks then.
+        t = self.translated(bound, known, schedule, fixed=device.kind != "cpu")
         require_equal(t, known, name)
-        out = kernel_op(*values, program=text_of(t.kernel))
+        out = kernel_op(*values, program=text_of(t.kernel), threads=schedule.threads)
         return out[0] if _is_single(t) else out
 
-    def translated(self, bound: Bound, sizes: Mapping[str, Size], s: Schedule) -> Translated:
+    def translated(
+        self, bound: Bound, sizes: Mapping[str, Size], s: Schedule, fixed: bool = False
+    ) -> Translated:
         """The translation for a call, from those that were made before if one serves it."""
-        kept = self._kept.setdefault((bound.key, s, flags().numerics), [])
+        kept = self._kept.setdefault((bound.key, s, flags().numerics, fixed), [])
         for t in kept:
             numbers = t.assumed.numbers.items()
             if all(sizes[n] == k for n, k in numbers) and t.is_current():
                 return t
-        made = translate(self.function, bound, sizes, s, inlined)
+        made = translate(self.function, bound, sizes, s, inlined, fixed)
         if len(kept) >= _MOST:
             kept.clear()
         kept.append(made)
@@ -126,26 +135,42 @@ class TunedKernel(KernelFunction):
         self.found: dict[Any, Found] = {}  # by the sizes of calls
 
     def chosen(
-        self, bound: Bound, sizes: Mapping[str, Size], arrays: Sequence[Any] | None
-    ) -> Schedule:
+        self, bound: Bound, sizes: Mapping[str, Size], arrays: Sequence[Any] | None, device: Device = CPU
+    ) -> Schedule:  # fmt: skip
         """The best schedule that is known; on data a new one is searched for."""
         if any(isinstance(n, Dim) for n in sizes.values()) or interpreting():
             return self._first(bound, sizes)
         known: dict[str, int] = {n: int(k) for n, k in sizes.items()}
-        label = (bound.key, size_class(known))
+        label = (bound.key, size_class(known), device)
         if label not in self.found:
-            key = self.translated(bound, known, self._first(bound, known)).kernel.hash
-            found = remembered(self.search, key, known)
-            if found is None and arrays is None:
-                return self._first(bound, known)
+            first = self._first(bound, known)
+            found = self._found(bound, known, first, arrays, device)
             if found is None:
-                assert arrays is not None
-                found = look(
-                    self.search, self.schedule, lambda s: self.translated(bound, known, s), arrays,
-                    known, key,
-                )  # fmt: skip
+                return first
             self.found[label] = found
         return self.found[label].schedule
+
+    def _found(
+        self, bound: Bound, sizes: Mapping[str, int], first: Schedule, arrays: Sequence[Any] | None,
+        device: Device,
+    ) -> Found | None:  # fmt: skip
+        """What the store knows, or what a search finds where there is data."""
+
+        def made(s: Schedule) -> Translated:
+            return self.translated(bound, sizes, s, fixed=on_gpu)
+
+        on_gpu = device.kind != "cpu"
+        key = made(first).kernel.hash
+        there: Any = importlib.import_module(_ON_GPU) if on_gpu else None
+        found = remembered(self.search, key, sizes, there.place_of(device) if on_gpu else None)
+        if found is not None or arrays is None:
+            return found
+        if on_gpu:
+            seen: Found = there.look_there(
+                self.search, self.schedule, made, arrays, device, sizes, key
+            )
+            return seen
+        return look(self.search, self.schedule, made, arrays, sizes, key)
 
     def _first(self, bound: Bound, sizes: Mapping[str, Size]) -> Schedule:
         """The first schedule of the space that fits."""

@@ -82,10 +82,14 @@ def _unchanged(now: Any, then: Any) -> bool:
 
 def translate(
     f: Callable[..., Any], bound: Bound, sizes: Mapping[str, Size], schedule: Schedule,
-    inline: Callable[[Any], Any],
+    inline: Callable[[Any], Any], fixed: bool = False,
 ) -> Translated:  # fmt: skip
-    """The Tile kernel of a function for arguments of these types, and of these sizes where it must know."""
-    source, assumed = source_of(f), Assumed()
+    """The Tile kernel of a function for arguments of these types, and of these sizes where it must know.
+
+    Fixed, it is for these sizes alone.
+    """
+    numbers = {n: k for n, k in sizes.items() if fixed and not isinstance(k, Dim)}
+    source, assumed = source_of(f), Assumed(numbers)
     for _ in range(_MOST):
         try:
             return Translation(source, bound, assumed, schedule, inline).run()

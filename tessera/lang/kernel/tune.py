@@ -88,10 +88,12 @@ class Found:
     tried: int
 
 
-def remembered(search: Search, key: str, sizes: Mapping[str, int]) -> Found | None:
-    """What the store knows of a kernel at sizes like these."""
+def remembered(
+    search: Search, key: str, sizes: Mapping[str, int], place: str | None = None
+) -> Found | None:
+    """What the store knows of a kernel at sizes like these, on this machine or on a device."""
     with search.store():
-        known = tuned.find(key, tuned.size_class(sizes))
+        known = tuned.find(key, tuned.size_class(sizes), place)
     if known is None:
         return None
     try:
@@ -119,7 +121,7 @@ def look(
         made = [c for s, t in ranked[i : i + _BATCH] if (c := bench.candidate(s, t)) is not None]
         interleave(made, _ROUNDS, end)
         tried += made
-    found = _fastest(tried, end)
+    found = fastest(tried, end)
     with search.store():
         label, text = tuned.size_class(sizes), json.dumps(found.schedule.to_dict(), sort_keys=True)
         tuned.keep(tuned.Tuned(key, label, text, found.seconds, found.before))
@@ -139,10 +141,11 @@ def _ranked(
             continue
         programs.setdefault(t.kernel.hash, (chosen, t))
     made = list(programs.values())
-    return [*made[:1], *sorted(made[1:], key=lambda x: _work(x[1], sizes))]
+    return [*made[:1], *sorted(made[1:], key=lambda x: work(x[1], sizes))]
 
 
-def _work(t: Translated, sizes: Mapping[str, int]) -> float:
+def work(t: Translated, sizes: Mapping[str, int]) -> float:
+    """About how long all instances of a kernel take one after another."""
     count = substitute(product(tuple(n for _, n in t.kernel.grid)), sizes)
     return float(substitute(instance_work(t.kernel), sizes) * count)
 
@@ -170,7 +173,7 @@ class _Bench:
         return Candidate(chosen, run)
 
 
-def _fastest(tried: Sequence[Candidate], end: float) -> Found:
+def fastest(tried: Sequence[Candidate], end: float) -> Found:
     """The fastest of the best few and the first, measured again in turn."""
     first, rivals = tried[0], sorted(tried[1:], key=lambda c: min(c.times))[:_FINALISTS]
     best = first
