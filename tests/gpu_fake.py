@@ -117,10 +117,12 @@ class _Kernels:
         name = f"{s.name}_{len(self.fake.kernels)}"
         boxes = [kind.startswith("tensordesc") for _, kind in s.signature]
         sizes: list[int] = []
-        first: list[int] = []  # parameters, of which a box has five
+        first: list[int] = []  # parameters, of which a box has one and two for each axis
         for (_, kind), box in zip(s.signature, boxes, strict=True):
             first.append(len(sizes))
-            sizes += [128, 4, 4, 8, 8] if box else [8 if kind.startswith("*") else 4]
+            rank = 1 if "rank=1" in kind else 2
+            own = [128, *[4] * rank, *[8] * rank]
+            sizes += own if box else [8 if kind.startswith("*") else 4]
         kernel = self.tiles[s]
 
         def run(*values: bytes) -> None:

@@ -15,6 +15,10 @@ def parameters(box: Box, cell: int, offset: int) -> list[Parameter]:
     rows, columns = box.shape
     dtype = box.memory.type.dtype
     size = dtype.bits // 8
+    if box.is_line:
+        count = rows * columns
+        data = tensor_map(_ANYWHERE, dtype.np, (count,), (size,), (box.columns,))
+        return [TensorMap(data, cell, offset), i32(count), i64(1)]
     data = tensor_map(
         _ANYWHERE, dtype.np, (rows, columns), (columns * size, size),
         (box.rows, SWIZZLE // size), SWIZZLE,

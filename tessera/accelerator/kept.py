@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node
 from tessera.ir.schedule.ir import HostCall
+from tessera.ir.target.gluon.double import double
 from tessera.ir.target.gluon.pipeline import COLUMNS, ROWS, pipeline
 from tessera.ir.tile.gpu.attention import (
     Columns,
@@ -70,14 +71,19 @@ def forward(p: Problem, operands: Sequence[str], o: str, logs: str, roles: bool)
 
 
 def backward(
-    p: Problem, operands: Sequence[str], results: Sequence[str], logs: str, delta: str
+    p: Problem, operands: Sequence[str], results: Sequence[str], logs: str, delta: str, roles: bool
 ) -> list[Launch]:
-    """The launches of its derivative."""
+    """The launches of its derivative; `roles` where groups of threads may have roles."""
     q, k, v, o, ct = operands
     d_q, d_k, d_v = results
-    shared, threads = (q, k, v, ct, logs, delta), backward_threads(p)
-    return [
-        Launch(Delta(p).kernel(), (o, ct), (delta,), Threads(4)),
-        Launch(KeysBackward(p, 64, 64).kernel(), shared, (d_k, d_v), threads),
-        Launch(QueriesBackward(p, 64, 64).kernel(), shared, (d_q,), threads),
-    ]
+    launches = [Launch(Delta(p).kernel(), (o, ct), (delta,), Threads(4))]
+    wide = roles and (p.size, p.values) == (COLUMNS, COLUMNS)
+    for kernel, outputs in (
+        (KeysBackward(p, 64, 64).kernel(), (d_k, d_v)),
+        (QueriesBackward(p, 64, 64).kernel(), (d_q,)),
+    ):
+        threads = backward_threads(p)
+        if wide and double(kernel) is not None:
+            threads = Threads(4, 4, approximate=True, roles=True)
+        launches.append(Launch(kernel, (q, k, v, ct, logs, delta), outputs, threads))
+    return launches

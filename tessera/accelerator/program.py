@@ -265,7 +265,7 @@ class GpuProgram:
             self._add_launch(
                 f"attention_{name}", kept.forward(plain, ins[:3], again, logs, self.roles), steps
             )
-        launches = kept.backward(p, ins, outs, logs, delta)
+        launches = kept.backward(p, ins, outs, logs, delta, self.roles)
         for what, launch in zip(("delta", "keys", "queries"), launches, strict=True):
             self._add_launch(f"attention_{what}_{name}", launch, steps)
 

@@ -101,6 +101,11 @@ class Box:
     columns: int
 
     @property
+    def is_line(self) -> bool:
+        """Whether it is a part of one row, of a memory that is one line."""
+        return self.rows == 1
+
+    @property
     def shape(self) -> tuple[int, int]:
         """Rows and columns of the memory."""
         *lead, last = (int(n) for n in self.memory.type.shape)

@@ -1,4 +1,4 @@
-"""The frame of a pipeline in Gluon: the roles of groups of threads, and how they wait for each other."""
+"""The frames of kernels in Gluon: the roles of groups of threads, and how they wait for each other."""
 
 HEAD = """import triton.language as tl
 from triton.experimental import gluon
@@ -167,4 +167,130 @@ def %(name)s(%(parameters)s):
                 fetch(%(matrix)s, %(number)s, turn + %(stages)d, ring, full)
             turn += 1
 %(after)s
+"""
+
+DOUBLE_PRODUCER = """
+@gluon.jit
+def produce(%(parameters)s, %(shared)s):
+    mbarrier.expect(tile_full, %(tile_bytes)d)
+%(tiles)s
+    turn = 0
+    for i in range(%(range)s):
+        at = turn %% %(stages)d
+        phase = ((turn // %(stages)d) & 1) ^ 1
+        mbarrier.wait(left_empty.index(at), phase)
+        mbarrier.expect(left_full.index(at), %(left_bytes)d)
+%(left)s
+        mbarrier.wait(right_empty.index(at), phase)
+        mbarrier.expect(right_full.index(at), %(right_bytes)d)
+%(right)s
+        turn += 1
+"""
+
+# The second of two groups may begin a step later: it hands on what it does not need.
+DOUBLE_CONSUMER = """
+@gluon.jit
+def consume(which: gl.constexpr, %(parameters)s, %(shared)s):
+    rows: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, %(columns)d, 16])
+    cols: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, %(depth)d, 16])
+    factor: gl.constexpr = gl.DotOperandLayout(0, rows, 2)
+%(grid)s
+    turn = (%(start)s - begin) // %(depth)d
+    if turn > 0:
+        mbarrier.arrive(left_empty.index(0))
+        mbarrier.arrive(right_empty.index(0))
+%(prelude)s
+%(before)s
+    one = first.index(which)
+    two = second.index(which)
+    nothing = gl.full((%(rows)d, %(depth)d), 0.0, gl.float32, cols)
+    mbarrier.wait(tile_full, 0)
+%(loops)s%(after)s
+    tma.store_wait(0)
+"""
+
+DOUBLE_STEP = """    for i in range(%(range)s):
+        at = turn %% %(stages)d
+        phase = (turn // %(stages)d) & 1
+        mbarrier.wait(left_full.index(at), phase)
+        s = warpgroup_mma(one, left.index(at).permute((1, 0)), nothing, use_acc=False, is_async=True)
+        mbarrier.wait(right_full.index(at), phase)
+        d = warpgroup_mma(two, right.index(at).permute((1, 0)), nothing, use_acc=False, is_async=True)
+        s = warpgroup_mma_wait(1, deps=[s])
+%(weigh)s
+        p = gl.convert_layout(w.to(%(kind)s), factor, assert_trivial=True)
+        %(acc1)s = warpgroup_mma(p, right.index(at), %(acc1)s, is_async=True)
+        d = warpgroup_mma_wait(1, deps=[d])
+%(slope)s
+        p = gl.convert_layout(x.to(%(kind)s), factor, assert_trivial=True)
+        %(acc0)s = warpgroup_mma(p, left.index(at), %(acc0)s, is_async=True)
+        %(acc0)s, %(acc1)s = warpgroup_mma_wait(0, deps=[%(acc0)s, %(acc1)s])
+        mbarrier.arrive(left_empty.index(at))
+        mbarrier.arrive(right_empty.index(at))
+        turn += 1
+"""
+
+DOUBLE_FIRST = """    mbarrier.wait(left_full.index(turn), 0)
+    s = warpgroup_mma(one, left.index(turn).permute((1, 0)), nothing, use_acc=False, is_async=True)
+    mbarrier.wait(right_full.index(turn), 0)
+    d = warpgroup_mma(two, right.index(turn).permute((1, 0)), nothing, use_acc=False, is_async=True)
+    s, d = warpgroup_mma_wait(0, deps=[s, d])
+    mbarrier.arrive(right_empty.index(turn))
+%(first)s
+    p = gl.convert_layout(x.to(%(kind)s), factor, assert_trivial=True)
+    turn += 1
+"""
+
+DOUBLE_LATE = """    for i in range(%(range)s):
+        at = turn %% %(stages)d
+        phase = (turn // %(stages)d) & 1
+        before = (turn - 1) %% %(stages)d
+        mbarrier.wait(left_full.index(at), phase)
+        s = warpgroup_mma(one, left.index(at).permute((1, 0)), nothing, use_acc=False, is_async=True)
+        %(acc0)s = warpgroup_mma(p, left.index(before), %(acc0)s, is_async=True)
+        mbarrier.wait(right_full.index(at), phase)
+        d = warpgroup_mma(two, right.index(at).permute((1, 0)), nothing, use_acc=False, is_async=True)
+        s = warpgroup_mma_wait(2, deps=[s])
+%(weigh)s
+        mbarrier.wait(right_full.index(at), phase)
+        %(acc0)s, d, w = warpgroup_mma_wait(0, deps=[%(acc0)s, d, w])
+        mbarrier.arrive(left_empty.index(before))
+        mbarrier.arrive(right_empty.index(at))
+%(slope)s
+        p = gl.convert_layout(x.to(%(kind)s), factor, assert_trivial=True)
+        turn += 1
+"""
+
+DOUBLE_LAST = """    %(acc0)s = warpgroup_mma(p, left.index((turn - 1) %% %(stages)d), %(acc0)s, is_async=True)
+    %(acc0)s = warpgroup_mma_wait(0, deps=[%(acc0)s])
+"""
+
+DOUBLE = """
+@gluon.jit
+def %(name)s(%(parameters)s):
+    box: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
+    flat: gl.constexpr = gl.NVMMASharedLayout(0, 32, 1)
+    bar: gl.constexpr = mbarrier.MBarrierLayout()
+    first = gl.allocate_shared_memory(%(kind)s, [%(groups)d, %(rows)d, %(columns)d], box)
+    second = gl.allocate_shared_memory(%(kind)s, [%(groups)d, %(rows)d, %(columns)d], box)
+    left = gl.allocate_shared_memory(%(kind)s, [%(stages)d, %(depth)d, %(columns)d], box)
+    right = gl.allocate_shared_memory(%(kind)s, [%(stages)d, %(depth)d, %(columns)d], box)
+%(rings)s
+    tile_full = gl.allocate_shared_memory(gl.int64, [1], bar)
+    left_full = gl.allocate_shared_memory(gl.int64, [%(stages)d, 1], bar)
+    left_empty = gl.allocate_shared_memory(gl.int64, [%(stages)d, 1], bar)
+    right_full = gl.allocate_shared_memory(gl.int64, [%(stages)d, 1], bar)
+    right_empty = gl.allocate_shared_memory(gl.int64, [%(stages)d, 1], bar)
+    mbarrier.init(tile_full, 1)
+    for i in gl.static_range(%(stages)d):
+        mbarrier.init(left_full.index(i), 1)
+        mbarrier.init(right_full.index(i), 1)
+        mbarrier.init(left_empty.index(i), %(groups)d)
+        mbarrier.init(right_empty.index(i), %(groups)d)
+    fence_async_shared()
+    gl.warp_specialize([
+        (consume, (0, %(parameters)s, %(shared)s)),
+        (consume, (1, %(parameters)s, %(shared)s)),
+        (produce, (%(parameters)s, %(shared)s)),
+    ], [4, 1], [240, 24])
 """
