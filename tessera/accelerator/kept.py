@@ -24,10 +24,14 @@ from tessera.ir.tile.launch import Launch, Threads
 
 _SIZES = (16, 32, 64, 128)
 NAMES = ("attention", "attention_grad")
+UPDATE = "dynamic_update_slice"
+_PART = 4  # of a tensor, at most, that is replaced where it lies
 
 
 def is_kept(n: Node) -> bool:
-    """Whether a node stays whole: an attention on narrow floats, without a mask."""
+    """Whether a node stays whole: an attention on narrow floats, without a mask, or an update of a small part."""
+    if n.op.name == UPDATE:
+        return _is_small(*n.types[:2])
     if n.op.name not in NAMES:
         return False
     q, _, v = n.types[:3]
@@ -35,6 +39,14 @@ def is_kept(n: Node) -> bool:
     sizes = all(isinstance(s, int) and s in _SIZES for s in (q.shape[-1], v.shape[-1]))
     scale = n.params["scale"]
     return not masked and sizes and q.dtype.bits == 16 and (scale is None or scale > 0)
+
+
+def _is_small(whole: TensorType, part: TensorType) -> bool:
+    """Whether a part is worth a kernel of its own, which leaves the rest of a tensor alone."""
+    if not (whole.static and part.static) or whole.dtype.kind == "c" or whole.dtype.bits < 8:
+        return False
+    n, m = (math.prod(int(k) for k in t.shape) for t in (whole, part))
+    return 0 < m * _PART <= n
 
 
 def problem(

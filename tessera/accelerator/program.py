@@ -17,10 +17,17 @@ import numpy as np
 from tessera.accelerator import kept
 from tessera.accelerator.absorb import absorbed
 from tessera.accelerator.boxes import parameters
+from tessera.accelerator.sources import (
+    WRITTEN_STAGES,
+    as_pairs,
+    blocks_of,
+    source_of,
+    usual_warps,
+)
 from tessera.accelerator.strided import strided
 from tessera.accelerator.together import together
 from tessera.core.constraints import solve
-from tessera.core.dims import product, substitute
+from tessera.core.dims import substitute
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import substitute_params
 from tessera.ir.schedule.apart import apart
@@ -39,16 +46,15 @@ from tessera.ir.schedule.layout import is_row_major, layout_of, row_major
 from tessera.ir.schedule.memory import Access, View, numbered, plan_memory, size_of
 from tessera.ir.schedule.rename import renamed
 from tessera.ir.target.gluon import emit as gluon
-from tessera.ir.target.gluon.emit import box_type, boxes_of, instances
+from tessera.ir.target.gluon.emit import boxes_of
 from tessera.ir.target.triton.emit import emit, scratch_bytes
-from tessera.ir.target.triton.types import pointer
-from tessera.ir.target.triton.writer import plain_name
 from tessera.ir.tile import ir as tile
 from tessera.ir.tile.gpu.contraction import side_by_side
 from tessera.ir.tile.gpu.lower import expand
 from tessera.ir.tile.gpu.primitives import kernels_of
 from tessera.ir.tile.gpu.thin import Thin
 from tessera.ir.tile.gpu.thin import Writer as ThinWriter
+from tessera.ir.tile.gpu.update import update
 from tessera.ir.tile.gpu.written import written
 from tessera.ir.tile.launch import Expansion, Launch, Threads
 from tessera.ir.tile.sharing import shareable
@@ -64,8 +70,6 @@ from tessera.runtime.triton_builder import Code, Source, build, has_roles
 # What runs an op that is no kernel, from arrays of the device to such arrays, and the bytes that it needs meanwhile.
 Host = Callable[[HostCall, Mapping[str, TensorType], Mapping[str, int]], tuple[Any, int]]
 NOWHERE: Mapping[int, DeviceArray] = MappingProxyType({})
-_PLAIN_STAGES = 3
-_LARGE = 128 * 128  # elements of a tile that four warps would not have registers for
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,7 @@ class GpuProgram:
         self._expansions: dict[Any, Expansion] = {}
         self._sizes: dict[str, Mapping[str, int]] = {}  # of kernels that serve all sizes
         self._emitted: dict[int, tuple[str, int]] = {}  # of kernels that were made once
+        self._copies: set[str] = set()  # of whole tensors, before something changes them
         steps: list[tuple[Access, _Call | Any]] = []
         self.origin: dict[str, Any] = {}  # the step that each launch and host call belongs to
         for s in self._joined():
@@ -130,7 +135,7 @@ class GpuProgram:
         )
         self._number_cells(inputs)
         self._held = self._hold()
-        self.segments = self._segments(steps)
+        self.segments = self._segments(self._needed(steps))
 
     def _hold(self) -> list[DeviceArray]:
         """The tables, on the device."""
@@ -169,6 +174,8 @@ class GpuProgram:
             self._add_attention(s, steps)
         elif s.node.op.name == "kernel":
             self._add_written(s, steps)
+        elif s.node.op.name == kept.UPDATE:
+            self._add_update(s, steps)
         elif s.node.op.view is not None:
             self._add_view(s, steps)
         elif kernels_of(step := self._primitive(s), self.types) is not None:
@@ -281,11 +288,32 @@ class GpuProgram:
         for i, (m, x) in enumerate(zip(inputs, s.operands, strict=True)):
             if m.writable:
                 given[i] = made.pop(0)
-                self._add_copy(given[i], x, lambda place: place, s, steps)
+                self._add_whole_copy(given[i], x, s, steps)
         self._sizes[name] = solve(shapes, ())
-        warps, stages = s.node.params.get("threads") or (_usual_warps(k), _PLAIN_STAGES - 1)
+        warps, stages = s.node.params.get("threads") or (usual_warps(k), WRITTEN_STAGES)
         launch = Launch(k, tuple(given), tuple(made), Threads(warps, stages))
         self._add_launch(name, launch, steps)
+
+    def _add_update(self, s: HostCall, steps: list[tuple[Access, Any]]) -> None:
+        """A tensor of which a part is replaced where it lies; a copy of it, where somebody else wants it."""
+        (x, part, *starts), (y,) = s.operands, s.results
+        self._add_whole_copy(y, x, s, steps)
+        kernel = update(self.types[y], self.types[part], [self.types[n] for n in starts])
+        launch = Launch(kernel, (y, part, *starts), (), Threads(4))
+        self._add_launch(f"update_{y}", launch, steps)
+
+    def _add_whole_copy(self, y: str, x: str, s: HostCall, steps: list[tuple[Access, Any]]) -> None:
+        """A copy, which is none where the memory plan gives both one place."""
+        self._add_copy(y, x, lambda place: place, s, steps)
+        self._copies.add(steps[-1][0].name)
+
+    def _needed(self, steps: Sequence[tuple[Access, Any]]) -> list[tuple[Access, Any]]:
+        """The steps, without copies of a tensor to where it lies."""
+
+        def stays(a: Access) -> bool:
+            return a.name in self._copies and self._place(a.reads[0]) == self._place(a.writes[0])
+
+        return [(a, c) for a, c in steps if not stays(a)]
 
     def _add_launch(self, name: str, launch: Launch, steps: list[tuple[Access, Any]]) -> None:
         access = Access(name, launch.inputs, launch.outputs)
@@ -354,7 +382,7 @@ class GpuProgram:
         read = Read(t.dtype.real, x, tuple(index))
         stage = Stage(y, axes, (), None, read, s.node.location)
         copy = Kernel(f"copy_{y}", max(len(axes) - 1, 0), (stage,), (y,))
-        types = {n: _as_pairs(self.types[n]) for n in (x, y)}
+        types = {n: as_pairs(self.types[n]) for n in (x, y)}
         self._add_kernels(copy, steps, types)
 
     def _layout(self, name: str) -> tuple[int, tuple[int, ...]]:
@@ -411,7 +439,7 @@ class GpuProgram:
             if id(code) not in modules:
                 modules[id(code)] = Module(code.image, self.gpu)
             known = self._sizes.get(c.name, {})
-            blocks = _blocks(c.launch, known)
+            blocks = blocks_of(c.launch, known)
             need = max(need, blocks * max(c.scratch, code.scratch))
             waiting.append(self._launch(c, code, modules[id(code)], blocks, known))
         flush()
@@ -538,35 +566,3 @@ class GpuProgram:
         arrays = [self._array(self._spot(n), held, arena) for n in access.reads]
         for n, x in zip(access.writes, run(arrays), strict=True):
             held[self._places[n][0]] = x
-
-
-def source_of(
-    kernel: tile.Kernel, text: str, threads: Threads, arch: tuple[str, Any, int], scratch: int
-) -> Source:
-    """What Triton is asked to build for a kernel."""
-    found = boxes_of(kernel) if threads.roles else {}
-    given = [
-        (plain_name(m.name), box_type(found[m]) if m in found else pointer(m.type.dtype))
-        for m in kernel.parameters
-    ]
-    given += [(plain_name(n), "i32") for n in kernel.sizes]
-    given += [("scratch", "*i8")] if scratch else []
-    aligned = tuple(i for i, m in enumerate(kernel.parameters) if m not in found)
-    stages = threads.stages or _PLAIN_STAGES
-    return Source(text, plain_name(kernel.name), tuple(given), aligned, arch, threads.warps, stages)
-
-
-def _usual_warps(k: tile.Kernel) -> int:
-    """Warps for a kernel whose schedule names none: more where tiles are large."""
-    tiles = (x.shape for op in tile.walk(k.body) for x in op.results)
-    return 8 if max((product(shape) for shape in tiles), default=0) >= _LARGE else 4
-
-
-def _as_pairs(t: TensorType) -> TensorType:
-    """A tensor of complex numbers as one of real numbers."""
-    return TensorType(t.dtype.real, (*t.shape, 2)) if t.dtype.kind == "c" else t
-
-
-def _blocks(launch: Launch, sizes: Mapping[str, int]) -> int:
-    count = int(substitute(product(tuple(n for _, n in launch.kernel.grid)), sizes))
-    return count // instances(launch.kernel) if launch.threads.roles else count

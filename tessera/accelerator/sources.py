@@ -1,0 +1,52 @@
+"""What Triton is asked for, and what a launch of the code needs: from a kernel and how threads run it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tessera.core.dims import product, substitute
+from tessera.core.types import TensorType
+from tessera.ir.target.gluon.emit import box_type, boxes_of, instances
+from tessera.ir.target.triton.types import pointer
+from tessera.ir.target.triton.writer import plain_name
+from tessera.ir.tile import ir as tile
+from tessera.ir.tile.launch import Launch, Threads
+from tessera.runtime.triton_builder import Source
+
+WRITTEN_STAGES = 2  # of kernels that people write, where their schedules say nothing
+_PLAIN_STAGES = 3
+_LARGE = 128 * 128  # elements of a tile that four warps would not have registers for
+
+
+def source_of(
+    kernel: tile.Kernel, text: str, threads: Threads, arch: tuple[str, Any, int], scratch: int
+) -> Source:
+    """What Triton is asked to build for a kernel."""
+    found = boxes_of(kernel) if threads.roles else {}
+    given = [
+        (plain_name(m.name), box_type(found[m]) if m in found else pointer(m.type.dtype))
+        for m in kernel.parameters
+    ]
+    given += [(plain_name(n), "i32") for n in kernel.sizes]
+    given += [("scratch", "*i8")] if scratch else []
+    aligned = tuple(i for i, m in enumerate(kernel.parameters) if m not in found)
+    stages = threads.stages or _PLAIN_STAGES
+    return Source(text, plain_name(kernel.name), tuple(given), aligned, arch, threads.warps, stages)
+
+
+def usual_warps(k: tile.Kernel) -> int:
+    """Warps for a kernel whose schedule names none: more where tiles are large."""
+    tiles = (x.shape for op in tile.walk(k.body) for x in op.results)
+    return 8 if max((product(shape) for shape in tiles), default=0) >= _LARGE else 4
+
+
+def as_pairs(t: TensorType) -> TensorType:
+    """A tensor of complex numbers as one of real numbers."""
+    return TensorType(t.dtype.real, (*t.shape, 2)) if t.dtype.kind == "c" else t
+
+
+def blocks_of(launch: Launch, sizes: Mapping[str, int]) -> int:
+    """How many blocks of threads a launch has."""
+    count = int(substitute(product(tuple(n for _, n in launch.kernel.grid)), sizes))
+    return count // instances(launch.kernel) if launch.threads.roles else count
