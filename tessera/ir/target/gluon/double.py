@@ -25,6 +25,7 @@ NAMES = frozenset(
         "w",
         "x",
         "p",
+        "u",
         "i",
         "at",
         "bar",
@@ -111,11 +112,6 @@ class Double:
     def boxes(self) -> dict[Memory, Box]:
         """What is fetched and stored as boxes."""
         return _boxes(self)
-
-    @property
-    def late(self) -> bool:
-        """Whether the product of slopes has registers to wait for the next step's first product."""
-        return len(self.outs) == 1
 
 
 def double(kernel: Kernel) -> Double | None:

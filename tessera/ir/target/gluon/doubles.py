@@ -1,9 +1,8 @@
 """emit: a double as the source of a Gluon kernel for Hopper.
 
 A block of threads runs two neighbours of the grid, each by a warp group of its own; one more warp fetches factors and
-numbers for both.  A group begins both first products of a step and computes weights while the second one runs, and
-slopes while weights are multiplied.  Where there is one sum only, the product of slopes runs beside the next
-step's first products.  The order of arithmetic is that of the Tile kernel, and so are the bits.
+numbers for both.  A group begins the first product of a step, then the product of the slopes of the step before, and
+computes weights while that runs.  The order of arithmetic is that of the Tile kernel, and so are the bits.
 """
 
 from __future__ import annotations
@@ -16,10 +15,11 @@ from tessera.ir.target.gluon.text import (
     DOUBLE,
     DOUBLE_CONSUMER,
     DOUBLE_FIRST,
+    DOUBLE_FIRST_SUM,
     DOUBLE_LAST,
-    DOUBLE_LATE,
+    DOUBLE_ONE,
     DOUBLE_PRODUCER,
-    DOUBLE_STEP,
+    DOUBLE_TWO,
     HEAD,
 )
 from tessera.ir.target.gluon.writer import RoleWriter, block
@@ -133,21 +133,21 @@ class DoubleWriter(RoleWriter):
     # Steps
 
     def _loops(self) -> str:
-        f, late = self.frame, self.p.late
-        text, begun = "", ""
-        for s in self.p.passes:
-            start, stop, step = self.bounds(s.loop)
-            weigh, slope = self._calls(s, "i", "at")
-            words: dict[str, Any] = {"weigh": _deeper(weigh), "slope": _deeper(slope)}
-            if late:  # the first step of all is one of the first loop that has any
-                begun = f"{start} + {step}" if not text else f"gl.maximum({start}, begun)"
-            words["range"] = f"{begun or start}, {stop}, {step}"
-            text += (DOUBLE_LATE if late else DOUBLE_STEP) % (f | words)
-        if not late:
-            return text
+        """The first step, which is one of the first loop that has any; the steps after it; the last sum."""
+        f, two = self.frame, len(self.sums) == 2
         start, _, step = self.bounds(self.p.passes[0].loop)
-        first = DOUBLE_FIRST % (f | {"first": block(self._first())})
-        return f"    begun = {start} + {step}\n{first}{text}{DOUBLE_LAST % f}"
+        last = "" if not two else DOUBLE_FIRST_SUM % f
+        text = f"    begun = {start} + {step}\n"
+        text += DOUBLE_FIRST % (f | {"first": block(self._first()), "sum": last})
+        for i, s in enumerate(self.p.passes):
+            start, stop, _ = self.bounds(s.loop)
+            weigh, slope = self._calls(s, "i", "at")
+            begin = "begun" if i == 0 else f"gl.maximum({start}, begun)"
+            words = {"weigh": _deeper(weigh), "slope": _deeper(slope[-1:])}
+            words["numbers"] = _deeper(slope[:-1])
+            words["range"] = f"{begin}, {stop}, {step}"
+            text += (DOUBLE_TWO if two else DOUBLE_ONE) % (f | words)
+        return text + DOUBLE_LAST % f
 
     def _first(self) -> list[str]:
         """How the first step's slopes are made."""
@@ -160,7 +160,7 @@ class DoubleWriter(RoleWriter):
         return lines
 
     def _calls(self, s: Pass, i: str, at: str) -> tuple[list[str], list[str]]:
-        """How weights and slopes are made at a place of a loop; numbers come from a place of their rings."""
+        """How weights and slopes are made at a place of a loop; first, numbers come from a place of their rings."""
         rings = dict(zip(s.lines, self.rings, strict=True))
         loaded: set[Tile] = set()
         out = []

@@ -209,39 +209,24 @@ def consume(which: gl.constexpr, %(parameters)s, %(shared)s):
     tma.store_wait(0)
 """
 
-DOUBLE_STEP = """    for i in range(%(range)s):
-        at = turn %% %(stages)d
-        phase = (turn // %(stages)d) & 1
-        mbarrier.wait(left_full.index(at), phase)
-        s = warpgroup_mma(one, left.index(at).permute((1, 0)), nothing, use_acc=False, is_async=True)
-        mbarrier.wait(right_full.index(at), phase)
-        d = warpgroup_mma(two, right.index(at).permute((1, 0)), nothing, use_acc=False, is_async=True)
-        s = warpgroup_mma_wait(1, deps=[s])
-%(weigh)s
-        p = gl.convert_layout(w.to(%(kind)s), factor, assert_trivial=True)
-        %(acc1)s = warpgroup_mma(p, right.index(at), %(acc1)s, is_async=True)
-        d = warpgroup_mma_wait(1, deps=[d])
-%(slope)s
-        p = gl.convert_layout(x.to(%(kind)s), factor, assert_trivial=True)
-        %(acc0)s = warpgroup_mma(p, left.index(at), %(acc0)s, is_async=True)
-        %(acc0)s, %(acc1)s = warpgroup_mma_wait(0, deps=[%(acc0)s, %(acc1)s])
-        mbarrier.arrive(left_empty.index(at))
-        mbarrier.arrive(right_empty.index(at))
-        turn += 1
-"""
-
 DOUBLE_FIRST = """    mbarrier.wait(left_full.index(turn), 0)
     s = warpgroup_mma(one, left.index(turn).permute((1, 0)), nothing, use_acc=False, is_async=True)
     mbarrier.wait(right_full.index(turn), 0)
     d = warpgroup_mma(two, right.index(turn).permute((1, 0)), nothing, use_acc=False, is_async=True)
     s, d = warpgroup_mma_wait(0, deps=[s, d])
-    mbarrier.arrive(right_empty.index(turn))
 %(first)s
+%(sum)s
+    mbarrier.arrive(right_empty.index(turn))
     p = gl.convert_layout(x.to(%(kind)s), factor, assert_trivial=True)
     turn += 1
 """
 
-DOUBLE_LATE = """    for i in range(%(range)s):
+DOUBLE_FIRST_SUM = """    u = gl.convert_layout(w.to(%(kind)s), factor, assert_trivial=True)
+    %(acc1)s = warpgroup_mma(u, right.index(turn), %(acc1)s, is_async=True)
+    %(acc1)s = warpgroup_mma_wait(0, deps=[%(acc1)s])"""
+
+# The product of slopes is that of the step before.  With one sum there are registers for both products with tiles.
+DOUBLE_ONE = """    for i in range(%(range)s):
         at = turn %% %(stages)d
         phase = (turn // %(stages)d) & 1
         before = (turn - 1) %% %(stages)d
@@ -256,8 +241,34 @@ DOUBLE_LATE = """    for i in range(%(range)s):
         %(acc0)s, d, w = warpgroup_mma_wait(0, deps=[%(acc0)s, d, w])
         mbarrier.arrive(left_empty.index(before))
         mbarrier.arrive(right_empty.index(at))
+%(numbers)s
 %(slope)s
         p = gl.convert_layout(x.to(%(kind)s), factor, assert_trivial=True)
+        turn += 1
+"""
+
+# With two sums, the second product follows when the registers of slopes are free.
+DOUBLE_TWO = """    for i in range(%(range)s):
+        at = turn %% %(stages)d
+        phase = (turn // %(stages)d) & 1
+        before = (turn - 1) %% %(stages)d
+        mbarrier.wait(left_full.index(at), phase)
+        s = warpgroup_mma(one, left.index(at).permute((1, 0)), nothing, use_acc=False, is_async=True)
+        %(acc0)s = warpgroup_mma(p, left.index(before), %(acc0)s, is_async=True)
+        s = warpgroup_mma_wait(1, deps=[s])
+%(weigh)s
+        u = gl.convert_layout(w.to(%(kind)s), factor, assert_trivial=True)
+        mbarrier.wait(right_full.index(at), phase)
+        %(acc0)s, w, u = warpgroup_mma_wait(0, deps=[%(acc0)s, w, u])
+        mbarrier.arrive(left_empty.index(before))
+        d = warpgroup_mma(two, right.index(at).permute((1, 0)), nothing, use_acc=False, is_async=True)
+        %(acc1)s = warpgroup_mma(u, right.index(at), %(acc1)s, is_async=True)
+%(numbers)s
+        d = warpgroup_mma_wait(1, deps=[d])
+%(slope)s
+        p = gl.convert_layout(x.to(%(kind)s), factor, assert_trivial=True)
+        %(acc1)s, p = warpgroup_mma_wait(0, deps=[%(acc1)s, p])
+        mbarrier.arrive(right_empty.index(at))
         turn += 1
 """
 
