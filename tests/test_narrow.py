@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -15,6 +15,7 @@ import tessera as ts
 from tessera import f32, i8, i32, op
 from tessera.core.dtype import FORMATS, DType, f8e4m3, saturate
 from tessera.core.errors import VerifyError
+from tessera.core.flags import override
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import HostCall, Kernel, Program
 from tessera.ir.schedule.lower import lower
@@ -27,6 +28,14 @@ from tessera.ir.tile.ir import Builder
 from tests.levels import by_llvm, by_schedule, by_tile, kernels, prepared
 from tests.random_graphs import same_bits
 from tests.tile_machine import Machine
+
+
+@pytest.fixture(autouse=True)
+def vectors_alone() -> Iterator[None]:
+    """What vectors compute, also where there are matrix registers (tests/test_matrix_units.py)."""
+    with override(matrix_units=False):
+        yield
+
 
 SHAPES = [(1, 7, 5), (5, 20, 33), (3, 515, 17), (49, 6, 20)]
 

@@ -404,6 +404,13 @@ class Abstract:
         t = op.results[0]
         return [hull(*limits(t.dtype), t.shape, self.fresh(t.shape))]
 
+    def _words(self, op: Operation, x: Hull) -> list[Hull]:
+        t = op.results[0]
+        return [hull(*limits(t.dtype), t.shape, self.fresh(t.shape))]
+
+    def _dot_words(self, op: Operation, x: Hull, y: Hull, acc: Hull) -> list[Hull]:
+        return self._dot_parts(op, x, y, acc)
+
     def _reshape(self, op: Operation, x: Hull) -> list[Hull]:
         return [x.map(lambda v: v.reshape(op.results[0].shape))]
 

@@ -15,6 +15,7 @@ from tessera.checks.concrete import shape_at, value
 from tessera.checks.findings import Finding, Verdict, finding
 from tessera.checks.scope import READS, WRITES
 from tessera.core.costs import COSTS
+from tessera.core.dot_words import PARTS
 from tessera.core.processor import registers
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation
 
@@ -132,6 +133,9 @@ def _flops(op: Operation) -> float:
     if op.name == "dot":
         (m, k), n = op.operands[0].shape, op.operands[1].shape[1]
         return float(2 * m * k * n)
+    if op.name == "dot_words":
+        (m, k), n = op.operands[0].shape, op.operands[1].shape[1]
+        return float(2 * PARTS[op.attributes["left"]] * m * k * n)
     if op.name == "dot_parts":
         return float(2 * op.attributes["parts"] * math.prod(op.results[0].shape))
     if op.name in ("fold", "scan"):

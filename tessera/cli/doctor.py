@@ -21,6 +21,7 @@ from tessera.cli.show import console, escape, table_of
 from tessera.compile import TARGETS
 from tessera.core.errors import FlagError, TesseraError
 from tessera.core.flags import flags
+from tessera.core.matrix_units import found_units, refusal
 from tessera.core.processor import SETS, cores, registers
 from tessera.lang.device import devices
 
@@ -77,6 +78,7 @@ def examine() -> dict[str, Any]:
             "python": platform.python_version(),
             "platform": platform.platform(),
             "processor": _processor(),
+            "matrix units": _matrix_units(),
             "cores": cores(),
             "memory": _memory(),
         },
@@ -104,6 +106,15 @@ def _processor() -> str:
     best = registers()
     name = next(n for n, r in SETS.items() if r == best)
     return f"{platform.machine()}, vectors of {best.bytes} bytes ({name})"
+
+
+def _matrix_units() -> str:
+    """The units for matrices that kernels use, or why there are none."""
+    if not found_units():
+        return "none"
+    if not flags().matrix_units:
+        return "switched off by TESSERA_MATRIX_UNITS"
+    return refusal() or ", ".join(sorted(found_units()))
 
 
 def _memory() -> str:

@@ -31,6 +31,7 @@ class Flags:
     log: str  # off, info or debug
     verify: bool  # verify IR after every pass
     cpu_devices: int  # how many logical CPU devices there are
+    matrix_units: bool  # use the processor's matrix registers (AMX) where it has some
 
 
 NUMERICS = ("deterministic", "fast", "strict")
@@ -56,6 +57,7 @@ def read(env: Mapping[str, str]) -> Flags:
         log=_choice(env, "TESSERA_LOG", "off", _CHOICES["log"]),
         verify=_truth(env, "TESSERA_VERIFY"),
         cpu_devices=_number(env, "TESSERA_CPU_DEVICES", 1, low=1),
+        matrix_units=_truth(env, "TESSERA_MATRIX_UNITS", unset="1"),
     )
 
 
@@ -75,8 +77,8 @@ def _choice(env: Mapping[str, str], name: str, default: str, choices: tuple[str,
     return text
 
 
-def _truth(env: Mapping[str, str], name: str) -> bool:
-    text = env.get(name, "").lower()
+def _truth(env: Mapping[str, str], name: str, unset: str = "0") -> bool:
+    text = (env.get(name) or unset).lower()
     if text not in _TRUTH:
         raise FlagError(f"{name} is {text!r}, expected 0 or 1")
     return _TRUTH[text]

@@ -37,8 +37,7 @@ _OTHERS = {"x86_64": "avx2", "AMD64": "avx2", "aarch64": "asimd", "arm64": "asim
 @cache
 def registers() -> Registers:
     """The registers of this processor."""
-    words = _words()
-    found = next((r for name, r in SETS.items() if name in words), None)
+    found = next((r for name, r in SETS.items() if name in words()), None)
     return found or SETS[_OTHERS.get(platform.machine(), "avx2")]
 
 
@@ -69,6 +68,8 @@ def uncached_bytes() -> int:
     return 2 * near_bytes()
 
 
-def _words() -> set[str]:
+@cache
+def words() -> frozenset[str]:
+    """What this processor says about itself, on Linux."""
     info = Path("/proc/cpuinfo")
-    return set(info.read_text().split()) if info.exists() else set()
+    return frozenset(info.read_text().split()) if info.exists() else frozenset()

@@ -20,6 +20,7 @@ from tessera.core.processor import cores
 from tessera.ir.schedule.blocks import block, has_room
 from tessera.ir.schedule.factors import factors, lies_along
 from tessera.ir.schedule.ir import LAW, Kernel, Read, Stage
+from tessera.ir.schedule.matrix import matrix_nest
 from tessera.ir.schedule.nest import Loop, Nest
 from tessera.ir.schedule.passes import (
     by_pass,
@@ -59,7 +60,9 @@ _MOST_COLUMNS = 2048  # more of them are work enough for all threads
 
 def default_nest(kernel: Kernel) -> Nest:
     """The nest of a kernel."""
-    return _of_contraction(kernel) if kernel.contracts else _of_rows(kernel)
+    if not kernel.contracts:
+        return _of_rows(kernel)
+    return matrix_nest(kernel) or _of_contraction(kernel)
 
 
 def _of_contraction(kernel: Kernel) -> Nest:

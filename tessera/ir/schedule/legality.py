@@ -11,6 +11,7 @@ from typing import NoReturn
 from tessera.core.errors import ScheduleError
 from tessera.core.folds import LANES, LEAF
 from tessera.ir.schedule.ir import ANY, Kernel
+from tessera.ir.schedule.matrix import REGISTERS, SIDE, grain, is_matrix, reads_rows
 from tessera.ir.schedule.nest import Loop, Nest
 from tessera.ir.schedule.passes import (
     by_pass,
@@ -144,14 +145,18 @@ class _Check:
     # Contractions
 
     def check_contraction(self) -> None:
-        self.check_reduced()
+        matrix = is_matrix(self.nest)
+        if matrix:
+            self.check_matrix()
+        else:
+            self.check_reduced()
         for axis in "mn":
             if not self.nest.steps(axis, "parallel", "serial"):
                 self.fail(self.nest, f"there is no loop over {axis}; add one")
         if not self.nest.steps("n", "vector"):
             self.fail(self.nest, f"columns lie along vectors; end with vector n:{LANES}")
         for x in self.nest.loops:
-            if x.kind == "unroll" and (x.axis, x.step) != ("m", 1):
+            if x.kind == "unroll" and (x.axis, x.step) != ("m", SIDE if matrix else 1):
                 self.fail(x, "only m is unrolled, by single rows; use unroll m:1")
             if x.kind == "vector" and x.axis != "n":
                 self.fail(x, f"the columns lie along vectors; use vector n:{LANES}")
@@ -160,6 +165,34 @@ class _Check:
             self.fail(self.nest, f"a block of {height} by {width} has more than {_MOST} elements; "
                       "split m or n")  # fmt: skip
         self.check_stages()
+
+    def check_matrix(self) -> None:
+        """Blocks of whole matrix registers, between factors that are packed for them."""
+        step, steps = grain(self.k), self.nest.steps("k")
+        if not step:
+            self.fail(
+                self.nest, "matrix registers multiply bytes, or bf16 in any order; use unroll m:1"
+            )
+        if (
+            not steps
+            or steps[-1] != step
+            or len(steps) > 2
+            or len(self.nest.steps("k", "serial")) < len(steps)
+        ):
+            self.fail(
+                self.nest, f"a matrix register holds {step} k; end the loops over k with k:{step}"
+            )
+        blocks = [self.nest.steps(a, "parallel", "serial")[-1:] for a in "mn"]
+        if any(b and b[0] % SIDE for b in blocks):
+            self.fail(self.nest, f"matrix registers have {SIDE} rows and columns; use multiples")
+        high, broad = (b[0] // SIDE if b else 1 for b in blocks)
+        if high * broad + high >= REGISTERS:
+            self.fail(
+                self.nest, f"there are {REGISTERS} matrix registers; use smaller blocks of m and n"
+            )
+        staged = {name for name, _ in self.nest.staged}
+        if "right" not in staged or not ("left" in staged or reads_rows(self.k, high * SIDE)):
+            self.fail(self.nest, "matrix registers read packed factors; stage left and right")
 
     def check_reduced(self) -> None:
         steps = self.nest.steps("k")

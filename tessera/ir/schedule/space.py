@@ -11,6 +11,7 @@ from tessera.core.folds import LANES, LEAF
 from tessera.ir.schedule.choose import default_nest
 from tessera.ir.schedule.ir import Kernel
 from tessera.ir.schedule.legality import axes_of, is_legal, row_axes
+from tessera.ir.schedule.matrix import matrix_nests
 from tessera.ir.schedule.nest import Loop, Nest
 from tessera.ir.schedule.passes import folds_chains, folds_lanes, has_columns_alone
 
@@ -43,6 +44,8 @@ _Draft = tuple[tuple[Loop, ...], tuple[tuple[str, int], ...]]
 
 def _contraction(kernel: Kernel) -> Iterator[_Draft]:
     m, n = (a.size for a in kernel.stages[0].axes[-2:])
+    for nest in matrix_nests(kernel):
+        yield nest.loops, nest.staged
     blocks = [b for b in _BLOCKS if _fits(b[0], m, 1) and _fits(b[1], n, LANES)]
     for mr, nr in blocks or [(1, LANES)]:
         for loops, staged in _blocked(mr, nr, m, n):

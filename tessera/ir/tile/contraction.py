@@ -45,13 +45,14 @@ _LOW = (4, 2, 1)  # rows of the blocks that compute what is left of m
 
 
 def lower_contraction(
-    kernel: schedule.Kernel, types: Mapping[str, TensorType], nest: Nest
-) -> Kernel:
+    kernel: schedule.Kernel, types: Mapping[str, TensorType], nest: Nest,
+    write: type[Contraction] | None = None,
+) -> Kernel:  # fmt: skip
     """The Tile program of a contraction and of the stages that follow it."""
     b = Builder("kernel")
     memory = {n: b.parameter(n, types[n]) for n in kernel.inputs()}
     out = {n: b.parameter(n, types[n], writable=True) for n in kernel.outputs}
-    return Contraction(kernel, b, memory, out, nest).kernel()
+    return (write or Contraction)(kernel, b, memory, out, nest).kernel()
 
 
 class Contraction(Reading):
@@ -209,7 +210,8 @@ class Contraction(Reading):
         count, room = (larger((x + self.leaf - 1) // self.leaf, 1) for x in (size, at.k.most))
         wide = (at.n.most + self.nr - 1) // self.nr * self.nr
         joined = self.joined(i, count)
-        kept = self.b.alloc(self.head.dtype, (joined - 1 if joined else room, at.m.most, wide))
+        high = self.kept_rows(at.m.most)
+        kept = self.b.alloc(self.head.dtype, (joined - 1 if joined else room, high, wide))
         with self.b.loop(0, count) as leaf:
             first = leaf.variable * self.leaf
             span = self.counting(at, Span(first, smaller(first + self.leaf, size), self.leaf))
@@ -218,6 +220,10 @@ class Contraction(Reading):
         if not joined:
             self.join(kept, count, room, at)
             self.finish_rows(kept, at)
+
+    def kept_rows(self, most: Size) -> Size:
+        """Rows of the scratch for the leaves of at most so many."""
+        return most
 
     def joined(self, i: int, count: Size) -> int:
         """How many leaves there are, if the last one can meet the others in registers, or 0."""

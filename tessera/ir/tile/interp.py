@@ -10,6 +10,7 @@ import numpy as np
 
 from tessera.core.constraints import solve
 from tessera.core.dims import Size, substitute
+from tessera.core.dot_words import dot_words, words
 from tessera.core.dtype import DType
 from tessera.core.errors import VerifyError
 from tessera.core.evaluate import cast, scalar
@@ -247,6 +248,13 @@ class Instance:
             for v, k in zip((x, y), kinds, strict=True)
         ]
         return [acc + (factors[0] * factors[1]).sum(-1, dtype=acc.dtype)]
+
+    def _words(self, op: Operation, x: Array) -> list[Array]:
+        return [words(x, op.attributes["axis"])]
+
+    def _dot_words(self, op: Operation, x: Array, y: Array, acc: Array) -> list[Array]:
+        a = op.attributes
+        return [dot_words(x, y, acc, a["left"], a["right"])]
 
     def _reshape(self, op: Operation, x: Array) -> list[Array]:
         return [x.reshape(op.results[0].shape)]

@@ -397,6 +397,14 @@ class Builder:
         """
         return self._value("dot_parts", (x, y, acc), {"parts": parts})
 
+    def words(self, x: Tile, axis: int) -> Tile:
+        """Neighbours along an axis as words of 32 bits: 4 bytes or 2 bf16, the first in the lowest bits."""
+        return self._value("words", (x,), {"axis": axis})
+
+    def dot_words(self, x: Tile, y: Tile, acc: Tile, left: DType, right: DType) -> Tile:
+        """acc + x y for words (m, k), (k, n) of parts of these dtypes, as core/dot_words.py has it."""
+        return self._value("dot_words", (x, y, acc), {"left": left.name, "right": right.name})
+
     def reshape(self, x: Tile, shape: Sequence[int]) -> Tile:
         """The same elements in row-major order, in another shape."""
         if tuple(shape) == x.shape:

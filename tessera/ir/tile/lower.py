@@ -13,13 +13,15 @@ from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
 from tessera.ir.schedule.choose import default_nest
 from tessera.ir.schedule.legality import check_nest
+from tessera.ir.schedule.matrix import is_matrix
 from tessera.ir.schedule.nest import Nest
 from tessera.ir.tile.ahead import ahead
 from tessera.ir.tile.bypass import bypass, bypass_several
-from tessera.ir.tile.contraction import lower_contraction
+from tessera.ir.tile.contraction import Contraction, lower_contraction
 from tessera.ir.tile.group import lower_group
 from tessera.ir.tile.ir import Kernel
 from tessera.ir.tile.launch import Expansion, Launch
+from tessera.ir.tile.matrix import MatrixContraction
 from tessera.ir.tile.primitives import lower_primitive
 from tessera.ir.tile.rows import Rows
 from tessera.ir.tile.spread import spread_rows
@@ -52,7 +54,9 @@ def lower(
     if nest is not None:
         check_nest(kernel, nest)
     if kernel.contracts:
-        made = lower_contraction(kernel, types, nest or default_nest(kernel))
+        own = nest or default_nest(kernel)
+        write = MatrixContraction if is_matrix(own) else Contraction
+        made = lower_contraction(kernel, types, own, write)
         return bypass_several(made, kernel.outputs)
     turned = turned_rows(kernel, types) if nest is None else None
     if turned is not None:

@@ -80,11 +80,11 @@ def leaves_of(nest: Nest, order: str, k: Size) -> tuple[Nest, int]:
         return nest, LEAF
     cuts = [i for i, x in enumerate(nest.loops) if x.axis == "k" and x.step > 1]
     if isinstance(k, int) and k <= _DEEP and not any(name == "left" for name, _ in nest.staged):
-        return _without(nest, cuts), WHOLE
-    return (_without(nest, cuts[:-1]), WHOLE) if cuts else (nest, LEAF)
+        return without(nest, cuts), WHOLE
+    return (without(nest, cuts[:-1]), WHOLE) if cuts else (nest, LEAF)
 
 
-def _without(nest: Nest, dropped: list[int]) -> Nest:
+def without(nest: Nest, dropped: list[int]) -> Nest:
     """A nest without some of its loops."""
     loops = tuple(x for i, x in enumerate(nest.loops) if i not in dropped)
     staged = ((name, at - sum(i < at for i in dropped)) for name, at in nest.staged)

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from tessera.core.dims import Dim
+from tessera.core.dot_words import PARTS
 from tessera.core.dtype import FORMATS as DTYPES
-from tessera.core.dtype import DType, bool_, i64
+from tessera.core.dtype import DType, bool_, i32, i64
 from tessera.core.errors import VerifyError
 from tessera.core.rounding import round_to
 from tessera.core.scalar import SCALARS, TESTS
@@ -86,6 +87,8 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
     "scan": {"scalar": "text", "axis": "int"},
     "dot": {},
     "dot_parts": {"parts": "int"},
+    "words": {"axis": "int"},
+    "dot_words": {"left": "text", "right": "text"},
     "reshape": {},
     "broadcast": {},
     "transpose": {},
@@ -100,7 +103,7 @@ OPTIONAL: dict[str, dict[str, str]] = {
 OPERANDS = {
     "alloc": 0, "prefetch": 0, "load": 0, "store": 1, "full": 0, "index": 0, "cast": 1, "fold": 1, "scan": 1,
     "dot": 3, "dot_parts": 3, "reshape": 1, "broadcast": 1, "transpose": 1, "store_async": 1, "wait": 0,
-    "barrier": 0,
+    "barrier": 0, "words": 1, "dot_words": 3,
 }  # fmt: skip
 WITH_MEMORY = frozenset(("alloc", "load", "store", "store_async", "prefetch", "gather", "scatter"))
 STATED = frozenset(("full", "index", "cast", "reshape", "broadcast"))  # say the type they give
@@ -362,6 +365,35 @@ def _dot_parts(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[Tensor
     return (acc,)
 
 
+def _words(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[TensorType, ...]:
+    (x,), axis = types, a["axis"]
+    parts = PARTS.get(x.dtype.name)
+    if parts is None or x.rank != 2:
+        raise VerifyError(f"words: {x} is no matrix of {', '.join(PARTS)}")
+    _in_range("words", axis, x)
+    if x.shape[axis] % parts:
+        raise VerifyError(f"words: axis {axis} of {x} is cut in {parts} parts of a word")
+    shape = tuple(n // parts if i == axis else n for i, n in enumerate(_shape(x)))
+    return (TensorType(i32, shape),)
+
+
+def _dot_words(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[TensorType, ...]:
+    x, y, acc = types
+    left, right = a["left"], a["right"]
+    if left not in PARTS or PARTS[left] != PARTS.get(right):
+        raise VerifyError(f"dot_words: there are no words of {left} and {right}")
+    if x.dtype is not i32 or y.dtype is not i32:
+        raise VerifyError(f"dot_words: words are i32, got {x.dtype} and {y.dtype}")
+    if acc.dtype.name not in (("f32",) if left == "bf16" else ("i32", "u32")):
+        raise VerifyError(f"dot_words: products of {left} and {right} do not add up in {acc.dtype}")
+    fits = all(t.rank == 2 for t in types) and (
+        (*x.shape, y.shape[1]) == (acc.shape[0], *y.shape[:1], acc.shape[1])
+    )
+    if not fits:
+        raise VerifyError(f"dot_words: {x}, {y} and {acc} are not (m, k), (k, n) and (m, n)")
+    return (acc,)
+
+
 def _reshape(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[TensorType, ...]:
     x = types[0]
     if math.prod(_shape(x)) != math.prod(_shape(stated)):
@@ -403,4 +435,5 @@ _RULES: dict[str, Callable[[Types, Attributes, Any, Any], tuple[TensorType, ...]
     "apply": _apply, "cast": _cast, "fold": _fold, "scan": _scan, "dot": _dot, "dot_parts": _dot_parts,
     "reshape": _reshape, "broadcast": _broadcast, "transpose": _transpose, "gather": _gather,
     "scatter": _scatter, "store_async": _store, "wait": _wait, "barrier": _barrier,
+    "words": _words, "dot_words": _dot_words,
 }  # fmt: skip

@@ -13,6 +13,7 @@ from tessera.ir.tile.ir import Block, Kernel, Operation
 
 # Picoseconds for an element; what is not listed is arithmetic of one instruction.
 _MEMORY, _ARITHMETIC = 100, 30
+_WORDS = 2  # for a product of words by a matrix unit
 _SCALARS = {"exp": 400, "log": 400, "tanh": 600, "erf": 600, "sin": 600, "cos": 600, "pow": 1200,
             "div": 150, "sqrt": 150, "sigmoid": 500, "rsqrt": 200}  # fmt: skip
 
@@ -42,8 +43,8 @@ def _operation(op: Operation) -> int:
         return _MEMORY * prod(op.results[0].shape)
     if op.name == "store":
         return _MEMORY * prod(op.operands[0].shape)
-    if op.name == "dot":
+    if op.name in ("dot", "dot_words"):
         (m, k), n = op.operands[0].shape, op.operands[1].shape[1]
-        return _ARITHMETIC * m * k * n
+        return (_ARITHMETIC if op.name == "dot" else _WORDS) * m * k * n
     elements = max((prod(t.shape) for t in (*op.operands, *op.results)), default=0)
     return _SCALARS.get(op.attributes.get("scalar", ""), _ARITHMETIC) * elements

@@ -12,8 +12,7 @@ The function runs the instances from `begin` to `end` of the grid, counted with 
 from __future__ import annotations
 
 from tessera.core.dims import Size, product
-from tessera.ir.target.cpu.machine import host_features
-from tessera.ir.target.cpu.picks import PickWriter
+from tessera.ir.target.cpu.tiles import Product, TileWriter, usable_features
 from tessera.ir.target.cpu.types import align_of, chunk_types
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile
 
@@ -25,10 +24,10 @@ def size_names(kernel: Kernel) -> tuple[str, ...]:
 
 def emit(kernel: Kernel, features: frozenset[str] | None = None) -> str:
     """The LLVM IR of a kernel, for this CPU or one of the features given."""
-    return _Emitter(kernel, host_features() if features is None else features).module()
+    return _Emitter(kernel, usable_features() if features is None else features).module()
 
 
-class _Emitter(PickWriter):
+class _Emitter(TileWriter):
     """Writes the structure of a kernel: the grid, the loops, the scratch."""
 
     # Module
@@ -47,6 +46,7 @@ class _Emitter(PickWriter):
             self.pointers[m] = self.put(f"getelementptr i8, ptr %scratch, i64 {self.size(offset)}")
             offset = offset + _padded(m)
         self.grid_loop()
+        self.configure()
         tail = ""
         if self.bypasses:  # such stores may be seen late; who waits for this kernel must see them
             self.do("fence seq_cst")
@@ -79,8 +79,11 @@ class _Emitter(PickWriter):
         self.start("finished")
 
     def block(self, block: Block) -> None:
-        for op in block.operations:
-            getattr(self, f"_{op.name}")(op)
+        for op in self.grouped(block.operations):
+            if isinstance(op, Product):
+                self.product(op)
+            else:
+                getattr(self, f"_{op.name}")(op)
 
     # Loops and memory
 

@@ -2,6 +2,7 @@
 
 A row of the products of parts of words serves vectors of so many words on machines that have all of its features; the first that fits
 is taken.  Where none does, the parts are taken out by shifts and multiplied one by one, with the same bits.
+So it is with the rows for matrix registers.
 """
 
 from __future__ import annotations
@@ -35,6 +36,33 @@ def instruction(features: frozenset[str], parts: int, words: int) -> str | None:
     """The intrinsic for vectors of so many words, if the machine has one."""
     for row in INSTRUCTIONS:
         if row.parts == parts and row.words == words and row.features <= features:
+            return row.intrinsic
+    return None
+
+
+class MatrixInstruction(NamedTuple):
+    """acc + a b for 16 by 16 words in matrix registers, parts of words multiplied as numbers of two dtypes."""
+
+    left: str
+    right: str
+    features: frozenset[str]
+    intrinsic: str
+
+
+_BYTES, _BF16 = frozenset(["amx-tile", "amx-int8"]), frozenset(["amx-tile", "amx-bf16"])
+MATRIX_INSTRUCTIONS = (
+    MatrixInstruction("i8", "i8", _BYTES, "llvm.x86.tdpbssd"),
+    MatrixInstruction("i8", "u8", _BYTES, "llvm.x86.tdpbsud"),
+    MatrixInstruction("u8", "i8", _BYTES, "llvm.x86.tdpbusd"),
+    MatrixInstruction("u8", "u8", _BYTES, "llvm.x86.tdpbuud"),
+    MatrixInstruction("bf16", "bf16", _BF16, "llvm.x86.tdpbf16ps"),
+)
+
+
+def matrix_instruction(features: frozenset[str], left: str, right: str) -> str | None:
+    """The intrinsic that multiplies words of two dtypes in matrix registers, if the machine has one."""
+    for row in MATRIX_INSTRUCTIONS:
+        if (row.left, row.right) == (left, right) and row.features <= features:
             return row.intrinsic
     return None
 

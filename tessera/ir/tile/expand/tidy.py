@@ -19,7 +19,7 @@ from tessera.ir.tile.ir import Block, Kernel, Operation, Tile, walk
 
 _PURE = frozenset((
     "full", "index", "apply", "cast", "fold", "scan", "dot", "dot_parts", "reshape", "broadcast",
-    "transpose",
+    "transpose", "words", "dot_words",
 ))  # fmt: skip
 
 
