@@ -19,6 +19,8 @@ from tessera.ir.tile.lower import expand
 from tessera.runtime.kernel import CompiledKernel, compile_kernels
 
 _SAMPLE = 2e-4  # seconds that a sample takes at least
+# Samples of all that are left, in turn, and how much slower than the fastest one may be to go on.
+_HEATS = ((3, 1.4), (4, 1.12), (14, 1.02))
 
 
 @dataclass
@@ -34,6 +36,13 @@ class Candidate:
     def seconds(self) -> float:
         """The time of a run: the median of the samples."""
         return median(self.times)
+
+    @property
+    def quick(self) -> float:
+        """The time of a run that little disturbs: the lower quartile of the samples."""
+        return (
+            quantiles(self.times, n=4, method="inclusive")[0] if self.times[1:] else self.times[0]
+        )
 
     def sample(self) -> None:
         """Run once more, long enough to be timed."""
@@ -102,11 +111,28 @@ def interleave(
             return
 
 
+def best_of(first: Candidate, others: Sequence[Candidate], until: float) -> Candidate:
+    """The fastest of some candidates, or the first where none is faster beyond the spread.
+
+    All are measured anew and in turn, since what was measured at another time met other disturbances.  After each
+    heat those that lag behind leave; of those that are as good as equal at last the one named first is taken.
+    """
+    left = [first, *others]
+    for c in left:
+        c.times.clear()
+    for samples, behind in _HEATS:
+        interleave(left, samples, until, at_least=(samples + 1) // 2)
+        best = min(c.quick for c in left)
+        left = [c for c in left if c.quick <= best * behind]
+    return next((c for c in left if c is not first and is_faster(c, first)), first)
+
+
 def is_faster(a: Candidate, b: Candidate, least: float = 0.02) -> bool:
     """Whether one is faster than the other beyond the spread: in three of four samples, by so much.
 
-    Samples are compared in pairs, as they were taken in turn: what slows one slows the other too.
+    Samples are compared in pairs, as they were taken in turn: what slows one slows the other too.  Of one that left
+    early there are fewer.
     """
-    ratios = [y / x for x, y in zip(a.times, b.times, strict=True)]
+    ratios = [y / x for x, y in zip(a.times, b.times, strict=False)]
     low, _, _ = quantiles(ratios, n=4, method="inclusive")
     return low > 1 + least

@@ -16,14 +16,16 @@ from tessera.ir.schedule.ir import Kernel, Program
 from tessera.ir.schedule.nest import Nest
 from tessera.ir.schedule.space import nests
 from tessera.runtime import tuned
-from tessera.tune.measure import Bench, Candidate, interleave, is_faster
+from tessera.tune.measure import Bench, Candidate, best_of, interleave
 from tessera.tune.model import Correction, Setting, estimate, features
 from tessera.tune.roofline import peaks_here
 
 _BATCH = 4  # candidates that are built and measured at a time
 _MOST = 96  # candidates of a kernel, if the budget lasts
-_ROUNDS, _FINAL = 5, 21  # samples of a candidate, and of the best beside the default
-_LEAST = 7  # samples of these two when the budget is spent
+_ROUNDS, _FINALISTS = (
+    5,
+    4,
+)  # samples of a candidate, and how many are measured again beside the default
 _BEHIND = 1.25  # how much slower than the best a candidate may be to be measured again
 
 
@@ -131,14 +133,12 @@ class _Search:
             self.measure(ranked[i : i + _BATCH], end)
             longest = max(longest, time.perf_counter() - start)
         default = self.tried[0]
-        rival = min(self.tried, key=lambda c: c.seconds)
-        if rival is default:
+        rivals = sorted(self.tried, key=lambda c: c.quick)[:_FINALISTS]
+        if rivals[0] is default:
             return default
-        for c in (default, rival):  # what decides is measured now, in turn
-            c.times.clear()
-        interleave([default, rival], _FINAL, end, at_least=_LEAST)
+        found = best_of(default, [c for c in rivals if c is not default], end)
         self.tell()
-        return rival if is_faster(rival, default) else default
+        return found
 
     def ranked(self) -> list[Nest]:
         """The default first, then the others as the model has them."""
@@ -157,8 +157,8 @@ class _Search:
             return
         self.tried += made
         interleave(made, 2, end)
-        best = min(c.seconds for c in self.tried)
-        close = [c for c in made if c.seconds < best * _BEHIND]
+        best = min(c.quick for c in self.tried)
+        close = [c for c in made if c.quick < best * _BEHIND]
         interleave(close, _ROUNDS - 2, end)
         self.tell()
 

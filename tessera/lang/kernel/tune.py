@@ -1,7 +1,7 @@
 """Schedules that a machine chooses: kernel.auto by the sizes of a call, kernel.autotune by measuring.
 
-Schedules of a space that make the same Tile program are one candidate.  Candidates are ranked by their work,
-the best few are built and measured in turn, and one is taken only if it is faster beyond the spread.
+Schedules of a space that make the same Tile program are one candidate.  Candidates are ranked by an estimate
+(estimate.py), the best few are built and measured in turn, and one is taken only if it is faster beyond the spread.
 What is found lies in the store of the tuner, where the next process finds it.
 """
 
@@ -19,17 +19,18 @@ from tessera.core.dims import product, substitute
 from tessera.core.errors import OperandError, ScheduleError, ShapeError
 from tessera.core.flags import flags, override
 from tessera.ir.tile.work import instance_work
+from tessera.lang.kernel.estimate import estimate
 from tessera.lang.kernel.launch import run_kernel
 from tessera.lang.kernel.translate import Translated, known_sizes
 from tessera.lang.kernel.values import KernelError
 from tessera.lang.schedule import Fluent, Schedule, Space
 from tessera.runtime import tuned
-from tessera.tune.measure import Candidate, interleave, is_faster
+from tessera.runtime.threads import thread_count
+from tessera.tune.measure import Candidate, best_of
 
 METRICS = ("latency_ms",)
 _LEAST = 8  # rows or columns of a block, however small the tensor
-_BATCH, _ROUNDS = 4, 3  # candidates at a time, samples of each
-_FINALISTS, _FINAL = 3, 7  # candidates that are measured again at last, samples of each
+_BATCH = 4  # candidates that are built before the clock is looked at
 _SHARE = 10  # of so many programs one is measured, but a batch at least
 
 Translate = Callable[[Schedule], Translated]
@@ -118,9 +119,8 @@ def look(
     for i in range(0, len(ranked), _BATCH):
         if i and time.perf_counter() > end:
             break
-        made = [c for s, t in ranked[i : i + _BATCH] if (c := bench.candidate(s, t)) is not None]
-        interleave(made, _ROUNDS, end)
-        tried += made
+        built = (bench.candidate(s, t) for s, t in ranked[i : i + _BATCH])
+        tried += [c for c in built if c is not None]
     found = fastest(tried, end)
     with search.store():
         label, text = tuned.size_class(sizes), json.dumps(found.schedule.to_dict(), sort_keys=True)
@@ -131,7 +131,7 @@ def look(
 def _ranked(
     space: Space, base: Schedule, translate: Translate, sizes: Mapping[str, int]
 ) -> list[tuple[Schedule, Translated]]:
-    """The first schedule of each Tile program: the first one of the space, then by their work."""
+    """The first schedule of each Tile program: the first one of the space, then by their estimates."""
     programs: dict[str, tuple[Schedule, Translated]] = {}
     for s in space:
         chosen = s.over(base)
@@ -141,7 +141,8 @@ def _ranked(
             continue
         programs.setdefault(t.kernel.hash, (chosen, t))
     made = list(programs.values())
-    return [*made[:1], *sorted(made[1:], key=lambda x: work(x[1], sizes))]
+    threads = thread_count()
+    return [*made[:1], *sorted(made[1:], key=lambda x: estimate(x[1].kernel, sizes, threads))]
 
 
 def work(t: Translated, sizes: Mapping[str, int]) -> float:
@@ -174,14 +175,7 @@ class _Bench:
 
 
 def fastest(tried: Sequence[Candidate], end: float) -> Found:
-    """The fastest of the best few and the first, measured again in turn."""
-    first, rivals = tried[0], sorted(tried[1:], key=lambda c: min(c.times))[:_FINALISTS]
-    best = first
-    if rivals:
-        for c in (first, *rivals):
-            c.times.clear()
-        interleave([first, *rivals], _FINAL, end, at_least=_FINAL)
-        rival = min(rivals, key=lambda c: c.seconds)
-        best = rival if is_faster(rival, first) else first
+    """The fastest of those that were built, or the first, measured in turn."""
+    best = best_of(tried[0], tried[1:], end)
     schedule: Any = best.nest
-    return Found(schedule, best.seconds, first.seconds, len(tried))
+    return Found(schedule, best.seconds, tried[0].seconds, len(tried))
