@@ -104,7 +104,7 @@ FAULTS: tuple[Fault, ...] = (
           "stop=larger(smaller(k.stop, own.stop + x.offset - 1), k.start)", "the last k that counts is left out", "group"),
     Fault("ir/tile/contraction.py", "self.b.store(kept.memory, zero, place, (1, 1, self.nr), axes=(1, 2))", "_ = place, zero",
           "sums of strips begin with what was in scratch", "contraction"),
-    Fault("ir/tile/contraction.py", "0 if whole else inside)", "0)",
+    Fault("ir/tile/chains.py", "0 if whole else inside)", "0)",
           "low blocks read the first rows of a packed factor", "contraction"),
     Fault("ir/tile/contraction.py", "axes=(last - 1, last), masked=() if whole else (last,),", "axes=(last - 1, last), masked=(),",
           "columns are written past the end of a row", "contraction"),

@@ -1,7 +1,8 @@
 """The nest of a kernel when nobody chose one: blocks for the registers and caches of a CPU.
 
-Contractions, measured by benchmarks/nests.py: 6 rows by 64 columns in registers; the right factor packed leaf by
-leaf for about 258 rows, four panels to an instance; a left factor that does not lie along k is packed
+Contractions, measured by benchmarks/nests.py: 6 rows by 64 columns in registers; a panel of the right factor packed for
+about 1032 rows, whose blocks finish all leaves of their sums, or leaf by leaf for 258 rows where there are
+many leaves; four panels to an instance; a left factor that does not lie along k is packed
 too, for more rows and panels, and in strips of long sums; a few rows read the right factor where it lies, in
 strips.  There are a few instances for each core, so that no thread waits long for another.
 
@@ -33,6 +34,7 @@ from tessera.ir.schedule.passes import (
 
 _TALL, _PANELS = 258, 4  # rows and panels of an instance
 _TALLER, _MORE_PANELS = 516, 8  # the same when both factors are packed
+_TALLEST = 1032  # rows when sums are short, so that few leaves wait in scratch
 _FEW, _SLIM = (
     4,
     48,
@@ -42,6 +44,7 @@ _SHORT, _FAR = (
     64,
     4096,
 )  # the same for few rows, and bytes between rows that share places in the first cache
+_FEW_LEAVES = 4  # that a block computes one after another
 _RUN = 512  # columns that a few rows read at once
 _EACH = 4  # instances for each core
 _LOW = 264  # rows below which an instance gets narrower, not lower
@@ -86,8 +89,11 @@ def _of_contraction(kernel: Kernel) -> Nest:
     if stages_left:
         tall, wide = _packed_instance(sizes, mr, nr)
     else:
-        short = has_room() and not _is_over(over.size, 2 * LEAF + 1)
+        short = has_room() and not _is_over(over.size, _FEW_LEAVES * LEAF + 1)
         tall, wide = _instance(sizes, mr, nr, short)
+    if not stages_left and has_room() and _is_few_leaves(over.size):
+        panels = (Loop("m", tall, "parallel"), Loop("n", wide, "parallel"), Loop("n", nr))
+        return _nest(panels, mr, [("right", 3)], (Loop("k", LEAF),))
     leaves = [Loop("k", LEAF)]
     short_sums = 2 * LEAF if has_room() else LEAF  # which need no scratch beside the packed factors
     if turned and isinstance(left, Read) and _is_over(over.size, short_sums + 1):
@@ -111,9 +117,17 @@ def _batch(head: Stage) -> Size:
     return total
 
 
-def _nest(loops: tuple[Loop, ...], mr: int, staged: list[tuple[str, int]]) -> Nest:
-    block = (Loop("m", mr), Loop("k", 1), Loop("m", 1, "unroll"), Loop("n", LANES, "vector"))
-    return Nest((*loops, *block), tuple(staged))
+def _nest(
+    loops: tuple[Loop, ...], mr: int, staged: list[tuple[str, int]], leaves: tuple[Loop, ...] = ()
+) -> Nest:
+    """Loops around a block of registers, and leaves of its sums inside it."""
+    block = (Loop("k", 1), Loop("m", 1, "unroll"), Loop("n", LANES, "vector"))
+    return Nest((*loops, Loop("m", mr), *leaves, *block), tuple(staged))
+
+
+def _is_few_leaves(k: Size) -> bool:
+    """Whether a block finishes all its leaves at once: a panel of so many k stays in the second cache."""
+    return isinstance(k, int) and LEAF < k <= _FEW_LEAVES * LEAF
 
 
 def _of_few_rows(sizes: _Sizes, mr: int, nr: int) -> Nest:
@@ -182,8 +196,8 @@ def _instance(sizes: _Sizes, mr: int, nr: int, short: bool) -> tuple[int, int]:
     if not (isinstance(m, int) and isinstance(n, int) and isinstance(batch, int)):
         return tall, wide
     enough = _EACH * cores()
-    if short and batch * -(-m // _TALLER) * -(-n // wide) >= enough:
-        tall = _TALLER // mr * mr
+    if short:
+        tall = _TALLEST // mr * mr
     while wide > nr and batch * -(-m // tall) * -(-n // wide) < enough:
         wide = max(wide // 2 // nr, 1) * nr
     while tall > 8 * mr and batch * -(-m // tall) * -(-n // wide) < enough:

@@ -1,8 +1,8 @@
 """What a block of a contraction will be written to and read with, asked for while it is computed.
 
 A processor has few places for lines that are on their way: when all the lines of a block are asked for
-at once, what the block reads meanwhile waits behind them.  So some rows at a time are asked for, in parts
-of the sum.
+at once, what the block reads meanwhile waits behind them.  So a piece at a time is asked for, while the sum
+goes on.
 """
 
 from __future__ import annotations
@@ -10,26 +10,53 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tessera.core.dims import Size, substitute
+from tessera.core.dims import Size, smaller, substitute
+from tessera.core.folds import LANES
 from tessera.ir.schedule.ir import Axis, Kernel, Term, reads
 from tessera.ir.tile.ir import Builder, Memory
 
-_LEAST = 96  # k of a part: a part ends with a jump that the processor may not foresee
+
+@dataclass(frozen=True)
+class Pieces:
+    """A block cut into pieces of so many rows and columns, of which one is asked for in so many turns."""
+
+    rows: int
+    columns: int
+    across: int  # pieces in a row of the block
+    count: int
+    turns: int
+
+    def number(self, turn: Size) -> Size:
+        """The piece that is asked for in a turn."""
+        return smaller(turn // self.turns, self.count - 1)
+
+
+def pieces(height: int, width: int, turns: Size) -> Pieces:
+    """The smallest pieces of a block that so many turns can ask for: vectors, rows or several rows."""
+    known = turns if isinstance(turns, int) else height
+    if known >= height * (width // LANES):
+        rows, columns = 1, LANES
+    else:
+        rows, columns = -(-height // max(known, 1)), width
+    count = -(-height // rows) * (width // columns)
+    each = 1 << max(known // count, 1).bit_length() - 1
+    return Pieces(rows, columns, width // columns, count, each)
 
 
 @dataclass(frozen=True)
 class Ask:
-    """Rows of a memory, from where a block begins."""
+    """What a block has of a memory, from where the block begins."""
 
     memory: Memory
     at: tuple[Size, ...]
     write: bool
 
-    def rows(self, b: Builder, first: Size, count: int, width: int) -> None:
-        """Ask for so many rows."""
+    def piece(self, b: Builder, of: Pieces, number: Size) -> None:
+        """Ask for a piece."""
         *batch, m, n = self.at
-        extent = (*(1 for _ in batch), count, width)
-        b.prefetch(self.memory, (*batch, m + first, n), extent, write=self.write)
+        row, column = number // of.across * of.rows, number % of.across * of.columns
+        extent = (*(1 for _ in batch), of.rows, of.columns)
+        b.prefetch(self.memory, (*batch, m + row, n + column), extent, write=self.write)
 
 
 def asks(
@@ -40,7 +67,7 @@ def asks(
     own = {s.name for s in kernel.stages}
     for s in kernel.stages:
         if s.name in out:
-            yield Ask(out[s.name], tuple(env[a.name] for a in axes), write=True)
+            yield Ask(out[s.name], tuple(env[a.name] for a in axes), write=False)
     later = {r for s in kernel.stages[1:] for r in reads(s.term)}
     for r in sorted((r for r in later if r.source not in own), key=str):
         if _in_rows(r.index, axes):
@@ -51,11 +78,3 @@ def asks(
 def _in_rows(index: tuple[Size | Term, ...], axes: tuple[Axis, ...]) -> bool:
     data = any(isinstance(i, Term) for i in index)
     return not data and index[-2:] == tuple(a.variable for a in axes[-2:])
-
-
-def parts(height: int, k: Size) -> int:
-    """In how many parts a sum of at most so many k is computed: each asks for as many rows."""
-    known = k if isinstance(k, int) else 0
-    return max(
-        d for d in range(1, height + 1) if height % d == 0 and (d == 1 or known >= d * _LEAST)
-    )

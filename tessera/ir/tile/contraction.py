@@ -23,7 +23,7 @@ from tessera.ir.schedule.blocks import has_room
 from tessera.ir.schedule.factors import factors, lies_along, read_of
 from tessera.ir.schedule.ir import Axis, Read, Stage
 from tessera.ir.schedule.nest import Loop, Nest
-from tessera.ir.tile import asks
+from tessera.ir.tile.chains import Chains
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.narrow import Parts, parts_of
 from tessera.ir.tile.place import (
@@ -36,9 +36,7 @@ from tessera.ir.tile.place import (
     leaves_of,
     with_rows,
 )
-from tessera.ir.tile.reading import Reading
 
-_AHEAD = 8  # rows of a factor that are asked for before they are read
 _ROW = 128  # bytes of a row that are packed at once
 _JOINED = 4  # leaves of which the last is joined to the others in registers, at most
 _LOW = (4, 2, 1)  # rows of the blocks that compute what is left of m
@@ -55,7 +53,7 @@ def lower_contraction(
     return (write or Contraction)(kernel, b, memory, out, nest).kernel()
 
 
-class Contraction(Reading):
+class Contraction(Chains):
     """A contraction being written, in a kernel of its own or in a group."""
 
     def __init__(
@@ -71,6 +69,7 @@ class Contraction(Reading):
         words = parts_of(self.left, self.right, self.over, memory, self.nest)
         self.parts = Parts() if kernel.seen else words
         self.mr, self.nr = (self.nest.steps(a, "parallel", "serial")[-1] for a in "mn")
+        self.high = self.mr
         serial = [i for i, x in enumerate(self.nest.loops) if x.kind == "serial"]
         self.lowest = max((i for i in serial if self.nest.loops[i].axis == "m"), default=-1)
         self.batch = {f"b{i}": a for i, a in enumerate(self.head.axes[:-2])}
@@ -214,7 +213,9 @@ class Contraction(Reading):
         kept = self.b.alloc(self.head.dtype, (joined - 1 if joined else room, high, wide))
         with self.b.loop(0, count) as leaf:
             first = leaf.variable * self.leaf
-            span = self.counting(at, Span(first, smaller(first + self.leaf, size), self.leaf))
+            even = isinstance(size, int) and size > 0 and size % self.leaf == 0
+            last = first + self.leaf if even else smaller(first + self.leaf, size)
+            span = self.counting(at, Span(first, last, self.leaf))
             leaves = Leaves(kept, at.m.start, at.n.start, leaf.variable, joined=joined)
             self.walk(i, replace(at, k=span, leaves=leaves))
         if not joined:
@@ -320,64 +321,6 @@ class Contraction(Reading):
         else:
             self.by_rows(total, m, n, height)
 
-    def chain(self, at: Place, first: Tile, height: int) -> Tile:
-        """The products of a block added to what it begins with, in ascending k."""
-        m, n, parts = at.m.start, at.n.start, self.parts
-        begin = [first]
-        if parts.biased:
-            begin.append(self.b.full(self.head.dtype, (1, self.nr), 0))
-        groups = self.groups(at.k)
-        cuts = self.cuts(at, height)
-        with self.b.loop(0, cuts, 1, begin) as part:
-            self.ask(at, part.variable * (height // cuts), height // cuts)
-            start, stop = (
-                groups * i // cuts + at.k.start for i in (part.variable, part.variable + 1)
-            )
-            with self.b.loop(start, stop, 1, part.carried) as step:
-                k = (step.variable - at.k.start) * parts.count + at.k.start
-                a = self.left_column(at, m, k, height)
-                b = self.right_row(at, n, k)
-                made = [self.multiply_add(a, b, step.carried[0])]
-                if parts.biased:
-                    bias = parts.bias(self.b, self.head.dtype)
-                    made.append(self.multiply_add(bias, b, step.carried[1]))
-                step.carry(*made)
-            part.carry(*step.results)
-        total = part.results[0]
-        return self.b.apply("sub", total, part.results[1]) if parts.biased else total
-
-    def cuts(self, at: Place, height: int) -> int:
-        """In how many parts the chain of a block is computed."""
-        finishes = at.leaves is None or at.leaves.joined
-        return asks.parts(height, self.groups(Span(0, at.k.most, 0))) if finishes else 1
-
-    def ask(self, at: Place, first: Size, rows: int) -> None:
-        """Ask for rows of what a block is finished with, if this leaf is the last one."""
-        kept = at.leaves
-        if kept is not None and not kept.joined:
-            return
-        env = {**self.env, self.m.name: at.m.start, self.n.name: at.n.start}
-        wanted = list(asks.asks(self.k, self.memory, self.out, env))
-        if kept is not None and wanted:
-            with self.b.loop(0, kept.last):
-                for x in wanted:
-                    x.rows(self.b, first, rows, self.nr)
-        else:
-            for x in wanted:
-                x.rows(self.b, first, rows, self.nr)
-
-    def groups(self, k: Span) -> Size:
-        """How many words of factors along k there are."""
-        count = self.parts.count
-        return (k.stop - k.start + count - 1) // count
-
-    def multiply_add(self, a: Tile, b: Tile, total: Tile) -> Tile:
-        if self.parts.count > 1:
-            return self.b.dot_parts(a, b, total, self.parts.count)
-        if self.head.dtype.kind == "f":
-            return self.b.apply("fma", a, b, total)
-        return self.b.apply("add", total, self.b.apply("mul", a, b))
-
     def by_rows(self, total: Tile, m: Size, n: Size, height: int) -> None:
         """The stages row by row: a long chain on the whole block would not fit the registers."""
         block = self.b.alloc(self.head.dtype, (height, self.nr))
@@ -385,38 +328,6 @@ class Contraction(Reading):
         with self.b.loop(0, height) as row:
             line = self.b.load(block, (row.variable, 0), (1, self.nr))
             self.finish(line, m + row.variable, n)
-
-    def left_column(self, at: Place, m: Size, k: Size, height: int) -> Tile:
-        p = at.left
-        if p is None:
-            return self.words(self.left, self.m, m, height, k, False, vector=False)
-        block, inside = (m - p.first) // p.width, (m - p.first) % p.width
-        whole = height == p.width
-        place = (block, (k - p.k) // self.parts.count, 0 if whole else inside)
-        return self.b.load(p.memory, place, (1, 1, height), axes=(2, 1))
-
-    def right_row(self, at: Place, n: Size, k: Size) -> Tile:
-        p = at.right
-        if p is None:
-            self.ask_for(self.right, self.n, n, k)
-            return self.words(self.right, self.n, n, self.nr, k, True, vector=True)
-        place = ((n - p.first) // p.width, (k - p.k) // self.parts.count, 0)
-        if p.filled:
-            return self.b.load(p.memory, place, (1, 1, self.nr), axes=(1, 2))
-        self.ask_for(self.right, self.n, n, k)
-        row = self.words(self.right, self.n, n, self.nr, k, False, vector=True)
-        self.b.store(p.memory, row, place, (1, 1, self.nr), axes=(1, 2))
-        return row
-
-    def ask_for(
-        self, t: schedule.Term, axis: Axis, at: Size, k: Size, width: int | None = None
-    ) -> None:
-        """Have a later row of a factor come while this one is used."""
-        r = read_of(t)
-        if r.index and axis.name in symbols(r.index[-1]):
-            place = self.places(r, axis, at, k + _AHEAD)
-            extent = [(width or self.nr) if axis.name in symbols(x) else 1 for x in r.index]
-            self.b.prefetch(self.memory[r.source], place, extent)
 
     # Staging
 

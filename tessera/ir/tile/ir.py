@@ -350,10 +350,12 @@ class Builder:
         self._write("scatter", memory, (value, *picked.values()), attributes)
 
     def prefetch(
-        self, memory: Memory, at: Sequence[Size], extent: Sequence[int], write: bool = False
-    ) -> None:
-        """Say that a box will be read soon, or written; it may reach out of the memory."""
+        self, memory: Memory, at: Sequence[Size], extent: Sequence[int], write: bool = False,
+        far: bool = False,
+    ) -> None:  # fmt: skip
+        """Say that a box will be read soon, or written, or later (far); it may reach out of the memory."""
         attributes = {"at": tuple(at), "extent": tuple(extent), "write": write}
+        attributes |= {"far": True} if far else {}
         self._append("prefetch", (), attributes, memory)
 
     # Values

@@ -1,0 +1,145 @@
+"""The chain of a block of a contraction: its products added up in ascending k, some of them in every turn of a loop.
+
+    for k: acc = fma(a[m:m+6, k], b[k, n:n+64], acc)
+->  for turn: ask for a line of the result; acc = fma(...) for 8 k
+
+A loop of hundreds of turns ends with a jump that the processor does not foresee, and each turn has some work
+of its own: 8 k a turn are faster by a twentieth than single ones.  A processor has few places for lines that are
+on their way, so each turn asks for a piece of what the block will be written to and read with.
+"""
+
+from __future__ import annotations
+
+from tessera.core.dims import Size, symbols
+from tessera.ir.schedule import ir as schedule
+from tessera.ir.schedule.factors import lies_along, read_of
+from tessera.ir.schedule.ir import Axis, Stage
+from tessera.ir.tile import asks
+from tessera.ir.tile.ir import Memory, Tile
+from tessera.ir.tile.place import Place, Span
+from tessera.ir.tile.reading import Reading
+
+_AHEAD = 8  # rows of a factor that are asked for before they are read
+_FAR = 64  # the same for those that come to the second cache
+_TURN = 8  # k of a turn
+_LINE = 64  # bytes that are asked for at once
+
+
+class Chains(Reading):
+    """What adds up the products of blocks."""
+
+    k: schedule.Kernel
+    out: dict[str, Memory]
+    head: Stage
+    n: Axis
+    left: schedule.Term
+    right: schedule.Term
+    high: int
+    nr: int
+
+    def chain(self, at: Place, first: Tile, height: int) -> Tile:
+        """The products of a block added to what it begins with, in ascending k."""
+        begin = [first]
+        if self.parts.biased:
+            begin.append(self.b.full(self.head.dtype, (1, self.nr), 0))
+        groups, each = self.groups(at.k), self.words_of_turn(at, height)
+        with self.b.loop(0, groups // each, 1, begin) as turn:
+            self.ask(at, turn.variable, height, each)
+            self.ask_for_left(at, turn.variable, height, each)
+            sums = list(turn.carried)
+            for i in range(each):
+                sums = self.step(at, turn.variable * each + i, height, sums)
+            turn.carry(*sums)
+        sums = list(turn.results)
+        rest = groups % each
+        if not isinstance(rest, int) or rest:
+            with self.b.loop(groups - rest, groups, 1, sums) as one:
+                one.carry(*self.step(at, one.variable, height, list(one.carried)))
+            sums = list(one.results)
+        return self.b.apply("sub", *sums) if self.parts.biased else sums[0]
+
+    def words_of_turn(self, at: Place, height: int) -> int:
+        """How many words of k a turn of the loop takes: many of what is packed, in the usual blocks."""
+        most = self.groups(Span(0, at.k.most, 0))
+        short = isinstance(most, int) and most < _TURN
+        packed = at.right is not None and at.right.filled
+        return _TURN if packed and height == self.high and not short else 1
+
+    def step(self, at: Place, word: Size, height: int, sums: list[Tile]) -> list[Tile]:
+        """The products of one word of k added to sums."""
+        k = word * self.parts.count + at.k.start
+        a = self.left_column(at, at.m.start, k, height)
+        b = self.right_row(at, at.n.start, k)
+        made = [self.multiply_add(a, b, sums[0])]
+        if self.parts.biased:
+            bias = self.parts.bias(self.b, self.head.dtype)
+            made.append(self.multiply_add(bias, b, sums[1]))
+        return made
+
+    def ask(self, at: Place, turn: Size, height: int, each: int) -> None:
+        """Ask for a piece of what a block is finished with; again for the first before the last leaf."""
+        kept = at.leaves
+        if kept is not None and not kept.joined:
+            return
+        env = {**self.env, self.m.name: at.m.start, self.n.name: at.n.start}
+        pieces = asks.pieces(height, self.nr, self.groups(Span(0, at.k.most, 0)) // each)
+        number = pieces.number(turn) * (1 if kept is None else kept.last)
+        for x in asks.asks(self.k, self.memory, self.out, env):
+            x.piece(self.b, pieces, number)
+
+    def ask_for_left(self, at: Place, turn: Size, height: int, each: int) -> None:
+        """Have the rows of the next block come to the second cache, some of them in each turn."""
+        r = read_of(self.left)
+        if at.left is not None or each == 1 or not lies_along(self.left, self.over):
+            return
+        turns = max(_LINE * 8 // r.dtype.bits // (each * self.parts.count), 1)
+        rows = -(-height // turns)
+        k = turn * each * self.parts.count + at.k.start
+        place = self.places(r, self.m, at.m.start + height + turn % turns * rows, k)
+        extent = [rows if self.m.name in symbols(x) else 1 for x in r.index]
+        self.b.prefetch(self.memory[r.source], place, extent, far=True)
+
+    def groups(self, k: Span) -> Size:
+        """How many words of factors along k there are."""
+        count = self.parts.count
+        return (k.stop - k.start + count - 1) // count
+
+    def multiply_add(self, a: Tile, b: Tile, total: Tile) -> Tile:
+        if self.parts.count > 1:
+            return self.b.dot_parts(a, b, total, self.parts.count)
+        if self.head.dtype.kind == "f":
+            return self.b.apply("fma", a, b, total)
+        return self.b.apply("add", total, self.b.apply("mul", a, b))
+
+    def left_column(self, at: Place, m: Size, k: Size, height: int) -> Tile:
+        p = at.left
+        if p is None:
+            return self.words(self.left, self.m, m, height, k, False, vector=False)
+        block, inside = (m - p.first) // p.width, (m - p.first) % p.width
+        whole = height == p.width
+        place = (block, (k - p.k) // self.parts.count, 0 if whole else inside)
+        return self.b.load(p.memory, place, (1, 1, height), axes=(2, 1))
+
+    def right_row(self, at: Place, n: Size, k: Size) -> Tile:
+        p = at.right
+        if p is None:
+            self.ask_for(self.right, self.n, n, k)
+            return self.words(self.right, self.n, n, self.nr, k, True, vector=True)
+        place = ((n - p.first) // p.width, (k - p.k) // self.parts.count, 0)
+        if p.filled:
+            return self.b.load(p.memory, place, (1, 1, self.nr), axes=(1, 2))
+        self.ask_for(self.right, self.n, n, k, far=True)
+        row = self.words(self.right, self.n, n, self.nr, k, False, vector=True)
+        self.b.store(p.memory, row, place, (1, 1, self.nr), axes=(1, 2))
+        return row
+
+    def ask_for(
+        self, t: schedule.Term, axis: Axis, at: Size, k: Size, width: int | None = None,
+        far: bool = False,
+    ) -> None:  # fmt: skip
+        """Have a later row of a factor come while this one is used."""
+        r = read_of(t)
+        if r.index and axis.name in symbols(r.index[-1]):
+            place = self.places(r, axis, at, k + (_FAR if far else _AHEAD))
+            extent = [(width or self.nr) if axis.name in symbols(x) else 1 for x in r.index]
+            self.b.prefetch(self.memory[r.source], place, extent, far=far)
