@@ -212,6 +212,19 @@ def _attention(b: Bench, size: int, seq: int, causal: bool) -> None:
         theirs[n] = lambda o=o: torch.autograd.grad(o, xs, d, retain_graph=True)
     b.line(f"{name} backward*", lambda: back(tq, tk, tv, out, td), theirs, "TFLOP/s", 2.5 * flops)
 
+    def slopes(q: Any, k: Any, v: Any, d: Any) -> Any:
+        o, pull = ts.vjp(lambda q, k, v: op.attention(q, k, v, causal=causal), q, k, v)
+        return o, pull(d)
+
+    def whole(kind: Any) -> Any:
+        with sdpa_kernel(kind):
+            o = tf.scaled_dot_product_attention(*xs, is_causal=causal)
+        return torch.autograd.grad(o, xs, d)
+
+    both = ts.jit(slopes)
+    peers = {n: lambda kind=kind: whole(kind) for n, kind in kinds.items()}
+    b.line(f"{name} gradient", lambda: both(tq, tk, tv, td), peers, "TFLOP/s", 3.5 * flops)
+
 
 def main() -> None:
     """Measure and tell."""
