@@ -44,17 +44,17 @@ class Chains(Reading):
             begin.append(self.b.full(self.head.dtype, (1, self.nr), 0))
         groups, each = self.groups(at.k), self.words_of_turn(at, height)
         with self.b.loop(0, groups // each, 1, begin) as turn:
-            self.ask(at, turn.variable, height, each)
+            self.ask(at, turn.variable, height, self.groups(Span(0, at.k.most, 0)) // each)
             self.ask_for_left(at, turn.variable, height, each)
             sums = list(turn.carried)
             for i in range(each):
-                sums = self.step(at, turn.variable * each + i, height, sums)
+                sums = self.add_products(at, turn.variable * each + i, height, sums)
             turn.carry(*sums)
         sums = list(turn.results)
         rest = groups % each
         if not isinstance(rest, int) or rest:
             with self.b.loop(groups - rest, groups, 1, sums) as one:
-                one.carry(*self.step(at, one.variable, height, list(one.carried)))
+                one.carry(*self.add_products(at, one.variable, height, list(one.carried)))
             sums = list(one.results)
         return self.b.apply("sub", *sums) if self.parts.biased else sums[0]
 
@@ -65,7 +65,7 @@ class Chains(Reading):
         packed = at.right is not None and at.right.filled
         return _TURN if packed and height == self.high and not short else 1
 
-    def step(self, at: Place, word: Size, height: int, sums: list[Tile]) -> list[Tile]:
+    def add_products(self, at: Place, word: Size, height: int, sums: list[Tile]) -> list[Tile]:
         """The products of one word of k added to sums."""
         k = word * self.parts.count + at.k.start
         a = self.left_column(at, at.m.start, k, height)
@@ -76,13 +76,16 @@ class Chains(Reading):
             made.append(self.multiply_add(bias, b, sums[1]))
         return made
 
-    def ask(self, at: Place, turn: Size, height: int, each: int) -> None:
-        """Ask for a piece of what a block is finished with; again for the first before the last leaf."""
+    def ask(self, at: Place, turn: Size, height: int, turns: Size) -> None:
+        """Ask in one of so many turns for a piece of what a block is finished with.
+
+        Before the last leaf that is always the first piece: a jump would cost more.
+        """
         kept = at.leaves
         if kept is not None and not kept.joined:
             return
         env = {**self.env, self.m.name: at.m.start, self.n.name: at.n.start}
-        pieces = asks.pieces(height, self.nr, self.groups(Span(0, at.k.most, 0)) // each)
+        pieces = asks.pieces(height, self.nr, turns)
         number = pieces.number(turn) * (1 if kept is None else kept.last)
         for x in asks.asks(self.k, self.memory, self.out, env):
             x.piece(self.b, pieces, number)
