@@ -183,8 +183,6 @@ class _Check:
                 self.nest, f"a matrix register holds {step} k; end the loops over k with k:{step}"
             )
         blocks = [self.nest.steps(a, "parallel", "serial")[-1:] for a in "mn"]
-        if any(b and b[0] % SIDE for b in blocks):
-            self.fail(self.nest, f"matrix registers have {SIDE} rows and columns; use multiples")
         high, broad = (b[0] // SIDE if b else 1 for b in blocks)
         if high * broad + high >= REGISTERS:
             self.fail(

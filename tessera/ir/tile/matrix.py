@@ -21,6 +21,7 @@ from tessera.ir.schedule.factors import lies_along, read_of
 from tessera.ir.schedule.ir import Axis, Read, reads
 from tessera.ir.schedule.matrix import SIDE, grain, kinds
 from tessera.ir.schedule.nest import Nest
+from tessera.ir.tile import asks
 from tessera.ir.tile.contraction import Contraction
 from tessera.ir.tile.ir import Builder, Memory, Tile
 from tessera.ir.tile.narrow import Parts
@@ -122,9 +123,11 @@ class MatrixContraction(Contraction):
         return self.b.load(p.memory, place, (1, 1, self.mr, SIDE), axes=(2, 3))
 
     def ask_rows(self, at: Place, i: Size, count: Size) -> None:
-        """Ask for some rows of what the block is finished with, in each step of its product."""
-        each = -(-self.mr // count) if isinstance(count, int) and count else 1
-        self.ask(at, smaller(i * each, self.mr - each), each)
+        """Ask for a piece of what the block is finished with, in each step of its product."""
+        env = {**self.env, self.m.name: at.m.start, self.n.name: at.n.start}
+        pieces = asks.pieces(self.mr, self.nr, count)
+        for x in asks.asks(self.k, self.memory, self.out, env):
+            x.piece(self.b, pieces, pieces.number(i))
 
     def finish_sums(self, at: Place) -> None:
         """The stages on the sums of a block: stored as they are, or row by row."""
