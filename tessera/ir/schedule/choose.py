@@ -53,7 +53,7 @@ _SQUARE = 64  # a side of an instance that packs both factors, if others need it
 
 
 _BLOCK = 4096  # columns of an instance when there are few rows
-_CHAINS = 256  # the same when every column is folded, and how many are folded at once
+_CHAINS, _MORE_CHAINS = 256, 1024  # the same when every column is folded, fewer if cores would rest
 _STREAMS = 4  # leaves side by side: the memory answers several far places at once
 _MORE_STREAMS = 8  # the same when rows are long and only folded
 _LANE_LEAVES = 64  # of a subtree: 32768 elements of a row
@@ -222,7 +222,7 @@ def _of_rows(kernel: Kernel) -> Nest:
     if has_few_rows(kernel):
         loops += _shared_columns(kernel)
     chains = [s for s in stages if folds_chains(s, rows)]
-    loops += [Loop("c", _CHAINS)] if chains else []
+    loops += [Loop("c", _chains(kernel))] if chains else []
     plain = any(s.axes[rows:] and not s.combine for s in stages)
     loops += [Loop("c", block(f32)[1])] if plain else []
     lanes = any(folds_lanes(s, rows) for s in stages)
@@ -242,7 +242,7 @@ def _shared_columns(kernel: Kernel) -> list[Loop]:
     rows, folds = kernel.rows, [s for s in kernel.stages if s.combine]
     columns, leaves = [], []
     if has_columns_alone(kernel):
-        block = _CHAINS if folds else _BLOCK
+        block = _chains(kernel) if folds else _BLOCK
         columns = [block] if _is_over(kernel.stages[0].axes[-1].size, block + 1) else []
     if any(_is_long(s, rows) for s in folds) and all(map(is_uniform, by_pass(kernel))):
         if any(folds_lanes(s, rows) for s in folds):
@@ -250,6 +250,14 @@ def _shared_columns(kernel: Kernel) -> list[Loop]:
         if any(_is_long(s, rows) for s in folds if folds_chains(s, rows)):
             leaves = [_CHAIN_LEAVES * LEAF]
     return [Loop("c", n, "parallel") for n in columns] + [Loop("k", n, "parallel") for n in leaves]
+
+
+def _chains(kernel: Kernel) -> int:
+    """Columns that an instance folds: long runs of rows, if there are enough for all cores."""
+    size = kernel.stages[0].axes[-1].size
+    if not isinstance(size, int):
+        return _CHAINS
+    return min(max(size // (2 * cores()) // _CHAINS, 1) * _CHAINS, _MORE_CHAINS)
 
 
 def _share(kernel: Kernel) -> int:

@@ -8,7 +8,7 @@ folds are ready.  The order of a fold is that of core/folds.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
 from tessera.core.approximate import FUNCTIONS
@@ -35,7 +35,8 @@ from tessera.ir.schedule.passes import has_columns_alone, passes
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 
 _ANY_ORDER = ("max", "min")  # folds that give the same bits in any order
-_ABREAST = 4 * LANES  # lanes of such a fold
+_ABREAST = 4 * LANES  # columns that are folded at once
+_LINES = 16  # rows of a strip
 _CHEAP = 8  # scalar ops of a pass that waits for memory rather than for arithmetic
 
 
@@ -252,11 +253,16 @@ class Rows:
             accs = self.chunks(stages, start, stop, LANES, [self.identity(s, LANES) for s in folds])
             for m, acc in zip(kept, accs, strict=True):
                 self.keep(m, acc, leaf.variable - first)
-        return [self.join(s, m, last - first, room) for s, m in zip(folds, kept, strict=True)]
+        count = last - first
+        return [self.join(s, m, count, room, LANES) for s, m in zip(folds, kept, strict=True)]
 
-    def keep(self, m: Memory, acc: Tile, at: Size) -> None:
-        """Put the lanes or columns of a leaf in its place."""
-        self.b.store(m, acc, (at, 0), (1, *acc.shape), axes=(1,))
+    def keep(self, m: Memory, acc: Tile, at: Size, column: Size = 0) -> None:
+        """Put lanes or columns of a leaf in their place."""
+        self.b.store(m, acc, (at, column), (1, *acc.shape), axes=(1,))
+
+    def leaf_kept(self, m: Memory, at: Size, width: int, column: Size = 0) -> Tile:
+        """Lanes or columns of a leaf."""
+        return self.b.load(m, (at, column), (1, width), axes=(1,))
 
     def streams(
         self, folds: Sequence[Stage], kept: Sequence[Memory], first: Size, last: Size, size: Size
@@ -277,55 +283,70 @@ class Rows:
                 self.keep(kept[i % len(folds)], acc, numbers[i // len(folds)])
         return first + apart * self.side_by_side
 
-    def join(self, s: Stage, m: Memory, count: Size, room: Size) -> Tile:
+    def join(
+        self, s: Stage, m: Memory, count: Size, room: Size, width: int, column: Size = 0
+    ) -> Tile:
         """The leaves as a tree: neighbours first."""
         assert s.combine is not None
-        width = m.type.shape[1]
-        assert isinstance(width, int)
         levels = (room - 1).bit_length() if isinstance(room, int) else LEVELS
         for level in range(levels):
             step = 1 << level
             with self.b.loop(0, larger(count - step, 0), 2 * step) as pair:
                 i = pair.variable
-                low, high = (self.b.load(m, (at, 0), (1, width), axes=(1,)) for at in (i, i + step))
-                self.keep(m, self.b.apply(s.combine, low, high), i)
-        return self.b.load(m, (0, 0), (1, width), axes=(1,))
+                low, high = (self.leaf_kept(m, at, width, column) for at in (i, i + step))
+                self.keep(m, self.b.apply(s.combine, low, high), i, column)
+        return self.leaf_kept(m, 0, width, column)
 
     def chain(self, s: Stage) -> None:
-        """A fold over an axis that is not the last: a chain for each column."""
+        """A fold over an axis that is not the last: a chain for each column, block by block of them."""
         over = s.reduced[0]
         leaves = self.leaf_range(larger((over.size + self.leaf - 1) // self.leaf, 1))
-        for span in self.spans(s.axes[-1].size):
-            self.chain_columns(s, over, leaves, span)
-
-    def spans(self, size: Size) -> list[tuple[Size, Size, int, bool]]:
-        """The columns of this instance: many at once, then in vectors, then masked."""
+        size = s.axes[-1].size
         first, stop = self.columns_of(size)
-        found, start = [], first
-        for width in dict.fromkeys((self.chain_width, LANES)):
-            end = (stop - first) // width * width + first
-            found.append((start, end, width, False))
-            start = end
-        return [x for x in (*found, (start, stop, LANES, True)) if x[0] != x[1]]
+        with self.b.loop(first, stop, self.chain_width) as block:
+            end: Size = block.variable + self.chain_width
+            if not isinstance(size, int) or size % self.chain_width:
+                end = smaller(end, stop)
+            self.chain_block(s, over, leaves, block.variable, end)
 
-    def chain_columns(
-        self, s: Stage, over: schedule.Axis, leaves: tuple[Size, Size, Size],
-        span: tuple[Size, Size, int, bool],
-    ) -> None:  # fmt: skip
-        (first, last, room), (start, stop, width, tail) = leaves, span
+    def chain_block(
+        self, s: Stage, over: schedule.Axis, leaves: tuple[Size, Size, Size], low: Dim, high: Size
+    ) -> None:
+        """Columns that are folded line by line of a strip: memory sends several long runs at once."""
+        first, last, room = leaves
         assert s.combine is not None
-        kept = self.b.alloc(s.dtype, (room, width))
-        with self.b.loop(start, stop, width) as columns:
-            self.at, self.tail, self.width = columns.variable, tail, width
-            with self.b.loop(first, last) as leaf:
-                begin = leaf.variable * self.leaf
-                end = smaller(begin + self.leaf, over.size)
-                with self.b.loop(begin, end, 1, [self.identity(s, width)]) as step:
-                    self.env[over.name] = step.variable
-                    value = self.spread(self.term(s.term, s.axes[-1].name))
-                    step.carry(self.b.apply(s.combine, step.carried[0], value))
-                self.keep(kept, step.results[0], leaf.variable - first)
-            self.end_chain(s, self.join(s, kept, last - first, room))
+        kept = self.b.alloc(s.dtype, (room, self.chain_width))
+        with self.b.loop(first, last) as leaf:
+            own, begin = leaf.variable - first, leaf.variable * self.leaf
+            end = smaller(begin + self.leaf, over.size)
+            for at in self.pieces(low, high):
+                self.keep(kept, self.identity(s, self.width), own, at)
+            with self.b.loop(begin, end, _LINES) as strip:
+                below = smaller(strip.variable + _LINES, end)
+                for at in self.pieces(low, high):
+                    acc = self.leaf_kept(kept, own, self.width, at)
+                    with self.b.loop(strip.variable, below, 1, [acc]) as line:
+                        self.env[over.name] = line.variable
+                        value = self.spread(self.term(s.term, s.axes[-1].name))
+                        line.carry(self.b.apply(s.combine, line.carried[0], value))
+                    self.keep(kept, line.results[0], own, at)
+        for at in self.pieces(low, high):
+            self.end_chain(s, self.join(s, kept, last - first, room, self.width, at))
+
+    def pieces(self, low: Size, high: Size) -> Iterator[Size]:
+        """Columns of a block: several vectors at once, then vectors, then masked; where each begins in it."""
+        start = low
+        for width, tail in (
+            (min(_ABREAST, self.chain_width), False),
+            (LANES, False),
+            (LANES, True),
+        ):
+            stop = high if tail else (high - low) // width * width + low
+            if start != stop:
+                with self.b.loop(start, stop, width) as columns:
+                    self.at, self.width, self.tail = columns.variable, width, tail
+                    yield columns.variable - low
+            start = stop
 
     def end_chain(self, s: Stage, columns: Tile) -> None:
         """What becomes of folded columns: they are stored."""

@@ -135,10 +135,9 @@ class _Rest(Rows):
         super().do_pass([s for s in stages if s.combine is None])
 
     def columns_joined(self, s: Stage) -> None:
-        for start, stop, width, tail in self.spans(s.axes[-1].size):
-            with self.b.loop(start, stop, width) as columns:
-                self.at, self.width, self.tail = columns.variable, width, tail
-                self.end_chain(s, self.joined(s, self.at, width, tail))
+        first, stop = self.columns_of(s.axes[-1].size)
+        for _ in self.pieces(first, stop):
+            self.end_chain(s, self.joined(s, self.at, self.width, self.tail))
 
     def joined(self, s: Stage, at: Size, width: int, tail: bool) -> Tile:
         """The tree over the subtrees of a row, or of some columns of it."""
@@ -151,7 +150,7 @@ class _Rest(Rows):
                 (*(1 for _ in rows), 1, width), axes=(last,), masked=(last,) if tail else (),
             )  # fmt: skip
             self.keep(kept, part, block.variable)
-        return self.join(s, kept, self.blocks, self.blocks)
+        return self.join(s, kept, self.blocks, self.blocks, width)
 
 
 def part_name(s: Stage) -> str:
