@@ -21,6 +21,7 @@ import numpy as np
 
 import tessera as ts
 from tessera import bf16, f32, i32
+from tessera.core.flags import override
 
 SHAPES = [(1024, 1024, 1024), (1, 4096, 4096), (32, 4096, 4096)]
 RNG = np.random.default_rng(0)
@@ -59,20 +60,36 @@ def candidates(m: int, k: int, n: int) -> dict[str, Callable[[], Any]]:
         "bf16": (plain, x.astype(ml_dtypes.bfloat16), w.astype(ml_dtypes.bfloat16)),
         "f16": (plain, x.astype(np.float16), w.astype(np.float16)),
         "f8e4m3": (plain, x.astype(ml_dtypes.float8_e4m3fn), f8s),
+        "bf16, fast": (plain, x.astype(ml_dtypes.bfloat16), w.astype(ml_dtypes.bfloat16)),
         "i8 to i32": (exact, *i8s),
+        "i8 to i32 by vectors": (exact, *i8s),
         "i8 turned to i32": (lambda a, b: exact(a, b.T), i8s[0], np.ascontiguousarray(i8s[1].T)),
         "f32 by weights of i8": (weights, x, i8s[1], scale),
         "f32 by weights of i4": (weights, x, i4s, scale),
         "f32 by weights of f8e4m3": (weights, x, f8s, scale),
         "bf16 by weights of i8": (weights_bf16, x.astype(ml_dtypes.bfloat16), i8s[1], scale),
     }
-    made = {name: bound(f, *arrays) for name, (f, *arrays) in cases.items()}
+    made = {
+        name: bound(
+            f, *arrays, numerics="fast" if "fast" in name else None, units="vectors" not in name
+        )
+        for name, (f, *arrays) in cases.items()
+    }
     return made | (of_torch(x, w, *i8s) if find_spec("torch") else {})
 
 
-def bound(f: Callable[..., Any], *arrays: Any) -> Callable[[], Any]:
-    compiled, tensors = ts.jit(f, target="cpu"), [ts.tensor(a) for a in arrays]
-    return lambda: compiled(*tensors)
+def bound(
+    f: Callable[..., Any], *arrays: Any, numerics: str | None = None, units: bool = True
+) -> Callable[[], Any]:
+    compiled, tensors = ts.jit(f, target="cpu", numerics=numerics), [ts.tensor(a) for a in arrays]
+    if units:
+        return lambda: compiled(*tensors)
+
+    def by_vectors() -> Any:
+        with override(matrix_units=False):
+            return compiled(*tensors)
+
+    return by_vectors
 
 
 def of_torch(x: Any, w: Any, a: Any, b: Any) -> dict[str, Callable[[], Any]]:
@@ -80,12 +97,14 @@ def of_torch(x: Any, w: Any, a: Any, b: Any) -> dict[str, Callable[[], Any]]:
 
     torch.set_num_threads(1)
     p, q, c, d = (torch.from_numpy(v) for v in (x, w, a, b))
+    turned = d.T.contiguous()
     halves = {t: (p.to(t), q.to(t)) for t in (torch.bfloat16, torch.float16)}
     return {
         "torch f32": lambda: p @ q,
         "torch bf16": lambda: torch.matmul(*halves[torch.bfloat16]),
         "torch f16": lambda: torch.matmul(*halves[torch.float16]),
         "torch i8 to i32": lambda: torch._int_mm(c, d),
+        "torch i8 turned to i32": lambda: torch._int_mm(c, turned.T),
     }
 
 

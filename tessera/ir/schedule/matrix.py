@@ -80,8 +80,10 @@ def matrix_nest(kernel: Kernel) -> Nest | None:
     if _is_below(m, _FEWEST) or _is_below(n, _FEWEST):
         return None
     high, broad = _block(m, n)
-    most = min(near_bytes() // 4 // _packed_bytes(kernel), _MOST)
-    rows = _MOST if reads_rows(kernel, high) else most
+    # The packed factors fill half of the second cache, or a quarter beside sums that wait for strips of k.
+    bytes_, strips = _packed(kernel)
+    most = max(min(near_bytes() // (8 if strips else 4) // bytes_, _MOST), 2 * SIDE)
+    rows = _MOST if reads_rows(kernel, high) and not strips else most
     tall, wide = _whole(m, high, rows), _whole(n, broad, most)
     count = product(tuple(batch))
     if isinstance(m, int) and isinstance(n, int) and isinstance(count, int):
@@ -125,11 +127,13 @@ def _nest(kernel: Kernel, instance: tuple[int, int], block: tuple[int, int], dee
     return Nest((*loops, *inner, *end), (*left, ("right", at)))
 
 
-def _packed_bytes(kernel: Kernel) -> int:
-    """Bytes of k that are packed at once, at most."""
+def _packed(kernel: Kernel) -> tuple[int, bool]:
+    """Bytes of k that are packed at once, and whether there are more of them."""
     (over,) = kernel.stages[0].reduced
     size = over.size * 64 // grain(kernel)
-    return min(max(size, 64), 2 * _DEEP) if isinstance(size, int) and size <= 2 * _DEEP else _DEEP
+    if isinstance(size, int) and size <= 2 * _DEEP:
+        return max(size, 64), False
+    return _DEEP, True
 
 
 def _whole(size: Size, block: int, most: int) -> int:
