@@ -78,7 +78,6 @@ def examine() -> dict[str, Any]:
             "python": platform.python_version(),
             "platform": platform.platform(),
             "processor": _processor(),
-            "matrix units": _matrix_units(),
             "cores": cores(),
             "memory": _memory(),
         },
@@ -87,6 +86,7 @@ def examine() -> dict[str, Any]:
     }  # fmt: skip
     try:
         report["settings"], report["devices"] = _settings(), [str(d) for d in devices()]
+        report["system"]["matrix units"] = _matrix_units()
     except FlagError as e:
         missing.append(f"a valid setting: {e.message}")
         return report
