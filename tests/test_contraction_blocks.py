@@ -113,3 +113,13 @@ def test_several_large_results_of_a_product_go_past_the_caches_and_are_not_asked
         made += [np.zeros((12, 64), np.float32) for _ in step.outputs]
         interpret(k, made)
     assert same_bits(arrays[0], arrays[1])
+
+
+def test_results_that_may_take_the_place_of_operands_stay_in_the_caches() -> None:
+    f = lambda a, b, c, d: (a @ b + c, a @ b * 2.0 + d)  # noqa: E731
+    square = Tensor[64, 64, f32]
+    p = lower(prepared(ts.trace(f, square, square, square, square)))
+    (step,) = p.steps
+    assert isinstance(step, Kernel)
+    kernel = to_tile(step, {n: b.type for n, b in p.buffers.items()})
+    assert bypass_several(kernel, step.outputs, least=0) is kernel

@@ -16,6 +16,7 @@ from typing import Any
 from tessera.core.dims import product
 from tessera.core.processor import uncached_bytes
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, walk
+from tessera.ir.tile.sharing import shareable
 
 
 def bypass(kernel: Kernel, least: int | None = None) -> Kernel:
@@ -32,10 +33,13 @@ def bypass_several(kernel: Kernel, outputs: Collection[str], least: int | None =
     """The same kernel of a contraction; if several of these outputs are large, they go past the caches.
 
     One is written while the next block is computed, several are more than the caches take meanwhile.
-    Lines that are not brought in are not asked for either.
+    Lines that are not brought in are not asked for either.  What takes the place of an operand has its
+    lines there already.
     """
     bound = uncached_bytes() if least is None else least
     large = {m for m in kernel.parameters if m.writable and m.name in outputs and _has(m, bound)}
+    if len(large) > 1:
+        large -= {kernel.parameters[result] for _, result in shareable(kernel)}
     if len(large) < 2:
         return kernel
     return replace(kernel, body=_block(_without_asking(kernel.body, large), large, bound))
