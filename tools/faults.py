@@ -147,7 +147,7 @@ FAULTS: tuple[Fault, ...] = (
           "a filter hides a spectrum that another step reads", "filter"),
     Fault("ir/schedule/loosen.py", "return Apply(t.dtype, \"fma\", (_negative(a) if minus else a, b, x))",
           "return Apply(t.dtype, \"fma\", (a, b, x))", "x - a b is x + a b in any order", "fast"),
-    Fault("ir/tile/place.py", "return (_without(nest, cuts[:-1]), WHOLE) if cuts else (nest, LEAF)",
+    Fault("ir/tile/place.py", "return (without(nest, cuts[:-1]), WHOLE) if cuts else (nest, LEAF)",
           "return nest, WHOLE", "strips of a sum begin anew", "fast"),
     Fault("ir/tile/windows.py", "start = [n * s - a for n, s, a in", "start = [n - a for n, s, a in",
           "windows of later rows do not step", "convolution"),
