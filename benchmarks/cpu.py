@@ -1,12 +1,11 @@
 """Tessera's CPU target beside NumPy, PyTorch (eager and compiled) and JAX, on a few threads in f32.
 
-    python benchmarks/cpu.py [--peers tessera,numpy,torch,compile,jax] [--only NAME] [--record FILE]
+    python benchmarks/cpu.py [--peers tessera,numpy,torch,compile,jax] [--threads 2] [--only NAME] [--record [FILE]]
 
-BENCHMARK_THREADS says how many threads each peer has (2 unless said otherwise).
-
-Every (workload, peer) runs in a process of its own, peers in turn, and the whole round is repeated;
-a row shows the median of the rounds' medians, the spread, and the ratio of the best peer to Tessera.
-With --only, the other rows of a record stay as they are.
+Every peer has a process of its own, which makes its data and compiles once for each workload.  Then peers are
+timed in turn, round after round; the others wait, and a pause lets their threads fall asleep.  A row shows
+the median of the rounds' medians, the spread, and the ratio of the best peer to Tessera.
+A record is named after the machine and its cores unless said otherwise; with --only, its other rows stay.
 Run it with an interpreter that has the peers installed (make test-oracles sets one up).
 """
 
@@ -28,13 +27,8 @@ import numpy as np
 
 PEERS = ("tessera", "numpy", "torch", "compile", "jax")
 THREADS = os.environ.get("BENCHMARK_THREADS", "2")  # of every peer
-RNG = np.random.default_rng(0)
+PAUSE, WARM, TURN = 0.15, 0.05, 0.3  # seconds before a turn, not timed, and timed
 Function = Callable[..., Any]
-
-
-def draw(*shape: int) -> Any:
-    """Random f32 data."""
-    return RNG.normal(size=shape).astype(np.float32)
 
 
 # A workload is a function of the namespace of a peer (see `namespace`) and the shapes it takes.
@@ -224,37 +218,107 @@ MAKERS: dict[str, Callable[[Function], tuple[Function, Function]]] = {
 }
 
 
-def work(peer: str, name: str) -> None:
-    """Time one workload in this process; print the median of the calls in seconds."""
+def serve(peer: str) -> None:
+    """Prepare and time workloads of one peer in this process, as the lines of stdin say."""
     if hasattr(os, "sched_setaffinity"):  # JAX has no setting for the number of its threads
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(THREADS)])
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is no reply
+    call: Callable[[], Any] | None = None
+    inner = 1
+    for line in sys.stdin:
+        request = json.loads(line)
+        reply: dict[str, Any] = {}
+        try:
+            if "prepare" in request:
+                call, inner = None, 1000 if request["prepare"].startswith("add of") else 1
+                call = prepared(peer, request["prepare"])
+            else:
+                assert call is not None
+                reply = {"median": timed(call, inner)}
+        except Exception as problem:  # a peer that cannot do it has no figure
+            call, reply = None, {"problem": f"{type(problem).__name__}: {problem}"[:300]}
+        replies.write(json.dumps(reply) + "\n")
+        replies.flush()
+
+
+def prepared(peer: str, name: str) -> Callable[[], Any]:
+    """A workload with its data, compiled."""
     f, shapes = WORKLOADS[name]
     run, convert = MAKERS[peer](f)
-    xs = [convert(draw(*s)) for s in shapes]
-    start = time.perf_counter()
+    rng = np.random.default_rng(0)
+    xs = [convert(rng.standard_normal(s, np.float32)) for s in shapes]
     run(*xs)
-    first = time.perf_counter() - start
+    return lambda: run(*xs)
+
+
+def timed(call: Callable[[], Any], inner: int) -> float:
+    """The median time of calls, once threads are awake and memory is warm."""
     samples: list[float] = []
-    inner = 2000 if name.startswith("add of") else 1
-    stop = time.perf_counter() + 1.5
-    while time.perf_counter() < stop or len(samples) < 5:
+    stop = time.perf_counter() + WARM
+    while True:
+        call()
+        if time.perf_counter() > stop:
+            break
+    stop = time.perf_counter() + TURN
+    while time.perf_counter() < stop or len(samples) < 3:
         start = time.perf_counter()
         for _ in range(inner):
-            run(*xs)
+            call()
         samples.append((time.perf_counter() - start) / inner)
-    print(json.dumps({"median": statistics.median(samples), "first": first}))
+    return statistics.median(samples)
 
 
-def measure(peer: str, name: str) -> float | None:
-    env = {**os.environ, **dict.fromkeys(
-        ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TESSERA_THREADS"), THREADS,
-    )}  # fmt: skip
-    command = [sys.executable, __file__, "--worker", peer, "--only", name]
-    out = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    if out.returncode:
-        print(f"{peer} on {name}: {out.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
-        return None
-    return float(json.loads(out.stdout.splitlines()[-1])["median"])
+class Worker:
+    """The process of a peer."""
+
+    def __init__(self, peer: str):
+        self.peer = peer
+        names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TESSERA_THREADS")
+        env = {**os.environ, "BENCHMARK_THREADS": THREADS, **dict.fromkeys(names, THREADS)}
+        command = [sys.executable, __file__, "--worker", peer]
+        self.process = subprocess.Popen(
+            command, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def ask(self, request: dict[str, str]) -> None:
+        """Send a request, whose reply is read later."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+
+    def reply(self) -> dict[str, Any]:
+        """The reply to the last request."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        found: dict[str, Any] = json.loads(line) if line else {"problem": "the process has ended"}
+        return found
+
+    def end(self) -> None:
+        """Let the process end."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def measure(name: str, workers: dict[str, Worker], rounds: int) -> dict[str, list[float]]:
+    """The medians of a workload, round by round, peers in turn."""
+    able = {p: w for p, w in workers.items() if (p, WORKLOADS[name][0]) not in MISSING}
+    for w in able.values():
+        w.ask({"prepare": name})  # together: nothing is timed yet
+    times: dict[str, list[float]] = {p: [] for p in workers}
+    for p, w in list(able.items()):
+        problem = w.reply().get("problem")
+        if problem:
+            print(f"{p} on {name}: {problem}", file=sys.stderr)
+            del able[p]
+    for turn in range(rounds):
+        for p in list(able)[:: 1 if turn % 2 == 0 else -1]:  # nobody always follows the same peer
+            time.sleep(PAUSE)
+            able[p].ask({"time": name})
+            times[p].append(able[p].reply()["median"])
+    return times
 
 
 def versions(peers: list[str]) -> dict[str, str]:
@@ -271,45 +335,56 @@ def versions(peers: list[str]) -> dict[str, str]:
     return found
 
 
+def row_of(name: str, times: dict[str, list[float]]) -> dict[str, Any]:
+    """Medians and spreads of a workload, printed and for the record."""
+    middle = {p: statistics.median(t) for p, t in times.items() if t}
+    spread = {p: max(t) - min(t) for p, t in times.items() if t}
+    rest = [t for p, t in middle.items() if p != "tessera"]
+    ratio = min(rest) / middle["tessera"] if rest and "tessera" in middle else float("nan")
+    cells = "".join(f"{middle[p] * 1e3:12.3f}" if p in middle else f"{'-':>12}" for p in times)
+    print(f"{name:34}{cells}   {ratio:.2f}", flush=True)
+    return {"ms": {p: round(t * 1e3, 4) for p, t in middle.items()},
+            "spread_ms": {p: round(t * 1e3, 4) for p, t in spread.items()},
+            "ratio": round(ratio, 3)}  # fmt: skip
+
+
+def record_file() -> Path:
+    """Where the record of this machine lies."""
+    kind = {"x86_64": "x86", "AMD64": "x86"}.get(platform.machine(), platform.machine())
+    own = "" if int(THREADS) == os.cpu_count() else f"-threads-{THREADS}"
+    return Path(__file__).parent / "records" / f"cpu-{kind}-{os.cpu_count()}{own}.json"
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    global THREADS
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--peers", default=",".join(PEERS))
     parser.add_argument("--only", default="")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--record", type=Path)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", default=THREADS, help="of every peer")
+    parser.add_argument("--record", nargs="?", type=Path, const=Path(), help="a file, or its own")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker:
-        work(given.worker, given.only)
+        serve(given.worker)
         return
-    peers = given.peers.split(",")
-    names = [n for n in WORKLOADS if given.only in n]
-    times: dict[str, dict[str, list[float]]] = {n: {p: [] for p in peers} for n in names}
-    for _ in range(given.rounds):
-        for n in names:
-            for p in peers:
-                missing = (p, WORKLOADS[n][0]) in MISSING
-                seconds = None if missing else measure(p, n)
-                if seconds is not None:
-                    times[n][p].append(seconds)
+    THREADS = given.threads
+    peers, start = given.peers.split(","), time.perf_counter()
+    workers = {p: Worker(p) for p in peers}
     print(f"{'workload':34}" + "".join(f"{p:>12}" for p in peers) + "   best peer / tessera")
-    rows = {}
-    for n in names:
-        middle = {p: statistics.median(t) for p, t in times[n].items() if t}
-        spread = {p: max(t) - min(t) for p, t in times[n].items() if t}
-        rest = [t for p, t in middle.items() if p != "tessera"]
-        ratio = min(rest) / middle["tessera"] if rest and "tessera" in middle else float("nan")
-        cells = "".join(f"{middle[p] * 1e3:12.3f}" if p in middle else f"{'-':>12}" for p in peers)
-        print(f"{n:34}{cells}   {ratio:.2f}", flush=True)
-        rows[n] = {"ms": {p: round(t * 1e3, 4) for p, t in middle.items()},
-                   "spread_ms": {p: round(t * 1e3, 4) for p, t in spread.items()},
-                   "ratio": round(ratio, 3)}  # fmt: skip
-    if given.record:
-        kept = {}
-        if given.only and given.record.exists():  # the other rows stay
-            kept = json.loads(given.record.read_text())["rows"]
-        whole = {"versions": versions(peers), "rows": kept | rows}
-        given.record.write_text(json.dumps(whole, indent=1) + "\n")
+    names = [n for n in WORKLOADS if given.only in n]
+    rows = {n: row_of(n, measure(n, workers, given.rounds)) for n in names}
+    for w in workers.values():
+        w.end()
+    print(f"{time.perf_counter() - start:.0f} s")
+    if given.record is None:
+        return
+    file = record_file() if given.record == Path() else given.record
+    kept = {}
+    if given.only and file.exists():  # the other rows stay
+        kept = json.loads(file.read_text())["rows"]
+    about = {**versions(peers), "threads": THREADS, "rounds": str(given.rounds)}
+    file.write_text(json.dumps({"versions": about, "rows": kept | rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
