@@ -14,7 +14,7 @@ import random
 import struct
 import threading
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -60,6 +60,8 @@ class FakeCuda:
         self.events: dict[int, int] = {}  # event -> stream
         self.capturing: dict[int, list[int]] = {}
         self.nodes: dict[int, list[Any]] = {}  # node -> [kernel, parameters]
+        self.behind: dict[int, tuple[int, ...]] = {}  # node -> nodes that it waits for
+        self.awaited: dict[int, tuple[int, ...]] = {}  # stream -> what its next node waits for
         self.graphs: dict[int, list[int]] = {}
         self.executables: dict[int, dict[int, list[Any]]] = {}
         self.functions: dict[int, str] = {}
@@ -395,7 +397,9 @@ class FakeCuda:
         if stream in self.capturing:
             node = next(self.handles)
             self.nodes[node] = [function, values]
+            self.behind[node] = self.awaited.get(stream, ())
             self.capturing[stream].append(node)
+            self.awaited[stream] = (node,)
         else:
             self.submit(stream, partial(self.execute, function, values))
         return 0
@@ -409,6 +413,7 @@ class FakeCuda:
 
     def do_cuStreamBeginCapture(self, stream: int, mode: int) -> None:
         self.capturing[stream] = []
+        self.awaited[stream] = ()
 
     def do_cuStreamEndCapture(self, stream: int, out: int) -> None:
         nodes = self.capturing.pop(stream)
@@ -417,9 +422,18 @@ class FakeCuda:
     def do_cuStreamGetCaptureInfo(
         self, stream: int, status: int, number: int, graph: int, nodes: int, count: int
     ) -> int:
-        last = self.made["last"] = ctypes.c_uint64(self.capturing[stream][-1])
+        now = self.awaited[stream]
+        last = self.made["last"] = (ctypes.c_uint64 * max(len(now), 1))(*now)
         put(nodes, ctypes.addressof(last))
-        return put(count, 1)
+        return put(count, len(now))
+
+    def do_cuStreamUpdateCaptureDependencies(
+        self, stream: int, nodes: int, count: int, flags: int
+    ) -> None:
+        assert flags == 1, "the nodes take the place of those before"
+        found = [ctypes.c_uint64.from_address(nodes + 8 * i).value for i in range(count)]
+        assert set(found) <= set(self.capturing[stream]), "nodes of another graph"
+        self.awaited[stream] = tuple(found)
 
     def do_cuGraphInstantiate(self, out: int, graph: int, flags: int) -> None:
         self.executables[self.new(out)] = {n: list(self.nodes[n]) for n in self.graphs[graph]}
@@ -439,11 +453,22 @@ class FakeCuda:
         self.executables[executable][node] = [p.kernel, self.read(p.kernel, p.parameters)]
 
     def do_cuGraphLaunch(self, executable: int, stream: int) -> int:
-        for function, values in self.executables[executable].values():
+        nodes = self.executables[executable]
+        for node in self.some_order(nodes):
+            function, values = nodes[node]
             if not self.belongs(function, stream):
                 return 400
             self.submit(stream, partial(self.execute, function, values))
         return 0
+
+    def some_order(self, nodes: Iterable[int]) -> list[int]:
+        """An order in which a device may run nodes: of those that wait for nothing any more, the last."""
+        left, done = list(nodes), []
+        while left:
+            free = [n for n in left if all(w in done for w in self.behind[n])]
+            done.append(free[-1])
+            left.remove(free[-1])
+        return done
 
     # Tensor maps: the address, then everything else in the order of the arguments
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from tessera.accelerator import kept
 from tessera.accelerator.absorb import absorbed
 from tessera.accelerator.boxes import parameters
+from tessera.accelerator.order import Place, Touched, order
 from tessera.accelerator.sources import (
     WRITTEN_STAGES,
     as_pairs,
@@ -423,11 +424,12 @@ class GpuProgram:
         modules: dict[int, Module] = {}
         need = 0
         out: list[Any] = []
-        waiting: list[DeviceLaunch] = []
+        waiting: list[tuple[DeviceLaunch, Touched]] = []
 
         def flush() -> None:
             if waiting:
-                out.append(Replayed(list(waiting), self.gpu))
+                launches, touched = zip(*waiting, strict=True)
+                out.append(Replayed(launches, self.gpu, partial(order, touched)))
                 waiting.clear()
 
         for access, c in steps:
@@ -441,10 +443,23 @@ class GpuProgram:
             known = self._sizes.get(c.name, {})
             blocks = blocks_of(c.launch, known)
             need = max(need, blocks * max(c.scratch, code.scratch))
-            waiting.append(self._launch(c, code, modules[id(code)], blocks, known))
+            if blocks:
+                launch = self._launch(c, code, modules[id(code)], blocks, known)
+                waiting.append((launch, self._touched(c, code)))
         flush()
         self.scratch = need
         return out
+
+    def _touched(self, c: _Call, code: Code) -> Touched:
+        """The memory of a launch; scratch is one piece, which launches have one after another."""
+        parts: dict[bool, list[Place]] = {False: [], True: []}
+        for m, n in zip(c.launch.kernel.parameters, (*c.inputs, *c.outputs), strict=True):
+            cell, offset = self._place(n)
+            if size := size_of(self.types[n]):
+                parts[m.writable].append((cell, offset, offset + size - 1))
+        if c.scratch or code.scratch:
+            parts[True].append((self._scratch, 0, 0))
+        return Touched(tuple(parts[False]), tuple(parts[True]))
 
     def _launch(
         self, c: _Call, code: Code, module: Module, blocks: int, known: Mapping[str, int]

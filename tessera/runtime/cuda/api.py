@@ -105,6 +105,7 @@ _TYPES: dict[str, tuple[Any, ...]] = {
     "cuStreamBeginCapture": (POINTER, INT),
     "cuStreamEndCapture": (POINTER, POINTER),
     "cuStreamGetCaptureInfo": (POINTER, POINTER, POINTER, POINTER, POINTER, POINTER),
+    "cuStreamUpdateCaptureDependencies": (POINTER, POINTER, SIZE, UINT),
     "cuEventCreate": (POINTER, UINT),
     "cuEventDestroy": (POINTER,),
     "cuEventRecord": (POINTER, POINTER),

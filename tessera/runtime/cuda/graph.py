@@ -10,6 +10,7 @@ from typing import Any
 from tessera.runtime.cuda.launch import Launcher
 from tessera.runtime.cuda.stream import Stream
 
+_SET = 1  # CU_STREAM_SET_CAPTURE_DEPENDENCIES
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED: memory may be asked for meanwhile
 
 
@@ -44,25 +45,44 @@ class Graph:
                 gpu.deferred.pop()()
         driver.check("cuStreamEndCapture", code)
 
-    def run(self, launcher: Launcher, cells: Sequence[int]) -> None:
-        """Capture the launches of a program, so that `update` can change their addresses."""
+    def run(
+        self, launcher: Launcher, cells: Sequence[int], waits: Sequence[Sequence[int]] | None = None
+    ) -> None:
+        """Capture the launches of a program, so that `update` can change their addresses.
+
+        Each waits for the one before it, or for those that `waits` names.
+        """
         launcher.bind(cells)
-        part = _Part(launcher, list(cells))
+        part, before = _Part(launcher, list(cells)), self._last_nodes()
         for i in range(len(launcher.launches)):
+            if waits is not None:
+                self._wait_for([part.nodes[j] for j in waits[i]] or before)
             launcher.run_one(i, self._stream)
-            part.nodes.append(self._last_node())
+            part.nodes += self._last_nodes()
             part.params.append(launcher.node_params(i))
+        if waits is not None:  # what comes next waits for all
+            inner = {j for w in waits for j in w}
+            self._wait_for([n for i, n in enumerate(part.nodes) if i not in inner])
         self._parts.append(part)
 
-    def _last_node(self) -> int:
-        """The node that was captured last."""
+    def _last_nodes(self) -> list[int]:
+        """The nodes that the next one would wait for."""
         status, graph, nodes = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
         number, count = ctypes.c_uint64(), ctypes.c_size_t()
         out = [ctypes.byref(x) for x in (status, number, graph, nodes, count)]
         code = self.gpu.driver.cuStreamGetCaptureInfo(self._stream.handle, *out)
         self.gpu.driver.check("cuStreamGetCaptureInfo", code)
-        assert count.value == 1, f"the work of a stream ends in {count.value} nodes"
-        return ctypes.c_size_t.from_address(nodes.value or 0).value
+        if not count.value:
+            return []
+        return list((ctypes.c_size_t * count.value).from_address(nodes.value or 0))
+
+    def _wait_for(self, nodes: Sequence[int]) -> None:
+        """Let the next node wait for these."""
+        given = (ctypes.c_size_t * max(len(nodes), 1))(*nodes)
+        code = self.gpu.driver.cuStreamUpdateCaptureDependencies(
+            self._stream.handle, given, len(nodes), _SET
+        )
+        self.gpu.driver.check("cuStreamUpdateCaptureDependencies", code)
 
     def instantiate(self) -> None:
         """Make the graph ready for launches."""

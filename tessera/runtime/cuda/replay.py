@@ -1,5 +1,7 @@
 """Launches that become a CUDA graph when they come again with the same addresses, or nearly so.
 
+In a graph launches wait for those whose memory they touch, not for all that were launched before.
+
 A graph is captured on a stream of its own, so that nothing else gets into it, and runs on the main
 stream.  It holds addresses, no memory: those that a call brings otherwise are changed in the few kernels that
 have them, as of a result that the caller keeps.
@@ -9,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 from tessera.runtime.cuda.device import Gpu
@@ -22,13 +24,17 @@ _MOST = 8  # graphs, and sets of addresses that are remembered
 _LATELY = 2  # of them that a call is compared with
 _CHANGED = 12  # launches with other addresses that are worth a graph
 Cells = tuple[int, ...]
+Waits = Callable[
+    [], Sequence[Sequence[int]]
+]  # which launches each one waits for, all of one before it
 
 
 class Replayed(Launcher):
     """A launcher that replays what it did before."""
 
-    def __init__(self, launches: Sequence[Launch], gpu: Gpu):
+    def __init__(self, launches: Sequence[Launch], gpu: Gpu, waits: Waits | None = None):
         super().__init__(launches, gpu)
+        self._waits = waits
         self._known: OrderedDict[Cells, Graph | None] = OrderedDict()
         self._aside: Stream | None = None
         self._one = (
@@ -77,7 +83,8 @@ class Replayed(Launcher):
     def _captured(self, cells: Sequence[int]) -> Graph:
         if self._aside is None:
             self._aside = Stream(self.gpu)
+        waits = None if self._waits is None else self._waits()
         with Graph.capture(self._aside) as graph:
-            graph.run(self, cells)
+            graph.run(self, cells, waits)
         graph.instantiate()
         return graph

@@ -32,6 +32,7 @@ _NAMES = {
     "cuStreamWaitEvent": "hipStreamWaitEvent", "cuStreamBeginCapture": "hipStreamBeginCapture",
     "cuStreamEndCapture": "hipStreamEndCapture",
     "cuStreamGetCaptureInfo": "hipStreamGetCaptureInfo_v2",
+    "cuStreamUpdateCaptureDependencies": "hipStreamUpdateCaptureDependencies",
     "cuEventCreate": "hipEventCreateWithFlags", "cuEventDestroy": "hipEventDestroy",
     "cuEventRecord": "hipEventRecord", "cuEventSynchronize": "hipEventSynchronize",
     "cuEventQuery": "hipEventQuery", "cuEventElapsedTime": "hipEventElapsedTime",
