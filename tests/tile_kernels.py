@@ -126,7 +126,7 @@ class _Maker:
         choices = [
             self.apply, self.apply, self.apply, self.cast, self.cast, self.load, self.load,
             self.fold, self.scan, self.index, self.full, self.dot, self.reshape, self.spread,
-            self.turn, self.loop, self.scratch, self.column, self.store, self.gather, self.scatter,
+            self.turn, self.loop, self.scratch, self.column, self.store, self.gather, self.rows, self.scatter,
         ]  # fmt: skip
         for _ in range(count):
             self.pick(choices)()
@@ -244,6 +244,19 @@ class _Maker:
         at = [self.pick([0, 0, 1]) for _ in range(rank)]
         self.keep(self.b.gather(m, picked, at, extent, kept, range(rank), self.pick([0, 1])))
 
+    def rows(self) -> None:
+        """Numbered rows of an input: the numbers lie along an axis of one element of the box."""
+        lines = [t for t in self.pool if len(t.shape) == 1]
+        wide = [m for m in self.inputs if m.type.rank == 2]
+        if not lines or not wide:
+            return
+        t, m, count = self.pick(lines), self.pick(wide), self.pick([1, 3, 4])
+        rows = self.b.reshape(self.b.broadcast(self.places(t), t.shape), (t.shape[0], 1))
+        fill = self.pick([0, 1])
+        self.keep(
+            self.b.gather(m, {0: rows}, (0, self.pick([0, 1])), (1, count), (0, 1), (0, 1), fill)
+        )
+
     def scatter(self) -> None:
         """A tile to numbered places of scratch, of which some are outside and some are the same."""
         t = self.tile()
@@ -258,7 +271,8 @@ class _Maker:
         if not lines:
             at = self.b.broadcast(at, t.shape)
         extent = (1, t.shape[0]) if lines else (1,)
-        self.b.scatter(m, t, {0: at}, (0,) * len(shape), extent, every[1:], every)
+        alone = lines and at.shape in ((), (1,))  # one row at one place
+        self.b.scatter(m, t, {0: at}, (0,) * len(shape), extent, every[1:], every, distinct=alone)
         self.keep(self.b.load(m, (0,) * len(shape), shape))
 
     # Values

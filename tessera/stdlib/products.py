@@ -14,6 +14,13 @@ from tessera.ops.define import as_value
 from tessera.stdlib.kernels import products
 from tessera.stdlib.routine import Plan, routine
 
+# Matrix units do not multiply wide floats as they are: their products are made in registers, in smaller blocks.
+_WIDE_ON_GPU = Plan(block(64, 128).k(64).warps(8).stages(3).schedule, gpu=True)
+
+
+def _planned(plan: Plan, x: Any) -> Plan:
+    return _WIDE_ON_GPU if plan.gpu and x.dtype.bits >= 32 else plan
+
 
 @routine(block(256, 256).k(256), gpu=block(128, 128).k(64).warps(8).stages(3))
 def matmul(
@@ -36,7 +43,7 @@ def matmul(
     a, b = (x if len(x.shape) == 3 else op.reshape(x, (-1, *x.shape[-2:])) for x in (a, b))
     out = (a.shape[0], a.shape[1], b.shape[2])
     extra = None if residual is None else op.reshape(as_value(residual, "matmul"), out)
-    y = _product(plan, activation, a, b, bias, extra)
+    y = _product(_planned(plan, a), activation, a, b, bias, extra)
     return op.reshape(y, (*lead, rows, b.shape[2]))
 
 
@@ -108,7 +115,7 @@ def grouped_matmul(plan: Plan, x: Any, w: Any, sizes: Any) -> Any:
         raise ShapeError(
             f"grouped_matmul: got {x.type} and {w.type}, expected (rows, k) and (groups, k, n)"
         )
-    return _grouped(plan, x, w, op.cast(as_value(sizes, "grouped_matmul"), i64))
+    return _grouped(_planned(plan, x), x, w, op.cast(as_value(sizes, "grouped_matmul"), i64))
 
 
 def _grouped_of(plan: Plan, x: Any, w: Any, sizes: Any) -> Any:

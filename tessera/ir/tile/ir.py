@@ -344,9 +344,15 @@ class Builder:
         extent: Sequence[int],
         axes: Sequence[int] = (),
         masked: Sequence[int] = (),
+        distinct: bool = False,
     ) -> None:
-        """As store, to where gather would read; of several elements for a place the last stays."""
+        """As store, to where gather would read; of several elements for a place the last stays.
+
+        Where they are `distinct`, there is one element for a place at most.
+        """
         attributes = _box(at, extent, axes, masked) | {"picked": tuple(picked)}
+        if distinct:
+            attributes["distinct"] = True
         self._write("scatter", memory, (value, *picked.values()), attributes)
 
     def prefetch(

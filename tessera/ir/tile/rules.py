@@ -96,9 +96,10 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
 # Attributes that may be left out.  A store with `bypass` goes past the caches where its memory has at
 # least so many bytes: what it writes is the same.  A loop that is `bounded` ends where its first
 # carried tile says, an i64 number that the body passes on, or at `stop` if that comes first.  A prefetch
-# that is `far` brings a box to the second cache.
+# that is `far` brings a box to the second cache.  The places of a scatter that is `distinct` differ.
 OPTIONAL: dict[str, dict[str, str]] = {
     "store": {"bypass": "int"}, "for": {"bounded": "flag"}, "prefetch": {"far": "flag"},
+    "scatter": {"distinct": "flag"},
 }  # fmt: skip
 OPERANDS = {
     "alloc": 0, "prefetch": 0, "load": 0, "store": 1, "full": 0, "index": 0, "cast": 1, "fold": 1, "scan": 1,

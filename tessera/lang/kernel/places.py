@@ -305,7 +305,8 @@ class Places:
         if box.kept:
             moved = w.b.broadcast(moved, value.shape)
         masked = tuple(sorted({*box.masked, axis}))
-        w.b.scatter(array.memory, value.tile, {axis: moved}, box.at, extent, order, masked)
+        places = {axis: moved}
+        w.b.scatter(array.memory, value.tile, places, box.at, extent, order, masked, distinct=True)
 
 
 def covers(start: Size, length: int, size: Size) -> bool:

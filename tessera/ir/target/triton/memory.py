@@ -61,7 +61,7 @@ class MemoryWriter(Writer):
                 index = f"{index}.to(tl.int32)"
             parts.append(self.scaled(index, strides[axis], wide))
         for j, axis in enumerate(a["axes"]):
-            if shape[j] > 1:
+            if a["extent"][axis] > 1:  # an axis of the box, not one of the numbers that are picked
                 # Of an axis of one element only the first is inside: it stands still, others are read in rows.
                 alone = m.type.shape[axis] == 1 and a["at"][axis] == 0
                 stride = 0 if alone else strides[axis]
@@ -88,21 +88,17 @@ class MemoryWriter(Writer):
         own = {axis: j for j, axis in enumerate(a["axes"])}
         moved = dict(zip(a.get("picked", ()), picked, strict=True))
         tests = []
-        for axis, (at, n) in enumerate(zip(a["at"], a["extent"], strict=True)):
-            size = m.type.shape[axis]
-            if axis in own and shape[own[axis]] != n:
-                tests.append(f"{self.line(own[axis], shape)} < {n}")
-            if axis not in a["masked"]:
-                continue
-            if axis in own and shape[own[axis]] > 1:
-                line, left = self.line(own[axis], shape), at
-            elif axis in moved:
-                line, left = self.tiles[moved[axis]], at
-            else:
-                line, left = self.nothing(shape), at
-            tests.append(f"{line} < {self.size.inner(size - left)}")
-            if axis in moved or self.size.least(left) < 0:
-                tests.append(f"{line} >= {self.size.inner(0 - left)}")
+        for j in range(len(shape)):
+            if shape[j] != (n := _length(op, j, picked)):
+                tests.append(f"{self.line(j, shape)} < {n}")
+        for axis in a["masked"]:
+            at, n, size = a["at"][axis], a["extent"][axis], m.type.shape[axis]
+            parts = [self.line(own[axis], shape)] if axis in own and n > 1 else []
+            parts += [self.tiles[moved[axis]]] if axis in moved else []
+            line = " + ".join(parts) or self.nothing(shape)
+            tests.append(f"{line} < {self.size.inner(size - at)}")
+            if axis in moved or self.size.least(at) < 0:
+                tests.append(f"{line} >= {self.size.inner(0 - at)}")
         if len(tests) == 1:
             return tests[0]
         return " & ".join(f"({t})" for t in tests)
@@ -172,7 +168,7 @@ class MemoryWriter(Writer):
         x = self.of(t)
         if t.dtype is bool_:
             x = f"{x}.to(tl.int8)"
-        if not picked or all(n == 1 for n in shape):
+        if not picked or op.attributes.get("distinct") or all(n == 1 for n in shape):
             self.do(f"tl.store({at}, {x}{f', mask={mask}' if mask else ''})")
             return
         # Elements for one place are written one after the other, so that the last stays.
@@ -221,6 +217,13 @@ def _is_box(op: Operation) -> bool:
     if physical(a["extent"]) != tuple(a["extent"]) or a["extent"][-1] * size < 16:
         return False
     return all(product(m.type.shape[i:]) * size % 16 == 0 for i in range(1, rank))
+
+
+def _length(op: Operation, j: int, picked: Sequence[Tile]) -> int:
+    """The elements of a tile along an axis, without the padding: of its box, or of what is picked."""
+    a = op.attributes
+    box = a["extent"][a["axes"][j]] if j < len(a["axes"]) else 1
+    return int(max([box, *(t.shape[j] for t in picked if t.shape)]))
 
 
 def _varies(op: Operation, axis: int, picked: Sequence[Tile]) -> bool:

@@ -51,7 +51,7 @@ def update(whole: TensorType, part: TensorType, begins: Sequence[TensorType]) ->
         stride *= a.size
     past = b.apply("ge", e, b.full(i64, (block,), count))
     place = b.apply("where", past, b.full(i64, (block,), stride), place)
-    b.scatter(y, values, {0: place}, (0,), (1,), (), (0,))
+    b.scatter(y, values, {0: place}, (0,), (1,), (), (0,), distinct=True)
     return b.finish()
 
 
