@@ -22,7 +22,7 @@ def _planned(plan: Plan, x: Any) -> Plan:
     return _WIDE_ON_GPU if plan.gpu and x.dtype.bits >= 32 else plan
 
 
-@routine(block(256, 256).k(256), gpu=block(128, 128).k(64).warps(8).stages(3))
+@routine(block(256, 128).k(128), gpu=block(128, 128).k(64).warps(8).stages(3))
 def matmul(
     plan: Plan, a: Any, b: Any, bias: Any = None, residual: Any = None, *, activation: str = "none"
 ) -> Any:
