@@ -25,7 +25,7 @@ from tessera.transform.decompose import decompose
 from tessera.transform.hoist import hoist
 from tessera.transform.inline import inline_all
 from tessera.transform.simplify import simplify
-from tessera.transform.sink import sink
+from tessera.transform.sink import sink, sink_on_cpu
 
 TARGETS = ("numpy", "cpu", *GPUS)
 # A GPU may have a number, or be an architecture, for which a program is compiled and not run.
@@ -57,7 +57,7 @@ def passes_of(target: str) -> tuple[Pass, ...]:
     if target == "numpy":
         return PASSES
     if target.partition(":")[0] not in GPUS:
-        return (*PASSES, *LOOP_PASSES)
+        return (*PASSES, LOOP_PASSES[0], Pass("sink", sink_on_cpu))
     gpu: Any = importlib.import_module("tessera.accelerator.kept")
     first = Pass("decompose", lambda g: decompose(g, gpu.is_kept))
     return (*PASSES, first, *LOOP_PASSES[1:])

@@ -27,6 +27,7 @@ from tessera.transform.identities import plain
 from tessera.transform.joins import JOINS
 from tessera.transform.maker import Found, Maker
 from tessera.transform.simplify import RULES, simplify
+from tessera.transform.turn import TURNS
 
 Shape = tuple[Size, ...]
 
@@ -34,6 +35,11 @@ Shape = tuple[Size, ...]
 def sink(g: Graph, fired: Counter[str] | None = None) -> Graph:
     """g in normal form, with broadcasts and reshapes as late as possible; `fired` counts the rules."""
     return simplify(g, fired, TABLE)
+
+
+def sink_on_cpu(g: Graph) -> Graph:
+    """The same, with what only a CPU gains by."""
+    return simplify(g, None, ON_CPU)
 
 
 def _is_elementwise(n: Node) -> bool:
@@ -240,3 +246,4 @@ SINKS: tuple[Rule[Node, Value], ...] = (
     Rule("fold_before_reshape", "sum(reshape(x), -1) -> reshape(sum(x, -1))", (), _fold_before_reshape),
 )  # fmt: skip
 TABLE: Table[Node, Value] = Table((*RULES.rules, *JOINS, *SINKS))
+ON_CPU: Table[Node, Value] = Table((*TABLE.rules, *TURNS))
