@@ -22,6 +22,7 @@ from tessera.ir.tile.reading import Reading
 _AHEAD = 8  # rows of a factor that are asked for before they are read
 _FAR = 64  # the same for those that come to the second cache
 _TURN = 8  # k of a turn
+_MANY = 1024  # bytes of sums in registers: fewer leave no room for what such a turn reads ahead
 _LINE = 64  # bytes that are asked for at once
 
 
@@ -63,7 +64,8 @@ class Chains(Reading):
         most = self.groups(Span(0, at.k.most, 0))
         short = isinstance(most, int) and most < _TURN
         packed = at.right is not None and at.right.filled
-        return _TURN if packed and height == self.high and not short else 1
+        many = height * self.nr * self.head.dtype.bits >= 8 * _MANY
+        return _TURN if packed and many and height == self.high and not short else 1
 
     def add_products(self, at: Place, word: Size, height: int, sums: list[Tile]) -> list[Tile]:
         """The products of one word of k added to sums."""
