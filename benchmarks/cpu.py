@@ -276,6 +276,7 @@ class Worker:
         self.peer = peer
         names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TESSERA_THREADS")
         env = {**os.environ, "BENCHMARK_THREADS": THREADS, **dict.fromkeys(names, THREADS)}
+        env |= {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}  # where there is a GPU, too
         command = [sys.executable, __file__, "--worker", peer]
         self.process = subprocess.Popen(
             command, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
