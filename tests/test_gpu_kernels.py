@@ -149,7 +149,6 @@ def test_the_fastest_schedule_of_a_device_is_found_and_kept(
     assert {s.warps for s in built()} == {4}
     (known,) = again.found.values()
     assert (known.schedule, known.tried) == (found.schedule, 0)
-    assert f.search is not None
     np.testing.assert_array_equal(f(ts.tensor(x)).numpy(), x * 3)
     assert len(f.found) == 2
 
@@ -181,6 +180,10 @@ def test_what_finds_no_room_is_left_out(
     f(a)
     (found,) = f.found.values()
     assert (found.schedule.m, found.schedule.warps) == (8, 2)
+    monkeypatch.setattr(tune_gpu, "_BATCH", 1)  # the first one finds no room, a later one does
+    monkeypatch.setattr(tune_gpu, "_SHARE", 1)
+    later = kernel.autotune(space={"BM": [4, 8], "warps": [4, 2]}, cache=tmp_path / "later")
+    assert later(scaled.function)(a).shape == (40, 64)
     monkeypatch.setattr(Small, "__init__", _no_room)
     with pytest.raises(DeviceError, match="nothing fits"):
         tuned(tmp_path / "other")(there(data(80, 64))[0])
@@ -208,10 +211,10 @@ def test_a_program_is_timed_in_memory_that_stays() -> None:
         e(a)
         (entry,) = e._variants.values()
         timed: Timed = entry.executable.timed([a.data])
-        assert timed.seconds(3) >= 0
-        assert all(f.registers >= 0 for f in timed.figures)
-        assert len(timed.figures) >= 1
-        assert fake is not None
+        ran, held = len(fake.launched), entry.executable.gpu.pool.used
+        timed.seconds(3)
+        assert len(fake.launched) - ran == 3 * len(timed.figures) > 0
+        assert entry.executable.gpu.pool.used == held
 
 
 def test_the_library_has_schedules_for_a_gpu(cuda: None) -> None:

@@ -15,10 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tessera.core.dims import product, substitute
+from tessera.core.dims import substitute
 from tessera.core.errors import OperandError, ScheduleError, ShapeError
 from tessera.core.flags import flags, override
-from tessera.ir.tile.work import instance_work
 from tessera.lang.kernel.estimate import estimate
 from tessera.lang.kernel.launch import run_kernel
 from tessera.lang.kernel.translate import Translated, known_sizes
@@ -143,12 +142,6 @@ def _ranked(
     made = list(programs.values())
     threads = thread_count()
     return [*made[:1], *sorted(made[1:], key=lambda x: estimate(x[1].kernel, sizes, threads))]
-
-
-def work(t: Translated, sizes: Mapping[str, int]) -> float:
-    """About how long all instances of a kernel take one after another."""
-    count = substitute(product(tuple(n for _, n in t.kernel.grid)), sizes)
-    return float(substitute(instance_work(t.kernel), sizes) * count)
 
 
 class _Bench:

@@ -15,21 +15,23 @@ from typing import Any
 
 from tessera.compile import compile_graph
 from tessera.core.device import Device
+from tessera.core.dims import product, substitute
 from tessera.core.errors import CompileError, DeviceError, ScheduleError, ShapeError
 from tessera.core.flags import flags
 from tessera.ir.graph.ir import Builder, Value, building
+from tessera.ir.tile.work import instance_work
 from tessera.lang.kernel.traced import text_of
 from tessera.lang.kernel.translate import Translated
-from tessera.lang.kernel.tune import Found, Search, Translate, fastest, work
+from tessera.lang.kernel.tune import Found, Search, Translate, fastest
 from tessera.lang.kernel.values import KernelError
 from tessera.lang.schedule import Schedule
 from tessera.ops.tiles import kernel as kernel_op
 from tessera.runtime import tuned
 from tessera.runtime.cuda.device import gpu
 from tessera.runtime.triton_builder import version
-from tessera.tune.measure import Candidate, interleave
+from tessera.tune.measure import Candidate
 
-_BATCH, _ROUNDS = 12, 3  # candidates that are built at a time, samples of each
+_BATCH = 12  # candidates that are built at a time
 _SHARE = 10  # of so many programs one is measured, but a batch at least
 _SAMPLE = 1e-3  # seconds that a sample takes at least
 
@@ -72,9 +74,9 @@ def look_there(
     for i in range(0, len(ranked), _BATCH):
         if tried and perf_counter() > end:
             break
-        made = bench.candidates(ranked[i : i + _BATCH])
-        interleave(made, _ROUNDS, end)
-        tried += made
+        tried += bench.candidates(ranked[i : i + _BATCH])
+    if not tried:
+        raise bench.refused[0]
     found = fastest(tried, end)
     label, text = tuned.size_class(sizes), json.dumps(found.schedule.to_dict(), sort_keys=True)
     with search.store():
@@ -95,9 +97,14 @@ def _ranked(
         except (KernelError, ShapeError):  # blocks that the kernel cannot have
             continue
         made.setdefault((t.kernel.hash, chosen.threads), (chosen, t))
-    first, *rest = made.values() if made else [None]
-    ordered = sorted((x for x in rest if x is not None), key=lambda x: work(x[1], sizes))
-    return [] if first is None else [first, *ordered]
+    found = list(made.values())
+    return [*found[:1], *sorted(found[1:], key=lambda x: _work(x[1], sizes))]
+
+
+def _work(t: Translated, sizes: Mapping[str, int]) -> float:
+    """About how long all instances of a kernel take one after another."""
+    count = substitute(product(tuple(n for _, n in t.kernel.grid)), sizes)
+    return float(substitute(instance_work(t.kernel), sizes) * count)
 
 
 class _Bench:
@@ -107,14 +114,14 @@ class _Bench:
         self.values, self.device = values, device
         self.arrays = [v.data for v in values]
         self.bits: list[bytes] | None = None  # of the first candidate
+        self.refused: list[CompileError | DeviceError] = []  # why others are none
 
     def candidates(self, made: Sequence[tuple[Schedule, Translated]]) -> list[Tried]:
         """Schedules as code on the device, less those that cannot run or would be slow."""
         with ThreadPoolExecutor(len(made)) as pool:
             built = list(pool.map(self._built, made))
         ready = [x for x in built if isinstance(x, Tried)]
-        if not ready and self.bits is None:
-            raise next(x for x in built if isinstance(x, Exception))
+        self.refused += [x for x in built if not isinstance(x, Tried)]
         kept = [x for x in ready if not x.spills] or ready[:1]
         return [x for x in kept if self._is_right(x)]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from tessera.core.dims import product, substitute, symbol, symbols
 from tessera.core.dtype import bf16, f16, f32
-from tessera.ir.target.gluon.pipeline import COLUMNS, GROUPS, ROWS, Box, memory_of
+from tessera.ir.target.gluon.pipeline import COLUMNS, GROUPS, ROWS, Box, around_loops, memory_of
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile
 
 NAMES = frozenset(
@@ -116,11 +116,10 @@ class Double:
 
 def double(kernel: Kernel) -> Double | None:
     """The parts of a kernel that is a double."""
-    operations = kernel.body.operations
-    loops = [i for i, op in enumerate(operations) if op.name == "for"]
-    if not loops or loops != list(range(loops[0], loops[0] + len(loops))) or len(loops) > 2:
+    parts = around_loops(kernel)
+    if parts is None:
         return None
-    before, after = operations[: loops[0]], operations[loops[-1] + 1 :]
+    before, loops, after = parts
     tiles = tuple(op for op in before if op.name == "load" and len(op.attributes["axes"]) == 2)
     starts = tuple(op for op in before if op.name == "full")
     numbers = tuple(op for op in before if op not in {*tiles, *starts})
@@ -130,7 +129,7 @@ def double(kernel: Kernel) -> Double | None:
     if not _are(numbers, "load", "reshape"):
         return None
     known = {op.results[0] for op in numbers if op.name == "reshape"}
-    steps = [_pass(operations[i], tiles, known) for i in loops]
+    steps = [_pass(loop, tiles, known) for loop in loops]
     found = tuple(s for s in steps if s is not None)
     p = Double(kernel, tiles, numbers, starts, found, after, outs)
     return p if len(found) == len(loops) and _fits(p) else None

@@ -15,6 +15,7 @@ from tessera.core.dims import Size, product, substitute, symbols
 from tessera.core.dtype import bf16, f16, f32
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile, walk
 
+Operations = tuple[Operation, ...]
 ROWS = 64  # of a tile: those of one matrix instruction
 GROUPS = 2  # instances of a kernel that one block of threads runs
 COLUMNS = 128  # of a tile, and rows of a factor
@@ -112,20 +113,29 @@ class Box:
         return int(product(tuple(lead))), last
 
 
+def around_loops(kernel: Kernel) -> tuple[Operations, Operations, Operations] | None:
+    """What comes before the one or two loops of a kernel, which follow each other, these, and what comes after."""
+    operations = kernel.body.operations
+    at = [i for i, op in enumerate(operations) if op.name == "for"]
+    if not at or at != list(range(at[0], at[0] + len(at))) or len(at) > 2:
+        return None
+    first, end = at[0], at[-1] + 1
+    return operations[:first], operations[first:end], operations[end:]
+
+
 def pipeline(kernel: Kernel) -> Pipeline | None:
     """The parts of a kernel that is a pipeline."""
-    operations = kernel.body.operations
-    loops = [i for i, op in enumerate(operations) if op.name == "for"]
-    if not loops or loops != list(range(loops[0], loops[0] + len(loops))) or len(loops) > 2:
+    parts = around_loops(kernel)
+    if parts is None:
         return None
-    before, after = operations[: loops[0]], operations[loops[-1] + 1 :]
+    before, loops, after = parts
     loads = [op for op in before if op.name == "load"]
     stores = [op for op in after if op.name == "store" and len(op.attributes["axes"]) == 2]
     if len(loads) != 1 or len(stores) != 1 or not _are_tiles(before, "load"):
         return None
     if not _are_tiles(after, "store", "reshape") or kernel.sizes:
         return None
-    steps = [_step(operations[i], loads[0].results[0]) for i in loops]
+    steps = [_step(loop, loads[0].results[0]) for loop in loops]
     found = tuple(s for s in steps if s is not None)
     p = Pipeline(kernel, loads[0], before, found, after, stores[0])
     return p if len(found) == len(loops) and _fits(p) else None

@@ -79,15 +79,8 @@ STEP = """    for i in range(%(range)s):
         turn += 1
 """
 
-KERNEL = """
-@gluon.jit
-def %(name)s(%(parameters)s):
-    box: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
-    tiles = gl.allocate_shared_memory(%(kind)s, [%(groups)d, %(rows)d, %(columns)d], box)
-    left = gl.allocate_shared_memory(%(kind)s, [%(stages)d, 128, %(columns)d], box)
-    right = gl.allocate_shared_memory(%(kind)s, [%(stages)d, 128, %(columns)d], box)
-    bar: gl.constexpr = mbarrier.MBarrierLayout()
-    tile_full = gl.allocate_shared_memory(gl.int64, [1], bar)
+# What a producer and two groups of consumers wait for: tiles, and places of two rings that are full or empty.
+_BARRIERS = """    tile_full = gl.allocate_shared_memory(gl.int64, [1], bar)
     left_full = gl.allocate_shared_memory(gl.int64, [%(stages)d, 1], bar)
     left_empty = gl.allocate_shared_memory(gl.int64, [%(stages)d, 1], bar)
     right_full = gl.allocate_shared_memory(gl.int64, [%(stages)d, 1], bar)
@@ -99,12 +92,26 @@ def %(name)s(%(parameters)s):
         mbarrier.init(left_empty.index(i), %(groups)d)
         mbarrier.init(right_empty.index(i), %(groups)d)
     fence_async_shared()
-    gl.warp_specialize([
+"""
+
+KERNEL = (
+    """
+@gluon.jit
+def %(name)s(%(parameters)s):
+    box: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
+    tiles = gl.allocate_shared_memory(%(kind)s, [%(groups)d, %(rows)d, %(columns)d], box)
+    left = gl.allocate_shared_memory(%(kind)s, [%(stages)d, 128, %(columns)d], box)
+    right = gl.allocate_shared_memory(%(kind)s, [%(stages)d, 128, %(columns)d], box)
+    bar: gl.constexpr = mbarrier.MBarrierLayout()
+"""
+    + _BARRIERS
+    + """    gl.warp_specialize([
         (consume, (0, %(parameters)s, tiles, left, right, tile_full, left_full, left_empty, right_full, right_empty)),
         (consume, (1, %(parameters)s, tiles, left, right, tile_full, left_full, left_empty, right_full, right_empty)),
         (produce, (%(parameters)s, tiles, left, right, tile_full, left_full, left_empty, right_full, right_empty)),
     ], [4, 1], [240, 24])
 """
+)
 
 STREAM = """
 named = gl.constexpr(hasattr(gl.shared_memory_descriptor, "reinterpret"))
@@ -276,7 +283,8 @@ DOUBLE_LAST = """    %(acc0)s = warpgroup_mma(p, left.index((turn - 1) %% %(stag
     %(acc0)s = warpgroup_mma_wait(0, deps=[%(acc0)s])
 """
 
-DOUBLE = """
+DOUBLE = (
+    """
 @gluon.jit
 def %(name)s(%(parameters)s):
     box: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
@@ -287,21 +295,12 @@ def %(name)s(%(parameters)s):
     left = gl.allocate_shared_memory(%(kind)s, [%(stages)d, %(depth)d, %(columns)d], box)
     right = gl.allocate_shared_memory(%(kind)s, [%(stages)d, %(depth)d, %(columns)d], box)
 %(rings)s
-    tile_full = gl.allocate_shared_memory(gl.int64, [1], bar)
-    left_full = gl.allocate_shared_memory(gl.int64, [%(stages)d, 1], bar)
-    left_empty = gl.allocate_shared_memory(gl.int64, [%(stages)d, 1], bar)
-    right_full = gl.allocate_shared_memory(gl.int64, [%(stages)d, 1], bar)
-    right_empty = gl.allocate_shared_memory(gl.int64, [%(stages)d, 1], bar)
-    mbarrier.init(tile_full, 1)
-    for i in gl.static_range(%(stages)d):
-        mbarrier.init(left_full.index(i), 1)
-        mbarrier.init(right_full.index(i), 1)
-        mbarrier.init(left_empty.index(i), %(groups)d)
-        mbarrier.init(right_empty.index(i), %(groups)d)
-    fence_async_shared()
-    gl.warp_specialize([
+"""
+    + _BARRIERS
+    + """    gl.warp_specialize([
         (consume, (0, %(parameters)s, %(shared)s)),
         (consume, (1, %(parameters)s, %(shared)s)),
         (produce, (%(parameters)s, %(shared)s)),
     ], [4, 1], [240, 24])
 """
+)
