@@ -232,3 +232,27 @@ def test_roles_of_threads_change_no_bit(
             made = ts.jit(lambda *xs: slopes(*xs))(*(x.astype(dtype) for x in (q, k, v, w)))
             seen.add(tuple(digest(x) for x in ts.tree.leaves(made)))
         assert len(seen) == 1
+
+
+@pytest.mark.parametrize("dtype", [bf16, f16], ids=["bf16", "f16"])
+@pytest.mark.parametrize("rows", [3072, 12288, 16384])
+def test_a_product_with_its_vector_has_the_bits_of_separate_kernels(
+    rows: int, dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Narrow and wide blocks, and rows of two parts with what reads both."""
+
+    def norm(x: Any, g: Any) -> Any:
+        w = x.astype(f32)
+        return (w * op.rsqrt(op.mean(w * w) + 1e-5) * g).astype(x.dtype)
+
+    def f(w: Any, x: Any, g: Any) -> Any:
+        z, other = w @ norm(x, g), w @ (x + x)
+        return z, op.silu(other[: rows // 2]) * other[rows // 2 :]
+
+    w = ts.tensor(normal(rows, 2048) * 0.03).to("cuda").astype(dtype)
+    x, g = (ts.tensor(normal(2048, seed=i)).to("cuda") for i in (1, 2))
+    seen = set()
+    for roles in (True, False):
+        monkeypatch.setattr(GpuProgram, "roles", roles)
+        seen.add(tuple(map(digest, ts.jit(lambda *xs: f(*xs))(w, x.astype(dtype), g))))
+    assert len(seen) == 1

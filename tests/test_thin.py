@@ -12,8 +12,10 @@ import tessera as ts
 from tessera import op
 from tessera.accelerator.program import GpuProgram
 from tessera.core.dtype import bf16, f16, f32
+from tessera.ir.target.gluon.emit import emit
 from tessera.ir.target.gluon.stream import stream
 from tessera.ir.tile.gpu import thin
+from tessera.ir.tile.launch import Threads
 from tests.gpu_fake import fake_gpu
 from tests.random_graphs import same_bits
 
@@ -81,4 +83,68 @@ def test_bits_are_those_of_separate_kernels(
 def test_a_norm_before_a_product_takes_no_launch() -> None:
     w, x, g = normal(ROWS, DEPTH).astype(bf16.np), normal(DEPTH).astype(bf16.np), normal(DEPTH)
     _, kernels = ran(lambda w, x, g: w @ rms(x, g), w, x, g)
+    assert len(kernels) == 1
+
+
+# Many rows
+
+MANY = 320  # five blocks of 64, or two and a half of two parts
+
+
+@pytest.fixture
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thin, "_MANY", 4)
+
+
+def silu_gate(z: Any) -> Any:
+    return op.silu(z[: MANY // 5 * 2]) * z[MANY // 5 * 2 : MANY // 5 * 4]
+
+
+# What is made of a vector first, what of the product then, and in how many parts the product is computed.
+WIDE: dict[str, tuple[Callable[..., Any], Callable[..., Any], int]] = {
+    "plain": (lambda x, g, u: x, lambda z, g: z, 1),
+    "norm": (lambda x, g, u: rms(x, g), lambda z, g: z, 1),
+    "what follows": (lambda x, g, u: x * 2.0, lambda z, g: op.tanh(z.astype(f32)), 1),
+    "pairs": (lambda x, g, u: rms(x, g), lambda z, g: silu_gate(z), 2),
+    "pairs of a plain product": (lambda x, g, u: x, lambda z, g: silu_gate(z), 2),
+    "pairs with something else": (
+        lambda x, g, u: rms(x, g), lambda z, g: silu_gate(z).astype(f32) + g[:128] * 2.0, 2
+    ),
+    "two places, one of which begins inside of a block": (
+        lambda x, g, u: x, lambda z, g: z[:128] * z[130:258], 1
+    ),
+    "three places": (lambda x, g, u: x, lambda z, g: z[:64] * z[64:128] + z[128:192], 1),
+    "read twice": (lambda x, g, u: x, lambda z, g: (silu_gate(z), z), 1),
+    "read by a fold": (lambda x, g, u: x, lambda z, g: op.sum(z[:128] * z[128:256]), 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [bf16, f16], ids=["bf16", "f16"])
+@pytest.mark.parametrize("name", WIDE)
+def test_many_rows(name: str, dtype: Any, wide: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of 64 rows, and rows of two parts with what reads both, have the bits of separate kernels."""
+    first, then, parts = WIDE[name]
+
+    def f(w: Any, x: Any, g: Any, u: Any) -> Any:
+        y = x + u  # which stays
+        return y, then(w @ first(y, g, u), g)
+
+    w = (normal(MANY, DEPTH) * 0.03).astype(dtype.np)
+    x, u = (normal(DEPTH, seed=i).astype(dtype.np) for i in (1, 2))
+    g = normal(DEPTH, seed=3)
+    got, kernels = ran(f, w, x, g, u)
+    (found,) = [s for s in map(stream, kernels) if s is not None]
+    assert (found.matrix.rows, len(found.rows)) == (thin.WIDE, parts)
+    assert found.offsets == ((0,) if parts == 1 else (0, 128))
+    text = emit(found.kernel, Threads(4, 4, roles=True))
+    assert text.count(" mma_v2(") == parts
+    monkeypatch.setattr(GpuProgram, "roles", False)
+    want, more = ran(f, w, x, g, u)
+    assert len(kernels) <= len(more)
+    assert same_bits(got, want)
+
+
+def test_a_gate_takes_no_launch(wide: None) -> None:
+    w, x, g = normal(MANY, DEPTH).astype(bf16.np), normal(DEPTH).astype(bf16.np), normal(DEPTH)
+    _, kernels = ran(lambda w, x, g: silu_gate(w @ rms(x, g)), w, x, g)
     assert len(kernels) == 1

@@ -14,7 +14,7 @@ from typing import Any
 from tessera.ir.schedule.factors import factors
 from tessera.ir.schedule.group import inputs_of
 from tessera.ir.schedule.ir import Kernel, reads
-from tessera.ir.tile.gpu.thin import Thin, is_thin, makes_vectors
+from tessera.ir.tile.gpu.thin import Thin, are_many, is_thin, makes_vectors
 
 _MOST_KERNELS = 3  # that a product absorbs
 _MOST_TENSORS = 10  # that it then reads
@@ -22,13 +22,14 @@ _NEAR = 24  # steps between a product and what it absorbs
 
 
 def absorbed(steps: Sequence[Any], outputs: Sequence[str]) -> list[Any]:
-    """The steps, in which thin products that absorb something are Thin."""
+    """The steps, in which thin products that absorb something, or have many rows, are Thin."""
     found = list(steps)
     i = 0
     while i < len(found):
         s = found[i]
-        taken = _taken(found, i) if isinstance(s, Kernel) and is_thin(s) else []
-        if taken:
+        thin = isinstance(s, Kernel) and is_thin(s)
+        taken = _taken(found, i) if thin else []
+        if taken or (thin and are_many(int(s.stages[0].axes[0].size))):
             found[i] = _joined(found, taken, i, outputs)
             for j in taken:  # from the last to the first
                 del found[j]
@@ -48,7 +49,7 @@ def _taken(steps: Sequence[Any], i: int) -> list[int]:
         if not isinstance(s, Kernel) or wanted.isdisjoint(s.outputs) or len(taken) == _MOST_KERNELS:
             continue
         others = (steps[n] for n in range(j + 1, i) if n not in taken)
-        waits = all(_inputs(x).isdisjoint(s.outputs) for x in others)
+        waits = all(inputs_read(x).isdisjoint(s.outputs) for x in others)
         if waits and makes_vectors(s, depth) and len(read | set(s.inputs())) <= _MOST_TENSORS:
             taken.append(j)
             wanted |= set(s.inputs())
@@ -59,14 +60,15 @@ def _taken(steps: Sequence[Any], i: int) -> list[int]:
 def _joined(steps: Sequence[Any], taken: Sequence[int], i: int, outputs: Sequence[str]) -> Thin:
     """A product with what it absorbs; it makes what others still want of that."""
     rest = (s for n, s in enumerate(steps) if n != i and n not in taken)
-    used = frozenset(outputs).union(*(_inputs(s) for s in rest))
+    used = frozenset(outputs).union(*(inputs_read(s) for s in rest))
     parts = [steps[j] for j in reversed(taken)]
     before = tuple(s for k in parts for s in k.stages)
     kept = tuple(n for k in (*parts, steps[i]) for n in k.outputs if n in used)
     return Thin(replace(steps[i], stages=(*before, *steps[i].stages), outputs=kept), len(before))
 
 
-def _inputs(s: Any) -> frozenset[str]:
+def inputs_read(s: Any) -> frozenset[str]:
+    """What a step reads, one of those that run together too."""
     if isinstance(s, Thin):
         return frozenset(s.kernel.inputs())
     if isinstance(s, tuple):

@@ -18,6 +18,7 @@ from tessera.accelerator import kept
 from tessera.accelerator.absorb import absorbed
 from tessera.accelerator.boxes import parameters
 from tessera.accelerator.order import Place, Touched, order
+from tessera.accelerator.pairs import paired
 from tessera.accelerator.sources import (
     WRITTEN_STAGES,
     as_pairs,
@@ -147,7 +148,7 @@ class GpuProgram:
     def _joined(self) -> list[Any]:
         """The steps, those that run in one launch together."""
         steps = list(together(self.p.steps))
-        return absorbed(steps, self.p.outputs) if self.roles else steps
+        return paired(absorbed(steps, self.p.outputs), self.p.outputs) if self.roles else steps
 
     def _add(self, s: Any, steps: list[tuple[Access, Any]]) -> None:
         if isinstance(s, Group):
@@ -240,9 +241,9 @@ class GpuProgram:
         """A product with a vector, and what makes the vector."""
         plain, old = renamed(t.kernel)
         types = {n: self.types[x] for n, x in old.items() if x in self.types}
-        key = (str(plain), t.before, *types.items())
+        key = (str(plain), t.before, t.parts, *types.items())
         if key not in self._expansions:
-            w = ThinWriter(Thin(plain, t.before), types)
+            w = ThinWriter(replace(t, kernel=plain), types)
             launch = Launch(w.kernel(), tuple(plain.inputs()), plain.outputs, w.threads)
             self._expansions[key] = Expansion((launch,))
         (launch,) = self._expansions[key].launches

@@ -3,12 +3,14 @@
     y = f(...); store(shared, y)
     for m: for k: acc = dot(load(shared, k), load(w, m, k), acc); store(z, g(acc))
 
-Whatever differs from this form in any way is no stream.
+There may be several products with different rows of one matrix.  Whatever differs from this form in any way is
+no stream.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from tessera.core.dims import symbol
 from tessera.core.dtype import bf16, f16
@@ -41,14 +43,20 @@ class Stream:
     before: tuple[Operation, ...]
     blocks: Operation  # the loop over blocks of rows
     loop: Operation  # that over the vector
-    rows: Operation  # the load of rows of the matrix
+    rows: tuple[Operation, ...]  # the loads of rows of the matrix, one for each part
     after: tuple[Operation, ...]
 
     @property
     def matrix(self) -> Box:
-        """What is fetched at once."""
-        columns, depth = self.rows.attributes["extent"]
-        return Box(memory_of(self.rows), int(columns), int(depth))
+        """What is fetched at once, for one part."""
+        columns, depth = self.rows[0].attributes["extent"]
+        return Box(memory_of(self.rows[0]), int(columns), int(depth))
+
+    @property
+    def offsets(self) -> tuple[Any, ...]:
+        """How many rows behind the first one of a block each part begins."""
+        first = symbol(self.blocks.attributes["variable"]) * self.matrix.rows
+        return tuple(op.attributes["at"][0] - first for op in self.rows)
 
     @property
     def length(self) -> int:
@@ -65,15 +73,19 @@ def stream(kernel: Kernel) -> Stream | None:
         return None
     assert last.block is not None
     names = [op.name for op in last.block.operations]
-    if names[:2] != ["full", "for"] or kernel.sizes:
+    if "for" not in names or kernel.sizes:
         return None
-    _, loop, *after = last.block.operations
+    parts = names.index("for")
+    *zeros, loop = last.block.operations[: parts + 1]
     assert loop.block is not None
-    if [op.name for op in loop.block.operations] != ["load", "load", "reshape", "dot"]:
+    inside = [op.name for op in loop.block.operations]
+    if {op.name for op in zeros} != {"full"} or inside != [
+        "load", *["load"] * parts, "reshape", *["dot"] * parts
+    ]:  # fmt: skip
         return None
-    part, rows, *_ = loop.block.operations
-    shared = memory_of(allocated[0])
-    found = Stream(kernel, shared, tuple(before), last, loop, rows, tuple(after))
+    part, *rows = loop.block.operations[: parts + 1]
+    shared, after = memory_of(allocated[0]), last.block.operations[parts + 1 :]
+    found = Stream(kernel, shared, tuple(before), last, loop, tuple(rows), tuple(after))
     fits = part.memory is shared and _is_whole(found)
     return found if fits and _are_vectors(found.before) and _are_vectors(found.after) else None
 
@@ -84,10 +96,11 @@ def _is_whole(s: Stream) -> bool:
     return (
         (a["start"], a["stop"], a["step"]) == (0, s.length, b.columns)
         and (outer["start"], outer["step"]) == (symbol(number), count)
-        and s.rows.attributes["at"][0] == symbol(outer["variable"]) * b.rows
+        and all(isinstance(n, int) for n in s.offsets)
+        and all(memory_of(op) is b.memory for op in s.rows)
         and s.length % b.columns == 0
-        and tuple(s.rows.attributes["axes"]) == (1, 0)
-        and not s.rows.attributes["masked"]
+        and all(tuple(op.attributes["axes"]) == (1, 0) for op in s.rows)
+        and not any(op.attributes["masked"] for op in s.rows)
         and b.memory.type.dtype in (bf16, f16)
         and b.shape[1] == s.length
     )

@@ -3,6 +3,7 @@
 HEAD = """import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.ampere import mma_v2
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
@@ -132,19 +133,18 @@ def fetch(matrix, number, turn, ring, full):
     at = turn %% %(stages)d
     row = (number + turn // %(steps)d * %(instances)d) * %(columns)d
     mbarrier.expect(full.index(at), %(bytes)d)
-    load_box(matrix, [row, turn %% %(steps)d * %(depth)d], full.index(at), ring.index(at))
+%(fetch)s
 
 
 @gluon.jit
 def %(name)s(%(parameters)s):
-    rows: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, %(columns)d, 16])
-    factor: gl.constexpr = gl.DotOperandLayout(0, rows, 2)
+%(layouts)s
     flat: gl.constexpr = gl.BlockedLayout([8], [32], [4], [0])
     box: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
     line: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     bar: gl.constexpr = mbarrier.MBarrierLayout()
     %(number)s = gl.program_id(0)
-    ring = gl.allocate_shared_memory(%(kind)s, [%(stages)d, %(columns)d, %(depth)d], box)
+    ring = gl.allocate_shared_memory(%(kind)s, [%(places)d, %(columns)d, %(depth)d], box)
     full = gl.allocate_shared_memory(gl.int64, [%(stages)d, 1], bar)
     for j in gl.static_range(%(stages)d):
         mbarrier.init(full.index(j), 1)
@@ -157,24 +157,55 @@ def %(name)s(%(parameters)s):
 %(before)s
     wait_for_all()
     vectors = parts_of(vector)
-    zero = gl.full((64, %(depth)d), 0, gl.int16, factor)
 %(fixed)s
     turn = 0
     for block in range(%(number)s, %(blocks)d, %(instances)d):
-        acc = gl.full((64, %(columns)d), 0.0, gl.float32, rows)
+%(begin)s
         for i in range(%(steps)d):
             at = turn %% %(stages)d
+%(part)s
             mbarrier.wait(full.index(at), (turn // %(stages)d) & 1)
-            part = vectors.index(i).load(gl.SliceLayout(0, factor)).to(gl.int16, bitcast=True)
-            part = (gl.expand_dims(part, 0) | zero).to(%(kind)s, bitcast=True)
-            acc = warpgroup_mma(part, ring.index(at).permute((1, 0)), acc, is_async=True)
-            acc = warpgroup_mma_wait(0, deps=[acc])
+%(take)s
             if turn + %(stages)d < count:
                 wait_for_all()
                 fetch(%(matrix)s, %(number)s, turn + %(stages)d, ring, full)
+%(multiply)s
             turn += 1
 %(after)s
 """
+
+WIDE = 64  # rows of the matrix that are rows of matrix instructions
+
+# How rows of the matrix and a part of the vector are multiplied; the sums are equal along one axis.
+_FETCH = """    load_box(matrix, [row + %(offset)d, turn %% %(steps)d * %(depth)d], full.index(at), ring.index(at * %(parts)d + %(p)d))"""
+FORMS = {
+    False: {
+        "equal": "0",
+        "fetch": _FETCH,
+        "layouts": """    rows: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, %(columns)d, 16])
+    factor: gl.constexpr = gl.DotOperandLayout(0, rows, 2)""",
+        "zero": "    zero = gl.full((64, %(depth)d), 0, gl.int16, factor)",
+        "begin": "        acc%(p)d = gl.full((64, %(columns)d), 0.0, gl.float32, rows)",
+        "part": """            part = vectors.index(i).load(gl.SliceLayout(0, factor)).to(gl.int16, bitcast=True)
+            part = (gl.expand_dims(part, 0) | zero).to(%(kind)s, bitcast=True)""",
+        "take": """            acc%(p)d = warpgroup_mma(part, ring.index(at * %(parts)d + %(p)d).permute((1, 0)), acc%(p)d, is_async=True)
+            acc%(p)d = warpgroup_mma_wait(0, deps=[acc%(p)d])""",
+        "multiply": "",
+    },
+    True: {
+        "equal": "1",
+        "fetch": _FETCH,
+        "layouts": """    rows: gl.constexpr = gl.NVMMADistributedLayout([2, 0], [4, 1], [16, 8])
+    left: gl.constexpr = gl.DotOperandLayout(0, rows, 2)
+    factor: gl.constexpr = gl.DotOperandLayout(1, rows, 2)""",
+        "zero": "    zero = gl.full((%(depth)d, 8), 0, gl.int16, factor)",
+        "begin": "        acc%(p)d = gl.full((%(columns)d, 8), 0.0, gl.float32, rows)",
+        "part": """            part = vectors.index(i).load(gl.SliceLayout(1, factor)).to(gl.int16, bitcast=True)
+            part = (gl.expand_dims(part, 1) | zero).to(%(kind)s, bitcast=True)""",
+        "take": "            rows%(p)d = ring.index(at * %(parts)d + %(p)d).load(left)",
+        "multiply": "            acc%(p)d = mma_v2(rows%(p)d, part, acc%(p)d)",
+    },
+}
 
 DOUBLE_PRODUCER = """
 @gluon.jit

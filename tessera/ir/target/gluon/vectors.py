@@ -1,8 +1,9 @@
 """emit: a stream as the source of a Gluon kernel for Hopper.
 
 The copy engine fetches the first rows of the matrix into a ring of shared memory before all else, while the
-vector is computed.  Each matrix instruction takes the vector as 64 equal rows; a tile is printed without its
-axes of one element.
+vector is computed.  Few rows at once are columns of a warp group's instructions, which take the vector as 64 equal
+rows; many are rows of the instructions of single warps, whose 8 columns are equal: a wide block takes a quarter of
+the instructions.  A tile is printed without its axes of one element.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 from tessera.core.dims import Size, product
 from tessera.ir.target.gluon.stream import Stream
-from tessera.ir.target.gluon.text import HEAD, STREAM
+from tessera.ir.target.gluon.text import FORMS, HEAD, STREAM, WIDE
 from tessera.ir.target.triton.types import VALUES
 from tessera.ir.target.triton.values import HELPERS, NEEDS, ValueWriter
 from tessera.ir.target.triton.writer import as_tuple, plain_name
@@ -32,28 +33,39 @@ class StreamWriter(ValueWriter):
     def text(self) -> str:
         box, stages = self.s.matrix, self.style.stages or 4
         ((number, _),) = self.k.grid
+        kind, form = VALUES[box.memory.type.dtype.name], FORMS[box.rows == WIDE]
         self.layout = "flat"
         self._all(self.s.before)
         before, self.lines, prelude = self.lines, [], [*self.prelude]
-        self.prelude, self.hoisted, self.layout = [], {}, "gl.SliceLayout(0, rows)"
+        self.prelude, self.hoisted, self.layout = [], {}, f"gl.SliceLayout({form['equal']}, rows)"
         self.names[self.s.blocks.attributes["variable"]] = "block"
         self.indent = 2
-        sums = self.combine("max", self.s.loop.results[0].dtype)
-        self.tiles[self.s.loop.results[0]] = self.put(f"tl.reduce(acc, 0, {sums})")
+        one = self.combine("max", self.s.loop.results[0].dtype)
+        for p, t in enumerate(self.s.loop.results):
+            self.tiles[t] = self.put(f"tl.reduce(acc{p}, {form['equal']}, {one})")
         self._all(self.s.after)
         frame: dict[str, Any] = {
             "name": plain_name(self.k.name), "number": self.names[number],
             "parameters": ", ".join(self.memory[m] for m in self.k.parameters),
-            "kind": VALUES[box.memory.type.dtype.name], "matrix": self.memory[box.memory],
+            "kind": kind, "matrix": self.memory[box.memory], "parts": len(self.s.rows), "places": stages * len(self.s.rows),
             "blocks": int(self.s.blocks.attributes["stop"]), "length": self.s.length,
             "instances": int(self.k.grid[0][1]),
             "columns": box.rows, "depth": box.columns, "steps": self.s.length // box.columns,
-            "stages": stages, "bytes": 2 * box.rows * box.columns,
-            "before": "\n".join([*prelude, *before]), "after": "\n".join(self.lines), "fixed": "\n".join(self.prelude),
+            "stages": stages, "bytes": 2 * box.rows * box.columns * len(self.s.rows),
+            "before": "\n".join([*prelude, *before]), "after": "\n".join(self.lines),
         }  # fmt: skip
+        frame |= {name: self._filled(text, frame) for name, text in form.items()}
+        frame["fixed"] = "\n".join([frame["zero"], *self.prelude])
         used = dict.fromkeys(n for h in self.used for n in (*NEEDS.get(h, ()), h))
         parts = [HEAD, *(HELPERS[h] for h in used), *self.functions.values(), STREAM % frame]
         return "\n".join(parts).replace("@triton.jit", "@gluon.jit")
+
+    def _filled(self, text: str, frame: dict[str, Any]) -> str:
+        """A piece of the frame; lines that name a part stand there once for each."""
+        if "%(p)d" not in text:
+            return text % frame
+        parts = enumerate(self.s.offsets)
+        return "\n".join(text % (frame | {"p": p, "offset": n}) for p, n in parts)
 
     def _all(self, operations: tuple[Operation, ...]) -> None:
         for op in operations:

@@ -1,20 +1,22 @@
 """A matrix times a vector, which every instance makes for itself: the rows of the matrix stream by it.
 
     t = add over k of x[k] x[k]; y[k] = x[k] rsqrt(t); z[m] = add over k of w[m, k] y[k]
-->  block (m by 16): y in shared memory; for k by 256: acc = dot(y[k], load(w, m, k)^T, acc)
+->  block (m by 16): y in shared memory; for k by 512: acc = dot(y[k], load(w, m, k)^T, acc)
 
 What comes before the product is a vector of a few thousand numbers, or folds of it: to compute it in every
 block takes less time than a launch, and the matrix is fetched meanwhile.  The sum over k is the chain that
 every product has, so the bits are those of separate kernels.
+
+A matrix of many rows is taken in blocks of 64, and rows that are read in pairs, z[m] and z[m + n], in two of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.core.dims import Size, symbols
+from tessera.core.dims import Size, substitute, symbols
 from tessera.core.dtype import bf16, f16
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
@@ -28,6 +30,8 @@ from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.launch import Threads
 
 COLUMNS = 16  # rows of the matrix that a block takes: columns of what a matrix instruction makes
+WIDE = 64  # where a matrix has many: the matrix is then the first factor, each warp has 16 rows
+_MANY = 192  # wide blocks that fill a GPU
 _SHORTEST, _LONGEST = 1024, 4096  # vectors; longer ones have too few blocks for their chains
 _FEWEST = 1024  # rows of a matrix that is worth it
 _MOST = 2 * MULTIPROCESSORS  # instances, each of which makes the vector once
@@ -35,15 +39,24 @@ _MOST = 2 * MULTIPROCESSORS  # instances, each of which makes the vector once
 
 @dataclass(frozen=True)
 class Thin:
-    """A product, and the stages that make its vector: one kernel, whose `before` first stages are those."""
+    """A product, and the stages that make its vector: one kernel, whose `before` first stages are those.
+
+    It may be several products of different rows of one matrix, as many as it has `parts`.
+    """
 
     kernel: schedule.Kernel
     before: int
+    parts: int = 1
 
     @property
-    def head(self) -> Stage:
-        """The product."""
-        return self.kernel.stages[self.before]
+    def heads(self) -> tuple[Stage, ...]:
+        """The products."""
+        return self.kernel.stages[self.before : self.before + self.parts]
+
+
+def are_many(rows: int) -> bool:
+    """Whether so many rows are taken in wide blocks."""
+    return rows % WIDE == 0 and rows >= _MANY * WIDE
 
 
 def is_thin(k: schedule.Kernel) -> bool:
@@ -60,7 +73,7 @@ def is_thin(k: schedule.Kernel) -> bool:
         matrix.dtype is vector.dtype
         and matrix.dtype in (bf16, f16)
         and matrix.index == (m.variable, over.variable)
-        and all(_is_box(r, [over], None) for r in reads(vector))
+        and all(is_box(r, [over], None) for r in reads(vector))
         and rows % COLUMNS == 0 and rows >= _FEWEST
         and depth == power(depth) and _SHORTEST <= depth <= _LONGEST
         and all(s.axes == head.axes and s.combine is None for s in k.stages[1:])
@@ -79,10 +92,10 @@ def _is_vector(s: Stage, n: int, made: Mapping[str, Stage]) -> bool:
         return False
     if (s.combine is None) == bool(s.reduced) or (s.reduced and s.reduced[0] not in long):
         return False
-    return all(_is_box(r, long, made.get(r.source)) for r in reads(s.term))
+    return all(is_box(r, long, made.get(r.source)) for r in reads(s.term))
 
 
-def _is_box(r: Read, long: list[schedule.Axis], source: Stage | None) -> bool:
+def is_box(r: Read, long: list[schedule.Axis], source: Stage | None) -> bool:
     """Whether a read is of a number, or of neighbours along the axis; and of a stage where it stands."""
     if any(isinstance(x, Term) for x in r.index):
         return False
@@ -100,26 +113,28 @@ class Writer:
         k = t.kernel
         self.memory = parameters(self.b, k.inputs(), types)
         self.out = parameters(self.b, k.outputs, types, writable=True)
-        (self.m, self.n), (self.over,) = t.head.axes, t.head.reduced
-        self.matrix, self.vector = (bare(x) for x in factors(t.head))
+        (self.m, self.n), (self.over,) = t.heads[0].axes, t.heads[0].reduced
+        self.vector = bare(factors(t.heads[0])[1])
         self.depth = int(self.over.size)
+        self.rows = WIDE if are_many(int(self.m.size) * t.parts) else COLUMNS
         self.values: dict[str, Tile] = {}
         self.loaded: dict[Any, Tile] = {}
 
     @property
     def blocks(self) -> int:
         """How many blocks the product has."""
-        return int(self.m.size) // COLUMNS
+        return int(self.m.size) // self.rows
 
     @property
     def step(self) -> int:
         """Numbers of k at once."""
-        return 512 if self.depth >= 8192 else 256
+        return 128 if self.rows == WIDE else min(512, self.depth // 4)
 
     @property
     def threads(self) -> Threads:
-        """What a ring of so many steps holds is fetched before all else."""
-        return Threads(4, min(self.depth // self.step, 8 if self.step == 256 else 6), roles=True)
+        """What a ring of so many steps holds is fetched before all else; each of them costs a little to begin."""
+        stages = 2 + 2 * self.t.parts if self.rows == WIDE else 3
+        return Threads(4, min(self.depth // self.step, stages), roles=True)
 
     def kernel(self) -> Kernel:
         number = self.b.program(min(self.blocks, _MOST))
@@ -134,8 +149,8 @@ class Writer:
         shared = self.share()
         self.keep(number)
         with self.b.loop(number, self.blocks, min(self.blocks, _MOST)) as loop:
-            acc = self.product(loop.variable * COLUMNS, shared)
-            self.finish(acc, loop.variable * COLUMNS)
+            sums = self.product(loop.variable * self.rows, shared)
+            self.finish(sums, loop.variable * self.rows)
         return self.b.finish()
 
     def at(self, s: Stage) -> Terms:
@@ -174,24 +189,33 @@ class Writer:
                     index = [a.variable for a in s.axes]
                     self.at(s).store(self.out[s.name], index, self.values[s.name])
 
-    def product(self, m: Size, shared: Memory) -> Tile:
-        assert isinstance(self.matrix, Read)
-        memory = self.memory[self.matrix.source]
-        acc = self.b.full(self.t.head.dtype, (1, COLUMNS), 0)
-        with self.b.loop(0, self.depth, self.step, [acc]) as loop:
+    def product(self, m: Size, shared: Memory) -> tuple[Tile, ...]:
+        """The sums of a block of rows, of each part."""
+        zeros = [self.b.full(s.dtype, (1, self.rows), 0) for s in self.t.heads]
+        with self.b.loop(0, self.depth, self.step, zeros) as loop:
             part = self.b.load(shared, (loop.variable,), (self.step,))
-            rows = self.b.load(memory, (m, loop.variable), (COLUMNS, self.step), (1, 0))
+            rows = [self.matrix(s, m, loop.variable) for s in self.t.heads]
             left = self.b.reshape(part, (1, self.step))
-            loop.carry(self.b.dot(left, rows, loop.carried[0]))
-        return loop.results[0]
+            sums = zip(rows, loop.carried, strict=True)
+            loop.carry(*(self.b.dot(left, right, acc) for right, acc in sums))
+        return tuple(loop.results)
 
-    def finish(self, acc: Tile, m: Size) -> None:
+    def matrix(self, s: Stage, m: Size, k: Size) -> Tile:
+        """Rows of the matrix, as columns."""
+        read = bare(factors(s)[0])
+        assert isinstance(read, Read)
+        first = substitute(read.index[0], {self.m.name: m})
+        memory = self.memory[read.source]
+        return self.b.load(memory, (first, k), (self.rows, self.step), (1, 0))
+
+    def finish(self, sums: Sequence[Tile], m: Size) -> None:
         """The stages that follow the product, and what is stored."""
         where = Terms(self.b, self.memory, self.values.get)
-        where.env[self.n.name] = 0
-        where.lines[self.m.name] = Line(1, m, COLUMNS, self.m.size)
+        where.lines[self.m.name] = Line(1, m, self.rows, self.m.size)
+        found = dict(zip((s.name for s in self.t.heads), sums, strict=True))
         for s in self.t.kernel.stages[self.t.before :]:
-            self.values[s.name] = acc if s is self.t.head else where.term(s.term)
+            where.env.update({a.name: 0 for a in s.axes if a.size == 1})
+            self.values[s.name] = found[s.name] if s.name in found else where.term(s.term)
             if s.name in self.out:
                 where.store(self.out[s.name], [a.variable for a in s.axes], self.values[s.name])
 
