@@ -10,9 +10,8 @@ from tessera.core.approximate import FUNCTIONS
 from tessera.core.dims import symbol
 from tessera.core.types import TensorType
 from tessera.ir.target.cpu.emit import emit
-from tessera.ir.target.cpu.machine import build
 from tessera.ir.tile.ir import Builder
-from tessera.runtime.loaded import Loaded
+from tessera.runtime.code import Source, load
 
 BLOCK = 1024
 
@@ -35,7 +34,7 @@ def kernel(name, dtype, unroll=1):
 @cache
 def compiled(name, dtype, unroll=1):
     """The machine code of that kernel."""
-    return Loaded(build(emit(kernel(name, dtype, unroll))), "run")
+    return load(Source(name, emit(kernel(name, dtype, unroll)), ("run",)))
 
 
 def run(name, *xs, unroll=1):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,14 +23,13 @@ from tessera.ir.schedule import interp as schedule_interp
 from tessera.ir.schedule.ir import HostCall, Kernel, Program, Step
 from tessera.ir.schedule.lower import lower
 from tessera.ir.schedule.nest import Nest
-from tessera.ir.target.cpu.machine import build
 from tessera.ir.target.cpu.program import program as target_program
 from tessera.ir.tile import interp as tile_interp
 from tessera.ir.tile import ir as tile
 from tessera.ir.tile import lower as tile_lower
 from tessera.ir.tile.launch import Expansion, Launch
-from tessera.runtime.kernel import CompiledKernel
-from tessera.runtime.loaded import Loaded
+from tessera.runtime.code import load
+from tessera.runtime.kernel import CompiledKernel, source_of
 
 Run = Callable[[tile.Kernel, Sequence[Any], Mapping[str, int]], None]
 
@@ -143,16 +142,11 @@ def _launch(
     return dict(zip(launch.outputs, outs, strict=True))
 
 
-@cache
-def _loaded(text: str, symbol: str) -> Loaded:
-    return Loaded(build(text), symbol)
-
-
 def run_llvm(k: tile.Kernel, arrays: Sequence[Any], sizes: Mapping[str, int]) -> None:
     """Run a kernel as machine code, in this thread: the last instances first, which nothing may notice."""
     p = target_program(k)
     count, scratch = (int(substitute(n, sizes)) for n in (p.count, p.scratch))
-    code = _loaded(p.text, p.symbol)
+    code = load(source_of(p))
     pointers = (ctypes.c_void_p * max(len(arrays), 1))(*[a.ctypes.data for a in arrays])
     numbers = (ctypes.c_int64 * max(len(p.sizes), 1))(*[sizes[n] for n in p.sizes])
     room = np.empty(scratch + 64, np.uint8)

@@ -1,33 +1,27 @@
-"""Running Tile kernels as machine code: several kernels in one module, any part of the grid."""
+"""Running Tile kernels as machine code, any part of the grid."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tessera.core.dims import product, substitute
 from tessera.ir.target.cpu.emit import emit, scratch_bytes, size_names, symbol_of
-from tessera.ir.target.cpu.machine import build
 from tessera.ir.tile.interp import sizes_of
 from tessera.ir.tile.ir import Kernel
-from tessera.runtime.loaded import KERNEL, Loaded
+from tessera.runtime.code import Source, load_all
 
 
 class Machine:
-    """Kernels in one module: a build costs as much for one as for a few."""
+    """Kernels, each a module of its own as in a program, built side by side or from the store."""
 
     def __init__(self, kernels: Sequence[Kernel], features: frozenset[str] | None = None):
-        self.kernels = [replace(k, name=f"{k.name}_{i}") for i, k in enumerate(kernels)]
-        lines = [line for k in self.kernels for line in emit(k, features).splitlines()]
-        declared = dict.fromkeys(line for line in lines if line.startswith("declare"))
-        rest = [line for line in lines if not line.startswith("declare")]
-        names = [symbol_of(k.name) for k in self.kernels]
-        self.loaded = Loaded(build("\n".join([*declared, *rest])), *names)
-        self.calls = [KERNEL(self.loaded.addresses[n]) for n in names]
+        self.kernels = list(kernels)
+        sources = [Source(k.name, emit(k, features), (symbol_of(k.name),)) for k in kernels]
+        self.calls = [loaded.call for loaded in load_all(sources)]
 
     def instances(self, i: int, arrays: Sequence[Any]) -> int:
         """How many instances the grid of a kernel has."""
