@@ -50,6 +50,7 @@ class FakeCuda:
 
     def __init__(self, total: int = 256 << 20, devices: int = 1):
         self.total, self.devices = total, devices
+        self.version = 13_000
         self.calls: list[str] = []
         self.faults: dict[str, list[int]] = {}
         self.memory: dict[int, Any] = {}  # address -> (buffer, size)
@@ -62,6 +63,7 @@ class FakeCuda:
         self.nodes: dict[int, list[Any]] = {}  # node -> [kernel, parameters]
         self.behind: dict[int, tuple[int, ...]] = {}  # node -> nodes that it waits for
         self.awaited: dict[int, tuple[int, ...]] = {}  # stream -> what its next node waits for
+        self.early: list[int] = []  # nodes that may begin before those behind which they are end
         self.graphs: dict[int, list[int]] = {}
         self.executables: dict[int, dict[int, list[Any]]] = {}
         self.functions: dict[int, str] = {}
@@ -140,7 +142,7 @@ class FakeCuda:
         return 0 if self.devices else 100
 
     def do_cuDriverGetVersion(self, out: int) -> int:
-        return put(out, 13_000, ctypes.c_int)
+        return put(out, self.version, ctypes.c_int)
 
     def do_cuDeviceGetCount(self, out: int) -> int:
         return put(out, self.devices, ctypes.c_int)
@@ -381,10 +383,14 @@ class FakeCuda:
 
     def do_cuLaunchKernelEx(self, config: int, function: int, parameters: int, extra: int) -> int:
         c = Config.from_address(config)
-        cluster = (
-            struct.unpack_from("i4x3I", ctypes.string_at(c.attributes, 72)) if c.count else None
-        )
-        return self.launch(function, (*c.grid, *c.block), c.shared, cluster, c.stream, parameters)
+        told = ctypes.string_at(c.attributes, 72 * c.count) if c.count else b""
+        given = {x[0]: x for x in struct.iter_unpack("i4x3I52x", told)}
+        sizes, cluster = (*c.grid, *c.block), given.get(4)
+        failed = self.launch(function, sizes, c.shared, cluster, c.stream, parameters)
+        if 6 in given:
+            assert (given[6][1], failed) == (1, 0)
+            self.early.append(self.capturing[c.stream][-1])
+        return failed
 
     def launch(
         self, function: int, sizes: tuple[int, ...], shared: int, cluster: Any, stream: int, at: int

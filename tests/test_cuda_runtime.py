@@ -389,6 +389,31 @@ def test_a_graph_does_what_was_captured(fake: FakeCuda) -> None:
     assert (fake.graphs, fake.executables) == ({}, {})
 
 
+@pytest.mark.parametrize("version", [12020, 13000])
+def test_a_launch_begins_early_where_it_waits_for_the_one_before_it_alone(
+    fake: FakeCuda, version: int
+) -> None:
+    fake.version = version
+    launcher, (a, bc) = program(fake)
+    first, second = (replace(x, early=True) for x in launcher.launches)
+    launches = [first, second, second, replace(first, early=False), second, second, second]
+    waits: list[tuple[int, ...]] = [(), (0,), (0,), (2,), (1, 3), (4,), ()]
+    for given, early in ((waits, [1, 5]), (None, [1, 2, 4, 5, 6])):
+        many, begun, made = Launcher(launches, gpu()), len(fake.launched), len(fake.early)
+        with Graph.capture(Stream(gpu())) as graph:
+            graph.run(many, [a.ptr, bc.ptr], given)
+        (nodes,) = (x for g, x in fake.graphs.items() if g == graph._graph)
+        assert fake.early[made:] == [nodes[i] for i in early if version >= 12030]
+        for node in fake.early[made:]:
+            assert fake.behind[node] == (nodes[nodes.index(node) - 1],)
+        assert [x[3] for x in fake.launched[begun:]] == [
+            x.cluster and (4, *x.cluster) for x in launches
+        ]
+        before = len(fake.early)
+        many.run([a.ptr, bc.ptr])  # outside of graphs everything ends before the next begins
+        assert len(fake.early) == before
+
+
 def test_a_capture_that_fails_ends_the_capture(fake: FakeCuda) -> None:
     stream = Stream(gpu())
     with pytest.raises(ZeroDivisionError), Graph.capture(stream):

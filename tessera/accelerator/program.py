@@ -17,6 +17,7 @@ import numpy as np
 from tessera.accelerator import kept
 from tessera.accelerator.absorb import absorbed
 from tessera.accelerator.boxes import parameters
+from tessera.accelerator.early import early, function_of
 from tessera.accelerator.order import Place, Touched, order
 from tessera.accelerator.pairs import paired
 from tessera.accelerator.sources import (
@@ -117,7 +118,8 @@ class GpuProgram:
         self.sources: dict[str, str] = {}
         self._expansions: dict[Any, Expansion] = {}
         self._sizes: dict[str, Mapping[str, int]] = {}  # of kernels that serve all sizes
-        self._emitted: dict[int, tuple[str, int]] = {}  # of kernels that were made once
+        self._emitted: dict[tuple[int, Threads], tuple[str, int]] = {}  # of kernels made once
+        self._donated = donated
         self._copies: set[str] = set()  # of whole tensors, before something changes them
         steps: list[tuple[Access, _Call | Any]] = []
         self.origin: dict[str, Any] = {}  # the step that each launch and host call belongs to
@@ -331,18 +333,26 @@ class GpuProgram:
     def _call(
         self, name: str, launch: Launch, ins: tuple[str, ...], outs: tuple[str, ...]
     ) -> _Call:
+        if self.roles:
+            launch = early(launch, (*ins, *outs), self._is_constant)
         kernel, threads = launch.kernel, launch.threads
-        if id(launch) not in self._emitted:
+        key = id(kernel), threads
+        if key not in self._emitted:
             known = self._sizes.get(name, {})
             # Where threads have roles, shared memory is the scratch.
             scratch = 0 if threads.roles else int(substitute(scratch_bytes(kernel), known))
             text = gluon.emit(kernel, threads) if threads.roles else emit(kernel, threads)
-            self._emitted[id(launch)] = text, scratch
-        text, scratch = self._emitted[id(launch)]
+            self._emitted[key] = text, scratch
+        text, scratch = self._emitted[key]
         self.tiles[name], self.sources[name] = kernel, text
         return _Call(
             name, launch, ins, outs, source_of(kernel, text, threads, self.arch, scratch), scratch
         )
+
+    def _is_constant(self, name: str) -> bool:
+        """Whether a buffer is an input, or a part of one, that the program does not write."""
+        base = self.views[name].base if name in self.views else name
+        return base in self.p.inputs and base not in self._donated
 
     @property
     def arch(self) -> tuple[str, Any, int]:
@@ -465,7 +475,7 @@ class GpuProgram:
     def _launch(
         self, c: _Call, code: Code, module: Module, blocks: int, known: Mapping[str, int]
     ) -> DeviceLaunch:
-        function = module.function(code.name, code.shared)
+        function = function_of(c.launch, code, module, blocks)
         given: list[Parameter] = []
         found = boxes_of(c.launch.kernel) if c.launch.threads.roles else {}
         for m, n in zip(c.launch.kernel.parameters, (*c.inputs, *c.outputs), strict=True):
@@ -476,7 +486,8 @@ class GpuProgram:
             given.append(Pointer(self._scratch))
         given += self._rest(function, code, len(given))
         threads = self.gpu.warp * code.warps
-        return DeviceLaunch(function, (blocks, 1, 1), threads, tuple(given), name=c.name)
+        grid, begins = (blocks, 1, 1), c.launch.threads.early
+        return DeviceLaunch(function, grid, threads, tuple(given), name=c.name, early=begins)
 
     def _rest(self, function: Function, code: Code, given: int) -> list[Parameter]:
         """What Triton adds: its scratch in global memory, and a place for a profile that nobody takes."""

@@ -19,6 +19,8 @@ class Threads:
     descriptors: bool = False  # whether factors of products are fetched as boxes of memory
     approximate: bool = False  # whether functions are the GPU's own instructions
     roles: bool = False  # whether one group of threads fetches what others multiply (Hopper)
+    early: bool = False  # whether it begins before the last launch ends, and waits for that itself
+    ahead: bool = False  # whether it fetches a matrix that nothing writes before it waits
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from tessera.runtime.cuda.launch import Launcher
 from tessera.runtime.cuda.stream import Stream
 
 _SET = 1  # CU_STREAM_SET_CAPTURE_DEPENDENCIES
+_EARLY = (12, 3)  # the first version whose graphs have launches that begin before others end
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED: memory may be asked for meanwhile
 
 
@@ -50,14 +51,18 @@ class Graph:
     ) -> None:
         """Capture the launches of a program, so that `update` can change their addresses.
 
-        Each waits for the one before it, or for those that `waits` names.
+        Each waits for the one before it, or for those that `waits` names.  An early one that waits for the one
+        before it and nothing else may begin before that one ends.
         """
         launcher.bind(cells)
         part, before = _Part(launcher, list(cells)), self._last_nodes()
+        some_early = self.gpu.driver.version >= _EARLY
         for i in range(len(launcher.launches)):
-            if waits is not None:
+            follows = i > 0 and (waits is None or tuple(waits[i]) == (i - 1,))
+            if waits is not None and not follows:
                 self._wait_for([part.nodes[j] for j in waits[i]] or before)
-            launcher.run_one(i, self._stream)
+            early = some_early and follows and launcher.launches[i].early
+            launcher.run_one(i, self._stream, early)
             part.nodes += self._last_nodes()
             part.params.append(launcher.node_params(i))
         if waits is not None:  # what comes next waits for all

@@ -23,6 +23,7 @@ from tessera.runtime.cuda.module import Function
 from tessera.runtime.cuda.stream import Stream
 
 _CLUSTER = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+_EARLY = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 _PORTABLE = 8  # blocks of a cluster that every device with clusters can do
 _MAP_BYTES, _MAP_LINE = 128, 64
 _POINTER = ctypes.c_void_p
@@ -80,6 +81,7 @@ class Launch:
     parameters: tuple[Parameter, ...]
     cluster: tuple[int, int, int] | None = None
     name: str = ""  # that people know it by
+    early: bool = False  # whether the kernel waits itself for the launch before it
 
 
 class Config(ctypes.Structure):
@@ -92,10 +94,10 @@ class Config(ctypes.Structure):
 
 
 class _Attribute(ctypes.Structure):
-    """CUlaunchAttribute, of which we need clusters."""
+    """CUlaunchAttribute, of which we need clusters and a word."""
 
     _fields_ = (
-        ("id", ctypes.c_int), ("pad", ctypes.c_int), ("cluster", ctypes.c_uint * 3),
+        ("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_uint * 3),
         ("rest", ctypes.c_char * 52),
     )  # fmt: skip
 
@@ -137,13 +139,17 @@ class Launcher:
         if failed:
             self._raise(failed)
 
-    def run_one(self, i: int, stream: Stream) -> None:
-        """Launch one kernel with the addresses that were filled in last."""
+    def run_one(self, i: int, stream: Stream, early: bool = False) -> None:
+        """Launch one kernel with the addresses that were filled in last; an early one before the last one ends."""
         self.gpu.make_current()
+        if early:
+            self._point(i, early=True)
         arrays = (self._configs, self._kernels, self._lists)
         places = [ctypes.addressof(x) + i * ctypes.sizeof(x) // len(x) for x in arrays]
         plan = _words([0] * 5 + [1, *places, _address(self.gpu.driver.cuLaunchKernelEx), 0])
         failed = self._run(ctypes.addressof(plan), b"", stream.handle)
+        if early:
+            self._point(i, early=False)
         if failed:
             self._raise(i << 32 | failed)
 
@@ -183,8 +189,10 @@ class Launcher:
         n = len(self.launches)
         self._lists = (_POINTER * n)(*map(ctypes.addressof, self._places))
         self._kernels = (_POINTER * n)(*[x.function.handle for x in self.launches])
-        self._attributes = (_Attribute * n)()
+        self._attributes = (_Attribute * (2 * n))()  # that a launch is early, and its cluster
         self._configs = (Config * n)(*[self._config(i) for i in range(n)])
+        for i in range(n):
+            self._point(i, early=False)
         self._maps = _words([n for at, slot in maps for n in (at, slot, 0)])
         driver = self.gpu.driver
         rest = (
@@ -214,12 +222,17 @@ class Launcher:
         return at
 
     def _config(self, i: int) -> Config:
-        x, at = self.launches[i], 0
+        x = self.launches[i]
+        self._attributes[2 * i] = _Attribute(_EARLY, 0, (1, 0, 0))
         if x.cluster is not None:
-            self._attributes[i] = _Attribute(_CLUSTER, 0, x.cluster)
-            at = ctypes.addressof(self._attributes[i])
-        block = (x.block, 1, 1)
-        return Config(x.grid, block, x.function.shared, None, at, x.cluster is not None)
+            self._attributes[2 * i + 1] = _Attribute(_CLUSTER, 0, x.cluster)
+        return Config(x.grid, (x.block, 1, 1), x.function.shared)
+
+    def _point(self, i: int, early: bool) -> None:
+        """Let a configuration have the attributes of its launch."""
+        c, first = self._configs[i], 2 * i + (not early)
+        c.count = early + (self.launches[i].cluster is not None)
+        c.attributes = ctypes.addressof(self._attributes[first]) if c.count else None
 
     def _raise(self, failed: int) -> None:
         number, code = failed >> 32, failed & 0xFFFFFFFF

@@ -9,6 +9,7 @@ from tessera.core.errors import DeviceError, TesseraError
 from tessera.runtime.cuda.device import Gpu
 
 _MAX_THREADS, _STATIC_SHARED, _LOCAL, _REGISTERS, _DYNAMIC_SHARED = 0, 1, 3, 4, 8
+_CARVEOUT = 9
 _CLUSTERS = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
 _LOG, _LOG_SIZE = 5, 6  # CU_JIT_ERROR_LOG_BUFFER and its size
 _LOG_BYTES = 4096
@@ -66,6 +67,10 @@ class Function:
         asks = shared + self.static_shared > gpu.driver.api.plain_shared
         if asks and shared > self._get(_DYNAMIC_SHARED):
             self._set(_DYNAMIC_SHARED, shared)
+
+    def prefer_shared(self) -> None:
+        """Ask for the most shared memory that a multiprocessor can have, so that kernels divide it in one way."""
+        self._set(_CARVEOUT, 100)
 
     def allow_clusters(self) -> None:
         """Allow clusters of more than 8 blocks."""

@@ -150,10 +150,12 @@ def %(name)s(%(parameters)s):
         mbarrier.init(full.index(j), 1)
     fence_async_shared()
     count = (%(blocks)d - %(number)s + %(instances)d - 1) // %(instances)d * %(steps)d
+%(first)s
     for j in gl.static_range(%(stages)d):
         if j < count:
             fetch(%(matrix)s, %(number)s, j, ring, full)
     vector = gl.allocate_shared_memory(%(kind)s, [%(length)d], line)
+%(then)s
 %(before)s
     wait_for_all()
     vectors = parts_of(vector)

@@ -13,6 +13,7 @@ from typing import Any
 from tessera.core.dims import Size, product
 from tessera.ir.target.gluon.stream import Stream
 from tessera.ir.target.gluon.text import FORMS, HEAD, STREAM, WIDE
+from tessera.ir.target.triton import waits
 from tessera.ir.target.triton.types import VALUES
 from tessera.ir.target.triton.values import HELPERS, NEEDS, ValueWriter
 from tessera.ir.target.triton.writer import as_tuple, plain_name
@@ -56,9 +57,21 @@ class StreamWriter(ValueWriter):
         }  # fmt: skip
         frame |= {name: self._filled(text, frame) for name, text in form.items()}
         frame["fixed"] = "\n".join([frame["zero"], *self.prelude])
+        frame["first"], frame["then"] = self._waits()
         used = dict.fromkeys(n for h in self.used for n in (*NEEDS.get(h, ()), h))
-        parts = [HEAD, *(HELPERS[h] for h in used), *self.functions.values(), STREAM % frame]
+        parts = [
+            (waits.HEAD if self.style.early else "") + HEAD,
+            *(HELPERS[h] for h in used),
+            *self.functions.values(),
+            STREAM % frame,
+        ]
         return "\n".join(parts).replace("@triton.jit", "@gluon.jit")
+
+    def _waits(self) -> tuple[str, str]:
+        """What a kernel that begins early does before the first rows are fetched, and after that."""
+        if not self.style.early:
+            return "", ""
+        return (waits.NEXT, waits.WAIT) if self.style.ahead else (f"{waits.NEXT}\n{waits.WAIT}", "")
 
     def _filled(self, text: str, frame: dict[str, Any]) -> str:
         """A piece of the frame; lines that name a part stand there once for each."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from tessera.core.dims import Size
 from tessera.core.dtype import bool_
+from tessera.ir.target.triton import waits
 from tessera.ir.target.triton.types import value
 from tessera.ir.target.triton.values import HELPERS, NEEDS, ValueWriter
 from tessera.ir.target.triton.writer import plain_name
@@ -50,11 +51,14 @@ class _Emitter(ValueWriter):
         given = [self.memory[m] for m in self.k.parameters]
         given += [self.names[n] for n in size_names(self.k)]
         given += ["scratch"] if self.scratch else []
-        body = [*self.prelude, *self.lines] or ["    pass"]
+        head, first = "", []
+        if self.style.early:
+            head, first = waits.HEAD, [waits.NEXT, waits.WAIT]
+        body = [*first, *self.prelude, *self.lines] or ["    pass"]
         helpers = "\n".join(HELPERS[h] for h in self._helpers())
         folds = "\n".join(self.functions.values())
         return (
-            f"{_HEAD}{helpers}\n{folds}\n\n@triton.jit\ndef {name}({', '.join(given)}):\n"
+            f"{_HEAD}{head}{helpers}\n{folds}\n\n@triton.jit\ndef {name}({', '.join(given)}):\n"
             + "\n".join(body)
             + "\n"
         )
