@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 
 import tessera as ts
 from tessera import op
+from tessera.accelerator import program as gpu_program
 from tessera.accelerator.program import GpuProgram
 from tessera.accelerator.sources import source_of
 from tessera.core.dims import product, substitute
@@ -256,3 +257,29 @@ def test_a_product_with_its_vector_has_the_bits_of_separate_kernels(
         monkeypatch.setattr(GpuProgram, "roles", roles)
         seen.add(tuple(map(digest, ts.jit(lambda *xs: f(*xs))(w, x.astype(dtype), g))))
     assert len(seen) == 1
+
+
+def test_launches_that_begin_early_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chain of products and small kernels that write over what others have just read, as a graph."""
+
+    def f(w: Any, x: Any, memory: Any) -> Any:
+        for _ in range(12):
+            y = x.astype(f32)
+            z = w @ (y * op.rsqrt(op.mean(y * y) + 1e-5)).astype(bf16)
+            memory = op.softmax(memory * 0.5 + z[1024:].astype(f32))
+            x = op.tanh(z[:2048].astype(f32) + memory).astype(bf16)
+        return x, memory
+
+    w = ts.tensor(normal(3072, 2048) * 0.03).to("cuda").astype(bf16)
+    seen = []
+    for early in (True, False):
+        if not early:
+            monkeypatch.setattr(gpu_program, "early", lambda launch, *_: launch)
+        g: Any = ts.jit(lambda w, x, memory: f(w, x, memory), donate=("memory",))
+        x = ts.tensor(normal(2048, seed=1)).to("cuda").astype(bf16)
+        memory, found = ts.tensor(normal(2048, seed=2)).to("cuda"), []
+        for _ in range(20):
+            x, memory = g(w, x, memory)
+            found.append(digest(x))
+        seen.append([*found, digest(memory)])
+    assert seen[0] == seen[1]
