@@ -81,9 +81,7 @@ def token_of(p: dict[str, Any], memory: dict[str, Any], token: Any, at: Any) -> 
         k, v = turned[HEADS:], heads[HEADS + GROUPS :]
         for n, y in (("k", k), ("v", v)):
             place = op.reshape(y, (GROUPS, 1, SIZE))
-            new[f"{n}.{i}"] = op.where(
-                op.reshape(op.arange(CONTEXT) == at, (1, CONTEXT, 1)), place, memory[f"{n}.{i}"]
-            )
+            new[f"{n}.{i}"] = op.dynamic_update_slice(memory[f"{n}.{i}"], place, (0, at, 0))
         s = (q @ op.transpose(new[f"k.{i}"], (0, 2, 1))).astype(f32) / SIZE**0.5
         w = op.softmax(op.where(seen, s, -1e30)).astype(bf16)
         x = x + p[f"mix.{i}"] @ op.reshape(w @ new[f"v.{i}"], (HEADS * SIZE,))

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import Tensor, op
-from tessera.core.dims import symbol
+from tessera.core.dims import substitute, symbol
 from tessera.core.dtype import bf16, bool_, f16, f32, f64, i8, i32, i64, u8
 from tessera.core.errors import ParseError, VerifyError
 from tessera.core.types import TensorType
 from tessera.ir.graph.interp import interpret
+from tessera.ir.schedule.index import rejoined
 from tessera.ir.schedule.ir import (
     Apply,
     Axis,
@@ -410,3 +411,21 @@ def test_a_host_call_of_other_types_is_refused() -> None:
         verify(replace(p, steps=(replace(host, operands=("t2",)), p.steps[1])))
     with pytest.raises(VerifyError, match=r"step 0 sort: writes f32\[B,3\] to t2, which is bf16"):
         verify(replace(p, steps=(replace(host, results=("t2",)), p.steps[1])))
+
+
+def test_quotients_and_remainders_are_rejoined() -> None:
+    """With the same values, and as short as a person would write them."""
+    i, j = symbol("i"), symbol("j")
+    for x, short in (
+        (64 * (i // 64) + i % 64, i),
+        (64 * j + 32 * (i // 32) + i % 32 + 5, 64 * j + i + 5),
+        (2 * ((i // 5) % 3) + 6 * ((i // 5) // 3) + j, 2 * (i // 5) + j),
+        ((32 * (i // 32) + i % 32 + 32) // 64, (i + 32) // 64),
+        (3 * (i % 4) - 5 * (j % 4) + 12 * (i // 4), 3 * i - 5 * (j % 4)),
+        (8 * (i // 4) + i % 4, 8 * (i // 4) + i % 4),
+        (4 * (i // 4) - i % 4, 4 * (i // 4) - i % 4),
+    ):
+        found = rejoined(x)
+        assert found == short, x
+        for env in ({"i": a, "j": b} for a in range(-70, 200, 7) for b in (0, 3, 11)):
+            assert substitute(found, env) == substitute(x, env)

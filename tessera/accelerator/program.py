@@ -20,6 +20,7 @@ from tessera.accelerator.boxes import parameters
 from tessera.accelerator.early import early, function_of
 from tessera.accelerator.order import Place, Touched, order
 from tessera.accelerator.pairs import paired
+from tessera.accelerator.place import Placed, Where, placed
 from tessera.accelerator.sources import (
     WRITTEN_STAGES,
     as_pairs,
@@ -44,6 +45,7 @@ from tessera.ir.schedule.ir import (
     Program,
     Read,
     Stage,
+    Step,
 )
 from tessera.ir.schedule.layout import is_row_major, layout_of, row_major
 from tessera.ir.schedule.memory import Access, View, numbered, plan_memory, size_of
@@ -123,15 +125,9 @@ class GpuProgram:
         self._copies: set[str] = set()  # of whole tensors, before something changes them
         steps: list[tuple[Access, _Call | Any]] = []
         self.origin: dict[str, Any] = {}  # the step that each launch and host call belongs to
-        for s in self._joined():
+        for s in self._joined(donated):
             known = len(steps)
-            if isinstance(s, tuple):
-                self._add_products(s, steps)
-            elif isinstance(s, Thin):
-                self._add_thin(s, steps)
-            else:
-                self._add(s, steps)
-            origin = s[-1] if isinstance(s, tuple) else s.kernel if isinstance(s, Thin) else s
+            origin = self._add(s, steps)
             self.origin.update({access.name: origin for access, _ in steps[known:]})
         inputs = (*p.inputs, *self.tables)
         self.plan = plan_memory(
@@ -147,12 +143,29 @@ class GpuProgram:
 
     # Steps
 
-    def _joined(self) -> list[Any]:
+    def _joined(self, donated: frozenset[str]) -> list[Any]:
         """The steps, those that run in one launch together."""
         steps = list(together(self.p.steps))
-        return paired(absorbed(steps, self.p.outputs), self.p.outputs) if self.roles else steps
+        if self.roles:
+            steps = paired(absorbed(steps, self.p.outputs), self.p.outputs)
+        stay = frozenset(self.p.inputs) - donated
+        return placed(steps, Where(self.types, self.sizes, self.p.outputs, stay))
 
-    def _add(self, s: Any, steps: list[tuple[Access, Any]]) -> None:
+    def _add(self, s: Any, steps: list[tuple[Access, Any]]) -> Any:
+        """The launches of a step or of several, and the last of these."""
+        if isinstance(s, tuple):
+            self._add_products(s, steps)
+            return s[-1]
+        if isinstance(s, Thin):
+            self._add_thin(s, steps)
+            return s.kernel
+        if isinstance(s, Placed):
+            self._add_updates(s, steps)
+            return s.calls[-1]
+        self._add_step(s, steps)
+        return s
+
+    def _add_step(self, s: Step, steps: list[tuple[Access, Any]]) -> None:
         if isinstance(s, Group):
             self.types |= s.local
             for k in s.kernels:
@@ -178,8 +191,6 @@ class GpuProgram:
             self._add_attention(s, steps)
         elif s.node.op.name == "kernel":
             self._add_written(s, steps)
-        elif s.node.op.name == kept.UPDATE:
-            self._add_update(s, steps)
         elif s.node.op.view is not None:
             self._add_view(s, steps)
         elif kernels_of(step := self._primitive(s), self.types) is not None:
@@ -298,13 +309,13 @@ class GpuProgram:
         launch = Launch(k, tuple(given), tuple(made), Threads(warps, stages))
         self._add_launch(name, launch, steps)
 
-    def _add_update(self, s: HostCall, steps: list[tuple[Access, Any]]) -> None:
-        """A tensor of which a part is replaced where it lies; a copy of it, where somebody else wants it."""
-        (x, part, *starts), (y,) = s.operands, s.results
-        self._add_whole_copy(y, x, s, steps)
-        kernel = update(self.types[y], self.types[part], [self.types[n] for n in starts])
-        launch = Launch(kernel, (y, part, *starts), (), Threads(4))
-        self._add_launch(f"update_{y}", launch, steps)
+    def _add_updates(self, s: Placed, steps: list[tuple[Access, Any]]) -> None:
+        """Tensors of which parts are replaced where they lie; copies of them, where somebody else wants them."""
+        for c in s.calls:
+            self._add_whole_copy(c.results[0], c.operands[0], c, steps)
+        kernel, given = update(s.updates, self.types)
+        launch = Launch(kernel, tuple(given), (), Threads(4))
+        self._add_launch(f"update_{s.outputs[-1]}", launch, steps)
 
     def _add_whole_copy(self, y: str, x: str, s: HostCall, steps: list[tuple[Access, Any]]) -> None:
         """A copy, which is none where the memory plan gives both one place."""

@@ -47,6 +47,36 @@ def _apply(atom: Apply, sizes: Mapping[str, Size]) -> Size:
     return call(atom.function, left, right)
 
 
+def rejoined(x: Size) -> Size:
+    """x, in which n*(a // n) + a % n is a."""
+    if isinstance(x, int):
+        return x
+    total: Size = 0
+    for monomial, factor in x.terms:
+        term: Size = factor
+        for atom, power in monomial:
+            value = symbol(atom.name) if isinstance(atom, Symbol) else _rejoined_inside(atom)
+            for _ in range(power):
+                term = term * value
+        total = total + term
+    for monomial, factor in () if isinstance(total, int) else total.terms:
+        match monomial:
+            case ((Apply("%", a, n), 1),):
+                rest = total - (a % n) * factor - (a // n) * n * factor
+                if _length(rest) == _length(total) - 2:
+                    return rejoined(rest + a * factor)
+    return total
+
+
+def _rejoined_inside(atom: Apply) -> Size:
+    return call(atom.function, rejoined(atom.left), rejoined(atom.right))
+
+
+def _length(x: Size) -> int:
+    """How many terms a sum has."""
+    return int(x != 0) if isinstance(x, int) else len(x.terms)
+
+
 def inside(x: Size, limit: Size, sizes: Mapping[str, Size]) -> bool:
     """Whether 0 <= x < limit for all values of the axes."""
     low, high = extremes(x, sizes)

@@ -1,69 +1,156 @@
-"""update: a part of a tensor is replaced where the tensor lies; nothing else of it is touched.
+"""update: parts of tensors are replaced where the tensors lie; nothing else of them is touched.
 
-    y[s + i, j] = v[i, j]   for i < m, j < n    ->    block of elements e of v: y[place(e)] = v[e]
+    y[s + i, j] = v(i, j)   for i < m, j < n    ->    block of elements e of the part: y[place(e)] = v(e // n, e % n)
 
-Both tensors are lines of elements here.  Axes that the part covers whole are one with the axis before them, so
-that a row of a cache is one stretch of memory.
+What is written is a term, computed where it is stored.  All tensors are lines of elements here.  Axes that the part
+covers whole are one with the axis before them, so that a row of a cache is one stretch of memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 
+from tessera.core.dims import Size, symbol, symbols
 from tessera.core.dtype import i64
 from tessera.core.types import TensorType
-from tessera.ir.tile.gpu.blocks import power
-from tessera.ir.tile.ir import Builder, Kernel, Tile
+from tessera.ir.schedule.index import narrow, rejoined
+from tessera.ir.schedule.ir import Read, Stage, Term, reads, with_reads
+from tessera.ir.tile.gpu.blocks import MULTIPROCESSORS, power
+from tessera.ir.tile.gpu.terms import Line, Terms
+from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 
-_ELEMENTS = 1024  # of a block, at most
+_FEWEST, _MOST = 128, 1024  # elements of a block
+_E = "_e"  # the number of an element of a part
+
+
+@dataclass(frozen=True)
+class Update:
+    """A tensor, the numbers where a part of it starts, and what the part becomes: a stage on its axes."""
+
+    whole: str
+    starts: tuple[str | None, ...]  # None along axes that the part covers whole
+    part: Stage
+
+    @property
+    def sources(self) -> list[str]:
+        """The tensors that the part is computed from."""
+        return list(dict.fromkeys(r.source for r in reads(self.part.term)))
+
+    @property
+    def count(self) -> int:
+        """How many elements are replaced."""
+        return prod(int(a.size) for a in self.part.axes)
 
 
 @dataclass(frozen=True)
 class _Axis:
-    """Elements of the tensor and of the part along an axis, and which start it has, in steps of so many."""
+    """Elements of the tensor and of the part along an axis, and the start that it has, in steps of so many."""
 
     size: int
     part: int
-    start: int | None  # its number among the starts; None where it is 0
+    start: str | None  # None where it is 0
     unit: int = 1
 
 
-def update(whole: TensorType, part: TensorType, begins: Sequence[TensorType]) -> Kernel:
-    """The kernel (y, v, starts...) that replaces a part of y."""
-    sizes = [(int(n), int(m)) for n, m in zip(whole.shape, part.shape, strict=True)]
-    b, count = Builder("update"), prod(m for _, m in sizes)
-    y = b.parameter("y", TensorType(whole.dtype, (prod(n for n, _ in sizes),)), True)
-    v = b.parameter("v", TensorType(part.dtype, (count,)))
-    starts = [b.parameter(f"s{i}", t) for i, t in enumerate(begins)]
-    block = min(power(count), _ELEMENTS)
-    first = b.program(-(-count // block)) * block
-    values = b.load(v, (first,), (block,), masked=(0,))
-    e = b.index(first, (block,), 0)
-    place, rest, stride = b.full(i64, (block,), 0), e, 1
-    for a in reversed(_merged(sizes)):
-        here, rest = _split(b, rest, a.part)
-        if a.start is not None:
-            at = _clamped(b, b.cast(b.load(starts[a.start], (), ()), i64), a)
-            here = b.apply("add", here, b.broadcast(at, (block,)))
-        place = b.apply("add", place, _times(b, here, stride))
-        stride *= a.size
-    past = b.apply("ge", e, b.full(i64, (block,), count))
-    place = b.apply("where", past, b.full(i64, (block,), stride), place)
-    b.scatter(y, values, {0: place}, (0,), (1,), (), (0,), distinct=True)
-    return b.finish()
+def update(updates: Sequence[Update], types: Mapping[str, TensorType]) -> tuple[Kernel, list[str]]:
+    """The kernel of updates of equally many elements, and the tensors that it has as parameters."""
+    return _Writer(updates, types).kernel()
 
 
-def _merged(sizes: list[tuple[int, int]]) -> list[_Axis]:
+class _Writer:
+    def __init__(self, updates: Sequence[Update], types: Mapping[str, TensorType]):
+        self.updates, self.types, self.b = updates, types, Builder("update")
+        self.memory: dict[str, Memory] = {}
+        self.count = updates[0].count
+        self.block = min(max(power(-(-self.count // MULTIPROCESSORS)), _FEWEST), _MOST)
+
+    def kernel(self) -> tuple[Kernel, list[str]]:
+        merged = [_merged(u, self.types[u.whole]) for u in self.updates]
+        for u in self.updates:
+            self.parameter(u.whole, self.line(u.whole), True)
+        picked = {r.source for u in self.updates for r in reads(u.part.term) if _is_picked(r)}
+        terms = [_on_line(u, self.types, picked) for u in self.updates]
+        for r in (r for t in terms for r in reads(t)):
+            whole = r.source in picked
+            self.parameter(r.source, self.types[r.source] if whole else self.line(r.source))
+        for start in (a.start for axes in merged for a in axes if a.start is not None):
+            self.parameter(start, self.types[start])
+        first = self.b.program(-(-self.count // self.block)) * self.block
+        where = Terms(self.b, self.memory, lambda name: None)
+        where.lines[_E] = Line(1, first, self.block, self.count)
+        # Everything is loaded before anything is stored.
+        values = [self.b.reshape(where.spread(where.term(t)), (self.block,)) for t in terms]
+        places = [self.place(axes, first) for axes in merged]
+        for u, value, place in zip(self.updates, values, places, strict=True):
+            y = self.memory[u.whole]
+            self.b.scatter(y, value, {0: place}, (0,), (1,), (), (0,), distinct=True)
+        return self.b.finish(), list(self.memory)
+
+    def parameter(self, name: str, t: TensorType, writable: bool = False) -> None:
+        if name not in self.memory:
+            self.memory[name] = self.b.parameter(f"x{len(self.memory)}", t, writable)
+
+    def line(self, name: str) -> TensorType:
+        t = self.types[name]
+        return TensorType(t.dtype, (prod(int(n) for n in t.shape),))
+
+    def place(self, axes: Sequence[_Axis], first: Size) -> Tile:
+        """Where in the tensor the elements of this block go."""
+        b, block = self.b, self.block
+        e = b.index(first, (block,), 0)
+        place, rest, stride = b.full(i64, (block,), 0), e, 1
+        for a in reversed(axes):
+            here, rest = _split(b, rest, a.part)
+            if a.start is not None:
+                start = b.load(self.memory[a.start], (), ())
+                at = _clamped(b, b.cast(start, i64), a)
+                here = b.apply("add", here, b.broadcast(at, (block,)))
+            place = b.apply("add", place, _times(b, here, stride))
+            stride *= a.size
+        past = b.apply("ge", e, b.full(i64, (block,), self.count))
+        return b.apply("where", past, b.full(i64, (block,), stride), place)
+
+
+def _on_line(u: Update, types: Mapping[str, TensorType], picked: set[str]) -> Term:
+    """The term of a part as one of the number of an element; tensors are lines, save those that are picked from."""
+    e = symbol(_E)
+    sizes = {a.name: int(a.size) for a in u.part.axes}
+    steps = dict(zip(sizes, _strides(list(sizes.values())), strict=True))
+    env: dict[str, Size] = {n: narrow((e // steps[n]) % sizes[n], {_E: u.count}) for n in sizes}
+
+    def change(r: Read) -> Read:
+        if r.source in picked:
+            return r
+        strides = _strides([int(n) for n in types[r.source].shape])
+        flat: Size = sum((i * n for i, n in zip(r.index, strides, strict=True)), 0)
+        flat = rejoined(narrow(flat, sizes))
+        rest = flat - sum(symbol(n) * steps[n] for n in sizes if sizes[n] > 1)
+        return replace(r, index=(flat if symbols(rest) & sizes.keys() else e + rest,))
+
+    return with_reads(u.part.term, change).at(env)
+
+
+def _is_picked(r: Read) -> bool:
+    """Whether data says where a tensor is read; and a tensor of no axes is no line."""
+    return not r.index or any(isinstance(i, Term) for i in r.index)
+
+
+def _strides(shape: Sequence[int]) -> list[int]:
+    return [prod(shape[i + 1 :]) for i in range(len(shape))]
+
+
+def _merged(u: Update, whole: TensorType) -> list[_Axis]:
     """The axes, those that are covered whole merged into the ones before them."""
     out: list[_Axis] = []
-    for i, (n, m) in enumerate(sizes):
-        if out and n == m:
+    for size, axis, start in zip(whole.shape, u.part.axes, u.starts, strict=True):
+        n = int(size)
+        if out and start is None:
             a = out.pop()
             out.append(_Axis(a.size * n, a.part * n, a.start, a.unit * n))
         else:
-            out.append(_Axis(n, m, None if n == m else i))
+            out.append(_Axis(n, int(axis.size), start))
     return out
 
 
