@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,19 @@ def test_what_touches_the_same_memory_is_ordered_and_nothing_else_waits(
         assert want <= after[i]
         for j in w:  # none is named that another one waits for
             assert not any(j in after[k] for k in w)
+
+
+@given(LAUNCHES, st.integers(0, 2**14))
+def test_early_launches_are_a_chain(launches: list[Touched], bits: int) -> None:
+    """Each waits for the one before it, if that is early too; all that touch the same memory are ordered."""
+    mixed = [replace(t, early=bool(bits >> i & 1)) for i, t in enumerate(launches)]
+    after: list[set[int]] = []
+    for i, w in enumerate(order(mixed)):
+        after.append(set(w).union(*(after[j] for j in w)))
+        assert {j for j in range(i) if conflicts(launches[j], launches[i])} <= after[i]
+        if i and mixed[i].early and mixed[i - 1].early:
+            assert i - 1 in w
+            assert not any(j in after[i - 1] for j in w)
 
 
 def test_a_chain_is_a_chain_and_branches_are_free() -> None:

@@ -3,7 +3,8 @@
     a = f(x); b = g(y); c = a + b    ->    c waits for a and b, which wait for nothing
 
 A launch waits for those before it that wrote what it touches, and for those that still read what it writes; of them
-only for the last ones, since these wait for the others.
+only for the last ones, since these wait for the others.  Early ones (accelerator/early.py) wait for the one before them as
+well: to follow one launch that ends costs them less than to run beside it and to be waited for by others.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ class Touched:
 
     reads: tuple[Place, ...]
     writes: tuple[Place, ...]
+    early: bool = False  # whether it begins while the one before it ends
 
 
 @dataclass
@@ -39,6 +41,8 @@ def order(launches: Sequence[Touched]) -> list[tuple[int, ...]]:
     out = []
     for i, touched in enumerate(launches):
         found = {j for j in _conflicts(cells, touched) if j != i}
+        if touched.early and i and launches[i - 1].early:
+            found.add(i - 1)
         known, waits = 0, []
         for j in sorted(found, reverse=True):
             if not known >> j & 1:

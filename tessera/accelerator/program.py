@@ -481,7 +481,7 @@ class GpuProgram:
                 parts[m.writable].append((cell, offset, offset + size - 1))
         if c.scratch or code.scratch:
             parts[True].append((self._scratch, 0, 0))
-        return Touched(tuple(parts[False]), tuple(parts[True]))
+        return Touched(tuple(parts[False]), tuple(parts[True]), c.launch.threads.early)
 
     def _launch(
         self, c: _Call, code: Code, module: Module, blocks: int, known: Mapping[str, int]
