@@ -69,7 +69,7 @@ def rms(x: Any, g: Any) -> Any:
 
 
 def token_of(p: dict[str, Any], memory: dict[str, Any], token: Any, at: Any) -> Any:
-    """The next token, and the caches with this one."""
+    """The next token, the caches with this one, and the next place."""
     x = p["tokens"][token]
     new = {}
     seen = op.arange(CONTEXT) <= at
@@ -89,7 +89,7 @@ def token_of(p: dict[str, Any], memory: dict[str, Any], token: Any, at: Any) -> 
         h = op.silu(gate[:HIDDEN]) * gate[HIDDEN:]
         x = x + p[f"down.{i}"] @ h
     logits = p["tokens"] @ rms(x, p["norm"])
-    return op.argmax(logits), new
+    return op.argmax(logits), new, at + 1
 
 
 def turn(x: Any, at: Any) -> Any:
@@ -109,10 +109,11 @@ class WithTessera:
         self.step = ts.jit(token_of, donate=("memory",))
         self.p = {n: ts.tensor(x, device="cuda") for n, x in p.items()}
         self.memory = {n: ts.tensor(x, device="cuda") for n, x in cache().items()}
+        self.place = ts.tensor(np.int64(0), device="cuda")
 
     def __call__(self, token: Any, at: int) -> Any:
-        place = ts.tensor(np.int64(at), device="cuda")
-        token, self.memory = self.step(self.p, self.memory, token, place)
+        """The place is counted on the device; `at` says the same."""
+        token, self.memory, self.place = self.step(self.p, self.memory, token, self.place)
         return token
 
     @staticmethod

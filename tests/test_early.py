@@ -11,6 +11,7 @@ import pytest
 import tessera as ts
 from tessera import op
 from tessera.accelerator import early as pass_early
+from tessera.accelerator import program
 from tessera.accelerator.early import early, function_of
 from tessera.accelerator.program import GpuProgram
 from tessera.core.dtype import bf16, f32
@@ -48,8 +49,24 @@ def body(text: str) -> list[str]:
     return [x.strip() for x in lines if x.strip()]
 
 
-def test_a_graph_of_early_launches_is_the_program() -> None:
-    """What waits for one launch that is not the last, or for two, begins late."""
+def every_other(early: Callable[..., Launch]) -> Callable[..., Launch]:
+    """A pass under which every second launch begins late."""
+    seen: list[Launch] = []
+
+    def changed(launch: Launch, *rest: Any) -> Launch:
+        seen.append(launch)
+        return early(launch, *rest) if len(seen) % 2 else launch
+
+    return changed
+
+
+@pytest.mark.parametrize("some", [False, True])
+def test_a_graph_of_early_launches_is_the_program(
+    some: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are a chain; where others are among them, what waits for one that is not the last, or for two, begins late."""
+    if some:
+        monkeypatch.setattr(program, "early", every_other(program.early))
 
     def f(x: Any, y: Any) -> Any:
         for _ in range(4):
@@ -65,9 +82,11 @@ def test_a_graph_of_early_launches_is_the_program() -> None:
             last = [v.numpy() for v in g(x, y)]
         assert len(fake.early) > 3
         for nodes in fake.graphs.values():
-            assert any(len(fake.behind[n]) > 1 for n in nodes)
+            assert any(len(fake.behind[n]) > 1 for n in nodes) == some
             for before, n in zip([0, *nodes], nodes, strict=False):
-                assert (n in fake.early) == (fake.behind[n] == (before,))
+                follows = fake.behind[n] == (before,)
+                assert n not in fake.early or follows
+                assert some or (n in fake.early) == follows
         for got, want in zip(last, first, strict=True):
             np.testing.assert_array_equal(got, want)
 

@@ -72,7 +72,7 @@ def test_bits_are_those_of_separate_kernels(
     x, u = (normal(DEPTH, seed=i).astype(dtype.np) for i in (1, 2))
     g = normal(DEPTH, seed=3)
     got, kernels = ran(PROGRAMS[name], w, x, g, u)
-    assert any(stream(k) is not None for k in kernels) == (name not in ("plain", "what follows"))
+    assert any(stream(k) is not None for k in kernels)
     monkeypatch.setattr(GpuProgram, "roles", False)
     want, more = ran(PROGRAMS[name], w, x, g, u)
     assert not any(stream(k) is not None for k in more)

@@ -14,7 +14,7 @@ from typing import Any
 from tessera.ir.schedule.factors import factors
 from tessera.ir.schedule.group import inputs_of
 from tessera.ir.schedule.ir import Kernel, reads
-from tessera.ir.tile.gpu.thin import Thin, are_many, is_thin, makes_vectors
+from tessera.ir.tile.gpu.thin import Thin, is_thin, makes_vectors
 
 _MOST_KERNELS = 3  # that a product absorbs
 _MOST_TENSORS = 10  # that it then reads
@@ -22,14 +22,13 @@ _NEAR = 24  # steps between a product and what it absorbs
 
 
 def absorbed(steps: Sequence[Any], outputs: Sequence[str]) -> list[Any]:
-    """The steps, in which thin products that absorb something, or have many rows, are Thin."""
+    """The steps, in which products with a vector are Thin."""
     found = list(steps)
     i = 0
     while i < len(found):
         s = found[i]
-        thin = isinstance(s, Kernel) and is_thin(s)
-        taken = _taken(found, i) if thin else []
-        if taken or (thin and are_many(int(s.stages[0].axes[0].size))):
+        if isinstance(s, Kernel) and is_thin(s):
+            taken = _taken(found, i)
             found[i] = _joined(found, taken, i, outputs)
             for j in taken:  # from the last to the first
                 del found[j]

@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 
 from tessera.accelerator import kept
-from tessera.accelerator.absorb import absorbed
 from tessera.accelerator.boxes import parameters
 from tessera.accelerator.early import early, function_of
+from tessera.accelerator.joined import Joint, joined, of_products, of_thin
 from tessera.accelerator.order import Place, Touched, order
-from tessera.accelerator.pairs import paired
-from tessera.accelerator.place import Placed, Where, placed
+from tessera.accelerator.place import Placed
 from tessera.accelerator.sources import (
     WRITTEN_STAGES,
     as_pairs,
@@ -29,7 +28,6 @@ from tessera.accelerator.sources import (
     usual_warps,
 )
 from tessera.accelerator.strided import strided
-from tessera.accelerator.together import together
 from tessera.core.constraints import solve
 from tessera.core.dims import substitute
 from tessera.core.types import TensorType
@@ -54,11 +52,9 @@ from tessera.ir.target.gluon import emit as gluon
 from tessera.ir.target.gluon.emit import boxes_of
 from tessera.ir.target.triton.emit import emit, scratch_bytes
 from tessera.ir.tile import ir as tile
-from tessera.ir.tile.gpu.contraction import side_by_side
 from tessera.ir.tile.gpu.lower import expand
 from tessera.ir.tile.gpu.primitives import kernels_of
 from tessera.ir.tile.gpu.thin import Thin
-from tessera.ir.tile.gpu.thin import Writer as ThinWriter
 from tessera.ir.tile.gpu.update import update
 from tessera.ir.tile.gpu.written import written
 from tessera.ir.tile.launch import Expansion, Launch, Threads
@@ -125,7 +121,7 @@ class GpuProgram:
         self._copies: set[str] = set()  # of whole tensors, before something changes them
         steps: list[tuple[Access, _Call | Any]] = []
         self.origin: dict[str, Any] = {}  # the step that each launch and host call belongs to
-        for s in self._joined(donated):
+        for s in joined(p, self.types, sizes, donated, self.roles):
             known = len(steps)
             origin = self._add(s, steps)
             self.origin.update({access.name: origin for access, _ in steps[known:]})
@@ -143,21 +139,13 @@ class GpuProgram:
 
     # Steps
 
-    def _joined(self, donated: frozenset[str]) -> list[Any]:
-        """The steps, those that run in one launch together."""
-        steps = list(together(self.p.steps))
-        if self.roles:
-            steps = paired(absorbed(steps, self.p.outputs), self.p.outputs)
-        stay = frozenset(self.p.inputs) - donated
-        return placed(steps, Where(self.types, self.sizes, self.p.outputs, stay))
-
     def _add(self, s: Any, steps: list[tuple[Access, Any]]) -> Any:
         """The launches of a step or of several, and the last of these."""
         if isinstance(s, tuple):
-            self._add_products(s, steps)
+            self._add_joint(of_products(s, self.types), steps)
             return s[-1]
         if isinstance(s, Thin):
-            self._add_thin(s, steps)
+            self._add_joint(of_thin(s, self.types), steps)
             return s.kernel
         if isinstance(s, Placed):
             self._add_updates(s, steps)
@@ -232,37 +220,15 @@ class GpuProgram:
             shares = frozenset((names[i], names[j]) for i, j in shareable(kernel))
             steps.append((Access(name, ins, outs, shares), call))
 
-    def _add_products(self, kernels: Sequence[Kernel], steps: list[tuple[Access, Any]]) -> None:
-        """Products in one launch."""
-        made = [renamed(k, f"p{i}") for i, k in enumerate(kernels)]
-        old = {new: name for _, names in made for new, name in names.items()}
-        types = [
-            {n: self.types[x] for n, x in names.items() if x in self.types} for _, names in made
-        ]
-        key = tuple((str(k), *t.items()) for (k, _), t in zip(made, types, strict=True))
-        if key not in self._expansions:
-            kernel, threads = side_by_side([k for k, _ in made], types)
-            inputs = tuple(m.name for m in kernel.parameters if not m.writable)
-            outputs = tuple(m.name for m in kernel.parameters if m.writable)
-            self._expansions[key] = Expansion((Launch(kernel, inputs, outputs, threads),))
-        (launch,) = self._expansions[key].launches
-        ins, outs = (tuple(old[n] for n in names) for names in (launch.inputs, launch.outputs))
-        name = kernels[-1].name
-        steps.append((Access(name, ins, outs), self._call(name, launch, ins, outs)))
-
-    def _add_thin(self, t: Thin, steps: list[tuple[Access, Any]]) -> None:
-        """A product with a vector, and what makes the vector."""
-        plain, old = renamed(t.kernel)
-        types = {n: self.types[x] for n, x in old.items() if x in self.types}
-        key = (str(plain), t.before, t.parts, *types.items())
-        if key not in self._expansions:
-            w = ThinWriter(replace(t, kernel=plain), types)
-            launch = Launch(w.kernel(), tuple(plain.inputs()), plain.outputs, w.threads)
-            self._expansions[key] = Expansion((launch,))
-        (launch,) = self._expansions[key].launches
-        ins, outs = (tuple(old[n] for n in names) for names in (launch.inputs, launch.outputs))
-        name = t.kernel.name
-        steps.append((Access(name, ins, outs), self._call(name, launch, ins, outs)))
+    def _add_joint(self, j: Joint, steps: list[tuple[Access, Any]]) -> None:
+        """Products in one launch, or one with what makes its vector."""
+        if j.key not in self._expansions:
+            self._expansions[j.key] = Expansion((j.make(),))
+        (launch,) = self._expansions[j.key].launches
+        ins, outs = (
+            tuple(j.buffers[n] for n in names) for names in (launch.inputs, launch.outputs)
+        )
+        steps.append((Access(j.name, ins, outs), self._call(j.name, launch, ins, outs)))
 
     def _add_attention(self, s: HostCall, steps: list[tuple[Access, Any]]) -> None:
         """An attention, or its derivative, which reads what the attention says of its rows."""
