@@ -2,7 +2,7 @@
 
 Contractions, measured by benchmarks/nests.py: 6 rows by 64 columns in registers; a panel of the right factor packed for
 about 1032 rows, whose blocks finish all leaves of their sums, or leaf by leaf for 258 rows where there are
-many leaves; four panels to an instance; a left factor that does not lie along k is packed
+many leaves; a panel to an instance, or four of them where leaves wait; a left factor that does not lie along k is packed
 too, for more rows and panels, and in strips of long sums; a few rows read the right factor where it lies, in
 strips.  There are a few instances for each core, so that no thread waits long for another.
 
@@ -189,7 +189,8 @@ def _fills(count: int) -> bool:
 def _instance(sizes: _Sizes, mr: int, nr: int, short: bool) -> tuple[int, int]:
     """Rows and columns of an instance: large, but with enough instances, and of even heights.
 
-    More rows share a packed factor when sums are short, so that few leaves wait in scratch beside them.
+    More rows share a packed factor when sums are short, so that few leaves wait in scratch beside them;
+    the left factor then is more than the second cache keeps from panel to panel, and one panel is enough.
     """
     tall, wide = _TALL // mr * mr, _PANELS * nr
     m, n, batch = sizes.m, sizes.n, sizes.batch
@@ -197,7 +198,7 @@ def _instance(sizes: _Sizes, mr: int, nr: int, short: bool) -> tuple[int, int]:
         return tall, wide
     enough = _EACH * cores()
     if short:
-        tall = _TALLEST // mr * mr
+        tall, wide = _TALLEST // mr * mr, nr
     while wide > nr and batch * -(-m // tall) * -(-n // wide) < enough:
         wide = max(wide // 2 // nr, 1) * nr
     while tall > 8 * mr and batch * -(-m // tall) * -(-n // wide) < enough:

@@ -49,14 +49,13 @@ class Ask:
 
     memory: Memory
     at: tuple[Size, ...]
-    write: bool
 
-    def piece(self, b: Builder, of: Pieces, number: Size) -> None:
-        """Ask for a piece."""
+    def piece(self, b: Builder, of: Pieces, number: Size, far: bool = False) -> None:
+        """Ask for a piece, or have it come to the second cache (far)."""
         *batch, m, n = self.at
         row, column = number // of.across * of.rows, number % of.across * of.columns
         extent = (*(1 for _ in batch), of.rows, of.columns)
-        b.prefetch(self.memory, (*batch, m + row, n + column), extent, write=self.write)
+        b.prefetch(self.memory, (*batch, m + row, n + column), extent, far=far)
 
 
 def asks(
@@ -67,12 +66,12 @@ def asks(
     own = {s.name for s in kernel.stages}
     for s in kernel.stages:
         if s.name in out:
-            yield Ask(out[s.name], tuple(env[a.name] for a in axes), write=False)
+            yield Ask(out[s.name], tuple(env[a.name] for a in axes))
     later = {r for s in kernel.stages[1:] for r in reads(s.term)}
     for r in sorted((r for r in later if r.source not in own), key=str):
         if _in_rows(r.index, axes):
             at = tuple(substitute(i, env) for i in r.index)
-            yield Ask(memory[r.source], at, write=False)
+            yield Ask(memory[r.source], at)
 
 
 def _in_rows(index: tuple[Size | Term, ...], axes: tuple[Axis, ...]) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from tessera.core.dims import Size, symbols
 from tessera.ir.schedule import ir as schedule
-from tessera.ir.schedule.factors import lies_along, read_of
+from tessera.ir.schedule.factors import read_of
 from tessera.ir.schedule.ir import Axis, Stage
 from tessera.ir.tile import asks
 from tessera.ir.tile.ir import Memory, Tile
@@ -23,7 +23,6 @@ _AHEAD = 8  # rows of a factor that are asked for before they are read
 _FAR = 64  # the same for those that come to the second cache
 _TURN = 8  # k of a turn
 _MANY = 1024  # bytes of sums in registers: fewer leave no room for what such a turn reads ahead
-_LINE = 64  # bytes that are asked for at once
 
 
 class Chains(Reading):
@@ -46,7 +45,6 @@ class Chains(Reading):
         groups, each = self.groups(at.k), self.words_of_turn(at, height)
         with self.b.loop(0, groups // each, 1, begin) as turn:
             self.ask(at, turn.variable, height, self.groups(Span(0, at.k.most, 0)) // each)
-            self.ask_for_left(at, turn.variable, height, each)
             sums = list(turn.carried)
             for i in range(each):
                 sums = self.add_products(at, turn.variable * each + i, height, sums)
@@ -90,19 +88,7 @@ class Chains(Reading):
         pieces = asks.pieces(height, self.nr, turns)
         number = pieces.number(turn) * (1 if kept is None else kept.last)
         for x in asks.asks(self.k, self.memory, self.out, env):
-            x.piece(self.b, pieces, number)
-
-    def ask_for_left(self, at: Place, turn: Size, height: int, each: int) -> None:
-        """Have the rows of the next block come to the second cache, some of them in each turn."""
-        r = read_of(self.left)
-        if at.left is not None or each == 1 or not lies_along(self.left, self.over):
-            return
-        turns = max(_LINE * 8 // r.dtype.bits // (each * self.parts.count), 1)
-        rows = -(-height // turns)
-        k = turn * each * self.parts.count + at.k.start
-        place = self.places(r, self.m, at.m.start + height + turn % turns * rows, k)
-        extent = [rows if self.m.name in symbols(x) else 1 for x in r.index]
-        self.b.prefetch(self.memory[r.source], place, extent, far=True)
+            x.piece(self.b, pieces, number, far=True)
 
     def groups(self, k: Span) -> Size:
         """How many words of factors along k there are."""

@@ -12,7 +12,8 @@ The function runs the instances from `begin` to `end` of the grid, counted with 
 from __future__ import annotations
 
 from tessera.core.dims import Size, product
-from tessera.ir.target.cpu.tiles import Product, TileWriter, usable_features
+from tessera.ir.target.cpu.tiles import Product, usable_features
+from tessera.ir.target.cpu.turns import Turn, TurnWriter
 from tessera.ir.target.cpu.types import align_of, chunk_types
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile
 
@@ -27,7 +28,7 @@ def emit(kernel: Kernel, features: frozenset[str] | None = None) -> str:
     return _Emitter(kernel, usable_features() if features is None else features).module()
 
 
-class _Emitter(TileWriter):
+class _Emitter(TurnWriter):
     """Writes the structure of a kernel: the grid, the loops, the scratch."""
 
     # Module
@@ -79,9 +80,11 @@ class _Emitter(TileWriter):
         self.start("finished")
 
     def block(self, block: Block) -> None:
-        for op in self.grouped(block.operations):
+        for op in self.selected(block.operations):
             if isinstance(op, Product):
                 self.product(op)
+            elif isinstance(op, Turn):
+                self.turn(op)
             else:
                 getattr(self, f"_{op.name}")(op)
 
