@@ -20,7 +20,7 @@ from tessera.ir.tile.place import Place, Span
 from tessera.ir.tile.reading import Reading
 
 _AHEAD = 8  # rows of a factor that are asked for before they are read
-_FAR = 64  # the same for those that come to the second cache
+_FAR = 96  # the same for those that come to the second cache
 _TURN = 8  # k of a turn
 _MANY = 1024  # bytes of sums in registers: fewer leave no room for what such a turn reads ahead
 
