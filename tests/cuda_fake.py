@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from tessera.runtime.cuda.api import API, Api
 from tessera.runtime.cuda.device import gpu
 from tessera.runtime.cuda.launch import Config
@@ -218,8 +220,8 @@ class FakeCuda:
             return 201  # CUDA_ERROR_INVALID_CONTEXT
         if size > self.left:
             return 2
-        buffer = ctypes.create_string_buffer(size + 512)
-        address = ctypes.addressof(buffer)
+        buffer = np.zeros(size + 512, np.uint8)  # which takes no room before it is touched
+        address = buffer.ctypes.data
         address += -address % 512
         self.memory[address] = buffer, size
         self.home[address] = self.device
@@ -229,9 +231,9 @@ class FakeCuda:
         return 0 if self.memory.pop(address, None) else 1
 
     def do_cuMemHostAlloc(self, out: int, size: int, flags: int) -> int:
-        buffer = ctypes.create_string_buffer(size)
-        self.pinned[ctypes.addressof(buffer)] = buffer
-        return put(out, ctypes.addressof(buffer))
+        buffer = np.zeros(size, np.uint8)
+        self.pinned[buffer.ctypes.data] = buffer
+        return put(out, buffer.ctypes.data)
 
     def is_ours(self, address: int, size: int, stream: int | None = None) -> bool:
         """Whether memory is on a device, that of a stream if one is given."""
