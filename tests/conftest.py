@@ -3,6 +3,7 @@
 `ci` draws the same examples every time; `--hypothesis-profile=deep` searches.
 """
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -41,6 +42,18 @@ def target(request: pytest.FixtureRequest) -> Iterator[None]:
     """
     with override(target=getattr(request.module, "RUNS_ON", flags().target)):
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def settled() -> Iterator[None]:
+    """What outlives a module is not searched for garbage again.
+
+    Programs are kept for later calls, and tests by pytest: after half of the suite a full collection takes
+    two seconds, and there are many.
+    """
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
