@@ -114,9 +114,13 @@ def program(c: Case) -> Program:
 
 
 def attention_schedules() -> Iterator[dict[Any, Any]]:
-    for tall, high, broad in product((12, 35, 24, 7, 18, 10, 14, 5), (1, 2, 3, 6), (16, 32, 48)):
+    heights = (12, 35, 24, 7, 18, 10, 14, 5)
+    for tall, high, broad, close in product(heights, (1, 2, 3, 6), (16, 32, 48), (0, 1 << 18)):
         block = high, broad
-        yield {(group, "_TALL"): tall, (group, "_LOW"): tall,
+        rows = dict.fromkeys(
+            ((group, x) for x in ("_TALL", "_LOW", "_TALLER", "_TALL_ENOUGH")), tall
+        )
+        yield {**rows, (group, "_CLOSE"): close,
                (group, "block"): lambda dtype, block=block: block}  # fmt: skip
 
 
@@ -127,7 +131,8 @@ def fft_schedules() -> Iterator[dict[Any, Any]]:
         yield {(fft, "Transform"): partial(fft.Transform, schedule=s), (complexes, "_BLOCK"): block}
 
 
-VARIED = {"causal attention": attention_schedules, "fft": fft_schedules, "fft along columns": fft_schedules}  # fmt: skip
+VARIED = {"attention": attention_schedules, "causal attention": attention_schedules,
+          "fft": fft_schedules, "fft along columns": fft_schedules}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", VARIED)

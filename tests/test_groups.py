@@ -15,6 +15,7 @@ from tessera.core.flags import override
 from tessera.ir.schedule.group import hidden_columns
 from tessera.ir.schedule.ir import Group, Program
 from tessera.ir.schedule.lower import lower
+from tessera.ir.tile import group as tile_group
 from tests.laws import check_all
 from tests.levels import by_llvm, by_schedule, prepared
 from tests.random_graphs import same_bits
@@ -147,11 +148,25 @@ def test_groups_agree_at_every_level(shape: tuple[int, int, int]) -> None:
     check_all([case(name, *shape) for name in FORMS])
 
 
+# How an instance takes its rows: strip by strip of one block or of several, or a block at once.
+TAKEN: dict[str, dict[str, int]] = {
+    "strips": {},
+    "blocks of strips": {"_TALLER": 36, "_TALL_ENOUGH": 36},
+    "blocks": {"_CLOSE": 0},
+}
+
+
 # More rows than a block has and more columns than a panel; the last row sees one column of a new panel.
-@pytest.mark.parametrize("sizes", [(131, 140), (65, 70)], ids=str)
+@pytest.mark.parametrize(
+    ("taken", "sizes"), [*((t, (131, 140)) for t in TAKEN), ("strips", (65, 70))], ids=str
+)
 @pytest.mark.parametrize("name", FORMS)
-def test_blocks_of_rows(name: str, sizes: tuple[int, int]) -> None:
+def test_blocks_of_rows(
+    name: str, taken: str, sizes: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Interpreted tiles would take minutes."""
+    for setting, value in TAKEN[taken].items():
+        monkeypatch.setattr(tile_group, setting, value)
     c = case(name, 1, *sizes, 2)
     p = lower(prepared(c.graph))
     assert same_bits(by_llvm(p, c.inputs[0]), by_schedule(p, c.inputs[0]))

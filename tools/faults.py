@@ -99,7 +99,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault("ir/tile/spread.py", "return self.join(s, kept, self.blocks, self.blocks, width)",
           "return self.join(s, kept, self.blocks - 1, self.blocks, width)", "the last subtree is lost", "spread"),
     # Contractions and groups of them
-    Fault("ir/tile/contraction.py", "_LOW = (4, 2, 1)", "_LOW = (4, 2)", "the last of an odd number of rows is left out", "contraction"),
+    Fault("ir/tile/contraction.py", "LOW = (4, 2, 1)", "LOW = (4, 2)", "the last of an odd number of rows is left out", "contraction"),
     Fault("ir/tile/contraction.py", "stop=larger(smaller(k.stop, own.stop + x.offset), k.start)",
           "stop=larger(smaller(k.stop, own.stop + x.offset - 1), k.start)", "the last k that counts is left out", "group"),
     Fault("ir/tile/contraction.py", "self.b.store(kept.memory, zero, place, (1, 1, self.nr), axes=(1, 2))", "_ = place, zero",

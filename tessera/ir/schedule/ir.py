@@ -309,6 +309,11 @@ class Group:
         return list(dict.fromkeys(found))
 
     @property
+    def from_scores(self) -> tuple[Kernel, ...]:
+        """The kernels from the first contraction on."""
+        return self.kernels if self.kernels[0].contracts else self.kernels[1:]
+
+    @property
     def stages(self) -> tuple[Stage, ...]:
         """The stages of all kernels."""
         return tuple(s for k in self.kernels for s in k.stages)

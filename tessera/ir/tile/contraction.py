@@ -39,7 +39,7 @@ from tessera.ir.tile.place import (
 
 _ROW = 128  # bytes of a row that are packed at once
 _JOINED = 4  # leaves of which the last is joined to the others in registers, at most
-_LOW = (4, 2, 1)  # rows of the blocks that compute what is left of m
+LOW = (4, 2, 1)  # rows of the blocks that compute what is left of m
 
 
 def lower_contraction(
@@ -165,7 +165,7 @@ class Contraction(Chains):
             rest = replace(at.m, start=start, most=at.m.most - self.mr)
             at = replace(at, m=rest, right=replace(at.right, filled=True))
         known = at.m.most if isinstance(at.m.stop, int) or at.m.stop - start == at.m.most else None
-        for height in (self.mr, *(h for h in _LOW if h < self.mr)):
+        for height in (self.mr, *(h for h in LOW if h < self.mr)):
             left = None if known is None else (at.m.stop - start)
             if isinstance(left, int) and left < height:
                 continue

@@ -1,17 +1,18 @@
 """Groups as Tile programs: an instance takes a block of rows through all kernels of the group.
 
     s = q k^T; p = softmax(s); o = p v
-->  program (batch, m by 126): s of the block to scratch; p of each row to scratch; o of the block
+->  program (batch, m by 1032): pack k, v; for m by 6: s of the strip to scratch; p of its rows to scratch; o of the strip
 
-Each kernel is written by the lowering of its kind, so the bits are those of the kernels alone.
+Where k and v do not fit the second cache, a block of fewer rows goes through all kernels at once, and each kernel
+packs its factor.  Each kernel is written by the lowering of its kind, so the bits are those of the kernels alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from tessera.core.dims import Size, larger, product, smaller, symbol
+from tessera.core.dims import Dim, Size, larger, product, smaller, symbol
 from tessera.core.dtype import DType
 from tessera.core.folds import LANES, LEAF
 from tessera.core.processor import cores
@@ -21,12 +22,15 @@ from tessera.ir.schedule.blocks import block
 from tessera.ir.schedule.group import hidden_columns
 from tessera.ir.schedule.ir import Axis, Read, Stage, with_reads
 from tessera.ir.schedule.nest import Loop, Nest
-from tessera.ir.tile.contraction import Contraction
+from tessera.ir.schedule.passes import passes
+from tessera.ir.tile.contraction import LOW, Contraction
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
-from tessera.ir.tile.place import Place, Span
+from tessera.ir.tile.place import Packed, Place, Span
 from tessera.ir.tile.rows import Rows
 
 _TALL, _LOW, _LEAST = 342, 126, 24  # rows of a block
+_TALLER, _TALL_ENOUGH = 1032, 258  # the same if it is taken strip by strip, and if cores would rest
+_SOME = 4  # blocks for each core, so that none rests long
 _EACH = 8  # blocks for each core, from which on some may have one more than others
 _CLOSE = 1 << 18  # elements of scratch that stay in the second cache
 _WIDTH = 64  # columns that scratch is a multiple of, no less than any panel or chunk
@@ -43,18 +47,22 @@ class _Lowering:
         self.g, self.b = g, Builder("kernel")
         self.memory = {n: self.b.parameter(n, types[n]) for n in g.inputs()}
         self.out = {n: self.b.parameter(n, types[n], writable=True) for n in g.outputs}
-        head = g.kernels[0].stages[0]
+        head = g.from_scores[0].stages[0]
         self.batch, self.m = head.axes[: g.rows - 1], head.axes[g.rows - 1]
         self.columns = head.axes[-1]
         self.panel = block(head.dtype)[1]
         self.kept: dict[str, Memory] = {}
         self.grid: list[Size] = []
         self.hidden = hidden_columns(g)
-        self.tall = _height(
-            self.m.size, self.columns.size, block(head.dtype)[0], self.hidden is not None,
-            product(tuple(a.size for a in self.batch)),
-        )  # fmt: skip
-        self.seen: Size = self.columns.size  # columns that a row of the block sees
+        self.strip = _strip(g, block(head.dtype)[0])
+        batch = product(tuple(a.size for a in self.batch))
+        if self.strip:
+            most = _most_of_strips(self.m.size, batch)
+        else:
+            most = _most(self.columns.size, self.hidden is not None)
+        self.tall = _height(self.m.size, most, block(head.dtype)[0], batch)
+        self.seen: Size = self.columns.size  # columns that a row of the block or strip sees
+        self.packed: dict[str, Packed] = {}  # the right factors of all columns, by kernel
 
     def kernel(self) -> Kernel:
         self.grid = [self.b.program(a.size) for a in self.batch]
@@ -63,26 +71,59 @@ class _Lowering:
         if self.hidden is not None:  # what is left for the end is little: no thread waits long
             number = count - 1 - number
         first = number * self.tall
-        stop = smaller(first + self.tall, self.m.size)
+        rows = Span(first, smaller(first + self.tall, self.m.size), self.tall)
+        self.see(rows)
+        self.keep(self.strip or self.tall)
+        if self.strip:
+            self.take_strips(rows)
+        else:
+            self.take(rows)
+        return self.b.finish()
+
+    def see(self, m: Span) -> None:
+        """Find which columns these rows see."""
         if self.hidden is not None:
-            seen = larger(self.hidden.stop(stop - 1), 0)
+            seen = larger(self.hidden.stop(m.stop - 1), 0)
             panels = (seen + self.panel - 1) // self.panel * self.panel  # whole ones need no masks
             self.seen = smaller(panels, self.columns.size)
+
+    def keep(self, height: int) -> None:
+        """Have scratch for what so many rows pass from kernel to kernel."""
         passed = {
             r.source for k in self.g.kernels for s in k.stages for r in schedule.reads(s.term)
         }
-        for k in self.g.kernels:
+        for k in self.g.kernels[:-1]:
             made = [s for s in k.stages if s.name in passed & set(k.outputs)]
-            if k is not self.g.kernels[-1]:
-                self.kept |= {s.name: self.place(s, k) for s in made}
-            if k.contracts:
-                self.contract(k, Span(first, stop, self.tall))
-            else:
-                self.rows(k, first, stop)
-        return self.b.finish()
+            self.kept |= {s.name: self.place(s, k, height) for s in made}
 
-    def place(self, s: Stage, k: schedule.Kernel) -> Memory:
-        """Memory for a block of rows of a stage: that of another one which it is the last to read."""
+    def take_strips(self, m: Span) -> None:
+        """Strip after strip, and lower ones for the rows that are left; what all of them read is packed before."""
+        for k in self.g.kernels:
+            if k.contracts:
+                at = self.place_of(k, m)
+                self.packed[k.name] = self.contraction(k, m).pack("right", at, False)
+        start, size = m.start, self.m.size
+        assert isinstance(size, int), size
+        for height in _heights(self.strip, (min(self.tall, size), (size - 1) % self.tall + 1)):
+            stop = (m.stop - start) // height * height + start
+            with self.b.loop(start, stop, height) as strip:
+                rows = Span(strip.variable, strip.variable + height, height)
+                self.see(rows)
+                self.take(rows)
+            start = stop
+
+    def take(self, m: Span) -> None:
+        """Rows through all kernels."""
+        for k in self.g.kernels:
+            if k.contracts:
+                at = replace(self.place_of(k, m), right=self.packed.get(k.name))
+                self.contraction(k, m).walk(0, at)
+            else:
+                self.rows(k, m)
+            self.fill_hidden(k, m.start, m.stop)
+
+    def place(self, s: Stage, k: schedule.Kernel, height: int) -> Memory:
+        """Memory for so many rows of a stage: that of another one which it is the last to read."""
         for name, m in self.kept.items():
             readers = [
                 t.name
@@ -98,14 +139,14 @@ class _Lowering:
             fits = m.type.dtype is s.dtype and len(m.type.shape) == len(s.axes) - self.g.rows + 1
             if fits and readers[-1:] == [s.name] and in_place and not k.contracts:
                 return m
-        return self.scratch(s)
+        return self.scratch(s, height)
 
-    def scratch(self, s: Stage) -> Memory:
-        """Memory for a block of rows of a stage, in whole panels."""
+    def scratch(self, s: Stage, height: int) -> Memory:
+        """Memory for so many rows of a stage, in whole panels."""
         if len(s.axes) == self.g.rows:
-            return self.b.alloc(s.dtype, (self.tall,))
+            return self.b.alloc(s.dtype, (height,))
         wide = (s.axes[-1].size + _WIDTH - 1) // _WIDTH * _WIDTH
-        return self.b.alloc(s.dtype, (self.tall, wide))
+        return self.b.alloc(s.dtype, (height, wide))
 
     def local(self, s: Stage, rows: int) -> Stage:
         """A stage that reads what is kept in scratch where it lies there."""
@@ -122,31 +163,32 @@ class _Lowering:
         """What the axes of the batch are in this instance."""
         return {**{a.name: x for a, x in zip(axes, self.grid, strict=True)}, _BLOCK: first}
 
-    def contract(self, k: schedule.Kernel, m: Span) -> None:
-        """The contraction of a block of rows, with the stages that follow it."""
-        rows = self.g.rows
-        here = replace(k, stages=tuple(self.local(s, rows) for s in k.stages))
+    def contraction(self, k: schedule.Kernel, m: Span) -> Contraction:
+        """The contraction of these rows, with the stages that follow it."""
+        here = replace(k, stages=tuple(self.local(s, self.g.rows) for s in k.stages))
         head = here.stages[0]
-        n, over = head.axes[-1], head.reduced[0]
-        c = Contraction(
-            here, self.b, {**self.memory, **self.kept}, self.out, _nest(head.dtype, self.m, n)
-        )
+        memory = {**self.memory, **self.kept}
+        nest = _nest(head.dtype, self.m, head.axes[-1], packs=not self.strip)
+        c = Contraction(here, self.b, memory, self.out, nest)
         c.env = self.environment(head.axes[:-2], m.start)
         c.kept = {s.name: self.kept[s.name] for s in here.stages if s.name in self.kept}
         c.first = m.start
-        columns, k_span = Span(0, n.size, n.size), Span(0, over.size, over.size)
-        if k is self.g.kernels[-1]:
-            k_span = Span(0, self.seen, over.size)
-        else:
-            columns = Span(0, self.seen, n.size)
-        c.walk(0, Place(m, columns, k_span))
-        self.fill_hidden(k, m.start, m.stop)
+        return c
 
-    def rows(self, k: schedule.Kernel, first: Size, stop: Size) -> None:
-        """Every row of the block by itself."""
-        with self.b.loop(first, stop) as row:
-            _Row(self, k, first, row.variable).write()
-        self.fill_hidden(k, first, stop)
+    def place_of(self, k: schedule.Kernel, m: Span) -> Place:
+        """What these rows compute of a contraction: columns, or a sum, as far as they see."""
+        n, over = k.stages[0].axes[-1], k.stages[0].reduced[0]
+        if k is self.g.kernels[-1]:
+            return Place(m, Span(0, n.size, n.size), Span(0, self.seen, over.size))
+        return Place(m, Span(0, self.seen, n.size), Span(0, over.size, over.size))
+
+    def rows(self, k: schedule.Kernel, m: Span) -> None:
+        """A kernel of rows: those of a strip together where they can be, else every row by itself."""
+        if self.strip and _goes_together(k):
+            _RowsOfStrip(self, k, m).write()
+            return
+        with self.b.loop(m.start, m.stop) as row:
+            _Row(self, k, m.start, row.variable).write()
 
     def fill_hidden(self, k: schedule.Kernel, first: Size, stop: Size) -> None:
         """What is known of outputs without computing it."""
@@ -179,7 +221,9 @@ class _Row(Rows):
         self.out = {n: m for n, m in outer.out.items() if n in k.outputs}
         self.kept = {n: m for n, m in outer.kept.items() if n in k.outputs}
         self.place_in_block = row - first
-        self.seen, self.whole = outer.seen, outer.columns.size
+        self.seen = outer.seen
+        # As many columns are those of the scores.
+        self.whole = outer.columns.size if k in outer.g.from_scores else None
         self.hidden, self.sees_all = outer.hidden, False
         self.row_name = k.stages[0].axes[k.rows - 1].name
         # Columns that the first row of the block sees, and so all of them.
@@ -211,7 +255,7 @@ class _Row(Rows):
         return super().term(t, column)
 
     def leaf_range(self, count: Size) -> tuple[Size, Size, Size]:
-        return 0, count, (self.whole + LEAF - 1) // LEAF
+        return 0, count, count if self.whole is None else (self.whole + LEAF - 1) // LEAF
 
     def write(self) -> None:
         self.allocate()
@@ -231,17 +275,130 @@ class _Row(Rows):
             self.b.store(self.kept[s.name], value, (self.place_in_block,), (1,), axes=())
 
 
-def _height(m: Size, columns: Size, rows: int, hides: bool, batch: Size) -> int:
-    """Rows of a block: as many as keep what passes between the kernels in the second cache.
+class _RowsOfStrip(_Row):
+    """The rows of a strip, in one loop over columns for each pass.
+
+    A row alone would wait for each comparison before the next one, and for its largest element before it goes on.
+    """
+
+    def __init__(self, outer: _Lowering, k: schedule.Kernel, m: Span):
+        super().__init__(outer, k, m.start, m.start)
+        self.first, self.height = m.start, int(m.most)
+        self.side_by_side = max(self.side_by_side // self.height, 1)
+        numbers = [s for s in k.stages if not s.axes[k.rows :]]
+        self.of_rows = {s.name: self.b.alloc(s.dtype, (self.height,)) for s in numbers}
+        self.known: list[str] = []  # which of these numbers passes have found
+        self.numbers_of: list[dict[str, Tile]] = []  # the same for each row, in this pass
+
+    def do_pass(self, stages: Sequence[Stage]) -> None:
+        self.numbers_of = [
+            {n: self.number_of(self.of_rows[n], row) for n in self.known}
+            for row in range(self.height)
+        ]
+        for s in stages:
+            if not self.columns(s):
+                for row in range(self.height):
+                    self.begin(row)
+                    self.row[s.name] = self.numbers_of[row][s.name] = self.term(s.term, None)
+                    self.store_row(s)
+                self.known.append(s.name)
+        rest = [s for s in stages if self.columns(s)]
+        for size in dict.fromkeys(self.columns(s)[0].size for s in rest):
+            self.column_loop([s for s in rest if self.columns(s)[0].size == size], size)
+
+    def number_of(self, of_rows: Memory, row: int) -> Tile:
+        return self.b.reshape(self.b.load(of_rows, (row,), (1,), axes=()), (1,))
+
+    def begin(self, row: int) -> None:
+        """Go to a row of the strip."""
+        self.place_in_block = row
+        self.env[self.row_name] = self.first + row
+        self.row = dict(self.numbers_of[row])
+
+    def folds(self, stages: Sequence[Stage]) -> list[Stage]:
+        return super().folds(stages) * self.height
+
+    def chunk(
+        self, stages: Sequence[Stage], at: Dim, stop: Size, tail: bool, accs: Sequence[Tile]
+    ) -> list[Tile]:
+        own, each, out = list(dict.fromkeys(stages)), len(accs) // self.height, []
+        for row in range(self.height):
+            self.begin(row)
+            out += super().chunk(own, at, stop, tail, accs[row * each : (row + 1) * each])
+        return out
+
+    def end_folds(self, folds: Sequence[Stage], accs: Sequence[Tile]) -> None:
+        each = len(folds) // self.height
+        for row in range(self.height):
+            self.begin(row)
+            part = slice(row * each, (row + 1) * each)
+            super().end_folds(folds[part], accs[part])
+        self.known += [s.name for s in folds[:each]]
+
+    def store_row(self, s: Stage) -> None:
+        super().store_row(s)
+        value = self.b.reshape(self.row[s.name], ())
+        self.b.store(self.of_rows[s.name], value, (self.place_in_block,), (1,), axes=())
+
+
+def _goes_together(k: schedule.Kernel) -> bool:
+    """Whether the rows of a strip can share loops: no pass folds columns, or reads those of an earlier one."""
+    levels = passes(k)
+    columns = {s.name for s in k.stages if k.rows < len(s.axes)}
+    return not any(
+        (s.combine and s.name in columns)
+        or any(
+            r.source in columns and levels[r.source] < levels[s.name]
+            for r in schedule.reads(s.term)
+        )
+        for s in k.stages
+    )
+
+
+def _strip(g: schedule.Group, rows: int) -> int:
+    """Rows of a strip: those of a register block if what all strips read stays in the second cache, else 0."""
+    first, last = g.from_scores[0].stages[0], g.kernels[-1].stages[0]
+    m, columns = first.axes[-2].size, first.axes[-1].size
+    k, n = first.reduced[0].size, last.axes[-1].size
+    if not all(isinstance(x, int) for x in (m, columns, k, n)):
+        return 0
+    return rows if m >= _LEAST and 0 < columns * (k + n) <= _CLOSE else 0
+
+
+def _heights(strip: int, blocks: Iterable[int]) -> list[int]:
+    """The heights of strips that blocks of so many rows are cut into: whole ones, then lower ones."""
+    found: set[int] = set()
+    for left in blocks:
+        for height in (strip, *(h for h in LOW if h < strip)):
+            found |= {height} if left >= height else set()
+            left %= height
+    return sorted(found, reverse=True)
+
+
+def _most_of_strips(m: Size, batch: Size) -> int:
+    """Rows of a block of strips at most: factors are packed once for many rows, but each core has some blocks."""
+    tall = _TALLER
+    while tall > _TALL_ENOUGH and isinstance(m, int) and isinstance(batch, int):
+        if -(-m // tall) * batch >= _SOME * cores():
+            break
+        tall //= 2
+    return tall
+
+
+def _most(columns: Size, hides: bool) -> int:
+    """Rows of a block at most: as many as keep what passes between the kernels in the second cache.
 
     Lower blocks where rows hide columns: a block computes what any of its rows sees.
     """
     tall = _LOW if hides else _TALL
-    if isinstance(columns, int):
-        tall = min(max(_CLOSE // max(columns, 1), _LEAST), tall)
+    return min(max(_CLOSE // max(columns, 1), _LEAST), tall) if isinstance(columns, int) else tall
+
+
+def _height(m: Size, tall: int, rows: int, batch: Size) -> int:
+    """Rows of a block: at most so many, in blocks of even height."""
     if isinstance(m, int):
         blocks = _shared(-(-max(m, 1) // tall), m, batch)
-        tall = -(-max(m, 1) // blocks)  # blocks of even height
+        tall = -(-max(m, 1) // blocks)
     return -(-tall // rows) * rows if tall > rows else tall
 
 
@@ -253,10 +410,11 @@ def _shared(blocks: int, m: int, batch: Size) -> int:
     return blocks
 
 
-def _nest(dtype: DType, m: Axis, n: Axis) -> Nest:
-    """Panel by panel, packed leaf by leaf."""
+def _nest(dtype: DType, m: Axis, n: Axis, packs: bool) -> Nest:
+    """Panel by panel, packed leaf by leaf unless all is packed before."""
     mr, nr = block(dtype)
     mr = min(mr, max(m.size, 1)) if isinstance(m.size, int) else mr
     nr = min(nr, -(-max(n.size, 1) // LANES) * LANES) if isinstance(n.size, int) else nr
     loops = (Loop("n", nr), Loop("k", LEAF), Loop("m", mr), Loop("k", 1))
-    return Nest((*loops, Loop("m", 1, "unroll"), Loop("n", LANES, "vector")), (("right", 2),))
+    staged = (("right", 2),) if packs else ()
+    return Nest((*loops, Loop("m", 1, "unroll"), Loop("n", LANES, "vector")), staged)

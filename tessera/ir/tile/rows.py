@@ -162,7 +162,7 @@ class Rows:
             self.column_loop([s for s in rest if self.columns(s)[0].size == size], size)
 
     def column_loop(self, stages: Sequence[Stage], size: Size) -> None:
-        folds = [s for s in stages if s.combine]
+        folds = self.folds(stages)
         if not folds:
             self.chunks(stages, *self.columns_of(size), self.chunk_width, [])
             return
@@ -174,6 +174,14 @@ class Rows:
             accs = self.chunks(stages, 0, size, LANES, [self.identity(s, LANES) for s in folds])
         else:
             accs = self.leaves(stages, folds, size)
+        self.end_folds(folds, accs)
+
+    def folds(self, stages: Sequence[Stage]) -> list[Stage]:
+        """What a loop over columns carries: the folds of a pass."""
+        return [s for s in stages if s.combine]
+
+    def end_folds(self, folds: Sequence[Stage], accs: Sequence[Tile]) -> None:
+        """What becomes of the lanes that a loop over columns has carried."""
         for s, acc in zip(folds, accs, strict=True):
             self.end_fold(s, acc)
 
