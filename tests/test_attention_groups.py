@@ -13,7 +13,7 @@ from tessera.core.errors import VerifyError
 from tessera.ir.schedule import lower as schedule_lower
 from tessera.ir.schedule.group import hidden_columns
 from tessera.ir.schedule.ir import Group, Kernel, Program
-from tessera.ir.schedule.lower import lower
+from tessera.ir.schedule.lower import CHEAP_ON_GPU, lower
 from tessera.ir.schedule.text import parse_program
 from tessera.ir.schedule.verify import verify
 from tests.levels import by_llvm, by_schedule, prepared
@@ -60,11 +60,59 @@ def test_a_group_has_the_bits_of_its_kernels(
 ) -> None:
     xs = draw(*size)
     together = program(f, xs)
-    monkeypatch.setattr(schedule_lower, "grouped", lambda p: p)
+    monkeypatch.setattr(schedule_lower, "grouped", lambda p, wide: p)
     alone = program(f, xs)
     assert groups(together)
     assert not groups(alone)
     for a, b in zip(by_llvm(alone, xs), by_llvm(together, xs), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_the_scaled_factor_is_made_in_the_group() -> None:
+    (step,) = program(op.attention, draw(1, 2, 9, 4, 9)).steps
+    assert isinstance(step, Group)
+    assert [k.contracts for k in step.kernels] == [False, True, False, True]
+    assert step.from_scores == step.kernels[1:]
+    before, group = lower(
+        prepared(ts.trace(op.attention, *map(ts.tensor, draw(1, 2, 9, 4, 9)))), CHEAP_ON_GPU
+    ).steps
+    assert isinstance(before, Kernel)
+    assert isinstance(group, Group)
+    assert group.kernels[0].contracts
+
+
+def with_factor(q: Any, k: Any, v: Any) -> Any:
+    q = q * 0.25
+    return composed(q, k, v), q
+
+
+def with_turned(q: Any, k: Any, v: Any) -> Any:
+    return composed(op.swapaxes(q, -1, -2) * 0.25, k, v)
+
+
+def with_itself(q: Any, k: Any, v: Any) -> Any:
+    q = q * 0.25
+    return composed(q, q, v)
+
+
+@pytest.mark.parametrize("f", [with_factor, with_turned, with_itself])
+def test_a_factor_that_others_read_or_that_lies_otherwise_is_made_before(f: Any) -> None:
+    xs = draw(1, 2, 40, 40, 40)
+    p = program(f, xs)
+    (g,) = groups(p)
+    assert g.kernels[0].contracts
+    for a, b in zip(by_llvm(p, xs), by_schedule(p, xs), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_as_many_keys_as_columns_of_a_query_hide_nothing_of_the_query() -> None:
+    """Rows see some of the 8 keys, and all of the 8 elements of their own factor."""
+    xs = draw(1, 2, 40, 8, 8)
+    p = program(causal, xs)
+    (g,) = groups(p)
+    assert hidden_columns(g) is not None
+    assert not g.kernels[0].contracts
+    for a, b in zip(by_llvm(p, xs), by_schedule(p, xs), strict=True):
         np.testing.assert_array_equal(a, b)
 
 

@@ -244,10 +244,10 @@ def _seen(step: Kernel | Group, k: Kernel, s: Stage, sizes: Sizes) -> float:
     """The part of a stage's points that counts: a causal mask hides about half of the columns."""
     if isinstance(step, Group):
         found = hidden_columns(step)
-        columns = step.kernels[0].stages[0].axes[-1].size
+        columns = step.from_scores[0].stages[0].axes[-1].size
         row = s.axes[step.rows - 1] if len(s.axes) >= step.rows else None
         wide = [a for a in (*s.axes[step.rows :], *s.reduced) if a.size == columns]
-        if found is None or row is None or not wide:
+        if found is None or row is None or not wide or k not in step.from_scores:
             return 1.0
         return _below(number(row.size, sizes), number(columns, sizes), number(found.offset, sizes))
     if not k.seen or s is not k.stages[0]:

@@ -4,6 +4,7 @@
 
 A contraction, maybe a kernel of rows on its result, and a contraction with what that makes: attention
 has this form, forward and backward, and so has anything else that is written so; no name is asked for.
+What scales or widens the left factor of the first contraction, for it alone, is the first kernel of the group.
 The arithmetic stays as it is, so a group has the bits of its kernels.
 """
 
@@ -13,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tessera.core.dims import Size
+from tessera.core.dims import Size, symbol, symbols
 from tessera.ir.schedule.factors import factors, is_plain, read_of
 from tessera.ir.schedule.hidden import Hidden, hidden
 from tessera.ir.schedule.ir import (
@@ -27,17 +28,23 @@ from tessera.ir.schedule.ir import (
     Seen,
     Stage,
     Step,
+    Term,
     reads,
     with_reads,
 )
 
 
-def grouped(p: Program) -> Program:
-    """A program whose chains of contraction, rows and contraction are groups."""
+def grouped(p: Program, wide: bool = True) -> Program:
+    """A program whose chains of contraction, rows and contraction are groups.
+
+    Wide ones begin with the kernel that makes their left factor.
+    """
     steps, i = list(p.steps), 0
     while i < len(steps):
         s = steps[i]
-        found = _Search(p, steps, i).group(s) if isinstance(s, Kernel) and s.contracts else None
+        found = (
+            _Search(p, steps, i, wide).group(s) if isinstance(s, Kernel) and s.contracts else None
+        )
         if found is not None:
             gone = {*found.members, *found.late}
             front = [x for j, x in enumerate(steps[:i]) if j not in gone]
@@ -52,10 +59,10 @@ def grouped(p: Program) -> Program:
 
 def hidden_columns(g: Group) -> Hidden | None:
     """Columns that have no effect, unless someone outside wants what is computed there."""
-    *front, last = g.kernels
-    stages = [s for k in front for s in k.stages]
+    first, *front, last = g.from_scores
+    stages = [s for k in (first, *front) for s in k.stages]
     passed = {r.source for s in last.stages for r in reads(s.term)}
-    size = front[0].stages[0].axes[-1].size
+    size = first.stages[0].axes[-1].size
     wide = {s.name for s in stages if len(s.axes) > g.rows and s.axes[-1].size == size}
     found = hidden(stages, g.rows - 1, size, passed & wide)
     if found is not None and not wide & set(g.outputs) <= found.constants.keys():
@@ -122,8 +129,8 @@ class _Found:
 class _Search:
     """Looks for the kernels before a contraction."""
 
-    def __init__(self, p: Program, steps: Sequence[Step], last: int):
-        self.p, self.steps, self.last = p, steps, last
+    def __init__(self, p: Program, steps: Sequence[Step], last: int, wide: bool):
+        self.p, self.steps, self.last, self.wide = p, steps, last, wide
         self.made: dict[str, int] = {}
         for i, s in enumerate(steps[:last]):
             self.made |= dict.fromkeys(outputs_of(s), i)
@@ -140,13 +147,13 @@ class _Search:
             return None
         if second.contracts:  # with a batch, since only then both factors on the right are small
             fits = second.rows == third.rows > 0 and _same_rows(second, second, third)
-            return self.found((j,), (second, third)) if fits else None
+            return self.widest((j,), (second, third)) if fits else None
         if second.rows != third.rows + 1:
             return None
         i, first = self.scores(second)
         if first is None or not _same_rows(first, second, third):
             return None
-        return self.found((i, j), (first, second, third))
+        return self.widest((i, j), (first, second, third))
 
     def kernel(self, i: int) -> Kernel | None:
         s = self.steps[i] if i >= 0 else None
@@ -167,6 +174,27 @@ class _Search:
             if r.source in own
         )
         return (i, first) if in_place and first.rows == second.rows - 1 else (-1, None)
+
+    def widest(self, members: tuple[int, ...], kernels: Sequence[Kernel]) -> _Found | None:
+        """The group with the kernel that makes the left factor of its first contraction, or without."""
+        i, before = self.maker(kernels[0]) if self.wide else (-1, None)
+        found = None if before is None else self.found((i, *members), (before, *kernels))
+        return found or self.found(members, kernels)
+
+    def maker(self, first: Kernel) -> tuple[int, Kernel | None]:
+        """The kernel that makes the left factor of a contraction for it alone, from elements at their own places."""
+        head, left = first.stages[0], factors(first.stages[0])[0]
+        i = self.made.get(read_of(left).source, -1)
+        k = self.kernel(i)
+        if k is None or k.contracts or k.rows != first.rows + 1 or not is_plain(left):
+            return -1, None
+        rows = [[a.size for a in axes] for axes in (k.stages[0].axes[: k.rows], head.axes[:-1])]
+        others = [s for s in self.steps if s is not k and s is not first]
+        read = {n for s in others for n in inputs_of(s)}.union(self.p.outputs)
+        fits = rows[0] == rows[1] and _at(read_of(left), (*head.axes[:-1], *head.reduced))
+        return (
+            (i, k) if fits and _in_columns(k) and not read.intersection(k.outputs) else (-1, None)
+        )
 
     def found(self, members: tuple[int, ...], kernels: Sequence[Kernel]) -> _Found | None:
         """The group, unless a kernel of it needs what a step between makes of another one."""
@@ -205,6 +233,22 @@ def _same_rows(first: Kernel, second: Kernel, third: Kernel) -> bool:
     sizes = [tuple(a.size for a in k.stages[0].axes[:rows]) for k in (first, second, third)]
     columns = first.stages[0].axes[-1].size, third.stages[0].reduced[0].size
     return sizes[0] == sizes[1] == sizes[2] and columns[0] == columns[1] and 0 not in sizes[0]
+
+
+def _in_columns(k: Kernel) -> bool:
+    """Whether a kernel folds nothing and reads what lies along its columns."""
+    for s in k.stages:
+        if s.combine or len(s.axes) != k.rows + 1:
+            return False
+        column = s.axes[-1].name
+        for r in reads(s.term):
+            if any(isinstance(i, Term) for i in r.index):
+                return False
+            if any(column in symbols(i) for i in r.index[:-1]):
+                return False
+            if r.index and column in symbols(r.index[-1] - symbol(column)):
+                return False
+    return True
 
 
 def _read_own_rows(kernels: Sequence[Kernel], made: set[str]) -> bool:

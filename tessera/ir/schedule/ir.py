@@ -310,7 +310,7 @@ class Group:
 
     @property
     def from_scores(self) -> tuple[Kernel, ...]:
-        """The kernels from the first contraction on."""
+        """The kernels from the first contraction on; one before it makes its left factor."""
         return self.kernels if self.kernels[0].contracts else self.kernels[1:]
 
     @property

@@ -72,7 +72,8 @@ class _Open:
 
 def lower(g: Graph, cheap: int = _CHEAP) -> Program:
     """The program of a graph whose ops have no decompositions left."""
-    return grouped(_Lowering(g, cheap).program())
+    # A GPU runs the kernels of a group one by one, and others with what stands beside them.
+    return grouped(_Lowering(g, cheap).program(), wide=cheap <= _CHEAP)
 
 
 def _numbers_first(g: Graph) -> list[Node]:
