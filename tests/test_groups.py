@@ -118,6 +118,7 @@ FORMS: dict[str, Any] = {
     "above": attention(lambda r, c: r + 1 > c),
     "below": attention(lambda r, c: c < r + 3),
     "later": attention(lambda r, c: r + 5 >= c),
+    "nothing at first": attention(lambda r, c: r >= c + 30),
     "far away": attention(lambda r, c: c <= r + 200),
     "low but not hidden": attention(lambda r, c: r >= c, -3.0),
     "with weights": with_weights,
@@ -182,7 +183,7 @@ def test_there_is_a_group(name: str) -> None:
 
 
 HIDES = {"at least": 0, "at most": 0, "above": 0, "below": 2, "later": 5, "far away": 200,
-         "with weights": 0, "used again": 1}  # fmt: skip
+         "nothing at first": -30, "with weights": 0, "used again": 1}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", sorted(set(FORMS) - {"needed between"}))

@@ -255,7 +255,9 @@ class _Row(Rows):
         return super().term(t, column)
 
     def leaf_range(self, count: Size) -> tuple[Size, Size, Size]:
-        return 0, count, count if self.whole is None else (self.whole + LEAF - 1) // LEAF
+        """One leaf at least: rows may see nothing."""
+        room = count if self.whole is None else (self.whole + LEAF - 1) // LEAF
+        return 0, larger(count, 1), larger(room, 1)
 
     def write(self) -> None:
         self.allocate()
