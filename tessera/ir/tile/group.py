@@ -30,7 +30,7 @@ from tessera.ir.tile.rows import Rows
 
 _TALL, _LOW, _LEAST = 342, 126, 24  # rows of a block
 _TALLER, _TALL_ENOUGH = 1032, 258  # the same if it is taken strip by strip, and if cores would rest
-_SOME = 4  # blocks for each core, so that none rests long
+_SOME = 8  # blocks for each core, so that none rests long
 _EACH = 8  # blocks for each core, from which on some may have one more than others
 _CLOSE = 1 << 18  # elements of scratch that stay in the second cache
 _WIDTH = 64  # columns that scratch is a multiple of, no less than any panel or chunk
