@@ -114,14 +114,15 @@ def program(c: Case) -> Program:
 
 
 def attention_schedules() -> Iterator[dict[Any, Any]]:
-    heights = (12, 35, 24, 7, 18, 10, 14, 5)
-    for tall, high, broad, close in product(heights, (1, 2, 3, 6), (16, 32, 48), (0, 1 << 18)):
-        block = high, broad
+    """Blocks at once and strip by strip, in turn."""
+    found = product((12, 35, 24, 7, 18, 10, 14, 5), (1, 2, 3, 6), (16, 32, 48))
+    for i, (tall, *block) in enumerate(found):
+        close = 1 << 18 if i % 2 else 0
         rows = dict.fromkeys(
             ((group, x) for x in ("_TALL", "_LOW", "_TALLER", "_TALL_ENOUGH")), tall
         )
         yield {**rows, (group, "_CLOSE"): close,
-               (group, "block"): lambda dtype, block=block: block}  # fmt: skip
+               (group, "block"): lambda dtype, block=tuple(block): block}  # fmt: skip
 
 
 def fft_schedules() -> Iterator[dict[Any, Any]]:
