@@ -2,9 +2,9 @@
 
 Contractions, measured by benchmarks/nests.py: 6 rows by 64 columns in registers; a panel of the right factor packed for
 about 1032 rows, whose blocks finish all leaves of their sums, or leaf by leaf for 258 rows where there are
-many leaves; a panel to an instance, or four of them where leaves wait; a left factor that does not lie along k is packed
-too, for more rows and panels, and in strips of long sums; a few rows read the right factor where it lies, in
-strips.  There are a few instances for each core, so that no thread waits long for another.
+many leaves; a panel to an instance, or four of them where leaves wait or the cache keeps the left factor; a left factor
+that does not lie along k is packed too, for more rows and panels, and in strips of long sums; a few rows read the
+right factor where it lies, in strips.  There are a few instances for each core, so that no thread waits long for another.
 
 Kernels of rows: an instance computes a row; where rows are few, instances share the columns, and the
 subtrees of long folds.
@@ -35,6 +35,7 @@ from tessera.ir.schedule.passes import (
 _TALL, _PANELS = 258, 4  # rows and panels of an instance
 _TALLER, _MORE_PANELS = 516, 8  # the same when both factors are packed
 _TALLEST = 1032  # rows when sums are short, so that few leaves wait in scratch
+_KEPT = 5 << 19  # bytes of a left factor, the most that the second cache keeps for the next panel
 _FEW, _SLIM = (
     4,
     48,
@@ -90,7 +91,8 @@ def _of_contraction(kernel: Kernel) -> Nest:
         tall, wide = _packed_instance(sizes, mr, nr)
     else:
         short = has_room() and not _is_over(over.size, _FEW_LEAVES * LEAF + 1)
-        tall, wide = _instance(sizes, mr, nr, short)
+        kept = _KEPT * 8 // head.dtype.bits  # numbers
+        tall, wide = _instance(sizes, mr, nr, short, _is_over(over.size, kept // _TALLEST))
     if not stages_left and has_room() and _is_few_leaves(over.size):
         panels = (Loop("m", tall, "parallel"), Loop("n", wide, "parallel"), Loop("n", nr))
         return _nest(panels, mr, [("right", 3)], (Loop("k", LEAF),))
@@ -186,11 +188,11 @@ def _fills(count: int) -> bool:
     return count >= _EACH * cores() or (count > 0 and count % cores() == 0)
 
 
-def _instance(sizes: _Sizes, mr: int, nr: int, short: bool) -> tuple[int, int]:
+def _instance(sizes: _Sizes, mr: int, nr: int, short: bool, large: bool) -> tuple[int, int]:
     """Rows and columns of an instance: large, but with enough instances, and of even heights.
 
     More rows share a packed factor when sums are short, so that few leaves wait in scratch beside them;
-    the left factor then is more than the second cache keeps from panel to panel, and one panel is enough.
+    where the left factor is more (large) than the second cache keeps from panel to panel, one panel is enough.
     """
     tall, wide = _TALL // mr * mr, _PANELS * nr
     m, n, batch = sizes.m, sizes.n, sizes.batch
@@ -198,7 +200,7 @@ def _instance(sizes: _Sizes, mr: int, nr: int, short: bool) -> tuple[int, int]:
         return tall, wide
     enough = _EACH * cores()
     if short:
-        tall, wide = _TALLEST // mr * mr, nr
+        tall, wide = _TALLEST // mr * mr, nr if large else wide
     while wide > nr and batch * -(-m // tall) * -(-n // wide) < enough:
         wide = max(wide // 2 // nr, 1) * nr
     while tall > 8 * mr and batch * -(-m // tall) * -(-n // wide) < enough:
