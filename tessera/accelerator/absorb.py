@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from tessera.ir.schedule.factors import factors
-from tessera.ir.schedule.group import inputs_of
+from tessera.ir.schedule.group import inputs_of, outputs_of
 from tessera.ir.schedule.ir import Kernel, reads
 from tessera.ir.tile.gpu.thin import Thin, is_thin, makes_vectors
 
@@ -73,3 +73,12 @@ def inputs_read(s: Any) -> frozenset[str]:
     if isinstance(s, tuple):
         return frozenset(n for k in s for n in k.inputs())
     return frozenset(inputs_of(s))
+
+
+def outputs_made(s: Any) -> tuple[str, ...]:
+    """What a step makes, one of those that run together too."""
+    if isinstance(s, Thin):
+        return s.kernel.outputs
+    if isinstance(s, tuple):
+        return tuple(n for k in s for n in k.outputs)
+    return tuple(outputs_of(s))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tessera.accelerator.absorb import inputs_read
+from tessera.accelerator.absorb import inputs_read, outputs_made
 from tessera.ir.schedule.ir import Axis, Kernel, Read, Stage, reads, with_reads
 from tessera.ir.tile.gpu.thin import WIDE, Thin, are_many, is_box
 
@@ -41,16 +41,8 @@ def _reader(steps: Sequence[Any], i: int, outputs: Sequence[str]) -> int | None:
     if j < i or not isinstance(s, Kernel):
         return None
     between = (x for x in steps[i + 1 : j] if x is not None)
-    made = {n for x in between for n in _outputs(x)}
+    made = {n for x in between for n in outputs_made(x)}
     return j if made.isdisjoint(s.inputs()) else None
-
-
-def _outputs(s: Any) -> tuple[str, ...]:
-    if isinstance(s, Thin):
-        return s.kernel.outputs
-    if isinstance(s, tuple):
-        return tuple(n for k in s for n in k.outputs)
-    return tuple(s.outputs if hasattr(s, "outputs") else s.results)
 
 
 def _joined(t: Thin, k: Kernel) -> Thin | None:

@@ -12,11 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tessera.accelerator.absorb import inputs_read
+from tessera.accelerator.absorb import inputs_read, outputs_made
 from tessera.accelerator.kept import UPDATE
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import substitute_params
-from tessera.ir.schedule.group import outputs_of
 from tessera.ir.schedule.index import narrow, rejoined
 from tessera.ir.schedule.ir import (
     Axis,
@@ -29,7 +28,6 @@ from tessera.ir.schedule.ir import (
     walk,
     with_reads,
 )
-from tessera.ir.tile.gpu.thin import Thin
 from tessera.ir.tile.gpu.update import Update
 
 _SMALL = 1 << 16  # elements, which take the time of a launch
@@ -291,9 +289,5 @@ def _inputs(s: Any) -> frozenset[str]:
     return s.inputs if isinstance(s, Placed) else inputs_read(s)
 
 
-def _outputs(s: Any) -> Sequence[str]:
-    if isinstance(s, tuple):
-        return [n for k in s for n in k.outputs]
-    if isinstance(s, Placed):
-        return s.outputs
-    return outputs_of(s.kernel if isinstance(s, Thin) else s)
+def _outputs(s: Any) -> tuple[str, ...]:
+    return s.outputs if isinstance(s, Placed) else outputs_made(s)

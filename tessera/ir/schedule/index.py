@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tessera.core.dims import (
     Apply,
@@ -20,13 +20,20 @@ from tessera.core.dims import (
 
 def narrow(x: Size, sizes: Mapping[str, Size]) -> Size:
     """x, simplified for axes that run from 0 to their sizes: (i*n + j) // n is i when j < n."""
+    return _mapped(x, lambda a: _symbol(a, sizes), lambda a: _apply(a, sizes))
+
+
+def _mapped(
+    x: Size, of_symbol: Callable[[Symbol], Size], of_apply: Callable[[Apply], Size]
+) -> Size:
+    """x, whose symbols and functions of sizes are replaced."""
     if isinstance(x, int):
         return x
     total: Size = 0
     for monomial, factor in x.terms:
         term: Size = factor
         for atom, power in monomial:
-            value = _symbol(atom, sizes) if isinstance(atom, Symbol) else _apply(atom, sizes)
+            value = of_symbol(atom) if isinstance(atom, Symbol) else of_apply(atom)
             for _ in range(power):
                 term = term * value
         total = total + term
@@ -49,16 +56,7 @@ def _apply(atom: Apply, sizes: Mapping[str, Size]) -> Size:
 
 def rejoined(x: Size) -> Size:
     """x, in which n*(a // n) + a % n is a."""
-    if isinstance(x, int):
-        return x
-    total: Size = 0
-    for monomial, factor in x.terms:
-        term: Size = factor
-        for atom, power in monomial:
-            value = symbol(atom.name) if isinstance(atom, Symbol) else _rejoined_inside(atom)
-            for _ in range(power):
-                term = term * value
-        total = total + term
+    total = _mapped(x, lambda a: symbol(a.name), _rejoined_inside)
     for monomial, factor in () if isinstance(total, int) else total.terms:
         match monomial:
             case ((Apply("%", a, n), 1),):

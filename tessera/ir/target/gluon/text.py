@@ -176,37 +176,32 @@ def %(name)s(%(parameters)s):
 %(after)s
 """
 
-WIDE = 64  # rows of the matrix that are rows of matrix instructions
+FETCH = """    load_box(matrix, [row + %(offset)d, turn %% %(steps)d * %(depth)d], full.index(at), ring.index(at * %(parts)d + %(p)d))"""
 
 # How rows of the matrix and a part of the vector are multiplied; the sums are equal along one axis.
-_FETCH = """    load_box(matrix, [row + %(offset)d, turn %% %(steps)d * %(depth)d], full.index(at), ring.index(at * %(parts)d + %(p)d))"""
-FORMS = {
-    False: {
-        "equal": "0",
-        "fetch": _FETCH,
-        "layouts": """    rows: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, %(columns)d, 16])
+NARROW = {
+    "equal": "0",
+    "layouts": """    rows: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, %(columns)d, 16])
     factor: gl.constexpr = gl.DotOperandLayout(0, rows, 2)""",
-        "zero": "    zero = gl.full((64, %(depth)d), 0, gl.int16, factor)",
-        "begin": "        acc%(p)d = gl.full((64, %(columns)d), 0.0, gl.float32, rows)",
-        "part": """            part = vectors.index(i).load(gl.SliceLayout(0, factor)).to(gl.int16, bitcast=True)
+    "zero": "    zero = gl.full((64, %(depth)d), 0, gl.int16, factor)",
+    "begin": "        acc%(p)d = gl.full((64, %(columns)d), 0.0, gl.float32, rows)",
+    "part": """            part = vectors.index(i).load(gl.SliceLayout(0, factor)).to(gl.int16, bitcast=True)
             part = (gl.expand_dims(part, 0) | zero).to(%(kind)s, bitcast=True)""",
-        "take": """            acc%(p)d = warpgroup_mma(part, ring.index(at * %(parts)d + %(p)d).permute((1, 0)), acc%(p)d, is_async=True)
+    "take": """            acc%(p)d = warpgroup_mma(part, ring.index(at * %(parts)d + %(p)d).permute((1, 0)), acc%(p)d, is_async=True)
             acc%(p)d = warpgroup_mma_wait(0, deps=[acc%(p)d])""",
-        "multiply": "",
-    },
-    True: {
-        "equal": "1",
-        "fetch": _FETCH,
-        "layouts": """    rows: gl.constexpr = gl.NVMMADistributedLayout([2, 0], [4, 1], [16, 8])
+    "multiply": "",
+}
+WIDE = {
+    "equal": "1",
+    "layouts": """    rows: gl.constexpr = gl.NVMMADistributedLayout([2, 0], [4, 1], [16, 8])
     left: gl.constexpr = gl.DotOperandLayout(0, rows, 2)
     factor: gl.constexpr = gl.DotOperandLayout(1, rows, 2)""",
-        "zero": "    zero = gl.full((%(depth)d, 8), 0, gl.int16, factor)",
-        "begin": "        acc%(p)d = gl.full((%(columns)d, 8), 0.0, gl.float32, rows)",
-        "part": """            part = vectors.index(i).load(gl.SliceLayout(1, factor)).to(gl.int16, bitcast=True)
+    "zero": "    zero = gl.full((%(depth)d, 8), 0, gl.int16, factor)",
+    "begin": "        acc%(p)d = gl.full((%(columns)d, 8), 0.0, gl.float32, rows)",
+    "part": """            part = vectors.index(i).load(gl.SliceLayout(1, factor)).to(gl.int16, bitcast=True)
             part = (gl.expand_dims(part, 1) | zero).to(%(kind)s, bitcast=True)""",
-        "take": "            rows%(p)d = ring.index(at * %(parts)d + %(p)d).load(left)",
-        "multiply": "            acc%(p)d = mma_v2(rows%(p)d, part, acc%(p)d)",
-    },
+    "take": "            rows%(p)d = ring.index(at * %(parts)d + %(p)d).load(left)",
+    "multiply": "            acc%(p)d = mma_v2(rows%(p)d, part, acc%(p)d)",
 }
 
 DOUBLE_PRODUCER = """

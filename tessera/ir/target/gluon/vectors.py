@@ -12,11 +12,12 @@ from typing import Any
 
 from tessera.core.dims import Size, product
 from tessera.ir.target.gluon.stream import Stream
-from tessera.ir.target.gluon.text import FORMS, HEAD, STREAM, WIDE
+from tessera.ir.target.gluon.text import FETCH, HEAD, NARROW, STREAM, WIDE
 from tessera.ir.target.triton import waits
 from tessera.ir.target.triton.types import VALUES
 from tessera.ir.target.triton.values import HELPERS, NEEDS, ValueWriter
 from tessera.ir.target.triton.writer import as_tuple, plain_name
+from tessera.ir.tile.gpu import thin
 from tessera.ir.tile.ir import Memory, Operation, Tile
 from tessera.ir.tile.launch import Threads
 
@@ -34,7 +35,7 @@ class StreamWriter(ValueWriter):
     def text(self) -> str:
         box, stages = self.s.matrix, self.style.stages or 4
         ((number, _),) = self.k.grid
-        kind, form = VALUES[box.memory.type.dtype.name], FORMS[box.rows == WIDE]
+        kind, form = VALUES[box.memory.type.dtype.name], WIDE if box.rows == thin.WIDE else NARROW
         self.layout = "flat"
         self._all(self.s.before)
         before, self.lines, prelude = self.lines, [], [*self.prelude]
@@ -56,6 +57,7 @@ class StreamWriter(ValueWriter):
             "before": "\n".join([*prelude, *before]), "after": "\n".join(self.lines),
         }  # fmt: skip
         frame |= {name: self._filled(text, frame) for name, text in form.items()}
+        frame["fetch"] = self._filled(FETCH, frame)
         frame["fixed"] = "\n".join([frame["zero"], *self.prelude])
         frame["first"], frame["then"] = self._waits()
         used = dict.fromkeys(n for h in self.used for n in (*NEEDS.get(h, ()), h))
