@@ -134,7 +134,7 @@ class WithTessera:
 
 
 class WithTorch:
-    """The same in torch, compiled, as one CUDA graph."""
+    """The same in torch: compiled, and captured as one CUDA graph that reads and writes where things lie."""
 
     def __init__(self, p: dict[str, Any]):
         import torch
@@ -148,9 +148,31 @@ class WithTorch:
         self.memory = {n: there(x) for n, x in cache().items()}
         self.angles = torch.tensor(ANGLES, dtype=torch.float32, device="cuda")
         self.places = torch.arange(CONTEXT, device="cuda")
-        self.step = torch.compile(self._token, mode="reduce-overhead")
         self.place = torch.zeros((), dtype=torch.int64, device="cuda")
-        self.said = [torch.full((), FIRST, dtype=torch.int64, device="cuda")]
+        self.said = torch.zeros(CONTEXT, dtype=torch.int64, device="cuda")
+        self.graph = self._captured()
+        self.said[0] = FIRST
+        self.place.zero_()
+
+    def _captured(self) -> Any:
+        """The graph of a step; what runs before, to compile it, leaves caches that the steps write over."""
+        torch = self.torch
+        compiled, aside = torch.compile(self._token), torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.no_grad(), torch.cuda.stream(aside):
+            for _ in range(3):
+                self._step(compiled)
+        aside.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.no_grad(), torch.cuda.graph(graph):
+            self._step(compiled)
+        return graph
+
+    def _step(self, token_of: Any) -> None:
+        # Tensors of one number pick by index_select: as plain indices they would travel to the host.
+        token = token_of(self.said.index_select(0, self.place[None]), self.place)
+        self.place.add_(1)
+        self.said.index_copy_(0, self.place[None], token[None])
 
     def _rms(self, x: Any, g: Any) -> Any:
         w = x.float()
@@ -164,7 +186,7 @@ class WithTorch:
 
     def _token(self, token: Any, at: Any) -> Any:
         f, p = self.torch.nn.functional, self.p
-        x = p["tokens"][token]
+        x = p["tokens"].index_select(0, token)[0]
         for i in range(LAYERS):
             h = f.linear(self._rms(x, p[f"norm1.{i}"])[None], p[f"qkv.{i}"])[0]
             heads = h.view(HEADS + 2 * GROUPS, SIZE)
@@ -181,12 +203,11 @@ class WithTorch:
         return f.linear(self._rms(x, p["norm"])[None], p["tokens"])[0].argmax()
 
     def __call__(self, at: int) -> None:
-        with self.torch.no_grad():
-            self.place.fill_(at)
-            self.said.append(self.step(self.said[-1], self.place).clone())
+        """One more token; the place is counted on the device, and `at` says the same."""
+        self.graph.replay()
 
     def tokens(self, count: int) -> list[int]:
-        return [int(x) for x in self.said[1 : count + 1]]
+        return [int(x) for x in self.said[1 : count + 1].cpu()]
 
     def wait(self) -> None:
         self.torch.cuda.synchronize()

@@ -516,4 +516,20 @@ def test_launches_that_come_again_with_their_addresses_are_a_graph(
     arrays = [to_device(np.zeros(10, "f4")) for _ in range(3 * replay._MOST)]
     for new in arrays:  # addresses that do not come again are forgotten
         again.run([a.ptr, new.ptr])
+        np.testing.assert_array_equal(new.numpy().reshape(2, 5), [2 * x, 6 * x])
     assert len(again._known) == replay._MOST
+
+
+def test_addresses_that_are_always_new_are_changed_in_one_graph(
+    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "_FEWEST", 2)
+    launcher, (a, _) = program(fake)
+    always = replay.Replayed(launcher.launches, gpu())
+    kept = [to_device(np.zeros(10, "f4")) for _ in range(3 * replay._MOST)]
+    x = a.numpy()
+    for new in kept:  # the caller keeps every result, which all launches write
+        always.run([a.ptr, new.ptr])
+        np.testing.assert_array_equal(new.numpy().reshape(2, 5), [2 * x, 3 * (2 * x)])
+    assert len(fake.graphs) == 1
+    assert fake.calls.count("cuGraphLaunch") == 2 * replay._MOST

@@ -19,6 +19,7 @@ from tessera.accelerator.clock import Timed
 from tessera.accelerator.program import GpuProgram
 from tessera.core.constraints import solve
 from tessera.core.errors import DeviceError
+from tessera.core.garbage import collected_later
 from tessera.core.types import TensorType
 from tessera.executable import Executable, Kernels, Step
 from tessera.ir.graph.ir import Builder, Graph, Node, bind, building, substitute_params
@@ -95,7 +96,8 @@ class GpuExecutable(Executable):
         if found is None:
             if len(self._prepared) >= _MOST_SHAPES:
                 self._prepared.clear()
-            found = self._prepared[key] = self.at(self.sizes(shapes), donated)
+            with collected_later():
+                found = self._prepared[key] = self.at(self.sizes(shapes), donated)
         return found
 
     def at(self, sizes: Mapping[str, int], donated: frozenset[int] = frozenset()) -> GpuProgram:

@@ -23,6 +23,7 @@ from tessera.core.constraints import solve
 from tessera.core.device import ANYWHERE, CPU, GPUS, Device
 from tessera.core.errors import AnnotationError, DeviceError, OperandError, TesseraError, located
 from tessera.core.flags import NUMERICS, flags
+from tessera.core.garbage import collected_later
 from tessera.core.spans import span
 from tessera.core.types import TensorType
 from tessera.eager import refuse_hosted, target_in_force
@@ -302,9 +303,10 @@ class Jitted:
         types = self._trace_types(c)
         entry = self._variants.get((chosen, types))
         if entry is None:
-            t = self._trace(c, types)
             place = self._target or target_in_force() if device.kind == "cpu" else str(device)
-            executable = compile_graph(t.graph, place, numerics)
+            with collected_later():
+                t = self._trace(c, types)
+                executable = compile_graph(t.graph, place, numerics)
             if numerics == "strict":
                 refuse_hosted(executable)
             entry = _Entry(executable, t.structure, self._donated(c), device)

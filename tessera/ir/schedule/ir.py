@@ -152,9 +152,11 @@ class Cast(Term):
 
 def walk(term: Term) -> Iterator[Term]:
     """A term and every term inside."""
-    yield term
-    for t in term.children():
-        yield from walk(t)
+    waiting = [term]
+    while waiting:
+        t = waiting.pop()
+        yield t
+        waiting += t.children()[::-1]
 
 
 def reads(term: Term) -> Iterator[Read]:

@@ -11,10 +11,12 @@ host allocates.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from operator import attrgetter
 
 import numpy as np
 
@@ -62,10 +64,6 @@ class Storage:
     def buffers(self) -> list[str]:
         """The buffers that lie here, one after another."""
         return list(self.lives)
-
-    def meets(self, other: Storage) -> bool:
-        """Whether both live at the same time."""
-        return self.first <= other.last and other.first <= self.last
 
 
 @dataclass(frozen=True)
@@ -166,27 +164,25 @@ def plan_memory(
     }
     large = sorted((s for s in storages if s.kind == "arena"), key=lambda s: (-s.size, s.first))
     # Those that fit in the arena alone may go first: neither order is better for every program.
-    orders = (large, sorted(large, key=lambda s: id(s) in guests))
-    end = min(_place(order, results) for order in orders)
-    if end != _place(orders[0], results):
-        _place(orders[1], results)
+    alone_first = sorted(large, key=lambda s: id(s) in guests)
+    other = _place(alone_first, results) if guests else None
+    end = _place(large, results)
+    if other is not None and other < end:
+        end = _place(alone_first, results)
     return MemoryPlan(program, tuple(storages), tuple(steps), types, end)
 
 
 def _place(order: Sequence[Storage], results: Sequence[Storage]) -> int:
     """Give each storage its place, one after another; the bytes that the arena takes."""
-    arena: list[Storage] = []
+    arena: list[Storage] = []  # as the lists of guests, in the order of offsets
     guests: dict[str, list[Storage]] = {r.space: [] for r in results}
     end = 0
     for s in order:
         hosts = [r for r in results if s.last < r.first and s.size <= r.size]
-        if _settle(s, arena, "arena", end):
-            arena.append(s)
-        elif any(_settle(s, guests[r.space], r.space, r.size) for r in hosts):
-            guests[s.space].append(s)
-        else:
+        if not _settle(s, arena, "arena", end) and not any(
+            _settle(s, guests[r.space], r.space, r.size) for r in hosts
+        ):
             _settle(s, arena, "arena", None)
-            arena.append(s)
             end = max(end, s.offset + s.size)
     return end
 
@@ -255,21 +251,28 @@ def _vacated(
     return None
 
 
-def _settle(s: Storage, others: Sequence[Storage], space: str, room: int | None) -> bool:
-    """Give s the tightest gap between those that live at the same time; False if there is no room."""
-    meeting = sorted((o for o in others if o.meets(s)), key=lambda o: o.offset)
+def _settle(s: Storage, others: list[Storage], space: str, room: int | None) -> bool:
+    """Put s among others, in the tightest gap between those that live at the same time; False if there is no room."""
+    size, first, last = s.size, s.first, s.last
     best, best_gap, at = -1, -1, 0
-    for o in meeting:
+    for o in others:
+        if o.first > last or o.last < first:
+            continue
         gap = o.offset - at
-        if gap >= s.size and (best < 0 or gap < best_gap):
+        if gap >= size and (best < 0 or gap < best_gap):
             best, best_gap = at, gap
-        at = max(at, -(-(o.offset + o.size) // LINE) * LINE)
+        end = -(-(o.offset + o.size) // LINE) * LINE
+        at = max(at, end)
     if best < 0:
-        if room is not None and at + s.size > room:
+        if room is not None and at + size > room:
             return False
         best = at
     s.space, s.offset = space, best
+    insort(others, s, key=_offset)
     return True
+
+
+_offset = attrgetter("offset")
 
 
 def size_of(t: TensorType) -> int:

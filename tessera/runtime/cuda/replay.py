@@ -3,8 +3,9 @@
 In a graph launches wait for those whose memory they touch, not for all that were launched before.
 
 A graph is captured on a stream of its own, so that nothing else gets into it, and runs on the main
-stream.  It holds addresses, no memory: those that a call brings otherwise are changed in the few kernels that
-have them, as of a result that the caller keeps.
+stream.  It holds addresses, no memory: those that a call brings otherwise are changed in the kernels that
+have them, as of a result that the caller keeps.  Few such kernels are changed at once; where many have new
+addresses, calls are remembered first, so that those which take turns get a graph each.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tessera.runtime.cuda.stream import Stream
 _FEWEST = 8  # launches that are worth a graph
 _MOST = 8  # graphs, and sets of addresses that are remembered
 _LATELY = 2  # of them that a call is compared with
-_CHANGED = 12  # launches with other addresses that are worth a graph
+_FEW = 12  # launches with other addresses, that are no reason to wait for more calls
 Cells = tuple[int, ...]
 Waits = Callable[
     [], Sequence[Sequence[int]]
@@ -72,13 +73,21 @@ class Replayed(Launcher):
         return graph
 
     def _near(self, key: Cells) -> Cells | None:
-        """Addresses that came lately, if few launches have others now."""
-        for known in islice(reversed(self._known), _LATELY):
-            changed = [i for i, (a, b) in enumerate(zip(known, key, strict=True)) if a != b]
-            touched = set().union(*(self.users.get(i, ()) for i in changed))
-            if len(touched) <= min(_CHANGED, len(self.launches) // 4):
-                return known
-        return None
+        """Addresses that came lately, if few launches have others now, or as many came as are remembered.
+
+        New addresses cost a launch in a graph half of what it costs alone.
+        """
+        lately = list(islice(reversed(self._known), _LATELY))
+        if not lately:
+            return None
+        changed = [self._changed(known, key) for known in lately]
+        few = min(changed) <= min(_FEW, len(self.launches) // 4)
+        return lately[changed.index(min(changed))] if few or len(self._known) == _MOST else None
+
+    def _changed(self, known: Cells, key: Cells) -> int:
+        """How many launches have other addresses."""
+        cells = [i for i, (a, b) in enumerate(zip(known, key, strict=True)) if a != b]
+        return len(set().union(*(self.users.get(i, ()) for i in cells)))
 
     def _captured(self, cells: Sequence[int]) -> Graph:
         if self._aside is None:
