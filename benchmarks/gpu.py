@@ -2,8 +2,9 @@
 
     python benchmarks/gpu.py [--record FILE]
 
-Times are medians of at least 20 runs by events on the stream that runs them, peers in turn; a ratio is the
-best peer's time over Tessera's.  `--bits` checks one hash for each kernel over schedules and runs.
+Times are medians of rounds, of which each is the median of 10 runs by events on the stream that runs them; all run in every
+round, and each is the first in turn, since a device that is at its power limit is slower for whoever comes next.  A
+ratio is the best peer's time over Tessera's.  `--bits` checks one hash for each kernel over schedules and runs.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import tessera as ts
 from tessera import op
 from tessera.runtime.cuda.device import gpu
 
-ROUNDS = 3
+ROUNDS, RUNS = 6, 10
 Row = dict[str, Any]
 
 
@@ -33,7 +34,7 @@ def median_ms(run: Callable[[], Any], stream: Any) -> float:
     for _ in range(3):
         run()
     torch.cuda.synchronize()
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(21)]
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(RUNS + 1)]
     for e in events[:-1]:
         e.record(stream)
         run()
@@ -59,8 +60,9 @@ class Bench:
         times: dict[str, list[float]] = {}
         everyone = {"tessera": (ours, self.ours)}
         everyone |= {n: (f, torch.cuda.current_stream()) for n, f in peers.items()}
-        for _ in range(ROUNDS):
-            for who, (run, stream) in everyone.items():
+        for number in range(ROUNDS):
+            turn = number % len(everyone)
+            for who, (run, stream) in [*everyone.items()][turn:] + [*everyone.items()][:turn]:
                 try:
                     times.setdefault(who, []).append(median_ms(run, stream))
                 except Exception as e:  # a peer that cannot do it is no peer

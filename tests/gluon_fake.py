@@ -206,7 +206,7 @@ def _language() -> Any:
         convert_layout=lambda x, layout, assert_trivial=False: x,
         load=lambda p: value(p.flat[p.at]), store=lambda p, x: p.flat.__setitem__(p.at, x),
         fma=lambda a, b, c: value((a.astype(np.float64) * b + c).astype(np.float32)),
-        exp2=lambda x: value(np.exp2(x)), log2=lambda x: value(np.log2(x)), where=_where, reduce=_reduce,
+        fast_dividef=lambda x, y: value(np.float32(x) / y), exp2=lambda x: value(np.exp2(x)), log2=lambda x: value(np.log2(x)), where=_where, reduce=_reduce,
         PropagateNan=SimpleNamespace(ALL=None), maximum=_either(max, np.maximum), minimum=_either(min, np.minimum),
         allocate_shared_memory=lambda kind, shape, layout: Shared(np.zeros(shape, kind)),
         warp_specialize=_specialize, SliceLayout=lambda *_: None, DotOperandLayout=lambda *_: None,

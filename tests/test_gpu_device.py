@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -167,6 +169,34 @@ def test_schedules_of_attention_have_one_hash() -> None:
                     made[3].astype(np.float32), want.astype(np.float32), TOLERANCE["bf16"], times=2
                 )
     assert len(seen) == 1
+
+
+def _logistic(x: Any) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+@pytest.mark.parametrize(
+    ("f", "exact"),
+    [
+        (op.sigmoid, _logistic),
+        (op.silu, lambda x: x * _logistic(x)),
+        (op.tanh, np.tanh),
+        (op.erf, np.vectorize(math.erf)),
+        (op.gelu, lambda x: x / 2 * np.vectorize(math.erfc)(-x * 0.5**0.5)),
+        (partial(op.gelu, approximate="tanh"), lambda x: x * _logistic(1.5957691216057308 * (x + 0.044715 * x**3))),
+    ],
+    ids=["sigmoid", "silu", "tanh", "erf", "gelu", "gelu by tanh"],
+)  # fmt: skip
+def test_functions_of_narrow_floats_are_right_to_the_last_place(f: Any, exact: Any) -> None:
+    x = np.arange(1 << 16, dtype=np.uint16).view(bf16.np)
+    x = x[np.isfinite(x.astype(np.float32))]
+    got = ts.jit(f)(ts.tensor(x, device="cuda")).numpy().astype(np.float64)
+    with np.errstate(all="ignore"):
+        want = np.nan_to_num(exact(x.astype(np.float64)), nan=0.0)  # 0 times a number beyond all
+    error = np.abs(got - np.clip(want, -3.4e38, 3.4e38))
+    assert (error <= np.abs(want) * 2.0**-8 + 1e-35).all(), x[
+        np.argmax(error / (np.abs(want) + 1e-35))
+    ]
 
 
 def test_training_gives_the_losses_of_the_cpu() -> None:

@@ -106,6 +106,9 @@ def test_gelu_is_precise_far_left() -> None:
     x = np.array([-6.0, -12.0, -30.0])
     assert_close(op.gelu(x), x * sp.ndtr(x), times=10)
     assert (np.asarray(op.gelu(x)) < 0).all()
+    x = np.array([-4.0, -6.0, -9.0])
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+    assert_close(op.gelu(x, approximate="tanh"), x * sp.expit(2 * inner), times=200)
 
 
 def test_gated_units_split_an_axis() -> None:

@@ -65,8 +65,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault("ir/schedule/hidden.py", "if any(known.get(name) != 0.0 for name in passed):", "if False:",
           "columns that a product reads are hidden", "group"),
     # Memory
-    Fault("ir/schedule/memory.py", "return self.first <= other.last and other.first <= self.last",
-          "return self.first < other.last and other.first < self.last",
+    Fault("ir/schedule/memory.py", "if o.first > last or o.last < first:", "if o.first >= last or o.last <= first:",
           "what is written takes the place of what is being read", "memory"),
     Fault("ir/schedule/memory.py", "alone = sum(made[r] is s for r in roots) == 1",
           "alone = sum(made[r] is s for r in roots) >= 1", "a result overwrites an operand that is read twice", "memory"),

@@ -146,26 +146,26 @@ def _by_slope(slope: Callable[..., Value]) -> Callable[[Node, Tangents], Value |
     return jvp
 
 
+# (1 + tanh(u)) / 2 is sigmoid(2 u), which takes less time and is precise far left, where tanh is nearly -1.
+_GELU_SCALE, _GELU_CUBIC = 2 * math.sqrt(2 / math.pi), 0.044715
+
+
 def _gelu_body(p: Params) -> Expr:
-    half = apply("mul", X, const(0.5))
     if p["approximate"] == "none":
+        half = apply("mul", X, const(0.5))
         return apply("mul", half, apply("erfc", apply("mul", X, const(-math.sqrt(0.5)))))
     cube = apply("mul", apply("mul", X, X), X)
     inner = apply("add", X, apply("mul", cube, const(_GELU_CUBIC)))
-    wave = apply("tanh", apply("mul", inner, const(_GELU_SCALE)))
-    return apply("mul", half, apply("add", wave, const(1.0)))
-
-
-_GELU_SCALE, _GELU_CUBIC = math.sqrt(2 / math.pi), 0.044715
+    return apply("mul", X, apply("sigmoid", apply("mul", inner, const(_GELU_SCALE))))
 
 
 def _gelu_slope(y: Value, x: Value, approximate: str) -> Value:
     if approximate == "none":
         density = mul(exp(mul(square(x), -0.5)), 1 / math.sqrt(2 * math.pi))
         return add(mul(erfc(mul(x, -math.sqrt(0.5))), 0.5), mul(x, density))
-    h = tanh(mul(add(x, mul(mul(square(x), x), _GELU_CUBIC)), _GELU_SCALE))
+    s = sigmoid(mul(add(x, mul(mul(square(x), x), _GELU_CUBIC)), _GELU_SCALE))
     inner = mul(add(mul(square(x), 3 * _GELU_CUBIC), 1.0), _GELU_SCALE)
-    return mul(add(add(h, 1.0), mul(mul(x, sub(1.0, square(h))), inner)), 0.5)
+    return add(s, mul(mul(mul(x, s), sub(1.0, s)), inner))
 
 
 @define(
@@ -173,7 +173,7 @@ def _gelu_slope(y: Value, x: Value, approximate: str) -> Value:
     samples=(*_SAMPLES, Sample((2, 3), approximate="tanh")),
 )  # fmt: skip
 def gelu(x: ArrayLike, approximate: str = "none") -> Value:
-    """x times the normal distribution function of x; approximate="tanh" replaces erf by tanh."""
+    """x times the normal distribution function of x; approximate="tanh" replaces erf by a tanh."""
     if approximate not in ("none", "tanh"):
         raise OperandError(f"gelu: approximate is {approximate!r}, expected 'none' or 'tanh'")
     return gelu.bind(floating(as_value(x, "gelu")), approximate=approximate)

@@ -206,7 +206,7 @@ def _scalar_ops() -> dict[str, Op]:
 
 
 def _opened(n: Node, m: Maker) -> Found:
-    """So that what a derivative computes again, such as the tanh in gelu, is one node."""
+    """So that what a derivative computes again, such as the sigmoid in gelu, is one node."""
     body = n.op.expr(n.params)
     if body is None or all(e.op in ("arg", "const") for e in body.operands):
         return None
@@ -239,7 +239,7 @@ def _square(n: Node, m: Maker) -> Found:
 
 
 SINKS: tuple[Rule[Node, Value], ...] = (
-    Rule("open", "gelu(x) -> x * 0.5 * (1 + tanh(...))", (), _opened),
+    Rule("open", "silu(x) -> x * sigmoid(x)", (), _opened),
     Rule("square", "x * x -> square(x)", ("mul",), _square),
     Rule("broadcast_later", "f(broadcast_to(x)) -> broadcast_to(f(x))", (), _broadcast_later),
     Rule("reshape_later", "f(reshape(x)) -> reshape(f(x))", (), _reshape_later),

@@ -261,8 +261,7 @@ def _settle(s: Storage, others: list[Storage], space: str, room: int | None) -> 
         gap = o.offset - at
         if gap >= size and (best < 0 or gap < best_gap):
             best, best_gap = at, gap
-        end = -(-(o.offset + o.size) // LINE) * LINE
-        at = max(at, end)
+        at = max(at, -(-(o.offset + o.size) // LINE) * LINE)
     if best < 0:
         if room is not None and at + size > room:
             return False

@@ -1,6 +1,7 @@
 """The frames of kernels in Gluon: the roles of groups of threads, and how they wait for each other."""
 
 HEAD = """import triton.language as tl
+from triton.language.extra import libdevice
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import mma_v2

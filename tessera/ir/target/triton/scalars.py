@@ -117,7 +117,7 @@ BOOL = (
 TEMPLATES = {"f": FLOAT, "i": SIGNED, "u": UNSIGNED, "b": BOOL}
 
 # In f32, where all that is stored has 16 bits or fewer: the instructions of the GPU, whose errors of at
-# most 2^-16 vanish in that rounding.
+# most 2^-16 vanish in that rounding.  A fast division is 0 where the divisor is above 2^126.
 NARROW = {
     "div": "{0} / {1}",
     "recip": "1.0 / {0}",
@@ -125,7 +125,7 @@ NARROW = {
     "rsqrt": "tl.rsqrt({0})",
     "exp": "tl.exp2({0} * 1.4426950408889634)",
     "exp2": "tl.exp2({0})",
-    "sigmoid": "1.0 / (1.0 + tl.exp2({0} * -1.4426950408889634))",
+    "sigmoid": "libdevice.fast_dividef(1.0, 1.0 + tl.exp2({0} * -1.4426950408889634))",
     "tanh": "narrow_tanh({0})",
     "erf": "narrow_erf({0})",
     "erfc": "narrow_erfc({0})",
@@ -135,7 +135,7 @@ HELPERS = {
 @triton.jit
 def narrow_tanh(x):
     e = tl.exp2(tl.abs(x) * -2.8853900817779268)
-    far = (1.0 - e) / (1.0 + e)
+    far = libdevice.fast_dividef(1.0 - e, 1.0 + e)
     near = x * tl.fma(x * x, -0.33333334, 1.0)
     return tl.where(tl.abs(x) < 0.03125, near, tl.where(x < 0, far * -1.0, far))
 """,
@@ -143,7 +143,7 @@ def narrow_tanh(x):
 @triton.jit
 def narrow_erfc(x):
     y = tl.abs(x)
-    t = 1.0 / (y + 1.5)
+    t = libdevice.fast_dividef(1.0, y + 1.5)
     p = tl.fma(tl.fma(t, 1.7156703, -3.5435302), t, 1.5550846)
     p = tl.fma(tl.fma(tl.fma(p, t, 0.85307544), t, 0.8552324), t, 0.56398)
     r = p * t * tl.exp2(y * y * -1.4426950408889634)
