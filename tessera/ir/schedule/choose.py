@@ -46,7 +46,10 @@ _SHORT, _FAR = (
     4096,
 )  # the same for few rows, and bytes between rows that share places in the first cache
 _FEW_LEAVES = 4  # that a block computes one after another
-_RUN = 512  # columns that a few rows read at once
+_RUN, _SHORT_RUN = (
+    512,
+    256,
+)  # columns that a few rows read at once; shorter runs take up to half as long again
 _EACH = 4  # instances for each core
 _LOW = 264  # rows below which an instance gets narrower, not lower
 _FITTER = 0.99  # of the columns that are computed, if another block is to be worth it
@@ -136,7 +139,8 @@ def _of_few_rows(sizes: _Sizes, mr: int, nr: int) -> Nest:
     """Long runs of the right factor's rows, a few of them at once: its memory is all that counts."""
     run = _fitting(_RUN, sizes.n)
     if isinstance(sizes.n, int):
-        run = min(run, -(-sizes.n // (_EACH * cores())))
+        least = min(_SHORT_RUN, -(-sizes.n // cores()))
+        run = max(min(run, -(-sizes.n // (_EACH * cores()))), least)
     run = max(run // nr, 1) * nr
     loops = (Loop("m", mr, "parallel"), Loop("n", run, "parallel"), Loop("k", LEAF))
     return _nest((*loops, Loop("k", _LINES), Loop("n", nr)), mr, [])
