@@ -373,19 +373,18 @@ def main() -> None:
     peers, start = given.peers.split(","), time.perf_counter()
     workers = {p: Worker(p) for p in peers}
     print(f"{'workload':34}" + "".join(f"{p:>12}" for p in peers) + "   best peer / tessera")
-    names = [n for n in WORKLOADS if given.only in n]
-    rows = {n: row_of(n, measure(n, workers, given.rounds)) for n in names}
+    file = record_file() if given.record == Path() else given.record
+    rows: dict[str, Any] = {}
+    if given.only and file is not None and file.exists():  # the other rows stay
+        rows = json.loads(file.read_text())["rows"]
+    about = {**versions(peers), "threads": THREADS, "rounds": str(given.rounds)}
+    for n in [n for n in WORKLOADS if given.only in n]:
+        rows[n] = row_of(n, measure(n, workers, given.rounds))
+        if file is not None:  # at once: a run may be cut off
+            file.write_text(json.dumps({"versions": about, "rows": rows}, indent=1) + "\n")
     for w in workers.values():
         w.end()
     print(f"{time.perf_counter() - start:.0f} s")
-    if given.record is None:
-        return
-    file = record_file() if given.record == Path() else given.record
-    kept = {}
-    if given.only and file.exists():  # the other rows stay
-        kept = json.loads(file.read_text())["rows"]
-    about = {**versions(peers), "threads": THREADS, "rounds": str(given.rounds)}
-    file.write_text(json.dumps({"versions": about, "rows": kept | rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
