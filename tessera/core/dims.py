@@ -99,7 +99,7 @@ class Dim:
         return _apply("//", other, self)
 
     def __mod__(self, other: Size) -> Size:
-        return _apply("%", split_terms(self, other)[1], other)
+        return _rest(self, other)
 
     def __rmod__(self, other: int) -> Size:
         return _apply("%", other, self)
@@ -213,6 +213,11 @@ def _divide(a: Size, b: Size) -> Any:
     return quotient + _apply("//", rest, b)
 
 
+@_remember
+def _rest(a: Size, b: Size) -> Size:
+    return _apply("%", split_terms(a, b)[1], b)
+
+
 def _times(m: Monomial, n: Monomial) -> Monomial:
     if not m or not n:
         return m or n
@@ -222,6 +227,7 @@ def _times(m: Monomial, n: Monomial) -> Monomial:
     return tuple(sorted(powers.items(), key=lambda t: str(t[0])))
 
 
+@_remember
 def split_terms(a: Size, b: Size) -> tuple[Size, Size]:
     """(q, r) with a = q*b + r, where q takes every term that the single term b divides."""
     if a == b:

@@ -40,16 +40,21 @@ def grouped(p: Program, wide: bool = True) -> Program:
     Wide ones begin with the kernel that makes their left factor.
     """
     steps, i = list(p.steps), 0
+    made: dict[str, int] = {}  # the step before i that makes each buffer
     while i < len(steps):
         s = steps[i]
         found = (
-            _Search(p, steps, i, wide).group(s) if isinstance(s, Kernel) and s.contracts else None
+            _Search(p, steps, made, i, wide).group(s)
+            if isinstance(s, Kernel) and s.contracts
+            else None
         )
         if found is not None:
             gone = {*found.members, *found.late}
             front = [x for j, x in enumerate(steps[:i]) if j not in gone]
             steps[: i + 1] = [*front, found.group, *(steps[j] for j in found.late)]
             i = len(front)
+            made = {n: j for j, x in enumerate(front) for n in outputs_of(x)}
+        made |= dict.fromkeys(outputs_of(steps[i]), i)
         i += 1
     steps = _with_seen(steps)
     written = {n for s in steps for n in outputs_of(s)} | set(p.inputs)
@@ -129,11 +134,10 @@ class _Found:
 class _Search:
     """Looks for the kernels before a contraction."""
 
-    def __init__(self, p: Program, steps: Sequence[Step], last: int, wide: bool):
-        self.p, self.steps, self.last, self.wide = p, steps, last, wide
-        self.made: dict[str, int] = {}
-        for i, s in enumerate(steps[:last]):
-            self.made |= dict.fromkeys(outputs_of(s), i)
+    def __init__(
+        self, p: Program, steps: Sequence[Step], made: Mapping[str, int], last: int, wide: bool
+    ):
+        self.p, self.steps, self.made, self.last, self.wide = p, steps, made, last, wide
 
     def group(self, third: Kernel) -> _Found | None:
         """The group that ends with this contraction, if there is one."""

@@ -20,6 +20,10 @@ from tessera.core.dims import (
 
 def narrow(x: Size, sizes: Mapping[str, Size]) -> Size:
     """x, simplified for axes that run from 0 to their sizes: (i*n + j) // n is i when j < n."""
+    if isinstance(x, int) or all(
+        type(a) is Symbol and sizes.get(a.name) != 1 for m, _ in x.terms for a, _ in m
+    ):
+        return x
     return _mapped(x, lambda a: _symbol(a, sizes), lambda a: _apply(a, sizes))
 
 

@@ -48,7 +48,6 @@ from tessera.ir.schedule.questions import Questions
 from tessera.ir.schedule.views import (
     batch_axes,
     is_simple,
-    is_simple_view,
     keeps_order,
     reads_lines,
 )
@@ -159,7 +158,7 @@ class _Lowering(Questions):
             return True  # to read so many again takes longer than to read what they make
         # Every point of a tensor would compute a number, or a number of its row, again.
         cheap = self.cheap if v.ndim and not self.is_spread(v) else _CHEAP
-        if self.costs[v] <= cheap or (n.op.view is not None and is_simple_view(n)):
+        if self.costs[v] <= cheap or self.is_simple_view(n):
             # Of what a view shows, the operand exists.
             several = n.op.view is None and len(self.tensors(v)) > 1 and len(self.readers(v)) > 1
             return several and self.is_led(v, v.dtype.bits)

@@ -29,6 +29,7 @@ class Questions:
         self.costs: dict[Value, int] = {}
         self.traffic: dict[Value, frozenset[Value]] = {}
         self.nests: dict[Node, bool] = {}
+        self.simple: dict[Node, bool] = {}
 
     def is_loop_nest(self, n: Node) -> bool:
         """Whether a node is computed point by point, or folds points; asked once for every user."""
@@ -56,6 +57,12 @@ class Questions:
             return n.op.body == arg(0) and len(n.params.get("axes", ())) > 0
         body = n.op.expr(n.params)
         return body is not None and is_portable(body, dtypes[-1])
+
+    def is_simple_view(self, n: Node) -> bool:
+        """Whether a node is a view that shows elements along axes, moved by constants."""
+        if n not in self.simple:
+            self.simple[n] = n.op.view is not None and is_simple_view(n)
+        return self.simple[n]
 
     def is_contraction(self, n: Node) -> bool:
         """A product of two tensors summed over one axis, with one axis of each left over."""
@@ -137,7 +144,7 @@ class Questions:
 
     def cost(self, n: Node) -> int:
         own = _COST.get(n.op.body.op, 1) if isinstance(n.op.body, Expr) else 0
-        by_element = n.op.pick is not None or (n.op.view is not None and not is_simple_view(n))
+        by_element = n.op.pick is not None or (n.op.view is not None and not self.is_simple_view(n))
         own += _PICK if by_element else 0
         return own + sum(0 if v in self.names else self.costs.get(v, 0) for v in n.operands)
 
