@@ -69,14 +69,22 @@ class QuotientWriter(ShapeWriter):
             q = many.apply("fma", a, over, many.apply("mul", a, little))
             rest = many.apply("fma", against, q, a)
             quick.append(many.apply("fma", rest, over, q))
-            plus_zero = many.apply("int_eq", many.apply("bits", a), many.integer(0))
-            odd = many.apply("mask_and", self.outside(many, many.apply("abs", a), small.numerator),
-                             many.apply("mask_not", plus_zero))  # fmt: skip
+            odd = self.odd(many, a, small.numerator)
             some = odd if width == 1 else self.put(
                 f"call i1 @llvm.vector.reduce.or.v{width}i1(<{width} x i1> {odd})"
             )  # fmt: skip
             far = self.put(f"or i1 {far}, {some}")
         return self.either(far, row, widths, b, dtype, quick)
+
+    def odd(self, many: LlvmAlgebra, a: str, power: int) -> str:
+        """Which numerators do not lie between two powers of two, by their bits; 0 does, but not -0."""
+        own, bits = many.format, many.apply("bits", a)
+        first, last = ((own.bias + p) << own.fraction for p in (-power, power))
+        size = many.apply("int_and", bits, many.integer(2 ** (own.bits - 1) - 1))
+        above = many.apply("int_sub", size, many.integer(first))
+        far = self.put(f"icmp ugt {many.types['i']} {above}, {many.integer(last - first)}")
+        nonzero = many.apply("mask_not", many.apply("int_eq", bits, many.integer(0)))
+        return many.apply("mask_and", far, nonzero)
 
     def outside(self, algebra: LlvmAlgebra, size: str, power: int) -> str:
         """Whether a size does not lie between two powers of two, or is no number."""
