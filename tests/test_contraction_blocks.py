@@ -8,6 +8,7 @@ import pytest
 import tessera as ts
 from tessera import Tensor, f32, op
 from tessera.core.dims import symbol
+from tessera.ir.schedule import choose
 from tessera.ir.schedule.blocks import has_room
 from tessera.ir.schedule.choose import default_nest
 from tessera.ir.schedule.ir import Kernel, Program
@@ -123,3 +124,16 @@ def test_results_that_may_take_the_place_of_operands_stay_in_the_caches() -> Non
     assert isinstance(step, Kernel)
     kernel = to_tile(step, {n: b.type for n, b in p.buffers.items()})
     assert bypass_several(kernel, step.outputs, least=0) is kernel
+
+
+@pytest.mark.parametrize(
+    ("cores", "n", "run"), [(2, 4096, 512), (16, 4096, 256), (64, 4096, 64), (2, 1024, 256)]
+)
+def test_a_row_reads_long_runs_also_where_cores_are_many(
+    cores: int, n: int, run: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choose, "cores", lambda: cores)
+    g = ts.trace(lambda a, b: a @ b, Tensor[1, 4096, f32], Tensor[4096, n, f32])
+    (k,) = lower(prepared(g)).steps
+    assert isinstance(k, Kernel)
+    assert default_nest(k).steps("n", "parallel") == [run]

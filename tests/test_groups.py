@@ -182,6 +182,20 @@ def test_there_is_a_group(name: str) -> None:
     assert any(isinstance(s, Group) for s in program(name).steps), program(name)
 
 
+def test_groups_beside_each_other_are_all_found() -> None:
+    """Steps between the kernels of a group move when it is made, and the next group finds them."""
+
+    def beside(q: Any, k: Any, v: Any) -> Any:
+        scores = [x @ op.swapaxes(k, -1, -2) for x in (q, op.exp(q), op.sin(q))]
+        weights = [op.softmax(s) for s in scores]
+        return tuple(w @ v for w in weights)
+
+    xs = case("full", 2, 9, 21).inputs[0]
+    p = lower(prepared(ts.trace(beside, *(Tensor[(*x.shape, f32)] for x in xs))))
+    assert sum(isinstance(s, Group) for s in p.steps) == 3, p
+    assert same_bits(by_llvm(p, xs), by_schedule(p, xs))
+
+
 HIDES = {"at least": 0, "at most": 0, "above": 0, "below": 2, "later": 5, "far away": 200,
          "nothing at first": -30, "with weights": 0, "used again": 1}  # fmt: skip
 

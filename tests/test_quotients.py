@@ -33,8 +33,10 @@ def spread(rng, shape, low, high, dtype):
     return (sizes * rng.choice([-1, 1], shape)).astype(dtype)
 
 
-@pytest.mark.parametrize(("name", "inner", "all_of"), [("f32", 90, 149), ("f64", 890, 1074)])
-def test_bits_are_those_of_a_division(name, inner, all_of):
+@pytest.mark.parametrize(
+    ("name", "inner", "normal", "all_of"), [("f32", 90, 126, 149), ("f64", 890, 1022, 1074)]
+)
+def test_bits_are_those_of_a_division(name, inner, normal, all_of):
     dtype = FORMATS[name]
     kernel = quotients(dtype)
     assert emit(kernel).count("fdiv") == 1 + -(-WIDTH // 16)  # the reciprocal, and the rare way
@@ -53,12 +55,15 @@ def test_bits_are_those_of_a_division(name, inner, all_of):
         -1,
     ]
     edges = [2.0**-24, 2.0**24, np.nextafter(dtype.np.type(2), 0), 3, info.tiny, *special]
-    for numerators in ((-3, 3), (-inner, inner), (-all_of, -inner), (-all_of, all_of // 2)):
+    spans = (-3, 3), (-inner, inner), (-normal, -inner), (-all_of, -inner), (-all_of, all_of // 2)
+    for numerators in spans:
         x = spread(rng, (3000, WIDTH), *numerators, dtype.np)
         s = spread(rng, (3000, 1), -24, 24, dtype.np)
         x[::3, : len(special)] = special
         x[1::3] = abs(x[1::3])
         x[2::30, ::7] = 0
+        # Alone in a row that is quick otherwise: all in one row are divided for the sake of any of them.
+        x[5::30, 0] = np.resize(special, len(x[5::30]))
         s[: len(edges), 0] = edges
         y = np.empty_like(x)
         code.run([x, s, y])

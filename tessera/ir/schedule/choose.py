@@ -46,10 +46,8 @@ _SHORT, _FAR = (
     4096,
 )  # the same for few rows, and bytes between rows that share places in the first cache
 _FEW_LEAVES = 4  # that a block computes one after another
-_RUN, _SHORT_RUN = (
-    512,
-    256,
-)  # columns that a few rows read at once; shorter runs take up to half as long again
+_RUN = 512  # columns that a few rows read at once
+_SHORT_RUN = 256  # the fewest, unless a core had none; runs of 64 take half as long again
 _EACH = 4  # instances for each core
 _LOW = 264  # rows below which an instance gets narrower, not lower
 _FITTER = 0.99  # of the columns that are computed, if another block is to be worth it
