@@ -15,10 +15,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tessera.ir.target.gluon.emit import boxes_of, emit, instances
+from tessera.accelerator.sources import blocks_of
+from tessera.ir.target.gluon.emit import boxes_of, emit
 from tessera.ir.target.triton.writer import plain_name
 from tessera.ir.tile.ir import Kernel
-from tessera.ir.tile.launch import Threads
+from tessera.ir.tile.launch import Launch, Threads
 
 _PATIENCE = 20.0  # seconds that a role waits for the others
 _changed = threading.Condition()
@@ -255,7 +256,6 @@ def run(kernel: Kernel, threads: Threads, arrays: Mapping[str, Any]) -> None:
             given.append(Box(data.reshape(-1), (box.columns,)))
         else:
             given.append(Box(data.reshape(box.shape), (box.rows, box.columns)))
-    count = int(np.prod([int(n) for _, n in kernel.grid])) // instances(kernel)
-    for _block in range(count):
+    for _block in range(blocks_of(Launch(kernel, (), (), threads), {})):
         _barriers.clear()
         names[plain_name(kernel.name)](*given)

@@ -15,7 +15,7 @@ from tessera.accelerator.program import GpuProgram
 from tessera.core.dtype import bf16, f16, f32
 from tessera.ir.target.gluon.double import NAMES, double
 from tessera.ir.target.gluon.emit import box_type, emit, instances
-from tessera.ir.target.gluon.pipeline import GROUPS, pipeline
+from tessera.ir.target.gluon.pipeline import pipeline
 from tessera.ir.tile.gpu.attention import (
     Columns,
     Delta,
@@ -32,6 +32,7 @@ from tests.gpu_fake import fake_gpu, launching_gpus
 
 ROLES = Threads(4, 4, approximate=True, roles=True)
 PROBLEM = Problem(1, 2, 2, 256, 256, 128, 128, bf16, True, 0.125)
+THREE = {"size": 64, "values": 64}  # columns, and groups to a block of threads
 KINDS = {"keys": KeysBackward, "queries": QueriesBackward}
 
 
@@ -39,6 +40,7 @@ def backward(kind: str, m: int = 64, n: int = 64, **other: Any) -> Kernel:
     return KINDS[kind](replace(PROBLEM, **other), m, n).kernel()
 
 
+@pytest.mark.parametrize("size", [64, 128])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "other",
@@ -48,15 +50,14 @@ def backward(kind: str, m: int = 64, n: int = 64, **other: Any) -> Kernel:
     ],
     ids=["causal", "full", "f16", "earlier keys", "one block", "few keys", "odd steps"],
 )  # fmt: skip
-def test_derivatives_of_attention_in_whole_blocks_are_doubles(kind: str, other: Any) -> None:
-    kernel = backward(kind, **other)
+def test_derivatives_of_attention_in_whole_blocks_are_doubles(
+    size: int, kind: str, other: Any
+) -> None:
+    kernel = backward(kind, size=size, values=size, **other)
     p, found = replace(PROBLEM, **other), double(kernel)
-    if kind == "keys" and p.keys % 128:  # blocks of threads run two blocks of keys
-        assert found is None
-        return
     assert found is not None
     assert pipeline(kernel) is None
-    assert instances(kernel) == GROUPS
+    assert instances(kernel) == {64: 3, 128: 2}[size]
     assert len(found.passes) == (2 if p.causal else 1)
     assert [b.is_line for b in found.boxes.values()].count(True) == (2 if kind == "keys" else 0)
 
@@ -69,9 +70,10 @@ def test_derivatives_of_attention_in_whole_blocks_are_doubles(kind: str, other: 
         {"keys": 250, "causal": False},
         {"size": 64},
         {"values": 64},
+        {"size": 32, "values": 32},
         {"dtype": f32},
     ],
-    ids=["ragged", "ragged keys", "size", "values", "wide"],
+    ids=["ragged", "ragged keys", "size", "values", "narrow", "wide"],
 )
 def test_others_are_none(kind: str, other: Any) -> None:
     assert double(backward(kind, **other)) is None
@@ -129,7 +131,7 @@ def data(p: Problem) -> dict[str, Any]:
     for name in ("q", "k", "v", "o", "d_o", "d_q", "d_k", "d_v"):
         of_keys = name in ("k", "v", "d_k", "d_v")
         heads, rows = (p.groups, p.keys) if of_keys else (p.heads, p.queries)
-        shape = (p.batch, rows, lie[name].pitch) if name in lie else (p.batch, heads, rows, 128)
+        shape = (p.batch, rows, lie[name].pitch) if name in lie else (p.batch, heads, rows, p.size)
         made = rng.standard_normal(shape) if name in ("q", "k", "v", "d_o") else np.zeros(shape)
         out[name] = made.astype(p.dtype.np)
     out["logs"], out["delta"] = (np.zeros((p.batch, p.heads, p.queries), np.float32),) * 2
@@ -143,8 +145,15 @@ def data(p: Problem) -> dict[str, Any]:
         {"causal": False, "heads": 1, "groups": 1}, {"dtype": f16, "heads": 1, "groups": 1}, {"groups": 1, "queries": 128},
         {"batch": 2, "heads": 1, "groups": 1, "queries": 128},
         {"columns": tuple((n, Columns(384, 128 * i, 128)) for i, n in enumerate(("q", "k", "v"))), "heads": 1, "groups": 1},
+        {"heads": 1, "groups": 1, "keys": 320, "queries": 320},
+        {**THREE, "heads": 1, "groups": 1}, {**THREE, "causal": False, "groups": 1, "queries": 320},
+        {**THREE, "heads": 1, "groups": 1, "queries": 640, "keys": 640}, {**THREE, "dtype": f16, "queries": 320, "keys": 384},
+        {**THREE, "heads": 1, "groups": 1, "queries": 64, "keys": 512},
     ],
-    ids=["full", "f16", "groups", "more keys", "columns"],
+    ids=[
+        "full", "f16", "groups", "more keys", "columns", "an odd block", "three", "three, full", "three, an odd block",
+        "three, f16", "three, one block",
+    ],
 )  # fmt: skip
 def test_printed_roles_compute_the_kernels(other: Any) -> None:
     """Each role is a thread, and products read what they read as late as they may."""
@@ -158,7 +167,7 @@ def test_printed_roles_compute_the_kernels(other: Any) -> None:
         interpret(kernel, [named[n] for n in given])
         if pipeline(kernel) is None and double(kernel) is None:
             continue
-        for stages in (2, 4):
+        for stages in (instances(kernel), 4):
             gluon_fake.run(kernel, replace(ROLES, stages=stages), printed)
             for m in kernel.parameters:
                 want, got = (x[m.name].astype(np.float64) for x in (named, printed))
@@ -166,11 +175,12 @@ def test_printed_roles_compute_the_kernels(other: Any) -> None:
 
 
 @pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("size", [64, 128])
 def test_gradients_are_launched_with_roles_and_do_not_depend_on_them(
-    causal: bool, monkeypatch: pytest.MonkeyPatch
+    size: int, causal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(0)
-    given = [rng.standard_normal((1, 1, 128, 128)).astype(bf16.np) for _ in range(4)]
+    given = [rng.standard_normal((1, 1, 128, size)).astype(bf16.np) for _ in range(4)]
 
     def slopes(q: Any, k: Any, v: Any, ct: Any) -> Any:
         o, back = ts.vjp(lambda q, k, v: op.attention(q, k, v, causal=causal), q, k, v)

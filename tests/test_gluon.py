@@ -12,13 +12,14 @@ import tessera as ts
 from tessera import op
 from tessera.accelerator.boxes import parameters
 from tessera.accelerator.program import GpuProgram
+from tessera.accelerator.sources import blocks_of
 from tessera.core.dtype import bf16, f16, f32
 from tessera.core.types import TensorType
 from tessera.ir.target.gluon.emit import box_type, emit
-from tessera.ir.target.gluon.pipeline import GROUPS, NAMES, ROWS, boxes, pipeline
+from tessera.ir.target.gluon.pipeline import GROUPS, NAMES, ROWS, boxes, pipeline, shared_out
 from tessera.ir.tile.gpu.attention import Forward, Problem
 from tessera.ir.tile.ir import Builder, Kernel
-from tessera.ir.tile.launch import Threads
+from tessera.ir.tile.launch import Launch, Threads
 from tests.gpu_fake import BUILT, fake_gpu
 
 ROLES = Threads(4, 2, approximate=True, roles=True)
@@ -33,15 +34,18 @@ def attention(rows: int = ROWS, **other: Any) -> Kernel:
     "other",
     [
         {"causal": False}, {"dtype": f16}, {"groups": 4}, {"keys": 640}, {"queries": 128},
-        {"causal": False, "keys": 128}, {"causal": False, "queries": 1024},
+        {"causal": False, "keys": 128}, {"causal": False, "queries": 1024}, {"queries": 576, "keys": 640},
     ],
-    ids=["full", "f16", "all heads", "earlier keys", "one block", "one step", "few keys"],
+    ids=["full", "f16", "all heads", "earlier keys", "one block", "one step", "few keys", "odd"],
 )  # fmt: skip
-def test_attention_with_whole_blocks_is_a_pipeline(other: Any) -> None:
-    found = pipeline(attention(**other))
+@pytest.mark.parametrize("size", [64, 128])
+def test_attention_with_whole_blocks_is_a_pipeline(size: int, other: Any) -> None:
+    kernel = attention(size=size, values=size, **other)
+    found = pipeline(kernel)
     assert found is not None
     p = replace(PROBLEM, **other)
-    assert found.blocks == p.batch * p.heads * p.queries // (ROWS * GROUPS)
+    blocks = -(-p.queries // (ROWS * GROUPS[size]))
+    assert blocks_of(Launch(kernel, (), (), ROLES), {}) == p.batch * p.heads * blocks
     assert [m.name for m in boxes(found)] == ["q", "k", "v", "o"]
     assert len(found.steps) == (2 if p.causal else 1)
 
@@ -50,9 +54,12 @@ def test_attention_with_whole_blocks_is_a_pipeline(other: Any) -> None:
     "other",
     [
         {"queries": 500}, {"queries": 576, "keys": 576}, {"keys": 500}, {"keys": 576},
-        {"keys": 256}, {"size": 64}, {"values": 64},
+        {"queries": 448, "keys": 480}, {"keys": 256}, {"size": 64}, {"values": 64}, {"size": 32, "values": 32},
     ],
-    ids=["ragged", "odd", "ragged keys", "other steps", "rows that see nothing", "size", "values"],
+    ids=[
+        "ragged", "ragged step", "ragged keys", "other steps", "blocks between steps", "rows that see nothing",
+        "size", "values", "narrow",
+    ],
 )  # fmt: skip
 def test_other_attention_is_none(other: Any) -> None:
     assert pipeline(attention(**other)) is None
@@ -71,12 +78,20 @@ def test_what_is_printed_has_the_places_and_the_arithmetic_of_the_kernel() -> No
     # Two neighbours of the grid are one block of threads; later queries see more keys and begin first.
     assert "p1 = (rest % 4) * 2 + which" in text
     assert "load_box(q, [(p0 % 4) * 512 + (p0 // 4) * 2048 - p1 * 64 + 448, 0]" in text
-    assert "fetch(k, [(((p0 % 4)) // 2) * 512 + (p0 // 4) * 1024 + i, 0], left, left_full" in text
+    # Keys pass by from the last to the first; only the first step asks who sees them.
+    steps = "((tl.maximum((-p1 * 64 + 512), 0) + 127) // 128)"
+    assert (
+        f"fetch(k, [(((p0 % 4)) // 2) * 512 + (p0 // 4) * 1024 + {steps} * 128 - i * 128 - 128, 0]"
+        in text
+    )
+    loop = text.index(f"    for i in range(1, {steps}):")
+    assert text.index("= between0(s") < loop < text.index("= between1(s")
     # Scores, then weights, by the operations of the Tile kernel; sums by halves.
-    assert "tl.fma(s, v4, v6)" in text
+    assert "v3 = v1 >= v2" in text
+    assert "tl.fma(s, " in text
     assert text.count("(64, 2, 64)") == 2
     assert text.count("def between") == 2
-    assert "v22 >= v23" in text
+    assert text.count(">= v2") == 1
     compile(text, "attention", "exec")
 
 
@@ -101,10 +116,21 @@ def test_other_devices_have_no_roles(target: Any, monkeypatch: pytest.MonkeyPatc
         assert program.roles == roles
 
 
+def test_the_last_instance_fills_its_block() -> None:
+    assert shared_out([1, 2, 3, 4], 3) == [[1, 2, 3], [4, 4, 4]]
+    assert shared_out([1, 2], 2) == [[1, 2]]
+    text = emit(attention(size=64, values=64), ROLES)
+    assert "p1 = gl.minimum((rest % 3) * 3 + which, 7)" in text
+    assert "], [4, 4, 1], [160, 160, 24])" in text
+
+
 @pytest.mark.parametrize("causal", [False, True])
-def test_results_do_not_depend_on_roles(causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("size", [64, 128])
+def test_results_do_not_depend_on_roles(
+    size: int, causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = np.random.default_rng(0)
-    data = [rng.standard_normal((1, 2, 256, 128)).astype(np.float32) for _ in range(3)]
+    data = [rng.standard_normal((1, 2, 256, size)).astype(np.float32) for _ in range(3)]
     seen = []
     for roles in (True, False):
         monkeypatch.setattr(GpuProgram, "roles", roles)

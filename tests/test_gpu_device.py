@@ -238,11 +238,12 @@ def test_memory_that_is_not_there_is_an_error_and_the_device_goes_on() -> None:
 @pytest.mark.parametrize("dtype", [bf16, f16], ids=["bf16", "f16"])
 @pytest.mark.parametrize(
     ("queries", "keys"),
-    [((2, 4, 512), (2, 4, 512)), ((1, 8, 256), (1, 2, 1024)), ((1, 1, 128), (1, 1, 128))],
-    ids=["heads", "groups", "one block"],
-)
+    [((2, 4, 512), (2, 4, 512)), ((1, 8, 256), (1, 2, 1024)), ((1, 1, 128), (1, 1, 128)), ((2, 2, 320), (2, 2, 1280))],
+    ids=["heads", "groups", "one block", "an odd block"],
+)  # fmt: skip
+@pytest.mark.parametrize("columns", [64, 128])
 def test_roles_of_threads_change_no_bit(
-    queries: tuple[int, ...], keys: tuple[int, ...], dtype: Any, causal: bool,
+    columns: int, queries: tuple[int, ...], keys: tuple[int, ...], dtype: Any, causal: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """Attention and its gradients by Gluon and by Triton; large scores, whose weights are 0, too."""
@@ -255,8 +256,8 @@ def test_roles_of_threads_change_no_bit(
         return ts.grad(loss, argnums=(0, 1, 2), has_aux=True)(q, k, v)
 
     for size in (1.0, 30.0):
-        q, w = (ts.tensor(size * normal(*queries, 128, seed=i)).to("cuda") for i in (0, 3))
-        k, v = (ts.tensor(normal(*keys, 128, seed=i)).to("cuda") for i in (1, 2))
+        q, w = (ts.tensor(size * normal(*queries, columns, seed=i)).to("cuda") for i in (0, 3))
+        k, v = (ts.tensor(normal(*keys, columns, seed=i)).to("cuda") for i in (1, 2))
         seen = set()
         for roles in (True, False):
             monkeypatch.setattr(GpuProgram, "roles", roles)

@@ -9,7 +9,7 @@ from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node
 from tessera.ir.schedule.ir import HostCall
 from tessera.ir.target.gluon.double import double
-from tessera.ir.target.gluon.pipeline import COLUMNS, ROWS, pipeline
+from tessera.ir.target.gluon.pipeline import ROWS, pipeline
 from tessera.ir.tile.gpu.attention import (
     Columns,
     Delta,
@@ -73,10 +73,11 @@ def _columns(s: HostCall, columns: Mapping[str, Columns]) -> tuple[tuple[str, Co
 
 def forward(p: Problem, operands: Sequence[str], o: str, logs: str, roles: bool) -> Launch:
     """The launch of an attention; `roles` where groups of threads may have roles."""
-    if roles and (p.size, p.values) == (COLUMNS, COLUMNS):
+    if roles:
         kernel = Forward(p, ROWS).kernel()
         if pipeline(kernel) is not None:
-            threads = Threads(4, 2, approximate=True, roles=True)
+            stages = 2 if p.size > 64 else 4
+            threads = Threads(4, stages, approximate=True, roles=True)
             return Launch(kernel, tuple(operands), (o, logs), threads)
     block = (64, 128) if p.size <= 64 else (128, 128)
     return Launch(Forward(p, *block).kernel(), tuple(operands), (o, logs), forward_threads(p))
@@ -89,13 +90,12 @@ def backward(
     q, k, v, o, ct = operands
     d_q, d_k, d_v = results
     launches = [Launch(Delta(p).kernel(), (o, ct), (delta,), Threads(4))]
-    wide = roles and (p.size, p.values) == (COLUMNS, COLUMNS)
     for kernel, outputs in (
         (KeysBackward(p, 64, 64).kernel(), (d_k, d_v)),
         (QueriesBackward(p, 64, 64).kernel(), (d_q,)),
     ):
         threads = backward_threads(p)
-        if wide and double(kernel) is not None:
+        if roles and double(kernel) is not None:
             threads = Threads(4, 4, approximate=True, roles=True)
         launches.append(Launch(kernel, (q, k, v, ct, logs, delta), outputs, threads))
     return launches

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -48,5 +49,7 @@ def as_pairs(t: TensorType) -> TensorType:
 
 def blocks_of(launch: Launch, sizes: Mapping[str, int]) -> int:
     """How many blocks of threads a launch has."""
-    count = int(substitute(product(tuple(n for _, n in launch.kernel.grid)), sizes))
-    return count // instances(launch.kernel) if launch.threads.roles else count
+    counts = [int(substitute(n, sizes)) for _, n in launch.kernel.grid]
+    if launch.threads.roles:
+        counts[-1] = -(-counts[-1] // instances(launch.kernel))
+    return math.prod(counts)

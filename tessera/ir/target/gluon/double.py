@@ -15,7 +15,7 @@ from typing import Any
 
 from tessera.core.dims import product, substitute, symbol, symbols
 from tessera.core.dtype import bf16, f16, f32
-from tessera.ir.target.gluon.pipeline import COLUMNS, GROUPS, ROWS, Box, around_loops, memory_of
+from tessera.ir.target.gluon.pipeline import ROWS, Box, around_loops, memory_of, shared_out
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile
 
 NAMES = frozenset(
@@ -65,6 +65,7 @@ NAMES = frozenset(
 )  # that the frame of a double has for itself
 _ON_TILES = frozenset(("apply", "cast", "full", "index"))
 _SIZES = (64, 128)  # rows of a factor
+_GROUPS = {64: 3, 128: 2}  # instances that one block of threads runs, by columns of a tile
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,16 @@ class Double:
     def rows(self) -> int:
         """Of a factor, which are columns of the scores."""
         return self.passes[0].scores.shape[1]
+
+    @property
+    def columns(self) -> int:
+        """Of tiles and sums."""
+        return self.tiles[0].results[0].shape[1]
+
+    @property
+    def groups(self) -> int:
+        """Instances that one block of threads runs."""
+        return _GROUPS[self.columns]
 
     @property
     def boxes(self) -> dict[Memory, Box]:
@@ -286,17 +297,17 @@ def _accesses(p: Double) -> list[Operation]:
 def _is_whole(p: Double) -> bool:
     """Whether every tile has a shape that is printed, and every box lies inside of its memory."""
     dtype, n = memory_of(p.tiles[0]).type.dtype, p.rows
-    if dtype not in (bf16, f16) or n not in _SIZES:
+    if dtype not in (bf16, f16) or n not in _SIZES or p.columns not in _GROUPS:
         return False
     for op in (*p.tiles, *p.outs):
-        if not _is_box(op, dtype, ROWS, False):
+        if not _is_box(op, dtype, (ROWS, p.columns), False):
             return False
     for s in p.passes:
         shapes = {t.shape for t in (s.scores, s.other, s.weights, s.slopes)}
         sums = {(t.shape, t.dtype) for t in s.block.arguments}
-        if shapes != {(ROWS, n)} or sums != {((ROWS, COLUMNS), f32)}:
+        if shapes != {(ROWS, n)} or sums != {((ROWS, p.columns), f32)}:
             return False
-        if not all(_is_box(op, dtype, n, True) for op in (s.left, s.right)):
+        if not all(_is_box(op, dtype, (n, p.columns), True) for op in (s.left, s.right)):
             return False
         if not all(_is_line(op, n) and t.shape == (1, n) for t, op in s.lines.items()):
             return False
@@ -312,12 +323,12 @@ def _is_whole(p: Double) -> bool:
     )
 
 
-def _is_box(op: Operation, dtype: Any, rows: int, turned: bool) -> bool:
+def _is_box(op: Operation, dtype: Any, shape: tuple[int, int], turned: bool) -> bool:
     m, a, rank = memory_of(op), op.attributes, memory_of(op).type.rank
     axes = (rank - 1, rank - 2) if turned else (rank - 2, rank - 1)
     return (
         not a["masked"]
-        and tuple(a["extent"]) == (*[1] * (rank - 2), rows, COLUMNS)
+        and tuple(a["extent"]) == (*[1] * (rank - 2), *shape)
         and tuple(a["axes"]) == axes
         and m.type.dtype is dtype
         and int(m.type.shape[-1]) * 2 % 16 == 0
@@ -355,7 +366,7 @@ def _is_closed(p: Double) -> bool:
 
 def _is_shared(p: Double) -> bool:
     """Whether neighbours of the grid, and loops one after the other, read the same factors."""
-    last, count = p.kernel.grid[-1]
+    last, _ = p.kernel.grid[-1]
     read = []
     for s in p.passes:
         own = {s.loop.attributes["variable"]: symbol("_i")}
@@ -365,11 +376,11 @@ def _is_shared(p: Double) -> bool:
         read.append(
             [(op.memory, [substitute(n, own) for n in op.attributes["at"]]) for op in boxes]
         )
-    return all(x == read[0] for x in read) and int(count) % GROUPS == 0
+    return all(x == read[0] for x in read)
 
 
 def _keeps_pace(p: Double) -> bool:
-    """Whether of two neighbours the second begins at most one step after the first, and ends at most one before."""
+    """Whether each of some neighbours begins at most one step after the one before it, and ends at most one before."""
     last, count = p.kernel.grid[-1]
     loops = [s.loop.attributes for s in p.passes]
     step = int(loops[0]["step"])
@@ -388,5 +399,6 @@ def _keeps_pace(p: Double) -> bool:
             return False
     return all(
         b[0] - a[0] in (0, step) and a[-1] - b[-1] in (0, step)
-        for a, b in zip(taken[::GROUPS], taken[1::GROUPS], strict=True)
+        for block in shared_out(taken, p.groups)
+        for a, b in pairwise(block)
     )

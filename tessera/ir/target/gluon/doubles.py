@@ -1,7 +1,7 @@
 """emit: a double as the source of a Gluon kernel for Hopper.
 
-A block of threads runs two neighbours of the grid, each by a warp group of its own; one more warp fetches factors and
-numbers for both.  A group begins the first product of a step, then the product of the slopes of the step before, and
+A block of threads runs neighbours of the grid, each by a warp group of its own; one more warp fetches factors and
+numbers for all.  A group begins the first product of a step, then the product of the slopes of the step before, and
 computes weights while that runs.  The order of arithmetic is that of the Tile kernel, and so are the bits.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.ir.target.gluon.double import NAMES, Double, Pass
-from tessera.ir.target.gluon.pipeline import COLUMNS, GROUPS, ROWS, memory_of
+from tessera.ir.target.gluon.pipeline import ROWS, memory_of
 from tessera.ir.target.gluon.text import (
     DOUBLE,
     DOUBLE_CONSUMER,
@@ -22,7 +22,7 @@ from tessera.ir.target.gluon.text import (
     DOUBLE_TWO,
     HEAD,
 )
-from tessera.ir.target.gluon.writer import RoleWriter, block
+from tessera.ir.target.gluon.writer import RoleWriter, block, roles_of
 from tessera.ir.target.triton.types import VALUES
 from tessera.ir.target.triton.writer import plain_name
 from tessera.ir.tile.ir import Operation, Tile
@@ -36,7 +36,7 @@ class DoubleWriter(RoleWriter):
 
     def __init__(self, p: Double, style: Threads):
         super().__init__(p.kernel, style)
-        self.p = p
+        self.p, self.groups = p, p.groups
         self.taken |= NAMES
         self.rings = [self.free(f"ring{i}") for i, _ in enumerate(p.passes[0].lines)]
         self.sums = [self.free(f"sum{i}") for i, _ in enumerate(p.outs)]
@@ -47,9 +47,13 @@ class DoubleWriter(RoleWriter):
             "parameters": ", ".join(self.memory[m] for m in self.k.parameters),
             "shared": ", ".join([*_SHARED, *self.rings]),
             "kind": VALUES[memory_of(p.outs[0]).type.dtype.name],
-            "columns": COLUMNS, "rows": ROWS, "groups": GROUPS,
+            "columns": p.columns, "rows": ROWS, "groups": p.groups,
             "acc0": self.sums[slopes], "acc1": self.sums[weights[0]] if weights else "",
         }  # fmt: skip
+        given = f"{self.frame['parameters']}, {self.frame['shared']}"
+        self.frame["roles"] = roles_of(p.groups, given)
+        # A group that begins later hands on a place of a ring for each step that it leaves out.
+        assert self.frame["stages"] >= p.groups
 
     def text(self) -> str:
         self._numbers()
@@ -68,7 +72,7 @@ class DoubleWriter(RoleWriter):
 
     def _producer(self) -> dict[str, Any]:
         s, tiles = self.p.passes[0], []
-        for i in range(GROUPS):
+        for i in range(self.groups):
             tiles += self.grid(str(i))
             for op, name in zip(self.p.tiles, ("first", "second"), strict=True):
                 memory = self.memory[memory_of(op)]
@@ -79,11 +83,11 @@ class DoubleWriter(RoleWriter):
             left.append(self._fetch(op, "left", self._spot(op), ring))
         right = [self._fetch(s.right, "right", self.corner(s.right), "right")]
         stop = self.bounds(self.p.passes[-1].loop)[1]
-        size, line = 2 * COLUMNS * self.p.rows, 4 * self.p.rows
+        size, line = 2 * self.p.columns * self.p.rows, 4 * self.p.rows
         return {
             "tiles": block([*tiles, *self.grid("0")]), "left": block(left), "right": block(right),
             "range": f"{self.bounds(s.loop)[0]}, {stop}, {self.p.rows}",
-            "tile_bytes": 4 * COLUMNS * ROWS * GROUPS,
+            "tile_bytes": 4 * self.p.columns * ROWS * self.groups,
             "left_bytes": size + line * len(self.rings), "right_bytes": size,
         }  # fmt: skip
 

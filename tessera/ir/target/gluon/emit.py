@@ -1,7 +1,7 @@
 """emit: a kernel with roles for groups of threads as Gluon for Hopper; here, a pipeline.
 
-A block of threads runs two neighbours of the grid, each by a warp group of its own; one more warp fetches the
-factors for both, by the tensor memory accelerator into a ring of shared memory.  A warp group begins the first
+A block of threads runs neighbours of the grid, each by a warp group of its own; one more warp fetches the
+factors for all, by the tensor memory accelerator into a ring of shared memory.  A warp group begins the first
 product of a step, then the second product of the step before, and computes what lies between the products while
 the second one runs.  The order of arithmetic is that of the Tile kernel, and so are the bits.
 """
@@ -13,8 +13,7 @@ from typing import Any
 from tessera.ir.target.gluon.double import double
 from tessera.ir.target.gluon.doubles import DoubleWriter
 from tessera.ir.target.gluon.pipeline import (
-    COLUMNS,
-    GROUPS,
+    DEPTH,
     NAMES,
     ROWS,
     Box,
@@ -27,12 +26,13 @@ from tessera.ir.target.gluon.pipeline import (
 from tessera.ir.target.gluon.stream import stream
 from tessera.ir.target.gluon.text import CONSUMER, HEAD, KERNEL, PRODUCER, STEP
 from tessera.ir.target.gluon.vectors import StreamWriter
-from tessera.ir.target.gluon.writer import RoleWriter, block
+from tessera.ir.target.gluon.writer import RoleWriter, block, roles_of
 from tessera.ir.target.triton.types import VALUES, pointer
 from tessera.ir.target.triton.writer import as_tuple, plain_name
 from tessera.ir.tile.ir import Kernel, Memory, Operation, Tile
 from tessera.ir.tile.launch import Threads
 
+_SHARED = "tiles, left, right, tile_full, left_full, left_empty, right_full, right_empty"
 SWIZZLE = 128  # bytes of a row that lie together in shared memory
 
 
@@ -63,7 +63,8 @@ def boxes_of(kernel: Kernel) -> dict[Memory, Box]:
 
 def instances(kernel: Kernel) -> int:
     """How many instances of a kernel one block of threads runs."""
-    return 1 if pipeline(kernel) is None and double(kernel) is None else GROUPS
+    found = pipeline(kernel) or double(kernel)
+    return 1 if found is None else found.groups
 
 
 def box_type(box: Box) -> str:
@@ -77,11 +78,11 @@ def box_type(box: Box) -> str:
 
 
 class _Emitter(RoleWriter):
-    """A whole kernel; all tiles have the layout that products leave."""
+    """A whole kernel; tiles have the layout that products leave: scores are `rows`, sums are `sums`."""
 
     def __init__(self, p: Pipeline, style: Threads):
         super().__init__(p.kernel, style)
-        self.p = p
+        self.p, self.groups = p, p.groups
         self.taken |= NAMES
 
     def text(self) -> str:
@@ -90,9 +91,11 @@ class _Emitter(RoleWriter):
             "name": plain_name(self.k.name), "stages": self.style.stages or 2,
             "parameters": ", ".join(self.memory[m] for m in self.k.parameters),
             "kind": VALUES[memory_of(self.p.out).type.dtype.name],
-            "columns": COLUMNS, "rows": ROWS, "groups": GROUPS,
-            "bytes": 2 * COLUMNS * COLUMNS, "tile_bytes": 2 * COLUMNS * ROWS * GROUPS,
+            "columns": self.p.columns, "depth": DEPTH, "rows": ROWS, "groups": self.groups,
+            "bytes": 2 * DEPTH * self.p.columns, "tile_bytes": 2 * ROWS * self.p.columns * self.groups,
         }  # fmt: skip
+        frame["roles"] = roles_of(self.groups, f"{frame['parameters']}, {_SHARED}")
+        frame["shared"] = _SHARED
         roles = [PRODUCER % (frame | self._producer()), CONSUMER % (frame | self._consumer(frame))]
         parts = [HEAD, *self.helpers(), *self.functions.values(), *steps, *roles, KERNEL % frame]
         return "\n".join(parts).replace("@triton.jit", "@gluon.jit")
@@ -102,19 +105,17 @@ class _Emitter(RoleWriter):
     def _producer(self) -> dict[str, str]:
         tiles, loops = [], self.grid("0")
         name, corner = self.memory[memory_of(self.p.tile)], self.corner(self.p.tile)
-        for i in range(GROUPS):
+        for i in range(self.groups):
             tiles += [
                 *self.grid(str(i)),
                 f"load_box({name}, {corner}, tile_full, tiles.index({i}))",
             ]
-        for s in self.p.steps:
-            self.names[s.loop.attributes["variable"]] = "i"
-            start, stop, step = self.bounds(s.loop)
-            loops.append(f"for i in range({start}, {stop}, {step}):")
-            for op, ring in ((s.left, "left"), (s.right, "right")):
-                where = f"{self.memory[memory_of(op)]}, {self.corner(op)}"
-                loops.append(f"    fetch({where}, {ring}, {ring}_full, {ring}_empty, turn)")
-            loops.append("    turn += 1")
+        s = self.p.steps[-1]
+        self.names[s.loop.attributes["variable"]] = "i"
+        loops.append(f"for i in range({self.bounds(s.loop)[1]}):")
+        for op, ring in ((s.left, "left"), (s.right, "right")):
+            where = f"{self.memory[memory_of(op)]}, {self.corner(op)}"
+            loops.append(f"    fetch({where}, {ring}, {ring}_full, {ring}_empty, i)")
         return {"tiles": block(tiles), "loops": block(loops)}
 
     def _step(self, number: int, s: Step) -> str:
@@ -139,43 +140,44 @@ class _Emitter(RoleWriter):
     def _consumer(self, frame: dict[str, Any]) -> dict[str, str]:
         for op in self.p.before:
             if op.name == "full":
+                self.layout = "rows" if op.results[0].shape[1] == 1 else "sums"
                 self._full(op)
+        self.layout = "sums"
         state = ["acc", *self._carried()]
         for name, t in zip(state, self.p.steps[0].loop.operands, strict=True):
             self.do(f"{name} = {self.of(t)}")
         begin, self.lines = self.lines, []
         first, loops = self._loops(frame)
         self.tiles.update(zip(self.p.steps[-1].loop.results, state, strict=True))
+        for name in self._carried():
+            self.do(f"{name} = gl.convert_layout({name}, sums)")
         for op in self.p.after:
             getattr(self, f"_{op.name}")(op)
+        count = self.bounds(self.p.steps[-1].loop)[1]
+        grid = [*self.grid("0"), f"turn = {count}", *self.grid("which"), f"turn -= {count}"]
         return {
-            "grid": block(self.grid("which")), "prelude": "\n".join(self.prelude), "loops": loops,
-            "begin": "\n".join(begin), "first": block(first), "after": "\n".join(self.lines),
+            "grid": block(grid), "prelude": "\n".join(self.prelude), "loops": loops,
+            "begin": "\n".join(begin), "first": first, "after": "\n".join(self.lines),
         }  # fmt: skip
 
-    def _loops(self, frame: dict[str, Any]) -> tuple[list[str], str]:
-        """The first step, which is one of the first loop that has any; and the steps after it."""
-        (start, stop, step), *rest = (self.bounds(s.loop) for s in self.p.steps)
-        first = [self._call(0, start)]
-        words = {"range": f"{start} + {step}, {stop}, {step}", "call": self._call(0, "i")}
-        loops = STEP % (frame | words)
-        for start1, stop1, step1 in rest:
-            some = f"{start} < {stop}"
-            first = [f"if {some}:", f"    {first[0]}", "else:", f"    {self._call(1, start1)}"]
-            begin = f"{start1} + gl.where({some}, 0, {step1})"
-            words = {"range": f"{begin}, {stop1}, {step1}", "call": self._call(1, "i")}
-            loops += STEP % (frame | words)
-        return first, loops
+    def _loops(self, frame: dict[str, Any]) -> tuple[str, str]:
+        """The first step, which may have a loop of its own, and the steps after it."""
+        last = len(self.p.steps) - 1
+        words = {
+            "range": f"1, {self.bounds(self.p.steps[last].loop)[1]}",
+            "call": self._call(last, "i"),
+        }
+        return self._call(0, "0"), STEP % (frame | words)
 
     def _fold(self, op: Operation) -> None:
         super()._fold(op)
         t = op.results[0]
-        self.tiles[t] = self.put(f"gl.convert_layout({self.tiles[t]}, rows)")
+        self.tiles[t] = self.put(f"gl.convert_layout({self.tiles[t]}, {self.layout})")
 
     def _reshape(self, op: Operation) -> None:
         t = op.results[0]
         made = f"gl.reshape({self.tiles[op.operands[0]]}, {as_tuple(t.shape)})"
-        self.set(op, f"gl.convert_layout({made}, gl.SliceLayout(1, rows))")
+        self.set(op, f"gl.convert_layout({made}, gl.SliceLayout(1, {self.layout}))")
 
     def write(self, op: Operation, t: Tile, picked: object) -> None:
         """Sums go through shared memory, where their tile was."""

@@ -2,6 +2,7 @@
 
     for i: s = dot(q, k[i]); w, again, ... = f(s, ...); acc = dot(w, v[i], acc * again)
 
+One step may come before the loop, with an f of its own, as a loop that is taken once.
 A kernel that is one can be printed for groups of threads with roles: one fetches, others multiply.  Whatever
 differs from this form in any way is no pipeline, and Triton prints it.
 """
@@ -10,15 +11,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeVar
 
-from tessera.core.dims import Size, product, substitute, symbols
+from tessera.core.dims import Size, product, substitute, symbol, symbols
 from tessera.core.dtype import bf16, f16, f32
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile, walk
 
+T = TypeVar("T")
 Operations = tuple[Operation, ...]
 ROWS = 64  # of a tile: those of one matrix instruction
-GROUPS = 2  # instances of a kernel that one block of threads runs
-COLUMNS = 128  # of a tile, and rows of a factor
+DEPTH = 128  # rows of a factor
+GROUPS = {64: 3, 128: 2}  # instances that one block of threads runs, by columns of a tile
 NAMES = frozenset(
     (
         "s",
@@ -42,6 +45,7 @@ NAMES = frozenset(
         "left",
         "right",
         "rows",
+        "sums",
         "factor",
         "nothing",
         "newer",
@@ -88,9 +92,14 @@ class Pipeline:
     out: Operation  # the store of the sums
 
     @property
-    def blocks(self) -> int:
-        """Blocks of threads that a launch has."""
-        return int(product(tuple(n for _, n in self.kernel.grid))) // GROUPS
+    def columns(self) -> int:
+        """Of a tile and of the sums."""
+        return self.tile.results[0].shape[1]
+
+    @property
+    def groups(self) -> int:
+        """Instances that one block of threads runs."""
+        return GROUPS[self.columns]
 
 
 @dataclass(frozen=True)
@@ -197,10 +206,12 @@ def _loads(p: Pipeline) -> list[Operation]:
 def _is_whole(p: Pipeline) -> bool:
     """Whether every tile has the one shape that is printed, and every box lies inside of its memory."""
     dtype = memory_of(p.out).type.dtype
+    if p.columns not in GROUPS:
+        return False
     for op in (p.tile, *_loads(p), p.out):
         m, a = memory_of(op), op.attributes
-        rows = ROWS if op is p.tile or op is p.out else COLUMNS
-        box = (*[1] * (m.type.rank - 2), rows, COLUMNS)
+        rows = ROWS if op is p.tile or op is p.out else DEPTH
+        box = (*[1] * (m.type.rank - 2), rows, p.columns)
         if a["masked"] or tuple(a["extent"]) != box or m.type.dtype is not dtype:
             return False
         if int(m.type.shape[-1]) * 2 % 16 or product(m.type.shape[:-1]) >= 1 << 31:
@@ -209,7 +220,7 @@ def _is_whole(p: Pipeline) -> bool:
     indices = [op for op in walk(p.kernel.body) if op.name == "index"]
     return (
         dtype in (bf16, f16)
-        and all(t.shape in ((ROWS, 1), (ROWS, COLUMNS)) and t.dtype is f32 for t in states)
+        and all(t.shape in ((ROWS, 1), (ROWS, p.columns)) and t.dtype is f32 for t in states)
         and all(op.attributes["axis"] is not None for op in indices)
         and all(b.loop.operands == a.loop.results for a, b in pairwise(p.steps))
     )
@@ -241,29 +252,44 @@ def _makes(
 
 
 def _is_shared(p: Pipeline) -> bool:
-    """Whether neighbours of the grid read the same factors, and loops the same memories."""
-    last, count = p.kernel.grid[-1]
+    """Whether neighbours of the grid, and loops, read the same factors as many steps before their end."""
+    last, _ = p.kernel.grid[-1]
+    stop, read = p.steps[-1].bound("stop"), []
     for s in p.steps:
+        own = {s.loop.attributes["variable"]: stop - 1 - symbol("_left")}
         for op, turned in ((s.left, True), (s.right, False)):
             rank = memory_of(op).type.rank
             axes = (rank - 1, rank - 2) if turned else (rank - 2, rank - 1)
             if tuple(op.attributes["axes"]) != axes:
                 return False
-            if any(last in symbols(n) for n in op.attributes["at"]):
+            at = [substitute(n, own) for n in op.attributes["at"]]
+            if any(last in symbols(n) for n in at):
                 return False
-    return len({(s.left.memory, s.right.memory) for s in p.steps}) == 1 and int(count) % GROUPS == 0
+            read.append((op.memory, at))
+    return read[:2] == read[-2:]
 
 
 def _keeps_pace(p: Pipeline) -> bool:
-    """Whether instances that share what is fetched take as many steps, and at least one."""
+    """Whether instances that share what is fetched end together, and others begin at most a step after the first."""
     last, count = p.kernel.grid[-1]
-    ends = [(s.bound("start"), s.bound("stop"), int(s.loop.attributes["step"])) for s in p.steps]
-    if any((symbols(start) | symbols(stop)) - {last} for start, stop, _ in ends):
+    loops = [s.loop.attributes for s in p.steps]
+    if any(a["step"] != 1 for a in loops) or any(
+        a["stop"] != b["start"] for a, b in pairwise(loops)
+    ):
         return False
+    ends = [loops[0]["start"], *(a["stop"] for a in loops)]
+    if ends[0] != 0 or any(symbols(n) - {last} for n in ends):
+        return False
+    taken = [[int(substitute(n, {last: i})) for n in ends] for i in range(int(count))]
+    first = all(at[1] == 1 for at in taken) or len(ends) == 2
+    return first and all(
+        at[-1] > 0 and most[-1] - at[-1] in (0, 1)
+        for most, *others in shared_out(taken, p.groups)
+        for at in (most, *others)
+    )
 
-    def counts(number: int) -> list[int]:
-        lengths = ((substitute(stop - start, {last: number}), step) for start, stop, step in ends)
-        return [max(-(-int(n) // step), 0) for n, step in lengths]
 
-    taken = [counts(i) for i in range(int(count))]
-    return all(sum(x) > 0 for x in taken) and taken[::GROUPS] == taken[1::GROUPS]
+def shared_out(instances: list[T], groups: int) -> list[list[T]]:
+    """Instances by blocks of threads; the last one is there as often as it takes to fill its block."""
+    filled = [*instances, *instances[-1:] * (-len(instances) % groups)]
+    return [filled[i : i + groups] for i in range(0, len(filled), groups)]

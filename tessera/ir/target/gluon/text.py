@@ -28,33 +28,37 @@ def fetch(memory, corner, ring, full, empty, turn):
 
 
 @gluon.jit
-def produce(%(parameters)s, tiles, left, right, tile_full, left_full, left_empty, right_full, right_empty):
+def produce(%(parameters)s, %(shared)s):
     mbarrier.expect(tile_full, %(tile_bytes)d)
 %(tiles)s
-    turn = 0
 %(loops)s
 """
 
+# A group may begin later than the first: it hands on what it does not need.
 CONSUMER = """
 @gluon.jit
-def consume(which: gl.constexpr, %(parameters)s, tiles, left, right, tile_full, left_full, left_empty, right_full, right_empty):
-    rows: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, %(columns)d, 16])
-    factor: gl.constexpr = gl.DotOperandLayout(0, rows, 2)
+def consume(which: gl.constexpr, %(parameters)s, %(shared)s):
+    rows: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, %(depth)d, 16])
+    sums: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, %(columns)d, 16])
+    factor: gl.constexpr = gl.DotOperandLayout(0, sums, 2)
 %(grid)s
+    for i in range(turn):
+        mbarrier.arrive(left_empty.index(i))
+        mbarrier.arrive(right_empty.index(i))
 %(prelude)s
 %(begin)s
     own = tiles.index(which)
-    nothing = gl.full((%(rows)d, %(columns)d), 0.0, gl.float32, rows)
+    nothing = gl.full((%(rows)d, %(depth)d), 0.0, gl.float32, rows)
     mbarrier.wait(tile_full, 0)
-    mbarrier.wait(left_full.index(0), 0)
-    s = warpgroup_mma(own, left.index(0).permute((1, 0)), nothing, use_acc=False, is_async=True)
+    mbarrier.wait(left_full.index(turn), 0)
+    s = warpgroup_mma(own, left.index(turn).permute((1, 0)), nothing, use_acc=False, is_async=True)
     s = warpgroup_mma_wait(0, deps=[s])
-    mbarrier.arrive(left_empty.index(0))
-%(first)s
-    mbarrier.wait(right_full.index(0), 0)
+    mbarrier.arrive(left_empty.index(turn))
+    %(first)s
+    mbarrier.wait(right_full.index(turn), 0)
     p = gl.convert_layout(w.to(%(kind)s), factor, assert_trivial=True)
-    turn = 1
-%(loops)s    acc = acc * again
+    turn += 1
+%(loops)s    acc = acc * gl.convert_layout(again, sums)
     acc = warpgroup_mma(p, right.index((turn - 1) %% %(stages)d), acc, is_async=True)
     acc = warpgroup_mma_wait(0, deps=[acc])
 %(after)s
@@ -69,7 +73,7 @@ STEP = """    for i in range(%(range)s):
         before = (turn - 1) %% %(stages)d
         mbarrier.wait(left_full.index(at), phase)
         s = warpgroup_mma(own, left.index(at).permute((1, 0)), nothing, use_acc=False, is_async=True)
-        acc = acc * again
+        acc = acc * gl.convert_layout(again, sums)
         acc = warpgroup_mma(p, right.index(before), acc, is_async=True)
         s = warpgroup_mma_wait(1, deps=[s])
         mbarrier.arrive(left_empty.index(at))
@@ -81,7 +85,7 @@ STEP = """    for i in range(%(range)s):
         turn += 1
 """
 
-# What a producer and two groups of consumers wait for: tiles, and places of two rings that are full or empty.
+# What a producer and groups of consumers wait for: tiles, and places of two rings that are full or empty.
 _BARRIERS = """    tile_full = gl.allocate_shared_memory(gl.int64, [1], bar)
     left_full = gl.allocate_shared_memory(gl.int64, [%(stages)d, 1], bar)
     left_empty = gl.allocate_shared_memory(gl.int64, [%(stages)d, 1], bar)
@@ -102,17 +106,12 @@ KERNEL = (
 def %(name)s(%(parameters)s):
     box: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
     tiles = gl.allocate_shared_memory(%(kind)s, [%(groups)d, %(rows)d, %(columns)d], box)
-    left = gl.allocate_shared_memory(%(kind)s, [%(stages)d, 128, %(columns)d], box)
-    right = gl.allocate_shared_memory(%(kind)s, [%(stages)d, 128, %(columns)d], box)
+    left = gl.allocate_shared_memory(%(kind)s, [%(stages)d, %(depth)d, %(columns)d], box)
+    right = gl.allocate_shared_memory(%(kind)s, [%(stages)d, %(depth)d, %(columns)d], box)
     bar: gl.constexpr = mbarrier.MBarrierLayout()
 """
     + _BARRIERS
-    + """    gl.warp_specialize([
-        (consume, (0, %(parameters)s, tiles, left, right, tile_full, left_full, left_empty, right_full, right_empty)),
-        (consume, (1, %(parameters)s, tiles, left, right, tile_full, left_full, left_empty, right_full, right_empty)),
-        (produce, (%(parameters)s, tiles, left, right, tile_full, left_full, left_empty, right_full, right_empty)),
-    ], [4, 1], [240, 24])
-"""
+    + "%(roles)s\n"
 )
 
 STREAM = """
@@ -223,7 +222,7 @@ def produce(%(parameters)s, %(shared)s):
         turn += 1
 """
 
-# The second of two groups may begin a step later: it hands on what it does not need.
+# A group may begin later than the first: it hands on what it does not need.
 DOUBLE_CONSUMER = """
 @gluon.jit
 def consume(which: gl.constexpr, %(parameters)s, %(shared)s):
@@ -232,9 +231,9 @@ def consume(which: gl.constexpr, %(parameters)s, %(shared)s):
     factor: gl.constexpr = gl.DotOperandLayout(0, rows, 2)
 %(grid)s
     turn = (%(start)s - begin) // %(depth)d
-    if turn > 0:
-        mbarrier.arrive(left_empty.index(0))
-        mbarrier.arrive(right_empty.index(0))
+    for i in range(turn):
+        mbarrier.arrive(left_empty.index(i))
+        mbarrier.arrive(right_empty.index(i))
 %(prelude)s
 %(before)s
     one = first.index(which)
@@ -326,10 +325,5 @@ def %(name)s(%(parameters)s):
 %(rings)s
 """
     + _BARRIERS
-    + """    gl.warp_specialize([
-        (consume, (0, %(parameters)s, %(shared)s)),
-        (consume, (1, %(parameters)s, %(shared)s)),
-        (produce, (%(parameters)s, %(shared)s)),
-    ], [4, 1], [240, 24])
-"""
+    + "%(roles)s\n"
 )

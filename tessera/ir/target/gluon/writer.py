@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tessera.core.dims import Size
-from tessera.ir.target.gluon.pipeline import GROUPS, memory_of
+from tessera.ir.target.gluon.pipeline import memory_of
 from tessera.ir.target.triton.types import VALUES
 from tessera.ir.target.triton.values import HELPERS, NEEDS, ValueWriter
 from tessera.ir.target.triton.writer import as_tuple
 from tessera.ir.tile.ir import Memory, Operation, Tile
+
+REGISTERS = {2: 240, 3: 160}  # of a thread, by groups that share a multiprocessor
 
 
 class RoleWriter(ValueWriter):
     """Writes tiles in the layout that products leave, which is called `rows`."""
 
     layout = "rows"
+    groups = 1  # instances that one block of threads runs
 
     def helpers(self) -> list[str]:
         """Functions that scalar ops call."""
@@ -41,11 +44,13 @@ class RoleWriter(ValueWriter):
         lines = ["rest = gl.program_id(0)"]
         for i, (name, count) in reversed(list(enumerate(names))):
             last = i == len(names) - 1
-            n = count // GROUPS if last else count
+            n = -(-count // self.groups) if last else count
             value = f"rest % {n}" if i else "rest"
-            lines.append(
-                f"{name} = ({value}) * {GROUPS} + {which}" if last else f"{name} = {value}"
-            )
+            if last:
+                value = f"({value}) * {self.groups} + {which}"
+                # The last instance fills its block of threads: it is computed more than once.
+                value = f"gl.minimum({value}, {count - 1})" if count % self.groups else value
+            lines.append(f"{name} = {value}")
             if i:
                 lines.append(f"rest = rest // {n}")
         return lines
@@ -99,6 +104,15 @@ class RoleWriter(ValueWriter):
         """Nothing is both written and read."""
 
 
-def block(lines: Sequence[str]) -> str:
+def block(lines: Iterable[str]) -> str:
     """Lines of a function."""
     return "\n".join(f"    {x}" for x in lines)
+
+
+def roles_of(groups: int, arguments: str) -> str:
+    """Who runs in a block of threads: groups that multiply, with most of the registers, and a warp that fetches."""
+    roles = [f"(consume, ({i}, {arguments}))," for i in range(groups)]
+    roles.append(f"(produce, ({arguments})),")
+    lines = "\n".join(f"        {x}" for x in roles)
+    warps, registers = [4] * (groups - 1) + [1], [REGISTERS[groups]] * (groups - 1) + [24]
+    return f"    gl.warp_specialize([\n{lines}\n    ], {warps}, {registers})"

@@ -1,8 +1,9 @@
 """Attention on a GPU: keys pass by a block of queries, whose softmax is corrected as it goes.
 
-    o = softmax(scale q k^T) v   ->   block (z, h, 128 queries): for keys by 128: s = dot(q, k); m' = max(m, s);
+    o = softmax(scale q k^T) v   ->   block (z, h, 64 queries): for keys by 128: s = dot(q, k); m' = max(m, s);
                                       p = 2^(s - m'); l, acc = l, acc * 2^(m - m') + sum p, dot(p, v)
 
+Keys pass by from the last that a query sees to the first: where some are hidden from some, that is the first step.
 Nothing of the size queries by keys exists in memory.  What the backward pass needs of a row is the
 logarithm of its sum; it computes the weights again from that, once for a block of keys and once for a block
 of queries, so that every sum has one order.  The number of keys in a step is part of that order; the
@@ -163,17 +164,17 @@ class Forward(_Attention):
         at = (blocks - 1 - number) * self.m if p.causal else number * self.m
         self.z, self.h = head // p.heads, head % p.heads
         self.q_tile = self.tile(self.q, self.z, self.h, at, self.m)
-        whole, stop = self.ranges(at)
-        begin = [
+        edge, self.count = self.steps(at)
+        state = [
             self.full((self.m, p.values), 0), self.full((self.m, 1), -math.inf), self.full((self.m, 1), 0),
         ]  # fmt: skip
-        with b.loop(0, whole, self.n, begin) as clear:
+        if edge != 0:
+            with b.loop(0, edge, 1, state) as some:
+                some.carry(*self.step(some, at, True))
+            state = list(some.results)
+        with b.loop(edge, self.count, 1, state) as clear:
             clear.carry(*self.step(clear, at, False))
-        state = clear.results
-        if whole != stop:
-            with b.loop(whole, stop, self.n, state) as edge:
-                edge.carry(*self.step(edge, at, True))
-            state = edge.results
+        state = list(clear.results)
         acc, top, total = state
         total = b.apply("where", b.apply("eq", total, self.number(0)), self.number(1), total)
         self.store(self.o, b.apply("div", acc, total), self.z, self.h, at)
@@ -184,28 +185,35 @@ class Forward(_Attention):
         b.store(self.logs, flat, (self.z, self.h, at), (1, 1, self.m), (2,), masked)
         return b.finish()
 
-    def ranges(self, at: Size) -> tuple[Size, Size]:
-        """Keys that all queries of a block see, in whole steps, and those that some see."""
-        p = self.p
-        whole: Size = p.keys // self.n * self.n
-        stop: Size = p.keys
+    def steps(self, at: Size) -> tuple[Size, Size]:
+        """Steps whose keys not all queries of a block see, which come first, and all steps."""
+        p, n = self.p, self.n
+        clear: Size = p.keys // n
+        count: Size = -(-p.keys // n)
         if p.causal:
-            whole = smaller(whole, larger(at + p.offset + 1, 0) // self.n * self.n)
-            stop = smaller(stop, larger(at + self.m + p.offset, 0))
-        return whole, stop
+            clear = smaller(clear, larger(at + p.offset + 1, 0) // n)
+            count = smaller(count, (larger(at + self.m + p.offset, 0) + n - 1) // n)
+        return count - clear, count
+
+    @property
+    def late(self) -> bool:
+        """Whether a query may see nothing in the first steps of its block."""
+        p = self.p
+        aligned = self.n % self.m == 0 and p.offset % self.m == 0
+        return p.causal and (p.queries > p.keys or not aligned)
 
     def step(self, loop: Loop, at: Size, edge: bool) -> list[Tile]:
         b, p = self.b, self.p
         acc, top, total = loop.carried
-        g = self.h // p.share
-        k = self.tile(self.k, self.z, g, loop.variable, self.n, turned=True)
+        g, key = self.h // p.share, (self.count - 1 - loop.variable) * self.n
+        k = self.tile(self.k, self.z, g, key, self.n, turned=True)
         s = b.dot(self.q_tile, k, self.full((self.m, self.n), 0))
         if edge:
-            s = self.seen(s, at, loop.variable, False, -math.inf, p.causal)
+            s = self.seen(s, at, key, False, -math.inf, p.causal)
         new = b.apply("max", top, b.fold("max", s, 1))
         scale = self.number(p.scale * _LOG2E)
         level = new
-        if edge and (p.queries > p.keys or not p.causal):  # a query may see nothing yet
+        if edge and self.late:
             nothing = b.apply("eq", new, self.number(-math.inf))
             level = b.apply("where", nothing, self.number(0), new)
         down = b.apply("neg", b.apply("mul", level, scale))
@@ -213,7 +221,7 @@ class Forward(_Attention):
         # Exactly 1 where the largest score stays: steps that show a row nothing change nothing.
         again = b.apply("exp2", b.apply("mul", b.apply("sub", top, level), scale))
         total = b.apply("add", b.apply("mul", total, again), b.fold("add", weights, 1))
-        v = self.tile(self.v, self.z, g, loop.variable, self.n)
+        v = self.tile(self.v, self.z, g, key, self.n)
         acc = b.dot(self.narrowed(weights), v, b.apply("mul", acc, again))
         return [acc, new, total]
 
