@@ -254,6 +254,29 @@ def test_a_training_step_of_a_transformer(cuda: None) -> None:
     assert_close(there[1].numpy() / size, here[1].numpy() / size, TOLERANCE["bf16"], times=3)
 
 
+@pytest.mark.parametrize("held", [ts.tensor, np.asarray], ids=["tensors", "arrays"])
+def test_what_the_host_holds_has_the_derivatives_of_the_target(held: Any, cuda: None) -> None:
+    """Inputs and what a function closes over go to the GPU that is named: attention's derivative is its kernels."""
+    q, k, v = (held(normal(1, 2, 64, 16, seed=i).astype(bf16.np)) for i in range(3))
+    large, small = ts.tensor(normal(1, 2, 64, 16, seed=3)), ts.tensor(np.float32(0.5))
+
+    def loss(q: Any, k: Any, v: Any) -> Any:
+        return op.sum(op.attention(q, k, v).astype(f32) * large * small)
+
+    def slopes(q: Any, k: Any, v: Any) -> Any:
+        return ts.grad(loss, argnums=(0, 1, 2))(q, k, v)
+
+    BUILT.clear()
+    found = ts.jit(slopes, target="cuda")(q, k, v)
+    assert {"attention_keys", "attention_queries"} <= {s.name for s in BUILT}
+    there = [ts.tensor(x).to("cuda") for x in (q, k, v)]
+    with pytest.raises(ts.core.errors.DeviceError, match="move one"):  # no target says where
+        ts.jit(slopes)(*there)
+    large, small = large.to("cuda"), small.to("cuda")
+    for a, b in zip(found, ts.jit(slopes)(*there), strict=True):
+        assert np.array_equal(a.numpy().view(np.uint16), b.numpy().view(np.uint16))
+
+
 # Lowering
 
 

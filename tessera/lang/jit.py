@@ -305,7 +305,7 @@ class Jitted:
         if entry is None:
             place = self._target or target_in_force() if device.kind == "cpu" else str(device)
             with collected_later():
-                t = self._trace(c, types)
+                t = self._trace(c, types, _gpu_of(target, device))
                 executable = compile_graph(t.graph, place, numerics)
             if numerics == "strict":
                 refuse_hosted(executable)
@@ -368,11 +368,11 @@ class Jitted:
         empty = any(0 in t.shape and t is not s for t, s in zip(c.types, types, strict=True))
         return c.types if empty else tuple(types)
 
-    def _trace(self, c: _Call, types: Sequence[TensorType]) -> Traced:
+    def _trace(self, c: _Call, types: Sequence[TensorType], place: Device | None = None) -> Traced:
         values = tree.unflatten(c.structure, c.leaves)
-        names = _leaf_names(c.names, values)
+        names, f = _leaf_names(c.names, values), self._bound(c)
         with span("trace", self._name):
-            return trace(self._bound(c), values, {}, types, self._name, names, weak_numbers=True)
+            return trace(f, values, {}, types, self._name, names, weak_numbers=True, place=place)
 
     def _bound(self, c: _Call) -> Callable[..., Any]:
         """The function of the dynamic arguments alone."""
@@ -509,6 +509,14 @@ def _is_free(x: Any) -> bool:
             return False
         base = base.base
     return base is None or memory.is_ours(base)
+
+
+def _gpu_of(target: str, device: Device) -> Device | None:
+    """Where a target that names a GPU, or the architecture of one, takes what the host holds."""
+    kind = target.partition(":")[0]
+    if kind not in GPUS:
+        return None
+    return device if device.kind != "cpu" else Device(kind)
 
 
 def _leaf_names(parameters: Sequence[str], values: Sequence[Any]) -> list[str]:

@@ -161,13 +161,14 @@ class Graph(Pictured):
 class Builder:
     """A graph being built."""
 
-    __slots__ = ("captures", "input_names", "inputs", "location", "nodes", "parent")
+    __slots__ = ("captures", "input_names", "inputs", "location", "nodes", "parent", "place")
 
     def __init__(
         self,
         parent: Builder | None = None,
         location: Location | None = None,
         input_names: Sequence[str] = (),
+        place: Device | None = None,
     ):
         self.input_names = tuple(input_names)
         self.inputs: list[Value] = []
@@ -175,10 +176,13 @@ class Builder:
         self.captures: dict[int, tuple[Value, Value]] = {}  # id of outer -> (outer, inner)
         self.parent = parent
         self.location = location  # given to nodes instead of the caller's line
+        # The GPU that the graph is for, where one is named: what the host holds goes there.
+        self.place = place if place is not None or parent is None else parent.place
 
     def input(self, type: TensorType, device: Device = CPU, weak: bool = False) -> Value:
         """A new input; a weak one stands for a Python number and takes the dtype of what it meets."""
-        v = _traced(type, None, len(self.inputs), self, device)
+        there = device if self.place is None or device.kind != "cpu" else self.place
+        v = _traced(type, None, len(self.inputs), self, there)
         if weak:
             v.__class__ = _weak_class
         self.inputs.append(v)
@@ -202,9 +206,14 @@ class Builder:
             return self.constant(v)
         else:
             outer = v if self.parent is None else self.parent.lift(v)
-        inner = _traced(v.type, None, -1, self, v.device)
+        inner = _traced(v.type, None, -1, self, self._there(v.device))
         self.captures[id(v)] = (outer, inner)
         return inner
+
+    def _there(self, device: Device) -> Device:
+        """Where a value from outside is in this graph."""
+        stays = self.place is None or device is ANYWHERE or device.kind != "cpu"
+        return device if stays else self.place  # type: ignore[return-value]
 
     def constant(self, v: Value) -> Value:
         """A node that holds the data of v."""
@@ -212,7 +221,7 @@ class Builder:
         node = Node(
             REGISTRY["constant"], (), {"value": Constant(v.data, v.dtype)}, (), self.location
         )
-        node.results = (_traced(v.type, node, 0, self, v.device),)
+        node.results = (_traced(v.type, node, 0, self, self._there(v.device)),)
         self.nodes.append(node)
         self.captures[id(v)] = (v, node.results[0])  # v is kept alive: its id stays its own
         return node.results[0]
