@@ -12,12 +12,12 @@ import tessera as ts
 from tessera import op
 from tessera.accelerator.boxes import parameters
 from tessera.accelerator.program import GpuProgram
-from tessera.accelerator.sources import blocks_of
+from tessera.accelerator.sources import blocks_of, source_of
 from tessera.core.dtype import bf16, f16, f32
 from tessera.core.types import TensorType
 from tessera.ir.target.gluon.emit import box_type, emit
 from tessera.ir.target.gluon.pipeline import GROUPS, NAMES, ROWS, boxes, pipeline, shared_out
-from tessera.ir.tile.gpu.attention import Forward, Problem
+from tessera.ir.tile.gpu.attention import Forward, Problem, forward_threads
 from tessera.ir.tile.ir import Builder, Kernel
 from tessera.ir.tile.launch import Launch, Threads
 from tests.gpu_fake import BUILT, fake_gpu
@@ -102,6 +102,18 @@ def test_a_launch_has_a_descriptor_its_sizes_and_its_strides_for_each_box() -> N
         given = [parameters(b, 3, 16) for b in boxes(found).values()]
     assert [[len(x.data) for x in p] for p in given] == [[128, 4, 4, 8, 8]] * 4  # type: ignore[union-attr]
     assert box_type(next(iter(boxes(found).values()))).startswith("tensordesc<bf16[64, 128],")
+
+
+def test_a_bound_on_registers_is_asked_of_nvidia_alone() -> None:
+    p = replace(PROBLEM, size=64, values=64, queries=500)
+    kernel, threads = Forward(p, 64, 128).kernel(), forward_threads(p)
+    assert threads.registers == 168
+    for arch, asked in ((("cuda", 80, 32), 168), (("hip", "gfx942", 64), None)):
+        request = source_of(kernel, "", threads, arch, 0).request()
+        assert request["options"].get("maxnreg") == asked
+    assert (
+        "maxnreg" not in source_of(kernel, "", Threads(4), ("cuda", 90, 32), 0).request()["options"]
+    )
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,8 @@ def source_of(
     given += [("scratch", "*i8")] if scratch else []
     aligned = tuple(i for i, m in enumerate(kernel.parameters) if m not in found)
     stages = threads.stages or _PLAIN_STAGES
-    return Source(text, plain_name(kernel.name), tuple(given), aligned, arch, threads.warps, stages)
+    name, warps = plain_name(kernel.name), threads.warps
+    return Source(text, name, tuple(given), aligned, arch, warps, stages, threads.registers)
 
 
 def usual_warps(k: tile.Kernel) -> int:

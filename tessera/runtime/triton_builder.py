@@ -37,10 +37,13 @@ class Source:
     target: tuple[str, Any, int]  # backend, architecture, threads of a warp
     warps: int = 4
     stages: int = 3
+    registers: int | None = None  # of a thread, at most
 
     def request(self) -> dict[str, Any]:
         """What a worker is asked for."""
         options = {"num_warps": self.warps, "num_stages": self.stages, "enable_fp_fusion": False}
+        if self.registers is not None and self.target[0] == "cuda":
+            options["maxnreg"] = self.registers
         whole = asdict(self)
         return {
             "source": self.text, "name": self.name, "signature": dict(self.signature),

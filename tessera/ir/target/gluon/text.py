@@ -298,8 +298,8 @@ DOUBLE_TWO = """    for i in range(%(range)s):
         mbarrier.arrive(left_empty.index(before))
         d = warpgroup_mma(two, right.index(at).permute((1, 0)), nothing, use_acc=False, is_async=True)
         %(acc1)s = warpgroup_mma(u, right.index(at), %(acc1)s, is_async=True)
-%(numbers)s
         d = warpgroup_mma_wait(1, deps=[d])
+%(numbers)s
 %(slope)s
         p = gl.convert_layout(x.to(%(kind)s), factor, assert_trivial=True)
         %(acc1)s, p = warpgroup_mma_wait(0, deps=[%(acc1)s, p])

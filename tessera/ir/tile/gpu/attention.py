@@ -124,9 +124,9 @@ class _Attention:
         """Scores, or what became of them, where a query may see a key; something else elsewhere."""
         b, p = self.b, self.p
         rows, columns = s.shape
-        q = b.index(query + p.offset, (1, columns) if turned else (rows, 1), 1 if turned else 0)
-        k = b.index(key, (rows, 1) if turned else (1, columns), 0 if turned else 1)
-        test = b.apply("ge", q, k) if causal else b.apply("lt", k, b.index(p.keys, (1, 1)))
+        q = b.index(query + p.offset - key, (1, columns) if turned else (rows, 1), 1 if turned else 0)
+        k = b.index(0, (rows, 1) if turned else (1, columns), 0 if turned else 1)
+        test = b.apply("ge", q, k) if causal else b.apply("lt", k, b.index(p.keys - key, (1, 1)))
         return b.apply("where", test, s, self.number(hidden))
 
     def narrowed(self, x: Tile) -> Tile:
@@ -404,8 +404,10 @@ class QueriesBackward(_Backward):
 
 def forward_threads(p: Problem) -> Threads:
     """How a GPU runs the forward pass."""
-    wide = p.size > 64
-    return Threads(8 if wide else 4, 3 if wide else 2, not wide, approximate=True)
+    if p.size > 64:
+        return Threads(8, 3, approximate=True)
+    # Three blocks to a multiprocessor; without the bound, places of keys would stay in registers.
+    return Threads(4, 2, True, approximate=True, registers=168)
 
 
 def backward_threads(p: Problem) -> Threads:
