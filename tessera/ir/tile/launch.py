@@ -17,11 +17,11 @@ class Threads:
     warps: int = 4
     stages: int | None = None  # steps of a loop that overlap
     descriptors: bool = False  # whether factors of products are fetched as boxes of memory
-    registers: int | None = None  # of a thread, at most, where more blocks are to run beside each other (NVIDIA)
     approximate: bool = False  # whether functions are the GPU's own instructions
     roles: bool = False  # whether one group of threads fetches what others multiply (Hopper)
     early: bool = False  # whether it begins before the last launch ends, and waits for that itself
     ahead: bool = False  # whether it fetches a matrix that nothing writes before it waits
+    registers: int | None = None  # of a thread, at most, where more blocks are to run beside each other (NVIDIA)
 
 
 @dataclass(frozen=True)
