@@ -2,8 +2,8 @@
 
     python benchmarks/cpu.py [--peers tessera,numpy,torch,compile,jax] [--threads 2] [--only NAME] [--record [FILE]]
 
-Every peer has a process of its own, which makes its data and compiles once for each workload.  Then peers are
-timed in turn, round after round; the others wait, and a pause lets their threads fall asleep.  A row shows
+Every peer has a process of its own, which compiles once for each workload and puts its data into new memory in each
+round.  Peers are timed in turn, round after round; the others wait, and a pause lets their threads fall asleep.  A row shows
 the median of the rounds' medians, the spread, and the ratio of the best peer to Tessera.
 A record is named after the machine and its cores unless said otherwise; with --only, its other rows stay.
 Run it with an interpreter that has the peers installed (make test-oracles sets one up).
@@ -224,6 +224,7 @@ def serve(peer: str) -> None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(THREADS)])
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no reply
+    fresh: Callable[[], Callable[[], Any]] | None = None
     call: Callable[[], Any] | None = None
     inner = 1
     for line in sys.stdin:
@@ -231,25 +232,35 @@ def serve(peer: str) -> None:
         reply: dict[str, Any] = {}
         try:
             if "prepare" in request:
-                call, inner = None, 1000 if request["prepare"].startswith("add of") else 1
-                call = prepared(peer, request["prepare"])
+                fresh = call = None
+                inner = 1000 if request["prepare"].startswith("add of") else 1
+                fresh = prepared(peer, request["prepare"])
             else:
-                assert call is not None
+                assert fresh is not None
+                call = (
+                    fresh()
+                )  # while the data of the last round is there, so that other memory is used
                 reply = {"median": timed(call, inner)}
         except Exception as problem:  # a peer that cannot do it has no figure
-            call, reply = None, {"problem": f"{type(problem).__name__}: {problem}"[:300]}
+            fresh, reply = None, {"problem": f"{type(problem).__name__}: {problem}"[:300]}
         replies.write(json.dumps(reply) + "\n")
         replies.flush()
 
 
-def prepared(peer: str, name: str) -> Callable[[], Any]:
-    """A workload with its data, compiled."""
+def prepared(peer: str, name: str) -> Callable[[], Callable[[], Any]]:
+    """A workload, compiled; it is given as a function that puts its data into new memory, since where that lies
+    changes times by 5%."""
     f, shapes = WORKLOADS[name]
     run, convert = MAKERS[peer](f)
     rng = np.random.default_rng(0)
-    xs = [convert(rng.standard_normal(s, np.float32)) for s in shapes]
-    run(*xs)
-    return lambda: run(*xs)
+    data = [rng.standard_normal(s, np.float32) for s in shapes]
+    run(*map(convert, data))
+
+    def fresh() -> Callable[[], Any]:
+        xs = [convert(x.copy()) for x in data]
+        return lambda: run(*xs)
+
+    return fresh
 
 
 def timed(call: Callable[[], Any], inner: int) -> float:

@@ -47,6 +47,11 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[Any, ...]]]
     "gemm, turned": (lambda a, b: a.T @ b, lambda a, b: a.T @ b, (draw(1300, 40), draw(1300, 50))),
     "gemv": (op.matmul, np.matmul, (draw(1, 3000), draw(3000, 70))),
     "softmax": (op.softmax, lambda x: special.softmax(x, -1), (draw(9, 700),)),
+    "shares": (
+        lambda x: op.exp(x) / op.sum(op.exp(x), 1, keepdims=True),
+        lambda x: special.softmax(x, -1),
+        (draw(9, 700),),
+    ),
     "layernorm": (op.layernorm, normalise, (draw(9, 1300), draw(1300), draw(1300))),
     "attention": (op.attention, attend, (draw(2, 40, 32), draw(2, 1100, 32), draw(2, 1100, 32))),
     "fft": (op.fft, fft.fft, ((draw(20, 360) + 1j * draw(20, 360)).astype(np.complex64),)),
@@ -96,8 +101,8 @@ def test_the_order_is_part_of_the_text(name: str) -> None:
 
 
 def test_terms_are_rounded_where_that_is_cheapest() -> None:
-    """Softmax multiplies by a reciprocal, layernorm fuses its last product and sum."""
-    for name, scalar in (("softmax", "recip("), ("layernorm", "fma(")):
+    """Shares of rows are multiplied by a reciprocal, layernorm fuses its last product and sum."""
+    for name, scalar in (("shares", "recip("), ("layernorm", "fma(")):
         texts = {m: str(lowered(name, m)[1]) for m in ("fast", "deterministic")}
         assert scalar in texts["fast"]
         assert scalar not in texts["deterministic"]

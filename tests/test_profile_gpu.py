@@ -67,8 +67,8 @@ def test_kernels_on_a_gpu_have_rows_a_track_and_the_time_of_its_events(
     assert [(r.launches, len(r.runs)) for r in rows.values()] == [(3, 3)] * len(rows)
     assert rows["product 16x16 over 32"].flops == 3 * 2 * 16 * 16 * 32
     assert rows["product 16x16 over 32"].bytes == 3 * 4 * (16 * 32 + 32 * 16 + 16 * 16)
-    # A GPU computes exp(x - max) again rather than keeping it: for the sum, and for the quotient.
-    assert rows["fold 16 over 16"].flops == 3 * 7 * 16 * 16
+    # A GPU computes exp(x - max) again rather than keeping it: for the sum, and for the shares.
+    assert rows["fold 16 over 16"].flops == 3 * (7 * 16 * 16 + 16)
     assert all(r.seconds == pytest.approx(3 * KERNEL) for r in rows.values())
     assert all(next(iter(r.lines)).startswith(f"{__file__}:") for r in rows.values())
     (track,) = {s.thread for s in p.spans if s.device}

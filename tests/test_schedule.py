@@ -205,7 +205,7 @@ program softmax
     t1[_r0<R]: f32 = max over _t1_1<64 of x0[_r0, _t1_1]
     t2[_r0<R, _t2_1<64]: f32 = exp(sub(x0[_r0, _t2_1], t1[_r0]))
     t3[_r0<R]: f32 = add over _t3_1<64 of t2[_r0, _t3_1]
-    t4[_r0<R, _t4_1<64]: f32 = div(t2[_r0, _t4_1], t3[_r0])
+    t4[_r0<R, _t4_1<64]: f32 = mul(t2[_r0, _t4_1], div(1.0, t3[_r0]))
   returns t4"""
 SCALE = """\
 "builtin.module"() ({

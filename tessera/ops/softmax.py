@@ -93,7 +93,12 @@ def _softmax(x: Value, axes: tuple[int, ...]) -> Value:
         return x
     (w,) = wide(x)
     e = exp(sub(w, spread(max_of(w, axes), w, axes)))
-    return cast_to(div(e, spread(sum_of(e, axes), e, axes)), x.dtype)
+    return cast_to(_shares(e, sum_of(e, axes), axes), x.dtype)
+
+
+def _shares(e: Value, total: Value, axes: tuple[int, ...]) -> Value:
+    """Weights of rows over their sums, by one division for a row: a sum of weights is never small."""
+    return mul(e, spread(div(full_of(total.shape, 1, total.dtype), total), e, axes))
 
 
 def _softmax_jvp(n: Node, ts: Tangents) -> Value | None:
@@ -187,8 +192,9 @@ def _softmax_safe(x: Value, axes: tuple[int, ...]) -> Value:
         return x
     (w,) = wide(x)
     e = _safe_weights(w, axes)
-    total = spread(sum_of(e, axes), e, axes)
-    return cast_to(div(e, where(eq(total, 0), full_of(w.shape, 1, w.dtype), total)), x.dtype)
+    total = sum_of(e, axes)
+    some = where(eq(total, 0), full_of(total.shape, 1, w.dtype), total)
+    return cast_to(_shares(e, some, axes), x.dtype)
 
 
 @define(

@@ -1,6 +1,6 @@
 """decompose: ops that are defined by other ops become those, unless they are primitives here.
 
-    %1 = softmax(%0)   ->   %m = max(%0); %e = exp(sub(%0, %m)); %1 = div(%e, sum(%e))
+    %1 = softmax(%0)   ->   %m = max(%0); %e = exp(sub(%0, %m)); %1 = mul(%e, div(1, sum(%e)))
 
 A narrow dtype is widened before and rounded once after, as the op's own reference does.
 """

@@ -1,6 +1,6 @@
 """lower: a Graph as kernels over buffers.
 
-    %m = max(%x); %e = exp(sub(%x, %m)); %s = sum(%e); %y = div(%e, %s)
+    %m = max(%x); %e = exp(sub(%x, %m)); %s = sum(%e); %y = mul(%e, div(1, %s))
 ->  kernel rows r0: m[r0] = max over c of x[r0, c]; e[r0, c] = exp(x[r0, c] - m[r0]); ...
 
 Elementwise nodes and views are written into the terms of their consumers.  What has to exist on its

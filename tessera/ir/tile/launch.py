@@ -21,7 +21,9 @@ class Threads:
     roles: bool = False  # whether one group of threads fetches what others multiply (Hopper)
     early: bool = False  # whether it begins before the last launch ends, and waits for that itself
     ahead: bool = False  # whether it fetches a matrix that nothing writes before it waits
-    registers: int | None = None  # of a thread, at most, where more blocks are to run beside each other (NVIDIA)
+    registers: int | None = (
+        None  # of a thread, at most, where more blocks are to run beside each other (NVIDIA)
+    )
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,9 @@ class _Attention:
         """Scores, or what became of them, where a query may see a key; something else elsewhere."""
         b, p = self.b, self.p
         rows, columns = s.shape
-        q = b.index(query + p.offset - key, (1, columns) if turned else (rows, 1), 1 if turned else 0)
+        q = b.index(
+            query + p.offset - key, (1, columns) if turned else (rows, 1), 1 if turned else 0
+        )
         k = b.index(0, (rows, 1) if turned else (1, columns), 0 if turned else 1)
         test = b.apply("ge", q, k) if causal else b.apply("lt", k, b.index(p.keys - key, (1, 1)))
         return b.apply("where", test, s, self.number(hidden))
