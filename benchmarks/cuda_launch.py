@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+import tessera as ts
 from tessera.runtime.cuda.device import gpu
 from tessera.runtime.cuda.driver import available
 from tessera.runtime.cuda.graph import Graph
@@ -53,6 +54,7 @@ done:
   ret;
 }
 """
+CALL = "call of a jitted sum of 8 and 8, us"
 COUNTS = (1, 10, 50)
 SIZES = {"4 B": 4, "1 MB": 10**6, "1 GB": 10**9}
 
@@ -74,6 +76,13 @@ def launcher_of(n: int) -> Launcher:
     f = Module(SCALE.encode(), gpu()).function("scale")
     one = Launch(f, (1, 1, 1), 32, (Pointer(1), Pointer(0), i32(32), f32(2)))
     return Launcher([one] * n, gpu())
+
+
+def calls() -> Rows:
+    """Host time of a jitted function of one kernel, which is compiled."""
+    f = ts.jit(lambda x, y: x + y)
+    x, y = (ts.tensor(np.ones(8, "f4")).to("cuda") for _ in range(2))
+    return {CALL: {"tessera": host_us(lambda: f(x, y), gpu().synchronize, 50)}}
 
 
 def launches() -> Rows:
@@ -183,6 +192,9 @@ def with_torch(rows: Rows) -> None:
 
         return run
 
+    compiled = torch.compile(lambda a, b: a + b)
+    compiled(x, y)
+    rows[CALL]["torch.compile"] = host_us(lambda: compiled(x, y), wait, 50)
     for n in COUNTS:
         rows[f"{n} launches, us"]["torch"] = host_us(many(n), wait, max(1, 200 // n))
         rows[f"launches of {n} until done, us"]["torch"] = until_done(many(n), wait)
@@ -218,7 +230,7 @@ def main() -> None:
     start = time.perf_counter()
     gpu()
     rows: Rows = {"first use of the device, ms": {"tessera": (time.perf_counter() - start) * 1e3}}
-    rows |= launches() | memory() | copies()
+    rows |= calls() | launches() | memory() | copies()
     if importlib.util.find_spec("torch"):
         with_torch(rows)
     print(f"{gpu()}, Python {platform.python_version()}")

@@ -39,6 +39,8 @@ _MOST_SHAPES = 256  # sets of sizes that a program is kept prepared for
 class GpuExecutable(Executable):
     """A program of GPU kernels, compiled for the sizes that it is called with."""
 
+    _last: tuple[Any, GpuProgram | None] = (None, None)  # of those that are prepared
+
     def __init__(self, graph: Graph, record: Sequence[Step], index: int = 0, kind: str = "cuda"):
         self.graph, self.record = graph, tuple(record)
         self.gpu = gpu(index, kind)
@@ -59,7 +61,7 @@ class GpuExecutable(Executable):
 
     def run(self, inputs: Sequence[Any], donated: frozenset[int] = frozenset()) -> list[Any]:
         """The outputs for these inputs, which may still be computed when this returns."""
-        xs = [*(self._here(x) for x in inputs), *self.constants]
+        xs = [x if type(x) is DeviceArray else self._here(x) for x in inputs] + self.constants
         return self.prepared([x.shape for x in xs], donated).run(xs)
 
     def timed(self, inputs: Sequence[DeviceArray]) -> Timed:
@@ -92,12 +94,16 @@ class GpuExecutable(Executable):
     ) -> GpuProgram:
         """This program for arrays of such shapes."""
         key = (tuple(shapes), donated)
+        last, found = self._last
+        if found is not None and key == last:  # faster than a hash
+            return found
         found = self._prepared.get(key)
         if found is None:
             if len(self._prepared) >= _MOST_SHAPES:
                 self._prepared.clear()
             with collected_later():
                 found = self._prepared[key] = self.at(self.sizes(shapes), donated)
+        self._last = (key, found)
         return found
 
     def at(self, sizes: Mapping[str, int], donated: frozenset[int] = frozenset()) -> GpuProgram:

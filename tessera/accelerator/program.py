@@ -481,6 +481,11 @@ class GpuProgram:
         self, inputs: Sequence[DeviceArray], into: Mapping[int, DeviceArray] = NOWHERE
     ) -> list[DeviceArray]:
         """The outputs for these inputs; those of `into`, which have memory of their own, are written there."""
+        if self._plain is not None and not into:
+            launcher, cells = self._plain
+            all_held = [*inputs, *self._held, *[self._empty(x) for x in self._made]]
+            self.launch(launcher, [x.ptr for x in all_held][: launcher.cells])
+            return [all_held[i] for i in cells]
         given = {self.own_memory[i]: x for i, x in into.items()} if into else NOWHERE
         made = [given.get(i) or self._empty(x) for i, x in enumerate(self._made)]
         held, arena, scratch = self._memory(inputs, made)
@@ -492,6 +497,23 @@ class GpuProgram:
                 access, run = s
                 self._do_host(access, run, held, arena)
         return [self._array(x, held, arena) for x in self._outputs]
+
+    @cached_property
+    def _plain(self) -> tuple[Launcher, list[int]] | None:
+        """The launches and the cells of results, where nothing else runs and results fill what a run allocates."""
+        begin, made = len(self.p.inputs) + len(self._held), self._made
+        (only,) = self.segments if len(self.segments) == 1 else (None,)
+        if not isinstance(only, Launcher) or self._count != begin + len(made):
+            return None
+        if self.plan.arena or self.scratch or only.cells > self._count:
+            return None
+        for x in self._outputs:
+            own = made[x.cell - begin] if begin <= x.cell < begin + len(made) else None
+            if own is None or not x.size or x.offset:
+                return None
+            if (x.shape, x.dtype) != (own.shape, own.dtype):
+                return None
+        return only, [x.cell for x in self._outputs]
 
     def _memory(self, inputs: Sequence[DeviceArray], made: Sequence[DeviceArray]) -> Any:
         """What the cells of a run hold, its arena and its scratch."""

@@ -125,6 +125,12 @@ def _value(x: Any) -> Value:
     return concrete(x) if is_number(x) else as_value(x, "jit")
 
 
+def _token(x: Tensor) -> Any:
+    """The type of a tensor, and where it is, unless here."""
+    d = x.device
+    return x.type if d.kind == "cpu" else (x.type, d.kind, d.index)
+
+
 class Jitted:
     """A function that compiles itself for the types it is called with."""
 
@@ -239,14 +245,14 @@ class Jitted:
                 return None
             data.append(x.data)
             tensors.append(x)
-            return x.type if x.device.kind == "cpu" else (x.type, x.device)
+            return _token(x)
 
         out += self._mode()
         for x in args:
             if type(x) is Tensor and x.data is not None:
                 data.append(x.data)
                 tensors.append(x)
-                out.append(x.type if x.device.kind == "cpu" else (x.type, x.device))
+                out.append(_token(x))
             elif not tree.tokens(x, leaf, out):
                 return None, data, tensors
         for n in self._keyword_order if kwargs else ():

@@ -33,11 +33,9 @@ class DeviceArray:
         "__weakref__",
         "dtype",
         "gpu",
-        "nbytes",
         "owner",
         "ptr",
         "shape",
-        "size",
         "writable",
     )
 
@@ -46,9 +44,15 @@ class DeviceArray:
         writable: bool = True,
     ):  # fmt: skip
         self.shape, self.dtype, self.gpu, self.ptr, self.owner = shape, dtype, gpu, ptr, owner
-        self.size = math.prod(shape)
-        self.nbytes = self.size * dtype.itemsize
         self.writable = writable
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
 
     @property
     def ndim(self) -> int:
