@@ -36,7 +36,7 @@ class Interpreted:
 
     def __init__(self, program: GpuProgram, calls: Sequence[_Call]):
         self.program, self.launches = program, calls
-        self.cells = program._scratch + 1
+        self.cells = 1 + max(program._place(n)[0] for c in calls for n in (*c.inputs, *c.outputs))
 
     def run(self, cells: Sequence[int], stream: Any = None) -> None:
         self.bind(cells)

@@ -149,11 +149,11 @@ def data(p: Problem) -> dict[str, Any]:
         {**THREE, "heads": 1, "groups": 1}, {**THREE, "causal": False, "groups": 1, "queries": 320},
         {**THREE, "heads": 1, "groups": 1, "queries": 320, "keys": 384},
         {**THREE, "dtype": f16, "heads": 1, "groups": 1, "queries": 192},
-        {**THREE, "heads": 1, "groups": 1, "queries": 64, "keys": 512},
+        {**THREE, "heads": 1, "groups": 1, "queries": 64, "keys": 512}, {**THREE, "heads": 1, "groups": 1, "queries": 192, "keys": 768},
     ],
     ids=[
         "full", "f16", "groups", "more keys", "columns", "an odd block", "three", "three, full", "three, an odd block",
-        "three, f16", "three, one block",
+        "three, f16", "three, one block", "three, more steps than stages",
     ],
 )  # fmt: skip
 def test_printed_roles_compute_the_kernels(other: Any) -> None:

@@ -128,6 +128,39 @@ def test_other_devices_have_no_roles(target: Any, monkeypatch: pytest.MonkeyPatc
         assert program.roles == roles
 
 
+class _Twice(Forward):
+    """Two steps with an f of their own."""
+
+    def steps(self, at: Any) -> Any:
+        return 2, super().steps(at)[1]
+
+
+class _Apart(Forward):
+    """Blocks of queries that see keys of their own."""
+
+    def steps(self, at: Any) -> Any:
+        self.begin = at
+        return super().steps(at)
+
+    def tile(self, m: Any, z: Any, h: Any, at: Any, n: int, turned: bool = False) -> Any:
+        own = self.begin if m is self.k else 0
+        return super().tile(m, z, h, at + own, n, turned)
+
+
+def test_instances_that_do_not_keep_pace_or_share_factors_are_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    full = replace(PROBLEM, causal=False)
+    assert pipeline(Forward(full, ROWS).kernel()) is not None
+    assert pipeline(attention(keys=640)) is not None
+    assert pipeline(_Twice(replace(PROBLEM, keys=640), ROWS).kernel()) is None
+    assert pipeline(_Apart(full, ROWS).kernel()) is None
+    narrow = attention(size=64, values=64)
+    assert pipeline(narrow) is not None
+    monkeypatch.setitem(GROUPS, 64, 5)  # of which the last begins two steps after the first
+    assert pipeline(narrow) is None
+
+
 def test_the_last_instance_fills_its_block() -> None:
     assert shared_out([1, 2, 3, 4], 3) == [[1, 2, 3], [4, 4, 4]]
     assert shared_out([1, 2], 2) == [[1, 2]]

@@ -254,6 +254,26 @@ def test_a_training_step_of_a_transformer(cuda: None) -> None:
     assert_close(there[1].numpy() / size, here[1].numpy() / size, TOLERANCE["bf16"], times=3)
 
 
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: op.reshape(x + 1.0, (2, 12)),
+        lambda x: (x + 1.0, op.reshape(x + 1.0, (24,))),
+        lambda x: (x + 1.0, x),
+        lambda x: (x * 2.0, op.sum(x, 1), op.transpose(x) - 1.0),
+        lambda x: op.softmax(x @ op.transpose(x)),
+    ],
+    ids=["a view", "twice", "an input", "several", "a chain"],
+)
+def test_results_are_what_a_run_allocates_or_parts_of_it(f: Any, cuda: None) -> None:
+    x = normal(4, 6)
+    found = ts.tree.leaves(ts.jit(f)(ts.tensor(x).to("cuda")))
+    for got, want in zip(found, ts.tree.leaves(ts.jit(f)(ts.tensor(x))), strict=True):
+        assert got.shape == got.numpy().shape == want.shape
+        assert got.device.kind == "cuda"
+        assert_close(got.numpy(), want.numpy())
+
+
 @pytest.mark.parametrize("held", [ts.tensor, np.asarray], ids=["tensors", "arrays"])
 def test_what_the_host_holds_has_the_derivatives_of_the_target(held: Any, cuda: None) -> None:
     """Inputs and what a function closes over go to the GPU that is named: attention's derivative is its kernels."""

@@ -503,9 +503,7 @@ class GpuProgram:
         """The launches and the cells of results, where nothing else runs and results fill what a run allocates."""
         begin, made = len(self.p.inputs) + len(self._held), self._made
         (only,) = self.segments if len(self.segments) == 1 else (None,)
-        if not isinstance(only, Launcher) or self._count != begin + len(made):
-            return None
-        if self.plan.arena or self.scratch or only.cells > self._count:
+        if not isinstance(only, Launcher) or only.cells > begin + len(made):
             return None
         for x in self._outputs:
             own = made[x.cell - begin] if begin <= x.cell < begin + len(made) else None
