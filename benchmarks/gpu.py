@@ -4,14 +4,17 @@
 
 Times are medians of rounds, of which each is the median of 10 runs by events on the stream that runs them; all run in every
 round, and each is the first in turn, since a device that is at its power limit is slower for whoever comes next.  A
-ratio is the best peer's time over Tessera's.  `--bits` checks one hash for each kernel over schedules and runs.
+ratio is the best peer's time over Tessera's.  jax has a stream that nobody else sees: its time is the host's, of 10 runs
+that follow each other.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
+import time
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -25,6 +28,13 @@ import tessera as ts
 from tessera import op
 from tessera.runtime.cuda.device import gpu
 
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # the device is shared
+try:
+    import jax
+
+    jax = jax if jax.default_backend() == "gpu" else None
+except ImportError:
+    jax = None
 ROUNDS, RUNS = 6, 10
 Row = dict[str, Any]
 
@@ -43,6 +53,23 @@ def median_ms(run: Callable[[], Any], stream: Any) -> float:
     gpu().synchronize()
     times = [a.elapsed_time(b) for a, b in pairwise(events)]
     return float(np.median(times))
+
+
+def jax_ms(run: Callable[[], Any]) -> float:
+    """The time of a run of jax, one of several that follow each other."""
+    for _ in range(3):
+        jax.block_until_ready(run())
+    start = time.perf_counter()
+    jax.block_until_ready([run() for _ in range(RUNS)])
+    return (time.perf_counter() - start) / RUNS * 1e3
+
+
+def in_jax(f: Callable[..., Any], *arrays: Any) -> dict[str, Callable[[], Any]]:
+    """A function of jax on the numbers of torch's arrays, as a peer, where jax has a GPU."""
+    if jax is None:
+        return {}
+    jitted, xs = jax.jit(f), [jax.dlpack.from_dlpack(x.contiguous()) for x in arrays]
+    return {"jax": lambda: jitted(*xs)}
 
 
 class Bench:
@@ -64,7 +91,8 @@ class Bench:
             turn = number % len(everyone)
             for who, (run, stream) in [*everyone.items()][turn:] + [*everyone.items()][:turn]:
                 try:
-                    times.setdefault(who, []).append(median_ms(run, stream))
+                    taken = jax_ms(run) if who == "jax" else median_ms(run, stream)
+                    times.setdefault(who, []).append(taken)
                 except Exception as e:  # a peer that cannot do it is no peer
                     times[who] = [float("inf")]
                     print(f"  {who}: {type(e).__name__}: {str(e)[:120]}")
@@ -102,8 +130,8 @@ def products(b: Bench) -> None:
     for m, k, n in shapes:
         (a, ta), (c, tc) = pair(m, k), pair(k, n)
         b.line(
-            f"gemm bf16 {m}x{k}x{n}", lambda: mm(ta, tc), {"cublas": lambda: torch.mm(a, c)},
-            "TFLOP/s", 2 * m * n * k,
+            f"gemm bf16 {m}x{k}x{n}", lambda: mm(ta, tc),
+            {"cublas": lambda: torch.mm(a, c), **in_jax(lambda x, y: x @ y, a, c)}, "TFLOP/s", 2 * m * n * k,
         )  # fmt: skip
     fp8(b)
     m, k, n = 8192, 4096, 16384
@@ -113,7 +141,11 @@ def products(b: Bench) -> None:
     compiled = torch.compile(lambda x, y, z: tf.gelu(x @ y + z, approximate="tanh"))
     b.line(
         "gemm+bias+gelu 8192x4096x16384", lambda: ours(ta, tc, tbias),
-        {"torch": plain, "torch.compile": lambda: compiled(a, c, bias)}, "TFLOP/s", 2 * m * n * k,
+        {
+            "torch": plain, "torch.compile": lambda: compiled(a, c, bias),
+            **in_jax(lambda x, y, z: jax.nn.gelu(x @ y + z), a, c, bias),
+        },
+        "TFLOP/s", 2 * m * n * k,
     )  # fmt: skip
 
 
@@ -141,23 +173,29 @@ def rows(b: Bench) -> None:
     copy = median_ms(lambda: other.copy_(big), torch.cuda.current_stream())
     b.rows.append({"name": "copy", "unit": "GB/s", "rate": {"torch": 2 * big.nbytes / copy / 1e6}})
     print(f"copy {2 * big.nbytes / copy / 1e6:.0f} GB/s")
-    cases: dict[str, tuple[Any, tuple[Any, ...], Any, tuple[Any, ...], float]] = {
-        "softmax": (op.softmax, (tx,), lambda x: tf.softmax(x, -1), (x,), size),
-        "layernorm": (op.layernorm, (tx, tg, th), lambda x, g, h: tf.layer_norm(x, (c,), g, h), (x, g, h), size),
+    cases: dict[str, tuple[Any, tuple[Any, ...], Any, Any, tuple[Any, ...], float]] = {
+        "softmax": (op.softmax, (tx,), lambda x: tf.softmax(x, -1), lambda x: jax.nn.softmax(x), (x,), size),
+        "layernorm": (
+            op.layernorm, (tx, tg, th), lambda x, g, h: tf.layer_norm(x, (c,), g, h),
+            lambda x, g, h: jax.nn.standardize(x, epsilon=1e-5) * g + h, (x, g, h), size,
+        ),
         "rmsnorm+residual": (
             lambda x, y, g: op.rmsnorm(x + y, g), (tx, ty, tg),
-            lambda x, y, g: tf.rms_norm(x + y, (c,), g), (x, y, g), 1.5 * size,
+            lambda x, y, g: tf.rms_norm(x + y, (c,), g), _jax_rms, (x, y, g), 1.5 * size,
         ),
         "gelu chain": (
-            lambda x: op.gelu(x * 0.5 + 0.25) * 0.75 + x, (tx,),
-            lambda x: tf.gelu(x * 0.5 + 0.25) * 0.75 + x, (x,), size,
+            lambda x: op.gelu(x * 0.5 + 0.25) * 0.75 + x, (tx,), lambda x: tf.gelu(x * 0.5 + 0.25) * 0.75 + x,
+            lambda x: jax.nn.gelu(x * 0.5 + 0.25, approximate=False) * 0.75 + x, (x,), size,
         ),
     }  # fmt: skip
-    for name, (f, ours, peer, theirs, amount) in cases.items():
+    for name, (f, ours, peer, third, theirs, amount) in cases.items():
         run, compiled = ts.jit(f), torch.compile(peer)
         b.line(
             f"{name} 32768x4096 bf16", lambda: run(*ours),
-            {"torch": lambda: peer(*theirs), "torch.compile": lambda: compiled(*theirs)},
+            {
+                "torch": lambda: peer(*theirs), "torch.compile": lambda: compiled(*theirs),
+                **in_jax(third, *theirs),
+            },
             "GB/s", amount * 1e3,
         )  # fmt: skip
     flat, tflat = big, _f32(big)
@@ -166,9 +204,31 @@ def rows(b: Bench) -> None:
     for axis, data, mine, name in sums:
         run = ts.jit(lambda z, a=axis: op.sum(z, a))
         b.line(
-            f"{name} f32", lambda: run(mine), {"torch": lambda: data.sum(axis)}, "GB/s",
-            big.nbytes * 1e3,
+            f"{name} f32", lambda: run(mine),
+            {"torch": lambda: data.sum(axis), **in_jax(lambda z, a=axis: z.sum(a), data)}, "GB/s", big.nbytes * 1e3,
         )  # fmt: skip
+
+
+def _jax_rms(x: Any, y: Any, g: Any) -> Any:
+    z = (x + y).astype("float32")
+    return (z * jax.lax.rsqrt((z * z).mean(-1, keepdims=True) + 1e-6) * g).astype(x.dtype)
+
+
+def _jax_attention(causal: bool) -> Callable[..., Any]:
+    """cuDNN's attention as jax has it, on (batch, queries, heads, size)."""
+
+    def f(*xs: Any) -> Any:
+        return jax.nn.dot_product_attention(*xs, is_causal=causal, implementation="cudnn")
+
+    return f
+
+
+def _jax_gradient(causal: bool) -> Callable[..., Any]:
+    def f(q: Any, k: Any, v: Any, d: Any) -> Any:
+        o, pull = jax.vjp(_jax_attention(causal), q, k, v)
+        return o, pull(d)
+
+    return f
 
 
 def _f32(x: Any) -> Any:
@@ -199,7 +259,9 @@ def _attention(b: Bench, size: int, seq: int, causal: bool) -> None:
         with sdpa_kernel(kind):
             return tf.scaled_dot_product_attention(q, k, v, is_causal=causal)
 
+    turned = [x.transpose(1, 2) for x in (q, k, v, d)]
     peers = {n: lambda kind=kind: forward(kind) for n, kind in kinds.items()}
+    peers |= in_jax(_jax_attention(causal), *turned[:3])
     b.line(f"{name} forward", lambda: run(tq, tk, tv), peers, "TFLOP/s", flops)
     out = run(tq, tk, tv)
     scale = size**-0.5
@@ -225,6 +287,7 @@ def _attention(b: Bench, size: int, seq: int, causal: bool) -> None:
 
     both = ts.jit(slopes)
     peers = {n: lambda kind=kind: whole(kind) for n, kind in kinds.items()}
+    peers |= in_jax(_jax_gradient(causal), *turned)
     b.line(f"{name} gradient", lambda: both(tq, tk, tv, td), peers, "TFLOP/s", 3.5 * flops)
 
 
