@@ -165,12 +165,20 @@ class MemoryWriter(Writer):
     def masked_store(
         self, wide: str, width: int, memory: str, name: str, pointer: str, mask: str, dtype: DType
     ) -> None:
+        known = self.unknown(mask, width) if align_of(dtype) < 4 else mask
         text = (
             f"call void @llvm.masked.store.v{width}{suffix(memory)}.p0({wide} {name}, "
-            f"ptr {pointer}, i32 {align_of(dtype)}, <{width} x i1> {mask})"
+            f"ptr {pointer}, i32 {align_of(dtype)}, <{width} x i1> {known})"
         )
         self.do(text)
         self.declare(text)
+
+    def unknown(self, mask: str, width: int) -> str:
+        """A mask that LLVM cannot know: of a narrow vector with one element that is known it stores 32 bits (22.1)."""
+        bits = self.put(f"bitcast <{width} x i1> {mask} to i{width}")
+        self.do(f"store volatile i{width} {bits}, ptr %spare")
+        again = self.put(f"load volatile i{width}, ptr %spare")
+        return self.put(f"bitcast i{width} {again} to <{width} x i1>")
 
     def scatter(
         self, dtype: DType, name: str, pointer: str, width: int, mask: str | None, step: str | None
