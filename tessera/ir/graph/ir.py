@@ -181,8 +181,7 @@ class Builder:
 
     def input(self, type: TensorType, device: Device = CPU, weak: bool = False) -> Value:
         """A new input; a weak one stands for a Python number and takes the dtype of what it meets."""
-        there = device if self.place is None or device.kind != "cpu" else self.place
-        v = _traced(type, None, len(self.inputs), self, there)
+        v = _traced(type, None, len(self.inputs), self, self._there(device))
         if weak:
             v.__class__ = _weak_class
         self.inputs.append(v)
@@ -212,8 +211,7 @@ class Builder:
 
     def _there(self, device: Device) -> Device:
         """Where a value from outside is in this graph."""
-        stays = self.place is None or device is ANYWHERE or device.kind != "cpu"
-        return device if stays else self.place  # type: ignore[return-value]
+        return device if self.place is None or device.kind != "cpu" else self.place
 
     def constant(self, v: Value) -> Value:
         """A node that holds the data of v."""

@@ -165,15 +165,15 @@ class MemoryWriter(Writer):
     def masked_store(
         self, wide: str, width: int, memory: str, name: str, pointer: str, mask: str, dtype: DType
     ) -> None:
-        known = self.unknown(mask, width) if align_of(dtype) < 4 else mask
+        ok = self.hidden(mask, width) if align_of(dtype) < 4 else mask
         text = (
             f"call void @llvm.masked.store.v{width}{suffix(memory)}.p0({wide} {name}, "
-            f"ptr {pointer}, i32 {align_of(dtype)}, <{width} x i1> {known})"
+            f"ptr {pointer}, i32 {align_of(dtype)}, <{width} x i1> {ok})"
         )
         self.do(text)
         self.declare(text)
 
-    def unknown(self, mask: str, width: int) -> str:
+    def hidden(self, mask: str, width: int) -> str:
         """A mask that LLVM cannot know: of a narrow vector with one element that is known it stores 32 bits (22.1)."""
         bits = self.put(f"bitcast <{width} x i1> {mask} to i{width}")
         self.do(f"store volatile i{width} {bits}, ptr %spare")

@@ -15,7 +15,7 @@ from typing import Any
 
 from tessera.core.dims import product, substitute, symbol, symbols
 from tessera.core.dtype import bf16, f16, f32
-from tessera.ir.target.gluon.pipeline import ROWS, Box, around_loops, memory_of, shared_out
+from tessera.ir.target.gluon.pipeline import GROUPS, ROWS, Box, around_loops, memory_of, shared_out
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile
 
 NAMES = frozenset(
@@ -65,7 +65,6 @@ NAMES = frozenset(
 )  # that the frame of a double has for itself
 _ON_TILES = frozenset(("apply", "cast", "full", "index"))
 _SIZES = (64, 128)  # rows of a factor
-_GROUPS = {64: 3, 128: 2}  # instances that one block of threads runs, by columns of a tile
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,7 @@ class Double:
     @property
     def groups(self) -> int:
         """Instances that one block of threads runs."""
-        return _GROUPS[self.columns]
+        return GROUPS[self.columns]
 
     @property
     def boxes(self) -> dict[Memory, Box]:
@@ -297,7 +296,7 @@ def _accesses(p: Double) -> list[Operation]:
 def _is_whole(p: Double) -> bool:
     """Whether every tile has a shape that is printed, and every box lies inside of its memory."""
     dtype, n = memory_of(p.tiles[0]).type.dtype, p.rows
-    if dtype not in (bf16, f16) or n not in _SIZES or p.columns not in _GROUPS:
+    if dtype not in (bf16, f16) or n not in _SIZES or p.columns not in GROUPS:
         return False
     for op in (*p.tiles, *p.outs):
         if not _is_box(op, dtype, (ROWS, p.columns), False):
