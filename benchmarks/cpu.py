@@ -6,6 +6,7 @@ Every peer has a process of its own, which compiles once for each workload and p
 round.  Peers are timed in turn, round after round; the others wait, and a pause lets their threads fall asleep.  A row shows
 the median of the rounds' medians, the spread, and the ratio of the best peer to Tessera.
 A record is named after the machine and its cores unless said otherwise; with --only, its other rows stay.
+The first call of a GPT is that of a new process that finds nothing on the disk, by those who compile.
 Run it with an interpreter that has the peers installed (make test-oracles sets one up).
 """
 
@@ -18,6 +19,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -91,6 +93,27 @@ def add(p: Any, a: Any, b: Any) -> Any:
     return a + b
 
 
+def gpt(p: Any, letters: Any, table: Any, places: Any, *weights: Any) -> Any:
+    """The forward pass of a model like that of examples/gpt.py."""
+    *blocks, last, out = weights
+
+    def normal(x: Any, gain: Any) -> Any:
+        return x * p.rsqrt(p.mean(x * x) + 1e-6) * gain
+
+    x = p.rows(table, letters) + places
+    batch, length, width = x.shape
+    for at in range(0, len(blocks), 6):
+        first, qkv, mix, second, up, down = blocks[at : at + 6]
+        y = (normal(x, first) @ qkv).reshape((batch, length, 3, HEADS, width // HEADS))
+        y = p.attention(*(p.swap(y[:, :, i]) for i in range(3)), True)
+        x = x + p.swap(y).reshape((batch, length, width)) @ mix
+        x = x + p.gelu(normal(x, second) @ up) @ down
+    return normal(x, last) @ out
+
+
+HEADS, WIDTH, LAYERS, LETTERS = 4, 256, 4, 96
+BLOCK = ((WIDTH,), (WIDTH, 3 * WIDTH), (WIDTH, WIDTH), (WIDTH,), (WIDTH, 4 * WIDTH), (4 * WIDTH, WIDTH))  # fmt: skip
+GPT = ((LETTERS, WIDTH), (256, WIDTH), *BLOCK * LAYERS, (WIDTH,), (WIDTH, LETTERS))
 WORKLOADS: dict[str, tuple[Function, tuple[tuple[int, ...], ...]]] = {
     "gelu chain 4096x4096": (gelu_chain, ((4096, 4096), (4096,), (4096,), (4096,))),
     "softmax 4096x4096": (softmax, ((4096, 4096),)),
@@ -109,8 +132,10 @@ WORKLOADS: dict[str, tuple[Function, tuple[tuple[int, ...], ...]]] = {
     "FFT convolution 1024x1024": (fft_convolution, ((1024, 1024), (1024, 1024))),
     "conv2d 8x64x56x56 3x3": (conv2d, ((8, 64, 56, 56), (64, 64, 3, 3))),
     "add of 8": (add, ((8,), (8,))),
+    "first call of a GPT": (gpt, ((8, 256), *GPT)),
 }
-MISSING = {("numpy", conv2d)}  # what a peer has no function for
+# What a peer has no function for, or does not compile.
+MISSING = {("numpy", conv2d), ("numpy", gpt), ("torch", gpt)}
 
 
 class Namespace:
@@ -161,6 +186,7 @@ def tessera_peer(f: Function) -> tuple[Function, Function]:
         rfft2=op.rfftn, irfft2=op.irfftn,
         attention=lambda q, k, v, causal: op.attention(q, k, v, causal=causal),
         conv2d=lambda x, w: op.conv2d(x, w, padding=1),
+        rows=op.embedding, swap=lambda x: op.transpose(x, (0, 2, 1, 3)),
     )  # fmt: skip
     return ts.jit(lambda *xs: f(p, *xs), target="cpu"), ts.tensor
 
@@ -177,6 +203,7 @@ def torch_peer(f: Function, compiled: bool = False) -> tuple[Function, Function]
         rfft2=torch.fft.rfft2, irfft2=torch.fft.irfft2,
         attention=lambda q, k, v, c: nn.scaled_dot_product_attention(q, k, v, is_causal=c),
         conv2d=lambda x, w: nn.conv2d(x, w, padding=1),
+        rows=lambda table, x: nn.embedding(x, table), swap=lambda x: x.transpose(1, 2),
     )  # fmt: skip
 
     def run(*xs: Any) -> Any:
@@ -204,6 +231,7 @@ def jax_peer(f: Function) -> tuple[Function, Function]:
         gelu=lambda x: jax.nn.gelu(x, approximate=False), softmax=jax.nn.softmax, rsqrt=jax.lax.rsqrt,
         layernorm=layernorm, mean=lambda x: x.mean(-1, keepdims=True),
         sum=lambda x, axis: x.sum(axis), rfft2=jnp.fft.rfft2, irfft2=jnp.fft.irfft2,
+        rows=lambda table, x: table[x], swap=lambda x: x.swapaxes(1, 2),
     )  # fmt: skip
     jitted = jax.jit(lambda *xs: f(p, *xs))
     return (lambda *xs: jitted(*xs).block_until_ready()), jnp.asarray
@@ -235,6 +263,8 @@ def serve(peer: str) -> None:
                 fresh = call = None
                 inner = 1000 if request["prepare"].startswith("add of") else 1
                 fresh = prepared(peer, request["prepare"])
+            elif "first" in request:
+                reply = {"median": first_call(peer, request["first"])}
             else:
                 assert fresh is not None
                 call = (
@@ -252,8 +282,7 @@ def prepared(peer: str, name: str) -> Callable[[], Callable[[], Any]]:
     changes times by 5%."""
     f, shapes = WORKLOADS[name]
     run, convert = MAKERS[peer](f)
-    rng = np.random.default_rng(0)
-    data = [rng.standard_normal(s, np.float32) for s in shapes]
+    data = numbers(shapes)
     run(*map(convert, data))
 
     def fresh() -> Callable[[], Any]:
@@ -261,6 +290,22 @@ def prepared(peer: str, name: str) -> Callable[[], Callable[[], Any]]:
         return lambda: run(*xs)
 
     return fresh
+
+
+def first_call(peer: str, name: str) -> float:
+    """The seconds of a workload's first call, of which the first argument is letters."""
+    f, shapes = WORKLOADS[name]
+    run, convert = MAKERS[peer](f)
+    letters = np.random.default_rng(0).integers(0, LETTERS, shapes[0])
+    xs = [convert(x) for x in (letters, *numbers(shapes[1:]))]
+    start = time.perf_counter()
+    run(*xs)
+    return time.perf_counter() - start
+
+
+def numbers(shapes: tuple[tuple[int, ...], ...]) -> list[Any]:
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal(s, np.float32) for s in shapes]
 
 
 def timed(call: Callable[[], Any], inner: int) -> float:
@@ -283,11 +328,12 @@ def timed(call: Callable[[], Any], inner: int) -> float:
 class Worker:
     """The process of a peer."""
 
-    def __init__(self, peer: str):
+    def __init__(self, peer: str, **settings: str):
         self.peer = peer
         names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TESSERA_THREADS")
         env = {**os.environ, "BENCHMARK_THREADS": THREADS, **dict.fromkeys(names, THREADS)}
         env |= {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}  # where there is a GPU, too
+        env |= settings
         command = [sys.executable, __file__, "--worker", peer]
         self.process = subprocess.Popen(
             command, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -330,6 +376,25 @@ def measure(name: str, workers: dict[str, Worker], rounds: int) -> dict[str, lis
             time.sleep(PAUSE)
             able[p].ask({"time": name})
             times[p].append(able[p].reply()["median"])
+    return times
+
+
+def first_calls(name: str, peers: list[str], rounds: int) -> dict[str, list[float]]:
+    """The seconds of first calls in new processes, peers in turn."""
+    times: dict[str, list[float]] = {p: [] for p in peers}
+    for _ in range(rounds):
+        for p in peers:
+            if (p, WORKLOADS[name][0]) in MISSING:
+                continue
+            with tempfile.TemporaryDirectory() as empty:
+                worker = Worker(p, TESSERA_CACHE_DIR=empty, TORCHINDUCTOR_CACHE_DIR=empty)
+                worker.ask({"first": name})
+                reply = worker.reply()
+                worker.end()
+            if "median" in reply:
+                times[p].append(reply["median"])
+            else:
+                print(f"{p} on {name}: {reply['problem']}", file=sys.stderr)
     return times
 
 
@@ -390,7 +455,9 @@ def main() -> None:
         rows = json.loads(file.read_text())["rows"]
     about = {**versions(peers), "threads": THREADS, "rounds": str(given.rounds)}
     for n in [n for n in WORKLOADS if given.only in n]:
-        rows[n] = row_of(n, measure(n, workers, given.rounds))
+        first = n.startswith("first call")
+        times = first_calls(n, peers, 3) if first else measure(n, workers, given.rounds)
+        rows[n] = row_of(n, times)
         if file is not None:  # at once: a run may be cut off
             file.write_text(json.dumps({"versions": about, "rows": rows}, indent=1) + "\n")
     for w in workers.values():

@@ -303,6 +303,7 @@ def main() -> None:
         if args.record:
             whole = {
                 "device": torch.cuda.get_device_name(), "torch": torch.__version__,
+                "jax": jax and jax.__version__,
                 "python": platform.python_version(), "rows": b.rows,
             }  # fmt: skip
             with open(args.record, "w") as file:

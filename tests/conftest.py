@@ -4,6 +4,7 @@
 """
 
 import gc
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -24,6 +25,10 @@ settings.register_profile(
     "mutations", settings.get_profile("ci"), phases=(Phase.explicit, Phase.generate)
 )
 settings.load_profile("ci")
+
+# Who runs us in the background may have told us to ignore interrupts; programs that the tests start and interrupt inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

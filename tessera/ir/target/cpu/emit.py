@@ -47,6 +47,9 @@ class _Emitter(TurnWriter):
             self.pointers[m] = self.put(f"getelementptr i8, ptr %scratch, i64 {self.size(offset)}")
             offset = offset + _padded(m)
         self.grid_loop()
+        if self.hides:  # ones that LLVM does not know for ones
+            ones = ("store volatile i64 -1, ptr %spare", "%every = load volatile i64, ptr %spare")
+            self.lines[1:1] = (f"  {line}" for line in ones)
         self.configure()
         tail = ""
         if self.bypasses:  # such stores may be seen late; who waits for this kernel must see them

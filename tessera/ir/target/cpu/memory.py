@@ -175,10 +175,10 @@ class MemoryWriter(Writer):
 
     def hidden(self, mask: str, width: int) -> str:
         """A mask that LLVM cannot know: of a narrow vector with one element that is known it stores 32 bits (22.1)."""
-        bits = self.put(f"bitcast <{width} x i1> {mask} to i{width}")
-        self.do(f"store volatile i{width} {bits}, ptr %spare")
-        again = self.put(f"load volatile i{width}, ptr %spare")
-        return self.put(f"bitcast i{width} {again} to <{width} x i1>")
+        self.hides = True
+        bits = self.put(f"trunc i64 %every to i{width}")
+        ones = self.put(f"bitcast i{width} {bits} to <{width} x i1>")
+        return self.put(f"and <{width} x i1> {mask}, {ones}")
 
     def scatter(
         self, dtype: DType, name: str, pointer: str, width: int, mask: str | None, step: str | None

@@ -23,6 +23,7 @@ class Writer:
         self.known: list[dict[Size, str]] = [{}]  # sizes computed in each open block
         self.signed: set[str] = set()  # loop variables that may be below 0
         self.bypasses = False  # whether a store goes past the caches
+        self.hides = False  # whether a mask is hidden by %every
         self.numbers: dict[int, str] = {}  # how far a picked box is moved along each axis
 
     # Text
