@@ -46,6 +46,7 @@ class Apply(NamedTuple):
 
 Atom = Symbol | Apply
 Monomial = tuple[tuple[Atom, int], ...]  # atoms with powers, sorted by text; () is the constant 1
+Terms = tuple[tuple[Monomial, int], ...]
 _FUNCTIONS: dict[str, Callable[[int, int], int]] = {
     "//": lambda a, b: a // b,
     "%": lambda a, b: a % b,
@@ -62,7 +63,7 @@ class Dim:
 
     __slots__ = ("_hash", "_text", "terms")
 
-    def __init__(self, terms: tuple[tuple[Monomial, int], ...]):
+    def __init__(self, terms: Terms):
         self.terms = terms
         self._hash = hash(terms)
         self._text: str | None = None
@@ -149,7 +150,7 @@ class Dim:
     __repr__ = __str__
 
 
-def _written(terms: tuple[tuple[Monomial, int], ...]) -> str:
+def _written(terms: Terms) -> str:
     text = ""
     for m, c in terms:
         factors = [f"{_text(a)}" if p == 1 else f"{_text(a)}**{p}" for a, p in m]
@@ -168,7 +169,7 @@ def symbol(name: str) -> Dim:
     return Dim(((((Symbol(name), 1),), 1),))
 
 
-def _terms(x: Size) -> tuple[tuple[Monomial, int], ...]:
+def _terms(x: Size) -> Terms:
     return x.terms if isinstance(x, Dim) else (((), x),) if x else ()
 
 

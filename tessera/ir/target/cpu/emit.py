@@ -11,11 +11,17 @@ The function runs the instances from `begin` to `end` of the grid, counted with 
 
 from __future__ import annotations
 
-from tessera.core.dims import Size, product
+import itertools
+import math
+
+from tessera.core.dims import Size, product, substitute, symbols
+from tessera.ir.target.cpu.machine import SIMPLE
 from tessera.ir.target.cpu.tiles import Product, usable_features
 from tessera.ir.target.cpu.turns import Turn, TurnWriter
 from tessera.ir.target.cpu.types import align_of, chunk_types
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile
+
+_INSTANCES = 64  # at which loops are looked at, to find those without a step
 
 
 def size_names(kernel: Kernel) -> tuple[str, ...]:
@@ -58,7 +64,8 @@ class _Emitter(TurnWriter):
         body = "\n".join(self.lines)
         declarations = "\n".join(self.declared[n] for n in sorted(self.declared))
         head = "ptr noalias %parameters, ptr noalias %sizes, i64 %begin, i64 %end, ptr noalias %scratch"
-        return f"{declarations}\ndefine void @{symbol_of(k.name)}({head}) {{\nentry:\n{body}\n  ret void\n}}\n{tail}"
+        kind = f' "{SIMPLE}"' if self.simple else ""
+        return f"{declarations}\ndefine void @{symbol_of(k.name)}({head}){kind} {{\nentry:\n{body}\n  ret void\n}}\n{tail}"
 
     def grid_loop(self) -> None:
         counts = [self.size(n) for _, n in self.kernel.grid]
@@ -88,6 +95,7 @@ class _Emitter(TurnWriter):
                 self.product(op)
             elif isinstance(op, Turn):
                 self.turn(op)
+                self.simple = True
             else:
                 getattr(self, f"_{op.name}")(op)
 
@@ -108,6 +116,10 @@ class _Emitter(TurnWriter):
     def _for(self, op: Operation) -> None:
         a, block = op.attributes, op.block
         assert block is not None
+        if self.never(op):
+            for t, given in zip(op.results, op.operands, strict=True):
+                self.tiles[t] = self.tiles[given]
+            return
         first, stop = self.size(a["start"]), self.size(a["stop"])
         head, body, done = (f"{k}{self.count}" for k in ("head", "body", "done"))
         initial = [name for t in op.operands for name in self.tiles[t]]
@@ -127,7 +139,9 @@ class _Emitter(TurnWriter):
         if not self.natural(a["start"]):
             self.signed.add(a["variable"])
         self.known.append({})
+        outer, self.loop = self.loop, a["variable"]
         self.block(block)
+        self.loop = outer
         self.known.pop()
         self.do(f"{following} = add nsw i64 {counter}, {a['step']}")
         last = self.label
@@ -144,6 +158,17 @@ class _Emitter(TurnWriter):
         self.start(done)
         for t, values in zip(op.results, carried, strict=True):
             self.tiles[t] = values
+
+    def never(self, op: Operation) -> bool:
+        """Whether a loop has no step in any instance, as those over rests that no instance has."""
+        steps = op.attributes["stop"] - op.attributes["start"]
+        names = symbols(steps)
+        grid = {name: n for name, n in self.kernel.grid if name in names}
+        ranges = [range(n) for n in grid.values() if isinstance(n, int)]
+        if not (len(ranges) == len(names) and math.prod(map(len, ranges)) <= _INSTANCES):
+            return False
+        places = itertools.product(*ranges)
+        return all(substitute(steps, dict(zip(grid, p, strict=True))) <= 0 for p in places)
 
     def named(self, t: Tile) -> list[str]:
         self.tiles[t] = [self.fresh() for _ in chunk_types(t.type)]

@@ -9,6 +9,8 @@ from typing import Any
 import llvmlite
 import llvmlite.binding as llvm
 
+# An attribute of functions in which the first level of LLVM's simplifications finds what the second does.
+SIMPLE = "simple"
 _LIBRARIES = count()
 _X86 = llvm.get_default_triple().startswith("x86_64")
 
@@ -55,11 +57,12 @@ def _optimised(text: str, machine: Any) -> Any:
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
     module.verify()
-    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    functions = [f for f in module.functions if not f.is_declaration]
+    simple = all(f'"{SIMPLE}"'.encode() in f.attributes for f in functions)
+    options = llvm.create_pipeline_tuning_options(speed_level=1 if simple else 2)
     # Tiles are unrolled vectors already; to do it again doubles the time of a build for nothing.
     options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
     passes = llvm.create_pass_builder(machine, options)
-    functions = [f for f in module.functions if not f.is_declaration]
     if len(functions) > 1:
         passes.getModulePassManager().run(module, passes)
         return module

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tessera.core.dims import Shape, Size, product
+from tessera.core.dims import Dim, Shape, Size, Terms, product, symbols
 from tessera.core.dtype import DType, u8
 from tessera.ir.target.cpu.types import (
     LANES,
@@ -20,7 +20,7 @@ from tessera.ir.target.cpu.types import (
     vector_type,
 )
 from tessera.ir.target.cpu.writer import Writer
-from tessera.ir.tile.ir import Operation, Tile
+from tessera.ir.tile.ir import Memory, Operation, Tile
 
 _LINE = 64  # bytes that a prefetch brings, and the longest vectors
 
@@ -242,13 +242,36 @@ class MemoryWriter(Writer):
             at = 0
             for width in chunks(t.shape[-1] if t.shape else 1):
                 here = offset if last is None else offset + at * steps[last]
-                pointer = self.put(
-                    f"getelementptr {memory}, ptr {self.pointers[m]}, i64 {self.size(here)}"
-                )
+                pointer = self.address(m, memory, here)
                 mask = self.chunk_mask(op, last, at, width, ok)
                 out.append(Place(pointer, width, mask, step))
                 at += width
         return out
+
+    def address(self, m: Memory, kind: str, at: Size) -> str:
+        """A pointer to an element of a memory.
+
+        In a loop it is a pointer to where the loop begins, which LLVM must not look into, and what the loop adds.  LLVM
+        searches for the cheapest way to write addresses in loops, among all sums of their terms: that took half of the time of
+        a build, and gave the same instructions.
+        """
+        moving, still, constant = self.parts(at)
+        begin = self.pointers[m]
+        if not moving:
+            return self.put(f"getelementptr {kind}, ptr {begin}, i64 {self.size(at)}")
+        if still:
+            begin = self.put(f"getelementptr {kind}, ptr {begin}, i64 {self.size(Dim(still))}")
+        begin = self.put(f"call ptr @llvm.strip.invariant.group.p0(ptr {begin})")
+        here = self.put(f"getelementptr {kind}, ptr {begin}, i64 {self.size(Dim(moving))}")
+        return self.put(f"getelementptr {kind}, ptr {here}, i64 {constant}") if constant else here
+
+    def parts(self, at: Size) -> tuple[Terms, Terms, int]:
+        """The terms of a size that change in the innermost loop, those that do not, and its constant."""
+        if isinstance(at, int):
+            return (), (), at
+        moving = tuple(t for t in at.terms if self.loop in symbols(Dim((t,))))
+        still = tuple(t for t in at.terms if t[0] and t not in moving)
+        return moving, still, next((factor for monomial, factor in at.terms if not monomial), 0)
 
     def dropped_mask(self, op: Operation) -> str | None:
         ok = None

@@ -7,6 +7,15 @@ from typing import Any
 from tessera.core.dims import Apply, Dim, Size, Symbol
 from tessera.ir.tile.ir import Kernel, Memory, Tile
 
+# Instructions without effects, whose results depend on their operands alone.
+_PURE = frozenset((
+    "add", "sub", "mul", "sdiv", "srem", "udiv", "urem", "and", "or", "xor", "shl", "lshr", "ashr",
+    "icmp", "fcmp", "select", "getelementptr", "ptrtoint", "bitcast", "trunc", "zext", "sext",
+    "fptrunc", "fpext", "fptosi", "fptoui", "sitofp", "uitofp", "fneg", "fadd", "fsub", "fmul",
+    "fdiv", "insertelement", "extractelement", "shufflevector", "insertvalue", "extractvalue",
+))  # fmt: skip
+_OPAQUE = "call ptr @llvm.strip.invariant.group"
+
 
 class Writer:
     """LLVM IR being written: names, declarations, and the values of sizes."""
@@ -23,6 +32,9 @@ class Writer:
         self.known: list[dict[Size, str]] = [{}]  # sizes computed in each open block
         self.signed: set[str] = set()  # loop variables that may be below 0
         self.bypasses = False  # whether a store goes past the caches
+        self.loop = ""  # the variable of the innermost one
+        self.said: dict[str, str] = {}  # the pure instructions of the open block, and their names
+        self.simple = False  # whether there is little for LLVM to simplify
         self.hides = False  # whether a mask is hidden by %every
         self.numbers: dict[int, str] = {}  # how far a picked box is moved along each axis
 
@@ -33,11 +45,16 @@ class Writer:
         return f"%v{self.count}"
 
     def put(self, text: str) -> str:
-        """An instruction with a result."""
+        """An instruction with a result; one that the block has already is not written again."""
+        pure = text.split(" ", 1)[0] in _PURE or text.startswith(_OPAQUE)
+        if pure and text in self.said:
+            return self.said[text]
         name = self.fresh()
         self.lines.append(f"  {name} = {text}")
         if "@llvm." in text:
             self.declare(text)
+        if pure:
+            self.said[text] = name
         return name
 
     def declare(self, call: str) -> None:
@@ -55,6 +72,7 @@ class Writer:
     def start(self, label: str) -> None:
         self.lines.append(f"{label}:")
         self.label = label
+        self.said = {}
 
     # Sizes
 
