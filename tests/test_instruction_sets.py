@@ -63,12 +63,10 @@ def kernels(name: str, dtype: Any = np.float32) -> Iterator[Any]:
 
 
 def inner_loop(text: str) -> str:
-    """The block with most multiply-adds to the line."""
-
-    def density(b: str) -> float:
-        return len(re.findall(r"\bv?fml?a\w*|\bvfmadd\w*", b)) / (20 + b.count("\n"))
-
-    return max(re.split(r"(?m)^\.?L?BB", text), key=density)
+    """The block with most multiply-adds."""
+    return max(
+        re.split(r"(?m)^\.?L?BB", text), key=lambda b: len(re.findall(r"\bfmla\b|\bvfmadd\w*", b))
+    )
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -103,4 +101,5 @@ def test_blocks_fit_the_registers() -> None:
     assert block(f64, of=SETS["avx512f"]) == (6, 32)
     assert block(f32, of=SETS["avx2"]) == (6, 16)
     assert block(f32, of=SETS["asimd"]) == (5, 16)
+    assert block(f64, of=SETS["avx2"]) == (2, 16)
     assert block(f64, of=SETS["asimd"]) == (2, 16)

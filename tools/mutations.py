@@ -53,6 +53,7 @@ TESTS = {
     "fast": "tests/test_fast.py",
     "convolution": "tests/test_convolution.py",
     "tile": "tests/test_tile.py tests/test_tile_scalars.py",
+    "bounds": "tests/test_bounds.py",
     "casts": "tests/test_tile_scalars.py tests/test_every_dtype.py",
     "pool": "tests/test_pool.py tests/test_compiled_kernel.py",
     "graph": "tests/test_simplify.py tests/test_every_dtype.py",

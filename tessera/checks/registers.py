@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tessera.checks.findings import Verdict, finding
-from tessera.core.processor import SETS, Registers, registers
+from tessera.core.processor import Registers, registers
 from tessera.ir.tile.ir import Block, Kernel, Operation, Tile
 
 TOOL = "registers"
@@ -43,9 +43,8 @@ def pressure(kernel: Kernel, warps: int = 4) -> Pressure:
 def check_registers(kernel: Kernel, warps: int = 4, cpu: Registers | None = None) -> Verdict:
     """Estimate the registers of a kernel; where they do not suffice, tiles spill to memory."""
     p, r = pressure(kernel, warps), cpu or registers()
-    total = _TOTAL.get(r.bytes, 16)
     note = (
-        f"{p.bytes} bytes in {p.tiles} tiles: {p.vectors(r)} of {total} vector registers; "
+        f"{p.bytes} bytes in {p.tiles} tiles: {p.vectors(r)} of {r.total} vector registers; "
         f"{p.per_thread} registers a thread with {warps} warps"
     )
     found = []
@@ -56,10 +55,6 @@ def check_registers(kernel: Kernel, warps: int = 4, cpu: Registers | None = None
             {"bytes": p.bytes, "tiles": p.tiles}, "smaller tiles, or more warps",
         ))  # fmt: skip
     return Verdict(TOOL, kernel.name, findings=tuple(found), note=note)
-
-
-# Vector registers by their width; those that hold sums are fewer (core/processor.py).
-_TOTAL = {SETS["avx512f"].bytes: 32, SETS["avx2"].bytes: 16, SETS["asimd"].bytes: 32}
 
 
 def _block(block: Block, after: Mapping[Tile, int], warps: int) -> list[Pressure]:

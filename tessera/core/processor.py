@@ -14,7 +14,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Registers:
-    """Vectors of so many bytes, those that can hold sums, and how many of them a row of a block takes.
+    """Vectors of so many bytes, those that can hold sums, how many of them a row of a block takes, and all there are.
 
     The others hold factors; where a scalar takes a vector (asimd) there are more of those.
     """
@@ -22,12 +22,13 @@ class Registers:
     sums: int
     bytes: int
     across: int
+    total: int = 32
 
 
 # Instruction sets, the best first, and the word by which a processor says that it has one.
 SETS: dict[str, Registers] = {
     "avx512f": Registers(24, 64, 4),
-    "avx2": Registers(12, 32, 2),
+    "avx2": Registers(12, 32, 2, total=16),
     "asimd": Registers(20, 16, 4),
 }
 _SECOND_CACHE = Path("/sys/devices/system/cpu/cpu0/cache/index2/size")

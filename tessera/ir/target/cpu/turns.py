@@ -21,7 +21,7 @@ from tessera.ir.target.cpu.tiles import Product, TileWriter
 from tessera.ir.target.cpu.types import LANES, align_of, memory_type, vector_type
 from tessera.ir.tile.ir import Operation
 
-_SET, _REGISTERS = "avx512f", 32
+_SET = "avx512f"
 _SPLATS = 2  # registers for elements of the left factor
 
 
@@ -103,7 +103,7 @@ class TurnWriter(TileWriter):
         if _SET not in self.features or not each:
             return 0
         across = columns // LANES
-        return min(max((_REGISTERS - _SPLATS) // each - (rows + 1) * across, 0), across)
+        return min(max((SETS[_SET].total - _SPLATS) // each - (rows + 1) * across, 0), across)
 
     def turn(self, t: Turn) -> None:
         """Steps, each of which reads the row of the next one."""
