@@ -72,3 +72,15 @@ def test_bits_are_those_of_a_division(name, inner, normal, all_of):
         nan = np.isnan(want)
         assert (np.isnan(y) == nan).all()
         assert y[~nan].tobytes() == want[~nan].tobytes()
+
+
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_a_single_number_is_divided(shape):
+    b = Builder("single")
+    x, s = (b.parameter(n, TensorType(FORMATS["f32"], shape)) for n in "xs")
+    y = b.parameter("y", TensorType(FORMATS["f32"], shape), writable=True)
+    at = (0,) * len(shape)
+    b.store(y, b.apply("div", b.load(x, at, shape), b.load(s, at, shape)), at, shape)
+    xs = [np.full(shape, v, np.float32) for v in (1, 3, 0)]
+    CompiledKernel(program(b.finish())).run(xs)
+    assert xs[2] == np.float32(1) / np.float32(3)

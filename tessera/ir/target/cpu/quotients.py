@@ -39,6 +39,7 @@ class QuotientWriter(ShapeWriter):
         return (
             t.dtype.name in RANGES
             and x.shape == t.shape
+            and bool(t.shape)
             and t.shape[-1] >= LANES
             and (not y.shape or y.shape[-1] == 1)
         )
