@@ -265,7 +265,7 @@ def serve(peer: str) -> None:
                 inner = 1000 if request["prepare"].startswith("add of") else 1
                 fresh = prepared(peer, request["prepare"])
             elif "first" in request:
-                reply = {"median": first_call(peer, request["first"])}
+                reply = {"seconds": first_call(peer, request["first"])}
             else:
                 assert fresh is not None
                 call = (
@@ -304,6 +304,7 @@ def first_call(peer: str, name: str) -> float:
 
 
 def numbers(shapes: tuple[tuple[int, ...], ...]) -> list[Any]:
+    """Arrays of random numbers, the same ones each time."""
     rng = np.random.default_rng(0)
     return [rng.standard_normal(s, np.float32) for s in shapes]
 
@@ -391,8 +392,8 @@ def first_calls(name: str, peers: list[str], rounds: int) -> dict[str, list[floa
                 worker.ask({"first": name})
                 reply = worker.reply()
                 worker.end()
-            if "median" in reply:
-                times[p].append(reply["median"])
+            if "seconds" in reply:
+                times[p].append(reply["seconds"])
             else:
                 print(f"{p} on {name}: {reply['problem']}", file=sys.stderr)
     return times

@@ -252,8 +252,8 @@ class MemoryWriter(Writer):
         """A pointer to an element of a memory.
 
         In a loop it is a pointer to where the loop begins, which LLVM must not look into, and what the loop adds.  LLVM
-        searches for the cheapest way to write addresses in loops, among all sums of their terms: that took half of the time of
-        a build, and gave the same instructions.
+        searches for the cheapest way to write addresses in loops, among all sums of their terms: that was half of the
+        time in which it writes machine code, and gave the same inner loops.
         """
         moving, still, constant = self.parts(at)
         begin = self.pointers[m]
@@ -261,8 +261,9 @@ class MemoryWriter(Writer):
             return self.put(f"getelementptr {kind}, ptr {begin}, i64 {self.size(at)}")
         if still:
             begin = self.put(f"getelementptr {kind}, ptr {begin}, i64 {self.size(Dim(still))}")
-        begin = self.put(f"call ptr @llvm.strip.invariant.group.p0(ptr {begin})")
-        here = self.put(f"getelementptr {kind}, ptr {begin}, i64 {self.size(Dim(moving))}")
+        here = self.put(
+            f"getelementptr {kind}, ptr {self.closed(begin)}, i64 {self.size(Dim(moving))}"
+        )
         return self.put(f"getelementptr {kind}, ptr {here}, i64 {constant}") if constant else here
 
     def parts(self, at: Size) -> tuple[Terms, Terms, int]:

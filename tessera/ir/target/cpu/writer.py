@@ -14,7 +14,7 @@ _PURE = frozenset((
     "fptrunc", "fpext", "fptosi", "fptoui", "sitofp", "uitofp", "fneg", "fadd", "fsub", "fmul",
     "fdiv", "insertelement", "extractelement", "shufflevector", "insertvalue", "extractvalue",
 ))  # fmt: skip
-_OPAQUE = "call ptr @llvm.strip.invariant.group"
+_CLOSED = "call ptr @llvm.strip.invariant.group.p0"
 
 
 class Writer:
@@ -46,7 +46,7 @@ class Writer:
 
     def put(self, text: str) -> str:
         """An instruction with a result; one that the block has already is not written again."""
-        pure = text.split(" ", 1)[0] in _PURE or text.startswith(_OPAQUE)
+        pure = text.split(" ", 1)[0] in _PURE or text.startswith(_CLOSED)
         if pure and text in self.said:
             return self.said[text]
         name = self.fresh()
@@ -56,6 +56,10 @@ class Writer:
         if pure:
             self.said[text] = name
         return name
+
+    def closed(self, pointer: str) -> str:
+        """A pointer into whose sum LLVM does not look, until it is machine code."""
+        return self.put(f"{_CLOSED}(ptr {pointer})")
 
     def declare(self, call: str) -> None:
         head, rest = call.removeprefix("call ").split("@", 1)
