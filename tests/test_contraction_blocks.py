@@ -72,6 +72,26 @@ def test_a_block_that_finishes_all_leaves_of_its_sums_gives_the_same_bits(sizes:
         assert same_bits(run(p, inputs), want), run.__name__
 
 
+# A sum of one leaf, and more panels than instances want: rows and columns end with parts of a block.
+@pytest.mark.parametrize("sizes", [(101, 600, 40), (270, 530, 512)], ids=str)
+def test_a_few_rows_go_through_all_panels_of_an_instance(
+    sizes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choose, "cores", lambda: 1)
+    m, n, k = sizes
+    p = lower(prepared(ts.trace(lambda a, b: op.exp(a @ b), Tensor[m, k, f32], Tensor[k, n, f32])))
+    (step,) = (s for s in p.steps if isinstance(s, Kernel))
+    nest = default_nest(step)
+    assert [x.axis for x in nest.loops] == list("mnkmnkmn"), nest
+    assert nest.staged == (("right", 3),)
+    (wide,), (_, panel, _) = nest.steps("n", "parallel"), nest.steps("n")
+    assert wide > panel
+    inputs = drawn(p)
+    want = by_schedule(p, inputs)
+    for run in (by_tile, by_llvm):
+        assert same_bits(run(p, inputs), want), run.__name__
+
+
 def test_packed_rows_are_whole_vectors_of_whole_blocks_or_hold_all_points() -> None:
     assert [copied(w, 500) for w in (4, 6, 8, 12, 16, 64)] == [4, 48, 8, 48, 16, 64]
     assert [copied(6, n) for n in (1, 60, 64, 96, 97)] == [16, 64, 64, 96, 48]

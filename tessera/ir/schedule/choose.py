@@ -2,7 +2,8 @@
 
 Contractions, measured by benchmarks/nests.py: 6 rows by 64 columns in registers; a panel of the right factor packed for
 about 1032 rows, whose blocks finish all leaves of their sums, or leaf by leaf for 258 rows where there are
-many leaves; a panel to an instance, or four of them where leaves wait or the cache keeps the left factor; a left factor
+many leaves; a panel to an instance, or four of them where leaves wait or the cache keeps the left factor: six rows go
+through all of them where a sum is one leaf, so that they write longer runs of a row; a left factor
 that does not lie along k is packed too, for more rows and panels, and in strips of long sums; a few rows read the
 right factor where it lies, in strips.  There are a few instances for each core, so that no thread waits long for another.
 
@@ -97,6 +98,9 @@ def _of_contraction(kernel: Kernel) -> Nest:
     if not stages_left and has_room() and _is_few_leaves(over.size):
         panels = (Loop("m", tall, "parallel"), Loop("n", wide, "parallel"), Loop("n", nr))
         return _nest(panels, mr, [("right", 3)], (Loop("k", LEAF),))
+    if not stages_left and wide > nr and not _is_over(over.size, LEAF + 1):
+        columns = (Loop("m", tall, "parallel"), Loop("n", wide, "parallel"), Loop("k", LEAF))
+        return _nest(columns, mr, [("right", 3)], (Loop("n", nr),))
     leaves = [Loop("k", LEAF)]
     short_sums = 2 * LEAF if has_room() else LEAF  # which need no scratch beside the packed factors
     if turned and isinstance(left, Read) and _is_over(over.size, short_sums + 1):
@@ -121,11 +125,11 @@ def _batch(head: Stage) -> Size:
 
 
 def _nest(
-    loops: tuple[Loop, ...], mr: int, staged: list[tuple[str, int]], leaves: tuple[Loop, ...] = ()
+    loops: tuple[Loop, ...], mr: int, staged: list[tuple[str, int]], inner: tuple[Loop, ...] = ()
 ) -> Nest:
-    """Loops around a block of registers, and leaves of its sums inside it."""
+    """Loops around the rows of a block of registers, and others (leaves of its sums, or panels) between rows and block."""
     block = (Loop("k", 1), Loop("m", 1, "unroll"), Loop("n", LANES, "vector"))
-    return Nest((*loops, Loop("m", mr), *leaves, *block), tuple(staged))
+    return Nest((*loops, Loop("m", mr), *inner, *block), tuple(staged))
 
 
 def _is_few_leaves(k: Size) -> bool:

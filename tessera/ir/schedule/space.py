@@ -73,6 +73,7 @@ def _blocked(mr: int, nr: int, m: Size, n: Size) -> Iterator[_Draft]:
         yield (rows, columns, leaf, *block, *end), (("right", 4),)
         yield (rows, columns, leaf, *block, *end), (("left", 3), ("right", 4))
         yield (columns, rows, leaf, *block, *end), (("right", 4),)
+        yield (rows, columns, leaf, *block[::-1], *end), (("right", 3),)
         yield (rows, columns, leaf, *block[::-1], *end), ()
         yield (rows, columns, leaf, Loop("k", 128), *block, *end), (("right", 5),)
         yield (rows, columns, leaf, Loop("k", 8), *block, *end), ()
