@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera import Tensor, f32, op
 from tessera.core.errors import ScheduleError, VerifyError
+from tessera.ir.schedule import choose
 from tessera.ir.schedule.choose import default_nest
 from tessera.ir.schedule.ir import Kernel, Program
-from tessera.ir.schedule.legality import check_nest, is_legal
+from tessera.ir.schedule.legality import check_nest, is_legal, row_axes
 from tessera.ir.schedule.lower import lower
 from tessera.ir.schedule.nest import (
     Nest,
@@ -157,9 +158,18 @@ def several(x: Any) -> Any:
     return op.exp(op.max(x, 1)[:, None] - x) * op.sum(x, 1)[:, None]
 
 
+def norm(x: Any) -> Any:
+    return x * op.rsqrt(op.mean(x * x, axis=-1, keepdims=True) + 1e-6)
+
+
+def scores(x: Any) -> Any:
+    return op.logsumexp(x, axis=-1), op.max(x, axis=-1)
+
+
 SHAPES: dict[Callable[..., Any], tuple[tuple[int, ...], ...]] = {
     gemm: ((3, 20, 70), (3, 70, 40)),
     op.softmax: ((7, 33),),
+    norm: ((8, 1100),),
     columns: ((1100, 20),),
     op.exp: ((40,),),
 }
@@ -198,6 +208,16 @@ END = "k:1, unroll m:1, vector n:16"
          "unroll b0:1: rows are computed one by one; use a serial loop"),
         (op.softmax, "parallel r0:4, r0:2, c:64, vector c:16",
          "r0:2: rows are computed one by one; use r0:1"),
+        (norm, "parallel r0:3, c:64, unroll r0:1, vector c:16",
+         "unroll r0:1: 8 rows are not a multiple of 3; use a serial loop"),
+        (norm, "parallel r0:16, c:64, unroll r0:1, vector c:16",
+         "unroll r0:1: 2 to 8 rows of an instance go together; use parallel r0:2, unroll r0:1"),
+        (norm, "c:64, unroll r0:1, vector c:16",
+         "unroll r0:1: 2 to 8 rows of an instance go together; use parallel r0:2, unroll r0:1"),
+        (norm, "parallel r0:2, parallel c:512, c:64, unroll r0:1, vector c:16",
+         "unroll r0:1: rows that go together are not shared; use a serial loop"),
+        (norm, "parallel r0:16, c:16, vector r0:16",
+         "vector r0:16: rows do not lie along vectors; use a serial loop"),
         (op.softmax, "c:64, vector c:16; stage left at 0",
          "c:64, vector c:16; stage left at 0: only the factors of a contraction are staged"),
         (op.softmax, "c:64", "c:64: columns lie along vectors; end with vector c:16"),
@@ -331,6 +351,46 @@ def test_random_programs_have_the_same_bits_by_random_nests(r: RandomProgram, se
     for run in (by_tile, by_llvm):
         got = run(q, r.inputs)
         assert same_bits(got, want), f"{run.__name__}\n{q}\n{r.inputs}\n{got}\n{want}"
+
+
+# Folds of one leaf and of several, with and without a rest of columns; a batch, and what a row leaves for others.
+@pytest.mark.parametrize(
+    ("f", "shape"),
+    [
+        (norm, (8, 32)),
+        (norm, (2, 4, 100)),
+        (norm, (8, 1100)),
+        (scores, (4, 70)),
+        (scores, (8, 530)),
+    ],
+)
+@pytest.mark.parametrize("height", [2, 4])
+def test_rows_that_go_together_have_the_bits_of_rows_alone(f: Any, shape: Any, height: int) -> None:
+    p = program(f, shape)
+    (kernel,) = p.steps
+    assert isinstance(kernel, Kernel)
+    *front, last = row_axes(kernel)
+    outer = "".join(f"parallel {r}:1, " for r in front)
+    nest = parse_nest(f"{outer}parallel {last}:{height}, c:64, unroll {last}:1, vector c:16")
+    q = replace(p, steps=(replace(kernel, nest=nest),))
+    verify(q)
+    inputs = drawn(p)
+    want = by_schedule(p, inputs)
+    for run in (by_tile, by_llvm):
+        assert same_bits(run(q, inputs), want), run.__name__
+
+
+def test_short_rows_go_together_if_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose, "cores", lambda: 2)
+
+    def rows(*shape: int) -> list[int]:
+        (kernel,) = program(norm, shape).steps
+        assert isinstance(kernel, Kernel)
+        return default_nest(kernel).steps(f"r{len(shape) - 2}")
+
+    assert rows(64, 256) == rows(8, 8, 256) == [2, 1]
+    assert rows(63, 256) == rows(8, 9, 256) == rows(64, 513) == [1]  # odd numbers, long rows
+    assert rows(14, 256) == [1]  # so few that instances are what counts
 
 
 @pytest.mark.parametrize("f", STARTS)

@@ -7,15 +7,15 @@ through all of them where a sum is one leaf, so that they write longer runs of a
 that does not lie along k is packed too, for more rows and panels, and in strips of long sums; a few rows read the
 right factor where it lies, in strips.  There are a few instances for each core, so that no thread waits long for another.
 
-Kernels of rows: an instance computes a row; where rows are few, instances share the columns, and the
+Kernels of rows: an instance computes a row, or two that are folded in one leaf, together; where rows are few, instances share the columns, and the
 subtrees of long folds.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tessera.core.dims import Size
+from tessera.core.dims import Size, product
 from tessera.core.dtype import f32
 from tessera.core.folds import LANES, LEAF
 from tessera.core.processor import cores
@@ -28,6 +28,7 @@ from tessera.ir.schedule.passes import (
     by_pass,
     folds_chains,
     folds_lanes,
+    goes_together,
     has_columns_alone,
     has_few_rows,
     is_uniform,
@@ -59,6 +60,7 @@ _BLOCK = 4096  # columns of an instance when there are few rows
 _CHAINS, _MORE_CHAINS = 256, 1024  # the same when every column is folded, fewer if cores would rest
 _STREAMS = 4  # leaves side by side: the memory answers several far places at once
 _MORE_STREAMS = 8  # the same when rows are long and only folded
+_TOGETHER = 2  # short rows that go through passes together
 _LANE_LEAVES = 64  # of a subtree: 32768 elements of a row
 _CHAIN_LEAVES = 4  # the same for columns: 2048 elements of each
 _MOST_COLUMNS = 2048  # more of them are work enough for all threads
@@ -236,7 +238,22 @@ def _of_rows(kernel: Kernel) -> Nest:
     loops += [Loop("c", block(f32)[1])] if plain else []
     lanes = any(folds_lanes(s, rows) for s in stages)
     loops += [Loop("l", _STREAMS if plain else _streams(stages), "unroll")] if lanes else []
+    if _waits(kernel):
+        last = Loop(f"r{rows - 1}", 1, "unroll")
+        loops = [replace(x, step=_TOGETHER) if x.axis == last.axis else x for x in loops] + [last]
     return Nest((*loops, Loop("c", LANES, "vector")))
+
+
+def _waits(kernel: Kernel) -> bool:
+    """Whether rows are so short that one waits for its folds most of the time: several go together, if there are many."""
+    rows, folds = kernel.rows, [s for s in kernel.stages if s.combine]
+    short = all(isinstance(n := s.reduced[0].size, int) and n <= LEAF for s in folds)
+    if not (rows and folds and short and kernel.order == LAW and goes_together(kernel)):
+        return False
+    count = product(tuple(a.size for a in kernel.stages[0].axes[:rows]))
+    last = kernel.stages[0].axes[rows - 1].size
+    many = isinstance(count, int) and count >= _TOGETHER * _EACH * cores()
+    return many and isinstance(last, int) and last % _TOGETHER == 0
 
 
 def _streams(stages: tuple[Stage, ...]) -> int:

@@ -17,12 +17,14 @@ from tessera.ir.schedule.passes import (
     by_pass,
     folds_chains,
     folds_lanes,
+    goes_together,
     has_columns_alone,
     is_uniform,
 )
 
 _MOST = 1024  # elements of a block of registers
 _STREAMS = 8  # leaves of a fold side by side
+_TOGETHER = 8  # rows that go through passes together
 
 
 def row_axes(kernel: Kernel) -> list[str]:
@@ -82,17 +84,37 @@ class _Check:
     def check_rows(self) -> None:
         serial = [x for x in self.nest.loops if x.kind == "serial"]
         for x in self.nest.loops:
-            if x.axis in self.rows and x.kind in ("unroll", "vector"):
-                self.fail(x, "rows are computed one by one; use a serial loop")
+            if x.axis in self.rows and x.kind == "unroll":
+                self.check_together(x)
+            if x.axis in self.rows and x.kind == "vector":
+                self.fail(x, "rows do not lie along vectors; use a serial loop")
             if x.axis in self.rows and x.kind == "serial" and x.step != 1:
                 self.fail(x, f"rows are computed one by one; use {x.axis}:1")
         for x in self.nest.loops:
-            if x.axis in self.rows and x.step > 1 and Loop(x.axis, 1) not in serial:
+            if (
+                x.axis in self.rows
+                and x.step > 1
+                and 1 not in self.nest.steps(x.axis, "serial", "unroll")
+            ):
                 self.fail(x, f"{x.axis}:1 is missing; split the loop")
         inner = next((i for i, x in enumerate(serial) if x.axis not in self.rows), len(serial))
         for x in serial[inner:]:
             if x.axis in self.rows:
                 self.fail(x, f"a loop over rows stands outside of {serial[inner]}; reorder")
+
+    def check_together(self, x: Loop) -> None:
+        """Rows that go through passes together: those of an instance, always as many."""
+        size = self.k.stages[0].axes[self.k.rows - 1].size
+        steps = self.nest.steps(x.axis)
+        if self.k.contracts or x.axis != self.rows[-1] or not goes_together(self.k):
+            self.fail(x, "rows are computed one by one; use a serial loop")
+        if x.step != 1 or len(steps) != 2 or not 2 <= steps[0] <= _TOGETHER:
+            wanted = f"parallel {x.axis}:2, unroll {x.axis}:1"
+            self.fail(x, f"2 to {_TOGETHER} rows of an instance go together; use {wanted}")
+        if not isinstance(size, int) or size % steps[0]:
+            self.fail(x, f"{size} rows are not a multiple of {steps[0]}; use a serial loop")
+        if self.nest.steps("c", "parallel") or self.nest.steps("k", "parallel"):
+            self.fail(x, "rows that go together are not shared; use a serial loop")
 
     # Columns
 

@@ -76,6 +76,17 @@ def is_uniform(part: Kernel) -> bool:
     return len(orders) == 1 and len(columns) == 1
 
 
+def goes_together(kernel: Kernel) -> bool:
+    """Whether rows can share loops: no pass folds columns, or reads those of an earlier one."""
+    levels = passes(kernel)
+    columns = {s.name for s in kernel.stages if kernel.rows < len(s.axes)}
+    return not any(
+        (s.combine and s.name in columns)
+        or any(r.source in columns and levels[r.source] < levels[s.name] for r in reads(s.term))
+        for s in kernel.stages
+    )
+
+
 def shares_folds(kernel: Kernel, nest: Nest) -> bool:
     """Whether instances share what is folded, so that the kernel takes several launches."""
     if nest.steps("k", "parallel"):

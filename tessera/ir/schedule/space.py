@@ -19,6 +19,7 @@ _BLOCKS = ((6, 64), (8, 48), (4, 64), (12, 32), (4, 32), (1, 64))  # of register
 _TALL, _WIDE = (1, 4, 16, 43, 86), (1, 4, 16)  # blocks of an instance
 _BATCH = 4  # rows of the batch of an instance
 _ROWS = (1, 2, 4, 8, 16, 32)  # rows of an instance
+_TOGETHER = (2, 4)  # rows that may go through passes together
 _WIDTHS = (16, 32, 48, 64, 96, 128, 192, 256)  # columns of a chunk
 _SHARED = tuple(1 << n for n in range(8, 17))  # columns of an instance
 _LEAVES = tuple(1 << n for n in range(12))  # leaves of an instance
@@ -89,6 +90,8 @@ def _rows(kernel: Kernel) -> Iterator[_Draft]:
         inner = [Loop(names[-1], 1)] if each > 1 and names else []
         if names or each == 1:
             yield (*outer, *shared, *inner, *chunk), ()
+        if names and chunk and each in _TOGETHER:
+            yield (*outer, *shared, *chunk[:-1], Loop(names[-1], 1, "unroll"), chunk[-1]), ()
 
 
 def _columns(kernel: Kernel, present: bool) -> Iterator[tuple[tuple[Loop, ...], tuple[Loop, ...]]]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from tessera.core.dims import Dim, Size, larger, product, smaller, symbol
+from tessera.core.dims import Size, larger, product, smaller, symbol
 from tessera.core.dtype import DType
 from tessera.core.folds import LANES, LEAF
 from tessera.core.processor import cores
@@ -22,7 +22,8 @@ from tessera.ir.schedule.blocks import block
 from tessera.ir.schedule.group import hidden_columns
 from tessera.ir.schedule.ir import Axis, Read, Stage, with_reads
 from tessera.ir.schedule.nest import Loop, Nest
-from tessera.ir.schedule.passes import passes
+from tessera.ir.schedule.passes import goes_together
+from tessera.ir.tile.abreast import Abreast
 from tessera.ir.tile.contraction import LOW, Contraction
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.place import Packed, Place, Span
@@ -184,7 +185,7 @@ class _Lowering:
 
     def rows(self, k: schedule.Kernel, m: Span) -> None:
         """A kernel of rows: those of a strip together where they can be, else every row by itself."""
-        if self.strip and _goes_together(k):
+        if self.strip and goes_together(k):
             _RowsOfStrip(self, k, m).write()
             return
         with self.b.loop(m.start, m.stop) as row:
@@ -277,84 +278,12 @@ class _Row(Rows):
             self.b.store(self.kept[s.name], value, (self.place_in_block,), (1,), axes=())
 
 
-class _RowsOfStrip(_Row):
-    """The rows of a strip, in one loop over columns for each pass.
-
-    A row alone would wait for each comparison before the next one, and for its largest element before it goes on.
-    """
+class _RowsOfStrip(Abreast, _Row):
+    """The rows of a strip, in one loop over columns for each pass."""
 
     def __init__(self, outer: _Lowering, k: schedule.Kernel, m: Span):
         super().__init__(outer, k, m.start, m.start)
-        self.first, self.height = m.start, int(m.most)
-        self.side_by_side = max(self.side_by_side // self.height, 1)
-        numbers = [s for s in k.stages if not s.axes[k.rows :]]
-        self.of_rows = {s.name: self.b.alloc(s.dtype, (self.height,)) for s in numbers}
-        self.known: list[str] = []  # which of these numbers passes have found
-        self.numbers_of: list[dict[str, Tile]] = []  # the same for each row, in this pass
-
-    def do_pass(self, stages: Sequence[Stage]) -> None:
-        self.numbers_of = [
-            {n: self.number_of(self.of_rows[n], row) for n in self.known}
-            for row in range(self.height)
-        ]
-        for s in stages:
-            if not self.columns(s):
-                for row in range(self.height):
-                    self.begin(row)
-                    self.row[s.name] = self.numbers_of[row][s.name] = self.term(s.term, None)
-                    self.store_row(s)
-                self.known.append(s.name)
-        rest = [s for s in stages if self.columns(s)]
-        for size in dict.fromkeys(self.columns(s)[0].size for s in rest):
-            self.column_loop([s for s in rest if self.columns(s)[0].size == size], size)
-
-    def number_of(self, of_rows: Memory, row: int) -> Tile:
-        return self.b.reshape(self.b.load(of_rows, (row,), (1,), axes=()), (1,))
-
-    def begin(self, row: int) -> None:
-        """Go to a row of the strip."""
-        self.place_in_block = row
-        self.env[self.row_name] = self.first + row
-        self.row = dict(self.numbers_of[row])
-
-    def folds(self, stages: Sequence[Stage]) -> list[Stage]:
-        return super().folds(stages) * self.height
-
-    def chunk(
-        self, stages: Sequence[Stage], at: Dim, stop: Size, tail: bool, accs: Sequence[Tile]
-    ) -> list[Tile]:
-        own, each, out = list(dict.fromkeys(stages)), len(accs) // self.height, []
-        for row in range(self.height):
-            self.begin(row)
-            out += super().chunk(own, at, stop, tail, accs[row * each : (row + 1) * each])
-        return out
-
-    def end_folds(self, folds: Sequence[Stage], accs: Sequence[Tile]) -> None:
-        each = len(folds) // self.height
-        for row in range(self.height):
-            self.begin(row)
-            part = slice(row * each, (row + 1) * each)
-            super().end_folds(folds[part], accs[part])
-        self.known += [s.name for s in folds[:each]]
-
-    def store_row(self, s: Stage) -> None:
-        super().store_row(s)
-        value = self.b.reshape(self.row[s.name], ())
-        self.b.store(self.of_rows[s.name], value, (self.place_in_block,), (1,), axes=())
-
-
-def _goes_together(k: schedule.Kernel) -> bool:
-    """Whether the rows of a strip can share loops: no pass folds columns, or reads those of an earlier one."""
-    levels = passes(k)
-    columns = {s.name for s in k.stages if k.rows < len(s.axes)}
-    return not any(
-        (s.combine and s.name in columns)
-        or any(
-            r.source in columns and levels[r.source] < levels[s.name]
-            for r in schedule.reads(s.term)
-        )
-        for s in k.stages
-    )
+        self.take(m.start, int(m.most))
 
 
 def _strip(g: schedule.Group, rows: int) -> int:

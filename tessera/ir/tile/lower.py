@@ -12,9 +12,10 @@ from dataclasses import replace
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
 from tessera.ir.schedule.choose import default_nest
-from tessera.ir.schedule.legality import check_nest
+from tessera.ir.schedule.legality import check_nest, row_axes
 from tessera.ir.schedule.matrix import is_matrix
 from tessera.ir.schedule.nest import Nest
+from tessera.ir.tile.abreast import Abreast
 from tessera.ir.tile.ahead import ahead
 from tessera.ir.tile.bypass import bypass, bypass_several
 from tessera.ir.tile.contraction import Contraction, lower_contraction
@@ -61,4 +62,10 @@ def lower(
     turned = turned_rows(kernel, types) if nest is None else None
     if turned is not None:
         return bypass(turned)
-    return ahead(bypass(Rows(replace(kernel, nest=nest), types).kernel()))
+    own = nest or default_nest(kernel)
+    rows = (
+        Abreast
+        if any(x.kind == "unroll" and x.axis in row_axes(kernel) for x in own.loops)
+        else Rows
+    )
+    return ahead(bypass(rows(replace(kernel, nest=own), types).kernel()))

@@ -101,12 +101,18 @@ class Rows:
                 elif x.kind == "parallel":
                     start = self.b.program((a.size + x.step - 1) // x.step) * x.step
                     spans[x.axis] = (start, smaller(start + x.step, a.size))
+                elif x.kind == "unroll":
+                    self.take(spans[x.axis][0], self.nest.steps(x.axis)[0])
                 elif a.name not in self.env:
                     loop = self.b.loop(*spans.get(x.axis, (0, a.size)))
                     self.env[a.name] = inside.enter_context(loop).variable
             self.allocate()
             self.do_passes()
         return self.b.finish()
+
+    def take(self, first: Size, height: int) -> None:
+        """Begin with so many rows, which go through passes together."""
+        raise AssertionError(f"{self.k.name}: {height} rows go together by abreast.py alone")
 
     def share(self, x: Loop) -> None:
         """A loop over columns or over what is folded for each of them, if instances share it."""
