@@ -24,7 +24,7 @@ from tessera.ir.schedule.passes import (
 
 _MOST = 1024  # elements of a block of registers
 _STREAMS = 8  # leaves of a fold side by side
-_TOGETHER = 8  # rows that go through passes together
+_MOST_ROWS = 8  # rows that go through passes together
 
 
 def row_axes(kernel: Kernel) -> list[str]:
@@ -108,9 +108,9 @@ class _Check:
         steps = self.nest.steps(x.axis)
         if self.k.contracts or x.axis != self.rows[-1] or not goes_together(self.k):
             self.fail(x, "rows are computed one by one; use a serial loop")
-        if x.step != 1 or len(steps) != 2 or not 2 <= steps[0] <= _TOGETHER:
+        if x.step != 1 or len(steps) != 2 or not 2 <= steps[0] <= _MOST_ROWS:
             wanted = f"parallel {x.axis}:2, unroll {x.axis}:1"
-            self.fail(x, f"2 to {_TOGETHER} rows of an instance go together; use {wanted}")
+            self.fail(x, f"2 to {_MOST_ROWS} rows of an instance go together; use {wanted}")
         if not isinstance(size, int) or size % steps[0]:
             self.fail(x, f"{size} rows are not a multiple of {steps[0]}; use a serial loop")
         if self.nest.steps("c", "parallel") or self.nest.steps("k", "parallel"):

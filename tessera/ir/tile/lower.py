@@ -63,9 +63,6 @@ def lower(
     if turned is not None:
         return bypass(turned)
     own = nest or default_nest(kernel)
-    rows = (
-        Abreast
-        if any(x.kind == "unroll" and x.axis in row_axes(kernel) for x in own.loops)
-        else Rows
-    )
+    together = any(x.kind == "unroll" and x.axis in row_axes(kernel) for x in own.loops)
+    rows = Abreast if together else Rows
     return ahead(bypass(rows(replace(kernel, nest=own), types).kernel()))
