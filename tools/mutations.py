@@ -44,6 +44,7 @@ TESTS = {
     "group": "tests/test_groups.py",
     "memory": "tests/test_memory_plan.py tests/test_joins.py tests/test_donate.py",
     "rows": "tests/test_schedule.py",
+    "abreast": "tests/test_nest.py tests/test_schedule.py",
     "spread": "tests/test_spread.py tests/test_schedule.py",
     "scan": "tests/test_accumulate.py tests/test_primitives.py",
     "sort": "tests/test_sorting.py",
