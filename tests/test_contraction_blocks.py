@@ -157,3 +157,20 @@ def test_a_row_reads_long_runs_also_where_cores_are_many(
     (k,) = lower(prepared(g)).steps
     assert isinstance(k, Kernel)
     assert default_nest(k).steps("n", "parallel") == [run]
+
+
+# Rows of an instance: so many that there are four instances for each core, or six if it keeps half of 1032.
+@pytest.mark.parametrize(
+    ("cores", "m", "rows"), [(2, 2048, 1026), (16, 2048, 516), (16, 1024, 258), (16, 8192, 1026)]
+)
+def test_tall_instances_are_halved_where_cores_would_wait(
+    cores: int, m: int, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choose, "cores", lambda: cores)
+    monkeypatch.setattr(choose, "block", lambda _: (6, 64))
+    monkeypatch.setattr(choose, "has_room", lambda: True)
+    n = min(m, 2048)
+    g = ts.trace(lambda a, b: a @ b, Tensor[m, 1024, f32], Tensor[1024, n, f32])
+    (k,) = lower(prepared(g)).steps
+    assert isinstance(k, Kernel)
+    assert default_nest(k).steps("m", "parallel") == [rows]

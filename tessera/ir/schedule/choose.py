@@ -51,7 +51,7 @@ _FEW_LEAVES = 4  # that a block computes one after another
 _RUN = 512  # columns that a few rows read at once
 _SHORT_RUN = 256  # the fewest, unless a core had none; runs of 64 take half as long again
 _EACH = 4  # instances for each core
-_EVEN = 6  # the same while instances stay tall: cores are not all as fast
+_EVEN = 6  # the same while instances are so tall that half of it costs nothing: cores are not all as fast
 _LOW = 264  # rows below which an instance gets narrower, not lower
 _FITTER = 0.99  # of the columns that are computed, if another block is to be worth it
 _SQUARE = 64  # a side of an instance that packs both factors, if others need it to be small
@@ -214,9 +214,9 @@ def _instance(sizes: _Sizes, mr: int, nr: int, short: bool, large: bool) -> tupl
         wide = max(wide // 2 // nr, 1) * nr
     while tall > 8 * mr and batch * -(-m // tall) * -(-n // wide) < enough:
         tall = max(tall // 2 // mr, 1) * mr
-    low, even = _TALL // mr * mr, _EVEN * cores()
-    while tall >= 2 * low and batch * -(-m // tall) * -(-n // wide) < even:
-        tall = tall // 2 // mr * mr
+    low, even = _TALLER // mr * mr, _EVEN * cores()
+    if tall >= 2 * low and batch * -(-m // tall) * -(-n // wide) < even:
+        tall = low
     return _even(m, tall, mr), _even(n, wide, nr)
 
 
