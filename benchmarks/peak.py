@@ -42,9 +42,7 @@ from tessera.runtime.kernel import CompiledKernel
 SIZES = "512x512x512,1024x1024x1024,2048x512x2048,2048x2048x2048"
 CALM = 0.95  # of the best of registers, by what is fed
 _WINDOW = 0.001  # seconds, unless a product takes longer
-_DEPTH = (
-    64  # steps whose factors the first cache holds: 16 KiB of vectors of 64 bytes, four to a step
-)
+_DEPTH = 64  # steps whose factors the first cache holds: 16 KiB, if a step takes four vectors of 64 bytes
 _STEPS = 8  # of a turn of a loop, as products have them
 _TURNS = 50  # of an instance
 

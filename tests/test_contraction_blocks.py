@@ -146,6 +146,14 @@ def test_results_that_may_take_the_place_of_operands_stay_in_the_caches() -> Non
     assert bypass_several(kernel, step.outputs, least=0) is kernel
 
 
+def kernel_of_product(m: int, k: int, n: int) -> Kernel:
+    (step,) = lower(
+        prepared(ts.trace(lambda a, b: a @ b, Tensor[m, k, f32], Tensor[k, n, f32]))
+    ).steps
+    assert isinstance(step, Kernel)
+    return step
+
+
 @pytest.mark.parametrize(
     ("cores", "n", "run"), [(2, 4096, 512), (16, 4096, 256), (64, 4096, 64), (2, 1024, 256)]
 )
@@ -153,13 +161,11 @@ def test_a_row_reads_long_runs_also_where_cores_are_many(
     cores: int, n: int, run: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(choose, "cores", lambda: cores)
-    g = ts.trace(lambda a, b: a @ b, Tensor[1, 4096, f32], Tensor[4096, n, f32])
-    (k,) = lower(prepared(g)).steps
-    assert isinstance(k, Kernel)
-    assert default_nest(k).steps("n", "parallel") == [run]
+    assert default_nest(kernel_of_product(1, 4096, n)).steps("n", "parallel") == [run]
 
 
-# Rows of an instance: so many that there are four instances for each core, or six if it keeps half of 1032.
+# Rows of an instance: half of what they were if there were fewer than six instances for each core, down to 516;
+# less only if there were fewer than four.
 @pytest.mark.parametrize(
     ("cores", "m", "rows"), [(2, 2048, 1026), (16, 2048, 516), (16, 1024, 258), (16, 8192, 1026)]
 )
@@ -169,8 +175,5 @@ def test_tall_instances_are_halved_where_cores_would_wait(
     monkeypatch.setattr(choose, "cores", lambda: cores)
     monkeypatch.setattr(choose, "block", lambda _: (6, 64))
     monkeypatch.setattr(choose, "has_room", lambda: True)
-    n = min(m, 2048)
-    g = ts.trace(lambda a, b: a @ b, Tensor[m, 1024, f32], Tensor[1024, n, f32])
-    (k,) = lower(prepared(g)).steps
-    assert isinstance(k, Kernel)
-    assert default_nest(k).steps("m", "parallel") == [rows]
+    kernel = kernel_of_product(m, 1024, min(m, 2048))
+    assert default_nest(kernel).steps("m", "parallel") == [rows]

@@ -207,16 +207,19 @@ def _instance(sizes: _Sizes, mr: int, nr: int, short: bool, large: bool) -> tupl
     m, n, batch = sizes.m, sizes.n, sizes.batch
     if not (isinstance(m, int) and isinstance(n, int) and isinstance(batch, int)):
         return tall, wide
-    enough = _EACH * cores()
     if short:
         tall, wide = _TALLEST // mr * mr, nr if large else wide
-    while wide > nr and batch * -(-m // tall) * -(-n // wide) < enough:
+
+    def lacks(each: int) -> bool:
+        return batch * -(-m // tall) * -(-n // wide) < each * cores()
+
+    while wide > nr and lacks(_EACH):
         wide = max(wide // 2 // nr, 1) * nr
-    while tall > 8 * mr and batch * -(-m // tall) * -(-n // wide) < enough:
+    while tall > 8 * mr and lacks(_EACH):
         tall = max(tall // 2 // mr, 1) * mr
-    low, even = _TALLER // mr * mr, _EVEN * cores()
-    if tall >= 2 * low and batch * -(-m // tall) * -(-n // wide) < even:
-        tall = low
+    half = _TALLEST // 2 // mr * mr
+    if tall >= 2 * half and lacks(_EVEN):
+        tall = half
     return _even(m, tall, mr), _even(n, wide, nr)
 
 
