@@ -33,6 +33,7 @@ from tessera.ir.tile import ir as tile
 from tessera.ir.tile import lower as to_tile
 from tessera.ir.tile.verify import verify as verify_tile
 from tessera.runtime import builder, tuned
+from tessera.runtime.blocks import blocks_source
 from tessera.runtime.code import Key, Loading
 from tessera.runtime.kernel import source_of
 from tessera.runtime.pool import pool_source
@@ -51,6 +52,7 @@ def build(
         verify_schedule(schedule)
     with Loading() as loading:
         loading.add(pool_source())
+        loading.add(blocks_source())
         image = _Building(schedule, loading).image()
         loading.finish()
     return image

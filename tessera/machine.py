@@ -21,13 +21,14 @@ from tessera.ir.schedule.memory import MemoryPlan, shortage, size_of
 from tessera.ir.schedule.nest import Nest
 from tessera.prepared import Prepared
 from tessera.runtime import memory, tuned
+from tessera.runtime.blocks import blocks
 from tessera.runtime.call import Caller, Expected, Record, has_calls
 from tessera.runtime.call_ir import MOST_ARGUMENTS
 from tessera.runtime.code import loaded
 from tessera.runtime.kernel import CompiledKernel
 from tessera.runtime.threads import thread_count
 
-_SHORT = 2.0  # of calls that skip Python, in units of what is worth a thread: about 20 us
+_SHORT = 2.0  # of calls that keep other Python threads waiting, in units of what is worth a thread: about 20 us
 _MOST_SHAPES = 1024  # sets of sizes that a program is kept prepared for
 
 
@@ -124,11 +125,11 @@ class MachineExecutable(Executable):
     def shortcut(
         self, inputs: Sequence[Array], expected: tuple[Any, int, Any], out: Any
     ) -> Record | None:
-        """How a run on such inputs is called without Python; None: it is too long, or not so simple."""
+        """How a run on such inputs is called without Python; None: it is not so simple."""
         if self._captured or len(expected[0]) > MOST_ARGUMENTS or not has_calls():
             return None
-        found = self.prepared(inputs).small(_SHORT)
-        return None if found is None else Record(Expected(*expected), out, *found)
+        run = self.prepared(inputs).direct(_SHORT)
+        return None if run is None else Record(Expected(*expected), out, run)
 
     @staticmethod
     def caller(
@@ -206,6 +207,7 @@ class MachineExecutable(Executable):
 
 
 def _kernels_of(image: Image) -> list[CompiledKernel]:
+    blocks()
     codes = loaded(image.codes)
     assert codes is not None, (
         f"machine code of {', '.join(e.name for e in image.kernels)} is missing"

@@ -23,6 +23,7 @@ from tessera.ir.schedule.ir import HostCall
 from tessera.ir.schedule.layout import is_row_major, layout_of, row_major
 from tessera.ir.schedule.memory import Access, MemoryPlan, View, numbered, plan_memory, size_of
 from tessera.runtime import memory
+from tessera.runtime.call import Direct
 from tessera.runtime.kernel import FAST, CompiledKernel, cells_of
 from tessera.runtime.pool import Job, Series, Task, pool
 from tessera.runtime.pool_ir import TIDY
@@ -286,16 +287,23 @@ class Prepared:
                 s(cells)
         return [r(cells) for r in self._returned]
 
-    def small(self, longest: float) -> tuple[tuple[int, ...], Any, Series] | None:
-        """Shape, dtype and kernels of a program of one result and no other memory, if it is short."""
+    def direct(self, short: float) -> Direct | None:
+        """What a call of machine code runs: kernels of one result; None if there is more to do.
+
+        `short` is the work, in units of what is worth a thread, of a run that need not let other Python threads in.
+        """
         series = self.quick
-        if series is None or len(self._made) != 1 or self._uses_arena():
+        if series is None or len(self._made) != 1 or self.peak >= memory.NOTABLE:
             return None
         _, shape, dtype = self._made[0]
-        return (shape, dtype, series) if series.worth <= longest and not series.seats else None
+        is_short = series.worth <= short and not series.seats and not self._room
+        return Direct(shape, dtype, series, self._room, is_short)
 
-    def _uses_arena(self) -> bool:
-        return any(cell == self._arena_cell for cell, _ in self._places.values())
+    @property
+    def _room(self) -> int:
+        """Bytes of the arena; empty buffers lie there too, and their kernels want its address."""
+        used = any(cell == self._arena_cell for cell, _ in self._places.values())
+        return max(self.plan.arena, int(used))
 
     @property
     def _returned(self) -> list[Callable[[Cells], Array]]:
@@ -313,8 +321,7 @@ class Prepared:
         series, made, general = self._segments[0], tuple(self._made), self._general
         assert isinstance(series, Series)
         self.quick = series
-        # Empty buffers lie in the arena too: their kernels want its address, if nothing there.
-        room = max(self.plan.arena, int(self._uses_arena()))
+        room = self._room
         size, arena = (room,), memory.maker(room)
         pack = self._pack if room else struct.Struct(f"{self._arena_cell}P").pack
 

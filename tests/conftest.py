@@ -3,15 +3,19 @@
 `ci` draws the same examples every time; `--hypothesis-profile=deep` searches.
 """
 
+import ctypes
 import gc
 import signal
+import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from tessera.core.flags import flags, override
 from tessera.runtime import tuned
+from tessera.runtime.cuda.driver import LOADERS
 
 settings.register_profile("ci", derandomize=True, deadline=None, database=None, max_examples=100)
 settings.register_profile(
@@ -75,4 +79,24 @@ def untuned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     empty = tmp_path_factory.mktemp("untuned") / "tune.sqlite"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tuned, "path", lambda: empty if flags().cache_dir == usual else where())
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def without_gpu(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A run that leaves the tests for GPUs out is one of a machine that has none."""
+    if "not gpu" not in request.config.getoption("markexpr"):
+        yield
+        return
+    hidden = {name for loader in LOADERS.values() for name in loader.api.libraries}
+
+    class Library(ctypes.CDLL):
+        def __init__(self, name: str | None, *args: Any, **kwargs: Any):
+            if name in hidden:
+                raise OSError("hidden from tests")
+            super().__init__(name, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ctypes, "CDLL", Library)
+        patch.setitem(sys.modules, "cupy", None)
         yield

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import gc
+import os
+import subprocess
 import sys
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -13,12 +18,17 @@ import pytest
 import tessera as ts
 from tessera import Tensor, f32, op
 from tessera.core import usual
-from tessera.core.errors import NumericalError, OperandError, ShapeError
+from tessera.core.errors import NumericalError, OperandError, OutOfMemoryError, ShapeError
 from tessera.core.flags import override
 from tessera.lang.jit import Jitted
 from tessera.ops import define
+from tessera.runtime import memory
+from tessera.runtime.blocks import blocks
+from tessera.runtime.blocks_ir import BELOW
 from tessera.runtime.call import has_calls
 from tessera.runtime.call_ir import MOST_ARGUMENTS, SLOTS
+from tessera.runtime.capi import words
+from tessera.runtime.pool import pool
 
 RNG = np.random.default_rng(0)
 
@@ -192,12 +202,212 @@ def test_donated_and_traced_tensors_are_refused_as_ever() -> None:
         g(x)
 
 
-def test_long_programs_and_many_arguments_go_through_python() -> None:
-    big = draw(600, 600)
-    f = ts.jit(lambda x: op.exp(x))
+LONG: dict[str, tuple[Any, tuple[Tensor, ...]]] = {
+    "elementwise": (lambda x: op.exp(x) * 2, (draw(600, 600),)),
+    "product": (lambda x, y: x @ y, (draw(300, 200), draw(200, 500))),
+    "kernels with memory between them": (lambda x: op.softmax(x @ x, axis=-1) @ x, (draw(300, 300),)),
+    "small result": (lambda x: op.sum(x), (draw(2000, 500),)),
+    "transform": (lambda x: op.cumsum(op.sort(x, axis=0), axis=1), (draw(400, 300),)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("name", LONG)
+def test_long_programs_skip_python_with_the_same_bits(name: str, threads: int) -> None:
+    f, args = LONG[name]
+    want = ts.jit(f)(*args).numpy()
+    with ts.threads(threads):
+        g = Counted(f, *args)
+        assert g.f._caller is not None
+        kept = [g(*args) for _ in range(4)]
+    assert g.slow == 0
+    assert {y.numpy().tobytes() for y in kept} == {want.tobytes()}
+    assert len({y.numpy().ctypes.data for y in kept}) == 4
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_nothing_is_kept_and_nothing_is_lost_in_long_programs(threads: int) -> None:
+    f, args = LONG["kernels with memory between them"]
+    with ts.threads(threads):
+        g = Counted(f, *args)
+        out = g(*args)
+        x, record = args[0], next(iter(g.f._caller._records.values()))
+        watched = (
+            x,
+            x.data,
+            out.type,
+            out.data.dtype,
+            record,
+            pool().enter,
+            pool().leave,
+            True,
+            None,
+        )
+        before = [sys.getrefcount(w) for w in watched]
+        memory.clear()
+        for _ in range(50):
+            g(*args)
+        after = [sys.getrefcount(w) for w in watched]
+    assert g.slow == 0
+    assert [abs(n - m) < 5 for n, m in zip(before, after, strict=True)] == [True] * len(watched)
+    kept = memory.kept()
+    assert 0 < kept < 8 * out.data.nbytes
+    for _ in range(50):
+        g(*args)
+    assert memory.kept() == kept
+
+
+def test_long_programs_refuse_what_short_ones_do() -> None:
+    g = Counted(lambda x: op.exp(x), draw(400, 400))
+    turned = ts.asarray(RNG.normal(size=(400, 400)).astype(np.float32).T)
+    for _ in range(3):
+        assert np.allclose(g(turned).numpy(), np.exp(turned.numpy()), rtol=1e-6)
+    x = draw(400, 400)
+    ts.jit(lambda x: x * 2, donate=("x",))(x)
+    with pytest.raises(OperandError, match="was donated"):
+        g(x)
+
+
+def test_a_long_program_lets_other_python_threads_run() -> None:
+    x = draw(1500, 1500)
+    count, moved, over = [0], [], threading.Event()
+
+    def work() -> None:
+        for _ in range(10):
+            before = count[0]
+            g(x)
+            moved.append(count[0] - before)
+        over.set()
+
+    with override(threads=1):
+        g = Counted(lambda x: x @ x @ x, x)
+        thread = threading.Thread(target=work)
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e6)  # from here on a thread stops only where it says so
+        try:
+            thread.start()
+            while not over.is_set():
+                count[0] += 1
+                time.sleep(0)
+            thread.join()
+        finally:
+            sys.setswitchinterval(interval)
+    assert g.slow == 0
+    assert sum(moved) > 0
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_long_programs_in_several_python_threads(threads: int) -> None:
+    made = [(ts.jit(f), args) for f, args in LONG.values()]
+    wants = [f(*args).numpy().tobytes() for f, args in made]
+    bad: list[int] = []
+
+    def work(first: int) -> None:
+        for i in range(first, first + 60):
+            f, args = made[i % len(made)]
+            if f(*args).numpy().tobytes() != wants[i % len(made)]:
+                bad.append(i)
+
+    with override(threads=threads):
+        workers = [threading.Thread(target=work, args=(i // 2,)) for i in range(5)]
+        for t in workers:
+            t.start()
+        for t in workers:
+            t.join()
+    assert bad == []
+
+
+def test_a_record_that_is_forgotten_while_it_runs() -> None:
+    x = draw(900, 900)
+    f = ts.jit(lambda x: op.exp(x @ x / 900.0))
+    want = f(x).numpy().tobytes()
+    for _ in range(3):
+        f(x)
+    over, bad = threading.Event(), []
+
+    def work() -> None:
+        for _ in range(30):
+            if f(x).numpy().tobytes() != want:
+                bad.append(1)
+        over.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while not over.is_set():
+        f._caller.forget()
+        for entry in f._quick.values():
+            entry.record = None
+        for n in (19, 2, 12, 32, 64):  # words of what it was made of
+            [words([1 << 60] * n) for _ in range(20)]
+        time.sleep(0.001)
+    thread.join()
+    assert bad == []
+
+
+def test_arguments_that_are_dropped_while_a_program_reads_them() -> None:
+    f = ts.jit(lambda x: op.exp(x @ x / 900.0))
+    held = [draw(900, 900)]
+    want = f(held[0]).numpy().tobytes()
+    for _ in range(3):
+        f(held[0])
+    for _ in range(5):
+        x = ts.tensor(held[0].numpy())
+        got: list[bytes] = []
+
+        def work(x: Tensor = x, got: list[bytes] = got) -> None:
+            with contextlib.suppress(OperandError):
+                got.append(f(x).numpy().tobytes())
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        x.data = None  # as a donation does
+        ts.tensor(np.zeros((900, 900), np.float32))  # which takes its memory if that is free
+        thread.join()
+        assert got in ([], [want])  # refused, or as if nothing had happened
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_child_calls_with_threads_of_its_own() -> None:
+    text = """
+import os, numpy as np, tessera as ts
+x = ts.tensor(np.random.default_rng(0).normal(size=(500, 500)).astype(np.float32))
+f = ts.jit(lambda x: x @ x)
+with ts.threads(2):
+    want = [f(x).numpy() for _ in range(4)][0]
+    record = next(iter(f._caller._records.values()))
+    child = os.fork()
     for _ in range(4):
-        f(big)
-    assert f._caller is None
+        assert (f(x).numpy() == want).all()
+    now = next(iter(f._caller._records.values()))
+    assert (now is record) == (child != 0)
+if child == 0:
+    from tessera.runtime.pool import pool
+    assert len(pool()._workers) == 1
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_memory_that_cannot_be_had_is_told_by_python() -> None:
+    g = Counted(lambda x: op.exp(x), draw(600, 600))
+    memory.clear()
+    below = ctypes.c_size_t.from_address(blocks().address + BELOW + 8)
+    none = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)(lambda a, b: None)
+    x, malloc = draw(600, 600), below.value
+    memory.clear()
+    below.value = ctypes.cast(none, ctypes.c_void_p).value or 0
+    try:
+        with pytest.raises(OutOfMemoryError, match="1440000 bytes"):
+            g(x)
+    finally:
+        below.value = malloc
+    assert g.slow == 1
+    assert np.allclose(g(x).numpy(), np.exp(x.numpy()), rtol=1e-6)
+
+
+def test_many_arguments_go_through_python() -> None:
     many = [draw(2) for _ in range(MOST_ARGUMENTS + 1)]
     g = ts.jit(lambda *xs: sum(xs[1:], xs[0]))
     for _ in range(4):
@@ -301,7 +511,7 @@ def test_keywords_of_a_jitted_function() -> None:
         assert (g(X, by=2.0).numpy() == 2 * X.numpy()).all()
         assert (g(X, by=3.0).numpy() == 3 * X.numpy()).all()
         assert (g(X, **{"b" + "y": 4.0}).numpy() == 4 * X.numpy()).all()
-    with pytest.raises(OperandError, match="missing a required argument"):
+    with pytest.raises(OperandError, match=r"missing a required (keyword-only )?argument"):
         g(X, of=2.0)
 
 

@@ -1,6 +1,8 @@
 """Memory for results: used again only when nobody holds it."""
 
 import gc
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -8,10 +10,13 @@ import pytest
 
 import tessera as ts
 from tessera.runtime import memory
+from tessera.runtime.blocks import blocks
+from tessera.runtime.blocks_ir import _SPREAD
 
 
 @pytest.fixture(autouse=True)
 def fresh():
+    blocks()
     gc.collect()
     memory.clear()
     yield
@@ -79,3 +84,55 @@ def test_tensors_of_data_begin_at_a_line_and_are_copies():
         np.testing.assert_array_equal(made.numpy(), x)
         assert not np.shares_memory(made.data, x)
         assert made.data.ctypes.data % 64 == 0 or not x.flags.c_contiguous
+
+
+def test_an_array_may_change_its_size():
+    a = memory.empty((1 << 15,), np.float32)
+    a[:] = np.arange(1 << 15)
+    for n in (1 << 16, 1 << 14, 3 << 15, 10):
+        before = a.copy()
+        a.resize((n,), refcheck=False)
+        both = min(n, before.size)
+        assert a.ctypes.data % 64 == 0
+        assert (a[:both] == before[:both]).all()
+        assert (a[both:] == 0).all()
+
+
+def test_two_sizes_of_one_slot_keep_apart():
+    slots: dict[int, list[int]] = {}
+    for n in range(1 << 16, (1 << 16) + 64 * 3000, 64):
+        slots.setdefault(n * _SPREAD % (1 << 64) >> 54, []).append(n)
+    one, other = next(ns for ns in slots.values() if len(ns) > 1)[:2]
+    a, b = memory.empty((one,), np.uint8), memory.empty((other,), np.uint8)
+    place = a.ctypes.data
+    del a
+    assert memory.kept() == one
+    del b  # not kept: the other is there
+    assert memory.kept() == one
+    b = memory.empty((other,), np.uint8)
+    assert b.ctypes.data != place
+    a = memory.empty((one,), np.uint8)
+    assert (a.ctypes.data, memory.kept()) == (place, 0)
+    del b
+    assert memory.kept() == other
+
+
+def test_arrays_that_outlive_the_interpreter():
+    text = """
+import sys, numpy as np, tessera as ts
+sys.kept = ts.tensor(np.ones((500, 500), np.float32)).data
+np.kept = [ts.jit(lambda x: x @ x)(ts.tensor(sys.kept)).data]
+class Late:
+    def __init__(self, a): self.a = a
+    def __del__(self): del self.a
+np.late = Late(ts.tensor(sys.kept).data)
+"""
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_numpy_allocates_as_ever():
+    memory.empty((1 << 20,), np.uint8)
+    assert np._core.multiarray.get_handler_name() == "default_allocator"
+    assert np._core.multiarray.get_handler_name(memory.empty((1 << 20,), np.uint8)) == "tessera"
+    assert np._core.multiarray.get_handler_name(np.empty(1 << 20, np.uint8)) == "default_allocator"

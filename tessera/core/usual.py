@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,9 @@ _WORDS = (ctypes.c_int64 * 2)()
 CONFIGURATION, BUSY = ctypes.addressof(_WORDS), ctypes.addressof(_WORDS) + 8
 _NUMBERS = itertools.count(1)
 _COUNTING = threading.Lock()
+_PROCESS = (
+    1 << 40
+)  # a number has how often this process was forked above this, and below what was set
 
 
 def configuration() -> int:
@@ -31,12 +35,12 @@ def is_busy() -> bool:
 @contextmanager
 def other_configuration() -> Iterator[None]:
     """While the block runs, calls that were prepared before it do not hold."""
-    before = _WORDS[0]
-    _WORDS[0] = next(_NUMBERS)
+    before = _WORDS[0] % _PROCESS
+    _WORDS[0] += next(_NUMBERS) - before
     try:
         yield
     finally:
-        _WORDS[0] = before
+        _WORDS[0] += before - _WORDS[0] % _PROCESS
 
 
 def begin() -> None:
@@ -49,3 +53,14 @@ def end() -> None:
     """What `begin` began is over."""
     with _COUNTING:
         _WORDS[1] -= 1
+
+
+def _after_fork() -> None:
+    """A child has none of the threads that calls were prepared for."""
+    global _COUNTING
+    _COUNTING = threading.Lock()
+    _WORDS[0] += _PROCESS
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

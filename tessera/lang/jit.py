@@ -47,7 +47,6 @@ from tessera.lang.tensor import Tensor
 from tessera.lang.trace import Traced, is_number, is_tensor, trace
 from tessera.ops.control import call
 from tessera.ops.define import as_value
-from tessera.runtime import memory
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
@@ -514,7 +513,7 @@ def _is_free(x: Any) -> bool:
         if sys.getrefcount(base) > 3:  # the array on it, this name, and the count
             return False
         base = base.base
-    return base is None or memory.is_ours(base)
+    return base is None
 
 
 def _gpu_of(target: str, device: Device) -> Device | None:

@@ -7,6 +7,7 @@ records: for arguments of exactly these types, run these kernels and return one 
 from __future__ import annotations
 
 import ctypes
+import math
 import platform
 import sys
 from collections.abc import Callable, Sequence
@@ -16,16 +17,25 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tessera.core import usual
+from tessera.runtime import memory
+from tessera.runtime.blocks import blocks
 from tessera.runtime.call_ir import SLOTS, call_ir, slot_of
+from tessera.runtime.capi import (
+    API,
+    EMPTY,
+    SET_HANDLER,
+    Object,
+    address,
+    capsule,
+    numpy_entry,
+    words,
+)
 from tessera.runtime.code import Source, load
 from tessera.runtime.kernel import FAST
 from tessera.runtime.pool import Series, pool
 from tessera.runtime.pool_ir import HEAD
 
-_EMPTY = 184  # the number of PyArray_Empty in NumPy's table of functions, the same since 1.7
 _FASTCALL_WITH_KEYWORDS = 0x82
-_API = ctypes.pythonapi
-_Object = ctypes.py_object
 
 
 class _Method(ctypes.Structure):
@@ -37,8 +47,14 @@ class _Method(ctypes.Structure):
     )  # fmt: skip
 
 
-def _words(numbers: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
-    return (ctypes.c_int64 * len(numbers))(*numbers)
+class Direct(NamedTuple):
+    """A run of kernels that makes one array: all that a program does."""
+
+    shape: Sequence[int]
+    dtype: Any
+    series: Series
+    between: int  # bytes of the arena
+    short: bool  # so short that nobody minds if it holds the lock of the interpreter
 
 
 class Record:
@@ -47,22 +63,25 @@ class Record:
     A tensor among the arguments is expected by its type, anything else is expected to be that very object.
     """
 
-    def __init__(
-        self, expected: Expected, out: Any, shape: Sequence[int], dtype: Any, series: Series
-    ):
+    def __init__(self, expected: Expected, out: Any, run: Direct):
         self.configuration = usual.configuration()
-        self._kept = (expected, out, dtype, series)  # so that no other object gets their addresses
+        here, series = pool(), run.series
+        here.prepare(series)
+        self._kept = (expected, out, run, here)  # so that no other object gets their addresses
         known, names = [id(x) for x in expected.arguments], expected.names
         by_position = len(known) - len(names)
         self.slot = slot_of([len(names), *known[:by_position]])
-        self._known, self._shape = _words(known), _words(shape)
-        self._names = _words([id(n) for n in names])
-        self._scratch = np.empty(series.scratch + 64, np.uint8)
-        at = -(-self._scratch.ctypes.data // 64) * 64
-        self._memory = _words([
+        self._known, self._shape = words(known), words(run.shape)
+        self._names = words([id(n) for n in names])
+        self._scratch = np.empty(series.scratch + 64 if run.short else 0, np.uint8)
+        scratch = -(-self._scratch.ctypes.data // 64) * 64 if run.short else 0
+        own = 0 if series.seats else series.scratch
+        in_block = math.prod(run.shape) * run.dtype.itemsize >= memory.SMALL
+        gate = (id(here.enter), id(here.leave)) if series.seats else (0, 0)
+        self._memory = words([
             by_position, ctypes.addressof(self._names), len(known), ctypes.addressof(self._known), self.configuration,
-            id(out), id(dtype), len(shape), ctypes.addressof(self._shape), series.address, at,
-            expected.tensors,
+            id(out), id(run.dtype), len(run.shape), ctypes.addressof(self._shape), series.address, here.block,
+            expected.tensors, scratch, own, run.between, in_block, *gate, id(self),
         ])  # fmt: skip
         self.address = ctypes.addressof(self._memory)
 
@@ -82,18 +101,16 @@ class Caller:
         self._slow, self._name = slow, name.encode()
         self._records: dict[int, Record] = {}  # by slot; each lives as long as it is followed
         self._api = _api(tensors, tuple(others.items()))
-        self._table = _words([0] * SLOTS)
+        self._table = words([0] * SLOTS)
         api, table = ctypes.addressof(self._api.memory), ctypes.addressof(self._table)
-        self._cell = _words([table, id(slow), api])
-        new = _API.PyCapsule_New
-        new.restype, new.argtypes = _Object, (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-        capsule = new(ctypes.addressof(self._cell), None, None)
+        self._cell = words([table, id(slow), api])
+        cell = capsule(ctypes.addressof(self._cell))
         self._method = _Method(self._name, self._api.function, _FASTCALL_WITH_KEYWORDS, None)
-        make = _API.PyCMethod_New
-        make.restype = _Object
-        make.argtypes = (ctypes.c_void_p, _Object, _Object, ctypes.c_void_p)
+        make = API.PyCMethod_New
+        make.restype = Object
+        make.argtypes = (ctypes.c_void_p, Object, Object, ctypes.c_void_p)
         # The function holds this object, in the place of a module, and lives no longer than its memory.
-        self.function: Any = make(ctypes.addressof(self._method), capsule, self, None)
+        self.function: Any = make(ctypes.addressof(self._method), cell, self, None)
 
     def follows(self, record: Record) -> bool:
         """Whether calls follow this record."""
@@ -118,35 +135,26 @@ class _Api:
         self.function = code.addresses["call"]
         places = _places(tensors, ("type", "data", *(n for n, _ in others)))
         self._kept = (code, tensors, others)
-        self._fields = _words([n for name, x in others for n in (places[name], id(x))])
-        self.memory = _words([
-            _address(_API.PyType_GenericAlloc), _numpy_function(_EMPTY), _address(_API.Py_IncRef),
-            _address(_API.Py_DecRef), _address(_API.PyObject_Vectorcall), id(tensors),
+        self._fields = words([n for name, x in others for n in (places[name], id(x))])
+        b = blocks()
+        assert b is not None, "a call without CPython"
+        self.memory = words([
+            address(API.PyType_GenericAlloc), numpy_entry(EMPTY), address(API.Py_IncRef),
+            address(API.Py_DecRef), address(API.PyObject_Vectorcall), id(tensors),
             places["type"], places["data"], ctypes.addressof(self._fields), len(others),
-            usual.CONFIGURATION, usual.BUSY, *pool().places, places["device"], id(dict(others)["device"]),
+            usual.CONFIGURATION, usual.BUSY, pool().series_code, places["device"], id(dict(others)["device"]),
+            address(API.PyErr_Clear), address(API.PyEval_SaveThread), address(API.PyEval_RestoreThread),
+            numpy_entry(SET_HANDLER), id(b.capsule), b.address, b.take, b.give, id(False), id(True),
         ])  # fmt: skip
 
 
-_APIS: dict[Any, _Api] = {}
+_APIS: dict[type, _Api] = {}
 
 
 def _api(tensors: type, others: Sequence[tuple[str, Any]]) -> _Api:
-    here = pool()
-    key = (tensors, here)
-    if key not in _APIS:
-        _APIS[key] = _Api(tensors, others)
-    return _APIS[key]
-
-
-def _address(function: Any) -> int:
-    return ctypes.cast(function, ctypes.c_void_p).value or 0
-
-
-def _numpy_function(number: int) -> int:
-    get = _API.PyCapsule_GetPointer
-    get.restype, get.argtypes = ctypes.c_void_p, (_Object, ctypes.c_char_p)
-    table = get(np._core._multiarray_umath._ARRAY_API, None)  # type: ignore[attr-defined]
-    return ctypes.c_size_t.from_address(table + number * ctypes.sizeof(ctypes.c_void_p)).value
+    if tensors not in _APIS:
+        _APIS[tensors] = _Api(tensors, others)
+    return _APIS[tensors]
 
 
 def _places(tensors: type, names: Sequence[str]) -> dict[str, int]:
@@ -155,8 +163,8 @@ def _places(tensors: type, names: Sequence[str]) -> dict[str, int]:
     marks = [object() for _ in names]
     for name, mark in zip(names, marks, strict=True):
         setattr(sample, name, mark)
-    words = range(HEAD, tensors.__basicsize__, 8)
-    held = {ctypes.c_size_t.from_address(id(sample) + w).value: w for w in words}
+    offsets = range(HEAD, tensors.__basicsize__, 8)
+    held = {ctypes.c_size_t.from_address(id(sample) + w).value: w for w in offsets}
     return {name: held[id(mark)] for name, mark in zip(names, marks, strict=True)}
 
 

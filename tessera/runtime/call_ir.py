@@ -2,8 +2,7 @@
 
 `call` is a C function of CPython (METH_FASTCALL with keywords).  Its `self` is a capsule with a %cell, which has a
 table of records.  When the arguments are those of a record, it makes the result, runs the kernels and wraps
-it; whatever it does not know goes to a Python function.  It holds the lock of the interpreter all the time, so
-records are for programs of a few microseconds.
+it; whatever it does not know goes to a Python function.
 
 Tensors are known by their types, anything else is known by its address, as are the names of keywords (CPython
 keeps one string for each name in a program).
@@ -14,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from string import Template
 
-from tessera.runtime.pool_ir import HEAD, TYPE
+from tessera.runtime.pool_ir import HEAD, SCRATCH, TYPE
+from tessera.runtime.result_ir import RESULT
 
 MOST_ARGUMENTS = 15
 SLOTS = 64  # of a table, a power of two
@@ -23,11 +23,12 @@ _SPREAD = 0x9E3779B97F4A7C15  # an odd number whose products have many different
 
 def call_ir() -> str:
     """The module of a call."""
-    return Template(_CALL).substitute(
+    return Template(RESULT + _CALL).substitute(
         head=HEAD,
         items=HEAD + 8,
         type=TYPE,
-        most=MOST_ARGUMENTS + 1,
+        cells=MOST_ARGUMENTS + 2,  # and the result, and what lies between kernels
+        pool_scratch=SCRATCH,
         spread=_SPREAD - (1 << 64),
         shift=64 - 6,
     )
@@ -39,19 +40,9 @@ def slot_of(addresses: Sequence[int]) -> int:
 
 
 _CALL = """
-; PyType_GenericAlloc, PyArray_Empty, Py_IncRef, Py_DecRef, PyObject_Vectorcall; the class of tensors, its fields
-; (type, data) and those of a new one; where the configuration and what is busy are; @series, pool; where the
-; device of a tensor is, and which it must be.
-%api = type { ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, ptr, i64, ptr, ptr, ptr, ptr, i64, ptr }
-%field = type { i64, ptr }  ; offset, object
-; Arguments by position, names of keywords, all arguments, what they are known by, the configuration; type of
-; the result, dtype, rank, shape; series, scratch; how many arguments are tensors.
-%record = type { i64, ptr, i64, ptr, i64, ptr, ptr, i32, ptr, ptr, ptr, i64 }
-%cell = type { ptr, ptr, ptr }  ; table of records, Python function, api
-
 define ptr @call(ptr %self, ptr %args, i64 %count, ptr %keywords) {
 entry:
-  %cells = alloca ptr, i64 $most
+  %cells = alloca ptr, i64 $cells
   %pointer_at = getelementptr i8, ptr %self, i64 $head
   %cell = load ptr, ptr %pointer_at
   %api_at = getelementptr %cell, ptr %cell, i32 0, i32 2
@@ -144,9 +135,9 @@ configured:
 prepare:
   %expected_list_at = getelementptr %record, ptr %record, i32 0, i32 3
   %expected_list = load ptr, ptr %expected_list_at
-  %device_offset_at = getelementptr %api, ptr %api, i32 0, i32 14
+  %device_offset_at = getelementptr %api, ptr %api, i32 0, i32 13
   %device_offset = load i64, ptr %device_offset_at
-  %device_at = getelementptr %api, ptr %api, i32 0, i32 15
+  %device_at = getelementptr %api, ptr %api, i32 0, i32 14
   %device = load ptr, ptr %device_at
   br label %next
 next:
@@ -192,78 +183,23 @@ complete:
   %all_tensors = icmp eq i64 %tensors, %tensors_wanted
   br i1 %all_tensors, label %make, label %slow
 make:
-  %incref_at = getelementptr %api, ptr %api, i32 0, i32 2
-  %incref = load ptr, ptr %incref_at
-  %decref_at = getelementptr %api, ptr %api, i32 0, i32 3
-  %decref = load ptr, ptr %decref_at
-  %dtype_at = getelementptr %record, ptr %record, i32 0, i32 6
-  %dtype = load ptr, ptr %dtype_at
-  %rank_at = getelementptr %record, ptr %record, i32 0, i32 7
-  %rank = load i32, ptr %rank_at
-  %shape_at = getelementptr %record, ptr %record, i32 0, i32 8
-  %shape = load ptr, ptr %shape_at
-  %empty_at = getelementptr %api, ptr %api, i32 0, i32 1
-  %empty = load ptr, ptr %empty_at
-  call void %incref(ptr %dtype)  ; which making an array takes away
-  %out = call ptr %empty(i32 %rank, ptr %shape, ptr %dtype, i32 0)
-  %made = icmp ne ptr %out, null
-  br i1 %made, label %run, label %fail
-run:
-  %last = getelementptr ptr, ptr %cells, i64 %tensors
-  store ptr %out, ptr %last
-  %series_at = getelementptr %record, ptr %record, i32 0, i32 9
-  %series = load ptr, ptr %series_at
-  %scratch_at = getelementptr %record, ptr %record, i32 0, i32 10
+  %scratch_at = getelementptr %record, ptr %record, i32 0, i32 12
   %scratch = load ptr, ptr %scratch_at
-  %do_at = getelementptr %api, ptr %api, i32 0, i32 12
-  %do = load ptr, ptr %do_at
-  %pool_at = getelementptr %api, ptr %api, i32 0, i32 13
-  %pool = load ptr, ptr %pool_at
-  %refused = call i32 %do(ptr %pool, ptr %series, ptr %cells, ptr %scratch)
-  %ran = icmp eq i32 %refused, 0
-  br i1 %ran, label %wrap, label %undo
-undo:
-  call void %decref(ptr %out)
-  br label %slow
-wrap:
-  %alloc = load ptr, ptr %api
-  %tensor = call ptr %alloc(ptr %class, i64 0)
-  %wrapped = icmp ne ptr %tensor, null
-  br i1 %wrapped, label %fill, label %lose
-lose:
-  call void %decref(ptr %out)
-  br label %fail
-fill:
-  %out_data_at = getelementptr i8, ptr %tensor, i64 %data_offset
-  store ptr %out, ptr %out_data_at
-  %out_type_at = getelementptr %record, ptr %record, i32 0, i32 5
-  %out_type = load ptr, ptr %out_type_at
-  call void %incref(ptr %out_type)
-  %tensor_type_at = getelementptr i8, ptr %tensor, i64 %type_offset
-  store ptr %out_type, ptr %tensor_type_at
-  %fields_at = getelementptr %api, ptr %api, i32 0, i32 8
-  %fields = load ptr, ptr %fields_at
-  %others_at = getelementptr %api, ptr %api, i32 0, i32 9
-  %others = load i64, ptr %others_at
-  br label %field
-field:
-  %f = phi i64 [ 0, %fill ], [ %f_after, %set ]
-  %unset = icmp slt i64 %f, %others
-  br i1 %unset, label %set, label %done
-set:
-  %field_at = getelementptr %field, ptr %fields, i64 %f
-  %offset = load i64, ptr %field_at
-  %value_at = getelementptr %field, ptr %field_at, i32 0, i32 1
-  %value = load ptr, ptr %value_at
-  call void %incref(ptr %value)
-  %place = getelementptr i8, ptr %tensor, i64 %offset
-  store ptr %value, ptr %place
-  %f_after = add i64 %f, 1
-  br label %field
+  %is_short = icmp ne ptr %scratch, null
+  br i1 %is_short, label %short, label %long
+short:
+  %by_short = call %made @short(ptr %api, ptr %record, ptr %cells, i64 %tensors, ptr %scratch)
+  br label %ended
+long:
+  %by_long = call %made @long(ptr %api, ptr %record, ptr %cells, i64 %tensors)
+  br label %ended
+ended:
+  %made = phi %made [ %by_short, %short ], [ %by_long, %long ]
+  %undone = extractvalue %made %made, 1
+  br i1 %undone, label %slow, label %done
 done:
+  %tensor = extractvalue %made %made, 0
   ret ptr %tensor
-fail:
-  ret ptr null
 slow:
   %function_at = getelementptr %cell, ptr %cell, i32 0, i32 1
   %function = load ptr, ptr %function_at

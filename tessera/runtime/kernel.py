@@ -16,6 +16,7 @@ from tessera.core.constraints import solve
 from tessera.core.dims import Size, substitute
 from tessera.core.errors import DTypeError, OperandError
 from tessera.ir.target.cpu.entry import Entry, Parameter, Program
+from tessera.runtime.blocks import blocks, blocks_source
 from tessera.runtime.code import Source, load, load_all
 from tessera.runtime.loaded import Loaded
 from tessera.runtime.pool import Job, pool, pool_source
@@ -121,8 +122,9 @@ def watch(tell: Launched | None) -> None:
 
 
 def compile_kernels(programs: Sequence[Program]) -> list[CompiledKernel]:
-    """Kernels as machine code, built side by side, and the code of the pool that they will need."""
-    load_all([*(source_of(p) for p in programs), pool_source()])
+    """Kernels as machine code, built side by side, and the code of the pool and the memory that they will need."""
+    load_all([*(source_of(p) for p in programs), pool_source(), blocks_source()])
+    blocks()
     return [CompiledKernel(p) for p in programs]
 
 

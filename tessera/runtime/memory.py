@@ -11,10 +11,9 @@ import importlib
 import importlib.util
 import os
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -30,77 +29,51 @@ _resource: Any = (
 
 SMALL = 1 << 16  # bytes below which NumPy's own allocator is as fast
 NOTABLE = 1 << 26  # bytes from which a run first asks whether they can be had
-_MOST = 1 << 30  # bytes that are kept for later
 _LINE = 64
 
 
-class _Pool:
-    """Free blocks by size."""
+class Blocks(Protocol):
+    """An allocator of blocks that are kept when their arrays die."""
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.free: dict[int, list[Array]] = {}
-        self.kept = 0
+    @property
+    def kept(self) -> int:
+        """Bytes that are kept for later."""
 
-    def take(self, size: int) -> Array:
-        with self.lock:
-            blocks = self.free.get(size)
-            if blocks:
-                self.kept -= size
-                return blocks.pop()
-        try:
-            return np.empty(size + _LINE, np.uint8)
-        except MemoryError:
-            self.clear()
-            raise OutOfMemoryError(f"a result needs {size} bytes, which cannot be had") from None
-
-    def give(self, size: int, block: Array) -> None:
-        with self.lock:
-            if self.kept + size <= _MOST:
-                self.free.setdefault(size, []).append(block)
-                self.kept += size
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """An array in a block."""
 
     def clear(self) -> None:
-        with self.lock:
-            self.free.clear()
-            self.kept = 0
+        """Let go of what is kept."""
 
 
-_POOL = _Pool()
+_blocks: Blocks | None = None  # from when there is machine code
 
 
-class _Held:
-    """A block in use: the base of the array that a caller gets, and of its views."""
-
-    __slots__ = ("__array_interface__", "block", "size")
-
-    def __init__(self, size: int):
-        self.size, self.block = size, _POOL.take(size)
-        start = self.block.ctypes.data
-        self.__array_interface__ = {
-            "version": 3, "shape": (size,), "typestr": "|u1",
-            "data": (start + -start % _LINE, False),
-        }  # fmt: skip
-
-    def __del__(self) -> None:
-        _POOL.give(self.size, self.block)
+def use(blocks: Blocks) -> None:
+    """From now on large arrays lie in these blocks."""
+    global _blocks
+    _blocks = blocks
 
 
 def empty(shape: tuple[int, ...], dtype: Any) -> Array:
-    """An array whose elements have yet to be written."""
+    """An array whose elements have yet to be written; a large one begins where a line of the caches does."""
     d = np.dtype(dtype)
     size = d.itemsize
     for n in shape:
         size *= n
     if size < SMALL:
         return np.empty(shape, d)
-    made: Array = np.asarray(_Held(size)).view(d).reshape(shape)
+    try:
+        return _aligned(shape, d, size) if _blocks is None else _blocks.empty(shape, d)
+    except MemoryError:
+        raise OutOfMemoryError(f"a result needs {size} bytes, which cannot be had") from None
+
+
+def _aligned(shape: tuple[int, ...], dtype: Any, size: int) -> Array:
+    whole = np.empty(size + _LINE, np.uint8)
+    start = -whole.ctypes.data % _LINE
+    made: Array = whole[start : start + size].view(dtype).reshape(shape)
     return made
-
-
-def is_ours(base: Any) -> bool:
-    """Whether the base of an array is a block of this module, which has no other views than its array."""
-    return type(base) is _Held
 
 
 def maker(size: int) -> Callable[[Any, Any], Array]:
@@ -110,12 +83,13 @@ def maker(size: int) -> Callable[[Any, Any], Array]:
 
 def clear() -> None:
     """Let go of every block that is kept for later."""
-    _POOL.clear()
+    if _blocks is not None:
+        _blocks.clear()
 
 
 def kept() -> int:
     """Bytes that are kept for later."""
-    return _POOL.kept
+    return 0 if _blocks is None else _blocks.kept
 
 
 # What the machine has --------------------------------------------------------------------------

@@ -158,20 +158,21 @@ class Pool:
         self._stop = ctypes.CFUNCTYPE(None, _POINTER)(at["stop"])
         self._spins = _spins(ctypes.CFUNCTYPE(None, ctypes.c_int64)(at["pauses"]))
         self._lock = threading.RLock()  # a finalizer or a signal handler may launch too
+        self.enter, self.leave = self._lock.acquire, self._lock.release
         self._stopped = False
         self._workers: list[threading.Thread] = []
         self._scratch = [_Scratch() for _ in range(MOST + 1)]
         self._table = (_POINTER * (MOST + 1))()
         self._memory = _Scratch()
         self._memory.reserve(BLOCK_BYTES, "the thread pool")
-        self._block = self._memory.address
-        ctypes.memset(self._block, 0, BLOCK_BYTES)
-        ctypes.c_size_t.from_address(self._block + SCRATCH).value = ctypes.addressof(self._table)
+        self.block = self._memory.address  # what threads share
+        ctypes.memset(self.block, 0, BLOCK_BYTES)
+        ctypes.c_size_t.from_address(self.block + SCRATCH).value = ctypes.addressof(self._table)
 
     @property
-    def places(self) -> tuple[int, int]:
-        """The addresses of the code that runs a series, and of the block that threads share."""
-        return self._code.addresses["series"], self._block
+    def series_code(self) -> int:
+        """The address of the code that runs a series."""
+        return self._code.addresses["series"]
 
     def run(self, job: Job, parameters: bytes) -> None:
         """Do a job; `parameters` are the packed addresses of the kernel's tensors."""
@@ -185,7 +186,7 @@ class Pool:
             if job.prepared is not self:
                 self._reserve(job.seats, job.scratch)
                 job.prepared = self
-            self._launch(self._block, job.address, parameters)
+            self._launch(self.block, job.address, parameters)
 
     def run_series(self, series: Series, cells: bytes) -> int:
         """Do phases one after another; `cells` are the packed addresses of array objects.
@@ -196,14 +197,19 @@ class Pool:
             own = _OWN.scratch
             if series.scratch > own.bytes:
                 own.reserve(series.scratch, "a kernel")
-            return self._series(self._block, series.address, cells, own.address)  # type: ignore[no-any-return]
+            return self._series(self.block, series.address, cells, own.address)  # type: ignore[no-any-return]
         with self._lock:
             if series.prepared is not self:
-                for seats, scratch in series.needs:
-                    self._reserve(seats, scratch)
-                series.prepared = self
+                self.prepare(series)
             at = self._scratch[0].address
-            return self._series(self._block, series.address, cells, at)  # type: ignore[no-any-return]
+            return self._series(self.block, series.address, cells, at)  # type: ignore[no-any-return]
+
+    def prepare(self, series: Series) -> None:
+        """See that there are threads and scratch for a series."""
+        with self._lock:
+            for seats, scratch in series.needs if series.seats else ():
+                self._reserve(seats, scratch)
+            series.prepared = self
 
     def _reserve(self, seats: int, scratch: int) -> None:
         """See that there are threads and scratch for a launch; neither ever shrinks."""
@@ -216,9 +222,7 @@ class Pool:
     def _start(self, n: int) -> None:
         while len(self._workers) < n and not self._stopped:
             name = f"tessera-{len(self._workers) + 1}"
-            thread = threading.Thread(
-                target=self._work, args=(self._block,), name=name, daemon=True
-            )
+            thread = threading.Thread(target=self._work, args=(self.block,), name=name, daemon=True)
             try:
                 thread.start()
             except RuntimeError:  # the system gives no more threads: those that run do the work
@@ -226,13 +230,13 @@ class Pool:
             self._workers.append(thread)
             # A thread that spins would take the core from one that works.
             enough = len(self._workers) < cores()
-            ctypes.c_int64.from_address(self._block + SPINS).value = self._spins if enough else 0
+            ctypes.c_int64.from_address(self.block + SPINS).value = self._spins if enough else 0
 
     def stop(self) -> None:
         """Let the workers end; later launches run on their callers."""
         with self._lock:
             self._stopped = True
-            self._stop(self._block)
+            self._stop(self.block)
             for thread in self._workers:
                 thread.join()
 
