@@ -35,6 +35,24 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """A run that leaves the tests for GPUs out is one of a machine that has none."""
+    if "not gpu" not in config.getoption("markexpr"):
+        return
+    hidden = {name for loader in LOADERS.values() for name in loader.api.libraries}
+
+    class Library(ctypes.CDLL):
+        def __init__(self, name: str | None, *args: Any, **kwargs: Any):
+            if name in hidden:
+                raise OSError("hidden from tests")
+            super().__init__(name, *args, **kwargs)
+
+    patch = pytest.MonkeyPatch()
+    patch.setattr(ctypes, "CDLL", Library)
+    patch.setitem(sys.modules, "cupy", None)
+    config.add_cleanup(patch.undo)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def verified() -> Iterator[None]:
     """Verify the IR of every level after every pass."""
@@ -79,24 +97,4 @@ def untuned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     empty = tmp_path_factory.mktemp("untuned") / "tune.sqlite"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tuned, "path", lambda: empty if flags().cache_dir == usual else where())
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def without_gpu(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A run that leaves the tests for GPUs out is one of a machine that has none."""
-    if "not gpu" not in request.config.getoption("markexpr"):
-        yield
-        return
-    hidden = {name for loader in LOADERS.values() for name in loader.api.libraries}
-
-    class Library(ctypes.CDLL):
-        def __init__(self, name: str | None, *args: Any, **kwargs: Any):
-            if name in hidden:
-                raise OSError("hidden from tests")
-            super().__init__(name, *args, **kwargs)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ctypes, "CDLL", Library)
-        patch.setitem(sys.modules, "cupy", None)
         yield
