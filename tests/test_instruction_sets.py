@@ -86,6 +86,14 @@ def test_the_sums_of_a_contraction_stay_in_registers(dtype: Any, other: str) -> 
     assert not spilled, loop
 
 
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_nothing_is_read_through_the_base_pointer_where_that_is_slow(name: str) -> None:
+    for k in kernels(name):
+        text = assembly(emit(k, FEATURES["avx512f"]), *PROCESSORS["avx512f"])
+        is_frame = re.search(r"movq\s+%rsp, %rbp", text)  # for vectors on the stack
+        assert "%rbp" not in text or is_frame, name
+
+
 @pytest.mark.parametrize("name", ["matmul", "matmul tn", "attention", "softmax"])
 def test_blocks_of_other_processors_have_the_same_bits(name: str, other: str) -> None:
     f, shapes = PROGRAMS[name]

@@ -21,6 +21,8 @@ from tessera.ir.target.cpu.turns import Turn, TurnWriter
 from tessera.ir.target.cpu.types import align_of, chunk_types
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile
 
+# Sapphire Rapids reads slowly through rbp: a product whose left factor was addressed by it took 1.1 of the time.
+_NO_BASE_POINTER = ' "frame-pointer"="reserved"'
 _INSTANCES = 64  # at which loops are looked at, to find those without a step
 
 
@@ -65,6 +67,8 @@ class _Emitter(TurnWriter):
         declarations = "\n".join(self.declared[n] for n in sorted(self.declared))
         head = "ptr noalias %parameters, ptr noalias %sizes, i64 %begin, i64 %end, ptr noalias %scratch"
         kind = f' "{SIMPLE}"' if self.simple else ""
+        if "avx512f" in self.features:
+            kind += _NO_BASE_POINTER
         return f"{declarations}\ndefine void @{symbol_of(k.name)}({head}){kind} {{\nentry:\n{body}\n  ret void\n}}\n{tail}"
 
     def grid_loop(self) -> None:
