@@ -5,6 +5,7 @@
 
 import ctypes
 import gc
+import importlib.util
 import signal
 import sys
 from collections.abc import Iterator
@@ -49,7 +50,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
     patch = pytest.MonkeyPatch()
     patch.setattr(ctypes, "CDLL", Library)
-    patch.setitem(sys.modules, "cupy", None)
+    found = importlib.util.find_spec
+
+    def find_spec(name: str, package: str | None = None) -> Any:
+        absent = name == "cupy" and name not in sys.modules
+        return None if absent else found(name, package)
+
+    patch.setattr(importlib.util, "find_spec", find_spec)
     config.add_cleanup(patch.undo)
 
 
