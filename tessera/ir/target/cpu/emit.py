@@ -21,7 +21,7 @@ from tessera.ir.target.cpu.turns import Turn, TurnWriter
 from tessera.ir.target.cpu.types import align_of, chunk_types
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile
 
-# Sapphire Rapids reads slowly through rbp: a product whose left factor was addressed by it took 1.1 of the time.
+# Emerald Rapids reads slowly through rbp: a product whose left factor was addressed by it took 1.1 of the time.
 _NO_BASE_POINTER = ' "frame-pointer"="reserved"'
 _INSTANCES = 64  # at which loops are looked at, to find those without a step
 
