@@ -11,7 +11,7 @@ import pytest
 import tessera as ts
 from tessera.runtime import memory
 from tessera.runtime.blocks import blocks
-from tessera.runtime.blocks_ir import _SPREAD
+from tessera.runtime.blocks_ir import PLACES, first_place
 
 
 @pytest.fixture(autouse=True)
@@ -98,23 +98,49 @@ def test_an_array_may_change_its_size():
         assert (a[both:] == 0).all()
 
 
-def test_two_sizes_of_one_slot_keep_apart():
-    slots: dict[int, list[int]] = {}
-    for n in range(1 << 16, (1 << 16) + 64 * 3000, 64):
-        slots.setdefault(n * _SPREAD % (1 << 64) >> 54, []).append(n)
-    one, other = next(ns for ns in slots.values() if len(ns) > 1)[:2]
-    a, b = memory.empty((one,), np.uint8), memory.empty((other,), np.uint8)
+def test_sizes_of_one_place_keep_apart():
+    sizes = [n for n in range(1 << 16, 40 << 20, 4096) if first_place(n) == first_place(1 << 16)]
+    sizes = sizes[: PLACES + 1]
+    arrays = {n: memory.empty((n,), np.uint8) for n in sizes}
+    places = {n: a.ctypes.data for n, a in arrays.items()}
+    for n in sizes:
+        del arrays[n]
+    assert memory.kept() == sum(sizes[:PLACES])  # the last one found no slot
+    again = {n: memory.empty((n,), np.uint8) for n in sizes[:PLACES]}
+    assert {n: a.ctypes.data for n, a in again.items()} == {n: places[n] for n in again}
+    assert memory.kept() == 0
+    last = memory.empty((sizes[-1],), np.uint8)
+    del last
+    assert memory.kept() == sizes[-1]
+
+
+def test_hundreds_of_sizes_are_kept():
+    sizes = range(1 << 16, (1 << 16) + 300 * 64, 64)
+    arrays = [memory.empty((n,), np.uint8) for n in sizes]
+    places = [a.ctypes.data for a in arrays]
+    for a, n in zip(arrays, sizes, strict=True):
+        a[:] = n % 251
+    assert all((a == n % 251).all() for a, n in zip(arrays, sizes, strict=True))
+    arrays.clear()
+    del a
+    assert memory.kept() == sum(sizes)
+    assert [memory.empty((n,), np.uint8).ctypes.data for n in sizes] == places
+    memory.clear()
+    assert memory.kept() == 0
+
+
+def test_zeros_by_the_handler_are_zeros():
+    b = blocks()
+    a = memory.empty((1 << 18,), np.uint8)
+    a[:] = 7
     place = a.ctypes.data
     del a
-    assert memory.kept() == one
-    del b  # not kept: the other is there
-    assert memory.kept() == one
-    b = memory.empty((other,), np.uint8)
-    assert b.ctypes.data != place
-    a = memory.empty((one,), np.uint8)
-    assert (a.ctypes.data, memory.kept()) == (place, 0)
-    del b
-    assert memory.kept() == other
+    before = b._set(b.capsule)
+    try:
+        zeros = np.zeros(1 << 18, np.uint8)
+    finally:
+        b._set(before)
+    assert (zeros.ctypes.data, zeros.any()) == (place, False)
 
 
 def test_arrays_that_outlive_the_interpreter():

@@ -17,9 +17,8 @@ _WORDS = (ctypes.c_int64 * 2)()
 CONFIGURATION, BUSY = ctypes.addressof(_WORDS), ctypes.addressof(_WORDS) + 8
 _NUMBERS = itertools.count(1)
 _COUNTING = threading.Lock()
-_PROCESS = (
-    1 << 40
-)  # a number has how often this process was forked above this, and below what was set
+# A number counts forks that led to this process above this, and changes of flags below.
+_PROCESS = 1 << 40
 
 
 def configuration() -> int:

@@ -2,8 +2,8 @@
 
 A block has its data at a cache line, and before it what is known of the block: where the memory begins that
 another allocator gave, how many bytes it is for, and the next free block of its slot.  Free blocks of one size make
-a list, and a table has a slot for each list.  Two sizes may fall into one slot; the one that comes later is
-then not kept while the other is there.
+a list, and a table has a slot for each list.  Where a size has its slot is one of a few places side by side; while
+other sizes have them all, blocks of it are not kept.
 """
 
 from __future__ import annotations
@@ -11,21 +11,27 @@ from __future__ import annotations
 from string import Template
 
 SLOTS = 1024  # of the table, a power of two
+PLACES = 8  # where the slot of a size may be
 LINE = 64
 _BEFORE = 24  # bytes of a block before its data
 # Offsets in the memory of an allocator.
 LOCK, KEPT, MOST, BELOW, TABLE = 0, 8, 16, 24, 64
-BYTES = TABLE + 16 * SLOTS
+BYTES = TABLE + 16 * (SLOTS + PLACES)
 FUNCTIONS = ("take", "zeroed", "resized", "give", "clear")
 _SPREAD = 0x9E3779B97F4A7C15  # an odd number whose products have many different high bits
+_SHIFT = 64 - (SLOTS.bit_length() - 1)
+
+
+def first_place(size: int) -> int:
+    """The number of the first slot that blocks of a size may have."""
+    return size * _SPREAD % (1 << 64) >> _SHIFT
 
 
 def blocks_ir() -> str:
     """The module of the allocator."""
     return Template(_BLOCKS).substitute(
-        kept=KEPT, most=MOST, below=BELOW, table=TABLE, slots=SLOTS, line=LINE,
-        room=_BEFORE + LINE - 1, mask=-LINE, raise_by=_BEFORE + LINE - 1,
-        spread=_SPREAD - (1 << 64), shift=64 - (SLOTS.bit_length() - 1),
+        kept=KEPT, most=MOST, below=BELOW, table=TABLE, slots=SLOTS + PLACES, places=PLACES,
+        room=_BEFORE + LINE - 1, mask=-LINE, spread=_SPREAD - (1 << 64), shift=_SHIFT,
     )  # fmt: skip
 
 
@@ -53,12 +59,40 @@ define internal void @unlock(ptr %all) {
   ret void
 }
 
-define internal ptr @slot(ptr %all, i64 %size) {
+; The slot with free blocks of a size; if it may be a new one, else the first that is free; null if there is none.
+define internal ptr @slot(ptr %all, i64 %size, i1 %or_new) {
+entry:
   %spread = mul i64 %size, $spread
   %number = lshr i64 %spread, $shift
   %table = getelementptr i8, ptr %all, i64 $table
-  %slot = getelementptr %slot, ptr %table, i64 %number
+  %first = getelementptr %slot, ptr %table, i64 %number
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %i_after, %other ]
+  %free = phi ptr [ null, %entry ], [ %free_after, %other ]
+  %more = icmp ult i64 %i, $places
+  br i1 %more, label %one, label %none
+one:
+  %slot = getelementptr %slot, ptr %first, i64 %i
+  %held = load i64, ptr %slot
+  %blocks_at = getelementptr %slot, ptr %slot, i32 0, i32 1
+  %blocks = load ptr, ptr %blocks_at
+  %empty = icmp eq ptr %blocks, null
+  %same = icmp eq i64 %held, %size
+  %any = xor i1 %empty, true
+  %found = and i1 %same, %any
+  br i1 %found, label %done, label %other
+other:
+  %unset = icmp eq ptr %free, null
+  %better = and i1 %empty, %unset
+  %free_after = select i1 %better, ptr %slot, ptr %free
+  %i_after = add i64 %i, 1
+  br label %next
+done:
   ret ptr %slot
+none:
+  %new = select i1 %or_new, ptr %free, ptr null
+  ret ptr %new
 }
 
 ; Where a block, known by its data, keeps the begin of its memory, its size, and the block after it.
@@ -115,7 +149,7 @@ ask:
   br i1 %got, label %lay_out, label %none
 lay_out:
   %number = ptrtoint ptr %begin to i64
-  %raised = add i64 %number, $raise_by
+  %raised = add i64 %number, $room
   %aligned = and i64 %raised, $mask
   %data = inttoptr i64 %aligned to ptr
   %begin_at = call ptr @begin_at(ptr %data)
@@ -130,16 +164,13 @@ none:
 ; Memory for so many bytes, null if there is none.
 define ptr @take(ptr %all, i64 %size) {
 entry:
-  %slot = call ptr @slot(ptr %all, i64 %size)
   call void @lock(ptr %all)
-  %held = load i64, ptr %slot
-  %first_at = getelementptr %slot, ptr %slot, i32 0, i32 1
-  %first = load ptr, ptr %first_at
-  %same = icmp eq i64 %held, %size
-  %any = icmp ne ptr %first, null
-  %found = and i1 %same, %any
+  %slot = call ptr @slot(ptr %all, i64 %size, i1 false)
+  %found = icmp ne ptr %slot, null
   br i1 %found, label %again, label %new
 again:
+  %first_at = getelementptr %slot, ptr %slot, i32 0, i32 1
+  %first = load ptr, ptr %first_at
   %next_at = call ptr @next_at(ptr %first)
   %next = load ptr, ptr %next_at
   store ptr %next, ptr %first_at
@@ -199,14 +230,9 @@ entry:
 look:
   %size_at = call ptr @size_at(ptr %data)
   %size = load i64, ptr %size_at
-  %slot = call ptr @slot(ptr %all, i64 %size)
   call void @lock(ptr %all)
-  %held = load i64, ptr %slot
-  %first_at = getelementptr %slot, ptr %slot, i32 0, i32 1
-  %first = load ptr, ptr %first_at
-  %same = icmp eq i64 %held, %size
-  %empty = icmp eq ptr %first, null
-  %free = or i1 %same, %empty
+  %slot = call ptr @slot(ptr %all, i64 %size, i1 true)
+  %free = icmp ne ptr %slot, null
   %kept_at = getelementptr i8, ptr %all, i64 $kept
   %kept = load i64, ptr %kept_at
   %after = add i64 %kept, %size
@@ -218,6 +244,8 @@ look:
 put:
   store i64 %after, ptr %kept_at
   store i64 %size, ptr %slot
+  %first_at = getelementptr %slot, ptr %slot, i32 0, i32 1
+  %first = load ptr, ptr %first_at
   %next_at = call ptr @next_at(ptr %data)
   store ptr %first, ptr %next_at
   store ptr %data, ptr %first_at

@@ -17,8 +17,8 @@ EMPTY, SET_HANDLER, DEFAULT_HANDLER = 184, 304, 306  # 306 is the address of an 
 
 
 def words(numbers: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
-    """Numbers side by side in memory."""
-    return (ctypes.c_int64 * len(numbers))(*numbers)
+    """Numbers side by side in memory, which has an address even if there are none."""
+    return (ctypes.c_int64 * max(1, len(numbers)))(*numbers)
 
 
 def address(function: Any) -> int:

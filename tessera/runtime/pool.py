@@ -20,6 +20,7 @@ import numpy as np
 
 from tessera.core.errors import OutOfMemoryError
 from tessera.core.processor import cores
+from tessera.runtime.capi import words
 from tessera.runtime.code import Source, load
 from tessera.runtime.pool_ir import BLOCK_BYTES, SCRATCH, SPINS, pool_ir
 from tessera.runtime.threads import MOST, thread_count
@@ -95,7 +96,7 @@ class Series:
         self._jobs = [job for job, _ in calls]
         self.scratch = max((job.scratch for job in self._jobs), default=0)
         self.prepared: Pool | None = None  # the pool that has threads and scratch for it
-        self._tables = [_words([n for p in ps for n in p]) for _, ps in calls]
+        self._tables = [words([n for p in ps for n in p]) for _, ps in calls]
         seats = [_seats(phase, threads) for phase in phases]
         heads = [
             head
@@ -108,16 +109,16 @@ class Series:
             (n, max(job.scratch for job, _ in phase))
             for phase, n in zip(phases, seats, strict=True)
         ]
-        self._calls = _words(
+        self._calls = words(
             [
                 n
                 for (job, ps), t, head in zip(calls, self._tables, heads, strict=True)
                 for n in (job.address, ctypes.addressof(t), len(ps), *head)
             ]
         )
-        self._checked = _words(checked)
+        self._checked = words(checked)
         most = max((len(ps) for _, ps in calls), default=0)
-        self._memory = _words(
+        self._memory = words(
             [
                 ctypes.addressof(self._calls), len(calls), most,
                 ctypes.addressof(self._checked), len(checked), id(np.ndarray),
@@ -131,10 +132,6 @@ def _seats(phase: Sequence[Task], threads: int) -> int:
     """How many workers a phase is worth: jobs that are too small alone may be enough together."""
     worth = int(sum(job.worth for job, _ in phase))
     return max(min(threads, worth) - 1, *(job.seats for job, _ in phase))
-
-
-def _words(numbers: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
-    return (ctypes.c_int64 * len(numbers))(*numbers)
 
 
 def pool_source(futex: bool = True) -> Source:

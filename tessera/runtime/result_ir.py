@@ -68,10 +68,16 @@ make:
   %ours = call ptr %set(ptr %usual)
   call void %decref(ptr %usual)
   %restored = icmp ne ptr %ours, null
-  br i1 %restored, label %end, label %fail
+  br i1 %restored, label %end, label %lose
 end:
   call void %decref(ptr %ours)
   ret ptr %out
+lose:
+  %had = icmp ne ptr %out, null
+  br i1 %had, label %drop, label %fail
+drop:
+  call void %decref(ptr %out)
+  br label %fail
 fail:
   ret ptr null
 }

@@ -16,6 +16,7 @@ from functools import cache, cached_property
 from math import prod
 from typing import Any
 
+from tessera.runtime.capi import address, words
 from tessera.runtime.code import Source, load
 from tessera.runtime.cuda.device import Gpu
 from tessera.runtime.cuda.launch_ir import CONFIG_BYTES, STREAM, launch_ir
@@ -146,7 +147,7 @@ class Launcher:
             self._point(i, early=True)
         arrays = (self._configs, self._kernels, self._lists)
         places = [ctypes.addressof(x) + i * ctypes.sizeof(x) // len(x) for x in arrays]
-        plan = _words([0] * 5 + [1, *places, _address(self.gpu.driver.cuLaunchKernelEx), 0])
+        plan = words([0] * 5 + [1, *places, address(self.gpu.driver.cuLaunchKernelEx), 0])
         failed = self._run(ctypes.addressof(plan), b"", stream.handle)
         if early:
             self._point(i, early=False)
@@ -180,8 +181,8 @@ class Launcher:
         for p in (p for x in self.launches for p in x.parameters):
             if not isinstance(p, Value):
                 self._slots.setdefault((p.cell, p.offset), len(self._slots))
-        self._table = _words([n for slot in self._slots for n in slot])
-        self._words = _words([0] * len(self._slots))
+        self._table = words([n for slot in self._slots for n in slot])
+        self._words = words([0] * len(self._slots))
         maps: list[tuple[int, int]] = []
         self._memory: list[Any] = []
         lists = [[self._place(p, maps) for p in x.parameters] for x in self.launches]
@@ -193,17 +194,17 @@ class Launcher:
         self._configs = (Config * n)(*[self._config(i) for i in range(n)])
         for i in range(n):
             self._point(i, early=False)
-        self._maps = _words([n for at, slot in maps for n in (at, slot, 0)])
+        self._maps = words([n for at, slot in maps for n in (at, slot, 0)])
         driver = self.gpu.driver
         rest = (
             *(ctypes.addressof(x) for x in (self._configs, self._kernels, self._lists)),
-            _address(driver.cuLaunchKernelEx),
-            _address(driver.cuTensorMapReplaceAddress) if maps else 0,
+            address(driver.cuLaunchKernelEx),
+            address(driver.cuTensorMapReplaceAddress) if maps else 0,
         )
         tables = [ctypes.addressof(x) for x in (self._table, self._words, self._maps)]
         head = (len(self._slots), tables[0], tables[1], len(maps), tables[2])
-        self._plan_words = _words([*head, n, *rest])
-        self._bind_words = _words([*head, 0, *rest])
+        self._plan_words = words([*head, n, *rest])
+        self._bind_words = words([*head, 0, *rest])
         self._plan = ctypes.addressof(self._plan_words)
         self._plan_to_bind = ctypes.addressof(self._bind_words)
         self._run = _code(driver.api.name("cuLaunchKernelEx"))
@@ -265,11 +266,3 @@ def _code(function: str) -> Any:
     """Machine code that launches by a function of a driver."""
     code = load(Source("launches", launch_ir(function), ("run",)))
     return ctypes.CFUNCTYPE(ctypes.c_int64, _POINTER, ctypes.c_char_p, _POINTER)(code.address)
-
-
-def _address(function: Any) -> int:
-    return ctypes.cast(function, _POINTER).value or 0
-
-
-def _words(numbers: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
-    return (ctypes.c_int64 * max(1, len(numbers)))(*numbers)
