@@ -12,11 +12,15 @@ product counts as calm when those of the second just before and after it come to
 What is shown is the median of the product, with quartiles, as a part of the median of registers, for all windows and
 for calm ones.  A window is never chosen by its own time: such a choice is one of luck.  Behind it are GFLOP/s at the
 first tenth, the median, the last tenth and at best.
+
+Which lines of a factor meet in the second cache depends on where the system put its pages, which changes a product by 3%
+from one process to the next.  So there are eight pairs of the same factors, each used for half a second.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -45,6 +49,7 @@ _WINDOW = 0.001  # seconds, unless a product takes longer
 _DEPTH = 64  # steps whose factors the first cache holds: 16 KiB, if a step takes four vectors of 64 bytes
 _STEPS = 8  # of a turn of a loop, as products have them
 _TURNS = 50  # of an instance
+_PAIRS, _STAY = 8, 0.5  # pairs of factors, and seconds for which one is used
 
 
 class MultiplyAdds:
@@ -120,19 +125,25 @@ def seconds(run: Callable[[], Any], often: int = 1) -> float:
 def measure(size: str, threads: int, most: float) -> dict[str, Any]:
     m, k, n = map(int, size.split("x"))
     rng = np.random.default_rng(0)
-    a, b = (ts.tensor(rng.normal(size=s).astype(np.float32)) for s in ((m, k), (k, n)))
+    drawn = [rng.normal(size=s).astype(np.float32) for s in ((m, k), (k, n))]
+    pairs = itertools.cycle([[ts.tensor(x) for x in drawn] for _ in range(_PAIRS)])
+    factors = next(pairs)
     f = ts.jit(op.matmul, target="cpu")
-    once = min(seconds(lambda: f(a, b)) for _ in range(9))
+    once = min(seconds(lambda: f(*factors)) for _ in range(9))
     often = max(1, round(_WINDOW / once))
     alone, fed = MultiplyAdds(fed=False), MultiplyAdds(fed=True)
     for x in (alone, fed):
         x.last(threads * often * once)
     rates: dict[str, list[float]] = {"registers": [], "fed": [], "product": []}
-    end = time.perf_counter() + most
-    while time.perf_counter() < end:
+    now = moved = time.perf_counter()
+    end = now + most
+    while (now := time.perf_counter()) < end:
+        if now > moved + _STAY:
+            factors, moved = next(pairs), now
+            f(*factors)
         rates["registers"].append(alone.rate())
         rates["fed"].append(fed.rate())
-        t = seconds(lambda: f(a, b), often)
+        t = seconds(lambda: f(*factors), often)  # noqa: B023
         rates["product"].append(often * 2 * m * k * n / t / 1e9)
         rates["fed"].append(fed.rate())
     found = {name: np.array(r) for name, r in rates.items()}

@@ -1,5 +1,6 @@
 """Blocks of contractions: packed factors, lower blocks at the end, lines asked for and stored past the caches."""
 
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,11 @@ from tessera.ir.schedule.blocks import has_room
 from tessera.ir.schedule.choose import default_nest
 from tessera.ir.schedule.ir import Kernel, Program
 from tessera.ir.schedule.lower import lower
-from tessera.ir.schedule.nest import Loop
+from tessera.ir.schedule.nest import Loop, parse_nest
 from tessera.ir.tile import asks
 from tessera.ir.tile.bypass import bypass_several
-from tessera.ir.tile.interp import interpret
-from tessera.ir.tile.ir import walk
+from tessera.ir.tile.interp import Instance, interpret
+from tessera.ir.tile.ir import Operation, walk
 from tessera.ir.tile.lower import lower as to_tile
 from tessera.ir.tile.place import copied, copies_rows
 from tests.levels import by_llvm, by_schedule, by_tile, prepared
@@ -113,6 +114,52 @@ def test_every_element_of_a_block_is_asked_for_while_its_sum_goes_on() -> None:
         asks.Pieces(1, 64, 1, 6, 1),
         asks.Pieces(3, 64, 1, 2, 1),
     ]
+
+
+def test_turns_in_rows_ask_for_every_element_and_those_of_the_last_row_again() -> None:
+    for height in range(1, 15):
+        for turns in (1, 3, 8, 12, 64, 512):
+            across = asks.turns_of_row(height, 64, [turns])
+            assert turns % across == 0
+            assert 64 % across == 0
+            assert across == 1 or turns // across >= height
+    assert [asks.turns_of_row(6, 64, [t]) for t in (512, 64, 32, 16, 8, 24, 48)] == [
+        64, 8, 4, 2, 1, 4, 8,
+    ]  # fmt: skip
+    assert asks.turns_of_row(6, 64, []) == 1
+    assert asks.turns_of_row(6, 64, [64, 32]) == 4
+
+
+@pytest.mark.skipif(not has_room(), reason="blocks of 6 by 64 need 32 vector registers")
+@pytest.mark.parametrize(
+    ("k", "loops"),
+    [(512, "k:512, n:64, m:6"), (1024, "n:64, m:6, k:512"), (768, "n:64, m:6, k:512")],
+)
+def test_a_product_asks_for_its_result_and_for_the_first_lines_of_the_rows_that_follow(
+    k: int, loops: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    m, asked = 30, defaultdict[str, set[tuple[int, int]]](set)
+
+    def note(self: Instance, x: Operation) -> list[Any]:
+        assert x.memory is not None
+        row, column = (self.number(i) for i in x.attributes["at"])
+        asked[x.memory.name] |= {
+            (row, c // 16) for c in (column, column + x.attributes["extent"][1] - 1)
+        }
+        return []
+
+    monkeypatch.setattr(Instance, "_prefetch", note)
+    p = lower(prepared(ts.trace(lambda a, b: a @ b, Tensor[m, k, f32], Tensor[k, 64, f32])))
+    (step,) = p.steps
+    assert isinstance(step, Kernel)
+    staged = loops.split(", ").index("m:6") + 2
+    nest = f"parallel m:30, parallel n:64, {loops}, k:1, unroll m:1, vector n:16; stage right at {staged}"
+    kernel = to_tile(step, {n: b.type for n, b in p.buffers.items()}, parse_nest(nest))
+    interpret(kernel, [*drawn(p), np.zeros((m, 64), np.float32)])
+    lines = range(4)
+    assert asked[p.outputs[0]] == {(i, j) for i in range(m) for j in lines}
+    # The first block packs the right factor, and asks for that; the last one for what lies past the end.
+    assert asked[p.inputs[0]] == {(i, j) for i in range(12, m + 6) for j in lines}
 
 
 def test_several_large_results_of_a_product_go_past_the_caches_and_are_not_asked_for() -> None:

@@ -115,6 +115,8 @@ FAULTS: tuple[Fault, ...] = (
           "place = (0, (k - p.k) // self.parts.count, 0)\n        if p.filled:", "all panels are packed to the first", "contraction"),
     Fault("ir/tile/chains.py", "0 if whole else inside)", "0)",
           "low blocks read the first rows of a packed factor", "contraction"),
+    Fault("ir/tile/chains.py", "row.variable * across + turn.variable", "turn.variable * across + row.variable",
+          "turns of a chain are taken column by column", "contraction"),
     Fault("ir/tile/contraction.py", "axes=(last - 1, last), masked=() if whole else (last,),", "axes=(last - 1, last), masked=(),",
           "columns are written past the end of a row", "contraction"),
     Fault("ir/tile/reading.py", "for a in (axis, self.over)",

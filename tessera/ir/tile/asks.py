@@ -7,13 +7,23 @@ goes on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from tessera.core.dims import Size, smaller, substitute
 from tessera.core.folds import LANES
 from tessera.ir.schedule.ir import Axis, Kernel, Term, reads
 from tessera.ir.tile.ir import Builder, Memory
+
+
+@dataclass(frozen=True)
+class Piece:
+    """So many rows and columns of a block, from a row and a column of it on."""
+
+    row: Size
+    column: Size
+    rows: int
+    columns: int
 
 
 @dataclass(frozen=True)
@@ -30,6 +40,12 @@ class Pieces:
         """The piece that is asked for in a turn."""
         return smaller(turn // self.turns, self.count - 1)
 
+    def of_turn(self, turn: Size) -> Piece:
+        """The same with its place."""
+        n = self.number(turn)
+        row, column = n // self.across * self.rows, n % self.across * self.columns
+        return Piece(row, column, self.rows, self.columns)
+
 
 def pieces(height: int, width: int, turns: Size) -> Pieces:
     """The smallest pieces of a block that so many turns can ask for: vectors, rows or several rows."""
@@ -43,6 +59,21 @@ def pieces(height: int, width: int, turns: Size) -> Pieces:
     return Pieces(rows, columns, width // columns, count, each)
 
 
+def turns_of_row(height: int, width: int, counts: Collection[int]) -> int:
+    """How many turns ask for a row of a block, a power of 2: as many as leave turns for every row.
+
+    There may be any of these numbers of turns.  1 if a turn has a row or more to ask for, or if nothing is known.
+    """
+    each = 1
+    while counts and 2 * each <= width and all(_leaves_rows(n, 2 * each, height) for n in counts):
+        each *= 2
+    return each
+
+
+def _leaves_rows(turns: int, each: int, height: int) -> bool:
+    return turns % each == 0 and turns // each >= height
+
+
 @dataclass(frozen=True)
 class Ask:
     """What a block has of a memory, from where the block begins."""
@@ -50,12 +81,11 @@ class Ask:
     memory: Memory
     at: tuple[Size, ...]
 
-    def piece(self, b: Builder, of: Pieces, number: Size, far: bool = False) -> None:
+    def piece(self, b: Builder, of: Piece, far: bool = False) -> None:
         """Ask for a piece, or have it come to the second cache (far)."""
         *batch, m, n = self.at
-        row, column = number // of.across * of.rows, number % of.across * of.columns
         extent = (*(1 for _ in batch), of.rows, of.columns)
-        b.prefetch(self.memory, (*batch, m + row, n + column), extent, far=far)
+        b.prefetch(self.memory, (*batch, m + of.row, n + of.column), extent, far=far)
 
 
 def asks(

@@ -1,16 +1,20 @@
 """The chain of a block of a contraction: its products added up in ascending k, some of them in every turn of a loop.
 
     for k: acc = fma(a[m:m+6, k], b[k, n:n+64], acc)
-->  for turn: ask for a line of the result; acc = fma(...) for 8 k
+->  for row: for turn: ask for a piece of a row; acc = fma(...) for 8 k
 
 A loop of hundreds of turns ends with a jump that the processor does not foresee, and each turn has some work
 of its own: 8 k a turn are faster by a twentieth than single ones.  A processor has few places for lines that are
-on their way, so each turn asks for a piece of what the block will be written to and read with.
+on their way, so each turn asks for a piece of what the block will be written to and read with, and of the rows that
+the next block begins with.  Where the other hardware thread of a core works too, every instruction of a turn counts:
+with a loop for each row of pieces their places are an addition, else shifts, a minimum and a product.
 """
 
 from __future__ import annotations
 
-from tessera.core.dims import Size, symbols
+from dataclasses import replace
+
+from tessera.core.dims import Size, smaller, symbols
 from tessera.ir.schedule import ir as schedule
 from tessera.ir.schedule.factors import read_of
 from tessera.ir.schedule.ir import Axis, Stage
@@ -35,6 +39,7 @@ class Chains(Reading):
     left: schedule.Term
     right: schedule.Term
     high: int
+    leaf: int
     nr: int
 
     def chain(self, at: Place, first: Tile, height: int) -> Tile:
@@ -43,19 +48,53 @@ class Chains(Reading):
         if self.parts.biased:
             begin.append(self.b.full(self.head.dtype, (1, self.nr), 0))
         groups, each = self.groups(at.k), self.words_of_turn(at, height)
-        with self.b.loop(0, groups // each, 1, begin) as turn:
-            self.ask(at, turn.variable, height, self.groups(Span(0, at.k.most, 0)) // each)
-            sums = list(turn.carried)
-            for i in range(each):
-                sums = self.add_products(at, turn.variable * each + i, height, sums)
-            turn.carry(*sums)
-        sums = list(turn.results)
+        sums = self.turns(at, groups // each, height, begin)
         rest = groups % each
         if not isinstance(rest, int) or rest:
             with self.b.loop(groups - rest, groups, 1, sums) as one:
                 one.carry(*self.add_products(at, one.variable, height, list(one.carried)))
             sums = list(one.results)
         return self.b.apply("sub", *sums) if self.parts.biased else sums[0]
+
+    def turns(self, at: Place, count: Size, height: int, begin: list[Tile]) -> list[Tile]:
+        """So many turns that ask for the pieces of a block: a loop for each row, or one for all."""
+        each = self.words_of_turn(at, height)
+        across = asks.turns_of_row(height, self.nr, [n // each for n in self.lengths(at)])
+        if across == 1:
+            most = self.groups(Span(0, at.k.most, 0)) // each
+            pieces = asks.pieces(height, self.nr, most)
+            with self.b.loop(0, count, 1, begin) as turn:
+                self.ask(at, pieces.of_turn(turn.variable))
+                turn.carry(*self.add_turn(at, turn.variable, height, list(turn.carried)))
+            return list(turn.results)
+        wide = self.nr // across
+        with self.b.loop(0, count // across, 1, begin) as row:
+            line = smaller(row.variable, height - 1)
+            with self.b.loop(0, across, 1, list(row.carried)) as turn:
+                piece = asks.Piece(line, turn.variable * wide, 1, wide)
+                self.ask(at, piece)
+                self.ask_next(at, piece, height)
+                number = row.variable * across + turn.variable
+                turn.carry(*self.add_turn(at, number, height, list(turn.carried)))
+            row.carry(*turn.results)
+        return list(row.results)
+
+    def lengths(self, at: Place) -> list[int]:
+        """How many words the k of a place may have, if that is known: those of a leaf, or of the last one."""
+        count, size, kept = self.groups(at.k), self.over.size, at.leaves
+        if isinstance(count, int):
+            return [count]
+        if kept is None or kept.begun or self.k.seen or not isinstance(size, int):
+            return []
+        ends = [k for k in (self.leaf, size % self.leaf) if k]
+        return [n for k in ends if isinstance(n := self.groups(Span(0, k, k)), int)]
+
+    def add_turn(self, at: Place, turn: Size, height: int, sums: list[Tile]) -> list[Tile]:
+        """The products of the words of a turn added to sums."""
+        each = self.words_of_turn(at, height)
+        for i in range(each):
+            sums = self.add_products(at, turn * each + i, height, sums)
+        return sums
 
     def words_of_turn(self, at: Place, height: int) -> int:
         """How many words of k a turn of the loop takes: many of what is packed, in the usual blocks."""
@@ -76,19 +115,32 @@ class Chains(Reading):
             made.append(self.multiply_add(bias, b, sums[1]))
         return made
 
-    def ask(self, at: Place, turn: Size, height: int, turns: Size) -> None:
-        """Ask in one of so many turns for a piece of what a block is finished with.
+    def ask(self, at: Place, piece: asks.Piece) -> None:
+        """Ask for a piece of what a block is finished with.
 
-        Before the last leaf that is always the first piece: a jump would cost more.
+        Before the last leaf that is always one of the first row: a jump would cost more.
         """
         kept = at.leaves
         if kept is not None and not kept.joined:
             return
         env = {**self.env, self.m.name: at.m.start, self.n.name: at.n.start}
-        pieces = asks.pieces(height, self.nr, turns)
-        number = pieces.number(turn) * (1 if kept is None else kept.last)
+        piece = piece if kept is None else replace(piece, row=piece.row * kept.last)
         for x in asks.asks(self.k, self.memory, self.out, env):
-            x.piece(self.b, pieces, number, far=True)
+            x.piece(self.b, piece, far=True)
+
+    def ask_next(self, at: Place, piece: asks.Piece, height: int) -> None:
+        """Ask for a piece of the rows of the left factor that the next block begins with.
+
+        Where they go on the processor foresees itself, but not that other rows follow.
+        """
+        right, r = at.right, read_of(self.left)
+        if right is None or not right.filled or height < self.high or at.left is not None:
+            return
+        if r.index[-1:] == (self.over.variable,):
+            m, k = at.m.start + height + piece.row, right.k + piece.column
+            place = self.places(r, self.m, m, k)
+            extent = (*(1 for _ in place[1:]), piece.columns)
+            self.b.prefetch(self.memory[r.source], place, extent, far=True)
 
     def groups(self, k: Span) -> Size:
         """How many words of factors along k there are."""

@@ -125,9 +125,9 @@ class MatrixContraction(Contraction):
     def ask_rows(self, at: Place, i: Size, count: Size) -> None:
         """Ask for a piece of what the block is finished with, in each step of its product."""
         env = {**self.env, self.m.name: at.m.start, self.n.name: at.n.start}
-        pieces = asks.pieces(self.mr, self.nr, count)
+        piece = asks.pieces(self.mr, self.nr, count).of_turn(i)
         for x in asks.asks(self.k, self.memory, self.out, env):
-            x.piece(self.b, pieces, pieces.number(i))
+            x.piece(self.b, piece)
 
     def finish_sums(self, at: Place) -> None:
         """The stages on the sums of a block: stored as they are, or row by row."""
