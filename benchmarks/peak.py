@@ -8,7 +8,7 @@ each step), but always from the first cache; and the product.
 
 A core whose other hardware thread works for somebody else still does nearly all its multiply-adds in registers, but
 not those that are fed: what feeds them is shared.  So the second tells whether the cores were ours.  A window of the
-product counts as calm when those of the second just before and after it come to 0.95 of the best window of registers.
+product counts as calm when the windows of both kinds around it come to 0.95 of the best window of registers.
 What is shown is the median of the product, with quartiles, as a part of the median of registers, for all windows and
 for calm ones.  A window is never chosen by its own time: such a choice is one of luck.  Behind it are GFLOP/s at the
 first tenth, the median, the last tenth and at best.
@@ -44,7 +44,7 @@ from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.runtime.kernel import CompiledKernel
 
 SIZES = "512x512x512,1024x1024x1024,2048x512x2048,2048x2048x2048"
-CALM = 0.95  # of the best of registers, by what is fed
+CALM = 0.95  # of the best of registers
 _WINDOW = 0.001  # seconds, unless a product takes longer
 _DEPTH = 64  # steps whose factors the first cache holds: 16 KiB, if a step takes four vectors of 64 bytes
 _STEPS = 8  # of a turn of a loop, as products have them
@@ -147,7 +147,8 @@ def measure(size: str, threads: int, most: float) -> dict[str, Any]:
         rates["product"].append(often * 2 * m * k * n / t / 1e9)
         rates["fed"].append(fed.rate())
     found = {name: np.array(r) for name, r in rates.items()}
-    calm = found["fed"].reshape(-1, 2).min(1) >= CALM * found["registers"].max()
+    around = np.minimum(found["fed"].reshape(-1, 2).min(1), found["registers"])
+    calm = around >= CALM * found["registers"].max()
     return {
         "size": size, "windows": len(calm), "window_ms": often * once * 1e3,
         "gflops": {name: [float(q) for q in np.quantile(r, (0.1, 0.5, 0.9, 1.0))] for name, r in found.items()},
