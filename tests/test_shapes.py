@@ -172,3 +172,11 @@ def test_text_of_a_size_is_the_size(size, values):
     env = dict(zip("BSD", values, strict=True))
     again = parse_dim(str(size))
     assert substitute(size, env) == substitute(again, env)
+
+
+def test_a_trace_takes_what_a_jitted_function_takes():
+    f = lambda x, s, y=1.0: x * s + y  # noqa: E731
+    x = np.ones((2, 3), np.float32)
+    for args, kwargs in (((x, 2.0), {}), ((ts.tensor(x), x), {}), ((x, np.float64(3)), {"y": x})):
+        assert str(ts.trace(f, *args, **kwargs)) == str(ts.jit(f).lower(*args, **kwargs).traced)
+    assert str(ts.shapes(f, Tensor[2, 3, f32], x.astype(np.float64)).outputs[0]) == "f64[2,3]"

@@ -97,7 +97,7 @@ class _Call:
     def __init__(self, dynamic: dict[str, Any], static: dict[str, Any]):
         self.static, self.names = static, tuple(dynamic)
         self.leaves, self.structure = tree.flatten(tuple(dynamic.values()))
-        self.tensors = [_value(x) for x in self.leaves if is_tensor(x)]
+        self.tensors = [argument(x) for x in self.leaves if is_tensor(x)]
         rest = tuple(_mark(x) for x in self.leaves)
         chosen = tuple((n, type(v), v) for n, v in static.items())  # 1 and True are not one key
         self.key = (self.names, self.structure, rest, chosen)
@@ -119,7 +119,7 @@ def _mark(x: Any) -> Any:
     return _Marker if is_tensor(x) else (type(x), x)
 
 
-def _value(x: Any) -> Value:
+def argument(x: Any) -> Value:
     """A leaf as a value; a Python number keeps all of its digits."""
     return concrete(x) if is_number(x) else as_value(x, "jit")
 

@@ -13,9 +13,9 @@ from tessera.core.dtype import f32
 from tessera.core.errors import OperandError, TesseraError, located
 from tessera.core.source import Location
 from tessera.core.types import TensorType
-from tessera.ir.graph.ir import Builder, Graph, Value
+from tessera.ir.graph.ir import Builder, Graph
 from tessera.lang.annotation import TensorSpec
-from tessera.lang.jit import Jitted
+from tessera.lang.jit import Jitted, argument
 from tessera.lang.trace import is_tensor
 from tessera.lang.trace import trace as trace_function
 
@@ -61,7 +61,7 @@ class Shapes:
 
 
 def trace(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph:
-    """The traced graph of f; arguments are tensors, or annotations that stand for them."""
+    """The traced graph of f; arguments are what a jitted f takes, or annotations that stand for tensors."""
     try:
         return _graph_of(f, args, kwargs)
     except TesseraError as e:
@@ -84,10 +84,16 @@ def _graph_of(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     plain = inspect.unwrap(f, stop=lambda g: not isinstance(g, Jitted))
     given = args or _annotated(plain)
     placed = tree.map(_placeholder, tuple(given))
-    types = [x.type for x in tree.leaves((placed, kwargs)) if isinstance(x, Value)]
-    names = _names(plain, placed)
+    types = [argument(x).type for x in tree.leaves((placed, kwargs)) if is_tensor(x)]
+    names = _names(plain, placed, kwargs)
     return trace_function(
-        plain, placed, kwargs, types, getattr(plain, "__name__", "function"), names
+        plain,
+        placed,
+        kwargs,
+        types,
+        getattr(plain, "__name__", "function"),
+        names,
+        weak_numbers=True,
     ).graph
 
 
@@ -110,14 +116,16 @@ def _placeholder(x: Any) -> Any:
     return x
 
 
-def _names(f: Callable[..., Any], args: tuple[Any, ...]) -> list[str]:
+def _names(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
     try:
         parameters = list(inspect.signature(f).parameters)
     except (TypeError, ValueError):
         parameters = []
+    given = [
+        (parameters[i] if i < len(parameters) else f"argument {i}", a) for i, a in enumerate(args)
+    ]
     names = []
-    for i, a in enumerate(args):
-        base = parameters[i] if i < len(parameters) else f"argument {i}"
+    for base, a in [*given, *sorted(kwargs.items())]:  # as leaves of a dict lie
         leaves = tree.leaves(a)
         names += [
             base if len(leaves) == 1 else f"{base}.{k}"

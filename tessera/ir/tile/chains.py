@@ -57,12 +57,16 @@ class Chains(Reading):
         return self.b.apply("sub", *sums) if self.parts.biased else sums[0]
 
     def turns(self, at: Place, count: Size, height: int, begin: list[Tile]) -> list[Tile]:
-        """So many turns that ask for the pieces of a block: a loop for each row, or one for all."""
+        """So many turns that ask for the pieces of a block: a loop for each row, or one for all.
+
+        Blocks whose turns are single words are few: a second loop would take longer to compile than it saves.
+        """
         each = self.words_of_turn(at, height)
-        across = asks.turns_of_row(height, self.nr, [n // each for n in self.lengths(at)])
-        if across == 1:
-            most = self.groups(Span(0, at.k.most, 0)) // each
-            pieces = asks.pieces(height, self.nr, most)
+        known = [n // each for n in self.lengths(at)]
+        across = asks.turns_of_row(height, self.nr, known)
+        if across == 1 or each == 1:
+            least = min(known, default=self.groups(Span(0, at.k.most, 0)) // each)
+            pieces = asks.pieces(height, self.nr, least)
             with self.b.loop(0, count, 1, begin) as turn:
                 self.ask(at, pieces.of_turn(turn.variable))
                 turn.carry(*self.add_turn(at, turn.variable, height, list(turn.carried)))
