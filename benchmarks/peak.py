@@ -8,7 +8,7 @@ each step), but always from the first cache; and the product.
 
 A core whose other hardware thread works for somebody else still does nearly all its multiply-adds in registers, but
 not those that are fed: what feeds them is shared.  So the second tells whether the cores were ours.  A window of the
-product counts as calm when the windows of both kinds around it come to 0.95 of the best window of registers.
+product counts as calm when the windows of both kinds around it come to 0.95 of the best window of registers of all sizes.
 What is shown is the median of the product, with quartiles, as a part of the median of registers, for all windows and
 for calm ones.  A window is never chosen by its own time: such a choice is one of luck.  Behind it are GFLOP/s at the
 first tenth, the median, the last tenth and at best.
@@ -123,6 +123,7 @@ def seconds(run: Callable[[], Any], often: int = 1) -> float:
 
 
 def measure(size: str, threads: int, most: float) -> dict[str, Any]:
+    """GFLOP/s in windows of a product and of what runs around them."""
     m, k, n = map(int, size.split("x"))
     rng = np.random.default_rng(0)
     drawn = [rng.normal(size=s).astype(np.float32) for s in ((m, k), (k, n))]
@@ -147,10 +148,16 @@ def measure(size: str, threads: int, most: float) -> dict[str, Any]:
         rates["product"].append(often * 2 * m * k * n / t / 1e9)
         rates["fed"].append(fed.rate())
     found = {name: np.array(r) for name, r in rates.items()}
+    return {"size": size, "window_ms": often * once * 1e3, **found}
+
+
+def summary(measured: dict[str, Any], best: float) -> dict[str, Any]:
+    """Shares of the peak, and which windows were calm if registers come to `best` GFLOP/s on cores that are ours."""
+    found = {name: measured[name] for name in ("registers", "fed", "product")}
     around = np.minimum(found["fed"].reshape(-1, 2).min(1), found["registers"])
-    calm = around >= CALM * found["registers"].max()
+    calm = around >= CALM * best
     return {
-        "size": size, "windows": len(calm), "window_ms": often * once * 1e3,
+        "size": measured["size"], "windows": len(calm), "window_ms": measured["window_ms"],
         "gflops": {name: [float(q) for q in np.quantile(r, (0.1, 0.5, 0.9, 1.0))] for name, r in found.items()},
         "all": _share(found["product"], found["registers"]),
         "calm_windows": int(calm.sum()),
@@ -178,22 +185,16 @@ def main() -> None:
     if hasattr(os, "sched_setaffinity"):
         # Loops are chosen for the cores that a process may use.
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.threads])
-    found = []
     with override(threads=given.threads):
-        for size in given.sizes.split(","):
-            r = measure(size, given.threads, given.seconds)
-            found.append(r)
-            parts = [f"all {_text(r['all'])}"]
-            parts += (
-                [f"{r['calm_windows']} calm {_text(r['calm'])}"] if r["calm"] else ["none calm"]
-            )
-            parts += [
-                f"{name} {' '.join(f'{q:.0f}' for q in qs)}" for name, qs in r["gflops"].items()
-            ]
-            print(
-                f"{size:15} {r['windows']} windows of {r['window_ms']:.1f} ms: {'; '.join(parts)}",
-                flush=True,
-            )
+        measured = [measure(x, given.threads, given.seconds) for x in given.sizes.split(",")]
+    best = max(x["registers"].max() for x in measured)
+    found = [summary(x, best) for x in measured]
+    for r in found:
+        parts = [f"all {_text(r['all'])}"]
+        parts += [f"{r['calm_windows']} calm {_text(r['calm'])}"] if r["calm"] else ["none calm"]
+        parts += [f"{name} {' '.join(f'{q:.0f}' for q in qs)}" for name, qs in r["gflops"].items()]
+        windows = f"{r['windows']} windows of {r['window_ms']:.1f} ms"
+        print(f"{r['size']:15} {windows}: {'; '.join(parts)}")
     if given.record:
         whole = {
             "machine": architecture().split(" +")[0], "cores": os.cpu_count(),
