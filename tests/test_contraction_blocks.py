@@ -116,7 +116,7 @@ def test_every_element_of_a_block_is_asked_for_while_its_sum_goes_on() -> None:
     ]
 
 
-def test_turns_in_rows_ask_for_every_element_and_those_of_the_last_row_again() -> None:
+def test_turns_are_shared_out_evenly_and_leave_some_for_every_row() -> None:
     for height in range(1, 15):
         for turns in (1, 3, 8, 12, 64, 512):
             across = asks.turns_of_row(height, 64, [turns])
