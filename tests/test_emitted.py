@@ -14,13 +14,14 @@ from tessera.core.dtype import f32
 from tessera.core.types import TensorType
 from tessera.ir.schedule.lower import lower
 from tessera.ir.target.cpu.emit import emit
-from tessera.ir.target.cpu.machine import SIMPLE
+from tessera.ir.target.cpu.machine import SIMPLE, assembly
 from tessera.ir.target.cpu.program import program
 from tessera.ir.tile.ir import Builder, Kernel
 from tessera.runtime.kernel import CompiledKernel
 from tests.levels import expanded, prepared
 
 AVX512 = frozenset(["avx512f", "avx512dq", "avx512vl"])
+ARM = ("aarch64-linux-gnu", "neoverse-n1")
 
 
 def kernel_of(f: Any, *shapes: tuple[int, ...]) -> Kernel:
@@ -60,3 +61,31 @@ def test_a_block_has_no_instruction_twice() -> None:
 def test_kernels_of_packed_products_are_simple() -> None:
     assert f'"{SIMPLE}"' in emit(kernel_of(lambda a, b: a @ b, (120, 64), (64, 64)), AVX512)
     assert f'"{SIMPLE}"' not in emit(kernel_of(op.softmax, (70, 600)), AVX512)
+
+
+_LOADS_AGAIN = """define i32 @f(ptr noalias %p, ptr noalias %q, i1 %c) ATTRIBUTES {
+  br i1 %c, label %one, label %other
+one:
+  store volatile i32 1, ptr %q
+  %x = load i32, ptr %p
+  store volatile i32 %x, ptr %q
+  br label %both
+other:
+  %y = load i32, ptr %p
+  %z = mul i32 %y, %y
+  store volatile i32 %z, ptr %q
+  br label %both
+both:
+  %again = load i32, ptr %p
+  ret i32 %again
+}"""
+
+
+@pytest.mark.parametrize("others", ["", '"frame-pointer"="reserved"', "nounwind"])
+def test_simple_functions_get_the_first_level_whatever_else_they_are(others: str) -> None:
+    """Only the second level sees that a place was read before on both ways, so the code is another."""
+
+    def code(kind: str) -> str:
+        return assembly(_LOADS_AGAIN.replace("ATTRIBUTES", f"{kind} {others}"), *ARM)
+
+    assert code("") == code('"other"') != code(f'"{SIMPLE}"')

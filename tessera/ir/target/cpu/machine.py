@@ -52,14 +52,20 @@ def architecture() -> str:
     return f"{llvm.get_default_triple()} {llvm.get_host_cpu_name()} {_features()} {version}"
 
 
+def _is_simple(function: Any) -> bool:
+    """Whether a function has the attribute, among others that it may have: LLVM gives all of them as one text."""
+    return any(f'"{SIMPLE}"'.encode() in group for group in function.attributes)
+
+
 def _optimised(text: str, machine: Any) -> Any:
     module = llvm.parse_assembly(text)
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
     module.verify()
     functions = [f for f in module.functions if not f.is_declaration]
-    simple = all(f'"{SIMPLE}"'.encode() in f.attributes for f in functions)
-    options = llvm.create_pipeline_tuning_options(speed_level=1 if simple else 2)
+    options = llvm.create_pipeline_tuning_options(
+        speed_level=1 if all(map(_is_simple, functions)) else 2
+    )
     # Tiles are unrolled vectors already; to do it again doubles the time of a build for nothing.
     options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
     passes = llvm.create_pass_builder(machine, options)
