@@ -133,7 +133,8 @@ def work(name: str) -> None:
 def sample(name: str, cache: str) -> dict[str, Any]:
     """The figures of a new process."""
     command = [sys.executable, __file__, "--worker", name]
-    env = {**os.environ, "TESSERA_CACHE_DIR": cache}
+    # Bytecode is kept, as it is where Tessera is installed.
+    env = {**os.environ, "TESSERA_CACHE_DIR": cache, "PYTHONDONTWRITEBYTECODE": ""}
     out = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     found: dict[str, Any] = json.loads(out.stdout.splitlines()[-1])
     return found
