@@ -23,6 +23,7 @@ from tessera.core.dims import Size, parse_dim
 from tessera.core.dtype import as_dtype
 from tessera.core.flags import Flags, flags
 from tessera.core.matrix_units import may_use_tiles
+from tessera.core.processor import expected_threads
 from tessera.core.reference import Reference
 from tessera.core.tables import Table
 from tessera.core.types import TensorType
@@ -83,8 +84,8 @@ def key_of(g: Graph, numerics: str | None = None) -> bytes | None:
     settings["numerics"] = numerics or settings["numerics"]
     material = [f"{k}={v}" for k, v in settings.items() if k not in _IMMATERIAL]
     # Kernels have the nests that were tuned, so the store of those is part of the key; and those with matrix
-    # registers are for processes that may use them.
-    units = f"tiles={may_use_tiles()}"
+    # registers are for processes that may use them, and loops for so many threads.
+    units = f"tiles={may_use_tiles()} threads={expected_threads()}"
     whole = "\n".join([sources, architecture(), units, tuned.stamp(), *material, g.text])
     return hashlib.sha256(whole.encode()).digest()
 

@@ -8,7 +8,9 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor, f32, op
+from tessera.core import processor
 from tessera.core.dims import symbol
+from tessera.core.flags import override
 from tessera.ir.schedule import choose
 from tessera.ir.schedule.blocks import has_room
 from tessera.ir.schedule.choose import default_nest
@@ -78,7 +80,7 @@ def test_a_block_that_finishes_all_leaves_of_its_sums_gives_the_same_bits(sizes:
 def test_a_few_rows_go_through_all_panels_of_an_instance(
     sizes: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choose, "cores", lambda: 1)
+    monkeypatch.setattr(choose, "expected_threads", lambda: 1)
     m, n, k = sizes
     p = lower(prepared(ts.trace(lambda a, b: op.exp(a @ b), Tensor[m, k, f32], Tensor[k, n, f32])))
     (step,) = (s for s in p.steps if isinstance(s, Kernel))
@@ -87,6 +89,40 @@ def test_a_few_rows_go_through_all_panels_of_an_instance(
     assert nest.staged == (("right", 3),)
     (wide,), (_, panel, _) = nest.steps("n", "parallel"), nest.steps("n")
     assert wide > panel
+    inputs = drawn(p)
+    want = by_schedule(p, inputs)
+    for run in (by_tile, by_llvm):
+        assert same_bits(run(p, inputs), want), run.__name__
+
+
+# Sums of two leaves: panels are two if the second cache has room, and if there are instances enough.
+@pytest.mark.parametrize(
+    ("near", "threads", "panels"), [(2 << 20, 1, 2), (1 << 20, 1, 1), (2 << 20, 4, 1)]
+)
+def test_a_few_rows_go_through_two_panels_of_longer_sums(
+    near: int, threads: int, panels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choose, "near_bytes", lambda: near)
+    monkeypatch.setattr(choose, "expected_threads", lambda: threads)
+    monkeypatch.setattr(choose, "block", lambda _: (6, 64))
+    monkeypatch.setattr(choose, "has_room", lambda: True)
+    nest = default_nest(kernel_of_product(100, 1024, 8 * 64))
+    assert nest.steps("n", "parallel") == [panels * 64]
+    assert [x.axis for x in nest.loops] == list("mnmnkkmn" if panels > 1 else "mnnmkkmn"), nest
+    assert nest.staged == (("right", 2 if panels > 1 else 3),)
+
+
+@pytest.mark.parametrize("sizes", [(52, 200, 1024), (55, 130, 700)], ids=str)
+def test_two_panels_give_the_same_bits(sizes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose, "near_bytes", lambda: 64 << 20)
+    monkeypatch.setattr(choose, "expected_threads", lambda: 1)
+    monkeypatch.setattr(choose, "_EACH", 1)
+    m, n, k = sizes
+    f = lambda a, b, c: op.exp(a @ b * 0.01) + c  # noqa: E731
+    p = lower(prepared(ts.trace(f, Tensor[m, k, f32], Tensor[k, n, f32], Tensor[m, n, f32])))
+    (step,) = (s for s in p.steps if isinstance(s, Kernel))
+    if has_room():
+        assert default_nest(step).staged == (("right", 2),)
     inputs = drawn(p)
     want = by_schedule(p, inputs)
     for run in (by_tile, by_llvm):
@@ -202,13 +238,24 @@ def kernel_of_product(m: int, k: int, n: int) -> Kernel:
 
 
 @pytest.mark.parametrize(
-    ("cores", "n", "run"), [(2, 4096, 512), (16, 4096, 256), (64, 4096, 64), (2, 1024, 256)]
+    ("cores", "n", "run"),
+    [(1, 4096, 1024), (2, 4096, 1024), (16, 4096, 256), (64, 4096, 64), (2, 1024, 256)],
 )
 def test_a_row_reads_long_runs_also_where_cores_are_many(
     cores: int, n: int, run: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choose, "cores", lambda: cores)
+    monkeypatch.setattr(choose, "expected_threads", lambda: cores)
     assert default_nest(kernel_of_product(1, 4096, n)).steps("n", "parallel") == [run]
+
+
+@pytest.mark.parametrize(("threads", "run"), [(0, 256), (1, 1024), (100, 256)])
+def test_loops_are_chosen_for_the_threads_that_flags_ask_for(
+    threads: int, run: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processor, "cores", lambda: 16)
+    with override(threads=threads):
+        nest = default_nest(kernel_of_product(1, 4096, 4096))
+    assert nest.steps("n", "parallel") == [run]
 
 
 # Rows of an instance: half of what they were if there were fewer than six instances for each core, down to 516;
@@ -219,7 +266,7 @@ def test_a_row_reads_long_runs_also_where_cores_are_many(
 def test_tall_instances_are_halved_where_cores_would_wait(
     cores: int, m: int, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choose, "cores", lambda: cores)
+    monkeypatch.setattr(choose, "expected_threads", lambda: cores)
     monkeypatch.setattr(choose, "block", lambda _: (6, 64))
     monkeypatch.setattr(choose, "has_room", lambda: True)
     kernel = kernel_of_product(m, 1024, min(m, 2048))

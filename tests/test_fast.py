@@ -128,7 +128,7 @@ def test_fast_is_chosen_for_a_call_a_block_or_a_process(monkeypatch: pytest.Monk
 
 def test_a_long_sum_is_cut_for_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     def blocks(cores: int, numerics: str) -> list[int]:
-        monkeypatch.setattr(choose, "cores", lambda: cores)
+        monkeypatch.setattr(choose, "expected_threads", lambda: cores)
         x = ts.tensor(np.zeros(1 << 22, np.float32))
         (k,) = ts.jit(op.sum, numerics=numerics).lower(x).schedule.steps
         assert isinstance(k, Kernel)

@@ -381,7 +381,7 @@ def test_rows_that_go_together_have_the_bits_of_rows_alone(f: Any, shape: Any, h
 
 
 def test_short_rows_go_together_if_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choose, "cores", lambda: 2)
+    monkeypatch.setattr(choose, "expected_threads", lambda: 2)
 
     def rows(*shape: int) -> list[int]:
         (kernel,) = program(norm, shape).steps

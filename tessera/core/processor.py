@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from tessera.core.flags import flags
+
 
 @dataclass(frozen=True)
 class Registers:
@@ -48,6 +50,11 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def expected_threads() -> int:
+    """How many threads loops are chosen for: as the flags say, and no more than there are cores."""
+    return min(flags().threads or cores(), cores())
 
 
 @cache

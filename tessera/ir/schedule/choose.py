@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from tessera.core.dims import Size, product
 from tessera.core.dtype import f32
 from tessera.core.folds import LANES, LEAF
-from tessera.core.processor import cores
+from tessera.core.processor import expected_threads, near_bytes
 from tessera.ir.schedule.blocks import block, has_room
 from tessera.ir.schedule.factors import factors, lies_along
 from tessera.ir.schedule.ir import LAW, Kernel, Read, Stage
@@ -38,6 +38,10 @@ _TALL, _PANELS = 258, 4  # rows and panels of an instance
 _TALLER, _MORE_PANELS = 516, 8  # the same when both factors are packed
 _TALLEST = 1032  # rows when sums are short, so that few leaves wait in scratch
 _KEPT = 5 << 19  # bytes of a left factor, the most that the second cache keeps for the next panel
+_ABREAST, _PART = (
+    2,
+    4,
+)  # panels for each pass over rows of a left factor that it does not keep, and their part of it
 _FEW, _SLIM = (
     4,
     48,
@@ -48,8 +52,9 @@ _SHORT, _FAR = (
     4096,
 )  # the same for few rows, and bytes between rows that share places in the first cache
 _FEW_LEAVES = 4  # that a block computes one after another
-_RUN = 512  # columns that a few rows read at once
+_RUN = 1024  # columns that a few rows read at once: in f32 a page, in which a processor looks ahead
 _SHORT_RUN = 256  # the fewest, unless a core had none; runs of 64 take half as long again
+_PAIR = 2  # instances for each core where runs would get short
 _EACH = 4  # instances for each core
 _EVEN = 6  # the same while instances are so tall that half of it costs nothing: cores are not all as fast
 _LOW = 264  # rows below which an instance gets narrower, not lower
@@ -96,11 +101,13 @@ def _of_contraction(kernel: Kernel) -> Nest:
         tall, wide = _packed_instance(sizes, mr, nr)
     else:
         short = has_room() and not _is_over(over.size, _FEW_LEAVES * LEAF + 1)
-        kept = _KEPT * 8 // head.dtype.bits  # numbers
-        tall, wide = _instance(sizes, mr, nr, short, _is_over(over.size, kept // _TALLEST))
+        panels = _panels(over.size, nr, head.dtype.bits) if short else _PANELS
+        tall, wide = _instance(sizes, mr, nr, short, panels)
     if not stages_left and has_room() and _is_few_leaves(over.size):
-        panels = (Loop("m", tall, "parallel"), Loop("n", wide, "parallel"), Loop("n", nr))
-        return _nest(panels, mr, [("right", 3)], (Loop("k", LEAF),))
+        instance = (Loop("m", tall, "parallel"), Loop("n", wide, "parallel"))
+        if nr < wide <= _ABREAST * nr:
+            return _nest(instance, mr, [("right", 2)], (Loop("n", nr), Loop("k", LEAF)))
+        return _nest((*instance, Loop("n", nr)), mr, [("right", 3)], (Loop("k", LEAF),))
     if not stages_left and wide > nr and not _is_over(over.size, LEAF + 1):
         columns = (Loop("m", tall, "parallel"), Loop("n", wide, "parallel"), Loop("k", LEAF))
         return _nest(columns, mr, [("right", 3)], (Loop("n", nr),))
@@ -135,6 +142,15 @@ def _nest(
     return Nest((*loops, Loop("m", mr), *inner, *block), tuple(staged))
 
 
+def _panels(k: Size, nr: int, bits: int) -> int:
+    """How many panels an instance has of so many k: all if the second cache keeps the left factor from one to the next,
+    or two if they leave it so much room that rows can go through both."""
+    if not _is_over(k, _KEPT * 8 // bits // _TALLEST):
+        return _PANELS
+    fits = isinstance(k, int) and _ABREAST * nr * k * bits // 8 <= near_bytes() // _PART
+    return _ABREAST if fits else 1
+
+
 def _is_few_leaves(k: Size) -> bool:
     """Whether a block finishes all its leaves at once: a panel of so many k stays in the second cache."""
     return isinstance(k, int) and LEAF < k <= _FEW_LEAVES * LEAF
@@ -144,8 +160,8 @@ def _of_few_rows(sizes: _Sizes, mr: int, nr: int) -> Nest:
     """Long runs of the right factor's rows, a few of them at once: its memory is all that counts."""
     run = _fitting(_RUN, sizes.n)
     if isinstance(sizes.n, int):
-        least = min(_SHORT_RUN, -(-sizes.n // cores()))
-        run = max(min(run, -(-sizes.n // (_EACH * cores()))), least)
+        least = min(_SHORT_RUN, -(-sizes.n // expected_threads()))
+        run = max(min(run, -(-sizes.n // (_PAIR * expected_threads()))), least)
     run = max(run // nr, 1) * nr
     loops = (Loop("m", mr, "parallel"), Loop("n", run, "parallel"), Loop("k", LEAF))
     return _nest((*loops, Loop("k", _LINES), Loop("n", nr)), mr, [])
@@ -194,24 +210,23 @@ def _packed_instance(sizes: _Sizes, mr: int, nr: int) -> tuple[int, int]:
 
 def _fills(count: int) -> bool:
     """Whether so many large instances keep all cores busy: many do, or as many for each."""
-    return count >= _EACH * cores() or (count > 0 and count % cores() == 0)
+    return count >= _EACH * expected_threads() or (count > 0 and count % expected_threads() == 0)
 
 
-def _instance(sizes: _Sizes, mr: int, nr: int, short: bool, large: bool) -> tuple[int, int]:
+def _instance(sizes: _Sizes, mr: int, nr: int, short: bool, panels: int) -> tuple[int, int]:
     """Rows and columns of an instance: large, but with enough instances, and of even heights.
 
-    More rows share a packed factor when sums are short, so that few leaves wait in scratch beside them;
-    where the left factor is more (large) than the second cache keeps from panel to panel, one panel is enough.
+    More rows share a packed factor when sums are short, so that few leaves wait in scratch beside them.
     """
     tall, wide = _TALL // mr * mr, _PANELS * nr
     m, n, batch = sizes.m, sizes.n, sizes.batch
     if not (isinstance(m, int) and isinstance(n, int) and isinstance(batch, int)):
         return tall, wide
     if short:
-        tall, wide = _TALLEST // mr * mr, nr if large else wide
+        tall, wide = _TALLEST // mr * mr, panels * nr
 
     def lacks(each: int) -> bool:
-        return batch * -(-m // tall) * -(-n // wide) < each * cores()
+        return batch * -(-m // tall) * -(-n // wide) < each * expected_threads()
 
     while wide > nr and lacks(_EACH):
         wide = max(wide // 2 // nr, 1) * nr
@@ -259,7 +274,7 @@ def _waits(kernel: Kernel) -> bool:
         return False
     count = product(tuple(a.size for a in kernel.stages[0].axes[:rows]))
     last = kernel.stages[0].axes[rows - 1].size
-    many = isinstance(count, int) and count >= _TOGETHER * _EACH * cores()
+    many = isinstance(count, int) and count >= _TOGETHER * _EACH * expected_threads()
     return many and isinstance(last, int) and last % _TOGETHER == 0
 
 
@@ -290,14 +305,14 @@ def _chains(kernel: Kernel) -> int:
     size = kernel.stages[0].axes[-1].size
     if not isinstance(size, int):
         return _CHAINS
-    return min(max(size // (2 * cores()) // _CHAINS, 1) * _CHAINS, _MORE_CHAINS)
+    return min(max(size // (2 * expected_threads()) // _CHAINS, 1) * _CHAINS, _MORE_CHAINS)
 
 
 def _share(kernel: Kernel) -> int:
     """Elements of a long fold for each of a few instances of every core, in any order."""
     sizes = [s.reduced[0].size for s in kernel.stages if s.reduced]
     longest = max((n for n in sizes if isinstance(n, int)), default=0)
-    return max(-(-longest // (_EACH * cores()) // LEAF), _LANE_LEAVES) * LEAF
+    return max(-(-longest // (_EACH * expected_threads()) // LEAF), _LANE_LEAVES) * LEAF
 
 
 def _is_long(s: Stage, rows: int) -> bool:

@@ -16,7 +16,7 @@ from tessera.core.dot_words import PARTS
 from tessera.core.dtype import f32
 from tessera.core.folds import LANES
 from tessera.core.matrix_units import matrix_units
-from tessera.core.processor import cores, near_bytes
+from tessera.core.processor import expected_threads, near_bytes
 from tessera.ir.schedule.factors import axes_of, factors, lies_along
 from tessera.ir.schedule.ir import ANY, Cast, Kernel, Read
 from tessera.ir.schedule.nest import Loop, Nest
@@ -149,7 +149,9 @@ def _whole(size: Size, block: int, most: int) -> int:
 def _is_enough(batch: int, m: int, n: int, tall: int, wide: int) -> bool:
     """Whether there are enough instances for all cores, and as many for each."""
     count = batch * -(-m // tall) * -(-n // wide)
-    return count >= _MANY * cores() or (count >= cores() and count % cores() == 0)
+    return count >= _MANY * expected_threads() or (
+        count >= expected_threads() and count % expected_threads() == 0
+    )
 
 
 def _divides(step: int, size: Size) -> bool:

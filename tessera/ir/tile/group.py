@@ -15,7 +15,7 @@ from dataclasses import replace
 from tessera.core.dims import Size, larger, product, smaller, symbol
 from tessera.core.dtype import DType
 from tessera.core.folds import LANES, LEAF
-from tessera.core.processor import cores
+from tessera.core.processor import expected_threads
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
 from tessera.ir.schedule.blocks import block
@@ -310,7 +310,7 @@ def _most_of_strips(m: Size, batch: Size) -> int:
     """Rows of a block of strips at most: factors are packed once for many rows, but each core has some blocks."""
     tall = _TALLER
     while tall > _TALL_ENOUGH and isinstance(m, int) and isinstance(batch, int):
-        if -(-m // tall) * batch >= _SOME * cores():
+        if -(-m // tall) * batch >= _SOME * expected_threads():
             break
         tall //= 2
     return tall
@@ -335,8 +335,8 @@ def _height(m: Size, tall: int, rows: int, batch: Size) -> int:
 
 def _shared(blocks: int, m: int, batch: Size) -> int:
     """At least so many blocks, and the same number for each core if there are few of them."""
-    few = isinstance(batch, int) and 0 < blocks * batch < _EACH * cores()
-    while few and blocks * batch % cores() and (blocks + 1) * _LEAST <= m:
+    few = isinstance(batch, int) and 0 < blocks * batch < _EACH * expected_threads()
+    while few and blocks * batch % expected_threads() and (blocks + 1) * _LEAST <= m:
         blocks += 1
     return blocks
 
