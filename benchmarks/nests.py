@@ -43,6 +43,10 @@ def candidates(m: int) -> list[str]:
         head, rest = f"parallel m:{rows}, parallel n:{nr}", f"m:{mr}, {BLOCK}; stage right"
         found += [f"{head}, k:512, {rest} at 3", f"{head}, k:512, k:128, {rest} at 4"]
         found += [f"parallel n:{nr}, parallel m:{rows}, k:512, {rest} at 3"]
+        for wide in (2, 3, 4):  # a few rows go through all panels of an instance
+            head, through = f"parallel m:{rows}, parallel n:{wide * nr}", f"m:{mr}, n:{nr}"
+            found += [f"{head}, k:512, {through}, {BLOCK}; stage right at 3"]
+            found += [f"{head}, {through}, k:512, {BLOCK}; stage right at 2"]
         for wide in (4, 8, 16):
             head = f"parallel m:{rows}, parallel n:{wide * nr}, k:512"
             found += [

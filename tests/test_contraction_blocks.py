@@ -76,7 +76,7 @@ def test_a_block_that_finishes_all_leaves_of_its_sums_gives_the_same_bits(sizes:
 
 
 # A sum of one leaf, and more panels than instances want: rows and columns end with parts of a block.
-@pytest.mark.parametrize("sizes", [(101, 600, 40), (270, 530, 512)], ids=str)
+@pytest.mark.parametrize("sizes", [(101, 600, 40), (55, 530, 512)], ids=str)
 def test_a_few_rows_go_through_all_panels_of_an_instance(
     sizes: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +105,7 @@ def test_a_few_rows_go_through_two_panels_of_longer_sums(
     monkeypatch.setattr(choose, "near_bytes", lambda: near)
     monkeypatch.setattr(choose, "expected_threads", lambda: threads)
     monkeypatch.setattr(choose, "block", lambda _: (6, 64))
+    monkeypatch.setattr(choose, "first_bytes", lambda: 3 << 14)
     monkeypatch.setattr(choose, "has_room", lambda: True)
     nest = default_nest(kernel_of_product(100, 1024, 8 * 64))
     assert nest.steps("n", "parallel") == [panels * 64]
@@ -112,7 +113,7 @@ def test_a_few_rows_go_through_two_panels_of_longer_sums(
     assert nest.staged == (("right", 2 if panels > 1 else 3),)
 
 
-@pytest.mark.parametrize("sizes", [(52, 200, 1024), (55, 130, 700)], ids=str)
+@pytest.mark.parametrize("sizes", [(50, 130, 1024), (55, 130, 700)], ids=str)
 def test_two_panels_give_the_same_bits(sizes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choose, "near_bytes", lambda: 64 << 20)
     monkeypatch.setattr(choose, "expected_threads", lambda: 1)
@@ -127,6 +128,20 @@ def test_two_panels_give_the_same_bits(sizes: Any, monkeypatch: pytest.MonkeyPat
     want = by_schedule(p, inputs)
     for run in (by_tile, by_llvm):
         assert same_bits(run(p, inputs), want), run.__name__
+
+
+# A block of 8 by 48 reads less of a panel for each row; 1024 columns would be 1056 of its own.
+@pytest.mark.parametrize(
+    ("first", "n", "block"),
+    [(1 << 15, 2048, (8, 48)), (1 << 15, 1024, (6, 64)), (3 << 14, 2048, (6, 64)), (3 << 14, 96, (8, 48))],
+)  # fmt: skip
+def test_a_small_first_cache_has_blocks_that_read_less(
+    first: int, n: int, block: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choose, "first_bytes", lambda: first)
+    monkeypatch.setattr(choose, "block", lambda _: (6, 64))
+    nest = default_nest(kernel_of_product(1000, 512, n))
+    assert (nest.steps("m")[-2], nest.steps("n")[-2]) == block
 
 
 def test_packed_rows_are_whole_vectors_of_whole_blocks_or_hold_all_points() -> None:
@@ -268,6 +283,7 @@ def test_tall_instances_are_halved_where_cores_would_wait(
 ) -> None:
     monkeypatch.setattr(choose, "expected_threads", lambda: cores)
     monkeypatch.setattr(choose, "block", lambda _: (6, 64))
+    monkeypatch.setattr(choose, "first_bytes", lambda: 3 << 14)
     monkeypatch.setattr(choose, "has_room", lambda: True)
     kernel = kernel_of_product(m, 1024, min(m, 2048))
     assert default_nest(kernel).steps("m", "parallel") == [rows]

@@ -446,7 +446,8 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         units.may_use_tiles.cache_clear()
 
     monkeypatch.setattr(units, "_system_call", call)
-    monkeypatch.setattr(units, "found_units", lambda: BOTH)
+    for module in (units, doctor):
+        monkeypatch.setattr(module, "found_units", lambda: BOTH)
     monkeypatch.setattr(units.sys, "platform", "linux")
     monkeypatch.setattr(units.platform, "machine", lambda: "x86_64")
     forget()

@@ -33,7 +33,7 @@ SETS: dict[str, Registers] = {
     "avx2": Registers(12, 32, 2, total=16),
     "asimd": Registers(20, 16, 4),
 }
-_SECOND_CACHE = Path("/sys/devices/system/cpu/cpu0/cache/index2/size")
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _OTHERS = {"x86_64": "avx2", "AMD64": "avx2", "aarch64": "asimd", "arm64": "asimd"}
 
 
@@ -58,14 +58,25 @@ def expected_threads() -> int:
 
 
 @cache
+def first_bytes() -> int:
+    """Bytes of the first cache of a core, of data; 32 KiB where the system does not tell."""
+    return _cache_bytes(0) or 1 << 15
+
+
+@cache
 def near_bytes() -> int:
     """Bytes of the second cache of a core; 1 MiB where the system does not tell."""
+    return _cache_bytes(2) or 1 << 20
+
+
+def _cache_bytes(index: int) -> int:
+    """What the system tells of a cache; 0 if nothing."""
     try:
-        text = _SECOND_CACHE.read_text().strip()  # such as 2048K
+        text = (_CACHES / f"index{index}" / "size").read_text().strip()  # such as 2048K
     except OSError:
-        return 1 << 20
+        return 0
     digits = text.removesuffix("K")
-    return int(digits) << 10 if digits.isdecimal() else 1 << 20
+    return int(digits) << 10 if digits.isdecimal() else 0
 
 
 def uncached_bytes() -> int:

@@ -3,7 +3,8 @@
 Contractions, measured by benchmarks/nests.py: 6 rows by 64 columns in registers; a panel of the right factor packed for
 about 1032 rows, whose blocks finish all leaves of their sums, or leaf by leaf for 258 rows where there are
 many leaves; a panel to an instance, or four of them where leaves wait or the cache keeps the left factor: six rows go
-through all of them where a sum is one leaf, so that they write longer runs of a row; a left factor
+through all of them where a sum is one leaf, so that they write longer runs of a row, and through two where it is two leaves; a first cache
+of 32 KiB has blocks of 8 by 48, which read less of a panel; a left factor
 that does not lie along k is packed too, for more rows and panels, and in strips of long sums; a few rows read the
 right factor where it lies, in strips.  There are a few instances for each core, so that no thread waits long for another.
 
@@ -18,7 +19,7 @@ from dataclasses import dataclass, replace
 from tessera.core.dims import Size, product
 from tessera.core.dtype import f32
 from tessera.core.folds import LANES, LEAF
-from tessera.core.processor import expected_threads, near_bytes
+from tessera.core.processor import expected_threads, first_bytes, near_bytes
 from tessera.ir.schedule.blocks import block, has_room
 from tessera.ir.schedule.factors import factors, lies_along
 from tessera.ir.schedule.ir import LAW, Kernel, Read, Stage
@@ -59,6 +60,10 @@ _EACH = 4  # instances for each core
 _EVEN = 6  # the same while instances are so tall that half of it costs nothing: cores are not all as fast
 _LOW = 264  # rows below which an instance gets narrower, not lower
 _FITTER = 0.99  # of the columns that are computed, if another block is to be worth it
+_SMALL, _LIGHTER = (
+    3 << 14,
+    1.03,
+)  # a first cache of fewer bytes gains a twentieth from one that reads less of a panel
 _SQUARE = 64  # a side of an instance that packs both factors, if others need it to be small
 
 
@@ -86,12 +91,14 @@ def _of_contraction(kernel: Kernel) -> Nest:
     (over,) = head.reduced
     turned = not lies_along(left, over)
     stages_left = turned or not isinstance(left, Read)
-    high, broad = _least_waste(block(head.dtype), sizes.n)
+    few = isinstance(sizes.m, int) and sizes.m <= _FEW
+    shape = block(head.dtype)
+    high, broad = _least_waste(shape, sizes.n, _FITTER if few else _fitter(shape))
     mr = min(high, max(sizes.m, 1)) if isinstance(sizes.m, int) else high
     nr = _fitting(broad, sizes.n)
-    if isinstance(sizes.m, int) and sizes.m <= _FEW and lies_along(right, head.axes[-1]):
+    if few and lies_along(right, head.axes[-1]):
         return _of_few_rows(sizes, mr, nr)
-    if isinstance(sizes.m, int) and sizes.m <= _FEW:
+    if few:
         return _of_few_rows_turned(head, mr, nr, stages_left)
     if isinstance(sizes.m, int) and sizes.m <= _SLIM and not stages_left:
         rows = Loop("m", -(-max(sizes.m, 1) // mr) * mr, "parallel")
@@ -182,14 +189,19 @@ def _fitting(most: int, size: Size) -> int:
     return min(most, -(-max(size, 1) // LANES) * LANES) if isinstance(size, int) else most
 
 
-def _least_waste(shape: tuple[int, int], n: Size) -> tuple[int, int]:
+def _fitter(shape: tuple[int, int]) -> float:
+    """How many columns another block may compute instead of one: fewer, unless reading less of a broad panel gains more."""
+    return _LIGHTER if first_bytes() < _SMALL and shape[1] > 2 * LANES else _FITTER
+
+
+def _least_waste(shape: tuple[int, int], n: Size, fitter: float) -> tuple[int, int]:
     """The block, or one of as many sums with a vector less in a row, if it fits the columns better."""
     high, broad = shape
     less = broad - LANES
     if not isinstance(n, int) or n <= broad or less < LANES or high * broad % less:
         return shape
     waste, other = (-(-n // w) * w for w in (broad, less))
-    return (high * broad // less, less) if other < _FITTER * waste else shape
+    return (high * broad // less, less) if other < fitter * waste else shape
 
 
 def _packed_instance(sizes: _Sizes, mr: int, nr: int) -> tuple[int, int]:
