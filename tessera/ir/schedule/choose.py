@@ -39,19 +39,13 @@ _TALL, _PANELS = 258, 4  # rows and panels of an instance
 _TALLER, _MORE_PANELS = 516, 8  # the same when both factors are packed
 _TALLEST = 1032  # rows when sums are short, so that few leaves wait in scratch
 _KEPT = 5 << 19  # bytes of a left factor, the most that the second cache keeps for the next panel
-_ABREAST, _PART = (
-    2,
-    4,
-)  # panels for each pass over rows of a left factor that it does not keep, and their part of it
-_FEW, _SLIM = (
-    4,
-    48,
-)  # rows that need no packing, and rows for which a whole leaf is packed in strips
+_ABREAST = 2  # panels for each pass over rows of a left factor that it does not keep
+_PART = 4  # of the second cache that they take, at most a quarter
+_FEW = 4  # rows that need no packing
+_SLIM = 48  # rows for which a whole leaf is packed in strips
 _STRIP, _LINES = 128, 8  # k of a strip
-_SHORT, _FAR = (
-    64,
-    4096,
-)  # the same for few rows, and bytes between rows that share places in the first cache
+_SHORT = 64  # the same for few rows
+_FAR = 4096  # bytes between rows that share places in the first cache
 _FEW_LEAVES = 4  # that a block computes one after another
 _RUN = 1024  # columns that a few rows read at once: in f32 a page, in which a processor looks ahead
 _SHORT_RUN = 256  # the fewest, unless a core had none; runs of 64 take half as long again
@@ -60,12 +54,9 @@ _EACH = 4  # instances for each core
 _EVEN = 6  # the same while instances are so tall that half of it costs nothing: cores are not all as fast
 _LOW = 264  # rows below which an instance gets narrower, not lower
 _FITTER = 0.99  # of the columns that are computed, if another block is to be worth it
-_SMALL, _LIGHTER = (
-    3 << 14,
-    1.03,
-)  # a first cache of fewer bytes gains a twentieth from one that reads less of a panel
+_LIGHTER = 1.03  # the same if it reads less of a panel, which gains a twentieth
+_SMALL = 3 << 14  # bytes of a first cache, if there are fewer
 _SQUARE = 64  # a side of an instance that packs both factors, if others need it to be small
-
 
 _BLOCK = 4096  # columns of an instance when there are few rows
 _CHAINS, _MORE_CHAINS = 256, 1024  # the same when every column is folded, fewer if cores would rest
