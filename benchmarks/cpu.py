@@ -342,9 +342,7 @@ class Worker:
         names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TESSERA_THREADS")
         env = {**os.environ, "BENCHMARK_THREADS": THREADS, **dict.fromkeys(names, THREADS)}
         env |= {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}  # where there is a GPU, too
-        env |= {
-            "PYTHONDONTWRITEBYTECODE": ""
-        }  # a source tree keeps bytecode, as installed peers do
+        env["PYTHONDONTWRITEBYTECODE"] = ""  # a source tree keeps bytecode, as installed peers do
         env |= settings
         command = [sys.executable, __file__, "--worker", peer]
         self.process = subprocess.Popen(

@@ -1,6 +1,6 @@
 """Products beside the multiply-adds that the same threads do in registers alone.
 
-    python benchmarks/peak.py [--threads 2] [--seconds 20] [--sizes 512x512x512,...] [--record FILE]
+    python benchmarks/peak.py [--threads 2] [--seconds 20] [--sizes 512x512x512,...] [--calmest] [--record FILE]
 
 Three things run in turn through one pool of threads, in windows about as long as each other: multiply-adds in
 registers; the same fed from memory as a block of a product is (a column of scalars and a row of vectors for
@@ -24,6 +24,8 @@ import itertools
 import json
 import os
 import platform
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -175,16 +177,48 @@ def _text(share: list[float]) -> str:
     return "{:.3f} ({:.3f} to {:.3f})".format(*share)
 
 
+def _groups(threads: int) -> list[list[int]]:
+    """The cores that this process may use, as many at a time."""
+    mine = sorted(os.sched_getaffinity(0))
+    return [mine[i : i + threads] for i in range(0, len(mine) - threads + 1, threads)] or [mine]
+
+
+def fed_on(cores: list[int]) -> float:
+    """What a new process finds on some cores: threads that have begun stay where they are."""
+    command = [sys.executable, __file__, "--probe", "--threads", str(len(cores))]
+    out = subprocess.run(
+        command,
+        preexec_fn=lambda: os.sched_setaffinity(0, cores),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return float(out.stdout)
+
+
+def probe(threads: int) -> float:
+    """GFLOP/s of multiply-adds, in registers or fed, whichever are fewer: the median of half a second."""
+    kinds = MultiplyAdds(fed=False), MultiplyAdds(fed=True)
+    for x in kinds:
+        x.last(threads * _WINDOW)
+    return float(np.median([min(x.rate() for x in kinds) for _ in range(250)]))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=20.0, help="for each size")
     parser.add_argument("--sizes", default=SIZES)
+    parser.add_argument("--calmest", action="store_true", help="on the cores that do most when fed")
     parser.add_argument("--record", type=Path)
+    parser.add_argument("--probe", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.probe:
+        with override(threads=given.threads):
+            print(probe(given.threads))
+        return
     if hasattr(os, "sched_setaffinity"):
-        # Loops are chosen for the cores that a process may use.
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.threads])
+        groups = _groups(given.threads)
+        os.sched_setaffinity(0, max(groups, key=fed_on) if given.calmest else groups[0])
     with override(threads=given.threads):
         measured = [measure(x, given.threads, given.seconds) for x in given.sizes.split(",")]
     best = max(x["registers"].max() for x in measured)

@@ -167,7 +167,7 @@ def _program(op: Op, types: Types, params: Params) -> _Program | None:
     """The program of one op; None when sizes that are symbolic must be known."""
     # The text of a number tells 0.0 from -0.0, and 1 from True.
     key = (op, *types, *((k, repr(v)) for k, v in params.items()), flags().verify)
-    key = (*key, flags().numerics == "fast", flags().threads)
+    key = (*key, flags().numerics == "fast")
     if key not in _PROGRAMS:
         if len(_PROGRAMS) >= _MOST:
             _PROGRAMS.clear()

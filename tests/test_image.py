@@ -248,9 +248,7 @@ def test_the_key_follows_from_graph_flags_and_sources(
     for changes in ({"numerics": "fast"}, {"threads": 3}):
         with override(**changes):
             keys.append(key_of(g))
-    with (
-        monkeypatch.context() as patch
-    ):  # a cache may be shared by machines with more cores, or fewer
+    with monkeypatch.context() as patch:  # processes on more cores may share a cache
         patch.setattr(image, "expected_threads", lambda: 1000)
         keys.append(key_of(g))
     folder = tmp_path / "tessera"
