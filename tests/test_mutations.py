@@ -28,6 +28,8 @@ def tool(name: str) -> ModuleType:
 
 
 FAULTS = tool("faults").FAULTS
+MUTANTS = tool("mutants")
+COVERING = tool("covering")
 MUTATIONS = tool("mutations")
 RECORD = json.loads((ROOT / "benchmarks" / "records" / "mutations.json").read_text())
 
@@ -68,3 +70,47 @@ def test_the_record_is_of_these_faults_and_nearly_all_are_caught() -> None:
     caught = sum(o["caught"] for o in RECORD["outcomes"])
     assert caught == RECORD["caught"]
     assert caught >= 0.95 * len(recorded)
+
+
+def test_random_mutants_are_the_same_for_a_seed_and_change_one_place() -> None:
+    drawn = MUTANTS.draw(ROOT / "tessera", seed=3, count=30)
+    assert drawn == MUTANTS.draw(ROOT / "tessera", seed=3, count=30)
+    assert len({(m.path, m.line) for m in drawn}) == 30
+    assert len({m.path.split("/")[0] for m in drawn}) > 3
+    for m in drawn:
+        text = (ROOT / "tessera" / m.path).read_text()
+        wrong = m.apply(text)
+        assert ast.dump(ast.parse(wrong)) != ast.dump(ast.parse(text)), m
+
+
+SAMPLE = '''"""Text 1 + 2."""
+def f(x: int = 3, y: "a + b" = 0) -> "c < d":
+    """Doc: 4 + 5."""
+    assert x < 6
+    if not x and y <= 7:
+        raise ValueError(f"{x + 8}")
+    g(x, y)
+    return max(x, -y)
+'''
+
+
+def test_mutants_change_what_code_does_and_not_what_it_says() -> None:
+    found = {(m.line, m.old, m.new) for m in MUTANTS.mutants_of("f.py", SAMPLE)}
+    assert found == {
+        (2, "3", "4"), (2, "0", "1"), (5, "not ", ""), (5, "and", "or"), (5, "<=", "<"), (5, "7", "8"),
+        (5, "not x and y <= 7", "False"), (7, "g(x, y)", "pass"), (7, "x, y", "y, x"),
+        (8, "max", "min"), (8, "-", ""),
+    }  # fmt: skip
+    assert {m.scope for m in MUTANTS.mutants_of("f.py", SAMPLE)} == {"f"}
+
+
+def test_the_nearest_test_files_come_first() -> None:
+    row = {"status": 0, "seconds": 1.0}
+    seen = {
+        "wide": {**row, "seen": {"a.py": ["f"], "b.py": ["g", "h"]}},
+        "narrow": {**row, "seen": {"a.py": ["f"]}},
+        "red": {**row, "status": 1, "seen": {"a.py": ["f"]}},
+        "elsewhere": {**row, "seen": {"b.py": ["g"]}},
+    }
+    assert COVERING.near(seen, "a.py", "f") == ["narrow", "wide"]
+    assert [g for g, _ in MUTATIONS.batches(["narrow", "wide"], seen, 1.5)] == [["narrow"]]
