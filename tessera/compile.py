@@ -24,6 +24,7 @@ from tessera.ir.graph.verify import verify
 from tessera.transform.decompose import decompose
 from tessera.transform.hoist import hoist
 from tessera.transform.inline import inline_all
+from tessera.transform.policies import legalize_policies
 from tessera.transform.simplify import simplify
 from tessera.transform.sink import sink, sink_on_cpu
 
@@ -47,6 +48,7 @@ PASSES: tuple[Pass, ...] = (
 )
 # For machine code the graph must consist of loop nests: what is defined by other ops becomes them.
 LOOP_PASSES: tuple[Pass, ...] = (
+    Pass("policies", legalize_policies),  # before primitives are recognised, which have no policies
     Pass("decompose", decompose),
     Pass("sink", sink),  # simplify again; broadcasts and reshapes go behind elementwise ops
 )
@@ -57,10 +59,10 @@ def passes_of(target: str) -> tuple[Pass, ...]:
     if target == "numpy":
         return PASSES
     if target.partition(":")[0] not in GPUS:
-        return (*PASSES, LOOP_PASSES[0], Pass("sink", sink_on_cpu))
+        return (*PASSES, *LOOP_PASSES[:2], Pass("sink", sink_on_cpu))
     gpu: Any = importlib.import_module("tessera.accelerator.kept")
     first = Pass("decompose", lambda g: decompose(g, gpu.is_kept))
-    return (*PASSES, first, *LOOP_PASSES[1:])
+    return (*PASSES, first, *LOOP_PASSES[2:])
 
 
 def demand_target(target: str) -> None:

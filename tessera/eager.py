@@ -137,7 +137,7 @@ class _Program:
 
     def fits(self, types: Types, outs: Types) -> bool:
         """Whether it computes results of these types from operands of these."""
-        g = self.executable.graph
+        g = self.executable.record[0].graph  # as it was traced, with policies
         wanted: list[tuple[str, Any, Any]] = [
             (str(t), t.shape, actual.shape) for t, actual in zip(self.types, types, strict=True)
         ]

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tessera.core.dims import symbol
-from tessera.core.dtype import FORMATS, DType, bool_, f32, saturate
-from tessera.core.scalar import SCALARS, TESTS
+from tessera.core.dtype import FORMATS, DType, f32, saturate
+from tessera.core.scalar import REINTERPRETS, SCALARS
 from tessera.core.types import TensorType
 from tessera.ir.target.cpu.scalars import TEMPLATES
 from tessera.ir.tile import rules
@@ -60,7 +60,13 @@ def accepted(dtype: DType) -> list[str]:
     return [
         n for n in TEMPLATES[dtype.kind]
         if n in SCALARS and dtype.kind in rules.KINDS.get(n, "f") and SCALARS[n].arity < 3
+        and dtype.name in REINTERPRETS.get(n, (dtype.name,))
     ]  # fmt: skip
+
+
+def result_of(name: str, dtype: DType) -> DType:
+    """The dtype that a scalar op gives."""
+    return rules.result_dtype(name, [dtype] * SCALARS[name].arity)
 
 
 @cache
@@ -69,10 +75,7 @@ def every_scalar(dtype: DType, width: int) -> Kernel:
     b = Builder("scalars")
     x, y = (b.parameter(n, TensorType(dtype, (N,))) for n in "xy")
     names = accepted(dtype)
-    outs = [
-        b.parameter(f"{n}_out", TensorType(bool_ if n in TESTS else dtype, (N,)), True)
-        for n in names
-    ]
+    outs = [b.parameter(f"{n}_out", TensorType(result_of(n, dtype), (N,)), True) for n in names]
     at = b.program((N + width - 1) // width) * width
     tiles = [b.load(m, (at,), (width,), masked=(0,)) for m in (x, y)]
     for name, out in zip(names, outs, strict=True):
@@ -95,7 +98,7 @@ def test_scalar_ops_equal_their_reference(dtype: DType, width: int) -> None:
     Machine([kernel]).run(0, [x, y, *outs])
     for name, got in zip(names, outs, strict=True):
         with np.errstate(all="ignore"):
-            want = scalar(name, [x, y][: SCALARS[name].arity], bool_ if name in TESTS else dtype)
+            want = scalar(name, [x, y][: SCALARS[name].arity], result_of(name, dtype))
         assert same_bits([got], [want]), f"{name}: {where_not(got, want, x, y)}"
 
 

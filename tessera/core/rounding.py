@@ -76,7 +76,7 @@ def _stochastic(x: Array, dtype: DType) -> Array:
     up, down = _neighbours(x, near, dtype)
     gap = up - down
     share = np.where(gap > 0, (x - down) / np.where(gap > 0, gap, 1), 0)
-    pick = np.where(_uniform(x) < share, up, down)
+    pick = np.copysign(np.where(_uniform(x) < share, up, down), x)  # zeros keep the sign of x
     return np.where(np.abs(x) <= x.dtype.type(_finite(dtype).max), pick, x).astype(x.dtype)
 
 

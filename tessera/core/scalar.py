@@ -92,6 +92,14 @@ def _shift_left(x: Any, n: Any) -> Any:
     return np.left_shift(x, n)
 
 
+def _bits(x: Any) -> Any:
+    return x.view(np.dtype(f"u{x.dtype.itemsize}"))
+
+
+def _from_bits(x: Any) -> Any:
+    return x.view(np.dtype(f"f{x.dtype.itemsize}"))
+
+
 SCALARS = {
     row.name: row
     for row in (
@@ -174,6 +182,8 @@ SCALARS = {
         ScalarOp("real", 1, np.real),
         ScalarOp("imag", 1, np.imag),
         ScalarOp("conj", 1, np.conjugate),
+        ScalarOp("bits", 1, _bits),
+        ScalarOp("from_bits", 1, _from_bits),
         ScalarOp("where", 3, np.where),
     )
 }
@@ -181,6 +191,11 @@ SCALARS = {
 
 # Scalar ops that give a bool whatever they are given.
 TESTS = frozenset(("eq", "ne", "lt", "le", "gt", "ge", "is_nan", "is_inf", "is_finite", "signbit"))
+# Scalar ops that look at the bits of a number: the format that they give for each that they take.
+REINTERPRETS = {
+    "bits": {"f32": "u32", "f64": "u64"},
+    "from_bits": {"u32": "f32", "u64": "f64"},
+}
 
 
 @dataclass(frozen=True, slots=True)

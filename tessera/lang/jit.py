@@ -75,7 +75,7 @@ class _Entry:
         self.executable, self.structure, self.device = executable, structure, device
         self.donated = donated  # numbers of the arguments whose memory may be used
         self.single = structure.kind is None
-        self.types = [v.type for v in executable.graph.outputs]
+        self.types = [v.type for v in executable.record[0].graph.outputs]
         self.seen = -1  # the configuration of the last call through Python
         self.record: Any = None  # of calls that need no Python; False: there is none
 

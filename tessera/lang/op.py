@@ -36,6 +36,7 @@ from tessera.ops.normalization import *
 from tessera.ops.pooling import *
 from tessera.ops.random import dropout as dropout
 from tessera.ops.reduction import *
+from tessera.ops.reinterpret import *
 from tessera.ops.remat import barrier as barrier
 from tessera.ops.remat import checkpoint_name as checkpoint_name
 from tessera.ops.resize import *

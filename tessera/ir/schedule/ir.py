@@ -16,9 +16,9 @@ from typing import Any
 
 from tessera.core.constraints import Guard
 from tessera.core.dims import Dim, Size, substitute, symbol
-from tessera.core.dtype import DType, bool_, f32, i64
+from tessera.core.dtype import FORMATS, DType, bool_, f32, i64
 from tessera.core.picture import Pictured
-from tessera.core.scalar import TESTS, Number
+from tessera.core.scalar import REINTERPRETS, TESTS, Number
 from tessera.core.source import Location
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node
@@ -131,7 +131,10 @@ class Apply(Term):
 
 def result_dtype(scalar: str, operands: Sequence[Term]) -> DType:
     """The dtype that a scalar op gives."""
-    return bool_ if scalar in TESTS else operands[1 if scalar == "where" else 0].dtype
+    if scalar in TESTS:
+        return bool_
+    first = operands[1 if scalar == "where" else 0].dtype
+    return FORMATS[REINTERPRETS[scalar][first.name]] if scalar in REINTERPRETS else first
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from tessera.core.dtype import FORMATS as DTYPES
 from tessera.core.dtype import DType, bool_, i32, i64
 from tessera.core.errors import VerifyError
 from tessera.core.rounding import round_to
-from tessera.core.scalar import SCALARS, TESTS
+from tessera.core.scalar import REINTERPRETS, SCALARS, TESTS
 from tessera.core.types import TensorType
 
 SPACES = ("global", "shared", "private")
@@ -33,6 +33,7 @@ KINDS = {
     **dict.fromkeys(("floor_div", "mod", "fmod", "floor", "ceil", "round", "trunc"), "uif"),
     **dict.fromkeys(("and", "or", "xor", "invert"), "bui"),
     **dict.fromkeys(("shift_left", "shift_right"), "ui"),
+    "from_bits": "u",
     **dict.fromkeys(("logical_and", "logical_or", "logical_xor", "logical_not"), "b"),
     **dict.fromkeys(("is_nan", "is_inf", "is_finite", "real"), "uif"),
 }
@@ -207,11 +208,20 @@ def result_dtype(scalar: str, dtypes: Sequence[DType]) -> DType:
         )
     if scalar in TESTS:
         return bool_
+    if scalar in REINTERPRETS:
+        return _reinterpreted(scalar, first)
     if first.policy.saturate or first.policy.stochastic_round:
         raise VerifyError(
             f"{scalar}: {first} rounds by a policy; compute in {first.base.compute}, then cast"
         )
     return first
+
+
+def _reinterpreted(scalar: str, dtype: DType) -> DType:
+    formats = REINTERPRETS[scalar]
+    if dtype.name not in formats:
+        raise VerifyError(f"{scalar}: takes {' or '.join(formats)}, got {dtype}")
+    return DTYPES[formats[dtype.name]]
 
 
 def _one_dtype(op: str, dtypes: Sequence[DType]) -> DType:

@@ -4,7 +4,7 @@ A row is one instruction a line, and the last gives the result; `name = ...` kee
 lines below it, and an empty row is the operand itself.  In a row there stand
 
     {0} {1} ...   the operands                {t}   their type       {v}   its suffix in intrinsics
-    {b}           the type of truth values    {i}   the integer type of the same width
+    {b}           the type of truth values    {i} {f}   the integer, float type of the same width
     {zero} {one} {minus} {half} {inf}         the numbers 0, 1, -1, 1/2 and infinity of {t}
     {least} {width} {last}                    least integer of {t}, number of its bits, one less
     {vi}                                      the suffix of {i} in intrinsics
@@ -51,6 +51,7 @@ FLOAT = _SAME | {
         fcmp oeq {t} {size}, {inf}""",
     "is_finite": """size = call {t} @llvm.fabs.{v}({t} {0})
         fcmp one {t} {size}, {inf}""",
+    "bits": "bitcast {t} {0} to {i}",
     "signbit": """bits = bitcast {t} {0} to {i}
         icmp slt {i} {bits}, {none}""",
     "sign": """above = fcmp ogt {t} {0}, {zero}
@@ -199,6 +200,7 @@ UNSIGNED = INTEGER | {
     "gt": "icmp ugt {t} {0}, {1}",
     "ge": "icmp uge {t} {0}, {1}",
     "abs": "",
+    "from_bits": "bitcast {t} {0} to {f}",
     "sign": "call {t} @llvm.umin.{v}({t} {0}, {t} {one})",
     "shift_right": """inside = icmp ult {t} {1}, {width}
         by = select {b} {inside}, {t} {1}, {t} {zero}

@@ -298,6 +298,8 @@ class _Words(dict[str, str]):
         whole = f"i{self.dtype.bits}"
         if key == "i":
             text = vector_of(whole, self.width)
+        elif key == "f":
+            text = vector_type(FORMATS[f"f{self.dtype.bits}"], self.width)
         elif key == "vi":
             text = (f"v{self.width}" if self.width > 1 else "") + whole
         elif key in _BITS:

@@ -42,6 +42,7 @@ FLOAT = (
         "is_nan": "{0} != {0}",
         "is_inf": 'tl.abs({0}) == float("inf")',
         "is_finite": 'tl.abs({0}) < float("inf")',
+        "bits": "{0}.to(tl.uint{bits}, bitcast=True)",
         "signbit": "{0}.to({i}, bitcast=True) < 0",
         "sign": "sign_of({0})",
         "fmod": "libdevice.fmod({0}, {1})",
@@ -85,6 +86,7 @@ SIGNED = INTEGER | {
 }
 UNSIGNED = INTEGER | {
     "abs": "{0}",
+    "from_bits": "{0}.to(tl.float{bits}, bitcast=True)",
     "sign": "tl.minimum({0}, 1).to({f})",
     "shift_right": "tl.where({1} < {bits}, {0} >> ({1} & {last}), 0).to({f})",
     "fmod": "{0} % tl.where({1} == 0, 1, {1}).to({f})",
