@@ -15,6 +15,7 @@ from tessera.core.dtype import f32
 from tessera.core.promotion import promote_all
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Value
+from tessera.lang.operator_trees import map_operators, with_matrices
 from tessera.ops.define import cast_to, full_of
 from tessera.ops.elementwise import conj
 from tessera.ops.shape import concat, expand_dims, reshape, slice_, squeeze
@@ -57,7 +58,7 @@ class Space:
 
     def vector_of(self, whole: Any) -> Value:
         """The elements of a tree as a vector."""
-        leaves = [v for v in tree.leaves(whole) if v.dtype.kind in "fc"]
+        leaves = [v for v in tree.leaves(with_matrices(whole)) if v.dtype.kind in "fc"]
         flat = [cast_to(reshape(v, (v.type.size,)), self.dtype) for v in leaves]
         return concat(flat, 0) if flat else full_of((0,), 0, self.dtype)
 
@@ -116,8 +117,9 @@ class LinearMap(Operator):
     @property
     def H(self) -> LinearMap:  # noqa: N802
         """The adjoint, which is the transpose for real numbers."""
-        push = _spread(_conjugated(self.push), self.several)
-        return LinearMap(_conjugated(self.pull), push, self.space, self.domain)
+        push = _spread(_conjugated(self.push, _conj_leaves, _conj_whole), self.several)
+        pull = _conjugated(self.pull, _conj_whole, _conj_leaves)
+        return LinearMap(pull, push, self.space, self.domain)
 
     def conj(self) -> Operator:
         """The map with conjugated elements."""
@@ -131,8 +133,23 @@ def _spread(f: Function, several: bool) -> Function:
     return f if not several else lambda *xs: f(*(xs[0] if len(xs) == 1 else xs))
 
 
-def _conjugated(f: Function) -> Function:
-    return lambda *xs: tree.map(_conj, f(*(tree.map(_conj, x) for x in xs)))
+def _conjugated(f: Function, before: Function, after: Function) -> Function:
+    return lambda *xs: after(f(*(before(x) for x in xs)))
+
+
+def _conj_leaves(x: Any) -> Any:
+    """Tangents or cotangents of an argument conjugated, tensor by tensor."""
+    return map_operators(
+        lambda a: Operator(a.kind, a.parts, tuple(map(_conj, a.data)), a.static)
+        if a.kind == "tangent"
+        else tree.map(_conj, a),
+        _conj, x,
+    )  # fmt: skip
+
+
+def _conj_whole(x: Any) -> Any:
+    """Tangents or cotangents of a result conjugated: operators by their matrices."""
+    return map_operators(lambda a: a.conj(), _conj, x)
 
 
 def _conj(x: Any) -> Any:

@@ -20,7 +20,7 @@ from tessera.algebra.apply import (
 )
 from tessera.algebra.combinators import woodbury
 from tessera.algebra.combinators.queries import signed_logdet
-from tessera.algebra.kind import Cost, Kind, register
+from tessera.algebra.kind import Cost, Kind, always, register
 from tessera.algebra.operator import Operator, function
 from tessera.algebra.solve import solve_columns
 from tessera.algebra.waves import Spectrum, spectrum_of
@@ -104,7 +104,7 @@ def _shifted_spectrum(a: Operator) -> Spectrum | None:
 
 
 register(Kind(
-    name="plus", doc="A sum of two operators.",
+    name="plus", doc="A sum of two operators.", linear=always,
     shape=lambda parts, data, static: parts[0].shape,
     apply=lambda a, x: add(columns(a.parts[0], x), columns(a.parts[1], x)),
     transpose=_spread(lambda p: p.T), conj=_spread(lambda p: p.conj()),
@@ -207,7 +207,7 @@ def _scaled_spectrum(a: Operator) -> Spectrum | None:
 
 
 register(Kind(
-    name="scale", doc="A multiple of an operator.",
+    name="scale", doc="A multiple of an operator.", linear=lambda a: not a.data,
     shape=lambda parts, data, static: parts[0].shape, dtype=_scale_dtype,
     apply=lambda a, x: mul(columns(a.parts[0], x), factor_of(a)),
     transpose=lambda a: Operator("scale", (a.parts[0].T,), a.data, a.static), conj=_conj_scale,

@@ -21,7 +21,7 @@ from tessera.algebra.apply import (
 from tessera.algebra.combinators.linear import balanced
 from tessera.algebra.combinators.queries import signed_logdet
 from tessera.algebra.constructors.basic import slogdet_of_diagonal
-from tessera.algebra.kind import Cost, Kind, register
+from tessera.algebra.kind import Cost, Kind, always, register
 from tessera.algebra.operator import Operator, function
 from tessera.algebra.solve import DENSE_LIMIT, solve_columns
 from tessera.core.errors import NumericalError, OperandError
@@ -291,7 +291,7 @@ def _refuse_singular(a: Operator, w: Value) -> None:
 
 
 register(Kind(
-    name="kronsum", doc="A Kronecker sum of two square operators.",
+    name="kronsum", doc="A Kronecker sum of two square operators.", linear=always,
     shape=lambda parts, data, static: (parts[0].shape[0] * parts[1].shape[0],) * 2,
     apply=_kronsum_apply, transpose=_spread(lambda p: p.T), conj=_spread(lambda p: p.conj()),
     dense=_kronsum_dense, flags=lambda a: rules.of_kronsum(a.parts), cost=_kronsum_cost,

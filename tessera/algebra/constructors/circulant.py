@@ -10,7 +10,7 @@ import numpy as np
 from tessera.algebra.apply import as_vector, conjugate, dense_cost, dense_of, light_cost
 from tessera.algebra.constructors.basic import column
 from tessera.algebra.constructors.displacement import slogdet_toeplitz
-from tessera.algebra.kind import Cost, Kind, register
+from tessera.algebra.kind import Cost, Kind, always, register
 from tessera.algebra.operator import Operator, function
 from tessera.algebra.table import Table
 from tessera.core.dtype import complex_of
@@ -133,7 +133,7 @@ def _transform_cost(a: Operator, k: int) -> Cost:
 
 
 register(Kind(
-    name="circulant", doc="A circulant matrix.",
+    name="circulant", doc="A circulant matrix.", linear=always,
     shape=lambda parts, data, static: (data[0].shape[0],) * 2,
     apply=lambda a, x: convolved(a.data[0], x, a.shape[0]),
     transpose=lambda a: Operator("circulant", data=(_turned(a.data[0]),)),
@@ -210,7 +210,7 @@ def _slice(a: Operator, rows: Any, cols: Any) -> Operator | None:
 
 
 register(Kind(
-    name="toeplitz", doc="A matrix with one value along each diagonal.",
+    name="toeplitz", doc="A matrix with one value along each diagonal.", linear=always,
     shape=lambda parts, data, static: static[:2], apply=_apply,
     transpose=lambda a: Operator(
         "toeplitz", data=(flip(a.data[0]),), static=(a.static[1], a.static[0], a.static[2])

@@ -13,7 +13,7 @@ import numpy as np
 
 from tessera.algebra.apply import conjugate, light_cost
 from tessera.algebra.constructors.fourier import sizes_of
-from tessera.algebra.kind import Cost, Kind, register
+from tessera.algebra.kind import Cost, Kind, always, register
 from tessera.algebra.operator import Operator, function
 from tessera.core.errors import NumericalError, OperandError, ShapeError
 from tessera.ir.graph.ir import Value
@@ -196,7 +196,7 @@ def _exact(a: Operator, parts: Any, data: Any) -> Any:
 
 
 register(Kind(
-    name="convolution", doc="A convolution with a kernel.",
+    name="convolution", doc="A convolution with a kernel.", linear=always,
     shape=lambda parts, data, static: (math.prod(static[1]), math.prod(static[0])), apply=_apply,
     transpose=_transpose,
     conj=lambda a: Operator("convolution", data=(conjugate(a.data[0]),), static=a.static),
