@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from tessera.algebra.apply import columns, cost_of, dense_of, diagonal_of, trace_of
 from tessera.algebra.constructors.factored import factors_of
 from tessera.algebra.constructors.implicit import by_parts
@@ -19,8 +21,9 @@ from tessera.algebra.linear_graph import linearized, zeros
 from tessera.algebra.operator import Operator
 from tessera.core import tree
 from tessera.core.constraints import unify
-from tessera.core.errors import DTypeError, OperandError, ShapeError
+from tessera.core.errors import DTypeError, OperandError, ShapeError, TraceError
 from tessera.ir.graph.ir import Value
+from tessera.ops.creation import constant
 from tessera.ops.define import as_value, cast_to
 from tessera.ops.elementwise import conj, mul
 
@@ -40,11 +43,27 @@ def _at(a: Operator, f: Callable[[Operator], Value]) -> Any:
 
 def tangent_of(a: Operator, tangents: Sequence[Value]) -> Operator:
     """The derivative of the matrix of A when its tensors move along the tangents."""
+    _refuse_captured(a)
     if not any(_moves(v) for v in tree.leaves(a)):
         return Operator("zero", static=(*a.shape, a.dtype))
     if _is_linear(a):
         return _holding(a, iter(tangents))
     return Operator("tangent", (a,), tuple(tangents))
+
+
+def _refuse_captured(a: Operator) -> None:
+    """f(A) whose f takes a value from the differentiated function has a tangent that A does not tell."""
+    if a.kind == "function" and callable(a.static[0]):
+        try:
+            a.static[0](constant(np.ones(1, a.parts[0].dtype.np)))
+        except TraceError:
+            error = TraceError(
+                f"tangent: f of {a} uses tensors that are differentiated; make them part of the operator, as "
+                "in op.function(c * A, f), or return f(A) @ x"
+            )
+            raise error from None
+    for p in a.parts:
+        _refuse_captured(p)
 
 
 def _is_linear(a: Operator) -> bool:
@@ -118,6 +137,7 @@ def _same(a: Operator, b: Operator) -> bool:
 
 def pulled_back(user: str, i: int, a: Operator, ct: Any) -> list[Value]:
     """Cotangents of the tensors of A, from a matrix or an operator that is the cotangent of A."""
+    _refuse_captured(a)
     own = tree.leaves(a)
     if isinstance(ct, Operator) and ct.is_gradient and _same(ct, a):
         return tree.leaves(ct)

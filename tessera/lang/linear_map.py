@@ -16,7 +16,7 @@ from tessera.core.promotion import promote_all
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Value
 from tessera.lang.operator_trees import map_operators, with_matrices
-from tessera.ops.define import cast_to, full_of
+from tessera.ops.define import as_value, cast_to, full_of
 from tessera.ops.elementwise import conj
 from tessera.ops.shape import concat, expand_dims, reshape, slice_, squeeze
 
@@ -24,12 +24,17 @@ Function = Callable[..., Any]
 
 
 class Space:
-    """The trees of tensors that a map takes or gives, and vectors of their elements."""
+    """The trees of tensors that a map takes or gives, and vectors of their elements.
 
-    __slots__ = ("dtype", "moving", "structure", "types")
+    Operators of arguments hold tangents of their tensors; those of results are tangents as a whole.
+    """
 
-    def __init__(self, structure: tree.Structure, types: Sequence[TensorType]):
-        self.structure, self.types = structure, tuple(types)
+    __slots__ = ("dtype", "moving", "of_results", "structure", "types")
+
+    def __init__(
+        self, structure: tree.Structure, types: Sequence[TensorType], of_results: bool = False
+    ):
+        self.structure, self.types, self.of_results = structure, tuple(types), of_results
         self.moving = tuple(t for t in types if t.dtype.kind in "fc")  # integers do not move
         self.dtype = promote_all([t.dtype for t in self.moving]) if self.moving else f32
 
@@ -117,8 +122,8 @@ class LinearMap(Operator):
     @property
     def H(self) -> LinearMap:  # noqa: N802
         """The adjoint, which is the transpose for real numbers."""
-        push = _spread(_conjugated(self.push, _conj_leaves, _conj_whole), self.several)
-        pull = _conjugated(self.pull, _conj_whole, _conj_leaves)
+        push = _spread(_conjugated(self.push, self.domain, self.space), self.several)
+        pull = _conjugated(self.pull, self.space, self.domain)
         return LinearMap(pull, push, self.space, self.domain)
 
     def conj(self) -> Operator:
@@ -133,8 +138,9 @@ def _spread(f: Function, several: bool) -> Function:
     return f if not several else lambda *xs: f(*(xs[0] if len(xs) == 1 else xs))
 
 
-def _conjugated(f: Function, before: Function, after: Function) -> Function:
-    return lambda *xs: after(f(*(before(x) for x in xs)))
+def _conjugated(f: Function, before: Space, after: Space) -> Function:
+    first, last = (_conj_whole if s.of_results else _conj_leaves for s in (before, after))
+    return lambda *xs: last(f(*(first(x) for x in xs)))
 
 
 def _conj_leaves(x: Any) -> Any:
@@ -153,7 +159,8 @@ def _conj_whole(x: Any) -> Any:
 
 
 def _conj(x: Any) -> Any:
-    return conj(x) if isinstance(x, Value) and x.dtype.kind == "c" else x
+    v = as_value(x, "linearize")
+    return conj(v) if v.dtype.kind == "c" else v
 
 
 def _columns(a: Operator, f: Function, x: Value) -> Value:

@@ -12,6 +12,7 @@ from typing import Any
 from tessera.algebra.operator import Operator
 from tessera.algebra.tangent import directions, pulled_back, tangent_of
 from tessera.core import tree
+from tessera.core.errors import OperandError
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Value
 from tessera.ops.define import as_value
@@ -28,6 +29,11 @@ class Outline:
         self.whole = whole
         self.parts: list[tree.Structure] = []  # what each leaf stands for
         self.structure = self._outlined(whole)
+
+    def of_results(self) -> Outline:
+        """This outline, of results that are differentiated."""
+        _refuse_maps(self.structure)
+        return self
 
     def _outlined(self, s: tree.Structure) -> tree.Structure:
         if s.kind is None or (s.kind is Operator and not s.aux.is_gradient):
@@ -74,6 +80,17 @@ class Outline:
     def types(self, leaves: Sequence[Value]) -> list[TensorType]:
         """The types of the tensors and of the matrices of the operators."""
         return [_type(s, xs) for s, xs in self.cut(leaves)]
+
+
+def _refuse_maps(s: tree.Structure) -> None:
+    """A linear map is a function of trees and holds no tensors that could move."""
+    if s.kind is not None and s.kind is not Operator and issubclass(s.kind, Operator):
+        raise OperandError(
+            "jvp, vjp and linearize: the function returns what linearize gave, which has no tangent; return its "
+            "matrix A.todense(), or op.jacobian(f, x)"
+        )
+    for c in s.children:
+        _refuse_maps(c)
 
 
 def _type(s: tree.Structure, leaves: Sequence[Value]) -> TensorType:

@@ -94,7 +94,7 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
     run = _push_now if current_builder() is None else push_forward
     outs, out_ts = run(g, values, ts)
     filled = [zeros(y.type) if x is None else x for y, x in zip(outs, out_ts, strict=True)]
-    return tree.unflatten(t.structure, outs), Outline(t.structure).tangents(outs, filled)
+    return tree.unflatten(t.structure, outs), Outline(t.structure).of_results().tangents(outs, filled)
 
 
 def _on_device(device: Device) -> Callable[[Graph, Sequence[Any]], list[Any]]:
@@ -158,7 +158,7 @@ def _pull_back(
 ) -> Callable[[Any], tuple[Any, ...]]:  # fmt: skip
     """The function from a cotangent of the result to those of the primals."""
     structure = gradients(tree.structure(primals))
-    outline = Outline(t.structure)
+    outline = Outline(t.structure).of_results()
 
     @guarded
     def pull_back(ct: Any) -> tuple[Any, ...]:
@@ -190,7 +190,7 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, LinearMap]:
     """f at the primals, and its derivative there as a linear map, with a transpose and an adjoint."""
     t, values, wanted, lin = _linearized(f, primals, "linearize")
     back = _pull_back("linearize", primals, t, values, wanted, lin)
-    outline = Outline(t.structure)
+    outline = Outline(t.structure).of_results()
 
     @guarded
     def apply(*tangents: Any) -> Any:
@@ -202,7 +202,7 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, LinearMap]:
     pull = back if several else (lambda ct: back(ct)[0])
     argument = tree.structure(primals if several else primals[0])
     domain = Space(argument, [v.type for v in values])
-    space = Space(outline.structure, outline.types(lin.outputs))
+    space = Space(outline.structure, outline.types(lin.outputs), of_results=True)
     made = LinearMap(apply, pull, domain, space, several)
     return tree.unflatten(t.structure, lin.outputs), made
 
