@@ -48,7 +48,9 @@ class Operator(Plotted):
     dtype: DType
     assumed: frozenset[str]  # flags that somebody vouches for
     memo: dict[Any, Any]  # what a kind computed of this operator once
-    is_gradient: bool  # whether its tensors are cotangents of those of an operator, as grad gives them
+    is_gradient: (
+        bool  # whether its tensors are cotangents of those of an operator, as grad gives them
+    )
     _flags: frozenset[str] | None
     _turned: dict[str, Operator]
 

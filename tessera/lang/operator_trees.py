@@ -64,7 +64,9 @@ class Outline:
             return None
         out: list[Value] = []
         for i, ((s, xs), t) in enumerate(zip(self.cut(leaves), parts, strict=True)):
-            out += [as_value(t)] if s.kind is None else directions(user, i, tree.unflatten(s, xs), t)
+            out += (
+                [as_value(t)] if s.kind is None else directions(user, i, tree.unflatten(s, xs), t)
+            )
         return out
 
     def cotangents(self, user: str, leaves: Sequence[Value], given: Any) -> list[Value] | None:
@@ -74,7 +76,9 @@ class Outline:
             return None
         out: list[Value] = []
         for i, ((s, xs), c) in enumerate(zip(self.cut(leaves), parts, strict=True)):
-            out += [as_value(c)] if s.kind is None else pulled_back(user, i, tree.unflatten(s, xs), c)
+            out += (
+                [as_value(c)] if s.kind is None else pulled_back(user, i, tree.unflatten(s, xs), c)
+            )
         return out
 
     def types(self, leaves: Sequence[Value]) -> list[TensorType]:

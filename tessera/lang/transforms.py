@@ -94,7 +94,9 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
     run = _push_now if current_builder() is None else push_forward
     outs, out_ts = run(g, values, ts)
     filled = [zeros(y.type) if x is None else x for y, x in zip(outs, out_ts, strict=True)]
-    return tree.unflatten(t.structure, outs), Outline(t.structure).of_results().tangents(outs, filled)
+    return tree.unflatten(t.structure, outs), Outline(t.structure).of_results().tangents(
+        outs, filled
+    )
 
 
 def _on_device(device: Device) -> Callable[[Graph, Sequence[Any]], list[Any]]:

@@ -61,7 +61,11 @@ def from_matvec(
 
 
 def _closed_pair(
-    f: Function, adjoint: Function | None, sizes: tuple[Any, Any], dtype: Any, given: tuple[Any, ...]
+    f: Function,
+    adjoint: Function | None,
+    sizes: tuple[Any, Any],
+    dtype: Any,
+    given: tuple[Any, ...],
 ) -> tuple[Function, Function | None, tuple[Any, ...]]:
     """Both functions with the traced values that they take from around them among the parameters."""
     x, y = (zeros(TensorType(dtype, (n,))) for n in reversed(sizes))
