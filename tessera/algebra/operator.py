@@ -18,6 +18,7 @@ from tessera.algebra.kind import KINDS, Kind
 from tessera.core import tree
 from tessera.core.dtype import DType
 from tessera.core.errors import OperandError, TesseraError, located
+from tessera.core.flags import flags as settings
 from tessera.core.picture import Plotted
 from tessera.ir.graph.ir import Value
 
@@ -105,7 +106,8 @@ class Operator(Plotted):
 
     def assume(self, *flags: str) -> Operator:
         """This operator with flags that the caller vouches for."""
-        return self._made(self.assumed | checked_flags("assume", flags))
+        made = self._made(self.assumed | checked_flags("assume", flags))
+        return _operator("check_claims", made) if getattr(settings(), "checked", False) else made
 
     def _made(self, assumed: frozenset[str]) -> Operator:
         new: Operator = object.__new__(type(self))
@@ -286,11 +288,19 @@ def _operator(name: str, *args: Any) -> Operator:
     return found
 
 
+def _verified(x: Any) -> Any:
+    """A value, looked at if it is an operator for which somebody vouches something."""
+    return FUNCTIONS["check_claims"].__wrapped__(x) if isinstance(x, Operator) else x  # type: ignore[attr-defined]
+
+
 def function(f: Callable[P, R]) -> Callable[P, R]:
     """Decorator: a public function of operators, whose errors point at the user's line."""
 
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
+            if getattr(settings(), "checked", False):
+                found: R = _verified(f(*map(_verified, args), **kwargs))  # type: ignore[arg-type]
+                return found
             return f(*args, **kwargs)
         except TesseraError as e:
             error = located(e)

@@ -94,6 +94,11 @@ class LinearMap(Operator):
         dtype = promote_all([domain.dtype, space.dtype])
         super().__init__("linear_map", static=(self._vector, self._covector, space.size, domain.size, dtype))  # fmt: skip
 
+    def _made(self, assumed: frozenset[str]) -> LinearMap:
+        made = LinearMap(self.push, self.pull, self.domain, self.space, self.several)
+        object.__setattr__(made, "assumed", assumed)
+        return made
+
     def _vector(self, x: Value) -> Value:
         arguments = self.domain.tree_of(x)
         return self.space.vector_of(self.push(*arguments) if self.several else self.push(arguments))
