@@ -71,7 +71,7 @@ def test_false_claims_are_errors_and_true_ones_are_not(
             op.dense(false, flags=(flag,))
     believed = op.dense(false).assume(flag)  # by default a claim is believed
     with looking(monkeypatch), pytest.raises(ts.TesseraError, match=f"is not {flag}"):
-        believed @ np.ones(false.shape[1])  # noqa: B018
+        believed @ np.ones(false.shape[1])
     with looking(monkeypatch), pytest.raises(ts.TesseraError, match=f"is not {flag}"):
         op.block([[believed, op.eye(len(false), believed.dtype)]])
 
