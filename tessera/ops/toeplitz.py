@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core.constraints import unify
 from tessera.core.dtype import DType
 from tessera.core.errors import ShapeError
 from tessera.core.host import scipy
@@ -111,7 +112,11 @@ def _solve_jvp(n: Node, ts: Tangents) -> Value | None:
 def toeplitz_solve(t: ArrayLike, b: ArrayLike) -> Value:
     """The x with T x = b for the columns of b, from the 2 n - 1 diagonals t, the upper right one first."""
     x, y = (floating(as_value(v, "toeplitz_solve")) for v in (t, b))
-    if y.ndim < 2 or x.shape[:-1] != y.shape[:-2] or x.shape[-1] != 2 * y.shape[-2] - 1:
+    if (
+        y.ndim < 2
+        or x.shape[:-1] != y.shape[:-2]
+        or not unify(x.shape[-1], 2 * y.shape[-2] - 1, "toeplitz_solve: the diagonals")
+    ):
         raise ShapeError(
             f"toeplitz_solve: the diagonals are {x.type} for columns {y.type}, expected 2 n - 1 for n rows"
         )
