@@ -123,8 +123,11 @@ def _by_transforms(a: Operator, w: Value, x: Value) -> Value:
 
 
 def _wrapped(a: Operator, w: Value) -> Value:
+    return wrapped_kernel(w, a.static[0], a.static[2])
+
+
+def wrapped_kernel(w: Value, sizes: tuple[int, ...], offsets: tuple[int, ...]) -> Value:
     """The kernel as a grid: what lies past the end comes back at the start."""
-    sizes, _, offsets, _ = a.static
     for axis, n in enumerate(sizes):
         k = w.shape[axis]
         turns = -(-k // n)
