@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pathlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
@@ -25,8 +26,11 @@ from tessera.algebra.laws.egraph import COMMUTE, EGraph
 from tessera.algebra.laws.form import SYMBOLIC
 from tessera.algebra.laws.law import Law
 from tessera.algebra.laws.numbers import Matrix, NoInverse, Numbers
+from tessera.algebra.laws.saved import Reader, Writer, dumped, parsed
 from tessera.algebra.laws.show import Letters, shown
+from tessera.algebra.laws.table import LAWS
 from tessera.algebra.operator import Operator
+from tessera.core.errors import OperandError, TesseraError, located
 from tessera.core.picture import Pictured
 
 Path = tuple[int, ...]
@@ -108,6 +112,42 @@ class Derivation(Pictured):
             return True
         return False
 
+    def to_text(self) -> str:
+        """The derivation as text that `from_text` reads: terms, laws and flags, no numbers."""
+        terms = [self.start, *(t for s in self.steps for t in (s.before, s.after, s.whole))]
+        w = Writer(terms, self.assumed)
+        steps = [
+            [s.name if isinstance(s.law, str) else s.law.name, s.forward, list(s.path),
+             *(w.at(t) for t in (s.before, s.after, s.whole)), list(s.conditions)]
+            for s in self.steps
+        ]  # fmt: skip
+        return dumped(
+            {"columns": self.columns, "start": w.at(self.start), **w.tables(), "steps": steps}
+        )
+
+    @classmethod
+    def from_text(cls, text: str) -> Derivation:
+        """The derivation that a text tells; its tensors are symbols, so that it can be replayed and checked."""
+        whole = parsed(text)
+        try:
+            r = Reader(whole)
+            steps = tuple(_step(r.terms, *entry) for entry in whole["steps"])
+            return cls(r.terms[whole["start"]], steps, whole["columns"], r.flags)
+        except TesseraError as e:
+            error: TesseraError = e
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as e:
+            error = OperandError(f"derivation: the text is damaged: {type(e).__name__} {e}")
+        raise located(error)
+
+    def save(self, path: str | pathlib.Path) -> None:
+        """Write the text to a file."""
+        pathlib.Path(path).write_text(self.to_text(), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | pathlib.Path) -> Derivation:
+        """Read the text of a file."""
+        return cls.from_text(pathlib.Path(path).read_text(encoding="utf-8"))
+
     def __str__(self) -> str:
         return "\n".join(self.lines())
 
@@ -126,6 +166,21 @@ class Derivation(Pictured):
             if s.conditions:
                 yield f"    where {', '.join(s.conditions)}"
         yield from letters.lines()
+
+
+_BY_NAME = {law.name: law for law in LAWS}
+
+
+def _step(
+    terms: list[Operator], name: str, forward: bool, path: list[int], before: int, after: int,
+    whole: int, conditions: list[str],
+) -> Step:  # fmt: skip
+    if name != COMMUTE and name not in _BY_NAME:
+        raise OperandError(f"derivation: there is no law {name!r}")
+    law = _BY_NAME.get(name, name)
+    return Step(
+        law, forward, tuple(path), terms[before], terms[after], terms[whole], tuple(conditions)
+    )
 
 
 def _cost(c: Cost) -> str:
