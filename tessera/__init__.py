@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from tessera import ir as ir
+from tessera.algebra.laws.derivation import Derivation as Derivation
 from tessera.algebra.laws.simplify import explain as explain
 from tessera.algebra.laws.simplify import simplify as simplify
 from tessera.algebra.operator import Operator as Operator

@@ -516,6 +516,59 @@ def test_a_foreign_descriptor_is_refused() -> None:
         op.undescribe(told)
 
 
+def _spoiled(a: Any, **changes: Any) -> Any:
+    """A descriptor with fields of its tensors changed: t1_rank=9 is the rank of tensor 1."""
+    told = op.describe(a)
+    for name, x in changes.items():
+        tensor, field = told.desc.payload[int(name[1])], name[3:]
+        setattr(tensor, field, tensor.shape.__class__(*x) if field == "shape" else x)
+    return told
+
+
+DESCRIPTORS: dict[str, tuple[Any, str]] = {
+    "nothing": (None, "got NoneType, expected what op.describe gives or a TessOperatorDesc"),
+    "dtype": (_spoiled(op.eye(3), t0_dtype=99), "no dtype has the number 99; there are"),
+    "rank": (
+        _spoiled(op.eye(3), t1_rank=9),
+        "a tensor has rank 9 and the sizes [1, 0, 0, 0, 0, 0, 0, 0], expected at most 8 sizes, none negative",
+    ),
+    "negative": (_spoiled(op.diag(np.ones(3)), t0_shape=[-3]), "expected at most 8 sizes, none negative"),
+    "size of eye": (
+        _spoiled(op.eye(3), t1_shape=[0]), "tensor 1 is int64[0], expected 1 whole numbers",
+    ),
+    "matrix": (_spoiled(S, t0_rank=1), "dense: f64[3] is no matrix; it needs at least 2 axes"),
+    "factors": (
+        _spoiled(op.low_rank(np.ones((3, 2))), t1_shape=[1]), "low_rank: S is f64[1] for 2 columns of U and V",
+    ),
+    "toeplitz": (
+        _spoiled(op.toeplitz(np.ones(3)), t0_shape=[4]),
+        "a Toeplitz matrix of 3 by 3 has 5 diagonals, but tensor 0 has the shape (4,)",
+    ),
+    "permutation": (
+        _spoiled(op.permutation([2, 0, 1]), t1_shape=[2]),
+        "permutation: the indices are no permutation of 0 to 1: each must occur once",
+    ),
+    "norm": (_spoiled(op.fft(4), t2_shape=[1]), "tensor 2 is int64[1], expected 2 whole numbers"),
+    "tiles": (
+        _spoiled(op.sparse(np.eye(3)), t1_shape=[2, 2]),
+        "tiles of the shape (3, 1, 1) have places of the shape (2, 2), expected (count, rows, columns) and "
+        "(2, count) whole numbers",
+    ),
+    "tridiagonal": (
+        _spoiled(op.tridiagonal(np.ones(2), np.ones(3), np.ones(2)), t0_shape=[1]),
+        "tridiagonal: the diagonal below is f64[1], expected 2 elements beside f64[3]",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DESCRIPTORS)
+def test_a_bad_descriptor_is_refused(name: str) -> None:
+    told, text = DESCRIPTORS[name]
+    with pytest.raises(ts.TesseraError) as caught:
+        op.undescribe(told)
+    assert text in caught.value.message
+
+
 def test_annotations_are_checked_by_jit() -> None:
     @ts.jit
     def f(a: ts.Operator["N", "N", ts.f64], x: Any) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tessera.algebra import flags as rules
-from tessera.algebra.kind import Cost, Kind, register
+from tessera.algebra.kind import Cost, Kind, always, register
 from tessera.algebra.operator import FUNCTIONS, Operator, function, is_sparse
 from tessera.core.constraints import unify
 from tessera.core.errors import OperandError, ShapeError
@@ -218,6 +218,7 @@ def _solve_transpose(a: Operator, b: Value) -> Value | None:
 
 register(Kind(
     name="adjoint", doc="The conjugate transpose of an operator that has no adjoint of its own.",
+    linear=always,
     shape=_swapped,
     apply=lambda a, x: conjugate(apply_turned(a.parts[0], conjugate(x))),
     transpose=lambda a: a.parts[0].conj(), conj=lambda a: a.parts[0].T,
@@ -228,6 +229,7 @@ register(Kind(
 ))  # fmt: skip
 register(Kind(
     name="transpose", doc="The transpose of a complex operator that has none of its own.",
+    linear=always,
     shape=_swapped, apply=lambda a, x: apply_turned(a.parts[0], x),
     transpose=lambda a: a.parts[0], conj=lambda a: a.parts[0].H,
     dense=lambda a: shape.matrix_transpose(dense_of(a.parts[0])),
@@ -236,7 +238,7 @@ register(Kind(
     exact=lambda a, parts, data: parts[0].T,
 ))  # fmt: skip
 register(Kind(
-    name="conj", doc="The conjugate of a complex operator that has none of its own.",
+    name="conj", doc="The conjugate of a complex operator that has none of its own.", linear=always,
     shape=lambda parts, data, static: parts[0].shape,
     apply=lambda a, x: conjugate(columns(a.parts[0], conjugate(x))),
     transpose=lambda a: a.parts[0].H, conj=lambda a: a.parts[0],

@@ -14,14 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from tessera.algebra.apply import as_operator, dense_of
-from tessera.algebra.constructors.factored import factors_of
+from tessera.algebra.apply import as_operator, as_plain_matrix, as_vector, dense_of
+from tessera.algebra.constructors import basic, fourier
+from tessera.algebra.constructors.banded import tridiagonal
+from tessera.algebra.constructors.basic import float_dtype
+from tessera.algebra.constructors.circulant import circulant
+from tessera.algebra.constructors.factored import factors_of, low_rank
+from tessera.algebra.constructors.index import permutation
 from tessera.algebra.flags import FLAGS
 from tessera.algebra.operator import Operator, function
 from tessera.algebra.table import Table
-from tessera.core.dtype import FORMATS, as_dtype
+from tessera.core.dtype import FORMATS, DType, as_dtype
 from tessera.core.errors import OperandError
-from tessera.ir.graph.ir import Value, concrete
+from tessera.ir.graph.ir import Value
+from tessera.ops.define import as_value, floating
 from tessera.ops.matrix import adjoint
 
 MAX_RANK = 8
@@ -85,6 +91,13 @@ def _fill(t: TessTensorDesc, x: np.ndarray[Any, Any]) -> None:
 
 def _read(t: TessTensorDesc) -> np.ndarray[Any, Any]:
     """A copy of the elements."""
+    if t.dtype >= len(DTYPES):
+        raise OperandError(f"operator descriptor: no dtype has the number {t.dtype}; there are {len(DTYPES)}")  # fmt: skip
+    if t.rank > MAX_RANK or any(n < 0 for n in t.shape[: t.rank]):
+        raise OperandError(
+            f"operator descriptor: a tensor has rank {t.rank} and the sizes {list(t.shape)}, expected at most "
+            f"{MAX_RANK} sizes, none negative"
+        )
     dtype = np.dtype(FORMATS[DTYPES[t.dtype]].np)
     shape, strides = tuple(t.shape[: t.rank]), tuple(t.strides[: t.rank])
     if 0 in shape or not t.data:
@@ -126,51 +139,83 @@ class Layout:
     decode: Callable[[Arrays], Operator]
 
 
-def _with_data(kind: str, count: int) -> tuple[Callable[[Operator], Arrays], Callable[[Arrays], Operator]]:  # fmt: skip
-    """Kinds that are nothing but tensors."""
-    return (
-        lambda a: [_array(v, a) for v in a.data],
-        lambda xs: Operator(kind, data=[concrete(x) for x in xs[:count]]),
-    )
+def _tensors(a: Operator) -> Arrays:
+    """The layout of kinds that are nothing but tensors."""
+    return [_array(v, a) for v in a.data]
 
 
-def _dtype(x: Any) -> Any:
-    return as_dtype(x.dtype)
+def _whole(xs: Arrays, i: int, count: int | None = None) -> list[int]:
+    """Tensor i of a payload as whole numbers."""
+    x = xs[i]
+    if x.ndim != 1 or x.dtype.kind not in "iu" or (count is not None and len(x) != count):
+        shape = ",".join(map(str, x.shape))
+        wanted = f"{count} whole numbers" if count is not None else "a vector of whole numbers"
+        raise OperandError(
+            f"operator descriptor: tensor {i} is {x.dtype}[{shape}], expected {wanted}"
+        )
+    return [int(n) for n in x]
+
+
+def _dtype(xs: Arrays) -> DType:
+    """The dtype that the first tensor tells."""
+    return float_dtype("operator descriptor", as_dtype(xs[0].dtype))
+
+
+def _norm(i: int) -> str:
+    if not 0 <= i < len(_NORMS):
+        raise OperandError(
+            f"operator descriptor: no norm has the number {i}; there are {len(_NORMS)}"
+        )
+    return _NORMS[i]
+
+
+def _toeplitz(xs: Arrays) -> Operator:
+    m, n, mirrored = _whole(xs, 1, 3)
+    if m < 1 or n < 1 or xs[0].shape != (m + n - 1,):
+        raise OperandError(
+            f"operator descriptor: a Toeplitz matrix of {m} by {n} has {m + n - 1} diagonals, but tensor 0 has "
+            f"the shape {xs[0].shape}"
+        )
+    data = (as_vector("operator descriptor", xs[0]),)
+    return Operator("toeplitz", data=data, static=(m, n, bool(mirrored)))
+
+
+def _fft(xs: Arrays) -> Operator:
+    norm, inverse = _whole(xs, 2, 2)
+    make = fourier.ifft if inverse else fourier.fft
+    return make(tuple(_whole(xs, 1)), _norm(norm), _dtype(xs))
+
+
+def _dct(xs: Arrays) -> Operator:
+    n, kind, norm = _whole(xs, 1, 3)
+    return fourier.dct(n, kind, _norm(norm), _dtype(xs))
 
 
 LAYOUTS = {
     "eye": Layout(
         1, lambda a: [_none(a), _numbers(a.static[0])],
-        lambda xs: Operator("eye", static=(int(xs[1][0]), _dtype(xs[0]))),
+        lambda xs: basic.eye(*_whole(xs, 1, 1), _dtype(xs)),
     ),
     "zero": Layout(
         2, lambda a: [_none(a), _numbers(*a.static[:2])],
-        lambda xs: Operator("zero", static=(int(xs[1][0]), int(xs[1][1]), _dtype(xs[0]))),
+        lambda xs: basic.zero(*_whole(xs, 1, 2), _dtype(xs)),
     ),
-    "diag": Layout(3, *_with_data("diag", 1)),
-    "tridiagonal": Layout(4, *_with_data("tridiagonal", 3)),
-    "circulant": Layout(5, *_with_data("circulant", 1)),
+    "diag": Layout(3, _tensors, lambda xs: basic.diag(xs[0])),
+    "tridiagonal": Layout(4, _tensors, lambda xs: tridiagonal(*xs)),
+    "circulant": Layout(5, _tensors, lambda xs: circulant(xs[0])),
     "toeplitz": Layout(
-        6, lambda a: [_array(a.data[0], a), _numbers(*map(int, a.static))],
-        lambda xs: Operator(
-            "toeplitz", data=(concrete(xs[0]),), static=(int(xs[1][0]), int(xs[1][1]), bool(xs[1][2]))
-        ),
+        6, lambda a: [_array(a.data[0], a), _numbers(*map(int, a.static))], _toeplitz
     ),
     "permutation": Layout(
         7, lambda a: [_none(a), a.static[0].array],
-        lambda xs: Operator("permutation", static=(Table(xs[1]), _dtype(xs[0]))),
+        lambda xs: permutation(_whole(xs, 1), _dtype(xs)),
     ),
     "fft": Layout(
         8, lambda a: [_none(a), _numbers(*a.static[0]), _numbers(_NORMS.index(a.static[1]), a.static[2])],
-        lambda xs: Operator(
-            "fft", static=(tuple(map(int, xs[1])), _NORMS[xs[2][0]], bool(xs[2][1]), _dtype(xs[0]))
-        ),
+        _fft,
     ),
     "dct": Layout(
-        9, lambda a: [_none(a), _numbers(a.static[0], a.static[1], _NORMS.index(a.static[2]))],
-        lambda xs: Operator(
-            "dct", static=(int(xs[1][0]), int(xs[1][1]), _NORMS[xs[1][2]], _dtype(xs[0]))
-        ),
+        9, lambda a: [_none(a), _numbers(a.static[0], a.static[1], _NORMS.index(a.static[2]))], _dct
     ),
 }  # fmt: skip
 _TAGS = {layout.tag: layout for layout in LAYOUTS.values()}
@@ -221,6 +266,10 @@ def describe(a: Any) -> Described:
 def undescribe(d: Described | TessOperatorDesc) -> Operator:
     """The operator that a descriptor tells of, with copies of its tensors."""
     desc = d.desc if isinstance(d, Described) else d
+    if not isinstance(desc, TessOperatorDesc):
+        raise OperandError(
+            f"operator descriptor: got {type(d).__name__}, expected what op.describe gives or a TessOperatorDesc"
+        )
     if desc.repr >= len(REPRESENTATIONS):
         raise OperandError(f"operator descriptor: no representation {desc.repr}")
     arrays = [_read(t) for t in desc.payload]
@@ -230,16 +279,32 @@ def undescribe(d: Described | TessOperatorDesc) -> Operator:
 
 def _built(name: str, tag: int, arrays: Arrays) -> Operator:
     if name == "dense":
-        return Operator("dense", data=(concrete(arrays[0]),))
+        return basic.dense(arrays[0])
     if name == "factor":
-        u, s, vh = map(concrete, arrays)
-        return Operator("low_rank", data=(u, s, adjoint(vh)), static=(True, False))
+        u, s, vh = arrays
+        return low_rank(u, adjoint(as_plain_matrix("operator descriptor", vh)), s)
     if name == "blocksparse":
-        tiles, (rows, cols), (m, n) = arrays
-        single = tiles.shape[1:] == (1, 1)
-        data = concrete(tiles.reshape(-1) if single else tiles)
-        static = (Table(rows), Table(cols), int(m), int(n))
-        return Operator("sparse" if single else "block_sparse", data=(data,), static=static)
+        return _from_tiles(arrays)
     if tag not in _TAGS:
         raise OperandError(f"operator descriptor: no implicit kind has the tag {tag}")
     return _TAGS[tag].decode(arrays)
+
+
+def _from_tiles(arrays: Arrays) -> Operator:
+    tiles, places, _ = arrays
+    m, n = _whole(arrays, 2, 2)
+    if tiles.ndim != 3 or places.shape != (2, len(tiles)) or places.dtype.kind not in "iu":
+        raise OperandError(
+            f"operator descriptor: tiles of the shape {tiles.shape} have places of the shape {places.shape}, "
+            "expected (count, rows, columns) and (2, count) whole numbers"
+        )
+    r, c = tiles.shape[1:]
+    inside = r > 0 and c > 0 and m % r == 0 == n % c and m >= 0 <= n
+    if not inside or np.any(places < 0) or np.any(places >= np.array([[m // r], [n // c]])):
+        raise OperandError(
+            f"operator descriptor: tiles of {r} by {c} do not lie within a matrix of {m} by {n}"
+        )
+    single = (r, c) == (1, 1)
+    data = floating(as_value(tiles.reshape(-1) if single else tiles, "operator descriptor"))
+    static = (Table(places[0]), Table(places[1]), m, n)
+    return Operator("sparse" if single else "block_sparse", data=(data,), static=static)

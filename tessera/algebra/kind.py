@@ -42,6 +42,16 @@ def no_flags(a: Operator) -> frozenset[str]:
     return frozenset()
 
 
+def never(a: Operator) -> bool:
+    """The matrix is not linear in the tensors."""
+    return False
+
+
+def always(a: Operator) -> bool:
+    """The matrix is linear in the tensors."""
+    return True
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kind:
     """One kind of operator: A has parts (operators), data (tensors) and static (hashable) fields.
@@ -76,6 +86,8 @@ class Kind:
     power: Callable[[Operator, int], Operator | None] | None = None
     slice: Callable[[Operator, Any, Any], Operator | None] | None = None
     rank: Callable[[Operator], Any] | None = None  # a bound of the rank
+    # Whether the matrix is a linear function of the tensors and the matrices of the parts together.
+    linear: Callable[[Operator], bool] = never
     # Eigenvalues and vectors of a self-adjoint operator that need no search, None when it has none.
     spectrum: Callable[[Operator], Spectrum | None] | None = None
     # The matrix over exact numbers, from matrices of the parts and arrays of the data.

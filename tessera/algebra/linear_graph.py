@@ -7,14 +7,14 @@ from typing import Any
 
 from tessera.core import tree
 from tessera.core.types import TensorType
-from tessera.ir.graph.ir import Value
+from tessera.ir.graph.ir import Value, current_builder
 from tessera.ops.define import full_of
 from tessera.ops.region import Traced, trace
 from tessera.ops.shape import broadcast_to, expand_dims
 from tessera.ops.shape import matrix_transpose as transpose_of
 from tessera.transform.batch import batch_graph
 from tessera.transform.differentiate import Linearized, linearize
-from tessera.transform.inline import inline
+from tessera.transform.inline import copy_into, inline
 
 Function = Callable[..., Any]
 
@@ -37,6 +37,20 @@ def linearized(f: Function, args: tuple[Any, ...], name: str) -> tuple[Traced, L
     count = len(values) - len(t.outer)
     wanted = [i for i in range(count) if values[i].dtype.kind in "fc"]
     return t, linearize(inline(t.graph), values, wanted)
+
+
+def closed(f: Function, args: tuple[Any, ...], name: str) -> tuple[Function, tuple[Value, ...]]:
+    """f with the traced values that it takes from around it as further arguments, and these values."""
+    if current_builder() is None:
+        return f, ()
+    t, _ = traced(f, args, name)
+    if all(v.data is not None for v in t.outer):
+        return f, ()
+
+    def run(*xs: Any) -> Any:
+        return tree.unflatten(t.structure, copy_into(t.graph, tuple(tree.leaves(xs))))
+
+    return run, t.outer
 
 
 def apply_transposed(f: Callable[[Value], Value], ct: Value, size: Any) -> Value:

@@ -2,6 +2,7 @@
 
 from tessera.algebra.apply import adjoint, apply, todense
 from tessera.algebra.check import check_flags
+from tessera.algebra.claims import check_claims
 from tessera.algebra.combinators.blocks import block, direct_sum
 from tessera.algebra.combinators.functions import function_ as function
 from tessera.algebra.combinators.inverse import (
@@ -28,7 +29,7 @@ from tessera.algebra.constructors.stencil import divergence, gradient, laplacian
 from tessera.algebra.descriptor import describe, undescribe
 
 __all__ = [
-    "adjoint", "anticommutator", "apply", "block", "check_flags", "circulant", "commutator", "compose",
+    "adjoint", "anticommutator", "apply", "block", "check_claims", "check_flags", "circulant", "commutator", "compose",
     "dense", "describe", "diag", "direct_sum", "divergence", "from_matvec", "function", "gradient",
     "hessian", "inverse", "jacobian", "kronecker", "kronsum", "laplacian", "logdet", "low_rank",
     "permutation", "plus", "power", "projector", "resolvent", "scale", "select", "sketch", "skew",

@@ -18,6 +18,7 @@ from tessera.algebra.kind import KINDS, Kind
 from tessera.core import tree
 from tessera.core.dtype import DType
 from tessera.core.errors import OperandError, TesseraError, located
+from tessera.core.flags import flags as settings
 from tessera.core.picture import Plotted
 from tessera.ir.graph.ir import Value
 
@@ -35,7 +36,8 @@ class Operator(Plotted):
     """
 
     __slots__ = (
-        "_flags", "_turned", "assumed", "data", "dtype", "kind", "memo", "parts", "shape", "static",
+        "_flags", "_turned", "assumed", "data", "dtype", "is_gradient", "kind", "memo", "parts", "shape",
+        "static",
     )  # fmt: skip
     __array_ufunc__ = None  # NumPy arrays leave mixed operators to Operator
 
@@ -47,6 +49,9 @@ class Operator(Plotted):
     dtype: DType
     assumed: frozenset[str]  # flags that somebody vouches for
     memo: dict[Any, Any]  # what a kind computed of this operator once
+    is_gradient: (
+        bool  # whether its tensors are cotangents of those of an operator, as grad gives them
+    )
     _flags: frozenset[str] | None
     _turned: dict[str, Operator]
 
@@ -101,7 +106,8 @@ class Operator(Plotted):
 
     def assume(self, *flags: str) -> Operator:
         """This operator with flags that the caller vouches for."""
-        return self._made(self.assumed | checked_flags("assume", flags))
+        made = self._made(self.assumed | checked_flags("assume", flags))
+        return _operator("check_claims", made) if getattr(settings(), "checked", False) else made
 
     def _made(self, assumed: frozenset[str]) -> Operator:
         new: Operator = object.__new__(type(self))
@@ -270,6 +276,7 @@ def _fill(
     put(a, "_flags", None)
     put(a, "_turned", {})
     put(a, "memo", {})
+    put(a, "is_gradient", False)
 
 
 def _call(name: str, *args: Any, **kwargs: Any) -> Any:
@@ -281,11 +288,19 @@ def _operator(name: str, *args: Any) -> Operator:
     return found
 
 
+def _verified(x: Any) -> Any:
+    """A value, looked at if it is an operator for which somebody vouches something."""
+    return FUNCTIONS["check_claims"].__wrapped__(x) if isinstance(x, Operator) else x  # type: ignore[attr-defined]
+
+
 def function(f: Callable[P, R]) -> Callable[P, R]:
     """Decorator: a public function of operators, whose errors point at the user's line."""
 
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
+            if getattr(settings(), "checked", False):
+                found: R = _verified(f(*map(_verified, args), **kwargs))  # type: ignore[arg-type]
+                return found
             return f(*args, **kwargs)
         except TesseraError as e:
             error = located(e)
@@ -310,9 +325,17 @@ def checked_flags(user: str, flags: Iterable[str]) -> frozenset[str]:
 # Trees ------------------------------------------------------------------------------------------
 
 
+class _Aux(tuple[Any, ...]):
+    """What an operator is beside its tensors; a gradient has the structure of what it is a gradient by."""
+
+    is_gradient = False
+
+
 def _flatten(a: Operator) -> tuple[Sequence[Any], Any]:
     # Flags that follow from parts being the same object would be lost with the objects.
-    aux = (a.kind, len(a.data), a.static, a.shape, a.dtype, a.flags)
+    aux = _Aux((a.kind, len(a.data), a.static, a.shape, a.dtype, a.flags))
+    if a.is_gradient:
+        aux.is_gradient = True
     return (*a.data, *a.parts), aux
 
 
@@ -321,7 +344,18 @@ def _unflatten(aux: Any, children: Sequence[Any]) -> Operator:
     new: Operator = object.__new__(Operator)
     rest = tuple(children)
     _fill(new, kind, rest[count:], rest[:count], static, shape, dtype, assumed)
+    if aux.is_gradient:
+        object.__setattr__(new, "is_gradient", True)
     return new
+
+
+def gradients(s: tree.Structure) -> tree.Structure:
+    """A structure of trees whose operators hold cotangents of their tensors."""
+    aux = s.aux
+    if s.kind is Operator:
+        aux = _Aux(aux)
+        aux.is_gradient = True
+    return tree.Structure(s.kind, aux, tuple(gradients(c) for c in s.children))
 
 
 tree.register(Operator, _flatten, _unflatten)

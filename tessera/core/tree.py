@@ -147,6 +147,25 @@ def _unflatten(s: Structure, leaves: Any) -> Any:
     return kind.unflatten(s.aux, [_unflatten(c, leaves) for c in s.children])
 
 
+def parts(structure: Structure, tree: Any) -> list[Any] | None:
+    """What stands in a tree at the leaves of a structure, None when it has not this structure so far."""
+    found: list[Any] = []
+    return found if _parts(structure, tree, found) else None
+
+
+def _parts(s: Structure, tree: Any, found: list[Any]) -> bool:
+    if s.kind is None:
+        found.append(tree)
+        return True
+    kind = _kind(type(tree))
+    if kind is None or type(tree) is not s.kind:
+        return False
+    children, aux = kind.flatten(tree)
+    if aux != s.aux or len(children) != len(s.children):
+        return False
+    return all(_parts(t, c, found) for t, c in zip(s.children, children, strict=True))
+
+
 def tokens(tree: Any, leaf: Callable[[Any], Any], out: list[Any]) -> bool:
     """Append to `out` what tells the structure of a tree, with leaf(x) for each leaf.
 

@@ -1,7 +1,7 @@
 """Derivatives as arrays: jacfwd, jacrev, hessian, and Hessian-vector products.
 
 For each tensor of the result there is one for each tensor of the argument: its shape is the
-result's shape followed by the argument's.
+result's shape followed by the argument's.  An operator in the result counts as its matrix.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 from tessera.core import tree
 from tessera.core.errors import DTypeError
 from tessera.ir.graph.ir import Value
+from tessera.lang.operator_trees import with_matrices
 from tessera.lang.transforms import check_argnums, grad, guarded, jvp, vjp
 from tessera.lang.vmap import vmap
 from tessera.ops.arrange import eye
@@ -39,6 +40,16 @@ def _chosen(
 
     point = tuple(args[i] for i in numbers)
     return run, point[0] if isinstance(argnums, int) else point
+
+
+def _in_elements(f: Function, has_aux: bool) -> Function:
+    """f with matrices in place of the operators of its result, whose elements are differentiated."""
+
+    def run(point: Any) -> Any:
+        out, aux = _split(f(point), has_aux)
+        return (with_matrices(out), aux) if has_aux else with_matrices(out)
+
+    return run
 
 
 def _real(what: str, role: str, leaves: Sequence[Any]) -> list[Value]:
@@ -69,6 +80,7 @@ def jacfwd(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function
     @guarded
     def run(*args: Any, **kwargs: Any) -> Any:
         g, point = _chosen(f, argnums, args, kwargs)
+        g = _in_elements(g, has_aux)
         leaves, s = tree.flatten(point)
         xs = _real("jacfwd", "argument", leaves)
         out, aux = _split(g(point), has_aux)
@@ -100,6 +112,7 @@ def jacrev(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function
     @guarded
     def run(*args: Any, **kwargs: Any) -> Any:
         g, point = _chosen(f, argnums, args, kwargs)
+        g = _in_elements(g, has_aux)
         leaves, s = tree.flatten(point)
         xs = _real("jacrev", "argument", leaves)
         whole, pull_back = vjp(g, tree.unflatten(s, xs))

@@ -15,7 +15,8 @@ from tessera.core.dtype import f32
 from tessera.core.promotion import promote_all
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Value
-from tessera.ops.define import cast_to, full_of
+from tessera.lang.operator_trees import map_operators, with_matrices
+from tessera.ops.define import as_value, cast_to, full_of
 from tessera.ops.elementwise import conj
 from tessera.ops.shape import concat, expand_dims, reshape, slice_, squeeze
 
@@ -23,12 +24,17 @@ Function = Callable[..., Any]
 
 
 class Space:
-    """The trees of tensors that a map takes or gives, and vectors of their elements."""
+    """The trees of tensors that a map takes or gives, and vectors of their elements.
 
-    __slots__ = ("dtype", "moving", "structure", "types")
+    Operators of arguments hold tangents of their tensors; those of results are tangents as a whole.
+    """
 
-    def __init__(self, structure: tree.Structure, types: Sequence[TensorType]):
-        self.structure, self.types = structure, tuple(types)
+    __slots__ = ("dtype", "moving", "of_results", "structure", "types")
+
+    def __init__(
+        self, structure: tree.Structure, types: Sequence[TensorType], of_results: bool = False
+    ):
+        self.structure, self.types, self.of_results = structure, tuple(types), of_results
         self.moving = tuple(t for t in types if t.dtype.kind in "fc")  # integers do not move
         self.dtype = promote_all([t.dtype for t in self.moving]) if self.moving else f32
 
@@ -57,7 +63,7 @@ class Space:
 
     def vector_of(self, whole: Any) -> Value:
         """The elements of a tree as a vector."""
-        leaves = [v for v in tree.leaves(whole) if v.dtype.kind in "fc"]
+        leaves = [v for v in tree.leaves(with_matrices(whole)) if v.dtype.kind in "fc"]
         flat = [cast_to(reshape(v, (v.type.size,)), self.dtype) for v in leaves]
         return concat(flat, 0) if flat else full_of((0,), 0, self.dtype)
 
@@ -88,6 +94,11 @@ class LinearMap(Operator):
         dtype = promote_all([domain.dtype, space.dtype])
         super().__init__("linear_map", static=(self._vector, self._covector, space.size, domain.size, dtype))  # fmt: skip
 
+    def _made(self, assumed: frozenset[str]) -> LinearMap:
+        made = LinearMap(self.push, self.pull, self.domain, self.space, self.several)
+        object.__setattr__(made, "assumed", assumed)
+        return made
+
     def _vector(self, x: Value) -> Value:
         arguments = self.domain.tree_of(x)
         return self.space.vector_of(self.push(*arguments) if self.several else self.push(arguments))
@@ -116,8 +127,9 @@ class LinearMap(Operator):
     @property
     def H(self) -> LinearMap:  # noqa: N802
         """The adjoint, which is the transpose for real numbers."""
-        push = _spread(_conjugated(self.push), self.several)
-        return LinearMap(_conjugated(self.pull), push, self.space, self.domain)
+        push = _spread(_conjugated(self.push, self.domain, self.space), self.several)
+        pull = _conjugated(self.pull, self.space, self.domain)
+        return LinearMap(pull, push, self.space, self.domain)
 
     def conj(self) -> Operator:
         """The map with conjugated elements."""
@@ -131,12 +143,29 @@ def _spread(f: Function, several: bool) -> Function:
     return f if not several else lambda *xs: f(*(xs[0] if len(xs) == 1 else xs))
 
 
-def _conjugated(f: Function) -> Function:
-    return lambda *xs: tree.map(_conj, f(*(tree.map(_conj, x) for x in xs)))
+def _conjugated(f: Function, before: Space, after: Space) -> Function:
+    first, last = (_conj_whole if s.of_results else _conj_leaves for s in (before, after))
+    return lambda *xs: last(f(*(first(x) for x in xs)))
+
+
+def _conj_leaves(x: Any) -> Any:
+    """Tangents or cotangents of an argument conjugated, tensor by tensor."""
+    return map_operators(
+        lambda a: Operator(a.kind, a.parts, tuple(map(_conj, a.data)), a.static)
+        if a.kind == "tangent"
+        else tree.map(_conj, a),
+        _conj, x,
+    )  # fmt: skip
+
+
+def _conj_whole(x: Any) -> Any:
+    """Tangents or cotangents of a result conjugated: operators by their matrices."""
+    return map_operators(lambda a: a.conj(), _conj, x)
 
 
 def _conj(x: Any) -> Any:
-    return conj(x) if isinstance(x, Value) and x.dtype.kind == "c" else x
+    v = as_value(x, "linearize")
+    return conj(v) if v.dtype.kind == "c" else v
 
 
 def _columns(a: Operator, f: Function, x: Value) -> Value:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import update_wrapper, wraps
 from typing import Any
 
+from tessera.algebra.operator import gradients
 from tessera.compile import compile_graph
 from tessera.core import tree
 from tessera.core.device import CPU, Device
@@ -21,6 +22,7 @@ from tessera.core.errors import (
 from tessera.ir.graph.interp import execute
 from tessera.ir.graph.ir import Builder, Graph, Value, building, current_builder, holding
 from tessera.lang.linear_map import LinearMap, Space
+from tessera.lang.operator_trees import Outline
 from tessera.lang.trace import Traced, trace
 from tessera.ops.define import as_value, full_of
 from tessera.transform.differentiate import (
@@ -64,11 +66,14 @@ def _trace(
 
 
 def _check_tangents(what: str, primals: Any, tangents: Any) -> list[Value | None]:
-    (xs, s), (ts, u) = tree.flatten(primals), tree.flatten(tangents)
-    if s != u:
-        raise TreeError(f"{what}: tangents are {u}, expected {s} as the primals")
+    leaves, s = tree.flatten(primals)
+    xs = _values(leaves)
+    ts = Outline(s).directions(what, xs, tangents)
+    if ts is None:
+        shown = tree.structure(tangents)
+        raise TreeError(f"{what}: tangents are {shown}, expected {s} as the primals")
     out: list[Value | None] = []
-    for i, (x, t) in enumerate(zip(_values(xs), _values(ts), strict=True)):
+    for i, (x, t) in enumerate(zip(xs, ts, strict=True)):
         if x.dtype.kind not in "fc":
             out.append(None)
             continue
@@ -89,7 +94,9 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
     run = _push_now if current_builder() is None else push_forward
     outs, out_ts = run(g, values, ts)
     filled = [zeros(y.type) if x is None else x for y, x in zip(outs, out_ts, strict=True)]
-    return tree.unflatten(t.structure, outs), tree.unflatten(t.structure, filled)
+    return tree.unflatten(t.structure, outs), Outline(t.structure).of_results().tangents(
+        outs, filled
+    )
 
 
 def _on_device(device: Device) -> Callable[[Graph, Sequence[Any]], list[Any]]:
@@ -152,14 +159,15 @@ def _pull_back(
     lin: Linearized,
 ) -> Callable[[Any], tuple[Any, ...]]:  # fmt: skip
     """The function from a cotangent of the result to those of the primals."""
-    _, structure = tree.flatten(primals)
+    structure = gradients(tree.structure(primals))
+    outline = Outline(t.structure).of_results()
 
     @guarded
     def pull_back(ct: Any) -> tuple[Any, ...]:
-        cts, s = tree.flatten(ct)
-        if s != t.structure:
+        checked = outline.cotangents(what, lin.outputs, ct)
+        if checked is None:
+            s = tree.structure(ct)
             raise TreeError(f"{what}: the cotangent is {s}, expected {t.structure} as the result")
-        checked = _values(cts)
         for i, (c, y) in enumerate(zip(checked, lin.outputs, strict=True)):
             if c.type is not y.type:
                 kind = DTypeError if c.dtype is not y.dtype else ShapeError
@@ -184,18 +192,19 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, LinearMap]:
     """f at the primals, and its derivative there as a linear map, with a transpose and an adjoint."""
     t, values, wanted, lin = _linearized(f, primals, "linearize")
     back = _pull_back("linearize", primals, t, values, wanted, lin)
+    outline = Outline(t.structure).of_results()
 
     @guarded
     def apply(*tangents: Any) -> Any:
         given = _check_tangents("linearize", primals, tangents)
         outs = lin.apply([x for x in (given[i] for i in wanted) if x is not None])
-        return tree.unflatten(t.structure, outs)
+        return outline.tangents(lin.outputs, outs)
 
     several = len(primals) != 1
     pull = back if several else (lambda ct: back(ct)[0])
     argument = tree.structure(primals if several else primals[0])
     domain = Space(argument, [v.type for v in values])
-    space = Space(t.structure, [v.type for v in lin.outputs])
+    space = Space(outline.structure, outline.types(lin.outputs), of_results=True)
     made = LinearMap(apply, pull, domain, space, several)
     return tree.unflatten(t.structure, lin.outputs), made
 
@@ -223,7 +232,7 @@ def value_and_grad(
         loss = _checked_loss(f, t, lin.outputs, has_aux)
         one = [full_of((), loss.dtype.scale, loss.dtype), *(None for _ in lin.outputs[1:])]
         filled = _pulled(lin, one, values, wanted)
-        grads = tree.unflatten(tree.flatten(chosen)[1], filled)
+        grads = tree.unflatten(gradients(tree.structure(chosen)), filled)
         out = tree.unflatten(t.structure, lin.outputs)
         return out, grads[0] if isinstance(argnums, int) else grads
 

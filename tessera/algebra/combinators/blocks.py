@@ -11,7 +11,7 @@ import numpy as np
 from tessera.algebra import flags as rules
 from tessera.algebra.apply import as_operator, columns, cost_of, dense_of, diagonal_of, trace_of
 from tessera.algebra.combinators.queries import signed_logdet
-from tessera.algebra.kind import Cost, Kind, register
+from tessera.algebra.kind import Cost, Kind, always, register
 from tessera.algebra.operator import Operator, function
 from tessera.algebra.solve import solve_columns
 from tessera.core.constraints import unify
@@ -116,7 +116,7 @@ def _total(a: Operator, k: int) -> Cost:
 
 
 register(Kind(
-    name="direct_sum", doc="Operators side by side on the diagonal.",
+    name="direct_sum", doc="Operators side by side on the diagonal.", linear=always,
     shape=lambda parts, data, static: tuple(_ends([p.shape[i] for p in parts])[-1] for i in range(2)),
     apply=lambda a, x: _each(a, x, columns),
     transpose=_spread(lambda p: p.T), conj=_spread(lambda p: p.conj()), dense=_sum_dense,
@@ -218,7 +218,7 @@ def _block_flags(a: Operator) -> frozenset[str]:
 
 
 register(Kind(
-    name="block", doc="A grid of operators.",
+    name="block", doc="A grid of operators.", linear=always,
     shape=lambda parts, data, static: (
         _ends([p.shape[0] for p in parts[:: static[1]]])[-1],
         _ends([p.shape[1] for p in parts[: static[1]]])[-1],

@@ -18,9 +18,9 @@ from tessera.algebra.apply import (
     light_cost,
     trace_of,
 )
-from tessera.algebra.combinators import woodbury
+from tessera.algebra.combinators import eigenbasis, woodbury
 from tessera.algebra.combinators.queries import signed_logdet
-from tessera.algebra.kind import Cost, Kind, register
+from tessera.algebra.kind import Cost, Kind, always, register
 from tessera.algebra.operator import Operator, function
 from tessera.algebra.solve import solve_columns
 from tessera.algebra.waves import Spectrum, spectrum_of
@@ -94,17 +94,28 @@ def _multiple_of_identity(a: Operator) -> float | None:
     return 1.0 if a.kind == "eye" else None
 
 
+def _sum_solve(a: Operator, b: Value) -> Value | None:
+    found = woodbury.solve(a, b)
+    return eigenbasis.solve(a, b) if found is None else found
+
+
+def _sum_slogdet(a: Operator) -> tuple[Value, Value]:
+    found = woodbury.slogdet(a)
+    found = eigenbasis.slogdet(a) if found is None else found
+    return slogdet_matrix(dense_of(a)) if found is None else found  # type: ignore[return-value]
+
+
 def _shifted_spectrum(a: Operator) -> Spectrum | None:
     """A spectrum that is known, moved by a multiple of the identity."""
     for p, q in (a.parts, a.parts[::-1]):
         known, shift = spectrum_of(p), _multiple_of_identity(q)
         if known is not None and shift is not None:
             return known.mapped(lambda w, c=shift: w + c)  # type: ignore[misc]
-    return None
+    return eigenbasis.spectrum(a)
 
 
 register(Kind(
-    name="plus", doc="A sum of two operators.",
+    name="plus", doc="A sum of two operators.", linear=always,
     shape=lambda parts, data, static: parts[0].shape,
     apply=lambda a, x: add(columns(a.parts[0], x), columns(a.parts[1], x)),
     transpose=_spread(lambda p: p.T), conj=_spread(lambda p: p.conj()),
@@ -113,7 +124,7 @@ register(Kind(
     diagonal=_sum_of(diagonal_of), trace=_sum_of(trace_of),
     slice=lambda a, rows, cols: Operator("plus", (a.parts[0][rows, cols], a.parts[1][rows, cols])),
     rank=lambda a: a.parts[0].rank + a.parts[1].rank,
-    solve=woodbury.solve, slogdet=woodbury.slogdet, spectrum=_shifted_spectrum,
+    solve=_sum_solve, slogdet=_sum_slogdet, spectrum=_shifted_spectrum,
     exact=lambda a, parts, data: parts[0] + parts[1],
 ))  # fmt: skip
 
@@ -207,7 +218,7 @@ def _scaled_spectrum(a: Operator) -> Spectrum | None:
 
 
 register(Kind(
-    name="scale", doc="A multiple of an operator.",
+    name="scale", doc="A multiple of an operator.", linear=lambda a: not a.data,
     shape=lambda parts, data, static: parts[0].shape, dtype=_scale_dtype,
     apply=lambda a, x: mul(columns(a.parts[0], x), factor_of(a)),
     transpose=lambda a: Operator("scale", (a.parts[0].T,), a.data, a.static), conj=_conj_scale,

@@ -18,20 +18,19 @@ from tessera.algebra.apply import (
     square,
     trace_of,
 )
+from tessera.algebra.combinators import eigenbasis
+from tessera.algebra.combinators.eigenbasis import leaves_of
 from tessera.algebra.combinators.linear import balanced
 from tessera.algebra.combinators.queries import signed_logdet
-from tessera.algebra.constructors.basic import slogdet_of_diagonal
-from tessera.algebra.kind import Cost, Kind, register
+from tessera.algebra.kind import Cost, Kind, always, register
 from tessera.algebra.operator import Operator, function
 from tessera.algebra.solve import DENSE_LIMIT, solve_columns
-from tessera.core.errors import NumericalError, OperandError
+from tessera.core.errors import OperandError
 from tessera.ir.graph.ir import Value
 from tessera.ops import shape
 from tessera.ops.arrange import eye as identity
 from tessera.ops.contraction import kron, matmul
-from tessera.ops.define import cast_to
-from tessera.ops.elementwise import add, div, mul, pow
-from tessera.ops.factor import eigh
+from tessera.ops.elementwise import add, mul, pow
 from tessera.ops.linalg import slogdet as slogdet_matrix
 from tessera.ops.matrix import diagonal, trace
 
@@ -48,13 +47,6 @@ def _operators(user: str, xs: Sequence[Any]) -> list[Operator]:
 
 def _spread(f: Callable[[Operator], Operator]) -> Callable[[Operator], Operator]:
     return lambda a: Operator(a.kind, tuple(f(p) for p in a.parts), a.data, a.static)
-
-
-def leaves_of(kind: str, a: Operator) -> list[Operator]:
-    """The parts of nested operators of one kind, from left to right."""
-    if a.kind != kind:
-        return [a]
-    return [f for p in a.parts for f in leaves_of(kind, p)]
 
 
 # Kronecker products -----------------------------------------------------------------------------
@@ -190,7 +182,7 @@ register(Kind(
     flags=lambda a: rules.of_tensor(a.parts), cost=_kron_cost,
     diagonal=_kron_diagonal, trace=_kron_trace, slogdet=_kron_slogdet,
     solve=_kron_solve, inverse=_inverses, power=_powers,
-    rank=lambda a: a.parts[0].rank * a.parts[1].rank,
+    rank=lambda a: a.parts[0].rank * a.parts[1].rank, spectrum=eigenbasis.spectrum,
     exact=lambda a, parts, data: np.kron(parts[0], parts[1]),
 ))  # fmt: skip
 
@@ -244,58 +236,20 @@ def _kronsum_trace(a: Operator) -> Value:
     return add(mul(p, n), mul(q, m))
 
 
-def _kronsum_basis(a: Operator) -> tuple[Value, Operator] | None:
-    """Eigenvalues and eigenvectors from those of self-adjoint parts: they diagonalise the sum."""
-    if not all(_is_self_adjoint(p) for p in a.parts):
-        return None
-    (w, p), (v, q) = (eigh(dense_of(x)) for x in a.parts)
-    basis = Operator("kronecker", tuple(Operator("dense", data=(x,)) for x in (p, q)))
-    return shape.flatten(add(shape.expand_dims(w, 1), shape.expand_dims(v, 0))), basis
-
-
-def _is_self_adjoint(a: Operator) -> bool:
-    """By what is known without numbers, else by the numbers of a matrix that is not large."""
-    n = a.shape[0]
-    if "self_adjoint" in a.flags:
-        return True
-    m = dense_of(a).data if isinstance(n, int) and n <= DENSE_LIMIT else None
-    return m is not None and bool(np.array_equal(m, np.conj(m.T)))
-
-
-def _kronsum_solve(a: Operator, b: Value) -> Value | None:
-    found = _kronsum_basis(a)
-    if found is None:
-        return None
-    values, basis = found
-    _refuse_singular(a, values)
-    inner = columns(basis.H, b)
-    return columns(basis, div(inner, shape.reshape(cast_to(values, inner.dtype), (a.shape[0], 1))))
-
-
 def _kronsum_slogdet(a: Operator) -> tuple[Value, Value]:
     """Of a large sum by the eigenvalues of its parts."""
     n = a.shape[0]
-    found = _kronsum_basis(a) if isinstance(n, int) and n > DENSE_LIMIT else None
-    if found is None:
-        return slogdet_matrix(dense_of(a))  # type: ignore[return-value]
-    return slogdet_of_diagonal(found[0])
-
-
-def _refuse_singular(a: Operator, w: Value) -> None:
-    """Eigenvalues that vanish are refused where the numbers are known."""
-    if w.data is None or not w.data.size:
-        return
-    size = float(np.max(np.abs(w.data)))
-    if float(np.min(np.abs(w.data))) <= size * float(np.finfo(w.data.dtype).eps):
-        raise NumericalError(f"solve: {a} is singular: an eigenvalue is 0; use pseudoinverse")
+    found = eigenbasis.slogdet(a) if isinstance(n, int) and n > DENSE_LIMIT else None
+    return slogdet_matrix(dense_of(a)) if found is None else found  # type: ignore[return-value]
 
 
 register(Kind(
-    name="kronsum", doc="A Kronecker sum of two square operators.",
+    name="kronsum", doc="A Kronecker sum of two square operators.", linear=always,
     shape=lambda parts, data, static: (parts[0].shape[0] * parts[1].shape[0],) * 2,
     apply=_kronsum_apply, transpose=_spread(lambda p: p.T), conj=_spread(lambda p: p.conj()),
     dense=_kronsum_dense, flags=lambda a: rules.of_kronsum(a.parts), cost=_kronsum_cost,
-    diagonal=_kronsum_diagonal, trace=_kronsum_trace, solve=_kronsum_solve, slogdet=_kronsum_slogdet,
+    diagonal=_kronsum_diagonal, trace=_kronsum_trace, solve=eigenbasis.solve,
+    slogdet=_kronsum_slogdet, spectrum=eigenbasis.spectrum,
     exact=lambda a, parts, data: (
         np.kron(parts[0], np.eye(len(parts[1]), dtype=int).astype(object))
         + np.kron(np.eye(len(parts[0]), dtype=int).astype(object), parts[1])

@@ -8,7 +8,7 @@ import numpy as np
 
 from tessera.algebra.apply import as_plain_matrix, as_vector, conjugate, dense_cost, light_cost
 from tessera.algebra.constructors.basic import column, refuse_zeros
-from tessera.algebra.kind import Kind, register
+from tessera.algebra.kind import Kind, always, register
 from tessera.algebra.operator import Operator, function
 from tessera.algebra.solve import named
 from tessera.core.constraints import unify
@@ -68,7 +68,7 @@ def _exact(a: Operator, parts: Any, data: Any) -> Any:
 
 
 register(Kind(
-    name="tridiagonal", doc="A matrix with three diagonals.",
+    name="tridiagonal", doc="A matrix with three diagonals.", linear=always,
     shape=lambda parts, data, static: (data[1].shape[0],) * 2, apply=_apply,
     transpose=lambda a: Operator("tridiagonal", data=(a.data[2], a.data[1], a.data[0])),
     conj=lambda a: Operator("tridiagonal", data=tuple(conjugate(v) for v in a.data)),
@@ -120,6 +120,7 @@ def _exact_triangle(a: Operator, parts: Any, data: Any) -> Any:
 
 register(Kind(
     name="triangular", doc="A triangle of a square matrix.", representation="dense",
+    linear=lambda a: not a.static[1],
     shape=lambda parts, data, static: data[0].shape,
     apply=lambda a, x: matmul(_triangle(a), x),
     apply_transpose=lambda a, x: matmul(matrix_transpose(_triangle(a)), x),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tessera.algebra.apply import as_plain_matrix, as_vector, conjugate, dense_cost, light_cost
-from tessera.algebra.kind import Kind, register
+from tessera.algebra.kind import Kind, always, register
 from tessera.algebra.operator import Operator, checked_flags, function
 from tessera.core.dims import Dim
 from tessera.core.dtype import DType, as_dtype, f32
@@ -87,7 +87,7 @@ register(Kind(
 
 
 register(Kind(
-    name="zero", doc="Zero.",
+    name="zero", doc="Zero.", linear=always,
     shape=lambda parts, data, static: (static[0], static[1]),
     dtype=lambda parts, data, static: static[2],
     apply=lambda a, x: full_of((a.static[0], x.shape[1]), 0, x.dtype),
@@ -129,7 +129,7 @@ def _product(m: Value, x: Value) -> Value:
 
 
 register(Kind(
-    name="dense", doc="A matrix of numbers.", representation="dense",
+    name="dense", doc="A matrix of numbers.", representation="dense", linear=always,
     shape=lambda parts, data, static: data[0].shape,
     apply=lambda a, x: _product(a.data[0], x),
     apply_transpose=lambda a, x: _product(shape.matrix_transpose(a.data[0]), x),
@@ -190,7 +190,7 @@ def _exact(a: Operator, parts: Any, data: Any) -> Any:
 
 
 register(Kind(
-    name="diag", doc="A diagonal matrix.",
+    name="diag", doc="A diagonal matrix.", linear=always,
     shape=lambda parts, data, static: (data[0].shape[0],) * 2,
     apply=lambda a, x: mul(column(cast_to(a.data[0], x.dtype)), x),
     transpose=lambda a: a, conj=_mapped(conjugate),

@@ -9,9 +9,9 @@ import numpy as np
 
 from tessera.algebra.apply import as_vector, conjugate, dense_cost, dense_of, light_cost
 from tessera.algebra.constructors.basic import column
-from tessera.algebra.constructors.displacement import slogdet_toeplitz
-from tessera.algebra.kind import Cost, Kind, register
+from tessera.algebra.kind import Cost, Kind, always, register
 from tessera.algebra.operator import Operator, function
+from tessera.algebra.solve import named
 from tessera.algebra.table import Table
 from tessera.core.dtype import complex_of
 from tessera.core.errors import NumericalError, ShapeError
@@ -27,9 +27,10 @@ from tessera.ops.linalg import slogdet as slogdet_matrix
 from tessera.ops.reduction import prod
 from tessera.ops.reduction import sum as total
 from tessera.ops.shape import concat, flip, slice_
+from tessera.ops.toeplitz import toeplitz_slogdet, toeplitz_solve
 
 DIRECT = 64  # up to this size a matrix is quicker than its transforms
-FACTORISED = 2048  # up to this size the determinant is that of the matrix
+FACTORISED = 2048  # up to this size systems and determinants are those of the matrix
 
 
 # Convolution along the first axis ---------------------------------------------------------------
@@ -133,7 +134,7 @@ def _transform_cost(a: Operator, k: int) -> Cost:
 
 
 register(Kind(
-    name="circulant", doc="A circulant matrix.",
+    name="circulant", doc="A circulant matrix.", linear=always,
     shape=lambda parts, data, static: (data[0].shape[0],) * 2,
     apply=lambda a, x: convolved(a.data[0], x, a.shape[0]),
     transpose=lambda a: Operator("circulant", data=(_turned(a.data[0]),)),
@@ -195,7 +196,15 @@ def _slogdet_toeplitz(a: Operator) -> tuple[Value, Value]:
     n = a.shape[0]
     if not isinstance(n, int) or n <= FACTORISED:
         return slogdet_matrix(dense_of(a))  # type: ignore[return-value]
-    return slogdet_toeplitz(a.data[0], n)
+    sign, size = toeplitz_slogdet(a.data[0])
+    return sign, size
+
+
+def _solve_toeplitz(a: Operator, b: Value) -> Value | None:
+    n = a.shape[0]
+    if not isinstance(n, int) or n != a.shape[1] or n <= FACTORISED:
+        return None
+    return named(a, lambda: toeplitz_solve(cast_to(a.data[0], b.dtype), b))
 
 
 def _slice(a: Operator, rows: Any, cols: Any) -> Operator | None:
@@ -210,7 +219,7 @@ def _slice(a: Operator, rows: Any, cols: Any) -> Operator | None:
 
 
 register(Kind(
-    name="toeplitz", doc="A matrix with one value along each diagonal.",
+    name="toeplitz", doc="A matrix with one value along each diagonal.", linear=always,
     shape=lambda parts, data, static: static[:2], apply=_apply,
     transpose=lambda a: Operator(
         "toeplitz", data=(flip(a.data[0]),), static=(a.static[1], a.static[0], a.static[2])
@@ -221,5 +230,6 @@ register(Kind(
     diagonal=lambda a: broadcast(
         slice_(a.data[0], (a.static[1] - 1,), (a.static[1],)), (min(a.static[:2]),)
     ),
-    slice=_slice, slogdet=_slogdet_toeplitz, exact=lambda a, parts, data: data[0][_diagonals(*a.static[:2])],
+    slice=_slice, slogdet=_slogdet_toeplitz, solve=_solve_toeplitz,
+    exact=lambda a, parts, data: data[0][_diagonals(*a.static[:2])],
 ))  # fmt: skip

@@ -13,7 +13,7 @@ import numpy as np
 
 from tessera.algebra.apply import conjugate, light_cost
 from tessera.algebra.constructors.fourier import sizes_of
-from tessera.algebra.kind import Cost, Kind, register
+from tessera.algebra.kind import Cost, Kind, always, register
 from tessera.algebra.operator import Operator, function
 from tessera.core.errors import NumericalError, OperandError, ShapeError
 from tessera.ir.graph.ir import Value
@@ -123,8 +123,11 @@ def _by_transforms(a: Operator, w: Value, x: Value) -> Value:
 
 
 def _wrapped(a: Operator, w: Value) -> Value:
+    return wrapped_kernel(w, a.static[0], a.static[2])
+
+
+def wrapped_kernel(w: Value, sizes: tuple[int, ...], offsets: tuple[int, ...]) -> Value:
     """The kernel as a grid: what lies past the end comes back at the start."""
-    sizes, _, offsets, _ = a.static
     for axis, n in enumerate(sizes):
         k = w.shape[axis]
         turns = -(-k // n)
@@ -196,7 +199,7 @@ def _exact(a: Operator, parts: Any, data: Any) -> Any:
 
 
 register(Kind(
-    name="convolution", doc="A convolution with a kernel.",
+    name="convolution", doc="A convolution with a kernel.", linear=always,
     shape=lambda parts, data, static: (math.prod(static[1]), math.prod(static[0])), apply=_apply,
     transpose=_transpose,
     conj=lambda a: Operator("convolution", data=(conjugate(a.data[0]),), static=a.static),

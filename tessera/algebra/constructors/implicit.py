@@ -10,7 +10,7 @@ import numpy as np
 from tessera.algebra.apply import dense_cost
 from tessera.algebra.constructors.basic import float_dtype, size_of
 from tessera.algebra.kind import Kind, register
-from tessera.algebra.linear_graph import apply_transposed, linearized, over_columns, zeros
+from tessera.algebra.linear_graph import apply_transposed, closed, linearized, over_columns, zeros
 from tessera.algebra.operator import Operator, checked_flags, function
 from tessera.core import tree
 from tessera.core.dtype import f32
@@ -48,14 +48,41 @@ def from_matvec(
     if not isinstance(shape, tuple | list) or len(shape) != 2:
         raise OperandError(f"from_matvec: shape is {shape!r}, expected (rows, columns)")
     m, n = (size_of("from_matvec", s) for s in shape)
+    found = float_dtype("from_matvec", dtype)
     given = tuple(params) if isinstance(params, tuple | list) else (params,)
-    leaves, structure = tree.flatten(given)
-    data = tuple(as_value(x, "from_matvec") for x in leaves)
-    static = (f, adjoint, m, n, float_dtype("from_matvec", dtype), structure)
+    given = tree.map(lambda x: as_value(x, "from_matvec"), given)
+    f, adjoint, given = _closed_pair(f, adjoint, (m, n), found, given)
+    data, structure = tree.flatten(given)
+    static = (f, adjoint, m, n, found, structure)
     a = Operator("matvec", data=data, static=static, assumed=checked_flags("from_matvec", flags))
     if current_builder() is None and all(isinstance(s, int) for s in (m, n)):
         _check_linear(a)
     return a
+
+
+def _closed_pair(
+    f: Function,
+    adjoint: Function | None,
+    sizes: tuple[Any, Any],
+    dtype: Any,
+    given: tuple[Any, ...],
+) -> tuple[Function, Function | None, tuple[Any, ...]]:
+    """Both functions with the traced values that they take from around them among the parameters."""
+    x, y = (zeros(TensorType(dtype, (n,))) for n in reversed(sizes))
+    run, held = closed(f, (x, *given), "from_matvec")
+    turned, more = (None, ()) if adjoint is None else closed(adjoint, (y, *given), "from_matvec")
+    if not held and not more:
+        return f, adjoint, given
+    own, k = len(given), len(held)
+
+    def forward(x: Value, *ps: Any) -> Any:
+        return run(x, *ps[: own + k])
+
+    def back(y: Value, *ps: Any) -> Any:
+        assert turned is not None
+        return turned(y, *ps[:own], *ps[own + k :])
+
+    return forward, None if adjoint is None else back, (*given, *held, *more)
 
 
 def _check_linear(a: Operator) -> None:
@@ -182,15 +209,27 @@ def _derivative(user: str, f: Function, x: Any, flags: Sequence[str]) -> Operato
             )
     if len({v.dtype for v in data}) != 1:
         raise DTypeError(f"{user}: x holds tensors of several dtypes, expected one; cast them")
-    _, lin = linearized(f, (tree.unflatten(structure, data),), user)
+    point = tree.unflatten(structure, data)
+    f, held = closed(f, (point,), user)
+    lin = _linearized(f, point, held, user)
     outs = tuple(v.type for v in lin.outputs)
     if any(t.dtype is not data[0].dtype for t in outs):
         raise DTypeError(
             f"{user}: f gives {', '.join(map(str, outs))} for {data[0].dtype}, expected that dtype"
         )
-    a = Operator("jacobian", data=data, static=(f, structure, outs), assumed=flags)
+    static = (f, structure, outs, len(data))
+    a = Operator("jacobian", data=(*data, *held), static=static, assumed=flags)
     a.memo[current_builder()] = lin
     return a
+
+
+def _linearized(f: Function, point: Any, held: Sequence[Value], user: str) -> Linearized:
+    return linearized(lambda x: f(x, *held), (point,), user)[1]
+
+
+def _point(a: Operator) -> Sequence[Value]:
+    """The tensors that the derivative is taken by."""
+    return a.data[: a.static[3]]
 
 
 def _lin(a: Operator) -> Linearized:
@@ -198,8 +237,9 @@ def _lin(a: Operator) -> Linearized:
     key = current_builder()
     found: Linearized | None = a.memo.get(None) or a.memo.get(key)
     if found is None:
-        f, structure, _ = a.static
-        _, found = linearized(f, (tree.unflatten(structure, a.data),), "jacobian")
+        f, structure, _, count = a.static
+        point = tree.unflatten(structure, _point(a))
+        found = _linearized(f, point, a.data[count:], "jacobian")
         a.memo[key] = found
     return found
 
@@ -219,12 +259,12 @@ def _joined(xs: Sequence[Value]) -> Value:
 
 
 def _push(a: Operator, lin: Linearized, x: Value) -> Value:
-    return _joined(lin.apply(_cut(cast_to(x, a.dtype), [v.type for v in a.data])))
+    return _joined(lin.apply(_cut(cast_to(x, a.dtype), [v.type for v in _point(a)])))
 
 
 def _pull(a: Operator, lin: Linearized, x: Value) -> Value:
     found = lin.pull_back(_cut(cast_to(x, a.dtype), a.static[2]))
-    pairs = zip(a.data, found, strict=True)
+    pairs = zip(_point(a), found, strict=True)
     return _joined([zeros(v.type) if g is None else g for v, g in pairs])
 
 
@@ -238,11 +278,12 @@ def _each(a: Operator, x: Value, f: Callable[[Operator, Linearized, Value], Valu
 
 
 def _sizes(parts: Any, data: Any, static: Any) -> tuple[Any, Any]:
-    return sum(t.size for t in static[2]), sum(v.type.size for v in data)
+    return sum(t.size for t in static[2]), sum(v.type.size for v in data[: static[3]])
 
 
 register(Kind(
     name="jacobian", doc="The derivative of a function at a point.", shape=_sizes,
+    dtype=lambda parts, data, static: data[0].dtype,
     apply=lambda a, x: _each(a, x, _push), apply_transpose=lambda a, x: _each(a, x, _pull),
     cost=dense_cost,
 ))  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tessera.algebra.apply import conjugate, light_cost
-from tessera.algebra.kind import Kind, register
+from tessera.algebra.kind import Kind, always, register
 from tessera.algebra.operator import Operator, function
 from tessera.algebra.table import Table
 from tessera.core.errors import OperandError, ShapeError
@@ -126,7 +126,7 @@ def _dense(a: Operator) -> Value:
 
 register(Kind(
     name="sparse", doc="Elements at given places, zero elsewhere.", representation="blocksparse",
-    shape=lambda parts, data, static: (static[2], static[3]), apply=_apply,
+    linear=always, shape=lambda parts, data, static: (static[2], static[3]), apply=_apply,
     transpose=lambda a: Operator(
         "sparse", data=a.data, static=(a.static[1], a.static[0], a.static[3], a.static[2])
     ),
@@ -173,7 +173,7 @@ def _tiles_exact(a: Operator, parts: Any, data: Any) -> Any:
 
 register(Kind(
     name="block_sparse", doc="Dense tiles at given places, zero elsewhere.",
-    representation="blocksparse",
+    representation="blocksparse", linear=always,
     shape=lambda parts, data, static: (static[2], static[3]),
     apply=lambda a, x: _tiles(a, x, False), apply_transpose=lambda a, x: _tiles(a, x, True),
     conj=lambda a: Operator("block_sparse", data=(conjugate(a.data[0]),), static=a.static),

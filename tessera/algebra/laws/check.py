@@ -45,7 +45,10 @@ def _scale(a: Operator, parts: Sequence[Matrix], data: Sequence[Matrix], n: Numb
 
 
 def _function(a: Operator, parts: Sequence[Matrix], data: Any, numbers: Numbers) -> Matrix:
-    return {"exp": exact.exponential, "log": exact.logarithm}[a.static[0]](parts[0], numbers)
+    return EXACT_FUNCTIONS[a.static[0]](parts[0], numbers)
+
+
+EXACT_FUNCTIONS = {"exp": exact.exponential, "log": exact.logarithm, "sqrt": exact.square_root}
 
 
 def _fourier(a: Operator, parts: Any, data: Any, numbers: Numbers) -> Matrix:
@@ -70,6 +73,7 @@ EXACT: dict[str, Exact] = {
     "zero": lambda a, parts, data, n: n.zeros(*a.shape),
     "compose": lambda a, parts, data, n: exact.product(parts[0], parts[1], n),
     "inverse": lambda a, parts, data, n: exact.inverse(parts[0], n),
+    "pseudoinverse": lambda a, parts, data, n: exact.pseudoinverse(parts[0], n),
     "function": _function,
     "fft": _fourier,
 }
@@ -119,6 +123,8 @@ def random_array(numbers: Numbers, rng: Random, *shape: int, real: bool = False)
 
 def random_matrix(numbers: Numbers, rng: Random, m: int, n: int, words: frozenset[str]) -> Matrix:
     """A random matrix that has the flags."""
+    if "near" in words:
+        return numbers.eye(m) + random_matrix(numbers, rng, m, n, words - {"near"} | {"small"})
     if "small" in words:
         return exact.times_t(random_matrix(numbers, rng, m, n, words - {"small"}))
     return _patterned(numbers, rng, m, n, words)
@@ -190,15 +196,21 @@ class Instance:
             return name
         if name == "l":  # beside the diagonal of n
             return self._size("n") - 1
+        if name == "z":  # diagonals of m by n
+            return int(self.bound["m"] + self.bound["n"] - 1)
         size: int = self.bound.setdefault(name, self.rng.randint(1, 3))
         return size
 
     def _letter(self, g: Given) -> Any:
         if "int" in g.words:
             return self.rng.randint(1, 3)
+        if g.words & {"grid", "offset", "kernel"}:
+            return self._of_grid(g)
         sizes = [self._size(s) for s in g.sizes]
         if g.words & {"transform", "line"}:
             return self._transform(sizes[0], g.words)
+        if "index" in g.words:
+            return Table([self.rng.randrange(sizes[1]) for _ in range(sizes[0])])
         if "table" in g.words:
             return Table(self.rng.sample(range(sizes[0]), sizes[0]))
         datum = symbol(g.name, tuple(sizes), c128)
@@ -210,12 +222,23 @@ class Instance:
         self.given[datum] = exact.times_t(a) if "small" in g.words else a
         return datum
 
+    def _of_grid(self, g: Given) -> Any:
+        """The sizes of a grid s, an offset on it, or a kernel for it."""
+        if "grid" in g.words:
+            return tuple(self.rng.randint(1, 3) for _ in range(self.rng.randint(1, 2)))
+        draw = tuple(self.rng.randint(1, 3) for _ in self.bound["s"])
+        if "offset" in g.words:
+            return tuple(k - 1 for k in draw)
+        datum = symbol(g.name, draw, c128)
+        self.given[datum] = random_array(self.numbers, self.rng, *draw)
+        return datum
+
     def _transform(self, n: int, words: frozenset[str]) -> Any:
         parts = [k for k in range(2, n) if n % k == 0 and "line" not in words]
         k = self.rng.choice((1, *parts))
         sizes = (n,) if k == 1 else (k, n // k)
         norm = self.rng.choice(("backward", "ortho", "forward"))
-        return sizes, norm, "back" in words or self.rng.random() < 0.5
+        return sizes, norm, "back" in words or ("to" not in words and self.rng.random() < 0.5)
 
 
 def systems(law: Law, rng: Random) -> list[tuple[Numbers, int]]:

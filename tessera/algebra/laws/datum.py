@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from tessera.algebra.constructors.convolution import wrapped_kernel
 from tessera.algebra.laws import numbers as exact
 from tessera.algebra.laws import products
 from tessera.algebra.laws.numbers import Matrix, Numbers
@@ -26,6 +27,7 @@ from tessera.core.promotion import promote_all
 from tessera.ir.graph.ir import Value
 from tessera.ops import arrange, contraction, elementwise, fft, indexing, matrix, shape
 from tessera.ops.creation import full
+from tessera.ops.gather import take
 
 Shape = tuple[Any, ...]
 Static = tuple[Any, ...]
@@ -369,6 +371,14 @@ FUNCTIONS: dict[str, Function] = {
                       lambda n, a, b: products.exact_triangle_times(n, a, b, True), _triangle_flops),
     "above": Function(lambda a, b: b, lambda a, b: products.triangle_times(a, b, False),
                       lambda n, a, b: products.exact_triangle_times(n, a, b, False), _triangle_flops),
+    "flip": Function(_same, lambda c: shape.flip(c, 0), lambda _, c: c[::-1], lambda a: 0.0),
+    "tril": Function(_same, arrange.tril, lambda n, a: np.where(np.tri(*a.shape, dtype=bool), a, n.of(0))),
+    "triu": Function(_same, arrange.triu, lambda n, a: np.where(np.tri(*a.shape, dtype=bool).T, a, n.of(0))),
+    "picked": Function(lambda d, at: (len(at),), lambda d, at: take(d, at.value, 0),
+                       lambda _, d, at: d[at.array], lambda d, at: float(len(at))),
+    "grid": Function(lambda w, sizes, o: sizes, wrapped_kernel, products.exact_grid, lambda w, sizes, o: 0.0),
+    "rings": Function(_same, products.rings, products.exact_rings,
+                      lambda a, b: 15 * math.prod(a) * math.log2(max(math.prod(a), 2))),
     "gram": Function(lambda a: (a[1], a[1]), products.gram,
                      lambda n, a: exact.product(exact.conjugate(a.T), a, n),
                      lambda a: 2 * a[0] * a[1] ** 2 * products.part_done(min(a))),

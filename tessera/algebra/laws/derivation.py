@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pathlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
@@ -10,15 +11,26 @@ from typing import Any
 
 from tessera.algebra.kind import Cost
 from tessera.algebra.laws import numbers as exact
-from tessera.algebra.laws.check import EXACT, LawError, equal, matrix, random_array, random_matrix
+from tessera.algebra.laws.check import (
+    EXACT,
+    EXACT_FUNCTIONS,
+    LawError,
+    equal,
+    matrix,
+    random_array,
+    random_matrix,
+)
 from tessera.algebra.laws.cost import data_cost, total_cost
 from tessera.algebra.laws.datum import Datum, leaf
 from tessera.algebra.laws.egraph import COMMUTE, EGraph
 from tessera.algebra.laws.form import SYMBOLIC
 from tessera.algebra.laws.law import Law
 from tessera.algebra.laws.numbers import Matrix, NoInverse, Numbers
+from tessera.algebra.laws.saved import Reader, Writer, dumped, parsed
 from tessera.algebra.laws.show import Letters, shown
+from tessera.algebra.laws.table import LAWS
 from tessera.algebra.operator import Operator
+from tessera.core.errors import OperandError, TesseraError, located
 from tessera.core.picture import Pictured
 
 Path = tuple[int, ...]
@@ -100,6 +112,42 @@ class Derivation(Pictured):
             return True
         return False
 
+    def to_text(self) -> str:
+        """The derivation as text that `from_text` reads: terms, laws and flags, no numbers."""
+        terms = [self.start, *(t for s in self.steps for t in (s.before, s.after, s.whole))]
+        w = Writer(terms, self.assumed)
+        steps = [
+            [s.name if isinstance(s.law, str) else s.law.name, s.forward, list(s.path),
+             *(w.at(t) for t in (s.before, s.after, s.whole)), list(s.conditions)]
+            for s in self.steps
+        ]  # fmt: skip
+        return dumped(
+            {"columns": self.columns, "start": w.at(self.start), **w.tables(), "steps": steps}
+        )
+
+    @classmethod
+    def from_text(cls, text: str) -> Derivation:
+        """The derivation that a text tells; its tensors are symbols, so that it can be replayed and checked."""
+        whole = parsed(text)
+        try:
+            r = Reader(whole)
+            steps = tuple(_step(r.terms, *entry) for entry in whole["steps"])
+            return cls(r.terms[whole["start"]], steps, whole["columns"], r.flags)
+        except TesseraError as e:
+            error: TesseraError = e
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as e:
+            error = OperandError(f"derivation: the text is damaged: {type(e).__name__} {e}")
+        raise located(error)
+
+    def save(self, path: str | pathlib.Path) -> None:
+        """Write the text to a file."""
+        pathlib.Path(path).write_text(self.to_text(), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | pathlib.Path) -> Derivation:
+        """Read the text of a file."""
+        return cls.from_text(pathlib.Path(path).read_text(encoding="utf-8"))
+
     def __str__(self) -> str:
         return "\n".join(self.lines())
 
@@ -118,6 +166,21 @@ class Derivation(Pictured):
             if s.conditions:
                 yield f"    where {', '.join(s.conditions)}"
         yield from letters.lines()
+
+
+_BY_NAME = {law.name: law for law in LAWS}
+
+
+def _step(
+    terms: list[Operator], name: str, forward: bool, path: list[int], before: int, after: int,
+    whole: int, conditions: list[str],
+) -> Step:  # fmt: skip
+    if name != COMMUTE and name not in _BY_NAME:
+        raise OperandError(f"derivation: there is no law {name!r}")
+    law = _BY_NAME.get(name, name)
+    return Step(
+        law, forward, tuple(path), terms[before], terms[after], terms[whole], tuple(conditions)
+    )
 
 
 def _cost(c: Cost) -> str:
@@ -208,7 +271,7 @@ def _is_opaque(a: Operator) -> bool:
     if not a.parts and a.data and a.kind not in SYMBOLIC:
         return True
     if a.kind == "function":
-        return a.static[0] not in ("exp", "log")
+        return a.static[0] not in EXACT_FUNCTIONS
     return a.kind not in EXACT and a.record.exact is None
 
 
@@ -217,10 +280,14 @@ def leaves(
 ) -> dict[Any, Matrix]:
     """Random exact numbers for the tensors of terms, that have the flags of their operators."""
     drawn = _Drawn(assumed, numbers, rng)
-    for small in (True, False):  # what is under an exponential has no constant term
+    for how in (*_INSIDE.values(), ""):
         for t in terms:
-            drawn.visit(t, False, small)
+            drawn.visit(t, "", how)
     return drawn.given
+
+
+# What stands under a function is a series: without a constant term, or with that of the identity.
+_INSIDE = {"exp": "small", "sqrt": "near"}
 
 
 class _Drawn:
@@ -230,33 +297,45 @@ class _Drawn:
         self.assumed, self.numbers, self.rng = assumed, numbers, rng
         self.given: dict[Any, Matrix] = {}
 
-    def visit(self, a: Operator, inside: bool, small: bool) -> None:
-        """Draw the leaves of a term that lie inside of an exponential, or the others."""
+    def visit(self, a: Operator, inside: str, how: str) -> None:
+        """Draw the leaves of a term that lie inside of one function, or of none."""
         if _is_opaque(a):
-            if inside == small and a not in self.given:
-                self.given[a] = self._matrix(a, small)
+            if inside == how and a not in self.given:
+                self.given[a] = self._matrix(a, how)
             return
+        within = _INSIDE.get(a.static[0], inside) if a.kind == "function" else inside
         for p in a.parts:
-            self.visit(p, inside or (a.kind == "function" and a.static == ("exp",)), small)
-        if inside == small:
+            self.visit(p, inside or within, how)
+        if inside == how:
             for d in a.data:
-                self._draw(a, leaf(d), small)
+                self._draw(a, leaf(d), how)
 
-    def _matrix(self, a: Operator, small: bool, real: bool = False) -> Matrix:
+    def _matrix(self, a: Operator, how: str, real: bool = False) -> Matrix:
         words = self.assumed.get(id(a), frozenset()) | ({"real"} if real else frozenset())
-        if small and not words & {"unitary", "orthogonal_columns"}:
-            words |= {"small"}
+        if how and not words & {"unitary", "orthogonal_columns"}:
+            words |= {how}
         return random_matrix(self.numbers, self.rng, *a.shape, words)
 
-    def _draw(self, a: Operator, d: Datum, small: bool) -> None:
+    def _draw(self, a: Operator, d: Datum, how: str) -> None:
         for x in d.args:
-            self._draw(a, x, small)
+            self._draw(a, x, how)
         if d.fn != "leaf" or d in self.given:
             return
         real = d.dtype.kind != "c"
         held: tuple[Any, ...] = a.data
         if a.kind == "dense" and held[0] is d:
-            self.given[d] = self._matrix(a, small, real)
-        else:
-            found = random_array(self.numbers, self.rng, *d.shape, real=real)
-            self.given[d] = exact.times_t(found) if small else found
+            self.given[d] = self._matrix(a, how, real)
+            return
+        found = random_array(self.numbers, self.rng, *d.shape, real=real)
+        if a.kind == "toeplitz" and a.static[2]:  # one diagonal on both sides
+            found = found + found[::-1]
+        self.given[d] = (
+            self._near(a, found) if how == "near" else exact.times_t(found) if how else found
+        )
+
+    def _near(self, a: Operator, found: Matrix) -> Matrix:
+        """The tensor of something near the identity, where the kind tells it."""
+        small = exact.times_t(found)
+        if a.kind == "circulant":
+            small[0] = small[0] + self.numbers.of(1)
+        return small + self.numbers.of(1) if a.kind == "diag" else small

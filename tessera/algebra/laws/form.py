@@ -15,6 +15,7 @@ from typing import Any
 
 from tessera.algebra.combinators.linear import balanced
 from tessera.algebra.laws.datum import Datum, computed, leaf, number
+from tessera.algebra.laws.equal import Equal
 from tessera.algebra.operator import Operator
 from tessera.core.dtype import DType
 from tessera.ops.creation import full
@@ -78,6 +79,15 @@ FORMS: dict[str, Form] = {
                         static=lambda a: a.static[:1]),
     "fft": Form("fft", lambda parts, data, static, dtype: Operator("fft", (), (), (*static[0], dtype)),
                 static=lambda a: (a.static[:3],)),
+    "toeplitz": Form("toeplitz",
+                     lambda parts, data, static, dtype: Operator("toeplitz", (), data, (*static, False)),
+                     static=lambda a: a.static[:2]),
+    "ring": Form("convolution",
+                 lambda parts, data, static, dtype: Operator(
+                     "convolution", (), data, (static[0], static[0], static[1], True)),
+                 static=lambda a: (a.static[0], a.static[2]) if a.static[3] else ()),
+    "pinv": Form("pseudoinverse", _plain("pseudoinverse")),
+    "sqrtm": _fixed("function", ("sqrt",)),
     "lower": _fixed("triangular", (True, False)),
     "upper": _fixed("triangular", (False, False)),
     "row": _fixed("block", (1, 2)),
@@ -98,16 +108,21 @@ def form(name: str) -> Form:
 
 
 # Kinds into whose data laws look.  Others without parts stay as they are, with their tensors.
-SYMBOLIC = {"dense", "diag", "low_rank", "circulant", "tridiagonal", "triangular"}
+SYMBOLIC = {
+    "dense", "diag", "low_rank", "circulant", "tridiagonal", "triangular", "toeplitz", "convolution", "sparse",
+}  # fmt: skip
 
 
-def symbolic(a: Operator, memo: dict[int, Operator]) -> Operator:
-    """The operator as laws see it."""
+def symbolic(a: Operator, memo: dict[int, Operator], seen: Equal | None = None) -> Operator:
+    """The operator as laws see it; tensors that are equal are one."""
+    seen = Equal() if seen is None else seen
     if not a.parts and a.data and a.kind not in SYMBOLIC:
-        return a
+        data = tuple(map(seen.first, a.data))
+        same = all(x is y for x, y in zip(data, a.data, strict=True))
+        return a if same else Operator(a.kind, (), data, a.static, a.assumed)
     found = memo.get(id(a))
     if found is None:
-        parts = [symbolic(p, memo) for p in a.parts]
+        parts = [symbolic(p, memo, seen) for p in a.parts]
         if a.kind == "plus":
             found = _sum(parts, (), (), a.dtype)
         elif a.kind == "direct_sum":
@@ -119,7 +134,8 @@ def symbolic(a: Operator, memo: dict[int, Operator]) -> Operator:
         elif a.kind == "scale" and a.static:
             found = _multiple(parts, (number(_fraction(a.static[0])),), (), a.dtype)
         else:
-            found = Operator(a.kind, parts, [leaf(v) for v in a.data], a.static)  # type: ignore[misc]
+            data = [leaf(seen.first(v)) for v in a.data]
+            found = Operator(a.kind, parts, data, a.static)  # type: ignore[arg-type]
         if a.assumed:
             found = found.assume(*a.assumed)
         memo[id(a)] = found

@@ -24,6 +24,7 @@ from tessera.algebra.laws.pattern import (
     Bound,
     Pattern,
     Term,
+    TooMuch,
     Var,
     build,
     match_node,
@@ -51,8 +52,13 @@ class Given:
         return self.name[0].isupper()
 
     def __str__(self) -> str:
-        kept = sorted(self.words - {"small", "int", "table", "transform"})
+        kept = sorted(self.words - _FOR_THE_CHECKER)
         return " ".join([f"{self.name}:", " x ".join(map(str, self.sizes)), *kept]).strip()
+
+
+_FOR_THE_CHECKER = {
+    "small", "near", "int", "table", "index", "transform", "grid", "offset", "kernel", "stretch",
+}  # fmt: skip
 
 
 def _given(text: str) -> Given:
@@ -160,9 +166,10 @@ class Rule:
                 shape: tuple[Any, ...] = g.terms[what].shape
             else:
                 shape = _shape(given, what)
-            if len(shape) != len(given.sizes):
+            sizes = given.sizes[:1] if "index" in given.words else given.sizes
+            if len(shape) != len(sizes):
                 return None
-            for name, size in zip(given.sizes, shape, strict=True):
+            for name, size in zip(sizes, shape, strict=True):
                 if (name if isinstance(name, int) else found.setdefault(name, size)) != size:
                     return None
         return found
@@ -171,8 +178,11 @@ class Rule:
         """Both sides as terms; None when the law would change the dtype or needs unknown parts."""
         env = {k: _terms(g, k, v) for k, v in bound.items()}
         a = g.terms[n]
-        left = a if self.shallow else build(self.left, env, a.dtype)
-        right = build(self.right, env, a.dtype)
+        try:
+            left = a if self.shallow else build(self.left, env, a.dtype)
+            right = build(self.right, env, a.dtype)
+        except TooMuch:
+            return None
         if right.dtype is not a.dtype or right.shape != a.shape:
             return None
         if self.law.known and not all(g.knows(p) for p in right.parts):
@@ -181,18 +191,20 @@ class Rule:
 
 
 def _shape(given: Given, what: Any) -> tuple[Any, ...]:
-    if "table" in given.words:
+    if given.words & {"table", "index"}:
         return (len(what),)
     if given.words & {"transform", "line"}:
         return _transform_shape(given, what)
-    return () if "int" in given.words else what.shape
+    return () if given.words & {"int", "grid", "offset", "kernel"} else what.shape
 
 
 def _transform_shape(given: Given, what: Any) -> tuple[Any, ...]:
     """The size of a Fourier transform; none when it is not along a line, or not back, as wanted."""
     sizes, _, inverse = what
     wrong = "line" in given.words and len(sizes) != 1
-    return () if wrong or ("back" in given.words and not inverse) else (math.prod(sizes),)
+    wrong |= "back" in given.words and not inverse
+    wrong |= "to" in given.words and inverse
+    return () if wrong else (math.prod(sizes),)
 
 
 def _terms(g: EGraph, name: str, bound: Any) -> Any:

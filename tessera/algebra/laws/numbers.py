@@ -450,6 +450,27 @@ def logarithm(a: Matrix, numbers: Numbers) -> Matrix:
     return total
 
 
+def square_root(a: Matrix, numbers: Numbers) -> Matrix:
+    """The binomial series of (1 + x)^(1/2) for a matrix of series whose constant term is the identity."""
+    rest = a - numbers.eye(len(a))
+    power, total, factor = numbers.eye(len(a)), numbers.eye(len(a)), Fraction(1)
+    for k in range(1, numbers.order):
+        power = product(power, rest, numbers)
+        factor *= (Fraction(1, 2) - (k - 1)) / k
+        total = total + power * numbers.of(factor)
+    if not np.all(product(total, total, numbers) == a):
+        raise NoInverse("the constant term of the series is not the identity")
+    return total
+
+
+def pseudoinverse(a: Matrix, numbers: Numbers) -> Matrix:
+    """The inverse of Moore and Penrose of a matrix of full rank."""
+    h = conjugate(a.T)
+    if a.shape[0] >= a.shape[1]:
+        return product(inverse(product(h, a, numbers), numbers), h, numbers)
+    return product(h, inverse(product(a, h, numbers), numbers), numbers)
+
+
 def dft(n: int, numbers: Numbers) -> Matrix:
     """The matrix of w^(jk) with w the conjugate of the root of unity of order n."""
     w = numbers.root(n).conjugate()

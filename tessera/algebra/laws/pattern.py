@@ -36,7 +36,8 @@ ARITY = {
     "kronsum": (2, 0, 0), "dsum": (2, 0, 0), "row": (2, 0, 0), "column": (2, 0, 0),
     "expm": (1, 0, 0), "power": (1, 0, 1), "permutation": (0, 0, 1),
     "fft": (0, 0, 1), "circulant": (0, 1, 0), "tridiagonal": (0, 3, 0),
-    "lower": (0, 1, 0), "upper": (0, 1, 0),
+    "lower": (0, 1, 0), "upper": (0, 1, 0), "toeplitz": (0, 1, 2), "ring": (0, 1, 2), "sparse": (0, 1, 4),
+    "pinv": (1, 0, 0), "sqrtm": (1, 0, 0),
     "low_rank": (0, 2, 0), "low_rank3": (0, 3, 0), "gram": (0, 1, 0), "gram2": (0, 2, 0),
 }  # fmt: skip
 
@@ -287,10 +288,32 @@ def _mirror(f: Any) -> Table:
     return Table(places.reshape(-1))
 
 
+class TooMuch(Exception):
+    """A law whose right side would be much larger than the left one."""
+
+
+def _meeting(q: Table, r: Table) -> tuple[Any, Any]:
+    """The pairs of elements of two sparse matrices that meet in their product."""
+    order = np.argsort(r.array, kind="stable")
+    places = r.array[order]
+    low, high = (np.searchsorted(places, q.array, side) for side in ("left", "right"))
+    count = int((high - low).sum())
+    if count > 4 * (len(q) + len(r)):
+        raise TooMuch
+    left = np.repeat(np.arange(len(q)), high - low)
+    start = np.repeat(low - np.cumsum(high - low) + (high - low), high - low)
+    return left, order[start + np.arange(count)]
+
+
 STATIC_FUNCTIONS: dict[str, Callable[..., Any]] = {
     # of tables of indices
     "follow": lambda p, q: Table(q.array[p.array]),
     "back": lambda p: Table(np.argsort(p.array)),
+    "both": lambda p, q: Table(np.concatenate([p.array, q.array])),
+    "left": lambda q, r: Table(_meeting(q, r)[0]),
+    "right": lambda q, r: Table(_meeting(q, r)[1]),
+    # of grids
+    "origin": lambda sizes: tuple(0 for _ in sizes),
     # of transforms: sizes, norm, whether it is the inverse one
     "undo": lambda f: (f[0], f[1], not f[2]),
     "turn": lambda f: (f[0], OPPOSITE[f[1]], not f[2]),

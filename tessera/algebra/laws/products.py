@@ -153,3 +153,31 @@ def exact_deconvolve(numbers: Numbers, c: Matrix) -> Matrix:
 def _circulant(c: Matrix) -> Matrix:
     n = len(c)
     return np.asarray(c[(np.arange(n)[:, None] - np.arange(n)[None, :]) % n], object)
+
+
+# Rings
+
+
+def rings(u: Value, v: Value) -> Value:
+    """The cyclic convolution of two grids."""
+    y = fft.ifftn(elementwise.mul(fft.fftn(u), fft.fftn(v)))
+    return y if y.dtype in (u.dtype, v.dtype) else elementwise.real(y)
+
+
+def exact_grid(numbers: Numbers, w: Matrix, sizes: Any, offsets: Any) -> Matrix:
+    """A kernel as a grid: what lies past the end comes back at the start."""
+    out = np.full(sizes, numbers.of(0), object)
+    for at in np.ndindex(w.shape):
+        place = tuple((i - o) % n for i, o, n in zip(at, offsets, sizes, strict=True))
+        out[place] = out[place] + w[at]
+    return out
+
+
+def exact_rings(numbers: Numbers, u: Matrix, v: Matrix) -> Matrix:
+    """From the definition."""
+    out = np.full(u.shape, numbers.of(0), object)
+    for i in np.ndindex(u.shape):
+        for j in np.ndindex(v.shape):
+            place = tuple((p + q) % n for p, q, n in zip(i, j, u.shape, strict=True))
+            out[place] = out[place] + u[i] * v[j]
+    return out

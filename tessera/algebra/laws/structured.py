@@ -16,6 +16,10 @@ FOURIER = (
         "circulant(c) -> fft(back_from(n)) @ diag(fft(c)) @ fft(to(n))", "c n", "roots"),
     Law("diagonal between transforms",
         "fft(f) @ diag(d) @ fft(undo(f)) -> circulant(ifft(d))", "f n line back, d n", "roots"),
+    Law("circulant between transforms",
+        "fft(f) @ circulant(c) @ fft(undo(f)) -> diag(fft(c))", "f n line to, c n", "roots"),
+    Law("circulant between transforms back",
+        "fft(f) @ circulant(c) @ fft(undo(f)) -> diag(fft(reflect(c)))", "f n line back, c n", "roots"),
 )  # fmt: skip
 
 CIRCULANTS = (
@@ -61,4 +65,57 @@ PRODUCTS = (
     Law("Gram matrix of rows", "dense(a) @ dense(conj(a).T) -> dense(gram(conj(a).T))", "a n k", group="matrix"),
 )  # fmt: skip
 
-STRUCTURED: tuple[Law, ...] = (*FOURIER, *CIRCULANTS, *BANDS, *PRODUCTS)
+TOEPLITZ = (
+    Law("sum of Toeplitz matrices", "toeplitz(c, m, n) + toeplitz(e, m, n) -> toeplitz(c + e, m, n)",
+        "m int, n int, c z, e z", first=True, drop=True),
+    Law("multiple of a Toeplitz matrix", "s * toeplitz(c, m, n) -> toeplitz(s * c, m, n)", "m int, n int, c z, s", drop=True),
+    Law("transpose of a Toeplitz matrix", "toeplitz(c, m, n).T -> toeplitz(flip(c), n, m)", "m int, n int, c z", drop=True),
+    Law("adjoint of a Toeplitz matrix", "toeplitz(c, m, n).H -> toeplitz(conj(flip(c)), n, m)", "m int, n int, c z", drop=True),
+    Law("conjugate of a Toeplitz matrix", "conj(toeplitz(c, m, n)) -> toeplitz(conj(c), m, n)", "m int, n int, c z", drop=True),
+)  # fmt: skip
+
+RINGS = (
+    Law("product of periodic convolutions",
+        "ring(d, s, o) @ ring(e, s, p) -> ring(rings(grid(d, s, o), grid(e, s, p)), s, origin(s))",
+        "s grid, o offset, p offset, d kernel, e kernel", drop=True),
+    Law("sum of periodic convolutions",
+        "ring(d, s, o) + ring(e, s, p) -> ring(grid(d, s, o) + grid(e, s, p), s, origin(s))",
+        "s grid, o offset, p offset, d kernel, e kernel", first=True, drop=True),
+    Law("multiple of a periodic convolution", "t * ring(d, s, o) -> ring(t * d, s, o)",
+        "s grid, o offset, d kernel, t", drop=True),
+)  # fmt: skip
+
+TRIANGLES = (
+    Law("sum of lower triangles", "lower(a) + lower(b) -> lower(a + b)", "a n n, b n n", first=True, drop=True),
+    Law("sum of upper triangles", "upper(a) + upper(b) -> upper(a + b)", "a n n, b n n", first=True, drop=True),
+    Law("multiple of a lower triangle", "s * lower(a) -> lower(s * a)", "a n n, s", group="matrix"),
+    Law("multiple of an upper triangle", "s * upper(a) -> upper(s * a)", "a n n, s", group="matrix"),
+    Law("product of lower triangles", "lower(a) @ lower(b) -> lower(below(a, tril(b)))", "a n n, b n n", group="matrix"),
+    Law("product of upper triangles", "upper(a) @ upper(b) -> upper(above(a, triu(b)))", "a n n, b n n", group="matrix"),
+)  # fmt: skip
+
+SPARSE = (
+    Law("sum of sparse matrices",
+        "sparse(d, p, q, m, n) + sparse(e, r, t, m, n) -> sparse(join(d, e), both(p, r), both(q, t), m, n)",
+        "m int, n int, p g m index, q g n index, d g, r h m index, t h n index, e h", first=True, drop=True),
+    Law("multiple of a sparse matrix", "s * sparse(d, p, q, m, n) -> sparse(s * d, p, q, m, n)",
+        "m int, n int, p g m index, q g n index, d g, s", drop=True),
+    Law("product of sparse matrices",
+        "sparse(d, p, q, m, k) @ sparse(e, r, t, k, n) -> sparse(picked(d, left(q, r)) * picked(e, right(q, r)), "
+        "follow(left(q, r), p), follow(right(q, r), t), m, n)",
+        "m int, k int, n int, p g m index, q g k index, d g, r h k index, t h n index, e h"),
+    Law("rows of a sparse matrix", "diag(d) @ sparse(e, p, q, m, n) -> sparse(picked(d, p) * e, p, q, m, n)",
+        "m int, n int, d m, p g m index, q g n index, e g", drop=True),
+    Law("columns of a sparse matrix", "sparse(e, p, q, m, n) @ diag(d) -> sparse(e * picked(d, q), p, q, m, n)",
+        "m int, n int, d n, p g m index, q g n index, e g", drop=True),
+    Law("transpose of a sparse matrix", "sparse(d, p, q, m, n).T -> sparse(d, q, p, n, m)",
+        "m int, n int, p g m index, q g n index, d g", drop=True),
+    Law("adjoint of a sparse matrix", "sparse(d, p, q, m, n).H -> sparse(conj(d), q, p, n, m)",
+        "m int, n int, p g m index, q g n index, d g", drop=True),
+    Law("conjugate of a sparse matrix", "conj(sparse(d, p, q, m, n)) -> sparse(conj(d), p, q, m, n)",
+        "m int, n int, p g m index, q g n index, d g", drop=True),
+)  # fmt: skip
+
+STRUCTURED: tuple[Law, ...] = (
+    *FOURIER, *CIRCULANTS, *BANDS, *PRODUCTS, *TOEPLITZ, *RINGS, *TRIANGLES, *SPARSE,
+)  # fmt: skip
