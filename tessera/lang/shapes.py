@@ -15,7 +15,8 @@ from tessera.core.source import Location
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Builder, Graph
 from tessera.lang.annotation import TensorSpec
-from tessera.lang.jit import Jitted, argument
+from tessera.lang.arguments import argument
+from tessera.lang.jit import Jitted
 from tessera.lang.trace import is_tensor
 from tessera.lang.trace import trace as trace_function
 

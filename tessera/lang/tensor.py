@@ -8,18 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.device import CPU, GPU_OF_DLPACK, GPUS, Device
+from tessera.core.device import GPUS, Device
 from tessera.core.dims import Dim
-from tessera.core.dtype import as_dtype
 from tessera.core.errors import OperandError, ShapeError, TesseraError, TraceError, located
 from tessera.core.picture import Plotted
-from tessera.core.types import TensorType
-from tessera.ir.graph.ir import Value, concrete, current_builder, data_of, holding, set_value_class
+from tessera.ir.graph.ir import Value, concrete, data_of, holding, set_value_class
 from tessera.lang.annotation import TensorSpec, spec_of
-from tessera.lang.device import as_device, current_device
+from tessera.lang.device import as_device
 from tessera.ops import contraction, elementwise, indexing, reduction, shape
-from tessera.ops.define import ArrayLike, AxisLike, as_value
-from tessera.runtime import memory
+from tessera.ops.define import ArrayLike, AxisLike
 
 
 def _operator(f: Callable[[Any, Any], Value], swap: bool = False) -> Callable[[Any, Any], Any]:
@@ -132,8 +129,8 @@ class Tensor(Value, Plotted):
         return view
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        data = self._array("numpy.asarray")
-        return np.array(data, dtype=dtype, copy=copy) if copy or dtype else self.numpy()
+        self._array("numpy.asarray")
+        return np.array(self.numpy(), dtype=dtype, copy=copy)
 
     def __dlpack__(
         self,
@@ -149,9 +146,11 @@ class Tensor(Value, Plotted):
                 stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
             )
         data = self._array("__dlpack__")
-        if not data.flags.writeable:  # broadcast data; consumers may write to what they are given
+        if max_version is not None and max_version >= (1, 0):  # which can say that nobody may write
+            return self.numpy().__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
+        if not data.flags.writeable:  # such consumers may write to what they are given
             self.data = data = data.copy()
-        return data.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
+        return data.__dlpack__(dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         kind, index = self.device.kind, self.device.index
@@ -210,7 +209,7 @@ class Tensor(Value, Plotted):
         if target.kind in GPUS and self.device.kind in GPUS:
             data: Any = data_of(self, "to")
             return holding(self.type, data.to(_gpu(target)), target)  # type: ignore[return-value]
-        return _on(self._array("to"), self.dtype, target)
+        return on_device(self._array("to"), self.dtype, target)
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
         """The tensor on another device."""
@@ -243,12 +242,16 @@ class Tensor(Value, Plotted):
         return indexing.index(self, key)  # type: ignore[return-value]
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if self.data is None or current_builder() is not None:
+        if self.data is None:
             raise located(
                 TraceError("a traced tensor cannot be written to; use x = x.at[index].set(value)")
             )
-        new = indexing.update(self, key, value, "set")
-        self.data = new.data
+        raise located(
+            OperandError(
+                f"x[{written(key)}] = value: a tensor is a value and cannot be written to; make a new one with "
+                f"x = x.at[{written(key)}].set(value)"
+            )
+        )
 
     def __repr__(self) -> str:
         if self.data is None:
@@ -356,6 +359,18 @@ class Tensor(Value, Plotted):
         return shape.flatten(self)  # type: ignore[return-value]
 
 
+def written(key: Any) -> str:
+    """A key as it is written between brackets."""
+    if isinstance(key, tuple):
+        return ", ".join(map(written, key))
+    if isinstance(key, slice):
+        ends = ("" if n is None else written(n) for n in (key.start, key.stop))
+        return ":".join([*ends, *([] if key.step is None else [written(key.step)])])
+    if key is Ellipsis:
+        return "..."
+    return repr(key) if isinstance(key, int | str | None) else "index"
+
+
 class _Place:
     """x.at[index]: where an update goes."""
 
@@ -364,6 +379,10 @@ class _Place:
     def __init__(self, x: Tensor, key: Any):
         self.x, self.key = x, key
 
+    def get(self) -> Tensor:
+        """These elements."""
+        return self.x[self.key]
+
     def set(self, value: ArrayLike) -> Tensor:
         """The tensor with these elements replaced."""
         return indexing.update(self.x, self.key, value, "set")  # type: ignore[return-value]
@@ -371,6 +390,10 @@ class _Place:
     def add(self, value: ArrayLike) -> Tensor:
         """The tensor with a value added to these elements, repeated indices adding up."""
         return indexing.update(self.x, self.key, value, "add")  # type: ignore[return-value]
+
+    def multiply(self, value: ArrayLike) -> Tensor:
+        """The tensor with these elements multiplied by a value, once for each index that repeats."""
+        return indexing.update(self.x, self.key, value, "multiply")  # type: ignore[return-value]
 
     def max(self, value: ArrayLike) -> Tensor:
         """The tensor with these elements raised to at least a value."""
@@ -418,14 +441,8 @@ def set_namespace(module: Any, versions: tuple[str, ...]) -> None:
     _namespace.module, _namespace.versions = module, versions
 
 
-def _is_on_gpu(x: Any) -> bool:
-    """Whether x is an array of another library in the memory of a GPU."""
-    if isinstance(x, Value | np.ndarray) or not hasattr(x, "__dlpack_device__"):
-        return False
-    return int(x.__dlpack_device__()[0]) in GPU_OF_DLPACK
-
-
-def _on(data: Any, dtype: Any, device: Device) -> Tensor:
+def on_device(data: Any, dtype: Any, device: Device) -> Tensor:
+    """A tensor of an array's data on a device."""
     v = concrete(data, dtype, device)
     if device.kind in GPUS:
         cuda: Any = importlib.import_module("tessera.runtime.cuda.memory")
@@ -436,72 +453,3 @@ def _on(data: Any, dtype: Any, device: Device) -> Tensor:
 def _gpu(device: Device) -> Any:
     gpus: Any = importlib.import_module("tessera.runtime.cuda.device")
     return gpus.gpu(device.index, device.kind)
-
-
-def tensor(data: ArrayLike, dtype: Any = None, device: Any = None) -> Tensor:
-    """A tensor with a copy of the data; Python floats become f32 and integers i64."""
-    try:
-        place = current_device() if device is None else as_device(device)
-        given = None if dtype is None else as_dtype(dtype)
-        if isinstance(data, list | tuple) and _holds_values(data):
-            made: Any = shape.stack([tensor(d, dtype, device) for d in data])
-            return made  # type: ignore[no-any-return]
-        v = as_value(data, "tensor")
-        if v.data is None:
-            return elementwise.cast(v, given or v.dtype)  # type: ignore[return-value]
-        if given is not None and isinstance(data, list | tuple | int | float | complex):
-            v = concrete(np.asarray(data), None)
-        cast = v if given is None else elementwise.cast(v, given)
-        if cast.data is None:
-            return cast  # type: ignore[return-value]
-        return _on(_copied(cast.data), cast.dtype, place)
-    except TesseraError as e:
-        error = located(e)
-    raise error
-
-
-def _copied(x: Any) -> Any:
-    """A copy; a large one begins where a line of the caches does, as results do."""
-    if x.nbytes < memory.SMALL or not x.flags.c_contiguous:
-        return np.array(x)
-    made = memory.empty(x.shape, x.dtype)
-    np.copyto(made, x)
-    return made
-
-
-def _holds_values(data: Any) -> bool:
-    if isinstance(data, list | tuple):
-        return any(_holds_values(d) for d in data)
-    return isinstance(data, Value)
-
-
-def from_dlpack(x: Any) -> Tensor:
-    """A tensor in the memory of any object that speaks DLPack, on a CPU or a GPU."""
-    if isinstance(x, Tensor):
-        return x
-    if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
-        raise located(OperandError(f"from_dlpack: {type(x).__name__} does not speak DLPack"))
-    kind = GPU_OF_DLPACK.get(int(x.__dlpack_device__()[0]))
-    if kind is None:
-        return _on(np.from_dlpack(x), None, CPU)
-    cuda: Any = importlib.import_module("tessera.runtime.cuda.memory")
-    try:
-        data = cuda.from_dlpack(x)
-        t = TensorType(as_dtype(data.dtype), data.shape)
-        return holding(t, data, Device(kind, data.device))  # type: ignore[return-value]
-    except TesseraError as e:
-        error = located(e)
-    raise error
-
-
-def asarray(data: ArrayLike, dtype: Any = None, device: Any = None) -> Tensor:
-    """A tensor of the data, without a copy where that is possible."""
-    if _is_on_gpu(data):
-        found = from_dlpack(data)
-        moved = found if device is None else found.to(device)
-        return moved if dtype is None else moved.astype(dtype)
-    if isinstance(data, Tensor) and device is None:
-        return data if dtype is None else data.astype(dtype)
-    if isinstance(data, np.ndarray) and dtype is None and device is None:
-        return _on(data, None, CPU)
-    return tensor(data, dtype, device)

@@ -40,8 +40,9 @@ def vmap(
         given = in_axes if isinstance(in_axes, int | None) else tuple(in_axes)
         axes = [*_spread("in_axes", given, args), *_spread("in_axes", 0, kwargs)]
         leaves, structure = tree.flatten((args, kwargs))
-        names = tree.paths(structure.children[0], "args") + tree.paths(
-            structure.children[1], "kwargs"
+        given_args, given_kwargs = structure.children
+        names = tree.structure_paths(given_args, "args") + tree.structure_paths(
+            given_kwargs, "kwargs"
         )
         mapped = [_Mapped(n, x, a) for n, x, a in zip(names, leaves, axes, strict=True)]
         size = _size(mapped)
@@ -164,7 +165,7 @@ def _joined(
     given = out_axes if _is_axis(out_axes) or s.kind is not tuple else tuple(out_axes)
     axes = _axes("out_axes", given, s)
     joined = []
-    for path, v, b, a in zip(tree.paths(s, "result"), outs, mask, axes, strict=True):
+    for path, v, b, a in zip(tree.structure_paths(s, "result"), outs, mask, axes, strict=True):
         if a is None:
             if b:
                 raise AxisError(

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core.arrays import check_number
 from tessera.core.constraints import require, unify
 from tessera.core.dims import Dim, Size
-from tessera.core.dtype import as_dtype, c128, f32, f64, i64
+from tessera.core.dtype import DType, as_dtype, c128, f32, f64, i64
 from tessera.core.errors import AxisError, OperandError, ShapeError, TraceError
 from tessera.core.promotion import promote
 from tessera.core.signature import broadcast_shapes
@@ -274,10 +275,19 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Va
     size = _steps(first, end, step)
     whole = builtins.all(isinstance(s, int | Dim | np.integer) for s in (first, end, step))
     out = as_dtype(dtype) if dtype is not None else i64 if whole else f32
+    if whole and isinstance(size, int) and size > 0:
+        _check_ends(first, step, size, out)
     y = cast_to(iota((size,)), i64 if whole else f64)
     y = y if not isinstance(step, Dim) and step == 1 else mul(y, _number(step))
     y = y if not isinstance(first, Dim) and first == 0 else add(y, _number(first))
     return cast_to(y, out)
+
+
+def _check_ends(first: Any, step: Any, size: int, out: DType) -> None:
+    """Refuse integers that the dtype of a range cannot hold."""
+    for end in (first, first + step * (size - 1)):
+        if not isinstance(end, Dim):
+            check_number(int(end), out, "arange")
 
 
 def _number(x: Any) -> Any:

@@ -78,7 +78,7 @@ def _function(op: str, what: str, f: Any) -> None:
 def _leaves(op: str, what: str, x: Tree) -> tuple[list[Value], tree.Structure]:
     """The tensors of a tree."""
     leaves, s = tree.flatten(x)
-    for leaf, path in zip(leaves, tree.paths(s, what), strict=True):
+    for leaf, path in zip(leaves, tree.structure_paths(s, what), strict=True):
         if not is_tensor(leaf):
             raise OperandError(f"{op}: {path} is {type(leaf).__name__}, expected a tensor")
     return [as_value(v, op) for v in leaves], s
@@ -118,7 +118,7 @@ def _same_results(op: str, a: Traced, a_name: str, b: Traced, b_name: str) -> No
             "return the same structure"
         )
     for path, v, w in zip(
-        tree.paths(a.structure, "result"), a.graph.outputs, b.graph.outputs, strict=True
+        tree.structure_paths(a.structure, "result"), a.graph.outputs, b.graph.outputs, strict=True
     ):
         if not agree(v.type, w.type):
             text = f"{path} is {v.type} from {a_name} but {w.type} from {b_name}"
@@ -177,7 +177,7 @@ class _Carry:
             if not self._adopt(outs):
                 break
         for path, v, out in zip(
-            tree.paths(self.structure, "carry"), self.values, outs, strict=True
+            tree.structure_paths(self.structure, "carry"), self.values, outs, strict=True
         ):
             if not agree(v.type, out.type):
                 text = f"{path} enters {what} as {v.type} but leaves it as {out.type}"
@@ -347,7 +347,7 @@ def _length(rows: Sequence[Value], s: tree.Structure, length: Size | None) -> Si
         if isinstance(n, bool) or not hasattr(n, "__index__") or int(n) < 0:
             raise OperandError(f"scan: length {n!r} is not a size")
         n = int(n)
-    for path, v in zip(tree.paths(s, "xs"), rows, strict=True):
+    for path, v in zip(tree.structure_paths(s, "xs"), rows, strict=True):
         if v.ndim == 0:
             raise ShapeError(f"scan: {path} is {v.type}, a scalar; scan runs along the first axis")
         if n is None:

@@ -19,7 +19,7 @@ from tessera.core.dtype import bool_, i64
 from tessera.core.errors import AxisError, OperandError, TraceError
 from tessera.ir.graph.ir import Value, concrete, current_builder, host_data
 from tessera.ops.define import ArrayLike, as_value, full_of, public
-from tessera.ops.elementwise import add, maximum, minimum, where
+from tessera.ops.elementwise import add, maximum, minimum, mul, where
 from tessera.ops.gather import OPS, dynamic_update_slice, fitting, gather, in_bounds, together
 from tessera.ops.shape import flip, pad, reshape, slice_, transpose
 
@@ -66,8 +66,14 @@ class Gap:
 
 Part = Cut | Pick | New | Gap
 _NEW, _GAP, _WHOLE = New(), Gap(), builtins.slice(None)
-_UPDATES = {"add": add, "max": maximum, "min": minimum}
-_SCATTERS = {"set": "scatter", "add": "scatter_add", "max": "scatter_max", "min": "scatter_min"}
+_UPDATES = {"add": add, "multiply": mul, "max": maximum, "min": minimum}
+_SCATTERS = {
+    "set": "scatter",
+    "add": "scatter_add",
+    "multiply": "scatter_mul",
+    "max": "scatter_max",
+    "min": "scatter_min",
+}
 
 
 @public
@@ -91,7 +97,7 @@ def index(x: Value, key: Any) -> Value:
 
 @public
 def update(x: Value, key: Any, value: ArrayLike, how: str) -> Value:
-    """x with x[key] set to a value, or combined with it by add, max or min."""
+    """x with x[key] set to a value, or combined with it by add, multiply, max or min."""
     mask = _lone_mask(x, key)
     if mask is not None and np.ndim(value) <= x.ndim - mask.ndim:
         return _masked(x, mask, value, how)

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from tessera.core import tree
+from tessera.core.arrays import is_foreign
 from tessera.core.constraints import Scope, current_scope, scope
 from tessera.core.device import ANYWHERE, Device
+from tessera.core.dims import Dim
 from tessera.core.errors import OperandError, TraceError
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Builder, Graph, Value, building, current_builder
@@ -48,7 +50,7 @@ def trace(
     with scope(facts), building(builder):
         left = iter(types)
         filled = [
-            builder.input(next(left), _place(x), weak_numbers and is_number(x))
+            builder.input(next(left), _place(x), weak_numbers and _is_plain(x))
             if is_tensor(x)
             else x
             for x in leaves
@@ -68,7 +70,13 @@ def _place(x: Any) -> Device:
 
 def is_tensor(x: Any) -> bool:
     """Whether a leaf of the arguments is traced (the rest is static)."""
-    return isinstance(x, Value | np.ndarray | np.generic | float | int | complex)
+    if isinstance(x, Value | np.ndarray | np.generic | float | int | complex | Dim):
+        return True
+    return is_foreign(x)
+
+
+def _is_plain(x: Any) -> bool:
+    return is_number(x) or isinstance(x, Dim)
 
 
 def is_number(x: Any) -> bool:

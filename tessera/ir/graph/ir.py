@@ -201,7 +201,7 @@ class Builder:
                     "return it from that function instead of storing it"
                 )
             outer = self.parent.lift(v)
-        elif v.data.size <= _SMALL and v.type.static and _on_host(v.data):
+        elif v.data.size <= _SMALL and v.type.static and _is_settled(v.data):
             return self.constant(v)
         else:
             outer = v if self.parent is None else self.parent.lift(v)
@@ -409,6 +409,14 @@ _DONATED = -1  # the index of a value whose data was given away
 
 def _on_host(data: Any) -> bool:
     return isinstance(data, np.ndarray)
+
+
+def _is_settled(data: Any) -> bool:
+    """Whether an array on the host belongs to tensors alone.
+
+    Borrowed memory is held by views that cannot be written to; a broadcast number cannot be either.
+    """
+    return _on_host(data) and (data.flags.writeable or data.base is None or 0 in data.strides)
 
 
 def host_data(v: Value) -> Array:
