@@ -12,7 +12,7 @@ from tessera.core.device import GPUS, Device
 from tessera.core.dims import Dim
 from tessera.core.errors import OperandError, ShapeError, TesseraError, TraceError, located
 from tessera.core.picture import Plotted
-from tessera.ir.graph.ir import Value, concrete, data_of, holding, set_value_class
+from tessera.ir.graph.ir import Value, concrete, data_of, holding
 from tessera.lang.annotation import TensorSpec, spec_of
 from tessera.lang.device import as_device
 from tessera.ops import contraction, elementwise, indexing, reduction, shape
@@ -414,16 +414,6 @@ class At:
 
     def __getitem__(self, key: Any) -> _Place:
         return _Place(self.x, key)
-
-
-class Number(Tensor):
-    """A Python number that was passed to a traced function."""
-
-    __slots__ = ()
-    weak = True
-
-
-set_value_class(Tensor, Number)
 
 
 class _Namespace:

@@ -35,7 +35,7 @@ from tessera.core.promotion import holds, meet_scalar, promote_all
 from tessera.core.rounding import round_to
 from tessera.core.scalar import SCALARS, Expr, arg
 from tessera.core.signature import broadcast_shapes
-from tessera.core.types import TensorType
+from tessera.core.types import TensorType, check_size
 from tessera.ir.graph.ir import Value, bind, concrete, current_builder, origin
 from tessera.ir.graph.op import Op, Sample, register
 
@@ -345,7 +345,14 @@ def axes_of(op: str, axis: AxisLike, rank: int) -> tuple[int, ...]:
 
 def shape_of(op: str, shape: Any) -> Shape:
     """A shape from an int, a size or a sequence of them."""
-    sizes = (shape,) if isinstance(shape, Dim) or hasattr(shape, "__index__") else tuple(shape)
+    sizes = (shape,) if isinstance(shape, Dim) or hasattr(shape, "__index__") else shape
+    if (not isinstance(sizes, tuple | list) and not hasattr(sizes, "__iter__")) or isinstance(
+        sizes, str | dict
+    ):
+        raise OperandError(
+            f"{op}: the shape is {type(shape).__name__} {shape!r:.40}, expected sizes"
+        )
+    sizes = tuple(sizes)
     out: list[Size] = []
     for s in sizes:
         if not isinstance(s, Dim) and not hasattr(s, "__index__"):
@@ -354,7 +361,7 @@ def shape_of(op: str, shape: Any) -> Shape:
         if isinstance(n, int) and n < 0:
             raise OperandError(f"{op}: size {n} in shape {sizes} is negative")
         out.append(n)
-    return tuple(out)
+    return check_size(op, tuple(out))
 
 
 def letters(rank: int, start: int = 0) -> list[str]:
