@@ -77,7 +77,10 @@ class _Custom(ABC):
             return self._f(*args, **kwargs)
         c = _Call(self._f, self._nondiff, args, kwargs)
         types = [v.type for v in c.tensors]
-        t = trace(lambda *xs: self._f(*c.whole(xs)), tuple(c.tensors), {}, types, self._name)
+        given = c.tensors
+        t = trace(
+            lambda *xs: self._f(*c.whole(xs)), tuple(given), {}, types, self._name, given=given
+        )
         out = custom(t.graph, *c.tensors, *t.outer, rule=self._rule(c, t))
         return tree.unflatten(t.structure, out)
 

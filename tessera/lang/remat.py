@@ -64,7 +64,7 @@ def checkpoint(
             return f(*args, **kwargs)
         leaves, _ = tree.flatten((args, kwargs))
         values = [as_value(x, name) for x in leaves if is_tensor(x)]
-        t = trace(f, args, kwargs, [v.type for v in values], name)
+        t = trace(f, args, kwargs, [v.type for v in values], name, given=values)
         _check_effects(name, t.graph)
         out = bind_checkpoint(t.graph, *values, *t.outer, name=name, policy=chosen)
         return tree.unflatten(t.structure, out)

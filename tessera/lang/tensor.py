@@ -12,7 +12,8 @@ from tessera.core.device import GPUS, Device
 from tessera.core.dims import Dim
 from tessera.core.errors import OperandError, ShapeError, TesseraError, TraceError, located
 from tessera.core.picture import Plotted
-from tessera.ir.graph.ir import Value, concrete, data_of, holding
+from tessera.ir.graph.ir import Value, concrete, data_of, holding, host_data
+from tessera.ir.graph.known import known
 from tessera.lang.annotation import TensorSpec, spec_of
 from tessera.lang.device import as_device
 from tessera.ops import contraction, elementwise, indexing, reduction, shape
@@ -40,6 +41,10 @@ def _unary(f: Callable[[Any], Value]) -> Callable[[Any], Any]:
         return f(self)
 
     return apply
+
+
+# Uses of a traced value that a number decides, and that its derivative does not flow through.
+_DECISIONS = frozenset(("bool", "int", "float", "complex", "index", "item"))
 
 
 class Tensor(Value, Plotted):
@@ -107,9 +112,12 @@ class Tensor(Value, Plotted):
     # Conversion
 
     def _array(self, what: str) -> np.ndarray[Any, Any]:
-        if self.index < 0:
+        if self.index < 0 and self.builder is None:
             data_of(self, what)  # says that it was donated
         if self.data is None:
+            found = known(self) if what in _DECISIONS else None
+            if found is not None:
+                return host_data(found)
             raise located(
                 TraceError(
                     f"{what}: {self.type} is traced and has no data; use op.where, op.cond or "
@@ -158,7 +166,7 @@ class Tensor(Value, Plotted):
 
     def item(self) -> Any:
         """The only element as a Python number."""
-        if self._array("item").size != 1:
+        if self.size != 1:
             raise located(ShapeError(f"item: {self.type} has {self.size} elements, expected 1"))
         return self._array("item").item()
 

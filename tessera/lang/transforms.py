@@ -59,7 +59,8 @@ def _trace(
     leaves, structure = tree.flatten(primals)
     values = _values(leaves)
     name = getattr(f, "__name__", what)
-    t = trace(f, tree.unflatten(structure, values), {}, [v.type for v in values], name)
+    types = [v.type for v in values]
+    t = trace(f, tree.unflatten(structure, values), {}, types, name, given=values)
     return t, [*values, *t.outer]
 
 

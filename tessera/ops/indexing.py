@@ -18,6 +18,7 @@ from tessera.core.dims import Dim, Shape, Size, bounds
 from tessera.core.dtype import bool_, i64
 from tessera.core.errors import AxisError, OperandError, TraceError
 from tessera.ir.graph.ir import Value, concrete, current_builder, host_data
+from tessera.ir.graph.known import known
 from tessera.ops.define import ArrayLike, as_value, full_of, public
 from tessera.ops.elementwise import add, maximum, minimum, mul, where
 from tessera.ops.gather import OPS, dynamic_update_slice, fitting, gather, in_bounds, together
@@ -262,10 +263,11 @@ def _symbolic_ends(
     return a, b
 
 
-def _mask_parts(x: Value, axis: int, mask: Value) -> list[Part]:
-    if mask.data is None:
+def _mask_parts(x: Value, axis: int, given: Value) -> list[Part]:
+    mask = known(given)
+    if mask is None:
         raise TraceError(
-            f"index: the mask {mask.type} is traced, so how many elements it picks is not known; use "
+            f"index: the mask {given.type} is traced, so how many elements it picks is not known; use "
             "op.where(mask, x, other), or op.nonzero(mask, size=...)"
         )
     _check_mask(x, axis, mask)

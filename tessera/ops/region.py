@@ -37,14 +37,16 @@ def trace(
     names: Sequence[str] = (),
     weak_numbers: bool = False,
     place: Device | None = None,
+    given: Sequence[Value] = (),
 ) -> Traced:
     """The graph of f; the tensor leaves of args and kwargs have these types, in order.
 
     With weak_numbers, a Python number takes the dtype of what it meets inside f too.  What the host holds goes to `place`.
+    Where the graph is of one call alone, `given` are the values of that call, which f may decide on.
     """
     leaves, structure = tree.flatten((args, kwargs))
     parent = current_builder()
-    builder = Builder(parent, input_names=names, place=place)
+    builder = Builder(parent, input_names=names, place=place, given=given)
     # A nested trace shares the facts of the one around it; an outermost trace opens its own.
     facts = Scope() if parent is None else current_scope()
     with scope(facts), building(builder):

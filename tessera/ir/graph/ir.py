@@ -161,7 +161,17 @@ class Graph(Pictured):
 class Builder:
     """A graph being built."""
 
-    __slots__ = ("captures", "input_names", "inputs", "location", "nodes", "parent", "place")
+    __slots__ = (
+        "captures",
+        "given",
+        "input_names",
+        "inputs",
+        "known",
+        "location",
+        "nodes",
+        "parent",
+        "place",
+    )
 
     def __init__(
         self,
@@ -169,8 +179,11 @@ class Builder:
         location: Location | None = None,
         input_names: Sequence[str] = (),
         place: Device | None = None,
+        given: Sequence[Value] = (),
     ):
         self.input_names = tuple(input_names)
+        self.given = given  # what the inputs stand for, where the graph is of one call alone
+        self.known: dict[Value, Value] = {}  # values of that call which were asked for
         self.inputs: list[Value] = []
         self.nodes: list[Node] = []
         self.captures: dict[int, tuple[Value, Value]] = {}  # id of outer -> (outer, inner)
