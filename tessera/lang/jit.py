@@ -49,6 +49,7 @@ from tessera.ir.graph.numbers import checking
 from tessera.lang.annotation import TensorSpec
 from tessera.lang.arguments import PLAIN, Call, Variants, check_statics, method_of, numbers_of
 from tessera.lang.lowered import Lowered
+from tessera.lang.results import Returns
 from tessera.lang.shortcut import follow
 from tessera.lang.stream import Stream, current_stream
 from tessera.lang.tensor import Tensor
@@ -159,6 +160,7 @@ class Jitted:
         self._entries: dict[Any, _Entry] = {}  # by actual types
         self._variants: dict[Any, _Entry] = {}  # by the types that are compiled for
         self._counted = Variants(self._name)
+        self._returns = Returns(f, self._name, self._signature)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -362,7 +364,10 @@ class Jitted:
             given = dict(zip(c.names, dynamic, strict=True)) | c.static
             bound = inspect.BoundArguments(self._signature, OrderedDict())
             bound.arguments.update({n: given[n] for n in self._signature.parameters if n in given})
-            return self._f(*bound.args, **bound.kwargs)
+            result = self._f(*bound.args, **bound.kwargs)
+            if self._returns.checks:
+                self._returns.check(result, given)
+            return result
 
         return run
 
