@@ -221,6 +221,10 @@ def describe(a: Any) -> Described:
 def undescribe(d: Described | TessOperatorDesc) -> Operator:
     """The operator that a descriptor tells of, with copies of its tensors."""
     desc = d.desc if isinstance(d, Described) else d
+    if not isinstance(desc, TessOperatorDesc):
+        raise OperandError(
+            f"undescribe: got {type(d).__name__}, expected what op.describe(A) gives"
+        )
     if desc.repr >= len(REPRESENTATIONS):
         raise OperandError(f"operator descriptor: no representation {desc.repr}")
     arrays = [_read(t) for t in desc.payload]

@@ -58,6 +58,10 @@ class OperandError(TesseraError, TypeError):
     """An operand or a parameter is of a kind that the op cannot take."""
 
 
+class NoAttributeError(TesseraError, AttributeError):
+    """An object has no attribute of this name."""
+
+
 class DeviceError(TesseraError, ValueError):
     """A device does not exist, or operands live on different ones."""
 

@@ -12,6 +12,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from tessera.core.blame import checked, demand_function
 from tessera.core.errors import TreeError
 
 Flatten = Callable[[Any], tuple[Sequence[Any], Any]]
@@ -98,6 +99,7 @@ _KINDS: dict[type, _Kind] = {
 _OURS = __name__.partition(".")[0]
 
 
+@checked
 def register(cls: type, flatten: Flatten, unflatten: Unflatten) -> None:
     """Make a class a node of trees: flatten(x) -> (children, aux), unflatten(aux, children) -> x."""
     if not isinstance(cls, type) or not callable(flatten) or not callable(unflatten):
@@ -148,6 +150,7 @@ def _fields_kind(cls: type, names: tuple[str, ...], static: tuple[str, ...]) -> 
     return _Kind(flatten, unflatten)
 
 
+@checked
 def node(cls: type) -> type:
     """Class decorator: a dataclass whose fields are children (metadata static=True: they are not)."""
     if not dataclasses.is_dataclass(cls):
@@ -158,6 +161,7 @@ def node(cls: type) -> type:
     return cls
 
 
+@checked
 def flatten(tree: Any) -> tuple[list[Any], Structure]:
     """The leaves from left to right, and the structure."""
     leaves: list[Any] = []
@@ -180,8 +184,14 @@ def _flatten(tree: Any, leaves: list[Any]) -> Structure:
     return Structure(type(tree), aux, tuple(_flatten(c, leaves) for c in children))
 
 
+@checked
 def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
     """The tree with this structure and these leaves."""
+    if not isinstance(structure, Structure):
+        raise TreeError(
+            f"tree.unflatten: got {type(structure).__name__} {structure!r:.40}, expected a structure, as "
+            "tree.structure(x) gives it"
+        )
     xs = list(leaves)
     if len(xs) != structure.count:
         raise TreeError(
@@ -216,16 +226,19 @@ def tokens(tree: Any, leaf: Callable[[Any], Any], out: list[Any]) -> bool:
     return whole
 
 
+@checked
 def leaves(tree: Any) -> list[Any]:
     """The leaves from left to right."""
     return flatten(tree)[0]
 
 
+@checked
 def structure(tree: Any) -> Structure:
     """The structure of a tree."""
     return flatten(tree)[1]
 
 
+@checked
 def paths(tree: Any, prefix: str = "") -> list[str]:
     """How each leaf of a tree is reached, in the order of the leaves, as in ['layers'][0].weight."""
     return structure_paths(structure(tree), prefix)
@@ -253,8 +266,10 @@ def _steps(s: Structure) -> list[str]:
     ]
 
 
+@checked
 def map(f: Callable[..., Any], tree: Any, *rest: Any) -> Any:
     """Apply f to the leaves of trees of one structure."""
+    demand_function("tree.map", f)
     xs, s = flatten(tree)
     columns = [xs]
     for i, other in enumerate(rest):

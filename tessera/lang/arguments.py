@@ -18,7 +18,7 @@ import numpy as np
 from tessera.core import tree
 from tessera.core.device import Device
 from tessera.core.dtype import DType
-from tessera.core.errors import OperandError
+from tessera.core.errors import OperandError, located
 from tessera.core.source import caller
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Value, concrete
@@ -193,9 +193,19 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join(f"'{n}'" for n in names[:3])
 
 
+def names_in(what: str, given: Any) -> list[str]:
+    """The names of parameters that an option of jit lists."""
+    names = [given] if isinstance(given, str) else given
+    if not isinstance(names, tuple | list | set | frozenset) or not all(
+        isinstance(n, str) for n in names
+    ):
+        raise located(OperandError(f"jit: {what} is {given!r:.40}, expected names of parameters"))
+    return list(names)
+
+
 def numbers_of(name: str, names: Sequence[str], argnums: Any) -> list[str]:
     """The names of the parameters at these positions."""
-    given = [argnums] if isinstance(argnums, int) else list(argnums)
+    given = list(argnums) if isinstance(argnums, tuple | list) else [argnums]
     for i in given:
         if isinstance(i, bool) or not isinstance(i, int) or not -len(names) <= i < len(names):
             raise OperandError(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tessera.core.arrays import as_numpy, check_fits, is_foreign, needs_check
+from tessera.core.blame import checked
 from tessera.core.device import CPU, GPU_OF_DLPACK, Device
 from tessera.core.dtype import DType, as_dtype
 from tessera.core.errors import OperandError, TesseraError, located
@@ -27,6 +28,7 @@ def is_on_gpu(x: Any) -> bool:
     return int(x.__dlpack_device__()[0]) in GPU_OF_DLPACK
 
 
+@checked
 def tensor(data: ArrayLike, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor with a copy of the data; Python floats become f32 and integers i64.
 
@@ -100,6 +102,7 @@ def _holds_values(data: Any) -> bool:
     return isinstance(data, Value)
 
 
+@checked
 def from_dlpack(x: Any) -> Tensor:
     """A tensor in the memory of any object that speaks DLPack, on a CPU or a GPU.
 
@@ -142,6 +145,7 @@ def _borrowed(data: Any) -> Tensor:
     return on_device(view, None, CPU)
 
 
+@checked
 def asarray(data: ArrayLike, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor of the data, without a copy where that is possible; what is written to the array later may show."""
     try:

@@ -9,6 +9,7 @@ from functools import update_wrapper
 from typing import Any
 
 from tessera.core import tree
+from tessera.core.blame import demand_function
 from tessera.core.errors import DTypeError, OperandError, RuleError, ShapeError, TreeError
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Value, current_builder
@@ -62,6 +63,7 @@ class _Custom(ABC):
     _rules: tuple[Function, ...] = ()
 
     def __init__(self, f: Function, nondiff_argnums: Sequence[int] = ()):
+        demand_function(type(self).__name__, f)
         update_wrapper(self, f)
         self._f, self._nondiff = f, tuple(nondiff_argnums)
         self._name = getattr(f, "__name__", "function")

@@ -20,6 +20,7 @@ from tessera.algebra.annotation import OperatorSpec
 from tessera.algebra.laws.log import rewrites
 from tessera.compile import compile_graph, demand_target
 from tessera.core import tree, usual
+from tessera.core.blame import checked, demand_function
 from tessera.core.constraints import solve
 from tessera.core.device import ANYWHERE, CPU, GPUS, Device
 from tessera.core.errors import (
@@ -47,7 +48,15 @@ from tessera.ir.graph.ir import (
 )
 from tessera.ir.graph.numbers import checking
 from tessera.lang.annotation import TensorSpec
-from tessera.lang.arguments import PLAIN, Call, Variants, check_statics, method_of, numbers_of
+from tessera.lang.arguments import (
+    PLAIN,
+    Call,
+    Variants,
+    check_statics,
+    method_of,
+    names_in,
+    numbers_of,
+)
 from tessera.lang.lowered import Lowered
 from tessera.lang.results import Returns
 from tessera.lang.shortcut import follow
@@ -113,6 +122,7 @@ class Jitted:
         target: str | None = None,
         static_argnums: int | Sequence[int] = (),
     ):
+        demand_function("jit", f)
         self._numerics, self._target = numerics, target
         update_wrapper(self, f)
         self._f, self._name = f, getattr(f, "__name__", "function")
@@ -121,8 +131,9 @@ class Jitted:
         except NameError:
             self._signature = inspect.signature(f)
         names = tuple(self._signature.parameters)
-        given = [static_argnames] if isinstance(static_argnames, str) else list(static_argnames)
-        for n in (*given, *donate):
+        given = names_in("static_argnames", static_argnames)
+        donated = names_in("donate", donate)
+        for n in (*given, *donated):
             if n not in names:
                 raise located(
                     OperandError(
@@ -140,7 +151,7 @@ class Jitted:
         if numerics is not None and numerics not in NUMERICS:
             wanted = ", ".join(NUMERICS)
             raise located(OperandError(f"jit: numerics is {numerics!r}, expected one of {wanted}"))
-        self._static, self._donate = frozenset(given), frozenset(donate)
+        self._static, self._donate = frozenset(given), frozenset(donated)
         self._keyword_order = names
         self._keyword_only = frozenset(
             p.name for p in self._signature.parameters.values() if p.kind is p.KEYWORD_ONLY
@@ -570,6 +581,7 @@ def _queued(stream: Stream, entry: _Entry, tensors: Sequence[Value], user: str) 
     return tree.unflatten(entry.structure, outs)
 
 
+@checked
 def jit(
     f: Callable[..., Any] | None = None,
     *,

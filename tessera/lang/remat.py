@@ -8,6 +8,7 @@ from functools import partial, wraps
 from typing import Any
 
 from tessera.core import tree
+from tessera.core.blame import demand_function
 from tessera.core.errors import OperandError, RuleError, located
 from tessera.ir.graph.ir import Graph, current_builder
 from tessera.lang.trace import is_tensor, trace
@@ -47,6 +48,7 @@ def checkpoint(
     """
     if f is None:
         return partial(checkpoint, policy=policy)
+    demand_function("checkpoint", f)
     if isinstance(policy, str) and policy not in POLICIES:
         raise located(
             OperandError(

@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core.blame import checked
 from tessera.core.device import GPUS, Device
 from tessera.core.dims import Dim
 from tessera.core.errors import OperandError, ShapeError, TesseraError, TraceError, located
 from tessera.core.picture import Plotted
 from tessera.ir.graph.ir import Value, concrete, data_of, holding, host_data
 from tessera.ir.graph.known import known
+from tessera.lang import habits
 from tessera.lang.annotation import TensorSpec, spec_of
 from tessera.lang.device import as_device
 from tessera.ops import contraction, elementwise, indexing, reduction, shape
@@ -21,14 +23,45 @@ from tessera.ops.define import ArrayLike, AxisLike
 
 
 def _operator(f: Callable[[Any, Any], Value], swap: bool = False) -> Callable[[Any, Any], Any]:
-    """A binary operator; anything that is no tensor is left to the other operand."""
+    """A binary operator; an object that knows what to do with a tensor is left to do it."""
 
     def apply(self: Any, other: Any) -> Any:
         if not isinstance(other, _OPERANDS):
-            return NotImplemented
+            if not isinstance(other, _NO_OPERANDS) and _has_operators(other):
+                return NotImplemented
+            raise _no_operand(f, self, other)
         return f(other, self) if swap else f(self, other)
 
     return apply
+
+
+def _equality(f: Callable[[Any, Any], Value]) -> Callable[[Any, Any], Any]:
+    """== and !=: a tensor is unlike what is no tensor."""
+
+    def apply(self: Any, other: Any) -> Any:
+        return f(self, other) if isinstance(other, _OPERANDS) else NotImplemented
+
+    return apply
+
+
+# Objects of Python that have operators of their own, but none for tensors.
+_NO_OPERANDS = (str, bytes, list, tuple, dict, set, frozenset, type(None), range, slice)
+
+
+def _has_operators(x: Any) -> bool:
+    """Whether an object may know the other side of an operator."""
+    cls = type(x)
+    return any(hasattr(cls, n) for n in ("__radd__", "__rmul__", "__rmatmul__", "__array_ufunc__"))
+
+
+def _no_operand(f: Any, x: Value, other: Any) -> TesseraError:
+    what = "list" if isinstance(other, list | tuple) else type(other).__name__
+    way = "; make it one with ts.tensor" if isinstance(other, list | tuple) else ""
+    return located(
+        OperandError(
+            f"{f.__name__}: cannot take {what} {other!r:.40} beside {x.type}, expected a tensor or a number{way}"
+        )
+    )
 
 
 _OPERANDS = (Value, bool, int, float, complex, np.ndarray, np.generic, Dim)
@@ -54,7 +87,15 @@ class Tensor(Value, Plotted):
     """
 
     __slots__ = ()
-    __array_ufunc__ = None  # NumPy arrays leave mixed operators to Tensor
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return habits.ufunc(ufunc, method, inputs, kwargs)
+
+    def __array_function__(self, f: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return habits.function(f, args, kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        raise habits.absent("a tensor", name, dir(type(self)))
 
     def __class_getitem__(cls, items: Any) -> TensorSpec:
         return spec_of(items if isinstance(items, tuple) else (items,))
@@ -130,6 +171,7 @@ class Tensor(Value, Plotted):
         copy: np.ndarray[Any, Any] = on_device.numpy()
         return copy
 
+    @checked
     def numpy(self) -> np.ndarray[Any, Any]:
         """The data as a NumPy array that must not be written to."""
         view = self._array("numpy").view()
@@ -164,12 +206,14 @@ class Tensor(Value, Plotted):
         kind, index = self.device.kind, self.device.index
         return (1, 0) if kind == "cpu" else (GPUS[kind], index)
 
+    @checked
     def item(self) -> Any:
         """The only element as a Python number."""
         if self.size != 1:
             raise located(ShapeError(f"item: {self.type} has {self.size} elements, expected 1"))
         return self._array("item").item()
 
+    @checked
     def tolist(self) -> Any:
         """The data as nested lists of Python numbers."""
         return self._array("tolist").tolist()
@@ -197,10 +241,12 @@ class Tensor(Value, Plotted):
             raise located(ShapeError(f"{what}: {self.type} is not a scalar; use op.any or op.all"))
         return data.reshape(()).item() if data.ndim else data.item()
 
+    @checked
     def astype(self, dtype: Any, copy: bool = True) -> Tensor:
         """The tensor in another dtype."""
         return elementwise.cast(self, dtype)  # type: ignore[return-value]
 
+    @checked
     def to(self, device: Any) -> Tensor:
         """The tensor on another device."""
         try:
@@ -219,6 +265,7 @@ class Tensor(Value, Plotted):
             return holding(self.type, data.to(_gpu(target)), target)  # type: ignore[return-value]
         return on_device(self._array("to"), self.dtype, target)
 
+    @checked
     def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
         """The tensor on another device."""
         return self.to(device)
@@ -261,6 +308,13 @@ class Tensor(Value, Plotted):
             )
         )
 
+    def __delitem__(self, key: Any) -> None:
+        raise located(
+            OperandError(
+                "del x[index]: a tensor is a value; take what is left with op.concat or a mask"
+            )
+        )
+
     def __repr__(self) -> str:
         if self.data is None:
             return f"Tensor(traced {self.type})"
@@ -294,7 +348,7 @@ class Tensor(Value, Plotted):
     __rlshift__ = _operator(elementwise.bitwise_left_shift, True)
     __rshift__ = _operator(elementwise.bitwise_right_shift)
     __rrshift__ = _operator(elementwise.bitwise_right_shift, True)
-    __eq__, __ne__ = _operator(elementwise.eq), _operator(elementwise.ne)
+    __eq__, __ne__ = _equality(elementwise.eq), _equality(elementwise.ne)
     __lt__, __le__ = _operator(elementwise.lt), _operator(elementwise.le)
     __gt__, __ge__ = _operator(elementwise.gt), _operator(elementwise.ge)
     __neg__, __pos__ = _unary(elementwise.neg), _unary(elementwise.positive)
@@ -302,55 +356,68 @@ class Tensor(Value, Plotted):
 
     # Methods
 
+    @checked
     def sum(self, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
         """Sum over axes."""
         return reduction.sum(self, axis, keepdims)  # type: ignore[return-value]
 
+    @checked
     def prod(self, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
         """Product over axes."""
         return reduction.prod(self, axis, keepdims)  # type: ignore[return-value]
 
+    @checked
     def mean(self, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
         """Mean over axes."""
         return reduction.mean(self, axis, keepdims)  # type: ignore[return-value]
 
+    @checked
     def var(self, axis: AxisLike = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
         """Variance over axes."""
         return reduction.var(self, axis, correction, keepdims)  # type: ignore[return-value]
 
+    @checked
     def std(self, axis: AxisLike = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
         """Standard deviation over axes."""
         return reduction.std(self, axis, correction, keepdims)  # type: ignore[return-value]
 
+    @checked
     def max(self, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
         """Largest element over axes."""
         return reduction.max(self, axis, keepdims)  # type: ignore[return-value]
 
+    @checked
     def min(self, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
         """Smallest element over axes."""
         return reduction.min(self, axis, keepdims)  # type: ignore[return-value]
 
+    @checked
     def any(self, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
         """Whether any element over axes is true."""
         return reduction.any(self, axis, keepdims)  # type: ignore[return-value]
 
+    @checked
     def all(self, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
         """Whether all elements over axes are true."""
         return reduction.all(self, axis, keepdims)  # type: ignore[return-value]
 
+    @checked
     def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
         """Index of the first largest element."""
         return reduction.argmax(self, axis, keepdims)  # type: ignore[return-value]
 
+    @checked
     def argmin(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
         """Index of the first smallest element."""
         return reduction.argmin(self, axis, keepdims)  # type: ignore[return-value]
 
+    @checked
     def reshape(self, *sizes: Any) -> Tensor:
         """The tensor in another shape: x.reshape(2, -1) or x.reshape((2, -1))."""
         given = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], tuple | list) else sizes
         return shape.reshape(self, given)  # type: ignore[return-value]
 
+    @checked
     def transpose(self, *axes: Any) -> Tensor:
         """The tensor with its axes in another order, reversed when none is given."""
         given: Sequence[int] | None = (
@@ -358,10 +425,12 @@ class Tensor(Value, Plotted):
         ) or None
         return shape.transpose(self, given)  # type: ignore[return-value]
 
+    @checked
     def squeeze(self, axis: AxisLike = None) -> Tensor:
         """The tensor without axes of size 1."""
         return shape.squeeze(self, axis)  # type: ignore[return-value]
 
+    @checked
     def flatten(self) -> Tensor:
         """The elements in one axis."""
         return shape.flatten(self)  # type: ignore[return-value]
@@ -386,6 +455,9 @@ class _Place:
 
     def __init__(self, x: Tensor, key: Any):
         self.x, self.key = x, key
+
+    def __getattr__(self, name: str) -> Any:
+        raise habits.absent("x.at[index]", name, dir(type(self)))
 
     def get(self) -> Tensor:
         """These elements."""
@@ -422,6 +494,9 @@ class At:
 
     def __getitem__(self, key: Any) -> _Place:
         return _Place(self.x, key)
+
+    def __getattr__(self, name: str) -> Any:
+        raise habits.absent("x.at", name, ())
 
 
 class _Namespace:

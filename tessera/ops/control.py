@@ -11,11 +11,13 @@ operands, so a region sees only its inputs, and all regions of a node have the s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tessera.core import tree
+from tessera.core.blame import applied
 from tessera.core.constraints import unify
 from tessera.core.dims import Dim, Size, larger
 from tessera.core.dtype import DType, bool_
@@ -386,9 +388,10 @@ def fori_loop(
         start, stop = as_value(lo), as_value(hi)
         _, last = while_loop(
             lambda c: lt(c[0], stop),
-            lambda c: (add(c[0], 1), body_fn(c[0], c[1])),
+            lambda c: (add(c[0], 1), applied("fori_loop: body_fn", body_fn, c, {})),
             (cast_to(start, stop.dtype), init),
         )
         return last
     steps = add(iota((larger(hi - lo, 0),)), lo)
-    return scan(lambda c, i: (body_fn(i, c), None), init, steps)[0]
+    body = partial(applied, "fori_loop: body_fn", body_fn)
+    return scan(lambda c, i: (body((i, c), {}), None), init, steps)[0]

@@ -19,6 +19,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import numpy as np
 
 from tessera.core.arrays import as_numpy, is_foreign
+from tessera.core.blame import MISFITS, blamed
 from tessera.core.device import ANYWHERE
 from tessera.core.dims import Dim, Shape, Size
 from tessera.core.dtype import DType, as_dtype, bool_, c64, f32, i64
@@ -30,6 +31,7 @@ from tessera.core.errors import (
     ShapeError,
     TesseraError,
     located,
+    too_deep,
 )
 from tessera.core.promotion import holds, meet_scalar, promote_all
 from tessera.core.rounding import round_to
@@ -86,7 +88,11 @@ class OpFunction(Generic[P, R]):
                 return owned(result, args)
             return result
         except TesseraError as e:
-            error = with_origins(located(e), args)
+            error: Exception = with_origins(located(e), args)
+        except MISFITS as e:
+            error = blamed(self.__name__.rstrip("_"), self.front, args, kwargs, e)
+        except RecursionError:
+            error = located(too_deep(self.__name__))
         raise error
 
     def bind(self, *operands: Value, **params: Any) -> Value:
@@ -156,7 +162,11 @@ def public(front: Callable[P, R]) -> Callable[P, R]:
         try:
             return owned(front(*args, **kwargs), args)
         except TesseraError as e:
-            error = with_origins(located(e), args)
+            error: Exception = with_origins(located(e), args)
+        except MISFITS as e:
+            error = blamed(front.__name__.rstrip("_"), front, args, kwargs, e)
+        except RecursionError:
+            error = located(too_deep(front.__name__))
         raise error
 
     call.__name__ = call.__qualname__ = front.__name__
@@ -184,9 +194,14 @@ def as_value(x: ArrayLike, op: str = "tensor") -> Value:
     if isinstance(x, list | tuple):
         return _from_sequence(x, op)
     raise OperandError(
-        f"{op}: cannot take {type(x).__name__} {x!r:.60} as a tensor; pass a Tensor, a NumPy array "
+        f"{op}: cannot take {type(x).__name__} {_brief(x)} as a tensor; pass a Tensor, a NumPy array "
         "or numbers"
     )
+
+
+def _brief(x: Any) -> str:
+    """An object in one line of few letters."""
+    return " ".join(f"{x!r:.200}".split())[:60]
 
 
 def _representable(x: Any, op: str) -> Any:
@@ -345,14 +360,8 @@ def axes_of(op: str, axis: AxisLike, rank: int) -> tuple[int, ...]:
 
 def shape_of(op: str, shape: Any) -> Shape:
     """A shape from an int, a size or a sequence of them."""
-    sizes = (shape,) if isinstance(shape, Dim) or hasattr(shape, "__index__") else shape
-    if (not isinstance(sizes, tuple | list) and not hasattr(sizes, "__iter__")) or isinstance(
-        sizes, str | dict
-    ):
-        raise OperandError(
-            f"{op}: the shape is {type(shape).__name__} {shape!r:.40}, expected sizes"
-        )
-    sizes = tuple(sizes)
+    whole = isinstance(shape, Dim) or hasattr(shape, "__index__")
+    sizes = (shape,) if whole else tuple(iterable(op, shape))
     out: list[Size] = []
     for s in sizes:
         if not isinstance(s, Dim) and not hasattr(s, "__index__"):
@@ -362,6 +371,15 @@ def shape_of(op: str, shape: Any) -> Shape:
             raise OperandError(f"{op}: size {n} in shape {sizes} is negative")
         out.append(n)
     return check_size(op, tuple(out))
+
+
+def iterable(op: str, shape: Any) -> Any:
+    """A shape that is a sequence of sizes."""
+    if isinstance(shape, str | dict) or not hasattr(shape, "__iter__"):
+        raise OperandError(
+            f"{op}: the shape is {type(shape).__name__} {shape!r:.40}, expected sizes"
+        )
+    return shape
 
 
 def letters(rank: int, start: int = 0) -> list[str]:

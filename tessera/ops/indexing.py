@@ -156,13 +156,18 @@ def _parse(x: Value, key: Any) -> list[Part]:
     return parts
 
 
+def _is_empty(k: list[Any]) -> bool:
+    """Whether nested lists hold no element."""
+    return all(isinstance(x, list) and _is_empty(x) for x in k)
+
+
 def _item(k: Any) -> Any:
     """One element of a key as a number, a size, a slice, None, Ellipsis or an index tensor."""
     if k is None or k is Ellipsis or isinstance(k, builtins.slice | Dim):
         return k
     if isinstance(k, int) and not isinstance(k, bool):
         return k
-    if isinstance(k, list) and not np.size(k):
+    if isinstance(k, list) and _is_empty(k):
         return concrete(np.zeros(np.shape(k), np.int64))
     v = as_value(k, "index")
     if v.dtype.kind not in "biu":

@@ -10,6 +10,7 @@ import numpy as np
 
 from tessera.core import tree
 from tessera.core.arrays import is_foreign
+from tessera.core.blame import applied
 from tessera.core.constraints import Scope, current_scope, scope
 from tessera.core.device import ANYWHERE, Device
 from tessera.core.dims import Dim
@@ -58,7 +59,7 @@ def trace(
             for x in leaves
         ]
         inner_args, inner_kwargs = tree.unflatten(structure, filled)
-        result = f(*inner_args, **inner_kwargs)
+        result = applied(name, f, inner_args, inner_kwargs)
         outs, out_structure = tree.flatten(result)
         values = [_output(x, name) for x in outs]
         graph, outer = builder.finish(values, name, facts.guards if parent is None else ())
