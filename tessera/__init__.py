@@ -39,6 +39,9 @@ from tessera.core.picture import set_pictures as _set_pictures
 from tessera.lang import dist as dist
 from tessera.lang import graph as graph
 from tessera.lang import op as op
+from tessera.lang.create import asarray as asarray
+from tessera.lang.create import from_dlpack as from_dlpack
+from tessera.lang.create import tensor as tensor
 from tessera.lang.custom_rules import custom_jvp as custom_jvp
 from tessera.lang.custom_rules import custom_vjp as custom_vjp
 from tessera.lang.debug import debug_nans as debug_nans
@@ -60,9 +63,6 @@ from tessera.lang.state import KVCache as KVCache
 from tessera.lang.stream import Event as Event
 from tessera.lang.stream import Stream as Stream
 from tessera.lang.tensor import Tensor as Tensor
-from tessera.lang.tensor import asarray as asarray
-from tessera.lang.tensor import from_dlpack as from_dlpack
-from tessera.lang.tensor import tensor as tensor
 from tessera.lang.transforms import autodiff as autodiff
 from tessera.lang.transforms import grad as grad
 from tessera.lang.transforms import jvp as jvp

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tessera as ts
+import tessera.array_api as xp
 from tessera import op
 from tessera.core.errors import AxisError, DTypeError, OperandError, ShapeError, TraceError
 
@@ -160,13 +161,44 @@ def test_masks_equal_numpy(shape, random, data):
                                                    np.maximum(x, 5), x))  # fmt: skip
 
 
-def test_setitem_writes_in_place_and_leaves_other_tensors_alone():
-    x = ts.arange(6)
+def test_setitem_of_the_array_api_leaves_other_tensors_alone():
+    x = xp.arange(6)
     y = x[1:4]
     x[::2] = 0
     x[-1] = 9
     assert x.tolist() == [0, 1, 0, 3, 0, 9]
     assert y.tolist() == [1, 2, 3]
+    z = ts.arange(6)
+    w = xp.asarray(z)
+    w[0] = 7
+    assert (z.tolist()[0], w.tolist()[0]) == (0, 7)
+
+
+@pytest.mark.parametrize(
+    "key", [2, slice(1, None, 2), [0, 2, 2], [[0], [2]], np.arange(5) % 2 == 0]
+)
+def test_at_multiplies_and_gets(key):
+    x, v = np.arange(1.0, 6.0), 3.0
+    want = x.copy()
+    np.multiply.at(want, key, v)
+    t = ts.tensor(x)
+    for run in (lambda t: (t.at[key].multiply(v), t.at[key].get()),):
+        for got in (run(t), ts.jit(run)(t) if not isinstance(key, np.ndarray) else run(t)):
+            np.testing.assert_array_equal(got[0], want)
+            np.testing.assert_array_equal(got[1], x[key])
+
+
+def test_the_derivative_of_products_at_repeated_places_is_right_beside_zeros():
+    i = np.array([0, 0, 1, 1, 2, 2, 3])
+    x = ts.tensor([2.0, 0.0, 3.0, 0.0, 5.0], dtype="f64")
+    v = ts.tensor([3.0, 4.0, 5.0, 6.0, 0.0, 7.0, 2.0], dtype="f64")
+
+    def f(x, v):
+        return op.sum(x.at[i].multiply(v) * ts.tensor([1.0, 2.0, 3.0, 4.0, 5.0], dtype="f64"))
+
+    dx, dv = ts.grad(f, (0, 1))(x, v)
+    assert dx.tolist() == [12.0, 60.0, 0.0, 8.0, 5.0]
+    assert dv.tolist() == [8.0, 6.0, 0.0, 0.0, 63.0, 0.0, 0.0]
 
 
 def test_traced_scalars_index_where_they_point():

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
+import functools
+from collections import OrderedDict, defaultdict, namedtuple
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tessera as ts
 from tessera.core import tree
 from tessera.core.errors import TreeError
 
@@ -107,13 +110,63 @@ def test_none_has_no_leaves():
     assert tree.leaves({"a": None, "b": [None, 3]}) == [3]
 
 
-def test_a_plain_dataclass_is_a_leaf():
-    @dataclass
+def test_any_dataclass_is_a_node():
+    @dataclass(frozen=True, slots=True)
     class Plain:
         x: int
+        name: str = field(default="a", metadata={"static": True})
 
-    p = Plain(1)
-    assert tree.leaves([p]) == [p]
+    assert tree.leaves([Plain(1)]) == [1]
+    assert tree.map(lambda v: v + 1, Plain(1, "b")) == Plain(2, "b")
+
+
+def test_a_class_of_attrs_is_a_node():
+    # What attrs leaves on a class; the package itself is not needed.
+    class Drawn:
+        def __init__(self, x, y):
+            self.x, self.y = x, y
+
+    Drawn.__attrs_attrs__ = (
+        SimpleNamespace(name="x", metadata={}),
+        SimpleNamespace(name="y", metadata={"static": True}),
+    )
+    assert tree.leaves(Drawn(1, 2)) == [1]
+    moved = tree.map(lambda v: v + 1, Drawn(1, 2))
+    assert (moved.x, moved.y) == (2, 2)
+    assert tree.paths(Drawn(1, 2)) == [".x"]
+
+
+def test_dicts_of_the_standard_library_are_nodes():
+    ordered = OrderedDict([("b", 1), ("a", 2)])
+    assert tree.leaves(ordered) == [1, 2]
+    assert tree.map(str, ordered) == OrderedDict([("b", "1"), ("a", "2")])
+    assert tree.structure(ordered) != tree.structure(OrderedDict([("a", 1), ("b", 2)]))
+    assert str(tree.structure(ordered)) == "OrderedDict({'b': *, 'a': *})"
+    counted = defaultdict(list, {"b": 1, "a": 2})
+    made = tree.map(str, counted)
+    assert (made, made.default_factory) == ({"a": "2", "b": "1"}, list)
+    bound = tree.map(lambda v: v + 1, functools.partial(max, 1, key=3))
+    assert (bound.func, bound.args, bound.keywords) == (max, (2,), {"key": 4})
+
+
+def test_paths_say_how_leaves_are_reached():
+    t = {"layers": [Layer(1, 2, "x"), None], "b": (3, Pair(4, 5)), "o": OrderedDict(z=6)}
+    assert tree.paths(t) == ["['b'][0]", "['b'][1].a", "['b'][1].b", "['layers'][0].weight",
+                             "['layers'][0].bias", "['o']['z']"]  # fmt: skip
+    assert len(tree.paths(t)) == len(tree.leaves(t))
+    assert tree.paths(7) == [""]
+    assert tree.paths([1, 2], "params") == ["params[0]", "params[1]"]
+
+
+def test_a_tree_that_is_too_deep_or_holds_itself_is_named():
+    deep, ring = [1], [1]
+    for _ in range(5000):
+        deep = [deep]
+    ring.append(ring)
+    for t in (deep, ring):
+        for use in (tree.leaves, ts.jit(lambda x: 1.0), ts.grad(lambda x: 1.0)):
+            with pytest.raises(TreeError, match="tree: the tree holds itself, or is nested deeper"):
+                use(t)
 
 
 @pytest.mark.parametrize(

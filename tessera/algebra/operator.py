@@ -16,6 +16,7 @@ from tessera.algebra.annotation import OperatorSpec, operator_spec
 from tessera.algebra.flags import FLAGS, closure
 from tessera.algebra.kind import KINDS, Kind
 from tessera.core import tree
+from tessera.core.blame import MISFITS, blamed
 from tessera.core.dtype import DType
 from tessera.core.errors import OperandError, TesseraError, located
 from tessera.core.flags import flags as settings
@@ -176,6 +177,9 @@ class Operator(Plotted):
     def __mul__(self, other: Any) -> Any:
         if isinstance(other, Operator):
             raise located(OperandError("mul: got two operators; compose them with A @ B"))
+        if isinstance(other, str | bytes | list | tuple):
+            what = type(other).__name__
+            raise located(OperandError(f"mul: cannot take {what} {other!r:.40} beside an operator"))
         return _call("scale", self, other) if isinstance(other, _ARRAYS) else NotImplemented
 
     __rmul__ = __mul__
@@ -303,7 +307,9 @@ def function(f: Callable[P, R]) -> Callable[P, R]:
                 return found
             return f(*args, **kwargs)
         except TesseraError as e:
-            error = located(e)
+            error: Exception = located(e)
+        except MISFITS as e:
+            error = blamed(name, f, args, kwargs, e)
         raise error
 
     name = f.__name__.rstrip("_")

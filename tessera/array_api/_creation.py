@@ -6,13 +6,16 @@ from typing import Any
 
 import numpy as np
 
+from tessera.array_api._array import writable
+from tessera.core.device import CPU
 from tessera.core.dtype import DType, as_dtype, f32
 from tessera.core.errors import CopyError
 from tessera.ir.graph.ir import Value, concrete
 from tessera.lang import op
+from tessera.lang.create import from_dlpack as on_any_device
+from tessera.lang.create import tensor
 from tessera.lang.device import as_device, current_device
-from tessera.lang.tensor import Tensor, tensor
-from tessera.lang.tensor import from_dlpack as on_any_device
+from tessera.lang.tensor import Tensor
 from tessera.ops import arrange
 from tessera.ops.define import public
 
@@ -22,7 +25,7 @@ Shape = int | tuple[int, ...]
 
 def place(x: Value, device: Any) -> Tensor:
     """x on a device, by default the one for new arrays."""
-    return _tensor(x).to(current_device() if device is None else device)
+    return writable(_tensor(x).to(current_device() if device is None else device))
 
 
 def _like(x: Value, y: Value, device: Any) -> Tensor:
@@ -34,6 +37,10 @@ def asarray(
     obj: Any, /, *, dtype: DType | None = None, device: Any = None, copy: bool | None = None
 ) -> Tensor:
     """obj as an array: an array, a number, nested sequences of these, a buffer or DLPack object."""
+    return writable(_asarray(obj, dtype, device, copy))
+
+
+def _asarray(obj: Any, dtype: DType | None, device: Any, copy: bool | None) -> Tensor:
     if isinstance(obj, Tensor):
         return _from_tensor(obj, dtype, device, copy)
     data = _shared(obj)
@@ -77,10 +84,11 @@ def _from_tensor(x: Tensor, dtype: DType | None, device: Any, copy: bool | None)
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
     """An array of the data of any object that speaks DLPack."""
     if isinstance(x, Tensor):
-        return _from_tensor(x, None, device, copy)
+        return writable(_from_tensor(x, None, device, copy))
     if int(x.__dlpack_device__()[0]) != 1:
-        return _from_tensor(on_any_device(x), None, device, copy)
-    return _from_tensor(_tensor(concrete(np.from_dlpack(x, copy=copy))), None, device, None)
+        return writable(_from_tensor(on_any_device(x), None, device, copy))
+    made = _tensor(concrete(np.from_dlpack(x, copy=copy), None, CPU))
+    return writable(_from_tensor(made, None, device, None))
 
 
 @public

@@ -5,13 +5,15 @@ A Dim is an integer polynomial in canonical form, so that equal sizes are equal 
 that comes out constant gives a plain int.  A name with a leading underscore is a counter, which
 starts at 0; any other is a size, which is at least 1.
 
-A compiler does the same little sums over and over, so that results are remembered.
+Sizes are scalars in arithmetic that is not of sizes: `1.0 / S`, `S ** 0.5`, `S / (S - 1)`; the language says how
+(`set_scalar`).  A compiler does the same little sums over and over, so that results are remembered.
 """
 
 from __future__ import annotations
 
 import ast
 import math
+import operator
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from typing import Any, NamedTuple, Union
@@ -75,38 +77,85 @@ class Dim:
         return self is other or (isinstance(other, Dim) and self.terms == other.terms)
 
     def __add__(self, other: Any) -> Any:
-        return _add(self, other, 1) if isinstance(other, int | Dim) else NotImplemented
+        return (
+            _add(self, other, 1) if isinstance(other, int | Dim) else _by(operator.add, self, other)
+        )
 
-    __radd__ = __add__
+    def __radd__(self, other: Any) -> Any:
+        return _add(self, other, 1) if isinstance(other, int) else _by(operator.add, other, self)
 
     def __sub__(self, other: Any) -> Any:
-        return _add(self, other, -1) if isinstance(other, int | Dim) else NotImplemented
+        if isinstance(other, int | Dim):
+            return _add(self, other, -1)
+        return _by(operator.sub, self, other)
 
     def __rsub__(self, other: Any) -> Any:
-        return _add(_multiply(self, -1), other, 1)
+        if isinstance(other, int | Dim):
+            return _add(_multiply(self, -1), other, 1)
+        return _by(operator.sub, other, self)
 
     def __neg__(self) -> Any:
         return _multiply(self, -1)
 
+    def __pos__(self) -> Any:
+        return self
+
+    def __abs__(self) -> Any:
+        return _extreme("max", self, _multiply(self, -1))
+
     def __mul__(self, other: Any) -> Any:
-        return _multiply(self, other) if isinstance(other, int | Dim) else NotImplemented
+        if isinstance(other, int | Dim):
+            return _multiply(self, other)
+        return _by(operator.mul, self, other)
 
-    __rmul__ = __mul__
+    def __rmul__(self, other: Any) -> Any:
+        return _multiply(self, other) if isinstance(other, int) else _by(operator.mul, other, self)
 
-    def __floordiv__(self, other: Size) -> Any:
-        return _divide(self, other)
+    def __floordiv__(self, other: Any) -> Any:
+        if isinstance(other, int | Dim):
+            return _divide(self, _divisor(self, other))
+        return _by(operator.floordiv, self, other)
 
-    def __rfloordiv__(self, other: int) -> Size:
-        return _apply("//", other, self)
+    def __rfloordiv__(self, other: Any) -> Any:
+        if isinstance(other, int):
+            return _apply("//", other, self)
+        return _by(operator.floordiv, other, self)
 
-    def __mod__(self, other: Size) -> Size:
-        return _rest(self, other)
+    def __mod__(self, other: Any) -> Any:
+        if isinstance(other, int | Dim):
+            return _rest(self, _divisor(self, other))
+        return _by(operator.mod, self, other)
 
-    def __rmod__(self, other: int) -> Size:
-        return _apply("%", other, self)
+    def __rmod__(self, other: Any) -> Any:
+        if isinstance(other, int):
+            return _apply("%", other, self)
+        return _by(operator.mod, other, self)
 
-    def __pow__(self, k: int) -> Size:
-        return math.prod([self] * k, start=1)
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __truediv__(self, other: Any) -> Any:
+        return _by(operator.truediv, self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return _by(operator.truediv, other, self)
+
+    def __pow__(self, k: Any) -> Any:
+        return power(self, k) if isinstance(k, int) and k >= 0 else _by(operator.pow, self, k)
+
+    def __rpow__(self, other: Any) -> Any:
+        return _by(operator.pow, other, self)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        f = _UFUNCS.get(ufunc.__name__)
+        if f is not None and method == "__call__" and not kwargs:
+            whole = [int(x) if _is_whole(x) else x for x in inputs]
+            sizes = all(isinstance(x, int | Dim) for x in whole)
+            return f(*whole) if sizes else _by(f, *whole)
+        raise ShapeError(
+            f"numpy.{ufunc.__name__}: size {self} is symbolic and has no number while tracing; use "
+            f"op.{ufunc.__name__} instead"
+        )
 
     def __index__(self) -> int:
         raise ShapeError(
@@ -114,13 +163,33 @@ class Dim:
             "the axis a number in the annotation"
         )
 
-    __int__ = __index__
+    __int__ = __trunc__ = __floor__ = __ceil__ = __index__
+
+    def __float__(self) -> float:
+        raise ShapeError(
+            f"size {self} is symbolic and has no number while tracing; write 1.0 * n for a scalar, functions "
+            "of ops for those of math (op.sqrt(n)), or give the axis a number in the annotation"
+        )
+
+    def __complex__(self) -> complex:
+        return complex(float(self))
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return self
 
     def __bool__(self) -> bool:
         return True  # a symbolic size is an axis with elements until a guard says otherwise
 
-    def _order(self, other: Size, sign: int) -> bool:
-        low, high = bounds(self - other)
+    def _order(self, other: Any, sign: int) -> bool:
+        if isinstance(other, int | Dim):
+            low, high = bounds(self - other)
+        elif isinstance(other, float):
+            low, high = (b - other for b in bounds(self))
+        else:
+            raise ShapeError(
+                f"size {self} cannot be compared with {type(other).__name__} by an operator; use op.lt, op.gt "
+                "and their kin"
+            )
         if sign * (low if sign > 0 else high) > 0:
             return True
         if sign * (high if sign > 0 else low) <= 0:
@@ -130,16 +199,16 @@ class Dim:
             "max(a, b) or min(a, b), or give the axis a number"
         )
 
-    def __gt__(self, other: Size) -> bool:
+    def __gt__(self, other: Any) -> bool:
         return self._order(other, 1)
 
-    def __lt__(self, other: Size) -> bool:
+    def __lt__(self, other: Any) -> bool:
         return self._order(other, -1)
 
-    def __ge__(self, other: Size) -> bool:
+    def __ge__(self, other: Any) -> bool:
         return not self._order(other, -1)
 
-    def __le__(self, other: Size) -> bool:
+    def __le__(self, other: Any) -> bool:
         return not self._order(other, 1)
 
     def __str__(self) -> str:
@@ -148,6 +217,59 @@ class Dim:
         return self._text
 
     __repr__ = __str__
+
+
+_UFUNCS: dict[str, Callable[..., Any]] = {
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "divide": operator.truediv,
+    "floor_divide": operator.floordiv,
+    "remainder": operator.mod,
+    "power": operator.pow,
+}
+_scalar_of: Callable[[Dim], Any] | None = None
+
+
+def set_scalar(f: Callable[[Dim], Any]) -> None:
+    """Say how a size becomes a scalar in arithmetic with numbers that are no sizes."""
+    global _scalar_of
+    _scalar_of = f
+
+
+def _by(f: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+    """Arithmetic of scalars on sizes and numbers; anything else is left to the other operand."""
+    known = all(isinstance(x, int | float | complex | Dim) or _is_numpy(x) for x in (a, b))
+    if not known or _scalar_of is None:
+        return NotImplemented
+    return f(*(_scalar_of(x) if isinstance(x, Dim) else x for x in (a, b)))
+
+
+def _is_numpy(x: Any) -> bool:
+    """Whether x is a number or an array of NumPy, which this module does not import."""
+    return type(x).__module__ == "numpy" and hasattr(x, "dtype")
+
+
+def _is_whole(x: Any) -> bool:
+    return _is_numpy(x) and x.dtype.kind in "iu" and x.ndim == 0
+
+
+def _divisor(a: Size, b: Size) -> Size:
+    if b == 0:
+        raise ShapeError(f"size {a} is divided by 0")
+    return b
+
+
+_LARGEST_POWER = 64  # of a size in an annotation; 2**64 elements are more than any machine holds
+
+
+def power(a: Size, k: int) -> Size:
+    """A size to a whole power."""
+    if k > _LARGEST_POWER:
+        raise ShapeError(
+            f"size {a} to the power {k} is too large; powers go up to {_LARGEST_POWER}"
+        )
+    return math.prod([a] * k, start=1)
 
 
 def _written(terms: Terms) -> str:
@@ -376,9 +498,11 @@ def parse_dim(text: str) -> Size:
     """The size that a text such as 'B', '2*S+1' or 'max(S, 8)' means."""
     try:
         return _from_ast(ast.parse(text.strip(), mode="eval").body)
-    except (SyntaxError, KeyError, TypeError) as e:
+    except (SyntaxError, KeyError, TypeError, ValueError, RecursionError, MemoryError) as e:
+        if isinstance(e, ShapeError):
+            raise AnnotationError(f"{text!r:.60}: {e.message}") from None
         raise AnnotationError(
-            f"{text!r} is not a size; write a name, a number or a polynomial such as '2*S+1'"
+            f"{text!r:.60} is not a size; write a name, a number or a polynomial such as '2*S+1'"
         ) from e
 
 
@@ -386,8 +510,8 @@ _BINARY: dict[type, Callable[[Size, Size], Size]] = {
     ast.Add: lambda a, b: a + b,
     ast.Sub: lambda a, b: a - b,
     ast.Mult: lambda a, b: a * b,
-    ast.FloorDiv: lambda a, b: a // b,
-    ast.Mod: lambda a, b: a % b,
+    ast.FloorDiv: lambda a, b: a // _divisor(a, b),
+    ast.Mod: lambda a, b: a % _divisor(a, b),
 }
 
 
@@ -398,7 +522,7 @@ def _from_ast(n: ast.expr) -> Size:
         case ast.Constant(value=int(value)) if not isinstance(n.value, bool):
             return value
         case ast.BinOp(left=a, op=ast.Pow(), right=ast.Constant(value=int(k))):
-            return math.prod([_from_ast(a)] * k, start=1)
+            return power(_from_ast(a), k)
         case ast.BinOp(left=a, op=o, right=b):
             return _BINARY[type(o)](_from_ast(a), _from_ast(b))
         case ast.UnaryOp(op=ast.USub(), operand=a):

@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from tessera.core.blame import checked
 from tessera.core.errors import DTypeError, PolicyError
 
 Kind = Literal["b", "u", "i", "f", "c"]  # bool, unsigned, signed, float, complex
@@ -195,6 +196,7 @@ stochastic_round = PolicyTerm("stochastic_round", True)
 saturate = PolicyTerm("saturate", True)
 
 
+@checked
 def accum(dtype: Any) -> PolicyTerm:
     """Policy term: folds and contractions accumulate in this dtype and round once at the end."""
     d = as_dtype(dtype)
@@ -203,6 +205,7 @@ def accum(dtype: Any) -> PolicyTerm:
     return PolicyTerm("accum", d.name)
 
 
+@checked
 def loss_scale(k: Any) -> PolicyTerm:
     """Policy term: gradients of this dtype are carried multiplied by k."""
     if isinstance(k, bool) or not isinstance(k, int | float) or not 0 < k < float("inf"):
@@ -252,7 +255,7 @@ def as_dtype(x: Any) -> DType:
         found = _FROM_PYTHON[x]
     else:
         try:
-            found = _FROM_NUMPY.get(np.dtype(x))
+            found = None if x is None else _FROM_NUMPY.get(np.dtype(x))
         except TypeError:
             found = None
     if found is None:

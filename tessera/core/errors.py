@@ -6,6 +6,7 @@ and line stand below it.
 
 from __future__ import annotations
 
+import sys
 from typing import Self
 
 from tessera.core.source import Location, caller
@@ -55,6 +56,10 @@ class PolicyError(DTypeError):
 
 class OperandError(TesseraError, TypeError):
     """An operand or a parameter is of a kind that the op cannot take."""
+
+
+class NoAttributeError(TesseraError, AttributeError):
+    """An object has no attribute of this name."""
 
 
 class DeviceError(TesseraError, ValueError):
@@ -112,3 +117,12 @@ class FlagError(TesseraError, ValueError):
 def located(error: TesseraError) -> TesseraError:
     """The error without the frames of the compiler; it knows the user's line since it was made."""
     return error.with_traceback(None)
+
+
+def too_deep(what: str) -> TraceError:
+    """The error of a program that is nested deeper than Python can follow."""
+    return TraceError(
+        f"{what}: Python's recursion limit of {sys.getrecursionlimit()} was reached: functions, branches or loops "
+        "are nested too deep, or a function calls itself without end; write a loop with ts.fori_loop or ts.scan, "
+        "or raise the limit with sys.setrecursionlimit"
+    )

@@ -1,7 +1,7 @@
 """The order of a scatter: for each element the values that go there, in the order of the indices.
 
-An index outside its axis is clamped to the nearest element.  Narrow floats add up in f32 and are
-rounded once.
+An index outside its axis is clamped to the nearest element.  Narrow floats add up and multiply in f32
+and are rounded once.
 """
 
 from __future__ import annotations
@@ -16,14 +16,21 @@ from tessera.core.evaluate import cast, scalar
 from tessera.core.primitive import Array, Definition, Params, are_plain
 
 # The scalar op that joins a value to what is there; None puts the value in its place.
-JOINS = {"scatter": None, "scatter_add": "add", "scatter_max": "max", "scatter_min": "min"}
+JOINS = {
+    "scatter": None,
+    "scatter_add": "add",
+    "scatter_mul": "mul",
+    "scatter_max": "max",
+    "scatter_min": "min",
+}
+WIDE = frozenset(("add", "mul"))  # joins that round: narrow floats are joined in a wider format
 
 
 def _evaluate(name: str, xs: Sequence[Array], p: Params) -> list[Array]:
     x, value, *indices = xs
     join, axes = JOINS[name], p["axes"]
     dtype = as_dtype(x.dtype)
-    wide = dtype.compute if join == "add" else dtype
+    wide = dtype.compute if join in WIDE else dtype
     out = np.array(cast(x, wide))
     front = np.moveaxis(out, axes, range(len(axes)))
     flat = [np.clip(i, 0, n - 1).reshape(-1) for i, n in zip(indices, front.shape, strict=False)]

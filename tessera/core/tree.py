@@ -1,11 +1,18 @@
-"""Pytrees: nested tuples, lists, dicts, dataclasses and registered classes with leaves inside."""
+"""Pytrees: nested tuples, lists, dicts, dataclasses and registered classes with leaves inside.
+
+Dataclasses and attrs classes of users are nodes; Tessera's own are nodes when `node` says so.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import sys
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from tessera.core.blame import checked, demand_function
 from tessera.core.errors import TreeError
 
 Flatten = Callable[[Any], tuple[Sequence[Any], Any]]
@@ -35,9 +42,9 @@ class Structure:
             return "*"
         inner = [str(c) for c in self.children]
         if self.kind is dict:
-            return (
-                "{" + ", ".join(f"{k!r}: {c}" for k, c in zip(self.aux, inner, strict=True)) + "}"
-            )
+            return "{" + ", ".join(_named(self.aux, inner)) + "}"
+        if self.kind is OrderedDict:
+            return "OrderedDict({" + ", ".join(_named(self.aux, inner)) + "})"
         if self.kind is list:
             return f"[{', '.join(inner)}]"
         if self.kind is tuple:
@@ -45,6 +52,10 @@ class Structure:
         if self.kind is type(None):
             return "None"
         return f"{self.kind.__name__}({', '.join(inner)})"
+
+
+def _named(keys: Sequence[Any], inner: Sequence[str]) -> list[str]:
+    return [f"{k!r}: {c}" for k, c in zip(keys, inner, strict=True)]
 
 
 LEAF = Structure(None)
@@ -62,16 +73,40 @@ def _flatten_dict(d: dict[Any, Any]) -> tuple[Sequence[Any], Any]:
     return [d[k] for k in keys], keys
 
 
+def _flatten_default(d: defaultdict[Any, Any]) -> tuple[Sequence[Any], Any]:
+    children, keys = _flatten_dict(d)
+    return children, (d.default_factory, keys)
+
+
+def _flatten_partial(f: functools.partial[Any]) -> tuple[Sequence[Any], Any]:
+    return (f.args, f.keywords), f.func
+
+
 _KINDS: dict[type, _Kind] = {
     tuple: _Kind(lambda t: (t, None), lambda _, xs: tuple(xs)),
     list: _Kind(lambda t: (t, None), lambda _, xs: list(xs)),
     dict: _Kind(_flatten_dict, lambda keys, xs: dict(zip(keys, xs, strict=True))),
     type(None): _Kind(lambda _: ((), None), lambda _, __: None),
+    OrderedDict: _Kind(  # whose order counts
+        lambda d: (list(d.values()), tuple(d)),
+        lambda keys, xs: OrderedDict(zip(keys, xs, strict=True)),
+    ),
+    defaultdict: _Kind(
+        _flatten_default, lambda aux, xs: defaultdict(aux[0], zip(aux[1], xs, strict=True))
+    ),
+    functools.partial: _Kind(_flatten_partial, lambda f, xs: functools.partial(f, *xs[0], **xs[1])),
 }
+_OURS = __name__.partition(".")[0]
 
 
+@checked
 def register(cls: type, flatten: Flatten, unflatten: Unflatten) -> None:
     """Make a class a node of trees: flatten(x) -> (children, aux), unflatten(aux, children) -> x."""
+    if not isinstance(cls, type) or not callable(flatten) or not callable(unflatten):
+        raise TreeError(
+            "tree.register: expected a class and two functions: flatten(x) -> (children, aux) and "
+            "unflatten(aux, children) -> x"
+        )
     _KINDS[cls] = _Kind(flatten, unflatten)
 
 
@@ -81,17 +116,28 @@ def _kind(cls: type) -> _Kind | None:
         return found
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         found = _Kind(lambda t: (t, None), lambda _, xs, c=cls: c(*xs))  # type: ignore[misc]
-    elif dataclasses.is_dataclass(cls) and getattr(cls, "__tessera_tree__", False):
-        found = _dataclass_kind(cls)
+    elif (dataclasses.is_dataclass(cls) and _is_marked(cls)) or hasattr(cls, "__attrs_attrs__"):
+        found = _fields_kind(cls, *_fields(cls))
     if found is not None:
         _KINDS[cls] = found
     return found
 
 
-def _dataclass_kind(cls: type) -> _Kind:
-    names = tuple(f.name for f in dataclasses.fields(cls) if not f.metadata.get("static"))
-    static = tuple(f.name for f in dataclasses.fields(cls) if f.metadata.get("static"))
+def _is_marked(cls: type) -> bool:
+    """Whether the instances of a dataclass are nodes: all of the user's are, and those that `node` marked."""
+    if hasattr(cls, "__tessera_tree__"):
+        return True
+    return cls.__module__.partition(".")[0] != _OURS
 
+
+def _fields(cls: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of the fields of a dataclass or an attrs class: children, and static ones."""
+    found = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else cls.__attrs_attrs__
+    children = tuple(f.name for f in found if not f.metadata.get("static"))
+    return children, tuple(f.name for f in found if f.metadata.get("static"))
+
+
+def _fields_kind(cls: type, names: tuple[str, ...], static: tuple[str, ...]) -> _Kind:
     def flatten(x: Any) -> tuple[Sequence[Any], Any]:
         return [getattr(x, n) for n in names], tuple(getattr(x, n) for n in static)
 
@@ -104,6 +150,7 @@ def _dataclass_kind(cls: type) -> _Kind:
     return _Kind(flatten, unflatten)
 
 
+@checked
 def node(cls: type) -> type:
     """Class decorator: a dataclass whose fields are children (metadata static=True: they are not)."""
     if not dataclasses.is_dataclass(cls):
@@ -114,10 +161,18 @@ def node(cls: type) -> type:
     return cls
 
 
+@checked
 def flatten(tree: Any) -> tuple[list[Any], Structure]:
     """The leaves from left to right, and the structure."""
     leaves: list[Any] = []
-    return leaves, _flatten(tree, leaves)
+    try:
+        return leaves, _flatten(tree, leaves)
+    except RecursionError:
+        pass
+    raise TreeError(
+        f"tree: the tree holds itself, or is nested deeper than Python's recursion limit of "
+        f"{sys.getrecursionlimit()} allows; put its leaves in a list"
+    )
 
 
 def _flatten(tree: Any, leaves: list[Any]) -> Structure:
@@ -129,8 +184,14 @@ def _flatten(tree: Any, leaves: list[Any]) -> Structure:
     return Structure(type(tree), aux, tuple(_flatten(c, leaves) for c in children))
 
 
+@checked
 def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
     """The tree with this structure and these leaves."""
+    if not isinstance(structure, Structure):
+        raise TreeError(
+            f"tree.unflatten: got {type(structure).__name__} {structure!r:.40}, expected a structure, as "
+            "tree.structure(x) gives it"
+        )
     xs = list(leaves)
     if len(xs) != structure.count:
         raise TreeError(
@@ -184,36 +245,50 @@ def tokens(tree: Any, leaf: Callable[[Any], Any], out: list[Any]) -> bool:
     return whole
 
 
+@checked
 def leaves(tree: Any) -> list[Any]:
     """The leaves from left to right."""
     return flatten(tree)[0]
 
 
+@checked
 def structure(tree: Any) -> Structure:
     """The structure of a tree."""
     return flatten(tree)[1]
 
 
-def paths(s: Structure, prefix: str = "") -> list[str]:
-    """How each leaf is reached from the tree, as in ['layers'][0].weight."""
+@checked
+def paths(tree: Any, prefix: str = "") -> list[str]:
+    """How each leaf of a tree is reached, in the order of the leaves, as in ['layers'][0].weight."""
+    return structure_paths(structure(tree), prefix)
+
+
+def structure_paths(s: Structure, prefix: str = "") -> list[str]:
+    """How each leaf of a tree of this structure is reached."""
     if s.kind is None:
         return [prefix]
-    steps = _steps(s)
-    return [p for step, c in zip(steps, s.children, strict=True) for p in paths(c, prefix + step)]
+    steps = zip(_steps(s), s.children, strict=True)
+    return [p for step, c in steps for p in structure_paths(c, prefix + step)]
 
 
 def _steps(s: Structure) -> list[str]:
-    if s.kind is dict:
+    if s.kind is dict or s.kind is OrderedDict:
         return [f"[{k!r}]" for k in s.aux]
-    if s.kind is not None and dataclasses.is_dataclass(s.kind):
-        return [f".{f.name}" for f in dataclasses.fields(s.kind) if not f.metadata.get("static")]
+    if s.kind is defaultdict:
+        return [f"[{k!r}]" for k in s.aux[1]]
+    if s.kind is functools.partial:
+        return [".args", ".keywords"]
+    if dataclasses.is_dataclass(s.kind) or hasattr(s.kind, "__attrs_attrs__"):
+        return [f".{n}" for n in _fields(s.kind)[0]]
     return [f".{n}" for n in getattr(s.kind, "_fields", ())] or [
         f"[{i}]" for i in range(len(s.children))
     ]
 
 
+@checked
 def map(f: Callable[..., Any], tree: Any, *rest: Any) -> Any:
     """Apply f to the leaves of trees of one structure."""
+    demand_function("tree.map", f)
     xs, s = flatten(tree)
     columns = [xs]
     for i, other in enumerate(rest):

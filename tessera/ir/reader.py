@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tessera.core.errors import ParseError
 from tessera.core.operation import Operation, parse_module
 from tessera.core.text import Reader
 from tessera.ir.graph import text as graph
@@ -23,7 +24,12 @@ LEVELS: dict[str, Callable[[Reader, Operation], Program]] = {
 
 def parse(text: str) -> Program:
     """The program that a text describes, at the level that it states."""
-    reader, op = parse_module(text)
+    if not isinstance(text, str):
+        raise ParseError(f"parse: got {type(text).__name__}, expected the text of a module")
+    try:
+        reader, op = parse_module(text)
+    except RecursionError:
+        raise ParseError("parse: the text is nested deeper than Python's recursion limit") from None
     level = op.attributes.get("level")
     if level not in LEVELS:
         reader.fail(f"level {level!r} is unknown; levels are {', '.join(LEVELS)}", op.at)

@@ -7,8 +7,8 @@ from typing import Any
 
 from tessera.core.dims import Dim, Shape, parse_dim, symbols
 from tessera.core.dtype import DType, as_dtype
-from tessera.core.errors import AnnotationError, located
-from tessera.core.types import TensorType
+from tessera.core.errors import AnnotationError, TesseraError, located
+from tessera.core.types import LARGEST_SIZE, TensorType, check_rank
 
 
 @dataclass(frozen=True)
@@ -57,21 +57,29 @@ def spec_of(items: tuple[Any, ...]) -> TensorSpec:
             dtype, sizes = as_dtype(last), front
         else:
             sizes = list(items)
-        return TensorSpec(tuple(_size(s) for s in sizes), dtype)
-    except AnnotationError as e:
+        return TensorSpec(check_rank("Tensor[...]", tuple(_size(s) for s in sizes)), dtype)
+    except TesseraError as e:
         error = located(e)
     raise error
+
+
+def _number(s: int) -> int:
+    if s < 0:
+        raise AnnotationError(f"Tensor[...]: size {s} is negative")
+    if s > LARGEST_SIZE:
+        raise AnnotationError(f"Tensor[...]: a size of {s.bit_length()} bits is beyond 2**63 - 1")
+    return s
 
 
 def _size(s: Any) -> Any:
     if isinstance(s, Dim):
         return s
     if isinstance(s, int) and not isinstance(s, bool):
-        if s < 0:
-            raise AnnotationError(f"Tensor[...]: size {s} is negative")
-        return s
+        return _number(s)
     if isinstance(s, str):
         size = parse_dim(s)
+        if isinstance(size, int):
+            return _number(size)
         if any(name.startswith("_") for name in symbols(size)):
             raise AnnotationError(f"Tensor[...]: the name of a size cannot start with '_': {s!r}")
         return size

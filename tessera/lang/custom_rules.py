@@ -9,6 +9,7 @@ from functools import update_wrapper
 from typing import Any
 
 from tessera.core import tree
+from tessera.core.blame import demand_function
 from tessera.core.errors import DTypeError, OperandError, RuleError, ShapeError, TreeError
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Value, current_builder
@@ -62,6 +63,7 @@ class _Custom(ABC):
     _rules: tuple[Function, ...] = ()
 
     def __init__(self, f: Function, nondiff_argnums: Sequence[int] = ()):
+        demand_function(type(self).__name__, f)
         update_wrapper(self, f)
         self._f, self._nondiff = f, tuple(nondiff_argnums)
         self._name = getattr(f, "__name__", "function")
@@ -77,7 +79,10 @@ class _Custom(ABC):
             return self._f(*args, **kwargs)
         c = _Call(self._f, self._nondiff, args, kwargs)
         types = [v.type for v in c.tensors]
-        t = trace(lambda *xs: self._f(*c.whole(xs)), tuple(c.tensors), {}, types, self._name)
+        given = c.tensors
+        t = trace(
+            lambda *xs: self._f(*c.whole(xs)), tuple(given), {}, types, self._name, given=given
+        )
         out = custom(t.graph, *c.tensors, *t.outer, rule=self._rule(c, t))
         return tree.unflatten(t.structure, out)
 

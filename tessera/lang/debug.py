@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
+from tessera.core.blame import checked
 from tessera.ir.graph.numbers import check_numbers
 
 
+@checked
 def debug_nans(infinities: bool = True) -> AbstractContextManager[None]:
     """While the block runs, the first op that makes a NaN or an infinity raises NumericalError.
 

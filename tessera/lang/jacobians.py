@@ -11,10 +11,11 @@ from functools import wraps
 from typing import Any
 
 from tessera.core import tree
-from tessera.core.errors import DTypeError
+from tessera.core.blame import applied, checked
+from tessera.core.errors import DTypeError, OperandError
 from tessera.ir.graph.ir import Value
 from tessera.lang.operator_trees import with_matrices
-from tessera.lang.transforms import check_argnums, grad, guarded, jvp, vjp
+from tessera.lang.transforms import check_argnums, grad, guarded, jvp, numbered, vjp
 from tessera.lang.vmap import vmap
 from tessera.ops.arrange import eye
 from tessera.ops.define import as_value
@@ -29,14 +30,14 @@ def _chosen(
     f: Function, argnums: Argnums, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Function, Any]:
     """f as a function of the chosen arguments, given as one tree, and that tree."""
-    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    numbers = numbered("jacobian", argnums)
     check_argnums(f, numbers, args)
 
     def run(point: Any) -> Any:
         full = list(args)
         for i, x in zip(numbers, (point,) if isinstance(argnums, int) else point, strict=True):
             full[i] = x
-        return f(*full, **kwargs)
+        return applied(getattr(f, "__name__", "jacobian"), f, full, kwargs)
 
     point = tuple(args[i] for i in numbers)
     return run, point[0] if isinstance(argnums, int) else point
@@ -73,6 +74,7 @@ def _split(out: Any, has_aux: bool) -> tuple[Any, Any]:
     return out if has_aux else (out, None)
 
 
+@checked
 def jacfwd(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
     """The derivative of f by forward mode, for results that are many compared with the arguments."""
 
@@ -105,6 +107,7 @@ def jacfwd(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function
     return run
 
 
+@checked
 def jacrev(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
     """The derivative of f by reverse mode, for results that are few compared with the arguments."""
 
@@ -137,6 +140,7 @@ def jacrev(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function
     return run
 
 
+@checked
 def hessian(f: Function, argnums: Argnums = 0) -> Function:
     """The second derivative of a scalar function: forward mode over reverse mode."""
     return jacfwd(jacrev(f, argnums), argnums)
@@ -145,6 +149,11 @@ def hessian(f: Function, argnums: Argnums = 0) -> Function:
 @guarded
 def hvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
     """The Hessian of a scalar function at the primals times the tangents, without the matrix."""
+    for name, given in (("primals", primals), ("tangents", tangents)):
+        if not isinstance(given, tuple | list):
+            raise OperandError(
+                f"hvp: {name} is {type(given).__name__}, expected a tuple, as in (x,)"
+            )
     numbers = tuple(range(len(primals)))
     _, moved = jvp(grad(f, numbers), tuple(primals), tuple(tangents))
     return moved[0] if len(numbers) == 1 else moved

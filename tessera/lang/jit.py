@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,17 @@ from tessera.algebra.annotation import OperatorSpec
 from tessera.algebra.laws.log import rewrites
 from tessera.compile import compile_graph, demand_target
 from tessera.core import tree, usual
+from tessera.core.blame import checked, demand_function
 from tessera.core.constraints import solve
 from tessera.core.device import ANYWHERE, CPU, GPUS, Device
-from tessera.core.errors import AnnotationError, DeviceError, OperandError, TesseraError, located
+from tessera.core.errors import (
+    AnnotationError,
+    DeviceError,
+    OperandError,
+    TesseraError,
+    located,
+    too_deep,
+)
 from tessera.core.flags import NUMERICS, flags
 from tessera.core.garbage import collected_later
 from tessera.core.spans import span
@@ -31,7 +40,6 @@ from tessera.executable import Executable
 from tessera.ir.graph.interp import execute, interpret
 from tessera.ir.graph.ir import (
     Value,
-    concrete,
     current_builder,
     data_of,
     donate,
@@ -40,15 +48,22 @@ from tessera.ir.graph.ir import (
 )
 from tessera.ir.graph.numbers import checking
 from tessera.lang.annotation import TensorSpec
+from tessera.lang.arguments import (
+    PLAIN,
+    Call,
+    Variants,
+    check_statics,
+    method_of,
+    names_in,
+    numbers_of,
+)
 from tessera.lang.lowered import Lowered
+from tessera.lang.results import Returns
 from tessera.lang.shortcut import follow
 from tessera.lang.stream import Stream, current_stream
 from tessera.lang.tensor import Tensor
-from tessera.lang.trace import Traced, is_number, is_tensor, trace
+from tessera.lang.trace import Traced, is_tensor, trace
 from tessera.ops.control import call
-from tessera.ops.define import as_value
-
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
 class _Entry:
@@ -89,41 +104,6 @@ class _Entry:
         return run(written, data)
 
 
-class _Call:
-    """One call, taken apart: static parameters, and the leaves of the others in order."""
-
-    __slots__ = ("key", "leaves", "names", "static", "structure", "tensors")
-
-    def __init__(self, dynamic: dict[str, Any], static: dict[str, Any]):
-        self.static, self.names = static, tuple(dynamic)
-        self.leaves, self.structure = tree.flatten(tuple(dynamic.values()))
-        self.tensors = [argument(x) for x in self.leaves if is_tensor(x)]
-        rest = tuple(_mark(x) for x in self.leaves)
-        chosen = tuple((n, type(v), v) for n, v in static.items())  # 1 and True are not one key
-        self.key = (self.names, self.structure, rest, chosen)
-
-    @property
-    def types(self) -> tuple[TensorType, ...]:
-        """Types of the tensor leaves."""
-        return tuple(v.type for v in self.tensors)
-
-
-class _Marker:
-    """Stands for a tensor in a key."""
-
-
-def _mark(x: Any) -> Any:
-    """A leaf in a key: a tensor by its type alone, which is kept apart, anything else whole."""
-    if is_number(x):
-        return type(x)
-    return _Marker if is_tensor(x) else (type(x), x)
-
-
-def argument(x: Any) -> Value:
-    """A leaf as a value; a Python number keeps all of its digits."""
-    return concrete(x) if is_number(x) else as_value(x, "jit")
-
-
 def _token(x: Tensor) -> Any:
     """The type of a tensor, and where it is, unless here."""
     d = x.device
@@ -140,7 +120,9 @@ class Jitted:
         donate: Sequence[str] = (),
         numerics: str | None = None,
         target: str | None = None,
+        static_argnums: int | Sequence[int] = (),
     ):
+        demand_function("jit", f)
         self._numerics, self._target = numerics, target
         update_wrapper(self, f)
         self._f, self._name = f, getattr(f, "__name__", "function")
@@ -149,8 +131,9 @@ class Jitted:
         except NameError:
             self._signature = inspect.signature(f)
         names = tuple(self._signature.parameters)
-        given = [static_argnames] if isinstance(static_argnames, str) else list(static_argnames)
-        for n in (*given, *donate):
+        given = names_in("static_argnames", static_argnames)
+        donated = names_in("donate", donate)
+        for n in (*given, *donated):
             if n not in names:
                 raise located(
                     OperandError(
@@ -158,13 +141,17 @@ class Jitted:
                     )
                 )
         try:
+            given += numbers_of(self._name, names, static_argnums)
+        except OperandError as e:
+            raise located(e) from None
+        try:
             demand_target(target or "cpu")
         except OperandError as e:
             raise located(e) from None
         if numerics is not None and numerics not in NUMERICS:
             wanted = ", ".join(NUMERICS)
             raise located(OperandError(f"jit: numerics is {numerics!r}, expected one of {wanted}"))
-        self._static, self._donate = frozenset(given), frozenset(donate)
+        self._static, self._donate = frozenset(given), frozenset(donated)
         self._keyword_order = names
         self._keyword_only = frozenset(
             p.name for p in self._signature.parameters.values() if p.kind is p.KEYWORD_ONLY
@@ -183,13 +170,18 @@ class Jitted:
         self._quick: dict[Any, _Entry] = {}  # by the tokens of a call
         self._entries: dict[Any, _Entry] = {}  # by actual types
         self._variants: dict[Any, _Entry] = {}  # by the types that are compiled for
+        self._counted = Variants(self._name)
+        self._returns = Returns(f, self._name, self._signature)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
             stream = current_stream()
             if stream is None and current_builder() is None:
                 key, data, tensors = self._tokens(args, kwargs)
-                entry = self._quick.get(key)
+                try:
+                    entry = self._quick.get(key)
+                except TypeError:  # a static field that cannot be hashed: said below
+                    entry = key = None
                 if entry is not None:
                     donates = entry.donated and type(entry.executable) is not Executable
                     if donates and not checking():
@@ -212,9 +204,12 @@ class Jitted:
             if entry.donated and type(entry.executable) is not Executable and not checking():
                 data = [data_of(v, self._name) for v in c.tensors]
                 return _results(entry, _run_donating(entry, c.tensors, data))
-            return _wrap(entry, [data_of(v, self._name) for v in c.tensors])
+            result = _wrap(entry, [data_of(v, self._name) for v in c.tensors])
+            return result if key is not None else _apart(result, c)
         except TesseraError as e:
             error = located(e)
+        except RecursionError:
+            error = located(too_deep(self._name))
         raise error
 
     def _prepare_calls(self, entry: _Entry, args: Any, kwargs: Any, data: Sequence[Any]) -> None:
@@ -252,16 +247,16 @@ class Jitted:
                 data.append(x.data)
                 tensors.append(x)
                 out.append(_token(x))
-            elif not tree.tokens(x, leaf, out):
+            elif not _are_tokens(x, leaf, out):
                 return None, data, tensors
         for n in self._keyword_order if kwargs else ():
             if n not in kwargs:
                 continue
             out.append(n)
             x = kwargs[n]
-            if n in self._keyword_only and type(x) in _PLAIN:
+            if n in self._keyword_only and type(x) in PLAIN:
                 out += (type(x), x)
-            elif not tree.tokens(x, leaf, out):
+            elif not _are_tokens(x, leaf, out):
                 return None, data, tensors
         return tuple(out), data, tensors
 
@@ -270,7 +265,7 @@ class Jitted:
         mode = flags()
         return self._target or mode.target, self._numerics or mode.numerics
 
-    def _take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
+    def _take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         try:
             given = self._signature.bind(*args, **kwargs).arguments
         except TypeError as e:
@@ -280,19 +275,12 @@ class Jitted:
         static = {
             n: v
             for n, v in given.items()
-            if n in self._static or (n in self._keyword_only and isinstance(v, _PLAIN))
+            if n in self._static or (n in self._keyword_only and isinstance(v, PLAIN))
         }
-        for n, v in static.items():
-            try:
-                hash(v)
-            except TypeError:
-                raise OperandError(
-                    f"{self._name}: static argument '{n}' is {type(v).__name__}, which cannot be "
-                    "hashed; pass a tuple or a frozen value"
-                ) from None
-        return _Call({n: v for n, v in given.items() if n not in static}, static)
+        check_statics(self._name, static)
+        return Call(self._name, {n: v for n, v in given.items() if n not in static}, static)
 
-    def _entry(self, c: _Call) -> _Entry:
+    def _entry(self, c: Call) -> _Entry:
         target, numerics = self._mode()
         device = self._device(c, target)
         if numerics == "strict" and device.kind != "cpu":
@@ -316,10 +304,11 @@ class Jitted:
                 refuse_hosted(executable)
             entry = _Entry(executable, t.structure, self._donated(c), device)
             self._variants[chosen, types] = entry
+            self._counted.add(c, (target, numerics, device, types))
         self._entries[key] = entry
         return entry
 
-    def _device(self, c: _Call, target: str) -> Device:
+    def _device(self, c: Call, target: str) -> Device:
         """Where a call runs: where its tensors are, or on the GPU that the target names."""
         first, (kind, _, which) = -1, target.partition(":")
         on_gpu = kind in GPUS and (which or "0").isdecimal()
@@ -334,7 +323,7 @@ class Jitted:
             return c.tensors[first].device
         return Device(kind, int(which or 0)) if on_gpu else CPU
 
-    def _apart(self, c: _Call, i: int, j: int) -> DeviceError:
+    def _apart(self, c: Call, i: int, j: int) -> DeviceError:
         """The error of a call with tensors on two devices."""
         names = _leaf_names(c.names, tree.unflatten(c.structure, c.leaves))
         (a, v), (b, w) = ((names[k], c.tensors[k]) for k in (i, j))
@@ -343,7 +332,7 @@ class Jitted:
             f"{w.device}; move one with x.to({str(v.device)!r})"
         )
 
-    def _donated(self, c: _Call) -> tuple[int, ...]:
+    def _donated(self, c: Call) -> tuple[int, ...]:
         """The numbers of the tensors in arguments that are donated."""
         names = [
             name
@@ -353,7 +342,7 @@ class Jitted:
         owners = [n for n, x in zip(names, c.leaves, strict=True) if is_tensor(x)]
         return tuple(i for i, n in enumerate(owners) if n in self._donate)
 
-    def _trace_types(self, c: _Call) -> tuple[TensorType, ...]:
+    def _trace_types(self, c: Call) -> tuple[TensorType, ...]:
         if not self._specs:
             return c.types
         types, leaves, tensors = [], iter(c.leaves), iter(c.tensors)
@@ -373,24 +362,27 @@ class Jitted:
         empty = any(0 in t.shape and t is not s for t, s in zip(c.types, types, strict=True))
         return c.types if empty else tuple(types)
 
-    def _trace(self, c: _Call, types: Sequence[TensorType], place: Device | None = None) -> Traced:
+    def _trace(self, c: Call, types: Sequence[TensorType], place: Device | None = None) -> Traced:
         values = tree.unflatten(c.structure, c.leaves)
         names, f = _leaf_names(c.names, values), self._bound(c)
         with span("trace", self._name):
             return trace(f, values, {}, types, self._name, names, weak_numbers=True, place=place)
 
-    def _bound(self, c: _Call) -> Callable[..., Any]:
+    def _bound(self, c: Call) -> Callable[..., Any]:
         """The function of the dynamic arguments alone."""
 
         def run(*dynamic: Any) -> Any:
             given = dict(zip(c.names, dynamic, strict=True)) | c.static
             bound = inspect.BoundArguments(self._signature, OrderedDict())
             bound.arguments.update({n: given[n] for n in self._signature.parameters if n in given})
-            return self._f(*bound.args, **bound.kwargs)
+            result = self._f(*bound.args, **bound.kwargs)
+            if self._returns.checks:
+                self._returns.check(result, given)
+            return result
 
         return run
 
-    def _inline(self, c: _Call) -> Any:
+    def _inline(self, c: Call) -> Any:
         """Inside another trace: a call node around this function's graph."""
         self._trace_types(c)  # check the annotations
         t = self._trace(c, c.types)
@@ -489,6 +481,31 @@ class _Method:
         return self._jitted.inspect(self._self, *args, path=path, **kwargs)
 
 
+def _are_tokens(x: Any, leaf: Callable[[Any], Any], out: list[Any]) -> bool:
+    try:
+        return tree.tokens(x, leaf, out)
+    except RecursionError:  # said where the call is taken apart
+        return False
+
+
+def _apart(result: Any, c: Call) -> Any:
+    """Results with memory of their own: arrays among the arguments may be written to later."""
+    lent = [
+        v.data for v, x in zip(c.tensors, filter(is_tensor, c.leaves), strict=True)
+        if not isinstance(x, Value) and isinstance(v.data, np.ndarray) and v.data.ndim
+    ]  # fmt: skip
+    if not lent:
+        return result
+    return tree.map(lambda v: _owned(v, lent), result)
+
+
+def _owned(v: Value, lent: Sequence[np.ndarray[Any, Any]]) -> Value:
+    if not isinstance(v.data, np.ndarray):
+        return v
+    shared = any(np.may_share_memory(v.data, x) for x in lent)
+    return holding(v.type, np.array(v.data), v.device) if shared else v
+
+
 def _run_donating(entry: _Entry, tensors: Sequence[Value], data: Sequence[Any]) -> list[Any]:
     """Run, and take the donated arguments away from whoever holds them."""
     executable: Any = entry.executable
@@ -564,18 +581,22 @@ def _queued(stream: Stream, entry: _Entry, tensors: Sequence[Value], user: str) 
     return tree.unflatten(entry.structure, outs)
 
 
+@checked
 def jit(
     f: Callable[..., Any] | None = None,
     *,
-    static_argnames: Sequence[str] = (),
+    static_argnames: str | Sequence[str] = (),
+    static_argnums: int | Sequence[int] = (),
     donate: Sequence[str] = (),
     numerics: str | None = None,
     target: str | None = None,
 ) -> Any:
     """Compile a function for the types it is called with.
 
-    Arguments are trees of tensors.  Parameters in static_argnames, and keyword-only parameters
-    that are given plain Python values, are part of the key instead: a new value compiles anew.
+    Arguments are trees of tensors, numbers and arrays.  Parameters in static_argnames and static_argnums, and
+    keyword-only parameters that are given plain Python values, are part of the key instead: a new value compiles
+    anew.  Text, enums, dtypes and functions are part of the key wherever they are; other objects are an error.
+    What f closes over is read once, when it is traced.
     The target is `cpu` (machine code), `numpy` (the references of the ops) or a GPU (`cuda`, `cuda:1`, `hip`);
     unless given, the one that TESSERA_TARGET sets, or the device of the tensors.  For an architecture
     (`hip:gfx942`) a program is compiled and not run: see `lower`.  `numerics` is one of `deterministic`, `strict` and `fast`; docs/numerics.md
@@ -583,5 +604,12 @@ def jit(
     `cpu`; tensors that were passed for them cannot be used afterwards.
     """
     if f is None:
-        return lambda g: Jitted(g, static_argnames, donate, numerics, target)
-    return Jitted(f, static_argnames, donate, numerics, target)
+        return lambda g: jit(
+            g, static_argnames=static_argnames, static_argnums=static_argnums, donate=donate, numerics=numerics,
+            target=target,
+        )  # fmt: skip
+    given = (static_argnames, donate, numerics, target, static_argnums)
+    method = method_of(f)
+    if method is None:
+        return Jitted(f, *given)
+    return _Method(Jitted(method, *given), f.__self__ if isinstance(f, MethodType) else f)

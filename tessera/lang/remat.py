@@ -8,6 +8,7 @@ from functools import partial, wraps
 from typing import Any
 
 from tessera.core import tree
+from tessera.core.blame import demand_function
 from tessera.core.errors import OperandError, RuleError, located
 from tessera.ir.graph.ir import Graph, current_builder
 from tessera.lang.trace import is_tensor, trace
@@ -47,6 +48,7 @@ def checkpoint(
     """
     if f is None:
         return partial(checkpoint, policy=policy)
+    demand_function("checkpoint", f)
     if isinstance(policy, str) and policy not in POLICIES:
         raise located(
             OperandError(
@@ -64,7 +66,7 @@ def checkpoint(
             return f(*args, **kwargs)
         leaves, _ = tree.flatten((args, kwargs))
         values = [as_value(x, name) for x in leaves if is_tensor(x)]
-        t = trace(f, args, kwargs, [v.type for v in values], name)
+        t = trace(f, args, kwargs, [v.type for v in values], name, given=values)
         _check_effects(name, t.graph)
         out = bind_checkpoint(t.graph, *values, *t.outer, name=name, policy=chosen)
         return tree.unflatten(t.structure, out)

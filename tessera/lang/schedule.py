@@ -16,6 +16,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from tessera.core.blame import checked_class
 from tessera.core.errors import ScheduleError, located
 from tessera.core.picture import Pictured
 
@@ -25,6 +26,7 @@ _DEPTH = 64
 _WARPS, _STAGES = 4, 2  # where a schedule says only one of them
 
 
+@checked_class
 @dataclass(frozen=True)
 class Schedule(Pictured):
     """How a kernel is cut up; what is None is chosen by the compiler."""

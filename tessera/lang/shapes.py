@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tessera.core import tree
+from tessera.core.blame import demand_function
 from tessera.core.constraints import Guard
 from tessera.core.dtype import f32
 from tessera.core.errors import OperandError, TesseraError, located
@@ -15,7 +16,8 @@ from tessera.core.source import Location
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Builder, Graph
 from tessera.lang.annotation import TensorSpec
-from tessera.lang.jit import Jitted, argument
+from tessera.lang.arguments import argument
+from tessera.lang.jit import Jitted
 from tessera.lang.trace import is_tensor
 from tessera.lang.trace import trace as trace_function
 
@@ -80,6 +82,7 @@ def shapes(f: Callable[..., Any], *types: Any, **kwargs: Any) -> Shapes:
 
 
 def _graph_of(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph:
+    demand_function("shapes", f)
     # The body of a jitted function, but not of other wrappers: grad(f) is not f.
     plain = inspect.unwrap(f, stop=lambda g: not isinstance(g, Jitted))
     given = args or _annotated(plain)

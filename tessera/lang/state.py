@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tessera.core import tree
+from tessera.core.blame import checked
 from tessera.core.errors import ShapeError, TesseraError, located
 from tessera.lang import op
 from tessera.lang.annotation import TensorSpec, spec_of
@@ -27,11 +28,13 @@ class KVCache:
         return spec_of(items if isinstance(items, tuple) else (items,))
 
     @staticmethod
+    @checked
     def empty(batch: Any, heads: Any, size: Any, dim: Any, dtype: Any = "f32") -> KVCache:
         """A cache with room for `size` positions."""
         blank = op.zeros((batch, heads, size, dim), dtype)
         return KVCache(blank, blank, op.full((), 0, "i32"))
 
+    @checked
     def append(self, k: Any, v: Any) -> KVCache:
         """The cache with the positions of k and v, both (batch, heads, seq, dim), after its own."""
         try:

@@ -17,6 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from tessera.core import usual
+from tessera.core.blame import checked_class
 from tessera.core.device import CPU
 from tessera.core.errors import OperandError, located
 from tessera.core.types import TensorType
@@ -54,6 +55,7 @@ class Event:
         return self._reached.result()
 
 
+@checked_class
 class Stream:
     """A queue of calls with a thread of its own."""
 

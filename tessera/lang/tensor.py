@@ -8,29 +8,60 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.device import CPU, GPU_OF_DLPACK, GPUS, Device
+from tessera.core.blame import checked
+from tessera.core.device import GPUS, Device
 from tessera.core.dims import Dim
-from tessera.core.dtype import as_dtype
 from tessera.core.errors import OperandError, ShapeError, TesseraError, TraceError, located
 from tessera.core.picture import Plotted
-from tessera.core.types import TensorType
-from tessera.ir.graph.ir import Value, concrete, current_builder, data_of, holding, set_value_class
+from tessera.ir.graph.ir import Value, concrete, data_of, holding, host_data
+from tessera.ir.graph.known import known
+from tessera.lang import habits
 from tessera.lang.annotation import TensorSpec, spec_of
-from tessera.lang.device import as_device, current_device
+from tessera.lang.device import as_device
 from tessera.ops import contraction, elementwise, indexing, reduction, shape
-from tessera.ops.define import ArrayLike, AxisLike, as_value
-from tessera.runtime import memory
+from tessera.ops.define import ArrayLike, AxisLike
 
 
 def _operator(f: Callable[[Any, Any], Value], swap: bool = False) -> Callable[[Any, Any], Any]:
-    """A binary operator; anything that is no tensor is left to the other operand."""
+    """A binary operator; an object that knows what to do with a tensor is left to do it."""
 
     def apply(self: Any, other: Any) -> Any:
         if not isinstance(other, _OPERANDS):
-            return NotImplemented
+            if not isinstance(other, _NO_OPERANDS) and _has_operators(other):
+                return NotImplemented
+            raise _no_operand(f, self, other)
         return f(other, self) if swap else f(self, other)
 
     return apply
+
+
+def _equality(f: Callable[[Any, Any], Value]) -> Callable[[Any, Any], Any]:
+    """== and !=: a tensor is unlike what is no tensor."""
+
+    def apply(self: Any, other: Any) -> Any:
+        return f(self, other) if isinstance(other, _OPERANDS) else NotImplemented
+
+    return apply
+
+
+# Objects of Python that have operators of their own, but none for tensors.
+_NO_OPERANDS = (str, bytes, list, tuple, dict, set, frozenset, type(None), range, slice)
+
+
+def _has_operators(x: Any) -> bool:
+    """Whether an object may know the other side of an operator."""
+    cls = type(x)
+    return any(hasattr(cls, n) for n in ("__radd__", "__rmul__", "__rmatmul__", "__array_ufunc__"))
+
+
+def _no_operand(f: Any, x: Value, other: Any) -> TesseraError:
+    what = "list" if isinstance(other, list | tuple) else type(other).__name__
+    way = "; make it one with ts.tensor" if isinstance(other, list | tuple) else ""
+    return located(
+        OperandError(
+            f"{f.__name__}: cannot take {what} {other!r:.40} beside {x.type}, expected a tensor or a number{way}"
+        )
+    )
 
 
 _OPERANDS = (Value, bool, int, float, complex, np.ndarray, np.generic, Dim)
@@ -45,6 +76,10 @@ def _unary(f: Callable[[Any], Value]) -> Callable[[Any], Any]:
     return apply
 
 
+# Uses of a traced value that a number decides, and that its derivative does not flow through.
+_DECISIONS = frozenset(("bool", "int", "float", "complex", "index", "item"))
+
+
 class Tensor(Value, Plotted):
     """An n-dimensional array on a device, or a traced value inside jit and the transforms.
 
@@ -52,7 +87,15 @@ class Tensor(Value, Plotted):
     """
 
     __slots__ = ()
-    __array_ufunc__ = None  # NumPy arrays leave mixed operators to Tensor
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return habits.ufunc(ufunc, method, inputs, kwargs)
+
+    def __array_function__(self, f: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return habits.function(f, args, kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        raise habits.absent("a tensor", name, dir(type(self)))
 
     def __class_getitem__(cls, items: Any) -> TensorSpec:
         return spec_of(items if isinstance(items, tuple) else (items,))
@@ -110,9 +153,12 @@ class Tensor(Value, Plotted):
     # Conversion
 
     def _array(self, what: str) -> np.ndarray[Any, Any]:
-        if self.index < 0:
+        if self.index < 0 and self.builder is None:
             data_of(self, what)  # says that it was donated
         if self.data is None:
+            found = known(self) if what in _DECISIONS else None
+            if found is not None:
+                return host_data(found)
             raise located(
                 TraceError(
                     f"{what}: {self.type} is traced and has no data; use op.where, op.cond or "
@@ -125,6 +171,7 @@ class Tensor(Value, Plotted):
         copy: np.ndarray[Any, Any] = on_device.numpy()
         return copy
 
+    @checked
     def numpy(self) -> np.ndarray[Any, Any]:
         """The data as a NumPy array that must not be written to."""
         view = self._array("numpy").view()
@@ -132,8 +179,8 @@ class Tensor(Value, Plotted):
         return view
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        data = self._array("numpy.asarray")
-        return np.array(data, dtype=dtype, copy=copy) if copy or dtype else self.numpy()
+        self._array("numpy.asarray")
+        return np.array(self.numpy(), dtype=dtype, copy=copy)
 
     def __dlpack__(
         self,
@@ -149,20 +196,24 @@ class Tensor(Value, Plotted):
                 stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
             )
         data = self._array("__dlpack__")
-        if not data.flags.writeable:  # broadcast data; consumers may write to what they are given
+        if max_version is not None and max_version >= (1, 0):  # which can say that nobody may write
+            return self.numpy().__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
+        if not data.flags.writeable:  # such consumers may write to what they are given
             self.data = data = data.copy()
-        return data.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
+        return data.__dlpack__(dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         kind, index = self.device.kind, self.device.index
         return (1, 0) if kind == "cpu" else (GPUS[kind], index)
 
+    @checked
     def item(self) -> Any:
         """The only element as a Python number."""
-        if self._array("item").size != 1:
+        if self.size != 1:
             raise located(ShapeError(f"item: {self.type} has {self.size} elements, expected 1"))
         return self._array("item").item()
 
+    @checked
     def tolist(self) -> Any:
         """The data as nested lists of Python numbers."""
         return self._array("tolist").tolist()
@@ -190,10 +241,12 @@ class Tensor(Value, Plotted):
             raise located(ShapeError(f"{what}: {self.type} is not a scalar; use op.any or op.all"))
         return data.reshape(()).item() if data.ndim else data.item()
 
+    @checked
     def astype(self, dtype: Any, copy: bool = True) -> Tensor:
         """The tensor in another dtype."""
         return elementwise.cast(self, dtype)  # type: ignore[return-value]
 
+    @checked
     def to(self, device: Any) -> Tensor:
         """The tensor on another device."""
         try:
@@ -210,8 +263,9 @@ class Tensor(Value, Plotted):
         if target.kind in GPUS and self.device.kind in GPUS:
             data: Any = data_of(self, "to")
             return holding(self.type, data.to(_gpu(target)), target)  # type: ignore[return-value]
-        return _on(self._array("to"), self.dtype, target)
+        return on_device(self._array("to"), self.dtype, target)
 
+    @checked
     def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
         """The tensor on another device."""
         return self.to(device)
@@ -243,12 +297,23 @@ class Tensor(Value, Plotted):
         return indexing.index(self, key)  # type: ignore[return-value]
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if self.data is None or current_builder() is not None:
+        if self.data is None:
             raise located(
                 TraceError("a traced tensor cannot be written to; use x = x.at[index].set(value)")
             )
-        new = indexing.update(self, key, value, "set")
-        self.data = new.data
+        raise located(
+            OperandError(
+                f"x[{written(key)}] = value: a tensor is a value and cannot be written to; make a new one with "
+                f"x = x.at[{written(key)}].set(value)"
+            )
+        )
+
+    def __delitem__(self, key: Any) -> None:
+        raise located(
+            OperandError(
+                "del x[index]: a tensor is a value; take what is left with op.concat or a mask"
+            )
+        )
 
     def __repr__(self) -> str:
         if self.data is None:
@@ -283,7 +348,7 @@ class Tensor(Value, Plotted):
     __rlshift__ = _operator(elementwise.bitwise_left_shift, True)
     __rshift__ = _operator(elementwise.bitwise_right_shift)
     __rrshift__ = _operator(elementwise.bitwise_right_shift, True)
-    __eq__, __ne__ = _operator(elementwise.eq), _operator(elementwise.ne)
+    __eq__, __ne__ = _equality(elementwise.eq), _equality(elementwise.ne)
     __lt__, __le__ = _operator(elementwise.lt), _operator(elementwise.le)
     __gt__, __ge__ = _operator(elementwise.gt), _operator(elementwise.ge)
     __neg__, __pos__ = _unary(elementwise.neg), _unary(elementwise.positive)
@@ -291,55 +356,68 @@ class Tensor(Value, Plotted):
 
     # Methods
 
+    @checked
     def sum(self, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
         """Sum over axes."""
         return reduction.sum(self, axis, keepdims)  # type: ignore[return-value]
 
+    @checked
     def prod(self, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
         """Product over axes."""
         return reduction.prod(self, axis, keepdims)  # type: ignore[return-value]
 
+    @checked
     def mean(self, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
         """Mean over axes."""
         return reduction.mean(self, axis, keepdims)  # type: ignore[return-value]
 
+    @checked
     def var(self, axis: AxisLike = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
         """Variance over axes."""
         return reduction.var(self, axis, correction, keepdims)  # type: ignore[return-value]
 
+    @checked
     def std(self, axis: AxisLike = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
         """Standard deviation over axes."""
         return reduction.std(self, axis, correction, keepdims)  # type: ignore[return-value]
 
+    @checked
     def max(self, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
         """Largest element over axes."""
         return reduction.max(self, axis, keepdims)  # type: ignore[return-value]
 
+    @checked
     def min(self, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
         """Smallest element over axes."""
         return reduction.min(self, axis, keepdims)  # type: ignore[return-value]
 
+    @checked
     def any(self, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
         """Whether any element over axes is true."""
         return reduction.any(self, axis, keepdims)  # type: ignore[return-value]
 
+    @checked
     def all(self, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
         """Whether all elements over axes are true."""
         return reduction.all(self, axis, keepdims)  # type: ignore[return-value]
 
+    @checked
     def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
         """Index of the first largest element."""
         return reduction.argmax(self, axis, keepdims)  # type: ignore[return-value]
 
+    @checked
     def argmin(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
         """Index of the first smallest element."""
         return reduction.argmin(self, axis, keepdims)  # type: ignore[return-value]
 
+    @checked
     def reshape(self, *sizes: Any) -> Tensor:
         """The tensor in another shape: x.reshape(2, -1) or x.reshape((2, -1))."""
         given = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], tuple | list) else sizes
         return shape.reshape(self, given)  # type: ignore[return-value]
 
+    @checked
     def transpose(self, *axes: Any) -> Tensor:
         """The tensor with its axes in another order, reversed when none is given."""
         given: Sequence[int] | None = (
@@ -347,13 +425,27 @@ class Tensor(Value, Plotted):
         ) or None
         return shape.transpose(self, given)  # type: ignore[return-value]
 
+    @checked
     def squeeze(self, axis: AxisLike = None) -> Tensor:
         """The tensor without axes of size 1."""
         return shape.squeeze(self, axis)  # type: ignore[return-value]
 
+    @checked
     def flatten(self) -> Tensor:
         """The elements in one axis."""
         return shape.flatten(self)  # type: ignore[return-value]
+
+
+def written(key: Any) -> str:
+    """A key as it is written between brackets."""
+    if isinstance(key, tuple):
+        return ", ".join(map(written, key))
+    if isinstance(key, slice):
+        ends = ("" if n is None else written(n) for n in (key.start, key.stop))
+        return ":".join([*ends, *([] if key.step is None else [written(key.step)])])
+    if key is Ellipsis:
+        return "..."
+    return repr(key) if isinstance(key, int | str | None) else "index"
 
 
 class _Place:
@@ -364,6 +456,13 @@ class _Place:
     def __init__(self, x: Tensor, key: Any):
         self.x, self.key = x, key
 
+    def __getattr__(self, name: str) -> Any:
+        raise habits.absent("x.at[index]", name, dir(type(self)))
+
+    def get(self) -> Tensor:
+        """These elements."""
+        return self.x[self.key]
+
     def set(self, value: ArrayLike) -> Tensor:
         """The tensor with these elements replaced."""
         return indexing.update(self.x, self.key, value, "set")  # type: ignore[return-value]
@@ -371,6 +470,10 @@ class _Place:
     def add(self, value: ArrayLike) -> Tensor:
         """The tensor with a value added to these elements, repeated indices adding up."""
         return indexing.update(self.x, self.key, value, "add")  # type: ignore[return-value]
+
+    def multiply(self, value: ArrayLike) -> Tensor:
+        """The tensor with these elements multiplied by a value, once for each index that repeats."""
+        return indexing.update(self.x, self.key, value, "multiply")  # type: ignore[return-value]
 
     def max(self, value: ArrayLike) -> Tensor:
         """The tensor with these elements raised to at least a value."""
@@ -392,15 +495,8 @@ class At:
     def __getitem__(self, key: Any) -> _Place:
         return _Place(self.x, key)
 
-
-class Number(Tensor):
-    """A Python number that was passed to a traced function."""
-
-    __slots__ = ()
-    weak = True
-
-
-set_value_class(Tensor, Number)
+    def __getattr__(self, name: str) -> Any:
+        raise habits.absent("x.at", name, ())
 
 
 class _Namespace:
@@ -418,14 +514,8 @@ def set_namespace(module: Any, versions: tuple[str, ...]) -> None:
     _namespace.module, _namespace.versions = module, versions
 
 
-def _is_on_gpu(x: Any) -> bool:
-    """Whether x is an array of another library in the memory of a GPU."""
-    if isinstance(x, Value | np.ndarray) or not hasattr(x, "__dlpack_device__"):
-        return False
-    return int(x.__dlpack_device__()[0]) in GPU_OF_DLPACK
-
-
-def _on(data: Any, dtype: Any, device: Device) -> Tensor:
+def on_device(data: Any, dtype: Any, device: Device) -> Tensor:
+    """A tensor of an array's data on a device."""
     v = concrete(data, dtype, device)
     if device.kind in GPUS:
         cuda: Any = importlib.import_module("tessera.runtime.cuda.memory")
@@ -436,72 +526,3 @@ def _on(data: Any, dtype: Any, device: Device) -> Tensor:
 def _gpu(device: Device) -> Any:
     gpus: Any = importlib.import_module("tessera.runtime.cuda.device")
     return gpus.gpu(device.index, device.kind)
-
-
-def tensor(data: ArrayLike, dtype: Any = None, device: Any = None) -> Tensor:
-    """A tensor with a copy of the data; Python floats become f32 and integers i64."""
-    try:
-        place = current_device() if device is None else as_device(device)
-        given = None if dtype is None else as_dtype(dtype)
-        if isinstance(data, list | tuple) and _holds_values(data):
-            made: Any = shape.stack([tensor(d, dtype, device) for d in data])
-            return made  # type: ignore[no-any-return]
-        v = as_value(data, "tensor")
-        if v.data is None:
-            return elementwise.cast(v, given or v.dtype)  # type: ignore[return-value]
-        if given is not None and isinstance(data, list | tuple | int | float | complex):
-            v = concrete(np.asarray(data), None)
-        cast = v if given is None else elementwise.cast(v, given)
-        if cast.data is None:
-            return cast  # type: ignore[return-value]
-        return _on(_copied(cast.data), cast.dtype, place)
-    except TesseraError as e:
-        error = located(e)
-    raise error
-
-
-def _copied(x: Any) -> Any:
-    """A copy; a large one begins where a line of the caches does, as results do."""
-    if x.nbytes < memory.SMALL or not x.flags.c_contiguous:
-        return np.array(x)
-    made = memory.empty(x.shape, x.dtype)
-    np.copyto(made, x)
-    return made
-
-
-def _holds_values(data: Any) -> bool:
-    if isinstance(data, list | tuple):
-        return any(_holds_values(d) for d in data)
-    return isinstance(data, Value)
-
-
-def from_dlpack(x: Any) -> Tensor:
-    """A tensor in the memory of any object that speaks DLPack, on a CPU or a GPU."""
-    if isinstance(x, Tensor):
-        return x
-    if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
-        raise located(OperandError(f"from_dlpack: {type(x).__name__} does not speak DLPack"))
-    kind = GPU_OF_DLPACK.get(int(x.__dlpack_device__()[0]))
-    if kind is None:
-        return _on(np.from_dlpack(x), None, CPU)
-    cuda: Any = importlib.import_module("tessera.runtime.cuda.memory")
-    try:
-        data = cuda.from_dlpack(x)
-        t = TensorType(as_dtype(data.dtype), data.shape)
-        return holding(t, data, Device(kind, data.device))  # type: ignore[return-value]
-    except TesseraError as e:
-        error = located(e)
-    raise error
-
-
-def asarray(data: ArrayLike, dtype: Any = None, device: Any = None) -> Tensor:
-    """A tensor of the data, without a copy where that is possible."""
-    if _is_on_gpu(data):
-        found = from_dlpack(data)
-        moved = found if device is None else found.to(device)
-        return moved if dtype is None else moved.astype(dtype)
-    if isinstance(data, Tensor) and device is None:
-        return data if dtype is None else data.astype(dtype)
-    if isinstance(data, np.ndarray) and dtype is None and device is None:
-        return _on(data, None, CPU)
-    return tensor(data, dtype, device)

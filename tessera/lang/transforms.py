@@ -9,6 +9,7 @@ from typing import Any
 from tessera.algebra.operator import gradients
 from tessera.compile import compile_graph
 from tessera.core import tree
+from tessera.core.blame import MISFITS, applied, blamed, checked, demand_function
 from tessera.core.device import CPU, Device
 from tessera.core.errors import (
     DeviceError,
@@ -18,6 +19,7 @@ from tessera.core.errors import (
     TesseraError,
     TreeError,
     located,
+    too_deep,
 )
 from tessera.ir.graph.interp import execute
 from tessera.ir.graph.ir import Builder, Graph, Value, building, current_builder, holding
@@ -45,7 +47,11 @@ def guarded(f: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return f(*args, **kwargs)
         except TesseraError as e:
-            error = located(e)
+            error: Exception = located(e)
+        except MISFITS as e:
+            error = blamed(f.__name__, f, args, kwargs, e)
+        except RecursionError:
+            error = located(too_deep(f.__name__))
         raise error
 
     return run
@@ -61,7 +67,8 @@ def _trace(
     leaves, structure = tree.flatten(primals)
     values = _values(leaves)
     name = getattr(f, "__name__", what)
-    t = trace(f, tree.unflatten(structure, values), {}, [v.type for v in values], name)
+    types = [v.type for v in values]
+    t = trace(f, tree.unflatten(structure, values), {}, types, name, given=values)
     return t, [*values, *t.outer]
 
 
@@ -87,6 +94,9 @@ def _check_tangents(what: str, primals: Any, tangents: Any) -> list[Value | None
 @guarded
 def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
     """f at the primals, and its derivative there times the tangents."""
+    for name, x in (("primals", primals), ("tangents", tangents)):
+        if not isinstance(x, tuple | list):
+            raise OperandError(f"jvp: {name} is {type(x).__name__}, expected a tuple, as in (x,)")
     given = _check_tangents("jvp", tuple(primals), tuple(tangents))
     t, values = _trace(f, tuple(primals), "jvp")
     ts = [*given, *(None for _ in t.outer)]
@@ -209,11 +219,13 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, LinearMap]:
     return tree.unflatten(t.structure, lin.outputs), made
 
 
+@checked
 def value_and_grad(
     f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
     """A function that returns f's value and its gradient in the arguments argnums."""
-    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    demand_function("grad", f)
+    numbers = numbered("grad", argnums)
 
     @wraps(f)
     @guarded
@@ -226,7 +238,7 @@ def value_and_grad(
             full = list(args)
             for i, x in zip(numbers, xs, strict=True):
                 full[i] = x
-            return f(*full, **kwargs)
+            return applied(getattr(f, "__name__", "grad"), f, full, kwargs)
 
         t, values, wanted, lin = _linearized(restricted, chosen, getattr(f, "__name__", "grad"))
         loss = _checked_loss(f, t, lin.outputs, has_aux)
@@ -239,6 +251,7 @@ def value_and_grad(
     return run
 
 
+@checked
 def grad(
     f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
@@ -278,6 +291,15 @@ class Differentiable:
 def autodiff(f: Callable[..., Any]) -> Differentiable:
     """Decorator: give a function its derivatives as methods."""
     return Differentiable(f)
+
+
+def numbered(what: str, argnums: Any) -> tuple[Any, ...]:
+    """The positions that argnums names: one, or several."""
+    if isinstance(argnums, int):
+        return (argnums,)
+    if not isinstance(argnums, tuple | list):
+        raise OperandError(f"{what}: argnums has {argnums!r:.40}, expected positions of arguments")
+    return tuple(argnums)
 
 
 def check_argnums(f: Any, numbers: Sequence[int], args: tuple[Any, ...]) -> None:

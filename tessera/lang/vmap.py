@@ -7,6 +7,7 @@ from functools import wraps
 from typing import Any
 
 from tessera.core import tree
+from tessera.core.blame import checked, demand_function
 from tessera.core.constraints import unify
 from tessera.core.dims import Size
 from tessera.core.errors import AxisError, OperandError, ShapeError, TreeError, located
@@ -22,6 +23,7 @@ from tessera.transform.batch import batch_graph
 Axes = Any  # an axis, None, or a tree of them that is a prefix of the argument's or result's
 
 
+@checked
 def vmap(
     f: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0, axis_name: str | None = None
 ) -> Callable[..., Any]:
@@ -31,17 +33,19 @@ def vmap(
     trees of them; keyword arguments are mapped along axis 0.  out_axes does so for the results.
     With an axis_name, collectives (op.psum, op.pmean, ...) inside of f see all elements.
     """
+    demand_function("vmap", f)
     if axis_name is not None and not isinstance(axis_name, str):
         raise located(OperandError(f"vmap: axis_name is {axis_name!r:.40}, expected a string"))
 
     @wraps(f)
     @guarded
     def run(*args: Any, **kwargs: Any) -> Any:
-        given = in_axes if isinstance(in_axes, int | None) else tuple(in_axes)
+        given = tuple(in_axes) if isinstance(in_axes, list) else in_axes
         axes = [*_spread("in_axes", given, args), *_spread("in_axes", 0, kwargs)]
         leaves, structure = tree.flatten((args, kwargs))
-        names = tree.paths(structure.children[0], "args") + tree.paths(
-            structure.children[1], "kwargs"
+        given_args, given_kwargs = structure.children
+        names = tree.structure_paths(given_args, "args") + tree.structure_paths(
+            given_kwargs, "kwargs"
         )
         mapped = [_Mapped(n, x, a) for n, x, a in zip(names, leaves, axes, strict=True)]
         size = _size(mapped)
@@ -161,10 +165,10 @@ def _joined(
     outs: Sequence[Value], mask: Sequence[bool], out_axes: Axes, s: tree.Structure, size: Size
 ) -> list[Value]:
     """Results with the new axis where out_axes wants it."""
-    given = out_axes if _is_axis(out_axes) or s.kind is not tuple else tuple(out_axes)
+    given = tuple(out_axes) if isinstance(out_axes, list) and s.kind is tuple else out_axes
     axes = _axes("out_axes", given, s)
     joined = []
-    for path, v, b, a in zip(tree.paths(s, "result"), outs, mask, axes, strict=True):
+    for path, v, b, a in zip(tree.structure_paths(s, "result"), outs, mask, axes, strict=True):
         if a is None:
             if b:
                 raise AxisError(

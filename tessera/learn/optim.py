@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tessera.core import tree
+from tessera.core.blame import wanting
 from tessera.core.dtype import f32, f64
 from tessera.ir.graph.ir import Value
 from tessera.lang import op
@@ -39,6 +40,7 @@ def _unzip(pairs: Tree, like: Tree, n: int) -> tuple[Tree, ...]:
     return tuple(tree.unflatten(structure, flat[i::n][: len(leaves)]) for i in range(n))
 
 
+@wanting
 def sgd(lr: Rate, momentum: float = 0.0, nesterov: bool = False, decay: float = 0.0) -> Optimizer:
     """Stochastic gradient descent, with momentum and weight decay if given."""
 
@@ -64,6 +66,7 @@ def sgd(lr: Rate, momentum: float = 0.0, nesterov: bool = False, decay: float = 
     return Optimizer(init, update)
 
 
+@wanting
 def adam(
     lr: Rate, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, decay: float = 0.0
 ) -> Optimizer:
@@ -94,6 +97,7 @@ def adam(
     return Optimizer(init, update)
 
 
+@wanting
 def adamw(
     lr: Rate, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, decay: float = 0.01
 ) -> Optimizer:
@@ -101,6 +105,7 @@ def adamw(
     return adam(lr, b1, b2, eps, decay)
 
 
+@wanting
 def lion(lr: Rate, b1: float = 0.9, b2: float = 0.99, decay: float = 0.0) -> Optimizer:
     """Lion (Chen et al. 2023): the sign of a blend of momentum and gradient, with decoupled decay."""
 
@@ -121,6 +126,7 @@ def lion(lr: Rate, b1: float = 0.9, b2: float = 0.99, decay: float = 0.0) -> Opt
     return Optimizer(init, update)
 
 
+@wanting
 def rmsprop(lr: Rate, decay: float = 0.9, eps: float = 1e-8) -> Optimizer:
     """Gradients over the root of the running mean of their squares, which decays at this rate."""
 
@@ -140,11 +146,13 @@ def rmsprop(lr: Rate, decay: float = 0.9, eps: float = 1e-8) -> Optimizer:
     return Optimizer(init, update)
 
 
+@wanting
 def clip_by_value(grads: Tree, limit: float) -> Tree:
     """Gradients with every element brought into [-limit, limit]."""
     return tree.map(lambda g: op.clip(g, -limit, limit), grads)
 
 
+@wanting
 def clip_by_global_norm(grads: Tree, limit: float) -> Tree:
     """Gradients scaled down so that their joint Euclidean norm is at most the limit."""
     powers = [op.sum(op.square(op.cast(g, f32))) for g in tree.leaves(grads)]
@@ -156,26 +164,31 @@ def clip_by_global_norm(grads: Tree, limit: float) -> Tree:
 # Schedules: functions of the step
 
 
+@wanting
 def constant(value: float) -> Callable[[Any], Any]:
     """The same rate at every step."""
     return lambda step: op.full_like(step, value)
 
 
+@wanting
 def linear(start: float, stop: float, steps: int) -> Callable[[Any], Any]:
     """A rate that goes from start to stop in so many steps and stays there."""
     return lambda step: start + (stop - start) * op.clip(step / max(steps, 1), 0.0, 1.0)
 
 
+@wanting
 def exponential(start: float, factor: float, every: float = 1.0) -> Callable[[Any], Any]:
     """A rate that is multiplied by a factor in the course of `every` steps, evenly."""
     return lambda step: start * op.pow(factor, step / every)
 
 
+@wanting
 def staircase(start: float, factor: float, every: int) -> Callable[[Any], Any]:
     """A rate that is multiplied by a factor after each `every` steps."""
     return lambda step: start * op.pow(factor, op.floor(step / every))
 
 
+@wanting
 def warmup_cosine(peak: float, warmup: int, total: int, floor: float = 0.0) -> Callable[[Any], Any]:
     """A rate that rises linearly for `warmup` steps and then falls along a half cosine."""
 

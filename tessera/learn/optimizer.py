@@ -6,6 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tessera.core.blame import checked
+from tessera.core.errors import OperandError
+from tessera.lang import habits
+
 Tree = Any
 State = dict[str, Any]
 
@@ -16,3 +20,23 @@ class Optimizer:
 
     init: Callable[[Tree], State]
     update: Callable[[Tree, State, Tree], tuple[Tree, State]]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "init", checked(self.init))
+        object.__setattr__(self, "update", checked(_on_states(self.update)))
+
+    def __getattr__(self, name: str) -> Any:
+        raise habits.absent("an optimiser", name, ("init", "update"))
+
+
+def _on_states(
+    step: Callable[[Tree, State, Tree], tuple[Tree, State]],
+) -> Callable[[Tree, State, Tree], tuple[Tree, State]]:
+    def update(grads: Tree, state: State, params: Tree) -> tuple[Tree, State]:
+        if not isinstance(state, dict) or "step" not in state:
+            raise OperandError(
+                f"update: the state is {type(state).__name__} {state!r:.40}, expected what opt.init(params) gave"
+            )
+        return step(grads, state, params)
+
+    return update

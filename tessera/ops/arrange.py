@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core.arrays import check_number
 from tessera.core.constraints import require, unify
 from tessera.core.dims import Dim, Size
-from tessera.core.dtype import as_dtype, c128, f32, f64, i64
-from tessera.core.errors import AxisError, OperandError, ShapeError, TraceError
+from tessera.core.dtype import DType, as_dtype, c128, f32, f64, i64
+from tessera.core.errors import AxisError, DTypeError, OperandError, ShapeError, TraceError
 from tessera.core.promotion import promote
 from tessera.core.signature import broadcast_shapes
 from tessera.core.types import TensorType
@@ -68,6 +69,9 @@ def roll(x: ArrayLike, shift: int | Sequence[int], axis: AxisLike = None) -> Val
         return reshape(roll(reshape(v, (v.type.size,)), shift, 0), v.shape)
     axes = axes_of("roll", axis, v.ndim)
     shifts = tuple(shift) if isinstance(shift, tuple | list) else (shift,) * len(axes)
+    for n in shifts:
+        if not isinstance(n, Dim) and not hasattr(n, "__index__"):
+            raise OperandError(f"roll: shift is {type(n).__name__} {n!r:.40}, expected integers")
     if len(shifts) != len(axes):
         raise AxisError(f"roll: {len(shifts)} shifts for axes {axes}, expected one for each")
     return roll.bind(v, shift=shifts, axis=axes) if axes else v
@@ -253,7 +257,12 @@ def _one_hot_by_iota(i: Value, size: Size, axis: int, dtype: Any) -> Value:
 )  # fmt: skip
 def one_hot(indices: ArrayLike, size: Any, dtype: Any = f32, axis: int = -1) -> Value:
     """1 at each index along a new axis and 0 elsewhere; all 0 for an index outside the axis."""
-    i = cast_to(as_value(indices, "one_hot"), i64)
+    given = as_value(indices, "one_hot")
+    if given.dtype.kind not in "biu":
+        raise DTypeError(
+            f"one_hot: the indices are {given.type}, expected integers; cast them with astype"
+        )
+    i = cast_to(given, i64)
     (n,) = shape_of("one_hot", size)
     a = axis_of("one_hot", axis, i.ndim + 1)
     return one_hot.bind(i, size=n, axis=a, dtype=as_dtype(dtype))
@@ -269,15 +278,26 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Va
     for s in (first, end, step):
         if not isinstance(s, int | float | Dim | np.number) or isinstance(s, bool):
             raise OperandError(f"arange: {s!r:.60} is not a number")
+        if isinstance(s, float) and not math.isfinite(s):
+            raise OperandError(f"arange: {s!r:.60} is not a finite number")
     if not isinstance(step, Dim) and step == 0:
         raise OperandError("arange: the step is 0")
     size = _steps(first, end, step)
     whole = builtins.all(isinstance(s, int | Dim | np.integer) for s in (first, end, step))
     out = as_dtype(dtype) if dtype is not None else i64 if whole else f32
+    if whole and isinstance(size, int) and size > 0:
+        _check_ends(first, step, size, out)
     y = cast_to(iota((size,)), i64 if whole else f64)
     y = y if not isinstance(step, Dim) and step == 1 else mul(y, _number(step))
     y = y if not isinstance(first, Dim) and first == 0 else add(y, _number(first))
     return cast_to(y, out)
+
+
+def _check_ends(first: Any, step: Any, size: int, out: DType) -> None:
+    """Refuse integers that the dtype of a range cannot hold."""
+    for end in (first, first + step * (size - 1)):
+        if not isinstance(end, Dim):
+            check_number(int(end), out, "arange")
 
 
 def _number(x: Any) -> Any:

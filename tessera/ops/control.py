@@ -11,11 +11,13 @@ operands, so a region sees only its inputs, and all regions of a node have the s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tessera.core import tree
+from tessera.core.blame import applied
 from tessera.core.constraints import unify
 from tessera.core.dims import Dim, Size, larger
 from tessera.core.dtype import DType, bool_
@@ -78,7 +80,7 @@ def _function(op: str, what: str, f: Any) -> None:
 def _leaves(op: str, what: str, x: Tree) -> tuple[list[Value], tree.Structure]:
     """The tensors of a tree."""
     leaves, s = tree.flatten(x)
-    for leaf, path in zip(leaves, tree.paths(s, what), strict=True):
+    for leaf, path in zip(leaves, tree.structure_paths(s, what), strict=True):
         if not is_tensor(leaf):
             raise OperandError(f"{op}: {path} is {type(leaf).__name__}, expected a tensor")
     return [as_value(v, op) for v in leaves], s
@@ -118,7 +120,7 @@ def _same_results(op: str, a: Traced, a_name: str, b: Traced, b_name: str) -> No
             "return the same structure"
         )
     for path, v, w in zip(
-        tree.paths(a.structure, "result"), a.graph.outputs, b.graph.outputs, strict=True
+        tree.structure_paths(a.structure, "result"), a.graph.outputs, b.graph.outputs, strict=True
     ):
         if not agree(v.type, w.type):
             text = f"{path} is {v.type} from {a_name} but {w.type} from {b_name}"
@@ -177,7 +179,7 @@ class _Carry:
             if not self._adopt(outs):
                 break
         for path, v, out in zip(
-            tree.paths(self.structure, "carry"), self.values, outs, strict=True
+            tree.structure_paths(self.structure, "carry"), self.values, outs, strict=True
         ):
             if not agree(v.type, out.type):
                 text = f"{path} enters {what} as {v.type} but leaves it as {out.type}"
@@ -347,7 +349,7 @@ def _length(rows: Sequence[Value], s: tree.Structure, length: Size | None) -> Si
         if isinstance(n, bool) or not hasattr(n, "__index__") or int(n) < 0:
             raise OperandError(f"scan: length {n!r} is not a size")
         n = int(n)
-    for path, v in zip(tree.paths(s, "xs"), rows, strict=True):
+    for path, v in zip(tree.structure_paths(s, "xs"), rows, strict=True):
         if v.ndim == 0:
             raise ShapeError(f"scan: {path} is {v.type}, a scalar; scan runs along the first axis")
         if n is None:
@@ -386,9 +388,10 @@ def fori_loop(
         start, stop = as_value(lo), as_value(hi)
         _, last = while_loop(
             lambda c: lt(c[0], stop),
-            lambda c: (add(c[0], 1), body_fn(c[0], c[1])),
+            lambda c: (add(c[0], 1), applied("fori_loop: body_fn", body_fn, c, {})),
             (cast_to(start, stop.dtype), init),
         )
         return last
     steps = add(iota((larger(hi - lo, 0),)), lo)
-    return scan(lambda c, i: (body_fn(i, c), None), init, steps)[0]
+    body = partial(applied, "fori_loop: body_fn", body_fn)
+    return scan(lambda c, i: (body((i, c), {}), None), init, steps)[0]

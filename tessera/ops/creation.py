@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core.arrays import check_number
 from tessera.core.dims import Dim, Size
 from tessera.core.dtype import as_dtype, f32, i64
 from tessera.core.errors import OperandError
@@ -71,9 +72,9 @@ def full(shape: Any, value: ArrayLike, dtype: Any = None) -> Value:
         value = value.item()
     if not isinstance(value, bool | int | float | complex):
         raise OperandError(f"full: the value is {type(value).__name__}, expected one number")
-    return full.bind(
-        shape=sizes, value=value, dtype=as_dtype(type(value) if dtype is None else dtype)
-    )
+    to = as_dtype(type(value) if dtype is None else dtype)
+    check_number(value, to, "full")
+    return full.bind(shape=sizes, value=value, dtype=to)
 
 
 @define(

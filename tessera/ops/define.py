@@ -18,6 +18,9 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
 
+from tessera.core.arrays import as_numpy, is_foreign
+from tessera.core.blame import MISFITS, blamed
+from tessera.core.device import ANYWHERE
 from tessera.core.dims import Dim, Shape, Size
 from tessera.core.dtype import DType, as_dtype, bool_, c64, f32, i64
 from tessera.core.errors import (
@@ -28,12 +31,13 @@ from tessera.core.errors import (
     ShapeError,
     TesseraError,
     located,
+    too_deep,
 )
 from tessera.core.promotion import holds, meet_scalar, promote_all
 from tessera.core.rounding import round_to
 from tessera.core.scalar import SCALARS, Expr, arg
 from tessera.core.signature import broadcast_shapes
-from tessera.core.types import TensorType
+from tessera.core.types import TensorType, check_size
 from tessera.ir.graph.ir import Value, bind, concrete, current_builder, origin
 from tessera.ir.graph.op import Op, Sample, register
 
@@ -79,9 +83,16 @@ class OpFunction(Generic[P, R]):
         if not self.calls % _LOOKED_AT:
             _warm(self, args, kwargs)
         try:
-            return self.front(*args, **kwargs)
+            result = self.front(*args, **kwargs)
+            if result.__class__ is tuple or getattr(result, "device", None) is ANYWHERE:
+                return owned(result, args)
+            return result
         except TesseraError as e:
-            error = with_origins(located(e), args)
+            error: Exception = with_origins(located(e), args)
+        except MISFITS as e:
+            error = blamed(self.__name__.rstrip("_"), self.front, args, kwargs, e)
+        except RecursionError:
+            error = located(too_deep(self.__name__))
         raise error
 
     def bind(self, *operands: Value, **params: Any) -> Value:
@@ -104,6 +115,23 @@ def with_origins(error: TesseraError, operands: Sequence[Any]) -> TesseraError:
         found = [(i, v, origin(v)) for i, v in enumerate(operands) if isinstance(v, Value)]
         error.origins = tuple(f"operand {i} {v.type} is from {o}" for i, v, o in found if o)
     return error
+
+
+def owned(result: Any, args: Sequence[Any]) -> Any:
+    """A result with memory of its own: arrays of other libraries among the arguments may be written to later."""
+    if result.__class__ is tuple:
+        return tuple([owned(r, args) for r in result])
+    if not isinstance(result, Value) or result.device is not ANYWHERE or result.data is None:
+        return result
+    held = [a for x in args for a in (x if isinstance(x, list | tuple) else (x,))]
+    lent = [as_numpy(a, "tensor") for a in held if isinstance(a, np.ndarray) or _is_lent(a)]
+    if any(np.may_share_memory(result.data, a) for a in lent):
+        return concrete(np.array(result.data), result.dtype)
+    return result
+
+
+def _is_lent(x: Any) -> bool:
+    return not isinstance(x, Value) and is_foreign(x)
 
 
 def publish(f: OpFunction[..., Value] | Any, name: str) -> None:
@@ -132,9 +160,13 @@ def public(front: Callable[P, R]) -> Callable[P, R]:
 
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            return front(*args, **kwargs)
+            return owned(front(*args, **kwargs), args)
         except TesseraError as e:
-            error = with_origins(located(e), args)
+            error: Exception = with_origins(located(e), args)
+        except MISFITS as e:
+            error = blamed(front.__name__.rstrip("_"), front, args, kwargs, e)
+        except RecursionError:
+            error = located(too_deep(front.__name__))
         raise error
 
     call.__name__ = call.__qualname__ = front.__name__
@@ -152,20 +184,32 @@ def as_value(x: ArrayLike, op: str = "tensor") -> Value:
     if isinstance(x, Value):
         return cast_to(x, _DEFAULT[x.dtype.kind]) if x.weak else x
     if isinstance(x, bool | int | float | complex):
-        return concrete(x, as_dtype(type(x)))
+        return concrete(_representable(x, op), as_dtype(type(x)))
     if isinstance(x, Dim):
         return size_value(x)
-    if isinstance(x, np.ndarray | np.generic):
+    if isinstance(x, np.ndarray | np.generic) or is_foreign(x):
+        array = as_numpy(x, op)
         # A traced program keeps the array: what is written to it later must not show.
-        return concrete(x if current_builder() is None else np.array(x))
+        return concrete(array if current_builder() is None else np.array(array))
     if isinstance(x, list | tuple):
         return _from_sequence(x, op)
-    if hasattr(x, "__array__") or hasattr(x, "__dlpack__"):
-        return concrete(np.asarray(x) if hasattr(x, "__array__") else np.from_dlpack(x))
     raise OperandError(
-        f"{op}: cannot take {type(x).__name__} {x!r:.60} as a tensor; pass a Tensor, a NumPy array "
+        f"{op}: cannot take {type(x).__name__} {_brief(x)} as a tensor; pass a Tensor, a NumPy array "
         "or numbers"
     )
+
+
+def _brief(x: Any) -> str:
+    """An object in one line of few letters."""
+    return " ".join(f"{x!r:.200}".split())[:60]
+
+
+def _representable(x: Any, op: str) -> Any:
+    if type(x) is int and not holds(i64, x):
+        raise DTypeError(
+            f"{op}: an integer of {x.bit_length()} bits does not fit i64; write a float"
+        )
+    return x
 
 
 def as_value_of(dtype: DType, x: ArrayLike, op: str) -> Value:
@@ -187,9 +231,17 @@ def _from_sequence(x: Sequence[Any], op: str) -> Value:
     except ValueError as e:
         raise OperandError(f"{op}: nested sequences of different lengths are no tensor") from e
     if array.dtype.kind == "O" or array.dtype.kind in "US":
-        raise OperandError(f"{op}: cannot take a {type(x).__name__} of {array.dtype} as a tensor")
+        raise OperandError(f"{op}: cannot take a {type(x).__name__} of {_held(array)} as a tensor")
     default = {"f": f32, "i": i64, "c": as_dtype("c64")}.get(array.dtype.kind)
     return concrete(array, default if array.dtype.kind in "fic" else None)
+
+
+def _held(array: np.ndarray[Any, Any]) -> str:
+    """What a sequence holds that is no number."""
+    if array.dtype.kind in "US":
+        return str(array.dtype)
+    found = [v for v in array.flat if not isinstance(v, int | float | complex)]
+    return type(found[0]).__name__ if found else "integers beyond 64 bits"
 
 
 def size_value(size: Size) -> Value:
@@ -308,7 +360,8 @@ def axes_of(op: str, axis: AxisLike, rank: int) -> tuple[int, ...]:
 
 def shape_of(op: str, shape: Any) -> Shape:
     """A shape from an int, a size or a sequence of them."""
-    sizes = (shape,) if isinstance(shape, Dim) or hasattr(shape, "__index__") else tuple(shape)
+    whole = isinstance(shape, Dim) or hasattr(shape, "__index__")
+    sizes = (shape,) if whole else tuple(iterable(op, shape))
     out: list[Size] = []
     for s in sizes:
         if not isinstance(s, Dim) and not hasattr(s, "__index__"):
@@ -317,7 +370,16 @@ def shape_of(op: str, shape: Any) -> Shape:
         if isinstance(n, int) and n < 0:
             raise OperandError(f"{op}: size {n} in shape {sizes} is negative")
         out.append(n)
-    return tuple(out)
+    return check_size(op, tuple(out))
+
+
+def iterable(op: str, shape: Any) -> Any:
+    """A shape that is a sequence of sizes."""
+    if isinstance(shape, str | dict) or not hasattr(shape, "__iter__"):
+        raise OperandError(
+            f"{op}: the shape is {type(shape).__name__} {shape!r:.40}, expected sizes"
+        )
+    return shape
 
 
 def letters(rank: int, start: int = 0) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core.arrays import check_number
 from tessera.core.constraints import require, unify
 from tessera.core.dims import Size
 from tessera.core.dtype import bool_, i64
@@ -308,6 +309,36 @@ def _extreme_jvp(n: Node, ts: Tangents) -> Value | None:
     return div(total, scatter_add.bind(won, value_won, *indices, **n.params))
 
 
+def _product_jvp(n: Node, ts: Tangents) -> Value | None:
+    """Each value's tangent times what it was multiplied with: all else that came to its place."""
+    x, value, *indices = n.operands
+    if ts[0] is None and ts[1] is None:
+        return None
+    out = full_of(x.shape, 0, x.dtype)
+    if ts[0] is not None:
+        out = scatter_mul.bind(ts[0], value, *indices, **n.params)
+    if ts[1] is None:
+        return out
+    # Zeros are counted apart, so that the product of the others is a quotient without 0 / 0.
+    is_zero, value_is_zero = eq(x, 0), eq(value, 0)
+    rest = scatter_mul.bind(
+        where(is_zero, 1, x), where(value_is_zero, 1, value), *indices, **n.params
+    )
+    zeros = scatter_add.bind(
+        cast_to(is_zero, x.dtype), cast_to(value_is_zero, x.dtype), *indices, **n.params
+    )
+    here, count = (gather.bind(v, *indices, **n.params) for v in (rest, zeros))
+    alone = where(eq(count, 0), div(here, where(value_is_zero, 1, value)), 0)
+    others = where(value_is_zero, where(eq(count, 1), here, 0), alone)
+    return scatter_add.bind(out, mul(ts[1], others), *indices, **n.params)
+
+
+def _product_transpose(n: Node, ct: Value, k: int) -> Value:
+    """The cotangent of x; a tangent never comes in by the values, which _product_jvp holds."""
+    assert k == 0, n
+    return scatter_mul.bind(ct, *n.operands[1:], **n.params)
+
+
 def _scatter_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
     size = batch_size(operands, batched)
     x, value = (in_front(v, b, size) for v, b in zip(operands[:2], batched[:2], strict=True))
@@ -362,6 +393,8 @@ _LADDER = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
 
 def fitting(op: str, x: Value, value: ArrayLike, shape: tuple[Size, ...]) -> Value:
     """A value in the dtype of x, broadcast to a shape."""
+    if type(value) is int:
+        check_number(value, x.dtype, op)
     v = as_value_of(x.dtype, value, op)
     if _LADDER[v.dtype.kind] > _LADDER[x.dtype.kind]:
         raise DTypeError(
@@ -379,6 +412,10 @@ scatter = _scatter(
 scatter_add = _scatter(
     "scatter_add", "x with values added at indices along axes, in the order of the indices.",
     _fold(np.add), kinds="uifc", jvp=_joint_jvp, transpose=_add_transpose,
+)  # fmt: skip
+scatter_mul = _scatter(
+    "scatter_mul", "x with elements at indices along axes multiplied by values, in the order of the indices.",
+    _fold(np.multiply), kinds="uif", jvp=_product_jvp, transpose=_product_transpose,
 )  # fmt: skip
 scatter_max = _scatter(
     "scatter_max", "x with elements at indices along axes raised to at least the values.",

@@ -18,8 +18,9 @@ from tessera.core.dims import Dim, Shape, Size, bounds
 from tessera.core.dtype import bool_, i64
 from tessera.core.errors import AxisError, OperandError, TraceError
 from tessera.ir.graph.ir import Value, concrete, current_builder, host_data
+from tessera.ir.graph.known import known
 from tessera.ops.define import ArrayLike, as_value, full_of, public
-from tessera.ops.elementwise import add, maximum, minimum, where
+from tessera.ops.elementwise import add, maximum, minimum, mul, where
 from tessera.ops.gather import OPS, dynamic_update_slice, fitting, gather, in_bounds, together
 from tessera.ops.shape import flip, pad, reshape, slice_, transpose
 
@@ -66,8 +67,14 @@ class Gap:
 
 Part = Cut | Pick | New | Gap
 _NEW, _GAP, _WHOLE = New(), Gap(), builtins.slice(None)
-_UPDATES = {"add": add, "max": maximum, "min": minimum}
-_SCATTERS = {"set": "scatter", "add": "scatter_add", "max": "scatter_max", "min": "scatter_min"}
+_UPDATES = {"add": add, "multiply": mul, "max": maximum, "min": minimum}
+_SCATTERS = {
+    "set": "scatter",
+    "add": "scatter_add",
+    "multiply": "scatter_mul",
+    "max": "scatter_max",
+    "min": "scatter_min",
+}
 
 
 @public
@@ -91,7 +98,7 @@ def index(x: Value, key: Any) -> Value:
 
 @public
 def update(x: Value, key: Any, value: ArrayLike, how: str) -> Value:
-    """x with x[key] set to a value, or combined with it by add, max or min."""
+    """x with x[key] set to a value, or combined with it by add, multiply, max or min."""
     mask = _lone_mask(x, key)
     if mask is not None and np.ndim(value) <= x.ndim - mask.ndim:
         return _masked(x, mask, value, how)
@@ -149,13 +156,18 @@ def _parse(x: Value, key: Any) -> list[Part]:
     return parts
 
 
+def _is_empty(k: list[Any]) -> bool:
+    """Whether nested lists hold no element."""
+    return all(isinstance(x, list) and _is_empty(x) for x in k)
+
+
 def _item(k: Any) -> Any:
     """One element of a key as a number, a size, a slice, None, Ellipsis or an index tensor."""
     if k is None or k is Ellipsis or isinstance(k, builtins.slice | Dim):
         return k
     if isinstance(k, int) and not isinstance(k, bool):
         return k
-    if isinstance(k, list) and not np.size(k):
+    if isinstance(k, list) and _is_empty(k):
         return concrete(np.zeros(np.shape(k), np.int64))
     v = as_value(k, "index")
     if v.dtype.kind not in "biu":
@@ -256,10 +268,11 @@ def _symbolic_ends(
     return a, b
 
 
-def _mask_parts(x: Value, axis: int, mask: Value) -> list[Part]:
-    if mask.data is None:
+def _mask_parts(x: Value, axis: int, given: Value) -> list[Part]:
+    mask = known(given)
+    if mask is None:
         raise TraceError(
-            f"index: the mask {mask.type} is traced, so how many elements it picks is not known; use "
+            f"index: the mask {given.type} is traced, so how many elements it picks is not known; use "
             "op.where(mask, x, other), or op.nonzero(mask, size=...)"
         )
     _check_mask(x, axis, mask)

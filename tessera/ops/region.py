@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 
 from tessera.core import tree
+from tessera.core.arrays import is_foreign
+from tessera.core.blame import applied
 from tessera.core.constraints import Scope, current_scope, scope
 from tessera.core.device import ANYWHERE, Device
+from tessera.core.dims import Dim
 from tessera.core.errors import OperandError, TraceError
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Builder, Graph, Value, building, current_builder
@@ -35,26 +38,28 @@ def trace(
     names: Sequence[str] = (),
     weak_numbers: bool = False,
     place: Device | None = None,
+    given: Sequence[Value] = (),
 ) -> Traced:
     """The graph of f; the tensor leaves of args and kwargs have these types, in order.
 
     With weak_numbers, a Python number takes the dtype of what it meets inside f too.  What the host holds goes to `place`.
+    Where the graph is of one call alone, `given` are the values of that call, which f may decide on.
     """
     leaves, structure = tree.flatten((args, kwargs))
     parent = current_builder()
-    builder = Builder(parent, input_names=names, place=place)
+    builder = Builder(parent, input_names=names, place=place, given=given)
     # A nested trace shares the facts of the one around it; an outermost trace opens its own.
     facts = Scope() if parent is None else current_scope()
     with scope(facts), building(builder):
         left = iter(types)
         filled = [
-            builder.input(next(left), _place(x), weak_numbers and is_number(x))
+            builder.input(next(left), _place(x), weak_numbers and _is_plain(x))
             if is_tensor(x)
             else x
             for x in leaves
         ]
         inner_args, inner_kwargs = tree.unflatten(structure, filled)
-        result = f(*inner_args, **inner_kwargs)
+        result = applied(name, f, inner_args, inner_kwargs)
         outs, out_structure = tree.flatten(result)
         values = [_output(x, name) for x in outs]
         graph, outer = builder.finish(values, name, facts.guards if parent is None else ())
@@ -68,7 +73,13 @@ def _place(x: Any) -> Device:
 
 def is_tensor(x: Any) -> bool:
     """Whether a leaf of the arguments is traced (the rest is static)."""
-    return isinstance(x, Value | np.ndarray | np.generic | float | int | complex)
+    if isinstance(x, Value | np.ndarray | np.generic | float | int | complex | Dim):
+        return True
+    return is_foreign(x)
+
+
+def _is_plain(x: Any) -> bool:
+    return is_number(x) or isinstance(x, Dim)
 
 
 def is_number(x: Any) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from tessera.core.constraints import require, same, unify
 from tessera.core.dims import Dim, Size, product
 from tessera.core.dtype import bool_
-from tessera.core.errors import AxisError, ShapeError
+from tessera.core.errors import AxisError, OperandError, ShapeError
 from tessera.core.promotion import promote_all
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value
@@ -28,6 +28,7 @@ from tessera.ops.define import (
     cast_to,
     define,
     full_of,
+    iterable,
     public,
     shape_of,
 )
@@ -114,8 +115,9 @@ def _reshape_view(index: Index, types: Types, p: Params) -> Index:
 def reshape(x: ArrayLike, shape: Any) -> Value:
     """x with its elements in the same order and another shape; -1 stands for what remains."""
     v = as_value(x, "reshape")
-    sizes = (shape,) if isinstance(shape, Dim) or hasattr(shape, "__index__") else tuple(shape)
-    sizes = _fill_minus_one(v, sizes)
+    if isinstance(shape, Dim) or hasattr(shape, "__index__"):
+        shape = (shape,)
+    sizes = _fill_minus_one(v, tuple(iterable("reshape", shape)))
     sizes = shape_of("reshape", sizes)
     return v if v.shape == sizes else reshape.bind(v, shape=sizes)
 
@@ -317,7 +319,9 @@ def split(x: ArrayLike, parts: int | Sequence[int], axis: int = 0) -> tuple[Valu
             raise ShapeError(f"split: axis {a} of {v.type} is {n}, which {parts} does not divide")
         sizes: list[Size] = [n // parts] * parts
     else:
-        sizes = list(parts)
+        sizes = list(iterable("split", parts))
+        if builtins.any(not isinstance(s, Dim) and not hasattr(s, "__index__") for s in sizes):
+            raise OperandError(f"split: parts are {sizes!r:.60}, expected a count or sizes")
         if not unify(builtins.sum(sizes), n, "split: the sizes of the parts"):
             raise ShapeError(f"split: parts {sizes} add up to {builtins.sum(sizes)}, not to {n}")
     out: list[Value] = []

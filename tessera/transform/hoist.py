@@ -28,7 +28,7 @@ TOTAL = frozenset((
     "argsort", "complex", "concat", "constant", "conv", "conv_input", "conv_weights", "cummax", "cummin", "cumprod",
     "cumsum", "dct", "dim", "fft", "full", "ifft", "iota", "irfft", "linear_recurrence", "logcumsumexp",
     "loggamma_slope", "overlap_add", "pad", "polygamma", "random_bits", "rfft", "scatter", "scatter_add",
-    "scatter_max", "scatter_min", "searchsorted", "sort", "topk",
+    "scatter_max", "scatter_min", "scatter_mul", "searchsorted", "sort", "topk",
 ))  # fmt: skip
 
 

@@ -161,7 +161,17 @@ class Graph(Pictured):
 class Builder:
     """A graph being built."""
 
-    __slots__ = ("captures", "input_names", "inputs", "location", "nodes", "parent", "place")
+    __slots__ = (
+        "captures",
+        "given",
+        "input_names",
+        "inputs",
+        "known",
+        "location",
+        "nodes",
+        "parent",
+        "place",
+    )
 
     def __init__(
         self,
@@ -169,8 +179,11 @@ class Builder:
         location: Location | None = None,
         input_names: Sequence[str] = (),
         place: Device | None = None,
+        given: Sequence[Value] = (),
     ):
         self.input_names = tuple(input_names)
+        self.given = given  # what the inputs stand for, where the graph is of one call alone
+        self.known: dict[Value, Value] = {}  # values of that call which were asked for
         self.inputs: list[Value] = []
         self.nodes: list[Node] = []
         self.captures: dict[int, tuple[Value, Value]] = {}  # id of outer -> (outer, inner)
@@ -201,7 +214,7 @@ class Builder:
                     "return it from that function instead of storing it"
                 )
             outer = self.parent.lift(v)
-        elif v.data.size <= _SMALL and v.type.static and _on_host(v.data):
+        elif v.data.size <= _SMALL and v.type.static and _is_settled(v.data):
             return self.constant(v)
         else:
             outer = v if self.parent is None else self.parent.lift(v)
@@ -409,6 +422,14 @@ _DONATED = -1  # the index of a value whose data was given away
 
 def _on_host(data: Any) -> bool:
     return isinstance(data, np.ndarray)
+
+
+def _is_settled(data: Any) -> bool:
+    """Whether an array on the host belongs to tensors alone.
+
+    Borrowed memory is held by views that cannot be written to; a broadcast number cannot be either.
+    """
+    return _on_host(data) and (data.flags.writeable or data.base is None or 0 in data.strides)
 
 
 def host_data(v: Value) -> Array:

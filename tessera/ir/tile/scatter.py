@@ -14,7 +14,7 @@ from functools import partial
 
 from tessera.core.dims import Dim, Size, bounds, product, smaller
 from tessera.core.dtype import i64
-from tessera.core.scatters import JOINS
+from tessera.core.scatters import JOINS, WIDE
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Primitive
 from tessera.ir.tile.ir import Builder, Kernel, Tile
@@ -29,7 +29,7 @@ _SPARSE = 64  # elements for each index: a look at an index costs about as much 
 def lower_scatter(join: str | None, step: Primitive, types: Mapping[str, TensorType]) -> Expansion:
     """One kernel; narrow sums have a wide tensor in between, and a second kernel that rounds it."""
     x, out = types[step.operands[0]], step.results[0]
-    wide = x.dtype.compute if join == "add" else x.dtype
+    wide = x.dtype.compute if join in WIDE else x.dtype
     kernel = _Scatter(join, step, types, TensorType(wide, x.shape)).kernel()
     if wide is x.dtype:
         return Expansion((Launch(kernel, step.operands, step.results),))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import update_wrapper
 from typing import Any
 
+from tessera.core.blame import demand_function
 from tessera.core.constraints import solve
 from tessera.core.device import CPU, Device
 from tessera.core.dims import Dim, Size
@@ -220,6 +221,7 @@ class _Decorator:
 
     def __call__(self, f: Callable[..., Any]) -> KernelFunction:
         """A function over tiles as a kernel, with the default schedule."""
+        demand_function("kernel", f)
         return self._made(f)
 
     def auto(self, f: Callable[..., Any]) -> KernelFunction:

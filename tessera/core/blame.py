@@ -1,0 +1,196 @@
+"""Blame: which argument of a call that failed does not fit the function, and what to write instead.
+
+Nothing is looked at before a call fails, so calls that succeed pay nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+from tessera.core.errors import OperandError, TesseraError, located
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# What Python and NumPy raise when an argument is of a wrong kind.
+MISFITS = (TypeError, ValueError, AttributeError, OverflowError)
+
+# Names in other libraries, and ours for the same thing.
+_OTHER_NAMES = {
+    "dim": "axis", "dims": "axis", "axes": "axis", "keepdim": "keepdims", "size": "shape", "ddof": "correction",
+    "unbiased": "correction", "input": "x", "a": "x", "other": "y", "is_causal": "causal", "argnum": "argnums",
+    "in_dims": "in_axes", "out_dims": "out_axes", "num_groups": "groups", "minval": "low", "maxval": "high",
+    "weight_decay": "decay", "betas": "b1", "learning_rate": "lr", "ord": "order", "name": "axis_name",
+    "donate_argnums": "donate", "donate_argnames": "donate", "maximum": "max", "minimum": "min",
+}  # fmt: skip
+_ADVICE = {
+    "out": "tensors are values: use the result",
+    "requires_grad": "differentiate with ts.grad(f)(x)",
+    "copy": "ts.tensor copies and ts.asarray need not",
+    "backend": "choose with target=",
+    "device": "make it there with ts.device(...) or x.to(...)",
+}
+
+
+def misfit(
+    name: str, f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> OperandError | None:
+    """The error of a call whose arguments f cannot take; None where they fit."""
+    signature = inspect.signature(f)
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as e:
+        return OperandError(
+            f"{name}: {e}{_advice(signature, kwargs)}; it takes {_shown(signature)}"
+        )
+    for n, x in bound.arguments.items():
+        wanted = _wanted(signature.parameters[n], x)
+        if wanted:
+            return OperandError(f"{name}: {n} is {type(x).__name__} {x!r:.40}, expected {wanted}")
+    return None
+
+
+def _advice(signature: inspect.Signature, kwargs: Mapping[str, Any]) -> str:
+    """What to write for a keyword that the function does not have."""
+    known = list(signature.parameters)
+    for n in kwargs:
+        if n in known:
+            if signature.parameters[n].kind is inspect.Parameter.POSITIONAL_ONLY:
+                return f"; give '{n}' without its name"
+            continue
+        if n in _ADVICE:
+            return f"; {_ADVICE[n]}"
+        near = _OTHER_NAMES.get(n)
+        found = [near] if near in known else difflib.get_close_matches(n, known, 1)
+        if found:
+            return f"; use '{found[0]}'"
+    return ""
+
+
+def _shown(signature: inspect.Signature) -> str:
+    """The parameters as they are written, without annotations."""
+    bare = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
+    return str(inspect.Signature(bare))
+
+
+def _wanted(p: inspect.Parameter, x: Any) -> str:
+    """What a parameter wants instead of x, in words; nothing where x may do."""
+    kind = p.annotation if isinstance(p.annotation, str) else getattr(p.annotation, "__name__", "")
+    if x is None and ("None" in kind or p.default is None):
+        return ""
+    if kind.startswith(("float", "Rate")):
+        return "" if hasattr(x, "__float__") or callable(x) else "a number"
+    if kind in ("int", "int | None"):
+        return "" if hasattr(x, "__index__") else "an integer"
+    if kind == "bool":
+        return "" if isinstance(x, bool) or hasattr(x, "__bool__") else "True or False"
+    if kind in ("str", "str | None"):
+        return "" if isinstance(x, str) else "a string"
+    if kind.startswith(("Callable", "Function")):
+        return "" if callable(x) else "a function"
+    if kind.startswith(("Sequence", "Iterable")):
+        return "" if hasattr(x, "__iter__") or "int" in kind else "a sequence"
+    if kind.startswith("AxisLike"):
+        return "" if x is None or hasattr(x, "__index__") or hasattr(x, "__iter__") else "an axis"
+    return ""
+
+
+def blamed(
+    name: str, f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], e: Exception
+) -> Exception:
+    """The error to raise for an exception of a call: one that names the argument, or what was raised."""
+    error = misfit(name, f, args, kwargs)
+    return e if error is None else located(error).with_traceback(None)
+
+
+def applied(
+    name: str, f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """f(*args, **kwargs) for a function of the user's; arguments that it does not take are named."""
+    try:
+        return f(*args, **kwargs)
+    except TypeError as e:
+        error = _uncallable(name, f, args, kwargs) or e
+    raise error
+
+
+def _uncallable(name: str, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    if not callable(f):
+        return function_wanted(name, f)
+    try:
+        signature = inspect.signature(f)
+    except (TypeError, ValueError):
+        return None
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as e:
+        count = len(args) + len(kwargs)
+        what = f"{count} argument{'s' if count != 1 else ''}"
+        return located(
+            OperandError(
+                f"{name}: the function is called with {what}: {e}; it takes {_shown(signature)}"
+            )
+        )
+    return None
+
+
+def function_wanted(name: str, f: Any) -> TesseraError:
+    """The error of an argument that should be a function."""
+    return located(OperandError(f"{name}: got {type(f).__name__} {f!r:.40}, expected a function"))
+
+
+def demand_function(name: str, f: Any) -> None:
+    """Refuse what is no function."""
+    if not callable(f):
+        raise function_wanted(name, f)
+
+
+def _name(f: Callable[..., Any]) -> str:
+    if f.__name__ == "__init__":
+        return f.__qualname__.rpartition(".")[0].rpartition(".")[2]
+    return f.__name__.rstrip("_")
+
+
+def checked(f: Callable[P, R]) -> Callable[P, R]:
+    """Decorator: a public function whose failures name the argument that does not fit."""
+    name = _name(f)
+
+    @functools.wraps(f)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return f(*args, **kwargs)
+        except TesseraError as e:
+            error: Exception = located(e)
+        except MISFITS as e:
+            error = blamed(name, f, args, kwargs, e)
+        raise error
+
+    return call
+
+
+def wanting(f: Callable[P, R]) -> Callable[P, R]:
+    """Decorator: as checked, for a function that only keeps its arguments: they are looked at when given."""
+    name = _name(f)
+
+    @functools.wraps(f)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        error = misfit(name, f, args, kwargs)
+        if error is not None:
+            raise located(error)
+        try:
+            return f(*args, **kwargs)
+        except TesseraError as e:
+            shown = located(e)
+        raise shown
+
+    return call
+
+
+def checked_class(cls: type[R]) -> type[R]:
+    """Class decorator: constructing an instance with arguments that do not fit names them."""
+    cls.__init__ = checked(cls.__init__)  # type: ignore[method-assign]
+    return cls
