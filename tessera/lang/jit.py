@@ -265,10 +265,10 @@ class Jitted:
                 return None, data, tensors
         return tuple(out), data, tensors
 
-    def _mode(self) -> tuple[str, str]:
-        """Target and numerics of a call: what jit was told, or the flags in force."""
+    def _mode(self) -> tuple[str, str, bool]:
+        """Target and numerics of a call, as jit was told or the flags say, and whether it is checked."""
         mode = flags()
-        return self._target or mode.target, self._numerics or mode.numerics
+        return self._target or mode.target, self._numerics or mode.numerics, mode.checked
 
     def _take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
         try:
@@ -293,14 +293,14 @@ class Jitted:
         return _Call({n: v for n, v in given.items() if n not in static}, static)
 
     def _entry(self, c: _Call) -> _Entry:
-        target, numerics = self._mode()
+        target, numerics, checked = self._mode()
         device = self._device(c, target)
         if numerics == "strict" and device.kind != "cpu":
             raise OperandError(
                 f"{self._name}: numerics 'strict' needs the same bits on every machine, but sums have another "
                 f"order on {device} than on a CPU; use 'deterministic'"
             )
-        chosen = (target, numerics, c.key, device)
+        chosen = (target, numerics, checked, c.key, device)
         key = (chosen, c.types)
         entry = self._entries.get(key)
         if entry is not None:
