@@ -36,9 +36,10 @@ from tessera.ir.graph.ir import (
     data_of,
     donate,
     holding,
+    host_data,
     on_host,
 )
-from tessera.ir.graph.numbers import checking
+from tessera.ir.graph.numbers import check_numbers, checking, has_nan
 from tessera.lang.annotation import TensorSpec
 from tessera.lang.lowered import Lowered
 from tessera.lang.shortcut import follow
@@ -47,6 +48,8 @@ from tessera.lang.tensor import Tensor
 from tessera.lang.trace import Traced, is_number, is_tensor, trace
 from tessera.ops.control import call
 from tessera.ops.define import as_value
+from tessera.ops.elementwise import isnan
+from tessera.ops.reduction import any as any_of
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
@@ -55,6 +58,7 @@ class _Entry:
     """A compiled variant."""
 
     __slots__ = (
+        "checked",
         "device",
         "donated",
         "executable",
@@ -71,13 +75,38 @@ class _Entry:
         structure: tree.Structure,
         donated: tuple[int, ...] = (),
         device: Device = CPU,
+        checked: bool = False,
     ):
         self.executable, self.structure, self.device = executable, structure, device
+        self.checked = checked  # whether its results are looked at for NaN
         self.donated = donated  # numbers of the arguments whose memory may be used
         self.single = structure.kind is None
         self.types = [v.type for v in executable.graph.outputs]
         self.seen = -1  # the configuration of the last call through Python
-        self.record: Any = None  # of calls that need no Python; False: there is none
+        self.record: Any = (
+            False if checked else None
+        )  # of calls that need no Python; False: there is none
+
+    def run(self, data: Sequence[Any]) -> list[Any]:
+        """The outputs; under ts.checked() a NaN among them is an error of the op that made it."""
+        outs = self.executable.run(data)
+        if self.checked:
+            self.blame(data, outs)
+        return outs
+
+    def blame(self, data: Sequence[Any], outs: Sequence[Any]) -> None:
+        """Raise if the outputs have a NaN that some op made; one that came with an argument is none."""
+        if any(self._has_nan(t, x) for t, x in zip(self.types, outs, strict=True)):
+            with check_numbers(False, "checked"):
+                self.check(data)
+
+    def _has_nan(self, t: TensorType, x: Any) -> bool:
+        if t.dtype.kind not in "fc":
+            return False
+        if self.device.kind == "cpu":
+            return has_nan(x)
+        there = holding(TensorType(t.dtype, x.shape), x, self.device)
+        return bool(host_data(any_of(isnan(there))))
 
     def check(self, data: Sequence[Any]) -> list[Any]:
         """The outputs, op by op, as the target runs single ops."""
@@ -314,7 +343,7 @@ class Jitted:
                 executable = compile_graph(t.graph, place, numerics)
             if numerics == "strict":
                 refuse_hosted(executable)
-            entry = _Entry(executable, t.structure, self._donated(c), device)
+            entry = _Entry(executable, t.structure, self._donated(c), device, checked)
             self._variants[chosen, types] = entry
         self._entries[key] = entry
         return entry
@@ -492,8 +521,11 @@ class _Method:
 def _run_donating(entry: _Entry, tensors: Sequence[Value], data: Sequence[Any]) -> list[Any]:
     """Run, and take the donated arguments away from whoever holds them."""
     executable: Any = entry.executable
-    free = frozenset(i for i in entry.donated if _is_free(data[i]))
-    outs: list[Any] = executable.run(data, free)
+    if entry.checked:  # who looks for an error needs what went in
+        outs: list[Any] = entry.run(data)
+    else:
+        free = frozenset(i for i in entry.donated if _is_free(data[i]))
+        outs = executable.run(data, free)
     for i in entry.donated:
         donate(tensors[i])
     return outs
@@ -538,7 +570,7 @@ def _leaf_names(parameters: Sequence[str], values: Sequence[Any]) -> list[str]:
 
 def _wrap(entry: _Entry, data: Sequence[Any]) -> Any:
     # A check looks at the program as it was written, op by op.
-    run = entry.executable.run if not checking() else entry.check
+    run = entry.run if not checking() else entry.check
     return _results(entry, run(data))
 
 

@@ -17,21 +17,21 @@ from tessera.core.types import TensorType
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-# Whether results are checked here, and whether for infinities too.
-_CHECKS: ContextVar[bool] = ContextVar("tessera checks", default=False)
+# Who asked to check results here, if anybody, and whether for infinities too.
+_CHECKS: ContextVar[str] = ContextVar("tessera checks", default="")
 _INFINITIES: ContextVar[bool] = ContextVar("tessera infinities", default=False)
 
 
 def checking() -> bool:
     """Whether results are checked in this thread or task."""
-    return _CHECKS.get()
+    return _CHECKS.get() != ""
 
 
 @contextmanager
-def check_numbers(infinities: bool) -> Iterator[None]:
+def check_numbers(infinities: bool, who: str = "debug_nans") -> Iterator[None]:
     """Check results while the block runs: for NaN, and for infinities if they matter."""
     before = _CHECKS.get(), _INFINITIES.get()
-    _CHECKS.set(True)
+    _CHECKS.set(who)
     _INFINITIES.set(infinities)
     usual.begin()
     try:
@@ -58,11 +58,22 @@ def check(
         if bad is None:
             continue
         given = ", ".join(map(str, types))
+        who = _CHECKS.get() or "checked"
         error = NumericalError(
-            f"debug_nans: {op} made {_wide(y)[bad]} at {list(map(int, bad))} of {t} from operands "
+            f"{who}: {op} made {_wide(y)[bad]} at {list(map(int, bad))} of {t} from operands "
             f"{given} that have none"
         )
         raise error.at(location)
+
+
+def has_nan(x: Array) -> bool:
+    """Whether floats or complex numbers have a NaN: a square that is none comes from no NaN."""
+    if x.dtype.kind == "c":
+        x = np.ascontiguousarray(x).view(x.real.dtype)
+    if x.dtype in (np.float32, np.float64) and x.flags.c_contiguous:
+        flat = x.reshape(-1)
+        return bool(np.isnan(np.dot(flat, flat)))  # one pass, at the speed of memory
+    return bool(np.isnan(_wide(x)).any())
 
 
 def _wide(x: Array) -> Array:
