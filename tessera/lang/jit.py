@@ -36,11 +36,11 @@ from tessera.ir.graph.ir import (
     data_of,
     donate,
     holding,
-    host_data,
     on_host,
 )
-from tessera.ir.graph.numbers import check_numbers, checking, has_nan
+from tessera.ir.graph.numbers import checking
 from tessera.lang.annotation import TensorSpec
+from tessera.lang.debug import blame
 from tessera.lang.lowered import Lowered
 from tessera.lang.shortcut import follow
 from tessera.lang.stream import Stream, current_stream
@@ -48,8 +48,6 @@ from tessera.lang.tensor import Tensor
 from tessera.lang.trace import Traced, is_number, is_tensor, trace
 from tessera.ops.control import call
 from tessera.ops.define import as_value
-from tessera.ops.elementwise import isnan
-from tessera.ops.reduction import any as any_of
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
@@ -91,22 +89,8 @@ class _Entry:
         """The outputs; under ts.checked() a NaN among them is an error of the op that made it."""
         outs = self.executable.run(data)
         if self.checked:
-            self.blame(data, outs)
+            blame(self.types, outs, self.device, lambda: self.check(data))
         return outs
-
-    def blame(self, data: Sequence[Any], outs: Sequence[Any]) -> None:
-        """Raise if the outputs have a NaN that some op made; one that came with an argument is none."""
-        if any(self._has_nan(t, x) for t, x in zip(self.types, outs, strict=True)):
-            with check_numbers(False, "checked"):
-                self.check(data)
-
-    def _has_nan(self, t: TensorType, x: Any) -> bool:
-        if t.dtype.kind not in "fc":
-            return False
-        if self.device.kind == "cpu":
-            return has_nan(x)
-        there = holding(TensorType(t.dtype, x.shape), x, self.device)
-        return bool(host_data(any_of(isnan(there))))
 
     def check(self, data: Sequence[Any]) -> list[Any]:
         """The outputs, op by op, as the target runs single ops."""

@@ -30,9 +30,9 @@ def _is_known(index: Value) -> bool:
 
 def _fault(user: str, index: Any, low: int, high: int, what: str) -> AxisError | None:
     """What is wrong with indices of an array: the first that is not in low..high."""
-    bad = (index < low) | (index > high)
-    if not bad.any():
+    if not index.size or (low <= index.min() and index.max() <= high):
         return None
+    bad = (index < low) | (index > high)
     at = np.unravel_index(int(np.argmax(bad)), bad.shape)
     place = f" at {[int(n) for n in at]}" if index.ndim else ""
     wanted = f"; use {low} to {high}" if high >= max(low, 0) else ", which is empty"
@@ -103,16 +103,17 @@ def in_bounds(op: str, index: Value, x: Value, axis: int) -> Value:
     if not _is_known(index) or (not isinstance(n, int) and host_data(index).min(initial=0) < 0):
         index = checked(f"{op}: index", index, -n, n - 1, f"axis {axis} of {x.type}")
         return _from_front(index, n)
-    raw = host_data(index)
     if isinstance(n, int):
-        return _known(op, raw, n, x, axis)
+        return _known(op, index, n, x, axis)
+    raw = host_data(index)
     least = int(raw.max(initial=-1)) + 1
     require("at_least", n, least, f"{op}: the indices along axis {axis} of {x.type}")
     return concrete(raw.astype(np.int64), i64, x.device)
 
 
-def _known(op: str, raw: Any, n: int, x: Value, axis: int) -> Value:
+def _known(op: str, index: Value, n: int, x: Value, axis: int) -> Value:
     """An index at hand, for an axis of known size."""
+    raw = host_data(index)
     data = raw.astype(np.int64, copy=False)
     # A number below 0 is a large one without its sign: one look finds those on both sides.
     if data.size and int(data.view(np.uint64).max()) >= n:
@@ -120,6 +121,8 @@ def _known(op: str, raw: Any, n: int, x: Value, axis: int) -> Value:
         if error is not None:
             raise error
         data = np.where(data < 0, data + n, data)
+    if data is raw and index.dtype is i64 and index.device == x.device:
+        return index
     return concrete(data, i64, x.device)
 
 
