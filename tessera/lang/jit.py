@@ -56,16 +56,8 @@ class _Entry:
     """A compiled variant."""
 
     __slots__ = (
-        "checked",
-        "device",
-        "donated",
-        "executable",
-        "record",
-        "seen",
-        "single",
-        "structure",
-        "types",
-    )
+        "checked", "device", "donated", "executable", "record", "seen", "single", "structure", "types",
+    )  # fmt: skip
 
     def __init__(
         self,
