@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from tessera.core.constraints import solve
-from tessera.core.errors import OutOfMemoryError
+from tessera.core.errors import OutOfMemoryError, TesseraError
 from tessera.core.flags import flags
 from tessera.core.source import Location
 from tessera.core.types import TensorType
@@ -194,7 +194,14 @@ class MachineExecutable(Executable):
             return partial(n.op.numpy, regions=regions, **params), max(r.bytes for r in regions)
         ins, outs = [types[x] for x in s.operands], [types[x] for x in s.results]
         run = interp.kernel(n.op, ins, outs, params)
-        return (run if n.op.multiple else lambda *xs: (run(*xs),)), 0
+
+        def call(*xs: Array) -> Any:
+            try:
+                return run(*xs) if n.op.multiple else (run(*xs),)
+            except TesseraError as e:
+                raise e.at(n.location) from None
+
+        return call, 0
 
     def _demand(self, plan: MemoryPlan) -> None:
         """Raise when a run would need more memory than there is."""

@@ -19,7 +19,7 @@ import tessera as ts
 from tessera import Tensor, f32, op
 from tessera.core import usual
 from tessera.core.errors import NumericalError, OperandError, OutOfMemoryError, ShapeError
-from tessera.core.flags import override
+from tessera.core.flags import carried, override
 from tessera.lang.jit import Jitted
 from tessera.ops import define
 from tessera.runtime import memory
@@ -281,7 +281,7 @@ def test_a_long_program_lets_other_python_threads_run() -> None:
 
     with override(threads=1):
         g = Counted(lambda x: x @ x @ x, x)
-        thread = threading.Thread(target=work)
+        thread = threading.Thread(target=carried(work))
         interval = sys.getswitchinterval()
         sys.setswitchinterval(1e6)  # from here on a thread stops only where it says so
         try:
@@ -309,7 +309,7 @@ def test_long_programs_in_several_python_threads(threads: int) -> None:
                 bad.append(i)
 
     with override(threads=threads):
-        workers = [threading.Thread(target=work, args=(i // 2,)) for i in range(5)]
+        workers = [threading.Thread(target=carried(work), args=(i // 2,)) for i in range(5)]
         for t in workers:
             t.start()
         for t in workers:
@@ -331,7 +331,7 @@ def test_a_record_that_is_forgotten_while_it_runs() -> None:
                 bad.append(1)
         over.set()
 
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=carried(work))
     thread.start()
     while not over.is_set():
         f._caller.forget()
@@ -358,7 +358,7 @@ def test_arguments_that_are_dropped_while_a_program_reads_them() -> None:
             with contextlib.suppress(OperandError):
                 got.append(f(x).numpy().tobytes())
 
-        thread = threading.Thread(target=work)
+        thread = threading.Thread(target=carried(work))
         thread.start()
         x.data = None  # as a donation does
         ts.tensor(np.zeros((900, 900), np.float32))  # which takes its memory if that is free
@@ -442,7 +442,7 @@ def test_several_threads_call_at_once() -> None:
             if not (g(X, Y).numpy() == want).all():
                 bad.append(1)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
+    threads = [threading.Thread(target=carried(work)) for _ in range(4)]
     for t in threads:
         t.start()
     for t in threads:
@@ -475,7 +475,7 @@ def test_traces_in_many_threads_leave_nothing_behind() -> None:
     before, switch = usual.is_busy(), sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        threads = [threading.Thread(target=work) for _ in range(4)]
+        threads = [threading.Thread(target=carried(work)) for _ in range(4)]
         for t in threads:
             t.start()
         for t in threads:
@@ -487,11 +487,15 @@ def test_traces_in_many_threads_leave_nothing_behind() -> None:
 
 def test_every_change_of_configuration_has_a_number_of_its_own() -> None:
     first = usual.configuration()
-    with usual.other_configuration():
+    with ts.numerics("fast"):
         second = usual.configuration()
-        with usual.other_configuration():
+        with ts.threads(2):
             third = usual.configuration()
         assert usual.configuration() == second
+    with ts.numerics("fast"):
+        assert (
+            usual.configuration() == second
+        )  # calls that were prepared in such a block hold again
     assert usual.configuration() == first
     assert len({first, second, third}) == 3
 

@@ -55,5 +55,5 @@ def test_cache_appends_without_changing_the_old_one():
     with pytest.raises(ShapeError) as e:
         empty.append(k.astype("bf16"), k)
     assert e.value.message == (
-        "KVCache.append: got bf16[1,2,2,3] for K, expected f32 of rank 4 as f32[1,2,5,3]"
+        "KVCache.append: got bf16[1,2,2,3] for K, expected f32[1,2,positions,3] as in the cache f32[1,2,5,3]"
     )

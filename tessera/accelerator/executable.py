@@ -18,8 +18,9 @@ from tessera.accelerator import control, libraries
 from tessera.accelerator.clock import Timed
 from tessera.accelerator.program import GpuProgram
 from tessera.core.constraints import solve
-from tessera.core.errors import DeviceError
+from tessera.core.errors import DeviceError, TesseraError
 from tessera.core.garbage import collected_later
+from tessera.core.source import Location
 from tessera.core.types import TensorType
 from tessera.executable import Executable, Kernels, Step
 from tessera.ir.graph.ir import Builder, Graph, Node, bind, building, substitute_params
@@ -30,6 +31,8 @@ from tessera.ir.schedule.lower import CHEAP_ON_GPU, lower
 from tessera.ir.schedule.memory import MemoryPlan
 from tessera.ir.schedule.merge import merged
 from tessera.machine import executable as on_the_host
+from tessera.ops.places import checked_index
+from tessera.ops.telling import ensure
 from tessera.runtime.cuda.device import Gpu, gpu
 from tessera.runtime.cuda.memory import DeviceArray, to_device
 
@@ -151,6 +154,8 @@ class GpuExecutable(Executable):
     ) -> tuple[Any, int]:
         """What runs an op that is no kernel, and the bytes that it takes meanwhile."""
         if s.node.op.name not in control.NAMES:
+            if s.node.op in (checked_index.op, ensure.op):  # the user asked for it
+                return _hosted(s, types, sizes, self.gpu, ""), 0
             return _library(s, types, sizes, self.gpu) or _hosted(s, types, sizes, self.gpu), 0
 
         def make(g: Graph, donated: frozenset[int]) -> control.Region:
@@ -204,13 +209,19 @@ def _hosted(
         inputs = [b.input(types[x]) for x in s.operands]
         out = bind(n.op, *inputs, regions=n.regions, **substitute_params(n.params, sizes))
         g, _ = b.finish(out if n.op.multiple else (out,), n.op.name)
-    run = partial(_travel, on_the_host(g, ()).run, place)
+    run = partial(_travel, on_the_host(g, ()).run, place, n.location)
     if s.operands or n.op.effects:
         return run
     once = cache(lambda: run(()))  # what nothing changes travels once
     return lambda xs: once()
 
 
-def _travel(run: Any, place: Gpu, xs: Sequence[DeviceArray]) -> list[DeviceArray]:
+def _travel(
+    run: Any, place: Gpu, location: Location | None, xs: Sequence[DeviceArray]
+) -> list[DeviceArray]:
     """What the host makes of arrays of a device, there again."""
-    return [to_device(np.ascontiguousarray(y), place) for y in run([x.numpy() for x in xs])]
+    try:
+        made = run([x.numpy() for x in xs])
+    except TesseraError as e:
+        raise e.at(location) from None
+    return [to_device(np.ascontiguousarray(y), place) for y in made]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields, replace
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from tessera.core.errors import FlagError
-from tessera.core.usual import other_configuration
+from tessera.core.usual import SETTINGS
 
 
 def _default_cache() -> Path:
@@ -32,6 +33,7 @@ class Flags:
     verify: bool  # verify IR after every pass
     cpu_devices: int  # how many logical CPU devices there are
     matrix_units: bool  # use the processor's matrix registers (AMX) where it has some
+    checked: bool  # look at every index, bound and number while programs run
 
 
 NUMERICS = ("deterministic", "fast", "strict")
@@ -58,6 +60,7 @@ def read(env: Mapping[str, str]) -> Flags:
         verify=_truth(env, "TESSERA_VERIFY"),
         cpu_devices=_number(env, "TESSERA_CPU_DEVICES", 1, low=1),
         matrix_units=_truth(env, "TESSERA_MATRIX_UNITS", unset="1"),
+        checked=_truth(env, "TESSERA_CHECKED"),
     )
 
 
@@ -84,36 +87,83 @@ def _truth(env: Mapping[str, str], name: str, unset: str = "0") -> bool:
     return _TRUTH[text]
 
 
-_current: Flags | None = None  # read at first use: a wrong variable must not break the import
+class _Settings(NamedTuple):
+    """What a `with` has set, in one thread or task."""
+
+    flags: Flags
+    threads: int = 0  # of kernels, as ts.threads says; 0: as the flags say
+
+
+_defaults: Flags | None = None  # read at first use: a wrong variable must not break the import
+_MADE: dict[_Settings, _Settings] = {}  # equal settings are one object, which lives for ever
+_P, _R = ParamSpec("_P"), TypeVar("_R")
 
 
 def flags() -> Flags:
-    """The flags in force."""
-    global _current
-    if _current is None:
-        _current = read(os.environ)
-    return _current
+    """The flags in force in this thread or task."""
+    found = SETTINGS.get()
+    return _environment() if found is None else found.flags
+
+
+def threads_wanted() -> int:
+    """How many threads `ts.threads` asks for here; 0: it does not."""
+    found = SETTINGS.get()
+    return 0 if found is None else found.threads
+
+
+def _environment() -> Flags:
+    global _defaults
+    if _defaults is None:
+        _defaults = read(os.environ)
+    return _defaults
+
+
+@contextmanager
+def _setting(settings: _Settings) -> Iterator[None]:
+    before = SETTINGS.get()
+    SETTINGS.set(_MADE.setdefault(settings, settings))
+    try:
+        yield
+    finally:
+        SETTINGS.set(before)
 
 
 @contextmanager
 def override(**changes: Any) -> Iterator[Flags]:
-    """Change flags while the block runs."""
-    global _current
-    before = flags()
+    """Change flags while the block runs, for this thread or task alone."""
     unknown = set(changes) - {f.name for f in fields(Flags)}
     if unknown:
         raise FlagError(f"no flag is named {', '.join(sorted(unknown))}")
     for name, choices in _CHOICES.items():
         if changes.get(name, choices[0]) not in choices:
             raise FlagError(f"{name} is {changes[name]!r}, expected one of {', '.join(choices)}")
-    with other_configuration():
-        _current = replace(before, **changes)
-        try:
-            yield _current
-        finally:
-            _current = before
+    changed = replace(flags(), **changes)
+    with _setting(_Settings(changed, threads_wanted())):
+        yield flags()
+
+
+def with_threads(n: int) -> AbstractContextManager[None]:
+    """Ask for n threads while the block runs, for this thread or task alone."""
+    return _setting(_Settings(flags(), n))
+
+
+def carried(f: Callable[_P, _R]) -> Callable[_P, _R]:
+    """f with the settings in force here, whichever thread calls it."""
+    now = _Settings(flags(), threads_wanted())
+
+    @wraps(f)
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with _setting(now):
+            return f(*args, **kwargs)
+
+    return run
 
 
 def numerics(mode: str) -> AbstractContextManager[Flags]:
     """Compute under `deterministic`, `strict` or `fast` numerics while the block or function runs."""
     return override(numerics=mode)
+
+
+def checked(on: bool = True) -> AbstractContextManager[Flags]:
+    """Raise on every bad index, label, bound or number while the block or function runs, also in compiled code."""
+    return override(checked=bool(on))

@@ -1,7 +1,7 @@
 """The order of a scatter: for each element the values that go there, in the order of the indices.
 
-An index outside its axis is clamped to the nearest element.  Narrow floats add up and multiply in f32
-and are rounded once.
+A value whose index is outside its axis is dropped.  Narrow floats add up and multiply in
+f32 and are rounded once.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ def _evaluate(name: str, xs: Sequence[Array], p: Params) -> list[Array]:
     wide = dtype.compute if join in WIDE else dtype
     out = np.array(cast(x, wide))
     front = np.moveaxis(out, axes, range(len(axes)))
-    flat = [np.clip(i, 0, n - 1).reshape(-1) for i, n in zip(indices, front.shape, strict=False)]
+    flat = [i.reshape(-1) for i in indices]
     rows = cast(value, wide).reshape(flat[0].size, *front.shape[len(axes) :])
     for place, new in zip(zip(*flat, strict=True), rows, strict=True):
-        front[place] = new if join is None else scalar(join, (front[place], new), wide)
+        if all(0 <= i < n for i, n in zip(place, front.shape, strict=False)):
+            front[place] = new if join is None else scalar(join, (front[place], new), wide)
     return [cast(out, dtype)]
 
 

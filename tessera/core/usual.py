@@ -1,45 +1,34 @@
 """What a compiled call asks before it skips Python: is everything as it was when the call was prepared?
 
-Two words in memory.  `CONFIGURATION` is a number for the flags in force, another for each change.  `BUSY`
-counts what a compiled call knows nothing of: traces, streams, checks, profiles, in any thread.
+`SETTINGS` is the context variable of what a `with` sets, so threads and asyncio tasks do not disturb each other;
+equal settings are one object, and machine code compares its address.  `FORKS` and `BUSY` are words in memory: the
+second counts what a compiled call knows nothing of (traces, streams, checks, profiles) in any thread.
 """
 
 from __future__ import annotations
 
 import ctypes
-import itertools
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
 
+# None: as the environment says.
+SETTINGS: ContextVar[Any] = ContextVar("tessera settings", default=None)
 _WORDS = (ctypes.c_int64 * 2)()
-CONFIGURATION, BUSY = ctypes.addressof(_WORDS), ctypes.addressof(_WORDS) + 8
-_NUMBERS = itertools.count(1)
+FORKS, BUSY = ctypes.addressof(_WORDS), ctypes.addressof(_WORDS) + 8
 _COUNTING = threading.Lock()
-# A number counts forks that led to this process above this, and changes of flags below.
-_PROCESS = 1 << 40
+_PROCESS = 1 << 56  # what a fork adds: more than any address
 
 
 def configuration() -> int:
-    """The number of the flags in force."""
-    return _WORDS[0]
+    """A number for the settings in force here, in this process."""
+    return id(SETTINGS.get()) + _WORDS[0]
 
 
 def is_busy() -> bool:
     """Whether calls go through Python now."""
     return _WORDS[1] != 0
-
-
-@contextmanager
-def other_configuration() -> Iterator[None]:
-    """While the block runs, calls that were prepared before it do not hold."""
-    before = _WORDS[0] % _PROCESS
-    _WORDS[0] += next(_NUMBERS) - before
-    try:
-        yield
-    finally:
-        _WORDS[0] += before - _WORDS[0] % _PROCESS
 
 
 def begin() -> None:

@@ -14,6 +14,7 @@ from tessera.accelerator.offline import OfflineProgram
 from tessera.checks.roofline import MACHINES
 from tessera.compile import compile_graph, passes_of
 from tessera.core.errors import CompileError, DeviceError, OperandError
+from tessera.core.flags import carried
 from tessera.core.processor import cores
 from tessera.executable import Step as PassRecord
 from tessera.inspect.page_data import Collector, Data, memory_data
@@ -172,7 +173,7 @@ def _assembled(sources: Sequence[Source]) -> list[list[str]]:
     except DeviceError as e:
         return [[e.message]] * len(sources)
     with ThreadPoolExecutor(cores()) as pool:
-        return list(pool.map(_assembly, sources))
+        return list(pool.map(carried(_assembly), sources))
 
 
 def _assembly(s: Source) -> list[str]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
@@ -29,11 +29,7 @@ class Preferred:
 gpu = Preferred(*GPUS)
 
 
-class _State(threading.local):
-    device: Device = CPU
-
-
-_STATE = _State()
+_DEVICE: ContextVar[Device] = ContextVar("tessera device", default=CPU)
 
 
 def devices() -> list[Device]:
@@ -84,14 +80,15 @@ def _first_of(wish: Preferred) -> Device:
 
 def current_device() -> Device:
     """Where new tensors go."""
-    return _STATE.device
+    return _DEVICE.get()
 
 
 @contextmanager
 def device(x: Any) -> Iterator[Device]:
     """Make new tensors on this device while the block runs."""
-    before, _STATE.device = _STATE.device, as_device(x)
+    before, found = _DEVICE.get(), as_device(x)
+    _DEVICE.set(found)
     try:
-        yield _STATE.device
+        yield found
     finally:
-        _STATE.device = before
+        _DEVICE.set(before)

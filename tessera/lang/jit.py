@@ -57,6 +57,7 @@ from tessera.lang.arguments import (
     names_in,
     numbers_of,
 )
+from tessera.lang.debug import blame
 from tessera.lang.lowered import Lowered
 from tessera.lang.results import Returns
 from tessera.lang.shortcut import follow
@@ -70,15 +71,8 @@ class _Entry:
     """A compiled variant."""
 
     __slots__ = (
-        "device",
-        "donated",
-        "executable",
-        "record",
-        "seen",
-        "single",
-        "structure",
-        "types",
-    )
+        "checked", "device", "donated", "executable", "record", "seen", "single", "structure", "types",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -86,13 +80,24 @@ class _Entry:
         structure: tree.Structure,
         donated: tuple[int, ...] = (),
         device: Device = CPU,
+        checked: bool = False,
     ):
         self.executable, self.structure, self.device = executable, structure, device
+        self.checked = checked  # whether its results are looked at for NaN
         self.donated = donated  # numbers of the arguments whose memory may be used
         self.single = structure.kind is None
         self.types = [v.type for v in executable.record[0].graph.outputs]
         self.seen = -1  # the configuration of the last call through Python
-        self.record: Any = None  # of calls that need no Python; False: there is none
+        self.record: Any = (
+            False if checked else None
+        )  # of calls that need no Python; False: there is none
+
+    def run(self, data: Sequence[Any]) -> list[Any]:
+        """The outputs; under ts.checked() a NaN among them is an error of the op that made it."""
+        outs = self.executable.run(data)
+        if self.checked:
+            blame(self.types, outs, self.device, lambda: self.check(data))
+        return outs
 
     def check(self, data: Sequence[Any]) -> list[Any]:
         """The outputs, op by op, as the target runs single ops."""
@@ -260,10 +265,10 @@ class Jitted:
                 return None, data, tensors
         return tuple(out), data, tensors
 
-    def _mode(self) -> tuple[str, str]:
-        """Target and numerics of a call: what jit was told, or the flags in force."""
+    def _mode(self) -> tuple[str, str, bool]:
+        """Target and numerics of a call, as jit was told or the flags say, and whether it is checked."""
         mode = flags()
-        return self._target or mode.target, self._numerics or mode.numerics
+        return self._target or mode.target, self._numerics or mode.numerics, mode.checked
 
     def _take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         try:
@@ -281,14 +286,14 @@ class Jitted:
         return Call(self._name, {n: v for n, v in given.items() if n not in static}, static)
 
     def _entry(self, c: Call) -> _Entry:
-        target, numerics = self._mode()
+        target, numerics, checked = self._mode()
         device = self._device(c, target)
         if numerics == "strict" and device.kind != "cpu":
             raise OperandError(
                 f"{self._name}: numerics 'strict' needs the same bits on every machine, but sums have another "
                 f"order on {device} than on a CPU; use 'deterministic'"
             )
-        chosen = (target, numerics, c.key, device)
+        chosen = (target, numerics, checked, c.key, device)
         key = (chosen, c.types)
         entry = self._entries.get(key)
         if entry is not None:
@@ -302,7 +307,7 @@ class Jitted:
                 executable = compile_graph(t.graph, place, numerics)
             if numerics == "strict":
                 refuse_hosted(executable)
-            entry = _Entry(executable, t.structure, self._donated(c), device)
+            entry = _Entry(executable, t.structure, self._donated(c), device, checked)
             self._variants[chosen, types] = entry
             self._counted.add(c, (target, numerics, device, types))
         self._entries[key] = entry
@@ -509,8 +514,11 @@ def _owned(v: Value, lent: Sequence[np.ndarray[Any, Any]]) -> Value:
 def _run_donating(entry: _Entry, tensors: Sequence[Value], data: Sequence[Any]) -> list[Any]:
     """Run, and take the donated arguments away from whoever holds them."""
     executable: Any = entry.executable
-    free = frozenset(i for i in entry.donated if _is_free(data[i]))
-    outs: list[Any] = executable.run(data, free)
+    if entry.checked:  # who looks for an error needs what went in
+        outs: list[Any] = entry.run(data)
+    else:
+        free = frozenset(i for i in entry.donated if _is_free(data[i]))
+        outs = executable.run(data, free)
     for i in entry.donated:
         donate(tensors[i])
     return outs
@@ -555,7 +563,7 @@ def _leaf_names(parameters: Sequence[str], values: Sequence[Any]) -> list[str]:
 
 def _wrap(entry: _Entry, data: Sequence[Any]) -> Any:
     # A check looks at the program as it was written, op by op.
-    run = entry.executable.run if not checking() else entry.check
+    run = entry.run if not checking() else entry.check
     return _results(entry, run(data))
 
 

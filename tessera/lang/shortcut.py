@@ -16,12 +16,14 @@ from tessera.core import usual
 from tessera.core.device import CPU
 from tessera.core.dtype import DType
 from tessera.core.errors import TesseraError
+from tessera.core.flags import checked, flags
 from tessera.eager import target_in_force
 from tessera.executable import Executable
 from tessera.ir.graph.ir import Graph
 from tessera.lang.tensor import Tensor
 from tessera.lang.trace import trace
 from tessera.ops.define import OpFunction, set_warm
+from tessera.ops.places import checked_index
 
 # What a tensor with data has beside its type and its data.
 _FIELDS = {"device": CPU, "node": None, "index": 0, "builder": None}
@@ -61,6 +63,8 @@ def warm(f: OpFunction[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
     small = all(_is_small(x) if type(x) is Tensor else _is_fixed(x) for x in values)
     if not tensors or not small or usual.is_busy() or target_in_force() != "cpu":
         return
+    if flags().checked:
+        return
     known = [x.type if type(x) is Tensor else id(x) for x in values]
     key = (f, usual.configuration(), tuple(kwargs), *known)
     if len(_SEEN) >= _MOST_SEEN:
@@ -97,7 +101,8 @@ def _compiled(
 
     try:
         want = run(*tensors)
-        t = trace(run, tuple(tensors), {}, [x.type for x in tensors], f.__name__)
+        with checked():  # so that what eager code looks at is in the graph
+            t = trace(run, tuple(tensors), {}, [x.type for x in tensors], f.__name__)
         if type(want) is not Tensor or t.structure.kind is not None or _has_effects(t.graph):
             return None
         made = compile_graph(t.graph, "cpu")
@@ -110,7 +115,7 @@ def _compiled(
 
 
 def _has_effects(g: Graph) -> bool:
-    return any(n.op.effects for n in g.nodes)
+    return any(n.op.effects or n.op is checked_index.op for n in g.nodes)
 
 
 set_warm(warm)

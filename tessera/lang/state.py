@@ -7,9 +7,13 @@ from typing import Any
 
 from tessera.core import tree
 from tessera.core.blame import checked
+from tessera.core.constraints import require, unify
 from tessera.core.errors import ShapeError, TesseraError, located
+from tessera.ir.graph.ir import concrete, host_data
 from tessera.lang import op
 from tessera.lang.annotation import TensorSpec, spec_of
+from tessera.ops.define import as_value
+from tessera.ops.places import looked_at
 
 
 @tree.node
@@ -32,27 +36,65 @@ class KVCache:
     def empty(batch: Any, heads: Any, size: Any, dim: Any, dtype: Any = "f32") -> KVCache:
         """A cache with room for `size` positions."""
         blank = op.zeros((batch, heads, size, dim), dtype)
-        return KVCache(blank, blank, op.full((), 0, "i32"))
+        return KVCache(blank, blank, concrete(0, "i32"))
 
     @checked
     def append(self, k: Any, v: Any) -> KVCache:
-        """The cache with the positions of k and v, both (batch, heads, seq, dim), after its own."""
+        """The cache with the positions of k and v, both (batch, heads, seq, dim), after its own.
+
+        Positions past the room are an error where the length is known; a program that is traced drops them, and raises
+        under ts.checked().
+        """
         try:
-            _check("K", self.K, k)
-            _check("V", self.V, v)
+            return _appended(self, as_value(k, _APPEND), as_value(v, _APPEND))
         except TesseraError as e:
-            raise located(e) from None
-        start = (0, 0, self.length, 0)
-        return KVCache(
-            op.dynamic_update_slice(self.K, k, start),
-            op.dynamic_update_slice(self.V, v, start),
-            self.length + k.shape[2],
+            error = located(e)
+        raise error
+
+
+_APPEND = "KVCache.append"
+
+
+def _appended(c: KVCache, k: Any, v: Any) -> KVCache:
+    for name, held, new in (("K", c.K, k), ("V", c.V, v)):
+        _check(name, held, new)
+    if not unify(k.shape[2], v.shape[2], f"{_APPEND}: the positions of K and V"):
+        raise ShapeError(f"{_APPEND}: got K {k.type} and V {v.type}, expected as many positions")
+    room, more = c.K.shape[2], k.shape[2]
+    if not require("at_least", room, more, f"{_APPEND}: the room of the cache"):
+        raise ShapeError(
+            f"{_APPEND}: got {more} positions for a cache of {room}; make a larger one"
         )
+    what = f"{more} more positions in a cache of {room}"
+    length = looked_at(f"{_APPEND}: length", c.length, 0, room - more, what)
+    if length.data is not None and length.device.kind == "cpu" and isinstance(more, int):
+        filled: Any = concrete(host_data(length) + more, "i32")  # known in a trace too
+    else:
+        filled = op.cast(op.minimum(length + more, room), "i32")
+        k, v = _fitting(c.K, k, length), _fitting(c.V, v, length)
+    start = (0, 0, length, 0)
+    keys = op.dynamic_update_slice(c.K, k, start)
+    return KVCache(keys, op.dynamic_update_slice(c.V, v, start), filled)
+
+
+def _fitting(held: Any, new: Any, length: Any) -> Any:
+    """The part that is written, moved to lie in the cache: what was there, then as much of the new as fits."""
+    room, more = held.shape[2], new.shape[2]
+    start = op.minimum(length, room - more)
+    before = op.dynamic_slice(held, (0, 0, start, 0), new.shape)
+    place = op.arange(more) - (length - start)
+    moved = new if more == 1 else op.take(new, op.maximum(place, 0), axis=2)
+    return op.where(op.reshape(place >= 0, (more, 1)), moved, before)
 
 
 def _check(name: str, held: Any, new: Any) -> None:
-    if new.ndim != 4 or held.dtype is not new.dtype:
+    """The dtype and all axes but that of positions are those of the cache."""
+    fits = new.ndim == 4 and held.dtype is new.dtype
+    if not fits or not all(
+        unify(held.shape[a], new.shape[a], f"{_APPEND}: axis {a} of {name}") for a in (0, 1, 3)
+    ):
+        b, h, _, d = held.shape
         raise ShapeError(
-            f"KVCache.append: got {new.type} for {name}, expected {held.dtype} of rank 4 as "
+            f"{_APPEND}: got {new.type} for {name}, expected {held.dtype}[{b},{h},positions,{d}] as in the cache "
             f"{held.type}"
         )

@@ -10,20 +10,20 @@ yet waits for it; an event lets a stream, or the host, wait for what another str
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import ContextVar
 from typing import Any
 
 from tessera.core import usual
 from tessera.core.blame import checked_class
 from tessera.core.device import CPU
 from tessera.core.errors import OperandError, located
+from tessera.core.flags import carried
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Array, Value, data_of
 from tessera.lang.tensor import Tensor
-from tessera.runtime.threads import thread_count, threads
 
 Run = Callable[[Sequence[Array]], Sequence[Array]]
 
@@ -66,14 +66,14 @@ class Stream:
 
     def __enter__(self) -> Stream:
         """Jitted functions that are called in the block run on this stream."""
-        self._outer.append(_STATE.current)
-        _STATE.current = self
+        self._outer.append(_CURRENT.get())
+        _CURRENT.set(self)
         usual.begin()
         return self
 
     def __exit__(self, *_: object) -> None:
         usual.end()
-        _STATE.current = self._outer.pop()
+        _CURRENT.set(self._outer.pop())
 
     def record(self, event: Event | None = None) -> Event:
         """An event after all that this stream was told so far."""
@@ -98,27 +98,22 @@ class Stream:
         self, run: Run, operands: Sequence[Value], types: Sequence[TensorType], user: str
     ) -> list[Tensor]:
         """Queue a call; the tensors that it will give."""
-        n = thread_count()
 
+        @carried
         def call() -> Sequence[Array]:
-            with threads(n):
-                return run([data_of(v, user) for v in operands])
+            return run([data_of(v, user) for v in operands])
 
         self._calls = [c for c in self._calls if not c.done() or c.exception()]
         self._calls.append(self._thread.submit(call))
         return [_pending(t, self._calls[-1], i) for i, t in enumerate(types)]
 
 
-class _State(threading.local):
-    current: Stream | None = None
-
-
-_STATE = _State()
+_CURRENT: ContextVar[Stream | None] = ContextVar("tessera stream", default=None)
 
 
 def current_stream() -> Stream | None:
     """The stream that jitted functions run on here."""
-    return _STATE.current
+    return _CURRENT.get()
 
 
 class Pending(Tensor):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import update_wrapper
 from typing import Any
@@ -13,9 +14,12 @@ from tessera.checks.faults import edges
 from tessera.checks.findings import Finding, Report, Verdict
 from tessera.checks.numerics import Analysis, Bound, analyse, check_numerics
 from tessera.checks.specialise import specialise
+from tessera.core import tree
 from tessera.core.dims import substitute
 from tessera.core.dtype import complex_of
 from tessera.core.errors import NumericalError, OperandError, TesseraError, located
+from tessera.core.flags import checked, flags
+from tessera.ir.graph.ir import Value, host_data
 from tessera.ir.schedule.ir import HostCall, Program
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.ir import Kernel, Memory
@@ -64,7 +68,10 @@ class Verified:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            found = self.report(*args, **kwargs).findings
+            with checked(False):  # the proof is about what runs otherwise
+                found = self.report(*args, **kwargs).findings
+            if flags().checked:
+                self._demand(args, kwargs)
             if found and self._stable:
                 raise NumericalError(str(found[0])).at(found[0].location)
         except TesseraError as e:
@@ -72,6 +79,14 @@ class Verified:
         else:
             return self.function(*args, **kwargs)
         raise error
+
+    def _demand(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Raise if an argument is not within its bounds, without which nothing is promised."""
+        given = inspect.signature(self.function).bind(*args, **kwargs).arguments
+        for name, x in given.items():
+            for v in tree.leaves(x):
+                if isinstance(v, Value) and v.data is not None and v.dtype.kind in "fc":
+                    _demand_within(name, v, self._range(name))
 
     def report(self, *args: Any, **kwargs: Any) -> Report:
         """What is proved and found for arguments of these types."""
@@ -86,24 +101,53 @@ class Verified:
         )
         if lowered is None or isinstance(lowered, Kernel):
             return Report(self._kernels(kernels_of(self.function, args, kwargs)))
-        return Report(self._launches(lowered.schedule, {**lowered.sizes, **self._sizes}))
+        names = dict(zip(lowered.schedule.inputs, lowered.traced.input_names, strict=False))
+        self._demand_names(names.values())
+        sizes = {**lowered.sizes, **self._sizes}
+        return Report(self._launches(lowered.schedule, sizes, names))
+
+    def _demand_names(self, names: Collection[str]) -> None:
+        """Raise if bounds are of an argument that there is none of."""
+        known = {n for name in names for n in (name, name.partition(".")[0])}
+        for n in self._ranges:
+            if n and n not in known:
+                raise OperandError(
+                    f"verify.numerics: bounds are given for {n!r}, expected names among {', '.join(names)}"
+                )
 
     def _range(self, name: str) -> Bound:
-        lo, hi = self._ranges.get(name, self._ranges.get("", (-np.inf, np.inf)))
+        found = self._ranges.get(name) or self._ranges.get(name.partition(".")[0])
+        lo, hi = found or self._ranges.get("", (-np.inf, np.inf))
         return Bound(float(lo), float(hi))
 
     def _kernels(self, kernels: Sequence[tuple[Kernel, Mapping[str, int]]]) -> Iterator[Verdict]:
         for k, found in kernels:
+            self._demand_names([m.name for m in k.parameters if _is_input(m)])
             sizes = {**dict.fromkeys(k.sizes, _EXAMPLE), **found, **self._sizes}
             inputs = {m.name: self._range(m.name) for m in k.parameters if _is_input(m)}
             yield check_numerics(specialise(k, sizes), {}, inputs)
 
-    def _launches(self, program: Program, sizes: Mapping[str, int]) -> list[Verdict]:
+    def _launches(
+        self, program: Program, sizes: Mapping[str, int], names: Mapping[str, str]
+    ) -> list[Verdict]:
         """The kernels of a program one after another; a call of the host may give anything."""
-        return _Chain(program, sizes, self._range).verdicts()
+        return _Chain(program, sizes, lambda n: self._range(names.get(n, n))).verdicts()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.function, name)
+
+
+def _demand_within(name: str, v: Value, b: Bound) -> None:
+    x = host_data(v)
+    wide = np.abs(x) if x.dtype.kind == "c" else x.astype(np.float64)
+    bad = ~((wide >= b.lo) & (wide <= b.hi))
+    if bad.any():
+        at = np.unravel_index(int(np.argmax(bad)), bad.shape)
+        place = f" at {[int(n) for n in at]}" if x.ndim else ""
+        raise NumericalError(
+            f"verify.numerics: argument '{name}' {v.type} has {x[at]}{place}, outside its bounds [{b.lo:g}, {b.hi:g}]; "
+            "the promise holds for numbers within them"
+        )
 
 
 _EXAMPLE = 16  # for sizes that arguments do not give

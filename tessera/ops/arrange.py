@@ -38,6 +38,7 @@ from tessera.ops.define import (
 from tessera.ops.elementwise import add, div, eq, ge, mul, sub, where
 from tessera.ops.gather import take
 from tessera.ops.indexing import index
+from tessera.ops.places import checked
 from tessera.ops.reduction import sum as total
 from tessera.ops.shape import expand_dims, flip, reshape, swapaxes
 
@@ -247,7 +248,7 @@ def _one_hot_by_iota(i: Value, size: Size, axis: int, dtype: Any) -> Value:
 
 
 @define(
-    infer=_one_hot_types, kinds="iu", decompose=_one_hot_by_iota, numpy=_one_hot, moves=True,
+    infer=_one_hot_types, kinds="iu", places=0, decompose=_one_hot_by_iota, numpy=_one_hot, moves=True,
     onnx="OneHot", jvp=lambda n, ts: None,
     samples=(
         Sample(np.array([0, 2, 1]), size=3), Sample(np.array([[1], [5]]), size=2, axis=0),
@@ -262,8 +263,9 @@ def one_hot(indices: ArrayLike, size: Any, dtype: Any = f32, axis: int = -1) -> 
         raise DTypeError(
             f"one_hot: the indices are {given.type}, expected integers; cast them with astype"
         )
-    i = cast_to(given, i64)
     (n,) = shape_of("one_hot", size)
+    i = checked("one_hot: index", given, 0, n - 1, f"an axis of {n}")
+    i = cast_to(i, i64)
     a = axis_of("one_hot", axis, i.ndim + 1)
     return one_hot.bind(i, size=n, axis=a, dtype=as_dtype(dtype))
 

@@ -22,14 +22,16 @@ from tessera.core.constraints import unify
 from tessera.core.dims import Dim, Size, larger
 from tessera.core.dtype import DType, bool_
 from tessera.core.errors import DTypeError, OperandError, ShapeError, TreeError
+from tessera.core.flags import flags
 from tessera.core.promotion import holds, meet_scalar
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, Value
 from tessera.ir.graph.op import Params, Types
 from tessera.ops.creation import iota
 from tessera.ops.define import ArrayLike, as_value, cast_to, define, public
-from tessera.ops.elementwise import add, logical_and, lt
+from tessera.ops.elementwise import add, logical_and, logical_not, lt
 from tessera.ops.region import Traced, is_tensor, over_same_inputs, trace
+from tessera.ops.telling import ensure
 
 Tree = Any  # nested tuples, lists, dicts of tensors
 
@@ -249,7 +251,16 @@ def while_loop(
         _check_test(tree.structure(on), [as_value(x, "while_loop").type for x in tree.leaves(on)])
         return logical_and(lt(c[0], most), on)
 
-    return _loop(goes_on, lambda c: (add(c[0], 1), body_fn(c[1])), (0, init), bound=most)[1]
+    out = _loop(goes_on, lambda c: (add(c[0], 1), body_fn(c[1])), (0, init), bound=most)[1]
+    return _all_done(cond_fn, out, most) if flags().checked else out
+
+
+def _all_done(cond_fn: Callable[[Any], Any], out: Tree, most: Size) -> Tree:
+    """The carry of a loop that stopped by itself, as ts.checked() demands."""
+    leaves, s = tree.flatten(out)
+    message = f"while_loop: cond_fn still holds after {most} steps, its bound; use a larger one"
+    done = logical_not(as_value(cond_fn(out), "while_loop"))
+    return tree.unflatten(s, [ensure(x, done, message=message) for x in leaves])
 
 
 def _loop(

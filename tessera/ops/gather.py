@@ -1,8 +1,8 @@
 """Reading and writing elements whose place is data: gather, scatter, dynamic slices.
 
-An index outside its axis is clamped to the nearest element, in reads and in writes, so that every
-target gives the same result and scatter_add stays the adjoint of gather.  The functions that users
-call with data at hand (x[i], take, ...) check the bounds instead and raise.
+An index outside its axis reads the nearest element and writes nothing, on every target; the derivatives are those of
+that.  The functions that users call with data at hand (x[i], take, ...) raise instead (ops/places.py).  A part of
+given sizes is moved to lie inside, also in eager code: that is what dynamic_slice is.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from tessera.core.constraints import require, unify
 from tessera.core.dims import Size
 from tessera.core.dtype import bool_, i64
 from tessera.core.errors import AxisError, DTypeError, ShapeError
+from tessera.core.flags import flags
 from tessera.core.signature import broadcast_shapes
 from tessera.core.types import TensorType
-from tessera.ir.graph.ir import Node, Value, concrete, host_data
+from tessera.ir.graph.ir import Node, Value, concrete
 from tessera.ir.graph.op import Element, Index, Op, Params, Sample, Types, register
 from tessera.ops.batching import Mask, all_in_front, batch_size, in_front, to_front
 from tessera.ops.creation import iota
@@ -52,33 +53,11 @@ from tessera.ops.elementwise import (
     sub,
     where,
 )
+from tessera.ops.places import checked, in_bounds, inside, nearest
 from tessera.ops.shape import reshape, transpose
 
 Tangents = Sequence[Value | None]
 INDEX_KINDS = ("buifc", "iu")
-
-
-def in_bounds(op: str, index: Value, x: Value, axis: int) -> Value:
-    """An i64 index counted from the front; one outside the axis is an error when it is known."""
-    n = x.shape[axis]
-    if index.dtype.kind not in "iu":
-        raise DTypeError(f"{op}: the index is {index.type}, expected integers")
-    known = (
-        index.data is not None and index.device.kind == "cpu"
-    )  # looking at others would wait for them
-    if not known or (not isinstance(n, int) and host_data(index).min(initial=0) < 0):
-        wide = cast_to(index, i64)
-        return wide if index.dtype.kind == "u" else where(lt(wide, 0), add(wide, n), wide)
-    data = host_data(index).astype(np.int64)
-    low, high = int(data.min(initial=0)), int(data.max(initial=0))
-    least = builtins.max(high + 1 if data.size else 0, -low)
-    if not require("at_least", n, least, f"{op}: the indices along axis {axis} of {x.type}"):
-        wrong = high if isinstance(n, int) and high >= n else low
-        raise AxisError(
-            f"{op}: index {wrong} is out of range for axis {axis} of {x.type}"
-            + (f"; use {-n} to {n - 1}" if n else ", which is empty")
-        )
-    return concrete(np.where(data < 0, data + n, data) if low < 0 else data, i64, x.device)
 
 
 def together(op: str, indices: Sequence[Value]) -> list[Value]:
@@ -114,10 +93,15 @@ def _picked(op: str, x: TensorType, indices: Types, axes: Sequence[int]) -> tupl
     return (*first.shape, *(n for i, n in enumerate(x.shape) if i not in axes))
 
 
-def _places(x: Any, indices: Sequence[Any], axes: Sequence[int]) -> tuple[Any, tuple[Any, ...]]:
+def _written(x: Any, value: Any, indices: Sequence[Any], axes: Sequence[int]) -> Any:
+    """x with the indexed axes in front; the indices that are in them, and the values for these."""
     front = np.moveaxis(x, axes, range(len(axes)))
-    inside = zip(indices, front.shape, strict=False)
-    return front, tuple(np.maximum(np.minimum(i, n - 1), 0) for i, n in inside)
+    ok = np.ones(np.shape(indices[0]), bool)
+    for i, n in zip(indices, front.shape, strict=False):
+        ok &= (i >= 0) & (i < n)
+    if ok.all():
+        return front, tuple(indices), value
+    return front, tuple(np.asarray(i)[ok] for i in indices), np.asarray(value)[ok]
 
 
 def _batch_places(
@@ -140,8 +124,9 @@ def _gather_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
 
 
 def _gather(x: Any, *indices: Any, axes: tuple[int, ...]) -> Any:
-    front, key = _places(x, indices, axes)
-    return front[key]
+    front = np.moveaxis(x, axes, range(len(axes)))
+    near = zip(indices, front.shape, strict=False)
+    return front[tuple(np.maximum(np.minimum(i, n - 1), 0) for i, n in near)]
 
 
 def _gather_places(index: Index, types: Types, p: Params) -> Index:
@@ -158,10 +143,11 @@ def _gather_places(index: Index, types: Types, p: Params) -> Index:
     infer=lambda types, p: [
         types[0].with_shape(_picked("gather", types[0], types[1:], p["axes"]))
     ],
-    pick=_gather_places, moves=True, kinds=INDEX_KINDS, numpy=_gather, linear=(0,), onnx="GatherND",
+    pick=_gather_places, moves=True, kinds=INDEX_KINDS, places=1, numpy=_gather, linear=(0,), onnx="GatherND",
     batch=_gather_batch,
     transpose=lambda n, ct, k: scatter_add.bind(
-        full_of(n.operands[0].shape, 0, ct.dtype), ct, *n.operands[1:], axes=n.params["axes"]
+        full_of(n.operands[0].shape, 0, ct.dtype), ct,
+        *nearest(n.operands[1:], n.operands[0], n.params["axes"]), axes=n.params["axes"],
     ),
     samples=(
         Sample((5,), np.array([4, 0, 4])), Sample((3, 4), np.array([[2, -1], [0, 0]])),
@@ -252,16 +238,16 @@ def _scatter_types(name: str) -> Callable[[Types, Params], list[TensorType]]:
 
 def _write(x: Any, value: Any, *indices: Any, axes: tuple[int, ...]) -> Any:
     out = x.copy()
-    front, key = _places(out, indices, axes)
-    front[key] = value
+    front, key, kept = _written(out, value, indices, axes)
+    front[key] = kept
     return out
 
 
 def _fold(ufunc: Any) -> Callable[..., Any]:
     def run(x: Any, value: Any, *indices: Any, axes: tuple[int, ...]) -> Any:
         out = x.copy()
-        front, key = _places(out, indices, axes)
-        ufunc.at(front, key, value)  # in ascending order of the indices' own index
+        front, key, kept = _written(out, value, indices, axes)
+        ufunc.at(front, key, kept)  # in ascending order of the indices' own index
         return out
 
     return run
@@ -280,7 +266,17 @@ def _joint_jvp(n: Node, ts: Tangents) -> Value | None:
 
 
 def _add_transpose(n: Node, ct: Value, k: int) -> Value:
-    return ct if k == 0 else gather.bind(ct, *n.operands[2:], **n.params)
+    return ct if k == 0 else _where_written(n, gather.bind(ct, *n.operands[2:], **n.params))
+
+
+def _where_written(n: Node, y: Value) -> Value:
+    """y, of the shape of the values, and 0 for those that are dropped."""
+    x, value, *indices = n.operands
+    ok = inside(indices, x, n.params["axes"])
+    if ok is None:
+        return y
+    rest = (1,) * (value.ndim - indices[0].ndim)
+    return where(reshape(ok, (*ok.shape, *rest)), y, 0)
 
 
 def _set_transpose(n: Node, ct: Value, k: int) -> Value:
@@ -289,7 +285,8 @@ def _set_transpose(n: Node, ct: Value, k: int) -> Value:
     if k == 0:
         return scatter.bind(ct, full_of(value.shape, 0, ct.dtype), *indices, **n.params)
     mine = reshape(iota((value.type.size,)), value.shape)
-    winner = scatter.bind(full_of(x.shape, 0, i64), mine, *indices, **n.params)
+    # Nobody wins where nothing is written, which is where the index of what is dropped may read.
+    winner = scatter.bind(full_of(x.shape, -1, i64), mine, *indices, **n.params)
     won = eq(gather.bind(winner, *indices, **n.params), mine)
     return where(won, gather.bind(ct, *indices, **n.params), 0)
 
@@ -370,7 +367,7 @@ def _scatter(name: str, doc: str, reference: Any, **record: Any) -> OpFunction[.
     op = register(
         Op(
             name, doc, call=name, infer=_scatter_types(name), numpy=reference, onnx="ScatterND",
-            kinds=(kinds, kinds, "iu"), samples=_SAMPLES, batch=_scatter_batch, **record,
+            kinds=(kinds, kinds, "iu"), places=2, samples=_SAMPLES, batch=_scatter_batch, **record,
         )
     )  # fmt: skip
 
@@ -459,8 +456,8 @@ def _moved_places(x: Value, sizes: Sequence[Size], starts: Sequence[Value], batc
     shape = (batch_size(starts, batched), *sizes)
     places = []
     for a, (s, b) in enumerate(zip(starts, batched, strict=True)):
-        inside = minimum(maximum(cast_to(s, i64), 0), x.shape[a] - sizes[a])
-        at = reshape(inside, (shape[0], *(1,) * len(sizes))) if b else inside
+        held = minimum(maximum(cast_to(s, i64), 0), x.shape[a] - sizes[a])
+        at = reshape(held, (shape[0], *(1,) * len(sizes))) if b else held
         places.append(add(broadcast(at, shape), iota(shape, a + 1)))
     return places
 
@@ -500,12 +497,22 @@ def starts_of(op: str, x: Value, start: Any) -> list[Value]:
     return [cast_to(as_value(s, op), i64) for s in start]
 
 
+def _starting(op: str, x: Value, starts: Sequence[Value], sizes: Sequence[Size]) -> Sequence[Value]:
+    """Starts at which a part lies inside x, as ts.checked() demands."""
+    if not flags().checked or len(starts) != x.ndim or len(sizes) != x.ndim:
+        return starts
+    return [
+        checked(f"{op}: start", s, 0, n - m, f"a part of size {m} on axis {a} of {x.type}")
+        for a, (s, n, m) in enumerate(zip(starts, x.shape, sizes, strict=True))
+    ]
+
+
 @define(
     infer=_dynamic_slice_types, moves=True,
     pick=lambda index, types, p: tuple(
         Element(1 + a, (), n - m, i)
         for a, (i, n, m) in enumerate(zip(index, types[0].shape, p["sizes"], strict=True))
-    ), kinds=INDEX_KINDS, linear=(0,),
+    ), kinds=INDEX_KINDS, places=1, linear=(0,),
     batch=_dynamic_slice_batch,
     numpy=lambda x, *starts, sizes: x[_window(x, starts, sizes)],
     transpose=lambda n, ct, k: dynamic_update_slice.bind(
@@ -521,7 +528,8 @@ def dynamic_slice(x: ArrayLike, start: Any, sizes: Any) -> Value:
     """The part of x of these sizes from start on, moved to lie inside x."""
     v = as_value(x, "dynamic_slice")
     starts = starts_of("dynamic_slice", v, start)
-    return dynamic_slice.bind(v, *starts, sizes=shape_of("dynamic_slice", sizes))
+    part = shape_of("dynamic_slice", sizes)
+    return dynamic_slice.bind(v, *_starting("dynamic_slice", v, starts, part), sizes=part)
 
 
 def _dynamic_update_types(types: Types, p: Params) -> list[TensorType]:
@@ -540,18 +548,16 @@ def _dynamic_update(x: Any, value: Any, *starts: Any) -> Any:
 
 def _update_by_parts(x: Value, value: Value, *starts: Value) -> Value:
     """At each place the element of the part that belongs there, or of x where there is none."""
-    inside, places = full_of(x.shape, True, bool_), []
+    here, places = full_of(x.shape, True, bool_), []
     for a, (s, n, m) in enumerate(zip(starts, x.shape, value.shape, strict=True)):
         start = minimum(maximum(cast_to(s, i64), 0), n - m)
         place = iota(x.shape, a) if n == m else sub(iota(x.shape, a), broadcast(start, x.shape))
-        inside = logical_and(inside, logical_and(ge(place, 0), lt(place, m)))
+        here = logical_and(here, logical_and(ge(place, 0), lt(place, m)))
         places.append(place)
     if value.type.size == 0:
         return x
     return (
-        where(inside, gather.bind(value, *places, axes=tuple(range(x.ndim))), x)
-        if places
-        else value
+        where(here, gather.bind(value, *places, axes=tuple(range(x.ndim))), x) if places else value
     )
 
 
@@ -571,7 +577,7 @@ def _dynamic_update_transpose(n: Node, ct: Value, k: int) -> Value:
 
 @define(
     infer=_dynamic_update_types, decompose=_update_by_parts, moves=True,
-    kinds=("buifc", "buifc", "iu"), numpy=_dynamic_update, jvp=_dynamic_update_jvp,
+    kinds=("buifc", "buifc", "iu"), places=2, numpy=_dynamic_update, jvp=_dynamic_update_jvp,
     transpose=_dynamic_update_transpose, batch=_dynamic_update_batch,
     samples=(
         Sample((5,), (2,), start=(1,)), Sample((3, 4), (2, 1), start=(0, 9)),
@@ -582,6 +588,7 @@ def dynamic_update_slice(x: ArrayLike, value: ArrayLike, start: Any) -> Value:
     """x with the part from start on replaced, the part moved to lie inside x."""
     v, part = as_value(x, "dynamic_update_slice"), as_value(value, "dynamic_update_slice")
     starts = starts_of("dynamic_update_slice", v, start)
+    starts = _starting("dynamic_update_slice", v, starts, part.shape)
     return dynamic_update_slice.bind(
         v, fitting("dynamic_update_slice", v, part, part.shape), *starts
     )

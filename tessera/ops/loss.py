@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tessera.core.constraints import unify
-from tessera.core.dtype import i64
+from tessera.core.dtype import i32, i64
 from tessera.core.errors import DTypeError, OperandError, ShapeError
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value
@@ -51,6 +51,7 @@ from tessera.ops.elementwise import (
     where,
 )
 from tessera.ops.gather import along_axis
+from tessera.ops.places import labels_of, nearest
 from tessera.ops.reduction import max as max_of
 from tessera.ops.reduction import mean, spread
 from tessera.ops.reduction import sum as sum_of
@@ -106,15 +107,19 @@ def _class_loss_reference(
 
 
 def _targets(x: Value, labels: Value, axis: int, smoothing: float, ignore: int | None) -> Value:
-    """The probabilities that labels stand for; zeros where they are ignored."""
-    ids = broadcast(expand_dims(labels, axis), x.shape)
-    hot = cast_to(eq(ids, iota(x.shape, axis, labels.dtype)), x.dtype)
+    """The probabilities that labels stand for, the nearest class for what is none; zeros where they are ignored."""
+    n = x.shape[axis]
+    d = i32 if isinstance(n, int) and n < 1 << 31 else i64
+    (near,) = nearest([cast_to(labels, i64)], x, (axis,))
+    ids = broadcast(expand_dims(cast_to(near, d), axis), x.shape)
+    hot = cast_to(eq(ids, iota(x.shape, axis, d)), x.dtype)
     if smoothing:
         share = div(full_of((), smoothing, x.dtype), x.shape[axis])
         hot = add(mul(hot, 1 - smoothing), share)
     if ignore is None:
         return hot
-    return where(eq(ids, ignore), full_of(x.shape, 0, x.dtype), hot)
+    ignored = broadcast(expand_dims(eq(labels, ignore), axis), x.shape)
+    return where(ignored, full_of(x.shape, 0, x.dtype), hot)
 
 
 def _class_loss(x: Value, labels: Value, axis: int, smoothing: float, ignore: int | None) -> Value:
@@ -154,7 +159,7 @@ def _class_loss_jvp(n: Node, ts: Tangents) -> Value | None:
 
 
 @define(
-    infer=_label_types, kinds=("f", "iu"), decompose=_class_loss, numpy=_class_loss_reference,
+    infer=_label_types, kinds=("f", "iu"), places=1, decompose=_class_loss, numpy=_class_loss_reference,
     jvp=_class_loss_jvp, onnx="SoftmaxCrossEntropyLoss", batch=along,
     samples=(
         Sample((3, 4), np.array([0, 3, 1])), Sample((4,), np.array(2), reduction="none"),
@@ -180,6 +185,7 @@ def cross_entropy(
     if not 0 <= label_smoothing <= 1:
         raise OperandError(f"cross_entropy: label_smoothing is {label_smoothing}, expected 0 to 1")
     if y.dtype.kind in "iu":
+        y = _labels("cross_entropy", x, y, k, ignore_index)
         losses = cross_entropy.bind(
             x, y, axis=k, smoothing=float(label_smoothing), ignore=ignore_index
         )
@@ -192,6 +198,11 @@ def cross_entropy(
         raise OperandError("cross_entropy: ignore_index needs labels that are class numbers")
     losses = _distribution_loss(x, y, k, label_smoothing)
     return _reduced("cross_entropy", losses, reduction)
+
+
+def _labels(op: str, x: Value, labels: Value, axis: int, ignore: int | None) -> Value:
+    what = f"the classes, axis {axis} of {x.type}"
+    return labels_of(op, labels, x.shape[axis], ignore, what)
 
 
 def _distribution_loss(x: Value, y: Value, axis: int, smoothing: float) -> Value:
@@ -234,6 +245,7 @@ def nll_loss(
     if y.dtype.kind not in "iu":
         raise DTypeError(f"nll_loss: labels are {y.type}, expected class numbers")
     k = axis_of("nll_loss", axis, x.ndim)
+    y = _labels("nll_loss", x, y, k, ignore_index)
     targets = _targets(x, y, k, 0.0, ignore_index)
     losses = neg(sum_of(_weighted(targets, x), k))
     return _over_labels("nll_loss", losses, y, reduction, ignore_index)

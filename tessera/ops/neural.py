@@ -49,6 +49,7 @@ from tessera.ops.elementwise import (
     where,
 )
 from tessera.ops.gather import gather
+from tessera.ops.places import in_bounds
 from tessera.ops.random import dropout as drop
 from tessera.ops.reduction import max as max_of
 from tessera.ops.reduction import spread
@@ -342,7 +343,7 @@ def embedding(table: ArrayLike, ids: ArrayLike) -> Value:
         raise DTypeError(f"embedding: ids are {at.type}, expected integers; cast with astype")
     if t.ndim == 0:
         raise ShapeError(f"embedding: the table is {t.type}, expected (rows, ...)")
-    return gather(t, at, axes=(0,))
+    return gather.bind(t, in_bounds("embedding", at, t, 0), axes=(0,))
 
 
 @public

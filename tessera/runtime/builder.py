@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tessera.core.errors import CompileError
-from tessera.core.flags import flags
+from tessera.core.flags import carried, flags
 from tessera.core.processor import cores
 from tessera.ir.target import cpu
 from tessera.runtime import build_worker
@@ -223,7 +223,7 @@ def build_all(modules: Sequence[tuple[str, str]]) -> list[bytes | CompileError]:
         return [_attempt(m) for m in modules]
     start(n)
     with ThreadPoolExecutor(n) as pool:
-        return list(pool.map(_attempt, modules))
+        return list(pool.map(carried(_attempt), modules))
 
 
 def _attempt(module: tuple[str, str]) -> bytes | CompileError:

@@ -142,9 +142,10 @@ class _Api:
             address(API.PyType_GenericAlloc), numpy_entry(EMPTY), address(API.Py_IncRef),
             address(API.Py_DecRef), address(API.PyObject_Vectorcall), id(tensors),
             places["type"], places["data"], ctypes.addressof(self._fields), len(others),
-            usual.CONFIGURATION, usual.BUSY, pool().series_code, places["device"], id(dict(others)["device"]),
+            usual.FORKS, usual.BUSY, pool().series_code, places["device"], id(dict(others)["device"]),
             address(API.PyErr_Clear), address(API.PyEval_SaveThread), address(API.PyEval_RestoreThread),
             numpy_entry(SET_HANDLER), id(b.capsule), b.address, b.take, b.give, id(False), id(True),
+            address(API.PyContextVar_Get), id(usual.SETTINGS),
         ])  # fmt: skip
 
 

@@ -43,6 +43,7 @@ _CALL = """
 define ptr @call(ptr %self, ptr %args, i64 %count, ptr %keywords) {
 entry:
   %cells = alloca ptr, i64 $cells
+  %found_at = alloca ptr
   %pointer_at = getelementptr i8, ptr %self, i64 $head
   %cell = load ptr, ptr %pointer_at
   %api_at = getelementptr %cell, ptr %cell, i32 0, i32 2
@@ -122,9 +123,28 @@ counted:
 configured:
   %configuration_at = getelementptr %record, ptr %record, i32 0, i32 4
   %configuration = load i64, ptr %configuration_at
-  %now_at = getelementptr %api, ptr %api, i32 0, i32 10
-  %now_place = load ptr, ptr %now_at
-  %now = load i64, ptr %now_place
+  %forks_at = getelementptr %api, ptr %api, i32 0, i32 10
+  %forks_place = load ptr, ptr %forks_at
+  %forks = load i64, ptr %forks_place
+  %get_at = getelementptr %api, ptr %api, i32 0, i32 25
+  %get = load ptr, ptr %get_at
+  %settings_at = getelementptr %api, ptr %api, i32 0, i32 26
+  %settings = load ptr, ptr %settings_at
+  %failed = call i32 %get(ptr %settings, ptr null, ptr %found_at)
+  %could_get = icmp eq i32 %failed, 0
+  br i1 %could_get, label %compare_settings, label %forget
+forget:
+  %clear_at = getelementptr %api, ptr %api, i32 0, i32 15
+  %clear = load ptr, ptr %clear_at
+  call void %clear()
+  br label %slow
+compare_settings:
+  %found = load ptr, ptr %found_at
+  %release_at = getelementptr %api, ptr %api, i32 0, i32 3
+  %release = load ptr, ptr %release_at
+  call void %release(ptr %found)  ; equal settings are one object, which lives for ever
+  %found_number = ptrtoint ptr %found to i64
+  %now = add i64 %found_number, %forks
   %same_configuration = icmp eq i64 %configuration, %now
   %busy_at = getelementptr %api, ptr %api, i32 0, i32 11
   %busy_place = load ptr, ptr %busy_at

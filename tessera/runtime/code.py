@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tessera.core.errors import CompileError
-from tessera.core.flags import flags
+from tessera.core.flags import carried, flags
 from tessera.ir.target.cpu.machine import architecture
 from tessera.runtime.builder import MOST, build_safely
 from tessera.runtime.folder import keep_within_limit, touch
@@ -166,7 +166,7 @@ class Loading:
 
     def _build(self, source: Source) -> Future[bytes]:
         try:
-            return self._threads.submit(build_safely, source.text, source.name)
+            return self._threads.submit(carried(build_safely), source.text, source.name)
         except RuntimeError:  # at exit no thread can be started
             done: Future[bytes] = Future()
             done.set_result(build_safely(source.text, source.name))

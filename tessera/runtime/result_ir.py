@@ -6,11 +6,12 @@ its kernels run (`long`): until then it holds on to all that it reads, and what 
 
 RESULT = """
 ; PyType_GenericAlloc, PyArray_Empty, Py_IncRef, Py_DecRef, PyObject_Vectorcall; the class of tensors, its fields
-; (type, data) and those of a new one; where the configuration and what is busy are; @series; where the
+; (type, data) and those of a new one; where the numbers of forks and of what is busy are; @series; where the
 ; device of a tensor is, and which it must be; PyErr_Clear, PyEval_SaveThread, PyEval_RestoreThread,
-; PyDataMem_SetHandler; the handler, memory and functions of blocks_ir.py (@take, @give); False, True.
+; PyDataMem_SetHandler; the handler, memory and functions of blocks_ir.py (@take, @give); False, True; PyContextVar_Get, the
+; variable of the settings.
 %api = type { ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, ptr, i64, ptr, ptr, ptr, i64, ptr,
-              ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr }
+              ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr }
 %field = type { i64, ptr }  ; offset, object
 ; Arguments by position, names of keywords, all arguments, what they are known by, the configuration; type of
 ; the result, dtype, rank, shape; series, pool; how many arguments are tensors; for short programs scratch, else null;

@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any
 
 from tessera.core.errors import CompileError, DeviceError
-from tessera.core.flags import flags
+from tessera.core.flags import carried, flags
 from tessera.core.processor import cores
 from tessera.runtime import triton_worker
 from tessera.runtime.builder import Workers
@@ -102,7 +102,7 @@ def build(sources: Sequence[Source]) -> list[Code]:
     if missing:
         seats = max(min(len(missing), cores(), _MOST), 1)
         with ThreadPoolExecutor(seats) as pool:
-            for key, data in zip(missing, pool.map(_asked, missing.values()), strict=True):
+            for key, data in zip(missing, pool.map(carried(_asked), missing.values()), strict=True):
                 store.put(key, data)
                 found[key] = _decoded(data)
     return [found[s.key] for s in sources]

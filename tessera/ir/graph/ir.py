@@ -531,7 +531,7 @@ def _run(op: Op, operands: tuple[Value, ...], params: Params, regions: tuple[Gra
     inputs = [v.data if v.data is not None else data_of(v, op.name) for v in operands]
     with np.errstate(all="ignore"):
         data = kernel(*inputs)
-    if checking() and not regions:
+    if (mode.checked or checking()) and not regions:
         made = data if op.multiple else [data]
         check(op.name, [*map(on_host, inputs)], [*map(on_host, made)], outs, types, caller())
     if op.multiple:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -17,30 +17,29 @@ from tessera.core.types import TensorType
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-class _State(threading.local):
-    checks = False
-    infinities = False
-
-
-_STATE = _State()
+# Who asked to check results here, if anybody, and whether for infinities too.
+_CHECKS: ContextVar[str] = ContextVar("tessera checks", default="")
+_INFINITIES: ContextVar[bool] = ContextVar("tessera infinities", default=False)
 
 
 def checking() -> bool:
-    """Whether results are checked in this thread."""
-    return _STATE.checks
+    """Whether results are checked in this thread or task."""
+    return _CHECKS.get() != ""
 
 
 @contextmanager
-def check_numbers(infinities: bool) -> Iterator[None]:
+def check_numbers(infinities: bool, who: str = "debug_nans") -> Iterator[None]:
     """Check results while the block runs: for NaN, and for infinities if they matter."""
-    before = _STATE.checks, _STATE.infinities
-    _STATE.checks, _STATE.infinities = True, infinities
+    before = _CHECKS.get(), _INFINITIES.get()
+    _CHECKS.set(who)
+    _INFINITIES.set(infinities)
     usual.begin()
     try:
         yield
     finally:
         usual.end()
-        _STATE.checks, _STATE.infinities = before
+        _CHECKS.set(before[0])
+        _INFINITIES.set(before[1])
 
 
 def check(
@@ -59,11 +58,22 @@ def check(
         if bad is None:
             continue
         given = ", ".join(map(str, types))
+        who = _CHECKS.get() or "checked"
         error = NumericalError(
-            f"debug_nans: {op} made {_wide(y)[bad]} at {list(map(int, bad))} of {t} from operands "
+            f"{who}: {op} made {_wide(y)[bad]} at {list(map(int, bad))} of {t} from operands "
             f"{given} that have none"
         )
         raise error.at(location)
+
+
+def has_nan(x: Array) -> bool:
+    """Whether floats or complex numbers have a NaN: a square that is none comes from no NaN."""
+    if x.dtype.kind == "c":
+        x = np.ascontiguousarray(x).view(x.real.dtype)
+    if x.dtype in (np.float32, np.float64) and x.flags.c_contiguous:
+        flat = x.reshape(-1)
+        return bool(np.isnan(np.dot(flat, flat)))  # one pass, at the speed of memory
+    return bool(np.isnan(_wide(x)).any())
 
 
 def _wide(x: Array) -> Array:
@@ -76,7 +86,7 @@ def _first(y: Array, operands: Sequence[Array]) -> Any:
     w = _wide(np.asarray(y))
     if w.dtype.kind not in "fc":
         return None
-    tests = (np.isnan, lambda x: ~np.isfinite(x)) if _STATE.infinities else (np.isnan,)
+    tests = (np.isnan, lambda x: ~np.isfinite(x)) if _INFINITIES.get() else (np.isnan,)
     for test in tests:
         found = test(w)
         if found.any() and not any(_has(test, x) for x in operands):

@@ -139,7 +139,7 @@ class _Scatter:
 
     def update(self, n: Dim, ranges: Sequence[tuple[Size, Size]]) -> None:
         picked = {axis: self.place(k, axis, n) for k, axis in enumerate(self.axes)}
-        masked = () if self.part is None else (self.axes[0],)
+        masked = self.axes  # what is outside is dropped
         at = [0 if i in self.axes else ranges[i][0] for i in range(len(self.shape))]
         if not self.by_column:
             self.put(n, picked, at, 1, masked, False)
@@ -149,11 +149,9 @@ class _Scatter:
                 self.put(n, picked, [*at[:-1], column.variable], width, masked, tail)
 
     def place(self, k: int, axis: int, n: Dim) -> Tile:
-        """The number of the n-th index, clamped; -1 where the element is another instance's."""
+        """The number of the n-th index, which may be outside; -1 where the element is another instance's."""
         b, one = self.b, (1,) * self.by_column
-        raw = b.cast(b.load(self.indices[k], (n,), (1,), axes=()), i64)
-        low = b.apply("max", raw, b.full(i64, (), 0))
-        held = b.apply("min", low, b.index(self.shape[axis] - 1))
+        held = b.cast(b.load(self.indices[k], (n,), (1,), axes=()), i64)
         if self.part is not None and axis == self.axes[0]:
             start, stop = self.part
             mine = b.apply(

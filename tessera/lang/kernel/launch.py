@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any
 
@@ -33,12 +33,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 _MACHINE = frozenset(("where", *(name for table in TEMPLATES.values() for name in table)))
 
 
-class _State(threading.local):
-    interpreting = False
-    stepping = False
-
-
-_STATE = _State()
+_INTERPRETING: ContextVar[bool] = ContextVar("tessera interpreting", default=False)
+_STEPPING: ContextVar[bool] = ContextVar("tessera stepping", default=False)
 
 
 @contextmanager
@@ -47,22 +43,24 @@ def interpret(step: bool = False) -> Iterator[None]:
 
     With step=True their Python runs, one instance after the other, for breakpoint() and print().
     """
-    before = _STATE.interpreting, _STATE.stepping
-    _STATE.interpreting, _STATE.stepping = True, step
+    before = _INTERPRETING.get(), _STEPPING.get()
+    _INTERPRETING.set(True)
+    _STEPPING.set(step)
     try:
         yield
     finally:
-        _STATE.interpreting, _STATE.stepping = before
+        _INTERPRETING.set(before[0])
+        _STEPPING.set(before[1])
 
 
 def is_stepping() -> bool:
     """Whether kernels run as Python."""
-    return _STATE.stepping
+    return _STEPPING.get()
 
 
 def interpreting() -> bool:
     """Whether kernels run by the interpreter."""
-    return _STATE.interpreting
+    return _INTERPRETING.get()
 
 
 def launch(t: Translated, arrays: Sequence[Array], sizes: Mapping[str, int]) -> list[Array]:

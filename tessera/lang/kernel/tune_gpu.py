@@ -17,7 +17,7 @@ from tessera.compile import compile_graph
 from tessera.core.device import Device
 from tessera.core.dims import product, substitute
 from tessera.core.errors import CompileError, DeviceError, ScheduleError, ShapeError
-from tessera.core.flags import flags
+from tessera.core.flags import carried, flags
 from tessera.ir.graph.ir import Builder, Value, building
 from tessera.ir.tile.work import instance_work
 from tessera.lang.kernel.traced import text_of
@@ -119,7 +119,7 @@ class _Bench:
     def candidates(self, made: Sequence[tuple[Schedule, Translated]]) -> list[Tried]:
         """Schedules as code on the device, less those that cannot run or would be slow."""
         with ThreadPoolExecutor(len(made)) as pool:
-            built = list(pool.map(self._built, made))
+            built = list(pool.map(carried(self._built), made))
         ready = [x for x in built if isinstance(x, Tried)]
         self.refused += [x for x in built if not isinstance(x, Tried)]
         kept = [x for x in ready if not x.spills] or ready[:1]

@@ -58,7 +58,7 @@ def _scatter_add(step: Primitive, types: Mapping[str, TensorType]) -> Expansion 
     m, n, k = Axis("_m", rows), Axis("_n", columns), Axis("_k", count)
     names = step.operands
     dtype, wide = x.dtype.base, x.dtype.accum
-    place = _clamped(Read(i64, names[2], (k.variable,)), rows)
+    place = Read(i64, names[2], (k.variable,))  # one that is no row meets none
     test = Apply(bool_, "eq", (Position(i64, m.variable), place))
     one = Apply(dtype, "where", (test, Literal(dtype, 1.0), Literal(dtype, 0.0)))
     row = Read(dtype, names[1], (k.variable, n.variable))
@@ -79,11 +79,6 @@ def _scatter_add(step: Primitive, types: Mapping[str, TensorType]) -> Expansion 
 
 def _wide(t: Term, dtype: DType) -> Term:
     return t if t.dtype is dtype else Cast(dtype, t)
-
-
-def _clamped(t: Term, size: int) -> Term:
-    low = Apply(i64, "max", (t, Literal(i64, 0)))
-    return Apply(i64, "min", (low, Literal(i64, size - 1)))
 
 
 def _concat(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | None:

@@ -67,13 +67,13 @@ def _order(rows: int, count: int) -> Kernel:
 
 
 def _rows_of(b: Builder, index: Memory, at: object, n: int, rows: int) -> Tile:
-    """The rows that some numbers stand for, brought inside; behind the last number one that is behind all."""
+    """The rows that some numbers stand for; one behind all for what is no row, and behind the last number."""
     found = b.load(index, (at,), (n,), masked=(0,))  # type: ignore[arg-type]
-    low = b.apply("max", found, b.full(i64, (n,), 0))
-    held = b.apply("min", low, b.full(i64, (n,), rows - 1))
     numbers = b.index(at, (n,), 0)  # type: ignore[arg-type]
     inside = b.apply("lt", numbers, b.full(i64, (n,), int(index.type.shape[0])))
-    return b.cast(b.apply("where", inside, held, b.full(i64, (n,), rows)), i32)
+    for name, end in (("ge", 0), ("lt", rows)):
+        inside = b.apply("logical_and", inside, b.apply(name, found, b.full(i64, (n,), end)))
+    return b.cast(b.apply("where", inside, found, b.full(i64, (n,), rows)), i32)
 
 
 def _starts(rows: int, count: int) -> Kernel:
