@@ -23,7 +23,8 @@ from tessera.ir.graph.ir import Graph, Node, Value
 from tessera.ir.graph.op import Element
 from tessera.ir.schedule.factors import factors, lies_along, widens
 from tessera.ir.schedule.group import grouped
-from tessera.ir.schedule.index import inside, narrow
+from tessera.core.intervals import inside
+from tessera.ir.schedule.index import narrow
 from tessera.ir.schedule.ir import (
     Apply,
     Axis,

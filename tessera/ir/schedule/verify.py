@@ -24,7 +24,7 @@ from tessera.core.errors import ScheduleError, VerifyError
 from tessera.core.primitives import PRIMITIVES, is_primitive
 from tessera.core.scalar import SCALARS
 from tessera.core.types import TensorType
-from tessera.ir.schedule.index import extremes
+from tessera.core.intervals import extremes
 from tessera.ir.schedule.ir import (
     Apply,
     Axis,
