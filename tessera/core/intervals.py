@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tessera.core.dims import Apply, Atom, Size, Symbol, bounds, larger, smaller, symbol
+from tessera.core.dims import Atom, Size, Symbol, bounds, larger, smaller, symbol
 
 Interval = tuple[Size | None, Size | None]
 
@@ -47,15 +47,15 @@ def _range(atom: Atom, sizes: Mapping[str, Size]) -> Interval:
         return (symbol(atom.name), symbol(atom.name)) if known is None else (0, known - 1)
     left, right = extremes(atom.left, sizes), extremes(atom.right, sizes)
     if atom.function in ("max", "min"):
-        return _chosen(atom, left, right)
+        return chosen(atom.function, left, right)
     if right[0] is None or bounds(right[0])[0] < 1:
         return None, None  # by 0, or by a number of any sign
     return (_quotient if atom.function == "//" else _remainder)(left, right)
 
 
-def _chosen(atom: Apply, left: Interval, right: Interval) -> Interval:
-    """A maximum is at least either side, a minimum at most either."""
-    choose, sure = (larger, 0) if atom.function == "max" else (smaller, 1)
+def chosen(function: str, left: Interval, right: Interval) -> Interval:
+    """The larger or the smaller of two: a maximum is at least either, a minimum at most either."""
+    choose, sure = (larger, 0) if function == "max" else (smaller, 1)
     ends: list[Size | None] = []
     for i, (a, b) in enumerate(zip(left, right, strict=True)):
         known = [x for x in (a, b) if x is not None]
