@@ -32,6 +32,7 @@ from tessera.ir.target.cpu.entry import Entry
 from tessera.ir.target.cpu.program import program
 from tessera.ir.tile import ir as tile
 from tessera.ir.tile import lower as to_tile
+from tessera.ir.tile.clashes import verify_shares
 from tessera.ir.tile.inside import verify_inside
 from tessera.ir.tile.verify import verify as verify_tile
 from tessera.runtime import builder, tuned
@@ -172,6 +173,8 @@ class _Building:
             verify_tile(k)
             verify_inside(k, facts_of(self.schedule.guards))
         p = program(k)
+        if flags().verify:
+            verify_shares(k, p.shares)
         entry = Entry(**{f.name: getattr(p, f.name) for f in fields(Entry)})
         self.kernels.append((entry, self.loading.add(source_of(p))))
         return len(self.kernels) - 1

@@ -310,7 +310,7 @@ def _atom_bounds(a: Atom) -> tuple[float, float]:
         return min(llo, rlo), min(lhi, rhi)
     if rlo < 0:
         return -math.inf, math.inf
-    rlo = max(rlo, 1)  # nothing is divided by 0
+    rlo, rhi = max(rlo, 1), max(rhi, 1)  # nothing is divided by 0
     if a.function == "%":
         return 0, rhi - 1
     return _quotient(llo, rhi if llo >= 0 else rlo), _quotient(lhi, rlo if lhi >= 0 else rhi)
