@@ -20,6 +20,7 @@ from tessera.ir.graph.ir import Graph
 from tessera.ir.schedule import lower as to_schedule
 from tessera.ir.schedule.choose import default_nest
 from tessera.ir.schedule.filters import filtered
+from tessera.ir.schedule.inside import facts_of
 from tessera.ir.schedule.ir import Group, HostCall, Kernel, Primitive, Program
 from tessera.ir.schedule.legality import is_legal
 from tessera.ir.schedule.loosen import loosen
@@ -31,6 +32,8 @@ from tessera.ir.target.cpu.entry import Entry
 from tessera.ir.target.cpu.program import program
 from tessera.ir.tile import ir as tile
 from tessera.ir.tile import lower as to_tile
+from tessera.ir.tile.clashes import verify_shares
+from tessera.ir.tile.inside import verify_inside
 from tessera.ir.tile.verify import verify as verify_tile
 from tessera.runtime import builder, tuned
 from tessera.runtime.blocks import blocks_source
@@ -168,7 +171,10 @@ class _Building:
         """Begin to build a kernel; its number."""
         if flags().verify:
             verify_tile(k)
+            verify_inside(k, facts_of(self.schedule.guards))
         p = program(k)
+        if flags().verify:
+            verify_shares(k, p.shares)
         entry = Entry(**{f.name: getattr(p, f.name) for f in fields(Entry)})
         self.kernels.append((entry, self.loading.add(source_of(p))))
         return len(self.kernels) - 1

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tessera.checks.bounds import check_bounds
 from tessera.checks.concrete import arrays_for
-from tessera.checks.prove import prove, refute
 from tessera.core.dims import Size, larger, smaller, substitute, symbol
 from tessera.core.dtype import i64
 from tessera.core.errors import VerifyError
+from tessera.core.prove import prove, refute
 from tessera.core.source import Location
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.ir import Builder, Kernel

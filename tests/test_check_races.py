@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from tessera.checks.barriers import check_barriers
 from tessera.checks.concrete import arrays_for, instances, run_instance
 from tessera.checks.races import check_races, touched_places
-from tessera.checks.scope import READS, WRITES
 from tessera.core.dims import symbol
 from tessera.core.dtype import f32, i64
 from tessera.core.source import Location
 from tessera.ir.tile.interp import Instance, interpret, sizes_of
 from tessera.ir.tile.ir import Builder, Kernel, Operation, walk
+from tessera.ir.tile.scope import READS, WRITES
 from tests.check_kernels import (
     GLOBAL,
     SHARED,

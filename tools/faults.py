@@ -40,7 +40,7 @@ FAULTS: tuple[Fault, ...] = (
           "what follows a contraction reads other points of it", "contraction"),
     Fault("ir/schedule/lower.py", "x.dtype if n.op.moves and x.dtype.bits > 8 else x.dtype.compute", "x.dtype",
           "narrow floats are computed op by op without widening", "schedule"),
-    Fault("ir/schedule/index.py", "bounds(limit - high)[0] > 0", "bounds(limit - high)[0] >= 0",
+    Fault("core/intervals.py", "bounds(limit - high)[0] > 0", "bounds(limit - high)[0] >= 0",
           "a quotient is dropped one element too early", "schedule"),
     Fault("ir/schedule/layout.py", "return all(n == 1 or a == b for", "return all(n <= 2 or a == b for",
           "a view of two rows is taken for memory in order", "memory"),

@@ -30,6 +30,7 @@ from tessera.accelerator.sources import (
 from tessera.accelerator.strided import strided
 from tessera.core.constraints import solve
 from tessera.core.dims import substitute
+from tessera.core.flags import flags
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import substitute_params
 from tessera.ir.schedule.apart import apart
@@ -52,14 +53,17 @@ from tessera.ir.target.gluon import emit as gluon
 from tessera.ir.target.gluon.emit import boxes_of
 from tessera.ir.target.triton.emit import emit, scratch_bytes
 from tessera.ir.tile import ir as tile
+from tessera.ir.tile.clashes import verify_shares
 from tessera.ir.tile.gpu.lower import expand
 from tessera.ir.tile.gpu.primitives import kernels_of
 from tessera.ir.tile.gpu.thin import Thin
 from tessera.ir.tile.gpu.update import update
 from tessera.ir.tile.gpu.written import written
+from tessera.ir.tile.inside import verify_inside
 from tessera.ir.tile.launch import Expansion, Launch, Threads
 from tessera.ir.tile.sharing import shareable
 from tessera.ir.tile.text import parse_kernel
+from tessera.ir.tile.verify import verify as verify_tile
 from tessera.runtime.cuda.device import Gpu
 from tessera.runtime.cuda.launch import Launch as DeviceLaunch
 from tessera.runtime.cuda.launch import Launcher, Parameter, Pointer, Value, i32
@@ -315,6 +319,10 @@ class GpuProgram:
         kernel, threads = launch.kernel, launch.threads
         key = id(kernel), threads
         if key not in self._emitted:
+            if flags().verify and name not in self._sizes:  # not of kernels that somebody wrote
+                verify_tile(kernel)
+                verify_inside(kernel)
+                verify_shares(kernel, shareable(kernel))
             known = self._sizes.get(name, {})
             # Where threads have roles, shared memory is the scratch.
             scratch = 0 if threads.roles else int(substitute(scratch_bytes(kernel), known))

@@ -30,11 +30,11 @@ from tessera.checks.concrete import (
     try_sizes,
 )
 from tessera.checks.findings import Finding, Verdict, finding
-from tessera.checks.prove import prove, refute
-from tessera.checks.scope import READS, WRITES, Access, Context, Walk
 from tessera.core.dims import Size, substitute, symbol
+from tessera.core.prove import prove, refute
 from tessera.ir.tile.interp import Instance
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, walk
+from tessera.ir.tile.scope import READS, WRITES, Access, Context, Walk
 
 TOOL = "barriers"
 

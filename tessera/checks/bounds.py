@@ -18,10 +18,10 @@ from tessera.checks.concrete import (
     try_sizes,
 )
 from tessera.checks.findings import Finding, Verdict, finding
-from tessera.checks.prove import prove
-from tessera.checks.scope import Access, Walk
 from tessera.core.dims import Size
+from tessera.core.prove import prove
 from tessera.ir.tile.ir import Kernel, Operation
+from tessera.ir.tile.scope import Access, Walk
 
 TOOL = "bounds"
 _EVENTS = 100_000  # accesses that are tried

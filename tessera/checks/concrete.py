@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from tessera.checks.scope import READS, WRITES
 from tessera.core.dims import Dim, Size, symbols
 from tessera.core.dtype import DType
 from tessera.core.errors import VerifyError
 from tessera.ir.tile.interp import Instance, Watch
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, walk
+from tessera.ir.tile.scope import READS, WRITES
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Env = dict[str, int]

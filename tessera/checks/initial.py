@@ -26,12 +26,12 @@ from tessera.checks.concrete import (
     try_sizes,
 )
 from tessera.checks.findings import Finding, Verdict, finding
-from tessera.checks.prove import prove
 from tessera.checks.races import touched_places
-from tessera.checks.scope import READS, WRITES, Access, Context, Walk
 from tessera.core.dims import Size, substitute, symbol, symbols
+from tessera.core.prove import prove
 from tessera.ir.tile.interp import Instance
 from tessera.ir.tile.ir import Kernel, Memory, Operation
+from tessera.ir.tile.scope import READS, WRITES, Access, Context, Walk
 
 TOOL = "initial"
 _STORES = 4  # at either end, that are asked whether they cover a load

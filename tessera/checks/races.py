@@ -27,11 +27,11 @@ from tessera.checks.concrete import (
     try_sizes,
 )
 from tessera.checks.findings import Finding, Verdict, finding
-from tessera.checks.prove import refute
-from tessera.checks.scope import READS, WRITES, Access, Walk
 from tessera.core.dims import Size, substitute, symbol
+from tessera.core.prove import refute
 from tessera.ir.tile.interp import Instance
 from tessera.ir.tile.ir import Kernel, Memory, Operation
+from tessera.ir.tile.scope import READS, WRITES, Access, Walk
 
 TOOL = "races"
 Pair = tuple[Operation, Operation]

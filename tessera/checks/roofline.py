@@ -13,11 +13,11 @@ import numpy as np
 
 from tessera.checks.concrete import shape_at, value
 from tessera.checks.findings import Finding, Verdict, finding
-from tessera.checks.scope import READS, WRITES
 from tessera.core.costs import COSTS
 from tessera.core.dot_words import PARTS
 from tessera.core.processor import registers
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation
+from tessera.ir.tile.scope import READS, WRITES
 
 TOOL = "roofline"
 

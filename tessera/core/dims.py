@@ -409,13 +409,17 @@ def bounds(x: Size) -> tuple[float, float]:
 def _bounds(x: Dim) -> tuple[float, float]:
     low = high = 0.0
     for m, c in x.terms:
-        lo, hi = 1.0, 1.0
+        ends = [float(c), float(c)]
         for a, p in m:
-            alo, ahi = _atom_bounds(a)
-            lo, hi = lo * alo**p, hi * ahi**p
-        low += c * (lo if c > 0 else hi)
-        high += c * (hi if c > 0 else lo)
+            for _ in range(p):
+                found = [_scaled(e, f) for e in ends for f in _atom_bounds(a)]
+                ends = [min(found), max(found)]
+        low, high = low + ends[0], high + ends[1]
     return low, high
+
+
+def _scaled(a: float, b: float) -> float:
+    return 0.0 if a == 0 or b == 0 else a * b
 
 
 def _atom_bounds(a: Atom) -> tuple[float, float]:
@@ -426,10 +430,19 @@ def _atom_bounds(a: Atom) -> tuple[float, float]:
         return max(llo, rlo), max(lhi, rhi)
     if a.function == "min":
         return min(llo, rlo), min(lhi, rhi)
+    if rlo < 0:
+        return -math.inf, math.inf
+    rlo, rhi = max(rlo, 1), max(rhi, 1)  # nothing is divided by 0
     if a.function == "%":
         return 0, rhi - 1
-    low = llo // rhi if math.isfinite(llo) and rhi else (0 if llo >= 0 else -math.inf)
-    return (0.0 if math.isnan(low) else low), (lhi // rlo if math.isfinite(lhi) else math.inf)
+    return _quotient(llo, rhi if llo >= 0 else rlo), _quotient(lhi, rlo if lhi >= 0 else rhi)
+
+
+def _quotient(a: float, b: float) -> float:
+    """a // b for a positive b, as a limit where an end is infinite."""
+    if math.isinf(a):
+        return a
+    return float(a // b) if math.isfinite(b) else 0.0 if a >= 0 else -1.0
 
 
 def symbols(x: Size) -> frozenset[str]:

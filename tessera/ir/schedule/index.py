@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tessera.core.dims import (
-    Apply,
-    Dim,
-    Size,
-    Symbol,
-    bounds,
-    call,
-    split_terms,
-    substitute,
-    symbol,
-    symbols,
-)
+from tessera.core.dims import Apply, Dim, Size, Symbol, call, split_terms, symbol
+from tessera.core.intervals import extremes, inside
 
 
 def narrow(x: Size, sizes: Mapping[str, Size]) -> Size:
@@ -55,7 +45,23 @@ def _apply(atom: Apply, sizes: Mapping[str, Size]) -> Size:
     quotient, rest = split_terms(left, right)
     if inside(rest, right, sizes):
         return quotient if atom.function == "//" else rest
+    if isinstance(left, Dim) and isinstance(right, int) and right > 0:
+        found = _in_one_period(left, right, sizes)
+        if found is not None:
+            return found[0 if atom.function == "//" else 1]
     return call(atom.function, left, right)
+
+
+def _in_one_period(x: Dim, n: int, sizes: Mapping[str, Size]) -> tuple[Size, Size] | None:
+    """(q, r) with x = q*n + r and 0 <= r < n, both polynomials: 7*i + 7 for i < 8 is (i, 7 - i) by 8."""
+    near: Size = 0
+    for m, c in x.terms:
+        near = near + (Dim(((m, 1),)) * ((c + n // 2) % n - n // 2) if m else c)
+    low, high = extremes(near, sizes)
+    if not isinstance(low, int) or not isinstance(high, int) or low // n != high // n:
+        return None
+    rest = near - low // n * n
+    return split_terms(x - rest, n)[0], rest
 
 
 def rejoined(x: Size) -> Size:
@@ -77,24 +83,3 @@ def _rejoined_inside(atom: Apply) -> Size:
 def _length(x: Size) -> int:
     """How many terms a sum has."""
     return int(x != 0) if isinstance(x, int) else len(x.terms)
-
-
-def inside(x: Size, limit: Size, sizes: Mapping[str, Size]) -> bool:
-    """Whether 0 <= x < limit for all values of the axes."""
-    low, high = extremes(x, sizes)
-    return bounds(low)[0] >= 0 and bounds(limit - high)[0] > 0
-
-
-def extremes(x: Size, sizes: Mapping[str, Size]) -> tuple[Size, Size]:
-    """The smallest and largest value of x over its axes, term by term."""
-    if isinstance(x, int):
-        return x, x
-    low: Size = 0
-    high: Size = 0
-    for monomial, factor in x.terms:
-        term: Size = Dim(((monomial, factor),)) if monomial else factor
-        axes = {a for a in symbols(term) if a in sizes}
-        least = substitute(term, dict.fromkeys(axes, 0))
-        most = substitute(term, {a: sizes[a] - 1 for a in axes})
-        low, high = (low + least, high + most) if factor > 0 else (low + most, high + least)
-    return low, high

@@ -16,6 +16,7 @@ from typing import Any
 
 from tessera.core.dims import Size
 from tessera.core.dtype import i64
+from tessera.core.intervals import inside
 from tessera.core.primitives import is_primitive
 from tessera.core.scalar import Expr
 from tessera.core.types import TensorType
@@ -23,7 +24,7 @@ from tessera.ir.graph.ir import Graph, Node, Value
 from tessera.ir.graph.op import Element
 from tessera.ir.schedule.factors import factors, lies_along, widens
 from tessera.ir.schedule.group import grouped
-from tessera.ir.schedule.index import inside, narrow
+from tessera.ir.schedule.index import narrow
 from tessera.ir.schedule.ir import (
     Apply,
     Axis,

@@ -6,8 +6,8 @@ writes    are of buffers that are no inputs, each once, and of the buffer's type
 rows      are the first axes of every stage of a kernel, the same in all of them
 columns   are at most one beside the rows, folded or not; a chain folds one for each of another; a
           contraction has two, and the stages after it have its axes
-indices   have the rank of the source, use the axes of the stage and sizes, and lie inside; where
-          data says the place it is an i64
+indices   have the rank of the source, use the axes of the stage and sizes, and are proved to lie
+          inside; where data says the place it is an i64, clamped
 in place  a stage reads a stage of its own kernel at its own row and column only
 types     of terms follow from their operands
 nests     have loops over the axes of their kernel, as ir/schedule/legality.py has it
@@ -21,10 +21,11 @@ from typing import NoReturn
 from tessera.core.dims import Size, symbols
 from tessera.core.dtype import bool_, i64
 from tessera.core.errors import ScheduleError, VerifyError
+from tessera.core.intervals import extremes
 from tessera.core.primitives import PRIMITIVES, is_primitive
 from tessera.core.scalar import SCALARS
 from tessera.core.types import TensorType
-from tessera.ir.schedule.index import extremes
+from tessera.ir.schedule.inside import facts_of, is_inside, place_of
 from tessera.ir.schedule.ir import (
     Apply,
     Axis,
@@ -55,6 +56,7 @@ class _Verifier:
         self.types = {name: b.type for name, b in program.buffers.items()}
         inputs = [self.types[n] for n in program.inputs if n in self.types]
         self.symbols = {s for t in inputs for n in t.shape for s in symbols(n)}
+        self.facts = facts_of(program.guards)
         self.written: set[str] = set()
 
     def fail(self, message: str) -> NoReturn:
@@ -244,12 +246,8 @@ class _KernelVerifier:
 
     def inside(self, r: Read, t: TensorType, axes: dict[str, Size]) -> None:
         for axis, (i, n) in enumerate(zip(r.index, t.shape, strict=True)):
-            if isinstance(i, Term):
-                continue  # which element it is, the data says
-            low, high = extremes(i, axes)
-            below = isinstance(low, int) and low < 0
-            above = isinstance(high, int) and isinstance(n, int) and high >= n
-            if below or above:
+            if not is_inside(i, n, axes, self.outer.facts):
+                low, high = (place_of if isinstance(i, Term) else extremes)(i, axes)
                 self.fail(f"reads {r}: elements {low} to {high} of axis {axis} of size {n}")
 
     def in_place(self, r: Read, source: Stage, s: Stage) -> None:

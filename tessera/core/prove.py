@@ -9,11 +9,23 @@ is a proof; "not refuted" says nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
 
-from tessera.core.dims import Apply, Atom, Dim, Monomial, Size, Symbol, bounds
+from tessera.core.dims import (
+    Apply,
+    Atom,
+    Dim,
+    Monomial,
+    Size,
+    Symbol,
+    bounds,
+    call,
+    symbol,
+    symbols,
+)
 
 Row = dict[Monomial, int]  # coefficients; the empty monomial is the constant
 
@@ -27,39 +39,99 @@ def prove(facts: Sequence[Size], e: Size) -> bool:
     """Whether e is at least 0 wherever every fact is."""
     if bounds(e)[0] >= 0:
         return True
-    return refute([*facts, -1 - e])
+    return refute([*_about(facts, e), -1 - e])
 
 
 def refute(facts: Sequence[Size]) -> bool:
     """Whether no integers make every fact at least 0."""
-    if any(bounds(f)[1] < 0 for f in facts):
-        return True
-    return _refute(frozenset(f for f in facts if not isinstance(f, int)))
+    return _refute(frozenset(normal(f) for f in facts), _SPLITS)
+
+
+def _about(facts: Sequence[Size], e: Size) -> list[Size]:
+    """The facts that share names with e, directly or through others."""
+    names, left = set(symbols(e)), list(facts)
+    found: list[Size] = []
+    while near := [f for f in left if symbols(f) & names]:
+        left = [f for f in left if not symbols(f) & names]
+        names.update(*map(symbols, near))
+        found += near
+    return found
 
 
 @lru_cache(maxsize=1 << 14)
-def _refute(facts: frozenset[Size]) -> bool:
-    return _refute_split([_row(f) for f in sorted(facts, key=str)], [], _SPLITS)
-
-
-def _refute_split(rows: list[Row], done: list[Atom], left: int) -> bool:
-    """Refute with definitions; where that fails, with a minimum or maximum being either side."""
-    system = [*rows, *_definitions(rows)]
-    system += _products(system)
-    if _infeasible(_eliminated(system), _BRANCHES):
+def _refute(facts: frozenset[Size], splits: int) -> bool:
+    """Refute as minima and maxima stand, then with each of them being either side."""
+    if any(bounds(f)[1] < 0 for f in facts):
         return True
-    choices = (a for a in _atoms(system) if isinstance(a, Apply) and a.function in ("min", "max"))
-    atom = next((a for a in choices if a not in done), None)
-    if atom is None or left == 0:
-        return False
-    assert isinstance(atom, Apply)
+    known = sorted((f for f in facts if bounds(f)[0] < 0), key=str)
+    atom = _choice(known) if splits else None
+    if atom is None:
+        rows = [_row(f) for f in known]
+        system = [*rows, *_definitions(rows)]
+        system += _products(system)
+        system = _eliminated(system)
+        return _infeasible([*system, *_rounded(system)], _BRANCHES)
     sign = 1 if atom.function == "max" else -1
-    me = Dim(((((atom, 1),), 1),))
     for mine, other in ((atom.left, atom.right), (atom.right, atom.left)):
-        case = [me - mine, mine - me, sign * (mine - other)]
-        if not _refute_split([*rows, *map(_row, case)], [*done, atom], left - 1):
+        case = [normal(_replaced(f, atom, mine)) for f in known]
+        if not _refute(frozenset([*case, normal(sign * (mine - other))]), splits - 1):
             return False
     return True
+
+
+def _choice(facts: Sequence[Size]) -> Apply | None:
+    """A minimum or maximum without another inside, one that most facts have."""
+    found: Counter[Apply] = Counter()
+    for f in facts:
+        for a in _atoms([_row(f)]):
+            if isinstance(a, Apply) and a.function in ("min", "max"):
+                inner = _atoms([_row(a.left), _row(a.right)])
+                if not any(isinstance(x, Apply) and x.function in ("min", "max") for x in inner):
+                    found[a] += 1
+    return max(found, key=lambda a: (found[a], str(a))) if found else None
+
+
+def _replaced(x: Size, atom: Apply, value: Size) -> Size:
+    """x with a value in the place of an atom."""
+    if isinstance(x, int):
+        return x
+
+    def at(a: Atom) -> Size:
+        if a == atom:
+            return value
+        if isinstance(a, Symbol):
+            return symbol(a.name)
+        return call(a.function, _replaced(a.left, atom, value), _replaced(a.right, atom, value))
+
+    return _mapped(x, at)
+
+
+@lru_cache(maxsize=1 << 14)
+def normal(x: Size) -> Size:
+    """x, whose remainders by numbers are quotients: a % 4 is a - 4*(a // 4)."""
+    return x if isinstance(x, int) else _mapped(x, _normal_atom)
+
+
+def _normal_atom(a: Atom) -> Size:
+    if isinstance(a, Symbol):
+        return symbol(a.name)
+    left, right = normal(a.left), normal(a.right)
+    if a.function != "%" or not isinstance(right, int) or right < 1:
+        return call(a.function, left, right)
+    return left - right * (left // right)
+
+
+def _mapped(x: Dim, at: Callable[[Atom], Size]) -> Size:
+    """x with other values of its atoms."""
+    total: Size = 0
+    for monomial, factor in x.terms:
+        term: Size = factor
+        for atom, power in monomial:
+            value = at(atom)
+            for _ in range(power):
+                term = term * value
+        total = total + term
+    return total
 
 
 def _row(x: Size) -> Row:
@@ -144,6 +216,19 @@ def _tight(r: Row) -> Row:
     """The same fact with the smallest coefficients: 4 q - 4 j - 1 >= 0 is q - j - 1 >= 0."""
     g = math.gcd(*(c for m, c in r.items() if m))
     return {m: c // g for m, c in r.items()} if g > 1 else r
+
+
+def _rounded(rows: Sequence[Row]) -> Iterator[Row]:
+    """Facts without terms that only lower them, where what is left can be rounded.
+
+    16 j - 4 q - i - 1 >= 0 for i >= 0 gives 4 j - q - 1 >= 0.
+    """
+    for r in rows:
+        for g in {abs(c) for m, c in r.items() if m and abs(c) > 1}:
+            kept = {m: c for m, c in r.items() if not m or c % g == 0}
+            dropped = [(m, c) for m, c in r.items() if m not in kept]
+            if dropped and all(c < 0 and all(_natural(a) for a, _ in m) for m, c in dropped):
+                yield _tight(kept)
 
 
 def _eliminated(rows: Sequence[Row]) -> list[Row]:

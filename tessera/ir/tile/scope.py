@@ -6,12 +6,13 @@ begin at 0 as the proofs demand.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tessera.checks.ranges import Range, range_of
-from tessera.core.dims import Size, substitute, symbol
+from tessera.core.dims import Size, substitute, symbol, symbols
+from tessera.core.intervals import extremes
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile
+from tessera.ir.tile.ranges import Range, range_of
 
 READS = frozenset(("load", "gather"))
 WRITES = frozenset(("store", "store_async", "scatter"))
@@ -24,10 +25,19 @@ class Context:
     env: Mapping[str, Size]  # loop variables as start + step * j
     counters: tuple[str, ...]  # the j, outermost first
     facts: tuple[Size, ...]  # at least 0, in terms of counters
+    counts: Mapping[str, Size]  # of which the counters and the grid variables stay below
 
     def position(self, x: Size) -> Size:
         """A size in terms of counters."""
         return substitute(x, self.env)
+
+    def names(self, values: Iterable[Size | None]) -> set[str]:
+        """The sizes that positions depend on, through the facts about their counters too."""
+        found = {s for x in values if x is not None for s in symbols(x)}
+        for f in reversed(self.facts):
+            if symbols(f) & found:
+                found |= symbols(f)
+        return {s for s in found if not s.startswith("_")}
 
 
 @dataclass(frozen=True)
@@ -67,8 +77,11 @@ def grid_facts(kernel: Kernel, sizes: Mapping[str, int]) -> tuple[Size, ...]:
 class Walk:
     """Reads a kernel in order and gives its accesses; sizes that are known stand for themselves."""
 
-    def __init__(self, kernel: Kernel, sizes: Mapping[str, int] | None = None):
+    def __init__(
+        self, kernel: Kernel, sizes: Mapping[str, int] | None = None, facts: Sequence[Size] = ()
+    ):
         self.kernel, self.count, self.sizes = kernel, 0, dict(sizes or {})
+        self.facts = tuple(substitute(f, self.sizes) for f in facts)
         self.ranges: dict[Tile, Range] = {}
 
     def accesses(self) -> Iterator[Access]:
@@ -77,7 +90,9 @@ class Walk:
 
     def outermost(self) -> Context:
         """The context of the body of the kernel."""
-        return Context(self.sizes, (), grid_facts(self.kernel, self.sizes))
+        counts = {name: substitute(n, self.sizes) for name, n in self.kernel.grid}
+        facts = (*self.facts, *grid_facts(self.kernel, self.sizes))
+        return Context(self.sizes, (), facts, counts)
 
     def block(self, block: Block, context: Context) -> Iterator[Access]:
         for op in block.operations:
@@ -93,10 +108,13 @@ class Walk:
         """The context of the body of a loop."""
         self.count += 1
         a, name = op.attributes, f"_j{self.count}"
-        value = context.position(a["start"]) + a["step"] * symbol(name)
+        start, stop, step = context.position(a["start"]), context.position(a["stop"]), a["step"]
+        value = start + step * symbol(name)
         env = {**context.env, a["variable"]: value}
-        facts = (*context.facts, context.position(a["stop"]) - 1 - value)
-        return Context(env, (*context.counters, name), facts)
+        facts = (*context.facts, stop - 1 - value)
+        _, most = extremes((stop - start + step - 1) // step, context.counts)
+        counts = context.counts if most is None else {**context.counts, name: most}
+        return Context(env, (*context.counters, name), facts, counts)
 
     def access(self, op: Operation, context: Context) -> Access:
         a = op.attributes
