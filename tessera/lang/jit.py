@@ -172,7 +172,7 @@ class Jitted:
         self._specs = {
             p.name: p.annotation
             for p in self._signature.parameters.values()
-            if isinstance(p.annotation, TensorSpec)
+            if isinstance(p.annotation, TensorSpec) and not hasattr(f, "keeps_sizes")
         }
         self._operators = {
             p.name: p.annotation

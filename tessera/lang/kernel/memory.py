@@ -11,7 +11,7 @@ from tessera.core.dims import Dim, Size, product, smaller
 from tessera.core.dtype import DType, as_dtype, f32, i64
 from tessera.core.types import TensorType
 from tessera.ir.tile.ir import Memory
-from tessera.lang.kernel.places import Box, covers
+from tessera.lang.kernel.places import Box
 from tessera.lang.kernel.table import Program, intrinsic
 from tessera.lang.kernel.values import Array, Axis, Block, KernelError, Range, Span, TileValue
 
@@ -69,10 +69,7 @@ def _box(p: Program, x: Array, rows: Any, cols: Any, batch: Any, at: Any, shape:
             f"{x.name} has {x.ndim} axes, but `at` has {len(at)} places and shape {len(lengths)} sizes"
         )
     sizes = [p.places.number(n, "shape") for n in lengths]
-    spans = [
-        Span(size, start, n, covers(start, n, size))
-        for size, start, n in zip(x.shape, at, sizes, strict=True)
-    ]
+    spans = p.places.at(x, at, sizes)
     axes = tuple(s.axis for s in spans)
     masked = tuple(i for i, s in enumerate(spans) if not s.exact)
     return Box(tuple(at), tuple(sizes), tuple(range(x.ndim)), axes, masked)
@@ -85,16 +82,34 @@ def _listed(x: Any) -> tuple[Any, ...]:
 @intrinsic()
 def load(
     p: Program, x: Any, rows: Any = None, cols: Any = None, *, batch: Any = None, at: Any = None,
-    shape: Any = None, mask: Any = None, fill: Any = 0, **hints: Any,
+    shape: Any = None, mask: Any = None, fill: Any = 0, unchecked: bool = False, **hints: Any,
 ) -> TileValue:  # fmt: skip
-    """A tile of a tensor: blocks of the grid (rows=T.m), spans of a loop, or a box of any place."""
+    """A tile of a tensor: blocks of the grid (rows=T.m), spans of a loop, or a box of any place.
+
+    Outside of the tensor lies `fill`, also where tiles of indices point; `unchecked=True` promises that
+    they do not.
+    """
     _note(p, hints)
     source = array(x, "load")
-    found = p.places.load(source, _box(p, source, rows, cols, batch, at, shape), fill)
+    box = _box(p, source, rows, cols, batch, at, shape)
+    if unchecked and not box.picked:
+        raise KernelError("load: unchecked is about tiles of indices, and rows and cols are none")
+    found = p.places.load(source, box, fill, unchecked)
     if mask is None:
         return found
     chosen: TileValue = p.w.apply("where", mask, found, p.w.tile(fill, found.dtype))
     return chosen
+
+
+def element(p: Program, x: Array, key: Sequence[Any]) -> TileValue:
+    """x[i, j]: one element, at places that are numbers or counters; 0 outside of the tensor."""
+    if len(key) != x.ndim or not all(isinstance(k, int | Dim) for k in key):
+        raise KernelError(
+            f"{x.name} is indexed by one place for each of its {x.ndim} axes; use tile.load for tiles"
+        )
+    spans = p.places.at(x, key, (1,) * x.ndim)
+    masked = tuple(i for i, s in enumerate(spans) if not s.exact)
+    return p.w.plain(p.w.b.load(x.memory, tuple(key), (1,) * x.ndim, (), masked))
 
 
 @intrinsic()
@@ -127,6 +142,8 @@ def _own(p: Program, x: Array, value: TileValue, batch: Any) -> Box | None:
     """Where a tile belongs in a tensor of the same sizes."""
     if value.rank > x.ndim or not value.rank:
         return None
+    for lost in (a for a in value.axes if a is not None and a.lost is not None):
+        lost.start  # noqa: B018  an error
     last = x.shape[x.ndim - value.rank :]
     spans = []
     for size, n, axis in zip(last, value.shape, value.axes, strict=True):
@@ -314,16 +331,19 @@ def range_(p: Program, *bounds: Any, **hints: Any) -> Range:
 def span(p: Program, extent: Any, start: Any, length: Any) -> Span:
     """`length` elements from a position on, of an axis of this size."""
     size, n = _size(extent, -2), p.places.number(length, "the length of a span")
-    return Span(size, start, n, covers(start, n, size))
+    return Span(size, start, n, p.places.covers(start, n, size))
 
 
 @intrinsic()
 def program(p: Program, count: Any) -> Size:
     """A further axis of the grid with so many instances: the number of this one."""
-    if p.depth:
-        raise KernelError("program: the grid has its axes before any loop")
+    if p.depth or p.condition is not None:
+        raise KernelError("program: the grid has its axes before any loop and any if")
+    if isinstance(count, bool) or not isinstance(count, int | Dim):
+        raise KernelError(f"program: the number of instances is {count!r:.40}, expected a size")
     own = p.places.grid.own
-    name = own.setdefault(p.location, (f"_q{len(own)}", count))[0]
+    name = f"_q{len(own)}"
+    own[name] = count
     return p.places.counter(name)
 
 

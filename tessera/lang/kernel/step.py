@@ -25,12 +25,23 @@ from tessera.lang.kernel.attention import RowSums
 from tessera.lang.kernel.compute import column
 from tessera.lang.kernel.expressions import binary, compare, unary
 from tessera.lang.kernel.launch import owned
+from tessera.lang.kernel.memory import element
 from tessera.lang.kernel.places import Places
 from tessera.lang.kernel.signature import Bound
 from tessera.lang.kernel.source import Source, source_of
 from tessera.lang.kernel.table import Intrinsic
 from tessera.lang.kernel.translate import Assumed, Translated, Translation
-from tessera.lang.kernel.values import LIVE, Axes, Axis, KernelError, Range, Span, TileValue
+from tessera.lang.kernel.values import (
+    LIVE,
+    Axes,
+    Axis,
+    KernelError,
+    Range,
+    Span,
+    Struct,
+    TileValue,
+)
+from tessera.lang.kernel.values import Array as Tensors
 from tessera.lang.kernel.writer import Writer
 from tessera.lang.schedule import Schedule
 
@@ -98,6 +109,10 @@ def live(x: Any) -> Any:
         return tuple(map(live, x))
     if isinstance(x, Range):
         return _walked(x)
+    if isinstance(x, Struct):
+        return Struct(x.name, {n: live(v) for n, v in x.fields.items()})
+    if isinstance(x, Tensors) and not isinstance(x, LiveArray):
+        return LiveArray(x.name, x.memory, x.parameter, x.attributes)
     if isinstance(x, TileValue) and not isinstance(x, LiveTile | RowSums):
         return LiveTile(x.tile, x.axes, x.pads, x.constant)
     return x
@@ -115,6 +130,13 @@ def _walked(r: Range) -> Iterator[Any]:
     LIVE.session.depth -= 1
 
 
+class LiveArray(Tensors):
+    """A tensor whose elements are x[i, j]."""
+
+    def __getitem__(self, key: Any) -> Any:
+        return live(element(LIVE.session, self, key if isinstance(key, tuple) else (key,)))
+
+
 class Counted(int):
     """A position that a loop gave, and whether its round is over."""
 
@@ -123,7 +145,7 @@ class Counted(int):
 
 def _left(axis: Axis | None, n: int) -> Axis | None:
     """The place of an axis, if it does not change from round to round of a loop that has gone on."""
-    if axis is None or not getattr(axis.start, "over", False):
+    if axis is None or axis.lost is not None or not getattr(axis.start, "over", False):
         return axis
     if not axis.exact and axis.start + n > axis.size:
         raise KernelError(
