@@ -35,7 +35,9 @@ _ON_GPU = "tessera.lang.kernel.tune_gpu"  # loaded when a kernel is first tuned 
 class KernelFunction:
     """A kernel: call it on tensors."""
 
-    keeps_sizes = True  # jit leaves the sizes of its annotations to it: tiles may need their numbers
+    keeps_sizes = (
+        True  # jit leaves the sizes of its annotations to it: tiles may need their numbers
+    )
 
     def __init__(self, f: Callable[..., Any], schedule: Schedule | None = None, auto: bool = False):
         update_wrapper(self, f)

@@ -104,12 +104,17 @@ def covered(kernel: Kernel, count: int) -> tuple[bool, ...]:
 def compiled(kernel: Kernel) -> CompiledKernel:
     """A kernel as machine code; tiles that do not fit the registers become loops."""
     _check_scalars(kernel)
-    made = ahead(bypass(expand(kernel)))
+    made = prepared(kernel)
     if flags().verify:
         verify(made)
     out = CompiledKernel(program(made))
     out.source = kernel
     return out
+
+
+def prepared(kernel: Kernel) -> Kernel:
+    """A kernel in the form that machine code is written from: tiles fit the registers, or are loops."""
+    return ahead(bypass(expand(kernel)))
 
 
 def _check_scalars(kernel: Kernel) -> None:
