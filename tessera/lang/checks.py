@@ -40,13 +40,14 @@ def check(
         layouts = layouts or _layout(schedule)
         warps = warps or getattr(schedule, "warps", None) or 4
         verdicts: list[Verdict] = []
+        hints = _hints_of(kernel, args, kwargs)
         for k, sizes, count in kernels_of(kernel, args, kwargs):
             if given:
                 k = specialise(
                     k, {n: parse_dim(x) if isinstance(x, str) else x for n, x in given.items()}
                 )
             k = specialise(k, sizes) if fixed else k
-            verdicts += check_kernel(k, sizes, None, tools, layouts, warps, machine, count)
+            verdicts += check_kernel(k, sizes, None, tools, layouts, warps, machine, count, hints)
         return Report(verdicts)
     except TesseraError as e:
         error = located(e)
@@ -121,6 +122,15 @@ def _sizes(k: Kernel, args: Sequence[Any]) -> dict[str, int]:
         if len(m.type.shape) == len(a.shape)
     ]
     return solve(shapes, ()) if shapes else {}
+
+
+def _hints_of(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """What the targets make of the hints of a kernel of the kernel language."""
+    if not hasattr(f, "hints"):
+        return "none given"
+    left = {target: f.hints(*args, target=target, **kwargs) for target in ("cpu", "cuda")}
+    said = [f"not used on {t}: {', '.join(names)}" for t, names in left.items() if names]
+    return "; ".join(said) or "all are used"
 
 
 def _layout(schedule: Any) -> Layout | None:

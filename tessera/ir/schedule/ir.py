@@ -234,7 +234,9 @@ class Kernel:
     nest: Nest | None = None  # the loops that compute it; None: those of choose.default_nest
     seen: tuple[Seen, ...] = ()  # which k of a contraction count
     order: str = LAW  # of its folds: that of core/folds.py, or any
-    tile: tuple[int, int, int] | None = None  # rows, columns and depth of a block that the user asked for
+    tile: tuple[int, int, int] | None = (
+        None  # rows, columns and depth of a block that the user asked for
+    )
 
     @property
     def contracts(self) -> bool:

@@ -10,10 +10,11 @@ from typing import Any
 from tessera.core.constraints import solve
 from tessera.core.device import CPU, Device
 from tessera.core.dims import Dim, Size
-from tessera.core.errors import TesseraError, located
+from tessera.core.errors import OperandError, TesseraError, located
 from tessera.core.flags import flags
 from tessera.ir.graph.ir import Value, concrete, current_builder, data_of
 from tessera.ir.tile.ir import Kernel
+from tessera.lang.kernel.hints import LACKS, threads, unused
 from tessera.lang.kernel.launch import covered, interpreting, is_stepping, launch
 from tessera.lang.kernel.plan import Plan, token
 from tessera.lang.kernel.signature import Bound, Signature
@@ -106,7 +107,7 @@ class KernelFunction:
             # Results of which some elements may stay unwritten are operands that begin as zeros.
             made = types(text_of(t.kernel), [v.type for v in values])[len(t.written) :]
             values += [zeros(r.shape, r.dtype) for r in made]
-        out = kernel_op(*values, program=text_of(t.kernel), threads=schedule.threads)
+        out = kernel_op(*values, program=text_of(t.kernel), threads=threads(t.hints, schedule))
         return out[0] if _is_single(t) else out
 
     def translated(
@@ -130,6 +131,21 @@ class KernelFunction:
             bound = self.signature.bind(args, kwargs)
             sizes = _sizes(bound)
             return self.translated(bound, sizes, self.chosen(bound, sizes, None)).kernel
+        except TesseraError as e:
+            error = located(e)
+        raise error
+
+    def hints(self, *args: Any, target: str = "cpu", **kwargs: Any) -> list[str]:
+        """The hints of this kernel and its schedule that a target does not follow, each with its reason."""
+        try:
+            if target not in LACKS:
+                raise OperandError(
+                    f"hints: target is {target!r}, expected one of {', '.join(LACKS)}"
+                )
+            bound = self.signature.bind(args, kwargs)
+            sizes = _sizes(bound)
+            schedule = self.chosen(bound, sizes, None)
+            return unused(self.translated(bound, sizes, schedule).hints, schedule, target)
         except TesseraError as e:
             error = located(e)
         raise error

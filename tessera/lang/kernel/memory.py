@@ -11,12 +11,12 @@ from tessera.core.dims import Dim, Size, product, smaller
 from tessera.core.dtype import DType, as_dtype, f32, i64
 from tessera.core.types import TensorType
 from tessera.ir.tile.ir import Memory
+from tessera.lang.kernel.hints import note
 from tessera.lang.kernel.places import Box
 from tessera.lang.kernel.table import Program, intrinsic
 from tessera.lang.kernel.values import Array, Axis, Block, KernelError, Range, Span, TileValue
 
 SPACES = {"shared": "shared", "private": "private", "register": "private"}
-_HINTS = ("vector", "stages", "swizzle", "prefetch", "space")
 
 
 class Context:
@@ -40,15 +40,6 @@ class Context:
 def context(p: Program) -> Context:
     """The schedule of this kernel: block sizes m, n, k, d, and hints."""
     return Context(p)
-
-
-def _note(p: Program, hints: dict[str, Any]) -> None:
-    unknown = set(hints) - set(_HINTS)
-    if unknown:
-        raise KernelError(
-            f"there is no hint {', '.join(sorted(unknown))}; there are {', '.join(_HINTS)}"
-        )
-    p.hints += [(n, x) for n, x in hints.items() if x is not None]
 
 
 def array(x: Any, what: str) -> Array:
@@ -89,11 +80,12 @@ def load(
     Outside of the tensor lies `fill`, also where tiles of indices point; `unchecked=True` promises that
     they do not.
     """
-    _note(p, hints)
+    ahead = note(p, hints)
     source = array(x, "load")
     box = _box(p, source, rows, cols, batch, at, shape)
     if unchecked and not box.picked:
         raise KernelError("load: unchecked is about tiles of indices, and rows and cols are none")
+    p.places.ask(source, box, ahead)
     found = p.places.load(source, box, fill, unchecked)
     if mask is None:
         return found
@@ -118,7 +110,7 @@ def store(
     at: Any = None, shape: Any = None, mask: Any = None, **hints: Any,
 ) -> None:  # fmt: skip
     """Write a tile to a tensor, by default to where the tile's elements belong."""
-    _note(p, hints)
+    note(p, hints, ("vector",))
     target = array(x, "store")
     made = p.w.tile(value)
     here = rows is None and cols is None and at is None
@@ -186,9 +178,12 @@ def copy_async(
     p: Program, target: Any, source: Any, rows: Any = None, cols: Any = None, **hints: Any
 ) -> None:
     """Copy a tile of a tensor to scratch; it is there after tile.wait()."""
-    _note(p, hints)
+    ahead = note(p, hints)
     to = array(target, "copy_async")
-    found = p.places.load(array(source, "copy_async"), p.places.box(source, rows, cols), 0)
+    there = array(source, "copy_async")
+    box = p.places.box(there, rows, cols)
+    p.places.ask(there, box, ahead)
+    found = p.places.load(there, box, 0)
     if found.shape != to.shape:
         raise KernelError(f"copy_async: the tile is {found.type}, but {to} has other sizes")
     tile = p.w.cast(found, to.dtype).tile
@@ -220,6 +215,7 @@ def barrier(p: Program) -> None:
 def prefetch(p: Program, x: Any, rows: Any = None, cols: Any = None, write: bool = False) -> None:
     """Say that a tile of a tensor will be read soon."""
     source = array(x, "prefetch")
+    p.hints.append(("tile.prefetch", 1))
     box = p.places.box(source, rows, cols)
     p.w.b.prefetch(source.memory, box.at, box.extent, write)
 
@@ -280,14 +276,14 @@ def _size(extent: Any, axis: int) -> Size:
 def _blocks(
     p: Program, axis: int, extent: Any, block: Any, start: Size, stop: Size | None, hints: Any
 ) -> Range:
-    _note(p, hints)
+    ahead = note(p, hints, ("stages", "prefetch"))
     size, step = _size(extent, axis), p.places.number(block, "the block of a range")
     if step < 1:
         raise KernelError(f"the block of a range is {step}, expected at least 1")
     last = size if stop is None else smaller(size, stop)
     aligned = start == 0 and stop is None
     exact = aligned and isinstance(size, int) and size % step == 0
-    return Range(start, last, step, lambda i: Span(size, i, step, exact))
+    return Range(start, last, step, lambda i: Span(size, i, step, exact), ahead)
 
 
 @intrinsic()
@@ -317,14 +313,14 @@ def range_k(
 @intrinsic(name="range")
 def range_(p: Program, *bounds: Any, **hints: Any) -> Range:
     """Positions from a start to a stop in steps, as Python's range, in a loop that runs."""
-    _note(p, hints)
+    ahead = note(p, hints, ("stages", "prefetch"))
     if not 1 <= len(bounds) <= 3 or not all(isinstance(b, int | Dim) for b in bounds):
         raise KernelError("range: expected a stop, or a start, a stop and a step")
     start, stop = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
     step = p.places.number(bounds[2], "the step of a range") if len(bounds) == 3 else 1
     if step < 1:
         raise KernelError(f"the step of a range is {step}, expected at least 1")
-    return Range(start, stop, step, lambda i: i)
+    return Range(start, stop, step, lambda i: i, ahead)
 
 
 @intrinsic()

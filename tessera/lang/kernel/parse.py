@@ -358,6 +358,7 @@ class Parser:
         f = self.frame
         f.variables = dict(variables)
         self.places.loops[str(counter)] = (over.start, over.stop)
+        self.places.rounds[str(counter)] = (over.step, over.ahead)
         self.depth += 1
         self.assign(s.target, over.variable(counter))
         end = self.block(s.body)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tessera.core.dims import Dim, Size, product, symbol, symbols, unflattened
+from tessera.core.dims import Dim, Size, product, substitute, symbol, symbols, unflattened
 from tessera.core.dtype import i64
 from tessera.core.errors import ShapeError
 from tessera.ir.tile.ir import Tile
@@ -79,6 +79,9 @@ class Places:
         self.w, self.schedule, self.first = writer, schedule, first
         self.grid, self.equal = Grid(), list[Equal]()
         self.loops: dict[str, tuple[Size, Size]] = {}  # of counters of loops: start and stop
+        self.rounds: dict[
+            str, tuple[int, int | None]
+        ] = {}  # their step, and how far tiles are asked for
 
     # Sizes
 
@@ -266,6 +269,19 @@ class Places:
         t = self.w.b.load(m, box.at, box.extent, box.kept, box.masked, fill)
         pad = canonical("load", fill, m.type.dtype)
         return TileValue(t, box.axes, (pad,) * len(box.axes))
+
+    def ask(self, array: Array, box: Box, ahead: int | None) -> None:
+        """Prefetch the box that a load will read some rounds of its innermost counter later."""
+        moving = {n for at in box.at for n in symbols(at)}
+        inner = next((n for n in reversed(self.rounds) if n in moving), None)
+        step, own = (1, None) if inner is None else self.rounds[inner]
+        far = own if ahead is None else ahead
+        if inner is None:  # of the next instances
+            inner = next((n for n, _ in reversed(self.grid.axes()) if n in moving), None)
+        if not far or inner is None or box.picked:
+            return
+        later = {inner: symbol(inner) + far * step}
+        self.w.b.prefetch(array.memory, [substitute(at, later) for at in box.at], box.extent)
 
     def _gather(self, array: Array, box: Box, fill: Any, unchecked: bool) -> TileValue:
         """Elements at the places that tiles of integers hold: axes of the rows before those of the columns.

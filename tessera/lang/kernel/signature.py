@@ -128,7 +128,11 @@ class Signature:
     def _tensors(self, name: str, x: Any) -> list[tuple[Parameter, Any]] | None:
         if isinstance(x, KVCache):
             return [self._one(f"{name}_{k}", a, (name, k)) for k, a in _filled(x)]
-        if isinstance(x, Value) and x.weak and self.annotations.get(name) is inspect.Parameter.empty:
+        if (
+            isinstance(x, Value)
+            and x.weak
+            and self.annotations.get(name) is inspect.Parameter.empty
+        ):
             number = as_value(x, self.name)  # a Python number of a traced call
             return [(Parameter(name, number.type, number=True), number)]
         if isinstance(x, Value | np.ndarray):

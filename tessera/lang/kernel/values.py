@@ -184,6 +184,7 @@ class Range:
     stop: Size
     step: int
     variable: Callable[[Any], Any]  # what the loop variable is, of the counter
+    ahead: int | None = None  # rounds ahead that tiles of the loop are asked for
 
 
 class _Live(threading.local):
