@@ -458,3 +458,57 @@ def test_what_no_instance_writes_is_zero(call):
                     (under_a_condition, [0, 0, 3, 4, 5])):  # fmt: skip
         np.testing.assert_array_equal(call(lambda v, f=f: f(v))(x).numpy(), want)
         np.testing.assert_array_equal(everywhere(f, x), want)
+
+
+# Numbers beside tiles of integers
+
+
+def too_low(t):
+    return tile.maximum(t, -20)
+
+
+def too_high(t):
+    return t + 300
+
+
+def compared(t):
+    return t > -1
+
+
+def a_tile_of_it(t):
+    return t + tile.full((64,), 256, ts.u8)
+
+
+def a_fraction(t):
+    return t + tile.full((64,), 0.5, ts.u8)
+
+
+@pytest.mark.parametrize(
+    ("use", "text"),
+    [
+        (too_low, "the integer -20 does not fit u8; cast the tile before"),
+        (too_high, "the integer 300 does not fit u8; cast the tile before"),
+        (compared, "the integer -1 does not fit u8; cast the tile before"),
+        (a_tile_of_it, "the integer 256 does not fit u8"),
+        (a_fraction, "the number 0.5 does not fit u8"),
+    ],
+)
+def test_a_number_that_does_not_fit_a_tile_of_integers_is_an_error(use, text):
+    """300 beside u8 was 44."""
+
+    @kernel
+    def beside(x: KTile["N"]):
+        return use(tile.load(x))
+
+    with pytest.raises(ts.core.errors.DTypeError, match=text):
+        beside(np.arange(4, dtype=np.uint8))
+
+
+@pytest.mark.parametrize("fill", [300, -1, 0.5, float("nan")])
+def test_a_fill_that_does_not_fit_is_an_error(fill):
+    @kernel
+    def filled_in(x: KTile["N"]):
+        return tile.load(x, fill=fill)
+
+    with pytest.raises(ts.core.errors.DTypeError, match=r"load: as fill the .* does not fit u8"):
+        filled_in(np.arange(4, dtype=np.uint8))

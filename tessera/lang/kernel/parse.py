@@ -38,7 +38,7 @@ from tessera.lang.kernel.memory import element
 from tessera.lang.kernel.places import Places
 from tessera.lang.kernel.source import Source, assigned, source_of
 from tessera.lang.kernel.table import Intrinsic
-from tessera.lang.kernel.values import Array, Axis, KernelError, Range, Restart, TileValue
+from tessera.lang.kernel.values import Array, Axes, Axis, KernelError, Range, Restart, TileValue
 from tessera.lang.kernel.writer import Writer
 
 _MOST_UNROLLED = 4096
@@ -74,6 +74,9 @@ class Parser:
         self.condition: TileValue | None = None
         self.hints: list[tuple[str, Any]] = []
         self.location: Location | None = None
+        self.loops: dict[
+            Location | None, dict[str, Axes]
+        ] = {}  # places of what loops carry, by line
         self.depth = 0
         self.frames: list[Frame] = []
         self.reads: dict[tuple[int, str], tuple[Source, str, Any]] = {}
@@ -267,7 +270,9 @@ class Parser:
         f = self.frame
         names = [n for n in assigned(s.body) if n in f.variables and is_number(f.variables[n])]
         before = dict(f.variables)
+        line = f.source.location(s)
         carried = self._settled(s, over, before, names)
+        self.loops[line] = {n: x.axes for n, x in carried.items()}
         names = [n for n in names if n in carried]
         with self.w.b.loop(
             over.start, over.stop, over.step, [carried[n].tile for n in names]

@@ -26,7 +26,7 @@ from tessera.lang.kernel.values import (
     TileValue,
 )
 from tessera.lang.kernel.within import covers
-from tessera.lang.kernel.writer import Writer
+from tessera.lang.kernel.writer import Writer, demand_fit
 from tessera.lang.schedule import Schedule
 
 Place = Any  # a Block, a Span, a number of elements, a tile of indices, or None
@@ -264,6 +264,9 @@ class Places:
     def load(self, array: Array, box: Box, fill: Any = 0, unchecked: bool = False) -> TileValue:
         """The elements of a box; outside of the tensor lies `fill`, unless picked places are unchecked."""
         m = array.memory
+        if not isinstance(fill, bool | int | float):
+            raise KernelError(f"load: fill is {fill!r:.40}, expected a number")
+        demand_fit(fill, array.dtype, "load: as fill ")
         if box.picked:
             return self._gather(array, box, fill, unchecked)
         t = self.w.b.load(m, box.at, box.extent, box.kept, box.masked, fill)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -46,6 +47,7 @@ from tessera.lang.kernel.writer import Writer
 from tessera.lang.schedule import Schedule
 
 Array = np.ndarray[Any, np.dtype[Any]]
+Loops = Mapping[Any, Mapping[str, Axes]]
 
 
 class LiveWriter(Writer):
@@ -86,8 +88,9 @@ class LivePlaces(Places):
 class Session:
     """One instance: what intrinsics see of it."""
 
-    def __init__(self, w: LiveWriter, places: LivePlaces):
+    def __init__(self, w: LiveWriter, places: LivePlaces, loops: Loops, known: Mapping[str, int]):
         self.w, self.places = w, places
+        self.loops, self.known = loops, known
         self.condition: TileValue | None = None
         self.hints: list[tuple[str, Any]] = []
         self.location: Location | None = None
@@ -122,12 +125,32 @@ def _walked(r: Range) -> Iterator[Any]:
     start, stop = r.start, r.stop
     assert isinstance(start, int), r
     assert isinstance(stop, int), r
-    LIVE.session.depth += 1
+    session: Session = LIVE.session
+    line = session.location
+    session.depth += 1
     for i in range(start, stop, r.step):
         here = Counted(i)
         yield r.variable(here)
         here.over = True
-    LIVE.session.depth -= 1
+    session.depth -= 1
+    if start >= stop:
+        around = sys._getframe(1).f_locals
+        for name, axes in session.loops.get(line, {}).items():
+            _settle(around.get(name), axes, session.known)
+
+
+def _settle(x: Any, axes: Axes, known: Mapping[str, int]) -> None:
+    """A tile that a loop of no rounds carries lies where its rounds would have put it."""
+    if not isinstance(x, LiveTile) or x.rank != len(axes):
+        return
+    held = list(x.axes)
+    for i, a in enumerate(axes):
+        if held[i] is None and a is not None:
+            first = substitute(a.first, known)
+            held[i] = Axis(substitute(a.size, known), first, a.exact, a.lost)
+            if not isinstance(first, int):  # of a loop around, whose round is in no counter here
+                held[i] = None
+    x.__dict__["held"] = tuple(held)
 
 
 class LiveArray(Tensors):
@@ -257,6 +280,7 @@ class _Instance(Translation):
         self.by_name, self.point = arrays, point
         super().__init__(source, bound, Assumed(numbers=sizes), schedule, lambda f: None)
         self.blocks.update(t.blocks)
+        self.loops = t.loops
 
     def writer(self) -> LiveWriter:
         """What writes the kernel, and runs it."""
@@ -275,7 +299,8 @@ class _Instance(Translation):
         """Call the function, and store what it returns."""
         assert isinstance(self.w, LiveWriter)
         assert isinstance(self.places, LivePlaces)
-        with stepping(Session(self.w, self.places)):
+        known = {**self.assumed.numbers, **self.point}
+        with stepping(Session(self.w, self.places, self.loops, known)):
             given = {n: live(x) for n, x in self.variables().items()}
             bound = inspect.BoundArguments(
                 inspect.signature(self.source.function), OrderedDict(given)

@@ -73,6 +73,7 @@ class Writer:
 
     def full(self, dtype: DType, shape: Sequence[int], value: Number) -> TileValue:
         """A tile of one number."""
+        demand_fit(value, dtype)
         t = self.b.full(dtype, shape, value)
         kept = round_to(np.asarray(value), dtype).item()
         return TileValue(t, (None,) * len(shape), (kept,) * len(shape), kept)
@@ -331,6 +332,16 @@ def _computed(dtype: DType) -> DType:
     """The dtype that elements are computed in."""
     rounds = dtype.policy.saturate or dtype.policy.stochastic_round
     return dtype.base.compute if dtype.name in STORAGE or rounds else dtype
+
+
+def demand_fit(value: Number, dtype: DType, what: str = "") -> None:
+    """Raise DTypeError unless an integer, or a bool, holds a number as it is."""
+    if dtype.kind not in "iub" or isinstance(value, bool):
+        return
+    kept = round_to(np.asarray(value), dtype).item() if math.isfinite(value) else None
+    if kept != value and not (dtype.kind == "b" and value in (0, 1)):
+        kind = "integer" if isinstance(value, int) else "number"
+        raise DTypeError(f"{what}the {kind} {value} does not fit {dtype}; cast the tile before")
 
 
 def _checked(name: str, x: Any) -> Number:
