@@ -197,7 +197,10 @@ def form_of(k: Kernel | Group, types: Mapping[str, TensorType]) -> str:
 
     inner = k.kernels if isinstance(k, Group) else (k,)
     skipped = ("name", "stages")
-    rest = [getattr(x, f.name) for x in inner for f in fields(x) if f.name not in skipped]
+    rest = [
+        getattr(x, f.name) for x in inner for f in fields(x) if f.name not in (*skipped, "tile")
+    ]
+    rest += [x.tile for x in inner if x.tile is not None]
     rest += [(k.rows, [len(x.stages) for x in inner])]
     text = _WORD.sub(number, "\n".join([*k.outputs, *map(str, k.stages), repr(rest)]))
     parameters = [f"{numbers.get(n, n)}: {types[n]}" for n in buffers]

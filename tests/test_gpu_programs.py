@@ -185,12 +185,18 @@ def test_nans_are_found_on_the_device(cuda: None) -> None:
                 f(x)
 
 
-def test_streams_leave_devices_to_themselves(cuda: None) -> None:
+def test_a_stream_refuses_functions_of_a_gpu_by_name(cuda: None) -> None:
+    """It was taken and ignored: its events and synchronize() knew nothing of the GPU's work."""
     x = ts.tensor(normal(4)).to("cuda")
-    with ts.Stream():
-        y = ts.jit(lambda x: x * 2.0)(x)
-    assert y.device == x.device
-    np.testing.assert_array_equal(y.numpy(), x.numpy() * 2)
+
+    @ts.jit
+    def double(x: ts.Tensor) -> ts.Tensor:
+        return x * 2.0
+
+    text = "Stream: double runs on cuda:0, whose own stream keeps the order of calls and returns at once"
+    with ts.Stream(), pytest.raises(ts.core.errors.OperandError, match=text):
+        double(x)
+    np.testing.assert_array_equal(double(x).numpy(), x.numpy() * 2)
 
 
 def test_strict_numerics_are_for_cpus(cuda: None) -> None:

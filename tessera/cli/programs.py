@@ -21,6 +21,8 @@ from tessera.core.errors import TesseraError
 from tessera.ir.graph.ir import Graph, concrete
 from tessera.lang.annotation import TensorSpec
 from tessera.lang.jit import Jitted, jit
+from tessera.lang.kernel.decorate import KernelFunction
+from tessera.lang.kernel.signature import TileSpec
 from tessera.lang.lowered import Lowered
 from tessera.lang.tensor import Tensor
 
@@ -57,6 +59,8 @@ def _find(path: str, name: str) -> Jitted:
 def found_in(path: str, name: str, defined: Mapping[str, Any]) -> Jitted:
     """A function of a file by its name, or the only one that is jitted."""
     jitted = {k: v for k, v in defined.items() if isinstance(v, Jitted)}
+    kernels = {k: v for k, v in defined.items() if isinstance(v, KernelFunction)}
+    jitted = jitted or {k: jit(v) for k, v in kernels.items()}
     if not name:
         if len(jitted) == 1:
             return next(iter(jitted.values()))
@@ -76,8 +80,9 @@ def specs_of(f: Jitted) -> dict[str, TensorSpec]:
     """The annotation of every parameter that has no default."""
     specs, bare = {}, []
     for p in inspect.signature(f, eval_str=True).parameters.values():
-        if isinstance(p.annotation, TensorSpec):
-            specs[p.name] = p.annotation
+        spec = p.annotation.spec if isinstance(p.annotation, TileSpec) else p.annotation
+        if isinstance(spec, TensorSpec):
+            specs[p.name] = spec
         elif p.default is p.empty:
             bare.append(p.name)
     name = getattr(f, "__name__", "the function")

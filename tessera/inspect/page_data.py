@@ -12,6 +12,7 @@ from tessera.build import form_of
 from tessera.core.source import Location
 from tessera.core.types import TensorType
 from tessera.executable import Step as PassRecord
+from tessera.inspect.page_kernels import launch_of, written_kernel
 from tessera.inspect.page_layout import layered
 from tessera.inspect.page_links import Link, links_of, made_by, read_by, written_by
 from tessera.inspect.page_text import (
@@ -32,6 +33,7 @@ from tessera.ir.target.cpu.emit import emit
 from tessera.ir.target.cpu.machine import assembly
 from tessera.ir.tile.launch import Launch
 from tessera.ir.tile.lower import expand
+from tessera.lang.kernel.launch import prepared
 from tessera.tune.roofline import Peaks
 
 Data = dict[str, Any]
@@ -156,8 +158,9 @@ class Collector:
             # A view is an offset: nothing moves.
             w = Work() if step_kind(s) == "view" else work_of(s, self.types, sizes)
             name = s.node.op.name if isinstance(s, HostCall) else s.name
+            own = written_kernel(s)
             out.append({
-                "name": name, "kind": step_kind(s), "nests": nests_of(s),
+                "name": name if own is None else own.name, "kind": step_kind(s), "nests": nests_of(s),
                 "reads": read_by(s), "writes": written_by(s), "makes": made_by(s),
                 "places": sorted({self.places.number(x) for x in _locations(s)} - {-1}),
                 "flops": w.flops, "cost": w.cost, "bytes": w.bytes, "seconds": seconds.get(name, 0.0),
@@ -198,6 +201,8 @@ class Collector:
         out = []
         for i, s in enumerate(self.program.steps):
             if isinstance(s, HostCall):
+                own = written_kernel(s)
+                out += [] if own is None else [(i, own.name, launch_of(s, own))]
                 continue
             e = expand(s, self.types)
             for x, (name, _) in zip(e.launches, e.named(s.name), strict=True):
@@ -214,7 +219,8 @@ class Collector:
             s = self.program.steps[step]
             part = count[step] = count.get(step, -1) + 1
             form = form_of(s, self.types) if isinstance(s, Kernel | Group) else f"{step}"
-            out.append(codes.setdefault(f"{form}#{part}", "") or emit(x.kernel))
+            kernel = prepared(x.kernel) if isinstance(s, HostCall) else x.kernel
+            out.append(codes.setdefault(f"{form}#{part}", "") or emit(kernel))
             codes[f"{form}#{part}"] = out[-1]
         return out
 
@@ -248,7 +254,8 @@ def kind_of(n: Node | None) -> str:
 
 def step_kind(s: Step) -> str:
     if isinstance(s, HostCall):
-        return "host" if s.node.op.view is None else "view"
+        plain = "host" if written_kernel(s) is None else "kernel"
+        return plain if s.node.op.view is None else "view"
     if isinstance(s, Primitive):
         return "primitive"
     return "group" if isinstance(s, Group) else "kernel"

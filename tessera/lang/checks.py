@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import NoneType
 from typing import Any
 
 from tessera.checks.banks import Layout, Swizzle
 from tessera.checks.findings import Report, Verdict
 from tessera.checks.kernel import TOOLS, check_kernel
-from tessera.checks.roofline import Machine
+from tessera.checks.roofline import MACHINES, Machine
 from tessera.checks.specialise import specialise
 from tessera.core.constraints import solve
 from tessera.core.dims import Size, parse_dim, substitute, symbols
-from tessera.core.errors import OperandError
+from tessera.core.errors import OperandError, TesseraError, located
 from tessera.ir.tile.ir import Kernel
 
 
@@ -33,40 +34,70 @@ def check(
     Symbolic sizes may be anything unless `fixed` says that only those of the arguments matter, or
     `given` says what some are, such as {"B": "4*C"}: what the callers of a kernel see to.
     """
-    verdicts: list[Verdict] = []
-    schedule = getattr(kernel, "schedule", None)
-    layouts = layouts or _layout(schedule)
-    warps = warps or getattr(schedule, "warps", None) or 4
-    for k, sizes in kernels_of(kernel, args, kwargs):
-        if given:
-            k = specialise(
-                k, {n: parse_dim(x) if isinstance(x, str) else x for n, x in given.items()}
-            )
-        k = specialise(k, sizes) if fixed else k
-        verdicts += check_kernel(k, sizes, None, tools, layouts, warps, machine)
-    return Report(verdicts)
+    try:
+        _check_options(tools, given, warps, machine, layouts)
+        schedule = getattr(kernel, "schedule", None)
+        layouts = layouts or _layout(schedule)
+        warps = warps or getattr(schedule, "warps", None) or 4
+        verdicts: list[Verdict] = []
+        hints = _hints_of(kernel, args, kwargs)
+        for k, sizes, count in kernels_of(kernel, args, kwargs):
+            if given:
+                k = specialise(
+                    k, {n: parse_dim(x) if isinstance(x, str) else x for n, x in given.items()}
+                )
+            k = specialise(k, sizes) if fixed else k
+            verdicts += check_kernel(k, sizes, None, tools, layouts, warps, machine, count, hints)
+        return Report(verdicts)
+    except TesseraError as e:
+        error = located(e)
+    raise error
 
 
-def kernels_of(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple[Kernel, Any]]:
+def _check_options(tools: Any, given: Any, warps: Any, machine: Any, layouts: Any) -> None:
+    """Raise OperandError at an option that check does not know."""
+    for name, x, kinds, wanted in (
+        ("tools", tools, (list, tuple), "a list of names of tools"),
+        ("given", given, (Mapping, NoneType), "a dictionary from names of sizes to sizes"),
+        ("warps", warps, (int, NoneType), "a number of warps"),
+        ("machine", machine, (str, Machine, NoneType), "a Machine or its name"),
+        ("layouts", layouts, (Mapping, Layout, NoneType), "a Layout, or one for each memory"),
+    ):
+        if not isinstance(x, kinds):
+            raise OperandError(f"check: {name} is {x!r:.40}, expected {wanted}")
+    if warps is not None and warps < 1:
+        raise OperandError(f"check: warps is {warps}, expected at least 1")
+    if isinstance(machine, str) and machine not in MACHINES:
+        raise OperandError(f"check: machine is {machine!r}, expected one of {', '.join(MACHINES)}")
+
+
+Checked = tuple[Kernel, Any, int | None]  # with sizes, and how many parameters are operands
+
+
+def kernels_of(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Checked]:
     """The Tile kernels of what a user has, with the sizes of the arguments."""
     if isinstance(f, Kernel):
-        return [(f, _sizes(f, args))]
+        return [(f, _sizes(f, args), None)]
     if not hasattr(f, "lower"):
         raise OperandError(
             f"check: got {type(f).__name__}, expected a kernel, a jitted function or Tile IR"
         )
     if hasattr(f, "signature") and hasattr(f, "chosen"):
         return [_of_kernel(f, args, kwargs)]
-    lowered = f.lower(*args, **kwargs)
+    try:
+        lowered = f.lower(*args, **kwargs)
+    except _PYTHON as e:  # of the function itself, while it is traced
+        raise OperandError(f"check: the function does not run: {type(e).__name__}: {e}") from e
     if isinstance(lowered, Kernel):
-        return [(lowered, _sizes(lowered, args))]
+        return [(lowered, _sizes(lowered, args), None)]
     sizes = lowered.sizes
-    return [(replace(k, name=name), sizes) for name, k in lowered.tile.items()]
+    return [(replace(k, name=name), sizes, None) for name, k in lowered.tile.items()]
 
 
-def _of_kernel(
-    f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> tuple[Kernel, dict[str, int]]:
+_PYTHON = (ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError)
+
+
+def _of_kernel(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Checked:
     """A kernel of the kernel language; sizes that every call must find equal are one."""
     bound = f.signature.bind(args, kwargs)
     shapes = zip(bound.parameters, bound.shapes, strict=True)
@@ -79,7 +110,7 @@ def _of_kernel(
                 same = {k: substitute(v, {name: other}) for k, v in same.items()}
                 same[name] = substitute(other, same)
                 break
-    return specialise(t.kernel, same), sizes
+    return specialise(t.kernel, same), sizes, len(t.inputs)
 
 
 def _sizes(k: Kernel, args: Sequence[Any]) -> dict[str, int]:
@@ -91,6 +122,15 @@ def _sizes(k: Kernel, args: Sequence[Any]) -> dict[str, int]:
         if len(m.type.shape) == len(a.shape)
     ]
     return solve(shapes, ()) if shapes else {}
+
+
+def _hints_of(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """What the targets make of the hints of a kernel of the kernel language."""
+    if not hasattr(f, "hints"):
+        return "none given"
+    left = {target: f.hints(*args, target=target, **kwargs) for target in ("cpu", "cuda")}
+    said = [f"not used on {t}: {', '.join(names)}" for t, names in left.items() if names]
+    return "; ".join(said) or "all are used"
 
 
 def _layout(schedule: Any) -> Layout | None:

@@ -164,7 +164,7 @@ class Jitted:
         self._specs = {
             p.name: p.annotation
             for p in self._signature.parameters.values()
-            if isinstance(p.annotation, TensorSpec)
+            if isinstance(p.annotation, TensorSpec) and not hasattr(f, "keeps_sizes")
         }
         self._operators = {
             p.name: p.annotation
@@ -202,9 +202,12 @@ class Jitted:
             entry = self._entry(c)
             if key is not None and len(data) == len(c.tensors):
                 self._quick[key] = entry
-            queues = stream is not None and entry.device.kind == "cpu"  # a GPU has its own
-            if queues and not entry.donated and not checking():
-                assert stream is not None
+            if stream is not None and entry.device.kind != "cpu":
+                raise OperandError(
+                    f"Stream: {self._name} runs on {entry.device}, whose own stream keeps the order of calls and "
+                    "returns at once; a ts.Stream is for functions of the CPU: call it outside of the block"
+                )
+            if stream is not None and not entry.donated and not checking():
                 return _queued(stream, entry, c.tensors, self._name)
             if entry.donated and type(entry.executable) is not Executable and not checking():
                 data = [data_of(v, self._name) for v in c.tensors]

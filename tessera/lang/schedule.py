@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -74,39 +74,42 @@ class Schedule(Pictured):
 
     # Variations
 
+    def _with(self, **said: Any) -> Schedule:
+        return Schedule(**{f.name: getattr(self, f.name) for f in fields(self)} | said)
+
     def with_block(self, *sizes: int) -> Schedule:
         """This schedule with other block sizes."""
-        return replace(self, block=sizes)
+        return self._with(block=sizes)
 
     def with_k(self, k: int) -> Schedule:
         """This schedule with another step along the summed axis."""
-        return replace(self, k=k)
+        return self._with(k=k)
 
     def with_d(self, d: int) -> Schedule:
         """This schedule with another limit of the last axis."""
-        return replace(self, d=d)
+        return self._with(d=d)
 
     def with_warps(self, n: int) -> Schedule:
         """This schedule with another number of warps."""
-        return replace(self, warps=n)
+        return self._with(warps=n)
 
     def with_stages(self, n: int) -> Schedule:
         """This schedule with another number of stages."""
-        return replace(self, stages=n)
+        return self._with(stages=n)
 
     def with_vector(self, n: int) -> Schedule:
         """This schedule with another width of vectors."""
-        return replace(self, vector=n)
+        return self._with(vector=n)
 
     def with_swizzle(self, kind: str) -> Schedule:
         """This schedule with another layout of shared memory."""
-        return replace(self, swizzle=kind)
+        return self._with(swizzle=kind)
 
     def over(self, base: Schedule) -> Schedule:
         """What this schedule says, and where it says nothing what the base says."""
         mine = {f.name: getattr(self, f.name) for f in fields(self)}
         said = {n: x for n, x in mine.items() if x is not None and x != ()}
-        return replace(base, **said)
+        return base._with(**said)
 
     # Text
 
@@ -152,18 +155,37 @@ class Schedule(Pictured):
         return Schedule.from_dict(said)
 
 
+_WHOLE = "a whole number of at least 1"
+_POWERS = {"warps": 32, "vector": 16}  # the most warps of a block; the widest access, in elements
+_MOST_STAGES = 16
+
+
+def setting_error(name: str, x: Any) -> str | None:
+    """What a setting was expected to be; None if it may be x."""
+    if name == "swizzle":
+        return None if x in SWIZZLES else f"one of {', '.join(SWIZZLES)}"
+    if isinstance(x, bool) or not isinstance(x, int) or x < 1:
+        return _WHOLE
+    if name in _POWERS and (x > _POWERS[name] or x & (x - 1)):
+        return f"a power of two up to {_POWERS[name]}"
+    return f"at most {_MOST_STAGES}" if name == "stages" and x > _MOST_STAGES else None
+
+
 def _check(s: Schedule) -> None:
     if len(s.block) > 2:
         raise ScheduleError(f"Schedule: block is {s.block}, expected rows, columns and k")
-    numbers: list[tuple[str, Any]] = [("block", n) for n in s.block]
-    numbers += [(n, getattr(s, n)) for n in ("k", "d", "warps", "stages", "vector")]
-    for name, n in numbers:
-        if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
-            raise ScheduleError(f"Schedule: {name} is {n!r}, expected a whole number of at least 1")
-    if s.swizzle is not None and s.swizzle not in SWIZZLES:
-        raise ScheduleError(
-            f"Schedule: swizzle is {s.swizzle!r}, expected one of {', '.join(SWIZZLES)}"
-        )
+    _demand("block", s.block)
+    for name in ("k", "d", "warps", "stages", "vector", "swizzle"):
+        if getattr(s, name) is not None:
+            _demand(name, (getattr(s, name),))
+
+
+def _demand(name: str, values: Sequence[Any]) -> None:
+    """Raise ScheduleError at a value that a setting cannot have."""
+    for x in values:
+        wrong = setting_error(name, x)
+        if wrong is not None:
+            raise ScheduleError(f"Schedule: {name} is {x!r}, expected {wrong}")
 
 
 # Choices --------------------------------------------------------------------------------------
@@ -202,6 +224,10 @@ class Space:
                 )
             listed = isinstance(values, Sequence) and not isinstance(values, str)
             known[short] = tuple(values) if listed else (values,)
+            try:
+                _demand("block" if short in ("m", "n") else short, known[short])
+            except ScheduleError as e:
+                raise located(e) from None
         return Space(tuple((n, known[n]) for n in _NAMES if n in known))
 
     def __len__(self) -> int:
@@ -236,6 +262,10 @@ class Fluent:
 
     def block(self, *sizes: int, **named: Any) -> Fluent:
         """Rows and columns of a tile, and the step along the summed axis."""
+        if len(sizes) > 3:
+            raise located(
+                ScheduleError(f"Schedule: block is {sizes}, expected rows, columns and k")
+            )
         return self._with(**dict(zip("mnk", sizes, strict=False)), **named)
 
     def k(self, k: Any) -> Fluent:

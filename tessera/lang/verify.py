@@ -24,7 +24,7 @@ from tessera.ir.schedule.ir import HostCall, Program
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.ir import Kernel, Memory
 from tessera.ir.tile.lower import expand
-from tessera.lang.checks import kernels_of
+from tessera.lang.checks import Checked, kernels_of
 
 
 def numerics(
@@ -120,8 +120,8 @@ class Verified:
         lo, hi = found or self._ranges.get("", (-np.inf, np.inf))
         return Bound(float(lo), float(hi))
 
-    def _kernels(self, kernels: Sequence[tuple[Kernel, Mapping[str, int]]]) -> Iterator[Verdict]:
-        for k, found in kernels:
+    def _kernels(self, kernels: Sequence[Checked]) -> Iterator[Verdict]:
+        for k, found, _ in kernels:
             self._demand_names([m.name for m in k.parameters if _is_input(m)])
             sizes = {**dict.fromkeys(k.sizes, _EXAMPLE), **found, **self._sizes}
             inputs = {m.name: self._range(m.name) for m in k.parameters if _is_input(m)}

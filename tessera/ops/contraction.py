@@ -206,9 +206,10 @@ def matmul(a: ArrayLike, b: ArrayLike, *, tile_shape: tuple[int, int, int] | Non
     if x.dtype is not y.dtype:
         x, y = (cast_to(v, promote_all([x.dtype, y.dtype])) for v in (x, y))
     if x.ndim == 1:
-        return squeeze(matmul(expand_dims(x, 0), y), -2 if y.ndim > 1 else 0)
+        row = matmul(expand_dims(x, 0), y, tile_shape=tile_shape)
+        return squeeze(row, -2 if y.ndim > 1 else 0)
     if y.ndim == 1:
-        return squeeze(matmul(x, expand_dims(y, 1)), -1)
+        return squeeze(matmul(x, expand_dims(y, 1), tile_shape=tile_shape), -1)
     if y.ndim == 2 and x.ndim > 2:  # one large product instead of one for each batch element
         flat = matmul(reshape(x, (count(x.shape[:-1]), x.shape[-1])), y, tile_shape=tile_shape)
         return reshape(flat, (*x.shape[:-1], y.shape[-1]))

@@ -237,6 +237,9 @@ class Kernel:
     nest: Nest | None = None  # the loops that compute it; None: those of choose.default_nest
     seen: tuple[Seen, ...] = ()  # which k of a contraction count
     order: str = LAW  # of its folds: that of core/folds.py, or any
+    tile: tuple[int, int, int] | None = (
+        None  # rows, columns and depth of a block that the user asked for
+    )
 
     @property
     def contracts(self) -> bool:
@@ -260,6 +263,7 @@ class Kernel:
         lines = [f"kernel {self.name}, rows {self.rows}, writes {', '.join(self.outputs)}"]
         lines[0] += "" if self.order == LAW else f", folds in {self.order} order"
         lines += [] if self.nest is None else [f"  nest {self.nest}"]
+        lines += [] if self.tile is None else [f"  tile {' by '.join(map(str, self.tile))}"]
         return "\n".join([*lines, *(f"  {s}" for s in self.stages)])
 
 

@@ -68,6 +68,7 @@ class _Open:
     sizes: tuple[Size, ...]  # of the row axes
     stages: list[Stage] = field(default_factory=list)
     contracts: bool = False  # the first stage is a contraction, the others follow it point by point
+    tile: tuple[int, int, int] | None = None  # the block that the user asked for
 
 
 def lower(g: Graph, cheap: int = _CHEAP) -> Program:
@@ -336,7 +337,8 @@ class _Lowering(Questions):
         wide = terms[0].dtype
         product = Apply(wide, "mul", tuple(terms))
         out = tuple(axes[a] for a in bound.out)
-        kernel = _Open(rows, tuple(a.size for a in out[:rows]), contracts=True)
+        tile = n.params.get("tile_shape")
+        kernel = _Open(rows, tuple(a.size for a in out[:rows]), contracts=True, tile=tile)
         total = name if wide is v.dtype else f"{name}_wide"
         step = len(self.steps)
         sums = Stage(total, out, (axes[bound.reduced[0]],), "add", product, n.location)
@@ -356,6 +358,8 @@ class _Lowering(Questions):
         *batch, m, n = sums.axes
         turned = replace(sums, name=f"{name}_turned", axes=(*batch, n, m))
         kernel.stages.append(turned)
+        if kernel.tile is not None:
+            kernel.tile = (kernel.tile[1], kernel.tile[0], kernel.tile[2])
         self.made[turned.name], self.types[turned.name] = len(self.steps), turned.type
         self.steps.append(kernel)
         axes = self.axes(name, v.shape)
@@ -450,7 +454,8 @@ class _Lowering(Questions):
                 steps.append(s)
                 continue
             written = tuple(t.name for t in s.stages if t.name in used_later)
-            steps.append(Kernel(f"{self.g.name}_{i}", s.rows, tuple(s.stages), written))
+            k = Kernel(f"{self.g.name}_{i}", s.rows, tuple(s.stages), written, tile=s.tile)
+            steps.append(k)
         inputs = tuple(self.names[v] for v in self.g.inputs)
         return Program(
             self.g.name, self.buffers(steps, inputs), tuple(steps), inputs, tuple(outputs),

@@ -94,6 +94,8 @@ def _kernel(k: Kernel, locations: bool) -> Operation:
     attributes: dict[str, Any] = {"name": k.name, "rows": k.rows, "writes": k.outputs}
     if k.nest is not None:
         attributes["nest"] = str(k.nest)
+    if k.tile is not None:
+        attributes["tile"] = k.tile
     if k.order != LAW:
         attributes["order"] = k.order
     if k.seen:
@@ -201,7 +203,18 @@ class _Parser:
         if self.grouped:  # what it writes may exist in the group alone
             self.local |= {s.name: s.type for s in stages if s.name not in self.buffers}
         writes, nest, seen = self.names(op, "writes"), self.nest(op), self.seen(op)
-        return Kernel(name, rows, tuple(stages), writes, nest, seen, self.order(op))
+        return Kernel(
+            name, rows, tuple(stages), writes, nest, seen, self.order(op), self.tile(op)
+        )  # fmt: skip
+
+    def tile(self, op: Operation) -> tuple[int, int, int] | None:
+        found = op.attributes.get("tile")
+        if found is None:
+            return None
+        if not isinstance(found, tuple | list) or [type(n) for n in found] != [int] * 3:
+            self.reader.fail(f"{op.name}: the tile is {found!r}, expected three sizes", op.at)
+        m, n, k = found
+        return m, n, k
 
     def order(self, op: Operation) -> str:
         found = op.attributes.get("order", LAW)

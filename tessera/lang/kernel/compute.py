@@ -15,6 +15,7 @@ from tessera.core.evaluate import identity
 from tessera.core.scalar import SCALARS
 from tessera.lang.kernel.table import Program, intrinsic
 from tessera.lang.kernel.values import KernelError, TileValue
+from tessera.lang.kernel.within import starts_inside
 from tessera.lang.kernel.writer import Writer
 
 # Scalar ops under the names that Python and NumPy have for them.
@@ -193,7 +194,10 @@ def _inside(p: Program, x: TileValue, axis: int) -> TileValue:
     assert place is not None
     left: Size = place.size - place.start
     found: TileValue = p.w.apply("min", p.w.tile(left), x.shape[axis])
-    return found
+    if starts_inside(place.start):
+        return found
+    before: TileValue = p.w.apply("max", p.w.tile(0 - place.start), 0)
+    return p.w.apply("max", p.w.apply("sub", found, before), 0)
 
 
 @intrinsic(np.mean)
@@ -274,6 +278,23 @@ def reshape(p: Program, x: Any, shape: Any) -> TileValue:
     if math.prod(numbers) != math.prod(t.shape):
         raise ShapeError(f"reshape: {t.type} does not have the elements of shape {numbers}")
     return p.w.reshape(t, numbers)
+
+
+@intrinsic(lambda x, like=None: x)
+def place(p: Program, x: Any, like: Any = None) -> TileValue:
+    """A tile at the places of another one of its shape, whose edges folds leave out; without one, at no place.
+
+    At no place every element counts, also those that were loaded from outside of a tensor.
+    """
+    t = p.w.tile(x)
+    if like is None:
+        return TileValue(t.tile, (None,) * t.rank, (None,) * t.rank, t.constant)
+    other = p.w.tile(like)
+    if other.shape != t.shape:
+        raise ShapeError(
+            f"place: {t.type} has another shape than {other.type}, at which it is placed"
+        )
+    return TileValue(t.tile, other.axes, (None,) * t.rank, t.constant)
 
 
 @intrinsic(np.expand_dims)

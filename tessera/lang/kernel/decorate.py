@@ -11,19 +11,21 @@ from tessera.core.blame import demand_function
 from tessera.core.constraints import solve
 from tessera.core.device import CPU, Device
 from tessera.core.dims import Dim, Size
-from tessera.core.errors import TesseraError, located
+from tessera.core.errors import OperandError, TesseraError, located
 from tessera.core.flags import flags
 from tessera.ir.graph.ir import Value, concrete, current_builder, data_of
 from tessera.ir.tile.ir import Kernel
-from tessera.lang.kernel.launch import interpreting, is_stepping, launch
+from tessera.lang.kernel.hints import LACKS, threads, unused
+from tessera.lang.kernel.launch import covered, interpreting, is_stepping, launch
 from tessera.lang.kernel.plan import Plan, token
 from tessera.lang.kernel.signature import Bound, Signature
 from tessera.lang.kernel.step import step_through
-from tessera.lang.kernel.traced import require_equal, sizes_in, text_of
+from tessera.lang.kernel.traced import require_equal, sizes_in, text_of, types
 from tessera.lang.kernel.translate import Translated, translate
 from tessera.lang.kernel.tune import Found, Search, by_sizes, look, remembered
 from tessera.lang.kernel.values import LIVE
 from tessera.lang.schedule import Schedule, as_schedule
+from tessera.ops.creation import zeros
 from tessera.ops.define import as_value
 from tessera.ops.tiles import kernel as kernel_op
 from tessera.runtime.tuned import size_class
@@ -34,6 +36,10 @@ _ON_GPU = "tessera.lang.kernel.tune_gpu"  # loaded when a kernel is first tuned 
 
 class KernelFunction:
     """A kernel: call it on tensors."""
+
+    keeps_sizes = (
+        True  # jit leaves the sizes of its annotations to it: tiles may need their numbers
+    )
 
     def __init__(self, f: Callable[..., Any], schedule: Schedule | None = None, auto: bool = False):
         update_wrapper(self, f)
@@ -98,7 +104,11 @@ class KernelFunction:
         # Code for a GPU is made for the sizes of a call: whole blocks need no masks then.
         t = self.translated(bound, known, schedule, fixed=device.kind != "cpu")
         require_equal(t, known, name)
-        out = kernel_op(*values, program=text_of(t.kernel), threads=schedule.threads)
+        if not all(covered(t.kernel, len(values))):
+            # Results of which some elements may stay unwritten are operands that begin as zeros.
+            made = types(text_of(t.kernel), [v.type for v in values])[len(t.written) :]
+            values += [zeros(r.shape, r.dtype) for r in made]
+        out = kernel_op(*values, program=text_of(t.kernel), threads=threads(t.hints, schedule))
         return out[0] if _is_single(t) else out
 
     def translated(
@@ -122,6 +132,21 @@ class KernelFunction:
             bound = self.signature.bind(args, kwargs)
             sizes = _sizes(bound)
             return self.translated(bound, sizes, self.chosen(bound, sizes, None)).kernel
+        except TesseraError as e:
+            error = located(e)
+        raise error
+
+    def hints(self, *args: Any, target: str = "cpu", **kwargs: Any) -> list[str]:
+        """The hints of this kernel and its schedule that a target does not follow, each with its reason."""
+        try:
+            if target not in LACKS:
+                raise OperandError(
+                    f"hints: target is {target!r}, expected one of {', '.join(LACKS)}"
+                )
+            bound = self.signature.bind(args, kwargs)
+            sizes = _sizes(bound)
+            schedule = self.chosen(bound, sizes, None)
+            return unused(self.translated(bound, sizes, schedule).hints, schedule, target)
         except TesseraError as e:
             error = located(e)
         raise error

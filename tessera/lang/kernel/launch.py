@@ -17,6 +17,7 @@ from tessera.ir.target.cpu.program import program
 from tessera.ir.target.cpu.scalars import TEMPLATES
 from tessera.ir.tile.ahead import ahead
 from tessera.ir.tile.bypass import bypass
+from tessera.ir.tile.coverage import is_covered
 from tessera.ir.tile.expand import expand
 from tessera.ir.tile.interp import interpret as run_tile
 from tessera.ir.tile.interp import unwritten
@@ -87,19 +88,31 @@ def owned(
     """The arrays that a kernel runs on: its arguments, and what it makes."""
     first, last = kernel.parameters[: len(arrays)], kernel.parameters[len(arrays) :]
     given = [_own(a, m) for a, m in zip(arrays, first, strict=True)]
-    return given, [_empty(m.type.substitute(sizes)) for m in last]
+    makers = zip(last, covered(kernel, len(arrays)), strict=True)
+    return given, [_made(m.type.substitute(sizes), whole) for m, whole in makers]
+
+
+@lru_cache(maxsize=512)
+def covered(kernel: Kernel, count: int) -> tuple[bool, ...]:
+    """Of each parameter after the first ones, whether the kernel writes every element of it."""
+    return tuple(is_covered(kernel, m) for m in kernel.parameters[count:])
 
 
 @lru_cache(maxsize=512)
 def compiled(kernel: Kernel) -> CompiledKernel:
     """A kernel as machine code; tiles that do not fit the registers become loops."""
     _check_scalars(kernel)
-    made = ahead(bypass(expand(kernel)))
+    made = prepared(kernel)
     if flags().verify:
         verify(made)
     out = CompiledKernel(program(made))
     out.source = kernel
     return out
+
+
+def prepared(kernel: Kernel) -> Kernel:
+    """A kernel in the form that machine code is written from: tiles fit the registers, or are loops."""
+    return ahead(bypass(expand(kernel)))
 
 
 def _check_scalars(kernel: Kernel) -> None:
@@ -124,7 +137,9 @@ def in_order(a: Array) -> Array:
     return np.require(a, requirements=("C", "A"))
 
 
-def _empty(t: TensorType) -> Array:
-    """A result before it is written: wrong numbers where the interpreter looks for mistakes."""
+def _made(t: TensorType, whole: bool) -> Array:
+    """A result before it is written: zeros where some of it may stay; wrong numbers for the interpreter."""
     shape = tuple(int(n) for n in t.shape)
+    if not whole:
+        return np.zeros(shape, t.dtype.np)
     return unwritten(shape, t.dtype) if interpreting() else memory.empty(shape, t.dtype.np)

@@ -11,12 +11,12 @@ from tessera.core.dims import Dim, Size, product, smaller
 from tessera.core.dtype import DType, as_dtype, f32, i64
 from tessera.core.types import TensorType
 from tessera.ir.tile.ir import Memory
-from tessera.lang.kernel.places import Box, covers
+from tessera.lang.kernel.hints import note
+from tessera.lang.kernel.places import Box
 from tessera.lang.kernel.table import Program, intrinsic
 from tessera.lang.kernel.values import Array, Axis, Block, KernelError, Range, Span, TileValue
 
 SPACES = {"shared": "shared", "private": "private", "register": "private"}
-_HINTS = ("vector", "stages", "swizzle", "prefetch", "space")
 
 
 class Context:
@@ -42,15 +42,6 @@ def context(p: Program) -> Context:
     return Context(p)
 
 
-def _note(p: Program, hints: dict[str, Any]) -> None:
-    unknown = set(hints) - set(_HINTS)
-    if unknown:
-        raise KernelError(
-            f"there is no hint {', '.join(sorted(unknown))}; there are {', '.join(_HINTS)}"
-        )
-    p.hints += [(n, x) for n, x in hints.items() if x is not None]
-
-
 def array(x: Any, what: str) -> Array:
     """An argument that must be a tensor."""
     if not isinstance(x, Array):
@@ -69,10 +60,7 @@ def _box(p: Program, x: Array, rows: Any, cols: Any, batch: Any, at: Any, shape:
             f"{x.name} has {x.ndim} axes, but `at` has {len(at)} places and shape {len(lengths)} sizes"
         )
     sizes = [p.places.number(n, "shape") for n in lengths]
-    spans = [
-        Span(size, start, n, covers(start, n, size))
-        for size, start, n in zip(x.shape, at, sizes, strict=True)
-    ]
+    spans = p.places.at(x, at, sizes)
     axes = tuple(s.axis for s in spans)
     masked = tuple(i for i, s in enumerate(spans) if not s.exact)
     return Box(tuple(at), tuple(sizes), tuple(range(x.ndim)), axes, masked)
@@ -85,16 +73,35 @@ def _listed(x: Any) -> tuple[Any, ...]:
 @intrinsic()
 def load(
     p: Program, x: Any, rows: Any = None, cols: Any = None, *, batch: Any = None, at: Any = None,
-    shape: Any = None, mask: Any = None, fill: Any = 0, **hints: Any,
+    shape: Any = None, mask: Any = None, fill: Any = 0, unchecked: bool = False, **hints: Any,
 ) -> TileValue:  # fmt: skip
-    """A tile of a tensor: blocks of the grid (rows=T.m), spans of a loop, or a box of any place."""
-    _note(p, hints)
+    """A tile of a tensor: blocks of the grid (rows=T.m), spans of a loop, or a box of any place.
+
+    Outside of the tensor lies `fill`, also where tiles of indices point; `unchecked=True` promises that
+    they do not.
+    """
+    ahead = note(p, hints)
     source = array(x, "load")
-    found = p.places.load(source, _box(p, source, rows, cols, batch, at, shape), fill)
+    box = _box(p, source, rows, cols, batch, at, shape)
+    if unchecked and not box.picked:
+        raise KernelError("load: unchecked is about tiles of indices, and rows and cols are none")
+    p.places.ask(source, box, ahead)
+    found = p.places.load(source, box, fill, unchecked)
     if mask is None:
         return found
     chosen: TileValue = p.w.apply("where", mask, found, p.w.tile(fill, found.dtype))
     return chosen
+
+
+def element(p: Program, x: Array, key: Sequence[Any]) -> TileValue:
+    """x[i, j]: one element, at places that are numbers or counters; 0 outside of the tensor."""
+    if len(key) != x.ndim or not all(isinstance(k, int | Dim) for k in key):
+        raise KernelError(
+            f"{x.name} is indexed by one place for each of its {x.ndim} axes; use tile.load for tiles"
+        )
+    spans = p.places.at(x, key, (1,) * x.ndim)
+    masked = tuple(i for i, s in enumerate(spans) if not s.exact)
+    return p.w.plain(p.w.b.load(x.memory, tuple(key), (1,) * x.ndim, (), masked))
 
 
 @intrinsic()
@@ -103,7 +110,7 @@ def store(
     at: Any = None, shape: Any = None, mask: Any = None, **hints: Any,
 ) -> None:  # fmt: skip
     """Write a tile to a tensor, by default to where the tile's elements belong."""
-    _note(p, hints)
+    note(p, hints, ("vector",))
     target = array(x, "store")
     made = p.w.tile(value)
     here = rows is None and cols is None and at is None
@@ -127,6 +134,8 @@ def _own(p: Program, x: Array, value: TileValue, batch: Any) -> Box | None:
     """Where a tile belongs in a tensor of the same sizes."""
     if value.rank > x.ndim or not value.rank:
         return None
+    for lost in (a for a in value.axes if a is not None and a.lost is not None):
+        lost.start  # noqa: B018  an error
     last = x.shape[x.ndim - value.rank :]
     spans = []
     for size, n, axis in zip(last, value.shape, value.axes, strict=True):
@@ -169,9 +178,12 @@ def copy_async(
     p: Program, target: Any, source: Any, rows: Any = None, cols: Any = None, **hints: Any
 ) -> None:
     """Copy a tile of a tensor to scratch; it is there after tile.wait()."""
-    _note(p, hints)
+    ahead = note(p, hints)
     to = array(target, "copy_async")
-    found = p.places.load(array(source, "copy_async"), p.places.box(source, rows, cols), 0)
+    there = array(source, "copy_async")
+    box = p.places.box(there, rows, cols)
+    p.places.ask(there, box, ahead)
+    found = p.places.load(there, box, 0)
     if found.shape != to.shape:
         raise KernelError(f"copy_async: the tile is {found.type}, but {to} has other sizes")
     tile = p.w.cast(found, to.dtype).tile
@@ -203,6 +215,7 @@ def barrier(p: Program) -> None:
 def prefetch(p: Program, x: Any, rows: Any = None, cols: Any = None, write: bool = False) -> None:
     """Say that a tile of a tensor will be read soon."""
     source = array(x, "prefetch")
+    p.hints.append(("tile.prefetch", 1))
     box = p.places.box(source, rows, cols)
     p.w.b.prefetch(source.memory, box.at, box.extent, write)
 
@@ -263,14 +276,14 @@ def _size(extent: Any, axis: int) -> Size:
 def _blocks(
     p: Program, axis: int, extent: Any, block: Any, start: Size, stop: Size | None, hints: Any
 ) -> Range:
-    _note(p, hints)
+    ahead = note(p, hints, ("stages", "prefetch"))
     size, step = _size(extent, axis), p.places.number(block, "the block of a range")
     if step < 1:
         raise KernelError(f"the block of a range is {step}, expected at least 1")
     last = size if stop is None else smaller(size, stop)
     aligned = start == 0 and stop is None
     exact = aligned and isinstance(size, int) and size % step == 0
-    return Range(start, last, step, lambda i: Span(size, i, step, exact))
+    return Range(start, last, step, lambda i: Span(size, i, step, exact), ahead)
 
 
 @intrinsic()
@@ -300,30 +313,33 @@ def range_k(
 @intrinsic(name="range")
 def range_(p: Program, *bounds: Any, **hints: Any) -> Range:
     """Positions from a start to a stop in steps, as Python's range, in a loop that runs."""
-    _note(p, hints)
+    ahead = note(p, hints, ("stages", "prefetch"))
     if not 1 <= len(bounds) <= 3 or not all(isinstance(b, int | Dim) for b in bounds):
         raise KernelError("range: expected a stop, or a start, a stop and a step")
     start, stop = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
     step = p.places.number(bounds[2], "the step of a range") if len(bounds) == 3 else 1
     if step < 1:
         raise KernelError(f"the step of a range is {step}, expected at least 1")
-    return Range(start, stop, step, lambda i: i)
+    return Range(start, stop, step, lambda i: i, ahead)
 
 
 @intrinsic()
 def span(p: Program, extent: Any, start: Any, length: Any) -> Span:
     """`length` elements from a position on, of an axis of this size."""
     size, n = _size(extent, -2), p.places.number(length, "the length of a span")
-    return Span(size, start, n, covers(start, n, size))
+    return Span(size, start, n, p.places.covers(start, n, size))
 
 
 @intrinsic()
 def program(p: Program, count: Any) -> Size:
     """A further axis of the grid with so many instances: the number of this one."""
-    if p.depth:
-        raise KernelError("program: the grid has its axes before any loop")
+    if p.depth or p.condition is not None:
+        raise KernelError("program: the grid has its axes before any loop and any if")
+    if isinstance(count, bool) or not isinstance(count, int | Dim):
+        raise KernelError(f"program: the number of instances is {count!r:.40}, expected a size")
     own = p.places.grid.own
-    name = own.setdefault(p.location, (f"_q{len(own)}", count))[0]
+    name = f"_q{len(own)}"
+    own[name] = count
     return p.places.counter(name)
 
 

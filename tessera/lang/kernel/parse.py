@@ -16,7 +16,7 @@ from inspect import signature
 from types import FunctionType, ModuleType
 from typing import Any
 
-from tessera.core.dims import Dim, symbol, symbols
+from tessera.core.dims import Dim, symbol
 from tessera.core.dtype import DType
 from tessera.core.errors import TesseraError
 from tessera.core.source import Location
@@ -34,10 +34,11 @@ from tessera.lang.kernel.expressions import (
     unary,
     words,
 )
+from tessera.lang.kernel.memory import element
 from tessera.lang.kernel.places import Places
 from tessera.lang.kernel.source import Source, assigned, source_of
 from tessera.lang.kernel.table import Intrinsic
-from tessera.lang.kernel.values import Array, Axis, KernelError, Range, Restart, TileValue
+from tessera.lang.kernel.values import Array, Axes, Axis, KernelError, Range, Restart, TileValue
 from tessera.lang.kernel.writer import Writer
 
 _MOST_UNROLLED = 4096
@@ -73,6 +74,9 @@ class Parser:
         self.condition: TileValue | None = None
         self.hints: list[tuple[str, Any]] = []
         self.location: Location | None = None
+        self.loops: dict[
+            Location | None, dict[str, Axes]
+        ] = {}  # places of what loops carry, by line
         self.depth = 0
         self.frames: list[Frame] = []
         self.reads: dict[tuple[int, str], tuple[Source, str, Any]] = {}
@@ -266,7 +270,9 @@ class Parser:
         f = self.frame
         names = [n for n in assigned(s.body) if n in f.variables and is_number(f.variables[n])]
         before = dict(f.variables)
+        line = f.source.location(s)
         carried = self._settled(s, over, before, names)
+        self.loops[line] = {n: x.axes for n, x in carried.items()}
         names = [n for n in names if n in carried]
         with self.w.b.loop(
             over.start, over.stop, over.step, [carried[n].tile for n in names]
@@ -356,6 +362,8 @@ class Parser:
     def _body(self, s: ast.For, over: Range, variables: dict[str, Any], counter: Dim) -> Any:
         f = self.frame
         f.variables = dict(variables)
+        self.places.loops[str(counter)] = (over.start, over.stop)
+        self.places.rounds[str(counter)] = (over.step, over.ahead)
         self.depth += 1
         self.assign(s.target, over.variable(counter))
         end = self.block(s.body)
@@ -464,17 +472,8 @@ class Parser:
         if isinstance(owner, TileValue):
             return column(self.w, owner, key if isinstance(key, tuple) else (key,))
         if isinstance(owner, Array):
-            return self._element(owner, key if isinstance(key, tuple) else (key,))
+            return element(self, owner, key if isinstance(key, tuple) else (key,))
         return owner[key]
-
-    def _element(self, x: Array, key: tuple[Any, ...]) -> TileValue:
-        """One element of a tensor, at places that are numbers or counters."""
-        if len(key) != x.ndim or not all(isinstance(k, int | Dim) for k in key):
-            raise KernelError(
-                f"{x.name} is indexed by one place for each of its {x.ndim} axes; use tile.load for tiles"
-            )
-        t = self.w.b.load(x.memory, key, (1,) * x.ndim, ())
-        return self.w.plain(t)
 
     # Calls
 
@@ -529,7 +528,7 @@ def _at(value: TileValue, tile: Tile) -> TileValue:
 
 def _moves(a: Axis | None, counter: str) -> bool:
     """Whether a place depends on the counter of a loop."""
-    return a is not None and counter in symbols(a.start)
+    return a is not None and counter in a.symbols()
 
 
 def depends(end: Tile, start: Tile, made: Sequence[Operation]) -> bool:

@@ -6,14 +6,16 @@ last two are batch axes; together they are the grid axis `_b`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tessera.core.dims import Dim, Size, bounds, product, symbol, symbols, unflattened
+from tessera.core.dims import Dim, Size, product, substitute, symbol, symbols, unflattened
 from tessera.core.dtype import i64
 from tessera.core.errors import ShapeError
-from tessera.ir.tile.rules import canonical
+from tessera.ir.tile.ir import Tile
+from tessera.ir.tile.rules import broadcast, canonical
 from tessera.lang.kernel.values import (
     Array,
     Axis,
@@ -23,7 +25,8 @@ from tessera.lang.kernel.values import (
     Span,
     TileValue,
 )
-from tessera.lang.kernel.writer import Writer
+from tessera.lang.kernel.within import covers
+from tessera.lang.kernel.writer import Writer, demand_fit
 from tessera.lang.schedule import Schedule
 
 Place = Any  # a Block, a Span, a number of elements, a tile of indices, or None
@@ -45,7 +48,7 @@ class Grid:
     batch: Size | None = None
     shape: tuple[Size, ...] = ()  # sizes of the batch axes, as results have them
     roles: dict[str, tuple[Size, int]] = field(default_factory=dict)  # size and block of m and n
-    own: dict[Any, tuple[str, Size]] = field(default_factory=dict)  # tile.program(count), by line
+    own: dict[str, Size] = field(default_factory=dict)  # tile.program(count): variable and count
 
     def axes(self) -> tuple[tuple[str, Size], ...]:
         """Variable and count of each axis, outermost first."""
@@ -54,7 +57,7 @@ class Grid:
             if role in self.roles:
                 size, block = self.roles[role]
                 out.append((f"_{role}", (size + block - 1) // block))
-        return (*out, *self.own.values())
+        return (*out, *self.own.items())
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,10 @@ class Places:
     def __init__(self, writer: Writer, schedule: Schedule, first: Array | None):
         self.w, self.schedule, self.first = writer, schedule, first
         self.grid, self.equal = Grid(), list[Equal]()
+        self.loops: dict[str, tuple[Size, Size]] = {}  # of counters of loops: start and stop
+        self.rounds: dict[
+            str, tuple[int, int | None]
+        ] = {}  # their step, and how far tiles are asked for
 
     # Sizes
 
@@ -167,6 +174,24 @@ class Places:
         """All elements of an axis."""
         return self.span(array, axis, None, None)
 
+    def covers(self, start: Size, length: int, size: Size) -> bool:
+        """Whether elements from start on all lie on an axis, for every instance and round."""
+        grid: dict[str, tuple[Size, Size]] = {n: (0, count) for n, count in self.grid.axes()}
+        return covers(start, length, size, grid | self.loops)
+
+    def at(self, array: Array, starts: Sequence[Any], lengths: Sequence[int]) -> list[Span]:
+        """Elements from these positions on; those that may lie outside are masked."""
+        for start in starts:
+            if isinstance(start, bool) or not isinstance(start, int | Dim):
+                raise KernelError(
+                    f"{array.name}: a place is {start!r:.40}, expected a number or a counter; "
+                    "tiles of indices are given as rows= or cols="
+                )
+        return [
+            Span(size, start, n, self.covers(start, n, size))
+            for size, start, n in zip(array.shape, starts, lengths, strict=False)
+        ]
+
     # Boxes
 
     def box(self, array: Array, rows: Place, cols: Place, batch: Any = None) -> Box:
@@ -203,70 +228,105 @@ class Places:
             return None
         return "m" if "m" not in known or array.ndim == 1 else None
 
-    def batch(self, array: Array, count: int, batch: Any) -> list[Size]:
+    def batch(self, array: Array, count: int, batch: Any) -> list[Span]:
         """The place of this instance along the batch axes of a tensor."""
         sizes = array.shape[:count]
-        if isinstance(batch, int | Dim):
-            return unflattened(batch, sizes)
-        if isinstance(batch, tuple):
-            if len(batch) != count:
+        if batch is not None:
+            listed = batch if isinstance(batch, tuple) else unflattened(batch, sizes)
+            if len(listed) != count:
                 raise KernelError(
-                    f"{array.name} has {count} batch axes, but batch has {len(batch)} places"
+                    f"{array.name} has {count} batch axes, but batch has {len(listed)} places"
                 )
-            return list(batch)
+            return self.at(array, listed, (1,) * count)
         total = product(sizes)
         if total == 1:
-            return [0] * count
+            return [Span(n, 0, 1, True) for n in sizes]
         if self.grid.batch is None:
             self.grid.batch, self.grid.shape = total, sizes
         elif self.grid.batch != total:
             self._agree(f"the batch axes of {array.name}", self.grid.batch, total)
-        return unflattened(self.instance("b"), sizes)
+        places = unflattened(self.instance("b"), sizes)
+        return [Span(n, at, 1, True) for n, at in zip(sizes, places, strict=True)]
 
-    def boxed(self, lead: Sequence[Size], spans: Sequence[Any]) -> Box:
+    def boxed(self, lead: Sequence[Span], spans: Sequence[Any]) -> Box:
         """A box of one element along leading axes, and of spans, or indices, along the others."""
-        n = len(lead)
-        picked = {n + i: s for i, s in enumerate(spans) if isinstance(s, TileValue)}
-        at = [*lead, *(0 if isinstance(s, TileValue) else s.start for s in spans)]
-        extent = [*(1 for _ in lead), *(1 if isinstance(s, TileValue) else s.length for s in spans)]
-        kept = [n + i for i, s in enumerate(spans) if isinstance(s, Span)]
-        masked = [n + i for i, s in enumerate(spans) if isinstance(s, Span) and not s.exact]
+        n, every = len(lead), [*lead, *spans]
+        picked = {i: s for i, s in enumerate(every) if isinstance(s, TileValue)}
+        at = tuple(0 if isinstance(s, TileValue) else s.start for s in every)
+        extent = tuple(1 if isinstance(s, TileValue) else s.length for s in every)
+        kept = tuple(n + i for i, s in enumerate(spans) if isinstance(s, Span))
+        masked = tuple(i for i, s in enumerate(every) if not getattr(s, "exact", False))
         axes = tuple(s.axis for s in spans if isinstance(s, Span))
-        return Box(tuple(at), tuple(extent), tuple(kept), axes, tuple(masked), picked)
+        return Box(at, extent, kept, axes, masked, picked)
 
     # Memory
 
-    def load(self, array: Array, box: Box, fill: Any = 0) -> TileValue:
-        """The elements of a box; past the end lies `fill`."""
+    def load(self, array: Array, box: Box, fill: Any = 0, unchecked: bool = False) -> TileValue:
+        """The elements of a box; outside of the tensor lies `fill`, unless picked places are unchecked."""
         m = array.memory
+        if not isinstance(fill, bool | int | float):
+            raise KernelError(f"load: fill is {fill!r:.40}, expected a number")
+        demand_fit(fill, array.dtype, "load: as fill ")
         if box.picked:
-            return self._gather(array, box, fill)
+            return self._gather(array, box, fill, unchecked)
         t = self.w.b.load(m, box.at, box.extent, box.kept, box.masked, fill)
         pad = canonical("load", fill, m.type.dtype)
         return TileValue(t, box.axes, (pad,) * len(box.axes))
 
-    def _gather(self, array: Array, box: Box, fill: Any) -> TileValue:
-        """Elements at the places that a tile of integers holds, which comes first."""
-        from_front = [self.w.cast(x, i64) for x in box.picked.values()]
-        rank = max(x.rank for x in from_front)
-        wide = [self.w.reshape(x, (*x.shape, *(1,) * len(box.kept))) for x in from_front]
-        kept = box.kept
-        extent = list(box.extent)
-        picks = dict(zip(box.picked, (x.tile for x in wide), strict=True))
-        if rank == 0:
-            picks = dict(zip(box.picked, (x.tile for x in from_front), strict=True))
-            t = self.w.b.gather(array.memory, picks, box.at, extent, kept, box.masked, fill)
-            return TileValue(t, box.axes, (None,) * len(box.axes))
-        # The box must have the rank of the index tiles: batch axes of extent 1 serve, one for each.
-        front = [i for i in range(len(extent)) if i not in kept]
-        if len(front) < rank:
-            raise KernelError(
-                f"{array.name}: indices of rank {rank} need as many axes that are not kept"
-            )
-        order = (*front[len(front) - rank :], *kept)
-        t = self.w.b.gather(array.memory, picks, box.at, extent, order, box.masked, fill)
-        axes = (*from_front[0].axes, *box.axes)
-        return TileValue(t, axes, (None,) * len(axes))
+    def ask(self, array: Array, box: Box, ahead: int | None) -> None:
+        """Prefetch the box that a load will read some rounds of its innermost counter later."""
+        moving = {n for at in box.at for n in symbols(at)}
+        inner = next((n for n in reversed(self.rounds) if n in moving), None)
+        step, own = (1, None) if inner is None else self.rounds[inner]
+        far = own if ahead is None else ahead
+        if inner is None:  # of the next instances
+            inner = next((n for n, _ in reversed(self.grid.axes()) if n in moving), None)
+        if not far or inner is None or box.picked:
+            return
+        later = {inner: symbol(inner) + far * step}
+        self.w.b.prefetch(array.memory, [substitute(at, later) for at in box.at], box.extent)
+
+    def _gather(self, array: Array, box: Box, fill: Any, unchecked: bool) -> TileValue:
+        """Elements at the places that tiles of integers hold: axes of the rows before those of the columns.
+
+        A tile of rank 1 picks along its own axis; where one of two has more axes, they broadcast.
+        """
+        made = [self._index(array, x) for x in box.picked.values()]
+        first, last = next(iter(box.picked)), len(box.at) - 1
+        if len(made) == 2 and all(x.rank < 2 for x in made):
+            rows, cols = made
+            made = [self.w.reshape(rows, (*rows.shape, *(1,) * cols.rank)), cols]
+        if len(made) == 2:
+            rank = max(x.rank for x in made)
+            made = [self.w.lead(x, rank) if x.rank else x for x in made]
+            shape = broadcast("load", [x.shape for x in made])
+            axes = self.w.meeting("load", made)
+        else:
+            shape, axes = made[0].shape, made[0].axes
+        # The box has one axis for all that is picked: tiles of other ranks are flattened for it.
+        count, kept = math.prod(shape), box.kept
+        before = bool(kept) and kept[0] < first  # rows of the grid before columns that are picked
+        flat = [self._line_of(x, shape, before, bool(kept)) for x in made]
+        order = (first,) if not kept else (*kept, last) if before else (first, *kept)
+        outside = tuple(i for i in box.masked if not (unchecked and i in box.picked))
+        picks = dict(zip(box.picked, flat, strict=True))
+        t = self.w.b.gather(array.memory, picks, box.at, box.extent, order, outside, fill)
+        other = tuple(box.extent[i] for i in kept)
+        sizes = (*other, *shape) if before else (*shape, *other)
+        assert math.prod(t.shape) == count * math.prod(other), (t, sizes)
+        axes = (*box.axes, *axes) if before else (*axes, *box.axes)
+        return TileValue(self.w.b.reshape(t, sizes), axes, (None,) * len(axes))
+
+    def _index(self, array: Array, x: TileValue) -> TileValue:
+        if x.dtype.kind not in "iu":
+            raise KernelError(f"{array.name}: indices are {x.type}, expected a tile of integers")
+        return self.w.cast(x, i64)
+
+    def _line_of(self, x: TileValue, shape: tuple[int, ...], before: bool, beside: bool) -> Tile:
+        """Indices of a shape in one axis, beside an axis of the box if there is one."""
+        t = self.w.b.broadcast(x.tile, shape)
+        n = math.prod(shape)
+        return self.w.b.reshape(t, ((1, n) if before else (n, 1)) if beside else (n,))
 
     def store(self, array: Array, value: TileValue, box: Box, mask: TileValue | None) -> None:
         """Write a tile to a box; under a mask only where it is true."""
@@ -307,11 +367,6 @@ class Places:
         masked = tuple(sorted({*box.masked, axis}))
         places = {axis: moved}
         w.b.scatter(array.memory, value.tile, places, box.at, extent, order, masked, distinct=True)
-
-
-def covers(start: Size, length: int, size: Size) -> bool:
-    """Whether elements from start on all lie within a size, whatever the counters are."""
-    return bounds(size - start - length)[0] >= 0
 
 
 _FAR = 1 << 40

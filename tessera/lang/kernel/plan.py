@@ -10,7 +10,7 @@ import numpy as np
 
 from tessera.core.flags import flags
 from tessera.ir.graph.ir import Value, current_builder, holding
-from tessera.lang.kernel.launch import compiled, in_order, interpreting
+from tessera.lang.kernel.launch import compiled, covered, in_order, interpreting
 from tessera.lang.kernel.translate import Translated, known_sizes
 from tessera.lang.tensor import Tensor
 from tessera.runtime import memory
@@ -52,7 +52,11 @@ class Plan:
         self.sizes = known_sizes(t, sizes)
         self.kernel = compiled(t.kernel)
         made = [r.substitute(self.sizes) for r in t.results]
-        self.made = [(r, memory.maker(_bytes(r)), np.dtype(r.dtype.np)) for r in made]
+        whole = covered(t.kernel, len(t.inputs))
+        self.made = [
+            (r, memory.maker(_bytes(r)) if w else np.zeros, np.dtype(r.dtype.np))
+            for r, w in zip(made, whole, strict=True)
+        ]
         self.written = [(i, t.inputs[i].substitute(self.sizes)) for i in t.written]
 
     def run(self, args: Sequence[Any]) -> Any:

@@ -20,6 +20,7 @@ from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Value
 from tessera.lang.annotation import TensorSpec, spec_of
 from tessera.lang.state import KVCache
+from tessera.ops.define import as_value
 
 
 class KTile:
@@ -127,6 +128,13 @@ class Signature:
     def _tensors(self, name: str, x: Any) -> list[tuple[Parameter, Any]] | None:
         if isinstance(x, KVCache):
             return [self._one(f"{name}_{k}", a, (name, k)) for k, a in _filled(x)]
+        if (
+            isinstance(x, Value)
+            and x.weak
+            and self.annotations.get(name) is inspect.Parameter.empty
+        ):
+            number = as_value(x, self.name)  # a Python number of a traced call
+            return [(Parameter(name, number.type, number=True), number)]
         if isinstance(x, Value | np.ndarray):
             return [self._one(name, x)]
         plain = isinstance(x, bool | int | float | np.generic) and not isinstance(x, str)

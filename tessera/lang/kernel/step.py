@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,16 +26,28 @@ from tessera.lang.kernel.attention import RowSums
 from tessera.lang.kernel.compute import column
 from tessera.lang.kernel.expressions import binary, compare, unary
 from tessera.lang.kernel.launch import owned
+from tessera.lang.kernel.memory import element
 from tessera.lang.kernel.places import Places
 from tessera.lang.kernel.signature import Bound
 from tessera.lang.kernel.source import Source, source_of
 from tessera.lang.kernel.table import Intrinsic
 from tessera.lang.kernel.translate import Assumed, Translated, Translation
-from tessera.lang.kernel.values import LIVE, Axes, Axis, KernelError, Range, Span, TileValue
+from tessera.lang.kernel.values import (
+    LIVE,
+    Axes,
+    Axis,
+    KernelError,
+    Range,
+    Span,
+    Struct,
+    TileValue,
+)
+from tessera.lang.kernel.values import Array as Tensors
 from tessera.lang.kernel.writer import Writer
 from tessera.lang.schedule import Schedule
 
 Array = np.ndarray[Any, np.dtype[Any]]
+Loops = Mapping[Any, Mapping[str, Axes]]
 
 
 class LiveWriter(Writer):
@@ -75,8 +88,9 @@ class LivePlaces(Places):
 class Session:
     """One instance: what intrinsics see of it."""
 
-    def __init__(self, w: LiveWriter, places: LivePlaces):
+    def __init__(self, w: LiveWriter, places: LivePlaces, loops: Loops, known: Mapping[str, int]):
         self.w, self.places = w, places
+        self.loops, self.known = loops, known
         self.condition: TileValue | None = None
         self.hints: list[tuple[str, Any]] = []
         self.location: Location | None = None
@@ -98,6 +112,10 @@ def live(x: Any) -> Any:
         return tuple(map(live, x))
     if isinstance(x, Range):
         return _walked(x)
+    if isinstance(x, Struct):
+        return Struct(x.name, {n: live(v) for n, v in x.fields.items()})
+    if isinstance(x, Tensors) and not isinstance(x, LiveArray):
+        return LiveArray(x.name, x.memory, x.parameter, x.attributes)
     if isinstance(x, TileValue) and not isinstance(x, LiveTile | RowSums):
         return LiveTile(x.tile, x.axes, x.pads, x.constant)
     return x
@@ -107,12 +125,39 @@ def _walked(r: Range) -> Iterator[Any]:
     start, stop = r.start, r.stop
     assert isinstance(start, int), r
     assert isinstance(stop, int), r
-    LIVE.session.depth += 1
+    session: Session = LIVE.session
+    line = session.location
+    session.depth += 1
     for i in range(start, stop, r.step):
         here = Counted(i)
         yield r.variable(here)
         here.over = True
-    LIVE.session.depth -= 1
+    session.depth -= 1
+    if start >= stop:
+        around = sys._getframe(1).f_locals
+        for name, axes in session.loops.get(line, {}).items():
+            _settle(around.get(name), axes, session.known)
+
+
+def _settle(x: Any, axes: Axes, known: Mapping[str, int]) -> None:
+    """A tile that a loop of no rounds carries lies where its rounds would have put it."""
+    if not isinstance(x, LiveTile) or x.rank != len(axes):
+        return
+    held = list(x.axes)
+    for i, a in enumerate(axes):
+        if held[i] is None and a is not None:
+            first = substitute(a.first, known)
+            held[i] = Axis(substitute(a.size, known), first, a.exact, a.lost)
+            if not isinstance(first, int):  # of a loop around, whose round is in no counter here
+                held[i] = None
+    x.__dict__["held"] = tuple(held)
+
+
+class LiveArray(Tensors):
+    """A tensor whose elements are x[i, j]."""
+
+    def __getitem__(self, key: Any) -> Any:
+        return live(element(LIVE.session, self, key if isinstance(key, tuple) else (key,)))
 
 
 class Counted(int):
@@ -123,7 +168,7 @@ class Counted(int):
 
 def _left(axis: Axis | None, n: int) -> Axis | None:
     """The place of an axis, if it does not change from round to round of a loop that has gone on."""
-    if axis is None or not getattr(axis.start, "over", False):
+    if axis is None or axis.lost is not None or not getattr(axis.start, "over", False):
         return axis
     if not axis.exact and axis.start + n > axis.size:
         raise KernelError(
@@ -235,6 +280,7 @@ class _Instance(Translation):
         self.by_name, self.point = arrays, point
         super().__init__(source, bound, Assumed(numbers=sizes), schedule, lambda f: None)
         self.blocks.update(t.blocks)
+        self.loops = t.loops
 
     def writer(self) -> LiveWriter:
         """What writes the kernel, and runs it."""
@@ -253,7 +299,8 @@ class _Instance(Translation):
         """Call the function, and store what it returns."""
         assert isinstance(self.w, LiveWriter)
         assert isinstance(self.places, LivePlaces)
-        with stepping(Session(self.w, self.places)):
+        known = {**self.assumed.numbers, **self.point}
+        with stepping(Session(self.w, self.places, self.loops, known)):
             given = {n: live(x) for n, x in self.variables().items()}
             bound = inspect.BoundArguments(
                 inspect.signature(self.source.function), OrderedDict(given)

@@ -66,6 +66,11 @@ def _parsed(program: str) -> Kernel:
     return parse_kernel(program)
 
 
+def kernel_of(program: str) -> Kernel:
+    """The kernel of a text, with the lines it comes from where they are known."""
+    return _LINED.get(program) or _parsed(program)
+
+
 def _made(k: Kernel, count: int) -> list[Memory]:
     """What a kernel makes: the operands that it stores to, and the results after them."""
     return [m for i, m in enumerate(k.parameters) if m.writable or i >= count]
@@ -112,4 +117,4 @@ def backward(
 def _reversed(
     program: str, count: int, wanted: tuple[bool, ...], given: tuple[bool, ...]
 ) -> Reversed:
-    return reverse(_LINED.get(program) or _parsed(program), count, wanted, given, slopes)
+    return reverse(kernel_of(program), count, wanted, given, slopes)

@@ -20,6 +20,7 @@ from tessera.lang.kernel.signature import Bound, Parameter, at_sizes
 from tessera.lang.kernel.source import Source, source_of
 from tessera.lang.kernel.values import (
     Array,
+    Axes,
     KernelError,
     NeedEqual,
     NeedNumber,
@@ -62,6 +63,9 @@ class Translated:
     blocks: Mapping[str, str]  # along which axis of the grid an argument is loaded
     hints: tuple[tuple[str, Any], ...]
     reads: tuple[tuple[Source, str, Any], ...]  # names around the function, and their values then
+    loops: Mapping[Any, Mapping[str, Axes]] = field(
+        default_factory=dict
+    )  # places of what they carry
 
     def equations(self) -> list[tuple[Size, Size, str]]:
         """Sizes that a call must find equal, and what they are of."""
@@ -158,6 +162,7 @@ class Translation:
             tuple(self.places.equal), self.assumed,
             {role: size for role, (size, _) in self.places.grid.roles.items()}, self.blocks,
             tuple(self.parser.hints), tuple(self.parser.reads.values()),
+            self.parser.loops,
         )  # fmt: skip
 
     def variables(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tessera.core.dims import Shape, Size
+from tessera.core.dims import Shape, Size, symbols
 from tessera.core.dtype import DType
 from tessera.core.errors import TesseraError
 from tessera.core.scalar import Number
@@ -25,15 +25,45 @@ class KernelError(TesseraError, ValueError):
 
 @dataclass(frozen=True)
 class Axis:
-    """Elements `start`, `start + 1`, ... of an axis of `size` elements."""
+    """Elements `start`, `start + 1`, ... of an axis of `size` elements.
+
+    Tiles of different places that meet, and edges that are reshaped, leave no place: `lost` says why, and
+    whatever needs the place refuses.
+    """
 
     size: Size
-    start: Size = 0
-    exact: bool = False  # whether none of them lies past the end
+    first: Size = 0
+    exact: bool = False  # whether none of them lies outside
+    lost: str | None = None
 
-    def is_at(self, other: Axis) -> bool:
-        """Whether both hold the same elements."""
-        return self.size == other.size and self.start == other.start
+    @property
+    def start(self) -> Size:
+        """The first element; an error where the place is lost."""
+        if self.lost is not None:
+            raise KernelError(f"{self.lost}; {_PLACE_IT}")
+        return self.first
+
+    def symbols(self) -> frozenset[str]:
+        """The counters that the place depends on, none where it is lost."""
+        return frozenset() if self.lost is not None else symbols(self.first)
+
+
+_PLACE_IT = (
+    "say where it lies by tile.place(x, like), drop its place by tile.place(x, None), "
+    "or store it with at="
+)
+
+
+def meet(a: Axis, b: Axis) -> Axis:
+    """The axis of what is computed from two tiles: where both lie, or nowhere."""
+    if a.lost is not None or b.lost is not None:
+        known = a if a.lost is not None else b
+        return Axis(a.size, 0, a.exact and b.exact, known.lost)
+    if a.first == b.first:
+        return a if not a.exact else b
+    low, high = sorted((str(a.first), str(b.first)))
+    said = f"tiles that start at {low} and at {high} of an axis of {a.size} have no place together"
+    return Axis(a.size, 0, a.exact and b.exact, said)
 
 
 Axes = tuple[Axis | None, ...]  # None: no elements of a tensor
@@ -154,6 +184,7 @@ class Range:
     stop: Size
     step: int
     variable: Callable[[Any], Any]  # what the loop variable is, of the counter
+    ahead: int | None = None  # rounds ahead that tiles of the loop are asked for
 
 
 class _Live(threading.local):

@@ -20,7 +20,9 @@ from tessera.core.scalar import SCALARS, TESTS, Number
 from tessera.core.source import Location
 from tessera.ir.tile.ir import Builder, Operation, Tile
 from tessera.ir.tile.rules import KINDS, STORAGE
-from tessera.lang.kernel.values import Axes, Axis, KernelError, NeedEqual, TileValue
+from tessera.lang.kernel.reshaping import reshaped
+from tessera.lang.kernel.values import Axes, Axis, KernelError, NeedEqual, TileValue, meet
+from tessera.lang.kernel.within import starts_inside
 
 Operand = TileValue | Number | Dim
 
@@ -71,6 +73,7 @@ class Writer:
 
     def full(self, dtype: DType, shape: Sequence[int], value: Number) -> TileValue:
         """A tile of one number."""
+        demand_fit(value, dtype)
         t = self.b.full(dtype, shape, value)
         kept = round_to(np.asarray(value), dtype).item()
         return TileValue(t, (None,) * len(shape), (kept,) * len(shape), kept)
@@ -109,8 +112,11 @@ class Writer:
             return _number(name, numbers)
         xs = self.spread(name, self.alike(name, operands))
         t = self.b.apply(name, *(x.tile for x in xs))
-        axes = self._meet(name, xs)
-        pads = tuple(self._pad(name, xs, i, t.dtype) for i in range(len(t.shape)))
+        axes = self.meeting(name, xs)
+        pads = tuple(
+            None if a is not None and a.lost else self._pad(name, xs, i, t.dtype)
+            for i, a in enumerate(axes)
+        )
         return TileValue(t, axes, pads)
 
     def alike(self, name: str, operands: Sequence[Operand]) -> list[TileValue]:
@@ -154,7 +160,7 @@ class Writer:
         t = self.b.reshape(x.tile, (*(1,) * n, *x.shape))
         return TileValue(t, (*(None,) * n, *x.axes), (*(None,) * n, *x.pads), x.constant)
 
-    def _meet(self, name: str, xs: Sequence[TileValue]) -> Axes:
+    def meeting(self, name: str, xs: Sequence[TileValue]) -> Axes:
         """The places of the elements of what is computed from these tiles."""
         rank = max(x.rank for x in xs)
         out: list[Axis | None] = []
@@ -170,9 +176,9 @@ class Writer:
         """The place that two axes agree on."""
         if a is None or b is None:
             return a or b
-        if a.size != b.size:
+        if a.size != b.size and a.lost is None and b.lost is None:
             self.require_equal(name, a.size, b.size)
-        return a if not a.exact else b
+        return meet(a, b)
 
     def require_equal(self, name: str, a: Size, b: Size) -> None:
         """Two sizes must be one; those without a name are taken to be."""
@@ -224,22 +230,21 @@ class Writer:
         return TileValue(t, x.axes, pads)
 
     def inside(self, x: TileValue, axis: int, place: Axis) -> Tile:
-        """Which elements along an axis are not past its end."""
+        """Which elements along an axis lie on it, neither past its end nor before its start."""
         shape = [1] * x.rank
         shape[axis] = x.shape[axis]
         at = self.b.index(place.start, shape, axis)
-        return self.b.apply("lt", at, self.b.index(place.size))
+        found = self.b.apply("lt", at, self.b.index(place.size))
+        if starts_inside(place.start):
+            return found
+        return self.b.apply("logical_and", found, self.b.apply("ge", at, self.b.index(0)))
 
     # Shapes
 
     def reshape(self, x: TileValue, shape: Sequence[int]) -> TileValue:
-        """The same elements in another shape; axes of size 1 may come and go."""
-        t = self.b.reshape(x.tile, shape)
-        kept = [(n, a, p) for n, a, p in zip(x.shape, x.axes, x.pads, strict=True) if n != 1]
-        same = [n for n in shape if n != 1] == [n for n, _, _ in kept]
-        left = iter(kept)
-        places = [next(left)[1:] if n != 1 and same else (None, None) for n in shape]
-        return TileValue(t, tuple(a for a, _ in places), tuple(p for _, p in places), x.constant)
+        """The same elements in another shape, at the same places where the new axes have them."""
+        axes, pads = reshaped(x, shape)
+        return TileValue(self.b.reshape(x.tile, shape), axes, pads, x.constant)
 
     def broadcast(self, x: TileValue, shape: Sequence[int]) -> TileValue:
         """A tile repeated along its axes of size 1."""
@@ -268,7 +273,10 @@ class Writer:
         return TileValue(t, axes, (None,) * x.rank)
 
     def scan(self, name: str, x: TileValue, axis: int) -> TileValue:
-        """Folds up to each element along an axis."""
+        """Folds up to each element along an axis, without what lies before its start."""
+        place = x.axes[axis]
+        if place is not None and not place.exact and not starts_inside(place.start):
+            x = self.masked(x, axis, identity(name, x.dtype))
         return TileValue(self.b.scan(name, x.tile, axis), x.axes, (None,) * x.rank)
 
     def dot(self, a: TileValue, b: TileValue, acc: TileValue | None) -> TileValue:
@@ -278,10 +286,8 @@ class Writer:
         dtype = promote_all([_computed(a.dtype), _computed(b.dtype)])
         if dtype.kind == "b":
             raise DTypeError(f"dot: takes no {dtype}; cast to integers or floats before")
-        inner = self.same_axis("dot", a.axes[1], b.axes[0])
         a, b = self.cast(a, dtype), self.cast(b, dtype)
-        a, b = _placed(a, 1, inner), _placed(b, 0, inner)
-        a, b = self.masked(a, 1, 0), self.masked(b, 0, 0)
+        a, b = self._inner(a, 1, b.axes[0]), self._inner(b, 0, a.axes[1])
         wide = dtype.accum if not dtype.accum.is_narrow else dtype.accum.compute
         if acc is None:
             start = self.full(wide, (a.shape[0], b.shape[1]), 0)
@@ -294,6 +300,16 @@ class Writer:
             self.same_axis("dot", x, y) for x, y in zip((a.axes[0], b.axes[1]), start.axes, strict=True)
         )  # fmt: skip
         return TileValue(t, axes, (None, None))
+
+    def _inner(self, x: TileValue, axis: int, other: Axis | None) -> TileValue:
+        """A factor with zeros where it, or the other factor, lies outside along the summed axis."""
+        own = x.axes[axis]
+        self.same_axis("dot", own, other)
+        x = self.masked(x, axis, 0)
+        if other is None or other.exact or (own is not None and own == other):
+            return x
+        moved = _placed(x, axis, other) if own is None else _placed(_padless(x), axis, other)
+        return self.masked(moved, axis, 0)
 
 
 def _plain(x: Any) -> Any:
@@ -308,10 +324,24 @@ def _placed(x: TileValue, axis: int, place: Axis | None) -> TileValue:
     return TileValue(x.tile, axes, x.pads, x.constant)
 
 
+def _padless(x: TileValue) -> TileValue:
+    return TileValue(x.tile, x.axes, (None,) * x.rank, x.constant)
+
+
 def _computed(dtype: DType) -> DType:
     """The dtype that elements are computed in."""
     rounds = dtype.policy.saturate or dtype.policy.stochastic_round
     return dtype.base.compute if dtype.name in STORAGE or rounds else dtype
+
+
+def demand_fit(value: Number, dtype: DType, what: str = "") -> None:
+    """Raise DTypeError unless an integer, or a bool, holds a number as it is."""
+    if dtype.kind not in "iub" or isinstance(value, bool):
+        return
+    kept = round_to(np.asarray(value), dtype).item() if math.isfinite(value) else None
+    if kept != value and not (dtype.kind == "b" and value in (0, 1)):
+        kind = "integer" if isinstance(value, int) else "number"
+        raise DTypeError(f"{what}the {kind} {value} does not fit {dtype}; cast the tile before")
 
 
 def _checked(name: str, x: Any) -> Number:

@@ -61,7 +61,7 @@ def attention(
     acc = tile.zeros((T.m, v.shape[2]), wanted.dtype)
     top, total = tile.full((T.m,), -INF, wanted.dtype), tile.zeros((T.m,), wanted.dtype)
     for start, stop in spans(first, T, q.shape[2], k.shape[1], causal, window, sink, lengths):
-        for nb in tile.range_n(k.shape, step(T.n), start=start, stop=stop, prefetch=2):
+        for nb in tile.range_n(k.shape, step(T.n), start=start, stop=stop):
             for j in range(step(T.n) // CADENCE):
                 part = tile.span(k.shape, nb.start + j * CADENCE, CADENCE)
                 s = tile.dot(wanted, wide(tile.load(k, part, batch=c)).T)

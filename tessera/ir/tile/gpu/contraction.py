@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tessera.core.dims import Size, larger, product, smaller
+from tessera.core.errors import ScheduleError
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
 from tessera.ir.schedule.factors import axes_of, factors, is_plain
@@ -21,6 +22,8 @@ from tessera.ir.tile.gpu.blocks import ProductBlock, product_block
 from tessera.ir.tile.gpu.terms import Line, Terms, parameters
 from tessera.ir.tile.ir import Builder, Kernel, Tile
 from tessera.ir.tile.launch import Threads
+
+_SIDES = (16, 32, 64, 128, 256)  # of blocks that tensor cores take and registers hold
 
 
 class Contraction:
@@ -175,8 +178,19 @@ def bare(t: Term) -> Term:
     return t.operand if isinstance(t, Cast) and t.operand.dtype.kind == t.dtype.kind else t
 
 
+def wanted_block(tile: tuple[int, int, int]) -> tuple[int, int, int]:
+    """The block that a user asked for; an error if a GPU has no such block."""
+    if any(n not in _SIDES for n in tile):
+        raise ScheduleError(
+            f"matmul: tile_shape is {tile}, expected powers of two from {_SIDES[0]} to {_SIDES[-1]} on a GPU"
+        )
+    return tile
+
+
 def default_block(k: schedule.Kernel) -> ProductBlock:
     """The block of a contraction."""
+    if k.tile is not None:
+        return ProductBlock(*wanted_block(k.tile))
     head = k.stages[0]
     m, n, depth = (int(a.size) for a in (*head.axes[-2:], *head.reduced))
     bits = bare(factors(head)[0]).dtype.bits

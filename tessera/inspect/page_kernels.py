@@ -1,0 +1,21 @@
+"""Hand-written kernels on the page of the inspector: their Tile IR under their own name, and its LLVM IR."""
+
+from __future__ import annotations
+
+from tessera.ir.schedule.ir import HostCall, Step
+from tessera.ir.tile.ir import Kernel
+from tessera.ir.tile.launch import Launch
+from tessera.lang.kernel.traced import kernel_of
+
+
+def written_kernel(s: Step) -> Kernel | None:
+    """The kernel of a step that calls one, as its author wrote it."""
+    if not isinstance(s, HostCall) or s.node.op.name != "kernel":
+        return None
+    return kernel_of(s.node.params["program"])
+
+
+def launch_of(s: HostCall, k: Kernel) -> Launch:
+    """The launch of a hand-written kernel: its operands, and what it makes beside those it stores to."""
+    updated = sum(m.writable for m in k.parameters[: len(s.operands)])
+    return Launch(k, tuple(s.operands), tuple(s.results[updated:]))
