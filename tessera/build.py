@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 
 from tessera.core.dims import symbols
+from tessera.core.during import During
 from tessera.core.errors import ScheduleError
 from tessera.core.flags import flags
 from tessera.core.tables import Table
@@ -47,10 +48,11 @@ def build(
     Kernels have the nests that the tuner found for them, at these sizes if any are given.
     """
     builder.start(len(g.nodes))  # there are no more kernels than nodes, nor more workers than cores
-    schedule = schedule_of(g, sizes, numerics)
-    if flags().verify:
-        verify_schedule(schedule)
-    with Loading() as loading:
+    with During("schedule"):
+        schedule = schedule_of(g, sizes, numerics)
+        if flags().verify:
+            verify_schedule(schedule)
+    with During("LLVM"), Loading() as loading:
         loading.add(pool_source())
         loading.add(blocks_source())
         image = _Building(schedule, loading).image()
@@ -144,11 +146,14 @@ class _Building:
             return
         form = form_of(s, self.types)
         if form not in self.known:
-            self.known[form] = self.kernel(to_tile.lower(s, self.types))
+            with During("tile"):
+                lowered = to_tile.lower(s, self.types)
+            self.known[form] = self.kernel(lowered)
         self.steps.append(Call(s.name, self.known[form], tuple(s.inputs()), s.outputs))
 
     def expand(self, s: Kernel | Primitive) -> None:
-        e = to_tile.expand(s, self.types)
+        with During("tile"):
+            e = to_tile.expand(s, self.types)
         inner = {n: f"{s.name}.{n}" for n in e.between}
         self.types.update({inner[n]: t for n, t in e.between.items()})
         inner |= {n: self.table(t) for n, t in e.tables.items()}
@@ -166,9 +171,11 @@ class _Building:
 
     def kernel(self, k: tile.Kernel) -> int:
         """Begin to build a kernel; its number."""
-        if flags().verify:
-            verify_tile(k)
-        p = program(k)
+        with During("tile"):
+            if flags().verify:
+                verify_tile(k)
+        with During("emit"):
+            p = program(k)
         entry = Entry(**{f.name: getattr(p, f.name) for f in fields(Entry)})
         self.kernels.append((entry, self.loading.add(source_of(p))))
         return len(self.kernels) - 1

@@ -9,6 +9,7 @@ its reference at once.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -16,14 +17,15 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from tessera.compile import compile_graph
+from tessera.compile import compile_graph, compile_task
 from tessera.core.constraints import Scope, scope, solve
 from tessera.core.device import GPUS, Device
 from tessera.core.dims import symbol
-from tessera.core.errors import OperandError, ShapeError, TesseraError
+from tessera.core.errors import CompilerFault, OperandError, ShapeError, TesseraError
 from tessera.core.flags import flags
 from tessera.core.types import TensorType
 from tessera.executable import Executable
+from tessera.fallback import BY_REFERENCES, PlainExecutable, Task
 from tessera.ir.graph.interp import Kernel, kernel, reference, settled
 from tessera.ir.graph.ir import (
     Builder,
@@ -178,6 +180,8 @@ def _program(op: Op, types: Types, params: Params) -> _Program | None:
 def _built(op: Op, types: Types, params: Params) -> _Program | None:
     try:
         return _Program(op, *_compiled(op, types, params))
+    except CompilerFault:
+        raise
     except TesseraError:
         if all(t.static for t in types):
             raise
@@ -193,8 +197,24 @@ def _compiled(op: Op, types: Types, params: Params) -> tuple[tuple[TensorType, .
             g, _ = b.finish(out if op.multiple else (out,), op.name, facts.guards)
         if not facts.equal:
             with scope(Scope()):  # what is known where the op is called says nothing of its program
-                return tuple(types), compile_graph(g, "cpu")
+                return tuple(types), compile_task(*_alone(g))
         types = [t.with_shape(tuple(facts.normal(s) for s in t.shape)) for t in types]
+
+
+def _alone(g: Graph) -> tuple[Any, ...]:
+    """The task of a program of one op, and how it runs where the compiler fails."""
+    task = Task(g, "cpu", flags().numerics)
+
+    def interpreted() -> Executable:
+        made: Any = importlib.import_module("tessera.interpreted")  # loaded when it is needed
+        out: Executable = made.InterpretedExecutable(g, task)
+        return out
+
+    return (
+        task,
+        ("by the Schedule interpreter, slowly, with the same bits", interpreted),
+        (BY_REFERENCES, lambda: Executable(g, ())),
+    )
 
 
 # What strict numerics refuse
@@ -203,7 +223,9 @@ def _compiled(op: Op, types: Types, params: Params) -> tuple[tuple[TensorType, .
 def hosted_nodes(e: Executable) -> Iterator[Node]:
     """The nodes of a program whose bits a library on the host decides."""
     for n in e.host_nodes:
-        if n.regions:
+        if isinstance(e, PlainExecutable):  # every op by itself, as eager code runs it
+            yield from _hosted_inside(n, False)
+        elif n.regions:
             for m in (m for r in n.regions for m in r.nodes):
                 yield from _hosted_inside(m, type(e) is Executable)
         elif _unsettled(n):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.ir.graph.interp import Plan, specialise
+from tessera.ir.graph.interp import KernelOf, Plan, reference, specialise
 from tessera.ir.graph.ir import Array, Graph, Node
 
 
@@ -40,11 +40,16 @@ class Kernels(dict[str, Any]):
 class Executable:
     """A compiled graph, run by the references of its ops, and the record of how it was made."""
 
+    kernel_of: KernelOf = staticmethod(reference)  # how it runs an op
+    plain: Sequence[
+        tuple[str, Callable[[], Executable]]
+    ] = ()  # how it runs where the compiler fails
+
     def __init__(self, graph: Graph, record: Sequence[Step]):
         self.graph = graph
         self.record = tuple(record)
         self._captured = [v.data for v in graph.captured if v.data is not None]
-        self._plan = Plan(graph) if graph.static else None
+        self._plan = Plan(graph, None, self.kernel_of) if graph.static else None
         self._sized: dict[tuple[tuple[int, ...], ...], Plan] = {}
 
     @property
@@ -64,7 +69,7 @@ class Executable:
         key = tuple(x.shape for x in xs)
         plan = self._sized.get(key)
         if plan is None:
-            plan = self._sized[key] = specialise(self.graph, key)
+            plan = self._sized[key] = specialise(self.graph, key, self.kernel_of)
         return plan.run(xs)
 
 

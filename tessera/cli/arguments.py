@@ -106,6 +106,9 @@ def _programs(commands: Any) -> None:
                  "Run a Python file; errors of Tessera show the user's line and no traceback.")  # fmt: skip
     p.add_argument("file", metavar="FILE", help="a Python file")
     p.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="arguments for it")
+    p = _command(commands, "replay", "replay:replay_file",
+                 "Compile and run a program that the compiler failed on, from the file that the warning named.")  # fmt: skip
+    p.add_argument("file", metavar="FILE", help="a file of the folder `faults` in the cache")
 
 
 def _measuring(commands: Any) -> None:

@@ -101,6 +101,14 @@ class CompileError(TesseraError, RuntimeError):
     """LLVM could not turn a kernel into machine code."""
 
 
+class CompilerFault(TesseraError, RuntimeError):
+    """The compiler failed, and TESSERA_STRICT is set or nothing else can run the program."""
+
+
+class CompilerFaultWarning(RuntimeWarning):
+    """The compiler failed, and the program runs by a plainer lowering."""
+
+
 class OutOfMemoryError(TesseraError, MemoryError):
     """There is not enough memory for what a program needs."""
 

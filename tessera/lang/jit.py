@@ -21,6 +21,7 @@ from tessera.compile import compile_graph, demand_target
 from tessera.core import tree, usual
 from tessera.core.constraints import solve
 from tessera.core.device import ANYWHERE, CPU, GPUS, Device
+from tessera.core.during import During
 from tessera.core.errors import AnnotationError, DeviceError, OperandError, TesseraError, located
 from tessera.core.flags import NUMERICS, flags
 from tessera.core.garbage import collected_later
@@ -28,6 +29,7 @@ from tessera.core.spans import span
 from tessera.core.types import TensorType
 from tessera.eager import refuse_hosted, target_in_force
 from tessera.executable import Executable
+from tessera.fallback import Task, first_that_works
 from tessera.ir.graph.interp import execute, interpret
 from tessera.ir.graph.ir import (
     Value,
@@ -226,10 +228,20 @@ class Jitted:
             entry.seen = now
         elif entry.record is None or entry.record.configuration != now:
             alone = entry.single and entry.types[0].static and len(data) == len(args)
-            found = alone and follow(self, entry.executable, args, kwargs, data, entry.types[0])
-            entry.record = found or False
+            entry.record = (alone and self._followed(entry, args, kwargs, data)) or False
         elif not self._caller.follows(entry.record):
             self._caller.follow(entry.record)
+
+    def _followed(self, entry: _Entry, args: Any, kwargs: Any, data: Sequence[Any]) -> Any:
+        """The record of calls that need no Python; None where there is none."""
+        written, (target, numerics) = entry.executable.record[0].graph, self._mode()
+        task = Task(written, target, numerics, [v.type for v in written.inputs])
+
+        def followed() -> Any:
+            with During("call"):
+                return follow(self, entry.executable, args, kwargs, data, entry.types[0])
+
+        return first_that_works(task, ("", followed), ("through Python", lambda: None))
 
     def _tokens(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]

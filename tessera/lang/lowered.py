@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tessera.core.errors import OperandError, located
 from tessera.executable import Executable, Kernels, Step
+from tessera.fallback import PlainExecutable
 from tessera.ir.graph.ir import Graph
 
 if TYPE_CHECKING:  # loaded by the first function that is compiled for the machine
@@ -24,7 +25,8 @@ class Lowered:
     @property
     def graph(self) -> Graph:
         """Graph IR after the passes that all targets share; `record` has the others too."""
-        return {s.name: s.graph for s in self._executable.record}["hoist"]
+        record = self._executable.record
+        return {s.name: s.graph for s in record}.get("hoist", record[-1].graph)
 
     @property
     def traced(self) -> Graph:
@@ -75,6 +77,13 @@ class Lowered:
         return self._machine("sizes").sizes_at(self._shapes)
 
     def _machine(self, level: str) -> MachineExecutable:
+        if isinstance(self._executable, PlainExecutable):
+            raise located(
+                OperandError(
+                    f"lower: the compiler failed on this function, which has no {level} level; the warning says "
+                    "where, and TESSERA_STRICT=1 makes it an error"
+                )
+            )
         if type(self._executable) is Executable:
             raise located(
                 OperandError(f"lower: target 'numpy' has no {level} level; use jit(target=\"cpu\")")

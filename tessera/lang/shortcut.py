@@ -15,7 +15,7 @@ from tessera.compile import compile_graph
 from tessera.core import usual
 from tessera.core.device import CPU
 from tessera.core.dtype import DType
-from tessera.core.errors import TesseraError
+from tessera.core.errors import CompilerFault, TesseraError
 from tessera.eager import target_in_force
 from tessera.executable import Executable
 from tessera.ir.graph.ir import Graph
@@ -102,6 +102,8 @@ def _compiled(
             return None
         made = compile_graph(t.graph, "cpu")
         (got,) = made.run([x.numpy() for x in tensors])
+    except CompilerFault:
+        raise
     except TesseraError:
         return None
     kept = want.numpy()

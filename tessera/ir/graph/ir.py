@@ -491,6 +491,17 @@ def eager_kernel(
     return _kernel_of(op, types, outs, params, regions, env)
 
 
+def device_kernel(
+    device: Device,
+    op: Op,
+    types: Sequence[TensorType],
+    params: Params,
+    regions: Sequence[Graph] = (),
+) -> Callable[..., Any]:
+    """The function by which eager code runs an op on arrays of a device that is no CPU."""
+    return _DEVICE_KERNELS[device.kind](device, op, types, params, regions)
+
+
 def _run(op: Op, operands: tuple[Value, ...], params: Params, regions: tuple[Graph, ...]) -> Any:
     types = tuple([v.type for v in operands])
     mode, device = flags(), _device(op, operands)
@@ -503,7 +514,7 @@ def _run(op: Op, operands: tuple[Value, ...], params: Params, regions: tuple[Gra
         if device.kind == "cpu":
             found = eager_kernel(op, types, outs, params, regions), outs
         else:
-            found = _DEVICE_KERNELS[device.kind](device, op, types, params, regions), outs
+            found = device_kernel(device, op, types, params, regions), outs
         if not regions and not any(_is_ambiguous(n, x) for n, x in params.items()):
             _remember(_KERNELS, key, found)
     kernel, outs = found
