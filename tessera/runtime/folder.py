@@ -51,13 +51,16 @@ def _is_ours(s: os.stat_result) -> bool:
     return not hasattr(os, "geteuid") or s.st_uid in (os.geteuid(), 0)
 
 
-def fault_of_file(s: os.stat_result) -> str | None:
-    """Why a file is not to be read: whatever stands in the cache may have been put there by others."""
+def fault_of_file(s: os.stat_result, others_write: bool = False) -> str | None:
+    """Why a file is not to be read: what stands in the cache may have been put there by others.
+
+    `others_write` says that a mode by which other users could write to it is no fault.
+    """
     if not stat.S_ISREG(s.st_mode):
         return "is no plain file"
     if not _is_ours(s):
         return "belongs to another user"
-    if os.name == "posix" and s.st_mode & 0o022:
+    if os.name == "posix" and s.st_mode & 0o022 and not others_write:
         return "can be written by other users"
     return None
 
