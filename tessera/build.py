@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 
-from tessera.core.dims import symbols
+from tessera.core.dims import Dim, symbols
 from tessera.core.during import During
 from tessera.core.errors import ScheduleError
 from tessera.core.flags import flags
@@ -21,7 +21,16 @@ from tessera.ir.graph.ir import Graph
 from tessera.ir.schedule import lower as to_schedule
 from tessera.ir.schedule.choose import default_nest
 from tessera.ir.schedule.filters import filtered
-from tessera.ir.schedule.ir import Group, HostCall, Kernel, Primitive, Program
+from tessera.ir.schedule.ir import (
+    Group,
+    HostCall,
+    Kernel,
+    Position,
+    Primitive,
+    Program,
+    Read,
+    walk,
+)
 from tessera.ir.schedule.legality import is_legal
 from tessera.ir.schedule.loosen import loosen
 from tessera.ir.schedule.nest import parse_nest
@@ -91,10 +100,17 @@ def _tuned(
 
 
 def sizes_of(k: Kernel, types: Mapping[str, TensorType]) -> list[str]:
-    """The symbolic sizes that a kernel has."""
-    shapes = [d for n in (*k.inputs(), *k.outputs) for d in types[n].shape]
-    loops = [a.size for s in k.stages for a in (*s.axes, *s.reduced)]
-    return sorted({name for d in (*shapes, *loops) for name in symbols(d)})
+    """The symbolic sizes that a kernel has: in shapes, loops and terms, as in y * mean(x)."""
+    axes = [a for s in k.stages for a in (*s.axes, *s.reduced)]
+    found = [d for n in (*k.inputs(), *k.outputs) for d in types[n].shape]
+    found += [a.size for a in axes]
+    for t in (t for s in k.stages for t in walk(s.term)):
+        if isinstance(t, Position):
+            found.append(t.value)
+        elif isinstance(t, Read):
+            found += [i for i in t.index if isinstance(i, int | Dim)]
+    own = {a.name for a in axes}
+    return sorted({name for d in found for name in symbols(d)} - own)
 
 
 def identity(k: Kernel, types: Mapping[str, TensorType]) -> str:

@@ -8,7 +8,8 @@ import os
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import update_wrapper
 from pathlib import Path
 from typing import Any
@@ -328,6 +329,8 @@ class Jitted:
                 refuse_hosted(executable)
             entry = _Entry(executable, t.structure, self._donated(c), device)
             self._variants[chosen, types] = entry
+            for seen in _COMPILATIONS:
+                seen.append((self._name, executable, [data_of(v, self._name) for v in c.tensors]))
         self._entries[key] = entry
         return entry
 
@@ -458,6 +461,21 @@ class Jitted:
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else _Method(self, instance)
+
+
+Compilation = tuple[str, Executable, list[Any]]  # a function's name, its program, and the inputs
+_COMPILATIONS: list[list[Compilation]] = []  # of those who watch
+
+
+@contextmanager
+def compilations() -> Iterator[list[Compilation]]:
+    """The programs that functions are compiled to while the block runs."""
+    found: list[Compilation] = []
+    _COMPILATIONS.append(found)
+    try:
+        yield found
+    finally:
+        _COMPILATIONS.remove(found)
 
 
 _usual = Jitted.__call__
