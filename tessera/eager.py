@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +38,7 @@ from tessera.ir.graph.ir import (
     set_kernels,
 )
 from tessera.ir.graph.op import REGISTRY, Op, Params
+from tessera.runtime import memory
 
 Types = Sequence[TensorType]
 _MOST = 4096  # programs that are kept before the memory of them starts anew
@@ -75,17 +77,36 @@ def kernel_of(
     if regions and compiles:
         return kernel(op, types, outs, params, regions, env)
     if settled(op, types, outs) or all(0 in t.shape for t in outs):
-        return kernel(op, types, outs, params, regions, env)
+        return _within_memory(op, types, outs, kernel(op, types, outs, params, regions, env))
     if compiles and REGISTRY.get(op.name) is op:  # others are made by a transform as it goes
         return _elementwise(op, types, outs, params) or _general(op, types, outs, params)
     return _hosted(op, types, outs, params, regions, env)
 
 
-def _hosted(op: Op, *given: Any) -> Kernel:
+def _hosted(op: Op, types: Types, outs: Types, *given: Any) -> Kernel:
     """The reference, which strict numerics do not take."""
     if flags().numerics == "strict":
         raise _refusal(op)
-    return reference(op, *given)
+    return _within_memory(op, types, outs, reference(op, types, outs, *given))
+
+
+def _within_memory(op: Op, types: Types, outs: Types, run: Kernel) -> Kernel:
+    """A reference that is not begun when its results would not find room."""
+    free = op.view is not None or not types  # a view, and what is filled with one number
+    size = 0 if free else sum(map(_bytes, outs))
+    if size < memory.NOTABLE:
+        return run
+
+    def demanding(*xs: Any) -> Any:
+        memory.demand(op.name, size)
+        return run(*xs)
+
+    return demanding
+
+
+def _bytes(t: TensorType) -> int:
+    shape: Any = t.shape
+    return int(math.prod(shape, start=t.dtype.itemsize))
 
 
 def _elementwise(op: Op, types: Types, outs: Types, params: Params) -> Kernel | None:

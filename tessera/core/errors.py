@@ -117,6 +117,16 @@ class FlagError(TesseraError, ValueError):
     """An environment variable or a flag has a value that it cannot take."""
 
 
+def out_of_memory(user: str, e: MemoryError) -> OutOfMemoryError:
+    """The error of an op or a function whose memory could not be had."""
+    if isinstance(e, OutOfMemoryError):
+        return e
+    said = f" ({e})" if str(e) else ""
+    return OutOfMemoryError(
+        f"{user}: there is not enough memory{said}; use smaller tensors or a loop over pieces"
+    )
+
+
 def located(error: TesseraError) -> TesseraError:
     """The error without the frames of the compiler; it knows the user's line since it was made."""
     return error.with_traceback(None)

@@ -11,7 +11,14 @@ import numpy as np
 from tessera.core.device import CPU, GPU_OF_DLPACK, GPUS, Device
 from tessera.core.dims import Dim
 from tessera.core.dtype import as_dtype
-from tessera.core.errors import OperandError, ShapeError, TesseraError, TraceError, located
+from tessera.core.errors import (
+    OperandError,
+    ShapeError,
+    TesseraError,
+    TraceError,
+    located,
+    out_of_memory,
+)
 from tessera.core.picture import Plotted
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Value, concrete, current_builder, data_of, holding, set_value_class
@@ -165,7 +172,11 @@ class Tensor(Value, Plotted):
 
     def tolist(self) -> Any:
         """The data as nested lists of Python numbers."""
-        return self._array("tolist").tolist()
+        try:
+            return self._array("tolist").tolist()
+        except MemoryError as e:
+            error = located(out_of_memory("tolist", e))
+        raise error
 
     def __bool__(self) -> bool:
         return bool(self._scalar("bool"))
@@ -457,6 +468,8 @@ def tensor(data: ArrayLike, dtype: Any = None, device: Any = None) -> Tensor:
         return _on(_copied(cast.data), cast.dtype, place)
     except TesseraError as e:
         error = located(e)
+    except MemoryError as e:
+        error = located(out_of_memory("tensor", e))
     raise error
 
 

@@ -28,6 +28,7 @@ from tessera.core.errors import (
     ShapeError,
     TesseraError,
     located,
+    out_of_memory,
 )
 from tessera.core.promotion import holds, meet_scalar, promote_all
 from tessera.core.rounding import round_to
@@ -82,6 +83,8 @@ class OpFunction(Generic[P, R]):
             return self.front(*args, **kwargs)
         except TesseraError as e:
             error = with_origins(located(e), args)
+        except MemoryError as e:
+            error = located(out_of_memory(self.__name__, e))
         raise error
 
     def bind(self, *operands: Value, **params: Any) -> Value:
@@ -135,6 +138,8 @@ def public(front: Callable[P, R]) -> Callable[P, R]:
             return front(*args, **kwargs)
         except TesseraError as e:
             error = with_origins(located(e), args)
+        except MemoryError as e:
+            error = located(out_of_memory(front.__name__, e))
         raise error
 
     call.__name__ = call.__qualname__ = front.__name__

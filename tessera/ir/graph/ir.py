@@ -21,7 +21,7 @@ from tessera.core.constraints import Guard
 from tessera.core.device import ANYWHERE, CPU, Device
 from tessera.core.dims import Dim, substitute
 from tessera.core.dtype import DType, as_dtype
-from tessera.core.errors import DeviceError, OperandError, TraceError
+from tessera.core.errors import DeviceError, OperandError, TraceError, out_of_memory
 from tessera.core.flags import flags
 from tessera.core.picture import Pictured
 from tessera.core.source import Location, caller
@@ -519,8 +519,11 @@ def _run(op: Op, operands: tuple[Value, ...], params: Params, regions: tuple[Gra
             _remember(_KERNELS, key, found)
     kernel, outs = found
     inputs = [v.data if v.data is not None else data_of(v, op.name) for v in operands]
-    with np.errstate(all="ignore"):
-        data = kernel(*inputs)
+    try:
+        with np.errstate(all="ignore"):
+            data = kernel(*inputs)
+    except MemoryError as e:
+        raise out_of_memory(op.name, e) from None
     if checking() and not regions:
         made = data if op.multiple else [data]
         check(op.name, [*map(on_host, inputs)], [*map(on_host, made)], outs, types, caller())
