@@ -53,6 +53,11 @@ class GpuExecutable(Executable):
         self._regions: dict[Graph, GpuExecutable] = {}
 
     @property
+    def place(self) -> str:
+        """The target that it is compiled for."""
+        return f"{self.gpu.kind}:{self.gpu.index}"
+
+    @property
     def host_nodes(self) -> list[Node]:
         """The nodes that run on the host."""
         return [s.node for s in self.schedule.steps if isinstance(s, HostCall)]
@@ -113,7 +118,7 @@ class GpuExecutable(Executable):
         """This program at known sizes, or what runs it instead where the compiler fails."""
         written = self.record[0].graph if self.record else self.graph
         types = [v.type.substitute(sizes) for v in written.inputs]
-        task = Task(written, str(self.gpu), flags().numerics, types)
+        task = Task(written, self.place, flags().numerics, types)
         plain = (cast(Way[GpuProgram], w) for w in plain_runs(self.plain))
         return first_that_works(task, ("", lambda: self.at(sizes, donated)), *plain)
 
