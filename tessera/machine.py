@@ -13,7 +13,7 @@ from tessera.core.errors import OutOfMemoryError
 from tessera.core.flags import flags
 from tessera.core.source import Location
 from tessera.core.types import TensorType
-from tessera.executable import Executable, Kernels, Step
+from tessera.executable import Executable, Kernels, Step, tell_unused
 from tessera.fallback import Task, Way, first_that_works, plain_runs
 from tessera.image import Image, key_of, load, save
 from tessera.ir.graph import interp
@@ -131,7 +131,11 @@ class MachineExecutable(Executable):
         types = [v.type.substitute(sizes) for v in written.inputs]
         task = Task(written, "cpu", self.numerics, types)
         plain = (cast(Way[Prepared], w) for w in plain_runs(self.plain))
-        return first_that_works(task, ("", lambda: self.at(sizes, donated)), *plain)
+        made = first_that_works(task, ("", lambda: self.at(sizes, donated)), *plain)
+        if donated and isinstance(made, Prepared):
+            buffers = {i: made.image.inputs[i] for i in donated}
+            tell_unused(self.graph, made.plan, buffers)
+        return made
 
     def shortcut(
         self, inputs: Sequence[Array], expected: tuple[Any, int, Any], out: Any

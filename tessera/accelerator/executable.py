@@ -23,7 +23,7 @@ from tessera.core.errors import DeviceError
 from tessera.core.flags import flags
 from tessera.core.garbage import collected_later
 from tessera.core.types import TensorType
-from tessera.executable import Executable, Kernels, Step
+from tessera.executable import Executable, Kernels, Step, tell_unused
 from tessera.fallback import Task, Way, first_that_works, plain_runs, plain_ways
 from tessera.ir.graph.ir import Builder, Graph, Node, bind, building, substitute_params
 from tessera.ir.schedule.at import at_sizes
@@ -120,7 +120,10 @@ class GpuExecutable(Executable):
         types = [v.type.substitute(sizes) for v in written.inputs]
         task = Task(written, self.place, flags().numerics, types)
         plain = (cast(Way[GpuProgram], w) for w in plain_runs(self.plain))
-        return first_that_works(task, ("", lambda: self.at(sizes, donated)), *plain)
+        made = first_that_works(task, ("", lambda: self.at(sizes, donated)), *plain)
+        if donated and isinstance(made, GpuProgram):
+            tell_unused(self.graph, made.plan, {i: made.p.inputs[i] for i in donated})
+        return made
 
     def at(self, sizes: Mapping[str, int], donated: frozenset[int] = frozenset()) -> GpuProgram:
         """This program at known sizes."""

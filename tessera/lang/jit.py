@@ -26,6 +26,7 @@ from tessera.core.during import During
 from tessera.core.errors import AnnotationError, DeviceError, OperandError, TesseraError, located
 from tessera.core.flags import NUMERICS, flags
 from tessera.core.garbage import collected_later
+from tessera.core.source import warn_caller
 from tessera.core.spans import span
 from tessera.core.types import TensorType
 from tessera.eager import refuse_hosted, target_in_force
@@ -329,6 +330,11 @@ class Jitted:
                 refuse_hosted(executable)
             entry = _Entry(executable, t.structure, self._donated(c), device)
             self._variants[chosen, types] = entry
+            if entry.donated and type(executable) is Executable:
+                warn_caller(
+                    f"{self._name}: donate acts on the targets cpu, cuda and hip; the target numpy keeps "
+                    "the arguments"
+                )
             for seen in _COMPILATIONS:
                 seen.append((self._name, executable, [data_of(v, self._name) for v in c.tensors]))
         self._entries[key] = entry
