@@ -33,6 +33,7 @@ from tessera.core.dtype import u8 as u8
 from tessera.core.dtype import u16 as u16
 from tessera.core.dtype import u32 as u32
 from tessera.core.dtype import u64 as u64
+from tessera.core.errors import CompilerFaultWarning as CompilerFaultWarning
 from tessera.core.errors import TesseraError as TesseraError
 from tessera.core.flags import checked as checked
 from tessera.core.flags import numerics as numerics

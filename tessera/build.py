@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 
-from tessera.core.dims import symbols
+from tessera.core.dims import Dim, symbols
+from tessera.core.during import During
 from tessera.core.errors import ScheduleError
 from tessera.core.flags import flags
 from tessera.core.tables import Table
@@ -21,7 +22,16 @@ from tessera.ir.schedule import lower as to_schedule
 from tessera.ir.schedule.choose import default_nest
 from tessera.ir.schedule.filters import filtered
 from tessera.ir.schedule.inside import facts_of
-from tessera.ir.schedule.ir import Group, HostCall, Kernel, Primitive, Program
+from tessera.ir.schedule.ir import (
+    Group,
+    HostCall,
+    Kernel,
+    Position,
+    Primitive,
+    Program,
+    Read,
+    walk,
+)
 from tessera.ir.schedule.legality import is_legal
 from tessera.ir.schedule.loosen import loosen
 from tessera.ir.schedule.nest import parse_nest
@@ -50,10 +60,11 @@ def build(
     Kernels have the nests that the tuner found for them, at these sizes if any are given.
     """
     builder.start(len(g.nodes))  # there are no more kernels than nodes, nor more workers than cores
-    schedule = schedule_of(g, sizes, numerics)
-    if flags().verify:
-        verify_schedule(schedule)
-    with Loading() as loading:
+    with During("schedule"):
+        schedule = schedule_of(g, sizes, numerics)
+        if flags().verify:
+            verify_schedule(schedule)
+    with During("LLVM"), Loading() as loading:
         loading.add(pool_source())
         loading.add(blocks_source())
         image = _Building(schedule, loading).image()
@@ -92,10 +103,17 @@ def _tuned(
 
 
 def sizes_of(k: Kernel, types: Mapping[str, TensorType]) -> list[str]:
-    """The symbolic sizes that a kernel has."""
-    shapes = [d for n in (*k.inputs(), *k.outputs) for d in types[n].shape]
-    loops = [a.size for s in k.stages for a in (*s.axes, *s.reduced)]
-    return sorted({name for d in (*shapes, *loops) for name in symbols(d)})
+    """The symbolic sizes that a kernel has: in shapes, loops and terms, as in y * mean(x)."""
+    axes = [a for s in k.stages for a in (*s.axes, *s.reduced)]
+    found = [d for n in (*k.inputs(), *k.outputs) for d in types[n].shape]
+    found += [a.size for a in axes]
+    for t in (t for s in k.stages for t in walk(s.term)):
+        if isinstance(t, Position):
+            found.append(t.value)
+        elif isinstance(t, Read):
+            found += [i for i in t.index if isinstance(i, int | Dim)]
+    own = {a.name for a in axes}
+    return sorted({name for d in found for name in symbols(d)} - own)
 
 
 def identity(k: Kernel, types: Mapping[str, TensorType]) -> str:
@@ -147,11 +165,14 @@ class _Building:
             return
         form = form_of(s, self.types)
         if form not in self.known:
-            self.known[form] = self.kernel(to_tile.lower(s, self.types))
+            with During("tile"):
+                lowered = to_tile.lower(s, self.types)
+            self.known[form] = self.kernel(lowered)
         self.steps.append(Call(s.name, self.known[form], tuple(s.inputs()), s.outputs))
 
     def expand(self, s: Kernel | Primitive) -> None:
-        e = to_tile.expand(s, self.types)
+        with During("tile"):
+            e = to_tile.expand(s, self.types)
         inner = {n: f"{s.name}.{n}" for n in e.between}
         self.types.update({inner[n]: t for n, t in e.between.items()})
         inner |= {n: self.table(t) for n, t in e.tables.items()}
@@ -169,10 +190,12 @@ class _Building:
 
     def kernel(self, k: tile.Kernel) -> int:
         """Begin to build a kernel; its number."""
-        if flags().verify:
-            verify_tile(k)
-            verify_inside(k, facts_of(self.schedule.guards))
-        p = program(k)
+        with During("tile"):
+            if flags().verify:
+                verify_tile(k)
+                verify_inside(k, facts_of(self.schedule.guards))
+        with During("emit"):
+            p = program(k)
         if flags().verify:
             verify_shares(k, p.shares)
         entry = Entry(**{f.name: getattr(p, f.name) for f in fields(Entry)})

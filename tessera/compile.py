@@ -10,15 +10,17 @@ from __future__ import annotations
 import importlib
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tessera.core.device import GPUS
+from tessera.core.during import During
 from tessera.core.errors import OperandError
 from tessera.core.flags import flags
 from tessera.core.spans import span
 from tessera.executable import Executable, Step
+from tessera.fallback import Task, Way, first_that_works, plain_ways
 from tessera.ir.graph.ir import Graph
 from tessera.ir.graph.verify import verify
 from tessera.transform.decompose import decompose
@@ -72,20 +74,45 @@ def demand_target(target: str) -> None:
 
 
 def compile_graph(graph: Graph, target: str = "numpy", numerics: str | None = None) -> Executable:
-    """Take a traced graph through every pass of a target; numerics are those in force unless given."""
-    demand_target(target)
-    with span("compile", graph.name):
-        return _compiled(graph, target, numerics or flags().numerics)
+    """Take a traced graph through every pass of a target; numerics are those in force unless given.
+
+    Where the compiler fails, the graph runs op by op (fallback.py).
+    """
+    task = Task(graph, target, numerics or flags().numerics)
+    return compile_task(task, *_plain(task))
+
+
+def compile_task(task: Task, *plain: Way[Executable]) -> Executable:
+    """The program of a task, or the first of the plain ways to run it that works."""
+    demand_target(task.target)
+    with span("compile", task.graph.name):
+        compiled = ("", lambda: _compiled(task.graph, task.target, task.numerics))
+        made = first_that_works(task, compiled, *plain)
+        made.plain = plain
+        return made
+
+
+def _plain(task: Task) -> Sequence[Way[Executable]]:
+    """How a program runs where the compiler fails; for an architecture there is nothing to run."""
+    kind, _, which = task.target.partition(":")
+    if kind not in GPUS:
+        return plain_ways(task)
+    if not (which or "0").isdecimal():
+        return ()
+    gpu: Any = importlib.import_module("tessera.accelerator.plain")
+    found: Sequence[Way[Executable]] = gpu.plain_ways(task, int(which or 0), kind)
+    return found
 
 
 def _compiled(graph: Graph, target: str, numerics: str) -> Executable:
     record = [Step("trace", 0.0, graph)]
     for p in passes_of(target):
         start = time.perf_counter()
-        graph = p.run(graph)
-        record.append(Step(p.name, time.perf_counter() - start, graph))
-        if flags().verify:
-            verify(graph)
+        with During(p.name):
+            graph = p.run(graph)
+            record.append(Step(p.name, time.perf_counter() - start, graph))
+            if flags().verify:
+                verify(graph)
     if target == "numpy":
         return Executable(graph, record)
     kind, _, which = target.partition(":")

@@ -9,21 +9,24 @@ its reference at once.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from tessera.compile import compile_graph
+from tessera.compile import compile_graph, compile_task
 from tessera.core.constraints import Scope, scope, solve
 from tessera.core.device import GPUS, Device
 from tessera.core.dims import symbol
-from tessera.core.errors import OperandError, ShapeError, TesseraError
+from tessera.core.errors import CompilerFault, OperandError, ShapeError, TesseraError
 from tessera.core.flags import flags
 from tessera.core.types import TensorType
 from tessera.executable import Executable
+from tessera.fallback import BY_REFERENCES, PlainExecutable, Task
 from tessera.ir.graph.interp import Kernel, kernel, reference, settled
 from tessera.ir.graph.ir import (
     Builder,
@@ -35,6 +38,7 @@ from tessera.ir.graph.ir import (
     set_kernels,
 )
 from tessera.ir.graph.op import REGISTRY, Op, Params
+from tessera.runtime import memory
 
 Types = Sequence[TensorType]
 _MOST = 4096  # programs that are kept before the memory of them starts anew
@@ -73,17 +77,36 @@ def kernel_of(
     if regions and compiles:
         return kernel(op, types, outs, params, regions, env)
     if settled(op, types, outs) or all(0 in t.shape for t in outs):
-        return kernel(op, types, outs, params, regions, env)
+        return _within_memory(op, types, outs, kernel(op, types, outs, params, regions, env))
     if compiles and REGISTRY.get(op.name) is op:  # others are made by a transform as it goes
         return _elementwise(op, types, outs, params) or _general(op, types, outs, params)
     return _hosted(op, types, outs, params, regions, env)
 
 
-def _hosted(op: Op, *given: Any) -> Kernel:
+def _hosted(op: Op, types: Types, outs: Types, *given: Any) -> Kernel:
     """The reference, which strict numerics do not take."""
     if flags().numerics == "strict":
         raise _refusal(op)
-    return reference(op, *given)
+    return _within_memory(op, types, outs, reference(op, types, outs, *given))
+
+
+def _within_memory(op: Op, types: Types, outs: Types, run: Kernel) -> Kernel:
+    """A reference that is not begun when its results would not find room."""
+    free = op.view is not None or not types  # a view, and what is filled with one number
+    size = 0 if free else sum(map(_bytes, outs))
+    if size < memory.NOTABLE:
+        return run
+
+    def demanding(*xs: Any) -> Any:
+        memory.demand(op.name, size)
+        return run(*xs)
+
+    return demanding
+
+
+def _bytes(t: TensorType) -> int:
+    shape: Any = t.shape
+    return int(math.prod(shape, start=t.dtype.itemsize))
 
 
 def _elementwise(op: Op, types: Types, outs: Types, params: Params) -> Kernel | None:
@@ -178,6 +201,8 @@ def _program(op: Op, types: Types, params: Params) -> _Program | None:
 def _built(op: Op, types: Types, params: Params) -> _Program | None:
     try:
         return _Program(op, *_compiled(op, types, params))
+    except CompilerFault:
+        raise
     except TesseraError:
         if all(t.static for t in types):
             raise
@@ -193,8 +218,24 @@ def _compiled(op: Op, types: Types, params: Params) -> tuple[tuple[TensorType, .
             g, _ = b.finish(out if op.multiple else (out,), op.name, facts.guards)
         if not facts.equal:
             with scope(Scope()):  # what is known where the op is called says nothing of its program
-                return tuple(types), compile_graph(g, "cpu")
+                return tuple(types), compile_task(*_alone(g))
         types = [t.with_shape(tuple(facts.normal(s) for s in t.shape)) for t in types]
+
+
+def _alone(g: Graph) -> tuple[Any, ...]:
+    """The task of a program of one op, and how it runs where the compiler fails."""
+    task = Task(g, "cpu", flags().numerics)
+
+    def interpreted() -> Executable:
+        made: Any = importlib.import_module("tessera.interpreted")  # loaded when it is needed
+        out: Executable = made.InterpretedExecutable(g, task)
+        return out
+
+    return (
+        task,
+        ("by the Schedule interpreter, slowly, with the same bits", interpreted),
+        (BY_REFERENCES, lambda: Executable(g, ())),
+    )
 
 
 # What strict numerics refuse
@@ -203,7 +244,9 @@ def _compiled(op: Op, types: Types, params: Params) -> tuple[tuple[TensorType, .
 def hosted_nodes(e: Executable) -> Iterator[Node]:
     """The nodes of a program whose bits a library on the host decides."""
     for n in e.host_nodes:
-        if n.regions:
+        if isinstance(e, PlainExecutable):  # every op by itself, as eager code runs it
+            yield from _hosted_inside(n, False)
+        elif n.regions:
             for m in (m for r in n.regions for m in r.nodes):
                 yield from _hosted_inside(m, type(e) is Executable)
         elif _unsettled(n):

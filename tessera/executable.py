@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.ir.graph.interp import Plan, specialise
+from tessera.core.source import warn_caller
+from tessera.ir.graph.interp import KernelOf, Plan, reference, specialise
 from tessera.ir.graph.ir import Array, Graph, Node
 
 
@@ -19,6 +20,23 @@ class Step:
     name: str
     seconds: float
     graph: Graph  # after the pass
+
+
+def tell_unused(g: Graph, plan: Any, donated: Mapping[int, str]) -> None:
+    """Warn of arguments that were donated for nothing: no leaf of theirs is used again.
+
+    `donated` has the buffer of each donated input by its number.
+    """
+    used: dict[str, bool] = {}
+    for i, buffer in donated.items():
+        name = (g.input_names[i] if i < len(g.input_names) else f"input {i}").partition(".")[0]
+        used[name] = used.get(name, False) or plan.is_reused(buffer)
+    idle = [name for name, is_used in used.items() if not is_used]
+    if idle:
+        warn_caller(
+            f"{g.name}: the memory of the donated argument{'s' * (len(idle) > 1)} {', '.join(idle)} is not used again: "
+            "no result or intermediate of its size is made after its last use; do not donate it"
+        )
 
 
 class Kernels(dict[str, Any]):
@@ -40,11 +58,16 @@ class Kernels(dict[str, Any]):
 class Executable:
     """A compiled graph, run by the references of its ops, and the record of how it was made."""
 
+    kernel_of: KernelOf = staticmethod(reference)  # how it runs an op
+    plain: Sequence[
+        tuple[str, Callable[[], Executable]]
+    ] = ()  # how it runs where the compiler fails
+
     def __init__(self, graph: Graph, record: Sequence[Step]):
         self.graph = graph
         self.record = tuple(record)
         self._captured = [v.data for v in graph.captured if v.data is not None]
-        self._plan = Plan(graph) if graph.static else None
+        self._plan = Plan(graph, None, self.kernel_of) if graph.static else None
         self._sized: dict[tuple[tuple[int, ...], ...], Plan] = {}
 
     @property
@@ -64,7 +87,7 @@ class Executable:
         key = tuple(x.shape for x in xs)
         plan = self._sized.get(key)
         if plan is None:
-            plan = self._sized[key] = specialise(self.graph, key)
+            plan = self._sized[key] = specialise(self.graph, key, self.kernel_of)
         return plan.run(xs)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,7 @@ from typing import Any
 
 from tessera.core.dims import Size, parse_dim
 from tessera.core.dtype import as_dtype
+from tessera.core.errors import TesseraError
 from tessera.core.flags import Flags, flags
 from tessera.core.matrix_units import may_use_tiles
 from tessera.core.processor import expected_threads
@@ -42,6 +44,7 @@ _IMMATERIAL = (
     "cache_limit",
     "log",
     "memory",
+    "strict",
     "verify",
 )  # flags that no image depends on
 
@@ -132,8 +135,45 @@ def _store() -> Store:
 
 def load(key: bytes, g: Graph) -> Image | None:
     """The image of a graph, if it is on disk and can be trusted."""
-    data = _store().get(key)
-    return None if data is None else decode(data, g)
+    store = _store()
+    data = store.get(key)
+    if data is None:
+        return None
+    try:
+        image = decode(data, g)
+        demand_fit(image, g)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, TesseraError):
+        store.distrust(key, "holds no program that fits the graph")
+        return None
+    return image
+
+
+def demand_fit(image: Image, g: Graph) -> None:
+    """Raise ValueError unless an image could be one of this graph: every name, number and type fits."""
+    types = [*(v.type for v in g.inputs), *(t.type for t in image.tables)]
+    fits = [image.buffers[n] for n in image.inputs] == types
+    fits &= [image.buffers[n] for n in image.outputs] == [v.type for v in g.outputs]
+    made = set(image.inputs)
+    for s in image.steps:
+        given, out = (s.operands, s.results) if isinstance(s, HostCall) else (s.inputs, s.outputs)
+        fits &= made.issuperset(given)
+        made.update(out)
+        taken = [image.buffers[n] for n in (*given, *out)]
+        fits &= list(map(_bits, taken)) == list(map(_bits, _types_of(s, image)))
+    if not (fits and made.issuperset(image.outputs)):
+        raise ValueError("image")
+
+
+def _bits(t: TensorType) -> Size:
+    """How large a tensor is; a kernel may see one of fewer axes, or complex numbers as pairs."""
+    return math.prod(t.shape, start=t.dtype.bits)
+
+
+def _types_of(s: Call | HostCall, image: Image) -> list[TensorType]:
+    """What the buffers of a step must be."""
+    if isinstance(s, HostCall):
+        return [v.type for v in (*s.node.operands, *s.node.results)]
+    return [p.type for p in image.kernels[s.kernel].parameters]
 
 
 def save(key: bytes, image: Image, g: Graph) -> None:

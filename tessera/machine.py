@@ -5,14 +5,16 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, cast
 
 from tessera.core.constraints import solve
+from tessera.core.during import During
 from tessera.core.errors import OutOfMemoryError, TesseraError
 from tessera.core.flags import flags
 from tessera.core.source import Location
 from tessera.core.types import TensorType
-from tessera.executable import Executable, Kernels, Step
+from tessera.executable import Executable, Kernels, Step, tell_unused
+from tessera.fallback import Task, Way, first_that_works, plain_runs
 from tessera.image import Image, key_of, load, save
 from tessera.ir.graph import interp
 from tessera.ir.graph.ir import Array, Graph, Node, substitute_params
@@ -38,7 +40,8 @@ def executable(
     """What runs a graph: its image from the disk if it is there, otherwise built and kept."""
     # Whoever asks for verification wants every level to be made.
     key = None if flags().verify else key_of(graph, numerics)
-    image = None if key is None else load(key, graph)
+    with During("load"):
+        image = None if key is None else load(key, graph)
     if image is None or loaded(image.codes) is None:
         image = _lowering().build(graph, None, numerics)
         if key is not None:
@@ -119,8 +122,20 @@ class MachineExecutable(Executable):
         if prepared is None:
             if len(self._prepared) >= _MOST_SHAPES:
                 self._prepared.clear()
-            prepared = self._prepared[key] = self.at(self._sizes([x.shape for x in xs]), donated)
+            prepared = self._prepared[key] = self._made(self._sizes([x.shape for x in xs]), donated)
         return prepared
+
+    def _made(self, sizes: Mapping[str, int], donated: frozenset[int]) -> Prepared:
+        """This program at known sizes, or what runs it instead where the compiler fails."""
+        written = self.record[0].graph if self.record else self.graph
+        types = [v.type.substitute(sizes) for v in written.inputs]
+        task = Task(written, "cpu", self.numerics, types)
+        plain = (cast(Way[Prepared], w) for w in plain_runs(self.plain))
+        made = first_that_works(task, ("", lambda: self.at(sizes, donated)), *plain)
+        if donated and isinstance(made, Prepared):
+            buffers = {i: made.image.inputs[i] for i in donated}
+            tell_unused(self.graph, made.plan, buffers)
+        return made
 
     def shortcut(
         self, inputs: Sequence[Array], expected: tuple[Any, int, Any], out: Any
@@ -156,11 +171,14 @@ class MachineExecutable(Executable):
 
     def at(self, sizes: Mapping[str, int], donated: frozenset[int] = frozenset()) -> Prepared:
         """This program at known sizes, for the number of threads in force."""
-        image, kernels = self._variant(sizes)
-        names = frozenset(image.inputs[i] for i in donated)
-        made = Prepared(self.graph.name, image, kernels, sizes, thread_count(), self._host, names)
-        made.executable = self
-        return made
+        with During("prepare"):
+            image, kernels = self._variant(sizes)
+            names = frozenset(image.inputs[i] for i in donated)
+            made = Prepared(
+                self.graph.name, image, kernels, sizes, thread_count(), self._host, names
+            )
+            made.executable = self
+            return made
 
     def _variant(self, sizes: Mapping[str, int]) -> tuple[Image, list[CompiledKernel]]:
         """The program that serves all sizes, or one of other nests that the tuner found at these."""

@@ -15,6 +15,7 @@ from weakref import WeakSet
 import numpy as np
 
 from tessera.core import usual
+from tessera.core.errors import out_of_memory
 from tessera.core.types import TensorType
 from tessera.image import Call, Image
 from tessera.ir.graph import interp
@@ -258,7 +259,10 @@ class Prepared:
         ours = [*range(first, first + len(self._results)), self._arena_cell]
 
         def action(cells: Cells) -> None:
-            made = interp.quietly(run, [r(cells) for r in readers])
+            try:
+                made = interp.quietly(run, [r(cells) for r in readers])
+            except MemoryError as e:
+                raise out_of_memory(access.name, e) from None
             for cell, y, in_order in zip(cells_made, map(np.asarray, made), tidy, strict=True):
                 if not y.flags.owndata and any(np.may_share_memory(y, cells[c]) for c in ours):
                     y = y.copy()  # its memory will be used again

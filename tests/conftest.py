@@ -6,6 +6,7 @@
 import ctypes
 import gc
 import importlib.util
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -30,6 +31,8 @@ settings.register_profile(
     "mutations", settings.get_profile("ci"), phases=(Phase.explicit, Phase.generate)
 )
 settings.load_profile("ci")
+
+os.environ.setdefault("TESSERA_STRICT", "1")  # in the processes that tests start, too
 
 # Who runs us in the background may have told us to ignore interrupts; programs that the tests start and interrupt inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -62,8 +65,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def verified() -> Iterator[None]:
-    """Verify the IR of every level after every pass."""
-    with override(verify=True):
+    """Verify the IR of every level after every pass; a fault of the compiler is an error."""
+    with override(verify=True, strict=True):
         yield
 
 

@@ -346,3 +346,44 @@ def test_a_package_that_is_missing_is_named(program, tmp_path):
     assert done.stderr == (
         "error: this needs llvmlite, which is not installed; get it with pip install llvmlite\n"
     )
+
+
+DEMO = """
+import sys
+import tessera as ts
+from tessera import op
+
+def main():
+    @ts.jit(target="cpu")
+    def step(w, x):
+        return ts.grad(lambda w: op.sum(op.tanh(x @ w)))(w)
+
+    @ts.jit(target="cpu")
+    def forward(w, x):
+        return op.tanh(x @ w)
+
+    n = int(sys.argv[1]) if sys.argv[1:] else 3
+    step(op.ones((n, n)), op.ones((2, n)))
+    forward(op.ones((n, n)), op.ones((2, n)))
+    return 0
+
+if __name__ == "__main__":
+    sys.exit(main())
+"""
+
+
+def test_inspect_shows_what_a_program_compiles_when_it_runs(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("demo.py").write_text(DEMO)
+    assert cli.main(["inspect", "demo.py", "--", "5"]) == 0
+    assert capsys.readouterr().out == "step.html\nforward.html\n"
+    assert "f32[5,5]" in Path("step.html").read_text()
+    assert cli.main(["inspect", "demo.py", "--out", "page.html"]) == 0
+    assert (
+        capsys.readouterr().out
+        == "page.html\ndemo.py has forward, too; name one: demo.py:forward\n"
+    )
+    assert cli.main(["inspect", "demo.py:forward", "--out", "f.html"]) == 0
+    assert Path("f.html").is_file()
+    assert cli.main(["inspect", "demo.py:nothing"]) == 2
+    assert capsys.readouterr().err == "error: demo.py defines no 'nothing'; it has no functions\n"

@@ -67,6 +67,7 @@ def test_memory_that_others_see_is_not_written_over() -> None:
     np.testing.assert_array_equal(y.numpy(), copies[0] + 1)
 
 
+@pytest.mark.filterwarnings("ignore:.*is not used again")  # which is what this is about
 def test_what_is_read_after_it_would_be_written_is_kept() -> None:
     f = ts.jit(lambda x: (x + 1.0, x.T @ x), donate=("x",), target="cpu")
     x = draw(60, 60)
@@ -80,3 +81,32 @@ def test_a_tensor_that_is_passed_twice() -> None:
     x = draw(50)
     want = -x.numpy()
     np.testing.assert_allclose(f(x, x), want, rtol=1e-6)
+
+
+def test_an_argument_that_is_donated_for_nothing_is_named() -> None:
+    def f(x: Any, y: Any, z: Any) -> Any:
+        return op.sum(x) + op.sum(z["a"]), y * 2.0
+
+    g = ts.jit(f, donate=("x", "y", "z"), target="cpu")
+    with pytest.warns(RuntimeWarning) as caught:
+        g(draw(300, 200), draw(300, 200), {"a": draw(40, 50), "b": draw(7)})
+    assert [str(w.message) for w in caught] == [
+        "f: the memory of the donated arguments x, z is not used again: no result or intermediate of its size is "
+        "made after its last use; do not donate it"
+    ]
+    assert caught[0].filename == __file__
+
+
+def test_an_argument_that_is_returned_or_used_in_part_is_not_donated_for_nothing() -> None:
+    f = ts.jit(
+        lambda x, s: (x, {"a": s["a"] + 1.0, "n": op.sum(s["b"])}), donate=("x", "s"), target="cpu"
+    )
+    f(draw(30, 20), {"a": draw(40, 50), "b": draw(7, 7)})
+
+
+def test_the_target_numpy_says_that_it_keeps_arguments() -> None:
+    f = ts.jit(lambda x: x + 1.0, donate=("x",), target="numpy")
+    x = draw(4)
+    with pytest.warns(RuntimeWarning, match="donate acts on the targets cpu, cuda and hip"):
+        f(x)
+    assert x.numpy().shape == (4,)

@@ -33,7 +33,7 @@ def test_an_empty_environment_gives_the_defaults():
         ("cache_dir", "/tmp/x", Path("/tmp/x")), ("cache_limit", "0", 0), ("threads", "3", 3), ("threads", "", 0), ("memory", "12", 12),
         ("numerics", "strict", "strict"), ("target", "numpy", "numpy"), ("log", "debug", "debug"), ("verify", "1", True),
         ("verify", "ON", True), ("verify", "false", False), ("verify", "", False), ("cpu_devices", "4", 4),
-        ("matrix_units", "", True), ("matrix_units", "off", False),
+        ("strict", "", False), ("strict", "1", True), ("matrix_units", "", True), ("matrix_units", "off", False),
     ],
 )  # fmt: skip
 def test_a_variable_sets_its_field(name, text, want):
@@ -62,7 +62,7 @@ def test_every_field_is_read_from_a_variable():
     """Reading under an environment that sets all of them changes every field."""
     values = {
         "cache_dir": "/elsewhere", "cache_limit": "5", "threads": "7", "memory": "9", "target": "numpy", "numerics": "fast", "log": "info", "verify": "1",
-        "cpu_devices": "2", "matrix_units": "0", "checked": "1",
+        "strict": "1", "cpu_devices": "2", "matrix_units": "0", "checked": "1",
     }  # fmt: skip
     assert set(values) == {f.name for f in fields(Flags)}
     changed = read({f"TESSERA_{k.upper()}": v for k, v in values.items()})

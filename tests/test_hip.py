@@ -389,3 +389,40 @@ def test_what_is_of_both_kinds_of_device_goes_by_the_host(hip: FakeHip) -> None:
         assert isinstance(y.data, DeviceArray)
         with pytest.raises(DeviceError, match=r"is on hip:0 but operand 1 .* is on cuda:0"):
             x + y
+
+
+def test_code_for_an_architecture_names_the_steps_that_have_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A program with host steps gave an empty dictionary, and no word."""
+    made = lambda s: Code(s.name, 4, 0, 0, (1, 1, 1), b"code")  # noqa: E731
+    monkeypatch.setattr(offline, "build", lambda sources: [*map(made, sources)])
+    x = op.ones((64, 64))
+    seen = ts.jit(lambda x: op.inv(op.exp(x) @ x) + 1, target="hip:gfx942").lower(x)
+    with pytest.warns(
+        RuntimeWarning, match=r"3 kernels have code and 1 steps have none: inv_0: it has no GPU"
+    ):
+        code = seen.code
+    assert sorted(code) == sorted(seen.target)
+    assert len(code) == 3
+
+
+def test_steps_without_a_kernel_are_named_for_every_target() -> None:
+    x = op.ones((8, 8))
+
+    def f(x: Any) -> Any:
+        return ts.fori_loop(0, 2, lambda i, v: op.inv(v) + op.exp(v), x)
+
+    elsewhere = "it has no GPU form yet and runs on the host, where its operands travel"
+    assert ts.jit(f, target="hip:gfx942").lower(x).host_steps == {"scan_0.inv_0": elsewhere}
+    library = "a library of the device computes it where CuPy is installed, the host elsewhere"
+    assert ts.jit(f, target="cuda:sm_90").lower(x).host_steps == {"scan_0.inv_0": library}
+    assert ts.jit(op.eigh, target="hip:gfx942").lower(x).host_steps == {"eigh_0": elsewhere}
+    here = {"inv_0": "it has no kernel and runs on the host by its reference"}
+    assert ts.jit(op.inv, target="cpu").lower(x).host_steps == here
+    assert ts.jit(op.exp, target="cpu").lower(x).host_steps == {}
+    only = ts.jit(op.eigh, target="hip:gfx942").lower(x)
+    with pytest.warns(
+        RuntimeWarning, match=r"eigh: 0 kernels have code and 1 steps have none: eigh_0: it has"
+    ):
+        assert only.code == {}

@@ -15,7 +15,9 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LEVELS = "ir.graph ir.schedule ir.tile ir.target"
 COMPILER = f"core {LEVELS} ir ops transform runtime"
-LANGUAGE = f"{COMPILER} executable image build prepared machine compile eager tune algebra checks"
+LANGUAGE = (
+    f"{COMPILER} executable fallback image build prepared machine compile eager tune algebra checks"
+)
 MAY_IMPORT = {
     "core": "",
     "ir.graph": "core",
@@ -31,10 +33,12 @@ MAY_IMPORT = {
     "image": COMPILER,
     "build": f"{COMPILER} image",
     "prepared": f"{COMPILER} image",
-    "machine": f"{COMPILER} executable image build prepared",
-    "accelerator": f"{COMPILER} executable machine",
-    "compile": f"{COMPILER} executable machine accelerator",
-    "eager": f"{COMPILER} executable compile",
+    "fallback": f"{COMPILER} executable",
+    "interpreted": f"{COMPILER} executable fallback",
+    "machine": f"{COMPILER} executable image build prepared fallback",
+    "accelerator": f"{COMPILER} executable machine fallback",
+    "compile": f"{COMPILER} executable fallback machine accelerator",
+    "eager": f"{COMPILER} executable fallback compile",
     "tune": f"{COMPILER} build",
     "cache": COMPILER,
     "algebra": "core ir.graph ops transform",

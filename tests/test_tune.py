@@ -359,6 +359,23 @@ def test_programs_use_what_is_tuned_and_their_images_know(monkeypatch: Any) -> N
     np.testing.assert_array_equal(f(x).numpy(), want)
 
 
+def test_two_symbolic_sizes_of_which_a_kernel_has_one_only_in_its_terms() -> None:
+    """y * mean(x): the last kernel divides by sizes that none of its tensors has."""
+
+    def scaled(x: Tensor["B", "S", f32], y: Tensor["N", f32]) -> Any:
+        return y * op.mean(x) + x.shape[0]
+
+    f = ts.jit(scaled, target="cpu")
+    x, y = draw(6, 24), draw(10)
+    want = f(x, y).numpy()
+    found = ts.tune(f, x, y, budget_ms=20)
+    assert len(found) == len(f.lower(x, y).schedule.steps)
+    for n in (6, 9):
+        got = f(x[:n], y).numpy()
+        np.testing.assert_array_equal(got, ts.jit(scaled, target="cpu")(x[:n], y).numpy())
+    np.testing.assert_array_equal(f(x, y).numpy(), want)
+
+
 def test_a_stored_nest_that_the_kernel_cannot_have_is_not_used() -> None:
     x = draw(40, 70)
     for text in ("parallel m:6", "what is this"):

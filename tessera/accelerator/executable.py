@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -18,11 +18,14 @@ from tessera.accelerator import control, libraries
 from tessera.accelerator.clock import Timed
 from tessera.accelerator.program import GpuProgram
 from tessera.core.constraints import solve
+from tessera.core.during import During
 from tessera.core.errors import DeviceError, TesseraError
+from tessera.core.flags import flags
 from tessera.core.garbage import collected_later
 from tessera.core.source import Location
 from tessera.core.types import TensorType
-from tessera.executable import Executable, Kernels, Step
+from tessera.executable import Executable, Kernels, Step, tell_unused
+from tessera.fallback import Task, Way, first_that_works, plain_runs, plain_ways
 from tessera.ir.graph.ir import Builder, Graph, Node, bind, building, substitute_params
 from tessera.ir.schedule.at import at_sizes
 from tessera.ir.schedule.collapse import collapsed
@@ -51,6 +54,11 @@ class GpuExecutable(Executable):
         self._constants: list[DeviceArray] | None = None
         self._prepared: dict[Any, GpuProgram] = {}
         self._regions: dict[Graph, GpuExecutable] = {}
+
+    @property
+    def place(self) -> str:
+        """The target that it is compiled for."""
+        return f"{self.gpu.kind}:{self.gpu.index}"
 
     @property
     def host_nodes(self) -> list[Node]:
@@ -105,15 +113,27 @@ class GpuExecutable(Executable):
             if len(self._prepared) >= _MOST_SHAPES:
                 self._prepared.clear()
             with collected_later():
-                found = self._prepared[key] = self.at(self.sizes(shapes), donated)
+                found = self._prepared[key] = self._made(self.sizes(shapes), donated)
         self._last = (key, found)
         return found
 
+    def _made(self, sizes: Mapping[str, int], donated: frozenset[int]) -> GpuProgram:
+        """This program at known sizes, or what runs it instead where the compiler fails."""
+        written = self.record[0].graph if self.record else self.graph
+        types = [v.type.substitute(sizes) for v in written.inputs]
+        task = Task(written, self.place, flags().numerics, types)
+        plain = (cast(Way[GpuProgram], w) for w in plain_runs(self.plain))
+        made = first_that_works(task, ("", lambda: self.at(sizes, donated)), *plain)
+        if donated and isinstance(made, GpuProgram):
+            tell_unused(self.graph, made.plan, {i: made.p.inputs[i] for i in donated})
+        return made
+
     def at(self, sizes: Mapping[str, int], donated: frozenset[int] = frozenset()) -> GpuProgram:
         """This program at known sizes."""
-        static = at_sizes(self.schedule, sizes)
-        names = frozenset(static.inputs[i] for i in donated)
-        return GpuProgram(static, self.gpu, self._beside, names, sizes)
+        with During("prepare"):
+            static = at_sizes(self.schedule, sizes)
+            names = frozenset(static.inputs[i] for i in donated)
+            return GpuProgram(static, self.gpu, self._beside, names, sizes)
 
     def sizes(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
         """The symbolic sizes of a run on arrays of these shapes."""
@@ -209,7 +229,9 @@ def _hosted(
         inputs = [b.input(types[x]) for x in s.operands]
         out = bind(n.op, *inputs, regions=n.regions, **substitute_params(n.params, sizes))
         g, _ = b.finish(out if n.op.multiple else (out,), n.op.name)
-    run = partial(_travel, on_the_host(g, ()).run, place, n.location)
+    here = on_the_host(g, ())
+    here.plain = plain_ways(Task(g, "cpu", here.numerics))
+    run = partial(_travel, here.run, place, n.location)
     if s.operands or n.op.effects:
         return run
     once = cache(lambda: run(()))  # what nothing changes travels once

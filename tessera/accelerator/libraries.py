@@ -52,6 +52,11 @@ def cupy() -> CuPy | None:
     return CuPy(cupy, cupyx.scipy.linalg, cupyx.scipy.fft, cupyx.errstate)
 
 
+def serves(op: Op) -> bool:
+    """Whether a library of the device has a function for an op, for some types."""
+    return op.name in _FUNCTIONS
+
+
 def library(
     op: Op, types: Sequence[TensorType], outs: Sequence[TensorType], params: Params
 ) -> Library | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
-from tessera.accelerator import control
+from tessera.accelerator import control, libraries
 from tessera.accelerator.executable import GpuExecutable, schedule_for_gpu
 from tessera.accelerator.program import GpuProgram
 from tessera.core.errors import DeviceError
@@ -44,6 +44,7 @@ class OfflineProgram(GpuProgram):
     ):
         self.calls: list[tuple[Access, Any]] = []
         self.inside: dict[str, OfflineProgram] = {}  # the programs of regions
+        self.hosted: dict[str, str] = {}  # the steps that have no kernel, and why
         gpu = SimpleNamespace(target=target, kind=target[0], warp=target[2])
         super().__init__(p, cast(Gpu, gpu), self._beside, donated, sizes)
 
@@ -51,14 +52,29 @@ class OfflineProgram(GpuProgram):
         self, s: HostCall, types: Mapping[str, TensorType], sizes: Mapping[str, int]
     ) -> tuple[Any, int]:
         """Nothing runs an op that is no kernel; regions are compiled."""
-        regions = s.node.regions if s.node.op.name in control.NAMES else ()
-        for r in regions:
+        if s.node.op.name not in control.NAMES:
+            self.hosted |= self._without_kernel(s)
+            return None, 0
+        for r in s.node.regions:
             part = OfflineProgram(at_sizes(schedule_for_gpu(r), sizes), self.arch, sizes)
             name = f"{s.node.op.name}_{len(self.inside)}"
             self.tiles |= {f"{name}.{n}": k for n, k in part.tiles.items()}
             self.sources |= {f"{name}.{n}": text for n, text in part.sources.items()}
+            self.hosted |= {f"{name}.{n}": why for n, why in part.hosted.items()}
             self.inside[name] = part
         return None, 0
+
+    def _without_kernel(self, s: HostCall) -> dict[str, str]:
+        """The name of a step that is no kernel, and who computes it; a view is nobody's work."""
+        if s.node.op.view is not None:
+            return {}
+        own = self.arch[0] == "cuda" and libraries.serves(s.node.op)
+        why = (
+            "a library of the device computes it where CuPy is installed, the host elsewhere"
+            if own
+            else "it has no GPU form yet and runs on the host, where its operands travel"
+        )
+        return {f"{s.node.op.name}_{len(self.hosted)}": why}
 
     def _hold(self) -> list[DeviceArray]:
         return []
@@ -69,7 +85,7 @@ class OfflineProgram(GpuProgram):
 
     def images(self) -> dict[str, bytes]:
         """The code of every launch, which Triton builds, by name."""
-        codes = build([c.source for _, c in self.calls])
+        codes = build([c.source for _, c in self.calls]) if self.calls else []
         own = {a.name: code.image for (a, _), code in zip(self.calls, codes, strict=True)}
         parts = {f"{n}.{k}": x for n, p in self.inside.items() for k, x in p.images().items()}
         return own | parts
@@ -85,6 +101,11 @@ class OfflineExecutable(GpuExecutable):
         self.schedule: Program = schedule_for_gpu(graph)
         self._prepared: dict[Any, GpuProgram] = {}
 
+    @property
+    def place(self) -> str:
+        """The target that it is compiled for."""
+        return f"{self.kind}:{self.name}"
+
     def run(self, inputs: Sequence[Any], donated: frozenset[int] = frozenset()) -> list[Any]:
         """An error: there is no such device."""
         raise DeviceError(
@@ -97,6 +118,10 @@ class OfflineExecutable(GpuExecutable):
         static = at_sizes(self.schedule, sizes)
         names = frozenset(static.inputs[i] for i in donated)
         return OfflineProgram(static, self.target, sizes, names)
+
+    def hosted_at(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, str]:
+        """The steps that have no kernel at the sizes of a call, and why."""
+        return cast(OfflineProgram, self._at(shapes)).hosted
 
     def code_at(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, bytes]:
         """The code of each kernel at the sizes of a call, by name."""

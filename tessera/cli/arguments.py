@@ -13,7 +13,7 @@ LEVELS = ("trace", *(s.name for s in PASSES), "graph", "schedule", "tile", "targ
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The arguments of a command; what stands after `--` is for the user's program."""
-    at = argv.index("--") if "--" in argv and argv[0] == "profile" else len(argv)
+    at = argv.index("--") if "--" in argv and argv[0] in ("profile", "inspect") else len(argv)
     return parser().parse_args(argv[:at], argparse.Namespace(rest=list(argv[at + 1 :])))
 
 
@@ -78,8 +78,9 @@ def _programs(commands: Any) -> None:
         "schedule, tile and target are those of the target cpu",
     )
     p = _command(commands, "inspect", "inspect:inspect_file",
-                 "Write a page that shows an annotated function at every level, for any browser.")  # fmt: skip
-    p.add_argument("file", metavar="FILE[:FUNCTION]", help="a Python file, and a function in it")
+                 "Write a page that shows a function at every level, for any browser.")  # fmt: skip
+    p.add_argument("file", metavar="FILE[:FUNCTION]",
+                   help="a Python file, and an annotated function in it; otherwise the file is run with the arguments after `--`, and what it compiles is shown")  # fmt: skip
     p.add_argument("--out", metavar="PATH", help="the page, FUNCTION.html unless given")
     p.add_argument("--gpu", action="append", default=[], metavar="NAME",
                    help="show the code for a GPU too, such as sm_90 or gfx942; none needs to be here")  # fmt: skip
@@ -106,6 +107,9 @@ def _programs(commands: Any) -> None:
                  "Run a Python file; errors of Tessera show the user's line and no traceback.")  # fmt: skip
     p.add_argument("file", metavar="FILE", help="a Python file")
     p.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="arguments for it")
+    p = _command(commands, "replay", "replay:replay_file",
+                 "Compile and run a program that the compiler failed on, from the file that the warning named.")  # fmt: skip
+    p.add_argument("file", metavar="FILE", help="a file of the folder `faults` in the cache")
 
 
 def _measuring(commands: Any) -> None:

@@ -6,14 +6,26 @@ import argparse
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from tessera.cli.programs import arguments_of, execute, found_in, size_of, sizes_of, split
+from tessera.cli.programs import (
+    arguments_of,
+    execute,
+    found_in,
+    size_of,
+    sizes_of,
+    specs_of,
+    split,
+)
 from tessera.cli.show import UsageError
+from tessera.inspect.page import write_page
 from tessera.inspect.page_gpu import ARCHITECTURES
 from tessera.inspect.serve import Live, PageError
+from tessera.lang.jit import compilations
 
 
 def inspect_file(args: argparse.Namespace) -> int:
@@ -24,10 +36,36 @@ def inspect_file(args: argparse.Namespace) -> int:
     if args.serve:
         return _serve(args)
     path, name = split(args.file)
-    f = found_in(path, name, execute(path, "<tessera inspect>", []))
+    defined = execute(path, "<tessera inspect>", [])
+    try:
+        f = found_in(path, name, defined)
+        specs_of(f)
+    except UsageError as e:  # it may be made, and called, when the program runs
+        _inspect_run(args, path, name, e)
+        return 0
     sizes, rng = sizes_of(args.size, [f]), np.random.default_rng(0)
     print(f.inspect(**arguments_of(f, sizes, rng), path=args.out, gpu=args.gpu))
     return 0
+
+
+def _inspect_run(args: argparse.Namespace, path: str, name: str, otherwise: UsageError) -> None:
+    """Run the program, and write the pages of the functions that it has compiled meanwhile."""
+    # A program that ends by itself, or by Ctrl-C, has compiled what it has compiled.
+    with compilations() as found, suppress(SystemExit, KeyboardInterrupt):
+        execute(path, "__main__", args.rest)
+    largest: dict[str, tuple[Any, list[Any]]] = {}
+    for own, e, data in found:
+        known = largest.get(own)
+        if hasattr(e, "sizes_at") and (not known or len(known[0].graph.nodes) < len(e.graph.nodes)):
+            largest[own] = e, data
+    wanted = [name] if name else sorted(largest, key=lambda n: -len(largest[n][0].graph.nodes))
+    if not largest or not set(wanted) <= set(largest):
+        raise otherwise
+    for n in wanted[:1] if args.out else wanted:
+        e, data = largest[n]
+        print(write_page(e, data, args.out, (), tuple(args.gpu)))
+    if args.out and wanted[1:]:
+        print(f"{path} has {', '.join(wanted[1:])}, too; name one: {path}:{wanted[1]}")
 
 
 def _serve(args: argparse.Namespace) -> int:
@@ -71,7 +109,7 @@ def _made(args: argparse.Namespace) -> str:
         sizes += [x for g in args.gpu for x in ("--gpu", g)]
         command = [sys.executable, "-m", "tessera.cli", "inspect", args.file, *sizes, "--out"]
         done = subprocess.run(
-            [*command, str(page)], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+            [*command, str(page), "--", *args.rest], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
         )  # fmt: skip
         if done.returncode:
             raise PageError(done.stderr.strip())

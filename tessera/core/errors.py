@@ -106,12 +106,30 @@ class CompileError(TesseraError, RuntimeError):
     """LLVM could not turn a kernel into machine code."""
 
 
+class CompilerFault(TesseraError, RuntimeError):
+    """The compiler failed, and TESSERA_STRICT is set or nothing else can run the program."""
+
+
+class CompilerFaultWarning(RuntimeWarning):
+    """The compiler failed, and the program runs by a plainer lowering."""
+
+
 class OutOfMemoryError(TesseraError, MemoryError):
     """There is not enough memory for what a program needs."""
 
 
 class FlagError(TesseraError, ValueError):
     """An environment variable or a flag has a value that it cannot take."""
+
+
+def out_of_memory(user: str, e: MemoryError) -> OutOfMemoryError:
+    """The error of an op or a function whose memory could not be had."""
+    if isinstance(e, OutOfMemoryError):
+        return e
+    said = f" ({e})" if str(e) else ""
+    return OutOfMemoryError(
+        f"{user}: there is not enough memory{said}; use smaller tensors or a loop over pieces"
+    )
 
 
 def located(error: TesseraError) -> TesseraError:

@@ -31,6 +31,7 @@ class Flags:
     numerics: str  # deterministic, fast or strict
     log: str  # off, info or debug
     verify: bool  # verify IR after every pass
+    strict: bool  # a fault of the compiler is an error, not a warning and a plainer lowering
     cpu_devices: int  # how many logical CPU devices there are
     matrix_units: bool  # use the processor's matrix registers (AMX) where it has some
     checked: bool  # look at every index, bound and number while programs run
@@ -58,6 +59,7 @@ def read(env: Mapping[str, str]) -> Flags:
         numerics=_choice(env, "TESSERA_NUMERICS", "deterministic", _CHOICES["numerics"]),
         log=_choice(env, "TESSERA_LOG", "off", _CHOICES["log"]),
         verify=_truth(env, "TESSERA_VERIFY"),
+        strict=_truth(env, "TESSERA_STRICT"),
         cpu_devices=_number(env, "TESSERA_CPU_DEVICES", 1, low=1),
         matrix_units=_truth(env, "TESSERA_MATRIX_UNITS", unset="1"),
         checked=_truth(env, "TESSERA_CHECKED"),

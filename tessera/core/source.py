@@ -7,6 +7,7 @@ import functools
 import linecache
 import os
 import sys
+import warnings
 from types import CodeType, FrameType
 from typing import NamedTuple
 
@@ -41,6 +42,15 @@ def caller() -> Location | None:
             return None
         frame = back
     return Location(frame.f_code.co_filename, frame.f_lineno)
+
+
+def warn_caller(message: str, category: type[Warning] = RuntimeWarning) -> None:
+    """Warn at the user's line."""
+    place = caller()
+    if place is None:
+        warnings.warn(message, category, stacklevel=2)
+    else:
+        warnings.warn_explicit(message, category, place.file, place.line)
 
 
 def callers(last: FrameType | None = None) -> tuple[tuple[CodeType, int], ...]:

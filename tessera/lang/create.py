@@ -11,7 +11,7 @@ from tessera.core.arrays import as_numpy, check_fits, is_foreign, needs_check
 from tessera.core.blame import checked
 from tessera.core.device import CPU, GPU_OF_DLPACK, Device
 from tessera.core.dtype import DType, as_dtype
-from tessera.core.errors import OperandError, TesseraError, located
+from tessera.core.errors import OperandError, TesseraError, located, out_of_memory
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Value, concrete, holding
 from tessera.lang.device import as_device, current_device
@@ -41,6 +41,8 @@ def tensor(data: ArrayLike, dtype: Any = None, device: Any = None) -> Tensor:
         return _made(data, given, place)
     except TesseraError as e:
         error = located(e)
+    except MemoryError as e:
+        error = located(out_of_memory("tensor", e))
     raise error
 
 

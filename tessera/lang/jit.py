@@ -8,7 +8,8 @@ import os
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import update_wrapper
 from pathlib import Path
 from types import MethodType
@@ -23,6 +24,7 @@ from tessera.core import tree, usual
 from tessera.core.blame import checked, demand_function
 from tessera.core.constraints import solve
 from tessera.core.device import ANYWHERE, CPU, GPUS, Device
+from tessera.core.during import During
 from tessera.core.errors import (
     AnnotationError,
     DeviceError,
@@ -33,10 +35,12 @@ from tessera.core.errors import (
 )
 from tessera.core.flags import NUMERICS, flags
 from tessera.core.garbage import collected_later
+from tessera.core.source import warn_caller
 from tessera.core.spans import span
 from tessera.core.types import TensorType
 from tessera.eager import refuse_hosted, target_in_force
 from tessera.executable import Executable
+from tessera.fallback import Task, first_that_works
 from tessera.ir.graph.interp import execute, interpret
 from tessera.ir.graph.ir import (
     Value,
@@ -229,10 +233,20 @@ class Jitted:
             entry.seen = now
         elif entry.record is None or entry.record.configuration != now:
             alone = entry.single and entry.types[0].static and len(data) == len(args)
-            found = alone and follow(self, entry.executable, args, kwargs, data, entry.types[0])
-            entry.record = found or False
+            entry.record = (alone and self._followed(entry, args, kwargs, data)) or False
         elif not self._caller.follows(entry.record):
             self._caller.follow(entry.record)
+
+    def _followed(self, entry: _Entry, args: Any, kwargs: Any, data: Sequence[Any]) -> Any:
+        """The record of calls that need no Python; None where there is none."""
+        written, (target, numerics) = entry.executable.record[0].graph, self._mode()
+        task = Task(written, target, numerics, [v.type for v in written.inputs])
+
+        def followed() -> Any:
+            with During("call"):
+                return follow(self, entry.executable, args, kwargs, data, entry.types[0])
+
+        return first_that_works(task, ("", followed), ("through Python", lambda: None))
 
     def _tokens(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -313,6 +327,13 @@ class Jitted:
             entry = _Entry(executable, t.structure, self._donated(c), device, checked)
             self._variants[chosen, types] = entry
             self._counted.add(c, (target, numerics, device, types))
+            if entry.donated and type(executable) is Executable:
+                warn_caller(
+                    f"{self._name}: donate acts on the targets cpu, cuda and hip; the target numpy keeps "
+                    "the arguments"
+                )
+            for seen in _COMPILATIONS:
+                seen.append((self._name, executable, [data_of(v, self._name) for v in c.tensors]))
         self._entries[key] = entry
         return entry
 
@@ -446,6 +467,21 @@ class Jitted:
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else _Method(self, instance)
+
+
+Compilation = tuple[str, Executable, list[Any]]  # a function's name, its program, and the inputs
+_COMPILATIONS: list[list[Compilation]] = []  # of those who watch
+
+
+@contextmanager
+def compilations() -> Iterator[list[Compilation]]:
+    """The programs that functions are compiled to while the block runs."""
+    found: list[Compilation] = []
+    _COMPILATIONS.append(found)
+    try:
+        yield found
+    finally:
+        _COMPILATIONS.remove(found)
 
 
 _usual = Jitted.__call__

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tessera.core.errors import OperandError, located
 from tessera.executable import Executable, Kernels, Step
-from tessera.ir.graph.ir import Graph
+from tessera.fallback import PlainExecutable
+from tessera.ir.graph.ir import Graph, Node
 
 if TYPE_CHECKING:  # loaded by the first function that is compiled for the machine
     from tessera.ir.schedule.ir import Program
@@ -24,7 +26,8 @@ class Lowered:
     @property
     def graph(self) -> Graph:
         """Graph IR after the passes that all targets share; `record` has the others too."""
-        return {s.name: s.graph for s in self._executable.record}["hoist"]
+        record = self._executable.record
+        return {s.name: s.graph for s in record}.get("hoist", record[-1].graph)
 
     @property
     def traced(self) -> Graph:
@@ -48,7 +51,10 @@ class Lowered:
 
     @property
     def code(self) -> dict[str, bytes]:
-        """Code of each kernel for an architecture that the target names, by name: cubins, or hsacos of AMD."""
+        """Code of each kernel for an architecture that the target names, by name: cubins, or hsacos of AMD.
+
+        Steps that have no kernel are in `host_steps`; a warning names them.
+        """
         made = getattr(self._executable, "code_at", None)
         if made is None:
             raise located(
@@ -57,7 +63,27 @@ class Lowered:
                 )
             )
         found: dict[str, bytes] = made(self._shapes)
+        hosted = self.host_steps
+        if hosted:
+            steps = "; ".join(f"{name}: {why}" for name, why in hosted.items())
+            warnings.warn(
+                f"{self._executable.graph.name}: {len(found)} kernels have code and {len(hosted)} steps have "
+                f"none: {steps}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         return found
+
+    @property
+    def host_steps(self) -> dict[str, str]:
+        """The steps that are no kernels, by name, and why each of them is none."""
+        machine = self._machine("host")
+        made = getattr(machine, "hosted_at", None)
+        if made is not None:
+            found: dict[str, str] = made(self._shapes)
+            return found
+        nodes = [n for n in machine.host_nodes if n.op.view is None]
+        return {f"{n.op.name}_{i}": _why(n) for i, n in enumerate(nodes)}
 
     @property
     def memory(self) -> MemoryPlan:
@@ -75,6 +101,13 @@ class Lowered:
         return self._machine("sizes").sizes_at(self._shapes)
 
     def _machine(self, level: str) -> MachineExecutable:
+        if isinstance(self._executable, PlainExecutable):
+            raise located(
+                OperandError(
+                    f"lower: the compiler failed on this function, which has no {level} level; the warning says "
+                    "where, and TESSERA_STRICT=1 makes it an error"
+                )
+            )
         if type(self._executable) is Executable:
             raise located(
                 OperandError(f"lower: target 'numpy' has no {level} level; use jit(target=\"cpu\")")
@@ -85,3 +118,10 @@ class Lowered:
     def record(self) -> tuple[Step, ...]:
         """Every pass with its time and its result."""
         return self._executable.record
+
+
+def _why(n: Node) -> str:
+    """Why a step is no kernel."""
+    if n.regions:
+        return "the host decides what its regions, which are programs, do next"
+    return "it has no kernel and runs on the host by its reference"

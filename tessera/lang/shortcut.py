@@ -15,10 +15,11 @@ from tessera.compile import compile_graph
 from tessera.core import usual
 from tessera.core.device import CPU
 from tessera.core.dtype import DType
-from tessera.core.errors import TesseraError
+from tessera.core.errors import CompilerFault, TesseraError
 from tessera.core.flags import checked, flags
 from tessera.eager import target_in_force
 from tessera.executable import Executable
+from tessera.fallback import Task, first_that_works
 from tessera.ir.graph.ir import Graph
 from tessera.lang.tensor import Tensor
 from tessera.lang.trace import trace
@@ -75,8 +76,10 @@ def warm(f: OpFunction[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
         return
     made = _compiled(f, args, kwargs, tensors)
     if made is not None:
-        out = made.graph.outputs[0].type
-        follow(f, made, args, kwargs, [x.data for x in tensors], out)
+        out, data = made.graph.outputs[0].type, [x.data for x in tensors]
+        task = Task(made.graph, "cpu", flags().numerics)
+        fast = ("", lambda: follow(f, made, args, kwargs, data, out))
+        first_that_works(task, fast, ("through Python", lambda: None))
 
 
 def _is_small(x: Tensor) -> bool:
@@ -107,6 +110,8 @@ def _compiled(
             return None
         made = compile_graph(t.graph, "cpu")
         (got,) = made.run([x.numpy() for x in tensors])
+    except CompilerFault:
+        raise
     except TesseraError:
         return None
     kept = want.numpy()

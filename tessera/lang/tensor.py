@@ -11,7 +11,14 @@ import numpy as np
 from tessera.core.blame import checked
 from tessera.core.device import GPUS, Device
 from tessera.core.dims import Dim
-from tessera.core.errors import OperandError, ShapeError, TesseraError, TraceError, located
+from tessera.core.errors import (
+    OperandError,
+    ShapeError,
+    TesseraError,
+    TraceError,
+    located,
+    out_of_memory,
+)
 from tessera.core.picture import Plotted
 from tessera.ir.graph.ir import Value, concrete, data_of, holding, host_data
 from tessera.ir.graph.known import known
@@ -216,7 +223,11 @@ class Tensor(Value, Plotted):
     @checked
     def tolist(self) -> Any:
         """The data as nested lists of Python numbers."""
-        return self._array("tolist").tolist()
+        try:
+            return self._array("tolist").tolist()
+        except MemoryError as e:
+            error = located(out_of_memory("tolist", e))
+        raise error
 
     def __bool__(self) -> bool:
         return bool(self._scalar("bool"))

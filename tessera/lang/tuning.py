@@ -9,9 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import tessera.tune  # noqa: F401  the package, before its name becomes the function below
+from tessera.core.during import During
 from tessera.core.errors import OperandError, TesseraError, located
+from tessera.core.flags import flags
 from tessera.core.spans import span
+from tessera.fallback import Task, first_that_works
 from tessera.lang.jit import Jitted, jit
+from tessera.lang.lowered import Lowered
 
 if TYPE_CHECKING:  # loaded by the first function that is tuned
     from tessera.tune.search import Outcome, Progress
@@ -46,6 +50,11 @@ class Tuning:
         return "\n".join(lines)
 
 
+def _searched(search: Any, lowered: Lowered, *given: Any) -> Any:
+    with During("tune"):
+        return search.tune_programs(lowered.schedules, lowered.sizes, *given)
+
+
 def tune(
     f: Callable[..., Any], *args: Any, budget_ms: float = _BUDGET, again: bool = False,
     report: Callable[[Progress], None] | None = None, **kwargs: Any,
@@ -65,8 +74,11 @@ def tune(
         lowered = jitted.lower(*args, **kwargs)
         search: Any = importlib.import_module("tessera.tune.search")
         with span("tune", getattr(f, "__name__", "function")):
-            outcomes = search.tune_programs(
-                lowered.schedules, lowered.sizes, budget_ms, again, report
+            task = Task(lowered.traced, "cpu", flags().numerics)
+            outcomes = first_that_works(
+                task,
+                ("", lambda: _searched(search, lowered, budget_ms, again, report)),
+                ("untuned", tuple),
             )
     except TesseraError as e:
         error = located(e)

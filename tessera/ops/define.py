@@ -31,6 +31,7 @@ from tessera.core.errors import (
     ShapeError,
     TesseraError,
     located,
+    out_of_memory,
     too_deep,
 )
 from tessera.core.promotion import holds, meet_scalar, promote_all
@@ -93,6 +94,8 @@ class OpFunction(Generic[P, R]):
             error = blamed(self.__name__.rstrip("_"), self.front, args, kwargs, e)
         except RecursionError:
             error = located(too_deep(self.__name__))
+        except MemoryError as e:
+            error = located(out_of_memory(self.__name__, e))
         raise error
 
     def bind(self, *operands: Value, **params: Any) -> Value:
@@ -167,6 +170,8 @@ def public(front: Callable[P, R]) -> Callable[P, R]:
             error = blamed(front.__name__.rstrip("_"), front, args, kwargs, e)
         except RecursionError:
             error = located(too_deep(front.__name__))
+        except MemoryError as e:
+            error = located(out_of_memory(front.__name__, e))
         raise error
 
     call.__name__ = call.__qualname__ = front.__name__

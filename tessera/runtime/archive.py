@@ -11,15 +11,16 @@ import os
 import re
 import tempfile
 import zipfile
+import zlib
 from pathlib import Path
 
 from tessera.core.errors import OperandError
 from tessera.core.flags import flags
 from tessera.runtime import tuned
 from tessera.runtime.code import fault_of
-from tessera.runtime.folder import entries
+from tessera.runtime.folder import entries, private, read_trusted, write_whole
 
-_NAME = re.compile(r"(code|programs)/([0-9a-f]{64})\.code")
+_NAME = re.compile(r"(code|gpu|programs)/([0-9a-f]{64})\.code")
 _TUNED = "tuned.json"
 
 
@@ -35,8 +36,8 @@ def export_all(file: str | os.PathLike[str]) -> int:
         with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.write(nests, _TUNED)
             for e in kept:
-                with contextlib.suppress(FileNotFoundError):  # another process removed it
-                    archive.writestr(f"{e.kind}/{e.path.name}", e.path.read_bytes())
+                with contextlib.suppress(OSError):  # removed by another process, or not ours
+                    archive.writestr(f"{e.kind}/{e.path.name}", read_trusted(e.path, e.bytes))
                     count += 1
         os.replace(whole, out)
     return count
@@ -67,13 +68,16 @@ def _take(archive: zipfile.ZipFile, name: str, kind: str, key: bytes) -> bool:
     """Put one entry in its place; False when it is damaged."""
     try:
         data = archive.read(name)
-    except (zipfile.BadZipFile, EOFError):
-        return False
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError):
+        return False  # damaged, encrypted, or packed in a way that Python does not know
     if fault_of(data, key, kind) is not None:
         return False
-    folder = flags().cache_dir / kind
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _write(folder / f"{key.hex()}.code", data)
+    try:
+        write_whole(private(flags().cache_dir / kind) / f"{key.hex()}.code", data)
+    except OSError as e:
+        raise OperandError(
+            f"cache: {flags().cache_dir / kind} cannot be written ({e.strerror or e})"
+        ) from None
     return True
 
 
@@ -81,13 +85,6 @@ def _take_nests(archive: zipfile.ZipFile) -> int:
     with tempfile.TemporaryDirectory() as folder:
         try:
             path = archive.extract(_TUNED, folder)
-        except (zipfile.BadZipFile, EOFError):
+        except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError):
             return 0
         return tuned.load(path)
-
-
-def _write(path: Path, data: bytes) -> None:
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".new-") as folder:
-        whole = Path(folder) / path.name
-        whole.write_bytes(data)
-        os.replace(whole, path)

@@ -21,11 +21,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tessera.core.errors import CompileError
-from tessera.core.flags import carried, flags
+from tessera.core.flags import carried
 from tessera.core.processor import cores
 from tessera.ir.target import cpu
 from tessera.runtime import build_worker
 from tessera.runtime.build_worker import LENGTH
+from tessera.runtime.folder import saved
 
 _MACHINE = Path(cpu.__path__[0]) / "machine.py"
 MOST = min(cores(), 8)  # workers at once; a child takes longer to start than most kernels to build
@@ -235,13 +236,4 @@ def _attempt(module: tuple[str, str]) -> bytes | CompileError:
 
 def _keep(text: str, name: str) -> Path:
     """Save IR that LLVM failed on, in the cache or, if that is not writable, among temporary files."""
-    plain = "".join(c if c.isalnum() or c in "_-" else "_" for c in name)
-    file = f"{plain}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.ll"
-    try:
-        folder = flags().cache_dir / "failed"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / file).write_text(text)
-    except OSError:
-        folder = Path(tempfile.mkdtemp(prefix="tessera-"))
-        (folder / file).write_text(text)
-    return folder / file
+    return saved("failed", f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.ll", text)

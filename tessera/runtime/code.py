@@ -7,11 +7,8 @@ so that processes which write at once do no harm; what is read is checked before
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
 import struct
-import tempfile
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,10 +19,18 @@ from tessera.core.errors import CompileError
 from tessera.core.flags import carried, flags
 from tessera.ir.target.cpu.machine import architecture
 from tessera.runtime.builder import MOST, build_safely
-from tessera.runtime.folder import keep_within_limit, touch
-from tessera.runtime.loaded import Loaded
+from tessera.runtime.folder import (
+    UntrustedError,
+    keep_within_limit,
+    private,
+    read_trusted,
+    touch,
+    write_whole,
+)
+from tessera.runtime.loaded import Loaded, MalformedError
 
 VERSION = 4
+_LARGEST = 1 << 30  # bytes of an entry: more is no kernel of ours, and need not be read
 _TRIMS = 4  # of 256 entries that are written look at the size of the whole folder
 _MAGIC = b"TESSERA\n"
 _HEADER = struct.Struct("<8sI32sQ32s")  # magic, version, key, length and SHA-256 of the payload
@@ -58,41 +63,38 @@ class Store:
         """The bytes of an entry; None when there is none that can be trusted."""
         path = self.path(key)
         try:
-            data = path.read_bytes()
-        except FileNotFoundError:
+            data = read_trusted(path, _LARGEST)
+            fault = fault_of(data, key, self.what)
+        except (FileNotFoundError, NotADirectoryError):
             return None
+        except UntrustedError as e:
+            fault = e.strerror
         except OSError as e:
             self._give_up(e)
             return None
-        fault = fault_of(data, key, self.what)
         if fault is None:
             touch(path)
             return data[_HEADER.size :]
-        warnings.warn(
-            f"cache: entry {path} {fault}; building it again", RuntimeWarning, stacklevel=2
-        )
+        self.distrust(key, fault)
         return None
+
+    def distrust(self, key: bytes, fault: str) -> None:
+        """Say that an entry is built again, and why."""
+        warnings.warn(
+            f"cache: entry {self.path(key)} {fault}; building it again",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
     def put(self, key: bytes, code: bytes) -> None:
         """Write an entry, whole or not at all."""
         head = _HEADER.pack(_MAGIC, VERSION, key, len(code), hashlib.sha256(code).digest())
         try:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            handle, temporary = tempfile.mkstemp(dir=self.folder, prefix=".new-")
+            private(self.folder)
+            write_whole(self.path(key), head + code)
         except OSError as e:
             self._give_up(e)
             return
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(head + code)
-            os.replace(temporary, self.path(key))
-            temporary = ""
-        except OSError as e:
-            self._give_up(e)
-        finally:
-            if temporary:
-                with contextlib.suppress(OSError):
-                    os.unlink(temporary)
         if key[0] < _TRIMS:
             keep_within_limit()
 
@@ -148,7 +150,7 @@ class Loading:
 
     def __init__(self) -> None:
         self._store = code_store()
-        self._coming: dict[Key, bytes | Future[bytes]] = {}
+        self._coming: dict[Key, Future[bytes]] = {}
         self._threads = ThreadPoolExecutor(MOST)
 
     def __enter__(self) -> Loading:
@@ -161,7 +163,8 @@ class Loading:
         """Look a module up, or begin to build it."""
         key = (key_of(source.text), source.functions)
         if key not in _LOADED and key not in self._coming:
-            self._coming[key] = self._store.get(key[0]) or self._build(source)
+            if not _is_stored(self._store, key):
+                self._coming[key] = self._build(source)
         return key
 
     def _build(self, source: Source) -> Future[bytes]:
@@ -173,16 +176,15 @@ class Loading:
             return done
 
     def finish(self) -> None:
-        """Wait for what is being built, keep it and load everything."""
+        """Wait for what is being built, keep it and load it."""
         errors = []
         for key, coming in self._coming.items():
             try:
-                code = coming if isinstance(coming, bytes) else coming.result()
+                code = coming.result()
             except CompileError as e:
                 errors.append(e)
                 continue
-            if code is not coming:
-                self._store.put(key[0], code)
+            self._store.put(key[0], code)
             _LOADED.setdefault(key, Loaded(code, *key[1]))
         if errors:
             raise errors[0]
@@ -192,12 +194,22 @@ def loaded(keys: Sequence[Key]) -> list[Loaded] | None:
     """Modules that are in memory or in the store; None when one is missing."""
     store = code_store()
     for key in keys:
-        if key not in _LOADED:
-            code = store.get(key[0])
-            if code is None:
-                return None
-            _LOADED.setdefault(key, Loaded(code, *key[1]))
+        if key not in _LOADED and not _is_stored(store, key):
+            return None
     return [_LOADED[key] for key in keys]
+
+
+def _is_stored(store: Store, key: Key) -> bool:
+    """Whether the store has a module that can be loaded, which is then in memory."""
+    code = store.get(key[0])
+    if code is None:
+        return False
+    try:
+        _LOADED.setdefault(key, Loaded(code, *key[1]))
+    except MalformedError:
+        store.distrust(key[0], "holds no machine code of its kernel")
+        return False
+    return True
 
 
 def load_all(sources: Sequence[Source]) -> list[Loaded]:

@@ -7,7 +7,10 @@ entry sets its time, so that those which were not used for longest go first.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +18,91 @@ from typing import NamedTuple
 
 from tessera.core.flags import flags
 
-KINDS = ("code", "programs", "failed")  # machine code, images, and what LLVM refused
+# Machine code of processors and of GPUs, images, what LLVM refused, and faults of the compiler.
+KINDS = ("code", "gpu", "programs", "failed", "faults")
 _ROOM = 0.8  # of the limit is left full by a trim, so that not every entry trims
 _STALE = 3600.0  # seconds after which a file that was being written is nobody's
+
+
+class UntrustedError(OSError):
+    """A file or a folder that another user could have written, or that is no plain file."""
+
+    def __init__(self, why: str):
+        super().__init__(errno.EPERM, why)
+
+
+def private(folder: Path) -> Path:
+    """Make a folder that only this user can enter, and those above it; refuse one of another user's."""
+    missing = []
+    while not folder.is_dir():
+        missing.append(folder)
+        if folder.parent == folder:
+            break
+        folder = folder.parent
+    for f in reversed(missing):
+        f.mkdir(mode=0o700, exist_ok=True)
+    made = missing[0] if missing else folder
+    if not _is_ours(os.stat(made)):
+        raise UntrustedError("it belongs to another user")
+    return made
+
+
+def _is_ours(s: os.stat_result) -> bool:
+    return not hasattr(os, "geteuid") or s.st_uid in (os.geteuid(), 0)
+
+
+def fault_of_file(s: os.stat_result, others_write: bool = False) -> str | None:
+    """Why a file is not to be read: what stands in the cache may have been put there by others.
+
+    `others_write` says that a mode by which other users could write to it is no fault.
+    """
+    if not stat.S_ISREG(s.st_mode):
+        return "is no plain file"
+    if not _is_ours(s):
+        return "belongs to another user"
+    if os.name == "posix" and s.st_mode & 0o022 and not others_write:
+        return "can be written by other users"
+    return None
+
+
+def read_trusted(path: Path, most: int) -> bytes:
+    """The bytes of a plain file of this user's, at most so many; a pipe or a device is not even opened."""
+    fault = fault_of_file(os.lstat(path))
+    if fault is not None:
+        raise UntrustedError(fault)
+    quiet = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    with open(os.open(path, os.O_RDONLY | quiet), "rb") as file:
+        fault = fault_of_file(os.fstat(file.fileno()))  # it may be another one by now
+        if fault is not None:
+            raise UntrustedError(fault)
+        return file.read(most)
+
+
+def saved(kind: str, name: str, text: str) -> Path:
+    """Keep a text for people in the cache or, if that is not writable, among temporary files."""
+    plain = "".join(c if c.isalnum() or c in "_-." else "_" for c in name)
+    try:
+        path = private(flags().cache_dir / kind) / plain
+        if not path.is_file():
+            write_whole(path, text.encode())
+    except OSError:
+        path = Path(tempfile.mkdtemp(prefix="tessera-")) / plain
+        path.write_text(text)
+    return path
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file of this user's alone, whole or not at all."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+        temporary = ""
+    finally:
+        if temporary:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
 
 
 class Entry(NamedTuple):

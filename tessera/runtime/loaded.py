@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from tessera.ir.target.cpu import machine
-from tessera.ir.target.cpu.link import Linked, Unknown
+from tessera.ir.target.cpu.link import Linked, MalformedError, Unknown
 
 KERNEL = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
@@ -28,7 +28,10 @@ class Loaded:
 def _linked(code: bytes, names: tuple[str, ...]) -> tuple[Any, dict[str, int]]:
     """By our linker, which keeps sections together, or by LLVM's where ours does not know its way."""
     if not _X86:
-        return machine.link(code, names)
+        try:
+            return machine.link(code, names)
+        except RuntimeError as e:  # of LLVM
+            raise MalformedError(str(e)) from e
     try:
         made = Linked(code, names, _outside)
     except (Unknown, OSError):  # a kind of reference it does not know, or memory that may not run
@@ -44,3 +47,6 @@ def _outside(name: str) -> int:
     address = ctypes.cast(found, ctypes.c_void_p).value
     assert address is not None, name
     return address
+
+
+__all__ = ["KERNEL", "Loaded", "MalformedError"]

@@ -92,6 +92,19 @@ def kept() -> int:
     return 0 if _blocks is None else _blocks.kept
 
 
+def demand(user: str, size: int) -> None:
+    """Raise when so many bytes cannot be had."""
+    if size <= available():
+        return
+    clear()
+    free = available()
+    if size > free:
+        raise OutOfMemoryError(
+            f"{user}: a run needs {size / 2**30:.1f} GiB of memory but {free / 2**30:.1f} GiB are free; use "
+            "smaller tensors or a loop over pieces"
+        )
+
+
 # What the machine has --------------------------------------------------------------------------
 
 _GROUP = Path("/sys/fs/cgroup")  # control groups of Linux, version 2 and then version 1

@@ -94,11 +94,11 @@ def build(sources: Sequence[Source]) -> list[Code]:
     found: dict[bytes, Code] = {}
     missing: dict[bytes, Source] = {}
     for s in sources:
-        data = store.get(s.key)
-        if data is None:
+        code = _stored(store, s.key)
+        if code is None:
             missing[s.key] = s
         else:
-            found[s.key] = _decoded(data)
+            found[s.key] = code
     if missing:
         seats = max(min(len(missing), cores(), _MOST), 1)
         with ThreadPoolExecutor(seats) as pool:
@@ -129,9 +129,23 @@ def _asked(source: Source, **more: Any) -> bytes:
     raise CompileError(f"compile: Triton refused kernel {source.name!r}: {said}")
 
 
+def _stored(store: Store, key: bytes) -> Code | None:
+    """The code of a kernel from the disk; None when it is not there, or is none."""
+    data = store.get(key)
+    if data is None:
+        return None
+    try:
+        return _decoded(data)
+    except (ValueError, LookupError, TypeError):
+        store.distrust(key, "holds no code of a GPU")
+        return None
+
+
 def _decoded(data: bytes) -> Code:
     end = data.index(b"\0")
     f = json.loads(data[:end])
-    return Code(
-        f["name"], f["warps"], f["shared"], f["scratch"], tuple(f["cluster"]), data[end + 1 :]
-    )
+    numbers = [f["warps"], f["shared"], f["scratch"], *f["cluster"]]
+    if not isinstance(f["name"], str) or {type(n) for n in numbers} != {int} or len(numbers) != 6:
+        raise ValueError("head of a kernel")
+    warps, shared, scratch, *cluster = numbers
+    return Code(f["name"], warps, shared, scratch, tuple(cluster), data[end + 1 :])

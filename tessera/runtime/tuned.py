@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import stat
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,9 +23,17 @@ from typing import Any
 from tessera.core.errors import OperandError
 from tessera.core.flags import flags
 from tessera.ir.target.cpu.machine import architecture
+from tessera.runtime.folder import UntrustedError, fault_of_file, private
 
 VERSION = 1
 _WAIT = 10.0  # seconds that a process waits for another one that writes
+_COLUMNS = {
+    "tuned": ("kernel", "sizes", "architecture", "versions", "nest", "seconds", "before"),
+    "measured": (
+        "kernel", "sizes", "architecture", "versions", "nest", "seconds", "estimate", "features",
+    ),
+    "peaks": ("architecture", "threads", "flops", "bandwidth"),
+}  # fmt: skip
 _TABLES = """
 create table if not exists tuned (
   kernel text, sizes text, architecture text, versions text, nest text, seconds real, before real,
@@ -82,7 +91,32 @@ def stamp() -> str:
         s = os.stat(path())
     except OSError:
         return ""
+    if _distrusted(s) is not None:
+        return ""
     return f"{s.st_mtime_ns} {s.st_size} {s.st_ino}"
+
+
+def _distrusted(s: os.stat_result) -> str | None:
+    """Why a file is not opened, which is said once; a folder is left to SQLite to complain of."""
+    fault = None if stat.S_ISDIR(s.st_mode) else fault_of_file(s, others_write=True)
+    if fault is not None and path() not in _REFUSED:
+        _REFUSED.add(path())
+        warnings.warn(
+            f"tune: the store {path()} {fault}; it is not used", RuntimeWarning, stacklevel=3
+        )
+    return fault
+
+
+_REFUSED: set[Path] = set()
+
+
+@contextlib.contextmanager
+def tolerant() -> Iterator[None]:
+    """While the block runs, a store that cannot be used is a warning: programs run without what was tuned."""
+    try:
+        yield
+    except OperandError as e:
+        warnings.warn(e.message, RuntimeWarning, stacklevel=3)
 
 
 def size_class(sizes: Mapping[str, int]) -> str:
@@ -95,11 +129,9 @@ def entries() -> Mapping[tuple[str, str], str]:
     now = stamp()
     if not now:
         return {}
-    try:
+    with tolerant():
         return _entries(str(path()), now, architecture())
-    except OperandError as e:  # a program runs without what was tuned, too
-        warnings.warn(e.message, RuntimeWarning, stacklevel=2)
-        return {}
+    return {}
 
 
 def has_sizes() -> bool:
@@ -114,7 +146,7 @@ def _entries(where: str, now: str, arch: str) -> dict[tuple[str, str], str]:
             "select kernel, sizes, nest from tuned where architecture = ? and versions = ?",
             (arch, versions()),
         ).fetchall()
-    return {(kernel, sizes): nest for kernel, sizes, nest in rows if nest}
+    return {(k, s): n for k, s, n in rows if n and {type(k), type(s), type(n)} == {str}}
 
 
 # Reading and writing ----------------------------------------------------------------------------
@@ -127,7 +159,11 @@ def _opened() -> Iterator[Any]:
 
     file = path()
     try:
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private(file.parent)
+        if file.exists() and (fault := _distrusted(os.stat(file))) is not None:
+            raise UntrustedError(fault)
+        if not file.exists():  # SQLite would follow the umask
+            os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
     except OSError as e:
         raise OperandError(
             f"tune: the store {file} cannot be used ({e.strerror}); set TESSERA_CACHE_DIR to a "
@@ -150,6 +186,8 @@ def _opened() -> Iterator[Any]:
     try:
         with db:
             yield db
+    except sqlite3.Error as e:
+        raise OperandError(f"tune: the store {file} cannot be used ({e})") from None
     finally:
         db.close()
 
@@ -162,8 +200,12 @@ def _connect(file: Path) -> Any:
         if db.execute("pragma quick_check").fetchone() != ("ok",):
             raise sqlite3.DatabaseError("its check fails")
         names = {n for (n,) in db.execute("select name from sqlite_master where type = 'table'")}
-        if not {"tuned", "measured", "peaks"} <= names:
+        if not names.issuperset(_COLUMNS):
             db.executescript(_TABLES)
+        for table, columns in _COLUMNS.items():
+            found = tuple(row[1] for row in db.execute(f"pragma table_info({table})"))
+            if found != columns:
+                raise sqlite3.DatabaseError(f"its table {table} has other columns")
     except sqlite3.DatabaseError:
         db.close()
         raise
@@ -198,7 +240,14 @@ def find(kernel: str, sizes: str, place: str | None = None) -> Tuned | None:
             "architecture = ? and versions = ?",
             (kernel, sizes, place or architecture(), versions()),
         ).fetchone()
-    return None if row is None else Tuned(kernel, sizes, *row)
+    if row is None or not _fits(row, (str, float, float)):
+        return None
+    return Tuned(kernel, sizes, *row)
+
+
+def _fits(row: Sequence[Any], kinds: Sequence[type]) -> bool:
+    """Whether a row has values of these kinds; SQLite keeps whatever it is given."""
+    return [*map(type, row)] == [*kinds]
 
 
 def measurements() -> list[Measured]:
@@ -211,7 +260,22 @@ def measurements() -> list[Measured]:
             "architecture = ? and versions = ? order by kernel, sizes, nest",
             (architecture(), versions()),
         ).fetchall()
-    return [Measured(k, s, n, t, e, tuple(json.loads(f))) for k, s, n, t, e, f in rows]
+    kinds = (str, str, str, float, float, str)
+    return [
+        Measured(*row[:-1], features)
+        for row in rows
+        if _fits(row, kinds) and (features := _features(row[-1])) is not None
+    ]
+
+
+def _features(text: str) -> tuple[float, ...] | None:
+    """The features of a nest; None when the text is damaged."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    fits = isinstance(found, list) and all(isinstance(x, int | float) for x in found)
+    return tuple(found) if fits else None
 
 
 def peaks(threads: int) -> tuple[float, float] | None:
@@ -223,7 +287,7 @@ def peaks(threads: int) -> tuple[float, float] | None:
             "select flops, bandwidth from peaks where architecture = ? and threads = ?",
             (architecture(), threads),
         ).fetchone()
-    return found
+    return found if found is not None and _fits(found, (float, float)) else None
 
 
 def keep_peaks(threads: int, flops: float, bandwidth: float) -> None:
@@ -241,8 +305,8 @@ def export(file: str | os.PathLike[str]) -> int:
     if stamp():
         with _opened() as db:
             rows = db.execute("select * from tuned order by 1, 2, 3, 4").fetchall()
-    names = ("kernel", "sizes", "architecture", "versions", "nest", "seconds", "before")
-    whole = {"version": VERSION, "tuned": [dict(zip(names, r, strict=True)) for r in rows]}
+    named = [dict(zip(_COLUMNS["tuned"], r, strict=True)) for r in rows]
+    whole = {"version": VERSION, "tuned": named}
     Path(file).write_text(json.dumps(whole, indent=1) + "\n")
     return len(rows)
 

@@ -91,7 +91,9 @@ def tune_kernel(
     """Find the fastest nest of a kernel in about so many seconds."""
     space = list(nests(s.kernel))
     label = tuned.size_class(s.sizes)
-    known = None if again else tuned.find(key, label)
+    known = None
+    with tuned.tolerant():
+        known = None if again else tuned.find(key, label)
     if known is not None:
         nest = next((n for n in space if str(n) == known.nest), space[0])
         return Outcome(s.kernel.name, space[0], nest, known.before, known.seconds, 0, known=True)
@@ -101,7 +103,8 @@ def tune_kernel(
     found = tuned.Tuned(
         key, label, "" if best is default else str(best.nest), best.seconds, default.seconds
     )
-    tuned.keep(found, _measured(key, label, s, search.tried))
+    with tuned.tolerant():
+        tuned.keep(found, _measured(key, label, s, search.tried))
     return Outcome(
         s.kernel.name, default.nest, best.nest, default.seconds, best.seconds, len(search.tried)
     )
@@ -142,7 +145,9 @@ class _Search:
 
     def ranked(self) -> list[Nest]:
         """The default first, then the others as the model has them."""
-        correction = Correction(tuned.measurements())
+        correction = Correction(())
+        with tuned.tolerant():
+            correction = Correction(tuned.measurements())
         cost = {
             n: estimate(self.s, n) * correction.factor(features(self.s, n)) for n in self.space[1:]
         }

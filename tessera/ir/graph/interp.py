@@ -14,7 +14,7 @@ import numpy as np
 
 from tessera.core.constraints import solve
 from tessera.core.dtype import DType, i64
-from tessera.core.errors import TesseraError
+from tessera.core.errors import TesseraError, out_of_memory
 from tessera.core.rounding import round_mantissa, round_to
 from tessera.core.scalar import SCALARS, Expr, evaluate
 from tessera.core.types import TensorType
@@ -228,6 +228,8 @@ class Plan:
                         env[i] = None
         except TesseraError as e:
             raise e.at(self.locations[k]) from None
+        except MemoryError as e:
+            raise out_of_memory(self.nodes[k].op.name, e).at(self.locations[k]) from None
         return [env[i] for i in self.outputs]
 
     def _run_checked(self, inputs: Sequence[Array]) -> list[Array]:
@@ -240,6 +242,8 @@ class Plan:
                 y = quietly(f, xs)
             except TesseraError as e:
                 raise (e if n.regions else e.at(n.location)) from None
+            except MemoryError as e:
+                raise out_of_memory(n.op.name, e).at(n.location) from None
             ys = [y] if many < 0 else list(y)
             env[out : out + len(ys)] = ys
             if not n.regions:

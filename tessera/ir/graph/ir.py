@@ -21,7 +21,7 @@ from tessera.core.constraints import Guard
 from tessera.core.device import ANYWHERE, CPU, Device
 from tessera.core.dims import Dim, substitute
 from tessera.core.dtype import DType, as_dtype
-from tessera.core.errors import DeviceError, OperandError, TraceError
+from tessera.core.errors import DeviceError, OperandError, TraceError, out_of_memory
 from tessera.core.flags import flags
 from tessera.core.picture import Pictured
 from tessera.core.source import Location, caller
@@ -512,6 +512,17 @@ def eager_kernel(
     return _kernel_of(op, types, outs, params, regions, env)
 
 
+def device_kernel(
+    device: Device,
+    op: Op,
+    types: Sequence[TensorType],
+    params: Params,
+    regions: Sequence[Graph] = (),
+) -> Callable[..., Any]:
+    """The function by which eager code runs an op on arrays of a device that is no CPU."""
+    return _DEVICE_KERNELS[device.kind](device, op, types, params, regions)
+
+
 def _run(op: Op, operands: tuple[Value, ...], params: Params, regions: tuple[Graph, ...]) -> Any:
     types = tuple([v.type for v in operands])
     mode, device = flags(), _device(op, operands)
@@ -524,13 +535,16 @@ def _run(op: Op, operands: tuple[Value, ...], params: Params, regions: tuple[Gra
         if device.kind == "cpu":
             found = eager_kernel(op, types, outs, params, regions), outs
         else:
-            found = _DEVICE_KERNELS[device.kind](device, op, types, params, regions), outs
+            found = device_kernel(device, op, types, params, regions), outs
         if not regions and not any(_is_ambiguous(n, x) for n, x in params.items()):
             _remember(_KERNELS, key, found)
     kernel, outs = found
     inputs = [v.data if v.data is not None else data_of(v, op.name) for v in operands]
-    with np.errstate(all="ignore"):
-        data = kernel(*inputs)
+    try:
+        with np.errstate(all="ignore"):
+            data = kernel(*inputs)
+    except MemoryError as e:
+        raise out_of_memory(op.name, e) from None
     if (mode.checked or checking()) and not regions:
         made = data if op.multiple else [data]
         check(op.name, [*map(on_host, inputs)], [*map(on_host, made)], outs, types, caller())

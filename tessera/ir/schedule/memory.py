@@ -81,6 +81,11 @@ class MemoryPlan(Plotted):
         """The storage of each buffer that is no view."""
         return {b: s for s in self.storages for b in s.buffers}
 
+    def is_reused(self, name: str) -> bool:
+        """Whether something else lies in the memory of an input later, or the input is returned."""
+        s = self.place[name]
+        return len(s.buffers) > 1 or s.last >= len(self.steps)
+
     @cached_property
     def results(self) -> int:
         """Bytes that the run allocates for what it returns."""

@@ -92,13 +92,20 @@ def remembered(
     search: Search, key: str, sizes: Mapping[str, int], place: str | None = None
 ) -> Found | None:
     """What the store knows of a kernel at sizes like these, on this machine or on a device."""
-    with search.store():
+    known = None
+    with search.store(), tuned.tolerant():
         known = tuned.find(key, tuned.size_class(sizes), place)
     if known is None:
         return None
     try:
         schedule = Schedule.from_dict(json.loads(known.nest))
-    except (ValueError, ScheduleError):  # of another version
+    except (
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        ScheduleError,
+    ):  # of another version
         return None
     return Found(schedule, known.seconds, known.before, 0)
 
@@ -121,7 +128,7 @@ def look(
         built = (bench.candidate(s, t) for s, t in ranked[i : i + _BATCH])
         tried += [c for c in built if c is not None]
     found = fastest(tried, end)
-    with search.store():
+    with search.store(), tuned.tolerant():
         label, text = tuned.size_class(sizes), json.dumps(found.schedule.to_dict(), sort_keys=True)
         tuned.keep(tuned.Tuned(key, label, text, found.seconds, found.before))
     return found

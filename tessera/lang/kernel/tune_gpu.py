@@ -79,7 +79,7 @@ def look_there(
         raise bench.refused[0]
     found = fastest(tried, end)
     label, text = tuned.size_class(sizes), json.dumps(found.schedule.to_dict(), sort_keys=True)
-    with search.store():
+    with search.store(), tuned.tolerant():
         kept = tuned.Tuned(key, label, text, found.seconds, found.before)
         tuned.keep(kept, place=place_of(device))
     return found

@@ -13,6 +13,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+_MAGIC = b"\x7fELF"
 _HEADER = struct.Struct("<40xQ10xHHH")  # where sections are described, their size, number, names
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
@@ -43,15 +44,29 @@ class Unknown(Exception):
     """Something in an object file that this linker does not know."""
 
 
+class MalformedError(Exception):
+    """Bytes that are no object file with the functions that were asked for."""
+
+
+# What reading and copying raise where an object file is cut short, or is none.
+_BROKEN = (struct.error, LookupError, ValueError, ArithmeticError, StopIteration, BufferError)
+_MOST_MEMORY = 1 << 32  # bytes of sections: more is no kernel
+
+
 class Linked:
     """Machine code in memory, and the address of each function that was asked for."""
 
     def __init__(self, code: bytes, names: Sequence[str], outside: Callable[[str], int]):
         self._code, self._outside = code, outside
-        self._read()
-        self._lay_out()
-        self._fill()
-        self.addresses = {n: self._address(self._named[n]) for n in names}
+        if code[: len(_MAGIC)] != _MAGIC:
+            raise MalformedError("no object file")
+        try:
+            self._read()
+            self._lay_out()
+            self._fill()
+            self.addresses = {n: self._address(self._named[n]) for n in names}
+        except _BROKEN as e:
+            raise MalformedError(f"object file that cannot be linked: {e!r}") from e
 
     def _read(self) -> None:
         start, size, count, _ = _HEADER.unpack_from(self._code)
@@ -105,6 +120,8 @@ class Linked:
             at = _up(at, self._sections[i].align)
             self._places[i] = at
             at += self._sections[i].size
+        if at > _MOST_MEMORY:
+            raise ValueError(f"sections of {at} bytes")
         self._memory = mmap.mmap(-1, max(_up(at, _PAGE), _PAGE))
         self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
 

@@ -1,0 +1,81 @@
+"""Too little memory is a refusal with the op's name, on every way to memory; never a raw MemoryError."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import op
+from tessera.core.errors import OutOfMemoryError
+from tessera.core.flags import override
+
+N = 10**13
+
+
+def huge(*shape: int) -> Any:
+    """Zeros that take no memory."""
+    return op.zeros(shape or (N,))
+
+
+WAYS = {
+    "elementwise": lambda: huge() + 1,
+    "compiled": lambda: op.exp(huge()),
+    "a comparison": lambda: huge() > 0,
+    "a cast": lambda: huge().astype(ts.f64),
+    "a move": lambda: op.concat([huge(), huge()], 0),
+    "a copy of a view": lambda: op.transpose(huge(10**7, 10**7)) + 1,
+    "an outer product": lambda: op.ones((10**7, 1)) * op.ones((1, 10**7)),
+    "a contraction": lambda: huge(10**7, 4) @ huge(4, 10**7),
+    "a range": lambda: ts.arange(N),
+    "points": lambda: ts.linspace(0, 1, N),
+    "an identity": lambda: ts.eye(10**7),
+    "random numbers": lambda: op.random.normal(ts.key(0), (N,)),
+    "a sort": lambda: op.sort(huge()),
+    "a gather": lambda: huge()[op.zeros((N,), dtype=ts.i32)],
+    "a padding": lambda: op.pad(op.ones((3,)), ((0, N),)),
+    "a transform": lambda: op.fft(huge()),
+    "a factorisation": lambda: op.inv(huge(10**6, 10**6)),
+    "an update": lambda: huge().at[0].set(1.0),
+    "a gradient": lambda: ts.grad(lambda a: op.sum(a * a))(huge()),
+    "a batch": lambda: ts.vmap(lambda a: a * 2)(huge()),
+    "a branch": lambda: ts.cond(True, lambda a: a * 2, lambda a: a, huge()),
+    "a scan": lambda: ts.scan(lambda c, a: (c, a), op.ones(()), huge()),
+    "jit": lambda: ts.jit(lambda a: a + 1)(huge()),
+    "a host call in jit": lambda: ts.jit(lambda a: op.inv(a) + 1)(huge(10**6, 10**6)),
+    "the target numpy": lambda: ts.jit(lambda a: a + 1, target="numpy")(huge()),
+    "a tensor": lambda: ts.tensor(np.broadcast_to(np.float32(0), (N,))),
+    "a list": lambda: huge().tolist(),
+    "the array API": lambda: ts.array_api.ones((N,)) + 1,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_no_machine_has_is_refused(way):
+    with pytest.raises(OutOfMemoryError) as e:
+        WAYS[way]()
+    assert "\n" not in e.value.message
+    assert e.value.location.file == __file__
+
+
+def test_the_texts():
+    for f, start in (
+        (lambda: huge() + 1, "add: a run needs 37252.9 GiB of memory but "),
+        (lambda: ts.arange(N), "iota: there is not enough memory (Unable to allocate "),
+        (lambda: huge().tolist(), "tolist: there is not enough memory; use smaller tensors or a loop over pieces"),
+    ):  # fmt: skip
+        with pytest.raises(OutOfMemoryError) as e:
+            f()
+        assert e.value.message.startswith(start)
+
+
+def test_an_eager_reference_keeps_within_the_flag():
+    x = op.ones((5000, 5000))
+    with (
+        override(memory=1 << 20),
+        pytest.raises(OutOfMemoryError, match=r"add: a run needs 0\.1 GiB"),
+    ):
+        x + 1
+    assert (x + 1).shape == (5000, 5000)
