@@ -34,14 +34,23 @@ from tessera.ops.elementwise import conj, eq, mul, where
 from tessera.ops.shape import expand_dims, reshape, squeeze, transpose
 
 
+def reference_einsum(spec: str, *xs: Any) -> Any:
+    """np.einsum, by way of f32 for formats that it does not have: bf16 and the 8-bit floats."""
+    held = xs[0].dtype
+    if held.kind in "biufc":
+        return np.einsum(spec, *xs, optimize=len(xs) > 1)
+    wide = [x.astype(np.float32) for x in xs]
+    return np.einsum(spec, *wide, optimize=len(xs) > 1).astype(held)
+
+
 def _reference(*xs: Any, spec: str, sizes: tuple[tuple[str, int], ...] = ()) -> Any:
-    """np.einsum, and an output axis that no operand has is broadcast to its size."""
+    """Einsum, and an output axis that no operand has is broadcast to its size."""
     sig = Signature.parse(spec)
     names = dict.fromkeys(a for axes in (*sig.ins, sig.out) for a in axes)
     letter = {a: chr((65 if i < 26 else 71) + i) for i, a in enumerate(names)}
     text = ",".join("".join(letter[a] for a in axes) for axes in sig.ins)
     present = [a for a in sig.out if any(a in axes for axes in sig.ins)]
-    y = np.einsum(f"{text}->{''.join(letter[a] for a in present)}", *xs, optimize=len(xs) > 1)
+    y = reference_einsum(f"{text}->{''.join(letter[a] for a in present)}", *xs)
     given = dict(sizes)
     new = tuple(i for i, a in enumerate(sig.out) if a not in present)
     y = np.expand_dims(y, new)
