@@ -26,14 +26,9 @@ NAMES = (*MADE, *_OFTEN)
 TRIES = 40
 
 
-def draw(seed: int, names: Sequence[str] = NAMES, palettes: Sequence[Sequence[str]] | None = None) -> Program:
-    """The program of a seed, of 3 to 15 nodes."""
-    d = Drawer(seed) if palettes is None else Drawer(seed, palettes, ("i64", "i64"))
-    return drawn(d, names)
-
-
-def drawn(d: Drawer, names: Sequence[str]) -> Program:
-    """Draw statements until there are enough."""
+def draw(seed: int, names: Sequence[str] = NAMES, plain: bool = False) -> Program:
+    """The program of a seed, of 3 to 15 nodes; a plain one in f64, without special numbers or ties."""
+    d = Drawer(seed, (("f64",),), ("i64",), plain) if plain else Drawer(seed)
     wanted = d.pick((3, 3, 4, 4, 5, 5, 6, 7, 8, 10, 12, 15))
     for _ in range(TRIES * wanted):
         if len(d.lines) >= wanted or d.fault is not None:

@@ -6,6 +6,7 @@ Tessera refuses is said by Refused, whose reasons `known.py` lists.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 import tessera as ts
 from tessera import Tensor, build, op, prepared
 from tessera.core.errors import RuleError, TesseraError
-from tessera.core.flags import override
+from tessera.core.flags import flags, override
 from tessera.machine import MachineExecutable
 from tessera.runtime.code import Loading
 from tests.laws import UNITS, _check_text, _lowered
@@ -41,9 +42,11 @@ def arrays(values: Any) -> list[Any]:
 
 
 def same(who: str, got: Sequence[Any], want: Sequence[Any]) -> None:
-    """The same bits; any NaN is as good as another."""
+    """The same bits; any NaN is as good as another.  The references keep no law of bits: close will do there."""
     for i, (a, b) in enumerate(zip(got, want, strict=True)):
-        if not same_bits([a], [b]):
+        if flags().target == "numpy":
+            near(f"{who}: result {i}", a, b, peak_of([a, b]))
+        elif not same_bits([a], [b]):
             raise Broken(f"{who}: result {i} differs\n{_difference(a, b)}")
 
 
@@ -166,7 +169,7 @@ def _turned(x: Any, k: int) -> Any:
     return ts.tensor(np.roll(flat, 3 * k).reshape(x.shape), dtype=x.dtype)
 
 
-def _loss(f: Function, xs: Sequence[Any], where: Sequence[int]) -> Function:
+def loss_of(f: Function, xs: Sequence[Any], where: Sequence[int]) -> Function:
     """A number that depends on all floating-point results, as a function of some arguments."""
 
     def loss(*floats: Any) -> Any:
@@ -176,13 +179,17 @@ def _loss(f: Function, xs: Sequence[Any], where: Sequence[int]) -> Function:
         parts = []
         for k, y in enumerate(ts.tree.leaves(f(*full))):
             if y.dtype.kind == "f":
-                weights = np.cos(np.arange(y.type.size) + k).reshape(y.shape)
-                parts.append(op.sum(op.cast(y, ts.f64) * weights))
+                parts.append(op.sum(op.cast(y, ts.f64) * weights(k, y.shape)))
             elif y.dtype.kind == "c":
                 parts.append(op.sum(op.cast(op.real(y), ts.f64)) + op.sum(op.cast(op.imag(y), ts.f64)))
         return sum(parts[1:], parts[0])
 
     return loss
+
+
+def weights(k: int, shape: Sequence[int]) -> Any:
+    """Numbers that result k of a program is weighed with."""
+    return np.cos(np.arange(math.prod(shape)) + k).reshape(shape)
 
 
 def floats_of(f: Function, xs: Sequence[Any]) -> list[int]:
@@ -197,7 +204,7 @@ def differentiated(f: Function, xs: Sequence[Any]) -> None:
     where = floats_of(f, xs)
     if not where:
         return
-    loss, point = _loss(f, xs, where), [xs[i] for i in where]
+    loss, point = loss_of(f, xs, where), [xs[i] for i in where]
     eager, jit = ts.grad(loss, tuple(range(len(where)))), None
     try:
         got = eager(*point)
@@ -212,7 +219,10 @@ def differentiated(f: Function, xs: Sequence[Any]) -> None:
 def _adjoint(loss: Function, point: Sequence[Any], got: Sequence[Any]) -> None:
     rng = np.random.default_rng(1)
     ways = [_direction(x, rng) for x in point]
-    _, slope = ts.jvp(loss, point, ways)
+    try:
+        _, slope = ts.jvp(loss, point, ways)
+    except RuleError:
+        return  # a rule for reverse mode only
     with np.errstate(all="ignore"):
         terms = [np.real(_wide(g) * _wide(t)) for g, t in zip(got, ways, strict=True)]
         back, forth = sum(float(np.sum(t)) for t in terms), float(np.asarray(slope))
@@ -246,7 +256,7 @@ def differences(f: Function, xs: Sequence[Any]) -> None:
     where = floats_of(f, xs)
     if not where or any(xs[i].dtype.real is not ts.f64 for i in where):
         return
-    loss, point = _loss(f, xs, where), [xs[i] for i in where]
+    loss, point = loss_of(f, xs, where), [xs[i] for i in where]
     rng = np.random.default_rng(2)
     ways = [_direction(x, rng) for x in point]
     try:

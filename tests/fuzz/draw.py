@@ -32,8 +32,11 @@ WHOLE = ("i64", "i64", "i32", "i32", "i8", "u8", "i16", "u16", "u32", "u64", "i4
 class Drawer:
     """The program so far; rules ask it for operands and choices."""
 
-    def __init__(self, seed: int, palettes: Sequence[Sequence[str]] = PALETTES, whole: Sequence[str] = WHOLE):
-        self.seed = seed
+    def __init__(
+        self, seed: int, palettes: Sequence[Sequence[str]] = PALETTES, whole: Sequence[str] = WHOLE,
+        plain: bool = False,
+    ):  # fmt: skip
+        self.seed, self.plain = seed, plain
         self.s = random.Random(seed)
         self.rng = np.random.default_rng(seed)
         self.floats = self.pick(palettes)
@@ -42,7 +45,7 @@ class Drawer:
         self.sizes = [self.pick(SIZES) for _ in range(3)]
         if self.often(0.08):
             self.sizes[0] = 0
-        self.special = self.often(0.12)
+        self.special = self.often(0.12) and not plain
         self.inputs: list[Input] = []
         self.lines: list[Line] = []
         self.values: dict[str, Any] = {}
@@ -157,7 +160,7 @@ class Drawer:
 
     def reals(self, d: DType, shape: tuple[int, ...], low: float, high: float) -> Any:
         made = self.rng.uniform(low, high, shape)
-        if self.often(0.3):  # ties, zeros
+        if self.often(0.3) and not self.plain:  # ties, zeros
             made = np.clip(np.rint(made * 2) / 2, low, high)
         if self.special and (low, high) == (-2.0, 2.0):
             top = float(ml_dtypes.finfo(d.np).max)

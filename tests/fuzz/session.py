@@ -9,18 +9,26 @@ from typing import Any
 from tests.fuzz import catalogue, checks, run
 from tests.fuzz.program import Program
 
-F64 = (("f64",),)
-
 
 def drawn(seed: int, only: str = "", jax: bool = False) -> Program:
     """The program of a seed, of some functions or of those that JAX has."""
-    names: Sequence[str] = only.split(",") if only else catalogue.NAMES
-    return catalogue.draw(seed, names)
+    usual = _jax_names() if jax else catalogue.NAMES
+    return catalogue.draw(seed, only.split(",") if only else usual, plain=jax)
+
+
+def _jax_names() -> Sequence[str]:
+    from tests.fuzz import jax_ops
+
+    return jax_ops.NAMES
 
 
 def examiner(only: str = "", jax: bool = False) -> Callable[[int], dict[str, Any]]:
     """Checks the program of a seed and says what it breaks."""
     checks.wake_threads()
+    if jax:
+        from tests.fuzz import against_jax
+
+        run.CHECKS["jax"] = against_jax.check
 
     def examine(seed: int) -> dict[str, Any]:
         p = drawn(seed, only, jax)
