@@ -45,7 +45,7 @@ def reference_einsum(spec: str, *xs: Any) -> Any:
 
 def _reference(*xs: Any, spec: str, sizes: tuple[tuple[str, int], ...] = ()) -> Any:
     """Einsum, and an output axis that no operand has is broadcast to its size."""
-    sig = Signature.parse(spec)
+    sig = Signature.parse(spec, len(xs))
     names = dict.fromkeys(a for axes in (*sig.ins, sig.out) for a in axes)
     letter = {a: chr((65 if i < 26 else 71) + i) for i, a in enumerate(names)}
     text = ",".join("".join(letter[a] for a in axes) for axes in sig.ins)
@@ -58,7 +58,7 @@ def _reference(*xs: Any, spec: str, sizes: tuple[tuple[str, int], ...] = ()) -> 
 
 
 def _contract_types(types: Types, p: Params) -> list[TensorType]:
-    sig, sizes = Signature.parse(p["spec"]).bind("contract", types)
+    sig, sizes = Signature.parse(p["spec"], len(types)).bind("contract", types)
     sizes = {**dict(p["sizes"]), **sizes}
     return [types[0].with_shape(tuple(sizes[a] for a in sig.out))]
 
@@ -96,7 +96,7 @@ def _times(xs: Sequence[Value]) -> Value:
 
 def _contract_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
     """A new name in front of the batched operands and of the result."""
-    sig = Signature.parse(n.params["spec"])
+    sig = Signature.parse(n.params["spec"], len(operands))
     used = {a for axes in (*sig.ins, sig.out) for a in axes}
     name = next(f"b{i}" for i in range(len(used) + 1) if f"b{i}" not in used)
     ins = [(name, *a) if b else a for a, b in zip(sig.ins, batched, strict=True)]
@@ -118,7 +118,7 @@ def _contract_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
 def contract(spec: str, *xs: ArrayLike) -> Value:
     """Sum of products of operands with named axes: contract("m k, k n -> m n", a, b)."""
     values = [as_value(x, "contract") for x in xs]
-    sig = Signature.parse(spec)
+    sig = Signature.parse(spec, len(values))
     if len(sig.ins) != len(values):
         raise OperandError(f"contract: '{spec}' names {len(sig.ins)} operands, got {len(values)}")
     dtype = promote_all([v.dtype for v in values])

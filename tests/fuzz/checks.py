@@ -226,7 +226,7 @@ def _adjoint(loss: Function, point: Sequence[Any], got: Sequence[Any]) -> None:
     with np.errstate(all="ignore"):
         terms = [np.real(_wide(g) * _wide(t)) for g, t in zip(got, ways, strict=True)]
         back, forth = sum(float(np.sum(t)) for t in terms), float(np.asarray(slope))
-    scale = sum(float(np.sum(np.abs(t))) for t in terms) + abs(forth) + 1.0
+        scale = sum(float(np.sum(np.abs(t))) for t in terms) + abs(forth) + 1.0
     narrowest = _coarsest(loss, point)
     if not np.isfinite(scale):
         return
