@@ -5,6 +5,7 @@ import pytest
 
 import tessera as ts
 from tessera import (
+    accum,
     bf16,
     f8e4m3,
     f8e5m2,
@@ -22,6 +23,7 @@ from tessera import (
     u16,
     u32,
 )
+from tessera.core.flags import override
 
 INTEGERS = (i4, i8, i16, i32, u8, u16, u32)
 FLOATS = (f8e4m3, f8e5m2, bf16, f16, f32, f64)
@@ -97,3 +99,21 @@ def test_tf32_rounds_the_operands_of_contractions_and_of_nothing_else():
     assert op.einsum("ij,jk->ik", x, x).item() == 1
     assert x.sum().item() == 1 + 2**-12
     assert (x * 1).item() == 1 + 2**-12
+
+
+@pytest.mark.parametrize("target", ["numpy", "cpu"])
+@pytest.mark.parametrize("d", [bf16 @ accum(bf16), f8e4m3 @ accum(f8e4m3)], ids=str)
+def test_contractions_that_accumulate_in_a_narrow_format_run(d, target):
+    """NumPy's einsum knows no bf16: sums over an axis, transposes of convolutions and pairs of rows."""
+    x, w = (np.array([[1.0, -0.5, 2.0], [0.5, 1.5, -1.0]]) * k for k in (1, 0.5))
+    a, b = ts.tensor(x, dtype=d), ts.tensor(w, dtype=d)
+    with override(target=target):
+        got = [
+            op.einsum("ij->i", a),
+            op.einsum("ij,ij->i", a, b),
+            op.conv_transpose(op.reshape(a, (1, 2, 3)), op.reshape(b, (2, 3, 1))),
+        ]
+    want = [x.sum(1), (x * w).sum(1), np.einsum("ci,co->oi", x, w)[None]]
+    for y, z in zip(got, want, strict=True):
+        assert y.dtype is d
+        np.testing.assert_allclose(np.asarray(y).astype(float), z, rtol=0.1, atol=0.1)

@@ -28,8 +28,10 @@ class Signature:
     whole: frozenset[str] = frozenset()
 
     @staticmethod
-    def parse(text: str) -> Signature:
-        return _parse(text)
+    def parse(text: str, operands: int = 0) -> Signature:
+        """The signature of a text; nothing before the arrow is one operand without axes, if there is one."""
+        sig = _parse(text)
+        return Signature(((),), sig.out, sig.whole) if operands == 1 and not sig.ins else sig
 
     def __str__(self) -> str:
         def show(axes: Axes) -> str:

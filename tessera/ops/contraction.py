@@ -34,14 +34,23 @@ from tessera.ops.elementwise import conj, eq, mul, where
 from tessera.ops.shape import expand_dims, reshape, squeeze, transpose
 
 
+def reference_einsum(spec: str, *xs: Any) -> Any:
+    """np.einsum, by way of f32 for formats that it does not have: bf16 and the 8-bit floats."""
+    held = xs[0].dtype
+    if held.kind in "biufc":
+        return np.einsum(spec, *xs, optimize=len(xs) > 1)
+    wide = [x.astype(np.float32) for x in xs]
+    return np.einsum(spec, *wide, optimize=len(xs) > 1).astype(held)
+
+
 def _reference(*xs: Any, spec: str, sizes: tuple[tuple[str, int], ...] = ()) -> Any:
-    """np.einsum, and an output axis that no operand has is broadcast to its size."""
-    sig = Signature.parse(spec)
+    """Einsum, and an output axis that no operand has is broadcast to its size."""
+    sig = Signature.parse(spec, len(xs))
     names = dict.fromkeys(a for axes in (*sig.ins, sig.out) for a in axes)
     letter = {a: chr((65 if i < 26 else 71) + i) for i, a in enumerate(names)}
     text = ",".join("".join(letter[a] for a in axes) for axes in sig.ins)
     present = [a for a in sig.out if any(a in axes for axes in sig.ins)]
-    y = np.einsum(f"{text}->{''.join(letter[a] for a in present)}", *xs, optimize=len(xs) > 1)
+    y = reference_einsum(f"{text}->{''.join(letter[a] for a in present)}", *xs)
     given = dict(sizes)
     new = tuple(i for i, a in enumerate(sig.out) if a not in present)
     y = np.expand_dims(y, new)
@@ -49,7 +58,7 @@ def _reference(*xs: Any, spec: str, sizes: tuple[tuple[str, int], ...] = ()) -> 
 
 
 def _contract_types(types: Types, p: Params) -> list[TensorType]:
-    sig, sizes = Signature.parse(p["spec"]).bind("contract", types)
+    sig, sizes = Signature.parse(p["spec"], len(types)).bind("contract", types)
     sizes = {**dict(p["sizes"]), **sizes}
     return [types[0].with_shape(tuple(sizes[a] for a in sig.out))]
 
@@ -87,7 +96,7 @@ def _times(xs: Sequence[Value]) -> Value:
 
 def _contract_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
     """A new name in front of the batched operands and of the result."""
-    sig = Signature.parse(n.params["spec"])
+    sig = Signature.parse(n.params["spec"], len(operands))
     used = {a for axes in (*sig.ins, sig.out) for a in axes}
     name = next(f"b{i}" for i in range(len(used) + 1) if f"b{i}" not in used)
     ins = [(name, *a) if b else a for a, b in zip(sig.ins, batched, strict=True)]
@@ -109,7 +118,7 @@ def _contract_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
 def contract(spec: str, *xs: ArrayLike) -> Value:
     """Sum of products of operands with named axes: contract("m k, k n -> m n", a, b)."""
     values = [as_value(x, "contract") for x in xs]
-    sig = Signature.parse(spec)
+    sig = Signature.parse(spec, len(values))
     if len(sig.ins) != len(values):
         raise OperandError(f"contract: '{spec}' names {len(sig.ins)} operands, got {len(values)}")
     dtype = promote_all([v.dtype for v in values])

@@ -22,7 +22,7 @@ from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value
 from tessera.ir.graph.op import Params, Sample, Types
 from tessera.ops.batching import Mask, merged
-from tessera.ops.contraction import contract
+from tessera.ops.contraction import contract, reference_einsum
 from tessera.ops.define import ArrayLike, as_value, broadcast, cast_to, define, full_of, public
 from tessera.ops.elementwise import add
 from tessera.ops.shape import flip, moveaxis, pad, reshape, transpose
@@ -467,7 +467,7 @@ def _input_reference(
             slice(i * d, i * d + (n - 1) * s + 1, s)
             for i, d, n, s in zip(k, dilation, ct.shape[2:], stride, strict=True)
         )
-        part = np.einsum("bgo...,goc->bgc...", given, kernel[(..., *k)])
+        part = reference_einsum("bgo...,goc->bgc...", given, kernel[(..., *k)])
         out[(..., *at)] += part
     out = out.reshape(batch, groups * into, *out.shape[3:])
     out = np.pad(out, [(0, 0), (0, 0), *((max(-a, 0), max(-b, 0)) for a, b in padding)])

@@ -160,7 +160,9 @@ def decomposition(n: Node) -> tuple[Graph, tuple[Value, ...]]:
     with building(b):
         ins = [b.input(v.type, v.device) for v in n.operands]
         out = n.op.decompose(*ins, **n.params)
-    return b.finish(list(out) if n.op.multiple else [out], n.op.name)
+        made = out if n.op.multiple else (out,)
+        outs = [cast_to(v, r.dtype) for v, r in zip(made, n.results, strict=True)]
+    return b.finish(outs, n.op.name)
 
 
 # Linearize and transpose

@@ -98,7 +98,7 @@ class Op:
         if self.signature is None:
             return None
         text = self.signature if isinstance(self.signature, str) else self.signature(types, params)
-        return Signature.parse(text)
+        return Signature.parse(text, len(types))
 
     def expr(self, params: Params) -> Expr | None:
         """The scalar body under these parameters."""
