@@ -92,9 +92,9 @@ def fit(readings, steps):
 
 
 def main():
-    states, readings = drive(np.random.default_rng(0), 300)
-    logs, values = fit(readings, 60)
-    for i in range(0, 60, 15):
+    states, readings = drive(np.random.default_rng(0), 200)
+    logs, values = fit(readings, 50)
+    for i in range(0, 50, 10):
         print(f"step {i:2d}  -log likelihood {values[i]:8.2f}")
     print(f"variance of pushes {np.exp(logs['push'].item()):.2f} (0.50), "
           f"of the sensor {np.exp(logs['sensor'].item()):.3f} (0.090)")  # fmt: skip

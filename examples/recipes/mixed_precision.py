@@ -16,7 +16,7 @@ SIZES = (16, 64, 64, 1)
 optimizers = {
     "f32": ts.optim.adam(3e-3),
     "f16": ts.optim.adam(3e-3),
-    "f16 with loss scale": ts.optim.loss_scaled(ts.optim.adam(3e-3), every=50),
+    "f16 with loss scale": ts.optim.loss_scaled(ts.optim.adam(3e-3), start=2.0**15, every=50),
 }
 
 
