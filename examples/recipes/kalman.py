@@ -81,9 +81,13 @@ def drive(rng, n, push=0.5, sensor=0.3):
     return states, states[:, :1] + sensor * rng.normal(size=(n, 1))
 
 
+def start():
+    return {"push": op.zeros((), f64), "sensor": op.zeros((), f64)}
+
+
 def fit(readings, steps):
     """The logarithms of both variances, and the loss at every step."""
-    logs, values = {"push": op.zeros((), f64), "sensor": op.zeros((), f64)}, []
+    logs, values = start(), []
     state = optimizer.init(logs)
     for _ in range(steps):
         value, logs, state = step(logs, state, readings)

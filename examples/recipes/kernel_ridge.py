@@ -45,9 +45,13 @@ def step(logs, state, x, y):
     return value, logs, state
 
 
+def start():
+    return {"width": op.full((), 1.0, f64), "ridge": op.full((), 0.0, f64)}
+
+
 def choose(x, y, steps):
     """The logarithms of width and ridge, and the error at every step."""
-    logs, values = {"width": op.full((), 1.0, f64), "ridge": op.full((), 0.0, f64)}, []
+    logs, values = start(), []
     state = optimizer.init(logs)
     for _ in range(steps):
         value, logs, state = step(logs, state, x, y)
