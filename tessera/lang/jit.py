@@ -206,23 +206,27 @@ class Jitted:
             entry = self._entry(c)
             if key is not None and len(data) == len(c.tensors):
                 self._quick[key] = entry
-            if stream is not None and entry.device.kind != "cpu":
-                raise OperandError(
-                    f"Stream: {self._name} runs on {entry.device}, whose own stream keeps the order of calls and "
-                    "returns at once; a ts.Stream is for functions of the CPU: call it outside of the block"
-                )
-            if stream is not None and not entry.donated and not checking():
-                return _queued(stream, entry, c.tensors, self._name)
-            if entry.donated and type(entry.executable) is not Executable and not checking():
-                data = [data_of(v, self._name) for v in c.tensors]
-                return _results(entry, _run_donating(entry, c.tensors, data))
-            result = _wrap(entry, [data_of(v, self._name) for v in c.tensors])
-            return result if key is not None else _apart(result, c)
+            return self._started(entry, c, stream, key is not None)
         except TesseraError as e:
             error = located(e)
         except RecursionError:
             error = located(too_deep(self._name))
         raise error
+
+    def _started(self, entry: _Entry, c: Call, stream: Stream | None, usual_call: bool) -> Any:
+        """The results of a call whose entry was looked up by its types."""
+        if stream is not None and entry.device.kind != "cpu":
+            raise OperandError(
+                f"Stream: {self._name} runs on {entry.device}, whose own stream keeps the order of calls and "
+                "returns at once; a ts.Stream is for functions of the CPU: call it outside of the block"
+            )
+        if stream is not None and not entry.donated and not checking():
+            return _queued(stream, entry, c.tensors, self._name)
+        if entry.donated and type(entry.executable) is not Executable and not checking():
+            data = [data_of(v, self._name) for v in c.tensors]
+            return _results(entry, _run_donating(entry, c.tensors, data))
+        result = _wrap(entry, [data_of(v, self._name) for v in c.tensors])
+        return result if usual_call else _apart(result, c)
 
     def _prepare_calls(self, entry: _Entry, args: Any, kwargs: Any, data: Sequence[Any]) -> None:
         """Let calls like this one, which came twice, skip Python from now on."""
@@ -239,7 +243,7 @@ class Jitted:
 
     def _followed(self, entry: _Entry, args: Any, kwargs: Any, data: Sequence[Any]) -> Any:
         """The record of calls that need no Python; None where there is none."""
-        written, (target, numerics) = entry.executable.record[0].graph, self._mode()
+        written, (target, numerics, _) = entry.executable.record[0].graph, self._mode()
         task = Task(written, target, numerics, [v.type for v in written.inputs])
 
         def followed() -> Any:
