@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
-import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -15,14 +14,11 @@ from pathlib import Path
 from types import MethodType
 from typing import Any
 
-import numpy as np
-
 from tessera.algebra.annotation import OperatorSpec
 from tessera.algebra.laws.log import rewrites
 from tessera.compile import compile_graph, demand_target
 from tessera.core import tree, usual
 from tessera.core.blame import checked, demand_function
-from tessera.core.constraints import solve
 from tessera.core.device import ANYWHERE, CPU, GPUS, Device
 from tessera.core.during import During
 from tessera.core.errors import (
@@ -41,14 +37,9 @@ from tessera.core.types import TensorType
 from tessera.eager import refuse_hosted, target_in_force
 from tessera.executable import Executable
 from tessera.fallback import Task, first_that_works
-from tessera.ir.graph.interp import execute, interpret
 from tessera.ir.graph.ir import (
-    Value,
     current_builder,
     data_of,
-    donate,
-    holding,
-    on_host,
 )
 from tessera.ir.graph.numbers import checking
 from tessera.lang.annotation import TensorSpec
@@ -61,56 +52,14 @@ from tessera.lang.arguments import (
     names_in,
     numbers_of,
 )
-from tessera.lang.debug import blame
 from tessera.lang.lowered import Lowered
 from tessera.lang.results import Returns
 from tessera.lang.shortcut import follow
 from tessera.lang.stream import Stream, current_stream
 from tessera.lang.tensor import Tensor
 from tessera.lang.trace import Traced, is_tensor, trace
+from tessera.lang.variant import Variant, apart, queued, results, run_donating, wrap
 from tessera.ops.control import call
-
-
-class _Entry:
-    """A compiled variant."""
-
-    __slots__ = (
-        "checked", "device", "donated", "executable", "record", "seen", "single", "structure", "types",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        executable: Executable,
-        structure: tree.Structure,
-        donated: tuple[int, ...] = (),
-        device: Device = CPU,
-        checked: bool = False,
-    ):
-        self.executable, self.structure, self.device = executable, structure, device
-        self.checked = checked  # whether its results are looked at for NaN
-        self.donated = donated  # numbers of the arguments whose memory may be used
-        self.single = structure.kind is None
-        self.types = [v.type for v in executable.record[0].graph.outputs]
-        self.seen = -1  # the configuration of the last call through Python
-        self.record: Any = (
-            False if checked else None
-        )  # of calls that need no Python; False: there is none
-
-    def run(self, data: Sequence[Any]) -> list[Any]:
-        """The outputs; under ts.checked() a NaN among them is an error of the op that made it."""
-        outs = self.executable.run(data)
-        if self.checked:
-            blame(self.types, outs, self.device, lambda: self.check(data))
-        return outs
-
-    def check(self, data: Sequence[Any]) -> list[Any]:
-        """The outputs, op by op, as the target runs single ops."""
-        written = self.executable.record[0].graph
-        if self.device.kind != "cpu":  # looked at here, computed there
-            execute(written, [*map(on_host, data)])
-            return self.executable.run(data)
-        run = interpret if type(self.executable) is Executable else execute
-        return run(written, data)
 
 
 def _token(x: Tensor) -> Any:
@@ -176,9 +125,9 @@ class Jitted:
             if isinstance(p.annotation, OperatorSpec)
         }
         self._caller: Any = None  # calls this function without Python where a record allows it
-        self._quick: dict[Any, _Entry] = {}  # by the tokens of a call
-        self._entries: dict[Any, _Entry] = {}  # by actual types
-        self._variants: dict[Any, _Entry] = {}  # by the types that are compiled for
+        self._quick: dict[Any, Variant] = {}  # by the tokens of a call
+        self._entries: dict[Any, Variant] = {}  # by actual types
+        self._variants: dict[Any, Variant] = {}  # by the types that are compiled for
         self._counted = Variants(self._name)
         self._returns = Returns(f, self._name, self._signature)
 
@@ -194,10 +143,10 @@ class Jitted:
                 if entry is not None:
                     donates = entry.donated and type(entry.executable) is not Executable
                     if donates and not checking():
-                        return _results(entry, _run_donating(entry, tensors, data))
+                        return results(entry, run_donating(entry, tensors, data))
                     if entry.record is not False and not entry.donated:
                         self._prepare_calls(entry, args, kwargs, data)
-                    return _wrap(entry, data)
+                    return wrap(entry, data)
             else:
                 key = None
             c = self._take_apart(args, kwargs)
@@ -213,7 +162,7 @@ class Jitted:
             error = located(too_deep(self._name))
         raise error
 
-    def _started(self, entry: _Entry, c: Call, stream: Stream | None, usual_call: bool) -> Any:
+    def _started(self, entry: Variant, c: Call, stream: Stream | None, usual_call: bool) -> Any:
         """The results of a call whose entry was looked up by its types."""
         if stream is not None and entry.device.kind != "cpu":
             raise OperandError(
@@ -221,14 +170,14 @@ class Jitted:
                 "returns at once; a ts.Stream is for functions of the CPU: call it outside of the block"
             )
         if stream is not None and not entry.donated and not checking():
-            return _queued(stream, entry, c.tensors, self._name)
+            return queued(stream, entry, c.tensors, self._name)
         if entry.donated and type(entry.executable) is not Executable and not checking():
             data = [data_of(v, self._name) for v in c.tensors]
-            return _results(entry, _run_donating(entry, c.tensors, data))
-        result = _wrap(entry, [data_of(v, self._name) for v in c.tensors])
-        return result if usual_call else _apart(result, c)
+            return results(entry, run_donating(entry, c.tensors, data))
+        result = wrap(entry, [data_of(v, self._name) for v in c.tensors])
+        return result if usual_call else apart(result, c)
 
-    def _prepare_calls(self, entry: _Entry, args: Any, kwargs: Any, data: Sequence[Any]) -> None:
+    def _prepare_calls(self, entry: Variant, args: Any, kwargs: Any, data: Sequence[Any]) -> None:
         """Let calls like this one, which came twice, skip Python from now on."""
         if usual.is_busy():
             return
@@ -241,7 +190,7 @@ class Jitted:
         elif not self._caller.follows(entry.record):
             self._caller.follow(entry.record)
 
-    def _followed(self, entry: _Entry, args: Any, kwargs: Any, data: Sequence[Any]) -> Any:
+    def _followed(self, entry: Variant, args: Any, kwargs: Any, data: Sequence[Any]) -> Any:
         """The record of calls that need no Python; None where there is none."""
         written, (target, numerics, _) = entry.executable.record[0].graph, self._mode()
         task = Task(written, target, numerics, [v.type for v in written.inputs])
@@ -306,7 +255,7 @@ class Jitted:
         check_statics(self._name, static)
         return Call(self._name, {n: v for n, v in given.items() if n not in static}, static)
 
-    def _entry(self, c: Call) -> _Entry:
+    def _entry(self, c: Call) -> Variant:
         target, numerics, checked = self._mode()
         device = self._device(c, target)
         if numerics == "strict" and device.kind != "cpu":
@@ -328,7 +277,7 @@ class Jitted:
                 executable = compile_graph(t.graph, place, numerics)
             if numerics == "strict":
                 refuse_hosted(executable)
-            entry = _Entry(executable, t.structure, self._donated(c), device, checked)
+            entry = Variant(executable, t.structure, self._donated(c), device, checked)
             self._variants[chosen, types] = entry
             self._counted.add(c, (target, numerics, device, types))
             if entry.donated and type(executable) is Executable:
@@ -356,7 +305,7 @@ class Jitted:
             return c.tensors[first].device
         return Device(kind, int(which or 0)) if on_gpu else CPU
 
-    def _apart(self, c: Call, i: int, j: int) -> DeviceError:
+    def apart(self, c: Call, i: int, j: int) -> DeviceError:
         """The error of a call with tensors on two devices."""
         names = _leaf_names(c.names, tree.unflatten(c.structure, c.leaves))
         (a, v), (b, w) = ((names[k], c.tensors[k]) for k in (i, j))
@@ -536,54 +485,6 @@ def _are_tokens(x: Any, leaf: Callable[[Any], Any], out: list[Any]) -> bool:
         return False
 
 
-def _apart(result: Any, c: Call) -> Any:
-    """Results with memory of their own: arrays among the arguments may be written to later."""
-    lent = [
-        v.data for v, x in zip(c.tensors, filter(is_tensor, c.leaves), strict=True)
-        if not isinstance(x, Value) and isinstance(v.data, np.ndarray) and v.data.ndim
-    ]  # fmt: skip
-    if not lent:
-        return result
-    return tree.map(lambda v: _owned(v, lent), result)
-
-
-def _owned(v: Value, lent: Sequence[np.ndarray[Any, Any]]) -> Value:
-    if not isinstance(v.data, np.ndarray):
-        return v
-    shared = any(np.may_share_memory(v.data, x) for x in lent)
-    return holding(v.type, np.array(v.data), v.device) if shared else v
-
-
-def _run_donating(entry: _Entry, tensors: Sequence[Value], data: Sequence[Any]) -> list[Any]:
-    """Run, and take the donated arguments away from whoever holds them."""
-    executable: Any = entry.executable
-    if entry.checked:  # who looks for an error needs what went in
-        outs: list[Any] = entry.run(data)
-    else:
-        free = frozenset(i for i in entry.donated if _is_free(data[i]))
-        outs = executable.run(data, free)
-    for i in entry.donated:
-        donate(tensors[i])
-    return outs
-
-
-def _is_free(x: Any) -> bool:
-    """Whether one tensor alone holds an array: nobody else would see that it is written over."""
-    # The tensor, the list of data, the parameter of this function, and the count hold it.
-    if sys.getrefcount(x) > 4:
-        return False
-    if type(x) is not np.ndarray:  # an array of a device
-        return bool(x.is_free())
-    base = x.base
-    if not x.flags.writeable:
-        return False
-    while type(base) is np.ndarray:
-        if sys.getrefcount(base) > 3:  # the array on it, this name, and the count
-            return False
-        base = base.base
-    return base is None
-
-
 def _gpu_of(target: str, device: Device) -> Device | None:
     """Where a target that names a GPU, or the architecture of one, takes what the host holds."""
     kind = target.partition(":")[0]
@@ -602,34 +503,6 @@ def _leaf_names(parameters: Sequence[str], values: Sequence[Any]) -> list[str]:
             if is_tensor(x)
         ]
     return names
-
-
-def _wrap(entry: _Entry, data: Sequence[Any]) -> Any:
-    # A check looks at the program as it was written, op by op.
-    run = entry.run if not checking() else entry.check
-    return _results(entry, run(data))
-
-
-def _results(entry: _Entry, outs: Sequence[Any]) -> Any:
-    if entry.single:
-        t, x = entry.types[0], outs[0]
-        return holding(t if t.static else TensorType(t.dtype, x.shape), x, entry.device)
-    values = [
-        holding(t if t.static else TensorType(t.dtype, x.shape), x, entry.device)
-        for t, x in zip(entry.types, outs, strict=True)
-    ]
-    return tree.unflatten(entry.structure, values)
-
-
-def _queued(stream: Stream, entry: _Entry, tensors: Sequence[Value], user: str) -> Any:
-    """The results that a stream will bring."""
-    types, g = entry.types, entry.executable.graph
-    if not all(t.static for t in types):
-        given = [(str(v), v.shape, x.shape) for v, x in zip(g.inputs, tensors, strict=True)]
-        sizes = solve(given, g.guards)
-        types = [t.substitute(sizes) for t in types]
-    outs = stream.submit(entry.executable.run, tensors, types, user)
-    return tree.unflatten(entry.structure, outs)
 
 
 @checked

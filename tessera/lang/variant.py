@@ -1,0 +1,142 @@
+"""A compiled variant of a jitted function: its program, what it returns, and how a call runs it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.core import tree
+from tessera.core.constraints import solve
+from tessera.core.device import CPU, Device
+from tessera.core.types import TensorType
+from tessera.executable import Executable
+from tessera.ir.graph.interp import execute, interpret
+from tessera.ir.graph.ir import Value, donate, holding, on_host
+from tessera.ir.graph.numbers import checking
+from tessera.lang.arguments import Call
+from tessera.lang.debug import blame
+from tessera.lang.stream import Stream
+from tessera.lang.trace import is_tensor
+
+
+class Variant:
+    """A compiled variant."""
+
+    __slots__ = (
+        "checked", "device", "donated", "executable", "record", "seen", "single", "structure", "types",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        executable: Executable,
+        structure: tree.Structure,
+        donated: tuple[int, ...] = (),
+        device: Device = CPU,
+        checked: bool = False,
+    ):
+        self.executable, self.structure, self.device = executable, structure, device
+        self.checked = checked  # whether its results are looked at for NaN
+        self.donated = donated  # numbers of the arguments whose memory may be used
+        self.single = structure.kind is None
+        self.types = [v.type for v in executable.record[0].graph.outputs]
+        self.seen = -1  # the configuration of the last call through Python
+        self.record: Any = (
+            False if checked else None
+        )  # of calls that need no Python; False: there is none
+
+    def run(self, data: Sequence[Any]) -> list[Any]:
+        """The outputs; under ts.checked() a NaN among them is an error of the op that made it."""
+        outs = self.executable.run(data)
+        if self.checked:
+            blame(self.types, outs, self.device, lambda: self.check(data))
+        return outs
+
+    def check(self, data: Sequence[Any]) -> list[Any]:
+        """The outputs, op by op, as the target runs single ops."""
+        written = self.executable.record[0].graph
+        if self.device.kind != "cpu":  # looked at here, computed there
+            execute(written, [*map(on_host, data)])
+            return self.executable.run(data)
+        run = interpret if type(self.executable) is Executable else execute
+        return run(written, data)
+
+
+def wrap(entry: Variant, data: Sequence[Any]) -> Any:
+    """Run a variant on arrays; its results as the function returns them."""
+    # A check looks at the program as it was written, op by op.
+    run = entry.run if not checking() else entry.check
+    return results(entry, run(data))
+
+
+def results(entry: Variant, outs: Sequence[Any]) -> Any:
+    """Arrays as the function returns them: tensors in its tree."""
+    if entry.single:
+        t, x = entry.types[0], outs[0]
+        return holding(t if t.static else TensorType(t.dtype, x.shape), x, entry.device)
+    values = [
+        holding(t if t.static else TensorType(t.dtype, x.shape), x, entry.device)
+        for t, x in zip(entry.types, outs, strict=True)
+    ]
+    return tree.unflatten(entry.structure, values)
+
+
+def queued(stream: Stream, entry: Variant, tensors: Sequence[Value], user: str) -> Any:
+    """The results that a stream will bring."""
+    types, g = entry.types, entry.executable.record[0].graph
+    if not all(t.static for t in types):
+        given = [(str(v), v.shape, x.shape) for v, x in zip(g.inputs, tensors, strict=True)]
+        sizes = solve(given, g.guards)
+        types = [t.substitute(sizes) for t in types]
+    outs = stream.submit(entry.executable.run, tensors, types, user)
+    return tree.unflatten(entry.structure, outs)
+
+
+def apart(result: Any, c: Call) -> Any:
+    """Results with memory of their own: arrays among the arguments may be written to later."""
+    lent = [
+        v.data for v, x in zip(c.tensors, filter(is_tensor, c.leaves), strict=True)
+        if not isinstance(x, Value) and isinstance(v.data, np.ndarray) and v.data.ndim
+    ]  # fmt: skip
+    if not lent:
+        return result
+    return tree.map(lambda v: _owned(v, lent), result)
+
+
+def _owned(v: Value, lent: Sequence[np.ndarray[Any, Any]]) -> Value:
+    if not isinstance(v.data, np.ndarray):
+        return v
+    shared = any(np.may_share_memory(v.data, x) for x in lent)
+    return holding(v.type, np.array(v.data), v.device) if shared else v
+
+
+def run_donating(entry: Variant, tensors: Sequence[Value], data: Sequence[Any]) -> list[Any]:
+    """Run, and take the donated arguments away from whoever holds them."""
+    executable: Any = entry.executable
+    if entry.checked:  # who looks for an error needs what went in
+        outs: list[Any] = entry.run(data)
+    else:
+        free = frozenset(i for i in entry.donated if _is_free(data[i]))
+        outs = executable.run(data, free)
+    for i in entry.donated:
+        donate(tensors[i])
+    return outs
+
+
+def _is_free(x: Any) -> bool:
+    """Whether one tensor alone holds an array: nobody else would see that it is written over."""
+    # The tensor, the list of data, the parameter of this function, and the count hold it.
+    if sys.getrefcount(x) > 4:
+        return False
+    if type(x) is not np.ndarray:  # an array of a device
+        return bool(x.is_free())
+    base = x.base
+    if not x.flags.writeable:
+        return False
+    while type(base) is np.ndarray:
+        if sys.getrefcount(base) > 3:  # the array on it, this name, and the count
+            return False
+        base = base.base
+    return base is None
