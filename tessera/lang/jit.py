@@ -155,6 +155,7 @@ class Jitted:
             entry = self._entry(c)
             if key is not None and len(data) == len(c.tensors):
                 self._quick[key] = entry
+            data, tensors = [], []  # a donated array is free when nothing else holds it
             return self._started(entry, c, stream, key is not None)
         except TesseraError as e:
             error = located(e)
