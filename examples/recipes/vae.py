@@ -1,6 +1,6 @@
 """A variational autoencoder of small pictures: bars whose place and width it has to find out.
 
-    python examples/recipes/vae.py
+python examples/recipes/vae.py
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """A vision transformer: patches of a picture are tokens, and a class token reads them.
 
-    python examples/recipes/vit.py
+python examples/recipes/vit.py
 """
 
 from pathlib import Path
