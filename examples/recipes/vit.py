@@ -1,6 +1,8 @@
 """A vision transformer: patches of a picture are tokens, and a class token reads them.
 
-python examples/recipes/vit.py
+    python examples/recipes/vit.py
+
+Blocks are those of a pre-norm transformer, with AdamW, a warm-up and smoothed labels.
 """
 
 from pathlib import Path
