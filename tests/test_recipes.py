@@ -45,7 +45,9 @@ from tests.recipe_cases import CASES, rng
 from tests.tolerance import DIFFERENCE, DIFFERENCE_STEP, assert_close, assert_same_bits
 
 FOLDER = Path(cnn.__file__).parent
-RECIPES = sorted(p for p in FOLDER.glob("*.py"))
+RECIPES = sorted(FOLDER.glob("*.py"))
+# Eagerly these are hundreds of ops, each compiled for itself; they run beside the oracles.
+LONG = {"cart_pole", "cnn", "decoding", "gaussian_process", "maml", "mixed_precision", "vit"}
 
 
 def slope(f: Any, x: Any, along: Any) -> float:
@@ -94,7 +96,11 @@ def test_a_recipe_is_short_and_says_how_to_run_it(path):
     assert f"    python examples/recipes/{path.name}\n" in text
 
 
-@pytest.mark.parametrize("name", sorted(CASES))
+def with_mark(name: str) -> Any:
+    return pytest.param(name, marks=pytest.mark.oracle) if name in LONG else name
+
+
+@pytest.mark.parametrize("name", [with_mark(name) for name in sorted(CASES)])
 def test_eager_and_jitted_have_the_same_bits(name, monkeypatch):
     monkeypatch.setattr(hmc, "SAMPLES", 5)
     monkeypatch.setattr(cart_pole, "LENGTH", 20)
@@ -208,8 +214,8 @@ def test_experts_learn_and_share_the_load():
 
 
 def test_decoding_by_the_cache_equals_decoding_anew():
-    params, losses = decoding.train(ts.key(0), 60, batch=8)
-    assert losses[-1] < losses[0] - 0.3
+    params, losses = decoding.train(ts.key(0), 40, batch=8)
+    assert losses[-1] < losses[0] - 0.2
     prompt = ts.asarray(decoding.patterns(rng(), 2, 10))
     tokens = decoding.generate(params, prompt, 8)
     whole = op.concat([prompt, tokens], axis=1)
