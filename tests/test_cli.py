@@ -86,6 +86,14 @@ def test_ops_of_one_name(capsys):
     assert "partials" in out
 
 
+@pytest.mark.parametrize(
+    "name", ["conv1d", "conv2d", "fft2", "ifftn", "idct", "trace", "norm", "sqrtm"]
+)
+def test_ops_names_functions_that_take_operators_too(capsys, name):
+    assert cli.main(["ops", name]) == 0
+    assert f"op.{name}(" in capsys.readouterr().out
+
+
 def test_ops_of_an_unknown_name(capsys):
     assert cli.main(["ops", "tahn"]) == 2
     assert capsys.readouterr().err == "error: no op is named 'tahn'; did you mean tan?\n"

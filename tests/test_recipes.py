@@ -45,7 +45,9 @@ from tests.recipe_cases import CASES, rng
 from tests.tolerance import DIFFERENCE, DIFFERENCE_STEP, assert_close, assert_same_bits
 
 FOLDER = Path(cnn.__file__).parent
-RECIPES = sorted(p for p in FOLDER.glob("*.py"))
+RECIPES = sorted(FOLDER.glob("*.py"))
+# Eagerly these are hundreds of ops, each compiled for itself; they run beside the oracles.
+LONG = {"cart_pole", "cnn", "decoding", "gaussian_process", "maml", "mixed_precision", "vit"}
 
 
 def slope(f: Any, x: Any, along: Any) -> float:
@@ -55,7 +57,9 @@ def slope(f: Any, x: Any, along: Any) -> float:
 
 
 def dot(a: Any, b: Any) -> float:
-    return sum(op.sum(x * y).item() for x, y in zip(ts.tree.leaves(a), ts.tree.leaves(b)))
+    return sum(
+        op.sum(x * y).item() for x, y in zip(ts.tree.leaves(a), ts.tree.leaves(b), strict=True)
+    )
 
 
 def doubled(tree: Any) -> Any:
@@ -88,11 +92,15 @@ def test_every_recipe_is_here_and_in_the_table():
 @pytest.mark.parametrize("path", RECIPES, ids=lambda p: p.stem)
 def test_a_recipe_is_short_and_says_how_to_run_it(path):
     text = path.read_text()
-    assert 40 <= text.count("\n") <= 120
+    assert 40 <= sum(bool(line.strip()) for line in text.splitlines()) <= 100
     assert f"    python examples/recipes/{path.name}\n" in text
 
 
-@pytest.mark.parametrize("name", sorted(CASES))
+def with_mark(name: str) -> Any:
+    return pytest.param(name, marks=pytest.mark.oracle) if name in LONG else name
+
+
+@pytest.mark.parametrize("name", [with_mark(name) for name in sorted(CASES)])
 def test_eager_and_jitted_have_the_same_bits(name, monkeypatch):
     monkeypatch.setattr(hmc, "SAMPLES", 5)
     monkeypatch.setattr(cart_pole, "LENGTH", 20)
@@ -109,7 +117,8 @@ def test_ddpm_samples_lie_near_the_spiral():
     params, losses = ddpm.train(ts.key(0), 300)
     assert np.mean(losses[-50:]) < 0.45 < losses[0]
     start, noise = (
-        op.random.normal(k, s) for k, s in zip(ts.split(ts.key(1)), [(200, 2), (50, 200, 2)])
+        op.random.normal(k, s)
+        for k, s in zip(ts.split(ts.key(1)), [(200, 2), (50, 200, 2)], strict=True)
     )
     data = ts.tensor(ddpm.spiral(rng(), 1000))
     after = ddpm.distance_to(ddpm.sample(params, start, noise), data)
@@ -118,7 +127,8 @@ def test_ddpm_samples_lie_near_the_spiral():
 
 def test_vae_reads_and_draws_bars():
     params, losses = vae.train(ts.key(0), 300)
-    assert np.mean(losses[-20:]) < 25 < 80 < losses[0]
+    assert np.mean(losses[-20:]) < 25
+    assert losses[0] > 80
     x = vae.bars(rng(), 50)
     again = op.sigmoid(vae.decode(params, vae.encode(params, ts.asarray(x))[0]))
     assert np.mean((np.asarray(again) > 0.5) == (x > 0.5)) > 0.95
@@ -204,8 +214,8 @@ def test_experts_learn_and_share_the_load():
 
 
 def test_decoding_by_the_cache_equals_decoding_anew():
-    params, losses = decoding.train(ts.key(0), 60, batch=8)
-    assert losses[-1] < losses[0] - 0.3
+    params, losses = decoding.train(ts.key(0), 40, batch=8)
+    assert losses[-1] < losses[0] - 0.2
     prompt = ts.asarray(decoding.patterns(rng(), 2, 10))
     tokens = decoding.generate(params, prompt, 8)
     whole = op.concat([prompt, tokens], axis=1)
@@ -245,7 +255,9 @@ def test_message_passing_is_a_product_with_the_adjacency_matrix():
     adjacency[receivers, senders] = 1
     h = rng().normal(size=(n, 5))
     want = adjacency @ h / np.maximum(adjacency.sum(1, keepdims=True), 1)
-    assert_close(graph_network.aggregate(ts.tensor(h), *map(ts.asarray, (senders, receivers))), want)
+    assert_close(
+        graph_network.aggregate(ts.tensor(h), *map(ts.asarray, (senders, receivers))), want
+    )
 
 
 def test_the_graph_network_finds_the_halves():
@@ -256,7 +268,8 @@ def test_the_graph_network_finds_the_halves():
 
 def test_the_policy_learns_to_balance():
     _, lengths = cart_pole.train(ts.key(0), 40)
-    assert np.mean(lengths[:3]) < 50 < 100 < np.mean(lengths[-5:])
+    assert np.mean(lengths[:3]) < 50
+    assert np.mean(lengths[-5:]) > 100
 
 
 def test_mapped_episodes_are_those_of_a_loop():
@@ -265,7 +278,7 @@ def test_mapped_episodes_are_those_of_a_loop():
     chances = op.random.uniform(ts.key(2), (3, 40))
     mapped = ts.vmap(cart_pole.episode, in_axes=(None, 0, 0))(params, starts, chances)
     for i in range(3):
-        for many, one in zip(mapped, cart_pole.episode(params, starts[i], chances[i])):
+        for many, one in zip(mapped, cart_pole.episode(params, starts[i], chances[i]), strict=True):
             assert_same_bits(many[i], one)
 
 
@@ -280,12 +293,12 @@ def test_runge_kutta_follows_the_exponential():
 
 
 def test_the_neural_ode_learns_and_its_checkpoints_change_no_bit(monkeypatch):
-    f, args = CASES["neural_ode"]()
+    _f, args = CASES["neural_ode"]()
     params, _, start, path = args
     grads = ts.grad(neural_ode.loss)(params, start, path)
     monkeypatch.setattr(ts, "checkpoint", lambda f: f)
     plain = ts.grad(neural_ode.loss)(params, start, path)
-    for a, b in zip(ts.tree.leaves(grads), ts.tree.leaves(plain)):
+    for a, b in zip(ts.tree.leaves(grads), ts.tree.leaves(plain), strict=True):
         assert_same_bits(a, b)
     monkeypatch.undo()
     _, losses = neural_ode.train(ts.key(0), 60, starts=8)
@@ -337,7 +350,7 @@ def test_poisson_by_operators_equals_the_sparse_matrix():
     assert_close(operator @ f, matrix @ f, times=1e4)
     want = scipy.sparse.linalg.spsolve(matrix.tocsc(), f)
     preconditioned = op.cg(operator, f, tol=1e-11, precondition=poisson.laplace_solver())
-    for u, info in (preconditioned, op.cg(op.sparse(matrix), f, tol=1e-11)):
+    for u, _info in (preconditioned, op.cg(op.sparse(matrix), f, tol=1e-11)):
         np.testing.assert_allclose(u, want, rtol=1e-6, atol=1e-9 * np.abs(want).max())
     assert preconditioned[1].iterations.item() < 30
 
@@ -469,7 +482,11 @@ def test_three_ways_to_blur_agree_with_scipy():
     image = image_filters.picture(40)
     g = np.asarray(image_filters.gaussian()).astype(np.float64)
     want = scipy.ndimage.correlate(image.astype(np.float64), np.outer(g, g), mode="constant")
-    for blur in (image_filters.blur_direct, image_filters.blur_separable, image_filters.blur_fourier):
+    for blur in (
+        image_filters.blur_direct,
+        image_filters.blur_separable,
+        image_filters.blur_fourier,
+    ):
         assert_close(blur(image), want.astype(np.float32))
     sobel = np.hypot(*(scipy.ndimage.sobel(image, axis=k, mode="constant") for k in (0, 1))) / 8
     assert_close(image_filters.edges(image), sobel)

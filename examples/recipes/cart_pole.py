@@ -17,7 +17,7 @@ optimizer = ts.optim.adam(1e-2)
 
 def physics(state, push):
     """The state (place, speed, angle, its speed) 20 ms later; push is -1 or 1 times 10 N."""
-    x, v, angle, w = op.unstack(state)
+    _x, v, angle, w = op.unstack(state)
     sin, cos = op.sin(angle), op.cos(angle)
     force = (10.0 * push + 0.05 * w**2 * sin) / 1.1
     spin = (9.8 * sin - cos * force) / (0.5 * (4 / 3 - 0.1 * cos**2 / 1.1))
@@ -91,7 +91,9 @@ def train(key, steps):
 def main():
     _, lengths = train(ts.key(0), 150)
     for i in range(0, 150, 25):
-        print(f"update {i:3d}  the pole stands for {np.mean(lengths[i : i + 5]):5.1f} of {LENGTH} steps")
+        print(
+            f"update {i:3d}  the pole stands for {np.mean(lengths[i : i + 5]):5.1f} of {LENGTH} steps"
+        )
     print(f"at the end {np.mean(lengths[-10:]):.1f}")
 
 

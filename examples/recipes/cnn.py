@@ -38,7 +38,10 @@ def init(key):
         blocks.append({"kernel": kernel, "gain": op.ones((n,)), "bias": op.zeros((n,))})
         running.append({"mean": op.zeros((n,)), "var": op.ones((n,))})
     features = CHANNELS[-1] * (SIDE // 4) ** 2
-    out = {"w": op.random.normal(keys[-1], (features, 10), std=features**-0.5), "b": op.zeros((10,))}
+    out = {
+        "w": op.random.normal(keys[-1], (features, 10), std=features**-0.5),
+        "b": op.zeros((10,)),
+    }
     return {"blocks": blocks, "out": out}, running
 
 

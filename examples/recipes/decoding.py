@@ -85,7 +85,9 @@ def generate(params, prompt, count):
 
 def patterns(rng, batch, length=33):
     """Sequences that repeat a drawn pattern of 3 to 6 tokens."""
-    rows = [np.resize(rng.permutation(VOCABULARY)[: rng.integers(3, 7)], length) for _ in range(batch)]
+    rows = [
+        np.resize(rng.permutation(VOCABULARY)[: rng.integers(3, 7)], length) for _ in range(batch)
+    ]
     return np.stack(rows)
 
 

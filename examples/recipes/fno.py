@@ -76,7 +76,9 @@ def burgers(rng, samples, n, viscosity=0.02, time=0.5, steps=400):
     hat, dt = np.fft.rfft(u), time / steps
     for _ in range(steps):  # diffusion exactly, transport by the midpoint rule
         half = hat - dt / 2 * k * np.fft.rfft(np.fft.irfft(hat, n) ** 2 / 2)
-        hat = (hat - dt * k * np.fft.rfft(np.fft.irfft(half, n) ** 2 / 2)) * np.exp(viscosity * k**2 * dt)
+        hat = (hat - dt * k * np.fft.rfft(np.fft.irfft(half, n) ** 2 / 2)) * np.exp(
+            viscosity * k**2 * dt
+        )
         hat[:, n // 3 :] = 0
     return u.astype(np.float32), np.fft.irfft(hat, n).astype(np.float32)
 

@@ -62,7 +62,10 @@ def data(rng, noise=0.3):
 
 
 def start():
-    return {k: ts.tensor(v, f64) for k, v in dict(space=-1.0, time=0.0, scale=0.0, noise=0.0).items()}
+    return {
+        k: ts.tensor(v, f64)
+        for k, v in {"space": -1.0, "time": 0.0, "scale": 0.0, "noise": 0.0}.items()
+    }
 
 
 def fit(y, steps):

@@ -81,8 +81,12 @@ def train(key, steps, seed=0):
 def main():
     _, record = train(ts.key(0), 100)
     for i in range(9, 100, 20):
-        print(f"step {i + 1:3d}  loss {record[i][0]:.4f}  placed correctly {100 * record[i][1]:.0f}%")
-    print(f"{KNOWN} of {PEOPLE} told their half; of the others {100 * record[-1][1]:.1f}% are found")
+        print(
+            f"step {i + 1:3d}  loss {record[i][0]:.4f}  placed correctly {100 * record[i][1]:.0f}%"
+        )
+    print(
+        f"{KNOWN} of {PEOPLE} told their half; of the others {100 * record[-1][1]:.1f}% are found"
+    )
 
 
 if __name__ == "__main__":

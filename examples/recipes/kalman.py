@@ -108,7 +108,9 @@ def main():
         ("filter", moments[0][:, 0]),
         ("smoother", smoother(logs, moments)[:, 0]),
     ):
-        print(f"error of the {name:8s} {np.sqrt(np.mean((np.asarray(places) - states[:, 0]) ** 2)):.3f}")
+        print(
+            f"error of the {name:8s} {np.sqrt(np.mean((np.asarray(places) - states[:, 0]) ** 2)):.3f}"
+        )
 
 
 if __name__ == "__main__":

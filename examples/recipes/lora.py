@@ -100,10 +100,14 @@ def main():
     first, second, test = task(0, 2000), task(1, 500, shift=1.2), task(2, 2000, shift=1.2)
     frozen = init(ts.key(0))
     value, frozen = fit(pretrain, frozen, ts.optim.adam(2e-3).init(frozen), *first, steps=150)
-    print(f"pretrained: loss {value:.3f}, accuracy {accuracy(frozen, none_like(frozen), *first):.3f}")
+    print(
+        f"pretrained: loss {value:.3f}, accuracy {accuracy(frozen, none_like(frozen), *first):.3f}"
+    )
     adapters = init_adapters(ts.key(1))
     print(f"on the new task before: accuracy {accuracy(frozen, adapters, *test):.3f}")
-    value, adapters = fit(finetune, adapters, ts.optim.adam(1e-2).init(adapters), frozen, *second, steps=100)
+    value, adapters = fit(
+        finetune, adapters, ts.optim.adam(1e-2).init(adapters), frozen, *second, steps=100
+    )
     sizes = [sum(p.size for p in ts.tree.leaves(t)) for t in (adapters, frozen)]
     print(f"after {sizes[0]:,} numbers beside {sizes[1]:,} frozen ones: loss {value:.3f}, "
           f"accuracy {accuracy(frozen, adapters, *test):.3f}")  # fmt: skip

@@ -84,7 +84,9 @@ def main():
     x, y, new_x, new_y = (ts.asarray(a) for a in waves(np.random.default_rng(1), 100))
     for steps in (0, 1, 5):
         one = lambda x, y, u, v: loss(adapt(params, x, y, steps), u, v)  # noqa: E731, B023
-        print(f"new waves after {steps} steps: {op.mean(ts.vmap(one)(x, y, new_x, new_y)).item():.3f}")
+        print(
+            f"new waves after {steps} steps: {op.mean(ts.vmap(one)(x, y, new_x, new_y)).item():.3f}"
+        )
 
 
 if __name__ == "__main__":

@@ -83,7 +83,9 @@ def main():
     for name in optimizers:
         _, state, losses = train(name, 400)
         last = f"; scale {state['scale'].item():,.0f}" if "scale" in state else ""
-        print(f"{name:20s} relative loss {np.mean(losses[:10]):.3f} -> {np.mean(losses[-20:]):.3f}{last}")
+        print(
+            f"{name:20s} relative loss {np.mean(losses[:10]):.3f} -> {np.mean(losses[-20:]):.3f}{last}"
+        )
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ dropped, and a loss of its own keeps the load even.
 import numpy as np
 
 import tessera as ts
-from tessera import f32, op
+from tessera import op
 
 EXPERTS, CHOSEN, WIDTH, HIDDEN = 8, 2, 8, 32
 TOKENS = 256

@@ -85,7 +85,9 @@ def main():
         print(f"step {i:3d}  mean error along the trajectories {losses[i]:.4f}")
     start = ts.tensor([[1.2, 0.3]])
     ours, truth = odeint(field, params, start), odeint(true_field, None, start)
-    print(f"a new start ends at {np.asarray(ours[-1, 0]).round(2)}, truly at {np.asarray(truth[-1, 0]).round(2)}")
+    print(
+        f"a new start ends at {np.asarray(ours[-1, 0]).round(2)}, truly at {np.asarray(truth[-1, 0]).round(2)}"
+    )
 
 
 if __name__ == "__main__":

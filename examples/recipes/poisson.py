@@ -63,7 +63,9 @@ def main():
 
     def misfit(inside):
         guess = ts.asarray(faces(wall) > 1) * (inside - 1.0) + 1.0
-        return op.sum((op.cg(diffusion(guess), f, tol=1e-9, precondition=laplace_solver())[0] - u) ** 2)
+        return op.sum(
+            (op.cg(diffusion(guess), f, tol=1e-9, precondition=laplace_solver())[0] - u) ** 2
+        )
 
     inside = ts.tensor(5.0, f64)
     for i in range(6):  # Newton's method on the logarithm, with a gradient through the solver

@@ -1,6 +1,9 @@
 """A variational autoencoder of small pictures: bars whose place and width it has to find out.
 
     python examples/recipes/vae.py
+
+The encoder gives the mean and variance of a code, the decoder the chances of pixels; the noise between
+them is drawn inside of the jitted step.
 """
 
 import numpy as np

@@ -1,6 +1,8 @@
 """A vision transformer: patches of a picture are tokens, and a class token reads them.
 
     python examples/recipes/vit.py
+
+Blocks are those of a pre-norm transformer, with AdamW, a warm-up and smoothed labels.
 """
 
 from pathlib import Path
@@ -13,7 +15,7 @@ from tessera import op
 GLYPHS = Path(__file__).parent.parent / "data" / "digits.csv"
 SIDE, PATCH, WIDTH, HEADS, LAYERS = 12, 3, 48, 4, 2
 PATCHES = (SIDE // PATCH) ** 2
-optimizer = ts.optim.adamw(ts.optim.warmup_cosine(3e-3, 20, 300), decay=0.01)
+optimizer = ts.optim.adamw(ts.optim.warmup_cosine(3e-3, 20, 250), decay=0.01)
 
 
 def digits(rng, n):
@@ -109,8 +111,8 @@ def train(key, steps, batch=64, seed=0):
 
 
 def main():
-    params, losses = train(ts.key(0), 300)
-    for i in range(0, 300, 50):
+    params, losses = train(ts.key(0), 250)
+    for i in range(0, 250, 50):
         print(f"step {i:3d}  loss {np.mean(losses[i : i + 20]):.3f}")
     right = accuracy(params, *digits(np.random.default_rng(1), 1000))
     print(f"{100 * right.item():.1f}% of 1,000 new digits are read correctly")

@@ -17,6 +17,7 @@ from tessera.core.primitives import PRIMITIVES
 from tessera.core.scalar import Expr
 from tessera.ir.graph.op import KIND_NAMES, REGISTRY, Op
 from tessera.lang import op as namespace
+from tessera.lang import operators
 from tessera.ops.define import FUNCTIONS
 
 RULES = ("linear", "partials", "jvp", "transpose", "batch")
@@ -104,7 +105,13 @@ def _functions() -> list[tuple[str, Any]]:
     for prefix, module in inspect.getmembers(namespace, inspect.ismodule):
         members = inspect.getmembers(module, inspect.isfunction)
         found += [(f"{prefix}.{n}", f) for n, f in members if n in getattr(module, "__all__", ())]
-    return [(n, f) for n, f in found if not n.startswith("_") and _is_ours(f)]
+    tensors = [(n, _of_tensors(f)) for n, f in found if not n.startswith("_")]
+    return [(n, f) for n, f in tensors if _is_ours(f)]
+
+
+def _of_tensors(f: Any) -> Any:
+    """The form for tensors of a function that takes operators too."""
+    return getattr(f, "__wrapped__", f) if f.__module__ == operators.__name__ else f
 
 
 def _is_ours(f: Any) -> bool:

@@ -29,6 +29,16 @@ def _zeros(params: Tree) -> Tree:
     return tree.map(op.zeros_like, params)
 
 
+def _real_zeros(params: Tree) -> Tree:
+    """Zeros for mean squares, which are real for complex parameters too."""
+    return tree.map(lambda p: op.zeros_like(p, p.dtype.real), params)
+
+
+def _power(g: Any) -> Any:
+    """|g|**2, so that a step keeps the phase of a complex gradient."""
+    return op.square(op.real(g)) + op.square(op.imag(g)) if g.dtype.is_complex else g * g
+
+
 def _start() -> Value:
     return op.full((), 0, "i32")
 
@@ -73,7 +83,7 @@ def adam(
     """Adam; with decay, the decoupled weight decay of AdamW."""
 
     def init(params: Tree) -> State:
-        return {"step": _start(), "m": _zeros(params), "v": _zeros(params)}
+        return {"step": _start(), "m": _zeros(params), "v": _real_zeros(params)}
 
     def update(grads: Tree, state: State, params: Tree) -> tuple[Tree, State]:
         step = state["step"] + 1
@@ -84,9 +94,9 @@ def adam(
 
         def one(p: Any, g: Any, m: Any, v: Any) -> tuple[Any, Any, Any]:
             m = b1 * m + (1 - b1) * g
-            v = b2 * v + (1 - b2) * (g * g)
+            v = b2 * v + (1 - b2) * _power(g)
             step_size = op.cast(rate / scale_m, p.dtype)
-            direction = m / (op.sqrt(v / op.cast(scale_v, p.dtype)) + eps)
+            direction = m / (op.sqrt(v / op.cast(scale_v, v.dtype)) + eps)
             kept = p * op.cast(1 - decay * rate, p.dtype) if decay else p
             return kept - step_size * direction, m, v
 
@@ -131,13 +141,13 @@ def rmsprop(lr: Rate, decay: float = 0.9, eps: float = 1e-8) -> Optimizer:
     """Gradients over the root of the running mean of their squares, which decays at this rate."""
 
     def init(params: Tree) -> State:
-        return {"step": _start(), "v": _zeros(params)}
+        return {"step": _start(), "v": _real_zeros(params)}
 
     def update(grads: Tree, state: State, params: Tree) -> tuple[Tree, State]:
         rate = _rate(lr, state["step"])
 
         def one(p: Any, g: Any, v: Any) -> tuple[Any, Any]:
-            v = decay * v + (1 - decay) * (g * g)
+            v = decay * v + (1 - decay) * _power(g)
             return p - op.cast(rate, p.dtype) * (g / (op.sqrt(v) + eps)), v
 
         new, v = _unzip(tree.map(one, params, grads, state["v"]), params, 2)
@@ -152,10 +162,17 @@ def clip_by_value(grads: Tree, limit: float) -> Tree:
     return tree.map(lambda g: op.clip(g, -limit, limit), grads)
 
 
+def _wide_power(g: Any) -> Any:
+    """|g|**2 in f32, or in f64 for gradients in double precision."""
+    if g.dtype.is_complex:
+        return _power(g)
+    return op.square(g if g.dtype.bits > f32.bits else op.cast(g, f32))
+
+
 @wanting
 def clip_by_global_norm(grads: Tree, limit: float) -> Tree:
     """Gradients scaled down so that their joint Euclidean norm is at most the limit."""
-    powers = [op.sum(op.square(op.cast(g, f32))) for g in tree.leaves(grads)]
+    powers = [op.sum(_wide_power(g)) for g in tree.leaves(grads)]
     norm = op.sqrt(op.sum(op.stack(powers)))
     factor = op.minimum(1.0, limit / (norm + 1e-6))
     return tree.map(lambda g: g * op.cast(factor, g.dtype), grads)

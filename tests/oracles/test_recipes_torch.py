@@ -73,7 +73,7 @@ def test_cnn_three_steps_of_batchnorm_and_adam():
         x = x.astype(np.float64)
         value, params, running, state = step(params, running, state, x, labels)
         h = torch.tensor(x)
-        for block, (mean, var) in zip(p["blocks"], stats):
+        for block, (mean, var) in zip(p["blocks"], stats, strict=True):
             h = F.conv2d(h, block["kernel"], padding=1)
             h = F.batch_norm(h, mean, var, block["gain"], block["bias"], True, cnn.MOMENTUM)
             h = F.max_pool2d(F.relu(h), 2)
@@ -85,7 +85,7 @@ def test_cnn_three_steps_of_batchnorm_and_adam():
         agree(value, loss)
     for got, want in zip(ts.tree.leaves(params), torch_leaves(p), strict=True):
         agree(got, want, rtol=1e-6, atol=1e-8)
-    for r, (mean, var) in zip(running, stats):
+    for r, (mean, var) in zip(running, stats, strict=True):
         agree(r["mean"], mean)
         agree(r["var"], var)
 
@@ -145,7 +145,7 @@ def test_vit_is_a_stack_of_torch_encoder_layers():
     agree(value, loss)
     for k in rest:
         agree(grads[k], rest[k].grad)
-    for g, layer in zip(grads["blocks"], layers):
+    for g, layer in zip(grads["blocks"], layers, strict=True):
         agree(g["qkv"].T, layer.self_attn.in_proj_weight.grad)
         agree(g["down"].T, layer.linear2.weight.grad)
         agree(g["norm1"]["gain"], layer.norm1.weight.grad)
@@ -173,7 +173,7 @@ def test_decoding_is_causal_attention_without_a_cache():
         y = F.scaled_dot_product_attention(turned(q, places), turned(k, places), v, is_causal=True)
         x = x + y.transpose(1, 2).reshape(3, 12, -1) @ block["mix"]
         x = x + F.gelu(norm(x) @ block["up"]) @ block["down"]
-    agree(scores, norm(x) @ p["out"], rtol=1e-5, atol=1e-6)
+    agree(scores, norm(x) @ p["out"])
 
 
 def wide_caches(batch: int) -> Any:
@@ -210,7 +210,11 @@ def test_image_filters_are_torch_convolutions():
     g = torch.tensor(np.asarray(image_filters.gaussian()))
     kernel = torch.outer(g, g)[None, None]
     blurred = F.conv2d(torch.tensor(image)[None, None], kernel, padding=image_filters.RADIUS)[0, 0]
-    for blur in (image_filters.blur_direct, image_filters.blur_separable, image_filters.blur_fourier):
+    for blur in (
+        image_filters.blur_direct,
+        image_filters.blur_separable,
+        image_filters.blur_fourier,
+    ):
         agree(blur(image), blurred, rtol=1e-5, atol=1e-6)
     full = torch.zeros(40, 40)
     k = 2 * image_filters.RADIUS + 1
