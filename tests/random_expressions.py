@@ -517,7 +517,7 @@ JOINTS = [name for name, row in ROWS.items() if "{A}" in row.operator]
 def expression(seed: int, depth: int = 4, only: Sequence[str] = ()) -> Expression:
     """The expression of a seed, of which no part is wild."""
     rng = Random(f"operators {seed}")
-    d = Draw(rng, rng.random() < 0.25)
+    d = Draw(rng, rng.random() < 0.35)
     while True:
         shape = (rng.choice(SIZES), rng.choice(SIZES))
         if rng.random() < 0.8:

@@ -299,7 +299,7 @@ def function(f: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             if getattr(settings(), "checked", False):
-                found: R = _verified(f(*map(_verified, args), **kwargs))  # type: ignore[arg-type]
+                found: R = _verified(f(*map(_verified, args), **kwargs))
                 return found
             return f(*args, **kwargs)
         except TesseraError as e:
