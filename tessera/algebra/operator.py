@@ -238,6 +238,13 @@ class Operator(Plotted):
         return f"{self.dtype}[{self.shape[0]},{self.shape[1]}]"
 
 
+def are_adjoint(p: Operator, q: Operator) -> bool:
+    """Whether one was made as the adjoint of the other, without making it."""
+    if p is q:
+        return "self_adjoint" in p.flags
+    return q._turned.get("adjoint") is p or p._turned.get("adjoint") is q
+
+
 def _less(rank: Any, shape: tuple[Any, Any]) -> bool:
     """Whether a bound of the rank is below both sizes."""
     return all(isinstance(n, int) for n in (rank, *shape)) and rank < min(shape)
