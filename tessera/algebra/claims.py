@@ -26,7 +26,7 @@ from tessera.ops.matrix import adjoint, hermitian_part
 from tessera.ops.random import normal
 from tessera.ops.random_bits import key
 from tessera.ops.reduction import max as largest
-from tessera.ops.shape import matrix_transpose, slice_
+from tessera.ops.shape import concat, matrix_transpose, slice_
 from tessera.ops.telling import ensure
 
 Pair = tuple[Value, Value]  # two tensors that are equal when the flag holds
@@ -54,7 +54,8 @@ def _regular(m: Value) -> list[Pair]:
 
 def _shifted(m: Value) -> list[Pair]:
     rows, cols = m.shape
-    return [(slice_(m, (1, 1), (rows, cols)), slice_(m, (0, 0), (rows - 1, cols - 1)))]
+    left, rest = slice_(m, (1, 0), (rows, 1)), slice_(m, (0, 0), (rows - 1, cols - 1))
+    return [(m, concat([slice_(m, (0, 0), (1, cols)), concat([left, rest], 1)], 0))]
 
 
 # What the flags say of the matrix.
