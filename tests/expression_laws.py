@@ -46,7 +46,10 @@ class Subject:
     @property
     def is_regular(self) -> bool:
         m = self.matrix
-        return m.shape[0] == m.shape[1] and bool(np.linalg.cond(m) < 1e4)
+        known = (
+            m.shape[0] == m.shape[1] and np.abs(m).max(initial=0.0) > 1e-6
+        )  # what is smaller is rounding
+        return known and bool(np.linalg.cond(m) < 1e4)
 
 
 def _matrix(s: Subject) -> None:

@@ -244,6 +244,16 @@ def test_the_tangent_of_a_decomposition_is_that_of_the_matrix() -> None:
         moved.filter(op.sin)
 
 
+def test_the_pseudoinverse_of_factors_that_are_wider_than_high() -> None:
+    for rows, cols in ((1, 3), (3, 1), (1, 1)):
+        u, v = (ts.tensor(RNG.normal(size=(n, 2))) for n in (rows, cols))
+        make = lambda u, v: op.pseudoinverse(op.low_rank(u, v))  # noqa: E731
+        _, moved = ts.jvp(make, (u, v), (u * u, v * v))
+        _, want = ts.jvp(lambda u, v: op.pinv(u @ v.T), (u, v), (u * u, v * v))
+        close(dense(make(u, v)), np.linalg.pinv(np.asarray(u @ v.T)), 1e-12)
+        close(dense(moved), want, 1e-10)
+
+
 # Errors ------------------------------------------------------------------------------------------
 
 

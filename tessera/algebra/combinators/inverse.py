@@ -107,9 +107,14 @@ def pseudoinverse_of(a: Operator) -> Operator:
         return pseudoinverse_of(a.parts[0]).H
     if a.kind == "scale" and a.static and a.static[0] != 0:
         return scaled(pseudoinverse_of(a.parts[0]), 1 / a.static[0])
-    if a.kind == "low_rank":
+    if a.kind == "low_rank" and _is_thin(a):
         return _of_low_rank(a)
     return inverse_of(a) if "invertible" in a.flags else Operator("pseudoinverse", (a,))
+
+
+def _is_thin(a: Operator) -> bool:
+    """Whether both factors have at most as many columns as rows; else the matrix is no larger than they are."""
+    return all(x.shape[1] <= x.shape[0] for x in factors_of(a)[::2] if x is not None)
 
 
 def _of_low_rank(a: Operator) -> Operator:
