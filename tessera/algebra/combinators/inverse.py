@@ -114,7 +114,8 @@ def pseudoinverse_of(a: Operator) -> Operator:
 
 def _is_thin(a: Operator) -> bool:
     """Whether both factors have at most as many columns as rows; else the matrix is no larger than they are."""
-    return all(x.shape[1] <= x.shape[0] for x in factors_of(a)[::2] if x is not None)
+    sizes = [x.shape for x in factors_of(a)[::2] if x is not None]
+    return all(n <= m for m, n in sizes if isinstance(m, int) and isinstance(n, int))
 
 
 def _of_low_rank(a: Operator) -> Operator:
