@@ -114,8 +114,8 @@ def pseudoinverse_of(a: Operator) -> Operator:
 
 def _is_thin(a: Operator) -> bool:
     """Whether both factors have at most as many columns as rows; else the matrix is no larger than they are."""
-    sizes = [x.shape for x in factors_of(a)[::2] if x is not None]
-    return all(n <= m for m, n in sizes if isinstance(m, int) and isinstance(n, int))
+    u, _, v = factors_of(a)
+    return all(n <= m for m, n in (u.shape, v.shape) if isinstance(m, int) and isinstance(n, int))
 
 
 def _of_low_rank(a: Operator) -> Operator:
