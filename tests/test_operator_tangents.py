@@ -254,6 +254,18 @@ def test_the_pseudoinverse_of_factors_that_are_wider_than_high() -> None:
         close(dense(moved), want, 1e-10)
 
 
+def test_gradients_have_not_the_flags_of_what_they_are_gradients_by() -> None:
+    a = op.dense(A + A.T, flags=("self_adjoint",))
+    g = ts.grad(lambda a: op.sum((a @ V) * A[0]))(a)
+    assert g.flags == {"real"}
+    close(dense(g.H), np.outer(V, A[0]), 1e-12)
+    close(np.arange(4.0) @ g, np.arange(4.0) @ np.outer(A[0], V), 1e-12)
+    moved = ts.tree.map(lambda p, q: p - 0.1 * q, a, g)  # the trees are alike
+    assert "self_adjoint" in moved.flags
+    twice = ts.tree.map(lambda q: 2 * q, g)
+    assert twice.flags == {"real"}
+
+
 # Errors ------------------------------------------------------------------------------------------
 
 

@@ -84,6 +84,8 @@ class Operator(Plotted):
     def flags(self) -> frozenset[str]:
         """What is known of its matrix without looking at numbers."""
         known = self._flags
+        if known is None and self.is_gradient:  # a gradient by a unitary operator is not unitary
+            return frozenset(("real",) if self.dtype.kind != "c" else ())
         if known is None:
             found = self.record.flags(self) | self.assumed
             if self.dtype.kind != "c":
@@ -340,7 +342,8 @@ class _Aux(tuple[Any, ...]):
 
 def _flatten(a: Operator) -> tuple[Sequence[Any], Any]:
     # Flags that follow from parts being the same object would be lost with the objects.
-    aux = _Aux((a.kind, len(a.data), a.static, a.shape, a.dtype, a.flags))
+    flags = a.assumed if a.is_gradient else a.flags
+    aux = _Aux((a.kind, len(a.data), a.static, a.shape, a.dtype, flags))
     if a.is_gradient:
         aux.is_gradient = True
     return (*a.data, *a.parts), aux
