@@ -122,3 +122,24 @@ def test_derivatives_as_maps_can_be_vouched_for(monkeypatch: pytest.MonkeyPatch)
     sure = a.assume("self_adjoint")
     np.testing.assert_allclose(sure(ts.tensor(M[0])), (M + M.T) @ M[0])
     np.testing.assert_allclose(sure @ M[0], (M + M.T) @ M[0])
+
+
+def test_laws_and_functions_of_true_claims_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    with looking(monkeypatch):
+        u, p = op.dense(Q, flags=("unitary",)), op.dense(M @ M.T, flags=("positive",))
+        x = np.ones(4)
+        for a in (
+            u.H @ u,
+            u @ p @ u.H,
+            op.projector(M[:, :2]) @ op.projector(M[:, :2]),
+            op.kronecker(u, p),
+        ):
+            found = ts.simplify(a)
+            np.testing.assert_allclose(found.todense(), a.todense(), atol=1e-10)
+        turn = op.expm(30 * op.skew(op.dense(M)))
+        assert "unitary" in turn.flags
+        back = ts.jit(lambda a, x: a.solve(a @ x))(turn, ts.tensor(x))
+        np.testing.assert_allclose(back, x, atol=1e-9)
+        np.testing.assert_allclose(ts.jit(lambda a, x: a @ x)(p, ts.tensor(x)), M @ M.T @ x)
+        g = ts.grad(lambda a: op.sum((a @ x) * M[0]))(p)
+        np.testing.assert_allclose(g.todense(), np.outer(M[0], x))

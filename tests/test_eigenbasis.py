@@ -30,6 +30,7 @@ H = positive(3, True)
 I12, I24 = op.eye(12, ts.f64), op.eye(24, ts.f64)
 Q = np.linalg.qr(RNG.normal(size=(4, 4)))[0]
 TWICE = (Q * [1.0, 1.0, 2.0, 2.0]) @ Q.T  # eigenvalues that repeat
+U = RNG.normal(size=(12, 2))
 SUMS: dict[str, Any] = {
     "product": lambda: op.kronecker(held(A), held(B)) + 0.3 * I12,
     "multiples": lambda: 0.3 * I12 + 2 * (1.5 * op.kronecker(held(A), held(B))) + I12,
@@ -39,6 +40,7 @@ SUMS: dict[str, Any] = {
     "tensors": lambda: ts.tensor(2.0) * op.kronecker(held(A), held(B)) + ts.tensor(0.3) * I12,
     "complex": lambda: op.kronecker(held(H), held(B)) + 0.3 * op.eye(12, ts.c128),
     "structured": lambda: op.kronecker(op.toeplitz(np.array([2.0, 0.5, 0.1])), op.diag(B[0] ** 2)) + 0.3 * I12,
+    "and low rank": lambda: op.kronecker(held(A), held(B)) + op.low_rank(U) + 0.3 * I12,
     "repeated": lambda: op.kronecker(held(A), held(TWICE)) + 0.3 * I12,
 }  # fmt: skip
 

@@ -147,3 +147,10 @@ def test_gradients_pass_through_simplified_operators() -> None:
         return op.sum(op.sin(a @ V + b @ V))
 
     close(ts.grad(mine)(V), ts.grad(dense)(V), 1e-9)
+
+
+def test_flags_of_products_under_a_function_are_found_without_adjoints() -> None:
+    """The dtype of f(A) asks for the flags of A, whose data are symbolic while laws are tried."""
+    for b in (op.conv1d(np.array([0.8]), 4, mode="valid"), op.circulant(V), op.toeplitz(V, V)):
+        a = op.function(op.sym(op.expm(b) @ op.expm(-b)), op.sin)
+        close(ts.simplify(a).todense(), a.todense(), 1e-9)

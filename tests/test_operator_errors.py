@@ -504,6 +504,13 @@ def test_flags_that_the_numbers_break_are_told() -> None:
     assert op.check_flags(op.dense(np.eye(2), flags=("permutation", "positive"))) == ()
 
 
+def test_rounding_of_zeros_breaks_no_flag() -> None:
+    """Diagonals are compared beside the largest element, not beside each other."""
+    m = np.array([[1e-17, -1.0], [-1.0, 0.0]])
+    assert op.check_flags(op.dense(m, flags=("toeplitz", "circulant"))) == ()
+    assert op.check_flags(op.dense(np.diag([1.0, 2.0]), flags=("toeplitz",))) == ("toeplitz",)
+
+
 def test_a_foreign_descriptor_is_refused() -> None:
     told = op.describe(op.eye(3))
     told.desc.tag = 77

@@ -217,6 +217,55 @@ def test_hessian_products_by_operators_keep_their_structure() -> None:
         close(got, (np.asarray(p) - np.asarray(q)) / (2 * h), 1e-7)
 
 
+def test_the_tangent_of_a_decomposition_is_that_of_the_matrix() -> None:
+    def halves(t: Any) -> Any:
+        return op.spectral(op.sym(op.dense(t)))
+
+    def singular(t: Any) -> Any:
+        return op.spectral(op.dense(t))
+
+    for f, whole in ((halves, lambda t: (t + t.T) / 2), (singular, lambda t: t)):
+        for run in (lambda g: g, ts.jit):
+            value, moved = run(lambda t, d, f=f: ts.jvp(f, (t,), (d,)))(ts.tensor(A), ts.tensor(B))
+            close(dense(value.reconstruct()), whole(A), 1e-10)
+            close(dense(moved.reconstruct()), whole(B), 1e-9)
+            close(moved @ V, whole(B) @ V, 1e-9)
+        want = np.linalg.eigvalsh(whole(A) + 1e-6 * whole(B)) if f is halves else None
+        if want is not None:  # S and U are tangents of those of the decomposition
+            order = np.argsort(-np.abs(want))
+            close(moved.S, (want[order] - np.asarray(value.S)) / 1e-6, 1e-4)
+        _, again = ts.jvp(lambda s: s.S * 2, (value,), (moved,))
+        close(again, 2 * np.asarray(moved.S), 1e-12)
+        _, back = ts.vjp(lambda t, f=f: f(t).S, ts.tensor(A))
+        assert back(np.ones(N))[0].shape == (N, N)
+    with pytest.raises(
+        ts.TesseraError, match="filter: got a tangent, whose values are no eigenvalues"
+    ):
+        moved.filter(op.sin)
+
+
+def test_the_pseudoinverse_of_factors_that_are_wider_than_high() -> None:
+    for rows, cols in ((1, 3), (3, 1), (1, 1)):
+        u, v = (ts.tensor(RNG.normal(size=(n, 2))) for n in (rows, cols))
+        make = lambda u, v: op.pseudoinverse(op.low_rank(u, v))  # noqa: E731
+        _, moved = ts.jvp(make, (u, v), (u * u, v * v))
+        _, want = ts.jvp(lambda u, v: op.pinv(u @ v.T), (u, v), (u * u, v * v))
+        close(dense(make(u, v)), np.linalg.pinv(np.asarray(u @ v.T)), 1e-12)
+        close(dense(moved), want, 1e-10)
+
+
+def test_gradients_have_not_the_flags_of_what_they_are_gradients_by() -> None:
+    a = op.dense(A + A.T, flags=("self_adjoint",))
+    g = ts.grad(lambda a: op.sum((a @ V) * A[0]))(a)
+    assert g.flags == {"real"}
+    close(dense(g.H), np.outer(V, A[0]), 1e-12)
+    close(np.arange(4.0) @ g, np.arange(4.0) @ np.outer(A[0], V), 1e-12)
+    moved = ts.tree.map(lambda p, q: p - 0.1 * q, a, g)  # the trees are alike
+    assert "self_adjoint" in moved.flags
+    twice = ts.tree.map(lambda q: 2 * q, g)
+    assert twice.flags == {"real"}
+
+
 # Errors ------------------------------------------------------------------------------------------
 
 

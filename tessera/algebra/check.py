@@ -35,6 +35,13 @@ def _turned(m: Matrix) -> Matrix:
     return np.roll(m, (1, 1), (0, 1))
 
 
+def _shifted(m: Matrix) -> Matrix:
+    """The matrix with every element but those of the first row and column taken from the upper left."""
+    out = m.copy()
+    out[1:, 1:] = m[:-1, :-1]
+    return out
+
+
 def _is_permutation(m: Matrix) -> bool:
     ones = m == 1
     return bool(np.all(ones | (m == 0)) and np.all(ones.sum(0) == 1) and np.all(ones.sum(1) == 1))
@@ -61,7 +68,7 @@ CHECKS: dict[str, Callable[[Matrix, Near], bool]] = {
     "triangular_lower": lambda m, near: near(m, np.tril(m)),
     "triangular_upper": lambda m, near: near(m, np.triu(m)),
     "circulant": lambda m, near: _is_square(m) and near(m, _turned(m)),
-    "toeplitz": lambda m, near: near(m[1:, 1:], m[:-1, :-1]),
+    "toeplitz": lambda m, near: near(m, _shifted(m)),
     "permutation": lambda m, near: _is_square(m) and _is_permutation(m),
 }
 

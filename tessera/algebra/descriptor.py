@@ -180,6 +180,11 @@ def _toeplitz(xs: Arrays) -> Operator:
     return Operator("toeplitz", data=data, static=(m, n, bool(mirrored)))
 
 
+def _zero(xs: Arrays) -> Operator:
+    m, n = _whole(xs, 1, 2)
+    return basic.zero(m, n, _dtype(xs))
+
+
 def _fft(xs: Arrays) -> Operator:
     norm, inverse = _whole(xs, 2, 2)
     make = fourier.ifft if inverse else fourier.fft
@@ -194,11 +199,11 @@ def _dct(xs: Arrays) -> Operator:
 LAYOUTS = {
     "eye": Layout(
         1, lambda a: [_none(a), _numbers(a.static[0])],
-        lambda xs: basic.eye(*_whole(xs, 1, 1), _dtype(xs)),
+        lambda xs: basic.eye(_whole(xs, 1, 1)[0], _dtype(xs)),
     ),
     "zero": Layout(
         2, lambda a: [_none(a), _numbers(*a.static[:2])],
-        lambda xs: basic.zero(*_whole(xs, 1, 2), _dtype(xs)),
+        _zero,
     ),
     "diag": Layout(3, _tensors, lambda xs: basic.diag(xs[0])),
     "tridiagonal": Layout(4, _tensors, lambda xs: tridiagonal(*xs)),

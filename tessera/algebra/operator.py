@@ -85,6 +85,8 @@ class Operator(Plotted):
     def flags(self) -> frozenset[str]:
         """What is known of its matrix without looking at numbers."""
         known = self._flags
+        if known is None and self.is_gradient:  # a gradient by a unitary operator is not unitary
+            return frozenset(("real",) if self.dtype.kind != "c" else ())
         if known is None:
             found = self.record.flags(self) | self.assumed
             if self.dtype.kind != "c":
@@ -242,6 +244,13 @@ class Operator(Plotted):
         return f"{self.dtype}[{self.shape[0]},{self.shape[1]}]"
 
 
+def are_adjoint(p: Operator, q: Operator) -> bool:
+    """Whether one was made as the adjoint of the other, without making it."""
+    if p is q:
+        return "self_adjoint" in p.flags
+    return q._turned.get("adjoint") is p or p._turned.get("adjoint") is q
+
+
 def _less(rank: Any, shape: tuple[Any, Any]) -> bool:
     """Whether a bound of the rank is below both sizes."""
     return all(isinstance(n, int) for n in (rank, *shape)) and rank < min(shape)
@@ -303,7 +312,7 @@ def function(f: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             if getattr(settings(), "checked", False):
-                found: R = _verified(f(*map(_verified, args), **kwargs))  # type: ignore[arg-type]
+                found: R = _verified(f(*map(_verified, args), **kwargs))
                 return found
             return f(*args, **kwargs)
         except TesseraError as e:
@@ -339,7 +348,8 @@ class _Aux(tuple[Any, ...]):
 
 def _flatten(a: Operator) -> tuple[Sequence[Any], Any]:
     # Flags that follow from parts being the same object would be lost with the objects.
-    aux = _Aux((a.kind, len(a.data), a.static, a.shape, a.dtype, a.flags))
+    flags = a.assumed if a.is_gradient else a.flags
+    aux = _Aux((a.kind, len(a.data), a.static, a.shape, a.dtype, flags))
     if a.is_gradient:
         aux.is_gradient = True
     return (*a.data, *a.parts), aux

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from tessera.algebra.solvers.implicit import Settings
 from tessera.algebra.solvers.krylov import steps_of
 from tessera.algebra.solvers.outcome import CONVERGED, Info
 from tessera.algebra.solvers.ritz import Search, some_eigenpairs
+from tessera.algebra.tangent import tangent_of
 from tessera.algebra.waves import Spectrum, spectrum_of
 from tessera.core import tree
 from tessera.core.dims import Dim
@@ -89,13 +90,14 @@ class SpectralOperator:
     `SpectralOperator["D", T]` is an annotation.  It is a tree with the leaves U, S and V.
     """
 
-    __slots__ = ("S", "U", "V", "_whole", "flags", "info")
+    __slots__ = ("S", "U", "V", "_whole", "flags", "info", "tangent_at")
     U: Value
     S: Value
     V: Value
     flags: frozenset[str]
     info: Info | None  # how the search for some of the values went
     _whole: Whole | None  # the matrix itself, where it is known
+    tangent_at: SpectralOperator | None  # if U, S and V are tangents: of this one
 
     def __init__(
         self,
@@ -113,6 +115,7 @@ class SpectralOperator:
         put(self, "flags", checked_flags("SpectralOperator", flags))
         put(self, "info", info)
         put(self, "_whole", whole)
+        put(self, "tangent_at", None)
 
     def __class_getitem__(cls, items: Any) -> SpectralSpec:
         size, *rest = items if isinstance(items, tuple) else (items,)
@@ -142,6 +145,7 @@ class SpectralOperator:
 
     def truncate(self, k: int) -> SpectralOperator:
         """The k values of largest magnitude: the nearest operator of rank k."""
+        _refuse_tangent("truncate", self)
         count = steps_of("truncate", k, self.rank, "k")
         u = slice_(self.U, (0, 0), (self.U.shape[0], count))
         same = self.V is self.U
@@ -150,6 +154,7 @@ class SpectralOperator:
 
     def filter(self, f: Callable[[Value], Any]) -> SpectralOperator:
         """f of the values, with the same vectors: f(A) for a self-adjoint operator."""
+        _refuse_tangent("filter", self)
         s = f(self.S)
         if not isinstance(s, Value) or s.shape != self.S.shape:
             shown = s.type if isinstance(s, Value) else type(s).__name__
@@ -158,7 +163,10 @@ class SpectralOperator:
         return SpectralOperator(self.U, s, self.V, self.flags - {"positive"}, self.info, whole)
 
     def reconstruct(self) -> Operator:
-        """The operator U diag(S) V.H."""
+        """The operator U diag(S) V.H; of a tangent dU diag(S) V.H + U diag(dS) V.H + U diag(S) dV.H."""
+        if self.tangent_at is not None:
+            moved = (cast_to(v, self.U.dtype) for v in tree.leaves(self)[: self._count])
+            return tangent_of(self.tangent_at.reconstruct(), list(moved))
         if self._whole is not None and current_builder() is not None:
             made: Operator = dense(self._whole.matrix(), flags=self.flags)
             return made
@@ -169,6 +177,7 @@ class SpectralOperator:
 
     def pseudoinverse(self, rtol: float | None = None) -> SpectralOperator:
         """V diag(1 / S) U.H, without the values up to rtol times the largest."""
+        _refuse_tangent("pseudoinverse", self)
         size = absolute(self.S)
         limit = max(self.shape) * epsilon(self.S.dtype) if rtol is None else rtol
         kept = gt(size, stop_gradient(mul(largest(size), limit)))
@@ -177,22 +186,44 @@ class SpectralOperator:
         whole = None if known is None else Whole(lambda: pinv(known.matrix(), limit))
         return SpectralOperator(self.V, s, self.U, self.flags, None, whole)
 
+    @property
+    def _count(self) -> int:
+        """How many tensors it holds of its own."""
+        return 2 if self.V is self.U else 3
+
+    def moving(self, tangents: Sequence[Value]) -> SpectralOperator:
+        """The tangent here, from those of U, S and V."""
+        u, s, *v = tangents
+        made = SpectralOperator(u, s, v[0] if v else u)
+        object.__setattr__(made, "tangent_at", self)
+        return made
+
     def __repr__(self) -> str:
         m, n = self.shape
         flags = f" {{{', '.join(sorted(self.flags))}}}" if self.flags else ""
         return f"SpectralOperator({self.dtype}[{m},{n}] of {self.rank} values{flags})"
 
 
+def _refuse_tangent(user: str, a: SpectralOperator) -> None:
+    if a.tangent_at is not None:
+        raise OperandError(
+            f"{user}: got a tangent, whose values are no eigenvalues; differentiate the function that calls {user}"
+        )
+
+
 def _flatten(a: SpectralOperator) -> tuple[Any, Any]:
-    same = a.V is a.U
-    return ((a.U, a.S) if same else (a.U, a.S, a.V)), (same, a.flags)
+    same, moving = a.V is a.U, a.tangent_at is not None
+    own = (a.U, a.S) if same else (a.U, a.S, a.V)
+    return (*own, a.tangent_at) if moving else own, (same, a.flags, moving)
 
 
 def _unflatten(aux: Any, xs: Any) -> SpectralOperator:
-    same, flags = aux
+    same, flags, moving = aux
     new: SpectralOperator = object.__new__(SpectralOperator)
     u, s, *v = xs
-    fields = (("U", u), ("S", s), ("V", u if same else v[0]), ("flags", flags))
+    fields = (
+        ("U", u), ("S", s), ("V", u if same else v[0]), ("flags", flags), ("tangent_at", v[-1] if moving else None),
+    )  # fmt: skip
     for name, x in (*fields, ("info", None), ("_whole", None)):
         object.__setattr__(new, name, x)
     return new

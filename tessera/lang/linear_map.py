@@ -150,17 +150,20 @@ def _conjugated(f: Function, before: Space, after: Space) -> Function:
 
 def _conj_leaves(x: Any) -> Any:
     """Tangents or cotangents of an argument conjugated, tensor by tensor."""
-    return map_operators(
-        lambda a: Operator(a.kind, a.parts, tuple(map(_conj, a.data)), a.static)
-        if a.kind == "tangent"
-        else tree.map(_conj, a),
-        _conj, x,
-    )  # fmt: skip
+    return map_operators(_conj_held, _conj, x)
+
+
+def _conj_held(a: Any) -> Any:
+    if isinstance(a, Operator) and a.kind == "tangent":
+        return Operator(a.kind, a.parts, tuple(map(_conj, a.data)), a.static)
+    return tree.map(_conj, a)
 
 
 def _conj_whole(x: Any) -> Any:
     """Tangents or cotangents of a result conjugated: operators by their matrices."""
-    return map_operators(lambda a: a.conj(), _conj, x)
+    return map_operators(
+        lambda a: a.conj() if isinstance(a, Operator) else tree.map(_conj, a), _conj, x
+    )
 
 
 def _conj(x: Any) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tessera.algebra.operator import Operator
+from tessera.algebra.spectral import SpectralOperator
 from tessera.algebra.tangent import directions, pulled_back, tangent_of
 from tessera.core import tree
 from tessera.core.errors import OperandError
@@ -36,7 +37,7 @@ class Outline:
         return self
 
     def _outlined(self, s: tree.Structure) -> tree.Structure:
-        if s.kind is None or (s.kind is Operator and not s.aux.is_gradient):
+        if s.kind in (None, SpectralOperator) or (s.kind is Operator and not s.aux.is_gradient):
             self.parts.append(s)
             return tree.LEAF
         return tree.Structure(s.kind, s.aux, tuple(self._outlined(c) for c in s.children))
@@ -51,10 +52,7 @@ class Outline:
     def tangents(self, leaves: Sequence[Value], moved: Sequence[Value]) -> Any:
         """The tree of tangents: tensors, and tangent operators."""
         pairs = zip(self.cut(leaves), self.cut(moved), strict=True)
-        found = [
-            ts[0] if s.kind is None else tangent_of(tree.unflatten(s, xs), ts)
-            for (s, xs), (_, ts) in pairs
-        ]
+        found = [_tangent(s, xs, ts) for (s, xs), (_, ts) in pairs]
         return tree.unflatten(self.structure, found)
 
     def directions(self, user: str, leaves: Sequence[Value], given: Any) -> list[Value] | None:
@@ -64,9 +62,7 @@ class Outline:
             return None
         out: list[Value] = []
         for i, ((s, xs), t) in enumerate(zip(self.cut(leaves), parts, strict=True)):
-            out += (
-                [as_value(t)] if s.kind is None else directions(user, i, tree.unflatten(s, xs), t)
-            )
+            out += _own(s, t) or directions(user, i, tree.unflatten(s, xs), t)
         return out
 
     def cotangents(self, user: str, leaves: Sequence[Value], given: Any) -> list[Value] | None:
@@ -76,9 +72,7 @@ class Outline:
             return None
         out: list[Value] = []
         for i, ((s, xs), c) in enumerate(zip(self.cut(leaves), parts, strict=True)):
-            out += (
-                [as_value(c)] if s.kind is None else pulled_back(user, i, tree.unflatten(s, xs), c)
-            )
+            out += _own(s, c) or pulled_back(user, i, tree.unflatten(s, xs), c)
         return out
 
     def types(self, leaves: Sequence[Value]) -> list[TensorType]:
@@ -95,6 +89,29 @@ def _refuse_maps(s: tree.Structure) -> None:
         )
     for c in s.children:
         _refuse_maps(c)
+
+
+def _tangent(s: tree.Structure, leaves: Sequence[Value], tangents: Sequence[Value]) -> Any:
+    if s.kind is None:
+        return tangents[0]
+    whole = tree.unflatten(s, leaves)
+    if isinstance(whole, SpectralOperator):
+        return whole.moving(tangents)
+    return tangent_of(whole, tangents)
+
+
+def _own(s: tree.Structure, x: Any) -> list[Value] | None:
+    """Tangents or cotangents of a tensor, or of the tensors of a decomposition; None for an operator."""
+    if s.kind is None:
+        return [as_value(x)]
+    if s.kind is Operator:
+        return None
+    if not isinstance(x, SpectralOperator) or len(tree.leaves(x)) < s.count:
+        shown = x if isinstance(x, Operator) else type(x).__name__
+        raise OperandError(
+            f"jvp, vjp and linearize: got {shown} beside a SpectralOperator, expected one that holds those of U, S and V"
+        )
+    return [as_value(v) for v in tree.leaves(x)[: s.count]]
 
 
 def _type(s: tree.Structure, leaves: Sequence[Value]) -> TensorType:
@@ -117,4 +134,8 @@ def map_operators(of_operator: Function, of_tensor: Function, x: Any) -> Any:
 
 def with_matrices(result: Any) -> Any:
     """A result with the matrices of its operators in their place."""
-    return map_operators(lambda a: a.todense(), lambda x: x, result)
+    return map_operators(_matrix, lambda x: x, result)
+
+
+def _matrix(a: Any) -> Any:
+    return (a.reconstruct() if isinstance(a, SpectralOperator) else a).todense()

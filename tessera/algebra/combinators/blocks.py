@@ -12,7 +12,7 @@ from tessera.algebra import flags as rules
 from tessera.algebra.apply import as_operator, columns, cost_of, dense_of, diagonal_of, trace_of
 from tessera.algebra.combinators.queries import signed_logdet
 from tessera.algebra.kind import Cost, Kind, always, register
-from tessera.algebra.operator import Operator, function
+from tessera.algebra.operator import Operator, are_adjoint, function
 from tessera.algebra.solve import solve_columns
 from tessera.core.constraints import unify
 from tessera.core.errors import OperandError, ShapeError
@@ -207,9 +207,7 @@ def _block_flags(a: Operator) -> frozenset[str]:
     if m == n and all(grid[i][i].shape[0] == grid[i][i].shape[1] for i in range(m)):
         pairs = [(grid[i][j], grid[j][i]) for i in range(m) for j in range(i)]
         on = [grid[i][i] for i in range(m)]
-        if all("self_adjoint" in p.flags for p in on) and all(
-            p is q.H or p.H is q for p, q in pairs
-        ):
+        if all("self_adjoint" in p.flags for p in on) and all(are_adjoint(p, q) for p, q in pairs):
             found.add("self_adjoint")
         for name, off in (("triangular_lower", 1), ("triangular_upper", 0)):
             if all(name in p.flags for p in on) and all(pair[off].kind == "zero" for pair in pairs):

@@ -107,9 +107,15 @@ def pseudoinverse_of(a: Operator) -> Operator:
         return pseudoinverse_of(a.parts[0]).H
     if a.kind == "scale" and a.static and a.static[0] != 0:
         return scaled(pseudoinverse_of(a.parts[0]), 1 / a.static[0])
-    if a.kind == "low_rank":
+    if a.kind == "low_rank" and _is_thin(a):
         return _of_low_rank(a)
     return inverse_of(a) if "invertible" in a.flags else Operator("pseudoinverse", (a,))
+
+
+def _is_thin(a: Operator) -> bool:
+    """Whether both factors have at most as many columns as rows; else the matrix is no larger than they are."""
+    u, _, v = factors_of(a)
+    return all(n <= m for m, n in (u.shape, v.shape) if isinstance(m, int) and isinstance(n, int))
 
 
 def _of_low_rank(a: Operator) -> Operator:

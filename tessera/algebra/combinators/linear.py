@@ -21,7 +21,7 @@ from tessera.algebra.apply import (
 from tessera.algebra.combinators import eigenbasis, woodbury
 from tessera.algebra.combinators.queries import signed_logdet
 from tessera.algebra.kind import Cost, Kind, always, register
-from tessera.algebra.operator import Operator, function
+from tessera.algebra.operator import Operator, are_adjoint, function
 from tessera.algebra.solve import solve_columns
 from tessera.algebra.waves import Spectrum, spectrum_of
 from tessera.core.constraints import unify
@@ -276,7 +276,7 @@ def _compose_flags(a: Operator) -> frozenset[str]:
     factors = factors_of(a)
     half = len(factors) // 2
     pairs = zip(factors[:half], reversed(factors), strict=False)
-    if all(p is q.H or p.H is q for p, q in pairs):
+    if all(are_adjoint(p, q) for p, q in pairs):
         middle = factors[half].flags if len(factors) % 2 else frozenset(("positive",))
         found |= middle & {"self_adjoint", "positive"}
     return frozenset(found)

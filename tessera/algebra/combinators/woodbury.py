@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from tessera.algebra.apply import diagonal_of
+from tessera.algebra.combinators import eigenbasis
 from tessera.algebra.combinators.queries import signed_logdet
 from tessera.algebra.constructors.factored import factors_of
 from tessera.algebra.operator import Operator
@@ -57,17 +58,23 @@ def split(a: Operator) -> tuple[Operator, Value, Value] | None:
             rest.append(t)
         else:
             thin.append(found)
-    if not thin or not rest or not all(is_easy(t) for t in rest):
-        return None
-    base = rest[0]
-    if len(rest) > 1:
-        if not all("diagonal" in t.flags for t in rest):
-            return None
-        base = Operator("diag", data=(_summed([diagonal_of(t) for t in rest]),))
-    if sum(u.shape[1] for u, _ in thin) >= a.shape[0] or _has_zero(base):
+    base = _base(rest) if thin and rest else None
+    if base is None or sum(u.shape[1] for u, _ in thin) >= a.shape[0] or _has_zero(base):
         return None
     u, v = (concat([pair[i] for pair in thin], 1) for i in range(2))
     return base, u, v
+
+
+def _base(rest: list[Operator]) -> Operator | None:
+    """What is left without the terms of low rank, if that is easy to solve."""
+    if len(rest) == 1:
+        return rest[0] if is_easy(rest[0]) else None
+    if all("diagonal" in t.flags and is_easy(t) for t in rest):
+        return Operator("diag", data=(_summed([diagonal_of(t) for t in rest]),))
+    whole = rest[0]
+    for t in rest[1:]:
+        whole = Operator("plus", (whole, t))
+    return whole if eigenbasis.shifted(whole) is not None else None
 
 
 def _summed(xs: list[Value]) -> Value:

@@ -329,6 +329,13 @@ def _exact_ones(numbers: Numbers, like: Matrix) -> Matrix:
     return np.full(like.shape, numbers.of(1), object)
 
 
+def _exact_triangle(cut: Callable[[Any], Any]) -> Callable[[Numbers, Matrix], Matrix]:
+    def f(numbers: Numbers, a: Matrix) -> Matrix:
+        return np.where(cut(np.ones(a.shape, bool)), a, numbers.of(0))
+
+    return f
+
+
 FUNCTIONS: dict[str, Function] = {
     "add": Function(_same, elementwise.add, lambda _, a, b: a + b),
     "mul": Function(_same, elementwise.mul, lambda _, a, b: a * b),
@@ -372,8 +379,8 @@ FUNCTIONS: dict[str, Function] = {
     "above": Function(lambda a, b: b, lambda a, b: products.triangle_times(a, b, False),
                       lambda n, a, b: products.exact_triangle_times(n, a, b, False), _triangle_flops),
     "flip": Function(_same, lambda c: shape.flip(c, 0), lambda _, c: c[::-1], lambda a: 0.0),
-    "tril": Function(_same, arrange.tril, lambda n, a: np.where(np.tri(*a.shape, dtype=bool), a, n.of(0))),
-    "triu": Function(_same, arrange.triu, lambda n, a: np.where(np.tri(*a.shape, dtype=bool).T, a, n.of(0))),
+    "tril": Function(_same, arrange.tril, _exact_triangle(np.tril)),
+    "triu": Function(_same, arrange.triu, _exact_triangle(np.triu)),
     "picked": Function(lambda d, at: (len(at),), lambda d, at: take(d, at.value, 0),
                        lambda _, d, at: d[at.array], lambda d, at: float(len(at))),
     "grid": Function(lambda w, sizes, o: sizes, wrapped_kernel, products.exact_grid, lambda w, sizes, o: 0.0),

@@ -134,8 +134,8 @@ def symbolic(a: Operator, memo: dict[int, Operator], seen: Equal | None = None) 
         elif a.kind == "scale" and a.static:
             found = _multiple(parts, (number(_fraction(a.static[0])),), (), a.dtype)
         else:
-            data = [leaf(seen.first(v)) for v in a.data]
-            found = Operator(a.kind, parts, data, a.static)  # type: ignore[arg-type]
+            held: Any = [leaf(seen.first(v)) for v in a.data]
+            found = Operator(a.kind, parts, held, a.static)
         if a.assumed:
             found = found.assume(*a.assumed)
         memo[id(a)] = found
