@@ -565,7 +565,7 @@ def dynamic_update_slice(x: ArrayLike, value: ArrayLike, start: Any) -> Value:
     """x with the part from start on replaced, the part moved to lie inside x."""
     v, part = as_value(x, "dynamic_update_slice"), as_value(value, "dynamic_update_slice")
     starts = starts_of("dynamic_update_slice", v, start)
-    starts = _starting("dynamic_update_slice", v, starts, part.shape)
+    inner = _starting("dynamic_update_slice", v, starts, part.shape)
     return dynamic_update_slice.bind(
-        v, fitting("dynamic_update_slice", v, part, part.shape), *starts
+        v, fitting("dynamic_update_slice", v, part, part.shape), *inner
     )
