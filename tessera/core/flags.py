@@ -98,7 +98,8 @@ class _Settings(NamedTuple):
 
 _defaults: Flags | None = None  # read at first use: a wrong variable must not break the import
 _MADE: dict[_Settings, _Settings] = {}  # equal settings are one object, which lives for ever
-_P, _R = ParamSpec("_P"), TypeVar("_R")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 def flags() -> Flags:

@@ -83,6 +83,17 @@ def _minimum(x: Any, y: Any) -> Any:
     return np.where((x == 0) & (y == 0), both, m).astype(m.dtype, copy=False)
 
 
+def is_winner(name: str, x: Any) -> Any:
+    """Which elements are the zero that wins among zeros: +0 for max, -0 for min."""
+    return (x == 0) & (np.signbit(x) == (name == "min"))
+
+
+def with_zeros(name: str, m: Any, won: Any) -> Any:
+    """Extremes as NumPy folds them, where zeros have either sign, with the zeros that _maximum and _minimum give."""
+    zero = np.where(won == (name == "max"), m.dtype.type(0.0), m.dtype.type(-0.0))
+    return np.where(m == 0, zero, m)
+
+
 def _nextafter(x: Any, y: Any) -> Any:
     """NumPy's nextafter; at x = y it is y, as C says, where NumPy's f16 gives the zero x."""
     return np.where(x == y, y, np.nextafter(x, y))

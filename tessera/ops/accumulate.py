@@ -9,6 +9,7 @@ import numpy as np
 
 from tessera.core.dtype import as_dtype, i64, u64
 from tessera.core.errors import AxisError, ShapeError
+from tessera.core.scalar import is_winner, with_zeros
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value
 from tessera.ir.graph.op import Op, Params, Sample, Types, register
@@ -107,7 +108,7 @@ _SAMPLES = (
 def cumulative(
     name: str,
     doc: str,
-    ufunc: Any,
+    accumulate: Callable[[Any, int], Any],
     *,
     prepare: Callable[[Value], Value] = lambda x: x,
     **record: Any,
@@ -116,8 +117,8 @@ def cumulative(
 
     def reference(x: Any, axis: int, reverse: bool) -> Any:
         if not reverse:
-            return ufunc.accumulate(x, axis)
-        return np.flip(ufunc.accumulate(np.flip(x, axis), axis), axis)
+            return accumulate(x, axis)
+        return np.flip(accumulate(np.flip(x, axis), axis), axis)
 
     op = register(
         Op(name, doc, call=name, numpy=reference, infer=lambda types, p: types,
@@ -142,7 +143,7 @@ def _wide_integer(x: Value) -> Value:
 
 
 cumsum = cumulative(
-    "cumsum", "Running sum along an axis; integers are summed in 64 bits.", np.add,
+    "cumsum", "Running sum along an axis; integers are summed in 64 bits.", np.add.accumulate,
     prepare=_wide_integer, kinds="uifc", linear=(0,), onnx="CumSum",
     transpose=lambda n, ct, k: cumsum.bind(
         ct, axis=n.params["axis"], reverse=not n.params["reverse"]
@@ -159,7 +160,7 @@ def _cumprod_jvp(n: Node, ts: Tangents) -> Value | None:
 
 
 cumprod = cumulative(
-    "cumprod", "Running product along an axis; integers are multiplied in 64 bits.", np.multiply,
+    "cumprod", "Running product along an axis; integers are multiplied in 64 bits.", np.multiply.accumulate,
     prepare=_wide_integer, kinds="uifc", jvp=_cumprod_jvp,
 )  # fmt: skip
 
@@ -176,10 +177,20 @@ def _extreme_jvp(n: Node, ts: Tangents) -> Value | None:
     return along_axis(t, latest, axis)
 
 
+def _extreme(name: str, ufunc: Any) -> Callable[[Any, int], Any]:
+    def accumulate(x: Any, axis: int) -> Any:
+        m = ufunc.accumulate(x, axis)
+        if m.dtype.kind in "biu" or np.all(m):
+            return m
+        return with_zeros(name, m, np.logical_or.accumulate(is_winner(name, x), axis))
+
+    return accumulate
+
+
 cummax = cumulative("cummax", "Running maximum along an axis; NaN from the first NaN on.",
-                    np.maximum, kinds="buif", moves=True, jvp=_extreme_jvp)  # fmt: skip
+                    _extreme("max", np.maximum), kinds="buif", moves=True, jvp=_extreme_jvp)  # fmt: skip
 cummin = cumulative("cummin", "Running minimum along an axis; NaN from the first NaN on.",
-                    np.minimum, kinds="buif", moves=True, jvp=_extreme_jvp)  # fmt: skip
+                    _extreme("min", np.minimum), kinds="buif", moves=True, jvp=_extreme_jvp)  # fmt: skip
 
 
 def _logcumsumexp_jvp(n: Node, ts: Tangents) -> Value | None:
@@ -194,7 +205,7 @@ def _logcumsumexp_jvp(n: Node, ts: Tangents) -> Value | None:
 
 logcumsumexp = cumulative(
     "logcumsumexp", "log of the running sum of exp(x) along an axis, without overflow.",
-    np.logaddexp, prepare=floating, kinds="f", jvp=_logcumsumexp_jvp,
+    np.logaddexp.accumulate, prepare=floating, kinds="f", jvp=_logcumsumexp_jvp,
 )  # fmt: skip
 
 

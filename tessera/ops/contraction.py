@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from tessera.core.constraints import same, unify
-from tessera.core.dims import Shape
+from tessera.core.dims import Shape, Size
 from tessera.core.dims import product as count
 from tessera.core.errors import OperandError, ShapeError
 from tessera.core.promotion import promote_all
 from tessera.core.scalar import product
-from tessera.core.signature import Signature, broadcast_shapes
+from tessera.core.signature import Axes, Signature, broadcast_shapes
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value
 from tessera.ir.graph.op import Params, Sample, Types
@@ -31,6 +31,8 @@ from tessera.ops.define import (
     public,
 )
 from tessera.ops.elementwise import conj, eq, mul, where
+from tessera.ops.matrix import diagonal
+from tessera.ops.reduction import sum as sum_of
 from tessera.ops.shape import expand_dims, reshape, squeeze, transpose
 
 
@@ -78,8 +80,8 @@ def _contract_transpose(n: Node, ct: Value, k: int) -> Value:
     if not present:
         y = broadcast(_times([ct, *(n.operands[i] for i in rest)]), n.operands[k].shape)
     else:
-        spec = f"{', '.join(' '.join(a) for a in ins)} -> {' '.join(out)}"
-        y = contract.bind(ct, *(n.operands[i] for i in rest), spec=spec, sizes=extra)
+        made = Signature(tuple(ins), tuple(out))
+        y = contracted([ct, *(n.operands[i] for i in rest)], made, extra)
     for i, a in enumerate(mine):
         if mine.index(a) != i:
             y = where(eq(iota(y.shape, i), iota(y.shape, mine.index(a))), y, 0)
@@ -100,8 +102,7 @@ def _contract_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
     used = {a for axes in (*sig.ins, sig.out) for a in axes}
     name = next(f"b{i}" for i in range(len(used) + 1) if f"b{i}" not in used)
     ins = [(name, *a) if b else a for a, b in zip(sig.ins, batched, strict=True)]
-    spec = str(Signature(tuple(ins), (name, *sig.out), sig.whole))
-    return contract.bind(*operands, spec=spec, sizes=n.params["sizes"])
+    return contracted(operands, Signature(tuple(ins), (name, *sig.out)), n.params["sizes"])
 
 
 @define(
@@ -122,7 +123,121 @@ def contract(spec: str, *xs: ArrayLike) -> Value:
     if len(sig.ins) != len(values):
         raise OperandError(f"contract: '{spec}' names {len(sig.ins)} operands, got {len(values)}")
     dtype = promote_all([v.dtype for v in values])
-    return contract.bind(*(cast_to(v, dtype) for v in values), spec=str(sig), sizes=())
+    sig, _ = sig.bind("contract", [v.type for v in values])
+    return contracted([cast_to(v, dtype) for v in values], sig)
+
+
+# Any contraction by products of two matrices
+#
+# A sum of products has one order: a chain along what is summed (core/folds.py).  It is that of a kernel only if one axis
+# of each operand is left over, so the others are made so: axes become one, or one of size 1, and operands come in pairs.
+# Whether a batch is one of the axes then changes nothing for an element.
+
+Named = tuple[Value, Axes]
+
+
+def contracted(
+    xs: Sequence[Value], sig: Signature, sizes: Sequence[tuple[str, Size]] = ()
+) -> Value:
+    """The sum of products of operands whose axes have these names; new axes of the result are repeated."""
+    dtype = xs[0].dtype
+    present = {a for axes in sig.ins for a in axes}
+    out = tuple(a for a in sig.out if a in present)
+    left: list[Named] = list(zip(xs, sig.ins, strict=True))
+    if len(xs) > 2 or (len(xs) == 2 and any(a not in out for a in _lone(sig))):
+        left = [(cast_to(x, dtype.accum), axes) for x, axes in left]  # and rounded once
+    left = [_alone(x, axes, {*out, *_others(left, i)}) for i, (x, axes) in enumerate(left)]
+    while len(left) > 1:
+        i, j = _next_pair(left, out)
+        wanted = {*out, *_others(left, i, j)}
+        made = _pair(left[i], left[j], out if len(left) == 2 else None, wanted)
+        left = [made, *(p for k, p in enumerate(left) if k not in (i, j))]
+    x, axes = left[0]
+    y = cast_to(_turned(x, axes, out), dtype)
+    if out == sig.out:
+        return y
+    new = tuple(i for i, a in enumerate(sig.out) if a not in present)
+    found = dict(sizes)
+    y = expand_dims(y, new)
+    return broadcast(y, tuple(found.get(a, n) for a, n in zip(sig.out, y.shape, strict=True)))
+
+
+def _lone(sig: Signature) -> list[str]:
+    """Axes that one operand alone has."""
+    named = [a for axes in sig.ins for a in dict.fromkeys(axes)]
+    return [a for a in named if named.count(a) == 1]
+
+
+def _others(left: Sequence[Named], *mine: int) -> set[str]:
+    return {a for k, (_, axes) in enumerate(left) if k not in mine for a in axes}
+
+
+def _turned(x: Value, axes: Axes, to: Axes) -> Value:
+    return x if axes == to else transpose(x, tuple(axes.index(a) for a in to))
+
+
+def _alone(x: Value, axes: Axes, wanted: set[str]) -> Named:
+    """An operand with every axis once, and without those that nobody else wants."""
+    while len(set(axes)) < len(axes):
+        twice = next(a for a in axes if axes.count(a) > 1)
+        i = axes.index(twice)
+        j = axes.index(twice, i + 1)
+        rest = [k for k in range(len(axes)) if k not in (i, j)]
+        x = diagonal.bind(transpose(x, (*rest, i, j)), offset=0)
+        axes = (*(axes[k] for k in rest), twice)
+    over = tuple(i for i, a in enumerate(axes) if a not in wanted)
+    if not over:
+        return x, axes
+    return cast_to(sum_of(x, over), x.dtype), tuple(a for a in axes if a in wanted)
+
+
+def _next_pair(left: Sequence[Named], out: Axes) -> tuple[int, int]:
+    """The two operands whose product takes the fewest steps; the first two if sizes are symbolic."""
+    if len(left) == 2 or not all(x.type.static for x, _ in left):
+        return 0, 1
+    pairs = [(i, j) for j in range(len(left)) for i in range(j)]
+
+    def steps(pair: tuple[int, int]) -> int:
+        met = {a: n for k in pair for a, n in zip(left[k][1], left[k][0].shape, strict=True)}
+        return int(count(tuple(met.values())))
+
+    return min(pairs, key=steps)
+
+
+def _pair(p: Named, q: Named, out: Axes | None, wanted: set[str]) -> Named:
+    """The product of two operands, summed over the axes that nobody else wants."""
+    (x, a), (y, b) = p, q
+    sizes = dict(zip((*a, *b), (*x.shape, *y.shape), strict=True))
+    order = out or tuple(dict.fromkeys((*a, *b)))
+    kept = tuple(n for n in order if n in wanted and (n in a or n in b))
+    summed = tuple(n for n in a if n in b and n not in wanted)
+    batch = tuple(n for n in kept if n in a and n in b)
+    rows, columns = (tuple(n for n in kept if n in u and n not in v) for u, v in ((a, b), (b, a)))
+    names = (*batch, *rows, *columns)
+    if not summed:
+        u = _turned(x, a, (*batch, *rows))
+        v = _turned(y, b, (*batch, *columns))
+        u = reshape(u, (*u.shape, *(1,) * len(columns)))
+        v = reshape(v, (*v.shape[: len(batch)], *(1,) * len(rows), *v.shape[len(batch) :]))
+        return mul(u, v), names
+    if len(rows) == len(columns) == len(summed) == 1:
+        plain = out is not None and set(out[-2:]) == {*rows, *columns}
+        names = kept if plain else names
+        spec = str(Signature((a, b), names))
+        return contract.bind(x, y, spec=spec, sizes=()), names
+    m, k, n = (count(_sizes_of(g, sizes)) for g in (rows, summed, columns))
+    lead = _sizes_of(batch, sizes)
+    u = reshape(_turned(x, a, (*batch, *rows, *summed)), (*lead, m, k))
+    v = reshape(_turned(y, b, (*batch, *summed, *columns)), (*lead, k, n))
+    stack = tuple(f"d{i}" for i in range(len(batch)))
+    spec = str(Signature(((*stack, "m", "k"), (*stack, "k", "n")), (*stack, "m", "n")))
+    z = contract.bind(u, v, spec=spec, sizes=())
+    return reshape(z, _sizes_of(names, sizes)), names
+
+
+def _sizes_of(axes: Axes, sizes: dict[str, Size]) -> Shape:
+    """The sizes of some axes."""
+    return tuple(sizes[a] for a in axes)
 
 
 def _contract_as(name: str, spec: str, *xs: Value) -> Value:

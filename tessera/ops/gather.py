@@ -19,6 +19,7 @@ from tessera.core.dims import Size
 from tessera.core.dtype import bool_, i64
 from tessera.core.errors import AxisError, DTypeError, ShapeError
 from tessera.core.flags import flags
+from tessera.core.scalar import is_winner, with_zeros
 from tessera.core.signature import broadcast_shapes
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value, concrete
@@ -253,6 +254,19 @@ def _fold(ufunc: Any) -> Callable[..., Any]:
     return run
 
 
+def _extreme(name: str, ufunc: Any) -> Callable[..., Any]:
+    fold = _fold(ufunc)
+
+    def run(x: Any, value: Any, *indices: Any, axes: tuple[int, ...]) -> Any:
+        m = fold(x, value, *indices, axes=axes)
+        if m.dtype.kind in "biu" or np.all(m):
+            return m
+        won = _fold(np.logical_or)(is_winner(name, x), is_winner(name, value), *indices, axes=axes)
+        return with_zeros(name, m, won)
+
+    return run
+
+
 def _zeros_for(x: Value, t: Value | None) -> Value:
     return full_of(x.shape, 0, x.dtype) if t is None else t
 
@@ -416,11 +430,11 @@ scatter_mul = _scatter(
 )  # fmt: skip
 scatter_max = _scatter(
     "scatter_max", "x with elements at indices along axes raised to at least the values.",
-    _fold(np.maximum), kinds="buif", jvp=_extreme_jvp,
+    _extreme("max", np.maximum), kinds="buif", jvp=_extreme_jvp,
 )  # fmt: skip
 scatter_min = _scatter(
     "scatter_min", "x with elements at indices along axes lowered to at most the values.",
-    _fold(np.minimum), kinds="buif", jvp=_extreme_jvp,
+    _extreme("min", np.minimum), kinds="buif", jvp=_extreme_jvp,
 )  # fmt: skip
 
 
@@ -588,7 +602,7 @@ def dynamic_update_slice(x: ArrayLike, value: ArrayLike, start: Any) -> Value:
     """x with the part from start on replaced, the part moved to lie inside x."""
     v, part = as_value(x, "dynamic_update_slice"), as_value(value, "dynamic_update_slice")
     starts = starts_of("dynamic_update_slice", v, start)
-    starts = _starting("dynamic_update_slice", v, starts, part.shape)
+    inner = _starting("dynamic_update_slice", v, starts, part.shape)
     return dynamic_update_slice.bind(
-        v, fitting("dynamic_update_slice", v, part, part.shape), *starts
+        v, fitting("dynamic_update_slice", v, part, part.shape), *inner
     )

@@ -14,6 +14,7 @@ from tessera.core.constraints import same
 from tessera.core.dims import Dim, Size, larger, product, smaller
 from tessera.core.dtype import DType
 from tessera.core.errors import OperandError, ShapeError
+from tessera.core.scalar import is_winner, with_zeros
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Value
 from tessera.ir.graph.op import Params, Sample, Types
@@ -149,7 +150,11 @@ def _max_reference(x: Any, **p: Any) -> Any:
         if x.dtype.kind in "bu"
         else np.iinfo(x.dtype).min
     )
-    return np.max(_seen_reference(x, fill, p), axis=_inside(p))
+    seen, axes = _seen_reference(x, fill, p), _inside(p)
+    m = np.max(seen, axis=axes)
+    if m.dtype.kind in "biu" or np.all(m):
+        return m
+    return with_zeros("max", m, np.any(is_winner("max", seen), axis=axes))
 
 
 @define(
