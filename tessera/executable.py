@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,22 +18,6 @@ class Step:
     name: str
     seconds: float
     graph: Graph  # after the pass
-
-
-class Kernels(dict[str, Any]):
-    """The kernels of a program at one level, by name; prints as their text, one after the other."""
-
-    @property
-    def text(self) -> str:
-        return "\n".join(map(str, self.values()))
-
-    @property
-    def hash(self) -> str:
-        """SHA-256 of the text."""
-        return hashlib.sha256(self.text.encode()).hexdigest()
-
-    def __str__(self) -> str:
-        return self.text
 
 
 class Executable:

@@ -10,9 +10,10 @@ from typing import Any
 from tessera.core.constraints import solve
 from tessera.core.errors import OutOfMemoryError
 from tessera.core.flags import flags
+from tessera.core.kernels import Kernels
 from tessera.core.source import Location
 from tessera.core.types import TensorType
-from tessera.executable import Executable, Kernels, Step
+from tessera.executable import Executable, Step
 from tessera.image import Image, key_of, load, save
 from tessera.ir.graph import interp
 from tessera.ir.graph.ir import Array, Graph, Node, substitute_params

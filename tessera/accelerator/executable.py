@@ -20,8 +20,9 @@ from tessera.accelerator.program import GpuProgram
 from tessera.core.constraints import solve
 from tessera.core.errors import DeviceError
 from tessera.core.garbage import collected_later
+from tessera.core.kernels import Kernels
 from tessera.core.types import TensorType
-from tessera.executable import Executable, Kernels, Step
+from tessera.executable import Executable, Step
 from tessera.ir.graph.ir import Builder, Graph, Node, bind, building, substitute_params
 from tessera.ir.schedule.at import at_sizes
 from tessera.ir.schedule.collapse import collapsed
