@@ -36,7 +36,7 @@ from tessera.ir.tile.place import (
     leaves_of,
     with_rows,
 )
-from tessera.ir.tile.positions import Line, moves_by_one
+from tessera.ir.tile.positions import Line, counts_along, moves_by_one
 
 _ROW = 128  # bytes of a row that are packed at once
 _JOINED = 4  # leaves of which the last is joined to the others in registers, at most
@@ -472,6 +472,8 @@ class Contraction(Chains):
             if isinstance(x, schedule.Term):
                 places = self.term(x, values, m, n)
                 picked[i] = self.b.reshape(places, places.shape[1:])
+                if not whole and counts_along(x, self.n.name):
+                    picked[i] = self.line(m, n).clamped(picked[i], memory.type.shape[i])
             elif self.n.name not in symbols(x):
                 continue
             elif not along and moves_by_one(x, self.n.name):

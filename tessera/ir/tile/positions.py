@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tessera.core.dims import Apply, Size, Symbol, substitute, symbol, symbols
 from tessera.core.dtype import i64
+from tessera.ir.schedule.ir import Position, Term
 from tessera.ir.tile.ir import Builder, Tile
 
 Environment = Mapping[str, Size]
@@ -15,6 +16,12 @@ Environment = Mapping[str, Size]
 def moves_by_one(x: Size, column: str) -> bool:
     """Whether a position goes on by 1 from column to column."""
     return column in symbols(x) and column not in symbols(x - symbol(column))
+
+
+def counts_along(t: Term, column: str) -> bool:
+    """Whether a place that is computed counts columns itself, so that it goes on where they have ended."""
+    own = isinstance(t, Position) and column in symbols(t.value)
+    return own or any(counts_along(x, column) for x in t.children())
 
 
 @dataclass(frozen=True)

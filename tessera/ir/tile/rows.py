@@ -30,7 +30,7 @@ from tessera.ir.schedule.ir import ANY, Stage, reads
 from tessera.ir.schedule.nest import Loop
 from tessera.ir.schedule.passes import has_columns_alone, passes
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
-from tessera.ir.tile.positions import Line, moves_by_one
+from tessera.ir.tile.positions import Line, counts_along, moves_by_one
 
 _ANY_ORDER = ("max", "min")  # folds that give the same bits in any order
 _ABREAST = 4 * LANES  # columns that are folded at once
@@ -445,6 +445,8 @@ class Rows:
         for i, x in enumerate(r.index):
             if isinstance(x, schedule.Term):
                 picked[i] = self.term(x, column)
+                if column is not None and counts_along(x, column):
+                    picked[i] = self.clamped(picked[i], memory.type.shape[i])
             elif column is None or column not in symbols(x):
                 continue
             elif not along and moves_by_one(x, column):
