@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,22 +36,6 @@ def tell_unused(g: Graph, plan: Any, donated: Mapping[int, str]) -> None:
             f"{g.name}: the memory of the donated argument{'s' * (len(idle) > 1)} {', '.join(idle)} is not used again: "
             "no result or intermediate of its size is made after its last use; do not donate it"
         )
-
-
-class Kernels(dict[str, Any]):
-    """The kernels of a program at one level, by name; prints as their text, one after the other."""
-
-    @property
-    def text(self) -> str:
-        return "\n".join(map(str, self.values()))
-
-    @property
-    def hash(self) -> str:
-        """SHA-256 of the text."""
-        return hashlib.sha256(self.text.encode()).hexdigest()
-
-    def __str__(self) -> str:
-        return self.text
 
 
 class Executable:

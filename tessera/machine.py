@@ -11,9 +11,10 @@ from tessera.core.constraints import solve
 from tessera.core.during import During
 from tessera.core.errors import OutOfMemoryError, TesseraError
 from tessera.core.flags import flags
+from tessera.core.kernels import Kernels
 from tessera.core.source import Location
 from tessera.core.types import TensorType
-from tessera.executable import Executable, Kernels, Step, tell_unused
+from tessera.executable import Executable, Step, tell_unused
 from tessera.fallback import Task, Way, first_that_works, plain_runs
 from tessera.image import Image, key_of, load, save
 from tessera.ir.graph import interp

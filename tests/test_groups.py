@@ -225,3 +225,17 @@ def test_a_product_of_rows_with_all_rows_is_no_group() -> None:
     with override(target="cpu"):
         assert same_bits([jitted(x).numpy()], [f(x).numpy()])
     np.testing.assert_allclose(jitted(x), ts.jit(f, target="numpy")(x), rtol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (3, 1, 2)])
+def test_a_right_factor_that_the_group_would_make_stays_out(shape: tuple[int, ...]) -> None:
+    """Rows of one element: the derivative of pinv packed a factor at a row that was not begun (KeyError)."""
+    x = np.random.default_rng(0).standard_normal(shape) + 2.0
+    gradient = ts.grad(lambda v: op.sum(op.pinv(v) ** 2))
+    wanted = ts.jit(gradient, target="numpy")(ts.tensor(x)).numpy()
+    np.testing.assert_allclose(ts.jit(gradient)(ts.tensor(x)).numpy(), wanted, rtol=1e-9)
+    twice = ts.jit(lambda a, b: (a @ b) @ op.transpose(a @ b, (0, 2, 1)))
+    b = np.random.default_rng(1).standard_normal((shape[0], shape[2], 1))
+    y = x @ b
+    got = twice(ts.tensor(x), ts.tensor(b)).numpy()
+    np.testing.assert_allclose(got, y @ y.transpose(0, 2, 1), rtol=1e-9)

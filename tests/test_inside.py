@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+import tessera as ts
+from tessera import Tensor, op
 from tessera.core.dims import smaller, symbol
 from tessera.core.dtype import f32, i64
 from tessera.core.errors import VerifyError
@@ -113,3 +115,16 @@ def test_random_kernels_are_proved() -> None:
     for seed in range(60):
         for _, kernel in kernels(lower(prepared(program(seed).graph))):
             verify_inside(kernel)
+
+
+@pytest.mark.parametrize("columns", [1, 3, 17, 33])
+def test_a_slice_that_data_places_stays_inside_where_vectors_end(columns: int) -> None:
+    """Lanes behind the last column counted on and read behind the tensor."""
+
+    def f(x, w, s):
+        part = op.dynamic_slice(x, (0, s), (10, columns))
+        return part * 2.0, w @ part, op.sum(part, 0)
+
+    types = Tensor[10, 40, f32], Tensor[4, 10, f32], Tensor[i64]
+    for _, kernel in kernels(lower(prepared(ts.trace(f, *types)))):
+        verify_inside(kernel)

@@ -375,7 +375,7 @@ def program():
 
 
 def test_a_primitive_prints_what_it_is():
-    assert str(program()).split("\n")[-2] == (
+    assert program().readable.split("\n")[-2] == (
         "  primitive f_0: cumsum(x0, axis=0, reverse=False) -> t1"
     )
 

@@ -22,9 +22,10 @@ from tessera.core.during import During
 from tessera.core.errors import DeviceError, TesseraError
 from tessera.core.flags import flags
 from tessera.core.garbage import collected_later
+from tessera.core.kernels import Kernels
 from tessera.core.source import Location
 from tessera.core.types import TensorType
-from tessera.executable import Executable, Kernels, Step, tell_unused
+from tessera.executable import Executable, Step, tell_unused
 from tessera.fallback import Task, Way, first_that_works, plain_runs, plain_ways
 from tessera.ir.graph.ir import Builder, Graph, Node, bind, building, substitute_params
 from tessera.ir.schedule.at import at_sizes

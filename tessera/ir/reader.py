@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tessera.core.errors import ParseError
+from tessera.core.kernels import Kernels, line_of, parts
 from tessera.core.operation import Operation, parse_module
 from tessera.core.text import Reader
 from tessera.ir.graph import text as graph
@@ -14,8 +15,8 @@ from tessera.ir.schedule import text as schedule
 from tessera.ir.tile import text as tile
 from tessera.ir.tile.ir import Kernel
 
-Program = Graph | schedule_ir.Program | Kernel
-LEVELS: dict[str, Callable[[Reader, Operation], Program]] = {
+Program = Graph | schedule_ir.Program | Kernel | Kernels
+LEVELS: dict[str, Callable[[Reader, Operation], Graph | schedule_ir.Program | Kernel]] = {
     graph.LEVEL: graph.graph_of,
     schedule.LEVEL: schedule.program_of,
     tile.LEVEL: tile.kernel_of,
@@ -23,9 +24,25 @@ LEVELS: dict[str, Callable[[Reader, Operation], Program]] = {
 
 
 def parse(text: str) -> Program:
-    """The program that a text describes, at the level that it states."""
+    """The program that a text describes, at the level that it states; kernels under names are several.
+
+    The kernels of a target are texts of another language, which is what they are parsed to.
+    """
     if not isinstance(text, str):
         raise ParseError(f"parse: got {type(text).__name__}, expected the text of a module")
+    found = parts(text)
+    if not found:
+        return _module(text)
+    return Kernels({name: _kernel(text, part) for name, part in found.items()})
+
+
+def _kernel(text: str, part: str) -> Graph | schedule_ir.Program | Kernel | str:
+    if not part.lstrip().startswith('"'):
+        return part
+    return _module("\n" * line_of(text, part) + part)
+
+
+def _module(text: str) -> Graph | schedule_ir.Program | Kernel:
     try:
         reader, op = parse_module(text)
     except RecursionError:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tessera.core.errors import OperandError, located
-from tessera.executable import Executable, Kernels, Step
+from tessera.core.kernels import Kernels
+from tessera.executable import Executable, Step
 from tessera.fallback import PlainExecutable
 from tessera.ir.graph.ir import Graph, Node
 

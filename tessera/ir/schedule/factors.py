@@ -9,6 +9,7 @@ from tessera.core.dims import symbols
 from tessera.ir.schedule.ir import Apply, Axis, Cast, Literal, Read, Stage, Term, reads
 
 _SCALES = ("mul", "add", "sub")
+_PACKED, _NARROW = 4, 64  # columns of a contraction that is computed turned
 
 
 def factors(s: Stage) -> tuple[Term, Term]:
@@ -56,3 +57,15 @@ def _is_scaled(t: Term) -> bool:
 def axes_of(t: Term) -> frozenset[str]:
     """The axes that the reads of a factor move with."""
     return frozenset(a for r in reads(t) for i in r.index for a in symbols(i))
+
+
+def is_better_turned(s: Stage) -> bool:
+    """Whether a contraction has few columns and a left factor that lies along its many rows.
+
+    To pack that factor would take as long as the products; turned, it is read as it lies.
+    """
+    m, n = s.axes[-2:]
+    if not isinstance(m.size, int) or not isinstance(n.size, int):
+        return False
+    left, _ = factors(s)
+    return _PACKED < n.size <= _NARROW and m.size >= 4 * n.size and lies_along(left, m)

@@ -258,6 +258,9 @@ def _in_columns(k: Kernel) -> bool:
 def _read_own_rows(kernels: Sequence[Kernel], made: set[str]) -> bool:
     """Whether kernels read what others of the group make at their own rows alone."""
     rows = kernels[-1].rows + 1
+    right = [factors(k.stages[0])[1] for k in kernels if k.contracts]
+    if any(r.source in made for t in right for r in reads(t)):
+        return False  # it is packed for all rows; with rows of one element it may seem to be at its own
     return all(
         _at(replace(r, index=r.index[:rows]), s.axes[:rows])
         for k in kernels

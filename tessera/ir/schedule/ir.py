@@ -367,7 +367,11 @@ class Program(Pictured):
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def __str__(self) -> str:
-        """The program for people to read."""
+        return self.text
+
+    @property
+    def readable(self) -> str:
+        """The program for people to read; it leaves out what runs do not show, so nothing parses it."""
         lines = [f"program {self.name}"]
         lines += [f"  {b.name}: {b.type}" for b in self.buffers.values()]
         lines += ["  " + line for s in self.steps for line in str(s).split("\n")]

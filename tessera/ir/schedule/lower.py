@@ -22,7 +22,7 @@ from tessera.core.scalar import Expr
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, Node, Value
 from tessera.ir.graph.op import Element
-from tessera.ir.schedule.factors import factors, lies_along, widens
+from tessera.ir.schedule.factors import is_better_turned, widens
 from tessera.ir.schedule.group import grouped
 from tessera.ir.schedule.index import narrow
 from tessera.ir.schedule.ir import (
@@ -45,7 +45,7 @@ from tessera.ir.schedule.ir import (
     result_dtype,
     with_reads,
 )
-from tessera.ir.schedule.questions import Questions
+from tessera.ir.schedule.questions import COST, Questions
 from tessera.ir.schedule.views import (
     batch_axes,
     is_simple,
@@ -56,8 +56,8 @@ from tessera.ir.schedule.views import (
 _CHEAP = 4  # a term above it is not computed twice
 _FEW_TENSORS = 2
 CHEAP_ON_GPU = 48  # where arithmetic costs less beside memory
-_LONG = 1000  # no term grows beyond it: terms are taken apart by recursion
-_PACKED, _NARROW = 4, 64  # columns of a contraction that is computed turned
+_LONG = 400  # cost of a term at most: compilers take more than twice as long for twice as much
+_LARGE = 800  # and of the stages of a kernel together
 
 
 @dataclass
@@ -69,6 +69,7 @@ class _Open:
     stages: list[Stage] = field(default_factory=list)
     contracts: bool = False  # the first stage is a contraction, the others follow it point by point
     tile: tuple[int, int, int] | None = None  # the block that the user asked for
+    cost: int = 0  # of its stages
 
 
 def lower(g: Graph, cheap: int = _CHEAP) -> Program:
@@ -372,7 +373,11 @@ class _Lowering(Questions):
         """Put a stage in the kernel that made its operands, or in a new one."""
         step = max((self.made[r.source] for r in reads(stage.term)), default=-1)
         kernel = self.steps[step] if step >= 0 else None
-        if not (isinstance(kernel, _Open) and trailing and self.joins(stage, kernel, step)):
+        cost = cost_of(stage.term)
+        fits = isinstance(kernel, _Open) and kernel.cost + cost <= _LARGE
+        if not (
+            isinstance(kernel, _Open) and fits and trailing and self.joins(stage, kernel, step)
+        ):
             rows = len(stage.axes) if stage.combine and trailing else max(len(stage.axes) - 1, 0)
             kernel = _Open(rows, tuple(a.size for a in stage.axes[:rows]))
             step = len(self.steps)
@@ -391,6 +396,7 @@ class _Lowering(Questions):
         kernel.stages.append(
             Stage(stage.name, axes, stage.reduced, stage.combine, term, stage.location)
         )
+        kernel.cost += cost
         self.made[stage.name], self.types[stage.name] = step, stage.type
 
     def joins(self, stage: Stage, kernel: _Open, step: int) -> bool:
@@ -481,16 +487,10 @@ class _Lowering(Questions):
         return {n: Buffer(n, self.types[n]) for n in names}
 
 
-def is_better_turned(s: Stage) -> bool:
-    """Whether a contraction has few columns and a left factor that lies along its many rows.
-
-    To pack that factor would take as long as the products; turned, it is read as it lies.
-    """
-    m, n = s.axes[-2:]
-    if not isinstance(m.size, int) or not isinstance(n.size, int):
-        return False
-    left, _ = factors(s)
-    return _PACKED < n.size <= _NARROW and m.size >= 4 * n.size and lies_along(left, m)
+def cost_of(t: Term) -> int:
+    """About how many operations a term takes at a point."""
+    own = COST.get(t.scalar, 1) if isinstance(t, Apply) else 0
+    return own + sum(map(cost_of, t.children()))
 
 
 def _cast(t: Term, dtype: Any) -> Term:

@@ -9,7 +9,8 @@ from tessera.ir.graph.ir import Graph, Node, Value
 from tessera.ir.schedule.views import is_linear_view, is_simple_view
 
 # What a scalar op costs beside an addition.
-_COST = {"exp": 12, "log": 12, "tanh": 16, "erf": 20, "erfc": 24, "sin": 14, "cos": 14, "pow": 30, "div": 4,
+# About how many operations a scalar op takes, where it is not 1.
+COST = {"exp": 12, "log": 12, "tanh": 16, "erf": 20, "erfc": 24, "sin": 14, "cos": 14, "pow": 30, "div": 4,
          "sqrt": 4, "sigmoid": 16, "rsqrt": 6, "expm1": 14, "log1p": 14}  # fmt: skip
 _PICK = 6  # elements that are read one by one
 _KINDS = FORMATS.keys() - {"c64", "c128"}
@@ -143,7 +144,7 @@ class Questions:
         return found
 
     def cost(self, n: Node) -> int:
-        own = _COST.get(n.op.body.op, 1) if isinstance(n.op.body, Expr) else 0
+        own = COST.get(n.op.body.op, 1) if isinstance(n.op.body, Expr) else 0
         by_element = n.op.pick is not None or (n.op.view is not None and not self.is_simple_view(n))
         own += _PICK if by_element else 0
         return own + sum(0 if v in self.names else self.costs.get(v, 0) for v in n.operands)

@@ -36,6 +36,7 @@ from tessera.ir.tile.place import (
     leaves_of,
     with_rows,
 )
+from tessera.ir.tile.positions import Line, counts_along, moves_by_one
 
 _ROW = 128  # bytes of a row that are packed at once
 _JOINED = 4  # leaves of which the last is joined to the others in registers, at most
@@ -444,20 +445,48 @@ class Contraction(Chains):
                 inner = [self.term(o, values, m, n) for o in t.operands]
                 return self.b.apply(t.scalar, *inner)
             case schedule.Position():
-                along = self.n.name in symbols(t.value)
-                at = substitute(t.value, {**self.env, self.m.name: m, self.n.name: n})
-                return self.b.index(at, (1, self.nr if along else 1), 1 if along else None)
+                return self.position(t.value, m, n)
             case schedule.Read():
-                return values[t.source] if t.source in values else self.read(t, m, n)
+                return values[t.source] if t.source in values else self.read(t, values, m, n)
         raise AssertionError(t)
 
-    def read(self, r: Read, m: Size, n: Size) -> Tile:
-        """A row of a tensor that a following stage reads."""
-        env = {**self.env, self.m.name: m, self.n.name: n}
-        at = [substitute(i, env) for i in r.index]
-        along = [i for i, x in enumerate(r.index) if self.n.name in symbols(x)]
-        extent = [self.nr if i in along else 1 for i in range(len(at))]
+    def position(self, x: Size, m: Size, n: Size) -> Tile:
+        """A position on the row m, from column n on."""
+        if self.n.name in symbols(x) and not moves_by_one(x, self.n.name):
+            numbers = self.line(m, n).numbers(x)
+            return self.b.reshape(numbers, (1, *numbers.shape))
+        along = self.n.name in symbols(x)
+        at = substitute(x, {**self.env, self.m.name: m, self.n.name: n})
+        return self.b.index(at, (1, self.nr if along else 1), 1 if along else None)
+
+    def line(self, m: Size, n: Size) -> Line:
+        return Line(self.b, self.n.name, n, self.nr, {**self.env, self.m.name: m})
+
+    def read(self, r: Read, values: Mapping[str, Tile], m: Size, n: Size) -> Tile:
+        """A row of a tensor that a following stage reads, where it lies or where numbers say."""
+        memory, env = self.memory[r.source], {**self.env, self.m.name: m, self.n.name: n}
         whole = isinstance(self.n.size, int) and self.n.size % self.nr == 0
+        picked: dict[int, Tile] = {}
+        along: list[int] = []
+        for i, x in enumerate(r.index):
+            if isinstance(x, schedule.Term):
+                places = self.term(x, values, m, n)
+                picked[i] = self.b.reshape(places, places.shape[1:])
+                if not whole and counts_along(x, self.n.name):
+                    picked[i] = self.line(m, n).clamped(picked[i], memory.type.shape[i])
+            elif self.n.name not in symbols(x):
+                continue
+            elif not along and moves_by_one(x, self.n.name):
+                along.append(i)
+            else:
+                line = self.line(m, n)
+                numbers = line.numbers(x)
+                picked[i] = numbers if whole else line.clamped(numbers, memory.type.shape[i])
+        at = [0 if i in picked else substitute(x, env) for i, x in enumerate(r.index)]
+        extent = [self.nr if i in along else 1 for i in range(len(at))]
         masked = () if whole else along
-        line = self.b.load(self.memory[r.source], at, extent, axes=along, masked=masked)
-        return self.b.reshape(line, (1, self.nr if along else 1))
+        if picked:
+            tile = self.b.gather(memory, picked, at, extent, along, masked)
+        else:
+            tile = self.b.load(memory, at, extent, axes=along, masked=masked)
+        return self.b.reshape(tile, (1, *tile.shape) if tile.shape else (1, 1))

@@ -12,18 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
 from tessera.core.approximate import FUNCTIONS
-from tessera.core.dims import Apply as SizeApply
 from tessera.core.dims import (
     Dim,
     Size,
-    Symbol,
     larger,
     smaller,
     substitute,
-    symbol,
     symbols,
 )
-from tessera.core.dtype import bool_, i64
+from tessera.core.dtype import bool_
 from tessera.core.evaluate import identity
 from tessera.core.folds import LANES, LEAF, LEVELS, WHOLE
 from tessera.core.types import TensorType
@@ -33,6 +30,7 @@ from tessera.ir.schedule.ir import ANY, Stage, reads
 from tessera.ir.schedule.nest import Loop
 from tessera.ir.schedule.passes import has_columns_alone, passes
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
+from tessera.ir.tile.positions import Line, counts_along, moves_by_one
 
 _ANY_ORDER = ("max", "min")  # folds that give the same bits in any order
 _ABREAST = 4 * LANES  # columns that are folded at once
@@ -416,7 +414,7 @@ class Rows:
         at = self.place(x, column)
         if column is None or column not in symbols(x):
             return self.b.index(at, (1,))
-        if column in symbols(x - symbol(column)):
+        if not moves_by_one(x, column):
             return self.numbers(x, column)
         return self.b.index(at, (self.width,), 0)
 
@@ -447,9 +445,11 @@ class Rows:
         for i, x in enumerate(r.index):
             if isinstance(x, schedule.Term):
                 picked[i] = self.term(x, column)
+                if column is not None and counts_along(x, column):
+                    picked[i] = self.clamped(picked[i], memory.type.shape[i])
             elif column is None or column not in symbols(x):
                 continue
-            elif not along and column not in symbols(x - symbol(column)):
+            elif not along and moves_by_one(x, column):
                 along.append(i)
             else:
                 picked[i] = self.clamped(self.numbers(x, column), memory.type.shape[i])
@@ -457,30 +457,11 @@ class Rows:
 
     def clamped(self, x: Tile, size: Size) -> Tile:
         """Numbers that lie inside an axis also where a chunk reaches past the last column."""
-        if not self.tail:
-            return x
-        low = self.b.apply("max", x, self.b.full(i64, (1,), 0))
-        return self.b.apply("min", low, self.b.index(size - 1, (1,)))
+        return self.line("").clamped(x, size) if self.tail else x
 
     def numbers(self, x: Size, column: str) -> Tile:
         """The values of a polynomial at the columns of the chunk."""
-        if isinstance(x, int) or column not in symbols(x):
-            return self.b.index(self.place(x, None), (1,))
-        total: Tile | None = None
-        for monomial, factor in x.terms:
-            term = self.b.index(factor, (1,))
-            for atom, power in monomial:
-                for _ in range(power):
-                    term = self.b.apply("mul", term, self.atom(atom, column))
-            total = term if total is None else self.b.apply("add", total, term)
-        assert total is not None
-        return total
+        return self.line(column).numbers(x)
 
-    def atom(self, atom: Symbol | SizeApply, column: str) -> Tile:
-        if isinstance(atom, Symbol):
-            if atom.name == column:
-                return self.b.index(self.at, (self.width,), 0)
-            return self.b.index(self.place(symbol(atom.name), None), (1,))
-        name = {"//": "floor_div", "%": "mod"}.get(atom.function, atom.function)
-        sides = (self.numbers(side, column) for side in (atom.left, atom.right))
-        return self.b.apply(name, *sides)
+    def line(self, column: str) -> Line:
+        return Line(self.b, column, self.at, self.width, self.env)
