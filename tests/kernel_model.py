@@ -47,7 +47,7 @@ class Tile:
         return self.data.shape
 
     @property
-    def T(self) -> Tile:  # noqa: N802
+    def T(self) -> Tile:
         return Tile(self.data.T, self.places[::-1])
 
     def __bool__(self) -> bool:

@@ -197,7 +197,8 @@ def _inside(p: Program, x: TileValue, axis: int) -> TileValue:
     if starts_inside(place.start):
         return found
     before: TileValue = p.w.apply("max", p.w.tile(0 - place.start), 0)
-    return p.w.apply("max", p.w.apply("sub", found, before), 0)
+    inside: TileValue = p.w.apply("max", p.w.apply("sub", found, before), 0)
+    return inside
 
 
 @intrinsic(np.mean)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from tessera.core.scalar import Number
 from tessera.lang.kernel.values import Axes, Axis, Pads, TileValue
 
 Groups = Iterator[tuple[list[int], list[int]]]
@@ -17,7 +18,7 @@ Groups = Iterator[tuple[list[int], list[int]]]
 def reshaped(x: TileValue, shape: Sequence[int]) -> tuple[Axes, Pads]:
     """The places and the padding of a tile in another shape of as many elements."""
     axes: list[Axis | None] = [None] * len(shape)
-    pads: list[float | bool | None] = [None] * len(shape)
+    pads: list[Number | None] = [None] * len(shape)
     said = f"reshape: {x.type} to {_text(shape)} leaves an edge of its tensor on no axis"
     dropped = len(shape) < x.rank and any(
         _is_edge(a) for a, n in zip(x.axes, x.shape, strict=True) if n == 1

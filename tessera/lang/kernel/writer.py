@@ -336,7 +336,7 @@ def _computed(dtype: DType) -> DType:
 
 def demand_fit(value: Number, dtype: DType, what: str = "") -> None:
     """Raise DTypeError unless an integer, or a bool, holds a number as it is."""
-    if dtype.kind not in "iub" or isinstance(value, bool):
+    if dtype.kind not in "iub" or isinstance(value, bool | complex):
         return
     kept = round_to(np.asarray(value), dtype).item() if math.isfinite(value) else None
     if kept != value and not (dtype.kind == "b" and value in (0, 1)):
