@@ -202,8 +202,10 @@ class Tensor(Value, Plotted):
         return data.reshape(()).item() if data.ndim else data.item()
 
     def astype(self, dtype: Any, copy: bool = True) -> Tensor:
-        """The tensor in another dtype."""
-        return elementwise.cast(self, dtype)  # type: ignore[return-value]
+        """The tensor in another dtype; of the same dtype it is a copy, or with copy=False the tensor itself."""
+        made: Tensor = elementwise.cast(self, dtype)  # type: ignore[assignment]
+        shared = copy and made.data is not None and made.data is self.data
+        return _on(_copied(made.data), made.dtype, made.device) if shared else made
 
     def to(self, device: Any) -> Tensor:
         """The tensor on another device."""
@@ -224,7 +226,13 @@ class Tensor(Value, Plotted):
         return _on(self._array("to"), self.dtype, target)
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
-        """The tensor on another device."""
+        """The tensor on another device; there is one stream for copies, so `stream` must be None."""
+        if stream is not None:
+            raise located(
+                OperandError(
+                    f"to_device: stream is {stream!r:.60}, expected None; copies run in the order of calls"
+                )
+            )
         return self.to(device)
 
     def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
