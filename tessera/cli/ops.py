@@ -114,7 +114,8 @@ def _is_ours(f: Any) -> bool:
     )
 
 
-def _op_row(op: Op, public: str | None) -> Row:
+def _op_row(op: Op, function: str | None) -> Row:
+    public = function if function is not None and hasattr(namespace, function) else None
     call = "" if public is None else f"op.{public}{_args(FUNCTIONS[public].front)}"
     rules = tuple(r for r in RULES if getattr(op, r))
     doc = " ".join(op.doc.partition("\n\n")[0].split())
