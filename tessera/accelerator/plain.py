@@ -24,7 +24,7 @@ class PlainOnGpu(Executable):
     """A graph as it was traced, each op by itself on the device."""
 
     def __init__(self, graph: Graph, record: Sequence[Step], place: Device):
-        self.kernel_of = partial(_kernel, place)  # type: ignore[method-assign]
+        self.kernel_of = partial(_kernel, place)
         super().__init__(graph, record)
 
 

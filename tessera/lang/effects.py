@@ -15,6 +15,7 @@ from tessera.core.processor import near_bytes
 from tessera.core.source import warn_caller
 from tessera.ir.graph.ir import Value
 from tessera.lang.device import current_device
+from tessera.lang.tensor import Tensor
 
 _NEAR = ("smem", "shared", "register", "l2")
 _SPACES = (*_NEAR, "device", "host")
@@ -57,7 +58,7 @@ def prefetch(obj: Any, into: str = "smem", overlap: str = "compute") -> Iterator
 def _moved(obj: Any, into: str, overlap: str) -> Any:
     """The tree with its tensors on the device in force, or on the host."""
     target = "cpu" if into == "host" else current_device()
-    made = tree.map(lambda x: x.to(target) if isinstance(x, Value) else x, obj)
+    made = tree.map(lambda x: x.to(target) if isinstance(x, Tensor) else x, obj)
     if overlap == "none":
         for x in tree.leaves(made):
             gpu = getattr(getattr(x, "data", None), "gpu", None)

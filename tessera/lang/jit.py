@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
-import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -13,8 +12,6 @@ from contextlib import contextmanager
 from functools import update_wrapper
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from tessera.algebra.annotation import OperatorSpec
 from tessera.algebra.laws.log import rewrites
@@ -26,7 +23,6 @@ from tessera.core.during import During
 from tessera.core.errors import AnnotationError, DeviceError, OperandError, TesseraError, located
 from tessera.core.flags import NUMERICS, flags
 from tessera.core.garbage import collected_later
-from tessera.core.source import warn_caller
 from tessera.core.spans import span
 from tessera.core.types import TensorType
 from tessera.eager import refuse_hosted, target_in_force
@@ -38,12 +34,12 @@ from tessera.ir.graph.ir import (
     concrete,
     current_builder,
     data_of,
-    donate,
     holding,
     on_host,
 )
 from tessera.ir.graph.numbers import checking
 from tessera.lang.annotation import TensorSpec
+from tessera.lang.donation import run_donating, tell_kept
 from tessera.lang.lowered import Lowered
 from tessera.lang.shortcut import follow
 from tessera.lang.stream import Stream, current_stream
@@ -197,7 +193,7 @@ class Jitted:
                 if entry is not None:
                     donates = entry.donated and type(entry.executable) is not Executable
                     if donates and not checking():
-                        return _results(entry, _run_donating(entry, tensors, data))
+                        return _results(entry, run_donating(entry, tensors, data))
                     if entry.record is not False and not entry.donated:
                         self._prepare_calls(entry, args, kwargs, data)
                     return _wrap(entry, data)
@@ -215,7 +211,7 @@ class Jitted:
                 return _queued(stream, entry, c.tensors, self._name)
             if entry.donated and type(entry.executable) is not Executable and not checking():
                 data = [data_of(v, self._name) for v in c.tensors]
-                return _results(entry, _run_donating(entry, c.tensors, data))
+                return _results(entry, run_donating(entry, c.tensors, data))
             return _wrap(entry, [data_of(v, self._name) for v in c.tensors])
         except TesseraError as e:
             error = located(e)
@@ -330,11 +326,7 @@ class Jitted:
                 refuse_hosted(executable)
             entry = _Entry(executable, t.structure, self._donated(c), device)
             self._variants[chosen, types] = entry
-            if entry.donated and type(executable) is Executable:
-                warn_caller(
-                    f"{self._name}: donate acts on the targets cpu, cuda and hip; the target numpy keeps "
-                    "the arguments"
-                )
+            tell_kept(self._name, entry.donated, executable)
             for seen in _COMPILATIONS:
                 seen.append((self._name, executable, [data_of(v, self._name) for v in c.tensors]))
         self._entries[key] = entry
@@ -523,33 +515,6 @@ class _Method:
     ) -> Path:
         """Write a page that shows the method at every level."""
         return self._jitted.inspect(self._self, *args, path=path, **kwargs)
-
-
-def _run_donating(entry: _Entry, tensors: Sequence[Value], data: Sequence[Any]) -> list[Any]:
-    """Run, and take the donated arguments away from whoever holds them."""
-    executable: Any = entry.executable
-    free = frozenset(i for i in entry.donated if _is_free(data[i]))
-    outs: list[Any] = executable.run(data, free)
-    for i in entry.donated:
-        donate(tensors[i])
-    return outs
-
-
-def _is_free(x: Any) -> bool:
-    """Whether one tensor alone holds an array: nobody else would see that it is written over."""
-    # The tensor, the list of data, the parameter of this function, and the count hold it.
-    if sys.getrefcount(x) > 4:
-        return False
-    if type(x) is not np.ndarray:  # an array of a device
-        return bool(x.is_free())
-    base = x.base
-    if not x.flags.writeable:
-        return False
-    while type(base) is np.ndarray:
-        if sys.getrefcount(base) > 3:  # the array on it, this name, and the count
-            return False
-        base = base.base
-    return base is None
 
 
 def _gpu_of(target: str, device: Device) -> Device | None:
