@@ -27,6 +27,10 @@ class PlainOnGpu(Executable):
         self.kernel_of = partial(_kernel, place)
         super().__init__(graph, record)
 
+    def run(self, inputs: Sequence[Any], donated: frozenset[int] = frozenset()) -> list[Any]:
+        """The outputs for these inputs; the memory of those that are donated is not used."""
+        return super().run(inputs)
+
 
 def _kernel(
     place: Device, op: Op, types: Any, outs: Any, params: Params, regions: Any, env: Any
@@ -40,8 +44,8 @@ class OnTheHost(Executable):
     def __init__(self, graph: Graph, record: Sequence[Step], place: Gpu):
         self.graph, self.record, self.gpu = graph, tuple(record), place
 
-    def run(self, inputs: Sequence[Any]) -> list[Any]:
-        """The outputs for these inputs."""
+    def run(self, inputs: Sequence[Any], donated: frozenset[int] = frozenset()) -> list[Any]:
+        """The outputs for these inputs; the memory of those that are donated is not used."""
         here = [x if isinstance(x, np.ndarray) else x.numpy() for x in inputs]
         made = execute(self.graph, here)
         return [to_device(np.ascontiguousarray(y), self.gpu) for y in made]
