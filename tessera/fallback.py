@@ -109,8 +109,8 @@ class PlainExecutable(Executable):
         with override(numerics=numerics):
             super().__init__(graph, record)
 
-    def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """The outputs for these inputs."""
+    def run(self, inputs: Sequence[Array], donated: frozenset[int] = frozenset()) -> list[Array]:
+        """The outputs for these inputs; the memory of those that are donated is not used."""
         with override(numerics=self.numerics):
             return super().run(inputs)
 

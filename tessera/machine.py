@@ -15,7 +15,7 @@ from tessera.core.kernels import Kernels
 from tessera.core.source import Location
 from tessera.core.types import TensorType
 from tessera.executable import Executable, Step, tell_unused
-from tessera.fallback import Task, Way, first_that_works, plain_runs
+from tessera.fallback import PlainRun, Task, Way, first_that_works, plain_runs
 from tessera.image import Image, key_of, load, save
 from tessera.ir.graph import interp
 from tessera.ir.graph.ir import Array, Graph, Node, substitute_params
@@ -133,7 +133,7 @@ class MachineExecutable(Executable):
         task = Task(written, "cpu", self.numerics, types)
         plain = (cast(Way[Prepared], w) for w in plain_runs(self.plain))
         made = first_that_works(task, ("", lambda: self.at(sizes, donated)), *plain)
-        if donated and isinstance(made, Prepared):
+        if donated and not isinstance(made, PlainRun):
             buffers = {i: made.image.inputs[i] for i in donated}
             tell_unused(self.graph, made.plan, buffers)
         return made

@@ -260,8 +260,9 @@ def test_symbolic_sizes_gradients_loops_and_captured_tensors_run_plainly_too(len
         np.testing.assert_array_equal(small[1], ts.jit(f)(x[:3], w)[1].numpy())
 
 
-def test_a_donated_argument_of_a_plain_program_is_gone_as_ever(lenient, monkeypatch):
-    LEVELS["prepare"](monkeypatch, True)
+@pytest.mark.parametrize("level", ["simplify", "prepare"])
+def test_a_donated_argument_of_a_plain_program_is_gone_as_ever(lenient, monkeypatch, level):
+    LEVELS[level](monkeypatch, True)
     x = data(4)
     with pytest.warns(ts.CompilerFaultWarning):
         y = ts.jit(lambda a: op.exp(a) * 2, donate=["a"])(x)

@@ -393,11 +393,14 @@ def test_effects_are_neither_merged_nor_dropped(effect: str) -> None:
     assert _nodes(simplify(Graph([x], nodes, [x]))) == ["noisy", "noisy"]
 
 
-def test_a_draw_is_not_merged_but_dropped_when_dead() -> None:
-    x = Builder().input(TensorType(f32, (2,)))
-    nodes = [_effect(x, "random"), _effect(x, "random"), _effect(x, "random")]
-    g = simplify(Graph([x], nodes, [nodes[0].results[0], nodes[2].results[0]]))
-    assert list(g.nodes) == [nodes[0], nodes[2]]
+def test_draws_of_one_key_are_one_draw_and_dropped_when_dead() -> None:
+    """A draw is a function of its key (docs/decisions/034): two of the same key are the same numbers."""
+    x, y = (Builder().input(TensorType(f32, (2,))) for _ in range(2))
+    draw = _effect(x, "random").op
+    nodes = [Builder().node(draw, (v,), {}, (), [v.type], None) for v in (x, x, y)]
+    g = simplify(Graph([x, y], nodes, [nodes[0].results[0], nodes[1].results[0]]))
+    assert list(g.nodes) == [nodes[0]]
+    assert g.outputs == (nodes[0].results[0],) * 2
 
 
 def test_effects_inside_a_region_count() -> None:

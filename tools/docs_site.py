@@ -1,7 +1,8 @@
 """What the site of the documentation adds to the pages of docs/ when MkDocs builds it.
 
-References are generated from the code: a page says `<!-- ops -->` where the ops of the records stand, and
-`<!-- commands -->` where the command line does.  Pages that the navigation does not name stand at its end.
+References are generated from the code: a page says `<!-- commands -->` where the command line stands.  The ops of the
+records stand in the page itself, between `<!-- ops -->` and `<!-- /ops -->`, for those who read it without the site;
+`python -m tools.docs_site` writes them.  Pages that the navigation does not name stand at its end.
 """
 
 from __future__ import annotations
@@ -65,7 +66,13 @@ def _below(prefix: str, p: argparse.ArgumentParser) -> dict[str, argparse.Argume
     return out
 
 
-GENERATED = {"<!-- ops -->": op_reference, "<!-- commands -->": command_reference}
+GENERATED = {"<!-- commands -->": command_reference}
+_OPS = re.compile(r"<!-- ops -->\n.*<!-- /ops -->\n", re.DOTALL)
+
+
+def with_ops(text: str) -> str:
+    """The page of ops with its tables as the records have them now."""
+    return _OPS.sub(lambda m: f"<!-- ops -->\n{op_reference()}<!-- /ops -->\n", text)
 
 
 def rendered(text: str, page: Path) -> str:
@@ -126,3 +133,8 @@ def on_config(config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Complete a page."""
     return rendered(markdown, DOCS / page.file.src_uri)
+
+
+if __name__ == "__main__":
+    page = DOCS / "ops.md"
+    page.write_text(with_ops(page.read_text()))

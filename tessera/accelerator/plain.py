@@ -24,8 +24,12 @@ class PlainOnGpu(Executable):
     """A graph as it was traced, each op by itself on the device."""
 
     def __init__(self, graph: Graph, record: Sequence[Step], place: Device):
-        self.kernel_of = partial(_kernel, place)  # type: ignore[method-assign]
+        self.kernel_of = partial(_kernel, place)
         super().__init__(graph, record)
+
+    def run(self, inputs: Sequence[Any], donated: frozenset[int] = frozenset()) -> list[Any]:
+        """The outputs for these inputs; the memory of those that are donated is not used."""
+        return super().run(inputs)
 
 
 def _kernel(
@@ -40,8 +44,8 @@ class OnTheHost(Executable):
     def __init__(self, graph: Graph, record: Sequence[Step], place: Gpu):
         self.graph, self.record, self.gpu = graph, tuple(record), place
 
-    def run(self, inputs: Sequence[Any]) -> list[Any]:
-        """The outputs for these inputs."""
+    def run(self, inputs: Sequence[Any], donated: frozenset[int] = frozenset()) -> list[Any]:
+        """The outputs for these inputs; the memory of those that are donated is not used."""
         here = [x if isinstance(x, np.ndarray) else x.numpy() for x in inputs]
         made = execute(self.graph, here)
         return [to_device(np.ascontiguousarray(y), self.gpu) for y in made]

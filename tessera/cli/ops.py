@@ -15,7 +15,7 @@ from tessera.core.dtype import f32
 from tessera.core.evaluate import is_portable
 from tessera.core.primitives import PRIMITIVES
 from tessera.core.scalar import Expr
-from tessera.ir.graph.op import KIND_NAMES, REGISTRY, Op
+from tessera.ir.graph.op import KIND_NAMES, OWN, REGISTRY, Op
 from tessera.lang import op as namespace
 from tessera.lang import operators
 from tessera.ops.define import FUNCTIONS
@@ -121,7 +121,9 @@ def _is_ours(f: Any) -> bool:
     )
 
 
-def _op_row(op: Op, public: str | None) -> Row:
+def _op_row(op: Op, function: str | None) -> Row:
+    hidden = function is None or (op in OWN and not hasattr(namespace, function))
+    public = None if hidden else function
     call = "" if public is None else f"op.{public}{_args(FUNCTIONS[public].front)}"
     rules = tuple(r for r in RULES if getattr(op, r))
     doc = " ".join(op.doc.partition("\n\n")[0].split())

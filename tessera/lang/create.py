@@ -15,10 +15,9 @@ from tessera.core.errors import OperandError, TesseraError, located, out_of_memo
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Value, concrete, holding
 from tessera.lang.device import as_device, current_device
-from tessera.lang.tensor import Tensor, on_device
+from tessera.lang.tensor import Tensor, copied, on_device
 from tessera.ops import elementwise, shape
 from tessera.ops.define import ArrayLike, as_value
-from tessera.runtime import memory
 
 
 def is_on_gpu(x: Any) -> bool:
@@ -56,7 +55,7 @@ def _made(data: Any, given: DType | None, place: Device) -> Tensor:
     cast = v if given is None else elementwise.cast(v, given)
     if cast.data is None:
         return cast  # type: ignore[return-value]
-    return on_device(_copied(cast.data), cast.dtype, place)
+    return on_device(copied(cast.data), cast.dtype, place)
 
 
 def _read(data: Any, given: DType | None) -> Value:
@@ -87,15 +86,6 @@ def _numbers(data: Any, given: DType) -> Value:
 
 def _are_integers(array: np.ndarray[Any, Any]) -> bool:
     return all(type(x) is int for x in array.flat)
-
-
-def _copied(x: Any) -> Any:
-    """A copy; a large one begins where a line of the caches does, as results do."""
-    if x.nbytes < memory.SMALL or not x.flags.c_contiguous:
-        return np.array(x)
-    made = memory.empty(x.shape, x.dtype)
-    np.copyto(made, x)
-    return made
 
 
 def _holds_values(data: Any) -> bool:

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tessera.core.errors import OperandError, located
+import numpy as np
 
-_SPACES = ("smem", "shared", "register", "l2", "device", "host")
+from tessera.core import tree
+from tessera.core.errors import OperandError, located
+from tessera.core.processor import near_bytes
+from tessera.core.source import warn_caller
+from tessera.ir.graph.ir import Value
+from tessera.lang.device import current_device
+from tessera.lang.tensor import Tensor
+
+_NEAR = ("smem", "shared", "register", "l2")
+_SPACES = (*_NEAR, "device", "host")
 _OVERLAPS = ("compute", "none")
+_LINE, _PAGE = 64, 4096  # bytes that come into a cache, and into memory, at once
 
 
 @contextmanager
 def prefetch(obj: Any, into: str = "smem", overlap: str = "compute") -> Iterator[Any]:
-    """Ask for obj to be near while the block runs.  On the CPU the caches do this by themselves."""
+    """Have the tensors of a tree near while the block runs; `as` gives the tree that the block should use.
+
+    Into `device` and `host` they are copied, to the device in force or back.  The other spaces are levels of a
+    memory near to what computes: on a CPU the tensors are read into its caches, beside the block or, with overlap="none",
+    before it.  Inside of a jitted function, and on a GPU, these are the compiler's and the kernels' to fill, and a
+    warning says so.
+    """
     if into not in _SPACES:
         raise located(
             OperandError(f"prefetch: into is {into!r}, expected one of {', '.join(_SPACES)}")
@@ -25,4 +42,50 @@ def prefetch(obj: Any, into: str = "smem", overlap: str = "compute") -> Iterator
                 f"prefetch: overlap is {overlap!r}, expected one of {', '.join(_OVERLAPS)}"
             )
         )
-    yield obj
+    if into not in _NEAR:
+        yield _moved(obj, into, overlap)
+        return
+    reader = _reader([x for x in tree.leaves(obj) if isinstance(x, Value)], into)
+    reader.start()
+    if overlap == "none":
+        reader.join()
+    try:
+        yield obj
+    finally:
+        reader.join()
+
+
+def _moved(obj: Any, into: str, overlap: str) -> Any:
+    """The tree with its tensors on the device in force, or on the host."""
+    target = "cpu" if into == "host" else current_device()
+    made = tree.map(lambda x: x.to(target) if isinstance(x, Tensor) else x, obj)
+    if overlap == "none":
+        for x in tree.leaves(made):
+            gpu = getattr(getattr(x, "data", None), "gpu", None)
+            if gpu is not None:
+                gpu.synchronize()
+    return made
+
+
+def _reader(values: list[Value], into: str) -> threading.Thread:
+    """What reads tensors of the CPU; others are named in a warning."""
+    arrays = [v.data for v in values if isinstance(v.data, np.ndarray)]
+    if len(arrays) < len(values):
+        traced = any(v.data is None for v in values)
+        where = "inside of a jitted function the compiler" if traced else "on a GPU a kernel"
+        warn_caller(
+            f"prefetch: into {into!r} is not done here: {where} decides what lies near; see tile.prefetch and "
+            "tile.load(stages=...)"
+        )
+    return threading.Thread(target=_read, args=(arrays,), daemon=True)
+
+
+def _read(arrays: list[Any]) -> None:
+    """Touch every line of what fits the caches, and every page of the rest."""
+    left = near_bytes()
+    for x in arrays:
+        if not x.flags.c_contiguous or not x.size:
+            continue
+        step = _LINE if x.nbytes <= left else _PAGE
+        left -= x.nbytes if step == _LINE else 0
+        np.bitwise_or.reduce(x.reshape(-1).view(np.uint8)[::step])

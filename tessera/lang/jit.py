@@ -31,7 +31,6 @@ from tessera.core.errors import (
 )
 from tessera.core.flags import NUMERICS, flags
 from tessera.core.garbage import collected_later
-from tessera.core.source import warn_caller
 from tessera.core.spans import span
 from tessera.core.types import TensorType
 from tessera.eager import refuse_hosted, target_in_force
@@ -52,13 +51,14 @@ from tessera.lang.arguments import (
     names_in,
     numbers_of,
 )
+from tessera.lang.donation import run_donating, tell_kept
 from tessera.lang.lowered import Lowered
 from tessera.lang.results import Returns
 from tessera.lang.shortcut import follow
 from tessera.lang.stream import Stream, current_stream
 from tessera.lang.tensor import Tensor
 from tessera.lang.trace import Traced, is_tensor, trace
-from tessera.lang.variant import Variant, apart, queued, results, run_donating, wrap
+from tessera.lang.variant import Variant, apart, queued, results, wrap
 from tessera.ops.control import call
 
 
@@ -281,11 +281,7 @@ class Jitted:
             entry = Variant(executable, t.structure, self._donated(c), device, checked)
             self._variants[chosen, types] = entry
             self._counted.add(c, (target, numerics, device, types))
-            if entry.donated and type(executable) is Executable:
-                warn_caller(
-                    f"{self._name}: donate acts on the targets cpu, cuda and hip; the target numpy keeps "
-                    "the arguments"
-                )
+            tell_kept(self._name, entry.donated, executable)
             for seen in _COMPILATIONS:
                 seen.append((self._name, executable, [data_of(v, self._name) for v in c.tensors]))
         self._entries[key] = entry

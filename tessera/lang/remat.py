@@ -11,6 +11,7 @@ from tessera.core import tree
 from tessera.core.blame import demand_function
 from tessera.core.errors import OperandError, RuleError, located
 from tessera.ir.graph.ir import Graph, current_builder
+from tessera.ir.graph.op import forbidden
 from tessera.lang.trace import is_tensor, trace
 from tessera.lang.transforms import guarded
 from tessera.ops.define import as_value
@@ -18,7 +19,6 @@ from tessera.ops.remat import Policy
 from tessera.ops.remat import checkpoint as bind_checkpoint
 
 POLICIES = ("nothing", "dots", "everything")
-_ONCE = frozenset(("random", "state", "io"))  # effects that must not happen again
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def _parameter(policy: str | Sequence[str] | Budget) -> Policy:
 def _check_effects(name: str, g: Graph) -> None:
     """Refuse what would happen a second time when the derivative computes again."""
     for n in g.nodes:
-        for effect in sorted(n.op.effects & _ONCE):
+        for effect in sorted(forbidden(n.op.effects, "repeat")):
             raise RuleError(
                 f"checkpoint: {n.op.name} in {name} has the effect '{effect}', which computing again "
                 "would repeat; move it out of the function and pass its result in"

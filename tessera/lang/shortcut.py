@@ -21,6 +21,7 @@ from tessera.eager import target_in_force
 from tessera.executable import Executable
 from tessera.fallback import Task, first_that_works
 from tessera.ir.graph.ir import Graph
+from tessera.ir.graph.op import forbidden
 from tessera.lang.tensor import Tensor
 from tessera.lang.trace import trace
 from tessera.ops.define import OpFunction, set_warm
@@ -120,7 +121,7 @@ def _compiled(
 
 
 def _has_effects(g: Graph) -> bool:
-    return any(n.op.effects or n.op is checked_index.op for n in g.nodes)
+    return any(forbidden(n.op.effects, "merge") or n.op is checked_index.op for n in g.nodes)
 
 
 set_warm(warm)

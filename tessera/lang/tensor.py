@@ -27,6 +27,7 @@ from tessera.lang.annotation import TensorSpec, spec_of
 from tessera.lang.device import as_device
 from tessera.ops import contraction, elementwise, indexing, reduction, shape
 from tessera.ops.define import ArrayLike, AxisLike
+from tessera.runtime import memory
 
 
 def _operator(f: Callable[[Any, Any], Value], swap: bool = False) -> Callable[[Any, Any], Any]:
@@ -254,8 +255,10 @@ class Tensor(Value, Plotted):
 
     @checked
     def astype(self, dtype: Any, copy: bool = True) -> Tensor:
-        """The tensor in another dtype."""
-        return elementwise.cast(self, dtype)  # type: ignore[return-value]
+        """The tensor in another dtype; of the same dtype it is a copy, or with copy=False the tensor itself."""
+        made: Tensor = elementwise.cast(self, dtype)  # type: ignore[assignment]
+        shared = copy and isinstance(made.data, np.ndarray) and made.data is self.data
+        return on_device(copied(made.data), made.dtype, made.device) if shared else made
 
     @checked
     def to(self, device: Any) -> Tensor:
@@ -278,7 +281,13 @@ class Tensor(Value, Plotted):
 
     @checked
     def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
-        """The tensor on another device."""
+        """The tensor on another device; there is one stream for copies, so `stream` must be None."""
+        if stream is not None:
+            raise located(
+                OperandError(
+                    f"to_device: stream is {stream!r:.60}, expected None; copies run in the order of calls"
+                )
+            )
         return self.to(device)
 
     def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
@@ -523,6 +532,15 @@ _namespace = _Namespace()
 def set_namespace(module: Any, versions: tuple[str, ...]) -> None:
     """Say which module x.__array_namespace__() is, and which versions of the standard it follows."""
     _namespace.module, _namespace.versions = module, versions
+
+
+def copied(x: Any) -> Any:
+    """A copy; a large one begins where a line of the caches does, as results do."""
+    if x.nbytes < memory.SMALL or not x.flags.c_contiguous:
+        return np.array(x)
+    made = memory.empty(x.shape, x.dtype)
+    np.copyto(made, x)
+    return made
 
 
 def on_device(data: Any, dtype: Any, device: Device) -> Tensor:

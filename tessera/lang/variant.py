@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from tessera.core.device import CPU, Device
 from tessera.core.types import TensorType
 from tessera.executable import Executable
 from tessera.ir.graph.interp import execute, interpret
-from tessera.ir.graph.ir import Value, donate, holding, on_host
+from tessera.ir.graph.ir import Value, holding, on_host
 from tessera.ir.graph.numbers import checking
 from tessera.lang.arguments import Call
 from tessera.lang.debug import blame
@@ -110,33 +109,3 @@ def _owned(v: Value, lent: Sequence[np.ndarray[Any, Any]]) -> Value:
         return v
     shared = any(np.may_share_memory(v.data, x) for x in lent)
     return holding(v.type, np.array(v.data), v.device) if shared else v
-
-
-def run_donating(entry: Variant, tensors: Sequence[Value], data: Sequence[Any]) -> list[Any]:
-    """Run, and take the donated arguments away from whoever holds them."""
-    executable: Any = entry.executable
-    if entry.checked:  # who looks for an error needs what went in
-        outs: list[Any] = entry.run(data)
-    else:
-        free = frozenset(i for i in entry.donated if _is_free(data[i]))
-        outs = executable.run(data, free)
-    for i in entry.donated:
-        donate(tensors[i])
-    return outs
-
-
-def _is_free(x: Any) -> bool:
-    """Whether one tensor alone holds an array: nobody else would see that it is written over."""
-    # The tensor, the list of data, the parameter of this function, and the count hold it.
-    if sys.getrefcount(x) > 4:
-        return False
-    if type(x) is not np.ndarray:  # an array of a device
-        return bool(x.is_free())
-    base = x.base
-    if not x.flags.writeable:
-        return False
-    while type(base) is np.ndarray:
-        if sys.getrefcount(base) > 3:  # the array on it, this name, and the count
-            return False
-        base = base.base
-    return base is None

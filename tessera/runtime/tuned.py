@@ -129,9 +129,10 @@ def entries() -> Mapping[tuple[str, str], str]:
     now = stamp()
     if not now:
         return {}
+    found: dict[tuple[str, str], str] = {}
     with tolerant():
-        return _entries(str(path()), now, architecture())
-    return {}
+        found |= _entries(str(path()), now, architecture())
+    return found
 
 
 def has_sizes() -> bool:
@@ -262,9 +263,9 @@ def measurements() -> list[Measured]:
         ).fetchall()
     kinds = (str, str, str, float, float, str)
     return [
-        Measured(*row[:-1], features)
-        for row in rows
-        if _fits(row, kinds) and (features := _features(row[-1])) is not None
+        Measured(k, s, n, t, e, features)
+        for k, s, n, t, e, text in rows
+        if _fits((k, s, n, t, e, text), kinds) and (features := _features(text)) is not None
     ]
 
 

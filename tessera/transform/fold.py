@@ -22,6 +22,7 @@ from tessera.core.rounding import round_to
 from tessera.core.types import TensorType
 from tessera.ir.graph.interp import exact, kernel, settled
 from tessera.ir.graph.ir import Array, Node, Value
+from tessera.ir.graph.op import forbidden
 from tessera.ops.creation import constant, dim, full, iota
 from tessera.transform.maker import Found, Maker, python_number
 
@@ -38,7 +39,7 @@ def fold(n: Node, m: Maker) -> Found:
     for v in n.operands:
         if v.node is None or v.node.op not in LITERALS:
             return None
-    if n.regions or op.effects or (op.call is not None and not op.moves):
+    if n.regions or forbidden(op.effects, "merge") or (op.call is not None and not op.moves):
         return None
     return _fold_splats(n, m) or _fold_small(n, m)
 

@@ -17,6 +17,7 @@ from operator import is_
 
 from tessera.core.rewrite import live, replaced
 from tessera.ir.graph.ir import Builder, Graph, Node, Value, building
+from tessera.ir.graph.op import forbidden
 from tessera.ops.control import scan, while_loop
 from tessera.ops.region import over_same_inputs
 from tessera.transform.budget import count
@@ -109,12 +110,13 @@ def _move(m: Moving, certain: bool, builder: Builder) -> None:
     for n in m.region.nodes:
         risky = may_fail(n)
         fixed = all(v in held for v in n.operands)
-        if fixed and not effects(n) and (certain or not risky):
+        pinned = forbidden(effects(n), "move")
+        if fixed and not pinned and (certain or not risky):
             sources = sum(held[v] for v in n.operands)
             worth = _is_worth_it(n, sources)
             held.update({v: count(v.shape) if worth else sources for v in n.results})
             wanted += [n] * worth
-        elif risky or effects(n):
+        elif risky or pinned:
             certain = False
     needed = live(m.region.nodes, [v for n in wanted for v in n.results], lambda n: False)
     env = dict(m.outer)
@@ -199,4 +201,4 @@ def _rest(m: Moving, first: int, operands: Sequence[Value]) -> tuple[Graph, list
 
 def _stays(n: Node) -> bool:
     """Whether a node is there for what it does."""
-    return bool(effects(n))
+    return bool(forbidden(effects(n), "drop"))

@@ -4,7 +4,7 @@
 ->  %1 = exp(%0); %2 = add(%1, %1)
 
 The result has the same bits for every input (tessera.transform.identities says what is exact).
-Nodes with effects are neither merged nor replaced, and dropped only if all they do is draw.
+Nodes with effects are merged, replaced and dropped only as these allow (tessera.ir.graph.op.EFFECTS).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tessera.core.constraints import Scope, current_scope, scope
 from tessera.core.dtype import DType
 from tessera.core.rewrite import Rewriter, Rule, Table, live, replaced
 from tessera.ir.graph.ir import Graph, Node, Value
+from tessera.ir.graph.op import forbidden
 from tessera.transform.fold import fold
 from tessera.transform.identities import ARITHMETIC, CASTS, LOGIC
 from tessera.transform.layouts import LAYOUTS
@@ -45,7 +46,8 @@ def _simplified(g: Graph, fired: Counter[str] | None, table: Table[Node, Value])
         regions = tuple(_simplified(r, fired, table) for r in n.regions) if n.regions else ()
         new = _with_operands(n, env, regions, maker)
         maker.location = n.location
-        results = rewriter.keep(new) if effects(new) else rewriter.settle(new)
+        pinned = forbidden(effects(new), "merge")
+        results = rewriter.keep(new) if pinned else rewriter.settle(new)
         for old, value in zip(n.results, results, strict=True):
             if old is not value:
                 env[old] = value
@@ -86,7 +88,7 @@ def effects(n: Node) -> frozenset[str]:
 
 def _lasting(n: Node) -> bool:
     """Whether the node must stay even if nothing uses it; a draw need not."""
-    return bool(n.op.effects or n.regions) and not effects(n) <= {"random"}
+    return bool(n.op.effects or n.regions) and bool(forbidden(effects(n), "drop"))
 
 
 def _key(n: Node) -> Hashable:

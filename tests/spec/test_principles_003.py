@@ -55,7 +55,7 @@ def run(x, cache):
     return transformer_block(x, cache, heads=HEADS, p=0.0)
 
 
-@pytest.mark.filterwarnings("ignore:no cuda or hip device here")
+@pytest.mark.filterwarnings("ignore:no cuda or hip device here", "ignore:prefetch")
 def test_transformer_block_runs_and_is_causal():
     x = ts.tensor(rng.normal(size=(2, 5, D)), dtype=bf16)
     y, cache = run(x, KVCache.empty(2, HEADS, ROOM, D // HEADS, bf16))
@@ -77,7 +77,7 @@ def test_transformer_block_runs_and_is_causal():
     assert transformer_block.compiled == 1
 
 
-@pytest.mark.filterwarnings("default:no cuda or hip device here")
+@pytest.mark.filterwarnings("default:no cuda or hip device here", "ignore:prefetch")
 def test_a_wish_for_a_gpu_falls_back_with_a_warning():
     if any(d.kind in gpu.kinds for d in ts.devices()):
         pytest.skip("there is a GPU, so the wish is granted")

@@ -34,6 +34,33 @@ class Element:
 KIND_NAMES = {"b": "bool", "u": "unsigned", "i": "integer", "f": "float", "c": "complex"}
 
 
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What passes may do with a node that does more than to compute its results."""
+
+    drop: bool = False  # leave it out where nothing uses its results
+    merge: bool = False  # with an equal one, or replace it by what it equals
+    move: bool = False  # out of a loop, or before other nodes
+    repeat: bool = False  # compute it a second time
+
+
+# A draw is a function of its key, which is an operand (docs/decisions/034).
+EFFECTS: Mapping[str, Effect] = {
+    "random": Effect(drop=True, merge=True, move=True, repeat=True),
+    "state": Effect(),
+    "movement": Effect(repeat=True),
+    "collective": Effect(repeat=True),
+    "io": Effect(),
+}
+
+
+def forbidden(effects: frozenset[str], what: str) -> frozenset[str]:
+    """Those of some effects for which a pass may not do this: drop, merge, move or repeat."""
+    if not effects:
+        return effects
+    return frozenset(e for e in effects if not getattr(EFFECTS[e], what))
+
+
 class Sample:
     """Arguments for the generated tests: a call of the op's public function.
 

@@ -6,7 +6,7 @@ docs/ir/graph.md defines the format.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tessera.core.constraints import Guard, Scope, scope
@@ -27,6 +27,7 @@ from tessera.ir.graph.op import REGISTRY, Op
 
 LEVEL = "graph"
 PREFIX = "tessera."
+EFFECTS = "effects"  # the attribute that says what a node does beside computing its results
 
 # Printing -------------------------------------------------------------------------------------
 
@@ -84,9 +85,14 @@ class _Printer:
         operands, result = self.uses(n.operands), self.fresh() if n.results else ""
         self.names.update(zip(n.results, result_names(result, len(n.results)), strict=True))
         return Operation(
-            PREFIX + n.op.name, operands, n.types, result, [v.type for v in n.results], n.params,
+            PREFIX + n.op.name, operands, n.types, result, [v.type for v in n.results], _said(n),
             [self.block(r) for r in n.regions], n.location if self.locations else None,
         )  # fmt: skip
+
+
+def _said(n: Node) -> Mapping[str, Any]:
+    """The attributes of a node: its parameters, and the effects that its op has."""
+    return {**n.params, EFFECTS: tuple(sorted(n.op.effects))} if n.op.effects else n.params
 
 
 # Parsing --------------------------------------------------------------------------------------
@@ -175,6 +181,9 @@ class _Parser:
         everything = {**outer, **env} if op.blocks else {}
         regions = tuple(self.graph(b, op, everything) for b in op.blocks)
         params = dict(op.attributes)
+        if tuple(params.pop(EFFECTS, ())) != tuple(sorted(record.effects)):
+            there = ", ".join(sorted(record.effects)) or "none"
+            self.reader.fail(f"{op.name}: its effects are {there}", op.at)
         wanted = self._inferred(op, record, operands, params, regions)
         if list(wanted) != list(op.result_types):
             got, want = (", ".join(map(type_text, ts)) for ts in (op.result_types, wanted))

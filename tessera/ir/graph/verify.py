@@ -7,7 +7,7 @@ results     are defined once, point back to their node, and have the types that 
 sizes       use symbols of the inputs only; what the op needs of them is stated by a guard
 parameters  are of kinds that the text has
 regions     are graphs of this kind without guards and captured tensors of their own
-effects     are of the known kinds
+effects     are of the known kinds; what draws has its key as an operand
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ from tessera.core.dims import Dim, symbols
 from tessera.core.errors import TesseraError, VerifyError
 from tessera.core.text import has_text
 from tessera.ir.graph.ir import Graph, Node, Value
-from tessera.ir.graph.op import REGISTRY
-
-EFFECTS = frozenset(("random", "state", "movement", "collective", "io"))
+from tessera.ir.graph.op import EFFECTS, REGISTRY
 
 
 def verify(g: Graph) -> None:
@@ -84,8 +82,10 @@ class _Verifier:
     def _node(self, n: Node, name: str) -> None:
         if REGISTRY.get(n.op.name) is not n.op:
             self._fail(f"{name}: the op is not registered", n)
-        for e in sorted(n.op.effects - EFFECTS):
+        for e in sorted(n.op.effects - EFFECTS.keys()):
             self._fail(f"{name}: the effect '{e}' is none of {', '.join(sorted(EFFECTS))}", n)
+        if "random" in n.op.effects and not any(t.dtype.kind == "u" for t in n.types):
+            self._fail(f"{name}: it draws, but no operand is a key", n)
         for i, v in enumerate(n.operands):
             self._use(v, f"{name}: operand {i}", n)
         for k, p in n.params.items():

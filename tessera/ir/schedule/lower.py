@@ -21,7 +21,7 @@ from tessera.core.primitives import is_primitive
 from tessera.core.scalar import Expr
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, Node, Value
-from tessera.ir.graph.op import Element
+from tessera.ir.graph.op import Element, forbidden
 from tessera.ir.schedule.factors import is_better_turned, widens
 from tessera.ir.schedule.group import grouped
 from tessera.ir.schedule.index import narrow
@@ -84,7 +84,8 @@ def _numbers_first(g: Graph) -> list[Node]:
     early: list[Node] = []
     rest: list[Node] = []
     for n in g.nodes:
-        plain = not n.regions and not n.op.effects and all(v.ndim == 0 for v in n.results)
+        pinned = n.regions or forbidden(n.op.effects, "move")
+        plain = not pinned and all(v.ndim == 0 for v in n.results)
         first = plain and all(v in known for v in n.operands)
         (early if first else rest).append(n)
         known.update(n.results if first else ())
