@@ -19,6 +19,12 @@ from jax.scipy import special
 jax.config.update("jax_enable_x64", True)
 
 Function = Callable[..., Any]
+
+
+class Absent(Exception):
+    """JAX has no such form of a function."""
+
+
 DTYPES = {
     "bool_": jnp.bool_, "i8": jnp.int8, "i16": jnp.int16, "i32": jnp.int32, "i64": jnp.int64, "u8": jnp.uint8,
     "u32": jnp.uint32, "f32": jnp.float32, "f64": jnp.float64, "c64": jnp.complex64, "c128": jnp.complex128,
@@ -268,7 +274,12 @@ def _conv_transpose(
 
 
 def _pool(kind: str) -> Function:
-    def run(x: Any, size: int, stride: Any = None, padding: int = 0, count_include_pad: bool = True, dilation: int = 1) -> Any:
+    def run(
+        x: Any, size: int, stride: Any = None, padding: int = 0, ceil_mode: bool = False,
+        count_include_pad: bool = True, dilation: int = 1,
+    ) -> Any:  # fmt: skip
+        if ceil_mode:
+            raise Absent
         n = x.ndim - 2
         window, steps = (1, 1) + (size,) * n, (1, 1) + (stride or size,) * n
         around = [(0, 0)] * 2 + [(padding, padding)] * n
