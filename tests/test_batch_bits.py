@@ -43,4 +43,6 @@ def test_a_matrix_in_a_batch_has_the_bits_of_the_matrix_alone(name: str) -> None
 def _numbers(shape: tuple[int, ...], d: Any) -> Any:
     rng = np.random.default_rng(0)
     x = rng.normal(size=shape)
-    return (x + 1j * rng.normal(size=shape) if np.issubdtype(d, np.complexfloating) else x).astype(d)
+    return (x + 1j * rng.normal(size=shape) if np.issubdtype(d, np.complexfloating) else x).astype(
+        d
+    )

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 import tessera as ts
-
 from tessera.core.errors import RuleError
 from tests.fuzz import checks, jax_ops
 from tests.fuzz.program import SCOPE, Program
@@ -59,7 +58,13 @@ def compared(source: str, xs: Sequence[Any]) -> None:
     peak = checks.peak_of([*arrays, *want])
     for i, (a, b) in enumerate(zip(map(np.asarray, got), want, strict=True)):
         known = np.isfinite(b)  # Tessera's slopes are defined where some of JAX are not
-        checks.near(f"gradients of Tessera and JAX in argument {where[i]}", a[known], b[known], peak, units=4096)
+        checks.near(
+            f"gradients of Tessera and JAX in argument {where[i]}",
+            a[known],
+            b[known],
+            peak,
+            units=4096,
+        )
 
 
 def function(source: str, scope: dict[str, Any]) -> Any:
@@ -67,5 +72,3 @@ def function(source: str, scope: dict[str, Any]) -> Any:
     made = dict(scope)
     exec(source, made)
     return made["f"]
-
-
