@@ -80,10 +80,8 @@ def test_programs_are_many_and_repeat_for_a_seed() -> None:
     cases = [catalogue.draw(seed) for seed in range(150)]
     assert len({p.source for p in cases}) > 140
     assert catalogue.draw(7).source == cases[7].source
-    assert all(
-        np.array_equal(a.data, b.data)
-        for a, b in zip(catalogue.draw(8).inputs, cases[8].inputs, strict=True)
-    )
+    again = [x.data.tobytes() for x in catalogue.draw(8).inputs]
+    assert again == [x.data.tobytes() for x in cases[8].inputs]
     dtypes = {x.dtype for p in cases for x in p.inputs}
     assert dtypes >= {
         "f64",
