@@ -30,7 +30,7 @@ from tests.op_cases import public_functions
 
 ROOT = Path(__file__).parent.parent
 BATCH = 20
-ON_REFERENCES, ON_MACHINE = 100, 40
+ON_REFERENCES, ON_MACHINE = 120, 20
 
 
 @pytest.fixture(autouse=True)
