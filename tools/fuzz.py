@@ -45,14 +45,18 @@ def main() -> int:
 
 def arguments() -> argparse.Namespace:
     """The command line."""
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     p.add_argument("--seed", type=int, default=0, help="the first seed")
     p.add_argument("--count", type=int, default=200, help="how many programs")
     p.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="worker processes")
     p.add_argument("--jax", action="store_true", help="compare with jax.numpy in f64 as well")
     p.add_argument("--record", type=Path, help="a file for the failures as tests")
     p.add_argument("--only", default="", help="functions of the catalogue, with commas")
-    p.add_argument("--time", type=float, default=float("inf"), help="seconds after which no program starts")
+    p.add_argument(
+        "--time", type=float, default=float("inf"), help="seconds after which no program starts"
+    )
     p.add_argument("--show", action="store_true", help="print the programs and check them here")
     p.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     return p.parse_args()
@@ -134,7 +138,12 @@ class Run:
     def start(self) -> subprocess.Popen[str]:
         command = [sys.executable, __file__, "--worker", f"--only={self.options.only}"]
         usual = os.environ.get("TESSERA_CACHE_DIR", self.cache)
-        env = {**os.environ, "TESSERA_CACHE_DIR": usual, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        env = {
+            **os.environ,
+            "TESSERA_CACHE_DIR": usual,
+            "OPENBLAS_NUM_THREADS": "1",
+            "OMP_NUM_THREADS": "1",
+        }
         return subprocess.Popen(
             command + ["--jax"] * self.options.jax, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL, text=True, env=env, cwd=ROOT,
@@ -159,15 +168,28 @@ class Run:
         code = worker.wait()
         how = f"took over {LIMIT} s" if hung else f"the process ended with {code}"
         test = f"# python tools/fuzz.py --show --seed {seed} --count 1: {how}\n"
-        failure = {"check": "process", "kind": "Crash", "message": how, "ops": [], "test": test, "known": None}
+        failure = {
+            "check": "process",
+            "kind": "Crash",
+            "message": how,
+            "ops": [],
+            "test": test,
+            "known": None,
+        }
         return {"seed": seed, "ops": [], "checks": [], "failures": [failure]}
 
     def tell(self, answer: dict[str, Any]) -> None:
         for f in answer["failures"]:
             if f["known"] is None:
-                print(f"seed {answer['seed']}: {f['check']}: {f['kind']}: {f['message']}\n{f['test']}", flush=True)
+                print(
+                    f"seed {answer['seed']}: {f['check']}: {f['kind']}: {f['message']}\n{f['test']}",
+                    flush=True,
+                )
         if len(self.answers) % 100 == 0:
-            print(f"{len(self.answers)} programs, {time.monotonic() - self.began:.0f} s", file=sys.stderr)
+            print(
+                f"{len(self.answers)} programs, {time.monotonic() - self.began:.0f} s",
+                file=sys.stderr,
+            )
 
     def report(self) -> int:
         """Say what was found; 1 when something is unexplained."""
@@ -178,7 +200,9 @@ class Run:
         new = [f for f in failures if f["known"] is None]
         known = collections.Counter(f["known"] for f in failures if f["known"] is not None)
         nodes = sum(len(a["ops"]) for a in self.answers)
-        print(f"{len(self.answers)} programs of {nodes} nodes over {len(ops)} functions in {seconds:.0f} s")
+        print(
+            f"{len(self.answers)} programs of {nodes} nodes over {len(ops)} functions in {seconds:.0f} s"
+        )
         print("checks: " + ", ".join(f"{n} {c}" for n, c in checks.most_common()))
         for why, count in known.most_common():
             print(f"known: {count} x {why}")

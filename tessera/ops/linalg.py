@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -50,6 +51,20 @@ def _others_product(s: Any) -> Any:
     return before * after[..., ::-1]
 
 
+def _one_by_one(f: Callable[..., Any]) -> Callable[..., Any]:
+    """f on each matrix alone: how NumPy rounds a complex product depends on its place in the array."""
+
+    def run(*xs: Any) -> Any:
+        if xs[0].ndim == 2:
+            return f(*xs)
+        out = np.empty_like(xs[0])
+        for i in np.ndindex(xs[0].shape[:-2]):
+            out[i] = f(*(np.ascontiguousarray(x[i]) for x in xs))
+        return out
+
+    return run
+
+
 def _adjugate(x: Any) -> Any:
     """By the singular values, since a singular matrix has an adjugate but no inverse."""
     u, s, v, phase = _turned(x)
@@ -88,7 +103,7 @@ def _adjugate_slope_jvp(n: Node, ts: Tangents) -> Value | None:
 
 @define(
     signature="... n! n!, ... n! n! -> ... n! n!", call="adjugate_slope", kinds=FLOATS, linear=(1,),
-    numpy=hosted("adjugate_slope", DIVERGED, _adjugate_slope), jvp=_adjugate_slope_jvp,
+    numpy=hosted("adjugate_slope", DIVERGED, _one_by_one(_adjugate_slope)), jvp=_adjugate_slope_jvp,
     # The second derivative of the determinant, tr(d adj[s] t), is symmetric in s and t.
     transpose=lambda n, ct, k: matrix_transpose(
         adjugate_slope.bind(n.operands[0], matrix_transpose(ct))
@@ -110,7 +125,7 @@ def _as_matrices(x: Value) -> Value:
 
 @define(
     signature="... n! n! -> ... n! n!", call="adjugate", kinds=FLOATS, jvp=_adjugate_jvp,
-    numpy=hosted("adjugate", DIVERGED, _adjugate),
+    numpy=hosted("adjugate", DIVERGED, _one_by_one(_adjugate)),
     samples=(
         Sample(well_conditioned(3, 3)), Sample(well_conditioned(2, 2, 2)), Sample(np.ones((1, 1))),
         Sample(np.zeros((0, 0))),

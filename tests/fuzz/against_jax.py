@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 import tessera as ts
-
 from tessera.core.errors import RuleError
 from tests.fuzz import checks, jax_ops
 from tests.fuzz.program import SCOPE, Program
@@ -20,7 +20,7 @@ NO_SLOPE = {"sort", "argsort", "while_loop"}
 
 def check(p: Program) -> None:
     """Values and gradients are those of JAX."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), suppress(jax_ops.Absent):
         warnings.simplefilter("ignore")
         values(p)
         if not set(p.ops) & NO_SLOPE:
@@ -57,7 +57,14 @@ def compared(source: str, xs: Sequence[Any]) -> None:
     want = jax_ops.gradients(loss, [np.asarray(x) for x in point])
     peak = checks.peak_of([*arrays, *want])
     for i, (a, b) in enumerate(zip(map(np.asarray, got), want, strict=True)):
-        checks.near(f"gradients of Tessera and JAX in argument {where[i]}", a, b, peak, units=4096)
+        known = np.isfinite(b)  # Tessera's slopes are defined where some of JAX are not
+        checks.near(
+            f"gradients of Tessera and JAX in argument {where[i]}",
+            a[known],
+            b[known],
+            peak,
+            units=4096,
+        )
 
 
 def function(source: str, scope: dict[str, Any]) -> Any:
@@ -65,5 +72,3 @@ def function(source: str, scope: dict[str, Any]) -> Any:
     made = dict(scope)
     exec(source, made)
     return made["f"]
-
-

@@ -14,7 +14,11 @@ HOMES = (rules_neural, rules_numbers, rules_science, rules_shape)  # which enter
 
 MADE: dict[str, Rule] = {
     **RULES,
-    **{n: from_samples(n) for n in sorted(public_functions()) if n not in RULES and n not in EXCEPTIONS},
+    **{
+        n: from_samples(n)
+        for n in sorted(public_functions())
+        if n not in RULES and n not in EXCEPTIONS
+    },
 }
 # Functions that programs call more often than others: what the compiler joins with other ops.
 _OFTEN = (

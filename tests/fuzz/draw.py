@@ -26,7 +26,21 @@ PALETTES = (
     ("f8e5m2",), ("bf16 @ accum(bf16)",), ("f16 @ saturate",), ("bf16 @ stochastic_round",),
     ("tf32",), ("f32 @ accum(f64)",), ("f16 @ loss_scale(8)",), ("bf16 @ saturate @ stochastic_round",),
 )  # fmt: skip
-WHOLE = ("i64", "i64", "i32", "i32", "i8", "u8", "i16", "u16", "u32", "u64", "i4", "i8 @ saturate", "u8 @ saturate")
+WHOLE = (
+    "i64",
+    "i64",
+    "i32",
+    "i32",
+    "i8",
+    "u8",
+    "i16",
+    "u16",
+    "u32",
+    "u64",
+    "i4",
+    "i8 @ saturate",
+    "u8 @ saturate",
+)
 
 
 class Drawer:
@@ -119,7 +133,12 @@ class Drawer:
         return self.pick([k for k in kinds for _ in range(weights[k])])  # type: ignore[no-any-return]
 
     def new(
-        self, kind: str, shape: Sequence[int], low: float = -2.0, high: float = 2.0, dtype: str | None = None
+        self,
+        kind: str,
+        shape: Sequence[int],
+        low: float = -2.0,
+        high: float = 2.0,
+        dtype: str | None = None,
     ) -> str:
         """A new input of some kind."""
         if dtype is None:
@@ -196,7 +215,11 @@ class Drawer:
     def same_shape(self, x: str, kinds: str) -> str:
         """A value of some kind and of the shape of x."""
         shape = self.shape_of(x)
-        return self.take(kinds, fits=lambda s: s == shape) if shape in self.shapes(kinds) else self.new(kinds[0], shape)
+        return (
+            self.take(kinds, fits=lambda s: s == shape)
+            if shape in self.shapes(kinds)
+            else self.new(kinds[0], shape)
+        )
 
     def shapes(self, kinds: str) -> list[tuple[int, ...]]:
         return [tuple(v.shape) for v in self.values.values() if v.dtype.kind in kinds]
@@ -241,7 +264,9 @@ class Drawer:
         if fitting and self.often(0.6) and n > 0:
             return f"op.remainder({self.pick(fitting)}, {n})"
         low = -n if negative and self.often(0.5) else 0
-        data = self.rng.integers(low, max(n, 1), tuple(shape)).astype(self.pick((np.int64, np.int32)))
+        data = self.rng.integers(low, max(n, 1), tuple(shape)).astype(
+            self.pick((np.int64, np.int32))
+        )
         if self.often(0.2):
             return f"np.array({data.tolist()}, dtype=np.{data.dtype.name}).reshape({tuple(shape)})"
         return self.given(data, {"int64": "i64", "int32": "i32"}[data.dtype.name])
@@ -256,7 +281,9 @@ class Drawer:
             except TesseraError as e:
                 self.refusals.append(f"{name}: {e}".splitlines()[0])
                 return False
-            except Exception:  # a fault of Tessera: the program ends here, and its checks will see it
+            except (
+                Exception
+            ):  # a fault of Tessera: the program ends here, and its checks will see it
                 self.fault = Line((first_free(self.values, "v"),), text, name)
                 return False
         leaves = [v for v in ts.tree.leaves(made) if isinstance(v, ts.Tensor)]

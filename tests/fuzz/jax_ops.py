@@ -19,6 +19,12 @@ from jax.scipy import special
 jax.config.update("jax_enable_x64", True)
 
 Function = Callable[..., Any]
+
+
+class Absent(Exception):
+    """JAX has no such form of a function."""
+
+
 DTYPES = {
     "bool_": jnp.bool_, "i8": jnp.int8, "i16": jnp.int16, "i32": jnp.int32, "i64": jnp.int64, "u8": jnp.uint8,
     "u32": jnp.uint32, "f32": jnp.float32, "f64": jnp.float64, "c64": jnp.complex64, "c128": jnp.complex128,
@@ -132,14 +138,21 @@ def _frame(x: Any, size: int, hop: int) -> Any:
 
 def _windows(x: Any, size: int, stride: int = 1, dilation: int = 1) -> Any:
     reach = (size - 1) * dilation + 1
-    places = np.arange((x.shape[-1] - reach) // stride + 1)[:, None] * stride + np.arange(size) * dilation
+    places = (
+        np.arange((x.shape[-1] - reach) // stride + 1)[:, None] * stride
+        + np.arange(size) * dilation
+    )
     return x[..., places]
 
 
 def _matrix_diag(x: Any, offset: int = 0) -> Any:
     n = x.shape[-1] + abs(offset)
     i = np.arange(x.shape[-1])
-    return jnp.zeros((*x.shape[:-1], n, n), x.dtype).at[..., i + max(-offset, 0), i + max(offset, 0)].set(x)
+    return (
+        jnp.zeros((*x.shape[:-1], n, n), x.dtype)
+        .at[..., i + max(-offset, 0), i + max(offset, 0)]
+        .set(x)
+    )
 
 
 _SHAPES = {
@@ -205,7 +218,9 @@ _PRODUCTS = {
 }  # fmt: skip
 
 
-def _layernorm(x: Any, gain: Any = None, bias: Any = None, axis: int = -1, eps: float = 1e-5) -> Any:
+def _layernorm(
+    x: Any, gain: Any = None, bias: Any = None, axis: int = -1, eps: float = 1e-5
+) -> Any:
     y = (x - x.mean(axis, keepdims=True)) / jnp.sqrt(x.var(axis, keepdims=True) + eps)
     return y * (1 if gain is None else gain) + (0 if bias is None else bias)
 
@@ -214,7 +229,9 @@ def _rmsnorm(x: Any, gain: Any = None, axis: int = -1, eps: float = 1e-6) -> Any
     return x / jnp.sqrt(jnp.mean(x * x, axis, keepdims=True) + eps) * (1 if gain is None else gain)
 
 
-def _attention(q: Any, k: Any, v: Any, causal: bool = False, scale: Any = None, mask: Any = None) -> Any:
+def _attention(
+    q: Any, k: Any, v: Any, causal: bool = False, scale: Any = None, mask: Any = None
+) -> Any:
     s = q @ jnp.swapaxes(k, -1, -2) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
     if causal:
         s = jnp.where(np.tri(*s.shape[-2:], s.shape[-1] - s.shape[-2], dtype=bool), s, -jnp.inf)
@@ -243,20 +260,42 @@ _NEURAL = {
 }  # fmt: skip
 
 
-def _conv(x: Any, w: Any, bias: Any = None, stride: int = 1, padding: int = 0, dilation: int = 1, groups: int = 1) -> Any:
+def _conv(
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+    groups: int = 1,
+) -> Any:
     n = x.ndim - 2
     y = lax.conv_general_dilated(
-        x, w, (stride,) * n, [(padding, padding)] * n, rhs_dilation=(dilation,) * n, feature_group_count=groups
+        x,
+        w,
+        (stride,) * n,
+        [(padding, padding)] * n,
+        rhs_dilation=(dilation,) * n,
+        feature_group_count=groups,
     )
     return y if bias is None else y + bias.reshape(-1, *[1] * n)
 
 
 def _conv_transpose(
-    x: Any, w: Any, stride: int = 1, padding: int = 0, output_padding: int = 0, dilation: int = 1, groups: int = 1
+    x: Any,
+    w: Any,
+    stride: int = 1,
+    padding: int = 0,
+    output_padding: int = 0,
+    dilation: int = 1,
+    groups: int = 1,
 ) -> Any:
     n = x.ndim - 2
     parts = zip(jnp.split(x, groups, 1), jnp.split(w, groups, 0), strict=True)
-    ends = [((k - 1) * dilation - padding, (k - 1) * dilation - padding + output_padding) for k in w.shape[2:]]
+    ends = [
+        ((k - 1) * dilation - padding, (k - 1) * dilation - padding + output_padding)
+        for k in w.shape[2:]
+    ]
     made = [
         lax.conv_general_dilated(
             a, jnp.flip(jnp.swapaxes(b, 0, 1), tuple(range(2, n + 2))), (1,) * n, ends,
@@ -268,7 +307,12 @@ def _conv_transpose(
 
 
 def _pool(kind: str) -> Function:
-    def run(x: Any, size: int, stride: Any = None, padding: int = 0, count_include_pad: bool = True, dilation: int = 1) -> Any:
+    def run(
+        x: Any, size: int, stride: Any = None, padding: int = 0, ceil_mode: bool = False,
+        count_include_pad: bool = True, dilation: int = 1,
+    ) -> Any:  # fmt: skip
+        if ceil_mode:
+            raise Absent
         n = x.ndim - 2
         window, steps = (1, 1) + (size,) * n, (1, 1) + (stride or size,) * n
         around = [(0, 0)] * 2 + [(padding, padding)] * n
@@ -288,8 +332,12 @@ _PICTURES = {
     **{f"conv_transpose{d}": _conv_transpose for d in ("", "1d", "2d", "3d")},
     **{f"max_pool{d}": _pool("max") for d in ("", "1d", "2d", "3d")},
     **{f"avg_pool{d}": _pool("avg") for d in ("", "1d", "2d", "3d")},
-    "global_avg_pool": lambda x, keepdims=True: jnp.mean(x, tuple(range(2, x.ndim)), keepdims=keepdims),
-    "global_max_pool": lambda x, keepdims=True: jnp.max(x, tuple(range(2, x.ndim)), keepdims=keepdims),
+    "global_avg_pool": lambda x, keepdims=True: jnp.mean(
+        x, tuple(range(2, x.ndim)), keepdims=keepdims
+    ),
+    "global_max_pool": lambda x, keepdims=True: jnp.max(
+        x, tuple(range(2, x.ndim)), keepdims=keepdims
+    ),
 }
 
 
@@ -308,7 +356,9 @@ _FOURIER = {
 }  # fmt: skip
 
 
-def _triangular(a: Any, b: Any, lower: bool = True, transpose: bool = False, unit_diagonal: bool = False) -> Any:
+def _triangular(
+    a: Any, b: Any, lower: bool = True, transpose: bool = False, unit_diagonal: bool = False
+) -> Any:
     return lax.linalg.triangular_solve(
         a, b, left_side=True, lower=lower, transpose_a=transpose, unit_diagonal=unit_diagonal
     )
@@ -364,7 +414,15 @@ SCOPE: dict[str, Any] = {
     "parts": SimpleNamespace(sine=_sine, cube=lambda x: x * x * x, squared=lambda x: x * x),
 }  # fmt: skip
 # Names of the catalogue that programs against JAX are drawn of.
-NAMES = (*(n for n in TABLE if n != "gamma"), "elementwise.gamma", "nested", "checkpointed", "own_rule", "inner_grad", "inner_vmap")
+NAMES = (
+    *(n for n in TABLE if n != "gamma"),
+    "elementwise.gamma",
+    "nested",
+    "checkpointed",
+    "own_rule",
+    "inner_grad",
+    "inner_vmap",
+)
 
 
 def gradients(loss: Function, point: Any) -> list[Any]:

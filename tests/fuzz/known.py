@@ -22,17 +22,32 @@ _PRODUCTS = r"einsum|contract|tensordot|vecdot|outer|kron|matmul|resize|interpol
 KNOWN: tuple[Known, ...] = (
     Known(".*", "Broken", _FOURIER, "item 9: rows of short Fourier transforms share memory"),
     Known(".*", "AttributeError", ".*", "item 14: contractions whose epilogue reads by data"),
-    Known("batched", "vmap and loop", _PRODUCTS, "item 12: vmap of einsum with an unbatched operand"),
+    Known(
+        "batched", "vmap and loop", _PRODUCTS, "item 12: vmap of einsum with an unbatched operand"
+    ),
     Known(".*", "Broken", "cummin|cummax", "item 12: zeros of both signs in cummin and cummax"),
-    Known("levels", "VerifyError: gather: elements", "dynamic_slice|.*", "item 8: gathers read past the end"),
+    Known(
+        "levels",
+        "VerifyError: gather: elements",
+        "dynamic_slice|.*",
+        "item 8: gathers read past the end",
+    ),
     Known("levels", "ParseError.* @ ", ".*", "item 19: text of schedules with policies"),
-    Known(".*", "Broken.*nan", "conv_transpose.*|conv_input", "item 13: conv_transpose spreads a NaN"),
+    Known(
+        ".*", "Broken.*nan", "conv_transpose.*|conv_input", "item 13: conv_transpose spreads a NaN"
+    ),
+    Known("symbolic", "Broken", "conv.*", "symbolic windows and channels: contract on the host"),
     Known("references", "Broken", "conv.*", "item 22: conv of tf32 is not rounded to tf32"),
 )
 
 # What may be refused: a way to run a program, the error's text, and why that is no fault.
 ALLOWED: tuple[Known, ...] = (
-    Known("symbolic", r"symbolic|is not known|guard|give the axis a number|assum|size", ".*", "needs numbers for its sizes"),
+    Known(
+        "symbolic",
+        r"symbolic|is not known|guard|give the axis a number|assum|size",
+        ".*",
+        "needs numbers for its sizes",
+    ),
 )
 
 
@@ -48,6 +63,10 @@ def allowed(check: str, message: str, ops: Sequence[str]) -> str | None:
 
 def _found(table: Sequence[Known], check: str, message: str, ops: Sequence[str]) -> str | None:
     for k in table:
-        if re.fullmatch(k.check, check) and re.search(k.message, message, re.S) and any(re.fullmatch(k.op, o) for o in ops):
+        if (
+            re.fullmatch(k.check, check)
+            and re.search(k.message, message, re.S)
+            and any(re.fullmatch(k.op, o) for o in ops)
+        ):
             return k.why
     return None

@@ -116,8 +116,26 @@ def spelled(name: str) -> str:
 
 
 _RANDOM = frozenset(
-    "bernoulli beta bits categorical choice dirichlet exponential fold_in gumbel key laplace loggamma "
-    "normal permutation poisson randint truncated_normal uniform".split()
+    [
+        "bernoulli",
+        "beta",
+        "bits",
+        "categorical",
+        "choice",
+        "dirichlet",
+        "exponential",
+        "fold_in",
+        "gumbel",
+        "key",
+        "laplace",
+        "loggamma",
+        "normal",
+        "permutation",
+        "poisson",
+        "randint",
+        "truncated_normal",
+        "uniform",
+    ]
 )
 
 

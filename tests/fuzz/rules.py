@@ -59,7 +59,10 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 def options(d: Drawer, often: float = 0.5, **choices: Any) -> str:
     """Some of these keyword arguments, with a leading comma."""
     chosen = {k: d.pick(v) for k, v in choices.items() if d.often(often)}
-    return "".join(f", {k}={v if isinstance(v, str) and v[:1] in '(NTF' else repr(v)}" for k, v in chosen.items())
+    return "".join(
+        f", {k}={v if isinstance(v, str) and v[:1] in '(NTF' else repr(v)}"
+        for k, v in chosen.items()
+    )
 
 
 def from_samples(name: str) -> Rule:

@@ -36,7 +36,11 @@ def normed(d: Drawer, name: str) -> str:
 def channels(d: Drawer, name: str) -> str:
     x = d.take("f", low=3 if name == "instancenorm" else 2)
     c = d.shape_of(x)[1]
-    more = "".join(f", {d.new('f', (c,), dtype=d.spelled_dtype(x))}" for _ in range(2)) if d.often(0.5) else ""
+    more = (
+        "".join(f", {d.new('f', (c,), dtype=d.spelled_dtype(x))}" for _ in range(2))
+        if d.often(0.5)
+        else ""
+    )
     return f"op.{name}({x}{more}, eps=0.1)"
 
 
@@ -83,9 +87,14 @@ def attention(d: Drawer, name: str) -> str:
     batch = d.pick(((), (), (2,)))
     shared = d.pick((heads, 1))
     qs = d.new("f", (*batch, heads, q, e), dtype=t)
-    ks, vs = d.new("f", (*batch, shared, k, e), dtype=t), d.new("f", (*batch, shared, k, v), dtype=t)
+    ks, vs = (
+        d.new("f", (*batch, shared, k, e), dtype=t),
+        d.new("f", (*batch, shared, k, v), dtype=t),
+    )
     mask = f", mask={d.new('b', (q, k))}" if d.often(0.25) else ""
-    return f"op.attention({qs}, {ks}, {vs}{mask}{options(d, causal=(True, False), scale=(0.5, 1.0))})"
+    return (
+        f"op.attention({qs}, {ks}, {vs}{mask}{options(d, causal=(True, False), scale=(0.5, 1.0))})"
+    )
 
 
 # Losses
@@ -100,7 +109,9 @@ _REDUCTIONS = ("mean", "sum", "none")
 @rule(*_PAIRS)
 def loss(d: Drawer, name: str) -> str:
     x = d.take("f")
-    return f"op.{name}({x}, {d.same_shape(x, 'f')}{options(d, reduction=_REDUCTIONS, **_PAIRS[name])})"
+    return (
+        f"op.{name}({x}, {d.same_shape(x, 'f')}{options(d, reduction=_REDUCTIONS, **_PAIRS[name])})"
+    )
 
 
 @rule("binary_cross_entropy")
@@ -156,7 +167,14 @@ def conv(d: Drawer, name: str) -> str:
 
 def picture(d: Drawer, ndim: int, groups: int = 1) -> tuple[str, int, str]:
     """A batch of signals or pictures, its channels and dtype: a value of this rank, or a new one."""
-    have = [n for n, v in d.values.items() if len(v.shape) == ndim + 2 and v.dtype.kind == "f" and v.shape[1] % groups == 0 and v.shape[1]]
+    have = [
+        n
+        for n, v in d.values.items()
+        if len(v.shape) == ndim + 2
+        and v.dtype.kind == "f"
+        and v.shape[1] % groups == 0
+        and v.shape[1]
+    ]
     if have and d.often(0.7):
         x = d.pick(have)
         return x, d.shape_of(x)[1], d.spelled_dtype(x)
@@ -224,7 +242,9 @@ def resize(d: Drawer, name: str) -> str:
     x, _, _ = picture(d, d.pick((1, 2)))
     to = f"size={d.int(1, 9)}" if d.often(0.5) else f"scale={d.pick((0.5, 1.7, 2.0))}"
     mode = d.pick(("nearest", "linear", "cubic"))
-    return f"op.{name}({x}, {to}, mode='{mode}'{options(d, 0.4, align_corners=(mode != 'nearest',))})"
+    return (
+        f"op.{name}({x}, {to}, mode='{mode}'{options(d, 0.4, align_corners=(mode != 'nearest',))})"
+    )
 
 
 @rule("dropout")
@@ -235,7 +255,9 @@ def dropout(d: Drawer, name: str) -> str:
 # Random numbers
 
 
-@rule("uniform", "normal", "exponential", "laplace", "gumbel", "bits", "randint", "truncated_normal")
+@rule(
+    "uniform", "normal", "exponential", "laplace", "gumbel", "bits", "randint", "truncated_normal"
+)
 def random(d: Drawer, name: str) -> str:
     dtype = d.pick([t for t in d.floats if "@" not in t and t != "tf32"] or ["f32"])
     args = {

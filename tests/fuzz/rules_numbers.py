@@ -28,7 +28,9 @@ def binary(d: Drawer, name: str) -> str:
     y = d.partner(x)
     if name in ("floor_divide", "remainder", "fmod") and d.kind(x) in "iu":
         y = d.pick(("2", "3", "5"))
-    pair = [d.within(v, *o.domain) if v in d.values and o.domain != (-2.0, 2.0) else v for v in (x, y)]
+    pair = [
+        d.within(v, *o.domain) if v in d.values and o.domain != (-2.0, 2.0) else v for v in (x, y)
+    ]
     if d.often(0.3) and pair[1] in d.values:
         pair.reverse()
     return f"{spelled(name)}({', '.join(pair)})"
@@ -45,7 +47,9 @@ _FUNCTIONS: dict[str, OpFunction] = {}
 def public_functions_of() -> dict[str, OpFunction]:
     """The functions of one op each, by name."""
     if not _FUNCTIONS:
-        _FUNCTIONS.update({n: f for n, f in public_functions().items() if isinstance(f, OpFunction)})
+        _FUNCTIONS.update(
+            {n: f for n, f in public_functions().items() if isinstance(f, OpFunction)}
+        )
     return _FUNCTIONS
 
 
@@ -53,7 +57,9 @@ for _name, _f in public_functions_of().items():
     _signature = str(inspect.signature(inspect.unwrap(_f)))
     if _f.op.signature == "... -> ..." and _signature.startswith("(x: 'ArrayLike', /)"):
         rule(_name)(unary)
-    elif _f.op.signature == "..., ... -> ..." and _signature.startswith("(x: 'ArrayLike', y: 'ArrayLike', /)"):
+    elif _f.op.signature == "..., ... -> ..." and _signature.startswith(
+        "(x: 'ArrayLike', y: 'ArrayLike', /)"
+    ):
         rule(_name)(binary)
 
 _NUMBERS = {
@@ -90,7 +96,10 @@ def prelu(d: Drawer, name: str) -> str:
 def clip(d: Drawer, name: str) -> str:
     x = d.take("uif")
     low, high = ("0.25", "1.5") if d.kind(x) == "f" else ("1", "3")
-    ends = [f"min={low if d.often(0.6) else d.partner(x)}", f"max={high if d.often(0.6) else d.partner(x)}"]
+    ends = [
+        f"min={low if d.often(0.6) else d.partner(x)}",
+        f"max={high if d.often(0.6) else d.partner(x)}",
+    ]
     return f"op.clip({x}, {', '.join(ends[: d.int(1, 2)] if d.often(0.7) else ends[1:])})"
 
 
@@ -105,7 +114,20 @@ def complex_(d: Drawer, name: str) -> str:
 @rule("cast")
 def cast(d: Drawer, name: str) -> str:
     x = d.take("fiub" if d.often(0.9) else "c")
-    formats = ("f32", "f64", "bf16", "f16", "f8e4m3", "f8e5m2", "bool_", "c64", "c128", *d.floats, *d.floats, *WHOLE)
+    formats = (
+        "f32",
+        "f64",
+        "bf16",
+        "f16",
+        "f8e4m3",
+        "f8e5m2",
+        "bool_",
+        "c64",
+        "c128",
+        *d.floats,
+        *d.floats,
+        *WHOLE,
+    )
     return f"op.cast({x}, {d.pick(formats)})"
 
 
@@ -118,7 +140,9 @@ def cast_like(d: Drawer, name: str) -> str:
 def where(d: Drawer, name: str) -> str:
     x = d.take("fiucb")
     y = d.partner(x)
-    have = [n for n, v in d.values.items() if v.dtype.kind == "b" and tuple(v.shape) == d.shape_of(x)]
+    have = [
+        n for n, v in d.values.items() if v.dtype.kind == "b" and tuple(v.shape) == d.shape_of(x)
+    ]
     if have and d.often(0.7):
         c = d.pick(have)
     elif d.kind(x) in "fiu" and d.often(0.6):
@@ -152,7 +176,9 @@ def spread(d: Drawer, name: str) -> str:
 @rule("norm", "vector_norm")
 def norm(d: Drawer, name: str) -> str:
     x = d.take("f", low=1)
-    more = options(d, ord=(1, 2, 3, 0, "float('inf')"), keepdims=(True,)).replace("\"float('inf')\"", "float('inf')")
+    more = options(d, ord=(1, 2, 3, 0, "float('inf')"), keepdims=(True,)).replace(
+        "\"float('inf')\"", "float('inf')"
+    )
     return f"op.{name}({x}, axis={d.axes(x)}{more})"
 
 
@@ -166,7 +192,9 @@ def place(d: Drawer, name: str) -> str:
 @rule("sort", "argsort")
 def sort(d: Drawer, name: str) -> str:
     x = d.take("buif", low=1)
-    return f"op.{name}({x}, {d.axis(x)}{options(d, descending=(True, False), stable=(True, False))})"
+    return (
+        f"op.{name}({x}, {d.axis(x)}{options(d, descending=(True, False), stable=(True, False))})"
+    )
 
 
 @rule("topk")
@@ -189,7 +217,13 @@ def isin(d: Drawer, name: str) -> str:
     return f"op.isin({x}, {d.take(d.kind(x), fits=lambda s: len(s) > 0)}{options(d, 0.3, invert=(True,))})"
 
 
-_SCANS = {"cumsum": "uifc", "cumprod": "uifc", "cummax": "buif", "cummin": "buif", "logcumsumexp": "f"}
+_SCANS = {
+    "cumsum": "uifc",
+    "cumprod": "uifc",
+    "cummax": "buif",
+    "cummin": "buif",
+    "logcumsumexp": "f",
+}
 
 
 @rule(*_SCANS)

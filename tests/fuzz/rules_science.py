@@ -17,7 +17,11 @@ def wide(d: Drawer, x: str) -> str:
 
 def square(d: Drawer, kinds: str = "ffc") -> str:
     """A matrix, or a batch of them, as many rows as columns."""
-    return wide(d, d.take(kinds, low=2, high=3, fits=lambda s: s[-1] == s[-2] < _BELOW, fresh=0.4)) if _has_square(d) or d.often(0.2) else wide(d, new_square(d))
+    return (
+        wide(d, d.take(kinds, low=2, high=3, fits=lambda s: s[-1] == s[-2] < _BELOW, fresh=0.4))
+        if _has_square(d) or d.often(0.2)
+        else wide(d, new_square(d))
+    )
 
 
 def _has_square(d: Drawer) -> bool:
@@ -40,7 +44,9 @@ def positive(d: Drawer) -> str:
     """A positive definite matrix."""
     x = square(d)
     n = d.shape_of(x)[-1]
-    return f"(op.conj(op.matrix_transpose({x})) @ {x} * 0.25 + np.eye({n}, dtype=np.{_numpy(d, x)}))"
+    return (
+        f"(op.conj(op.matrix_transpose({x})) @ {x} * 0.25 + np.eye({n}, dtype=np.{_numpy(d, x)}))"
+    )
 
 
 def symmetric(d: Drawer) -> str:
@@ -52,7 +58,9 @@ def symmetric(d: Drawer) -> str:
 
 
 def _numpy(d: Drawer, x: str) -> str:
-    return {"f32": "float32", "f64": "float64", "c64": "complex64", "c128": "complex128"}[str(d.dtype(x))]
+    return {"f32": "float32", "f64": "float64", "c64": "complex64", "c128": "complex128"}[
+        str(d.dtype(x))
+    ]
 
 
 @rule("inv", "det", "slogdet", "lu", "adjugate", "matrix_power", "eigvals", "eig", "matrix_rank")
@@ -83,7 +91,9 @@ def frechet(d: Drawer, name: str) -> str:
     if name == "expm_frechet":
         return f"op.expm_frechet({x} * 0.25, {x})"
     n = d.shape_of(x)[-1]
-    base = f"({x} @ op.conj(op.matrix_transpose({x})) * 0.25 + np.eye({n}, dtype=np.{_numpy(d, x)}))"
+    base = (
+        f"({x} @ op.conj(op.matrix_transpose({x})) * 0.25 + np.eye({n}, dtype=np.{_numpy(d, x)}))"
+    )
     return f"op.matrix_function_frechet({base}, {x}, '{d.pick(('sqrt', 'log'))}')"
 
 
@@ -139,7 +149,9 @@ _NORM = ("ortho", "forward", "backward")
 
 @rule("fft", "ifft", "hfft", "irfft", "rfft", "ihfft")
 def transform(d: Drawer, name: str) -> str:
-    x = wide(d, d.take("f" if name in ("rfft", "ihfft") else "cf", low=1, fits=lambda s: 0 not in s))
+    x = wide(
+        d, d.take("f" if name in ("rfft", "ihfft") else "cf", low=1, fits=lambda s: 0 not in s)
+    )
     if name not in ("rfft", "ihfft") and d.kind(x) == "f":
         x = f"op.cast({x}, {'c128' if str(d.dtype(x)) == 'f64' else 'c64'})"
         return f"op.{name}({x}{options(d, n=(1, 2, 3, 5, 8, 12), norm=_NORM)})"
@@ -169,7 +181,11 @@ def shift(d: Drawer, name: str) -> str:
 @rule("fftfreq", "rfftfreq", "hann_window")
 def ticks(d: Drawer, name: str) -> str:
     t = "f64" if d.floats[0] == "f64" else "f32"
-    more = options(d, periodic=(True, False)) if name == "hann_window" else f", d={d.pick((0.5, 1.0, 2.0))}"
+    more = (
+        options(d, periodic=(True, False))
+        if name == "hann_window"
+        else f", d={d.pick((0.5, 1.0, 2.0))}"
+    )
     return f"op.{name}({d.int(1, 9)}{more}, dtype={t})"
 
 
@@ -193,7 +209,12 @@ def inner(d: Drawer, x: str, name: str = "t", other: str | None = None) -> str:
         f"op.sigmoid({name})", f"op.abs({name})",
     ]  # fmt: skip
     if d.rank(x):
-        forms += [f"op.softmax({name}, -1)", f"op.roll({name}, 1, 0)", f"op.cumsum({name}, 0) * 0.25", f"op.sort({name}, -1)"]
+        forms += [
+            f"op.softmax({name}, -1)",
+            f"op.roll({name}, 1, 0)",
+            f"op.cumsum({name}, 0) * 0.25",
+            f"op.sort({name}, -1)",
+        ]
     if other is not None:
         forms += [f"{name} * 0.5 + {other}", f"op.maximum({name}, {other})"] * 3
     return d.pick(forms)  # type: ignore[no-any-return]
@@ -235,7 +256,14 @@ def fori_loop(d: Drawer, name: str) -> str:
 def scan(d: Drawer, name: str) -> str:
     xs = d.take("f", low=1)
     carry = d.new("f", d.shape_of(xs)[1:], dtype=d.spelled_dtype(xs))
-    step = d.pick(("(c * 0.5 + t, c * t)", "(op.tanh(c + t), op.sin(c))", "(op.maximum(c, t), c - t)", "(t, c)"))
+    step = d.pick(
+        (
+            "(c * 0.5 + t, c * t)",
+            "(op.tanh(c + t), op.sin(c))",
+            "(op.maximum(c, t), c - t)",
+            "(t, c)",
+        )
+    )
     return f"op.scan(lambda c, t: {step}, {carry}, {xs}{options(d, 0.4, reverse=(True, False))})"
 
 
@@ -247,7 +275,11 @@ OTHERS = ("nested", "checkpointed", "own_rule", "own_kernel", "inner_grad", "inn
 @rule(*OTHERS)
 def others(d: Drawer, name: str) -> str:
     """Calls of jitted functions, checkpoints, custom rules, kernels, derivatives and batches inside a program."""
-    x = d.take("f", low=1 if name in ("own_kernel", "inner_vmap") else 0, high=1 if name == "own_kernel" else 4)
+    x = d.take(
+        "f",
+        low=1 if name in ("own_kernel", "inner_vmap") else 0,
+        high=1 if name == "own_kernel" else 4,
+    )
     if name == "own_kernel":
         if str(d.dtype(x)) not in ("f32", "f64"):
             raise Unfit

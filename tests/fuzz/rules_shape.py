@@ -146,7 +146,11 @@ def update(d: Drawer, name: str) -> str:
 def concat(d: Drawer, name: str) -> str:
     x = d.take(ALL, low=1)
     a = d.int(0, d.rank(x) - 1)
-    same = [n for n, v in d.values.items() if v.dtype is d.dtype(x) and _but(tuple(v.shape), a) == _but(d.shape_of(x), a)]
+    same = [
+        n
+        for n, v in d.values.items()
+        if v.dtype is d.dtype(x) and _but(tuple(v.shape), a) == _but(d.shape_of(x), a)
+    ]
     return f"op.concat([{', '.join([x, *(d.pick(same) for _ in range(d.int(1, 2)))])}], {a})"
 
 
@@ -311,7 +315,9 @@ def scatter(d: Drawer, name: str) -> str:
 def dynamic_slice(d: Drawer, name: str) -> str:
     x = d.take(ALL, low=1)
     sizes = tuple(d.int(0 if d.often(0.1) else min(1, n), n) for n in d.shape_of(x))
-    start = [d.indices(max(n + 2, 1), ()) if d.often(0.7) else str(d.int(-1, n)) for n in d.shape_of(x)]
+    start = [
+        d.indices(max(n + 2, 1), ()) if d.often(0.7) else str(d.int(-1, n)) for n in d.shape_of(x)
+    ]
     return f"op.dynamic_slice({x}, ({', '.join(start)},), {sizes})"
 
 
@@ -319,7 +325,9 @@ def dynamic_slice(d: Drawer, name: str) -> str:
 def dynamic_update_slice(d: Drawer, name: str) -> str:
     x = d.take("fib", low=1)
     sizes = tuple(d.int(min(1, n), n) for n in d.shape_of(x))
-    start = [d.indices(max(n + 2, 1), ()) if d.often(0.7) else str(d.int(0, n)) for n in d.shape_of(x)]
+    start = [
+        d.indices(max(n + 2, 1), ()) if d.often(0.7) else str(d.int(0, n)) for n in d.shape_of(x)
+    ]
     v = d.new(d.kind(x), sizes, dtype=d.spelled_dtype(x))
     return f"op.dynamic_update_slice({x}, {v}, ({', '.join(start)},))"
 
@@ -369,7 +377,9 @@ def like(d: Drawer, name: str) -> str:
 @rule("iota")
 def iota(d: Drawer, name: str) -> str:
     shape = d.shape(1)
-    return f"op.iota({shape}, {d.int(0, len(shape) - 1)}, dtype={d.pick(('i64', 'i32', d.floats[0]))})"
+    return (
+        f"op.iota({shape}, {d.int(0, len(shape) - 1)}, dtype={d.pick(('i64', 'i32', d.floats[0]))})"
+    )
 
 
 @rule("dim")
@@ -398,8 +408,14 @@ def matmul(d: Drawer, name: str) -> str:
 def _second(d: Drawer, x: str, k: int) -> str:
     """The right factor of a product: a value as it is or turned, or a new one."""
     dtype = d.dtype(x)
-    plain = [n for n, v in d.values.items() if v.dtype is dtype and len(v.shape) in (1, 2) and v.shape[max(len(v.shape) - 2, 0)] == k]
-    turned = [n for n, v in d.values.items() if v.dtype is dtype and len(v.shape) == 2 and v.shape[1] == k]
+    plain = [
+        n
+        for n, v in d.values.items()
+        if v.dtype is dtype and len(v.shape) in (1, 2) and v.shape[max(len(v.shape) - 2, 0)] == k
+    ]
+    turned = [
+        n for n, v in d.values.items() if v.dtype is dtype and len(v.shape) == 2 and v.shape[1] == k
+    ]
     if plain and d.often(0.5):
         return d.pick(plain)  # type: ignore[no-any-return]
     if turned and d.often(0.6):
@@ -457,5 +473,9 @@ def cross(d: Drawer, name: str) -> str:
 @rule("stop_gradient", "barrier", "checkpoint_name", "watch", "ensure")
 def passed(d: Drawer, name: str) -> str:
     x = d.take("f")
-    more = {"checkpoint_name": ", 'h'", "watch": f", {x}, to=parts.unseen", "ensure": f", op.all({x} == {x}) | True, message='no'"}
+    more = {
+        "checkpoint_name": ", 'h'",
+        "watch": f", {x}, to=parts.unseen",
+        "ensure": f", op.all({x} == {x}) | True, message='no'",
+    }
     return f"{spelled(name)}({x}{more.get(name, '')})"

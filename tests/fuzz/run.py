@@ -99,7 +99,14 @@ def fits(check: str, p: Program) -> bool:
     return True
 
 
-NOT_THE_SLOPE = {"stop_gradient", "loggamma", "random_gamma.gamma", "beta", "dirichlet", "own_kernel"}
+NOT_THE_SLOPE = {
+    "stop_gradient",
+    "loggamma",
+    "random_gamma.gamma",
+    "beta",
+    "dirichlet",
+    "own_kernel",
+}
 
 
 def failure_of(p: Program, check: str) -> Failure | None:

@@ -106,7 +106,10 @@ def skipped(p: Program) -> Iterator[Program]:
     """A statement's result is replaced by one of its operands."""
     for i, line in enumerate(p.lines):
         for used in line.uses:
-            rest = [*p.lines[:i], *(_renamed(q, dict.fromkeys(line.targets, used)) for q in p.lines[i + 1 :])]
+            rest = [
+                *p.lines[:i],
+                *(_renamed(q, dict.fromkeys(line.targets, used)) for q in p.lines[i + 1 :]),
+            ]
             outputs = tuple(used if n in line.targets else n for n in p.outputs)
             yield replace(p, lines=tuple(rest), outputs=outputs).pruned()
 
@@ -117,13 +120,17 @@ def smaller_sizes(p: Program) -> Iterator[Program]:
     for n in sizes:
         for m in dict.fromkeys((1, 2, n // 2, n - 1)):
             if 0 < m < n:
-                yield replace(p, inputs=tuple(replace(x, data=_cropped(x.data, n, m)) for x in p.inputs))
+                yield replace(
+                    p, inputs=tuple(replace(x, data=_cropped(x.data, n, m)) for x in p.inputs)
+                )
     for k, x in enumerate(p.inputs):
         for axis, n in enumerate(x.data.shape):
             for m in (1, n // 2):
                 if 0 < m < n:
                     data = np.take(x.data, range(m), axis)
-                    yield replace(p, inputs=(*p.inputs[:k], replace(x, data=data), *p.inputs[k + 1 :]))
+                    yield replace(
+                        p, inputs=(*p.inputs[:k], replace(x, data=data), *p.inputs[k + 1 :])
+                    )
 
 
 def _cropped(x: Any, n: int, m: int) -> Any:
