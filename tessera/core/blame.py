@@ -54,6 +54,15 @@ def misfit(
     return None
 
 
+def unexpected(name: str, wrong: Mapping[str, Any], f: Callable[..., Any]) -> TesseraError:
+    """The error of a method that was given these keywords, which are none of its own."""
+    signature = inspect.signature(f)
+    own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    signature = signature.replace(parameters=own)
+    text = f"{name}: got an unexpected keyword argument '{next(iter(wrong))}'"
+    return located(OperandError(f"{text}{_advice(signature, wrong)}; it takes {_shown(signature)}"))
+
+
 def _advice(signature: inspect.Signature, kwargs: Mapping[str, Any]) -> str:
     """What to write for a keyword that the function does not have."""
     known = list(signature.parameters)

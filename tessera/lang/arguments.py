@@ -39,19 +39,18 @@ _MANY = 8  # variants that differ in Python values alone, from which on a warnin
 class Call:
     """One call, taken apart: static parameters, and the leaves of the others in order."""
 
-    __slots__ = ("constants", "key", "leaves", "names", "static", "structure", "tensors")
+    __slots__ = ("key", "leaves", "names", "static", "structure", "tensors")
 
     def __init__(self, name: str, dynamic: dict[str, Any], static: dict[str, Any]):
         self.static, self.names = static, tuple(dynamic)
         self.leaves, self.structure = tree.flatten(tuple(dynamic.values()))
-        self.tensors = [argument(x) for x in self.leaves if is_tensor(x)]
-        self.constants = tuple((type(x), x) for x in self.leaves if not is_tensor(x))
-        if self.constants:
+        rest = tuple([_mark(x) for x in self.leaves])
+        inputs = [x for x, m in zip(self.leaves, rest, strict=True) if type(m) is not tuple]
+        self.tensors = [argument(x) for x in inputs]
+        if len(inputs) < len(rest):
             self._check_constants(name)
-        rest = tuple(_mark(x) for x in self.leaves)
         chosen = tuple((n, type(v), v) for n, v in static.items())  # 1 and True are not one key
         self.key = (self.names, self.structure, rest, chosen)
-        self._check_key(name)
 
     @property
     def types(self) -> tuple[TensorType, ...]:
@@ -69,17 +68,14 @@ class Call:
             if not is_tensor(x) and not _is_fixed(x):
                 raise OperandError(_refusal(name, path, x))
 
-    def _check_key(self, name: str) -> None:
-        """Refuse trees whose static parts cannot be hashed."""
-        try:
-            hash(self.structure)
-        except TypeError:
-            pairs = zip(self.names, self.structure.children, strict=True)
-            bad = next((n for n, s in pairs if not _is_hashable(s)), "")
-            raise OperandError(
-                f"{name}: argument '{bad}' is a tree with a static field or a key that cannot be hashed; make "
-                "the field a tuple or a frozen value, or leave out metadata static=True"
-            ) from None
+    def unhashable(self, name: str) -> OperandError:
+        """The error of a tree whose static parts cannot be hashed."""
+        pairs = zip(self.names, self.structure.children, strict=True)
+        bad = next((n for n, s in pairs if not _is_hashable(s)), "")
+        return OperandError(
+            f"{name}: argument '{bad}' is a tree with a static field or a key that cannot be hashed; make "
+            "the field a tuple or a frozen value, or leave out metadata static=True"
+        )
 
     def values(self) -> dict[str, Any]:
         """The Python values that this call is compiled for, by where they were given."""
@@ -106,10 +102,15 @@ def _mark(x: Any) -> Any:
     return _Marker if is_tensor(x) else (type(x), x)
 
 
+_HERE = (Value, np.ndarray)
+
+
 def argument(x: Any) -> Value:
     """A leaf as a value; a Python number keeps all of its digits."""
     if is_number(x):
         return as_value(x, "jit") if type(x) is int and x.bit_length() > 63 else concrete(x)
+    if isinstance(x, _HERE):
+        return as_value(x, "jit")
     return asarray(x) if is_on_gpu(x) else as_value(x, "jit")
 
 

@@ -290,7 +290,10 @@ class Jitted:
             )
         chosen = (target, numerics, c.key, device)
         key = (chosen, c.types)
-        entry = self._entries.get(key)
+        try:
+            entry = self._entries.get(key)
+        except TypeError:
+            raise c.unhashable(self._name) from None
         if entry is not None:
             return entry
         types = self._trace_types(c)
@@ -491,16 +494,20 @@ def _are_tokens(x: Any, leaf: Callable[[Any], Any], out: list[Any]) -> bool:
 def _apart(result: Any, c: Call) -> Any:
     """Results with memory of their own: arrays among the arguments may be written to later."""
     lent = [
-        v.data for v, x in zip(c.tensors, filter(is_tensor, c.leaves), strict=True)
-        if not isinstance(x, Value) and isinstance(v.data, np.ndarray) and v.data.ndim
-    ]  # fmt: skip
+        v.data for v in c.tensors if v.device is ANYWHERE and type(v.data) is np.ndarray and v.ndim
+    ]
     if not lent:
         return result
-    return tree.map(lambda v: _owned(v, lent), result)
+    if isinstance(result, Value):
+        return _owned(result, lent)
+    leaves, structure = tree.flatten(result)
+    return tree.unflatten(structure, [_owned(v, lent) for v in leaves])
 
 
 def _owned(v: Value, lent: Sequence[np.ndarray[Any, Any]]) -> Value:
     if not isinstance(v.data, np.ndarray):
+        return v
+    if v.data.base is None and all(v.data is not x for x in lent):
         return v
     shared = any(np.may_share_memory(v.data, x) for x in lent)
     return holding(v.type, np.array(v.data), v.device) if shared else v
