@@ -19,7 +19,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import numpy as np
 
 from tessera.core.arrays import as_numpy, is_foreign
-from tessera.core.blame import MISFITS, blamed
+from tessera.core.blame import MISFITS, blamed, brief
 from tessera.core.device import ANYWHERE
 from tessera.core.dims import Dim, Shape, Size
 from tessera.core.dtype import DType, as_dtype, bool_, c64, f32, i64
@@ -123,7 +123,7 @@ def with_origins(error: TesseraError, operands: Sequence[Any]) -> TesseraError:
 _VALUES = (Value, float, int, str, type(None), DType)  # arguments that lend no memory
 
 
-def owned(result: Any, args: Sequence[Any]) -> Any:
+def owned(result: R, args: Sequence[Any]) -> R:
     """A result with memory of its own: arrays of other libraries among the arguments may be written to later."""
     for x in args:
         if not isinstance(x, _VALUES):
@@ -131,7 +131,8 @@ def owned(result: Any, args: Sequence[Any]) -> Any:
     else:
         return result
     if result.__class__ is tuple:
-        return tuple([owned(r, args) for r in result])
+        parts: Any = tuple([owned(r, args) for r in result])  # type: ignore[attr-defined]
+        return parts  # type: ignore[no-any-return]
     if not isinstance(result, Value) or result.device is not ANYWHERE or result.data is None:
         return result
     data: Any = result.data
@@ -142,7 +143,7 @@ def owned(result: Any, args: Sequence[Any]) -> Any:
             if a is None or (data.base is None and data is not a):
                 continue
             if np.may_share_memory(data, a):
-                return concrete(np.array(data), result.dtype)
+                return concrete(np.array(data), result.dtype)  # type: ignore[return-value]
     return result
 
 
@@ -217,14 +218,9 @@ def as_value(x: ArrayLike, op: str = "tensor") -> Value:
     if isinstance(x, list | tuple):
         return _from_sequence(x, op)
     raise OperandError(
-        f"{op}: cannot take {type(x).__name__} {_brief(x)} as a tensor; pass a Tensor, a NumPy array "
+        f"{op}: cannot take {type(x).__name__} {brief(x)} as a tensor; pass a Tensor, a NumPy array "
         "or numbers"
     )
-
-
-def _brief(x: Any) -> str:
-    """An object in one line of few letters."""
-    return " ".join(f"{x!r:.200}".split())[:60]
 
 
 def _representable(x: Any, op: str) -> Any:
