@@ -63,7 +63,7 @@ def passes_of(target: str) -> tuple[Pass, ...]:
     return (*PASSES, first, *LOOP_PASSES[1:])
 
 
-def demand_target(target: str) -> None:
+def demand_target(target: Any) -> None:
     """Raise unless there is such a target."""
     if not isinstance(target, str) or not _FORMS.fullmatch(target):
         raise OperandError(f"jit: target is {target!r}, expected one of {', '.join(TARGETS)}")

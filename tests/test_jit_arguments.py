@@ -263,3 +263,16 @@ def test_jit_nested_300_deep_works_or_says_so(x):
         f = ts.jit(lambda x, g=f: g(x) * 1)
     with pytest.raises(TraceError, match="nested too deep"):
         f(x)
+
+
+def test_branches_nested_150_deep_work_or_say_so(x):
+    def nested(depth):
+        f = lambda v: v + 1  # noqa: E731
+        for _ in range(depth):
+            f = lambda v, g=f: ts.cond(op.sum(v) > 0, g, lambda u: u, v)  # noqa: E731
+        return f
+
+    assert nested(10)(x).tolist() == ts.jit(nested(10))(x).tolist() == [2, 3]
+    for f in (nested(150), ts.jit(nested(150)), ts.grad(lambda v: op.sum(nested(150)(v)))):
+        with pytest.raises(TraceError, match="nested too deep"):
+            f(x)
