@@ -41,8 +41,12 @@ class Call:
 
     __slots__ = ("key", "leaves", "names", "static", "structure", "tensors")
 
-    def __init__(self, name: str, dynamic: dict[str, Any], static: dict[str, Any]):
+    def __init__(
+        self, name: str, dynamic: dict[str, Any], static: dict[str, Any], method: bool = False
+    ):
         self.static, self.names = static, tuple(dynamic)
+        if method and self.names:
+            dynamic[self.names[0]] = settled(dynamic[self.names[0]])
         self.leaves, self.structure = tree.flatten(tuple(dynamic.values()))
         rest = tuple([_mark(x) for x in self.leaves])
         inputs = [x for x, m in zip(self.leaves, rest, strict=True) if type(m) is not tuple]
@@ -89,6 +93,40 @@ def _is_hashable(x: Any) -> bool:
     except TypeError:
         return False
     return True
+
+
+class Fixed:
+    """A number among the fields of `self`: it decides what is traced and is part of the key; tensors are inputs."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Fixed) and repr(self.value) == repr(other.value)
+
+    def __hash__(self) -> int:
+        return hash(repr(self.value))
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+def settled(instance: Any) -> Any:
+    """An instance whose numbers are fixed."""
+    leaves, structure = tree.flatten(instance)
+    if not any(is_number(x) for x in leaves):
+        return instance
+    return tree.unflatten(structure, [Fixed(x) if is_number(x) else x for x in leaves])
+
+
+def unsettled(instance: Any) -> Any:
+    """The instance whose numbers were fixed."""
+    leaves, structure = tree.flatten(instance)
+    if not any(type(x) is Fixed for x in leaves):
+        return instance
+    return tree.unflatten(structure, [x.value if type(x) is Fixed else x for x in leaves])
 
 
 class _Marker:

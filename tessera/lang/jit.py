@@ -56,6 +56,7 @@ from tessera.lang.arguments import (
     method_of,
     names_in,
     numbers_of,
+    unsettled,
 )
 from tessera.lang.lowered import Lowered
 from tessera.lang.results import Returns
@@ -171,6 +172,7 @@ class Jitted:
         self._entries: dict[Any, _Entry] = {}  # by actual types
         self._variants: dict[Any, _Entry] = {}  # by the types that are compiled for
         self._counted = Variants(self._name)
+        self._is_method, self._first = False, next(iter(names), "")
         self._returns = Returns(f, self._name, self._signature)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -278,7 +280,8 @@ class Jitted:
             if n in self._static or (n in self._keyword_only and isinstance(v, PLAIN))
         }
         check_statics(self._name, static)
-        return Call(self._name, {n: v for n, v in given.items() if n not in static}, static)
+        dynamic = {n: v for n, v in given.items() if n not in static}
+        return Call(self._name, dynamic, static, self._is_method and self._first in dynamic)
 
     def _entry(self, c: Call) -> _Entry:
         target, numerics = self._mode()
@@ -376,6 +379,8 @@ class Jitted:
 
         def run(*dynamic: Any) -> Any:
             given = dict(zip(c.names, dynamic, strict=True)) | c.static
+            if self._is_method and self._first in c.names:
+                given[self._first] = unsettled(given[self._first])
             bound = inspect.BoundArguments(self._signature, OrderedDict())
             bound.arguments.update({n: given[n] for n in self._signature.parameters if n in given})
             result = self._f(*bound.args, **bound.kwargs)
@@ -439,6 +444,9 @@ class Jitted:
         """How many variants have been compiled."""
         return len(self._variants)
 
+    def __set_name__(self, owner: Any, name: str) -> None:
+        self._is_method = True
+
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else _Method(self, instance)
 
@@ -469,6 +477,7 @@ class _Method:
 
     def __init__(self, f: Jitted, instance: Any):
         self._jitted, self._self = f, instance
+        f._is_method = True
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._jitted(self._self, *args, **kwargs)
