@@ -67,7 +67,7 @@ def passes_of(target: str) -> tuple[Pass, ...]:
     return (*PASSES, first, *LOOP_PASSES[2:])
 
 
-def demand_target(target: str) -> None:
+def demand_target(target: Any) -> None:
     """Raise unless there is such a target."""
     if not isinstance(target, str) or not _FORMS.fullmatch(target):
         raise OperandError(f"jit: target is {target!r}, expected one of {', '.join(TARGETS)}")

@@ -99,6 +99,34 @@ def test_weights_that_change_later_are_seen(x):
     assert layer.apply(x).tolist() == [49, 98]
 
 
+@dataclass
+class Heads:
+    """A tree with a number that decides what is traced."""
+
+    w: object
+    heads: int = 2
+
+    @ts.jit
+    def apply(self, x):
+        return (x * self.w).reshape(self.heads, -1)
+
+    def plain(self, x):
+        return (x * self.w).reshape(self.heads, -1)
+
+
+def test_numbers_of_self_decide_and_tensors_are_inputs(x):
+    h = Heads(ts.tensor([3.0, 4.0]))
+    plain = ts.jit(h.plain)
+    for f in (h.apply, plain):
+        h.heads, h.w = 2, ts.tensor([3.0, 4.0])
+        assert f(x).tolist() == [[3], [8]]
+        h.w = ts.tensor([1.0, 1.0])
+        assert f(x).tolist() == [[1], [2]]
+        h.heads = 1
+        assert f(x).tolist() == [[1, 2]]
+    assert Heads.apply.compiled == 2
+
+
 def test_self_that_is_no_tree_is_refused(x):
     m = Model(ts.tensor([3.0, 3.0]))
     for f, name in ((m.apply, "apply"), (ts.jit(m.plain), "plain"), (ts.jit(m), "__call__")):
@@ -263,3 +291,16 @@ def test_jit_nested_300_deep_works_or_says_so(x):
         f = ts.jit(lambda x, g=f: g(x) * 1)
     with pytest.raises(TraceError, match="nested too deep"):
         f(x)
+
+
+def test_branches_nested_150_deep_work_or_say_so(x):
+    def nested(depth):
+        f = lambda v: v + 1  # noqa: E731
+        for _ in range(depth):
+            f = lambda v, g=f: ts.cond(op.sum(v) > 0, g, lambda u: u, v)  # noqa: E731
+        return f
+
+    assert nested(10)(x).tolist() == ts.jit(nested(10))(x).tolist() == [2, 3]
+    for f in (nested(150), ts.jit(nested(150)), ts.grad(lambda v: op.sum(nested(150)(v)))):
+        with pytest.raises(TraceError, match="nested too deep"):
+            f(x)

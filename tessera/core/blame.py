@@ -36,6 +36,11 @@ _ADVICE = {
 }
 
 
+def brief(x: Any, letters: int = 60) -> str:
+    """An object in one line of few letters."""
+    return " ".join(f"{x!r:.200}".split())[:letters]
+
+
 def misfit(
     name: str, f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> OperandError | None:
@@ -50,8 +55,19 @@ def misfit(
     for n, x in bound.arguments.items():
         wanted = _wanted(signature.parameters[n], x)
         if wanted:
-            return OperandError(f"{name}: {n} is {type(x).__name__} {x!r:.40}, expected {wanted}")
+            return OperandError(
+                f"{name}: {n} is {type(x).__name__} {brief(x, 40)}, expected {wanted}"
+            )
     return None
+
+
+def unexpected(name: str, wrong: Mapping[str, Any], f: Callable[..., Any]) -> TesseraError:
+    """The error of a method that was given these keywords, which are none of its own."""
+    signature = inspect.signature(f)
+    own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    signature = signature.replace(parameters=own)
+    text = f"{name}: got an unexpected keyword argument '{next(iter(wrong))}'"
+    return located(OperandError(f"{text}{_advice(signature, wrong)}; it takes {_shown(signature)}"))
 
 
 def _advice(signature: inspect.Signature, kwargs: Mapping[str, Any]) -> str:
@@ -140,7 +156,9 @@ def _uncallable(name: str, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any
 
 def function_wanted(name: str, f: Any) -> TesseraError:
     """The error of an argument that should be a function."""
-    return located(OperandError(f"{name}: got {type(f).__name__} {f!r:.40}, expected a function"))
+    return located(
+        OperandError(f"{name}: got {type(f).__name__} {brief(f, 40)}, expected a function")
+    )
 
 
 def demand_function(name: str, f: Any) -> None:

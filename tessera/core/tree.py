@@ -96,11 +96,12 @@ _KINDS: dict[type, _Kind] = {
     ),
     functools.partial: _Kind(_flatten_partial, lambda f, xs: functools.partial(f, *xs[0], **xs[1])),
 }
+_LEAVES: set[type] = set()  # classes that are known to be none
 _OURS = __name__.partition(".")[0]
 
 
 @checked
-def register(cls: type, flatten: Flatten, unflatten: Unflatten) -> None:
+def register(cls: Any, flatten: Flatten, unflatten: Unflatten) -> None:
     """Make a class a node of trees: flatten(x) -> (children, aux), unflatten(aux, children) -> x."""
     if not isinstance(cls, type) or not callable(flatten) or not callable(unflatten):
         raise TreeError(
@@ -112,7 +113,7 @@ def register(cls: type, flatten: Flatten, unflatten: Unflatten) -> None:
 
 def _kind(cls: type) -> _Kind | None:
     found = _KINDS.get(cls)
-    if found is not None:
+    if found is not None or cls in _LEAVES:
         return found
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         found = _Kind(lambda t: (t, None), lambda _, xs, c=cls: c(*xs))  # type: ignore[misc]
@@ -120,6 +121,8 @@ def _kind(cls: type) -> _Kind | None:
         found = _fields_kind(cls, *_fields(cls))
     if found is not None:
         _KINDS[cls] = found
+    else:
+        _LEAVES.add(cls)
     return found
 
 
@@ -158,10 +161,10 @@ def node(cls: type) -> type:
             f"tree.node: {cls.__name__} is not a dataclass; decorate it with @dataclass"
         )
     cls.__tessera_tree__ = True  # type: ignore[attr-defined]
+    _LEAVES.discard(cls)
     return cls
 
 
-@checked
 def flatten(tree: Any) -> tuple[list[Any], Structure]:
     """The leaves from left to right, and the structure."""
     leaves: list[Any] = []
@@ -184,7 +187,6 @@ def _flatten(tree: Any, leaves: list[Any]) -> Structure:
     return Structure(type(tree), aux, tuple(_flatten(c, leaves) for c in children))
 
 
-@checked
 def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
     """The tree with this structure and these leaves."""
     if not isinstance(structure, Structure):
@@ -245,13 +247,11 @@ def tokens(tree: Any, leaf: Callable[[Any], Any], out: list[Any]) -> bool:
     return whole
 
 
-@checked
 def leaves(tree: Any) -> list[Any]:
     """The leaves from left to right."""
     return flatten(tree)[0]
 
 
-@checked
 def structure(tree: Any) -> Structure:
     """The structure of a tree."""
     return flatten(tree)[1]

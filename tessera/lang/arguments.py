@@ -39,19 +39,22 @@ _MANY = 8  # variants that differ in Python values alone, from which on a warnin
 class Call:
     """One call, taken apart: static parameters, and the leaves of the others in order."""
 
-    __slots__ = ("constants", "key", "leaves", "names", "static", "structure", "tensors")
+    __slots__ = ("key", "leaves", "names", "static", "structure", "tensors")
 
-    def __init__(self, name: str, dynamic: dict[str, Any], static: dict[str, Any]):
+    def __init__(
+        self, name: str, dynamic: dict[str, Any], static: dict[str, Any], method: bool = False
+    ):
         self.static, self.names = static, tuple(dynamic)
+        if method and self.names:
+            dynamic[self.names[0]] = settled(dynamic[self.names[0]])
         self.leaves, self.structure = tree.flatten(tuple(dynamic.values()))
-        self.tensors = [argument(x) for x in self.leaves if is_tensor(x)]
-        self.constants = tuple((type(x), x) for x in self.leaves if not is_tensor(x))
-        if self.constants:
+        rest = tuple([_mark(x) for x in self.leaves])
+        inputs = [x for x, m in zip(self.leaves, rest, strict=True) if type(m) is not tuple]
+        self.tensors = [argument(x) for x in inputs]
+        if len(inputs) < len(rest):
             self._check_constants(name)
-        rest = tuple(_mark(x) for x in self.leaves)
         chosen = tuple((n, type(v), v) for n, v in static.items())  # 1 and True are not one key
         self.key = (self.names, self.structure, rest, chosen)
-        self._check_key(name)
 
     @property
     def types(self) -> tuple[TensorType, ...]:
@@ -69,17 +72,14 @@ class Call:
             if not is_tensor(x) and not _is_fixed(x):
                 raise OperandError(_refusal(name, path, x))
 
-    def _check_key(self, name: str) -> None:
-        """Refuse trees whose static parts cannot be hashed."""
-        try:
-            hash(self.structure)
-        except TypeError:
-            pairs = zip(self.names, self.structure.children, strict=True)
-            bad = next((n for n, s in pairs if not _is_hashable(s)), "")
-            raise OperandError(
-                f"{name}: argument '{bad}' is a tree with a static field or a key that cannot be hashed; make "
-                "the field a tuple or a frozen value, or leave out metadata static=True"
-            ) from None
+    def unhashable(self, name: str) -> OperandError:
+        """The error of a tree whose static parts cannot be hashed."""
+        pairs = zip(self.names, self.structure.children, strict=True)
+        bad = next((n for n, s in pairs if not _is_hashable(s)), "")
+        return OperandError(
+            f"{name}: argument '{bad}' is a tree with a static field or a key that cannot be hashed; make "
+            "the field a tuple or a frozen value, or leave out metadata static=True"
+        )
 
     def values(self) -> dict[str, Any]:
         """The Python values that this call is compiled for, by where they were given."""
@@ -95,6 +95,40 @@ def _is_hashable(x: Any) -> bool:
     return True
 
 
+class Fixed:
+    """A number among the fields of `self`: it decides what is traced and is part of the key; tensors are inputs."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Fixed) and repr(self.value) == repr(other.value)
+
+    def __hash__(self) -> int:
+        return hash(repr(self.value))
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+def settled(instance: Any) -> Any:
+    """An instance whose numbers are fixed."""
+    leaves, structure = tree.flatten(instance)
+    if not any(is_number(x) for x in leaves):
+        return instance
+    return tree.unflatten(structure, [Fixed(x) if is_number(x) else x for x in leaves])
+
+
+def unsettled(instance: Any) -> Any:
+    """The instance whose numbers were fixed."""
+    leaves, structure = tree.flatten(instance)
+    if not any(type(x) is Fixed for x in leaves):
+        return instance
+    return tree.unflatten(structure, [x.value if type(x) is Fixed else x for x in leaves])
+
+
 class _Marker:
     """Stands for a tensor in a key."""
 
@@ -106,10 +140,15 @@ def _mark(x: Any) -> Any:
     return _Marker if is_tensor(x) else (type(x), x)
 
 
+_HERE = (Value, np.ndarray)
+
+
 def argument(x: Any) -> Value:
     """A leaf as a value; a Python number keeps all of its digits."""
     if is_number(x):
         return as_value(x, "jit") if type(x) is int and x.bit_length() > 63 else concrete(x)
+    if isinstance(x, _HERE):
+        return as_value(x, "jit")
     return asarray(x) if is_on_gpu(x) else as_value(x, "jit")
 
 

@@ -50,6 +50,7 @@ from tessera.lang.arguments import (
     method_of,
     names_in,
     numbers_of,
+    unsettled,
 )
 from tessera.lang.donation import run_donating, tell_kept
 from tessera.lang.lowered import Lowered
@@ -129,6 +130,7 @@ class Jitted:
         self._entries: dict[Any, Variant] = {}  # by actual types
         self._variants: dict[Any, Variant] = {}  # by the types that are compiled for
         self._counted = Variants(self._name)
+        self._is_method, self._first = False, next(iter(names), "")
         self._returns = Returns(f, self._name, self._signature)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -254,7 +256,8 @@ class Jitted:
             if n in self._static or (n in self._keyword_only and isinstance(v, PLAIN))
         }
         check_statics(self._name, static)
-        return Call(self._name, {n: v for n, v in given.items() if n not in static}, static)
+        dynamic = {n: v for n, v in given.items() if n not in static}
+        return Call(self._name, dynamic, static, self._is_method and self._first in dynamic)
 
     def _entry(self, c: Call) -> Variant:
         target, numerics, checked = self._mode()
@@ -266,7 +269,10 @@ class Jitted:
             )
         chosen = (target, numerics, checked, c.key, device)
         key = (chosen, c.types)
-        entry = self._entries.get(key)
+        try:
+            entry = self._entries.get(key)
+        except TypeError:
+            raise c.unhashable(self._name) from None
         if entry is not None:
             return entry
         types = self._trace_types(c)
@@ -352,6 +358,8 @@ class Jitted:
 
         def run(*dynamic: Any) -> Any:
             given = dict(zip(c.names, dynamic, strict=True)) | c.static
+            if self._is_method and self._first in c.names:
+                given[self._first] = unsettled(given[self._first])
             bound = inspect.BoundArguments(self._signature, OrderedDict())
             bound.arguments.update({n: given[n] for n in self._signature.parameters if n in given})
             result = self._f(*bound.args, **bound.kwargs)
@@ -415,6 +423,9 @@ class Jitted:
         """How many variants have been compiled."""
         return len(self._variants)
 
+    def __set_name__(self, owner: Any, name: str) -> None:
+        self._is_method = True
+
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else _Method(self, instance)
 
@@ -460,6 +471,7 @@ class _Method:
 
     def __init__(self, f: Jitted, instance: Any):
         self._jitted, self._self = f, instance
+        f._is_method = True
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._jitted(self._self, *args, **kwargs)

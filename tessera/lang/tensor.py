@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.blame import checked
+from tessera.core.blame import checked, unexpected
 from tessera.core.device import GPUS, Device
 from tessera.core.dims import Dim
 from tessera.core.errors import (
@@ -88,7 +88,7 @@ def _unary(f: Callable[[Any], Value]) -> Callable[[Any], Any]:
 _DECISIONS = frozenset(("bool", "int", "float", "complex", "index", "item"))
 
 
-class Tensor(Value, Plotted):
+class Tensor(Value, Plotted, habits.Habits):
     """An n-dimensional array on a device, or a traced value inside jit and the transforms.
 
     `Tensor["B", "S", 64, bf16 @ accum(f32)]` is an annotation: sizes, symbolic or not, and a dtype.
@@ -101,9 +101,6 @@ class Tensor(Value, Plotted):
 
     def __array_function__(self, f: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return habits.function(f, args, kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        raise habits.absent("a tensor", name, dir(type(self)))
 
     def __class_getitem__(cls, items: Any) -> TensorSpec:
         return spec_of(items if isinstance(items, tuple) else (items,))
@@ -179,7 +176,6 @@ class Tensor(Value, Plotted):
         copy: np.ndarray[Any, Any] = on_device.numpy()
         return copy
 
-    @checked
     def numpy(self) -> np.ndarray[Any, Any]:
         """The data as a NumPy array that must not be written to."""
         view = self._array("numpy").view()
@@ -214,14 +210,12 @@ class Tensor(Value, Plotted):
         kind, index = self.device.kind, self.device.index
         return (1, 0) if kind == "cpu" else (GPUS[kind], index)
 
-    @checked
     def item(self) -> Any:
         """The only element as a Python number."""
         if self.size != 1:
             raise located(ShapeError(f"item: {self.type} has {self.size} elements, expected 1"))
         return self._array("item").item()
 
-    @checked
     def tolist(self) -> Any:
         """The data as nested lists of Python numbers."""
         try:
@@ -253,7 +247,6 @@ class Tensor(Value, Plotted):
             raise located(ShapeError(f"{what}: {self.type} is not a scalar; use op.any or op.all"))
         return data.reshape(()).item() if data.ndim else data.item()
 
-    @checked
     def astype(self, dtype: Any, copy: bool = True) -> Tensor:
         """The tensor in another dtype; of the same dtype it is a copy, or with copy=False the tensor itself."""
         made: Tensor = elementwise.cast(self, dtype)  # type: ignore[assignment]
@@ -376,68 +369,83 @@ class Tensor(Value, Plotted):
 
     # Methods
 
-    @checked
-    def sum(self, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
+    def sum(self, axis: AxisLike = None, keepdims: bool = False, **wrong: Any) -> Tensor:
         """Sum over axes."""
+        if wrong:
+            raise unexpected("sum", wrong, Tensor.sum)
         return reduction.sum(self, axis, keepdims)  # type: ignore[return-value]
 
-    @checked
-    def prod(self, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
+    def prod(self, axis: AxisLike = None, keepdims: bool = False, **wrong: Any) -> Tensor:
         """Product over axes."""
+        if wrong:
+            raise unexpected("prod", wrong, Tensor.prod)
         return reduction.prod(self, axis, keepdims)  # type: ignore[return-value]
 
-    @checked
-    def mean(self, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
+    def mean(self, axis: AxisLike = None, keepdims: bool = False, **wrong: Any) -> Tensor:
         """Mean over axes."""
+        if wrong:
+            raise unexpected("mean", wrong, Tensor.mean)
         return reduction.mean(self, axis, keepdims)  # type: ignore[return-value]
 
-    @checked
-    def var(self, axis: AxisLike = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
+    def var(
+        self, axis: AxisLike = None, correction: float = 0.0, keepdims: bool = False, **wrong: Any
+    ) -> Tensor:
         """Variance over axes."""
+        if wrong:
+            raise unexpected("var", wrong, Tensor.var)
         return reduction.var(self, axis, correction, keepdims)  # type: ignore[return-value]
 
-    @checked
-    def std(self, axis: AxisLike = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
+    def std(
+        self, axis: AxisLike = None, correction: float = 0.0, keepdims: bool = False, **wrong: Any
+    ) -> Tensor:
         """Standard deviation over axes."""
+        if wrong:
+            raise unexpected("std", wrong, Tensor.std)
         return reduction.std(self, axis, correction, keepdims)  # type: ignore[return-value]
 
-    @checked
-    def max(self, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
+    def max(self, axis: AxisLike = None, keepdims: bool = False, **wrong: Any) -> Tensor:
         """Largest element over axes."""
+        if wrong:
+            raise unexpected("max", wrong, Tensor.max)
         return reduction.max(self, axis, keepdims)  # type: ignore[return-value]
 
-    @checked
-    def min(self, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
+    def min(self, axis: AxisLike = None, keepdims: bool = False, **wrong: Any) -> Tensor:
         """Smallest element over axes."""
+        if wrong:
+            raise unexpected("min", wrong, Tensor.min)
         return reduction.min(self, axis, keepdims)  # type: ignore[return-value]
 
-    @checked
-    def any(self, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
+    def any(self, axis: AxisLike = None, keepdims: bool = False, **wrong: Any) -> Tensor:
         """Whether any element over axes is true."""
+        if wrong:
+            raise unexpected("any", wrong, Tensor.any)
         return reduction.any(self, axis, keepdims)  # type: ignore[return-value]
 
-    @checked
-    def all(self, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
+    def all(self, axis: AxisLike = None, keepdims: bool = False, **wrong: Any) -> Tensor:
         """Whether all elements over axes are true."""
+        if wrong:
+            raise unexpected("all", wrong, Tensor.all)
         return reduction.all(self, axis, keepdims)  # type: ignore[return-value]
 
-    @checked
-    def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    def argmax(self, axis: int | None = None, keepdims: bool = False, **wrong: Any) -> Tensor:
         """Index of the first largest element."""
+        if wrong:
+            raise unexpected("argmax", wrong, Tensor.argmax)
         return reduction.argmax(self, axis, keepdims)  # type: ignore[return-value]
 
-    @checked
-    def argmin(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    def argmin(self, axis: int | None = None, keepdims: bool = False, **wrong: Any) -> Tensor:
         """Index of the first smallest element."""
+        if wrong:
+            raise unexpected("argmin", wrong, Tensor.argmin)
         return reduction.argmin(self, axis, keepdims)  # type: ignore[return-value]
 
-    @checked
-    def reshape(self, *sizes: Any) -> Tensor:
+    def reshape(self, *sizes: Any, **wrong: Any) -> Tensor:
         """The tensor in another shape: x.reshape(2, -1) or x.reshape((2, -1))."""
+        if wrong:
+            raise unexpected("reshape", wrong, Tensor.reshape)
         given = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], tuple | list) else sizes
         return shape.reshape(self, given)  # type: ignore[return-value]
 
-    @checked
     def transpose(self, *axes: Any) -> Tensor:
         """The tensor with its axes in another order, reversed when none is given."""
         given: Sequence[int] | None = (
@@ -445,14 +453,16 @@ class Tensor(Value, Plotted):
         ) or None
         return shape.transpose(self, given)  # type: ignore[return-value]
 
-    @checked
-    def squeeze(self, axis: AxisLike = None) -> Tensor:
+    def squeeze(self, axis: AxisLike = None, **wrong: Any) -> Tensor:
         """The tensor without axes of size 1."""
+        if wrong:
+            raise unexpected("squeeze", wrong, Tensor.squeeze)
         return shape.squeeze(self, axis)  # type: ignore[return-value]
 
-    @checked
-    def flatten(self) -> Tensor:
+    def flatten(self, **wrong: Any) -> Tensor:
         """The elements in one axis."""
+        if wrong:
+            raise unexpected("flatten", wrong, Tensor.flatten)
         return shape.flatten(self)  # type: ignore[return-value]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tessera.core import tree
 from tessera.core.constraints import solve
-from tessera.core.device import CPU, Device
+from tessera.core.device import ANYWHERE, CPU, Device
 from tessera.core.types import TensorType
 from tessera.executable import Executable
 from tessera.ir.graph.interp import execute, interpret
@@ -18,7 +18,6 @@ from tessera.ir.graph.numbers import checking
 from tessera.lang.arguments import Call
 from tessera.lang.debug import blame
 from tessera.lang.stream import Stream
-from tessera.lang.trace import is_tensor
 
 
 class Variant:
@@ -96,16 +95,20 @@ def queued(stream: Stream, entry: Variant, tensors: Sequence[Value], user: str) 
 def apart(result: Any, c: Call) -> Any:
     """Results with memory of their own: arrays among the arguments may be written to later."""
     lent = [
-        v.data for v, x in zip(c.tensors, filter(is_tensor, c.leaves), strict=True)
-        if not isinstance(x, Value) and isinstance(v.data, np.ndarray) and v.data.ndim
-    ]  # fmt: skip
+        v.data for v in c.tensors if v.device is ANYWHERE and type(v.data) is np.ndarray and v.ndim
+    ]
     if not lent:
         return result
-    return tree.map(lambda v: _owned(v, lent), result)
+    if isinstance(result, Value):
+        return _owned(result, lent)
+    leaves, structure = tree.flatten(result)
+    return tree.unflatten(structure, [_owned(v, lent) for v in leaves])
 
 
 def _owned(v: Value, lent: Sequence[np.ndarray[Any, Any]]) -> Value:
     if not isinstance(v.data, np.ndarray):
+        return v
+    if v.data.base is None and all(v.data is not x for x in lent):
         return v
     shared = any(np.may_share_memory(v.data, x) for x in lent)
     return holding(v.type, np.array(v.data), v.device) if shared else v

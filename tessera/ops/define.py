@@ -19,7 +19,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import numpy as np
 
 from tessera.core.arrays import as_numpy, is_foreign
-from tessera.core.blame import MISFITS, blamed
+from tessera.core.blame import MISFITS, blamed, brief
 from tessera.core.device import ANYWHERE
 from tessera.core.dims import Dim, Shape, Size
 from tessera.core.dtype import DType, as_dtype, bool_, c64, f32, i64
@@ -85,8 +85,11 @@ class OpFunction(Generic[P, R]):
             _warm(self, args, kwargs)
         try:
             result = self.front(*args, **kwargs)
-            if result.__class__ is tuple or getattr(result, "device", None) is ANYWHERE:
-                return owned(result, args)
+            if getattr(result, "device", ANYWHERE) is ANYWHERE:
+                kind = result.__class__
+                for x in args:
+                    if x.__class__ is not kind:
+                        return owned(result, args)
             return result
         except TesseraError as e:
             error: Exception = with_origins(located(e), args)
@@ -120,21 +123,38 @@ def with_origins(error: TesseraError, operands: Sequence[Any]) -> TesseraError:
     return error
 
 
-def owned(result: Any, args: Sequence[Any]) -> Any:
+_VALUES = (Value, float, int, str, type(None), DType)  # arguments that lend no memory
+
+
+def owned(result: R, args: Sequence[Any]) -> R:
     """A result with memory of its own: arrays of other libraries among the arguments may be written to later."""
+    for x in args:
+        if not isinstance(x, _VALUES):
+            break
+    else:
+        return result
     if result.__class__ is tuple:
-        return tuple([owned(r, args) for r in result])
+        parts: Any = tuple([owned(r, args) for r in result])  # type: ignore[attr-defined]
+        return parts  # type: ignore[no-any-return]
     if not isinstance(result, Value) or result.device is not ANYWHERE or result.data is None:
         return result
-    held = [a for x in args for a in (x if isinstance(x, list | tuple) else (x,))]
-    lent = [as_numpy(a, "tensor") for a in held if isinstance(a, np.ndarray) or _is_lent(a)]
-    if any(np.may_share_memory(result.data, a) for a in lent):
-        return concrete(np.array(result.data), result.dtype)
+    data: Any = result.data
+    for x in args:
+        for a in x if isinstance(x, _SEQUENCES) else (x,):
+            if type(a) is not np.ndarray:
+                a = as_numpy(a, "tensor") if _is_lent(a) else None
+            if a is None or (data.base is None and data is not a):
+                continue
+            if np.may_share_memory(data, a):
+                return concrete(np.array(data), result.dtype)  # type: ignore[return-value]
     return result
 
 
+_SEQUENCES = (list, tuple)
+
+
 def _is_lent(x: Any) -> bool:
-    return not isinstance(x, Value) and is_foreign(x)
+    return not isinstance(x, _VALUES) and (isinstance(x, np.ndarray) or is_foreign(x))
 
 
 def publish(f: OpFunction[..., Value] | Any, name: str) -> None:
@@ -163,7 +183,10 @@ def public(front: Callable[P, R]) -> Callable[P, R]:
 
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            return owned(front(*args, **kwargs), args)
+            result = front(*args, **kwargs)
+            if getattr(result, "device", ANYWHERE) is ANYWHERE:
+                return owned(result, args)
+            return result
         except TesseraError as e:
             error: Exception = with_origins(located(e), args)
         except MISFITS as e:
@@ -192,21 +215,17 @@ def as_value(x: ArrayLike, op: str = "tensor") -> Value:
         return concrete(_representable(x, op), as_dtype(type(x)))
     if isinstance(x, Dim):
         return size_value(x)
-    if isinstance(x, np.ndarray | np.generic) or is_foreign(x):
-        array = as_numpy(x, op)
+    plain = type(x) is np.ndarray and x.dtype.kind in "biufc"
+    if plain or isinstance(x, np.ndarray | np.generic) or is_foreign(x):
+        array = x if plain else as_numpy(x, op)
         # A traced program keeps the array: what is written to it later must not show.
         return concrete(array if current_builder() is None else np.array(array))
     if isinstance(x, list | tuple):
         return _from_sequence(x, op)
     raise OperandError(
-        f"{op}: cannot take {type(x).__name__} {_brief(x)} as a tensor; pass a Tensor, a NumPy array "
+        f"{op}: cannot take {type(x).__name__} {brief(x)} as a tensor; pass a Tensor, a NumPy array "
         "or numbers"
     )
-
-
-def _brief(x: Any) -> str:
-    """An object in one line of few letters."""
-    return " ".join(f"{x!r:.200}".split())[:60]
 
 
 def _representable(x: Any, op: str) -> Any:

@@ -73,9 +73,11 @@ def _place(x: Any) -> Device:
 
 def is_tensor(x: Any) -> bool:
     """Whether a leaf of the arguments is traced (the rest is static)."""
-    if isinstance(x, Value | np.ndarray | np.generic | float | int | complex | Dim):
-        return True
-    return is_foreign(x)
+    return isinstance(x, _TENSORS) or is_foreign(x)
+
+
+_TENSORS = (Value, np.ndarray, np.generic, float, int, complex, Dim)
+_NUMBERS = (int, float, complex)
 
 
 def _is_plain(x: Any) -> bool:
@@ -84,7 +86,7 @@ def _is_plain(x: Any) -> bool:
 
 def is_number(x: Any) -> bool:
     """Whether x is a Python number."""
-    return isinstance(x, bool | int | float | complex) and not isinstance(x, np.generic)
+    return isinstance(x, _NUMBERS) and not isinstance(x, np.generic)
 
 
 def _output(x: Any, name: str) -> Value:

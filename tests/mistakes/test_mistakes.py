@@ -28,7 +28,7 @@ def test_a_wrong_call_is_told_at_its_line(number: int, line: str) -> None:
         run(number, line)
     text = str(e.value).splitlines()
     assert text[0].strip()
-    assert len(e.value.message.splitlines()) == 1 or "kernel" in line or "doubled" in line
+    assert len(e.value.message.splitlines()) == 1
     shown = f"  at mistake_{number}.py:1: {line}"
     inside = e.value.location is not None and e.value.location.file.endswith("setup.py")
     assert shown in text or inside
@@ -47,7 +47,6 @@ def test_a_wrong_call_is_told_at_its_line(number: int, line: str) -> None:
         ("X.permute(1, 0)", "a tensor has no attribute 'permute'; write x.transpose(axes)"),
         ("X.relu()", "a tensor has no attribute 'relu'; write op.relu(x)"),
         ("X.add_(1)", "a tensor has no attribute 'add_'; tensors are values: write x = x + y, or x = x.at[index].set(value)"),
-        ("X.ndims", "a tensor has no attribute 'ndims'; did you mean 'ndim'?"),
         ("X + 'a'", "add: cannot take str 'a' beside f32[3,4], expected a tensor or a number"),
         ("X + [1, 2]", "add: cannot take list [1, 2] beside f32[3,4], expected a tensor or a number; make it one with ts.tensor"),
         ("ts.grad(3)", "grad: got int 3, expected a function"),
@@ -84,6 +83,9 @@ def test_errors_of_the_users_own_functions_pass_through() -> None:
 def test_asking_for_an_attribute_is_no_error() -> None:
     x = names()["X"]
     assert not hasattr(x, "permute")
+    assert not hasattr(x, "foo")
+    assert "permute" not in dir(x)
+    assert "sum" in dir(x)
     assert getattr(x, "view", 3) == 3
     assert x != "a"
     assert (x == None) is False  # noqa: E711
