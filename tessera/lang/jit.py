@@ -303,12 +303,12 @@ class Jitted:
             if first < 0:
                 first = i
             elif v.device != c.tensors[first].device:
-                raise self._apart(c, first, i)
+                raise self._far_apart(c, first, i)
         if first >= 0 and c.tensors[first].device.kind != "cpu":
             return c.tensors[first].device
         return Device(kind, int(which or 0)) if on_gpu else CPU
 
-    def apart(self, c: Call, i: int, j: int) -> DeviceError:
+    def _far_apart(self, c: Call, i: int, j: int) -> DeviceError:
         """The error of a call with tensors on two devices."""
         names = _leaf_names(c.names, tree.unflatten(c.structure, c.leaves))
         (a, v), (b, w) = ((names[k], c.tensors[k]) for k in (i, j))
