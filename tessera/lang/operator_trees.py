@@ -55,9 +55,18 @@ class Outline:
         found = [_tangent(s, xs, ts) for (s, xs), (_, ts) in pairs]
         return tree.unflatten(self.structure, found)
 
+    def _given(self, whole: Any) -> list[Any] | None:
+        """What stands in a tree for each leaf, None when the tree is another one."""
+        parts = tree.parts(self.structure, whole)
+        if parts is None:
+            return None
+        pairs = zip(self.parts, parts, strict=True)
+        wrong = any(s.kind is None and tree.structure(x) != tree.LEAF for s, x in pairs)
+        return None if wrong else parts
+
     def directions(self, user: str, leaves: Sequence[Value], given: Any) -> list[Value] | None:
         """Tangents of all tensors from a tree like this one, None when it is none."""
-        parts = tree.parts(self.structure, given)
+        parts = self._given(given)
         if parts is None:
             return None
         out: list[Value] = []
@@ -67,7 +76,7 @@ class Outline:
 
     def cotangents(self, user: str, leaves: Sequence[Value], given: Any) -> list[Value] | None:
         """Cotangents of all tensors from a tree like this one, None when it is none."""
-        parts = tree.parts(self.structure, given)
+        parts = self._given(given)
         if parts is None:
             return None
         out: list[Value] = []
