@@ -24,7 +24,7 @@ from tessera.core.flags import flags
 from tessera.core.garbage import collected_later
 from tessera.core.types import TensorType
 from tessera.executable import Executable, Kernels, Step, tell_unused
-from tessera.fallback import PlainRun, Task, Way, first_that_works, plain_runs, plain_ways
+from tessera.fallback import Task, Way, first_that_works, plain_runs, plain_ways
 from tessera.ir.graph.ir import Builder, Graph, Node, bind, building, substitute_params
 from tessera.ir.schedule.at import at_sizes
 from tessera.ir.schedule.collapse import collapsed
@@ -121,7 +121,7 @@ class GpuExecutable(Executable):
         task = Task(written, self.place, flags().numerics, types)
         plain = (cast(Way[GpuProgram], w) for w in plain_runs(self.plain))
         made = first_that_works(task, ("", lambda: self.at(sizes, donated)), *plain)
-        if donated and not isinstance(made, PlainRun):
+        if donated and hasattr(made, "plan"):
             tell_unused(self.graph, made.plan, {i: made.p.inputs[i] for i in donated})
         return made
 
