@@ -44,7 +44,7 @@ PROGRAMS = "400"  # random programs that are asked
 RANDOM = "tests/test_random_programs.py::test_all_levels_agree"
 # Tests that are asked first, by the kind of a fault.
 TESTS = {
-    "schedule": "tests/test_joins.py tests/test_schedule.py",
+    "schedule": "tests/test_index.py tests/test_joins.py tests/test_schedule.py",
     "places": "tests/test_gather_kernels.py tests/test_primitives.py",
     "contraction": "tests/test_joins.py tests/test_cpu_target.py tests/test_nest.py",
     "group": "tests/test_groups.py",
