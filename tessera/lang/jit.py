@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
-import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -13,8 +12,6 @@ from functools import update_wrapper
 from pathlib import Path
 from types import MethodType
 from typing import Any
-
-import numpy as np
 
 from tessera.algebra.annotation import OperatorSpec
 from tessera.algebra.laws.log import rewrites
@@ -58,6 +55,7 @@ from tessera.lang.arguments import (
     numbers_of,
     unsettled,
 )
+from tessera.lang.lent import apart, is_free
 from tessera.lang.lowered import Lowered
 from tessera.lang.results import Returns
 from tessera.lang.shortcut import follow
@@ -207,7 +205,7 @@ class Jitted:
                 data = [data_of(v, self._name) for v in c.tensors]
                 return _results(entry, _run_donating(entry, c.tensors, data))
             result = _wrap(entry, [data_of(v, self._name) for v in c.tensors])
-            return result if key is not None else _apart(result, c)
+            return result if key is not None else apart(result, c)
         except TesseraError as e:
             error = located(e)
         except RecursionError:
@@ -500,53 +498,14 @@ def _are_tokens(x: Any, leaf: Callable[[Any], Any], out: list[Any]) -> bool:
         return False
 
 
-def _apart(result: Any, c: Call) -> Any:
-    """Results with memory of their own: arrays among the arguments may be written to later."""
-    lent = [
-        v.data for v in c.tensors if v.device is ANYWHERE and type(v.data) is np.ndarray and v.ndim
-    ]
-    if not lent:
-        return result
-    if isinstance(result, Value):
-        return _owned(result, lent)
-    leaves, structure = tree.flatten(result)
-    return tree.unflatten(structure, [_owned(v, lent) for v in leaves])
-
-
-def _owned(v: Value, lent: Sequence[np.ndarray[Any, Any]]) -> Value:
-    if not isinstance(v.data, np.ndarray):
-        return v
-    if v.data.base is None and all(v.data is not x for x in lent):
-        return v
-    shared = any(np.may_share_memory(v.data, x) for x in lent)
-    return holding(v.type, np.array(v.data), v.device) if shared else v
-
-
 def _run_donating(entry: _Entry, tensors: Sequence[Value], data: Sequence[Any]) -> list[Any]:
     """Run, and take the donated arguments away from whoever holds them."""
     executable: Any = entry.executable
-    free = frozenset(i for i in entry.donated if _is_free(data[i]))
+    free = frozenset(i for i in entry.donated if is_free(data[i]))
     outs: list[Any] = executable.run(data, free)
     for i in entry.donated:
         donate(tensors[i])
     return outs
-
-
-def _is_free(x: Any) -> bool:
-    """Whether one tensor alone holds an array: nobody else would see that it is written over."""
-    # The tensor, the list of data, the parameter of this function, and the count hold it.
-    if sys.getrefcount(x) > 4:
-        return False
-    if type(x) is not np.ndarray:  # an array of a device
-        return bool(x.is_free())
-    base = x.base
-    if not x.flags.writeable:
-        return False
-    while type(base) is np.ndarray:
-        if sys.getrefcount(base) > 3:  # the array on it, this name, and the count
-            return False
-        base = base.base
-    return base is None
 
 
 def _gpu_of(target: str, device: Device) -> Device | None:
