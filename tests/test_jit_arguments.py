@@ -156,9 +156,7 @@ def test_an_unknown_object_is_refused(x):
     assert g.compiled == 1
 
 
-@pytest.mark.parametrize(
-    "bad", [{1, 2}, object(), iter([1]), slice(0, 1), bytearray(b"a"), Config(1).__init__]
-)
+@pytest.mark.parametrize("bad", [{1, 2}, object(), iter([1]), bytearray(b"a"), Config(1).__init__])
 def test_objects_that_may_change_are_refused(x, bad):
     with pytest.raises(OperandError, match=r"argument 'y' is .*, which is no tensor"):
         ts.jit(lambda x, y: x)(x, bad)

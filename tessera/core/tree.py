@@ -101,7 +101,7 @@ _OURS = __name__.partition(".")[0]
 
 
 @checked
-def register(cls: Any, flatten: Flatten | Any, unflatten: Unflatten | Any) -> None:
+def register(cls: Any, flatten: Any, unflatten: Any) -> None:
     """Make a class a node of trees: flatten(x) -> (children, aux), unflatten(aux, children) -> x."""
     if not isinstance(cls, type) or not callable(flatten) or not callable(unflatten):
         raise TreeError(

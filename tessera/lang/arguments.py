@@ -137,6 +137,8 @@ def _mark(x: Any) -> Any:
     """A leaf in a key: a tensor by its type alone, which is kept apart, anything else whole."""
     if is_number(x):
         return type(x)
+    if type(x) is slice:
+        return slice, (x.start, x.stop, x.step)  # a slice has no hash of its own in Python 3.11
     return _Marker if is_tensor(x) else (type(x), x)
 
 
@@ -157,7 +159,7 @@ def _is_fixed(x: Any) -> bool:
     if isinstance(x, _FIXED):
         return True
     if isinstance(x, slice):
-        return False
+        return all(n is None or isinstance(n, int) for n in (x.start, x.stop, x.step))
     if isinstance(x, MethodType):
         return _is_fixed(x.__self__)
     return type(x).__module__.startswith(_OURS) and _is_hashable(x)
