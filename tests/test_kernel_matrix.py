@@ -17,7 +17,7 @@ import tessera as ts
 from tessera import KTile, block, kernel, tile
 from tessera.core.dtype import FORMATS
 from tessera.core.rounding import round_to
-from tessera.core.scalar import SCALARS
+from tessera.core.scalar import REINTERPRETS, SCALARS
 from tessera.ir.tile.rules import KINDS
 from tessera.lang.kernel.compute import RENAMED
 from tessera.lang.kernel.random import words_reference
@@ -107,6 +107,8 @@ def elementwise_masked(x: KTile, y: KTile, z: KTile, m: KTile, *, f, arity, fill
 
 
 def dtypes_of(name):
+    if name in REINTERPRETS:
+        return list(REINTERPRETS[name])
     kinds = KINDS.get(name, "f")
     every = [d for k in kinds for d in KIND[k]]
     return every if len(every) <= 5 else [d for d in every if d not in ("i16", "u16", "i64", "u32")]
@@ -123,6 +125,8 @@ def operands(name, dtype, shape):
 
 def expected(name, xs, dtype):
     """What NumPy computes, floats in f64 and integers as they are."""
+    if name in REINTERPRETS:
+        return SCALARS[name].numpy(*xs)
     with np.errstate(all="ignore"):
         want = SCALARS[name].numpy(*(wide(x) for x in xs))
     d = FORMATS[dtype]
@@ -139,7 +143,7 @@ def test_elementwise(name):
     for dtype, shape in MATRIX[f.name]:
         xs = operands(name, dtype, shape)
         got = elementwise(*xs, f=f, arity=row.arity)
-        kind = "bool" if got.dtype is ts.bool_ else dtype
+        kind = "bool" if got.dtype is ts.bool_ or name in REINTERPRETS else dtype
         loose, what = LOOSE.get(name, 1.0), (dtype, shape)
         agree(f.name, got, expected(name, xs[: row.arity], dtype), kind, what, loose)
         if shape != MASKED or name in UNMASKED:
@@ -349,7 +353,7 @@ def spread(x: KTile, y: KTile):
 
 
 @kernel
-def reshaped(x: KTile, *, shape):
+def reshaped(x: KTile[4, 6], *, shape):
     return tile.reshape(tile.load(x, at=(0, 0), shape=(4, 6)), shape)
 
 
@@ -525,7 +529,7 @@ def test_random_numbers_are_a_function_of_the_element():
 
 
 NOT_HERE = {  # structure, which tests/test_kernel_language.py has
-    "alloc", "barrier", "batch_index", "context", "copy_async", "empty", "per_block", "prefetch", "program", "program_of", "range",
+    "alloc", "barrier", "batch_index", "context", "copy_async", "empty", "per_block", "place", "prefetch", "program", "program_of", "range",
     "range_k", "range_m", "range_n", "read", "span", "wait",
 }  # fmt: skip
 

@@ -266,7 +266,7 @@ def test_the_text_of_a_kernel_names_its_nest_and_reads_back(f: Callable[..., Any
         assert isinstance(parsed, Program)
         assert parsed.text == q.text
         assert parsed.steps == q.steps
-        assert f"nest {nest}" in str(q)
+        assert f"nest {nest}" in q.readable
         hashes.add(q.hash)
     assert len(hashes) == 1 + min(20, len(list(nests(kernel))))
 

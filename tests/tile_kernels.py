@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tessera.core.approximate import FUNCTIONS
 from tessera.core.dims import Size, substitute, symbol
 from tessera.core.dtype import FORMATS, DType, bool_, f32, f64, i32, i64
-from tessera.core.scalar import SCALARS
+from tessera.core.scalar import REINTERPRETS, SCALARS
 from tessera.core.types import TensorType
 from tessera.ir.target.cpu.scalars import TEMPLATES
 from tessera.ir.tile import rules
@@ -37,7 +37,7 @@ SHOW_NAN = {"signbit", "copysign"}
 NAMES = {
     kind: [
         n for n in [*rows, "where"]
-        if n in SCALARS and n not in FUNCTIONS and n not in SHOW_NAN
+        if n in SCALARS and n not in FUNCTIONS and n not in SHOW_NAN and n not in REINTERPRETS
         and (n == "where" or kind in rules.KINDS.get(n, "f"))
     ]
     for kind, rows in TEMPLATES.items()

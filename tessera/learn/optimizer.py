@@ -33,7 +33,7 @@ def _on_states(
     step: Callable[[Tree, State, Tree], tuple[Tree, State]],
 ) -> Callable[[Tree, State, Tree], tuple[Tree, State]]:
     def update(grads: Tree, state: Any, params: Tree) -> tuple[Tree, State]:
-        if not isinstance(state, dict) or "step" not in state:
+        if not isinstance(state, dict):
             raise OperandError(
                 f"update: the state is {type(state).__name__} {state!r:.40}, expected what opt.init(params) gave"
             )

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tessera.core.dims import Apply, Dim, Size, symbol, symbols
+from tessera.ir.tile.clashes import clashes
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation
 
 
@@ -38,13 +39,18 @@ def shareable(kernel: Kernel) -> tuple[tuple[int, int], ...]:
     for a in _accesses(kernel.body, ()):
         if a.op.memory in accesses:
             accesses[a.op.memory].append(a)
-    return tuple(
+    found = [
         (i, j)
         for i, x in enumerate(kernel.parameters)
         for j, y in enumerate(kernel.parameters)
         if not x.writable and y.writable and x.type == y.type
         if _in_order(kernel, accesses[x], accesses[y])
-    )
+    ]
+    if not kernel.sizes:
+        return tuple(found)
+    # Ends of loops may be quotients of sizes, of which not every order is proved.
+    memory = kernel.parameters
+    return tuple((i, j) for i, j in found if not any(clashes(kernel, memory[i], memory[j])))
 
 
 def _accesses(block: Block, path: tuple[int, ...]) -> Iterator[_Access]:

@@ -103,7 +103,8 @@ class Contraction:
         """Where the block with a number begins."""
         group = self.block.group
         if rows == 1 or columns == 1 or group == 1:
-            return at // columns * self.block.m, at % columns * self.block.n
+            across = columns or 1  # of no columns there are no instances
+            return at // across * self.block.m, at % across * self.block.n
         wide = group * columns
         first = at // wide * group
         many = group if rows % group == 0 else larger(smaller(rows - first, group), 1)
