@@ -160,7 +160,7 @@ class _Program:
 
     def fits(self, types: Types, outs: Types) -> bool:
         """Whether it computes results of these types from operands of these."""
-        g = self.executable.record[0].graph  # as it was traced, with policies
+        g = self.executable.written  # as it was traced, with policies
         wanted: list[tuple[str, Any, Any]] = [
             (str(t), t.shape, actual.shape) for t, actual in zip(self.types, types, strict=True)
         ]

@@ -54,6 +54,11 @@ class Executable:
         self._sized: dict[tuple[tuple[int, ...], ...], Plan] = {}
 
     @property
+    def written(self) -> Graph:
+        """The graph as it was traced, with the policies of its dtypes."""
+        return self.record[0].graph if self.record else self.graph
+
+    @property
     def host_nodes(self) -> Sequence[Node]:
         """The nodes that run by their references, outside machine code."""
         return self.graph.nodes

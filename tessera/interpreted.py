@@ -15,6 +15,7 @@ from tessera.ir.schedule.ir import HostCall
 from tessera.ir.schedule.lower import lower
 from tessera.transform.decompose import decompose
 from tessera.transform.inline import inline_all
+from tessera.transform.policies import legalize_policies
 
 
 class InterpretedExecutable(Executable):
@@ -23,7 +24,7 @@ class InterpretedExecutable(Executable):
     def __init__(self, graph: Graph, task: Task):
         self.graph, self.record = graph, ()
         self._task = task
-        self._schedule = lower(decompose(inline_all(graph)))
+        self._schedule = lower(decompose(legalize_policies(inline_all(graph))))
 
     @property
     def host_nodes(self) -> list[Node]:

@@ -128,7 +128,7 @@ class MachineExecutable(Executable):
 
     def _made(self, sizes: Mapping[str, int], donated: frozenset[int]) -> Prepared:
         """This program at known sizes, or what runs it instead where the compiler fails."""
-        written = self.record[0].graph if self.record else self.graph
+        written = self.written
         types = [v.type.substitute(sizes) for v in written.inputs]
         task = Task(written, "cpu", self.numerics, types)
         plain = (cast(Way[Prepared], w) for w in plain_runs(self.plain))

@@ -120,7 +120,7 @@ class GpuExecutable(Executable):
 
     def _made(self, sizes: Mapping[str, int], donated: frozenset[int]) -> GpuProgram:
         """This program at known sizes, or what runs it instead where the compiler fails."""
-        written = self.record[0].graph if self.record else self.graph
+        written = self.written
         types = [v.type.substitute(sizes) for v in written.inputs]
         task = Task(written, self.place, flags().numerics, types)
         plain = (cast(Way[GpuProgram], w) for w in plain_runs(self.plain))

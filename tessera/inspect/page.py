@@ -118,7 +118,7 @@ def programs_of(
             step["regions"] = [numbers[r] for r in inner]
         out.append((data | every, texts))
     for n in gpu:
-        data, texts = gpu_data(e.record[0].graph, sizes, n)
+        data, texts = gpu_data(e.written, sizes, n)
         out.append((data | every, texts))
     return out
 

@@ -49,7 +49,7 @@ def demand_architectures(names: Sequence[str]) -> None:
 
 def on_the_host(e: GpuExecutable, inputs: Sequence[Any]) -> tuple[MachineExecutable, list[Array]]:
     """A program of a GPU as one of this machine, with what it reads."""
-    g = e.record[0].graph
+    g = e.written
     here = Graph(g.inputs, g.nodes, g.outputs, g.name, g.input_names, [_here(v) for v in g.captured], g.guards)  # fmt: skip
     made = cast(MachineExecutable, compile_graph(here, "cpu"))
     return made, [x.numpy() if isinstance(x, DeviceArray) else x for x in inputs]

@@ -195,7 +195,7 @@ class Jitted:
 
     def _followed(self, entry: Variant, args: Any, kwargs: Any, data: Sequence[Any]) -> Any:
         """The record of calls that need no Python; None where there is none."""
-        written, (target, numerics, _) = entry.executable.record[0].graph, self._mode()
+        written, (target, numerics, _) = entry.executable.written, self._mode()
         task = Task(written, target, numerics, [v.type for v in written.inputs])
 
         def followed() -> Any:

@@ -33,7 +33,7 @@ class Lowered:
     @property
     def traced(self) -> Graph:
         """Graph IR as it was traced."""
-        return self._executable.record[0].graph
+        return self._executable.written
 
     @property
     def schedule(self) -> Program:

@@ -39,7 +39,7 @@ class Variant:
         self.checked = checked  # whether its results are looked at for NaN
         self.donated = donated  # numbers of the arguments whose memory may be used
         self.single = structure.kind is None
-        self.types = [v.type for v in executable.record[0].graph.outputs]
+        self.types = [v.type for v in executable.written.outputs]
         self.seen = -1  # the configuration of the last call through Python
         self.record: Any = (
             False if checked else None
@@ -54,7 +54,7 @@ class Variant:
 
     def check(self, data: Sequence[Any]) -> list[Any]:
         """The outputs, op by op, as the target runs single ops."""
-        written = self.executable.record[0].graph
+        written = self.executable.written
         if self.device.kind != "cpu":  # looked at here, computed there
             execute(written, [*map(on_host, data)])
             return self.executable.run(data)
@@ -83,7 +83,7 @@ def results(entry: Variant, outs: Sequence[Any]) -> Any:
 
 def queued(stream: Stream, entry: Variant, tensors: Sequence[Value], user: str) -> Any:
     """The results that a stream will bring."""
-    types, g = entry.types, entry.executable.record[0].graph
+    types, g = entry.types, entry.executable.written
     if not all(t.static for t in types):
         given = [(str(v), v.shape, x.shape) for v, x in zip(g.inputs, tensors, strict=True)]
         sizes = solve(given, g.guards)
