@@ -209,3 +209,16 @@ def test_a_scaled_loss_grows_shrinks_and_skips_as_it_says(compiled: bool) -> Non
         (0.1875, 1, 3), (0.5625, 0, 3),
     ]  # fmt: skip
     assert int(state["inner"]["step"]) == 5
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_numbers_and_arrays_are_parameters_too(name: str) -> None:
+    """Parameters that are no tensors yet: a Python number and a NumPy array."""
+    opt = CASES[name][0](0.125)
+    p = {"a": 1.5, "b": np.ones(2, np.float32)}
+    want = {"a": ts.tensor(1.5), "b": ts.ones((2,))}
+    g = {"a": ts.tensor(0.5), "b": ts.tensor([1.0, -1.0])}
+    got, _ = opt.update(g, opt.init(p), p)
+    right, _ = opt.update(g, opt.init(want), want)
+    for k in p:
+        np.testing.assert_array_equal(got[k], right[k])

@@ -17,6 +17,7 @@ from tessera.ir.graph.ir import Value
 from tessera.lang import op
 from tessera.learn.optimizer import Optimizer, State, Tree
 from tessera.learn.scaling import loss_scaled  # noqa: F401
+from tessera.ops.define import as_value
 
 Rate = float | Callable[[Any], Any]
 
@@ -31,21 +32,23 @@ def _wide(dtype: DType) -> DType:
 
 
 def _widened(x: Any) -> Any:
-    return op.cast(x, _wide(x.dtype))
+    v = as_value(x, "update")
+    return op.cast(v, _wide(v.dtype))
 
 
 def _zeros(params: Tree) -> Tree:
-    return tree.map(lambda p: op.zeros_like(p, _wide(p.dtype)), params)
+    return tree.map(lambda p: _widened(op.zeros_like(p)), params)
 
 
 def _real_zeros(params: Tree) -> Tree:
     """Zeros for mean squares, which are real for complex parameters too."""
-    return tree.map(lambda p: op.zeros_like(p, _wide(p.dtype.real)), params)
+    return tree.map(lambda z: op.zeros_like(z, z.dtype.real), _zeros(params))
 
 
 def _moved(p: Any, rate: Any, direction: Any) -> Any:
     """p - rate * direction, rounded once to the dtype of p."""
-    return op.cast(_widened(p) - op.cast(rate, _wide(p.dtype)) * direction, p.dtype)
+    x, to = _widened(p), as_value(p, "update").dtype
+    return op.cast(x - op.cast(rate, x.dtype) * direction, to)
 
 
 def _power(g: Any) -> Any:
@@ -114,7 +117,7 @@ def adam(
             step_size = op.cast(rate / scale_m, x.dtype)
             direction = m / (op.sqrt(v / op.cast(scale_v, v.dtype)) + eps)
             kept = x * op.cast(1 - decay * rate, x.dtype) if decay else x
-            return op.cast(kept - step_size * direction, p.dtype), m, v
+            return op.cast(kept - step_size * direction, as_value(p, "update").dtype), m, v
 
         triples = tree.map(one, params, grads, state["m"], state["v"])
         new, m, v = _unzip(triples, params, 3)
