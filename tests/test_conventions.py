@@ -188,3 +188,29 @@ def test_slopes_of_folds_by_axes(axis: Any, keep: bool) -> None:
             ends = [np.sum(numpy(x + s * e, axis=over, keepdims=keep) * w) for s in (1, -1)]
             want[i] = (ends[0] - ends[1]) / 2e-6
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f32", "bf16"])
+@pytest.mark.parametrize("correction", [0, 1, 0.1, 1.5, -0.5, 3, 4, 5.25])
+def test_corrections_of_statistics_at_symbolic_and_known_sizes(
+    correction: float, dtype: str
+) -> None:
+    """A fraction was cut off for symbolic sizes, and so eagerly; more than the count gave negative variances."""
+    x = ts.tensor(np.array([1.5, -0.5, 2.0]), dtype)
+    numbers = x.numpy().astype(float)
+    freedom = max(3 - correction, 0.0)
+    with np.errstate(divide="ignore"):
+        want = np.divide(np.sum((numbers - numbers.mean()) ** 2), freedom)
+    symbolic: Any = lambda v: op.var(v, 0, correction)  # noqa: E731
+    symbolic.__annotations__["v"] = ts.Tensor["N"]
+    results = [
+        op.var(x, 0, correction),
+        ts.jit(lambda v: op.var(v, 0, correction))(x),
+        ts.jit(symbolic)(x),
+    ]
+    tolerance = {"f64": 1e-12, "f32": 1e-6, "bf16": 1e-2}[dtype]
+    for got in results:
+        np.testing.assert_allclose(float(got), want, rtol=tolerance)
+        np.testing.assert_array_equal(got.numpy(), results[0].numpy())
+    root = ts.jit(lambda v: op.std(v, 0, correction))(x)
+    np.testing.assert_allclose(float(root), np.sqrt(want), rtol=tolerance)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.dims import product
-from tessera.core.dtype import DType, as_dtype, i64, u64
+from tessera.core.dims import larger, product
+from tessera.core.dtype import DType, as_dtype, f64, i64, u64
 from tessera.core.errors import ShapeError
 from tessera.core.scalar import arg
 from tessera.ir.graph.ir import Node, Value
@@ -256,9 +256,17 @@ def mean(x: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -> Value:
 def _var(x: Value, axes: tuple[int, ...], correction: float) -> Value:
     centred = sub(x, spread(mean(x, axes), x, axes))
     power = real(mul(centred, conj(centred))) if x.dtype.kind == "c" else square(centred)
-    n = _count(x, axes)
-    freedom = builtins.max(n - correction, 0) if isinstance(n, int) else n - int(correction)
-    return div(sum(power, axes), freedom)
+    return div(sum(power, axes), _freedom(_count(x, axes), correction, power.dtype))
+
+
+def _freedom(n: Any, correction: float, dtype: DType) -> Any:
+    """The count less the correction, not below 0; of a symbolic count the same number, rounded once."""
+    if isinstance(n, int):
+        return builtins.max(n - correction, 0)
+    if correction == int(correction):
+        return larger(n - int(correction), 0)
+    left = FUNCTIONS["maximum"](sub(cast_to(as_value(n), f64), correction), 0)
+    return cast_to(left, dtype)
 
 
 def _var_reference(x: Any, axes: Any, correction: float) -> Any:
