@@ -279,3 +279,19 @@ def test_donated_views_leave_what_others_hold() -> None:
     np.testing.assert_array_equal(part, want)
     np.testing.assert_array_equal(x, base)
     np.testing.assert_array_equal(y, base[:6] + 1)
+
+
+def test_tensors_on_two_devices_are_told_by_name() -> None:
+    """Also after calls with both on one device, and with one of them in a tree."""
+    with override(cpu_devices=2):
+        x = ts.tensor(X)
+        y = x.to("cpu:1")
+        f = ts.jit(lambda a, b: a + b["c"])
+        for _ in range(3):
+            np.testing.assert_array_equal(f(x, {"c": x}), 2 * X)
+            with pytest.raises(ts.TesseraError) as e:
+                f(x, {"c": y})
+            assert e.value.message == (
+                "<lambda>: argument 'a' f32[2,3] is on cpu:0 but argument 'b' f32[2,3] is on cpu:1; "
+                "move one with x.to('cpu:0')"
+            )

@@ -66,7 +66,7 @@ from tessera.ops.control import call
 def _token(x: Tensor) -> Any:
     """The type of a tensor, and where it is, unless here."""
     d = x.device
-    return x.type if d.kind == "cpu" else (x.type, d.kind, d.index)
+    return x.type if d is CPU else (x.type, d.kind, d.index)
 
 
 class Jitted:
@@ -310,7 +310,7 @@ class Jitted:
             return c.tensors[first].device
         return Device(kind, int(which or 0)) if on_gpu else CPU
 
-    def apart(self, c: Call, i: int, j: int) -> DeviceError:
+    def _apart(self, c: Call, i: int, j: int) -> DeviceError:
         """The error of a call with tensors on two devices."""
         names = _leaf_names(c.names, tree.unflatten(c.structure, c.leaves))
         (a, v), (b, w) = ((names[k], c.tensors[k]) for k in (i, j))

@@ -34,7 +34,7 @@ class Optimizer:
 def _on_states(
     step: Callable[[Tree, State, Tree], tuple[Tree, State]], mark: str
 ) -> Callable[[Tree, State, Tree], tuple[Tree, State]]:
-    def update(grads: Tree, state: State, params: Tree) -> tuple[Tree, State]:
+    def update(grads: Tree, state: Any, params: Tree) -> tuple[Tree, State]:
         if not isinstance(state, dict) or mark not in state:
             raise OperandError(
                 f"update: the state is {type(state).__name__} {state!r:.40}, expected what opt.init(params) gave"
