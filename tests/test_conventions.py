@@ -14,6 +14,9 @@ import pytest
 
 import tessera as ts
 from tessera import op
+from tessera.core.approximate import FUNCTIONS
+from tessera.core.evaluate import is_portable
+from tessera.core.scalar import SCALARS, Expr, arg
 
 NAN, INF = float("nan"), float("inf")
 AT = [0.0, -0.0, 1.0, -1.0, 3.0, -3.0, 6.0]
@@ -214,3 +217,15 @@ def test_corrections_of_statistics_at_symbolic_and_known_sizes(
         np.testing.assert_array_equal(got.numpy(), results[0].numpy())
     root = ts.jit(lambda v: op.std(v, 0, correction))(x)
     np.testing.assert_allclose(float(root), np.sqrt(want), rtol=tolerance)
+
+
+def test_what_is_portable_is_exact_or_our_own() -> None:
+    """Functions of the machine's library have other bits elsewhere; ours and exactly rounded ones have not."""
+    for name, row in SCALARS.items():
+        e = Expr(name, tuple(arg(i) for i in range(row.arity)))
+        exact = row.ulp <= 0.5 or name == "rsqrt"
+        assert is_portable(e, ts.f32) == (exact or name in FUNCTIONS), name
+        assert is_portable(e, ts.c64) == exact, name
+        if row.arity == 1:
+            assert is_portable(Expr("neg", (e,)), ts.f32) == is_portable(e, ts.f32), name
+    assert not all(is_portable(Expr(n, (arg(0),)), ts.f32) for n in ("lgamma", "erfinv"))
