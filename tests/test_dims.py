@@ -16,6 +16,7 @@ from tessera.core.dims import (
     parse_dim,
     product,
     smaller,
+    split_terms,
     substitute,
     symbol,
     symbols,
@@ -278,3 +279,13 @@ def test_broadcasting_follows_numpy():
         assert [str(g) for g in facts.guards] == ["B == 4"]
     with pytest.raises(ShapeError, match=r"do not broadcast: axis -1 is 2 and 3"):
         met((2,), (3,))
+
+
+@given(sizes(), st.sampled_from([B, S, 2 * B, 3 * B * S, B * B, -2 * S, symbol("D")]), environments)
+def test_split_terms_is_a_division_with_rest(a, b, env):
+    """a = q*b + r for all sizes; what is a multiple leaves nothing."""
+    q, r = split_terms(a, b)
+    assert at(q, env) * at(b, env) + at(r, env) == at(a, env)
+    q, r = split_terms(a * b, b)
+    assert at(q, env) == at(a, env)
+    assert r == 0

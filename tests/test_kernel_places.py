@@ -512,3 +512,14 @@ def test_a_fill_that_does_not_fit_is_an_error(fill):
 
     with pytest.raises(ts.core.errors.DTypeError, match=r"load: as fill the .* does not fit u8"):
         filled_in(np.arange(4, dtype=np.uint8))
+
+
+@kernel
+def one_element(x: KTile["M", "N"]):
+    a, b = tile.load(x, at=(1, 2)), tile.load(x, shape=(1, 1))
+    return tile.place(a, None) * tile.place(b, None)
+
+
+def test_a_load_without_a_shape_is_one_element_and_without_a_place_begins_at_zero():
+    x = grid(3, 4) + 1
+    np.testing.assert_array_equal(everywhere(one_element, x), [[x[1, 2] * x[0, 0]]])

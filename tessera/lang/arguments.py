@@ -20,6 +20,7 @@ from tessera.core.device import Device
 from tessera.core.dtype import DType
 from tessera.core.errors import OperandError, located
 from tessera.core.source import caller
+from tessera.core.statics import static_key
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Value, concrete
 from tessera.lang.create import asarray, is_on_gpu
@@ -53,7 +54,7 @@ class Call:
         self.tensors = [argument(x) for x in inputs]
         if len(inputs) < len(rest):
             self._check_constants(name)
-        chosen = tuple((n, type(v), v) for n, v in static.items())  # 1 and True are not one key
+        chosen = tuple((n, static_key(v)) for n, v in static.items())
         self.key = (self.names, self.structure, rest, chosen)
 
     @property

@@ -32,6 +32,7 @@ from tessera.core.errors import (
 from tessera.core.flags import NUMERICS, flags
 from tessera.core.garbage import collected_later
 from tessera.core.spans import span
+from tessera.core.statics import static_key
 from tessera.core.types import TensorType
 from tessera.eager import refuse_hosted, target_in_force
 from tessera.executable import Executable
@@ -66,7 +67,7 @@ from tessera.ops.control import call
 def _token(x: Tensor) -> Any:
     """The type of a tensor, and where it is, unless here."""
     d = x.device
-    return x.type if d.kind == "cpu" else (x.type, d.kind, d.index)
+    return x.type if d is CPU else (x.type, d.kind, d.index)
 
 
 class Jitted:
@@ -227,16 +228,19 @@ class Jitted:
                 out.append(_token(x))
             elif not _are_tokens(x, leaf, out):
                 return None, data, tensors
+        left = len(kwargs)
         for n in self._keyword_order if kwargs else ():
             if n not in kwargs:
                 continue
+            left -= 1
             out.append(n)
             x = kwargs[n]
             if n in self._keyword_only and type(x) in PLAIN:
-                out += (type(x), x)
+                out.append(static_key(x))
             elif not _are_tokens(x, leaf, out):
                 return None, data, tensors
-        return tuple(out), data, tensors
+        # A name that the function does not have, or takes by ** alone, is not in the key.
+        return None if left else tuple(out), data, tensors
 
     def _mode(self) -> tuple[str, str, bool]:
         """Target and numerics of a call, as jit was told or the flags say, and whether it is checked."""

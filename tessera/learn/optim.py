@@ -12,11 +12,12 @@ from typing import Any
 
 from tessera.core import tree
 from tessera.core.blame import wanting
-from tessera.core.dtype import f32, f64
+from tessera.core.dtype import DType, f32, f64
 from tessera.ir.graph.ir import Value
 from tessera.lang import op
 from tessera.learn.optimizer import Optimizer, State, Tree
 from tessera.learn.scaling import loss_scaled  # noqa: F401
+from tessera.ops.define import as_value
 
 Rate = float | Callable[[Any], Any]
 
@@ -25,13 +26,29 @@ def _rate(lr: Rate, step: Value) -> Any:
     return lr(op.cast(step, f32)) if callable(lr) else lr
 
 
+def _wide(dtype: DType) -> DType:
+    """The dtype that a step is computed and remembered in: in f16, 1e-8 and the square of 1e-4 are 0."""
+    return f32 if dtype.kind == "f" and dtype.bits < f32.bits else dtype
+
+
+def _widened(x: Any) -> Any:
+    v = as_value(x, "update")
+    return op.cast(v, _wide(v.dtype))
+
+
 def _zeros(params: Tree) -> Tree:
-    return tree.map(op.zeros_like, params)
+    return tree.map(lambda p: _widened(op.zeros_like(p)), params)
 
 
 def _real_zeros(params: Tree) -> Tree:
     """Zeros for mean squares, which are real for complex parameters too."""
-    return tree.map(lambda p: op.zeros_like(p, p.dtype.real), params)
+    return tree.map(lambda z: op.zeros_like(z, z.dtype.real), _zeros(params))
+
+
+def _moved(p: Any, rate: Any, direction: Any) -> Any:
+    """p - rate * direction, rounded once to the dtype of p."""
+    x, to = _widened(p), as_value(p, "update").dtype
+    return op.cast(x - op.cast(rate, x.dtype) * direction, to)
 
 
 def _power(g: Any) -> Any:
@@ -61,8 +78,9 @@ def sgd(lr: Rate, momentum: float = 0.0, nesterov: bool = False, decay: float = 
     def update(grads: Tree, state: State, params: Tree) -> tuple[Tree, State]:
         rate = _rate(lr, state["step"])
         new: State = {"step": state["step"] + 1}
+        grads = tree.map(_widened, grads)
         if decay:
-            grads = tree.map(lambda g, p: g + decay * p, grads, params)
+            grads = tree.map(lambda g, p: g + decay * _widened(p), grads, params)
         steps = grads
         if momentum:
             new["velocity"] = tree.map(lambda v, g: momentum * v + g, state["velocity"], grads)
@@ -71,7 +89,7 @@ def sgd(lr: Rate, momentum: float = 0.0, nesterov: bool = False, decay: float = 
                 if nesterov
                 else new["velocity"]
             )
-        return tree.map(lambda p, d: p - rate * d, params, steps), new
+        return tree.map(lambda p, d: _moved(p, rate, d), params, steps), new
 
     return Optimizer(init, update)
 
@@ -93,12 +111,13 @@ def adam(
         scale_v = 1 - op.pow(b2, count)
 
         def one(p: Any, g: Any, m: Any, v: Any) -> tuple[Any, Any, Any]:
+            x, g = _widened(p), _widened(g)
             m = b1 * m + (1 - b1) * g
             v = b2 * v + (1 - b2) * _power(g)
-            step_size = op.cast(rate / scale_m, p.dtype)
+            step_size = op.cast(rate / scale_m, x.dtype)
             direction = m / (op.sqrt(v / op.cast(scale_v, v.dtype)) + eps)
-            kept = p * op.cast(1 - decay * rate, p.dtype) if decay else p
-            return kept - step_size * direction, m, v
+            kept = x * op.cast(1 - decay * rate, x.dtype) if decay else x
+            return op.cast(kept - step_size * direction, as_value(p, "update").dtype), m, v
 
         triples = tree.map(one, params, grads, state["m"], state["v"])
         new, m, v = _unzip(triples, params, 3)
@@ -126,9 +145,10 @@ def lion(lr: Rate, b1: float = 0.9, b2: float = 0.99, decay: float = 0.0) -> Opt
         rate = _rate(lr, state["step"])
 
         def one(p: Any, g: Any, m: Any) -> tuple[Any, Any]:
+            g = _widened(g)
             direction = op.sign(b1 * m + (1 - b1) * g)
-            moved = p - op.cast(rate, p.dtype) * (direction + decay * p if decay else direction)
-            return moved, b2 * m + (1 - b2) * g
+            whole = direction + decay * _widened(p) if decay else direction
+            return _moved(p, rate, whole), b2 * m + (1 - b2) * g
 
         new, m = _unzip(tree.map(one, params, grads, state["m"]), params, 2)
         return new, {"step": state["step"] + 1, "m": m}
@@ -147,8 +167,9 @@ def rmsprop(lr: Rate, decay: float = 0.9, eps: float = 1e-8) -> Optimizer:
         rate = _rate(lr, state["step"])
 
         def one(p: Any, g: Any, v: Any) -> tuple[Any, Any]:
+            g = _widened(g)
             v = decay * v + (1 - decay) * _power(g)
-            return p - op.cast(rate, p.dtype) * (g / (op.sqrt(v) + eps)), v
+            return _moved(p, rate, g / (op.sqrt(v) + eps)), v
 
         new, v = _unzip(tree.map(one, params, grads, state["v"]), params, 2)
         return new, {"step": state["step"] + 1, "v": v}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from tessera.core.blame import checked
 from tessera.core.errors import OperandError
@@ -21,19 +21,21 @@ class Optimizer:
     init: Callable[[Tree], State]
     update: Callable[[Tree, State, Tree], tuple[Tree, State]]
 
+    _mark: ClassVar[str] = "step"  # what each state has
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "init", checked(self.init))
-        object.__setattr__(self, "update", checked(_on_states(self.update)))
+        object.__setattr__(self, "update", checked(_on_states(self.update, self._mark)))
 
     def __getattr__(self, name: str) -> Any:
         raise habits.absent("an optimiser", name, ("init", "update"))
 
 
 def _on_states(
-    step: Callable[[Tree, State, Tree], tuple[Tree, State]],
+    step: Callable[[Tree, State, Tree], tuple[Tree, State]], mark: str
 ) -> Callable[[Tree, State, Tree], tuple[Tree, State]]:
     def update(grads: Tree, state: Any, params: Tree) -> tuple[Tree, State]:
-        if not isinstance(state, dict):
+        if not isinstance(state, dict) or mark not in state:
             raise OperandError(
                 f"update: the state is {type(state).__name__} {state!r:.40}, expected what opt.init(params) gave"
             )

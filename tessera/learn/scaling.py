@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from tessera.core import tree
 from tessera.core.dtype import f32
@@ -30,6 +30,8 @@ SMALLEST, LARGEST = 2.0**-24, 2.0**24  # where the scale stays
 @dataclass(frozen=True)
 class LossScaled(Optimizer):
     """An optimiser with a scale in its state, and the gradients that go with it."""
+
+    _mark: ClassVar[str] = "scale"
 
     def value_and_grad(self, f: Callable[..., Any], has_aux: bool = False) -> Callable[..., Any]:
         """(state, params, *args) -> f(params, *args) and its gradient in params times the scale."""

@@ -67,7 +67,7 @@ def _settle(
     rank = rank or v.ndim - 2
     if v.ndim != rank + 2 or rank < 1:
         raise ShapeError(
-            f"{op}: x is {v.type}, expected (batch, channels, ...) with {rank or 'some'} spatial axes"
+            f"{op}: x is {v.type}, expected (batch, channels, ...) with {max(rank, 0) or 'some'} spatial axes"
         )
     sizes = spatial(op, "size", size, rank, 1)
     steps = sizes if stride is None else spatial(op, "stride", stride, rank, 1)

@@ -321,7 +321,7 @@ def _logsumexp_jvp(n: Node, ts: Tangents) -> Value | None:
     x, y, axes, t = n.operands[0], n.results[0], n.params["axes"], ts[0]
     if t is None:
         return None
-    safe = where(FUNCTIONS["isfinite"](y), y, 0)
+    safe = where(FUNCTIONS["isinf"](y), 0, y)  # a NaN stays one
     return sum(mul(exp(sub(x, spread(safe, x, axes))), t), axes)
 
 

@@ -170,6 +170,10 @@ def flatten(x: ArrayLike, start: int = 0, stop: int = -1) -> Value:
     if v.ndim == 0:
         return reshape(v, (1,))
     a, b = axis_of("flatten", start, v.ndim), axis_of("flatten", stop, v.ndim)
+    if a > b:
+        raise AxisError(
+            f"flatten: axis {a} is after axis {b} of {v.type}; name the first before the last"
+        )
     return reshape(v, (*v.shape[:a], product(v.shape[a : b + 1]), *v.shape[b + 1 :]))
 
 

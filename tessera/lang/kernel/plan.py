@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tessera.core.flags import flags
+from tessera.core.statics import static_key
 from tessera.ir.graph.ir import Value, current_builder, holding
 from tessera.lang.kernel.launch import compiled, covered, in_order, interpreting
 from tessera.lang.kernel.translate import Translated, known_sizes
@@ -40,7 +41,7 @@ def token(args: Sequence[Any], kwargs: Mapping[str, Any], static: frozenset[str]
     for name, x in kwargs.items():
         if name not in static or type(x) not in _PLAIN:
             return None
-        out.append((name, type(x), x))
+        out.append((name, static_key(x)))
     return tuple(out)
 
 

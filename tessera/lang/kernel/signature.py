@@ -16,6 +16,7 @@ import numpy as np
 from tessera.core.dims import Dim, Shape, Size, substitute, symbol, symbols
 from tessera.core.dtype import as_dtype, bool_, f32, i64
 from tessera.core.errors import OperandError
+from tessera.core.statics import static_key
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Value
 from tessera.lang.annotation import TensorSpec, spec_of
@@ -67,7 +68,7 @@ class Bound:
     @property
     def key(self) -> Any:
         """What a compiled kernel may serve: all but the numbers of symbolic sizes."""
-        chosen = tuple((n, type(v), v) for n, v in self.static.items())
+        chosen = tuple((n, static_key(v)) for n, v in self.static.items())
         return self.parameters, chosen
 
     @property
