@@ -16,24 +16,28 @@ State = dict[str, Any]
 
 @dataclass(frozen=True)
 class Optimizer:
-    """init(params) -> state;  update(grads, state, params) -> (params, state)."""
+    """init(params) -> state;  update(grads, state, params) -> (params, state).
+
+    `parts` names what every state of it has, so that another object is refused by name.
+    """
 
     init: Callable[[Tree], State]
     update: Callable[[Tree, State, Tree], tuple[Tree, State]]
+    parts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "init", checked(self.init))
-        object.__setattr__(self, "update", checked(_on_states(self.update)))
+        object.__setattr__(self, "update", checked(_on_states(self.update, self.parts)))
 
     def __getattr__(self, name: str) -> Any:
         raise habits.absent("an optimiser", name, ("init", "update"))
 
 
 def _on_states(
-    step: Callable[[Tree, State, Tree], tuple[Tree, State]],
+    step: Callable[[Tree, State, Tree], tuple[Tree, State]], parts: tuple[str, ...]
 ) -> Callable[[Tree, State, Tree], tuple[Tree, State]]:
     def update(grads: Tree, state: Any, params: Tree) -> tuple[Tree, State]:
-        if not isinstance(state, dict) or "step" not in state:
+        if not isinstance(state, dict) or not all(p in state for p in parts):
             raise OperandError(
                 f"update: the state is {type(state).__name__} {state!r:.40}, expected what opt.init(params) gave"
             )
