@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.core.blame import checked
+from tessera.core.blame import blames_arguments
 from tessera.core.errors import OperandError
 from tessera.lang import habits
 
@@ -26,8 +26,8 @@ class Optimizer:
     parts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "init", checked(self.init))
-        object.__setattr__(self, "update", checked(_on_states(self.update, self.parts)))
+        object.__setattr__(self, "init", blames_arguments(self.init))
+        object.__setattr__(self, "update", blames_arguments(_on_states(self.update, self.parts)))
 
     def __getattr__(self, name: str) -> Any:
         raise habits.absent("an optimiser", name, ("init", "update"))
