@@ -232,6 +232,19 @@ def test_symbolic_shapes_draw_the_same_numbers() -> None:
     assert noise.compiled == 1
 
 
+@pytest.mark.parametrize("draw", [
+    lambda k: op.random.normal(k, (256, 8)), lambda k: op.random.uniform(k, (37,), dtype=ts.f64),
+    lambda k: op.random.normal(k, (5, 3), dtype=ts.f64), ts.split, lambda k: ts.fold_in(k, 3),
+    lambda k: op.random.bernoulli(k, 0.3, (4097,)), lambda k: op.random.randint(k, (), 0, 9),
+    lambda k: op.random.bits(k, (0, 3)),
+])  # fmt: skip
+def test_jitted_draws_are_machine_code_with_the_bits_of_the_reference(draw: Any) -> None:
+    k, jitted = ts.key(11), ts.jit(draw)
+    assert jitted.lower(k).host_steps == {}
+    assert_same_bits(jitted(k), ts.jit(draw, target="numpy")(k))
+    assert_same_bits(jitted(k), draw(k))
+
+
 def test_the_numbers_of_a_key_are_pinned() -> None:
     """These are the format: a change here changes every stored seed of every user."""
     k = ts.key(42)
