@@ -125,6 +125,7 @@ def _scatters() -> dict[str, Case]:
     hows = {
         "scatter": put,
         "scatter_add": np.add,
+        "scatter_mul": np.multiply,
         "scatter_max": np.maximum,
         "scatter_min": np.minimum,
     }

@@ -101,7 +101,7 @@ class Contraction:
 
     def places(self, at: Size, rows: int, columns: int) -> tuple[Size, Size]:
         """Where the block with a number begins."""
-        group = self.block.group
+        group, columns = self.block.group, max(columns, 1)  # an empty result has no block
         if rows == 1 or columns == 1 or group == 1:
             return at // columns * self.block.m, at % columns * self.block.n
         wide = group * columns
