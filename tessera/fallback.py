@@ -61,6 +61,12 @@ class Task:
     numerics: str
     types: Sequence[TensorType] = ()
 
+    @property
+    def program(self) -> Graph:
+        """The graph, where it is for no kernel."""
+        assert isinstance(self.graph, Graph), self.graph
+        return self.graph
+
 
 def first_that_works(task: Task, *ways: Way[T]) -> T:
     """What the first way gives; when the compiler fails there, what the next one gives, with a warning."""
@@ -120,8 +126,7 @@ class PlainExecutable(Executable):
 
 def plain_ways(task: Task) -> tuple[Way[Executable], ...]:
     """How a program runs without the whole of the compiler."""
-    g = task.graph
-    assert isinstance(g, Graph), task
+    g = task.program
     record = (Step("trace", 0.0, g),)
     return (
         (BY_OPS, lambda: PlainExecutable(g, record, task.numerics)),

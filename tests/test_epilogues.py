@@ -63,8 +63,15 @@ def test_other_targets_lower_them_too(target: str) -> None:
 def test_an_operator_of_rows_minus_a_dense_one_applies_in_one_program() -> None:
     """The product's other operand was read by data: the compiler had no name for it."""
     s = op.select([2, 4, 1], 5, ts.f64)
-    w, v = ts.tensor(np.random.default_rng(6).normal(size=(3, 5))), ts.tensor(np.random.default_rng(6).normal(size=5))
-    f = lambda v, w: (lambda a: a + 3 * a)(s - op.dense(w)) @ v  # noqa: E731
+    w, v = (
+        ts.tensor(np.random.default_rng(6).normal(size=(3, 5))),
+        ts.tensor(np.random.default_rng(6).normal(size=5)),
+    )
+
+    def f(v: Any, w: Any) -> Any:
+        a = s - op.dense(w)
+        return (a + 3 * a) @ v
+
     want = 4 * (np.eye(5)[[2, 4, 1]] - w.numpy()) @ v.numpy()
     np.testing.assert_allclose(ts.jit(f)(v, w), want, rtol=1e-12)
     np.testing.assert_array_equal(ts.jit(f)(v, w), f(v, w))

@@ -19,7 +19,8 @@ def _types(types: Types, p: Params) -> list[TensorType]:
 
 
 def _words(xs: Sequence[Array], p: Params) -> list[Array]:
-    return [random_words(*xs, p["dtype"].bits // 32, p["draw"], p["purpose"])]
+    k0, k1, counter = xs
+    return [random_words(k0, k1, counter, p["dtype"].bits // 32, p["draw"], p["purpose"])]
 
 
 DRAWS = (Definition("random_bits", _supports, _types, _words),)
