@@ -4,6 +4,7 @@ A fault inside the compiler never stops the user's program (docs/errors.md).  A 
 run a program, the best one first:
 
     compiled as a whole -> op by op, each compiled -> by the Schedule interpreter -> by NumPy references
+    a hand-written kernel: compiled -> by the Tile interpreter
 
 The first that works runs.  What failed before it becomes a CompilerFaultWarning at the user's line, which names the
 pass, the op and a file that reproduces the fault.  With TESSERA_STRICT the fault is an error, and has its cause.
@@ -35,12 +36,14 @@ from tessera.core.text import type_text
 from tessera.core.types import TensorType
 from tessera.executable import Executable, Step
 from tessera.ir.graph.ir import Array, Graph, Node, eager_kernel
+from tessera.ir.tile.ir import Kernel
 from tessera.runtime.folder import saved
 
 T = TypeVar("T")
 Way = tuple[str, Callable[[], T]]  # what it is called in a warning, and what makes it
 HEAD = "// A fault of the Tessera compiler."
 BY_OPS = "op by op, each op compiled by itself"
+BY_TILES = "by the Tile interpreter, which is slow"
 BY_REFERENCES = "by the NumPy references of its ops, which may differ in the last bits"
 _FAULTS = (
     CompileError,
@@ -53,10 +56,16 @@ _LONGEST = 100_000_000  # characters of IR in a file: large constants are part o
 class Task:
     """What the compiler was asked for; the types are those of a call, where it was for one."""
 
-    graph: Graph
+    graph: Graph | Kernel  # a program, or a kernel that the user wrote
     target: str
     numerics: str
     types: Sequence[TensorType] = ()
+
+    @property
+    def program(self) -> Graph:
+        """The graph, where it is for no kernel."""
+        assert isinstance(self.graph, Graph), self.graph
+        return self.graph
 
 
 def first_that_works(task: Task, *ways: Way[T]) -> T:
@@ -117,7 +126,8 @@ class PlainExecutable(Executable):
 
 def plain_ways(task: Task) -> tuple[Way[Executable], ...]:
     """How a program runs without the whole of the compiler."""
-    g, record = task.graph, (Step("trace", 0.0, task.graph),)
+    g = task.program
+    record = (Step("trace", 0.0, g),)
     return (
         (BY_OPS, lambda: PlainExecutable(g, record, task.numerics)),
         (BY_REFERENCES, lambda: Executable(g, record)),
@@ -203,8 +213,10 @@ def _kept(e: Exception, task: Task) -> str:
 
 
 def reproduction(e: Exception, task: Task) -> str:
-    """All that is needed to see a fault again: the types, the trace and the Graph IR, but no data."""
-    types = task.types or [v.type for v in task.graph.inputs]
+    """All that is needed to see a fault again: the types, the trace and the IR, but no data."""
+    g = task.graph
+    given = g.parameters if isinstance(g, Kernel) else g.inputs
+    types = task.types or [x.type for x in given]
     lines = [
         HEAD + "  Please report it with this file, which holds no data but constants.",
         "// See it again: tessera replay FILE",
@@ -215,10 +227,8 @@ def reproduction(e: Exception, task: Task) -> str:
         f"// versions: {_versions()}",
     ]
     trace = "".join(traceback.format_exception(e)).rstrip().splitlines()
-    text = task.graph.text
-    body = (
-        text if len(text) < _LONGEST else f"// The Graph IR has {len(text)} characters: left out."
-    )
+    text = g.text
+    body = text if len(text) < _LONGEST else f"// The IR has {len(text)} characters: left out."
     return "\n".join([*lines, *(f"// | {line}" for line in trace), body, ""])
 
 

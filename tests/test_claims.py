@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -12,28 +9,10 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tessera.algebra import operator
-from tessera.core import flags as settings
-from tessera.core.flags import Flags
 
 RNG = np.random.default_rng(4)
 M = RNG.normal(size=(4, 4))
 Q = np.linalg.qr(M)[0]
-
-
-class _On:
-    checked = True
-
-
-@contextmanager
-def looking(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    if "checked" in {f.name for f in fields(Flags)}:
-        with settings.override(checked=True):
-            yield
-        return
-    with monkeypatch.context() as m:
-        m.setattr(operator, "settings", lambda: _On)
-        yield
 
 
 # Of each flag a matrix that has it and one that has it not.
@@ -58,11 +37,9 @@ CLAIMS: dict[str, tuple[Any, Any]] = {
 
 
 @pytest.mark.parametrize("flag", CLAIMS)
-def test_false_claims_are_errors_and_true_ones_are_not(
-    flag: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_false_claims_are_errors_and_true_ones_are_not(flag: str) -> None:
     true, false = CLAIMS[flag]
-    with looking(monkeypatch):
+    with ts.checked():
         assert flag in op.dense(true).assume(flag).flags
         assert flag in op.dense(true, flags=(flag,)).flags
         with pytest.raises(ts.TesseraError, match=rf"assume: dense .* is not {flag}: .*; leave"):
@@ -70,14 +47,14 @@ def test_false_claims_are_errors_and_true_ones_are_not(
         with pytest.raises(ts.TesseraError, match=f"is not {flag}"):
             op.dense(false, flags=(flag,))
     believed = op.dense(false).assume(flag)  # by default a claim is believed
-    with looking(monkeypatch), pytest.raises(ts.TesseraError, match=f"is not {flag}"):
+    with ts.checked(), pytest.raises(ts.TesseraError, match=f"is not {flag}"):
         believed @ np.ones(false.shape[1])
-    with looking(monkeypatch), pytest.raises(ts.TesseraError, match=f"is not {flag}"):
+    with ts.checked(), pytest.raises(ts.TesseraError, match=f"is not {flag}"):
         op.block([[believed, op.eye(len(false), believed.dtype)]])
 
 
-def test_compiled_programs_look_at_claims_when_they_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    with looking(monkeypatch):
+def test_compiled_programs_look_at_claims_when_they_run() -> None:
+    with ts.checked():
 
         @ts.jit
         def solved(m: Any, b: Any) -> Any:
@@ -93,11 +70,11 @@ def test_compiled_programs_look_at_claims_when_they_run(monkeypatch: pytest.Monk
         np.testing.assert_allclose(g, 2 * np.ones((4, 4)))
 
 
-def test_large_operators_are_looked_at_by_products(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_operators_are_looked_at_by_products() -> None:
     v = RNG.normal(size=3000)
     d, c = op.diag(v), op.circulant(np.abs(np.fft.fft(v)).real)
     turned = op.permutation(RNG.permutation(3000), ts.f64)
-    with looking(monkeypatch):
+    with ts.checked():
         (d + d).assume("self_adjoint")
         (turned @ turned).assume("unitary")
         (d @ d).assume("positive")
@@ -109,23 +86,23 @@ def test_large_operators_are_looked_at_by_products(monkeypatch: pytest.MonkeyPat
                 made.assume(flag)
 
 
-def test_a_claim_that_the_shape_denies(monkeypatch: pytest.MonkeyPatch) -> None:
-    with looking(monkeypatch), pytest.raises(ts.TesseraError) as caught:
+def test_a_claim_that_the_shape_denies() -> None:
+    with ts.checked(), pytest.raises(ts.TesseraError) as caught:
         op.dense(M[:3]).assume("unitary")
     assert caught.value.message == (
         "assume: dense f64[3,4] is not unitary: it is not square; leave the flag out"
     )
 
 
-def test_derivatives_as_maps_can_be_vouched_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_derivatives_as_maps_can_be_vouched_for() -> None:
     _, a = ts.linearize(lambda x: (M + M.T) @ x, ts.tensor(M[0]))
     sure = a.assume("self_adjoint")
     np.testing.assert_allclose(sure(ts.tensor(M[0])), (M + M.T) @ M[0])
     np.testing.assert_allclose(sure @ M[0], (M + M.T) @ M[0])
 
 
-def test_laws_and_functions_of_true_claims_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    with looking(monkeypatch):
+def test_laws_and_functions_of_true_claims_pass() -> None:
+    with ts.checked():
         u, p = op.dense(Q, flags=("unitary",)), op.dense(M @ M.T, flags=("positive",))
         x = np.ones(4)
         for a in (

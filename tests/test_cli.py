@@ -194,6 +194,23 @@ def test_what_a_program_raises_is_shown_without_our_frames(capsys, tmp_path, com
     assert "runpy" not in err
 
 
+@pytest.mark.parametrize("command", ["compile", "bench", "tune", "inspect", "profile"])
+@pytest.mark.parametrize("suffix", ["", ":f"])
+def test_what_a_function_raises_while_it_is_traced_is_shown_without_our_frames(
+    capsys, tmp_path, command, suffix
+):
+    if command == "profile" and not suffix:
+        pytest.skip("it runs the file, which calls nothing")
+    path = tmp_path / "raises.py"
+    head = "import tessera as ts\nfrom tessera import Tensor, f32, op\n\n"
+    path.write_text(f'{head}@ts.jit\ndef f(x: Tensor["B", f32]):\n    return op.nothing(x)\n')
+    assert cli.main([command, f"{path}{suffix}"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f'Traceback (most recent call last):\n  File "{path}", line 6, in f\n')
+    assert "AttributeError: module 'tessera.lang.op' has no attribute 'nothing'" in err
+    assert str(Path(tessera.__file__).parent) not in err
+
+
 def test_doctor_reports_versions_settings_and_devices(capsys, monkeypatch):
     monkeypatch.setenv("TESSERA_LOG", "info")
     assert cli.main(["doctor", "--json"]) == 0

@@ -58,3 +58,20 @@ def test_other_targets_lower_them_too(target: str) -> None:
                 for x in arguments(*sizes)]  # fmt: skip
         for f in READS.values():
             assert ts.jit(f, target=target).lower(*args).tile
+
+
+def test_an_operator_of_rows_minus_a_dense_one_applies_in_one_program() -> None:
+    """The product's other operand was read by data: the compiler had no name for it."""
+    s = op.select([2, 4, 1], 5, ts.f64)
+    w, v = (
+        ts.tensor(np.random.default_rng(6).normal(size=(3, 5))),
+        ts.tensor(np.random.default_rng(6).normal(size=5)),
+    )
+
+    def f(v: Any, w: Any) -> Any:
+        a = s - op.dense(w)
+        return (a + 3 * a) @ v
+
+    want = 4 * (np.eye(5)[[2, 4, 1]] - w.numpy()) @ v.numpy()
+    np.testing.assert_allclose(ts.jit(f)(v, w), want, rtol=1e-12)
+    np.testing.assert_array_equal(ts.jit(f)(v, w), f(v, w))

@@ -142,6 +142,24 @@ def test_overflow_skips_steps_and_shrinks_the_scale() -> None:
     np.testing.assert_allclose(w, [1.0, -2.0, 0.5, 3.0], atol=0.05)
 
 
+def test_small_gradients_are_scaled_from_the_first_step_on() -> None:
+    opt, p = ts.optim.loss_scaled(ts.optim.adam(0.1)), op.ones((4,))
+    state = opt.init(p)
+    assert float(state["scale"]) == 2.0**16
+    small = op.full((4,), 0.01, f16)
+    tiny = lambda p: op.sum(op.cast(op.cast(p, f16) * small, f32)) * 1e-7  # noqa: E731
+    assert not np.asarray(ts.grad(tiny)(p)).any()  # f16 cannot hold 1e-9
+    _, grads = opt.value_and_grad(tiny)(state, p)
+    np.testing.assert_allclose(grads, 2.0**16 * 1e-9, rtol=1e-2)
+    assert (np.asarray(opt.update(grads, state, p)[0]) < 1).all()
+
+
+def test_a_start_that_overflows_costs_a_few_steps() -> None:
+    _, state, losses = train(ts.optim.loss_scaled(ts.optim.adam(0.1)), 200)
+    assert int(state["skipped"]) < 16
+    assert losses[-1] < 1e-2 * losses[0]
+
+
 def test_the_scale_grows_after_steps_in_a_row() -> None:
     opt = ts.optim.loss_scaled(ts.optim.sgd(0.05), start=2.0, every=5)
     _, state, _ = train(opt, 24)
@@ -172,10 +190,17 @@ def test_has_aux_and_trees() -> None:
     np.testing.assert_allclose(new["a"], X.numpy() - 0.1 * 2 * X.numpy(), rtol=1e-6)
 
 
+def test_a_state_of_another_optimiser_is_refused() -> None:
+    opt, other = ts.optim.loss_scaled(ts.optim.sgd(0.1)), ts.optim.sgd(0.1)
+    for a, b in ((opt, other), (other, opt)):
+        with pytest.raises(OperandError, match=r"update: the state is dict .*, expected what"):
+            a.update(X, b.init(X), X)
+
+
 def test_wrong_numbers() -> None:
     with pytest.raises(OperandError) as e:
         ts.optim.loss_scaled(ts.optim.sgd(0.1), shrink=2.0)
     assert e.value.message == (
-        "loss_scaled: start 1.0, grow 2.0, shrink 2.0, every 2000; expected start > 0, grow >= 1, "
+        "loss_scaled: start 65536.0, grow 2.0, shrink 2.0, every 2000; expected start > 0, grow >= 1, "
         "0 < shrink <= 1 and every >= 1"
     )

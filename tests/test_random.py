@@ -13,7 +13,8 @@ import tessera as ts
 from tessera import Tensor, op
 from tessera.core.dtype import DType
 from tessera.core.errors import DTypeError, OperandError, ShapeError, TesseraError
-from tessera.ops.random_bits import fine, unit
+from tessera.core.philox import random_words
+from tessera.ops.random_bits import fine, random_bits, unit
 from tests.tolerance import assert_same_bits
 
 R = op.random
@@ -230,6 +231,31 @@ def test_symbolic_shapes_draw_the_same_numbers() -> None:
         x = op.ones(shape)
         assert_same_bits(noise(KEY, x), R.normal(KEY, shape) + R.dropout(KEY, x))
     assert noise.compiled == 1
+
+
+@pytest.mark.parametrize("draw", [
+    lambda k: op.random.normal(k, (256, 8)), lambda k: op.random.uniform(k, (37,), dtype=ts.f64),
+    lambda k: op.random.normal(k, (5, 3), dtype=ts.f64), ts.split, lambda k: ts.fold_in(k, 3),
+    lambda k: op.random.bernoulli(k, 0.3, (4097,)), lambda k: op.random.randint(k, (), 0, 9),
+    lambda k: op.random.bits(k, (0, 3)),
+])  # fmt: skip
+def test_jitted_draws_are_machine_code_with_the_bits_of_the_reference(draw: Any) -> None:
+    k, jitted = ts.key(11), ts.jit(draw)
+    assert not any("random_bits" in name for name in jitted.lower(k).host_steps)
+    assert_same_bits(jitted(k), draw(k))
+
+
+@pytest.mark.parametrize("dtype", [ts.u32, ts.u64], ids=str)
+@pytest.mark.parametrize("number", [0, 1, 2, 5])
+def test_compiled_words_are_those_of_philox(dtype: DType, number: int) -> None:
+    rng = np.random.default_rng(number)
+    keys = [ts.tensor(rng.integers(2**32, size=(3, 41), dtype=np.uint32)) for _ in range(2)]
+    counter = ts.tensor(rng.integers(2**64, size=(3, 41), dtype=np.uint64))
+    draw = lambda *xs: random_bits(*xs, draw=number, purpose=number, dtype=dtype)  # noqa: E731
+    want = random_words(
+        *(x.numpy() for x in (*keys, counter)), dtype.bits // 32, draw=number, purpose=number
+    )
+    np.testing.assert_array_equal(ts.jit(draw)(*keys, counter).numpy(), want)
 
 
 def test_the_numbers_of_a_key_are_pinned() -> None:

@@ -53,7 +53,7 @@ class OnTheHost(Executable):
 
 def plain_ways(task: Task, index: int, kind: str) -> tuple[Way[Executable], ...]:
     """How a program runs on a device without the whole of the compiler."""
-    g, record = task.graph, (Step("trace", 0.0, task.graph),)
+    g, record = task.program, (Step("trace", 0.0, task.program),)
     by_ops = (BY_OPS, lambda: PlainOnGpu(g, record, Device(kind, index)))
     here = (ON_THE_HOST, lambda: OnTheHost(g, record, gpu(index, kind)))
     return (by_ops, here) if len(g.nodes) > 1 else (here,)  # one op is by itself already

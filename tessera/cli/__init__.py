@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tessera.cli.arguments import parse
-from tessera.cli.show import Failure, ProgramError, UsageError, complain
+from tessera.cli.show import Failure, ProgramError, UsageError, complain, program_errors, split
 from tessera.core.errors import TesseraError
 from tessera.core.source import caller
 
@@ -34,7 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = parse(sys.argv[1:] if argv is None else argv)
         module, function = args.run.split(":")
-        with _plain_warnings():
+        path, _ = split(getattr(args, "file", None) or "")
+        with _plain_warnings(), program_errors(path):
             status: int = getattr(importlib.import_module(module), function)(args)
         sys.stdout.flush()  # what cannot be written is said here, not at the end of Python
         return status

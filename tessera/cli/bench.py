@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.cli.programs import arguments_of, execute, found_in, sizes_of, split
+from tessera.cli.programs import arguments_of, execute, found_in, sizes_of
 from tessera.cli.show import (
     Table,
     UsageError,
@@ -21,6 +21,7 @@ from tessera.cli.show import (
     complain,
     console,
     escape,
+    split,
     table_of,
     write_file,
 )

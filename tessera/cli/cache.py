@@ -18,9 +18,8 @@ from tessera.runtime.folder import KINDS
 
 _WHAT = {
     "code": "machine code of kernels", "programs": "compiled programs",
-    "gpu": "machine code of GPU kernels",
-    "faults": "programs that the compiler failed on",
-    "failed": "LLVM IR that could not be built",
+    "gpu": "machine code of kernels on GPUs", "failed": "LLVM IR that could not be built",
+    "faults": "what reproduces faults of the compiler",
 }  # fmt: skip
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 

@@ -12,8 +12,8 @@ from typing import Any
 import tessera
 from tessera.checks.findings import Report
 from tessera.checks.roofline import MACHINES
-from tessera.cli.programs import example, execute, size_of, specs_of, split
-from tessera.cli.show import UsageError
+from tessera.cli.programs import example, execute, size_of, specs_of
+from tessera.cli.show import UsageError, split
 from tessera.ir.tile.ir import Kernel
 from tessera.lang.annotation import TensorSpec
 from tessera.lang.checks import check

@@ -19,9 +19,8 @@ from tessera.cli.programs import (
     size_of,
     sizes_of,
     specs_of,
-    split,
 )
-from tessera.cli.show import UsageError
+from tessera.cli.show import UsageError, split
 from tessera.inspect.page import write_page
 from tessera.inspect.page_gpu import ARCHITECTURES
 from tessera.inspect.serve import Live, PageError

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tessera.cli.programs import arguments_of, execute, found_in, sizes_of, split
-from tessera.cli.show import UsageError, check_place, complain, write_file
+from tessera.cli.programs import arguments_of, execute, found_in, sizes_of
+from tessera.cli.show import UsageError, check_place, complain, split, write_file
 from tessera.inspect.profile import Profile, load, profile
 
 _CALLS = 10  # of a function that is profiled by itself

@@ -6,18 +6,16 @@ import argparse
 import inspect
 import runpy
 import sys
-import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tessera.cli.show import ProgramError, UsageError
+from tessera.cli.show import UsageError, split
 from tessera.core import tree
 from tessera.core.dims import substitute
 from tessera.core.dtype import f32
-from tessera.core.errors import TesseraError
 from tessera.ir.graph.ir import Graph, concrete
 from tessera.lang.annotation import TensorSpec
 from tessera.lang.jit import Jitted, jit
@@ -39,12 +37,6 @@ def compile_file(args: argparse.Namespace) -> int:
     else:
         print(_stop_at(f.lower(**examples), args.stop_at))
     return 0
-
-
-def split(text: str) -> tuple[str, str]:
-    """The file and the function; a colon before anything but a name belongs to the file."""
-    path, _, name = text.rpartition(":")
-    return (path, name) if path and name.isidentifier() else (text, "")
 
 
 def _stop_at(lowered: Lowered, where: str) -> Graph:
@@ -159,10 +151,6 @@ def execute(path: str, name: str, argv: Sequence[str]) -> dict[str, Any]:
     sys.path.insert(0, str(Path(path).resolve().parent))
     try:
         return runpy.run_path(path, run_name=name)
-    except TesseraError:
-        raise
-    except Exception as e:  # whatever the user's program raises is the user's to see
-        raise ProgramError(_as_raised(e, path)) from None
     finally:
         sys.argv = before
         sys.path.pop(0)
@@ -182,11 +170,3 @@ def _check(path: str) -> None:
     except SyntaxError as e:
         line = "" if e.lineno is None else f", line {e.lineno}"
         raise UsageError(f"{path}{line}: {e.msg}") from None
-
-
-def _as_raised(e: Exception, path: str) -> str:
-    """The traceback of an exception from the user's file on, without the frames that ran it."""
-    whole = traceback.TracebackException.from_exception(e)
-    first = next((i for i, f in enumerate(whole.stack) if f.filename == path), 0)
-    whole.stack = traceback.StackSummary.from_list(whole.stack[first:])
-    return "".join(whole.format())

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -11,6 +14,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from tessera.core.errors import TesseraError
 from tessera.inspect.files import write_whole
 
 WIDE = 320  # columns of a table that is not shown on a terminal
@@ -26,6 +30,36 @@ class Failure(Exception):
 
 class ProgramError(Exception):
     """The user's program raised; the text is its traceback, without our frames."""
+
+
+@contextmanager
+def program_errors(path: str) -> Iterator[None]:
+    """What a program raises becomes a ProgramError, wherever it runs: in its file, or while it is traced."""
+    try:
+        yield
+    except (TesseraError, UsageError, Failure, ProgramError):
+        raise
+    except Exception as e:  # whatever the user's program raises is the user's to see
+        text = _from_file(e, path)
+        if text is None:
+            raise
+        raise ProgramError(text) from None
+
+
+def _from_file(e: Exception, path: str) -> str | None:
+    """The traceback of an exception from the user's file on; None where the file has no part in it."""
+    whole = traceback.TracebackException.from_exception(e)
+    first = next((i for i, f in enumerate(whole.stack) if f.filename == path), None)
+    if first is None:
+        return None
+    whole.stack = traceback.StackSummary.from_list(whole.stack[first:])
+    return "".join(whole.format())
+
+
+def split(text: str) -> tuple[str, str]:
+    """The file and the function; a colon before anything but a name belongs to the file."""
+    path, _, name = text.rpartition(":")
+    return (path, name) if path and name.isidentifier() else (text, "")
 
 
 def console() -> Console:
@@ -71,5 +105,5 @@ def write_file(path: str, content: str | bytes) -> None:
 
 __all__ = [
     "Console", "Failure", "Live", "ProgramError", "Table", "UsageError", "check_place", "complain", "console",
-    "escape", "table_of", "write_file",
+    "escape", "program_errors", "split", "table_of", "write_file",
 ]  # fmt: skip

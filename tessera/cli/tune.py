@@ -9,8 +9,8 @@ from typing import Any
 
 import tessera
 from tessera import cache
-from tessera.cli.programs import example, execute, found_in, size_of, sizes_of, specs_of, split
-from tessera.cli.show import Live, Table, UsageError, console, escape, table_of
+from tessera.cli.programs import example, execute, found_in, size_of, sizes_of, specs_of
+from tessera.cli.show import Live, Table, UsageError, console, escape, split, table_of
 from tessera.lang.jit import Jitted
 from tessera.lang.tuning import Tuning
 

@@ -173,7 +173,7 @@ def _name(f: Callable[..., Any]) -> str:
     return f.__name__.rstrip("_")
 
 
-def checked(f: Callable[P, R]) -> Callable[P, R]:
+def blames_arguments(f: Callable[P, R]) -> Callable[P, R]:
     """Decorator: a public function whose failures name the argument that does not fit."""
     name = _name(f)
 
@@ -191,7 +191,7 @@ def checked(f: Callable[P, R]) -> Callable[P, R]:
 
 
 def wanting(f: Callable[P, R]) -> Callable[P, R]:
-    """Decorator: as checked, for a function that only keeps its arguments: they are looked at when given."""
+    """Decorator: as blames_arguments, for a function that only keeps its arguments: they are looked at when given."""
     name = _name(f)
 
     @functools.wraps(f)
@@ -208,7 +208,7 @@ def wanting(f: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def checked_class(cls: type[R]) -> type[R]:
+def constructor_blames_arguments(cls: type[R]) -> type[R]:
     """Class decorator: constructing an instance with arguments that do not fit names them."""
-    cls.__init__ = checked(cls.__init__)  # type: ignore[method-assign]
+    cls.__init__ = blames_arguments(cls.__init__)  # type: ignore[method-assign]
     return cls

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from tessera.core.blame import checked
+from tessera.core.blame import blames_arguments
 from tessera.core.errors import DTypeError, PolicyError
 
 Kind = Literal["b", "u", "i", "f", "c"]  # bool, unsigned, signed, float, complex
@@ -196,7 +196,7 @@ stochastic_round = PolicyTerm("stochastic_round", True)
 saturate = PolicyTerm("saturate", True)
 
 
-@checked
+@blames_arguments
 def accum(dtype: Any) -> PolicyTerm:
     """Policy term: folds and contractions accumulate in this dtype and round once at the end."""
     d = as_dtype(dtype)
@@ -205,7 +205,7 @@ def accum(dtype: Any) -> PolicyTerm:
     return PolicyTerm("accum", d.name)
 
 
-@checked
+@blames_arguments
 def loss_scale(k: Any) -> PolicyTerm:
     """Policy term: gradients of this dtype are carried multiplied by k."""
     if isinstance(k, bool) or not isinstance(k, int | float) or not 0 < k < float("inf"):

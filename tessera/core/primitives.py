@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tessera.core.convolutions import CONVOLUTIONS
 from tessera.core.copies import COPIES
+from tessera.core.draws import DRAWS
 from tessera.core.filters import FILTERS
 from tessera.core.pairs import COMPLEX
 from tessera.core.primitive import Definition, Params, Types
@@ -14,7 +15,17 @@ from tessera.core.transforms import TRANSFORMS
 
 PRIMITIVES: dict[str, Definition] = {
     d.name: d
-    for d in (*COPIES, *SCANS, *SCATTERS, *SORTS, *TRANSFORMS, *COMPLEX, *CONVOLUTIONS, *FILTERS)
+    for d in (
+        *COPIES,
+        *SCANS,
+        *SCATTERS,
+        *SORTS,
+        *TRANSFORMS,
+        *COMPLEX,
+        *CONVOLUTIONS,
+        *FILTERS,
+        *DRAWS,
+    )
 }
 
 

@@ -12,7 +12,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from tessera.core.blame import checked, demand_function
+from tessera.core.blame import blames_arguments, demand_function
 from tessera.core.errors import TreeError
 
 Flatten = Callable[[Any], tuple[Sequence[Any], Any]]
@@ -100,7 +100,7 @@ _LEAVES: set[type] = set()  # classes that are known to be none
 _OURS = __name__.partition(".")[0]
 
 
-@checked
+@blames_arguments
 def register(cls: Any, flatten: Any, unflatten: Any) -> None:
     """Make a class a node of trees: flatten(x) -> (children, aux), unflatten(aux, children) -> x."""
     if not isinstance(cls, type) or not callable(flatten) or not callable(unflatten):
@@ -153,7 +153,7 @@ def _fields_kind(cls: type, names: tuple[str, ...], static: tuple[str, ...]) -> 
     return _Kind(flatten, unflatten)
 
 
-@checked
+@blames_arguments
 def node(cls: type) -> type:
     """Class decorator: a dataclass whose fields are children (metadata static=True: they are not)."""
     if not dataclasses.is_dataclass(cls):
@@ -257,7 +257,7 @@ def structure(tree: Any) -> Structure:
     return flatten(tree)[1]
 
 
-@checked
+@blames_arguments
 def paths(tree: Any, prefix: str = "") -> list[str]:
     """How each leaf of a tree is reached, in the order of the leaves, as in ['layers'][0].weight."""
     return structure_paths(structure(tree), prefix)
@@ -285,7 +285,7 @@ def _steps(s: Structure) -> list[str]:
     ]
 
 
-@checked
+@blames_arguments
 def map(f: Callable[..., Any], tree: Any, *rest: Any) -> Any:
     """Apply f to the leaves of trees of one structure."""
     demand_function("tree.map", f)

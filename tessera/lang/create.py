@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tessera.core.arrays import as_numpy, check_fits, is_foreign, needs_check
-from tessera.core.blame import checked
+from tessera.core.blame import blames_arguments
 from tessera.core.device import CPU, GPU_OF_DLPACK, Device
 from tessera.core.dtype import DType, as_dtype
 from tessera.core.errors import OperandError, TesseraError, located, out_of_memory
@@ -27,7 +27,7 @@ def is_on_gpu(x: Any) -> bool:
     return int(x.__dlpack_device__()[0]) in GPU_OF_DLPACK
 
 
-@checked
+@blames_arguments
 def tensor(data: ArrayLike, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor with a copy of the data; Python floats become f32 and integers i64.
 
@@ -94,7 +94,7 @@ def _holds_values(data: Any) -> bool:
     return isinstance(data, Value)
 
 
-@checked
+@blames_arguments
 def from_dlpack(x: Any) -> Tensor:
     """A tensor in the memory of any object that speaks DLPack, on a CPU or a GPU.
 
@@ -137,7 +137,7 @@ def _borrowed(data: Any) -> Tensor:
     return on_device(view, None, CPU)
 
 
-@checked
+@blames_arguments
 def asarray(data: ArrayLike, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor of the data, without a copy where that is possible; what is written to the array later may show."""
     try:

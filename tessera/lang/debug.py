@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from tessera.core.blame import checked
+from tessera.core.blame import blames_arguments
 from tessera.core.device import Device
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import holding, host_data
@@ -15,7 +15,7 @@ from tessera.ops.elementwise import isnan
 from tessera.ops.reduction import any as any_of
 
 
-@checked
+@blames_arguments
 def debug_nans(infinities: bool = True) -> AbstractContextManager[None]:
     """While the block runs, the first op that makes a NaN or an infinity raises NumericalError.
 

@@ -18,7 +18,7 @@ from tessera.algebra.annotation import OperatorSpec
 from tessera.algebra.laws.log import rewrites
 from tessera.compile import compile_graph, demand_target
 from tessera.core import tree, usual
-from tessera.core.blame import checked, demand_function
+from tessera.core.blame import blames_arguments, demand_function
 from tessera.core.device import ANYWHERE, CPU, GPUS, Device
 from tessera.core.during import During
 from tessera.core.errors import (
@@ -518,7 +518,7 @@ def _leaf_names(parameters: Sequence[str], values: Sequence[Any]) -> list[str]:
     return names
 
 
-@checked
+@blames_arguments
 def jit(
     f: Callable[..., Any] | None = None,
     *,

@@ -16,7 +16,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from tessera.core.blame import checked_class
+from tessera.core.blame import constructor_blames_arguments
 from tessera.core.errors import ScheduleError, located
 from tessera.core.picture import Pictured
 
@@ -26,7 +26,7 @@ _DEPTH = 64
 _WARPS, _STAGES = 4, 2  # where a schedule says only one of them
 
 
-@checked_class
+@constructor_blames_arguments
 @dataclass(frozen=True)
 class Schedule(Pictured):
     """How a kernel is cut up; what is None is chosen by the compiler."""

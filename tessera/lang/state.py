@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tessera.core import tree
-from tessera.core.blame import checked
+from tessera.core.blame import blames_arguments
 from tessera.core.constraints import require, unify
 from tessera.core.errors import ShapeError, TesseraError, located
 from tessera.ir.graph.ir import concrete, host_data
@@ -32,13 +32,13 @@ class KVCache:
         return spec_of(items if isinstance(items, tuple) else (items,))
 
     @staticmethod
-    @checked
+    @blames_arguments
     def empty(batch: Any, heads: Any, size: Any, dim: Any, dtype: Any = "f32") -> KVCache:
         """A cache with room for `size` positions."""
         blank = op.zeros((batch, heads, size, dim), dtype)
         return KVCache(blank, blank, concrete(0, "i32"))
 
-    @checked
+    @blames_arguments
     def append(self, k: Any, v: Any) -> KVCache:
         """The cache with the positions of k and v, both (batch, heads, seq, dim), after its own.
 

@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from tessera.core import usual
-from tessera.core.blame import checked_class
+from tessera.core.blame import constructor_blames_arguments
 from tessera.core.device import CPU
 from tessera.core.errors import OperandError, located
 from tessera.core.flags import carried
@@ -55,7 +55,7 @@ class Event:
         return self._reached.result()
 
 
-@checked_class
+@constructor_blames_arguments
 class Stream:
     """A queue of calls with a thread of its own."""
 

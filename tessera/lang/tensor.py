@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.blame import checked, unexpected
+from tessera.core.blame import blames_arguments, unexpected
 from tessera.core.device import GPUS, Device
 from tessera.core.dims import Dim
 from tessera.core.errors import (
@@ -253,7 +253,7 @@ class Tensor(Value, Plotted, habits.Habits):
         shared = copy and isinstance(made.data, np.ndarray) and made.data is self.data
         return on_device(copied(made.data), made.dtype, made.device) if shared else made
 
-    @checked
+    @blames_arguments
     def to(self, device: Any) -> Tensor:
         """The tensor on another device."""
         try:
@@ -272,7 +272,7 @@ class Tensor(Value, Plotted, habits.Habits):
             return holding(self.type, data.to(_gpu(target)), target)  # type: ignore[return-value]
         return on_device(self._array("to"), self.dtype, target)
 
-    @checked
+    @blames_arguments
     def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
         """The tensor on another device; there is one stream for copies, so `stream` must be None."""
         if stream is not None:

@@ -9,7 +9,7 @@ from typing import Any
 from tessera.algebra.operator import gradients
 from tessera.compile import compile_graph
 from tessera.core import tree
-from tessera.core.blame import MISFITS, applied, blamed, checked, demand_function
+from tessera.core.blame import MISFITS, applied, blamed, blames_arguments, demand_function
 from tessera.core.device import CPU, Device
 from tessera.core.errors import (
     DeviceError,
@@ -219,7 +219,7 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, LinearMap]:
     return tree.unflatten(t.structure, lin.outputs), made
 
 
-@checked
+@blames_arguments
 def value_and_grad(
     f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
@@ -251,7 +251,7 @@ def value_and_grad(
     return run
 
 
-@checked
+@blames_arguments
 def grad(
     f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:

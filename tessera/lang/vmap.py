@@ -7,7 +7,7 @@ from functools import wraps
 from typing import Any
 
 from tessera.core import tree
-from tessera.core.blame import checked, demand_function
+from tessera.core.blame import blames_arguments, demand_function
 from tessera.core.constraints import unify
 from tessera.core.dims import Size
 from tessera.core.errors import AxisError, OperandError, ShapeError, TreeError, located
@@ -23,7 +23,7 @@ from tessera.transform.batch import batch_graph
 Axes = Any  # an axis, None, or a tree of them that is a prefix of the argument's or result's
 
 
-@checked
+@blames_arguments
 def vmap(
     f: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0, axis_name: str | None = None
 ) -> Callable[..., Any]:

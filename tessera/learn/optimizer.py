@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tessera.core.blame import checked
+from tessera.core.blame import blames_arguments
 from tessera.core.errors import OperandError
 from tessera.lang import habits
 
@@ -24,8 +24,8 @@ class Optimizer:
     _mark: ClassVar[str] = "step"  # what each state has
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "init", checked(self.init))
-        object.__setattr__(self, "update", checked(_on_states(self.update, self._mark)))
+        object.__setattr__(self, "init", blames_arguments(self.init))
+        object.__setattr__(self, "update", blames_arguments(_on_states(self.update, self._mark)))
 
     def __getattr__(self, name: str) -> Any:
         raise habits.absent("an optimiser", name, ("init", "update"))

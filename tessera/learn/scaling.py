@@ -6,8 +6,9 @@
     params, state = opt.update(grads, state, params)              and divided by it here
 
 A step with a gradient that is not finite is skipped and makes the scale smaller; after `every` steps in
-a row that were taken it grows.  Tensors of dtype f16 @ loss_scale(k) multiply their cotangents by k
-besides, so that k is where the scale starts.
+a row that were taken it grows.  It starts at 2**16, as in PyTorch: where that overflows, a few steps are
+skipped, and where it would be less, small gradients are lost for `every` steps before it grows.  Tensors
+of dtype f16 @ loss_scale(k) multiply their cotangents by k besides: start at 1 with them.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from tessera.lang.transforms import vjp
 from tessera.learn.optimizer import Optimizer, State, Tree
 
 SMALLEST, LARGEST = 2.0**-24, 2.0**24  # where the scale stays
+START = 2.0**16  # the scale of the first step
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class LossScaled(Optimizer):
 
 
 def loss_scaled(
-    opt: Optimizer, start: float = 1.0, grow: float = 2.0, shrink: float = 0.5, every: int = 2000
+    opt: Optimizer, start: float = START, grow: float = 2.0, shrink: float = 0.5, every: int = 2000
 ) -> LossScaled:
     """An optimiser that skips steps whose gradients are not finite and adapts the scale of the loss."""
     if not (start > 0 and grow >= 1 and 0 < shrink <= 1 and every >= 1):
@@ -81,7 +83,7 @@ def loss_scaled(
             "inner": inner,
         }
 
-    return LossScaled(init, update)
+    return LossScaled(init, update, ("scale", "steps", "skipped", "inner"))
 
 
 def _unscaled(g: Any, scale: Any) -> Any:

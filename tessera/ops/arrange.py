@@ -38,7 +38,7 @@ from tessera.ops.define import (
 from tessera.ops.elementwise import add, div, eq, ge, mul, sub, where
 from tessera.ops.gather import take
 from tessera.ops.indexing import index
-from tessera.ops.places import checked
+from tessera.ops.places import check_places
 from tessera.ops.reduction import sum as total
 from tessera.ops.shape import expand_dims, flip, reshape, swapaxes
 
@@ -264,7 +264,7 @@ def one_hot(indices: ArrayLike, size: Any, dtype: Any = f32, axis: int = -1) -> 
             f"one_hot: the indices are {given.type}, expected integers; cast them with astype"
         )
     (n,) = shape_of("one_hot", size)
-    i = checked("one_hot: index", given, 0, n - 1, f"an axis of {n}")
+    i = check_places("one_hot: index", given, 0, n - 1, f"an axis of {n}")
     i = cast_to(i, i64)
     a = axis_of("one_hot", axis, i.ndim + 1)
     return one_hot.bind(i, size=n, axis=a, dtype=as_dtype(dtype))

@@ -54,7 +54,7 @@ from tessera.ops.elementwise import (
     sub,
     where,
 )
-from tessera.ops.places import checked, in_bounds, inside, nearest
+from tessera.ops.places import check_places, in_bounds, inside, nearest
 from tessera.ops.shape import reshape, transpose
 
 Tangents = Sequence[Value | None]
@@ -516,7 +516,7 @@ def _starting(op: str, x: Value, starts: Sequence[Value], sizes: Sequence[Size])
     if not flags().checked or len(starts) != x.ndim or len(sizes) != x.ndim:
         return starts
     return [
-        checked(f"{op}: start", s, 0, n - m, f"a part of size {m} on axis {a} of {x.type}")
+        check_places(f"{op}: start", s, 0, n - m, f"a part of size {m} on axis {a} of {x.type}")
         for a, (s, n, m) in enumerate(zip(starts, x.shape, sizes, strict=True))
     ]
 

@@ -80,10 +80,10 @@ def looked_at(
     if isinstance(low, int) and isinstance(high, int) and _is_known(index):
         _checked_index(host_data(index), user, low, high, what, skip)
         return index
-    return checked(user, index, low, high, what, skip)
+    return check_places(user, index, low, high, what, skip)
 
 
-def checked(
+def check_places(
     user: str, index: Value, low: Size, high: Size, what: str, skip: int | None = None
 ) -> Value:
     """The index, which is looked at under ts.checked() alone."""
@@ -101,7 +101,7 @@ def in_bounds(op: str, index: Value, x: Value, axis: int) -> Value:
     if index.dtype.kind not in "iu":
         raise DTypeError(f"{op}: the index is {index.type}, expected integers")
     if not _is_known(index) or (not isinstance(n, int) and host_data(index).min(initial=0) < 0):
-        index = checked(f"{op}: index", index, -n, n - 1, f"axis {axis} of {x.type}")
+        index = check_places(f"{op}: index", index, -n, n - 1, f"axis {axis} of {x.type}")
         return _from_front(index, n)
     if isinstance(n, int):
         return _known(op, index, n, x, axis)

@@ -9,6 +9,7 @@ from tessera.ir.schedule.ir import Primitive
 from tessera.ir.tile.complexes import COMPLEX
 from tessera.ir.tile.convolution import CONVOLUTIONS
 from tessera.ir.tile.copies import COPIES
+from tessera.ir.tile.draws import DRAWS
 from tessera.ir.tile.fft import TRANSFORMS
 from tessera.ir.tile.filter import FILTERS
 from tessera.ir.tile.launch import Expansion
@@ -26,6 +27,7 @@ LOWERINGS: dict[str, Callable[[Primitive, Mapping[str, TensorType]], Expansion]]
     **COMPLEX,
     **CONVOLUTIONS,
     **FILTERS,
+    **DRAWS,
 }
 
 

@@ -12,7 +12,9 @@ import numpy as np
 
 from tessera.core.approximate import FUNCTIONS
 from tessera.core.flags import flags
+from tessera.core.matrix_units import matrix_units
 from tessera.core.types import TensorType
+from tessera.fallback import BY_TILES, Task, first_that_works
 from tessera.ir.target.cpu.program import program
 from tessera.ir.target.cpu.scalars import TEMPLATES
 from tessera.ir.tile.ahead import ahead
@@ -98,10 +100,36 @@ def covered(kernel: Kernel, count: int) -> tuple[bool, ...]:
     return tuple(is_covered(kernel, m) for m in kernel.parameters[count:])
 
 
+class InterpretedKernel:
+    """A kernel that the compiler failed on: the Tile interpreter runs it."""
+
+    def __init__(self, kernel: Kernel):
+        self.source = kernel
+
+    def run(self, arrays: Sequence[Array], sizes: Mapping[str, int]) -> None:
+        """Run on arrays, one for each parameter; those that the kernel writes change in place."""
+        run_tile(self.source, arrays, sizes)
+
+
+def compiled(kernel: Kernel) -> CompiledKernel | InterpretedKernel:
+    """What runs a kernel: machine code for the units that may be used here, if the compiler does not fail."""
+    return _compiled(kernel, matrix_units(), flags().strict)
+
+
 @lru_cache(maxsize=512)
-def compiled(kernel: Kernel) -> CompiledKernel:
-    """A kernel as machine code; tiles that do not fit the registers become loops."""
+def _compiled(
+    kernel: Kernel, units: frozenset[str], strict: bool
+) -> CompiledKernel | InterpretedKernel:
+    """The same for these units, and for users who want faults to be errors or not."""
     _check_scalars(kernel)
+    task = Task(kernel, "cpu", flags().numerics)
+    return first_that_works(
+        task, ("", lambda: machine_code(kernel)), (BY_TILES, lambda: InterpretedKernel(kernel))
+    )
+
+
+def machine_code(kernel: Kernel) -> CompiledKernel:
+    """A kernel as machine code; tiles that do not fit the registers become loops."""
     made = prepared(kernel)
     if flags().verify:
         verify(made)

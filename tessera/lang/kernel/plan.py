@@ -23,9 +23,10 @@ _NUMBER = {bool: np.dtype(np.bool_), int: np.dtype(np.int64), float: np.dtype(np
 
 def token(args: Sequence[Any], kwargs: Mapping[str, Any], static: frozenset[str]) -> Any:
     """A key for the usual call: tensors, numbers and None by position, static keywords; None for others."""
-    if interpreting() or flags().verify or current_builder() is not None:
+    mode = flags()
+    if interpreting() or mode.verify or current_builder() is not None:
         return None
-    out: list[Any] = [flags().numerics, thread_count()]
+    out: list[Any] = [mode.numerics, mode.matrix_units, thread_count()]
     for x in args:
         kind = type(x)
         if kind is np.ndarray:

@@ -101,7 +101,7 @@ class Contraction:
 
     def places(self, at: Size, rows: int, columns: int) -> tuple[Size, Size]:
         """Where the block with a number begins."""
-        group = self.block.group
+        group, columns = self.block.group, max(columns, 1)  # an empty result has no block
         if rows == 1 or columns == 1 or group == 1:
             across = columns or 1  # of no columns there are no instances
             return at // across * self.block.m, at % across * self.block.n

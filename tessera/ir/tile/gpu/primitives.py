@@ -1,13 +1,15 @@
 """Primitives on a GPU: those that need another form than on a CPU.
 
 A sum into numbered rows is a product: y[r] = x[r] + sum over i of (r = index[i]) v[i], whose order is that of
-the indices, whatever block computes it.  A concatenation copies what a block of rows has of each operand.
+the indices, whatever block computes it; what is not finite is counted apart.  A concatenation copies what a block of rows has of each operand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import prod
+from math import inf, prod
+
+from ml_dtypes import finfo
 
 from tessera.core.dtype import DType, bool_, i64
 from tessera.core.types import TensorType
@@ -55,26 +57,63 @@ def _scatter_add(step: Primitive, types: Mapping[str, TensorType]) -> Expansion 
     if count <= MOST:
         operands = (step.operands[0], step.operands[1], step.operands[2])
         return scatter_sums(operands, step.results[0], rows, columns, count, x.dtype.base)
+    return _sums_by_products(step, rows, columns, count, x.dtype.base)
+
+
+def _sums_by_products(
+    step: Primitive, rows: int, columns: int, count: int, dtype: DType
+) -> Expansion:
+    """One product of all that is finite; two more tell which sums met an infinity or a NaN.
+
+    The rest of a row is multiplied by 0, which must not meet one of these: 0 * inf is NaN.
+    """
     m, n, k = Axis("_m", rows), Axis("_n", columns), Axis("_k", count)
-    names = step.operands
-    dtype, wide = x.dtype.base, x.dtype.accum
+    names, wide, (out,) = step.operands, dtype.accum, step.results
     place = Read(i64, names[2], (k.variable,))  # one that is no row meets none
     test = Apply(bool_, "eq", (Position(i64, m.variable), place))
-    one = Apply(dtype, "where", (test, Literal(dtype, 1.0), Literal(dtype, 0.0)))
+    one, zero = Literal(dtype, 1.0), Literal(dtype, 0.0)
+    chosen = Apply(dtype, "where", (test, one, zero))
     row = Read(dtype, names[1], (k.variable, n.variable))
-    product = Apply(wide, "mul", (_wide(one, wide), _wide(row, wide)))
-    (out,) = step.results
-    total = Stage(f"{out}_sum", (m, n), (k,), "add", product)
-    before = _wide(Read(dtype, names[0], (m.variable, n.variable)), wide)
-    sums = Apply(wide, "add", (before, Read(wide, total.name, (m.variable, n.variable))))
-    last = Stage(out, (m, n), (), None, sums if wide is dtype else Cast(dtype, sums))
-    kernel = Kernel(step.name, 0, (total, last), (out,))
+    largest = float(finfo(dtype.np).max)
+    below = Apply(bool_, "le", (row, Literal(dtype, largest)))
+    above = Apply(bool_, "ge", (row, Literal(dtype, -largest)))
+    finite = Apply(dtype, "where", (Apply(bool_, "logical_and", (below, above)), row, zero))
+    high, low = f"{out}_high", f"{out}_low"  # how many were inf or NaN, and how many -inf or NaN
+    here = (m.variable, n.variable)
     flat = {
         names[0]: TensorType(dtype, (rows, columns)), names[1]: TensorType(dtype, (count, columns)),
         names[2]: TensorType(i64, (count,)), out: TensorType(dtype, (rows, columns)),
+        high: TensorType(wide, (rows, columns)), low: TensorType(wide, (rows, columns)),
     }  # fmt: skip
-    made = Contraction(kernel, flat)
-    return Expansion((Launch(made.kernel(), tuple(kernel.inputs()), (out,), made.threads),))
+
+    def launched(made: str, term: Term, last: Callable[[Term], Term]) -> Launch:
+        product = Apply(wide, "mul", (_wide(chosen, wide), _wide(term, wide)))
+        total = Stage(f"{made}_sum", (m, n), (k,), "add", product)
+        final = Stage(made, (m, n), (), None, last(Read(wide, total.name, here)))
+        kernel = Kernel(f"{step.name}_{made}", 0, (total, final), (made,))
+        c = Contraction(kernel, flat)
+        return Launch(c.kernel(), tuple(kernel.inputs()), (made,), c.threads)
+
+    def met(name: str, value: float) -> Term:
+        some = Apply(bool_, "gt", (Read(wide, name, here), Literal(wide, 0.0)))
+        return Apply(wide, "where", (some, Literal(wide, value), Literal(wide, 0.0)))
+
+    def whole(total: Term) -> Term:
+        before = _wide(Read(dtype, names[0], here), wide)
+        sums: Term = Apply(wide, "add", (before, total))
+        for name, value in ((high, inf), (low, -inf)):
+            sums = Apply(wide, "add", (sums, met(name, value)))
+        return sums if wide is dtype else Cast(dtype, sums)
+
+    same: Callable[[Term], Term] = lambda total: total  # noqa: E731
+    return Expansion(
+        (
+            launched(high, Apply(dtype, "where", (below, zero, one)), same),
+            launched(low, Apply(dtype, "where", (above, zero, one)), same),
+            launched(out, finite, whole),
+        ),
+        {high: flat[high], low: flat[low]},
+    )
 
 
 def _wide(t: Term, dtype: DType) -> Term:
