@@ -88,7 +88,7 @@ def _stage_cost(s: schedule.Stage) -> float:
     if s.dtype not in _DTYPES or not all(isinstance(n, int) and n > 0 for n in sizes):
         return math.inf
     each = sum(map(_term_cost, schedule.walk(s.term)))
-    return math.prod(map(int, sizes)) * (each + len(s.reduced))  # type: ignore[arg-type]
+    return math.prod(map(int, sizes)) * (each + len(s.reduced))
 
 
 def _term_cost(t: schedule.Term) -> float:
@@ -178,7 +178,7 @@ class _Writer:
 
     def kernel(self, k: schedule.Kernel, known: dict[str, Elements]) -> None:
         for s in k.stages:
-            shape = [int(a.size) for a in s.axes]  # type: ignore[arg-type]
+            shape = [int(a.size) for a in s.axes]
             tiles = [self.point(k, s, i, known) for i in _places(shape)]
             known[s.name] = _array(shape, tiles)
 
@@ -188,10 +188,7 @@ class _Writer:
         if s.combine is None:
             return _Terms(self.b, known, env).term(s.term)
         (axis,) = s.reduced
-        steps = [
-            _Terms(self.b, known, {**env, axis.name: i})
-            for i in range(int(axis.size))  # type: ignore[arg-type]
-        ]
+        steps = [_Terms(self.b, known, {**env, axis.name: i}) for i in range(int(axis.size))]
         if k.contracts and s is k.stages[0]:
             return self.contracted(s, steps)
         xs = [x.term(s.term) for x in steps]
