@@ -44,6 +44,7 @@ from tessera.ir.tile import ir as tile
 from tessera.ir.tile import lower as to_tile
 from tessera.ir.tile.clashes import verify_shares
 from tessera.ir.tile.inside import verify_inside
+from tessera.ir.tile.loops import loop_kernel
 from tessera.ir.tile.verify import verify as verify_tile
 from tessera.runtime import builder, tuned
 from tessera.runtime.blocks import blocks_source
@@ -127,6 +128,10 @@ def tiles_of(schedule: Program) -> Iterator[tuple[str, tile.Kernel]]:
     for s in schedule.steps:
         if not isinstance(s, HostCall):
             yield from to_tile.expand(s, types).named(s.name)
+            continue
+        loop = loop_kernel(s)
+        if loop is not None:
+            yield "_".join((s.node.op.name, *s.results[:1])), loop
 
 
 def target_of(tiles: Mapping[str, tile.Kernel]) -> dict[str, str]:
@@ -144,11 +149,12 @@ class _Building:
         self.kernels: list[tuple[Entry, Key]] = []
         self.known: dict[str, int] = {}  # the kernel of each form
         self.tables: dict[Table, str] = {}
+        self.loops: dict[int, int] = {}  # the kernel of each loop, by its step
 
     def image(self) -> Image:
         for s in self.schedule.steps:
             if isinstance(s, HostCall):
-                self.steps.append(s)
+                self.host(s)
             elif isinstance(s, Kernel | Group):
                 self.call(s)
             else:
@@ -156,8 +162,15 @@ class _Building:
         entries, codes = zip(*self.kernels, strict=True) if self.kernels else ((), ())
         return Image(
             self.types, tuple(self.steps), (*self.schedule.inputs, *self.tables.values()),
-            self.schedule.outputs, entries, codes, tuple(self.tables),
+            self.schedule.outputs, entries, codes, tuple(self.tables), self.loops,
         )  # fmt: skip
+
+    def host(self, s: HostCall) -> None:
+        with During("tile"):
+            loop = loop_kernel(s)
+        if loop is not None:
+            self.loops[len(self.steps)] = self.kernel(loop)
+        self.steps.append(s)
 
     def call(self, s: Kernel | Group) -> None:
         if isinstance(s, Kernel) and not s.contracts and shares_folds(s, s.nest or default_nest(s)):

@@ -16,12 +16,12 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any
 
 from tessera.core.dims import Size, parse_dim
-from tessera.core.dtype import as_dtype
+from tessera.core.dtype import DType, as_dtype, bool_
 from tessera.core.errors import TesseraError
 from tessera.core.flags import Flags, flags
 from tessera.core.matrix_units import may_use_tiles
@@ -70,6 +70,9 @@ class Image:
     kernels: tuple[Entry, ...]
     codes: tuple[Key, ...]  # the machine code of each kernel
     tables: tuple[Table, ...] = ()  # what the last inputs are
+    loops: Mapping[int, int] = field(
+        default_factory=dict
+    )  # kernels of steps that the host would run
 
 
 # What an image follows from --------------------------------------------------------------------
@@ -160,6 +163,9 @@ def demand_fit(image: Image, g: Graph) -> None:
         made.update(out)
         taken = [image.buffers[n] for n in (*given, *out)]
         fits &= list(map(_bits, taken)) == list(map(_bits, _types_of(s, image)))
+    for i, k in image.loops.items():
+        wanted = _loop_types(image.steps[i])
+        fits &= [_row(p.type) for p in image.kernels[k].parameters] == list(map(_row, wanted))
     if not (fits and made.issuperset(image.outputs)):
         raise ValueError("image")
 
@@ -174,6 +180,21 @@ def _types_of(s: Call | HostCall, image: Image) -> list[TensorType]:
     if isinstance(s, HostCall):
         return [v.type for v in (*s.node.operands, *s.node.results)]
     return [p.type for p in image.kernels[s.kernel].parameters]
+
+
+def _loop_types(s: Call | HostCall) -> list[TensorType]:
+    """What the parameters of the kernel of a loop are: what it is given and has captured, what it makes, its flag."""
+    if not isinstance(s, HostCall):
+        raise ValueError("image")
+    n = s.node
+    captured = [v.type for r in n.regions for v in r.captured]
+    flag = [TensorType(bool_, ())] * (n.op.name == "while_loop")
+    return [*(v.type for v in n.operands), *captured, *(v.type for v in n.results), *flag]
+
+
+def _row(t: TensorType) -> tuple[DType, int, tuple[Size, ...]]:
+    """A type but for its first size, which may be the number of steps."""
+    return t.dtype, t.rank, t.shape[1:]
 
 
 def save(key: bytes, image: Image, g: Graph) -> None:
@@ -209,6 +230,7 @@ def encode(image: Image, g: Graph) -> bytes:
     whole = {
         "buffers": {name: number(t) for name, t in image.buffers.items()},
         "steps": steps, "kernels": kernels, "inputs": image.inputs, "outputs": image.outputs,
+        "loops": list(image.loops.items()),
         "tables": [[t.maker, t.arguments, number(t.type)] for t in image.tables],
         "types": [[str(t.dtype), list(map(_size, t.shape))] for t in types],
     }  # fmt: skip
@@ -228,6 +250,7 @@ def decode(data: bytes, g: Graph) -> Image:
         kernels,
         tuple((bytes.fromhex(k[-2]), tuple(k[-1])) for k in whole["kernels"]),
         tuple(Table(maker, tuple(given), types[i]) for maker, given, i in whole["tables"]),
+        dict(whole["loops"]),
     )
 
 

@@ -29,6 +29,7 @@ from tessera.runtime.call import Caller, Expected, Record, has_calls
 from tessera.runtime.call_ir import MOST_ARGUMENTS
 from tessera.runtime.code import loaded
 from tessera.runtime.kernel import CompiledKernel
+from tessera.runtime.loop import Scan, While
 from tessera.runtime.threads import thread_count
 
 _SHORT = 2.0  # of calls that keep other Python threads waiting, in units of what is worth a thread: about 20 us
@@ -70,6 +71,8 @@ class MachineExecutable(Executable):
         self._variants: dict[Any, tuple[Image, list[CompiledKernel]]] = {}  # by their nests
         self._captured = [v.data for v in graph.captured if v.data is not None]
         self._captured += [t.array() for t in image.tables]
+        hosted = {i: s.node for i, s in enumerate(image.steps) if isinstance(s, HostCall)}
+        self._loops = {hosted[i]: self._kernels[k] for i, k in image.loops.items()}
         self._regions = {r: executable(r, (), numerics) for n in self.host_nodes for r in n.regions}
         self._static = graph.static
         self._prepared: dict[Any, Prepared] = {}
@@ -77,12 +80,14 @@ class MachineExecutable(Executable):
     @property
     def host_nodes(self) -> list[Node]:
         """The nodes that run on the host, by their references."""
-        return [s.node for s in self.image.steps if isinstance(s, HostCall)]
+        hosted = [s.node for s in self.image.steps if isinstance(s, HostCall)]
+        return [n for n in hosted if n not in self._loops]
 
-    @property
+    @cached_property
     def regions(self) -> Mapping[Graph, MachineExecutable]:
-        """The programs of the regions of those nodes."""
-        return self._regions
+        """The programs of the regions of those nodes, and of loops that run as one kernel."""
+        loops = {r: executable(r, (), self.numerics) for n in self._loops for r in n.regions}
+        return {**self._regions, **loops}
 
     @cached_property
     def schedule(self) -> Program:
@@ -93,7 +98,7 @@ class MachineExecutable(Executable):
     @property
     def schedules(self) -> list[Program]:
         """Schedule IR of the program and of every region in it."""
-        return [self.schedule, *(p for e in self._regions.values() for p in e.schedules)]
+        return [self.schedule, *(p for e in self.regions.values() for p in e.schedules)]
 
     @cached_property
     def tiles(self) -> Kernels:
@@ -207,6 +212,8 @@ class MachineExecutable(Executable):
         """What runs a host call, and the bytes that its regions need while they run."""
         n = s.node
         params = substitute_params(n.params, sizes)
+        if n in self._loops:
+            return self._loop(n, params, [types[x] for x in s.results])
         if n.regions:
             regions = tuple(_Region(self._regions[r], sizes) for r in n.regions)
             assert n.op.numpy is not None, n
@@ -221,6 +228,15 @@ class MachineExecutable(Executable):
                 raise e.at(n.location) from None
 
         return call, 0
+
+    def _loop(
+        self, n: Node, params: dict[str, Any], results: Sequence[TensorType]
+    ) -> tuple[Callable[..., Any], int]:
+        """What runs a loop that is one kernel, and the bytes that it needs beside its results."""
+        captured = [v.data for r in n.regions for v in r.captured]
+        if n.op.name == "scan":
+            return Scan(self._loops[n], captured, params, results), 0
+        return While(self._loops[n], captured, len(results)), sum(map(size_of, results))
 
     def _demand(self, plan: MemoryPlan) -> None:
         """Raise when a run would need more memory than there is."""

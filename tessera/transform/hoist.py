@@ -150,7 +150,12 @@ def _expansion(n: Node) -> list[Node]:
 
 
 def _is_free(n: Node) -> bool:
-    """Whether a node is read in place or made from nothing, so that keeping its result saves nothing."""
+    """Whether a node is read in place or made from nothing, so that keeping its result saves nothing.
+
+    A constant tensor is an array that the host hands over at every step.
+    """
+    if n.op.name == "constant":
+        return n.results[0].ndim == 0
     return n.op.view is not None or not n.operands
 
 
@@ -158,6 +163,8 @@ def _is_worth_it(n: Node, sources: float) -> bool:
     """Whether a result is worth memory of its own: it took work, or is no larger than its sources."""
     if _is_free(n):
         return False
+    if n.op.name == "constant":
+        return True
     if n.op.combine is not None or n.regions or (n.op.call is not None and not n.op.moves):
         return True
     return count(n.results[0].shape) <= sources

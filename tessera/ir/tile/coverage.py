@@ -58,10 +58,15 @@ def _stores(block: Block, counts: Counts) -> Iterator[tuple[Operation, Counts]]:
     for op in block.operations:
         if op.name == "store":
             yield op, counts
-        elif op.block is not None and not op.attributes.get("bounded"):
+        elif op.block is not None and not _ends_early(op):
             a = op.attributes
             own = {a["variable"]: Count(a["stop"], a["start"], a["step"])}
             yield from _stores(op.block, {**counts, **own})
+
+
+def _ends_early(op: Operation) -> bool:
+    """Whether data may end a loop before its last step."""
+    return bool(op.attributes.get("bounded") or op.attributes.get("going"))
 
 
 def _together(m: Memory, boxes: Sequence[tuple[Operation, Counts]], axis: int) -> bool:

@@ -94,6 +94,8 @@ class Instance:
         if a.get("bounded"):
             stop = min(stop, int(values[0]))
         for i in range(self.number(a["start"]), stop, a["step"]):
+            if a.get("going") and not values[0]:
+                break
             self.variables[a["variable"]] = i
             values = self.block(op.block, values)
         return values

@@ -188,10 +188,12 @@ class Builder:
         step: int = 1,
         carried: Sequence[Tile] = (),
         bound: Tile | None = None,
+        going: bool = False,
     ) -> Iterator[Loop]:
         """A loop; inside, `loop.variable` counts and `loop.carried` holds the carried tiles.
 
-        One with a bound, an i64 number that is data, ends there if that is before `stop`.
+        One with a bound, an i64 number that is data, ends there if that is before `stop`.  One that is
+        `going` carries a bool first, and ends where that is false.
         """
         if bound is not None:
             with self.loop(start, stop, step, (bound, *carried)) as inner:
@@ -218,6 +220,7 @@ class Builder:
         block = Block(inner.carried, tuple(operations), tuple(inner.outputs))
         inner.results = tuple(Tile(t.type) for t in carried)
         attributes = {"variable": inner.name, "start": start, "stop": stop, "step": step}
+        attributes |= {"going": True} if going else {}
         op = Operation("for", carried, attributes, inner.results, None, block, self.location)
         self._blocks[-1].append(op)
 

@@ -96,10 +96,11 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
 }
 # Attributes that may be left out.  A store with `bypass` goes past the caches where its memory has at
 # least so many bytes: what it writes is the same.  A loop that is `bounded` ends where its first
-# carried tile says, an i64 number that the body passes on, or at `stop` if that comes first.  A prefetch
+# carried tile says, an i64 number that the body passes on, or at `stop` if that comes first.  One that is
+# `going` ends as soon as its first carried tile, a bool, is false, and at `stop` at the latest.  A prefetch
 # that is `far` brings a box to the second cache.  The places of a scatter that is `distinct` differ.
 OPTIONAL: dict[str, dict[str, str]] = {
-    "store": {"bypass": "int"}, "for": {"bounded": "flag"}, "prefetch": {"far": "flag"},
+    "store": {"bypass": "int"}, "for": {"bounded": "flag", "going": "flag"}, "prefetch": {"far": "flag"},
     "scatter": {"distinct": "flag"},
 }  # fmt: skip
 OPERANDS = {

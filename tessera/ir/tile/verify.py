@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from tessera.core.dims import Dim, symbols
-from tessera.core.dtype import i64
+from tessera.core.dtype import bool_, i64
 from tessera.core.errors import VerifyError
 from tessera.core.types import TensorType
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile
@@ -164,9 +164,19 @@ class _Verifier:
                 self.fail(f"{where}: {what} {_list(types)}, expected {_list(carried)}", op)
         if a.get("bounded"):
             self.bound(op, block, where)
+        if a.get("going"):
+            self.going(op, where)
         self.declare(a["variable"], where, op)
         self.block(block)
         self.variables.remove(a["variable"])
+
+    def going(self, op: Operation, where: str) -> None:
+        """A loop that goes on while a bool holds carries that first, and has no bound beside it."""
+        first = op.operands[0].type if op.operands else None
+        if first != TensorType(bool_, ()):
+            self.fail(f"{where}: what it goes on by is {first}, expected bool[]", op)
+        if op.attributes.get("bounded"):
+            self.fail(f"{where}: is bounded and going, expected one of them", op)
 
     def bound(self, op: Operation, block: Block, where: str) -> None:
         """A bounded loop carries its bound first and passes it on."""

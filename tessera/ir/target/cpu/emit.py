@@ -137,6 +137,9 @@ class _Emitter(TurnWriter):
         if a.get("bounded"):
             (limit,) = carried[0]
             test = self.put(f"and i1 {test}, {self.put(f'icmp slt i64 {counter}, {limit}')}")
+        if a.get("going"):
+            (going,) = carried[0]
+            test = self.put(f"and i1 {test}, {going}")
         self.do(f"br i1 {test}, label %{body}, label %{done}")
         self.start(body)
         self.variables[a["variable"]] = counter

@@ -10,6 +10,8 @@ how Triton lays a tile out over threads.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tessera.core.dims import Size
 from tessera.core.dtype import bool_
 from tessera.ir.target.triton import waits
@@ -123,8 +125,29 @@ class _Emitter(ValueWriter):
             stop = f"tl.minimum({stop}, {carried[0]}.to(tl.int32))"
         if self.size.least(a["start"]) < 0:
             self.size.signed.add(a["variable"])
+        self.head(op, i, start, stop, carried)
+        self.indent += 1
+        before = len(self.lines)
+        self.block(op.block)
+        outs = [self.of(t) for t in op.block.outputs]
+        if carried:
+            self.do(f"{', '.join(carried)} = {', '.join(outs)}")
+        elif len(self.lines) == before:
+            self.do("pass")
+        if a.get("going"):
+            self.do(f"{i} += {a['step']}")
+        self.indent -= 1
+        self.tiles.update(zip(op.results, carried, strict=True))
+
+    def head(self, op: Operation, i: str, start: str, stop: str, carried: Sequence[str]) -> None:
+        """The line that a loop begins with."""
+        a = op.attributes
+        assert op.block is not None
         nested = any(x.name == "for" for x in op.block.operations)
-        if not carried and self.size.least(a["start"]) >= 0 and self.size.most(a["stop"]) <= 1:
+        if a.get("going"):
+            self.do(f"{i} = {start}")
+            self.do(f"while ({i} < {stop}) & {carried[0]}:")
+        elif not carried and self.size.least(a["start"]) >= 0 and self.size.most(a["stop"]) <= 1:
             self.do(f"{i} = {start}")
             self.do(f"if {i} < {stop}:")
         elif nested and self.style.descriptors:
@@ -134,13 +157,3 @@ class _Emitter(ValueWriter):
         else:
             stages = self.style.stages
             self.do(f"for {i} in tl.range({start}, {stop}, {a['step']}, num_stages={stages}):")
-        self.indent += 1
-        before = len(self.lines)
-        self.block(op.block)
-        outs = [self.of(t) for t in op.block.outputs]
-        if carried:
-            self.do(f"{', '.join(carried)} = {', '.join(outs)}")
-        elif len(self.lines) == before:
-            self.do("pass")
-        self.indent -= 1
-        self.tiles.update(zip(op.results, carried, strict=True))
