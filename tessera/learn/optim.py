@@ -91,7 +91,7 @@ def sgd(lr: Rate, momentum: float = 0.0, nesterov: bool = False, decay: float = 
             )
         return tree.map(lambda p, d: _moved(p, rate, d), params, steps), new
 
-    return Optimizer(init, update, ("step",))
+    return Optimizer(init, update)
 
 
 @wanting
@@ -123,7 +123,7 @@ def adam(
         new, m, v = _unzip(triples, params, 3)
         return new, {"step": step, "m": m, "v": v}
 
-    return Optimizer(init, update, ("step",))
+    return Optimizer(init, update)
 
 
 @wanting
@@ -153,7 +153,7 @@ def lion(lr: Rate, b1: float = 0.9, b2: float = 0.99, decay: float = 0.0) -> Opt
         new, m = _unzip(tree.map(one, params, grads, state["m"]), params, 2)
         return new, {"step": state["step"] + 1, "m": m}
 
-    return Optimizer(init, update, ("step",))
+    return Optimizer(init, update)
 
 
 @wanting
@@ -174,7 +174,7 @@ def rmsprop(lr: Rate, decay: float = 0.9, eps: float = 1e-8) -> Optimizer:
         new, v = _unzip(tree.map(one, params, grads, state["v"]), params, 2)
         return new, {"step": state["step"] + 1, "v": v}
 
-    return Optimizer(init, update, ("step",))
+    return Optimizer(init, update)
 
 
 @wanting

@@ -83,7 +83,7 @@ def loss_scaled(
             "inner": inner,
         }
 
-    return LossScaled(init, update, ("scale", "steps", "skipped", "inner"))
+    return LossScaled(init, update)
 
 
 def _unscaled(g: Any, scale: Any) -> Any:

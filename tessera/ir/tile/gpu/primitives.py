@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import inf, prod
+from typing import Any
 
-from ml_dtypes import finfo
+import ml_dtypes
 
 from tessera.core.dtype import DType, bool_, i64
 from tessera.core.types import TensorType
@@ -35,6 +36,7 @@ from tessera.ir.tile.ir import Builder
 from tessera.ir.tile.launch import Expansion, Launch, Threads
 from tessera.ir.tile.primitives import lower_primitive
 
+_finfo: Any = ml_dtypes.finfo
 _COLUMNS = 1024  # that a block copies at once
 _LEAST = 16  # columns that are worth a block's width
 _FEWEST = 64  # rows to add: fewer are not worth a product
@@ -74,7 +76,7 @@ def _sums_by_products(
     one, zero = Literal(dtype, 1.0), Literal(dtype, 0.0)
     chosen = Apply(dtype, "where", (test, one, zero))
     row = Read(dtype, names[1], (k.variable, n.variable))
-    largest = float(finfo(dtype.np).max)
+    largest = float(_finfo(dtype.np).max)
     below = Apply(bool_, "le", (row, Literal(dtype, largest)))
     above = Apply(bool_, "ge", (row, Literal(dtype, -largest)))
     finite = Apply(dtype, "where", (Apply(bool_, "logical_and", (below, above)), row, zero))
