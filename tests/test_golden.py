@@ -1,0 +1,32 @@
+"""The generated code of a fixed corpus is what the record says: kernels, launches, memory plans, schedules.
+
+A change that means to alter code writes the record anew (tools/golden.py --update), and its diff says what it altered.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.golden import record
+
+RUNS_ON = "numpy"
+
+
+@pytest.fixture(scope="module")
+def kept() -> dict[str, dict[str, record.Record]]:
+    return {where: record.recorded(where) for where, _ in record.cases()}
+
+
+@pytest.mark.parametrize(("where", "name"), list(record.cases()), ids=lambda x: x.replace(" ", "_"))
+def test_generated_code_is_as_recorded(
+    where: str, name: str, kept: dict[str, dict[str, record.Record]]
+) -> None:
+    parts = record.differences(kept[where].get(name), record.made(where, name))
+    assert not parts, f"{parts} changed; if they should: python tools/golden.py --update"
+
+
+def test_the_record_has_the_corpus_and_nothing_else(
+    kept: dict[str, dict[str, record.Record]],
+) -> None:
+    assert {(w, n) for w, rows in kept.items() for n in rows} == set(record.cases())
+    assert len({n for _, n in record.cases()}) >= 150
