@@ -77,6 +77,35 @@ def picked(x: KTile["M", "N"]):
     return tile.argmax(row, axis=1), tile.scan(row, "add", axis=1)
 
 
+@kernel.schedule(block(48, 64).k(32))
+def large_product(a: KTile["M", "K"], b: KTile["K", "N"]):
+    T = tile.context()
+    acc = tile.zeros((T.m, T.n), f32)
+    for kb in tile.range_k(a.shape, T.k):
+        acc = tile.dot(tile.load(a, rows=T.m, cols=kb), tile.load(b, rows=kb, cols=T.n), acc)
+    return tile.maximum(acc, 0.0)
+
+
+@kernel.schedule(block(32))
+def large_rows(x: KTile["M", "D"], gain: KTile["D"]):
+    row = tile.load(x)
+    e = tile.exp(row - tile.max(row, axis=1, keepdims=True))
+    y = e / tile.sum(e, axis=1, keepdims=True) * tile.load(gain)
+    return y, tile.argmax(row, axis=1), tile.scan(row, "add", 1)
+
+
+@kernel.schedule(block(64, 64))
+def large_turned(x: KTile["M", "N"], y: KTile["M", "N"]):
+    t = tile.load(x)
+    tile.store(y, t * 10, mask=t > 0)
+    return tile.transpose(t)
+
+
+@kernel.schedule(block(64))
+def large_gather(ids: KTile["N"], table: KTile["V", "D"]):
+    return tile.load(table, rows=tile.load(ids))
+
+
 def _array(*shape: int, dtype: Any = np.float32) -> Any:
     return np.zeros(shape, dtype)
 
@@ -90,5 +119,13 @@ KERNELS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "stepwise": (stepwise, (_array(5, 7), 3.0)),
     "store_some": (store_some, (_array(6, 5), _array(6, 5))),
     "turned": (turned, (_array(9, 13),)),
+    "large product": (large_product, (_array(100, 70), _array(70, 130))),
+    "large product in f16": (
+        large_product,
+        (_array(100, 70, dtype="f2"), _array(70, 130, dtype="f2")),
+    ),
+    "large rows": (large_rows, (_array(70, 300), _array(300))),
+    "large turned": (large_turned, (_array(100, 130), _array(100, 130))),
+    "large gather": (large_gather, (_array(100, dtype="i8"), _array(50, 300))),
     "picked": (picked, (_array(9, 13),)),
 }

@@ -14,6 +14,7 @@ import tessera as ts
 from tessera import Tensor, op
 from tessera.core.dtype import bf16, c64, f16, f32, f64, i8, i32, i64, u8
 from tessera.ir.graph.ir import Graph
+from tests.golden import kernels
 
 DTYPES = {str(d): d for d in (bf16, c64, f16, f32, f64, i8, i32, i64, u8)} | {"bool": ts.bool_}
 
@@ -63,6 +64,19 @@ def _block(x: Any, w: Any, u: Any, g: Any) -> Any:
     return x + op.matmul(_weights(q, k), v) @ u
 
 
+def _rms(x: Any, g: Any) -> Any:
+    w = x.astype(f32)
+    return (w * op.rsqrt(op.mean(w * w) + 1e-5) * g).astype(x.dtype)
+
+
+def _heads(x: Any, w: Any, u: Any) -> Any:
+    """Attention of two heads whose queries, keys and values are columns of one product."""
+    parts = op.split(x @ w, 3, axis=-1)
+    q, k, v = (op.transpose(op.reshape(p, (2, 256, 2, 64)), (0, 2, 1, 3)) for p in parts)
+    y = op.attention(q, k, v, causal=True)
+    return op.reshape(op.transpose(y, (0, 2, 1, 3)), (2, 256, 128)) @ u
+
+
 def _until(x: Any) -> Any:
     return op.while_loop(lambda c: op.sum(c[1]) < 100.0, lambda c: (c[0] + 1, c[1] * 2.0), (0, x))
 
@@ -98,6 +112,11 @@ PROGRAMS: dict[str, Program] = {
     "bools": Program(lambda x, y: op.where((x > y) | (x < 0), y, -x), "f32[40] f32[40]"),
     "casts": Program(lambda x: (op.cast(x, bf16), op.cast(x, i32), op.cast(x, f64)), "f32[40]"),
     "casts of integers": Program(lambda x: (op.cast(x, f32), op.cast(x, u8)), "i64[40]"),
+    "eight bits": Program(lambda x: (op.cast(x, ts.f8e4m3), op.cast(x, ts.f8e5m2)), "f32[40]"),
+    "from eight bits": Program(lambda x: op.cast(op.cast(x, ts.f8e4m3) * 2.0, bf16), "f32[40]"),
+    "four bits": Program(lambda x: op.cast(op.cast(x, ts.i4), f32), "i32[40]"),
+    "saturated": Program(lambda x: op.cast(x, ts.f8e4m3 @ ts.saturate), "f32[40]"),
+    "random words": Program(lambda x: op.random.bits(ts.key(1), (70,)), "f32[1]"),
     "complex": Program(lambda x, y: (x * y + op.conj(x), op.abs(x), op.real(y)), "c64[7,5] c64[5]"),
     "broadcast": Program(lambda x, y: x[:, None] * y[None, :] + 1.0, "f32[33] f32[17]"),
     "two results of one input": Program(lambda x: (op.exp(x), op.log(x)), "f32[300]"),
@@ -195,6 +214,35 @@ PROGRAMS: dict[str, Program] = {
     ),
     "transformer block": Program(_block, "f32[2,33,32] f32[32,96] f32[32,32] f32[32]"),
     "gradient of a block": Program(_grad(_block, 1, 2, 3), "f32[2,33,32] f32[32,96] f32[32,32] f32[32]"),
+    "slopes of attention": Program(
+        lambda q, k, v, o, ct: op.attention_grad(q, k, v, o, ct, causal=True), " ".join(["bf16[1,4,256,64]"] * 5),
+    ),
+    "slopes of wide attention": Program(lambda *xs: op.attention_grad(*xs), " ".join(["f16[1,2,256,128]"] * 5)),
+    "slopes of odd attention": Program(
+        lambda *xs: op.attention_grad(*xs, causal=True), "bf16[1,4,100,32] bf16[1,2,130,32] bf16[1,2,130,32] bf16[1,4,100,32] bf16[1,4,100,32]",
+    ),
+    "attention and its slopes": Program(
+        lambda q, k, v, ct: op.attention_grad(q, k, v, op.attention(q, k, v), ct), " ".join(["bf16[1,2,256,128]"] * 4),
+    ),
+    "attention of columns": Program(_heads, "bf16[2,256,128] bf16[128,384] bf16[128,128]"),
+    # Products with a vector of narrow floats
+    "thin": Program(lambda w, x: w @ x, "bf16[1024,1024] bf16[1024]"),
+    "thin of a norm": Program(lambda w, x, g: w @ _rms(x, g), "bf16[1024,1024] bf16[1024] f32[1024]"),
+    "thin of a sum that stays": Program(
+        lambda w, x, g, u: (x + u, w @ _rms(x + u, g)), "f16[2048,1024] f16[1024] f32[1024] f16[1024]",
+    ),
+    "thin and what follows": Program(lambda w, x, g: op.tanh((w @ (x * 2.0)).astype(f32) + g), "bf16[1024,2048] bf16[2048] f32[1024]"),
+    "thin with many rows": Program(
+        lambda w, x, g: op.silu((z := w @ _rms(x, g))[:12288]) * z[12288:], "bf16[24576,1024] bf16[1024] f32[1024]",
+    ),
+    "products side by side": Program(lambda x, w, u, v: (x @ w, x @ u, x @ v), "bf16[8,256] bf16[256,512] bf16[256,256] bf16[256,256]"),
+    # Kernels that somebody wrote
+    "kernel among ops": Program(lambda x, y: kernels.scaled(x * 2.0, y, 2.0) + 1.0, "f32[N] f32[N] N=37"),
+    "kernel that stores": Program(lambda x, y: kernels.store_some(x, y), "f32[6,5] f32[6,5]"),
+    "kernel of narrow floats": Program(lambda a, b: kernels.large_product(a, b), "bf16[100,70] bf16[70,130]"),
+    "gradient of a kernel": Program(_grad(kernels.normalised, 0, 1), "f32[7,13] f32[13]"),
+    "gradient of a kernel with a loop": Program(_grad(kernels.product, 0, 1), "f32[13,7] f32[7,11]"),
+    "gradient of large tiles": Program(_grad(kernels.large_product, 0, 1), "f32[100,70] f32[70,130]"),
     # Convolutions and windows
     "conv": Program(lambda x, w, b: op.relu(op.conv(x, w, b, 1, 1)), "f32[2,8,14,14] f32[16,8,3,3] f32[16]"),
     "conv with strides": Program(lambda x, w: op.conv(x, w, None, 2, 1), "f32[2,3,15,15] f32[8,3,3,3]"),
@@ -236,6 +284,8 @@ PROGRAMS: dict[str, Program] = {
     "embedding": Program(lambda t, i: op.embedding(t, i) + 1.0, "bf16[100,64] i64[4,9]"),
     "gradient of embedding": Program(_grad(lambda t, i: op.embedding(t, i)), "f32[100,64] i64[4,9]"),
     "scatter add": Program(lambda x, i, v: x.at[i].add(v), "f32[33,65] i64[20] f32[20,65]"),
+    "scatter add of many": Program(lambda x, i, v: x.at[i].add(v), "f32[50,65] i64[200] f32[200,65]"),
+    "scatter add in bf16": Program(lambda x, i, v: x.at[i].add(v), "bf16[50] i64[200] bf16[200]"),
     "scatter set": Program(lambda x, i, v: x.at[i].set(v), "f32[330] i64[20] f32[20]"),
     "scatter max": Program(lambda x, i, v: x.at[i].max(v), "f32[33,5] i64[20] f32[20,5]"),
     "update of a slice": Program(lambda x, v: x.at[2:6].set(v * 2.0) + 1.0, "f32[33,65] f32[4,65]"),

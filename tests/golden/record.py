@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -21,23 +21,33 @@ from tessera.accelerator.offline import OfflineExecutable, OfflineProgram
 from tessera.accelerator.order import order
 from tessera.accelerator.sources import blocks_of
 from tessera.build import _Building, schedule_of
+from tessera.checks.kernel import check_kernel
 from tessera.compile import passes_of
 from tessera.core import matrix_units, processor
 from tessera.core.flags import override
 from tessera.ir.graph.ir import Graph
-from tessera.ir.schedule.ir import HostCall
+from tessera.ir.schedule.ir import HostCall, Kernel
+from tessera.ir.schedule.nest import parse_nest
+from tessera.ir.schedule.space import nests
 from tessera.ir.schedule.text import print_program
 from tessera.ir.target.cpu import tiles
 from tessera.ir.target.cpu.emit import emit
 from tessera.ir.target.cpu.entry import Entry
 from tessera.ir.target.triton import emit as triton
+from tessera.ir.tile import lower as to_tile
 from tessera.ir.tile.expand import expand
 from tessera.ir.tile.gpu.written import written
 from tessera.ir.tile.launch import Threads
 from tessera.ir.tile.text import print_kernel
 from tessera.prepared import Prepared
 from tessera.runtime import tuned
+from tessera.runtime.blocks_ir import blocks_ir
+from tessera.runtime.call_ir import call_ir
+from tessera.runtime.cuda.dlpack_ir import dlpack_ir
+from tessera.runtime.cuda.launch_ir import launch_ir
 from tessera.runtime.kernel import CompiledKernel
+from tessera.runtime.pool_ir import pool_ir
+from tests.check_kernels import GLOBAL, SHARED, bound_mutants, pipelined, race_mutants
 from tests.golden.kernels import KERNELS
 from tests.golden.programs import PROGRAMS, Program
 
@@ -215,7 +225,73 @@ def of_kernel(name: str) -> Record:
     }
 
 
+# What is no program ---------------------------------------------------------------------------------
+
+
+def _seen(report: Any) -> list[Any]:
+    """What the checks say of a kernel, without the places where it was written."""
+    return [
+        [v.tool, v.ok, v.is_proof, v.note, *([f.tool, f.level, f.message, f.operation, str(f.witness), f.suggestion, f.confirmed] for f in v.findings)]
+        for v in report
+    ]  # fmt: skip
+
+
+def of_checks(name: str) -> Record:
+    """What the checks find in a right kernel, and in wrong ones that are like it."""
+    make = CHECKED[name]
+    k = make()
+    wrong = [*bound_mutants(k), *race_mutants(k)][::FAULTS] if name not in SHARED else [
+        (str(i), SHARED[name][0](i)) for i in range(SHARED[name][1])
+    ]  # fmt: skip
+    return {
+        "right": digest(_seen(check_kernel(k, machine="h200"))),
+        "wrong": digest(*([n, _seen(check_kernel(x, machine="h200"))] for n, x in wrong)),
+    }
+
+
+def of_nests(name: str) -> Record:
+    """The nests that the tuner may try for each kernel of a program, and the code of one of them."""
+    g = PROGRAMS[name].trace()
+    for step in passes_of("cpu"):
+        g = step.run(g)
+    p = schedule_of(g, None)
+    types = {n: b.type for n, b in p.buffers.items()}
+    found = {}
+    for s in p.steps:
+        if isinstance(s, Kernel):
+            tried = list(nests(s))
+            assert all(parse_nest(str(n)) == n for n in tried)
+            k = to_tile.lower(replace(s, nest=tried[len(tried) // 2]), types)
+            found[s.name] = [digest(*tried), len(tried), digest(emit(k))]
+    return found
+
+
+TEXTS: dict[str, Callable[[], str]] = {
+    "pool": pool_ir,
+    "pool without futex": lambda: pool_ir(False),
+    "call": call_ir,
+    "blocks": blocks_ir,
+    "launch": lambda: launch_ir("cuLaunchKernelEx"),
+    "dlpack": lambda: dlpack_ir(100, 200),
+}
+CHECKED: dict[str, Callable[[], Any]] = {
+    **{f.__name__: f for f in GLOBAL},
+    **{n: f for n, (f, _) in SHARED.items()},
+    "pipelined": pipelined,
+}
+FAULTS = 1  # of the wrong kernels one in so many
+TUNED = 3  # of the programs one in so many
+
+
 # All --------------------------------------------------------------------------------------------
+
+
+OTHERS: dict[str, Callable[[str], Record]] = {
+    "kernels": of_kernel,
+    "checks": of_checks,
+    "nests": of_nests,
+    "runtime": lambda name: {"text": digest(TEXTS[name]())},
+}
 
 
 def cases() -> Iterator[tuple[str, str]]:
@@ -227,13 +303,16 @@ def cases() -> Iterator[tuple[str, str]]:
         names = list(PROGRAMS) if where == "sm_90" else list(PROGRAMS)[1::EVERYWHERE]
         yield from ((where, n) for n in names)
     yield from (("kernels", n) for n in KERNELS)
+    yield from (("checks", n) for n in CHECKED)
+    yield from (("nests", n) for n in list(PROGRAMS)[::TUNED])
+    yield from (("runtime", n) for n in TEXTS)
 
 
 def made(where: str, name: str) -> Record:
     """The record of one program or kernel."""
     with pinned(PROCESSORS.get(where, PROCESSORS["avx512"])):
-        if where == "kernels":
-            found = of_kernel(name)
+        if where in OTHERS:
+            found = OTHERS[where](name)
         elif where in GPUS:
             found = on_gpu(PROGRAMS[name], *GPUS[where])
         else:
