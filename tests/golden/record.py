@@ -48,6 +48,7 @@ from tessera.runtime.cuda.launch_ir import launch_ir
 from tessera.runtime.kernel import CompiledKernel
 from tessera.runtime.pool_ir import pool_ir
 from tests.check_kernels import GLOBAL, SHARED, bound_mutants, pipelined, race_mutants
+from tests.golden.choices import CHOICES, attentions, texts_of
 from tests.golden.kernels import KERNELS
 from tests.golden.programs import PROGRAMS, Program
 
@@ -266,6 +267,18 @@ def of_nests(name: str) -> Record:
     return found
 
 
+def of_choice(name: str) -> Record:
+    """What is chosen for a kind of program at each of its sizes."""
+    make, sizes = CHOICES[name]
+    made = {}
+    for n in sizes:
+        p = make(*n)
+        made[" ".join(map(str, n))] = [
+            digest(json.dumps(on_cpu(p))), digest(json.dumps(on_gpu(p, *GPUS["sm_90"])))
+        ]  # fmt: skip
+    return made
+
+
 TEXTS: dict[str, Callable[[], str]] = {
     "pool": pool_ir,
     "pool without futex": lambda: pool_ir(False),
@@ -290,6 +303,8 @@ OTHERS: dict[str, Callable[[str], Record]] = {
     "kernels": of_kernel,
     "checks": of_checks,
     "nests": of_nests,
+    "choices": of_choice,
+    "attention": lambda name: {"code": [*map(digest, texts_of(dict(attentions())[name]))]},
     "runtime": lambda name: {"text": digest(TEXTS[name]())},
 }
 
@@ -306,6 +321,8 @@ def cases() -> Iterator[tuple[str, str]]:
     yield from (("checks", n) for n in CHECKED)
     yield from (("nests", n) for n in list(PROGRAMS)[::TUNED])
     yield from (("runtime", n) for n in TEXTS)
+    yield from (("choices", n) for n in CHOICES)
+    yield from (("attention", n) for n, _ in attentions())
 
 
 def made(where: str, name: str) -> Record:
