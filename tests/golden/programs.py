@@ -267,6 +267,18 @@ PROGRAMS: dict[str, Program] = {
     "irfft": Program(lambda x: op.irfft(op.rfft(x) * 0.5, 64), "f32[18,64]"),
     "fft2": Program(lambda x: op.real(op.fft2(x)), "c64[3,16,12]"),
     "fft of long rows": Program(op.fft, "c64[2,4096]"),
+    "filter": Program(lambda x, h: op.ifft(op.fft(x) * h), "c64[20,64] c64[20,64]"),
+    "filter of two": Program(lambda x, y: op.ifft(op.fft(x) * op.fft(y) + x), "c64[9,128] c64[9,128]"),
+    "filter down": Program(lambda x, h: (op.ifft(op.fft(x, axis=0) * op.conj(h), axis=0), h), "c64[64,20] c64[64,20]"),
+    "transform that is read twice": Program(lambda x, h: (op.ifft((y := op.fft(x)) * h), y), "c64[20,64] c64[20,64]"),
+    # Results of a step in the place of its operands
+    "two results in one place": Program(lambda x: (op.exp(t := op.sort(x * 2.0, 1)), op.log(t)), "f32[9,100]"),
+    "two results between steps": Program(
+        lambda x: (op.sort(op.exp(t := op.sort(x * 2.0, 1)), 1), op.sort(-t, 1), op.sum(t)), "f32[9,100]",
+    ),
+    "result in the place of a view": Program(lambda x: op.exp(op.reshape(op.sort(x * 2.0, 1), (-1,))) + 1.0, "f32[9,100]"),
+    "result beside a part": Program(lambda x: op.exp((t := op.sort(x * 2.0, 1))[2:]) * op.sum(t), "f32[9,100]"),
+    "names of one size": Program(lambda x, y: op.sort(x * y, 0) - op.cumsum(y, 0), "f32[lambda_,7] f32[lambda_,7] lambda_=11"),
     # Scans, sorts, places
     "cumsum": Program(lambda x: op.cumsum(x, 1), "f32[70,60]"),
     "cumsum down": Program(lambda x: op.cumsum(x * 2.0, 0) + 1.0, "f32[70,60]"),

@@ -74,6 +74,12 @@ PROCESSORS = {
         (48, 32, 2048),
         8,
     ),
+    "vnni": Processor(
+        frozenset(["avx512f", "avx2"]),
+        frozenset(["avx512f", "avx512dq", "avx512vl", "avx512vnni"]),
+        (32, 32, 1024),
+        1,
+    ),
     "avx2": Processor(frozenset(["avx2"]), frozenset(["avx2", "fma"]), (32, 32, 512), 2),
     "asimd": Processor(frozenset(["asimd"]), frozenset(["neon"]), (64, 64, 1024), 4),
 }
@@ -313,6 +319,8 @@ def cases() -> Iterator[tuple[str, str]]:
     """Every file of the record and every name in it."""
     for where in PROCESSORS:
         names = list(PROGRAMS) if where == "avx512" else list(PROGRAMS)[::EVERYWHERE]
+        if where == "vnni":
+            names = [n for n in PROGRAMS if "product" in n or "bf16" in n or "conv" in n]
         yield from ((where, n) for n in names)
     for where in GPUS:
         names = list(PROGRAMS) if where == "sm_90" else list(PROGRAMS)[1::EVERYWHERE]
