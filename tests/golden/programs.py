@@ -270,7 +270,9 @@ PROGRAMS: dict[str, Program] = {
     "filter": Program(lambda x, h: op.ifft(op.fft(x) * h), "c64[20,64] c64[20,64]"),
     "filter of two": Program(lambda x, y: op.ifft(op.fft(x) * op.fft(y) + x), "c64[9,128] c64[9,128]"),
     "filter down": Program(lambda x, h: (op.ifft(op.fft(x, axis=0) * op.conj(h), axis=0), h), "c64[64,20] c64[64,20]"),
-    "transform that is read twice": Program(lambda x, h: (op.ifft((y := op.fft(x)) * h), y), "c64[20,64] c64[20,64]"),
+    "transform that is read twice": Program(
+        lambda x, h: (op.ifft((y := op.fft(x, axis=0)) * h, axis=0), y), "c64[64,20] c64[64,20]",
+    ),
     # Results of a step in the place of its operands
     "two results in one place": Program(lambda x: (op.exp(t := op.sort(x * 2.0, 1)), op.log(t)), "f32[9,100]"),
     "two results between steps": Program(
