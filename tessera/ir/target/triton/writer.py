@@ -18,7 +18,9 @@ def plain_name(name: str) -> str:
     """A name that Python takes."""
     clean = re.sub(r"\W", "_", name)
     taken = keyword.iskeyword(clean) or clean in ("tl", "triton", "libdevice", "range", "float")
-    return f"{clean}_" if taken or clean[:1].isdigit() else clean
+    if not clean or clean[0].isdigit():
+        return f"_{clean}"
+    return f"{clean}_" if taken else clean
 
 
 class Writer:
