@@ -86,7 +86,7 @@ def compile_task(task: Task, *plain: Way[Executable]) -> Executable:
     """The program of a task, or the first of the plain ways to run it that works."""
     demand_target(task.target)
     with span("compile", task.graph.name):
-        compiled = ("", lambda: _compiled(task.graph, task.target, task.numerics))
+        compiled = ("", lambda: _compiled(task.program, task.target, task.numerics))
         made = first_that_works(task, compiled, *plain)
         made.plain = plain
         return made

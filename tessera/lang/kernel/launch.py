@@ -14,7 +14,7 @@ from tessera.core.approximate import FUNCTIONS
 from tessera.core.flags import flags
 from tessera.core.matrix_units import matrix_units
 from tessera.core.types import TensorType
-from tessera.fallback import BY_TILES, Task, first_that_works
+from tessera.fallback import BY_TILES, Task, Way, first_that_works
 from tessera.ir.target.cpu.program import program
 from tessera.ir.target.cpu.scalars import TEMPLATES
 from tessera.ir.tile.ahead import ahead
@@ -122,10 +122,11 @@ def _compiled(
 ) -> CompiledKernel | InterpretedKernel:
     """The same for these units, and for users who want faults to be errors or not."""
     _check_scalars(kernel)
-    task = Task(kernel, "cpu", flags().numerics)
-    return first_that_works(
-        task, ("", lambda: machine_code(kernel)), (BY_TILES, lambda: InterpretedKernel(kernel))
+    ways: tuple[Way[CompiledKernel | InterpretedKernel], ...] = (
+        ("", lambda: machine_code(kernel)),
+        (BY_TILES, lambda: InterpretedKernel(kernel)),
     )
+    return first_that_works(Task(kernel, "cpu", flags().numerics), *ways)
 
 
 def machine_code(kernel: Kernel) -> CompiledKernel:

@@ -74,7 +74,7 @@ def _sums_by_products(
     one, zero = Literal(dtype, 1.0), Literal(dtype, 0.0)
     chosen = Apply(dtype, "where", (test, one, zero))
     row = Read(dtype, names[1], (k.variable, n.variable))
-    largest = float(finfo(dtype.np).max)
+    largest = float(finfo(dtype.np).max)  # type: ignore[no-untyped-call]
     below = Apply(bool_, "le", (row, Literal(dtype, largest)))
     above = Apply(bool_, "ge", (row, Literal(dtype, -largest)))
     finite = Apply(dtype, "where", (Apply(bool_, "logical_and", (below, above)), row, zero))
