@@ -22,6 +22,7 @@ from tessera.ops.control import *
 from tessera.ops.conv_transpose import *
 from tessera.ops.convolution import *
 from tessera.ops.creation import *
+from tessera.ops.dynamic_slice import *
 from tessera.ops.elementwise import *
 from tessera.ops.factor import *
 from tessera.ops.fft import *

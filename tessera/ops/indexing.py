@@ -20,8 +20,9 @@ from tessera.core.errors import AxisError, OperandError, TraceError
 from tessera.ir.graph.ir import Value, concrete, current_builder, host_data
 from tessera.ir.graph.known import known
 from tessera.ops.define import ArrayLike, as_value, full_of, public
+from tessera.ops.dynamic_slice import dynamic_update_slice
 from tessera.ops.elementwise import add, maximum, minimum, mul, where
-from tessera.ops.gather import OPS, dynamic_update_slice, fitting, gather, together
+from tessera.ops.gather import OPS, fitting, gather, together
 from tessera.ops.places import in_bounds
 from tessera.ops.shape import flip, pad, reshape, slice_, transpose
 

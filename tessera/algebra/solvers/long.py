@@ -14,6 +14,7 @@ from tessera.ops.contraction import matmul
 from tessera.ops.control import fori_loop, while_loop
 from tessera.ops.creation import iota, zeros_like
 from tessera.ops.define import full_of
+from tessera.ops.dynamic_slice import dynamic_update_slice
 from tessera.ops.elementwise import abs as absolute
 from tessera.ops.elementwise import (
     conj,
@@ -29,7 +30,7 @@ from tessera.ops.elementwise import (
     square,
     where,
 )
-from tessera.ops.gather import dynamic_update_slice, take
+from tessera.ops.gather import take
 from tessera.ops.linalg import epsilon
 from tessera.ops.shape import expand_dims, matrix_transpose, slice_, squeeze
 from tessera.ops.solve import triangular_solve
