@@ -38,6 +38,7 @@ from tessera.ir.tile import lower as to_tile
 from tessera.ir.tile.expand import expand
 from tessera.ir.tile.gpu.written import written
 from tessera.ir.tile.launch import Threads
+from tessera.ir.tile.loops import LENGTH
 from tessera.ir.tile.text import print_kernel
 from tessera.prepared import Prepared
 from tessera.runtime import tuned
@@ -168,7 +169,7 @@ def _machine_code(
     ]
     jobs = [
         [made.sizes, j.count, j.scratch, j.seats, round(j.worth, 6)]
-        for j in (k.job(sizes, threads, 10_000_000) for k in kernels)
+        for j in (k.job({LENGTH: 1000, **sizes}, threads, 10_000_000) for k in kernels)
     ]
     return {
         "graph": digest(g.text),
