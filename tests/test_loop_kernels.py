@@ -397,3 +397,13 @@ def test_a_constant_tensor_of_a_body_is_made_once_before_the_loop() -> None:
     (loop,) = [n for n in g.nodes if n.regions]
     assert "constant" not in {n.op.name for n in loop.regions[0].nodes}
     np.testing.assert_allclose(ts.jit(f)(t(np.ones(40), "f64")).numpy(), np.full(40, 2.5**3))
+
+
+def test_a_symbolic_size_as_a_number_of_a_step_keeps_its_regions() -> None:
+    @ts.jit
+    def f(x: ts.Tensor["N", ts.f64]) -> A:
+        n = x.shape[0]
+        return op.scan(lambda c, y: (c + y / n, None), 0.0, x)[0]
+
+    for count in (2, 5):
+        assert float(f(t(np.ones(count), "f64"))) == pytest.approx(1.0)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.dims import Size, substitute, symbol
+from tessera.core.dims import Size, substitute, symbol, symbols
 from tessera.core.dtype import FORMATS, DType, bool_
 from tessera.core.evaluate import identity
 from tessera.core.folds import LANES, LEAF
@@ -87,8 +87,22 @@ def _stage_cost(s: schedule.Stage) -> float:
     sizes = [a.size for a in (*s.axes, *s.reduced)]
     if s.dtype not in _DTYPES or not all(isinstance(n, int) and n > 0 for n in sizes):
         return math.inf
+    axes = {a.name for a in (*s.axes, *s.reduced)}
+    if not all(_sizes(t) <= axes for t in schedule.walk(s.term)):
+        return math.inf  # a size of the whole program is a number of each step
     each = sum(map(_term_cost, schedule.walk(s.term)))
     return math.prod(map(int, sizes)) * (each + len(s.reduced))
+
+
+def _sizes(t: schedule.Term) -> frozenset[str]:
+    """The axes and sizes that a term itself names."""
+    match t:
+        case schedule.Position():
+            return symbols(t.value)
+        case schedule.Read():
+            plain = (i for i in t.index if not isinstance(i, schedule.Term))
+            return frozenset(s for i in plain for s in symbols(i))
+    return frozenset()
 
 
 def _term_cost(t: schedule.Term) -> float:
