@@ -185,6 +185,9 @@ def _step(i: Any, x: Any) -> Any:
 
 
 SAMPLES |= {
+    "bitcast": (
+        Sample(np.array([0x3F800000, 0, 7], np.uint32), dtype="i32"), Sample(np.array([[1, -1]], np.int64), dtype="u64"),
+    ),
     "cond": (
         Sample(np.array(True), _double, _squared, (3,)), Sample(np.array(False), _double, _squared, (3,)),
     ),

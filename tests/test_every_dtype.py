@@ -26,7 +26,7 @@ RUNS_ON = "numpy"
 OWN_MEANING = {
     "nextafter": "the next number of the format itself",
     "cast": "rounds from its operand's format, not from a wider one",
-    "bits": "the bits of the format itself",
+    "float_bits": "the bits of the format itself",
     "from_bits": "the same, back",
     "call": "a graph, whose types are fixed",
     "custom": "as call",

@@ -3,7 +3,7 @@
     python examples/recipes/decoding.py
 
 The model learns to go on with a repeated pattern.  Prefill runs the whole prompt at once and fills a
-`ts.KVCache`; then one jitted step per token appends to the cache, whose memory is reused (`donate`).
+`ts.KVCache`; then one jitted step per token appends to the cache.
 """
 
 import time
@@ -66,7 +66,7 @@ def step(params, state, tokens):
     return value, params, state
 
 
-@ts.jit(donate=("caches",))
+@ts.jit
 def advance(params, caches, tokens):
     """The most likely next token (batch, 1) after these, and the caches."""
     scores, caches = forward(params, caches, tokens)

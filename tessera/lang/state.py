@@ -68,23 +68,20 @@ def _appended(c: KVCache, k: Any, v: Any) -> KVCache:
     what = f"{more} more positions in a cache of {room}"
     length = looked_at(f"{_APPEND}: length", c.length, 0, room - more, what)
     if length.data is not None and length.device.kind == "cpu" and isinstance(more, int):
-        filled: Any = concrete(host_data(length) + more, "i32")  # known in a trace too
-    else:
-        filled = op.cast(op.minimum(length + more, room), "i32")
-        k, v = _fitting(c.K, k, length), _fitting(c.V, v, length)
-    start = (0, 0, length, 0)
-    keys = op.dynamic_update_slice(c.K, k, start)
-    return KVCache(keys, op.dynamic_update_slice(c.V, v, start), filled)
+        start = (0, 0, length, 0)
+        keys, values = (op.dynamic_update_slice(x, y, start) for x, y in ((c.K, k), (c.V, v)))
+        return KVCache(keys, values, concrete(host_data(length) + more, "i32"))
+    filled = op.cast(op.minimum(length + more, room), "i32")
+    return KVCache(_joined(c.K, k, length), _joined(c.V, v, length), filled)
 
 
-def _fitting(held: Any, new: Any, length: Any) -> Any:
-    """The part that is written, moved to lie in the cache: what was there, then as much of the new as fits."""
+def _joined(held: Any, new: Any, length: Any) -> Any:
+    """A cache with new positions from a length on, those past its room dropped, in one pass that may be in place."""
     room, more = held.shape[2], new.shape[2]
-    start = op.minimum(length, room - more)
-    before = op.dynamic_slice(held, (0, 0, start, 0), new.shape)
-    place = op.arange(more) - (length - start)
-    moved = new if more == 1 else op.take(new, op.maximum(place, 0), axis=2)
-    return op.where(op.reshape(place >= 0, (more, 1)), moved, before)
+    place = op.arange(room) - length
+    written = op.logical_and(place >= 0, place < more)
+    moved = new if more == 1 else op.take(new, op.clip(place, 0, more - 1), axis=2)
+    return op.where(op.reshape(written, (room, 1)), moved, held)
 
 
 def _check(name: str, held: Any, new: Any) -> None:

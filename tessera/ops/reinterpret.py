@@ -30,9 +30,9 @@ def _infer(name: str) -> Infer:
     return infer
 
 
-bits = unary(
-    "bits", "The bits of a float as an unsigned integer: f32 gives u32, f64 gives u64.",
-    infer=_infer("bits"), kinds="f", moves=True, jvp=lambda n, ts: None,
+float_bits = unary(
+    "float_bits", "The bits of a float as an unsigned integer: f32 gives u32, f64 gives u64.",
+    scalar="bits", infer=_infer("bits"), kinds="f", moves=True, jvp=lambda n, ts: None,
     samples=(Sample((3,)), Sample((2, 3)), Sample((0, 2)),
              Sample(np.array([0.0, -0.0, np.inf, -np.inf, 5e-324, -1.5]))),
 )  # fmt: skip
@@ -55,5 +55,9 @@ def bitcast(x: ArrayLike, dtype: Any) -> Value:
                 f"bitcast: {v.type} to {to}: expected two formats of one width, of f32, i32 and u32 "
                 "or of f64, i64 and u64; cast with astype to change the width"
             )
-    raw = bits(cast_to(v, v.dtype.base)) if v.dtype.kind == "f" else cast_to(v, _UNSIGNED[to.bits])
+    raw = (
+        float_bits(cast_to(v, v.dtype.base))
+        if v.dtype.kind == "f"
+        else cast_to(v, _UNSIGNED[to.bits])
+    )
     return from_bits(raw) if to.kind == "f" else cast_to(raw, to)

@@ -44,7 +44,7 @@ from tessera.ops.elementwise import (
     sub,
     where,
 )
-from tessera.ops.reinterpret import bits, from_bits
+from tessera.ops.reinterpret import float_bits, from_bits
 from tessera.transform.maker import python_number
 
 _finfo: Any = ml_dtypes.finfo
@@ -149,7 +149,7 @@ def _held(x: Value, low: float, high: float) -> Value:
 
 def _tf32(x: Value) -> Value:
     """f32 with a mantissa of 10 bits, to nearest even."""
-    raw = bits(x)
+    raw = float_bits(x)
     drop, one, most = (_number(x, k, u32) for k in (13, 1, (1 << 12) - 1))
     bias = add(bitwise_and(bitwise_right_shift(raw, drop), one), most)
     near = bitwise_left_shift(bitwise_right_shift(add(raw, bias), drop), drop)
@@ -173,7 +173,7 @@ def _stochastic(x: Value, to: DType) -> Value:
 def _unit(y: Value, fraction: int, least: int) -> Value:
     """The distance of neighbours around y in a format, a power of two made from the exponent's bits."""
     exponent = bitwise_right_shift(
-        bitwise_and(bits(y), _number(y, 0x7FF << 52, u64)), _number(y, 52, u64)
+        bitwise_and(float_bits(y), _number(y, 0x7FF << 52, u64)), _number(y, 52, u64)
     )
     held = maximum(exponent, _number(y, least + 1023, u64))
     return from_bits(bitwise_left_shift(sub(held, _number(y, fraction, u64)), _number(y, 52, u64)))
@@ -182,7 +182,7 @@ def _unit(y: Value, fraction: int, least: int) -> Value:
 def _uniform(y: Value) -> Value:
     """Numbers in [0, 1) from each element's row-major index and bits."""
     index = cast_to(_row_major(y), u64)
-    mixed = _mix(bitwise_xor(bits(y), _mix(add(index, _number(y, _STEP, u64)))))
+    mixed = _mix(bitwise_xor(float_bits(y), _mix(add(index, _number(y, _STEP, u64)))))
     whole = bitwise_right_shift(mixed, _number(y, 11, u64))
     return mul(cast_to(whole, f64), _number(y, 2.0**-53, f64))
 

@@ -17,22 +17,11 @@ class Known(NamedTuple):
 
 
 # Faults of the list "Trust" (issue 25) by item, to be emptied as they are mended.
-_FOURIER = r".*fft.*|i?stft|i?dct"
 _PRODUCTS = r"einsum|contract|tensordot|vecdot|outer|kron|matmul|resize|interpolate|adaptive_.*"
 KNOWN: tuple[Known, ...] = (
-    Known(".*", "Broken", _FOURIER, "item 9: rows of short Fourier transforms share memory"),
-    Known(".*", "AttributeError", ".*", "item 14: contractions whose epilogue reads by data"),
     Known(
-        "batched", "vmap and loop", _PRODUCTS, "item 12: vmap of einsum with an unbatched operand"
+        "batched", "vmap and loop", _PRODUCTS, "item 12: vmap of complex einsum: the host's order"
     ),
-    Known(".*", "Broken", "cummin|cummax", "item 12: zeros of both signs in cummin and cummax"),
-    Known(
-        "levels",
-        "VerifyError: gather: elements",
-        "dynamic_slice|.*",
-        "item 8: gathers read past the end",
-    ),
-    Known("levels", "ParseError.* @ ", ".*", "item 19: text of schedules with policies"),
     Known(
         ".*", "Broken.*nan", "conv_transpose.*|conv_input", "item 13: conv_transpose spreads a NaN"
     ),
