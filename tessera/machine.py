@@ -18,7 +18,7 @@ from tessera.executable import Executable, Step, tell_unused
 from tessera.fallback import PlainRun, Task, Way, first_that_works, plain_runs
 from tessera.image import Image, key_of, load, save
 from tessera.ir.graph import interp
-from tessera.ir.graph.ir import Array, Graph, Node, substitute_params
+from tessera.ir.graph.ir import Array, Graph, Node, eager_kernel, substitute_params
 from tessera.ir.schedule.ir import Group, HostCall, Kernel, Program
 from tessera.ir.schedule.memory import MemoryPlan, shortage, size_of
 from tessera.ir.schedule.nest import Nest
@@ -219,7 +219,9 @@ class MachineExecutable(Executable):
             assert n.op.numpy is not None, n
             return partial(n.op.numpy, regions=regions, **params), max(r.bytes for r in regions)
         ins, outs = [types[x] for x in s.operands], [types[x] for x in s.results]
-        run = interp.kernel(n.op, ins, outs, params)
+        # Of symbolic sizes the host has what no kernel serves at all sizes; at these there may be one.
+        symbolic = not all(v.type.static for v in (*n.operands, *n.results))
+        run = (eager_kernel if symbolic else interp.kernel)(n.op, ins, outs, params)
 
         def call(*xs: Array) -> Any:
             try:

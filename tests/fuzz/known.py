@@ -25,7 +25,6 @@ KNOWN: tuple[Known, ...] = (
     Known(
         ".*", "Broken.*nan", "conv_transpose.*|conv_input", "item 13: conv_transpose spreads a NaN"
     ),
-    Known("symbolic", "Broken", "conv.*", "symbolic windows and channels: contract on the host"),
     Known("references", "Broken", "conv.*", "item 22: conv of tf32 is not rounded to tf32"),
 )
 
