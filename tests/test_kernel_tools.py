@@ -135,8 +135,10 @@ def test_check_says_which_option_is_wrong(options, text):
     assert "test_kernel_tools.py" in str(e.value)
 
 
-@pytest.mark.parametrize("args", [(), ("abc",), (None,), ([1, 2],), (data(5, 6), data(2))], ids=str)
-@pytest.mark.parametrize("f", [soft, 3, None, fails, ts.jit(fails), ts.jit(soft)], ids=str)
+@pytest.mark.parametrize(
+    "args", [(), ("abc",), (None,), ([1, 2],), (data(5, 6), data(2))], ids=range(5)
+)
+@pytest.mark.parametrize("f", [soft, 3, None, fails, ts.jit(fails), ts.jit(soft)], ids=range(6))
 def test_no_raw_exception_leaves_check(f, args):
     with pytest.raises(ts.TesseraError):
         ts.check(f, *args)

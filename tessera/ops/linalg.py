@@ -59,7 +59,7 @@ def _one_by_one(f: Callable[..., Any]) -> Callable[..., Any]:
             return f(*xs)
         out = np.empty_like(xs[0])
         for i in np.ndindex(xs[0].shape[:-2]):
-            out[i] = f(*(np.ascontiguousarray(x[i]) for x in xs))
+            out[i] = f(*(x[i].copy() for x in xs))
         return out
 
     return run
