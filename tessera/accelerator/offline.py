@@ -65,7 +65,7 @@ class OfflineProgram(GpuProgram):
         return None, 0
 
     def _without_kernel(self, s: HostCall) -> dict[str, str]:
-        """The name of a step that is no kernel, and who computes it; a view is nobody's work."""
+        """The name of a step that is no kernel, and who computes it; a view needs no work."""
         if s.node.op.view is not None:
             return {}
         own = self.arch[0] == "cuda" and libraries.serves(s.node.op)

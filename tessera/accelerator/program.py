@@ -319,7 +319,7 @@ class GpuProgram:
         kernel, threads = launch.kernel, launch.threads
         key = id(kernel), threads
         if key not in self._emitted:
-            if flags().verify and name not in self._sizes:  # not of kernels that somebody wrote
+            if flags().verify and name not in self._sizes:  # not of hand-written kernels
                 verify_tile(kernel)
                 verify_inside(kernel)
                 verify_shares(kernel, shareable(kernel))

@@ -1,4 +1,4 @@
-"""What somebody vouches for (A.assume, flags=) is looked at under ts.checked(), in compiled programs too.
+"""Check assumed flags (A.assume, flags=) under ts.checked(), in compiled programs too.
 
 Up to 2048 rows the matrix is looked at; beyond that products with random vectors, which tell whether an operator is
 self-adjoint, unitary, a projector, normal or positive, but not where its elements are zero.
@@ -110,14 +110,14 @@ _SQUARE = set(OF_MATRIX) - {
 
 @function
 def check_claims(a: Any) -> Operator:
-    """A, if its numbers keep what somebody vouched for; while tracing, an A that looks when it runs."""
+    """A, if its numbers satisfy its assumed flags; while tracing, an A that checks them when it runs."""
     return _verify(as_operator("check_claims", a))
 
 
 def _verify(a: Operator) -> Operator:
     found = current_builder()
     if a.is_gradient or not all(isinstance(v, Value) for v in tree.leaves(a)):
-        return a  # nobody vouches for gradients, nor for symbols while laws are tried
+        return a  # gradients carry no assumed flags, nor do symbols while laws are tried
     if ("verified", found) not in a.memo:
         parts = tuple(_verify(p) for p in a.parts)
         changed = any(p is not q for p, q in zip(parts, a.parts, strict=True))
