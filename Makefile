@@ -2,6 +2,7 @@
 #
 #   make demo           train a small transformer (examples/gpt.py), under two minutes
 #   make test           format, lint, types and tests; installs nothing heavy
+#   make test-deep      the breadth that make test leaves out: more seeds, more sizes (half an hour)
 #   make test-oracles   compare with PyTorch, JAX and Perfetto (installs them, over a gigabyte)
 #   make docs           build the documentation as a site in build/site
 #   make bench          measure import, tracing and call overhead
@@ -19,7 +20,7 @@ EDITABLE := --config-settings editable_mode=compat -e
 # the demo ran 4 times slower with two of them.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: demo test test-oracles docs bench clean
+.PHONY: demo test test-deep test-oracles docs bench clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.installed
@@ -29,12 +30,15 @@ test: $(VENV)/.installed-test
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
-	$(ONE_THREAD) $(VENV)/bin/python -m pytest -n 2 -m "not oracle and not gpu"
+	$(ONE_THREAD) $(VENV)/bin/python -m pytest -n 2 -m "not oracle and not gpu and not deep"
+
+test-deep: $(VENV)/.installed-test
+	$(ONE_THREAD) $(VENV)/bin/python -m pytest -n 2 -m "deep and not oracle and not gpu"
 
 test-oracles: $(ORACLES)/.installed
 	@$(ORACLES)/bin/python -c "import torch, jax, perfetto"  # tests without them would be skipped
 	@[ "$$(uname)" != Linux ] || $(ORACLES)/bin/python -c "import triton"
-	$(ONE_THREAD) $(ORACLES)/bin/python -m pytest -m oracle
+	$(ONE_THREAD) $(ORACLES)/bin/python -m pytest -n 2 -m oracle
 
 docs: $(DOCS)/.installed
 	@$(ONE_THREAD) NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet
