@@ -97,6 +97,8 @@ from tessera.ops.tiles import set_engine as _set_engine
 from tessera.runtime.threads import threads as threads
 
 if TYPE_CHECKING:
+    from tessera.files.load import load as load
+    from tessera.files.save import save as save
     from tessera.inspect.profile import profile as profile
     from tessera.lang import tile as tile
     from tessera.lang import verify as verify
@@ -114,6 +116,7 @@ _KERNELS = {
     "check": "lang.checks", "profile": "inspect.profile",
     "kernel": "lang.kernel.decorate", "interpret": "lang.kernel.launch", "KTile": "lang.kernel.signature",
     "Tile": "lang.kernel.signature", "Schedule": "lang.schedule", "block": "lang.schedule",
+    "load": "files.load", "save": "files.save",
 }  # fmt: skip
 
 

@@ -45,13 +45,16 @@ MAY_IMPORT = {
     "lang": LANGUAGE,
     "stdlib": f"{LANGUAGE} lang",
     "learn": f"{LANGUAGE} lang",
+    "files": f"{LANGUAGE} lang",
+    "data": f"{LANGUAGE} lang",
+    "train": f"{LANGUAGE} lang files data",
     "interop": f"{LANGUAGE} lang",
     "deploy": f"{LANGUAGE} lang",
     "inspect": f"{LANGUAGE} lang accelerator",
     "array_api": f"{LANGUAGE} lang",
     "cli": f"{LANGUAGE} lang stdlib learn interop deploy inspect array_api cache tessera",
     "__main__": "cli",
-    "tessera": f"{LANGUAGE} lang stdlib learn interop deploy inspect array_api",
+    "tessera": f"{LANGUAGE} lang stdlib learn files data train interop deploy inspect array_api",
 }
 # What an installation always has; every other third-party package is optional.
 REQUIRED = {"numpy", "ml_dtypes"}
