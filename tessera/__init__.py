@@ -97,6 +97,8 @@ from tessera.ops.tiles import set_engine as _set_engine
 from tessera.runtime.threads import threads as threads
 
 if TYPE_CHECKING:
+    from tessera import data as data
+    from tessera import train as train
     from tessera.files.load import load as load
     from tessera.files.save import save as save
     from tessera.inspect.profile import profile as profile
@@ -111,7 +113,7 @@ if TYPE_CHECKING:
     from tessera.lang.schedule import block as block
 
 # Loaded when first used, so that `import tessera` stays light.
-_LATER = ("array_api", "cache", "stdlib")
+_LATER = ("array_api", "cache", "data", "stdlib", "train")
 _KERNELS = {
     "check": "lang.checks", "profile": "inspect.profile",
     "kernel": "lang.kernel.decorate", "interpret": "lang.kernel.launch", "KTile": "lang.kernel.signature",
