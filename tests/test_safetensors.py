@@ -179,7 +179,7 @@ def check_own(folder: Path, seed: int, original: bytes) -> bool:
     if got is None:
         return False
     if "a" not in got:  # the metadata is gone, and with it what the digests are
-        assert set(got) <= {"a.0", "b.w", "new", "i"}
+        assert all(isinstance(x, ts.Tensor) for x in got.values())
         return True
     assert str(got) == str(TREE)
     return True
@@ -256,6 +256,9 @@ WRONG = {
     "FILE: the offsets of tensor 'x' are [4, 0]": {"x": described(offsets=(4, 0))},
     "FILE: tensor 'x' of F32[2] has 4 bytes, expected 8.0": {"x": described(shape=(2,))},
     "FILE: tensor 'x' of F32[4294967296, 4294967296] has 4 bytes, expected far more": {"x": described(shape=(2**32, 2**32))},
+    "FILE: tensor 'x' of F32[0, 4611686018427387904] has 0 bytes, expected far more": {
+        "x": described(shape=(0, 2**62), offsets=(0, 0))
+    },
     "FILE: tensor 'y' begins at 2, expected 4: it overlaps the tensor before it; the file is damaged":
         {"x": described(), "y": described("U8", offsets=(2, 3))},
     "FILE: tensor 'x' begins at 1, expected 0: it leaves a hole before it; the file is damaged":
@@ -269,7 +272,7 @@ WRONG = {
 @pytest.mark.parametrize("text", WRONG, ids=range(len(WRONG)))
 def test_a_wrong_file_says_what_is_wrong(tmp_path, text):
     assert text_of(tmp_path, WRONG[text]) == text
-    if isinstance(WRONG[text], dict) and "F8_E8M0" not in text:
+    if isinstance(WRONG[text], dict) and "F8_E8M0" not in text and "[0," not in text:
         assert read_by_package(tmp_path / "a.safetensors") is None
 
 

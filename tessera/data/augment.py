@@ -14,7 +14,7 @@ from tessera.core.errors import OperandError, ShapeError
 from tessera.lang import op
 from tessera.lang.vmap import vmap
 from tessera.ops.define import as_value, public
-from tessera.ops.random_bits import split
+from tessera.ops.random_bits import split as _split
 
 _LUMA = (0.299, 0.587, 0.114)  # of red, green and blue (ITU-R BT.601)
 
@@ -59,11 +59,15 @@ def crop(keys: Any, x: Any, size: int | Sequence[int], padding: int = 0) -> Any:
         )
 
     def one(k: Any, y: Any) -> Any:
-        ks = split(k, 2)
+        ks = _keys(k, 2)
         at = [op.random.randint(ks[i], (), 0, room[i] + 1) for i in range(2)]
         return op.dynamic_slice(y, (0, at[0], at[1]), (y.shape[0], high, wide))
 
     return _each(one, keys, v)
+
+
+def _keys(key: Any, n: int) -> Any:
+    return _split(key, n)
 
 
 def _factor(k: Any, amount: float, dtype: Any) -> Any:
@@ -111,7 +115,7 @@ def cutout(keys: Any, x: Any, size: int) -> Any:
     """Images with a square of zeros of this size around a random pixel."""
 
     def one(k: Any, y: Any) -> Any:
-        ks, inside = split(k, 2), []
+        ks, inside = _keys(k, 2), []
         for i in range(2):
             n = y.shape[1 + i]
             start = op.random.randint(ks[i], (), 0, n) - size // 2
@@ -136,7 +140,7 @@ def affine(
     v = _images("affine", keys, x)
 
     def matrix(k: Any) -> Any:
-        ks = split(k, 4)
+        ks = _keys(k, 4)
         turn = op.random.uniform(ks[0], (), -rotate, rotate) if rotate else op.full((), 0.0)
         turn = turn * (math.pi / 180)
         s = 1 / op.random.uniform(ks[1], (), 1 - scale, 1 + scale) if scale else op.full((), 1.0)

@@ -151,10 +151,13 @@ def _entry(where: str, name: str, x: Any) -> Entry:
         raise FileError(f"load: {where}: the offsets of tensor {name!r:.80} are {offsets!r:.80}")
     bits = math.prod(shape) * BITS[dtype]
     start, stop = offsets
-    if bits != (stop - start) * 8 or bits > _MOST_BYTES:
+    reach = (
+        math.prod(n for n in shape if n) * BITS[dtype]
+    )  # strides count, though there is no element
+    if bits != (stop - start) * 8 or reach > _MOST_BYTES:
         raise FileError(
             f"load: {where}: tensor {name!r:.80} of {dtype}{shape} has {stop - start} bytes, expected "
-            f"{bits / 8 if bits < 2**60 else 'far more':.15}"
+            f"{bits / 8 if reach < 2**60 else 'far more':.15}"
         )
     return Entry(name, dtype, tuple(shape), start, stop)
 
