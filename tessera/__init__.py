@@ -41,6 +41,8 @@ from tessera.core.picture import set_pictures as _set_pictures
 from tessera.lang import dist as dist
 from tessera.lang import graph as graph
 from tessera.lang import op as op
+from tessera.lang.attend import flash_attention as flash_attention
+from tessera.lang.attend import split_qkv as split_qkv
 from tessera.lang.create import asarray as asarray
 from tessera.lang.create import from_dlpack as from_dlpack
 from tessera.lang.create import tensor as tensor

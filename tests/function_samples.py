@@ -240,5 +240,10 @@ SAMPLES |= {
         Sample((1, 2, 5), size=3, mode="cubic"), Sample((1, 2, 5), size=8, mode="linear", align_corners=True),
     ),
     "interpolate": (Sample((1, 2, 4), scale=2.0),),
+    "grid_sample": (
+        Sample((2, 1, 3, 4), (2, 2, 2, 2)), Sample((1, 2, 4), (1, 3, 1), padding="border", align_corners=True),
+        Sample((1, 1, 4, 3), (1, 2, 1, 2), mode="cubic", padding="reflection"), Sample((1, 1, 4), (1, 2, 1), mode="nearest"),
+    ),
+    "affine_grid": (Sample((2, 2, 3), shape=(2, 1, 3, 4)), Sample((1, 1, 2), shape=(1, 2, 5), align_corners=True)),
 }  # fmt: skip
 DOMAINS |= {"lp_pool": (0.5, 2.0)}

@@ -32,6 +32,7 @@ NEEDS_STATIC = {
     "adaptive_avg_pool1d": "as adaptive_avg_pool",
     "adaptive_avg_pool2d": "as adaptive_avg_pool",
     "adaptive_avg_pool3d": "as adaptive_avg_pool",
+    "grid_sample": "places are scaled by the sizes",
     "stft": "the transform is as long as the window, and its length sets the normalisation",
     "istft": "as stft",
 }

@@ -86,3 +86,28 @@ def _size(s: Any) -> Any:
     if isinstance(s, DType):
         raise AnnotationError(f"Tensor[...]: the dtype {s} must come last")
     raise AnnotationError(f"Tensor[...]: {s!r} is neither a size nor a dtype")
+
+
+@dataclass(frozen=True)
+class StateSpec:
+    """What an annotation says of a state: the tensors that some of its fields hold.  The state is linear."""
+
+    spec: TensorSpec
+    fields: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"KVCache{str(self.spec).removeprefix('Tensor')}"
+
+    __repr__ = __str__
+
+    def types_for(self, name: str, paths: list[str], actual: list[TensorType]) -> list[TensorType]:
+        """The types to trace the tensors of an argument with, reached by these paths."""
+        named = {f".{f}" for f in self.fields}
+        if not named <= set(paths):
+            raise AnnotationError(
+                f"argument '{name}' has the tensors {', '.join(paths) or 'none'}, expected a cache as in {self}"
+            )
+        return [
+            self.spec.type_for(f"{name}{p}", t) if p in named else t
+            for p, t in zip(paths, actual, strict=True)
+        ]

@@ -42,7 +42,8 @@ from tessera.ir.graph.ir import (
     data_of,
 )
 from tessera.ir.graph.numbers import checking
-from tessera.lang.annotation import TensorSpec
+from tessera.lang import linear_state
+from tessera.lang.annotation import StateSpec, TensorSpec
 from tessera.lang.arguments import (
     PLAIN,
     Call,
@@ -120,6 +121,11 @@ class Jitted:
             p.name: p.annotation
             for p in self._signature.parameters.values()
             if isinstance(p.annotation, TensorSpec) and not hasattr(f, "keeps_sizes")
+        }
+        self._states = {
+            p.name: p.annotation
+            for p in self._signature.parameters.values()
+            if isinstance(p.annotation, StateSpec)
         }
         self._operators = {
             p.name: p.annotation
@@ -332,7 +338,7 @@ class Jitted:
         return tuple(i for i, n in enumerate(owners) if n in self._donate)
 
     def _trace_types(self, c: Call) -> tuple[TensorType, ...]:
-        if not self._specs:
+        if not self._specs and not self._states:
             return c.types
         types, leaves, tensors = [], iter(c.leaves), iter(c.tensors)
         for name, s in zip(c.names, c.structure.children, strict=True):
@@ -343,10 +349,12 @@ class Jitted:
                     f"argument '{name}' of {self._name} is {s if s.kind else type(mine[0]).__name__}, "
                     f"expected {spec}"
                 )
-            for x in mine:
-                if is_tensor(x):
-                    t = next(tensors).type
-                    types.append(t if spec is None else spec.type_for(name, t))
+            own = [next(tensors).type for x in mine if is_tensor(x)]
+            state = self._states.get(name)
+            if state is not None:
+                types += state.types_for(name, tree.structure_paths(s), own)
+            else:
+                types += own if spec is None else [spec.type_for(name, t) for t in own]
         # A symbolic size stands for one or more elements: empty axes get a variant of their own.
         empty = any(0 in t.shape and t is not s for t, s in zip(c.types, types, strict=True))
         return c.types if empty else tuple(types)
@@ -362,6 +370,8 @@ class Jitted:
 
         def run(*dynamic: Any) -> Any:
             given = dict(zip(c.names, dynamic, strict=True)) | c.static
+            for n in self._states.keys() & given.keys():
+                linear_state.begin(given[n])
             if self._is_method and self._first in c.names:
                 given[self._first] = unsettled(given[self._first])
             bound = inspect.BoundArguments(self._signature, OrderedDict())

@@ -48,6 +48,7 @@ from tessera.ops.softmax import *
 from tessera.ops.solve import *
 from tessera.ops.sorting import *
 from tessera.ops.spectrum import *
+from tessera.ops.state import *
 from tessera.ops.telling import *
 from tessera.ops.windows import *
 

@@ -1,4 +1,8 @@
-"""State objects: values that a program carries from step to step, updated functionally."""
+"""State objects: values that a program carries from step to step, updated functionally.
+
+A cache whose parameter is annotated, as in KVCache["B", "H", "S", "D", f32], is linear in a traced function: once a new
+one is made of it, it is stale.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +11,29 @@ from typing import Any
 
 from tessera.core import tree
 from tessera.core.blame import blames_arguments
-from tessera.core.constraints import require, unify
-from tessera.core.errors import ShapeError, TesseraError, located
+from tessera.core.constraints import require
+from tessera.core.errors import OperandError, ShapeError
 from tessera.ir.graph.ir import concrete, host_data
 from tessera.lang import op
-from tessera.lang.annotation import TensorSpec, spec_of
-from tessera.ops.define import as_value
+from tessera.lang.annotation import StateSpec, spec_of
+from tessera.lang.caches import (
+    APPEND,
+    Cache,
+    checked,
+    lengths_of,
+    paged,
+    quantized_cache,
+    rolling,
+    written,
+)
 from tessera.ops.places import looked_at
+
+_FIELDS = ("K", "V")
 
 
 @tree.node
 @dataclass(frozen=True)
-class KVCache:
+class KVCache(Cache):
     """Keys and values of the positions seen so far: two tensors (batch, heads, max, dim), a count.
 
     `cache = cache.append(k, v)` returns a new cache; the old one is unchanged.
@@ -26,72 +41,50 @@ class KVCache:
 
     K: Any
     V: Any
-    length: Any  # i32 scalar: how many positions are filled
+    length: Any  # i32 scalar, or one for each sequence: how many positions are filled
 
-    def __class_getitem__(cls, items: Any) -> TensorSpec:
-        return spec_of(items if isinstance(items, tuple) else (items,))
+    def __class_getitem__(cls, items: Any) -> StateSpec:
+        return StateSpec(spec_of(items if isinstance(items, tuple) else (items,)), _FIELDS)
 
     @staticmethod
     @blames_arguments
-    def empty(batch: Any, heads: Any, size: Any, dim: Any, dtype: Any = "f32") -> KVCache:
-        """A cache with room for `size` positions."""
-        blank = op.zeros((batch, heads, size, dim), dtype)
-        return KVCache(blank, blank, concrete(0, "i32"))
+    def empty(
+        batch: Any, heads: Any, size: Any, dim: Any, dtype: Any = "f32", *, per_sequence: bool = False,
+        window: int | None = None, quantized: Any = None, page: int | None = None, pages: int | None = None,
+    ) -> Any:  # fmt: skip
+        """A cache with room for `size` positions of `heads` heads, which may be fewer than those of the queries.
 
-    @blames_arguments
-    def append(self, k: Any, v: Any) -> KVCache:
-        """The cache with the positions of k and v, both (batch, heads, seq, dim), after its own.
-
-        Positions past the room are an error where the length is known; a program that is traced drops them, and raises
-        under ts.checked().
+        per_sequence: a length for each sequence.  window: a ring of `size` slots, of whose positions the last `window`
+        are seen.  quantized: stored as i8, f8e4m3 or f8e5m2.  page: `pages` pages of so many positions, shared by all.
         """
-        try:
-            return _appended(self, as_value(k, _APPEND), as_value(v, _APPEND))
-        except TesseraError as e:
-            error = located(e)
-        raise error
+        if sum(x is not None for x in (window, quantized, page)) > 1:
+            raise OperandError(
+                "KVCache.empty: window, quantized and page are kinds of caches; give one of them"
+            )
+        if window is not None:
+            return rolling(batch, heads, size, dim, dtype, per_sequence, window)
+        if quantized is not None:
+            return quantized_cache(batch, heads, size, dim, dtype, per_sequence, quantized)
+        if page is not None or pages is not None:
+            return paged(batch, heads, size, dim, dtype, page, pages)
+        blank = op.zeros((batch, heads, size, dim), dtype)
+        return KVCache(blank, blank, lengths_of(batch, per_sequence))
 
-
-_APPEND = "KVCache.append"
-
-
-def _appended(c: KVCache, k: Any, v: Any) -> KVCache:
-    for name, held, new in (("K", c.K, k), ("V", c.V, v)):
-        _check(name, held, new)
-    if not unify(k.shape[2], v.shape[2], f"{_APPEND}: the positions of K and V"):
-        raise ShapeError(f"{_APPEND}: got K {k.type} and V {v.type}, expected as many positions")
-    room, more = c.K.shape[2], k.shape[2]
-    if not require("at_least", room, more, f"{_APPEND}: the room of the cache"):
-        raise ShapeError(
-            f"{_APPEND}: got {more} positions for a cache of {room}; make a larger one"
-        )
-    what = f"{more} more positions in a cache of {room}"
-    length = looked_at(f"{_APPEND}: length", c.length, 0, room - more, what)
-    if length.data is not None and length.device.kind == "cpu" and isinstance(more, int):
-        start = (0, 0, length, 0)
-        keys, values = (op.dynamic_update_slice(x, y, start) for x, y in ((c.K, k), (c.V, v)))
-        return KVCache(keys, values, concrete(host_data(length) + more, "i32"))
-    filled = op.cast(op.minimum(length + more, room), "i32")
-    return KVCache(_joined(c.K, k, length), _joined(c.V, v, length), filled)
-
-
-def _joined(held: Any, new: Any, length: Any) -> Any:
-    """A cache with new positions from a length on, those past its room dropped, in one pass that may be in place."""
-    room, more = held.shape[2], new.shape[2]
-    place = op.arange(room) - length
-    written = op.logical_and(place >= 0, place < more)
-    moved = new if more == 1 else op.take(new, op.clip(place, 0, more - 1), axis=2)
-    return op.where(op.reshape(written, (room, 1)), moved, held)
-
-
-def _check(name: str, held: Any, new: Any) -> None:
-    """The dtype and all axes but that of positions are those of the cache."""
-    fits = new.ndim == 4 and held.dtype is new.dtype
-    if not fits or not all(
-        unify(held.shape[a], new.shape[a], f"{_APPEND}: axis {a} of {name}") for a in (0, 1, 3)
-    ):
-        b, h, _, d = held.shape
-        raise ShapeError(
-            f"{_APPEND}: got {new.type} for {name}, expected {held.dtype}[{b},{h},positions,{d}] as in the cache "
-            f"{held.type}"
-        )
+    def _appended(self, k: Any, v: Any, count: Any) -> Any:
+        room, more = checked(self, k, v)
+        if not require("at_least", room, more, f"{APPEND}: the room of the cache"):
+            raise ShapeError(
+                f"{APPEND}: got {more} positions for a cache of {room}; make a larger one"
+            )
+        what = f"{more} more positions in a cache of {room}"
+        length = looked_at(f"{APPEND}: length", self.length, 0, room - more, what)
+        known = length.data is not None and length.device.kind == "cpu" and isinstance(more, int)
+        if known and length.ndim == 0 and count is None:
+            start = (0, 0, length, 0)
+            keys, values = (
+                op.dynamic_update_slice(x, y, start) for x, y in ((self.K, k), (self.V, v))
+            )
+            return KVCache(keys, values, concrete(host_data(length) + more, "i32"))
+        n = more if count is None else count
+        filled = op.cast(op.minimum(length + n, room), "i32")
+        return self._with(written((self.K, k), (self.V, v), length, n), length=filled)

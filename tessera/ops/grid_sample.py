@@ -169,7 +169,9 @@ def affine_grid(theta: ArrayLike, shape: Any, align_corners: bool = False) -> Va
     t = as_value(theta, "affine_grid")
     sizes = [int(n) for n in tuple(shape)[2:]]
     rank = len(sizes)
-    if t.ndim != 3 or tuple(t.shape[1:]) != (rank, rank + 1):
+    if t.ndim != 3 or not all(
+        unify(t.shape[1 + i], rank + i, "affine_grid: theta") for i in range(2)
+    ):
         raise ShapeError(
             f"affine_grid: theta is {t.type}, expected (batch, {rank}, {rank + 1}) for images of {rank} axes"
         )

@@ -1,0 +1,90 @@
+"""Attention on caches, as model code writes it: split_qkv and flash_attention."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+from tessera.core.blame import blames_arguments
+from tessera.core.constraints import require
+from tessera.core.errors import OperandError, ShapeError
+from tessera.lang import op
+from tessera.lang.caches import is_cache
+from tessera.ops.define import as_value
+from tessera.ops.random import dropout as drop
+
+
+@blames_arguments
+def split_qkv(qkv: Any, *, heads: int, kv_heads: int | None = None) -> tuple[Any, Any, Any]:
+    """Queries, keys and values (batch, heads, seq, dim) of one product (batch, seq, (heads + 2 kv_heads) dim)."""
+    x = as_value(qkv, "split_qkv")
+    shared = heads if kv_heads is None else kv_heads
+    if x.ndim != 3:
+        raise ShapeError(f"split_qkv: qkv is {x.type}, expected (batch, seq, width)")
+    if heads < 1 or shared < 1 or heads % shared:
+        raise OperandError(
+            f"split_qkv: heads is {heads} and kv_heads {shared}, expected positive numbers of which the second divides "
+            "the first"
+        )
+    parts = heads + 2 * shared
+    if not require("divisible", x.shape[2], parts, "split_qkv: the width"):
+        raise ShapeError(
+            f"split_qkv: the width of {x.type} is no multiple of {parts}, for {heads} heads of queries and {shared} of "
+            "keys and values"
+        )
+    b, s, width = x.shape
+    split: Any = op.transpose(op.reshape(x, (b, s, parts, width // parts)), (0, 2, 1, 3))
+    ends = (0, heads, heads + shared, parts)
+    q, k, v = (split[:, i:j] for i, j in itertools.pairwise(ends))
+    return q, k, v
+
+
+@blames_arguments
+def flash_attention(
+    q: Any, cache: Any, *, dropout: float = 0.0, causal: bool = True, scale: float | None = None,
+    counts: Any = None, key: Any = None,
+) -> Any:  # fmt: skip
+    """Attention of queries (batch, heads, seq, dim) on a cache that holds their positions last: (batch, seq, heads * dim).
+
+    With counts, i32 (batch,), only so many queries of each sequence are ones; a dropout above 0 needs a key.
+    """
+    x = as_value(q, "flash_attention")
+    if not is_cache(cache):
+        raise OperandError(
+            f"flash_attention: got {type(cache).__name__} for the cache, expected a KVCache; for keys and values alone "
+            "use op.attention(q, k, v)"
+        )
+    if dropout and key is None:
+        raise OperandError(f"flash_attention: dropout {dropout} needs key=, such as ts.key(0)")
+    k, v = cache.read()
+    _check(x, k)
+    mask = cache.seen(x.shape[2], causal, counts)
+    if dropout:
+        y = _with_dropout(x, k, v, mask, scale, dropout, key)
+    else:
+        y = op.attention(x, k, v, mask=mask, scale=scale)
+    b, h, s, d = y.shape
+    return op.reshape(op.transpose(y, (0, 2, 1, 3)), (b, s, h * d))
+
+
+def _with_dropout(
+    q: Any, k: Any, v: Any, mask: Any, scale: float | None, p: float, key: Any
+) -> Any:
+    """Attention some of whose weights are dropped, which exist for that."""
+    k, v = (op.repeat(x, q.shape[1] // k.shape[1], axis=1) for x in (k, v))
+    factor = 1 / math.sqrt(q.shape[3]) if scale is None else scale
+    scores = op.where(mask, (q @ k.mT) * factor, -math.inf)
+    return drop(key, op.softmax(scores, axis=-1), p) @ v
+
+
+def _check(q: Any, k: Any) -> None:
+    if q.ndim != 4 or not require("divisible", q.shape[1], k.shape[1], "flash_attention: heads"):
+        raise ShapeError(
+            f"flash_attention: q is {q.type} and the keys {k.type}, expected (batch, heads, seq, dim) with heads that "
+            "those of the keys divide"
+        )
+    if q.dtype is not k.dtype:
+        raise OperandError(
+            f"flash_attention: q is {q.type} and the keys {k.type}, expected one dtype; cast q with astype"
+        )
