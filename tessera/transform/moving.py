@@ -35,7 +35,7 @@ def remembered(
 ) -> Callable[Concatenate[Graph, Mask, P], Mask]:
     """`ask`, answered once for each region and mask while an outer question is open."""
 
-    def run(g: Graph, mask: Mask, *rest: P.args, **named: P.kwargs) -> Mask:
+    def run(g: Graph, mask: Mask, /, *rest: P.args, **named: P.kwargs) -> Mask:
         if _MEMO.found is None:
             _MEMO.found = {}
             try:
