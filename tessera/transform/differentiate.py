@@ -281,7 +281,7 @@ def transpose_node(
 
 def linearize(g: Graph, primals: Sequence[Value], wanted: Sequence[int]) -> Linearized:
     """The outputs of g at primals, and its derivative in the inputs whose numbers are wanted."""
-    scratch = Builder()
+    scratch = Builder(given=primals)  # a rule of the user may decide on values
     with building(scratch), _for_any_tangent():
         ins = [scratch.input(v.type, v.device) for v in g.inputs]
         ts = {k: scratch.input(g.inputs[k].type, g.inputs[k].device) for k in wanted}
