@@ -144,3 +144,11 @@ def too_deep(what: str) -> TraceError:
         "are nested too deep, or a function calls itself without end; write a loop with ts.fori_loop or ts.scan, "
         "or raise the limit with sys.setrecursionlimit"
     )
+
+
+def nested_too_deep(what: str, limit: int) -> TraceError:
+    """The error of functions, branches and loops inside each other past a limit."""
+    return TraceError(
+        f"{what}: functions, branches or loops are nested too deep, past {limit} levels, or a function calls itself "
+        "without end; write a loop with ts.fori_loop or ts.scan"
+    )

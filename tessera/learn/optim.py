@@ -13,6 +13,7 @@ from typing import Any
 from tessera.core import tree
 from tessera.core.blame import wanting
 from tessera.core.dtype import DType, f32, f64
+from tessera.core.errors import OperandError
 from tessera.ir.graph.ir import Value
 from tessera.lang import op
 from tessera.learn.optimizer import Optimizer, State, Tree
@@ -70,6 +71,10 @@ def _unzip(pairs: Tree, like: Tree, n: int) -> tuple[Tree, ...]:
 @wanting
 def sgd(lr: Rate, momentum: float = 0.0, nesterov: bool = False, decay: float = 0.0) -> Optimizer:
     """Stochastic gradient descent, with momentum and weight decay if given."""
+    if nesterov and not momentum:
+        raise OperandError(
+            "sgd: nesterov=True looks ahead along the momentum, which is 0; give momentum, as in momentum=0.9"
+        )
 
     def init(params: Tree) -> State:
         state = {"step": _start()}
