@@ -108,13 +108,14 @@ if TYPE_CHECKING:
     from tessera.lang.kernel.signature import Tile as Tile
     from tessera.lang.schedule import Schedule as Schedule
     from tessera.lang.schedule import block as block
+    from tessera.nn.state import from_torch as from_torch
 
 # Loaded when first used, so that `import tessera` stays light.
 _LATER = ("array_api", "cache", "nn", "stdlib")
 _KERNELS = {
     "check": "lang.checks", "profile": "inspect.profile",
     "kernel": "lang.kernel.decorate", "interpret": "lang.kernel.launch", "KTile": "lang.kernel.signature",
-    "Tile": "lang.kernel.signature", "Schedule": "lang.schedule", "block": "lang.schedule",
+    "from_torch": "nn.state", "Tile": "lang.kernel.signature", "Schedule": "lang.schedule", "block": "lang.schedule",
 }  # fmt: skip
 
 

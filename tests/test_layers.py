@@ -45,7 +45,7 @@ MAY_IMPORT = {
     "lang": LANGUAGE,
     "stdlib": f"{LANGUAGE} lang",
     "learn": f"{LANGUAGE} lang",
-    "nn": f"{LANGUAGE} lang inspect",
+    "nn": f"{LANGUAGE} lang stdlib inspect",
     "interop": f"{LANGUAGE} lang",
     "deploy": f"{LANGUAGE} lang",
     "inspect": f"{LANGUAGE} lang accelerator",
