@@ -97,6 +97,7 @@ from tessera.ops.tiles import set_engine as _set_engine
 from tessera.runtime.threads import threads as threads
 
 if TYPE_CHECKING:
+    from tessera import nn as nn
     from tessera.inspect.profile import profile as profile
     from tessera.lang import tile as tile
     from tessera.lang import verify as verify
@@ -107,13 +108,14 @@ if TYPE_CHECKING:
     from tessera.lang.kernel.signature import Tile as Tile
     from tessera.lang.schedule import Schedule as Schedule
     from tessera.lang.schedule import block as block
+    from tessera.nn.state import from_torch as from_torch
 
 # Loaded when first used, so that `import tessera` stays light.
-_LATER = ("array_api", "cache", "stdlib")
+_LATER = ("array_api", "cache", "nn", "stdlib")
 _KERNELS = {
     "check": "lang.checks", "profile": "inspect.profile",
     "kernel": "lang.kernel.decorate", "interpret": "lang.kernel.launch", "KTile": "lang.kernel.signature",
-    "Tile": "lang.kernel.signature", "Schedule": "lang.schedule", "block": "lang.schedule",
+    "from_torch": "nn.state", "Tile": "lang.kernel.signature", "Schedule": "lang.schedule", "block": "lang.schedule",
 }  # fmt: skip
 
 

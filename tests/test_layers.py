@@ -45,13 +45,14 @@ MAY_IMPORT = {
     "lang": LANGUAGE,
     "stdlib": f"{LANGUAGE} lang",
     "learn": f"{LANGUAGE} lang",
+    "nn": f"{LANGUAGE} lang stdlib inspect",
     "interop": f"{LANGUAGE} lang",
     "deploy": f"{LANGUAGE} lang",
     "inspect": f"{LANGUAGE} lang accelerator",
     "array_api": f"{LANGUAGE} lang",
-    "cli": f"{LANGUAGE} lang stdlib learn interop deploy inspect array_api cache tessera",
+    "cli": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api cache tessera",
     "__main__": "cli",
-    "tessera": f"{LANGUAGE} lang stdlib learn interop deploy inspect array_api",
+    "tessera": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api",
 }
 # What an installation always has; every other third-party package is optional.
 REQUIRED = {"numpy", "ml_dtypes"}

@@ -290,6 +290,35 @@ def _steps(s: Structure) -> list[str]:
 
 
 @blames_arguments
+def names(tree: Any, prefix: str = "") -> list[str]:
+    """The dotted name of each leaf of a tree, in the order of the leaves, as in layers.0.weight.
+
+    A class whose __tessera_inline__ is the name of one field leaves that field out of the names below it.
+    """
+    return structure_names(structure(tree), prefix)
+
+
+def structure_names(s: Structure, prefix: str = "") -> list[str]:
+    """The dotted name of each leaf of a tree of this structure."""
+    if s.kind is None:
+        return [prefix]
+    inline = getattr(s.kind, "__tessera_inline__", None)
+    found: list[str] = []
+    for step, child in zip(_step_names(s), s.children, strict=True):
+        parts = [prefix] if step == inline else [prefix, step]
+        found += structure_names(child, ".".join(p for p in parts if p))
+    return found
+
+
+def _step_names(s: Structure) -> list[str]:
+    if s.kind is dict or s.kind is OrderedDict:
+        return [str(k) for k in s.aux]
+    if s.kind is defaultdict:
+        return [str(k) for k in s.aux[1]]
+    return [step.strip(".[]") for step in _steps(s)]
+
+
+@blames_arguments
 def map(f: Callable[..., Any], tree: Any, *rest: Any) -> Any:
     """Apply f to the leaves of trees of one structure."""
     demand_function("tree.map", f)
