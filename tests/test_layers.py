@@ -46,13 +46,16 @@ MAY_IMPORT = {
     "stdlib": f"{LANGUAGE} lang",
     "learn": f"{LANGUAGE} lang",
     "nn": f"{LANGUAGE} lang stdlib inspect",
+    "files": f"{LANGUAGE} lang",
+    "data": f"{LANGUAGE} lang",
+    "train": f"{LANGUAGE} lang files data",
     "interop": f"{LANGUAGE} lang",
     "deploy": f"{LANGUAGE} lang",
     "inspect": f"{LANGUAGE} lang accelerator",
     "array_api": f"{LANGUAGE} lang",
     "cli": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api cache tessera",
     "__main__": "cli",
-    "tessera": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api",
+    "tessera": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api files data train",
 }
 # What an installation always has; every other third-party package is optional.
 REQUIRED = {"numpy", "ml_dtypes"}

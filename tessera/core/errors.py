@@ -122,6 +122,14 @@ class FlagError(TesseraError, ValueError):
     """An environment variable or a flag has a value that it cannot take."""
 
 
+class FileError(TesseraError, ValueError):
+    """A file cannot be read or written: it is missing, truncated, damaged or of another format."""
+
+
+class MissingFileError(FileError, FileNotFoundError):
+    """There is no file of this name."""
+
+
 def out_of_memory(user: str, e: MemoryError) -> OutOfMemoryError:
     """The error of an op or a function whose memory could not be had."""
     if isinstance(e, OutOfMemoryError):
