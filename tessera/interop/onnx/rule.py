@@ -73,12 +73,13 @@ class Sizes:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.array.shape
+        found: tuple[int, ...] = self.array.shape
+        return found
 
     def value(self) -> Value:
         """The sizes as a traced tensor."""
         flat = [op.dim(s) if isinstance(s, Dim) else concrete(int(s)) for s in self.array.flat]
-        return op.reshape(op.stack(flat), self.array.shape)  # type: ignore[no-any-return]
+        return op.reshape(op.stack(flat), self.array.shape)
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,8 @@ def numpy_dtype(x: Any) -> np.dtype[Any]:
     """The NumPy dtype of a value."""
     if isinstance(x, Sizes):
         return np.dtype(np.int64)
-    return x.dtype if isinstance(x, np.ndarray) else np.dtype(x.dtype.np)
+    found: np.dtype[Any] = x.dtype if isinstance(x, np.ndarray) else np.dtype(x.dtype.np)
+    return found
 
 
 def dtype(number: int, what: str) -> DType:

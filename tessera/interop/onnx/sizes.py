@@ -112,8 +112,9 @@ def _equal(n: Call, a: Any, b: Any) -> Any:
     left, right = np.broadcast_arrays(_objects(a), _objects(b))
     out = np.empty(left.shape, bool)
     for i in np.ndindex(left.shape):
-        x, y = left[i], right[i]
-        both = (x, y) if isinstance(x, Dim) else (y, x)
+        x: Any = left[i]
+        y: Any = right[i]
+        both: tuple[Any, Any] = (x, y) if isinstance(x, Dim) else (y, x)
         if not isinstance(both[0], Dim):
             out[i] = x == y
         elif both[0] == both[1]:

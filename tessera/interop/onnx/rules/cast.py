@@ -64,8 +64,14 @@ def cast(x: Any, to: np.dtype[Any], saturate: bool = True, round_mode: str = "up
     return op.cast(x, as_dtype(to))
 
 
+def _largest(to: np.dtype[Any]) -> float:
+    """The largest number of a format."""
+    finfo: Any = ml_dtypes.finfo
+    return float(finfo(to).max)
+
+
 def _clamped(x: Any, to: np.dtype[Any]) -> Any:
-    most = float(ml_dtypes.finfo(to).max)
+    most = _largest(to)
     if numpy_dtype(x) in _NARROW:
         x = op.cast(x, "f32")
     return op.where(op.isnan(x), x, op.clip(x, -most, most))
@@ -78,7 +84,7 @@ def _cast_on_host(x: Array, to: np.dtype[Any], saturate: bool, round_mode: str) 
         return _read(x, to)
     if to in _NARROW or to == _FLOAT4:
         wide = x.astype(np.float32)
-        most = np.float32(ml_dtypes.finfo(to).max)
+        most = np.float32(_largest(to))
         if saturate or to == _FLOAT4:
             wide = np.where(np.isnan(wide), wide, np.clip(wide, -most, most))
         return wide.astype(to)
@@ -109,7 +115,8 @@ def to_scale(x: Array, saturate: bool = True, mode: str = "up") -> Array:
         exponent = exponent + ((fraction >= 0x400000) & (exponent < 0xFF))
     over = (exponent > 0xFE) & ~np.isnan(x)
     code = np.where(over, 0xFE if saturate else 0xFF, exponent)
-    return code.astype(np.uint8).view(_SCALE).reshape(x.shape)
+    found: Array = code.astype(np.uint8).view(_SCALE).reshape(x.shape)
+    return found
 
 
 def _written(x: Array) -> Array:

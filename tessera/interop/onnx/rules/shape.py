@@ -194,7 +194,7 @@ def _filled(sizes: tuple[int, ...], value: Any, kind: np.dtype[Any]) -> Any:
 def _eye_like(n: Call, x: Any) -> Any:
     kind = DTYPES[n.need("dtype")] if "dtype" in n.node.attributes else numpy_dtype(x)
     rows, columns = shape_of(x)
-    return np.eye(int(rows), int(columns), n.get("k", 0)).astype(kind)  # type: ignore[arg-type]
+    return np.eye(int(rows), int(columns), n.get("k", 0)).astype(kind)
 
 
 @rule("Range", sizes=True)

@@ -43,7 +43,7 @@ def _normalize(n: Call, x: Any) -> Any:
     stop = stop if exact else {s.lower() for s in stop}
     rows = x.reshape(-1, x.shape[-1])
     kept = [[s for s in row if (s if exact else s.lower()) not in stop] for row in rows]
-    change = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}[action]
+    change: Any = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}[action]
     made = [[change(s) for s in row] or [""] for row in kept]
     return strings([s for row in made for s in row], (*x.shape[:-1], len(made[0])))
 
