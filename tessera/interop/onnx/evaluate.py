@@ -124,17 +124,19 @@ class Evaluator:
             with eagerly():
                 known = [_hosted(x, i) for i, x in enumerate(args)]
                 return rule.run(call, *known)
-        if rule.fold and all(x is None or isinstance(x, np.ndarray) for x in args):
+        if not rule.fold:
+            return rule.run(call, *args)
+        if all(x is None or isinstance(x, np.ndarray) for x in args):
             with eagerly():
-                return _known(rule.run(call, *args))
-        return rule.run(call, *[self._weight(x) for x in args])
+                return _known(rule.run(call, *[tensor(x) for x in args]))
+        return rule.run(call, *[self._weight(x, rule.sizes) for x in args])
 
-    def _weight(self, x: Any) -> Any:
-        """A large initialiser as a tensor; anything else as it is."""
-        if not isinstance(x, np.ndarray) or id(x) not in self._initialisers or is_foreign(x):
-            return x
-        if x.size <= _LARGE:
-            return x
+    def _weight(self, x: Any, sizes: bool) -> Any:
+        """An operand as a tensor; a large initialiser is always the same one."""
+        if not isinstance(x, np.ndarray) or is_foreign(x):
+            return x if sizes else tensor(x)
+        if x.size <= _LARGE or id(x) not in self._initialisers:
+            return tensor(x)
         if id(x) not in self._weights:
             self._weights[id(x)] = concrete(x)
         return self._weights[id(x)]
