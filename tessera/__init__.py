@@ -103,6 +103,7 @@ if TYPE_CHECKING:
     from tessera.files.load import load as load
     from tessera.files.save import save as save
     from tessera.inspect.profile import profile as profile
+    from tessera.interop import onnx as onnx
     from tessera.lang import tile as tile
     from tessera.lang import verify as verify
     from tessera.lang.checks import check as check
@@ -134,6 +135,8 @@ def __getattr__(name: str) -> object:
         return importlib.import_module(f"tessera.{name}")
     if name in _KERNELS:
         return getattr(importlib.import_module(f"tessera.{_KERNELS[name]}"), name)
+    if name == "onnx":
+        return importlib.import_module("tessera.interop.onnx")
     if name in ("tile", "verify"):
         return importlib.import_module(f"tessera.lang.{name}")
     raise AttributeError(f"module 'tessera' has no attribute {name!r}")
