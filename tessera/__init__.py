@@ -109,7 +109,7 @@ if TYPE_CHECKING:
     from tessera.lang.schedule import block as block
 
 # Loaded when first used, so that `import tessera` stays light.
-_LATER = ("array_api", "cache", "stdlib")
+_LATER = ("array_api", "cache", "models", "stdlib")
 _KERNELS = {
     "check": "lang.checks", "profile": "inspect.profile",
     "kernel": "lang.kernel.decorate", "interpret": "lang.kernel.launch", "KTile": "lang.kernel.signature",

@@ -45,11 +45,12 @@ MAY_IMPORT = {
     "lang": LANGUAGE,
     "stdlib": f"{LANGUAGE} lang",
     "learn": f"{LANGUAGE} lang",
+    "models": f"{LANGUAGE} lang stdlib nn",
     "interop": f"{LANGUAGE} lang",
     "deploy": f"{LANGUAGE} lang",
     "inspect": f"{LANGUAGE} lang accelerator",
     "array_api": f"{LANGUAGE} lang",
-    "cli": f"{LANGUAGE} lang stdlib learn interop deploy inspect array_api cache tessera",
+    "cli": f"{LANGUAGE} lang stdlib models learn interop deploy inspect array_api cache tessera",
     "__main__": "cli",
     "tessera": f"{LANGUAGE} lang stdlib learn interop deploy inspect array_api",
 }

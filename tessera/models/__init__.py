@@ -1,0 +1,1 @@
+"""Language models from files: weights, tokenizers, architectures, generation."""
