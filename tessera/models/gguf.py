@@ -45,7 +45,7 @@ class GGUF:
 
     def __init__(self, path: str | os.PathLike[str]):
         self.path = Path(path)
-        self._data = _mapped(self.path)
+        self._data = mapped(self.path)
         r = _Reader(self._data, str(self.path))
         if r.take(4) != MAGIC:
             raise r.error("is not a GGUF file: it does not start with GGUF")
@@ -85,7 +85,7 @@ class GGUF:
         return self.tensors[name]
 
 
-def _mapped(path: Path) -> mmap.mmap | bytes:
+def mapped(path: Path) -> mmap.mmap | bytes:
     """The bytes of a file, read when they are used."""
     try:
         with path.open("rb") as f:
@@ -177,7 +177,28 @@ def _array(r: _Reader, key: str, depth: int) -> Any:
     if depth >= DEEPEST:
         raise r.error(f"has arrays within arrays in {key}, {DEEPEST} deep")
     r.room_for(count, 8 if kind == STRING else 12, f"elements in {key}")
+    if kind == STRING:
+        return _strings(r, count, key)
     return [_value(r, kind, key, depth + 1) for _ in range(count)]
+
+
+def _strings(r: _Reader, count: int, key: str) -> list[str]:
+    """Many strings, in a loop without calls: vocabularies have a hundred thousand."""
+    data, at, end, out = r.data, r.at, len(r.data), []
+    read = struct.Struct("<Q").unpack_from
+    for _ in range(count):
+        stop = at + 8 + read(data, at)[0] if at + 8 <= end else end + 1
+        if stop > end:
+            break
+        try:
+            out.append(data[at + 8 : stop].decode())
+        except UnicodeDecodeError:
+            break
+        at = stop
+    r.at = at
+    return out + [
+        r.text(f"the value of {key}") for _ in range(count - len(out))
+    ]  # which says what is wrong
 
 
 def _alignment(metadata: dict[str, Any], r: _Reader) -> int:
