@@ -52,7 +52,9 @@ class Config:
             raise self._wrong(name, "true or false")
         return v
 
-    def choice(self, name: str, among: Sequence[str] | Mapping[str, Any], missing: str | None = None) -> str:
+    def choice(
+        self, name: str, among: Sequence[str] | Mapping[str, Any], missing: str | None = None
+    ) -> str:
         """One of some names."""
         v = self.values.get(name)
         v = missing if v is None else v
@@ -82,9 +84,15 @@ class Config:
 
     def _rope_value(self, key: str, v: Any) -> Any:
         number = isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v)
-        wanted = {"rope_type": isinstance(v, str), "type": isinstance(v, str), "truncate": isinstance(v, bool)}
+        wanted = {
+            "rope_type": isinstance(v, str),
+            "type": isinstance(v, str),
+            "truncate": isinstance(v, bool),
+        }
         positive = key in ("rope_theta", "factor", "original_max_position_embeddings")
-        if wanted.get(key, isinstance(v, dict | list) or v is None or (number and (v > 0 or not positive))):
+        if wanted.get(
+            key, isinstance(v, dict | list) or v is None or (number and (v > 0 or not positive))
+        ):
             return v
         raise ModelError(f"{self.path}: {key} of the rotary positions is {v!r}")
 

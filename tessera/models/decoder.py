@@ -56,7 +56,9 @@ def forward(s: Shape, p: Tree, tokens: Any, cache: list[Any], start: Any) -> tup
     turns = {name: _turn(t, places) for name, t in p["rope"].items()}
     grown = []
     for i, (layer, held) in enumerate(zip(p["layers"], cache, strict=True)):
-        y, held = _attention(s, layer, norm(s, x, layer["norm1"]), held, places, turns[s.ropes[i]], s.windows[i])
+        y, held = _attention(
+            s, layer, norm(s, x, layer["norm1"]), held, places, turns[s.ropes[i]], s.windows[i]
+        )
         x = x + (norm(s, y, layer["post1"]) if "post1" in layer else y)
         y = _gated(s, layer, norm(s, x, layer["norm2"]))
         x = x + (norm(s, y, layer["post2"]) if "post2" in layer else y)

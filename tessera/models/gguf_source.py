@@ -15,7 +15,13 @@ from tessera.models.gguf import GGUF
 from tessera.models.source import check_shape
 from tessera.models.weights import packed
 
-ARCHITECTURES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma": "gemma", "gemma2": "gemma2"}
+ARCHITECTURES = {
+    "llama": "llama",
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+    "gemma": "gemma",
+    "gemma2": "gemma2",
+}
 # Their conversion interleaves the halves of each head's queries and keys.
 INTERLEAVED = ("llama",)
 # Their conversion adds one to every gain of a norm.
@@ -50,9 +56,14 @@ def config_of(g: GGUF) -> Config:
     """The config that a file's metadata describes."""
     kind = g.metadata.get("general.architecture")
     if not isinstance(kind, str) or kind not in ARCHITECTURES:
-        raise ModelError(f"{g.path}: the architecture is {kind!r}, expected one of {', '.join(ARCHITECTURES)}")
+        raise ModelError(
+            f"{g.path}: the architecture is {kind!r}, expected one of {', '.join(ARCHITECTURES)}"
+        )
     values = {hub: _plain(g.metadata.get(f"{kind}.{own}")) for hub, own in FIELDS.items()}
-    values |= {"model_type": ARCHITECTURES[kind], "tie_word_embeddings": "output.weight" not in g.tensors}
+    values |= {
+        "model_type": ARCHITECTURES[kind],
+        "tie_word_embeddings": "output.weight" not in g.tensors,
+    }
     names = g.metadata.get("tokenizer.ggml.tokens")
     values["vocab_size"] = len(names) if isinstance(names, list) else None
     values["rope_scaling"] = _scaling(g, kind)
@@ -105,7 +116,11 @@ class GGUFSource:
     def matrix(self, name: str, rows: int, columns: int) -> Any:
         """The weights (in, out) of a linear layer."""
         found = self._matrix(name, (columns, rows))
-        return tensor(np.ascontiguousarray(found.T)) if isinstance(found, np.ndarray) else packed(found, columns)
+        return (
+            tensor(np.ascontiguousarray(found.T))
+            if isinstance(found, np.ndarray)
+            else packed(found, columns)
+        )
 
     def table(self, name: str, rows: int, columns: int) -> Any:
         """An embedding: (rows, columns), or the transpose of that in few bits."""
@@ -135,7 +150,9 @@ class GGUFSource:
         if "k_proj" in name:
             heads = self._config.size("num_key_value_heads", heads)
         if rows % (2 * heads):
-            raise ModelError(f"{self._file.path}: {rows} rows of {name} are not {heads} heads of pairs")
+            raise ModelError(
+                f"{self._file.path}: {rows} rows of {name} are not {heads} heads of pairs"
+            )
         return np.arange(rows).reshape(heads, -1, 2).swapaxes(1, 2).reshape(-1)
 
 

@@ -15,10 +15,16 @@ KINDS = ("llama", "mistral", "qwen2", "qwen3", "smollm3")
 
 def shape(c: Config) -> Shape:
     """The decoder that a config describes."""
-    heads, layers, width = c.size("num_attention_heads"), c.size("num_hidden_layers"), c.size("hidden_size")
+    heads, layers, width = (
+        c.size("num_attention_heads"),
+        c.size("num_hidden_layers"),
+        c.size("hidden_size"),
+    )
     kv = c.size("num_key_value_heads", heads)
     if heads % kv or (width % heads and c.maybe_size("head_dim") is None):
-        raise ModelError(f"{c.path}: {heads} heads do not fit {kv} heads of keys and a width of {width}")
+        raise ModelError(
+            f"{c.path}: {heads} heads do not fit {kv} heads of keys and a width of {width}"
+        )
     dim = c.size("head_dim", width // heads)
     if dim % 2:
         raise ModelError(f"{c.path}: head_dim is {dim}, expected an even number")
@@ -46,7 +52,11 @@ def _ropes(c: Config, layers: int) -> tuple[str, ...]:
     listed = c.values.get("no_rope_layers") if c.values.get("model_type") == "smollm3" else None
     if listed is None:
         return ("",) * layers
-    if not isinstance(listed, list) or len(listed) != layers or not all(x in (0, 1) for x in listed):
+    if (
+        not isinstance(listed, list)
+        or len(listed) != layers
+        or not all(x in (0, 1) for x in listed)
+    ):
         raise ModelError(f"{c.path}: no_rope_layers is not a list of {layers} numbers 0 or 1")
     return tuple("" if x else "none" for x in listed)
 

@@ -16,7 +16,13 @@ from tessera.lang.tensor import Tensor
 from tessera.models.blocks import Array
 from tessera.models.tokenizer import Tokenizer
 
-CHUNKS = (1, 8, 32, 128, 512)  # rows of a step: the fewest programs that waste at most three quarters
+CHUNKS = (
+    1,
+    8,
+    32,
+    128,
+    512,
+)  # rows of a step: the fewest programs that waste at most three quarters
 LEAST_ROOM = 256  # positions of a new cache; a cache grows by doubling
 
 
@@ -40,7 +46,9 @@ class State:
 class LanguageModel:
     """A decoder with its weights; tokens go in, logits of the next token come out."""
 
-    def __init__(self, family: Family, shape: Any, params: Any, tokenizer: Tokenizer | None, name: str):
+    def __init__(
+        self, family: Family, shape: Any, params: Any, tokenizer: Tokenizer | None, name: str
+    ):
         self.shape, self.params, self.name = shape, params, name
         self._tokenizer, self._family = tokenizer, family
         self._step = jit(self._last, donate=["cache"])
@@ -50,7 +58,9 @@ class LanguageModel:
     def tokenizer(self) -> Tokenizer:
         """Text to tokens and back."""
         if self._tokenizer is None:
-            raise OperandError(f"{self.name}: the model has no tokenizer; give tokens instead of text")
+            raise OperandError(
+                f"{self.name}: the model has no tokenizer; give tokens instead of text"
+            )
         return self._tokenizer
 
     @property
@@ -88,7 +98,10 @@ class LanguageModel:
             return state
         size = self._room(needed)
         more = [
-            tuple(tensor(np.pad(x.numpy(), ((0, 0), (0, 0), (0, size - state.room), (0, 0)))) for x in pair)
+            tuple(
+                tensor(np.pad(x.numpy(), ((0, 0), (0, 0), (0, size - state.room), (0, 0))))
+                for x in pair
+            )
             for pair in state.cache
         ]
         return State(more, state.length, size)
@@ -96,7 +109,9 @@ class LanguageModel:
     def _checked(self, tokens: Any) -> Array:
         ids = np.asarray(tokens)
         if ids.ndim != 1 or ids.size == 0 or ids.dtype.kind not in "iu":
-            raise ShapeError(f"{self.name}: got tokens {ids.dtype}{list(ids.shape)}, expected a list of integers")
+            raise ShapeError(
+                f"{self.name}: got tokens {ids.dtype}{list(ids.shape)}, expected a list of integers"
+            )
         if ids.min() < 0 or ids.max() >= self.shape.vocabulary:
             raise OperandError(
                 f"{self.name}: token {ids.max() if ids.min() >= 0 else ids.min()} is out of range; the model has "

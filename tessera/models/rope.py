@@ -25,7 +25,9 @@ def tables(parameters: Mapping[str, Any], dim: int, rows: int) -> tuple[Any, Any
 def frequencies(p: Mapping[str, Any], dim: int) -> tuple[Array, float]:
     """Radians per position of each pair, and what cosines and sines are multiplied with."""
     base = float(p.get("rope_theta", 10000.0))
-    plain = (1.0 / base ** (np.arange(0, dim, 2, dtype=np.float32) / np.float32(dim))).astype(np.float32)
+    plain = (1.0 / base ** (np.arange(0, dim, 2, dtype=np.float32) / np.float32(dim))).astype(
+        np.float32
+    )
     kind = p.get("rope_type", p.get("type", "default"))
     if kind in ("default", "dynamic"):  # dynamic: as default within the original context
         return plain, 1.0
@@ -35,11 +37,17 @@ def frequencies(p: Mapping[str, Any], dim: int) -> tuple[Array, float]:
         return _llama3(plain, p), 1.0
     if kind == "yarn":
         return _yarn(plain, p, base, dim)
-    raise ModelError(f"config.json: rope_type is {kind!r}, expected default, linear, llama3 or yarn")
+    raise ModelError(
+        f"config.json: rope_type is {kind!r}, expected default, linear, llama3 or yarn"
+    )
 
 
 def _llama3(plain: Array, p: Mapping[str, Any]) -> Array:
-    factor, low, high = float(p["factor"]), float(p["low_freq_factor"]), float(p["high_freq_factor"])
+    factor, low, high = (
+        float(p["factor"]),
+        float(p["low_freq_factor"]),
+        float(p["high_freq_factor"]),
+    )
     old = float(p["original_max_position_embeddings"])
     length = 2 * math.pi / plain
     part = (old / length - low) / (high - low)

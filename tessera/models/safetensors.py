@@ -47,7 +47,9 @@ class Safetensors:
 def _header(data: Any, path: Path) -> tuple[int, dict[str, Any]]:
     size = int.from_bytes(data[:8], "little")
     if len(data) < 8 or size > min(len(data) - 8, LONGEST_HEADER):
-        raise ModelError(f"{path}: is not a safetensors file: its header of {size} bytes is not in it")
+        raise ModelError(
+            f"{path}: is not a safetensors file: its header of {size} bytes is not in it"
+        )
     try:
         header = json.loads(data[8 : 8 + size])
     except (ValueError, RecursionError):
@@ -62,7 +64,9 @@ def _row(name: str, row: Any, file: Safetensors, path: Path) -> tuple[Any, tuple
     row = row if isinstance(row, dict) else {}
     kind, shape, ends = row.get("dtype"), row.get("shape"), row.get("data_offsets")
     if not isinstance(kind, str) or kind not in DTYPES:
-        raise ModelError(f"{path}: tensor {name} has the dtype {kind!r}, expected one of {', '.join(DTYPES)}")
+        raise ModelError(
+            f"{path}: tensor {name} has the dtype {kind!r}, expected one of {', '.join(DTYPES)}"
+        )
     if not _sizes(shape, MOST_AXES) or not _sizes(ends, 2) or len(ends) != 2:
         raise ModelError(f"{path}: tensor {name} has no valid shape and offsets")
     dtype = np.dtype(DTYPES[kind])

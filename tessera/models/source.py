@@ -31,7 +31,9 @@ class Source(Protocol):
 def check_shape(name: str, got: tuple[int, ...], wanted: tuple[int, ...], path: str) -> None:
     """Refuse a tensor that the config does not describe."""
     if got != wanted:
-        raise ModelError(f"{path}: tensor {name} has the shape {got}, expected {wanted} by the config")
+        raise ModelError(
+            f"{path}: tensor {name} has the shape {got}, expected {wanted} by the config"
+        )
 
 
 def narrowed(x: Array) -> Array:
@@ -60,6 +62,14 @@ class FolderSource:
         found = self._folder.tensor(self._stored(name))
         check_shape(name, found.shape, shape, str(self._folder.path))
         return narrowed(found)
+
+    def raw(self, name: str, *shape: int) -> Array:
+        """A tensor of bytes."""
+        found = self._folder.tensor(self._stored(name))
+        check_shape(name, found.shape, shape, str(self._folder.path))
+        if found.dtype != np.uint8:
+            raise ModelError(f"{self._folder.path}: tensor {name} is {found.dtype}, expected bytes")
+        return found
 
     def vector(self, name: str, *shape: int) -> Any:
         """A tensor in f32, as it is stored."""
