@@ -70,7 +70,8 @@ def _f32(x: Array) -> Array:
 
 def _bits(x: Array, *shifts: int, mask: int) -> Array:
     """Fields of bytes (blocks, n) at shifts, as (blocks, shifts, n)."""
-    return (x[:, None, :] >> np.array(shifts, np.uint8)[:, None]) & np.uint8(mask)
+    out: Array = (x[:, None, :] >> np.array(shifts, np.uint8)[:, None]) & np.uint8(mask)
+    return out
 
 
 def _nibbles(x: Array) -> Array:
@@ -81,7 +82,8 @@ def _nibbles(x: Array) -> Array:
 def _fifth(b: Array) -> Array:
     """Nibbles with a fifth bit each from a word of 32 bits."""
     high = np.unpackbits(b["high"], axis=-1, bitorder="little")
-    return _nibbles(b["codes"]) | (high << np.uint8(4))
+    out: Array = _nibbles(b["codes"]) | (high << np.uint8(4))
+    return out
 
 
 def _one_group(codes: Array, b: Array) -> Groups:

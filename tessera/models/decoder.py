@@ -38,7 +38,7 @@ class Shape:
     final_softcap: float | None = None  # of logits
 
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Any] = {
     "silu": op.silu,
     "gelu": op.gelu,
     "gelu_pytorch_tanh": lambda x: op.gelu(x, approximate="tanh"),
@@ -80,6 +80,12 @@ def norm(s: Shape, x: Any, gain: Any) -> Any:
 def _turn(table: Any, places: Any) -> tuple[Any, Any]:
     cos, sin = (op.expand_dims(op.take(t, places, axis=0), 1) for t in table)
     return cos, sin
+
+
+def layernorm(x: Any, affine: tuple[Any, Any], eps: float) -> Any:
+    """Layer norm with a gain and a bias."""
+    gain, bias = affine
+    return op.layernorm(x, gain, bias, eps=eps)
 
 
 def heads_of(x: Any, heads: int, dim: int) -> Any:

@@ -14,7 +14,7 @@ from tessera.lang.create import tensor
 from tessera.lang.jit import jit
 from tessera.lang.tensor import Tensor
 from tessera.models.config import Config
-from tessera.models.decoder import ACTIVATIONS, Tree, heads_of, joined
+from tessera.models.decoder import ACTIVATIONS, Tree, heads_of, joined, layernorm
 from tessera.models.source import Source
 from tessera.models.tokenizer import Tokenizer
 from tessera.models.weights import linear, rows_of
@@ -141,13 +141,13 @@ def encode(s: Shape, layers: Sequence[Tree], x: Any, mask: Any) -> Any:
     """Rows (batch, rows, width) through all layers; a mask (batch, 1, 1, rows) says which rows are seen."""
     act = ACTIVATIONS[s.activation]
     for p in layers:
-        y = op.layernorm(x, *p["norm1"], eps=s.eps) if s.first else x
+        y = layernorm(x, p["norm1"], s.eps) if s.first else x
         q, k, v = (heads_of(linear(y, *p[n]), s.heads, s.width // s.heads) for n in "qkv")
         x = x + linear(joined(op.attention(q, k, v, mask=mask)), *p["o"])
-        x = x if s.first else op.layernorm(x, *p["norm1"], eps=s.eps)
-        y = op.layernorm(x, *p["norm2"], eps=s.eps) if s.first else x
+        x = x if s.first else layernorm(x, p["norm1"], s.eps)
+        y = layernorm(x, p["norm2"], s.eps) if s.first else x
         x = x + linear(act(linear(y, *p["up"])), *p["down"])
-        x = x if s.first else op.layernorm(x, *p["norm2"], eps=s.eps)
+        x = x if s.first else layernorm(x, p["norm2"], s.eps)
     return x
 
 
@@ -174,7 +174,7 @@ class TextEncoder:
         s, p = self.shape, params
         rows = tokens.shape[1]
         x = rows_of(p["words"], tokens) + (p["types"][0] + p["positions"][:rows])
-        x = op.layernorm(x, *p["norm"], eps=s.eps)
+        x = layernorm(x, p["norm"], s.eps)
         mask = op.reshape(
             op.arange(rows, dtype="i32") < op.reshape(length, (-1, 1)), (-1, 1, 1, rows)
         )
@@ -222,11 +222,12 @@ class ImageEncoder:
 
     def _hidden(self, p: Tree, images: Any) -> Any:
         s = self.shape
-        x = op.conv2d(images, *p["patch"], stride=s.patch)
+        kernel, bias = p["patch"]
+        x: Any = op.conv2d(images, kernel, bias, stride=s.patch)
         batch, width = x.shape[0], s.width
-        x = op.reshape(x, (batch, width, -1)).mT
+        x = op.swapaxes(op.reshape(x, (batch, width, -1)), 1, 2)
         x = op.concat([op.broadcast_to(p["class"], (batch, 1, width)), x], axis=1) + p["positions"]
-        return op.layernorm(encode(s, p["layers"], x, None), *p["norm"], eps=s.eps)
+        return layernorm(encode(s, p["layers"], x, None), p["norm"], s.eps)
 
     def hidden(self, images: Any) -> Tensor:
         """Hidden states (images, 1 + patches, width) of images (images, channels, height, width)."""

@@ -8,7 +8,7 @@ from typing import Any
 from tessera.core.errors import ModelError
 from tessera.lang import op
 from tessera.models.config import Config
-from tessera.models.decoder import ACTIVATIONS, Tree, appended, heads_of, joined, seen
+from tessera.models.decoder import ACTIVATIONS, Tree, appended, heads_of, joined, layernorm, seen
 from tessera.models.source import Source
 from tessera.models.weights import linear, rows_of, scores
 
@@ -71,14 +71,14 @@ def forward(s: Shape, p: Tree, tokens: Any, cache: list[Any], start: Any) -> tup
     x = rows_of(p["embedding"], tokens) + op.take(p["positions"], places, axis=0)
     grown = []
     for layer, held in zip(p["layers"], cache, strict=True):
-        y, held = _attention(s, layer, op.layernorm(x, *layer["ln_1"], eps=s.eps), held, places)
+        y, held = _attention(s, layer, layernorm(x, layer["ln_1"], s.eps), held, places)
         x = x + y
         y = ACTIVATIONS[s.activation](
-            linear(op.layernorm(x, *layer["ln_2"], eps=s.eps), *layer["mlp.c_fc"])
+            linear(layernorm(x, layer["ln_2"], s.eps), *layer["mlp.c_fc"])
         )
         x = x + linear(y, *layer["mlp.c_proj"])
         grown.append(held)
-    return op.layernorm(x, *p["norm"], eps=s.eps), grown
+    return layernorm(x, p["norm"], s.eps), grown
 
 
 def _attention(s: Shape, p: Tree, x: Any, held: Any, places: Any) -> tuple[Any, Any]:

@@ -140,6 +140,8 @@ def sink_attention(q: Any, k: Any, v: Any, sinks: Any, mask: Any, scale: float) 
 
 def _mixture(s: Shape, p: Tree, x: Any) -> Any:
     """Each row through its chosen experts, whose results are added by the weights of the router."""
+    index: Any
+    weight: Any
     top, index = op.topk(linear(x, p["router"], p["router_bias"]), s.chosen)
     weight = op.softmax(top, axis=-1)
     order = op.argsort(index, axis=-1)  # experts are added in the order of their numbers
@@ -153,7 +155,7 @@ def _mixture(s: Shape, p: Tree, x: Any) -> Any:
 def _expert(s: Shape, p: Tree, x: Any, chosen: Any) -> Any:
     """Each row (n, width) through one expert."""
     both = _each(x, p["gate_up"], p["gate_up_bias"], chosen)
-    pairs = op.reshape(both, (both.shape[0], s.hidden, 2))
+    pairs: Any = op.reshape(both, (both.shape[0], s.hidden, 2))
     gate, up = op.minimum(pairs[..., 0], s.limit), op.clip(pairs[..., 1], -s.limit, s.limit)
     return _each((up + 1) * (gate * op.sigmoid(gate * s.alpha)), p["down"], p["down_bias"], chosen)
 
@@ -166,7 +168,8 @@ def _each(x: Any, w: Any, bias: Any, chosen: Any) -> Any:
         dense = op.reshape(op.cast(codes, "f32") * scale, (n, groups * size, columns))
     else:
         dense = op.take(w, chosen, axis=0)
-    return (op.expand_dims(x, 1) @ dense)[:, 0] + op.take(bias, chosen, axis=0)
+    y: Any = op.matmul(op.expand_dims(x, 1), dense)
+    return y[:, 0] + op.take(bias, chosen, axis=0)
 
 
 def logits(s: Shape, p: Tree, x: Any) -> Any:

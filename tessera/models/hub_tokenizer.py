@@ -12,7 +12,7 @@ from tessera.core.errors import ModelError
 try:
     import tokenizers
 except ModuleNotFoundError:
-    tokenizers = None
+    tokenizers = None  # type: ignore[assignment]
 
 
 class HubTokenizer:

@@ -13,12 +13,13 @@ from tessera.models.config import Config
 from tessera.models.gguf import GGUF
 from tessera.models.gguf_source import GGUFSource, config_of
 from tessera.models.hub_tokenizer import HubTokenizer
-from tessera.models.model import Family, LanguageModel
+from tessera.models.model import Family
 from tessera.models.safetensors import Folder, read_json
 from tessera.models.source import FolderSource
 from tessera.models.tokenizer import Tokenizer, from_gguf
+from tessera.models.writer import Writer
 
-Made = LanguageModel | encoder.TextEncoder | encoder.ImageEncoder
+Made = Writer | encoder.TextEncoder | encoder.ImageEncoder
 
 _DECODER = Family(decoder.forward, decoder.logits)
 FAMILIES: dict[str, Any] = {
@@ -52,10 +53,10 @@ def _from_folder(where: Path) -> Made:
     return _decoder(c, source, tokenizer, where.name)
 
 
-def _decoder(c: Config, source: Any, tokenizer: Tokenizer | None, name: str) -> LanguageModel:
+def _decoder(c: Config, source: Any, tokenizer: Tokenizer | None, name: str) -> Writer:
     module, family = FAMILIES[c.choice("model_type", FAMILIES)]
     shape = module.shape(c)
-    return LanguageModel(family, shape, module.params(shape, source), tokenizer, name)
+    return Writer(family, shape, module.params(shape, source), tokenizer, name)
 
 
 def _bert(

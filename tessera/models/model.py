@@ -42,6 +42,14 @@ class State:
     length: int
     room: int
 
+    def copy(self) -> State:
+        """A state of its own: steps use up the one that they are given."""
+        return State(
+            [tuple(tensor(x.numpy().copy()) for x in pair) for pair in self.cache],
+            self.length,
+            self.room,
+        )
+
 
 class LanguageModel:
     """A decoder with its weights; tokens go in, logits of the next token come out."""
@@ -68,6 +76,11 @@ class LanguageModel:
         """How many positions the model was made for."""
         size: int = self.shape.context
         return size
+
+    @property
+    def ends(self) -> frozenset[int]:
+        """Tokens that end a text."""
+        return frozenset() if self._tokenizer is None else self._tokenizer.eos
 
     def _every(self, params: Any, tokens: Any, cache: Any, start: Any) -> Any:
         x, cache = self._family.forward(self.shape, params, tokens, cache, start)

@@ -270,7 +270,10 @@ def merge(symbols: Sequence[str], order: Any) -> list[str]:
     return [s for s in text if s is not None]
 
 
-KINDS = {"gpt2": BytePairs, "llama": SentencePieces}
+KINDS: dict[str, type[BytePairs] | type[SentencePieces]] = {
+    "gpt2": BytePairs,
+    "llama": SentencePieces,
+}
 
 
 def from_gguf(metadata: dict[str, Any], path: str) -> BytePairs | SentencePieces:
@@ -278,4 +281,5 @@ def from_gguf(metadata: dict[str, Any], path: str) -> BytePairs | SentencePieces
     kind = metadata.get("tokenizer.ggml.model")
     if kind not in KINDS:
         raise ModelError(f"{path}: the tokenizer is {kind!r}, expected one of {', '.join(KINDS)}")
-    return KINDS[kind](metadata, path)
+    made: BytePairs | SentencePieces = KINDS[kind](metadata, path)
+    return made

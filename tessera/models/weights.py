@@ -39,7 +39,7 @@ class Packed:
     def columns(self, at: Any) -> Any:
         """Some columns as rows: (places, rows)."""
         parts = (op.take(x, at, axis=2) for x in (self.codes, self.scale, self.offset))
-        flat = op.reshape(self._elements(*parts), (self.shape[0], at.shape[0]))
+        flat: Any = op.reshape(self._elements(*parts), (self.shape[0], at.shape[0]))
         return flat.mT
 
     @staticmethod
