@@ -25,6 +25,8 @@ class HubTokenizer:
             )
         path = folder / "tokenizer.json"
         self._inner = _loaded(path)
+        self._inner.no_padding()
+        self._inner.no_truncation()
         self.size: int = self._inner.get_vocab_size()
         settings = _json(folder / "tokenizer_config.json")
         generation = _json(folder / "generation_config.json")

