@@ -116,7 +116,7 @@ if TYPE_CHECKING:
     from tessera.nn.state import from_torch as from_torch
 
 # Loaded when first used, so that `import tessera` stays light.
-_LATER = ("array_api", "cache", "data", "nn", "stdlib", "train")
+_LATER = ("array_api", "cache", "data", "models", "nn", "stdlib", "train")
 _KERNELS = {
     "check": "lang.checks", "profile": "inspect.profile",
     "kernel": "lang.kernel.decorate", "interpret": "lang.kernel.launch", "KTile": "lang.kernel.signature",

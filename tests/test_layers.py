@@ -49,11 +49,12 @@ MAY_IMPORT = {
     "files": f"{LANGUAGE} lang",
     "data": f"{LANGUAGE} lang",
     "train": f"{LANGUAGE} lang files data",
+    "models": f"{LANGUAGE} lang stdlib nn",
     "interop": f"{LANGUAGE} lang",
     "deploy": f"{LANGUAGE} lang",
     "inspect": f"{LANGUAGE} lang accelerator",
     "array_api": f"{LANGUAGE} lang",
-    "cli": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api cache tessera",
+    "cli": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api cache tessera models",
     "__main__": "cli",
     "tessera": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api files data train",
 }

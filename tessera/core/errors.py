@@ -118,6 +118,10 @@ class OutOfMemoryError(TesseraError, MemoryError):
     """There is not enough memory for what a program needs."""
 
 
+class ModelError(TesseraError, ValueError):
+    """A model file is damaged, or of a kind that cannot be read."""
+
+
 class FlagError(TesseraError, ValueError):
     """An environment variable or a flag has a value that it cannot take."""
 
