@@ -324,8 +324,7 @@ def cases() -> Iterator[tuple[str, str]]:
             names = [n for n in PROGRAMS if "product" in n or "bf16" in n or "conv" in n]
         yield from ((where, n) for n in names)
     for where in GPUS:
-        names = list(PROGRAMS) if where == "sm_90" else list(PROGRAMS)[1::EVERYWHERE]
-        yield from ((where, n) for n in names)
+        yield from ((where, n) for n in PROGRAMS)
     yield from (("kernels", n) for n in KERNELS)
     yield from (("checks", n) for n in CHECKED)
     yield from (("nests", n) for n in list(PROGRAMS)[::TUNED])
