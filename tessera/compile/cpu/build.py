@@ -10,13 +10,13 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 
+from tessera.compile.artifact import Call, Image
 from tessera.core.dims import Dim, symbols
 from tessera.core.during import During
 from tessera.core.errors import ScheduleError
 from tessera.core.flags import flags
 from tessera.core.tables import Table
 from tessera.core.types import TensorType
-from tessera.image import Call, Image
 from tessera.ir.graph.ir import Graph
 from tessera.ir.schedule import lower as to_schedule
 from tessera.ir.schedule.choose import default_nest

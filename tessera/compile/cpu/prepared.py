@@ -14,10 +14,10 @@ from weakref import WeakSet
 
 import numpy as np
 
+from tessera.compile.artifact import Call, Image
 from tessera.core import usual
 from tessera.core.errors import out_of_memory
 from tessera.core.types import TensorType
-from tessera.image import Call, Image
 from tessera.ir.graph import interp
 from tessera.ir.graph.ir import Array, substitute_params
 from tessera.ir.schedule.ir import HostCall

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tessera.accelerator.program import GpuProgram
+from tessera.compile.gpu.program import GpuProgram
 from tessera.runtime.cuda.launch import Launcher
 from tessera.runtime.cuda.memory import DeviceArray
 from tessera.runtime.cuda.module import Function

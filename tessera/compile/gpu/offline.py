@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
-from tessera.accelerator import control, libraries
-from tessera.accelerator.executable import GpuExecutable, schedule_for_gpu
-from tessera.accelerator.program import GpuProgram
+from tessera.accelerator import libraries
+from tessera.compile.executable import Step
+from tessera.compile.gpu import control
+from tessera.compile.gpu.executable import GpuExecutable, schedule_for_gpu
+from tessera.compile.gpu.program import GpuProgram
 from tessera.core.errors import DeviceError
 from tessera.core.types import TensorType
-from tessera.executable import Step
 from tessera.ir.graph.ir import Graph
 from tessera.ir.schedule.at import at_sizes
 from tessera.ir.schedule.ir import HostCall, Program

@@ -38,7 +38,7 @@ from tessera.runtime import tuned
 from tessera.runtime.code import Key, Store
 
 _STARTED = time.time_ns()
-_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # tessera
 _IMMATERIAL = (
     "cache_dir",
     "cache_limit",

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.accelerator.program import NOWHERE, GpuProgram
+from tessera.compile.gpu.program import NOWHERE, GpuProgram
 from tessera.ir.graph.ir import Graph, Node, Value
 from tessera.ir.graph.op import Params
 from tessera.ir.schedule.memory import size_of

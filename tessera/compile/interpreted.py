@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.executable import Executable
-from tessera.fallback import BY_REFERENCES, Task, first_that_works
+from tessera.compile.executable import Executable
+from tessera.compile.fallback import BY_REFERENCES, Task, first_that_works
 from tessera.ir.graph.ir import Array, Graph, Node
 from tessera.ir.schedule.interp import interpret
 from tessera.ir.schedule.ir import HostCall

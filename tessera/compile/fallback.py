@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import TypeVar
 
+from tessera.compile.executable import Executable, Step
 from tessera.core.during import pass_of
 from tessera.core.errors import (
     CompileError,
@@ -34,7 +35,6 @@ from tessera.core.flags import flags, override
 from tessera.core.source import Location, caller
 from tessera.core.text import type_text
 from tessera.core.types import TensorType
-from tessera.executable import Executable, Step
 from tessera.ir.graph.ir import Array, Graph, Node, eager_kernel
 from tessera.ir.tile.ir import Kernel
 from tessera.runtime.folder import saved

@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tessera.compile.executable import Executable, Step
+from tessera.compile.fallback import Task, Way, first_that_works, plain_ways
 from tessera.core.device import GPUS
 from tessera.core.during import During
 from tessera.core.errors import OperandError
 from tessera.core.flags import flags
 from tessera.core.spans import span
-from tessera.executable import Executable, Step
-from tessera.fallback import Task, Way, first_that_works, plain_ways
 from tessera.ir.graph.ir import Graph
 from tessera.ir.graph.verify import verify
 from tessera.transform.decompose import decompose
@@ -99,7 +99,7 @@ def _plain(task: Task) -> Sequence[Way[Executable]]:
         return plain_ways(task)
     if not (which or "0").isdecimal():
         return ()
-    gpu: Any = importlib.import_module("tessera.accelerator.plain")
+    gpu: Any = importlib.import_module("tessera.compile.gpu.plain")
     found: Sequence[Way[Executable]] = gpu.plain_ways(task, int(which or 0), kind)
     return found
 
@@ -117,14 +117,14 @@ def _compiled(graph: Graph, target: str, numerics: str) -> Executable:
         return Executable(graph, record)
     kind, _, which = target.partition(":")
     if kind in GPUS and (which or "0").isdecimal():
-        gpu: Any = importlib.import_module("tessera.accelerator.executable")
+        gpu: Any = importlib.import_module("tessera.compile.gpu.executable")
         on_gpu: Executable = gpu.GpuExecutable(graph, record, int(which or 0), kind)
         return on_gpu
     if kind in GPUS:
-        offline: Any = importlib.import_module("tessera.accelerator.offline")
+        offline: Any = importlib.import_module("tessera.compile.gpu.offline")
         not_here: Executable = offline.OfflineExecutable(graph, record, kind, which)
         return not_here
     # The levels below Graph IR are loaded when the first program is compiled for the machine.
-    machine: Any = importlib.import_module("tessera.machine")
+    machine: Any = importlib.import_module("tessera.compile.cpu.executable")
     made: Executable = machine.executable(graph, record, numerics)
     return made

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from tessera.compile.executable import Executable, Step
+from tessera.compile.fallback import BY_OPS, Task, Way
 from tessera.core.device import Device
-from tessera.executable import Executable, Step
-from tessera.fallback import BY_OPS, Task, Way
 from tessera.ir.graph.interp import execute
 from tessera.ir.graph.ir import Graph, device_kernel
 from tessera.ir.graph.op import Op, Params

@@ -7,6 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, cast
 
+from tessera.compile.artifact import Image, key_of, load, save
+from tessera.compile.cpu.prepared import Prepared
+from tessera.compile.executable import Executable, Step, tell_unused
+from tessera.compile.fallback import PlainRun, Task, Way, first_that_works, plain_runs
 from tessera.core.constraints import solve
 from tessera.core.during import During
 from tessera.core.errors import OutOfMemoryError, TesseraError
@@ -14,15 +18,11 @@ from tessera.core.flags import flags
 from tessera.core.kernels import Kernels
 from tessera.core.source import Location
 from tessera.core.types import TensorType
-from tessera.executable import Executable, Step, tell_unused
-from tessera.fallback import PlainRun, Task, Way, first_that_works, plain_runs
-from tessera.image import Image, key_of, load, save
 from tessera.ir.graph import interp
 from tessera.ir.graph.ir import Array, Graph, Node, eager_kernel, substitute_params
 from tessera.ir.schedule.ir import Group, HostCall, Kernel, Program
 from tessera.ir.schedule.memory import MemoryPlan, shortage, size_of
 from tessera.ir.schedule.nest import Nest
-from tessera.prepared import Prepared
 from tessera.runtime import memory, tuned
 from tessera.runtime.blocks import blocks
 from tessera.runtime.call import Caller, Expected, Record, has_calls
@@ -53,7 +53,7 @@ def executable(
 
 def _lowering() -> Any:
     """What lowers, which takes longer to import than an image to load."""
-    return importlib.import_module("tessera.build")
+    return importlib.import_module("tessera.compile.cpu.build")
 
 
 class MachineExecutable(Executable):

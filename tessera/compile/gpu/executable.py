@@ -14,9 +14,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from tessera.accelerator import control, libraries
-from tessera.accelerator.clock import Timed
-from tessera.accelerator.program import GpuProgram
+from tessera.accelerator import libraries
+from tessera.compile.cpu.executable import executable as on_the_host
+from tessera.compile.executable import Executable, Step, tell_unused
+from tessera.compile.fallback import Task, Way, first_that_works, plain_runs, plain_ways
+from tessera.compile.gpu import control
+from tessera.compile.gpu.clock import Timed
+from tessera.compile.gpu.program import GpuProgram
 from tessera.core.constraints import solve
 from tessera.core.during import During
 from tessera.core.errors import DeviceError, TesseraError
@@ -25,8 +29,6 @@ from tessera.core.garbage import collected_later
 from tessera.core.kernels import Kernels
 from tessera.core.source import Location
 from tessera.core.types import TensorType
-from tessera.executable import Executable, Step, tell_unused
-from tessera.fallback import Task, Way, first_that_works, plain_runs, plain_ways
 from tessera.ir.graph.ir import Builder, Graph, Node, bind, building, substitute_params
 from tessera.ir.schedule.at import at_sizes
 from tessera.ir.schedule.collapse import collapsed
@@ -34,7 +36,6 @@ from tessera.ir.schedule.ir import HostCall, Program
 from tessera.ir.schedule.lower import CHEAP_ON_GPU, lower
 from tessera.ir.schedule.memory import MemoryPlan
 from tessera.ir.schedule.merge import merged
-from tessera.machine import executable as on_the_host
 from tessera.ops.places import checked_index
 from tessera.ops.telling import ensure
 from tessera.runtime.cuda.device import Gpu, gpu
