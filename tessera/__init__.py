@@ -43,6 +43,8 @@ from tessera.lang import graph as graph
 from tessera.lang import op as op
 from tessera.lang.attend import flash_attention as flash_attention
 from tessera.lang.attend import split_qkv as split_qkv
+from tessera.lang.callbacks import callback as callback
+from tessera.lang.callbacks import print_ as print  # noqa: F401
 from tessera.lang.create import asarray as asarray
 from tessera.lang.create import from_dlpack as from_dlpack
 from tessera.lang.create import tensor as tensor

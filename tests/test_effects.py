@@ -43,7 +43,9 @@ def test_every_draw_has_its_effect_in_the_text():
 def test_which_ops_have_effects():
     found = {n: sorted(o.effects) for n, o in REGISTRY.items() if o.effects}
     assert found["random_bits"] == ["random"]
-    assert found["watch"] == ["io"]
+    assert found["watch"] == found["host_call"] == ["io"]
+    assert found["state_write"] == found["state_write_pages"] == ["state"]
+    assert found["state_move"] == ["movement"]
 
 
 @pytest.mark.parametrize("wrong", ['effects = ["io"]', "effects = []"])

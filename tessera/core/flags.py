@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from functools import wraps
 from pathlib import Path
@@ -167,6 +168,20 @@ def numerics(mode: str) -> AbstractContextManager[Flags]:
     return override(numerics=mode)
 
 
-def checked(on: bool = True) -> AbstractContextManager[Flags]:
+_BLOCK: ContextVar[object | None] = ContextVar("block", default=None)  # of ts.checked()
+
+
+@contextmanager
+def checked(on: bool = True) -> Iterator[Flags]:
     """Raise on every bad index, label, bound or number while the block or function runs, also in compiled code."""
-    return override(checked=bool(on))
+    token = _BLOCK.set(object() if on else None)
+    try:
+        with override(checked=bool(on)) as found:
+            yield found
+    finally:
+        _BLOCK.reset(token)
+
+
+def checked_block() -> object | None:
+    """What stands for the block of ts.checked() that code runs in."""
+    return _BLOCK.get()

@@ -35,6 +35,7 @@ from tessera.ops.define import (
     shape_of,
 )
 from tessera.ops.elementwise import add, bitwise_right_shift, minimum, mul
+from tessera.ops.key_uses import note_use
 from tessera.ops.shape import reshape, slice_, stack
 
 BITS, SPLIT, FOLD = 0, 1, 2  # purposes: the last word of the counter keeps their blocks apart
@@ -64,8 +65,8 @@ def random_bits(
     return random_bits.bind(*words, i, draw=draw, purpose=purpose, dtype=as_dtype(dtype))
 
 
-def key_words(op: str, key: ArrayLike) -> tuple[Value, Value]:
-    """The two words of a key."""
+def key_words(op: str, key: ArrayLike, purpose: str = "draw", draw: int = 0) -> tuple[Value, Value]:
+    """The two words of a key, which is used for this."""
     if not isinstance(key, Value | np.ndarray):
         raise OperandError(
             f"{op}: the key is {type(key).__name__} {key!r:.40}, expected u32[2]; make one with "
@@ -78,13 +79,15 @@ def key_words(op: str, key: ArrayLike) -> tuple[Value, Value]:
         )
     if k.ndim != 1:
         raise ShapeError(f"{op}: the key is {k.type}, a stack of keys; pick one, as in keys[0]")
+    if purpose != "fold_in":  # whose numbers depend on more than the key
+        note_use(op, k, purpose, draw)
     return reshape(slice_(k, (0,), (1,)), ()), reshape(slice_(k, (1,), (2,)), ())
 
 
 def blocks(op: str, key: ArrayLike, shape: Shape, dtype: DType, draw: int = 0) -> Value:
     """u32 or u64 bits for every element of a shape."""
     counter = reshape(iota((product(shape),), 0, u64), shape)
-    return random_bits(*key_words(op, key), counter, draw=draw, dtype=dtype)
+    return random_bits(*key_words(op, key, draw=draw), counter, draw=draw, dtype=dtype)
 
 
 def two_blocks(op: str, key: ArrayLike, shape: Shape, wide: DType) -> tuple[Value, Value]:
@@ -175,14 +178,16 @@ def split(key: ArrayLike, n: Size = 2) -> Value:
     """n new keys u32[n,2] whose streams have nothing to do with each other nor with the key's."""
     (count,) = shape_of("split", n if isinstance(n, Dim) or hasattr(n, "__index__") else (n,))
     counter = iota((count,), 0, u64)
-    return _pair(random_bits(*key_words("split", key), counter, purpose=SPLIT, dtype=u64))
+    return _pair(random_bits(*key_words("split", key, "split"), counter, purpose=SPLIT, dtype=u64))
 
 
 @public
 def fold_in(key: ArrayLike, data: ArrayLike) -> Value:
     """A new key from a key and an integer, such as the number of a step or of a layer."""
     counter = _word("fold_in", data, "data")
-    return _pair(random_bits(*key_words("fold_in", key), counter, purpose=FOLD, dtype=u64))
+    return _pair(
+        random_bits(*key_words("fold_in", key, "fold_in"), counter, purpose=FOLD, dtype=u64)
+    )
 
 
 @public
