@@ -361,6 +361,37 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, total)
         assert grown < 1.1 * most + 4, (use, grown)
 
 
+LARGE = """
+import resource, sys, numpy as np, tessera as ts
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+tree = ts.load(sys.argv[1])
+used = tree["a"].numpy()[: 50 << 20]
+total = int(used.sum(dtype=np.int64)) + int(tree["b"].numpy()[:10].sum())
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.deep
+def test_two_gigabytes_are_mapped(tmp_path):
+    """200 MiB of 2 GiB are used, and the peak is that of them."""
+    size = 1 << 30
+    entry = {"dtype": "F32", "shape": [size // 4]}
+    table = {n: entry | {"data_offsets": [i * size, (i + 1) * size]} for i, n in enumerate("ab")}
+    text = json.dumps(table).encode()
+    path = tmp_path / "large.safetensors"
+    with open(path, "wb") as f:
+        f.write(len(text).to_bytes(8, "little") + text)
+        f.truncate(8 + len(text) + 2 * size)
+    done = subprocess.run(
+        [sys.executable, "-c", LARGE, str(path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(done.stdout) / 1024 < 1.1 * 200
+
+
 KILLS = """
 import os, random, signal, sys, time, numpy as np, tessera as ts
 folder, count, shards = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "shards"
