@@ -136,8 +136,9 @@ def filled(kind: str, n: int = 20) -> Any:
     return empty(kind).append(K[:, :, :n], V[:, :, :n])
 
 
-@pytest.mark.parametrize("jitted", [False, True])
-@pytest.mark.parametrize("kind", ["plain", "lengths", "pages"])
+@pytest.mark.parametrize(
+    ("kind", "jitted"), [("plain", False), ("lengths", False), ("pages", False), ("pages", True)]
+)
 def test_truncate_fork_prune_and_reset(kind, jitted):
     def run(c: Any, k: Any, v: Any) -> Any:
         short = c.truncate(18).append(k, v)
@@ -222,9 +223,9 @@ def test_dropout_drops_weights():
         lambda keys: ts.vmap(lambda k: ts.flash_attention(q, c, dropout=0.3, key=k))(keys),
         target="numpy",
     )
-    many = draws(ts.split(ts.key(0), 400)).numpy()
+    many = draws(ts.split(ts.key(0), 100)).numpy()
     assert not np.array_equal(many[0], many[1])
-    np.testing.assert_allclose(many.mean(0), plain, atol=6 * many.std(0).max() / 20)
+    np.testing.assert_allclose(many.mean(0), plain, atol=6 * many.std(0).max() / 10)
     assert (many[:, :, 0] == 0).mean() > 0.2, (
         "the first query has one weight, which is dropped or not"
     )
