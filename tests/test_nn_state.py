@@ -35,7 +35,9 @@ def test_names_of_a_sequential_are_those_of_pytorch():
     assert nn.get(m, "1").name == "1"
     assert nn.get(m, "6.weight").shape == (3, 36)
     assert [n for n, _ in nn.modules(m)] == ["", *map(str, range(7))]
-    with pytest.raises(TreeError, match=r"nn\.get: no '9' in Sequential; it has 0, 1, 2, 3, 4, 5, 6"):
+    with pytest.raises(
+        TreeError, match=r"nn\.get: no '9' in Sequential; it has 0, 1, 2, 3, 4, 5, 6"
+    ):
         nn.get(m, "9.weight")
 
 
