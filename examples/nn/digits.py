@@ -13,7 +13,7 @@ def digits(rng, n):
     glyphs = np.loadtxt(GLYPHS, delimiter=",").reshape(10, 7, 5)
     labels = rng.integers(0, 10, n)
     x = rng.normal(scale=0.2, size=(n, 1, SIDE, SIDE))
-    for picture, label in zip(x, labels):
+    for picture, label in zip(x, labels, strict=True):
         i, j = rng.integers(0, (SIDE - 6, SIDE - 4))
         picture[0, i : i + 7, j : j + 5] += glyphs[label]
     return x.astype(np.float32), labels

@@ -67,7 +67,7 @@ def main():
     x = bars(np.random.default_rng(1), 6)
     again = op.sigmoid(model.decoder(model.encode(x)[0]))
     print("one row of six pictures, and what the codes of two numbers keep of it:")
-    for row, back in zip(x, again.tolist()):
+    for row, back in zip(x, again.tolist(), strict=True):
         print("  ", *(" #"[int(p)] for p in row[:SIDE]), " -> ",
               *(" .:*#"[int(4.99 * p)] for p in back[:SIDE]))  # fmt: skip
 
