@@ -28,6 +28,7 @@ from tessera.ops.elementwise import *
 from tessera.ops.factor import *
 from tessera.ops.fft import *
 from tessera.ops.gather import *
+from tessera.ops.grid_sample import *
 from tessera.ops.indexing import *
 from tessera.ops.linalg import *
 from tessera.ops.loss import *
