@@ -321,11 +321,7 @@ def structure_names(s: Structure, prefix: str = "") -> list[str]:
 
 
 def _step_names(s: Structure) -> list[str]:
-    if s.kind is dict or s.kind is OrderedDict:
-        return [str(k) for k in s.aux]
-    if s.kind is defaultdict:
-        return [str(k) for k in s.aux[1]]
-    return [step.strip(".[]") for step in _steps(s)]
+    return [str(k) for k in keys(s)]
 
 
 @blames_arguments

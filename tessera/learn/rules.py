@@ -46,8 +46,11 @@ def sgd(
         g = g + decay * x if decay else g
         if not momentum:
             return (moved(x, step.rate, g),)
-        share = op.where(op.eq(step.number, 0), 1.0, 1 - dampening) if dampening else 1
-        new = momentum * v[0] + (op.cast(share, x.dtype) * g if dampening else g)
+        if dampening:  # not in the first step
+            first, later = (op.full((), n, x.dtype) for n in (1.0, 1 - dampening))
+            new = momentum * v[0] + op.where(op.eq(step.number, 0), first, later) * g
+        else:
+            new = momentum * v[0] + g
         return moved(x, step.rate, momentum * new + g if nesterov else new), new
 
     return leafwise(lr, {"velocity": zeros} if momentum else {}, rule)

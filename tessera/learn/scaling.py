@@ -87,9 +87,9 @@ def loss_scaled(
 
 
 def _unscaled(g: Any, scale: Any) -> Any:
-    """g / scale, computed where the scale fits."""
+    """g / scale in f32 at least, where neither the scale overflows nor the quotient vanishes."""
     wide = g if g.dtype.bits >= f32.bits else op.cast(g, f32)
-    return op.cast(wide / op.cast(scale, wide.dtype), g.dtype)
+    return wide / op.cast(scale, wide.dtype)
 
 
 def finite(grads: Tree) -> Value:

@@ -15,7 +15,7 @@ import ml_dtypes
 from tessera.core import tree
 from tessera.core.errors import ShapeError, TreeError, located
 from tessera.lang import op
-from tessera.lang.create import asarray
+from tessera.lang.create import asarray, tensor
 
 _NARROW = {
     "torch.bfloat16": ml_dtypes.bfloat16,
@@ -41,18 +41,20 @@ def load_state(
     *,
     strict: bool = True,
     rename: Rename | None = None,
+    copy: bool = True,
 ) -> Any:
     """The module with the tensors of these names, in the dtypes of its own; with a state, both.
 
     Values are tensors, arrays or torch tensors.  rename turns names of the source into names of the module: patterns
     (regular expressions) with their replacements, applied in order, or a function, whose None leaves a tensor out.
-    strict=False keeps what has no tensor and leaves tensors without a place.
+    strict=False keeps what has no tensor and leaves tensors without a place.  copy=False shares memory with arrays and
+    torch tensors where it can: writing to them would change the module.
     """
     given = _renamed(tensors, rename)
     wanted = state_dict(module, state)
     if strict:
         _check_names(wanted, given)
-    made = {n: _fitted(n, x, given[n]) if n in given else x for n, x in wanted.items()}
+    made = {n: _fitted(n, x, given[n], copy) if n in given else x for n, x in wanted.items()}
     loaded = _with(module, made)
     return loaded if state is None else (loaded, _with(state, made))
 
@@ -98,7 +100,7 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + more
 
 
-def _fitted(name: str, mine: Any, given: Any) -> Any:
+def _fitted(name: str, mine: Any, given: Any, copy: bool) -> Any:
     x = tensor_of(given)
     if tuple(x.shape) != tuple(mine.shape):
         raise located(
@@ -106,7 +108,9 @@ def _fitted(name: str, mine: Any, given: Any) -> Any:
                 f"nn.load_state: '{name}' is {x.type}, expected {mine.type} as in the module"
             )
         )
-    return x if x.dtype is mine.dtype else op.cast(x, mine.dtype)
+    if x.dtype is not mine.dtype:
+        return op.cast(x, mine.dtype)
+    return tensor(x.numpy()) if copy and x is not given and x.device.kind == "cpu" else x
 
 
 def tensor_of(x: Any) -> Any:

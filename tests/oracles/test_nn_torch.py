@@ -194,6 +194,7 @@ def compare(ours: Any, theirs: Any, x: Any, rng: Any) -> None:
         agree(value, wanted[name])
 
 
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers(name):
     for seed in range(3):
@@ -202,9 +203,10 @@ def test_layers(name):
 
 
 @pytest.mark.deep
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers_over_many_options(name):
-    for seed in range(3, 40):
+    for seed in range(3, 12):
         rng = np.random.default_rng(seed)
         compare(*LAYERS[name](rng), rng)
 
