@@ -17,6 +17,7 @@ import numpy as np
 
 from tessera.core.errors import OperandError
 from tessera.interop.onnx.model import (
+    NUMBERS,
     STRING,
     Array,
     Function,
@@ -330,3 +331,42 @@ def array_of(x: Any) -> Array:
     if type(x).__name__ == "TensorProto":
         return _Reader(None).tensor(x)
     return np.asarray(x)
+
+
+# Writing
+
+
+def write(model: Model, opset: int) -> bytes:
+    """The file of a model, as bytes, once onnx has checked it."""
+    onnx = _library()
+    made = onnx.helper.make_model(
+        _graph(onnx, model.graph),
+        opset_imports=[onnx.helper.make_opsetid("", opset)],
+        producer_name=model.producer,
+        ir_version=min(onnx.IR_VERSION, 10),
+    )
+    try:
+        onnx.checker.check_model(made)
+    except onnx.checker.ValidationError as e:
+        raise OnnxError(f"onnx: the model is not valid: {str(e).splitlines()[0]}") from None
+    data: bytes = made.SerializeToString()
+    return data
+
+
+def _graph(onnx: Any, g: Graph) -> Any:
+    tensors = [onnx.numpy_helper.from_array(a, name) for name, a in g.initialisers.items()]
+    nodes = [_node(onnx, n) for n in g.nodes]
+    infos = [[_info(onnx, i) for i in part] for part in (g.inputs, g.outputs)]
+    return onnx.helper.make_graph(nodes, g.name, *infos, tensors)
+
+
+def _node(onnx: Any, n: Node) -> Any:
+    attributes = {
+        k: _graph(onnx, a) if isinstance(a, Graph) else a for k, a in n.attributes.items()
+    }
+    return onnx.helper.make_node(n.op, n.inputs, n.outputs, n.name, domain=n.domain, **attributes)
+
+
+def _info(onnx: Any, i: Info) -> Any:
+    assert i.dtype is not None
+    return onnx.helper.make_tensor_value_info(i.name, NUMBERS[i.dtype], i.shape)
