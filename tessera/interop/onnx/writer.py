@@ -23,6 +23,7 @@ class Writer:
         self.symbols: dict[str, tuple[str, int]] = {} if outer is None else outer.symbols
         self._constants: dict[Any, str] = {}
         self._sizes: dict[Any, str] = {}
+        self._count = 0  # of names
 
     def root(self) -> Writer:
         """The writer of the whole model, which gives names and holds constants."""
@@ -31,7 +32,7 @@ class Writer:
     def fresh(self, stem: str) -> str:
         """A name that nothing has."""
         top = self.root()
-        top._count = getattr(top, "_count", 0) + 1
+        top._count += 1
         return f"{stem}_{top._count}"
 
     def emit(self, op: str, *inputs: str, outputs: int = 1, **attributes: Any) -> Any:

@@ -92,7 +92,28 @@ def _padding(n: Call, sizes: Any, spans: Any, stride: Any) -> tuple[tuple[Any, A
 @rule("Conv")
 def _conv(n: Call, x: Any, w: Any, bias: Any = None) -> Any:
     p = window(n, x.shape[2:], n.get("kernel_shape", w.shape[2:]))
-    return op.conv(x, w, bias, groups=n.get("group", 1), **p)
+    return convolved(x, w, bias, n.get("group", 1), p)
+
+
+def convolved(x: Any, w: Any, bias: Any, groups: int, p: dict[str, Any]) -> Any:
+    """A convolution; spatial axes of one place are left out, which vectors run along otherwise."""
+    rank = len(x.shape) - 2
+    one = [
+        k
+        for k in range(rank)
+        if x.shape[2 + k] == 1 and w.shape[2 + k] == 1 and p["padding"][k] == (0, 0)
+    ]
+    one = one[: rank - 1]
+    if not one:
+        return op.conv(x, w, bias, groups=groups, **p)
+    rest = [k for k in range(rank) if k not in one]
+    short = {name: tuple(v[k] for k in rest) for name, v in p.items()}
+    x, w = (op.reshape(v, (*v.shape[:2], *(v.shape[2 + k] for k in rest))) for v in (x, w))
+    y = op.conv(x, w, bias, groups=groups, **short)
+    sizes = [1] * rank
+    for k, size in zip(rest, y.shape[2:], strict=True):
+        sizes[k] = size
+    return op.reshape(y, (*y.shape[:2], *sizes))
 
 
 @rule("ConvInteger")

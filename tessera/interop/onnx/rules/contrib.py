@@ -49,7 +49,7 @@ def _fused_conv(n: Call, x: Any, w: Any, bias: Any = None, more: Any = None) -> 
     y = op.conv(x, w, bias, groups=n.get("group", 1), **p)
     y = y if more is None else op.add(y, more)
     given = n.get("activation_params", [])
-    made = {
+    made: dict[str, Any] = {
         "Relu": op.relu, "Tanh": op.tanh, "Sigmoid": op.sigmoid,
         "LeakyRelu": lambda v: op.leaky_relu(v, given[0]),
         "Clip": lambda v: op.clip(v, given[0], given[1]),
