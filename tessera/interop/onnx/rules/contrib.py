@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera.core.dtype import as_dtype, f32
+from tessera.core.dtype import as_dtype, f32, u8
 from tessera.interop.onnx.rule import Call, numpy_dtype, rule
-from tessera.interop.onnx.rules.contraction import centred, window
+from tessera.interop.onnx.rules.contraction import centred, whole_matmul, window
 from tessera.interop.onnx.rules.norm import _layer_norm, _rms_norm
 from tessera.interop.onnx.rules.quantise import _requantized, bounds
 from tessera.interop.onnx.rules.rnn import _lstm
@@ -77,8 +77,8 @@ def _dynamic_matmul(n: Call, a: Any, b: Any, scale: Any, zero: Any = None, bias:
     step = op.div(op.where(op.eq(spread, 0), 1.0, spread), 255.0)
     point = op.round(op.clip(op.div(op.neg(low), step), 0.0, 255.0))
     q = op.clip(op.add(op.round(op.div(a, step)), point), 0.0, 255.0)
-    left = op.cast(op.sub(q, point), "i32")
-    y = op.mul(op.cast(op.matmul(left, centred(b, zero, -1)), f32), op.mul(step, scale))
+    y = whole_matmul(op.cast(q, u8), op.cast(point, u8), b, zero)
+    y = op.mul(op.cast(y, f32), op.mul(step, scale))
     return y if bias is None else op.add(y, bias)
 
 
@@ -87,7 +87,7 @@ def _integer_to_float(
     n: Call, a: Any, b: Any, a_scale: Any, b_scale: Any, a_zero: Any = None, b_zero: Any = None,
     bias: Any = None,
 ) -> Any:  # fmt: skip
-    y = op.cast(op.matmul(centred(a, a_zero, -2), centred(b, b_zero, -1)), f32)
+    y = op.cast(whole_matmul(a, a_zero, b, b_zero), f32)
     y = op.mul(y, op.mul(a_scale, b_scale))
     return y if bias is None else op.add(y, bias)
 
