@@ -122,7 +122,7 @@ def worst(ours: dict[str, Any], theirs: list[Any]) -> float:
         if x.shape != y.shape:
             return math.inf
         if x.size and x.dtype.kind in "fiub":
-            scale = max(float(np.abs(y.astype(np.float64)).max()), 1e-6)
+            scale = max(float(np.abs(y.astype(np.float64)).max()), 1e-3)
             gap = float(np.abs(x.astype(np.float64) - y.astype(np.float64)).max())
             found = max(found, gap / scale)
     return found

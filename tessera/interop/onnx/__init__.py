@@ -6,6 +6,7 @@ from typing import Any
 
 from tessera.core.errors import TesseraError, located
 from tessera.interop.onnx import rules as rules
+from tessera.interop.onnx.export import save as save
 from tessera.interop.onnx.model import DataDependentError as DataDependentError
 from tessera.interop.onnx.model import OnnxError as OnnxError
 from tessera.interop.onnx.module import OnnxModule as OnnxModule

@@ -41,6 +41,8 @@ class OnnxModule:
         self.inputs = tuple(i for i in graph.inputs if i.name not in graph.initialisers)
         self.outputs = graph.outputs
         self._by_name = {i.name: i for i in graph.inputs}
+        # Inputs of one whole number, by which the model chooses what it does: a program for each.
+        self._settled: tuple[str, ...] = ()
         self._small = plan.count(graph.nodes) <= _FEW and not model.functions
 
     def __repr__(self) -> str:
@@ -75,8 +77,11 @@ class OnnxModule:
             )
         tensors = {k: v for k, v in given.items() if isinstance(v, Value)}
         fixed = {k: v for k, v in given.items() if k not in tensors}
-        absent = {i.name: None for i in self.inputs if i.name not in given}
-        key = (tuple((k, v.type) for k, v in tensors.items()), tuple(absent))
+        absent: dict[str, Any] = {i.name: None for i in self.inputs if i.name not in given}
+        settled = {k: np.asarray(tensors.pop(k)) for k in self._settled if k in tensors}
+        absent |= settled
+        numbers = tuple((k, v.item()) for k, v in settled.items())
+        key = (tuple((k, v.type) for k, v in tensors.items()), tuple(absent), numbers)
         if fixed:  # text and sequences have no types that a program could be kept for
             return self._named(
                 plan.Plan(self._evaluator, self.model.graph, {**fixed, **absent}).eager(tensors)
@@ -92,6 +97,8 @@ class OnnxModule:
         if self._small and key not in self._seen:
             self._seen.add(key)
             return made.eager(tensors)
+        if not self._settled and not made.compiles_whole(tensors):
+            self._settled = tuple(k for k, v in tensors.items() if _is_choice(v))
         return made.run(tensors)
 
     def _given(self, name: str, x: Any) -> Any:
@@ -157,6 +164,10 @@ def _blank(i: Info) -> Tensor:
     if i.dtype is None or i.shape is None or not is_ours(i.dtype):
         raise OperandError(f"onnx: lower needs arguments: the type of input '{i.name}' is open")
     return asarray(np.zeros([s if isinstance(s, int) else 1 for s in i.shape], i.dtype))
+
+
+def _is_choice(v: Value) -> bool:
+    return v.ndim == 0 and v.dtype.kind in "biu"
 
 
 def _is_float(v: Array) -> bool:

@@ -52,6 +52,10 @@ class Plan:
             self._compile(tensors)
         return self.program is not None
 
+    def compiles_whole(self, tensors: Mapping[str, Value]) -> bool:
+        """Whether one program holds all nodes."""
+        return self.compiled(tensors) and not self.late
+
     def _compile(self, tensors: Mapping[str, Value]) -> None:
         for _ in range(_MOST_TRIES):
             program = Jitted(self._traced)

@@ -17,6 +17,7 @@ import numpy as np
 
 from tessera.core.errors import OperandError
 from tessera.interop.onnx.model import (
+    NUMBERS,
     STRING,
     Array,
     Function,
@@ -105,23 +106,25 @@ class _Reader:
             made = self.function(f)
             functions[made.domain, made.name] = made
         self.opsets = opsets
-        producer = f"{proto.producer_name} {proto.producer_version}".strip()
+        producer = f"{_text(proto.producer_name)} {_text(proto.producer_version)}".strip()
         return Model(self.graph(proto.graph), opsets, functions, producer)
 
     def function(self, f: Any) -> Function:
         self.opsets = {_domain(o.domain): int(o.version) for o in f.opset_import} or self.opsets
-        defaults = {a.name: self.attribute(a) for a in f.attribute_proto}
+        defaults = {_text(a.name): self.attribute(a) for a in f.attribute_proto}
         nodes = tuple(self.node(n) for n in f.node)
-        return Function(_domain(f.domain), f.name, tuple(f.input), tuple(f.output), defaults, nodes)
+        return Function(
+            _domain(f.domain), _text(f.name), _texts(f.input), _texts(f.output), defaults, nodes
+        )
 
     def graph(self, g: Any) -> Graph:
         self.depth += 1
         if self.depth > _DEEPEST:
             raise OnnxError(f"onnx: graphs are nested deeper than {_DEEPEST} levels")
-        made = {t.name: self.tensor(t) for t in g.initializer}
-        made |= {t.values.name: self.sparse(t) for t in g.sparse_initializer}
+        made = {_text(t.name): self.tensor(t) for t in g.initializer}
+        made |= {_text(t.values.name): self.sparse(t) for t in g.sparse_initializer}
         out = Graph(
-            g.name,
+            _text(g.name),
             tuple(map(info, g.input)),
             tuple(map(info, g.output)),
             tuple(self.node(n) for n in g.node),
@@ -133,13 +136,13 @@ class _Reader:
     def node(self, n: Any) -> Node:
         domain = _domain(n.domain)
         return Node(
-            n.op_type, domain, self.opsets.get(domain, 1), n.name, tuple(n.input),
-            tuple(n.output), {a.name: self.attribute(a) for a in n.attribute},
+            _text(n.op_type), domain, self.opsets.get(domain, 1), _text(n.name), _texts(n.input),
+            _texts(n.output), {_text(a.name): self.attribute(a) for a in n.attribute},
         )  # fmt: skip
 
     def attribute(self, a: Any) -> Any:
         if a.ref_attr_name:
-            return Reference(a.ref_attr_name)
+            return Reference(_text(a.ref_attr_name))
         read = _ATTRIBUTES.get(a.type)
         if read is None:
             raise OnnxError(f"onnx: attribute '{a.name}' has the type {a.type}, which is not known")
@@ -184,7 +187,7 @@ class _Reader:
 
     def external(self, t: Any, size: int, what: str) -> Array:
         """Bytes of a file in the folder of the model, mapped."""
-        said = {e.key: e.value for e in t.external_data}
+        said = {_text(e.key): _text(e.value) for e in t.external_data}
         if self.folder is None:
             raise OnnxError(f"onnx: {what} is in another file; load the model by its path")
         path = (self.folder / said.get("location", "")).resolve()
@@ -265,33 +268,39 @@ def _codes(given: Sequence[int], dtype: Any) -> Array:
     return (np.array(given, np.int64) & np.iinfo(dtype).max).astype(dtype)
 
 
-def _text(s: bytes) -> str:
-    return s.decode("utf-8", "surrogateescape")
+def _text(s: str | bytes) -> str:
+    """Text; bytes that are no UTF-8, which damaged files hold, are kept as they are."""
+    return s if isinstance(s, str) else s.decode("utf-8", "surrogateescape")
 
 
-def _domain(name: str) -> str:
-    return "" if name == "ai.onnx" else name
+def _texts(names: Sequence[str | bytes]) -> tuple[str, ...]:
+    return tuple(map(_text, names))
+
+
+def _domain(name: str | bytes) -> str:
+    text = _text(name)
+    return "" if text == "ai.onnx" else text
 
 
 def info(v: Any) -> Info:
     """The record of a ValueInfoProto."""
     kind = v.type.WhichOneof("value")
     if kind is None:
-        return Info(v.name)
+        return Info(_text(v.name))
     if kind != "tensor_type":
-        return Info(v.name, kind.removesuffix("_type"))
+        return Info(_text(v.name), kind.removesuffix("_type"))
     t = v.type.tensor_type
     dtype = dtype_of(t.elem_type, f"'{v.name}'") if t.elem_type else None
     if not t.HasField("shape"):
-        return Info(v.name, "tensor", dtype, None)
-    return Info(v.name, "tensor", dtype, tuple(map(_size, t.shape.dim)))
+        return Info(_text(v.name), "tensor", dtype, None)
+    return Info(_text(v.name), "tensor", dtype, tuple(map(_size, t.shape.dim)))
 
 
 def _size(d: Any) -> int | str | None:
     kind = d.WhichOneof("value")
     if kind == "dim_value":
         return int(d.dim_value) if d.dim_value >= 0 else None
-    return str(d.dim_param) if kind == "dim_param" and d.dim_param else None
+    return _text(d.dim_param) if kind == "dim_param" and d.dim_param else None
 
 
 _ATTRIBUTES: Mapping[int, Callable[[_Reader, Any], Any]] = {
@@ -322,3 +331,42 @@ def array_of(x: Any) -> Array:
     if type(x).__name__ == "TensorProto":
         return _Reader(None).tensor(x)
     return np.asarray(x)
+
+
+# Writing
+
+
+def write(model: Model, opset: int) -> bytes:
+    """The file of a model, as bytes, once onnx has checked it."""
+    onnx = _library()
+    made = onnx.helper.make_model(
+        _graph(onnx, model.graph),
+        opset_imports=[onnx.helper.make_opsetid("", opset)],
+        producer_name=model.producer,
+        ir_version=min(onnx.IR_VERSION, 10),
+    )
+    try:
+        onnx.checker.check_model(made)
+    except onnx.checker.ValidationError as e:
+        raise OnnxError(f"onnx: the model is not valid: {str(e).splitlines()[0]}") from None
+    data: bytes = made.SerializeToString()
+    return data
+
+
+def _graph(onnx: Any, g: Graph) -> Any:
+    tensors = [onnx.numpy_helper.from_array(a, name) for name, a in g.initialisers.items()]
+    nodes = [_node(onnx, n) for n in g.nodes]
+    infos = [[_info(onnx, i) for i in part] for part in (g.inputs, g.outputs)]
+    return onnx.helper.make_graph(nodes, g.name, *infos, tensors)
+
+
+def _node(onnx: Any, n: Node) -> Any:
+    attributes = {
+        k: _graph(onnx, a) if isinstance(a, Graph) else a for k, a in n.attributes.items()
+    }
+    return onnx.helper.make_node(n.op, n.inputs, n.outputs, n.name, domain=n.domain, **attributes)
+
+
+def _info(onnx: Any, i: Info) -> Any:
+    assert i.dtype is not None
+    return onnx.helper.make_tensor_value_info(i.name, NUMBERS[i.dtype], i.shape)

@@ -24,7 +24,7 @@ from tessera.interop.onnx.model import (
     OnnxError,
     dtype_of,
 )
-from tessera.ir.graph.ir import Value, concrete, current_builder
+from tessera.ir.graph.ir import Value, concrete, current_builder, eagerly
 from tessera.lang import op
 from tessera.ops.define import as_value
 
@@ -212,6 +212,14 @@ def shape_of(x: Any) -> tuple[Size, ...]:
 def scalar_like(x: Any, number: Any) -> Value:
     """A number in the dtype of x."""
     return concrete(np.asarray(number).astype(numpy_dtype(x)))
+
+
+def at_once(f: Callable[..., Any], *xs: Any) -> Any:
+    """f of operands; computed outside of the program when all of them are known while tracing."""
+    if not tracing() or not all(map(is_known, xs)):
+        return f(*xs)
+    with eagerly():
+        return f(*xs)
 
 
 def tracing() -> bool:

@@ -3,6 +3,7 @@
 from tessera.interop.onnx.rules import attention as attention
 from tessera.interop.onnx.rules import cast as cast
 from tessera.interop.onnx.rules import contraction as contraction
+from tessera.interop.onnx.rules import contrib as contrib
 from tessera.interop.onnx.rules import control as control
 from tessera.interop.onnx.rules import elementwise as elementwise
 from tessera.interop.onnx.rules import image as image

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from tessera.core.dtype import i32
+import numpy as np
+
+from tessera.core.dtype import f32, i32
 from tessera.interop.onnx.model import OnnxError
-from tessera.interop.onnx.rule import Call, rule
+from tessera.interop.onnx.rule import Call, at_once, host, is_known, numpy_dtype, rule
 from tessera.lang import op
 from tessera.ops.define import as_value
 
@@ -43,8 +46,72 @@ def _einsum(n: Call, *xs: Any) -> Any:
 
 @rule("MatMulInteger")
 def _matmul_integer(n: Call, a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any:
-    left, right = centred(a, a_zero, -2), centred(b, b_zero, -1)
-    return op.matmul(left, right)
+    return whole_matmul(a, a_zero, b, b_zero)
+
+
+_EXACT = 1 << 24  # f32 holds all whole numbers up to it
+
+
+def _largest(x: Any, zero: Any) -> int:
+    """What no quantised number less its zero point goes beyond."""
+    info = np.iinfo(numpy_dtype(x))
+    low, high = int(info.min), int(info.max)
+    if zero is None:
+        return max(-low, high)
+    if not is_known(zero):
+        return high - low
+    points = host(zero, "a zero point").astype(np.int64)
+    return int(max((high - points).max(), (points - low).max())) if points.size else high - low
+
+
+def _room(a: Any, a_zero: Any, b: Any, b_zero: Any) -> int:
+    """How many products f32 adds up without rounding."""
+    return _EXACT // (_largest(a, a_zero) * _largest(b, b_zero))
+
+
+def whole_matmul(a: Any, a_zero: Any, b: Any, b_zero: Any) -> Any:
+    """A product of quantised numbers in i32, by f32 products of parts that are exact."""
+    a, b = as_value(a), as_value(b)
+    room, depth = _room(a, a_zero, b, b_zero), a.shape[-1]
+    left = at_once(lambda x, z: centred(x, z, -2), a, a_zero)
+    right = at_once(lambda x, z: centred(x, z, -1), b, b_zero)
+    if room < 64 or not isinstance(depth, int) or b.ndim < 2:
+        return op.matmul(left, right)
+    left, right = at_once(_float, left), at_once(_float, right)
+    total: Any = None
+    for at in range(0, max(depth, 1), room):
+        part = slice(at, min(at + room, depth))
+        rows = at_once(lambda v, k=part: op.index(v, (..., k, slice(None))), right)
+        y = op.cast(op.matmul(op.index(left, (..., part)), rows), i32)
+        total = y if total is None else op.add(total, y)
+    return total
+
+
+def whole_conv(n: Call, x: Any, x_zero: Any, w: Any, w_zero: Any, p: dict[str, Any]) -> Any:
+    """A convolution of quantised numbers in i32, by f32 convolutions that are exact."""
+    x, w = as_value(x), as_value(w)
+    groups = n.get("group", 1)
+    kernel = [int(s) for s in w.shape[2:]]
+    room = _room(x, x_zero, w, w_zero) // max(math.prod(kernel), 1)
+    left = centred(x, x_zero, 1)
+    right = at_once(lambda v, z: centred(v, z, 0), w, w_zero)
+    channels = int(w.shape[1])
+    if room < 1 or (groups > 1 and room < channels):
+        return op.conv(left, right, groups=groups, **p)
+    left, right = _float(left), at_once(_float, right)
+    if room >= channels:
+        return op.cast(convolved(left, right, None, groups, p), i32)
+    total: Any = None
+    for at in range(0, channels, room):
+        part = (slice(None), slice(at, min(at + room, channels)))
+        kept = at_once(lambda v, k=part: op.index(v, k), right)
+        y = op.cast(convolved(op.index(left, part), kept, None, 1, p), i32)
+        total = y if total is None else op.add(total, y)
+    return total
+
+
+def _float(x: Any) -> Any:
+    return op.cast(x, f32)
 
 
 def centred(x: Any, zero: Any, axis: int) -> Any:
@@ -92,13 +159,34 @@ def _padding(n: Call, sizes: Any, spans: Any, stride: Any) -> tuple[tuple[Any, A
 @rule("Conv")
 def _conv(n: Call, x: Any, w: Any, bias: Any = None) -> Any:
     p = window(n, x.shape[2:], n.get("kernel_shape", w.shape[2:]))
-    return op.conv(x, w, bias, groups=n.get("group", 1), **p)
+    return convolved(x, w, bias, n.get("group", 1), p)
+
+
+def convolved(x: Any, w: Any, bias: Any, groups: int, p: dict[str, Any]) -> Any:
+    """A convolution; spatial axes of one place are left out, which vectors run along otherwise."""
+    rank = len(x.shape) - 2
+    one = [
+        k
+        for k in range(rank)
+        if x.shape[2 + k] == 1 and w.shape[2 + k] == 1 and p["padding"][k] == (0, 0)
+    ]
+    one = one[: rank - 1]
+    if not one:
+        return op.conv(x, w, bias, groups=groups, **p)
+    rest = [k for k in range(rank) if k not in one]
+    short = {name: tuple(v[k] for k in rest) for name, v in p.items()}
+    x, w = (op.reshape(v, (*v.shape[:2], *(v.shape[2 + k] for k in rest))) for v in (x, w))
+    y = op.conv(x, w, bias, groups=groups, **short)
+    sizes = [1] * rank
+    for k, size in zip(rest, y.shape[2:], strict=True):
+        sizes[k] = size
+    return op.reshape(y, (*y.shape[:2], *sizes))
 
 
 @rule("ConvInteger")
 def _conv_integer(n: Call, x: Any, w: Any, x_zero: Any = None, w_zero: Any = None) -> Any:
     p = window(n, x.shape[2:], w.shape[2:])
-    return op.conv(centred(x, x_zero, 1), centred(w, w_zero, 0), groups=n.get("group", 1), **p)
+    return whole_conv(n, x, x_zero, w, w_zero, p)
 
 
 @rule("ConvTranspose")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.errors import DTypeError, ShapeError, TreeError
+from tessera.core.errors import DTypeError, ShapeError, TesseraError, TreeError
 from tessera.interop.onnx.model import DataDependentError, Graph, OnnxError
 from tessera.interop.onnx.rule import (
     Call,
@@ -41,7 +41,7 @@ def _if(n: Call, condition: Any) -> Any:
             lambda: _values(n.run(yes, [])),
             lambda: _values(n.run(no, [])),
         )
-    except _UNLIKE as e:
+    except TesseraError as e:  # only the branch that is taken needs to fit its inputs
         raise DataDependentError(f"its branches differ: {e.message}") from None
     return tuple(out)
 

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from tessera.core.dtype import f32
-from tessera.interop.onnx.rule import Call, axis_of, rule
+from tessera.interop.onnx.rule import Call, at_once, axis_of, rule
 from tessera.lang import op
 from tessera.ops.define import as_value
 
@@ -17,7 +17,10 @@ def _batch_norm(n: Call, x: Any, scale: Any, bias: Any, mean: Any, var: Any) -> 
     eps = n.get("epsilon", 1e-5)
     training = n.get("training_mode", 0) if n.version >= 14 else n.version >= 7 and n.outputs > 1
     if not training or (n.version < 7 and n.get("is_test", 0)):
-        return op.cast(op.batchnorm(x, mean, var, scale, bias, 1, eps), x.dtype)
+        factor = at_once(lambda s, v: op.div(s, op.sqrt(op.add(v, eps))), scale, var)
+        shift = at_once(lambda b, m, f: op.sub(b, op.mul(m, f)), bias, mean, factor)
+        y = op.mul(x, op.cast(_per_channel(factor, x.ndim), x.dtype))
+        return op.add(y, op.cast(_per_channel(shift, x.ndim), x.dtype))
     momentum = n.get("momentum", 0.9)
     axes = tuple(k for k in range(x.ndim) if k != 1)
     m, v = op.mean(x, axes), op.var(x, axes)

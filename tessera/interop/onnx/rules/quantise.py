@@ -18,7 +18,7 @@ from tessera.interop.onnx.rule import (
     rule,
 )
 from tessera.interop.onnx.rules.cast import cast
-from tessera.interop.onnx.rules.contraction import centred, window
+from tessera.interop.onnx.rules.contraction import centred, whole_conv, whole_matmul, window
 from tessera.lang import op
 from tessera.ops.define import as_value
 
@@ -115,10 +115,22 @@ def _qlinear_matmul(
     n: Call, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, y_scale: Any,
     y_zero: Any,
 ) -> Any:  # fmt: skip
-    y = op.matmul(centred(a, a_zero, -2), centred(b, b_zero, -1))
+    y = (
+        whole_matmul(a, a_zero, b, b_zero)
+        if _is_whole(a, b)
+        else _wide_matmul(a, a_zero, b, b_zero)
+    )
     left = _by_row(a_scale, -2, len(a.shape))
     scale = op.div(op.mul(op.cast(left, f32), op.cast(b_scale, f32)), op.cast(y_scale, f32))
     return _requantized(y, scale, y_zero, a if y_zero is None else y_zero)
+
+
+def _is_whole(*xs: Any) -> bool:
+    return all(numpy_dtype(x).kind in "iu" for x in xs)
+
+
+def _wide_matmul(a: Any, a_zero: Any, b: Any, b_zero: Any) -> Any:
+    return op.matmul(centred(a, a_zero, -2), centred(b, b_zero, -1))
 
 
 def _by_row(scale: Any, axis: int, rank: int) -> Any:
@@ -134,7 +146,7 @@ def _qlinear_conv(
     y_zero: Any, bias: Any = None,
 ) -> Any:  # fmt: skip
     p = window(n, x.shape[2:], w.shape[2:])
-    y = op.conv(centred(x, x_zero, 1), centred(w, w_zero, 0), groups=n.get("group", 1), **p)
+    y = whole_conv(n, x, x_zero, w, w_zero, p)
     column = (1, -1, *(1,) * (len(x.shape) - 2))
     if bias is not None:
         y = op.add(y, op.reshape(op.cast(bias, i32), column))

@@ -1,0 +1,343 @@
+"""Ops of the Graph IR as ONNX nodes: what is not elementwise."""
+
+from __future__ import annotations
+
+import math
+import string
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.core.dims import Dim
+from tessera.interop.onnx.model import OnnxError
+from tessera.interop.onnx.writer import Writer
+from tessera.ir.graph.ir import Node, host_data
+
+Emit = Callable[..., Any]
+EMITTERS: dict[str, Emit] = {}
+
+
+def emits(*names: str) -> Callable[[Emit], Emit]:
+    """Decorator: how ops of these names are written."""
+
+    def enter(f: Emit) -> Emit:
+        for name in names:
+            EMITTERS[name] = f
+        return f
+
+    return enter
+
+
+@emits("stop_gradient", "positive", "checkpoint_name", "ensure", "watch")
+def _identity(w: Writer, n: Node, x: str, *rest: str) -> Any:
+    return w.emit("Identity", x)
+
+
+@emits("barrier")
+def _barrier(w: Writer, n: Node, *xs: str) -> Any:
+    return tuple(w.emit("Identity", x) for x in xs)
+
+
+@emits("cast")
+def _cast(w: Writer, n: Node, x: str) -> Any:
+    return w.cast(x, n.params["dtype"].np)
+
+
+@emits("constant")
+def _constant(w: Writer, n: Node) -> Any:
+    value = n.params["value"]
+    return w.constant(value.array if hasattr(value, "array") else host_data(value))
+
+
+@emits("full")
+def _full(w: Writer, n: Node) -> Any:
+    number = w.constant(np.asarray(n.params["value"]).astype(n.params["dtype"].np))
+    shape = n.params["shape"]
+    return w.emit("Expand", number, w.shape(shape)) if shape else w.emit("Identity", number)
+
+
+@emits("iota")
+def _iota(w: Writer, n: Node) -> Any:
+    shape, axis = n.params["shape"], n.params["axis"]
+    count = w.emit("Squeeze", w.size(shape[axis]))
+    steps = w.emit("Range", w.constant(np.array(0)), count, w.constant(np.array(1)))
+    view = w.emit("Reshape", steps, w.ints([-1 if k == axis else 1 for k in range(len(shape))]))
+    return w.cast(w.emit("Expand", view, w.shape(shape)), n.params["dtype"].np)
+
+
+@emits("dim")
+def _dim(w: Writer, n: Node) -> Any:
+    return w.emit("Squeeze", w.size(n.params["size"]))
+
+
+@emits("reshape")
+def _reshape(w: Writer, n: Node, x: str) -> Any:
+    return w.emit("Reshape", x, w.shape(n.params["shape"]), allowzero=1)
+
+
+@emits("broadcast_to")
+def _broadcast(w: Writer, n: Node, x: str) -> Any:
+    return w.emit("Expand", x, w.shape(n.params["shape"]))
+
+
+@emits("transpose")
+def _transpose(w: Writer, n: Node, x: str) -> Any:
+    return w.emit("Transpose", x, perm=list(n.params["axes"]))
+
+
+@emits("slice")
+def _slice(w: Writer, n: Node, x: str) -> Any:
+    p = n.params
+    axes = w.ints(range(len(p["start"])))
+    return w.emit("Slice", x, w.shape(p["start"]), w.shape(p["stop"]), axes, w.shape(p["step"]))
+
+
+@emits("concat")
+def _concat(w: Writer, n: Node, *xs: str) -> Any:
+    return w.emit("Concat", *xs, axis=n.params["axis"])
+
+
+@emits("tile")
+def _tile(w: Writer, n: Node, x: str) -> Any:
+    return w.emit("Tile", x, w.shape(n.params["reps"]))
+
+
+@emits("pad")
+def _pad(w: Writer, n: Node, x: str, value: str) -> Any:
+    p = n.params
+    if any(p["inner"]):
+        return by_places(w, n, x, value)
+    return w.emit("Pad", x, w.shape((*p["low"], *p["high"])), value)
+
+
+@emits("flip")
+def _flip(w: Writer, n: Node, x: str) -> Any:
+    axes = n.params["axes"]
+    ends = [w.ints([k] * len(axes)) for k in (-1, -(1 << 62), -1)]
+    return w.emit("Slice", x, ends[0], ends[1], w.ints(axes), ends[2])
+
+
+def by_places(w: Writer, n: Node, x: str, *rest: str) -> Any:
+    """A view of static shape: each element is gathered from the flat operand."""
+    shape = n.operands[0].shape
+    if any(isinstance(s, Dim) for s in (*shape, *n.results[0].shape)):
+        raise OnnxError(f"onnx: {n.op.name} with symbolic sizes has no ONNX form")
+    assert n.op.numpy is not None
+    at = np.arange(math.prod(shape)).reshape(shape)
+    if rest:  # what fills the gaps stands after the elements
+        at = n.op.numpy(at, np.array(math.prod(shape)), **n.params)
+        flat = w.emit(
+            "Concat",
+            w.emit("Reshape", x, w.ints([-1])),
+            w.emit("Reshape", rest[0], w.ints([1])),
+            axis=0,
+        )
+    else:
+        at = n.op.numpy(at, **n.params)
+        flat = w.emit("Reshape", x, w.ints([-1]))
+    return w.emit("Gather", flat, w.constant(np.ascontiguousarray(at)), axis=0)
+
+
+# Folds ----------------------------------------------------------------------------------------
+
+
+def _reduced(w: Writer, op: str, x: str, axes: Sequence[int], keep: int = 0) -> Any:
+    return w.emit(op, x, w.ints(axes), keepdims=keep, noop_with_empty_axes=1)
+
+
+@emits("sum", "prod", "max", "min", "mean")
+def _fold(w: Writer, n: Node, x: str) -> Any:
+    ops = {"sum": "Sum", "prod": "Prod", "max": "Max", "min": "Min", "mean": "Mean"}
+    return _reduced(w, f"Reduce{ops[n.op.name]}", x, n.params["axes"])
+
+
+@emits("all", "any")
+def _all(w: Writer, n: Node, x: str) -> Any:
+    """Whether some element holds; all hold when none does not."""
+    is_all = n.op.name == "all"
+    counted = w.cast(w.emit("Not", x) if is_all else x, np.int32)
+    found = w.cast(_reduced(w, "ReduceSum", counted, n.params["axes"]), np.bool_)
+    return w.emit("Not", found) if is_all else found
+
+
+@emits("argmax", "argmin")
+def _argmax(w: Writer, n: Node, x: str) -> Any:
+    name = "ArgMax" if n.op.name == "argmax" else "ArgMin"
+    return w.emit(name, x, axis=n.params["axis"], keepdims=0)
+
+
+@emits("cumsum")
+def _cumsum(w: Writer, n: Node, x: str) -> Any:
+    axis = w.constant(np.array(n.params["axis"]))
+    return w.emit("CumSum", x, axis, reverse=int(n.params["reverse"]))
+
+
+@emits("topk")
+def _topk(w: Writer, n: Node, x: str) -> Any:
+    p = n.params
+    return w.emit("TopK", x, w.size(p["k"]), outputs=2, axis=p["axis"], largest=int(p["largest"]))
+
+
+@emits("sort", "argsort")
+def _sort(w: Writer, n: Node, x: str) -> Any:
+    axis = n.params["axis"]
+    size = w.size(n.operands[0].shape[axis])
+    largest = int(n.params["descending"])
+    kind = n.operands[0].dtype
+    wide = w.cast(x, np.int32) if kind.kind == "b" else x
+    values, at = w.emit("TopK", wide, size, outputs=2, axis=axis, largest=largest)
+    if n.op.name == "argsort":
+        return at
+    return w.cast(values, np.bool_) if kind.kind == "b" else values
+
+
+@emits("softmax", "log_softmax")
+def _softmax(w: Writer, n: Node, x: str) -> Any:
+    if len(n.params["axes"]) != 1:
+        return None
+    name = "Softmax" if n.op.name == "softmax" else "LogSoftmax"
+    return w.emit(name, x, axis=n.params["axes"][0])
+
+
+# Products -------------------------------------------------------------------------------------
+
+
+@emits("matmul")
+def _matmul(w: Writer, n: Node, a: str, b: str) -> Any:
+    return w.emit("MatMul", a, b)
+
+
+@emits("contract")
+def _contract(w: Writer, n: Node, *xs: str) -> Any:
+    given, _, out = n.params["spec"].partition("->")
+    words = list(dict.fromkeys(given.replace(",", " ").split()))
+    letters = dict(zip(words, string.ascii_letters, strict=False))
+    sides = ["".join(letters[a] for a in part.split()) for part in given.split(",")]
+    result = "".join(letters[a] for a in out.split())
+    return w.emit("Einsum", *xs, equation=f"{','.join(sides)}->{result}")
+
+
+def _window(p: Any) -> dict[str, Any]:
+    pads = [a for a, _ in p["padding"]] + [b for _, b in p["padding"]]
+    return {"strides": list(p["stride"]), "dilations": list(p["dilation"]), "pads": pads}
+
+
+@emits("conv")
+def _conv(w: Writer, n: Node, x: str, k: str) -> Any:
+    p = n.params
+    if any(i != 1 for i in p["inner"]) or any(min(pair) < 0 for pair in p["padding"]):
+        return None
+    kernel = list(n.operands[1].shape[2:])
+    return w.emit("Conv", x, k, group=p["groups"], kernel_shape=kernel, **_window(p))
+
+
+@emits("conv_input")
+def _conv_input(w: Writer, n: Node, ct: str, k: str) -> Any:
+    p = n.params
+    extra = []
+    for i, size in enumerate(p["size"]):
+        span = (n.operands[1].shape[2 + i] - 1) * p["dilation"][i] + 1
+        made = (n.operands[0].shape[2 + i] - 1) * p["stride"][i] + span - sum(p["padding"][i])
+        extra.append(size - made)
+    if any(e < 0 or e >= s for e, s in zip(extra, p["stride"], strict=True)):
+        return None
+    kernel = list(n.operands[1].shape[2:])
+    return w.emit(
+        "ConvTranspose", ct, k, group=p["groups"], kernel_shape=kernel, output_padding=extra, **_window(p)
+    )  # fmt: skip
+
+
+@emits("max_pool")
+def _max_pool(w: Writer, n: Node, x: str) -> Any:
+    p = n.params
+    if n.operands[0].dtype.kind != "f":
+        return None
+    pairs = tuple((a, b + e) for (a, b), e in zip(p["padding"], p["overhang"], strict=True))
+    given = _window({**p, "padding": pairs})
+    return w.emit("MaxPool", x, kernel_shape=list(p["size"]), **given)
+
+
+@emits("avg_pool")
+def _avg_pool(w: Writer, n: Node, x: str) -> Any:
+    p = n.params
+    if any(p["overhang"]):
+        return None
+    include = int(p["include_pad"])
+    return w.emit(
+        "AveragePool", x, kernel_shape=list(p["size"]), count_include_pad=include, **_window(p)
+    )
+
+
+# Places ---------------------------------------------------------------------------------------
+
+
+def _tuples(w: Writer, indices: Sequence[str]) -> str:
+    """Index tensors side by side along a last axis."""
+    parts = [w.emit("Unsqueeze", i, w.ints([-1])) for i in indices]
+    found: str = parts[0] if len(parts) == 1 else w.emit("Concat", *parts, axis=-1)
+    return found
+
+
+def _in_front(w: Writer, x: str, axes: Sequence[int], rank: int) -> str:
+    """x with these axes first."""
+    order = [*axes, *(k for k in range(rank) if k not in axes)]
+    found: str = x if order == list(range(rank)) else w.emit("Transpose", x, perm=order)
+    return found
+
+
+@emits("gather")
+def _gather(w: Writer, n: Node, x: str, *indices: str) -> Any:
+    axes = n.params["axes"]
+    if len(axes) == 1:
+        front = _in_front(w, x, axes, n.operands[0].ndim)
+        return w.emit("Gather", front, indices[0], axis=0)
+    front = _in_front(w, x, axes, n.operands[0].ndim)
+    return w.emit("GatherND", front, _tuples(w, indices))
+
+
+@emits("scatter", "scatter_add", "scatter_mul", "scatter_max", "scatter_min")
+def _scatter(w: Writer, n: Node, x: str, value: str, *indices: str) -> Any:
+    axes, rank = n.params["axes"], n.operands[0].ndim
+    how = n.op.name.removeprefix("scatter").removeprefix("_") or "none"
+    front = _in_front(w, x, axes, rank)
+    y = w.emit("ScatterND", front, _tuples(w, indices), value, reduction=how)
+    order = [*axes, *(k for k in range(rank) if k not in axes)]
+    back = [order.index(k) for k in range(rank)]
+    return y if back == list(range(rank)) else w.emit("Transpose", y, perm=back)
+
+
+def _starts(w: Writer, n: Node, given: Sequence[str], sizes: Sequence[Any]) -> str:
+    """The first place of a slice, moved so that all of it lies inside."""
+    whole = [w.emit("Unsqueeze", w.cast(s, np.int64), w.ints([0])) for s in given]
+    start = whole[0] if len(whole) == 1 else w.emit("Concat", *whole, axis=0)
+    long = n.operands[0].shape
+    start = w.emit(
+        "Where", w.emit("Less", start, w.ints([0])), w.emit("Add", start, w.shape(long)), start
+    )
+    room = w.shape([a - b for a, b in zip(long, sizes, strict=True)])
+    found: str = w.emit("Max", w.emit("Min", start, room), w.ints([0] * len(long)))
+    return found
+
+
+@emits("dynamic_slice")
+def _dynamic_slice(w: Writer, n: Node, x: str, *given: str) -> Any:
+    sizes = n.params["sizes"]
+    start = _starts(w, n, given, sizes)
+    stop = w.emit("Add", start, w.shape(sizes))
+    return w.emit("Slice", x, start, stop, w.ints(range(len(sizes))))
+
+
+@emits("dynamic_update_slice")
+def _dynamic_update_slice(w: Writer, n: Node, x: str, value: str, *given: str) -> Any:
+    sizes = n.operands[1].shape
+    if not sizes or any(isinstance(s, Dim) for s in sizes):
+        return None
+    start = _starts(w, n, given, sizes)
+    grid = np.stack(np.meshgrid(*map(np.arange, sizes), indexing="ij"), -1)
+    return w.emit("ScatterND", x, w.emit("Add", w.constant(grid), start), value)
+
+
+@emits("det")
+def _det(w: Writer, n: Node, x: str) -> Any:
+    return w.emit("Det", x)

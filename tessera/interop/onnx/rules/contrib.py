@@ -1,0 +1,174 @@
+"""com.microsoft: node types that onnxruntime's own tools write into models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tessera.core.dtype import as_dtype, f32, u8
+from tessera.interop.onnx.rule import Call, numpy_dtype, rule
+from tessera.interop.onnx.rules.contraction import centred, whole_matmul, window
+from tessera.interop.onnx.rules.norm import _layer_norm, _rms_norm
+from tessera.interop.onnx.rules.quantise import _requantized, bounds
+from tessera.interop.onnx.rules.rnn import _lstm
+from tessera.lang import op
+from tessera.ops.define import as_value
+
+_MS = "com.microsoft"
+
+
+@rule("Gelu", domain=_MS)
+def _gelu(n: Call, x: Any) -> Any:
+    return op.gelu(x)
+
+
+@rule("FastGelu", domain=_MS)
+def _fast_gelu(n: Call, x: Any, bias: Any = None) -> Any:
+    return op.gelu(x if bias is None else op.add(x, bias), "tanh")
+
+
+@rule("BiasGelu", domain=_MS)
+def _bias_gelu(n: Call, x: Any, bias: Any) -> Any:
+    return op.gelu(op.add(x, bias))
+
+
+@rule("QuickGelu", domain=_MS)
+def _quick_gelu(n: Call, x: Any) -> Any:
+    return op.mul(x, op.sigmoid(op.mul(x, n.get("alpha", 1.702))))
+
+
+@rule("FusedMatMul", domain=_MS)
+def _fused_matmul(n: Call, a: Any, b: Any) -> Any:
+    a = op.swapaxes(a, -1, -2) if n.get("transA", 0) else a
+    b = op.swapaxes(b, -1, -2) if n.get("transB", 0) else b
+    return op.mul(op.matmul(a, b), n.get("alpha", 1.0))
+
+
+@rule("FusedConv", domain=_MS)
+def _fused_conv(n: Call, x: Any, w: Any, bias: Any = None, more: Any = None) -> Any:
+    p = window(n, x.shape[2:], w.shape[2:])
+    y = op.conv(x, w, bias, groups=n.get("group", 1), **p)
+    y = y if more is None else op.add(y, more)
+    given = n.get("activation_params", [])
+    made: dict[str, Any] = {
+        "Relu": op.relu, "Tanh": op.tanh, "Sigmoid": op.sigmoid,
+        "LeakyRelu": lambda v: op.leaky_relu(v, given[0]),
+        "Clip": lambda v: op.clip(v, given[0], given[1]),
+        "HardSigmoid": lambda v: op.clip(op.add(op.mul(v, given[0]), given[1]), 0, 1),
+    }  # fmt: skip
+    return made[n.need("activation")](y)
+
+
+@rule("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=_MS)
+def _skip_norm(n: Call, x: Any, skip: Any, gain: Any, beta: Any = None, bias: Any = None) -> Any:
+    total = op.add(x, skip)
+    if n.node.op.startswith("SkipSimplified"):
+        total = total if beta is None else op.add(total, beta)
+        return _rms_norm(n, total, gain), None, None, total
+    total = total if bias is None else op.add(total, bias)
+    y = _layer_norm(n, total, gain, beta)
+    return (y[0] if isinstance(y, tuple) else y), None, None, total
+
+
+@rule("DynamicQuantizeMatMul", domain=_MS)
+def _dynamic_matmul(n: Call, a: Any, b: Any, scale: Any, zero: Any = None, bias: Any = None) -> Any:
+    """A product with quantised weights; a is rounded to 8 bits over its own range first."""
+    low, high = op.minimum(op.min(a), 0.0), op.maximum(op.max(a), 0.0)
+    spread = op.sub(high, low)
+    step = op.div(op.where(op.eq(spread, 0), 1.0, spread), 255.0)
+    point = op.round(op.clip(op.div(op.neg(low), step), 0.0, 255.0))
+    q = op.clip(op.add(op.round(op.div(a, step)), point), 0.0, 255.0)
+    y = whole_matmul(op.cast(q, u8), op.cast(point, u8), b, zero)
+    y = op.mul(op.cast(y, f32), op.mul(step, scale))
+    return y if bias is None else op.add(y, bias)
+
+
+@rule("MatMulIntegerToFloat", domain=_MS)
+def _integer_to_float(
+    n: Call, a: Any, b: Any, a_scale: Any, b_scale: Any, a_zero: Any = None, b_zero: Any = None,
+    bias: Any = None,
+) -> Any:  # fmt: skip
+    y = op.cast(whole_matmul(a, a_zero, b, b_zero), f32)
+    y = op.mul(y, op.mul(a_scale, b_scale))
+    return y if bias is None else op.add(y, bias)
+
+
+def _real(x: Any, scale: Any, zero: Any) -> Any:
+    """Quantised numbers as floats."""
+    wide = op.cast(x, f32)
+    return op.mul(wide if zero is None else op.sub(wide, op.cast(zero, f32)), scale)
+
+
+def _rounded(y: Any, scale: Any, zero: Any, like: Any) -> Any:
+    to = numpy_dtype(like if zero is None else zero)
+    limits = bounds(to)
+    assert limits is not None
+    q = op.round(op.div(y, scale))
+    q = q if zero is None else op.add(q, op.cast(zero, f32))
+    return op.cast(op.clip(q, *limits), as_dtype(to))
+
+
+@rule("QLinearAdd", "QLinearMul", domain=_MS)
+def _qlinear_binary(
+    n: Call, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, scale: Any,
+    zero: Any = None,
+) -> Any:  # fmt: skip
+    f = op.add if n.node.op == "QLinearAdd" else op.mul
+    return _rounded(f(_real(a, a_scale, a_zero), _real(b, b_scale, b_zero)), scale, zero, a)
+
+
+@rule("QLinearSigmoid", "QLinearLeakyRelu", domain=_MS)
+def _qlinear_unary(n: Call, x: Any, x_scale: Any, x_zero: Any, scale: Any, zero: Any = None) -> Any:
+    y = _real(x, x_scale, x_zero)
+    y = op.sigmoid(y) if n.node.op == "QLinearSigmoid" else op.leaky_relu(y, n.get("alpha", 0.01))
+    return _rounded(y, scale, zero, x)
+
+
+@rule("QLinearGlobalAveragePool", domain=_MS)
+def _qlinear_pool(n: Call, x: Any, x_scale: Any, x_zero: Any, scale: Any, zero: Any) -> Any:
+    y = _real(x, x_scale, x_zero)
+    axes = tuple(range(1, y.ndim - 1)) if n.get("channels_last", 0) else tuple(range(2, y.ndim))
+    return _rounded(op.mean(y, axes, True), scale, zero, x)
+
+
+@rule("QLinearConcat", domain=_MS)
+def _qlinear_concat(n: Call, scale: Any, zero: Any, *parts: Any) -> Any:
+    groups = [parts[i : i + 3] for i in range(0, len(parts), 3)]
+    joined = op.concat([_real(*g) for g in groups], n.need("axis"))
+    return _rounded(joined, scale, zero, parts[0])
+
+
+@rule("QGemm", domain=_MS)
+def _qgemm(
+    n: Call, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, c: Any = None,
+    scale: Any = None, zero: Any = None,
+) -> Any:  # fmt: skip
+    left, right = centred(a, a_zero, -2), centred(b, b_zero, 0 if n.get("transB", 0) else -1)
+    left = op.transpose(left) if n.get("transA", 0) else left
+    right = op.transpose(right) if n.get("transB", 0) else right
+    y = op.matmul(left, right)
+    y = y if c is None else op.add(y, c)
+    by = op.mul(op.mul(a_scale, b_scale), n.get("alpha", 1.0))
+    if scale is None:
+        return op.mul(op.cast(y, f32), by)
+    return _requantized(y, op.div(by, scale), zero, zero)
+
+
+@rule("DynamicQuantizeLSTM", domain=_MS)
+def _dynamic_lstm(
+    n: Call, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None,
+    c: Any = None, p: Any = None, w_scale: Any = None, w_zero: Any = None, r_scale: Any = None,
+    r_zero: Any = None,
+) -> Any:  # fmt: skip
+    """An LSTM with quantised weights, which are stored turned: (directions, inputs, gates)."""
+    w, r = (
+        op.swapaxes(_weights(v, s, z), 1, 2)
+        for v, s, z in ((w, w_scale, w_zero), (r, r_scale, r_zero))
+    )
+    return _lstm(n, x, w, r, b, lengths, h, c, p)
+
+
+def _weights(v: Any, scale: Any, zero: Any) -> Any:
+    """Weights of each direction at their scales: one for each direction, or for each of its gates."""
+    s, z = as_value(scale), op.cast(zero, f32)
+    shape = (-1, 1, 1) if s.ndim == 1 else (s.shape[0], 1, s.shape[1])
+    return op.mul(op.sub(op.cast(v, f32), op.reshape(z, shape)), op.reshape(s, shape))

@@ -1,0 +1,159 @@
+"""Scalar ops as ONNX nodes: one table, from which every elementwise op is written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tessera.core.dtype import DType, bool_
+from tessera.core.scalar import Expr
+from tessera.interop.onnx.model import OnnxError
+from tessera.interop.onnx.writer import Writer
+
+_DIRECT = {
+    "add": "Add", "sub": "Sub", "mul": "Mul", "max": "Max", "min": "Min", "pow": "Pow",
+    "eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual",
+    "and": "BitwiseAnd", "or": "BitwiseOr", "xor": "BitwiseXor", "invert": "BitwiseNot",
+    "logical_and": "And", "logical_or": "Or", "logical_xor": "Xor", "logical_not": "Not",
+    "neg": "Neg", "pos": "Identity", "abs": "Abs", "sign": "Sign", "recip": "Reciprocal",
+    "sqrt": "Sqrt", "floor": "Floor", "ceil": "Ceil", "round": "Round", "exp": "Exp", "log": "Log",
+    "sin": "Sin", "cos": "Cos", "tan": "Tan", "asin": "Asin", "acos": "Acos", "atan": "Atan",
+    "sinh": "Sinh", "cosh": "Cosh", "tanh": "Tanh", "asinh": "Asinh", "acosh": "Acosh",
+    "atanh": "Atanh", "sigmoid": "Sigmoid", "erf": "Erf", "is_nan": "IsNaN", "is_inf": "IsInf",
+    "where": "Where",
+}  # fmt: skip
+_OF_BOOLS = {"and": "And", "or": "Or", "xor": "Xor", "invert": "Not"}
+_TESTS = {
+    "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "logical_not",
+    "is_nan", "is_inf", "is_finite", "signbit",
+}  # fmt: skip
+
+
+class Scalars:
+    """Writes an expression over operands of one dtype."""
+
+    def __init__(self, w: Writer, names: list[str], dtypes: list[DType], at: DType):
+        self.w, self.names, self.dtypes = w, names, dtypes
+        self.at = at  # the dtype that numbers and arithmetic have
+
+    def number(self, value: Any) -> str:
+        """A constant of the dtype in force."""
+        return self.w.constant(np.asarray(value).astype(self.at.np))
+
+    def write(self, e: Expr) -> str:
+        """The name of the value of an expression."""
+        if e.op == "arg":
+            return self.names[e.index]
+        if e.op == "const":
+            return self.number(e.value)
+        names = [self.write(o) for o in e.operands]
+        if e.op in _DIRECT:
+            return self._direct(e, names)
+        make = _MADE.get(e.op)
+        if make is None:
+            raise OnnxError(f"onnx: there is no ONNX node for the scalar op '{e.op}'")
+        return make(self, *names)
+
+    def _direct(self, e: Expr, names: list[str]) -> str:
+        if e.op in ("max", "min") and self.at is bool_:
+            return self.n("Or" if e.op == "max" else "And", *names)
+        if e.op in _OF_BOOLS and self.at is bool_:
+            return self.n(_OF_BOOLS[e.op], *names)
+        if e.op in ("abs", "sign", "round", "floor", "ceil") and self.at.kind == "u":
+            return self.n("Sign", *names) if e.op == "sign" else names[0]
+        return self.n(_DIRECT[e.op], *names)
+
+    def n(self, op: str, *names: str, **attributes: Any) -> str:
+        """A node of one output."""
+        found: str = self.w.emit(op, *names, **attributes)
+        return found
+
+    def _div(self, a: str, b: str) -> str:
+        return self.n("Div", a, b)
+
+    def _floor_div(self, a: str, b: str) -> str:
+        if self.at.kind == "f":
+            return self.n("Floor", self.n("Div", a, b))
+        return self.n("Div", self.n("Sub", a, self.n("Mod", a, b)), b)
+
+    def _mod(self, a: str, b: str) -> str:
+        if self.at.kind != "f":
+            return self.n("Mod", a, b)
+        whole = self.n("Floor", self.n("Div", a, b))
+        return self.n("Sub", a, self.n("Mul", whole, b))
+
+    def _trunc(self, a: str) -> str:
+        return self.n("Mul", self.n("Sign", a), self.n("Floor", self.n("Abs", a)))
+
+    def _signed(self, size: str, sign: str) -> str:
+        size, zero = self.n("Abs", size), self.number(0)
+        return self.n("Where", self.n("Less", sign, zero), self.n("Neg", size), size)
+
+    def _logaddexp(self, a: str, b: str) -> str:
+        most = self.n("Max", a, b)
+        gap = self.n("Neg", self.n("Abs", self.n("Sub", a, b)))
+        return self.n("Add", most, self._log1p(self.n("Exp", gap)))
+
+    def _log1p(self, a: str) -> str:
+        return self.n("Log", self.n("Add", a, self.number(1)))
+
+    def _scaled(self, op: str, a: str, factor: float) -> str:
+        return self.n("Mul", self.n(op, a), self.number(factor))
+
+    def _finite(self, a: str) -> str:
+        either = self.n("Or", self.n("IsNaN", a), self.n("IsInf", a))
+        return self.n("Not", either)
+
+    def _expm1(self, a: str) -> str:
+        # tanh keeps the digits near 0 that exp(x) - 1 loses
+        half = self.n("Tanh", self.n("Mul", a, self.number(0.5)))
+        return self.n("Mul", half, self.n("Add", self.n("Exp", a), self.number(1)))
+
+    def _shift(self, a: str, b: str, way: str) -> str:
+        """Shifts of signed numbers are products and quotients of powers of two."""
+        if self.at.kind == "u":
+            return self.n("BitShift", a, b, direction=way)
+        unsigned = np.dtype(f"u{np.dtype(self.at.np).itemsize}")
+        one = self.w.constant(np.array(1, unsigned))
+        power = self.n("BitShift", one, self.w.cast(b, unsigned), direction="LEFT")
+        power = self.w.cast(power, self.at.np)
+        return self.n("Mul", a, power) if way == "LEFT" else self._floor_div(a, power)
+
+    def _atan2(self, y: str, x: str) -> str:
+        zero, pi = self.number(0), self.number(math.pi)
+        plain = self.n("Atan", self.n("Div", y, x))
+        turn = self.n("Where", self.n("Less", y, zero), self.n("Neg", pi), pi)
+        left = self.n("Where", self.n("Less", x, zero), self.n("Add", plain, turn), plain)
+        axis = self.n("Mul", self.n("Sign", y), self.number(math.pi / 2))
+        return self.n("Where", self.n("Equal", x, zero), axis, left)
+
+
+_MADE: dict[str, Callable[..., str]] = {
+    "div": Scalars._div,
+    "floor_div": Scalars._floor_div,
+    "mod": Scalars._mod,
+    "fmod": lambda s, a, b: s.n("Mod", a, b, fmod=1),
+    "fma": lambda s, a, b, c: s.n("Add", s.n("Mul", a, b), c),
+    "ne": lambda s, a, b: s.n("Not", s.n("Equal", a, b)),
+    "square": lambda s, a: s.n("Mul", a, a),
+    "rsqrt": lambda s, a: s.n("Reciprocal", s.n("Sqrt", a)),
+    "cbrt": lambda s, a: s._signed(s.n("Pow", s.n("Abs", a), s.number(1 / 3)), a),
+    "trunc": Scalars._trunc,
+    "exp2": lambda s, a: s.n("Exp", s.n("Mul", a, s.number(math.log(2)))),
+    "expm1": Scalars._expm1,
+    "log2": lambda s, a: s._scaled("Log", a, 1 / math.log(2)),
+    "log10": lambda s, a: s._scaled("Log", a, 1 / math.log(10)),
+    "log1p": Scalars._log1p,
+    "erfc": lambda s, a: s.n("Sub", s.number(1), s.n("Erf", a)),
+    "hypot": lambda s, a, b: s.n("Sqrt", s.n("Add", s.n("Mul", a, a), s.n("Mul", b, b))),
+    "copysign": Scalars._signed,
+    "logaddexp": Scalars._logaddexp,
+    "is_finite": Scalars._finite,
+    "signbit": lambda s, a: s.n("Less", a, s.number(0)),
+    "atan2": Scalars._atan2,
+    "shift_left": lambda s, a, b: s._shift(a, b, "LEFT"),
+    "shift_right": lambda s, a, b: s._shift(a, b, "RIGHT"),
+}

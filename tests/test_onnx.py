@@ -1,0 +1,328 @@
+"""ONNX models: the cases of the onnx package, models as functions, damaged files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import Tensor, cli, f32, op
+from tessera.core.flags import override
+from tools import onnx_conformance as suite
+
+onnx = pytest.importorskip("onnx")
+helper, numpy_helper = onnx.helper, onnx.numpy_helper
+FLOAT, INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
+
+
+def model(nodes: list[Any], inputs: Any, outputs: Any, weights: Any = (), opset: int = 18) -> Any:
+    """A model of nodes, with inputs and outputs by name, type and shape."""
+    values = [[helper.make_tensor_value_info(*v) for v in part] for part in (inputs, outputs)]
+    initialisers = [numpy_helper.from_array(a, name) for name, a in weights]
+    graph = helper.make_graph(nodes, "g", *values, initialisers)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+
+
+def classifier(rng: np.random.Generator) -> Any:
+    """A convolution, a pool, and a reshape whose shape is computed from the batch."""
+    w, v = rng.standard_normal((4, 3, 3, 3)), rng.standard_normal((16, 5))
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("MaxPool", ["b"], ["c"], kernel_shape=[4, 4], strides=[4, 4]),
+        helper.make_node("Shape", ["c"], ["s"]),
+        helper.make_node("Gather", ["s", "zero"], ["n"], axis=0),
+        helper.make_node("Concat", ["n", "rest"], ["shape"], axis=0),
+        helper.make_node("Reshape", ["c", "shape"], ["d"]),
+        helper.make_node("Gemm", ["d", "v"], ["y"]),
+    ]
+    weights = [
+        ("w", w.astype(np.float32)), ("v", v.astype(np.float32)),
+        ("zero", np.array([0])), ("rest", np.array([-1])),
+    ]  # fmt: skip
+    return model(nodes, [("x", FLOAT, ["N", 3, 8, 8])], [("y", FLOAT, ["N", 5])], weights)
+
+
+def expected(x: Any, w: Any, v: Any) -> Any:
+    """The classifier written with ops."""
+    pooled = op.max_pool(op.relu(op.conv(x, w, padding=1)), 4)
+    return op.reshape(pooled, (x.shape[0], -1)) @ v
+
+
+# The cases of the package
+
+
+def test_a_case_of_each_node_type() -> None:
+    """Rules by their NumPy references; `deep` runs every case compiled."""
+    with override(target="numpy"):
+        cases = suite.one_of_each(suite.node_cases(without=suite.SLOW))
+        faults = {c.name: found for c in cases if (found := suite.fault(c))}
+    assert len(cases) > 150
+    assert faults == {}
+
+
+def test_stored_cases_of_pools_and_control_flow() -> None:
+    wanted = ("Pool1d", "Pool2d_stride", "sequence_model1", "expand_shape_model1", "PReLU_1d")
+    with override(target="numpy"):
+        cases = [
+            c
+            for c in suite.stored_cases("simple", "pytorch-converted")
+            if any(w in c.name for w in wanted)
+        ]
+        assert len(cases) > 6
+        assert {c.name: f for c in cases if (f := suite.fault(c))} == {}
+
+
+@pytest.mark.deep
+def test_all_node_cases() -> None:
+    cases = suite.node_cases()
+    faults = {c.name: f for c in cases if (f := suite.fault(c))}
+    assert len(cases) - len(faults) >= 1850
+    assert {n: f for n, f in faults.items() if not suite.is_expected(n)} == {}
+
+
+@pytest.mark.deep
+def test_all_stored_cases() -> None:
+    cases = suite.stored_cases("simple", "pytorch-operator", "pytorch-converted")
+    faults = {c.name: f for c in cases if (f := suite.fault(c))}
+    assert {n for n in faults if "gradient_of" not in n} == set()
+
+
+# A model is a function
+
+
+def test_run_compiles_and_gives_tensors_in_the_order_of_outputs() -> None:
+    rng = np.random.default_rng(0)
+    m = ts.onnx.load(classifier(rng).SerializeToString())
+    w, v = m.parameters["w"], m.parameters["v"]
+    for n in (2, 2, 3):  # eager, compiled, and compiled for other sizes
+        x = rng.standard_normal((n, 3, 8, 8)).astype(np.float32)
+        out = m.run({"x": x})
+        assert list(out) == ["y"]
+        assert isinstance(out["y"], Tensor)
+        np.testing.assert_allclose(out["y"], expected(ts.tensor(x), w, v), rtol=1e-5, atol=1e-5)
+    assert m.signature == "(x: float32[N, 3, 8, 8]) -> (y: float32[N, 5])"
+
+
+def test_a_model_runs_inside_jit_and_grad_and_can_be_trained() -> None:
+    rng = np.random.default_rng(1)
+    m = ts.onnx.load(classifier(rng))
+    x = ts.tensor(rng.standard_normal((2, 3, 8, 8)).astype(np.float32))
+
+    def loss(p: Any) -> Any:
+        return op.mean(op.square(m.apply(p, x)))
+
+    def same(p: Any) -> Any:
+        return op.mean(op.square(expected(x, p["w"], p["v"])))
+
+    p = m.parameters
+    found, wanted = ts.jit(ts.grad(loss))(p), ts.jit(ts.grad(same))(p)
+    for k in ("w", "v"):
+        np.testing.assert_allclose(found[k], wanted[k], rtol=1e-4, atol=1e-5)
+    before = float(loss(p))
+    p = {k: p[k] - 1e-4 * found[k] for k in p}
+    assert float(loss(p)) < before
+
+
+def test_symbolic_sizes_pass_through_shape_arithmetic() -> None:
+    m = ts.onnx.load(classifier(np.random.default_rng(2)))
+    g = ts.trace(lambda x: m(x), Tensor["N", 3, 8, 8, f32])
+    assert str(g.outputs[0].type) == "f32[N,5]"
+    assert m.lower().graph.outputs[0].type.shape == (1, 5)
+
+
+def positives() -> Any:
+    """The elements of twice x that are positive: their number depends on data."""
+    nodes = [
+        helper.make_node("Add", ["x", "x"], ["a"]),
+        helper.make_node("Greater", ["a", "zero"], ["p"]),
+        helper.make_node("Compress", ["a", "p"], ["y"]),
+    ]
+    zero = [("zero", np.zeros((), np.float32))]
+    return model(nodes, [("x", FLOAT, ["N"])], [("y", FLOAT, ["M"])], zero)
+
+
+def test_what_data_decides_runs_after_the_program_and_not_inside_jit() -> None:
+    m = ts.onnx.load(positives())
+    x = np.array([1, -2, 3], np.float32)
+    for _ in range(2):
+        np.testing.assert_array_equal(m.run({"x": x})["y"], [2, 6])
+    with pytest.raises(ts.onnx.DataDependentError, match="outside of jit") as e:
+        ts.jit(lambda x: m(x))(x)
+    assert e.value.message == (
+        "onnx: Compress: input 0 is computed from the inputs of the model and decides a shape; run the "
+        "model outside of jit"
+    )
+
+
+def loop(condition_kept: bool) -> Any:
+    """x doubled n times, in a Loop."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go"], ["go_out"]),
+            helper.make_node("Add", ["s", "s"], ["s_out"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("i", INT64, []),
+            helper.make_tensor_value_info("go", onnx.TensorProto.BOOL, []),
+            helper.make_tensor_value_info("s", FLOAT, [2]),
+        ],
+        [
+            helper.make_tensor_value_info("go_out", onnx.TensorProto.BOOL, []),
+            helper.make_tensor_value_info("s_out", FLOAT, [2]),
+        ],
+    )
+    weights = [("n", np.array(3))] if condition_kept else []
+    inputs = [("x", FLOAT, [2])] + ([] if condition_kept else [("n", INT64, [])])
+    return model(
+        [helper.make_node("Loop", ["n", "", "x"], ["y"], body=body)], inputs,
+        [("y", FLOAT, [2])], weights,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_loops_are_scans_or_while_loops(known: bool) -> None:
+    m = ts.onnx.load(loop(known))
+    x = np.array([1, 2], np.float32)
+    more = {} if known else {"n": np.array(3)}
+    for _ in range(2):
+        np.testing.assert_array_equal(m.run({"x": x, **more})["y"], 8 * x)
+
+
+# What is wrong is said
+
+
+def test_errors_name_the_input_and_the_node() -> None:
+    m = ts.onnx.load(positives())
+    with pytest.raises(ts.TesseraError) as e:
+        m.run({"z": np.zeros(2, np.float32)})
+    assert e.value.message == (
+        "onnx: the model has no input 'z'; it is (x: float32[N]) -> (y: float32[M])"
+    )
+    with pytest.raises(ts.TesseraError) as e:
+        m.run({})
+    assert e.value.message == (
+        "onnx: run lacks the inputs ['x']; the model is (x: float32[N]) -> (y: float32[M])"
+    )
+    with pytest.raises(ts.TesseraError) as e:
+        m.run({"x": np.zeros(2)})
+    assert e.value.message == (
+        "onnx: input 'x' is f64[2], expected x: float32[N]; cast it with astype"
+    )
+    unknown = model([helper.make_node("Foo", ["x"], ["y"], name="f")], *[[("x", FLOAT, [1])]] * 2)
+    unknown.graph.output[0].name = "y"
+    with pytest.raises(ts.onnx.OnnxError) as e:
+        ts.onnx.load(unknown).run({"x": np.zeros(1, np.float32)})
+    assert e.value.message == "onnx: Foo 'f': there is no rule for this node type"
+    with pytest.raises(ts.onnx.OnnxError, match="is not an ONNX model"):
+        ts.onnx.load(b"nothing of the kind")
+
+
+def with_external(folder: Path, location: str) -> Path:
+    m = model(
+        [helper.make_node("Add", ["x", "w"], ["y"])], [("x", FLOAT, [4])], [("y", FLOAT, [4])],
+        [("w", np.arange(4, dtype=np.float32))],
+    )  # fmt: skip
+    t = m.graph.initializer[0]
+    (folder / "w.bin").write_bytes(b"\0" * 8 + t.raw_data)
+    t.ClearField("raw_data")
+    t.data_location = onnx.TensorProto.EXTERNAL
+    for k, v in (("location", location), ("offset", "8"), ("length", "16")):
+        t.external_data.add(key=k, value=v)
+    (folder / "m.onnx").write_bytes(m.SerializeToString())
+    return folder / "m.onnx"
+
+
+def test_external_data_is_mapped_and_stays_in_its_folder(tmp_path: Path) -> None:
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    (tmp_path / "secret").write_bytes(b"\0" * 64)
+    m = ts.onnx.load(with_external(inside, "w.bin"))
+    x = np.ones(4, np.float32)
+    np.testing.assert_array_equal(m.run({"x": x})["y"], x + np.arange(4))
+    assert isinstance(m.model.graph.initialisers["w"].base, np.memmap | np.ndarray)
+    for location in ("../secret", str(tmp_path / "secret"), "missing"):
+        with pytest.raises(ts.onnx.OnnxError, match="no file in the model's folder"):
+            ts.onnx.load(with_external(inside, location))
+    with pytest.raises(ts.onnx.OnnxError, match="load the model by its path"):
+        ts.onnx.load((inside / "m.onnx").read_bytes())
+
+
+def test_a_tensor_is_no_larger_than_its_bytes() -> None:
+    m = model([helper.make_node("Identity", ["w"], ["y"])], [], [("y", FLOAT, [4])],
+              [("w", np.zeros(4, np.float32))])  # fmt: skip
+    m.graph.initializer[0].dims[0] = 1 << 40
+    with pytest.raises(ts.onnx.OnnxError) as e:
+        ts.onnx.load(m)
+    assert e.value.message == (
+        "onnx: tensor 'w' is float32[1099511627776], which takes 4398046511104 bytes, but has 16"
+    )
+
+
+def mutations(count: int, seed: int) -> None:
+    """Load and run damaged models: the only way out is an error of Tessera."""
+    rng = np.random.default_rng(seed)
+    sources = [classifier(rng), positives(), loop(True), loop(False)]
+    kept = [m.SerializeToString() for m in sources]
+    inputs = {
+        "x": [np.ones((2, 3, 8, 8), np.float32), np.ones(3, np.float32), np.ones(2, np.float32)],
+    }
+    ran = failed = 0
+    for i in range(count):
+        data = bytearray(kept[i % len(kept)])
+        for _ in range(rng.integers(1, 4)):
+            at = int(rng.integers(len(data)))
+            how = rng.integers(3)
+            if how == 0:
+                data[at] = rng.integers(256)
+            elif how == 1:
+                del data[at : at + int(rng.integers(1, 8))]
+            else:
+                data[at:at] = bytes(rng.integers(0, 256, 2, dtype=np.uint8))
+        try:
+            m = ts.onnx.load(bytes(data))
+            given: dict[str, Any] = {k.name: inputs["x"][min(i % len(kept), 2)] for k in m.inputs}
+            if "n" in given:
+                given["n"] = np.array(2)
+            if any(n.op == "Loop" for n in m.model.graph.nodes):
+                continue  # a damaged trip count is a loop without end
+            m.run(given)
+            ran += 1
+        except ts.TesseraError:
+            failed += 1
+    assert ran > 0
+    assert failed > 0
+
+
+def test_damaged_files_are_errors() -> None:
+    with override(target="numpy"):
+        mutations(500, 0)
+
+
+@pytest.mark.deep
+def test_many_damaged_files_are_errors() -> None:
+    with override(target="numpy"):
+        mutations(50_000, 1)
+
+
+# The command line
+
+
+def test_tessera_run_and_inspect_take_models(tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(positives().SerializeToString())
+    np.save(tmp_path / "x.npy", np.array([1, -1, 2], np.float32))
+    out = tmp_path / "out"
+    given = ["--input", str(tmp_path / "x.npy"), "--output", str(out)]
+    assert cli.main(["run", str(path), *given]) == 0
+    assert capsys.readouterr().out == "y: f32[2] [2., 4.]\n"
+    np.testing.assert_array_equal(np.load(out / "0_y.npy"), [2, 4])
+    assert cli.main(["inspect", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "nodes          Add 1, Greater 1, Compress 1\n" in text
+    assert cli.main(["run", str(path)]) == 2
+    assert "the model needs --input for x" in capsys.readouterr().err
