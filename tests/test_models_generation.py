@@ -1,9 +1,12 @@
 """Generation: decode has the bits of prefill, seeds repeat, streams join, drafts change nothing."""
 
+import io
+
 import numpy as np
 import pytest
 
 import tessera as ts
+from tessera import cli
 from tessera.core.errors import ModelError, OperandError, ShapeError
 from tessera.models.sampling import Sampling, choose, kept, penalised, uniform
 from tests.model_files import llama_folder, llama_gguf
@@ -165,7 +168,46 @@ def test_wrong_tokens_are_refused(model, folder):
 
 
 def test_what_is_no_model_is_refused(tmp_path):
-    with pytest.raises(ModelError, match=r"models\.load: .*none is neither a file nor a folder"):
+    with pytest.raises(
+        ModelError,
+        match=r"models\.load: .*none is neither a file, a folder nor an installed package",
+    ):
         ts.models.load(tmp_path / "none")
     with pytest.raises(ModelError, match=r"config\.json: cannot be read"):
         ts.models.load(tmp_path)
+
+
+def test_an_installed_package_is_a_model(tmp_path, monkeypatch):
+    (tmp_path / "tiny_model" / "data").mkdir(parents=True)
+    (tmp_path / "tiny_model" / "__init__.py").write_text(
+        "raise AssertionError('loading runs no code')"
+    )
+    (tmp_path / "tiny_model" / "data" / "tiny.gguf").write_bytes(llama_gguf())
+    monkeypatch.syspath_prepend(tmp_path)
+    assert ts.models.load("tiny-model").name == "tiny"
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "tiny.gguf"
+    path.write_bytes(llama_gguf())
+    return str(path)
+
+
+def test_generate_prints_the_continuation(model, file, capsys):
+    assert cli.main(["generate", file, "Hello", "--max-new-tokens", "5"]) == 0
+    assert capsys.readouterr().out == model.generate("Hello", 5) + "\n"
+    assert cli.main(["generate", file, "Hello", "--top-p", "2"]) == 1
+    assert "generate: top_p is 2.0, expected a number from 0 to 1" in capsys.readouterr().err
+    assert cli.main(["generate", file + "x", "Hello"]) == 1
+    assert "is neither a file, a folder nor" in capsys.readouterr().err
+
+
+def test_chat_replies_to_each_line(model, file, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("Hi\n\nAnd?\n"))
+    assert cli.main(["chat", file, "--max-new-tokens", "4", "--system", "Be brief."]) == 0
+    said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
+    first = "".join(model.chat(said, max_new_tokens=4))
+    said += [{"role": "assistant", "content": first}, {"role": "user", "content": "And?"}]
+    second = "".join(model.chat(said, max_new_tokens=4))
+    assert capsys.readouterr().out == f"{first}\n{second}\n"
