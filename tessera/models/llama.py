@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tessera.core.errors import ModelError
 from tessera.models.config import Config
-from tessera.models.decoder import ACTIVATIONS, Shape, Tree
+from tessera.models.decoder import ACTIVATIONS, Shape, Tree, merged
 from tessera.models.rope import tables
 from tessera.models.source import Source
 
@@ -105,9 +103,4 @@ def layer(s: Shape, w: Source, prefix: str, norms: dict[str, str] = NORMS) -> Tr
     for n in ("q_norm", "k_norm"):
         if w.has(f"{prefix}self_attn.{n}.weight"):
             out[n] = w.vector(f"{prefix}self_attn.{n}.weight", s.head_dim)
-    return out
-
-
-def sizes_of_cache(s: Shape) -> tuple[Any, ...]:
-    """Heads and width of each layer's keys and values."""
-    return tuple((s.kv_heads, s.head_dim) for _ in range(s.layers))
+    return merged(out)
