@@ -126,6 +126,14 @@ class FlagError(TesseraError, ValueError):
     """An environment variable or a flag has a value that it cannot take."""
 
 
+class FileError(TesseraError, ValueError):
+    """A file cannot be read or written: it is missing, truncated, damaged or of another format."""
+
+
+class MissingFileError(FileError, FileNotFoundError):
+    """There is no file of this name."""
+
+
 def out_of_memory(user: str, e: MemoryError) -> OutOfMemoryError:
     """The error of an op or a function whose memory could not be had."""
     if isinstance(e, OutOfMemoryError):
@@ -147,4 +155,12 @@ def too_deep(what: str) -> TraceError:
         f"{what}: Python's recursion limit of {sys.getrecursionlimit()} was reached: functions, branches or loops "
         "are nested too deep, or a function calls itself without end; write a loop with ts.fori_loop or ts.scan, "
         "or raise the limit with sys.setrecursionlimit"
+    )
+
+
+def nested_too_deep(what: str, limit: int) -> TraceError:
+    """The error of functions, branches and loops inside each other past a limit."""
+    return TraceError(
+        f"{what}: functions, branches or loops are nested too deep, past {limit} levels, or a function calls itself "
+        "without end; write a loop with ts.fori_loop or ts.scan"
     )
