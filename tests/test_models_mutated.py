@@ -160,3 +160,33 @@ def test_an_unknown_architecture_is_refused(tmp_path):
     data = llama_gguf().replace(b"\x05\0\0\0\0\0\0\0llama", b"\x05\0\0\0\0\0\0\0mamba", 1)
     (tmp_path / "m.gguf").write_bytes(data)
     refuse(tmp_path / "m.gguf", "the architecture is 'mamba', expected one of llama, qwen2, qwen3")
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "gemma"])
+def test_a_gguf_file_has_the_weights_and_sizes_of_the_folder(tmp_path, kind):
+    config = CONFIG | {"model_type": kind, "tie_word_embeddings": kind == "gemma"}
+    config |= {"head_dim": 8, "hidden_activation": "gelu_pytorch_tanh"} if kind == "gemma" else {}
+    weights = llama_weights(0, config)
+    extra = {"qwen2": "self_attn.{}_proj.bias", "qwen3": "self_attn.{}_norm.weight"}.get(kind)
+    for name, sizes in {"q": (32, 8), "k": (16, 8), "v": (16, 0)}.items() if extra else ():
+        size = sizes[kind == "qwen3"]
+        for i in range(2 if size else 0):
+            weights[f"model.layers.{i}.{extra.format(name)}"] = np.linspace(
+                0, 1, size, dtype=np.float32
+            )
+    if kind == "gemma":
+        del weights["lm_head.weight"]
+    folder = llama_folder(tmp_path / "m", config=config)
+    (folder / "model.safetensors").write_bytes(safetensors(weights))
+    (tmp_path / "m.gguf").write_bytes(llama_gguf(config=config, weights=weights))
+    want, got = ts.models.load(folder), ts.models.load(tmp_path / "m.gguf")
+    a, b = (ts.tree.leaves(m.params) for m in (want, got))
+    more = {"llama": 1, "qwen2": 1 + 6, "qwen3": 1 + 4, "gemma": 0}[
+        kind
+    ]  # a head, biases, norms of heads
+    assert len(a) == len(b) == 16 + more
+    for x, y in zip(a, b, strict=True):
+        np.testing.assert_allclose(x.numpy(), y.numpy(), rtol=1e-6, atol=1e-6)
+    differ = {k for k, v in vars(want.shape).items() if v != vars(got.shape)[k]}
+    assert differ <= {"eps", "rope_parameters"}  # an f32 in the file
+    assert got.shape.eps == pytest.approx(want.shape.eps)
