@@ -181,9 +181,8 @@ def test_a_gguf_file_has_the_weights_and_sizes_of_the_folder(tmp_path, kind):
     (tmp_path / "m.gguf").write_bytes(llama_gguf(config=config, weights=weights))
     want, got = ts.models.load(folder), ts.models.load(tmp_path / "m.gguf")
     a, b = (ts.tree.leaves(m.params) for m in (want, got))
-    more = {"llama": 1, "qwen2": 1 + 6, "qwen3": 1 + 4, "gemma": 0}[
-        kind
-    ]  # a head, biases, norms of heads
+    # A head; biases; norms of heads.
+    more = {"llama": 1, "qwen2": 1 + 6, "qwen3": 1 + 4, "gemma": 0}[kind]
     assert len(a) == len(b) == 16 + more
     for x, y in zip(a, b, strict=True):
         np.testing.assert_allclose(x.numpy(), y.numpy(), rtol=1e-6, atol=1e-6)
