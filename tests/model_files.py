@@ -126,31 +126,39 @@ def byte_tokenizer(size=256):
 
 
 SHORT = {
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
     "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
 }  # fmt: skip
 
 
-def llama_gguf(seed=0, config=CONFIG, quantise=None):
+def llama_gguf(seed=0, config=CONFIG, quantise=None, weights=None):
     """The bytes of a GGUF file with the same weights; `quantise(name, array)` may give another format."""
+    kind = config["model_type"]
     metadata = {
-        "general.architecture": "llama", "llama.block_count": config["num_hidden_layers"],
-        "llama.context_length": config["max_position_embeddings"], "llama.embedding_length": config["hidden_size"],
-        "llama.feed_forward_length": config["intermediate_size"], "llama.rope.freq_base": config["rope_theta"],
-        "llama.attention.head_count": config["num_attention_heads"],
-        "llama.attention.head_count_kv": config["num_key_value_heads"],
-        "llama.attention.layer_norm_rms_epsilon": config["rms_norm_eps"],
+        "general.architecture": kind, f"{kind}.block_count": config["num_hidden_layers"],
+        f"{kind}.context_length": config["max_position_embeddings"], f"{kind}.embedding_length": config["hidden_size"],
+        f"{kind}.feed_forward_length": config["intermediate_size"], f"{kind}.rope.freq_base": config["rope_theta"],
+        f"{kind}.attention.head_count": config["num_attention_heads"],
+        f"{kind}.attention.head_count_kv": config["num_key_value_heads"],
+        f"{kind}.attention.layer_norm_rms_epsilon": config["rms_norm_eps"],
+        f"{kind}.attention.key_length": config.get("head_dim", config["hidden_size"] // config["num_attention_heads"]),
     } | byte_tokenizer()  # fmt: skip
     tensors = {}
-    for name, t in llama_weights(seed, config).items():
+    for name, t in (weights or llama_weights(seed, config)).items():
         own = name.replace("model.layers.", "blk.")
         for hub, short in SHORT.items():
             own = own.replace(hub, short)
         own = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
                "lm_head.weight": "output.weight"}.get(own, own)  # fmt: skip
-        if "attn_q." in own or "attn_k." in own:  # halves of heads as pairs
+        if kind == "llama" and own.endswith(
+            ("attn_q.weight", "attn_k.weight")
+        ):  # halves of heads as pairs
             heads = config["num_attention_heads" if "attn_q" in own else "num_key_value_heads"]
             t = t.reshape(heads, 2, -1, t.shape[1]).swapaxes(1, 2).reshape(t.shape)
+        if kind == "gemma" and "norm" in own:
+            t = t + 1
         tensors[own] = quantise(own, t) if quantise and t.ndim == 2 else t
     return gguf(metadata, tensors)

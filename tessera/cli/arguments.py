@@ -29,6 +29,7 @@ def parser() -> argparse.ArgumentParser:
     _programs(commands)
     _measuring(commands)
     _cache(commands)
+    _models(commands)
     p = _command(commands, "doctor", "doctor:doctor",
                  "Show what Tessera finds on this machine, its settings and what is missing.")  # fmt: skip
     _json(p)
@@ -146,6 +147,38 @@ def _measuring(commands: Any) -> None:
     _json(p)
     p.add_argument("--export", metavar="PATH", help="write what is tuned to a file afterwards")
     p.add_argument("--import", metavar="PATH", dest="load", help="take over such a file before")
+
+
+def _models(commands: Any) -> None:
+    p = _command(commands, "generate", "models:generate",
+                 "Print what a language model writes after a prompt.")  # fmt: skip
+    _model(p)
+    p.add_argument(
+        "prompt", metavar="PROMPT", help="the text to continue; - reads it from the input"
+    )
+    p.add_argument("--chat", action="store_true", help="ask as in a chat, by the model's template")
+    p = _command(commands, "chat", "models:chat", "Talk with a language model, line by line.")
+    _model(p)
+    p.add_argument("--system", metavar="TEXT", help="what the model is told first")
+
+
+def _model(p: argparse.ArgumentParser) -> None:
+    p.add_argument("model", metavar="MODEL",
+                   help="a GGUF file, a folder with config.json and safetensors, or an installed package that holds one")  # fmt: skip
+    p.add_argument("--max-new-tokens", type=int, default=512, metavar="N", help="512 unless given")
+    p.add_argument("--temperature", type=float, metavar="T",
+                   help="0 (the default) takes the likeliest token, more draws more freely")  # fmt: skip
+    p.add_argument("--top-k", type=int, metavar="N", help="draw among the N likeliest tokens")
+    p.add_argument("--top-p", type=float, metavar="P",
+                   help="draw among the likeliest tokens that have probability P together")  # fmt: skip
+    p.add_argument("--min-p", type=float, metavar="P",
+                   help="leave out tokens less likely than P times the likeliest")  # fmt: skip
+    p.add_argument("--repetition-penalty", type=float, metavar="X",
+                   help="above 1 makes tokens that were there less likely")  # fmt: skip
+    p.add_argument("--seed", type=int, metavar="N", help="of what is drawn, 0 unless given")
+    p.add_argument(
+        "--stop", action="append", default=[], metavar="TEXT", help="end before this text"
+    )
 
 
 def _cache(commands: Any) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tessera.core.errors import ModelError
 
+MOST = 3e38
 LARGEST = 1 << 24  # of any size in a config: vocabularies have 2**18, contexts 2**20
 
 
@@ -36,9 +36,9 @@ class Config:
         """A finite number."""
         v = self.values.get(name)
         v = missing if v is None else v
-        if isinstance(v, bool) or not isinstance(v, int | float) or not math.isfinite(v):
+        if not _number(v):
             raise self._wrong(name, "a number")
-        return float(v)
+        return float(v)  # type: ignore[arg-type]
 
     def maybe_number(self, name: str) -> float | None:
         """A number, or None where there is none."""
@@ -83,7 +83,7 @@ class Config:
         return {k: self._rope_value(k, v) for k, v in found.items()}
 
     def _rope_value(self, key: str, v: Any) -> Any:
-        number = isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v)
+        number = _number(v)
         wanted = {
             "rope_type": isinstance(v, str),
             "type": isinstance(v, str),
@@ -95,6 +95,11 @@ class Config:
         ):
             return v
         raise ModelError(f"{self.path}: {key} of the rotary positions is {v!r}")
+
+
+def _number(x: Any) -> bool:
+    """Whether this is a number that an f32 can hold."""
+    return isinstance(x, int | float) and not isinstance(x, bool) and abs(x) <= MOST
 
 
 def _object(x: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tessera.lang import op
 from tessera.models.rope import rotate
-from tessera.models.weights import linear, rows_of, scores
+from tessera.models.weights import linear, linears, rows_of, scores, side_by_side
 
 Tree = dict[str, Any]
 
@@ -103,9 +103,10 @@ def joined(y: Any) -> Any:
 def _attention(
     s: Shape, p: Tree, x: Any, held: Any, places: Any, turn: Any, window: int | None
 ) -> tuple[Any, Any]:
-    q = heads_of(linear(x, p["q"], p.get("q_bias")), s.heads, s.head_dim)
-    k = heads_of(linear(x, p["k"], p.get("k_bias")), s.kv_heads, s.head_dim)
-    v = heads_of(linear(x, p["v"], p.get("v_bias")), s.kv_heads, s.head_dim)
+    sizes = {n: s.head_dim * (s.heads if n == "q" else s.kv_heads) for n in "qkv"}
+    q, k, v = (
+        heads_of(y, y.shape[-1] // s.head_dim, s.head_dim) for y in several(x, p, "qkv", sizes)
+    )
     if "q_norm" in p:
         q, k = norm(s, q, p["q_norm"]), norm(s, k, p["k_norm"])
     q, k = rotate(q, *turn), rotate(k, *turn)
@@ -117,6 +118,24 @@ def _attention(
     else:
         y = capped_attention(q, keys, values, mask, scale, s.softcap)
     return linear(joined(y), p["o"], p.get("o_bias")), (keys, values)
+
+
+def several(x: Any, p: Tree, together: str, sizes: dict[str, int]) -> list[Any]:
+    """x times several matrices of a layer, which lie side by side under one name where their formats agree."""
+    whole = p.get(together)
+    biases = [p.get(f"{n}_bias") for n in sizes]
+    ws = sizes.values() if whole is not None else [p[n] for n in sizes]
+    return linears(x, whole, list(zip(ws, biases, strict=True)))
+
+
+def merged(p: Tree) -> Tree:
+    """A layer with its matrices of the same input side by side, so that a step has fewer and larger products."""
+    out = dict(p)
+    for together, names in (("qkv", ("q", "k", "v")), ("gate_up", ("gate", "up"))):
+        whole = side_by_side([p[n] for n in names])
+        if whole is not None:
+            out = {n: w for n, w in out.items() if n not in names} | {together: whole}
+    return out
 
 
 def appended(held: Any, new: Any, places: Any) -> Any:
@@ -151,5 +170,5 @@ def capped_attention(q: Any, k: Any, v: Any, mask: Any, scale: float, cap: float
 
 
 def _gated(s: Shape, p: Tree, x: Any) -> Any:
-    gate = ACTIVATIONS[s.activation](linear(x, p["gate"], p.get("gate_bias")))
-    return linear(gate * linear(x, p["up"], p.get("up_bias")), p["down"], p.get("down_bias"))
+    gate, up = several(x, p, "gate_up", {"gate": s.hidden, "up": s.hidden})
+    return linear(ACTIVATIONS[s.activation](gate) * up, p["down"], p.get("down_bias"))

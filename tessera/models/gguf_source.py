@@ -20,19 +20,17 @@ ARCHITECTURES = {
     "qwen2": "qwen2",
     "qwen3": "qwen3",
     "gemma": "gemma",
-    "gemma2": "gemma2",
 }
 # Their conversion interleaves the halves of each head's queries and keys.
 INTERLEAVED = ("llama",)
 # Their conversion adds one to every gain of a norm.
-ADDED_ONE = ("gemma", "gemma2")
+ADDED_ONE = ("gemma",)
 
 FIELDS = {
     "hidden_size": "embedding_length", "num_hidden_layers": "block_count", "num_attention_heads": "attention.head_count",
     "num_key_value_heads": "attention.head_count_kv", "intermediate_size": "feed_forward_length",
     "max_position_embeddings": "context_length", "rms_norm_eps": "attention.layer_norm_rms_epsilon",
     "rope_theta": "rope.freq_base", "head_dim": "attention.key_length", "sliding_window": "attention.sliding_window",
-    "attn_logit_softcapping": "attn_logit_softcapping", "final_logit_softcapping": "final_logit_softcapping",
 }  # fmt: skip
 
 NAMES = {
@@ -45,11 +43,6 @@ NAMES = {
 }  # fmt: skip
 _NORM2 = r"model\.layers\.(\d+)\.post_attention_layernorm"
 PLAIN_NORMS = {_NORM2: r"blk.\1.ffn_norm"}
-GEMMA_NORMS = {
-    _NORM2: r"blk.\1.post_attention_norm",
-    r"model\.layers\.(\d+)\.pre_feedforward_layernorm": r"blk.\1.ffn_norm",
-    r"model\.layers\.(\d+)\.post_feedforward_layernorm": r"blk.\1.post_ffw_norm",
-}
 
 
 def config_of(g: GGUF) -> Config:
@@ -91,8 +84,7 @@ class GGUFSource:
     def __init__(self, g: GGUF, c: Config):
         self._file, self._config = g, c
         self._kind = c.values["model_type"]
-        gemma = self._kind in ("gemma2",)
-        self._names = NAMES | (GEMMA_NORMS if gemma else PLAIN_NORMS)
+        self._names = NAMES | PLAIN_NORMS
 
     def _stored(self, name: str) -> str:
         stem, _, end = name.rpartition(".")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core import tree
 from tessera.core.errors import ModelError
 from tessera.lang import op
 from tessera.lang.create import tensor
@@ -16,10 +17,19 @@ from tessera.models.config import Config
 from tessera.models.decoder import Tree, appended, heads_of, joined, norm, seen
 from tessera.models.rope import rotate
 from tessera.models.source import FolderSource
-from tessera.models.weights import Packed, linear, rows_of
+from tessera.models.weights import linear, rows_of
 
 KINDS = ("gpt_oss",)
 GROUP = 32  # elements that share an exponent in MXFP4
+
+
+@tree.node
+@dataclass(frozen=True)
+class Experts:
+    """The matrices of experts in MXFP4: i8 codes (experts, groups, size, out) and scales (experts, groups, out)."""
+
+    codes: Any
+    scale: Any
 
 
 @dataclass(frozen=True)
@@ -88,8 +98,8 @@ def _experts(w: FolderSource, name: str, experts: int, rows: int, columns: int) 
     pairs = np.stack([blocks & np.uint8(15), blocks >> np.uint8(4)], axis=-1)
     codes = E2M1_TWICE[pairs].reshape(*blocks.shape[:-1], GROUP)
     turned = np.ascontiguousarray(np.moveaxis(codes, 1, 3))  # (experts, groups, size, columns)
-    scale = np.ascontiguousarray(np.moveaxis(half_exponent(exponents)[..., None], 1, 3))
-    return Packed(tensor(turned), tensor(scale), tensor(np.zeros((1, 1, 1, 1), np.float32)))
+    scale = np.ascontiguousarray(np.moveaxis(half_exponent(exponents), 1, 2))
+    return Experts(tensor(turned), tensor(scale))
 
 
 def forward(s: Shape, p: Tree, tokens: Any, cache: list[Any], start: Any) -> tuple[Any, list[Any]]:
@@ -162,14 +172,16 @@ def _expert(s: Shape, p: Tree, x: Any, chosen: Any) -> Any:
 
 def _each(x: Any, w: Any, bias: Any, chosen: Any) -> Any:
     """Rows times the matrix of an expert of their own."""
-    if isinstance(w, Packed):
+    if isinstance(w, Experts):
         codes, scale = op.take(w.codes, chosen, axis=0), op.take(w.scale, chosen, axis=0)
-        n, groups, size, columns = codes.shape
-        dense = op.reshape(op.cast(codes, "f32") * scale, (n, groups * size, columns))
+        n, groups, size, _ = codes.shape
+        parts = op.reshape(x, (n, groups, 1, size))
+        sums: Any = op.matmul(parts, op.cast(codes, "f32"))
+        y: Any = op.sum(sums[:, :, 0] * scale, axis=1)
     else:
-        dense = op.take(w, chosen, axis=0)
-    y: Any = op.matmul(op.expand_dims(x, 1), dense)
-    return y[:, 0] + op.take(bias, chosen, axis=0)
+        y = op.matmul(op.expand_dims(x, 1), op.take(w, chosen, axis=0))
+        y = y[:, 0]
+    return y + op.take(bias, chosen, axis=0)
 
 
 def logits(s: Shape, p: Tree, x: Any) -> Any:

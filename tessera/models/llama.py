@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tessera.core.errors import ModelError
 from tessera.models.config import Config
-from tessera.models.decoder import ACTIVATIONS, Shape, Tree
+from tessera.models.decoder import ACTIVATIONS, Shape, Tree, merged
 from tessera.models.rope import tables
 from tessera.models.source import Source
 
+LONGEST = 1 << 17  # positions of the tables of angles, 64 MiB for heads of 64; GPT-OSS has as many
 KINDS = ("llama", "mistral", "qwen2", "qwen3", "smollm3")
 
 
@@ -31,7 +30,7 @@ def shape(c: Config) -> Shape:
     return Shape(
         width=width, layers=layers, heads=heads, kv_heads=kv, head_dim=dim,
         hidden=c.size("intermediate_size"), vocabulary=c.size("vocab_size"),
-        context=c.size("max_position_embeddings", 2048), eps=c.number("rms_norm_eps", 1e-6),
+        context=min(c.size("max_position_embeddings", 2048), LONGEST), eps=c.number("rms_norm_eps", 1e-6),
         activation=c.choice("hidden_act", ACTIVATIONS, "silu"), tied=c.flag("tie_word_embeddings"),
         windows=_windows(c, layers), ropes=_ropes(c, layers), rope_parameters={"": c.rope()},
     )  # fmt: skip
@@ -105,9 +104,4 @@ def layer(s: Shape, w: Source, prefix: str, norms: dict[str, str] = NORMS) -> Tr
     for n in ("q_norm", "k_norm"):
         if w.has(f"{prefix}self_attn.{n}.weight"):
             out[n] = w.vector(f"{prefix}self_attn.{n}.weight", s.head_dim)
-    return out
-
-
-def sizes_of_cache(s: Shape) -> tuple[Any, ...]:
-    """Heads and width of each layer's keys and values."""
-    return tuple((s.kv_heads, s.head_dim) for _ in range(s.layers))
+    return merged(out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -32,15 +33,30 @@ PREFIXES = {"gpt2": "transformer.", "bert": "bert.", "vit": "vit."}  # of names 
 
 
 def load(path: str | os.PathLike[str]) -> Made:
-    """A model from a GGUF file, or from a folder with config.json and safetensors."""
-    where = Path(path)
+    """A model from a GGUF file, a folder with config.json and safetensors, or an installed package that holds one."""
+    where = _found(Path(path))
     if where.is_dir():
         return _from_folder(where)
-    if not where.exists():
-        raise ModelError(f"models.load: {where} is neither a file nor a folder")
     g = GGUF(where)
     c = config_of(g)
     return _decoder(c, GGUFSource(g, c), from_gguf(g.metadata, str(where)), where.stem)
+
+
+def _found(where: Path) -> Path:
+    """The file or folder itself, or the one that an installed package of this name holds."""
+    if where.exists():
+        return where
+    name = str(where).replace("-", "_")
+    spec = importlib.util.find_spec(name) if name.isidentifier() else None
+    for folder in (spec.submodule_search_locations or []) if spec is not None else []:
+        for path in sorted(Path(folder).rglob("*")):
+            if path.suffix == ".gguf":
+                return path
+            if path.name == "model.safetensors":
+                return path.parent
+    raise ModelError(
+        f"models.load: {where} is neither a file, a folder nor an installed package with a model"
+    )
 
 
 def _from_folder(where: Path) -> Made:

@@ -32,7 +32,7 @@ def frequencies(p: Mapping[str, Any], dim: int) -> tuple[Array, float]:
     if kind in ("default", "dynamic"):  # dynamic: as default within the original context
         return plain, 1.0
     if kind == "linear":
-        return plain / np.float32(p["factor"]), 1.0
+        return plain / np.float32(_given(p, "factor")), 1.0
     if kind == "llama3":
         return _llama3(plain, p), 1.0
     if kind == "yarn":
@@ -42,13 +42,23 @@ def frequencies(p: Mapping[str, Any], dim: int) -> tuple[Array, float]:
     )
 
 
+def _given(p: Mapping[str, Any], name: str) -> float:
+    """A number above 0 that a scaling needs."""
+    v = p.get(name)
+    if isinstance(v, bool) or not isinstance(v, int | float) or not v > 0:
+        raise ModelError(
+            f"config.json: {name} of the rotary positions is {v!r}, expected a number above 0"
+        )
+    return float(v)
+
+
 def _llama3(plain: Array, p: Mapping[str, Any]) -> Array:
     factor, low, high = (
-        float(p["factor"]),
-        float(p["low_freq_factor"]),
-        float(p["high_freq_factor"]),
+        _given(p, "factor"),
+        _given(p, "low_freq_factor"),
+        _given(p, "high_freq_factor"),
     )
-    old = float(p["original_max_position_embeddings"])
+    old = _given(p, "original_max_position_embeddings")
     length = 2 * math.pi / plain
     part = (old / length - low) / (high - low)
     mixed = (1 - part) * plain / factor + part * plain
@@ -58,8 +68,8 @@ def _llama3(plain: Array, p: Mapping[str, Any]) -> Array:
 
 def _yarn(plain: Array, p: Mapping[str, Any], base: float, dim: int) -> tuple[Array, float]:
     """Interpolate slow pairs, keep fast ones, and blend between them (Peng et al., 2023)."""
-    factor = float(p["factor"])
-    old = float(p.get("original_max_position_embeddings") or p["max_position_embeddings"])
+    factor = _given(p, "factor")
+    old = float(p.get("original_max_position_embeddings") or _given(p, "max_position_embeddings"))
 
     def pair(turns: float) -> float:
         return dim * math.log(old / (turns * 2 * math.pi)) / (2 * math.log(base))

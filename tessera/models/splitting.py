@@ -57,9 +57,9 @@ PATTERNS: dict[str, tuple[str, ...]] = {
 }
 
 
-def splitter(name: str) -> tuple[re.Pattern[str], ...]:
+def splitter(name: object) -> tuple[re.Pattern[str], ...]:
     """The patterns of a tokenizer by name."""
-    if name not in PATTERNS:
+    if not isinstance(name, str) or name not in PATTERNS:
         known = ", ".join(PATTERNS)
         raise ModelError(f"tokenizer: the splitting {name!r} is not known; known are {known}")
     return tuple(map(re.compile, PATTERNS[name]))

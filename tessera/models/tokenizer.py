@@ -279,7 +279,7 @@ KINDS: dict[str, type[BytePairs] | type[SentencePieces]] = {
 def from_gguf(metadata: dict[str, Any], path: str) -> BytePairs | SentencePieces:
     """The tokenizer that a GGUF file describes."""
     kind = metadata.get("tokenizer.ggml.model")
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise ModelError(f"{path}: the tokenizer is {kind!r}, expected one of {', '.join(KINDS)}")
     made: BytePairs | SentencePieces = KINDS[kind](metadata, path)
     return made
