@@ -112,8 +112,9 @@ def threads_wanted() -> int:
     """How many threads `ts.threads`, or else the flags, ask for here; 0: neither does."""
     found = SETTINGS.get()
     if found is None:
-        return _environment().threads if _defaults is None else _defaults.threads
-    return found.threads or found.flags.threads
+        return _environment().threads
+    asked: int = found.threads or found.flags.threads
+    return asked
 
 
 def _stated() -> int:
