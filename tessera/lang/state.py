@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tessera.core import tree
 from tessera.core.blame import blames_arguments
 from tessera.core.constraints import require, unify
@@ -36,7 +38,13 @@ class KVCache:
     def empty(batch: Any, heads: Any, size: Any, dim: Any, dtype: Any = "f32") -> KVCache:
         """A cache with room for `size` positions."""
         blank = op.zeros((batch, heads, size, dim), dtype)
-        return KVCache(blank, blank, concrete(0, "i32"))
+        if blank.data is None:
+            return KVCache(blank, blank, concrete(0, "i32"))
+        # Memory of their own, which a step that the cache is donated to writes in place.
+        keys, values = (
+            concrete(np.zeros(blank.shape, blank.dtype.np), blank.dtype) for _ in range(2)
+        )
+        return KVCache(keys, values, concrete(0, "i32"))
 
     @blames_arguments
     def append(self, k: Any, v: Any) -> KVCache:
