@@ -118,8 +118,20 @@ class OutOfMemoryError(TesseraError, MemoryError):
     """There is not enough memory for what a program needs."""
 
 
+class ModelError(TesseraError, ValueError):
+    """A model file is damaged, or of a kind that cannot be read."""
+
+
 class FlagError(TesseraError, ValueError):
     """An environment variable or a flag has a value that it cannot take."""
+
+
+class FileError(TesseraError, ValueError):
+    """A file cannot be read or written: it is missing, truncated, damaged or of another format."""
+
+
+class MissingFileError(FileError, FileNotFoundError):
+    """There is no file of this name."""
 
 
 def out_of_memory(user: str, e: MemoryError) -> OutOfMemoryError:

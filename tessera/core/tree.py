@@ -276,17 +276,56 @@ def structure_paths(s: Structure, prefix: str = "") -> list[str]:
 
 
 def _steps(s: Structure) -> list[str]:
+    if is_mapping(s):
+        return [f"[{k!r}]" for k in keys(s)]
+    return [f".{k}" if isinstance(k, str) else f"[{k}]" for k in keys(s)]
+
+
+def is_mapping(s: Structure) -> bool:
+    """Whether the children of a node are the values of a dict."""
+    return s.kind in (dict, OrderedDict, defaultdict)
+
+
+def keys(s: Structure) -> list[Any]:
+    """What each child of a node is reached by: the key of a dict, the name of a field, or a number."""
     if s.kind is dict or s.kind is OrderedDict:
-        return [f"[{k!r}]" for k in s.aux]
+        return list(s.aux)
     if s.kind is defaultdict:
-        return [f"[{k!r}]" for k in s.aux[1]]
+        return list(s.aux[1])
     if s.kind is functools.partial:
-        return [".args", ".keywords"]
+        return ["args", "keywords"]
     if dataclasses.is_dataclass(s.kind) or hasattr(s.kind, "__attrs_attrs__"):
-        return [f".{n}" for n in _fields(s.kind)[0]]
-    return [f".{n}" for n in getattr(s.kind, "_fields", ())] or [
-        f"[{i}]" for i in range(len(s.children))
-    ]
+        return list(_fields(s.kind)[0])
+    return list(getattr(s.kind, "_fields", ())) or list(range(len(s.children)))
+
+
+@blames_arguments
+def names(tree: Any, prefix: str = "") -> list[str]:
+    """The dotted name of each leaf of a tree, in the order of the leaves, as in layers.0.weight.
+
+    A class whose __tessera_inline__ is the name of one field leaves that field out of the names below it.
+    """
+    return structure_names(structure(tree), prefix)
+
+
+def structure_names(s: Structure, prefix: str = "") -> list[str]:
+    """The dotted name of each leaf of a tree of this structure."""
+    if s.kind is None:
+        return [prefix]
+    inline = getattr(s.kind, "__tessera_inline__", None)
+    found: list[str] = []
+    for step, child in zip(_step_names(s), s.children, strict=True):
+        parts = [prefix] if step == inline else [prefix, step]
+        found += structure_names(child, ".".join(p for p in parts if p))
+    return found
+
+
+def _step_names(s: Structure) -> list[str]:
+    if s.kind is dict or s.kind is OrderedDict:
+        return [str(k) for k in s.aux]
+    if s.kind is defaultdict:
+        return [str(k) for k in s.aux[1]]
+    return [step.strip(".[]") for step in _steps(s)]
 
 
 @blames_arguments

@@ -17,6 +17,8 @@ from typing import Any
 from tessera.algebra.annotation import OperatorSpec
 from tessera.algebra.laws.log import rewrites
 from tessera.compile import compile_graph, demand_target
+from tessera.compile.executable import Executable
+from tessera.compile.fallback import Task, first_that_works
 from tessera.core import tree, usual
 from tessera.core.blame import blames_arguments, demand_function
 from tessera.core.device import ANYWHERE, CPU, GPUS, Device
@@ -35,8 +37,6 @@ from tessera.core.spans import span
 from tessera.core.statics import static_key
 from tessera.core.types import TensorType
 from tessera.eager import refuse_hosted, target_in_force
-from tessera.executable import Executable
-from tessera.fallback import Task, first_that_works
 from tessera.ir.graph.ir import (
     current_builder,
     data_of,
