@@ -12,7 +12,7 @@ from hypothesis import given, settings
 import tessera as ts
 from tessera import op
 from tessera.checks.abstract import limits
-from tessera.checks.intervals import Hull, bounds_of
+from tessera.checks.intervals import Hull, bounds_of, compare
 from tessera.checks.numerics import Bound, analyse, check_numerics
 from tessera.core.dtype import DType, bf16, f16, f32, f64
 from tessera.core.errors import NumericalError, OperandError
@@ -265,6 +265,27 @@ def test_the_bounds_of_a_scalar_op_hold(name: str) -> None:
     made = np.isinf(y) & np.all([np.isfinite(x) for x in xs], axis=0)
     announced = np.isinf(r.lo) | np.isinf(r.hi) | np.broadcast_to(r.zero, y.shape)
     assert not np.any(made & ~announced), name
+
+
+@pytest.mark.parametrize("name", ["lt", "le", "gt", "ge", "eq", "ne"])
+def test_a_comparison_of_intervals_is_sure_exactly_where_all_their_points_agree(name: str) -> None:
+    """Of intervals that end at whole numbers, the points at halves decide; NaN leaves all open."""
+    ends = [(lo, hi) for lo in range(-2, 3) for hi in range(lo, 3)]
+    pairs = [(a, b, n) for a in ends for b in ends for n in range(4)]
+    columns = [np.array(c, float) for c in zip(*((*a, *b) for a, b, _ in pairs), strict=True)]
+    nans = [np.array([bool(n & bit) for _, _, n in pairs]) for bit in (1, 2)]
+    zero = np.zeros(len(pairs))
+    one, two = (
+        Hull(lo, hi, zero, nan, zero, zero)
+        for lo, hi, nan in zip(columns[::2], columns[1::2], nans, strict=True)
+    )
+    found = compare(name, one, two)
+    assert found is not None
+    for i, (a, b, n) in enumerate(pairs):
+        xs, ys = (np.arange(2 * lo, 2 * hi + 1) / 2 for lo, hi in (a, b))
+        truth = scalar(name, [xs[:, None], ys[None, :]], f64)
+        want = (0, 1) if n else (truth.min(), truth.max())
+        assert (found.lo[i], found.hi[i]) == want, (name, a, b, n)
 
 
 def test_limits_are_those_of_the_dtype() -> None:

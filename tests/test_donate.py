@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera import Tensor, op
+from tessera import KVCache, Tensor, op
 from tessera.core.errors import OperandError
 
 RNG = np.random.default_rng(0)
@@ -110,3 +110,31 @@ def test_the_target_numpy_says_that_it_keeps_arguments() -> None:
     with pytest.warns(RuntimeWarning, match="donate acts on the targets cpu, cuda and hip"):
         f(x)
     assert x.numpy().shape == (4,)
+
+
+def test_a_cache_that_is_donated_to_a_decode_step_stays_where_it_is() -> None:
+    def step(cache: Any, q: Any) -> Any:
+        cache = cache.append(q, q * 2.0)
+        return cache, op.attention(q, cache.K, cache.V)
+
+    kept, donating = ts.jit(step, target="cpu"), ts.jit(step, donate=("cache",), target="cpu")
+    one = KVCache.empty(1, 2, 64, 8)
+    two = KVCache.empty(1, 2, 64, 8)
+    places = {two.K.data.ctypes.data, two.V.data.ctypes.data}
+    assert len(places) == 2
+    for i in range(4):
+        q = draw(1, 2, 1, 8)
+        one, a = kept(one, q)
+        two, b = donating(two, q)
+        assert {two.K.data.ctypes.data, two.V.data.ctypes.data} == places
+        assert a.numpy().tobytes() == b.numpy().tobytes()
+        assert int(two.length) == i + 1
+    for x, y in ((one.K, two.K), (one.V, two.V)):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_an_argument_that_is_held_elsewhere_in_part_is_not_donated_for_nothing() -> None:
+    shared = draw(30, 20)
+    f = ts.jit(lambda s: {"a": s["a"] + 1.0, "b": op.sum(s["b"])}, donate=("s",), target="cpu")
+    f({"a": op.zeros((30, 20)), "b": draw(7)})  # zeros take no memory that could be used
+    f({"a": shared, "b": draw(7)})

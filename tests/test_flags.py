@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+import tessera as ts
 from tessera.core.errors import FlagError
 from tessera.core.flags import Flags, flags, override, read
+from tessera.runtime.threads import thread_count
 
 
 def test_an_empty_environment_gives_the_defaults():
@@ -109,3 +111,14 @@ def test_a_wrong_variable_does_not_break_the_import():
         [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("TESSERA_THREADS is 'many'")
+
+
+def test_threads_of_a_block_and_of_flags_do_not_stand_in_for_each_other():
+    with override(threads=3):
+        assert thread_count() == 3
+        with override(threads=2):
+            assert thread_count() == 2
+            with ts.threads(5), override(numerics="fast", threads=1):
+                assert thread_count() == 5
+            assert thread_count() == 2
+        assert thread_count() == 3

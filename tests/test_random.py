@@ -14,6 +14,8 @@ from tessera import Tensor, op
 from tessera.core.dtype import DType
 from tessera.core.errors import DTypeError, OperandError, ShapeError, TesseraError
 from tessera.core.philox import random_words
+from tessera.lang.random import repeated
+from tessera.ops import random as ops_random
 from tessera.ops.random_bits import fine, random_bits, unit
 from tests.tolerance import assert_same_bits
 
@@ -464,3 +466,55 @@ def test_wrong_calls_say_what_is_wrong(name: str) -> None:
     assert caught.value.message == text
     assert caught.value.location is not None
     assert caught.value.location.file == __file__
+
+
+DRAWS = {
+    "bits": ((5,),), "uniform": ((5,), -1.0, 2), "bernoulli": (0.25, (5,)), "randint": ((5,), 0, 9), "normal": ((5,), 1.0),
+    "truncated_normal": (-1.0, 2.0, (5,)), "exponential": ((5,),), "laplace": ((5,),), "gumbel": ((5,),), "permutation": (6,),
+    "gamma": (2.0, (3,)), "poisson": (3.0, (3,)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name",
+    [n if n in ("normal", "randint", "permutation") else pytest.param(n, marks=pytest.mark.deep) for n in DRAWS],
+)  # fmt: skip
+def test_a_draw_that_is_repeated_has_the_bits_of_the_first(name):
+    draw = repeated(getattr(ops_random, name), often=2)
+    for seed in range(5):
+        key = ts.key(seed)
+        got, want = draw(key, *DRAWS[name]), getattr(ops_random, name)(key, *DRAWS[name])
+        assert got.numpy().tobytes() == want.numpy().tobytes()
+        assert (got.type, got.device) == (want.type, want.device)
+
+
+def test_draws_of_other_arguments_are_other_programs():
+    calls = []
+
+    def counted(key, shape, mean=0.0, std=1.0, dtype=ts.f32):
+        calls.append(shape)
+        return ops_random.normal(key, shape, mean, std, dtype)
+
+    draw, key = repeated(counted, often=2), ts.key(3)
+
+    def drawn(*args, **kwargs):
+        got = [draw(key, *args, **kwargs) for _ in range(4)][-1]
+        want = ops_random.normal(key, *args, **kwargs)
+        assert got.dtype is want.dtype
+        assert got.numpy().tobytes() == want.numpy().tobytes()
+
+    for args, kwargs in (
+        (((3,),), {}), (((2, 2),), {}), (((3,), 1), {}), (((3,), 1.5), {}), (((3,),), {"std": 2.0}), (((3,),), {"dtype": ts.bf16}),
+        (((3,), 0.0), {}), (((3,), -0.0), {}),
+    ):  # fmt: skip
+        before = len(calls)
+        drawn(*args, **kwargs)
+        assert len(calls) == before + 3  # two op by op, one to trace
+    before = len(calls)
+    drawn((3,), ts.tensor(2.0))  # data is not part of a program
+    with ts.checked():
+        drawn((3,))
+    assert (
+        ts.jit(lambda k: draw(k, (3,)))(key).numpy().tobytes() == draw(key, (3,)).numpy().tobytes()
+    )
+    assert len(calls) == before + 4 + 4 + 1

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import sys
 import tempfile
@@ -24,6 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 RECORD = ROOT / "benchmarks" / "records" / "fuzz-aimed.json"
 TOGETHER = {"views": 40, "epilogues": 8, "sharing": 12}  # chains of a program
+LIFE = 25  # programs of a process, which keeps what it compiled
 EVERY = {"views": 25, "epilogues": 1, "sharing": 1}
 
 
@@ -60,13 +62,14 @@ def main() -> int:
     found: list[str] = []
     with tempfile.TemporaryDirectory() as cache:
         os.environ["TESSERA_CACHE_DIR"] = cache
-        with ProcessPoolExecutor(a.jobs, max_tasks_per_child=50) as pool:
-            for done, new in enumerate(pool.map(run, [a.kind] * len(parts), by, parts)):
-                for line in new:
-                    print(line, flush=True)
-                found += new
-                if done % 100 == 99:
-                    print(f"{(done + 1) * step} of {a.count}", file=sys.stderr, flush=True)
+        for first in range(0, len(parts), LIFE * a.jobs):
+            some = slice(first, first + LIFE * a.jobs)
+            with ProcessPoolExecutor(a.jobs, multiprocessing.get_context("spawn")) as pool:
+                for new in pool.map(run, [a.kind] * len(parts[some]), by[some], parts[some]):
+                    for line in new:
+                        print(line, flush=True)
+                    found += new
+            print(f"{min(some.stop * step, a.count)} of {a.count}", file=sys.stderr, flush=True)
     seconds = time.perf_counter() - start
     row = {"kind": a.kind, "seed": a.seed, "count": a.count, "failures": found, "seconds": round(seconds)}  # fmt: skip
     print(f"{a.kind}: {a.count} chains from seed {a.seed}, {len(found)} failures, {seconds:.0f} s")

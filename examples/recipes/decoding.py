@@ -66,9 +66,9 @@ def step(params, state, tokens):
     return value, params, state
 
 
-@ts.jit
+@ts.jit(donate=("caches",))
 def advance(params, caches, tokens):
-    """The most likely next token (batch, 1) after these, and the caches."""
+    """The most likely next token (batch, 1) after these, and the caches, written in place."""
     scores, caches = forward(params, caches, tokens)
     return op.argmax(scores[:, -1:], axis=-1), caches
 

@@ -24,11 +24,13 @@ class Step:
 def tell_unused(g: Graph, plan: Any, donated: Mapping[int, str]) -> None:
     """Warn of arguments that were donated for nothing: no leaf of theirs is used again.
 
-    `donated` has the buffer of each donated input by its number.
+    `donated` has the buffer of each donated input by its number.  An argument of which a leaf could not be taken in this
+    call, since something else holds it too, is not judged by the others.
     """
-    used: dict[str, bool] = {}
+    names = dict(enumerate(n.partition(".")[0] for n in g.input_names))
+    used = {name: True for i, name in names.items() if i not in donated}
     for i, buffer in donated.items():
-        name = (g.input_names[i] if i < len(g.input_names) else f"input {i}").partition(".")[0]
+        name = names.get(i, f"input {i}")
         used[name] = used.get(name, False) or plan.is_reused(buffer)
     idle = [name for name, is_used in used.items() if not is_used]
     if idle:

@@ -110,6 +110,15 @@ def flags() -> Flags:
 
 
 def threads_wanted() -> int:
+    """How many threads `ts.threads`, or else the flags, ask for here; 0: neither does."""
+    found = SETTINGS.get()
+    if found is None:
+        return _environment().threads
+    asked: int = found.threads or found.flags.threads
+    return asked
+
+
+def _stated() -> int:
     """How many threads `ts.threads` asks for here; 0: it does not."""
     found = SETTINGS.get()
     return 0 if found is None else found.threads
@@ -142,7 +151,7 @@ def override(**changes: Any) -> Iterator[Flags]:
         if changes.get(name, choices[0]) not in choices:
             raise FlagError(f"{name} is {changes[name]!r}, expected one of {', '.join(choices)}")
     changed = replace(flags(), **changes)
-    with _setting(_Settings(changed, threads_wanted())):
+    with _setting(_Settings(changed, _stated())):
         yield flags()
 
 
@@ -153,7 +162,7 @@ def with_threads(n: int) -> AbstractContextManager[None]:
 
 def carried(f: Callable[_P, _R]) -> Callable[_P, _R]:
     """f with the settings in force here, whichever thread calls it."""
-    now = _Settings(flags(), threads_wanted())
+    now = _Settings(flags(), _stated())
 
     @wraps(f)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:

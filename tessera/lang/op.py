@@ -7,10 +7,10 @@ from typing import Any
 
 from tessera.algebra.solvers.names import *
 from tessera.core.errors import OperandError, located
+from tessera.lang import random as random
 from tessera.lang.collective import *
 from tessera.lang.funm import funm as funm
 from tessera.lang.funm import singular_map as singular_map
-from tessera.ops import random as random
 from tessera.ops.accumulate import *
 from tessera.ops.activation import *
 from tessera.ops.arrange import *

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tessera.core import tree
 from tessera.core.blame import blames_arguments
 from tessera.core.constraints import require
@@ -68,7 +70,14 @@ class KVCache(Cache):
         if page is not None or pages is not None:
             return paged(batch, heads, size, dim, dtype, page, pages)
         blank = op.zeros((batch, heads, size, dim), dtype)
-        return KVCache(blank, blank, lengths_of(batch, per_sequence))
+        lengths = lengths_of(batch, per_sequence)
+        if blank.data is None:
+            return KVCache(blank, blank, lengths)
+        # Memory of their own, which a step that the cache is donated to writes in place.
+        keys, values = (
+            concrete(np.zeros(blank.shape, blank.dtype.np), blank.dtype) for _ in range(2)
+        )
+        return KVCache(keys, values, lengths)
 
     def _appended(self, k: Any, v: Any, count: Any) -> Any:
         room, more = checked(self, k, v)

@@ -10,7 +10,7 @@ import numpy as np
 from tessera.core.constraints import same, unify
 from tessera.core.dims import Shape, Size
 from tessera.core.dims import product as count
-from tessera.core.errors import OperandError, ShapeError
+from tessera.core.errors import DTypeError, OperandError, ShapeError
 from tessera.core.promotion import promote_all
 from tessera.core.scalar import product
 from tessera.core.signature import Axes, Signature, broadcast_shapes
@@ -30,7 +30,7 @@ from tessera.ops.define import (
     meet,
     public,
 )
-from tessera.ops.elementwise import conj, eq, mul, where
+from tessera.ops.elementwise import add, complex, conj, eq, imag, mul, real, sub, where
 from tessera.ops.matrix import diagonal
 from tessera.ops.reduction import sum as sum_of
 from tessera.ops.shape import expand_dims, reshape, squeeze, transpose
@@ -127,11 +127,44 @@ def contract(spec: str, *xs: ArrayLike) -> Value:
     return contracted([cast_to(v, dtype) for v in values], sig)
 
 
+def _complex_contract(x: Value, y: Value, spec: str, sizes: Any) -> Value:
+    (a, b), (c, d) = (real(x), imag(x)), (real(y), imag(y))
+    ac, bd, ad, bc = (
+        contract.bind(u, v, spec=spec, sizes=sizes) for u, v in ((a, c), (b, d), (a, d), (b, c))
+    )
+    return complex(sub(ac, bd), add(ad, bc))
+
+
+@define(
+    signature=lambda types, p: p["spec"], infer=_contract_types, decompose=_complex_contract, kinds="c",
+    numpy=_reference, batch=_contract_batch, linear=(0, 1), transpose=_contract_transpose,
+    samples=(
+        Sample("i j, j k -> i k", (2, 3), (3, 4)), Sample("b i j, b j k -> b i k", (2, 1, 3), (2, 3, 2)),
+        Sample("i j, k j -> i k", (2, 5), (3, 5)),
+    ),
+)  # fmt: skip
+def complex_contract(spec: str, x: ArrayLike, y: ArrayLike) -> Value:
+    """contract of two complex operands, as four products of real ones."""
+    p, q = as_value(x, "complex_contract"), as_value(y, "complex_contract")
+    if promote_all([p.dtype, q.dtype]).kind != "c":
+        raise DTypeError(
+            f"complex_contract: operands {p.type}, {q.type} are real, expected a complex one; use op.contract"
+        )
+    return contract(spec, p, q)
+
+
+def _product(x: Value, y: Value, spec: str) -> Value:
+    """The sum of products of two operands by one kernel."""
+    op = complex_contract if x.dtype.kind == "c" else contract
+    return op.bind(x, y, spec=spec, sizes=())
+
+
 # Any contraction by products of two matrices
 #
 # A sum of products has one order: a chain along what is summed (core/folds.py).  It is that of a kernel only if one axis
 # of each operand is left over, so the others are made so: axes become one, or one of size 1, and operands come in pairs.
-# Whether a batch is one of the axes then changes nothing for an element.
+# Whether a batch is one of the axes then changes nothing for an element.  A product of complex numbers is four of real ones,
+# which have that order on every target; a library for complex matrices has one of its own that changes with the shapes.
 
 Named = tuple[Value, Axes]
 
@@ -224,14 +257,14 @@ def _pair(p: Named, q: Named, out: Axes | None, wanted: set[str]) -> Named:
         plain = out is not None and set(out[-2:]) == {*rows, *columns}
         names = kept if plain else names
         spec = str(Signature((a, b), names))
-        return contract.bind(x, y, spec=spec, sizes=()), names
+        return _product(x, y, spec), names
     m, k, n = (count(_sizes_of(g, sizes)) for g in (rows, summed, columns))
     lead = _sizes_of(batch, sizes)
     u = reshape(_turned(x, a, (*batch, *rows, *summed)), (*lead, m, k))
     v = reshape(_turned(y, b, (*batch, *summed, *columns)), (*lead, k, n))
     stack = tuple(f"d{i}" for i in range(len(batch)))
     spec = str(Signature(((*stack, "m", "k"), (*stack, "k", "n")), (*stack, "m", "n")))
-    z = contract.bind(u, v, spec=spec, sizes=())
+    z = _product(u, v, spec)
     return reshape(z, _sizes_of(names, sizes)), names
 
 
@@ -339,9 +372,11 @@ def matmul(a: ArrayLike, b: ArrayLike, *, tile_shape: tuple[int, int, int] | Non
         return reshape(flat, (*x.shape[:-1], y.shape[-1]))
     batch = _batch_shape(x, y)
     hint = {} if tile_shape is None else {"tile_shape": _tile(tile_shape)}
-    return matmul.bind(
-        broadcast(x, (*batch, *x.shape[-2:])), broadcast(y, (*batch, *y.shape[-2:])), **hint
-    )
+    x, y = (broadcast(v, (*batch, *v.shape[-2:])) for v in (x, y))
+    if x.dtype.kind != "c":
+        return matmul.bind(x, y, **hint)
+    stack = " ".join(letters(len(batch)))
+    return _product(x, y, f"{stack} M K, {stack} K N -> {stack} M N")
 
 
 def _advice(x: Value, y: Value) -> str:

@@ -39,7 +39,7 @@ from tessera.core.rounding import round_to
 from tessera.core.scalar import SCALARS, Expr, arg
 from tessera.core.signature import broadcast_shapes
 from tessera.core.types import TensorType, check_size
-from tessera.ir.graph.ir import Value, bind, concrete, current_builder, origin
+from tessera.ir.graph.ir import Value, bind, concrete, current_builder, held_array, origin
 from tessera.ir.graph.op import Op, Sample, register
 
 P = ParamSpec("P")
@@ -128,24 +128,30 @@ _VALUES = (Value, float, int, str, type(None), DType)  # arguments that lend no 
 
 def owned(result: R, args: Sequence[Any]) -> R:
     """A result with memory of its own: arrays of other libraries among the arguments may be written to later."""
-    for x in args:
-        if not isinstance(x, _VALUES):
-            break
-    else:
-        return result
+    data: Any = getattr(result, "data", None)
+    if data.__class__ is np.ndarray and data.base is None:  # its own, or an argument itself
+        for x in args:
+            if x is data:
+                return concrete(np.array(data), result.dtype)  # type: ignore[attr-defined, return-value]
+            if x.__class__ is not np.ndarray and not isinstance(x, _VALUES):
+                break  # an array of another library may be this one under another name
+        else:
+            return result
+    return result if all(isinstance(x, _VALUES) for x in args) else _apart(result, args, data)
+
+
+def _apart(result: R, args: Sequence[Any], data: Any) -> R:
+    """A result that shares no memory with arguments, some of which lend theirs."""
     if result.__class__ is tuple:
         parts: Any = tuple([owned(r, args) for r in result])  # type: ignore[attr-defined]
         return parts  # type: ignore[no-any-return]
     if not isinstance(result, Value) or result.device is not ANYWHERE or result.data is None:
         return result
-    data: Any = result.data
     for x in args:
         for a in x if isinstance(x, _SEQUENCES) else (x,):
             if type(a) is not np.ndarray:
                 a = as_numpy(a, "tensor") if _is_lent(a) else None
-            if a is None or (data.base is None and data is not a):
-                continue
-            if np.may_share_memory(data, a):
+            if a is not None and np.may_share_memory(data, a):
                 return concrete(np.array(data), result.dtype)  # type: ignore[return-value]
     return result
 
@@ -211,13 +217,14 @@ def as_value(x: ArrayLike, op: str = "tensor") -> Value:
     """x as a value: Python floats become f32, integers i64."""
     if isinstance(x, Value):
         return cast_to(x, _DEFAULT[x.dtype.kind]) if x.weak else x
+    if x.__class__ is np.ndarray and x.dtype.kind in "biufc":
+        return held_array(x if current_builder() is None else np.array(x))
     if isinstance(x, bool | int | float | complex):
         return concrete(_representable(x, op), as_dtype(type(x)))
     if isinstance(x, Dim):
         return size_value(x)
-    plain = type(x) is np.ndarray and x.dtype.kind in "biufc"
-    if plain or isinstance(x, np.ndarray | np.generic) or is_foreign(x):
-        array = x if plain else as_numpy(x, op)
+    if isinstance(x, np.ndarray | np.generic) or is_foreign(x):
+        array = as_numpy(x, op)
         # A traced program keeps the array: what is written to it later must not show.
         return concrete(array if current_builder() is None else np.array(array))
     if isinstance(x, list | tuple):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tessera.core.errors import FlagError
-from tessera.core.flags import flags, threads_wanted, with_threads
+from tessera.core.flags import threads_wanted, with_threads
 from tessera.core.processor import cores
 
 MOST = 1023  # what the gate of the pool can count
@@ -23,4 +23,4 @@ def threads(n: int) -> Iterator[int]:
 
 def thread_count() -> int:
     """The number of threads in force here."""
-    return threads_wanted() or min(flags().threads or cores(), MOST)
+    return min(threads_wanted() or cores(), MOST)

@@ -54,7 +54,10 @@ def compared(source: str, xs: Sequence[Any]) -> None:
         return
     arrays = [np.asarray(x) for x in xs]
     loss = jax_ops.loss_of(g, arrays, where, checks.weights)
-    want = jax_ops.gradients(loss, [np.asarray(x) for x in point])
+    try:
+        want = jax_ops.gradients(loss, [np.asarray(x) for x in point])
+    except NotImplementedError:  # a derivative that JAX does not have, as of pools with dilation
+        return
     peak = checks.peak_of([*arrays, *want])
     for i, (a, b) in enumerate(zip(map(np.asarray, got), want, strict=True)):
         known = np.isfinite(b)  # Tessera's slopes are defined where some of JAX are not

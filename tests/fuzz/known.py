@@ -16,17 +16,8 @@ class Known(NamedTuple):
     why: str
 
 
-# Faults of the list "Trust" (issue 25) by item, to be emptied as they are mended.
-_PRODUCTS = r"einsum|contract|tensordot|vecdot|outer|kron|matmul|resize|interpolate|adaptive_.*"
-KNOWN: tuple[Known, ...] = (
-    Known(
-        "batched", "vmap and loop", _PRODUCTS, "item 12: vmap of complex einsum: the host's order"
-    ),
-    Known(
-        ".*", "Broken.*nan", "conv_transpose.*|conv_input", "item 13: conv_transpose spreads a NaN"
-    ),
-    Known("references", "Broken", "conv.*", "item 22: conv of tf32 is not rounded to tf32"),
-)
+# To be emptied as they are mended.
+KNOWN: tuple[Known, ...] = ()
 
 # What may be refused: a way to run a program, the error's text, and why that is no fault.
 ALLOWED: tuple[Known, ...] = (

@@ -247,6 +247,21 @@ def resize(d: Drawer, name: str) -> str:
     )
 
 
+@rule("grid_sample")
+def grid_sample(d: Drawer, name: str) -> str:
+    x, _, _ = picture(d, d.pick((1, 2)))
+    batch, _, *sizes = d.shape_of(x)
+    grid = d.new("f", (batch, *sizes, len(sizes)), dtype=d.spelled_dtype(x))
+    rest = options(d, 0.4, padding=("zeros", "border", "reflection"), align_corners=(True,))
+    return f"op.grid_sample({x}, {grid}, mode='{d.pick(('nearest', 'linear'))}'{rest})"
+
+
+@rule("affine_grid")
+def affine_grid(d: Drawer, name: str) -> str:
+    theta = d.new("f", (2, 2, 3))
+    return f"op.affine_grid({theta}, (2, 1, {d.int(1, 4)}, {d.int(1, 4)}){options(d, 0.4, align_corners=(True,))})"
+
+
 @rule("dropout")
 def dropout(d: Drawer, name: str) -> str:
     return f"{spelled(name)}({key(d)}, {d.take('f')}{options(d, p=(0.0, 0.25, 0.9), training=(True, False))})"

@@ -370,6 +370,14 @@ def concrete(data: Any, dtype: Any = None, device: Device = ANYWHERE) -> Value:
     return holding(TensorType(d, array.shape), array, device)
 
 
+def held_array(array: Array) -> Value:
+    """A value that holds an array of a dtype that NumPy has."""
+    d = as_dtype(array.dtype)
+    if array.dtype is not d.np and array.dtype != d.np:  # bytes in another order
+        array = array.astype(d.np)
+    return holding(TensorType(d, array.shape), array, ANYWHERE)
+
+
 def holding(type: TensorType, data: Array, device: Device = CPU) -> Value:
     """A value of this type that holds data, which must fit it."""
     v = object.__new__(_value_class)
