@@ -38,7 +38,7 @@ test-deep: $(VENV)/.installed-test
 test-oracles: $(ORACLES)/.installed
 	@$(ORACLES)/bin/python -c "import torch, jax, perfetto"  # tests without them would be skipped
 	@[ "$$(uname)" != Linux ] || $(ORACLES)/bin/python -c "import triton"
-	$(ONE_THREAD) $(ORACLES)/bin/python -m pytest -n 2 -m oracle
+	$(ONE_THREAD) $(ORACLES)/bin/python -m pytest -n 2 -m "oracle and not deep"
 
 docs: $(DOCS)/.installed
 	@$(ONE_THREAD) NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet
