@@ -119,8 +119,7 @@ def test_modules_are_named_by_strings_in_tables_only(path: Path) -> None:
     """A function that is loaded late is a Deferred of the module; nothing is imported by a string inside a function."""
     functions = (n for n in ast.walk(parsed(path)) if isinstance(n, ast.FunctionDef | ast.Lambda))
     hidden = {m for f in functions for m, _ in named(f)} - UPWARD.get(module_of(path), set())
-    allowed = {"tessera.tune.search"} if module_of(path) == "tessera.lang.tuning" else set()
-    assert hidden - allowed == set()
+    assert hidden == set()
 
 
 @every_file

@@ -219,7 +219,7 @@ class MachineExecutable(Executable):
         if self._static or not tuned.has_sizes():
             return None
         nests = _nests(_schedule_of(self.graph, sizes, self.numerics))
-        if nests == _nests(self.schedule):
+        if nests == self._nests:
             return None
         if nests not in self._variants:
             context = Context("cpu", self.numerics, sizes)
@@ -227,6 +227,12 @@ class MachineExecutable(Executable):
             image, record = _build(self.graph, context, before)
             self._variants[nests] = _Variant(image, _kernels_of(image), tuple(record))
         return self._variants[nests]
+
+    @cached_property
+    def _nests(self) -> tuple[Nest | None, ...]:
+        """The nests of the program that serves all sizes; one from the disk is taken to Schedule IR alone."""
+        known = last_of(self.record, SCHEDULE)
+        return _nests(known or _schedule_of(self.graph, None, self.numerics))
 
     def _sizes(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
         p = self.image
