@@ -36,13 +36,18 @@ MAY_IMPORT = {
     "lang": LANGUAGE,
     "stdlib": f"{LANGUAGE} lang",
     "learn": f"{LANGUAGE} lang",
+    "nn": f"{LANGUAGE} lang stdlib inspect",
+    "files": f"{LANGUAGE} lang",
+    "data": f"{LANGUAGE} lang",
+    "train": f"{LANGUAGE} lang files data",
+    "models": f"{LANGUAGE} lang stdlib nn",
     "interop": f"{LANGUAGE} lang",
     "deploy": f"{LANGUAGE} lang",
     "inspect": f"{LANGUAGE} lang",
     "array_api": f"{LANGUAGE} lang",
-    "cli": f"{LANGUAGE} lang stdlib learn interop deploy inspect array_api cache tessera",
+    "cli": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api cache tessera models",
     "__main__": "cli",
-    "tessera": f"{LANGUAGE} lang stdlib learn interop deploy inspect array_api",
+    "tessera": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api files data train",
 }
 # What an installation always has; every other third-party package is optional.
 REQUIRED = {"numpy", "ml_dtypes"}

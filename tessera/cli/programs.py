@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import inspect
 import runpy
 import sys
@@ -152,7 +153,11 @@ def sizes_of(texts: Sequence[str], functions: Sequence[Jitted]) -> dict[str, int
 
 
 def run_file(args: argparse.Namespace) -> int:
-    """Run a Python file; errors of Tessera show the user's line and no traceback."""
+    """Run a Python file or an ONNX model; errors of Tessera show the user's line and no traceback."""
+    if args.file.endswith(".onnx"):
+        models: Any = importlib.import_module("tessera.cli.onnx")  # loaded when it is needed
+        status: int = models.run_model(args.file, args.rest)
+        return status
     execute(args.file, "__main__", args.rest)
     return 0
 

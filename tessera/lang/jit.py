@@ -227,7 +227,7 @@ class Jitted:
                 data.append(x.data)
                 tensors.append(x)
                 out.append(_token(x))
-            elif not _are_tokens(x, leaf, out):
+            elif not tree.tokens(x, leaf, out):
                 return None, data, tensors
         left = len(kwargs)
         for n in self._keyword_order if kwargs else ():
@@ -238,7 +238,7 @@ class Jitted:
             x = kwargs[n]
             if n in self._keyword_only and type(x) in PLAIN:
                 out.append(static_key(x))
-            elif not _are_tokens(x, leaf, out):
+            elif not tree.tokens(x, leaf, out):
                 return None, data, tensors
         # A name that the function does not have, or takes by ** alone, is not in the key.
         return None if left else tuple(out), data, tensors
@@ -499,13 +499,6 @@ class _Method:
     ) -> Path:
         """Write a page that shows the method at every level."""
         return self._jitted.inspect(self._self, *args, path=path, **kwargs)
-
-
-def _are_tokens(x: Any, leaf: Callable[[Any], Any], out: list[Any]) -> bool:
-    try:
-        return tree.tokens(x, leaf, out)
-    except RecursionError:  # said where the call is taken apart
-        return False
 
 
 def _gpu_of(target: str, device: Device) -> Device | None:
