@@ -9,7 +9,6 @@ its reference at once.
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import math
 import warnings
@@ -22,6 +21,7 @@ from tessera.compile import compile_graph, compile_task
 from tessera.compile.executable import Executable
 from tessera.compile.fallback import BY_REFERENCES, PlainExecutable, Task
 from tessera.core.constraints import Scope, scope, solve
+from tessera.core.deferred import Deferred
 from tessera.core.device import GPUS, Device
 from tessera.core.dims import symbol
 from tessera.core.errors import CompilerFault, OperandError, ShapeError, TesseraError
@@ -218,8 +218,13 @@ def _compiled(op: Op, types: Types, params: Params) -> tuple[tuple[TensorType, .
             g, _ = b.finish(out if op.multiple else (out,), op.name, facts.guards)
         if not facts.equal:
             with scope(Scope()):  # what is known where the op is called says nothing of its program
-                return tuple(types), compile_task(*_alone(g))
+                made = compile_task(*_alone(g))
+                made.forget_levels()  # nobody looks at a single op, and there are many
+                return tuple(types), made
         types = [t.with_shape(tuple(facts.normal(s) for s in t.shape)) for t in types]
+
+
+_interpreted = Deferred("tessera.compile.interpreted:InterpretedExecutable")
 
 
 def _alone(g: Graph) -> tuple[Any, ...]:
@@ -227,11 +232,8 @@ def _alone(g: Graph) -> tuple[Any, ...]:
     task = Task(g, "cpu", flags().numerics)
 
     def interpreted() -> Executable:
-        made: Any = importlib.import_module(
-            "tessera.compile.interpreted"
-        )  # loaded when it is needed
-        out: Executable = made.InterpretedExecutable(g, task)
-        return out
+        made: Executable = _interpreted(g, task)
+        return made
 
     return (
         task,

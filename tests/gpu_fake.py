@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tessera.compile.gpu import lowering
 from tessera.compile.gpu import program as gpu_program
-from tessera.compile.gpu.program import GpuProgram, _Call
+from tessera.compile.gpu.lowering import GpuCall, GpuLowering
+from tessera.compile.gpu.program import GpuProgram
 from tessera.core.types import TensorType
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.ir import Kernel
@@ -34,7 +36,7 @@ BUILT: dict[Source, Kernel] = {}  # what Triton would have been asked for
 class Interpreted:
     """Launches that the Tile interpreter runs on the memory that addresses point at."""
 
-    def __init__(self, program: GpuProgram, calls: Sequence[_Call]):
+    def __init__(self, program: GpuProgram, calls: Sequence[GpuCall]):
         self.program, self.launches = program, calls
         self.cells = 1 + max(program._place(n)[0] for c in calls for n in (*c.inputs, *c.outputs))
 
@@ -50,7 +52,7 @@ class Interpreted:
         c = self.launches[i]
         verify(c.launch.kernel)
         places = [self.program._place(n) for n in (*c.inputs, *c.outputs)]
-        known = self.program._sizes.get(c.name, {})
+        known = self.program.image.known.get(c.name, {})
         arrays = [
             _array(self.bound[cell] + offset, m.type.substitute(known))
             for (cell, offset), m in zip(places, c.launch.kernel.parameters, strict=True)
@@ -69,9 +71,9 @@ def _array(at: int, t: TensorType) -> Any:
 
 def _segments(self: GpuProgram, steps: Sequence[tuple[Any, Any]]) -> list[Any]:
     out: list[Any] = []
-    waiting: list[_Call] = []
+    waiting: list[GpuCall] = []
     for access, c in [*steps, (None, None)]:
-        if isinstance(c, _Call):
+        if isinstance(c, GpuCall):
             waiting.append(c)
             BUILT[c.source] = c.launch.kernel
             continue
@@ -82,6 +84,11 @@ def _segments(self: GpuProgram, steps: Sequence[tuple[Any, Any]]) -> list[Any]:
             out.append((access, c))
     self.scratch = 0
     return out
+
+
+def set_roles(patch: pytest.MonkeyPatch, roles: bool) -> None:
+    """Let groups of threads have roles, or not, whatever the device."""
+    patch.setattr(lowering, "roles_on", lambda device: roles)
 
 
 @contextmanager
@@ -105,10 +112,11 @@ class _Kernels:
         self.fake = fake
         self.tiles: dict[Source, Kernel] = {}
 
-    def call(self, program: GpuProgram, *given: Any) -> _Call:
-        made = _usual_call(program, *given)
+    def launch(self, lowering: GpuLowering, *given: Any, **named: Any) -> None:
+        _usual_launch(lowering, *given, **named)
+        _, made = lowering.steps[-1]
+        assert isinstance(made, GpuCall)
         self.tiles[made.source] = made.launch.kernel
-        return made
 
     def build(self, sources: Sequence[Source]) -> list[Code]:
         return [self.code(s) for s in sources]
@@ -140,7 +148,7 @@ class _Kernels:
         return Code(name, s.warps, 1000, 0, (1, 1, 1), b"fake")
 
 
-_usual_call = GpuProgram._call
+_usual_launch = GpuLowering._launch
 
 
 @contextmanager
@@ -149,7 +157,9 @@ def launching_gpus(kind: str = "cuda", devices: int = 1) -> Iterator[FakeCuda]:
     fake = FAKES[kind](total=1 << 28, devices=devices)
     kernels = _Kernels(fake)
     with pytest.MonkeyPatch.context() as patch, driver.use(fake, kind):
-        patch.setattr(GpuProgram, "_call", lambda p, *given: kernels.call(p, *given))
+        patch.setattr(
+            GpuLowering, "_launch", lambda p, *given, **named: kernels.launch(p, *given, **named)
+        )
         patch.setattr(gpu_program, "build", kernels.build)
         lang_device._gpus.cache_clear()
         try:

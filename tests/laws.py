@@ -37,7 +37,7 @@ def check_all(cases: Sequence[Case]) -> None:
     """Every law for every case; machine code of all of them is built side by side."""
     lowered = [_lowered(c) for c in cases]
     with Loading() as loading, override(verify=True):  # which verifies the kernels
-        images = [build._Building(p, loading).image() for _, p in lowered]
+        images = [build.image_of(p, loading) for _, p in lowered]
         loading.finish()
     for c, (g, p), image in zip(cases, lowered, images, strict=True):
         tiles = expanded(p)

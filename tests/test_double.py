@@ -11,7 +11,6 @@ import pytest
 import tessera as ts
 from tessera import op
 from tessera.accelerator.boxes import parameters
-from tessera.compile.gpu.program import GpuProgram
 from tessera.core.dtype import bf16, f16, f32
 from tessera.ir.target.gluon.double import NAMES, double
 from tessera.ir.target.gluon.emit import box_type, emit, instances
@@ -28,7 +27,7 @@ from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.ir import Kernel
 from tessera.ir.tile.launch import Threads
 from tests import gluon_fake
-from tests.gpu_fake import fake_gpu, launching_gpus
+from tests.gpu_fake import fake_gpu, launching_gpus, set_roles
 
 ROLES = Threads(4, 4, approximate=True, roles=True)
 PROBLEM = Problem(1, 2, 2, 256, 256, 128, 128, bf16, True, 0.125)
@@ -189,7 +188,7 @@ def test_gradients_are_launched_with_roles_and_do_not_depend_on_them(
 
     seen = []
     for roles in (True, False):
-        monkeypatch.setattr(GpuProgram, "roles", roles)
+        set_roles(monkeypatch, roles)
         with launching_gpus() as library:
             xs = [ts.tensor(x).to("cuda") for x in given]
             leaves = ts.tree.leaves(ts.jit(lambda *xs: slopes(*xs))(*xs))

@@ -12,7 +12,7 @@ import tessera as ts
 from tessera import op
 from tessera.accelerator import early as pass_early
 from tessera.accelerator.early import early, function_of
-from tessera.compile.gpu import program
+from tessera.compile.gpu import lowering
 from tessera.compile.gpu.program import GpuProgram
 from tessera.core.dtype import bf16, f32
 from tessera.ir.target.gluon import emit as gluon
@@ -66,7 +66,7 @@ def test_a_graph_of_early_launches_is_the_program(
 ) -> None:
     """They are a chain; where others are among them, what waits for one that is not the last, or for two, begins late."""
     if some:
-        monkeypatch.setattr(program, "early", every_other(program.early))
+        monkeypatch.setattr(lowering, "early", every_other(lowering.early))
 
     def f(x: Any, y: Any) -> Any:
         for _ in range(4):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,16 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera import compile, eager, op
+from tessera import eager, op
 from tessera.cli import main
-from tessera.compile import Pass, interpreted
+from tessera.compile import interpreted
 from tessera.compile.cpu import build
 from tessera.compile.cpu import executable as machine
 from tessera.compile.fallback import HEAD, PlainExecutable, PlainRun
+from tessera.compile.pipeline import PIPELINES
 from tessera.core.errors import CompileError, CompilerFault, OperandError
 from tessera.core.flags import override
-from tessera.ir.graph.ir import set_kernels
+from tessera.ir.graph.ir import Graph, set_kernels
 from tessera.ir.graph.op import REGISTRY
 from tessera.lang import jit as lang_jit
 from tessera.runtime import code
@@ -75,32 +77,40 @@ def failing(f: Callable[..., Any], error: Exception, whole: Callable[[Any], bool
 
 
 def of_pass(name: str, error: Exception) -> Breaks:
+    """A pass of any level that fails, on programs that are no single op or on all."""
+
     def breaks(patch: pytest.MonkeyPatch, everything: bool) -> None:
-        usual = compile.passes_of
+        now = _now(patch)
 
-        def is_whole(g: Any) -> bool:
-            return everything or g.name not in REGISTRY
+        def is_whole(ir: Any) -> bool:
+            name = ir.name if isinstance(ir, Graph) else now[0]
+            return everything or name not in REGISTRY
 
-        def passes(target: str) -> tuple[Pass, ...]:
-            return tuple(
-                Pass(p.name, failing(p.run, error, is_whole)) if p.name == name else p
-                for p in usual(target)
+        for target, passes in PIPELINES.items():
+            broken = (
+                replace(p, run=failing(p.run, error, is_whole)) if p.name == name else p
+                for p in passes
             )
-
-        patch.setattr(compile, "passes_of", passes)
+            patch.setitem(PIPELINES, target, tuple(broken))
 
     return breaks
 
 
+def _now(patch: pytest.MonkeyPatch) -> list[str]:
+    """The name of the program that is being lowered."""
+    usual, now = build.build, [""]
+
+    def built(g: Any, *rest: Any) -> Any:
+        now[0] = g.name
+        return usual(g, *rest)
+
+    patch.setattr(build, "build", built)
+    return now
+
+
 def of_function(where: Any, name: str, error: Exception) -> Breaks:
     def breaks(patch: pytest.MonkeyPatch, everything: bool) -> None:
-        usual, now = build.build, [""]
-
-        def built(g: Any, *rest: Any) -> Any:
-            now[0] = g.name
-            return usual(g, *rest)
-
-        patch.setattr(build, "build", built)
+        now = _now(patch)
         is_whole = (lambda x: True) if everything else (lambda x: now[0] not in REGISTRY)
         patch.setattr(where, name, failing(getattr(where, name), error, is_whole))
 
@@ -113,9 +123,9 @@ LEVELS: dict[str, Breaks] = {
     "hoist": of_pass("hoist", ZeroDivisionError()),
     "decompose": of_pass("decompose", AttributeError("no such thing")),
     "sink": of_pass("sink", AssertionError("values")),
-    "schedule": of_function(build, "schedule_of", IndexError("list index out of range")),
-    "tile": of_function(build.to_tile, "lower", TypeError("NoneType")),
-    "emit": of_function(build, "program", UnboundLocalError("y")),
+    "fuse": of_pass("fuse", IndexError("list index out of range")),
+    "lower_rows": of_pass("lower_rows", TypeError("NoneType")),
+    "emit": of_pass("emit", UnboundLocalError("y")),
     "LLVM": of_function(code, "build_safely", CompileError("compile: LLVM could not build it")),
     "prepare": of_function(machine, "Prepared", StopIteration()),
 }
@@ -173,7 +183,9 @@ def test_a_fault_names_the_op_in_hand_and_the_users_line(lenient, monkeypatch):
                 raise KeyError(n.op.name)
         return g
 
-    monkeypatch.setattr(compile, "PASSES", (Pass("simplify", simplify),))
+    for target, passes in PIPELINES.items():
+        broken = tuple(replace(p, run=simplify) if p.name == "simplify" else p for p in passes)
+        monkeypatch.setitem(PIPELINES, target, broken)
     monkeypatch.setattr(eager, "_PROGRAMS", {})
 
     def f(a):
@@ -200,13 +212,13 @@ def test_strict_makes_a_fault_an_error_with_its_cause(lenient, monkeypatch):
 
 
 def test_strict_makes_a_fault_of_an_eager_op_an_error(lenient, monkeypatch):
-    LEVELS["tile"](monkeypatch, True)
+    LEVELS["lower_rows"](monkeypatch, True)
     with override(strict=True), pytest.raises(CompilerFault) as e:
         op.exp(data(3, 4))
     assert isinstance(e.value.__cause__, TypeError)
 
 
-@pytest.mark.parametrize("level", ["sink", "schedule", "emit", "LLVM"])
+@pytest.mark.parametrize("level", ["sink", "fuse", "emit", "LLVM"])
 def test_eager_ops_run_by_the_interpreter_with_the_same_bits(level, lenient, monkeypatch):
     x, w = arguments()
     cases = [lambda: op.exp(x), lambda: x @ w, lambda: op.logsumexp(x, axis=0), lambda: op.sum(x)]
@@ -222,7 +234,7 @@ def test_eager_ops_run_by_the_interpreter_with_the_same_bits(level, lenient, mon
 
 
 def test_references_run_what_nothing_else_can(lenient, monkeypatch):
-    LEVELS["schedule"](monkeypatch, True)
+    LEVELS["fuse"](monkeypatch, True)
     monkeypatch.setattr(interpreted, "lower", failing(None, KeyError("a"), lambda g: True))
     x = data(3, 4)
     with pytest.warns(ts.CompilerFaultWarning, match="by the NumPy references of its ops"):
@@ -386,7 +398,7 @@ def test_a_fault_on_a_gpu_runs_op_by_op_or_on_the_host(level, everything, lenien
         if level == "simplify":
             LEVELS[level](monkeypatch, everything)
         else:
-            whole = lambda p: everything or len(p.steps) > 1  # noqa: E731
+            whole = lambda p: everything or len(p.p.steps) > 1  # noqa: E731
             usual = on_gpu.GpuProgram
             monkeypatch.setattr(on_gpu, "GpuProgram", failing(usual, KeyError("a"), whole))
         got = ts.jit(program, target="cuda")(x, w)

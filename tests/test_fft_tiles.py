@@ -13,6 +13,7 @@ import tessera as ts
 from tessera import Tensor, op
 from tessera.compile.artifact import decode, encode
 from tessera.compile.cpu.build import build
+from tessera.compile.passes import Context
 from tessera.core import fourier
 from tessera.core.dtype import as_dtype
 from tessera.core.flags import override
@@ -308,7 +309,7 @@ def test_gradients_of_a_convolution():
 
 def test_an_image_keeps_its_tables():
     g = levels.prepared(ts.trace(lambda v: op.fft(op.fft(v), axis=0), Tensor[6, 6, ts.c64]))
-    image = build(g)
+    image, _ = build(g, Context())
     again = decode(encode(image, g), g)
     assert again == image
     assert len(image.tables) == 1

@@ -12,7 +12,7 @@ import tessera as ts
 from tessera import op
 from tessera.accelerator.boxes import parameters
 from tessera.accelerator.sources import blocks_of, source_of
-from tessera.compile.gpu.program import GpuProgram
+from tessera.compile.gpu.lowering import roles_on
 from tessera.core.dtype import bf16, f16, f32
 from tessera.core.types import TensorType
 from tessera.ir.target.gluon.emit import box_type, emit
@@ -20,7 +20,7 @@ from tessera.ir.target.gluon.pipeline import GROUPS, NAMES, ROWS, boxes, pipelin
 from tessera.ir.tile.gpu.attention import Forward, Problem, forward_threads
 from tessera.ir.tile.ir import Builder, Kernel
 from tessera.ir.tile.launch import Launch, Threads
-from tests.gpu_fake import BUILT, fake_gpu
+from tests.gpu_fake import BUILT, fake_gpu, set_roles
 
 ROLES = Threads(4, 2, approximate=True, roles=True)
 PROBLEM = Problem(2, 4, 2, 512, 512, 128, 128, bf16, True, 0.125)
@@ -121,11 +121,9 @@ def test_a_bound_on_registers_is_asked_of_nvidia_alone() -> None:
     [("cuda", 80, 32), ("cuda", 100, 32), ("hip", "gfx942", 64)],
     ids=["sm_80", "sm_100", "gfx942"],
 )
-def test_other_devices_have_no_roles(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = object.__new__(GpuProgram)  # which needs no device to say so
-    for arch, roles in ((target, False), (("cuda", 90, 32), True)):
-        monkeypatch.setattr(GpuProgram, "arch", arch)
-        assert program.roles == roles
+def test_other_devices_have_no_roles(target: Any) -> None:
+    assert not roles_on(target)
+    assert roles_on(("cuda", 90, 32))
 
 
 class _Twice(Forward):
@@ -178,7 +176,7 @@ def test_results_do_not_depend_on_roles(
     data = [rng.standard_normal((1, 2, 256, size)).astype(np.float32) for _ in range(3)]
     seen = []
     for roles in (True, False):
-        monkeypatch.setattr(GpuProgram, "roles", roles)
+        set_roles(monkeypatch, roles)
         with fake_gpu():
             BUILT.clear()
             xs = [ts.tensor(x).to("cuda").astype(bf16) for x in data]

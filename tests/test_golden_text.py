@@ -9,7 +9,7 @@ import pytest
 
 from tessera.compile import passes_of
 from tessera.compile.artifact import Image, decode, demand_fit, encode
-from tessera.compile.cpu.build import _Building, schedule_of
+from tessera.compile.cpu.build import image_of, schedule_of
 from tessera.compile.gpu.offline import OfflineExecutable
 from tessera.ir.graph.ir import Graph
 from tessera.ir.graph.text import parse_graph
@@ -46,9 +46,9 @@ class _Keys:
         return bytes([self.count % 256, self.count // 256]), tuple(source.functions)
 
 
-def image_of(g: Graph) -> Image:
+def made_of(g: Graph) -> Image:
     keys: Any = _Keys()
-    return _Building(schedule_of(g), keys).image()
+    return image_of(schedule_of(g), keys)
 
 
 def tiles_of(name: str) -> Iterator[tile.Kernel]:
@@ -103,7 +103,7 @@ def test_kernels_read_back(first: int) -> None:
 def test_images_read_back(first: int) -> None:
     for name in NAMES[first : first + TOGETHER]:
         g = graph_for(name, "cpu")
-        image = image_of(g)
+        image = made_of(g)
         demand_fit(image, g)
         again = decode(encode(image, g), g)
         assert again == image, name

@@ -10,7 +10,7 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor, f32, op
-from tessera.accelerator import control
+from tessera.compile.gpu import control
 from tessera.compile.gpu.executable import GpuExecutable
 from tessera.compile.gpu.program import GpuProgram
 from tessera.runtime.cuda.device import gpu

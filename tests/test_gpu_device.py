@@ -16,8 +16,7 @@ from hypothesis import HealthCheck, given, settings
 import tessera as ts
 from tessera import op
 from tessera.accelerator.sources import source_of
-from tessera.compile.gpu import program as gpu_program
-from tessera.compile.gpu.program import GpuProgram
+from tessera.compile.gpu import lowering as gpu_lowering
 from tessera.core.dims import product, substitute
 from tessera.core.dtype import bf16, f16, f32
 from tessera.ir.target.triton.emit import emit, scratch_bytes
@@ -31,6 +30,7 @@ from tessera.runtime.cuda.launch import Launch, Launcher, Pointer, Value, i32
 from tessera.runtime.cuda.memory import DeviceArray, empty, to_device
 from tessera.runtime.cuda.module import Module
 from tessera.runtime.triton_builder import build
+from tests.gpu_fake import set_roles
 from tests.op_cases import Case, all_cases
 from tests.test_gpu_programs import attention_in_f64, normal
 from tests.tile_kernels import Program, programs
@@ -260,7 +260,7 @@ def test_roles_of_threads_change_no_bit(
         k, v = (ts.tensor(normal(*keys, columns, seed=i)).to("cuda") for i in (1, 2))
         seen = set()
         for roles in (True, False):
-            monkeypatch.setattr(GpuProgram, "roles", roles)
+            set_roles(monkeypatch, roles)
             made = ts.jit(lambda *xs: slopes(*xs))(*(x.astype(dtype) for x in (q, k, v, w)))
             seen.add(tuple(digest(x) for x in ts.tree.leaves(made)))
         assert len(seen) == 1
@@ -285,7 +285,7 @@ def test_a_product_with_its_vector_has_the_bits_of_separate_kernels(
     x, g = (ts.tensor(normal(2048, seed=i)).to("cuda") for i in (1, 2))
     seen = set()
     for roles in (True, False):
-        monkeypatch.setattr(GpuProgram, "roles", roles)
+        set_roles(monkeypatch, roles)
         seen.add(tuple(map(digest, ts.jit(lambda *xs: f(*xs))(w, x.astype(dtype), g))))
     assert len(seen) == 1
 
@@ -305,7 +305,7 @@ def test_launches_that_begin_early_change_no_bit(monkeypatch: pytest.MonkeyPatch
     seen = []
     for early in (True, False):
         if not early:
-            monkeypatch.setattr(gpu_program, "early", lambda launch, *_: launch)
+            monkeypatch.setattr(gpu_lowering, "early", lambda launch, *_: launch)
         g: Any = ts.jit(lambda w, x, memory: f(w, x, memory), donate=("memory",))
         x = ts.tensor(normal(2048, seed=1)).to("cuda").astype(bf16)
         memory, found = ts.tensor(normal(2048, seed=2)).to("cuda"), []

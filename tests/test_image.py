@@ -22,6 +22,7 @@ from tessera import Tensor, f32, op
 from tessera.compile import artifact as image
 from tessera.compile.artifact import Call, decode, encode, key_of
 from tessera.compile.cpu import build
+from tessera.compile.passes import Context
 from tessera.core.flags import override
 from tessera.core.scalar import apply, arg
 from tessera.ir.graph.ir import Graph
@@ -66,7 +67,7 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def no_builds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "build", lambda g: pytest.fail(f"{g.name} was built"))
+    monkeypatch.setattr(build, "build", lambda g, *_: pytest.fail(f"{g.name} was built"))
 
 
 def run(f: Any = network, *xs: Any) -> list[Any]:
@@ -81,7 +82,7 @@ def run(f: Any = network, *xs: Any) -> list[Any]:
 @given(st.one_of(programs(), programs(12, LoopSteps)))
 def test_an_image_reads_back(r: RandomProgram) -> None:
     g = prepared(r.graph)
-    made = build.build(g)
+    made, _ = build.build(g, Context())
     assert decode(encode(made, g), g) == made
 
 
@@ -145,7 +146,7 @@ def test_equal_layers_are_lowered_once(fresh: Path) -> None:
 
         return f
 
-    few, many = (build.build(graph_of(layers(n), X, X.T @ X)) for n in (3, 9))
+    few, many = (build.build(graph_of(layers(n), X, X.T @ X), Context())[0] for n in (3, 9))
     assert len(many.kernels) == len(few.kernels) < 9
     assert len([s for s in many.steps if isinstance(s, Call)]) >= 9
 

@@ -94,10 +94,13 @@ def test_the_page_is_whole_and_needs_no_network(page):
 
 def test_every_op_kernel_and_pass_is_on_the_page(lowered, shown):
     data, texts = shown
-    g = lowered.record[-1].graph
+    graphs = [s for s in lowered.record if s.level == "graph"]
+    g = graphs[-1].graph
     assert [n["op"] for n in data["nodes"]] == [*g.input_names, *(n.op.name for n in g.nodes)]
     assert [k["name"] for k in data["kernels"]] == list(lowered.tile)
-    assert [p["name"] for p in data["passes"]] == [s.name for s in lowered.record]
+    assert [p["name"] for p in data["passes"]] == [s.name for s in graphs]
+    below = [s.name for s in lowered.record if s.level != "graph"]
+    assert [p["name"] for p in data["lower"]] == [*below, "assembly"]
     assert data["schedule"]["lines"] == lowered.schedule.readable.split("\n")
     for k in data["kernels"]:
         target = texts[f"target{k['target']}"]
@@ -127,7 +130,7 @@ def test_an_op_is_linked_through_all_levels(shown):
 
 
 def test_a_difference_turns_one_text_into_the_other(lowered):
-    texts = [graph_lines(s.graph) for s in lowered.record]
+    texts = [graph_lines(s.graph) for s in lowered.record if s.level == "graph"]
     changed = 0
     for before, after in pairwise(texts):
         ends = (0, 0)

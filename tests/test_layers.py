@@ -52,6 +52,11 @@ MAY_IMPORT = {
 # What an installation always has; every other third-party package is optional.
 REQUIRED = {"numpy", "ml_dtypes"}
 STANDARD = sys.stdlib_module_names
+# What a layer loads from one above it when the user asks for that: pictures, pages, hand-written kernels.
+UPWARD = {
+    "tessera": {"tessera.lang.kernel.traced", "tessera.inspect.pictures"},
+    "tessera.lang.jit": {"tessera.inspect.page"},
+}
 
 
 def package(module: str) -> str:
@@ -66,6 +71,15 @@ def package(module: str) -> str:
 def module_of(path: Path) -> str:
     parts = path.relative_to(ROOT.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def named(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
+    """Modules that are imported by a string: Deferred("module:function") and import_module("module")."""
+    for n in ast.walk(tree):
+        if isinstance(n, ast.Call) and n.args and isinstance(x := n.args[0], ast.Constant):
+            called = n.func.attr if isinstance(n.func, ast.Attribute) else getattr(n.func, "id", "")
+            if called in ("Deferred", "import_module") and str(x.value).startswith("tessera."):
+                yield str(x.value).partition(":")[0], n
 
 
 def imports(tree: ast.AST) -> Iterator[tuple[str, ast.stmt]]:
@@ -95,7 +109,22 @@ def test_imports_follow_the_table(path: Path) -> None:
     mine = package(module_of(path))
     allowed = {mine, *MAY_IMPORT[mine].split()}
     used = {m for m, _ in imports(parsed(path)) if m.split(".")[0] == "tessera"}
+    used |= {m for m, _ in named(parsed(path))} - UPWARD.get(module_of(path), set())
     assert {m: package(m) for m in used if package(m) not in allowed} == {}
+
+
+def test_the_exceptions_are_still_needed() -> None:
+    found = {module_of(p): {m for m, _ in named(parsed(p))} for p in FILES}
+    for module, strings in UPWARD.items():
+        assert strings <= found[module], module
+
+
+@every_file
+def test_modules_are_named_by_strings_in_tables_only(path: Path) -> None:
+    """A function that is loaded late is a Deferred of the module; nothing is imported by a string inside a function."""
+    functions = (n for n in ast.walk(parsed(path)) if isinstance(n, ast.FunctionDef | ast.Lambda))
+    hidden = {m for f in functions for m, _ in named(f)} - UPWARD.get(module_of(path), set())
+    assert hidden == set()
 
 
 @every_file

@@ -10,13 +10,12 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tessera.compile.gpu.program import GpuProgram
 from tessera.core.dtype import bf16, f16, f32
 from tessera.ir.target.gluon.emit import emit
 from tessera.ir.target.gluon.stream import stream
 from tessera.ir.tile.gpu import thin
 from tessera.ir.tile.launch import Threads
-from tests.gpu_fake import fake_gpu
+from tests.gpu_fake import fake_gpu, set_roles
 from tests.random_graphs import same_bits
 
 RUNS_ON = "numpy"
@@ -73,7 +72,7 @@ def test_bits_are_those_of_separate_kernels(
     g = normal(DEPTH, seed=3)
     got, kernels = ran(PROGRAMS[name], w, x, g, u)
     assert any(stream(k) is not None for k in kernels)
-    monkeypatch.setattr(GpuProgram, "roles", False)
+    set_roles(monkeypatch, False)
     want, more = ran(PROGRAMS[name], w, x, g, u)
     assert not any(stream(k) is not None for k in more)
     assert len(kernels) <= len(more)
@@ -138,7 +137,7 @@ def test_many_rows(name: str, dtype: Any, wide: None, monkeypatch: pytest.Monkey
     assert found.offsets == ((0,) if parts == 1 else (0, 128))
     text = emit(found.kernel, Threads(4, 4, roles=True))
     assert text.count(" mma_v2(") == parts
-    monkeypatch.setattr(GpuProgram, "roles", False)
+    set_roles(monkeypatch, False)
     want, more = ran(f, w, x, g, u)
     assert len(kernels) <= len(more)
     assert same_bits(got, want)

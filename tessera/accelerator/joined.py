@@ -1,44 +1,67 @@
-"""joined: which steps of a program run in one launch, and the launch of products that do."""
+"""joined: which steps of a program run in one launch, as passes; and the launch of products that do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tessera.accelerator.absorb import absorbed
 from tessera.accelerator.pairs import paired
 from tessera.accelerator.place import Where, placed
+from tessera.accelerator.steps import DeviceProgram, Parts
 from tessera.accelerator.together import together
 from tessera.core.types import TensorType
-from tessera.ir.schedule.ir import Kernel, Program
+from tessera.ir.schedule.apart import apart
+from tessera.ir.schedule.ir import Group, Kernel
 from tessera.ir.schedule.rename import renamed
-from tessera.ir.tile.gpu.contraction import side_by_side
-from tessera.ir.tile.gpu.thin import Thin, Writer
-from tessera.ir.tile.launch import Launch
+from tessera.ir.tile.gpu.thin import Thin
 
 
-def joined(
-    p: Program,
-    types: Mapping[str, TensorType],
-    sizes: Mapping[str, int],
-    donated: frozenset[str],
-    roles: bool,
-) -> list[Any]:
-    """The steps, those that run in one launch together; `roles` where groups of threads may have roles."""
-    steps = list(together(p.steps))
-    if roles:
-        steps = paired(absorbed(steps, p.outputs), p.outputs)
-    return placed(steps, Where(types, sizes, p.outputs, frozenset(p.inputs) - donated))
+def group_gemms(p: DeviceProgram) -> DeviceProgram:
+    """The program in which products that fill a GPU badly run in one launch."""
+    return p.with_steps(together(p.steps))
+
+
+def fuse_prologue(p: DeviceProgram) -> DeviceProgram:
+    """The program in which a product with a vector computes the vector, too."""
+    return p.with_steps(absorbed(p.steps, p.outputs))
+
+
+def fuse_gated_epilogue(p: DeviceProgram) -> DeviceProgram:
+    """The program in which such a product computes what reads its rows in pairs."""
+    return p.with_steps(paired(p.steps, p.outputs))
+
+
+def update_in_place(
+    p: DeviceProgram, sizes: Mapping[str, int], donated: frozenset[int]
+) -> DeviceProgram:
+    """The program in which parts of tensors are computed where they are stored."""
+    types = {n: b.type for n, b in p.buffers.items()}
+    stay = frozenset(p.inputs) - {p.inputs[i] for i in donated}
+    return p.with_steps(placed(p.steps, Where(types, sizes, p.outputs, stay)))
+
+
+def split_kernels(p: DeviceProgram) -> DeviceProgram:
+    """The program in which groups, and kernels whose parts need nothing of each other, are several launches."""
+    return p.with_steps([_split(s) for s in p.steps])
+
+
+def _split(s: Any) -> Any:
+    if isinstance(s, Group):
+        return Parts(s, s.kernels)
+    parts = apart(s) if isinstance(s, Kernel) else ()
+    return Parts(s, tuple(parts)) if len(parts) > 1 else s
 
 
 @dataclass(frozen=True)
 class Joint:
-    """A launch that several kernels are: what it follows from, how it is made, and what its buffers are in the program."""
+    """Steps of one launch under names of their own: what they follow from, and what their buffers are in the program."""
 
     name: str
     key: Any
-    make: Callable[[], Launch]
+    step: Any
+    types: Mapping[str, TensorType]
     buffers: Mapping[str, str]
 
 
@@ -46,25 +69,15 @@ def of_products(kernels: Sequence[Kernel], types: Mapping[str, TensorType]) -> J
     """Products in one launch."""
     made = [renamed(k, f"p{i}") for i, k in enumerate(kernels)]
     own = [{n: types[x] for n, x in names.items() if x in types} for _, names in made]
-
-    def make() -> Launch:
-        kernel, threads = side_by_side([k for k, _ in made], own)
-        inputs = tuple(m.name for m in kernel.parameters if not m.writable)
-        outputs = tuple(m.name for m in kernel.parameters if m.writable)
-        return Launch(kernel, inputs, outputs, threads)
-
     key = tuple((str(k), *t.items()) for (k, _), t in zip(made, own, strict=True))
     old = {new: name for _, names in made for new, name in names.items()}
-    return Joint(kernels[-1].name, key, make, old)
+    known = {n: t for one in own for n, t in one.items()}
+    return Joint(kernels[-1].name, key, tuple(k for k, _ in made), known, old)
 
 
 def of_thin(t: Thin, types: Mapping[str, TensorType]) -> Joint:
     """A product with a vector, and what makes the vector."""
     plain, old = renamed(t.kernel)
     own = {n: types[x] for n, x in old.items() if x in types}
-
-    def make() -> Launch:
-        w = Writer(replace(t, kernel=plain), own)
-        return Launch(w.kernel(), tuple(plain.inputs()), plain.outputs, w.threads)
-
-    return Joint(t.kernel.name, (str(plain), t.before, t.parts, *own.items()), make, old)
+    key = (str(plain), t.before, t.parts, *own.items())
+    return Joint(t.kernel.name, key, replace(t, kernel=plain), own, old)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from tessera.core.types import TensorType
-from tessera.ir.graph.ir import Node
+from tessera.ir.graph.ir import Graph, Node
 from tessera.ir.schedule.ir import HostCall
 from tessera.ir.target.gluon.double import double
 from tessera.ir.target.gluon.pipeline import ROWS, pipeline
@@ -21,6 +21,7 @@ from tessera.ir.tile.gpu.attention import (
     forward_threads,
 )
 from tessera.ir.tile.launch import Launch, Threads
+from tessera.transform.decompose import decompose
 
 _SIZES = (16, 32, 64, 128)
 NAMES = ("attention", "attention_grad")
@@ -39,6 +40,11 @@ def is_kept(n: Node) -> bool:
     sizes = all(isinstance(s, int) and s in _SIZES for s in (q.shape[-1], v.shape[-1]))
     scale = n.params["scale"]
     return not masked and sizes and q.dtype.bits == 16 and (scale is None or scale > 0)
+
+
+def decompose_rest(g: Graph) -> Graph:
+    """g with every op that has a decomposition replaced by it, but for those that a GPU has kernels for."""
+    return decompose(g, is_kept)
 
 
 def _is_small(whole: TensorType, part: TensorType) -> bool:

@@ -9,10 +9,11 @@ concatenation that attention makes are written where they belong.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import fields, replace
 
 from tessera.accelerator.kept import NAMES
+from tessera.accelerator.steps import DeviceProgram, Laid
 from tessera.core.dims import Size, substitute
 from tessera.core.types import TensorType
 from tessera.ir.schedule.group import inputs_of, outputs_of, readings
@@ -32,15 +33,7 @@ from tessera.ir.schedule.ir import (
 from tessera.ir.tile.gpu.attention import Columns
 
 
-@dataclass(frozen=True)
-class Laid:
-    """A tensor of heads as columns of another tensor."""
-
-    base: str
-    columns: Columns
-
-
-def strided(p: Program) -> tuple[Program, Mapping[str, Laid]]:
+def strided(p: Program) -> DeviceProgram:
     """A program without the copies around attention, and where the tensors lie that they were made for."""
     found = _Search(p)
     for s in p.steps:
@@ -49,7 +42,9 @@ def strided(p: Program) -> tuple[Program, Mapping[str, Laid]]:
                 found.look(stage)
     found.look_at_parts()
     steps = [kept for s in p.steps if (kept := found.without_copies(s)) is not None]
-    return replace(p, steps=tuple(steps)), found.laid
+    plain = replace(p, steps=tuple(steps))
+    own = {f.name: getattr(plain, f.name) for f in fields(Program)}
+    return DeviceProgram(**own, laid=found.laid, plain=plain)
 
 
 class _Search:

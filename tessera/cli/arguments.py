@@ -6,9 +6,14 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from tessera.compile import PASSES
+from tessera.compile.passes import LEVELS
+from tessera.compile.pipeline import PIPELINES
 
-LEVELS = ("trace", *(s.name for s in PASSES), "graph", "schedule", "tile", "target")
+
+def stops() -> tuple[str, ...]:
+    """What --stop-at takes: every pass of every target, and the levels."""
+    names = dict.fromkeys(p.name for passes in PIPELINES.values() for p in passes)
+    return ("trace", *names, *LEVELS)
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -74,10 +79,20 @@ def _programs(commands: Any) -> None:
     p.add_argument(
         "--stop-at",
         default="graph",
-        choices=LEVELS,
-        help="the pass or level to print; graph (the default) is Graph IR after its last pass; "
-        "schedule, tile and target are those of the target cpu",
+        choices=stops(),
+        metavar="PASS",
+        help="the pass to stop at and print, or a level: schedule, tile, target, or graph (the default), which is "
+        "Graph IR after the passes that all targets share; `tessera passes` lists them",
     )
+    p.add_argument("--target", metavar="NAME",
+                   help="such as cpu or cuda:sm_90; unless given that of the function, or cpu")  # fmt: skip
+    _size(p)
+    p = _command(commands, "passes", "passes:list_passes",
+                 "List every pass of the compiler, level by level, with what it does.")  # fmt: skip
+    p.add_argument(
+        "--target", metavar="NAME", help="numpy, cpu, cuda or hip; all of them unless given"
+    )
+    _json(p)
     p = _command(commands, "inspect", "inspect:inspect_file",
                  "Write a page that shows a function at every level, for any browser.")  # fmt: skip
     p.add_argument("file", metavar="FILE[:FUNCTION]",

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from tessera.cli.show import UsageError, split
+from tessera.compile import PASSES, demand_target, lower_to, stop_pass, target_of
+from tessera.compile.passes import GRAPH
 from tessera.core import tree
 from tessera.core.dims import substitute
 from tessera.core.dtype import f32
@@ -22,27 +24,38 @@ from tessera.lang.annotation import TensorSpec
 from tessera.lang.jit import Jitted, jit
 from tessera.lang.kernel.decorate import KernelFunction
 from tessera.lang.kernel.signature import TileSpec
-from tessera.lang.lowered import Lowered
 from tessera.lang.tensor import Tensor
-
-LOWER_LEVELS = ("schedule", "tile", "target")  # below Graph IR, on the target cpu
 
 
 def compile_file(args: argparse.Namespace) -> int:
     """Print the IR of a jitted function whose parameters are all annotated."""
     f = _find(*split(args.file))
-    examples = {n: example(s) for n, s in specs_of(f).items()}
-    if args.stop_at in LOWER_LEVELS:
-        lowered = jit(inspect.unwrap(f), target="cpu").lower(**examples)
-        print(getattr(lowered, args.stop_at).text)
-    else:
-        print(_stop_at(f.lower(**examples), args.stop_at))
+    sizes = sizes_of(args.size, [f])
+    specs = specs_of(f)
+    traced = f.traced(**{n: example(s, sizes) for n, s in specs.items()})
+    target = args.target or ("cpu" if f.target == "numpy" else f.target)
+    demand_target(target)
+    known = {n: sizes.get(n, 64) for s in specs.values() for n in s.symbols}
+    print(_stopped(traced, target, args.stop_at, known))
     return 0
 
 
-def _stop_at(lowered: Lowered, where: str) -> Graph:
-    steps: dict[str, Graph] = {s.name: s.graph for s in lowered.record}
-    return steps.get(where, lowered.graph)
+def _stopped(traced: Graph, target: str, stop: str, sizes: Mapping[str, int]) -> str:
+    """The text of a program after a pass, or at a level."""
+    if stop == GRAPH:
+        stop = PASSES[-1].name
+    last = stop_pass(target, stop)
+    names = [p.name for p in target_of(target)[0].passes]
+    if last != "trace" and last not in names:
+        raise UsageError(
+            f"--stop-at is {stop}: {target} has no such pass; it has {', '.join(names)}"
+        )
+    record = lower_to(traced, target, last, sizes)
+    found = [s for s in record if s.name == last]
+    if not found:
+        raise UsageError(f"--stop-at {stop}: the pass does not run for this program on {target}")
+    text: str = found[0].result.text
+    return text
 
 
 def _find(path: str, name: str) -> Jitted:

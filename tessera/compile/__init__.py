@@ -1,76 +1,39 @@
-"""The compiler: one list of passes from a traced graph to something that runs.
+"""The compiler: from a traced graph to something that runs.
 
-Read this file first.  Each pass is named, timed and recorded; the inspector, `--stop-at` and the
-tests read that record.  The target `numpy` runs the graph by the ops' references; `cpu`, `cuda` and `hip`
-take it through Schedule IR and Tile IR to machine code.
+Read pipeline.py first: it lists every pass of every level for each target.  driver.py runs them, target.py says
+what a target is, executable.py what a compilation gives, artifact.py how it is kept on disk, and fallback.py what
+runs where the compiler fails.
 """
 
 from __future__ import annotations
 
-import importlib
-import re
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
 
+from tessera.compile.driver import Driver
 from tessera.compile.executable import Executable, Step
-from tessera.compile.fallback import Task, Way, first_that_works, plain_ways
-from tessera.core.device import GPUS
-from tessera.core.during import During
-from tessera.core.errors import OperandError
+from tessera.compile.fallback import Task, Way, first_that_works
+from tessera.compile.passes import GRAPH, LEVELS, Context, Pass
+from tessera.compile.pipeline import SHARED as PASSES
+from tessera.compile.pipeline import passes_of as all_passes
+from tessera.compile.target import REGISTRY, demand_target, target_of
 from tessera.core.flags import flags
 from tessera.core.spans import span
 from tessera.ir.graph.ir import Graph
-from tessera.ir.graph.verify import verify
-from tessera.transform.decompose import decompose
-from tessera.transform.hoist import hoist
-from tessera.transform.inline import inline_all
-from tessera.transform.policies import legalize_policies
-from tessera.transform.simplify import simplify
-from tessera.transform.sink import sink, sink_on_cpu
 
-TARGETS = ("numpy", "cpu", *GPUS)
-# A GPU may have a number, or be an architecture, for which a program is compiled and not run.
-_FORMS = re.compile(r"numpy|cpu|cuda(:\d+|:sm_\d+a?)?|hip(:\d+|:gfx[0-9a-f]+)?")
+__all__ = [
+    "LOOP_PASSES", "PASSES", "REGISTRY", "TARGETS", "Pass", "compile_graph", "compile_task", "demand_target", "lower_to", "passes_of",
+    "run_passes", "stop_pass", "target_of",
+]  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Pass:
-    """A named step from Graph to Graph."""
-
-    name: str
-    run: Callable[[Graph], Graph]
-
-
-PASSES: tuple[Pass, ...] = (
-    Pass("inline", inline_all),  # calls of modules and jitted functions become their bodies
-    Pass("simplify", simplify),  # fold constants, apply laws, merge equal nodes, drop dead ones
-    Pass("hoist", hoist),  # what is the same at every step of a loop is computed before it
-)
-# For machine code the graph must consist of loop nests: what is defined by other ops becomes them.
-LOOP_PASSES: tuple[Pass, ...] = (
-    Pass("policies", legalize_policies),  # before primitives are recognised, which have no policies
-    Pass("decompose", decompose),
-    Pass("sink", sink),  # simplify again; broadcasts and reshapes go behind elementwise ops
-)
+TARGETS = tuple(REGISTRY)  # those that Tessera has itself
+# What a graph needs to consist of loop nests, for whichever target.
+LOOP_PASSES = (*all_passes("cpu", GRAPH)[len(PASSES) : -1], all_passes("cuda", GRAPH)[-1])
 
 
 def passes_of(target: str) -> tuple[Pass, ...]:
     """The passes over Graph IR for a target."""
-    if target == "numpy":
-        return PASSES
-    if target.partition(":")[0] not in GPUS:
-        return (*PASSES, *LOOP_PASSES[:2], Pass("sink", sink_on_cpu))
-    gpu: Any = importlib.import_module("tessera.accelerator.kept")
-    first = Pass("decompose", lambda g: decompose(g, gpu.is_kept))
-    return (*PASSES, first, *LOOP_PASSES[2:])
-
-
-def demand_target(target: Any) -> None:
-    """Raise unless there is such a target."""
-    if not isinstance(target, str) or not _FORMS.fullmatch(target):
-        raise OperandError(f"jit: target is {target!r}, expected one of {', '.join(TARGETS)}")
+    return all_passes(target, GRAPH)
 
 
 def compile_graph(graph: Graph, target: str = "numpy", numerics: str | None = None) -> Executable:
@@ -78,8 +41,9 @@ def compile_graph(graph: Graph, target: str = "numpy", numerics: str | None = No
 
     Where the compiler fails, the graph runs op by op (fallback.py).
     """
+    demand_target(target)
     task = Task(graph, target, numerics or flags().numerics)
-    return compile_task(task, *_plain(task))
+    return compile_task(task, *target_of(target)[0].plain(task))
 
 
 def compile_task(task: Task, *plain: Way[Executable]) -> Executable:
@@ -92,39 +56,40 @@ def compile_task(task: Task, *plain: Way[Executable]) -> Executable:
         return made
 
 
-def _plain(task: Task) -> Sequence[Way[Executable]]:
-    """How a program runs where the compiler fails; for an architecture there is nothing to run."""
-    kind, _, which = task.target.partition(":")
-    if kind not in GPUS:
-        return plain_ways(task)
-    if not (which or "0").isdecimal():
-        return ()
-    gpu: Any = importlib.import_module("tessera.compile.gpu.plain")
-    found: Sequence[Way[Executable]] = gpu.plain_ways(task, int(which or 0), kind)
-    return found
-
-
 def _compiled(graph: Graph, target: str, numerics: str) -> Executable:
-    record = [Step("trace", 0.0, graph)]
-    for p in passes_of(target):
-        start = time.perf_counter()
-        with During(p.name):
-            graph = p.run(graph)
-            record.append(Step(p.name, time.perf_counter() - start, graph))
-            if flags().verify:
-                verify(graph)
-    if target == "numpy":
-        return Executable(graph, record)
-    kind, _, which = target.partition(":")
-    if kind in GPUS and (which or "0").isdecimal():
-        gpu: Any = importlib.import_module("tessera.compile.gpu.executable")
-        on_gpu: Executable = gpu.GpuExecutable(graph, record, int(which or 0), kind)
-        return on_gpu
-    if kind in GPUS:
-        offline: Any = importlib.import_module("tessera.compile.gpu.offline")
-        not_here: Executable = offline.OfflineExecutable(graph, record, kind, which)
-        return not_here
-    # The levels below Graph IR are loaded when the first program is compiled for the machine.
-    machine: Any = importlib.import_module("tessera.compile.cpu.executable")
-    made: Executable = machine.executable(graph, record, numerics)
-    return made
+    record = run_passes(graph, target, numerics)
+    found, which = target_of(target)
+    return found.executable(record[-1].graph, record, which, numerics)
+
+
+def run_passes(
+    graph: Graph, target: str, numerics: str = "deterministic", stop: str | None = None
+) -> list[Step]:
+    """The record of the passes over Graph IR, whose last entry has the graph that is lowered."""
+    d = Driver(passes_of(target), Context(target, numerics), [Step("trace", 0.0, graph)], stop)
+    if stop != "trace":
+        d.run(graph, GRAPH)
+    return d.record
+
+
+def lower_to(
+    graph: Graph, target: str, stop: str | None = None, sizes: Mapping[str, int] | None = None,
+    numerics: str | None = None,
+) -> list[Step]:  # fmt: skip
+    """The record of a graph on its way to a pass or the last pass of a level, where it stops; nothing is built."""
+    demand_target(target)
+    how = numerics or flags().numerics
+    found, _ = target_of(target)
+    last = stop_pass(target, stop)
+    record = run_passes(graph, target, how, last)
+    if found.lower is None or any(s.name == last for s in record):
+        return record
+    return found.lower(record[-1].graph, record, target, sizes or {}, how, last)
+
+
+def stop_pass(target: str, stop: str | None) -> str | None:
+    """The pass to stop at: the one of this name, or the last one of a level of this name."""
+    if stop not in LEVELS:
+        return stop
+    found = [p.name for p in all_passes(target, stop) if p.name != "build"]
+    return found[-1] if found else None

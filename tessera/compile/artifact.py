@@ -17,9 +17,12 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
+from tessera.compile.passes import Pass
+from tessera.compile.pipeline import passes_of
+from tessera.core.deferred import Deferred
 from tessera.core.dims import Size, parse_dim
 from tessera.core.dtype import DType, as_dtype, bool_
 from tessera.core.errors import TesseraError
@@ -84,7 +87,7 @@ def key_of(g: Graph, numerics: str | None = None) -> bytes | None:
     Numerics are those in force unless given.
     """
     sources = _sources()
-    if sources is None or not _is_said(g):
+    if sources is None or not _is_said(g) or not are_own(passes_of("cpu")):
         return None
     settings = {f.name: getattr(flags(), f.name) for f in fields(Flags)}
     settings["numerics"] = numerics or settings["numerics"]
@@ -104,6 +107,18 @@ def _is_said(g: Graph) -> bool:
         and all(map(_is_said, n.regions))
         for n in g.nodes
     )
+
+
+@cache
+def are_own(passes: tuple[Pass, ...]) -> bool:
+    """Whether every pass is a function of our sources, which the key has; one that the user adds is not."""
+    return all(_module_of(p.run).partition(".")[0] == __name__.partition(".")[0] for p in passes)
+
+
+def _module_of(f: Any) -> str:
+    if isinstance(f, Deferred):
+        return f.path
+    return _module_of(f.func) if isinstance(f, partial) else str(f.__module__)
 
 
 @cache

@@ -12,13 +12,25 @@ from tessera.ir.graph.interp import KernelOf, Plan, reference, specialise
 from tessera.ir.graph.ir import Array, Graph, Node
 
 
-@dataclass(frozen=True)
+@dataclass
 class Step:
-    """What one pass did."""
+    """What one pass did: the IR after it, of one kernel after the other at the Tile and Target levels."""
 
     name: str
     seconds: float
-    graph: Graph  # after the pass
+    result: Any
+    level: str = "graph"
+
+    @property
+    def graph(self) -> Graph:
+        """Graph IR after the pass."""
+        assert isinstance(self.result, Graph), f"{self.name} is a pass of the {self.level} level"
+        return self.result
+
+
+def last_of(record: Sequence[Step], level: str, otherwise: Any = None) -> Any:
+    """What the last pass of a level made."""
+    return next((s.result for s in reversed(record) if s.level == level), otherwise)
 
 
 def tell_unused(g: Graph, plan: Any, donated: Mapping[int, str]) -> None:
@@ -50,15 +62,26 @@ class Executable:
 
     def __init__(self, graph: Graph, record: Sequence[Step]):
         self.graph = graph
-        self.record = tuple(record)
+        self.record: tuple[Step, ...] = tuple(record)
         self._captured = [v.data for v in graph.captured if v.data is not None]
         self._plan = Plan(graph, None, self.kernel_of) if graph.static else None
         self._sized: dict[tuple[tuple[int, ...], ...], Plan] = {}
 
+    def record_at(self, shapes: Sequence[tuple[int, ...]]) -> tuple[Step, ...]:
+        """The record of every level for inputs of these shapes."""
+        return self.record
+
+    def forget_levels(self) -> None:
+        """Keep the record of Graph IR alone; the levels below are made again when they are looked at."""
+        self.record = tuple(s for s in self.record if s.level == "graph")
+
     @property
     def written(self) -> Graph:
         """The graph as it was traced, with the policies of its dtypes."""
-        return self.record[0].graph if self.record else self.graph
+        first = self.record[0].result if self.record else None
+        return (
+            first if isinstance(first, Graph) else self.graph
+        )  # a region has no passes of its own
 
     @property
     def host_nodes(self) -> Sequence[Node]:

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from tessera.algebra.laws.log import Rewrite
-from tessera.compile.cpu.build import schedule_of
 from tessera.compile.cpu.executable import MachineExecutable
-from tessera.compile.executable import Step
+from tessera.compile.executable import Step, last_of
 from tessera.compile.gpu.executable import GpuExecutable
+from tessera.compile.passes import GRAPH, SCHEDULE
 from tessera.core.errors import OperandError
 from tessera.inspect.files import write_whole
 from tessera.inspect.page_data import Collector, memory_data, peaks_data
@@ -134,14 +134,19 @@ def _shown(
     log: Sequence[Rewrite],
 ) -> Shown:
     """What the page shows at once, and what it reads when it is looked at, by name."""
-    record = e.record or (Step("lowered", 0.0, e.graph),)
-    c = Collector(record, lambda: schedule_of(e.graph, sizes, e.numerics))
+    record = e.record_for(sizes)
+    if not any(
+        s.level == GRAPH for s in record
+    ):  # of a region, whose passes were those of the whole
+        record = (Step("lowered", 0.0, e.graph), *record)
+    made = e.at(sizes)
+    c = Collector(record, last_of(record, SCHEDULE), made.image.steps)
     data = {
         "name": e.graph.name, "sizes": dict(sizes), "threads": thread_count(),
         "machine": architecture().split(" +")[0],
         "passes": c.passes(), "nodes": c.nodes(), "schedule": c.schedule(),
         "steps": c.steps(sizes, seconds), "kernels": c.kernels(), "lower": c.lower,
-        "memory": memory_data(e.at(sizes).plan), "peaks": peaks_data(peaks_here()),
+        "memory": memory_data(made.plan), "peaks": peaks_data(peaks_here()),
         "rewrites": rewrites_data(log, c.places),
     }  # fmt: skip
     return data | c.places.data(), c.texts

@@ -6,10 +6,13 @@ import linecache
 import time
 from collections.abc import Callable, Mapping, Sequence
 from difflib import SequenceMatcher
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from tessera.compile.cpu.build import form_of
+from tessera.compile.artifact import Call
 from tessera.compile.executable import Step as PassRecord
+from tessera.compile.executable import last_of
+from tessera.compile.passes import GRAPH, TARGET, TILE
+from tessera.core.kernels import Kernels
 from tessera.core.source import Location
 from tessera.core.types import TensorType
 from tessera.inspect.page_kernels import launch_of, written_kernel
@@ -31,8 +34,7 @@ from tessera.ir.schedule.ir import Group, HostCall, Kernel, Primitive, Program, 
 from tessera.ir.schedule.memory import MemoryPlan
 from tessera.ir.target.cpu.emit import emit
 from tessera.ir.target.cpu.machine import assembly
-from tessera.ir.tile.launch import Launch
-from tessera.ir.tile.lower import expand
+from tessera.ir.tile.ir import Kernel as TileKernel
 from tessera.lang.kernel.launch import prepared
 from tessera.tune.roofline import Peaks
 
@@ -66,12 +68,20 @@ class Places:
 class Collector:
     """Takes a program apart, level by level, and times what lowers it."""
 
-    def __init__(self, record: Sequence[PassRecord], schedule: Callable[[], Program]):
-        self.record, self.graph = record, record[-1].graph
+    def __init__(
+        self, record: Sequence[PassRecord], program: Program, calls: Sequence[Call | HostCall] = ()
+    ):
+        self.record = [s for s in record if s.level == GRAPH]
+        self.graph, self.calls = self.record[-1].graph, calls
         self.places = Places()
-        self.lower: list[Data] = []  # what the passes below Graph IR took
+        self.lower: list[Data] = [  # what the passes below Graph IR took
+            {"name": s.name, "seconds": s.seconds, "level": s.level}
+            for s in record
+            if s.level != GRAPH
+        ]
+        self.tiles, self.codes = (last_of(record, x, Kernels()) for x in (TILE, TARGET))
         self.texts: dict[str, Any] = {}  # what the page reads when it is looked at
-        self.program = self._timed("schedule", schedule)
+        self.program = program
         self.types: dict[str, TensorType] = {n: b.type for n, b in self.program.buffers.items()}
         self.links = links_of(self.graph, self.program)
         self.numbers = {n: i for i, n in enumerate(self.graph.nodes)}
@@ -171,9 +181,8 @@ class Collector:
 
     def kernels(self) -> list[Data]:
         """The kernels; Tile IR, LLVM IR and assembly are read when they are looked at."""
-        launches = self._timed("tile", self._launches)
-        codes: dict[str, str] = {}
-        texts = self._timed("target", lambda: self._target(launches, codes))
+        launches = self._launches()
+        texts = [self._text(x) for x in launches]
         numbers = {text: i for i, text in enumerate(dict.fromkeys(texts))}
         made = self._timed("assembly", lambda: {t: assembly(t) for t in numbers})
         for text, i in numbers.items():
@@ -185,44 +194,53 @@ class Collector:
                 "assembly": _instructions(made[text]),
             }
         out = []
-        for i, ((step, name, x), text) in enumerate(zip(launches, texts, strict=True)):
-            buffers = [*x.inputs, *x.outputs]
-            names = {m.name: b for m, b in zip(x.kernel.parameters, buffers, strict=True)}
-            lines = tile_lines(name, x.kernel, names)
+        for i, (x, text) in enumerate(zip(launches, texts, strict=True)):
+            names = {m.name: b for m, b in zip(x.kernel.parameters, x.buffers, strict=True)}
+            lines = tile_lines(x.name, x.kernel, names)
             self.texts[f"tile{i}"] = {
                 "lines": [y.text for y in lines],
                 "names": [list(y.names) for y in lines],
                 "places": [self.places.number(y.location) for y in lines],
             }
-            out.append({"name": name, "step": step, "target": numbers[text], "buffers": buffers})
+            out.append(
+                {"name": x.name, "step": x.step, "target": numbers[text], "buffers": x.buffers}
+            )
         return out
 
-    def _launches(self) -> list[tuple[int, str, Launch]]:
-        out = []
+    def _launches(self) -> list[Launched]:
+        """The launches of the program that runs, and those of kernels that the user wrote."""
+        calls, out = list(self.calls), []
         for i, s in enumerate(self.program.steps):
             if isinstance(s, HostCall):
+                calls = calls[1:]
                 own = written_kernel(s)
-                out += [] if own is None else [(i, own.name, launch_of(s, own))]
+                if own is not None:
+                    x = launch_of(s, own)
+                    out.append(Launched(i, own.name, own, [*x.inputs, *x.outputs]))
                 continue
-            e = expand(s, self.types)
-            for x, (name, _) in zip(e.launches, e.named(s.name), strict=True):
-                out.append((i, name, x))
+            while calls and isinstance(c := calls[0], Call) and _is_of(c.name, s.name):
+                out.append(Launched(i, c.name, self.tiles[c.name], [*c.inputs, *c.outputs]))
+                calls = calls[1:]
         return out
 
-    def _target(
-        self, launches: Sequence[tuple[int, str, Launch]], codes: dict[str, str]
-    ) -> list[str]:
-        """The LLVM IR of each kernel; kernels that differ only in names have the same."""
-        out = []
-        count: dict[int, int] = {}
-        for step, _, x in launches:
-            s = self.program.steps[step]
-            part = count[step] = count.get(step, -1) + 1
-            form = form_of(s, self.types) if isinstance(s, Kernel | Group) else f"{step}"
-            kernel = prepared(x.kernel) if isinstance(s, HostCall) else x.kernel
-            out.append(codes.setdefault(f"{form}#{part}", "") or emit(kernel))
-            codes[f"{form}#{part}"] = out[-1]
-        return out
+    def _text(self, x: Launched) -> str:
+        """The LLVM IR of a kernel; one that the user wrote is a program of its own."""
+        found: str | None = self.codes.get(x.name)
+        return emit(prepared(x.kernel)) if found is None else found
+
+
+class Launched(NamedTuple):
+    """A launch: the step it belongs to, its name, its kernel and the buffers of its parameters."""
+
+    step: int
+    name: str
+    kernel: TileKernel
+    buffers: list[str]
+
+
+def _is_of(name: str, step: str) -> bool:
+    """Whether a launch is one of a step: it has its name, and a number where there are several."""
+    return name == step or (name.startswith(f"{step}_") and name[len(step) + 1 :].isdecimal())
 
 
 def difference(before: Sequence[Line], after: Sequence[Line]) -> list[Sequence[Any]]:
@@ -286,8 +304,8 @@ def _instructions(text: str) -> list[str]:
     ]
 
 
-def _most_parameters(launches: Sequence[tuple[int, str, Launch]]) -> int:
-    return max((len(x.kernel.parameters) for _, _, x in launches), default=0)
+def _most_parameters(launches: Sequence[Launched]) -> int:
+    return max((len(x.kernel.parameters) for x in launches), default=0)
 
 
 def memory_data(plan: MemoryPlan) -> Data:

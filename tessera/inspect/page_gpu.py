@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from typing import Any, cast
 
 from tessera.checks.roofline import MACHINES
-from tessera.compile import compile_graph, passes_of
+from tessera.compile import compile_graph, run_passes
 from tessera.compile.cpu.executable import MachineExecutable
-from tessera.compile.executable import Step as PassRecord
-from tessera.compile.gpu.executable import GpuExecutable, schedule_for_gpu
-from tessera.compile.gpu.offline import OfflineProgram
+from tessera.compile.gpu.executable import GpuExecutable
+from tessera.compile.gpu.offline import offline_program
+from tessera.compile.pipeline import SPECIALIZE
 from tessera.core.errors import CompileError, DeviceError, OperandError
 from tessera.core.flags import carried
 from tessera.core.processor import cores
@@ -23,7 +22,6 @@ from tessera.inspect.page_text import tile_lines
 from tessera.inspect.profile_facts import attention_work
 from tessera.inspect.work import work_of
 from tessera.ir.graph.ir import Array, Graph, Value, concrete
-from tessera.ir.schedule.at import at_sizes
 from tessera.ir.schedule.ir import HostCall
 from tessera.ir.schedule.memory import Access
 from tessera.ir.target.triton.writer import plain_name
@@ -87,11 +85,11 @@ class GpuCollector(Collector):
     """Takes a program for a GPU apart."""
 
     def __init__(self, traced: Graph, sizes: Mapping[str, int], target: tuple[str, Any, int]):
-        record = _passed(traced)
-        super().__init__(record, lambda: at_sizes(schedule_for_gpu(record[-1].graph), sizes))
-        self.made = self._timed(
-            "tile and Triton", lambda: OfflineProgram(self.program, target, sizes)
-        )
+        passed = run_passes(traced, target[0])
+        self.made = offline_program(passed[-1].graph, target, sizes, passed)
+        record = self.made.image.driver.record
+        at = next(s.result for s in record if s.name == SPECIALIZE)
+        super().__init__(record, at)
         self._steps = {id(s): i for i, s in enumerate(self.made.p.steps)}
 
     def steps(self, sizes: Mapping[str, int], seconds: Mapping[str, float]) -> list[Data]:
@@ -144,16 +142,6 @@ def _launch_text(x: Launch) -> str:
         if getattr(x.threads, f.name)
     )
     return f"grid {grid}, {options}"
-
-
-def _passed(graph: Graph) -> list[PassRecord]:
-    """The passes for GPUs over a traced graph."""
-    record = [PassRecord("trace", 0.0, graph)]
-    for p in passes_of("cuda"):
-        begin = time.perf_counter()
-        graph = p.run(graph)
-        record.append(PassRecord(p.name, time.perf_counter() - begin, graph))
-    return record
 
 
 def _touched(lines: Sequence[str], parameters: Sequence[str]) -> list[int]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import numpy as np
 
 from tessera.core.arrays import as_numpy, check_fits, is_foreign, needs_check
 from tessera.core.blame import blames_arguments
+from tessera.core.deferred import Deferred
 from tessera.core.device import CPU, GPU_OF_DLPACK, Device
 from tessera.core.dtype import DType, as_dtype
 from tessera.core.errors import OperandError, TesseraError, located, out_of_memory
@@ -94,6 +94,9 @@ def _holds_values(data: Any) -> bool:
     return isinstance(data, Value)
 
 
+_from_dlpack = Deferred("tessera.runtime.cuda.memory:from_dlpack")
+
+
 @blames_arguments
 def from_dlpack(x: Any) -> Tensor:
     """A tensor in the memory of any object that speaks DLPack, on a CPU or a GPU.
@@ -107,9 +110,8 @@ def from_dlpack(x: Any) -> Tensor:
     kind = GPU_OF_DLPACK.get(int(x.__dlpack_device__()[0]))
     if kind is None:
         return _borrowed(_shared(x))
-    cuda: Any = importlib.import_module("tessera.runtime.cuda.memory")
     try:
-        data = cuda.from_dlpack(x)
+        data = _from_dlpack(x)
         t = TensorType(as_dtype(data.dtype), data.shape)
         return holding(t, data, Device(kind, data.device))  # type: ignore[return-value]
     except TesseraError as e:

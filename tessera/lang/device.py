@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
+from tessera.core.deferred import Deferred
 from tessera.core.device import CPU, GPUS, Device
 from tessera.core.errors import DeviceError
 from tessera.core.flags import flags
@@ -37,13 +37,15 @@ def devices() -> list[Device]:
     return [*(Device("cpu", i) for i in range(flags().cpu_devices)), *_gpus()]
 
 
+_count = Deferred("tessera.runtime.cuda.device:count")
+
+
 @cache
 def _gpus() -> tuple[Device, ...]:
     kinds = [kind for kind in GPUS if driver.available(kind)]
     if not kinds:
         return ()
-    gpus: Any = importlib.import_module("tessera.runtime.cuda.device")
-    return tuple(Device(kind, i) for kind in kinds for i in range(gpus.count(kind)))
+    return tuple(Device(kind, i) for kind in kinds for i in range(_count(kind)))
 
 
 def as_device(x: Any) -> Device:

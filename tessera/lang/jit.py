@@ -38,6 +38,7 @@ from tessera.core.statics import static_key
 from tessera.core.types import TensorType
 from tessera.eager import refuse_hosted, target_in_force
 from tessera.ir.graph.ir import (
+    Graph,
     current_builder,
     data_of,
 )
@@ -395,6 +396,15 @@ class Jitted:
         try:
             c = self._take_apart(args, kwargs)
             return Lowered(self._entry(c).executable, [t.shape for t in c.types])  # type: ignore[misc]
+        except TesseraError as e:
+            error = located(e)
+        raise error
+
+    def traced(self, *args: Any, **kwargs: Any) -> Graph:
+        """The graph of this function for these arguments, before any pass."""
+        try:
+            c = self._take_apart(args, kwargs)
+            return self._trace(c, self._trace_types(c)).graph
         except TesseraError as e:
             error = located(e)
         raise error

@@ -6,8 +6,10 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tessera.compile import PASSES
 from tessera.compile.executable import Executable, Step
 from tessera.compile.fallback import PlainExecutable
+from tessera.compile.passes import GRAPH
 from tessera.core.errors import OperandError, located
 from tessera.core.kernels import Kernels
 from tessera.ir.graph.ir import Graph, Node
@@ -27,8 +29,9 @@ class Lowered:
     @property
     def graph(self) -> Graph:
         """Graph IR after the passes that all targets share; `record` has the others too."""
-        record = self._executable.record
-        return {s.name: s.graph for s in record}.get("hoist", record[-1].graph)
+        shared = {"trace", *(p.name for p in PASSES)}
+        record = [s for s in self._executable.record if s.level == GRAPH]
+        return next(s.graph for s in reversed(record) if s.name in shared)
 
     @property
     def traced(self) -> Graph:
@@ -117,8 +120,11 @@ class Lowered:
 
     @property
     def record(self) -> tuple[Step, ...]:
-        """Every pass with its time and its result."""
-        return self._executable.record
+        """Every pass of every level, with its time and its result.
+
+        It is the record of the compilation that ran; only what a program from the disk has skipped is run now.
+        """
+        return self._executable.record_at(self._shapes)
 
 
 def _why(n: Node) -> str:

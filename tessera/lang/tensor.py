@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from tessera.core.blame import blames_arguments, unexpected
+from tessera.core.deferred import Deferred
 from tessera.core.device import GPUS, Device
 from tessera.core.dims import Dim
 from tessera.core.errors import (
@@ -269,7 +269,7 @@ class Tensor(Value, Plotted, habits.Habits):
             raise TraceError(f"to: {self.type} is traced; move tensors before the function")
         if target.kind in GPUS and self.device.kind in GPUS:
             data: Any = data_of(self, "to")
-            return holding(self.type, data.to(_gpu(target)), target)  # type: ignore[return-value]
+            return holding(self.type, data.to(_gpu(target.index, target.kind)), target)  # type: ignore[return-value]
         return on_device(self._array("to"), self.dtype, target)
 
     @blames_arguments
@@ -557,11 +557,10 @@ def on_device(data: Any, dtype: Any, device: Device) -> Tensor:
     """A tensor of an array's data on a device."""
     v = concrete(data, dtype, device)
     if device.kind in GPUS:
-        cuda: Any = importlib.import_module("tessera.runtime.cuda.memory")
-        v = holding(v.type, cuda.to_device(v.data, _gpu(device)), device)
+        v = holding(v.type, _to_device(v.data, _gpu(device.index, device.kind)), device)
     return v  # type: ignore[return-value]
 
 
-def _gpu(device: Device) -> Any:
-    gpus: Any = importlib.import_module("tessera.runtime.cuda.device")
-    return gpus.gpu(device.index, device.kind)
+# Loaded when a tensor first goes to a GPU.
+_to_device = Deferred("tessera.runtime.cuda.memory:to_device")
+_gpu = Deferred("tessera.runtime.cuda.device:gpu")

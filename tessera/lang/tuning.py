@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import tessera.tune  # noqa: F401  the package, before its name becomes the function below
 from tessera.compile.fallback import Task, first_that_works
+from tessera.core.deferred import Deferred
 from tessera.core.during import During
 from tessera.core.errors import OperandError, TesseraError, located
 from tessera.core.flags import flags
@@ -50,9 +50,12 @@ class Tuning:
         return "\n".join(lines)
 
 
-def _searched(search: Any, lowered: Lowered, *given: Any) -> Any:
+_tune_programs = Deferred("tessera.tune.search:tune_programs")
+
+
+def _searched(lowered: Lowered, *given: Any) -> Any:
     with During("tune"):
-        return search.tune_programs(lowered.schedules, lowered.sizes, *given)
+        return _tune_programs(lowered.schedules, lowered.sizes, *given)
 
 
 def tune(
@@ -72,12 +75,11 @@ def tune(
         if jitted.target != "cpu":
             jitted = jit(inspect.unwrap(f), target="cpu")
         lowered = jitted.lower(*args, **kwargs)
-        search: Any = importlib.import_module("tessera.tune.search")
         with span("tune", getattr(f, "__name__", "function")):
             task = Task(lowered.traced, "cpu", flags().numerics)
             outcomes = first_that_works(
                 task,
-                ("", lambda: _searched(search, lowered, budget_ms, again, report)),
+                ("", lambda: _searched(lowered, budget_ms, again, report)),
                 ("untuned", tuple),
             )
     except TesseraError as e:

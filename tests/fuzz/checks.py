@@ -137,7 +137,7 @@ def levels(f: Function, xs: Sequence[Any]) -> None:
     c = Case(0, "fuzz", g, (inputs,))
     g, p = _lowered(c)
     with Loading() as loading, override(verify=True):
-        image = build._Building(p, loading).image()
+        image = build.image_of(p, loading)
         loading.finish()
     tiles = expanded(p)
     _check_text(c, g, p, tiles)

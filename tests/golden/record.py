@@ -20,9 +20,9 @@ from tessera.accelerator.order import order
 from tessera.accelerator.sources import blocks_of
 from tessera.checks.kernel import check_kernel
 from tessera.compile import passes_of
-from tessera.compile.cpu.build import _Building, schedule_of
+from tessera.compile.cpu.build import image_of, schedule_of
 from tessera.compile.cpu.prepared import Prepared
-from tessera.compile.gpu import program as gpu_program
+from tessera.compile.gpu import lowering as gpu_lowering
 from tessera.compile.gpu.offline import OfflineExecutable, OfflineProgram
 from tessera.core import matrix_units, processor
 from tessera.core.flags import override
@@ -109,7 +109,7 @@ def pinned(p: Processor) -> Iterator[None]:
         patch.setattr(processor, "_cache_bytes", lambda i: caches[i] << 10)
         patch.setattr(tiles, "host_features", lambda: p.features)
         patch.setattr(tuned, "entries", dict)
-        patch.setattr(gpu_program, "has_roles", lambda: True)
+        patch.setattr(gpu_lowering, "has_roles", lambda: True)
         for f in (*known, matrix_units.found_units):
             f.cache_clear()
         try:
@@ -146,7 +146,7 @@ def _machine_code(
 ) -> Record:
     schedule = schedule_of(g, None, numerics)
     modules = _Texts()
-    image = _Building(schedule, modules).image()  # type: ignore[arg-type]
+    image = image_of(schedule, modules)
     nowhere: Any = SimpleNamespace(address=0)
     kernels = [CompiledKernel(e, code=nowhere) for e in image.kernels]
     inside: list[Record] = []
@@ -201,7 +201,7 @@ def _launches(p: OfflineProgram) -> Record:
     kernels = []
     for _, c in p.calls:
         request = c.source.request()
-        known = p._sizes.get(c.name, {})
+        known = p.image.known.get(c.name, {})
         kernels.append(digest(json.dumps(request, sort_keys=True), c.scratch, c.launch.threads, blocks_of(c.launch, known)))  # fmt: skip
     waits = order([p._touched(c, code) for _, c in p.calls])
     return {

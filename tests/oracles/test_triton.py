@@ -17,11 +17,10 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tessera.compile.gpu.program import GpuProgram
 from tessera.core.dtype import bf16, f32
 from tessera.runtime import triton_builder
 from tessera.runtime.triton_builder import Source
-from tests.gpu_fake import BUILT, fake_gpu
+from tests.gpu_fake import BUILT, fake_gpu, set_roles
 
 # Triton runs in processes of its own: its LLVM would lie beside llvmlite's and torch's here.
 pytestmark = [
@@ -76,7 +75,7 @@ def made() -> dict[bool, list[Source]]:
     for hopper in (True, False):
         BUILT.clear()
         with pytest.MonkeyPatch.context() as patch, fake_gpu(), warnings.catch_warnings():
-            patch.setattr(GpuProgram, "roles", hopper)
+            set_roles(patch, hopper)
             warnings.simplefilter("ignore", RuntimeWarning)
             _programs()
         found[hopper] = list(BUILT)

@@ -264,7 +264,7 @@ class Guarded(Interpreted):
 
     def run_one(self, i: int, stream: Any) -> None:
         c = self.launches[i]
-        known = dict(self.program._sizes.get(c.name, {}))
+        known = dict(self.program.image.known.get(c.name, {}))
         places = [self.program._place(n) for n in (*c.inputs, *c.outputs)]
         arrays = [
             _array(self.bound[cell] + offset, m.type.substitute(known))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, cast
 
 from tessera.compile.artifact import Image, key_of, load, save
 from tessera.compile.cpu.prepared import Prepared
-from tessera.compile.executable import Executable, Step, tell_unused
+from tessera.compile.executable import Executable, Step, last_of, tell_unused
 from tessera.compile.fallback import PlainRun, Task, Way, first_that_works, plain_runs
+from tessera.compile.passes import GRAPH, SCHEDULE, TARGET, TILE, Context
 from tessera.core.constraints import solve
+from tessera.core.deferred import Deferred
 from tessera.core.during import During
 from tessera.core.errors import OutOfMemoryError, TesseraError
 from tessera.core.flags import flags
@@ -36,30 +38,34 @@ _SHORT = 2.0  # of calls that keep other Python threads waiting, in units of wha
 _MOST_SHAPES = 1024  # sets of sizes that a program is kept prepared for
 
 
+_build = Deferred("tessera.compile.cpu.build:build")
+_lowered = Deferred("tessera.compile.cpu.build:lowered")
+_schedule_of = Deferred("tessera.compile.cpu.build:schedule_of")
+
+
 def executable(
     graph: Graph, record: Sequence[Step], numerics: str = "deterministic"
 ) -> MachineExecutable:
-    """What runs a graph: its image from the disk if it is there, otherwise built and kept."""
+    """What runs a graph: its artefact from the disk if it is there, otherwise built and kept.
+
+    What lowers takes longer to import than an artefact to load, so it is loaded when something is built.
+    """
     # Whoever asks for verification wants every level to be made.
     key = None if flags().verify else key_of(graph, numerics)
     with During("load"):
         image = None if key is None else load(key, graph)
     if image is None or loaded(image.codes) is None:
-        image = _lowering().build(graph, None, numerics)
+        image, record = _build(graph, Context("cpu", numerics), record)
         if key is not None:
             save(key, image, graph)
     return MachineExecutable(graph, record, image, numerics)
 
 
-def _lowering() -> Any:
-    """What lowers, which takes longer to import than an image to load."""
-    return importlib.import_module("tessera.compile.cpu.build")
-
-
 class MachineExecutable(Executable):
     """A program of kernels in machine code, and of calls to the host.
 
-    Running takes the image alone; the levels above it are made again for those who look at them.
+    Running takes the image alone.  The record has every level when it was built here; when the image came from
+    the disk, the levels below Graph IR are made for those who look at them, once.
     """
 
     def __init__(
@@ -68,7 +74,7 @@ class MachineExecutable(Executable):
         self.graph, self.record, self.image = graph, tuple(record), image
         self.numerics = numerics
         self._kernels = _kernels_of(image)
-        self._variants: dict[Any, tuple[Image, list[CompiledKernel]]] = {}  # by their nests
+        self._variants: dict[Any, _Variant] = {}  # by their nests
         self._captured = [v.data for v in graph.captured if v.data is not None]
         self._captured += [t.array() for t in image.tables]
         hosted = {i: s.node for i, s in enumerate(image.steps) if isinstance(s, HostCall)}
@@ -89,10 +95,26 @@ class MachineExecutable(Executable):
         loops = {r: executable(r, (), self.numerics) for n in self._loops for r in n.regions}
         return {**self._regions, **loops}
 
-    @cached_property
+    @property
+    def full_record(self) -> tuple[Step, ...]:
+        """The record of every level."""
+        if all(s.level != TARGET for s in self.record):
+            self.record = tuple(_lowered(self.graph, self.record, "cpu", {}, self.numerics))
+        return self.record
+
+    def record_at(self, shapes: Sequence[tuple[int, ...]]) -> tuple[Step, ...]:
+        """The record of every level for inputs of these shapes."""
+        return self.full_record
+
+    def record_for(self, sizes: Mapping[str, int]) -> tuple[Step, ...]:
+        """The record of the program that runs at these sizes, which may have nests of its own."""
+        found = self._variant_at(sizes)
+        return self.full_record if found is None else found.record
+
+    @property
     def schedule(self) -> Program:
         """Schedule IR."""
-        made: Program = _lowering().schedule_of(self.graph, None, self.numerics)
+        made: Program = last_of(self.full_record, SCHEDULE)
         return made
 
     @property
@@ -100,15 +122,17 @@ class MachineExecutable(Executable):
         """Schedule IR of the program and of every region in it."""
         return [self.schedule, *(p for e in self.regions.values() for p in e.schedules)]
 
-    @cached_property
+    @property
     def tiles(self) -> Kernels:
         """The Tile IR of each kernel, by name."""
-        return Kernels(_lowering().tiles_of(self.schedule))
+        made: Kernels = last_of(self.full_record, TILE, Kernels())
+        return made
 
     @property
     def target(self) -> Kernels:
         """The LLVM IR of each kernel, by name."""
-        return Kernels(_lowering().target_of(self.tiles))
+        made: Kernels = last_of(self.full_record, TARGET, Kernels())
+        return made
 
     def run(self, inputs: Sequence[Array], donated: frozenset[int] = frozenset()) -> list[Array]:
         """The outputs for these inputs; the memory of those that are donated may be used."""
@@ -188,15 +212,27 @@ class MachineExecutable(Executable):
 
     def _variant(self, sizes: Mapping[str, int]) -> tuple[Image, list[CompiledKernel]]:
         """The program that serves all sizes, or one of other nests that the tuner found at these."""
+        found = self._variant_at(sizes)
+        return (self.image, self._kernels) if found is None else (found.image, found.kernels)
+
+    def _variant_at(self, sizes: Mapping[str, int]) -> _Variant | None:
         if self._static or not tuned.has_sizes():
-            return self.image, self._kernels
-        nests = _nests(_lowering().schedule_of(self.graph, sizes, self.numerics))
-        if nests == _nests(self.schedule):
-            return self.image, self._kernels
+            return None
+        nests = _nests(_schedule_of(self.graph, sizes, self.numerics))
+        if nests == self._nests:
+            return None
         if nests not in self._variants:
-            image = _lowering().build(self.graph, sizes, self.numerics)
-            self._variants[nests] = (image, _kernels_of(image))
+            context = Context("cpu", self.numerics, sizes)
+            before = [s for s in self.record if s.level == GRAPH]
+            image, record = _build(self.graph, context, before)
+            self._variants[nests] = _Variant(image, _kernels_of(image), tuple(record))
         return self._variants[nests]
+
+    @cached_property
+    def _nests(self) -> tuple[Nest | None, ...]:
+        """The nests of the program that serves all sizes; one from the disk is taken to Schedule IR alone."""
+        known = last_of(self.record, SCHEDULE)
+        return _nests(known or _schedule_of(self.graph, None, self.numerics))
 
     def _sizes(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
         p = self.image
@@ -248,6 +284,15 @@ class MachineExecutable(Executable):
         free = memory.available()
         if plan.peak > free:
             raise OutOfMemoryError(shortage(plan, free, _locations(self.schedule)))
+
+
+@dataclass(frozen=True)
+class _Variant:
+    """The program with nests of its own for some sizes."""
+
+    image: Image
+    kernels: list[CompiledKernel]
+    record: tuple[Step, ...]
 
 
 def _kernels_of(image: Image) -> list[CompiledKernel]:

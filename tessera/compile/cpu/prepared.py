@@ -15,6 +15,7 @@ from weakref import WeakSet
 import numpy as np
 
 from tessera.compile.artifact import Call, Image
+from tessera.compile.slots import Layout, Slots
 from tessera.core import usual
 from tessera.core.errors import out_of_memory
 from tessera.core.types import TensorType
@@ -42,7 +43,7 @@ HostAction = Callable[[Cells], None]
 Run = Callable[[Sequence[Array]], list[Array]]
 
 
-class Prepared:
+class Prepared(Slots):
     """A program that runs on arrays of known shapes."""
 
     def __init__(
@@ -126,17 +127,9 @@ class Prepared:
             out.append((Access(f"copy {y}", (x,), (y,)), None))
         return True
 
-    def _root(self, name: str) -> str:
-        return self.views[name].base if name in self.views else name
-
-    def _layout(self, name: str) -> tuple[int, tuple[int, ...]]:
-        v = self.views.get(name)
-        return (0, row_major(self.types[name])) if v is None else (v.offset, v.strides)
-
-    def _alias(self, y: str, x: str, layout: tuple[int, tuple[int, ...]]) -> None:
-        base = self._root(x)
-        self.tidy.add(base)
-        self.views[y] = View(base, *layout)
+    def _alias(self, y: str, x: str, layout: Layout) -> None:
+        super()._alias(y, x, layout)
+        self.tidy.add(self._root(x))
 
     # Cells
 
@@ -152,14 +145,6 @@ class Prepared:
         self._blank = [None] * (len(names) - len(self.image.inputs) - len(self._results))
         self._pack = struct.Struct(f"{len(names) + 1}P").pack
         self._untidy = [i for i, n in enumerate(self.image.inputs) if n in self.tidy]
-
-    def _place(self, name: str) -> tuple[int, int]:
-        """Cell and offset of a buffer, through views too."""
-        v = self.views.get(name)
-        if v is None:
-            return self._places[name]
-        cell, offset = self._places[v.base]
-        return cell, offset + v.offset
 
     def _reader(self, name: str, view: View | None = None) -> Callable[[Cells], Array]:
         """What gives a buffer as an array."""

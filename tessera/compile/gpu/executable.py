@@ -16,11 +16,13 @@ import numpy as np
 
 from tessera.accelerator import libraries
 from tessera.compile.cpu.executable import executable as on_the_host
-from tessera.compile.executable import Executable, Step, tell_unused
+from tessera.compile.executable import Executable, Step, last_of, tell_unused
 from tessera.compile.fallback import Task, Way, first_that_works, plain_runs, plain_ways
 from tessera.compile.gpu import control
 from tessera.compile.gpu.clock import Timed
+from tessera.compile.gpu.lowering import GpuImage, context_of, lower_at, symbolic_schedule, tiles_of
 from tessera.compile.gpu.program import GpuProgram
+from tessera.compile.passes import SCHEDULE
 from tessera.core.constraints import solve
 from tessera.core.during import During
 from tessera.core.errors import DeviceError, TesseraError
@@ -30,12 +32,8 @@ from tessera.core.kernels import Kernels
 from tessera.core.source import Location
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Builder, Graph, Node, bind, building, substitute_params
-from tessera.ir.schedule.at import at_sizes
-from tessera.ir.schedule.collapse import collapsed
 from tessera.ir.schedule.ir import HostCall, Program
-from tessera.ir.schedule.lower import CHEAP_ON_GPU, lower
 from tessera.ir.schedule.memory import MemoryPlan
-from tessera.ir.schedule.merge import merged
 from tessera.ops.places import checked_index
 from tessera.ops.telling import ensure
 from tessera.runtime.cuda.device import Gpu, gpu
@@ -50,12 +48,18 @@ class GpuExecutable(Executable):
     _last: tuple[Any, GpuProgram | None] = (None, None)  # of those that are prepared
 
     def __init__(self, graph: Graph, record: Sequence[Step], index: int = 0, kind: str = "cuda"):
-        self.graph, self.record = graph, tuple(record)
         self.gpu = gpu(index, kind)
-        self.schedule: Program = schedule_for_gpu(graph)
+        self._begin(graph, record)
         self._constants: list[DeviceArray] | None = None
-        self._prepared: dict[Any, GpuProgram] = {}
         self._regions: dict[Graph, GpuExecutable] = {}
+
+    def _begin(self, graph: Graph, record: Sequence[Step]) -> None:
+        """Take the graph as far as a program for all sizes goes."""
+        self.graph = graph
+        self.record = tuple(symbolic_schedule(graph, self.place, record))
+        self.schedule: Program = last_of(self.record, SCHEDULE)
+        self._prepared: dict[Any, GpuProgram] = {}
+        self._lowered: dict[Any, GpuImage] = {}  # to be looked at or to be prepared
 
     @property
     def place(self) -> str:
@@ -133,9 +137,30 @@ class GpuExecutable(Executable):
     def at(self, sizes: Mapping[str, int], donated: frozenset[int] = frozenset()) -> GpuProgram:
         """This program at known sizes."""
         with During("prepare"):
-            static = at_sizes(self.schedule, sizes)
-            names = frozenset(static.inputs[i] for i in donated)
-            return GpuProgram(static, self.gpu, self._beside, names, sizes)
+            return GpuProgram(self.lowered(sizes, donated), self.gpu, self._beside)
+
+    @property
+    def device(self) -> tuple[str, Any, int]:
+        """What Triton builds for."""
+        return self.gpu.target
+
+    def lowered(self, sizes: Mapping[str, int], donated: frozenset[int] = frozenset()) -> GpuImage:
+        """The compile half of this program at known sizes; what is looked at is what will run."""
+        key = tuple(sizes.items()), donated
+        found = self._lowered.get(key)
+        if found is None:
+            if len(self._lowered) >= _MOST_SHAPES:
+                self._lowered.clear()
+            context = context_of(self.place, self.device, sizes, donated)
+            found = self._lowered[key] = lower_at(self.schedule, context, self.record)
+        return found
+
+    def record_at(self, shapes: Sequence[tuple[int, ...]]) -> tuple[Step, ...]:
+        """The record of every level for inputs of these shapes."""
+        return tuple(self._image_at(shapes).driver.record)
+
+    def _image_at(self, shapes: Sequence[tuple[int, ...]]) -> GpuImage:
+        return self.lowered(self.sizes_at(shapes))
 
     def sizes(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
         """The symbolic sizes of a run on arrays of these shapes."""
@@ -149,11 +174,11 @@ class GpuExecutable(Executable):
 
     def tiles_at(self, shapes: Sequence[tuple[int, ...]]) -> Kernels:
         """The Tile IR of each kernel at the sizes of a call, by name."""
-        return Kernels(self._at(shapes).tiles)
+        return Kernels(tiles_of(self._image_at(shapes)))
 
     def target_at(self, shapes: Sequence[tuple[int, ...]]) -> Kernels:
         """The Triton source of each kernel at the sizes of a call, by name."""
-        return Kernels(self._at(shapes).sources)
+        return Kernels(self._image_at(shapes).sources)
 
     def memory_plan(self, shapes: Sequence[tuple[int, ...]]) -> MemoryPlan:
         """Where everything lies in a run on inputs of these shapes, and how much memory it takes."""
@@ -192,9 +217,10 @@ class GpuExecutable(Executable):
         return [v.data.shape for v in self.graph.captured if v.data is not None]
 
 
-def schedule_for_gpu(graph: Graph) -> Program:
-    """Schedule IR of a graph for a GPU, which computes cheap values again rather than keep them."""
-    return merged(collapsed(lower(graph, CHEAP_ON_GPU)))
+def schedule_for_gpu(graph: Graph, target: str = "cuda") -> Program:
+    """Schedule IR of a graph for a GPU, for all sizes."""
+    made: Program = last_of(symbolic_schedule(graph, target), SCHEDULE)
+    return made
 
 
 _WARNED: set[str] = set()

@@ -3,51 +3,68 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from tessera.accelerator import libraries
-from tessera.compile.executable import Step
+from tessera.compile.executable import Step, last_of
 from tessera.compile.gpu import control
-from tessera.compile.gpu.executable import GpuExecutable, schedule_for_gpu
+from tessera.compile.gpu.executable import GpuExecutable
+from tessera.compile.gpu.lowering import (
+    GpuCall,
+    GpuImage,
+    context_of,
+    lower_at,
+    symbolic_schedule,
+    tiles_of,
+)
 from tessera.compile.gpu.program import GpuProgram
+from tessera.compile.passes import SCHEDULE
 from tessera.core.errors import DeviceError
+from tessera.core.kernels import Kernels
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph
-from tessera.ir.schedule.at import at_sizes
-from tessera.ir.schedule.ir import HostCall, Program
+from tessera.ir.schedule.ir import HostCall
 from tessera.ir.schedule.memory import Access
-from tessera.runtime.cuda.device import Gpu
+from tessera.ir.tile import ir as tile
+from tessera.runtime.cuda.device import Gpu, gpu
 from tessera.runtime.cuda.memory import DeviceArray
 from tessera.runtime.triton_builder import build
 
-Target = tuple[str, Any, int]  # of Triton: kind, architecture, threads of a warp
+Device = tuple[str, Any, int]  # of Triton: kind, architecture, threads of a warp
+T = TypeVar("T")
 _WIDE = re.compile(r"gfx[89]")  # whose waves have 64 threads; newer ones have 32
 
 
-def target_named(kind: str, name: str) -> Target:
+def target_named(kind: str, name: str) -> Device:
     """What Triton builds for: sm_90 of cuda, gfx942 of hip."""
     if kind == "cuda":
         return kind, int(name.removeprefix("sm_").rstrip("a")), 32
     return kind, name, 64 if _WIDE.match(name) else 32
 
 
+def offline_program(
+    g: Graph, device: Device, sizes: Mapping[str, int], record: Sequence[Step] = ()
+) -> OfflineProgram:
+    """A graph after its passes, compiled for a device that need not be there, at known sizes."""
+    target = device[0]
+    steps = symbolic_schedule(g, target, record)
+    context = context_of(target, device, sizes, frozenset())
+    return OfflineProgram(lower_at(last_of(steps, SCHEDULE), context, steps), device)
+
+
 class OfflineProgram(GpuProgram):
     """A program that is made for a GPU and not run: its kernels as text, its memory as a plan."""
 
-    def __init__(
-        self,
-        p: Program,
-        target: Target,
-        sizes: Mapping[str, int],
-        donated: frozenset[str] = frozenset(),
-    ):
+    def __init__(self, image: GpuImage, device: Device):
         self.calls: list[tuple[Access, Any]] = []
         self.inside: dict[str, OfflineProgram] = {}  # the programs of regions
         self.hosted: dict[str, str] = {}  # the steps that have no kernel, and why
-        gpu = SimpleNamespace(target=target, kind=target[0], warp=target[2])
-        super().__init__(p, cast(Gpu, gpu), self._beside, donated, sizes)
+        self.device = device
+        gpu = SimpleNamespace(target=device, kind=device[0], warp=device[2])
+        super().__init__(image, cast(Gpu, gpu), self._beside)
 
     def _beside(
         self, s: HostCall, types: Mapping[str, TensorType], sizes: Mapping[str, int]
@@ -57,19 +74,40 @@ class OfflineProgram(GpuProgram):
             self.hosted |= self._without_kernel(s)
             return None, 0
         for r in s.node.regions:
-            part = OfflineProgram(at_sizes(schedule_for_gpu(r), sizes), self.arch, sizes)
+            part = offline_program(r, self.device, sizes)
             name = f"{s.node.op.name}_{len(self.inside)}"
-            self.tiles |= {f"{name}.{n}": k for n, k in part.tiles.items()}
-            self.sources |= {f"{name}.{n}": text for n, text in part.sources.items()}
             self.hosted |= {f"{name}.{n}": why for n, why in part.hosted.items()}
             self.inside[name] = part
         return None, 0
+
+    @property
+    def tiles(self) -> dict[str, tile.Kernel]:
+        """The Tile kernels in the order of the steps, those of regions where their op stands."""
+        return self._with_regions(lambda p: p.tiles, tiles_of(self.image))
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """The sources in the order of the steps, those of regions where their op stands."""
+        return self._with_regions(lambda p: p.sources, self.image.sources)
+
+    def _with_regions(
+        self, of: Callable[[OfflineProgram], Mapping[str, T]], own: Mapping[str, T]
+    ) -> dict[str, T]:
+        out: dict[str, T] = {}
+        inside = iter(self.inside.items())
+        for _, c in self.image.steps:
+            if isinstance(c, GpuCall):
+                out[c.name] = own[c.name]
+            elif c.node.op.name in control.NAMES:
+                for name, part in islice(inside, len(c.node.regions)):
+                    out |= {f"{name}.{n}": x for n, x in of(part).items()}
+        return out
 
     def _without_kernel(self, s: HostCall) -> dict[str, str]:
         """The name of a step that is no kernel, and who computes it; a view needs no work."""
         if s.node.op.view is not None:
             return {}
-        own = self.arch[0] == "cuda" and libraries.serves(s.node.op)
+        own = self.device[0] == "cuda" and libraries.serves(s.node.op)
         why = (
             "a library of the device computes it where CuPy is installed, the host elsewhere"
             if own
@@ -96,11 +134,14 @@ class OfflineExecutable(GpuExecutable):
     """A program that is compiled for a GPU by name."""
 
     def __init__(self, graph: Graph, record: Sequence[Step], kind: str, name: str):
-        self.graph, self.record = graph, tuple(record)
         self.kind, self.name = kind, name
         self.target = target_named(kind, name)
-        self.schedule: Program = schedule_for_gpu(graph)
-        self._prepared: dict[Any, GpuProgram] = {}
+        self._begin(graph, record)
+
+    @property
+    def device(self) -> Device:
+        """What Triton builds for."""
+        return self.target
 
     @property
     def place(self) -> str:
@@ -116,9 +157,15 @@ class OfflineExecutable(GpuExecutable):
 
     def at(self, sizes: Mapping[str, int], donated: frozenset[int] = frozenset()) -> OfflineProgram:
         """This program at known sizes."""
-        static = at_sizes(self.schedule, sizes)
-        names = frozenset(static.inputs[i] for i in donated)
-        return OfflineProgram(static, self.target, sizes, names)
+        return OfflineProgram(self.lowered(sizes, donated), self.target)
+
+    def tiles_at(self, shapes: Sequence[tuple[int, ...]]) -> Kernels:
+        """The Tile IR of each kernel at the sizes of a call, by name, those of regions too."""
+        return Kernels(self._at(shapes).tiles)
+
+    def target_at(self, shapes: Sequence[tuple[int, ...]]) -> Kernels:
+        """The source of each kernel at the sizes of a call, by name, those of regions too."""
+        return Kernels(self._at(shapes).sources)
 
     def hosted_at(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, str]:
         """The steps that have no kernel at the sizes of a call, and why."""
@@ -127,3 +174,25 @@ class OfflineExecutable(GpuExecutable):
     def code_at(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, bytes]:
         """The code of each kernel at the sizes of a call, by name."""
         return cast(OfflineProgram, self._at(shapes)).images()
+
+
+def executable(g: Graph, record: Sequence[Step], kind: str, which: str) -> GpuExecutable:
+    """What runs a graph on a device that `which` numbers, or shows it for an architecture that it names."""
+    if (which or "0").isdecimal():
+        return GpuExecutable(g, record, int(which or 0), kind)
+    return OfflineExecutable(g, record, kind, which)
+
+
+def lowered(
+    g: Graph, record: Sequence[Step], target: str, sizes: Mapping[str, int], numerics: str, stop: str | None
+) -> list[Step]:  # fmt: skip
+    """The record of a graph at every level to the pass to stop at, for a device or an architecture."""
+    kind, _, which = target.partition(":")
+    named = not (which or "0").isdecimal()
+    device = target_named(kind, which) if named else gpu(int(which or 0), kind).target
+    steps = symbolic_schedule(g, target, record, stop)
+    if any(s.name == stop for s in steps):
+        return steps
+    context = context_of(target, device, sizes, frozenset())
+    made: list[Step] = lower_at(last_of(steps, SCHEDULE), context, steps, stop).driver.record
+    return made

@@ -51,8 +51,12 @@ class OnTheHost(Executable):
         return [to_device(np.ascontiguousarray(y), self.gpu) for y in made]
 
 
-def plain_ways(task: Task, index: int, kind: str) -> tuple[Way[Executable], ...]:
-    """How a program runs on a device without the whole of the compiler."""
+def plain_ways(task: Task) -> tuple[Way[Executable], ...]:
+    """How a program runs on a device without the whole of the compiler; for an architecture there is nothing to run."""
+    kind, _, which = task.target.partition(":")
+    if not (which or "0").isdecimal():
+        return ()
+    index = int(which or 0)
     g, record = task.program, (Step("trace", 0.0, task.program),)
     by_ops = (BY_OPS, lambda: PlainOnGpu(g, record, Device(kind, index)))
     here = (ON_THE_HOST, lambda: OnTheHost(g, record, gpu(index, kind)))

@@ -75,7 +75,17 @@ class _Open:
 def lower(g: Graph, cheap: int = _CHEAP) -> Program:
     """The program of a graph whose ops have no decompositions left."""
     # A GPU runs the kernels of a group one by one, and others with what stands beside them.
-    return grouped(_Lowering(g, cheap).program(), wide=cheap <= _CHEAP)
+    return grouped(fuse(g, cheap), wide=cheap <= _CHEAP)
+
+
+def fuse(g: Graph, cheap: int = _CHEAP) -> Program:
+    """The program of such a graph, none of whose contractions are grouped yet."""
+    return _Lowering(g, cheap).program()
+
+
+def fuse_for_gpu(g: Graph) -> Program:
+    """The same for a GPU, which computes cheap values again rather than keep them."""
+    return fuse(g, CHEAP_ON_GPU)
 
 
 def _numbers_first(g: Graph) -> list[Node]:

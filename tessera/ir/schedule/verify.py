@@ -15,7 +15,8 @@ nests     have loops over the axes of their kernel, as ir/schedule/legality.py h
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NoReturn
 
 from tessera.core.dims import Size, symbols
@@ -37,6 +38,7 @@ from tessera.ir.schedule.ir import (
     Program,
     Read,
     Stage,
+    Step,
     Term,
     reads,
     result_dtype,
@@ -44,18 +46,23 @@ from tessera.ir.schedule.ir import (
 from tessera.ir.schedule.legality import check_nest
 from tessera.ir.schedule.nest import Nest
 
-
-def verify(program: Program) -> None:
-    """Raise VerifyError when a program breaks an invariant of Schedule IR."""
-    _Verifier(program).run()
+_NO_SIZES: Mapping[str, int] = MappingProxyType({})
 
 
-class _Verifier:
-    def __init__(self, program: Program):
+def verify(program: Program, sizes: Mapping[str, int] = _NO_SIZES) -> None:
+    """Raise VerifyError when a program breaks an invariant of Schedule IR; `sizes` are what it is specialised for."""
+    Verifier(program, sizes).run()
+
+
+class Verifier:
+    """Looks at the buffers, steps and outputs of a program in turn."""
+
+    def __init__(self, program: Program, sizes: Mapping[str, int] = _NO_SIZES):
         self.p = program
         self.types = {name: b.type for name, b in program.buffers.items()}
         inputs = [self.types[n] for n in program.inputs if n in self.types]
         self.symbols = {s for t in inputs for n in t.shape for s in symbols(n)}
+        self.sizes = {} if self.symbols else sizes  # of a program that is specialised
         self.facts = facts_of(program.guards)
         self.written: set[str] = set()
 
@@ -70,17 +77,21 @@ class _Verifier:
         for name in self.p.inputs:
             self.write(name, None, "an input")
         for i, s in enumerate(self.p.steps):
-            if isinstance(s, HostCall):
-                self.host(s, f"step {i} {s.node.op.name}")
-            elif isinstance(s, Primitive):
-                self.primitive(s, f"primitive {s.name}")
-            elif isinstance(s, Group):
-                self.group(s)
-            else:
-                _KernelVerifier(self, s).run()
+            self.step(i, s)
         for name in self.p.outputs:
             if name not in self.written:
                 self.fail(f"output {name} is never written")
+
+    def step(self, i: int, s: Step) -> None:
+        """What must hold of one step after those before it."""
+        if isinstance(s, HostCall):
+            self.host(s, f"step {i} {s.node.op.name}")
+        elif isinstance(s, Primitive):
+            self.primitive(s, f"primitive {s.name}")
+        elif isinstance(s, Group):
+            self.group(s)
+        else:
+            _KernelVerifier(self, s).run()
 
     def known(self, sizes: Iterable[Size], axes: set[str], what: str) -> None:
         """Sizes and indices that mention these axes and the sizes of the inputs only."""
@@ -98,7 +109,7 @@ class _Verifier:
         self.written.add(name)
 
     def host(self, s: HostCall, what: str) -> None:
-        types = [v.type for v in s.node.operands]
+        types = [self.at(v.type) for v in s.node.operands]
         if len(types) != len(s.operands) or len(s.node.results) != len(s.results):
             self.fail(f"{what}: operands or results are not those of the op")
         for name, t in zip(s.operands, types, strict=True):
@@ -106,7 +117,11 @@ class _Verifier:
             if self.types[name] is not t:
                 self.fail(f"{what}: reads {name} as {t}, but it is {self.types[name]}")
         for name, v in zip(s.results, s.node.results, strict=True):
-            self.write(name, v.type, what)
+            self.write(name, self.at(v.type), what)
+
+    def at(self, t: TensorType) -> TensorType:
+        """A type of the graph at the sizes that the program is for; nodes keep their symbols."""
+        return t if t.static or not self.sizes else t.substitute(self.sizes)
 
     def group(self, g: Group) -> None:
         """Kernels that share rows; what one makes, later ones read at their own rows."""
@@ -143,7 +158,7 @@ class _Verifier:
 
 
 class _KernelVerifier:
-    def __init__(self, outer: _Verifier, kernel: Kernel):
+    def __init__(self, outer: Verifier, kernel: Kernel):
         self.outer, self.k = outer, kernel
         self.own: dict[str, Stage] = {}
         self.stage_name = ""

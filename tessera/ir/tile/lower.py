@@ -1,7 +1,8 @@
 """lower: the steps of the Schedule IR as Tile programs.
 
-A contraction, a kernel of rows and a primitive have a lowering each; a step becomes one launch, or
-several where it is worth it.
+Each kind of step has a lowering; a step becomes one launch, or several where it is worth it.  The lowerings are
+passes over units in the order of LOWERINGS, the first that serves a step makes its launches, and what
+follows improves them (compile/pipeline.py lists all of them for a reader).
 """
 
 from __future__ import annotations
@@ -18,29 +19,127 @@ from tessera.ir.schedule.nest import Nest
 from tessera.ir.tile.abreast import Abreast
 from tessera.ir.tile.ahead import ahead
 from tessera.ir.tile.bypass import bypass, bypass_several
-from tessera.ir.tile.contraction import Contraction, lower_contraction
-from tessera.ir.tile.group import lower_group
+from tessera.ir.tile.contraction import Contraction
+from tessera.ir.tile.contraction import lower_contraction as contracted
+from tessera.ir.tile.group import lower_group as grouped
 from tessera.ir.tile.ir import Kernel
 from tessera.ir.tile.launch import Expansion, Launch
+from tessera.ir.tile.loops import loop_kernel
 from tessera.ir.tile.matrix import MatrixContraction
-from tessera.ir.tile.primitives import lower_primitive
+from tessera.ir.tile.primitives import lower_primitive as primitive
 from tessera.ir.tile.rows import Rows
 from tessera.ir.tile.spread import spread_rows
 from tessera.ir.tile.turned import turned_rows
+from tessera.ir.tile.unit import Unit
+
+
+def lower_loop(u: Unit) -> Unit:
+    """A scan or while loop whose body is small becomes one kernel."""
+    if u.made is not None or not isinstance(u.step, schedule.HostCall):
+        return u
+    kernel = loop_kernel(u.step)
+    if kernel is None:
+        return u
+    return u.lowered(Expansion((Launch(kernel, u.step.operands, u.step.results),)), "loop")
+
+
+def lower_primitive(u: Unit) -> Unit:
+    """A primitive becomes the kernels that the CPU has for it."""
+    if u.made is not None or not isinstance(u.step, schedule.Primitive):
+        return u
+    return u.lowered(primitive(u.step, u.types), "primitive")
+
+
+def lower_group(u: Unit) -> Unit:
+    """Kernels that run together, block by block of their rows, become one kernel."""
+    if u.made is not None or not isinstance(u.step, schedule.Group):
+        return u
+    return u.alone(grouped(u.step, u.types), "group")
+
+
+def _rows_of(u: Unit) -> schedule.Kernel | None:
+    """The kernel of rows of a unit that is not lowered yet."""
+    plain = u.made is None and isinstance(u.step, schedule.Kernel) and not u.step.contracts
+    return u.step if plain else None
+
+
+def lower_contraction(u: Unit) -> Unit:
+    """A contraction becomes a blocked product of packed panels, or one of matrix registers."""
+    k = u.step
+    if u.made is not None or not isinstance(k, schedule.Kernel) or not k.contracts:
+        return u
+    own = _nest_of(k)
+    write = MatrixContraction if is_matrix(own) else Contraction
+    return u.alone(contracted(k, u.types, own, write), "contraction")
+
+
+def split_reduction(u: Unit) -> Unit:
+    """Long folds of few rows become two launches, whose instances share a row."""
+    k = _rows_of(u)
+    made = None if k is None else spread_rows(k, u.types)
+    return u if made is None else u.lowered(made, "spread")
+
+
+def transpose_blocks(u: Unit) -> Unit:
+    """Rows that read a transposed operand become blocks that are transposed in registers."""
+    k = _rows_of(u)
+    made = turned_rows(k, u.types) if k is not None and k.nest is None else None
+    return u if made is None else u.alone(made, "turned")
+
+
+def lower_rows(u: Unit) -> Unit:
+    """A kernel of rows becomes loops over columns, of several rows at a time where its nest says so."""
+    k = _rows_of(u)
+    if k is None:
+        return u
+    own = _nest_of(k)
+    together = any(x.kind == "unroll" and x.axis in row_axes(k) for x in own.loops)
+    rows = Abreast if together else Rows
+    return u.alone(rows(replace(k, nest=own), u.types).kernel(), "rows")
+
+
+def nontemporal_stores(u: Unit) -> Unit:
+    """Large results are stored past the caches."""
+    if u.form in ("group", "contraction"):
+        outputs = (u.step.kernels[-1] if u.form == "group" else u.step).outputs
+        return u.each(lambda k: bypass_several(k, outputs))
+    return u.each(bypass) if u.form in ("spread", "turned", "rows") else u
+
+
+def prefetch_rows(u: Unit) -> Unit:
+    """Rows that a later iteration reads are prefetched."""
+    return u.each(ahead) if u.form == "rows" else u
+
+
+LOWERINGS = (
+    lower_loop,
+    lower_primitive,
+    lower_group,
+    lower_contraction,
+    split_reduction,
+    transpose_blocks,
+    lower_rows,
+    nontemporal_stores,
+    prefetch_rows,
+)
+
+
+def _nest_of(k: schedule.Kernel) -> Nest:
+    """The nest of a kernel, which is legal."""
+    if k.nest is not None:
+        check_nest(k, k.nest)
+    return k.nest or default_nest(k)
 
 
 def expand(
     step: schedule.Kernel | schedule.Group | schedule.Primitive, types: Mapping[str, TensorType]
 ) -> Expansion:
     """The launches of a step."""
-    if isinstance(step, schedule.Primitive):
-        return lower_primitive(step, types)
-    if isinstance(step, schedule.Kernel) and not step.contracts:
-        spread = spread_rows(step, types)
-        if spread is not None:
-            launches = (replace(x, kernel=bypass(x.kernel)) for x in spread.launches)
-            return replace(spread, launches=tuple(launches))
-    return Expansion((Launch(lower(step, types), tuple(step.inputs()), step.outputs),))
+    u = Unit(step.name, step, types)
+    for f in LOWERINGS:
+        u = f(u)
+    assert u.made is not None, step
+    return u.made
 
 
 def lower(
@@ -49,20 +148,10 @@ def lower(
     nest: Nest | None = None,
 ) -> Kernel:
     """The Tile program of a kernel or a group; parameters are its inputs, then its outputs."""
-    if isinstance(kernel, schedule.Group):
-        return bypass_several(lower_group(kernel, types), kernel.kernels[-1].outputs)
-    nest = nest or kernel.nest
-    if nest is not None:
-        check_nest(kernel, nest)
-    if kernel.contracts:
-        own = nest or default_nest(kernel)
-        write = MatrixContraction if is_matrix(own) else Contraction
-        made = lower_contraction(kernel, types, own, write)
-        return bypass_several(made, kernel.outputs)
-    turned = turned_rows(kernel, types) if nest is None else None
-    if turned is not None:
-        return bypass(turned)
-    own = nest or default_nest(kernel)
-    together = any(x.kind == "unroll" and x.axis in row_axes(kernel) for x in own.loops)
-    rows = Abreast if together else Rows
-    return ahead(bypass(rows(replace(kernel, nest=own), types).kernel()))
+    if nest is not None and isinstance(kernel, schedule.Kernel):
+        kernel = replace(kernel, nest=nest)
+    u = Unit(kernel.name, kernel, types)
+    for f in LOWERINGS:
+        u = u if f is split_reduction else f(u)
+    assert u.made is not None, kernel
+    return u.made.launches[0].kernel

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import update_wrapper
 from typing import Any
 
 from tessera.core.blame import demand_function
 from tessera.core.constraints import solve
+from tessera.core.deferred import Deferred
 from tessera.core.device import CPU, Device
 from tessera.core.dims import Dim, Size
 from tessera.core.errors import OperandError, TesseraError, located
@@ -31,7 +31,9 @@ from tessera.ops.tiles import kernel as kernel_op
 from tessera.runtime.tuned import size_class
 
 _MOST = 512  # translations that a kernel keeps
-_ON_GPU = "tessera.lang.kernel.tune_gpu"  # loaded when a kernel is first tuned there
+# Loaded when a kernel is first tuned on a GPU.
+_place_of = Deferred("tessera.lang.kernel.tune_gpu:place_of")
+_look_there = Deferred("tessera.lang.kernel.tune_gpu:look_there")
 
 
 class KernelFunction:
@@ -187,14 +189,11 @@ class TunedKernel(KernelFunction):
 
         on_gpu = device.kind != "cpu"
         key = made(first).kernel.hash
-        there: Any = importlib.import_module(_ON_GPU) if on_gpu else None
-        found = remembered(self.search, key, sizes, there.place_of(device) if on_gpu else None)
+        found = remembered(self.search, key, sizes, _place_of(device) if on_gpu else None)
         if found is not None or arrays is None:
             return found
         if on_gpu:
-            seen: Found = there.look_there(
-                self.search, self.schedule, made, arrays, device, sizes, key
-            )
+            seen: Found = _look_there(self.search, self.schedule, made, arrays, device, sizes, key)
             return seen
         return look(self.search, self.schedule, made, arrays, sizes, key)
 

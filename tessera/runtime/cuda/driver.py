@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import importlib
 import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from tessera.core.deferred import Deferred
 from tessera.core.device import GPUS
 from tessera.core.errors import DeviceError, OutOfMemoryError, TesseraError
 
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from tessera.runtime.cuda.api import Api
 
 Call = Callable[..., int]
+_APIS = {
+    "cuda": Deferred("tessera.runtime.cuda.api:API"),
+    "hip": Deferred("tessera.runtime.hip.api:API"),
+}
 SUCCESS, OUT_OF_MEMORY, NOT_READY, PEER_ALREADY = 0, 2, 600, 704  # in all drivers
 
 
@@ -118,8 +122,9 @@ class Loader:
     @property
     def api(self) -> Api:
         """The table of the driver, which is not needed at start-up."""
-        found: Api = importlib.import_module(f"tessera.runtime.{self.kind}.api").API
-        return found
+        found: Any = _APIS[self.kind].function()
+        made: Api = found
+        return made
 
     def load(self) -> Driver:
         """The driver of this machine, ready for use."""

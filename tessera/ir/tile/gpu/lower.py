@@ -1,4 +1,7 @@
-"""lower: the steps of the Schedule IR as Tile programs for a GPU, at known sizes."""
+"""lower: the steps of the Schedule IR as Tile programs for a GPU, at known sizes.
+
+The first lowering that serves a unit makes its launches (compile/pipeline.py lists all of them).
+"""
 
 from __future__ import annotations
 
@@ -11,19 +14,53 @@ from tessera.ir.tile.gpu.primitives import expand_primitive
 from tessera.ir.tile.gpu.rows import Rows
 from tessera.ir.tile.gpu.spread import spread_rows
 from tessera.ir.tile.launch import Expansion, Launch
+from tessera.ir.tile.unit import Unit
+
+
+def lower_primitive(u: Unit) -> Unit:
+    """A primitive becomes the kernels that a GPU has for it."""
+    if u.made is not None or not isinstance(u.step, schedule.Primitive):
+        return u
+    return u.lowered(expand_primitive(u.step, u.types), "primitive")
+
+
+def lower_contraction(u: Unit) -> Unit:
+    """A contraction becomes a product of tiles, one for each block of threads."""
+    k = u.step
+    if u.made is not None or not isinstance(k, schedule.Kernel) or not k.contracts:
+        return u
+    return u.lowered(_alone(k, Contraction(k, u.types)), "contraction")
+
+
+def split_reduction(u: Unit) -> Unit:
+    """Long folds of few rows become two launches, whose blocks share a row."""
+    if u.made is not None or not isinstance(u.step, schedule.Kernel) or u.step.contracts:
+        return u
+    made = spread_rows(u.step, u.types)
+    return u if made is None else u.lowered(made, "spread")
+
+
+def lower_rows(u: Unit) -> Unit:
+    """A kernel of rows becomes tiles of rows and columns."""
+    if u.made is not None or not isinstance(u.step, schedule.Kernel) or u.step.contracts:
+        return u
+    return u.lowered(_alone(u.step, Rows(u.step, u.types)), "rows")
+
+
+LOWERINGS = (lower_primitive, lower_contraction, split_reduction, lower_rows)
 
 
 def expand(
     step: schedule.Kernel | schedule.Group | schedule.Primitive, types: Mapping[str, TensorType]
 ) -> Expansion:
     """The launches of a step."""
-    if isinstance(step, schedule.Primitive):
-        return expand_primitive(step, types)
     if isinstance(step, schedule.Group):
         return _separately(step, types)
-    if step.contracts:
-        return _alone(step, Contraction(step, types))
-    return spread_rows(step, types) or _alone(step, Rows(step, types))
+    u = Unit(step.name, step, types)
+    for f in LOWERINGS:
+        u = f(u)
+    assert u.made is not None, step
+    return u.made
 
 
 def _alone(step: schedule.Kernel, made: Rows | Contraction) -> Expansion:

@@ -1,0 +1,129 @@
+"""Schedule IR of a GPU at the sizes of a call: steps may share a launch, and a step may be several launches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from tessera.accelerator.place import Placed
+from tessera.core.types import TensorType
+from tessera.ir.schedule.ir import Group, HostCall, Kernel, Program, Step
+from tessera.ir.schedule.verify import Verifier
+from tessera.ir.tile.gpu.attention import Columns
+from tessera.ir.tile.gpu.thin import Thin
+
+
+@dataclass(frozen=True)
+class Laid:
+    """A tensor of heads as columns of another tensor."""
+
+    base: str
+    columns: Columns
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A step, and the kernels that it is launched as, one after the other."""
+
+    step: Kernel | Group
+    kernels: tuple[Kernel, ...]
+
+    @property
+    def local(self) -> dict[str, TensorType]:
+        """What passes between the kernels and is no buffer of the program."""
+        if isinstance(self.step, Group):
+            return self.step.local
+        return {t.name: t.type for k in self.kernels for t in k.stages if t.name in k.outputs}
+
+
+@dataclass(frozen=True)
+class DeviceProgram(Program):
+    """A program whose steps are also tuples of products, Thin products, Placed updates and Parts."""
+
+    laid: Mapping[str, Laid] = field(
+        default_factory=dict
+    )  # what attention reads and writes elsewhere
+    plain: Program | None = None  # the program before its steps shared launches
+
+    def with_steps(self, steps: Sequence[Any]) -> DeviceProgram:
+        """The program with other steps; itself when they are its own."""
+        alike = len(steps) == len(self.steps)
+        if alike and all(a is b for a, b in zip(steps, self.steps, strict=True)):
+            return self
+        return replace(self, steps=tuple(steps))
+
+    @cached_property
+    def text(self) -> str:
+        """The canonical text, or where steps share launches that for people to read, which nothing parses."""
+        plain = all(isinstance(s, Step) for s in self.steps)
+        return self.plain.text if plain and self.plain is not None else self.readable
+
+    @property
+    def readable(self) -> str:
+        """The program for people to read."""
+        lines = [f"program {self.name}"]
+        lines += [f"  {b.name}: {b.type}" for b in self.buffers.values()]
+        lines += [f"  {n}: columns of {x.base}" for n, x in self.laid.items()]
+        lines += ["  " + line for s in self.steps for line in _text(s).split("\n")]
+        return "\n".join([*lines, f"  returns {', '.join(self.outputs)}"])
+
+    def verify(self, sizes: Mapping[str, int]) -> None:
+        """Raise VerifyError when it breaks an invariant of Schedule IR."""
+        _DeviceVerifier(self, sizes).run()
+
+
+def _text(s: Any) -> str:
+    if isinstance(s, tuple):
+        return _under("in one launch", s)
+    if isinstance(s, Thin):
+        return _under(f"with its vector, {s.parts} of its rows at a time", (s.kernel,))
+    if isinstance(s, Placed):
+        return _under("in place", s.calls)
+    return _under("one after the other", s.kernels) if isinstance(s, Parts) else str(s)
+
+
+def _under(head: str, steps: Sequence[Any]) -> str:
+    return "\n".join([head, *("  " + line for s in steps for line in str(s).split("\n"))])
+
+
+class _DeviceVerifier(Verifier):
+    """Of steps that share a launch it checks what they read and write; of others all that holds of Schedule IR."""
+
+    def __init__(self, p: DeviceProgram, sizes: Mapping[str, int]):
+        super().__init__(p, sizes)
+        self.laid = p.laid
+
+    def step(self, i: int, s: Any) -> None:
+        if isinstance(s, tuple | Parts):
+            kernels = s if isinstance(s, tuple) else s.kernels
+            local = {} if isinstance(s, tuple) else s.local
+            self.types |= {n: t for n, t in local.items() if n not in self.types}
+            for k in kernels:
+                super().step(i, k)
+        elif isinstance(s, Thin):
+            self.moves(s.kernel.name, s.kernel.inputs(), s.kernel.outputs)
+        elif isinstance(s, Placed):
+            self.moves(f"update of {s.outputs[-1]}", sorted(s.inputs), s.outputs)
+        elif isinstance(s, HostCall) and not self.laid.keys().isdisjoint((*s.operands, *s.results)):
+            self.attends(s)
+        else:
+            super().step(i, s)
+
+    def moves(self, what: str, reads: Sequence[str], writes: Sequence[str]) -> None:
+        """The data flow of a launch."""
+        for n in reads:
+            self.reads(n, what)
+        for n in writes:
+            self.write(n, None, what)
+
+    def attends(self, s: HostCall) -> None:
+        """An attention that reads and writes columns of other tensors."""
+        for n in s.operands:
+            self.reads(self.laid[n].base if n in self.laid else n, s.node.op.name)
+        for n in s.results:
+            if n in self.laid:
+                self.written |= {n, self.laid[n].base}  # other attentions may write other columns
+            else:
+                self.write(n, None, s.node.op.name)

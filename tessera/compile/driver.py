@@ -1,0 +1,154 @@
+"""The driver: the only loop over passes.  It runs, times, verifies and records each, and stops where it is asked to."""
+
+from __future__ import annotations
+
+import ast
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from tessera.compile.code import Code
+from tessera.compile.executable import Step
+from tessera.compile.passes import LEVELS, Context, Pass
+from tessera.core.deferred import Deferred
+from tessera.core.during import During
+from tessera.core.flags import flags
+from tessera.core.kernels import Kernels
+from tessera.ir.graph.ir import Graph
+from tessera.ir.graph.verify import verify as verify_graph
+from tessera.ir.tile.unit import Unit
+
+# The verifiers of the levels below, which are loaded with the first program that is lowered.
+_facts = Deferred("tessera.ir.schedule.inside:facts_of")
+_verify_schedule = Deferred("tessera.ir.schedule.verify:verify")
+_verify_tile = Deferred("tessera.ir.tile.verify:verify")
+_verify_inside = Deferred("tessera.ir.tile.inside:verify_inside")
+_verify_shares = Deferred("tessera.ir.tile.clashes:verify_shares")
+_shareable = Deferred("tessera.ir.tile.sharing:shareable")
+
+Observer = Callable[[Pass, Any], None]  # told of every pass that ran, with what it made
+
+
+class Driver:
+    """The passes of one compilation, and the record of those that ran."""
+
+    def __init__(
+        self,
+        passes: Sequence[Pass],
+        context: Context,
+        record: Iterable[Step] = (),
+        stop: str | None = None,
+    ):
+        self.context, self.stop = context, stop
+        self.passes = [p for p in passes if p.runs(context)]
+        self.record: list[Step] = list(record)
+        self._steps = {(s.level, s.name): s for s in self.record}
+        self._last = next((p.level for p in self.passes if p.name == stop), LEVELS[-1])
+        self._sound: dict[
+            int, Any
+        ] = {}  # what is verified already, kept so that its id stays its own
+        self._program: Any = None  # the one that was verified last
+        self._guards: Any = ()
+
+    def wants(self, level: str) -> bool:
+        """Whether passes of a level are to run; those after the one to stop at are not."""
+        return LEVELS.index(level) <= LEVELS.index(self._last)
+
+    def run(self, ir: Any, *levels: str) -> Any:
+        """What the passes of these levels make of a program, or of a unit of one."""
+        for p in self.passes:
+            if p.level in levels and not p.batch and self.wants(p.level):
+                ir = self._ran(p, ir)
+                if p.name == self.stop:
+                    break
+        return ir
+
+    def batch(self, every: list[Any], level: str) -> list[Any]:
+        """What the passes of a level that take all kernels at once make of them."""
+        for p in self.passes:
+            if p.level == level and p.batch:
+                every = self._ran(p, every)
+        return every
+
+    def _ran(self, p: Pass, ir: Any) -> Any:
+        begin = time.perf_counter()
+        with During(p.name):
+            made = p.run(ir, *(getattr(self.context, n) for n in p.given))
+            seconds = time.perf_counter() - begin
+            if flags().verify:
+                self.verify(made)
+        self._write(p, made, seconds)
+        for tell in OBSERVERS:
+            tell(p, made)
+        return made
+
+    # The record
+
+    def _write(self, p: Pass, made: Any, seconds: float) -> None:
+        step = self._steps.get((p.level, p.name))
+        if step is None:
+            result = Kernels() if isinstance(made, Unit | Code) else made
+            step = self._steps[p.level, p.name] = Step(p.name, 0.0, result, p.level)
+            self.record.append(step)
+        step.seconds += seconds
+        if isinstance(made, Unit):
+            step.result.update(made.kernels())
+        elif isinstance(made, Code):
+            step.result[made.name] = made.text
+
+    def same(self, name: str, known: str) -> None:
+        """Record that a kernel is one which was lowered already."""
+        for s in self.record:
+            if isinstance(s.result, Kernels) and known in s.result:
+                s.result[name] = s.result[known]
+
+    # Verification
+
+    def verify(self, made: Any) -> None:
+        """Raise VerifyError when IR breaks an invariant of its level."""
+        if self._sound.get(id(made)) is made:
+            return
+        if isinstance(made, list):  # machine code, of which the drivers of devices judge
+            return
+        if isinstance(made, Graph):
+            verify_graph(made)
+        elif isinstance(made, Unit):
+            for _, k in made.kernels():
+                self._verify_kernel(k, made.form == "written")
+        elif isinstance(made, Code):
+            self._verify_code(made)
+        else:
+            self._verify_program(made)
+        self._sound[id(made)] = made
+
+    def _verify_program(self, p: Any) -> None:
+        """Verify Schedule IR, unless its steps are those of the program that was verified last."""
+        last, self._program = self._program, p
+        alike = type(last) is type(p) and last.buffers.keys() == p.buffers.keys()
+        if alike and len(last.steps) == len(p.steps):
+            if all(a is b for a, b in zip(last.steps, p.steps, strict=True)):
+                return
+        self._guards = p.guards
+        own = getattr(p, "verify", None)  # of a program of a target's own
+        if own is None:
+            _verify_schedule(p, self.context.sizes)
+        else:
+            own(self.context.sizes)
+
+    def _verify_kernel(self, k: Any, written: bool) -> None:
+        if self._sound.get(id(k)) is k:
+            return
+        _verify_tile(k)
+        if not written:  # whose accesses the checks of the kernel language look at
+            _verify_inside(k, _facts(self._guards))
+        self._sound[id(k)] = k
+
+    def _verify_code(self, c: Code) -> None:
+        self._verify_kernel(c.launch.kernel, c.written)
+        if not c.written:
+            _verify_shares(c.launch.kernel, _shareable(c.launch.kernel))
+        if c.text.startswith(("import ", "from ")):  # Triton and Gluon are Python
+            ast.parse(c.text)
+
+
+OBSERVERS: list[Observer] = []

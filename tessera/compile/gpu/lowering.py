@@ -1,0 +1,374 @@
+"""lowering: the compile half of a GPU program: from Schedule IR at known sizes to launches, views and tables.
+
+Every kernel goes through the passes of the Tile and Target levels here; nothing is allocated, built or loaded, so no
+GPU needs to be there.  What is made is bound to a device by program.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tessera.accelerator import kept
+from tessera.accelerator.early import early
+from tessera.accelerator.joined import Joint, of_products, of_thin
+from tessera.accelerator.place import Placed
+from tessera.accelerator.sources import as_pairs, source_of
+from tessera.accelerator.steps import DeviceProgram, Laid, Parts
+from tessera.accelerator.tiles import Attention, Written
+from tessera.compile.code import Code
+from tessera.compile.driver import Driver
+from tessera.compile.executable import Step
+from tessera.compile.passes import SCHEDULE, TARGET, TILE, Context
+from tessera.compile.pipeline import passes_of, split_at_sizes
+from tessera.compile.slots import Views
+from tessera.core.constraints import solve
+from tessera.core.dims import substitute
+from tessera.core.types import TensorType
+from tessera.ir.graph.ir import Graph, substitute_params
+from tessera.ir.schedule.index import narrow
+from tessera.ir.schedule.ir import Axis, HostCall, Kernel, Primitive, Program, Read, Stage
+from tessera.ir.schedule.layout import is_row_major, layout_of, row_major
+from tessera.ir.schedule.memory import Access, View
+from tessera.ir.schedule.rename import renamed
+from tessera.ir.target.gluon import emit as gluon
+from tessera.ir.target.triton.emit import emit, scratch_bytes
+from tessera.ir.tile import ir as tile
+from tessera.ir.tile.gpu.primitives import kernels_of
+from tessera.ir.tile.gpu.thin import Thin
+from tessera.ir.tile.launch import Launch, Threads
+from tessera.ir.tile.sharing import shareable
+from tessera.ir.tile.text import parse_kernel
+from tessera.ir.tile.unit import Unit
+from tessera.runtime.cuda.memory import ALIGNED
+from tessera.runtime.triton_builder import Source, has_roles
+
+Texts = dict[tuple[int, Threads], tuple[Any, str, int]]
+
+
+@dataclass(frozen=True)
+class GpuCall:
+    """A launch, the name it goes by, and the code that it runs."""
+
+    name: str
+    launch: Launch
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    source: Source
+    scratch: int  # bytes of a block
+
+
+@dataclass
+class GpuImage:
+    """A program for a GPU at known sizes: its launches and calls in order, and what is known of its buffers."""
+
+    p: Program  # before its steps shared launches
+    sizes: Mapping[str, int]
+    donated: frozenset[str]
+    types: dict[str, TensorType]
+    views: dict[str, View] = field(default_factory=dict)
+    tables: dict[str, Any] = field(default_factory=dict)  # arrays that are there before a run
+    steps: list[tuple[Access, GpuCall | HostCall]] = field(default_factory=list)
+    origin: dict[str, Any] = field(default_factory=dict)  # the step that each access belongs to
+    known: dict[str, Mapping[str, int]] = field(default_factory=dict)  # of kernels for all sizes
+    copies: set[str] = field(default_factory=set)  # of whole tensors, before something changes them
+    sources: dict[str, str] = field(default_factory=dict)
+    laid: Mapping[str, Laid] = field(default_factory=dict)  # what lies in columns of other tensors
+    driver: Any = None  # which has the record, and builds the code
+
+
+def context_of(
+    target: str, device: tuple[str, Any, int], sizes: Mapping[str, int], donated: frozenset[int]
+) -> Context:
+    """What the passes may ask of a compilation for a device."""
+    roles = roles_on(device)
+    return Context(target, sizes=sizes, donated=donated, roles=roles, device=device, texts={})
+
+
+def roles_on(device: tuple[str, Any, int]) -> bool:
+    """Whether groups of threads of a device can have roles."""
+    return device[:2] == ("cuda", 90) and has_roles()
+
+
+def symbolic_schedule(
+    g: Graph, target: str, record: Iterable[Step] = (), stop: str | None = None
+) -> list[Step]:
+    """The record of a graph to the last pass that serves all sizes."""
+    before, _ = split_at_sizes(passes_of(target))
+    d = Driver(before, Context(target), record, stop)
+    d.run(g, SCHEDULE)
+    return d.record
+
+
+def lower_at(
+    p: Program, context: Context, record: Iterable[Step] = (), stop: str | None = None
+) -> GpuImage:
+    """A program at the sizes of the context, through the rest of the passes."""
+    _, after = split_at_sizes(passes_of(context.target))
+    d = Driver(after, context, record, stop)
+    made = d.run(p, SCHEDULE)
+    if not d.wants(TILE):
+        types = {n: b.type for n, b in made.buffers.items()}
+        return GpuImage(made, context.sizes, frozenset(), types, driver=d)
+    return GpuLowering(made, d).image()
+
+
+# Passes of the Target level
+
+
+def dependent_launch(c: Code) -> Code:
+    """Let a short launch begin while the one before it ends."""
+    launch = early(c.launch, c.buffers, c.constant.__contains__)
+    return c if launch is c.launch else replace(c, launch=launch)
+
+
+def emit_source(c: Code, device: tuple[str, Any, int], texts: Texts) -> Code:
+    """Print a kernel as Triton, or as Gluon where its threads have roles; equal launches are printed once."""
+    kernel, threads = c.launch.kernel, c.launch.threads
+    key = id(kernel), threads
+    if key not in texts:
+        # Where threads have roles, shared memory is the scratch.
+        scratch = 0 if threads.roles else int(substitute(scratch_bytes(kernel), dict(c.sizes)))
+        text = gluon.emit(kernel, threads) if threads.roles else emit(kernel, threads)
+        texts[key] = kernel, text, scratch
+    _, text, scratch = texts[key]
+    entry = source_of(kernel, text, threads, device, scratch)
+    return replace(c, text=text, scratch=scratch, entry=entry)
+
+
+class GpuLowering(Views):
+    """Turns steps into launches; kernels that differ only in names are lowered once."""
+
+    def __init__(self, p: DeviceProgram, driver: Driver):
+        self.p, self.driver, self.sizes = p, driver, driver.context.sizes
+        self.laid: Mapping[str, Laid] = p.laid
+        self.types: dict[str, TensorType] = {n: b.type for n, b in p.buffers.items()}
+        self.views: dict[str, View] = {}
+        donated = frozenset(p.inputs[i] for i in driver.context.donated)
+        self.made = GpuImage(
+            p.plain or p, self.sizes, donated, self.types, self.views, laid=p.laid, driver=driver
+        )
+        self.tables, self.steps = self.made.tables, self.made.steps
+        self._units: dict[Any, Unit] = {}
+
+    def image(self) -> GpuImage:
+        """The program, after all steps went through the passes."""
+        for s in self.p.steps:
+            known = len(self.steps)
+            origin = self._add(s)
+            self.made.origin.update({access.name: origin for access, _ in self.steps[known:]})
+        return self.made
+
+    # Steps
+
+    def _add(self, s: Any) -> Any:
+        """The launches of a step or of several, and the last of these."""
+        if isinstance(s, tuple):
+            self._add_joint(of_products(s, self.types))
+            return s[-1]
+        if isinstance(s, Thin):
+            self._add_joint(of_thin(s, self.types))
+            return s.kernel
+        if isinstance(s, Placed):
+            self._add_updates(s)
+            return s.calls[-1]
+        if isinstance(s, Parts):
+            self.types |= {n: t for n, t in s.local.items() if n not in self.types}
+            for k in s.kernels:
+                self._add_kernels(k)
+            return s.step
+        if isinstance(s, HostCall):
+            self._add_call(s)
+        else:
+            self._add_kernels(s)
+        return s
+
+    def _add_call(self, s: HostCall) -> None:
+        """Lower a host call: alias, dedicated kernel, or a call of the host."""
+        if s.node.op.call == "barrier":
+            for x, y in zip(s.operands, s.results, strict=True):
+                self._alias(y, x, self._layout(x))
+        elif s.node.op.name == "constant":
+            self.tables[s.results[0]] = s.node.params["value"].array
+        elif s.node.op.name in kept.NAMES:
+            self._add_attention(s)
+        elif s.node.op.name == "kernel":
+            self._add_written(s)
+        elif s.node.op.view is not None:
+            self._add_view(s)
+        elif kernels_of(step := self._primitive(s), self.types) is not None:
+            self._add_kernels(step)
+        else:
+            access = Access(s.node.op.name, s.operands, s.results, host=True)
+            self.steps.append((access, s))
+
+    def _primitive(self, s: HostCall) -> Primitive:
+        """A call as a primitive, which a GPU may have kernels for."""
+        name, params = s.node.op.name, substitute_params(s.node.params, self.sizes)
+        own = "_".join((name, *s.results[:1]))
+        return Primitive(own, name, params, s.operands, s.results)
+
+    def _unit(self, key: Any, name: str, step: Any, types: Mapping[str, TensorType]) -> Unit:
+        """A step through the Tile level; what is equal but for names goes there once."""
+        found = self._units.get(key)
+        if found is None:
+            found = self._units[key] = self.driver.run(Unit(name, step, types), TILE)
+        elif found.made is not None and name != found.name:
+            names = zip(found.made.named(name), found.kernels(), strict=True)
+            for (new, _), (old, _) in names:
+                self.driver.same(new, old)
+        return found
+
+    def _add_kernels(
+        self, s: Kernel | Primitive, types: Mapping[str, TensorType] | None = None
+    ) -> None:
+        known = types or self.types
+        old: dict[str, str] = {}
+        if isinstance(s, Kernel):
+            plain, old = renamed(s)
+            own = {new: known[n] for new, n in old.items() if n in known}
+            u = self._unit((str(plain), plain.seen, *own.items()), s.name, plain, own)
+        else:
+            u = self.driver.run(Unit(s.name, s, known), TILE)
+        e = u.made
+        if e is None:  # it stopped before a lowering served it
+            return
+        inner = {n: old[n] if n in old and old[n] in known else f"{s.name}.{n}" for n in e.between}
+        self.types.update({inner[n]: t for n, t in e.between.items() if inner[n] not in known})
+        inner = old | inner
+        for n, table in e.tables.items():
+            inner[n] = f"table.{len(self.tables)}"
+            self.types[inner[n]] = table.type
+            self.tables[inner[n]] = table.array()
+        for launch, (name, kernel) in zip(e.launches, e.named(s.name), strict=True):
+            ins, outs = (
+                tuple(inner.get(n, n) for n in names) for names in (launch.inputs, launch.outputs)
+            )
+            names = (*ins, *outs)
+            shares = frozenset((names[i], names[j]) for i, j in shareable(kernel))
+            self._launch(name, launch, ins, outs, shares)
+
+    def _add_joint(self, j: Joint) -> None:
+        """Products in one launch, or one with what makes its vector."""
+        e = self._unit(j.key, j.name, j.step, j.types).made
+        for launch in e.launches if e is not None else ():
+            ins, outs = (
+                tuple(j.buffers[n] for n in names) for names in (launch.inputs, launch.outputs)
+            )
+            self._launch(j.name, launch, ins, outs)
+
+    def _add_attention(self, s: HostCall) -> None:
+        """An attention, or its derivative, which reads what the attention says of its rows."""
+        p = kept.problem(s, self.types, {n: x.columns for n, x in self.laid.items()})
+        ins, outs = (
+            tuple(self.laid[n].base if n in self.laid else n for n in names)
+            for names in (s.operands, s.results)
+        )
+        name = s.results[0]
+        if s.node.op.name == "attention":
+            logs = f"{name}.logs"
+            self.types[logs] = p.row_type
+            self._add_named([f"attention_{name}"], Attention(p, ins, outs, logs))
+            return
+        logs, delta, again = f"{s.operands[3]}.logs", f"{name}.delta", ""
+        self.types[delta] = p.row_type
+        names = [f"attention_{what}_{name}" for what in ("delta", "keys", "queries")]
+        if logs not in self.types:  # that attention is part of another program
+            again, logs = f"{name}.o", f"{name}.logs"
+            self.types |= {again: self.types[s.operands[3]], logs: p.row_type}
+            names = [f"attention_{name}", *names]
+        self._add_named(names, Attention(p, ins, outs, logs, delta, again))
+
+    def _add_named(self, names: Sequence[str], step: Any, written: bool = False) -> None:
+        """A step whose launches name buffers of the program, each launch under its own name."""
+        e = self.driver.run(Unit(names[0], step, self.types), TILE).made
+        for name, launch in zip(names, e.launches if e is not None else (), strict=e is not None):
+            self._launch(name, launch, launch.inputs, launch.outputs, written=written)
+
+    def _add_written(self, s: HostCall) -> None:
+        """A kernel that the user wrote; what it updates is a copy of its operand."""
+        inputs = parse_kernel(s.node.params["program"]).parameters[: len(s.operands)]
+        shapes = [
+            (m.name, m.type.shape, tuple(int(n) for n in self.types[x].shape))
+            for m, x in zip(inputs, s.operands, strict=True)
+        ]
+        name, given, made = f"kernel_{s.results[0]}", list(s.operands), list(s.results)
+        for i, (m, x) in enumerate(zip(inputs, s.operands, strict=True)):
+            if m.writable:
+                given[i] = made.pop(0)
+                self._add_whole_copy(given[i], x, s)
+        self.made.known[name] = solve(shapes, ())
+        self._add_named([name], Written(s, tuple(given), tuple(made)), written=True)
+
+    def _add_updates(self, s: Placed) -> None:
+        """Tensors of which parts are replaced where they lie; copies of them, where something else reads them."""
+        for c in s.calls:
+            self._add_whole_copy(c.results[0], c.operands[0], c)
+        self._add_named([f"update_{s.outputs[-1]}"], s)
+
+    def _add_whole_copy(self, y: str, x: str, s: HostCall) -> None:
+        """A copy, which is none where the memory plan gives both one place."""
+        self._add_copy(y, x, lambda place: place, s)
+        if self.steps:
+            self.made.copies.add(self.steps[-1][0].name)
+
+    def _launch(
+        self, name: str, launch: Launch, ins: tuple[str, ...], outs: tuple[str, ...],
+        shares: frozenset[tuple[str, str]] = frozenset(), written: bool = False,
+    ) -> None:  # fmt: skip
+        """Take a launch through the Target level."""
+        if not self.driver.wants(TARGET):
+            return
+        buffers = (*ins, *outs)
+        constant = frozenset(n for n in buffers if self._is_constant(n))
+        sizes = self.made.known.get(name, {})
+        code = Code(name, launch, buffers=buffers, constant=constant, written=written, sizes=sizes)
+        c = self.driver.run(code, TARGET)
+        self.made.sources[name] = c.text
+        if c.entry is not None:
+            call = GpuCall(name, c.launch, ins, outs, c.entry, c.scratch)
+            self.steps.append((Access(name, ins, outs, shares), call))
+
+    def _is_constant(self, name: str) -> bool:
+        """Whether a buffer is an input, or a part of one, that the program does not write."""
+        base = self._root(name)
+        return base in self.p.inputs and base not in self.made.donated
+
+    def _add_view(self, s: HostCall) -> None:
+        """A view whose elements lie in order is an offset; any other is a copy."""
+        (x,), (y,) = s.operands, s.results
+        params = substitute_params(s.node.params, self.sizes)
+        if 0 in self.types[y].shape:
+            self._alias(y, x, (0, row_major(self.types[y])))
+            return
+        layout = layout_of(s.node.op, self.types[x], self.types[y], params, self._layout(x))
+        in_order = layout is not None and is_row_major(self.types[y], layout[1])
+        if layout is not None and in_order and layout[0] % ALIGNED == 0:
+            self._alias(y, x, layout)
+            return
+        view = s.node.op.view
+        assert view is not None
+        self._add_copy(y, x, lambda place: view(place, (self.types[x],), params), s)
+
+    def _add_copy(
+        self, y: str, x: str, place: Callable[[Any], Any], s: HostCall
+    ) -> None:  # fmt: skip
+        """A copy of a tensor, or of what a view has of it: `place` says where an element comes from."""
+        t = self.types[y]
+        axes = tuple(Axis(f"_{y}_{i}", n) for i, n in enumerate(t.shape))
+        sizes = {a.name: a.size for a in axes}
+        index = [narrow(i, sizes) for i in place(tuple(a.variable for a in axes))]
+        if t.dtype.kind == "c":  # pairs of real numbers
+            part = Axis(f"_{y}_part", 2)
+            axes, index = (*axes, part), [*index, part.variable]
+        read = Read(t.dtype.real, x, tuple(index))
+        stage = Stage(y, axes, (), None, read, s.node.location)
+        copy = Kernel(f"copy_{y}", max(len(axes) - 1, 0), (stage,), (y,))
+        types = {n: as_pairs(self.types[n]) for n in (x, y)}
+        self._add_kernels(copy, types)
+
+
+def tiles_of(image: GpuImage) -> dict[str, tile.Kernel]:
+    """The Tile kernel of every launch, by name."""
+    return {c.name: c.launch.kernel for _, c in image.steps if isinstance(c, GpuCall)}

@@ -1,0 +1,161 @@
+"""The pipeline: every pass of every level for each target, in the order in which they run.
+
+This is the table of contents of the compiler.  A line is a level, the name by which the record, `--stop-at` and
+warnings know the pass, the function, and what it does.  The driver (driver.py) runs the lines from top to bottom:
+passes of the Graph and Schedule levels on the whole program, those of the Tile and Target levels kernel by
+kernel, so that one kernel is built while the next one is lowered.  To add a pass, write its function in a file
+of its level and add its line here (docs/compiler.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from tessera.compile.passes import GRAPH, SCHEDULE, TARGET, TILE, Pass, has_roles, is_fast
+from tessera.core.deferred import Deferred
+from tessera.transform.decompose import decompose
+from tessera.transform.hoist import hoist
+from tessera.transform.inline import inline_all
+from tessera.transform.policies import legalize_policies
+from tessera.transform.simplify import simplify
+from tessera.transform.sink import sink, sink_on_cpu
+
+SPECIALIZE = "specialize"  # the first pass that needs the sizes of a call
+
+# fmt: off
+# What all targets share.
+SHARED: tuple[Pass, ...] = (
+    Pass(GRAPH, "inline", inline_all, "replace calls of modules and jitted functions by their bodies"),
+    # Laws see through calls once they are inlined.
+    Pass(GRAPH, "simplify", simplify, "fold constants, apply algebraic laws, merge equal nodes, drop dead ones"),
+    # After simplify, which leaves fewer nodes to prove invariant.
+    Pass(GRAPH, "hoist", hoist, "move what is the same at every step of a loop in front of it"),
+)
+
+CPU: tuple[Pass, ...] = (
+    *SHARED,
+    # Before decompose, which recognises primitives: these have no policies.
+    Pass(GRAPH, "policies", legalize_policies, "turn policies of dtypes into casts and plain ops"),
+    Pass(GRAPH, "decompose", decompose, "replace ops that are defined by other ops by those"),
+    # Last: what the other passes made is simplified again.  Its rules meet each other, so they are one fixpoint.
+    Pass(GRAPH, "sink", sink_on_cpu,
+         "simplify; move broadcasts and reshapes behind elementwise ops; matrix-vector products become rows; "
+         "products of one factor are joined"),
+
+    Pass(SCHEDULE, "fuse", Deferred("tessera.ir.schedule.lower:fuse"),
+         "lower the graph to kernels: fuse elementwise chains, epilogues and reductions of the same rows"),
+    Pass(SCHEDULE, "group", Deferred("tessera.ir.schedule.group:grouped"),
+         "group contraction, rows and contraction, as in attention, block by block of their rows"),
+    Pass(SCHEDULE, "fuse_fft", Deferred("tessera.ir.schedule.filters:filtered"),
+         "fuse transforms along one axis with what stands between them"),
+    Pass(SCHEDULE, "relax_order", Deferred("tessera.ir.schedule.loosen:loosen"),
+         "let folds have any order and products fuse with sums", when=is_fast),
+    # Last: a nest belongs to a kernel in its final form.
+    Pass(SCHEDULE, "tune", Deferred("tessera.compile.cpu.nests:tuned_nests"),
+         "give kernels the loop nests that the tuner has found for them", given=("sizes",)),
+
+    # The first lowering that serves a step makes its launches.
+    Pass(TILE, "lower_loop", Deferred("tessera.ir.tile.lower:lower_loop"),
+         "lower a scan or while loop with a short body to one kernel"),
+    Pass(TILE, "lower_primitive", Deferred("tessera.ir.tile.lower:lower_primitive"),
+         "lower a primitive (convolution, transform, sort, scan, ...) to its kernels"),
+    Pass(TILE, "lower_group", Deferred("tessera.ir.tile.lower:lower_group"),
+         "lower a group to one kernel that keeps what passes between in cache"),
+    Pass(TILE, "lower_contraction", Deferred("tessera.ir.tile.lower:lower_contraction"),
+         "lower a contraction to packed panels and micro-kernels, or to matrix registers"),
+    # The three for rows go from the special to the general.
+    Pass(TILE, "split_reduction", Deferred("tessera.ir.tile.lower:split_reduction"),
+         "split a long reduction of few rows into two launches"),
+    Pass(TILE, "transpose_blocks", Deferred("tessera.ir.tile.lower:transpose_blocks"),
+         "read a transposed operand block by block"),
+    Pass(TILE, "lower_rows", Deferred("tessera.ir.tile.lower:lower_rows"),
+         "lower a kernel of rows, several rows at a time where its nest says so"),
+    Pass(TILE, "nontemporal_stores", Deferred("tessera.ir.tile.lower:nontemporal_stores"),
+         "store large results past the caches"),
+    Pass(TILE, "prefetch_rows", Deferred("tessera.ir.tile.lower:prefetch_rows"),
+         "prefetch the rows of later iterations"),
+
+    Pass(TARGET, "emit", Deferred("tessera.compile.cpu.build:emit_llvm"),
+         "print a kernel as LLVM IR, with matrix and transpose instructions where the processor has them"),
+    Pass(TARGET, "build", Deferred("tessera.compile.cpu.build:begin_build"),
+         "build machine code in a child process while the next kernel is lowered", given=("loading",)),
+)
+
+GPU: tuple[Pass, ...] = (
+    *SHARED,
+    # Attention and small updates stay whole: a GPU has kernels for them.  Policies are casts of the kernels.
+    Pass(GRAPH, "decompose", Deferred("tessera.accelerator.kept:decompose_rest"),
+         "replace ops that are defined by other ops by those, but for attention and updates of a small part"),
+    Pass(GRAPH, "sink", sink, "simplify; move broadcasts and reshapes behind elementwise ops"),
+
+    Pass(SCHEDULE, "fuse", Deferred("tessera.ir.schedule.lower:fuse_for_gpu"),
+         "lower the graph to kernels, which compute cheap values again rather than keep them"),
+    Pass(SCHEDULE, "group", partial(Deferred("tessera.ir.schedule.group:grouped"), wide=False),
+         "group contraction, rows and contraction"),
+    Pass(SCHEDULE, "collapse", Deferred("tessera.ir.schedule.collapse:collapsed"),
+         "fold several axes at once"),
+    Pass(SCHEDULE, "fuse_horizontal", Deferred("tessera.ir.schedule.merge:merged"),
+         "fuse adjacent kernels of the same rows"),
+    # From here on a program is for the sizes of a call.
+    Pass(SCHEDULE, SPECIALIZE, Deferred("tessera.ir.schedule.at:at_sizes"),
+         "put the sizes of a call in place of symbols", given=("sizes",)),
+    Pass(SCHEDULE, "strided", Deferred("tessera.accelerator.strided:strided"),
+         "let attention read and write tensors where they lie, without copies"),
+    # Products first: what absorbs a vector or a gate is a single product.
+    Pass(SCHEDULE, "group_gemms", Deferred("tessera.accelerator.joined:group_gemms"),
+         "group small products into one launch"),
+    Pass(SCHEDULE, "fuse_prologue", Deferred("tessera.accelerator.joined:fuse_prologue"),
+         "compute the vector of a matrix-vector product in its own launch", when=has_roles),
+    # After fuse_prologue, which makes the products that it looks at.
+    Pass(SCHEDULE, "fuse_gated_epilogue", Deferred("tessera.accelerator.joined:fuse_gated_epilogue"),
+         "compute what reads the rows of such a product in pairs with it", when=has_roles),
+    Pass(SCHEDULE, "update_in_place", Deferred("tessera.accelerator.joined:update_in_place"),
+         "replace small parts of tensors where they lie", given=("sizes", "donated")),
+    # Last: the parts of a kernel could not be joined with others.
+    Pass(SCHEDULE, "split_kernels", Deferred("tessera.accelerator.joined:split_kernels"),
+         "split groups and kernels whose parts need nothing of each other"),
+
+    # The first lowering that serves a step makes its launches.
+    Pass(TILE, "lower_attention", Deferred("tessera.accelerator.tiles:lower_attention"),
+         "lower attention and its derivative to flash attention", given=("roles",)),
+    Pass(TILE, "lower_written", Deferred("tessera.accelerator.tiles:lower_written"),
+         "lower a kernel of the kernel language"),
+    Pass(TILE, "lower_update", Deferred("tessera.accelerator.tiles:lower_update"),
+         "lower updates in place to one kernel"),
+    Pass(TILE, "lower_grouped_gemms", Deferred("tessera.accelerator.tiles:lower_grouped_gemms"),
+         "lower products that share a launch"),
+    Pass(TILE, "lower_gemv", Deferred("tessera.accelerator.tiles:lower_gemv"),
+         "lower a matrix-vector product with its prologue and epilogue"),
+    Pass(TILE, "lower_primitive", Deferred("tessera.ir.tile.gpu.lower:lower_primitive"),
+         "lower a primitive (sort, scatter, scan, ...) to its kernels"),
+    Pass(TILE, "lower_contraction", Deferred("tessera.ir.tile.gpu.lower:lower_contraction"),
+         "lower a contraction to a product of tiles"),
+    Pass(TILE, "split_reduction", Deferred("tessera.ir.tile.gpu.lower:split_reduction"),
+         "split a long reduction of few rows into two launches"),
+    Pass(TILE, "lower_rows", Deferred("tessera.ir.tile.gpu.lower:lower_rows"),
+         "lower a kernel of rows to tiles of rows and columns"),
+
+    # Before emit, which prints the wait.
+    Pass(TARGET, "dependent_launch", Deferred("tessera.compile.gpu.lowering:dependent_launch"),
+         "let a short launch begin while the one before it ends", when=has_roles),
+    Pass(TARGET, "emit", Deferred("tessera.compile.gpu.lowering:emit_source"),
+         "print a kernel as Triton, or as Gluon where warps are specialised", given=("device", "texts")),
+    Pass(TARGET, "build", Deferred("tessera.compile.gpu.program:build_code"),
+         "build all kernels with Triton, side by side; an architecture's are built when asked for", batch=True),
+)
+# fmt: on
+
+PIPELINES: dict[str, tuple[Pass, ...]] = {"numpy": SHARED, "cpu": CPU, "cuda": GPU, "hip": GPU}
+
+
+def passes_of(target: str, *levels: str) -> tuple[Pass, ...]:
+    """The passes of a target, of these levels alone if any are named."""
+    found = PIPELINES[target.partition(":")[0]]
+    return tuple(p for p in found if not levels or p.level in levels)
+
+
+def split_at_sizes(passes: Sequence[Pass]) -> tuple[tuple[Pass, ...], tuple[Pass, ...]]:
+    """The passes that serve all sizes, and those from SPECIALIZE on."""
+    at = next((i for i, p in enumerate(passes) if p.name == SPECIALIZE), len(passes))
+    return tuple(passes[:at]), tuple(passes[at:])
