@@ -14,10 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.core.device import GPUS
+from tessera.core.device import GPUS, Device
 from tessera.core.during import During
 from tessera.core.errors import OperandError
 from tessera.core.flags import flags
+from tessera.core.mesh import mesh_of
 from tessera.core.spans import span
 from tessera.executable import Executable, Step
 from tessera.fallback import Task, Way, first_that_works, plain_ways
@@ -32,7 +33,7 @@ from tessera.transform.sink import sink, sink_on_cpu
 
 TARGETS = ("numpy", "cpu", *GPUS)
 # A GPU may have a number, or be an architecture, for which a program is compiled and not run.
-_FORMS = re.compile(r"numpy|cpu|cuda(:\d+|:sm_\d+a?)?|hip(:\d+|:gfx[0-9a-f]+)?")
+_FORMS = re.compile(r"numpy|cpu|cuda(:\d+|:sm_\d+a?)?|hip(:\d+|:gfx[0-9a-f]+)?|mesh:\d+")
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,8 @@ def compile_task(task: Task, *plain: Way[Executable]) -> Executable:
 def _plain(task: Task) -> Sequence[Way[Executable]]:
     """How a program runs where the compiler fails; for an architecture there is nothing to run."""
     kind, _, which = task.target.partition(":")
+    if kind == "mesh":
+        return ()  # what a rank runs has plain ways of its own
     if kind not in GPUS:
         return plain_ways(task)
     if not (which or "0").isdecimal():
@@ -106,6 +109,13 @@ def _plain(task: Task) -> Sequence[Way[Executable]]:
 
 def _compiled(graph: Graph, target: str, numerics: str) -> Executable:
     record = [Step("trace", 0.0, graph)]
+    if target.startswith("mesh:"):
+        sharded: Any = importlib.import_module("tessera.sharded.executable")
+        mesh = mesh_of(Device("mesh", int(target.partition(":")[2])))
+        on_mesh: Executable = sharded.MeshExecutable(
+            graph, record, mesh, lambda g: compile_graph(g, flags().target, numerics)
+        )
+        return on_mesh
     for p in passes_of(target):
         start = time.perf_counter()
         with During(p.name):

@@ -15,9 +15,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LEVELS = "ir.graph ir.schedule ir.tile ir.target"
 COMPILER = f"core {LEVELS} ir ops transform runtime"
-LANGUAGE = (
-    f"{COMPILER} executable fallback image build prepared machine compile eager tune algebra checks"
-)
+LANGUAGE = f"{COMPILER} executable fallback image build prepared machine sharded compile eager tune algebra checks"
 MAY_IMPORT = {
     "core": "",
     "ir.graph": "core",
@@ -37,7 +35,8 @@ MAY_IMPORT = {
     "interpreted": f"{COMPILER} executable fallback",
     "machine": f"{COMPILER} executable image build prepared fallback",
     "accelerator": f"{COMPILER} executable machine fallback",
-    "compile": f"{COMPILER} executable fallback machine accelerator",
+    "sharded": f"{COMPILER} executable",
+    "compile": f"{COMPILER} executable fallback machine accelerator sharded",
     "eager": f"{COMPILER} executable fallback compile",
     "tune": f"{COMPILER} build",
     "cache": COMPILER,

@@ -1,4 +1,4 @@
-"""tessera compile and run: Python files, the functions in them, and arguments that fit."""
+"""tessera compile: Python files, the functions in them, and arguments that fit."""
 
 from __future__ import annotations
 
@@ -136,12 +136,6 @@ def sizes_of(texts: Sequence[str], functions: Sequence[Jitted]) -> dict[str, int
             there = f"there are {', '.join(known)}" if known else "every size is a number"
             raise UsageError(f"--size {name}={value}: no size is called {name}; {there}")
     return sizes
-
-
-def run_file(args: argparse.Namespace) -> int:
-    """Run a Python file; errors of Tessera show the user's line and no traceback."""
-    execute(args.file, "__main__", args.rest)
-    return 0
 
 
 def execute(path: str, name: str, argv: Sequence[str]) -> dict[str, Any]:
