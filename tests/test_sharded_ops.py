@@ -40,8 +40,12 @@ def run_sharded(case: Case, mesh: Mesh, last: bool) -> None:
     outer: Any = [v.data for v in g.captured]
     with np.errstate(all="ignore"):
         wanted = execute(g, [*xs, *outer])
-        whole = MeshExecutable(g, [Step("trace", 0.0, g)], mesh, lambda h: compile_graph(h, "numpy"))
-        found = whole.run([cut(np.asarray(x), layout_for(np.ndim(x), mesh, last), mesh) for x in xs])
+        whole = MeshExecutable(
+            g, [Step("trace", 0.0, g)], mesh, lambda h: compile_graph(h, "numpy")
+        )
+        found = whole.run(
+            [cut(np.asarray(x), layout_for(np.ndim(x), mesh, last), mesh) for x in xs]
+        )
     for y, w in zip(found, wanted, strict=True):
         assert_close(y.numpy(), w)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 Axis = tuple[str, ...]  # the factors of one axis, major first
 Shape = Sequence[int]
@@ -26,7 +27,9 @@ class Factors:
     # Operands that are added to what is folded, such as the target of scatter_add.
     added: frozenset[int] = frozenset()
     # Operands that count along an axis of theirs, by that axis: shards count from zero.
-    counted: Mapping[int, int] | None = None
+    counted: Mapping[int, int] = field(default_factory=dict)
+    # Factors along which an operand says where to read or write, by that operand: shards see its places moved.
+    places: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def folded(self) -> frozenset[str]:
@@ -49,7 +52,7 @@ class Factors:
 
 
 def single(names: Sequence[Sequence[str]], outs: Sequence[Sequence[str]], sizes: Mapping[str, int],
-           whole: frozenset[str] = frozenset(), **more: frozenset[int]) -> Factors:  # fmt: skip
+           whole: frozenset[str] = frozenset(), **more: Any) -> Factors:  # fmt: skip
     """Factors of axes that have one each."""
     return Factors(
         tuple(tuple((a,) for a in x) for x in names), tuple(tuple((a,) for a in x) for x in outs),

@@ -72,7 +72,9 @@ def first_axis(types: Types, outs: Types, p: Params) -> Factors:
     names = [[f"x{i}.{k}" for k in range(t.rank)] for i, t in enumerate(types)]
     made = [f"y.{k}" for k in range(outs[0].rank)]
     names[0][0] = made[0] = "b"
-    sizes = {a: n for x, t in zip(names, types, strict=True) for a, n in zip(x, t.shape, strict=True)}
+    sizes = {
+        a: n for x, t in zip(names, types, strict=True) for a, n in zip(x, t.shape, strict=True)
+    }
     sizes |= dict(zip(made, outs[0].shape, strict=True))
     return single(names, [made], sizes, frozenset(a for a in sizes if a != "b"))
 
@@ -95,9 +97,10 @@ def scattered(is_sum: bool) -> Callable[[Types, Types, Params], Factors]:
         rest = [f"x{a}" for a in range(x.rank) if a not in p["axes"]]
         sizes = dict(zip(target, x.shape, strict=True))
         sizes |= dict(zip(places, indices[0].shape, strict=True))
-        whole = {f"x{a}" for a in p["axes"]} | (set() if is_sum else set(places))
+        whole: set[str] = set() if is_sum else set(places)
+        where = {f"x{a}": 2 + k for k, a in enumerate(p["axes"])}
         ins: Sequence[Sequence[str]] = [target, [*places, *rest], *(places for _ in indices)]
         added = frozenset((0,)) if is_sum else frozenset()
-        return single(ins, [target], sizes, frozenset(whole), added=added)
+        return single(ins, [target], sizes, frozenset(whole), added=added, places=where)
 
     return factors

@@ -15,6 +15,7 @@ from tessera.core.ranks import placement
 from tessera.executable import Executable, Step
 from tessera.ir.graph.ir import Graph
 from tessera.sharded.array import ShardedArray, block_shape
+from tessera.transform.bucket import bucket
 from tessera.transform.inline import inline_all
 from tessera.transform.of_rank import of_rank
 from tessera.transform.partition import Partitioned, partition
@@ -76,7 +77,7 @@ class MeshExecutable(Executable):
             [block_shape(s, layout, place) for s, layout in key],
             [block_shape(t.shape, layout, place) for t, layout in ends],  # type: ignore[arg-type]
         )  # fmt: skip
-        return Program(parts, self._compile(whole))
+        return Program(parts, self._compile(bucket(whole)))
 
 
 def _layout(x: Any) -> Layout:

@@ -8,7 +8,7 @@ runs on whole operands.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tessera.core.errors import TesseraError
@@ -107,39 +107,43 @@ def _of_indices(
     names = [[f"x{i}.{k}" for k in range(t.rank)] for i, t in enumerate(types)]
     mixed: set[str] = set()
     counted: dict[int, int] = {}
+    places: dict[str, int] = {}
     for a, ix in enumerate(index):
-        _follow(n, a, ix, names, types, outs[0], mixed, counted)
+        _follow(n, a, ix, names, types, outs[0], mixed, counted, places)
     sizes = {
         f: k for x, t in zip(names, types, strict=True) for f, k in zip(x, t.shape, strict=True)
     }
     sizes |= dict(zip(out, outs[0].shape, strict=True))
-    lost = {f for x in names for f in x if f not in out}  # read at other places, or in part
+    lost = {f for x in names for f in x if f not in (*out, *places)}  # read in part
     held = {f for x in names for f in x if x.count(f) > 1}
     made = single(names, [out], sizes, frozenset(mixed | lost | held))
-    return Factors(made.ins, made.outs, made.sizes, made.whole, counted=counted)
+    return replace(made, counted=counted, places=places)
 
 
-def _follow(n: Node, a: int, ix: Any, names: list[list[str]], types: Types, out: TensorType,
-            mixed: set[str], counted: dict[int, int]) -> None:  # fmt: skip
+def _follow(
+    n: Node, a: int, ix: Any, names: list[list[str]], types: Types, out: TensorType, mixed: set[str],
+    counted: dict[int, int], places: dict[str, int],
+) -> None:  # fmt: skip
     """Give axis a of operand 0, and those of an operand that says where, the names of the result's axes."""
-    if isinstance(ix, Element):
-        which = n.operands[ix.operand].node
-        for k, jx in enumerate(ix.index):
-            if isinstance(jx, _Mark):
-                _follow_one(k, jx, names[ix.operand], types[ix.operand], out, mixed)
-        if which is not None and which.op is iota.op and ix.offset == 0:
-            k = which.params["axis"]
-            jx = ix.index[k]
-            if (
-                isinstance(jx, _Mark)
-                and jx.axis is not None
-                and types[0].shape[a] == out.shape[jx.axis]
-            ):
-                names[0][a] = f"o{jx.axis}"  # the index is the place itself
-                counted[ix.operand] = k
-        return
     if isinstance(ix, _Mark):
         _follow_one(a, ix, names[0], types[0], out, mixed)
+    if not isinstance(ix, Element):
+        return
+    for k, jx in enumerate(ix.index):
+        if isinstance(jx, _Mark):
+            _follow_one(k, jx, names[ix.operand], types[ix.operand], out, mixed)
+    if isinstance(ix.offset, _Mark) or ix.offset != 0:
+        return
+    which = n.operands[ix.operand].node
+    if which is not None and which.op is iota.op:
+        k = which.params["axis"]
+        jx = ix.index[k]
+        same = isinstance(jx, _Mark) and jx.axis is not None
+        if same and types[0].shape[a] == out.shape[jx.axis]:
+            names[0][a] = f"o{jx.axis}"  # the index is the place itself
+            counted[ix.operand] = k
+            return
+    places[names[0][a]] = ix.operand
 
 
 def _follow_one(

@@ -40,7 +40,18 @@ from tessera.ops.collective import ALL_GATHER, AXIS_INDEX, PMAX
 from tessera.ops.constrain import CONSTRAIN
 from tessera.ops.creation import full, iota
 from tessera.ops.define import cast_to, full_of
-from tessera.ops.elementwise import add, eq, lt, mul, where
+from tessera.ops.elementwise import (
+    add,
+    eq,
+    ge,
+    logical_and,
+    lt,
+    maximum,
+    minimum,
+    mul,
+    sub,
+    where,
+)
 from tessera.ops.shape import reshape
 from tessera.transform.factors import factors_of
 from tessera.transform.reshard import Inserted, Resharding
@@ -83,7 +94,7 @@ class _Step:
     @property
     def combine(self) -> str | None:
         """The scalar op that folds factors which results do not have."""
-        if self.factors is not None and self.factors.added:
+        if self.factors is not None and (self.factors.added or self.factors.places):
             return "add"
         return self.node.op.combine
 
@@ -269,10 +280,13 @@ class _Walk:
         assert f is not None
         for name in set(choice.values()):
             mine = [a for a, c in choice.items() if c == name]
+            if name in f.places and len(mine) > 1:
+                return False
             if f.sizes[name] % parts(mine, self.mesh) == 0:
                 continue
             shared = any(name in axis and len(axis) > 1 for x in (*f.ins, *f.outs) for axis in x)
-            hosted = step.node.op.call is not None  # it may refuse what the padding holds
+            # A host call may refuse what the padding holds, but for writes at places, which drop it.
+            hosted = step.node.op.call is not None and not f.places
             if len(mine) > 1 or shared or hosted or (name in f.folded and not _is_paddable(step)):
                 return False
         return True
@@ -289,7 +303,7 @@ class _Walk:
                 n = self.mesh.size(a)
                 out = self._out(step, 0, choice)
                 size = int(step.outs[0].size) * step.outs[0].dtype.bits // 8
-                total += 2 * size * (n - 1) // n // parts(out.axes, self.mesh)
+                total += size * (n - 1) // n // parts(out.axes, self.mesh)
         return total
 
     def _waste(self, step: _Step, axes: Sequence[str], choice: Choice) -> float:
@@ -339,6 +353,7 @@ class _Walk:
         for i, s in enumerate(operands):
             want = self._wanted(step, i, operands, choice, keep)
             values.append(self._operand(step, i, s, want, choice))
+        values, seen = self._moved(step, values, choice)
         layouts = [self._out(step, k, choice, operands) for k in range(len(step.outs))]
         local = [
             t.with_shape(w.local(t.shape, self.mesh))
@@ -348,6 +363,8 @@ class _Walk:
         out = bind(n.op, *values, **params)
         made = list(out) if n.op.multiple else [out]
         assert [v.type for v in made] == local, (n, [v.type for v in made], local)
+        for is_here in seen:
+            made = [where(is_here, v, full_of((), 0, v.dtype)) for v in made]
         summed = tuple(a for a, c in choice.items() if c in f.folded)
         if keep:
             return [
@@ -370,13 +387,38 @@ class _Walk:
         summed = {c: a for a, c in choice.items() if c in f.folded}
         for axis, names in enumerate(f.ins[i]):
             a = summed.get(names[0]) if names else None
-            if a is not None and s.type.shape[axis] % self.mesh.size(a):
+            is_sought = bool(names) and names[0] in f.places
+            if a is not None and not is_sought and s.type.shape[axis] % self.mesh.size(a):
                 x = self._masked(x, axis, a, s.type.shape[axis], _identity(step, s.type))
         if i in f.added:
             for a in summed.values():
                 first = eq(bind(AXIS_INDEX, axis=a), 0)
                 x = where(first, x, full_of((), 0, x.dtype))
         return x
+
+    def _moved(
+        self, step: _Step, values: list[Value], choice: Choice
+    ) -> tuple[list[Value], list[Value]]:
+        """Operands that say where, counted from the shard's first element; of reads, what lies in the shard."""
+        f, seen = step.factors, list[Value]()
+        assert f is not None
+        for a, name in choice.items():
+            if name not in f.places:
+                continue
+            i, size = f.places[name], f.sizes[name]
+            part = -(-size // self.mesh.size(a))
+            first = cast_to(mul(bind(AXIS_INDEX, axis=a), part), values[i].dtype)
+            if name not in f.folded:
+                values[i] = sub(values[i], first)  # what lies elsewhere is not written
+                continue
+            values[i] = sub(minimum(maximum(values[i], 0), size - 1), first)
+            is_here = logical_and(ge(values[i], 0), lt(values[i], part))
+            at = [f.outs[0].index(axis) for axis in f.ins[i]]
+            shape = [1] * len(f.outs[0])
+            for k, n in zip(at, is_here.shape, strict=True):
+                shape[k] = n
+            seen.append(reshape(is_here, shape))
+        return values, seen
 
     def _masked(self, x: Value, axis: int, mesh_axis: str, size: int, filler: Any) -> Value:
         """x with the elements beyond the end of a padded axis replaced."""
