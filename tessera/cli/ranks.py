@@ -48,24 +48,24 @@ def _as_rank(args: argparse.Namespace) -> int:
         made = MpiEngine()
         set_engine(made)
     else:
-        rank, descriptors = rest.split(":")
+        rank, descriptors, report = rest.split(":")
         set_engine(LocalEngine(int(rank), [int(d) for d in descriptors.split(",")]))
     try:
         execute(args.file, "__main__", args.rest)
     except RankError as e:
-        sys.stderr.write(f"{e}\n")
-        sys.stderr.flush()
         if kind == "mpi":
+            sys.stderr.write(f"{e}\n")
             MpiEngine.abort(LOST)
+        os.write(int(report), f"{e}\n".encode())  # told once, by what started the ranks
         return LOST
     engine().close()
     return 0
 
 
 class _Rank:
-    """A process, and what it writes to standard error."""
+    """A process, and the files that it writes errors to."""
 
-    def __init__(self, name: str, process: subprocess.Popen[bytes], errors: IO[bytes] | None):
+    def __init__(self, name: str, process: subprocess.Popen[bytes], errors: Sequence[IO[bytes]]):
         self.name, self.process, self._errors = name, process, errors
 
     @property
@@ -75,11 +75,12 @@ class _Rank:
 
     @property
     def errors(self) -> str:
-        """What it wrote to standard error."""
-        if self._errors is None:
-            return ""
-        self._errors.seek(0)
-        return self._errors.read().decode(errors="replace")
+        """What it wrote and was not shown yet."""
+        text = b""
+        for file in self._errors:
+            file.seek(0)
+            text += file.read()
+        return text.decode(errors="replace")
 
     def end(self) -> None:
         """Kill it, also where it is stopped."""
@@ -106,12 +107,14 @@ def _started(args: argparse.Namespace) -> list[_Rank]:
     env = _environment(args.n)
     for r in range(args.n):
         mine = [s.fileno() if s is not None else -1 for s in ends[r]]
-        name = f"local:{r}:{','.join(map(str, mine))}"
-        errors = tempfile.TemporaryFile() if r else None  # noqa: SIM115
+        report, errors = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
+        name = f"local:{r}:{','.join(map(str, mine))}:{report.fileno()}"
+        shared = [d for d in (*mine, report.fileno()) if d >= 0]
+        # The first rank shows its errors as they come, the others where they are the cause of a failure.
         process = subprocess.Popen(
-            _command(args, name), env=env, pass_fds=[d for d in mine if d >= 0], stderr=errors
+            _command(args, name), env=env, pass_fds=shared, stderr=errors if r else None
         )
-        made.append(_Rank(f"rank {r}", process, errors))
+        made.append(_Rank(f"rank {r}", process, [report, errors]))
     for row in ends:
         for s in row:
             if s is not None:
@@ -121,7 +124,7 @@ def _started(args: argparse.Namespace) -> list[_Rank]:
 
 def _started_by_mpi(args: argparse.Namespace) -> list[_Rank]:
     command = [*mpiexec(args.n), *_command(args, "mpi")]
-    return [_Rank("mpiexec", subprocess.Popen(command, env=_environment(args.n)), None)]
+    return [_Rank("mpiexec", subprocess.Popen(command, env=_environment(args.n)), ())]
 
 
 def _run_all(args: argparse.Namespace, ranks: Sequence[_Rank]) -> int:
