@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Axis = tuple[str, ...]  # the factors of one axis, major first
-Shape = Sequence[int]
+Shape = Sequence[Any]  # of ints: a program is partitioned at the sizes of a call
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Factors:
 
     ins: tuple[tuple[Axis, ...], ...]
     outs: tuple[tuple[Axis, ...], ...]
-    sizes: Mapping[str, int]
+    sizes: Mapping[str, Any]
     whole: frozenset[str] = frozenset()
     # Operands that are added to what is folded, such as the target of scatter_add.
     added: frozenset[int] = frozenset()
@@ -51,7 +51,7 @@ class Factors:
         return True
 
 
-def single(names: Sequence[Sequence[str]], outs: Sequence[Sequence[str]], sizes: Mapping[str, int],
+def single(names: Sequence[Sequence[str]], outs: Sequence[Sequence[str]], sizes: Mapping[str, Any],
            whole: frozenset[str] = frozenset(), **more: Any) -> Factors:  # fmt: skip
     """Factors of axes that have one each."""
     return Factors(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tessera.core.errors import OperandError, ShapeError
 from tessera.core.mesh import Mesh
@@ -37,7 +38,7 @@ class Layout:
         pairs = zip(self.cuts, other.cuts, strict=True)
         return self.partial == other.partial and all(m[: len(o)] == o for m, o in pairs)
 
-    def local(self, shape: Sequence[int], mesh: Mesh) -> tuple[int, ...]:
+    def local(self, shape: Sequence[Any], mesh: Mesh) -> tuple[int, ...]:
         """The shape of a shard; of an axis that does not divide the last shards are padded."""
         return tuple(-(-n // parts(names, mesh)) for n, names in zip(shape, self.cuts, strict=True))
 
@@ -64,7 +65,7 @@ def parts(names: Sequence[str], mesh: Mesh) -> int:
     return made
 
 
-def check_layout(who: str, layout: Layout, shape: Sequence[int], mesh: Mesh) -> Layout:
+def check_layout(who: str, layout: Layout, shape: Sequence[Any], mesh: Mesh) -> Layout:
     """Refuse mesh axes that the mesh does not have, that cut twice, or that cut together what does not divide."""
     seen: set[str] = set()
     for i, names in enumerate(layout.cuts):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from tessera.core.factors import Axis, Factors, single
 from tessera.core.types import TensorType
@@ -12,10 +13,10 @@ from tessera.ir.graph.op import Params, Types
 def heads(types: Types, outs: Types, p: Params) -> Factors:
     """Attention: axes before the last two are stacks of problems; several heads of q share one of k."""
     q, k = types[0], types[1]
-    sizes: dict[str, int] = {"h": k.shape[-3], "g": q.shape[-3] // k.shape[-3]}
+    sizes: dict[str, Any] = {"h": k.shape[-3], "g": q.shape[-3] // k.shape[-3]}
     whole: set[str] = set()
 
-    def own(which: str, a: int, n: int) -> Axis:
+    def own(which: str, a: int, n: Any) -> Axis:
         sizes[f"{which}.{a}"] = n
         whole.add(f"{which}.{a}")
         return (f"{which}.{a}",)
@@ -49,7 +50,7 @@ def convolved(ins: Sequence[str], out: str) -> Callable[[Types, Types, Params], 
     """Convolutions: "n c", "o c" -> "n o", each with spatial axes behind; of several groups only n can be cut."""
 
     def factors(types: Types, outs: Types, p: Params) -> Factors:
-        sizes: dict[str, int] = {}
+        sizes: dict[str, Any] = {}
         whole = {"c", "o"} if p["groups"] != 1 else set[str]()
 
         def axes(which: str, first: str, t: TensorType) -> list[str]:

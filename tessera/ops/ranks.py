@@ -67,7 +67,7 @@ def _chunks(n: int, count: int) -> list[slice]:
 
 def _node_parts(got: Sequence[Array], ranges: Ranges, total: int) -> dict[tuple[int, int], Array]:
     """The sums that ranks sent, by the nodes of the tree."""
-    parts = {}
+    parts: dict[tuple[int, int], Array] = {}
     for (low, high), x in zip(ranges, got, strict=True):
         parts.update(zip(nodes(low, high, total), x, strict=True))
     return parts

@@ -30,7 +30,8 @@ class ShardedArray:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the elements."""
-        return self.block.dtype
+        found: np.dtype[Any] = self.block.dtype
+        return found
 
     @property
     def ndim(self) -> int:
@@ -45,7 +46,7 @@ class ShardedArray:
     @property
     def nbytes(self) -> int:
         """Bytes of the global array."""
-        return self.size * self.block.dtype.itemsize
+        return self.size * int(self.block.dtype.itemsize)
 
     def numpy(self) -> Array:
         """The global array; every rank of the run must ask for it."""

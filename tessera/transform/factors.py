@@ -43,7 +43,7 @@ def _of_signature(op: Op, types: Types, outs: Types, params: Params) -> Factors 
     sig = op.sig(types, params)
     assert sig is not None
     bound, found = sig.bind(op.name, types)
-    sizes = {a: int(k) for a, k in found.items()}
+    sizes: dict[str, Any] = dict(found)
     for a, k in zip(bound.out, outs[0].shape, strict=True):
         sizes.setdefault(a, k)
     twice = {a for axes in (*bound.ins, bound.out) for a in axes if axes.count(a) > 1}
@@ -78,10 +78,12 @@ class _Mark:
     __rmul__ = __mul__
 
     def __sub__(self, other: Any) -> _Mark:
-        return self + (-1 * other)
+        made: _Mark = self + (-1 * other)
+        return made
 
     def __rsub__(self, other: Any) -> _Mark:
-        return -1 * self + other
+        made: _Mark = -1 * self + other
+        return made
 
     def __floordiv__(self, other: Any) -> _Mark:
         return _Mark(self.axes, mixed=True)

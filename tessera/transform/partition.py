@@ -420,7 +420,7 @@ class _Walk:
             seen.append(reshape(is_here, shape))
         return values, seen
 
-    def _masked(self, x: Value, axis: int, mesh_axis: str, size: int, filler: Any) -> Value:
+    def _masked(self, x: Value, axis: int, mesh_axis: str, size: Any, filler: Any) -> Value:
         """x with the elements beyond the end of a padded axis replaced."""
         n = x.shape[axis]
         shape = tuple(n if k == axis else 1 for k in range(x.ndim))

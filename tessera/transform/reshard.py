@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tessera.core.layout import Change, Layout, bytes_moved, changes, parts
 from tessera.core.mesh import Mesh
@@ -104,18 +105,18 @@ def _size(n: int, names: Sequence[str], mesh: Mesh) -> int:
     return -(-n // parts(names, mesh))
 
 
-Step = Callable[[Value, Change, list[list[str]], Sequence[int], Mesh], Value]
+Step = Callable[[Value, Change, list[list[str]], Sequence[Any], Mesh], Value]
 
 
 def _all_reduce(
-    x: Value, c: Change, now: list[list[str]], shape: Sequence[int], mesh: Mesh
+    x: Value, c: Change, now: list[list[str]], shape: Sequence[Any], mesh: Mesh
 ) -> Value:
     made: Value = bind(PSUM, x, axis=c.axis)
     return made
 
 
 def _reduce_scatter(
-    x: Value, c: Change, now: list[list[str]], shape: Sequence[int], mesh: Mesh
+    x: Value, c: Change, now: list[list[str]], shape: Sequence[Any], mesh: Mesh
 ) -> Value:
     now[c.to].append(c.axis)
     count = mesh.size(c.axis)
@@ -123,7 +124,7 @@ def _reduce_scatter(
     return made
 
 
-def _part(x: Value, c: Change, now: list[list[str]], shape: Sequence[int], mesh: Mesh) -> Value:
+def _part(x: Value, c: Change, now: list[list[str]], shape: Sequence[Any], mesh: Mesh) -> Value:
     now[c.to].append(c.axis)
     count = mesh.size(c.axis)
     made: Value = bind(PART, split_front(x, c.to, count), axis=c.axis, size=count)
@@ -131,7 +132,7 @@ def _part(x: Value, c: Change, now: list[list[str]], shape: Sequence[int], mesh:
 
 
 def _all_gather(
-    x: Value, c: Change, now: list[list[str]], shape: Sequence[int], mesh: Mesh
+    x: Value, c: Change, now: list[list[str]], shape: Sequence[Any], mesh: Mesh
 ) -> Value:
     now[c.at].remove(c.axis)
     y = bind(ALL_GATHER, x, axis=c.axis, size=mesh.size(c.axis))
@@ -139,7 +140,7 @@ def _all_gather(
 
 
 def _all_to_all(
-    x: Value, c: Change, now: list[list[str]], shape: Sequence[int], mesh: Mesh
+    x: Value, c: Change, now: list[list[str]], shape: Sequence[Any], mesh: Mesh
 ) -> Value:
     now[c.at].remove(c.axis)
     now[c.to].append(c.axis)

@@ -36,9 +36,8 @@ class MeshScope:
                     f'shard({names[0]}="{self.mesh.axes[0]}")'
                 )
             )
-        flat = [n for given in names for n in ([given] if isinstance(given, str) else given)]
         return MeshScope(
-            self.mesh, {**self.layout, **dict.fromkeys(flat, self.mesh.axes[0]), **layout}
+            self.mesh, {**self.layout, **dict.fromkeys(names, self.mesh.axes[0]), **layout}
         )
 
     def spec(self, names: Sequence[str]) -> ShardSpec:

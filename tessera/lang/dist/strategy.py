@@ -40,7 +40,7 @@ class Strategy:
             raise located(
                 OperandError(f"strategy: one is on mesh {self.mesh}, the other on mesh {other.mesh}")
             )
-        both = {
+        both: Any = {
             name: tuple(dict.fromkeys((*getattr(self, name), *getattr(other, name))))
             for name in ("batch_axes", "rules", "of_params", "of_grads", "of_state")
         }

@@ -9,13 +9,12 @@ import numpy as np
 
 from tessera.core import tree
 from tessera.core.dtype import as_dtype, f32
-from tessera.core.errors import OperandError, ShapeError, TesseraError, located
-from tessera.core.layout import Layout, replicated
+from tessera.core.errors import OperandError, ShapeError
 from tessera.core.mesh import Mesh, mesh_of
 from tessera.core.ranks import placement
 from tessera.core.shardspec import ShardSpec
 from tessera.core.types import TensorType
-from tessera.ir.graph.ir import Value, current_builder, holding, host_data
+from tessera.ir.graph.ir import Value, holding, host_data
 from tessera.lang.dist.scope import current_scope
 from tessera.lang.tensor import Tensor
 from tessera.lang.transforms import guarded
@@ -180,19 +179,7 @@ def _constrained(v: Value, spec: ShardSpec, mesh: Mesh | None) -> Value:
     if v.data is not None and v.device.kind != "mesh":
         return tensor(v, spec, on)  # type: ignore[no-any-return]
     made = constrained(v, layout.cuts)
-    if isinstance(made.data, ShardedArray):
-        made.data.spec = spec
+    data: Any = made.data
+    if isinstance(data, ShardedArray):
+        data.spec = spec
     return made
-
-
-def layout_of(x: Any) -> Layout:
-    """The layout of a tensor; whole, if it is on no mesh."""
-    data = getattr(x, "data", None)
-    return data.layout if isinstance(data, ShardedArray) else replicated(x.ndim)
-
-
-def is_traced(x: Any) -> bool:
-    """Whether a value stands for data that is not there yet."""
-    return current_builder() is not None and getattr(x, "data", None) is None
-
-
