@@ -26,10 +26,7 @@ from tessera.ir.graph.interp import kernel
 from tessera.ir.graph.ir import Graph, Node, Value, concrete
 from tessera.ir.graph.op import REGISTRY, Op, Sample
 from tessera.lang.trace import trace
-from tessera.ops import ranks
-from tessera.ops.batching import Spread
-from tessera.ops.define import ArrayLike, OpFunction, as_value
-from tessera.ops.ranks import between
+from tessera.ops.define import ArrayLike, OpFunction
 from tests.function_samples import DOMAINS, SAMPLES
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -266,20 +263,6 @@ def _pulled(x: ArrayLike) -> Any:
     return back(y)[0]
 
 
-def _between(op: Op, **params: Any) -> Callable[[ArrayLike], Any]:
-    """A collective between ranks of which there is one."""
-
-    def run(x: ArrayLike) -> Any:
-        v = as_value(x)
-        return between(op, v, Spread((0,), ((0, v.shape[0]),), 0), **params)
-
-    return run
-
-
-def _turned(x: ArrayLike) -> Any:
-    return _between(ranks.PERMUTE, perm=((0, 1), (1, 2), (2, 0)))(x)
-
-
 _MATRIX = np.array([[3.0, 0.5, 0.25], [0.5, 2.0, -0.75], [0.25, -0.75, -1.0]])
 
 # Ops that no public function of their own binds on operands: a function whose trace holds the op.
@@ -294,12 +277,6 @@ THROUGH: dict[str, tuple[Callable[..., Any], Sample]] = {
     "cluster_turn": (_moved(_vectors), Sample(_MATRIX)),
     "singular_follow": (_moved(_polar), Sample(_MATRIX)),
     "gauged": (_linear, Sample(_MATRIX)),
-    "ranks_sum": (_between(ranks.SUM), Sample((1, 4))),
-    "ranks_max": (_between(ranks.MAX), Sample((1, 4))),
-    "ranks_gather": (_between(ranks.GATHER), Sample((3, 4))),
-    "ranks_scatter": (_between(ranks.SCATTER), Sample((1, 1, 4))),
-    "ranks_all_to_all": (_between(ranks.ALL_TO_ALL), Sample((3, 3, 2))),
-    "ranks_permute": (_turned, Sample((3, 2))),
     "same_in_every_gauge": (_pulled, Sample(_MATRIX)),
 }
 

@@ -3,7 +3,8 @@
 Batching along a mesh axis that several ranks share makes them of the collectives of ops/collective.py.  Each rank
 holds the shards of a range of coordinates along a first axis.  Sums are balanced binary trees over coordinates, so
 that their bits do not depend on how many ranks share the axis: a node of the tree covers the coordinates
-[i 2^k, (i + 1) 2^k), and a rank sends the sums of the largest nodes that lie in its range.
+[i 2^k, (i + 1) 2^k), and a rank sends the sums of the largest nodes that lie in its range.  Their derivatives are
+those of the collectives that they are made of, so that they are not registered.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from tessera.core.ranks import engine
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value, bind
-from tessera.ir.graph.op import Op, Params, Types, register
+from tessera.ir.graph.op import Op, Params, Types
 from tessera.ops.batching import Mask, Spread, to_front
 from tessera.ops.shape import moveaxis
 
@@ -139,9 +140,9 @@ def _ranks(name: str, doc: str, run: Callable[..., Array], rest: int, lead: int,
         made: Value = bind(n.op, moveaxis(operands[0], 0, rest), **n.params)
         return to_front(made, lead)
 
-    return register(
-        Op(name, doc, call=name, numpy=run, infer=out, moves=True, batch=batch,
-           effects=frozenset(("collective",)))
+    effects = frozenset(("collective",))
+    return Op(
+        name, doc, call=name, numpy=run, infer=out, moves=True, batch=batch, effects=effects
     )  # fmt: skip
 
 
