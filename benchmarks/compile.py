@@ -99,7 +99,7 @@ def work(name: str) -> None:
     f, args = workload(name)
     clock = Clock()
     start = time.perf_counter()
-    from tessera import machine
+    from tessera.compile.cpu import executable as machine
     from tessera.lang import jit
     from tessera.runtime import builder, code
 

@@ -18,9 +18,9 @@ from training.start import WORKLOADS
 from training.with_tessera import step_of
 
 import tessera as ts
+from tessera.compile.cpu.prepared import Prepared
 from tessera.core import tree
 from tessera.ir.schedule.ir import Group, HostCall, Kernel
-from tessera.prepared import Prepared
 from tessera.runtime.kernel import cells_of
 from tessera.runtime.pool import Job, Series, pool
 from tessera.runtime.threads import thread_count

@@ -99,7 +99,13 @@ from tessera.ops.tiles import set_engine as _set_engine
 from tessera.runtime.threads import threads as threads
 
 if TYPE_CHECKING:
+    from tessera import data as data
+    from tessera import nn as nn
+    from tessera import train as train
+    from tessera.files.load import load as load
+    from tessera.files.save import save as save
     from tessera.inspect.profile import profile as profile
+    from tessera.interop import onnx as onnx
     from tessera.lang import tile as tile
     from tessera.lang import verify as verify
     from tessera.lang.checks import check as check
@@ -109,13 +115,16 @@ if TYPE_CHECKING:
     from tessera.lang.kernel.signature import Tile as Tile
     from tessera.lang.schedule import Schedule as Schedule
     from tessera.lang.schedule import block as block
+    from tessera.nn.state import from_torch as from_torch
 
 # Loaded when first used, so that `import tessera` stays light.
-_LATER = ("array_api", "cache", "stdlib")
+_LATER = ("array_api", "cache", "data", "models", "nn", "stdlib", "train")
 _KERNELS = {
     "check": "lang.checks", "profile": "inspect.profile",
     "kernel": "lang.kernel.decorate", "interpret": "lang.kernel.launch", "KTile": "lang.kernel.signature",
+    "from_torch": "nn.state",
     "Tile": "lang.kernel.signature", "Schedule": "lang.schedule", "block": "lang.schedule",
+    "load": "files.load", "save": "files.save",
 }  # fmt: skip
 
 
@@ -128,6 +137,8 @@ def __getattr__(name: str) -> object:
         return importlib.import_module(f"tessera.{name}")
     if name in _KERNELS:
         return getattr(importlib.import_module(f"tessera.{_KERNELS[name]}"), name)
+    if name == "onnx":
+        return importlib.import_module("tessera.interop.onnx")
     if name in ("tile", "verify"):
         return importlib.import_module(f"tessera.lang.{name}")
     raise AttributeError(f"module 'tessera' has no attribute {name!r}")

@@ -19,14 +19,14 @@ from functools import cache
 from typing import Any
 
 from tessera.compile import compile_graph, compile_task
+from tessera.compile.executable import Executable
+from tessera.compile.fallback import BY_REFERENCES, PlainExecutable, Task
 from tessera.core.constraints import Scope, scope, solve
 from tessera.core.device import GPUS, Device
 from tessera.core.dims import symbol
 from tessera.core.errors import CompilerFault, OperandError, ShapeError, TesseraError
 from tessera.core.flags import flags
 from tessera.core.types import TensorType
-from tessera.executable import Executable
-from tessera.fallback import BY_REFERENCES, PlainExecutable, Task
 from tessera.ir.graph.interp import Kernel, kernel, reference, settled
 from tessera.ir.graph.ir import (
     Builder,
@@ -227,7 +227,9 @@ def _alone(g: Graph) -> tuple[Any, ...]:
     task = Task(g, "cpu", flags().numerics)
 
     def interpreted() -> Executable:
-        made: Any = importlib.import_module("tessera.interpreted")  # loaded when it is needed
+        made: Any = importlib.import_module(
+            "tessera.compile.interpreted"
+        )  # loaded when it is needed
         out: Executable = made.InterpretedExecutable(g, task)
         return out
 

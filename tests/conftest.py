@@ -7,8 +7,10 @@ import ctypes
 import gc
 import importlib.util
 import os
+import re
 import signal
 import sys
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -61,6 +63,28 @@ def pytest_configure(config: pytest.Config) -> None:
 
     patch.setattr(importlib.util, "find_spec", find_spec)
     config.add_cleanup(patch.undo)
+
+
+# Files whose many cases of one kind take long: `make test` runs the first case of each kind and one in so many of the others;
+# `make test-deep` runs the rest.  A kind is a test with the letters that its id begins with, such as the name of an op.
+ONE_IN = {
+    "test_bits.py": 2, "test_compiled_policies.py": 4, "test_double.py": 2, "test_eager.py": 6, "test_fallback.py": 2,
+    "test_fft_tiles.py": 3, "test_groups.py": 3, "test_random_programs.py": 4, "test_vmap_bits.py": 3,
+}  # fmt: skip
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave breadth to `make test-deep`, by names alone, so that every machine and process chooses alike."""
+    seen = set()
+    for item in items:
+        share = ONE_IN.get(item.path.name, 1)
+        if share == 1 or "[" not in item.name:
+            continue
+        kind = item.path.name, *re.findall(r"^\w+\[[a-zA-Z_]*", item.name)
+        if kind in seen and zlib.crc32(item.name.encode()) % share:
+            item.add_marker(pytest.mark.deep)
+        seen.add(kind)
 
 
 @pytest.fixture(scope="session", autouse=True)

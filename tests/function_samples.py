@@ -10,6 +10,7 @@ import tessera as ts
 from tessera.ir.graph.op import Sample
 
 _LABELS = np.array([2, 0])
+_SIGNS = np.array([1.0, -1.0])
 _IDS = np.array([[0, 2], [3, 1]])
 _KEY = np.array([1, 2], np.uint32)
 _SQUARE = np.array([[4.0, 1.0, 0.5], [1.0, 3.0, 0.2], [0.5, 0.2, 2.0]])
@@ -106,6 +107,20 @@ SAMPLES: dict[str, tuple[Sample, ...]] = {
     "smooth_l1": (*_LOSS, Sample((2, 3), (2, 3), beta=0.5), Sample((2, 3), (2, 3), beta=0.0)),
     "kl_div": (Sample((2, 3), _TARGETS), Sample((2, 3), (2, 3), log_target=True)),
     "cosine_similarity": (Sample((2, 3), (2, 3)), Sample((2, 3), (2, 3), axis=0)),
+    "cosine_embedding": (Sample((2, 3), (2, 3), _SIGNS), Sample((2, 3), (2, 3), _SIGNS, margin=0.1, reduction="none")),
+    "margin_ranking": (Sample((2,), (2,), _SIGNS), Sample((2,), (2,), _SIGNS, margin=0.3, reduction="sum")),
+    "triplet_margin": (Sample((2, 3), (2, 3), (2, 3)), Sample((2, 3), (2, 3), (2, 3), margin=9.0, p=3.0, reduction="none")),
+    "soft_margin": (Sample((2,), _SIGNS), Sample((2,), _SIGNS, reduction="none")),
+    "hinge_embedding": (Sample((2,), _SIGNS), Sample((2,), _SIGNS, margin=2.0, reduction="none")),
+    "multi_margin": (Sample((2, 3), _LABELS), Sample((2, 3), _LABELS, p=2, margin=0.5, reduction="none")),
+    "poisson_nll": (Sample((2, 3), _TARGETS), Sample(np.array([0.2, 0.9]), np.array([1.0, 2.0]), log_input=False)),
+    "gaussian_nll": (
+        Sample((2, 3), (2, 3), _TARGETS + 0.5), Sample((2,), (2,), np.array([0.5, 2.0]), full=True, reduction="sum"),
+    ),
+    "ctc_loss": (
+        Sample((2, 5, 4), np.array([[1, 1], [2, 3]])),
+        Sample((2, 4, 3), np.array([[1, 2], [2, 0]]), np.array([4, 3]), np.array([2, 1]), reduction="none"),
+    ),
     # linalg
     "sqrtm": (Sample(_SQUARE), Sample(np.full((2, 1, 1), 4.0))),
     "logm": (Sample(_SQUARE),),

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tessera.accelerator import program as gpu_program
-from tessera.accelerator.program import GpuProgram, _Call
+from tessera.compile.gpu import program as gpu_program
+from tessera.compile.gpu.program import GpuProgram, _Call
 from tessera.core.types import TensorType
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.ir import Kernel

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 import tessera as ts
-from tessera import build
 from tessera.compile import LOOP_PASSES, PASSES
+from tessera.compile.cpu import build
+from tessera.compile.cpu.executable import MachineExecutable
 from tessera.core.flags import override
 from tessera.ir.graph.interp import interpret
 from tessera.ir.graph.ir import Graph
@@ -18,7 +19,6 @@ from tessera.ir.schedule.ir import Program
 from tessera.ir.schedule.lower import lower
 from tessera.ir.schedule.verify import verify as verify_schedule
 from tessera.ir.tile.launch import Expansion
-from tessera.machine import MachineExecutable
 from tessera.runtime.code import Loading
 from tests.levels import by_graph, by_schedule, by_tile, expanded
 from tests.random_graphs import same_bits

@@ -19,7 +19,7 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tessera.build import identity
+from tessera.compile.cpu.build import identity
 from tessera.core.flags import override
 from tessera.ir.schedule.ir import Kernel, Program
 from tessera.ir.schedule.lower import lower

@@ -19,7 +19,8 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera import cache, image, op
+from tessera import cache, op
+from tessera.compile import artifact as image
 from tessera.core.flags import override
 from tessera.runtime import archive, code, folder, triton_builder, tuned
 

@@ -7,7 +7,7 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tessera.build import form_of
+from tessera.compile.cpu.build import form_of
 from tessera.ir.schedule.ir import Kernel
 from tessera.ir.schedule.lower import cost_of, lower
 from tests.levels import prepared

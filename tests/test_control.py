@@ -471,6 +471,15 @@ WRONG: dict[str, tuple[Callable[[], Any], type[TesseraError], str]] = {
         lambda: ts.scan(lambda c, x: c, X[0], X), TreeError,
         "scan: f returns *, expected (carry, y)",
     ),
+    "a_counted_loop_changes_shape": (
+        lambda: ts.fori_loop(0, 3, lambda i, c: op.sum(c), X), ShapeError,
+        "fori_loop: carry enters body_fn as f32[3] but leaves it as f32[]; make the shapes equal, for "
+        "example with op.broadcast_to",
+    ),
+    "a_counted_loop_to_a_tensor_changes_structure": (
+        lambda: ts.jit(lambda n: ts.fori_loop(0, n, lambda i, c: (c, c), X))(3), TreeError,
+        "fori_loop: body_fn returns the carry (*, (*, *)) but init is (*, *); make both the same structure",
+    ),
     "scan_without_length": (
         lambda: ts.scan(lambda c, x: (c, x), X[0]), OperandError,
         "scan: xs has no tensors, so that length must be given",

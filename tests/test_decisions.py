@@ -82,6 +82,39 @@ def test_custom_rules_decide_too():
     assert ts.grad(f)(ts.tensor(3.0)).item() == 10
 
 
+def test_rules_decide_on_primals():
+    @ts.custom_jvp
+    def f(x):
+        return x * x
+
+    @f.defjvp
+    def rule(primals, tangents):
+        (x,), (t,) = primals, tangents
+        return f(x), t * x * (2 if x > 0 else 5)
+
+    @ts.custom_vjp
+    def g(x):
+        return x * x
+
+    g.defvjp(
+        lambda x: (g(x), x if x > 0 else -3 * x), lambda r, ct: (ct * r if r < 5 else ct * r * r,)
+    )
+
+    for v in (2.0, -2.0):
+        x = ts.tensor(v)
+        slope = 2 if v > 0 else 5
+        assert ts.grad(f)(x).item() == slope * v
+        assert ts.jvp(f, (x,), (ts.tensor(3.0),))[1].item() == 3 * slope * v
+        assert ts.linearize(f, x)[1](ts.tensor(3.0)).item() == 3 * slope * v
+        assert ts.grad(ts.grad(f))(x).item() == slope
+        assert ts.grad(lambda x: f(2 * x) if x > 0 else f(-x))(x).item() == (
+            8 * v if v > 0 else 2 * v
+        )
+        assert ts.grad(g)(x).item() == (2 if v > 0 else 36)
+        with pytest.raises(TraceError, match=r"bool: bool\[\] is traced and has no data"):
+            ts.jit(ts.grad(f))(x)
+
+
 def test_values_that_were_decided_on_keep_their_bits():
     def f(x, w):
         h = op.tanh(x @ w)

@@ -11,7 +11,7 @@ import pytest
 import tessera as ts
 from tessera import op
 from tessera.accelerator.boxes import parameters
-from tessera.accelerator.program import GpuProgram
+from tessera.compile.gpu.program import GpuProgram
 from tessera.core.dtype import bf16, f16, f32
 from tessera.ir.target.gluon.double import NAMES, double
 from tessera.ir.target.gluon.emit import box_type, emit, instances

@@ -11,9 +11,9 @@ import pytest
 import tessera as ts
 from tessera import op
 from tessera.accelerator import early as pass_early
-from tessera.accelerator import program
 from tessera.accelerator.early import early, function_of
-from tessera.accelerator.program import GpuProgram
+from tessera.compile.gpu import program
+from tessera.compile.gpu.program import GpuProgram
 from tessera.core.dtype import bf16, f32
 from tessera.ir.target.gluon import emit as gluon
 from tessera.ir.target.gluon.stream import stream

@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera import build, compile, eager, interpreted, machine, op
+from tessera import compile, eager, op
 from tessera.cli import main
-from tessera.compile import Pass
+from tessera.compile import Pass, interpreted
+from tessera.compile.cpu import build
+from tessera.compile.cpu import executable as machine
+from tessera.compile.fallback import HEAD, PlainExecutable, PlainRun
 from tessera.core.errors import CompileError, CompilerFault, OperandError
 from tessera.core.flags import override
-from tessera.fallback import HEAD, PlainExecutable, PlainRun
 from tessera.ir.graph.ir import set_kernels
 from tessera.ir.graph.op import REGISTRY
 from tessera.lang import jit as lang_jit
@@ -375,7 +377,7 @@ def test_replay_refuses_other_files(tmp_path, capsys):
 @pytest.mark.parametrize("level", ["simplify", "prepare"])
 @pytest.mark.parametrize("everything", [False, True], ids=["of the whole", "of each op too"])
 def test_a_fault_on_a_gpu_runs_op_by_op_or_on_the_host(level, everything, lenient, monkeypatch):
-    from tessera.accelerator import executable as on_gpu
+    from tessera.compile.gpu import executable as on_gpu
 
     x, w = data(4, 8), data(8, 8)
     with fake_gpu(), warnings.catch_warnings(record=True) as caught:

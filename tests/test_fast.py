@@ -10,7 +10,8 @@ import pytest
 from scipy import fft, special
 
 import tessera as ts
-from tessera import image, op
+from tessera import op
+from tessera.compile import artifact as image
 from tessera.compile import compile_graph
 from tessera.core.flags import override
 from tessera.core.processor import cores

@@ -11,13 +11,13 @@ import scipy.fft
 
 import tessera as ts
 from tessera import Tensor, op
-from tessera.build import build
+from tessera.compile.artifact import decode, encode
+from tessera.compile.cpu.build import build
 from tessera.core import fourier
 from tessera.core.dtype import as_dtype
 from tessera.core.flags import override
 from tessera.core.roots import roots
 from tessera.core.types import TensorType
-from tessera.image import decode, encode
 from tessera.ir.schedule.ir import HostCall, Primitive
 from tessera.ir.schedule.lower import lower
 from tessera.ir.schedule.text import parse_program

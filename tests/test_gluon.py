@@ -11,8 +11,8 @@ import pytest
 import tessera as ts
 from tessera import op
 from tessera.accelerator.boxes import parameters
-from tessera.accelerator.program import GpuProgram
 from tessera.accelerator.sources import blocks_of, source_of
+from tessera.compile.gpu.program import GpuProgram
 from tessera.core.dtype import bf16, f16, f32
 from tessera.core.types import TensorType
 from tessera.ir.target.gluon.emit import box_type, emit

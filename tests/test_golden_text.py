@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tessera.accelerator.offline import OfflineExecutable
-from tessera.build import _Building, schedule_of
 from tessera.compile import passes_of
-from tessera.image import Image, decode, demand_fit, encode
+from tessera.compile.artifact import Image, decode, demand_fit, encode
+from tessera.compile.cpu.build import _Building, schedule_of
+from tessera.compile.gpu.offline import OfflineExecutable
 from tessera.ir.graph.ir import Graph
 from tessera.ir.graph.text import parse_graph
 from tessera.ir.graph.verify import verify as verify_graph

@@ -11,8 +11,8 @@ import pytest
 import tessera as ts
 from tessera import Tensor, f32, op
 from tessera.accelerator import control
-from tessera.accelerator.executable import GpuExecutable
-from tessera.accelerator.program import GpuProgram
+from tessera.compile.gpu.executable import GpuExecutable
+from tessera.compile.gpu.program import GpuProgram
 from tessera.runtime.cuda.device import gpu
 from tessera.runtime.cuda.memory import DeviceArray
 from tests.gpu_fake import at

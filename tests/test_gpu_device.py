@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 
 import tessera as ts
 from tessera import op
-from tessera.accelerator import program as gpu_program
-from tessera.accelerator.program import GpuProgram
 from tessera.accelerator.sources import source_of
+from tessera.compile.gpu import program as gpu_program
+from tessera.compile.gpu.program import GpuProgram
 from tessera.core.dims import product, substitute
 from tessera.core.dtype import bf16, f16, f32
 from tessera.ir.target.triton.emit import emit, scratch_bytes

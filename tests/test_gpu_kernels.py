@@ -11,7 +11,7 @@ import pytest
 
 import tessera as ts
 from tessera import KTile, bf16, block, f32, kernel, op, stdlib, tile
-from tessera.accelerator.clock import Figures, Timed
+from tessera.compile.gpu.clock import Figures, Timed
 from tessera.core.errors import DeviceError, ScheduleError
 from tessera.ir.graph.text import parse_graph
 from tessera.ir.tile.ir import walk
@@ -133,7 +133,7 @@ def tuned(cache: Any) -> Any:
 def test_the_fastest_schedule_of_a_device_is_found_and_kept(
     cuda: None, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tessera.accelerator.executable.Timed", Clock)
+    monkeypatch.setattr("tessera.compile.gpu.executable.Timed", Clock)
     x = data(40, 64)
     (a,) = there(x)
     f = tuned(tmp_path)
@@ -156,7 +156,7 @@ def test_the_fastest_schedule_of_a_device_is_found_and_kept(
 def test_what_spills_is_not_measured(
     cuda: None, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tessera.accelerator.executable.Timed", Clock)
+    monkeypatch.setattr("tessera.compile.gpu.executable.Timed", Clock)
     monkeypatch.setattr(Clock, "spilled", frozenset({4}))
     (a,) = there(data(40, 64))
     f = tuned(tmp_path)
@@ -174,7 +174,7 @@ def test_what_finds_no_room_is_left_out(
             if "extent = [4" in self.blocks or self.warps == 4:
                 raise DeviceError("cuda: needs more shared memory")
 
-    monkeypatch.setattr("tessera.accelerator.executable.Timed", Small)
+    monkeypatch.setattr("tessera.compile.gpu.executable.Timed", Small)
     (a,) = there(data(40, 64))
     f = tuned(tmp_path)
     f(a)

@@ -13,7 +13,8 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tessera.accelerator import executable, libraries
+from tessera.accelerator import libraries
+from tessera.compile.gpu import executable
 from tessera.core.errors import NumericalError
 from tessera.runtime.cuda import driver
 from tessera.runtime.cuda.device import gpu
@@ -176,7 +177,7 @@ def test_factorisations_in_loops_use_the_memory_they_made(cuda: None) -> None:
 
 
 def test_tessera_does_not_import_cupy() -> None:
-    code = "import sys, tessera, tessera.accelerator.executable; assert 'cupy' not in sys.modules"
+    code = "import sys, tessera, tessera.compile.gpu.executable; assert 'cupy' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

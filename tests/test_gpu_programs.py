@@ -14,8 +14,8 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tessera.accelerator import executable
 from tessera.compile import passes_of
+from tessera.compile.gpu import executable
 from tessera.core.dtype import bf16, f32
 from tessera.core.types import TensorType
 from tessera.ir.schedule.apart import apart

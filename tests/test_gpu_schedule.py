@@ -10,11 +10,11 @@ import pytest
 
 import tessera as ts
 from tessera import bf16, op
-from tessera.accelerator import executable
-from tessera.accelerator.executable import GpuExecutable
-from tessera.accelerator.program import GpuProgram
 from tessera.accelerator.strided import strided
 from tessera.compile import passes_of
+from tessera.compile.gpu import executable
+from tessera.compile.gpu.executable import GpuExecutable
+from tessera.compile.gpu.program import GpuProgram
 from tessera.core.types import TensorType
 from tessera.ir.schedule.collapse import collapsed
 from tessera.ir.schedule.interp import interpret

@@ -13,8 +13,8 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tessera.accelerator import offline
 from tessera.cli import doctor
+from tessera.compile.gpu import offline
 from tessera.core.dtype import bf16, f32
 from tessera.core.errors import DeviceError, OperandError, OutOfMemoryError
 from tessera.runtime.cuda import driver, replay

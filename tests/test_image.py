@@ -18,10 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tessera as ts
-from tessera import Tensor, build, f32, image, op
+from tessera import Tensor, f32, op
+from tessera.compile import artifact as image
+from tessera.compile.artifact import Call, decode, encode, key_of
+from tessera.compile.cpu import build
 from tessera.core.flags import override
 from tessera.core.scalar import apply, arg
-from tessera.image import Call, decode, encode, key_of
 from tessera.ir.graph.ir import Graph
 from tessera.ir.graph.op import OWN, REGISTRY
 from tessera.ir.schedule.ir import Kernel, Literal
@@ -210,11 +212,12 @@ SCRIPT = """
 import sys
 import numpy as np
 import tessera as ts
-from tessera import image, op
+from tessera import op
+from tessera.compile import artifact as image
 image._sources = lambda: "sources"
 f = ts.jit(lambda x: op.softmax(op.tanh(x) @ op.transpose(x), axis=-1), target="cpu")
 y = f(np.linspace(-1, 1, 500, dtype=np.float32).reshape(20, 25))
-print("tessera.build" in sys.modules, np.asarray(y).tobytes().hex())
+print("tessera.compile.cpu.build" in sys.modules, np.asarray(y).tobytes().hex())
 """
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import sys
 import warnings
 from collections import OrderedDict, defaultdict
 from dataclasses import dataclass, field
@@ -279,26 +280,81 @@ def test_a_function_that_calls_itself_without_end_is_named(x):
     def f(x):
         return f(x)
 
+    with pytest.raises(TraceError) as e:
+        f(x)
+    assert e.value.message == (
+        "f: functions, branches or loops are nested too deep, past 64 levels, or a function calls itself without end; "
+        "write a loop with ts.fori_loop or ts.scan"
+    )
+
+
+def test_python_that_calls_itself_without_end_is_named(x):
+    def f(x):
+        return f(x + 1)
+
     with pytest.raises(TraceError, match=r"Python's recursion limit of .* was reached"):
-        f(x)
+        ts.jit(f)(x)
 
 
-def test_jit_nested_300_deep_works_or_says_so(x):
+def chained(depth):
     f = ts.jit(lambda x: x + 1)
-    for _ in range(300):
+    for _ in range(depth):
         f = ts.jit(lambda x, g=f: g(x) * 1)
-    with pytest.raises(TraceError, match="nested too deep"):
-        f(x)
+    return f
 
 
-def test_branches_nested_150_deep_work_or_say_so(x):
+def branches(depth):
+    f = lambda v: v + 1  # noqa: E731
+    for _ in range(depth):
+        f = lambda v, g=f: ts.cond(op.sum(v) > 0, g, lambda u: u, v)  # noqa: E731
+    return f
+
+
+def test_what_is_nested_within_the_limit_works_and_past_it_is_refused(x):
+    """The limit is counted: it does not depend on the interpreter or on what stands on its stack."""
+    assert chained(63)(x).tolist() == [2, 3]
+    assert branches(63)(x).tolist() == ts.jit(branches(63))(x).tolist() == [2, 3]
+    slope = lambda depth: ts.grad(lambda v: op.sum(branches(depth)(v)))  # noqa: E731
+    assert slope(16)(x).tolist() == [1, 1]
+    for f in (chained(65), chained(300), *(m(d) for d in (66, 150) for m in (branches, slope))):
+        with pytest.raises(TraceError, match="nested too deep, past 64 levels"):
+            f(x)
+        with pytest.raises(TraceError, match="nested too deep, past 64 levels"):
+            ts.jit(f)(x)
+
+
+def test_the_work_of_a_transform_does_not_double_with_each_level(x):
+    """Calls of Python functions, which are the same on every machine."""
+
     def nested(depth):
-        f = lambda v: v + 1  # noqa: E731
-        for _ in range(depth):
-            f = lambda v, g=f: ts.cond(op.sum(v) > 0, g, lambda u: u, v)  # noqa: E731
+        f = op.sin
+        for i in range(depth):
+            f = [
+                lambda v, g=f: ts.cond(op.sum(v) > 0, g, lambda u: u, v),
+                lambda v, g=f: ts.scan(lambda c, _: (g(c) * 0.5, ()), v, length=2)[0],
+                lambda v, g=f: ts.remat(g)(v),
+            ][i % 3]
         return f
 
-    assert nested(10)(x).tolist() == ts.jit(nested(10))(x).tolist() == [2, 3]
-    for f in (nested(150), ts.jit(nested(150)), ts.grad(lambda v: op.sum(nested(150)(v)))):
-        with pytest.raises(TraceError, match="nested too deep"):
-            f(x)
+    def work(f, *xs):
+        calls = 0
+
+        def count(frame, event, arg):
+            nonlocal calls
+            calls += event == "call"
+
+        sys.setprofile(count)
+        try:
+            ts.trace(f, *xs)
+        finally:
+            sys.setprofile(None)
+        return calls
+
+    def costs(depth):
+        f, m = nested(depth), ts.tensor([[1.0, 2.0]])
+        yield work(ts.grad(lambda v: op.sum(f(v))), x)
+        yield work(ts.vmap(f), m)
+        yield work(lambda v, t: ts.jvp(f, (v,), (t,)), x, x)
+
+    for small, large in zip(costs(4), costs(8), strict=True):
+        assert large < 6 * small  # 16 and more where each level asks its region twice

@@ -15,7 +15,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LEVELS = "ir.graph ir.schedule ir.tile ir.target"
 COMPILER = f"core {LEVELS} ir ops transform runtime"
-LANGUAGE = f"{COMPILER} executable fallback image build prepared machine sharded compile eager tune algebra checks"
+LANGUAGE = f"{COMPILER} sharded compile eager tune algebra checks"
 MAY_IMPORT = {
     "core": "",
     "ir.graph": "core",
@@ -27,30 +27,28 @@ MAY_IMPORT = {
     "ir": f"core {LEVELS}",  # reading the text of any level
     "runtime": "core ir.target",
     "checks": "core ir.tile ir.target runtime",
-    "executable": COMPILER,
-    "image": COMPILER,
-    "build": f"{COMPILER} image",
-    "prepared": f"{COMPILER} image",
-    "fallback": f"{COMPILER} executable",
-    "interpreted": f"{COMPILER} executable fallback",
-    "machine": f"{COMPILER} executable image build prepared fallback",
-    "accelerator": f"{COMPILER} executable machine fallback",
-    "sharded": f"{COMPILER} executable",
-    "compile": f"{COMPILER} executable fallback machine accelerator sharded",
-    "eager": f"{COMPILER} executable fallback compile",
-    "tune": f"{COMPILER} build",
+    "accelerator": COMPILER,
+    "sharded": f"{COMPILER} compile",
+    "compile": f"{COMPILER} accelerator sharded",
+    "eager": f"{COMPILER} compile",
+    "tune": f"{COMPILER} compile",
     "cache": COMPILER,
     "algebra": "core ir.graph ops transform",
     "lang": LANGUAGE,
     "stdlib": f"{LANGUAGE} lang",
     "learn": f"{LANGUAGE} lang",
+    "nn": f"{LANGUAGE} lang stdlib inspect",
+    "files": f"{LANGUAGE} lang",
+    "data": f"{LANGUAGE} lang",
+    "train": f"{LANGUAGE} lang files data",
+    "models": f"{LANGUAGE} lang stdlib nn",
     "interop": f"{LANGUAGE} lang",
     "deploy": f"{LANGUAGE} lang",
-    "inspect": f"{LANGUAGE} lang accelerator",
+    "inspect": f"{LANGUAGE} lang",
     "array_api": f"{LANGUAGE} lang",
-    "cli": f"{LANGUAGE} lang stdlib learn interop deploy inspect array_api cache tessera",
+    "cli": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api cache tessera models",
     "__main__": "cli",
-    "tessera": f"{LANGUAGE} lang stdlib learn interop deploy inspect array_api",
+    "tessera": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api files data train",
 }
 # What an installation always has; every other third-party package is optional.
 REQUIRED = {"numpy", "ml_dtypes"}

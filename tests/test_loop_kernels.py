@@ -13,9 +13,9 @@ import pytest
 
 import tessera as ts
 from tessera import op
+from tessera.compile.artifact import decode, encode
 from tessera.core.dtype import f64
 from tessera.core.errors import VerifyError
-from tessera.image import decode, encode
 from tessera.ir.schedule import interp as schedule_interp
 from tessera.ir.schedule.ir import HostCall, Program
 from tessera.ir.schedule.lower import lower

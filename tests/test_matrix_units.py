@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera import bf16, f32, i8, i32, image, op, u8
+from tessera import bf16, f32, i8, i32, op, u8
 from tessera.cli import doctor
+from tessera.compile import artifact as image
 from tessera.core import matrix_units as units
 from tessera.core.dot_words import dot_words
 from tessera.core.dtype import DType, u32

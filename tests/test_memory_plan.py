@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import Tensor, f32, op
+from tessera.compile.cpu.executable import MachineExecutable, executable
 from tessera.core.errors import OutOfMemoryError
 from tessera.core.flags import override
 from tessera.core.types import TensorType
@@ -24,7 +25,6 @@ from tessera.ir.schedule.layout import layout_of, row_major
 from tessera.ir.schedule.lower import lower
 from tessera.ir.schedule.memory import LINE, Access, MemoryPlan, View, plan_memory
 from tessera.ir.tile.sharing import shareable
-from tessera.machine import MachineExecutable, executable
 from tessera.runtime import kernel, memory
 from tessera.runtime.pool import Pool
 from tests.levels import by_schedule, kernels, prepared, run_llvm
@@ -427,8 +427,8 @@ def test_what_a_control_group_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_python_whose_arrays_are_laid_out_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where objects cannot be looked into, addresses are asked for."""
-    monkeypatch.setattr("tessera.prepared.FAST", False)
-    monkeypatch.setattr("tessera.prepared.cells_of", kernel._plain_cells)
+    monkeypatch.setattr("tessera.compile.cpu.prepared.FAST", False)
+    monkeypatch.setattr("tessera.compile.cpu.prepared.cells_of", kernel._plain_cells)
     x = draw(20, 30)
     got, want = ts.jit(mixed, target="cpu")(x), ts.jit(mixed, target="numpy")(x)
     for a, b in zip(got, want, strict=True):

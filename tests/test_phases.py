@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 
 import tessera as ts
-from tessera import op, prepared
+from tessera import op
+from tessera.compile.cpu import prepared
+from tessera.compile.cpu.executable import executable
+from tessera.compile.cpu.prepared import Prepared
 from tessera.core.flags import override
 from tessera.ir.schedule.lower import lower
-from tessera.machine import executable
-from tessera.prepared import Prepared
 from tessera.runtime.kernel import cells_of
 from tessera.runtime.pool import Job, Pool, Series
 from tests import levels

@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera import KTile, block, eager, executable, f32, kernel, op, prepared, tile
+from tessera import KTile, block, eager, f32, kernel, op, tile
+from tessera.compile import executable
+from tessera.compile.cpu import prepared
 from tessera.core.errors import OperandError
 from tessera.core.spans import LISTENERS
 from tessera.inspect.profile import Profile, load, profile

@@ -11,7 +11,7 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tessera.accelerator.program import GpuProgram
+from tessera.compile.gpu.program import GpuProgram
 from tessera.core.dtype import bf16
 from tessera.inspect.profile import load, profile
 from tessera.inspect.profile_facts import roof_of

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tessera.compile import compile_graph
+from tessera.compile.executable import Step
 from tessera.core.layout import Layout
 from tessera.core.mesh import Mesh
-from tessera.executable import Step
 from tessera.ir.graph.interp import execute
 from tessera.ir.graph.ir import concrete
 from tessera.sharded.array import cut

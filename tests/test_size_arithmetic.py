@@ -128,3 +128,48 @@ def test_annotations_that_are_nested_deep_are_named():
     for text in ("(" * 500 + "B" + ")" * 500, "-" * 5000 + "B", "9" * 5000):
         with pytest.raises(AnnotationError, match="is not a size"):
             Tensor[text]
+
+
+def test_equality_of_a_named_size_is_decided_by_what_is_known_or_refused():
+    seen = []
+
+    @ts.jit
+    def known(x: Tensor["N", f32], y: Tensor["M", f32]):
+        n, m = x.shape[0], y.shape[0]
+        seen.append(
+            (
+                n == x.shape[0],
+                n + 1 == n,
+                n != x.shape[0],
+                n == -1,
+                n + m == m + n,
+                x.shape == (x + 1).shape,
+            )
+        )
+        x + ts.tensor([1.0, 2.0, 3.0])
+        seen.append((n == 3, n == 3 + 0 * m, n != 3, n == 4, n in (1, 3), x.shape == (3,)))
+        return x * 2
+
+    known(op.ones((3,)), op.ones((3,)))
+    assert seen == [(True, False, False, False, True, True), (True, True, False, False, True, True)]
+
+    for question in (
+        lambda x, y: x.shape[0] == 1,
+        lambda x, y: x.shape != (1,),
+        lambda x, y: x.shape[0] in (1, 2),
+        lambda x, y: x.shape == y.shape,
+    ):
+
+        @ts.jit
+        def undecided(x: Tensor["N", f32], y: Tensor["M", f32], ask=question):
+            return x + y if ask(x, y) else x * 2
+
+        with pytest.raises(ShapeError, match=r"whether N == (1|M) is not known while tracing"):
+            undecided(op.ones((1,)), op.ones((1,)))
+
+    @ts.jit
+    def decided(x: Tensor["N", f32]):
+        return op.where(op.eq(x.shape[0], 1), x + 10, x)
+
+    assert decided(op.ones((1,))).tolist() == [11]
+    assert decided(op.ones((2,))).tolist() == [1, 1]

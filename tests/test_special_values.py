@@ -374,3 +374,20 @@ def test_reductions_of_complex_values_follow_numpy(name: str) -> None:
     z = np.array([[1 + 2j, -1j, 3], [_NAN, 1j, 2], [0j, 0j, 0j]])
     check_reduction(name, z, axis=1)
     check_reduction(name, z[:0], axis=1)
+
+
+@pytest.mark.parametrize("dtype", [ts.f32, ts.f64, ts.bf16, ts.f8e4m3], ids=str)
+def test_the_slope_of_clip_is_one_at_its_ends(dtype: DType) -> None:
+    """As in PyTorch, with one end or two; jax.numpy.clip shares it between x and the end."""
+    x = ts.tensor([0.0, 1.0, 1.5, 2.0, 3.0], dtype=dtype)
+    ends = [(1.0, 2.0), (1.0, None), (None, 2.0)]
+    for low, high in ends:
+        inside = [(low is None or v >= low) and (high is None or v <= high) for v in x.tolist()]
+        for f in (
+            ts.grad(lambda v, a=low, b=high: ts.op.sum(ts.op.clip(v, a, b))),
+            ts.jit(ts.grad(lambda v, a=low, b=high: ts.op.sum(ts.op.clip(v, a, b)))),
+        ):
+            assert f(x).tolist() == inside
+    end = ts.tensor(1.0, dtype=dtype)
+    assert ts.grad(lambda e: ts.op.sum(ts.op.clip(x, e)))(end).item() == 1
+    assert ts.grad(lambda e: ts.op.sum(ts.op.clip(x, max=e)))(end).item() == 3

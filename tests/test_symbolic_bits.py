@@ -34,3 +34,17 @@ def test_conv_of_named_windows_has_the_bits_of_eager_code():
     for n, k in ((9, 3), (11, 4)):
         x, w = (ts.tensor(np.resize(X, (1, 2, m))) for m in (n, k))
         assert_same_bits(named(x, w), op.conv(x, w))
+
+
+@pytest.mark.parametrize("f", [op.layernorm_safe, op.rmsnorm], ids=["layernorm", "rmsnorm"])
+def test_rows_of_a_named_length_are_folded_leaf_by_leaf(f):
+    """Of several leaves at once, after a pass of another width."""
+
+    @ts.jit
+    def named(x: Tensor["B", "N", f64], w: Tensor["N", f64]):
+        return f(x, w)
+
+    for n in (1, 511, 2600):
+        x, w = (ts.tensor(np.resize(X, s)) for s in ((2, n), (n,)))
+        one = ts.jit(lambda x, w: f(x, w))
+        assert_same_bits(named(x, w), one(x, w))

@@ -10,7 +10,7 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tessera.accelerator.program import GpuProgram
+from tessera.compile.gpu.program import GpuProgram
 from tessera.core.dtype import bf16, f16, f32
 from tessera.ir.target.gluon.emit import emit
 from tessera.ir.target.gluon.stream import stream

@@ -208,3 +208,17 @@ def test_old_namedtuples_keep_their_class():
     got = tree.map(lambda v: v + 1, point(1, 2))
     assert got == (2, 3)
     assert type(got) is point
+
+
+def test_a_tree_within_the_counted_depth_goes_everywhere():
+    deep = ts.tensor([1.0])
+    for _ in range(tree.DEEPEST - 2):  # jit puts arguments in two trees more
+        deep = (deep,)
+    xs, s = tree.flatten(deep)
+    assert hash(s) == hash(tree.structure(deep))
+    assert s == tree.structure(deep)
+    assert s.count == 1
+    assert str(s).count("(") == tree.DEEPEST - 2 == tree.paths(deep)[0].count("[0]")
+    assert tree.leaves(ts.jit(lambda t: t)(tree.unflatten(s, xs)))[0].tolist() == [1.0]
+    with pytest.raises(TreeError, match="nested deeper than 200 levels"):
+        tree.leaves((((deep,),),))

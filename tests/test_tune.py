@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera import Tensor, cli, f32, image, op
-from tessera.build import identity
+from tessera import Tensor, cli, f32, op
+from tessera.compile import artifact as image
+from tessera.compile.artifact import key_of
+from tessera.compile.cpu.build import identity
 from tessera.core.errors import OperandError
 from tessera.core.flags import override
-from tessera.image import key_of
 from tessera.ir.schedule.ir import Kernel, Program
 from tessera.ir.schedule.lower import lower
 from tessera.ir.schedule.nest import parse_nest

@@ -6,6 +6,7 @@
     python tools/fuzz.py --only take,matmul --time 60    programs of these functions, for a minute
     python tools/fuzz.py --jax --count 300               also against jax.numpy, in f64
     python tools/fuzz.py --record failures.py            failures, made small, as tests
+    python tools/fuzz.py --log                           the counts are added to benchmarks/records/fuzz-programs.json
 
 Programs run in worker processes: one that crashes or hangs is a failure like another.
 """
@@ -14,20 +15,18 @@ from __future__ import annotations
 
 import argparse
 import collections
-import json
 import os
-import subprocess
 import sys
 import tempfile
-import threading
-import time
 import warnings
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
-LIMIT = 240  # seconds for one program, shrinking included
+
+from tools.fuzz_driver import Drive, answer_seeds, log_run  # noqa: E402
+
 LIFE = 400  # programs of a worker, which keeps what it compiled
 
 
@@ -53,6 +52,7 @@ def arguments() -> argparse.Namespace:
     p.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="worker processes")
     p.add_argument("--jax", action="store_true", help="compare with jax.numpy in f64 as well")
     p.add_argument("--record", type=Path, help="a file for the failures as tests")
+    p.add_argument("--log", action="store_true", help="add the counts to benchmarks/records")
     p.add_argument("--only", default="", help="functions of the catalogue, with commas")
     p.add_argument(
         "--time", type=float, default=float("inf"), help="seconds after which no program starts"
@@ -62,20 +62,12 @@ def arguments() -> argparse.Namespace:
     return p.parse_args()
 
 
-# A worker: seeds come in, one line of JSON for each goes out
-
-
 def work(options: argparse.Namespace) -> int:
     """Check programs of the seeds on standard input until there are no more."""
     from tests.fuzz import session
 
     warnings.simplefilter("error")
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a program prints does not go among the answers
-    examine = session.examiner(options.only, options.jax)
-    for line in sys.stdin:
-        print(json.dumps(examine(int(line))), file=out, flush=True)
-    return 0
+    return answer_seeds(session.examiner(options.only, options.jax))
 
 
 def show(options: argparse.Namespace) -> int:
@@ -92,108 +84,48 @@ def show(options: argparse.Namespace) -> int:
     return 0
 
 
+def gone(seed: int, how: str) -> dict[str, Any]:
+    """The answer for a worker that gave none."""
+    test = f"# python tools/fuzz.py --show --seed {seed} --count 1: {how}\n"
+    failure = {
+        "check": "process",
+        "kind": "Crash",
+        "message": how,
+        "ops": [],
+        "test": test,
+        "known": None,
+    }
+    return {"seed": seed, "ops": [], "checks": [], "failures": [failure]}
+
+
+def tell(seed: int, answer: dict[str, Any], done: int) -> None:
+    """Print what one program broke."""
+    for f in answer["failures"]:
+        if f["known"] is None:
+            print(
+                f"seed {seed}: {f['check']}: {f['kind']}: {f['message']}\n{f['test']}", flush=True
+            )
+    if done % 100 == 0:
+        print(f"{done} programs", file=sys.stderr, flush=True)
+
+
 class Run:
-    """Hands seeds to workers and gathers what they answer."""
+    """The answers of a run."""
 
     def __init__(self, options: argparse.Namespace):
         self.options = options
-        self.seeds = iter(range(options.seed, options.seed + options.count))
-        self.lock = threading.Lock()
-        self.began = time.monotonic()
-        self.answers: list[dict[str, Any]] = []
-        self.cache = tempfile.mkdtemp(prefix="tessera-fuzz-")
+        command = [__file__, f"--only={options.only}", *["--jax"] * options.jax]
+        seeds = range(options.seed, options.seed + options.count)
+        os.environ.setdefault("TESSERA_CACHE_DIR", tempfile.mkdtemp(prefix="tessera-fuzz-"))
+        self.drive = Drive(command, seeds, options.time, LIFE, gone, tell)
 
     def all(self) -> None:
         """Run the workers until the seeds are used up."""
-        threads = [threading.Thread(target=self.serve) for _ in range(self.options.jobs)]
-        for t in threads:
-            t.start()
-        for t in threads:
-            t.join()
-
-    def next(self) -> int | None:
-        with self.lock:
-            if time.monotonic() - self.began > self.options.time:
-                return None
-            return next(self.seeds, None)
-
-    def serve(self) -> None:
-        """One worker after another: a new one when the last has died or done its share."""
-        seed = self.next()
-        while seed is not None:
-            worker = self.start()
-            for _ in range(LIFE):
-                answer = self.ask(worker, seed)
-                with self.lock:
-                    self.answers.append(answer)
-                    self.tell(answer)
-                seed = self.next()
-                if seed is None or worker.poll() is not None:
-                    break
-            if worker.poll() is None:
-                assert worker.stdin is not None
-                worker.stdin.close()
-                worker.wait()
-
-    def start(self) -> subprocess.Popen[str]:
-        command = [sys.executable, __file__, "--worker", f"--only={self.options.only}"]
-        usual = os.environ.get("TESSERA_CACHE_DIR", self.cache)
-        env = {
-            **os.environ,
-            "TESSERA_CACHE_DIR": usual,
-            "OPENBLAS_NUM_THREADS": "1",
-            "OMP_NUM_THREADS": "1",
-        }
-        return subprocess.Popen(
-            command + ["--jax"] * self.options.jax, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, text=True, env=env, cwd=ROOT,
-        )  # fmt: skip
-
-    def ask(self, worker: subprocess.Popen[str], seed: int) -> dict[str, Any]:
-        """What a worker says of a seed, or how it ended."""
-        assert worker.stdin is not None
-        assert worker.stdout is not None
-        timer = threading.Timer(LIMIT, worker.kill)
-        timer.start()
-        try:
-            print(seed, file=worker.stdin, flush=True)
-            line = worker.stdout.readline()
-        except BrokenPipeError:
-            line = ""
-        finally:
-            hung = not timer.is_alive()
-            timer.cancel()
-        if line:
-            return json.loads(line)  # type: ignore[no-any-return]
-        code = worker.wait()
-        how = f"took over {LIMIT} s" if hung else f"the process ended with {code}"
-        test = f"# python tools/fuzz.py --show --seed {seed} --count 1: {how}\n"
-        failure = {
-            "check": "process",
-            "kind": "Crash",
-            "message": how,
-            "ops": [],
-            "test": test,
-            "known": None,
-        }
-        return {"seed": seed, "ops": [], "checks": [], "failures": [failure]}
-
-    def tell(self, answer: dict[str, Any]) -> None:
-        for f in answer["failures"]:
-            if f["known"] is None:
-                print(
-                    f"seed {answer['seed']}: {f['check']}: {f['kind']}: {f['message']}\n{f['test']}",
-                    flush=True,
-                )
-        if len(self.answers) % 100 == 0:
-            print(
-                f"{len(self.answers)} programs, {time.monotonic() - self.began:.0f} s",
-                file=sys.stderr,
-            )
+        self.answers = self.drive.all(self.options.jobs)
 
     def report(self) -> int:
         """Say what was found; 1 when something is unexplained."""
-        seconds = time.monotonic() - self.began
+        seconds = self.drive.taken
         ops = {n for a in self.answers for n in a["ops"]}
         checks = collections.Counter(c for a in self.answers for c in a["checks"])
         failures = [f for a in self.answers for f in a["failures"]]
@@ -211,6 +143,24 @@ class Run:
             from tests.fuzz import session
 
             self.options.record.write_text(session.file_of([f["test"] for f in new]))
+        if self.options.log:
+            name = "fuzz-jax.json" if self.options.jax else "fuzz-programs.json"
+            row = {
+                "seed": self.options.seed,
+                "count": len(self.answers),
+                "nodes": nodes,
+                "functions": len(ops),
+            }
+            log_run(
+                name,
+                {
+                    **row,
+                    "checks": dict(checks),
+                    "known": dict(known),
+                    "unexplained": len(new),
+                    "seconds": round(seconds),
+                },
+            )
         return 1 if new else 0
 
 

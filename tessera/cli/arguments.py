@@ -80,7 +80,7 @@ def _programs(commands: Any) -> None:
     p = _command(commands, "inspect", "inspect:inspect_file",
                  "Write a page that shows a function at every level, for any browser.")  # fmt: skip
     p.add_argument("file", metavar="FILE[:FUNCTION]",
-                   help="a Python file, and an annotated function in it; otherwise the file is run with the arguments after `--`, and what it compiles is shown")  # fmt: skip
+                   help="a Python file, and an annotated function in it, or an ONNX model; otherwise the file is run with the arguments after `--`, and what it compiles is shown")  # fmt: skip
     p.add_argument("--out", metavar="PATH", help="the page, FUNCTION.html unless given")
     p.add_argument("--gpu", action="append", default=[], metavar="NAME",
                    help="show the code for a GPU too, such as sm_90 or gfx942; none needs to be here")  # fmt: skip
@@ -104,14 +104,14 @@ def _programs(commands: Any) -> None:
     )
     _json(p)
     p = _command(commands, "run", "ranks:run_file",
-                 "Run a Python file, on several ranks with -n; errors of Tessera show the user's line and no traceback.")  # fmt: skip
+                 "Run a Python file, on several ranks with -n, or an ONNX model; errors of Tessera show the user's line and no traceback.")  # fmt: skip
     p.add_argument(
         "-n", type=int, default=1, metavar="N", help="how many ranks (processes), 1 unless given"
     )
     p.add_argument("--engine", choices=("local", "mpi"), default=None,
                    help="what ranks speak by: local (shared memory, of one machine) unless given, or mpi")  # fmt: skip
     p.add_argument("--as-rank", default=None, help=argparse.SUPPRESS)
-    p.add_argument("file", metavar="FILE", help="a Python file")
+    p.add_argument("file", metavar="FILE", help="a Python file, or an ONNX model (--input x.npy)")
     p.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="arguments for it")
     p = _command(commands, "replay", "replay:replay_file",
                  "Compile and run a program that the compiler failed on, from the file that the warning named.")  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import subprocess
 import sys
 import tempfile
@@ -28,7 +29,11 @@ from tessera.lang.jit import compilations
 
 
 def inspect_file(args: argparse.Namespace) -> int:
-    """Write a page that shows an annotated function at every level, for any browser."""
+    """Write a page that shows an annotated function at every level; of an ONNX model, print what it is."""
+    if args.file.endswith(".onnx"):
+        models: Any = importlib.import_module("tessera.cli.onnx")  # loaded when it is needed
+        status: int = models.inspect_model(args.file)
+        return status
     unknown = [g for g in args.gpu if g not in ARCHITECTURES]
     if unknown:
         raise UsageError(f"--gpu is {unknown[0]!r}, expected one of {', '.join(ARCHITECTURES)}")

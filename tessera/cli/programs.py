@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import inspect
 import runpy
 import sys
@@ -136,6 +137,16 @@ def sizes_of(texts: Sequence[str], functions: Sequence[Jitted]) -> dict[str, int
             there = f"there are {', '.join(known)}" if known else "every size is a number"
             raise UsageError(f"--size {name}={value}: no size is called {name}; {there}")
     return sizes
+
+
+def run_alone(args: argparse.Namespace) -> int:
+    """Run a Python file or an ONNX model; errors of Tessera show the user's line and no traceback."""
+    if args.file.endswith(".onnx"):
+        models: Any = importlib.import_module("tessera.cli.onnx")  # loaded when it is needed
+        status: int = models.run_model(args.file, args.rest)
+        return status
+    execute(args.file, "__main__", args.rest)
+    return 0
 
 
 def execute(path: str, name: str, argv: Sequence[str]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import IO, Any
 
-from tessera.cli.programs import execute
+from tessera.cli.programs import execute, run_alone
 from tessera.cli.show import Failure, UsageError
 from tessera.core.errors import RankError
 from tessera.core.ranks import engine, set_engine
@@ -37,8 +37,7 @@ def run_file(args: argparse.Namespace) -> int:
         set_engine(MpiEngine())
     if args.n > 1:
         return _run_all(args, _started(args))
-    execute(args.file, "__main__", args.rest)
-    return 0
+    return run_alone(args)
 
 
 def _as_rank(args: argparse.Namespace) -> int:

@@ -11,11 +11,11 @@ import numpy as np
 
 from tessera.cli.show import Failure, UsageError
 from tessera.compile import compile_graph
+from tessera.compile.fallback import HEAD
 from tessera.core.errors import CompilerFault, TesseraError
 from tessera.core.flags import override
 from tessera.core.text import Reader
 from tessera.core.types import TensorType
-from tessera.fallback import HEAD
 from tessera.ir.graph.interp import execute
 from tessera.ir.graph.ir import Graph, on_host
 from tessera.ir.graph.text import parse_graph

@@ -9,12 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rich.console import Console
-from rich.live import Live
-from rich.markup import escape
-from rich.table import Table
-
 from tessera.core.errors import TesseraError
+from tessera.core.terminal import Console, Live, Table, escape
 from tessera.inspect.files import write_whole
 
 WIDE = 320  # columns of a table that is not shown on a terminal

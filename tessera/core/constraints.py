@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tessera.core.dims import Dim, Shape, Size, Symbol, bounds, substitute, symbols
+from tessera.core.dims import DECISIONS, Dim, Shape, Size, Symbol, bounds, substitute, symbols
 from tessera.core.errors import ShapeError
 from tessera.core.source import Location, caller
 
@@ -110,12 +110,12 @@ _STATE = _State()
 @contextmanager
 def scope(new: Scope) -> Iterator[Scope]:
     """Collect facts and guards in `new` while the block runs."""
-    before = _STATE.scopes
-    _STATE.scopes = (*before, new)
+    before, deciding = _STATE.scopes, DECISIONS.same
+    _STATE.scopes, DECISIONS.same = (*before, new), new.same
     try:
         yield new
     finally:
-        _STATE.scopes = before
+        _STATE.scopes, DECISIONS.same = before, deciding
 
 
 def current_scope() -> Scope:

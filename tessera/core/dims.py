@@ -14,8 +14,11 @@ from __future__ import annotations
 import ast
 import math
 import operator
+import sys
+import threading
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
+from types import FrameType
 from typing import Any, NamedTuple, Union
 
 from tessera.core.errors import AnnotationError, ShapeError
@@ -60,6 +63,20 @@ _FUNCTIONS: dict[str, Callable[[int, int], int]] = {
 _remember = lru_cache(maxsize=1 << 15)
 
 
+class _Decisions(threading.local):
+    """Who knows whether two sizes are equal: the facts of the trace that is open, if one is."""
+
+    same: Callable[[Size, Size], bool | None] | None = None
+
+
+DECISIONS = _Decisions()
+
+
+def _is_ours(frame: FrameType) -> bool:
+    name = frame.f_globals.get("__name__")
+    return isinstance(name, str) and name.partition(".")[0] == "tessera"
+
+
 class Dim:
     """A polynomial over atoms that is not constant."""
 
@@ -74,7 +91,19 @@ class Dim:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Dim) and self.terms == other.terms)
+        """Whether both are the same polynomial; while tracing, code of users gets an answer that holds for every call."""
+        if self is other or (isinstance(other, Dim) and self.terms == other.terms):
+            return True
+        same = DECISIONS.same
+        if same is None or not isinstance(other, Dim | int) or _is_ours(sys._getframe(1)):
+            return False
+        found = same(self, other)
+        if found is None:
+            raise ShapeError(
+                f"whether {self} == {other} is not known while tracing; use op.eq({self}, {other}) with op.where or "
+                "ts.cond, or give the axis a number"
+            )
+        return found
 
     def __add__(self, other: Any) -> Any:
         return (

@@ -122,8 +122,20 @@ class OutOfMemoryError(TesseraError, MemoryError):
     """There is not enough memory for what a program needs."""
 
 
+class ModelError(TesseraError, ValueError):
+    """A model file is damaged, or of a kind that cannot be read."""
+
+
 class FlagError(TesseraError, ValueError):
     """An environment variable or a flag has a value that it cannot take."""
+
+
+class FileError(TesseraError, ValueError):
+    """A file cannot be read or written: it is missing, truncated, damaged or of another format."""
+
+
+class MissingFileError(FileError, FileNotFoundError):
+    """There is no file of this name."""
 
 
 def out_of_memory(user: str, e: MemoryError) -> OutOfMemoryError:
@@ -147,4 +159,12 @@ def too_deep(what: str) -> TraceError:
         f"{what}: Python's recursion limit of {sys.getrecursionlimit()} was reached: functions, branches or loops "
         "are nested too deep, or a function calls itself without end; write a loop with ts.fori_loop or ts.scan, "
         "or raise the limit with sys.setrecursionlimit"
+    )
+
+
+def nested_too_deep(what: str, limit: int) -> TraceError:
+    """The error of functions, branches and loops inside each other past a limit."""
+    return TraceError(
+        f"{what}: functions, branches or loops are nested too deep, past {limit} levels, or a function calls itself "
+        "without end; write a loop with ts.fori_loop or ts.scan"
     )

@@ -33,34 +33,52 @@ _SPLITS = 4  # minima and maxima that are taken apart
 _BRANCHES = 3  # integer branches, one below the other
 _PIVOTS = 400
 _ROWS = 120  # inequalities; products stop there
+_ALL = 1 << 10  # hops: every fact that has to do with a size
 
 
 def prove(facts: Sequence[Size], e: Size) -> bool:
     """Whether e is at least 0 wherever every fact is."""
-    if bounds(e)[0] >= 0:
+    if bounds(e)[0] >= 0 or _is_natural(e):
         return True
-    return refute([*_about(facts, e), -1 - e])
+    counters = {s for s in symbols(e) if s.startswith("_")}
+    tried: list[Size] | None = None
+    # Few facts refute quickly, where they refute at all: those of the same loops come first.
+    for near in (
+        [f for f in facts if symbols(f) & counters],
+        *(_about(facts, e, hops) for hops in (1, 2, _ALL)),
+    ):
+        if near != tried and refute([*near, -1 - e]):
+            return True
+        tried = near
+    return False
 
 
 def refute(facts: Sequence[Size]) -> bool:
     """Whether no integers make every fact at least 0."""
-    return _refute(frozenset(normal(f) for f in facts), _SPLITS)
+    known = frozenset(normal(f) for f in facts)
+    return _refute(known, 0, 0) or _refute(known, _SPLITS, _BRANCHES)
 
 
-def _about(facts: Sequence[Size], e: Size) -> list[Size]:
-    """The facts that share names with e, directly or through others."""
+def _about(facts: Sequence[Size], e: Size, hops: int) -> list[Size]:
+    """The facts that share names with e, directly or through at most so many others."""
     names, left = set(symbols(e)), list(facts)
     found: list[Size] = []
-    while near := [f for f in left if symbols(f) & names]:
+    while hops and (near := [f for f in left if symbols(f) & names]):
         left = [f for f in left if not symbols(f) & names]
         names.update(*map(symbols, near))
         found += near
+        hops -= 1
     return found
 
 
+def _is_natural(e: Size) -> bool:
+    """Whether e is a sum of terms none of which can be negative."""
+    return all(c >= 0 and all(_natural(a) for a, _ in m) for m, c in _row(e).items())
+
+
 @lru_cache(maxsize=1 << 14)
-def _refute(facts: frozenset[Size], splits: int) -> bool:
-    """Refute as minima and maxima stand, then with each of them being either side."""
+def _refute(facts: frozenset[Size], splits: int, branches: int) -> bool:
+    """Refute with so many minima and maxima being either side, one after the other."""
     if any(bounds(f)[1] < 0 for f in facts):
         return True
     known = sorted((f for f in facts if bounds(f)[0] < 0), key=str)
@@ -70,11 +88,12 @@ def _refute(facts: frozenset[Size], splits: int) -> bool:
         system = [*rows, *_definitions(rows)]
         system += _products(system)
         system = _eliminated(system)
-        return _infeasible([*system, *_rounded(system)], _BRANCHES)
+        return _infeasible([*system, *_rounded(system)], branches)
     sign = 1 if atom.function == "max" else -1
     for mine, other in ((atom.left, atom.right), (atom.right, atom.left)):
         case = [normal(_replaced(f, atom, mine)) for f in known]
-        if not _refute(frozenset([*case, normal(sign * (mine - other))]), splits - 1):
+        case.append(normal(sign * (mine - other)))
+        if not _refute(frozenset(case), splits - 1, branches):
             return False
     return True
 
@@ -302,9 +321,11 @@ def _feasible(rows: Sequence[Row]) -> Mapping[Monomial, Fraction] | None:
     table: dict[int, Line] = {}
     for i, r in enumerate(rows):
         made = {-1: r.get((), 0)}
-        for (m, sign), j in number.items():
-            if r.get(m):
-                made[j] = sign * r[m]
+        for m, c in r.items():
+            if m and c:
+                made[number[m, 1]] = c
+                if (m, -1) in number:
+                    made[number[m, -1]] = -c
         table[len(columns) + i] = 1, made
     for _ in range(_PIVOTS):
         low = min((v for v, (_, r) in table.items() if r[-1] < 0), default=None)

@@ -39,6 +39,13 @@ def _finite(dtype: DType) -> Any:
     return _finfo(dtype.np)  # covers the formats that NumPy lacks and those it has
 
 
+def top_of(dtype: DType) -> float:
+    """The number of a dtype of floats that none exceeds: infinity where it has one."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        beyond = float(np.array(np.inf, np.float32).astype(dtype.np))
+    return beyond if np.isinf(beyond) else float(_finite(dtype).max)
+
+
 def _clamp_float(x: Array, dtype: DType) -> Array:
     top = x.dtype.type(_finite(dtype).max)
     return np.where(np.isnan(x), x, np.clip(x, -top, top)).astype(x.dtype)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -17,6 +16,8 @@ from tessera.core.errors import TreeError
 
 Flatten = Callable[[Any], tuple[Sequence[Any], Any]]
 Unflatten = Callable[[Any, Sequence[Any]], Any]
+# Levels of a tree.  Walks take up to three frames a level: 600 of the 1,000 that Python allows by default.
+DEEPEST = 200
 
 
 class _Kind(NamedTuple):
@@ -168,23 +169,24 @@ def node(cls: type) -> type:
 def flatten(tree: Any) -> tuple[list[Any], Structure]:
     """The leaves from left to right, and the structure."""
     leaves: list[Any] = []
-    try:
-        return leaves, _flatten(tree, leaves)
-    except RecursionError:
-        pass
-    raise TreeError(
-        f"tree: the tree holds itself, or is nested deeper than Python's recursion limit of "
-        f"{sys.getrecursionlimit()} allows; put its leaves in a list"
-    )
+    return leaves, _flatten(tree, leaves, DEEPEST)
 
 
-def _flatten(tree: Any, leaves: list[Any]) -> Structure:
+def _flatten(tree: Any, leaves: list[Any], room: int) -> Structure:
     kind = _kind(type(tree))
     if kind is None:
         leaves.append(tree)
         return LEAF
+    if not room:
+        raise _too_deep()
     children, aux = kind.flatten(tree)
-    return Structure(type(tree), aux, tuple(_flatten(c, leaves) for c in children))
+    return Structure(type(tree), aux, tuple([_flatten(c, leaves, room - 1) for c in children]))
+
+
+def _too_deep() -> TreeError:
+    return TreeError(
+        f"tree: the tree holds itself, or is nested deeper than {DEEPEST} levels; put its leaves in a list"
+    )
 
 
 def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
@@ -229,7 +231,7 @@ def _parts(s: Structure, tree: Any, found: list[Any]) -> bool:
     return all(_parts(t, c, found) for t, c in zip(s.children, children, strict=True))
 
 
-def tokens(tree: Any, leaf: Callable[[Any], Any], out: list[Any]) -> bool:
+def tokens(tree: Any, leaf: Callable[[Any], Any], out: list[Any], room: int = DEEPEST) -> bool:
     """Append to `out` what tells the structure of a tree, with leaf(x) for each leaf.
 
     A flat list hashes faster than a Structure.  False when leaf gave None: then give up.
@@ -239,11 +241,13 @@ def tokens(tree: Any, leaf: Callable[[Any], Any], out: list[Any]) -> bool:
         token = leaf(tree)
         out.append(token)
         return token is not None
+    if not room:
+        raise _too_deep()
     children, aux = kind.flatten(tree)
     out += (type(tree), aux, len(children))
     whole = True
     for c in children:
-        whole = tokens(c, leaf, out) and whole
+        whole = tokens(c, leaf, out, room - 1) and whole
     return whole
 
 
@@ -272,17 +276,56 @@ def structure_paths(s: Structure, prefix: str = "") -> list[str]:
 
 
 def _steps(s: Structure) -> list[str]:
+    if is_mapping(s):
+        return [f"[{k!r}]" for k in keys(s)]
+    return [f".{k}" if isinstance(k, str) else f"[{k}]" for k in keys(s)]
+
+
+def is_mapping(s: Structure) -> bool:
+    """Whether the children of a node are the values of a dict."""
+    return s.kind in (dict, OrderedDict, defaultdict)
+
+
+def keys(s: Structure) -> list[Any]:
+    """What each child of a node is reached by: the key of a dict, the name of a field, or a number."""
     if s.kind is dict or s.kind is OrderedDict:
-        return [f"[{k!r}]" for k in s.aux]
+        return list(s.aux)
     if s.kind is defaultdict:
-        return [f"[{k!r}]" for k in s.aux[1]]
+        return list(s.aux[1])
     if s.kind is functools.partial:
-        return [".args", ".keywords"]
+        return ["args", "keywords"]
     if dataclasses.is_dataclass(s.kind) or hasattr(s.kind, "__attrs_attrs__"):
-        return [f".{n}" for n in _fields(s.kind)[0]]
-    return [f".{n}" for n in getattr(s.kind, "_fields", ())] or [
-        f"[{i}]" for i in range(len(s.children))
-    ]
+        return list(_fields(s.kind)[0])
+    return list(getattr(s.kind, "_fields", ())) or list(range(len(s.children)))
+
+
+@blames_arguments
+def names(tree: Any, prefix: str = "") -> list[str]:
+    """The dotted name of each leaf of a tree, in the order of the leaves, as in layers.0.weight.
+
+    A class whose __tessera_inline__ is the name of one field leaves that field out of the names below it.
+    """
+    return structure_names(structure(tree), prefix)
+
+
+def structure_names(s: Structure, prefix: str = "") -> list[str]:
+    """The dotted name of each leaf of a tree of this structure."""
+    if s.kind is None:
+        return [prefix]
+    inline = getattr(s.kind, "__tessera_inline__", None)
+    found: list[str] = []
+    for step, child in zip(_step_names(s), s.children, strict=True):
+        parts = [prefix] if step == inline else [prefix, step]
+        found += structure_names(child, ".".join(p for p in parts if p))
+    return found
+
+
+def _step_names(s: Structure) -> list[str]:
+    if s.kind is dict or s.kind is OrderedDict:
+        return [str(k) for k in s.aux]
+    if s.kind is defaultdict:
+        return [str(k) for k in s.aux[1]]
+    return [step.strip(".[]") for step in _steps(s)]
 
 
 @blames_arguments

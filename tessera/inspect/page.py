@@ -15,11 +15,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from tessera.accelerator.executable import GpuExecutable
 from tessera.algebra.laws.log import Rewrite
-from tessera.build import schedule_of
+from tessera.compile.cpu.build import schedule_of
+from tessera.compile.cpu.executable import MachineExecutable
+from tessera.compile.executable import Step
+from tessera.compile.gpu.executable import GpuExecutable
 from tessera.core.errors import OperandError
-from tessera.executable import Step
 from tessera.inspect.files import write_whole
 from tessera.inspect.page_data import Collector, memory_data, peaks_data
 from tessera.inspect.page_gpu import (
@@ -33,7 +34,6 @@ from tessera.inspect.profile import profile
 from tessera.ir.graph.ir import Array
 from tessera.ir.schedule.ir import HostCall
 from tessera.ir.target.cpu.machine import architecture
-from tessera.machine import MachineExecutable
 from tessera.runtime.threads import thread_count
 from tessera.tune.roofline import peaks_here
 

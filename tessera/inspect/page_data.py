@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any, TypeVar
 
-from tessera.build import form_of
+from tessera.compile.cpu.build import form_of
+from tessera.compile.executable import Step as PassRecord
 from tessera.core.source import Location
 from tessera.core.types import TensorType
-from tessera.executable import Step as PassRecord
 from tessera.inspect.page_kernels import launch_of, written_kernel
 from tessera.inspect.page_layout import layered
 from tessera.inspect.page_links import Link, links_of, made_by, read_by, written_by

@@ -9,14 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from typing import Any, cast
 
-from tessera.accelerator.executable import GpuExecutable, schedule_for_gpu
-from tessera.accelerator.offline import OfflineProgram
 from tessera.checks.roofline import MACHINES
 from tessera.compile import compile_graph, passes_of
+from tessera.compile.cpu.executable import MachineExecutable
+from tessera.compile.executable import Step as PassRecord
+from tessera.compile.gpu.executable import GpuExecutable, schedule_for_gpu
+from tessera.compile.gpu.offline import OfflineProgram
 from tessera.core.errors import CompileError, DeviceError, OperandError
 from tessera.core.flags import carried
 from tessera.core.processor import cores
-from tessera.executable import Step as PassRecord
 from tessera.inspect.page_data import Collector, Data, memory_data
 from tessera.inspect.page_text import tile_lines
 from tessera.inspect.profile_facts import attention_work
@@ -27,7 +28,6 @@ from tessera.ir.schedule.ir import HostCall
 from tessera.ir.schedule.memory import Access
 from tessera.ir.target.triton.writer import plain_name
 from tessera.ir.tile.launch import Launch
-from tessera.machine import MachineExecutable
 from tessera.runtime import triton_builder
 from tessera.runtime.cuda.memory import DeviceArray
 from tessera.runtime.triton_builder import Source

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.accelerator.program import GpuProgram
+from tessera.compile.gpu.program import GpuProgram
 from tessera.core.types import TensorType
 from tessera.ir.schedule.memory import Access, MemoryPlan
 from tessera.runtime.cuda import nvtx

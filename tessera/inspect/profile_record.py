@@ -9,16 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from tessera import eager, executable, prepared
+from tessera import eager
+from tessera.compile import executable
+from tessera.compile.cpu import prepared
+from tessera.compile.cpu.prepared import Prepared, Run
+from tessera.compile.executable import Executable
 from tessera.core.errors import OperandError
 from tessera.core.source import callers
 from tessera.core.spans import LISTENERS
-from tessera.executable import Executable
 from tessera.inspect.profile_gpu import GpuRecorder, OnGpu
 from tessera.inspect.profile_program import Watched
 from tessera.ir.graph.op import Op
 from tessera.lang import jit
-from tessera.prepared import Prepared, Run
 from tessera.runtime import kernel
 from tessera.runtime.kernel import CompiledKernel
 from tessera.runtime.stamps import Array

@@ -95,7 +95,7 @@ def work_of(step: Step, types: Types, sizes: Sizes) -> Work:
 
 def _primitive(step: Primitive, types: Types, known: Types, sizes: Sizes) -> float:
     """The arithmetic of a primitive: by its formula, or as its kernels do it."""
-    count = _FORMULAS.get(step.primitive)
+    count = FORMULAS.get(step.primitive)
     if count is not None:
         shapes = (
             [[int(n) for n in known[x].shape] for x in xs] for xs in (step.operands, step.results)
@@ -120,7 +120,7 @@ def _axes_lengths(xs: Any, ys: Any, p: Mapping[str, Any]) -> float:
 
 
 # (shapes of the operands, shapes of the results, parameters) -> operations
-_FORMULAS: dict[str, Callable[..., float]] = {
+FORMULAS: dict[str, Callable[..., float]] = {
     "conv": lambda xs, ys, p: 2 * prod(ys[0]) * prod(xs[1][1:]),
     "conv_weights": lambda xs, ys, p: 2 * prod(xs[1]) * prod(ys[0][1:]),
     "conv_input": lambda xs, ys, p: 2 * prod(xs[0]) * prod(xs[1][1:]),

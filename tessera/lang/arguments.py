@@ -263,6 +263,7 @@ def method_of(f: Any) -> Any:
         return None if isinstance(f.__self__, type) else f.__func__
     cls = type(f)
     method = getattr(cls, "__call__", None)  # noqa: B004
-    if cls.__module__.startswith(_OURS) or not isinstance(method, FunctionType):
+    ours = cls.__module__.startswith(_OURS) and not hasattr(cls, "__tessera_tree__")
+    if ours or not isinstance(method, FunctionType):
         return None
     return method

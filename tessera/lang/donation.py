@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tessera.compile.executable import Executable
 from tessera.core.source import warn_caller
-from tessera.executable import Executable
 from tessera.ir.graph.ir import Value, donate
 
 

@@ -17,6 +17,8 @@ from typing import Any
 from tessera.algebra.annotation import OperatorSpec
 from tessera.algebra.laws.log import rewrites
 from tessera.compile import compile_graph, demand_target
+from tessera.compile.executable import Executable
+from tessera.compile.fallback import Task, first_that_works
 from tessera.core import tree, usual
 from tessera.core.blame import blames_arguments, demand_function
 from tessera.core.device import ANYWHERE, CPU, GPUS, Device
@@ -35,8 +37,6 @@ from tessera.core.spans import span
 from tessera.core.statics import static_key
 from tessera.core.types import TensorType
 from tessera.eager import refuse_hosted, target_in_force
-from tessera.executable import Executable
-from tessera.fallback import Task, first_that_works
 from tessera.ir.graph.ir import (
     Value,
     current_builder,
@@ -227,7 +227,7 @@ class Jitted:
                 data.append(x.data)
                 tensors.append(x)
                 out.append(_token(x))
-            elif not _are_tokens(x, leaf, out):
+            elif not tree.tokens(x, leaf, out):
                 return None, data, tensors
         left = len(kwargs)
         for n in self._keyword_order if kwargs else ():
@@ -238,7 +238,7 @@ class Jitted:
             x = kwargs[n]
             if n in self._keyword_only and type(x) in PLAIN:
                 out.append(static_key(x))
-            elif not _are_tokens(x, leaf, out):
+            elif not tree.tokens(x, leaf, out):
                 return None, data, tensors
         # A name that the function does not have, or takes by ** alone, is not in the key.
         return None if left else tuple(out), data, tensors
@@ -496,13 +496,6 @@ class _Method:
     ) -> Path:
         """Write a page that shows the method at every level."""
         return self._jitted.inspect(self._self, *args, path=path, **kwargs)
-
-
-def _are_tokens(x: Any, leaf: Callable[[Any], Any], out: list[Any]) -> bool:
-    try:
-        return tree.tokens(x, leaf, out)
-    except RecursionError:  # said where the call is taken apart
-        return False
 
 
 def _gpu_of(target: str, device: Device) -> Device | None:

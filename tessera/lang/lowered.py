@@ -6,16 +6,16 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tessera.compile.executable import Executable, Step
+from tessera.compile.fallback import PlainExecutable
 from tessera.core.errors import OperandError, located
 from tessera.core.kernels import Kernels
-from tessera.executable import Executable, Step
-from tessera.fallback import PlainExecutable
 from tessera.ir.graph.ir import Graph, Node
 
 if TYPE_CHECKING:  # loaded by the first function that is compiled for the machine
+    from tessera.compile.cpu.executable import MachineExecutable
     from tessera.ir.schedule.ir import Program
     from tessera.ir.schedule.memory import MemoryPlan
-    from tessera.machine import MachineExecutable
 
 
 class Lowered:

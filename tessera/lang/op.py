@@ -22,14 +22,17 @@ from tessera.ops.control import *
 from tessera.ops.conv_transpose import *
 from tessera.ops.convolution import *
 from tessera.ops.creation import *
+from tessera.ops.ctc import *
 from tessera.ops.dynamic_slice import *
 from tessera.ops.elementwise import *
 from tessera.ops.factor import *
 from tessera.ops.fft import *
 from tessera.ops.gather import *
+from tessera.ops.grid_sample import *
 from tessera.ops.indexing import *
 from tessera.ops.linalg import *
 from tessera.ops.loss import *
+from tessera.ops.margins import *
 from tessera.ops.matrix import *
 from tessera.ops.matrix_function import *
 from tessera.ops.neural import *

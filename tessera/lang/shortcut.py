@@ -12,14 +12,14 @@ from types import MethodType
 from typing import Any
 
 from tessera.compile import compile_graph
+from tessera.compile.executable import Executable
+from tessera.compile.fallback import Task, first_that_works
 from tessera.core import usual
 from tessera.core.device import CPU
 from tessera.core.dtype import DType
 from tessera.core.errors import CompilerFault, TesseraError
 from tessera.core.flags import checked, flags
 from tessera.eager import target_in_force
-from tessera.executable import Executable
-from tessera.fallback import Task, first_that_works
 from tessera.ir.graph.ir import Graph
 from tessera.ir.graph.op import forbidden
 from tessera.lang.tensor import Tensor

@@ -129,14 +129,14 @@ def _push_now(
     g: Graph, primals: Sequence[Value], tangents: Sequence[Tangent]
 ) -> tuple[list[Value], list[Tangent]]:
     """push_forward on concrete values."""
-    b = Builder()
+    given = [*primals, *(t for t in tangents if t is not None)]
+    b = Builder(given=given)  # a rule of the user may decide on values
     with building(b):
         ins = [b.input(v.type, v.device) for v in primals]
         moving = [None if t is None else b.input(t.type, t.device) for t in tangents]
         outs, out_ts = push_forward(g, ins, moving)
         kept = [t for t in out_ts if t is not None]
         graph, _ = b.finish([*outs, *kept], g.name)
-    given = [*primals, *(t for t in tangents if t is not None)]
     device = _place(g.name, given)
     data: list[Any] = [v.data for v in given]
     run = execute if device is CPU else _on_device(device)

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import tessera.tune  # noqa: F401  the package, before its name becomes the function below
+from tessera.compile.fallback import Task, first_that_works
 from tessera.core.during import During
 from tessera.core.errors import OperandError, TesseraError, located
 from tessera.core.flags import flags
 from tessera.core.spans import span
-from tessera.fallback import Task, first_that_works
 from tessera.lang.jit import Jitted, jit
 from tessera.lang.lowered import Lowered
 

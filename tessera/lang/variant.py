@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from tessera.compile.executable import Executable
 from tessera.core import tree
 from tessera.core.constraints import solve
 from tessera.core.device import ANYWHERE, CPU, Device
 from tessera.core.types import TensorType
-from tessera.executable import Executable
 from tessera.ir.graph.interp import execute, interpret
 from tessera.ir.graph.ir import Value, holding, on_host
 from tessera.ir.graph.numbers import checking

@@ -264,13 +264,17 @@ def _all_done(cond_fn: Callable[[Any], Any], out: Tree, most: Size) -> Tree:
 
 
 def _loop(
-    cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], Any], init: Tree, **p: Any
+    cond_fn: Callable[[Any], Any],
+    body_fn: Callable[[Any], Any],
+    init: Tree,
+    op: str = "while_loop",
+    **p: Any,
 ) -> Tree:
-    carry = _Carry("while_loop", init)
+    carry = _Carry(op, init)
     s = carry.structure
 
     def traced() -> tuple[Traced, tree.Structure]:
-        t = _region("while_loop", body_fn, "body_fn", carry.types, s)
+        t = _region(op, body_fn, "body_fn", carry.types, s)
         return t, t.structure
 
     body = carry.settle(traced, "body_fn")
@@ -332,18 +336,31 @@ def scan(
 ) -> tuple[Tree, Tree]:
     """Carry a state along the first axis of xs: f(carry, x) -> (carry, y); the last carry and all y."""
     _function("scan", "f", f)
-    rows, s = _leaves("scan", "xs", xs)
+    return _scanned(("scan", "f"), f, init, xs, length, reverse)
+
+
+def _scanned(
+    names: tuple[str, str],
+    f: Callable[[Any, Any], tuple[Any, Any]],
+    init: Tree,
+    xs: Tree,
+    length: Size | None = None,
+    reverse: bool = False,
+) -> tuple[Tree, Tree]:
+    """A scan whose errors name this op and this function of the user."""
+    op, name = names
+    rows, s = _leaves(op, "xs", xs)
     n = _length(rows, s, length)
     slices = [v.type.with_shape(v.shape[1:]) for v in rows]
-    carry = _Carry("scan", init)
+    carry = _Carry(op, init)
 
     def traced() -> tuple[Traced, tree.Structure]:
-        t = _region("scan", f, "f", [*carry.types, *slices], carry.structure, s)
+        t = _region(op, f, name, [*carry.types, *slices], carry.structure, s)
         if t.structure.kind is not tuple or len(t.structure.children) != 2:
-            raise TreeError(f"scan: f returns {t.structure}, expected (carry, y)")
+            raise TreeError(f"{op}: {name} returns {t.structure}, expected (carry, y)")
         return t, t.structure.children[0]
 
-    body = carry.settle(traced, "f")
+    body = carry.settle(traced, name)
     (region,), outer = over_same_inputs((body.graph,), (body.outer,))
     results = scan.bind_many(
         *carry.values, *rows, *outer, regions=(region,),
@@ -397,12 +414,14 @@ def fori_loop(
     lo, hi = _bound("lower", lower), _bound("upper", upper)
     if isinstance(lo, Value) or isinstance(hi, Value):
         start, stop = as_value(lo), as_value(hi)
-        _, last = while_loop(
+        _, last = _loop(
             lambda c: lt(c[0], stop),
             lambda c: (add(c[0], 1), applied("fori_loop: body_fn", body_fn, c, {})),
             (cast_to(start, stop.dtype), init),
+            op="fori_loop",
         )
         return last
     steps = add(iota((larger(hi - lo, 0),)), lo)
     body = partial(applied, "fori_loop: body_fn", body_fn)
-    return scan(lambda c, i: (body((i, c), {}), None), init, steps)[0]
+    names = ("fori_loop", "body_fn")
+    return _scanned(names, lambda c, i: (body((i, c), {}), None), init, steps)[0]

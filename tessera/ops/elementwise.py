@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from tessera.core.dtype import DType, as_dtype, complex_of
-from tessera.core.errors import DTypeError
+from tessera.core.errors import DTypeError, OperandError
 from tessera.core.host import scipy
-from tessera.core.rounding import round_to
+from tessera.core.rounding import round_to, top_of
 from tessera.core.scalar import apply, arg
 from tessera.core.signature import broadcast_shapes
 from tessera.core.types import TensorType
@@ -26,6 +26,7 @@ from tessera.ops.define import (
     cast_to,
     define,
     floating,
+    full_of,
     meet,
     unary,
 )
@@ -304,7 +305,9 @@ gamma = unary("gamma", "Gamma function.", floats=True, kinds="f",
     samples=(Sample((3,), 1), Sample((2, 2), 2)), domain=(0.5, 3.0),
 )  # fmt: skip
 def polygamma(x: ArrayLike, order: int) -> Value:
-    """Derivative of digamma of this order."""
+    """Derivative of digamma of this order, 0 for digamma itself."""
+    if isinstance(order, bool) or not hasattr(order, "__index__") or int(order) < 0:
+        raise OperandError(f"polygamma: order is {order!r:.40}, expected an integer from 0 on")
     return polygamma.bind(floating(as_value(x)), order=int(order))
 
 
@@ -400,12 +403,19 @@ def _clip_jvp(n: Node, ts: Tangents) -> Value | None:
     samples=(Sample((5,), -0.5, 0.7), Sample((2, 3), (3,), 1.5)),
 )  # fmt: skip
 def clip(x: ArrayLike, min: ArrayLike = None, max: ArrayLike = None) -> Value:
-    """x, but at least min and at most max."""
+    """x, but at least min and at most max; at an end the slope is that of x, 1."""
     v = as_value(x, "clip")
-    if min is None or max is None:
-        v = v if min is None else maximum(v, min)
-        return v if max is None else minimum(v, max)
-    return clip.bind(*meet("clip", (v, min, max)))
+    if min is not None and max is not None:
+        return clip.bind(*meet("clip", (v, min, max)))
+    if min is None and max is None:
+        return v
+    v, end = meet("clip", (v, max if min is None else min))
+    if v.dtype.kind != "f":
+        return maximum(v, end) if max is None else minimum(v, end)
+    far = top_of(v.dtype)
+    if min is None:
+        return clip.bind(v, full_of(v.shape, -far, v.dtype), end)
+    return clip.bind(v, end, full_of(v.shape, far, v.dtype))
 
 
 def _cast(x: Any, dtype: Any) -> Any:

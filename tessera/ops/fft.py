@@ -135,6 +135,17 @@ def ifft(x: ArrayLike, n: Size | None = None, axis: int = -1, norm: str | None =
     return ifft.bind(fit_axis("ifft", v, a, n), axes=(a,), norm=norm_of("ifft", norm))
 
 
+def _over_axes(
+    op: str, f: Any, x: ArrayLike, s: Sizes | None, axes: AxisLike, norm: str | None
+) -> Value:
+    """fft or ifft over several axes."""
+    v = _complex(as_signal(op, x))
+    over, sizes = _axes_and_sizes(op, v, s, axes)
+    ready = _resized(op, v, over, sizes)
+    made: Value = f.bind(ready, axes=over, norm=norm_of(op, norm)) if over else ready
+    return made
+
+
 @public
 def fftn(
     x: ArrayLike,
@@ -143,10 +154,7 @@ def fftn(
     norm: str | None = None,
 ) -> Value:
     """The Fourier transform over axes, all unless given, of s elements each."""
-    v = _complex(as_signal("fftn", x))
-    over, sizes = _axes_and_sizes("fftn", v, s, axes)
-    ready = _resized("fftn", v, over, sizes)
-    return fft.bind(ready, axes=over, norm=norm_of("fftn", norm)) if over else ready
+    return _over_axes("fftn", fft, x, s, axes, norm)
 
 
 @public
@@ -157,10 +165,7 @@ def ifftn(
     norm: str | None = None,
 ) -> Value:
     """The inverse of fftn."""
-    v = _complex(as_signal("ifftn", x))
-    over, sizes = _axes_and_sizes("ifftn", v, s, axes)
-    ready = _resized("ifftn", v, over, sizes)
-    return ifft.bind(ready, axes=over, norm=norm_of("ifftn", norm)) if over else ready
+    return _over_axes("ifftn", ifft, x, s, axes, norm)
 
 
 @public
@@ -171,7 +176,7 @@ def fft2(
     norm: str | None = None,
 ) -> Value:
     """The Fourier transform over two axes."""
-    return fftn(x, s, axes, norm)
+    return _over_axes("fft2", fft, x, s, axes, norm)
 
 
 @public
@@ -182,7 +187,7 @@ def ifft2(
     norm: str | None = None,
 ) -> Value:
     """The inverse of fft2."""
-    return ifftn(x, s, axes, norm)
+    return _over_axes("ifft2", ifft, x, s, axes, norm)
 
 
 # Real transforms --------------------------------------------------------------------------------
@@ -279,10 +284,10 @@ def rfftn(
     norm: str | None = None,
 ) -> Value:
     """rfft over the last of the axes and fft over the others."""
-    v = _no_complex("rfftn", as_signal("rfftn", x))
+    v, norm = _no_complex("rfftn", as_signal("rfftn", x)), norm_of("rfftn", norm)
     over, sizes = _last_axis("rfftn", v, s, axes)
     half = rfft(_resized("rfftn", v, over, sizes), None, over[-1], norm)
-    return fftn(half, None, over[:-1], norm)
+    return _over_axes("rfftn", fft, half, None, over[:-1], norm)
 
 
 @public
@@ -295,7 +300,9 @@ def irfftn(
     """The inverse of rfftn."""
     v = _complex(as_signal("irfftn", x))
     over, sizes = _last_axis("irfftn", v, s, axes)
-    return irfft(ifftn(v, sizes[:-1] if s else None, over[:-1], norm), sizes[-1], over[-1], norm)
+    norm = norm_of("irfftn", norm)
+    whole = _over_axes("irfftn", ifft, v, sizes[:-1] if s else None, over[:-1], norm)
+    return irfft(whole, sizes[-1], over[-1], norm)
 
 
 # Frequencies and order --------------------------------------------------------------------------

@@ -63,7 +63,7 @@ Tangents = Sequence[Value | None]
 _REDUCTIONS = ("mean", "sum", "none")
 
 
-def _reduced(op: str, losses: Value, reduction: str) -> Value:
+def reduced(op: str, losses: Value, reduction: str) -> Value:
     if reduction not in _REDUCTIONS:
         raise OperandError(f"{op}: reduction is {reduction!r}, expected 'mean', 'sum' or 'none'")
     if reduction == "none":
@@ -198,7 +198,7 @@ def cross_entropy(
     if ignore_index is not None:
         raise OperandError("cross_entropy: ignore_index needs labels that are class numbers")
     losses = _distribution_loss(x, y, k, label_smoothing)
-    return _reduced("cross_entropy", losses, reduction)
+    return reduced("cross_entropy", losses, reduction)
 
 
 def _labels(op: str, x: Value, labels: Value, axis: int, ignore: int | None) -> Value:
@@ -229,7 +229,7 @@ def _over_labels(
     op: str, losses: Value, labels: Value, reduction: str, ignore: int | None
 ) -> Value:
     if reduction != "mean" or ignore is None:
-        return _reduced(op, losses, reduction)
+        return reduced(op, losses, reduction)
     return div(sum_of(losses), sum_of(cast_to(ne(labels, ignore), losses.dtype)))
 
 
@@ -263,7 +263,7 @@ def binary_cross_entropy(
         losses = sub(mul(sub(1.0, y), v), log_sigmoid(v))
     else:
         losses = neg(add(_weighted(y, log(v)), _weighted(sub(1.0, y), log(sub(1.0, v)))))
-    return _reduced("binary_cross_entropy", losses, reduction)
+    return reduced("binary_cross_entropy", losses, reduction)
 
 
 # Distances
@@ -272,7 +272,7 @@ def binary_cross_entropy(
 def _distance(
     name: str, x: ArrayLike, y: ArrayLike, reduction: str, f: Callable[[Value], Value]
 ) -> Value:
-    return _reduced(name, f(sub(*meet(name, (x, y), floats=True))), reduction)
+    return reduced(name, f(sub(*meet(name, (x, y), floats=True))), reduction)
 
 
 @public
@@ -323,7 +323,7 @@ def hinge(
 ) -> Value:
     """max(0, margin - targets * scores) with targets -1 or 1."""
     s, y = meet("hinge", (scores, targets), floats=True)
-    return _reduced("hinge", maximum(sub(margin, mul(s, y)), 0.0), reduction)
+    return reduced("hinge", maximum(sub(margin, mul(s, y)), 0.0), reduction)
 
 
 @public
@@ -338,7 +338,7 @@ def kl_div(
         some = where(eq(target, 0), full_of(target.shape, 1, target.dtype), target)
         terms = mul(target, sub(log(some), q))
         terms = where(eq(target, 0), full_of(target.shape, 0, target.dtype), terms)
-    return _reduced("kl_div", terms, reduction)
+    return reduced("kl_div", terms, reduction)
 
 
 @public

@@ -14,10 +14,14 @@ from tessera.core.blame import applied
 from tessera.core.constraints import Scope, current_scope, scope
 from tessera.core.device import ANYWHERE, Device
 from tessera.core.dims import Dim
-from tessera.core.errors import OperandError, TraceError
+from tessera.core.errors import OperandError, TraceError, nested_too_deep
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Builder, Graph, Value, building, current_builder
 from tessera.ops.define import as_value
+
+# Functions, branches and loops inside each other.  Tracing takes some eight Python frames a level and derivatives no more,
+# so that this many fit in Python's default limit of 1,000 with room for the user's own.
+DEEPEST = 64
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,8 @@ def trace(
     leaves, structure = tree.flatten((args, kwargs))
     parent = current_builder()
     builder = Builder(parent, input_names=names, place=place, given=given)
+    if builder.depth > DEEPEST:
+        raise nested_too_deep(name, DEEPEST)
     # A nested trace shares the facts of the one around it; an outermost trace opens its own.
     facts = Scope() if parent is None else current_scope()
     with scope(facts), building(builder):

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from tessera.compile.executable import Executable, Step
 from tessera.core.constraints import solve
 from tessera.core.layout import Layout, replicated
 from tessera.core.mesh import Mesh
 from tessera.core.ranks import placement
-from tessera.executable import Executable, Step
 from tessera.ir.graph.ir import Graph
 from tessera.sharded.array import ShardedArray, block_shape
 from tessera.transform.bucket import bucket

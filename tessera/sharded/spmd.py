@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tessera.compile.executable import Executable
 from tessera.core.layout import Layout, replicated
 from tessera.core.mesh import Mesh
 from tessera.core.ranks import placement
-from tessera.executable import Executable
 from tessera.ir.graph.ir import Builder, Graph, building
 from tessera.ops.shape import reshape
 from tessera.sharded.array import ShardedArray, block_shape

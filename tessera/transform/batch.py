@@ -11,9 +11,12 @@ the op's own; the op on all operands in front, when its signature says that '...
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+from tessera.core.dims import Size
 from tessera.ir.graph.ir import Builder, Graph, Node, Value, bind, building, current_builder
 from tessera.ops.batching import NEW_AXIS, Mask, along, batch_size, leading
 from tessera.ops.collective import ALONG, mentions
@@ -24,6 +27,28 @@ from tessera.transform.differentiate import decomposition
 REGION_BATCH: dict[
     str, Callable[[Node, Sequence[Value], Mask], tuple[Sequence[Value], Sequence[bool]]]
 ] = {}
+
+
+# Which results are batched, without building anything: (node, batched, size) -> mask.
+REGION_SPREAD: dict[str, Callable[[Node, list[bool], Size], list[bool]]] = {}
+
+
+class _State(threading.local):
+    probing = False  # whether only the presence of the new axis is asked for
+
+
+_STATE = _State()
+
+
+@contextmanager
+def probing() -> Iterator[None]:
+    """Ask only which results have the new axis: regions are not traced while the block runs."""
+    before = _STATE.probing
+    _STATE.probing = True
+    try:
+        yield
+    finally:
+        _STATE.probing = before
 
 
 def batch_graph(
@@ -57,6 +82,8 @@ def batch_node(
     if not any(batched) and not named:
         out = bind(n.op, *operands, regions=n.regions, **n.params)
         return _results(n, out), [False] * len(n.results)
+    if _STATE.probing and n.op.name in REGION_SPREAD:
+        return _stand_ins(n, list(batched), batch_size(operands, batched))
     if n.op.name in REGION_BATCH:
         return REGION_BATCH[n.op.name](n, operands, batched)
     if n.op.decompose is not None and n.op.batch is None and not _stacks(n):
@@ -64,6 +91,14 @@ def batch_node(
         return batch_graph(sub, [*operands, *outer], [*batched, *(False for _ in outer)])
     rule = n.op.batch or _stacks(n) or one_by_one
     return _results(n, rule(n, operands, batched)), [True] * len(n.results)
+
+
+def _stand_ins(n: Node, batched: list[bool], size: Size) -> tuple[list[Value], list[bool]]:
+    builder, mask = current_builder(), REGION_SPREAD[n.op.name](n, batched, size)
+    assert builder is not None
+    shapes = [(size, *v.shape) if m else v.shape for v, m in zip(n.results, mask, strict=True)]
+    pairs = zip(n.results, shapes, strict=True)
+    return [builder.input(v.type.with_shape(s), v.device) for v, s in pairs], mask
 
 
 def _results(n: Node, out: Any) -> Sequence[Value]:

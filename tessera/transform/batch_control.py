@@ -17,7 +17,8 @@ from tessera.ops.elementwise import where
 from tessera.ops.reduction import any as any_of
 from tessera.ops.region import over_same_inputs
 from tessera.ops.shape import transpose
-from tessera.transform.batch import REGION_BATCH, batch_graph
+from tessera.transform.batch import REGION_BATCH, REGION_SPREAD, batch_graph, probing
+from tessera.transform.moving import either, fixed_point, remembered
 
 Results = tuple[Sequence[Value], Sequence[bool]]
 Traced = tuple[Graph, tuple[Value, ...]]
@@ -44,17 +45,13 @@ def inside(v: Value, batched: bool, size: Size) -> Value:
     return like(v, (size, *v.shape) if batched else v.shape)
 
 
-def batched_outputs(g: Graph, batched: Mask, size: Size) -> list[bool]:
+@remembered
+def batched_outputs(g: Graph, batched: list[bool], size: Size) -> list[bool]:
     """Which outputs are batched when these inputs are."""
-    found: list[bool] = []
-
-    def run(*xs: Value) -> list[Value]:
-        outs, mask = batch_graph(g, xs, batched)
-        found.extend(mask)
-        return outs
-
-    traced([inside(v, b, size) for v, b in zip(g.inputs, batched, strict=True)], run, g.name)
-    return found
+    b = Builder(current_builder())
+    with building(b), probing():
+        shaped = [inside(v, m, size) for v, m in zip(g.inputs, batched, strict=True)]
+        return batch_graph(g, [b.input(v.type, v.device) for v in shaped], batched)[1]
 
 
 def batched_region(g: Graph, batched: Mask, wanted: Mask, size: Size) -> Traced:
@@ -87,9 +84,8 @@ def _cond(n: Node, operands: Sequence[Value], batched: Mask) -> Results:
     size = batch_size(operands, batched)
     if batched[0]:
         return _both(n, operands, batched, size)
-    mask = batched[1:]
-    each = [batched_outputs(g, mask, size) for g in n.regions]
-    wanted = [a or b for a, b in zip(*each, strict=True)]
+    mask = list(batched[1:])
+    wanted = either([batched_outputs(g, mask, size) for g in n.regions])
     made = [batched_region(g, mask, wanted, size) for g in n.regions]
     regions, outer = over_same_inputs([g for g, _ in made], [o for _, o in made])
     return bind(n.op, *operands, *outer, regions=regions, **n.params), wanted
@@ -106,21 +102,11 @@ def _both(n: Node, operands: Sequence[Value], batched: Mask, size: Size) -> Resu
 # scan -------------------------------------------------------------------------------------------
 
 
-def _grown(mask: list[bool], carry: int, grow: Callable[[list[bool]], list[bool]]) -> list[bool]:
-    """The mask whose first entries no longer grow by going round the loop."""
-    while True:
-        more = [m or g for m, g in zip(mask[:carry], grow(mask)[:carry], strict=True)]
-        if more == mask[:carry]:
-            return mask
-        mask = [*more, *mask[carry:]]
-
-
 def _scan(n: Node, operands: Sequence[Value], batched: Mask) -> Results:
     """The body works on the whole batch; rows run along axis 1 and go in with axis 0 moved inside."""
     (body,), c = n.regions, n.params["carry"]
     stop, size = c + n.params["xs"], batch_size(operands, batched)
-    mask = _grown(list(batched), c, lambda m: batched_outputs(body, m, size))
-    wanted = [*mask[:c], *batched_outputs(body, mask, size)[c:]]
+    mask, wanted = fixed_point(list(batched), c, lambda m: batched_outputs(body, m, size))
     values = [
         in_front(v, b, size) if m else v for v, b, m in zip(operands, batched, mask, strict=True)
     ]
@@ -141,7 +127,7 @@ def _batch_first(y: Value) -> Value:
 def _while(n: Node, operands: Sequence[Value], batched: Mask) -> Results:
     (test, body), size = n.regions, batch_size(operands, batched)
     c = len(body.outputs)
-    mask = _grown(list(batched), c, lambda m: batched_outputs(body, m, size))
+    mask, _ = fixed_point(list(batched), c, lambda m: batched_outputs(body, m, size))
     alone = batched_outputs(test, mask, size)[0]
     if alone:
         mask = [*(True for _ in range(c)), *mask[c:]]
@@ -168,5 +154,29 @@ def _while(n: Node, operands: Sequence[Value], batched: Mask) -> Results:
     return bind(n.op, *values, *outer, regions=regions, **n.params), mask[:c]
 
 
+# Which results are batched ----------------------------------------------------------------------
+
+
+def _cond_spread(n: Node, batched: list[bool], size: Size) -> list[bool]:
+    if batched[0]:
+        return [True] * len(n.results)
+    return either([batched_outputs(g, batched[1:], size) for g in n.regions])
+
+
+def _scan_spread(n: Node, batched: list[bool], size: Size) -> list[bool]:
+    body, c = n.regions[0], n.params["carry"]
+    return fixed_point(batched, c, lambda m: batched_outputs(body, m, size))[1]
+
+
+def _while_spread(n: Node, batched: list[bool], size: Size) -> list[bool]:
+    test, body = n.regions
+    grow = lambda m: batched_outputs(body, m, size)  # noqa: E731
+    mask, wanted = fixed_point(batched, len(body.outputs), grow)
+    return [True] * len(wanted) if batched_outputs(test, mask, size)[0] else wanted
+
+
+REGION_SPREAD[cond.op.name] = _cond_spread
+REGION_SPREAD[scan.op.name] = _scan_spread
+REGION_SPREAD[while_loop.op.name] = _while_spread
 for _op, _rule in ((call.op, _call), (cond.op, _cond), (scan.op, _scan), (while_loop.op, _while)):
     REGION_BATCH[_op.name] = _rule

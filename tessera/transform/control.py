@@ -28,6 +28,7 @@ from tessera.transform.differentiate import (
     zeros,
 )
 from tessera.transform.inline import inline
+from tessera.transform.moving import either, fixed_point, linear_outputs, moving_outputs
 from tessera.transform.simplify import simplify
 
 Mask = list[bool]
@@ -91,25 +92,7 @@ def _parts(n: Node) -> tuple[slice, slice, slice]:
     return slice(0, c), slice(c, stop), slice(stop, len(n.operands))
 
 
-def _fixed_point(mask: Mask, carry: int, grow: Callable[[Mask], Mask]) -> Mask:
-    """The mask whose first entries no longer grow by going round the loop."""
-    while True:
-        more = [m or g for m, g in zip(mask[:carry], grow(mask), strict=True)]
-        if more == mask[:carry]:
-            return mask
-        mask = [*more, *mask[carry:]]
-
-
 # Forward ----------------------------------------------------------------------------------------
-
-
-def moving_outputs(g: Graph, mask: Mask) -> Mask:
-    """Which outputs have tangents when these inputs have."""
-    b = Builder(current_builder())
-    with building(b):
-        ins = [b.input(v.type, v.device) for v in g.inputs]
-        ts = [b.input(v.type, v.device) if m else None for v, m in zip(g.inputs, mask, strict=True)]
-        return present(push_forward(g, ins, ts)[1])
 
 
 def pushed(g: Graph, mask: Mask, values: Sequence[Value], wanted: Mask) -> list[Value]:
@@ -129,8 +112,7 @@ def spread(ts: Sequence[Value], mask: Mask) -> list[Tangent]:
 def _cond_jvp(n: Node, ts: Sequence[Tangent]) -> tuple[list[Value], list[Tangent]]:
     branches = [inline(g) for g in n.regions]
     operands, mask = n.operands[1:], present(ts[1:])
-    each = [moving_outputs(g, mask) for g in branches]
-    wanted = [a or b for a, b in zip(*each, strict=True)]
+    wanted = either([moving_outputs(g, mask) for g in n.regions])
     inputs = [*operands, *chosen(ts[1:], mask)]
 
     def joint(g: Graph) -> tuple[Graph, tuple[Value, ...]]:
@@ -145,7 +127,7 @@ def _cond_jvp(n: Node, ts: Sequence[Tangent]) -> tuple[list[Value], list[Tangent
 def _while_jvp(n: Node, ts: Sequence[Tangent]) -> tuple[list[Value], list[Tangent]]:
     test, body = (inline(g) for g in n.regions)
     c = len(body.outputs)
-    mask = _fixed_point(present(ts), c, lambda m: moving_outputs(body, m))
+    mask, _ = fixed_point(present(ts), c, lambda m: moving_outputs(n.regions[1], m))
     inside, outside = mask[:c], mask[c:]
     tangents = filled(ts, n.operands, mask)
     count = sum(inside)
@@ -171,8 +153,7 @@ def _while_jvp(n: Node, ts: Sequence[Tangent]) -> tuple[list[Value], list[Tangen
 def _scan_jvp(n: Node, ts: Sequence[Tangent]) -> tuple[list[Value], list[Tangent]]:
     body = inline(n.regions[0])
     parts, c = _parts(n), n.params["carry"]
-    mask = _fixed_point(present(ts), c, lambda m: moving_outputs(body, m)[:c])
-    wanted = [*mask[:c], *moving_outputs(body, mask)[c:]]
+    mask, wanted = fixed_point(present(ts), c, lambda m: moving_outputs(n.regions[0], m))
     counts = [sum(mask[p]) for p in parts]
     operands = [v for p in parts for v in (*n.operands[p], *filled(ts[p], n.operands[p], mask[p]))]
     slices = [v for p in parts for v in (*body.inputs[p], *chosen(body.inputs[p], mask[p]))]
@@ -317,9 +298,7 @@ def _while_split(n: Node, linear: set[Value]) -> tuple[dict[Value, Value], Node 
 
 def _scan_split(n: Node, linear: set[Value]) -> tuple[dict[Value, Value], Node | None]:
     (body,), parts, c = n.regions, _parts(n), n.params["carry"]
-    mask = _fixed_point(
-        [v in linear for v in n.operands], c, lambda m: cut_region(body, m).outputs[:c]
-    )
+    mask, _ = fixed_point([v in linear for v in n.operands], c, lambda m: linear_outputs(body, m))
     cut = cut_region(body, mask)
     wanted = [*mask[:c], *cut.outputs[c:]]
     # What runs along the loop or stays the same is handed on as it is; the rest is stacked.

@@ -24,6 +24,7 @@ Tangent = Value | None  # None is zero
 
 # Rules of ops with regions by name; transform/control.py has them, since they need the transforms.
 # jvp: (node without results, tangents) -> results and their tangents, from one joint node
+# moves: (node, which operands have tangents) -> which results have, without building anything
 # split: (node, linear values) -> results that are known, and the linear node for the others
 # transpose: (node, cotangents of the results, linear values) -> cotangents of the operands
 # accumulate: as transpose, given the sums so far for the operands, which the results include: a
@@ -31,6 +32,7 @@ Tangent = Value | None  # None is zero
 REGION_JVP: dict[
     str, Callable[[Node, Sequence[Tangent]], tuple[Sequence[Value], Sequence[Tangent]]]
 ] = {}
+REGION_MOVES: dict[str, Callable[[Node, list[bool]], Sequence[bool]]] = {}
 REGION_SPLIT: dict[str, Callable[[Node, set[Value]], tuple[dict[Value, Value], Node | None]]] = {}
 REGION_TRANSPOSE: dict[str, Callable[..., Sequence[Tangent]]] = {}
 REGION_ACCUMULATE: dict[str, Callable[..., Sequence[Tangent]]] = {}
@@ -38,6 +40,7 @@ REGION_ACCUMULATE: dict[str, Callable[..., Sequence[Tangent]]] = {}
 
 class _State(threading.local):
     linear = False  # whether tangents stand for any, rather than for those at hand
+    probing = False  # whether only the presence of tangents is asked for
 
 
 _STATE = _State()
@@ -56,6 +59,17 @@ def _for_any_tangent() -> Iterator[None]:
         yield
     finally:
         _STATE.linear = before
+
+
+@contextmanager
+def probing() -> Iterator[None]:
+    """Ask only which tangents there are: regions are not traced while the block runs."""
+    before = _STATE.probing
+    _STATE.probing = True
+    try:
+        yield
+    finally:
+        _STATE.probing = before
 
 
 # Forward
@@ -86,13 +100,22 @@ def _push_node(
     n: Node, operands: tuple[Value, ...], ts: Sequence[Tangent]
 ) -> tuple[Sequence[Value], Sequence[Tangent]]:
     moves = any(t is not None for t in ts)
-    if moves and n.op.name in REGION_JVP:
+    probed = _STATE.probing and n.op.name in REGION_MOVES
+    if moves and n.op.name in REGION_JVP and not probed:
         return REGION_JVP[n.op.name](_with_results(n, operands, ()), ts)
     out = bind(n.op, *operands, regions=n.regions, **n.params)
     results = out if n.op.multiple else (out,)
     if not moves:
         return results, [None] * len(results)
+    if probed:
+        return results, _stand_ins(results, REGION_MOVES[n.op.name](n, [t is not None for t in ts]))
     return results, node_jvp(_with_results(n, operands, results), ts)
+
+
+def _stand_ins(results: Sequence[Value], mask: Sequence[bool]) -> list[Tangent]:
+    b = current_builder()
+    assert b is not None
+    return [b.input(v.type, v.device) if m else None for v, m in zip(results, mask, strict=True)]
 
 
 def _with_results(n: Node, operands: tuple[Value, ...], results: tuple[Value, ...]) -> Node:
@@ -258,7 +281,7 @@ def transpose_node(
 
 def linearize(g: Graph, primals: Sequence[Value], wanted: Sequence[int]) -> Linearized:
     """The outputs of g at primals, and its derivative in the inputs whose numbers are wanted."""
-    scratch = Builder()
+    scratch = Builder(given=primals)  # a rule of the user may decide on values
     with building(scratch), _for_any_tangent():
         ins = [scratch.input(v.type, v.device) for v in g.inputs]
         ts = {k: scratch.input(g.inputs[k].type, g.inputs[k].device) for k in wanted}

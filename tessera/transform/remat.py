@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from tessera.ir.graph.ir import Graph, Node, Value, bind
 from tessera.ops.batching import Mask, batch_size
 from tessera.ops.remat import barrier, checkpoint, keeps
-from tessera.transform.batch import REGION_BATCH
+from tessera.transform.batch import REGION_BATCH, REGION_SPREAD
 from tessera.transform.batch_control import batched_outputs, batched_region
 from tessera.transform.budget import Walk, plan, walk
 from tessera.transform.control import (
     Cut,
     chosen,
     cut_region,
-    moving_outputs,
     negated,
     present,
     pull_back_region,
@@ -35,6 +34,7 @@ from tessera.transform.differentiate import (
     Tangent,
 )
 from tessera.transform.inline import inline
+from tessera.transform.moving import body_reach, moving_outputs, set_reach
 from tessera.transform.simplify import simplify
 
 # Checkpoint -------------------------------------------------------------------------------------
@@ -42,7 +42,7 @@ from tessera.transform.simplify import simplify
 
 def _jvp(n: Node, ts: Sequence[Tangent]) -> tuple[Sequence[Value], Sequence[Tangent]]:
     body, mask = inline(n.regions[0]), present(ts)
-    wanted = moving_outputs(body, mask)
+    wanted = moving_outputs(n.regions[0], mask)
     inputs = [*n.operands, *chosen(ts, mask)]
     region, outer = region_of(inputs, lambda *xs: pushed(body, mask, xs, wanted), body.name)
     out = bind(n.op, *inputs, *outer, regions=(region,), **n.params)
@@ -141,7 +141,7 @@ def late(g: Graph, moving: set[Value]) -> Graph:
 
 def _batch(n: Node, operands: Sequence[Value], batched: Mask) -> tuple[Sequence[Value], list[bool]]:
     size = batch_size(operands, batched)
-    wanted = batched_outputs(n.regions[0], batched, size)
+    wanted = batched_outputs(n.regions[0], list(batched), size)
     region, outer = batched_region(n.regions[0], batched, wanted, size)
     return bind(n.op, *operands, *outer, regions=(region,), **n.params), wanted
 
@@ -161,7 +161,9 @@ def _barrier_batch(
 
 REGION_JVP[checkpoint.op.name] = _jvp
 REGION_SPLIT[checkpoint.op.name] = _split
+set_reach(checkpoint.op.name, body_reach)
 REGION_ACCUMULATE[checkpoint.op.name] = _accumulate
 REGION_BATCH[checkpoint.op.name] = _batch
+REGION_SPREAD[checkpoint.op.name] = lambda n, mask, size: batched_outputs(n.regions[0], mask, size)
 REGION_TRANSPOSE[barrier.op.name] = _barrier_transpose
 REGION_BATCH[barrier.op.name] = _barrier_batch

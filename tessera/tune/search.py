@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tessera.build import identity, sizes_of
+from tessera.compile.cpu.build import identity, sizes_of
 from tessera.core.errors import CompileError
 from tessera.ir.schedule.ir import Kernel, Program
 from tessera.ir.schedule.nest import Nest

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 import tessera as ts
-from tessera import Tensor, build, op, prepared
+from tessera import Tensor, op
+from tessera.compile.cpu import build, prepared
+from tessera.compile.cpu.executable import MachineExecutable
 from tessera.core.errors import RuleError, TesseraError
 from tessera.core.flags import flags, override
-from tessera.machine import MachineExecutable
 from tessera.runtime.code import Loading
 from tests.laws import UNITS, _check_text, _lowered
 from tests.levels import by_schedule, by_tile, expanded

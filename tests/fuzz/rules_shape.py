@@ -300,9 +300,9 @@ def embedding(d: Drawer, name: str) -> str:
     return f"op.embedding({x}, {d.indices(d.shape_of(x)[0], d.pick(((), (3,), (2, 3))))})"
 
 
-@rule("scatter", "scatter_add", "scatter_max", "scatter_min")
+@rule("scatter", "scatter_add", "scatter_mul", "scatter_max", "scatter_min")
 def scatter(d: Drawer, name: str) -> str:
-    x = d.take({"scatter": ALL, "scatter_add": "fic"}.get(name, "fiub"), low=1)
+    x = d.take({"scatter": ALL, "scatter_add": "fic", "scatter_mul": "fi"}.get(name, "fiub"), low=1)
     a = d.int(0, d.rank(x) - 1)
     shape = d.pick(((), (2,), (5,)))
     i = d.indices(d.shape_of(x)[a], shape)

@@ -343,3 +343,9 @@ def test_losses_of_probabilities() -> None:
     labels = np.array([3, 0, 3])
     agree(lambda x: op.nll_loss(x, labels), lambda x: F.nll_loss(x, torch.tensor(labels)), x)
     agree(op.cosine_similarity, lambda x, y: F.cosine_similarity(x, y, -1), x, y)
+
+
+@pytest.mark.parametrize(("low", "high"), [(1.0, 2.0), (1.0, None), (None, 2.0)])
+def test_clip_at_its_ends(low: float | None, high: float | None) -> None:
+    x = np.array([0.0, 1.0, 1.5, 2.0, 3.0])
+    agree(lambda x: op.clip(x, low, high), lambda x: torch.clamp(x, low, high), x)

@@ -17,7 +17,7 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tessera.accelerator.program import GpuProgram
+from tessera.compile.gpu.program import GpuProgram
 from tessera.core.dtype import bf16, f32
 from tessera.runtime import triton_builder
 from tessera.runtime.triton_builder import Source

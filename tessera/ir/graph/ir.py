@@ -163,6 +163,7 @@ class Builder:
 
     __slots__ = (
         "captures",
+        "depth",
         "given",
         "input_names",
         "inputs",
@@ -188,6 +189,7 @@ class Builder:
         self.nodes: list[Node] = []
         self.captures: dict[int, tuple[Value, Value]] = {}  # id of outer -> (outer, inner)
         self.parent = parent
+        self.depth: int = 0 if parent is None else parent.depth + 1
         self.location = location  # given to nodes instead of the caller's line
         # The GPU that the graph is for, where one is named: what the host holds goes there.
         self.place = place if place is not None or parent is None else parent.place

@@ -280,6 +280,7 @@ class Rows:
         self, folds: Sequence[Stage], kept: Sequence[Memory], first: Size, last: Size, size: Size
     ) -> Size:
         """Whole leaves, several far ones side by side; the first leaf that is left."""
+        self.width = LANES
         apart = (smaller(last, size // LEAF) - first) // self.side_by_side
         with self.b.loop(0, apart) as leaf:
             numbers = [leaf.variable + i * apart for i in range(self.side_by_side)]

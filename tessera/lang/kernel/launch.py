@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from tessera.compile.fallback import BY_TILES, Task, Way, first_that_works
 from tessera.core.approximate import FUNCTIONS
 from tessera.core.flags import flags
 from tessera.core.matrix_units import matrix_units
 from tessera.core.types import TensorType
-from tessera.fallback import BY_TILES, Task, Way, first_that_works
 from tessera.ir.target.cpu.program import program
 from tessera.ir.target.cpu.scalars import TEMPLATES
 from tessera.ir.tile.ahead import ahead

@@ -1,0 +1,1 @@
+"""The CPU as a target: its lowering, its machine code and what runs it."""

@@ -1,0 +1,289 @@
+"""The target cpu: machine code that runs a graph, and the levels that it went through."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any, cast
+
+from tessera.compile.artifact import Image, key_of, load, save
+from tessera.compile.cpu.prepared import Prepared
+from tessera.compile.executable import Executable, Step, tell_unused
+from tessera.compile.fallback import PlainRun, Task, Way, first_that_works, plain_runs
+from tessera.core.constraints import solve
+from tessera.core.during import During
+from tessera.core.errors import OutOfMemoryError, TesseraError
+from tessera.core.flags import flags
+from tessera.core.kernels import Kernels
+from tessera.core.source import Location
+from tessera.core.types import TensorType
+from tessera.ir.graph import interp
+from tessera.ir.graph.ir import Array, Graph, Node, eager_kernel, substitute_params
+from tessera.ir.schedule.ir import Group, HostCall, Kernel, Program
+from tessera.ir.schedule.memory import MemoryPlan, shortage, size_of
+from tessera.ir.schedule.nest import Nest
+from tessera.runtime import memory, tuned
+from tessera.runtime.blocks import blocks
+from tessera.runtime.call import Caller, Expected, Record, has_calls
+from tessera.runtime.call_ir import MOST_ARGUMENTS
+from tessera.runtime.code import loaded
+from tessera.runtime.kernel import CompiledKernel
+from tessera.runtime.loop import Scan, While
+from tessera.runtime.threads import thread_count
+
+_SHORT = 2.0  # of calls that keep other Python threads waiting, in units of what is worth a thread: about 20 us
+_MOST_SHAPES = 1024  # sets of sizes that a program is kept prepared for
+
+
+def executable(
+    graph: Graph, record: Sequence[Step], numerics: str = "deterministic"
+) -> MachineExecutable:
+    """What runs a graph: its image from the disk if it is there, otherwise built and kept."""
+    # Whoever asks for verification wants every level to be made.
+    key = None if flags().verify else key_of(graph, numerics)
+    with During("load"):
+        image = None if key is None else load(key, graph)
+    if image is None or loaded(image.codes) is None:
+        image = _lowering().build(graph, None, numerics)
+        if key is not None:
+            save(key, image, graph)
+    return MachineExecutable(graph, record, image, numerics)
+
+
+def _lowering() -> Any:
+    """What lowers, which takes longer to import than an image to load."""
+    return importlib.import_module("tessera.compile.cpu.build")
+
+
+class MachineExecutable(Executable):
+    """A program of kernels in machine code, and of calls to the host.
+
+    Running takes the image alone; the levels above it are made again for those who look at them.
+    """
+
+    def __init__(
+        self, graph: Graph, record: Sequence[Step], image: Image, numerics: str = "deterministic"
+    ):
+        self.graph, self.record, self.image = graph, tuple(record), image
+        self.numerics = numerics
+        self._kernels = _kernels_of(image)
+        self._variants: dict[Any, tuple[Image, list[CompiledKernel]]] = {}  # by their nests
+        self._captured = [v.data for v in graph.captured if v.data is not None]
+        self._captured += [t.array() for t in image.tables]
+        hosted = {i: s.node for i, s in enumerate(image.steps) if isinstance(s, HostCall)}
+        self._loops = {hosted[i]: self._kernels[k] for i, k in image.loops.items()}
+        self._regions = {r: executable(r, (), numerics) for n in self.host_nodes for r in n.regions}
+        self._static = graph.static
+        self._prepared: dict[Any, Prepared] = {}
+
+    @property
+    def host_nodes(self) -> list[Node]:
+        """The nodes that run on the host, by their references."""
+        hosted = [s.node for s in self.image.steps if isinstance(s, HostCall)]
+        return [n for n in hosted if n not in self._loops]
+
+    @cached_property
+    def regions(self) -> Mapping[Graph, MachineExecutable]:
+        """The programs of the regions of those nodes, and of loops that run as one kernel."""
+        loops = {r: executable(r, (), self.numerics) for n in self._loops for r in n.regions}
+        return {**self._regions, **loops}
+
+    @cached_property
+    def schedule(self) -> Program:
+        """Schedule IR."""
+        made: Program = _lowering().schedule_of(self.graph, None, self.numerics)
+        return made
+
+    @property
+    def schedules(self) -> list[Program]:
+        """Schedule IR of the program and of every region in it."""
+        return [self.schedule, *(p for e in self.regions.values() for p in e.schedules)]
+
+    @cached_property
+    def tiles(self) -> Kernels:
+        """The Tile IR of each kernel, by name."""
+        return Kernels(_lowering().tiles_of(self.schedule))
+
+    @property
+    def target(self) -> Kernels:
+        """The LLVM IR of each kernel, by name."""
+        return Kernels(_lowering().target_of(self.tiles))
+
+    def run(self, inputs: Sequence[Array], donated: frozenset[int] = frozenset()) -> list[Array]:
+        """The outputs for these inputs; the memory of those that are donated may be used."""
+        xs = [*inputs, *self._captured] if self._captured else inputs
+        prepared = self.prepared(xs, donated)
+        if prepared.peak >= memory.NOTABLE:
+            self._demand(prepared.plan)
+        return prepared.run(xs)
+
+    def prepared(self, xs: Sequence[Array], donated: frozenset[int] = frozenset()) -> Prepared:
+        """This program for inputs and captured arrays of such shapes, and the threads in force."""
+        threads = thread_count()
+        key: Any = threads if self._static else (threads, *[x.shape for x in xs])
+        if donated:
+            key = key, donated
+        prepared = self._prepared.get(key)
+        if prepared is None:
+            if len(self._prepared) >= _MOST_SHAPES:
+                self._prepared.clear()
+            prepared = self._prepared[key] = self._made(self._sizes([x.shape for x in xs]), donated)
+        return prepared
+
+    def _made(self, sizes: Mapping[str, int], donated: frozenset[int]) -> Prepared:
+        """This program at known sizes, or what runs it instead where the compiler fails."""
+        written = self.written
+        types = [v.type.substitute(sizes) for v in written.inputs]
+        task = Task(written, "cpu", self.numerics, types)
+        plain = (cast(Way[Prepared], w) for w in plain_runs(self.plain))
+        made = first_that_works(task, ("", lambda: self.at(sizes, donated)), *plain)
+        if donated and not isinstance(made, PlainRun):
+            buffers = {i: made.image.inputs[i] for i in donated}
+            tell_unused(self.graph, made.plan, buffers)
+        return made
+
+    def shortcut(
+        self, inputs: Sequence[Array], expected: tuple[Any, int, Any], out: Any
+    ) -> Record | None:
+        """How a run on such inputs is called without Python; None: it is not so simple."""
+        if self._captured or len(expected[0]) > MOST_ARGUMENTS or not has_calls():
+            return None
+        run = self.prepared(inputs).direct(_SHORT)
+        return None if run is None else Record(Expected(*expected), out, run)
+
+    @staticmethod
+    def caller(
+        slow: Callable[..., Any], name: str, tensors: type, fields: dict[str, Any]
+    ) -> Caller:
+        """A function that follows a record, and else calls a slow one."""
+        return Caller(slow, name, tensors, fields)
+
+    def tiles_at(self, shapes: Sequence[tuple[int, ...]]) -> Kernels:
+        """The Tile IR of each kernel, which serves all sizes."""
+        return self.tiles
+
+    def target_at(self, shapes: Sequence[tuple[int, ...]]) -> Kernels:
+        """The LLVM IR of each kernel, which serves all sizes."""
+        return self.target
+
+    def memory_plan(self, shapes: Sequence[tuple[int, ...]]) -> MemoryPlan:
+        """Where everything lies in a run on inputs of these shapes, and how much memory it takes."""
+        return self.at(self.sizes_at(shapes)).plan
+
+    def sizes_at(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
+        """The symbolic sizes of a run on inputs of these shapes."""
+        return self._sizes([*shapes, *(x.shape for x in self._captured)])
+
+    def at(self, sizes: Mapping[str, int], donated: frozenset[int] = frozenset()) -> Prepared:
+        """This program at known sizes, for the number of threads in force."""
+        with During("prepare"):
+            image, kernels = self._variant(sizes)
+            names = frozenset(image.inputs[i] for i in donated)
+            made = Prepared(
+                self.graph.name, image, kernels, sizes, thread_count(), self._host, names
+            )
+            made.executable = self
+            return made
+
+    def _variant(self, sizes: Mapping[str, int]) -> tuple[Image, list[CompiledKernel]]:
+        """The program that serves all sizes, or one of other nests that the tuner found at these."""
+        if self._static or not tuned.has_sizes():
+            return self.image, self._kernels
+        nests = _nests(_lowering().schedule_of(self.graph, sizes, self.numerics))
+        if nests == _nests(self.schedule):
+            return self.image, self._kernels
+        if nests not in self._variants:
+            image = _lowering().build(self.graph, sizes, self.numerics)
+            self._variants[nests] = (image, _kernels_of(image))
+        return self._variants[nests]
+
+    def _sizes(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
+        p = self.image
+        names = [*self.graph.input_names, *p.inputs[len(self.graph.input_names) :]]
+        wanted = [
+            (n, p.buffers[b].shape, s) for n, b, s in zip(names, p.inputs, shapes, strict=True)
+        ]
+        return solve(wanted, list(self.graph.guards))
+
+    def _host(
+        self, s: HostCall, types: Mapping[str, TensorType], sizes: dict[str, int]
+    ) -> tuple[Callable[..., Any], int]:
+        """What runs a host call, and the bytes that its regions need while they run."""
+        n = s.node
+        params = substitute_params(n.params, sizes)
+        if n in self._loops:
+            return self._loop(n, params, [types[x] for x in s.results])
+        if n.regions:
+            regions = tuple(_Region(self._regions[r], sizes) for r in n.regions)
+            assert n.op.numpy is not None, n
+            return partial(n.op.numpy, regions=regions, **params), max(r.bytes for r in regions)
+        ins, outs = [types[x] for x in s.operands], [types[x] for x in s.results]
+        # Of symbolic sizes the host has what no kernel serves at all sizes; at these there may be one.
+        symbolic = not all(v.type.static for v in (*n.operands, *n.results))
+        run = (eager_kernel if symbolic else interp.kernel)(n.op, ins, outs, params)
+
+        def call(*xs: Array) -> Any:
+            try:
+                return run(*xs) if n.op.multiple else (run(*xs),)
+            except TesseraError as e:
+                raise e.at(n.location) from None
+
+        return call, 0
+
+    def _loop(
+        self, n: Node, params: dict[str, Any], results: Sequence[TensorType]
+    ) -> tuple[Callable[..., Any], int]:
+        """What runs a loop that is one kernel, and the bytes that it needs beside its results."""
+        captured = [v.data for r in n.regions for v in r.captured]
+        if n.op.name == "scan":
+            return Scan(self._loops[n], captured, params, results), 0
+        return While(self._loops[n], captured, len(results)), sum(map(size_of, results))
+
+    def _demand(self, plan: MemoryPlan) -> None:
+        """Raise when a run would need more memory than there is."""
+        if plan.peak <= memory.available():
+            return
+        memory.clear()
+        free = memory.available()
+        if plan.peak > free:
+            raise OutOfMemoryError(shortage(plan, free, _locations(self.schedule)))
+
+
+def _kernels_of(image: Image) -> list[CompiledKernel]:
+    blocks()
+    codes = loaded(image.codes)
+    assert codes is not None, (
+        f"machine code of {', '.join(e.name for e in image.kernels)} is missing"
+    )
+    return [CompiledKernel(e, code=c) for e, c in zip(image.kernels, codes, strict=True)]
+
+
+def _nests(p: Program) -> tuple[Nest | None, ...]:
+    return tuple(s.nest for s in p.steps if isinstance(s, Kernel))
+
+
+class _Region:
+    """A region of a node as a program, at the sizes of a call."""
+
+    def __init__(self, e: MachineExecutable, sizes: Mapping[str, int]):
+        self._prepared, self._captured = e.at(sizes), e._captured
+        types = self._prepared.types
+        self.types = [types[n] for n in e.image.outputs]
+        # A loop holds what it carries into a step while the step makes what it carries out.
+        self.bytes = self._prepared.plan.peak + sum(map(size_of, self.types))
+
+    def __call__(self, *xs: Array) -> list[Array]:
+        return self._prepared.run([*xs, *self._captured])
+
+
+def _locations(p: Program) -> dict[str, Location | None]:
+    """The user's line of every buffer."""
+    found: dict[str, Location | None] = {}
+    for s in p.steps:
+        if isinstance(s, Kernel | Group):
+            found |= {t.name: t.location for t in s.stages}
+        else:
+            location = s.node.location if isinstance(s, HostCall) else s.location
+            found |= dict.fromkeys(s.results, location)
+    return found

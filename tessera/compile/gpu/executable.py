@@ -1,0 +1,251 @@
+"""Programs on a GPU: a graph at the sizes of a call, as launches in a device's memory.
+
+Everything runs on the main stream of a device, in order; a call returns when its kernels are launched.
+Regions are programs of their own (control.py), and libraries of the device compute what no kernel does
+(libraries.py).  What a GPU has no form for runs on the host, and its operands travel there and back.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
+from typing import Any, cast
+
+import numpy as np
+
+from tessera.accelerator import libraries
+from tessera.compile.cpu.executable import executable as on_the_host
+from tessera.compile.executable import Executable, Step, tell_unused
+from tessera.compile.fallback import Task, Way, first_that_works, plain_runs, plain_ways
+from tessera.compile.gpu import control
+from tessera.compile.gpu.clock import Timed
+from tessera.compile.gpu.program import GpuProgram
+from tessera.core.constraints import solve
+from tessera.core.during import During
+from tessera.core.errors import DeviceError, TesseraError
+from tessera.core.flags import flags
+from tessera.core.garbage import collected_later
+from tessera.core.kernels import Kernels
+from tessera.core.source import Location
+from tessera.core.types import TensorType
+from tessera.ir.graph.ir import Builder, Graph, Node, bind, building, substitute_params
+from tessera.ir.schedule.at import at_sizes
+from tessera.ir.schedule.collapse import collapsed
+from tessera.ir.schedule.ir import HostCall, Program
+from tessera.ir.schedule.lower import CHEAP_ON_GPU, lower
+from tessera.ir.schedule.memory import MemoryPlan
+from tessera.ir.schedule.merge import merged
+from tessera.ops.places import checked_index
+from tessera.ops.telling import ensure
+from tessera.runtime.cuda.device import Gpu, gpu
+from tessera.runtime.cuda.memory import DeviceArray, to_device
+
+_MOST_SHAPES = 256  # sets of sizes that a program is kept prepared for
+
+
+class GpuExecutable(Executable):
+    """A program of GPU kernels, compiled for the sizes that it is called with."""
+
+    _last: tuple[Any, GpuProgram | None] = (None, None)  # of those that are prepared
+
+    def __init__(self, graph: Graph, record: Sequence[Step], index: int = 0, kind: str = "cuda"):
+        self.graph, self.record = graph, tuple(record)
+        self.gpu = gpu(index, kind)
+        self.schedule: Program = schedule_for_gpu(graph)
+        self._constants: list[DeviceArray] | None = None
+        self._prepared: dict[Any, GpuProgram] = {}
+        self._regions: dict[Graph, GpuExecutable] = {}
+
+    @property
+    def place(self) -> str:
+        """The target that it is compiled for."""
+        return f"{self.gpu.kind}:{self.gpu.index}"
+
+    @property
+    def host_nodes(self) -> list[Node]:
+        """The nodes that run on the host."""
+        return [s.node for s in self.schedule.steps if isinstance(s, HostCall)]
+
+    @property
+    def regions(self) -> Mapping[Graph, Any]:
+        """The programs of the regions in it; a page shows none of them."""
+        return {}
+
+    def run(self, inputs: Sequence[Any], donated: frozenset[int] = frozenset()) -> list[Any]:
+        """The outputs for these inputs, which may still be computed when this returns."""
+        xs = [x if type(x) is DeviceArray else self._here(x) for x in inputs] + self.constants
+        return self.prepared([x.shape for x in xs], donated).run(xs)
+
+    def timed(self, inputs: Sequence[DeviceArray]) -> Timed:
+        """This program on inputs that stay, to be timed."""
+        xs = [*inputs, *self.constants]
+        return Timed(self.prepared([x.shape for x in xs]), xs)
+
+    @property
+    def constants(self) -> list[DeviceArray]:
+        """The arrays that the graph has captured."""
+        if self._constants is None:
+            data = [v.data for v in self.graph.captured if v.data is not None]
+            self._constants = [self._placed(x) for x in data]
+        return self._constants
+
+    def _here(self, x: Any) -> DeviceArray:
+        return x if isinstance(x, DeviceArray) else to_device(x, self.gpu)
+
+    def _placed(self, x: Any) -> DeviceArray:
+        """A tensor that the program has from elsewhere."""
+        if isinstance(x, DeviceArray) and x.gpu is not self.gpu:
+            raise DeviceError(
+                f"{self.graph.name}: it runs on {self.gpu} but uses a tensor {x.dtype}{list(x.shape)} on {x.gpu}; "
+                f"move it with x.to('{self.gpu.kind}:{self.gpu.index}')"
+            )
+        return self._here(x)
+
+    def prepared(
+        self, shapes: Sequence[tuple[int, ...]], donated: frozenset[int] = frozenset()
+    ) -> GpuProgram:
+        """This program for arrays of such shapes."""
+        key = (tuple(shapes), donated)
+        last, found = self._last
+        if found is not None and key == last:  # faster than a hash
+            return found
+        found = self._prepared.get(key)
+        if found is None:
+            if len(self._prepared) >= _MOST_SHAPES:
+                self._prepared.clear()
+            with collected_later():
+                found = self._prepared[key] = self._made(self.sizes(shapes), donated)
+        self._last = (key, found)
+        return found
+
+    def _made(self, sizes: Mapping[str, int], donated: frozenset[int]) -> GpuProgram:
+        """This program at known sizes, or what runs it instead where the compiler fails."""
+        written = self.written
+        types = [v.type.substitute(sizes) for v in written.inputs]
+        task = Task(written, self.place, flags().numerics, types)
+        plain = (cast(Way[GpuProgram], w) for w in plain_runs(self.plain))
+        made = first_that_works(task, ("", lambda: self.at(sizes, donated)), *plain)
+        if donated and type(made) is GpuProgram:
+            tell_unused(self.graph, made.plan, {i: made.p.inputs[i] for i in donated})
+        return made
+
+    def at(self, sizes: Mapping[str, int], donated: frozenset[int] = frozenset()) -> GpuProgram:
+        """This program at known sizes."""
+        with During("prepare"):
+            static = at_sizes(self.schedule, sizes)
+            names = frozenset(static.inputs[i] for i in donated)
+            return GpuProgram(static, self.gpu, self._beside, names, sizes)
+
+    def sizes(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
+        """The symbolic sizes of a run on arrays of these shapes."""
+        g = self.graph
+        names = [
+            g.input_names[i] if i < len(g.input_names) else f"input {i}"
+            for i in range(len(g.inputs))
+        ]
+        wanted = [(n, v.type.shape, s) for n, v, s in zip(names, g.inputs, shapes, strict=True)]
+        return solve(wanted, list(g.guards))
+
+    def tiles_at(self, shapes: Sequence[tuple[int, ...]]) -> Kernels:
+        """The Tile IR of each kernel at the sizes of a call, by name."""
+        return Kernels(self._at(shapes).tiles)
+
+    def target_at(self, shapes: Sequence[tuple[int, ...]]) -> Kernels:
+        """The Triton source of each kernel at the sizes of a call, by name."""
+        return Kernels(self._at(shapes).sources)
+
+    def memory_plan(self, shapes: Sequence[tuple[int, ...]]) -> MemoryPlan:
+        """Where everything lies in a run on inputs of these shapes, and how much memory it takes."""
+        return self._at(shapes).plan
+
+    def sizes_at(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
+        """The symbolic sizes of a run on inputs of these shapes."""
+        return self.sizes([*shapes, *self._captured_shapes()])
+
+    @property
+    def schedules(self) -> list[Program]:
+        """Schedule IR of the program, without its regions."""
+        return [self.schedule]
+
+    def _at(self, shapes: Sequence[tuple[int, ...]]) -> GpuProgram:
+        return self.prepared([*shapes, *self._captured_shapes()])
+
+    def _beside(
+        self, s: HostCall, types: Mapping[str, TensorType], sizes: Mapping[str, int]
+    ) -> tuple[Any, int]:
+        """What runs an op that is no kernel, and the bytes that it takes meanwhile."""
+        if s.node.op.name not in control.NAMES:
+            if s.node.op in (checked_index.op, ensure.op):  # the user asked for it
+                return _hosted(s, types, sizes, self.gpu, ""), 0
+            return _library(s, types, sizes, self.gpu) or _hosted(s, types, sizes, self.gpu), 0
+
+        def make(g: Graph, donated: frozenset[int]) -> control.Region:
+            if g not in self._regions:
+                self._regions[g] = GpuExecutable(g, (), self.gpu.index, self.gpu.kind)
+            e = self._regions[g]
+            return control.Region(e.at(sizes, donated), e.constants)
+
+        return control.controlled(s.node, substitute_params(s.node.params, sizes), make)
+
+    def _captured_shapes(self) -> list[tuple[int, ...]]:
+        return [v.data.shape for v in self.graph.captured if v.data is not None]
+
+
+def schedule_for_gpu(graph: Graph) -> Program:
+    """Schedule IR of a graph for a GPU, which computes cheap values again rather than keep them."""
+    return merged(collapsed(lower(graph, CHEAP_ON_GPU)))
+
+
+_WARNED: set[str] = set()
+
+
+def _library(
+    s: HostCall, types: Mapping[str, TensorType], sizes: Mapping[str, int], place: Gpu
+) -> Any:
+    """What runs a node by a library of the device; None where there is none."""
+    ins, outs = [types[x] for x in s.operands], [types[x] for x in s.results]
+    found = libraries.library(s.node.op, ins, outs, substitute_params(s.node.params, sizes))
+    if found is None or place.kind != "cuda":
+        return None
+    instead = partial(_hosted, s, types, sizes, place)
+    return partial(control.apart, lambda xs: found.run(xs, place, instead))
+
+
+def _hosted(
+    s: HostCall, types: Mapping[str, TensorType], sizes: Mapping[str, int], place: Gpu,
+    why: str = "has no GPU form yet",
+) -> Any:  # fmt: skip
+    """What runs a node on the host, and warns of it if there is a reason."""
+    n = s.node
+    travels = any(0 not in types[x].shape for x in s.operands)
+    if why and travels and n.op.name not in _WARNED:
+        _WARNED.add(n.op.name)
+        warnings.warn(
+            f"{n.op.name}: {why}; it runs on the host, and its operands travel there and back",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    b = Builder()
+    with building(b):
+        inputs = [b.input(types[x]) for x in s.operands]
+        out = bind(n.op, *inputs, regions=n.regions, **substitute_params(n.params, sizes))
+        g, _ = b.finish(out if n.op.multiple else (out,), n.op.name)
+    here = on_the_host(g, ())
+    here.plain = plain_ways(Task(g, "cpu", here.numerics))
+    run = partial(_travel, here.run, place, n.location)
+    if s.operands or n.op.effects:
+        return run
+    once = cache(lambda: run(()))  # what nothing changes travels once
+    return lambda xs: once()
+
+
+def _travel(
+    run: Any, place: Gpu, location: Location | None, xs: Sequence[DeviceArray]
+) -> list[DeviceArray]:
+    """What the host makes of arrays of a device, there again."""
+    try:
+        made = run([x.numpy() for x in xs])
+    except TesseraError as e:
+        raise e.at(location) from None
+    return [to_device(np.ascontiguousarray(y), place) for y in made]

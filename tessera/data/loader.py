@@ -1,0 +1,210 @@
+"""The loader: batch number s is a function of s alone, made ahead by threads or processes.
+
+Which samples a batch holds depends on the key, the epoch and the size of a batch: not on workers, on prefetching or on
+how many ranks share it.  So a run goes on at any step by asking for that step.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from tessera.core import tree
+from tessera.core.blame import blames_arguments
+from tessera.core.errors import OperandError
+from tessera.data.order import Order
+from tessera.data.source import Source, source_of
+from tessera.ir.graph.ir import Value, concrete
+
+Array = np.ndarray[Any, np.dtype[Any]]
+_KINDS = ("threads", "processes")
+_source: Source | None = None  # of a process that loads for another
+
+
+def _install(source: Source) -> None:
+    global _source
+    _source = source
+
+
+def _rows(indices: Array) -> Any:
+    assert _source is not None, "a process that was not installed"
+    return _source.rows(indices)
+
+
+class Loader:
+    """Batches of `batch` samples of arrays or of anything with a length and items.
+
+    key       shuffles, anew in each epoch; without one samples keep their order
+    transform (batch, keys) -> batch, with a key u32[2] for each sample, for augmentations
+    workers   threads (or processes, kind="processes") that load `prefetch` batches ahead; 0: none
+    rank, ranks   the share of each batch that this process takes
+    epochs    how often the samples are gone through when the loader is iterated over; None: without end
+    """
+
+    @blames_arguments
+    def __init__(
+        self,
+        data: Any,
+        batch: int,
+        key: Any = None,
+        transform: Callable[[Any, Any], Any] | None = None,
+        workers: int = 1,
+        kind: str = "threads",
+        prefetch: int = 2,
+        drop_last: bool = True,
+        rank: int = 0,
+        ranks: int = 1,
+        epochs: int | None = None,
+        collate: Callable[[list[Any]], Any] | None = None,
+        device: Any = None,
+    ):
+        self._source = source_of(data, collate)
+        self.count, self.batch_size = self._source.count, batch
+        self._check(kind, workers, prefetch, rank, ranks, drop_last)
+        self.order = Order(self.count, key)
+        self._transform, self._device = transform, device
+        self._workers, self._kind, self._prefetch = workers, kind, max(prefetch, workers)
+        self._drop_last, self._rank, self._ranks, self.epochs = drop_last, rank, ranks, epochs
+        self._pools: list[Executor] = []
+
+    def _check(
+        self, kind: str, workers: int, prefetch: int, rank: int, ranks: int, drop_last: bool
+    ) -> None:
+        if kind not in _KINDS:
+            raise OperandError(f"Loader: kind is {kind!r}, expected one of {', '.join(_KINDS)}")
+        for name, x, least in (("workers", workers, 0), ("prefetch", prefetch, 1), ("batch", self.batch_size, 1)):  # fmt: skip
+            if x < least:
+                raise OperandError(f"Loader: {name} is {x}, expected at least {least}")
+        if not 0 <= rank < ranks:
+            raise OperandError(
+                f"Loader: rank is {rank} of {ranks} ranks, expected 0 to {ranks - 1}"
+            )
+        if self.batch_size % ranks:
+            raise OperandError(
+                f"Loader: a batch of {self.batch_size} samples cannot be shared by {ranks} ranks; choose a multiple"
+            )
+        if self.count < (self.batch_size if drop_last or ranks > 1 else 1):
+            raise OperandError(
+                f"Loader: there are {self.count} samples, fewer than a batch of {self.batch_size}; choose a smaller one"
+            )
+        if ranks > 1 and not drop_last:
+            raise OperandError(
+                "Loader: drop_last=False leaves a batch that ranks cannot share; use drop_last=True"
+            )
+
+    def __len__(self) -> int:
+        """Batches of an epoch."""
+        full, rest = divmod(self.count, self.batch_size)
+        return full + (1 if rest and not self._drop_last else 0)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.steps(0)
+
+    def epoch(self, number: int) -> Iterator[Any]:
+        """The batches of one epoch."""
+        return self.steps(number * len(self), (number + 1) * len(self))
+
+    def indices(self, step: int) -> Array:
+        """Which samples batch number `step` holds, of this rank's share."""
+        return self.order.at(*self._positions(step))
+
+    def _positions(self, step: int) -> tuple[int, Array]:
+        epoch, i = divmod(step, len(self))
+        share = self.batch_size // self._ranks
+        start = i * self.batch_size + self._rank * share
+        return epoch, np.arange(start, min(start + share, self.count))
+
+    @blames_arguments
+    def batch(self, step: int) -> Any:
+        """Batch number `step`, made now."""
+        if step < 0:
+            raise OperandError(f"Loader.batch: step is {step}, expected at least 0")
+        return self._finished(step, self._source.rows(self.indices(step)))
+
+    def _finished(self, step: int, rows: Any) -> Any:
+        made = tree.map(self._tensor, rows)
+        if self._transform is not None:
+            made = self._transform(made, self._tensor(self.order.keys(*self._positions(step))))
+        return made
+
+    def _tensor(self, x: Any) -> Any:
+        if isinstance(x, Value):
+            return x
+        made: Any = concrete(x)
+        return made if self._device is None else made.to(self._device)
+
+    def steps(self, start: int = 0, stop: int | None = None) -> Iterator[Any]:
+        """The batches from one step on, made ahead."""
+        if stop is None and self.epochs is not None:
+            stop = self.epochs * len(self)
+        if not self._workers:
+            return (self.batch(s) for s in _numbers(start, stop))
+        return self._ahead(start, stop)
+
+    def _ahead(self, start: int, stop: int | None) -> Iterator[Any]:
+        waiting: deque[tuple[int, Future[Any]]] = deque()
+        submit, numbers = self._submitter(), _numbers(start, stop)
+        try:
+            while True:
+                # One more than is ahead: the one that the caller gets next.
+                while len(waiting) <= self._prefetch and (s := next(numbers, None)) is not None:
+                    waiting.append((s, submit(s)))
+                if not waiting:
+                    return
+                step, future = waiting.popleft()
+                yield _result(step, future)
+        finally:
+            for _, future in waiting:
+                future.cancel()
+
+    def _submitter(self) -> Callable[[int], Future[Any]]:
+        if not self._pools:
+            self._open()
+        if self._kind == "threads":
+            return lambda s: self._pools[0].submit(self.batch, s)
+        loading, finishing = self._pools
+
+        def submit(s: int) -> Future[Any]:
+            rows = loading.submit(_rows, self.indices(s))
+            return finishing.submit(lambda: self._finished(s, rows.result()))
+
+        return submit
+
+    def _open(self) -> None:
+        if self._kind == "processes":
+            spawn = multiprocessing.get_context("spawn")
+            self._pools.append(ProcessPoolExecutor(self._workers, spawn, _install, (self._source,)))
+        threads = self._workers if self._kind == "threads" else 1
+        self._pools.append(ThreadPoolExecutor(threads, "tessera-data"))
+        weakref.finalize(self, _close, list(self._pools))
+
+    def close(self) -> None:
+        """End the workers; the next use starts them again."""
+        _close(self._pools)
+        self._pools = []
+
+
+def _close(pools: list[Executor]) -> None:
+    for pool in pools:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _numbers(start: int, stop: int | None) -> Iterator[int]:
+    s = start
+    while stop is None or s < stop:
+        yield s
+        s += 1
+
+
+def _result(step: int, future: Future[Any]) -> Any:
+    try:
+        return future.result()
+    except BaseException as e:
+        e.add_note(f"while the loader made batch {step}")
+        raise

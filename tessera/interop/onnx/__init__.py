@@ -1,0 +1,21 @@
+"""ONNX: `ts.onnx.load` reads a model and runs it, `ts.onnx.save` writes a function as one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tessera.core.errors import TesseraError, located
+from tessera.interop.onnx import rules as rules
+from tessera.interop.onnx.model import DataDependentError as DataDependentError
+from tessera.interop.onnx.model import OnnxError as OnnxError
+from tessera.interop.onnx.module import OnnxModule as OnnxModule
+from tessera.interop.onnx.proto import read
+
+
+def load(source: Any) -> OnnxModule:
+    """The model in a file, in bytes or in a ModelProto."""
+    try:
+        return OnnxModule(read(source))
+    except TesseraError as e:
+        error = located(e)
+    raise error

@@ -1,0 +1,200 @@
+"""A loaded model: run it on arrays, call it on tensors, take its parameters, lower it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tessera.core.errors import OperandError, TesseraError, located
+from tessera.interop.onnx import plan
+from tessera.interop.onnx.evaluate import Evaluator, Scope
+from tessera.interop.onnx.model import Array, Info, Model, OnnxError
+from tessera.interop.onnx.proto import array_of
+from tessera.interop.onnx.rule import is_foreign, is_ours, tensor
+from tessera.ir.graph.ir import Value
+from tessera.lang.create import asarray
+from tessera.lang.jit import Jitted
+from tessera.lang.lowered import Lowered
+from tessera.lang.tensor import Tensor
+
+# Models of so few nodes run eagerly once before they are compiled: their first call is quicker so.
+_FEW = 16
+_MOST_PLANS = 64  # kinds of inputs that plans are kept for
+
+
+class OnnxModule:
+    """An ONNX model as a function of its inputs.
+
+    `m.run({name: array})` compiles the model for the types of its inputs and runs it.  `m(x, ...)` is the
+    same function for tensors, also inside jit, grad and vmap.  `m.parameters` holds the floating-point
+    initialisers, and `m.apply(parameters, x, ...)` runs the model with others.
+    """
+
+    def __init__(self, model: Model):
+        self.model = model
+        self._evaluator = Evaluator(model)
+        self._plans: dict[Any, plan.Plan] = {}
+        self._seen: set[Any] = set()
+        graph = model.graph
+        self.inputs = tuple(i for i in graph.inputs if i.name not in graph.initialisers)
+        self.outputs = graph.outputs
+        self._by_name = {i.name: i for i in graph.inputs}
+        self._small = plan.count(graph.nodes) <= _FEW and not model.functions
+
+    def __repr__(self) -> str:
+        return f"<OnnxModule {self.signature}>"
+
+    @property
+    def signature(self) -> str:
+        """The names and types of inputs and outputs."""
+        ins, outs = (", ".join(map(str, part)) for part in (self.inputs, self.outputs))
+        return f"({ins}) -> ({outs})"
+
+    @property
+    def parameters(self) -> dict[str, Tensor]:
+        """The floating-point initialisers of the model's graph, by name."""
+        found = self.model.graph.initialisers.items()
+        return {k: asarray(v) for k, v in found if is_ours(v.dtype) and _is_float(v)}
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The outputs by name, in the model's order, for arrays by name."""
+        try:
+            return self._run(inputs)
+        except TesseraError as e:
+            error = located(e)
+        raise error
+
+    def _run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        given = {name: self._given(name, x) for name, x in inputs.items()}
+        missing = [i.name for i in self.inputs if i.name not in given and i.kind != "optional"]
+        if missing:
+            raise OperandError(
+                f"onnx: run lacks the inputs {missing}; the model is {self.signature}"
+            )
+        tensors = {k: v for k, v in given.items() if isinstance(v, Value)}
+        fixed = {k: v for k, v in given.items() if k not in tensors}
+        absent = {i.name: None for i in self.inputs if i.name not in given}
+        key = (tuple((k, v.type) for k, v in tensors.items()), tuple(absent))
+        if fixed:  # text and sequences have no types that a program could be kept for
+            return self._named(
+                plan.Plan(self._evaluator, self.model.graph, {**fixed, **absent}).eager(tensors)
+            )
+        return self._named(self._planned(key, absent, tensors))
+
+    def _planned(self, key: Any, absent: dict[str, Any], tensors: dict[str, Value]) -> list[Any]:
+        made = self._plans.get(key)
+        if made is None:
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
+            made = self._plans[key] = plan.Plan(self._evaluator, self.model.graph, absent)
+        if self._small and key not in self._seen:
+            self._seen.add(key)
+            return made.eager(tensors)
+        return made.run(tensors)
+
+    def _given(self, name: str, x: Any) -> Any:
+        info = self._by_name.get(name)
+        if info is None:
+            raise OperandError(f"onnx: the model has no input '{name}'; it is {self.signature}")
+        return _checked(info, _value(x))
+
+    def _named(self, found: list[Any]) -> dict[str, Any]:
+        return {o.name: _result(x) for o, x in zip(self.outputs, found, strict=True)}
+
+    # As a function of tensors
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """The output, or a tuple of them, for tensors in the order of inputs or by name."""
+        return self.apply({}, *args, **named)
+
+    def apply(self, parameters: Mapping[str, Any], *args: Any, **named: Any) -> Any:
+        """The same with some initialisers replaced."""
+        try:
+            return self._apply(parameters, args, named)
+        except TesseraError as e:
+            error = located(e)
+        raise error
+
+    def _apply(self, parameters: Mapping[str, Any], args: tuple[Any, ...], named: Any) -> Any:
+        graph = self.model.graph
+        if len(args) > len(self.inputs):
+            raise OperandError(
+                f"onnx: got {len(args)} inputs for {len(self.inputs)}; the model is {self.signature}"
+            )
+        given = dict(zip((i.name for i in self.inputs), args, strict=False)) | named
+        values = {k: self._given(k, x) for k, x in given.items()}
+        for name in parameters:
+            if name not in graph.initialisers:
+                raise OperandError(f"onnx: the model has no initialiser '{name}'")
+        missing = [i.name for i in self.inputs if i.name not in values and i.kind != "optional"]
+        if missing:
+            raise OperandError(
+                f"onnx: the inputs {missing} are missing; the model is {self.signature}"
+            )
+        absent = {i.name: None for i in self.inputs if i.name not in values}
+        scope = Scope({**graph.initialisers, **absent, **parameters, **values})
+        self._evaluator.nodes(graph.nodes, scope, [o.name for o in graph.outputs])
+        found = [_result(scope.find(o.name)) for o in graph.outputs]
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def lower(self, *args: Any, **named: Any) -> Lowered:
+        """The model at every level of the compiler; without arguments for sizes of 1 where they are open."""
+        if not args and not named:
+            args = tuple(_blank(i) for i in self.inputs)
+        return Jitted(_plain(self)).lower(*args, **named)
+
+
+def _plain(m: OnnxModule) -> Any:
+    def model(*args: Any, **named: Any) -> Any:
+        return m.apply({}, *args, **named)
+
+    return model
+
+
+def _blank(i: Info) -> Tensor:
+    if i.dtype is None or i.shape is None or not is_ours(i.dtype):
+        raise OperandError(f"onnx: lower needs arguments: the type of input '{i.name}' is open")
+    return asarray(np.zeros([s if isinstance(s, int) else 1 for s in i.shape], i.dtype))
+
+
+def _is_float(v: Array) -> bool:
+    return v.dtype.kind in "fc" or v.dtype.name.startswith(("bfloat", "float"))
+
+
+def _value(x: Any) -> Any:
+    """An input as a rule sees it."""
+    if isinstance(x, list | tuple):
+        return [_value(e) for e in x]
+    if x is None or isinstance(x, Value):
+        return x
+    a = array_of(x)
+    if a.dtype.kind in "USO":
+        a = a.astype(object)
+    return a if is_foreign(a) else asarray(a)
+
+
+def _checked(info: Info, x: Any) -> Any:
+    """An input that fits what the model says of it."""
+    if info.kind != "tensor" or not isinstance(x, Value) or info.dtype is None:
+        return x
+    if np.dtype(x.dtype.np) != info.dtype:
+        raise OnnxError(
+            f"onnx: input '{info.name}' is {x.type}, expected {info}; cast it with astype"
+        )
+    if info.shape is not None:
+        fits = len(info.shape) == x.ndim and all(
+            not isinstance(s, int) or not isinstance(t, int) or s == t
+            for s, t in zip(info.shape, x.shape, strict=True)
+        )
+        if not fits:
+            raise OnnxError(f"onnx: input '{info.name}' is {x.type}, expected {info}")
+    return x
+
+
+def _result(x: Any) -> Any:
+    if isinstance(x, list):
+        return [_result(e) for e in x]
+    found = tensor(x)
+    return asarray(found) if isinstance(found, np.ndarray) and not is_foreign(found) else found

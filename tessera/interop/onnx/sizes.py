@@ -1,0 +1,153 @@
+"""Shape arithmetic on symbolic sizes, done while tracing in NumPy arrays of sizes."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.core.dims import Dim, larger, smaller
+from tessera.interop.onnx.model import Array, OnnxError
+from tessera.interop.onnx.rule import Call, Sizes, host, integers, is_known
+
+Fold = Callable[..., Any]
+
+
+def apply(call: Call, args: Sequence[Any]) -> Any:
+    """The sizes that a node makes of sizes; None where only a tensor can say."""
+    f = _FOLDS.get(call.node.op)
+    if f is None or call.node.domain or not all(isinstance(x, Sizes) or is_known(x) for x in args):
+        return None
+    return f(call, *args)
+
+
+def made(array: Any) -> Any:
+    """An array of sizes, a plain one where all are numbers."""
+    found = np.asarray(array, dtype=object)
+    if any(isinstance(s, Dim) for s in found.flat):
+        return Sizes(found)
+    return found.astype(np.int64)
+
+
+def _objects(x: Any) -> Array:
+    return x.array if isinstance(x, Sizes) else host(x, "input").astype(object)
+
+
+def _binary(f: Callable[[Any, Any], Any]) -> Fold:
+    each = np.frompyfunc(f, 2, 1)
+    return lambda n, a, b: made(each(_objects(a), _objects(b)))
+
+
+def _several(f: Callable[[Any, Any], Any]) -> Fold:
+    each = np.frompyfunc(f, 2, 1)
+
+    def run(n: Call, first: Any, *rest: Any) -> Any:
+        out = _objects(first)
+        for x in rest:
+            out = each(out, _objects(x))
+        return made(out)
+
+    return run
+
+
+def _gather(n: Call, x: Any, i: Any) -> Any:
+    return made(np.take(_objects(x), host(i, "indices"), axis=n.get("axis", 0)))
+
+
+def _concat(n: Call, *xs: Any) -> Any:
+    return made(np.concatenate([_objects(x) for x in xs], axis=n.need("axis")))
+
+
+def _slice(n: Call, x: Any, *rest: Any) -> Any:
+    a = _objects(x)
+    given = [None if r is None else integers(r, "slice") for r in rest]
+    if not rest:
+        given = [n.need("starts"), n.need("ends"), n.get("axes")]
+    starts, ends, axes, steps = [*given, *[None] * 4][:4]
+    if starts is None or ends is None:
+        raise OnnxError("a slice has no starts or ends")
+    index: list[Any] = [slice(None)] * a.ndim
+    for k, axis in enumerate(axes if axes is not None else range(len(starts))):
+        index[axis] = slice(starts[k], ends[k], steps[k] if steps is not None else None)
+    return made(a[tuple(index)])
+
+
+def _squeeze(n: Call, x: Any, axes: Any = None) -> Any:
+    a = _objects(x)
+    given = n.get("axes") if axes is None else integers(axes, "axes")
+    return made(np.squeeze(a, None if given is None else tuple(given)))
+
+
+def _unsqueeze(n: Call, x: Any, axes: Any = None) -> Any:
+    given = n.get("axes") if axes is None else integers(axes, "axes")
+    return made(np.expand_dims(_objects(x), tuple(given)))
+
+
+def _reshape(n: Call, x: Any, shape: Any) -> Any:
+    return made(_objects(x).reshape(integers(shape, "shape")))
+
+
+def _cast(n: Call, x: Any, like: Any = None) -> Any:
+    return x if n.get("to", 7) in (6, 7) and like is None else None
+
+
+def _product(n: Call, x: Any, axes: Any = None) -> Any:
+    a = _objects(x)
+    if a.ndim != 1:
+        return None
+    out: Any = 1
+    for s in a:
+        out = out * s
+    return made([out] if n.get("keepdims", 1) else out)
+
+
+def _shape(n: Call, x: Any) -> Any:
+    return np.array(x.shape, np.int64)
+
+
+def _equal(n: Call, a: Any, b: Any) -> Any:
+    """Equality of sizes; a symbolic size, which is at least 1, differs from what is below."""
+    left, right = np.broadcast_arrays(_objects(a), _objects(b))
+    out = np.empty(left.shape, bool)
+    for i in np.ndindex(left.shape):
+        x: Any = left[i]
+        y: Any = right[i]
+        both: tuple[Any, Any] = (x, y) if isinstance(x, Dim) else (y, x)
+        if not isinstance(both[0], Dim):
+            out[i] = x == y
+        elif both[0] == both[1]:
+            out[i] = True
+        elif isinstance(both[1], Dim) or both[1] >= 1:
+            return None
+        else:
+            out[i] = False
+    return out
+
+
+def _where(n: Call, c: Any, a: Any, b: Any) -> Any:
+    if isinstance(c, Sizes):
+        return None
+    return made(np.where(host(c, "condition"), _objects(a), _objects(b)))
+
+
+def _divide(a: Any, b: Any) -> Any:
+    if not isinstance(b, Dim) and b == 0:
+        raise OnnxError("a size is divided by zero")
+    return a // b
+
+
+def _expand(n: Call, x: Any, shape: Any) -> Any:
+    want = integers(shape, "shape")
+    return made(np.broadcast_to(_objects(x), np.broadcast_shapes(x.shape, tuple(want))))
+
+
+_FOLDS: dict[str, Fold] = {
+    "Add": _binary(operator.add), "Sub": _binary(operator.sub), "Mul": _binary(operator.mul),
+    "Div": _binary(_divide), "Mod": _binary(operator.mod), "Max": _several(larger),
+    "Min": _several(smaller), "Gather": _gather, "Concat": _concat, "Slice": _slice,
+    "Squeeze": _squeeze, "Unsqueeze": _unsqueeze, "Reshape": _reshape, "Cast": _cast,
+    "ReduceProd": _product, "Shape": _shape, "Equal": _equal, "Where": _where,
+    "Identity": lambda n, x: x, "Expand": _expand,
+}  # fmt: skip

@@ -1,0 +1,3 @@
+"""Language models from files: weights, tokenizers, architectures, generation."""
+
+from tessera.models.loading import load as load

@@ -1,0 +1,87 @@
+"""Tokenizers of `tokenizer.json` files, by the tokenizers package."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tessera.core.errors import ModelError
+
+try:
+    import tokenizers
+except ModuleNotFoundError:
+    tokenizers = None  # type: ignore[assignment]
+
+
+class HubTokenizer:
+    """A tokenizer of a Hugging Face folder."""
+
+    def __init__(self, folder: Path):
+        if tokenizers is None:
+            raise ModelError(
+                "tokenizer.json needs the tokenizers package: pip install tessera[models]"
+            )
+        path = folder / "tokenizer.json"
+        self._inner = _loaded(path)
+        self._inner.no_padding()
+        self._inner.no_truncation()
+        self.size: int = self._inner.get_vocab_size()
+        settings = _json(folder / "tokenizer_config.json")
+        generation = _json(folder / "generation_config.json")
+        self.bos = self._id(settings.get("bos_token"))
+        ends = {self._id(settings.get("eos_token"))}
+        listed = generation.get("eos_token_id")
+        ends |= {i for i in (listed if isinstance(listed, list) else [listed]) if type(i) is int}
+        self.eos = frozenset(i for i in ends if i is not None)
+        self.template = _template(settings, folder)
+
+    def _id(self, name: Any) -> int | None:
+        text = name.get("content") if isinstance(name, dict) else name
+        found: int | None = self._inner.token_to_id(text) if isinstance(text, str) else None
+        return found
+
+    def encode(self, text: str, *, special: bool = True) -> list[int]:
+        """The tokens of a text; `special` adds what the file adds, such as a first token."""
+        out: list[int] = self._inner.encode(text, add_special_tokens=special).ids
+        return out
+
+    def decode(self, tokens: Iterable[int], *, special: bool = False) -> str:
+        """The text of tokens, with the names of special ones if `special`."""
+        out: str = self._inner.decode([int(t) for t in tokens], skip_special_tokens=not special)
+        return out
+
+    def name(self, token: int) -> str:
+        """The text of one token, special or not."""
+        return self.decode([token], special=True)
+
+
+def _loaded(path: Path) -> Any:
+    if not path.is_file():
+        raise ModelError(f"{path}: there is no such file")
+    try:
+        return tokenizers.Tokenizer.from_file(str(path))
+    except Exception as e:  # the package raises plain Exception for whatever it cannot read
+        raise ModelError(f"{path}: is not read by the tokenizers package ({e})") from None
+
+
+def _json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text())
+    except (ValueError, RecursionError) as e:
+        raise ModelError(f"{path}: is not JSON ({e})") from None
+    return found if isinstance(found, dict) else {}
+
+
+def _template(settings: dict[str, Any], folder: Path) -> str | None:
+    own = folder / "chat_template.jinja"
+    if own.is_file():
+        return own.read_text()
+    found = settings.get("chat_template")
+    if isinstance(found, list):  # several, by name
+        named = {t.get("name"): t.get("template") for t in found if isinstance(t, dict)}
+        found = named.get("default")
+    return found if isinstance(found, str) else None

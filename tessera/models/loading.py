@@ -1,0 +1,82 @@
+"""`load`: a model from a GGUF file or a Hugging Face folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tessera.core.errors import ModelError
+from tessera.models import decoder, encoder, gemma, gpt2, gpt_oss, llama
+from tessera.models.config import Config
+from tessera.models.gguf import GGUF
+from tessera.models.gguf_source import GGUFSource, config_of
+from tessera.models.hub_tokenizer import HubTokenizer
+from tessera.models.model import Family
+from tessera.models.safetensors import Folder, read_json
+from tessera.models.source import FolderSource
+from tessera.models.tokenizer import Tokenizer, from_gguf
+from tessera.models.writer import Writer
+
+Made = Writer | encoder.TextEncoder | encoder.ImageEncoder
+
+_DECODER = Family(decoder.forward, decoder.logits)
+FAMILIES: dict[str, Any] = {
+    **dict.fromkeys(llama.KINDS, (llama, _DECODER)),
+    **dict.fromkeys(gemma.KINDS, (gemma, _DECODER)),
+    **dict.fromkeys(gpt2.KINDS, (gpt2, Family(gpt2.forward, gpt2.logits))),
+    **dict.fromkeys(gpt_oss.KINDS, (gpt_oss, Family(gpt_oss.forward, gpt_oss.logits))),
+}
+PREFIXES = {"gpt2": "transformer.", "bert": "bert.", "vit": "vit."}  # of names in some files
+
+
+def load(path: str | os.PathLike[str]) -> Made:
+    """A model from a GGUF file, or from a folder with config.json and safetensors."""
+    where = Path(path)
+    if where.is_dir():
+        return _from_folder(where)
+    if not where.exists():
+        raise ModelError(f"models.load: {where} is neither a file nor a folder")
+    g = GGUF(where)
+    c = config_of(g)
+    return _decoder(c, GGUFSource(g, c), from_gguf(g.metadata, str(where)), where.stem)
+
+
+def _from_folder(where: Path) -> Made:
+    c = Config(read_json(where / "config.json"), str(where / "config.json"))
+    kind = c.choice("model_type", {**FAMILIES, **ENCODERS})
+    tokenizer = HubTokenizer(where) if (where / "tokenizer.json").is_file() else None
+    source = FolderSource(Folder(where), PREFIXES.get(kind, ""))
+    if kind in ENCODERS:
+        return ENCODERS[kind](c, source, tokenizer, where)
+    return _decoder(c, source, tokenizer, where.name)
+
+
+def _decoder(c: Config, source: Any, tokenizer: Tokenizer | None, name: str) -> Writer:
+    module, family = FAMILIES[c.choice("model_type", FAMILIES)]
+    shape = module.shape(c)
+    return Writer(family, shape, module.params(shape, source), tokenizer, name)
+
+
+def _bert(
+    c: Config, w: FolderSource, tokenizer: Tokenizer | None, where: Path
+) -> encoder.TextEncoder:
+    shape = encoder.bert_shape(c)
+    pooling = where / "1_Pooling" / "config.json"
+    settings = read_json(pooling) if pooling.is_file() else {}
+    how = "cls" if settings.get("pooling_mode_cls_token") is True else "mean"
+    return encoder.TextEncoder(shape, encoder.bert_params(shape, w), tokenizer, where.name, how)
+
+
+def _vit(c: Config, w: FolderSource, _: Tokenizer | None, where: Path) -> encoder.ImageEncoder:
+    shape = encoder.vit_shape(c)
+    named = c.values.get("id2label")
+    labels = len(named) if isinstance(named, dict) else c.size("num_labels", 2)
+    return encoder.ImageEncoder(shape, encoder.vit_params(shape, w, labels), where.name)
+
+
+ENCODERS: dict[str, Callable[[Config, FolderSource, Tokenizer | None, Path], Made]] = {
+    "bert": _bert,
+    "vit": _vit,
+}

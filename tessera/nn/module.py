@@ -1,0 +1,227 @@
+"""Modules: frozen dataclasses that are trees of their parameters.
+
+    class Block(nn.Module):
+        norm: nn.RMSNorm                      a child: parameters inside
+        scale: ts.Tensor                      a child: a parameter
+        heads: int                            static: numbers, text, functions and dtypes are no parameters
+        activation: Callable = op.gelu        static
+
+A subclass is made a dataclass.  Its annotations say which fields are static: those of plain Python types.  An
+`__init__` of its own may set fields; afterwards they do not change.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import sys
+import types
+import typing
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, TypeVar, dataclass_transform
+
+import numpy as np
+
+from tessera.core import tree
+from tessera.core.dtype import DType
+from tessera.core.errors import OperandError, TreeError, located
+from tessera.ir.graph.ir import Value
+from tessera.lang.trace import is_tensor
+
+M = TypeVar("M", bound="Module")
+_PLAIN = (int, float, complex, bool, str, bytes, type(None), DType, np.dtype, enum.Enum, type)
+
+
+@dataclass_transform(eq_default=False)
+class Module:
+    """Base of layers and models: a dataclass, a tree, frozen after __init__."""
+
+    __tessera_tree__ = True
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        own = "__init__" in vars(cls)
+        given = cls.__init__ if own else _inherited(cls)
+        shown = "__repr__" in vars(cls)
+        dataclasses.dataclass(init=given is None, eq=False, repr=False)(cls)
+        for f in dataclasses.fields(cls):  # type: ignore[arg-type]
+            if "static" not in f.metadata and is_static(_annotation(cls, f)):
+                f.metadata = types.MappingProxyType({**f.metadata, "static": True})
+        build = given or cls.__init__
+        cls.__init__ = _sealed(cls, build, by_hand=given is not None)  # type: ignore[method-assign]
+        if not shown:
+            cls.__repr__ = _shown  # type: ignore[method-assign]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "_open" not in self.__dict__:
+            raise located(
+                TreeError(
+                    f"{type(self).__name__}.{name}: a module is a value and does not change after __init__; make "
+                    f"another one: nn.replace(module, {name}=...)"
+                )
+            )
+        object.__setattr__(self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        raise located(
+            TreeError(f"{type(self).__name__}.{name}: a module is a value and keeps its fields")
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module computes; subclasses define it."""
+        raise located(
+            OperandError(
+                f"{type(self).__name__} has no __call__; define one, or call its parts by name"
+            )
+        )
+
+
+def static(**kwargs: Any) -> Any:
+    """A field that is part of the structure and not a parameter, whatever its annotation says."""
+    return dataclasses.field(metadata={"static": True}, **kwargs)
+
+
+def replace(module: M, **fields: Any) -> M:
+    """The module with other values in some fields."""
+    names = [f.name for f in dataclasses.fields(module)]  # type: ignore[arg-type]
+    for n in fields:
+        if n not in names:
+            raise located(
+                TreeError(
+                    f"nn.replace: {type(module).__name__} has no field '{n}'; it has {', '.join(names) or 'none'}"
+                )
+            )
+    made: M = object.__new__(type(module))
+    for n in names:
+        object.__setattr__(made, n, fields.get(n, getattr(module, n)))
+    return made
+
+
+def is_static(annotation: Any) -> bool:
+    """Whether an annotation names values that are no parameters."""
+    if annotation is None or annotation is Callable or annotation is typing.Callable:
+        return True
+    origin, inside = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Literal or origin is Callable or origin is type:
+        return True
+    if origin is typing.Annotated:
+        return is_static(inside[0])
+    if origin in (typing.Union, types.UnionType, tuple, frozenset):
+        return all(a is Ellipsis or is_static(a) for a in inside)
+    return isinstance(annotation, type) and issubclass(annotation, _PLAIN)
+
+
+def _annotation(cls: type, field: dataclasses.Field[Any]) -> Any:
+    """The annotation of a field; None of its names may be unknown yet, which a parameter's class can be."""
+    if not isinstance(field.type, str):
+        return field.type
+    home = next((c for c in cls.__mro__ if field.name in vars(c).get("__annotations__", {})), cls)
+    names = vars(sys.modules[home.__module__]) if home.__module__ in sys.modules else {}
+    try:
+        return eval(field.type, {**vars(typing), **names}, dict(vars(home)))
+    except (NameError, TypeError, AttributeError, SyntaxError):
+        return Any
+
+
+def _inherited(cls: type) -> Callable[..., None] | None:
+    """The __init__ that a base class wrote by hand."""
+    for base in cls.__mro__[1:]:
+        built = vars(base).get("__init__")
+        if built is not None:
+            return built if getattr(built, "by_hand", False) else None
+    return None
+
+
+def _sealed(cls: type, build: Callable[..., None], by_hand: bool) -> Callable[..., None]:
+    """An __init__ after which the fields are checked and do not change."""
+
+    @functools.wraps(build)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        if type(self) is not cls:  # the __init__ of a subclass calls this one
+            build(self, *args, **kwargs)
+            return
+        self.__dict__["_open"] = True
+        try:
+            build(self, *args, **kwargs)
+        finally:
+            del self.__dict__["_open"]
+        _check(self)
+
+    __init__.by_hand = by_hand  # type: ignore[attr-defined]
+    return __init__
+
+
+def _check(module: Any) -> None:
+    """Each field is set; static ones can be compared, and the others hold parameters."""
+    name = type(module).__name__
+    for f in dataclasses.fields(module):
+        if not hasattr(module, f.name):
+            raise located(TreeError(f"{name}: __init__ did not set field '{f.name}'"))
+        value = getattr(module, f.name)
+        if f.metadata.get("static"):
+            _check_static(name, f.name, value)
+        else:
+            _check_child(name, f.name, value)
+
+
+def _check_static(name: str, field: str, value: Any) -> None:
+    if any(isinstance(x, Value | np.ndarray) for x in tree.leaves(value)):
+        raise located(
+            TreeError(
+                f"{name}.{field} is a static field by its annotation, but holds parameters in "
+                f"{type(value).__name__}; annotate it as ts.Tensor, nn.Module or Any"
+            )
+        )
+    if not isinstance(value, Hashable):
+        raise located(
+            TreeError(
+                f"{name}.{field} is a static field and holds {type(value).__name__}, which has no hash; "
+                "use a tuple or another frozen value"
+            )
+        )
+
+
+def _check_child(name: str, field: str, value: Any) -> None:
+    for x in tree.leaves(value):
+        if not is_tensor(x) and not hasattr(x, "shape"):
+            raise located(
+                TreeError(
+                    f"{name}.{field} holds {type(x).__name__} {x!r:.40}, which is no parameter; annotate the field "
+                    "by a plain type (int, str, Callable), or write `= nn.static()` beside it"
+                )
+            )
+
+
+def _shown(self: Any) -> str:
+    """The fields that are neither None nor their default."""
+    usual = {f.name: f.default for f in dataclasses.fields(self)}
+    told = {n: v for n, v in vars_of(self).items() if v is not None and v is not usual[n]}
+    return _lines(type(self).__name__, told)
+
+
+def vars_of(module: Any) -> dict[str, Any]:
+    """The fields of a module and what they hold."""
+    return {f.name: getattr(module, f.name, None) for f in dataclasses.fields(module)}
+
+
+def _lines(name: str, fields: Mapping[str, Any]) -> str:
+    parts = [f"{k}={_text(v)}" for k, v in fields.items()]
+    if sum(map(len, parts)) + len(name) < 90 and not any("\n" in p for p in parts):
+        return f"{name}({', '.join(parts)})"
+    inner = ",\n".join(parts).replace("\n", "\n  ")
+    return f"{name}(\n  {inner},\n)"
+
+
+def _text(x: Any) -> str:
+    if isinstance(x, Value):
+        return str(x.type)
+    if isinstance(x, list | tuple):
+        inner = [_text(v) for v in x]
+        left, right = "[]" if isinstance(x, list) else "()"
+        if any("\n" in t for t in inner) or sum(map(len, inner)) > 80:
+            return left + "\n  " + ",\n".join(inner).replace("\n", "\n  ") + ",\n" + right
+        return f"{left}{', '.join(inner)}{',' if left == '(' and len(inner) == 1 else ''}{right}"
+    if isinstance(x, dict):
+        return "{" + ", ".join(f"{k!r}: {_text(v)}" for k, v in x.items()) + "}"
+    return getattr(x, "__name__", None) or repr(x)

@@ -1,0 +1,73 @@
+"""Checkpoints of a run: one file a step in a folder, the last few of which are kept."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from tessera.core.blame import blames_arguments
+from tessera.core.errors import FileError, OperandError
+from tessera.core.source import warn_caller
+from tessera.files.atomic import clear_abandoned
+from tessera.files.load import load
+from tessera.files.save import save
+
+_NAME = re.compile(r"step-(\d{8,})\.safetensors")
+
+
+class Checkpoints:
+    """Files step-00000100.safetensors in a folder: saved every so many steps or seconds, the last `keep` are kept."""
+
+    @blames_arguments
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        every: int | None = None,
+        seconds: float | None = None,
+        keep: int = 3,
+    ):
+        for name, x in (("every", every), ("seconds", seconds), ("keep", keep)):
+            if x is not None and x <= 0:
+                raise OperandError(f"Checkpoints: {name} is {x}, expected a positive number")
+        self.folder, self.every, self.seconds, self.keep = Path(folder), every, seconds, keep
+        self._last = time.monotonic()
+
+    def path(self, step: int) -> Path:
+        """The file of a step."""
+        return self.folder / f"step-{step:08d}.safetensors"
+
+    def steps(self) -> list[int]:
+        """The steps whose files are there, in order."""
+        if not self.folder.is_dir():
+            return []
+        found = (_NAME.fullmatch(p.name) for p in self.folder.iterdir())
+        return sorted(int(m[1]) for m in found if m)
+
+    def is_due(self, step: int) -> bool:
+        """Whether a checkpoint should be saved after this many steps."""
+        if self.every is not None and step % self.every == 0:
+            return True
+        return self.seconds is not None and time.monotonic() - self._last >= self.seconds
+
+    def save(self, step: int, tree: Any) -> None:
+        """Save the file of a step, then remove those that are too old."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        save(self.path(step), tree)
+        self._last = time.monotonic()
+        for old in self.steps()[: -self.keep]:
+            self.path(old).unlink(missing_ok=True)
+
+    def restore(self, like: Any) -> Any | None:
+        """The newest tree that can be read; files that are damaged are passed over with a warning."""
+        for step in reversed(self.steps()):
+            clear_abandoned(self.path(step))
+            try:
+                return load(self.path(step), like=like)
+            except FileError as e:
+                if "damaged" not in e.message and "truncated" not in e.message:
+                    raise
+                warn_caller(f"train: {e.message}; an older checkpoint is used")
+        return None

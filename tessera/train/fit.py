@@ -1,0 +1,193 @@
+"""The loop: step after step on batches by number, with checkpoints from which a run goes on to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tessera.core.blame import blames_arguments
+from tessera.core.errors import FileError, OperandError
+from tessera.data.loader import Loader
+from tessera.lang.create import tensor
+from tessera.ops.random_bits import fold_in
+from tessera.ops.random_bits import key as make_key
+from tessera.train.checkpoints import Checkpoints
+from tessera.train.metrics import Logger
+from tessera.train.progress import Bar
+from tessera.train.stop import EarlyStop
+
+Step = Callable[[Any, Any, Any], tuple[Any, Mapping[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended: its state, how many steps were done, the last metrics, and whether it stopped early."""
+
+    state: Any
+    step: int
+    metrics: Mapping[str, float]
+    stopped: bool
+
+
+@blames_arguments
+def fit(
+    step: Step,
+    state: Any,
+    batches: Loader | Callable[[int], Any],
+    steps: int,
+    key: Any = None,
+    checkpoints: Checkpoints | None = None,
+    loggers: Sequence[Logger] = (),
+    log_every: int = 1,
+    evaluate: Callable[[Any], Mapping[str, Any]] | None = None,
+    evaluate_every: int | None = None,
+    stop: EarlyStop | None = None,
+    progress: bool | None = None,
+) -> Result:
+    """Run state, metrics = step(state, batch, key) for so many steps, from the newest checkpoint on if there is one.
+
+    Batches come from a loader, or from a function of the number of the step.  Each step has a key of its own, a function
+    of `key` and its number.  So a run that was killed goes on with the bits that it would have had.
+    """
+    if steps < 0 or log_every < 1:
+        raise OperandError(
+            f"fit: steps is {steps} and log_every {log_every}, expected 0 and 1 at least"
+        )
+    if (evaluate is None) != (evaluate_every is None):
+        raise OperandError("fit: give both of evaluate and evaluate_every, or none")
+    run = _Run(step, state, batches, make_key(0) if key is None else key, checkpoints, stop)
+    run.restore()
+    for logger in loggers:
+        logger.open(run.at)
+    bar = Bar(progress, run.at, steps)
+    try:
+        return run.go(steps, _Reports(loggers, log_every, evaluate, evaluate_every, bar))
+    finally:
+        bar.close()
+        for logger in loggers:
+            logger.close()
+
+
+@dataclass
+class _Reports:
+    """What is told of a step, and to whom."""
+
+    loggers: Sequence[Logger]
+    every: int
+    evaluate: Callable[[Any], Mapping[str, Any]] | None
+    evaluate_every: int | None
+    bar: Bar
+
+    def tell(self, at: int, state: Any, metrics: Mapping[str, Any]) -> dict[str, float] | None:
+        """Log the metrics of a step where they are due; None where they are not."""
+        values = _numbers(metrics) if at % self.every == 0 else None
+        if self.evaluate is not None and self.evaluate_every and at % self.evaluate_every == 0:
+            values = (values or {}) | _numbers(self.evaluate(state))
+        if values is not None:
+            for logger in self.loggers:
+                logger.write(at, values)
+        self.bar.show(at, values)
+        return values
+
+    def flush(self) -> None:
+        for logger in self.loggers:
+            logger.flush()
+
+
+def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    if not isinstance(metrics, Mapping):
+        raise OperandError(
+            f"fit: the metrics of a step are {type(metrics).__name__} {metrics!r:.40}, expected a dict of numbers, as in "
+            "{'loss': loss}"
+        )
+    return {name: float(x) for name, x in metrics.items()}
+
+
+class _Run:
+    def __init__(
+        self,
+        step: Step,
+        state: Any,
+        batches: Any,
+        key: Any,
+        checkpoints: Checkpoints | None,
+        stop: EarlyStop | None,
+    ):
+        self.step, self.state, self.batches, self.key = step, state, batches, key
+        self.checkpoints, self.stop, self.at = checkpoints, stop, 0
+        self.over = False
+
+    def _tree(self) -> dict[str, Any]:
+        return {
+            "state": self.state,
+            "step": self.at,
+            "key": self.key,
+            "stop": {} if self.stop is None else self.stop.state,
+            "over": self.over,
+            "data": _identity(self.batches),
+        }
+
+    def restore(self) -> None:
+        found = None if self.checkpoints is None else self.checkpoints.restore(self._tree())
+        if found is None:
+            return
+        if found["data"] != _identity(self.batches):
+            raise FileError(
+                f"fit: the checkpoint is of a run on {found['data']}, and the loader is {_identity(self.batches)}; give "
+                "the same data, or another folder"
+            )
+        if found["key"].numpy().tolist() != self.key.numpy().tolist():
+            raise FileError(
+                "fit: the checkpoint is of a run with another key; give the same key, or another folder"
+            )
+        self.state, self.at, self.over = found["state"], found["step"], found["over"]
+        if self.stop is not None:
+            self.stop.restore(found["stop"])
+
+    def save(self) -> None:
+        if self.checkpoints is not None:
+            self.checkpoints.save(self.at, self._tree())
+
+    def _batches(self, steps: int) -> Iterator[Any]:
+        if isinstance(self.batches, Loader):
+            return self.batches.steps(self.at, steps)
+        return (self.batches(s) for s in range(self.at, steps))
+
+    def go(self, steps: int, reports: _Reports) -> Result:
+        values: dict[str, float] = {}
+        start = self.at
+        for batch in self._batches(steps) if not self.over else ():
+            self.state, metrics = self._stepped(batch)
+            self.at += 1
+            told = reports.tell(self.at, self.state, metrics)
+            values = values if told is None else told
+            self.over = self.stop is not None and told is not None and self.stop.is_over(told)
+            due = self.checkpoints is not None and self.checkpoints.is_due(self.at)
+            if due or self.over or self.at == steps:
+                reports.flush()  # rows of steps that will not be done again
+                self.save()
+            if self.over:
+                break
+        assert self.at >= start, "steps are counted"
+        return Result(self.state, self.at, values, self.over)
+
+    def _stepped(self, batch: Any) -> tuple[Any, Mapping[str, Any]]:
+        out = self.step(self.state, batch, fold_in(self.key, tensor(self.at)))
+        if not _is_pair(out):
+            raise OperandError(
+                f"fit: the step returned {type(out).__name__}, expected (state, metrics)"
+            )
+        return out
+
+
+def _is_pair(x: Any) -> bool:
+    return isinstance(x, tuple) and len(x) == 2
+
+
+def _identity(batches: Any) -> dict[str, Any]:
+    """What the order of the data depends on."""
+    if not isinstance(batches, Loader):
+        return {}
+    words = batches.order.words
+    return {"count": batches.count, "batch": batches.batch_size, "key": list(words or ())}
