@@ -298,7 +298,7 @@ def watch(watcher: Callable[[Op, Kernel], Kernel] | None) -> None:
 def _on_gpu(
     device: Device, op: Op, types: Types, params: Params, regions: Sequence[Graph] = ()
 ) -> Kernel:
-    """An op as a program of a GPU."""
+    """An op as a program of a GPU or a mesh."""
     with scope(Scope()), building(Builder()) as b:
         out = bind(op, *[b.input(t) for t in types], regions=tuple(regions), **params)
         g, _ = b.finish(out if op.multiple else (out,), op.name)
@@ -308,5 +308,5 @@ def _on_gpu(
 
 
 set_kernels(kernel_of)
-for _kind in GPUS:
+for _kind in (*GPUS, "mesh"):
     set_device_kernels(_kind, _on_gpu)

@@ -15,7 +15,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LEVELS = "ir.graph ir.schedule ir.tile ir.target"
 COMPILER = f"core {LEVELS} ir ops transform runtime"
-LANGUAGE = f"{COMPILER} compile eager tune algebra checks"
+LANGUAGE = f"{COMPILER} sharded compile eager tune algebra checks"
 MAY_IMPORT = {
     "core": "",
     "ir.graph": "core",
@@ -28,7 +28,8 @@ MAY_IMPORT = {
     "runtime": "core ir.target",
     "checks": "core ir.tile ir.target runtime",
     "accelerator": COMPILER,
-    "compile": f"{COMPILER} accelerator",
+    "sharded": f"{COMPILER} compile",
+    "compile": f"{COMPILER} accelerator sharded",
     "eager": f"{COMPILER} compile",
     "tune": f"{COMPILER} compile",
     "cache": COMPILER,

@@ -119,8 +119,14 @@ def _programs(commands: Any) -> None:
         "--warps", type=int, metavar="N", help="warps of a GPU that an instance has, 4 unless given"
     )
     _json(p)
-    p = _command(commands, "run", "programs:run_file",
-                 "Run a Python file or an ONNX model; errors of Tessera show the user's line and no traceback.")  # fmt: skip
+    p = _command(commands, "run", "ranks:run_file",
+                 "Run a Python file, on several ranks with -n, or an ONNX model; errors of Tessera show the user's line and no traceback.")  # fmt: skip
+    p.add_argument(
+        "-n", type=int, default=1, metavar="N", help="how many ranks (processes), 1 unless given"
+    )
+    p.add_argument("--engine", choices=("local", "mpi"), default=None,
+                   help="what ranks speak by: local (shared memory, of one machine) unless given, or mpi")  # fmt: skip
+    p.add_argument("--as-rank", default=None, help=argparse.SUPPRESS)
     p.add_argument("file", metavar="FILE", help="a Python file, or an ONNX model (--input x.npy)")
     p.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="arguments for it")
     p = _command(commands, "replay", "replay:replay_file",

@@ -11,9 +11,10 @@ from tessera.compile.target import REGISTRY
 
 def list_passes(args: argparse.Namespace) -> int:
     """List every pass of the compiler with its level and what it does."""
-    if args.target is not None and args.target not in REGISTRY:
-        raise UsageError(f"--target is {args.target!r}, expected one of {', '.join(REGISTRY)}")
-    chosen = [t for n, t in REGISTRY.items() if args.target in (None, n)]
+    known = {name: t for name, t in REGISTRY.items() if t.listed}
+    if args.target is not None and args.target not in known:
+        raise UsageError(f"--target is {args.target!r}, expected one of {', '.join(known)}")
+    chosen = [t for n, t in known.items() if args.target in (None, n)]
     rows = [(t.name, p.level, p.name, p.about) for t in chosen for p in t.passes]
     if args.json:
         keys = ("target", "level", "name", "about")

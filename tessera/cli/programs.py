@@ -1,4 +1,4 @@
-"""tessera compile and run: Python files, the functions in them, and arguments that fit."""
+"""tessera compile: Python files, the functions in them, and arguments that fit."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def sizes_of(texts: Sequence[str], functions: Sequence[Jitted]) -> dict[str, int
     return sizes
 
 
-def run_file(args: argparse.Namespace) -> int:
+def run_alone(args: argparse.Namespace) -> int:
     """Run a Python file or an ONNX model; errors of Tessera show the user's line and no traceback."""
     if args.file.endswith(".onnx"):
         models: Any = importlib.import_module("tessera.cli.onnx")  # loaded when it is needed

@@ -26,7 +26,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-TARGETS = tuple(REGISTRY)  # those that Tessera has itself
+TARGETS = tuple(name for name, t in REGISTRY.items() if t.listed)  # those that Tessera has itself
 # What a graph needs to consist of loop nests, for whichever target.
 LOOP_PASSES = (*all_passes("cpu", GRAPH)[len(PASSES) : -1], all_passes("cuda", GRAPH)[-1])
 

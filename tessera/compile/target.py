@@ -36,6 +36,7 @@ class Target:
     lower: Lower | None = None  # the record of the levels below, to a pass to stop at
     plain: Callable[[Task], Sequence[Way[Executable]]] = plain_ways  # where the compiler fails
     which: str = ""  # a pattern of what may stand after the name and a colon
+    listed: bool = True  # whether users write its name
 
     @property
     def passes(self) -> tuple[Pass, ...]:
@@ -62,7 +63,8 @@ def demand_target(text: Any) -> None:
         found = REGISTRY.get(name)
         if found is not None and (not colon or (re.fullmatch(found.which, which) and which)):
             return
-    raise OperandError(f"jit: target is {text!r}, expected one of {', '.join(REGISTRY)}")
+    known = ", ".join(name for name, t in REGISTRY.items() if t.listed)
+    raise OperandError(f"jit: target is {text!r}, expected one of {known}")
 
 
 def target_of(text: str) -> tuple[Target, str]:
@@ -76,6 +78,7 @@ _on_gpu = Deferred("tessera.compile.gpu.offline:executable")
 _lowered_on_cpu = Deferred("tessera.compile.cpu.build:lowered")
 _lowered_on_gpu = Deferred("tessera.compile.gpu.offline:lowered")
 _plain_on_gpu = Deferred("tessera.compile.gpu.plain:plain_ways")
+_on_mesh = Deferred("tessera.compile.mesh.executable:executable")
 
 
 def _by_references(g: Graph, record: Sequence[Step], which: str, numerics: str) -> Executable:
@@ -107,4 +110,10 @@ CUDA = register(
 HIP = register(
     Target("hip", "AMD GPUs, by Triton", _gpu("hip"), lower=_lowered_on_gpu, plain=_plain_on_gpu,
            which=r"\d+|gfx[0-9a-f]+")
+)  # fmt: skip
+# A tensor on a mesh has a device of this kind.  Its programs are partitioned and compiled for the device of each rank.
+MESH = register(
+    Target("mesh", "a logical mesh of devices, shard by shard", _on_mesh, plain=lambda task: (),
+           which=r"\d+", listed=False),
+    passes=(),
 )  # fmt: skip

@@ -66,6 +66,10 @@ class DeviceError(TesseraError, ValueError):
     """A device does not exist, or operands live on different ones."""
 
 
+class RankError(TesseraError, RuntimeError):
+    """A rank of a run is dead, too late, or at another collective."""
+
+
 class CopyError(TesseraError, ValueError):
     """Data would have to be copied, which the call ruled out."""
 

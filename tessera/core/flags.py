@@ -36,6 +36,7 @@ class Flags:
     cpu_devices: int  # how many logical CPU devices there are
     matrix_units: bool  # use the processor's matrix registers (AMX) where it has some
     checked: bool  # look at every index, bound and number while programs run
+    watchdog: int  # seconds that a rank waits for another at a collective
 
 
 NUMERICS = ("deterministic", "fast", "strict")
@@ -64,6 +65,7 @@ def read(env: Mapping[str, str]) -> Flags:
         cpu_devices=_number(env, "TESSERA_CPU_DEVICES", 1, low=1),
         matrix_units=_truth(env, "TESSERA_MATRIX_UNITS", unset="1"),
         checked=_truth(env, "TESSERA_CHECKED"),
+        watchdog=_number(env, "TESSERA_WATCHDOG", 300, low=1),
     )
 
 

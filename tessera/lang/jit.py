@@ -39,6 +39,7 @@ from tessera.core.types import TensorType
 from tessera.eager import refuse_hosted, target_in_force
 from tessera.ir.graph.ir import (
     Graph,
+    Value,
     current_builder,
     data_of,
 )
@@ -308,8 +309,9 @@ class Jitted:
         """Where a call runs: where its tensors are, or on the GPU that the target names."""
         first, (kind, _, which) = -1, target.partition(":")
         on_gpu = kind in GPUS and (which or "0").isdecimal()
+        on_mesh = any(v.device.kind == "mesh" for v in c.tensors)
         for i, v in enumerate(c.tensors):
-            if v.device is ANYWHERE or (on_gpu and v.device.kind == "cpu"):
+            if v.device is ANYWHERE or ((on_gpu or on_mesh) and v.device.kind == "cpu"):
                 continue  # it goes where the others are
             if first < 0:
                 first = i
@@ -390,6 +392,11 @@ class Jitted:
         t = self._trace(c, c.types)
         outs = call(t.graph, *c.tensors, *t.outer, name=self._name)
         return tree.unflatten(t.structure, outs)
+
+    def program(self, *args: Any, **kwargs: Any) -> tuple[Executable, list[Value]]:
+        """The program for these arguments, and the tensors among them."""
+        c = self._take_apart(args, kwargs)
+        return self._entry(c).executable, c.tensors
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """This function at every level of the compiler, for these arguments."""
@@ -515,7 +522,7 @@ def _gpu_of(target: str, device: Device) -> Device | None:
     """Where a target that names a GPU, or the architecture of one, takes what the host holds."""
     kind = target.partition(":")[0]
     if kind not in GPUS:
-        return None
+        return device if device.kind == "mesh" else None
     return device if device.kind != "cpu" else Device(kind)
 
 

@@ -25,6 +25,7 @@ from tessera.ir.graph.known import known
 from tessera.lang import habits
 from tessera.lang.annotation import TensorSpec, spec_of
 from tessera.lang.device import as_device
+from tessera.lang.sharding import Shardable
 from tessera.ops import contraction, elementwise, indexing, reduction, shape
 from tessera.ops.define import ArrayLike, AxisLike
 from tessera.runtime import memory
@@ -88,7 +89,7 @@ def _unary(f: Callable[[Any], Value]) -> Callable[[Any], Any]:
 _DECISIONS = frozenset(("bool", "int", "float", "complex", "index", "item"))
 
 
-class Tensor(Value, Plotted, habits.Habits):
+class Tensor(Value, Plotted, habits.Habits, Shardable):
     """An n-dimensional array on a device, or a traced value inside jit and the transforms.
 
     `Tensor["B", "S", 64, bf16 @ accum(f32)]` is an annotation: sizes, symbolic or not, and a dtype.
@@ -331,6 +332,8 @@ class Tensor(Value, Plotted, habits.Habits):
     def __repr__(self) -> str:
         if self.data is None:
             return f"Tensor(traced {self.type})"
+        if self.device.kind == "mesh":
+            return f"Tensor({self.shown_layout})"
         text = np.array2string(self._array("repr"), separator=", ", prefix="Tensor(", threshold=200)
         place = "" if self.device.kind == "cpu" else f", {self.device}"
         return f"Tensor({text}, {self.type}{place})"
@@ -339,7 +342,7 @@ class Tensor(Value, Plotted, habits.Habits):
         return format(self.item(), spec) if spec else str(self)
 
     def __str__(self) -> str:
-        if self.data is None:
+        if self.data is None or self.device.kind == "mesh":
             return repr(self)
         return np.array2string(self._array("str"), threshold=200)
 

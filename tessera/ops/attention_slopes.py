@@ -20,6 +20,7 @@ from tessera.ir.graph.op import Params, Sample, Types
 from tessera.ops.batching import Mask, batch_size, in_front
 from tessera.ops.contraction import matmul
 from tessera.ops.creation import iota
+from tessera.ops.cutting import heads
 from tessera.ops.define import ArrayLike, as_value, cast_to, define, full_of, wide
 from tessera.ops.elementwise import add, div, eq, exp, ge, mul, sub, where
 from tessera.ops.reduction import max as max_of
@@ -158,7 +159,7 @@ def _batch(n: Node, operands: Sequence[Value], batched: Mask) -> Any:
 
 @define(
     infer=_tangent_types, decompose=_tangent, numpy=_tangent_reference, jvp=_by_decomposition,
-    transpose=_tangent_transpose, batch=_batch, kinds="f",
+    transpose=_tangent_transpose, batch=_batch, kinds="f", factors=heads,
     samples=(
         Sample((2, 3, 4), (2, 3, 4), (2, 3, 4), (2, 3, 4), (2, 3, 4), (2, 3, 4), (2, 3, 4), scale=0.5),
         Sample((2, 3, 4), (1, 5, 4), (1, 5, 2), (2, 3, 2), (2, 3, 4), (1, 5, 4), (1, 5, 2), **_CAUSAL),
@@ -226,7 +227,7 @@ def _grad_reference(
 
 
 @define(
-    infer=_grad_types, decompose=_grad, numpy=_grad_reference, jvp=_by_decomposition, batch=_batch,
+    infer=_grad_types, decompose=_grad, numpy=_grad_reference, jvp=_by_decomposition, batch=_batch, factors=heads,
     multiple=True, kinds="f",
     samples=(
         Sample((2, 3, 4), (2, 3, 4), (2, 3, 4), (2, 3, 4), (2, 3, 4), scale=0.5),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from tessera.core.dims import Size
@@ -19,23 +20,43 @@ Mask = Sequence[bool]
 Rule = Callable[[Node, Sequence[Value], Mask], Any]
 
 
+@dataclass(frozen=True)
+class Spread:
+    """An axis of a mesh that several ranks share: who has which coordinates."""
+
+    group: tuple[int, ...]  # the ranks, in the order of their coordinates
+    ranges: tuple[tuple[int, int], ...]  # of each of them
+    mine: int  # which of them is this rank
+
+    @property
+    def total(self) -> int:
+        """How many coordinates the axis has."""
+        return self.ranges[-1][1]
+
+    @property
+    def here(self) -> tuple[int, int]:
+        """The coordinates of this rank."""
+        return self.ranges[self.mine]
+
+
 class _State(threading.local):
     name: str | None = None
     size: Size | None = None
+    spread: Spread | None = None  # where ranks share the axis; the size is that of this rank's part
 
 
 NEW_AXIS = _State()  # the name and the size of the axis that is being added, where vmap gave one
 
 
 @contextmanager
-def adding(name: str | None, size: Size) -> Iterator[None]:
+def adding(name: str | None, size: Size, spread: Spread | None = None) -> Iterator[None]:
     """While the block runs, the new axis has this name and size."""
-    before = NEW_AXIS.name, NEW_AXIS.size
-    NEW_AXIS.name, NEW_AXIS.size = name, size
+    before = NEW_AXIS.name, NEW_AXIS.size, NEW_AXIS.spread
+    NEW_AXIS.name, NEW_AXIS.size, NEW_AXIS.spread = name, size, spread
     try:
         yield
     finally:
-        NEW_AXIS.name, NEW_AXIS.size = before
+        NEW_AXIS.name, NEW_AXIS.size, NEW_AXIS.spread = before
 
 
 def batch_size(operands: Sequence[Value], batched: Mask) -> Size:

@@ -14,6 +14,7 @@ from tessera.core.promotion import promote_all
 from tessera.ir.graph.ir import Node, Value
 from tessera.ir.graph.op import Params, Sample, Types
 from tessera.ops.batching import Mask, all_in_front, merged, shifted
+from tessera.ops.cutting import first_axis
 from tessera.ops.define import (
     ArrayLike,
     as_value,
@@ -181,7 +182,7 @@ def _groupnorm_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value
 @define(
     signature=lambda types, p: _channel_signature(types, {"axis": 1}), kinds="f",
     decompose=_groupnorm, numpy=_groupnorm_reference, onnx="GroupNormalization",
-    batch=_groupnorm_batch,
+    batch=_groupnorm_batch, factors=first_axis,
     samples=(
         Sample((2, 4), groups=2), Sample((2, 4, 3), groups=2, gain=(4,), bias=(4,)),
         Sample((2, 4, 3), groups=4, gain=(4,)), Sample((0, 4), groups=2),

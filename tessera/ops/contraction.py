@@ -105,10 +105,17 @@ def _contract_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
     return contracted(operands, Signature(tuple(ins), (name, *sig.out)), n.params["sizes"])
 
 
+def _contract_part(p: Params, types: Types, outs: Types) -> Params:
+    """The parameters for a shard: sizes of axes that no operand has are those of its result."""
+    out = Signature.parse(p["spec"], len(types)).out
+    mine = dict(zip(out, outs[0].shape, strict=True))
+    return {**p, "sizes": tuple((a, mine.get(a, n)) for a, n in p["sizes"])}
+
+
 @define(
     signature=lambda types, p: p["spec"], body=lambda p: product(p["spec"].count(",") + 1),
     combine="add", infer=_contract_types, kinds="uifc", numpy=_reference, onnx="Einsum",
-    batch=_contract_batch,
+    batch=_contract_batch, resize=_contract_part,
     linear=tuple(range(16)), transpose=_contract_transpose,
     samples=(
         Sample("i j, j -> i", (2, 3), (3,)), Sample("b i, b j -> b i j", (2, 3), (2, 4)),

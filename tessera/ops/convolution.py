@@ -23,6 +23,7 @@ from tessera.ir.graph.ir import Node, Value
 from tessera.ir.graph.op import Params, Sample, Types
 from tessera.ops.batching import Mask, merged
 from tessera.ops.contraction import contract, reference_einsum
+from tessera.ops.cutting import convolved
 from tessera.ops.define import ArrayLike, as_value, broadcast, cast_to, define, full_of, public
 from tessera.ops.elementwise import add
 from tessera.ops.shape import flip, moveaxis, pad, reshape, transpose
@@ -205,7 +206,7 @@ def _conv_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
 
 @define(
     infer=_conv_types, decompose=_conv, call="conv", numpy=_conv_reference, kinds="uifc", combine="add",
-    linear=(0, 1), onnx="Conv", batch=_conv_batch,
+    linear=(0, 1), onnx="Conv", batch=_conv_batch, factors=convolved(("n c", "o c"), "n o"),
     transpose=_adjoint,
     samples=(
         Sample((2, 3, 5), (4, 3, 3)), Sample((1, 2, 6), (2, 2, 2), stride=2, padding=1),
@@ -389,6 +390,7 @@ def _weights_adjoint(n: Node, ct: Value, k: int) -> Value:
 @define(
     infer=_weights_types, decompose=_weights, call="conv_weights", numpy=_weights_reference,
     kinds="uifc", combine="add", linear=(0, 1), transpose=_weights_adjoint,
+    factors=convolved(("n c", "n o"), "o c"),
     samples=(
         Sample((2, 3, 5), (2, 4, 3), window=3),
         Sample((1, 2, 6), (1, 2, 4), window=2, stride=2, padding=1),
@@ -485,7 +487,7 @@ def _input_adjoint(n: Node, g: Value, k: int) -> Value:
 
 @define(
     infer=_input_types, decompose=_input, call="conv_input", numpy=_input_reference, kinds="uifc",
-    combine="add", linear=(0, 1), transpose=_input_adjoint,
+    combine="add", linear=(0, 1), transpose=_input_adjoint, factors=convolved(("n o", "o c"), "n c"),
     samples=(
         Sample((2, 4, 3), (4, 3, 3), size=5), Sample((1, 2, 4), (2, 2, 2), size=6, stride=2, padding=1),
         Sample((2, 2, 6), (2, 2, 3), size=7, dilation=2, padding=((2, 1),), groups=2),

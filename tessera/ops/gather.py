@@ -23,6 +23,7 @@ from tessera.ir.graph.ir import Node, Value
 from tessera.ir.graph.op import Element, Index, Op, Params, Sample, Types, register
 from tessera.ops.batching import Mask, all_in_front, batch_size, in_front, to_front
 from tessera.ops.creation import iota
+from tessera.ops.cutting import scattered
 from tessera.ops.define import (
     ArrayLike,
     OpFunction,
@@ -370,7 +371,8 @@ def _scatter(name: str, doc: str, reference: Any, **record: Any) -> OpFunction[.
     op = register(
         Op(
             name, doc, call=name, infer=_scatter_types(name), numpy=reference, onnx="ScatterND",
-            kinds=(kinds, kinds, "iu"), places=2, samples=_SAMPLES, batch=_scatter_batch, **record,
+            kinds=(kinds, kinds, "iu"), places=2, samples=_SAMPLES, batch=_scatter_batch,
+            factors=scattered(name == "scatter_add"), **record,
         )
     )  # fmt: skip
 

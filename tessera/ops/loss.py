@@ -20,6 +20,7 @@ from tessera.ir.graph.op import Params, Sample, Types
 from tessera.ops.activation import log_sigmoid
 from tessera.ops.batching import along
 from tessera.ops.creation import iota
+from tessera.ops.cutting import classes
 from tessera.ops.define import (
     ArrayLike,
     as_value,
@@ -160,7 +161,7 @@ def _class_loss_jvp(n: Node, ts: Tangents) -> Value | None:
 
 @define(
     infer=_label_types, kinds=("f", "iu"), places=1, decompose=_class_loss, numpy=_class_loss_reference,
-    jvp=_class_loss_jvp, onnx="SoftmaxCrossEntropyLoss", batch=along,
+    jvp=_class_loss_jvp, onnx="SoftmaxCrossEntropyLoss", batch=along, factors=classes,
     samples=(
         Sample((3, 4), np.array([0, 3, 1])), Sample((4,), np.array(2), reduction="none"),
         Sample((2, 3, 2), np.array([[0, 1], [2, 2]]), axis=1, label_smoothing=0.1),

@@ -21,6 +21,7 @@ from tessera.ops.attention_slopes import attention_tangent
 from tessera.ops.batching import Mask, all_in_front, batch_size, in_front, spread_behind
 from tessera.ops.contraction import matmul
 from tessera.ops.creation import iota
+from tessera.ops.cutting import heads
 from tessera.ops.define import (
     ArrayLike,
     as_value,
@@ -202,7 +203,7 @@ def _attention_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value
 
 @define(
     infer=_attention_types, decompose=_attention, numpy=_attention_reference, onnx="Attention",
-    batch=_attention_batch, jvp=_attention_jvp,
+    batch=_attention_batch, jvp=_attention_jvp, factors=heads,
     kinds=("f", "f", "f", "bf"),
     samples=(
         Sample((2, 3, 4), (2, 3, 4), (2, 3, 4)), Sample((4, 3, 2), (2, 5, 2), (2, 5, 3)),

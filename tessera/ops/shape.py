@@ -12,11 +12,13 @@ from tessera.core.constraints import require, same, unify
 from tessera.core.dims import Dim, Size, product
 from tessera.core.dtype import bool_
 from tessera.core.errors import AxisError, OperandError, ShapeError
+from tessera.core.factors import reshaped
 from tessera.core.promotion import promote_all
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value
 from tessera.ir.graph.op import Index, Params, Sample, Types
 from tessera.ops.batching import Mask, batch_size, per_axis, spread_behind
+from tessera.ops.cutting import padded
 from tessera.ops.define import (
     FUNCTIONS,
     ArrayLike,
@@ -110,6 +112,7 @@ def _reshape_view(index: Index, types: Types, p: Params) -> Index:
     numpy=np.reshape,
     transpose=lambda n, ct, k: reshape(ct, n.operands[0].shape),
     batch=lambda n, xs, batched: reshape.bind(xs[0], shape=(xs[0].shape[0], *n.params["shape"])),
+    factors=lambda types, outs, p: reshaped(types[0].shape, outs[0].shape),
     samples=(Sample((2, 6), (3, 4)), Sample((4,), (2, -1)), Sample((), (1, 1)), Sample((0, 3), (3, 0))),
 )  # fmt: skip
 def reshape(x: ArrayLike, shape: Any) -> Value:
@@ -283,8 +286,14 @@ def _slice_transpose(n: Node, ct: Value, k: int) -> Value:
     )
 
 
+def _slice_part(p: Params, types: Types, outs: Types) -> Params:
+    """The parameters for a shard: only axes that are taken whole are cut."""
+    ends = zip(p["start"], p["step"], outs[0].shape, strict=True)
+    return {**p, "stop": tuple(a + (n - 1) * s + 1 if n else a for a, s, n in ends)}
+
+
 @define(
-    name="slice", infer=_slice_types, linear=(0,), transpose=_slice_transpose, onnx="Slice",
+    name="slice", infer=_slice_types, linear=(0,), transpose=_slice_transpose, onnx="Slice", resize=_slice_part,
     batch=lambda n, xs, batched: per_axis(start=0, stop=xs[0].shape[0], step=1)(n, xs, batched),
     view=lambda index, types, p: tuple(
         a + i * s for i, a, s in zip(index, p["start"], p["step"], strict=True)
@@ -461,7 +470,7 @@ def _pad_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
 
 
 @define(
-    infer=_pad_types, call="pad", moves=True, numpy=_pad, linear=(0,), onnx="Pad",
+    infer=_pad_types, call="pad", moves=True, numpy=_pad, linear=(0,), onnx="Pad", factors=padded,
     jvp=_pad_jvp, transpose=_pad_transpose, batch=_pad_batch,
     samples=(Sample((3,), 2), Sample((2, 3), ((1, 0), (0, 2)), value=1.5), Sample((0,), 1)),
 )  # fmt: skip

@@ -481,6 +481,9 @@ def _device(op: Op, operands: Sequence[Value]) -> Device:
         if first is None:
             first = v
         elif v.device != first.device:
+            if {v.device.kind, first.device.kind} == {"cpu", "mesh"}:  # whole on every shard
+                first = v if v.device.kind == "mesh" else first
+                continue
             raise DeviceError(
                 f"{op.name}: operand {[v is first for v in operands].index(True)} {first.type} is on {first.device} but "
                 f"operand {i} {v.type} is on {v.device}; move one with x.to({str(first.device)!r})"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.core.dtype import DType, bool_, i64
 from tessera.core.errors import DTypeError
+from tessera.core.factors import Factors
 from tessera.core.scalar import Expr
 from tessera.core.signature import Signature
 from tessera.core.types import TensorType
@@ -112,6 +113,10 @@ class Op:
     )
     transpose: Callable[[Node, Any, int], Value] | None = None  # (node, ct, k) -> ct of operand k
     batch: Callable[..., Any] | None = None  # (node, operands, batched) -> result(s), batched
+    # How it is cut over a mesh, where the meaning does not say: (types, results, params) -> factors
+    factors: Callable[[Types, Types, Params], Factors] | None = None
+    # (params, local types, local results) -> the parameters for a shard; sizes in `shape` change by themselves
+    resize: Callable[[Params, Types, Types], Params] | None = None
     effects: frozenset[str] = frozenset()  # random, state, movement, collective, io
     onnx: str | None = None
     domain: tuple[float, float] = (-2.0, 2.0)  # where the op tests draw values

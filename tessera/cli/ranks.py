@@ -1,0 +1,176 @@
+"""tessera run: a Python file on one rank or several, which end together."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import IO, Any
+
+from tessera.cli.programs import execute, run_alone
+from tessera.cli.show import Failure, UsageError
+from tessera.core.errors import RankError
+from tessera.core.ranks import engine, set_engine
+from tessera.runtime.comm.local import LocalEngine, sockets
+from tessera.runtime.comm.mpi import MpiEngine, mpiexec
+
+LOST = 75  # exit status of a rank that ended since another one did
+_GRACE = 2.0  # seconds that ranks have to end by themselves after one failed
+_STEP = 0.02  # seconds between looks at the processes
+_MOST = 64  # ranks of one machine
+
+
+def run_file(args: argparse.Namespace) -> int:
+    """Run a Python file on as many ranks as asked for."""
+    if args.as_rank is not None:
+        return _as_rank(args)
+    if not 1 <= args.n <= _MOST:
+        raise UsageError(f"-n is {args.n}, expected 1 to {_MOST} ranks")
+    if args.engine == "mpi" and args.n > 1:
+        return _run_all(args, _started_by_mpi(args))
+    if args.engine == "mpi":
+        set_engine(MpiEngine())
+    if args.n > 1:
+        return _run_all(args, _started(args))
+    return run_alone(args)
+
+
+def _as_rank(args: argparse.Namespace) -> int:
+    """Run the file as one rank of several."""
+    kind, _, rest = args.as_rank.partition(":")
+    if kind == "mpi":
+        made = MpiEngine()
+        set_engine(made)
+    else:
+        rank, descriptors, report = rest.split(":")
+        set_engine(LocalEngine(int(rank), [int(d) for d in descriptors.split(",")]))
+    try:
+        execute(args.file, "__main__", args.rest)
+    except RankError as e:
+        if kind == "mpi":
+            sys.stderr.write(f"{e}\n")
+            MpiEngine.abort(LOST)
+        os.write(int(report), f"{e}\n".encode())  # told once, by what started the ranks
+        return LOST
+    engine().close()
+    return 0
+
+
+class _Rank:
+    """A process, and the files that it writes errors to."""
+
+    def __init__(self, name: str, process: subprocess.Popen[bytes], errors: Sequence[IO[bytes]]):
+        self.name, self.process, self._errors = name, process, errors
+
+    @property
+    def status(self) -> int | None:
+        """The exit status; None while it runs."""
+        return self.process.poll()
+
+    @property
+    def errors(self) -> str:
+        """What it wrote and was not shown yet."""
+        text = b""
+        for file in self._errors:
+            file.seek(0)
+            text += file.read()
+        return text.decode(errors="replace")
+
+    def end(self) -> None:
+        """Kill it, also where it is stopped."""
+        if self.status is None:
+            self.process.kill()
+        self.process.wait()
+
+
+def _command(args: argparse.Namespace, name: str) -> list[str]:
+    return [sys.executable, "-m", "tessera.cli", "run", "--as-rank", name, args.file, *args.rest]
+
+
+def _environment(count: int) -> dict[str, str]:
+    """Ranks share the cores: each has as many threads as there are for it."""
+    cores = len(os.sched_getaffinity(0))
+    env = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    env.setdefault("TESSERA_THREADS", str(max(1, cores // count)))
+    return env
+
+
+def _started(args: argparse.Namespace) -> list[_Rank]:
+    """Processes with a socket between each two of them."""
+    made, ends = [], sockets(args.n)
+    env = _environment(args.n)
+    for r in range(args.n):
+        mine = [s.fileno() if s is not None else -1 for s in ends[r]]
+        report, errors = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
+        name = f"local:{r}:{','.join(map(str, mine))}:{report.fileno()}"
+        shared = [d for d in (*mine, report.fileno()) if d >= 0]
+        # The first rank shows its errors as they come, the others where they are the cause of a failure.
+        process = subprocess.Popen(
+            _command(args, name), env=env, pass_fds=shared, stderr=errors if r else None
+        )
+        made.append(_Rank(f"rank {r}", process, [report, errors]))
+    for row in ends:
+        for s in row:
+            if s is not None:
+                s.close()
+    return made
+
+
+def _started_by_mpi(args: argparse.Namespace) -> list[_Rank]:
+    command = [*mpiexec(args.n), *_command(args, "mpi")]
+    return [_Rank("mpiexec", subprocess.Popen(command, env=_environment(args.n)), ())]
+
+
+def _run_all(args: argparse.Namespace, ranks: Sequence[_Rank]) -> int:
+    """Wait for all ranks; the first that fails ends them all."""
+    try:
+        failed = _wait(ranks)
+        if failed is None:
+            return 0
+        deadline = time.monotonic() + _GRACE
+        while time.monotonic() < deadline and any(r.status is None for r in ranks):
+            time.sleep(_STEP)
+        return _tell(ranks, failed)
+    finally:
+        for r in ranks:
+            r.end()
+
+
+def _wait(ranks: Sequence[_Rank]) -> _Rank | None:
+    """The first rank that fails; None when all are done."""
+    while True:
+        done = [r.status for r in ranks]
+        for r, status in zip(ranks, done, strict=True):
+            if status:
+                return r
+        if None not in done:
+            return None
+        time.sleep(_STEP)
+
+
+def _tell(ranks: Sequence[_Rank], first: _Rank) -> int:
+    """Say once why a run failed: by the rank that failed first of its own accord."""
+    own = [r for r in ranks if r.status not in (None, 0, LOST)]
+    cause = own[0] if own else first
+    status = cause.status
+    sys.stderr.write(cause.errors)
+    if status is not None and status < 0:
+        raise Failure(
+            f"{cause.name} was killed by signal {-status} ({_signal(-status)}); the other ranks were ended"
+        )
+    others: Any = [r.name for r in ranks if r is not cause]
+    if others:
+        raise Failure(f"{cause.name} failed; the other ranks were ended")
+    return status or 0
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"

@@ -1,0 +1,1 @@
+"""Programs on meshes: sharded arrays, and graphs that are partitioned, batched and compiled for a rank."""

@@ -1,0 +1,93 @@
+"""Programs on a mesh: partitioned for the layouts of a call, batched for this rank and compiled for its device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tessera.compile import compile_graph
+from tessera.compile.executable import Executable, Step
+from tessera.compile.mesh.array import ShardedArray, block_shape
+from tessera.core.constraints import solve
+from tessera.core.device import Device
+from tessera.core.flags import flags
+from tessera.core.layout import Layout, replicated
+from tessera.core.mesh import Mesh, mesh_of
+from tessera.core.ranks import placement
+from tessera.ir.graph.ir import Graph
+from tessera.transform.bucket import bucket
+from tessera.transform.inline import inline_all
+from tessera.transform.of_rank import of_rank
+from tessera.transform.partition import Partitioned, partition
+
+Compile = Callable[[Graph], Executable]
+Key = tuple[tuple[tuple[int, ...], Layout], ...]
+
+
+def executable(graph: Graph, record: Sequence[Step], which: str, numerics: str) -> Executable:
+    """The program of a graph on the mesh of this number."""
+    mesh = mesh_of(Device("mesh", int(which)))
+    return MeshExecutable(graph, record, mesh, lambda g: compile_graph(g, flags().target, numerics))
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program for inputs in some layouts."""
+
+    parts: Partitioned
+    executable: Executable
+
+
+class MeshExecutable(Executable):
+    """A graph on whole tensors, run on a mesh."""
+
+    def __init__(self, graph: Graph, record: Sequence[Step], mesh: Mesh, compile: Compile):
+        self.graph, self.record, self.mesh = graph, tuple(record), mesh
+        self._captured = [v.data for v in graph.captured if v.data is not None]
+        self._plan, self._sized = None, {}
+        self._compile = compile
+        self._programs: dict[Key, Program] = {}
+        self._inlined = inline_all(graph)
+
+    def run(self, inputs: Sequence[Any]) -> list[Any]:
+        """The outputs for these inputs, which are sharded arrays or whole on every rank."""
+        xs = [*inputs, *self._captured]
+        program = self.program(self.key(inputs))
+        blocks = [x.block if isinstance(x, ShardedArray) else np.asarray(x) for x in xs]
+        made = program.executable.run(blocks)
+        ends = zip(made, program.parts.layouts, program.parts.types, strict=True)
+        return [ShardedArray(y, layout, self.mesh, t.shape) for y, layout, t in ends]  # type: ignore[arg-type]
+
+    def key(self, inputs: Sequence[Any]) -> Key:
+        """What a program is made for: the shape and layout of each input and each captured tensor."""
+        return tuple((x.shape, _layout(x)) for x in (*inputs, *self._captured))
+
+    def program(self, key: Key) -> Program:
+        """The program for inputs of these shapes and layouts."""
+        found = self._programs.get(key)
+        if found is None:
+            found = self._programs[key] = self._made(key)
+        return found
+
+    def partitioned(self, key: Key) -> Partitioned:
+        """The program of one logical shard, and what it moves."""
+        g = self._inlined
+        pairs = [(str(v), v.shape, s) for v, (s, _) in zip(g.inputs, key, strict=True)]
+        return partition(g, [layout for _, layout in key], self.mesh, solve(pairs, g.guards))
+
+    def _made(self, key: Key) -> Program:
+        parts, place = self.partitioned(key), placement(self.mesh)
+        ends = zip(parts.types, parts.layouts, strict=True)
+        whole = of_rank(
+            parts.graph, place, [layout for _, layout in key], parts.layouts,
+            [block_shape(s, layout, place) for s, layout in key],
+            [block_shape(t.shape, layout, place) for t, layout in ends],  # type: ignore[arg-type]
+        )  # fmt: skip
+        return Program(parts, self._compile(bucket(whole)))
+
+
+def _layout(x: Any) -> Layout:
+    return x.layout if isinstance(x, ShardedArray) else replicated(x.ndim)

@@ -1,0 +1,86 @@
+"""Factors: the named parts of the axes of an op's operands and results, along which a mesh can cut it.
+
+A matmul has the factors m, k and n; a reshape of [6, 4] to [24] has two, which its result's axis holds together.
+A factor that results do not have is folded; one that is whole cannot be cut.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Axis = tuple[str, ...]  # the factors of one axis, major first
+Shape = Sequence[Any]  # of ints: a program is partitioned at the sizes of a call
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """The factors of every axis of the operands and results of one application of an op."""
+
+    ins: tuple[tuple[Axis, ...], ...]
+    outs: tuple[tuple[Axis, ...], ...]
+    sizes: Mapping[str, Any]
+    whole: frozenset[str] = frozenset()
+    # Operands that are added to what is folded, such as the target of scatter_add.
+    added: frozenset[int] = frozenset()
+    # Operands that count along an axis of theirs, by that axis: shards count from zero.
+    counted: Mapping[int, int] = field(default_factory=dict)
+    # Factors along which an operand says where to read or write, by that operand: shards see its places moved.
+    places: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def folded(self) -> frozenset[str]:
+        """Factors of operands that no result has."""
+        kept = {f for out in self.outs for axis in out for f in axis}
+        return frozenset(f for x in self.ins for axis in x for f in axis if f not in kept)
+
+    def is_cuttable(self, f: str, count: int) -> bool:
+        """Whether a mesh axis of this size can cut a factor."""
+        if f in self.whole:
+            return False
+        for x in (*self.ins, *self.outs):
+            for axis in x:
+                if f not in axis:
+                    continue
+                first = next(g for g in axis if g == f or self.sizes[g] > 1)
+                if first != f or (len(axis) > 1 and self.sizes[f] % count):
+                    return False
+        return True
+
+
+def single(names: Sequence[Sequence[str]], outs: Sequence[Sequence[str]], sizes: Mapping[str, Any],
+           whole: frozenset[str] = frozenset(), **more: Any) -> Factors:  # fmt: skip
+    """Factors of axes that have one each."""
+    return Factors(
+        tuple(tuple((a,) for a in x) for x in names), tuple(tuple((a,) for a in x) for x in outs),
+        sizes, whole, **more,
+    )  # fmt: skip
+
+
+def reshaped(old: Shape, new: Shape) -> Factors:
+    """The factors of a reshape: the coarsest axes that both shapes are products of."""
+    size = math.prod(old)
+    strides = sorted({size, *_strides(old), *_strides(new), 1}, reverse=True)
+    nested = size > 0 and all(a % b == 0 for a, b in itertools.pairwise(strides))
+    if not nested:
+        names = [f"i{k}" for k in range(len(old))], [f"o{k}" for k in range(len(new))]
+        sizes = dict(zip((*names[0], *names[1]), (*old, *new), strict=True))
+        return single([names[0]], [names[1]], sizes, frozenset(sizes))
+    pairs = list(itertools.pairwise(strides))
+    sizes = {f"f{k}": a // b for k, (a, b) in enumerate(pairs)}
+
+    def axes(shape: Shape) -> tuple[Axis, ...]:
+        ends = zip(shape, _strides(shape), strict=True)
+        return tuple(
+            tuple(f"f{k}" for k, (a, b) in enumerate(pairs) if a <= n * s and b >= s)
+            for n, s in ends
+        )
+
+    return Factors((axes(old),), (axes(new),), sizes)
+
+
+def _strides(shape: Shape) -> list[int]:
+    return [math.prod(shape[k + 1 :]) for k in range(len(shape))]

@@ -1,0 +1,39 @@
+"""Meshes and distributed tensors: one program on many devices, with the same bits on any number of them.
+
+The logical mesh belongs to the program, the ranks that run it to the machine.  A tensor of `dist.tensor` is global:
+ops see the whole of it, and its layout says which logical shard holds which part.
+"""
+
+from tessera.core.mesh import Mesh, balanced
+from tessera.core.shardspec import ShardSpec
+from tessera.lang.dist import strategy
+from tessera.lang.dist.collectives import (
+    all_gather,
+    all_reduce,
+    all_to_all,
+    axis_index,
+    barrier,
+    broadcast,
+    permute,
+    rank,
+    reduce_scatter,
+    size,
+)
+from tessera.lang.dist.explain import Report, explain
+from tessera.lang.dist.pmap import pmap
+from tessera.lang.dist.scope import mesh
+from tessera.lang.dist.tensor import (
+    constrain,
+    from_function,
+    from_shards,
+    replicate,
+    reshard,
+    shard,
+    tensor,
+)
+
+__all__ = [
+    "Mesh", "Report", "ShardSpec", "all_gather", "all_reduce", "all_to_all", "axis_index", "balanced", "barrier",
+    "broadcast", "constrain", "explain", "from_function", "from_shards", "mesh", "permute", "pmap", "rank", "reduce_scatter",
+    "replicate", "reshard", "shard", "size", "strategy", "tensor",
+]  # fmt: skip

@@ -1,0 +1,153 @@
+"""Collectives over a named axis of vmap, pmap or a mesh, and over the ranks of the run where no axis is named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.core.errors import OperandError, ShapeError, TraceError
+from tessera.core.ranks import engine
+from tessera.ir.graph.ir import Value, bind, concrete, current_builder, host_data
+from tessera.lang import collective
+from tessera.lang.transforms import guarded
+from tessera.ops.collective import ALL_TO_ALL, axis_size_of
+from tessera.ops.define import as_value
+from tessera.ops.ranks import tree_of
+from tessera.ops.reduction import prod
+from tessera.transform.reshard import join_front, split_front
+
+Names = str | Sequence[str] | None
+
+_FOLDS = {"sum": collective.psum, "mean": collective.pmean, "max": collective.pmax, "min": collective.pmin}
+_HOST = {"sum": np.add, "mean": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
+
+
+def rank() -> int:
+    """The number of this process in the run; 0 without `tessera run -n`."""
+    return engine().rank
+
+
+def size() -> int:
+    """How many processes the run has."""
+    return engine().size
+
+
+@guarded
+def all_reduce(x: Any, axis: Names = None, op: str = "sum") -> Any:
+    """The sum, mean, max, min or prod over an axis, or over the ranks of the run."""
+    if op not in _HOST:
+        raise OperandError(f"all_reduce: op is {op!r}, expected one of {', '.join(_HOST)}")
+    if axis is None:
+        return _over_ranks("all_reduce", x, op)
+    if op != "prod":
+        return _FOLDS[op](x, axis)
+    made: Any = as_value(x, "all_reduce")
+    for name in (axis,) if isinstance(axis, str) else axis:
+        made = prod(collective.all_gather(made, name), 0)
+    return made
+
+
+@guarded
+def all_gather(x: Any, axis: str | None = None, dim: int | None = None) -> Any:
+    """What all elements hold: along a new first axis, or joined along axis `dim`."""
+    v = as_value(x, "all_gather")
+    made = _stack_of_ranks("all_gather", v) if axis is None else collective.all_gather(v, axis)
+    if dim is None:
+        return made
+    k = _checked("all_gather", v, dim)
+    return join_front(made, k, made.shape[0] * v.shape[k])
+
+
+@guarded
+def reduce_scatter(x: Any, axis: str, dim: int | None = None) -> Any:
+    """The sum, of which element i gets x[i], or the i-th part of axis `dim`."""
+    v = as_value(x, "reduce_scatter")
+    if dim is None:
+        return collective.psum_scatter(v, axis)
+    return collective.psum_scatter(_parts("reduce_scatter", v, axis, dim), axis)
+
+
+@guarded
+def all_to_all(x: Any, axis: str, split: int = 0, join: int = 0) -> Any:
+    """Element i gets the i-th part of axis `split` of what each element holds, joined along axis `join`."""
+    v = as_value(x, "all_to_all")
+    parts, count = _parts("all_to_all", v, axis, split), axis_size_of("all_to_all", axis)
+    made: Value = bind(ALL_TO_ALL, parts, axis=axis, size=count)
+    k = _checked("all_to_all", v, join)
+    return join_front(made, k, made.shape[0] * made.shape[k + 1])
+
+
+@guarded
+def broadcast(x: Any, axis: str | None = None, root: int = 0) -> Any:
+    """What the element (or the rank) `root` holds."""
+    v = as_value(x, "broadcast")
+    made = _stack_of_ranks("broadcast", v) if axis is None else collective.all_gather(v, axis)
+    if not 0 <= root < made.shape[0]:
+        raise OperandError(f"broadcast: root is {root}, expected 0 to {made.shape[0] - 1}")
+    return made[root]  # type: ignore[index]
+
+
+@guarded
+def permute(x: Any, axis: str, perm: Sequence[tuple[int, int]]) -> Any:
+    """What element a sends to element b, for pairs (a, b) in perm; zeros where nothing comes."""
+    return collective.ppermute(x, axis, perm)
+
+
+@guarded
+def barrier() -> None:
+    """Wait until every rank of the run is here."""
+    _exchanged("barrier", np.zeros(0))
+
+
+def axis_index(axis: str) -> Value:
+    """Which element along an axis this is."""
+    return collective.axis_index(axis)
+
+
+def _checked(what: str, v: Value, dim: int) -> int:
+    if not -v.ndim <= dim < v.ndim:
+        raise ShapeError(f"{what}: {v.type} has no axis {dim}")
+    return dim % v.ndim
+
+
+def _parts(what: str, v: Value, axis: str, dim: int) -> Value:
+    """v with an axis cut into as many parts as the named axis has elements, which come in front."""
+    k, count = _checked(what, v, dim), axis_size_of(what, axis)
+    if not isinstance(count, int) or v.shape[k] % count:
+        raise ShapeError(
+            f"{what}: axis {k} of {v.type} is {v.shape[k]}, which the size {count} of axis {axis!r} does not divide"
+        )
+    return split_front(v, k, count)
+
+
+# Over ranks ---------------------------------------------------------------------------------------
+
+
+def _exchanged(what: str, x: Any) -> list[Any]:
+    if current_builder() is not None:
+        raise TraceError(
+            f"{what}: no axis is named inside a traced function; name one of vmap, pmap or a mesh, or call it "
+            "outside of the function"
+        )
+    ranks = range(engine().size)
+    text = f"{what} {x.dtype}{list(x.shape)}"
+    return engine().exchange(text, tuple(ranks), [np.ascontiguousarray(x)] * len(ranks))
+
+
+def _stack_of_ranks(what: str, v: Value) -> Value:
+    if v.data is None:
+        return concrete(np.stack(_exchanged(what, np.zeros(0))))
+    return concrete(np.stack(_exchanged(what, host_data(v))), v.dtype)
+
+
+def _over_ranks(what: str, x: Any, op: str) -> Any:
+    v = as_value(x, what)
+    if v.data is None:
+        _exchanged(what, np.zeros(0))
+    got = _exchanged(f"{what} {op}", host_data(v))
+    parts = {(i, i + 1): y for i, y in enumerate(got)}
+    total = tree_of(parts, len(got), _HOST[op])
+    made = concrete(np.array(total), v.dtype)
+    return made / len(got) if op == "mean" else made

@@ -1,0 +1,105 @@
+"""pmap: a function of one element on all elements of a batch at once, one logical shard each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any
+
+from tessera.compile import compile_graph
+from tessera.core import tree
+from tessera.core.blame import blames_arguments, demand_function
+from tessera.core.errors import OperandError, ShapeError, located
+from tessera.core.flags import flags
+from tessera.core.mesh import Mesh
+from tessera.core.shardspec import ShardSpec
+from tessera.core.types import TensorType
+from tessera.ir.graph.ir import Value, current_builder, donate, holding
+from tessera.lang.dist.tensor import tensor
+from tessera.lang.trace import trace
+from tessera.lang.transforms import guarded
+from tessera.lang.vmap import vmap
+from tessera.ops.collective import naming
+from tessera.ops.define import as_value
+from tessera.compile.mesh.spmd import spmd
+
+
+@blames_arguments
+def pmap(
+    f: Callable[..., Any], axis: str = "shards", donate: Iterable[int] = (), mesh: Mesh | None = None
+) -> Callable[..., Any]:  # fmt: skip
+    """f on every element along axis 0 of its arguments, each a logical shard; collectives name `axis`.
+
+    The mesh has one shard for each element unless one is given.  Arguments whose numbers are in `donate` cannot be
+    used afterwards, and their memory is free as soon as the call is over.  Results are sharded along axis 0.
+    """
+    demand_function("pmap", f)
+    given = frozenset([donate] if isinstance(donate, int) else donate)
+    if not all(isinstance(i, int) for i in given):
+        raise located(
+            OperandError(f"pmap: donate is {set(given)}, expected numbers of arguments")
+        )
+    programs: dict[Any, Any] = {}
+    mapped = vmap(f, axis_name=axis)
+
+    @wraps(f)
+    @guarded
+    def run(*args: Any) -> Any:
+        leaves, structure = tree.flatten(args)
+        values = [as_value(x, "pmap") for x in leaves]
+        if current_builder() is not None:
+            return mapped(*args)
+        for i in given:
+            if not 0 <= i < len(args):
+                raise OperandError(f"pmap: donate names argument {i}, but there are {len(args)}")
+        on = _mesh(values, axis, mesh)
+        placed = [tensor(v, ShardSpec((0,), (axis,)), on) for v in values]
+        key = (structure, tuple(v.type for v in placed), on, flags().target, flags().numerics)
+        if key not in programs:
+            programs[key] = _made(f, structure, placed, axis, on)
+        call, results, types = programs[key]
+        outs = [
+            holding(TensorType(t.dtype, y.shape), y, on.device)
+            for t, y in zip(types, call([v.data for v in placed]), strict=True)
+        ]
+        _give_away(args, given)
+        return tree.unflatten(results, outs)
+
+    return run
+
+
+def _mesh(values: list[Value], axis: str, mesh: Mesh | None) -> Mesh:
+    if not values or any(v.ndim == 0 for v in values):
+        raise ShapeError("pmap: every argument needs a first axis to be mapped along")
+    n = values[0].shape[0]
+    for v in values:
+        if v.shape[0] != n:
+            raise ShapeError(
+                f"pmap: the first axis is {n} in {values[0].type} but {v.shape[0]} in {v.type}"
+            )
+    on = Mesh((axis,), shape=(n,)) if mesh is None else mesh
+    if on.size(axis) != n:
+        raise ShapeError(
+            f"pmap: the first axis of {values[0].type} is {n}, expected {on.size(axis)}, the size of mesh axis {axis!r}"
+        )
+    return on
+
+
+def _made(f: Any, structure: Any, placed: list[Any], axis: str, mesh: Mesh) -> Any:
+    types = [v.type.with_shape(v.shape[1:]) for v in placed]
+    name = getattr(f, "__name__", "pmap")
+    with naming(axis, mesh.size(axis)):
+        t = trace(f, tree.unflatten(structure, placed), {}, types, name)
+    extra = [v.data for v in t.outer]
+    on = [*(True for _ in placed), *(False for _ in extra)]
+    numerics = flags().numerics
+    target = flags().target
+    call = spmd(t.graph, mesh, axis, on, lambda g: compile_graph(g, target, numerics))
+    return (lambda xs: call([*xs, *extra])), t.structure, [v.type for v in t.graph.outputs]
+
+
+def _give_away(args: tuple[Any, ...], given: frozenset[int]) -> None:
+    for i in given:
+        for v in tree.leaves(args[i]):
+            if isinstance(v, Value):
+                donate(v)

@@ -1,0 +1,156 @@
+"""Strategies of parallel training as layouts of parameters, gradients, optimiser state and batch.
+
+    s = dist.strategy.zero2(mesh, "dp") + dist.strategy.tensor(mesh, "tp", {"up": 1, "down": 0})
+    params, state, step = s.params(params), s.state(opt.init(params)), s.step(loss, opt)
+    value, params, state = step(params, state, s.batch(tokens))
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tessera.core import tree
+from tessera.core.errors import OperandError, located
+from tessera.core.mesh import Mesh
+from tessera.core.shardspec import ShardSpec
+from tessera.lang.dist.tensor import constrain, shard
+from tessera.lang.jit import jit
+from tessera.lang.transforms import value_and_grad
+
+Rules = Mapping[str, int | None]
+_NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """Which mesh axis cuts what; strategies on one mesh are added with +."""
+
+    mesh: Mesh
+    batch_axes: tuple[str, ...] = ()  # that cut the first axis of the batch
+    rules: tuple[tuple[str, str, int], ...] = ()  # (name of a parameter, mesh axis, its axis)
+    of_params: tuple[str, ...] = ()  # mesh axes that cut parameters where they are kept
+    of_grads: tuple[str, ...] = ()
+    of_state: tuple[str, ...] = ()
+
+    def __add__(self, other: Strategy) -> Strategy:
+        if other.mesh != self.mesh:
+            raise located(
+                OperandError(f"strategy: one is on mesh {self.mesh}, the other on mesh {other.mesh}")
+            )
+        both: Any = {
+            name: tuple(dict.fromkeys((*getattr(self, name), *getattr(other, name))))
+            for name in ("batch_axes", "rules", "of_params", "of_grads", "of_state")
+        }
+        return replace(self, **both)
+
+    # Layouts --------------------------------------------------------------------------------------
+
+    def spec(self, path: str, shape: Sequence[int], axes: Sequence[str] = ()) -> ShardSpec:
+        """The layout of a parameter: by the rules, and cut further by mesh axes along its longest axis."""
+        cuts: dict[int, tuple[str, ...]] = {}
+        names = _NAME.findall(path)
+        for name, mesh_axis, axis in self.rules:
+            if _ends(names, name.split(".")) and -len(shape) <= axis < len(shape):
+                cuts[axis % len(shape)] = (mesh_axis,)
+        for a in axes:
+            free = [k for k in range(len(shape)) if k not in cuts and shape[k] >= self.mesh.size(a)]
+            if free:
+                cuts[max(free, key=lambda k: (shape[k] % self.mesh.size(a) == 0, shape[k]))] = (a,)
+        return ShardSpec(tuple(cuts), tuple(c[0] for c in cuts.values()))
+
+    def _tree(self, x: Any, axes: Sequence[str]) -> list[ShardSpec]:
+        leaves, structure = tree.flatten(x)
+        paths = tree.structure_paths(structure, "")
+        return [self.spec(p, v.shape, axes) for p, v in zip(paths, leaves, strict=True)]
+
+    def params(self, params: Any) -> Any:
+        """Parameters on the mesh."""
+        leaves, structure = tree.flatten(params)
+        return tree.unflatten(structure, _placed(leaves, self._tree(params, self.of_params), self.mesh))
+
+    def state(self, state: Any) -> Any:
+        """The state of an optimiser on the mesh."""
+        leaves, structure = tree.flatten(state)
+        return tree.unflatten(structure, _placed(leaves, self._tree(state, self.of_state), self.mesh))
+
+    def batch(self, batch: Any) -> Any:
+        """A batch on the mesh, cut along its first axis."""
+        axes = self.batch_axes
+        spec = ShardSpec((0,), (axes,)) if axes else ShardSpec()
+        return shard(batch, spec, self.mesh)
+
+    # Training -------------------------------------------------------------------------------------
+
+    def step(self, loss: Callable[..., Any], optimizer: Any) -> Callable[..., Any]:
+        """The jitted function (params, state, *batch) -> (loss, params, state), which keeps these layouts.
+
+        Parameters are gathered for the loss, gradients are summed into their layout, and each shard updates the
+        part whose state it has.
+        """
+
+        def step(params: Any, state: Any, *batch: Any) -> Any:
+            whole = self._laid(params, ())
+            value, grads = value_and_grad(loss)(whole, *batch)
+            grads = self._laid(grads, self.of_grads)
+            params, state = optimizer.update(grads, state, params)
+            return value, self._laid(params, self.of_params), self._laid(state, self.of_state)
+
+        return jit(step)  # type: ignore[no-any-return]
+
+    def _laid(self, x: Any, axes: Sequence[str]) -> Any:
+        leaves, structure = tree.flatten(x)
+        specs = self._tree(x, axes)
+        made = [constrain(v, s) for v, s in zip(leaves, specs, strict=True)]
+        return tree.unflatten(structure, made)
+
+
+def _ends(names: Sequence[str], wanted: Sequence[str]) -> bool:
+    return list(names[-len(wanted) :]) == list(wanted)
+
+
+def _placed(leaves: Sequence[Any], specs: Sequence[ShardSpec], mesh: Mesh) -> list[Any]:
+    return [shard(v, s, mesh) for v, s in zip(leaves, specs, strict=True)]
+
+
+def data(mesh: Mesh, axis: str = "dp") -> Strategy:
+    """Data parallel: the batch is cut, everything else is whole on every shard."""
+    mesh.size(axis)
+    return Strategy(mesh, batch_axes=(axis,))
+
+
+def zero1(mesh: Mesh, axis: str = "dp") -> Strategy:
+    """Data parallel with the optimiser's state cut."""
+    return replace(data(mesh, axis), of_state=(axis,))
+
+
+def zero2(mesh: Mesh, axis: str = "dp") -> Strategy:
+    """Data parallel with state and gradients cut: gradients are reduced and scattered."""
+    return replace(zero1(mesh, axis), of_grads=(axis,))
+
+
+def zero3(mesh: Mesh, axis: str = "dp") -> Strategy:
+    """Data parallel with state, gradients and parameters cut: parameters are gathered for each step."""
+    return replace(zero2(mesh, axis), of_params=(axis,))
+
+
+fsdp = zero3
+
+
+def tensor(mesh: Mesh, axis: str = "tp", rules: Rules | None = None) -> Strategy:
+    """Tensor parallel: parameters named in `rules` are cut along the axis given there; the others are whole.
+
+    A name is the last one on the way to a parameter in its tree, or several of them: "up" or "mlp.up".
+    """
+    mesh.size(axis)
+    if not rules:
+        raise located(
+            OperandError(
+                "strategy.tensor: rules is empty; name parameters and the axis that is cut, as in "
+                '{"up": 1, "down": 0}'
+            )
+        )
+    given = tuple((name, axis, k) for name, k in rules.items() if k is not None)
+    return Strategy(mesh, rules=given)

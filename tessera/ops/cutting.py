@@ -1,0 +1,107 @@
+"""Factors of ops whose meaning does not say how a mesh cuts them: what an op's `factors` field is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tessera.core.factors import Axis, Factors, single
+from tessera.core.types import TensorType
+from tessera.ir.graph.op import Params, Types
+
+
+def heads(types: Types, outs: Types, p: Params) -> Factors:
+    """Attention: axes before the last two are stacks of problems; several heads of q share one of k."""
+    q, k = types[0], types[1]
+    sizes: dict[str, Any] = {"h": k.shape[-3], "g": q.shape[-3] // k.shape[-3]}
+    whole: set[str] = set()
+
+    def own(which: str, a: int, n: Any) -> Axis:
+        sizes[f"{which}.{a}"] = n
+        whole.add(f"{which}.{a}")
+        return (f"{which}.{a}",)
+
+    def axis(which: str, a: int, t: TensorType) -> Axis:
+        back = a - t.rank
+        if back >= -2 or t.shape[a] == 1:
+            return own(which, a, t.shape[a])
+        if back == -3:
+            return ("h", "g") if t.shape[a] == q.shape[-3] else ("h",)
+        sizes[f"b{-back}"] = t.shape[a]
+        return (f"b{-back}",)
+
+    ins = [tuple(axis(f"x{i}", a, t) for a in range(t.rank)) for i, t in enumerate(types)]
+    made = [tuple(axis(f"y{i}", a, t) for a in range(t.rank)) for i, t in enumerate(outs)]
+    return Factors(tuple(ins), tuple(made), sizes, frozenset(whole))
+
+
+def padded(types: Types, outs: Types, p: Params) -> Factors:
+    """Axes that are not padded are alike in operand and result."""
+    ends = zip(p["low"], p["high"], p["inner"], strict=True)
+    same = [all(n == 0 for n in end) for end in ends]
+    x = [f"f{k}" if s else f"x{k}" for k, s in enumerate(same)]
+    y = [f"f{k}" if s else f"y{k}" for k, s in enumerate(same)]
+    sizes = dict(zip(x, types[0].shape, strict=True)) | dict(zip(y, outs[0].shape, strict=True))
+    whole = frozenset(a for a in sizes if not a.startswith("f"))
+    return single([x, []], [y], sizes, whole)
+
+
+def convolved(ins: Sequence[str], out: str) -> Callable[[Types, Types, Params], Factors]:
+    """Convolutions: "n c", "o c" -> "n o", each with spatial axes behind; of several groups only n can be cut."""
+
+    def factors(types: Types, outs: Types, p: Params) -> Factors:
+        sizes: dict[str, Any] = {}
+        whole = {"c", "o"} if p["groups"] != 1 else set[str]()
+
+        def axes(which: str, first: str, t: TensorType) -> list[str]:
+            own = [f"{which}.{k}" for k in range(2, t.rank)]
+            names = [*first.split(), *own]
+            sizes.update(zip(names, t.shape, strict=True))
+            whole.update(own)
+            return names
+
+        made = axes("y", out, outs[0])
+        pairs = zip(ins, types, strict=True)
+        given = [axes(f"x{i}", first, t) for i, (first, t) in enumerate(pairs)]
+        return single(given, [made], sizes, frozenset(whole))
+
+    return factors
+
+
+def first_axis(types: Types, outs: Types, p: Params) -> Factors:
+    """Ops of a batch: the first axis of operand 0 and of the result; the other operands are whole."""
+    names = [[f"x{i}.{k}" for k in range(t.rank)] for i, t in enumerate(types)]
+    made = [f"y.{k}" for k in range(outs[0].rank)]
+    names[0][0] = made[0] = "b"
+    sizes = {
+        a: n for x, t in zip(names, types, strict=True) for a, n in zip(x, t.shape, strict=True)
+    }
+    sizes |= dict(zip(made, outs[0].shape, strict=True))
+    return single(names, [made], sizes, frozenset(a for a in sizes if a != "b"))
+
+
+def classes(types: Types, outs: Types, p: Params) -> Factors:
+    """Losses of rows: logits have one axis of classes more than labels and losses."""
+    x, a = types[0], p["axis"]
+    names = [f"r{k}" for k in range(x.rank - 1)]
+    sizes = dict(zip(names, outs[0].shape, strict=True)) | {"c": x.shape[a]}
+    return single([[*names[:a], "c", *names[a:]], names], [names], sizes, frozenset("c"))
+
+
+def scattered(is_sum: bool) -> Callable[[Types, Types, Params], Factors]:
+    """Writes at places: axes of x that no index names are alike everywhere; sums can be cut by indices too."""
+
+    def factors(types: Types, outs: Types, p: Params) -> Factors:
+        x, _, *indices = types
+        places = [f"i{k}" for k in range(indices[0].rank)]
+        target = [f"x{a}" for a in range(x.rank)]
+        rest = [f"x{a}" for a in range(x.rank) if a not in p["axes"]]
+        sizes = dict(zip(target, x.shape, strict=True))
+        sizes |= dict(zip(places, indices[0].shape, strict=True))
+        whole: set[str] = set() if is_sum else set(places)
+        where = {f"x{a}": 2 + k for k, a in enumerate(p["axes"])}
+        ins: Sequence[Sequence[str]] = [target, [*places, *rest], *(places for _ in indices)]
+        added = frozenset((0,)) if is_sum else frozenset()
+        return single(ins, [target], sizes, frozenset(whole), added=added, places=where)
+
+    return factors

@@ -1,0 +1,175 @@
+"""Collectives between ranks: host calls that an engine carries (core/ranks.py).
+
+Batching along a mesh axis that several ranks share makes them of the collectives of ops/collective.py.  Each rank
+holds the shards of a range of coordinates along a first axis.  Sums are balanced binary trees over coordinates, so
+that their bits do not depend on how many ranks share the axis: a node of the tree covers the coordinates
+[i 2^k, (i + 1) 2^k), and a rank sends the sums of the largest nodes that lie in its range.  Their derivatives are
+those of the collectives that they are made of, so that they are not registered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.core.ranks import engine
+from tessera.core.types import TensorType
+from tessera.ir.graph.ir import Node, Value, bind
+from tessera.ir.graph.op import Op, Params, Types
+from tessera.ops.batching import Mask, Spread, to_front
+from tessera.ops.shape import moveaxis
+
+Array = np.ndarray[Any, Any]
+Ranges = Sequence[tuple[int, int]]
+
+
+# Trees --------------------------------------------------------------------------------------------
+
+
+def nodes(low: int, high: int, total: int) -> list[tuple[int, int]]:
+    """The largest nodes of the tree over `total` coordinates that lie in a range, as (begin, end)."""
+    found = []
+    while low < high:
+        size = low & -low or _root(total)
+        while min(low + size, total) > high:
+            size //= 2
+        found.append((low, min(low + size, total)))
+        low = found[-1][1]
+    return found
+
+
+def _root(total: int) -> int:
+    """The size of the tree's root: the least power of two that holds all coordinates."""
+    return 1 << max(total - 1, 0).bit_length()
+
+
+def tree_of(parts: dict[tuple[int, int], Any], total: int, add: Callable[[Any, Any], Any]) -> Any:
+    """The sum over all coordinates, from the sums of nodes of the tree."""
+
+    def total_of(begin: int, size: int) -> Any:
+        end = min(begin + size, total)
+        if (begin, end) in parts:
+            return parts[begin, end]
+        half = size // 2
+        left = total_of(begin, half)
+        return left if begin + half >= total else add(left, total_of(begin + half, half))
+
+    return total_of(0, _root(total))
+
+
+# What runs on the host ----------------------------------------------------------------------------
+
+
+def _chunks(n: int, count: int) -> list[slice]:
+    return [slice(i * n // count, (i + 1) * n // count) for i in range(count)]
+
+
+def _node_parts(got: Sequence[Array], ranges: Ranges, total: int) -> dict[tuple[int, int], Array]:
+    """The sums that ranks sent, by the nodes of the tree."""
+    parts: dict[tuple[int, int], Array] = {}
+    for (low, high), x in zip(ranges, got, strict=True):
+        parts.update(zip(nodes(low, high, total), x, strict=True))
+    return parts
+
+
+def _reduced(
+    x: Array, group: tuple[int, ...], ranges: Ranges, what: str, add: Callable[[Any, Any], Any]
+) -> Array:
+    """All-reduce: each rank adds up a chunk of the elements, then all of them gather the chunks."""
+    flat = np.ascontiguousarray(x).reshape(len(x), -1)
+    cuts = _chunks(flat.shape[1], len(group))
+    got = engine().exchange(what, group, [flat[:, c] for c in cuts])
+    mine = tree_of(_node_parts(got, ranges, ranges[-1][1]), ranges[-1][1], add)
+    chunks = engine().exchange(what, group, [mine] * len(group))
+    return np.concatenate(chunks).reshape(x.shape[1:])
+
+
+def _sum(x: Array, group: tuple[int, ...], ranges: Ranges, mine: int) -> Array:
+    return _reduced(x, group, ranges, f"all_reduce sum {x.dtype}{list(x.shape[1:])}", np.add)
+
+
+def _max(x: Array, group: tuple[int, ...], ranges: Ranges, mine: int) -> Array:
+    what = f"all_reduce max {x.dtype}{list(x.shape[1:])}"
+    return _reduced(x, group, ranges, what, np.maximum)
+
+
+def _gather(x: Array, group: tuple[int, ...], ranges: Ranges, mine: int) -> Array:
+    what = f"all_gather {x.dtype}{list(x.shape[1:])}"
+    return np.concatenate(engine().exchange(what, group, [np.ascontiguousarray(x)] * len(group)))
+
+
+def _scatter(x: Array, group: tuple[int, ...], ranges: Ranges, mine: int) -> Array:
+    what = f"reduce_scatter {x.dtype}{list(x.shape[2:])}"
+    got = engine().exchange(what, group, [x[:, low:high] for low, high in ranges])
+    made: Array = tree_of(_node_parts(got, ranges, ranges[-1][1]), ranges[-1][1], np.add)
+    return made
+
+
+def _all_to_all(x: Array, group: tuple[int, ...], ranges: Ranges, mine: int) -> Array:
+    what = f"all_to_all {x.dtype}{list(x.shape[2:])}"
+    got = engine().exchange(what, group, [x[:, low:high] for low, high in ranges])
+    return np.ascontiguousarray(np.concatenate(got).swapaxes(0, 1))
+
+
+def _permute(
+    x: Array, group: tuple[int, ...], ranges: Ranges, mine: int, perm: tuple[tuple[int, int], ...]
+) -> Array:
+    """Each rank sends every other the shards that go there, in the order of their targets."""
+
+    def moved(source: int, target: int) -> list[tuple[int, int]]:
+        (a, b), (c, d) = ranges[source], ranges[target]
+        return sorted((t, s) for s, t in perm if a <= s < b and c <= t < d)
+
+    first, out = ranges[mine][0], np.zeros_like(x)
+    sent = [x[[s - first for _, s in moved(mine, k)]] for k in range(len(group))]
+    what = f"permute {x.dtype}{list(x.shape[1:])}"
+    for k, got in enumerate(engine().exchange(what, group, sent)):
+        out[[t - first for t, _ in moved(k, mine)]] = got
+    return out
+
+
+# Records ------------------------------------------------------------------------------------------
+
+
+def _ranks(name: str, doc: str, run: Callable[..., Array], rest: int, lead: int, out: Any) -> Op:
+    """A record: `rest` axes of the operand and `lead` of the result come before those of a shard."""
+
+    def batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
+        made: Value = bind(n.op, moveaxis(operands[0], 0, rest), **n.params)
+        return to_front(made, lead)
+
+    effects = frozenset(("collective",))
+    return Op(
+        name, doc, call=name, numpy=run, infer=out, moves=True, batch=batch, effects=effects
+    )  # fmt: skip
+
+
+def _without_first(types: Types, p: Params) -> list[TensorType]:
+    return [types[0].with_shape(types[0].shape[1:])]
+
+
+def _all_first(types: Types, p: Params) -> list[TensorType]:
+    return [types[0].with_shape((p["ranges"][-1][1], *types[0].shape[1:]))]
+
+
+def _own_first(types: Types, p: Params) -> list[TensorType]:
+    low, high = p["ranges"][p["mine"]]
+    return [types[0].with_shape((high - low, *types[0].shape[2:]))]
+
+
+SUM = _ranks("ranks_sum", "The sum of what ranks hold.", _sum, 1, 0, _without_first)
+MAX = _ranks("ranks_max", "The largest of what ranks hold.", _max, 1, 0, _without_first)
+GATHER = _ranks("ranks_gather", "What all ranks hold.", _gather, 1, 1, _all_first)
+SCATTER = _ranks("ranks_scatter", "This rank's part of a sum.", _scatter, 2, 1, _own_first)
+ALL_TO_ALL = _ranks(
+    "ranks_all_to_all", "What all ranks hold for this one.", _all_to_all, 2, 2, lambda types, p: types
+)  # fmt: skip
+PERMUTE = _ranks("ranks_permute", "What other ranks send.", _permute, 1, 1, lambda types, p: types)
+
+
+def between(op: Op, x: Value, spread: Spread, **params: Any) -> Value:
+    """A collective between the ranks that share an axis."""
+    made: Value = bind(op, x, group=spread.group, ranges=spread.ranges, mine=spread.mine, **params)
+    return made

@@ -1,0 +1,1 @@
+"""Engines: what the ranks of a run speak by."""
