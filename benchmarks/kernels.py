@@ -18,7 +18,7 @@ from training.start import WORKLOADS
 from training.with_tessera import step_of
 
 import tessera as ts
-from tessera.compile.cpu.prepared import Prepared
+from tessera.compile.cpu.bound_program import Prepared
 from tessera.core import tree
 from tessera.ir.schedule.ir import Group, HostCall, Kernel
 from tessera.runtime.kernel import cells_of

@@ -68,8 +68,8 @@ def pytest_configure(config: pytest.Config) -> None:
 # Files whose many cases of one kind take long: `make test` runs the first case of each kind and one in so many of the others;
 # `make test-deep` runs the rest.  A kind is a test with the letters that its id begins with, such as the name of an op.
 ONE_IN = {
-    "test_bits.py": 2, "test_compiled_policies.py": 4, "test_double.py": 2, "test_eager.py": 6, "test_fallback.py": 2,
-    "test_fft_tiles.py": 3, "test_groups.py": 3, "test_random_programs.py": 4, "test_vmap_bits.py": 3,
+    "test_bits.py": 2, "test_compiled_policies.py": 4, "test_flash_backward.py": 2, "test_eager.py": 6, "test_fallback.py": 2,
+    "test_fft_tiles.py": 3, "test_fuse_contractions.py": 3, "test_random_programs.py": 4, "test_vmap_bits.py": 3,
 }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import tessera as ts
 from tessera import op
 from tessera.core.errors import VerifyError
 from tessera.ir.schedule import lower as schedule_lower
-from tessera.ir.schedule.group import hidden_columns
+from tessera.ir.schedule.fuse_contractions import hidden_columns
 from tessera.ir.schedule.ir import Group, Kernel, Program
 from tessera.ir.schedule.lower import CHEAP_ON_GPU, lower
 from tessera.ir.schedule.text import parse_program

@@ -17,14 +17,14 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor, f32, op
-from tessera.core import usual
+from tessera.core import call_guard
 from tessera.core.errors import NumericalError, OperandError, OutOfMemoryError, ShapeError
 from tessera.core.flags import carried, override
 from tessera.lang.jit import Jitted
 from tessera.ops import define
 from tessera.runtime import memory
-from tessera.runtime.blocks import blocks
-from tessera.runtime.blocks_ir import BELOW
+from tessera.runtime.allocator import blocks
+from tessera.runtime.allocator_ir import BELOW
 from tessera.runtime.call import has_calls
 from tessera.runtime.call_ir import MOST_ARGUMENTS, SLOTS
 from tessera.runtime.capi import words
@@ -469,10 +469,10 @@ def test_methods_and_names_are_kept() -> None:
 def test_traces_in_many_threads_leave_nothing_behind() -> None:
     def work() -> None:
         for _ in range(3000):
-            usual.begin()
-            usual.end()
+            call_guard.begin()
+            call_guard.end()
 
-    before, switch = usual.is_busy(), sys.getswitchinterval()
+    before, switch = call_guard.is_busy(), sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
         threads = [threading.Thread(target=carried(work)) for _ in range(4)]
@@ -482,21 +482,21 @@ def test_traces_in_many_threads_leave_nothing_behind() -> None:
             t.join()
     finally:
         sys.setswitchinterval(switch)
-    assert usual.is_busy() == before
+    assert call_guard.is_busy() == before
 
 
 def test_every_change_of_configuration_has_a_number_of_its_own() -> None:
-    first = usual.configuration()
+    first = call_guard.configuration()
     with ts.numerics("fast"):
-        second = usual.configuration()
+        second = call_guard.configuration()
         with ts.threads(2):
-            third = usual.configuration()
-        assert usual.configuration() == second
+            third = call_guard.configuration()
+        assert call_guard.configuration() == second
     with ts.numerics("fast"):
         assert (
-            usual.configuration() == second
+            call_guard.configuration() == second
         )  # calls that were prepared in such a block hold again
-    assert usual.configuration() == first
+    assert call_guard.configuration() == first
     assert len({first, second, third}) == 3
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.core import usual
+from tessera.core import call_guard
 from tessera.core.flags import carried, flags, override
 from tessera.ir.graph.numbers import checking
 from tessera.lang.device import current_device
@@ -146,7 +146,7 @@ def test_compiled_calls_stay_compiled_inside_a_block_that_is_entered_again():
         with ts.numerics("fast"):
             for _ in range(4):
                 f(x)
-            asked.append(f._caller is not None and usual.configuration())
+            asked.append(f._caller is not None and call_guard.configuration())
     assert len(set(asked)) == 1
     assert asked[0] is not False
 

@@ -17,12 +17,12 @@ from tessera.ir.schedule.choose import default_nest
 from tessera.ir.schedule.ir import Kernel, Program
 from tessera.ir.schedule.lower import lower
 from tessera.ir.schedule.nest import Loop, parse_nest
-from tessera.ir.tile import asks
-from tessera.ir.tile.bypass import bypass_several
+from tessera.ir.tile import prefetch
 from tessera.ir.tile.interp import Instance, interpret
 from tessera.ir.tile.ir import Operation, walk
 from tessera.ir.tile.lower import lower as to_tile
-from tessera.ir.tile.place import copied, copies_rows
+from tessera.ir.tile.nest_cursor import copied, copies_rows
+from tessera.ir.tile.nontemporal_stores import bypass_several
 from tests.levels import by_llvm, by_schedule, by_tile, prepared
 from tests.random_graphs import same_bits
 
@@ -155,30 +155,30 @@ def test_packed_rows_are_whole_vectors_of_whole_blocks_or_hold_all_points() -> N
 def test_every_element_of_a_block_is_asked_for_while_its_sum_goes_on() -> None:
     for height in range(1, 15):
         for turns in (1, 3, 8, 64, symbol("K")):
-            p = asks.pieces(height, 64, turns)
+            p = prefetch.pieces(height, 64, turns)
             known = turns if isinstance(turns, int) else height
             asked = {p.number(t) for t in range(known)}
             assert asked == set(range(p.count))
             assert p.rows * p.across * p.columns * p.count // p.across >= height * 64
-    assert [asks.pieces(6, 64, t) for t in (64, 8, 2)] == [
-        asks.Pieces(1, 16, 4, 24, 2),
-        asks.Pieces(1, 64, 1, 6, 1),
-        asks.Pieces(3, 64, 1, 2, 1),
+    assert [prefetch.pieces(6, 64, t) for t in (64, 8, 2)] == [
+        prefetch.Pieces(1, 16, 4, 24, 2),
+        prefetch.Pieces(1, 64, 1, 6, 1),
+        prefetch.Pieces(3, 64, 1, 2, 1),
     ]
 
 
 def test_turns_are_shared_out_evenly_and_leave_some_for_every_row() -> None:
     for height in range(1, 15):
         for turns in (1, 3, 8, 12, 64, 512):
-            across = asks.turns_of_row(height, 64, [turns])
+            across = prefetch.turns_of_row(height, 64, [turns])
             assert turns % across == 0
             assert 64 % across == 0
             assert across == 1 or turns // across >= height
-    assert [asks.turns_of_row(6, 64, [t]) for t in (512, 64, 32, 16, 8, 24, 48)] == [
+    assert [prefetch.turns_of_row(6, 64, [t]) for t in (512, 64, 32, 16, 8, 24, 48)] == [
         64, 8, 4, 2, 1, 4, 8,
     ]  # fmt: skip
-    assert asks.turns_of_row(6, 64, []) == 1
-    assert asks.turns_of_row(6, 64, [64, 32]) == 4
+    assert prefetch.turns_of_row(6, 64, []) == 1
+    assert prefetch.turns_of_row(6, 64, [64, 32]) == 4
 
 
 @pytest.mark.skipif(not has_room(), reason="blocks of 6 by 64 need 32 vector registers")

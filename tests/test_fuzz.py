@@ -19,7 +19,6 @@ import pytest
 
 import tessera as ts
 from tessera.compile.cpu import executable as machine
-from tessera.compile.cpu import prepared
 from tessera.core.flags import override
 from tests.fuzz import catalogue, run
 from tests.fuzz.draw import Drawer

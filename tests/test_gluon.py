@@ -10,13 +10,20 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tessera.accelerator.boxes import parameters
 from tessera.accelerator.sources import blocks_of, source_of
+from tessera.accelerator.tma_tile import parameters
 from tessera.compile.gpu.lowering import roles_on
 from tessera.core.dtype import bf16, f16, f32
 from tessera.core.types import TensorType
-from tessera.ir.target.gluon.emit import box_type, emit
-from tessera.ir.target.gluon.pipeline import GROUPS, NAMES, ROWS, boxes, pipeline, shared_out
+from tessera.ir.target.gluon.flash_forward_emit import box_type, emit
+from tessera.ir.target.gluon.flash_forward_match import (
+    GROUPS,
+    NAMES,
+    ROWS,
+    boxes,
+    pipeline,
+    shared_out,
+)
 from tessera.ir.tile.gpu.attention import Forward, Problem, forward_threads
 from tessera.ir.tile.ir import Builder, Kernel
 from tessera.ir.tile.launch import Launch, Threads

@@ -18,12 +18,12 @@ from tessera.compile import passes_of
 from tessera.compile.gpu import executable
 from tessera.core.dtype import bf16, f32
 from tessera.core.types import TensorType
-from tessera.ir.schedule.apart import apart
-from tessera.ir.schedule.at import at_sizes
 from tessera.ir.schedule.interp import interpret as run_schedule
 from tessera.ir.schedule.ir import Kernel, Program
 from tessera.ir.schedule.lower import lower
 from tessera.ir.schedule.rename import renamed
+from tessera.ir.schedule.specialize import at_sizes
+from tessera.ir.schedule.split_kernel import apart
 from tessera.ir.target.triton.emit import emit
 from tessera.ir.tile.gpu.attention import Delta, Forward, KeysBackward, Problem, QueriesBackward
 from tessera.ir.tile.gpu.blocks import ProductBlock, RowsBlock

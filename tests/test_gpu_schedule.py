@@ -17,10 +17,10 @@ from tessera.compile.gpu.program import GpuProgram
 from tessera.compile.pipeline import PIPELINES
 from tessera.core.types import TensorType
 from tessera.ir.schedule.collapse import collapsed
+from tessera.ir.schedule.fuse_horizontal import merged
 from tessera.ir.schedule.interp import interpret
 from tessera.ir.schedule.ir import Group, Kernel, Program
 from tessera.ir.schedule.lower import CHEAP_ON_GPU, lower
-from tessera.ir.schedule.merge import merged
 from tests.gpu_fake import fake_gpu
 from tests.random_graphs import same_bits
 

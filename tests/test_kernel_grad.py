@@ -12,11 +12,11 @@ import tessera as ts
 from tessera import KTile, block, kernel, op, tile
 from tessera.core.dims import symbol
 from tessera.core.errors import RuleError
+from tessera.ir.tile.autodiff import reverse
+from tessera.ir.tile.autodiff.upper_bound import most
 from tessera.ir.tile.interp import interpret, sizes_of
-from tessera.ir.tile.reverse import reverse
-from tessera.ir.tile.reverse.most import most
 from tessera.ir.tile.verify import verify
-from tessera.lang.kernel.slopes import slopes
+from tessera.lang.kernel.scalar_grad import slopes
 
 RUNS_ON = "numpy"  # what the kernels are compared with; they are machine code themselves
 

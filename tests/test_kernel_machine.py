@@ -7,8 +7,8 @@ import pytest
 
 from tessera import tile
 from tessera.core.dtype import FORMATS
-from tessera.ir.tile.expand import expand
 from tessera.ir.tile.interp import interpret, unwritten
+from tessera.ir.tile.legalize import expand
 from tests import test_kernel_matrix as matrix
 from tests.tile_machine import Machine
 

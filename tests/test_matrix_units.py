@@ -24,9 +24,9 @@ from tessera.core.types import TensorType
 from tessera.ir.schedule import matrix
 from tessera.ir.schedule.ir import Kernel, Program
 from tessera.ir.schedule.legality import check_nest
-from tessera.ir.schedule.loosen import loosen
 from tessera.ir.schedule.lower import lower
 from tessera.ir.schedule.nest import parse_nest
+from tessera.ir.schedule.relax_order import loosen
 from tessera.ir.target.cpu.emit import emit
 from tessera.ir.target.cpu.instructions import MATRIX_INSTRUCTIONS
 from tessera.ir.target.cpu.tiles import usable_features

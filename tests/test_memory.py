@@ -10,8 +10,8 @@ import pytest
 
 import tessera as ts
 from tessera.runtime import memory
-from tessera.runtime.blocks import blocks
-from tessera.runtime.blocks_ir import PLACES, first_place
+from tessera.runtime.allocator import blocks
+from tessera.runtime.allocator_ir import PLACES, first_place
 
 
 @pytest.fixture(autouse=True)

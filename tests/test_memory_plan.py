@@ -427,8 +427,8 @@ def test_what_a_control_group_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_python_whose_arrays_are_laid_out_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where objects cannot be looked into, addresses are asked for."""
-    monkeypatch.setattr("tessera.compile.cpu.prepared.FAST", False)
-    monkeypatch.setattr("tessera.compile.cpu.prepared.cells_of", kernel._plain_cells)
+    monkeypatch.setattr("tessera.compile.cpu.bound_program.FAST", False)
+    monkeypatch.setattr("tessera.compile.cpu.bound_program.cells_of", kernel._plain_cells)
     x = draw(20, 30)
     got, want = ts.jit(mixed, target="cpu")(x), ts.jit(mixed, target="numpy")(x)
     for a, b in zip(got, want, strict=True):

@@ -11,9 +11,8 @@ from hypothesis import given
 
 import tessera as ts
 from tessera import op
-from tessera.compile.cpu import prepared
+from tessera.compile.cpu.bound_program import Prepared
 from tessera.compile.cpu.executable import executable
-from tessera.compile.cpu.prepared import Prepared
 from tessera.core.flags import override
 from tessera.ir.schedule.lower import lower
 from tessera.runtime.kernel import cells_of

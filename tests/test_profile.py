@@ -16,7 +16,7 @@ import pytest
 import tessera as ts
 from tessera import KTile, block, eager, f32, kernel, op, tile
 from tessera.compile import executable
-from tessera.compile.cpu import prepared
+from tessera.compile.cpu import bound_program
 from tessera.core.errors import OperandError
 from tessera.core.spans import LISTENERS
 from tessera.inspect.profile import Profile, load, profile
@@ -276,8 +276,8 @@ def test_nothing_is_watched_when_no_profile_is_on():
 
     with pytest.raises(ZeroDivisionError), profile():
         fails()
-    assert all(p.run == p.own for p in prepared._ALL)
-    assert prepared._watcher is None
+    assert all(p.run == p.own for p in bound_program._ALL)
+    assert bound_program._watcher is None
     assert CompiledKernel.run is kernels._usual
     assert executable.Executable.run is executable._usual
     assert ir._kernel_of is eager.kernel_of

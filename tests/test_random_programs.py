@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera import Tensor, op
 from tessera.compile.cpu import executable as machine
-from tessera.compile.cpu import prepared
 from tessera.core.dtype import f32
 from tessera.ir.schedule.lower import lower
 from tests import levels

@@ -11,8 +11,8 @@ import pytest
 import tessera as ts
 from tessera import op
 from tessera.core.dtype import bf16, f16, f32
-from tessera.ir.target.gluon.emit import emit
-from tessera.ir.target.gluon.stream import stream
+from tessera.ir.target.gluon.flash_forward_emit import emit
+from tessera.ir.target.gluon.gemv_match import stream
 from tessera.ir.tile.gpu import thin
 from tessera.ir.tile.launch import Threads
 from tests.gpu_fake import fake_gpu, set_roles

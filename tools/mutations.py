@@ -47,16 +47,16 @@ TESTS = {
     "schedule": "tests/test_index.py tests/test_joins.py tests/test_schedule.py",
     "places": "tests/test_gather_kernels.py tests/test_primitives.py",
     "contraction": "tests/test_joins.py tests/test_cpu_target.py tests/test_nest.py",
-    "group": "tests/test_groups.py",
+    "group": "tests/test_fuse_contractions.py",
     "memory": "tests/test_memory_plan.py tests/test_joins.py tests/test_donate.py",
     "rows": "tests/test_schedule.py",
     "abreast": "tests/test_nest.py tests/test_schedule.py",
-    "spread": "tests/test_spread.py tests/test_schedule.py",
+    "spread": "tests/test_split_reduction.py tests/test_schedule.py",
     "scan": "tests/test_accumulate.py tests/test_primitives.py",
     "sort": "tests/test_sorting.py",
     "copies": "tests/test_primitives.py tests/test_arrange.py",
     "fft": "tests/test_fft_tiles.py",
-    "filter": "tests/test_filters.py",
+    "filter": "tests/test_fuse_fft.py",
     "fast": "tests/test_fast.py",
     "convolution": "tests/test_convolution.py",
     "tile": "tests/test_tile.py tests/test_tile_scalars.py",
@@ -70,7 +70,7 @@ TESTS = {
 # Then all tests of the levels.
 LEVELS = (
     "tests/test_schedule.py tests/test_tile.py tests/test_cpu_target.py tests/test_bits.py "
-    "tests/test_nest.py tests/test_spread.py tests/test_memory_plan.py tests/test_primitives.py "
+    "tests/test_nest.py tests/test_split_reduction.py tests/test_memory_plan.py tests/test_primitives.py "
     "tests/test_gather_kernels.py tests/test_views.py tests/test_check_compiled.py "
     "tests/test_special_values.py tests/test_every_dtype.py"
 )

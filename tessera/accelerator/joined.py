@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tessera.accelerator.absorb import absorbed
-from tessera.accelerator.pairs import paired
-from tessera.accelerator.place import Where, placed
+from tessera.accelerator.fuse_gated_epilogue import paired
+from tessera.accelerator.fuse_prologue import absorbed
+from tessera.accelerator.group_gemms import together
 from tessera.accelerator.steps import DeviceProgram, Parts
-from tessera.accelerator.together import together
+from tessera.accelerator.update_in_place import Where, placed
 from tessera.core.types import TensorType
-from tessera.ir.schedule.apart import apart
 from tessera.ir.schedule.ir import Group, Kernel
 from tessera.ir.schedule.rename import renamed
+from tessera.ir.schedule.split_kernel import apart
 from tessera.ir.tile.gpu.thin import Thin
 
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, Node
 from tessera.ir.schedule.ir import HostCall
-from tessera.ir.target.gluon.double import double
-from tessera.ir.target.gluon.pipeline import ROWS, pipeline
+from tessera.ir.target.gluon.flash_backward_match import double
+from tessera.ir.target.gluon.flash_forward_match import ROWS, pipeline
 from tessera.ir.tile.gpu.attention import (
     Columns,
     Delta,

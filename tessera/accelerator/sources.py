@@ -8,7 +8,7 @@ from typing import Any
 
 from tessera.core.dims import product, substitute
 from tessera.core.types import TensorType
-from tessera.ir.target.gluon.emit import box_type, boxes_of, instances
+from tessera.ir.target.gluon.flash_forward_emit import box_type, boxes_of, instances
 from tessera.ir.target.triton.types import pointer
 from tessera.ir.target.triton.writer import plain_name
 from tessera.ir.tile import ir as tile

@@ -16,7 +16,7 @@ from tessera.accelerator.kept import NAMES
 from tessera.accelerator.steps import DeviceProgram, Laid
 from tessera.core.dims import Size, substitute
 from tessera.core.types import TensorType
-from tessera.ir.schedule.group import inputs_of, outputs_of, readings
+from tessera.ir.schedule.fuse_contractions import inputs_of, outputs_of, readings
 from tessera.ir.schedule.ir import (
     Apply,
     Cast,

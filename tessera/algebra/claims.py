@@ -16,6 +16,7 @@ from tessera.core import tree
 from tessera.core.errors import NumericalError
 from tessera.ir.graph.ir import Value, current_builder
 from tessera.ops.arrange import eye, roll, tril, triu
+from tessera.ops.callbacks import ensure
 from tessera.ops.contraction import matmul
 from tessera.ops.creation import constant
 from tessera.ops.define import cast_to, full_of
@@ -28,7 +29,6 @@ from tessera.ops.random import normal
 from tessera.ops.random_bits import key
 from tessera.ops.reduction import max as largest
 from tessera.ops.shape import concat, matrix_transpose, slice_
-from tessera.ops.telling import ensure
 
 Pair = tuple[Value, Value]  # two tensors that are equal when the flag holds
 PROBES = 8  # random vectors on which a large operator is looked at

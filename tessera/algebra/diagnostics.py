@@ -18,6 +18,7 @@ from tessera.algebra.solvers.long import arnoldi_process
 from tessera.algebra.spectral import spectral
 from tessera.ir.graph.ir import Value
 from tessera.ops.arrange import eye
+from tessera.ops.callbacks import ensure
 from tessera.ops.contraction import matmul
 from tessera.ops.define import cast_to, full_of
 from tessera.ops.elementwise import abs as absolute
@@ -31,7 +32,6 @@ from tessera.ops.random_bits import key as key_of
 from tessera.ops.reduction import argmax
 from tessera.ops.reduction import max as largest
 from tessera.ops.shape import slice_, squeeze
-from tessera.ops.telling import ensure
 
 
 def _is_small(a: Operator) -> bool:

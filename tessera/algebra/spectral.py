@@ -26,6 +26,7 @@ from tessera.core.dtype import DType, bool_, i64
 from tessera.core.errors import AnnotationError, OperandError
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Value, current_builder
+from tessera.ops.callbacks import ensure
 from tessera.ops.creation import constant
 from tessera.ops.define import cast_to, full_of
 from tessera.ops.elementwise import abs as absolute
@@ -41,7 +42,6 @@ from tessera.ops.reduction import min as smallest
 from tessera.ops.shape import concat, slice_
 from tessera.ops.solve import inv
 from tessera.ops.sorting import argsort
-from tessera.ops.telling import ensure
 from tessera.transform.funm import singular_function, spectral_function
 
 Scalar = Callable[[Value], Value]  # a function of numbers, element by element

@@ -11,8 +11,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
+from tessera.core.call_guard import SETTINGS
 from tessera.core.errors import FlagError
-from tessera.core.usual import SETTINGS
 
 
 def _default_cache() -> Path:

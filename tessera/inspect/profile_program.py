@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tessera.compile.cpu.prepared import Cells, HostAction, Prepared, Run
+from tessera.compile.cpu.bound_program import Cells, HostAction, Prepared, Run
 from tessera.ir.schedule.memory import Access
 from tessera.runtime.kernel import cells_of
 from tessera.runtime.pool import Job, Series, Task, pool

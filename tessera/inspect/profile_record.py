@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from tessera import eager
 from tessera.compile import executable
-from tessera.compile.cpu import prepared
-from tessera.compile.cpu.prepared import Prepared, Run
+from tessera.compile.cpu import bound_program
+from tessera.compile.cpu.bound_program import Prepared, Run
 from tessera.compile.executable import Executable
 from tessera.core.errors import OperandError
 from tessera.core.source import callers
@@ -58,7 +58,7 @@ class Recorder:
             raise OperandError("profile: a profile is on already; end it before another begins")
         Recorder._on = self
         self._base = _outer(sys._getframe(1))
-        prepared.watch(self._program)
+        bound_program.watch(self._program)
         eager.watch(self._op)
         kernel.watch(self._launched)
         executable.watch(self._referred)
@@ -77,7 +77,7 @@ class Recorder:
         executable.watch(None)
         kernel.watch(None)
         eager.watch(None)
-        prepared.watch(None)
+        bound_program.watch(None)
         self._base = Recorder._on = None
         for run, ran in self._gpus.ran():
             on = OnGpu(run.program)

@@ -22,7 +22,7 @@ from tessera.core.scalar import TESTS
 from tessera.core.source import Location
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import substitute_params
-from tessera.ir.schedule.group import hidden_columns
+from tessera.ir.schedule.fuse_contractions import hidden_columns
 from tessera.ir.schedule.ir import (
     Apply,
     Group,

@@ -19,7 +19,7 @@ from tessera.algebra.laws.log import rewrites
 from tessera.compile import compile_graph, demand_target
 from tessera.compile.executable import Executable
 from tessera.compile.fallback import Task, first_that_works
-from tessera.core import tree, usual
+from tessera.core import call_guard, tree
 from tessera.core.blame import blames_arguments, demand_function
 from tessera.core.device import ANYWHERE, CPU, GPUS, Device
 from tessera.core.during import During
@@ -191,9 +191,9 @@ class Jitted:
 
     def _prepare_calls(self, entry: Variant, args: Any, kwargs: Any, data: Sequence[Any]) -> None:
         """Let calls like this one, which came twice, skip Python from now on."""
-        if usual.is_busy():
+        if call_guard.is_busy():
             return
-        now = usual.configuration()
+        now = call_guard.configuration()
         if entry.seen != now:
             entry.seen = now
         elif entry.record is None or entry.record.configuration != now:

@@ -14,9 +14,10 @@ from tessera.lang.funm import singular_map as singular_map
 from tessera.ops.accumulate import *
 from tessera.ops.activation import *
 from tessera.ops.arrange import *
-from tessera.ops.attention_slopes import *
+from tessera.ops.attention_grad import *
 from tessera.ops.banded import *
 from tessera.ops.batchnorm import *
+from tessera.ops.callbacks import *
 from tessera.ops.contraction import *
 from tessera.ops.control import *
 from tessera.ops.conv_transpose import *
@@ -51,7 +52,6 @@ from tessera.ops.solve import *
 from tessera.ops.sorting import *
 from tessera.ops.spectrum import *
 from tessera.ops.state import *
-from tessera.ops.telling import *
 from tessera.ops.windows import *
 
 # After the ops: what is both looks at its argument; op.eye is an operator and ts.eye a tensor.

@@ -14,7 +14,7 @@ from typing import Any
 from tessera.compile import compile_graph
 from tessera.compile.executable import Executable
 from tessera.compile.fallback import Task, first_that_works
-from tessera.core import usual
+from tessera.core import call_guard
 from tessera.core.device import CPU
 from tessera.core.dtype import DType
 from tessera.core.errors import CompilerFault, TesseraError
@@ -63,12 +63,12 @@ def warm(f: OpFunction[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
     values = (*args, *kwargs.values())
     tensors = [x for x in values if type(x) is Tensor]
     small = all(_is_small(x) if type(x) is Tensor else _is_fixed(x) for x in values)
-    if not tensors or not small or usual.is_busy() or target_in_force() != "cpu":
+    if not tensors or not small or call_guard.is_busy() or target_in_force() != "cpu":
         return
     if flags().checked:
         return
     known = [x.type if type(x) is Tensor else id(x) for x in values]
-    key = (f, usual.configuration(), tuple(kwargs), *known)
+    key = (f, call_guard.configuration(), tuple(kwargs), *known)
     if len(_SEEN) >= _MOST_SEEN:
         _SEEN.clear()
     if key not in _SEEN:

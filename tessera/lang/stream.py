@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import Any
 
-from tessera.core import usual
+from tessera.core import call_guard
 from tessera.core.blame import constructor_blames_arguments
 from tessera.core.device import CPU
 from tessera.core.errors import OperandError, located
@@ -68,11 +68,11 @@ class Stream:
         """Jitted functions that are called in the block run on this stream."""
         self._outer.append(_CURRENT.get())
         _CURRENT.set(self)
-        usual.begin()
+        call_guard.begin()
         return self
 
     def __exit__(self, *_: object) -> None:
-        usual.end()
+        call_guard.end()
         _CURRENT.set(self._outer.pop())
 
     def record(self, event: Event | None = None) -> Event:

@@ -27,11 +27,11 @@ from tessera.core.promotion import holds, meet_scalar
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, Value
 from tessera.ir.graph.op import Params, Types
+from tessera.ops.callbacks import ensure
 from tessera.ops.creation import iota
 from tessera.ops.define import ArrayLike, as_value, cast_to, define, public
 from tessera.ops.elementwise import add, logical_and, logical_not, lt
 from tessera.ops.region import Traced, is_tensor, over_same_inputs, trace
-from tessera.ops.telling import ensure
 
 Tree = Any  # nested tuples, lists, dicts of tensors
 

@@ -17,7 +17,7 @@ from tessera.core.signature import broadcast_shapes
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value
 from tessera.ir.graph.op import Params, Sample, Types
-from tessera.ops.attention_slopes import attention_tangent
+from tessera.ops.attention_grad import attention_tangent
 from tessera.ops.batching import Mask, all_in_front, batch_size, in_front, spread_behind
 from tessera.ops.contraction import matmul
 from tessera.ops.creation import iota

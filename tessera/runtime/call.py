@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tessera.core import usual
+from tessera.core import call_guard
 from tessera.runtime import memory
-from tessera.runtime.blocks import blocks
+from tessera.runtime.allocator import blocks
 from tessera.runtime.call_ir import SLOTS, call_ir, slot_of
 from tessera.runtime.capi import (
     API,
@@ -64,7 +64,7 @@ class Record:
     """
 
     def __init__(self, expected: Expected, out: Any, run: Direct):
-        self.configuration = usual.configuration()
+        self.configuration = call_guard.configuration()
         here, series = pool(), run.series
         here.prepare(series)
         self._kept = (expected, out, run, here)  # so that no other object gets their addresses
@@ -142,10 +142,10 @@ class _Api:
             address(API.PyType_GenericAlloc), numpy_entry(EMPTY), address(API.Py_IncRef),
             address(API.Py_DecRef), address(API.PyObject_Vectorcall), id(tensors),
             places["type"], places["data"], ctypes.addressof(self._fields), len(others),
-            usual.FORKS, usual.BUSY, pool().series_code, places["device"], id(dict(others)["device"]),
+            call_guard.FORKS, call_guard.BUSY, pool().series_code, places["device"], id(dict(others)["device"]),
             address(API.PyErr_Clear), address(API.PyEval_SaveThread), address(API.PyEval_RestoreThread),
             numpy_entry(SET_HANDLER), id(b.capsule), b.address, b.take, b.give, id(False), id(True),
-            address(API.PyContextVar_Get), id(usual.SETTINGS),
+            address(API.PyContextVar_Get), id(call_guard.SETTINGS),
         ])  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from tessera.core.constraints import solve
 from tessera.core.dims import Size, substitute
 from tessera.core.errors import DTypeError, OperandError
 from tessera.ir.target.cpu.entry import Entry, Parameter, Program
-from tessera.runtime.blocks import blocks, blocks_source
+from tessera.runtime.allocator import blocks, blocks_source
 from tessera.runtime.code import Source, load, load_all
 from tessera.runtime.loaded import Loaded
 from tessera.runtime.pool import Job, pool, pool_source

@@ -23,11 +23,11 @@ from tessera.core.scalar import Expr, arg
 from tessera.ir.graph.ir import Graph, Node, Value
 from tessera.ir.graph.op import REGISTRY, Op
 from tessera.ops.shape import broadcast_to, reshape
+from tessera.transform.gemv_to_row import TURNS
 from tessera.transform.identities import plain
 from tessera.transform.joins import JOINS
 from tessera.transform.maker import Found, Maker
 from tessera.transform.simplify import RULES, simplify
-from tessera.transform.turn import TURNS
 
 Shape = tuple[Size, ...]
 

@@ -17,7 +17,7 @@ from tessera.core.folds import LANES, LEAF
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Kernel
 from tessera.ir.schedule.nest import Nest
-from tessera.ir.schedule.passes import passes, shares_folds
+from tessera.ir.schedule.sweeps import passes, shares_folds
 from tessera.runtime.tuned import Measured
 from tessera.tune.roofline import Peaks, Work, number, work_of
 

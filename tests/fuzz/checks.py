@@ -15,7 +15,7 @@ import numpy as np
 
 import tessera as ts
 from tessera import Tensor, op
-from tessera.compile.cpu import build, prepared
+from tessera.compile.cpu import bound_program, build
 from tessera.compile.cpu.executable import MachineExecutable
 from tessera.core.errors import RuleError, TesseraError
 from tessera.core.flags import flags, override
@@ -318,4 +318,4 @@ def _annotated(f: Function, specs: Sequence[Any]) -> Function:
 
 def wake_threads() -> None:
     """Programs are too small to wake a thread; here they do."""
-    prepared._QUANTUM = 1
+    bound_program._QUANTUM = 1

@@ -8,9 +8,9 @@ from typing import Any
 
 from tessera import op
 from tessera.core.dtype import bf16, f16
-from tessera.ir.target.gluon import emit as gluon
-from tessera.ir.target.gluon.double import double
-from tessera.ir.target.gluon.pipeline import pipeline
+from tessera.ir.target.gluon import flash_forward_emit as gluon
+from tessera.ir.target.gluon.flash_backward_match import double
+from tessera.ir.target.gluon.flash_forward_match import pipeline
 from tessera.ir.target.triton.emit import emit
 from tessera.ir.tile.gpu.attention import Delta, Forward, KeysBackward, Problem, QueriesBackward
 from tessera.ir.tile.ir import Kernel

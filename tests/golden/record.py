@@ -20,8 +20,8 @@ from tessera.accelerator.order import order
 from tessera.accelerator.sources import blocks_of
 from tessera.checks.kernel import check_kernel
 from tessera.compile import passes_of
+from tessera.compile.cpu.bound_program import Prepared
 from tessera.compile.cpu.build import image_of, schedule_of
-from tessera.compile.cpu.prepared import Prepared
 from tessera.compile.gpu import lowering as gpu_lowering
 from tessera.compile.gpu.offline import OfflineExecutable, OfflineProgram
 from tessera.core import matrix_units, processor
@@ -36,13 +36,13 @@ from tessera.ir.target.cpu.emit import emit
 from tessera.ir.target.cpu.entry import Entry
 from tessera.ir.target.triton import emit as triton
 from tessera.ir.tile import lower as to_tile
-from tessera.ir.tile.expand import expand
 from tessera.ir.tile.gpu.written import written
 from tessera.ir.tile.launch import Threads
+from tessera.ir.tile.legalize import expand
 from tessera.ir.tile.loops import LENGTH
 from tessera.ir.tile.text import print_kernel
 from tessera.runtime import tuned
-from tessera.runtime.blocks_ir import blocks_ir
+from tessera.runtime.allocator_ir import blocks_ir
 from tessera.runtime.call_ir import call_ir
 from tessera.runtime.cuda.dlpack_ir import dlpack_ir
 from tessera.runtime.cuda.launch_ir import launch_ir

@@ -22,6 +22,7 @@ from tessera.algebra.solvers.long import lanczos_process, tridiagonal
 from tessera.core.errors import OperandError, ShapeError
 from tessera.core.promotion import promote
 from tessera.ir.graph.ir import Value, concrete
+from tessera.ops.callbacks import ensure
 from tessera.ops.control import scan
 from tessera.ops.define import as_value, as_value_of, cast_to, floating, full_of
 from tessera.ops.elementwise import abs as absolute
@@ -44,7 +45,6 @@ from tessera.ops.reduction import all as every
 from tessera.ops.reduction import max as largest
 from tessera.ops.shape import slice_, squeeze
 from tessera.ops.spectrum import dct
-from tessera.ops.telling import ensure
 
 Function = Callable[[Value], Any]
 

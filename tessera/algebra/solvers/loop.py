@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 from tessera.algebra.solvers.implicit import Settings
 from tessera.algebra.solvers.outcome import CONVERGED, LIMIT, NONFINITE, RUNNING
 from tessera.ir.graph.ir import Value
+from tessera.ops.callbacks import watch
 from tessera.ops.control import while_loop
 from tessera.ops.elementwise import eq, isfinite, le, logical_and, lt, where
-from tessera.ops.telling import watch
 
 State = TypeVar("State", bound=Any)  # a tuple with the fields step, size and reason
 

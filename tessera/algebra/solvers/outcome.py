@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tessera.ir.graph.ir import Value
+from tessera.ops.callbacks import ensure
 from tessera.ops.elementwise import ne
-from tessera.ops.telling import ensure
 
 RUNNING, CONVERGED, LIMIT, INDEFINITE, BREAKDOWN, NONFINITE = 0, 1, 2, 3, 4, 5
 INACCURATE, PRECONDITIONER, SINGULAR, DIVERGED, STAGNATED = 6, 7, 8, 9, 10

@@ -15,6 +15,7 @@ from tessera.algebra.operator import Operator, function
 from tessera.algebra.solvers.krylov import steps_of
 from tessera.core.errors import OperandError
 from tessera.ir.graph.ir import Value
+from tessera.ops.callbacks import ensure
 from tessera.ops.contraction import matmul
 from tessera.ops.creation import iota
 from tessera.ops.define import cast_to, full_of
@@ -30,7 +31,6 @@ from tessera.ops.reduction import all as every
 from tessera.ops.reduction import norm
 from tessera.ops.shape import matrix_transpose, pad, reshape, slice_
 from tessera.ops.solve import inv, triangular_solve
-from tessera.ops.telling import ensure
 
 
 @function

@@ -16,6 +16,7 @@ from tessera.algebra.solvers.long import lanczos_process, tridiagonal
 from tessera.core.errors import OperandError
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Value, current_builder
+from tessera.ops.callbacks import ensure
 from tessera.ops.contraction import matmul
 from tessera.ops.custom import ForwardRule, Values, custom
 from tessera.ops.define import full_of
@@ -32,7 +33,6 @@ from tessera.ops.reduction import mean, std
 from tessera.ops.reduction import min as least
 from tessera.ops.reduction import sum as total
 from tessera.ops.shape import matrix_transpose, slice_, squeeze
-from tessera.ops.telling import ensure
 from tessera.transform.batch_control import traced
 from tessera.transform.differentiate import Tangent, zeros
 

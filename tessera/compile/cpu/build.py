@@ -27,7 +27,7 @@ from tessera.ir.target.cpu.program import program
 from tessera.ir.tile.launch import Launch
 from tessera.ir.tile.unit import Unit
 from tessera.runtime import builder
-from tessera.runtime.blocks import blocks_source
+from tessera.runtime.allocator import blocks_source
 from tessera.runtime.code import Loading
 from tessera.runtime.kernel import source_of
 from tessera.runtime.pool import pool_source

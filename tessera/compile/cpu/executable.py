@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from typing import Any, cast
 
 from tessera.compile.artifact import Image, key_of, load, save
-from tessera.compile.cpu.prepared import Prepared
+from tessera.compile.cpu.bound_program import Prepared
 from tessera.compile.executable import Executable, Step, last_of, tell_unused
 from tessera.compile.fallback import PlainRun, Task, Way, first_that_works, plain_runs
 from tessera.compile.passes import GRAPH, SCHEDULE, TARGET, TILE, Context
@@ -26,7 +26,7 @@ from tessera.ir.schedule.ir import Group, HostCall, Kernel, Program
 from tessera.ir.schedule.memory import MemoryPlan, shortage, size_of
 from tessera.ir.schedule.nest import Nest
 from tessera.runtime import memory, tuned
-from tessera.runtime.blocks import blocks
+from tessera.runtime.allocator import blocks
 from tessera.runtime.call import Caller, Expected, Record, has_calls
 from tessera.runtime.call_ir import MOST_ARGUMENTS
 from tessera.runtime.code import loaded

@@ -34,8 +34,8 @@ from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Builder, Graph, Node, bind, building, substitute_params
 from tessera.ir.schedule.ir import HostCall, Program
 from tessera.ir.schedule.memory import MemoryPlan
+from tessera.ops.callbacks import ensure
 from tessera.ops.places import checked_index
-from tessera.ops.telling import ensure
 from tessera.runtime.cuda.device import Gpu, gpu
 from tessera.runtime.cuda.memory import DeviceArray, to_device
 

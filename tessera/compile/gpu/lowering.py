@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tessera.accelerator import kept
-from tessera.accelerator.early import early
+from tessera.accelerator.dependent_launch import early
 from tessera.accelerator.joined import Joint, of_products, of_thin
-from tessera.accelerator.place import Placed
 from tessera.accelerator.sources import as_pairs, source_of
 from tessera.accelerator.steps import DeviceProgram, Laid, Parts
 from tessera.accelerator.tiles import Attention, Written
+from tessera.accelerator.update_in_place import Placed
 from tessera.compile.code import Code
 from tessera.compile.driver import Driver
 from tessera.compile.executable import Step
@@ -32,7 +32,7 @@ from tessera.ir.schedule.ir import Axis, HostCall, Kernel, Primitive, Program, R
 from tessera.ir.schedule.layout import is_row_major, layout_of, row_major
 from tessera.ir.schedule.memory import Access, View
 from tessera.ir.schedule.rename import renamed
-from tessera.ir.target.gluon import emit as gluon
+from tessera.ir.target.gluon import flash_forward_emit as gluon
 from tessera.ir.target.triton.emit import emit, scratch_bytes
 from tessera.ir.tile import ir as tile
 from tessera.ir.tile.gpu.primitives import kernels_of

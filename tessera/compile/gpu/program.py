@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from tessera.accelerator.boxes import parameters
-from tessera.accelerator.early import function_of
+from tessera.accelerator.dependent_launch import function_of
 from tessera.accelerator.order import Place, Touched, order
 from tessera.accelerator.sources import blocks_of
+from tessera.accelerator.tma_tile import parameters
 from tessera.compile.gpu.lowering import GpuCall, GpuImage, tiles_of
 from tessera.compile.passes import TARGET
 from tessera.compile.slots import Slots
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import HostCall
 from tessera.ir.schedule.memory import Access, numbered, plan_memory, size_of
-from tessera.ir.target.gluon.emit import boxes_of
+from tessera.ir.target.gluon.flash_forward_emit import boxes_of
 from tessera.ir.tile import ir as tile
 from tessera.runtime.cuda.device import Gpu
 from tessera.runtime.cuda.launch import Launch as DeviceLaunch

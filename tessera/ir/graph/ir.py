@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tessera.core import usual
+from tessera.core import call_guard
 from tessera.core.constant import Constant
 from tessera.core.constraints import Guard
 from tessera.core.device import ANYWHERE, CPU, Device
@@ -332,11 +332,11 @@ def building(builder: Builder) -> Iterator[Builder]:
     """Append nodes to `builder` while the block runs."""
     before = _STATE.builder
     _STATE.builder = builder
-    usual.begin()
+    call_guard.begin()
     try:
         yield builder
     finally:
-        usual.end()
+        call_guard.end()
         _STATE.builder = before
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core import usual
+from tessera.core import call_guard
 from tessera.core.errors import NumericalError
 from tessera.core.source import Location
 from tessera.core.types import TensorType
@@ -33,11 +33,11 @@ def check_numbers(infinities: bool, who: str = "debug_nans") -> Iterator[None]:
     before = _CHECKS.get(), _INFINITIES.get()
     _CHECKS.set(who)
     _INFINITIES.set(infinities)
-    usual.begin()
+    call_guard.begin()
     try:
         yield
     finally:
-        usual.end()
+        call_guard.end()
         _CHECKS.set(before[0])
         _INFINITIES.set(before[1])
 

@@ -25,7 +25,7 @@ from tessera.ir.schedule.factors import factors, lies_along
 from tessera.ir.schedule.ir import LAW, Kernel, Read, Stage
 from tessera.ir.schedule.matrix import matrix_nest
 from tessera.ir.schedule.nest import Loop, Nest
-from tessera.ir.schedule.passes import (
+from tessera.ir.schedule.sweeps import (
     by_pass,
     folds_chains,
     folds_lanes,

@@ -13,7 +13,7 @@ import re
 from dataclasses import replace
 
 from tessera.core.dims import Size
-from tessera.ir.schedule.group import readings
+from tessera.ir.schedule.fuse_contractions import readings
 from tessera.ir.schedule.ir import Axis, Kernel, Program, Read, Stage, reads
 
 

@@ -13,7 +13,7 @@ from tessera.core.folds import LANES, LEAF
 from tessera.ir.schedule.ir import ANY, Kernel
 from tessera.ir.schedule.matrix import REGISTERS, SIDE, grain, is_matrix, reads_rows
 from tessera.ir.schedule.nest import Loop, Nest
-from tessera.ir.schedule.passes import (
+from tessera.ir.schedule.sweeps import (
     by_pass,
     folds_chains,
     folds_lanes,

@@ -23,7 +23,8 @@ from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, Node, Value
 from tessera.ir.graph.op import Element, forbidden
 from tessera.ir.schedule.factors import is_better_turned, widens
-from tessera.ir.schedule.group import grouped
+from tessera.ir.schedule.fuse_contractions import grouped
+from tessera.ir.schedule.fusion_analysis import COST, Questions
 from tessera.ir.schedule.index import narrow
 from tessera.ir.schedule.ir import (
     Apply,
@@ -45,7 +46,6 @@ from tessera.ir.schedule.ir import (
     result_dtype,
     with_reads,
 )
-from tessera.ir.schedule.questions import COST, Questions
 from tessera.ir.schedule.views import (
     batch_axes,
     is_simple,

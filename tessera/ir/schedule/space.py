@@ -13,7 +13,7 @@ from tessera.ir.schedule.ir import Kernel
 from tessera.ir.schedule.legality import axes_of, is_legal, row_axes
 from tessera.ir.schedule.matrix import matrix_nests
 from tessera.ir.schedule.nest import Loop, Nest
-from tessera.ir.schedule.passes import folds_chains, folds_lanes, has_columns_alone
+from tessera.ir.schedule.sweeps import folds_chains, folds_lanes, has_columns_alone
 
 _BLOCKS = ((6, 64), (8, 48), (4, 64), (12, 32), (4, 32), (1, 64))  # of registers
 _TALL, _WIDE = (1, 4, 16, 43, 86), (1, 4, 16)  # blocks of an instance

@@ -18,9 +18,9 @@ from tessera.core.dims import Size, smaller, symbols
 from tessera.ir.schedule import ir as schedule
 from tessera.ir.schedule.factors import read_of
 from tessera.ir.schedule.ir import Axis, Stage
-from tessera.ir.tile import asks
+from tessera.ir.tile import prefetch
 from tessera.ir.tile.ir import Memory, Tile
-from tessera.ir.tile.place import Place, Span
+from tessera.ir.tile.nest_cursor import Place, Span
 from tessera.ir.tile.reading import Reading
 
 _AHEAD = 8  # rows of a factor that are asked for before they are read
@@ -63,10 +63,10 @@ class Chains(Reading):
         """
         each = self.words_of_turn(at, height)
         known = [n // each for n in self.lengths(at)]
-        across = asks.turns_of_row(height, self.nr, known)
+        across = prefetch.turns_of_row(height, self.nr, known)
         if across == 1 or each == 1:
             least = min(known, default=self.groups(Span(0, at.k.most, 0)) // each)
-            pieces = asks.pieces(height, self.nr, least)
+            pieces = prefetch.pieces(height, self.nr, least)
             with self.b.loop(0, count, 1, begin) as turn:
                 self.ask(at, pieces.of_turn(turn.variable))
                 turn.carry(*self.add_turn(at, turn.variable, height, list(turn.carried)))
@@ -75,7 +75,7 @@ class Chains(Reading):
         with self.b.loop(0, count // across, 1, begin) as row:
             line = smaller(row.variable, height - 1)
             with self.b.loop(0, across, 1, list(row.carried)) as turn:
-                piece = asks.Piece(line, turn.variable * wide, 1, wide)
+                piece = prefetch.Piece(line, turn.variable * wide, 1, wide)
                 self.ask(at, piece)
                 self.ask_next(at, piece, height)
                 number = row.variable * across + turn.variable
@@ -119,7 +119,7 @@ class Chains(Reading):
             made.append(self.multiply_add(bias, b, sums[1]))
         return made
 
-    def ask(self, at: Place, piece: asks.Piece) -> None:
+    def ask(self, at: Place, piece: prefetch.Piece) -> None:
         """Ask for a piece of what a block is finished with.
 
         Before the last leaf that is always one of the first row: a jump would cost more.
@@ -129,10 +129,10 @@ class Chains(Reading):
             return
         env = {**self.env, self.m.name: at.m.start, self.n.name: at.n.start}
         piece = piece if kept is None else replace(piece, row=piece.row * kept.last)
-        for x in asks.asks(self.k, self.memory, self.out, env):
+        for x in prefetch.asks(self.k, self.memory, self.out, env):
             x.piece(self.b, piece, far=True)
 
-    def ask_next(self, at: Place, piece: asks.Piece, height: int) -> None:
+    def ask_next(self, at: Place, piece: prefetch.Piece, height: int) -> None:
         """Ask for a piece of the rows of the left factor that the next block begins with.
 
         Where they go on the processor foresees itself, but not that other rows follow.

@@ -26,7 +26,7 @@ from tessera.ir.schedule.nest import Loop, Nest
 from tessera.ir.tile.chains import Chains
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.narrow import Parts, parts_of
-from tessera.ir.tile.place import (
+from tessera.ir.tile.nest_cursor import (
     Leaves,
     Packed,
     Place,

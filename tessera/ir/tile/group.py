@@ -19,14 +19,14 @@ from tessera.core.processor import expected_threads
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
 from tessera.ir.schedule.blocks import block
-from tessera.ir.schedule.group import hidden_columns
+from tessera.ir.schedule.fuse_contractions import hidden_columns
 from tessera.ir.schedule.ir import Axis, Read, Stage, with_reads
 from tessera.ir.schedule.nest import Loop, Nest
-from tessera.ir.schedule.passes import goes_together
-from tessera.ir.tile.abreast import Abreast
+from tessera.ir.schedule.sweeps import goes_together
 from tessera.ir.tile.contraction import LOW, Contraction
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
-from tessera.ir.tile.place import Packed, Place, Span
+from tessera.ir.tile.multi_row import Abreast
+from tessera.ir.tile.nest_cursor import Packed, Place, Span
 from tessera.ir.tile.rows import Rows
 
 _TALL, _LOW, _LEAST = 342, 126, 24  # rows of a block

@@ -22,9 +22,9 @@ from tessera.core.evaluate import identity
 from tessera.core.folds import LANES, LEAF
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
+from tessera.ir.schedule.fusion_analysis import COST
 from tessera.ir.schedule.layout import layout_of, row_major
 from tessera.ir.schedule.lower import lower
-from tessera.ir.schedule.questions import COST
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 
 STEPS = 1 << 18  # of a while_loop in one launch, so that somebody who waits may interrupt it

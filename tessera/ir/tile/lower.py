@@ -16,9 +16,6 @@ from tessera.ir.schedule.choose import default_nest
 from tessera.ir.schedule.legality import check_nest, row_axes
 from tessera.ir.schedule.matrix import is_matrix
 from tessera.ir.schedule.nest import Nest
-from tessera.ir.tile.abreast import Abreast
-from tessera.ir.tile.ahead import ahead
-from tessera.ir.tile.bypass import bypass, bypass_several
 from tessera.ir.tile.contraction import Contraction
 from tessera.ir.tile.contraction import lower_contraction as contracted
 from tessera.ir.tile.group import lower_group as grouped
@@ -26,10 +23,13 @@ from tessera.ir.tile.ir import Kernel
 from tessera.ir.tile.launch import Expansion, Launch
 from tessera.ir.tile.loops import loop_kernel
 from tessera.ir.tile.matrix import MatrixContraction
+from tessera.ir.tile.multi_row import Abreast
+from tessera.ir.tile.nontemporal_stores import bypass, bypass_several
+from tessera.ir.tile.prefetch_rows import ahead
 from tessera.ir.tile.primitives import lower_primitive as primitive
 from tessera.ir.tile.rows import Rows
-from tessera.ir.tile.spread import spread_rows
-from tessera.ir.tile.turned import turned_rows
+from tessera.ir.tile.split_reduction import spread_rows
+from tessera.ir.tile.transpose_blocks import turned_rows
 from tessera.ir.tile.unit import Unit
 
 

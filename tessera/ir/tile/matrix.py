@@ -21,11 +21,11 @@ from tessera.ir.schedule.factors import lies_along, read_of
 from tessera.ir.schedule.ir import Axis, Read, reads
 from tessera.ir.schedule.matrix import SIDE, grain, kinds
 from tessera.ir.schedule.nest import Nest
-from tessera.ir.tile import asks
+from tessera.ir.tile import prefetch
 from tessera.ir.tile.contraction import Contraction
 from tessera.ir.tile.ir import Builder, Memory, Tile
 from tessera.ir.tile.narrow import Parts
-from tessera.ir.tile.place import Packed, Place, Span, with_rows, without
+from tessera.ir.tile.nest_cursor import Packed, Place, Span, with_rows, without
 
 _ROW = 128  # bytes of rows of the right factor that are packed at once
 _AHEAD = 16  # rows of it that are asked for before they are read
@@ -125,8 +125,8 @@ class MatrixContraction(Contraction):
     def ask_rows(self, at: Place, i: Size, count: Size) -> None:
         """Ask for a piece of what the block is finished with, in each step of its product."""
         env = {**self.env, self.m.name: at.m.start, self.n.name: at.n.start}
-        piece = asks.pieces(self.mr, self.nr, count).of_turn(i)
-        for x in asks.asks(self.k, self.memory, self.out, env):
+        piece = prefetch.pieces(self.mr, self.nr, count).of_turn(i)
+        for x in prefetch.asks(self.k, self.memory, self.out, env):
             x.piece(self.b, piece)
 
     def finish_sums(self, at: Place) -> None:

@@ -28,7 +28,7 @@ from tessera.ir.schedule import ir as schedule
 from tessera.ir.schedule.choose import default_nest
 from tessera.ir.schedule.ir import ANY, Stage, reads
 from tessera.ir.schedule.nest import Loop
-from tessera.ir.schedule.passes import has_columns_alone, passes
+from tessera.ir.schedule.sweeps import has_columns_alone, passes
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.positions import Line, counts_along, moves_by_one
 

@@ -17,13 +17,13 @@ from tessera.core.matrix_units import matrix_units
 from tessera.core.types import TensorType
 from tessera.ir.target.cpu.program import program
 from tessera.ir.target.cpu.scalars import TEMPLATES
-from tessera.ir.tile.ahead import ahead
-from tessera.ir.tile.bypass import bypass
 from tessera.ir.tile.coverage import is_covered
-from tessera.ir.tile.expand import expand
 from tessera.ir.tile.interp import interpret as run_tile
 from tessera.ir.tile.interp import unwritten
 from tessera.ir.tile.ir import Kernel, Memory, walk
+from tessera.ir.tile.legalize import expand
+from tessera.ir.tile.nontemporal_stores import bypass
+from tessera.ir.tile.prefetch_rows import ahead
 from tessera.ir.tile.verify import verify
 from tessera.lang.kernel.translate import Translated, known_sizes
 from tessera.lang.kernel.values import KernelError

@@ -10,12 +10,12 @@ from tessera.core.constraints import solve, unify
 from tessera.core.dims import Dim, Shape, Size, substitute
 from tessera.core.errors import ShapeError
 from tessera.core.types import TensorType
+from tessera.ir.tile.autodiff import Reversed, reverse
 from tessera.ir.tile.ir import Kernel, Memory
-from tessera.ir.tile.reverse import Reversed, reverse
 from tessera.ir.tile.text import parse_kernel
 from tessera.lang.kernel.launch import run_kernel
+from tessera.lang.kernel.scalar_grad import slopes
 from tessera.lang.kernel.signature import Bound
-from tessera.lang.kernel.slopes import slopes
 from tessera.lang.kernel.translate import Translated
 from tessera.ops.tiles import Backward
 

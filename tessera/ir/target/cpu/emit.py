@@ -16,8 +16,8 @@ import math
 
 from tessera.core.dims import Size, product, substitute, symbols
 from tessera.ir.target.cpu.machine import SIMPLE
+from tessera.ir.target.cpu.software_pipeline import Turn, TurnWriter
 from tessera.ir.target.cpu.tiles import Product, usable_features
-from tessera.ir.target.cpu.turns import Turn, TurnWriter
 from tessera.ir.target.cpu.types import align_of, chunk_types
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile
 

@@ -12,7 +12,7 @@ from tessera.ir.schedule import ir as schedule
 from tessera.ir.tile.gpu.contraction import Contraction
 from tessera.ir.tile.gpu.primitives import expand_primitive
 from tessera.ir.tile.gpu.rows import Rows
-from tessera.ir.tile.gpu.spread import spread_rows
+from tessera.ir.tile.gpu.split_reduction import spread_rows
 from tessera.ir.tile.launch import Expansion, Launch
 from tessera.ir.tile.unit import Unit
 

@@ -17,7 +17,7 @@ from tessera.core.evaluate import identity
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
 from tessera.ir.schedule.ir import Stage
-from tessera.ir.schedule.passes import has_columns_alone, passes
+from tessera.ir.schedule.sweeps import has_columns_alone, passes
 from tessera.ir.tile.gpu.blocks import (
     LONGEST,
     PIECE,

@@ -1,0 +1,62 @@
+"""early: which launches begin while the one before them ends, and how their blocks share a device.
+
+    a; b    ->    b's blocks are there when a's end, wait for the whole of a, and go on
+
+Between two launches of a graph that follow each other a device is idle for about 1 us, which is what a small kernel
+takes.  A launch that begins early lets the next one begin before all else, and waits for the one before it
+before it touches memory that the program writes.  So every launch sees whatever came before it, since the
+one that it waits for has waited as well.
+
+Blocks that come early take the places that are free then, and one multiprocessor could get the work of two.  A block of
+a product therefore asks for so much shared memory that no more than its share of the blocks fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from tessera.accelerator.sources import blocks_of
+from tessera.ir.target.gluon.gemv_match import stream
+from tessera.ir.tile.ir import Kernel, walk
+from tessera.ir.tile.launch import Launch
+from tessera.runtime.cuda.device import Gpu
+from tessera.runtime.cuda.module import Function, Module
+from tessera.runtime.triton_builder import Code
+
+_MOST = 4 * 132  # blocks of a short launch: four for each multiprocessor of a Hopper device
+_KEPT = 1 << 10  # bytes of shared memory that a device keeps of what each block has
+
+
+def early(launch: Launch, buffers: Sequence[str], is_constant: Callable[[str], bool]) -> Launch:
+    """A launch, which begins early if it is short; `is_constant` says of a buffer that no launch writes it."""
+    kernel, threads = launch.kernel, launch.threads
+    if kernel.sizes or threads.descriptors or blocks_of(launch, {}) > _MOST:
+        return launch
+    if not threads.roles:
+        return replace(launch, threads=replace(threads, early=True))
+    found = stream(kernel)
+    if found is None:
+        return launch
+    ahead = is_constant(buffers[kernel.parameters.index(found.matrix.memory)])
+    return replace(launch, threads=replace(threads, early=True, ahead=ahead))
+
+
+def function_of(launch: Launch, code: Code, module: Module, blocks: int) -> Function:
+    """The kernel of a launch of so many blocks."""
+    if not launch.threads.early:
+        return module.function(code.name, code.shared)
+    least = _shared(blocks, module.gpu) if _is_product(launch.kernel) else 0
+    function = module.function(code.name, max(code.shared, least))
+    function.prefer_shared()
+    return function
+
+
+def _is_product(kernel: Kernel) -> bool:
+    return any(op.name == "dot" for op in walk(kernel.body))
+
+
+def _shared(blocks: int, gpu: Gpu) -> int:
+    """Bytes of shared memory with which a multiprocessor takes no more blocks than its share."""
+    share = -(-blocks // gpu.multiprocessors)
+    return (gpu.shared_per_block + _KEPT) // (share + 1) - _KEPT + 1

@@ -1,0 +1,84 @@
+"""absorb: what makes the vector of a thin product is computed in the product's own launch.
+
+    s = sum x x; y = x rsqrt(s); z = w y; a = ...   ->   z, with y made by every block of threads; a = ...
+
+A product with a vector waits for memory; the kernels that make the vector wait for nothing but each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from tessera.ir.schedule.factors import factors
+from tessera.ir.schedule.fuse_contractions import inputs_of, outputs_of
+from tessera.ir.schedule.ir import Kernel, reads
+from tessera.ir.tile.gpu.thin import Thin, is_thin, makes_vectors
+
+_MOST_KERNELS = 3  # that a product absorbs
+_MOST_TENSORS = 10  # that it then reads
+_NEAR = 24  # steps between a product and what it absorbs
+
+
+def absorbed(steps: Sequence[Any], outputs: Sequence[str]) -> list[Any]:
+    """The steps, in which products with a vector are Thin."""
+    found = list(steps)
+    i = 0
+    while i < len(found):
+        s = found[i]
+        if isinstance(s, Kernel) and is_thin(s):
+            taken = _taken(found, i)
+            found[i] = _joined(found, taken, i, outputs)
+            for j in taken:  # from the last to the first
+                del found[j]
+            i -= len(taken)
+        i += 1
+    return found
+
+
+def _taken(steps: Sequence[Any], i: int) -> list[int]:
+    """The kernels before the product at i that it absorbs, the nearest first."""
+    k = steps[i]
+    vector, depth = factors(k.stages[0])[1], int(k.stages[0].reduced[0].size)
+    wanted, read = {r.source for r in reads(vector)}, set(k.inputs())
+    taken: list[int] = []
+    for j in range(i - 1, max(i - 1 - _NEAR, -1), -1):
+        s = steps[j]
+        if not isinstance(s, Kernel) or wanted.isdisjoint(s.outputs) or len(taken) == _MOST_KERNELS:
+            continue
+        others = (steps[n] for n in range(j + 1, i) if n not in taken)
+        waits = all(inputs_read(x).isdisjoint(s.outputs) for x in others)
+        if waits and makes_vectors(s, depth) and len(read | set(s.inputs())) <= _MOST_TENSORS:
+            taken.append(j)
+            wanted |= set(s.inputs())
+            read |= set(s.inputs())
+    return taken
+
+
+def _joined(steps: Sequence[Any], taken: Sequence[int], i: int, outputs: Sequence[str]) -> Thin:
+    """A product with what it absorbs; it makes what others still want of that."""
+    rest = (s for n, s in enumerate(steps) if n != i and n not in taken)
+    used = frozenset(outputs).union(*(inputs_read(s) for s in rest))
+    parts = [steps[j] for j in reversed(taken)]
+    before = tuple(s for k in parts for s in k.stages)
+    kept = tuple(n for k in (*parts, steps[i]) for n in k.outputs if n in used)
+    return Thin(replace(steps[i], stages=(*before, *steps[i].stages), outputs=kept), len(before))
+
+
+def inputs_read(s: Any) -> frozenset[str]:
+    """What a step reads, one of those that run together too."""
+    if isinstance(s, Thin):
+        return frozenset(s.kernel.inputs())
+    if isinstance(s, tuple):
+        return frozenset(n for k in s for n in k.inputs())
+    return frozenset(inputs_of(s))
+
+
+def outputs_made(s: Any) -> tuple[str, ...]:
+    """What a step makes, one of those that run together too."""
+    if isinstance(s, Thin):
+        return s.kernel.outputs
+    if isinstance(s, tuple):
+        return tuple(n for k in s for n in k.outputs)
+    return tuple(outputs_of(s))

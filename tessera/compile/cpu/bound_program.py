@@ -1,0 +1,364 @@
+"""Prepared programs: an image at the sizes of a call, with its memory planned and its launches packed.
+
+Arrays stand in numbered cells: inputs, results, what the host makes, and the arena.  Kernels that follow
+each other run in one call into machine code; a parameter of a kernel is a cell and an offset.  Those that
+touch nothing of each other's run side by side.  Views are offsets and strides, and barriers are nothing at all.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from weakref import WeakSet
+
+import numpy as np
+
+from tessera.compile.artifact import Call, Image
+from tessera.compile.slots import Layout, Slots
+from tessera.core import call_guard
+from tessera.core.errors import out_of_memory
+from tessera.core.types import TensorType
+from tessera.ir.graph import interp
+from tessera.ir.graph.ir import Array, substitute_params
+from tessera.ir.schedule.ir import HostCall
+from tessera.ir.schedule.layout import is_row_major, layout_of, row_major
+from tessera.ir.schedule.memory import Access, MemoryPlan, View, numbered, plan_memory, size_of
+from tessera.runtime import memory
+from tessera.runtime.call import Direct
+from tessera.runtime.kernel import FAST, CompiledKernel, cells_of
+from tessera.runtime.pool import Job, Series, Task, pool
+from tessera.runtime.pool_ir import TIDY
+
+_QUANTUM = 10_000_000  # picoseconds of work that are worth waking a thread
+
+_BYTE = np.dtype(np.uint8)
+
+_MOST_TOGETHER = 16  # calls in a phase
+
+Cells = list[Any]
+Extent = tuple[int, int, int]  # cell, first byte, byte after the last
+Host = Callable[..., Any]  # (step, types, sizes) -> function of arrays
+HostAction = Callable[[Cells], None]
+Run = Callable[[Sequence[Array]], list[Array]]
+
+
+class Prepared(Slots):
+    """A program that runs on arrays of known shapes."""
+
+    def __init__(
+        self,
+        name: str,
+        image: Image,
+        kernels: Sequence[CompiledKernel],
+        sizes: Mapping[str, int],
+        threads: int,
+        host: Host,
+        donated: frozenset[str] = frozenset(),
+    ):
+        self.image, self.kernels, self.threads, self.sizes = image, kernels, threads, dict(sizes)
+        self.name, self.donated = name, donated
+        self.types = {n: t.substitute(sizes) for n, t in image.buffers.items()}
+        self.views: dict[str, View] = {}
+        self.copies: dict[str, View] = {}  # views that are copied, because a kernel reads them
+        self.tidy: set[str] = set()  # buffers whose elements must lie in order
+        self.host = host
+        self.executable: Any = None  # what it was made from, if anyone should ask
+        self.watched: Any = None  # what a profile has made of it
+        steps = self._steps()
+        self.plan = plan_memory(
+            name, self.types, [a for a, _ in steps], image.inputs, image.outputs, self.views,
+            donated,
+        )  # fmt: skip
+        self.peak = self.plan.peak
+        self._number_cells()
+        self.quick: Series | None = None  # all that a run does
+        self._segments = self._segmented(steps)
+        self.own: Run = self._quick() or self._general
+        self.run = self._begun()
+
+    def _begun(self) -> Run:
+        """What runs the program, which those who watch may change."""
+        _ALL.add(self)
+        return self.own if _watcher is None else _watcher(self)
+
+    # Steps
+
+    def _steps(self) -> list[tuple[Access, Job | Callable[..., Any] | None]]:
+        """What each step does with memory, and its job or host function."""
+        read = {x for s in self.image.steps if isinstance(s, Call) for x in s.inputs}
+        out: list[tuple[Access, Any]] = []
+        for s in self.image.steps:
+            if isinstance(s, Call):
+                out.append(self._call(s))
+                self.tidy.update(self._root(x) for x in s.inputs)
+            elif s.node.op.call == "barrier":
+                for x, y in zip(s.operands, s.results, strict=True):
+                    self._alias(y, x, self._layout(x))
+            elif self._is_view(s, read, out):
+                continue
+            else:
+                run, temporary = self.host(s, self.types, self.sizes)
+                access = Access(
+                    s.node.op.name, s.operands, s.results, host=True, temporary=temporary
+                )
+                out.append((access, run))
+        return out
+
+    def _call(self, s: Call) -> tuple[Access, Job]:
+        k, names = self.kernels[s.kernel], (*s.inputs, *s.outputs)
+        job = k.job(self.sizes, self.threads, _QUANTUM)
+        shares = frozenset((names[i], names[j]) for i, j in k.program.shares)
+        scratch = job.scratch * (job.seats + 1)
+        return Access(s.name, s.inputs, s.outputs, shares, temporary=scratch), job
+
+    def _is_view(self, s: HostCall, read: set[str], out: list[tuple[Access, Any]]) -> bool:
+        """Whether a host call is an offset and strides; one that a kernel reads may need a copy."""
+        if s.node.op.view is None:
+            return False
+        (x,), (y,) = s.operands, s.results
+        params = substitute_params(s.node.params, self.sizes)
+        layout = layout_of(s.node.op, self.types[x], self.types[y], params, self._layout(x))
+        if layout is None:
+            return False
+        self._alias(y, x, layout)
+        if y in read and not is_row_major(self.types[y], layout[1]):
+            self.copies[y] = self.views.pop(y)
+            out.append((Access(f"copy {y}", (x,), (y,)), None))
+        return True
+
+    def _alias(self, y: str, x: str, layout: Layout) -> None:
+        super()._alias(y, x, layout)
+        self.tidy.add(self._root(x))
+
+    # Cells
+
+    def _number_cells(self) -> None:
+        """The cell of each input, result and host result; the arena comes last."""
+        self._results = [s for s in self.plan.storages if s.kind == "result"]
+        names, self._places = numbered(self.plan, self.image.inputs)
+        self._arena_cell = len(names)
+        self._made: list[tuple[Any, Any, Any]] = []  # what makes an array, its shape, its dtype
+        for s in self._results:
+            t = self.types[s.space]
+            self._made.append((memory.maker(s.size), t.shape, np.dtype(t.dtype.np)))
+        self._blank = [None] * (len(names) - len(self.image.inputs) - len(self._results))
+        self._pack = struct.Struct(f"{len(names) + 1}P").pack
+        self._untidy = [i for i, n in enumerate(self.image.inputs) if n in self.tidy]
+
+    def _reader(self, name: str, view: View | None = None) -> Callable[[Cells], Array]:
+        """What gives a buffer as an array."""
+        view = view or self.views.get(name)
+        t, root = self.types[name], view.base if view else name
+        s = self.plan.place[root]
+        cell, offset = self._places[root]
+        if (
+            view is None and s.kind == "input" and root != s.buffers[0]
+        ):  # in the place of an argument
+            return lambda cells: cells[cell].reshape(t.shape)
+        if view is None and (s.kind in ("input", "host") or s.space == root):
+            return lambda cells: cells[cell]
+        dtype, strides = np.dtype(t.dtype.np), view.strides if view else row_major(t)
+        if view is not None:
+            offset += view.offset
+
+        def read(cells: Cells) -> Array:
+            block = cells[cell].reshape(-1).view(np.uint8)
+            made: Array = np.ndarray(t.shape, dtype, block, offset, strides)
+            return made
+
+        return read
+
+    # Segments
+
+    def _segmented(self, steps: Sequence[tuple[Access, Any]]) -> list[Series | HostAction]:
+        """Runs of kernels, and host functions between them."""
+        out: list[Series | HostAction] = []
+        calls: list[tuple[Access, Task]] = []
+
+        left = [s for s in self.plan.storages if s.kind == "host"]
+
+        def drop(step: int) -> None:
+            """Let go of what nothing after a step reads."""
+            dead = [s for s in left if s.last <= step]
+            left[:] = [s for s in left if s.last > step]
+            if dead:
+                out.append(_dropping([self._places[s.buffers[0]][0] for s in dead]))
+
+        def flush(step: int) -> None:
+            if calls:
+                phases = self._phases(calls)
+                out.append(Series(phases, self.threads, self._untidy if FAST else ()))
+                calls.clear()
+                drop(step)
+
+        for i, (access, what) in enumerate(steps):
+            if isinstance(what, Job):
+                if what.count:
+                    names = (*access.reads, *access.writes)
+                    calls.append((access, (what, [self._place(n) for n in names])))
+                continue
+            flush(i - 1)
+            out.append(self._copy(access.writes[0]) if what is None else self._hosted(access, what))
+            drop(i)
+        flush(len(steps) - 1)
+        return out
+
+    def _phases(self, calls: Sequence[tuple[Access, Task]]) -> list[list[Task]]:
+        """Calls in order, those that follow each other and need nothing of each other together."""
+        out: list[list[Task]] = []
+        read: list[Extent] = []
+        written: list[Extent] = []
+        for access, call in calls:
+            reads, writes = ([self._extent(n) for n in x] for x in (access.reads, access.writes))
+            waits = _meet(reads, written) or _meet(writes, written) or _meet(writes, read)
+            if not out or waits or len(out[-1]) == _MOST_TOGETHER:
+                out.append([])
+                read, written = [], []
+            out[-1].append(call)
+            read += reads
+            written += writes
+        return out
+
+    def _extent(self, name: str) -> Extent:
+        """The bytes of a buffer; arguments may be one array, so they count as one cell."""
+        root = self._root(name)
+        cell, begin = self._places[root]
+        if cell < len(self.image.inputs):
+            return -1, 0, 1
+        return cell, begin, begin + size_of(self.types[root])
+
+    def _copy(self, name: str) -> HostAction:
+        source, target = self._reader(name, self.copies[name]), self._reader(name)
+
+        def copy(cells: Cells) -> None:
+            np.copyto(target(cells), source(cells))
+
+        return copy
+
+    def _hosted(self, access: Access, run: Callable[..., Any]) -> HostAction:
+        readers = [self._reader(n) for n in access.reads]
+        cells_made = [self._places[n][0] for n in access.writes]
+        tidy = [n in self.tidy for n in access.writes]
+        first = len(self.image.inputs)
+        ours = [*range(first, first + len(self._results)), self._arena_cell]
+
+        def action(cells: Cells) -> None:
+            try:
+                made = interp.quietly(run, [r(cells) for r in readers])
+            except MemoryError as e:
+                raise out_of_memory(access.name, e) from None
+            for cell, y, in_order in zip(cells_made, map(np.asarray, made), tidy, strict=True):
+                if not y.flags.owndata and any(np.may_share_memory(y, cells[c]) for c in ours):
+                    y = y.copy()  # its memory will be used again
+                cells[cell] = interp.contiguous(y) if in_order else y
+
+        return action
+
+    # Running
+
+    def _cells(self, inputs: Sequence[Array]) -> Cells:
+        cells: Cells = [*inputs]
+        for i in self._untidy:
+            if type(cells[i]) is not np.ndarray or cells[i].flags.num & TIDY != TIDY:
+                cells[i] = np.require(cells[i], requirements=("C", "A"))
+        cells += [make(shape, dtype) for make, shape, dtype in self._made]
+        cells += self._blank
+        cells.append(memory.empty((self.plan.arena,), np.uint8))
+        return cells
+
+    def _general(self, inputs: Sequence[Array]) -> list[Array]:
+        cells = self._cells(inputs)
+        for s in self._segments:
+            if isinstance(s, Series):
+                pool().run_series(s, self._pack(*cells_of(cells)))
+            else:
+                s(cells)
+        return [r(cells) for r in self._returned]
+
+    def direct(self, short: float) -> Direct | None:
+        """What a call of machine code runs: kernels of one result; None if there is more to do.
+
+        `short` is the work, in units of what is worth a thread, of a run that need not let other Python threads in.
+        """
+        series = self.quick
+        if series is None or len(self._made) != 1 or self.peak >= memory.NOTABLE:
+            return None
+        _, shape, dtype = self._made[0]
+        is_short = series.worth <= short and not series.seats and not self._room
+        return Direct(shape, dtype, series, self._room, is_short)
+
+    @property
+    def _room(self) -> int:
+        """Bytes of the arena; empty buffers lie there too, and their kernels want its address."""
+        used = any(cell == self._arena_cell for cell, _ in self._places.values())
+        return max(self.plan.arena, int(used))
+
+    @property
+    def _returned(self) -> list[Callable[[Cells], Array]]:
+        found = self.__dict__.get("_readers")
+        if found is None:
+            found = self.__dict__["_readers"] = [self._reader(n) for n in self.image.outputs]
+        return found
+
+    def _quick(self) -> Callable[[Sequence[Array]], list[Array]] | None:
+        """The usual program: one run of kernels, whose results are all that it returns."""
+        alone = len(self._segments) == 1 and isinstance(self._segments[0], Series)
+        own = [s.space for s in self._results] == list(self.image.outputs)
+        if not (FAST and alone and own and self._made):
+            return None
+        series, made, general = self._segments[0], tuple(self._made), self._general
+        assert isinstance(series, Series)
+        self.quick = series
+        room = self._room
+        size, arena = (room,), memory.maker(room)
+        pack = self._pack if room else struct.Struct(f"{self._arena_cell}P").pack
+
+        single = len(made) == 1
+        first, shape_1, dtype_1 = made[0]
+
+        def run(inputs: Sequence[Array]) -> list[Array]:
+            outs = (
+                [first(shape_1, dtype_1)]
+                if single
+                else [make(shape, dtype) for make, shape, dtype in made]
+            )
+            cells = [*inputs, *outs, arena(size, _BYTE)] if size[0] else [*inputs, *outs]
+            if pool().run_series(series, pack(*map(id, cells))):
+                return general(inputs)
+            return outs
+
+        return run
+
+
+_ALL: WeakSet[Prepared] = WeakSet()
+_watcher: Callable[[Prepared], Run] | None = None
+
+
+def watch(watcher: Callable[[Prepared], Run] | None) -> None:
+    """Have programs, those there are and those to come, run by what `watcher` makes of each; None ends it.
+
+    Programs that nobody watches are called as ever, without a question.
+    """
+    global _watcher
+    if (watcher is None) != (_watcher is None):  # compiled calls would not be seen
+        (call_guard.end if watcher is None else call_guard.begin)()
+    _watcher = watcher
+    for p in list(_ALL):
+        p.run = p.own if watcher is None else watcher(p)
+
+
+def _meet(some: Sequence[Extent], others: Sequence[Extent]) -> bool:
+    """Whether any bytes are in both."""
+    return any(c == d and b < f and e < a for c, b, a in some for d, e, f in others)
+
+
+def _dropping(cells_dead: Sequence[int]) -> HostAction:
+    def drop(cells: Cells) -> None:
+        for c in cells_dead:
+            cells[c] = None
+
+    return drop
+
+
+__all__ = ["MemoryPlan", "Prepared", "TensorType"]
