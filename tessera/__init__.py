@@ -122,7 +122,9 @@ if TYPE_CHECKING:
     from tessera.nn.state import from_torch as from_torch
 
 # Loaded when first used, so that `import tessera` stays light.
-_LATER = ("array_api", "cache", "data", "models", "nn", "stdlib", "train")
+_LATER = {
+    name: name for name in ("array_api", "cache", "data", "models", "nn", "stdlib", "train")
+} | {"onnx": "interop.onnx", "tile": "lang.tile", "verify": "lang.verify"}
 _KERNELS = {
     "check": "lang.checks", "profile": "inspect.profile",
     "kernel": "lang.kernel.decorate", "interpret": "lang.kernel.launch", "KTile": "lang.kernel.signature",
@@ -138,13 +140,9 @@ _set_pictures(lambda: importlib.import_module("tessera.inspect.pictures"))
 
 def __getattr__(name: str) -> object:
     if name in _LATER:
-        return importlib.import_module(f"tessera.{name}")
+        return importlib.import_module(f"tessera.{_LATER[name]}")
     if name in _KERNELS:
         return getattr(importlib.import_module(f"tessera.{_KERNELS[name]}"), name)
-    if name == "onnx":
-        return importlib.import_module("tessera.interop.onnx")
-    if name in ("tile", "verify"):
-        return importlib.import_module(f"tessera.lang.{name}")
     raise AttributeError(f"module 'tessera' has no attribute {name!r}")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import subprocess
 import sys
 import tempfile
@@ -22,17 +21,19 @@ from tessera.cli.programs import (
     specs_of,
 )
 from tessera.cli.show import UsageError, split
+from tessera.core.deferred import Deferred
 from tessera.inspect.page import write_page
 from tessera.inspect.page_gpu import ARCHITECTURES
 from tessera.inspect.serve import Live, PageError
 from tessera.lang.jit import compilations
 
+_inspect_model = Deferred("tessera.cli.onnx:inspect_model")
+
 
 def inspect_file(args: argparse.Namespace) -> int:
     """Write a page that shows an annotated function at every level; of an ONNX model, print what it is."""
     if args.file.endswith(".onnx"):
-        models: Any = importlib.import_module("tessera.cli.onnx")  # loaded when it is needed
-        status: int = models.inspect_model(args.file)
+        status: int = _inspect_model(args.file)
         return status
     unknown = [g for g in args.gpu if g not in ARCHITECTURES]
     if unknown:

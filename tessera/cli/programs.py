@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import inspect
 import runpy
 import sys
@@ -17,6 +16,7 @@ from tessera.cli.show import UsageError, split
 from tessera.compile import PASSES, demand_target, lower_to, stop_pass, target_of
 from tessera.compile.passes import GRAPH
 from tessera.core import tree
+from tessera.core.deferred import Deferred
 from tessera.core.dims import substitute
 from tessera.core.dtype import f32
 from tessera.ir.graph.ir import Graph, concrete
@@ -25,6 +25,8 @@ from tessera.lang.jit import Jitted, jit
 from tessera.lang.kernel.decorate import KernelFunction
 from tessera.lang.kernel.signature import TileSpec
 from tessera.lang.tensor import Tensor
+
+_run_model = Deferred("tessera.cli.onnx:run_model")
 
 
 def compile_file(args: argparse.Namespace) -> int:
@@ -155,8 +157,7 @@ def sizes_of(texts: Sequence[str], functions: Sequence[Jitted]) -> dict[str, int
 def run_alone(args: argparse.Namespace) -> int:
     """Run a Python file or an ONNX model; errors of Tessera show the user's line and no traceback."""
     if args.file.endswith(".onnx"):
-        models: Any = importlib.import_module("tessera.cli.onnx")  # loaded when it is needed
-        status: int = models.run_model(args.file, args.rest)
+        status: int = _run_model(args.file, args.rest)
         return status
     execute(args.file, "__main__", args.rest)
     return 0
