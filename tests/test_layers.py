@@ -15,7 +15,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LEVELS = "ir.graph ir.schedule ir.tile ir.target"
 COMPILER = f"core {LEVELS} ir ops transform runtime"
-LANGUAGE = f"{COMPILER} sharded compile eager tune algebra checks"
+LANGUAGE = f"{COMPILER} compile eager tune algebra checks"
 MAY_IMPORT = {
     "core": "",
     "ir.graph": "core",
@@ -28,8 +28,7 @@ MAY_IMPORT = {
     "runtime": "core ir.target",
     "checks": "core ir.tile ir.target runtime",
     "accelerator": COMPILER,
-    "sharded": f"{COMPILER} compile",
-    "compile": f"{COMPILER} accelerator sharded",
+    "compile": f"{COMPILER} accelerator",
     "eager": f"{COMPILER} compile",
     "tune": f"{COMPILER} compile",
     "cache": COMPILER,
