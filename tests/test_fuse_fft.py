@@ -15,7 +15,7 @@ import tessera as ts
 from tessera import Tensor, op
 from tessera.core.filters import Part, parts_of
 from tessera.core.flags import override
-from tessera.ir.schedule.fuse_fft import filtered
+from tessera.ir.schedule.fuse_fft import fuse_fft
 from tessera.ir.schedule.ir import Primitive, Program
 from tessera.ir.schedule.lower import lower
 from tessera.ir.schedule.text import parse_program
@@ -41,7 +41,7 @@ def along(axis: int, norm: str = "backward") -> tuple[Callable[..., Any], Callab
 def program(f: Callable[..., Any], *xs: Any) -> tuple[Program, Program]:
     """The program of f with every step alone, and with filters."""
     p = lower(levels.prepared(ts.trace(f, *map(ts.tensor, xs))))
-    return p, filtered(p)
+    return p, fuse_fft(p)
 
 
 def names(p: Program) -> list[str]:
@@ -50,7 +50,7 @@ def names(p: Program) -> list[str]:
 
 F, B = along(0)
 FORTH, BACK = along(1, "ortho")
-# What is filtered, the steps that are left, and the operands: 17 and 21 columns overlap, 40 do not.
+# What is fused, the steps that are left, and the operands: 17 and 21 columns overlap, 40 do not.
 CASES: dict[str, tuple[Callable[..., Any], list[str], tuple[Any, ...]]] = {
     "convolution": (lambda x, k: B(F(x) * F(k)), ["filter"], (draw(24, 17), draw(24, 17))),
     "given spectrum": (lambda x, h: B(F(x) * h), ["filter"], (draw(36, 21), draw(36, 21))),

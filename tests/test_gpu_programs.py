@@ -22,8 +22,8 @@ from tessera.ir.schedule.interp import interpret as run_schedule
 from tessera.ir.schedule.ir import Kernel, Program
 from tessera.ir.schedule.lower import lower
 from tessera.ir.schedule.rename import renamed
-from tessera.ir.schedule.specialize import at_sizes
-from tessera.ir.schedule.split_kernel import apart
+from tessera.ir.schedule.specialize import specialize
+from tessera.ir.schedule.split_kernel import split_kernel
 from tessera.ir.target.triton.emit import emit
 from tessera.ir.tile.gpu.attention import Delta, Forward, KeysBackward, Problem, QueriesBackward
 from tessera.ir.tile.gpu.blocks import ProductBlock, RowsBlock
@@ -486,7 +486,7 @@ def test_renamed_kernels_are_equal() -> None:
 
 def test_sizes_become_numbers() -> None:
     p = schedule(op.softmax, ("R", "C"))  # type: ignore[arg-type]
-    q = at_sizes(p, {"R": 3, "C": 5})
+    q = specialize(p, {"R": 3, "C": 5})
     x = normal(3, 5)
     np.testing.assert_array_equal(run_schedule(q, [x])[0], run_schedule(p, [x])[0])
     assert "R" not in str(q).split("program", 1)[1].split("softmax", 1)[1]
@@ -499,6 +499,6 @@ def test_columns_that_have_nothing_in_common_run_apart() -> None:
 
     p = schedule(lambda *xs: tuple(many(*xs)), *[(40 + i,) for i in range(12)])
     (kernel,) = [s for s in p.steps if isinstance(s, Kernel) and len(s.stages) > 8]
-    parts = apart(kernel)
+    parts = split_kernel(kernel)
     assert len(parts) > 8
     assert {n for k in parts for n in k.outputs} >= set(kernel.outputs)

@@ -16,8 +16,8 @@ from tessera.compile.gpu.executable import GpuExecutable
 from tessera.compile.gpu.program import GpuProgram
 from tessera.compile.pipeline import PIPELINES
 from tessera.core.types import TensorType
-from tessera.ir.schedule.collapse import collapsed
-from tessera.ir.schedule.fuse_horizontal import merged
+from tessera.ir.schedule.collapse_axes import collapse_axes
+from tessera.ir.schedule.fuse_horizontal import fuse_horizontal
 from tessera.ir.schedule.interp import interpret
 from tessera.ir.schedule.ir import Group, Kernel, Program
 from tessera.ir.schedule.lower import CHEAP_ON_GPU, lower
@@ -79,7 +79,7 @@ def moments(x: Any, m: Any, v: Any) -> Any:
 )
 def test_kernels_merge_and_keep_their_bits(f: Any, xs: Any, before: int, after: int) -> None:
     p = plain(f, *xs)
-    q = merged(p)
+    q = fuse_horizontal(p)
     assert (len(kernels(p)), len(kernels(q))) == (before, after)
     for a, b in zip(interpret(p, xs), interpret(q, xs), strict=True):
         assert a.tobytes() == b.tobytes()
@@ -98,7 +98,7 @@ def test_a_kernel_that_others_wait_for_stays_where_it_is() -> None:
 
     xs = normal(32, 32), normal(32, 33)[:, 1:]
     p = plain(f, *xs)
-    q = merged(p)
+    q = fuse_horizontal(p)
     for a, b in zip(interpret(p, xs), interpret(q, xs), strict=True):
         assert a.tobytes() == b.tobytes()
 
@@ -125,7 +125,7 @@ def test_matrices_that_find_no_registers_wait_for_the_product() -> None:
 
     xs = [normal(32, 32 + i)[:, i:] for i in range(4)]
     xs[:2] = [x.astype(bf16.np) for x in xs[:2]]
-    product, moments = kernels(merged(plain(f, *xs)))
+    product, moments = kernels(fuse_horizontal(plain(f, *xs)))
     assert product.contracts
     assert len(moments.stages) == 2
 
@@ -280,7 +280,7 @@ def test_folds_behind_each_other_become_one() -> None:
 
     xs = normal(128, 12), normal(128)
     p = plain(f, *xs)
-    q = collapsed(p)
+    q = collapse_axes(p)
     assert (len(kernels(p)), len(kernels(q))) == (4, 3), "the second one does not lie in order"
     for a, b in zip(interpret(p, xs), interpret(q, xs), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
@@ -310,7 +310,11 @@ def test_a_fold_of_folds_that_somebody_else_reads_stays() -> None:
 
     x = normal(128, 12)
     p = plain(f, x)
-    for q in (collapsed(p), merged(collapsed(p)), collapsed(merged(p))):
+    for q in (
+        collapse_axes(p),
+        fuse_horizontal(collapse_axes(p)),
+        collapse_axes(fuse_horizontal(p)),
+    ):
         for a, b in zip(interpret(p, [x]), interpret(q, [x]), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
@@ -362,7 +366,7 @@ def test_random_programs_keep_their_meaning(cuda: None) -> None:
         f = random_function(seed, n)
         xs = [normal(n, n + i)[:, i:] for i in range(3)]
         p = plain(f, *xs)
-        q, r = merged(p), merged(collapsed(p))
+        q, r = fuse_horizontal(p), fuse_horizontal(collapse_axes(p))
         want = interpret(p, xs)
         assert same_bits(want, interpret(q, xs)), seed
         got = [interpret(r, xs)]
@@ -385,6 +389,6 @@ def test_a_fold_on_a_gpu_has_the_bits_of_its_folds(
         return ts.jit(lambda x: op.sum(op.reshape(x, shape), (0, 1)))(x).numpy()
 
     one = run()
-    without = tuple(p for p in PIPELINES["cuda"] if p.name != "collapse")
+    without = tuple(p for p in PIPELINES["cuda"] if p.name != "collapse_axes")
     monkeypatch.setitem(PIPELINES, "cuda", without)
     assert run().tobytes() == one.tobytes()

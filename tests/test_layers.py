@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tessera.compile import artifact
+
 ROOT = Path(__file__).parent.parent / "tessera"
 FILES = sorted(ROOT.rglob("*.py"))
 
@@ -179,3 +181,8 @@ def at_run_time(path: Path) -> Iterator[tuple[str, ast.stmt]]:
     for n in parsed(path).body:
         if not (isinstance(n, ast.If) and "TYPE_CHECKING" in ast.dump(n.test)):
             yield from imports(n)
+
+
+def test_the_key_of_an_artefact_has_the_sources_that_the_compiler_imports() -> None:
+    rows = {row.partition(".")[0] for row in MAY_IMPORT["compile"].split()} | {"compile"}
+    assert set(artifact._COMPILER) == rows

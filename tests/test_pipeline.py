@@ -216,7 +216,7 @@ def file(tmp_path: Path) -> str:
     ("target", "stop", "has"),
     [
         ("cpu", "decompose", "exp"), ("cpu", "sink", "tessera.graph"), ("cpu", "fuse", "schedule."),
-        ("cpu", "lower_contraction", "tile."), ("cpu", "target", "define"), ("hip:gfx942", "collapse", "schedule."),
+        ("cpu", "lower_contraction", "tile."), ("cpu", "target", "define"), ("hip:gfx942", "collapse_axes", "schedule."),
         ("cuda:sm_90", "specialize", "schedule."), ("cuda:sm_90", "split_kernels", "schedule."),
         ("cuda:sm_90", "lower_rows", "tile."), ("cuda:sm_90", "emit", "@triton.jit"), ("numpy", "hoist", "tessera.graph"),
     ],

@@ -14,7 +14,7 @@ from tessera.accelerator.update_in_place import Where, placed
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Group, Kernel
 from tessera.ir.schedule.rename import renamed
-from tessera.ir.schedule.split_kernel import apart
+from tessera.ir.schedule.split_kernel import split_kernel
 from tessera.ir.tile.gpu.thin import Thin
 
 
@@ -50,7 +50,7 @@ def split_kernels(p: DeviceProgram) -> DeviceProgram:
 def _split(s: Any) -> Any:
     if isinstance(s, Group):
         return Parts(s, s.kernels)
-    parts = apart(s) if isinstance(s, Kernel) else ()
+    parts = split_kernel(s) if isinstance(s, Kernel) else ()
     return Parts(s, tuple(parts)) if len(parts) > 1 else s
 
 

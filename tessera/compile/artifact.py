@@ -121,13 +121,17 @@ def _module_of(f: Any) -> str:
     return _module_of(f.func) if isinstance(f, partial) else str(f.__module__)
 
 
+# The packages that generated code follows from; those above them only make graphs, which the key has as text.
+_COMPILER = ("accelerator", "compile", "core", "ir", "ops", "runtime", "transform")
+
+
 @cache
 def _sources() -> str | None:
-    """SHA-256 of our sources; None when one was written after this process began to load them."""
+    """SHA-256 of the compiler's sources; None when one was written after this process began to load them."""
     if not os.path.isfile(__file__):
         return None  # an archive, or compiled files alone
     total = hashlib.sha256()
-    for path in _files(_PACKAGE):
+    for path in (p for name in _COMPILER for p in _files(os.path.join(_PACKAGE, name))):
         if os.stat(path).st_mtime_ns > _STARTED:
             return None
         with open(path, "rb") as file:

@@ -45,11 +45,11 @@ CPU: tuple[Pass, ...] = (
 
     Pass(SCHEDULE, "fuse", Deferred("tessera.ir.schedule.lower:fuse"),
          "lower the graph to kernels: fuse elementwise chains, epilogues and reductions of the same rows"),
-    Pass(SCHEDULE, "group", Deferred("tessera.ir.schedule.fuse_contractions:grouped"),
+    Pass(SCHEDULE, "fuse_contractions", Deferred("tessera.ir.schedule.fuse_contractions:fuse_contractions"),
          "group contraction, rows and contraction, as in attention, block by block of their rows"),
-    Pass(SCHEDULE, "fuse_fft", Deferred("tessera.ir.schedule.fuse_fft:filtered"),
+    Pass(SCHEDULE, "fuse_fft", Deferred("tessera.ir.schedule.fuse_fft:fuse_fft"),
          "fuse transforms along one axis with what stands between them"),
-    Pass(SCHEDULE, "relax_order", Deferred("tessera.ir.schedule.relax_order:loosen"),
+    Pass(SCHEDULE, "relax_order", Deferred("tessera.ir.schedule.relax_order:relax_order"),
          "let folds have any order and products fuse with sums", when=is_fast),
     # Last: a nest belongs to a kernel in its final form.
     Pass(SCHEDULE, "tune", Deferred("tessera.compile.cpu.nests:tuned_nests"),
@@ -91,14 +91,14 @@ GPU: tuple[Pass, ...] = (
 
     Pass(SCHEDULE, "fuse", Deferred("tessera.ir.schedule.lower:fuse_for_gpu"),
          "lower the graph to kernels, which compute cheap values again rather than keep them"),
-    Pass(SCHEDULE, "group", partial(Deferred("tessera.ir.schedule.fuse_contractions:grouped"), wide=False),
+    Pass(SCHEDULE, "fuse_contractions", partial(Deferred("tessera.ir.schedule.fuse_contractions:fuse_contractions"), wide=False),
          "group contraction, rows and contraction"),
-    Pass(SCHEDULE, "collapse", Deferred("tessera.ir.schedule.collapse:collapsed"),
+    Pass(SCHEDULE, "collapse_axes", Deferred("tessera.ir.schedule.collapse_axes:collapse_axes"),
          "fold several axes at once"),
-    Pass(SCHEDULE, "fuse_horizontal", Deferred("tessera.ir.schedule.fuse_horizontal:merged"),
+    Pass(SCHEDULE, "fuse_horizontal", Deferred("tessera.ir.schedule.fuse_horizontal:fuse_horizontal"),
          "fuse adjacent kernels of the same rows"),
     # From here on a program is for the sizes of a call.
-    Pass(SCHEDULE, SPECIALIZE, Deferred("tessera.ir.schedule.specialize:at_sizes"),
+    Pass(SCHEDULE, SPECIALIZE, Deferred("tessera.ir.schedule.specialize:specialize"),
          "put the sizes of a call in place of symbols", given=("sizes",)),
     Pass(SCHEDULE, "strided", Deferred("tessera.accelerator.strided:strided"),
          "let attention read and write tensors where they lie, without copies"),

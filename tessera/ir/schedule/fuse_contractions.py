@@ -21,10 +21,10 @@ from tessera.ir.schedule.ir import (
     Group,
     HostCall,
     Kernel,
+    KRange,
     Primitive,
     Program,
     Read,
-    Seen,
     Stage,
     Step,
     Term,
@@ -34,7 +34,7 @@ from tessera.ir.schedule.ir import (
 from tessera.ir.schedule.mask_analysis import Hidden, hidden
 
 
-def grouped(p: Program, wide: bool = True) -> Program:
+def fuse_contractions(p: Program, wide: bool = True) -> Program:
     """A program whose chains of contraction, rows and contraction are groups.
 
     Wide ones begin with the kernel that makes their left factor.
@@ -88,7 +88,7 @@ def _with_seen(steps: Sequence[Step]) -> list[Step]:
     return out
 
 
-def _seen(k: Kernel, zero: Mapping[str, Size]) -> Iterator[Seen]:
+def _seen(k: Kernel, zero: Mapping[str, Size]) -> Iterator[KRange]:
     head = k.stages[0]
     for name, axis, factor in zip("mn", head.axes[-2:], factors(head), strict=True):
         r = read_of(factor)
@@ -96,9 +96,9 @@ def _seen(k: Kernel, zero: Mapping[str, Size]) -> Iterator[Seen]:
             row, column = r.index[-2:]
             own, over = axis.variable, head.reduced[0].variable
             if row == over and column == own:  # k + offset >= column
-                yield Seen("first", name, 0 - zero[r.source])
+                yield KRange("first", name, 0 - zero[r.source])
             elif row == own and column == over:
-                yield Seen("last", name, zero[r.source])
+                yield KRange("last", name, zero[r.source])
 
 
 def inputs_of(s: Step) -> Sequence[str]:

@@ -17,7 +17,7 @@ from tessera.ir.schedule.fuse_contractions import inputs_of, outputs_of
 from tessera.ir.schedule.ir import Primitive, Program, Step
 
 
-def filtered(p: Program) -> Program:
+def fuse_fft(p: Program) -> Program:
     """A program whose transforms along one axis, with what is between them, are filters."""
     steps: list[Step] = list(p.steps)
     for last in p.steps:

@@ -23,7 +23,7 @@ _SMALL = 1 << 20  # numbers that a GPU computes in the time of a launch
 _NEAR = 40  # steps between kernels that meet: what they make must not wait for long
 
 
-def merged(p: Program) -> Program:
+def fuse_horizontal(p: Program) -> Program:
     """A program with fewer kernels, which reads less."""
     found = _Merging(p)
     i = 0

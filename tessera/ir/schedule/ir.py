@@ -209,7 +209,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Seen:
+class KRange:
     """That a factor of a contraction is 0 before or after some k, which therefore need not be read.
 
     first: only k >= axis + offset count; last: only k <= axis + offset do.  The axis is m or n.
@@ -235,7 +235,7 @@ class Kernel:
     stages: tuple[Stage, ...]
     outputs: tuple[str, ...]  # stages that are written to the buffer of the same name
     nest: Nest | None = None  # the loops that compute it; None: those of choose.default_nest
-    seen: tuple[Seen, ...] = ()  # which k of a contraction count
+    seen: tuple[KRange, ...] = ()  # which k of a contraction count
     order: str = LAW  # of its folds: that of core/folds.py, or any
     tile: tuple[int, int, int] | None = (
         None  # rows, columns and depth of a block that the user asked for

@@ -23,7 +23,7 @@ from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, Node, Value
 from tessera.ir.graph.op import Element, forbidden
 from tessera.ir.schedule.factors import is_better_turned, widens
-from tessera.ir.schedule.fuse_contractions import grouped
+from tessera.ir.schedule.fuse_contractions import fuse_contractions
 from tessera.ir.schedule.fusion_analysis import COST, Questions
 from tessera.ir.schedule.index import narrow
 from tessera.ir.schedule.ir import (
@@ -75,11 +75,11 @@ class _Open:
 def lower(g: Graph, cheap: int = _CHEAP) -> Program:
     """The program of a graph whose ops have no decompositions left."""
     # A GPU runs the kernels of a group one by one, and others with what stands beside them.
-    return grouped(fuse(g, cheap), wide=cheap <= _CHEAP)
+    return fuse_contractions(fuse(g, cheap), wide=cheap <= _CHEAP)
 
 
 def fuse(g: Graph, cheap: int = _CHEAP) -> Program:
-    """The program of such a graph, none of whose contractions are grouped yet."""
+    """The program of such a graph, none of whose contractions are fused yet."""
     return _Lowering(g, cheap).program()
 
 
@@ -142,7 +142,7 @@ class _Lowering(Questions):
         self.done.add(n)
         if not self.is_loop_nest(n):
             self.whole(n)
-        elif n.op.combine is not None or self.exists(n.results[0], n):
+        elif n.op.combine is not None or self.must_materialize(n.results[0], n):
             if self.is_layout(n) and not self.is_copied(n):
                 self.host(n)
             elif self.is_contraction(n):
@@ -156,7 +156,7 @@ class _Lowering(Questions):
         whole = any(u.op.view is not None and not self.is_loop_nest(u) for u in users)
         return whole and not keeps_order(n)
 
-    def exists(self, v: Value, n: Node) -> bool:
+    def must_materialize(self, v: Value, n: Node) -> bool:
         """Whether an inlinable value must exist on its own."""
         users = self.users.get(v, [])
         if v in self.returned or any(not self.is_loop_nest(u) for u in users):

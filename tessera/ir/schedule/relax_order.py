@@ -28,7 +28,7 @@ from tessera.ir.schedule.ir import (
 )
 
 
-def loosen(p: Program) -> Program:
+def relax_order(p: Program) -> Program:
     """The program whose steps need not keep the law of bits."""
     return replace(p, steps=tuple(map(_step, p.steps)))
 

@@ -13,7 +13,7 @@ from tessera.ir.graph.ir import substitute_params
 from tessera.ir.schedule.ir import Axis, Buffer, Group, HostCall, Kernel, Program, Stage, Step
 
 
-def at_sizes(p: Program, sizes: Mapping[str, int]) -> Program:
+def specialize(p: Program, sizes: Mapping[str, int]) -> Program:
     """The program whose symbolic sizes are these numbers."""
     if not sizes:
         return p

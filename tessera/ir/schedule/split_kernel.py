@@ -13,7 +13,7 @@ from tessera.ir.schedule.ir import Kernel, Stage, reads
 _MANY = 8  # stages
 
 
-def apart(k: Kernel) -> list[Kernel]:
+def split_kernel(k: Kernel) -> list[Kernel]:
     """The numbers of the only row first, then columns that need nothing of each other by themselves."""
     folds = any(s.combine for s in k.stages)
     if k.rows or k.contracts or folds or len(k.stages) <= _MANY:

@@ -26,9 +26,9 @@ from tessera.ir.schedule.ir import (
     Group,
     HostCall,
     Kernel,
+    KRange,
     Primitive,
     Program,
-    Seen,
     Stage,
     Step,
     set_printer,
@@ -222,10 +222,10 @@ class _Parser:
             self.reader.fail(f"{op.name}: the order is {found!r}, expected {LAW} or {ANY}", op.at)
         return str(found)
 
-    def seen(self, op: Operation) -> tuple[Seen, ...]:
+    def seen(self, op: Operation) -> tuple[KRange, ...]:
         try:
             return tuple(
-                Seen(x["side"], x["axis"], x["offset"]) for x in op.attributes.get("seen", ())
+                KRange(x["side"], x["axis"], x["offset"]) for x in op.attributes.get("seen", ())
             )
         except (TypeError, KeyError):
             self.reader.fail("schedule.kernel: seen is no list of side, axis and offset", op.at)

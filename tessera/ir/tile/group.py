@@ -25,7 +25,7 @@ from tessera.ir.schedule.nest import Loop, Nest
 from tessera.ir.schedule.sweeps import goes_together
 from tessera.ir.tile.contraction import LOW, Contraction
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
-from tessera.ir.tile.multi_row import Abreast
+from tessera.ir.tile.multi_row import MultiRow
 from tessera.ir.tile.nest_cursor import Packed, Place, Span
 from tessera.ir.tile.rows import Rows
 
@@ -278,7 +278,7 @@ class _Row(Rows):
             self.b.store(self.kept[s.name], value, (self.place_in_block,), (1,), axes=())
 
 
-class _RowsOfStrip(Abreast, _Row):
+class _RowsOfStrip(MultiRow, _Row):
     """The rows of a strip, in one loop over columns for each pass."""
 
     def __init__(self, outer: _Lowering, k: schedule.Kernel, m: Span):

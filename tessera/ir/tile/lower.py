@@ -23,7 +23,7 @@ from tessera.ir.tile.ir import Kernel
 from tessera.ir.tile.launch import Expansion, Launch
 from tessera.ir.tile.loops import loop_kernel
 from tessera.ir.tile.matrix import MatrixContraction
-from tessera.ir.tile.multi_row import Abreast
+from tessera.ir.tile.multi_row import MultiRow
 from tessera.ir.tile.nontemporal_stores import bypass, bypass_several
 from tessera.ir.tile.prefetch_rows import ahead
 from tessera.ir.tile.primitives import lower_primitive as primitive
@@ -94,7 +94,7 @@ def lower_rows(u: Unit) -> Unit:
         return u
     own = _nest_of(k)
     together = any(x.kind == "unroll" and x.axis in row_axes(k) for x in own.loops)
-    rows = Abreast if together else Rows
+    rows = MultiRow if together else Rows
     return u.alone(rows(replace(k, nest=own), u.types).kernel(), "rows")
 
 

@@ -18,7 +18,7 @@ from tessera.ir.tile.ir import Memory, Tile
 from tessera.ir.tile.rows import Rows
 
 
-class Abreast(Rows):
+class MultiRow(Rows):
     """A kernel whose rows go through passes together; `take` says which."""
 
     def take(self, first: Size, height: int) -> None:

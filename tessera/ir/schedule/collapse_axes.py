@@ -17,7 +17,7 @@ from tessera.ir.schedule.fuse_contractions import readings
 from tessera.ir.schedule.ir import Axis, Kernel, Program, Read, Stage, reads
 
 
-def collapsed(p: Program) -> Program:
+def collapse_axes(p: Program) -> Program:
     """A program with fewer folds."""
     readers = readings(p.steps)
     inner = {
