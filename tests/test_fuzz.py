@@ -37,7 +37,7 @@ ON_REFERENCES, ON_MACHINE = 120, 20
 def small_work_is_shared() -> Iterator[None]:
     """Programs are too small to wake a thread; here they do."""
     with pytest.MonkeyPatch.context() as m:
-        m.setattr(prepared, "_QUANTUM", 1)
+        m.setattr(bound_program, "_QUANTUM", 1)
         yield
 
 

@@ -83,9 +83,9 @@ def test_what_is_written_where_an_argument_was_waits() -> None:
 def test_side_by_side_and_one_by_one_give_the_same_bits(r: RandomProgram) -> None:
     g = levels.prepared(r.graph)
     with override(threads=3), pytest.MonkeyPatch.context() as m:
-        m.setattr(prepared, "_QUANTUM", 1)
+        m.setattr(bound_program, "_QUANTUM", 1)
         together = executable(g, ()).run(r.inputs)
-        m.setattr(prepared, "_MOST_TOGETHER", 1)
+        m.setattr(bound_program, "_MOST_TOGETHER", 1)
         assert same_bits(executable(g, ()).run(r.inputs), together)
     assert same_bits(levels.by_schedule(lower(g), r.inputs), together)
 

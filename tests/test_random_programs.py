@@ -37,7 +37,7 @@ SEEDS = [int(line.split()[0]) for line in
 def small_work_is_shared() -> Iterator[None]:
     """Programs are too small to wake a thread; here they do."""
     with pytest.MonkeyPatch.context() as m:
-        m.setattr(prepared, "_QUANTUM", 1)
+        m.setattr(bound_program, "_QUANTUM", 1)
         yield
 
 
