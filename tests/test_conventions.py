@@ -41,8 +41,8 @@ UNARY: dict[str, tuple[Callable[..., Any], list[float]]] = {
     "elu-2": (lambda x: op.elu(x, 2.0), [2, 2, 1, 2 * np.exp(-1), 1, 2 * np.exp(-3), 1]),
     "celu-2": (lambda x: op.celu(x, 2.0), [1, 1, 1, np.exp(-0.5), 1, np.exp(-1.5), 1]),
     "clip": (lambda x: op.clip(x, -1.0, 3.0), [1, 1, 1, 1, 1, 0, 0]),
-    "clip-low": (lambda x: op.clip(x, 0.0, None), [0.5, 0.5, 1, 0, 1, 0, 1]),  # maximum(x, 0)
-    "clip-high": (lambda x: op.clip(x, None, 3.0), [1, 1, 1, 1, 0.5, 1, 0]),
+    "clip-low": (lambda x: op.clip(x, 0.0, None), [1, 1, 1, 0, 1, 0, 1]),  # as with two ends
+    "clip-high": (lambda x: op.clip(x, None, 3.0), [1, 1, 1, 1, 1, 1, 0]),
     "softplus": (op.softplus, [1 / (1 + np.exp(-x)) for x in AT]),
     "softplus-2": (lambda x: op.softplus(x, 2.0), [1 / (1 + np.exp(-2 * x)) for x in AT]),
     "softsign": (op.softsign, [1 / (1 + abs(x)) ** 2 for x in AT]),

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.compile.cpu import bound_program
 from tessera.compile.cpu import executable as machine
 from tessera.core.flags import override
 from tests.fuzz import catalogue, run

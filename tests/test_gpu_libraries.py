@@ -69,11 +69,6 @@ CASES: dict[str, tuple[Any, list[tuple[int, ...]], Any]] = {
     "adjugate": (op.adjugate, SQUARE, matrices),
     "pinv": (op.pinv, [(5, 3)], matrices),
     "expm": (op.expm, SQUARE, matrices),
-    "products": (
-        lambda x: x @ x if x.dtype.kind == "c" else op.inv(x),
-        [(4, 4), (2, 3, 3)],
-        matrices,
-    ),
     "dct": (lambda x: op.dct(x, type=2, norm="ortho"), [(3, 7)], matrices),
     **{
         f"triangular {lower} {transpose} {unit}": (

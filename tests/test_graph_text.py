@@ -66,7 +66,7 @@ def test_text_round_trip_of_every_op(case: Case) -> None:
     parsed = ts.ir.parse(str(g))
     assert str(parsed) == str(g)
     inputs = [*xs, *(v.data for v in g.captured)]
-    if case.name == "watch":  # what it calls is no part of the text
+    if case.name in ("watch", "host_call"):  # what it calls is no part of the text
         with pytest.raises(OperandError, match="is only its name here"):
             interpret(parsed, inputs)
         return

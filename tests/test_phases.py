@@ -11,6 +11,7 @@ from hypothesis import given
 
 import tessera as ts
 from tessera import op
+from tessera.compile.cpu import bound_program
 from tessera.compile.cpu.bound_program import Prepared
 from tessera.compile.cpu.executable import executable
 from tessera.core.flags import override

@@ -512,8 +512,9 @@ def test_draws_of_other_arguments_are_other_programs():
         assert len(calls) == before + 3  # two op by op, one to trace
     before = len(calls)
     drawn((3,), ts.tensor(2.0))  # data is not part of a program
-    with ts.checked():
-        drawn((3,))
+    with ts.checked():  # where a key is used once
+        for k in ts.split(ts.key(4), 4):
+            draw(k, (3,))
     assert (
         ts.jit(lambda k: draw(k, (3,)))(key).numpy().tobytes() == draw(key, (3,)).numpy().tobytes()
     )

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import Tensor, op
+from tessera.compile.cpu import bound_program
 from tessera.compile.cpu import executable as machine
 from tessera.core.dtype import f32
 from tessera.ir.schedule.lower import lower

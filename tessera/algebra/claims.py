@@ -23,6 +23,7 @@ from tessera.ops.define import cast_to, full_of
 from tessera.ops.elementwise import abs as absolute
 from tessera.ops.elementwise import gt, imag, le, maximum, mul, neg, sub, where
 from tessera.ops.factor import eigvalsh, svdvals
+from tessera.ops.key_uses import own_draws
 from tessera.ops.linalg import epsilon
 from tessera.ops.matrix import adjoint, hermitian_part
 from tessera.ops.random import normal
@@ -153,7 +154,9 @@ def _pairs(a: Operator, flag: str) -> Sequence[Pair]:
         return OF_MATRIX[flag](dense_of(a))
     if flag not in OF_PRODUCTS or not isinstance(n, int):
         return ()
-    return OF_PRODUCTS[flag](a, cast_to(normal(key(0), (n, PROBES), dtype=a.dtype.real), a.dtype))
+    with own_draws():
+        probes = normal(key(0), (n, PROBES), dtype=a.dtype.real)
+    return OF_PRODUCTS[flag](a, cast_to(probes, a.dtype))
 
 
 def _ensured(a: Operator, flag: str, x: Value, y: Value, leaf: Value | None) -> Value:

@@ -12,8 +12,6 @@ from tessera.cli.show import Failure
 from tessera.models.loading import load
 from tessera.models.writer import Writer
 
-OPTIONS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
-
 
 def generate(args: argparse.Namespace) -> int:
     """Print the continuation of a prompt as it is generated."""
@@ -50,7 +48,11 @@ def _writer(path: str) -> Writer:
 
 
 def _options(args: argparse.Namespace) -> dict[str, Any]:
-    given = {name: v for name in OPTIONS if (v := getattr(args, name)) is not None}
+    options = {
+        "temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p, "min_p": args.min_p,
+        "repetition_penalty": args.repetition_penalty, "seed": args.seed,
+    }  # fmt: skip
+    given = {name: v for name, v in options.items() if v is not None}
     return given | {"max_new_tokens": args.max_new_tokens, "stop": args.stop}
 
 

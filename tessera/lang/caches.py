@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from tessera.core import tree
+from tessera.core.blame import blames_arguments
 from tessera.core.constraints import require, unify
 from tessera.core.dtype import as_dtype
 from tessera.core.errors import OperandError, ShapeError, TesseraError, located
@@ -37,6 +38,7 @@ class Cache(Linear):
     V: Any
     _names: ClassVar[tuple[str, ...]] = ("K", "V")  # tensors with a row for each position
 
+    @blames_arguments
     def append(self, k: Any, v: Any, counts: Any = None) -> Any:
         """The cache with the positions of k and v, both (batch, heads, seq, dim), after its own.
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from tessera.core.constraints import unify
 from tessera.core.dtype import i64
-from tessera.core.errors import OperandError, ShapeError
+from tessera.core.errors import DTypeError, OperandError, ShapeError
 from tessera.ir.graph.ir import Value
 from tessera.ops.arrange import linspace
 from tessera.ops.contraction import matmul
@@ -92,7 +92,7 @@ def _check(v: Value, g: Value, mode: str, padding: str) -> None:
             f"grid_sample: x is {v.type} and the grid {g.type}, expected one size of the batch"
         )
     if v.dtype.kind != "f" or g.dtype is not v.dtype:
-        raise OperandError(
+        raise DTypeError(
             f"grid_sample: x is {v.type} and the grid {g.type}, expected one floating-point dtype; cast with astype"
         )
     if 0 in v.shape[2:]:

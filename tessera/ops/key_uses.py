@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tessera.core.errors import OperandError
@@ -19,15 +21,26 @@ class _Uses(threading.local):
     block: object | None = None
     places: dict[Any, tuple[str, Location | None]]
     kept: list[Value]  # whose identities are in `places`
+    own: bool = False  # whether Tessera draws for itself
 
 
 _USES = _Uses()
 
 
+@contextmanager
+def own_draws() -> Iterator[None]:
+    """Let Tessera draw from keys of its own, again and again, such as the probes of a check."""
+    before, _USES.own = _USES.own, True
+    try:
+        yield
+    finally:
+        _USES.own = before
+
+
 def note_use(op: str, key: Value, purpose: str, draw: int) -> None:
     """Refuse a second draw of the same numbers from a key, in a block of ts.checked()."""
     block = checked_block()
-    if block is None:
+    if block is None or _USES.own:
         return
     if _USES.block is not block:
         _USES.block, _USES.places, _USES.kept = block, {}, []
