@@ -68,8 +68,10 @@ def pytest_configure(config: pytest.Config) -> None:
 # Files whose many cases of one kind take long: `make test` runs the first case of each kind and one in so many of the others;
 # `make test-deep` runs the rest.  A kind is a test with the letters that its id begins with, such as the name of an op.
 ONE_IN = {
-    "test_bits.py": 2, "test_compiled_policies.py": 4, "test_flash_backward.py": 2, "test_eager.py": 6, "test_fallback.py": 2,
-    "test_fft_tiles.py": 3, "test_fuse_contractions.py": 3, "test_random_programs.py": 4, "test_vmap_bits.py": 3,
+    "test_attributes.py": 2, "test_batch_bits.py": 3, "test_bits.py": 2, "test_compiled_policies.py": 4, "test_conventions.py": 3,
+    "test_corrections.py": 4, "test_eager.py": 8, "test_fallback.py": 2, "test_fft_tiles.py": 3, "test_flash_backward.py": 4,
+    "test_fuse_contractions.py": 3, "test_golden_text.py": 2, "test_gradient_bits.py": 2, "test_operators.py": 4, "test_out_of_range.py": 3,
+    "test_random_programs.py": 4, "test_signed_zeros.py": 2, "test_thin.py": 3, "test_vmap_bits.py": 3,
 }  # fmt: skip
 
 

@@ -202,19 +202,21 @@ def _worker(code: str) -> subprocess.Popen[str]:
     [
         (
             "import sys, os; sys.stdin.readline(); os.kill(os.getpid(), 11)",
-            "the process ended with -11",
+            "ended with -11",
         ),
-        ("import sys; sys.exit(3)", "the process ended with 3"),
+        ("import sys; sys.exit(3)", "ended with 3"),
         ("import sys, time; sys.stdin.readline(); time.sleep(60)", "took over 1 s"),
     ],
 )
-def test_a_worker_that_dies_or_hangs_is_a_failure(code: str, message: str) -> None:
+def test_a_worker_that_dies_or_hangs_is_a_failure(
+    code: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tool = _tool()
-    tool.LIMIT = 1
+    monkeypatch.setattr(sys.modules[tool.Drive.__module__], "LIMIT", 1)
     options = Namespace(seed=5, count=1, jobs=1, time=10.0, only="", jax=False, record=None)
     worker = _worker(code)
     with worker:
-        answer = tool.Run(options).ask(worker, 5)
+        answer = tool.Run(options).drive._ask(worker, 5)
         worker.kill()
     assert [f["message"] for f in answer["failures"]] == [message]
     assert "--seed 5" in answer["failures"][0]["test"]

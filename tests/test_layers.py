@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -103,7 +103,20 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), str(path))
 
 
-every_file = pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+FOLDERS = sorted({p.parent for p in FILES})
+
+
+def every_file(check: Callable[[Path], None]) -> Callable[..., None]:
+    """A check of one file as a test of each folder."""
+
+    def test(folder: Path) -> None:
+        for path in FILES:
+            if path.parent == folder:
+                check(path)
+
+    test.__name__, test.__doc__ = check.__name__, check.__doc__
+    ids = [str(f.relative_to(ROOT)) for f in FOLDERS]
+    return pytest.mark.parametrize("folder", FOLDERS, ids=ids)(test)
 
 
 @every_file

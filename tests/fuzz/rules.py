@@ -30,6 +30,7 @@ EXCEPTIONS = {
     "singular_follow": "reached by the derivatives of svd",
     "gauged": "reached by the derivatives of eigh and svd",
     "same_in_every_gauge": "reached by the derivatives of eigh and svd",
+    "host_call": "calls a function of the user, which ts.callback and its tests give it",
     "constant": "reached by every array in a program's text",
     "call": "reached by `nested`",
     "custom": "reached by `own_rule`",
