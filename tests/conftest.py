@@ -70,7 +70,7 @@ def pytest_configure(config: pytest.Config) -> None:
 ONE_IN = {
     "test_attributes.py": 2, "test_batch_bits.py": 3, "test_bits.py": 2, "test_compiled_policies.py": 4, "test_conventions.py": 3,
     "test_corrections.py": 4, "test_eager.py": 8, "test_fallback.py": 2, "test_fft_tiles.py": 3, "test_flash_backward.py": 4,
-    "test_fuse_contractions.py": 3, "test_golden_text.py": 2, "test_gradient_bits.py": 2, "test_operators.py": 4, "test_out_of_range.py": 3,
+    "test_fuse_contractions.py": 3, "test_golden_text.py": 2, "test_gradient_bits.py": 2, "test_neural_torch.py": 4, "test_operators.py": 4, "test_out_of_range.py": 3,
     "test_random_programs.py": 4, "test_signed_zeros.py": 2, "test_thin.py": 3, "test_vmap_bits.py": 3,
 }  # fmt: skip
 
