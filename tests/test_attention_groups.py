@@ -60,7 +60,7 @@ def test_a_group_has_the_bits_of_its_kernels(
 ) -> None:
     xs = draw(*size)
     together = program(f, xs)
-    monkeypatch.setattr(schedule_lower, "grouped", lambda p, wide: p)
+    monkeypatch.setattr(schedule_lower, "fuse_contractions", lambda p, wide: p)
     alone = program(f, xs)
     assert groups(together)
     assert not groups(alone)
