@@ -219,7 +219,7 @@ def _compiled(op: Op, types: Types, params: Params) -> tuple[tuple[TensorType, .
         if not facts.equal:
             with scope(Scope()):  # what is known where the op is called says nothing of its program
                 made = compile_task(*_alone(g))
-                made.forget_levels()  # nobody looks at a single op, and there are many
+                made.forget_levels()  # no public call shows the program of a single op, and there are many
                 return tuple(types), made
         types = [t.with_shape(tuple(facts.normal(s) for s in t.shape)) for t in types]
 

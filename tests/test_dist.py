@@ -26,7 +26,7 @@ def test_default_shapes_use_every_device(count, axes):
     st.booleans(),
 )
 def test_shards_tile_the_tensor(shape, mesh_shape, both):
-    mesh = dist.Mesh(["x", "y"], range(math.prod(mesh_shape)), shape=mesh_shape)
+    mesh = dist.Mesh(["x", "y"], mesh_shape, range(math.prod(mesh_shape)))
     layout = dist.ShardSpec(("row", "col"), ("x", "y")) if both else dist.ShardSpec((1,), ("y",))
     t = dist.tensor(shape, layout, mesh)
     held = np.zeros(shape, int)
@@ -37,7 +37,7 @@ def test_shards_tile_the_tensor(shape, mesh_shape, both):
 
 
 def test_coordinates():
-    mesh = dist.Mesh(["x", "y"], [5, 6, 7, 8, 9, 10], shape=(2, 3))
+    mesh = dist.Mesh(["x", "y"], (2, 3), [5, 6, 7, 8, 9, 10])
     assert mesh.coordinates(9) == {"x": 1, "y": 1}
     with pytest.raises(DeviceError, match="device 3 is not on this mesh of 6 devices"):
         mesh.coordinates(3)
@@ -57,3 +57,22 @@ def test_cache_appends_without_changing_the_old_one():
     assert e.value.message == (
         "KVCache.append: got bf16[1,2,2,3] for K, expected f32[1,2,positions,3] as in the cache f32[1,2,5,3]"
     )
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: dist.Mesh(3), "Mesh: got axes 3 and shape None, expected names of axes and a size for each"),
+        (lambda: dist.Mesh(["dp"], 3), "and shape 3, expected names of axes"),
+        (lambda: dist.Mesh(["dp"], ("a",)), "Mesh: shape is .*expected integers"),
+        (lambda: dist.Mesh(["dp"], (0,)), "Mesh: shape"),
+    ],
+    ids=["axes", "shape", "letters", "none"],
+)  # fmt: skip
+def test_meshes_that_cannot_be(make, text):
+    with pytest.raises(ts.TesseraError, match=text):
+        make()
+
+
+def test_a_mesh_takes_axes_shape_and_devices_in_this_order():
+    assert dist.Mesh(["dp", "tp"], (2, 4)) == dist.Mesh(["dp", "tp"], (2, 4), range(8))

@@ -258,3 +258,40 @@ def test_padding_gets_no_gradient():
     g = ts.grad(lambda m: op.sum(m(ids)))(m).weight.numpy()
     assert g.sum(axis=1).tolist() == [3, 3, 0, 0, 0]
     assert m.attend(op.ones((2, 3))).shape == (2, 5)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda k: nn.LSTM(3, key=k), r"nn\.LSTM: missing a required argument: 'hidden'; it takes \(in_features, hidden"),
+        (lambda k: nn.MLP(3, [8], 2, key=k), r"nn\.MLP: got sizes 3, expected all widths in one list"),
+        (lambda k: nn.Linear(3, 4, biass=True, key=k), r"nn\.Linear: got an unexpected keyword argument 'biass'; use 'bias'"),
+        (lambda k: nn.Conv2d(3, key=k), r"nn\.Conv2d: missing a required argument: 'out_channels'"),
+    ],
+    ids=["missing", "sizes", "keyword", "convolution"],
+)  # fmt: skip
+def test_arguments_that_a_layer_cannot_take_are_named(make, text):
+    with pytest.raises(ts.TesseraError, match=text) as e:
+        make(ts.key(0))
+    assert "test_nn.py" in str(e.value)
+
+
+def test_layers_of_the_user_raise_what_python_raises():
+    class Own(nn.Module):
+        a: Any
+
+        def __init__(self, n, key):
+            self.a = nn.Linear(n, 3, key=key)
+
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'key'"):
+        Own(3)
+
+
+def test_an_ensemble_is_a_batch_of_modules():
+    keys = ts.split(ts.key(0), 4)
+    many = ts.vmap(lambda k: nn.MLP([3, 8, 2], key=k))(keys)
+    x = ts.ones((3,))
+    ys = ts.vmap(lambda m: m(x))(many)
+    for i in range(4):
+        one = nn.MLP([3, 8, 2], key=keys[i])(x)
+        assert ys[i].numpy().tobytes() == one.numpy().tobytes()

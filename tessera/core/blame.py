@@ -89,8 +89,8 @@ def _advice(signature: inspect.Signature, kwargs: Mapping[str, Any]) -> str:
 
 def _shown(signature: inspect.Signature) -> str:
     """The parameters as they are written, without annotations."""
-    bare = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
-    return str(inspect.Signature(bare))
+    own = [p for p in signature.parameters.values() if p.name != "self"]
+    return str(inspect.Signature([p.replace(annotation=inspect.Parameter.empty) for p in own]))
 
 
 def _wanted(p: inspect.Parameter, x: Any) -> str:

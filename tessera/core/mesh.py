@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -31,13 +32,21 @@ class Mesh:
 
     def __init__(
         self,
-        axes: Sequence[str],
+        axes: Any,
+        shape: Any = None,
         devices: Iterable[int] | None = None,
-        shape: Sequence[int] | None = None,
     ):
         try:
+            if not isinstance(axes, Iterable) or not isinstance(shape, Iterable | None):
+                raise OperandError(
+                    f"Mesh: got axes {axes!r:.40} and shape {shape!r:.40}, expected names of axes and a size for each, as in "
+                    'Mesh(["dp", "tp"], shape=(2, 4))'
+                )
             names = (axes,) if isinstance(axes, str) else tuple(axes)
-            sizes = None if shape is None else tuple(int(n) for n in shape)
+            sizes = None if shape is None else tuple(shape)
+            if sizes is not None and not all(hasattr(n, "__index__") for n in sizes):
+                raise OperandError(f"Mesh: shape is {shape!r:.40}, expected integers")
+            sizes = None if sizes is None else tuple(operator.index(n) for n in sizes)
             if devices is None:
                 if sizes is None:
                     raise OperandError("Mesh: give shape=, devices= or both")

@@ -205,6 +205,6 @@ def _numbers(start: int, stop: int | None) -> Iterator[int]:
 def _result(step: int, future: Future[Any]) -> Any:
     try:
         return future.result()
-    except BaseException as e:
+    except Exception as e:
         e.add_note(f"while the loader made batch {step}")
         raise

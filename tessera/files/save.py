@@ -21,8 +21,6 @@ from tessera.files.atomic import replacing, sync_folder
 from tessera.files.index import INDEX, shard_name, shards_of
 from tessera.ir.graph.ir import Value, data_of, on_host
 
-_SUFFIX = ".safetensors"
-
 
 class _Tensor(NamedTuple):
     name: str
@@ -48,10 +46,6 @@ def save(path: str | os.PathLike[str], tree: Any, shard_bytes: int | None = None
     model.safetensors.index.json for the path model.safetensors.
     """
     where = Path(path)
-    if where.suffix != _SUFFIX:
-        raise OperandError(
-            f"save: the path is {str(where)!r}, expected one that ends with {_SUFFIX}"
-        )
     if shard_bytes is not None and shard_bytes < 1:
         raise OperandError(
             f"save: shard_bytes is {shard_bytes}, expected a positive number of bytes"

@@ -20,16 +20,18 @@ class MLP(Module):
 
     def __init__(
         self,
-        sizes: Sequence[int],
+        sizes: Any,
         activation: Any = op.gelu,
         bias: bool = True,
         *,
         key: Any = None,
         dtype: Any = "f32",
     ) -> None:
-        if len(sizes) < 2:
+        if not isinstance(sizes, Sequence) or len(sizes) < 2:
             raise located(
-                OperandError(f"nn.MLP: got sizes {sizes!r:.40}, expected at least [in, out]")
+                OperandError(
+                    f"nn.MLP: got sizes {sizes!r:.40}, expected all widths in one list, as in [in, hidden, out]"
+                )
             )
         keys = keys_of("MLP", key, len(sizes) - 1)
         pairs = zip(keys, sizes, sizes[1:], strict=False)

@@ -24,8 +24,9 @@ from typing import Any, TypeVar, dataclass_transform
 import numpy as np
 
 from tessera.core import tree
+from tessera.core.blame import MISFITS, blamed
 from tessera.core.dtype import DType
-from tessera.core.errors import OperandError, TreeError, located
+from tessera.core.errors import OperandError, TesseraError, TreeError, located
 from tessera.ir.graph.ir import Value
 from tessera.lang.trace import is_tensor
 
@@ -133,6 +134,22 @@ def _inherited(cls: type) -> Callable[..., None] | None:
     return None
 
 
+def _built(
+    cls: type, build: Callable[..., None], module: Any, args: Any, kwargs: Any
+) -> Exception | None:
+    """Run an __init__; the error that names an argument which one of our own layers cannot take."""
+    try:
+        build(module, *args, **kwargs)
+    except MISFITS as e:
+        if isinstance(e, TesseraError) or not cls.__module__.startswith(_OWN):
+            raise
+        return blamed(f"nn.{cls.__name__}", build, (module, *args), kwargs, e)
+    return None
+
+
+_OWN = "tessera."  # layers whose arguments we explain; those of the user raise what Python raises
+
+
 def _sealed(cls: type, build: Callable[..., None], by_hand: bool) -> Callable[..., None]:
     """An __init__ after which the fields are checked and do not change."""
 
@@ -143,9 +160,11 @@ def _sealed(cls: type, build: Callable[..., None], by_hand: bool) -> Callable[..
             return
         self.__dict__["_open"] = True
         try:
-            build(self, *args, **kwargs)
+            error = _built(cls, build, self, args, kwargs)
         finally:
             del self.__dict__["_open"]
+        if error is not None:
+            raise error
         _check(self)
 
     __init__.by_hand = by_hand  # type: ignore[attr-defined]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 from tessera.core.errors import OperandError
 from tessera.core.flags import checked_block
+from tessera.core.held import held
 from tessera.core.source import Location, caller
 from tessera.ir.graph.ir import Value, host_data
 
@@ -27,14 +27,9 @@ class _Uses(threading.local):
 _USES = _Uses()
 
 
-@contextmanager
-def own_draws() -> Iterator[None]:
+def own_draws() -> AbstractContextManager[None]:
     """Let Tessera draw from keys of its own, again and again, such as the probes of a check."""
-    before, _USES.own = _USES.own, True
-    try:
-        yield
-    finally:
-        _USES.own = before
+    return held(_USES, "own", True)
 
 
 def note_use(op: str, key: Value, purpose: str, draw: int) -> None:

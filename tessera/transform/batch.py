@@ -12,11 +12,12 @@ the op's own; the op on all operands in front, when its signature says that '...
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from tessera.core.dims import Size
+from tessera.core.held import held
 from tessera.ir.graph.ir import Builder, Graph, Node, Value, bind, building, current_builder
 from tessera.ops.batching import NEW_AXIS, Mask, along, batch_size, leading
 from tessera.ops.collective import ALONG, mentions
@@ -40,15 +41,9 @@ class _State(threading.local):
 _STATE = _State()
 
 
-@contextmanager
-def probing() -> Iterator[None]:
+def probing() -> AbstractContextManager[None]:
     """Ask only which results have the new axis: regions are not traced while the block runs."""
-    before = _STATE.probing
-    _STATE.probing = True
-    try:
-        yield
-    finally:
-        _STATE.probing = before
+    return held(_STATE, "probing", True)
 
 
 def batch_graph(

@@ -8,12 +8,13 @@ backwards).  Nobody writes a rule for reverse mode unless the mathematics demand
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 from tessera.core.errors import RuleError
+from tessera.core.held import held
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Builder, Graph, Node, Value, bind, building, current_builder
 from tessera.ops.define import cast_to, full_of, wide
@@ -51,25 +52,13 @@ def linearizing() -> bool:
     return _STATE.linear
 
 
-@contextmanager
-def _for_any_tangent() -> Iterator[None]:
-    before = _STATE.linear
-    _STATE.linear = True
-    try:
-        yield
-    finally:
-        _STATE.linear = before
+def _for_any_tangent() -> AbstractContextManager[None]:
+    return held(_STATE, "linear", True)
 
 
-@contextmanager
-def probing() -> Iterator[None]:
+def probing() -> AbstractContextManager[None]:
     """Ask only which tangents there are: regions are not traced while the block runs."""
-    before = _STATE.probing
-    _STATE.probing = True
-    try:
-        yield
-    finally:
-        _STATE.probing = before
+    return held(_STATE, "probing", True)
 
 
 # Forward

@@ -38,7 +38,7 @@ def test_a_wrong_call_is_told_at_its_line(number: int, line: str) -> None:
     ("line", "text"),
     [
         ("op.sum(X, dim=0)", "sum: got an unexpected keyword argument 'dim'; use 'axis'; it takes (x, axis=None, keepdims=False)"),
-        ("X.sum(0, keepdim=True)", "sum: got an unexpected keyword argument 'keepdim'; use 'keepdims'; it takes (self, axis=None, keepdims=False)"),
+        ("X.sum(0, keepdim=True)", "sum: got an unexpected keyword argument 'keepdim'; use 'keepdims'; it takes (axis=None, keepdims=False)"),
         ("op.exp(x=X)", "exp: 'x' parameter is positional only, but was passed as a keyword; give 'x' without its name; it takes (x, /)"),
         ("op.add(X)", "add: missing a required argument: 'y'; it takes (x, y, /)"),
         ("op.add(X, X, out=X)", "add: got an unexpected keyword argument 'out'; tensors are values: use the result; it takes (x, y, /)"),

@@ -83,7 +83,7 @@ def _holds(x: DeviceArray) -> bool:
 
 
 def looping(make: Make, body: Graph, carry: int) -> Region:
-    """The body as a program that writes over what it carries where nobody else reads that."""
+    """The body as a program that writes over what it carries where that has no other reader."""
     free = frozenset(range(carry))
     while True:
         region = make(body, free)

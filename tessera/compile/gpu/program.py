@@ -187,7 +187,7 @@ class GpuProgram(Slots):
         return DeviceLaunch(function, grid, threads, tuple(given), name=c.name, early=begins)
 
     def _rest(self, function: Function, code: Code, given: int) -> list[Parameter]:
-        """What Triton adds: its scratch in global memory, and a place for a profile that nobody takes."""
+        """What Triton adds: its scratch in global memory, and an unused pointer to profile scratch."""
         known = function.parameters
         count = given + 2 if known is None else len(known)
         extra: list[Parameter] = [Value(bytes(8)) for _ in range(count - given)]
