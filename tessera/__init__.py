@@ -37,7 +37,7 @@ from tessera.core.errors import CompilerFaultWarning as CompilerFaultWarning
 from tessera.core.errors import TesseraError as TesseraError
 from tessera.core.flags import checked as checked
 from tessera.core.flags import numerics as numerics
-from tessera.core.picture import set_pictures as _set_pictures
+from tessera.core.picture import PICTURES as _PICTURES
 from tessera.lang import dist as dist
 from tessera.lang import graph as graph
 from tessera.lang import op as op
@@ -99,7 +99,7 @@ from tessera.ops.elementwise import stop_gradient as stop_gradient
 from tessera.ops.random_bits import fold_in as fold_in
 from tessera.ops.random_bits import key as key
 from tessera.ops.random_bits import split as split
-from tessera.ops.tiles import set_engine as _set_engine
+from tessera.ops.tiles import ENGINE as _TILE_ENGINE
 from tessera.runtime.threads import threads as threads
 
 if TYPE_CHECKING:
@@ -134,8 +134,8 @@ _KERNELS = {
 }  # fmt: skip
 
 
-_set_engine(lambda: importlib.import_module("tessera.lang.kernel.traced"))
-_set_pictures(lambda: importlib.import_module("tessera.inspect.pictures"))
+_TILE_ENGINE.provide(lambda: importlib.import_module("tessera.lang.kernel.traced"))
+_PICTURES.provide(lambda: importlib.import_module("tessera.inspect.pictures"))
 
 
 def __getattr__(name: str) -> object:
