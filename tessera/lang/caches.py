@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from tessera.core import tree
 from tessera.core.blame import blames_arguments
 from tessera.core.constraints import require, unify
-from tessera.core.dtype import as_dtype
+from tessera.core.dtype import FORMATS, as_dtype
 from tessera.core.errors import OperandError, ShapeError, TesseraError, located
 from tessera.ir.graph.ir import concrete, host_data
 from tessera.lang import op
@@ -265,7 +265,7 @@ def rolling(
 
 # Few bits ---------------------------------------------------------------------------------------
 
-_LARGEST = {"i8": 127.0, "f8e4m3": 448.0, "f8e5m2": 57344.0}
+_LARGEST = {d.name: d.largest for d in FORMATS.values() if d.bits == 8 and d.kind in "if"}
 
 
 @tree.node

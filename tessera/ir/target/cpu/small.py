@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tessera.core.dtype import DType, f32, i8, i32
+import numpy as np
+
+from tessera.core.dtype import FORMATS, DType, f32, i8, i32
 from tessera.ir.target.cpu.pairs import PairWriter
 from tessera.ir.target.cpu.types import constant, vector_of
 
@@ -20,7 +22,18 @@ class Small:
     first_nan: int
 
 
-SMALL = {"f8e4m3": Small(3, 7, 0x7F, 0x7F, 0x7F), "f8e5m2": Small(2, 15, 0x7C, 0x7E, 0x7D)}
+def _small(d: DType) -> Small:
+    """The layout of a float of 8 bits, from its digits: a sign, the exponent, the mantissa."""
+    mantissa = d.format.digits - 1
+    exponents = 1 << 7 - mantissa
+    nan = int(np.array(np.nan, d.np).view(np.uint8)) & 0x7F
+    infinity = (exponents - 1) << mantissa
+    if not d.format.infinite:
+        return Small(mantissa, exponents // 2 - 1, nan, nan, nan)
+    return Small(mantissa, exponents // 2 - 1, infinity, nan, infinity + 1)
+
+
+SMALL = {name: _small(d) for name, d in FORMATS.items() if d.kind == "f" and d.bits == 8}
 
 
 class SmallWriter(PairWriter):
