@@ -10,6 +10,8 @@ from tessera.core.dtype import FORMATS, DType, f32, i8, i32
 from tessera.ir.target.cpu.pairs import PairWriter
 from tessera.ir.target.cpu.types import constant, vector_of
 
+_HALF_BIAS = 15  # of the exponent of a half
+
 
 @dataclass(frozen=True)
 class Small:
@@ -61,7 +63,11 @@ class SmallWriter(PairWriter):
         half = self.put(f"bitcast {t} {bits} to {vector_of('half', width)}")
         single = vector_of("float", width)
         y = self.put(f"fpext {vector_of('half', width)} {half} to {single}")
-        y = self.put(f"fmul {single} {y}, {constant(2.0 ** (15 - s.bias), f32, width)}")
+        y = self.put(f"fmul {single} {y}, {constant(2.0 ** (_HALF_BIAS - s.bias), f32, width)}")
+        if dtype.format.infinite and s.bias != _HALF_BIAS:
+            far = self.put(f"icmp eq {t} {code}, {_half(s.beyond, width)}")
+            signed = self.put(f"fmul {single} {y}, {constant(float('inf'), f32, width)}")
+            y = self.put(f"select {vector_of('i1', width)} {far}, {single} {signed}, {single} {y}")
         nan = self.put(f"icmp uge {t} {code}, {_half(s.first_nan, width)}")
         none = constant(float("nan"), f32, width)
         return self.put(f"select {vector_of('i1', width)} {nan}, {single} {none}, {single} {y}")
