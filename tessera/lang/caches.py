@@ -380,7 +380,7 @@ class PagedCache(Cache):
         pages = self.K.shape[0] - 1
         new = op.maximum(need - have, 0)
         total = op.sum(new)
-        used = op.cast(self.used, "i64")
+        used: Any = op.cast(self.used, "i64")
         if total.data is not None and used.data is not None:
             looked_at(f"{APPEND}: pages", used + total, 0, pages, f"a pool of {pages}")
         else:
