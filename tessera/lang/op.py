@@ -14,6 +14,9 @@ from tessera.algebra.solvers import names as solvers
 from tessera.core.errors import OperandError, located
 from tessera.lang import collective, funm, operators
 from tessera.lang import random as random
+from tessera.lang.names import bessel, grids, joining, numeric, polynomials, special, statistics
+from tessera.lang.names import neural as neural_names
+from tessera.lang.names.aliases import ALIASES
 from tessera.ops import (
     accumulate,
     activation,
@@ -63,6 +66,14 @@ from tessera.ops.remat import checkpoint_name as checkpoint_name
 _MODULES = (
     solvers,
     collective,
+    joining,
+    numeric,
+    polynomials,
+    statistics,
+    grids,
+    special,
+    bessel,
+    neural_names,
     accumulate,
     activation,
     arrange,
@@ -125,6 +136,7 @@ def pipeline(steps: Sequence[Any]) -> Any:
 __all__ = ["barrier", "checkpoint_name", "dropout", "pipeline", "random"]
 _FOUND = {name: getattr(m, name) for m in _MODULES for name in m.__all__}
 _FOUND |= {"funm": funm.funm, "singular_map": funm.singular_map}
+_FOUND |= {other: _FOUND[ours] for other, ours in ALIASES.items()}
 globals().update(_FOUND)
 __all__ += [name for name in _FOUND if name not in __all__]
 

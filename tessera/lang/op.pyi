@@ -26,6 +26,9 @@ from tessera.ops.sets import UniqueAll, UniqueCounts, UniqueInverse
 def abs(x: ArrayLike) -> Tensor:
     """Absolute value."""
 
+def absolute(x: ArrayLike) -> Tensor:
+    """Absolute value."""
+
 def acos(x: ArrayLike) -> Tensor:
     """Inverse cosine."""
 
@@ -68,14 +71,34 @@ def all(x: ArrayLike, axis: AxisLike = ..., keepdims: bool = ...) -> Tensor:
 def all_gather(x: ArrayLike, axis_name: str) -> Tensor:
     """What all elements of the batch hold, along a new first axis."""
 
+def allclose(
+    x: ArrayLike, y: ArrayLike, rtol: float = ..., atol: float = ..., equal_nan: bool = ...
+) -> Tensor:
+    """Whether all elements are close, see isclose."""
+
+def amax(x: ArrayLike, axis: AxisLike = ..., keepdims: bool = ...) -> Tensor:
+    """Largest element over axes; NaN if any is."""
+
+def amin(x: ArrayLike, axis: AxisLike = ..., keepdims: bool = ...) -> Tensor:
+    """Smallest element over axes; NaN if any is."""
+
+def angle(z: ArrayLike, deg: bool = ...) -> Tensor:
+    """The argument of complex numbers."""
+
 def anticommutator(a: Any, b: Any) -> Operator:
     """A @ B + B @ A."""
 
 def any(x: ArrayLike, axis: AxisLike = ..., keepdims: bool = ...) -> Tensor:
     """Whether any element over axes is true."""
 
+def append(x: ArrayLike, values: ArrayLike, axis: int | None = ...) -> Tensor:
+    """values after x, along an axis or as one."""
+
 def apply(a: Any, x: Any) -> Tensor:
     """A @ x for a vector, a matrix of columns or a stack of such matrices."""
+
+def apply_along_axis(f: Callable[[Any], Any], axis: int, x: ArrayLike) -> Any:
+    """f of each vector along an axis; what it gives takes the place of that axis."""
 
 def apply_function(
     a: Any, f: Function, b: Any, *, bounds: Any = ..., degree: int = ..., tol: float | None = ...
@@ -85,17 +108,56 @@ def apply_function(
 def arange(start: Any, stop: Any = ..., step: Any = ..., dtype: Any = ...) -> Tensor:
     """Numbers from start (0 when only stop is given) up to stop, by step."""
 
+def arccos(x: ArrayLike) -> Tensor:
+    """Inverse cosine."""
+
+def arccosh(x: ArrayLike) -> Tensor:
+    """Inverse hyperbolic cosine."""
+
+def arcsin(x: ArrayLike) -> Tensor:
+    """Inverse sine."""
+
+def arcsinh(x: ArrayLike) -> Tensor:
+    """Inverse hyperbolic sine."""
+
+def arctan(x: ArrayLike) -> Tensor:
+    """Inverse tangent."""
+
+def arctan2(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """Angle of the vector (y, x)."""
+
+def arctanh(x: ArrayLike) -> Tensor:
+    """Inverse hyperbolic tangent."""
+
 def argmax(x: ArrayLike, axis: int | None = ..., keepdims: bool = ...) -> Tensor:
     """Index of the first largest element along an axis."""
 
 def argmin(x: ArrayLike, axis: int | None = ..., keepdims: bool = ...) -> Tensor:
     """Index of the first smallest element along an axis."""
 
+def argpartition(x: ArrayLike, kth: int, axis: int = ...) -> Tensor:
+    """The order of partition."""
+
 def argsort(x: ArrayLike, axis: int = ..., descending: bool = ..., stable: bool = ...) -> Tensor:
     """The indices that sort x along an axis; equal elements keep their order."""
 
+def argwhere(x: ArrayLike, size: Any = ..., fill: int = ...) -> Tensor:
+    """The places of the elements that are not 0, one a row; inside jit give size=."""
+
 def arnoldi(a: Any, v: Any, steps: int) -> Arnoldi:
     """Steps of Arnoldi from v for any square A: basis, Hessenberg matrix, length of the rest."""
+
+def around(x: ArrayLike) -> Tensor:
+    """Nearest whole number, ties to even."""
+
+def array_equal(x: ArrayLike, y: ArrayLike, equal_nan: bool = ...) -> Tensor:
+    """Whether two tensors have the same shape and elements."""
+
+def array_equiv(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """Whether two tensors have the same elements after broadcasting."""
+
+def array_split(x: ArrayLike, parts: int | Sequence[int], axis: int = ...) -> list[Tensor]:
+    """Parts as even as whole numbers allow, the longer ones first; or cut at these indices."""
 
 def asin(x: ArrayLike) -> Tensor:
     """Inverse sine."""
@@ -111,6 +173,15 @@ def atan2(x: ArrayLike, y: ArrayLike) -> Tensor:
 
 def atanh(x: ArrayLike) -> Tensor:
     """Inverse hyperbolic tangent."""
+
+def atleast_1d(x: ArrayLike) -> Tensor:
+    """x, a number as one element."""
+
+def atleast_2d(x: ArrayLike) -> Tensor:
+    """x with two axes or more: a vector becomes a row."""
+
+def atleast_3d(x: ArrayLike) -> Tensor:
+    """x with three axes or more: a vector becomes (1, n, 1), a matrix (m, n, 1)."""
 
 def attention(
     q: ArrayLike,
@@ -145,6 +216,11 @@ def attention_tangent(
     scale: float = ...,
 ) -> Tensor:
     """The tangent of o = attention(q, k, v) for tangents of q, k and v."""
+
+def average(
+    x: ArrayLike, axis: AxisLike = ..., weights: ArrayLike = ..., keepdims: bool = ...
+) -> Tensor:
+    """The mean, weighted where weights are given: of the shape of x, or one for each element of an axis."""
 
 def avg_pool(
     x: ArrayLike,
@@ -195,6 +271,9 @@ def axis_size(axis_name: str) -> Size:
 def barrier(*xs: ArrayLike) -> tuple[Tensor, ...]:
     """The same values, which no pass may take for those that went in or compute before all of them."""
 
+def bartlett(n: int) -> Tensor:
+    """The triangular window of n points, both ends 0."""
+
 def batchnorm(
     x: ArrayLike,
     mean: ArrayLike,
@@ -211,6 +290,12 @@ def batchnorm_train(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """batchnorm by the statistics of this batch: the result, and its mean and variance."""
 
+def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Tensor:
+    """The incomplete beta function divided by beta(a, b)."""
+
+def betaln(a: ArrayLike, b: ArrayLike) -> Tensor:
+    """The logarithm of the beta function."""
+
 def bicgstab(
     a: Any,
     b: Any,
@@ -225,10 +310,18 @@ def bicgstab(
 ) -> Solution:
     """Solve A x = b by stabilised biconjugate gradients: any square A, little memory."""
 
+def bilinear(x: ArrayLike, y: ArrayLike, w: ArrayLike, bias: ArrayLike = ...) -> Tensor:
+    """x[i] w[o, i, j] y[j] for every o: w is (out, in 1, in 2)."""
+
 def binary_cross_entropy(
     x: ArrayLike, targets: ArrayLike, logits: bool = ..., reduction: str = ...
 ) -> Tensor:
     """-(y log p + (1 - y) log(1 - p)) with p = sigmoid(x), or p = x when logits is False."""
+
+def bincount(
+    x: ArrayLike, weights: ArrayLike = ..., minlength: int = ..., length: int | None = ...
+) -> Tensor:
+    """How often each number 0, 1, 2 ... is in x, or the sum of weights there."""
 
 def bitcast(x: ArrayLike, dtype: Any) -> Tensor:
     """The bits of x as numbers of another format of the same width, 32 or 64 bits."""
@@ -242,6 +335,9 @@ def bitwise_invert(x: ArrayLike) -> Tensor:
 def bitwise_left_shift(x: ArrayLike, y: ArrayLike) -> Tensor:
     """Bits moved up."""
 
+def bitwise_not(x: ArrayLike) -> Tensor:
+    """Every bit flipped."""
+
 def bitwise_or(x: ArrayLike, y: ArrayLike) -> Tensor:
     """Bits set in either."""
 
@@ -251,11 +347,20 @@ def bitwise_right_shift(x: ArrayLike, y: ArrayLike) -> Tensor:
 def bitwise_xor(x: ArrayLike, y: ArrayLike) -> Tensor:
     """Bits set in just one."""
 
+def blackman(n: int) -> Tensor:
+    """The Blackman window of n points."""
+
 def block(rows: Sequence[Sequence[Any]]) -> Operator:
     """A grid of operators, as numpy.block; None and 0 stand for zero blocks."""
 
 def block_jacobi(a: Any, size: int) -> Operator:
     """The inverses of the blocks of so many rows and columns along the diagonal of A."""
+
+def boxcox(x: ArrayLike, lmbda: ArrayLike) -> Tensor:
+    """(x^lmbda - 1) / lmbda, log(x) at lmbda = 0."""
+
+def boxcox1p(x: ArrayLike, lmbda: ArrayLike) -> Tensor:
+    """boxcox of 1 + x, exact near 0."""
 
 def broadcast_arrays(*xs: ArrayLike) -> list[Tensor]:
     """Tensors broadcast to the shape that they meet in."""
@@ -271,6 +376,9 @@ def cast(x: ArrayLike, dtype: Any) -> Tensor:
 
 def cast_like(x: ArrayLike, y: ArrayLike) -> Tensor:
     """x in the dtype of y."""
+
+def cat(xs: Sequence[ArrayLike], axis: int = ...) -> Tensor:
+    """Tensors joined end to end along an axis."""
 
 def causal_mask(queries: Any, keys: Any) -> Tensor:
     """Bools (queries, keys): whether a query may see a key, the last query seeing all keys."""
@@ -297,6 +405,9 @@ def cg(
     progress: Any = ...,
 ) -> Solution:
     """Solve A x = b by conjugate gradients; A and the preconditioner are positive definite."""
+
+def channel_shuffle(x: ArrayLike, groups: int) -> Tensor:
+    """The channels, axis 1, of all groups in turn."""
 
 def chebyshev(
     a: Any,
@@ -325,11 +436,23 @@ def checkpoint_name(x: ArrayLike, name: str) -> Tensor:
 def cholesky(x: ArrayLike, upper: bool = ...) -> Tensor:
     """The lower triangular L with L @ L.H = x for the Hermitian part of x, or L.H with upper."""
 
+def choose(index: ArrayLike, choices: Sequence[ArrayLike]) -> Tensor:
+    """For every element, that of the choice that index names; an index out of range takes the nearest."""
+
 def circulant(c: Any) -> Operator:
     """The operator whose first column is c, each other one the one before, turned down by one."""
 
+def clamp(x: ArrayLike, min: ArrayLike = ..., max: ArrayLike = ...) -> Tensor:
+    """x, but at least min and at most max; at an end the slope is that of x, 1."""
+
 def clip(x: ArrayLike, min: ArrayLike = ..., max: ArrayLike = ...) -> Tensor:
     """x, but at least min and at most max; at an end the slope is that of x, 1."""
+
+def column_stack(xs: Sequence[ArrayLike]) -> Tensor:
+    """Join along the second axis; vectors are columns."""
+
+def comb(n: ArrayLike, k: ArrayLike) -> Tensor:
+    """How many ways there are to choose k of n."""
 
 def commutator(a: Any, b: Any) -> Operator:
     """A @ B - B @ A."""
@@ -346,12 +469,18 @@ def compose(*factors: Any) -> Operator:
 def concat(xs: Sequence[ArrayLike], axis: int = ...) -> Tensor:
     """Tensors joined end to end along an axis."""
 
+def concatenate(xs: Sequence[ArrayLike], axis: int = ...) -> Tensor:
+    """Tensors joined end to end along an axis."""
+
 def cond(
     pred: ArrayLike, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *operands: Tree
 ) -> Tree:
     """true_fn(*operands) if pred holds, else false_fn(*operands); only one of them runs."""
 
 def conj(x: ArrayLike) -> Tensor:
+    """Complex conjugate."""
+
+def conjugate(x: ArrayLike) -> Tensor:
     """Complex conjugate."""
 
 def constant(x: ArrayLike) -> Tensor:
@@ -476,8 +605,17 @@ def conv_weights(
 ) -> Tensor:
     """The derivative of a conv in its kernel: x times ct, summed over the batch and all places."""
 
+def convolve(x: ArrayLike, y: ArrayLike, mode: str = ...) -> Tensor:
+    """The convolution of two vectors; mode: full, same or valid."""
+
 def copysign(x: ArrayLike, y: ArrayLike) -> Tensor:
     """Magnitude of x with the sign of y."""
+
+def corrcoef(x: ArrayLike, y: ArrayLike = ..., rowvar: bool = ...) -> Tensor:
+    """The correlations of the rows of x (with rowvar=False, of its columns), and of y beside them."""
+
+def correlate(x: ArrayLike, y: ArrayLike, mode: str = ...) -> Tensor:
+    """The cross-correlation of two vectors: sums of x[n + k] conj(y[n])."""
 
 def cos(x: ArrayLike) -> Tensor:
     """Cosine."""
@@ -495,6 +633,17 @@ def cosine_similarity(x: ArrayLike, y: ArrayLike, axis: int = ..., eps: float = 
 
 def count_nonzero(x: ArrayLike, axis: AxisLike = ..., keepdims: bool = ...) -> Tensor:
     """How many elements over axes are not zero."""
+
+def cov(
+    x: ArrayLike,
+    y: ArrayLike = ...,
+    rowvar: bool = ...,
+    bias: bool = ...,
+    ddof: int | None = ...,
+    fweights: ArrayLike = ...,
+    aweights: ArrayLike = ...,
+) -> Tensor:
+    """The covariances of the rows of x (with rowvar=False, of its columns), and of y beside them."""
 
 def cross(x: ArrayLike, y: ArrayLike, axis: int = ...) -> Tensor:
     """The vector perpendicular to two vectors of three elements along an axis."""
@@ -546,6 +695,12 @@ def dct(
 ) -> Tensor:
     """The discrete cosine transform of a type from 1 to 4 along an axis; orthogonal with ortho."""
 
+def deg2rad(x: ArrayLike) -> Tensor:
+    """Degrees as radians."""
+
+def delete(x: ArrayLike, index: int | Sequence[int] | slice, axis: int | None = ...) -> Tensor:
+    """x without the elements at an index, at some, or in a slice."""
+
 def dense(a: Any, flags: Iterable[str] = ...) -> Operator:
     """A matrix as an operator, with flags that the caller vouches for."""
 
@@ -557,6 +712,12 @@ def det(x: ArrayLike) -> Tensor:
 
 def diag(v: Any) -> Operator:
     """The operator that multiplies a vector element by element with v."""
+
+def diag_indices(n: int, ndim: int = ...) -> tuple[Tensor, ...]:
+    """The places of the main diagonal of an array with ndim axes of size n."""
+
+def diagflat(x: ArrayLike, k: int = ...) -> Tensor:
+    """The matrix with the elements of x on its k-th diagonal."""
 
 def diagonal(x: ArrayLike, offset: int = ..., axis1: int = ..., axis2: int = ...) -> Tensor:
     """The elements at (i, i + offset) of the matrices in two axes, as a new last axis."""
@@ -573,6 +734,9 @@ def diff(
 def digamma(x: ArrayLike) -> Tensor:
     """Derivative of lgamma."""
 
+def digitize(x: ArrayLike, bins: ArrayLike, right: bool = ...) -> Tensor:
+    """The bin of each element: i where bins[i-1] <= x < bins[i]; bins may rise or fall."""
+
 def dim(size: Size) -> Tensor:
     """A size, possibly symbolic, as an i64 scalar."""
 
@@ -585,14 +749,32 @@ def div(x: ArrayLike, y: ArrayLike) -> Tensor:
 def divergence(shape: Any, spacing: Any = ..., boundary: str = ..., dtype: Any = ...) -> Operator:
     """Minus the adjoint of the gradient."""
 
+def divide(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """True quotient of two tensors."""
+
+def divmod(x: ArrayLike, y: ArrayLike) -> tuple[Tensor, Tensor]:
+    """floor_divide and remainder."""
+
+def dot(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """The sum of products over the last axis of x and the last but one of y (the only one of a vector)."""
+
 def dropout(key: ArrayLike, x: ArrayLike, p: Any = ..., training: bool = ...) -> Tensor:
     """x with elements set to 0 with probability p and the others divided by 1 - p."""
+
+def dsplit(x: ArrayLike, parts: int | Sequence[int]) -> list[Tensor]:
+    """split along the third axis."""
+
+def dstack(xs: Sequence[ArrayLike]) -> Tensor:
+    """Join along the third axis."""
 
 def dynamic_slice(x: ArrayLike, start: Any, sizes: Any) -> Tensor:
     """The part of x of these sizes from start on, moved to lie inside x."""
 
 def dynamic_update_slice(x: ArrayLike, value: ArrayLike, start: Any) -> Tensor:
     """x with the part from start on replaced, the part moved to lie inside x."""
+
+def ediff1d(x: ArrayLike, to_end: ArrayLike = ..., to_begin: ArrayLike = ...) -> Tensor:
+    """Differences of neighbours of all elements, between what is given for both ends."""
 
 def eig(x: ArrayLike) -> tuple[Tensor, ...]:
     """(w, V): complex eigenvalues, in no order, and eigenvectors of length 1 as columns of V."""
@@ -615,6 +797,11 @@ def elu(x: ArrayLike, alpha: float = ...) -> Tensor:
 def embedding(table: ArrayLike, ids: ArrayLike) -> Tensor:
     """Rows of a table (rows, ...) by their numbers; the derivative adds up at repeated rows."""
 
+def embedding_bag(
+    ids: ArrayLike, table: ArrayLike, mode: str = ..., weights: ArrayLike = ...
+) -> Tensor:
+    """The sums, means or maxima of the rows that each bag (batch, n) of ids names."""
+
 def empty(shape: Any, dtype: Any = ...) -> Tensor:
     """A tensor whose elements carry no meaning (zeros, so that results stay reproducible)."""
 
@@ -624,7 +811,13 @@ def empty_like(x: ArrayLike, dtype: Any = ...) -> Tensor:
 def ensure(x: ArrayLike, ok: ArrayLike, *values: ArrayLike, message: str) -> Tensor:
     """x, if ok holds everywhere; else NumericalError with the message, in which {} stands for values."""
 
+def entr(x: ArrayLike) -> Tensor:
+    """-x log(x), 0 at 0 and -infinity below."""
+
 def eq(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """Whether x equals y."""
+
+def equal(x: ArrayLike, y: ArrayLike) -> Tensor:
     """Whether x equals y."""
 
 def erf(x: ArrayLike) -> Tensor:
@@ -635,6 +828,9 @@ def erfc(x: ArrayLike) -> Tensor:
 
 def erfcinv(x: ArrayLike) -> Tensor:
     """Inverse of erfc, precise near 0."""
+
+def erfcx(x: ArrayLike) -> Tensor:
+    """exp(x^2) erfc(x), which does not underflow."""
 
 def erfinv(x: ArrayLike) -> Tensor:
     """Inverse error function."""
@@ -648,6 +844,9 @@ def exp2(x: ArrayLike) -> Tensor:
 def expand_dims(x: ArrayLike, axis: int | Sequence[int] = ...) -> Tensor:
     """x with new axes of size 1 at these places of the result."""
 
+def expit(x: ArrayLike) -> Tensor:
+    """1 / (1 + exp(-x)) without overflow."""
+
 def expm(x: ArrayLike) -> Tensor:
     """The exponential of square matrices: the sum of x**k / k! over k."""
 
@@ -659,6 +858,12 @@ def expm_frechet(x: ArrayLike, e: ArrayLike) -> Tensor:
 
 def eye(n: Any, dtype: Any = ...) -> Operator:
     """The identity on vectors of n."""
+
+def fabs(x: ArrayLike) -> Tensor:
+    """Absolute value."""
+
+def factorial(n: ArrayLike) -> Tensor:
+    """n!, as gamma(n + 1); 0 for negative n."""
 
 def fft(x: ArrayLike, n: Size | None = ..., axis: int = ..., norm: str | None = ...) -> Tensor:
     """The Fourier transform along an axis, of n elements: sum of x[j] exp(-2 pi i j k / n)."""
@@ -679,20 +884,44 @@ def fftn(
 def fftshift(x: ArrayLike, axes: AxisLike = ...) -> Tensor:
     """x with the element of frequency 0 in the middle of axes, all unless given."""
 
+def fill_diagonal(x: ArrayLike, value: ArrayLike) -> Tensor:
+    """x with value on its main diagonal, as a new tensor."""
+
+def fix(x: ArrayLike) -> Tensor:
+    """Whole part of x."""
+
+def flatnonzero(x: ArrayLike, size: Any = ..., fill: int = ...) -> Tensor:
+    """The flat indices of the elements that are not 0; inside jit give size=."""
+
 def flatten(x: ArrayLike, start: int = ..., stop: int = ...) -> Tensor:
     """x with the axes from start to stop joined into one."""
 
 def flip(x: ArrayLike, axis: AxisLike = ...) -> Tensor:
     """x with the elements in reverse order along axes."""
 
+def fliplr(x: ArrayLike) -> Tensor:
+    """x with its columns in reverse."""
+
+def flipud(x: ArrayLike) -> Tensor:
+    """x with its rows in reverse."""
+
 def float_bits(x: ArrayLike) -> Tensor:
     """The bits of a float as an unsigned integer: f32 gives u32, f64 gives u64."""
+
+def float_power(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """x to the power y in floating point."""
 
 def floor(x: ArrayLike) -> Tensor:
     """Largest whole number not above x."""
 
 def floor_divide(x: ArrayLike, y: ArrayLike) -> Tensor:
     """Largest whole number not above the quotient."""
+
+def fmax(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """The larger of two, and the number where one is NaN."""
+
+def fmin(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """The smaller of two, and the number where one is NaN."""
 
 def fmod(x: ArrayLike, y: ArrayLike) -> Tensor:
     """Remainder with the sign of the dividend."""
@@ -736,6 +965,15 @@ def funm(x: ArrayLike, f: Any) -> Tensor:
 def gamma(x: ArrayLike) -> Tensor:
     """Gamma function."""
 
+def gammainc(a: ArrayLike, x: ArrayLike) -> Tensor:
+    """The lower incomplete gamma function divided by gamma(a)."""
+
+def gammaincc(a: ArrayLike, x: ArrayLike) -> Tensor:
+    """The upper incomplete gamma function divided by gamma(a)."""
+
+def gammaln(x: ArrayLike) -> Tensor:
+    """Logarithm of the absolute value of the gamma function."""
+
 def gather(x: ArrayLike, *indices: ArrayLike, axes: Sequence[int] | None = ...) -> Tensor:
     """The elements of x at indices along axes: axes of the indices first, then the others of x."""
 
@@ -749,6 +987,9 @@ def gaussian_nll(
 ) -> Tensor:
     """(log var + (targets - mean)**2 / var) / 2, with variances of at least eps; full adds log(2 pi) / 2."""
 
+def gcd(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """The greatest common divisor of integers."""
+
 def ge(x: ArrayLike, y: ArrayLike) -> Tensor:
     """Whether x is at least y."""
 
@@ -757,6 +998,9 @@ def geglu(x: ArrayLike, axis: int = ...) -> Tensor:
 
 def gelu(x: ArrayLike, approximate: str = ...) -> Tensor:
     """x times the normal distribution function of x; approximate="tanh" replaces erf by a tanh."""
+
+def geomspace(start: ArrayLike, stop: ArrayLike, num: Any = ..., endpoint: bool = ...) -> Tensor:
+    """Numbers with even ratios from start to stop, both positive."""
 
 def global_avg_pool(x: ArrayLike, keepdims: bool = ...) -> Tensor:
     """The mean of each channel over all its positions."""
@@ -785,6 +1029,12 @@ def gmres(
 def gradient(shape: Any, spacing: Any = ..., boundary: str = ..., dtype: Any = ...) -> Operator:
     """First differences along every axis, those of one axis after those of the one before."""
 
+def greater(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """Whether x is greater than y."""
+
+def greater_equal(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """Whether x is at least y."""
+
 def grid_sample(
     x: ArrayLike, grid: ArrayLike, mode: str = ..., padding: str = ..., align_corners: bool = ...
 ) -> Tensor:
@@ -798,8 +1048,28 @@ def groupnorm(
 def gt(x: ArrayLike, y: ArrayLike) -> Tensor:
     """Whether x is greater than y."""
 
+def gumbel_softmax(
+    key: Any, logits: ArrayLike, tau: float = ..., hard: bool = ..., axis: int = ...
+) -> Tensor:
+    """A sample of a relaxed one-hot vector; hard: one-hot, with the slope of the relaxed one."""
+
+def hamming(n: int) -> Tensor:
+    """The Hamming window of n points."""
+
 def hann_window(n: Size, periodic: bool = ..., dtype: Any = ...) -> Tensor:
     """sin(pi k / n)**2, or over n - 1 when not periodic: the window of Julius von Hann."""
+
+def hanning(n: int) -> Tensor:
+    """The Hann window of n points, both ends 0."""
+
+def hard_sigmoid(x: ArrayLike) -> Tensor:
+    """(x + 3) / 6, but at least 0 and at most 1."""
+
+def hard_swish(x: ArrayLike) -> Tensor:
+    """x times hardsigmoid(x)."""
+
+def hard_tanh(x: ArrayLike, low: float = ..., high: float = ...) -> Tensor:
+    """x, but at least low and at most high; the derivative at both ends is 0."""
 
 def hardshrink(x: ArrayLike, width: float = ...) -> Tensor:
     """x where it is further than width from 0, 0 elsewhere."""
@@ -812,6 +1082,9 @@ def hardswish(x: ArrayLike) -> Tensor:
 
 def hardtanh(x: ArrayLike, low: float = ..., high: float = ...) -> Tensor:
     """x, but at least low and at most high; the derivative at both ends is 0."""
+
+def heaviside(x: ArrayLike, at_zero: ArrayLike) -> Tensor:
+    """0 below zero, 1 above, and at_zero there."""
 
 def hessian(f: Any, x: Any) -> Operator:
     """The second derivative of a scalar function f at x, on flattened tensors."""
@@ -829,8 +1102,28 @@ def hinge_embedding(
 ) -> Tensor:
     """x where the target is 1, max(0, margin - x) where it is -1: x is a distance."""
 
+def histogram(
+    x: ArrayLike,
+    bins: Any = ...,
+    range: tuple[float, float] | None = ...,
+    weights: ArrayLike = ...,
+    density: bool = ...,
+) -> tuple[Tensor, Tensor]:
+    """How many elements lie in each bin, and the edges; the last bin has both of its edges."""
+
+def histogram_bin_edges(
+    x: ArrayLike, bins: Any = ..., range: tuple[float, float] | None = ...
+) -> Tensor:
+    """The edges of the bins of histogram: as given, or evenly from the least to the largest element."""
+
 def host_call(*values: ArrayLike, to: Callable[..., Any], shapes: Any, dtypes: Any) -> Any:
     """What to(*values) gives for NumPy arrays: arrays of these shapes and dtypes, also in compiled programs."""
+
+def hsplit(x: ArrayLike, parts: int | Sequence[int]) -> list[Tensor]:
+    """split along the second axis, a vector along its only one."""
+
+def hstack(xs: Sequence[ArrayLike]) -> Tensor:
+    """Join along the second axis, vectors along their only one."""
 
 def huber(x: ArrayLike, y: ArrayLike, delta: float = ..., reduction: str = ...) -> Tensor:
     """Half the squared difference up to delta, and delta times the absolute one beyond."""
@@ -838,10 +1131,25 @@ def huber(x: ArrayLike, y: ArrayLike, delta: float = ..., reduction: str = ...) 
 def hypot(x: ArrayLike, y: ArrayLike) -> Tensor:
     """Length of the vector (x, y)."""
 
+def i0(x: ArrayLike) -> Tensor:
+    """The modified Bessel function of order 0."""
+
+def i0e(x: ArrayLike) -> Tensor:
+    """exp(-|x|) times the modified Bessel function of order 0."""
+
+def i1(x: ArrayLike) -> Tensor:
+    """The modified Bessel function of order 1."""
+
+def i1e(x: ArrayLike) -> Tensor:
+    """exp(-|x|) times the modified Bessel function of order 1."""
+
 def idct(
     x: ArrayLike, type: int = ..., n: Size | None = ..., axis: int = ..., norm: str | None = ...
 ) -> Tensor:
     """The inverse of dct of the same type and norm."""
+
+def identity(n: Any, dtype: Any = ...) -> Tensor:
+    """The identity matrix as a tensor."""
 
 def ifft(x: ArrayLike, n: Size | None = ..., axis: int = ..., norm: str | None = ...) -> Tensor:
     """The inverse of fft along an axis."""
@@ -868,10 +1176,24 @@ def imag(x: ArrayLike) -> Tensor:
 def index(x: Value, key: Any) -> Tensor:
     """x[key]: numbers, slices, new axes, integer tensors and masks, as in NumPy."""
 
+def indices(shape: Sequence[int]) -> Tensor:
+    """The index along each axis of every element of a shape, one after another."""
+
+def inner(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """The sum of products over the last axes."""
+
+def insert(x: ArrayLike, index: int, values: ArrayLike, axis: int | None = ...) -> Tensor:
+    """values before the element at an index."""
+
 def instancenorm(
     x: ArrayLike, gain: ArrayLike = ..., bias: ArrayLike = ..., eps: float = ...
 ) -> Tensor:
     """layernorm over the positions of each channel: groupnorm with as many groups as channels."""
+
+def interp(
+    x: ArrayLike, xp: ArrayLike, fp: ArrayLike, left: ArrayLike = ..., right: ArrayLike = ...
+) -> Tensor:
+    """fp at x, linear between the rising points xp; beyond them its ends, or left and right."""
 
 def interpolate(
     x: ArrayLike, size: Any = ..., scale: Any = ..., mode: str = ..., align_corners: bool = ...
@@ -883,6 +1205,9 @@ def inv(x: ArrayLike) -> Tensor:
 
 def inverse(a: Any) -> Operator:
     """The inverse of a square operator; it is applied by solving."""
+
+def invert(x: ArrayLike) -> Tensor:
+    """Every bit flipped."""
 
 def iota(shape: Any, axis: int = ..., dtype: Any = ...) -> Tensor:
     """Each element's own index along an axis."""
@@ -898,6 +1223,14 @@ def irfftn(
 def is_unitary(a: Any, *, tol: float | None = ...) -> Tensor:
     """Whether A.H @ A is the identity, exactly up to tol for small operators, else on random vectors."""
 
+def isclose(
+    x: ArrayLike, y: ArrayLike, rtol: float = ..., atol: float = ..., equal_nan: bool = ...
+) -> Tensor:
+    """Where |x - y| <= atol + rtol |y|; infinities are close to themselves."""
+
+def iscomplex(x: ArrayLike) -> Tensor:
+    """Where the imaginary part is not 0."""
+
 def isfinite(x: ArrayLike) -> Tensor:
     """Whether x is neither infinite nor NaN."""
 
@@ -909,6 +1242,15 @@ def isinf(x: ArrayLike) -> Tensor:
 
 def isnan(x: ArrayLike) -> Tensor:
     """Whether x is not a number."""
+
+def isneginf(x: ArrayLike) -> Tensor:
+    """Where x is negative infinity."""
+
+def isposinf(x: ArrayLike) -> Tensor:
+    """Where x is positive infinity."""
+
+def isreal(x: ArrayLike) -> Tensor:
+    """Where the imaginary part is 0."""
 
 def istft(
     x: ArrayLike,
@@ -926,6 +1268,9 @@ def jacobi(a: Any) -> Operator:
 
 def jacobian(f: Any, x: Any) -> Operator:
     """The derivative of f at x, on flattened tensors: one application is one jvp, of the adjoint a vjp."""
+
+def kaiser(n: int, beta: float) -> Tensor:
+    """The Kaiser window of n points."""
 
 def kl_div(log_q: ArrayLike, p: ArrayLike, log_target: bool = ..., reduction: str = ...) -> Tensor:
     """p * (log p - log q), element by element before the reduction; log_target: p is log p."""
@@ -969,14 +1314,35 @@ def layernorm_safe(
 ) -> Tensor:
     """layernorm that no finite row overflows; a constant row gives the bias, even for eps=0."""
 
+def lcm(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """The least common multiple of integers."""
+
+def ldexp(x: ArrayLike, exponent: ArrayLike) -> Tensor:
+    """x times 2 to an integer power."""
+
 def le(x: ArrayLike, y: ArrayLike) -> Tensor:
     """Whether x is at most y."""
 
 def leaky_relu(x: ArrayLike, slope: float = ...) -> Tensor:
     """x where it is positive, slope times x elsewhere."""
 
+def left_shift(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """Bits moved up."""
+
+def less(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """Whether x is less than y."""
+
+def less_equal(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """Whether x is at most y."""
+
+def lexsort(keys: Sequence[ArrayLike], axis: int = ...) -> Tensor:
+    """The order by the last key, ties by the one before, and so on."""
+
 def lgamma(x: ArrayLike) -> Tensor:
     """Logarithm of the absolute value of the gamma function."""
+
+def linear(x: ArrayLike, w: ArrayLike, bias: ArrayLike = ...) -> Tensor:
+    """x @ w.mT + bias: w is (out, in), as PyTorch keeps it."""
 
 def linear_recurrence(a: ArrayLike, b: ArrayLike, axis: int = ..., reverse: bool = ...) -> Tensor:
     """y[i] = a[i] * y[i-1] + b[i] along an axis, starting from 0."""
@@ -986,17 +1352,28 @@ def linspace(
 ) -> Tensor:
     """So many numbers evenly spaced from start to stop, along a new first axis."""
 
+def local_response_norm(
+    x: ArrayLike, size: int, alpha: float = ..., beta: float = ..., k: float = ...
+) -> Tensor:
+    """x over (k + alpha times the mean of squares of `size` neighbouring channels) to the power beta."""
+
 def log(x: ArrayLike) -> Tensor:
     """Natural logarithm."""
 
 def log10(x: ArrayLike) -> Tensor:
     """Logarithm to base 10."""
 
+def log1mexp(x: ArrayLike) -> Tensor:
+    """log(1 - exp(-x)) for positive x."""
+
 def log1p(x: ArrayLike) -> Tensor:
     """log(1 + x), precise near 0."""
 
 def log2(x: ArrayLike) -> Tensor:
     """Logarithm to base 2."""
+
+def log_ndtr(x: ArrayLike) -> Tensor:
+    """The logarithm of ndtr, exact far to the left too."""
 
 def log_sigmoid(x: ArrayLike) -> Tensor:
     """Logarithm of sigmoid(x), without overflow."""
@@ -1006,6 +1383,9 @@ def log_softmax(x: ArrayLike, axis: AxisLike = ...) -> Tensor:
 
 def logaddexp(x: ArrayLike, y: ArrayLike) -> Tensor:
     """log(exp(x) + exp(y)) without overflow."""
+
+def logaddexp2(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """log2(2^x + 2^y)."""
 
 def logcumsumexp(x: ArrayLike, axis: int | None = ..., reverse: bool = ...) -> Tensor:
     """log of the running sum of exp(x) along an axis, without overflow."""
@@ -1025,8 +1405,22 @@ def logical_or(x: ArrayLike, y: ArrayLike) -> Tensor:
 def logical_xor(x: ArrayLike, y: ArrayLike) -> Tensor:
     """Whether just one is true."""
 
+def logit(p: ArrayLike) -> Tensor:
+    """log(p / (1 - p))."""
+
 def logm(x: ArrayLike) -> Tensor:
     """The logarithm of square matrices: expm(logm(x)) is x."""
+
+def logmeanexp(x: ArrayLike, axis: AxisLike = ..., keepdims: bool = ...) -> Tensor:
+    """The logarithm of the mean of exp(x)."""
+
+def logsigmoid(x: ArrayLike) -> Tensor:
+    """Logarithm of sigmoid(x), without overflow."""
+
+def logspace(
+    start: ArrayLike, stop: ArrayLike, num: Any = ..., endpoint: bool = ..., base: float = ...
+) -> Tensor:
+    """base to evenly spaced powers."""
 
 def logsumexp(x: ArrayLike, axis: AxisLike = ..., keepdims: bool = ...) -> Tensor:
     """log(sum(exp(x))) over axes without overflow; -inf where every element is."""
@@ -1096,6 +1490,9 @@ def matrix_rank(x: ArrayLike, rtol: ArrayLike = ...) -> Tensor:
 def matrix_transpose(x: ArrayLike) -> Tensor:
     """x with its last two axes swapped."""
 
+def matvec(a: ArrayLike, x: ArrayLike) -> Tensor:
+    """Matrices times vectors, over the last axes."""
+
 def max(x: ArrayLike, axis: AxisLike = ..., keepdims: bool = ...) -> Tensor:
     """Largest element over axes; NaN if any is."""
 
@@ -1145,6 +1542,9 @@ def maximum(x: ArrayLike, y: ArrayLike) -> Tensor:
 def mean(x: ArrayLike, axis: AxisLike = ..., keepdims: bool = ...) -> Tensor:
     """Arithmetic mean over axes."""
 
+def median(x: ArrayLike, axis: AxisLike = ..., keepdims: bool = ...) -> Tensor:
+    """The middle of the sorted elements, the mean of the two middle ones of an even number."""
+
 def meshgrid(*xs: ArrayLike, indexing: str = ...) -> list[Tensor]:
     """Coordinates of a grid: one tensor per axis given; 'xy' swaps the first two axes, 'ij' not."""
 
@@ -1171,6 +1571,12 @@ def minres(
 def mish(x: ArrayLike) -> Tensor:
     """x times tanh(softplus(x))."""
 
+def mod(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """Remainder with the sign of the divisor."""
+
+def modf(x: ArrayLike) -> tuple[Tensor, Tensor]:
+    """The fraction and the whole part, both with the sign of x."""
+
 def moveaxis(x: ArrayLike, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
     """x with axes moved to other places."""
 
@@ -1180,15 +1586,88 @@ def mse(x: ArrayLike, y: ArrayLike, reduction: str = ...) -> Tensor:
 def mul(x: ArrayLike, y: ArrayLike) -> Tensor:
     """Product of two tensors, element by element."""
 
+def multi_dot(xs: Sequence[ArrayLike]) -> Tensor:
+    """A product of several matrices in the order that takes the fewest operations."""
+
 def multi_margin(
     x: ArrayLike, labels: ArrayLike, p: int = ..., margin: float = ..., reduction: str = ...
 ) -> Tensor:
     """The sum over wrong classes of max(0, margin - x[label] + x[class]) ** p, over the number of classes."""
 
+def multigammaln(a: ArrayLike, d: int) -> Tensor:
+    """The logarithm of the gamma function of d dimensions."""
+
+def multiply(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """Product of two tensors, element by element."""
+
+def nan_to_num(
+    x: ArrayLike, nan: float = ..., posinf: float | None = ..., neginf: float | None = ...
+) -> Tensor:
+    """x with NaN and infinities replaced; infinities by the ends of the dtype where nothing is given."""
+
+def nanargmax(x: ArrayLike, axis: int | None = ..., keepdims: bool = ...) -> Tensor:
+    """Where the largest element that is a number is."""
+
+def nanargmin(x: ArrayLike, axis: int | None = ..., keepdims: bool = ...) -> Tensor:
+    """Where the least element that is a number is."""
+
+def nancumprod(x: ArrayLike, axis: int | None = ...) -> Tensor:
+    """The running product, NaN as 1."""
+
+def nancumsum(x: ArrayLike, axis: int | None = ...) -> Tensor:
+    """The running sum, NaN as 0."""
+
+def nanmax(x: ArrayLike, axis: AxisLike = ..., keepdims: bool = ...) -> Tensor:
+    """The largest element that is a number; NaN where there is none."""
+
+def nanmean(x: ArrayLike, axis: AxisLike = ..., keepdims: bool = ...) -> Tensor:
+    """The mean of the elements that are numbers."""
+
+def nanmedian(x: ArrayLike, axis: AxisLike = ..., keepdims: bool = ...) -> Tensor:
+    """median of the elements that are numbers."""
+
+def nanmin(x: ArrayLike, axis: AxisLike = ..., keepdims: bool = ...) -> Tensor:
+    """The least element that is a number; NaN where there is none."""
+
+def nanpercentile(
+    x: ArrayLike, q: ArrayLike, axis: AxisLike = ..., method: str = ..., keepdims: bool = ...
+) -> Tensor:
+    """percentile of the elements that are numbers."""
+
+def nanprod(x: ArrayLike, axis: AxisLike = ..., keepdims: bool = ...) -> Tensor:
+    """The product, NaN as 1."""
+
+def nanquantile(
+    x: ArrayLike, q: ArrayLike, axis: AxisLike = ..., method: str = ..., keepdims: bool = ...
+) -> Tensor:
+    """quantile of the elements that are numbers."""
+
+def nanstd(
+    x: ArrayLike, axis: AxisLike = ..., correction: float = ..., keepdims: bool = ...
+) -> Tensor:
+    """The standard deviation of the elements that are numbers."""
+
+def nansum(x: ArrayLike, axis: AxisLike = ..., keepdims: bool = ...) -> Tensor:
+    """The sum, NaN as 0."""
+
+def nanvar(
+    x: ArrayLike, axis: AxisLike = ..., correction: float = ..., keepdims: bool = ...
+) -> Tensor:
+    """The variance of the elements that are numbers."""
+
+def ndtr(x: ArrayLike) -> Tensor:
+    """The distribution function of the normal distribution."""
+
+def ndtri(p: ArrayLike) -> Tensor:
+    """The x with ndtr(x) = p."""
+
 def ne(x: ArrayLike, y: ArrayLike) -> Tensor:
     """Whether x differs from y."""
 
 def neg(x: ArrayLike) -> Tensor:
+    """Negation."""
+
+def negative(x: ArrayLike) -> Tensor:
     """Negation."""
 
 def nextafter(x: ArrayLike, y: ArrayLike) -> Tensor:
@@ -1208,6 +1687,12 @@ def nonzero(x: ArrayLike, size: Any = ..., fill: int = ...) -> tuple[Tensor, ...
 
 def norm(x: ArrayLike, ord: float = ..., axis: AxisLike = ..., keepdims: bool = ...) -> Tensor:
     """Vector norm over axes: (sum |x|**ord)**(1/ord), the largest |x| for inf, smallest for -inf."""
+
+def normalize(x: ArrayLike, p: float = ..., axis: int = ..., eps: float = ...) -> Tensor:
+    """x divided by its p-norm along an axis, or by eps where that is larger."""
+
+def not_equal(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """Whether x differs from y."""
 
 def nystrom(a: Any, rank: int, shift: float = ..., key: Any = ...) -> Operator:
     """A preconditioner for A + shift I from a random sketch of a positive A (Frangella et al. 2021)."""
@@ -1230,14 +1715,42 @@ def overlap_add(x: ArrayLike, hop: Size) -> Tensor:
 def pad(x: ArrayLike, width: Any, value: ArrayLike = ...) -> Tensor:
     """x with `width` elements (before, after) of a value around each axis."""
 
+def pairwise_distance(
+    x: ArrayLike, y: ArrayLike, p: float = ..., eps: float = ..., keepdims: bool = ...
+) -> Tensor:
+    """The p-norm of x - y + eps along the last axis."""
+
+def partition(x: ArrayLike, kth: int, axis: int = ...) -> Tensor:
+    """x sorted: smaller elements before the kth, larger ones after it."""
+
+def pdist(x: ArrayLike, p: float = ...) -> Tensor:
+    """The distances of all pairs of rows, (0, 1), (0, 2) ... (n - 2, n - 1)."""
+
+def percentile(
+    x: ArrayLike, q: ArrayLike, axis: AxisLike = ..., method: str = ..., keepdims: bool = ...
+) -> Tensor:
+    """quantile with q in percent."""
+
 def permutation(p: Any, dtype: Any = ...) -> Operator:
     """The operator with (A @ x)[i] = x[p[i]]."""
+
+def permute_dims(x: ArrayLike, axes: Sequence[int] | None = ...) -> Tensor:
+    """x with its axes in another order; reversed when none is given."""
+
+def piecewise(x: ArrayLike, conditions: Sequence[ArrayLike], functions: Sequence[Any]) -> Tensor:
+    """The function, or number, of the last condition that holds; one more than conditions is for the rest, else 0."""
 
 def pinv(x: ArrayLike, rtol: ArrayLike = ...) -> Tensor:
     """The pseudoinverse; singular values up to rtol times the largest count as zero."""
 
 def pipeline(steps: Sequence[Any]) -> Any:
     """The first step, a value or a function of none, passed through the functions that follow."""
+
+def pixel_shuffle(x: ArrayLike, factor: int) -> Tensor:
+    """(..., c r^2, h, w) to (..., c, h r, w r): channels become pixels."""
+
+def pixel_unshuffle(x: ArrayLike, factor: int) -> Tensor:
+    """(..., c, h r, w r) to (..., c r^2, h, w): pixels become channels."""
 
 def plus(*terms: Any) -> Operator:
     """The sum of operators: (A + B) @ x = A @ x + B @ x."""
@@ -1251,13 +1764,37 @@ def pmean(x: Any, axis_name: Names) -> Any:
 def pmin(x: Any, axis_name: Names) -> Any:
     """The smallest of each element of the tensors of x over the elements of the batch."""
 
+def poch(z: ArrayLike, m: ArrayLike) -> Tensor:
+    """gamma(z + m) / gamma(z) for positive z and z + m."""
+
 def poisson_nll(
     x: ArrayLike, targets: ArrayLike, log_input: bool = ..., eps: float = ..., reduction: str = ...
 ) -> Tensor:
     """-log of a Poisson likelihood less log(targets!): exp(x) - targets * x, or for rates x - targets * log(x + eps)."""
 
+def polyadd(p: ArrayLike, q: ArrayLike) -> Tensor:
+    """The sum of two polynomials."""
+
+def polyder(p: ArrayLike, m: int = ...) -> Tensor:
+    """The m-th derivative of a polynomial."""
+
+def polyfit(x: ArrayLike, y: ArrayLike, degree: int, w: ArrayLike = ...) -> Tensor:
+    """The polynomial of least squares through points, with weights w."""
+
 def polygamma(x: ArrayLike, order: int) -> Tensor:
     """Derivative of digamma of this order, 0 for digamma itself."""
+
+def polyint(p: ArrayLike, m: int = ..., k: float = ...) -> Tensor:
+    """The m-th antiderivative of a polynomial, with the constant k at each step."""
+
+def polymul(p: ArrayLike, q: ArrayLike) -> Tensor:
+    """The product of two polynomials."""
+
+def polysub(p: ArrayLike, q: ArrayLike) -> Tensor:
+    """The difference of two polynomials."""
+
+def polyval(p: ArrayLike, x: ArrayLike) -> Tensor:
+    """A polynomial at x, by Horner's rule."""
 
 def positive(x: ArrayLike) -> Tensor:
     """The tensor itself."""
@@ -1283,17 +1820,37 @@ def projector(u: Any, orthonormal: bool = ...) -> Operator:
 def pseudoinverse(a: Any, rtol: float | None = ...) -> Operator:
     """The inverse of Moore and Penrose of an operator or of a SpectralOperator."""
 
+def psi(x: ArrayLike) -> Tensor:
+    """Derivative of lgamma."""
+
 def psum(x: Any, axis_name: Names) -> Any:
     """The sum of the tensors of x over the elements of the batch."""
 
 def psum_scatter(x: ArrayLike, axis_name: str) -> Tensor:
     """The sum of x over the elements of the batch, of which element i gets x[i]."""
 
+def ptp(x: ArrayLike, axis: AxisLike = ..., keepdims: bool = ...) -> Tensor:
+    """The range of values: max - min."""
+
 def put_along_axis(x: ArrayLike, indices: ArrayLike, value: ArrayLike, axis: int = ...) -> Tensor:
     """x with values written, for each place of `indices`, at that index along an axis."""
 
 def qr(x: ArrayLike, mode: str = ...) -> tuple[Tensor, ...]:
     """(Q, R) with Q @ R = x, orthonormal columns in Q and zeros below the diagonal of R."""
+
+def quantile(
+    x: ArrayLike, q: ArrayLike, axis: AxisLike = ..., method: str = ..., keepdims: bool = ...
+) -> Tensor:
+    """The numbers below which a part q of the elements lies; q is a number or a vector, whose axis comes first."""
+
+def rad2deg(x: ArrayLike) -> Tensor:
+    """Radians as degrees."""
+
+def ravel(x: ArrayLike) -> Tensor:
+    """x as one axis."""
+
+def ravel_multi_index(places: Sequence[ArrayLike], shape: Sequence[int]) -> Tensor:
+    """The flat indices of places in a shape."""
 
 def real(x: ArrayLike) -> Tensor:
     """Real part."""
@@ -1303,6 +1860,9 @@ def reciprocal(x: ArrayLike) -> Tensor:
 
 def reconstruct(s: Any) -> Operator:
     """The operator U diag(S) V.H of a SpectralOperator."""
+
+def rel_entr(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """x log(x / y), 0 where x is 0 and y >= 0, infinity where it is undefined."""
 
 def relu(x: ArrayLike) -> Tensor:
     """The larger of x and 0."""
@@ -1341,6 +1901,12 @@ def rfftn(
 ) -> Tensor:
     """rfft over the last of the axes and fft over the others."""
 
+def right_shift(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """Bits moved down, keeping the sign."""
+
+def rint(x: ArrayLike) -> Tensor:
+    """Nearest whole number, ties to even."""
+
 def rmsnorm(x: ArrayLike, gain: ArrayLike = ..., axis: AxisLike = ..., eps: float = ...) -> Tensor:
     """x / sqrt(mean(x * x) + eps) along axes, times gain, which has those axes."""
 
@@ -1351,6 +1917,9 @@ def rmsnorm_safe(
 
 def roll(x: ArrayLike, shift: int | Sequence[int], axis: AxisLike = ...) -> Tensor:
     """x with elements moved along axes, those that leave one end entering at the other."""
+
+def rollaxis(x: ArrayLike, axis: int, start: int = ...) -> Tensor:
+    """An axis moved to just before the axis `start`."""
 
 def rope(x: ArrayLike, positions: ArrayLike = ..., base: float = ...) -> Tensor:
     """Rotary positions on (..., seq, dim): pairs of elements turned by an angle per position."""
@@ -1430,6 +1999,9 @@ def silu(x: ArrayLike) -> Tensor:
 def sin(x: ArrayLike) -> Tensor:
     """Sine."""
 
+def sinc(x: ArrayLike) -> Tensor:
+    """sin(pi x) / (pi x), 1 at 0."""
+
 def singular_map(x: ArrayLike, f: Any) -> Tensor:
     """U diag(f(s)) Vh for x = U diag(s) Vh, where f(0) is 0."""
 
@@ -1455,6 +2027,9 @@ def smooth_l1(x: ArrayLike, y: ArrayLike, beta: float = ..., reduction: str = ..
 
 def soft_margin(x: ArrayLike, targets: ArrayLike, reduction: str = ...) -> Tensor:
     """log(1 + exp(-targets * x)) with targets -1 or 1."""
+
+def soft_sign(x: ArrayLike) -> Tensor:
+    """x / (1 + |x|)."""
 
 def softmax(x: ArrayLike, axis: AxisLike = ...) -> Tensor:
     """exp(x) over its sum along axes."""
@@ -1516,6 +2091,9 @@ def sqrtm(x: ArrayLike) -> Tensor:
 def square(x: ArrayLike) -> Tensor:
     """x times x."""
 
+def squareplus(x: ArrayLike, b: float = ...) -> Tensor:
+    """(x + sqrt(x^2 + b)) / 2, a smooth relu."""
+
 def squeeze(x: ArrayLike, axis: AxisLike = ...) -> Tensor:
     """x without axes of size 1: those named, or all of them."""
 
@@ -1574,6 +2152,9 @@ def stop_gradient(x: ArrayLike) -> Tensor:
 def sub(x: ArrayLike, y: ArrayLike) -> Tensor:
     """Difference of two tensors."""
 
+def subtract(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """Difference of two tensors."""
+
 def sum(x: ArrayLike, axis: AxisLike = ..., keepdims: bool = ...) -> Tensor:
     """Sum over axes; integers are summed in 64 bits."""
 
@@ -1628,6 +2209,9 @@ def todense(a: Any) -> Tensor:
 def toeplitz(c: Any, r: Any = ...) -> Operator:
     """The operator with the first column c and the first row r, whose first element is not read."""
 
+def top_k(x: ArrayLike, k: Size, axis: int = ..., largest: bool = ...) -> tuple[Tensor, ...]:
+    """The k largest (or smallest) elements along an axis, in order, and their indices."""
+
 def topk(x: ArrayLike, k: Size, axis: int = ..., largest: bool = ...) -> tuple[Tensor, ...]:
     """The k largest (or smallest) elements along an axis, in order, and their indices."""
 
@@ -1636,6 +2220,12 @@ def trace(x: ArrayLike, offset: int = ...) -> Tensor:
 
 def transpose(x: ArrayLike, axes: Sequence[int] | None = ...) -> Tensor:
     """x with its axes in another order; reversed when none is given."""
+
+def trapezoid(y: ArrayLike, x: ArrayLike = ..., dx: float = ..., axis: int = ...) -> Tensor:
+    """The integral by trapezoids along an axis."""
+
+def tri(n: int, m: int | None = ..., k: int = ..., dtype: Any = ...) -> Tensor:
+    """Ones on and below the k-th diagonal."""
 
 def triangular(a: Any, lower: bool = ..., unit_diagonal: bool = ...) -> Operator:
     """The lower or upper triangle of a square matrix; the other elements are not read."""
@@ -1654,6 +2244,9 @@ def tridiagonal_solve(low: ArrayLike, main: ArrayLike, up: ArrayLike, b: ArrayLi
 def tril(x: ArrayLike, k: int = ...) -> Tensor:
     """The elements of matrices on and below the k-th diagonal, zeros elsewhere."""
 
+def tril_indices(n: int, k: int = ..., m: int | None = ...) -> tuple[Tensor, Tensor]:
+    """The rows and columns of the lower triangle."""
+
 def triplet_margin(
     anchor: ArrayLike,
     positive: ArrayLike,
@@ -1668,6 +2261,15 @@ def triplet_margin(
 def triu(x: ArrayLike, k: int = ...) -> Tensor:
     """The elements of matrices on and above the k-th diagonal, zeros elsewhere."""
 
+def triu_indices(n: int, k: int = ..., m: int | None = ...) -> tuple[Tensor, Tensor]:
+    """The rows and columns of the upper triangle."""
+
+def true_div(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """True quotient of two tensors."""
+
+def true_divide(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """True quotient of two tensors."""
+
 def trunc(x: ArrayLike) -> Tensor:
     """Whole part of x."""
 
@@ -1676,6 +2278,11 @@ def truncate(s: Any, k: int) -> SpectralOperator:
 
 def undescribe(d: Described | TessOperatorDesc) -> Operator:
     """The operator that a descriptor tells of, with copies of its tensors."""
+
+def unfold(
+    x: ArrayLike, size: Any, dilation: Any = ..., padding: Any = ..., stride: Any = ...
+) -> Tensor:
+    """The windows of images (batch, channels, height, width) as columns (batch, channels * window, windows)."""
 
 def unique(x: ArrayLike) -> Tensor:
     """Distinct elements in ascending order; each NaN is distinct."""
@@ -1692,24 +2299,47 @@ def unique_inverse(x: ArrayLike) -> UniqueInverse:
 def unique_values(x: ArrayLike) -> Tensor:
     """Distinct elements in ascending order; each NaN is distinct."""
 
+def unravel_index(index: ArrayLike, shape: Sequence[int]) -> tuple[Tensor, ...]:
+    """The places of flat indices in a shape."""
+
 def unstack(x: ArrayLike, axis: int = ...) -> tuple[Tensor, ...]:
     """The parts of x along an axis, without that axis."""
 
+def unwrap(
+    x: ArrayLike, discont: float | None = ..., axis: int = ..., period: float = ...
+) -> Tensor:
+    """Angles without jumps of more than half a period along an axis."""
+
 def update(x: Value, key: Any, value: ArrayLike, how: str) -> Tensor:
     """x with x[key] set to a value, or combined with it by add, multiply, max or min."""
+
+def vander(x: ArrayLike, n: int | None = ..., increasing: bool = ...) -> Tensor:
+    """The powers of each element as a row, the highest first."""
 
 def var(
     x: ArrayLike, axis: AxisLike = ..., correction: float = ..., keepdims: bool = ...
 ) -> Tensor:
     """Variance over axes; the sum of squares is divided by the count less the correction."""
 
+def vdot(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """The sum of products of all elements, those of x conjugated."""
+
 def vecdot(a: ArrayLike, b: ArrayLike, axis: int = ...) -> Tensor:
     """Sum of conj(a) * b along an axis; the other axes broadcast."""
+
+def vecmat(x: ArrayLike, a: ArrayLike) -> Tensor:
+    """Conjugated vectors times matrices, over the last axes."""
 
 def vector_norm(
     x: ArrayLike, ord: float = ..., axis: AxisLike = ..., keepdims: bool = ...
 ) -> Tensor:
     """Norm of the elements over axes as one vector: (sum |x|**ord)**(1/ord)."""
+
+def vsplit(x: ArrayLike, parts: int | Sequence[int]) -> list[Tensor]:
+    """split along the first axis."""
+
+def vstack(xs: Sequence[ArrayLike]) -> Tensor:
+    """Join along the first axis; vectors are rows."""
 
 def watch(x: ArrayLike, *values: ArrayLike, to: Callable[..., Any]) -> Tensor:
     """x, after calling to(*values) with NumPy arrays, also in compiled programs and their loops."""
@@ -1728,6 +2358,12 @@ def while_loop(
 def windows(x: ArrayLike, size: Any, stride: Any = ..., dilation: Any = ...) -> Tensor:
     """Windows over the last axes: (..., n) gives (..., windows, size); a number is for one axis."""
 
+def xlog1py(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """x log(1 + y), 0 where x is 0 and y is a number."""
+
+def xlogy(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """x log(y), 0 where x is 0 and y is a number."""
+
 def zero(rows: Any, columns: Any = ..., dtype: Any = ...) -> Operator:
     """The operator that maps every vector to zero; square unless the columns are given."""
 
@@ -1736,3 +2372,6 @@ def zeros(shape: Any, dtype: Any = ...) -> Tensor:
 
 def zeros_like(x: ArrayLike, dtype: Any = ...) -> Tensor:
     """A tensor of zeros of x's shape, and dtype unless given."""
+
+def zeta(x: ArrayLike, q: ArrayLike = ...) -> Tensor:
+    """The Hurwitz zeta function, the sum of (k + q)^-x over k >= 0, for x > 1 and q > 0."""
