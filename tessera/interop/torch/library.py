@@ -32,8 +32,17 @@ def part(name: str) -> Any:
 
 
 def decompositions(keep: frozenset[str], add: tuple[str, ...]) -> dict[Any, Any]:
-    """The decompositions to core ATen, without those of some ops and with those of others."""
+    """The decompositions to core ATen, without those of some ops and of random ones, and with those of others."""
     t, decomp = torch(), part("_decomp")
-    table = {k: f for k, f in decomp.core_aten_decompositions().items() if str(k) not in keep}
+    table = {
+        k: f
+        for k, f in decomp.core_aten_decompositions().items()
+        if str(k) not in keep and not is_random(k)
+    }
     more = [getattr(t.ops.aten, name) for name in add]
     return {**table, **decomp.get_decompositions(more)}
+
+
+def is_random(target: Any) -> bool:
+    """Whether an op draws random numbers."""
+    return torch().Tag.nondeterministic_seeded in getattr(target, "tags", ())

@@ -8,7 +8,7 @@ from typing import Any
 
 from tessera.core import tree
 from tessera.core.blame import demand_function
-from tessera.core.errors import TesseraError, located
+from tessera.core.errors import OperandError, TesseraError, located
 from tessera.core.statics import static_key
 from tessera.interop.torch.flat import PLACE, Flat, leaves_of
 from tessera.interop.torch.library import torch
@@ -105,3 +105,12 @@ def _gradients(pullback: Flat, tensors: list[Any]) -> list[Any]:
     """PyTorch's gradients: the conjugates of our cotangents."""
     found = _applied(pullback, tensors)
     return [g.conj() if g.is_complex() else g for g in found]
+
+
+def demand_name(name: Any) -> None:
+    """Refuse what is no name of an op with its namespace."""
+    parts = name.split("::") if isinstance(name, str) else []
+    if len(parts) != 2 or not all(p.isidentifier() for p in parts):
+        raise located(
+            OperandError(f'torch.custom_op: the name is {name!r:.40}, expected "namespace::name"')
+        )
