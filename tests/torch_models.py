@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional as F
+
+F = nn.functional
 
 
 class Residual(nn.Module):
@@ -22,7 +23,9 @@ class Residual(nn.Module):
         self.relu = nn.ReLU(inplace=True)
         self.down = None
         if stride != 1 or ins != outs:
-            self.down = nn.Sequential(nn.Conv2d(ins, outs, 1, stride, bias=False), nn.BatchNorm2d(outs))
+            self.down = nn.Sequential(
+                nn.Conv2d(ins, outs, 1, stride, bias=False), nn.BatchNorm2d(outs)
+            )
 
     def forward(self, x):
         y = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
@@ -50,7 +53,9 @@ class ChannelNorm(nn.LayerNorm):
 
     def forward(self, x):
         x = x.permute(0, 2, 3, 1)
-        return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps).permute(0, 3, 1, 2)
+        return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps).permute(
+            0, 3, 1, 2
+        )
 
 
 class ConvNeXtBlock(nn.Module):
@@ -85,7 +90,9 @@ class Inverted(nn.Module):
     def __init__(self, ins: int, outs: int, stride: int, expand: int = 4, kernel: int = 3):
         super().__init__()
         mid = ins * expand
-        self.expand = nn.Sequential(nn.Conv2d(ins, mid, 1, bias=False), nn.BatchNorm2d(mid), nn.SiLU(inplace=True))
+        self.expand = nn.Sequential(
+            nn.Conv2d(ins, mid, 1, bias=False), nn.BatchNorm2d(mid), nn.SiLU(inplace=True)
+        )
         self.depth = nn.Sequential(
             nn.Conv2d(mid, mid, kernel, stride, kernel // 2, groups=mid, bias=False), nn.BatchNorm2d(mid),
             nn.SiLU(inplace=True),
@@ -113,12 +120,16 @@ def efficientnet(width: int = 8, classes: int = 10) -> nn.Module:
 class ViT(nn.Module):
     """A vision transformer."""
 
-    def __init__(self, size: int = 32, patch: int = 8, dim: int = 32, depth: int = 2, heads: int = 2):
+    def __init__(
+        self, size: int = 32, patch: int = 8, dim: int = 32, depth: int = 2, heads: int = 2
+    ):
         super().__init__()
         self.patches = nn.Conv2d(3, dim, patch, patch)
         self.token = nn.Parameter(torch.zeros(1, 1, dim))
         self.places = nn.Parameter(torch.randn(1, (size // patch) ** 2 + 1, dim) * 0.02)
-        layer = nn.TransformerEncoderLayer(dim, heads, 2 * dim, 0.0, "gelu", batch_first=True, norm_first=True)
+        layer = nn.TransformerEncoderLayer(
+            dim, heads, 2 * dim, 0.0, "gelu", batch_first=True, norm_first=True
+        )
         self.layers = nn.TransformerEncoder(layer, depth, enable_nested_tensor=False)
         self.norm, self.head = nn.LayerNorm(dim), nn.Linear(dim, 10)
 
@@ -154,14 +165,22 @@ class UNet(nn.Module):
         return self.out(self.join2(torch.cat([self.up2(y), a], 1)))
 
 
-IMAGES = {"resnet": resnet, "convnext": convnext, "efficientnet": efficientnet, "vit": ViT, "unet": UNet}
+IMAGES = {
+    "resnet": resnet,
+    "convnext": convnext,
+    "efficientnet": efficientnet,
+    "vit": ViT,
+    "unet": UNet,
+}
 
 
 def image_model(name: str) -> tuple[nn.Module, dict[str, Any]]:
     """A network for images, with random inputs."""
     torch.manual_seed(0)
     size = 64 if name == "resnet" else 32
-    return IMAGES[name](), {"input" if name not in ("vit", "unet") else "x": torch.randn(2, 3, size, size)}
+    return IMAGES[name](), {
+        "input" if name not in ("vit", "unet") else "x": torch.randn(2, 3, size, size)
+    }
 
 
 def language_model(name: str) -> tuple[nn.Module, dict[str, Any]]:
@@ -183,7 +202,13 @@ def language_model(name: str) -> tuple[nn.Module, dict[str, Any]]:
         return hf.LlamaForCausalLM(config), {"input_ids": ids}
     if name == "t5":
         config = hf.T5Config(
-            **tiny, d_model=32, d_kv=16, d_ff=64, num_layers=2, num_heads=2, decoder_start_token_id=0
+            **tiny,
+            d_model=32,
+            d_kv=16,
+            d_ff=64,
+            num_layers=2,
+            num_heads=2,
+            decoder_start_token_id=0,
         )
         return hf.T5ForConditionalGeneration(config), {"input_ids": ids, "labels": ids}
     if name == "whisper":
@@ -193,10 +218,18 @@ def language_model(name: str) -> tuple[nn.Module, dict[str, Any]]:
             max_source_positions=20, max_target_positions=20, pad_token_id=0, bos_token_id=1, eos_token_id=2,
             decoder_start_token_id=1,
         )  # fmt: skip
-        return hf.WhisperModel(config), {"input_features": torch.randn(2, 8, 40), "decoder_input_ids": ids}
+        return hf.WhisperModel(config), {
+            "input_features": torch.randn(2, 8, 40),
+            "decoder_input_ids": ids,
+        }
     assert name == "hf_vit", name
     config = hf.ViTConfig(
-        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, image_size=32, patch_size=8
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        image_size=32,
+        patch_size=8,
     )
     return hf.ViTModel(config), {"pixel_values": torch.randn(2, 3, 32, 32)}
 
@@ -216,5 +249,8 @@ def tensors_of(y: Any) -> list[torch.Tensor]:
 def loss_of(y: Any) -> torch.Tensor:
     """A number that depends on every element of the outputs, each in its own way."""
     parts = [t for t in tensors_of(y) if t.is_floating_point() and t.requires_grad]
-    terms = [(t * torch.linspace(-1, 1, t.numel()).reshape(t.shape)).sum() / math.sqrt(t.numel()) for t in parts]
+    terms = [
+        (t * torch.linspace(-1, 1, t.numel()).reshape(t.shape)).sum() / math.sqrt(t.numel())
+        for t in parts
+    ]
     return sum(terms[1:], terms[0])

@@ -15,7 +15,7 @@ from typing import NamedTuple
 _BETWEEN = frozenset((contextlib.__file__, functools.__file__))
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Folders whose files are not the user's: our own, and libraries that call us for the user.
-_folders = (_PACKAGE,)
+_folders: tuple[str, ...] = (_PACKAGE,)
 
 
 class Location(NamedTuple):
@@ -31,7 +31,7 @@ class Location(NamedTuple):
 
 def pass_over(folder: str) -> None:
     """Count the files of a library that calls us for the user as none of the user's."""
-    global _folders  # noqa: PLW0603
+    global _folders
     _folders = tuple(dict.fromkeys((*_folders, folder + os.sep)))
 
 

@@ -15,6 +15,7 @@ from tessera.interop.torch.plan import Plan, Ref, Step
 from tessera.interop.torch.report import COUNTS
 from tessera.interop.torch.rule import RULES
 from tessera.ir.graph.ir import Value
+from tessera.lang import op
 
 # What a rule raises on arguments that do not fit it.
 _MISFITS = (TesseraError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
@@ -35,6 +36,8 @@ def evaluate(plan: Plan, args: Sequence[Any], sizes: Mapping[str, Size]) -> list
 
 
 def _constant(step: Step) -> Any:
+    if isinstance(step.constant, Plan):
+        return step.constant
     if not isinstance(step.constant, torch().Tensor):
         raise OperandError(
             f"torch: '{step.name}' is {type(step.constant).__name__}, expected a tensor; a function inside of the graph "
@@ -55,6 +58,9 @@ def _run(step: Step, values: list[Any], sizes: Mapping[str, Size]) -> Any:
     name = step.call.target
     if step.run is operator.getitem:
         return args[0][args[1]]
+    if name in _CONTROL:
+        COUNTS.translated[name] += 1
+        return _CONTROL[name](sizes, *args)
     rule = RULES.get(name)
     if (
         rule is None
@@ -72,6 +78,34 @@ def _run(step: Step, values: list[Any], sizes: Mapping[str, Size]) -> Any:
         return by_pytorch(step, args, kwargs, sizes, text.partition("\n")[0])
     COUNTS.translated[name] += 1
     return found
+
+
+def _graph(plan: Plan, sizes: Mapping[str, Size]) -> Any:
+    """A graph inside of a graph as a function."""
+
+    def run(*xs: Any) -> tuple[Any, ...]:
+        return tuple(evaluate(plan, xs, sizes))
+
+    return run
+
+
+def _cond(sizes: Mapping[str, Size], pred: Any, yes: Plan, no: Plan, operands: Any) -> Any:
+    return op.cond(pred, _graph(yes, sizes), _graph(no, sizes), *operands)
+
+
+def _while_loop(
+    sizes: Mapping[str, Size], goes_on: Plan, body: Plan, carried: Any, others: Any = ()
+) -> Any:
+    def test(xs: Any) -> Any:
+        return evaluate(goes_on, [*xs, *others], sizes)[0]
+
+    def step(xs: Any) -> Any:
+        return tuple(evaluate(body, [*xs, *others], sizes))
+
+    return op.while_loop(test, step, tuple(carried))
+
+
+_CONTROL = {"higher_order.cond": _cond, "higher_order.while_loop": _while_loop}
 
 
 def _holds_values(x: Any) -> bool:

@@ -64,9 +64,7 @@ def array_of(x: Any) -> np.ndarray[Any, Any]:
     if carried is None:
         found: np.ndarray[Any, Any] = x.numpy()
         return found
-    return np.asarray(
-        x.view(getattr(torch(), carried)).numpy().view(dtype_of(x.dtype).np)  # type: ignore[arg-type]
-    )
+    return np.asarray(x.view(getattr(torch(), carried)).numpy().view(dtype_of(x.dtype).np))
 
 
 def from_torch(x: Any) -> Value:

@@ -42,6 +42,8 @@ def by_pytorch(
             return _dropout(step, sizes, *args)
     else:
         COUNTS.fell_back(name, reason)
+    if not any(call.dtypes) and isinstance(step.run, torch()._ops.OpOverload):
+        return _checked(step, args, kwargs)
     if not any(call.dtypes) or None in call.shapes:
         raise OperandError(f"torch: {name} cannot cross: {reason}")
     shapes = [tuple(substitute(s, sizes) for s in shape or ()) for shape in call.shapes]
@@ -57,6 +59,23 @@ def by_pytorch(
     else:
         found = callback(run, types, vjp=run.vjp)(*operands)
     return tuple(found) if _is_several(step) else found[0]
+
+
+def _checked(step: Step, args: list[Any], kwargs: dict[str, Any]) -> None:
+    """Run a step that returns nothing and raises where a condition does not hold."""
+    operands: list[Value] = []
+    bound = _bound((args, kwargs), operands)
+    dtypes = [v.dtype for v in operands]
+
+    def check(*arrays: Any) -> list[Any]:
+        tensors = [tensor_of(a, d) for a, d in zip(arrays, dtypes, strict=True)]
+        given, named = _unbound(bound, tensors)
+        assert step.run is not None
+        step.run(*given, **named)
+        return [np.zeros((), bool)]
+
+    check.__name__ = step.call.target
+    op.host_call(*operands, to=check, shapes=((),), dtypes=(bool_,))
 
 
 def _dropout(step: Step, sizes: Mapping[str, Size], x: Value, p: float, train: Any = True) -> Any:
@@ -76,7 +95,7 @@ def _dropout(step: Step, sizes: Mapping[str, Size], x: Value, p: float, train: A
 
 
 def _is_several(step: Step) -> bool:
-    returns = getattr(getattr(step.run, "_schema", None), "returns", ())
+    returns: list[Any] = list(getattr(getattr(step.run, "_schema", None), "returns", ()))
     return len(returns) != 1 or "[]" in str(returns[0].type)
 
 
@@ -159,8 +178,8 @@ class _OnArrays:
                 else [None] * len(moved)
             )
             made = [next(found) if x.requires_grad else None for x in tensors]
-        pairs = zip(made, arrays, strict=True)
-        return [np.zeros_like(a) if g is None else np.array(array_of(g)) for g, a in pairs]
+        both = zip(made, arrays, strict=True)
+        return [np.zeros_like(a) if g is None else np.array(array_of(g)) for g, a in both]
 
 
 def _flows(x: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tessera.core.dims import Size, parse_dim
@@ -91,12 +91,20 @@ def _input(node: Any) -> Input:
 
 def _order(val: Any) -> tuple[int, ...] | None:
     """The order of axes in memory of a dense tensor; None where it is that of the axes."""
-    t = torch()
-    if not isinstance(val, t.Tensor) or val.layout is not t.strided or val.ndim < 2:
+    order = _memory(val)
+    if order is None or len(order) < 2:
         return None
-    try:
-        sizes, strides = [int(s) for s in val.shape], [int(s) for s in val.stride()]
-    except (TypeError, RuntimeError):  # sizes that data decides
+    moving = [i for i in order if _hint(val.shape[i]) != 1]
+    return None if moving == sorted(moving) else order
+
+
+def _memory(val: Any) -> tuple[int, ...] | None:
+    """The axes of a dense tensor from the one of the largest stride on; None where it is not dense."""
+    t = torch()
+    if not isinstance(val, t.Tensor) or val.layout is not t.strided:
+        return None
+    sizes, strides = [_hint(s) for s in val.shape], [_hint(s) for s in val.stride()]
+    if None in sizes or None in strides:  # sizes that data decides
         return None
     order = sorted(range(val.ndim), key=lambda i: (-strides[i], -sizes[i], i))
     expected = 1
@@ -104,8 +112,12 @@ def _order(val: Any) -> tuple[int, ...] | None:
         if sizes[i] != 1 and strides[i] != expected:
             return None
         expected *= sizes[i]
-    moving = [i for i in order if sizes[i] != 1]
-    return None if moving == sorted(moving) else tuple(order)
+    return tuple(order)
+
+
+def _hint(s: Any) -> Any:
+    """A size as it is in the example, without a guard on it."""
+    return s if isinstance(s, int) else s.node.hint
 
 
 def _step(graph_module: Any, node: Any, numbers: dict[Any, int]) -> Step:
@@ -115,10 +127,13 @@ def _step(graph_module: Any, node: Any, numbers: dict[Any, int]) -> Step:
         value: Any = graph_module
         for name in str(node.target).split("."):
             value = getattr(value, name)
+        value = plan_of(value) if isinstance(value, torch().fx.GraphModule) else value
         return Step("constant", node.name, _described("constant", None), None, (), {}, False, value)
     args = tuple(_argument(x, numbers) for x in node.args)
     kwargs = {k: _argument(x, numbers) for k, x in node.kwargs.items()}
     call = _described(_name(node.target), _meta(node))
+    if call.target.startswith("aten.as_strided"):
+        call = replace(call, memory=_memory(_meta(node.args[0])))
     val = _meta(node)
     order = _order(val[0] if isinstance(val, list | tuple) and val else val)
     random = is_random(node.target)
@@ -128,6 +143,8 @@ def _step(graph_module: Any, node: Any, numbers: dict[Any, int]) -> Step:
 def _name(target: Any) -> str:
     if isinstance(target, torch()._ops.OpOverload):
         return str(target)
+    if isinstance(target, torch()._ops.HigherOrderOperator):
+        return f"higher_order.{target.__name__}"
     return f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', target)}"
 
 

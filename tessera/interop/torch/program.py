@@ -121,7 +121,7 @@ def _inverse(order: tuple[int, ...]) -> tuple[int, ...]:
 
 def _passed_through(plan: Plan) -> dict[int, int]:
     """Outputs that are inputs, with the number of the tensor."""
-    tensors = {}
+    tensors: dict[int, int] = {}
     for at, step in enumerate(plan.steps):
         if step.kind == "input" and plan.inputs[len(tensors) + _before(plan, at)].is_tensor:
             tensors[at] = len(tensors)

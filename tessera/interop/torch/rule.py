@@ -36,6 +36,9 @@ class Call:
     target: str
     dtypes: tuple[DType | None, ...]
     shapes: tuple[tuple[Size, ...] | None, ...]
+    memory: tuple[int, ...] | None = (
+        None  # of an op on memory, the axes of its operand as they lie there
+    )
 
     @property
     def dtype(self) -> DType:
@@ -110,7 +113,7 @@ def _number_dtype(x: Any) -> DType:
 def as_dtype(x: Any, dtype: DType) -> Value:
     """A tensor or a number in a dtype."""
     if is_value(x):
-        return x if x.dtype is dtype else _cast(x, dtype)  # type: ignore[no-any-return]
+        return x if x.dtype is dtype else _cast(x, dtype)
     if isinstance(x, Dim):
         return op.cast(op.dim(x), dtype)
     return number(x, dtype)

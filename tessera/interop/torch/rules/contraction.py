@@ -69,7 +69,7 @@ def _convolution(
     n: Call, x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
     output_padding: Any, groups: int, *_: Any,
 ) -> Any:  # fmt: skip
-    geometry = {
+    geometry: dict[str, Any] = {
         "stride": tuple(stride),
         "padding": tuple(padding),
         "dilation": tuple(dilation),
@@ -88,7 +88,7 @@ def _convolution_backward(
     n: Call, ct: Any, x: Any, w: Any, bias_sizes: Any, stride: Any, padding: Any, dilation: Any,
     transposed: bool, output_padding: Any, groups: int, mask: Any,
 ) -> Any:  # fmt: skip
-    geometry = {
+    geometry: dict[str, Any] = {
         "stride": tuple(stride),
         "padding": tuple(padding),
         "dilation": tuple(dilation),

@@ -20,7 +20,7 @@ from tessera.interop.torch.rule import (
 from tessera.lang import op
 
 # Whatever the dtype, the result has it.
-_SAME = {
+_SAME: dict[str, Callable[[Any], Any]] = {
     "ceil": op.ceil, "floor": op.floor, "neg": op.neg, "relu": op.relu, "sgn": op.sign,
     "sign": op.sign, "trunc": op.trunc, "round": op.round, "square": op.square, "conj": op.conj,
     "_conj": op.conj, "bitwise_not": op.bitwise_invert, "alias": lambda x: x, "clone": lambda x: x,
@@ -193,8 +193,13 @@ def _pow(n: Call, x: Any, y: Any) -> Any:
     if n.dtype is bool_:
         raise NoRuleError("powers of bools")
     if not is_value(y) and n.dtype.kind in "fc" and y in (0.5, -0.5, 2, 1):
-        by = {0.5: op.sqrt, -0.5: op.rsqrt, 2: op.square, 1: lambda x: x}[y]
-        return by(as_dtype(x, n.dtype))
+        by: dict[Any, Callable[[Any], Any]] = {
+            0.5: op.sqrt,
+            -0.5: op.rsqrt,
+            2: op.square,
+            1: lambda x: x,
+        }
+        return by[y](as_dtype(x, n.dtype))
     return op.pow(as_dtype(x, n.dtype), as_dtype(y, n.dtype))
 
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera.interop.torch.rule import Call, NoRuleError, axis_of, number, rule
+from tessera.interop.torch.rule import Call, as_dtype, axis_of, number, rule
 from tessera.lang import op
 
 
 @rule("_fft_r2c")
 def _fft_r2c(n: Call, x: Any, dims: Any, normalization: int, onesided: bool) -> Any:
     *rest, last = (axis_of(d, x.ndim) for d in dims)
-    if not onesided:
-        raise NoRuleError("both sides of a real transform")
-    y = op.rfft(x, axis=last)
+    y = op.rfft(x, axis=last) if onesided else op.fft(as_dtype(x, n.dtype), axis=last)
     for d in rest:
         y = op.fft(y, axis=d)
     return _normalised(y, x, dims, normalization)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from tessera.core.dtype import bool_, i64
+import numpy as np
+
+from tessera.core.dtype import DType, bool_, i64
 from tessera.interop.torch.rule import Call, NoRuleError, as_dtype, axis_of, number, rule
 from tessera.lang import op
 
@@ -127,9 +130,21 @@ def _scatter_add(n: Call, x: Any, dim: int, index: Any, src: Any) -> Any:
 def _scatter_reduce(
     n: Call, x: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
 ) -> Any:
-    if reduce == "mean" or not include_self:
-        raise NoRuleError(f"reduce={reduce!r} with include_self={include_self}")
+    if x.dtype.kind not in "fi" or reduce == "mean":
+        raise NoRuleError(f"reduce={reduce!r} of {x.dtype}")
+    if not include_self:
+        x = _scattered(x, dim, index, number(_identity(reduce, x.dtype), x.dtype), None)
     return _scattered(x, dim, index, src, reduce)
+
+
+def _identity(reduce: str, dtype: DType) -> Any:
+    """What a reduction starts from."""
+    if reduce in ("sum", "prod"):
+        return int(reduce == "prod")
+    if dtype.kind == "f":
+        return math.inf if reduce == "amin" else -math.inf
+    info = np.iinfo(dtype.np)
+    return int(info.max if reduce == "amin" else info.min)
 
 
 @rule("index_add")
@@ -183,7 +198,7 @@ def _searchsorted(n: Call, edges: Any, x: Any, **named: Any) -> Any:
 @rule("masked_scatter")
 def _masked_scatter(n: Call, x: Any, mask: Any, src: Any) -> Any:
     """The elements of src, in order, where a mask holds."""
-    mask = op.broadcast_to(mask, x.shape)
+    x, mask = op.broadcast_arrays(x, mask)
     flat = op.reshape(mask, (-1,))
     at = op.sub(op.cumsum(op.cast(flat, i64), 0), 1)
     taken = op.take(op.reshape(src, (-1,)), op.maximum(at, 0), 0)

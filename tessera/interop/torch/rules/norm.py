@@ -6,7 +6,7 @@ from typing import Any
 
 from tessera.core.dims import product
 from tessera.core.dtype import u8
-from tessera.interop.torch.rule import Call, as_dtype, number, rule, wide
+from tessera.interop.torch.rule import Call, NoRuleError, as_dtype, number, rule, wide
 from tessera.lang import op
 
 
@@ -81,6 +81,25 @@ def _batch_norm_eval(
     return _known(n, x, gain, bias, mean, var, eps), empty, empty
 
 
+@rule("native_batch_norm")
+def _native_batch_norm(
+    n: Call,
+    x: Any,
+    gain: Any,
+    bias: Any,
+    mean: Any,
+    var: Any,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    if not training:
+        return _batch_norm_eval(n, x, gain, bias, mean, var, momentum, eps)
+    if mean is not None:
+        raise NoRuleError("running statistics that are written to")
+    return _trained(n, x, gain, bias, eps)[:3]
+
+
 def _statistics(x: Any) -> tuple[Any, Any]:
     """The mean and the variance of each channel over the batch."""
     axes, wider = (0, *range(2, x.ndim)), as_dtype(x, wide(x.dtype))
@@ -105,11 +124,8 @@ def _batch_norm_no_stats(
 def _moved(x: Any, mean: Any, var: Any, held: Any, momentum: float) -> tuple[Any, Any]:
     """Running statistics after a batch; PyTorch keeps the variance without bias."""
     count = product(tuple(x.shape)) // x.shape[1]
-    free = (
-        op.mul(var, as_dtype(count, var.dtype))
-        if count == 1
-        else op.mul(var, number(count / (count - 1), var.dtype))
-    )
+    ratio = op.div(as_dtype(count, var.dtype), as_dtype(count - 1, var.dtype))
+    free = op.mul(var, ratio)
     pairs = zip(held, (mean, free), strict=True)
     keep, take = 1 - momentum, momentum
     found = [

@@ -112,11 +112,9 @@ def _averaged(
     rank = 2 if "2d" in n.target else 1 if "1d" in n.target else 3
     size = _tuple(size, rank)
     stride, padding = _tuple(stride, rank, size), _tuple(padding, rank)
-    if divisor is not None and (ceil_mode or any(padding)) and not include:
-        raise NoRuleError("divisor_override with windows past the border")
 
     def run(x: Any) -> Any:
-        y = op.avg_pool(x, size, stride, padding, ceil_mode, include)
+        y = op.avg_pool(x, size, stride, padding, ceil_mode, include or divisor is not None)
         if divisor is None:
             return y
         if ceil_mode:

@@ -247,6 +247,17 @@ def _replication_pad(n: Call, x: Any, pad: Any) -> Any:
 @rule("as_strided", "as_strided_copy")
 def _as_strided(n: Call, x: Any, size: Any, stride: Any, offset: Any = 0) -> Any:
     """Elements of the memory of a dense tensor by their places."""
+    return op.take(_memory(n, x), _memory_places(x, size, stride, offset), 0)
+
+
+def _memory(n: Call, x: Any) -> Any:
+    """The elements of x as they lie in PyTorch's memory."""
+    if n.memory is None:
+        raise NoRuleError("strides of a tensor that is not dense")
+    return op.reshape(op.transpose(x, n.memory) if x.ndim > 1 else x, (-1,))
+
+
+def _memory_places(x: Any, size: Any, stride: Any, offset: Any) -> Any:
     if any(isinstance(s, Dim) for s in (*x.shape, *size, *stride)):
         raise NoRuleError("strides of symbolic sizes")
     places = np.full(tuple(size), offset or 0)
@@ -254,7 +265,7 @@ def _as_strided(n: Call, x: Any, size: Any, stride: Any, offset: Any = 0) -> Any
         view = [1] * len(size)
         view[axis] = s
         places = places + (np.arange(s) * k).reshape(view)
-    return op.take(op.reshape(x, (-1,)), places.astype(np.int64), 0)
+    return places.astype(np.int64)
 
 
 @rule("sym_size.int")
@@ -373,3 +384,37 @@ def _scalar_tensor(n: Call, x: Any, **_: Any) -> Any:
 @rule("eye", "eye.m")
 def _eye(n: Call, rows: int, columns: int | None = None, **_: Any) -> Any:
     return number(np.eye(rows, columns), n.dtype)
+
+
+@rule("as_strided_scatter")
+def _as_strided_scatter(n: Call, x: Any, src: Any, size: Any, stride: Any, offset: Any = 0) -> Any:
+    """x, a dense tensor, with elements of its memory replaced."""
+    places, src = _memory_places(x, size, stride, offset), as_dtype(src, x.dtype)
+    written = op.scatter(_memory(n, x), op.reshape(src, (-1,)), places.reshape(-1), axes=(0,))
+    order = n.memory or ()
+    moved = op.reshape(written, tuple(x.shape[i] for i in order))
+    return (
+        op.transpose(moved, tuple(sorted(range(x.ndim), key=order.__getitem__)))
+        if x.ndim > 1
+        else moved
+    )
+
+
+@rule("narrow_copy")
+def _narrow(n: Call, x: Any, dim: int, start: Any, length: Any) -> Any:
+    return _slice(n, x, dim, start, start + length)
+
+
+@rule("_assert_tensor_metadata")
+def _settled_metadata(n: Call, *_: Any, **__: Any) -> None:
+    """Nothing: types are known while tracing."""
+
+
+@rule("diagonal_scatter")
+def _diagonal_scatter(n: Call, x: Any, src: Any, offset: int = 0, a: int = 0, b: int = 1) -> Any:
+    a, b = axis_of(a, x.ndim), axis_of(b, x.ndim)
+    order = (*(i for i in range(x.ndim) if i not in (a, b)), a, b)
+    moved, i = op.transpose(x, order), op.arange(src.shape[-1])
+    key = (..., op.add(i, max(-offset, 0)), op.add(i, max(offset, 0)))
+    written = op.update(moved, key, as_dtype(src, x.dtype), "set")
+    return op.transpose(written, tuple(sorted(range(x.ndim), key=order.__getitem__)))
