@@ -12,8 +12,8 @@ from tessera.models.blocks import Array
 from tessera.models.model import CHUNKS, LanguageModel, State
 from tessera.models.sampling import Sampling, choose
 from tessera.models.template import render
+from tessera.models.text import TextStream
 
-UNFINISHED = "\ufffd"  # what the bytes of half a character are decoded to
 DRAFTED = (
     7  # tokens that a draft runs ahead: with the last one known they fill the step of eight rows
 )
@@ -108,31 +108,16 @@ def _proposed(
 
 def pieces(model: LanguageModel, new: Iterable[int], stop: Sequence[str]) -> Iterator[str]:
     """The text of tokens as it grows, whole characters at a time, up to the first stop string."""
-    ids: list[int] = []
-    shown = ""
+    text = TextStream(model.tokenizer, stop)
     for token in new:
-        ids.append(token)
-        text = model.tokenizer.decode(ids)
-        if any(s in text for s in stop):
-            yield _cut(text, stop)[len(shown) :]
+        piece = text.push(token)
+        if piece:
+            yield piece
+        if text.stopped:
             return
-        safe = _without_start(text.rstrip(UNFINISHED) if text.endswith(UNFINISHED) else text, stop)
-        if len(safe) > len(shown):
-            yield safe[len(shown) :]
-            shown = safe
-    rest = model.tokenizer.decode(ids)[len(shown) :]
+    rest = text.finish()
     if rest:
         yield rest
-
-
-def _cut(text: str, stop: Sequence[str]) -> str:
-    return text[: min(at for s in stop if (at := text.find(s)) >= 0)]
-
-
-def _without_start(text: str, stop: Sequence[str]) -> str:
-    """The text without an end that may become a stop string."""
-    longest = max((n for s in stop for n in range(1, len(s)) if text.endswith(s[:n])), default=0)
-    return text[: len(text) - longest]
 
 
 def beams(model: LanguageModel, prompt: Sequence[int], limit: int, width: int) -> list[int]:
