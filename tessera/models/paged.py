@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from tessera.lang import op
-from tessera.lang.create import tensor
 from tessera.lang.jit import jit
 from tessera.models.blocks import Array
 from tessera.models.held import Pages
