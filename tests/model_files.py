@@ -79,6 +79,7 @@ CONFIG = {
     "intermediate_size": 64, "vocab_size": 256, "max_position_embeddings": 300, "rms_norm_eps": 1e-5,
     "rope_theta": 10000.0, "tie_word_embeddings": False,
 }  # fmt: skip
+SMALL = CONFIG | {"num_hidden_layers": 1, "max_position_embeddings": 200}  # compiles faster
 
 
 def llama_weights(seed=0, config=CONFIG):

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.models.paged import PAGE, PagedSteps, Part
+from tessera.models.paged import PAGE, PagedSteps, Part, batches
 from tessera.models.text import TextStream
-from tests.model_files import llama_gguf
+from tests.model_files import SMALL, llama_gguf
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     path = tmp_path_factory.mktemp("gguf") / "tiny.gguf"
-    path.write_bytes(llama_gguf())
+    path.write_bytes(llama_gguf(config=SMALL))
     return ts.models.load(path)
 
 
@@ -20,8 +20,8 @@ def model(tmp_path_factory):
 def test_a_sequence_has_the_bits_that_it_has_alone(model, count):
     """Prompts cut into chunks, scattered pages, tables and batches padded to the next size."""
     rng = np.random.default_rng(count)
-    texts = [rng.integers(0, 256, n).tolist() for n in rng.integers(1, 40, count)]
-    free = rng.permutation(count * 4).tolist()
+    texts = [rng.integers(0, 256, n).tolist() for n in rng.integers(1, 37, count)]
+    free = rng.permutation(count * 3).tolist()
     steps = PagedSteps(model, len(free))
     pages = [[free.pop() for _ in range(-(-(len(t) + 2) // PAGE))] for t in texts]
     alone = []
@@ -38,6 +38,13 @@ def test_a_sequence_has_the_bits_that_it_has_alone(model, count):
     order = rng.permutation(count)
     rows = steps.run([Part([int(alone[i][0].argmax())], len(texts[i]), pages[i]) for i in order])
     assert all((row == alone[i][1]).all() for row, i in zip(rows, order, strict=True))
+
+
+def test_steps_have_room_for_all():
+    assert [batches(n) for n in (1, 2, 3, 4, 5, 12, 15, 20)] == [
+        [1], [1, 1], [4], [4], [4, 1], [16], [16], [16, 4],
+    ]  # fmt: skip
+    assert all(n <= sum(batches(n)) <= n * 4 / 3 for n in range(1, 200))
 
 
 def test_a_stream_has_the_text_of_all_tokens(model):

@@ -171,8 +171,10 @@ def perplexity(model: LanguageModel, ids: Sequence[int]) -> float:
     return float(np.exp(total / (len(ids) - 1)))
 
 
-def chat_prompt(model: LanguageModel, messages: Sequence[Mapping[str, Any]]) -> list[int]:
-    """The tokens of a chat, which end where the reply begins."""
+def chat_prompt(
+    model: LanguageModel, messages: Sequence[Mapping[str, Any]], **more: Any
+) -> list[int]:
+    """The tokens of a chat, which end where the reply begins; `more` are further names of its template, such as tools."""
     t = model.tokenizer
     if t.template is None:
         raise OperandError(
@@ -182,4 +184,6 @@ def chat_prompt(model: LanguageModel, messages: Sequence[Mapping[str, Any]]) -> 
         "bos_token": "" if t.bos is None else t.name(t.bos),
         "eos_token": t.name(min(t.eos)) if t.eos else "",
     }
-    return t.encode(render(t.template, messages, add_generation_prompt=True, **names))
+    ids = t.encode(render(t.template, messages, add_generation_prompt=True, **names, **more))
+    twice = len(ids) > 1 and ids[0] == ids[1] == t.bos  # by the template and by the tokenizer
+    return ids[1:] if twice else ids

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from tessera.core.errors import OperandError
+from tessera.lang.create import tensor
+from tessera.lang.tensor import Tensor
 from tessera.models import generation
+from tessera.models.blocks import Array
 from tessera.models.model import LanguageModel
 from tessera.models.sampling import Sampling
 
@@ -65,6 +70,18 @@ class Writer(LanguageModel):
     def perplexity(self, text: str | Sequence[int]) -> float:
         """exp of the mean surprise at each token of a text but the first."""
         return generation.perplexity(self, self.tokens_of(text))
+
+    def embed(self, texts: str | Sequence[str]) -> Tensor:
+        """Embeddings (texts, width) of length one, or (width,) of a single text: means of hidden states."""
+        if isinstance(texts, str):
+            return tensor(self.embed_tokens(self.tokens_of(texts)))
+        return tensor(np.stack([self.embed_tokens(self.tokens_of(t)) for t in texts]))
+
+    def embed_tokens(self, ids: Sequence[int]) -> Array:
+        """The embedding of one text's tokens."""
+        mean = self.hidden(ids).numpy().mean(0, dtype=np.float32)
+        out: Array = mean / max(np.sqrt((mean * mean).sum()), np.float32(1e-12))
+        return out
 
     def _new(
         self,
