@@ -17,6 +17,7 @@ from tessera.models.generation import log_probabilities
 from tessera.models.paged import PAGE
 from tessera.serve.pages import ROOT, PageTable, key_of
 from tessera.serve.service import Options
+from tessera.serve.tools import Tools
 from tests.model_files import SMALL, llama_gguf
 from tests.serving import Client, serving
 
@@ -122,6 +123,39 @@ def test_choices_stops_and_seeds(model, client):
     assert reply["choices"][1]["text"] == model.generate("Hi", 20, 1.5, seed=3)
     biased = {"prompt": "Hello", "max_tokens": 3, "temperature": 0, "logit_bias": {"65": 100}}
     assert client.post("/v1/completions", biased)[1]["choices"][0]["text"] == "AAA"
+
+
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}, "s": {"enum": ["x", "y"]}}, "required": ["n", "s"]}  # fmt: skip
+
+
+def test_a_reply_by_a_schema_is_that_of_generate(model, client):
+    form = {"type": "json_schema", "json_schema": {"name": "pair", "schema": SCHEMA}}
+    ask = {"prompt": "ab", "max_tokens": 40, "temperature": 1, "seed": 2, "response_format": form}
+    _, reply = client.post("/v1/completions", ask)
+    assert reply["choices"][0]["finish_reason"] == "stop"
+    assert reply["choices"][0]["text"] == model.generate("ab", 40, 1.0, seed=2, schema=SCHEMA)
+    _, reply = client.post("/v1/completions", ask | {"response_format": {"type": "json_object"}})
+    assert isinstance(json.loads(reply["choices"][0]["text"]), dict)
+    status, reply = client.post("/v1/completions", ask | {"max_tokens": 9})
+    assert (status, reply["error"]["message"]) == (400, "schema: it needs up to 15 tokens, but max_new_tokens is 9")  # fmt: skip
+    status, reply = client.post(CHAT, HI | {"response_format": {"type": "xml"}})
+    assert status == 400
+
+
+TOOL = {"type": "function", "function": {"name": "look", "parameters": SCHEMA}}
+
+
+def test_calls_are_found_in_replies():
+    tools = Tools([TOOL], [], True)
+    call = '{"name": "look", "arguments": {"n": 1}}'
+    for text in (call, f"<tool_call>\n{call}\n</tool_call>", f"Well. <tool_call>{call}", f"[TOOL_CALLS] [{call}]",
+                 '{"name": "look", "parameters": {"n": 1}}'):  # fmt: skip
+        (found,) = tools.calls(text)
+        assert found["function"] == {"name": "look", "arguments": '{"n": 1}'}
+    two = tools.calls(f"<tool_call>{call}</tool_call><tool_call>{call}</tool_call>")
+    assert [c["index"] for c in two] == [0, 1]
+    for text in ("no call", '{"name": "other", "arguments": {}}', "<tool_call>{oops</tool_call>", '{"a": 1}'):  # fmt: skip
+        assert tools.calls(text) is None
 
 
 def test_a_prefix_is_computed_once(client):

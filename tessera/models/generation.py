@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tessera.core.errors import OperandError, ShapeError
 from tessera.models.blocks import Array
+from tessera.models.guide import Guide, guide
 from tessera.models.model import CHUNKS, LanguageModel, State
 from tessera.models.sampling import Sampling, choose
 from tessera.models.template import render
@@ -25,33 +27,55 @@ def tokens(
     limit: int,
     sampling: Sampling,
     draft: LanguageModel | None = None,
+    schema: Any = None,
 ) -> Iterator[int]:
-    """New tokens one after the other, until an end token or the limit."""
+    """New tokens one after the other, until an end token, the limit, or the end of what a schema allows."""
     if not prompt:
         raise ShapeError("generate: the prompt has no tokens")
     if type(limit) is not int or limit < 0:
         raise OperandError(f"generate: max_new_tokens is {limit!r}, expected an integer from 0")
     ends = model.ends
     limit = min(limit, model.context - len(prompt))
+    guided = None if schema is None else guide(model, schema, limit)
+    pick = Pick(sampling, len(prompt), limit, guided)
     steps = (
-        _plain(model, prompt, limit, sampling)
+        _plain(model, prompt, limit, pick)
         if draft is None
-        else _drafted(model, draft, prompt, limit, sampling)
+        else _drafted(model, draft, prompt, limit, pick)
     )
+    new: list[int] = []
     for token in steps:
         if token in ends:
             return
+        new.append(token)
         yield token
+        if guided is not None and guided.complete(new):
+            return
 
 
-def _plain(
-    model: LanguageModel, prompt: Sequence[int], limit: int, sampling: Sampling
-) -> Iterator[int]:
+@dataclass(frozen=True)
+class Pick:
+    """How the next token of a text is chosen: a function of its logits and of the text."""
+
+    sampling: Sampling
+    first: int  # tokens of the prompt
+    limit: int
+    guide: Guide | None
+
+    def __call__(self, logits: Array, seen: Sequence[int]) -> int:
+        """The token after those seen."""
+        new = seen[self.first :]
+        if self.guide is not None:
+            logits = self.guide.masked(logits, new, self.limit - len(new))
+        return choose(logits, seen, new, self.sampling)
+
+
+def _plain(model: LanguageModel, prompt: Sequence[int], limit: int, pick: Pick) -> Iterator[int]:
     """One step of the model for each token."""
     seen, state, more = list(prompt), model.start(len(prompt)), list(prompt)
     for _ in range(limit):
         logits, state = model.advance(state, more)
-        token = choose(logits, seen, seen[len(prompt) :], sampling)
+        token = pick(logits, seen)
         seen.append(token)
         yield token
         more = [token]
@@ -62,7 +86,7 @@ def _drafted(
     draft: LanguageModel,
     prompt: Sequence[int],
     limit: int,
-    sampling: Sampling,
+    pick: Pick,
 ) -> Iterator[int]:
     """The same tokens, several to a step: the model checks at once what a smaller one proposes.
 
@@ -73,14 +97,14 @@ def _drafted(
     _, ahead = (
         draft.advance(draft.start(first), prompt[:-1]) if first > 1 else (None, draft.start())
     )
-    seen.append(choose(logits, seen, [], sampling))
+    seen.append(pick(logits, seen))
     yield seen[-1]
     while len(seen) - first < limit:
         count = min(DRAFTED, limit - (len(seen) - first), model.context - len(seen))
-        ahead, proposed = _proposed(draft, ahead, seen, count, first, sampling)
+        ahead, proposed = _proposed(draft, ahead, seen, count, pick)
         every, state = model.advance(state, [seen[-1], *proposed], every=True)
         for row, guess in zip(every, [*proposed, None], strict=True):
-            token = choose(row, seen, seen[first:], sampling)
+            token = pick(row, seen)
             seen.append(token)
             yield token
             if token != guess or len(seen) - first >= limit:
@@ -93,15 +117,14 @@ def _proposed(
     ahead: State,
     seen: Sequence[int],
     count: int,
-    first: int,
-    sampling: Sampling,
+    pick: Pick,
 ) -> tuple[State, list[int]]:
     ahead.length = min(ahead.length, len(seen) - 1)
     out: list[int] = []
     more = list(seen[ahead.length :])
     for _ in range(count):
         logits, ahead = draft.advance(ahead, more)
-        more = [choose(logits, [*seen, *out], [*seen[first:], *out], sampling)]
+        more = [pick(logits, [*seen, *out])]
         out += more
     return ahead, out
 

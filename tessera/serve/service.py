@@ -16,6 +16,7 @@ import numpy as np
 from tessera.core.errors import TesseraError
 from tessera.models.blocks import Array
 from tessera.models.encoder import TextEncoder
+from tessera.models.guide import Guide, guide
 from tessera.models.text import TextStream
 from tessera.models.writer import Writer
 from tessera.serve.engine import Engine, Limits, Refused
@@ -81,8 +82,6 @@ class Service:
     def jobs(self, ask: Ask, hear: Callable[[int, Event], None]) -> list[Job]:
         """A job for each choice of each prompt."""
         model, engine = self.writer()
-        if ask.schema is not None:
-            raise Refused(400, "a reply by a schema is not served")
         room, deadline = engine.room, time.monotonic() + self.options.timeout
         out: list[Job] = []
         for prompt in ask.prompts:
@@ -93,10 +92,12 @@ class Service:
             limit = min(ask.limit or room, room - len(prompt))
             for i in range(ask.choices):
                 sampling = replace(ask.sampling, seed=(ask.sampling.seed + i) % 2**64)
-                index = len(out)
+                index, guided = len(out), _guide(model, ask.schema, limit)
+                rules = [*ask.rules, *([] if guided is None else [guided.masked])]
                 job = Job(
                     prompt, limit, sampling, functools.partial(hear, index),
-                    TextStream(model.tokenizer, ask.stop), ask.rules, ask.logprobs, deadline,
+                    TextStream(model.tokenizer, ask.stop), rules, ask.logprobs, deadline,
+                    None if guided is None else guided.complete,
                 )  # fmt: skip
                 out.append(job)
         return out
@@ -158,3 +159,10 @@ class Service:
             self._alone.submit(run)
         self._pending += 1
         return out
+
+
+def _guide(model: Writer, schema: Any, limit: int) -> Guide | None:
+    try:
+        return None if schema is None else guide(model, schema, limit)
+    except TesseraError as e:
+        raise Refused(400, e.message) from None
