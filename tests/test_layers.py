@@ -44,11 +44,12 @@ MAY_IMPORT = {
     "data": f"{LANGUAGE} lang",
     "train": f"{LANGUAGE} lang files data",
     "models": f"{LANGUAGE} lang stdlib nn",
+    "serve": f"{LANGUAGE} lang models",
     "interop": f"{LANGUAGE} lang",
     "deploy": f"{LANGUAGE} lang",
     "inspect": f"{LANGUAGE} lang",
     "array_api": f"{LANGUAGE} lang",
-    "cli": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api cache tessera models",
+    "cli": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api cache tessera models serve",
     "__main__": "cli",
     "tessera": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api files data train",
 }
