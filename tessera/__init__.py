@@ -37,7 +37,7 @@ from tessera.core.errors import CompilerFaultWarning as CompilerFaultWarning
 from tessera.core.errors import TesseraError as TesseraError
 from tessera.core.flags import checked as checked
 from tessera.core.flags import numerics as numerics
-from tessera.core.picture import set_pictures as _set_pictures
+from tessera.core.picture import PICTURES as _PICTURES
 from tessera.lang import dist as dist
 from tessera.lang import graph as graph
 from tessera.lang import op as op
@@ -62,6 +62,17 @@ from tessera.lang.jacobians import hvp as hvp
 from tessera.lang.jacobians import jacfwd as jacfwd
 from tessera.lang.jacobians import jacrev as jacrev
 from tessera.lang.jit import jit as jit
+from tessera.lang.op import arange as arange
+from tessera.lang.op import empty as empty
+from tessera.lang.op import empty_like as empty_like
+from tessera.lang.op import full as full
+from tessera.lang.op import full_like as full_like
+from tessera.lang.op import linspace as linspace
+from tessera.lang.op import ones as ones
+from tessera.lang.op import ones_like as ones_like
+from tessera.lang.op import stop_gradient as stop_gradient
+from tessera.lang.op import zeros as zeros
+from tessera.lang.op import zeros_like as zeros_like
 from tessera.lang.remat import budget as budget
 from tessera.lang.remat import checkpoint as checkpoint
 from tessera.lang.remat import remat as remat
@@ -80,26 +91,15 @@ from tessera.lang.transforms import vjp as vjp
 from tessera.lang.tuning import tune as tune
 from tessera.lang.vmap import vmap as vmap
 from tessera.learn import optim as optim
-from tessera.ops.arrange import arange as arange
 from tessera.ops.arrange import eye as eye
-from tessera.ops.arrange import linspace as linspace
 from tessera.ops.control import cond as cond
 from tessera.ops.control import fori_loop as fori_loop
 from tessera.ops.control import scan as scan
 from tessera.ops.control import while_loop as while_loop
-from tessera.ops.creation import empty as empty
-from tessera.ops.creation import empty_like as empty_like
-from tessera.ops.creation import full as full
-from tessera.ops.creation import full_like as full_like
-from tessera.ops.creation import ones as ones
-from tessera.ops.creation import ones_like as ones_like
-from tessera.ops.creation import zeros as zeros
-from tessera.ops.creation import zeros_like as zeros_like
-from tessera.ops.elementwise import stop_gradient as stop_gradient
 from tessera.ops.random_bits import fold_in as fold_in
 from tessera.ops.random_bits import key as key
 from tessera.ops.random_bits import split as split
-from tessera.ops.tiles import set_engine as _set_engine
+from tessera.ops.tiles import ENGINE as _TILE_ENGINE
 from tessera.runtime.threads import threads as threads
 
 if TYPE_CHECKING:
@@ -134,8 +134,8 @@ _KERNELS = {
 }  # fmt: skip
 
 
-_set_engine(lambda: importlib.import_module("tessera.lang.kernel.traced"))
-_set_pictures(lambda: importlib.import_module("tessera.inspect.pictures"))
+_TILE_ENGINE.provide(lambda: importlib.import_module("tessera.lang.kernel.traced"))
+_PICTURES.provide(lambda: importlib.import_module("tessera.inspect.pictures"))
 
 
 def __getattr__(name: str) -> object:
