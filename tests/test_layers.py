@@ -18,7 +18,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LEVELS = "ir.graph ir.schedule ir.tile ir.target"
 COMPILER = f"core {LEVELS} ir ops transform runtime"
-LANGUAGE = f"{COMPILER} compile eager tune algebra checks"
+LANGUAGE = f"{COMPILER} compile eager tune algebra checks plan"
 MAY_IMPORT = {
     "core": "",
     "ir.graph": "core",
@@ -36,6 +36,7 @@ MAY_IMPORT = {
     "tune": f"{COMPILER} compile",
     "cache": COMPILER,
     "algebra": "core ir.graph ops transform",
+    "plan": "core",  # machines, models as sizes, costs and the simulator
     "lang": LANGUAGE,
     "stdlib": f"{LANGUAGE} lang",
     "learn": f"{LANGUAGE} lang",

@@ -51,7 +51,7 @@ class Strategy:
     def spec(self, path: str, shape: Sequence[int], axes: Sequence[str] = ()) -> ShardSpec:
         """The layout of a parameter: by the rules, and cut further by mesh axes along its longest axis."""
         cuts: dict[int, tuple[str, ...]] = {}
-        names = _NAME.findall(path)
+        names = names_of(path)
         for name, mesh_axis, axis in self.rules:
             if _ends(names, name.split(".")) and -len(shape) <= axis < len(shape):
                 cuts[axis % len(shape)] = (mesh_axis,)
@@ -105,6 +105,11 @@ class Strategy:
         specs = self._tree(x, axes)
         made = [constrain(v, s) for v, s in zip(leaves, specs, strict=True)]
         return tree.unflatten(structure, made)
+
+
+def names_of(path: str) -> list[str]:
+    """The names on the way to a leaf of a tree."""
+    return _NAME.findall(path)
 
 
 def _ends(names: Sequence[str], wanted: Sequence[str]) -> bool:
