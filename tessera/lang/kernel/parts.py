@@ -38,12 +38,13 @@ def item(w: Writer, x: TileValue, key: Sequence[Any]) -> TileValue:
     for i, k in enumerate(used):
         n = x.shape[i]
         if isinstance(k, slice):
-            start, length = _bounds(k, n)
+            first, length = _bounds(k, n)
             kept.append(i)
-            axes.append(_shifted(x.axes[i], start, length, n))
+            axes.append(_shifted(x.axes[i], first, length, n))
+            at.append(first)
         else:
-            start, length = _place(w, k, n, moves, i), 1
-        at.append(start)
+            length = 1
+            at.append(_place(w, k, n, moves, i))
         extent.append(length)
     masked = [i for i, s in enumerate(at) if i in moves or isinstance(s, Dim)]
     if moves:
@@ -197,7 +198,7 @@ def _without(axes: Axes, a: int) -> Axes:
 
 
 @intrinsic(lambda xs, axis=0: np.stack(xs, axis))
-def stack(p: Program, xs: Any, axis: int = 0) -> TileValue:
+def stack(p: Program, xs: Any, axis: Any = 0) -> TileValue:
     """Tiles side by side along a new axis."""
     tiles = _tiles(p, xs, "stack")
     rank = tiles[0].rank + 1
@@ -218,7 +219,7 @@ def join(p: Program, x: Any, y: Any) -> TileValue:
 
 
 @intrinsic(lambda x, parts=2, axis=-1: tuple(np.split(x, parts, axis)))
-def split(p: Program, x: Any, parts: int = 2, axis: int = -1) -> tuple[TileValue, ...]:
+def split(p: Program, x: Any, parts: Any = 2, axis: int = -1) -> tuple[TileValue, ...]:
     """A tile in so many equal parts along an axis."""
     t = p.w.tile(x)
     a = _axis(t, axis, "split")
@@ -232,7 +233,7 @@ def split(p: Program, x: Any, parts: int = 2, axis: int = -1) -> tuple[TileValue
 
 def permuted(p: Program, x: TileValue, order: Sequence[int]) -> TileValue:
     """The axes of a tile in another order."""
-    if sorted(i % x.rank if isinstance(i, int) else -1 for i in order) != list(range(x.rank)):
+    if sorted(i % x.rank for i in order) != list(range(x.rank)):
         raise AxisError(f"transpose: axes {list(order)} are not those of {x.type} in some order")
     order = [i % x.rank for i in order]
     if order == list(range(x.rank)):

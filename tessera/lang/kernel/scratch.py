@@ -21,7 +21,7 @@ def cut(w: Writer, m: Memory, axis: int, at: Size) -> Tile:
     """The elements at one place of an axis, which is dropped."""
     starts: list[Size] = [0] * m.type.rank
     starts[axis] = at
-    extent = [int(n) for n in m.type.shape]  # type: ignore[arg-type]
+    extent = [int(n) for n in m.type.shape]
     extent[axis] = 1
     others = tuple(i for i in range(m.type.rank) if i != axis)
     return w.b.load(m, starts, extent, others)
@@ -31,7 +31,7 @@ def put(w: Writer, m: Memory, t: Tile, axis: int, at: Size) -> None:
     """Write the elements at one place of an axis."""
     starts: list[Size] = [0] * m.type.rank
     starts[axis] = at
-    extent = [int(n) for n in m.type.shape]  # type: ignore[arg-type]
+    extent = [int(n) for n in m.type.shape]
     extent[axis] = 1
     others = tuple(i for i in range(m.type.rank) if i != axis)
     w.b.store(m, t, starts, extent, others)
@@ -39,7 +39,7 @@ def put(w: Writer, m: Memory, t: Tile, axis: int, at: Size) -> None:
 
 def whole(w: Writer, m: Memory) -> Tile:
     """All of a scratch memory."""
-    shape = [int(n) for n in m.type.shape]  # type: ignore[arg-type]
+    shape = [int(n) for n in m.type.shape]
     return w.b.load(m, (0,) * len(shape), shape)
 
 

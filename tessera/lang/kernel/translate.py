@@ -15,6 +15,7 @@ from tessera.core.errors import ShapeError
 from tessera.core.types import TensorType
 from tessera.ir.tile.ir import Kernel, Memory
 from tessera.lang.kernel.accumulate import serialised
+from tessera.lang.kernel.lowered import LoweredKernel
 from tessera.lang.kernel.parse import Parser
 from tessera.lang.kernel.places import Equal, Places
 from tessera.lang.kernel.signature import Bound, Parameter, at_sizes
@@ -161,7 +162,8 @@ class Translation:
                 self.source.tree,
             )
         grid = self.places.grid.axes() or (("_m", 1),)
-        kernel = replace(self.w.b.finish(), grid=grid)
+        made = self.w.b.finish()
+        kernel: Kernel = LoweredKernel(made.name, made.parameters, grid, made.body)
         if self.places.serial:
             kernel = serialised(kernel)
         return Translated(

@@ -297,7 +297,12 @@ class Writer:
 
     def each(self, count: int, body: Callable[[Size], None]) -> None:
         """Run a body for 0, 1, ... count - 1, in a loop."""
-        self.turns(0, count, [], lambda i, _: body(i) or [])
+
+        def run(i: Size, _: Sequence[Tile]) -> list[Tile]:
+            body(i)
+            return []
+
+        self.turns(0, count, [], run)
 
     def turns(
         self, start: int, stop: int, state: Sequence[Tile],
