@@ -185,11 +185,13 @@ class Builder:
         carried: Sequence[Tile] = (),
         bound: Tile | None = None,
         going: bool = False,
+        like: Operation | None = None,
     ) -> Iterator[Loop]:
         """A loop; inside, `loop.variable` counts and `loop.carried` holds the carried tiles.
 
         One with a bound, an i64 number that is data, ends there if that is before `stop`.  One that is
-        `going` carries a bool first, and ends where that is false.
+        `going` carries a bool first, and ends where that is false.  A loop `like` another one ends as that does: by
+        the first tile that it carries.
         """
         if bound is not None:
             with self.loop(start, stop, step, (bound, *carried)) as inner:
@@ -217,6 +219,8 @@ class Builder:
         inner.results = tuple(Tile(t.type) for t in carried)
         attributes = {"variable": inner.name, "start": start, "stop": stop, "step": step}
         attributes |= {"going": True} if going else {}
+        if like is not None:
+            attributes |= {k: True for k in ("bounded", "going") if like.attributes.get(k)}
         op = Operation("for", carried, attributes, inner.results, None, block, self.location)
         self._blocks[-1].append(op)
 

@@ -295,9 +295,11 @@ def _picked(name: str, indices: Types, a: Attributes, m: TensorType) -> tuple[in
     for t in indices:
         if t.dtype is not i64:
             raise VerifyError(f"{name}: an index tile is {t}, expected i64")
-    for axis in picked:
-        if a["extent"][axis : axis + 1] not in ((), (1,)):
-            raise VerifyError(f"{name}: axis {axis} is picked, but its extent is not 1")
+    for axis, t in zip(picked, indices, strict=True):
+        if a["extent"][axis : axis + 1] not in ((), (1,)) and any(n != 1 for n in _shape(t)):
+            raise VerifyError(
+                f"{name}: axis {axis} is picked by {t}, but its extent is not 1; one number moves a box"
+            )
     return broadcast(name, [_box(name, a, m), *(_shape(t) for t in indices)])
 
 
