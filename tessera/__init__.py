@@ -110,6 +110,7 @@ if TYPE_CHECKING:
     from tessera.files.save import save as save
     from tessera.inspect.profile import profile as profile
     from tessera.interop import onnx as onnx
+    from tessera.interop import stablehlo as stablehlo
     from tessera.lang import tile as tile
     from tessera.lang import verify as verify
     from tessera.lang.checks import check as check
@@ -124,7 +125,12 @@ if TYPE_CHECKING:
 # Loaded when first used, so that `import tessera` stays light.
 _LATER = {
     name: name for name in ("array_api", "cache", "data", "models", "nn", "stdlib", "train")
-} | {"onnx": "interop.onnx", "tile": "lang.tile", "verify": "lang.verify"}
+} | {
+    "onnx": "interop.onnx",
+    "stablehlo": "interop.stablehlo",
+    "tile": "lang.tile",
+    "verify": "lang.verify",
+}
 _KERNELS = {
     "check": "lang.checks", "profile": "inspect.profile",
     "kernel": "lang.kernel.decorate", "interpret": "lang.kernel.launch", "KTile": "lang.kernel.signature",
