@@ -109,6 +109,7 @@ if TYPE_CHECKING:
     from tessera.files.load import load as load
     from tessera.files.save import save as save
     from tessera.inspect.profile import profile as profile
+    from tessera.interop import jax as jax
     from tessera.interop import onnx as onnx
     from tessera.interop import stablehlo as stablehlo
     from tessera.lang import tile as tile
@@ -128,6 +129,7 @@ _LATER = {
 } | {
     "onnx": "interop.onnx",
     "stablehlo": "interop.stablehlo",
+    "jax": "interop.jax",
     "tile": "lang.tile",
     "verify": "lang.verify",
 }

@@ -20,7 +20,7 @@ WANTED = """\
     %2 = "stablehlo.multiply"(%1, %1) : (tensor<2x3xf32>, tensor<2x3xf32>) -> tensor<2x3xf32>
     "func.return"(%2) : (tensor<2x3xf32>) -> ()
   }) : () -> ()
-}) {stablehlo.version = "1.4.0"} : () -> ()
+}) {stablehlo.version = "1.4.0"} : () -> ()\
 """
 
 

@@ -65,7 +65,7 @@ def module_text(g: Graph) -> str:
         "  }) : () -> ()",
         f'}}) {{stablehlo.version = "{VERSION}"}} : () -> ()',
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def _types(values: Sequence[Ssa]) -> str:
