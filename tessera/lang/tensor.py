@@ -35,7 +35,7 @@ def _operator(f: Callable[[Any, Any], Value], swap: bool = False) -> Callable[[A
     """A binary operator; an object that knows what to do with a tensor is left to do it."""
 
     def apply(self: Any, other: Any) -> Any:
-        if not isinstance(other, _OPERANDS):
+        if not isinstance(other, _OPERANDS) and not hasattr(type(other), "__dlpack__"):
             if not isinstance(other, _NO_OPERANDS) and _has_operators(other):
                 return NotImplemented
             raise _no_operand(f, self, other)
@@ -48,7 +48,8 @@ def _equality(f: Callable[[Any, Any], Value]) -> Callable[[Any, Any], Any]:
     """== and !=: a tensor is unlike what is no tensor."""
 
     def apply(self: Any, other: Any) -> Any:
-        return f(self, other) if isinstance(other, _OPERANDS) else NotImplemented
+        ours = isinstance(other, _OPERANDS) or hasattr(type(other), "__dlpack__")
+        return f(self, other) if ours else NotImplemented
 
     return apply
 
