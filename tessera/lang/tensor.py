@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core import dlpack
 from tessera.core.blame import blames_arguments, unexpected
 from tessera.core.deferred import Deferred
 from tessera.core.device import GPUS, Device
@@ -203,10 +204,12 @@ class Tensor(Value, Plotted, habits.Habits, Shardable):
             )
         data = self._array("__dlpack__")
         if max_version is not None and max_version >= (1, 0):  # which can say that nobody may write
-            return self.numpy().__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
+            return dlpack.give(
+                self.numpy(), max_version=max_version, dl_device=dl_device, copy=copy
+            )
         if not data.flags.writeable:  # such consumers may write to what they are given
             self.data = data = data.copy()
-        return data.__dlpack__(dl_device=dl_device, copy=copy)
+        return dlpack.give(data, dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         kind, index = self.device.kind, self.device.index
