@@ -71,6 +71,7 @@ from tessera.lang.state import KVCache as KVCache
 from tessera.lang.stream import Event as Event
 from tessera.lang.stream import Stream as Stream
 from tessera.lang.tensor import Tensor as Tensor
+from tessera.lang.tensor import set_namespace_loader as _set_namespace_loader
 from tessera.lang.transforms import autodiff as autodiff
 from tessera.lang.transforms import grad as grad
 from tessera.lang.transforms import jvp as jvp
@@ -143,6 +144,7 @@ _KERNELS = {
 
 
 _set_engine(lambda: importlib.import_module("tessera.lang.kernel.traced"))
+_set_namespace_loader(lambda: importlib.import_module("tessera.array_api"))
 _set_pictures(lambda: importlib.import_module("tessera.inspect.pictures"))
 
 

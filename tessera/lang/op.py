@@ -11,6 +11,7 @@ from tessera.lang import random as random
 from tessera.lang.collective import *
 from tessera.lang.funm import funm as funm
 from tessera.lang.funm import singular_map as singular_map
+from tessera.lang.numpy_protocol import set_ops as _set_ops
 from tessera.ops.accumulate import *
 from tessera.ops.activation import *
 from tessera.ops.arrange import *
@@ -72,3 +73,6 @@ def pipeline(steps: Sequence[Any]) -> Any:
             )
         x = f(x)
     return x
+
+
+_set_ops(globals())  # np.mean(t) is op.mean(t)

@@ -23,7 +23,7 @@ from tessera.core.errors import (
 from tessera.core.picture import Plotted
 from tessera.ir.graph.ir import Value, concrete, data_of, holding, host_data
 from tessera.ir.graph.known import known
-from tessera.lang import habits
+from tessera.lang import habits, numpy_protocol
 from tessera.lang.annotation import TensorSpec, spec_of
 from tessera.lang.device import as_device
 from tessera.lang.sharding import Shardable
@@ -100,10 +100,10 @@ class Tensor(Value, Plotted, habits.Habits, Shardable):
     __slots__ = ()
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        return habits.ufunc(ufunc, method, inputs, kwargs)
+        return numpy_protocol.ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, f: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        return habits.function(f, args, kwargs)
+        return numpy_protocol.function(f, args, kwargs)
 
     def __class_getitem__(cls, items: Any) -> TensorSpec:
         return spec_of(items if isinstance(items, tuple) else (items,))
@@ -289,6 +289,8 @@ class Tensor(Value, Plotted, habits.Habits, Shardable):
         return self.to(device)
 
     def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
+        if _namespace.module is None:
+            _namespace.load()
         if api_version is not None and api_version not in _namespace.versions:
             raise located(
                 OperandError(
@@ -542,6 +544,10 @@ class _Namespace:
     module: Any = None
     versions: tuple[str, ...] = ()
 
+    @staticmethod
+    def load() -> None:
+        """Import that module, by what `set_namespace_loader` says."""
+
 
 _namespace = _Namespace()
 
@@ -549,6 +555,11 @@ _namespace = _Namespace()
 def set_namespace(module: Any, versions: tuple[str, ...]) -> None:
     """Say which module x.__array_namespace__() is, and which versions of the standard it follows."""
     _namespace.module, _namespace.versions = module, versions
+
+
+def set_namespace_loader(load: Callable[[], Any]) -> None:
+    """Say how the module of array API functions is imported, when a tensor is first asked for it."""
+    _namespace.load = load  # type: ignore[method-assign, assignment]
 
 
 def copied(x: Any) -> Any:
