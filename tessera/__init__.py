@@ -81,6 +81,7 @@ from tessera.lang.shapes import trace as trace
 from tessera.lang.state import KVCache as KVCache
 from tessera.lang.stream import Event as Event
 from tessera.lang.stream import Stream as Stream
+from tessera.lang.tensor import ARRAY_NAMESPACE as _ARRAY_NAMESPACE
 from tessera.lang.tensor import Tensor as Tensor
 from tessera.lang.transforms import autodiff as autodiff
 from tessera.lang.transforms import grad as grad
@@ -109,7 +110,9 @@ if TYPE_CHECKING:
     from tessera.files.load import load as load
     from tessera.files.save import save as save
     from tessera.inspect.profile import profile as profile
+    from tessera.interop import jax as jax
     from tessera.interop import onnx as onnx
+    from tessera.interop import stablehlo as stablehlo
     from tessera.interop import torch as torch
     from tessera.lang import tile as tile
     from tessera.lang import verify as verify
@@ -125,7 +128,14 @@ if TYPE_CHECKING:
 # Loaded when first used, so that `import tessera` stays light.
 _LATER = {
     name: name for name in ("array_api", "cache", "data", "models", "nn", "stdlib", "train")
-} | {"onnx": "interop.onnx", "torch": "interop.torch", "tile": "lang.tile", "verify": "lang.verify"}
+} | {
+    "onnx": "interop.onnx",
+    "stablehlo": "interop.stablehlo",
+    "jax": "interop.jax",
+    "torch": "interop.torch",
+    "tile": "lang.tile",
+    "verify": "lang.verify",
+}
 _KERNELS = {
     "check": "lang.checks", "profile": "inspect.profile",
     "kernel": "lang.kernel.decorate", "interpret": "lang.kernel.launch", "KTile": "lang.kernel.signature",
@@ -137,6 +147,7 @@ _KERNELS = {
 
 _TILE_ENGINE.provide(lambda: importlib.import_module("tessera.lang.kernel.traced"))
 _PICTURES.provide(lambda: importlib.import_module("tessera.inspect.pictures"))
+_ARRAY_NAMESPACE.provide(lambda: importlib.import_module("tessera.array_api"))
 
 
 def __getattr__(name: str) -> object:

@@ -284,9 +284,12 @@ def as_dtype(x: Any) -> DType:
         found = _FROM_PYTHON[x]
     else:
         try:
-            found = None if x is None else _FROM_NUMPY.get(np.dtype(x))
+            given = None if x is None else np.dtype(x)
         except TypeError:
-            found = None
+            given = None
+        found = None if given is None else _FROM_NUMPY.get(given)
+        if found is None and given is not None:  # bytes in the other order are the same numbers
+            found = _FROM_NUMPY.get(given.newbyteorder("="))
     if found is None:
         raise DTypeError(f"{x!r} is not a dtype; dtypes are {', '.join(FORMATS)} and tf32")
     return found

@@ -6,9 +6,7 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-
-from tessera.core.errors import NoAttributeError, OperandError, TesseraError, located
+from tessera.core.errors import NoAttributeError, located
 from tessera.ops.define import FUNCTIONS
 
 OURS = {
@@ -85,52 +83,3 @@ class Habits:
 
 for _name in _NAMES:
     setattr(Habits, _name, _Absent(_name))
-
-
-# Functions of NumPy on tensors
-
-
-_OPERATORS = {
-    "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div", "power": "pow", "equal": "eq", "not_equal": "ne", "less": "lt",
-    "less_equal": "le", "greater": "gt", "greater_equal": "ge", "negative": "neg", "absolute": "abs", "conjugate": "conj", "invert": "bitwise_invert",
-    "left_shift": "bitwise_left_shift", "right_shift": "bitwise_right_shift", "arcsin": "asin", "arccos": "acos", "arctan": "atan",
-    "arctan2": "atan2", "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "mod": "remainder", "rint": "round", "fabs": "abs",
-}  # fmt: skip
-
-
-def ufunc(f: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A universal function of NumPy on tensors: the op of that name, or NumPy's own where it writes to an array."""
-    name = f.__name__
-    found = FUNCTIONS.get(_OPERATORS.get(name, name))
-    if method == "__call__" and found is not None and not kwargs:
-        return found(*inputs)
-    out = kwargs.get("out", ())
-    if not all(isinstance(x, np.ndarray) for x in out) or (
-        found is None and method == "__call__" and not out
-    ):
-        ours = f"op.{found.__name__}" if found is not None else "functions of op"
-        raise located(
-            OperandError(
-                f"numpy.{name}: cannot write to a tensor, and has no op of its own; use {ours}, or x.numpy()"
-            )
-        )
-    return function(getattr(f, method), inputs, kwargs)
-
-
-def function(f: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """A function of NumPy on tensors: NumPy's own on their data, with an array as the result."""
-    try:
-        return f(*_arrays(args), **{k: _arrays(v) for k, v in kwargs.items()})
-    except (TypeError, ValueError) as e:
-        if isinstance(e, TesseraError):
-            raise
-        first = str(e).strip().partition("\n")[0]
-        error = OperandError(f"numpy.{getattr(f, '__name__', 'function')}: {first}")
-    raise located(error)
-
-
-def _arrays(x: Any) -> Any:
-    """A tree of arguments with NumPy arrays for tensors."""
-    if isinstance(x, tuple | list):
-        return type(x)(map(_arrays, x)) if type(x) in (tuple, list) else x
-    return np.asarray(x) if hasattr(type(x), "__array_namespace__") else x

@@ -17,6 +17,7 @@ from tessera.lang import random as random
 from tessera.lang.names import bessel, grids, joining, numeric, polynomials, special, statistics
 from tessera.lang.names import neural as neural_names
 from tessera.lang.names.aliases import ALIASES
+from tessera.lang.numpy_protocol import OPS
 from tessera.ops import (
     accumulate,
     activation,
@@ -138,6 +139,7 @@ _FOUND = {name: getattr(m, name) for m in _MODULES for name in m.__all__}
 _FOUND |= {"funm": funm.funm, "singular_map": funm.singular_map}
 _FOUND |= {other: _FOUND[ours] for other, ours in ALIASES.items()}
 globals().update(_FOUND)
+OPS.provide(_FOUND)  # np.mean(t) is op.mean(t)
 __all__ += [name for name in _FOUND if name not in __all__]
 
 
