@@ -105,6 +105,7 @@ from tessera.runtime.threads import threads as threads
 if TYPE_CHECKING:
     from tessera import data as data
     from tessera import nn as nn
+    from tessera import testing as testing
     from tessera import train as train
     from tessera.files.load import load as load
     from tessera.files.save import save as save
@@ -123,7 +124,8 @@ if TYPE_CHECKING:
 
 # Loaded when first used, so that `import tessera` stays light.
 _LATER = {
-    name: name for name in ("array_api", "cache", "data", "models", "nn", "stdlib", "train")
+    name: name
+    for name in ("array_api", "cache", "data", "models", "nn", "stdlib", "testing", "train")
 } | {"onnx": "interop.onnx", "tile": "lang.tile", "verify": "lang.verify"}
 _KERNELS = {
     "check": "lang.checks", "profile": "inspect.profile",
