@@ -121,6 +121,7 @@ if TYPE_CHECKING:
     from tessera.lang.schedule import Schedule as Schedule
     from tessera.lang.schedule import block as block
     from tessera.nn.state import from_torch as from_torch
+    from tessera.replay.record import record as record
 
 # Loaded when first used, so that `import tessera` stays light.
 _LATER = {
@@ -132,7 +133,7 @@ _KERNELS = {
     "kernel": "lang.kernel.decorate", "interpret": "lang.kernel.launch", "KTile": "lang.kernel.signature",
     "from_torch": "nn.state",
     "Tile": "lang.kernel.signature", "Schedule": "lang.schedule", "block": "lang.schedule",
-    "load": "files.load", "save": "files.save",
+    "load": "files.load", "save": "files.save", "record": "replay.record",
 }  # fmt: skip
 
 

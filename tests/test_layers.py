@@ -47,10 +47,11 @@ MAY_IMPORT = {
     "deploy": f"{LANGUAGE} lang",
     "inspect": f"{LANGUAGE} lang",
     "testing": f"{LANGUAGE} lang",
+    "replay": f"{LANGUAGE} lang",
     "array_api": f"{LANGUAGE} lang",
-    "cli": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api cache tessera models",
+    "cli": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api cache tessera models replay",
     "__main__": "cli",
-    "tessera": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api files data train testing",
+    "tessera": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api files data train testing replay",
 }
 # What an installation always has; every other third-party package is optional.
 REQUIRED = {"numpy", "ml_dtypes"}
