@@ -10,6 +10,7 @@ from tessera.algebra.laws.simplify import simplify as simplify
 from tessera.algebra.operator import Operator as Operator
 from tessera.algebra.spectral import SpectralOperator as SpectralOperator
 from tessera.core import tree as tree
+from tessera.core.counterparts import lacking as _lacking
 from tessera.core.dtype import accum as accum
 from tessera.core.dtype import bf16 as bf16
 from tessera.core.dtype import bool_ as bool_
@@ -146,7 +147,17 @@ def __getattr__(name: str) -> object:
         return importlib.import_module(f"tessera.{_LATER[name]}")
     if name in _KERNELS:
         return getattr(importlib.import_module(f"tessera.{_KERNELS[name]}"), name)
-    raise AttributeError(f"module 'tessera' has no attribute {name!r}")
+    raise _lacking(
+        "ts", name, __dir__(), {"op": dir(op), "optim": dir(optim), "ts.tree": dir(tree)}
+    )
+
+
+_INNER = "TYPE_CHECKING algebra checks cli compile core eager files importlib inspect interop lang learn ops runtime transform"
+
+
+def __dir__() -> list[str]:
+    own = {n for n in globals() if not n.startswith("_") and n not in _INNER.split()}
+    return sorted(own | set(_LATER) | set(_KERNELS) | {"__version__"})
 
 
 __version__ = "0.1.0"

@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
-from tessera.core.errors import NoAttributeError, OperandError, TesseraError, located
+from tessera.core.counterparts import METHODS, NAMES, wanted
+from tessera.core.errors import NoAttributeError, OperandError, TesseraError, TraceError, located
 from tessera.ops.define import FUNCTIONS
-
-OURS = {
-    "permute": "x.transpose(axes)", "view": "x.reshape(shape)", "unsqueeze": "op.expand_dims(x, axis)", "expand": "op.broadcast_to(x, shape)",
-    "expand_as": "op.broadcast_to(x, y.shape)", "view_as": "x.reshape(y.shape)", "cuda": 'x.to("cuda")', "cpu": 'x.to("cpu")',
-    "detach": "op.stop_gradient(x)", "backward": "ts.grad(f)(x)", "requires_grad": "ts.grad(f)(x)", "grad": "ts.grad(f)(x)",
-    "requires_grad_": "ts.grad(f)(x)", "dim": "x.ndim", "numel": "x.size", "nelement": "x.size", "clone": "x, which never changes",
-    "copy": "x, which never changes", "contiguous": "x, which is so already", "float": 'x.astype("f32")', "double": 'x.astype("f64")',
-    "half": 'x.astype("f16")', "bfloat16": 'x.astype("bf16")', "long": 'x.astype("i64")', "int": 'x.astype("i32")', "bool": "x.astype(bool)",
-    "type": "x.astype(dtype)", "softmax": "op.softmax(x, axis)", "matmul": "x @ y", "mm": "x @ y", "bmm": "x @ y", "dot": "x @ y",
-    "ravel": "x.flatten()", "swapaxes": "op.swapaxes(x, a, b)", "repeat": "op.tile(x, counts)", "tile": "op.tile(x, counts)", "clip": "op.clip(x, low, high)",
-    "clamp": "op.clip(x, low, high)", "fill": "ts.full_like(x, value)", "sort": "op.sort(x, axis)", "argsort": "op.argsort(x, axis)",
-    "cumsum": "op.cumsum(x, axis)", "conj": "op.conj(x)", "round": "op.round(x)", "nonzero": "op.nonzero(x)", "take": "op.take(x, index, axis)",
-    "gather": "op.take_along_axis(x, index, axis)", "index_select": "op.take(x, index, axis)", "masked_fill": "op.where(mask, value, x)",
-    "chunk": "op.split(x, count, axis)", "split": "op.split(x, count, axis)", "norm": "op.norm(x)", "set": "x.at[index].set(value)",
-    "block_until_ready": "x, which is ready", "device_buffer": "x.numpy()", "data_ptr": "x.__dlpack__()", "step": "opt.update(grads, state, params)",
-    "zero_grad": "nothing: gradients are results", "put": "x.at[index].set(value)", "mul": "x.at[index].multiply(value)",
-}  # fmt: skip
 
 
 def absent(what: str, name: str, there: Iterable[str]) -> AttributeError:
@@ -40,8 +24,8 @@ def absent(what: str, name: str, there: Iterable[str]) -> AttributeError:
 
 
 def _advice(name: str, there: Iterable[str]) -> str:
-    if name in OURS:
-        return f"write {OURS[name]}"
+    if name in METHODS:
+        return wanted(METHODS[name])
     if name.endswith("_") and not name.startswith("_"):
         return "tensors are values: write x = x + y, or x = x.at[index].set(value)"
     if name in FUNCTIONS or name in _METHODS.split():
@@ -71,7 +55,7 @@ class _Absent:
         raise absent("a tensor", self._name, ())
 
 
-_NAMES = (*OURS, *_METHODS.split(), *_IN_PLACE.split())
+_NAMES = (*METHODS, *_METHODS.split(), *_IN_PLACE.split())
 
 
 class Habits:
@@ -80,7 +64,21 @@ class Habits:
     __slots__ = ()
 
     def __dir__(self) -> list[str]:
-        return [n for n in object.__dir__(self) if not isinstance(vars(Habits).get(n), _Absent)]
+        return [
+            n
+            for n in object.__dir__(self)
+            if is_shown(n) and not isinstance(vars(Habits).get(n), _Absent)
+        ]
+
+
+_INNER = frozenset(
+    ("builder", "data", "index", "node", "weak", "shown_layout")
+)  # of a tensor, for the compiler
+
+
+def is_shown(name: str) -> bool:
+    """Whether dir() and tab completion show a name of a tensor."""
+    return (name.startswith("__") or not name.startswith("_")) and name not in _INNER
 
 
 for _name in _NAMES:
@@ -119,6 +117,9 @@ def ufunc(f: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 def function(f: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """A function of NumPy on tensors: NumPy's own on their data, with an array as the result."""
+    traced = next((x for x in _tensors(args) if x.data is None), None)
+    if traced is not None:
+        raise located(_on_traced(getattr(f, "__name__", "function"), traced))
     try:
         return f(*_arrays(args), **{k: _arrays(v) for k, v in kwargs.items()})
     except (TypeError, ValueError) as e:
@@ -127,6 +128,23 @@ def function(f: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         first = str(e).strip().partition("\n")[0]
         error = OperandError(f"numpy.{getattr(f, '__name__', 'function')}: {first}")
     raise located(error)
+
+
+def _tensors(x: Any) -> Iterator[Any]:
+    """The tensors among arguments."""
+    if isinstance(x, tuple | list):
+        for y in x:
+            yield from _tensors(y)
+    elif hasattr(type(x), "__array_namespace__") and hasattr(x, "builder"):
+        yield x
+
+
+def _on_traced(name: str, x: Any) -> TraceError:
+    """The error of a function of NumPy on a tensor that has no numbers yet, with the op to write for it."""
+    ours = _OPERATORS.get(name, name)
+    found = f"op.{ours}" if ours in FUNCTIONS else NAMES.get(name, "")
+    way = wanted(found) if found else "write it with ops, or call NumPy by ts.callback"
+    return TraceError(f"numpy.{name}: {x.type} is traced and has no data, which NumPy needs; {way}")
 
 
 def _arrays(x: Any) -> Any:

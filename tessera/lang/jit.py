@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import update_wrapper
+from html import escape
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -463,6 +464,23 @@ class Jitted:
     def compiled(self) -> int:
         """How many variants have been compiled."""
         return len(self._variants)
+
+    def __repr__(self) -> str:
+        target, numerics, _ = self._mode()
+        count = len(self._variants)
+        made = f"{count} variant{'s' * (count != 1)} compiled" if count else "not compiled yet"
+        return f"<jit {self._name}({', '.join(self._keyword_order)}): {made}, for {target}, {numerics}>"
+
+    def _repr_html_(self) -> str:
+        """The function with its variants, for a notebook."""
+        rows = "".join(
+            f"<li><code>{escape(', '.join(map(str, types)))}</code></li>"
+            for _, types in self._variants
+        )
+        return f"<div><code>{escape(repr(self))}</code><ul>{rows}</ul></div>"
+
+    def __dir__(self) -> list[str]:
+        return [n for n in object.__dir__(self) if n.startswith("__") or not n.startswith("_")]
 
     def __set_name__(self, owner: Any, name: str) -> None:
         self._is_method = True

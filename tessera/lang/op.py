@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.algebra.solvers.names import *
+from tessera.core.counterparts import lacking
 from tessera.core.errors import OperandError, located
 from tessera.lang import random as random
 from tessera.lang.collective import *
@@ -72,3 +73,21 @@ def pipeline(steps: Sequence[Any]) -> Any:
             )
         x = f(x)
     return x
+
+
+_INNER = (
+    "Any",
+    "OperandError",
+    "Sequence",
+    "annotations",
+    "lacking",
+    "located",
+)  # what this module imports for itself
+
+
+def __dir__() -> list[str]:
+    return sorted(n for n in globals() if not n.startswith("_") and n not in _INNER)
+
+
+def __getattr__(name: str) -> Any:
+    raise lacking("op", name, __dir__())
