@@ -10,6 +10,7 @@ from tessera.algebra.laws.simplify import simplify as simplify
 from tessera.algebra.operator import Operator as Operator
 from tessera.algebra.spectral import SpectralOperator as SpectralOperator
 from tessera.core import tree as tree
+from tessera.core.counterparts import lacking as _lacking
 from tessera.core.dtype import accum as accum
 from tessera.core.dtype import bf16 as bf16
 from tessera.core.dtype import bool_ as bool_
@@ -106,6 +107,7 @@ from tessera.runtime.threads import threads as threads
 if TYPE_CHECKING:
     from tessera import data as data
     from tessera import nn as nn
+    from tessera import testing as testing
     from tessera import train as train
     from tessera.files.load import load as load
     from tessera.files.save import save as save
@@ -124,10 +126,12 @@ if TYPE_CHECKING:
     from tessera.lang.schedule import Schedule as Schedule
     from tessera.lang.schedule import block as block
     from tessera.nn.state import from_torch as from_torch
+    from tessera.replay.record import record as record
 
 # Loaded when first used, so that `import tessera` stays light.
 _LATER = {
-    name: name for name in ("array_api", "cache", "data", "models", "nn", "stdlib", "train")
+    name: name
+    for name in ("array_api", "cache", "data", "models", "nn", "stdlib", "testing", "train")
 } | {
     "onnx": "interop.onnx",
     "stablehlo": "interop.stablehlo",
@@ -141,7 +145,7 @@ _KERNELS = {
     "kernel": "lang.kernel.decorate", "interpret": "lang.kernel.launch", "KTile": "lang.kernel.signature",
     "from_torch": "nn.state",
     "Tile": "lang.kernel.signature", "Schedule": "lang.schedule", "block": "lang.schedule",
-    "load": "files.load", "save": "files.save",
+    "load": "files.load", "save": "files.save", "record": "replay.record",
 }  # fmt: skip
 
 
@@ -155,7 +159,17 @@ def __getattr__(name: str) -> object:
         return importlib.import_module(f"tessera.{_LATER[name]}")
     if name in _KERNELS:
         return getattr(importlib.import_module(f"tessera.{_KERNELS[name]}"), name)
-    raise AttributeError(f"module 'tessera' has no attribute {name!r}")
+    raise _lacking(
+        "ts", name, __dir__(), {"op": dir(op), "optim": dir(optim), "ts.tree": dir(tree)}
+    )
+
+
+_INNER = "TYPE_CHECKING algebra checks cli compile core eager files importlib inspect interop lang learn ops runtime transform"
+
+
+def __dir__() -> list[str]:
+    own = {n for n in globals() if not n.startswith("_") and n not in _INNER.split()}
+    return sorted(own | set(_LATER) | set(_KERNELS) | {"__version__"})
 
 
 __version__ = "0.1.0"

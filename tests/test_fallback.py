@@ -379,7 +379,10 @@ def test_replay_refuses_other_files(tmp_path, capsys):
     other = tmp_path / "other.mlir"
     other.write_text("nothing")
     assert main(["replay", str(other)]) == 2
-    assert "is no file that a fault of the compiler left" in capsys.readouterr().err
+    assert (
+        "is neither a record of ts.record nor a file that a fault of the compiler left"
+        in capsys.readouterr().err
+    )
     assert main(["replay", str(tmp_path / "none")]) == 2
 
 

@@ -49,10 +49,12 @@ MAY_IMPORT = {
     "interop": f"{LANGUAGE} lang",
     "deploy": f"{LANGUAGE} lang",
     "inspect": f"{LANGUAGE} lang",
+    "testing": f"{LANGUAGE} lang",
+    "replay": f"{LANGUAGE} lang",
     "array_api": f"{LANGUAGE} lang",
-    "cli": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api cache tessera models serve",
+    "cli": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api cache tessera models serve replay",
     "__main__": "cli",
-    "tessera": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api files data train",
+    "tessera": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api files data train testing replay",
 }
 # What an installation always has; every other third-party package is optional.
 REQUIRED = {"numpy", "ml_dtypes"}

@@ -130,8 +130,12 @@ def _programs(commands: Any) -> None:
     p.add_argument("file", metavar="FILE", help="a Python file, or an ONNX model (--input x.npy)")
     p.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="arguments for it")
     p = _command(commands, "replay", "replay:replay_file",
-                 "Compile and run a program that the compiler failed on, from the file that the warning named.")  # fmt: skip
-    p.add_argument("file", metavar="FILE", help="a file of the folder `faults` in the cache")
+                 "Repeat a run that ts.record wrote down and name the first op that differs; or run a program again that the compiler failed on.")  # fmt: skip
+    p.add_argument("file", metavar="FILE",
+                   help="a file of ts.record, or of the folder `faults` in the cache")  # fmt: skip
+    p.add_argument("--target", metavar="NAME",
+                   help="where to repeat a record, such as cpu or cuda; where it ran unless given")  # fmt: skip
+    _json(p)
 
 
 def _measuring(commands: Any) -> None:

@@ -6,25 +6,9 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
-from tessera.core.errors import NoAttributeError, located
+from tessera.core.counterparts import METHODS, NAMES, wanted
+from tessera.core.errors import NoAttributeError, TraceError, located
 from tessera.ops.define import FUNCTIONS
-
-OURS = {
-    "permute": "x.transpose(axes)", "view": "x.reshape(shape)", "unsqueeze": "op.expand_dims(x, axis)", "expand": "op.broadcast_to(x, shape)",
-    "expand_as": "op.broadcast_to(x, y.shape)", "view_as": "x.reshape(y.shape)", "cuda": 'x.to("cuda")', "cpu": 'x.to("cpu")',
-    "detach": "op.stop_gradient(x)", "backward": "ts.grad(f)(x)", "requires_grad": "ts.grad(f)(x)", "grad": "ts.grad(f)(x)",
-    "requires_grad_": "ts.grad(f)(x)", "dim": "x.ndim", "numel": "x.size", "nelement": "x.size", "clone": "x, which never changes",
-    "copy": "x, which never changes", "contiguous": "x, which is so already", "float": 'x.astype("f32")', "double": 'x.astype("f64")',
-    "half": 'x.astype("f16")', "bfloat16": 'x.astype("bf16")', "long": 'x.astype("i64")', "int": 'x.astype("i32")', "bool": "x.astype(bool)",
-    "type": "x.astype(dtype)", "softmax": "op.softmax(x, axis)", "matmul": "x @ y", "mm": "x @ y", "bmm": "x @ y", "dot": "x @ y",
-    "ravel": "x.flatten()", "swapaxes": "op.swapaxes(x, a, b)", "repeat": "op.tile(x, counts)", "tile": "op.tile(x, counts)", "clip": "op.clip(x, low, high)",
-    "clamp": "op.clip(x, low, high)", "fill": "ts.full_like(x, value)", "sort": "op.sort(x, axis)", "argsort": "op.argsort(x, axis)",
-    "cumsum": "op.cumsum(x, axis)", "conj": "op.conj(x)", "round": "op.round(x)", "nonzero": "op.nonzero(x)", "take": "op.take(x, index, axis)",
-    "gather": "op.take_along_axis(x, index, axis)", "index_select": "op.take(x, index, axis)", "masked_fill": "op.where(mask, value, x)",
-    "chunk": "op.split(x, count, axis)", "split": "op.split(x, count, axis)", "norm": "op.norm(x)", "set": "x.at[index].set(value)",
-    "block_until_ready": "x, which is ready", "device_buffer": "x.numpy()", "data_ptr": "x.__dlpack__()", "step": "opt.update(grads, state, params)",
-    "zero_grad": "nothing: gradients are results", "put": "x.at[index].set(value)", "mul": "x.at[index].multiply(value)",
-}  # fmt: skip
 
 
 def absent(what: str, name: str, there: Iterable[str]) -> AttributeError:
@@ -38,8 +22,8 @@ def absent(what: str, name: str, there: Iterable[str]) -> AttributeError:
 
 
 def _advice(name: str, there: Iterable[str]) -> str:
-    if name in OURS:
-        return f"write {OURS[name]}"
+    if name in METHODS:
+        return wanted(METHODS[name])
     if name.endswith("_") and not name.startswith("_"):
         return "tensors are values: write x = x + y, or x = x.at[index].set(value)"
     if name in FUNCTIONS or name in _METHODS.split():
@@ -69,7 +53,7 @@ class _Absent:
         raise absent("a tensor", self._name, ())
 
 
-_NAMES = (*OURS, *_METHODS.split(), *_IN_PLACE.split())
+_NAMES = (*METHODS, *_METHODS.split(), *_IN_PLACE.split())
 
 
 class Habits:
@@ -78,8 +62,29 @@ class Habits:
     __slots__ = ()
 
     def __dir__(self) -> list[str]:
-        return [n for n in object.__dir__(self) if not isinstance(vars(Habits).get(n), _Absent)]
+        return [
+            n
+            for n in object.__dir__(self)
+            if is_shown(n) and not isinstance(vars(Habits).get(n), _Absent)
+        ]
+
+
+_INNER = frozenset(
+    ("builder", "data", "index", "node", "weak", "shown_layout")
+)  # of a tensor, for the compiler
+
+
+def is_shown(name: str) -> bool:
+    """Whether dir() and tab completion show a name of a tensor."""
+    return (name.startswith("__") or not name.startswith("_")) and name not in _INNER
 
 
 for _name in _NAMES:
     setattr(Habits, _name, _Absent(_name))
+
+
+def on_traced(name: str, ours: str, x: Any) -> TraceError:
+    """The error of a function of NumPy on a tensor that has no numbers yet, with the op to write for it."""
+    found = ours or NAMES.get(name, "")
+    way = wanted(found) if found else "write it with ops, or call NumPy by ts.callback"
+    return TraceError(f"numpy.{name}: {x.type} is traced and has no data, which NumPy needs; {way}")

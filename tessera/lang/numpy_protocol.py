@@ -6,7 +6,7 @@ A function that op has is op's, in traced functions too; another is NumPy's own 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from tessera.core.errors import OperandError, TesseraError, located
 from tessera.core.provided import Provided
 from tessera.ir.graph.ir import Value, concrete
+from tessera.lang import habits
 
 # What NumPy's functions are called in op, where that is another name.
 NAMES = {
@@ -80,6 +81,11 @@ def _parameters(f: Callable[..., Any]) -> frozenset[str]:
 
 
 def _on_data(f: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    traced = next((x for x in _values((args, tuple(kwargs.values()))) if x.data is None), None)
+    if traced is not None:
+        name = getattr(f, "__name__", "function")
+        ours = NAMES.get(name, name)
+        raise located(habits.on_traced(name, f"op.{ours}" if ours in OPS.get() else "", traced))
     try:
         found = f(*_arrays(args), **{k: _arrays(v) for k, v in kwargs.items()})
         return found if kwargs.get("out") is not None else _tensors(found)
@@ -89,6 +95,15 @@ def _on_data(f: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         first = str(e).strip().partition("\n")[0]
         error = OperandError(f"numpy.{getattr(f, '__name__', 'function')}: {first}")
     raise located(error)
+
+
+def _values(x: Any) -> Iterator[Value]:
+    """The tensors among arguments."""
+    if isinstance(x, tuple | list):
+        for y in x:
+            yield from _values(y)
+    elif isinstance(x, Value):
+        yield x
 
 
 def _arrays(x: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 
 from tessera.algebra import names as operators_of_algebra
 from tessera.algebra.solvers import names as solvers
+from tessera.core.counterparts import lacking
 from tessera.core.errors import OperandError, located
 from tessera.lang import collective, funm, operators
 from tessera.lang import random as random
@@ -145,3 +146,7 @@ __all__ += [name for name in _FOUND if name not in __all__]
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def __getattr__(name: str) -> Any:
+    raise lacking("op", name, __dir__())

@@ -8,7 +8,6 @@ compiled, and its calls go to machine code at once (docs/decisions/013).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import MethodType
 from typing import Any
 
 from tessera.compile import compile_graph
@@ -43,7 +42,11 @@ def follow(owner: Any, executable: Any, args: Any, kwargs: Any, data: Any, out: 
     if record is None:
         return None
     if owner._caller is None:
-        slow = MethodType(type(owner).__call__, owner)
+        base = type(owner)  # asked at each call: observers stand in for its __call__
+
+        def slow(*args: Any, **kwargs: Any) -> Any:
+            return base.__call__(owner, *args, **kwargs)
+
         owner._caller = executable.caller(slow, owner.__name__, Tensor, _FIELDS)
         with_call = {"__call__": owner._caller.function, "__module__": type(owner).__module__}
         owner.__class__ = type(type(owner).__name__, (type(owner),), with_call)

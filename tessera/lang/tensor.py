@@ -56,6 +56,26 @@ def _equality(f: Callable[[Any, Any], Value]) -> Callable[[Any, Any], Any]:
     return apply
 
 
+# What to do where Python asks a traced tensor for its numbers, by what asks.
+_RESULT = "return the tensor and convert the result outside of the function"
+_REMEDIES = {
+    "bool": "for if, while, and, or, in on values use op.where, ts.cond or ts.while_loop, or make what it depends on static "
+    "with static_argnames",
+    "index": "for range(n) use ts.fori_loop or ts.scan, for a list op.take, for a slice op.dynamic_slice, or make n static "
+    "with static_argnames",
+    "numpy": "compute with ops (np.sin is op.sin), call NumPy by ts.callback, or take the array outside of the function",
+    "item": f"{_RESULT}; ts.print shows a value while the program runs",
+}
+_REMEDIES |= {
+    **dict.fromkeys(("float", "int", "complex"), f"keep it a tensor (x.astype), or {_RESULT}"),
+    "numpy.asarray": _REMEDIES["numpy"], "tolist": _REMEDIES["item"],
+}  # fmt: skip
+
+
+def _remedy(what: str) -> str:
+    return _REMEDIES.get(what, _RESULT)
+
+
 # Objects of Python that have operators of their own, but none for tensors.
 _NO_OPERANDS = (str, bytes, list, tuple, dict, set, frozenset, type(None), range, slice)
 
@@ -169,10 +189,7 @@ class Tensor(Value, Plotted, habits.Habits, Shardable):
             if found is not None:
                 return host_data(found)
             raise located(
-                TraceError(
-                    f"{what}: {self.type} is traced and has no data; use op.where, op.cond or "
-                    "op.while_loop for decisions on values, or mark the argument static"
-                )
+                TraceError(f"{what}: {self.type} is traced and has no data; {_remedy(what)}")
             )
         if self.device.kind == "cpu":
             return self.data

@@ -42,6 +42,7 @@ from tessera.core.signature import broadcast_shapes
 from tessera.core.types import TensorType, check_size
 from tessera.ir.graph.ir import Value, bind, concrete, current_builder, held_array, origin
 from tessera.ir.graph.op import Op, Sample, register
+from tessera.ops.describe import described
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -66,7 +67,6 @@ class OpFunction(Generic[P, R]):
     def __init__(self, op: Op, front: Callable[P, R]):
         self.op, self.front = op, front
         self.__name__ = self.__qualname__ = front.__name__
-        self.__doc__ = op.doc
         self.__wrapped__ = front
         self.__module__ = front.__module__
         self.calls = 0
@@ -103,6 +103,11 @@ class OpFunction(Generic[P, R]):
         """Apply an op of several results to operands that fit its record."""
         results: tuple[Value, ...] = bind(self.op, *operands, **params)
         return results
+
+    @property
+    def __doc__(self) -> str:  # type: ignore[override]
+        """What help() shows: the op's sentence, its call, axes, dtypes and an example."""
+        return described(self.op, self.front)
 
     def __repr__(self) -> str:
         return f"<op {self.op.name}>"

@@ -138,6 +138,13 @@ class Graph(Pictured):
     def __str__(self) -> str:
         return self.text
 
+    def __repr__(self) -> str:
+        ins, outs = (
+            ", ".join(str(v.type) for v in vs[:6]) + ", ..." * (len(vs) > 6)
+            for vs in (self.inputs, self.outputs)
+        )
+        return f"<graph {self.name}({ins}) -> {outs}: {len(self.nodes)} nodes>"
+
     @property
     def text(self) -> str:
         """The canonical text: MLIR generic syntax, without locations and captured data."""

@@ -1,4 +1,4 @@
-"""Ops under the names that NumPy, the array API standard, SciPy and PyTorch give them."""
+"""Ops under the names that NumPy, the array API standard and SciPy give them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,4 @@ ALIASES = {
     "mod": "remainder", "multiply": "mul", "negative": "neg", "permute_dims": "transpose", "subtract": "sub", "fix": "trunc",
     # SciPy
     "gammaln": "lgamma", "expit": "sigmoid", "psi": "digamma",
-    # PyTorch
-    "clamp": "clip", "cat": "concat", "logsigmoid": "log_sigmoid", "top_k": "topk", "hard_tanh": "hardtanh",
-    "hard_sigmoid": "hardsigmoid", "hard_swish": "hardswish", "soft_sign": "softsign", "true_div": "div",
 }  # fmt: skip
