@@ -7,6 +7,7 @@ ops see the whole of it, and its layout says which logical shard holds which par
 from tessera.core.mesh import Mesh, balanced
 from tessera.core.shardspec import ShardSpec
 from tessera.lang.dist import strategy
+from tessera.lang.dist.attention import attention
 from tessera.lang.dist.collectives import (
     all_gather,
     all_reduce,
@@ -22,6 +23,7 @@ from tessera.lang.dist.collectives import (
 from tessera.lang.dist.explain import Report, explain
 from tessera.lang.dist.pmap import pmap
 from tessera.lang.dist.scope import mesh
+from tessera.lang.dist.shard_map import shard_map
 from tessera.lang.dist.tensor import (
     constrain,
     from_function,
@@ -33,7 +35,7 @@ from tessera.lang.dist.tensor import (
 )
 
 __all__ = [
-    "Mesh", "Report", "ShardSpec", "all_gather", "all_reduce", "all_to_all", "axis_index", "balanced", "barrier",
+    "Mesh", "Report", "ShardSpec", "all_gather", "all_reduce", "all_to_all", "attention", "axis_index", "balanced", "barrier",
     "broadcast", "constrain", "explain", "from_function", "from_shards", "mesh", "permute", "pmap", "rank", "reduce_scatter",
-    "replicate", "reshard", "shard", "size", "strategy", "tensor",
+    "replicate", "reshard", "shard", "shard_map", "size", "strategy", "tensor",
 ]  # fmt: skip
