@@ -53,6 +53,7 @@ from tessera.ops.elementwise import (
 )
 from tessera.ops.shape import reshape
 from tessera.transform.factors import factors_of
+from tessera.transform.match import collectives
 from tessera.transform.partition_regions import REGIONS
 from tessera.transform.partition_views import VIEWS
 from tessera.transform.reshard import EXCHANGES, Inserted, Resharding
@@ -60,6 +61,7 @@ from tessera.transform.shards import Shard, Step
 
 Choice = Mapping[str, str]  # mesh axis -> the factor that it cuts
 _ADDITIVE = ("add", "sub", "neg")  # scalar ops that commute with sums over shards
+_SCALED = ("mul", "div")  # those that do when the other operand is a number
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,7 @@ class _Walk:
         if n.op in EXCHANGES:
             self.reshard.note_own(n, operands[0].type, operands[0].layout)
         is_cut = any(s.layout.axes or s.layout.partial for s in operands)
-        if is_cut and n.op in REGIONS:
+        if n.op in REGIONS and (is_cut or any(map(collectives, n.regions))):
             return REGIONS[n.op](self, n, operands, params)
         if not is_cut and not (n.op.view is not None and len(types) == 1):
             step = Step(n, types, outs, params, None)
@@ -350,8 +352,9 @@ class _Walk:
             made = [where(is_here, v, full_of((), 0, v.dtype)) for v in made]
         summed = tuple(a for a, c in choice.items() if c in f.folded)
         if keep:
+            partial = next(s.layout.partial for s in operands if s.layout.partial)
             return [
-                Shard(v, t, replace(w, partial=operands[0].layout.partial))
+                Shard(v, t, replace(w, partial=partial))
                 for v, t, w in zip(made, step.outs, layouts, strict=True)
             ]
         if summed and step.combine == "add":
@@ -444,20 +447,30 @@ def _is_broadcast(step: Step) -> bool:
 
 def _passes_partial(step: Step, operands: Sequence[Shard]) -> bool:
     """Whether a node commutes with the sums that its operands still need."""
-    partial = operands[0].layout.partial
-    if not partial or step.factors is None or any(s.layout.partial != partial for s in operands):
+    partial = next((s.layout.partial for s in operands if s.layout.partial), ())
+    if not partial or step.factors is None:
         return False
     op = step.node.op
     if op.view is not None:
-        return True
+        return operands[0].layout.partial == partial
     body = op.expr(step.params)
-    return (
-        op.combine is None
-        and op.call is None
-        and body is not None
-        and body.op in _ADDITIVE
-        and all(e.op == "arg" for e in body.operands)
-    )
+    if op.combine is not None or op.call is not None or body is None:
+        return False
+    if not all(e.op == "arg" for e in body.operands):
+        return False
+    if body.op in _SCALED:
+        return _is_scaled(body.op, operands)
+    if op is where.op:
+        pred, *sides = operands
+        return not pred.layout.partial and sum(s.is_zero for s in sides) == 1
+    return body.op in _ADDITIVE and all(s.layout.partial == partial for s in operands)
+
+
+def _is_scaled(scalar: str, operands: Sequence[Shard]) -> bool:
+    """Whether a partial sum is multiplied by a number, or divided by one."""
+    first, *rest = operands if operands[0].layout.partial or scalar == "div" else operands[::-1]
+    others = (s.type.size == 1 and not s.layout.partial and not s.layout.axes for s in rest)
+    return bool(first.layout.partial) and all(others)
 
 
 def _is_paddable(step: Step) -> bool:

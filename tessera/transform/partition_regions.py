@@ -17,6 +17,7 @@ from tessera.core.layout import Layout, cost, replicated
 from tessera.ir.graph.ir import Builder, Graph, Node, Value, bind, building, current_builder
 from tessera.ir.graph.op import Op, Params
 from tessera.ops.control import cond, scan, while_loop
+from tessera.ops.elementwise import add
 from tessera.ops.region import over_same_inputs
 from tessera.transform.shards import Shard, Walk
 
@@ -44,13 +45,13 @@ def _env(walk: Walk, g: Graph, layouts: Layouts, builder: Builder) -> dict[Value
     return env
 
 
-def _tried(walk: Walk, g: Graph, layouts: Layouts) -> list[Layout]:
-    """The layouts that the outputs of a region have of themselves."""
+def _tried(walk: Walk, g: Graph, layouts: Layouts) -> dict[Value, Shard]:
+    """The values of a region in the layouts that they have of themselves."""
     builder = Builder(current_builder())
     with building(builder):
         env = _env(walk, g, layouts, builder)
         walk.trial().graph(g, env)
-        return [_settled(env[v]) for v in g.outputs]
+        return env
 
 
 def _region(
@@ -68,16 +69,36 @@ def _region(
 
 
 def _carried(
-    walk: Walk, body: Graph, layouts: Sequence[Layout], count: int
+    walk: Walk, body: Graph, operands: Sequence[Shard], layouts: Sequence[Layout], count: int
 ) -> tuple[list[Layout], list[Layout]]:
-    """The layouts of a body's inputs, whose first `count` it gives back, and those of its outputs."""
+    """The layouts of a body's inputs, whose first `count` it gives back, and those of its outputs.
+
+    What starts at zero and is added to in each round keeps partial sums, which are then added up once, after the loop.
+    """
     now = list(layouts)
     for _ in range(_ROUNDS):
-        outs = _tried(walk, body, now)
+        env = _tried(walk, body, now)
+        outs = [
+            env[v].layout if k >= count else _settled(env[v]) for k, v in enumerate(body.outputs)
+        ]
+        for k in range(count):
+            more = _added(body, k, env) if operands[k].is_zero else None
+            if more is not None and more.layout.partial:
+                outs[k] = more.layout
         if outs[:count] == now[:count]:
             break
         now[:count] = outs[:count]
     return now, [*now[:count], *outs[count:]]
+
+
+def _added(body: Graph, k: int, env: dict[Value, Shard]) -> Shard | None:
+    """What a body adds to what it carries, if that is all that it does with it."""
+    carry, n = body.inputs[k], body.outputs[k].node
+    uses = sum(v is carry for m in body.nodes for v in m.operands)  # == would be an op on values
+    if n is None or n.op is not add.op or uses != 1:
+        return None
+    rest = [v for v in n.operands if v is not carry]
+    return env[rest[0]] if len(rest) == 1 else None
 
 
 def _made(n: Node, walk: Walk, out: Sequence[Value], layouts: Layouts) -> list[Shard]:
@@ -90,7 +111,7 @@ def _of_row(layout: Layout) -> Layout:
 
 
 def _of_stack(layout: Layout) -> Layout:
-    return Layout(((), *layout.cuts))
+    return Layout(((), *layout.cuts), layout.partial)
 
 
 def _scan(walk: Walk, n: Node, operands: Sequence[Shard], params: Params) -> list[Shard]:
@@ -99,7 +120,7 @@ def _scan(walk: Walk, n: Node, operands: Sequence[Shard], params: Params) -> lis
     rows = [_of_row(_settled(s)) for s in operands[c:stop]]
     rest = [_settled(s) for s in operands[stop:]]
     first = [_settled(s) for s in operands[:c]]
-    inner, outs = _carried(walk, body, [*first, *rows, *rest], c)
+    inner, outs = _carried(walk, body, operands, [*first, *rows, *rest], c)
     region, outer = _region(walk, body, inner, outs, n, int(params["length"]))
     wanted = [*inner[:c], *map(_of_stack, rows), *rest]
     values = _asked(walk, n, operands, wanted)
@@ -109,7 +130,8 @@ def _scan(walk: Walk, n: Node, operands: Sequence[Shard], params: Params) -> lis
 
 def _while(walk: Walk, n: Node, operands: Sequence[Shard], params: Params) -> list[Shard]:
     test, body = n.regions
-    inner, outs = _carried(walk, body, [_settled(s) for s in operands], len(body.outputs))
+    first = [_settled(s) for s in operands]
+    inner, outs = _carried(walk, body, operands, first, len(body.outputs))
     made = [
         _region(walk, test, inner, [replicated(0)], n, 1),
         _region(walk, body, inner, outs, n, 1),
@@ -121,12 +143,11 @@ def _while(walk: Walk, n: Node, operands: Sequence[Shard], params: Params) -> li
 
 def _cond(walk: Walk, n: Node, operands: Sequence[Shard], params: Params) -> list[Shard]:
     inner = [_settled(s) for s in operands[1:]]
-    sides = [_tried(walk, g, inner) for g in n.regions]
-    types = [v.type.substitute(walk.sizes) for v in n.results]
-    outs = [
-        _cheaper(walk, a, b, int(t.size) * t.dtype.bits // 8)
-        for a, b, t in zip(*sides, types, strict=True)
-    ]
+    sides = []
+    for g in n.regions:
+        env = _tried(walk, g, inner)
+        sides.append([env[v] for v in g.outputs])
+    outs = [_common(walk, a, b) for a, b in zip(*sides, strict=True)]
     made = [_region(walk, g, inner, outs, n, 1) for g in n.regions]
     regions, outer = over_same_inputs([g for g, _ in made], [o for _, o in made])
     values = _asked(walk, n, operands, [replicated(0), *inner])
@@ -134,10 +155,14 @@ def _cond(walk: Walk, n: Node, operands: Sequence[Shard], params: Params) -> lis
     return _made(n, walk, out, outs)
 
 
-def _cheaper(walk: Walk, a: Layout, b: Layout, nbytes: int) -> Layout:
-    """The one of two layouts that moves less when the other branch takes it too."""
-    forth, back = cost(a, b, nbytes, walk.mesh), cost(b, a, nbytes, walk.mesh)
-    return b if forth < back else a
+def _common(walk: Walk, a: Shard, b: Shard) -> Layout:
+    """The layout of what two branches give: partial sums stay where both have them, or one is zero."""
+    if a.is_zero or b.is_zero:
+        return a.layout if b.is_zero else b.layout
+    if a.layout == b.layout:
+        return a.layout
+    nbytes, (x, y) = int(a.type.size) * a.type.dtype.bits // 8, (_settled(a), _settled(b))
+    return y if cost(x, y, nbytes, walk.mesh) < cost(y, x, nbytes, walk.mesh) else x
 
 
 REGIONS: dict[Op, Rule] = {scan.op: _scan, while_loop.op: _while, cond.op: _cond}

@@ -22,6 +22,15 @@ class Shard:
     layout: Layout
     source: Step | None = None  # how to make it in another layout without moving anything
 
+    @property
+    def is_zero(self) -> bool:
+        """Whether it is zero in any layout, so that it may also stand for partial sums."""
+        if self.source is None:
+            return False
+        if self.source.operands:
+            return self.source.operands[0].is_zero
+        return bool(self.source.params.get("value") == 0)
+
 
 @dataclass(frozen=True)
 class Step:

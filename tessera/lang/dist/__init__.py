@@ -20,7 +20,9 @@ from tessera.lang.dist.collectives import (
     reduce_scatter,
     size,
 )
+from tessera.lang.dist.experts import experts
 from tessera.lang.dist.explain import Report, explain
+from tessera.lang.dist.pipeline import pipeline, stacked
 from tessera.lang.dist.pmap import pmap
 from tessera.lang.dist.scope import mesh
 from tessera.lang.dist.shard_map import shard_map
@@ -36,6 +38,6 @@ from tessera.lang.dist.tensor import (
 
 __all__ = [
     "Mesh", "Report", "ShardSpec", "all_gather", "all_reduce", "all_to_all", "attention", "axis_index", "balanced", "barrier",
-    "broadcast", "constrain", "explain", "from_function", "from_shards", "mesh", "permute", "pmap", "rank", "reduce_scatter",
-    "replicate", "reshard", "shard", "shard_map", "size", "strategy", "tensor",
+    "broadcast", "constrain", "experts", "explain", "from_function", "from_shards", "mesh", "permute", "pipeline", "pmap", "rank", "reduce_scatter",
+    "replicate", "reshard", "shard", "shard_map", "size", "stacked", "strategy", "tensor",
 ]  # fmt: skip

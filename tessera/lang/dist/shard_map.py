@@ -131,7 +131,7 @@ def _entered(v: Value, layout: Layout | None, manual: Sequence[str], mesh: Mesh)
 
 
 def _left(v: Value, spec: ShardSpec, manual: Sequence[str], mesh: Mesh) -> Value:
-    layout = spec.layout(v.shape, mesh)
+    layout = spec.layout(tuple(n * mesh.size() for n in v.shape), mesh)  # any size that divides
     for a in reversed(_ordered(layout, manual)):
         dim = layout.of(a)
         v = bind(TO_GLOBAL, v, axis=a, dim=WHOLE if dim is None else dim, size=mesh.size(a))
