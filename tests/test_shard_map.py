@@ -141,7 +141,7 @@ def test_a_loop_gathers_nothing_that_its_body_keeps_cut():
 # Attention ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("causal", [pytest.param(False, marks=pytest.mark.deep), True])
 @pytest.mark.parametrize("shards", [3, pytest.param(4, marks=pytest.mark.deep)])
 def test_context_parallel_attention_is_attention(causal, shards):
     mesh = dist.Mesh(["dp", "tp", "sp"], shape=(1, 2, shards))

@@ -49,6 +49,9 @@ class Lost(Failure):
 def _run_again(args: argparse.Namespace) -> int:
     """Run on all ranks, and again when one is lost, as often as allowed."""
     for left in range(args.restart, -1, -1):
+        os.environ["TESSERA_RESTARTS"] = str(
+            args.restart - left
+        )  # how many there were, for the program
         try:
             return _run_all(args, _started_by_mpi(args) if args.engine == "mpi" else _started(args))
         except Lost as e:

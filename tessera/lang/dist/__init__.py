@@ -7,6 +7,7 @@ ops see the whole of it, and its layout says which logical shard holds which par
 from tessera.core.mesh import Mesh, balanced
 from tessera.core.shardspec import ShardSpec
 from tessera.lang.dist import strategy
+from tessera.lang.dist.alpa import alpa_shard
 from tessera.lang.dist.attention import attention
 from tessera.lang.dist.collectives import (
     all_gather,
@@ -37,7 +38,7 @@ from tessera.lang.dist.tensor import (
 )
 
 __all__ = [
-    "Mesh", "Report", "ShardSpec", "all_gather", "all_reduce", "all_to_all", "attention", "axis_index", "balanced", "barrier",
+    "Mesh", "Report", "ShardSpec", "all_gather", "all_reduce", "all_to_all", "alpa_shard", "attention", "axis_index", "balanced", "barrier",
     "broadcast", "constrain", "experts", "explain", "from_function", "from_shards", "mesh", "permute", "pipeline", "pmap", "rank", "reduce_scatter",
     "replicate", "reshard", "shard", "shard_map", "size", "stacked", "strategy", "tensor",
 ]  # fmt: skip
