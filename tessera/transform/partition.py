@@ -55,6 +55,7 @@ from tessera.ops.shape import reshape
 from tessera.transform.factors import factors_of
 from tessera.transform.match import collectives
 from tessera.transform.partition_regions import REGIONS
+from tessera.transform.partition_space import SPACE
 from tessera.transform.partition_views import VIEWS
 from tessera.transform.reshard import EXCHANGES, Inserted, Resharding
 from tessera.transform.shards import Shard, Step
@@ -179,6 +180,9 @@ class _Walk:
         if n.op in EXCHANGES:
             self.reshard.note_own(n, operands[0].type, operands[0].layout)
         is_cut = any(s.layout.axes or s.layout.partial for s in operands)
+        made = SPACE[n.op](self, n, operands, params) if is_cut and n.op in SPACE else None
+        if made is not None:
+            return made
         if n.op in REGIONS and (is_cut or any(map(collectives, n.regions))):
             return REGIONS[n.op](self, n, operands, params)
         if not is_cut and not (n.op.view is not None and len(types) == 1):
@@ -258,6 +262,11 @@ class _Walk:
             if name not in seen and f.is_cuttable(name, self.mesh.size(axis)):
                 seen.add(name)
                 yield name
+        if (
+            not seen and step.node.op.decompose is None
+        ):  # by another axis: all_to_all moves less than all_gather
+            kept = {g for out in f.outs for names in out for g in names} - f.whole
+            yield from sorted(g for g in kept if f.is_cuttable(g, self.mesh.size(axis)))
 
     def _fits(self, step: Step, choice: Choice) -> bool:
         """Whether factors that are cut several times divide, and cut folds can be padded."""

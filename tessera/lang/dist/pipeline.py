@@ -91,7 +91,8 @@ def pipeline(
     """The mean loss over microbatches of a network whose layers are stages along a mesh axis.
 
     first(params["first"], *batch) is what goes into the first layer, block(layer, x) a layer, which keeps the shape of x, and
-    last(params["last"], x, *batch) the loss of a microbatch.  Layers are stacked by dist.stacked.
+    last(params["last"], x, *batch) the loss of a microbatch.  Layers are stacked by dist.stacked.  Derivatives are those by
+    the parameters; the batch is held.
     """
     for name, f in (("first", first), ("block", block), ("last", last)):
         demand_function(f"pipeline: {name}", f)
@@ -113,12 +114,10 @@ def pipeline(
         return both(params, batch)[0]
 
     def forward(params: Tree, batch: Tree) -> Any:
-        value, grads = both(params, batch)
-        return value, (grads, batch)
+        return both(params, batch)
 
-    def backward(kept: Any, ct: Value) -> Any:
-        grads, batch = kept
-        return tree.map(lambda g: mul(g, cast_to(ct, g.dtype)), grads), tree.map(_nothing, batch)
+    def backward(grads: Any, ct: Value) -> Any:
+        return tree.map(lambda g: mul(g, cast_to(ct, g.dtype)), grads), None
 
     loss.defvjp(forward, backward)
 
@@ -134,10 +133,6 @@ def pipeline(
         return made
 
     return call
-
-
-def _nothing(x: Value) -> Value | None:
-    return full_of(x.shape, 0, x.dtype) if x.dtype.kind in "fc" else None
 
 
 def _check_stacked(blocks: Tree, plan: Schedule) -> None:
