@@ -55,6 +55,7 @@ from tessera.lang.debug import debug_nans as debug_nans
 from tessera.lang.device import device as device
 from tessera.lang.device import devices as devices
 from tessera.lang.device import gpu as gpu
+from tessera.lang.dist.alpa import alpa_shard as alpa_shard
 from tessera.lang.dist.pmap import pmap as pmap
 from tessera.lang.dist.scope import mesh as mesh
 from tessera.lang.effects import prefetch as prefetch

@@ -126,6 +126,10 @@ def _programs(commands: Any) -> None:
     )
     p.add_argument("--engine", choices=("local", "mpi"), default=None,
                    help="what ranks speak by: local (shared memory, of one machine) unless given, or mpi")  # fmt: skip
+    p.add_argument("--restart", type=int, nargs="?", const=3, default=0, metavar="TIMES",
+                   help="start the ranks again, at most so often (3), when one is killed or lost; the program goes on from its checkpoint")  # fmt: skip
+    p.add_argument("--restart-on", type=int, default=None, metavar="N",
+                   help="how many ranks there are after a restart, as many as before unless given")  # fmt: skip
     p.add_argument("--as-rank", default=None, help=argparse.SUPPRESS)
     p.add_argument("file", metavar="FILE", help="a Python file, or an ONNX model (--input x.npy)")
     p.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="arguments for it")

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from tessera.core.mesh import Mesh, balanced
 from tessera.core.shardspec import ShardSpec
 from tessera.lang.dist import strategy
+from tessera.lang.dist.alpa import alpa_shard
+from tessera.lang.dist.attention import attention
 from tessera.lang.dist.collectives import (
     all_gather,
     all_reduce,
@@ -22,9 +24,12 @@ from tessera.lang.dist.collectives import (
     reduce_scatter,
     size,
 )
+from tessera.lang.dist.experts import experts
 from tessera.lang.dist.explain import Report, explain
+from tessera.lang.dist.pipeline import pipeline, stacked
 from tessera.lang.dist.pmap import pmap
 from tessera.lang.dist.scope import mesh
+from tessera.lang.dist.shard_map import shard_map
 from tessera.lang.dist.tensor import (
     constrain,
     from_function,
@@ -61,7 +66,7 @@ def __getattr__(name: str) -> object:
 
 
 __all__ = [
-    "Mesh", "Report", "ShardSpec", "all_gather", "all_reduce", "all_to_all", "axis_index", "balanced", "barrier",
-    "broadcast", "constrain", "explain", "from_function", "from_shards", "mesh", "permute", "pmap", "rank", "reduce_scatter",
-    "replicate", "reshard", "shard", "size", "strategy", "tensor",
+    "Mesh", "Report", "ShardSpec", "all_gather", "all_reduce", "all_to_all", "alpa_shard", "attention", "axis_index", "balanced", "barrier",
+    "broadcast", "constrain", "experts", "explain", "from_function", "from_shards", "mesh", "permute", "pipeline", "pmap", "rank", "reduce_scatter",
+    "replicate", "reshard", "shard", "shard_map", "size", "stacked", "strategy", "tensor",
 ]  # fmt: skip
