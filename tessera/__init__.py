@@ -106,6 +106,7 @@ if TYPE_CHECKING:
     from tessera import data as data
     from tessera import nn as nn
     from tessera import train as train
+    from tessera.deploy import bundle as bundle
     from tessera.files.load import load as load
     from tessera.files.save import save as save
     from tessera.inspect.profile import profile as profile
@@ -124,7 +125,7 @@ if TYPE_CHECKING:
 # Loaded when first used, so that `import tessera` stays light.
 _LATER = {
     name: name for name in ("array_api", "cache", "data", "models", "nn", "stdlib", "train")
-} | {"onnx": "interop.onnx", "tile": "lang.tile", "verify": "lang.verify"}
+} | {"bundle": "deploy.bundle", "onnx": "interop.onnx", "tile": "lang.tile", "verify": "lang.verify"}
 _KERNELS = {
     "check": "lang.checks", "profile": "inspect.profile",
     "kernel": "lang.kernel.decorate", "interpret": "lang.kernel.launch", "KTile": "lang.kernel.signature",

@@ -44,7 +44,7 @@ MAY_IMPORT = {
     "train": f"{LANGUAGE} lang files data",
     "models": f"{LANGUAGE} lang stdlib nn",
     "interop": f"{LANGUAGE} lang",
-    "deploy": f"{LANGUAGE} lang",
+    "deploy": f"{LANGUAGE} lang files",
     "inspect": f"{LANGUAGE} lang",
     "array_api": f"{LANGUAGE} lang",
     "cli": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api cache tessera models",
