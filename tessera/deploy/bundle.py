@@ -97,7 +97,8 @@ def _cpu_sections(
     keep = _keeper(held, e.name)
     try:
         plan = Planner(
-            c.graph, c.image, c.functions, c.code.imports, keep, e.inputs, e.outputs, data
+            c.graph, c.image, c.functions, c.code.imports, keep, e.inputs, e.outputs, data,
+            e.numerics,
         ).encode()  # fmt: skip
     except NoPlanError as error:
         if not python_only:

@@ -101,9 +101,11 @@ class Planner:
     def __init__(
         self, g: Graph, image: Image, functions: Mapping[int, int], imports: Mapping[str, int],
         keep: Keep, given: Sequence[str], outputs: Sequence[str], data: Sequence[tuple[Array, DType]],
+        numerics: str,
     ):  # fmt: skip
         self.g, self.image, self.functions, self.imports = g, image, functions, imports
         self.keep, self.given, self.out_names, self.data = keep, given, outputs, data
+        self.numerics = numerics
         self.sizes = _Table()
         self.numbers: dict[str, int] = {}
         self.buffers: list[bytes] = []
@@ -144,7 +146,8 @@ class Planner:
             names, programs, bindings, guards, self.buffers, inputs, outputs, kernels, self.steps,
             imports,
         )  # fmt: skip
-        return MAGIC + _u32(VERSION) + b"".join(_u32(len(p)) + b"".join(p) for p in parts)
+        head = MAGIC + _u32(VERSION) + _text(self.numerics)
+        return head + b"".join(_u32(len(p)) + b"".join(p) for p in parts)
 
     def _hosted(self) -> list[str]:
         """The steps that only Python can run."""
