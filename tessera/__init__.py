@@ -125,7 +125,12 @@ if TYPE_CHECKING:
 # Loaded when first used, so that `import tessera` stays light.
 _LATER = {
     name: name for name in ("array_api", "cache", "data", "models", "nn", "stdlib", "train")
-} | {"bundle": "deploy.bundle", "onnx": "interop.onnx", "tile": "lang.tile", "verify": "lang.verify"}
+} | {
+    "bundle": "deploy.bundle",
+    "onnx": "interop.onnx",
+    "tile": "lang.tile",
+    "verify": "lang.verify",
+}
 _KERNELS = {
     "check": "lang.checks", "profile": "inspect.profile",
     "kernel": "lang.kernel.decorate", "interpret": "lang.kernel.launch", "KTile": "lang.kernel.signature",

@@ -47,7 +47,8 @@ MAY_IMPORT = {
     "deploy": f"{LANGUAGE} lang files",
     "inspect": f"{LANGUAGE} lang",
     "array_api": f"{LANGUAGE} lang",
-    "cli": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api cache tessera models",
+    "native": "",  # the C runtime, as files
+    "cli": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api cache tessera models native",
     "__main__": "cli",
     "tessera": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api files data train",
 }

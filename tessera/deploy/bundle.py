@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,9 +115,3 @@ def _keeper(held: Weights, entry: str) -> Callable[[Any, DType], int]:
         return held.offset(held.keep(x, dtype, f"{entry}.constant"))
 
     return keep
-
-
-def manifest_of(b: container.Container) -> Mapping[str, Any]:
-    """The manifest of an open bundle."""
-    made: Mapping[str, Any] = json.loads(b.read("manifest"))
-    return made

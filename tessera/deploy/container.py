@@ -95,23 +95,33 @@ class Container:
         size = len(self.data)
         if size < HEADER_BYTES or self.data[:8] != MAGIC:
             raise self._fail("is no bundle")
-        _, version, count, stated, table = _FRONT.unpack_from(self.data)
+        stated = _FRONT.unpack_from(self.data)[3]
+        if self._version() and stated != size:
+            raise self._fail(
+                f"has {size} bytes, its header states {stated}; it is truncated or damaged"
+            )
+        self._read_table(size)
+
+    def _version(self) -> int:
+        version: int = _FRONT.unpack_from(self.data)[1]
         if version != VERSION:
             raise self._fail(
                 f"has format version {version}, expected {VERSION}; read it with a Tessera that writes that version"
             )
-        if stated != size:
-            raise self._fail(
-                f"has {size} bytes, its header states {stated}; it is truncated or damaged"
-            )
-        if count > MOST_SECTIONS or table != HEADER_BYTES or table + count * ENTRY_BYTES > size:
+        return version
+
+    def _read_table(self, size: int) -> None:
+        """Read the table of a bundle of so many bytes."""
+        _, _, count, _, table = _FRONT.unpack_from(self.data)
+        end = HEADER_BYTES + count * ENTRY_BYTES
+        if count > MOST_SECTIONS or table != HEADER_BYTES or end > min(size, len(self.data)):
             raise self._fail("has a table of sections that does not fit; it is damaged")
         self.digest = bytes(self.data[DIGEST_AT : DIGEST_AT + 32])
         self.sections = [self._entry(table + i * ENTRY_BYTES) for i in range(count)]
         self.named: Mapping[str, Section] = {s.name: s for s in self.sections}
         if len(self.named) < count:
             raise self._fail("has two sections of one name; it is damaged")
-        end = _up(table + count * ENTRY_BYTES)
+        end = _up(end)
         for s in self.sections:
             if s.offset != end or s.offset + s.size > size:
                 raise self._fail(f"has a section {s.name!r} that does not fit; it is damaged")
@@ -170,6 +180,14 @@ class Container:
         if s is None:
             raise self._fail(f"has no section {name!r}")
         return bytes(self.data[s.offset : s.offset + s.size])
+
+
+def table_of(head: bytes, where: str) -> list[Section]:
+    """The sections that a header and its table tell of, without the bundle."""
+    c = Container.__new__(Container)
+    c.path, c.data = Path(where), head
+    c._read_table(int.from_bytes(head[16:24], "little"))
+    return c.sections
 
 
 def _mapped(path: Path) -> Any:

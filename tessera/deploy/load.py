@@ -19,14 +19,13 @@ from tessera.compile.cpu.executable import MachineExecutable
 from tessera.core import tree
 from tessera.core.blame import blames_arguments
 from tessera.core.constraints import solve
-from tessera.core.dims import parse_dim
-from tessera.core.dtype import as_dtype
 from tessera.core.errors import DTypeError, FileError, OperandError, ShapeError, TesseraError
 from tessera.core.types import TensorType
 from tessera.deploy import weights
 from tessera.deploy.container import Container
 from tessera.deploy.entries import rebuilt
 from tessera.deploy.link import IMPORTS
+from tessera.deploy.manifest import BROKEN, described, read_manifest
 from tessera.deploy.targets import usable
 from tessera.ir.graph.ir import data_of, holding, on_host
 from tessera.ir.graph.text import parse_graph
@@ -35,8 +34,6 @@ from tessera.lang.trace import is_tensor
 from tessera.runtime.allocator import blocks
 from tessera.runtime.kernel import CompiledKernel
 from tessera.runtime.loaded import Loaded
-
-_BROKEN = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
 
 @blames_arguments
@@ -58,19 +55,13 @@ class Bundle:
 
     def __init__(self, c: Container):
         self.container = c
-        try:
-            self.manifest: Mapping[str, Any] = json.loads(c.read("manifest"))
-            s = c.named["weights"]
-            view = memoryview(c.data)[s.offset : s.offset + s.size]
-            self._weights = weights.read(str(c.path), view, self.manifest["tensors"])
-            names = list(self.manifest["entries"])
-        except _BROKEN as e:
-            if isinstance(e, TesseraError):
-                raise
-            raise FileError(
-                f"bundle: {c.path} has a manifest that cannot be read ({e!r:.80})"
-            ) from None
-        self._entries = {n: Entry(self, n) for n in names}
+        self.manifest = read_manifest(c)
+        s = c.named.get("weights")
+        if s is None:
+            raise FileError(f"bundle: {c.path} has no weights section")
+        view = memoryview(c.data)[s.offset : s.offset + s.size]
+        self._weights = weights.read(str(c.path), view, self.manifest["tensors"])
+        self._entries = {n: Entry(self, n) for n in self.manifest["entries"]}
 
     @property
     def entries(self) -> tuple[str, ...]:
@@ -117,8 +108,8 @@ class Entry:
         self.bundle, self.name = bundle, name
         row = bundle.manifest["entries"][name]
         self.row = row
-        self.inputs = [_described(x) for x in row["inputs"]]
-        self.outputs = [_described(x) for x in row["outputs"]]
+        self.inputs = [described(x) for x in row["inputs"]]
+        self.outputs = [described(x) for x in row["outputs"]]
         self._executable: Any = None
         self.target: str | None = None  # what runs it, when it has run
 
@@ -169,7 +160,7 @@ class Entry:
             stacklevel=4,
         )
         self.target = "cpu"
-        g = _parsed(c, c.read(f"graph/{self.name}").decode())
+        g = _parsed(c, c.read(f"graph/{self.name}"))
         made = compile_graph(g, "cpu", self.row["numerics"])
         return _Bound(made, captured)
 
@@ -185,14 +176,11 @@ class _Bound:
         return made
 
 
-def _described(x: Any) -> tuple[str, TensorType]:
-    shape = tuple(n if isinstance(n, int) else parse_dim(n) for n in x["shape"])
-    return x["name"], TensorType(as_dtype(x["dtype"]), shape)
-
-
-def _parsed(c: Container, text: str) -> Any:
+def _parsed(c: Container, text: str | bytes) -> Any:
     try:
-        return parse_graph(text)
+        return parse_graph(text if isinstance(text, str) else text.decode())
+    except UnicodeDecodeError:
+        raise FileError(f"bundle: {c.path} holds Graph IR that is no text") from None
     except TesseraError as e:
         raise FileError(
             f"bundle: {c.path} holds Graph IR that cannot be read: {e.message}"
@@ -219,7 +207,7 @@ def _from_code(c: Container, where: str, captured: Sequence[Any], numerics: str)
         blocks()
         kernels = [CompiledKernel(e, code=_loaded(code, a)) for e, a in entries]
         return _Program(g, (), image, numerics, kernels, captured)
-    except _BROKEN as e:
+    except BROKEN as e:
         if isinstance(e, TesseraError):
             raise
         raise FileError(

@@ -905,6 +905,7 @@ tess_status_t tess_operator_validate(const TessOperatorDesc *o) {
 
 enum { LINE = 64, CHUNKS = 8 };
 static const uint64_t QUANTUM = 10000000; /* picoseconds of work that are worth waking a thread */
+static const uint64_t MOST_BYTES = (uint64_t)1 << 48, MOST_INSTANCES = (uint64_t)1 << 48;
 
 typedef struct {
   uint32_t slot; /* 0: the arena; then inputs, outputs, and last the weights */
@@ -992,7 +993,7 @@ static uint64_t line_up(uint64_t n) { return (n + LINE - 1) / LINE * LINE; }
 
 /* Shapes and bytes of all buffers, and where views and weights lie. */
 static tess_status_t bind_shapes(const TessEntry *e, Bound *b) {
-  uint64_t room = e->bundle->weights->size - e->bundle->weights_at;
+  uint64_t room = e->bundle->weights->size - e->bundle->weights_at, whole = 0;
   uint32_t i, j;
   for (i = 0; i < e->buffers; i++) {
     const Buffer *f = &e->buffer[i];
@@ -1002,7 +1003,8 @@ static tess_status_t bind_shapes(const TessEntry *e, Bound *b) {
       if (natural(&e->size[f->shape[j]], b->symbol, &n) || __builtin_mul_overflow(total, n, &total)) return too_large(e);
       b->shape[i][j] = (int64_t)n;
     }
-    if (total > (uint64_t)1 << 56) return too_large(e);
+    whole += total;
+    if (total > MOST_BYTES || whole > MOST_BYTES) return too_large(e);
     b->bytes[i] = total;
     set_row_major(b->stride[i], b->shape[i], f->rank, f->item);
     if (f->kind == DATA && (f->at > room || total > room - f->at)) return damaged("a weight lies outside of the file");
@@ -1016,6 +1018,9 @@ static tess_status_t bind_shapes(const TessEntry *e, Bound *b) {
       return damaged("a view reaches beyond its tensor");
     b->place[i].offset = total ? (uint64_t)offset : 0;
   }
+  for (i = 0; i < e->steps; i++)
+    if (e->step[i].kind == COPY && b->bytes[e->step[i].in[0]] != b->bytes[e->step[i].in[1]])
+      return damaged("a copy is of another size");
   return TESS_OK;
 }
 
@@ -1093,7 +1098,8 @@ static tess_status_t make_job(const TessEntry *e, Bound *b, uint32_t kernel, uin
   const uint8_t *at = e->code + k->at;
   uint32_t i;
   if (natural(&e->size[k->count], b->symbol, &count) || natural(&e->size[k->scratch], b->symbol, &scratch) ||
-      natural(&e->size[k->work], b->symbol, &work) || scratch > (uint64_t)1 << 40)
+      natural(&e->size[k->work], b->symbol, &work) || scratch > (uint64_t)1 << 40 ||
+      count > MOST_INSTANCES || work > MOST_INSTANCES)
     return too_large(e);
   memcpy(&job->function, &at, sizeof at);
   for (i = 0; i < k->size_count; i++) numbers[i] = b->symbol[k->sizes[i]];
@@ -1470,7 +1476,7 @@ static tess_status_t solve(const TessEntry *e, const TessTensorDesc *inputs, int
     const Guard *g = &e->guard[i];
     if (size_value(&e->size[g->left], symbols, &left) || size_value(&e->size[g->right], symbols, &right)) return too_large(e);
     if (g->kind == 0 ? left != right : g->kind == 1 ? !right || (right != -1 && left % right) : left < right)
-      return fail(TESS_ERROR_SHAPE, "%s: %.*s: %lld does not fit %lld", e->name, (int)(g->reason_bytes & 255),
+      return fail(TESS_ERROR_SHAPE, "%s: %.*s: %lld does not fit %lld", e->name, (int)(g->reason_bytes < 255 ? g->reason_bytes : 255),
                   (const char *)g->reason, (long long)left, (long long)right);
   }
   return TESS_OK;
@@ -1662,18 +1668,22 @@ uint32_t tess_entry_input_count(const TessEntry *e) { return e ? e->inputs : 0; 
 uint32_t tess_entry_output_count(const TessEntry *e) { return e ? e->outputs : 0; }
 uint32_t tess_entry_kernel_count(const TessEntry *e) { return e ? e->kernels : 0; }
 
+/* A size that is a number at every call; 0 on success. */
+static int fixed_size(const Size *s, int64_t *out) {
+  uint32_t k;
+  for (k = 0; k < s->length; k++)
+    if (u32_at(s->code + (size_t)k * 12) == OP_SYMBOL) return 1;
+  return size_value(s, NULL, out);
+}
+
 static tess_status_t describe(const TessEntry *e, const Value *v, TessValueInfo *out) {
   const Buffer *f = &e->buffer[v->buffer];
-  uint32_t j, k;
+  uint32_t j;
   memset(out, 0, sizeof *out);
   out->size = sizeof *out, out->version = TESS_ABI_VERSION, out->dtype = f->dtype, out->rank = f->rank;
   memcpy(out->name, v->name, sizeof out->name);
-  for (j = 0; j < f->rank; j++) {
-    const Size *s = &e->size[f->shape[j]];
-    int symbolic = 0;
-    for (k = 0; k < s->length; k++) symbolic |= u32_at(s->code + (size_t)k * 12) == OP_SYMBOL;
-    if (symbolic || size_value(s, NULL, &out->shape[j])) out->shape[j] = -1;
-  }
+  for (j = 0; j < f->rank; j++)
+    if (fixed_size(&e->size[f->shape[j]], &out->shape[j])) out->shape[j] = -1;
   return TESS_OK;
 }
 
@@ -1697,9 +1707,7 @@ tess_status_t tess_entry_kernel(const TessEntry *e, uint32_t i, TessKernelDesc *
   memcpy(out->name, k->name, sizeof out->name);
   out->tiles[0].size = sizeof out->tiles[0], out->tiles[0].version = TESS_ABI_VERSION;
   out->tiles[0].vector = e->arch == TESS_ARCH_X86_64_V4 ? 64 : e->arch == TESS_ARCH_X86_64_V3 ? 32 : 16;
-  if (!k->size_count) { /* at symbolic sizes a launch tells */
-    if (!size_value(&e->size[k->count], NULL, &n)) out->tiles[0].instances = (uint64_t)n;
-    if (!size_value(&e->size[k->scratch], NULL, &n)) out->tiles[0].scratch = (uint64_t)n;
-  }
+  if (!fixed_size(&e->size[k->count], &n)) out->tiles[0].instances = (uint64_t)n; /* else a launch tells */
+  if (!fixed_size(&e->size[k->scratch], &n)) out->tiles[0].scratch = (uint64_t)n;
   return TESS_OK;
 }
