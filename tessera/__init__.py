@@ -110,6 +110,7 @@ if TYPE_CHECKING:
     from tessera import nn as nn
     from tessera import testing as testing
     from tessera import train as train
+    from tessera.deploy import bundle as bundle
     from tessera.files.load import load as load
     from tessera.files.save import save as save
     from tessera.inspect.profile import profile as profile
@@ -134,6 +135,7 @@ _LATER = {
     name: name
     for name in ("array_api", "cache", "data", "models", "nn", "stdlib", "testing", "train")
 } | {
+    "bundle": "deploy.bundle",
     "onnx": "interop.onnx",
     "stablehlo": "interop.stablehlo",
     "jax": "interop.jax",

@@ -47,12 +47,13 @@ MAY_IMPORT = {
     "models": f"{LANGUAGE} lang stdlib nn",
     "serve": f"{LANGUAGE} lang models",
     "interop": f"{LANGUAGE} lang",
-    "deploy": f"{LANGUAGE} lang",
+    "deploy": f"{LANGUAGE} lang files",
     "inspect": f"{LANGUAGE} lang",
     "testing": f"{LANGUAGE} lang",
     "replay": f"{LANGUAGE} lang",
     "array_api": f"{LANGUAGE} lang",
-    "cli": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api cache tessera models serve replay",
+    "native": "",  # the C runtime, as files
+    "cli": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api cache tessera models serve replay native",
     "__main__": "cli",
     "tessera": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api files data train testing replay",
 }

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
+from tessera.cli.deployment import add_deployment
 from tessera.compile.passes import LEVELS
 from tessera.compile.pipeline import PIPELINES
 
@@ -35,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
     _measuring(commands)
     _cache(commands)
     _models(commands)
+    add_deployment(commands, _command)
     p = _command(commands, "doctor", "doctor:doctor",
                  "Show what Tessera finds on this machine, its settings and what is missing.")  # fmt: skip
     _json(p)
