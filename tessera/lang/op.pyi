@@ -377,9 +377,6 @@ def cast(x: ArrayLike, dtype: Any) -> Tensor:
 def cast_like(x: ArrayLike, y: ArrayLike) -> Tensor:
     """x in the dtype of y."""
 
-def cat(xs: Sequence[ArrayLike], axis: int = ...) -> Tensor:
-    """Tensors joined end to end along an axis."""
-
 def causal_mask(queries: Any, keys: Any) -> Tensor:
     """Bools (queries, keys): whether a query may see a key, the last query seeing all keys."""
 
@@ -441,9 +438,6 @@ def choose(index: ArrayLike, choices: Sequence[ArrayLike]) -> Tensor:
 
 def circulant(c: Any) -> Operator:
     """The operator whose first column is c, each other one the one before, turned down by one."""
-
-def clamp(x: ArrayLike, min: ArrayLike = ..., max: ArrayLike = ...) -> Tensor:
-    """x, but at least min and at most max; at an end the slope is that of x, 1."""
 
 def clip(x: ArrayLike, min: ArrayLike = ..., max: ArrayLike = ...) -> Tensor:
     """x, but at least min and at most max; at an end the slope is that of x, 1."""
@@ -1062,15 +1056,6 @@ def hann_window(n: Size, periodic: bool = ..., dtype: Any = ...) -> Tensor:
 def hanning(n: int) -> Tensor:
     """The Hann window of n points, both ends 0."""
 
-def hard_sigmoid(x: ArrayLike) -> Tensor:
-    """(x + 3) / 6, but at least 0 and at most 1."""
-
-def hard_swish(x: ArrayLike) -> Tensor:
-    """x times hardsigmoid(x)."""
-
-def hard_tanh(x: ArrayLike, low: float = ..., high: float = ...) -> Tensor:
-    """x, but at least low and at most high; the derivative at both ends is 0."""
-
 def hardshrink(x: ArrayLike, width: float = ...) -> Tensor:
     """x where it is further than width from 0, 0 elsewhere."""
 
@@ -1413,9 +1398,6 @@ def logm(x: ArrayLike) -> Tensor:
 
 def logmeanexp(x: ArrayLike, axis: AxisLike = ..., keepdims: bool = ...) -> Tensor:
     """The logarithm of the mean of exp(x)."""
-
-def logsigmoid(x: ArrayLike) -> Tensor:
-    """Logarithm of sigmoid(x), without overflow."""
 
 def logspace(
     start: ArrayLike, stop: ArrayLike, num: Any = ..., endpoint: bool = ..., base: float = ...
@@ -2028,9 +2010,6 @@ def smooth_l1(x: ArrayLike, y: ArrayLike, beta: float = ..., reduction: str = ..
 def soft_margin(x: ArrayLike, targets: ArrayLike, reduction: str = ...) -> Tensor:
     """log(1 + exp(-targets * x)) with targets -1 or 1."""
 
-def soft_sign(x: ArrayLike) -> Tensor:
-    """x / (1 + |x|)."""
-
 def softmax(x: ArrayLike, axis: AxisLike = ...) -> Tensor:
     """exp(x) over its sum along axes."""
 
@@ -2209,9 +2188,6 @@ def todense(a: Any) -> Tensor:
 def toeplitz(c: Any, r: Any = ...) -> Operator:
     """The operator with the first column c and the first row r, whose first element is not read."""
 
-def top_k(x: ArrayLike, k: Size, axis: int = ..., largest: bool = ...) -> tuple[Tensor, ...]:
-    """The k largest (or smallest) elements along an axis, in order, and their indices."""
-
 def topk(x: ArrayLike, k: Size, axis: int = ..., largest: bool = ...) -> tuple[Tensor, ...]:
     """The k largest (or smallest) elements along an axis, in order, and their indices."""
 
@@ -2263,9 +2239,6 @@ def triu(x: ArrayLike, k: int = ...) -> Tensor:
 
 def triu_indices(n: int, k: int = ..., m: int | None = ...) -> tuple[Tensor, Tensor]:
     """The rows and columns of the upper triangle."""
-
-def true_div(x: ArrayLike, y: ArrayLike) -> Tensor:
-    """True quotient of two tensors."""
 
 def true_divide(x: ArrayLike, y: ArrayLike) -> Tensor:
     """True quotient of two tensors."""
