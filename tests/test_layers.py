@@ -62,7 +62,7 @@ REQUIRED = {"numpy", "ml_dtypes"}
 STANDARD = sys.stdlib_module_names
 # What a layer loads from one above it when the user asks for that: pictures, pages, hand-written kernels.
 UPWARD = {
-    "tessera": {"tessera.lang.kernel.traced", "tessera.inspect.pictures"},
+    "tessera": {"tessera.lang.kernel.traced", "tessera.inspect.pictures", "tessera.array_api"},
     "tessera.lang.jit": {"tessera.inspect.page"},
 }
 

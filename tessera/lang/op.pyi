@@ -2272,7 +2272,7 @@ def unique_inverse(x: ArrayLike) -> UniqueInverse:
 def unique_values(x: ArrayLike) -> Tensor:
     """Distinct elements in ascending order; each NaN is distinct."""
 
-def unravel_index(index: ArrayLike, shape: Sequence[int]) -> tuple[Tensor, ...]:
+def unravel_index(index: ArrayLike, shape: int | Sequence[int]) -> tuple[Tensor, ...]:
     """The places of flat indices in a shape."""
 
 def unstack(x: ArrayLike, axis: int = ...) -> tuple[Tensor, ...]:
