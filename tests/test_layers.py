@@ -213,6 +213,7 @@ GLOBALS = {
     "core/call_guard.py",  # whether compiled calls are counted
     "core/flags.py",  # defaults from the environment
     "core/garbage.py",  # collector paused by how many
+    "core/source.py",  # folders of libraries that call us for the user
     "core/ranks.py",  # the engine of this process
     "data/loader.py",  # a worker process's data source
     "runtime/allocator.py",

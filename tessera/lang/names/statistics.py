@@ -179,7 +179,7 @@ def _quantile(
         raise ShapeError(f"{op}: q is {part.type}, expected a number or a vector")
     if part.data is not None and np.any((np.asarray(part.data) < 0) | (np.asarray(part.data) > 1)):
         top = 100 if "percent" in op else 1
-        given = np.asarray(part.data) * top
+        given = np.round(np.asarray(part.data, float) * top, 5)
         raise OperandError(f"{op}: q is {given}, expected numbers from 0 to {top}")
     line = reshape(part, (-1,))
     n = rows.shape[-1]
