@@ -3,10 +3,12 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -259,6 +261,20 @@ def test_a_reader_that_does_not_read_holds_no_pages(client):
     slow.close()
 
 
+def test_a_request_that_does_not_arrive_ends(model):
+    """A body of which only a part comes, and one that has no length and no end."""
+    with serving(model, Options(reading=0.3, body=1000)) as client:
+        head = (
+            "POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        )
+        for rest, status in (("Content-Length: 50\r\n\r\n{", b"408"),
+                             ("Transfer-Encoding: chunked\r\n\r\n" + ("64\r\n" + "a" * 100 + "\r\n") * 11, b"413")):  # fmt: skip
+            with socket.create_connection(("127.0.0.1", client.port), timeout=20) as c:
+                c.sendall((head + rest).encode())
+                assert c.recv(1000).split()[1] == status
+        assert client.post(CHAT, HI)[0] == 200
+
+
 def test_too_many_are_refused_and_late_ones_end(model):
     with serving(model, Options(timeout=0.5), waiting=2) as client:
         held = threading.Event()
@@ -335,3 +351,17 @@ def test_a_command_that_opens_a_server_to_all_needs_a_key(capsys):
     assert "0.0.0.0 is open to other machines; give --api-key-file" in capsys.readouterr().err
     assert cli.main(["serve", os.devnull, "--port", "0", "--memory", "many"]) == 2
     assert "--memory is 'many', expected a size such as 500MB or 2GiB" in capsys.readouterr().err
+
+
+@pytest.mark.deep
+def test_a_minute_of_two_hundred_clients(tmp_path):
+    """No error, no reply that differs from the first of its request, no growth of memory."""
+    path = tmp_path / "tiny.gguf"
+    path.write_bytes(llama_gguf(config=SMALL))
+    tool = Path(__file__).parents[1] / "benchmarks" / "serve_load.py"
+    command = [sys.executable, tool, path, "--clients", "200", "--seconds", "60", "--tokens", "16"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=400)
+    found = json.loads(done.stdout)
+    assert (found["errors"], found["replies_that_differ"], found["status"]) == ({}, 0, 0)
+    assert found["replies"] >= 200
+    assert found["memory_after_mib"] - found["memory_before_mib"] < 64
