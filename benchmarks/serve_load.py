@@ -29,22 +29,19 @@ def request(i: int, tokens: int) -> dict[str, Any]:
     return {"prompt": text, "max_tokens": tokens, "temperature": 0.8 * (i % 2), "seed": i, "logprobs": 1}  # fmt: skip
 
 
-async def ask(port: int, body: dict[str, Any]) -> tuple[int, float, bytes]:
-    """Status, seconds to the first byte of the reply's body, and the body; one connection each."""
+async def ask(port: int, body: dict[str, Any]) -> tuple[int, bytes]:
+    """Status and body of a reply, on a connection of its own."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     raw = json.dumps(body).encode()
     head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(raw)}\r\nConnection: close\r\n\r\n"
-    begin = time.perf_counter()
     writer.write(head.encode() + raw)
     await writer.drain()
     status = int((await reader.readline()).split()[1])
     while (await reader.readline()).strip():
         pass
-    first = await reader.read(1)
-    seconds = time.perf_counter() - begin
-    rest = await reader.read()
+    reply = await reader.read()
     writer.close()
-    return status, seconds, first + rest
+    return status, reply
 
 
 class Load:
@@ -63,7 +60,7 @@ class Load:
         i = number
         while time.perf_counter() < self.end:
             begin = time.perf_counter()
-            status, _, raw = await ask(self.port, request(i % KINDS, self.args.tokens))
+            status, raw = await ask(self.port, request(i % KINDS, self.args.tokens))
             if status == 200:
                 self.waits.append(time.perf_counter() - begin)
                 choice = json.loads(raw)["choices"]

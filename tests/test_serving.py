@@ -15,8 +15,13 @@ import pytest
 
 import tessera as ts
 from tessera import cli
+from tessera.core.errors import TesseraError
 from tessera.models.generation import log_probabilities
+from tessera.models.guide import guide
 from tessera.models.paged import PAGE
+from tessera.serve import requests
+from tessera.serve.engine import Refused
+from tessera.serve.fields import parsed
 from tessera.serve.pages import ROOT, PageTable, key_of
 from tessera.serve.service import Options
 from tessera.serve.tools import Tools
@@ -219,6 +224,65 @@ def test_a_wrong_request_is_refused(client, name):
     got, reply = client.post(path, body)
     assert (got, text in reply["error"]["message"]) == (status, True), reply
     assert client.service.healthy
+
+
+FULL = HI | {
+    "n": 2, "stop": ["a"], "seed": 1, "top_p": 0.5, "logprobs": True, "top_logprobs": 2, "logit_bias": {"7": 1.5},
+    "tools": [TOOL], "tool_choice": "auto", "stream": True, "stream_options": {"include_usage": True}, "model": "tiny",
+    "messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]},
+                 {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "function": {"name": "look", "arguments": "{}"}}]},
+                 {"role": "tool", "tool_call_id": "1", "content": "x"}],
+}  # fmt: skip
+STRANGE = (
+    None,
+    True,
+    0,
+    -1,
+    2**70,
+    1e300,
+    "",
+    "x",
+    "\ud800",
+    [],
+    [[]],
+    {},
+    {"type": 3},
+    [None],
+    {"function": None},
+)
+
+
+def mutated(rng, x):
+    """A value with one part somewhere inside it changed."""
+    if isinstance(x, dict | list) and x and rng.random() < 0.8:
+        out = x.copy()
+        key = rng.choice(list(out)) if isinstance(x, dict) else int(rng.integers(len(x)))
+        out[key] = mutated(rng, out[key])
+        return out
+    return STRANGE[rng.integers(len(STRANGE))]
+
+
+def check_mutated(model, seeds):
+    refused = 0
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        body = mutated(rng, FULL | {"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}} if seed % 2 else FULL)  # fmt: skip
+        try:
+            found = parsed(json.dumps(body).encode())
+            ask = requests.chat(found, model, "tiny")
+            guide(model, ask.schema or {}, 10**6)
+        except (Refused, TesseraError):  # what the server answers with 400
+            refused += 1
+    return refused
+
+
+def test_strange_requests_are_read_or_refused(model):
+    assert check_mutated(model, range(300)) > 100
+
+
+@pytest.mark.deep
+def test_many_strange_requests_are_read_or_refused(model):
+    check_mutated(model, range(300, 8000))
 
 
 def test_forms_and_hosts_of_strangers_are_refused(client):
