@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
+from tessera.cli.deployment import add_deployment
 from tessera.compile.passes import LEVELS
 from tessera.compile.pipeline import PIPELINES
 
@@ -35,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
     _measuring(commands)
     _cache(commands)
     _models(commands)
+    add_deployment(commands, _command)
     p = _command(commands, "doctor", "doctor:doctor",
                  "Show what Tessera finds on this machine, its settings and what is missing.")  # fmt: skip
     _json(p)
@@ -126,12 +128,20 @@ def _programs(commands: Any) -> None:
     )
     p.add_argument("--engine", choices=("local", "mpi"), default=None,
                    help="what ranks speak by: local (shared memory, of one machine) unless given, or mpi")  # fmt: skip
+    p.add_argument("--restart", type=int, nargs="?", const=3, default=0, metavar="TIMES",
+                   help="start the ranks again, at most so often (3), when one is killed or lost; the program goes on from its checkpoint")  # fmt: skip
+    p.add_argument("--restart-on", type=int, default=None, metavar="N",
+                   help="how many ranks there are after a restart, as many as before unless given")  # fmt: skip
     p.add_argument("--as-rank", default=None, help=argparse.SUPPRESS)
     p.add_argument("file", metavar="FILE", help="a Python file, or an ONNX model (--input x.npy)")
     p.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="arguments for it")
     p = _command(commands, "replay", "replay:replay_file",
-                 "Compile and run a program that the compiler failed on, from the file that the warning named.")  # fmt: skip
-    p.add_argument("file", metavar="FILE", help="a file of the folder `faults` in the cache")
+                 "Repeat a run that ts.record wrote down and name the first op that differs; or run a program again that the compiler failed on.")  # fmt: skip
+    p.add_argument("file", metavar="FILE",
+                   help="a file of ts.record, or of the folder `faults` in the cache")  # fmt: skip
+    p.add_argument("--target", metavar="NAME",
+                   help="where to repeat a record, such as cpu or cuda; where it ran unless given")  # fmt: skip
+    _json(p)
 
 
 def _measuring(commands: Any) -> None:
