@@ -15,7 +15,7 @@ from tessera import op, tile
 from tessera.algebra.laws.table import LAWS
 from tessera.core import errors
 from tessera.ir.graph.op import REGISTRY
-from tools import docs_site
+from tools import docs_site, pictures
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -200,3 +200,8 @@ def test_the_site_is_built_and_needs_no_network(tmp_path):
     for style in (tmp_path / "site").rglob("*.css"):
         assert not re.search(r"@import|url\([\"']?(?:https?:)?//", style.read_text())
     assert "op.softmax(" in (tmp_path / "site" / "ops.html").read_text()
+
+
+def test_the_pictures_are_what_the_code_says(capsys: pytest.CaptureFixture[str]) -> None:
+    """docs/images is written by tools/pictures.py from live programs."""
+    assert pictures.main(["--check"]) == 0, capsys.readouterr().out

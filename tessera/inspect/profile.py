@@ -187,6 +187,12 @@ class Profile:
     def __str__(self) -> str:
         return self.table()
 
+    def __repr__(self) -> str:
+        if self._recorder is not None and not self._recorder.end:
+            return "<profile: still on>"
+        first = f", the longest {self.kernels[0].name}" if self.kernels else ""
+        return f"<profile: {self.wall * 1e3:.3f} ms, {len(self.kernels)} kernels{first}; print it for tables>"
+
     def plot(self, ax: Any = None) -> Any:
         """Draw the kernels below the roofline of this machine, with matplotlib; returns the axes."""
         return roofline(self.kernels, peaks_here(), ax)

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import update_wrapper
+from html import escape
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -398,6 +399,11 @@ class Jitted:
         c = self._take_apart(args, kwargs)
         return self._entry(c).executable, c.tensors
 
+    def mode_of(self, tensors: Sequence[Value]) -> tuple[str, str]:
+        """The target and the numerics of a call on these tensors."""
+        place = next((str(v.device) for v in tensors if v.device.kind != "cpu"), "")
+        return place or self._target or target_in_force(), self._mode()[1]
+
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """This function at every level of the compiler, for these arguments."""
         try:
@@ -443,6 +449,11 @@ class Jitted:
         raise error
 
     @property
+    def name(self) -> str:
+        """What the function is called."""
+        return self._name
+
+    @property
     def target(self) -> str:
         """What runs this function."""
         return self._mode()[0]
@@ -463,6 +474,23 @@ class Jitted:
     def compiled(self) -> int:
         """How many variants have been compiled."""
         return len(self._variants)
+
+    def __repr__(self) -> str:
+        target, numerics, _ = self._mode()
+        count = len(self._variants)
+        made = f"{count} variant{'s' * (count != 1)} compiled" if count else "not compiled yet"
+        return f"<jit {self._name}({', '.join(self._keyword_order)}): {made}, for {target}, {numerics}>"
+
+    def _repr_html_(self) -> str:
+        """The function with its variants, for a notebook."""
+        rows = "".join(
+            f"<li><code>{escape(', '.join(map(str, types)))}</code></li>"
+            for _, types in self._variants
+        )
+        return f"<div><code>{escape(repr(self))}</code><ul>{rows}</ul></div>"
+
+    def __dir__(self) -> list[str]:
+        return [n for n in object.__dir__(self) if n.startswith("__") or not n.startswith("_")]
 
     def __set_name__(self, owner: Any, name: str) -> None:
         self._is_method = True
@@ -486,25 +514,60 @@ def compilations() -> Iterator[list[Compilation]]:
         _COMPILATIONS.remove(found)
 
 
+# What stands around every call through Python: (the function, what calls it, arguments, keywords) -> the result.
+Around = Callable[[Jitted, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+_OBSERVERS: list[Around] = []
 _usual = Jitted.__call__
+
+
+def _observed(self: Jitted, *args: Any, **kwargs: Any) -> Any:
+    """A call, inside of every observer."""
+    if current_builder() is not None:
+        return _usual(self, *args, **kwargs)
+    call: Callable[..., Any] = _usual
+    for around in tuple(_OBSERVERS):
+        call = _inside(around, call)
+    return call(self, *args, **kwargs)
+
+
+def _inside(around: Around, call: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, *args, **kwargs: around(self, call, args, kwargs)
+
+
+@contextmanager
+def observed(around: Around) -> Iterator[None]:
+    """Have every call go through an observer while the block runs; calls that nobody observes pay nothing."""
+    call_guard.begin()  # compiled calls come through Python
+    _OBSERVERS.append(around)
+    Jitted.__call__ = _observed  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        _OBSERVERS.remove(around)
+        if not _OBSERVERS:
+            Jitted.__call__ = _usual  # type: ignore[method-assign]
+        call_guard.end()
+
+
+_WATCHING: list[Any] = []  # the observer of a profile, entered
 
 
 def watch(tell: Callable[[str, int, int], None] | None) -> None:
     """Tell of every call through Python, with its begin and end in nanoseconds; None ends it."""
     if tell is None:
-        Jitted.__call__ = _usual  # type: ignore[method-assign]
+        while _WATCHING:
+            _WATCHING.pop().__exit__(None, None, None)
         return
 
-    def call(self: Jitted, *args: Any, **kwargs: Any) -> Any:
-        if current_builder() is not None:
-            return _usual(self, *args, **kwargs)
+    def timed(f: Jitted, call: Any, args: Any, kwargs: Any) -> Any:
         begin = time.perf_counter_ns()
         try:
-            return _usual(self, *args, **kwargs)
+            return call(f, *args, **kwargs)
         finally:
-            tell(self._name, begin, time.perf_counter_ns())
+            tell(f._name, begin, time.perf_counter_ns())
 
-    Jitted.__call__ = call  # type: ignore[method-assign]
+    _WATCHING.append(observed(timed))
+    _WATCHING[-1].__enter__()
 
 
 class _Method:

@@ -1,62 +1,123 @@
-"""op.<name>: every op, and the functions written with them, under one name."""
+"""op.<name>: every op, and the functions written with them, under one name.
+
+Each module below lists its public names in `__all__` (an op's record enters itself there). op.pyi, which tools/stubs.py
+writes, has all of them with their signatures for editors and type checkers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from tessera.algebra.solvers.names import *
+from tessera.algebra import names as operators_of_algebra
+from tessera.algebra.solvers import names as solvers
+from tessera.core.counterparts import lacking
 from tessera.core.errors import OperandError, located
+from tessera.lang import collective, funm, operators
 from tessera.lang import random as random
-from tessera.lang.collective import *
-from tessera.lang.funm import funm as funm
-from tessera.lang.funm import singular_map as singular_map
-from tessera.ops.accumulate import *
-from tessera.ops.activation import *
-from tessera.ops.arrange import *
-from tessera.ops.attention_grad import *
-from tessera.ops.banded import *
-from tessera.ops.batchnorm import *
-from tessera.ops.callbacks import *
-from tessera.ops.contraction import *
-from tessera.ops.control import *
-from tessera.ops.conv_transpose import *
-from tessera.ops.convolution import *
-from tessera.ops.creation import *
-from tessera.ops.ctc import *
-from tessera.ops.dynamic_slice import *
-from tessera.ops.elementwise import *
-from tessera.ops.factor import *
-from tessera.ops.fft import *
-from tessera.ops.gather import *
-from tessera.ops.grid_sample import *
-from tessera.ops.indexing import *
-from tessera.ops.linalg import *
-from tessera.ops.loss import *
-from tessera.ops.margins import *
-from tessera.ops.matrix import *
-from tessera.ops.matrix_function import *
-from tessera.ops.neural import *
-from tessera.ops.normalization import *
-from tessera.ops.pooling import *
+from tessera.lang.names import bessel, grids, joining, numeric, polynomials, special, statistics
+from tessera.lang.names import neural as neural_names
+from tessera.lang.names.aliases import ALIASES
+from tessera.lang.numpy_protocol import OPS
+from tessera.ops import (
+    accumulate,
+    activation,
+    arrange,
+    attention_grad,
+    banded,
+    batchnorm,
+    callbacks,
+    contraction,
+    control,
+    conv_transpose,
+    convolution,
+    creation,
+    ctc,
+    dynamic_slice,
+    elementwise,
+    factor,
+    fft,
+    gather,
+    grid_sample,
+    indexing,
+    linalg,
+    loss,
+    margins,
+    matrix,
+    matrix_function,
+    neural,
+    normalization,
+    pooling,
+    reduction,
+    reinterpret,
+    resize,
+    sets,
+    shape,
+    softmax,
+    solve,
+    sorting,
+    spectrum,
+    state,
+    windows,
+)
 from tessera.ops.random import dropout as dropout
-from tessera.ops.reduction import *
-from tessera.ops.reinterpret import *
 from tessera.ops.remat import barrier as barrier
 from tessera.ops.remat import checkpoint_name as checkpoint_name
-from tessera.ops.resize import *
-from tessera.ops.sets import *
-from tessera.ops.shape import *
-from tessera.ops.softmax import *
-from tessera.ops.solve import *
-from tessera.ops.sorting import *
-from tessera.ops.spectrum import *
-from tessera.ops.state import *
-from tessera.ops.windows import *
 
-# After the ops: what is both looks at its argument; op.eye is an operator and ts.eye a tensor.
-from tessera.algebra.names import *  # type: ignore[assignment]  # isort: skip
-from tessera.lang.operators import *  # type: ignore[assignment]  # isort: skip
+# Later modules win: what is both an op and an operator looks at its argument; op.eye is an operator and ts.eye a tensor.
+_MODULES = (
+    solvers,
+    collective,
+    joining,
+    numeric,
+    polynomials,
+    statistics,
+    grids,
+    special,
+    bessel,
+    neural_names,
+    accumulate,
+    activation,
+    arrange,
+    attention_grad,
+    banded,
+    batchnorm,
+    callbacks,
+    contraction,
+    control,
+    conv_transpose,
+    convolution,
+    creation,
+    ctc,
+    dynamic_slice,
+    elementwise,
+    factor,
+    fft,
+    gather,
+    grid_sample,
+    indexing,
+    linalg,
+    loss,
+    margins,
+    matrix,
+    matrix_function,
+    neural,
+    normalization,
+    pooling,
+    reduction,
+    reinterpret,
+    resize,
+    sets,
+    shape,
+    softmax,
+    solve,
+    sorting,
+    spectrum,
+    state,
+    windows,
+    operators_of_algebra,
+    operators,
+)
 
 
 def pipeline(steps: Sequence[Any]) -> Any:
@@ -72,3 +133,20 @@ def pipeline(steps: Sequence[Any]) -> Any:
             )
         x = f(x)
     return x
+
+
+__all__ = ["barrier", "checkpoint_name", "dropout", "pipeline", "random"]
+_FOUND = {name: getattr(m, name) for m in _MODULES for name in m.__all__}
+_FOUND |= {"funm": funm.funm, "singular_map": funm.singular_map}
+_FOUND |= {other: _FOUND[ours] for other, ours in ALIASES.items()}
+globals().update(_FOUND)
+OPS.provide(_FOUND)  # np.mean(t) is op.mean(t)
+__all__ += [name for name in _FOUND if name not in __all__]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def __getattr__(name: str) -> Any:
+    raise lacking("op", name, __dir__())
