@@ -215,3 +215,40 @@ def test_the_header_is_c_and_cpp(tmp_path: Path):
         str(INCLUDE),
     ]
     subprocess.run([compiler, *flags, str(unit)], check=True)
+
+
+def test_threads_run_one_entry_at_once(made: Path, tmp_path: Path):
+    program = build(tmp_path / "threads", "threads.c", "-O2")
+    for name in ("cnn", "greedy", "loops"):
+        run = [str(program), str(made / f"{name}.tess"), name, "3", "40"]
+        assert subprocess.run(run, check=False).returncode == 0, name
+
+
+@pytest.mark.deep
+def test_the_thread_sanitizer_finds_nothing(made: Path, tmp_path: Path):
+    program = build(tmp_path / "threads", "threads.c", "-O1", "-g", "-fsanitize=thread")
+    for name in ("cnn", "greedy", "loops"):
+        run = [str(program), str(made / f"{name}.tess"), name, "3", "10"]
+        done = subprocess.run(run, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_wrong_calls_are_explained(made: Path, tmp_path: Path):
+    program = build(tmp_path / "wrong", "wrong.c", "-O0")
+    run = [str(program), str(made / "views.tess"), str(made / "cnn.tess")]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "2 bundle: nothing.tess cannot be opened (No such file or directory)",
+        "5 tess_entry_open: there is no entry point 'other'",
+        "1 views: got 0 inputs, expected 1",
+        "1 tensor: size 0 and version 0, expected 168 and 1; use tess_tensor_init",
+        "6 views: input 0 'x' has dtype 16 and rank 2, expected 15 and 2",
+        "1 views: room for 1 outputs, expected 6",
+        "1 views: output 0 overlaps input 0",
+        "7 views: output 0 is not a row-major tensor of the result's shape; see tess_entry_plan",
+        "7 cnn: input 0 'x': axis 3 has 15 elements, expected 16",
+        "3 cnn: the bundle was opened unverified; what is not verified is not run",
+        "1 operator: tag 1 does not fit representation 0",
+        "7 operator: the matrix is not 3 by 2",
+    ]
