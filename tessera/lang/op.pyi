@@ -1957,6 +1957,18 @@ def searchsorted(
 ) -> Tensor:
     """Where values would be put into the sorted x: before equal elements (left) or after (right)."""
 
+def segment_max(x: ArrayLike, ids: ArrayLike, *, count: int) -> Tensor:
+    """The largest elements of the rows of x by segment; the least number where a segment is empty."""
+
+def segment_min(x: ArrayLike, ids: ArrayLike, *, count: int) -> Tensor:
+    """The smallest elements of the rows of x by segment; the largest number where a segment is empty."""
+
+def segment_prod(x: ArrayLike, ids: ArrayLike, *, count: int) -> Tensor:
+    """The products of the rows of x by segment."""
+
+def segment_sum(x: ArrayLike, ids: ArrayLike, *, count: int) -> Tensor:
+    """The sums of the rows of x by segment: row i belongs to segment ids[i] of count."""
+
 def select(index: Any, n: Any, dtype: Any = ...) -> Operator:
     """The operator that picks elements of a vector of n: (A @ x)[i] = x[index[i]]."""
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 from tessera.algebra import names as operators_of_algebra
 from tessera.algebra.solvers import names as solvers
 from tessera.lang import collective, operators
-from tessera.lang.names import bessel, grids, joining, numeric, polynomials, special, statistics
+from tessera.lang.names import (
+    bessel,
+    grids,
+    joining,
+    numeric,
+    polynomials,
+    segments,
+    special,
+    statistics,
+)
 from tessera.lang.names import neural as neural_names
 from tessera.ops import (
     accumulate,
@@ -57,6 +66,7 @@ MODULES = (
     numeric,
     polynomials,
     statistics,
+    segments,
     grids,
     special,
     bessel,
