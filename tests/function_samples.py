@@ -262,3 +262,46 @@ SAMPLES |= {
     "affine_grid": (Sample((2, 2, 3), shape=(2, 1, 3, 4)), Sample((1, 1, 2), shape=(1, 2, 5), align_corners=True)),
 }  # fmt: skip
 DOMAINS |= {"lp_pool": (0.5, 2.0)}
+
+# Statistics, curves, stacking and special functions, which tests/test_more_functions.py compares with NumPy and SciPy.
+_BINS = np.array([-1.0, 0.0, 1.5])
+SAMPLES |= {
+    **dict.fromkeys(("median", "nanmedian", "nansum", "nanprod", "nanmean", "nanvar", "nanmax", "nanmin", "ptp"), (Sample((2, 3), axis=1),)),
+    **dict.fromkeys(("nanargmax", "nanargmin"), (Sample((2, 3), axis=1),)),
+    "nanstd": (Sample((2, 3)),),
+    **dict.fromkeys(("quantile", "nanquantile"), (Sample((2, 3), q=0.3, axis=1),)),
+    **dict.fromkeys(("percentile", "nanpercentile"), (Sample((2, 3), q=30.0, axis=1),)),
+    **dict.fromkeys(("nan_to_num", "sinc", "deg2rad", "rad2deg", "entr", "ndtr", "i0", "i0e", "i1", "i1e", "gammaln"), (Sample((3,)),)),
+    **dict.fromkeys(("isclose", "allclose", "fmax", "fmin", "logaddexp2", "betaln", "xlogy", "xlog1py", "rel_entr"), (Sample((2, 3), (2, 3)),)),
+    "heaviside": (Sample((3,), (3,)),),
+    **dict.fromkeys(("ndtri", "logit"), (Sample((3,)),)),
+    "factorial": (Sample((3,)),),
+    **dict.fromkeys(("gammainc", "gammaincc"), (Sample((2,), (2,)),)),
+    "betainc": (Sample(np.array([2.0, 0.5]), np.array([1.0, 3.0]), (2,)),),
+    "average": (Sample((2, 3), axis=1),), "cov": (Sample((2, 4)),), "corrcoef": (Sample((2, 4)),),
+    "bincount": (Sample(np.array([2, 0, 2]), length=4),), "digitize": (Sample((3,), _BINS),), "histogram": (Sample((5,), _BINS),),
+    "interp": (Sample((3,), _BINS, np.array([2.0, 1.0, 4.0])),), "trapezoid": (Sample((2, 3)),), "polyval": (Sample((3,), (2,)),), "vander": (Sample((3,), 3),),
+    "convolve": (Sample((4,), (2,)),), "correlate": (Sample((4,), (2,)),),
+    **dict.fromkeys(("vstack", "hstack", "dstack", "column_stack"), (Sample([(2, 3), (2, 3)]),)),
+    "append": (Sample((2, 3), (2, 1), axis=1),), "array_split": (Sample((5,), 2),),
+    **dict.fromkeys(("atleast_1d", "atleast_2d", "atleast_3d", "ravel"), (Sample((2,)),)), **dict.fromkeys(("flipud", "fliplr"), (Sample((2, 3)),)),
+    **dict.fromkeys(("dot", "inner"), (Sample((2, 3), (3,)),)), "vdot": (Sample((3,), (3,)),),
+    "tri": (Sample(2, 3),), "tril_indices": (Sample(3),), "triu_indices": (Sample(3),), "indices": (Sample(shape=(2, 3)),),
+    "unravel_index": (Sample(np.array([5, 0]), shape=(2, 3)),), "ravel_multi_index": (Sample([np.array([1, 0]), np.array([2, 0])], shape=(2, 3)),),
+    **dict.fromkeys(("segment_sum", "segment_prod", "segment_max", "segment_min"), (Sample((3, 2), np.array([0, 1, 0]), count=2),)),
+}  # fmt: skip
+DOMAINS |= dict.fromkeys(
+    (
+        "entr",
+        "gammaln",
+        "xlogy",
+        "xlog1py",
+        "rel_entr",
+        "betaln",
+        "gammainc",
+        "gammaincc",
+        "factorial",
+    ),
+    (0.5, 3.0),
+)
+DOMAINS |= dict.fromkeys(("ndtri", "logit", "betainc"), (0.1, 0.9))

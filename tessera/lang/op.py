@@ -25,6 +25,7 @@ from tessera.ops.conv_transpose import *
 from tessera.ops.convolution import *
 from tessera.ops.creation import *
 from tessera.ops.ctc import *
+from tessera.ops.curves import *
 from tessera.ops.dynamic_slice import *
 from tessera.ops.elementwise import *
 from tessera.ops.factor import *
@@ -51,8 +52,11 @@ from tessera.ops.shape import *
 from tessera.ops.softmax import *
 from tessera.ops.solve import *
 from tessera.ops.sorting import *
+from tessera.ops.special import *
 from tessera.ops.spectrum import *
+from tessera.ops.stacking import *
 from tessera.ops.state import *
+from tessera.ops.statistics import *
 from tessera.ops.windows import *
 
 # After the ops: what is both looks at its argument; op.eye is an operator and ts.eye a tensor.
