@@ -15,6 +15,7 @@ from tessera.core.errors import OperandError, TesseraError, located
 from tessera.core.flags import flags
 from tessera.ir.graph.ir import Value, concrete, current_builder, data_of
 from tessera.ir.tile.ir import Kernel
+from tessera.lang.compilations import COMPILATIONS, Compilation, note
 from tessera.lang.kernel.hints import LACKS, threads, unused
 from tessera.lang.kernel.launch import covered, interpreting, is_stepping, launch
 from tessera.lang.kernel.plan import Plan, token
@@ -78,6 +79,8 @@ class KernelFunction:
         sizes = _sizes(bound)
         schedule = self.chosen(bound, sizes, arrays)
         t = self.translated(bound, sizes, schedule)
+        if COMPILATIONS and all(c.kernel is not self for c in COMPILATIONS[-1]):
+            note(Compilation(self.signature.name, None, arrays, "first call", kernel=self))
         if is_stepping():
             return _wrapped(t, step_through(t, bound, arrays, sizes, schedule, self.function))
         if key is not None and sum(x is not None for x in args) == len(arrays):
