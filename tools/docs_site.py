@@ -15,6 +15,7 @@ from typing import Any
 
 from tessera.cli.arguments import parser
 from tessera.cli.ops import Row, op_rows
+from tools.api_reference import reference
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -66,7 +67,7 @@ def _below(prefix: str, p: argparse.ArgumentParser) -> dict[str, argparse.Argume
     return out
 
 
-GENERATED = {"<!-- commands -->": command_reference}
+GENERATED = {"<!-- commands -->": command_reference, "<!-- api -->": reference}
 _OPS = re.compile(r"<!-- ops -->\n.*<!-- /ops -->\n", re.DOTALL)
 
 
