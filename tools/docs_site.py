@@ -16,6 +16,7 @@ from typing import Any
 
 from tessera.cli.arguments import parser
 from tessera.cli.ops import Row, op_rows
+from tools.api_reference import reference
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -90,7 +91,7 @@ def benchmark_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-GENERATED = {"<!-- commands -->": command_reference}
+GENERATED = {"<!-- commands -->": command_reference, "<!-- api -->": reference}
 _BENCHMARKS = re.compile(r"<!-- benchmarks -->\n.*<!-- /benchmarks -->\n", re.DOTALL)
 
 
