@@ -762,10 +762,10 @@ def dstack(xs: Sequence[ArrayLike]) -> Tensor:
     """Join along the third axis."""
 
 def dynamic_slice(x: ArrayLike, start: Any, sizes: Any) -> Tensor:
-    """The part of x of these sizes from start on, moved to lie inside x."""
+    """The part of x of these sizes from start on, moved to fit inside x."""
 
 def dynamic_update_slice(x: ArrayLike, value: ArrayLike, start: Any) -> Tensor:
-    """x with the part from start on replaced, the part moved to lie inside x."""
+    """x with the part from start on replaced, the part moved to fit inside x."""
 
 def ediff1d(x: ArrayLike, to_end: ArrayLike = ..., to_begin: ArrayLike = ...) -> Tensor:
     """Differences of neighbours of all elements, between what is given for both ends."""
