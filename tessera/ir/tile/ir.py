@@ -18,6 +18,7 @@ from typing import Any
 from tessera.core.dims import Dim, Shape, Size, symbol, symbols
 from tessera.core.dtype import DType, i64
 from tessera.core.errors import VerifyError
+from tessera.core.provided import Provided
 from tessera.core.scalar import Number
 from tessera.core.source import Location
 from tessera.core.types import TensorType
@@ -105,8 +106,7 @@ class Kernel:
     @cached_property
     def text(self) -> str:
         """The canonical text: MLIR generic syntax, without locations."""
-        assert _printer is not None, "tessera.ir.tile.text is not loaded"
-        return _printer(self)
+        return CANONICAL_TEXT.get()(self)
 
     @cached_property
     def hash(self) -> str:
@@ -140,13 +140,9 @@ def walk(block: Block) -> Iterator[Operation]:
             yield from walk(op.block)
 
 
-_printer: Callable[[Kernel], str] | None = None
-
-
-def set_printer(printer: Callable[[Kernel], str]) -> None:
-    """Say how a kernel becomes its canonical text."""
-    global _printer
-    _printer = printer
+CANONICAL_TEXT: Provided[Callable[[Kernel], str]] = Provided(
+    "tile text", "the canonical text of a kernel"
+)
 
 
 class Builder:

@@ -24,7 +24,8 @@ from tessera.core.types import TensorType
 
 SPACES = ("global", "shared", "private")
 FORMATS = frozenset(DTYPES) - {"c64", "c128"}  # what tiles are made of
-STORAGE = frozenset(["i4", "f8e4m3", "f8e5m2"])  # of these, which are moved and cast, no more
+# Of these, which are moved and cast, no more.
+STORAGE = frozenset(name for name, d in DTYPES.items() if d.is_narrow and d.bits <= 8)
 
 # Kinds of dtype that a scalar op takes, where it is not floats alone.
 KINDS = {
