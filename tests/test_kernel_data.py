@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -286,3 +287,11 @@ def test_the_interpreter_finds_places_that_are_not_distinct():
     assert lines[0].startswith(
         "scatter: two elements of a tile are written to one place of global made2"
     )
+
+
+def test_functions_of_tile_tell_their_arguments():
+    assert list(inspect.signature(tile.scan).parameters) == [
+        "x", "how", "axis", "reverse", "exclusive", "init",
+    ]  # fmt: skip
+    assert "at" in inspect.signature(tile.load).parameters
+    assert tile.accumulate.__doc__.startswith("Fold a tile into the elements of a tensor")
