@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -271,3 +272,26 @@ def test_a_derivative_of_a_loop_that_data_end_is_refused():
     np.testing.assert_array_equal(both(powers, data(3), 2), data(3) * 4)
     with pytest.raises(ts.TesseraError, match="a loop that data end has no derivative"):
         ts.grad(lambda x: ts.op.sum(powers(x, 3)))(ts.tensor(data(3)))
+
+
+def test_the_interpreter_finds_places_that_are_not_distinct():
+    @kernel.schedule(block(4))
+    def put(x: KTile["N", f32], p: KTile["N", i64]):
+        y = tile.empty(x.shape, f32)
+        tile.store(y, tile.load(x), at=(tile.load(p),), distinct=True)
+        return y
+
+    x = data(4)
+    np.testing.assert_array_equal(both(put, x, np.array([2, 0, 3, 1])), x[[1, 3, 0, 2]])
+    lines, _ = message(put, x, np.array([2, 0, 2, 1]))
+    assert lines[0].startswith(
+        "scatter: two elements of a tile are written to one place of global made2"
+    )
+
+
+def test_functions_of_tile_tell_their_arguments():
+    assert list(inspect.signature(tile.scan).parameters) == [
+        "x", "how", "axis", "reverse", "exclusive", "init",
+    ]  # fmt: skip
+    assert "at" in inspect.signature(tile.load).parameters
+    assert tile.accumulate.__doc__.startswith("Fold a tile into the elements of a tensor")

@@ -90,6 +90,13 @@ def test_the_command_runs_kernels_in_processes_of_their_own(tmp_path):
     assert sum(made["totals"].values()) == 2
 
 
+def test_the_record_of_kernels_in_which_data_decide_has_no_fault():
+    made = json.loads((ROOT / "benchmarks" / "records" / "fuzz-kernels-data.json").read_text())
+    assert made["count"] >= 480
+    assert made["faults"] == []
+    assert made["totals"]["ok"] > 0.9 * made["count"]
+
+
 def test_the_record_has_no_fault():
     made = json.loads((ROOT / "benchmarks" / "records" / "fuzz-kernels.json").read_text())
     assert made["count"] >= 1200

@@ -206,9 +206,11 @@ def verdict(case: Case, folder: Path) -> str | None:
     return None if ok else "machine code and Triton differ"
 
 
-def prepared(f: Any, args: Sequence[Any]) -> tuple[Kernel, list[Any], dict[str, int]]:
+def prepared(
+    f: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
+) -> tuple[Kernel, list[Any], dict[str, int]]:
     """The kernel of a call as a GPU gets it, the arrays it runs on, and their sizes."""
-    bound = f.signature.bind(tuple(args), {})
+    bound = f.signature.bind(tuple(args), kwargs or {})
     sizes = {
         n: int(k)
         for p, shape in zip(bound.parameters, bound.shapes, strict=True)

@@ -198,6 +198,15 @@ class Instance:
 
     def _scatter(self, op: Operation, value: Array, *indices: Array) -> list[Array]:
         data, index, inside = self.picked(op, indices, value.shape)
+        if op.attributes.get("distinct") and data.size:
+            flat = np.ravel_multi_index(
+                [np.broadcast_to(i, value.shape)[inside] for i in index], data.shape
+            )
+            if len(np.unique(flat)) != flat.size:
+                raise VerifyError(
+                    f"scatter: two elements of a tile are written to one place of {op.memory}, and it says that "
+                    "they are distinct"
+                ).at(op.location)
         for place in np.ndindex(value.shape):
             if inside[place]:
                 data[tuple(i[place] for i in index)] = value[place]

@@ -5,6 +5,7 @@ A record says how a call in a kernel is written in Tile IR, and what it means on
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -39,6 +40,16 @@ class Intrinsic:
     reference: Callable[..., Any] | None = None  # (*arrays, **parameters) -> array(s)
     updates: bool = False  # as a statement, it assigns to its first argument
     doc: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "__doc__", self.doc)
+        object.__setattr__(self, "__name__", self.name)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """The arguments of a call in a kernel."""
+        _, *given = inspect.signature(self.emit).parameters.values()
+        return inspect.Signature(given)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if LIVE.session is not None:

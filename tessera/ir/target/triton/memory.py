@@ -95,6 +95,9 @@ class MemoryWriter(Writer):
             at, n, size = a["at"][axis], a["extent"][axis], m.type.shape[axis]
             parts = [self.line(own[axis], shape)] if axis in own and n > 1 else []
             parts += [self.tiles[moved[axis]]] if axis in moved else []
+            if axis in moved and shape and not moved[axis].shape and len(parts) == 1:
+                # The test of one number and those of a tile do not meet as truth values.
+                parts.append(self.nothing(shape))
             line = " + ".join(parts) or self.nothing(shape)
             tests.append(f"{line} < {self.size.inner(size - at)}")
             if axis in moved or self.size.least(at) < 0:
