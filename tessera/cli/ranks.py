@@ -15,7 +15,7 @@ from typing import IO, Any
 from tessera.cli.programs import execute, run_alone
 from tessera.cli.show import Failure, UsageError
 from tessera.core.errors import RankError
-from tessera.core.ranks import engine, set_engine
+from tessera.core.ranks import engine, start_on
 from tessera.runtime.comm.local import LocalEngine, sockets
 from tessera.runtime.comm.mpi import MpiEngine, mpiexec
 
@@ -38,7 +38,7 @@ def run_file(args: argparse.Namespace) -> int:
     if args.n > 1 or args.restart:
         return _run_again(args)
     if args.engine == "mpi":
-        set_engine(MpiEngine())
+        start_on(MpiEngine())
     return run_alone(args)
 
 
@@ -67,10 +67,10 @@ def _as_rank(args: argparse.Namespace) -> int:
     kind, _, rest = args.as_rank.partition(":")
     if kind == "mpi":
         made = MpiEngine()
-        set_engine(made)
+        start_on(made)
     else:
         rank, descriptors, report = rest.split(":")
-        set_engine(LocalEngine(int(rank), [int(d) for d in descriptors.split(",")]))
+        start_on(LocalEngine(int(rank), [int(d) for d in descriptors.split(",")]))
     try:
         execute(args.file, "__main__", args.rest)
     except RankError as e:

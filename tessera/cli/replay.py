@@ -1,15 +1,18 @@
-"""tessera replay: run the file that a fault of the compiler left, to see the fault again."""
+"""tessera replay: repeat a recorded run, or run the file that a fault of the compiler left."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import traceback
+import zipfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tessera.cli.show import Failure, UsageError
+from tessera.cli.show import Console, Failure, Live, UsageError
 from tessera.compile import compile_graph
 from tessera.compile.fallback import HEAD
 from tessera.core.errors import CompilerFault, TesseraError
@@ -23,10 +26,13 @@ from tessera.ir.reader import parse
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.ir import Kernel
 from tessera.lang.kernel.launch import compiled
+from tessera.replay.again import replay
 
 
 def replay_file(args: argparse.Namespace) -> int:
-    """Compile the program of such a file again, and run it on random numbers."""
+    """Repeat a run that ts.record wrote down, or compile a program that the compiler failed on again."""
+    if zipfile.is_zipfile(args.file):
+        return _replay_record(args)
     text = _read(args.file)
     facts = [
         line.removeprefix("// ").partition(": ") for line in text.splitlines() if line[:3] == "// "
@@ -47,6 +53,19 @@ def replay_file(args: argparse.Namespace) -> int:
     return 0
 
 
+def _replay_record(args: argparse.Namespace) -> int:
+    """Repeat the calls of a record; 1 when bits differ."""
+    with Live(console=Console(stderr=True), transient=True, refresh_per_second=4) as live:
+        found = replay(
+            args.file, args.target, lambda i, n, f: live.update(f"call {i + 1} of {n}: {f}")
+        )
+    if args.json:
+        print(json.dumps(asdict(found)))
+    else:
+        print(found)
+    return 0 if found.difference is None else 1
+
+
 def _read(path: str) -> str:
     if not Path(path).is_file():
         raise UsageError(f"there is no file {path}")
@@ -55,7 +74,9 @@ def _read(path: str) -> str:
     except (OSError, UnicodeDecodeError):
         text = ""
     if not text.startswith(HEAD):
-        raise UsageError(f"{path} is no file that a fault of the compiler left")
+        raise UsageError(
+            f"{path} is neither a record of ts.record nor a file that a fault of the compiler left"
+        )
     return text
 
 

@@ -17,6 +17,7 @@ from tessera.compile.pipeline import SHARED as PASSES
 from tessera.compile.pipeline import passes_of as all_passes
 from tessera.compile.target import REGISTRY, demand_target, target_of
 from tessera.core.flags import flags
+from tessera.core.notice import notice
 from tessera.core.spans import span
 from tessera.ir.graph.ir import Graph
 
@@ -43,7 +44,8 @@ def compile_graph(graph: Graph, target: str = "numpy", numerics: str | None = No
     """
     demand_target(target)
     task = Task(graph, target, numerics or flags().numerics)
-    return compile_task(task, *target_of(target)[0].plain(task))
+    with notice(f"compiling {graph.name} for {target}, {len(graph.nodes)} nodes"):
+        return compile_task(task, *target_of(target)[0].plain(task))
 
 
 def compile_task(task: Task, *plain: Way[Executable]) -> Executable:

@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
+from tessera.core.counterparts import ADVICE, KEYWORDS
 from tessera.core.errors import OperandError, TesseraError, located
 
 P = ParamSpec("P")
@@ -18,22 +19,6 @@ R = TypeVar("R")
 
 # What Python and NumPy raise when an argument is of a wrong kind.
 MISFITS = (TypeError, ValueError, AttributeError, OverflowError)
-
-# Names in other libraries, and ours for the same thing.
-_OTHER_NAMES = {
-    "dim": "axis", "dims": "axis", "axes": "axis", "keepdim": "keepdims", "size": "shape", "ddof": "correction",
-    "unbiased": "correction", "input": "x", "a": "x", "other": "y", "is_causal": "causal", "argnum": "argnums",
-    "in_dims": "in_axes", "out_dims": "out_axes", "num_groups": "groups", "minval": "low", "maxval": "high",
-    "weight_decay": "decay", "betas": "b1", "learning_rate": "lr", "ord": "order", "name": "axis_name",
-    "donate_argnums": "donate", "donate_argnames": "donate", "maximum": "max", "minimum": "min",
-}  # fmt: skip
-_ADVICE = {
-    "out": "tensors are values: use the result",
-    "requires_grad": "differentiate with ts.grad(f)(x)",
-    "copy": "ts.tensor copies and ts.asarray need not",
-    "backend": "choose with target=",
-    "device": "make it there with ts.device(...) or x.to(...)",
-}
 
 
 def brief(x: Any, letters: int = 60) -> str:
@@ -49,9 +34,8 @@ def misfit(
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as e:
-        return OperandError(
-            f"{name}: {e}{_advice(signature, kwargs)}; it takes {_shown(signature)}"
-        )
+        advice = _advice(signature, kwargs) or _one_tuple(name, signature, args)
+        return OperandError(f"{name}: {e}{advice}; it takes {_shown(signature)}")
     for n, x in bound.arguments.items():
         wanted = _wanted(signature.parameters[n], x)
         if wanted:
@@ -78,12 +62,20 @@ def _advice(signature: inspect.Signature, kwargs: Mapping[str, Any]) -> str:
             if signature.parameters[n].kind is inspect.Parameter.POSITIONAL_ONLY:
                 return f"; give '{n}' without its name"
             continue
-        if n in _ADVICE:
-            return f"; {_ADVICE[n]}"
-        near = _OTHER_NAMES.get(n)
+        if n in ADVICE:
+            return f"; {ADVICE[n]}"
+        near = KEYWORDS.get(n)
         found = [near] if near in known else difflib.get_close_matches(n, known, 1)
         if found:
             return f"; use '{found[0]}'"
+    return ""
+
+
+def _one_tuple(name: str, signature: inspect.Signature, args: Sequence[Any]) -> str:
+    """What to write where sizes were given one by one to a function that takes a shape."""
+    sizes = len(args) > 1 and all(isinstance(x, int) for x in args)
+    if sizes and next(iter(signature.parameters), "") == "shape":
+        return f"; write the sizes as one tuple, {name}({tuple(args)})"
     return ""
 
 

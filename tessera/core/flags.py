@@ -37,6 +37,7 @@ class Flags:
     matrix_units: bool  # use the processor's matrix registers (AMX) where it has some
     checked: bool  # look at every index, bound and number while programs run
     watchdog: int  # seconds that a rank waits for another at a collective
+    update_golden: bool  # whether ts.testing.golden writes its files instead of comparing
 
 
 NUMERICS = ("deterministic", "fast", "strict")
@@ -66,6 +67,7 @@ def read(env: Mapping[str, str]) -> Flags:
         matrix_units=_truth(env, "TESSERA_MATRIX_UNITS", unset="1"),
         checked=_truth(env, "TESSERA_CHECKED"),
         watchdog=_number(env, "TESSERA_WATCHDOG", 300, low=1),
+        update_golden=_truth(env, "TESSERA_UPDATE_GOLDEN"),
     )
 
 

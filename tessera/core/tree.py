@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import html
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -37,6 +38,13 @@ class Structure:
     def count(self) -> int:
         """How many leaves."""
         return 1 if self.kind is None else sum(c.count for c in self.children)
+
+    def __repr__(self) -> str:
+        return f"Structure({self})"
+
+    def _repr_html_(self) -> str:
+        """The structure, for a notebook; a star is a leaf."""
+        return f"<code>{html.escape(str(self))}</code> ({self.count} leaves)"
 
     def __str__(self) -> str:
         if self.kind is None:

@@ -65,6 +65,12 @@ class Profile:
             )
         return Resolved(self._recorder)
 
+    @property
+    def programs(self) -> list[Any]:
+        """The watched programs that ran and the times of their steps, as they were noted."""
+        assert self._recorder is not None
+        return [x.what for x in self._recorder.noted if x.kind == "program"]
+
     @cached_property
     def wall(self) -> float:
         """Seconds from the beginning of the block to its end."""
@@ -186,6 +192,12 @@ class Profile:
 
     def __str__(self) -> str:
         return self.table()
+
+    def __repr__(self) -> str:
+        if self._recorder is not None and not self._recorder.end:
+            return "<profile: still on>"
+        first = f", the longest {self.kernels[0].name}" if self.kernels else ""
+        return f"<profile: {self.wall * 1e3:.3f} ms, {len(self.kernels)} kernels{first}; print it for tables>"
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the kernels below the roofline of this machine, with matplotlib; returns the axes."""

@@ -11,7 +11,8 @@ from typing import Any
 
 from tessera.core.deferred import Deferred
 from tessera.core.device import CPU, GPUS, Device
-from tessera.core.errors import DeviceError
+from tessera.core.dtype import as_dtype
+from tessera.core.errors import DeviceError, DTypeError
 from tessera.core.flags import flags
 from tessera.runtime.cuda import driver
 
@@ -60,14 +61,31 @@ def as_device(x: Any) -> Device:
             raise DeviceError(f"{x!r} is not a device; write a kind and a number, such as 'cpu:0'")
         found = Device(kind, int(index or 0))
     else:
-        raise DeviceError(f"{x!r} is not a device; write a kind and a number, such as 'cpu:0'")
+        raise DeviceError(f"{x!r} is not a device; {_instead(x)}")
     if found not in devices():
+        if _is_dtype(x):
+            raise DeviceError(f"{x!r} is not a device; {_instead(x)}")
         if found.kind in GPUS and all(d.kind != found.kind for d in _gpus()):
             driver.load(found.kind)  # says why there is none
         raise DeviceError(
             f"there is no device {found}; devices are {', '.join(map(str, devices()))}"
         )
     return found
+
+
+def _is_dtype(x: Any) -> bool:
+    try:
+        as_dtype(x)
+    except DTypeError:
+        return False
+    return True
+
+
+def _instead(x: Any) -> str:
+    """What to write where x is no device; `x.to(dtype)` is a habit from PyTorch."""
+    if _is_dtype(x):
+        return f"for another dtype write x.astype({str(as_dtype(x))!r})"
+    return "write a kind and a number, such as 'cpu:0'"
 
 
 def _first_of(wish: Preferred) -> Device:

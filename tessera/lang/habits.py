@@ -6,27 +6,9 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-
-from tessera.core.errors import NoAttributeError, OperandError, TesseraError, located
+from tessera.core.counterparts import METHODS, NAMES, wanted
+from tessera.core.errors import NoAttributeError, TraceError, located
 from tessera.ops.define import FUNCTIONS
-
-OURS = {
-    "permute": "x.transpose(axes)", "view": "x.reshape(shape)", "unsqueeze": "op.expand_dims(x, axis)", "expand": "op.broadcast_to(x, shape)",
-    "expand_as": "op.broadcast_to(x, y.shape)", "view_as": "x.reshape(y.shape)", "cuda": 'x.to("cuda")', "cpu": 'x.to("cpu")',
-    "detach": "op.stop_gradient(x)", "backward": "ts.grad(f)(x)", "requires_grad": "ts.grad(f)(x)", "grad": "ts.grad(f)(x)",
-    "requires_grad_": "ts.grad(f)(x)", "dim": "x.ndim", "numel": "x.size", "nelement": "x.size", "clone": "x, which never changes",
-    "copy": "x, which never changes", "contiguous": "x, which is so already", "float": 'x.astype("f32")', "double": 'x.astype("f64")',
-    "half": 'x.astype("f16")', "bfloat16": 'x.astype("bf16")', "long": 'x.astype("i64")', "int": 'x.astype("i32")', "bool": "x.astype(bool)",
-    "type": "x.astype(dtype)", "softmax": "op.softmax(x, axis)", "matmul": "x @ y", "mm": "x @ y", "bmm": "x @ y", "dot": "x @ y",
-    "ravel": "x.flatten()", "swapaxes": "op.swapaxes(x, a, b)", "repeat": "op.tile(x, counts)", "tile": "op.tile(x, counts)", "clip": "op.clip(x, low, high)",
-    "clamp": "op.clip(x, low, high)", "fill": "ts.full_like(x, value)", "sort": "op.sort(x, axis)", "argsort": "op.argsort(x, axis)",
-    "cumsum": "op.cumsum(x, axis)", "conj": "op.conj(x)", "round": "op.round(x)", "nonzero": "op.nonzero(x)", "take": "op.take(x, index, axis)",
-    "gather": "op.take_along_axis(x, index, axis)", "index_select": "op.take(x, index, axis)", "masked_fill": "op.where(mask, value, x)",
-    "chunk": "op.split(x, count, axis)", "split": "op.split(x, count, axis)", "norm": "op.norm(x)", "set": "x.at[index].set(value)",
-    "block_until_ready": "x, which is ready", "device_buffer": "x.numpy()", "data_ptr": "x.__dlpack__()", "step": "opt.update(grads, state, params)",
-    "zero_grad": "nothing: gradients are results", "put": "x.at[index].set(value)", "mul": "x.at[index].multiply(value)",
-}  # fmt: skip
 
 
 def absent(what: str, name: str, there: Iterable[str]) -> AttributeError:
@@ -40,8 +22,8 @@ def absent(what: str, name: str, there: Iterable[str]) -> AttributeError:
 
 
 def _advice(name: str, there: Iterable[str]) -> str:
-    if name in OURS:
-        return f"write {OURS[name]}"
+    if name in METHODS:
+        return wanted(METHODS[name])
     if name.endswith("_") and not name.startswith("_"):
         return "tensors are values: write x = x + y, or x = x.at[index].set(value)"
     if name in FUNCTIONS or name in _METHODS.split():
@@ -71,7 +53,7 @@ class _Absent:
         raise absent("a tensor", self._name, ())
 
 
-_NAMES = (*OURS, *_METHODS.split(), *_IN_PLACE.split())
+_NAMES = (*METHODS, *_METHODS.split(), *_IN_PLACE.split())
 
 
 class Habits:
@@ -80,57 +62,29 @@ class Habits:
     __slots__ = ()
 
     def __dir__(self) -> list[str]:
-        return [n for n in object.__dir__(self) if not isinstance(vars(Habits).get(n), _Absent)]
+        return [
+            n
+            for n in object.__dir__(self)
+            if is_shown(n) and not isinstance(vars(Habits).get(n), _Absent)
+        ]
+
+
+_INNER = frozenset(
+    ("builder", "data", "index", "node", "weak", "shown_layout")
+)  # of a tensor, for the compiler
+
+
+def is_shown(name: str) -> bool:
+    """Whether dir() and tab completion show a name of a tensor."""
+    return (name.startswith("__") or not name.startswith("_")) and name not in _INNER
 
 
 for _name in _NAMES:
     setattr(Habits, _name, _Absent(_name))
 
 
-# Functions of NumPy on tensors
-
-
-_OPERATORS = {
-    "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div", "power": "pow", "equal": "eq", "not_equal": "ne", "less": "lt",
-    "less_equal": "le", "greater": "gt", "greater_equal": "ge", "negative": "neg", "absolute": "abs", "conjugate": "conj", "invert": "bitwise_invert",
-    "left_shift": "bitwise_left_shift", "right_shift": "bitwise_right_shift", "arcsin": "asin", "arccos": "acos", "arctan": "atan",
-    "arctan2": "atan2", "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "mod": "remainder", "rint": "round", "fabs": "abs",
-}  # fmt: skip
-
-
-def ufunc(f: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A universal function of NumPy on tensors: the op of that name, or NumPy's own where it writes to an array."""
-    name = f.__name__
-    found = FUNCTIONS.get(_OPERATORS.get(name, name))
-    if method == "__call__" and found is not None and not kwargs:
-        return found(*inputs)
-    out = kwargs.get("out", ())
-    if not all(isinstance(x, np.ndarray) for x in out) or (
-        found is None and method == "__call__" and not out
-    ):
-        ours = f"op.{found.__name__}" if found is not None else "functions of op"
-        raise located(
-            OperandError(
-                f"numpy.{name}: cannot write to a tensor, and has no op of its own; use {ours}, or x.numpy()"
-            )
-        )
-    return function(getattr(f, method), inputs, kwargs)
-
-
-def function(f: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """A function of NumPy on tensors: NumPy's own on their data, with an array as the result."""
-    try:
-        return f(*_arrays(args), **{k: _arrays(v) for k, v in kwargs.items()})
-    except (TypeError, ValueError) as e:
-        if isinstance(e, TesseraError):
-            raise
-        first = str(e).strip().partition("\n")[0]
-        error = OperandError(f"numpy.{getattr(f, '__name__', 'function')}: {first}")
-    raise located(error)
-
-
-def _arrays(x: Any) -> Any:
-    """A tree of arguments with NumPy arrays for tensors."""
-    if isinstance(x, tuple | list):
-        return type(x)(map(_arrays, x)) if type(x) in (tuple, list) else x
-    return np.asarray(x) if hasattr(type(x), "__array_namespace__") else x
+def on_traced(name: str, ours: str, x: Any) -> TraceError:
+    """The error of a function of NumPy on a tensor that has no numbers yet, with the op to write for it."""
+    found = ours or NAMES.get(name, "")
+    way = wanted(found) if found else "write it with ops, or call NumPy by ts.callback"
+    return TraceError(f"numpy.{name}: {x.type} is traced and has no data, which NumPy needs; {way}")

@@ -7,9 +7,9 @@ import inspect
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import update_wrapper
+from html import escape
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -56,6 +56,7 @@ from tessera.lang.arguments import (
     numbers_of,
     unsettled,
 )
+from tessera.lang.compilations import COMPILATIONS, Compilation, note, reason
 from tessera.lang.donation import run_donating, tell_kept
 from tessera.lang.lowered import Lowered
 from tessera.lang.results import Returns
@@ -291,6 +292,7 @@ class Jitted:
         entry = self._variants.get((chosen, types))
         if entry is None:
             place = self._target or target_in_force() if device.kind == "cpu" else str(device)
+            begin = time.perf_counter()
             with collected_later():
                 t = self._trace(c, types, _gpu_of(target, device))
                 executable = compile_graph(t.graph, place, numerics)
@@ -300,8 +302,11 @@ class Jitted:
             self._variants[chosen, types] = entry
             self._counted.add(c, (target, numerics, device, types))
             tell_kept(self._name, entry.donated, executable)
-            for seen in _COMPILATIONS:
-                seen.append((self._name, executable, [data_of(v, self._name) for v in c.tensors]))
+            if COMPILATIONS:
+                names = _leaf_names(c.names, tree.unflatten(c.structure, c.leaves))
+                data = [data_of(v, self._name) for v in c.tensors]
+                why = reason(names, list(self._variants)[:-1], (chosen, types))
+                note(Compilation(self._name, executable, data, why, time.perf_counter() - begin))
         self._entries[key] = entry
         return entry
 
@@ -398,6 +403,11 @@ class Jitted:
         c = self._take_apart(args, kwargs)
         return self._entry(c).executable, c.tensors
 
+    def mode_of(self, tensors: Sequence[Value]) -> tuple[str, str]:
+        """The target and the numerics of a call on these tensors."""
+        place = next((str(v.device) for v in tensors if v.device.kind != "cpu"), "")
+        return place or self._target or target_in_force(), self._mode()[1]
+
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """This function at every level of the compiler, for these arguments."""
         try:
@@ -415,6 +425,11 @@ class Jitted:
         except TesseraError as e:
             error = located(e)
         raise error
+
+    def traced_call(self, *args: Any, **kwargs: Any) -> tuple[Traced, Call]:
+        """The graph for these arguments before any pass, and the call taken apart."""
+        c = self._take_apart(args, kwargs)
+        return self._trace(c, self._trace_types(c)), c
 
     def inspect(
         self, *args: Any, path: str | os.PathLike[str] | None = None, gpu: Sequence[str] = (), **kwargs: Any
@@ -438,9 +453,19 @@ class Jitted:
         raise error
 
     @property
+    def name(self) -> str:
+        """What the function is called."""
+        return self._name
+
+    @property
     def target(self) -> str:
         """What runs this function."""
         return self._mode()[0]
+
+    @property
+    def mode(self) -> str:
+        """The numerics of a call."""
+        return self._mode()[1]
 
     def forget(self) -> None:
         """Compile anew at the next call."""
@@ -454,47 +479,28 @@ class Jitted:
         """How many variants have been compiled."""
         return len(self._variants)
 
+    def __repr__(self) -> str:
+        target, numerics, _ = self._mode()
+        count = len(self._variants)
+        made = f"{count} variant{'s' * (count != 1)} compiled" if count else "not compiled yet"
+        return f"<jit {self._name}({', '.join(self._keyword_order)}): {made}, for {target}, {numerics}>"
+
+    def _repr_html_(self) -> str:
+        """The function with its variants, for a notebook."""
+        rows = "".join(
+            f"<li><code>{escape(', '.join(map(str, types)))}</code></li>"
+            for _, types in self._variants
+        )
+        return f"<div><code>{escape(repr(self))}</code><ul>{rows}</ul></div>"
+
+    def __dir__(self) -> list[str]:
+        return [n for n in object.__dir__(self) if n.startswith("__") or not n.startswith("_")]
+
     def __set_name__(self, owner: Any, name: str) -> None:
         self._is_method = True
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else _Method(self, instance)
-
-
-Compilation = tuple[str, Executable, list[Any]]  # a function's name, its program, and the inputs
-_COMPILATIONS: list[list[Compilation]] = []  # of those who watch
-
-
-@contextmanager
-def compilations() -> Iterator[list[Compilation]]:
-    """The programs that functions are compiled to while the block runs."""
-    found: list[Compilation] = []
-    _COMPILATIONS.append(found)
-    try:
-        yield found
-    finally:
-        _COMPILATIONS.remove(found)
-
-
-_usual = Jitted.__call__
-
-
-def watch(tell: Callable[[str, int, int], None] | None) -> None:
-    """Tell of every call through Python, with its begin and end in nanoseconds; None ends it."""
-    if tell is None:
-        Jitted.__call__ = _usual  # type: ignore[method-assign]
-        return
-
-    def call(self: Jitted, *args: Any, **kwargs: Any) -> Any:
-        if current_builder() is not None:
-            return _usual(self, *args, **kwargs)
-        begin = time.perf_counter_ns()
-        try:
-            return _usual(self, *args, **kwargs)
-        finally:
-            tell(self._name, begin, time.perf_counter_ns())
-
-    Jitted.__call__ = call  # type: ignore[method-assign]
 
 
 class _Method:
@@ -506,6 +512,15 @@ class _Method:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._jitted(self._self, *args, **kwargs)
+
+    def traced_call(self, *args: Any, **kwargs: Any) -> tuple[Traced, Call]:
+        """The graph for the instance and these arguments before any pass, and the call taken apart."""
+        return self._jitted.traced_call(self._self, *args, **kwargs)
+
+    @property
+    def mode(self) -> str:
+        """The numerics of a call."""
+        return self._jitted.mode
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """The method at every level of the compiler."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from html import escape
 from typing import TYPE_CHECKING
 
 from tessera.compile import PASSES
@@ -25,6 +26,18 @@ class Lowered:
 
     def __init__(self, executable: Executable, shapes: Sequence[tuple[int, ...]] = ()):
         self._executable, self._shapes = executable, shapes
+
+    def __repr__(self) -> str:
+        name, nodes = self._executable.graph.name, len(self.graph.nodes)
+        if type(self._executable) is Executable or isinstance(self._executable, PlainExecutable):
+            return f"<lowered {name}: {nodes} nodes, each run by its reference>"
+        kernels, hosted = len(self.target), len(self.host_steps)
+        host = f", {hosted} steps on the host" if hosted else ""
+        return f"<lowered {name}: {nodes} nodes, {kernels} kernels{host}; .graph .schedule .tile .target .memory>"
+
+    def _repr_html_(self) -> str:
+        """The summary and the graph, for a notebook."""
+        return f"<div><code>{escape(repr(self))}</code>{self.graph._repr_html_()}</div>"
 
     @property
     def graph(self) -> Graph:

@@ -8,7 +8,6 @@ compiled, and its calls go to machine code at once (docs/decisions/013).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import MethodType
 from typing import Any
 
 from tessera.compile import compile_graph
@@ -24,7 +23,7 @@ from tessera.ir.graph.ir import Graph
 from tessera.ir.graph.op import forbidden
 from tessera.lang.tensor import Tensor
 from tessera.lang.trace import trace
-from tessera.ops.define import OpFunction, set_warm
+from tessera.ops.define import LOOK_AT_CALL, OpFunction
 from tessera.ops.places import checked_index
 
 # What a tensor with data has beside its type and its data.
@@ -43,7 +42,11 @@ def follow(owner: Any, executable: Any, args: Any, kwargs: Any, data: Any, out: 
     if record is None:
         return None
     if owner._caller is None:
-        slow = MethodType(type(owner).__call__, owner)
+        base = type(owner)  # asked at each call: observers stand in for its __call__
+
+        def slow(*args: Any, **kwargs: Any) -> Any:
+            return base.__call__(owner, *args, **kwargs)
+
         owner._caller = executable.caller(slow, owner.__name__, Tensor, _FIELDS)
         with_call = {"__call__": owner._caller.function, "__module__": type(owner).__module__}
         owner.__class__ = type(type(owner).__name__, (type(owner),), with_call)
@@ -124,4 +127,4 @@ def _has_effects(g: Graph) -> bool:
     return any(forbidden(n.op.effects, "merge") or n.op is checked_index.op for n in g.nodes)
 
 
-set_warm(warm)
+LOOK_AT_CALL.provide(warm)

@@ -121,6 +121,7 @@ def leafwise(
             after["master"] = tree.unflatten(structure, masters)
         return tree.unflatten(structure, new), after
 
+    update.__qualname__ = rule.__qualname__  # adam.<locals>.rule: what a repr calls it
     return Optimizer(init, update)
 
 

@@ -6,6 +6,9 @@ or a function of the step (a schedule).
 
 from __future__ import annotations
 
+from typing import Any
+
+from tessera.core.counterparts import lacking
 from tessera.learn.clipping import clip_by_global_norm, clip_by_value, global_norm
 from tessera.learn.combine import (
     accumulate,
@@ -92,3 +95,11 @@ __all__ = [
     "warmup_cosine",
     "weight_decay",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def __getattr__(name: str) -> Any:
+    raise lacking("optim", name, __all__)

@@ -1,7 +1,9 @@
 """Layers: modules that are trees of their parameters."""
 
+from types import ModuleType
 from typing import Any
 
+from tessera.core.counterparts import lacking
 from tessera.core.errors import NoAttributeError, located
 from tessera.nn import init as init
 from tessera.nn.activation import CELU as CELU
@@ -90,7 +92,17 @@ _OTHERS = {
 }  # fmt: skip
 
 
+def __dir__() -> list[str]:
+    return sorted(n for n, x in globals().items() if not n.startswith("_") and not _is_inner(x))
+
+
+def _is_inner(x: Any) -> bool:
+    """Whether a name stands for something that this module imports for itself."""
+    module = x.__name__ if isinstance(x, ModuleType) else getattr(x, "__module__", "")
+    return x is not init and (isinstance(x, ModuleType) or not str(module).startswith("tessera.nn"))
+
+
 def __getattr__(name: str) -> Any:
     if name in _OTHERS:
         raise located(NoAttributeError(f"nn has no attribute '{name}'; write {_OTHERS[name]}"))
-    raise AttributeError(f"module 'tessera.nn' has no attribute {name!r}")
+    raise lacking("nn", name, __dir__())

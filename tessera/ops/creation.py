@@ -92,22 +92,31 @@ def iota(shape: Any, axis: int = 0, dtype: Any = i64) -> Value:
     return iota.bind(shape=sizes, axis=axis_of("iota", axis, len(sizes)), dtype=as_dtype(dtype))
 
 
+def _sizes(op: str, shape: Any, dtype: Any) -> Any:
+    """The shape; a number in the place of the dtype is a size that stands apart from the others."""
+    if isinstance(dtype, int) and not isinstance(dtype, bool):
+        raise OperandError(
+            f"{op}: the dtype is {dtype}, a number; write the sizes as one tuple, {op}(({shape}, {dtype}))"
+        )
+    return shape_of(op, shape)
+
+
 @public
 def zeros(shape: Any, dtype: Any = f32) -> Value:
     """A tensor of zeros."""
-    return full(shape_of("zeros", shape), 0, dtype)
+    return full(_sizes("zeros", shape, dtype), 0, dtype)
 
 
 @public
 def ones(shape: Any, dtype: Any = f32) -> Value:
     """A tensor of ones."""
-    return full(shape_of("ones", shape), 1, dtype)
+    return full(_sizes("ones", shape, dtype), 1, dtype)
 
 
 @public
 def empty(shape: Any, dtype: Any = f32) -> Value:
     """A tensor whose elements carry no meaning (zeros, so that results stay reproducible)."""
-    return full(shape_of("empty", shape), 0, dtype)
+    return full(_sizes("empty", shape, dtype), 0, dtype)
 
 
 @public

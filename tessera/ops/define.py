@@ -35,12 +35,14 @@ from tessera.core.errors import (
     too_deep,
 )
 from tessera.core.promotion import holds, meet_scalar, promote_all
+from tessera.core.provided import Provided
 from tessera.core.rounding import round_to
 from tessera.core.scalar import SCALARS, Expr, arg
 from tessera.core.signature import broadcast_shapes
 from tessera.core.types import TensorType, check_size
 from tessera.ir.graph.ir import Value, bind, concrete, current_builder, held_array, origin
 from tessera.ir.graph.op import Op, Sample, register
+from tessera.ops.describe import described
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -54,17 +56,9 @@ FUNCTIONS: dict[str, OpFunction[..., Value]] = {}  # every public op function by
 _LOOKED_AT = 256  # one in so many calls is looked at, whether it should be compiled
 
 
-def _nothing(f: Any, args: Any, kwargs: Any) -> None:
-    """What happens to calls that are looked at before anybody says."""
-
-
-_warm: Callable[..., None] = _nothing
-
-
-def set_warm(f: Callable[..., None]) -> None:
-    """Say what looks at calls of functions: it gets the function and its arguments."""
-    global _warm
-    _warm = f
+LOOK_AT_CALL: Provided[Callable[..., None]] = Provided(
+    "look at call", "what looks at now and then a call: it gets the function and its arguments"
+)
 
 
 class OpFunction(Generic[P, R]):
@@ -73,7 +67,6 @@ class OpFunction(Generic[P, R]):
     def __init__(self, op: Op, front: Callable[P, R]):
         self.op, self.front = op, front
         self.__name__ = self.__qualname__ = front.__name__
-        self.__doc__ = op.doc
         self.__wrapped__ = front
         self.__module__ = front.__module__
         self.calls = 0
@@ -81,8 +74,8 @@ class OpFunction(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         self.calls += 1
-        if not self.calls % _LOOKED_AT:
-            _warm(self, args, kwargs)
+        if not self.calls % _LOOKED_AT and LOOK_AT_CALL.value is not None:
+            LOOK_AT_CALL.value(self, args, kwargs)
         try:
             result = self.front(*args, **kwargs)
             if getattr(result, "device", ANYWHERE) is ANYWHERE:
@@ -110,6 +103,11 @@ class OpFunction(Generic[P, R]):
         """Apply an op of several results to operands that fit its record."""
         results: tuple[Value, ...] = bind(self.op, *operands, **params)
         return results
+
+    @property
+    def __doc__(self) -> str:  # type: ignore[override]
+        """What help() shows: the op's sentence, its call, axes, dtypes and an example."""
+        return described(self.op, self.front)
 
     def __repr__(self) -> str:
         return f"<op {self.op.name}>"

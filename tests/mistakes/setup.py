@@ -49,3 +49,12 @@ def run(number: int, line: str) -> str:
     linecache.cache[file] = (len(line), None, [line + "\n"], file)
     exec(compile(line, file, "exec"), names())
     return file
+
+
+PINNED = Path(__file__).with_name("pinned.txt")
+
+
+def pinned() -> list[tuple[str, str]]:
+    """Typical mistakes, and the messages that they must get, which stand indented below them."""
+    found = PINNED.read_text(encoding="utf-8").splitlines()
+    return [(call, said.strip()) for call, said in zip(found[::2], found[1::2], strict=True)]

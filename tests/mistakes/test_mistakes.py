@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
 from tessera import TesseraError
+from tessera.core.counterparts import METHODS, NAMES
 from tessera.core.errors import OperandError
 
 sys.path.insert(0, str(Path(__file__).parent))
-from setup import lines, names, run
+from setup import lines, names, pinned, run
 
 RUNS_ON = "numpy"
 
@@ -102,3 +104,37 @@ def test_objects_that_know_tensors_are_asked() -> None:
     assert names()["X"] + Other() == "other"
     with pytest.raises(OperandError):
         names()["X"] - object()
+
+
+# Typical mistakes of people who know PyTorch, NumPy, JAX or optax, with the whole message
+
+
+def test_there_are_enough_typical_mistakes() -> None:
+    assert len(dict(pinned())) == len(pinned()) >= 150
+
+
+@pytest.mark.parametrize(("call", "text"), pinned(), ids=[call for call, _ in pinned()])
+def test_a_typical_mistake_is_told_what_to_write(call: str, text: str) -> None:
+    with pytest.raises(TesseraError) as e:
+        run(0, call)
+    assert e.value.message == text
+    assert f"  at mistake_0.py:1: {call}" in str(e.value).splitlines()
+
+
+@pytest.mark.parametrize("table", [NAMES, METHODS], ids=["names", "methods"])
+def test_every_counterpart_exists(table: dict[str, str]) -> None:
+    given = names()
+    places = {"op": given["op"], "ts": given["ts"], "nn": given["ts"].nn, "optim": given["ts"].optim, "x": given["X"], "tree": given["ts"].tree}  # fmt: skip
+    for name, ours in table.items():
+        for place, attribute in re.findall(r"\b(op|ts|nn|optim|x|tree)\.(\w+)", ours):
+            assert hasattr(places[place], attribute), (name, ours)
+
+
+def test_names_that_exist_have_no_entry() -> None:
+    given = names()
+    for place, module in (("op", given["op"]), ("ts", given["ts"]), ("optim", given["ts"].optim)):
+        assert [
+            n for n in NAMES if n.startswith(f"{place}.") and n.partition(".")[2] in dir(module)
+        ] == []
+    assert not hasattr(given["op"], "cat")
+    assert getattr(given["ts"], "Adam", 3) == 3

@@ -6,7 +6,7 @@ its reference there and rounds once at the result; docs/numerics.md states the r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from tessera.core.errors import TesseraError, out_of_memory
 from tessera.core.rounding import round_mantissa, round_to
 from tessera.core.scalar import SCALARS, Expr, evaluate
 from tessera.core.types import TensorType
-from tessera.ir.graph.ir import Array, Graph, Value, eager_kernel, set_kernels, substitute_params
+from tessera.ir.graph.ir import Array, Graph, Value, eager_kernel, run_ops_by, substitute_params
 from tessera.ir.graph.numbers import check, checking
 from tessera.ir.graph.op import Op, Params
 
@@ -232,6 +232,18 @@ class Plan:
             raise out_of_memory(self.nodes[k].op.name, e).at(self.locations[k]) from None
         return [env[i] for i in self.outputs]
 
+    def each(self, inputs: Sequence[Array]) -> Iterator[list[Array]]:
+        """The results of every node, one node after the other."""
+        env: list[Any] = [None] * self.count
+        env[: self.arity] = inputs
+        for f, ins, out, many, dead in self.steps:
+            y = quietly(f, [env[i] for i in ins])
+            ys = [y] if many < 0 else list(y)
+            env[out : out + len(ys)] = ys
+            for i in dead:
+                env[i] = None
+            yield ys
+
     def _run_checked(self, inputs: Sequence[Array]) -> list[Array]:
         """As run, but every result is looked at; a region looks at its own."""
         env: list[Any] = [None] * self.count
@@ -292,7 +304,7 @@ def execute(g: Graph, inputs: Sequence[Array]) -> list[Array]:
     return interpret(g, inputs, eager_kernel)
 
 
-set_kernels(kernel)
+run_ops_by(kernel)
 
 
 def quietly(f: Kernel, xs: Sequence[Array]) -> Any:

@@ -54,7 +54,7 @@ class Strategy:
     def spec(self, path: str, shape: Sequence[int], axes: Sequence[str] = ()) -> ShardSpec:
         """The layout of a parameter: by the rules, and cut further by mesh axes along its longest axis."""
         cuts: dict[int, tuple[str, ...]] = {}
-        names, rank = _NAME.findall(path), len(shape)
+        names, rank = names_of(path), len(shape)
         named = [r for r in self.rules if _ends(names, r[0].split("."))]
         within = [r for r in self.under if r[0] in names]
         for _, mesh_axis, axis in (*named, *within):
@@ -117,6 +117,11 @@ class Strategy:
         specs = self._tree(x, axes)
         made = [constrain(v, s) for v, s in zip(leaves, specs, strict=True)]
         return tree.unflatten(structure, made)
+
+
+def names_of(path: str) -> list[str]:
+    """The names on the way to a leaf of a tree."""
+    return _NAME.findall(path)
 
 
 def _ends(names: Sequence[str], wanted: Sequence[str]) -> bool:
