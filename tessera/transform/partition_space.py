@@ -74,7 +74,7 @@ def _cut_of(
         dim, names = _SPACE + i, x.layout.cuts[_SPACE + i]
         if len(names) != 1 or params["inner"][i] != 1:
             continue
-        count, n, stride = mesh.size(names[0]), int(x.type.shape[dim]), params["stride"][i]  # type: ignore[call-overload]
+        count, n, stride = mesh.size(names[0]), int(x.type.shape[dim]), params["stride"][i]
         before = params["padding"][i][0]
         after = (span - 1) * params["dilation"][i] + 1 - stride - before
         fits = n % (count * stride) == 0 and outs[i] * stride == n
@@ -108,11 +108,11 @@ def _unpadded(params: Params, c: _Cut) -> dict[str, Any]:
 
 def _conv(walk: Walk, n: Node, operands: Sequence[Shard], params: Params) -> list[Shard] | None:
     x, w = operands[:2]
-    outs = [int(k) for k in n.results[0].type.substitute(walk.sizes).shape[_SPACE:]]  # type: ignore[arg-type]
+    outs = [int(k) for k in n.results[0].type.substitute(walk.sizes).shape[_SPACE:]]
     c = _cut_of(walk.mesh, x, w.type.shape[_SPACE:], outs, params)  # type: ignore[arg-type]
     if c is None:
         return None
-    view = {"axis": c.axis, "size": c.size}
+    view: dict[str, Any] = {"axis": c.axis, "size": c.size}
 
     def local(x: Value, w: Value, *rest: Value) -> Value:
         halo = _with_halo(bind(TO_LOCAL, x, dim=c.dim, **view), c)
@@ -127,11 +127,11 @@ def _conv(walk: Walk, n: Node, operands: Sequence[Shard], params: Params) -> lis
 def _weights(walk: Walk, n: Node, operands: Sequence[Shard], params: Params) -> list[Shard] | None:
     """The derivative by the kernel: each shard's part of a sum."""
     x, ct = operands
-    outs = [int(k) for k in ct.type.shape[_SPACE:]]  # type: ignore[arg-type]
+    outs = [int(k) for k in ct.type.shape[_SPACE:]]
     c = _cut_of(walk.mesh, x, params["window"], outs, params)
     if c is None:
         return None
-    view = {"axis": c.axis, "size": c.size}
+    view: dict[str, Any] = {"axis": c.axis, "size": c.size}
 
     def local(x: Value, ct: Value) -> Value:
         halo = _with_halo(bind(TO_LOCAL, x, dim=c.dim, **view), c)

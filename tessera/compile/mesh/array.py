@@ -69,9 +69,8 @@ class ShardedArray:
                 _indices(self.shape, self.layout, place), self.shape, self.layout.cuts, strict=True
             )
         ]  # fmt: skip
-        found: Array = self.block[
-            (*(_span(m) for m in mine), ...)
-        ]  # an array also where it has no axes
+        spans: list[Any] = [_span(m) for m in mine]
+        found: Array = self.block[(*spans, ...)]  # an array also where it has no axes
         return found
 
 
