@@ -38,7 +38,7 @@ from tessera.core.errors import CompilerFaultWarning as CompilerFaultWarning
 from tessera.core.errors import TesseraError as TesseraError
 from tessera.core.flags import checked as checked
 from tessera.core.flags import numerics as numerics
-from tessera.core.picture import set_pictures as _set_pictures
+from tessera.core.picture import PICTURES as _PICTURES
 from tessera.lang import dist as dist
 from tessera.lang import graph as graph
 from tessera.lang import op as op
@@ -55,6 +55,7 @@ from tessera.lang.debug import debug_nans as debug_nans
 from tessera.lang.device import device as device
 from tessera.lang.device import devices as devices
 from tessera.lang.device import gpu as gpu
+from tessera.lang.dist.alpa import alpa_shard as alpa_shard
 from tessera.lang.dist.pmap import pmap as pmap
 from tessera.lang.dist.scope import mesh as mesh
 from tessera.lang.effects import prefetch as prefetch
@@ -63,6 +64,17 @@ from tessera.lang.jacobians import hvp as hvp
 from tessera.lang.jacobians import jacfwd as jacfwd
 from tessera.lang.jacobians import jacrev as jacrev
 from tessera.lang.jit import jit as jit
+from tessera.lang.op import arange as arange
+from tessera.lang.op import empty as empty
+from tessera.lang.op import empty_like as empty_like
+from tessera.lang.op import full as full
+from tessera.lang.op import full_like as full_like
+from tessera.lang.op import linspace as linspace
+from tessera.lang.op import ones as ones
+from tessera.lang.op import ones_like as ones_like
+from tessera.lang.op import stop_gradient as stop_gradient
+from tessera.lang.op import zeros as zeros
+from tessera.lang.op import zeros_like as zeros_like
 from tessera.lang.remat import budget as budget
 from tessera.lang.remat import checkpoint as checkpoint
 from tessera.lang.remat import remat as remat
@@ -71,6 +83,7 @@ from tessera.lang.shapes import trace as trace
 from tessera.lang.state import KVCache as KVCache
 from tessera.lang.stream import Event as Event
 from tessera.lang.stream import Stream as Stream
+from tessera.lang.tensor import ARRAY_NAMESPACE as _ARRAY_NAMESPACE
 from tessera.lang.tensor import Tensor as Tensor
 from tessera.lang.transforms import autodiff as autodiff
 from tessera.lang.transforms import grad as grad
@@ -81,26 +94,15 @@ from tessera.lang.transforms import vjp as vjp
 from tessera.lang.tuning import tune as tune
 from tessera.lang.vmap import vmap as vmap
 from tessera.learn import optim as optim
-from tessera.ops.arrange import arange as arange
 from tessera.ops.arrange import eye as eye
-from tessera.ops.arrange import linspace as linspace
 from tessera.ops.control import cond as cond
 from tessera.ops.control import fori_loop as fori_loop
 from tessera.ops.control import scan as scan
 from tessera.ops.control import while_loop as while_loop
-from tessera.ops.creation import empty as empty
-from tessera.ops.creation import empty_like as empty_like
-from tessera.ops.creation import full as full
-from tessera.ops.creation import full_like as full_like
-from tessera.ops.creation import ones as ones
-from tessera.ops.creation import ones_like as ones_like
-from tessera.ops.creation import zeros as zeros
-from tessera.ops.creation import zeros_like as zeros_like
-from tessera.ops.elementwise import stop_gradient as stop_gradient
 from tessera.ops.random_bits import fold_in as fold_in
 from tessera.ops.random_bits import key as key
 from tessera.ops.random_bits import split as split
-from tessera.ops.tiles import set_engine as _set_engine
+from tessera.ops.tiles import ENGINE as _TILE_ENGINE
 from tessera.runtime.threads import threads as threads
 
 if TYPE_CHECKING:
@@ -108,10 +110,14 @@ if TYPE_CHECKING:
     from tessera import nn as nn
     from tessera import testing as testing
     from tessera import train as train
+    from tessera.deploy import bundle as bundle
     from tessera.files.load import load as load
     from tessera.files.save import save as save
     from tessera.inspect.profile import profile as profile
+    from tessera.interop import jax as jax
     from tessera.interop import onnx as onnx
+    from tessera.interop import stablehlo as stablehlo
+    from tessera.interop import torch as torch
     from tessera.lang import tile as tile
     from tessera.lang import verify as verify
     from tessera.lang.checks import check as check
@@ -128,7 +134,15 @@ if TYPE_CHECKING:
 _LATER = {
     name: name
     for name in ("array_api", "cache", "data", "models", "nn", "stdlib", "testing", "train")
-} | {"onnx": "interop.onnx", "tile": "lang.tile", "verify": "lang.verify"}
+} | {
+    "bundle": "deploy.bundle",
+    "onnx": "interop.onnx",
+    "stablehlo": "interop.stablehlo",
+    "jax": "interop.jax",
+    "torch": "interop.torch",
+    "tile": "lang.tile",
+    "verify": "lang.verify",
+}
 _KERNELS = {
     "check": "lang.checks", "profile": "inspect.profile",
     "kernel": "lang.kernel.decorate", "interpret": "lang.kernel.launch", "KTile": "lang.kernel.signature",
@@ -138,8 +152,9 @@ _KERNELS = {
 }  # fmt: skip
 
 
-_set_engine(lambda: importlib.import_module("tessera.lang.kernel.traced"))
-_set_pictures(lambda: importlib.import_module("tessera.inspect.pictures"))
+_TILE_ENGINE.provide(lambda: importlib.import_module("tessera.lang.kernel.traced"))
+_PICTURES.provide(lambda: importlib.import_module("tessera.inspect.pictures"))
+_ARRAY_NAMESPACE.provide(lambda: importlib.import_module("tessera.array_api"))
 
 
 def __getattr__(name: str) -> object:

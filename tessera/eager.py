@@ -34,8 +34,8 @@ from tessera.ir.graph.ir import (
     Node,
     bind,
     building,
-    set_device_kernels,
-    set_kernels,
+    run_ops_by,
+    run_ops_of_device_by,
 )
 from tessera.ir.graph.op import REGISTRY, Op, Params
 from tessera.runtime import memory
@@ -290,9 +290,9 @@ def _refusal(op: Op) -> OperandError:
 def watch(watcher: Callable[[Op, Kernel], Kernel] | None) -> None:
     """Have single ops run by what `watcher` makes of them; None ends it."""
     if watcher is None:
-        set_kernels(kernel_of)
+        run_ops_by(kernel_of)
     else:
-        set_kernels(lambda op, *given: watcher(op, kernel_of(op, *given)))
+        run_ops_by(lambda op, *given: watcher(op, kernel_of(op, *given)))
 
 
 def _on_gpu(
@@ -307,6 +307,6 @@ def _on_gpu(
     return (lambda *xs: tuple(run(xs))) if op.multiple else (lambda *xs: run(xs)[0])
 
 
-set_kernels(kernel_of)
+run_ops_by(kernel_of)
 for _kind in (*GPUS, "mesh"):
-    set_device_kernels(_kind, _on_gpu)
+    run_ops_of_device_by(_kind, _on_gpu)

@@ -24,6 +24,7 @@ class Span:
     size: int
     start: int
     length: int
+    until: int | None = None  # where it ends before its axis does
 
 
 class Block(int):
@@ -53,11 +54,22 @@ class Tile:
     def __bool__(self) -> bool:
         return bool(self.data.item())
 
+    def __index__(self) -> int:
+        return int(self.data.item())
+
     def __getitem__(self, key: Any) -> Tile:
-        left = iter(self.places)
-        listed = key if isinstance(key, tuple) else (key,)
-        places = [None if k is None else next(left) for k in listed]
-        return Tile(self.data[key], [*places, *left])
+        left = zip(self.places, self.shape, strict=True)
+        places: list[Place] = []
+        for k in key if isinstance(key, tuple) else (key,):
+            if k is None:
+                places.append(None)
+                continue
+            place, n = next(left)
+            if isinstance(k, slice):
+                start, stop, _ = k.indices(n)
+                part = None if place is None or place == (n, 0) else (place[0], place[1] + start)
+                places.append(place if stop - start == n else part)
+        return Tile(self.data[key], [*places, *(p for p, _ in left)])
 
     def valid(self, axis: int) -> Any:
         """Which elements along an axis lie on it."""
@@ -136,8 +148,15 @@ class Array:
 
     def __getitem__(self, key: Any) -> Tile:
         listed = key if isinstance(key, tuple) else (key,)
-        inside = all(0 <= k < n for k, n in zip(listed, self.shape, strict=True))
-        return Tile(self.data[listed] if inside else np.zeros((), self.data.dtype))
+        tiles = [k for k in listed if isinstance(k, Tile)]
+        index = np.broadcast_arrays(*(np.asarray(_number(k)) for k in listed))
+        inside = np.ones(index[0].shape, bool)
+        for i, n in zip(index, self.shape, strict=True):
+            inside &= (i >= 0) & (i < n)
+        safe = tuple(np.where(inside, i, 0) for i in index)
+        found = self.data[safe] if self.data.size else np.zeros(inside.shape, self.data.dtype)
+        out = np.where(inside, found, np.zeros_like(found)).astype(self.data.dtype)
+        return Tile(out, _meet(tiles, out.ndim) if tiles else None)
 
 
 _FOLDS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
@@ -219,7 +238,7 @@ class Model:
 
     def _places(self, x: Array, rows: Any, cols: Any, at: Any, shape: Any) -> list[Any]:
         if at is not None or shape is not None:
-            starts = (0,) * len(x.shape) if at is None else at
+            starts = (0,) * len(x.shape) if at is None else tuple(map(int, at))
             lengths = (1,) * len(x.shape) if shape is None else shape
             return [Span(n, s, k) for n, s, k in zip(x.shape, starts, lengths, strict=True)]
         if len(x.shape) == 1:
@@ -250,7 +269,7 @@ class Model:
         lines = [
             (p.data.astype(np.int64), p.places)
             if isinstance(p, Tile)
-            else (p.start + np.arange(p.length), ((p.size, p.start),))
+            else (p.start + np.arange(p.length), ((p.until or p.size, p.start),))
             for p in places
         ]
         if len(lines) == 1:
@@ -266,9 +285,14 @@ class Model:
 
     def store(
         self, x: Array, value: Any, rows: Any = None, cols: Any = None, *, at: Any = None,
-        shape: Any = None, mask: Any = None,
+        shape: Any = None, mask: Any = None, distinct: bool = False,
     ) -> None:  # fmt: skip
         t = value if isinstance(value, Tile) else Tile(value)
+        if at is not None and any(isinstance(i, Tile) and i.data.ndim for i in at):
+            self._each(x, t, at, mask, lambda old, new: new)
+            return
+        if at is not None:
+            t = Tile(t.data.reshape((1,) * (len(x.shape) - t.data.ndim) + t.shape))
         if at is None and rows is None and cols is None:
             spans: list[Any] = [
                 Span(n, 0 if p is None else p[1], k)
@@ -283,6 +307,29 @@ class Model:
             there = tuple(s.start + i for s, i in zip(spans, here, strict=True))
             if ok[here] and all(0 <= i < n for i, n in zip(there, x.shape, strict=True)):
                 x.data[there] = data[here]
+
+    def accumulate(
+        self, x: Array, value: Any, *, at: Sequence[Any], mask: Any = None, how: str = "add"
+    ) -> None:
+        f = {"add": np.add, "max": np.maximum, "min": np.minimum}[how]
+        self._each(x, value, at, mask, lambda old, new: f(old, new))
+
+    def _each(
+        self, x: Array, value: Any, at: Sequence[Any], mask: Any, f: Callable[[Any, Any], Any]
+    ) -> None:
+        """One element after the other; those of indices past an edge are none."""
+        (index,) = at
+        t, i = _tile(value), _tile(index)
+        data, there = np.broadcast_arrays(t.data.astype(x.data.dtype), i.data)
+        ok = np.broadcast_to(True if mask is None else _number(mask), data.shape).copy()
+        for y in (t, i):
+            for axis in range(y.data.ndim):
+                shape = [1] * y.data.ndim
+                shape[axis] = -1
+                ok &= y.valid(axis).reshape(shape)
+        for here in np.ndindex(data.shape):
+            if ok[here] and 0 <= there[here] < len(x.data):
+                x.data[there[here]] = f(x.data[there[here]], data[here])
 
     def empty(self, shape: Sequence[int], dtype: Any = np.float32) -> Array:
         self.count += 1
@@ -311,8 +358,8 @@ class Model:
             span = Span(size, self.point.get("_n", 0) * n, n)
         return Tile(span.start + np.arange(span.length)[None], [None, (span.size, span.start)])
 
-    def range(self, *bounds: int, **_: Any) -> Any:
-        return range(*bounds)
+    def range(self, *bounds: Any, **_: Any) -> Any:
+        return range(*map(int, bounds))
 
     def _blocks(self, size: int, block: int) -> list[Span]:
         return [Span(size, i, int(block)) for i in range(0, size, int(block))]
@@ -320,8 +367,14 @@ class Model:
     def range_k(self, shape: Sequence[int], block: int, **_: Any) -> list[Span]:
         return self._blocks(shape[-1], block)
 
-    def range_n(self, shape: Sequence[int], block: int, **_: Any) -> list[Span]:
-        return self._blocks(shape[0], block)
+    def range_n(
+        self, shape: Sequence[int], block: int, start: Any = 0, stop: Any = None, **_: Any
+    ) -> list[Span]:
+        if stop is None:
+            return self._blocks(shape[0], block)
+        size, first, end = shape[0], int(start), min(int(stop), shape[0])
+        places = range(first, end, int(block))
+        return [Span(size, i, int(block), end) for i in places]
 
     def span(self, size: int, start: int, length: int) -> Span:
         return Span(size, start, int(length))
@@ -332,8 +385,9 @@ class Model:
         return apply(lambda c, x, y: np.where(c, x, y), c, x, y)
 
     def cast(self, x: Tile, dtype: Any) -> Tile:
+        t = _tile(x)
         with np.errstate(all="ignore"):
-            return Tile(x.data.astype(_kind(dtype)), x.places)
+            return Tile(t.data.astype(_kind(dtype)), t.places)
 
     def dot(self, a: Tile, b: Tile, acc: Any = None) -> Tile:
         left, right = a.masked(1, 0), b.masked(0, 0)
@@ -344,7 +398,7 @@ class Model:
         out = Tile(made.astype(wide), (a.places[0], b.places[1]))
         return out if acc is None else acc + out
 
-    def transpose(self, x: Tile) -> Tile:
+    def transpose(self, x: Tile, axes: Any = None) -> Tile:
         return x.T
 
     def place(self, x: Tile, like: Tile | None) -> Tile:
@@ -402,7 +456,66 @@ class Model:
         with np.errstate(all="ignore"):
             return Tile((total.data / np.float64(count)).astype(x.data.dtype), total.places)
 
-    def scan(self, x: Tile, how: str = "add", axis: int = -1) -> Tile:
+    def _backward(self, x: Tile, how: str, axis: int) -> Tile:
+        a = axis % x.data.ndim
+        data = np.flip(x.masked(a, _FOLDS[how][1](x.data.dtype)), a)
+        f = {"max": np.maximum, "min": np.minimum}[how]
+        return Tile(np.flip(f.accumulate(data, axis=a), a), x.places)
+
+    def _exclusive(self, x: Tile, how: str, axis: int, init: Any) -> Tile:
+        f = {"max": np.maximum, "min": np.minimum}[how]
+        rows = np.moveaxis(x.data, axis, 0)
+        out = [np.full_like(rows[0], init)]
+        for row in rows[:-1]:
+            out.append(f(out[-1], row))
+        return Tile(np.moveaxis(np.stack(out), 0, axis), x.places)
+
+    def _by_function(self, xs: Any, f: Any, axis: int) -> tuple[Tile, ...]:
+        rows = [np.moveaxis(x.data, axis, 0) for x in xs]
+        state = [r[0] for r in rows]
+        outs = [[s] for s in state]
+        with np.errstate(all="ignore"):
+            for i in range(1, len(rows[0])):
+                state = [s.astype(r.dtype) for s, r in
+                         zip(f(state, [r[i] for r in rows]), rows, strict=True)]  # fmt: skip
+                for out, s in zip(outs, state, strict=True):
+                    out.append(s)
+        return tuple(
+            Tile(np.moveaxis(np.stack(o), 0, axis), x.places) for o, x in zip(outs, xs, strict=True)
+        )
+
+    def flip(self, x: Tile, axis: int) -> Tile:
+        return Tile(np.flip(x.data, axis), self._unplaced(x, axis))
+
+    def _unplaced(self, x: Tile, axis: int) -> list[Place]:
+        return [None if i == axis % x.data.ndim else p for i, p in enumerate(x.places)]
+
+    def concat(self, xs: Sequence[Tile], axis: int) -> Tile:
+        return Tile(np.concatenate([x.data for x in xs], axis), self._unplaced(xs[0], axis))
+
+    def gather(self, x: Tile, index: Tile, axis: int) -> Tile:
+        n = x.shape[axis]
+        found = np.take(x.data, np.clip(index.data, 0, n - 1), axis)
+        ok = (index.data >= 0) & (index.data < n)
+        return Tile(np.where(ok, found, np.zeros_like(found)), self._unplaced(x, axis))
+
+    def sort(self, x: Tile, axis: int, descending: bool = False) -> Tile:
+        data = np.sort(x.data, axis)
+        return Tile(np.flip(data, axis) if descending else data, x.places)
+
+    def topk(self, x: Tile, k: int, axis: int) -> tuple[Tile]:
+        return (Tile(np.flip(np.sort(x.data, axis), axis)[:, :k], self._unplaced(x, axis)),)
+
+    def scan(
+        self, x: Any, how: Any = "add", axis: int = -1, *, reverse: bool = False,
+        exclusive: bool = False, init: Any = None,
+    ) -> Any:  # fmt: skip
+        if callable(how):
+            return self._by_function(x, how, axis)
+        if reverse:
+            return self._backward(x, how, axis)
+        if exclusive:
+            return self._exclusive(x, how, axis, init)
         f = {
             "add": np.cumsum,
             "mul": np.cumprod,

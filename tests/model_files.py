@@ -79,6 +79,7 @@ CONFIG = {
     "intermediate_size": 64, "vocab_size": 256, "max_position_embeddings": 300, "rms_norm_eps": 1e-5,
     "rope_theta": 10000.0, "tie_word_embeddings": False,
 }  # fmt: skip
+SMALL = CONFIG | {"num_hidden_layers": 1, "max_position_embeddings": 200}  # compiles faster
 
 
 def llama_weights(seed=0, config=CONFIG):
@@ -134,10 +135,10 @@ SHORT = {
 }  # fmt: skip
 
 
-def llama_gguf(seed=0, config=CONFIG, quantise=None, weights=None):
+def llama_gguf(seed=0, config=CONFIG, quantise=None, weights=None, metadata=()):
     """The bytes of a GGUF file with the same weights; `quantise(name, array)` may give another format."""
     kind = config["model_type"]
-    metadata = {
+    found = {
         "general.architecture": kind, f"{kind}.block_count": config["num_hidden_layers"],
         f"{kind}.context_length": config["max_position_embeddings"], f"{kind}.embedding_length": config["hidden_size"],
         f"{kind}.feed_forward_length": config["intermediate_size"], f"{kind}.rope.freq_base": config["rope_theta"],
@@ -145,7 +146,7 @@ def llama_gguf(seed=0, config=CONFIG, quantise=None, weights=None):
         f"{kind}.attention.head_count_kv": config["num_key_value_heads"],
         f"{kind}.attention.layer_norm_rms_epsilon": config["rms_norm_eps"],
         f"{kind}.attention.key_length": config.get("head_dim", config["hidden_size"] // config["num_attention_heads"]),
-    } | byte_tokenizer()  # fmt: skip
+    } | byte_tokenizer() | dict(metadata)  # fmt: skip
     tensors = {}
     for name, t in (weights or llama_weights(seed, config)).items():
         own = name.replace("model.layers.", "blk.")
@@ -161,4 +162,4 @@ def llama_gguf(seed=0, config=CONFIG, quantise=None, weights=None):
         if kind == "gemma" and "norm" in own:
             t = t + 1
         tensors[own] = quantise(own, t) if quantise and t.ndim == 2 else t
-    return gguf(metadata, tensors)
+    return gguf(found, tensors)

@@ -19,8 +19,9 @@ SIZES = (0, 1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 33)
 BLOCKS = (1, 2, 3, 4, 5, 7, 8, 16)
 FLOATS = ("f32", "f32", "f32", "f64", "f16", "bf16")
 INTS = ("i32", "i64", "i8", "u8", "i16")
-HEAD = "from tessera import KTile, block, kernel, tile, bool_, {}\n".format(
-    ", ".join(dict.fromkeys((*FLOATS, *INTS)))
+HEAD = "from tessera import KTile, block, kernel, tile, bool_, {}\n\n\n{}".format(
+    ", ".join(dict.fromkeys((*FLOATS, *INTS))),
+    "def later(a, b):\n    return b[0], b[1] - a[0]\n",
 )
 
 
@@ -508,9 +509,3 @@ def gathers_of(rng: random.Random, hostile: bool = False) -> Case:
 
 
 FAMILIES = (lines_of, rows_of, blocks_of, loops_of, products_of, boxes_of, gathers_of)
-
-
-def random_case(seed: int, hostile: bool = False) -> Case:
-    """The kernel of a seed."""
-    rng = random.Random(seed)
-    return gathers_of(rng, True) if hostile else rng.choice(FAMILIES)(rng)

@@ -22,7 +22,7 @@ from tessera.compile.fallback import HEAD, PlainExecutable, PlainRun
 from tessera.compile.pipeline import PIPELINES
 from tessera.core.errors import CompileError, CompilerFault, OperandError
 from tessera.core.flags import override
-from tessera.ir.graph.ir import Graph, set_kernels
+from tessera.ir.graph.ir import Graph, run_ops_by
 from tessera.ir.graph.op import REGISTRY
 from tessera.lang import jit as lang_jit
 from tessera.runtime import code
@@ -41,10 +41,10 @@ def lenient(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """As users run, with nothing compiled yet and a cache of its own."""
     monkeypatch.setattr(eager, "_PROGRAMS", {})
     monkeypatch.setattr(code, "_LOADED", {})
-    set_kernels(eager.kernel_of)
+    run_ops_by(eager.kernel_of)
     with override(strict=False, verify=False, cache_dir=tmp_path):
         yield tmp_path
-    set_kernels(eager.kernel_of)
+    run_ops_by(eager.kernel_of)
 
 
 def data(*shape: int) -> Any:
@@ -225,7 +225,7 @@ def test_eager_ops_run_by_the_interpreter_with_the_same_bits(level, lenient, mon
     expected = [f().numpy().tobytes() for f in cases]
     monkeypatch.setattr(eager, "_PROGRAMS", {})
     monkeypatch.setattr(code, "_LOADED", {})
-    set_kernels(eager.kernel_of)
+    run_ops_by(eager.kernel_of)
     with override(cache_dir=lenient / "other"):
         LEVELS[level](monkeypatch, True)
         with pytest.warns(ts.CompilerFaultWarning, match="by the Schedule interpreter"):
@@ -379,7 +379,10 @@ def test_replay_refuses_other_files(tmp_path, capsys):
     other = tmp_path / "other.mlir"
     other.write_text("nothing")
     assert main(["replay", str(other)]) == 2
-    assert "is neither a record of ts.record nor a file that a fault of the compiler left" in capsys.readouterr().err
+    assert (
+        "is neither a record of ts.record nor a file that a fault of the compiler left"
+        in capsys.readouterr().err
+    )
     assert main(["replay", str(tmp_path / "none")]) == 2
 
 

@@ -177,14 +177,17 @@ def test_a_place_is_an_i64():
     ("change", "message"),
     [
         ({"picked": {2: "i"}}, "gather: picked [2] are no distinct axes of f32[4,5]"),
-        ({"extent": (2, 5), "axes": (0, 1)}, "gather: axis 0 is picked, but its extent is not 1"),
+        (
+            {"picked": {0: "l"}, "extent": (2, 5), "axes": (0, 1)},
+            "gather: axis 0 is picked by i64[2,1], but its extent is not 1; one number moves a box",
+        ),
         ({"picked": {0: "f"}}, "gather: an index tile is f32[], expected i64"),
     ],
 )
 def test_what_the_rules_say_of_a_gather(change, message):
     b = Builder("k")
     m = b.parameter("x", TensorType(f32, (4, 5)))
-    tiles = {"i": b.full(i64, (), 1), "f": b.full(f32, (), 1.0)}
+    tiles = {"i": b.full(i64, (), 1), "f": b.full(f32, (), 1.0), "l": b.full(i64, (2, 1), 1)}
     given = {"picked": {0: "i"}, "at": (0, 0), "extent": (1, 5), "axes": (1,), **change}
     given["picked"] = {a: tiles[t] for a, t in given["picked"].items()}
     with pytest.raises(VerifyError) as e:

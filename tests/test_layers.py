@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from tessera.compile import artifact
+from tessera.core.provided import Provided
 
 ROOT = Path(__file__).parent.parent / "tessera"
 FILES = sorted(ROOT.rglob("*.py"))
 
 LEVELS = "ir.graph ir.schedule ir.tile ir.target"
 COMPILER = f"core {LEVELS} ir ops transform runtime"
-LANGUAGE = f"{COMPILER} compile eager tune algebra checks"
+LANGUAGE = f"{COMPILER} compile eager tune algebra checks plan"
 MAY_IMPORT = {
     "core": "",
     "ir.graph": "core",
@@ -35,6 +36,7 @@ MAY_IMPORT = {
     "tune": f"{COMPILER} compile",
     "cache": COMPILER,
     "algebra": "core ir.graph ops transform",
+    "plan": "core",  # machines, models as sizes, costs and the simulator
     "lang": LANGUAGE,
     "stdlib": f"{LANGUAGE} lang",
     "learn": f"{LANGUAGE} lang",
@@ -43,13 +45,15 @@ MAY_IMPORT = {
     "data": f"{LANGUAGE} lang",
     "train": f"{LANGUAGE} lang files data",
     "models": f"{LANGUAGE} lang stdlib nn",
+    "serve": f"{LANGUAGE} lang models",
     "interop": f"{LANGUAGE} lang",
-    "deploy": f"{LANGUAGE} lang",
+    "deploy": f"{LANGUAGE} lang files",
     "inspect": f"{LANGUAGE} lang",
     "testing": f"{LANGUAGE} lang",
     "replay": f"{LANGUAGE} lang",
     "array_api": f"{LANGUAGE} lang",
-    "cli": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api cache tessera models replay",
+    "native": "",  # the C runtime, as files
+    "cli": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api cache tessera models serve replay native",
     "__main__": "cli",
     "tessera": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api files data train testing replay",
 }
@@ -58,7 +62,7 @@ REQUIRED = {"numpy", "ml_dtypes"}
 STANDARD = sys.stdlib_module_names
 # What a layer loads from one above it when the user asks for that: pictures, pages, hand-written kernels.
 UPWARD = {
-    "tessera": {"tessera.lang.kernel.traced", "tessera.inspect.pictures"},
+    "tessera": {"tessera.lang.kernel.traced", "tessera.inspect.pictures", "tessera.array_api"},
     "tessera.lang.jit": {"tessera.inspect.page"},
 }
 
@@ -201,3 +205,42 @@ def at_run_time(path: Path) -> Iterator[tuple[str, ast.stmt]]:
 def test_the_key_of_an_artefact_has_the_sources_that_the_compiler_imports() -> None:
     rows = {row.partition(".")[0] for row in MAY_IMPORT["compile"].split()} | {"compile"}
     assert set(artifact._COMPILER) == rows
+
+
+# Module-level state that changes after import, by file: caches, the pool of threads, flags of the process.
+GLOBALS = {
+    "compile/cpu/bound_program.py",  # the watcher of programs
+    "core/call_guard.py",  # whether compiled calls are counted
+    "core/flags.py",  # defaults from the environment
+    "core/garbage.py",  # collector paused by how many
+    "core/source.py",  # folders of libraries that call us for the user
+    "core/ranks.py",  # the engine of this process
+    "data/loader.py",  # a worker process's data source
+    "runtime/allocator.py",
+    "runtime/folder.py",
+    "runtime/memory.py",
+    "runtime/pool.py",
+}
+
+
+def test_what_a_higher_layer_provides_has_one_form() -> None:
+    """A lower layer declares a Provided slot; there is no set_* function and no `global` for it."""
+    hooks, changed = [], set()
+    for path in FILES:
+        where = str(path.relative_to(ROOT))
+        hooks += [
+            f"{where}: {n.name}"
+            for n in parsed(path).body
+            if isinstance(n, ast.FunctionDef) and n.name.startswith("set_")
+        ]
+        if any(isinstance(n, ast.Global) for n in ast.walk(parsed(path))):
+            changed.add(where)
+    assert hooks == []
+    assert changed == GLOBALS
+
+
+def test_every_slot_is_provided_and_documented() -> None:
+    text = (ROOT.parent / "docs" / "compiler.md").read_text()
+    for slot in Provided.slots.values():
+        assert slot.value is not None, slot.name
+        assert f"| {slot.name} | {slot.doc} |" in text, slot.name

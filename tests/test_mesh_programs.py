@@ -199,10 +199,8 @@ def test_explain_lists_what_is_moved():
         "  all_reduce over dp of f32[16@tp] sum@dp for the result, 16 bytes a shard"
     )
     assert lines[2] == "  -> f32[16@tp]"
-    gathered = dist.explain(lambda x: op.sort(x, axis=0), x)
-    assert [(c.kind, c.value, c.user) for c in gathered] == [
-        ("all_gather", "f32[64@dp, 32]", "sort")
-    ]
+    moved = dist.explain(lambda x: op.sort(x, axis=0), x)
+    assert [(c.kind, c.value, c.user) for c in moved] == [("all_to_all", "f32[64@dp, 32]", "sort")]
     with pytest.raises(OperandError) as e:
         dist.explain(layer, ts.tensor(normal(4, 4)), ts.tensor(normal(4, 4)))
     assert e.value.message == (

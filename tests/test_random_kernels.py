@@ -14,7 +14,8 @@ import pytest
 import tessera as ts
 from tests import kernel_model
 from tests.kernel_runs import arrays_of, compare, failed, load, shrunk, verdict
-from tests.random_kernels import Case, random_case
+from tests.random_data_kernels import random_case
+from tests.random_kernels import Case
 
 ROOT = Path(__file__).parent.parent
 COUNT = 84  # of all families together

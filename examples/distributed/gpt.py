@@ -23,7 +23,7 @@ WIDTH, HEADS, VOCABULARY, LENGTH, LAYERS = 32, 4, 64, 16, 2
 SPLIT = {"q": 1, "k": 1, "v": 1, "o": 0, "up": 1, "down": 0, "head": 1}
 
 
-def init(seed: int = 0) -> dict[str, Any]:
+def init(seed: int = 0, layers: int = LAYERS) -> dict[str, Any]:
     """Parameters."""
     rng = np.random.default_rng(seed)
 
@@ -41,7 +41,7 @@ def init(seed: int = 0) -> dict[str, Any]:
     return {
         "embedding": normal(VOCABULARY, WIDTH),
         "position": normal(LENGTH, WIDTH),
-        "blocks": [block() for _ in range(LAYERS)],
+        "blocks": [block() for _ in range(layers)],
         "norm": norm(),
         "head": normal(WIDTH, VOCABULARY),
     }

@@ -15,6 +15,7 @@ from tessera.core.constraints import same
 from tessera.core.errors import NumericalError, ShapeError
 from tessera.core.host import scipy
 from tessera.core.promotion import promote
+from tessera.core.provided import Provided
 from tessera.ir.graph.ir import Value
 from tessera.ops.creation import constant
 from tessera.ops.define import cast_to
@@ -26,15 +27,10 @@ DENSE_LIMIT = 2048  # up to this size a matrix without structure is factorised
 Iterative = Callable[..., Value]
 
 
-class _Iterative:
-    """How large operators without structure are solved; the solvers enter themselves here."""
-
-    run: Iterative | None = None
-
-
-def set_iterative(f: Iterative) -> None:
-    """Say how A X = B is solved by iteration: f(A, B, **options), with B a matrix of columns."""
-    _Iterative.run = f
+ITERATIVE: Provided[Iterative] = Provided(
+    "iterative solver",
+    "how A X = B is solved by iteration: f(A, B, **options), B a matrix of columns",
+)
 
 
 @function
@@ -68,8 +64,8 @@ def solve_columns(a: Operator, b: Value, **options: Any) -> Value:
         found = _solve_by_waves(a, known, b)
     if found is None and a.flags & {"triangular_lower", "triangular_upper"}:
         found = triangular_solve(dense_of(a), b, lower="triangular_lower" in a.flags)
-    if found is None and _Iterative.run is not None and _is_large(a):
-        found = _Iterative.run(a, b)
+    if found is None and ITERATIVE.value is not None and _is_large(a):
+        found = ITERATIVE.value(a, b)
     return _solve_dense(a, b) if found is None else found
 
 
@@ -143,8 +139,8 @@ def _is_large(a: Operator) -> bool:
 
 
 def _iterated(a: Operator, b: Value, options: dict[str, Any]) -> Value:
-    assert _Iterative.run is not None, "the solvers enter themselves when tessera is imported"
-    return _Iterative.run(a, b, **options)
+    assert ITERATIVE.value is not None, "the solvers enter themselves when tessera is imported"
+    return ITERATIVE.value(a, b, **options)
 
 
 def refuse_non_finite(user: str, a: Operator) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from tessera.algebra.annotation import OperatorSpec, operator_spec
 from tessera.algebra.apply import applied, as_operator, dense_of
 from tessera.algebra.combinators import inverse as inverses
-from tessera.algebra.combinators.functions import set_self_adjoint
+from tessera.algebra.combinators.functions import SELF_ADJOINT
 from tessera.algebra.constructors.basic import dense
 from tessera.algebra.constructors.factored import low_rank
 from tessera.algebra.operator import Operator, checked_flags, function
@@ -394,4 +394,4 @@ def pseudoinverse(a: Any, rtol: float | None = None) -> Operator:
     return made
 
 
-set_self_adjoint(lambda x, f: spectral_function("function", x, f))
+SELF_ADJOINT.provide(lambda x, f: spectral_function("function", x, f))

@@ -41,8 +41,7 @@ class Doubt:
 
 def unit(dtype: DType) -> float:
     """Half the distance of neighbours at 1."""
-    bits = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8, "f8e4m3": 4, "f8e5m2": 3}
-    return 2.0 ** -bits.get(dtype.name, 53)
+    return 2.0 ** -(dtype.format.digits or 53)
 
 
 def smallest(dtype: DType) -> float:

@@ -1,5 +1,5 @@
-"""The command line: `tessera ops | compile | inspect | run | replay | profile | bench | tune | cache | generate | chat |
-doctor | version`.
+"""The command line: `tessera ops | compile | inspect | run | replay | profile | bench | tune | cache | bundle | registry |
+generate | chat | serve | doctor | version`.
 
 Exit status: 0 when all went well, 1 when the user's program or a check failed, 2 when the command
 itself was wrong, 130 after Ctrl-C.  A TesseraError is shown as its message and the user's line, without a
@@ -23,7 +23,13 @@ from tessera.cli.show import Failure, ProgramError, UsageError, complain, progra
 from tessera.core.errors import TesseraError
 from tessera.core.source import caller
 
-PACKAGES = ("llvmlite", "scipy", "matplotlib")  # that a command may miss when it is asked for
+PACKAGES = (
+    "llvmlite",
+    "scipy",
+    "matplotlib",
+    "starlette",
+    "uvicorn",
+)  # that a command may miss when it is asked for
 PACKAGE = str(Path(__file__).parent.parent)  # the folder of the compiler
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of a disk that is full
 INTERRUPTED = 130  # as shells count: 128 and the number of the signal

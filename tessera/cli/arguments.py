@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
+from tessera.cli.deployment import add_deployment
 from tessera.compile.passes import LEVELS
 from tessera.compile.pipeline import PIPELINES
 
@@ -35,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
     _measuring(commands)
     _cache(commands)
     _models(commands)
+    add_deployment(commands, _command)
     p = _command(commands, "doctor", "doctor:doctor",
                  "Show what Tessera finds on this machine, its settings and what is missing.")  # fmt: skip
     _json(p)
@@ -128,6 +130,10 @@ def _programs(commands: Any) -> None:
     )
     p.add_argument("--engine", choices=("local", "mpi"), default=None,
                    help="what ranks speak by: local (shared memory, of one machine) unless given, or mpi")  # fmt: skip
+    p.add_argument("--restart", type=int, nargs="?", const=3, default=0, metavar="TIMES",
+                   help="start the ranks again, at most so often (3), when one is killed or lost; the program goes on from its checkpoint")  # fmt: skip
+    p.add_argument("--restart-on", type=int, default=None, metavar="N",
+                   help="how many ranks there are after a restart, as many as before unless given")  # fmt: skip
     p.add_argument("--as-rank", default=None, help=argparse.SUPPRESS)
     p.add_argument("file", metavar="FILE", help="a Python file, or an ONNX model (--input x.npy)")
     p.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="arguments for it")
@@ -187,11 +193,43 @@ def _models(commands: Any) -> None:
     p = _command(commands, "chat", "models:chat", "Talk with a language model, line by line.")
     _model(p)
     p.add_argument("--system", metavar="TEXT", help="what the model is told first")
+    p = _command(commands, "serve", "serve:serve_model",
+                 "Serve a language model by the OpenAI interface, with a chat page.")  # fmt: skip
+    _serve(p)
+
+
+def _serve(p: argparse.ArgumentParser) -> None:
+    _which_model(p)
+    p.add_argument("--port", type=int, default=8000, metavar="P", help="8000 unless given; 0 for any that is free")  # fmt: skip
+    p.add_argument("--host", default="127.0.0.1", metavar="ADDRESS",
+                   help="127.0.0.1 unless given: this machine only")  # fmt: skip
+    p.add_argument("--name", help="of the model for clients, its file's unless given")
+    p.add_argument("--api-key", action="append", default=[], metavar="KEY",
+                   help="what clients must send; other users of the machine may see it in the list of processes")  # fmt: skip
+    p.add_argument("--api-key-file", metavar="PATH", help="a file with keys, one in a line")
+    p.add_argument("--without-key", action="store_true",
+                   help="let anybody ask who reaches an address that is not local")  # fmt: skip
+    p.add_argument("--memory", default="1GiB", metavar="SIZE",
+                   help="of keys and values, 1GiB unless given")  # fmt: skip
+    p.add_argument("--max-batch", type=int, default=64, metavar="N",
+                   help="replies that are generated at once, 64 unless given")  # fmt: skip
+    p.add_argument("--max-waiting", type=int, default=256, metavar="N",
+                   help="replies that may wait, 256 unless given; more are refused with 429")  # fmt: skip
+    p.add_argument("--max-body", default="1MiB", metavar="SIZE",
+                   help="of a request, 1MiB unless given; more is refused with 413")  # fmt: skip
+    p.add_argument("--timeout", type=float, default=600, metavar="SECONDS",
+                   help="of a reply, 600 unless given")  # fmt: skip
+    p.add_argument("--drain", type=float, default=60, metavar="SECONDS",
+                   help="how long replies may go on after SIGTERM, 60 unless given")  # fmt: skip
+
+
+def _which_model(p: argparse.ArgumentParser) -> None:
+    p.add_argument("model", metavar="MODEL",
+                   help="a GGUF file, a folder with config.json and safetensors, or an installed package that holds one")  # fmt: skip
 
 
 def _model(p: argparse.ArgumentParser) -> None:
-    p.add_argument("model", metavar="MODEL",
-                   help="a GGUF file, a folder with config.json and safetensors, or an installed package that holds one")  # fmt: skip
+    _which_model(p)
     p.add_argument("--max-new-tokens", type=int, default=512, metavar="N", help="512 unless given")
     p.add_argument("--temperature", type=float, metavar="T",
                    help="0 (the default) takes the likeliest token, more draws more freely")  # fmt: skip

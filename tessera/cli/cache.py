@@ -85,7 +85,7 @@ def import_cache(args: argparse.Namespace) -> int:
 
 def trim_cache(args: argparse.Namespace) -> int:
     """Remove what was not used for longest, down to a size."""
-    limit = flags().cache_limit if args.to is None else _bytes(args.to)
+    limit = flags().cache_limit if args.to is None else size_of(args.to, "--to")
     if args.to is None and not limit:
         raise UsageError("TESSERA_CACHE_LIMIT is 0, which is no limit; give a size: --to 500MB")
     return _removed(*cache.trim(limit))
@@ -105,8 +105,9 @@ def _removed(files: int, size: int) -> int:
     return 0
 
 
-def _bytes(text: str) -> int:
+def size_of(text: str, option: str) -> int:
+    """The bytes that a size such as 2GiB names."""
     m = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]I?)?B?", text.strip().upper())
     if m is None:
-        raise UsageError(f"--to is {text!r}, expected a size such as 500MB or 2GiB")
+        raise UsageError(f"{option} is {text!r}, expected a size such as 500MB or 2GiB")
     return int(float(m[1]) * _UNITS[m[2] or ""])

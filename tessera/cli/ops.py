@@ -136,7 +136,7 @@ def _of_tensors(f: Any) -> Any:
 def _is_ours(f: Any) -> bool:
     module: str = f.__module__
     return module == namespace.__name__ or (
-        module.startswith("tessera.ops.") and hasattr(f, "__wrapped__")
+        module.startswith(("tessera.ops.", "tessera.lang.names.")) and hasattr(f, "__wrapped__")
     )
 
 

@@ -15,13 +15,14 @@ from typing import IO, Any
 from tessera.cli.programs import execute, run_alone
 from tessera.cli.show import Failure, UsageError
 from tessera.core.errors import RankError
-from tessera.core.ranks import engine, set_engine
+from tessera.core.ranks import engine, start_on
 from tessera.runtime.comm.local import LocalEngine, sockets
 from tessera.runtime.comm.mpi import MpiEngine, mpiexec
 
 LOST = 75  # exit status of a rank that ended since another one did
 _GRACE = 2.0  # seconds that ranks have to end by themselves after one failed
 _STEP = 0.02  # seconds between looks at the processes
+_SIGNALS = 128  # exit statuses above say by which signal a process ended
 _MOST = 64  # ranks of one machine
 
 
@@ -29,15 +30,36 @@ def run_file(args: argparse.Namespace) -> int:
     """Run a Python file on as many ranks as asked for."""
     if args.as_rank is not None:
         return _as_rank(args)
-    if not 1 <= args.n <= _MOST:
-        raise UsageError(f"-n is {args.n}, expected 1 to {_MOST} ranks")
-    if args.engine == "mpi" and args.n > 1:
-        return _run_all(args, _started_by_mpi(args))
+    for name, n in (("-n", args.n), ("--restart-on", args.restart_on)):
+        if n is not None and not 1 <= n <= _MOST:
+            raise UsageError(f"{name} is {n}, expected 1 to {_MOST} ranks")
+    if args.restart < 0:
+        raise UsageError(f"--restart is {args.restart}, expected how often, 0 or more")
+    if args.n > 1 or args.restart:
+        return _run_again(args)
     if args.engine == "mpi":
-        set_engine(MpiEngine())
-    if args.n > 1:
-        return _run_all(args, _started(args))
+        start_on(MpiEngine())
     return run_alone(args)
+
+
+class Lost(Failure):
+    """Ranks ended since one was killed or did not answer: not by a fault of the program."""
+
+
+def _run_again(args: argparse.Namespace) -> int:
+    """Run on all ranks, and again when one is lost, as often as allowed."""
+    for left in range(args.restart, -1, -1):
+        os.environ["TESSERA_RESTARTS"] = str(
+            args.restart - left
+        )  # how many there were, for the program
+        try:
+            return _run_all(args, _started_by_mpi(args) if args.engine == "mpi" else _started(args))
+        except Lost as e:
+            if not left:
+                raise
+            args.n = args.n if args.restart_on is None else args.restart_on
+            sys.stderr.write(f"tessera run: {e}; restarting on {args.n} ranks\n")
+    raise AssertionError("a run ends or fails")
 
 
 def _as_rank(args: argparse.Namespace) -> int:
@@ -45,10 +67,10 @@ def _as_rank(args: argparse.Namespace) -> int:
     kind, _, rest = args.as_rank.partition(":")
     if kind == "mpi":
         made = MpiEngine()
-        set_engine(made)
+        start_on(made)
     else:
         rank, descriptors, report = rest.split(":")
-        set_engine(LocalEngine(int(rank), [int(d) for d in descriptors.split(",")]))
+        start_on(LocalEngine(int(rank), [int(d) for d in descriptors.split(",")]))
     try:
         execute(args.file, "__main__", args.rest)
     except RankError as e:
@@ -160,9 +182,11 @@ def _tell(ranks: Sequence[_Rank], first: _Rank) -> int:
     status = cause.status
     sys.stderr.write(cause.errors)
     if status is not None and status < 0:
-        raise Failure(
+        raise Lost(
             f"{cause.name} was killed by signal {-status} ({_signal(-status)}); the other ranks were ended"
         )
+    if status == LOST or (cause.name == "mpiexec" and status is not None and status > _SIGNALS):
+        raise Lost(f"{cause.name} failed; the other ranks were ended")
     others: Any = [r.name for r in ranks if r is not cause]
     if others:
         raise Failure(f"{cause.name} failed; the other ranks were ended")

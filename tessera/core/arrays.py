@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core import dlpack
 from tessera.core.dtype import DType
 from tessera.core.errors import DTypeError, OperandError
 from tessera.core.promotion import embeds, holds
@@ -61,9 +62,9 @@ def _elements(array: Array) -> str:
 def _from_library(x: Any, op: str) -> Array:
     try:
         if hasattr(x, "__array__"):
-            return np.asarray(x)
+            return _asked(x)
         if hasattr(x, "__dlpack__"):
-            return np.from_dlpack(x)
+            return dlpack.take(x)
     except _REFUSALS as e:
         raise OperandError(
             f"{op}: cannot read the data of {type(x).__name__}: {_first_line(e)}; "
@@ -72,6 +73,16 @@ def _from_library(x: Any, op: str) -> Array:
     raise OperandError(
         f"{op}: the data of {type(x).__name__} is on a GPU; take it with ts.from_dlpack(x)"
     )
+
+
+def _asked(x: Any) -> Array:
+    """What __array__ gives; a library that lacks NumPy's narrow floats gives them by DLPack."""
+    try:
+        return np.asarray(x)
+    except TypeError:
+        if not hasattr(x, "__dlpack__"):
+            raise
+    return dlpack.take(x)
 
 
 def _first_line(e: Exception) -> str:

@@ -6,7 +6,7 @@ that comes out constant gives a plain int.  A name with a leading underscore is 
 starts at 0; any other is a size, which is at least 1.
 
 Sizes are scalars in arithmetic that is not of sizes: `1.0 / S`, `S ** 0.5`, `S / (S - 1)`; the language says how
-(`set_scalar`).  A compiler does the same little sums over and over, so that results are remembered.
+(`SIZE_AS_SCALAR`).  A compiler does the same little sums over and over, so that results are remembered.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from types import FrameType
 from typing import Any, NamedTuple, Union
 
 from tessera.core.errors import AnnotationError, ShapeError
+from tessera.core.provided import Provided
 
 Size = Union[int, "Dim"]
 Shape = tuple[Size, ...]
@@ -257,21 +258,18 @@ _UFUNCS: dict[str, Callable[..., Any]] = {
     "remainder": operator.mod,
     "power": operator.pow,
 }
-_scalar_of: Callable[[Dim], Any] | None = None
-
-
-def set_scalar(f: Callable[[Dim], Any]) -> None:
-    """Say how a size becomes a scalar in arithmetic with numbers that are no sizes."""
-    global _scalar_of
-    _scalar_of = f
+SIZE_AS_SCALAR: Provided[Callable[[Dim], Any]] = Provided(
+    "size as scalar", "how a size becomes a scalar in arithmetic with numbers that are no sizes"
+)
 
 
 def _by(f: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
     """Arithmetic of scalars on sizes and numbers; anything else is left to the other operand."""
     known = all(isinstance(x, int | float | complex | Dim) or _is_numpy(x) for x in (a, b))
-    if not known or _scalar_of is None:
+    scalar = SIZE_AS_SCALAR.value
+    if not known or scalar is None:
         return NotImplemented
-    return f(*(_scalar_of(x) if isinstance(x, Dim) else x for x in (a, b)))
+    return f(*(scalar(x) if isinstance(x, Dim) else x for x in (a, b)))
 
 
 def _is_numpy(x: Any) -> bool:

@@ -60,11 +60,29 @@ class PolicyTerm:
         return str(Policy(**{self.field: self.value}))
 
 
+@dataclass(frozen=True, slots=True)
+class Format:
+    """What there is to know about a storage format; every table of formats is made from these."""
+
+    name: str
+    kind: Kind
+    bits: int
+    numpy: Any  # storage of one element in NumPy
+    mlir: str  # its name in the text of all IRs
+    file: str  # its name in safetensors
+    compute: str = ""  # the format that arithmetic happens in, where it is another one
+    accum: str = ""  # what folds accumulate in, where it is not `compute`
+    digits: int = 0  # of the significand of a float, the leading one included
+    infinite: bool = True  # whether a float has infinities
+    aliases: tuple[str, ...] = ()
+
+
 class DType:
     """A storage format with a numeric policy."""
 
-    __slots__ = ("accum", "base", "bits", "kind", "name", "np", "policy")
+    __slots__ = ("accum", "base", "bits", "format", "kind", "name", "np", "policy")
 
+    format: Format
     name: str  # of the storage format
     kind: Kind
     bits: int
@@ -73,11 +91,10 @@ class DType:
     policy: Policy
     accum: DType  # what folds accumulate in, given or by default
 
-    def __init__(
-        self, name: str, kind: Kind, bits: int, np_dtype: Any, policy: Policy, base: DType | None
-    ):
-        self.name, self.kind, self.bits, self.policy = name, kind, bits, policy
-        self.np = np.dtype(np_dtype)
+    def __init__(self, of: Format, policy: Policy, base: DType | None):
+        self.format, self.policy = of, policy
+        self.name, self.kind, self.bits = of.name, of.kind, of.bits
+        self.np = np.dtype(of.numpy)
         self.base = self if base is None else base
 
     def __matmul__(self, term: PolicyTerm) -> DType:
@@ -95,7 +112,7 @@ class DType:
         key = (self.name, policy)
         if key not in _INTERNED:
             b = self.base
-            made = DType(b.name, b.kind, b.bits, b.np, policy, b)
+            made = DType(b.format, policy, b)
             made.accum = FORMATS[policy.accum] if policy.accum else b.accum
             _INTERNED[key] = made
         return _INTERNED[key]
@@ -127,12 +144,18 @@ class DType:
     @property
     def is_narrow(self) -> bool:
         """Arithmetic happens in a wider format and is rounded once at the result of each op."""
-        return self.name in COMPUTE
+        return self.format.compute != ""
 
     @property
     def compute(self) -> DType:
         """The format that arithmetic on this dtype happens in."""
-        return FORMATS[COMPUTE.get(self.name, self.name)]
+        return FORMATS[self.format.compute or self.name]
+
+    @property
+    def largest(self) -> float:
+        """The largest number of an integer or real floating-point format."""
+        info = ml_dtypes.finfo if self.kind == "f" else ml_dtypes.iinfo
+        return float(info(self.np).max)
 
     @property
     def real(self) -> DType:
@@ -158,38 +181,50 @@ _INTERNED: dict[tuple[str, Policy], DType] = {}
 FORMATS: dict[str, DType] = {}
 
 
-def _format(name: str, kind: Kind, bits: int, np_dtype: Any) -> DType:
-    made = DType(name, kind, bits, np_dtype, DEFAULT, None)
+def _format(name: str, kind: Kind, bits: int, *facts: Any, **more: Any) -> DType:
+    made = DType(Format(name, kind, bits, *facts, **more), DEFAULT, None)
     FORMATS[name] = _INTERNED[name, DEFAULT] = made
     return made
 
 
-bool_ = _format("bool", "b", 8, np.bool_)
-i4 = _format("i4", "i", 4, ml_dtypes.int4)
-i8 = _format("i8", "i", 8, np.int8)
-i16 = _format("i16", "i", 16, np.int16)
-i32 = _format("i32", "i", 32, np.int32)
-i64 = _format("i64", "i", 64, np.int64)
-u8 = _format("u8", "u", 8, np.uint8)
-u16 = _format("u16", "u", 16, np.uint16)
-u32 = _format("u32", "u", 32, np.uint32)
-u64 = _format("u64", "u", 64, np.uint64)
-f8e4m3 = _format("f8e4m3", "f", 8, ml_dtypes.float8_e4m3fn)
-f8e5m2 = _format("f8e5m2", "f", 8, ml_dtypes.float8_e5m2)
-bf16 = _format("bf16", "f", 16, ml_dtypes.bfloat16)
-f16 = _format("f16", "f", 16, np.float16)
-f32 = _format("f32", "f", 32, np.float32)
-f64 = _format("f64", "f", 64, np.float64)
-c64 = _format("c64", "c", 64, np.complex64)
-c128 = _format("c128", "c", 128, np.complex128)
+# One line a format: name, kind, bits, NumPy's type, and its names in IR text and in files.
+bool_ = _format("bool", "b", 8, np.bool_, "i1", "BOOL")
+i4 = _format("i4", "i", 4, ml_dtypes.int4, "i4", "U8", "i8", "i32", aliases=("int4",))
+i8 = _format("i8", "i", 8, np.int8, "i8", "I8", accum="i32", aliases=("int8",))
+i16 = _format("i16", "i", 16, np.int16, "i16", "I16", aliases=("int16",))
+i32 = _format("i32", "i", 32, np.int32, "i32", "I32", aliases=("int32",))
+i64 = _format("i64", "i", 64, np.int64, "i64", "I64", aliases=("int64", "int"))
+u8 = _format("u8", "u", 8, np.uint8, "ui8", "U8", accum="u32", aliases=("uint8",))
+u16 = _format("u16", "u", 16, np.uint16, "ui16", "U16", aliases=("uint16",))
+u32 = _format("u32", "u", 32, np.uint32, "ui32", "U32", aliases=("uint32",))
+u64 = _format("u64", "u", 64, np.uint64, "ui64", "U64", aliases=("uint64",))
+f8e4m3 = _format(
+    "f8e4m3", "f", 8, ml_dtypes.float8_e4m3fn, "f8E4M3FN", "F8_E4M3", "f32", digits=4, infinite=False,
+    aliases=("fp8_e4m3", "float8_e4m3fn"),
+)  # fmt: skip
+f8e5m2 = _format(
+    "f8e5m2", "f", 8, ml_dtypes.float8_e5m2, "f8E5M2", "F8_E5M2", "f32", digits=3,
+    aliases=("fp8_e5m2", "float8_e5m2"),
+)  # fmt: skip
+bf16 = _format(
+    "bf16", "f", 16, ml_dtypes.bfloat16, "bf16", "BF16", "f32", digits=8, aliases=("bfloat16",)
+)
+f16 = _format(
+    "f16", "f", 16, np.float16, "f16", "F16", "f32", digits=11, aliases=("float16", "half", "fp16")
+)
+f32 = _format(
+    "f32", "f", 32, np.float32, "f32", "F32", digits=24, aliases=("float32", "float", "fp32")
+)
+f64 = _format(
+    "f64", "f", 64, np.float64, "f64", "F64", digits=53, aliases=("float64", "double", "fp64")
+)
+c64 = _format("c64", "c", 64, np.complex64, "complex<f32>", "F32", aliases=("complex64", "complex"))
+c128 = _format("c128", "c", 128, np.complex128, "complex<f64>", "F64", aliases=("complex128",))
 
-# Formats whose arithmetic happens in another one.
-COMPUTE = {"i4": "i8", "f8e4m3": "f32", "f8e5m2": "f32", "bf16": "f32", "f16": "f32"}
 _REAL = {"c64": "f32", "c128": "f64"}
 _COMPLEX = {"f32": "c64", "f64": "c128"}
-_ACCUM = {**COMPUTE, "i4": "i32", "i8": "i32", "u8": "u32"}
 for _d in FORMATS.values():
-    _d.accum = FORMATS[_ACCUM.get(_d.name, _d.name)]
+    _d.accum = FORMATS[_d.format.accum or _d.format.compute or _d.name]
 
 tf32 = f32.with_policy(Policy(math="tf32"))
 stochastic_round = PolicyTerm("stochastic_round", True)
@@ -232,13 +267,7 @@ def _with_term(dtype: DType, term: PolicyTerm) -> DType:
     return dtype.with_policy(replace(dtype.policy, **{term.field: term.value}))
 
 
-_ALIASES = {
-    "float32": f32, "float64": f64, "float16": f16, "bfloat16": bf16, "half": f16, "float": f32,
-    "double": f64, "fp32": f32, "fp64": f64, "fp16": f16, "fp8_e4m3": f8e4m3, "fp8_e5m2": f8e5m2,
-    "float8_e4m3fn": f8e4m3, "float8_e5m2": f8e5m2, "int4": i4, "int8": i8, "int16": i16,
-    "int32": i32, "int64": i64, "uint8": u8, "uint16": u16, "uint32": u32, "uint64": u64,
-    "complex64": c64, "complex128": c128, "tf32": tf32, "int": i64, "complex": c64,
-}  # fmt: skip
+_ALIASES = {"tf32": tf32} | {a: d for d in FORMATS.values() for a in d.format.aliases}
 _FROM_NUMPY = {np.dtype(d.np): d for d in FORMATS.values()}
 _FROM_PYTHON = {bool: bool_, int: i64, float: f32, complex: c64}
 
@@ -255,9 +284,12 @@ def as_dtype(x: Any) -> DType:
         found = _FROM_PYTHON[x]
     else:
         try:
-            found = None if x is None else _FROM_NUMPY.get(np.dtype(x))
+            given = None if x is None else np.dtype(x)
         except TypeError:
-            found = None
+            given = None
+        found = None if given is None else _FROM_NUMPY.get(given)
+        if found is None and given is not None:  # bytes in the other order are the same numbers
+            found = _FROM_NUMPY.get(given.newbyteorder("="))
     if found is None:
         raise DTypeError(f"{x!r} is not a dtype; dtypes are {', '.join(FORMATS)} and tf32")
     return found

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from tessera.core.approximate import FUNCTIONS, evaluate
-from tessera.core.dtype import DType, bf16, f8e4m3, f8e5m2, f16
+from tessera.core.dtype import FORMATS, DType
 from tessera.core.rounding import round_to
 from tessera.core.scalar import SCALARS, Expr, Number
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_NARROW = (f16.np, bf16.np, f8e4m3.np, f8e5m2.np)
+_NARROW = tuple(d.np for d in FORMATS.values() if d.is_narrow and d.kind == "f")
 _MOVES = ("where", "nextafter")  # which look at the elements as they are
 
 

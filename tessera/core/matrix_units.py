@@ -25,7 +25,6 @@ def matrix_units() -> frozenset[str]:
     return found_units() if flags().matrix_units and may_use_tiles() else frozenset()
 
 
-@cache
 def found_units() -> frozenset[str]:
     """The units that the processor has."""
     has_tiles = "amx_tile" in words()

@@ -76,7 +76,7 @@ class Mesh:
         n, where = self.size(name), self.axes.index(name)
         grid = np.array(self.devices).reshape(self.shape)
         first = grid[tuple(slice(None) if i == where else 0 for i in range(len(self.axes)))]
-        return Mesh((name,), [int(d) for d in first], (n,))
+        return Mesh((name,), (n,), [int(d) for d in first])
 
     def coordinates(self, device: int) -> dict[str, int]:
         """Where a device lies on each axis."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from tessera.core.provided import Provided
+
 
 class Pictures(Protocol):
     """What can draw."""
@@ -19,13 +21,7 @@ class Pictures(Protocol):
         """Draw the value with matplotlib; the axes that it was drawn on."""
 
 
-_find: Callable[[], Pictures] | None = None
-
-
-def set_pictures(find: Callable[[], Pictures]) -> None:
-    """Say what draws."""
-    global _find
-    _find = find
+PICTURES: Provided[Callable[[], Pictures]] = Provided("pictures", "what draws a value")
 
 
 class Pictured:
@@ -35,8 +31,7 @@ class Pictured:
 
     def _repr_html_(self) -> str:
         """The value as HTML, for a notebook."""
-        assert _find is not None, "tessera is not loaded"
-        return _find().html(self)
+        return PICTURES.get()().html(self)
 
 
 class Plotted(Pictured):
@@ -46,5 +41,4 @@ class Plotted(Pictured):
 
     def plot(self, ax: Any = None) -> Any:
         """Draw it with matplotlib, on new axes unless given; returns the axes."""
-        assert _find is not None, "tessera is not loaded"
-        return _find().plot(self, ax)
+        return PICTURES.get()().plot(self, ax)

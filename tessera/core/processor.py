@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -37,10 +40,54 @@ _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _OTHERS = {"x86_64": "avx2", "AMD64": "avx2", "aarch64": "asimd", "arm64": "asimd"}
 
 
-@cache
+@dataclass(frozen=True)
+class Processor:
+    """A kind of processor that code is compiled for elsewhere: what lowering asks of it."""
+
+    name: str
+    triple: str
+    cpu: str  # LLVM's name
+    registers: Registers
+    words: frozenset[str]
+    features: frozenset[str]  # LLVM's names
+    vector: int  # bytes of a vector that a Fourier transform computes on at once
+    first: int = 1 << 15  # bytes of the first cache, of data
+    near: int = 1 << 20  # bytes of the second one
+    threads: int = 4
+
+    @property
+    def line(self) -> str:
+        """The first line of its LLVM IR, which says what it is built for."""
+        return f"; target {self.triple} {self.cpu}\n"
+
+
+_ASSUMED: ContextVar[Processor | None] = ContextVar("processor", default=None)
+
+
+@contextmanager
+def assume(processor: Processor) -> Iterator[None]:
+    """While the block runs, lowering is for this processor and not for the one that it runs on."""
+    token = _ASSUMED.set(processor)
+    try:
+        yield
+    finally:
+        _ASSUMED.reset(token)
+
+
+def assumed() -> Processor | None:
+    """The processor that lowering is for; None: the one that it runs on."""
+    return _ASSUMED.get()
+
+
 def registers() -> Registers:
-    """The registers of this processor."""
-    found = next((r for name, r in SETS.items() if name in words()), None)
+    """The registers of the processor that lowering is for."""
+    p = _ASSUMED.get()
+    return _own_registers() if p is None else p.registers
+
+
+@cache
+def _own_registers() -> Registers:
+    found = next((r for name, r in SETS.items() if name in _own_words()), None)
     return found or SETS[_OTHERS.get(platform.machine(), "avx2")]
 
 
@@ -54,21 +101,25 @@ def cores() -> int:
 
 def expected_threads() -> int:
     """How many threads loops are chosen for: as the flags say, and no more than there are cores."""
+    p = _ASSUMED.get()
+    if p is not None:
+        return p.threads
     return min(flags().threads or cores(), cores())
 
 
-@cache
 def first_bytes() -> int:
     """Bytes of the first cache of a core, of data; 32 KiB where the system does not tell."""
-    return _cache_bytes(0) or 1 << 15
+    p = _ASSUMED.get()
+    return (_cache_bytes(0) or 1 << 15) if p is None else p.first
+
+
+def near_bytes() -> int:
+    """Bytes of the second cache of a core; 1 MiB where the system does not tell."""
+    p = _ASSUMED.get()
+    return (_cache_bytes(2) or 1 << 20) if p is None else p.near
 
 
 @cache
-def near_bytes() -> int:
-    """Bytes of the second cache of a core; 1 MiB where the system does not tell."""
-    return _cache_bytes(2) or 1 << 20
-
-
 def _cache_bytes(index: int) -> int:
     """What the system tells of a cache; 0 if nothing."""
     try:
@@ -87,8 +138,13 @@ def uncached_bytes() -> int:
     return 2 * near_bytes()
 
 
-@cache
 def words() -> frozenset[str]:
-    """What this processor says about itself, on Linux."""
+    """What the processor that lowering is for says about itself, on Linux."""
+    p = _ASSUMED.get()
+    return _own_words() if p is None else p.words
+
+
+@cache
+def _own_words() -> frozenset[str]:
     info = Path("/proc/cpuinfo")
     return frozenset(info.read_text().split()) if info.exists() else frozenset()

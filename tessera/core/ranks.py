@@ -37,7 +37,7 @@ def engine() -> Engine:
     return _engine
 
 
-def set_engine(made: Engine) -> None:
+def start_on(made: Engine) -> None:
     """Say which engine this process runs on."""
     global _engine
     _engine = made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import linecache
 import os
 import sys
@@ -12,8 +13,10 @@ from types import CodeType, FrameType
 from typing import NamedTuple
 
 # Files of the standard library through which our own code runs for the user.
-_BETWEEN = frozenset((contextlib.__file__, functools.__file__))
+_BETWEEN = frozenset((contextlib.__file__, functools.__file__, importlib.__file__))
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+# Folders whose files are not the user's: our own, the import system, and libraries that call us for the user.
+_folders: tuple[str, ...] = (_PACKAGE, "<frozen importlib")
 
 
 class Location(NamedTuple):
@@ -27,10 +30,16 @@ class Location(NamedTuple):
         return f"{self.file}:{self.line}" + (f": {text}" if text else "")
 
 
+def pass_over(folder: str) -> None:
+    """Count the files of a library that calls us for the user as none of the user's."""
+    global _folders
+    _folders = tuple(dict.fromkeys((*_folders, folder + os.sep)))
+
+
 def _ours(code: CodeType) -> bool:
     file = code.co_filename
     generated = file == "<string>" and code.co_name == "__init__"  # of a dataclass
-    return file.startswith(_PACKAGE) or file in _BETWEEN or generated
+    return file.startswith(_folders) or file in _BETWEEN or generated
 
 
 def caller() -> Location | None:

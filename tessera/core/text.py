@@ -36,12 +36,7 @@ T = TypeVar("T")
 
 # Printing -------------------------------------------------------------------------------------
 
-FORMAT_TEXT = {
-    **{name: name for name in ("i4", "i8", "i16", "i32", "i64", "bf16", "f16", "f32", "f64")},
-    **{f"u{n}": f"ui{n}" for n in (8, 16, 32, 64)},
-    "bool": "i1", "f8e4m3": "f8E4M3FN", "f8e5m2": "f8E5M2",
-    "c64": "complex<f32>", "c128": "complex<f64>",
-}  # fmt: skip
+FORMAT_TEXT = {name: d.format.mlir for name, d in FORMATS.items()}
 
 
 def quote(text: str) -> str:

@@ -78,7 +78,16 @@ def _leaf(where: str, like: Any, node: Node, tensors: Mapping[str, Any], path: P
                 f"load: {_at(path)} of like is {type(like).__name__}, but {_shown(node)} in {where}"
             )
         return found
-    return _fitted(where, like, wanted, tensors[name], path)
+    return _found(where, like, wanted, tensors, name, path)
+
+
+def _found(where: str, like: Any, wanted: Any, tensors: Any, name: str, path: Path) -> Any:
+    """A tensor like another one; on a mesh, each rank reads its own shards."""
+    if not isinstance(like, Value) or like.device.kind != "mesh":
+        return _fitted(where, like, wanted, tensors[name], path)
+    if tensors.type_of(name) != wanted:
+        return _fitted(where, like, wanted, tensors[name], path)  # says what differs
+    return tensors.placed(name, like)
 
 
 def _are_numbers(a: Any, b: Any) -> bool:
@@ -128,7 +137,7 @@ def _by_name(
         if name not in tensors:
             raise FileError(f"load: like has {name}, which is not in {where}")
         used.add(name)
-        made.append(_fitted(where, x, wanted, tensors[name], path))
+        made.append(_found(where, x, wanted, tensors, name, path))
     for more in [n for n in tensors if n not in used][:1]:
         raise FileError(
             f"load: {where} has {more}, which is not in like; take what you need from ts.load(path, lazy=True)"

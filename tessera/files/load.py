@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import mmap
 import os
 from collections.abc import Iterator, Mapping
@@ -17,8 +18,10 @@ from tessera.core.errors import FileError, NoAttributeError, TesseraError
 from tessera.core.types import TensorType
 from tessera.files import header, index, manifest, storage
 from tessera.files.like import matched
+from tessera.files.sharded import Piece
 from tessera.ir.graph.ir import holding
 from tessera.lang.create import asarray
+from tessera.lang.dist.tensor import from_function
 from tessera.lang.tensor import Tensor
 
 
@@ -78,7 +81,9 @@ class Weights(Mapping[str, Tensor]):
             self._files = dict.fromkeys(file.header.entries, file)
             metadata = dict(file.header.metadata)
         self._manifest = _manifest(str(found), metadata)
+        self._pieces: dict[str, list[tuple[Piece, str]]] = {}  # with their digests
         self._types = self._stated()
+        self._names = self._files if self._manifest is None else self._types
         self._read: dict[str, Tensor] = {}
 
     def _stated(self) -> dict[str, tuple[DType, tuple[int, ...], str]]:
@@ -86,14 +91,21 @@ class Weights(Mapping[str, Tensor]):
         if self._manifest is None:
             return {}
         table = self._manifest["tensors"]
-        if set(table) != set(self._files):
-            odd = sorted(set(table) ^ set(self._files))[0]
+        for name, t in table.items():
+            if isinstance(t, dict) and "pieces" in t:
+                self._pieces[name] = _pieces_of(str(self.path), name, t)
+        split = {p.name for pieces in self._pieces.values() for p, _ in pieces}
+        wanted = {n for n in table if n not in self._pieces} | split
+        if wanted != set(self._files):
+            odd = sorted(wanted ^ set(self._files))[0]
             raise FileError(
                 f"load: {self.path}: the manifest and the tensors differ in {odd!r:.80}; the file is damaged"
             )
         return {n: self._one_stated(n, t) for n, t in table.items()}
 
     def _one_stated(self, name: str, t: Any) -> tuple[DType, tuple[int, ...], str]:
+        if name in self._pieces:
+            return as_dtype(t["dtype"]), tuple(map(int, t["shape"])), ""
         e = self._files[name].header.entries[name]
         try:
             dtype, shape, digest = as_dtype(t["dtype"]), tuple(map(int, t["shape"])), t["sha256"]
@@ -107,13 +119,13 @@ class Weights(Mapping[str, Tensor]):
         return dtype, shape, digest
 
     def __len__(self) -> int:
-        return len(self._files)
+        return len(self._names)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._files)
+        return iter(self._names)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._files
+        return name in self._names
 
     def __getitem__(self, name: str) -> Tensor:
         found = self._read.get(name)
@@ -132,9 +144,10 @@ class Weights(Mapping[str, Tensor]):
     @property
     def types(self) -> dict[str, TensorType]:
         """The type of each tensor, without reading it."""
-        return {name: self._type(name) for name in self._files}
+        return {name: self.type_of(name) for name in self._names}
 
-    def _type(self, name: str) -> TensorType:
+    def type_of(self, name: str) -> TensorType:
+        """The type of a tensor, without reading it."""
         if name in self._types:
             dtype, shape, _ = self._types[name]
             return TensorType(dtype, shape)
@@ -146,8 +159,12 @@ class Weights(Mapping[str, Tensor]):
         return self._read.get(name) or self._tensor(name, False)
 
     def _tensor(self, name: str, check: bool) -> Tensor:
-        if name not in self._files:
+        if name not in self._names:
             raise MissingTensorError(self.path, name, self)
+        if name in self._pieces:
+            t = self.type_of(name)
+            whole = self.part(name, tuple(slice(0, n) for n in t.shape))
+            return holding(t, whole)  # type: ignore[return-value]
         file = self._files[name]
         e = file.header.entries[name]
         raw = file.raw(e)
@@ -162,6 +179,45 @@ class Weights(Mapping[str, Tensor]):
             made = holding(TensorType(dtype, made.shape), made.data)
         return made  # type: ignore[no-any-return]
 
+    def part(self, name: str, where: tuple[slice, ...]) -> Any:
+        """A part of a tensor; of one in pieces, those that it touches are read."""
+        if name not in self._pieces:
+            return self[name].numpy()[where]
+        t = self.type_of(name)
+        out = np.empty(tuple(s.stop - s.start for s in where), t.dtype.np)
+        for piece, digest in self._pieces[name]:
+            both = [
+                (max(s.start, p.start), min(s.stop, p.stop))
+                for s, p in zip(where, piece.slices, strict=True)
+            ]
+            if any(a >= b for a, b in both):
+                continue
+            into = tuple(slice(a - s.start, b - s.start) for (a, b), s in zip(both, where, strict=True))  # fmt: skip
+            from_ = tuple(slice(a - p, b - p) for (a, b), p in zip(both, piece.start, strict=True))
+            out[into] = self._piece(piece, digest, t.dtype)[from_]
+        return out
+
+    def _piece(self, piece: Piece, digest: str, dtype: DType) -> Any:
+        file = self._files[piece.name]
+        e = file.header.entries[piece.name]
+        raw = file.raw(e)
+        if storage.file_type(dtype, piece.shape) != (e.dtype, e.shape):
+            raise FileError(
+                f"load: {file.where}: shard {piece.name!r} is not of the shape that the manifest states; the file is damaged"
+            )
+        if self._check and hashlib.sha256(raw).hexdigest() != digest:
+            raise FileError(
+                f"load: {file.where}: shard {piece.name!r} does not have the digest that was saved with it; the file is "
+                "damaged"
+            )
+        return storage.restored(file.where, e, raw, dtype, piece.shape)
+
+    def placed(self, name: str, like: Any) -> Tensor:
+        """A tensor on the mesh of `like`, of which this rank reads its own shards."""
+        t = self.type_of(name)
+        made: Tensor = from_function(t.shape, like.layout, like.mesh, lambda where: self.part(name, where), t.dtype)  # fmt: skip
+        return made
+
     def tree(self, like: Any = None) -> Any:
         """The tree that was saved, in the classes of `like` where it is given."""
         where = str(self.path)
@@ -175,6 +231,30 @@ class Weights(Mapping[str, Tensor]):
         except RecursionError:
             pass
         raise FileError(f"load: {where}: the manifest is nested too deep")
+
+
+def _pieces_of(where: str, name: str, t: Any) -> list[tuple[Piece, str]]:
+    """The shards of a tensor by a manifest, which must cover it."""
+    try:
+        shape = tuple(map(int, t["shape"]))
+        as_dtype(t["dtype"])
+        found = [
+            (Piece(str(n), tuple(map(int, a)), tuple(map(int, s))), str(d))
+            for n, a, s, d in t["pieces"]
+        ]
+        count = sum(math.prod(p.shape) for p, _ in found)
+        inside = all(
+            0 <= s.start < s.stop <= n
+            for p, _ in found
+            for s, n in zip(p.slices, shape, strict=True)
+        )
+    except (KeyError, TypeError, ValueError, TesseraError):
+        inside = False
+    if not inside or count != math.prod(shape):
+        raise FileError(
+            f"load: {where}: the manifest states shards of tensor {name!r:.80} that do not make it up; the file is damaged"
+        )
+    return found
 
 
 class MissingTensorError(FileError, KeyError):
@@ -203,7 +283,7 @@ def _manifest(where: str, metadata: Mapping[str, Any]) -> Any:
     found = header.strict_json(where, text)
     if not isinstance(found, dict) or not isinstance(found.get("tensors"), dict):
         raise FileError(f"load: {where}: the manifest is none; the file is damaged")
-    if found.get("version") != manifest.VERSION or "tree" not in found:
+    if found.get("version") not in (manifest.VERSION, manifest.IN_PIECES) or "tree" not in found:
         raise FileError(
             f"load: {where}: the manifest is of version {found.get('version')!r:.20}, expected {manifest.VERSION}; "
             "load it with the Tessera that wrote it"

@@ -10,6 +10,7 @@ None, True, 3, 0.5, "text"                       leaves as they are
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -23,9 +24,15 @@ from tessera.ir.graph.ir import Value
 
 Node = Any
 VERSION = 1
+IN_PIECES = 2  # the version of a manifest whose tensors may lie in pieces
 KEY = "tessera"  # in the metadata of a file
 DIGEST = "tessera.sha256"  # of the manifest
 _EXACT = 2**53  # integers that every reader of JSON keeps
+
+
+def sha256(data: Any) -> str:
+    """The digest of bytes."""
+    return hashlib.sha256(data).hexdigest()
 
 
 class Writer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -15,10 +14,12 @@ import numpy as np
 from tessera.core.blame import blames_arguments
 from tessera.core.dtype import as_dtype
 from tessera.core.errors import FileError, OperandError
+from tessera.core.ranks import engine
 from tessera.core.types import TensorType
 from tessera.files import header, manifest, storage
 from tessera.files.atomic import replacing, sync_folder
 from tessera.files.index import INDEX, shard_name, shards_of
+from tessera.files.sharded import commit, sharded
 from tessera.ir.graph.ir import Value, data_of, on_host
 
 
@@ -43,7 +44,8 @@ def save(path: str | os.PathLike[str], tree: Any, shard_bytes: int | None = None
     """Write a tree of tensors, numbers and strings to a safetensors file, which takes its name when it is whole.
 
     With shard_bytes, files of about that many bytes and an index are written: model-00001-of-00003.safetensors and
-    model.safetensors.index.json for the path model.safetensors.
+    model.safetensors.index.json for the path model.safetensors.  Where tensors are on a mesh and there are several ranks,
+    all of these must call it: each writes its shards, and the index is there when it returns.
     """
     where = Path(path)
     if shard_bytes is not None and shard_bytes < 1:
@@ -52,30 +54,53 @@ def save(path: str | os.PathLike[str], tree: Any, shard_bytes: int | None = None
         )
     writer = manifest.Writer()
     node = writer.write(tree)
+    if engine().size > 1 and any(sharded(x) is not None for x in writer.tensors.values()):
+        _save_by_all(where, writer.tensors, node)
+        return
     tensors = [_tensor(name, x) for name, x in writer.tensors.items()]
     # Wide elements first: each tensor then begins where its elements may.
     tensors.sort(key=lambda t: (-header.BITS[t.dtype], t.name))
     text = json.dumps(_manifest(node, tensors), separators=(",", ":"))
     if shard_bytes is None:
-        _write(where, tensors, {manifest.KEY: text, manifest.DIGEST: _sha256(text.encode())})
+        _write(
+            where, tensors, {manifest.KEY: text, manifest.DIGEST: manifest.sha256(text.encode())}
+        )
     else:
         _write_shards(where, tensors, text, shard_bytes)
 
 
-def _tensor(name: str, x: Any) -> _Tensor:
-    t = x.type if isinstance(x, Value) else TensorType(as_dtype(x.dtype), x.shape)
+def _save_by_all(path: Path, tensors: dict[str, Any], node: Any) -> None:
+    """Each rank writes a file of the pieces that it owns."""
+
+    def write(file: Path, pieces: Sequence[tuple[str, Any, Any]]) -> dict[str, str]:
+        mine = [_tensor(name, x, whole) for name, x, whole in pieces]
+        mine.sort(key=lambda t: (-header.BITS[t.dtype], t.name))
+        if mine:
+            _write(file, mine, {"format": "pt"})
+        return {t.name: manifest.sha256(t.bytes()) for t in mine}
+
+    def entry(name: str) -> dict[str, Any]:
+        t = _type(tensors[name])
+        return {"dtype": str(t.dtype), "shape": [int(n) for n in tensors[name].shape]}
+
+    commit(path, write, tensors, entry, node)
+
+
+def _type(x: Any) -> TensorType:
+    return x.type if isinstance(x, Value) else TensorType(as_dtype(x.dtype), x.shape)
+
+
+def _tensor(name: str, x: Any, like: Any = None) -> _Tensor:
+    """A tensor, or an array with the dtype of another tensor."""
+    t = _type(x) if like is None else _type(like).with_shape(x.shape)
     dtype, shape = storage.file_type(t.dtype, tuple(int(n) for n in x.shape))
     size = int(np.prod(shape, dtype=object)) * header.BITS[dtype] // 8
     return _Tensor(name, x, t, dtype, shape, size)
 
 
-def _sha256(data: Any) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
 def _manifest(node: Any, tensors: Sequence[_Tensor]) -> dict[str, Any]:
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashing lets other threads run
-        digests = list(pool.map(lambda t: _sha256(t.bytes()), tensors))
+        digests = list(pool.map(lambda t: manifest.sha256(t.bytes()), tensors))
     table = {
         t.name: {"dtype": str(t.type.dtype), "shape": list(t.type.shape), "sha256": d}
         for t, d in zip(tensors, digests, strict=True)
@@ -105,7 +130,7 @@ def _write_shards(path: Path, tensors: Sequence[_Tensor], text: str, most: int) 
     metadata = {
         "total_size": sum(t.size for t in tensors),
         manifest.KEY: text,
-        manifest.DIGEST: _sha256(text.encode()),
+        manifest.DIGEST: manifest.sha256(text.encode()),
     }
     with replacing(index) as f:
         f.write(json.dumps({"metadata": metadata, "weight_map": where}, indent=1).encode())

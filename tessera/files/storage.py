@@ -11,17 +11,13 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from tessera.core.dtype import DType, as_dtype
+from tessera.core.dtype import FORMATS, DType, as_dtype
 from tessera.core.errors import FileError
 from tessera.files.header import Entry
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_NAMES = {
-    "bool": "BOOL", "i8": "I8", "i16": "I16", "i32": "I32", "i64": "I64", "u8": "U8", "u16": "U16", "u32": "U32",
-    "u64": "U64", "f8e4m3": "F8_E4M3", "f8e5m2": "F8_E5M2", "bf16": "BF16", "f16": "F16", "f32": "F32", "f64": "F64",
-    "i4": "U8", "c64": "F32", "c128": "F64",
-}  # fmt: skip
+_NAMES = {name: d.format.file for name, d in FORMATS.items()}
 # What NumPy reads the format's dtypes as.
 _NUMPY: dict[str, Any] = {
     **{n: as_dtype(d).np for d, n in _NAMES.items() if d not in ("i4", "c64", "c128")},

@@ -37,7 +37,7 @@ from tessera.ir.schedule.memory import MemoryPlan
 from tessera.ir.target.cpu.emit import emit
 from tessera.ir.target.cpu.machine import assembly
 from tessera.ir.tile.ir import Kernel as TileKernel
-from tessera.lang.kernel.launch import prepared
+from tessera.lang.kernel.lowered import prepared
 from tessera.tune.roofline import Peaks
 
 Data = dict[str, Any]

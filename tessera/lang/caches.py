@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from tessera.core import tree
 from tessera.core.blame import blames_arguments
 from tessera.core.constraints import require, unify
-from tessera.core.dtype import as_dtype
+from tessera.core.dtype import FORMATS, as_dtype
 from tessera.core.errors import OperandError, ShapeError, TesseraError, located
 from tessera.ir.graph.ir import concrete, host_data
 from tessera.lang import op
@@ -265,7 +265,7 @@ def rolling(
 
 # Few bits ---------------------------------------------------------------------------------------
 
-_LARGEST = {"i8": 127.0, "f8e4m3": 448.0, "f8e5m2": 57344.0}
+_LARGEST = {d.name: d.largest for d in FORMATS.values() if d.bits == 8 and d.kind in "if"}
 
 
 @tree.node
@@ -380,7 +380,7 @@ class PagedCache(Cache):
         pages = self.K.shape[0] - 1
         new = op.maximum(need - have, 0)
         total = op.sum(new)
-        used = op.cast(self.used, "i64")
+        used: Any = op.cast(self.used, "i64")
         if total.data is not None and used.data is not None:
             looked_at(f"{APPEND}: pages", used + total, 0, pages, f"a pool of {pages}")
         else:

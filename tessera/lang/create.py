@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core import dlpack
 from tessera.core.arrays import as_numpy, check_fits, is_foreign, needs_check
 from tessera.core.blame import blames_arguments
 from tessera.core.deferred import Deferred
@@ -121,7 +122,7 @@ def from_dlpack(x: Any) -> Tensor:
 
 def _shared(x: Any) -> Any:
     try:
-        return np.from_dlpack(x)
+        return dlpack.take(x)
     except (BufferError, RuntimeError, TypeError, ValueError) as e:
         first = str(e).strip().partition("\n")[0]
         error = OperandError(f"from_dlpack: {type(x).__name__} does not give its memory: {first}")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-
 from tessera.core.counterparts import METHODS, NAMES, wanted
-from tessera.core.errors import NoAttributeError, OperandError, TesseraError, TraceError, located
+from tessera.core.errors import NoAttributeError, TraceError, located
 from tessera.ops.define import FUNCTIONS
 
 
@@ -85,70 +83,8 @@ for _name in _NAMES:
     setattr(Habits, _name, _Absent(_name))
 
 
-# Functions of NumPy on tensors
-
-
-_OPERATORS = {
-    "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div", "power": "pow", "equal": "eq", "not_equal": "ne", "less": "lt",
-    "less_equal": "le", "greater": "gt", "greater_equal": "ge", "negative": "neg", "absolute": "abs", "conjugate": "conj", "invert": "bitwise_invert",
-    "left_shift": "bitwise_left_shift", "right_shift": "bitwise_right_shift", "arcsin": "asin", "arccos": "acos", "arctan": "atan",
-    "arctan2": "atan2", "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "mod": "remainder", "rint": "round", "fabs": "abs",
-}  # fmt: skip
-
-
-def ufunc(f: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A universal function of NumPy on tensors: the op of that name, or NumPy's own where it writes to an array."""
-    name = f.__name__
-    found = FUNCTIONS.get(_OPERATORS.get(name, name))
-    if method == "__call__" and found is not None and not kwargs:
-        return found(*inputs)
-    out = kwargs.get("out", ())
-    if not all(isinstance(x, np.ndarray) for x in out) or (
-        found is None and method == "__call__" and not out
-    ):
-        ours = f"op.{found.__name__}" if found is not None else "functions of op"
-        raise located(
-            OperandError(
-                f"numpy.{name}: cannot write to a tensor, and has no op of its own; use {ours}, or x.numpy()"
-            )
-        )
-    return function(getattr(f, method), inputs, kwargs)
-
-
-def function(f: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """A function of NumPy on tensors: NumPy's own on their data, with an array as the result."""
-    traced = next((x for x in _tensors(args) if x.data is None), None)
-    if traced is not None:
-        raise located(_on_traced(getattr(f, "__name__", "function"), traced))
-    try:
-        return f(*_arrays(args), **{k: _arrays(v) for k, v in kwargs.items()})
-    except (TypeError, ValueError) as e:
-        if isinstance(e, TesseraError):
-            raise
-        first = str(e).strip().partition("\n")[0]
-        error = OperandError(f"numpy.{getattr(f, '__name__', 'function')}: {first}")
-    raise located(error)
-
-
-def _tensors(x: Any) -> Iterator[Any]:
-    """The tensors among arguments."""
-    if isinstance(x, tuple | list):
-        for y in x:
-            yield from _tensors(y)
-    elif hasattr(type(x), "__array_namespace__") and hasattr(x, "builder"):
-        yield x
-
-
-def _on_traced(name: str, x: Any) -> TraceError:
+def on_traced(name: str, ours: str, x: Any) -> TraceError:
     """The error of a function of NumPy on a tensor that has no numbers yet, with the op to write for it."""
-    ours = _OPERATORS.get(name, name)
-    found = f"op.{ours}" if ours in FUNCTIONS else NAMES.get(name, "")
+    found = ours or NAMES.get(name, "")
     way = wanted(found) if found else "write it with ops, or call NumPy by ts.callback"
     return TraceError(f"numpy.{name}: {x.type} is traced and has no data, which NumPy needs; {way}")
-
-
-def _arrays(x: Any) -> Any:
-    """A tree of arguments with NumPy arrays for tensors."""
-    if isinstance(x, tuple | list):
-        return type(x)(map(_arrays, x)) if type(x) in (tuple, list) else x
-    return np.asarray(x) if hasattr(type(x), "__array_namespace__") else x

@@ -426,6 +426,11 @@ class Jitted:
             error = located(e)
         raise error
 
+    def traced_call(self, *args: Any, **kwargs: Any) -> tuple[Traced, Call]:
+        """The graph for these arguments before any pass, and the call taken apart."""
+        c = self._take_apart(args, kwargs)
+        return self._trace(c, self._trace_types(c)), c
+
     def inspect(
         self, *args: Any, path: str | os.PathLike[str] | None = None, gpu: Sequence[str] = (), **kwargs: Any
     ) -> Path:  # fmt: skip
@@ -456,6 +461,11 @@ class Jitted:
     def target(self) -> str:
         """What runs this function."""
         return self._mode()[0]
+
+    @property
+    def mode(self) -> str:
+        """The numerics of a call."""
+        return self._mode()[1]
 
     def forget(self) -> None:
         """Compile anew at the next call."""
@@ -502,6 +512,15 @@ class _Method:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._jitted(self._self, *args, **kwargs)
+
+    def traced_call(self, *args: Any, **kwargs: Any) -> tuple[Traced, Call]:
+        """The graph for the instance and these arguments before any pass, and the call taken apart."""
+        return self._jitted.traced_call(self._self, *args, **kwargs)
+
+    @property
+    def mode(self) -> str:
+        """The numerics of a call."""
+        return self._jitted.mode
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """The method at every level of the compiler."""

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.dims import Dim, set_scalar
+from tessera.core.dims import SIZE_AS_SCALAR, Dim
 from tessera.core.dtype import DType, c128, f64, i64
 from tessera.core.errors import ShapeError
-from tessera.ir.graph.ir import Value, current_builder, set_value_class
+from tessera.ir.graph.ir import VALUE_CLASS, WEAK_CLASS, Value, current_builder
 from tessera.lang.tensor import Tensor
 from tessera.ops import elementwise
 from tessera.ops.define import OpFunction, cast_to, full_of, size_value
@@ -128,5 +128,6 @@ def _scalar(size: Dim) -> Any:
     return _weak(size_value(size))
 
 
-set_value_class(Tensor, Number)
-set_scalar(_scalar)
+VALUE_CLASS.provide(Tensor)
+WEAK_CLASS.provide(Number)
+SIZE_AS_SCALAR.provide(_scalar)

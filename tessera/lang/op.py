@@ -1,93 +1,54 @@
-"""op.<name>: every op, and the functions written with them, under one name."""
+"""op.<name>: every op, and the functions written with them, under one name.
+
+Each module of op_modules.py lists its public names in `__all__` (an op's record enters itself there). op.pyi, which tools/stubs.py
+writes, has all of them with their signatures for editors and type checkers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from tessera.algebra.solvers.names import *
-from tessera.core.counterparts import lacking
-from tessera.core.errors import OperandError, located
+from tessera.core.counterparts import lacking as _lacking
+from tessera.core.errors import OperandError as _OperandError
+from tessera.core.errors import located as _located
+from tessera.lang import funm as _functions_of_matrices
 from tessera.lang import random as random
-from tessera.lang.collective import *
-from tessera.lang.funm import funm as funm
-from tessera.lang.funm import singular_map as singular_map
-from tessera.ops.accumulate import *
-from tessera.ops.activation import *
-from tessera.ops.arrange import *
-from tessera.ops.attention_grad import *
-from tessera.ops.banded import *
-from tessera.ops.batchnorm import *
-from tessera.ops.callbacks import *
-from tessera.ops.contraction import *
-from tessera.ops.control import *
-from tessera.ops.conv_transpose import *
-from tessera.ops.convolution import *
-from tessera.ops.creation import *
-from tessera.ops.ctc import *
-from tessera.ops.dynamic_slice import *
-from tessera.ops.elementwise import *
-from tessera.ops.factor import *
-from tessera.ops.fft import *
-from tessera.ops.gather import *
-from tessera.ops.grid_sample import *
-from tessera.ops.indexing import *
-from tessera.ops.linalg import *
-from tessera.ops.loss import *
-from tessera.ops.margins import *
-from tessera.ops.matrix import *
-from tessera.ops.matrix_function import *
-from tessera.ops.neural import *
-from tessera.ops.normalization import *
-from tessera.ops.pooling import *
+from tessera.lang.names.aliases import ALIASES as _ALIASES
+from tessera.lang.numpy_protocol import OPS as _OPS
+from tessera.lang.op_modules import MODULES as _MODULES
 from tessera.ops.random import dropout as dropout
-from tessera.ops.reduction import *
-from tessera.ops.reinterpret import *
 from tessera.ops.remat import barrier as barrier
 from tessera.ops.remat import checkpoint_name as checkpoint_name
-from tessera.ops.resize import *
-from tessera.ops.sets import *
-from tessera.ops.shape import *
-from tessera.ops.softmax import *
-from tessera.ops.solve import *
-from tessera.ops.sorting import *
-from tessera.ops.spectrum import *
-from tessera.ops.state import *
-from tessera.ops.windows import *
-
-# After the ops: what is both looks at its argument; op.eye is an operator and ts.eye a tensor.
-from tessera.algebra.names import *  # type: ignore[assignment]  # isort: skip
-from tessera.lang.operators import *  # type: ignore[assignment]  # isort: skip
 
 
 def pipeline(steps: Sequence[Any]) -> Any:
     """The first step, a value or a function of none, passed through the functions that follow."""
     if not steps:
-        raise located(OperandError("pipeline: got no steps"))
+        raise _located(_OperandError("pipeline: got no steps"))
     head, *rest = steps
     x: Any = head() if callable(head) else head
     for i, f in enumerate(rest, 1):
         if not callable(f):
-            raise located(
-                OperandError(f"pipeline: step {i} is {type(f).__name__}, expected a function")
+            raise _located(
+                _OperandError(f"pipeline: step {i} is {type(f).__name__}, expected a function")
             )
         x = f(x)
     return x
 
 
-_INNER = (
-    "Any",
-    "OperandError",
-    "Sequence",
-    "annotations",
-    "lacking",
-    "located",
-)  # what this module imports for itself
+__all__ = ["barrier", "checkpoint_name", "dropout", "pipeline", "random"]
+_FOUND = {name: getattr(m, name) for m in _MODULES for name in m.__all__}
+_FOUND |= {"funm": _functions_of_matrices.funm, "singular_map": _functions_of_matrices.singular_map}
+_FOUND |= {other: _FOUND[ours] for other, ours in _ALIASES.items()}
+globals().update(_FOUND)
+_OPS.provide(_FOUND)  # np.mean(t) is op.mean(t)
+__all__ += [name for name in _FOUND if name not in __all__]
 
 
 def __dir__() -> list[str]:
-    return sorted(n for n in globals() if not n.startswith("_") and n not in _INNER)
+    return sorted(__all__)
 
 
 def __getattr__(name: str) -> Any:
-    raise lacking("op", name, __dir__())
+    raise _lacking("op", name, __dir__())

@@ -23,7 +23,7 @@ from tessera.ir.graph.ir import Graph
 from tessera.ir.graph.op import forbidden
 from tessera.lang.tensor import Tensor
 from tessera.lang.trace import trace
-from tessera.ops.define import OpFunction, set_warm
+from tessera.ops.define import LOOK_AT_CALL, OpFunction
 from tessera.ops.places import checked_index
 
 # What a tensor with data has beside its type and its data.
@@ -127,4 +127,4 @@ def _has_effects(g: Graph) -> bool:
     return any(forbidden(n.op.effects, "merge") or n.op is checked_index.op for n in g.nodes)
 
 
-set_warm(warm)
+LOOK_AT_CALL.provide(warm)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core import dlpack
 from tessera.core.blame import blames_arguments, unexpected
 from tessera.core.deferred import Deferred
 from tessera.core.device import GPUS, Device
@@ -20,9 +21,10 @@ from tessera.core.errors import (
     out_of_memory,
 )
 from tessera.core.picture import Plotted
+from tessera.core.provided import Provided
 from tessera.ir.graph.ir import Value, concrete, data_of, holding, host_data
 from tessera.ir.graph.known import known
-from tessera.lang import habits
+from tessera.lang import habits, numpy_protocol
 from tessera.lang.annotation import TensorSpec, spec_of
 from tessera.lang.device import as_device
 from tessera.lang.sharding import Shardable
@@ -35,7 +37,7 @@ def _operator(f: Callable[[Any, Any], Value], swap: bool = False) -> Callable[[A
     """A binary operator; an object that knows what to do with a tensor is left to do it."""
 
     def apply(self: Any, other: Any) -> Any:
-        if not isinstance(other, _OPERANDS):
+        if not isinstance(other, _OPERANDS) and not hasattr(type(other), "__dlpack__"):
             if not isinstance(other, _NO_OPERANDS) and _has_operators(other):
                 return NotImplemented
             raise _no_operand(f, self, other)
@@ -48,7 +50,8 @@ def _equality(f: Callable[[Any, Any], Value]) -> Callable[[Any, Any], Any]:
     """== and !=: a tensor is unlike what is no tensor."""
 
     def apply(self: Any, other: Any) -> Any:
-        return f(self, other) if isinstance(other, _OPERANDS) else NotImplemented
+        ours = isinstance(other, _OPERANDS) or hasattr(type(other), "__dlpack__")
+        return f(self, other) if ours else NotImplemented
 
     return apply
 
@@ -118,10 +121,10 @@ class Tensor(Value, Plotted, habits.Habits, Shardable):
     __slots__ = ()
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        return habits.ufunc(ufunc, method, inputs, kwargs)
+        return numpy_protocol.ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, f: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        return habits.function(f, args, kwargs)
+        return numpy_protocol.function(f, args, kwargs)
 
     def __class_getitem__(cls, items: Any) -> TensorSpec:
         return spec_of(items if isinstance(items, tuple) else (items,))
@@ -219,10 +222,12 @@ class Tensor(Value, Plotted, habits.Habits, Shardable):
             )
         data = self._array("__dlpack__")
         if max_version is not None and max_version >= (1, 0):  # which can say that nobody may write
-            return self.numpy().__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
+            return dlpack.give(
+                self.numpy(), max_version=max_version, dl_device=dl_device, copy=copy
+            )
         if not data.flags.writeable:  # such consumers may write to what they are given
             self.data = data = data.copy()
-        return data.__dlpack__(dl_device=dl_device, copy=copy)
+        return dlpack.give(data, dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         kind, index = self.device.kind, self.device.index
@@ -302,14 +307,15 @@ class Tensor(Value, Plotted, habits.Habits, Shardable):
         return self.to(device)
 
     def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
-        if api_version is not None and api_version not in _namespace.versions:
+        found = ARRAY_NAMESPACE.get()()
+        if api_version is not None and api_version not in found.API_VERSIONS:
             raise located(
                 OperandError(
                     f"__array_namespace__: no version {api_version!r} of the array API standard; "
-                    f"there are {', '.join(_namespace.versions)}"
+                    f"there are {', '.join(found.API_VERSIONS)}"
                 )
             )
-        return _namespace.module
+        return found
 
     # Python protocol
 
@@ -549,19 +555,10 @@ class At:
         raise habits.absent("x.at", name, ())
 
 
-class _Namespace:
-    """The module of array API functions, which is built on this one and so names itself."""
-
-    module: Any = None
-    versions: tuple[str, ...] = ()
-
-
-_namespace = _Namespace()
-
-
-def set_namespace(module: Any, versions: tuple[str, ...]) -> None:
-    """Say which module x.__array_namespace__() is, and which versions of the standard it follows."""
-    _namespace.module, _namespace.versions = module, versions
+ARRAY_NAMESPACE: Provided[Callable[[], Any]] = Provided(
+    "array namespace",
+    "what imports the module of the array API, when a tensor is first asked for it",
+)
 
 
 def copied(x: Any) -> Any:

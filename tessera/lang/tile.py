@@ -7,6 +7,7 @@ from typing import Any
 from tessera.lang.kernel import attention as _attention  # noqa: F401  fills the table
 from tessera.lang.kernel import compute as _compute  # noqa: F401
 from tessera.lang.kernel import memory as _memory  # noqa: F401
+from tessera.lang.kernel import parts as _parts  # noqa: F401
 from tessera.lang.kernel import random as _random  # noqa: F401
 from tessera.lang.kernel.table import INTRINSICS
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tessera.lang import op
+from tessera.models.held import grown, seen
 from tessera.models.rope import rotate
 from tessera.models.weights import linear, linears, rows_of, scores, side_by_side
 
@@ -54,7 +55,7 @@ def forward(s: Shape, p: Tree, tokens: Any, cache: list[Any], start: Any) -> tup
         x = x * s.embedding_scale
     places = op.reshape(start, (-1, 1)) + op.arange(tokens.shape[1], dtype="i32")
     turns = {name: _turn(t, places) for name, t in p["rope"].items()}
-    grown = []
+    longer = []
     for i, (layer, held) in enumerate(zip(p["layers"], cache, strict=True)):
         y, held = _attention(
             s, layer, norm(s, x, layer["norm1"]), held, places, turns[s.ropes[i]], s.windows[i]
@@ -62,8 +63,8 @@ def forward(s: Shape, p: Tree, tokens: Any, cache: list[Any], start: Any) -> tup
         x = x + (norm(s, y, layer["post1"]) if "post1" in layer else y)
         y = _gated(s, layer, norm(s, x, layer["norm2"]))
         x = x + (norm(s, y, layer["post2"]) if "post2" in layer else y)
-        grown.append(held)
-    return norm(s, x, p["norm"]), grown
+        longer.append(held)
+    return norm(s, x, p["norm"]), longer
 
 
 def logits(s: Shape, p: Tree, x: Any) -> Any:
@@ -110,14 +111,14 @@ def _attention(
     if "q_norm" in p:
         q, k = norm(s, q, p["q_norm"]), norm(s, k, p["k_norm"])
     q, k = rotate(q, *turn), rotate(k, *turn)
-    keys, values = (appended(c, new, places) for c, new in zip(held, (k, v), strict=True))
+    keys, values, held = grown(held, k, v, places)
     mask = seen(places, keys.shape[2], window)
     scale = s.scale if s.scale is not None else s.head_dim**-0.5
     if s.softcap is None:
         y = op.attention(q, keys, values, scale=scale, mask=mask)
     else:
         y = capped_attention(q, keys, values, mask, scale, s.softcap)
-    return linear(joined(y), p["o"], p.get("o_bias")), (keys, values)
+    return linear(joined(y), p["o"], p.get("o_bias")), held
 
 
 def several(x: Any, p: Tree, together: str, sizes: dict[str, int]) -> list[Any]:
@@ -136,25 +137,6 @@ def merged(p: Tree) -> Tree:
         if whole is not None:
             out = {n: w for n, w in out.items() if n not in names} | {together: whole}
     return out
-
-
-def appended(held: Any, new: Any, places: Any) -> Any:
-    """A cache (batch, heads, room, dim) with rows (batch, heads, rows, dim) at the places of each sequence."""
-    room, rows = held.shape[2], new.shape[2]
-    at = op.arange(room, dtype="i32") - places[:, :1]
-    written = op.logical_and(at >= 0, at < rows)
-    if rows > 1:
-        index = op.clip(at, 0, rows - 1)
-        index = op.broadcast_to(op.reshape(index, (-1, 1, room, 1)), held.shape)
-        new = op.take_along_axis(new, index, axis=2)
-    return op.where(op.reshape(written, (-1, 1, room, 1)), op.cast(new, held.dtype), held)
-
-
-def seen(places: Any, room: int, window: int | None) -> Any:
-    """Bools (batch, 1, rows, room): which positions of a cache a row sees."""
-    row, key = op.reshape(places, (places.shape[0], 1, -1, 1)), op.arange(room, dtype="i32")
-    below = key <= row
-    return below if window is None else op.logical_and(below, key > row - window)
 
 
 def capped_attention(q: Any, k: Any, v: Any, mask: Any, scale: float, cap: float) -> Any:

@@ -208,6 +208,10 @@ class TextEncoder:
         ids = self.tokenizer.encode(text)
         if len(ids) > self.shape.context:  # the last token ends the text
             ids = [*ids[: self.shape.context - 1], ids[-1]]
+        return self.embed_tokens(ids)
+
+    def embed_tokens(self, ids: Sequence[int]) -> Any:
+        """The embedding of one text's tokens."""
         x = self.hidden(ids).numpy()
         pooled = x[0] if self.pooling == "cls" else x.mean(0, dtype=np.float32)
         return pooled / max(np.sqrt((pooled * pooled).sum()), np.float32(1e-12))

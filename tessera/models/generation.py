@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tessera.core.errors import OperandError, ShapeError
 from tessera.models.blocks import Array
+from tessera.models.guide import Guide, guide
 from tessera.models.model import CHUNKS, LanguageModel, State
 from tessera.models.sampling import Sampling, choose
 from tessera.models.template import render
+from tessera.models.text import TextStream
 
-UNFINISHED = "\ufffd"  # what the bytes of half a character are decoded to
 DRAFTED = (
     7  # tokens that a draft runs ahead: with the last one known they fill the step of eight rows
 )
@@ -25,33 +27,55 @@ def tokens(
     limit: int,
     sampling: Sampling,
     draft: LanguageModel | None = None,
+    schema: Any = None,
 ) -> Iterator[int]:
-    """New tokens one after the other, until an end token or the limit."""
+    """New tokens one after the other, until an end token, the limit, or the end of what a schema allows."""
     if not prompt:
         raise ShapeError("generate: the prompt has no tokens")
     if type(limit) is not int or limit < 0:
         raise OperandError(f"generate: max_new_tokens is {limit!r}, expected an integer from 0")
     ends = model.ends
     limit = min(limit, model.context - len(prompt))
+    guided = None if schema is None else guide(model, schema, limit)
+    pick = Pick(sampling, len(prompt), limit, guided)
     steps = (
-        _plain(model, prompt, limit, sampling)
+        _plain(model, prompt, limit, pick)
         if draft is None
-        else _drafted(model, draft, prompt, limit, sampling)
+        else _drafted(model, draft, prompt, limit, pick)
     )
+    new: list[int] = []
     for token in steps:
         if token in ends:
             return
+        new.append(token)
         yield token
+        if guided is not None and guided.complete(new):
+            return
 
 
-def _plain(
-    model: LanguageModel, prompt: Sequence[int], limit: int, sampling: Sampling
-) -> Iterator[int]:
+@dataclass(frozen=True)
+class Pick:
+    """How the next token of a text is chosen: a function of its logits and of the text."""
+
+    sampling: Sampling
+    first: int  # tokens of the prompt
+    limit: int
+    guide: Guide | None
+
+    def __call__(self, logits: Array, seen: Sequence[int]) -> int:
+        """The token after those seen."""
+        new = seen[self.first :]
+        if self.guide is not None:
+            logits = self.guide.masked(logits, new, self.limit - len(new))
+        return choose(logits, seen, new, self.sampling)
+
+
+def _plain(model: LanguageModel, prompt: Sequence[int], limit: int, pick: Pick) -> Iterator[int]:
     """One step of the model for each token."""
     seen, state, more = list(prompt), model.start(len(prompt)), list(prompt)
     for _ in range(limit):
         logits, state = model.advance(state, more)
-        token = choose(logits, seen, seen[len(prompt) :], sampling)
+        token = pick(logits, seen)
         seen.append(token)
         yield token
         more = [token]
@@ -62,7 +86,7 @@ def _drafted(
     draft: LanguageModel,
     prompt: Sequence[int],
     limit: int,
-    sampling: Sampling,
+    pick: Pick,
 ) -> Iterator[int]:
     """The same tokens, several to a step: the model checks at once what a smaller one proposes.
 
@@ -73,14 +97,14 @@ def _drafted(
     _, ahead = (
         draft.advance(draft.start(first), prompt[:-1]) if first > 1 else (None, draft.start())
     )
-    seen.append(choose(logits, seen, [], sampling))
+    seen.append(pick(logits, seen))
     yield seen[-1]
     while len(seen) - first < limit:
         count = min(DRAFTED, limit - (len(seen) - first), model.context - len(seen))
-        ahead, proposed = _proposed(draft, ahead, seen, count, first, sampling)
+        ahead, proposed = _proposed(draft, ahead, seen, count, pick)
         every, state = model.advance(state, [seen[-1], *proposed], every=True)
         for row, guess in zip(every, [*proposed, None], strict=True):
-            token = choose(row, seen, seen[first:], sampling)
+            token = pick(row, seen)
             seen.append(token)
             yield token
             if token != guess or len(seen) - first >= limit:
@@ -93,46 +117,30 @@ def _proposed(
     ahead: State,
     seen: Sequence[int],
     count: int,
-    first: int,
-    sampling: Sampling,
+    pick: Pick,
 ) -> tuple[State, list[int]]:
     ahead.length = min(ahead.length, len(seen) - 1)
     out: list[int] = []
     more = list(seen[ahead.length :])
     for _ in range(count):
         logits, ahead = draft.advance(ahead, more)
-        more = [choose(logits, [*seen, *out], [*seen[first:], *out], sampling)]
+        more = [pick(logits, [*seen, *out])]
         out += more
     return ahead, out
 
 
 def pieces(model: LanguageModel, new: Iterable[int], stop: Sequence[str]) -> Iterator[str]:
     """The text of tokens as it grows, whole characters at a time, up to the first stop string."""
-    ids: list[int] = []
-    shown = ""
+    text = TextStream(model.tokenizer, stop)
     for token in new:
-        ids.append(token)
-        text = model.tokenizer.decode(ids)
-        if any(s in text for s in stop):
-            yield _cut(text, stop)[len(shown) :]
+        piece = text.push(token)
+        if piece:
+            yield piece
+        if text.stopped:
             return
-        safe = _without_start(text.rstrip(UNFINISHED) if text.endswith(UNFINISHED) else text, stop)
-        if len(safe) > len(shown):
-            yield safe[len(shown) :]
-            shown = safe
-    rest = model.tokenizer.decode(ids)[len(shown) :]
+    rest = text.finish()
     if rest:
         yield rest
-
-
-def _cut(text: str, stop: Sequence[str]) -> str:
-    return text[: min(at for s in stop if (at := text.find(s)) >= 0)]
-
-
-def _without_start(text: str, stop: Sequence[str]) -> str:
-    """The text without an end that may become a stop string."""
-    longest = max((n for s in stop for n in range(1, len(s)) if text.endswith(s[:n])), default=0)
-    return text[: len(text) - longest]
 
 
 def beams(model: LanguageModel, prompt: Sequence[int], limit: int, width: int) -> list[int]:
@@ -186,8 +194,10 @@ def perplexity(model: LanguageModel, ids: Sequence[int]) -> float:
     return float(np.exp(total / (len(ids) - 1)))
 
 
-def chat_prompt(model: LanguageModel, messages: Sequence[Mapping[str, Any]]) -> list[int]:
-    """The tokens of a chat, which end where the reply begins."""
+def chat_prompt(
+    model: LanguageModel, messages: Sequence[Mapping[str, Any]], **more: Any
+) -> list[int]:
+    """The tokens of a chat, which end where the reply begins; `more` are further names of its template, such as tools."""
     t = model.tokenizer
     if t.template is None:
         raise OperandError(
@@ -197,4 +207,6 @@ def chat_prompt(model: LanguageModel, messages: Sequence[Mapping[str, Any]]) -> 
         "bos_token": "" if t.bos is None else t.name(t.bos),
         "eos_token": t.name(min(t.eos)) if t.eos else "",
     }
-    return t.encode(render(t.template, messages, add_generation_prompt=True, **names))
+    ids = t.encode(render(t.template, messages, add_generation_prompt=True, **names, **more))
+    twice = len(ids) > 1 and ids[0] == ids[1] == t.bos  # by the template and by the tokenizer
+    return ids[1:] if twice else ids

@@ -8,7 +8,8 @@ from typing import Any
 from tessera.core.errors import ModelError
 from tessera.lang import op
 from tessera.models.config import Config
-from tessera.models.decoder import ACTIVATIONS, Tree, appended, heads_of, joined, layernorm, seen
+from tessera.models.decoder import ACTIVATIONS, Tree, heads_of, joined, layernorm
+from tessera.models.held import grown, seen
 from tessera.models.source import Source
 from tessera.models.weights import linear, rows_of, scores
 
@@ -69,7 +70,7 @@ def forward(s: Shape, p: Tree, tokens: Any, cache: list[Any], start: Any) -> tup
     """Hidden states of tokens that follow `start` earlier ones, and the longer cache."""
     places = op.reshape(start, (-1, 1)) + op.arange(tokens.shape[1], dtype="i32")
     x = rows_of(p["embedding"], tokens) + op.take(p["positions"], places, axis=0)
-    grown = []
+    longer = []
     for layer, held in zip(p["layers"], cache, strict=True):
         y, held = _attention(s, layer, layernorm(x, layer["ln_1"], s.eps), held, places)
         x = x + y
@@ -77,17 +78,17 @@ def forward(s: Shape, p: Tree, tokens: Any, cache: list[Any], start: Any) -> tup
             linear(layernorm(x, layer["ln_2"], s.eps), *layer["mlp.c_fc"])
         )
         x = x + linear(y, *layer["mlp.c_proj"])
-        grown.append(held)
-    return layernorm(x, p["norm"], s.eps), grown
+        longer.append(held)
+    return layernorm(x, p["norm"], s.eps), longer
 
 
 def _attention(s: Shape, p: Tree, x: Any, held: Any, places: Any) -> tuple[Any, Any]:
     qkv = linear(x, *p["attn.c_attn"])
     parts = (qkv[..., i * s.width : (i + 1) * s.width] for i in range(3))
     q, k, v = (heads_of(part, s.kv_heads, s.head_dim) for part in parts)
-    keys, values = (appended(c, new, places) for c, new in zip(held, (k, v), strict=True))
+    keys, values, held = grown(held, k, v, places)
     y = op.attention(q, keys, values, mask=seen(places, keys.shape[2], None))
-    return linear(joined(y), *p["attn.c_proj"]), (keys, values)
+    return linear(joined(y), *p["attn.c_proj"]), held
 
 
 def logits(s: Shape, p: Tree, x: Any) -> Any:

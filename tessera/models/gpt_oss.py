@@ -14,7 +14,8 @@ from tessera.lang.create import tensor
 from tessera.models import decoder, llama
 from tessera.models.blocks import E2M1_TWICE, half_exponent
 from tessera.models.config import Config
-from tessera.models.decoder import Tree, appended, heads_of, joined, norm, seen
+from tessera.models.decoder import Tree, heads_of, joined, norm
+from tessera.models.held import grown, seen
 from tessera.models.rope import rotate
 from tessera.models.source import FolderSource
 from tessera.models.weights import linear, rows_of
@@ -107,7 +108,7 @@ def forward(s: Shape, p: Tree, tokens: Any, cache: list[Any], start: Any) -> tup
     x = rows_of(p["embedding"], tokens)
     places = op.reshape(start, (-1, 1)) + op.arange(tokens.shape[1], dtype="i32")
     cos, sin = (op.expand_dims(op.take(t, places, axis=0), 1) for t in p["rope"][""])
-    grown = []
+    longer = []
     for i, (layer, held) in enumerate(zip(p["layers"], cache, strict=True)):
         y, held = _attention(
             s, layer, norm(s, x, layer["norm1"]), held, places, (cos, sin), s.windows[i]
@@ -116,8 +117,8 @@ def forward(s: Shape, p: Tree, tokens: Any, cache: list[Any], start: Any) -> tup
         batch, rows, width = x.shape
         flat = op.reshape(norm(s, x, layer["norm2"]), (batch * rows, width))
         x = x + op.reshape(_mixture(s, layer, flat), (batch, rows, width))
-        grown.append(held)
-    return norm(s, x, p["norm"]), grown
+        longer.append(held)
+    return norm(s, x, p["norm"]), longer
 
 
 def _attention(
@@ -126,11 +127,11 @@ def _attention(
     q = rotate(heads_of(linear(x, p["q"], p["q_bias"]), s.heads, s.head_dim), *turn)
     k = rotate(heads_of(linear(x, p["k"], p["k_bias"]), s.kv_heads, s.head_dim), *turn)
     v = heads_of(linear(x, p["v"], p["v_bias"]), s.kv_heads, s.head_dim)
-    keys, values = (appended(c, new, places) for c, new in zip(held, (k, v), strict=True))
+    keys, values, held = grown(held, k, v, places)
     y = sink_attention(
         q, keys, values, p["sinks"], seen(places, keys.shape[2], window), s.head_dim**-0.5
     )
-    return linear(joined(y), p["o"], p["o_bias"]), (keys, values)
+    return linear(joined(y), p["o"], p["o_bias"]), held
 
 
 def sink_attention(q: Any, k: Any, v: Any, sinks: Any, mask: Any, scale: float) -> Any:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from tessera.core.errors import ModelError
+from tessera.models.tokenizer import BYTE_NAME, WORD, byte_characters
 
 try:
     import tokenizers
@@ -55,6 +57,32 @@ class HubTokenizer:
     def name(self, token: int) -> str:
         """The text of one token, special or not."""
         return self.decode([token], special=True)
+
+    def piece(self, token: int) -> bytes | None:
+        """The bytes that a token adds to a text; None of one that is no text, such as an end."""
+        name: str | None = self._inner.id_to_token(token)
+        if name is None or token in self._special:
+            return None
+        if self._bytes:
+            return (
+                bytes(self._bytes[c] for c in name)
+                if all(c in self._bytes for c in name)
+                else name.encode()
+            )
+        if BYTE_NAME.fullmatch(name):
+            return bytes([int(name[3:5], 16)])
+        return name.replace(WORD, " ").encode()
+
+    @cached_property
+    def _special(self) -> frozenset[int]:
+        added = self._inner.get_added_tokens_decoder()
+        return self.eos | {i for i, t in added.items() if t.special}
+
+    @cached_property
+    def _bytes(self) -> dict[str, int]:
+        """GPT-2's character for each byte where names are made of these, else nothing."""
+        decoder = json.dumps(json.loads(self._inner.to_str()).get("decoder"))
+        return {c: b for b, c in byte_characters().items()} if '"ByteLevel"' in decoder else {}
 
 
 def _loaded(path: Path) -> Any:

@@ -14,6 +14,7 @@ from tessera.lang.create import tensor
 from tessera.lang.jit import jit
 from tessera.lang.tensor import Tensor
 from tessera.models.blocks import Array
+from tessera.models.held import Pages
 from tessera.models.tokenizer import Tokenizer
 
 CHUNKS = (
@@ -61,6 +62,8 @@ class LanguageModel:
         self._tokenizer, self._family = tokenizer, family
         self._step = jit(self._last, donate=["cache"])
         self._all = jit(self._every, donate=["cache"])
+        self._states = jit(self._hidden, donate=["cache"])
+        self.paged_step = jit(self._over_pages)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -85,6 +88,18 @@ class LanguageModel:
     def _every(self, params: Any, tokens: Any, cache: Any, start: Any) -> Any:
         x, cache = self._family.forward(self.shape, params, tokens, cache, start)
         return self._family.logits(self.shape, params, x), cache
+
+    def _hidden(self, params: Any, tokens: Any, cache: Any, start: Any) -> Any:
+        return self._family.forward(self.shape, params, tokens, cache, start)
+
+    def _over_pages(
+        self, params: Any, tokens: Any, pools: Any, table: Any, start: Any, last: Any
+    ) -> Any:
+        """Logits (batch, vocabulary) after row `last` of each sequence, and the new keys and values of each layer."""
+        held = [Pages(k, v, table) for k, v in pools]
+        x, new = self._family.forward(self.shape, params, tokens, held, start)
+        at = op.broadcast_to(op.reshape(last, (-1, 1, 1)), (x.shape[0], 1, x.shape[2]))
+        return self._family.logits(self.shape, params, op.take_along_axis(x, at, axis=1))[:, 0], new
 
     def _last(self, params: Any, tokens: Any, cache: Any, start: Any, at: Any) -> Any:
         x, cache = self._family.forward(self.shape, params, tokens, cache, start)
@@ -137,6 +152,10 @@ class LanguageModel:
 
         The state that is given is used up.
         """
+        return self._advance(state, tokens, self._all if every else None)
+
+    def _advance(self, state: State, tokens: Any, rows_of: Any) -> tuple[Array, State]:
+        """What a step gives for each token, or the logits after the last, and the state that has seen them."""
         ids = self._checked(tokens)
         total = state.length + len(ids)
         if total > self.context:
@@ -148,17 +167,17 @@ class LanguageModel:
             size = next((c for c in CHUNKS if c >= len(ids)), CHUNKS[-1])
             part, ids = ids[:size], ids[size:]
             state = self._grown(state, state.length + size)
-            out, state = self._chunk(state, part, size, every)
+            out, state = self._chunk(state, part, size, rows_of)
             outs.append(out)
-        return (np.concatenate(outs) if every else outs[-1]), state
+        return (outs[-1] if rows_of is None else np.concatenate(outs)), state
 
-    def _chunk(self, state: State, part: Array, size: int, every: bool) -> tuple[Array, State]:
+    def _chunk(self, state: State, part: Array, size: int, rows_of: Any) -> tuple[Array, State]:
         """One compiled step; rows past the tokens are written to the cache and then written over."""
         rows = np.zeros((1, size), np.int32)
         rows[0, : len(part)] = part
         start = np.array([state.length], np.int32)
-        if every:
-            out, cache = self._all(self.params, rows, state.cache, start)
+        if rows_of is not None:
+            out, cache = rows_of(self.params, rows, state.cache, start)
             found = out.numpy()[0, : len(part)]
         else:
             at = np.array(len(part) - 1, np.int32)
@@ -170,6 +189,11 @@ class LanguageModel:
         """Logits (positions, vocabulary) after each of the tokens."""
         ids = self._checked(tokens)
         return tensor(self.advance(self.start(len(ids)), ids, every=True)[0])
+
+    def hidden(self, tokens: Any) -> Tensor:
+        """Hidden states (positions, width) of tokens, after the last norm."""
+        ids = self._checked(tokens)
+        return tensor(self._advance(self.start(len(ids)), ids, self._states)[0])
 
     def tokens_of(self, prompt: str | Sequence[int] | Iterable[int]) -> list[int]:
         """A prompt as tokens."""

@@ -34,6 +34,9 @@ class Tokenizer(Protocol):
     def name(self, token: int) -> str:
         """The text of one token, special or not."""
 
+    def piece(self, token: int) -> bytes | None:
+        """The bytes that a token adds to a text; None of one that is no text, such as an end."""
+
 
 @lru_cache(maxsize=1)
 def byte_characters() -> dict[int, str]:
@@ -125,6 +128,11 @@ class _FromGGUF:
             return name.encode() if special else b""
         return name.encode() if kind == USER else self._plain_bytes(token)
 
+    def piece(self, token: int) -> bytes | None:
+        """The bytes that a token adds to a text; None of one that is no text, such as an end."""
+        special = self.types[token] in (CONTROL, UNKNOWN, UNUSED) or token in self.eos
+        return None if special else self._bytes(token, False)
+
     def _plain_bytes(self, token: int) -> bytes:
         return self.names[token].encode()
 
@@ -192,7 +200,7 @@ class SentencePieces(_FromGGUF):
         self._prefix = self._flag("add_space_prefix", True)
         self._unknown = self._id("unknown_token_id")
         self._of_byte = {
-            int(n[3:5], 16): i for i, n in enumerate(self.names) if _BYTE_NAME.fullmatch(n)
+            int(n[3:5], 16): i for i, n in enumerate(self.names) if BYTE_NAME.fullmatch(n)
         }
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
@@ -230,12 +238,12 @@ class SentencePieces(_FromGGUF):
 
     def _plain_bytes(self, token: int) -> bytes:
         name = self.names[token]
-        if self.types[token] == BYTE and _BYTE_NAME.fullmatch(name):
+        if self.types[token] == BYTE and BYTE_NAME.fullmatch(name):
             return bytes([int(name[3:5], 16)])
         return name.replace(WORD, " ").encode()
 
 
-_BYTE_NAME = re.compile("<0x[0-9A-F]{2}>")
+BYTE_NAME = re.compile("<0x[0-9A-F]{2}>")
 
 
 def merge(symbols: Sequence[str], order: Any) -> list[str]:

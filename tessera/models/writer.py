@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from tessera.core.errors import OperandError
+from tessera.lang.create import tensor
+from tessera.lang.tensor import Tensor
 from tessera.models import generation
+from tessera.models.blocks import Array
 from tessera.models.model import LanguageModel
 from tessera.models.sampling import Sampling
 
@@ -25,19 +30,21 @@ class Writer(LanguageModel):
         beams: int = 1,
         stop: str | Sequence[str] = (),
         draft: LanguageModel | None = None,
+        schema: Any = None,
         **sampling: Any,
     ) -> Any:
         """A continuation: text for a text, tokens for tokens.
 
         Sampling: temperature (0 takes the likeliest token), top_k, top_p, min_p, repetition_penalty, presence_penalty,
-        frequency_penalty, seed.  `stop` ends a text; `draft` is a smaller model that proposes tokens.
+        frequency_penalty, seed.  `stop` ends a text; `draft` is a smaller model that proposes tokens;
+        `schema` is a JSON schema that the text follows.
         """
         if beams != 1:
-            if temperature or sampling or draft is not None or stop:
+            if temperature or sampling or draft is not None or stop or schema is not None:
                 raise OperandError("generate: beams goes with max_new_tokens only")
             found = generation.beams(self, self.tokens_of(prompt), max_new_tokens, beams)
             return self.tokenizer.decode(found) if isinstance(prompt, str) else found
-        new = self._new(prompt, max_new_tokens, temperature, draft, sampling)
+        new = self._new(prompt, max_new_tokens, temperature, draft, schema, sampling)
         if not isinstance(prompt, str):
             if stop:
                 raise OperandError("generate: stop strings need a prompt that is text")
@@ -52,10 +59,11 @@ class Writer(LanguageModel):
         *,
         stop: str | Sequence[str] = (),
         draft: LanguageModel | None = None,
+        schema: Any = None,
         **sampling: Any,
     ) -> Iterator[str]:
         """The text of a continuation piece by piece, as it is generated."""
-        new = self._new(prompt, max_new_tokens, temperature, draft, sampling)
+        new = self._new(prompt, max_new_tokens, temperature, draft, schema, sampling)
         return generation.pieces(self, new, _strings(stop))
 
     def chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Iterator[str]:
@@ -66,12 +74,25 @@ class Writer(LanguageModel):
         """exp of the mean surprise at each token of a text but the first."""
         return generation.perplexity(self, self.tokens_of(text))
 
+    def embed(self, texts: str | Sequence[str]) -> Tensor:
+        """Embeddings (texts, width) of length one, or (width,) of a single text: means of hidden states."""
+        if isinstance(texts, str):
+            return tensor(self.embed_tokens(self.tokens_of(texts)))
+        return tensor(np.stack([self.embed_tokens(self.tokens_of(t)) for t in texts]))
+
+    def embed_tokens(self, ids: Sequence[int]) -> Array:
+        """The embedding of one text's tokens."""
+        mean = self.hidden(ids).numpy().mean(0, dtype=np.float32)
+        out: Array = mean / max(np.sqrt((mean * mean).sum()), np.float32(1e-12))
+        return out
+
     def _new(
         self,
         prompt: Any,
         limit: int,
         temperature: float,
         draft: LanguageModel | None,
+        schema: Any,
         sampling: dict[str, Any],
     ) -> Iterator[int]:
         known = set(Sampling.__dataclass_fields__)
@@ -81,7 +102,7 @@ class Writer(LanguageModel):
                 f"generate: got {min(unknown)!r}, expected options among {', '.join(sorted(known))}"
             )
         chosen = Sampling(temperature=temperature, **sampling)
-        return generation.tokens(self, self.tokens_of(prompt), limit, chosen, draft)
+        return generation.tokens(self, self.tokens_of(prompt), limit, chosen, draft, schema)
 
 
 def _strings(stop: str | Sequence[str]) -> list[str]:

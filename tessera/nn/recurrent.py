@@ -87,8 +87,9 @@ class _Recurrent(Module):
         outputs are 0.  key: drop outputs between the layers.
         """
         start = self._start(x, state)
-        inside = None if lengths is None else op.arange(x.shape[1])[:, None] < lengths  # type: ignore[index]
-        xs, last = op.swapaxes(x, 0, 1), []
+        inside = None if lengths is None else op.arange(x.shape[1])[:, None] < lengths
+        last: list[Any] = []
+        xs: Any = op.swapaxes(x, 0, 1)
         keys: Any = None if key is None else split(key, self.layers)
         for layer in range(self.layers):
             if keys is not None and layer and self.dropout:

@@ -20,6 +20,7 @@ import numpy as np
 from tessera.core.dims import Size
 from tessera.core.dtype import i64
 from tessera.core.errors import OperandError
+from tessera.core.factors import Factors, single
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value, bind
 from tessera.ir.graph.op import Op, Params, Types
@@ -79,8 +80,28 @@ def _nowhere(*xs: Any, **params: Any) -> Any:
     raise AssertionError(f"a collective over {params['axis']!r} was not batched")
 
 
+def _same(types: Types, outs: Types, p: Params) -> Factors:
+    """How a collective is cut by another mesh axis: along all axes of its operand."""
+    axes = [[f"a{k}" for k in range(t.rank)] for t in types]
+    return single(axes, axes, dict(zip(axes[0], types[0].shape, strict=True)))
+
+
+def _with_first(ins: bool, outs: bool) -> Callable[[Types, Types, Params], Factors]:
+    """How one is cut whose operand, result or both have an axis in front with an element for each shard."""
+
+    def factors(types: Types, results: Types, p: Params) -> Factors:
+        rest = types[0].shape[1:] if ins else types[0].shape
+        axes = [f"a{k}" for k in range(len(rest))]
+        sizes = {"first": p["size"], **dict(zip(axes, rest, strict=True))}
+        each = [["first", *axes] if has else axes for has in (ins, outs)]
+        return single(each[:1], each[1:], sizes, frozenset(("first",)))
+
+    return factors
+
+
 def _collective(name: str, doc: str, own: Own, **record: Any) -> Op:
     record.setdefault("infer", lambda types, p: types)
+    record.setdefault("factors", _same)
     record.setdefault("batch", leading)
     effects = frozenset(("collective",))
     op = Op(name, doc, call=name, numpy=_nowhere, effects=effects, **record)
@@ -218,12 +239,13 @@ def _gathered(types: Types, p: Params) -> list[TensorType]:
 
 ALL_GATHER = _collective(
     "all_gather", "What all elements hold, along a new first axis.",
-    _gather_along, infer=_gathered, linear=(0,), transpose=lambda n, ct, k: bind(PSUM_SCATTER, ct, **n.params),
+    _gather_along, infer=_gathered, linear=(0,), factors=_with_first(False, True), transpose=lambda n, ct, k: bind(PSUM_SCATTER, ct, **n.params),
     batch=lambda n, xs, batched: to_front(bind(n.op, *xs, **n.params), 1),
 )  # fmt: skip
 
 PSUM_SCATTER = _collective(
     "psum_scatter", "The part of the sum over an axis that is this element's.", _scatter_along,
+    factors=_with_first(True, False),
     infer=lambda types, p: [types[0].with_shape(types[0].shape[1:])], kinds="uifc", linear=(0,),
     transpose=lambda n, ct, k: bind(ALL_GATHER, ct, **n.params),
     batch=lambda n, xs, batched: bind(n.op, to_front(xs[0], 1), **n.params),
@@ -236,6 +258,7 @@ def _placed(types: Types, p: Params) -> list[TensorType]:
 
 PART = _collective(
     "part", "The part of x, cut along its first axis, that is this element's.", _part_along,
+    factors=_with_first(True, False),
     infer=lambda types, p: [types[0].with_shape(types[0].shape[1:])], linear=(0,),
     transpose=lambda n, ct, k: bind(PLACE, ct, **n.params),
     batch=lambda n, xs, batched: bind(n.op, to_front(xs[0], 1), **n.params),
@@ -255,12 +278,14 @@ def _place_along(
 
 PLACE = _collective(
     "place", "Zeros along a new first axis, with x where this element is.", _place_along,
+    factors=_with_first(False, True),
     infer=_placed, linear=(0,), transpose=lambda n, ct, k: bind(PART, ct, **n.params),
     batch=lambda n, xs, batched: to_front(bind(n.op, *xs, **n.params), 1),
 )  # fmt: skip
 
 ALL_TO_ALL = _collective(
     "all_to_all", "What each element holds for this one, along the first axis.", _all_to_all_along,
+    factors=_with_first(True, True),
     linear=(0,), transpose=lambda n, ct, k: bind(ALL_TO_ALL, ct, **n.params),
     batch=lambda n, xs, batched: to_front(bind(n.op, to_front(xs[0], 1), **n.params), 1),
 )  # fmt: skip

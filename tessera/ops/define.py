@@ -35,6 +35,7 @@ from tessera.core.errors import (
     too_deep,
 )
 from tessera.core.promotion import holds, meet_scalar, promote_all
+from tessera.core.provided import Provided
 from tessera.core.rounding import round_to
 from tessera.core.scalar import SCALARS, Expr, arg
 from tessera.core.signature import broadcast_shapes
@@ -55,17 +56,9 @@ FUNCTIONS: dict[str, OpFunction[..., Value]] = {}  # every public op function by
 _LOOKED_AT = 256  # one in so many calls is looked at, whether it should be compiled
 
 
-def _nothing(f: Any, args: Any, kwargs: Any) -> None:
-    """What happens to calls that are looked at before anybody says."""
-
-
-_warm: Callable[..., None] = _nothing
-
-
-def set_warm(f: Callable[..., None]) -> None:
-    """Say what looks at calls of functions: it gets the function and its arguments."""
-    global _warm
-    _warm = f
+LOOK_AT_CALL: Provided[Callable[..., None]] = Provided(
+    "look at call", "what looks at now and then a call: it gets the function and its arguments"
+)
 
 
 class OpFunction(Generic[P, R]):
@@ -81,8 +74,8 @@ class OpFunction(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         self.calls += 1
-        if not self.calls % _LOOKED_AT:
-            _warm(self, args, kwargs)
+        if not self.calls % _LOOKED_AT and LOOK_AT_CALL.value is not None:
+            LOOK_AT_CALL.value(self, args, kwargs)
         try:
             result = self.front(*args, **kwargs)
             if getattr(result, "device", ANYWHERE) is ANYWHERE:

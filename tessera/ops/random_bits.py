@@ -98,19 +98,16 @@ def two_blocks(op: str, key: ArrayLike, shape: Shape, wide: DType) -> tuple[Valu
     return cast_to(bitwise_right_shift(first, 32), u32), cast_to(first, u32)
 
 
-DIGITS = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8, "f8e4m3": 4, "f8e5m2": 3}
-
-
 def unit(bits: Value, dtype: DType) -> Value:
     """Evenly spaced numbers in [0, 1)."""
-    p = DIGITS[dtype.name]
+    p = dtype.format.digits
     return mul(cast_to(bitwise_right_shift(bits, bits.dtype.bits - p), dtype), 2.0**-p)
 
 
 def fine(bits: Value, wide: DType) -> Value:
     """Numbers between 0 and 1, dense near 0, in f32 from u32 or in f64 from u64."""
     scaled = mul(add(cast_to(bits, wide), 0.5), 2.0**-wide.bits)
-    return minimum(scaled, 1 - 2.0 ** -DIGITS[wide.name])
+    return minimum(scaled, 1 - 2.0**-wide.format.digits)
 
 
 def wide_of(dtype: DType) -> DType:

@@ -8,6 +8,7 @@ from tessera.core.errors import OperandError
 from tessera.core.scalar import arg
 from tessera.ir.graph.ir import Graph, Node, Value
 from tessera.ir.graph.op import Sample
+from tessera.ops.batching import leading
 from tessera.ops.contraction import contract, matmul
 from tessera.ops.control import call_types
 from tessera.ops.convolution import conv
@@ -20,7 +21,7 @@ Policy = str | tuple[str, ...] | int  # nothing, dots, everything, names of valu
 @define(
     infer=lambda types, p: types, multiple=True, call="barrier", moves=True,
     numpy=lambda *xs: xs, samples=(Sample((3,)), Sample((2,), (0, 3))),
-    jvp=lambda n, ts: _tangents(ts),
+    jvp=lambda n, ts: _tangents(ts), batch=leading,
 )  # fmt: skip
 def barrier(*xs: ArrayLike) -> tuple[Value, ...]:
     """The same values, which no pass may take for those that went in or compute before all of them."""

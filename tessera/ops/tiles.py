@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tessera.core.provided import Provided
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Value
 from tessera.ir.graph.op import Params, Types
@@ -44,17 +45,14 @@ class Engine(Protocol):
         """Which of the first parameters a kernel stores to."""
 
 
-_find: list[Callable[[], Engine]] = []
-
-
-def set_engine(find: Callable[[], Engine]) -> None:
-    """Say how the engine is found when a kernel is first met."""
-    _find[:] = [find]
+ENGINE: Provided[Callable[[], Engine]] = Provided(
+    "tile engine", "what reads and runs Tile IR inside a graph, found when a kernel is first met"
+)
 
 
 def engine() -> Engine:
     """What reads and runs Tile IR."""
-    return _find[0]()
+    return ENGINE.get()()
 
 
 def _types(types: Types, p: Params) -> Sequence[TensorType]:

@@ -22,6 +22,7 @@ from typing import Any
 
 from tessera.core.errors import OperandError
 from tessera.core.flags import flags
+from tessera.core.processor import assumed
 from tessera.ir.target.cpu.machine import architecture
 from tessera.runtime.folder import UntrustedError, fault_of_file, private
 
@@ -127,7 +128,7 @@ def size_class(sizes: Mapping[str, int]) -> str:
 def entries() -> Mapping[tuple[str, str], str]:
     """The nests of this machine, by kernel and class of sizes."""
     now = stamp()
-    if not now:
+    if not now or assumed() is not None:  # what was tuned here says nothing of another processor
         return {}
     found: dict[tuple[str, str], str] = {}
     with tolerant():

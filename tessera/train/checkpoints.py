@@ -10,12 +10,15 @@ from typing import Any
 
 from tessera.core.blame import blames_arguments
 from tessera.core.errors import FileError, OperandError
+from tessera.core.ranks import engine
 from tessera.core.source import warn_caller
 from tessera.files.atomic import clear_abandoned
+from tessera.files.index import INDEX, shards_of
 from tessera.files.load import load
 from tessera.files.save import save
+from tessera.files.sharded import told_all
 
-_NAME = re.compile(r"step-(\d{8,})\.safetensors")
+_NAME = re.compile(r"step-(\d{8,})\.safetensors(\.index\.json)?")
 
 
 class Checkpoints:
@@ -44,27 +47,38 @@ class Checkpoints:
         if not self.folder.is_dir():
             return []
         found = (_NAME.fullmatch(p.name) for p in self.folder.iterdir())
-        return sorted(int(m[1]) for m in found if m)
+        return sorted({int(m[1]) for m in found if m})
 
     def is_due(self, step: int) -> bool:
         """Whether a checkpoint should be saved after this many steps."""
         if self.every is not None and step % self.every == 0:
             return True
-        return self.seconds is not None and time.monotonic() - self._last >= self.seconds
+        if self.seconds is None:
+            return False
+        late = time.monotonic() - self._last >= self.seconds
+        return late if engine().size == 1 else told_all("clock", str(int(late)))[0] == "1"
 
     def save(self, step: int, tree: Any) -> None:
         """Save the file of a step, then remove those that are too old."""
         self.folder.mkdir(parents=True, exist_ok=True)
         save(self.path(step), tree)
         self._last = time.monotonic()
-        for old in self.steps()[: -self.keep]:
-            self.path(old).unlink(missing_ok=True)
+        for old in self.steps()[: -self.keep] if engine().rank == 0 else ():
+            self._remove(self.path(old))
+
+    def _remove(self, path: Path) -> None:
+        """Take away a file, or an index and then what it names."""
+        index = path.with_name(path.name + INDEX)
+        shards = shards_of(index)
+        index.unlink(missing_ok=True)
+        for name in (path.name, *shards):
+            path.with_name(name).unlink(missing_ok=True)
 
     def restore(self, like: Any) -> Any | None:
         """The newest tree that can be read; files that are damaged are passed over with a warning."""
         for step in reversed(self.steps()):
             clear_abandoned(self.path(step))
-            try:
+            try:  # of ranks, each finds the same files damaged
                 return load(self.path(step), like=like)
             except FileError as e:
                 if "damaged" not in e.message and "truncated" not in e.message:

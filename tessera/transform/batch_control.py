@@ -1,7 +1,7 @@
 """Batches of control flow: calls, cond, scan and while_loop with a new leading axis.
 
-A branch or a loop that all elements of the batch share stays one.  Where each element has a
-condition of its own, cond runs both branches and picks, and while_loop goes on until all are done,
+A branch or a loop that all elements of the batch share stays one, as does a branch of a batch of one.  Where each
+element has a condition of its own, cond runs both branches and picks, and while_loop goes on until all are done,
 elements that are done keeping what they have.
 """
 
@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 
 from tessera.core.dims import Shape, Size
 from tessera.ir.graph.ir import Builder, Graph, Node, Value, bind, building, current_builder
-from tessera.ops.batching import Mask, batch_size, in_front, spread_behind, to_front
+from tessera.ops.batching import NEW_AXIS, Mask, batch_size, in_front, spread_behind, to_front
+from tessera.ops.collective import mentions
 from tessera.ops.control import call, cond, scan, while_loop
 from tessera.ops.elementwise import where
 from tessera.ops.reduction import any as any_of
 from tessera.ops.region import over_same_inputs
-from tessera.ops.shape import transpose
+from tessera.ops.shape import reshape, transpose
 from tessera.transform.batch import REGION_BATCH, REGION_SPREAD, batch_graph, probing
 from tessera.transform.moving import either, fixed_point, remembered
 
@@ -82,6 +83,8 @@ def _call(n: Node, operands: Sequence[Value], batched: Mask) -> Results:
 
 def _cond(n: Node, operands: Sequence[Value], batched: Mask) -> Results:
     size = batch_size(operands, batched)
+    if batched[0] and size == 1 and not _mentions_axis(n):
+        operands, batched = (reshape(operands[0], ()), *operands[1:]), (False, *batched[1:])
     if batched[0]:
         return _both(n, operands, batched, size)
     mask = list(batched[1:])
@@ -89,6 +92,10 @@ def _cond(n: Node, operands: Sequence[Value], batched: Mask) -> Results:
     made = [batched_region(g, mask, wanted, size) for g in n.regions]
     regions, outer = over_same_inputs([g for g, _ in made], [o for _, o in made])
     return bind(n.op, *operands, *outer, regions=regions, **n.params), wanted
+
+
+def _mentions_axis(n: Node) -> bool:
+    return NEW_AXIS.name is not None and mentions(n, NEW_AXIS.name)
 
 
 def _both(n: Node, operands: Sequence[Value], batched: Mask, size: Size) -> Results:
@@ -158,7 +165,7 @@ def _while(n: Node, operands: Sequence[Value], batched: Mask) -> Results:
 
 
 def _cond_spread(n: Node, batched: list[bool], size: Size) -> list[bool]:
-    if batched[0]:
+    if batched[0] and (size != 1 or _mentions_axis(n)):
         return [True] * len(n.results)
     return either([batched_outputs(g, batched[1:], size) for g in n.regions])
 

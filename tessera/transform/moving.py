@@ -120,11 +120,11 @@ def body_reach(n: Node, mask: Mask, ask: Outputs) -> Mask:
 _REACH: dict[str, Callable[[Node, Mask, Outputs], Mask]] = {}
 
 
-def set_reach(name: str, rule: Callable[[Node, Mask, Outputs], Mask]) -> None:
+def add_reach(name: str, rule: Callable[[Node, Mask, Outputs], Mask]) -> None:
     """Say which results of an op with regions move with which operands."""
     _REACH[name] = rule
     REGION_MOVES[name] = lambda n, mask: rule(n, mask, moving_outputs)
 
 
 for _op, _rule in ((cond.op, _cond), (scan.op, _scan), (while_loop.op, _while)):
-    set_reach(_op.name, _rule)
+    add_reach(_op.name, _rule)

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.factors import Factors
 from tessera.core.layout import Layout, cost, parts, replicated
 from tessera.core.mesh import Mesh
 from tessera.core.scalar import SCALARS
@@ -54,10 +53,16 @@ from tessera.ops.elementwise import (
 )
 from tessera.ops.shape import reshape
 from tessera.transform.factors import factors_of
-from tessera.transform.reshard import Inserted, Resharding
+from tessera.transform.match import collectives
+from tessera.transform.partition_regions import REGIONS
+from tessera.transform.partition_space import SPACE
+from tessera.transform.partition_views import VIEWS
+from tessera.transform.reshard import EXCHANGES, Inserted, Resharding
+from tessera.transform.shards import Shard, Step
 
 Choice = Mapping[str, str]  # mesh axis -> the factor that it cuts
 _ADDITIVE = ("add", "sub", "neg")  # scalar ops that commute with sums over shards
+_SCALED = ("mul", "div")  # those that do when the other operand is a number
 
 
 @dataclass(frozen=True)
@@ -70,35 +75,6 @@ class Partitioned:
     inserted: tuple[Inserted, ...]
 
 
-@dataclass(frozen=True)
-class _Shard:
-    """A value of the program on whole tensors, as one shard holds it."""
-
-    value: Value
-    type: TensorType
-    layout: Layout
-    source: _Step | None = None  # how to make it in another layout without moving anything
-
-
-@dataclass(frozen=True)
-class _Step:
-    """A node at the sizes of a call."""
-
-    node: Node
-    types: tuple[TensorType, ...]
-    outs: tuple[TensorType, ...]
-    params: Params
-    factors: Factors | None
-    operands: tuple[_Shard, ...] = ()
-
-    @property
-    def combine(self) -> str | None:
-        """The scalar op that folds factors which results do not have."""
-        if self.factors is not None and (self.factors.added or self.factors.places):
-            return "add"
-        return self.node.op.combine
-
-
 def partition(
     g: Graph, layouts: Sequence[Layout], mesh: Mesh, sizes: Mapping[str, int], wanted: Sequence[Layout | None] = ()
 ) -> Partitioned:  # fmt: skip
@@ -106,11 +82,11 @@ def partition(
     builder = Builder(input_names=g.input_names)
     with building(builder):
         walk = _Walk(mesh, sizes)
-        env: dict[Value, _Shard] = {}
+        env: dict[Value, Shard] = {}
         for v, layout in zip(g.inputs, layouts, strict=True):
             t = v.type.substitute(sizes)
             local = builder.input(t.with_shape(layout.local(t.shape, mesh)))
-            env[v] = _Shard(local, t, layout)
+            env[v] = Shard(local, t, layout)
         walk.graph(g, env)
         found = [env[v] for v in g.outputs]
         goals = wanted or [None] * len(found)
@@ -128,13 +104,21 @@ def partition(
 class _Walk:
     """Goes through a graph and writes the program of one shard into the open builder."""
 
-    def __init__(self, mesh: Mesh, sizes: Mapping[str, int]):
+    def __init__(self, mesh: Mesh, sizes: Mapping[str, int], reshard: Resharding | None = None):
         self.mesh, self.sizes = mesh, dict(sizes)
-        self.reshard = Resharding(mesh)
-        self._kept: dict[tuple[Value, Layout], Value] = {}
-        self._held: list[_Shard] = []  # keeps the keys of that alive
+        self.reshard = Resharding(mesh) if reshard is None else reshard
+        self._kept: dict[tuple[Value, Layout, Layout], Value] = {}
+        self._held: list[Shard] = []  # keeps the keys of that alive
 
-    def graph(self, g: Graph, env: dict[Value, _Shard]) -> None:
+    def inside(self, times: int) -> _Walk:
+        """One for a region, whose collectives run so many times."""
+        return _Walk(self.mesh, self.sizes, self.reshard.repeated(times))
+
+    def trial(self) -> _Walk:
+        """One whose collectives are not listed."""
+        return _Walk(self.mesh, self.sizes)
+
+    def graph(self, g: Graph, env: dict[Value, Shard]) -> None:
         """Write the nodes of a graph."""
         for n in g.nodes:
             self._set_location(n)
@@ -146,11 +130,11 @@ class _Walk:
         builder = _open()
         builder.location = None if n is None else n.location
 
-    def asked(self, s: _Shard, layout: Layout, user: str, n: Node | None) -> Value:
+    def asked(self, s: Shard, layout: Layout, user: str, n: Node | None) -> Value:
         """A value in a layout; each is made once."""
         if s.layout == layout:
             return s.value
-        key = s.value, layout
+        key = s.value, s.layout, layout
         if key not in self._kept:
             self._held.append(s)
             again = self._again(s, layout)
@@ -162,7 +146,7 @@ class _Walk:
             )
         return self._kept[key]
 
-    def _again(self, s: _Shard, layout: Layout) -> Value | None:
+    def _again(self, s: Shard, layout: Layout) -> Value | None:
         """A constant or a broadcast made anew with the shape of a shard, rather than made whole and cut."""
         step = s.source
         if step is None or s.layout.axes or s.layout.partial:
@@ -184,18 +168,27 @@ class _Walk:
 
     # One node -------------------------------------------------------------------------------------
 
-    def _node(self, n: Node, operands: Sequence[_Shard]) -> list[_Shard]:
+    def _node(self, n: Node, operands: Sequence[Shard]) -> list[Shard]:
         params = substitute_params(n.params, self.sizes)
         outs = tuple(v.type.substitute(self.sizes) for v in n.results)
         types = tuple(s.type for s in operands)
         if n.op is CONSTRAIN:
             layout = Layout(params["cuts"])
-            return [_Shard(self.asked(operands[0], layout, "constrain", n), types[0], layout)]
+            return [Shard(self.asked(operands[0], layout, "constrain", n), types[0], layout)]
+        if n.op in VIEWS:
+            return VIEWS[n.op](self, n, operands, outs)
+        if n.op in EXCHANGES:
+            self.reshard.note_own(n, operands[0].type, operands[0].layout)
         is_cut = any(s.layout.axes or s.layout.partial for s in operands)
+        made = SPACE[n.op](self, n, operands, params) if is_cut and n.op in SPACE else None
+        if made is not None:
+            return made
+        if n.op in REGIONS and (is_cut or any(map(collectives, n.regions))):
+            return REGIONS[n.op](self, n, operands, params)
         if not is_cut and not (n.op.view is not None and len(types) == 1):
-            step = _Step(n, types, outs, params, None)
+            step = Step(n, types, outs, params, None)
             return self._whole(step, operands, remember=_is_full(step))
-        step = _Step(n, types, outs, params, factors_of(n, types, outs, params))
+        step = Step(n, types, outs, params, factors_of(n, types, outs, params))
         if not is_cut:
             return self._whole(step, operands, remember=_is_broadcast(step))
         if _passes_partial(step, operands):
@@ -208,9 +201,7 @@ class _Walk:
             return self._decomposed(step, operands)
         return self._whole(step, operands)
 
-    def _whole(
-        self, step: _Step, operands: Sequence[_Shard], remember: bool = False
-    ) -> list[_Shard]:
+    def _whole(self, step: Step, operands: Sequence[Shard], remember: bool = False) -> list[Shard]:
         """The node on whole operands, the same on every shard."""
         n = step.node
         values = [self.asked(s, replicated(s.type.rank), n.op.name, n) for s in operands]
@@ -218,10 +209,10 @@ class _Walk:
         made = out if n.op.multiple else (out,)
         source = replace(step, operands=tuple(operands)) if remember else None
         return [
-            _Shard(v, t, replicated(t.rank), source) for v, t in zip(made, step.outs, strict=True)
+            Shard(v, t, replicated(t.rank), source) for v, t in zip(made, step.outs, strict=True)
         ]
 
-    def _decomposed(self, step: _Step, operands: Sequence[_Shard]) -> list[_Shard]:
+    def _decomposed(self, step: Step, operands: Sequence[Shard]) -> list[Shard]:
         """The node as the ops that define it; a narrow dtype is widened before and rounded once after."""
         n = step.node
         assert n.op.decompose is not None
@@ -235,7 +226,7 @@ class _Walk:
         g, outer = b.finish(outs, n.op.name)
         if any(m.op is n.op for m in g.nodes):  # one that only another form of it defines
             return self._whole(step, operands)
-        lifted = [_Shard(v, v.type, replicated(v.ndim)) for v in outer]
+        lifted = [Shard(v, v.type, replicated(v.ndim)) for v in outer]
         env = dict(zip(g.inputs, [*operands, *lifted], strict=True))
         self.graph(g, env)
         self._set_location(n)
@@ -243,9 +234,7 @@ class _Walk:
 
     # Cutting --------------------------------------------------------------------------------------
 
-    def _choice(
-        self, step: _Step, operands: Sequence[_Shard], keep: bool = False
-    ) -> dict[str, str]:
+    def _choice(self, step: Step, operands: Sequence[Shard], keep: bool = False) -> dict[str, str]:
         """The cheapest way to cut a node: for each mesh axis one of the factors that operands cut by it."""
         f = step.factors
         assert f is not None
@@ -262,7 +251,7 @@ class _Walk:
         assert best is not None
         return best[1]
 
-    def _options(self, step: _Step, operands: Sequence[_Shard], axis: str) -> Iterator[str]:
+    def _options(self, step: Step, operands: Sequence[Shard], axis: str) -> Iterator[str]:
         f, seen = step.factors, set[str]()
         assert f is not None
         for s, names in zip(operands, f.ins, strict=True):
@@ -273,8 +262,13 @@ class _Walk:
             if name not in seen and f.is_cuttable(name, self.mesh.size(axis)):
                 seen.add(name)
                 yield name
+        if (
+            not seen and step.node.op.decompose is None
+        ):  # by another axis: all_to_all moves less than all_gather
+            kept = {g for out in f.outs for names in out for g in names} - f.whole
+            yield from sorted(g for g in kept if f.is_cuttable(g, self.mesh.size(axis)))
 
-    def _fits(self, step: _Step, choice: Choice) -> bool:
+    def _fits(self, step: Step, choice: Choice) -> bool:
         """Whether factors that are cut several times divide, and cut folds can be padded."""
         f = step.factors
         assert f is not None
@@ -291,7 +285,7 @@ class _Walk:
                 return False
         return True
 
-    def _price(self, step: _Step, operands: Sequence[_Shard], choice: Choice, keep: bool) -> float:
+    def _price(self, step: Step, operands: Sequence[Shard], choice: Choice, keep: bool) -> float:
         f = step.factors
         assert f is not None
         total = 0
@@ -306,13 +300,13 @@ class _Walk:
                 total += size * (n - 1) // n // parts(out.axes, self.mesh)
         return total
 
-    def _waste(self, step: _Step, axes: Sequence[str], choice: Choice) -> float:
+    def _waste(self, step: Step, axes: Sequence[str], choice: Choice) -> float:
         """Work that shards repeat, in bytes: it settles what moves the same."""
         size = sum(int(t.size) * t.dtype.bits / 8 for t in (*step.types, *step.outs))
         return size * 0.01 * sum(a not in choice for a in axes)
 
     def _wanted(
-        self, step: _Step, i: int, operands: Sequence[_Shard], choice: Choice, keep: bool
+        self, step: Step, i: int, operands: Sequence[Shard], choice: Choice, keep: bool
     ) -> Layout:
         """The layout in which operand i is needed."""
         f = step.factors
@@ -320,13 +314,13 @@ class _Walk:
         made = self._layout(f.ins[i], choice, operands)
         return replace(made, partial=operands[i].layout.partial) if keep else made
 
-    def _out(self, step: _Step, i: int, choice: Choice, operands: Sequence[_Shard] = ()) -> Layout:
+    def _out(self, step: Step, i: int, choice: Choice, operands: Sequence[Shard] = ()) -> Layout:
         f = step.factors
         assert f is not None
         return self._layout(f.outs[i], choice, operands)
 
     def _layout(
-        self, axes: Sequence[tuple[str, ...]], choice: Choice, operands: Sequence[_Shard]
+        self, axes: Sequence[tuple[str, ...]], choice: Choice, operands: Sequence[Shard]
     ) -> Layout:
         """The layout of axes with these factors; a factor cut several times keeps the order that operands have."""
         orders = [names for s in operands for names in s.layout.cuts if len(names) > 1]
@@ -337,15 +331,15 @@ class _Walk:
             cuts.append(tuple(mine) if known is None else known)
         return Layout(tuple(cuts))
 
-    def _moves(self, step: _Step, operands: Sequence[_Shard], choice: Choice) -> bool:
+    def _moves(self, step: Step, operands: Sequence[Shard], choice: Choice) -> bool:
         """Whether a cut of an operand gets lost."""
         wants = [self._wanted(step, i, operands, choice, False) for i in range(len(operands))]
         pairs = zip(operands, wants, strict=True)
         return any(set(s.layout.axes) - set(w.axes) for s, w in pairs)
 
     def _cut(
-        self, step: _Step, operands: Sequence[_Shard], choice: Choice, keep: bool = False
-    ) -> list[_Shard]:
+        self, step: Step, operands: Sequence[Shard], choice: Choice, keep: bool = False
+    ) -> list[Shard]:
         """The node on shards of its operands."""
         n, f = step.node, step.factors
         assert f is not None
@@ -367,17 +361,18 @@ class _Walk:
             made = [where(is_here, v, full_of((), 0, v.dtype)) for v in made]
         summed = tuple(a for a, c in choice.items() if c in f.folded)
         if keep:
+            partial = next(s.layout.partial for s in operands if s.layout.partial)
             return [
-                _Shard(v, t, replace(w, partial=operands[0].layout.partial))
+                Shard(v, t, replace(w, partial=partial))
                 for v, t, w in zip(made, step.outs, layouts, strict=True)
             ]
         if summed and step.combine == "add":
             layouts = [replace(w, partial=summed) for w in layouts]
         elif summed:
             made = [self._folded(step, v, summed) for v in made]
-        return [_Shard(v, t, w) for v, t, w in zip(made, step.outs, layouts, strict=True)]
+        return [Shard(v, t, w) for v, t, w in zip(made, step.outs, layouts, strict=True)]
 
-    def _operand(self, step: _Step, i: int, s: _Shard, want: Layout, choice: Choice) -> Value:
+    def _operand(self, step: Step, i: int, s: Shard, want: Layout, choice: Choice) -> Value:
         """Operand i in a layout, fit to be folded."""
         n, f = step.node, step.factors
         assert f is not None
@@ -397,7 +392,7 @@ class _Walk:
         return x
 
     def _moved(
-        self, step: _Step, values: list[Value], choice: Choice
+        self, step: Step, values: list[Value], choice: Choice
     ) -> tuple[list[Value], list[Value]]:
         """Operands that say where, counted from the shard's first element; of reads, what lies in the shard."""
         f, seen = step.factors, list[Value]()
@@ -427,7 +422,7 @@ class _Walk:
         here = add(iota((n,)), mul(bind(AXIS_INDEX, axis=mesh_axis), n))
         return where(reshape(lt(here, size), shape), x, full_of((), filler, x.dtype))
 
-    def _folded(self, step: _Step, x: Value, axes: Sequence[str]) -> Value:
+    def _folded(self, step: Step, x: Value, axes: Sequence[str]) -> Value:
         """A fold of shards that is no sum, finished over mesh axes."""
         n = step.node
         for a in axes:
@@ -435,9 +430,8 @@ class _Walk:
             moved = int(x.type.size) * x.dtype.bits // 8
             kind = "all_reduce" if step.combine == "max" else "all_gather"
             factor = 2 * (count - 1) / count if kind == "all_reduce" else count - 1
-            self.reshard.inserted.append(
-                Inserted(kind, a, int(moved * factor), f"{x.type} {step.combine}@{a}", n.op.name, n.location)
-            )  # fmt: skip
+            shown = f"{x.type} {step.combine}@{a}"
+            self.reshard.note(kind, a, int(moved * factor), shown, n.op.name, n.location)
             if step.combine == "max":
                 x = bind(PMAX, x, axis=a)
             else:
@@ -451,34 +445,44 @@ def _open() -> Builder:
     return builder
 
 
-def _is_full(step: _Step) -> bool:
+def _is_full(step: Step) -> bool:
     return step.node.op is full.op
 
 
-def _is_broadcast(step: _Step) -> bool:
+def _is_broadcast(step: Step) -> bool:
     grows = int(step.outs[0].size) > int(step.types[0].size)
     return step.factors is not None and grows and "shape" in step.params
 
 
-def _passes_partial(step: _Step, operands: Sequence[_Shard]) -> bool:
+def _passes_partial(step: Step, operands: Sequence[Shard]) -> bool:
     """Whether a node commutes with the sums that its operands still need."""
-    partial = operands[0].layout.partial
-    if not partial or step.factors is None or any(s.layout.partial != partial for s in operands):
+    partial = next((s.layout.partial for s in operands if s.layout.partial), ())
+    if not partial or step.factors is None:
         return False
     op = step.node.op
     if op.view is not None:
-        return True
+        return operands[0].layout.partial == partial
     body = op.expr(step.params)
-    return (
-        op.combine is None
-        and op.call is None
-        and body is not None
-        and body.op in _ADDITIVE
-        and all(e.op == "arg" for e in body.operands)
-    )
+    if op.combine is not None or op.call is not None or body is None:
+        return False
+    if not all(e.op == "arg" for e in body.operands):
+        return False
+    if body.op in _SCALED:
+        return _is_scaled(body.op, operands)
+    if op is where.op:
+        pred, *sides = operands
+        return not pred.layout.partial and sum(s.is_zero for s in sides) == 1
+    return body.op in _ADDITIVE and all(s.layout.partial == partial for s in operands)
 
 
-def _is_paddable(step: _Step) -> bool:
+def _is_scaled(scalar: str, operands: Sequence[Shard]) -> bool:
+    """Whether a partial sum is multiplied by a number, or divided by one."""
+    first, *rest = operands if operands[0].layout.partial or scalar == "div" else operands[::-1]
+    others = (s.type.size == 1 and not s.layout.partial and not s.layout.axes for s in rest)
+    return bool(first.layout.partial) and all(others)
+
+
+def _is_paddable(step: Step) -> bool:
     """Whether a fold of operands that are padded with an identity is right."""
     f = step.factors
     assert f is not None
@@ -488,7 +492,7 @@ def _is_paddable(step: _Step) -> bool:
     return body is not None and body.op == "arg"
 
 
-def _is_product(step: _Step) -> bool:
+def _is_product(step: Step) -> bool:
     """Whether the body is zero where one of the operands is."""
 
     def product(e: Any) -> bool:
@@ -498,7 +502,7 @@ def _is_product(step: _Step) -> bool:
     return body is not None and product(body)
 
 
-def _identity(step: _Step, t: TensorType) -> Any:
+def _identity(step: Step, t: TensorType) -> Any:
     """What a fold ignores; zero in a product of several operands."""
     assert step.combine is not None
     if len(step.types) > 1:
@@ -511,7 +515,7 @@ def _identity(step: _Step, t: TensorType) -> Any:
     return number
 
 
-def _for_shard(step: _Step, types: Sequence[TensorType], outs: Sequence[TensorType]) -> Params:
+def _for_shard(step: Step, types: Sequence[TensorType], outs: Sequence[TensorType]) -> Params:
     """The parameters of a node for a shard."""
     params, op = dict(step.params), step.node.op
     if params.get("shape") == step.outs[0].shape:

@@ -34,7 +34,7 @@ from tessera.transform.differentiate import (
     Tangent,
 )
 from tessera.transform.inline import inline
-from tessera.transform.moving import body_reach, moving_outputs, set_reach
+from tessera.transform.moving import add_reach, body_reach, moving_outputs
 from tessera.transform.simplify import simplify
 
 # Checkpoint -------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def _barrier_batch(
 
 REGION_JVP[checkpoint.op.name] = _jvp
 REGION_SPLIT[checkpoint.op.name] = _split
-set_reach(checkpoint.op.name, body_reach)
+add_reach(checkpoint.op.name, body_reach)
 REGION_ACCUMULATE[checkpoint.op.name] = _accumulate
 REGION_BATCH[checkpoint.op.name] = _batch
 REGION_SPREAD[checkpoint.op.name] = lambda n, mask, size: batched_outputs(n.regions[0], mask, size)

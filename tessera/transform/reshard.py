@@ -8,6 +8,7 @@ An axis whose size the mesh axis does not divide is padded: the last shards hold
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +17,8 @@ from tessera.core.layout import Change, Layout, bytes_moved, changes, parts
 from tessera.core.mesh import Mesh
 from tessera.core.source import Location
 from tessera.core.types import TensorType
-from tessera.ir.graph.ir import Value, bind
-from tessera.ops.collective import ALL_GATHER, ALL_TO_ALL, PART, PSUM, PSUM_SCATTER
+from tessera.ir.graph.ir import Node, Value, bind
+from tessera.ops.collective import ALL_GATHER, ALL_TO_ALL, PART, PMAX, PPERMUTE, PSUM, PSUM_SCATTER
 from tessera.ops.define import full_of
 from tessera.ops.shape import moveaxis, pad, reshape, slice_
 
@@ -32,10 +33,19 @@ class Inserted:
     value: str  # the type and layout of what it moves
     user: str  # the op that needs it
     location: Location | None
+    times: int = 1  # how often it runs, in a loop of known length; `bytes` are those of all times
 
     def __str__(self) -> str:
         where = f"  at {self.location}" if self.location else ""
-        return f"{self.kind} over {self.axis} of {self.value} for {self.user}, {self.bytes} bytes a shard{where}"
+        often = f" {self.times} times" if self.times > 1 else ""
+        return f"{self.kind} over {self.axis} of {self.value} for {self.user}{often}, {self.bytes} bytes a shard{where}"
+
+
+# Collectives that a program names itself, by the kind that they are listed as.
+EXCHANGES = {
+    PSUM: "all_reduce", PMAX: "all_reduce", ALL_GATHER: "all_gather", PSUM_SCATTER: "reduce_scatter",
+    ALL_TO_ALL: "all_to_all", PPERMUTE: "permute",
+}  # fmt: skip
 
 
 def sized(x: Value, axis: int, size: int) -> Value:
@@ -74,9 +84,28 @@ def join_front(x: Value, axis: int, size: int) -> Value:
 class Resharding:
     """Writes changes of layout and keeps a list of what they move."""
 
-    def __init__(self, mesh: Mesh):
-        self.mesh = mesh
-        self.inserted: list[Inserted] = []
+    def __init__(self, mesh: Mesh, inserted: list[Inserted] | None = None, times: int = 1):
+        self.mesh, self.times = mesh, times
+        self.inserted: list[Inserted] = [] if inserted is None else inserted
+
+    def repeated(self, times: int) -> Resharding:
+        """The same list, for a region that runs so many times."""
+        return Resharding(self.mesh, self.inserted, self.times * times)
+
+    def note(
+        self, kind: str, axis: str, moved: int, value: str, user: str, location: Location | None
+    ) -> None:
+        """List a collective."""
+        self.inserted.append(
+            Inserted(kind, axis, moved * self.times, value, user, location, self.times)
+        )
+
+    def note_own(self, n: Node, t: TensorType, layout: Layout) -> None:
+        """List a collective of the program itself over an axis of which it sees one shard."""
+        kind, axis = EXCHANGES[n.op], n.params["axis"]
+        local = math.prod(layout.local(t.shape, self.mesh)) * t.dtype.bits // 8
+        moved = local if kind == "permute" else bytes_moved(Change(kind, axis), local, self.mesh)
+        self.note(kind, axis, moved, layout.show(t), n.op.name, n.location)
 
     def __call__(
         self,
@@ -94,9 +123,7 @@ class Resharding:
             if change.kind != "part":
                 local = int(x.type.size) * x.dtype.bits // 8
                 moved = bytes_moved(change, local, self.mesh)
-                self.inserted.append(
-                    Inserted(change.kind, change.axis, moved, shown, user, location)
-                )
+                self.note(change.kind, change.axis, moved, shown, user, location)
             x = _STEPS[change.kind](x, change, now, t.shape, self.mesh)
         return x
 

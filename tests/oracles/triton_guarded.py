@@ -35,7 +35,8 @@ from tests import gpu_fake
 from tests import kernel_runs as runs
 from tests.gpu_fake import Interpreted, _array, fake_gpu
 from tests.oracles.triton_interpreter import is_otherwise, load, same
-from tests.random_kernels import Case, random_case
+from tests.random_data_kernels import random_case
+from tests.random_kernels import Case
 
 RANDOM = {"plain": 60, "mutants": 20}  # kernels beside those of the compiler
 GUARD = 256  # bytes of poison before and behind a tensor

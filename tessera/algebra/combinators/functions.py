@@ -34,6 +34,7 @@ from tessera.algebra.operator import Operator, function
 from tessera.algebra.waves import Spectrum, spectrum_of
 from tessera.core.dtype import DType, complex_of
 from tessera.core.errors import NumericalError, OperandError, ShapeError
+from tessera.core.provided import Provided
 from tessera.ir.graph.ir import Value
 from tessera.ops import elementwise, linalg
 from tessera.ops.contraction import matmul
@@ -85,21 +86,15 @@ def by_eigenvectors(x: Value, f: Scalar) -> Value:
     return matmul(mul(v, expand_dims(cast_to(f(w), v.dtype), -2)), adjoint(v))
 
 
-class _Spectral:
-    """How functions of self-adjoint matrices are taken; the spectral module may enter a better way."""
-
-    run: SelfAdjoint = staticmethod(by_eigenvectors)
-    apply: Callable[[Operator, Any, Value], Value | None] | None = None
-
-
-def set_self_adjoint(f: SelfAdjoint) -> None:
-    """Say how f of a self-adjoint matrix is taken: f(matrix, function of eigenvalues)."""
-    _Spectral.run = staticmethod(f)
-
-
-def set_action(f: Callable[[Operator, Any, Value], Value | None]) -> None:
-    """Say how f(A) X is found without the matrix: f(A, name or function, X), None to decline."""
-    _Spectral.apply = staticmethod(f)
+SELF_ADJOINT: Provided[SelfAdjoint] = Provided(
+    "function of self-adjoint",
+    "how f of a self-adjoint matrix is taken: f(matrix, function of eigenvalues)",
+    by_eigenvectors,
+)
+ACTION: Provided[Callable[[Operator, Any, Value], Value | None]] = Provided(
+    "action of a function",
+    "how f(A) X is found without the matrix: f(A, name or function, X), None to decline",
+)
 
 
 # The functions ----------------------------------------------------------------------------------
@@ -218,7 +213,7 @@ def _dense(a: Operator) -> Value:
     x = dense_of(p)
     scalar = NAMED[f].scalar if isinstance(f, str) else _checked(f)
     if "self_adjoint" in p.flags:
-        return _Spectral.run(x, lambda w: _refuse_non_finite(p, f, w, scalar(w)))
+        return SELF_ADJOINT.get()(x, lambda w: _refuse_non_finite(p, f, w, scalar(w)))
     if isinstance(f, str):
         return NAMED[f].matrix(x)
     w, v = eig(x)
@@ -252,8 +247,8 @@ def _apply(a: Operator, x: Value) -> Value:
         known, weights = by_waves
         return known.function(weights, x)
     found = None
-    if _Spectral.apply is not None:
-        found = _Spectral.apply(a.parts[0], a.static[0], x)
+    if ACTION.value is not None:
+        found = ACTION.value(a.parts[0], a.static[0], x)
     return matmul(dense_of(a), x) if found is None else found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tessera.algebra.operator import Operator
-from tessera.algebra.solve import set_iterative
+from tessera.algebra.solve import ITERATIVE
 from tessera.algebra.solvers.least import lsmr
 from tessera.algebra.solvers.linear import bicgstab, cg, chebyshev, gmres, minres
 from tessera.core.errors import OperandError
@@ -38,4 +38,4 @@ def _by_flags(a: Operator) -> str:
     return "minres" if "self_adjoint" in a.flags else "gmres"
 
 
-set_iterative(iterated)
+ITERATIVE.provide(iterated)

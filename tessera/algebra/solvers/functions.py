@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tessera.algebra.apply import applied, square
-from tessera.algebra.combinators.functions import NAMED, set_action
+from tessera.algebra.combinators.functions import ACTION, NAMED
 from tessera.algebra.operator import Operator, function
 from tessera.algebra.solve import DENSE_LIMIT
 from tessera.algebra.solvers.implicit import norm, widened
@@ -169,4 +169,4 @@ def _action(a: Operator, f: Any, x: Value) -> Value | None:
     return found
 
 
-set_action(_action)
+ACTION.provide(_action)

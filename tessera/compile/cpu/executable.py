@@ -69,13 +69,14 @@ class MachineExecutable(Executable):
     """
 
     def __init__(
-        self, graph: Graph, record: Sequence[Step], image: Image, numerics: str = "deterministic"
-    ):
+        self, graph: Graph, record: Sequence[Step], image: Image, numerics: str = "deterministic",
+        kernels: list[CompiledKernel] | None = None, captured: Sequence[Array] = (),
+    ):  # fmt: skip
         self.graph, self.record, self.image = graph, tuple(record), image
         self.numerics = numerics
-        self._kernels = _kernels_of(image)
+        self._kernels = _kernels_of(image) if kernels is None else kernels
         self._variants: dict[Any, _Variant] = {}  # by their nests
-        self._captured = [v.data for v in graph.captured if v.data is not None]
+        self._captured = [*captured, *(v.data for v in graph.captured if v.data is not None)]
         self._captured += [t.array() for t in image.tables]
         hosted = {i: s.node for i, s in enumerate(image.steps) if isinstance(s, HostCall)}
         self._loops = {hosted[i]: self._kernels[k] for i, k in image.loops.items()}

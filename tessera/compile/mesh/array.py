@@ -69,7 +69,9 @@ class ShardedArray:
                 _indices(self.shape, self.layout, place), self.shape, self.layout.cuts, strict=True
             )
         ]  # fmt: skip
-        found: Array = self.block[tuple(_span(m) for m in mine)]
+        found: Array = self.block[
+            (*(_span(m) for m in mine), ...)
+        ]  # an array also where it has no axes
         return found
 
 

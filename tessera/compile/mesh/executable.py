@@ -20,6 +20,7 @@ from tessera.core.ranks import placement
 from tessera.ir.graph.ir import Graph
 from tessera.transform.bucket import bucket
 from tessera.transform.inline import inline_all
+from tessera.transform.match import check_matched
 from tessera.transform.of_rank import of_rank
 from tessera.transform.partition import Partitioned, partition
 
@@ -80,6 +81,8 @@ class MeshExecutable(Executable):
 
     def _made(self, key: Key) -> Program:
         parts, place = self.partitioned(key), placement(self.mesh)
+        cuts = [frozenset(layout.axes) for _, layout in key]
+        check_matched(parts.graph, cuts)
         ends = zip(parts.types, parts.layouts, strict=True)
         whole = of_rank(
             parts.graph, place, [layout for _, layout in key], parts.layouts,

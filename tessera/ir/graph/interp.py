@@ -18,7 +18,7 @@ from tessera.core.errors import TesseraError, out_of_memory
 from tessera.core.rounding import round_mantissa, round_to
 from tessera.core.scalar import SCALARS, Expr, evaluate
 from tessera.core.types import TensorType
-from tessera.ir.graph.ir import Array, Graph, Value, eager_kernel, set_kernels, substitute_params
+from tessera.ir.graph.ir import Array, Graph, Value, eager_kernel, run_ops_by, substitute_params
 from tessera.ir.graph.numbers import check, checking
 from tessera.ir.graph.op import Op, Params
 
@@ -304,7 +304,7 @@ def execute(g: Graph, inputs: Sequence[Array]) -> list[Array]:
     return interpret(g, inputs, eager_kernel)
 
 
-set_kernels(kernel)
+run_ops_by(kernel)
 
 
 def quietly(f: Kernel, xs: Sequence[Array]) -> Any:

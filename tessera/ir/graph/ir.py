@@ -1,7 +1,7 @@
 """Graph IR: values, nodes, graphs, and `bind`, which applies an op.
 
 With a Builder open, bind appends a node and its results are traced; otherwise bind runs the op at
-once, by the kernel that `set_kernels` says, and its results hold data.  A region is a Graph that sees only its own inputs:
+once, by the kernel that `run_ops_by` says, and its results hold data.  A region is a Graph that sees only its own inputs:
 what a nested builder uses from outside becomes an extra operand (Builder.captures).
 """
 
@@ -24,6 +24,7 @@ from tessera.core.dtype import DType, as_dtype
 from tessera.core.errors import DeviceError, OperandError, TraceError, out_of_memory
 from tessera.core.flags import flags
 from tessera.core.picture import Pictured
+from tessera.core.provided import Provided
 from tessera.core.source import Location, caller
 from tessera.core.types import TensorType
 from tessera.ir.graph.numbers import check, checking
@@ -148,8 +149,7 @@ class Graph(Pictured):
     def text(self) -> str:
         """The canonical text: MLIR generic syntax, without locations and captured data."""
         if self._text is None:
-            assert _printer is not None, "tessera.ir.graph.text is not loaded"
-            self._text = _printer(self)
+            self._text = CANONICAL_TEXT.get()(self)
         return self._text
 
     @property
@@ -205,7 +205,7 @@ class Builder:
         """A new input; a weak one stands for a Python number and takes the dtype of what it meets."""
         v = _traced(type, None, len(self.inputs), self, self._there(device))
         if weak:
-            v.__class__ = _weak_class
+            v.__class__ = WEAK_CLASS.get()
         self.inputs.append(v)
         return v
 
@@ -291,14 +291,9 @@ class Builder:
         return Graph(inputs, self.nodes, outs, name, names, data, guards), outer
 
 
-# Installed by text, which knows how to print a graph.
-_printer: Callable[[Graph], str] | None = None
-
-
-def set_printer(printer: Callable[[Graph], str]) -> None:
-    """Say how a graph becomes its canonical text."""
-    global _printer
-    _printer = printer
+CANONICAL_TEXT: Provided[Callable[[Graph], str]] = Provided(
+    "graph text", "the canonical text of a graph"
+)
 
 
 _SMALL = 64  # elements up to which a captured tensor is written into the graph
@@ -309,8 +304,12 @@ class _State(threading.local):
 
 
 _STATE = _State()
-_value_class: type[Value] = Value
-_weak_class: type[Value] = Value
+VALUE_CLASS: Provided[type[Value]] = Provided(
+    "value class", "the class of the values that bind returns (the language's Tensor)", Value
+)
+WEAK_CLASS: Provided[type[Value]] = Provided(
+    "weak value class", "the class of traced numbers that take the dtype of their partners", Value
+)
 
 
 def origin(v: Value) -> str | None:
@@ -321,12 +320,6 @@ def origin(v: Value) -> str | None:
         return f"{v.node.op.name} at {v.node.location}" if v.node.location else None
     names = v.builder.input_names
     return f"argument '{names[v.index]}'" if 0 <= v.index < len(names) else None
-
-
-def set_value_class(cls: type[Value], weak: type[Value]) -> None:
-    """Make bind return this subclass of Value (the language layer's Tensor), and one for numbers."""
-    global _value_class, _weak_class
-    _value_class, _weak_class = cls, weak
 
 
 def current_builder() -> Builder | None:
@@ -361,7 +354,7 @@ def eagerly() -> Iterator[None]:
 def _traced(
     type: TensorType, node: Node | None, index: int, builder: Builder, device: Device
 ) -> Value:
-    v = object.__new__(_value_class)
+    v = object.__new__(VALUE_CLASS.get())
     v.type, v.data, v.device = type, None, device
     v.node, v.index, v.builder = node, index, builder
     return v
@@ -387,7 +380,7 @@ def held_array(array: Array) -> Value:
 
 def holding(type: TensorType, data: Array, device: Device = CPU) -> Value:
     """A value of this type that holds data, which must fit it."""
-    v = object.__new__(_value_class)
+    v = object.__new__(VALUE_CLASS.get())
     v.type, v.data, v.device = type, data, device
     v.node, v.index, v.builder = None, 0, None
     return v
@@ -499,14 +492,15 @@ def _device(op: Op, operands: Sequence[Value]) -> Device:
 
 
 # Installed by interp, which runs references, and then by eager, which compiles what needs it.
-_kernel_of: Callable[..., Callable[..., Any]] | None = None
+EAGER_KERNELS: Provided[Callable[..., Callable[..., Any]]] = Provided(
+    "eager kernels", "the function that runs one op when no builder is open"
+)
 _KERNELS: dict[Any, tuple[Callable[..., Any], tuple[TensorType, ...]]] = {}
 
 
-def set_kernels(kernel_of: Callable[..., Callable[..., Any]]) -> None:
+def run_ops_by(kernel_of: Callable[..., Callable[..., Any]]) -> None:
     """Say how bind runs an op when no builder is open."""
-    global _kernel_of
-    _kernel_of = kernel_of
+    EAGER_KERNELS.provide(kernel_of)
     _KERNELS.clear()
 
 
@@ -514,7 +508,7 @@ def set_kernels(kernel_of: Callable[..., Callable[..., Any]]) -> None:
 _DEVICE_KERNELS: dict[str, Callable[..., Callable[..., Any]]] = {}
 
 
-def set_device_kernels(kind: str, kernel_of: Callable[..., Callable[..., Any]]) -> None:
+def run_ops_of_device_by(kind: str, kernel_of: Callable[..., Callable[..., Any]]) -> None:
     """Say how bind runs an op on tensors of a kind of device; the first argument is the device."""
     _DEVICE_KERNELS[kind] = kernel_of
 
@@ -528,8 +522,7 @@ def eager_kernel(
     env: dict[str, int] | None = None,
 ) -> Callable[..., Any]:
     """The function by which eager code runs an op on arrays of these types."""
-    assert _kernel_of is not None, "tessera.ir.graph.interp is not loaded"
-    return _kernel_of(op, types, outs, params, regions, env)
+    return EAGER_KERNELS.get()(op, types, outs, params, regions, env)
 
 
 def device_kernel(

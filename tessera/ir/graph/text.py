@@ -22,7 +22,7 @@ from tessera.core.operation import (
 )
 from tessera.core.text import Reader, type_text
 from tessera.core.types import TensorType
-from tessera.ir.graph.ir import Builder, Graph, Node, Value, set_printer
+from tessera.ir.graph.ir import CANONICAL_TEXT, Builder, Graph, Node, Value
 from tessera.ir.graph.op import REGISTRY, Op
 
 LEVEL = "graph"
@@ -234,4 +234,4 @@ class _Parser:
             self.reader.fail(f"{op.name}: operands and attributes do not fit the op ({e})", op.at)
 
 
-set_printer(print_graph)
+CANONICAL_TEXT.provide(print_graph)

@@ -18,6 +18,7 @@ from tessera.core.constraints import Guard
 from tessera.core.dims import Dim, Size, substitute, symbol
 from tessera.core.dtype import FORMATS, DType, bool_, f32, i64
 from tessera.core.picture import Pictured
+from tessera.core.provided import Provided
 from tessera.core.scalar import REINTERPRETS, TESTS, Number
 from tessera.core.source import Location
 from tessera.core.types import TensorType
@@ -358,8 +359,7 @@ class Program(Pictured):
     @cached_property
     def text(self) -> str:
         """The canonical text: MLIR generic syntax, without locations and captured data."""
-        assert _printer is not None, "tessera.ir.schedule.text is not loaded"
-        return _printer(self)
+        return CANONICAL_TEXT.get()(self)
 
     @cached_property
     def hash(self) -> str:
@@ -378,11 +378,6 @@ class Program(Pictured):
         return "\n".join([*lines, f"  returns {', '.join(self.outputs)}"])
 
 
-# Installed by text, which knows how to print a program.
-_printer: Callable[[Program], str] | None = None
-
-
-def set_printer(printer: Callable[[Program], str]) -> None:
-    """Say how a program becomes its canonical text."""
-    global _printer
-    _printer = printer
+CANONICAL_TEXT: Provided[Callable[[Program], str]] = Provided(
+    "schedule text", "the canonical text of a program"
+)

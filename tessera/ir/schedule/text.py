@@ -21,6 +21,7 @@ from tessera.core.types import TensorType
 from tessera.ir.graph import text as graph_text
 from tessera.ir.schedule.ir import (
     ANY,
+    CANONICAL_TEXT,
     LAW,
     Buffer,
     Group,
@@ -31,7 +32,6 @@ from tessera.ir.schedule.ir import (
     Program,
     Stage,
     Step,
-    set_printer,
 )
 from tessera.ir.schedule.nest import Nest, parse_nest
 from tessera.ir.schedule.terms import parse_stage
@@ -281,4 +281,4 @@ class _Parser:
         return HostCall(node, reads, writes)
 
 
-set_printer(print_program)
+CANONICAL_TEXT.provide(print_program)

@@ -23,7 +23,7 @@ from tessera.core.dims import (
     symbols,
     unflattened,
 )
-from tessera.ir.tile.ir import Block, Kernel, Memory, Operation
+from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, walk
 
 _MOST = 4  # counters that one position may mix
 
@@ -45,6 +45,8 @@ def is_covered(kernel: Kernel, m: Memory) -> bool:
     grid = {name: Count(count) for name, count in kernel.grid}
     if any(n == 0 for n in m.type.shape):
         return True
+    if any(op.memory is m and op.name in ("load", "gather") for op in walk(kernel.body)):
+        return False  # what it reads before it writes there must be zeros
     boxes = [(op, counts) for op, counts in _stores(kernel.body, grid) if op.memory is m]
     if any(
         _covers(m, op.attributes["at"], op.attributes["extent"], counts) for op, counts in boxes

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tessera.core.dims import Size, product, smaller
 from tessera.core.dtype import DType
 from tessera.core.fourier import Pass, Plan, factor_of, small, split
 from tessera.core.pairs import Pair
+from tessera.core.processor import assumed
 from tessera.core.tables import fourier_table
 from tessera.core.transforms import axes_of
 from tessera.core.types import TensorType
@@ -33,6 +34,12 @@ LANES = 16
 # Bytes of a vector register.  Passes hold 16 numbers and their roots in such registers at once.
 _REGISTER = {"aarch64": 16, "arm64": 16}.get(platform.machine(), 64)
 
+
+def _register() -> int:
+    p = assumed()
+    return _REGISTER if p is None else p.vector
+
+
 Box = tuple[Sequence[Size], Sequence[int], Sequence[int]]  # at, extent, axes
 Lanes = tuple[Size, int]  # the first one and how many
 
@@ -44,10 +51,7 @@ class Schedule:
     lanes: int = LANES  # transforms of an instance
     few: int = 16  # rows below which each is transformed by itself
     long: int = 8192  # elements from which scratch for many rows is more than a cache holds
-    register: int = _REGISTER  # bytes that passes compute on at once
-
-
-DEFAULT = Schedule()
+    register: int = field(default_factory=_register)  # bytes that passes compute on at once
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,7 @@ class Transform:
     inner: Size  # and after it
     dtype: DType  # of the real numbers
     norm: str = "backward"
-    schedule: Schedule = DEFAULT
+    schedule: Schedule = field(default_factory=Schedule)
     order: str = LAW  # any: products are rounded with the sums that they are added to
 
     @property

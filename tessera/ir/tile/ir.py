@@ -18,6 +18,7 @@ from typing import Any
 from tessera.core.dims import Dim, Shape, Size, symbol, symbols
 from tessera.core.dtype import DType, i64
 from tessera.core.errors import VerifyError
+from tessera.core.provided import Provided
 from tessera.core.scalar import Number
 from tessera.core.source import Location
 from tessera.core.types import TensorType
@@ -105,8 +106,7 @@ class Kernel:
     @cached_property
     def text(self) -> str:
         """The canonical text: MLIR generic syntax, without locations."""
-        assert _printer is not None, "tessera.ir.tile.text is not loaded"
-        return _printer(self)
+        return CANONICAL_TEXT.get()(self)
 
     @cached_property
     def hash(self) -> str:
@@ -140,13 +140,9 @@ def walk(block: Block) -> Iterator[Operation]:
             yield from walk(op.block)
 
 
-_printer: Callable[[Kernel], str] | None = None
-
-
-def set_printer(printer: Callable[[Kernel], str]) -> None:
-    """Say how a kernel becomes its canonical text."""
-    global _printer
-    _printer = printer
+CANONICAL_TEXT: Provided[Callable[[Kernel], str]] = Provided(
+    "tile text", "the canonical text of a kernel"
+)
 
 
 class Builder:
@@ -189,11 +185,13 @@ class Builder:
         carried: Sequence[Tile] = (),
         bound: Tile | None = None,
         going: bool = False,
+        like: Operation | None = None,
     ) -> Iterator[Loop]:
         """A loop; inside, `loop.variable` counts and `loop.carried` holds the carried tiles.
 
         One with a bound, an i64 number that is data, ends there if that is before `stop`.  One that is
-        `going` carries a bool first, and ends where that is false.
+        `going` carries a bool first, and ends where that is false.  A loop `like` another one ends as that does: by
+        the first tile that it carries.
         """
         if bound is not None:
             with self.loop(start, stop, step, (bound, *carried)) as inner:
@@ -221,6 +219,8 @@ class Builder:
         inner.results = tuple(Tile(t.type) for t in carried)
         attributes = {"variable": inner.name, "start": start, "stop": stop, "step": step}
         attributes |= {"going": True} if going else {}
+        if like is not None:
+            attributes |= {k: True for k in ("bounded", "going") if like.attributes.get(k)}
         op = Operation("for", carried, attributes, inner.results, None, block, self.location)
         self._blocks[-1].append(op)
 

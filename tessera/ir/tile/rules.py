@@ -24,7 +24,8 @@ from tessera.core.types import TensorType
 
 SPACES = ("global", "shared", "private")
 FORMATS = frozenset(DTYPES) - {"c64", "c128"}  # what tiles are made of
-STORAGE = frozenset(["i4", "f8e4m3", "f8e5m2"])  # of these, which are moved and cast, no more
+# Of these, which are moved and cast, no more.
+STORAGE = frozenset(name for name, d in DTYPES.items() if d.is_narrow and d.bits <= 8)
 
 # Kinds of dtype that a scalar op takes, where it is not floats alone.
 KINDS = {
@@ -294,9 +295,11 @@ def _picked(name: str, indices: Types, a: Attributes, m: TensorType) -> tuple[in
     for t in indices:
         if t.dtype is not i64:
             raise VerifyError(f"{name}: an index tile is {t}, expected i64")
-    for axis in picked:
-        if a["extent"][axis : axis + 1] not in ((), (1,)):
-            raise VerifyError(f"{name}: axis {axis} is picked, but its extent is not 1")
+    for axis, t in zip(picked, indices, strict=True):
+        if a["extent"][axis : axis + 1] not in ((), (1,)) and any(n != 1 for n in _shape(t)):
+            raise VerifyError(
+                f"{name}: axis {axis} is picked by {t}, but its extent is not 1; one number moves a box"
+            )
     return broadcast(name, [_box(name, a, m), *(_shape(t) for t in indices)])
 
 

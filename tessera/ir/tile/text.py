@@ -17,7 +17,7 @@ from tessera.core.operation import Operation as TextOperation
 from tessera.core.operation import module, parse_module, print_operation, result_names
 from tessera.core.text import Reader, type_text
 from tessera.core.types import TensorType
-from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile, set_printer
+from tessera.ir.tile.ir import CANONICAL_TEXT, Block, Kernel, Memory, Operation, Tile
 from tessera.ir.tile.rules import ATTRIBUTES, WITH_MEMORY, check_attributes, infer
 
 LEVEL = "tile"
@@ -228,4 +228,4 @@ class _Parser:
         return found
 
 
-set_printer(print_kernel)
+CANONICAL_TEXT.provide(print_kernel)

@@ -22,6 +22,7 @@ from tessera.lang.vmap import vmap
 from tessera.ops.collective import naming
 from tessera.ops.define import as_value
 from tessera.compile.mesh.spmd import spmd
+from tessera.transform.match import check_matched
 
 
 @blames_arguments
@@ -91,6 +92,8 @@ def _made(f: Any, structure: Any, placed: list[Any], axis: str, mesh: Mesh) -> A
     with naming(axis, mesh.size(axis)):
         t = trace(f, tree.unflatten(structure, placed), {}, types, name)
     extra = [v.data for v in t.outer]
+    every = frozenset((axis,))
+    check_matched(t.graph, [*(every for _ in placed), *(frozenset[str]() for _ in extra)])
     on = [*(True for _ in placed), *(False for _ in extra)]
     numerics = flags().numerics
     target = flags().target

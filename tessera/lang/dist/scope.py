@@ -75,4 +75,4 @@ def mesh(
         return MeshScope(devices, given)
     axes = tuple(dict.fromkeys(a for a in given.values() if a not in _WHOLE)) or ("shard",)
     numbers = range(devices) if isinstance(devices, int) else devices
-    return MeshScope(Mesh(axes, numbers, shape), given)
+    return MeshScope(Mesh(axes, shape, numbers), given)

@@ -21,6 +21,7 @@ from tessera.lang.jit import jit
 from tessera.lang.transforms import value_and_grad
 
 Rules = Mapping[str, int | None]
+_FIELDS = ("batch_axes", "sequence_axes", "rules", "under", "of_params", "of_grads", "of_state")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 
 
@@ -30,7 +31,9 @@ class Strategy:
 
     mesh: Mesh
     batch_axes: tuple[str, ...] = ()  # that cut the first axis of the batch
+    sequence_axes: tuple[str, ...] = ()  # that cut the second
     rules: tuple[tuple[str, str, int], ...] = ()  # (name of a parameter, mesh axis, its axis)
+    under: tuple[tuple[str, str, int], ...] = ()  # the same for all parameters under a name
     of_params: tuple[str, ...] = ()  # mesh axes that cut parameters where they are kept
     of_grads: tuple[str, ...] = ()
     of_state: tuple[str, ...] = ()
@@ -42,7 +45,7 @@ class Strategy:
             )
         both: Any = {
             name: tuple(dict.fromkeys((*getattr(self, name), *getattr(other, name))))
-            for name in ("batch_axes", "rules", "of_params", "of_grads", "of_state")
+            for name in _FIELDS
         }
         return replace(self, **both)
 
@@ -51,10 +54,12 @@ class Strategy:
     def spec(self, path: str, shape: Sequence[int], axes: Sequence[str] = ()) -> ShardSpec:
         """The layout of a parameter: by the rules, and cut further by mesh axes along its longest axis."""
         cuts: dict[int, tuple[str, ...]] = {}
-        names = _NAME.findall(path)
-        for name, mesh_axis, axis in self.rules:
-            if _ends(names, name.split(".")) and -len(shape) <= axis < len(shape):
-                cuts[axis % len(shape)] = (mesh_axis,)
+        names, rank = names_of(path), len(shape)
+        named = [r for r in self.rules if _ends(names, r[0].split("."))]
+        within = [r for r in self.under if r[0] in names]
+        for _, mesh_axis, axis in (*named, *within):
+            if -rank <= axis < rank:
+                cuts[axis % rank] = (mesh_axis,)
         for a in axes:
             free = [k for k in range(len(shape)) if k not in cuts and shape[k] >= self.mesh.size(a)]
             if free:
@@ -77,9 +82,16 @@ class Strategy:
         return tree.unflatten(structure, _placed(leaves, self._tree(state, self.of_state), self.mesh))
 
     def batch(self, batch: Any) -> Any:
-        """A batch on the mesh, cut along its first axis."""
-        axes = self.batch_axes
-        spec = ShardSpec((0,), (axes,)) if axes else ShardSpec()
+        """A batch on the mesh, cut along its first axis, and along its second by axes of sequences."""
+        # Axes of experts come first: the tokens of a shard along them are then in one piece.
+        own = {a for _, a, _ in self.under}
+        first = tuple(sorted(self.batch_axes, key=lambda a: a not in own))
+        cuts = [(k, c) for k, c in enumerate((first, self.sequence_axes)) if c]
+
+        def spec(path: str, x: Any) -> ShardSpec:
+            mine = [(k, c) for k, c in cuts if k < len(x.shape)]
+            return ShardSpec(tuple(k for k, _ in mine), tuple(c for _, c in mine))
+
         return shard(batch, spec, self.mesh)
 
     # Training -------------------------------------------------------------------------------------
@@ -105,6 +117,11 @@ class Strategy:
         specs = self._tree(x, axes)
         made = [constrain(v, s) for v, s in zip(leaves, specs, strict=True)]
         return tree.unflatten(structure, made)
+
+
+def names_of(path: str) -> list[str]:
+    """The names on the way to a leaf of a tree."""
+    return _NAME.findall(path)
 
 
 def _ends(names: Sequence[str], wanted: Sequence[str]) -> bool:
@@ -154,3 +171,21 @@ def tensor(mesh: Mesh, axis: str = "tp", rules: Rules | None = None) -> Strategy
         )
     given = tuple((name, axis, k) for name, k in rules.items() if k is not None)
     return Strategy(mesh, rules=given)
+
+
+def sequence(mesh: Mesh, axis: str = "sp") -> Strategy:
+    """Context parallel: the second axis of the batch is cut, and dist.attention(axis=...) sends keys and values round."""
+    mesh.size(axis)
+    return Strategy(mesh, sequence_axes=(axis,))
+
+
+def expert(mesh: Mesh, axis: str = "ep", under: str = "experts") -> Strategy:
+    """Expert parallel: parameters under a name are cut along their first axis, and so is the batch; see dist.experts."""
+    mesh.size(axis)
+    return Strategy(mesh, batch_axes=(axis,), under=((under, axis, 0),))
+
+
+def pipeline(mesh: Mesh, axis: str = "pp", under: str = "blocks") -> Strategy:
+    """Pipeline parallel: layers that dist.stacked put under a name are cut by stage; see dist.pipeline."""
+    mesh.size(axis)
+    return Strategy(mesh, under=((under, axis, 1),))

@@ -13,7 +13,9 @@ from tessera.core.dtype import DType, as_dtype, bool_, f32
 from tessera.core.errors import AxisError, ShapeError
 from tessera.core.evaluate import identity
 from tessera.core.scalar import SCALARS
-from tessera.lang.kernel.table import Program, intrinsic
+from tessera.lang.kernel.by_function import fold_by, scan_by
+from tessera.lang.kernel.parts import permuted
+from tessera.lang.kernel.table import INTRINSICS, Program, intrinsic
 from tessera.lang.kernel.values import KernelError, TileValue
 from tessera.lang.kernel.within import starts_inside
 from tessera.lang.kernel.writer import Writer
@@ -155,9 +157,24 @@ def _reduce_reference(x: Any, how: str, axis: Any = None, keepdims: bool = False
 
 
 @intrinsic(_reduce_reference)
-def reduce(p: Program, x: Any, how: str = "add", axis: Any = None, keepdims: bool = False) -> Any:
-    """A fold along axes, or all of them, without what lies past the end of a tensor."""
-    return _folded(p, x, how, axis, keepdims)
+def reduce(
+    p: Program, x: Any, how: Any = "add", axis: Any = None, keepdims: bool = False, init: Any = None
+) -> Any:
+    """A fold along axes, or all of them, without what lies past the end of a tensor.
+
+    `how` may be a function of two elements, and x a tuple of tiles: then the function takes and gives tuples, and
+    folds the elements of one axis one after the other, from `init` on if that is given.
+    """
+    if isinstance(how, str) and init is None:
+        return _folded(p, x, how, axis, keepdims)
+    if not isinstance(axis, int):
+        raise KernelError(f"reduce: axis is {axis!r}, expected the one axis that a function folds")
+    return fold_by(p, x, _function(p, how), axis, keepdims, init)
+
+
+def _function(p: Program, how: Any) -> Any:
+    """What combines two elements: a scalar op by its name, or a function."""
+    return INTRINSICS[RENAMED.get(_FOLDS[how][0], _FOLDS[how][0])] if isinstance(how, str) else how
 
 
 def _fold_named(name: str) -> None:
@@ -192,6 +209,9 @@ def _inside(p: Program, x: TileValue, axis: int) -> TileValue:
     """How many elements of a block lie inside of the tensor."""
     place = x.axes[axis]
     assert place is not None
+    if place.moved is not None:
+        inside_it = p.w.cast(p.w.plain(p.w.inside(x, axis, place)), as_dtype("i64"))
+        return p.w.reshape(p.w.fold("add", inside_it, axis), ())
     left: Size = place.size - place.start
     found: TileValue = p.w.apply("min", p.w.tile(left), x.shape[axis])
     if starts_inside(place.start):
@@ -217,9 +237,8 @@ def _arg(name: str, largest: str, reference: Callable[..., Any]) -> None:
         t = p.w.masked(t, a, identity(largest, t.dtype))
         best = p.w.fold(largest, t, a)
         place = t.axes[a]
-        shape = [1] * t.rank
-        shape[a] = t.shape[a]
-        at = p.w.index(0 if place is None else place.start, shape, a, place)
+        held = tuple(place if i == a else None for i in range(t.rank))
+        at = TileValue(p.w.position(t.shape, a, place), held, (None,) * t.rank)
         hit = p.w.apply("eq", t, best)
         if t.dtype.kind == "f":
             hit = p.w.apply("logical_or", hit, p.w.apply("is_nan", t))
@@ -243,23 +262,37 @@ def _scan_reference(x: Any, how: str = "add", axis: int = -1) -> Any:
 
 
 @intrinsic(_scan_reference)
-def scan(p: Program, x: Any, how: str = "add", axis: int = -1) -> TileValue:
-    """The folds up to each element along an axis, one after the other."""
+def scan(
+    p: Program, x: Any, how: Any = "add", axis: int = -1, *, reverse: bool = False,
+    exclusive: bool = False, init: Any = None,
+) -> Any:  # fmt: skip
+    """The folds up to each element along an axis, one after the other; from the end on if it is reverse.
+
+    An exclusive one folds the elements before each.  `how` may be a function of two elements, and x a tuple of
+    tiles: then the function takes and gives tuples.  `init` is what the fold begins with.
+    """
+    if not isinstance(how, str):
+        return scan_by(p, x, how, axis, reverse, exclusive, init)
     if how not in _SCANS:
         raise KernelError(f"scan: got {how!r}, expected one of {', '.join(_SCANS)}")
     t = p.w.tile(x)
     (a,) = _axes(t, axis)
     summed = wide(t.dtype) if t.dtype.kind == "f" else t.dtype
-    return p.w.cast(p.w.scan(how, p.w.cast(t, summed), a), t.dtype)
+    t, kept = p.w.cast(t, summed), t.dtype
+    if not (reverse or exclusive or init is not None):
+        return p.w.cast(p.w.scan(how, t, a), kept)
+    start = identity(how, summed) if exclusive and init is None else init
+    return p.w.cast(scan_by(p, t, _function(p, how), a, reverse, exclusive, start), kept)
 
 
 # Shapes
 
 
 @intrinsic(np.transpose)
-def transpose(p: Program, x: Any) -> TileValue:
-    """Rows as columns."""
-    return p.w.transpose(p.w.tile(x))
+def transpose(p: Program, x: Any, axes: Any = None) -> TileValue:
+    """Rows as columns; of other ranks, the axes in another order."""
+    t = p.w.tile(x)
+    return p.w.transpose(t) if axes is None else permuted(p, t, axes)
 
 
 @intrinsic(np.broadcast_to)
@@ -313,27 +346,3 @@ def expand(p: Program, x: Any, axis: int) -> TileValue:
 def _sizes(p: Program, shape: Any) -> tuple[int, ...]:
     listed = shape if isinstance(shape, tuple | list) else (shape,)
     return tuple(p.places.number(n, "a size") for n in listed)
-
-
-def column(w: Writer, x: TileValue, key: Sequence[Any]) -> TileValue:
-    """x[:, None] and its like: axes kept and axes added."""
-    if Ellipsis in [k for k in key if k is Ellipsis]:
-        at = [i for i, k in enumerate(key) if k is Ellipsis]
-        kept = sum(k is not None and k is not Ellipsis for k in key)
-        key = [*key[: at[0]], *[slice(None)] * (x.rank - kept), *key[at[0] + 1 :]]
-    if any(k is not None and k != slice(None) for k in key):
-        raise KernelError(
-            "a tile is indexed by ':' and None alone; load the part that is wanted from memory"
-        )
-    if sum(k is not None for k in key) > x.rank:
-        raise ShapeError(f"{x.type} has {x.rank} axes, but the index has more")
-    key = [*key, *[slice(None)] * (x.rank - sum(k is not None for k in key))]
-    sizes, axes, pads = iter(x.shape), iter(x.axes), iter(x.pads)
-    shape = tuple(1 if k is None else next(sizes) for k in key)
-    made = w.b.reshape(x.tile, shape)
-    return TileValue(
-        made,
-        tuple(None if k is None else next(axes) for k in key),
-        tuple(None if k is None else next(pads) for k in key),
-        x.constant,
-    )

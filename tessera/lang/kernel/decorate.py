@@ -14,10 +14,10 @@ from tessera.core.dims import Dim, Size
 from tessera.core.errors import OperandError, TesseraError, located
 from tessera.core.flags import flags
 from tessera.ir.graph.ir import Value, concrete, current_builder, data_of
-from tessera.ir.tile.ir import Kernel
 from tessera.lang.compilations import COMPILATIONS, Compilation, note
 from tessera.lang.kernel.hints import LACKS, threads, unused
 from tessera.lang.kernel.launch import covered, interpreting, is_stepping, launch
+from tessera.lang.kernel.lowered import LoweredKernel
 from tessera.lang.kernel.plan import Plan, token
 from tessera.lang.kernel.signature import Bound, Signature
 from tessera.lang.kernel.step import step_through
@@ -131,12 +131,14 @@ class KernelFunction:
         kept.append(made)
         return made
 
-    def lower(self, *args: Any, **kwargs: Any) -> Kernel:
-        """The Tile IR of this kernel for these arguments."""
+    def lower(self, *args: Any, **kwargs: Any) -> LoweredKernel:
+        """The Tile IR of this kernel for these arguments; its texts are .tile, .llvm and .triton."""
         try:
             bound = self.signature.bind(args, kwargs)
             sizes = _sizes(bound)
-            return self.translated(bound, sizes, self.chosen(bound, sizes, None)).kernel
+            found = self.translated(bound, sizes, self.chosen(bound, sizes, None)).kernel
+            assert isinstance(found, LoweredKernel)
+            return found
         except TesseraError as e:
             error = located(e)
         raise error

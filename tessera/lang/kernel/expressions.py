@@ -9,7 +9,7 @@ from typing import Any
 
 from tessera.core.dims import Dim, bounds, larger, smaller
 from tessera.core.dtype import as_dtype, f32, i64
-from tessera.lang.kernel.values import Array, KernelError, TileValue
+from tessera.lang.kernel.values import Array, Counter, KernelError, TileValue
 from tessera.lang.kernel.writer import Writer
 
 _BINARY: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
@@ -47,6 +47,11 @@ def is_number(x: Any) -> bool:
     return isinstance(x, TileValue | Dim | bool | int | float)
 
 
+def is_whole(x: Any) -> bool:
+    """Whether x is a whole number that has no dtype of its own."""
+    return isinstance(x, Counter | Dim) or (isinstance(x, int) and not isinstance(x, bool))
+
+
 def is_static(x: Any) -> bool:
     """Whether x is known to Python before a kernel runs."""
     if isinstance(x, tuple | list):
@@ -72,7 +77,10 @@ def binary(w: Writer, kind: type, a: Any, b: Any) -> Any:
     if isinstance(a, TileValue) or isinstance(b, TileValue):
         if kind is ast.MatMult:
             return w.dot(w.tile(a), w.tile(b), None)
-        return w.apply(name, a, b)
+        made = w.apply(name, a, b)
+        return (
+            Counter(made.tile, (), ()) if kind in _EXACT and is_whole(a) and is_whole(b) else made
+        )
     if isinstance(a, Dim) or isinstance(b, Dim):
         whole = all(isinstance(x, Dim | int) for x in (a, b))
         if whole and (kind in _EXACT or (kind is ast.Pow and isinstance(b, int) and b >= 0)):
@@ -152,7 +160,10 @@ def _float(w: Writer, x: Any) -> TileValue:
 
 
 def _int(w: Writer, x: Any) -> Any:
-    return x if isinstance(x, Dim) else w.cast(w.tile(x), i64)
+    if isinstance(x, Dim | Counter):
+        return x
+    t = w.cast(w.tile(x), i64)
+    return t if any(n != 1 for n in t.shape) else Counter(w.reshape(t, ()).tile, (), ())
 
 
 def _len(w: Writer, x: Any) -> Any:

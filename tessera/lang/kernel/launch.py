@@ -21,10 +21,8 @@ from tessera.ir.tile.coverage import is_covered
 from tessera.ir.tile.interp import interpret as run_tile
 from tessera.ir.tile.interp import unwritten
 from tessera.ir.tile.ir import Kernel, Memory, walk
-from tessera.ir.tile.legalize import expand
-from tessera.ir.tile.nontemporal_stores import bypass
-from tessera.ir.tile.prefetch_rows import ahead
 from tessera.ir.tile.verify import verify
+from tessera.lang.kernel.lowered import prepared
 from tessera.lang.kernel.translate import Translated, known_sizes
 from tessera.lang.kernel.values import KernelError
 from tessera.runtime import memory
@@ -135,11 +133,6 @@ def machine_code(kernel: Kernel) -> CompiledKernel:
     out = CompiledKernel(program(made))
     out.source = kernel
     return out
-
-
-def prepared(kernel: Kernel) -> Kernel:
-    """A kernel in the form that machine code is written from: tiles fit the registers, or are loops."""
-    return ahead(bypass(expand(kernel)))
 
 
 def _check_scalars(kernel: Kernel) -> None:

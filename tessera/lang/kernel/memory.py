@@ -11,8 +11,11 @@ from tessera.core.dims import Dim, Size, product, smaller
 from tessera.core.dtype import DType, as_dtype, f32, i64
 from tessera.core.types import TensorType
 from tessera.ir.tile.ir import Memory
+from tessera.lang.kernel.access import Box
+from tessera.lang.kernel.accumulate import fold_into
+from tessera.lang.kernel.data_ranges import data_blocks, data_range
 from tessera.lang.kernel.hints import note
-from tessera.lang.kernel.places import Box
+from tessera.lang.kernel.places import is_line, moves_of
 from tessera.lang.kernel.table import Program, intrinsic
 from tessera.lang.kernel.values import Array, Axis, Block, KernelError, Range, Span, TileValue
 
@@ -53,17 +56,25 @@ def array(x: Any, what: str) -> Array:
 def _box(p: Program, x: Array, rows: Any, cols: Any, batch: Any, at: Any, shape: Any) -> Box:
     if at is None and shape is None:
         return p.places.box(x, rows, cols, batch)
-    at = (0,) * x.ndim if at is None else _listed(at)
+    at = (0,) * x.ndim if at is None else tuple(map(p.w.known, _listed(at)))
+    if shape is None and any(map(is_line, at)):
+        _demand_axes(x, at, at)
+        return p.places.pointed(x, at)
     lengths = _listed(shape if shape is not None else (1,) * x.ndim)
-    if len(at) != x.ndim or len(lengths) != x.ndim:
-        raise KernelError(
-            f"{x.name} has {x.ndim} axes, but `at` has {len(at)} places and shape {len(lengths)} sizes"
-        )
+    _demand_axes(x, at, lengths)
     sizes = [p.places.number(n, "shape") for n in lengths]
     spans = p.places.at(x, at, sizes)
     axes = tuple(s.axis for s in spans)
     masked = tuple(i for i, s in enumerate(spans) if not s.exact)
-    return Box(tuple(at), tuple(sizes), tuple(range(x.ndim)), axes, masked)
+    starts, kept = tuple(s.start for s in spans), tuple(range(x.ndim))
+    return Box(starts, tuple(sizes), kept, axes, masked, {}, moves_of(spans))
+
+
+def _demand_axes(x: Array, at: Sequence[Any], lengths: Sequence[Any]) -> None:
+    if len(at) != x.ndim or len(lengths) != x.ndim:
+        raise KernelError(
+            f"{x.name} has {x.ndim} axes, but `at` has {len(at)} places and shape {len(lengths)} sizes"
+        )
 
 
 def _listed(x: Any) -> tuple[Any, ...]:
@@ -94,31 +105,81 @@ def load(
 
 
 def element(p: Program, x: Array, key: Sequence[Any]) -> TileValue:
-    """x[i, j]: one element, at places that are numbers or counters; 0 outside of the tensor."""
-    if len(key) != x.ndim or not all(isinstance(k, int | Dim) for k in key):
+    """x[i, j]: one element, or those that tiles of indices name together; 0 outside of the tensor."""
+    key = tuple(map(p.w.known, key))
+    if len(key) != x.ndim or not all(isinstance(k, int | Dim | TileValue) for k in key):
         raise KernelError(
             f"{x.name} is indexed by one place for each of its {x.ndim} axes; use tile.load for tiles"
         )
+    if any(map(is_line, key)):
+        return p.places.load(x, p.places.pointed(x, key))
     spans = p.places.at(x, key, (1,) * x.ndim)
     masked = tuple(i for i, s in enumerate(spans) if not s.exact)
-    return p.w.plain(p.w.b.load(x.memory, tuple(key), (1,) * x.ndim, (), masked))
+    starts, moves = tuple(s.start for s in spans), moves_of(spans)
+    return p.places.load(x, Box(starts, (1,) * x.ndim, (), (), masked, {}, moves))
 
 
 @intrinsic()
 def store(
     p: Program, x: Any, value: Any, rows: Any = None, cols: Any = None, *, batch: Any = None,
-    at: Any = None, shape: Any = None, mask: Any = None, **hints: Any,
+    at: Any = None, shape: Any = None, mask: Any = None, distinct: bool = False, **hints: Any,
 ) -> None:  # fmt: skip
-    """Write a tile to a tensor, by default to where the tile's elements belong."""
+    """Write a tile to a tensor, by default to where the tile's elements belong.
+
+    Places that are data, tiles of indices or loaded numbers, need `distinct=True`: the promise that no two
+    instances, and no two elements of a tile, write one place.  What lies outside of the tensor is dropped.
+    """
     note(p, hints, ("vector",))
     target = array(x, "store")
     made = p.w.tile(value)
     here = rows is None and cols is None and at is None
     box = _own(p, target, made, batch) if here else None
     if box is None:
-        sizes = made.shape if at is not None and shape is None else shape
-        box = _box(p, target, rows, cols, batch, at, sizes)
+        sizes = _led(target, made) if at is not None and shape is None else shape
+        box = _box(p, target, rows, cols, batch, at, _extent(at, sizes))
+    if box.is_data and not distinct:
+        raise KernelError(
+            f"store: {target.name} is written at places that are data; say distinct=True if no two of "
+            "them are equal, or add up with tile.accumulate"
+        )
     p.places.store(target, made, box, _both(p, mask))
+
+
+def _led(x: Array, value: TileValue) -> tuple[int, ...]:
+    """The shape of a tile with axes of one element in front, as many as a tensor has more."""
+    return (*(1,) * (x.ndim - value.rank), *value.shape)
+
+
+def _extent(at: Any, sizes: Any) -> Any:
+    """The shape of a box, none where tiles of indices say it."""
+    points = at is not None and any(map(is_line, _listed(at)))
+    return None if points else sizes
+
+
+_ACCUMULATES = ("add", "mul", "max", "min", "and", "or", "xor")
+
+
+@intrinsic()
+def accumulate(
+    p: Program, x: Any, value: Any, rows: Any = None, cols: Any = None, *, batch: Any = None,
+    at: Any = None, shape: Any = None, mask: Any = None, how: str = "add",
+) -> None:  # fmt: skip
+    """Fold a tile into the elements of a tensor: x = x + value, or by another `how`.
+
+    Instances do it one after the other in the order of the grid, and the elements of a tile in row-major order, so
+    that the bits are those of this order on every machine.  Places are those of tile.store and may be equal.
+    """
+    if how not in _ACCUMULATES:
+        raise KernelError(f"accumulate: got {how!r}, expected one of {', '.join(_ACCUMULATES)}")
+    target, made = array(x, "accumulate"), p.w.tile(value)
+    here = rows is None and cols is None and at is None
+    box = _own(p, target, made, batch) if here else None
+    if box is None:
+        sizes = _led(target, made) if at is not None and shape is None else shape
+        box = _box(p, target, rows, cols, batch, at, _extent(at, sizes))
+    p.places.serial = True
+    target.memory.writable = True
+    fold_into(p.places, target, made, box, _both(p, mask), how)
 
 
 def _both(p: Program, mask: Any) -> TileValue | None:
@@ -280,6 +341,8 @@ def _blocks(
     size, step = _size(extent, axis), p.places.number(block, "the block of a range")
     if step < 1:
         raise KernelError(f"the block of a range is {step}, expected at least 1")
+    if isinstance(start, TileValue) or isinstance(stop, TileValue):
+        return data_blocks(p, size, start, size if stop is None else stop, step, ahead)
     last = size if stop is None else smaller(size, stop)
     aligned = start == 0 and stop is None
     exact = aligned and isinstance(size, int) and size % step == 0
@@ -314,12 +377,15 @@ def range_k(
 def range_(p: Program, *bounds: Any, **hints: Any) -> Range:
     """Positions from a start to a stop in steps, as Python's range, in a loop that runs."""
     ahead = note(p, hints, ("stages", "prefetch"))
-    if not 1 <= len(bounds) <= 3 or not all(isinstance(b, int | Dim) for b in bounds):
+    bounds = tuple(map(p.w.known, bounds))
+    if not 1 <= len(bounds) <= 3 or not all(isinstance(b, int | Dim | TileValue) for b in bounds):
         raise KernelError("range: expected a stop, or a start, a stop and a step")
     start, stop = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
     step = p.places.number(bounds[2], "the step of a range") if len(bounds) == 3 else 1
     if step < 1:
         raise KernelError(f"the step of a range is {step}, expected at least 1")
+    if isinstance(start, TileValue) or isinstance(stop, TileValue):
+        return data_range(p, start, stop, step, ahead)
     return Range(start, stop, step, lambda i: i, ahead)
 
 
@@ -401,4 +467,5 @@ def _positions(p: Program, where: Any, role: str, axis: int) -> TileValue:
     if not isinstance(where, Span):
         raise KernelError(f"expected a span of a loop, got {where!r:.40}")
     shape: Sequence[int] = (where.length, 1) if axis == 0 else (1, where.length)
-    return p.w.index(where.start, shape, axis, where.axis)
+    held = tuple(where.axis if i == axis else None for i in range(2))
+    return TileValue(p.w.position(shape, axis, where.axis), held, (None, None))

@@ -6,8 +6,7 @@ last two are batch axes; together they are the grid axis `_b`.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,18 +14,18 @@ from tessera.core.dims import Dim, Size, product, substitute, symbol, symbols, u
 from tessera.core.dtype import i64
 from tessera.core.errors import ShapeError
 from tessera.ir.tile.ir import Tile
-from tessera.ir.tile.rules import broadcast, canonical
+from tessera.lang.kernel.access import Access, Box
 from tessera.lang.kernel.values import (
     Array,
-    Axis,
     Block,
     KernelError,
+    Moved,
     NeedNumber,
     Span,
     TileValue,
 )
 from tessera.lang.kernel.within import covers
-from tessera.lang.kernel.writer import Writer, demand_fit
+from tessera.lang.kernel.writer import Writer
 from tessera.lang.schedule import Schedule
 
 Place = Any  # a Block, a Span, a number of elements, a tile of indices, or None
@@ -60,24 +59,13 @@ class Grid:
         return (*out, *self.own.items())
 
 
-@dataclass(frozen=True)
-class Box:
-    """A part of a tensor: one entry for each of its axes."""
-
-    at: tuple[Size, ...]
-    extent: tuple[int, ...]
-    kept: tuple[int, ...]  # axes that the tile has
-    axes: tuple[Axis | None, ...]  # of the tile
-    masked: tuple[int, ...]
-    picked: Mapping[int, TileValue] = field(default_factory=dict)
-
-
-class Places:
+class Places(Access):
     """Where the tiles of one program instance lie."""
 
     def __init__(self, writer: Writer, schedule: Schedule, first: Array | None):
         self.w, self.schedule, self.first = writer, schedule, first
         self.grid, self.equal = Grid(), list[Equal]()
+        self.serial = False  # whether instances run one after the other
         self.loops: dict[str, tuple[Size, Size]] = {}  # of counters of loops: start and stop
         self.rounds: dict[
             str, tuple[int, int | None]
@@ -156,7 +144,7 @@ class Places:
         if isinstance(place, Span):
             if place.size != size:
                 self._agree(f"axis {axis} of {array.name}", place.size, size)
-            return Span(size, place.start, place.length, place.exact)
+            return Span(size, place.start, place.length, place.exact, place.moved)
         if isinstance(place, Block) and place.role in ("m", "n"):
             return self.role(place.role, size, place)
         if isinstance(place, Block) and place.role == "k":
@@ -181,16 +169,30 @@ class Places:
 
     def at(self, array: Array, starts: Sequence[Any], lengths: Sequence[int]) -> list[Span]:
         """Elements from these positions on; those that may lie outside are masked."""
-        for start in starts:
-            if isinstance(start, bool) or not isinstance(start, int | Dim):
-                raise KernelError(
-                    f"{array.name}: a place is {start!r:.40}, expected a number or a counter; "
-                    "tiles of indices are given as rows= or cols="
-                )
         return [
-            Span(size, start, n, self.covers(start, n, size))
+            self.from_(array, start, n, size)
             for size, start, n in zip(array.shape, starts, lengths, strict=False)
         ]
+
+    def from_(self, array: Array, start: Any, length: int, size: Size) -> Span:
+        """So many elements of an axis from a number, a counter, or a tile of one integer on."""
+        key = start
+        if isinstance(start, TileValue):
+            start = self.w.known(self.one(start, f"{array.name}: a place"))
+        if isinstance(start, TileValue):
+            return Span(size, 0, length, False, Moved(start.tile, None, key.tile))
+        if isinstance(start, bool) or not isinstance(start, int | Dim):
+            raise KernelError(
+                f"{array.name}: a place is {start!r:.40}, expected a number, a counter or a tile of "
+                "one integer"
+            )
+        return Span(size, start, length, self.covers(start, length, size))
+
+    def one(self, x: TileValue, what: str) -> TileValue:
+        """A tile of one integer as an i64 number."""
+        if x.dtype.kind not in "iu" or any(n != 1 for n in x.shape):
+            raise KernelError(f"{what} is {x.type}, expected one integer")
+        return self.w.cast(self.w.reshape(self.w.plain(x.tile), ()), i64)
 
     # Boxes
 
@@ -232,7 +234,9 @@ class Places:
         """The place of this instance along the batch axes of a tensor."""
         sizes = array.shape[:count]
         if batch is not None:
-            listed = batch if isinstance(batch, tuple) else unflattened(batch, sizes)
+            one = not isinstance(batch, tuple) and (count == 1 or isinstance(batch, TileValue))
+            listed = (batch,) if one else batch
+            listed = listed if isinstance(listed, tuple) else unflattened(listed, sizes)
             if len(listed) != count:
                 raise KernelError(
                     f"{array.name} has {count} batch axes, but batch has {len(listed)} places"
@@ -257,21 +261,17 @@ class Places:
         kept = tuple(n + i for i, s in enumerate(spans) if isinstance(s, Span))
         masked = tuple(i for i, s in enumerate(every) if not getattr(s, "exact", False))
         axes = tuple(s.axis for s in spans if isinstance(s, Span))
-        return Box(at, extent, kept, axes, masked, picked)
+        return Box(at, extent, kept, axes, masked, picked, moves_of(every))
 
-    # Memory
-
-    def load(self, array: Array, box: Box, fill: Any = 0, unchecked: bool = False) -> TileValue:
-        """The elements of a box; outside of the tensor lies `fill`, unless picked places are unchecked."""
-        m = array.memory
-        if not isinstance(fill, bool | int | float):
-            raise KernelError(f"load: fill is {fill!r:.40}, expected a number")
-        demand_fit(fill, array.dtype, "load: as fill ")
-        if box.picked:
-            return self._gather(array, box, fill, unchecked)
-        t = self.w.b.load(m, box.at, box.extent, box.kept, box.masked, fill)
-        pad = canonical("load", fill, m.type.dtype)
-        return TileValue(t, box.axes, (pad,) * len(box.axes))
+    def pointed(self, array: Array, at: Sequence[Any]) -> Box:
+        """The elements that tiles of indices name together, one entry for each axis of the tensor."""
+        picked = {i: x for i, x in enumerate(at) if is_line(x)}
+        spans = [Span(1, 0, 1) if is_line(x) else x for x in at]
+        spans = [s if isinstance(s, Span) else self.from_(array, s, 1, n)
+                 for s, n in zip(spans, array.shape, strict=True)]  # fmt: skip
+        masked = tuple(i for i, s in enumerate(spans) if not s.exact)
+        starts = tuple(s.start for s in spans)
+        return Box(starts, (1,) * len(spans), (), (), masked, picked, moves_of(spans), True)
 
     def ask(self, array: Array, box: Box, ahead: int | None) -> None:
         """Prefetch the box that a load will read some rounds of its innermost counter later."""
@@ -286,87 +286,13 @@ class Places:
         later = {inner: symbol(inner) + far * step}
         self.w.b.prefetch(array.memory, [substitute(at, later) for at in box.at], box.extent)
 
-    def _gather(self, array: Array, box: Box, fill: Any, unchecked: bool) -> TileValue:
-        """Elements at the places that tiles of integers hold: axes of the rows before those of the columns.
 
-        A tile of rank 1 picks along its own axis; where one of two has more axes, they broadcast.
-        """
-        made = [self._index(array, x) for x in box.picked.values()]
-        first, last = next(iter(box.picked)), len(box.at) - 1
-        if len(made) == 2 and all(x.rank < 2 for x in made):
-            rows, cols = made
-            made = [self.w.reshape(rows, (*rows.shape, *(1,) * cols.rank)), cols]
-        if len(made) == 2:
-            rank = max(x.rank for x in made)
-            made = [self.w.lead(x, rank) if x.rank else x for x in made]
-            shape = broadcast("load", [x.shape for x in made])
-            axes = self.w.meeting("load", made)
-        else:
-            shape, axes = made[0].shape, made[0].axes
-        # The box has one axis for all that is picked: tiles of other ranks are flattened for it.
-        count, kept = math.prod(shape), box.kept
-        before = bool(kept) and kept[0] < first  # rows of the grid before columns that are picked
-        flat = [self._line_of(x, shape, before, bool(kept)) for x in made]
-        order = (first,) if not kept else (*kept, last) if before else (first, *kept)
-        outside = tuple(i for i in box.masked if not (unchecked and i in box.picked))
-        picks = dict(zip(box.picked, flat, strict=True))
-        t = self.w.b.gather(array.memory, picks, box.at, box.extent, order, outside, fill)
-        other = tuple(box.extent[i] for i in kept)
-        sizes = (*other, *shape) if before else (*shape, *other)
-        assert math.prod(t.shape) == count * math.prod(other), (t, sizes)
-        axes = (*box.axes, *axes) if before else (*axes, *box.axes)
-        return TileValue(self.w.b.reshape(t, sizes), axes, (None,) * len(axes))
-
-    def _index(self, array: Array, x: TileValue) -> TileValue:
-        if x.dtype.kind not in "iu":
-            raise KernelError(f"{array.name}: indices are {x.type}, expected a tile of integers")
-        return self.w.cast(x, i64)
-
-    def _line_of(self, x: TileValue, shape: tuple[int, ...], before: bool, beside: bool) -> Tile:
-        """Indices of a shape in one axis, beside an axis of the box if there is one."""
-        t = self.w.b.broadcast(x.tile, shape)
-        n = math.prod(shape)
-        return self.w.b.reshape(t, ((1, n) if before else (n, 1)) if beside else (n,))
-
-    def store(self, array: Array, value: TileValue, box: Box, mask: TileValue | None) -> None:
-        """Write a tile to a box; under a mask only where it is true."""
-        array.memory.writable = True
-        value = self.w.cast(value, array.dtype)
-        shape = tuple(box.extent[i] for i in box.kept)
-        if value.shape != shape:
-            if value.rank > len(shape):
-                raise ShapeError(
-                    f"store: the tile is {value.type}, but the place has shape {shape}"
-                )
-            value = self.w.broadcast(value, shape)
-        if box.picked:
-            raise KernelError(f"store: {array.name} is stored to in blocks, not at indices")
-        if mask is None:
-            self.w.b.store(array.memory, value.tile, box.at, box.extent, box.kept, box.masked)
-            return
-        self._scatter(array, value, box, mask)
-
-    def _scatter(self, array: Array, value: TileValue, box: Box, mask: TileValue) -> None:
-        """Where the mask is false an element is sent past the end, where it is dropped."""
-        axis = box.kept[-1] if box.kept else len(box.at) - 1
-        if axis < 0:
-            raise KernelError(f"store: {array.name} has no axis, so a mask has no place")
-        w, n = self.w, value.rank
-        far = w.b.full(i64, (), _FAR)
-        steps = w.b.full(i64, (), 0)
-        if box.kept:
-            ones = (*(1,) * (n - 1), box.extent[axis])
-            steps = w.b.index(0, ones, n - 1)
-        mask = w.lead(mask, n) if mask.rank else mask
-        moved = w.b.apply("where", mask.tile, steps, far)
-        kept, extent = box.kept[:-1], list(box.extent)
-        extent[axis] = 1
-        order = (*kept, axis) if box.kept else ()
-        if box.kept:
-            moved = w.b.broadcast(moved, value.shape)
-        masked = tuple(sorted({*box.masked, axis}))
-        places = {axis: moved}
-        w.b.scatter(array.memory, value.tile, places, box.at, extent, order, masked, distinct=True)
+def is_line(x: Any) -> bool:
+    """Whether x is a tile of more than one element, or of one along axes."""
+    return isinstance(x, TileValue) and bool(x.rank)
 
 
-_FAR = 1 << 40
+def moves_of(spans: Sequence[Any]) -> dict[int, Tile]:
+    """The numbers that move spans, by axis."""
+    found = {i: s.moved for i, s in enumerate(spans) if isinstance(s, Span) and s.moved is not None}
+    return {i: m.by for i, m in found.items() if m.by is not None}

@@ -23,9 +23,8 @@ def _logical(p: Program, x: TileValue, batch: Any) -> TileValue:
     total: Any = own if batch is None else batch
     for i, (n, axis) in enumerate(zip(x.shape, x.axes, strict=True)):
         size: Size = n if axis is None else axis.size
-        shape = [1] * x.rank
-        shape[i] = n
-        at = w.index(0 if axis is None else axis.start, shape, i, axis)
+        held = tuple(axis if j == i else None for j in range(x.rank))
+        at = TileValue(w.position(x.shape, i, axis), held, (None,) * x.rank)
         total = w.apply("add", w.apply("mul", w.tile(total), w.tile(size)), at)
     found: TileValue = w.cast(w.tile(total), u64)
     return found

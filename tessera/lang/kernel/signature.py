@@ -6,9 +6,10 @@ is loaded before the kernel begins.  Keyword-only arguments are static; other nu
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -64,12 +65,13 @@ class Bound:
     arrays: tuple[Any, ...]  # NumPy arrays or traced values, one for each parameter
     static: Mapping[str, Any]
     names: tuple[str, ...]  # all arguments, in order
+    holders: Mapping[str, Any] = field(default_factory=dict)  # arguments that hold several tensors
 
     @property
     def key(self) -> Any:
         """What a compiled kernel may serve: all but the numbers of symbolic sizes."""
         chosen = tuple((n, static_key(v)) for n, v in self.static.items())
-        return self.parameters, chosen
+        return self.parameters, chosen, tuple((n, type(x)) for n, x in self.holders.items())
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -124,7 +126,8 @@ class Signature:
             for p, a in found:
                 parameters.append(p)
                 arrays.append(a)
-        return Bound(_named(parameters), tuple(arrays), static, tuple(bound.arguments))
+        held = {p.path[0]: bound.arguments[p.path[0]] for p in parameters if p.path}
+        return Bound(_named(parameters), tuple(arrays), static, tuple(bound.arguments), held)
 
     def _tensors(self, name: str, x: Any) -> list[tuple[Parameter, Any]] | None:
         if isinstance(x, KVCache):
@@ -138,6 +141,9 @@ class Signature:
             return [(Parameter(name, number.type, number=True), number)]
         if isinstance(x, Value | np.ndarray):
             return [self._one(name, x)]
+        if name not in self.keyword_only and (held := _held(x)) is not None:
+            every = [self._one(f"{name}_{k}", a, (name, str(k))) for k, a in held]
+            return every if every else None
         plain = isinstance(x, bool | int | float | np.generic) and not isinstance(x, str)
         if not plain or name in self.keyword_only:
             return None
@@ -171,6 +177,20 @@ class Signature:
                 "a tuple or a tensor"
             ) from None
         return x
+
+
+def _held(x: Any) -> list[tuple[Any, Any]] | None:
+    """The tensors that an argument holds: a tuple, a list, a dictionary or a dataclass of tensors, and no other."""
+    if isinstance(x, tuple | list):
+        names = x._fields if hasattr(x, "_fields") else range(len(x))
+        found = list(zip(names, x, strict=True))
+    elif isinstance(x, dict):
+        found = list(x.items())
+    elif dataclasses.is_dataclass(x) and not isinstance(x, type):
+        found = [(f.name, getattr(x, f.name)) for f in dataclasses.fields(x)]
+    else:
+        return None
+    return found if found and all(isinstance(a, Value | np.ndarray) for _, a in found) else None
 
 
 def _filled(cache: KVCache) -> list[tuple[str, Any]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import operator
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,10 +24,10 @@ from tessera.core.source import Location, caller
 from tessera.ir.tile.interp import Instance
 from tessera.ir.tile.ir import Block, Memory, Tile
 from tessera.lang.kernel.attention import RowSums
-from tessera.lang.kernel.compute import column
-from tessera.lang.kernel.expressions import binary, compare, unary
+from tessera.lang.kernel.expressions import binary, compare, is_number, unary
 from tessera.lang.kernel.launch import owned
 from tessera.lang.kernel.memory import element
+from tessera.lang.kernel.parts import item
 from tessera.lang.kernel.places import Places
 from tessera.lang.kernel.signature import Bound
 from tessera.lang.kernel.source import Source, source_of
@@ -70,6 +71,21 @@ class LiveWriter(Writer):
     def _array(self, m: Memory) -> Array:
         return self.arrays[m.name]
 
+    def known(self, x: Any) -> Any:
+        """The number of a tile that is one integer."""
+        if not isinstance(x, TileValue) or x.rank or x.dtype.kind not in "iu":
+            return x
+        return int(self.numbers(x.tile))
+
+    def turns(
+        self, start: int, stop: int, state: Sequence[Tile],
+        body: Callable[[Size, Sequence[Tile]], list[Tile]],
+    ) -> list[Tile]:  # fmt: skip
+        """Run a body from start to stop - 1, at once."""
+        for i in range(start, stop):
+            state = body(i, state)
+        return list(state)
+
     def numbers(self, t: Tile) -> Array:
         """The elements of a tile."""
         return self.instance.tiles[t]
@@ -95,6 +111,10 @@ class Session:
         self.hints: list[tuple[str, Any]] = []
         self.location: Location | None = None
         self.depth = 0
+
+    def invoke(self, f: Any, args: Sequence[Any]) -> Any:
+        """What a function gives for tiles."""
+        return f(*map(live, args))
 
     def call(self, f: Intrinsic, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """What an intrinsic gives, with its numbers."""
@@ -126,17 +146,44 @@ def _walked(r: Range) -> Iterator[Any]:
     assert isinstance(start, int), r
     assert isinstance(stop, int), r
     session: Session = LIVE.session
+    if r.bound is not None:
+        stop = min(stop, int(session.w.numbers(r.bound.tile)))
     line = session.location
+    carried = session.loops.get(line, {})
     session.depth += 1
-    for i in range(start, stop, r.step):
-        here = Counted(i)
-        yield r.variable(here)
-        here.over = True
-    session.depth -= 1
+    try:
+        for i in range(start, stop, r.step):
+            here = Counted(i)
+            around = sys._getframe(1).f_locals
+            before = {n: around.get(n) for n in carried}
+            try:
+                yield r.variable(here)
+            finally:  # also where the loop is left by break
+                around = sys._getframe(1).f_locals
+                for n, x in before.items():
+                    _keep(around.get(n), x, here)
+                here.over = True
+    finally:
+        session.depth -= 1
     if start >= stop:
         around = sys._getframe(1).f_locals
         for name, axes in session.loops.get(line, {}).items():
             _settle(around.get(name), axes, session.known)
+
+
+def _keep(x: Any, before: Any, here: Counted) -> None:
+    """What a carried tile holds past the end of this round's block stays as it was."""
+    if not isinstance(x, LiveTile) or x is before or not is_number(before):
+        return
+    w, held = _writer(), list(x.axes)
+    for i, a in enumerate(x.axes):
+        if a is None or a.exact or a.lost is not None or a.first is not here:
+            continue
+        old = w.broadcast(w.tile(before, x.dtype), x.shape)
+        kept = w.b.apply("where", w.inside(x, i, a), x.tile, old.tile)
+        object.__setattr__(x, "tile", kept)
+        held[i] = old.axes[i]
+    x.__dict__["held"] = tuple(held)
 
 
 def _settle(x: Any, axes: Axes, known: Mapping[str, int]) -> None:
@@ -168,9 +215,9 @@ class Counted(int):
 
 def _left(axis: Axis | None, n: int) -> Axis | None:
     """The place of an axis, if it does not change from round to round of a loop that has gone on."""
-    if axis is None or axis.lost is not None or not getattr(axis.start, "over", False):
+    if axis is None or axis.lost is not None or not getattr(axis.first, "over", False):
         return axis
-    if not axis.exact and axis.start + n > axis.size:
+    if not axis.exact and axis.first + n > axis.size:
         raise KernelError(
             "a tile of a block that reached past the end is used after its round; step through sizes "
             "that blocks divide, or use ts.interpret()"
@@ -210,8 +257,11 @@ class LiveTile(TileValue):
     def __float__(self) -> float:
         return float(self.numpy().item())
 
+    def __index__(self) -> int:
+        return operator.index(self.numpy().item())
+
     def __getitem__(self, key: Any) -> Any:
-        return live(column(_writer(), self, key if isinstance(key, tuple) else (key,)))
+        return live(item(_writer(), self, key if isinstance(key, tuple) else (key,)))
 
     @property
     def T(self) -> Any:  # noqa: N802
@@ -281,6 +331,7 @@ class _Instance(Translation):
         super().__init__(source, bound, Assumed(numbers=sizes), schedule, lambda f: None)
         self.blocks.update(t.blocks)
         self.loops = t.loops
+        self.places_of_results = t.returned
 
     def writer(self) -> LiveWriter:
         """What writes the kernel, and runs it."""
@@ -291,6 +342,14 @@ class _Instance(Translation):
         places = LivePlaces(self.w, schedule, first)
         places.point = self.point
         return places
+
+    def _result(self, i: int, x: TileValue) -> Memory:
+        """Store a tile; one that no round of a loop gave a place lies where a round would have put it."""
+        known = {**self.assumed.numbers, **self.point}
+        made = live(x)
+        if len(self.places_of_results) > i:
+            _settle(made, self.places_of_results[i], known)
+        return super()._result(i, made)
 
     def check_grid(self, x: TileValue, spans: Sequence[Span]) -> None:
         """Nothing: the translation before found that each instance returns a block of its own."""
@@ -317,7 +376,7 @@ def step_through(
     names = [m.name for m in t.kernel.parameters]
     every = dict(zip(names, [*given, *made], strict=True))
     with np.errstate(all="ignore"):
-        for point in points(t.kernel.grid, sizes):
+        for point in points(t.grid, sizes):
             _Instance(t, bound, sizes, schedule, every, point, source_of(function)).run()
     return [*(given[i] for i in t.written), *made]
 

@@ -5,7 +5,7 @@ A record says how a call in a kernel is written in Tile IR, and what it means on
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -25,6 +25,9 @@ class Program(Protocol):
     hints: list[tuple[str, Any]]
     location: Location | None
     depth: int  # how many loops are around
+
+    def invoke(self, f: Any, args: Sequence[Any]) -> Any:
+        """What a function of the user's gives for tiles."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,8 @@ from tessera.core.dims import Dim, Size, substitute, symbol, symbols
 from tessera.core.errors import ShapeError
 from tessera.core.types import TensorType
 from tessera.ir.tile.ir import Kernel, Memory
+from tessera.lang.kernel.accumulate import serialised
+from tessera.lang.kernel.lowered import LoweredKernel
 from tessera.lang.kernel.parse import Parser
 from tessera.lang.kernel.places import Equal, Places
 from tessera.lang.kernel.signature import Bound, Parameter, at_sizes
@@ -30,6 +32,7 @@ from tessera.lang.kernel.values import (
 )
 from tessera.lang.kernel.writer import Writer
 from tessera.lang.schedule import Schedule
+from tessera.lang.state import KVCache
 
 _MOST = 64  # times that parsing may begin again
 
@@ -66,6 +69,8 @@ class Translated:
     loops: Mapping[Any, Mapping[str, Axes]] = field(
         default_factory=dict
     )  # places of what they carry
+    grid: tuple[tuple[str, Size], ...] = ()  # as the kernel says it; instances may run as a loop
+    returned: tuple[Axes, ...] = ()  # places of the tiles that it returns
 
     def equations(self) -> list[tuple[Size, Size, str]]:
         """Sizes that a call must find equal, and what they are of."""
@@ -130,6 +135,7 @@ class Translation:
         tensors = [a for a, p in zip(self.arrays, bound.parameters, strict=True) if not p.number]
         self.places = self.made(schedule, tensors[0] if tensors else None)
         self.parser = Parser(self.w, self.places, inline)
+        self.returned: list[Axes] = []
 
     def writer(self) -> Writer:
         """What writes the kernel."""
@@ -156,13 +162,16 @@ class Translation:
                 self.source.tree,
             )
         grid = self.places.grid.axes() or (("_m", 1),)
-        kernel = replace(self.w.b.finish(), grid=grid)
+        made = self.w.b.finish()
+        kernel: Kernel = LoweredKernel(made.name, made.parameters, grid, made.body)
+        if self.places.serial:
+            kernel = serialised(kernel)
         return Translated(
             kernel, tuple(a.memory.type for a in self.arrays), written, tuple(results), single,
             tuple(self.places.equal), self.assumed,
             {role: size for role, (size, _) in self.places.grid.roles.items()}, self.blocks,
             tuple(self.parser.hints), tuple(self.parser.reads.values()),
-            self.parser.loops,
+            self.parser.loops, grid, tuple(self.returned),
         )  # fmt: skip
 
     def variables(self) -> dict[str, Any]:
@@ -172,13 +181,19 @@ class Translation:
             if p.path:
                 owner = found.setdefault(p.path[0], Struct(p.path[0], {}))
                 owner.fields[p.path[1]] = a
-                owner.fields["length"] = a.shape[-2]
+                if isinstance(self.bound.holders.get(p.path[0]), KVCache):
+                    owner.fields["length"] = a.shape[-2]
             elif p.number:
                 found[p.name] = self.w.plain(self.w.b.load(a.memory, (), ()))
             elif p.loaded:
                 found[p.name] = self._loaded(a)
             else:
                 found[p.name] = a
+        for n, x in self.bound.holders.items():
+            if isinstance(x, tuple | list) and not hasattr(x, "_fields"):
+                found[n] = tuple(found[n].fields.values())
+            elif isinstance(x, dict):
+                found[n] = found[n].fields
         return {n: found[n] for n in self.bound.names}
 
     def _loaded(self, a: Array) -> TileValue:
@@ -207,6 +222,7 @@ class Translation:
                 continue
             if not isinstance(x, TileValue | Dim | bool | int | float):
                 raise KernelError(f"a kernel returns tiles, got {x!r:.60}")
+            self.returned.append(self.w.tile(x).axes)
             made.append(self._result(i, self.w.tile(x)))
         if len({id(m) for m in made}) != len(self.w.b.parameters) - len(self.arrays):
             raise KernelError("a kernel returns each tensor that it makes with tile.empty, once")

@@ -24,6 +24,15 @@ class KernelError(TesseraError, ValueError):
 
 
 @dataclass(frozen=True)
+class Moved:
+    """Data in a place: how far it is moved, and where it ends before its axis does."""
+
+    by: Tile | None = field(default=None, compare=False)  # an i64 number
+    until: Tile | None = field(default=None, compare=False)
+    key: Any = None  # what two places are compared by
+
+
+@dataclass(frozen=True)
 class Axis:
     """Elements `start`, `start + 1`, ... of an axis of `size` elements.
 
@@ -35,12 +44,18 @@ class Axis:
     first: Size = 0
     exact: bool = False  # whether none of them lies outside
     lost: str | None = None
+    moved: Moved | None = None  # data that the place depends on
 
     @property
     def start(self) -> Size:
-        """The first element; an error where the place is lost."""
+        """The first element; an error where the place is lost, or is data."""
         if self.lost is not None:
             raise KernelError(f"{self.lost}; {_PLACE_IT}")
+        if self.moved is not None:
+            raise KernelError(
+                "a tile that was loaded at a place that is data has no place of its own in a result; "
+                + _PLACE_IT
+            )
         return self.first
 
     def symbols(self) -> frozenset[str]:
@@ -59,11 +74,15 @@ def meet(a: Axis, b: Axis) -> Axis:
     if a.lost is not None or b.lost is not None:
         known = a if a.lost is not None else b
         return Axis(a.size, 0, a.exact and b.exact, known.lost)
-    if a.first == b.first:
+    if a.first == b.first and a.moved == b.moved:
         return a if not a.exact else b
-    low, high = sorted((str(a.first), str(b.first)))
+    low, high = sorted((_words(a), _words(b)))
     said = f"tiles that start at {low} and at {high} of an axis of {a.size} have no place together"
     return Axis(a.size, 0, a.exact and b.exact, said)
+
+
+def _words(a: Axis) -> str:
+    return str(a.first) if a.moved is None else "a place that is data"
 
 
 Axes = tuple[Axis | None, ...]  # None: no elements of a tensor
@@ -106,6 +125,10 @@ class TileValue:
         raise KernelError(
             f"{self} is known when the kernel runs, not before; use tile.where or an if statement"
         )
+
+
+class Counter(TileValue):
+    """A whole number that is known when the kernel runs, and meets tiles as a number of Python does."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,11 +181,12 @@ class Span:
     start: Size
     length: int
     exact: bool = False
+    moved: Moved | None = None
 
     @property
     def axis(self) -> Axis:
         """As an axis of a tile."""
-        return Axis(self.size, self.start, self.exact)
+        return Axis(self.size, self.start, self.exact, None, self.moved)
 
 
 class Block(int):
@@ -185,6 +209,7 @@ class Range:
     step: int
     variable: Callable[[Any], Any]  # what the loop variable is, of the counter
     ahead: int | None = None  # rounds ahead that tiles of the loop are asked for
+    bound: TileValue | None = None  # where data end the counter before its stop
 
 
 class _Live(threading.local):

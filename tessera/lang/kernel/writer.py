@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from tessera.core.source import Location
 from tessera.ir.tile.ir import Builder, Operation, Tile
 from tessera.ir.tile.rules import KINDS, STORAGE
 from tessera.lang.kernel.reshaping import reshaped
-from tessera.lang.kernel.values import Axes, Axis, KernelError, NeedEqual, TileValue, meet
+from tessera.lang.kernel.values import Axes, Axis, Counter, KernelError, NeedEqual, TileValue, meet
 from tessera.lang.kernel.within import starts_inside
 
 Operand = TileValue | Number | Dim
@@ -122,15 +122,15 @@ class Writer:
     def alike(self, name: str, operands: Sequence[Operand]) -> list[TileValue]:
         """The operands as tiles of one dtype, which the scalar op takes."""
         given = operands[1:] if name == "where" else operands
-        tiles = [x for x in given if isinstance(x, TileValue)]
-        known = [_computed(x.dtype) for x in tiles]
+        known = [_computed(x.dtype) for x in given if _has_dtype(x)]
         if known:
             dtype = promote_all(known)
             for x in given:
-                if not isinstance(x, TileValue):
-                    dtype = meet_scalar(dtype, 0 if isinstance(x, Dim) else _checked(name, x))
+                if not _has_dtype(x):
+                    whole = isinstance(x, Dim | Counter)
+                    dtype = meet_scalar(dtype, 0 if whole else _checked(name, x))
         else:
-            numbers = [as_dtype(type(x)) if not isinstance(x, Dim) else i64 for x in given]
+            numbers = [i64 if isinstance(x, Dim | Counter) else as_dtype(type(x)) for x in given]
             dtype = promote_all(numbers)
         kinds = KINDS.get(name, "f") if name != "where" else "buif"
         if dtype.kind not in kinds:
@@ -231,13 +231,25 @@ class Writer:
 
     def inside(self, x: TileValue, axis: int, place: Axis) -> Tile:
         """Which elements along an axis lie on it, neither past its end nor before its start."""
-        shape = [1] * x.rank
-        shape[axis] = x.shape[axis]
-        at = self.b.index(place.start, shape, axis)
+        at = self.position(x.shape, axis, place)
         found = self.b.apply("lt", at, self.b.index(place.size))
-        if starts_inside(place.start):
+        if place.moved is not None and place.moved.until is not None:
+            before = self.b.apply("lt", at, place.moved.until)
+            found = self.b.apply("logical_and", found, before)
+        if place.moved is None and starts_inside(place.start):
             return found
         return self.b.apply("logical_and", found, self.b.apply("ge", at, self.b.index(0)))
+
+    def position(self, sizes: Sequence[int], axis: int, place: Axis | None) -> Tile:
+        """The numbers along an axis, which keeps its size where the others have 1; from 0 on without a place."""
+        shape = [1] * len(sizes)
+        shape[axis] = sizes[axis]
+        if place is None:
+            return self.b.index(0, shape, axis)
+        if place.moved is None or place.lost is not None:
+            return self.b.index(place.start, shape, axis)
+        at = self.b.index(place.first, shape, axis)
+        return at if place.moved.by is None else self.b.apply("add", at, place.moved.by)
 
     # Shapes
 
@@ -275,9 +287,35 @@ class Writer:
     def scan(self, name: str, x: TileValue, axis: int) -> TileValue:
         """Folds up to each element along an axis, without what lies before its start."""
         place = x.axes[axis]
-        if place is not None and not place.exact and not starts_inside(place.start):
+        if place is not None and not place.exact and not self.begins_inside(place):
             x = self.masked(x, axis, identity(name, x.dtype))
         return TileValue(self.b.scan(name, x.tile, axis), x.axes, (None,) * x.rank)
+
+    def begins_inside(self, place: Axis) -> bool:
+        """Whether no element of an axis lies before its start."""
+        return place.moved is None and starts_inside(place.start)
+
+    def each(self, count: int, body: Callable[[Size], None]) -> None:
+        """Run a body for 0, 1, ... count - 1, in a loop."""
+
+        def run(i: Size, _: Sequence[Tile]) -> list[Tile]:
+            body(i)
+            return []
+
+        self.turns(0, count, [], run)
+
+    def turns(
+        self, start: int, stop: int, state: Sequence[Tile],
+        body: Callable[[Size, Sequence[Tile]], list[Tile]],
+    ) -> list[Tile]:  # fmt: skip
+        """Run a body from start to stop - 1 in a loop that carries tiles: what they are at the end."""
+        with self.b.loop(start, stop, 1, state) as loop:
+            loop.carry(*body(loop.variable, loop.carried))
+        return list(loop.results)
+
+    def known(self, x: Any) -> Any:
+        """A whole number in place of a tile that has its number already, as when a kernel is stepped through."""
+        return x
 
     def dot(self, a: TileValue, b: TileValue, acc: TileValue | None) -> TileValue:
         """acc + a b, without what lies past the end of the axis that is summed."""
@@ -310,6 +348,11 @@ class Writer:
             return x
         moved = _placed(x, axis, other) if own is None else _placed(_padless(x), axis, other)
         return self.masked(moved, axis, 0)
+
+
+def _has_dtype(x: Any) -> TypeGuard[TileValue]:
+    """Whether x is a tile that does not take the dtype of others."""
+    return isinstance(x, TileValue) and not isinstance(x, Counter)
 
 
 def _plain(x: Any) -> Any:

@@ -13,10 +13,18 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-import ml_dtypes
 import numpy as np
 
 from tessera.core.device import GPU_OF_DLPACK, GPUS
+from tessera.core.dlpack import CODES as _CODES
+from tessera.core.dlpack import PLAIN as _PLAIN
+from tessera.core.dlpack import VERSIONED as _VERSIONED
+from tessera.core.dlpack import ManagedLayout as _Managed
+from tessera.core.dlpack import TensorLayout as _Tensor
+from tessera.core.dlpack import VersionedLayout as _Versioned
+from tessera.core.dlpack import is_named as _is_named
+from tessera.core.dlpack import pointer_of as _pointer
+from tessera.core.dlpack import python_function as _python
 from tessera.core.errors import CopyError, DeviceError, DTypeError, TesseraError
 from tessera.runtime.code import Source, load
 from tessera.runtime.cuda import device
@@ -27,59 +35,13 @@ from tessera.runtime.cuda.stream import Stream
 
 _VERSION = (1, 1)
 _READ_ONLY, _COPIED = 1, 2
-_PLAIN, _VERSIONED = b"dltensor", b"dltensor_versioned"
 _USED = {_PLAIN: b"used_dltensor", _VERSIONED: b"used_dltensor_versioned"}
 
-_CODES: dict[np.dtype[Any], tuple[int, int]] = {
-    np.dtype(bool): (6, 8),
-    **{np.dtype(f"i{n}"): (0, 8 * n) for n in (1, 2, 4, 8)},
-    **{np.dtype(f"u{n}"): (1, 8 * n) for n in (1, 2, 4, 8)},
-    **{np.dtype(f"f{n}"): (2, 8 * n) for n in (2, 4, 8)},
-    **{np.dtype(f"c{n}"): (5, 8 * n) for n in (8, 16)},
-    np.dtype(ml_dtypes.bfloat16): (4, 16),
-    np.dtype(ml_dtypes.float8_e4m3fn): (10, 8),
-    np.dtype(ml_dtypes.float8_e5m2): (12, 8),
-}
 _DTYPES = {code: d for d, code in _CODES.items()}
 
-
-class _Tensor(ctypes.Structure):
-    """DLTensor."""
-
-    _fields_ = (
-        ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device", ctypes.c_int32),
-        ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64),
-    )  # fmt: skip
-
-
-class _Managed(ctypes.Structure):
-    """DLManagedTensor."""
-
-    _fields_ = (
-        ("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
-    )  # fmt: skip
-
-
-class _Versioned(ctypes.Structure):
-    """DLManagedTensorVersioned."""
-
-    _fields_ = (
-        ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("context", ctypes.c_void_p),
-        ("deleter", ctypes.c_void_p), ("flags", ctypes.c_uint64), ("tensor", _Tensor),
-    )  # fmt: skip
-
-
-def _python(name: str, result: Any, *types: Any) -> Any:
-    return ctypes.PYFUNCTYPE(result, *types)((name, ctypes.pythonapi))
-
-
 _new = _python("PyCapsule_New", ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
-_pointer = _python("PyCapsule_GetPointer", ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
 _rename = _python("PyCapsule_SetName", ctypes.c_int, ctypes.py_object, ctypes.c_char_p)
 _set_context = _python("PyCapsule_SetContext", ctypes.c_int, ctypes.py_object, ctypes.c_void_p)
-_is_named = _python("PyCapsule_IsValid", ctypes.c_int, ctypes.py_object, ctypes.c_char_p)
 # The last two for a capsule that dies, which must not be counted again.
 _dying_is_named = _python("PyCapsule_IsValid", ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)
 _dying_pointer = _python("PyCapsule_GetPointer", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)

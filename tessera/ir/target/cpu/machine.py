@@ -89,8 +89,9 @@ def _other_machine(triple: str, cpu: str) -> Any:
 
 
 def build(text: str) -> bytes:
-    """An object file of LLVM IR, optimised."""
-    machine = target_machine()
+    """An object file of LLVM IR, optimised; for this CPU unless the first line names another."""
+    first, *rest = text.partition("\n")[0].split()[1:] or [""]
+    machine = _other_machine(*rest) if first == "target" else target_machine()
     code: bytes = machine.emit_object(_optimised(text, machine))
     return code
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tessera.core.dtype import DType, f32, i8, i32
+import numpy as np
+
+from tessera.core.dtype import FORMATS, DType, f32, i8, i32
 from tessera.ir.target.cpu.pairs import PairWriter
 from tessera.ir.target.cpu.types import constant, vector_of
+
+_HALF_BIAS = 15  # of the exponent of a half
 
 
 @dataclass(frozen=True)
@@ -20,7 +24,18 @@ class Small:
     first_nan: int
 
 
-SMALL = {"f8e4m3": Small(3, 7, 0x7F, 0x7F, 0x7F), "f8e5m2": Small(2, 15, 0x7C, 0x7E, 0x7D)}
+def _small(d: DType) -> Small:
+    """The layout of a float of 8 bits, from its digits: a sign, the exponent, the mantissa."""
+    mantissa = d.format.digits - 1
+    exponents = 1 << 7 - mantissa
+    nan = int(np.array(np.nan, d.np).view(np.uint8)) & 0x7F
+    infinity = (exponents - 1) << mantissa
+    if not d.format.infinite:
+        return Small(mantissa, exponents // 2 - 1, nan, nan, nan)
+    return Small(mantissa, exponents // 2 - 1, infinity, nan, infinity + 1)
+
+
+SMALL = {name: _small(d) for name, d in FORMATS.items() if d.kind == "f" and d.bits == 8}
 
 
 class SmallWriter(PairWriter):
@@ -48,7 +63,11 @@ class SmallWriter(PairWriter):
         half = self.put(f"bitcast {t} {bits} to {vector_of('half', width)}")
         single = vector_of("float", width)
         y = self.put(f"fpext {vector_of('half', width)} {half} to {single}")
-        y = self.put(f"fmul {single} {y}, {constant(2.0 ** (15 - s.bias), f32, width)}")
+        y = self.put(f"fmul {single} {y}, {constant(2.0 ** (_HALF_BIAS - s.bias), f32, width)}")
+        if dtype.format.infinite and s.bias != _HALF_BIAS:
+            far = self.put(f"icmp eq {t} {code}, {_half(s.beyond, width)}")
+            signed = self.put(f"fmul {single} {y}, {constant(float('inf'), f32, width)}")
+            y = self.put(f"select {vector_of('i1', width)} {far}, {single} {signed}, {single} {y}")
         nan = self.put(f"icmp uge {t} {code}, {_half(s.first_nan, width)}")
         none = constant(float("nan"), f32, width)
         return self.put(f"select {vector_of('i1', width)} {nan}, {single} {none}, {single} {y}")

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from tessera.core.matrix_units import matrix_units
+from tessera.core.processor import assumed
 from tessera.ir.target.cpu.instructions import matrix_instruction
 from tessera.ir.target.cpu.machine import host_features
 from tessera.ir.target.cpu.memory import strides
@@ -29,6 +30,9 @@ _PALETTE = bytes([1] + [0] * 15 + [64, 0] * _REGISTERS + [0] * 16 + [SIDE] * _RE
 
 def usable_features() -> frozenset[str]:
     """The instruction sets that code may use in this process."""
+    other = assumed()
+    if other is not None:
+        return other.features
     units = matrix_units()
     wanted = {"amx-tile"} if units else set[str]()
     wanted |= {f"amx-{u}" for u in units}

@@ -9,16 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.dtype import DType
+from tessera.core.dtype import FORMATS, DType
 from tessera.core.types import TensorType
 
 LANES = 16
 # bf16 is its bits: what LLVM does with bfloat may pass through an instruction that drops subnormals.
 # So are floats of 8 bits, and i4, whose upper four bits are 0.
-TYPES = {
-    "bool": "i1", "i4": "i8", "f8e4m3": "i8", "f8e5m2": "i8", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "u8": "i8", "u16": "i16",
-    "u32": "i32", "u64": "i64", "f16": "half", "bf16": "i16", "f32": "float", "f64": "double",
-}  # fmt: skip
+_OWN = {"bool": "i1", "f16": "half", "f32": "float", "f64": "double"}
+TYPES = {name: _OWN.get(name, f"i{max(d.bits, 8)}") for name, d in FORMATS.items() if d.kind != "c"}
 SUFFIX = {"half": "f16", "float": "f32", "double": "f64"}
 
 

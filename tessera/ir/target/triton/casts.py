@@ -6,8 +6,8 @@ from typing import Any
 
 import ml_dtypes
 
-from tessera.core.dtype import DType, bf16, f8e4m3, f8e5m2, f16, f32, f64, i4, i8
-from tessera.ir.target.triton.types import value
+from tessera.core.dtype import DType, bf16, f16, f32, f64, i4, i8
+from tessera.ir.target.triton.types import SMALL, value
 
 _finfo: Any = ml_dtypes.finfo
 _iinfo: Any = ml_dtypes.iinfo
@@ -62,7 +62,7 @@ class Casts:
             return f"({x} != 0)"
         if to.kind in "iu" and source.kind == "f":
             return self._whole(x, source, to)
-        if to in (f8e4m3, f8e5m2):
+        if to.name in SMALL:
             return self._small(self.cast(x, source, f32), to)
         if to is bf16:
             return f"{self.cast(x, source, f32)}.to(tl.bfloat16)"
@@ -85,9 +85,8 @@ class Casts:
     def _small(self, x: str, to: DType) -> str:
         """Past the middle between the largest number and the one after it there is no number."""
         self.used["to_small"] = None
-        if to is f8e4m3:
-            return f"to_small({x}, 464.0, 127, tl.float8e4nv)"
-        return f"to_small({x}, 61439.996, 124, tl.float8e5)"
+        end, code = SMALL[to.name]
+        return f"to_small({x}, {end}, {code}, {value(to)})"
 
     def _clamped(self, x: str, source: DType, to: DType) -> tuple[str, DType]:
         """What is beyond the range of a dtype, at its end; and the dtype that this was done in."""

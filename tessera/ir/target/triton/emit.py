@@ -122,7 +122,9 @@ class _Emitter(ValueWriter):
         i = self.names[a["variable"]] = self.free(plain_name(a["variable"].lstrip("_")))
         start, stop = (self.size.write(a[x]) for x in ("start", "stop"))
         if a.get("bounded"):
-            stop = f"tl.minimum({stop}, {carried[0]}.to(tl.int32))"
+            # The bound is data of 64 bits: it is cut to the range of a counter before it is one.
+            bound = f"tl.maximum(tl.minimum({carried[0]}, {stop}), -1)"
+            stop = f"{bound}.to(tl.int32)"
         if self.size.least(a["start"]) < 0:
             self.size.signed.add(a["variable"])
         self.head(op, i, start, stop, carried)

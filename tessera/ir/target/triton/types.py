@@ -15,6 +15,8 @@ _MEMORY = {
     "bool": "u8", "i4": "i8", "f8e4m3": "fp8e4nv", "f8e5m2": "fp8e5", "f16": "fp16", "f32": "fp32",
     "f64": "fp64",
 }  # fmt: skip
+# Floats of 8 bits: past the middle between the largest number and the one after it, a number has this code.
+SMALL = {"f8e4m3": (464.0, 127), "f8e5m2": (61439.996, 124)}
 
 
 def value(dtype: DType) -> str:

@@ -122,6 +122,8 @@ class Writer:
 
     def _forward_loop(self, op: Operation, block: Block) -> None:
         a, b = op.attributes, self.b
+        if a.get("bounded") or a.get("going"):
+            raise no_rule(op, "a loop that data end")
         start, stop, step = self.size(a["start"]), self.size(a["stop"]), a["step"]
         turns = larger(most(_turns(a), self._counters()), 1)
         saved = [b.alloc(t.dtype, (turns, *t.shape)) for t in block.arguments]

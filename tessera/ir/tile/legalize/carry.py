@@ -67,7 +67,7 @@ class _Carry(Copy):
         a = self.renamed(op.attributes)
         others = [i for i in range(len(op.operands)) if i not in kept]
         with self.b.loop(
-            a["start"], a["stop"], a["step"], [self.tiles[op.operands[i]] for i in others]
+            a["start"], a["stop"], a["step"], [self.tiles[op.operands[i]] for i in others], like=op
         ) as loop:
             self.sizes[a["variable"]] = loop.variable
             self.tiles.update(zip((block.arguments[i] for i in others), loop.carried, strict=True))

@@ -174,7 +174,7 @@ class _Tidy(Copy):
         """Some turns of a loop."""
         step = op.attributes["step"]
         self.known.append({})
-        with self.b.loop(*span, step, carried) as loop:
+        with self.b.loop(*span, step, carried, like=op) as loop:
             self.sizes[op.attributes["variable"]] = loop.variable
             if whole:
                 self.whole.append(_Whole(loop.variable, step, span[1]))

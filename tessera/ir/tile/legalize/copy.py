@@ -60,7 +60,7 @@ class Copy:
         """A loop, whose carried tiles are carried."""
         a = self.renamed(op.attributes)
         carried = [self.tiles[t] for t in op.operands]
-        with self.b.loop(a["start"], a["stop"], a["step"], carried) as loop:
+        with self.b.loop(a["start"], a["stop"], a["step"], carried, like=op) as loop:
             self.sizes[a["variable"]] = loop.variable
             self.ranges[loop.name] = loop_range(a["start"], a["stop"], a["step"], self.ranges)
             self.tiles.update(zip(block.arguments, loop.carried, strict=True))

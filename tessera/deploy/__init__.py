@@ -1,0 +1,1 @@
+"""Deployment: bundles, which other machines, processes and languages load and run with the same bits."""

@@ -1,0 +1,170 @@
+"""Entry points: functions traced for a bundle, with names for what goes in and comes out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tessera.core import tree
+from tessera.core.dims import Size
+from tessera.core.dtype import f32
+from tessera.core.errors import OperandError
+from tessera.core.types import TensorType
+from tessera.ir.graph.ir import Builder, Graph, Value, data_of, on_host
+from tessera.lang.annotation import TensorSpec
+from tessera.lang.jit import Jitted, _Method, jit
+from tessera.lang.trace import is_tensor
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
+Node = Any  # the structure of a result in JSON
+
+
+@dataclass(frozen=True)
+class Traced:
+    """An entry point: its graph, whose last inputs are weights, and what they and the results are called."""
+
+    name: str
+    graph: Graph
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    structure: Node
+    weights: tuple[tuple[str, Any, TensorType], ...]  # name, array and type, in the order of inputs
+    numerics: str
+
+    def manifest(self) -> dict[str, Any]:
+        """What the manifest says of the entry point."""
+        own = self.graph.inputs[: len(self.inputs)]
+        return {
+            "inputs": [_value(n, v) for n, v in zip(self.inputs, own, strict=True)],
+            "outputs": [_value(n, v) for n, v in zip(self.outputs, self.graph.outputs, strict=True)],
+            "returns": self.structure,
+            "guards": [[c.kind, str(c.left), str(c.right), c.reason] for c in self.graph.guards],
+            "numerics": self.numerics,
+            "graph": self.graph.hash,
+        }  # fmt: skip
+
+
+def _value(name: str, v: Value) -> dict[str, Any]:
+    return {"name": name, "dtype": str(v.type.dtype), "shape": [size_text(n) for n in v.shape]}
+
+
+def size_text(n: Size) -> int | str:
+    """A size in JSON."""
+    return n if isinstance(n, int) else str(n)
+
+
+def entries_of(f: Any, args: Sequence[Any], weights: Any) -> list[Traced]:
+    """The entry points that the user gave: one function with arguments, or a dict of (function, *arguments)."""
+    if not isinstance(f, Mapping):
+        return [trace_entry(getattr(f, "__name__", None) or "main", f, args, weights)]
+    if args:
+        raise OperandError(
+            "bundle: with a dict of entry points the arguments stand beside each function: "
+            '{"step": (f, x)}'
+        )
+    out = []
+    for name, given in f.items():
+        g, *own = given if isinstance(given, tuple | list) else (given,)
+        out.append(trace_entry(str(name), g, own, weights))
+    return out
+
+
+def trace_entry(name: str, f: Any, args: Sequence[Any], weights: Any) -> Traced:
+    """One entry point, traced; with weights the function takes them before its arguments."""
+    called = _identifier(name)
+    if not callable(f):
+        raise OperandError(f"bundle: entry {called!r} is {type(f).__name__}, expected a function")
+    jitted = f if isinstance(f, Jitted | _Method) else jit(f)
+    placed = [tree.map(_placeholder, a) for a in args]
+    given = placed if weights is None else [weights, *placed]
+    t, call = jitted.traced_call(*given)
+    bound = isinstance(jitted, _Method)
+    held = int(bound) + int(weights is not None)
+    sizes = [s.count for s in call.structure.children]
+    owners = [k for k, n in enumerate(sizes) for _ in range(n)]
+    of_tensors = [k for k, x in zip(owners, call.leaves, strict=True) if is_tensor(x)]
+    count = sum(k < held for k in of_tensors)
+    paths = [p for p, x in zip(call.paths, call.leaves, strict=True) if is_tensor(x)]
+    return _entry(
+        called, t.graph, t.structure, count, [_clean(p) for p in paths], call.tensors, jitted.mode
+    )
+
+
+def _entry(
+    name: str, g: Graph, structure: tree.Structure, count: int, paths: Sequence[str], tensors: Sequence[Value],
+    numerics: str,
+) -> Traced:  # fmt: skip
+    own = len(g.inputs) - len(g.captured)
+    inputs, held = g.inputs[count:own], g.inputs[:count]
+    concrete = [*tensors[:count], *g.captured]
+    names = [*paths[:count], *(f"captured.{i}" for i in range(len(g.captured)))]
+    ordered = (*inputs, *held, *g.inputs[own:])
+    made = Graph(
+        ordered, g.nodes, g.outputs, g.name, [*paths[count:], *names], (), g.guards
+    )  # fmt: skip
+    arrays = [_host(v) for v in concrete]
+    types = [v.type for v in ordered[len(inputs) :]]
+    outs = [_clean(p) or f"output{i}" for i, p in enumerate(tree.structure_paths(structure))]
+    return Traced(
+        name, made, tuple(paths[count:own]), tuple(outs), _node(structure),
+        tuple(zip(names, arrays, types, strict=True)), numerics,
+    )  # fmt: skip
+
+
+def _host(v: Value) -> Any:
+    return np.asarray(on_host(data_of(v, "bundle")))
+
+
+def _clean(path: str) -> str:
+    """A path through a tree as words between dots."""
+    return ".".join(re.findall(r"[A-Za-z0-9_]+", path))
+
+
+def _identifier(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        made = re.sub(r"\W", "_", name, flags=re.ASCII)[:31]
+        return made if _NAME.fullmatch(made) else f"f{made}"
+    return name
+
+
+def _placeholder(x: Any) -> Any:
+    if isinstance(x, TensorSpec):
+        return Builder().input(TensorType(x.dtype or f32, x.shape))
+    if isinstance(x, TensorType):
+        return Builder().input(x)
+    return x
+
+
+# Results --------------------------------------------------------------------------------------
+
+
+def _node(s: tree.Structure) -> Node:
+    """The structure of a result: 0 is a tensor; classes become dicts of their fields."""
+    if s.kind is None:
+        return 0
+    if s.kind is type(None):
+        return None
+    inner = [_node(c) for c in s.children]
+    if s.kind in (list, tuple):
+        return {s.kind.__name__: inner}
+    return {"dict": [[str(k), n] for k, n in zip(tree.keys(s), inner, strict=True)]}
+
+
+def rebuilt(node: Node, take: Callable[[], Any]) -> Any:
+    """A result of this structure."""
+    if node is None:
+        return None
+    if not isinstance(node, dict):
+        return take()
+    if "dict" in node:
+        return {k: rebuilt(n, take) for k, n in node["dict"]}
+    word, inner = next(iter(node.items()))
+    made = [rebuilt(n, take) for n in inner]
+    return tuple(made) if word == "tuple" else made
+
+
+__all__ = ["Traced", "entries_of", "rebuilt", "size_text"]

@@ -1,0 +1,80 @@
+"""A traced graph as a program for a processor that need not be here: steps, kernels and one image of their code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from tessera.compile import run_passes
+from tessera.compile.artifact import Image
+from tessera.compile.cpu.build import Building
+from tessera.compile.driver import Driver
+from tessera.compile.passes import SCHEDULE, Context
+from tessera.compile.pipeline import passes_of
+from tessera.core.flags import carried
+from tessera.core.processor import Processor, assume
+from tessera.deploy.link import Image as Code
+from tessera.deploy.link import link
+from tessera.ir.graph.ir import Graph
+from tessera.runtime.builder import MOST, build_safely, start
+from tessera.runtime.code import Key, Source, code_store, key_of
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A program for one processor."""
+
+    graph: Graph  # after its passes, whose nodes the host steps of the image name
+    image: Image
+    code: Code
+    functions: Mapping[int, int]  # where the function of each kernel begins in the code
+
+
+class _Objects:
+    """Takes the sources of kernels in the place of a loader; nothing is loaded here."""
+
+    def __init__(self, processor: Processor):
+        self.line = processor.line
+        self.sources: dict[Key, Source] = {}
+
+    def add(self, source: Source) -> Key:
+        text = self.line + source.text
+        key = (key_of(text), source.functions)
+        self.sources[key] = source._replace(text=text)
+        return key
+
+    def built(self) -> dict[Key, bytes]:
+        """The object file of each source: from the store of code, or built by workers."""
+        store = code_store()
+        found = {k: store.get(k[0]) for k in self.sources}
+        missing = [k for k, code in found.items() if code is None]
+        start(len(missing))
+        with ThreadPoolExecutor(MOST) as pool:
+            wanted = [self.sources[k] for k in missing]
+            made = pool.map(
+                carried(build_safely), [s.text for s in wanted], [s.name for s in wanted]
+            )
+            for k, code in zip(missing, made, strict=True):
+                store.put(k[0], code)
+                found[k] = code
+        return {k: code for k, code in found.items() if code is not None}
+
+
+def compile_for(g: Graph, processor: Processor, numerics: str) -> Compiled:
+    """A traced graph compiled for a processor; the same graph gives the same bytes on every machine."""
+    with assume(processor):
+        lowered = run_passes(g, "cpu", numerics)[-1].graph
+        objects = _Objects(processor)
+        d = Driver(passes_of("cpu"), Context("cpu", numerics, loading=objects))
+        image = Building(d.run(lowered, SCHEDULE), d).image()
+    built = objects.built()
+    names: dict[Key, str] = {}
+    for k, entry in zip(image.codes, image.kernels, strict=True):
+        names.setdefault(k, f"{len(names)}.{entry.name}")
+    code = link({names[k]: (built[k], k[1]) for k in names})
+    functions = {
+        i: code.functions[f"{names[k]}/{e.symbol}"]
+        for i, (k, e) in enumerate(zip(image.codes, image.kernels, strict=True))
+    }
+    return Compiled(lowered, image, code, functions)

@@ -1,0 +1,16 @@
+"""The library jax, which only this file imports."""
+
+from __future__ import annotations
+
+from tessera.core.errors import OperandError
+
+try:
+    import jax
+    from jax.extend.core import Primitive
+    from jax.interpreters import ad, batching, mlir
+except ImportError:
+    raise OperandError(
+        "jax: calling and importing functions of JAX needs the package jax; pip install 'tessera[jax]'"
+    ) from None
+
+__all__ = ["Primitive", "ad", "batching", "jax", "mlir"]

@@ -1,0 +1,16 @@
+"""PyTorch: functions of ours inside its programs, and its programs through our compiler."""
+
+from __future__ import annotations
+
+from tessera.interop.torch import rules as rules
+from tessera.interop.torch.backend import register
+from tessera.interop.torch.custom import custom_op as custom_op
+from tessera.interop.torch.exchange import from_torch as from_torch
+from tessera.interop.torch.exchange import to_torch as to_torch
+from tessera.interop.torch.module import TorchModule as TorchModule
+from tessera.interop.torch.module import import_module as import_module
+from tessera.interop.torch.report import Report as Report
+from tessera.interop.torch.report import report as report
+from tessera.interop.torch.wrapped import wrap as wrap
+
+register()

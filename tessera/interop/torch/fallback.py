@@ -1,0 +1,186 @@
+"""Steps that PyTorch runs, in host calls of our programs: what no rule takes, and random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.core.dims import Size, substitute
+from tessera.core.dtype import DType, bool_
+from tessera.core.errors import OperandError
+from tessera.core.types import TensorType
+from tessera.interop.torch.exchange import array_of, tensor_of, torch_dtype
+from tessera.interop.torch.library import torch
+from tessera.interop.torch.plan import Step
+from tessera.interop.torch.report import COUNTS
+from tessera.interop.torch.rule import number
+from tessera.ir.graph.ir import Value
+from tessera.lang import op
+from tessera.lang.callbacks import callback
+
+# Random ops that read only the shape of their first argument.
+_SHAPED = frozenset(
+    f"aten.{name}"
+    for name in (
+        "rand_like.default", "randn_like.default", "randint_like.default", "randint_like.low_dtype",
+        "bernoulli.p", "uniform.default", "normal_functional.default", "exponential.default",
+        "log_normal.default", "cauchy.default", "geometric.default", "random.default",
+    )
+)  # fmt: skip
+
+
+def by_pytorch(
+    step: Step, args: list[Any], kwargs: dict[str, Any], sizes: Mapping[str, Size], reason: str
+) -> Any:
+    """The results of a step that PyTorch runs, in a host call of the program."""
+    name, call = step.call.target, step.call
+    if step.random:
+        COUNTS.random[name] += 1
+        if name == "aten.native_dropout.default":
+            return _dropout(step, sizes, *args)
+    else:
+        COUNTS.fell_back(name, reason)
+    if not any(call.dtypes) and isinstance(step.run, torch()._ops.OpOverload):
+        return _checked(step, args, kwargs)
+    if not any(call.dtypes) or None in call.shapes:
+        raise OperandError(f"torch: {name} cannot cross: {reason}")
+    shapes = [tuple(substitute(s, sizes) for s in shape or ()) for shape in call.shapes]
+    dtypes = [d for d in call.dtypes if d is not None]
+    if name in _SHAPED:
+        args = [_Blank(shapes[0], dtypes[0], step.order), *args[1:]]
+    operands: list[Value] = []
+    bound = _bound((args, kwargs), operands)
+    types = [TensorType(d, s) for s, d in zip(shapes, dtypes, strict=True)]
+    run = _OnArrays(step.run, bound, [v.dtype for v in operands], types, name)
+    if step.random:
+        found = op.host_call(*operands, to=run, shapes=tuple(shapes), dtypes=tuple(dtypes))
+    else:
+        found = callback(run, types, vjp=run.vjp)(*operands)
+    return tuple(found) if _is_several(step) else found[0]
+
+
+def _checked(step: Step, args: list[Any], kwargs: dict[str, Any]) -> None:
+    """Run a step that returns nothing and raises where a condition does not hold."""
+    operands: list[Value] = []
+    bound = _bound((args, kwargs), operands)
+    dtypes = [v.dtype for v in operands]
+
+    def check(*arrays: Any) -> list[Any]:
+        tensors = [tensor_of(a, d) for a, d in zip(arrays, dtypes, strict=True)]
+        given, named = _unbound(bound, tensors)
+        assert step.run is not None
+        step.run(*given, **named)
+        return [np.zeros((), bool)]
+
+    check.__name__ = step.call.target
+    op.host_call(*operands, to=check, shapes=((),), dtypes=(bool_,))
+
+
+def _dropout(step: Step, sizes: Mapping[str, Size], x: Value, p: float, train: Any = True) -> Any:
+    """x where a mask holds that PyTorch draws, over the chance of that, and the mask."""
+    if train is False:
+        return x, op.full(x.shape, True)
+    shape = tuple(substitute(s, sizes) for s in step.call.shapes[0] or ())
+    blank = _Blank(shape, bool_, step.order)
+
+    def draw() -> list[Any]:
+        return [np.array(array_of(blank.made().bernoulli_(1 - p)))]
+
+    draw.__name__ = step.call.target
+    (mask,) = op.host_call(to=draw, shapes=(shape,), dtypes=(bool_,))
+    scale = number(1 / (1 - p) if p < 1 else 0.0, x.dtype)
+    return op.mul(op.mul(x, op.cast(mask, x.dtype)), scale), mask
+
+
+def _is_several(step: Step) -> bool:
+    returns: list[Any] = list(getattr(getattr(step.run, "_schema", None), "returns", ()))
+    return len(returns) != 1 or "[]" in str(returns[0].type)
+
+
+class _Blank:
+    """A tensor of which only the type is read."""
+
+    def __init__(self, shape: Any, dtype: DType, order: tuple[int, ...] | None):
+        self.shape, self.dtype, self.order = shape, dtype, order
+
+    def made(self) -> Any:
+        """A tensor of this type; random numbers fill it in the order of memory."""
+        order = self.order or tuple(range(len(self.shape)))
+        empty = torch().empty([self.shape[i] for i in order], dtype=torch_dtype(self.dtype))
+        return empty.permute(sorted(range(len(order)), key=lambda i: order[i]))
+
+
+class _Slot:
+    """The place of an operand."""
+
+    def __init__(self, at: int):
+        self.at = at
+
+
+def _bound(x: Any, operands: list[Value]) -> Any:
+    """Arguments with a slot for each tensor, which go to operands."""
+    if isinstance(x, list | tuple):
+        return type(x)(_bound(v, operands) for v in x)
+    if isinstance(x, dict):
+        return {k: _bound(v, operands) for k, v in x.items()}
+    if isinstance(x, Value):
+        operands.append(x)
+        return _Slot(len(operands) - 1)
+    return torch_dtype(x) if isinstance(x, DType) else x
+
+
+def _unbound(x: Any, tensors: Sequence[Any]) -> Any:
+    if isinstance(x, list | tuple):
+        return type(x)(_unbound(v, tensors) for v in x)
+    if isinstance(x, dict):
+        return {k: _unbound(v, tensors) for k, v in x.items()}
+    if isinstance(x, _Blank):
+        return x.made()
+    return tensors[x.at] if isinstance(x, _Slot) else x
+
+
+class _OnArrays:
+    """An op of PyTorch on NumPy arrays."""
+
+    def __init__(
+        self, run: Any, bound: Any, operands: list[DType], results: list[TensorType], name: str
+    ):
+        self._run, self._bound, self._operands, self._results = run, bound, operands, results
+        self.__name__ = name
+
+    def _tensors(self, arrays: Sequence[Any]) -> list[Any]:
+        return [tensor_of(a, d) for a, d in zip(arrays, self._operands, strict=True)]
+
+    def _applied(self, tensors: Sequence[Any]) -> list[Any]:
+        args, kwargs = _unbound(self._bound, tensors)
+        found = self._run(*args, **kwargs)
+        return [found] if isinstance(found, torch().Tensor) else [x for x in found if x is not None]
+
+    def __call__(self, *arrays: Any) -> list[Any]:
+        with torch().no_grad():
+            return [np.array(array_of(x)) for x in self._applied(self._tensors(arrays))]
+
+    def vjp(self, cts: Any, *arrays: Any) -> list[Any]:
+        """The cotangents of the operands, by PyTorch's autograd."""
+        t = torch()
+        with t.enable_grad():
+            tensors = [x.requires_grad_(_flows(x)) for x in self._tensors(arrays)]
+            pairs = zip(self._applied(tensors), cts, self._results, strict=True)
+            kept = [(x, tensor_of(np.asarray(c), r.dtype)) for x, c, r in pairs if x.requires_grad]
+            moved = [x for x in tensors if x.requires_grad]
+            found = iter(
+                t.autograd.grad(
+                    [x for x, _ in kept], moved, [c for _, c in kept], allow_unused=True
+                )
+                if kept
+                else [None] * len(moved)
+            )
+            made = [next(found) if x.requires_grad else None for x in tensors]
+        both = zip(made, arrays, strict=True)
+        return [np.zeros_like(a) if g is None else np.array(array_of(g)) for g, a in both]
+
+
+def _flows(x: Any) -> bool:
+    return bool(x.is_floating_point() or x.is_complex())

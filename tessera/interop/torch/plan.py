@@ -1,0 +1,174 @@
+"""A graph of PyTorch as a list of steps, without PyTorch's objects in what rules see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tessera.core.dims import Size, parse_dim
+from tessera.core.errors import AnnotationError
+from tessera.interop.torch.exchange import dtype_of
+from tessera.interop.torch.library import is_random, torch
+from tessera.interop.torch.rule import Call
+
+
+@dataclass(frozen=True)
+class Ref:
+    """The result of a step, by its number."""
+
+    at: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """One node: an op's call, an input, or a constant."""
+
+    kind: str  # input, constant, call, output
+    name: str
+    call: Call
+    run: Callable[..., Any] | None  # what PyTorch runs
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    random: bool = False
+    constant: Any = None
+    order: tuple[int, ...] | None = None  # of the axes of the first result in memory
+
+
+@dataclass(frozen=True)
+class Input:
+    """What is known of an argument: a tensor's order of axes in memory, or the symbol of a size."""
+
+    name: str
+    is_tensor: bool
+    order: tuple[int, ...] | None = (
+        None  # of the axes, from the one of the largest stride; None: as they are
+    )
+    symbol: str | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A graph: its steps in order, what it takes and what it gives."""
+
+    steps: tuple[Step, ...]
+    inputs: tuple[Input, ...]
+    outputs: tuple[Any, ...]  # Refs, numbers or None
+    orders: tuple[tuple[int, ...] | None, ...]  # of the axes of outputs in memory
+
+
+def plan_of(graph_module: Any) -> Plan:
+    """The plan of a functional graph module of ATen ops."""
+    numbers: dict[Any, int] = {}
+    steps: list[Step] = []
+    inputs: list[Input] = []
+    outputs: tuple[Any, ...] = ()
+    orders: tuple[Any, ...] = ()
+    for node in graph_module.graph.nodes:
+        if node.op == "output":
+            found = node.args[0] if isinstance(node.args[0], list | tuple) else (node.args[0],)
+            outputs = tuple(_argument(x, numbers) for x in found)
+            orders = tuple(_order(_meta(x)) for x in found)
+            continue
+        numbers[node] = len(steps)
+        steps.append(_step(graph_module, node, numbers))
+        if node.op == "placeholder":
+            inputs.append(_input(node))
+    return Plan(tuple(steps), tuple(inputs), outputs, orders)
+
+
+def _meta(x: Any) -> Any:
+    return x.meta.get("val") if hasattr(x, "meta") else None
+
+
+def _input(node: Any) -> Input:
+    val = _meta(node)
+    if isinstance(val, torch().Tensor):
+        return Input(node.name, True, _order(val))
+    symbol = str(val.node.expr) if isinstance(val, torch().SymInt) else None
+    return Input(node.name, False, None, symbol)
+
+
+def _order(val: Any) -> tuple[int, ...] | None:
+    """The order of axes in memory of a dense tensor; None where it is that of the axes."""
+    order = _memory(val)
+    if order is None or len(order) < 2:
+        return None
+    moving = [i for i in order if _hint(val.shape[i]) != 1]
+    return None if moving == sorted(moving) else order
+
+
+def _memory(val: Any) -> tuple[int, ...] | None:
+    """The axes of a dense tensor from the one of the largest stride on; None where it is not dense."""
+    t = torch()
+    if not isinstance(val, t.Tensor) or val.layout is not t.strided:
+        return None
+    sizes, strides = [_hint(s) for s in val.shape], [_hint(s) for s in val.stride()]
+    if None in sizes or None in strides:  # sizes that data decides
+        return None
+    order = sorted(range(val.ndim), key=lambda i: (-strides[i], -sizes[i], i))
+    expected = 1
+    for i in reversed(order):
+        if sizes[i] != 1 and strides[i] != expected:
+            return None
+        expected *= sizes[i]
+    return tuple(order)
+
+
+def _hint(s: Any) -> Any:
+    """A size as it is in the example, without a guard on it."""
+    return s if isinstance(s, int) else s.node.hint
+
+
+def _step(graph_module: Any, node: Any, numbers: dict[Any, int]) -> Step:
+    if node.op == "placeholder":
+        return Step("input", node.name, _described("input", _meta(node)), None, (), {})
+    if node.op == "get_attr":
+        value: Any = graph_module
+        for name in str(node.target).split("."):
+            value = getattr(value, name)
+        value = plan_of(value) if isinstance(value, torch().fx.GraphModule) else value
+        return Step("constant", node.name, _described("constant", None), None, (), {}, False, value)
+    args = tuple(_argument(x, numbers) for x in node.args)
+    kwargs = {k: _argument(x, numbers) for k, x in node.kwargs.items()}
+    call = _described(_name(node.target), _meta(node))
+    if call.target.startswith("aten.as_strided"):
+        call = replace(call, memory=_memory(_meta(node.args[0])))
+    val = _meta(node)
+    order = _order(val[0] if isinstance(val, list | tuple) and val else val)
+    random = is_random(node.target)
+    return Step("call", node.name, call, node.target, args, kwargs, random, None, order)
+
+
+def _name(target: Any) -> str:
+    if isinstance(target, torch()._ops.OpOverload):
+        return str(target)
+    if isinstance(target, torch()._ops.HigherOrderOperator):
+        return f"higher_order.{target.__name__}"
+    return f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', target)}"
+
+
+def _argument(x: Any, numbers: dict[Any, int]) -> Any:
+    if isinstance(x, list | tuple):
+        return [_argument(v, numbers) for v in x]
+    if isinstance(x, torch().dtype):
+        return dtype_of(x)
+    return Ref(numbers[x]) if hasattr(x, "meta") and x in numbers else x
+
+
+def _described(target: str, val: Any) -> Call:
+    found = val if isinstance(val, list | tuple) else (val,)
+    is_tensor = torch().Tensor
+    tensors = [x if isinstance(x, is_tensor) else None for x in found]
+    return Call(
+        target,
+        tuple(None if x is None else dtype_of(x.dtype) for x in tensors),
+        tuple(None if x is None else _shape(x) for x in tensors),
+    )
+
+
+def _shape(x: Any) -> tuple[Size, ...] | None:
+    try:
+        return tuple(s if isinstance(s, int) else parse_dim(str(s.node.expr)) for s in x.shape)
+    except AnnotationError:
+        return None

@@ -1,0 +1,348 @@
+"""Elementwise ops: one element of the result from one of each operand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tessera.core.dtype import bool_, f32
+from tessera.interop.torch.rule import (
+    Call,
+    NoRuleError,
+    as_dtype,
+    is_value,
+    met,
+    number,
+    rule,
+    wide,
+)
+from tessera.lang import op
+
+# Whatever the dtype, the result has it.
+_SAME: dict[str, Callable[[Any], Any]] = {
+    "ceil": op.ceil, "floor": op.floor, "neg": op.neg, "relu": op.relu, "sgn": op.sign,
+    "sign": op.sign, "trunc": op.trunc, "round": op.round, "square": op.square, "conj": op.conj,
+    "_conj": op.conj, "bitwise_not": op.bitwise_invert, "alias": lambda x: x, "clone": lambda x: x,
+    "detach": lambda x: x, "lift_fresh_copy": lambda x: x, "resolve_conj": lambda x: x, "positive": lambda x: x,
+    "lift_fresh": lambda x: x, "alias_copy": lambda x: x, "_conj_physical": op.conj, "conj_physical": op.conj,
+}  # fmt: skip
+# Integers and bools become the default float.
+_FLOAT = {
+    "acos": op.acos, "acosh": op.acosh, "asin": op.asin, "asinh": op.asinh, "atan": op.atan,
+    "atanh": op.atanh, "cos": op.cos, "cosh": op.cosh, "digamma": op.digamma, "erf": op.erf,
+    "erfc": op.erfc, "erfinv": op.erfinv, "exp": op.exp, "exp2": op.exp2, "expm1": op.expm1,
+    "lgamma": op.lgamma, "log": op.log, "log10": op.log10, "log1p": op.log1p, "log2": op.log2,
+    "reciprocal": op.reciprocal, "rsqrt": op.rsqrt, "sigmoid": op.sigmoid, "sin": op.sin,
+    "sinh": op.sinh, "sqrt": op.sqrt, "tan": op.tan, "tanh": op.tanh,
+}  # fmt: skip
+_WHOLE = {"ceil", "floor", "trunc", "round"}  # of integers these are the integers themselves
+_TESTS = {
+    "isinf": op.isinf,
+    "isnan": op.isnan,
+    "logical_not": op.logical_not,
+    "signbit": op.signbit,
+}
+_ARITHMETIC = {
+    "atan2": op.atan2, "copysign": op.copysign, "hypot": op.hypot, "maximum": op.maximum,
+    "minimum": op.minimum, "nextafter": op.nextafter, "logaddexp": op.logaddexp,
+}  # fmt: skip
+_COMPARISONS = {"eq": op.eq, "ne": op.ne, "lt": op.lt, "le": op.le, "gt": op.gt, "ge": op.ge}
+_LOGIC = {
+    "logical_and": op.logical_and, "logical_or": op.logical_or, "logical_xor": op.logical_xor,
+}  # fmt: skip
+_BITS = {
+    "bitwise_and": op.bitwise_and, "bitwise_or": op.bitwise_or, "bitwise_xor": op.bitwise_xor,
+    "bitwise_left_shift": op.bitwise_left_shift, "bitwise_right_shift": op.bitwise_right_shift,
+}  # fmt: skip
+
+
+def _unary(f: Callable[[Any], Any], whole: bool) -> Callable[..., Any]:
+    def run(n: Call, x: Any, **_: Any) -> Any:
+        x = as_dtype(x, n.dtype)
+        return x if whole and x.dtype.kind in "iub" else f(x)
+
+    return run
+
+
+def _tested(f: Callable[[Any], Any]) -> Callable[..., Any]:
+    def run(n: Call, x: Any) -> Any:
+        return f(as_dtype(x, bool_) if f is op.logical_not else x)
+
+    return run
+
+
+def _binary(f: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    def run(n: Call, x: Any, y: Any) -> Any:
+        return f(as_dtype(x, n.dtype), as_dtype(y, n.dtype))
+
+    return run
+
+
+def _compared(f: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    def run(n: Call, x: Any, y: Any) -> Any:
+        dtype = met(x, y)
+        if dtype.kind in "iu" and not is_value(y) and isinstance(y, int):
+            low, high = (-(1 << dtype.bits - 1), 1 << dtype.bits - 1)
+            if not (low <= y < high if dtype.kind == "i" else 0 <= y < 1 << dtype.bits):
+                raise NoRuleError(f"{y} does not fit {dtype}")
+        return f(as_dtype(x, dtype), as_dtype(y, dtype))
+
+    return run
+
+
+def _logical(f: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    def run(n: Call, x: Any, y: Any) -> Any:
+        return f(as_dtype(x, bool_), as_dtype(y, bool_))
+
+    return run
+
+
+def _bitwise(f: Callable[[Any, Any], Any], name: str) -> Callable[..., Any]:
+    logic = {"bitwise_and": op.logical_and, "bitwise_or": op.logical_or, "bitwise_xor": op.ne}
+
+    def run(n: Call, x: Any, y: Any) -> Any:
+        g = logic[name] if n.dtype is bool_ else f
+        return g(as_dtype(x, n.dtype), as_dtype(y, n.dtype))
+
+    return run
+
+
+for _name, _f in _SAME.items():
+    rule(_name)(_unary(_f, _name in _WHOLE))
+for _name, _f in _FLOAT.items():
+    rule(_name)(_unary(_f, False))
+for _name, _f in _TESTS.items():
+    rule(_name)(_tested(_f))
+for _name, _g in _ARITHMETIC.items():
+    rule(_name, f"{_name}.Tensor", f"{_name}.Scalar")(_binary(_g))
+for _name, _g in _COMPARISONS.items():
+    rule(f"{_name}.Tensor", f"{_name}.Scalar")(_compared(_g))
+for _name, _g in _LOGIC.items():
+    rule(_name)(_logical(_g))
+for _name, _g in _BITS.items():
+    rule(f"{_name}.Tensor", f"{_name}.Scalar", f"{_name}.Scalar_Tensor", f"{_name}.Tensor_Scalar")(
+        _bitwise(_g, _name)
+    )
+
+
+@rule("abs")
+def _abs(n: Call, x: Any) -> Any:
+    return x if x.dtype is bool_ else as_dtype(op.abs(x), n.dtype)
+
+
+@rule("copy")
+def _copy(n: Call, x: Any, y: Any, non_blocking: bool = False) -> Any:
+    return op.broadcast_to(as_dtype(y, n.dtype), x.shape)
+
+
+@rule("add.Tensor", "add.Scalar")
+def _add(n: Call, x: Any, y: Any, alpha: Any = 1) -> Any:
+    x, y = as_dtype(x, n.dtype), as_dtype(y, n.dtype)
+    if n.dtype is bool_:
+        return op.logical_or(x, y) if alpha else x
+    return op.add(x, y if _is_one(alpha) else op.mul(y, as_dtype(alpha, n.dtype)))
+
+
+@rule("sub.Tensor", "sub.Scalar")
+def _sub(n: Call, x: Any, y: Any, alpha: Any = 1) -> Any:
+    x, y = as_dtype(x, n.dtype), as_dtype(y, n.dtype)
+    return op.sub(x, y if _is_one(alpha) else op.mul(y, as_dtype(alpha, n.dtype)))
+
+
+@rule("rsub.Tensor", "rsub.Scalar")
+def _rsub(n: Call, x: Any, y: Any, alpha: Any = 1) -> Any:
+    return _sub(n, y, x, alpha)
+
+
+def _is_one(alpha: Any) -> bool:
+    return not is_value(alpha) and alpha == 1
+
+
+@rule("mul.Tensor", "mul.Scalar")
+def _mul(n: Call, x: Any, y: Any) -> Any:
+    x, y = as_dtype(x, n.dtype), as_dtype(y, n.dtype)
+    return op.logical_and(x, y) if n.dtype is bool_ else op.mul(x, y)
+
+
+@rule("div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode", "floor_divide")
+def _div(n: Call, x: Any, y: Any, rounding_mode: str | None = None) -> Any:
+    x, y = as_dtype(x, n.dtype), as_dtype(y, n.dtype)
+    mode = "floor" if n.target == "aten.floor_divide.default" else rounding_mode
+    if mode is None:
+        return op.div(x, y)
+    if mode == "floor":
+        return op.floor_divide(x, y)
+    if n.dtype.kind in "iu":
+        return op.floor_divide(op.sub(x, op.fmod(x, y)), y)
+    return op.trunc(op.div(x, y))
+
+
+@rule("fmod.Tensor", "fmod.Scalar")
+def _fmod(n: Call, x: Any, y: Any) -> Any:
+    return op.fmod(as_dtype(x, n.dtype), as_dtype(y, n.dtype))
+
+
+@rule("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor")
+def _remainder(n: Call, x: Any, y: Any) -> Any:
+    return op.remainder(as_dtype(x, n.dtype), as_dtype(y, n.dtype))
+
+
+@rule("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar")
+def _pow(n: Call, x: Any, y: Any) -> Any:
+    if n.dtype is bool_:
+        raise NoRuleError("powers of bools")
+    if not is_value(y) and n.dtype.kind in "fc" and y in (0.5, -0.5, 2, 1):
+        by: dict[Any, Callable[[Any], Any]] = {
+            0.5: op.sqrt,
+            -0.5: op.rsqrt,
+            2: op.square,
+            1: lambda x: x,
+        }
+        return by[y](as_dtype(x, n.dtype))
+    return op.pow(as_dtype(x, n.dtype), as_dtype(y, n.dtype))
+
+
+@rule("fmax")
+def _fmax(n: Call, x: Any, y: Any) -> Any:
+    x, y = as_dtype(x, n.dtype), as_dtype(y, n.dtype)
+    return _without_nan(op.maximum, x, y)
+
+
+@rule("fmin")
+def _fmin(n: Call, x: Any, y: Any) -> Any:
+    x, y = as_dtype(x, n.dtype), as_dtype(y, n.dtype)
+    return _without_nan(op.minimum, x, y)
+
+
+def _without_nan(f: Any, x: Any, y: Any) -> Any:
+    if x.dtype.kind != "f":
+        return f(x, y)
+    return op.where(op.isnan(x), y, op.where(op.isnan(y), x, f(x, y)))
+
+
+@rule("clamp", "clamp.Tensor", "clamp_min", "clamp_min.Tensor")
+def _clamp(n: Call, x: Any, low: Any = None, high: Any = None) -> Any:
+    x = as_dtype(x, n.dtype)
+    if low is not None:
+        x = op.maximum(x, as_dtype(low, n.dtype))
+    return x if high is None else op.minimum(x, as_dtype(high, n.dtype))
+
+
+@rule("clamp_max", "clamp_max.Tensor")
+def _clamp_max(n: Call, x: Any, high: Any) -> Any:
+    return _clamp(n, x, None, high)
+
+
+@rule("where.self", "where.ScalarSelf", "where.ScalarOther", "where.Scalar")
+def _where(n: Call, c: Any, x: Any, y: Any) -> Any:
+    return op.where(as_dtype(c, bool_), as_dtype(x, n.dtype), as_dtype(y, n.dtype))
+
+
+@rule("masked_fill.Scalar", "masked_fill.Tensor")
+def _masked_fill(n: Call, x: Any, mask: Any, value: Any) -> Any:
+    return op.where(as_dtype(mask, bool_), as_dtype(value, n.dtype), x)
+
+
+@rule(
+    "_to_copy",
+    "to.dtype",
+    "to.dtype_layout",
+    "prims.convert_element_type.default",
+    "_to_copy.default",
+)
+def _to_copy(n: Call, x: Any, *_: Any, **__: Any) -> Any:
+    return as_dtype(x, n.dtype)
+
+
+@rule("round.decimals")
+def _round(n: Call, x: Any, decimals: int = 0) -> Any:
+    x = as_dtype(x, n.dtype)
+    if x.dtype.kind != "f":
+        return x
+    by = number(10.0 ** abs(decimals), x.dtype)
+    if decimals >= 0:
+        return op.div(op.round(op.mul(x, by)), by)
+    return op.mul(op.round(op.div(x, by)), by)
+
+
+@rule("gelu")
+def _gelu(n: Call, x: Any, approximate: str = "none") -> Any:
+    return op.gelu(x, approximate=approximate)
+
+
+@rule("silu")
+def _silu(n: Call, x: Any) -> Any:
+    return op.silu(x)
+
+
+@rule("elu")
+def _elu(n: Call, x: Any, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Any:
+    down = op.expm1(op.mul(x, number(input_scale, x.dtype)))
+    y = op.where(op.gt(x, 0), x, op.mul(down, number(alpha, x.dtype)))
+    return op.mul(y, number(scale, x.dtype))
+
+
+@rule("leaky_relu")
+def _leaky_relu(n: Call, x: Any, slope: float = 0.01) -> Any:
+    return op.where(op.gt(x, 0), x, op.mul(x, number(slope, x.dtype)))
+
+
+@rule("hardtanh")
+def _hardtanh(n: Call, x: Any, low: Any = -1.0, high: Any = 1.0) -> Any:
+    return _clamp(n, x, low, high)
+
+
+@rule("logit")
+def _logit(n: Call, x: Any, eps: float | None = None) -> Any:
+    x = as_dtype(x, n.dtype)
+    if eps is not None:
+        x = op.clip(x, number(eps, x.dtype), number(1 - eps, x.dtype))
+    return op.log(op.div(x, op.sub(number(1, x.dtype), x)))
+
+
+@rule("polar")
+def _polar(n: Call, r: Any, angle: Any) -> Any:
+    return op.complex(op.mul(r, op.cos(angle)), op.mul(r, op.sin(angle)))
+
+
+@rule("complex")
+def _complex(n: Call, re: Any, im: Any) -> Any:
+    return op.complex(re, im)
+
+
+@rule("real")
+def _real(n: Call, x: Any) -> Any:
+    return op.real(x) if x.dtype.kind == "c" else x
+
+
+@rule("imag")
+def _imag(n: Call, x: Any) -> Any:
+    return op.imag(x)
+
+
+@rule("angle")
+def _angle(n: Call, x: Any) -> Any:
+    if x.dtype.kind == "c":
+        return op.atan2(op.imag(x), op.real(x))
+    x = as_dtype(x, n.dtype)
+    turned = op.where(op.lt(x, 0), number(math.pi, x.dtype), number(0, x.dtype))
+    return op.where(op.isnan(x), x, turned)
+
+
+@rule("_softmax", "softmax.int")
+def _softmax(n: Call, x: Any, axis: int, half_to_float: Any = False) -> Any:
+    return _over(op.softmax, n, x, axis)
+
+
+@rule("_log_softmax", "log_softmax.int")
+def _log_softmax(n: Call, x: Any, axis: int, half_to_float: Any = False) -> Any:
+    return _over(op.log_softmax, n, x, axis)
+
+
+def _over(f: Any, n: Call, x: Any, axis: int) -> Any:
+    """f along an axis, in 32 bits for narrow floats, as PyTorch does it."""
+    if not x.ndim:
+        return op.reshape(_over(f, n, op.reshape(x, (1,)), 0), ())
+    x = as_dtype(x, wide(n.dtype if n.dtype.kind == "f" else f32))
+    return as_dtype(f(x, axis=axis), n.dtype)

@@ -1,0 +1,91 @@
+"""Fold tiles into memory in one order: instances one after the other, elements in row-major order.
+
+A box is loaded, combined and stored.  Where tiles of indices say the places, which may be equal, a loop goes through
+the elements one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tessera.core.dims import Size
+from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile
+from tessera.lang.kernel.access import Box, flattened
+from tessera.lang.kernel.places import Places
+from tessera.lang.kernel.values import Array, TileValue
+
+
+def fold_into(
+    places: Places, x: Array, value: TileValue, box: Box, mask: TileValue | None, how: str
+) -> None:
+    """x = how(x, value) where a box lies."""
+    w = places.w
+    value = w.cast(value, x.dtype)
+    if not box.picked:
+        old = places.load(x, box)
+        value = places.fitted(value, old.shape)
+        made = TileValue(w.b.apply(how, old.tile, value.tile), value.axes, (None,) * value.rank)
+        places.store(x, made, box, mask)
+        return
+    box = box if box.points else _as_points(places, box)
+    picks, axes, shape = places.spread_points(x, box)
+    value = places.fitted(value, shape)
+    picks = places.dropped(picks, places.real(value, axes, mask), shape)
+    lines = flattened(w, [value.tile, *picks.values()])
+    if lines[0].shape == (1,):
+        element = [w.b.reshape(t, ()) for t in lines]
+        _fold_one(places, x, box, dict(zip(picks, element[1:], strict=True)), element[0], how)
+        return
+    kept = [_kept(places, t) for t in lines]
+
+    def one(i: Size) -> None:
+        element = [w.b.load(m, (i,), (1,), ()) for m in kept]
+        _fold_one(places, x, box, dict(zip(picks, element[1:], strict=True)), element[0], how)
+
+    w.each(lines[0].shape[0], one)
+
+
+def _kept(places: Places, t: Tile) -> Memory:
+    m = places.w.b.alloc(t.dtype, t.shape)
+    places.w.b.store(m, t, (0,), t.shape)
+    return m
+
+
+def _fold_one(
+    places: Places, x: Array, box: Box, picks: dict[int, Tile], value: Tile, how: str
+) -> None:
+    """One element: read, combine, write; nothing where it lies outside."""
+    b, every = places.w.b, {**picks, **box.moves}
+    ones = (1,) * len(box.at)
+    old = b.gather(x.memory, every, box.at, ones, (), box.masked)
+    new = b.apply(how, old, value)
+    b.scatter(x.memory, new, every, box.at, ones, (), box.masked, distinct=True)
+
+
+def _as_points(places: Places, box: Box) -> Box:
+    """Rows and columns, of which some are tiles of indices, as one index for every element."""
+    w, picked = places.w, dict(box.picked)
+    lines = [i for i in range(len(box.at)) if i in box.picked or i in box.kept]
+    ranks = {i: picked[i].rank if i in picked else 1 for i in lines}
+    broadcasts = len(picked) == 2 and max(ranks.values()) > 1
+    out: dict[int, Any] = {}
+    for n, i in enumerate(lines):
+        if broadcasts:
+            out[i] = picked[i]
+            continue
+        own = w.plain(w.b.index(0, (box.extent[i],), 0)) if i in box.kept else picked[i]
+        behind = sum(ranks[j] for j in lines[n + 1 :])
+        out[i] = w.reshape(own, (*own.shape, *(1,) * behind))
+    extent = (1,) * len(box.at)
+    return replace(box, extent=extent, kept=(), axes=(), picked=out, points=True)
+
+
+def serialised(kernel: Kernel) -> Kernel:
+    """A kernel whose instances run one after the other: the grid as loops, the last axis fastest."""
+    operations = kernel.body.operations
+    for name, count in reversed(kernel.grid):
+        attributes = {"variable": name, "start": 0, "stop": count, "step": 1}
+        block = Block((), operations, ())
+        operations = (Operation("for", (), attributes, (), None, block),)
+    return replace(kernel, grid=(("_serial", 1),), body=Block((), operations, ()))

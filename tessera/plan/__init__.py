@@ -1,0 +1,1 @@
+"""Planning: machines, models as sizes, costs, the search over layouts and a simulator of the pipeline."""

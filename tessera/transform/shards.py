@@ -1,0 +1,70 @@
+"""Values of a program on whole tensors, as one shard holds them, while it is partitioned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from tessera.core.factors import Factors
+from tessera.core.layout import Layout
+from tessera.core.mesh import Mesh
+from tessera.core.types import TensorType
+from tessera.ir.graph.ir import Graph, Node, Value
+from tessera.ir.graph.op import Params
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A value of the program on whole tensors, as one shard holds it."""
+
+    value: Value
+    type: TensorType
+    layout: Layout
+    source: Step | None = None  # how to make it in another layout without moving anything
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether it is zero in any layout, so that it may also stand for partial sums."""
+        if self.source is None:
+            return False
+        if self.source.operands:
+            return self.source.operands[0].is_zero
+        return bool(self.source.params.get("value") == 0)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A node at the sizes of a call."""
+
+    node: Node
+    types: tuple[TensorType, ...]
+    outs: tuple[TensorType, ...]
+    params: Params
+    factors: Factors | None
+    operands: tuple[Shard, ...] = ()
+
+    @property
+    def combine(self) -> str | None:
+        """The scalar op that folds factors which results do not have."""
+        if self.factors is not None and (self.factors.added or self.factors.places):
+            return "add"
+        return self.node.op.combine
+
+
+class Walk(Protocol):
+    """What writes the program of one shard, as the rules of single ops see it."""
+
+    mesh: Mesh
+    sizes: dict[str, int]
+
+    def graph(self, g: Graph, env: dict[Value, Shard]) -> None:
+        """Write the nodes of a graph."""
+
+    def asked(self, s: Shard, layout: Layout, user: str, n: Node | None) -> Value:
+        """A value in a layout."""
+
+    def inside(self, times: int) -> Walk:
+        """One for a region, whose collectives run so many times."""
+
+    def trial(self) -> Walk:
+        """One whose collectives are not listed."""

@@ -1,0 +1,216 @@
+"""torch.compile(model, backend="tessera") against eager PyTorch: values, gradients, buffers, random numbers, views."""
+
+from __future__ import annotations
+
+import copy
+import re
+import warnings
+from typing import Any
+
+import pytest
+
+import tessera as ts
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+from tests import torch_models as models  # noqa: E402
+
+pytestmark = pytest.mark.oracle
+nn = torch.nn
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    torch._dynamo.reset()
+    ts.torch.report(reset=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch's own, of its own internals
+        yield
+
+
+def compiled(f: Any, **options: Any) -> Any:
+    return torch.compile(f, backend="tessera", **options)
+
+
+def close(got: Any, want: Any, scale: float = 0.0, rel: float = 2e-4) -> None:
+    """Equal to rounding, against the largest element, or a scale that is larger."""
+    assert got.shape == want.shape
+    if want.numel():
+        bound = rel * max(float(want.abs().max()), scale, 1e-2) + 1e-6
+        assert float((got - want).abs().max()) <= bound
+
+
+def equals_eager(model: Any, inputs: dict[str, Any]) -> None:
+    """The same outputs, gradients and buffers, in evaluation and in training with the same seed."""
+    twin = copy.deepcopy(model)
+    model.eval(), twin.eval()
+    with torch.no_grad():
+        pairs = zip(_outputs(compiled(model), inputs), _outputs(twin, inputs), strict=True)
+        for got, want in pairs:
+            close(got, want)
+    model.train(), twin.train()
+    for m, run in ((model, compiled(model)), (twin, twin)):
+        torch.manual_seed(1)
+        found = run(**inputs)
+        m.found = [x.detach() for x in models.tensors_of(found)]
+        models.loss_of(found).backward()
+    for got, want in zip(model.found, twin.found, strict=True):
+        close(got, want)
+    largest = max(float(p.grad.abs().max()) for p in twin.parameters() if p.grad is not None)
+    for p, q in zip(model.parameters(), twin.parameters(), strict=True):
+        assert (p.grad is None) == (q.grad is None)
+        if q.grad is not None:
+            close(p.grad, q.grad, scale=1e-2 * largest, rel=1e-3)
+    for b, c in zip(model.buffers(), twin.buffers(), strict=True):
+        close(b.double(), c.double())
+
+
+def _outputs(run: Any, inputs: dict[str, Any]) -> list[Any]:
+    return models.tensors_of(run(**inputs))
+
+
+def test_a_network_with_every_kind_of_layer_is_that_of_eager():
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.GELU(),
+        nn.Flatten(), nn.Dropout(0.5), nn.Linear(128, 8), nn.LayerNorm(8), nn.Linear(8, 4), nn.Softmax(-1),
+    )  # fmt: skip
+    equals_eager(model, {"input": torch.randn(2, 3, 8, 8)})
+    told = ts.torch.report()
+    assert not told.fallbacks
+    assert told.random == {"aten.native_dropout.default": 1}
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", models.LANGUAGE)
+def test_language_models_are_those_of_eager(name):
+    equals_eager(*models.language_model(name))
+    assert not ts.torch.report().fallbacks
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", models.IMAGES)
+def test_image_models_are_those_of_eager(name):
+    equals_eager(*models.image_model(name))
+    assert not ts.torch.report().fallbacks
+
+
+def _written(x):
+    y = x.clone()
+    y[:, 0] = 1
+    y.add_(2)
+    flat = y.view(-1)
+    flat[1::2] *= x.shape[0]
+    return flat, y.t(), y[1:]
+
+
+def test_writes_and_views_and_sizes_that_change():
+    run = compiled(_written, dynamic=True)
+    for rows in (3, 4, 5):
+        x = torch.arange(6.0 * rows).reshape(rows, 6)
+        for got, want in zip(run(x), _written(x), strict=True):
+            torch.testing.assert_close(got, want)
+            assert got.stride() == want.stride()
+    assert ts.torch.report().graphs == 1
+
+
+def test_an_argument_that_is_written_to():
+    def f(x):
+        x.mul_(2)
+        return x[0] + 1
+
+    x = torch.ones(3)
+    assert float(compiled(f)(x)) == 3
+    assert x.tolist() == [2, 2, 2]
+
+
+def test_results_share_no_memory_that_eager_keeps_apart():
+    def f(x):
+        return x + 1, x + 1, x * 1
+
+    x = torch.zeros(4)
+    a, b, c = compiled(f)(x)
+    a.add_(5)
+    c.add_(7)
+    assert b.tolist() == [1] * 4
+    assert x.tolist() == [0] * 4
+
+
+def test_random_numbers_are_those_of_pytorch_s_seed():
+    def f(x):
+        noise = torch.randn_like(x.t()).t() + torch.rand(3)
+        return noise + torch.randperm(3) + nn.functional.dropout(x.t(), 0.5).t()
+
+    x = torch.ones(2, 3)
+    torch.manual_seed(5)
+    want = f(x)
+    torch.manual_seed(5)
+    torch.testing.assert_close(compiled(f)(x), want)
+    assert sum(ts.torch.report().random.values()) == 4
+
+
+def test_graph_breaks_and_fallbacks_are_counted_and_named():
+    def f(x):
+        y = x * 2
+        if y.sum() > 0:
+            return y
+        return torch.linalg.svdvals(y)
+
+    got = compiled(f)(-torch.eye(3))
+    torch.testing.assert_close(got, torch.full((3,), 2.0))
+    told = ts.torch.report()
+    assert told.graphs == 2
+    assert told.fallbacks == {"aten._linalg_svd.default": 1}
+    assert re.search(
+        r"1 run by PyTorch.*\n  aten._linalg_svd.default x1: there is no rule for it", str(told)
+    )
+
+
+def test_narrow_and_complex_numbers():
+    x = torch.randn(4, 4)
+    for dtype in (torch.bfloat16, torch.float16, torch.complex64, torch.float64):
+        a = x.to(dtype)
+        f = lambda a: (a @ a + a.sum(0)) * 2  # noqa: E731
+        torch.testing.assert_close(compiled(f)(a), f(a), rtol=2e-2, atol=2e-2)
+
+
+def test_fine_tuning_with_pytorch_s_optimiser_is_that_of_eager():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 3))
+    twin = copy.deepcopy(model)
+    x, labels = torch.randn(32, 8), torch.randint(0, 3, (32,))
+    losses = []
+    for m, run in ((model, compiled(model)), (twin, twin)):
+        optimiser = torch.optim.AdamW(m.parameters(), lr=1e-2)
+        found = []
+        for _ in range(4):
+            optimiser.zero_grad()
+            loss = nn.functional.cross_entropy(run(x), labels)
+            loss.backward()
+            optimiser.step()
+            found.append(float(loss.detach()))
+        losses.append(found)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert losses[0][-1] < losses[0][0]
+    for p, q in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-3, atol=1e-5)
+
+
+def test_new_memory_of_a_parameter_is_read():
+    model = nn.Linear(3, 3)
+    run = compiled(model)
+    x = torch.eye(3)
+    with torch.no_grad():
+        run(x)
+        model.weight.data = torch.full((3, 3), 2.0)
+        torch.testing.assert_close(run(x), model(x))
+
+
+def test_branches():
+    def f(x):
+        return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
+
+    run = compiled(f)
+    torch.testing.assert_close(run(torch.ones(2)), torch.full((2,), 2.0))
+    torch.testing.assert_close(run(-torch.ones(2)), torch.full((2,), -2.0))
+    assert not ts.torch.report().fallbacks

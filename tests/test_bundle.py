@@ -1,0 +1,230 @@
+"""Bundles: what a file holds, that it is the same bytes every time, and that it runs with the bits of the function."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import Tensor, op
+from tessera.core.errors import FileError, OperandError, ShapeError
+from tessera.deploy import ed25519
+from tessera.deploy.targets import PROCESSORS, usable
+
+ALL = [f"cpu:{n}" for n in PROCESSORS]
+HERE = [f"cpu:{n}" for n in usable()]
+RNG = np.random.default_rng(3)
+
+
+def normal(*shape: int) -> Any:
+    return ts.tensor(RNG.normal(size=shape).astype(np.float32))
+
+
+W1, W2, KERNEL, TABLE = normal(16, 32), normal(32, 8), normal(8, 3, 3, 3), normal(50, 32)
+
+
+def mlp(x: Any) -> Any:
+    return op.matmul(op.gelu(op.matmul(x, W1)), W2)
+
+
+def cnn(x: Any) -> Any:
+    y = op.max_pool(op.relu(op.conv2d(x, KERNEL, padding=1)), 2)
+    return op.softmax(op.mean(y, axis=(2, 3)), axis=-1)
+
+
+def spectrum(x: Any) -> Any:
+    return op.real(op.ifft2(op.fft2(x)))
+
+
+def greedy(tokens: Any) -> Any:
+    h = op.transpose(op.reshape(op.take(TABLE, tokens, axis=0), (8, 4, 8)), (1, 0, 2))
+    a = op.attention(h, h, h, causal=True)
+    a = op.layernorm(op.reshape(op.transpose(a, (1, 0, 2)), (8, 32)))
+    return op.argmax(op.matmul(a, op.transpose(TABLE, (1, 0))), axis=-1)
+
+
+def several(x: Any) -> Any:
+    return {"sum": op.sum(x), "rest": (op.exp(x) % 1.5, x.astype(ts.bf16), x)}
+
+
+def sized(x: Tensor["B", "S"], y: Tensor["S", "2*B"]) -> Any:
+    return op.softmax(op.matmul(x, y), axis=-1), op.transpose(x, (1, 0))
+
+
+def counted(x: Any) -> Any:
+    return ts.while_loop(lambda s: s[0] < 5.0, lambda s: (s[0] + 1.0, s[1] * 0.5), (0.0, x))[1]
+
+
+TOKENS = ts.tensor(np.arange(8, dtype=np.int32))
+PROGRAMS = {
+    "mlp": (mlp, (normal(4, 16),)), "cnn": (cnn, (normal(2, 3, 16, 16),)),
+    "spectrum": (spectrum, (normal(16, 16),)), "greedy": (greedy, (TOKENS,)), "several": (several, (normal(100),)),
+}  # fmt: skip
+
+
+def bits(tree: Any) -> list[bytes]:
+    return [np.asarray(x).tobytes() for x in ts.tree.leaves(tree)]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_bundle_has_the_bits_of_its_function_on_every_processor(name: str, tmp_path: Path):
+    f, args = PROGRAMS[name]
+    want = ts.jit(f)(*args)
+    for target in HERE:
+        ts.bundle.save(f, tmp_path / "f.tess", *args, targets=[target])
+        b = ts.bundle.load(tmp_path / "f.tess")
+        got = b.run(*args)
+        assert bits(got) == bits(want)
+        assert ts.tree.structure(got) == ts.tree.structure(want)
+        assert b.entry(name).target == target
+
+
+def test_a_bundle_is_the_same_bytes_every_time_and_in_another_process(tmp_path: Path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        textwrap.dedent(
+            """
+            import sys
+            import numpy as np
+            import tessera as ts
+            from tessera import op
+            w = ts.tensor(np.linspace(-1, 1, 96, dtype=np.float32).reshape(12, 8))
+            def f(x):
+                return op.softmax(op.matmul(x, w))
+            ts.bundle.save(f, sys.argv[1], ts.zeros((5, 12)), targets=["cpu:x86-64-v3", "cpu:aarch64"])
+            """
+        )
+    )
+    for name, cache in (("a", "one"), ("b", "two")):
+        env = {
+            "TESSERA_CACHE_DIR": str(tmp_path / cache),
+            "PYTHONHASHSEED": str(len(cache) + ord(name)),
+        }
+        run = [sys.executable, str(program), str(tmp_path / name)]
+        root = str(Path(ts.__file__).parent.parent)
+        subprocess.run(run, check=True, env={**env, "PYTHONPATH": root, "PATH": "/usr/bin:/bin"})
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_sizes_that_are_equal_in_the_example_stay_different(tmp_path: Path):
+    ts.bundle.save(sized, tmp_path / "f", normal(3, 3), normal(3, 6))
+    b = ts.bundle.load(tmp_path / "f")
+    x, y = normal(4, 5), normal(5, 8)
+    assert bits(b.run(x, y)) == bits(ts.jit(sized)(x, y))
+    with pytest.raises(ShapeError, match=r"y is f32\[4,8\]|S"):
+        b.run(x, normal(4, 8))
+
+
+def test_annotations_stand_for_arguments(tmp_path: Path):
+    def double(x: Any) -> Any:
+        return x + x
+
+    ts.bundle.save(double, tmp_path / "f", Tensor["n", 4])
+    x = normal(7, 4)
+    assert bits(ts.bundle.load(tmp_path / "f").run(x)) == bits(x + x)
+
+
+def test_several_entry_points_share_their_weights(tmp_path: Path):
+    weights = {"w": normal(16, 24), "b": normal(24)}
+
+    def forward(p: Any, x: Any) -> Any:
+        return op.relu(op.matmul(x, p["w"]) + p["b"])
+
+    def backward(p: Any, y: Any) -> Any:
+        return op.matmul(y, op.transpose(p["w"], (1, 0)))
+
+    x, y = normal(3, 16), normal(3, 24)
+    both = {"forward": (forward, x), "backward": (backward, y)}
+    ts.bundle.save(both, tmp_path / "f", weights=weights)
+    b = ts.bundle.load(tmp_path / "f")
+    assert b.entries == ("backward", "forward") or b.entries == ("forward", "backward")
+    assert bits(b.entry("forward").run(x)) == bits(ts.jit(forward)(weights, x))
+    assert bits(b.entry("backward")(y)) == bits(ts.jit(backward)(weights, y))
+    assert sorted(b.weights) == ["p.b", "p.w"]
+    with pytest.raises(OperandError, match="say which"):
+        b.run(x)
+
+
+def test_steps_that_only_python_can_run_are_named_when_the_bundle_is_made(tmp_path: Path):
+    def spectrum_of(x: Any) -> Any:
+        return op.eigvalsh(x)
+
+    x = normal(4, 4)
+    with pytest.raises(OperandError, match=r"steps that only Python can run: eigvalsh"):
+        ts.bundle.save(spectrum_of, tmp_path / "f", x)
+    ts.bundle.save(spectrum_of, tmp_path / "f", x, python_only=True)
+    assert bits(ts.bundle.load(tmp_path / "f").run(x)) == bits(ts.jit(spectrum_of)(x))
+
+
+def test_an_unknown_processor_compiles_the_graph(tmp_path: Path):
+    other = "cpu:aarch64" if HERE and "x86" in HERE[0] else "cpu:x86-64-v3"
+    ts.bundle.save(mlp, tmp_path / "f", normal(4, 16), targets=[other])
+    x = normal(4, 16)
+    with pytest.warns(RuntimeWarning, match="compiled from its Graph IR"):
+        got = ts.bundle.load(tmp_path / "f").run(x)
+    assert bits(got) == bits(ts.jit(mlp)(x))
+
+
+def test_signatures(tmp_path: Path):
+    key, other = bytes(range(32)), ed25519.public(bytes(32))
+    ts.bundle.save(mlp, tmp_path / "f", normal(4, 16), key=key)
+    ts.bundle.load(tmp_path / "f", trusted=[other, ed25519.public(key)])
+    with pytest.raises(FileError, match="none of the keys"):
+        ts.bundle.load(tmp_path / "f", trusted=[other])
+    ts.bundle.save(mlp, tmp_path / "g", normal(4, 16))
+    with pytest.raises(FileError, match="is not signed"):
+        ts.bundle.load(tmp_path / "g", trusted=[other])
+    data = bytearray((tmp_path / "f").read_bytes())
+    data[110] ^= 1  # of the signature
+    (tmp_path / "f").write_bytes(data)
+    with pytest.raises(FileError, match="signature that is wrong"):
+        ts.bundle.load(tmp_path / "f", trusted=[ed25519.public(key)])
+
+
+# RFC 8032, section 7.1: secret key, public key, message, signature.
+VECTORS = [
+    (
+        "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60",
+        "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a",
+        "",
+        "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b",
+    ),
+    (
+        "4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb",
+        "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c",
+        "72",
+        "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00",
+    ),
+]
+
+
+@pytest.mark.parametrize("i", range(len(VECTORS)))
+def test_ed25519_agrees_with_the_rfc(i: int):
+    secret, public, message, signature = map(bytes.fromhex, VECTORS[i])
+    assert ed25519.public(secret) == public
+    assert ed25519.sign(secret, message) == signature
+    assert ed25519.verify(public, message, signature)
+    assert not ed25519.verify(public, message + b"x", signature)
+
+
+def test_wrong_arguments_are_named(tmp_path: Path):
+    with pytest.raises(
+        OperandError, match=r"target 'cpu:z80' is unknown, expected one of cpu:x86-64-v3"
+    ):
+        ts.bundle.save(mlp, tmp_path / "f", normal(4, 16), targets=["cpu:z80"])
+    with pytest.raises(OperandError, match="expected a list"):
+        ts.bundle.save(mlp, tmp_path / "f", normal(4, 16), targets="cpu:x86-64-v3")
+    with pytest.raises(FileError, match="there is no file"):
+        ts.bundle.load(tmp_path / "nothing")
+    ts.bundle.save(mlp, tmp_path / "f", normal(4, 16))
+    b = ts.bundle.load(tmp_path / "f")
+    with pytest.raises(OperandError, match=r"mlp: got 2 tensors, expected 1: x: f32\[4,16\]"):
+        b.run(normal(4, 16), normal(4, 16))
+    with pytest.raises(OperandError, match="has no entry 'g'; it has mlp"):
+        b.entry("g")
