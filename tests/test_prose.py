@@ -13,7 +13,7 @@ PAGES = [p for p in sorted(DOCS.rglob("*.md")) if p.parent.name != "decisions"]
 # What reads as translated, and what to write.
 WORDS = {
     r"\bnobody\b": "no one, or the passive", r"\bsomebody\b": "someone, or the user", r"\bdear(?:er|est)?\b": "expensive",
-    r"(?<![Tt]here )\b(?:is|are|was|were) no\b": "is not a", r"\bas \w+ ha(?:s|ve) (?:it|them)\b": "as in",
+    r"(?<![Tt]here )\b(?:is|are|was|were) no\b(?! longer)": "is not a", r"\bas \w+ ha(?:s|ve) (?:it|them)\b": "as in",
     r"\b(?:lie|lies|lying)\b": "is, starts, falls", r"\btold\b": "said, reported",
 }  # fmt: skip
 LONGEST = 35  # words of a sentence, on average over a page

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import tessera as ts
 from tessera import op
 from tessera.core.dtype import DType, PolicyTerm
+from tessera.core.errors import TesseraError
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "api.md"
@@ -43,12 +44,20 @@ class Entry(NamedTuple):
 def entries(prefix: str, module: Any) -> Iterator[Entry]:
     """The public names of a module that are its own."""
     for n in getattr(module, "__all__", None) or dir(module):
-        value = getattr(module, n, None)
+        value = _value(module, n)
         if n.startswith("_") or isinstance(value, ModuleType) or not _is_ours(value):
             continue
         if prefix == "ts.tree" and value.__module__ != "tessera.core.tree":
             continue
         yield Entry(f"{prefix}.{n}", value, _doc(value))
+
+
+def _value(module: Any, name: str) -> Any:
+    """What a name stands for; None where it is a module that needs a package which is not there."""
+    try:
+        return getattr(module, name, None)
+    except TesseraError:
+        return None
 
 
 def _is_ours(x: Any) -> bool:

@@ -97,12 +97,13 @@ def digest(*parts: object) -> str:
 @contextmanager
 def pinned(p: Processor) -> Iterator[None]:
     """Compile for a processor that need not be this one, as if nothing had been tuned."""
-    known = (processor.registers, processor.first_bytes, processor.near_bytes)
+    known = (processor._own_registers,)
     caches = dict(zip((0, 1, 2), p.caches, strict=True))
     with pytest.MonkeyPatch.context() as patch, override(
         threads=p.threads, verify=False, matrix_units=True, checked=False, numerics="deterministic"
     ):  # fmt: skip
         patch.setattr(processor, "words", lambda: p.words)
+        patch.setattr(processor, "_own_words", lambda: p.words)
         patch.setattr(matrix_units, "words", lambda: p.words)
         patch.setattr(matrix_units, "may_use_tiles", lambda: True)
         patch.setattr(processor, "cores", lambda: p.threads)
@@ -110,12 +111,12 @@ def pinned(p: Processor) -> Iterator[None]:
         patch.setattr(tiles, "host_features", lambda: p.features)
         patch.setattr(tuned, "entries", dict)
         patch.setattr(gpu_lowering, "has_roles", lambda: True)
-        for f in (*known, matrix_units.found_units):
+        for f in known:
             f.cache_clear()
         try:
             yield
         finally:
-            for f in (*known, matrix_units.found_units):
+            for f in known:
                 f.cache_clear()
 
 
