@@ -385,8 +385,9 @@ class Model:
         return apply(lambda c, x, y: np.where(c, x, y), c, x, y)
 
     def cast(self, x: Tile, dtype: Any) -> Tile:
+        t = _tile(x)
         with np.errstate(all="ignore"):
-            return Tile(x.data.astype(_kind(dtype)), x.places)
+            return Tile(t.data.astype(_kind(dtype)), t.places)
 
     def dot(self, a: Tile, b: Tile, acc: Any = None) -> Tile:
         left, right = a.masked(1, 0), b.masked(0, 0)

@@ -114,10 +114,10 @@ def points_of(rng: random.Random, hostile: bool = False) -> Case:
                  f"tile.accumulate(y, v, at=(picked,), mask=v > 0, how='{how}')"],
         "store": ["v = x[picked, 0]", "tile.store(y, v, at=(tile.row_index()[:, 0],), distinct=True)"],
     }[form]  # fmt: skip
-    wanted = [f'x: KTile["M", "N", {dtype}]', f'y: KTile["Y", {dtype}]', 'ids: KTile["K"]']
-    shapes = [(r, n), (rng.choice(SIZES[1:]),), (k,)]
+    wanted = ['ids: KTile["K"]', f'x: KTile["M", "N", {dtype}]', f'y: KTile["Y", {dtype}]']
+    shapes = [(k,), (r, n), (rng.choice(SIZES[1:]),)]
     return _case(
-        rng, "points", m, wanted, "", (b, 8, 8), shapes, [dtype, dtype, "ids"], (1,), hostile
+        rng, "points", m, wanted, "", (b, 8, 8), shapes, ["ids", dtype, dtype], (2,), hostile
     )
 
 

@@ -78,6 +78,21 @@ def test_ops_as_json_has_one_complete_row_per_op(capsys):
     assert rows["einsum"]["meaning"] == "function"
 
 
+def test_ops_by_family_and_by_text(capsys):
+    assert cli.main(["ops", "--family", "sorting"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("sorting\n")
+    assert "argsort" in out
+    assert "matmul" not in out
+    assert cli.main(["ops", "--find", "running", "--json"]) == 0
+    assert {r["family"] for r in json.loads(capsys.readouterr().out)} == {"accumulate"}
+    assert cli.main(["ops", "--family", "sortin"]) == 2
+    assert (
+        capsys.readouterr().err
+        == "error: no family of ops is named 'sortin'; did you mean sorting?\n"
+    )
+
+
 def test_ops_of_one_name(capsys):
     assert cli.main(["ops", "op.tanh"]) == 0
     out = capsys.readouterr().out

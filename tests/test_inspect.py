@@ -305,6 +305,7 @@ ACTIONS = """
 const wait = () => { LEVELS.forEach(k => panes[k].paint()); views[tab].paint?.(); views[tab].lines?.paint(); };
 const press = key => document.body.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true}));
 const text = (pane, c) => $$(`#pane-${pane} .${c}`).map(e => e.textContent), out = {};
+out.first = tab; out.groups = $$("#overview [data-group]").length; out.bars = $$("#overview rect[data-step]").length; press("1");
 wait();
 $$("#pane-graph .line").find(e => e.textContent.includes("exp(")).click(); wait();
 for (const p of ["source", "graph", "schedule"]) out[p] = text(p, "hit");
@@ -312,7 +313,7 @@ out.tile = text("tile", "near").length; out.target = text("target", "near").leng
 press("a"); wait(); out.assembly = targetText()[chosen.target].join(" "); out.instructions = text("target", "near").length;
 search.value = "cumsum"; find(); search.dispatchEvent(new KeyboardEvent("keydown", {key: "Enter"})); wait();
 out.found = sel.label; press("k"); wait(); out.before = sel.label;
-$("nav [data-tab=passes]").click(); $("#passes [data-pass='4']").click(); wait();
+$("nav [data-tab=passes]").click(); $(`#passes [data-pass='${D.passes.findIndex(p => p.changes === Math.max(...D.passes.map(q => q.changes)))}']`).click(); out.pass = D.passes[passes.at].name; wait();
 out.added = $$("#passes .add").length; out.removed = $$("#passes .del").length;
 press("5"); wait(); const span = memory.b - memory.a; press("+"); wait(); out.zoomed = (memory.b - memory.a) / span; out.buffers = $$("#memory [data-buffer]").length;
 press("6"); wait(); out.circles = $$("#roofline circle").length;
@@ -337,11 +338,13 @@ def test_in_a_browser_an_op_is_followed(page, tmp_path):
     assert out["instructions"] > 10
     assert out["found"].startswith("cumsum(")
     assert out["before"].startswith("add(")
-    assert (out["added"], out["removed"]) == (12, 2)
+    assert out["first"] == "overview"
+    assert out["groups"] > 0
+    assert (out["added"], out["removed"]) == (14, 2), out["pass"]
     assert out["zoomed"] < 1
     assert out["buffers"] >= 3
     assert out["circles"] == 3
-    assert out["nodes"] == 24
+    assert out["nodes"] == 26
     assert out["picked"].startswith("matmul(")
     assert (out["marked"], out["flipped"], out["ink"], out["wide"]) == (1, True, True, True)
 

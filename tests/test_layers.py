@@ -62,7 +62,7 @@ REQUIRED = {"numpy", "ml_dtypes"}
 STANDARD = sys.stdlib_module_names
 # What a layer loads from one above it when the user asks for that: pictures, pages, hand-written kernels.
 UPWARD = {
-    "tessera": {"tessera.lang.kernel.traced", "tessera.inspect.pictures"},
+    "tessera": {"tessera.lang.kernel.traced", "tessera.inspect.pictures", "tessera.array_api"},
     "tessera.lang.jit": {"tessera.inspect.page"},
 }
 
@@ -213,6 +213,7 @@ GLOBALS = {
     "core/call_guard.py",  # whether compiled calls are counted
     "core/flags.py",  # defaults from the environment
     "core/garbage.py",  # collector paused by how many
+    "core/source.py",  # folders of libraries that call us for the user
     "core/ranks.py",  # the engine of this process
     "data/loader.py",  # a worker process's data source
     "runtime/allocator.py",

@@ -201,6 +201,27 @@ def test_sizes_that_depend_on_data_are_known_eagerly_or_given() -> None:
         ts.jit(op.bincount)(x)
 
 
+def test_segments_are_folded_by_their_ids() -> None:
+    ids = np.array([0, 2, 2, -1])
+    folds = {
+        "sum": (np.add, 0.0),
+        "prod": (np.multiply, 1.0),
+        "max": (np.maximum, -np.inf),
+        "min": (np.minimum, np.inf),
+    }
+    for name, (fold, start) in folds.items():
+        want = np.full((3, 6), start)
+        fold.at(want, ids[:3], A[:3])
+        segment = getattr(op, f"segment_{name}")
+        same(segment(A, ids, count=3), want)
+        same(ts.jit(lambda x, f=segment: f(x, ids, count=3))(A), want)
+    with pytest.raises(
+        ts.TesseraError,
+        match=r"segment_sum: the segments are f64\[9\], expected a vector of integers",
+    ):
+        op.segment_sum(A, V, count=3)
+
+
 def test_images_and_bags() -> None:
     x = RNG.standard_normal((2, 8, 3, 4))
     assert op.pixel_shuffle(x, 2).shape == (2, 2, 6, 8)

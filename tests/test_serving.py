@@ -3,18 +3,25 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tessera as ts
 from tessera import cli
+from tessera.core.errors import TesseraError
 from tessera.models.generation import log_probabilities
+from tessera.models.guide import guide
 from tessera.models.paged import PAGE
+from tessera.serve import requests
+from tessera.serve.engine import Refused
+from tessera.serve.fields import parsed
 from tessera.serve.pages import ROOT, PageTable, key_of
 from tessera.serve.service import Options
 from tessera.serve.tools import Tools
@@ -219,6 +226,65 @@ def test_a_wrong_request_is_refused(client, name):
     assert client.service.healthy
 
 
+FULL = HI | {
+    "n": 2, "stop": ["a"], "seed": 1, "top_p": 0.5, "logprobs": True, "top_logprobs": 2, "logit_bias": {"7": 1.5},
+    "tools": [TOOL], "tool_choice": "auto", "stream": True, "stream_options": {"include_usage": True}, "model": "tiny",
+    "messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]},
+                 {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "function": {"name": "look", "arguments": "{}"}}]},
+                 {"role": "tool", "tool_call_id": "1", "content": "x"}],
+}  # fmt: skip
+STRANGE = (
+    None,
+    True,
+    0,
+    -1,
+    2**70,
+    1e300,
+    "",
+    "x",
+    "\ud800",
+    [],
+    [[]],
+    {},
+    {"type": 3},
+    [None],
+    {"function": None},
+)
+
+
+def mutated(rng, x):
+    """A value with one part somewhere inside it changed."""
+    if isinstance(x, dict | list) and x and rng.random() < 0.8:
+        out = x.copy()
+        key = rng.choice(list(out)) if isinstance(x, dict) else int(rng.integers(len(x)))
+        out[key] = mutated(rng, out[key])
+        return out
+    return STRANGE[rng.integers(len(STRANGE))]
+
+
+def check_mutated(model, seeds):
+    refused = 0
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        body = mutated(rng, FULL | {"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}} if seed % 2 else FULL)  # fmt: skip
+        try:
+            found = parsed(json.dumps(body).encode())
+            ask = requests.chat(found, model, "tiny")
+            guide(model, ask.schema or {}, 10**6)
+        except (Refused, TesseraError):  # what the server answers with 400
+            refused += 1
+    return refused
+
+
+def test_strange_requests_are_read_or_refused(model):
+    assert check_mutated(model, range(300)) > 100
+
+
+@pytest.mark.deep
+def test_many_strange_requests_are_read_or_refused(model):
+    check_mutated(model, range(300, 8000))
+
+
 def test_forms_and_hosts_of_strangers_are_refused(client):
     """A page of another site can send neither JSON nor the name of this machine."""
     assert client.post(CHAT, HI, {"Content-Type": "text/plain"}.items())[0] == 415
@@ -257,6 +323,20 @@ def test_a_reader_that_does_not_read_holds_no_pages(client):
     client.until(lambda: client.service.engine.pages.used == 0)
     assert slow.getresponse().read().endswith(b"data: [DONE]\n\n")
     slow.close()
+
+
+def test_a_request_that_does_not_arrive_ends(model):
+    """A body of which only a part comes, and one that has no length and no end."""
+    with serving(model, Options(reading=0.3, body=1000)) as client:
+        head = (
+            "POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        )
+        for rest, status in (("Content-Length: 50\r\n\r\n{", b"408"),
+                             ("Transfer-Encoding: chunked\r\n\r\n" + ("64\r\n" + "a" * 100 + "\r\n") * 11, b"413")):  # fmt: skip
+            with socket.create_connection(("127.0.0.1", client.port), timeout=20) as c:
+                c.sendall((head + rest).encode())
+                assert c.recv(1000).split()[1] == status
+        assert client.post(CHAT, HI)[0] == 200
 
 
 def test_too_many_are_refused_and_late_ones_end(model):
@@ -335,3 +415,17 @@ def test_a_command_that_opens_a_server_to_all_needs_a_key(capsys):
     assert "0.0.0.0 is open to other machines; give --api-key-file" in capsys.readouterr().err
     assert cli.main(["serve", os.devnull, "--port", "0", "--memory", "many"]) == 2
     assert "--memory is 'many', expected a size such as 500MB or 2GiB" in capsys.readouterr().err
+
+
+@pytest.mark.deep
+def test_a_minute_of_two_hundred_clients(tmp_path):
+    """No error, no reply that differs from the first of its request, no growth of memory."""
+    path = tmp_path / "tiny.gguf"
+    path.write_bytes(llama_gguf(config=SMALL))
+    tool = Path(__file__).parents[1] / "benchmarks" / "serve_load.py"
+    command = [sys.executable, tool, path, "--clients", "200", "--seconds", "60", "--tokens", "16"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=400)
+    found = json.loads(done.stdout)
+    assert (found["errors"], found["replies_that_differ"], found["status"]) == ({}, 0, 0)
+    assert found["replies"] >= 200
+    assert found["memory_after_mib"] - found["memory_before_mib"] < 64

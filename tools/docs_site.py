@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 from tessera.cli.arguments import parser
 from tessera.cli.ops import Row, op_rows
+from tools.api_reference import reference
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -66,7 +68,40 @@ def _below(prefix: str, p: argparse.ArgumentParser) -> dict[str, argparse.Argume
     return out
 
 
-GENERATED = {"<!-- commands -->": command_reference}
+# Lines of the records that the README shows: what a reader would look for first.
+_ON_CPU = ("softmax 4096x4096", "matmul 1024", "matmul+bias+gelu 2048x1024x4096", "causal attention 1x8x1024x64",
+           "conv2d 8x64x56x56 3x3", "FFT convolution 1024x1024", "GPT of 4 layers", "add of 8")  # fmt: skip
+
+
+def benchmark_table() -> str:
+    """Milliseconds of the record on two x86 cores, ours and others', as Markdown."""
+    record = json.loads((ROOT / "benchmarks/records/cpu-x86-2.json").read_text())
+    peers = {
+        "tessera": "Tessera",
+        "numpy": "NumPy",
+        "torch": "PyTorch",
+        "compile": "torch.compile",
+        "jax": "jax.jit",
+    }
+    lines = [f"| milliseconds | {' | '.join(peers.values())} |", f"|---|{'---:|' * len(peers)}"]
+    for name in _ON_CPU:
+        times = record["rows"][name]["ms"]
+        cells = (f"{times[k]:.3g}" if k in times else "" for k in peers)
+        lines.append(f"| {name.replace('x86', '')} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+GENERATED = {"<!-- commands -->": command_reference, "<!-- api -->": reference}
+_BENCHMARKS = re.compile(r"<!-- benchmarks -->\n.*<!-- /benchmarks -->\n", re.DOTALL)
+
+
+def with_benchmarks(text: str) -> str:
+    """The README with the table of the record."""
+    return _BENCHMARKS.sub(
+        lambda m: f"<!-- benchmarks -->\n{benchmark_table()}<!-- /benchmarks -->\n", text
+    )
+
+
 _OPS = re.compile(r"<!-- ops -->\n.*<!-- /ops -->\n", re.DOTALL)
 
 
@@ -138,3 +173,5 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 if __name__ == "__main__":
     page = DOCS / "ops.md"
     page.write_text(with_ops(page.read_text()))
+    readme = ROOT / "README.md"
+    readme.write_text(with_benchmarks(readme.read_text()))

@@ -74,6 +74,8 @@ def _programs(commands: Any) -> None:
     p = _command(commands, "ops", "ops:list_ops",
                  "List every op with its axes, meaning, rules, dtypes and targets.")  # fmt: skip
     p.add_argument("name", nargs="?", metavar="NAME", help="show all there is about one op")
+    p.add_argument("--family", metavar="NAME", help="the ops of one family, such as reduction")
+    p.add_argument("--find", metavar="TEXT", help="ops whose name or meaning has this text")
     _json(p)
     p = _command(commands, "compile", "programs:compile_file",
                  "Print the IR of a jitted function whose parameters are all annotated.")  # fmt: skip

@@ -6,9 +6,9 @@ import argparse
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,12 +20,12 @@ from tessera.cli.programs import (
     sizes_of,
     specs_of,
 )
-from tessera.cli.show import UsageError, split
+from tessera.cli.show import Console, UsageError, escape, split, write_file
 from tessera.core.deferred import Deferred
-from tessera.inspect.page import write_page
+from tessera.inspect.page import demand_folder, run_page, write_page
 from tessera.inspect.page_gpu import ARCHITECTURES
 from tessera.inspect.serve import Live, PageError
-from tessera.lang.jit import compilations
+from tessera.lang.compilations import Compilation, compilations
 
 _inspect_model = Deferred("tessera.cli.onnx:inspect_model")
 
@@ -41,36 +41,60 @@ def inspect_file(args: argparse.Namespace) -> int:
     if args.serve:
         return _serve(args)
     path, name = split(args.file)
-    defined = execute(path, "<tessera inspect>", [])
+    with compilations() as found:
+        defined = execute(path, "<tessera inspect>", [])
     try:
         f = found_in(path, name, defined)
         specs_of(f)
     except UsageError as e:  # it may be made, and called, when the program runs
-        _inspect_run(args, path, name, e)
+        _inspect_run(args, path, name, found, e)
         return 0
     sizes, rng = sizes_of(args.size, [f]), np.random.default_rng(0)
     print(f.inspect(**arguments_of(f, sizes, rng), path=args.out, gpu=args.gpu))
     return 0
 
 
-def _inspect_run(args: argparse.Namespace, path: str, name: str, otherwise: UsageError) -> None:
-    """Run the program, and write the pages of the functions that it has compiled meanwhile."""
-    # A program that ends by itself, or by Ctrl-C, has compiled what it has compiled.
-    with compilations() as found, suppress(SystemExit, KeyboardInterrupt):
-        execute(path, "__main__", args.rest)
-    largest: dict[str, tuple[Any, list[Any]]] = {}
-    for own, e, data in found:
-        known = largest.get(own)
-        if hasattr(e, "sizes_at") and (not known or len(known[0].graph.nodes) < len(e.graph.nodes)):
-            largest[own] = e, data
-    wanted = [name] if name else sorted(largest, key=lambda n: -len(largest[n][0].graph.nodes))
-    if not largest or not set(wanted) <= set(largest):
+def _inspect_run(
+    args: argparse.Namespace,
+    path: str,
+    name: str,
+    known: Sequence[Compilation],
+    otherwise: UsageError,
+) -> None:
+    """Run the program unless reading it did, and write one page of all that it compiled, or of one function."""
+    say = Console(stderr=True).print
+    found = list(known)
+    if not found:
+        say(f"running {escape(path)}; Ctrl-C ends it and shows what was compiled", style="dim")
+        # A program that ends by itself, or by Ctrl-C, has compiled what it has compiled.
+        with compilations() as made, suppress(SystemExit, KeyboardInterrupt):
+            execute(path, "__main__", args.rest)
+        found = made
+    shown = [c for c in found if not name or c.name == name]
+    if not shown:
         raise otherwise
-    for n in wanted[:1] if args.out else wanted:
-        e, data = largest[n]
-        print(write_page(e, data, args.out, (), tuple(args.gpu)))
-    if args.out and wanted[1:]:
-        print(f"{path} has {', '.join(wanted[1:])}, too; name one: {path}:{wanted[1]}")
+    say(_summary(shown), style="dim")
+    where = args.out or f"{name or Path(path).stem}.html"
+    if args.gpu:
+        c = max(
+            (c for c in shown if hasattr(c.executable, "sizes_at")),
+            key=lambda c: len(c.executable.graph.nodes),
+        )
+        print(write_page(c.executable, c.data, where, (), tuple(args.gpu)))
+        return
+    demand_folder(Path(where))
+    write_file(where, run_page(shown, Path(path).name, lambda text: say(escape(text), style="dim")))
+    print(where)
+
+
+def _summary(found: Sequence[Compilation]) -> str:
+    """How many compilations there were, and how they were made."""
+    counts: dict[str, int] = {}
+    for c in found:
+        counts[c.how] = counts.get(c.how, 0) + 1
+    said = ", ".join(f"{n} {how}" for how, n in counts.items())
+    names = len({c.name for c in found})
+    return f"{len(found)} compilation{'s' * (len(found) > 1)} of {names} function{'s' * (names > 1)}: {said}"
 
 
 def _serve(args: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import inspect
+import itertools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -48,15 +49,33 @@ def list_ops(args: argparse.Namespace) -> int:
             near = difflib.get_close_matches(wanted, [r.name for r in op_rows()], 1)
             hint = f"did you mean {near[0]}?" if near else "`tessera ops` lists them"
             raise UsageError(f"no op is named '{args.name}'; {hint}")
+    rows = _chosen(rows, args.family, args.find)
     if args.json:
         print(json.dumps([{f.name: getattr(r, f.name) for f in fields(Row)} for r in rows]))
     elif args.name is not None:
         console().print(_one_op(rows[0]))
     else:
-        console().print(_all_ops(rows))
+        for family, found in itertools.groupby(
+            sorted(rows, key=lambda r: (r.family, r.name)), key=lambda r: r.family
+        ):
+            console().print(f"[bold underline]{family.replace('_', ' ')}[/]")
+            console().print(_all_ops(list(found)))
+            console().print()
         ops = sum(r.meaning != "function" for r in rows)
-        console().print(f"\n{ops} ops and {len(rows) - ops} functions written with them")
+        console().print(f"{ops} ops and {len(rows) - ops} functions written with them")
     return 0
+
+
+def _chosen(rows: Sequence[Row], family: str | None, text: str | None) -> list[Row]:
+    """The rows of a family, and those whose name or meaning has a text in it."""
+    families = sorted({r.family for r in rows})
+    if family is not None and family.replace(" ", "_") not in families:
+        near = difflib.get_close_matches(family, families, 1)
+        hint = f"did you mean {near[0]}?" if near else f"families are {', '.join(families)}"
+        raise UsageError(f"no family of ops is named '{family}'; {hint}")
+    found = [r for r in rows if family is None or r.family == family.replace(" ", "_")]
+    words = (text or "").lower()
+    return [r for r in found if words in r.name.lower() or words in r.doc.lower()]
 
 
 def _all_ops(rows: Sequence[Row]) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import linecache
 import os
 import sys
@@ -12,10 +13,10 @@ from types import CodeType, FrameType
 from typing import NamedTuple
 
 # Files of the standard library through which our own code runs for the user.
-_BETWEEN = frozenset((contextlib.__file__, functools.__file__))
+_BETWEEN = frozenset((contextlib.__file__, functools.__file__, importlib.__file__))
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-# Folders whose files are not the user's: our own, and libraries that call us for the user.
-_folders: tuple[str, ...] = (_PACKAGE,)
+# Folders whose files are not the user's: our own, the import system, and libraries that call us for the user.
+_folders: tuple[str, ...] = (_PACKAGE, "<frozen importlib")
 
 
 class Location(NamedTuple):

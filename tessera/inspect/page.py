@@ -9,13 +9,16 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from importlib.resources import files
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from tessera.algebra.laws.log import Rewrite
+from tessera.compile.artifact import Call
 from tessera.compile.cpu.executable import MachineExecutable
 from tessera.compile.executable import Step, last_of
 from tessera.compile.gpu.executable import GpuExecutable
@@ -29,11 +32,14 @@ from tessera.inspect.page_gpu import (
     gpu_data,
     on_the_host,
 )
+from tessera.inspect.page_groups import groups_of
 from tessera.inspect.page_rewrites import rewrites_data
 from tessera.inspect.profile import profile
 from tessera.ir.graph.ir import Array
 from tessera.ir.schedule.ir import HostCall
 from tessera.ir.target.cpu.machine import architecture
+from tessera.lang.compilations import Compilation
+from tessera.lang.jit import jit
 from tessera.runtime.threads import thread_count
 from tessera.tune.roofline import peaks_here
 
@@ -50,7 +56,7 @@ def write_page(
 ) -> Path:
     """Write the page of a program that runs on these inputs; unless given, the path is that of its name."""
     where = Path(path if path is not None else f"{e.graph.name}.html")
-    _demand_folder(where)
+    demand_folder(where)
     demand_architectures(gpu)
     text = page_of(e, inputs, log, gpu)
     try:
@@ -60,7 +66,7 @@ def write_page(
     return where
 
 
-def _demand_folder(where: Path) -> None:
+def demand_folder(where: Path) -> None:
     """Raise before the work when a page could not be written."""
     folder = where.absolute().parent
     if where.is_dir():
@@ -86,6 +92,44 @@ def page_of(
     return render(programs_of(e, inputs, log, gpu))
 
 
+def run_page(compilations: Sequence[Compilation], title: str, tell: Callable[[str], None]) -> str:
+    """One page of a run: every compilation in it, and the largest program of each function or kernel at every level."""
+    largest: dict[str, Compilation] = {}
+    for c in compilations:
+        known = largest.get(c.name)
+        if isinstance(c.executable, MachineExecutable) and (not known or _size(c) > _size(known)):
+            largest[c.name] = c
+        if c.kernel is not None and not known:
+            e, _ = jit(c.kernel, target="cpu").program(*c.data)
+            largest[c.name] = replace(c, executable=e)
+    programs: list[Shown] = []
+    first: dict[str, int] = {}
+    for name, c in sorted(largest.items(), key=lambda x: -_size(x[1])):
+        tell(f"timing {name} ({len(first) + 1} of {len(largest)})")
+        first[name] = len(programs)
+        shown = programs_of(c.executable, c.data)
+        for data, _ in shown:
+            for step in data["steps"]:
+                step["regions"] = [r + len(programs) for r in step.get("regions", ())]
+        programs += shown
+    if not programs:
+        raise OperandError(
+            f"inspect: {title} compiled nothing for this machine; call a jitted function or a kernel in it"
+        )
+    rows = [
+        {"name": c.name, "why": c.why, "how": c.how, "seconds": c.seconds, "program": first.get(c.name, -1),
+         "nodes": _size(c)}
+        for c in compilations
+    ]  # fmt: skip
+    names = [data["name"] for data, _ in programs]
+    whole = {"programs": names, "run": {"file": title, "compilations": rows}}
+    return render([(data | whole, texts) for data, texts in programs])
+
+
+def _size(c: Compilation) -> int:
+    return len(c.executable.graph.nodes) if c.executable is not None else 1
+
+
 def render(programs: Sequence[Shown]) -> str:
     """The page that shows these data."""
     scripts = []
@@ -94,7 +138,9 @@ def render(programs: Sequence[Shown]) -> str:
         scripts += [_script(prefix + k, x) for k, x in {"data": data, **texts}.items()]
     template = files("tessera.inspect").joinpath("page.html").read_text(encoding="utf-8")
     # The data come last: nothing in them can be taken for a mark of the template.
-    head, tail = template.replace("@NAME@", escape(programs[0][0]["name"])).split("@DATA@")
+    first = programs[0][0]
+    title = first["run"]["file"] if "run" in first else first["name"]
+    head, tail = template.replace("@NAME@", escape(title)).split("@DATA@")
     return "".join([head, *scripts, tail])
 
 
@@ -110,9 +156,7 @@ def programs_of(
     seconds = _seconds(e, inputs)
     out = []
     for i, x in enumerate(found):
-        # Times are known by name: regions of the same name cannot be told apart.
-        own = seconds.get(names[i], {}) if names.count(names[i]) == 1 else {}
-        data, texts = _shown(x, sizes, own, () if i else log)
+        data, texts = _shown(x, sizes, seconds.get(id(x), {}), () if i else log)
         for step, s in zip(data["steps"], x.schedule.steps, strict=True):
             inner = s.node.regions if isinstance(s, HostCall) else ()
             step["regions"] = [numbers[r] for r in inner]
@@ -141,19 +185,25 @@ def _shown(
         record = (Step("lowered", 0.0, e.graph), *record)
     made = e.at(sizes)
     c = Collector(record, last_of(record, SCHEDULE), made.image.steps)
-    data = {
+    steps = c.steps(sizes, seconds)
+    data: dict[str, Any] = {
         "name": e.graph.name, "sizes": dict(sizes), "threads": thread_count(),
         "machine": architecture().split(" +")[0],
         "passes": c.passes(), "nodes": c.nodes(), "schedule": c.schedule(),
-        "steps": c.steps(sizes, seconds), "kernels": c.kernels(), "lower": c.lower,
-        "memory": memory_data(made.plan), "peaks": peaks_data(peaks_here()),
+        "steps": steps, "kernels": c.kernels(), "lower": c.lower,
+        "memory": memory_data(made.plan), "peaks": peaks_data(peaks_here(), steps),
         "rewrites": rewrites_data(log, c.places),
     }  # fmt: skip
-    return data | c.places.data(), c.texts
+    places = c.places.data()
+    groups = groups_of(data["nodes"], places["functions"])
+    return data | places | {"groups": groups}, c.texts
 
 
-def _seconds(e: MachineExecutable, inputs: Sequence[Array]) -> dict[str, dict[str, float]]:
-    """The usual time of each kernel of each program, over a few runs."""
+def _seconds(e: MachineExecutable, inputs: Sequence[Array]) -> dict[int, dict[str, float]]:
+    """The usual time of each step of each program, by the identity of the program and the name of the step.
+
+    A host call goes by the first buffer that it writes; its time holds that of the programs that it runs.
+    """
     e.run(inputs)
     with profile() as p:
         begin = time.perf_counter()
@@ -161,11 +211,17 @@ def _seconds(e: MachineExecutable, inputs: Sequence[Array]) -> dict[str, dict[st
             e.run(inputs)
             if time.perf_counter() - begin > _LONGEST:
                 break
-    out: dict[str, dict[str, float]] = {}
-    for r in p.kernels:
-        if r.kind == "kernel":
-            out.setdefault(r.program, {})[r.name] = r.usual
-    return out
+    runs: dict[int, dict[str, list[float]]] = {}
+    for made, records in p.programs:
+        own = runs.setdefault(id(made.executable), {})
+        for step, first, last in made.spans(records):
+            access = made.steps[step]
+            is_host = not any(
+                c.name == access.name for c in made.image.steps if isinstance(c, Call)
+            )
+            name = f"={access.writes[0]}" if is_host and access.writes else access.name
+            own.setdefault(name, []).append((last - first) / 1e9)
+    return {i: {n: median(ts) for n, ts in own.items()} for i, own in runs.items()}
 
 
 def _script(name: str, x: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import linecache
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from tessera.core.kernels import Kernels
 from tessera.core.source import Location
 from tessera.core.types import TensorType
 from tessera.inspect.page_kernels import launch_of, written_kernel
+from tessera.inspect.page_labels import label_of, written_ops
 from tessera.inspect.page_layout import layered
 from tessera.inspect.page_links import Link, links_of, made_by, read_by, written_by
 from tessera.inspect.page_text import (
@@ -57,12 +59,34 @@ class Places:
         """The places, and the files whole."""
         files = dict.fromkeys(w.file for w in self._numbers)
         numbers = {f: i for i, f in enumerate(files)}
+        inside = {f: functions_in(f) for f in files}
         return {
             "places": [[numbers[w.file], w.line] for w in self._numbers],
+            "functions": [inside[w.file].get(w.line, "") for w in self._numbers],
             "files": [
                 {"path": f, "lines": [x.rstrip("\n") for x in linecache.getlines(f)]} for f in files
             ],
         }
+
+
+def functions_in(file: str) -> dict[int, str]:
+    """The innermost function or class that each line of a Python file belongs to."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:  # lines of a notebook, or of a file that has changed since
+        return {}
+    found: dict[int, str] = {}
+
+    def visit(node: ast.AST, name: str) -> None:
+        for n in ast.iter_child_nodes(node):
+            own = name
+            if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                own = f"{name}.{n.name}" if name else n.name
+                found.update(dict.fromkeys(range(n.lineno, (n.end_lineno or n.lineno) + 1), own))
+            visit(n, own)
+
+    visit(tree, "")
+    return found
 
 
 class Collector:
@@ -162,20 +186,32 @@ class Collector:
         }
 
     def steps(self, sizes: Mapping[str, int], seconds: Mapping[str, float]) -> list[Data]:
-        """Every step: its parameters, its work, its time."""
+        """Every step: its parameters, its work, its time, and a name that says what it is."""
         out = []
-        for s in self.program.steps:
+        labels = self._labels()
+        for i, s in enumerate(self.program.steps):
             # A view is an offset: nothing moves.
             w = Work() if step_kind(s) == "view" else work_of(s, self.types, sizes)
             name = s.node.op.name if isinstance(s, HostCall) else s.name
             own = written_kernel(s)
             out.append({
                 "name": name if own is None else own.name, "kind": step_kind(s), "nests": nests_of(s),
+                "label": labels.get(i, "") if own is None else "",
                 "reads": read_by(s), "writes": written_by(s), "makes": made_by(s),
                 "places": sorted({self.places.number(x) for x in _locations(s)} - {-1}),
-                "flops": w.flops, "cost": w.cost, "bytes": w.bytes, "seconds": seconds.get(name, 0.0),
+                "flops": w.flops, "cost": w.cost, "bytes": w.bytes, "seconds": seconds_of(s, seconds),
             })  # fmt: skip
         return out
+
+    def _labels(self) -> dict[int, str]:
+        """What each step computes, by its number."""
+        nodes: dict[int, list[Node]] = {}
+        for n in self.graph.nodes:
+            found = [self.links.get(v, Link()) for v in n.results]
+            for step in dict.fromkeys(s for x in found for s in x.steps):
+                nodes.setdefault(step, []).append(n)
+        written = written_ops(self.record[0].graph, self.graph)
+        return {i: label_of(ns, written) for i, ns in nodes.items()}
 
     # Tile IR and target
 
@@ -321,6 +357,28 @@ def memory_data(plan: MemoryPlan) -> Data:
     }  # fmt: skip
 
 
-def peaks_data(p: Peaks) -> Data:
-    """What the machine reaches."""
-    return {"flops": p.flops, "bandwidth": p.bandwidth, "threads": p.threads}
+def seconds_of(s: Step, seconds: Mapping[str, float]) -> float:
+    """The time of a step: of its launch, of all of its launches, or of a host call by what it writes."""
+    if isinstance(s, HostCall):
+        return seconds.get(f"={s.results[0]}", 0.0) if s.results else 0.0
+    return seconds.get(s.name, 0.0) or sum(t for n, t in seconds.items() if _is_of(n, s.name))
+
+
+def peaks_data(p: Peaks, steps: Sequence[Data] = ()) -> Data:
+    """What the machine reaches, never less than a step of the page has reached; each step gets its share of it.
+
+    Data that fit into the caches of the cores do not come from memory, so such a step has the roof of arithmetic alone.
+    """
+    timed = [s for s in steps if s["seconds"] > 0]
+    far = [s for s in timed if s["bytes"] > p.near * p.threads]
+    flops = max([p.flops, *(s["cost"] / s["seconds"] for s in timed)])
+    bandwidth = max([p.bandwidth, *(s["bytes"] / s["seconds"] for s in far)])
+    for s in timed:
+        moved = s["bytes"] / bandwidth if s["bytes"] > p.near * p.threads else 0.0
+        s["roof"] = max(s["cost"] / flops, moved) / s["seconds"]
+    return {
+        "flops": flops,
+        "bandwidth": bandwidth,
+        "threads": p.threads,
+        "near": p.near * p.threads,
+    }

@@ -65,6 +65,12 @@ class Profile:
             )
         return Resolved(self._recorder)
 
+    @property
+    def programs(self) -> list[Any]:
+        """The watched programs that ran and the times of their steps, as they were noted."""
+        assert self._recorder is not None
+        return [x.what for x in self._recorder.noted if x.kind == "program"]
+
     @cached_property
     def wall(self) -> float:
         """Seconds from the beginning of the block to its end."""

@@ -20,7 +20,7 @@ from tessera.core.spans import LISTENERS
 from tessera.inspect.profile_gpu import GpuRecorder, OnGpu
 from tessera.inspect.profile_program import Watched
 from tessera.ir.graph.op import Op
-from tessera.lang import jit
+from tessera.lang import observe
 from tessera.runtime import kernel
 from tessera.runtime.kernel import CompiledKernel
 from tessera.runtime.stamps import Array
@@ -62,7 +62,7 @@ class Recorder:
         eager.watch(self._op)
         kernel.watch(self._launched)
         executable.watch(self._referred)
-        jit.watch(self._called)
+        observe.watch(self._called)
         self._gpus.start()
         LISTENERS.append(self._told)
         self.thread = threading.get_ident()
@@ -73,7 +73,7 @@ class Recorder:
         self._gpus.stop()
         self.end = _now()
         LISTENERS.remove(self._told)
-        jit.watch(None)
+        observe.watch(None)
         executable.watch(None)
         kernel.watch(None)
         eager.watch(None)

@@ -7,8 +7,7 @@ import inspect
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from html import escape
 from pathlib import Path
@@ -57,6 +56,7 @@ from tessera.lang.arguments import (
     numbers_of,
     unsettled,
 )
+from tessera.lang.compilations import COMPILATIONS, Compilation, note, reason
 from tessera.lang.donation import run_donating, tell_kept
 from tessera.lang.lowered import Lowered
 from tessera.lang.results import Returns
@@ -292,6 +292,7 @@ class Jitted:
         entry = self._variants.get((chosen, types))
         if entry is None:
             place = self._target or target_in_force() if device.kind == "cpu" else str(device)
+            begin = time.perf_counter()
             with collected_later():
                 t = self._trace(c, types, _gpu_of(target, device))
                 executable = compile_graph(t.graph, place, numerics)
@@ -301,8 +302,11 @@ class Jitted:
             self._variants[chosen, types] = entry
             self._counted.add(c, (target, numerics, device, types))
             tell_kept(self._name, entry.donated, executable)
-            for seen in _COMPILATIONS:
-                seen.append((self._name, executable, [data_of(v, self._name) for v in c.tensors]))
+            if COMPILATIONS:
+                names = _leaf_names(c.names, tree.unflatten(c.structure, c.leaves))
+                data = [data_of(v, self._name) for v in c.tensors]
+                why = reason(names, list(self._variants)[:-1], (chosen, types))
+                note(Compilation(self._name, executable, data, why, time.perf_counter() - begin))
         self._entries[key] = entry
         return entry
 
@@ -497,77 +501,6 @@ class Jitted:
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else _Method(self, instance)
-
-
-Compilation = tuple[str, Executable, list[Any]]  # a function's name, its program, and the inputs
-_COMPILATIONS: list[list[Compilation]] = []  # of those who watch
-
-
-@contextmanager
-def compilations() -> Iterator[list[Compilation]]:
-    """The programs that functions are compiled to while the block runs."""
-    found: list[Compilation] = []
-    _COMPILATIONS.append(found)
-    try:
-        yield found
-    finally:
-        _COMPILATIONS.remove(found)
-
-
-# What stands around every call through Python: (the function, what calls it, arguments, keywords) -> the result.
-Around = Callable[[Jitted, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
-_OBSERVERS: list[Around] = []
-_usual = Jitted.__call__
-
-
-def _observed(self: Jitted, *args: Any, **kwargs: Any) -> Any:
-    """A call, inside of every observer."""
-    if current_builder() is not None:
-        return _usual(self, *args, **kwargs)
-    call: Callable[..., Any] = _usual
-    for around in tuple(_OBSERVERS):
-        call = _inside(around, call)
-    return call(self, *args, **kwargs)
-
-
-def _inside(around: Around, call: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda self, *args, **kwargs: around(self, call, args, kwargs)
-
-
-@contextmanager
-def observed(around: Around) -> Iterator[None]:
-    """Have every call go through an observer while the block runs; calls that nobody observes pay nothing."""
-    call_guard.begin()  # compiled calls come through Python
-    _OBSERVERS.append(around)
-    Jitted.__call__ = _observed  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        _OBSERVERS.remove(around)
-        if not _OBSERVERS:
-            Jitted.__call__ = _usual  # type: ignore[method-assign]
-        call_guard.end()
-
-
-_WATCHING: list[Any] = []  # the observer of a profile, entered
-
-
-def watch(tell: Callable[[str, int, int], None] | None) -> None:
-    """Tell of every call through Python, with its begin and end in nanoseconds; None ends it."""
-    if tell is None:
-        while _WATCHING:
-            _WATCHING.pop().__exit__(None, None, None)
-        return
-
-    def timed(f: Jitted, call: Any, args: Any, kwargs: Any) -> Any:
-        begin = time.perf_counter_ns()
-        try:
-            return call(f, *args, **kwargs)
-        finally:
-            tell(f._name, begin, time.perf_counter_ns())
-
-    _WATCHING.append(observed(timed))
-    _WATCHING[-1].__enter__()
 
 
 class _Method:

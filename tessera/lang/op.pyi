@@ -762,10 +762,10 @@ def dstack(xs: Sequence[ArrayLike]) -> Tensor:
     """Join along the third axis."""
 
 def dynamic_slice(x: ArrayLike, start: Any, sizes: Any) -> Tensor:
-    """The part of x of these sizes from start on, moved to lie inside x."""
+    """The part of x of these sizes from start on, moved to fit inside x."""
 
 def dynamic_update_slice(x: ArrayLike, value: ArrayLike, start: Any) -> Tensor:
-    """x with the part from start on replaced, the part moved to lie inside x."""
+    """x with the part from start on replaced, the part moved to fit inside x."""
 
 def ediff1d(x: ArrayLike, to_end: ArrayLike = ..., to_begin: ArrayLike = ...) -> Tensor:
     """Differences of neighbours of all elements, between what is given for both ends."""
@@ -1957,6 +1957,18 @@ def searchsorted(
 ) -> Tensor:
     """Where values would be put into the sorted x: before equal elements (left) or after (right)."""
 
+def segment_max(x: ArrayLike, ids: ArrayLike, *, count: int) -> Tensor:
+    """The largest elements of the rows of x by segment; the least number where a segment is empty."""
+
+def segment_min(x: ArrayLike, ids: ArrayLike, *, count: int) -> Tensor:
+    """The smallest elements of the rows of x by segment; the largest number where a segment is empty."""
+
+def segment_prod(x: ArrayLike, ids: ArrayLike, *, count: int) -> Tensor:
+    """The products of the rows of x by segment."""
+
+def segment_sum(x: ArrayLike, ids: ArrayLike, *, count: int) -> Tensor:
+    """The sums of the rows of x by segment: row i belongs to segment ids[i] of count."""
+
 def select(index: Any, n: Any, dtype: Any = ...) -> Operator:
     """The operator that picks elements of a vector of n: (A @ x)[i] = x[index[i]]."""
 
@@ -2272,7 +2284,7 @@ def unique_inverse(x: ArrayLike) -> UniqueInverse:
 def unique_values(x: ArrayLike) -> Tensor:
     """Distinct elements in ascending order; each NaN is distinct."""
 
-def unravel_index(index: ArrayLike, shape: Sequence[int]) -> tuple[Tensor, ...]:
+def unravel_index(index: ArrayLike, shape: int | Sequence[int]) -> tuple[Tensor, ...]:
     """The places of flat indices in a shape."""
 
 def unstack(x: ArrayLike, axis: int = ...) -> tuple[Tensor, ...]:

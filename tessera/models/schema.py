@@ -125,7 +125,9 @@ class Grammar:
 
     def _json(self, v: Any) -> Any:
         """A value as it is; its other characters as escapes where the vocabulary lacks their bytes."""
-        return literal(json.dumps(v, ensure_ascii=self._ascii, separators=(",", ":")))
+        text = json.dumps(v, ensure_ascii=self._ascii, separators=(",", ":"))
+        halves = any("\ud800" <= c <= "\udfff" for c in text)  # of characters, which UTF-8 has not
+        return literal(json.dumps(v, separators=(",", ":")) if halves else text)
 
     def _const(self, v: Any, depth: int) -> Any:
         return self._json(v)
@@ -185,7 +187,8 @@ class Grammar:
     def _object(self, s: dict[str, Any], depth: int) -> Any:
         given, more = s.get("properties", {}), s.get("additionalProperties", True)
         required = s.get("required", [])
-        if not isinstance(given, dict) or not isinstance(required, list):
+        named = isinstance(required, list) and all(isinstance(n, str) for n in required)
+        if not isinstance(given, dict) or not named:
             raise OperandError("schema: properties is expected to be an object, and required a list of names")  # fmt: skip
         others = [n for n in required if n not in given]
         if others and more is False:
@@ -234,7 +237,8 @@ class Grammar:
     def _string(self, s: dict[str, Any], depth: int) -> Any:
         least, most = _count(s, "minLength", 0), _count(s, "maxLength", None)
         if "format" in s:
-            if s["format"] not in FORMATS or least or most is not None:
+            known = isinstance(s["format"], str) and s["format"] in FORMATS
+            if not known or least or most is not None:
                 raise OperandError(f"schema: format is {s['format']!r:.60}, expected one of {', '.join(FORMATS)}, without lengths")  # fmt: skip
             return Seq((QUOTE, FORMATS[s["format"]], QUOTE))
         if most is not None and least > most:

@@ -1,4 +1,4 @@
-"""Slices that start where data says.  A part of given sizes is moved to lie inside, also in eager code."""
+"""Slices that start where data says.  A part of given sizes is moved to fit inside, also in eager code."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _dynamic_slice_types(types: Types, p: Params) -> list[TensorType]:
 
 
 def _moved_places(x: Value, sizes: Sequence[Size], starts: Sequence[Value], batched: Mask) -> Any:
-    """Indices of parts that start elsewhere for each element of a batch, moved to lie inside x."""
+    """Indices of parts that start elsewhere for each element of a batch, moved to fit inside x."""
     shape = (batch_size(starts, batched), *sizes)
     places = []
     for a, (s, b) in enumerate(zip(starts, batched, strict=True)):
@@ -143,7 +143,7 @@ def _starting(op: str, x: Value, starts: Sequence[Value], sizes: Sequence[Size])
     ),
 )  # fmt: skip
 def dynamic_slice(x: ArrayLike, start: Any, sizes: Any) -> Value:
-    """The part of x of these sizes from start on, moved to lie inside x."""
+    """The part of x of these sizes from start on, moved to fit inside x."""
     v = as_value(x, "dynamic_slice")
     starts = starts_of("dynamic_slice", v, start)
     part = shape_of("dynamic_slice", sizes)
@@ -203,7 +203,7 @@ def _dynamic_update_transpose(n: Node, ct: Value, k: int) -> Value:
     ),
 )  # fmt: skip
 def dynamic_update_slice(x: ArrayLike, value: ArrayLike, start: Any) -> Value:
-    """x with the part from start on replaced, the part moved to lie inside x."""
+    """x with the part from start on replaced, the part moved to fit inside x."""
     v, part = as_value(x, "dynamic_update_slice"), as_value(value, "dynamic_update_slice")
     starts = starts_of("dynamic_update_slice", v, start)
     inner = _starting("dynamic_update_slice", v, starts, part.shape)

@@ -189,7 +189,7 @@ def normal(
 def truncated_normal(
     key: ArrayLike, low: ArrayLike, high: ArrayLike, shape: Any = None, dtype: Any = f32
 ) -> Value:
-    """Normal numbers given that they lie in [low, high], precise far out in the tails too."""
+    """Normal numbers restricted to [low, high], precise far out in the tails too."""
     d, sizes = (
         float_dtype("truncated_normal", dtype),
         shape_for("truncated_normal", shape, low, high),

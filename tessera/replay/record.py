@@ -18,7 +18,8 @@ from tessera.core.processor import cores
 from tessera.core.source import warn_caller
 from tessera.ir.graph.ir import Graph, Value, data_of, on_host
 from tessera.ir.graph.text import parse_graph, print_graph
-from tessera.lang.jit import Jitted, observed
+from tessera.lang.jit import Jitted
+from tessera.lang.observe import observed
 from tessera.replay.file import Array, Called, OpTold, Record, Told, Writer, places
 from tessera.replay.ops import is_repeatable, ways_of
 

@@ -24,9 +24,10 @@ def messages_of(given: Any) -> list[dict[str, Any]]:
 
 
 def _message(i: int, m: Any) -> dict[str, Any]:
-    if not isinstance(m, dict) or m.get("role") not in ROLES:
+    role = m.get("role") if isinstance(m, dict) else None
+    if not isinstance(role, str) or role not in ROLES:
         raise Refused(400, f"messages[{i}] has no role among {', '.join(ROLES)}")
-    out: dict[str, Any] = {"role": ROLES[m["role"]], "content": _content(i, m)}
+    out: dict[str, Any] = {"role": ROLES[role], "content": _content(i, m)}
     for name in ("name", "tool_call_id"):
         if isinstance(m.get(name), str):
             out[name] = m[name]

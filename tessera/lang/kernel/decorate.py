@@ -14,6 +14,7 @@ from tessera.core.dims import Dim, Size
 from tessera.core.errors import OperandError, TesseraError, located
 from tessera.core.flags import flags
 from tessera.ir.graph.ir import Value, concrete, current_builder, data_of
+from tessera.lang.compilations import COMPILATIONS, Compilation, note
 from tessera.lang.kernel.hints import LACKS, threads, unused
 from tessera.lang.kernel.launch import covered, interpreting, is_stepping, launch
 from tessera.lang.kernel.lowered import LoweredKernel
@@ -78,6 +79,8 @@ class KernelFunction:
         sizes = _sizes(bound)
         schedule = self.chosen(bound, sizes, arrays)
         t = self.translated(bound, sizes, schedule)
+        if COMPILATIONS and all(c.kernel is not self for c in COMPILATIONS[-1]):
+            note(Compilation(self.signature.name, None, arrays, "first call", kernel=self))
         if is_stepping():
             return _wrapped(t, step_through(t, bound, arrays, sizes, schedule, self.function))
         if key is not None and sum(x is not None for x in args) == len(arrays):

@@ -151,16 +151,20 @@ def _walked(r: Range) -> Iterator[Any]:
     line = session.location
     carried = session.loops.get(line, {})
     session.depth += 1
-    for i in range(start, stop, r.step):
-        here = Counted(i)
-        around = sys._getframe(1).f_locals
-        before = {n: around.get(n) for n in carried}
-        yield r.variable(here)
-        around = sys._getframe(1).f_locals
-        for n, x in before.items():
-            _keep(around.get(n), x, here)
-        here.over = True
-    session.depth -= 1
+    try:
+        for i in range(start, stop, r.step):
+            here = Counted(i)
+            around = sys._getframe(1).f_locals
+            before = {n: around.get(n) for n in carried}
+            try:
+                yield r.variable(here)
+            finally:  # also where the loop is left by break
+                around = sys._getframe(1).f_locals
+                for n, x in before.items():
+                    _keep(around.get(n), x, here)
+                here.over = True
+    finally:
+        session.depth -= 1
     if start >= stop:
         around = sys._getframe(1).f_locals
         for name, axes in session.loops.get(line, {}).items():

@@ -88,8 +88,10 @@ def indices(shape: Sequence[int]) -> Value:
 
 
 @public
-def unravel_index(index: ArrayLike, shape: Sequence[int]) -> tuple[Value, ...]:
+def unravel_index(index: ArrayLike, shape: int | Sequence[int]) -> tuple[Value, ...]:
     """The places of flat indices in a shape."""
+    if isinstance(shape, int):
+        shape = (shape,)
     rest, out = as_value(index), list[Value]()
     for n in reversed(tuple(shape)):
         out.append(remainder(rest, n))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ def bilinear(x: ArrayLike, y: ArrayLike, w: ArrayLike, bias: ArrayLike = None) -
 def pixel_shuffle(x: ArrayLike, factor: int) -> Value:
     """(..., c r^2, h, w) to (..., c, h r, w r): channels become pixels."""
     v = as_value(x)
-    *front, c, h, w = v.shape
+    *front, c, h, w = _axes("pixel_shuffle", v, 3)
     _divides("pixel_shuffle", "channels", c, factor * factor)
     n = len(front)
     parts = reshape(v, (*front, c // factor**2, factor, factor, h, w))
@@ -68,7 +69,7 @@ def pixel_shuffle(x: ArrayLike, factor: int) -> Value:
 def pixel_unshuffle(x: ArrayLike, factor: int) -> Value:
     """(..., c, h r, w r) to (..., c r^2, h, w): pixels become channels."""
     v = as_value(x)
-    *front, c, h, w = v.shape
+    *front, c, h, w = _axes("pixel_unshuffle", v, 3)
     _divides("pixel_unshuffle", "height", h, factor)
     _divides("pixel_unshuffle", "width", w, factor)
     n = len(front)
@@ -81,9 +82,15 @@ def pixel_unshuffle(x: ArrayLike, factor: int) -> Value:
 def channel_shuffle(x: ArrayLike, groups: int) -> Value:
     """The channels, axis 1, of all groups in turn."""
     v = as_value(x)
-    b, c, *rest = v.shape
+    b, c, *rest = _axes("channel_shuffle", v, 2)
     _divides("channel_shuffle", "channels", c, groups)
     return reshape(swapaxes(reshape(v, (b, groups, c // groups, *rest)), 1, 2), v.shape)
+
+
+def _axes(op: str, v: Value, least: int) -> Sequence[Any]:
+    if v.ndim < least:
+        raise ShapeError(f"{op}: x is {v.type}, expected {least} axes or more")
+    return v.shape
 
 
 def _divides(op: str, what: str, n: Any, by: int) -> None:
@@ -95,6 +102,8 @@ def _divides(op: str, what: str, n: Any, by: int) -> None:
 def unfold(x: ArrayLike, size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Value:
     """The windows of images (batch, channels, height, width) as columns (batch, channels * window, windows)."""
     v = as_value(x)
+    if v.ndim != 4:
+        raise ShapeError(f"unfold: x is {v.type}, expected (batch, channels, height, width)")
     rows, columns = spatial("unfold", "padding", padding, 2, 0)
     padded = pad(v, ((0, 0), (0, 0), (rows, rows), (columns, columns)))
     cut = windows(padded, spatial("unfold", "size", size, 2, 1), stride, dilation)
@@ -134,7 +143,7 @@ def local_response_norm(
 ) -> Value:
     """x over (k + alpha times the mean of squares of `size` neighbouring channels) to the power beta."""
     v = floating(as_value(x))
-    c = v.shape[1]
+    c = _axes("local_response_norm", v, 2)[1]
     width = [(0, 0)] * v.ndim
     width[1] = (size // 2, (size - 1) // 2)
     squares: Any = pad(square(v), tuple(width))

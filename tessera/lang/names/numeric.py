@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tessera.core.constraints import require
+from tessera.core.constraints import require, same
 from tessera.core.errors import DTypeError, OperandError, ShapeError
 from tessera.core.promotion import promote
 from tessera.ir.graph.ir import Value
@@ -415,6 +415,10 @@ def interp(
 ) -> Value:
     """fp at x, linear between the rising points xp; beyond them its ends, or left and right."""
     v, points, values = (floats(t) for t in (x, xp, fp))
+    if points.ndim != 1 or values.ndim != 1 or same(points.shape[0], values.shape[0]) is False:
+        raise ShapeError(
+            f"interp: xp is {points.type} and fp is {values.type}, expected two vectors of one length"
+        )
     n = points.shape[0]
     i = clip(
         searchsorted(points, v, "right"), 1, builtins.max(n - 1, 1) if isinstance(n, int) else n - 1

@@ -177,6 +177,10 @@ def _quantile(
     _, part = together(rows, q)
     if part.ndim > 1:
         raise ShapeError(f"{op}: q is {part.type}, expected a number or a vector")
+    if part.data is not None and np.any((np.asarray(part.data) < 0) | (np.asarray(part.data) > 1)):
+        top = 100 if "percent" in op else 1
+        given = np.round(np.asarray(part.data, float) * top, 5)
+        raise OperandError(f"{op}: q is {given}, expected numbers from 0 to {top}")
     line = reshape(part, (-1,))
     n = rows.shape[-1]
     if n == 0:
@@ -320,6 +324,8 @@ def histogram_bin_edges(
     v = floating(as_value(x))
     if not isinstance(bins, int):
         return as_value(bins)
+    if bins < 1:
+        raise OperandError(f"histogram: bins is {bins}, expected 1 or more, or the edges")
     if range is not None:
         low, high = (cast_to(as_value(r), v.dtype) for r in range)
     elif 0 in v.shape:

@@ -84,6 +84,25 @@ class PickWriter(ValueWriter):
             return super().inside(op, axis, i)
         return self.within(op, axis, op.attributes["at"][axis] + i, number)
 
+    def chunk_mask(
+        self, op: Operation, axis: int | None, at: int, width: int, ok: str | None
+    ) -> str | None:
+        number = None if axis is None else self.numbers.get(axis)
+        if axis is None or number is None or width == 1 or axis not in op.attributes["masked"]:
+            return super().chunk_mask(op, axis, at, width, ok)
+        assert op.memory is not None
+        start = self.put(f"add i64 {self.size(op.attributes['at'][axis] + at)}, {number}")
+        lanes = f"<{', '.join(f'i64 {i}' for i in range(width))}>"
+        kind = f"<{width} x i64>"
+        place = self.put(f"add {kind} {self.splat(start, 'i64', width)}, {lanes}")
+        size = self.splat(self.size(op.memory.type.shape[axis]), "i64", width)
+        mask = self.put(f"icmp ult {kind} {place}, {size}")  # one below 0 is a large number
+        return (
+            mask
+            if ok is None
+            else self.put(f"and <{width} x i1> {mask}, {self.splat(ok, 'i1', width)}")
+        )
+
     def within(self, op: Operation, axis: int, at: Size, number: str) -> str:
         """An i1 that tells whether a picked place is in the memory; one below 0 is a large number."""
         assert op.memory is not None

@@ -1,0 +1,91 @@
+"""Names of kernels that say what they are: "matmul 1024x64x64 + tanh", "softmax 32x128"."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tessera.core.source import Location
+from tessera.ir.graph.ir import Graph, Node
+
+_MOST = 3  # ops that a label names beside the first
+# Ops that say nothing about a kernel when it does anything else.
+_QUIET = frozenset(
+    (
+        "cast",
+        "full",
+        "constant",
+        "broadcast_to",
+        "reshape",
+        "transpose",
+        "expand_dims",
+        "squeeze",
+        "iota",
+        "dim",
+    )
+)
+
+
+Written = Mapping[Location, tuple[frozenset[str], str]]
+
+
+def written_ops(traced: Graph, lowered: Graph) -> Written:
+    """At each line, the ops that others stand for after the passes, and what the user wrote for them: softmax for max, sub, exp."""
+    before, after = _by_line(traced), _by_line(lowered)
+    found = {}
+    for where, names in before.items():
+        new = [n for n in after.get(where, ()) if n not in names]
+        gone = [n for n in names if n not in after.get(where, ())]
+        if new and gone:
+            found[where] = frozenset(new), "/".join(gone[:2])
+    return found
+
+
+def _by_line(g: Graph) -> dict[Location, list[str]]:
+    lines: dict[Location, list[str]] = {}
+    for n in g.nodes:
+        if n.location is not None and n.op.name not in _QUIET and n.op.view is None:
+            names = lines.setdefault(n.location, [])
+            if n.op.name not in names:
+                names.append(n.op.name)
+    return lines
+
+
+def label_of(nodes: Sequence[Node], written: Written | None = None) -> str:
+    """What a kernel computes, from the nodes that it computes, in order."""
+    told = [n for n in nodes if n.op.name not in _QUIET and n.op.view is None] or list(nodes)
+    if not told:
+        return ""
+    main = next((n for n in told if _is_contraction(n)), None) or told[-1]
+    at = told.index(main)
+    before, after = (_names(ns, written or {}) for ns in (told[:at], told[at + 1 :]))
+    name = _name(main, written or {})
+    own = f"{name} {_sizes(main)}".rstrip()
+    return " + ".join(x for x in (before if before != name else "", own, after) if x)
+
+
+def _name(n: Node, written: Written) -> str:
+    """What the user called an op, or the op."""
+    inner, name = (
+        written.get(n.location, (frozenset(), "")) if n.location is not None else (frozenset(), "")
+    )
+    return name if n.op.name in inner else n.op.name
+
+
+def _is_contraction(n: Node) -> bool:
+    return n.op.combine is not None and len(n.operands) > 1
+
+
+def _names(nodes: Sequence[Node], written: Written) -> str:
+    """A few names, each once."""
+    names = list(dict.fromkeys(_name(n, written) for n in nodes))
+    return " + ".join(names[:_MOST]) + (
+        f" + {len(names) - _MOST} more" if len(names) > _MOST else ""
+    )
+
+
+def _sizes(n: Node) -> str:
+    """The sizes of a result, and of the axis that is summed where there is one."""
+    sizes = [str(s) for s in n.results[0].shape]
+    if _is_contraction(n) and n.operands[0].shape:
+        sizes.append(str(n.operands[0].shape[-1]))
+    return "x".join(sizes)

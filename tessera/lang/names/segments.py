@@ -1,0 +1,62 @@
+"""Folds by segment, as in jax.ops: row i of x belongs to segment ids[i]."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tessera.core.dtype import i64
+from tessera.core.errors import OperandError
+from tessera.ir.graph.ir import Value
+from tessera.ops.define import ArrayLike, as_value, cast_to, full_of, public
+from tessera.ops.elementwise import lt, where
+from tessera.ops.gather import scatter_add, scatter_max, scatter_min, scatter_mul
+
+
+def _segments(
+    op: str, write: Any, start: Callable[[Value], Any], x: ArrayLike, ids: ArrayLike, count: int
+) -> Value:
+    v, k = as_value(x, op), as_value(ids, op)
+    if k.dtype.kind not in "iu" or k.ndim != 1:
+        raise OperandError(f"{op}: the segments are {k.type}, expected a vector of integers")
+    at = cast_to(k, i64)
+    at = where(lt(at, 0), count, at)  # left out
+    empty = full_of((count, *v.shape[1:]), start(v), v.dtype)
+    made: Value = write.bind(empty, v, at, axes=(0,))
+    return made
+
+
+def _edge(low: bool) -> Callable[[Value], Any]:
+    def of(v: Value) -> Any:
+        if v.dtype.kind == "f":
+            return float("-inf") if low else float("inf")
+        held = np.iinfo(np.dtype(v.dtype.np))
+        return int(held.min if low else held.max)
+
+    return of
+
+
+@public
+def segment_sum(x: ArrayLike, ids: ArrayLike, *, count: int) -> Value:
+    """The sums of the rows of x by segment: row i belongs to segment ids[i] of count."""
+    return _segments("segment_sum", scatter_add, lambda v: 0, x, ids, count)
+
+
+@public
+def segment_prod(x: ArrayLike, ids: ArrayLike, *, count: int) -> Value:
+    """The products of the rows of x by segment."""
+    return _segments("segment_prod", scatter_mul, lambda v: 1, x, ids, count)
+
+
+@public
+def segment_max(x: ArrayLike, ids: ArrayLike, *, count: int) -> Value:
+    """The largest elements of the rows of x by segment; the least number where a segment is empty."""
+    return _segments("segment_max", scatter_max, _edge(True), x, ids, count)
+
+
+@public
+def segment_min(x: ArrayLike, ids: ArrayLike, *, count: int) -> Value:
+    """The smallest elements of the rows of x by segment; the largest number where a segment is empty."""
+    return _segments("segment_min", scatter_min, _edge(False), x, ids, count)
