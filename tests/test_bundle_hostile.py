@@ -91,7 +91,7 @@ def attempt(whole: Path, path: Path, seeds: range) -> None:
 
 
 def test_python_survives_damaged_bundles(whole: Path, tmp_path: Path):
-    attempt(whole, tmp_path / "f", range(300))
+    attempt(whole, tmp_path / "f", range(120))
 
 
 @pytest.mark.deep
@@ -150,7 +150,7 @@ def mutate(whole: Path, folder: Path, count: int, *flags: str) -> None:
 
 @pytest.mark.skipif(not (COMPILER and usable()), reason="no C compiler for this processor")
 def test_c_survives_damaged_bundles(whole: Path, tmp_path: Path):
-    mutate(whole, tmp_path, 1500, "-O2")
+    mutate(whole, tmp_path, 500, "-O1")
 
 
 @pytest.mark.deep

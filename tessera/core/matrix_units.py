@@ -27,8 +27,13 @@ def matrix_units() -> frozenset[str]:
 
 def found_units() -> frozenset[str]:
     """The units that the processor has."""
-    has_tiles = "amx_tile" in words()
-    return frozenset(n for n, word in UNITS.items() if has_tiles and word in words())
+    return _units_in(words())
+
+
+@cache
+def _units_in(said: frozenset[str]) -> frozenset[str]:
+    has_tiles = "amx_tile" in said
+    return frozenset(n for n, word in UNITS.items() if has_tiles and word in said)
 
 
 @cache
