@@ -91,7 +91,7 @@ def _outcome(info: Any, sample: Any) -> str:
     if told.fallbacks:
         name = next(iter(told.fallbacks))
         return f"fallback: {name}: {told.reasons[name][:90]}"
-    return _compared(want, [x for x in got if x is not None])
+    return _compared(want, [x for x in got if isinstance(x, ts.Tensor)])
 
 
 def _compared(want: list[torch.Tensor], got: list[Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -137,3 +138,14 @@ def test_names_and_parameters_of_ops():
         OperandError, match="the function takes xs, expected tensors by position alone"
     ):
         ts.torch.custom_op("a::b", lambda *xs: xs)
+
+
+def test_the_page_runs_and_prints_what_it_says(capsys):
+    torch._dynamo.reset()
+    page = (Path(__file__).parents[2] / "docs" / "torch.md").read_text()
+    blocks = re.findall(r"```py\n(.*?)```\n\n```text\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) == 4
+    names: dict[str, object] = {}
+    for code, text in blocks:
+        exec(compile(code, "torch.md", "exec"), names)
+        assert capsys.readouterr().out == text

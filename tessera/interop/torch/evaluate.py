@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tessera.core.dims import Size
@@ -105,7 +105,10 @@ def _while_loop(
     return op.while_loop(test, step, tuple(carried))
 
 
-_CONTROL = {"higher_order.cond": _cond, "higher_order.while_loop": _while_loop}
+_CONTROL: dict[str, Callable[..., Any]] = {
+    "higher_order.cond": _cond,
+    "higher_order.while_loop": _while_loop,
+}
 
 
 def _holds_values(x: Any) -> bool:

@@ -42,7 +42,8 @@ def by_pytorch(
             return _dropout(step, sizes, *args)
     else:
         COUNTS.fell_back(name, reason)
-    if not any(call.dtypes) and isinstance(step.run, torch()._ops.OpOverload):
+    schema = getattr(step.run, "_schema", None)
+    if schema is not None and not schema.returns:
         return _checked(step, args, kwargs)
     if not any(call.dtypes) or None in call.shapes:
         raise OperandError(f"torch: {name} cannot cross: {reason}")
