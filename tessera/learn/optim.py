@@ -49,6 +49,7 @@ from tessera.learn.schedules import (
     warmup,
     warmup_cosine,
 )
+from tessera.learn.shampoo import shampoo
 
 __all__ = [
     "Minimum",
@@ -87,6 +88,7 @@ __all__ = [
     "radam",
     "rmsprop",
     "sgd",
+    "shampoo",
     "staircase",
     "warmup",
     "warmup_cosine",
