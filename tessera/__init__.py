@@ -77,10 +77,16 @@ from tessera.lang.op import zeros as zeros
 from tessera.lang.op import zeros_like as zeros_like
 from tessera.lang.remat import budget as budget
 from tessera.lang.remat import checkpoint as checkpoint
+from tessera.lang.remat import offload as offload
 from tessera.lang.remat import remat as remat
 from tessera.lang.shapes import shapes as shapes
 from tessera.lang.shapes import trace as trace
 from tessera.lang.state import KVCache as KVCache
+from tessera.lang.state_marks import OptimizerState as OptimizerState
+from tessera.lang.state_marks import checkpointable as checkpointable
+from tessera.lang.state_marks import fp32_master as fp32_master
+from tessera.lang.state_marks import paged as paged
+from tessera.lang.state_marks import rolling_window as rolling_window
 from tessera.lang.stream import Event as Event
 from tessera.lang.stream import Stream as Stream
 from tessera.lang.tensor import ARRAY_NAMESPACE as _ARRAY_NAMESPACE
@@ -127,6 +133,7 @@ if TYPE_CHECKING:
     from tessera.lang.kernel.signature import Tile as Tile
     from tessera.lang.schedule import Schedule as Schedule
     from tessera.lang.schedule import block as block
+    from tessera.lang.seeds import seeds as seeds
     from tessera.nn.state import from_torch as from_torch
     from tessera.replay.record import record as record
 
@@ -148,7 +155,7 @@ _KERNELS = {
     "kernel": "lang.kernel.decorate", "interpret": "lang.kernel.launch", "KTile": "lang.kernel.signature",
     "from_torch": "nn.state",
     "Tile": "lang.kernel.signature", "Schedule": "lang.schedule", "block": "lang.schedule",
-    "load": "files.load", "save": "files.save", "record": "replay.record",
+    "load": "files.load", "save": "files.save", "record": "replay.record", "seeds": "lang.seeds",
 }  # fmt: skip
 
 

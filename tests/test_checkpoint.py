@@ -295,8 +295,8 @@ def test_errors() -> None:
     with pytest.raises(OperandError) as e:
         ts.checkpoint(layer, policy="all")
     assert e.value.message == (
-        "checkpoint: policy is 'all', expected 'nothing', 'dots', 'everything', a list of names or "
-        "budget(bytes)"
+        "checkpoint: policy is 'all', expected 'nothing', 'dots', 'everything', a list of names, "
+        "budget(bytes) or offload(...)"
     )
     with pytest.raises(OperandError) as e:
         op.checkpoint_name(X, 3)  # type: ignore[arg-type]

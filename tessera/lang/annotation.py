@@ -92,8 +92,12 @@ def _size(s: Any) -> Any:
 class StateSpec:
     """What an annotation says of a state: the tensors that some of its fields hold.  The state is linear."""
 
-    spec: TensorSpec
+    spec: TensorSpec | None
     fields: tuple[str, ...]
+    linear = True  # whether a newer state makes an older one stale
+
+    def check(self, name: str, state: Any, given: dict[str, Any]) -> None:
+        """Refuse an argument that is not as its annotation says; the types are checked apart."""
 
     def __str__(self) -> str:
         return f"KVCache{str(self.spec).removeprefix('Tensor')}"
@@ -102,6 +106,7 @@ class StateSpec:
 
     def types_for(self, name: str, paths: list[str], actual: list[TensorType]) -> list[TensorType]:
         """The types to trace the tensors of an argument with, reached by these paths."""
+        assert self.spec is not None
         named = {f".{f}" for f in self.fields}
         if not named <= set(paths):
             raise AnnotationError(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ContextDecorator
 from contextvars import ContextVar
 from functools import cache
 from typing import Any
@@ -103,12 +102,21 @@ def current_device() -> Device:
     return _DEVICE.get()
 
 
-@contextmanager
-def device(x: Any) -> Iterator[Device]:
-    """Make new tensors on this device while the block runs."""
-    before, found = _DEVICE.get(), as_device(x)
-    _DEVICE.set(found)
-    try:
-        yield found
-    finally:
-        _DEVICE.set(before)
+class device(ContextDecorator):  # noqa: N801
+    """Make new tensors on this device while the block runs; in the annotation of a state: it lies there."""
+
+    def __init__(self, x: Any):
+        self.wanted = x
+        self._before: list[Device] = []
+
+    def __enter__(self) -> Device:
+        before, found = _DEVICE.get(), as_device(self.wanted)
+        self._before.append(before)
+        _DEVICE.set(found)
+        return found
+
+    def __exit__(self, *error: object) -> None:
+        _DEVICE.set(self._before.pop())
+
+    def __repr__(self) -> str:
+        return f"device({'gpu' if self.wanted is gpu else self.wanted})"

@@ -61,6 +61,7 @@ from tessera.lang.donation import run_donating, tell_kept
 from tessera.lang.lowered import Lowered
 from tessera.lang.results import Returns
 from tessera.lang.shortcut import follow
+from tessera.lang.state_marks import check_device
 from tessera.lang.stream import Stream, current_stream
 from tessera.lang.tensor import Tensor
 from tessera.lang.trace import Traced, is_tensor, trace
@@ -357,9 +358,11 @@ class Jitted:
                     f"argument '{name}' of {self._name} is {s if s.kind else type(mine[0]).__name__}, "
                     f"expected {spec}"
                 )
-            own = [next(tensors).type for x in mine if is_tensor(x)]
+            held = [next(tensors) for x in mine if is_tensor(x)]
+            own = [v.type for v in held]
             state = self._states.get(name)
             if state is not None:
+                check_device(name, state, held)
                 types += state.types_for(name, tree.structure_paths(s), own)
             else:
                 types += own if spec is None else [spec.type_for(name, t) for t in own]
@@ -379,7 +382,9 @@ class Jitted:
         def run(*dynamic: Any) -> Any:
             given = dict(zip(c.names, dynamic, strict=True)) | c.static
             for n in self._states.keys() & given.keys():
-                linear_state.begin(given[n])
+                self._states[n].check(n, given[n], given)
+                if self._states[n].linear:
+                    linear_state.begin(given[n])
             if self._is_method and self._first in c.names:
                 given[self._first] = unsettled(given[self._first])
             bound = inspect.BoundArguments(self._signature, OrderedDict())

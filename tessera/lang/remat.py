@@ -15,7 +15,7 @@ from tessera.ir.graph.op import forbidden
 from tessera.lang.trace import is_tensor, trace
 from tessera.lang.transforms import guarded
 from tessera.ops.define import as_value
-from tessera.ops.remat import Policy
+from tessera.ops.remat import OFFLOAD, Policy
 from tessera.ops.remat import checkpoint as bind_checkpoint
 
 POLICIES = ("nothing", "dots", "everything")
@@ -35,14 +35,38 @@ def budget(nbytes: int) -> Budget:
     return Budget(int(nbytes))
 
 
+@dataclass(frozen=True)
+class Offload:
+    """A policy of checkpoint: keep what these policies keep, but elsewhere."""
+
+    policy: tuple[str, ...]
+
+
+def offload(policy: str | Sequence[str] = "dots") -> Offload:
+    """A policy of checkpoint: what "dots", "everything" or a list of names keeps is written out until the derivative
+    reads it back: from a GPU to the memory of the host, on a CPU to a temporary file."""
+    names = (policy,) if isinstance(policy, str) else tuple(policy)
+    if isinstance(policy, str) and policy not in POLICIES[1:]:
+        raise located(
+            OperandError(
+                f"offload: policy is {policy!r}, expected {', '.join(map(repr, POLICIES[1:]))} or a list of names"
+            )
+        )
+    if not names or not all(isinstance(n, str) for n in names):
+        raise located(OperandError(f"offload: policy is {policy!r:.40}, expected names of values"))
+    return Offload(names)
+
+
 def checkpoint(
-    f: Callable[..., Any] | None = None, *, policy: str | Sequence[str] | Budget = "nothing"
+    f: Callable[..., Any] | None = None,
+    *,
+    policy: str | Sequence[str] | Budget | Offload = "nothing",
 ) -> Any:
     """f, of whose intermediate values reverse mode keeps only those that the policy names.
 
     "nothing" keeps none, "dots" the results of matrix products and convolutions, "everything" all;
     a list of names keeps what op.checkpoint_name(x, name) named so; budget(n) keeps what fits n bytes
-    and saves most work, which is nothing when n is too small.  The arguments of f are not counted, and
+    and saves most work, which is nothing when n is too small; offload(...) keeps values elsewhere.  The arguments of f are not counted, and
     a value of symbolic size is not kept under a budget.  The rest is computed again when the
     derivative needs it, with the same bits.
     """
@@ -53,7 +77,7 @@ def checkpoint(
         raise located(
             OperandError(
                 f"checkpoint: policy is {policy!r}, expected {', '.join(map(repr, POLICIES))}, a list of "
-                "names or budget(bytes)"
+                "names, budget(bytes) or offload(...)"
             )
         )
     chosen = _parameter(policy)
@@ -74,9 +98,11 @@ def checkpoint(
     return run
 
 
-def _parameter(policy: str | Sequence[str] | Budget) -> Policy:
+def _parameter(policy: str | Sequence[str] | Budget | Offload) -> Policy:
     if isinstance(policy, Budget):
         return policy.bytes
+    if isinstance(policy, Offload):
+        return (OFFLOAD, *policy.policy)
     return policy if isinstance(policy, str) else tuple(policy)
 
 

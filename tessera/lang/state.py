@@ -6,7 +6,7 @@ one is made of it, it is stale.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,13 +14,16 @@ import numpy as np
 from tessera.core import tree
 from tessera.core.blame import blames_arguments
 from tessera.core.constraints import require
-from tessera.core.errors import OperandError, ShapeError
+from tessera.core.dims import substitute
+from tessera.core.errors import AnnotationError, OperandError, ShapeError
 from tessera.ir.graph.ir import concrete, host_data
 from tessera.lang import op
 from tessera.lang.annotation import StateSpec, spec_of
 from tessera.lang.caches import (
     APPEND,
     Cache,
+    PagedCache,
+    RollingCache,
     checked,
     lengths_of,
     paged,
@@ -28,9 +31,65 @@ from tessera.lang.caches import (
     rolling,
     written,
 )
+from tessera.lang.device import as_device, device
+from tessera.lang.state_marks import Mark, marked, rolling_window, shown
+from tessera.lang.state_marks import paged as paged_mark
 from tessera.ops.places import looked_at
 
 _FIELDS = ("K", "V")
+
+
+@dataclass(frozen=True)
+class CacheSpec(StateSpec):
+    """What an annotation says of a cache: sizes, a dtype, its kind and where it lies."""
+
+    marks: tuple[Any, ...] = ()
+
+    def __str__(self) -> str:
+        return super().__str__() + shown(self.marks)
+
+    __repr__ = __str__
+
+    def __matmul__(self, mark: Any) -> CacheSpec:
+        return replace(self, marks=marked(self, mark, (rolling_window, paged_mark)))
+
+    def check(self, name: str, state: Any, given: dict[str, Any]) -> None:
+        """The cache is of the kind that the marks name."""
+        for mark in self.marks:
+            kind = _KINDS.get(mark.name) if isinstance(mark, Mark) else None
+            if kind is not None and not isinstance(state, kind[0]):
+                raise AnnotationError(
+                    f"argument '{name}' is a {type(state).__name__}, expected a {kind[0].__name__} as in {self}; make it "
+                    f"with KVCache.empty(..., {kind[1]})"
+                )
+            if kind is not None and mark.number is not None and state.window != mark.number:
+                raise AnnotationError(
+                    f"argument '{name}' has a window of {state.window}, expected {mark.number} as in {self}"
+                )
+
+    @blames_arguments
+    def empty(self, *, per_sequence: bool = False, **sizes: int) -> Any:
+        """An empty cache as the annotation says: empty(B=2, H=4, S_max=64, D_h=8), and page=, pages= of a paged one."""
+        assert self.spec is not None
+        options: dict[str, Any] = {
+            n: sizes.pop(n) for n in ("page", "pages", "window") if n in sizes
+        }
+        missing = self.spec.symbols - sizes.keys()
+        if missing or sizes.keys() - self.spec.symbols or len(self.spec.shape) != 4:
+            wanted = ", ".join(f"{n}=" for n in sorted(self.spec.symbols))
+            raise OperandError(
+                f"{self}.empty: got the sizes {', '.join(sizes) or 'none'}, expected {wanted}"
+            )
+        for mark in self.marks:
+            if isinstance(mark, Mark) and mark.number is not None:
+                options["window"] = mark.number
+        batch, heads, size, dim = (substitute(n, sizes) for n in self.spec.shape)
+        made = KVCache.empty(
+            batch, heads, size, dim, self.spec.dtype or "f32", per_sequence=per_sequence, **options
+        )
+        self.check("cache", made, {})
+        placed = [m for m in self.marks if isinstance(m, device)]
+        return made.prefetch(as_device(placed[0].wanted)) if placed else made
 
 
 @tree.node
@@ -45,8 +104,8 @@ class KVCache(Cache):
     V: Any
     length: Any  # i32 scalar, or one for each sequence: how many positions are filled
 
-    def __class_getitem__(cls, items: Any) -> StateSpec:
-        return StateSpec(spec_of(items if isinstance(items, tuple) else (items,)), _FIELDS)
+    def __class_getitem__(cls, items: Any) -> CacheSpec:
+        return CacheSpec(spec_of(items if isinstance(items, tuple) else (items,)), _FIELDS)
 
     @staticmethod
     @blames_arguments
@@ -97,3 +156,9 @@ class KVCache(Cache):
         n = more if count is None else count
         filled = op.cast(op.minimum(length + n, room), "i32")
         return self._with(written((self.K, k), (self.V, v), length, n), length=filled)
+
+
+_KINDS: dict[str, tuple[type[Cache], str]] = {
+    "rolling_window": (RollingCache, "window=..."),
+    "paged": (PagedCache, "page=..., pages=..."),
+}

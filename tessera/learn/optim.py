@@ -52,6 +52,7 @@ from tessera.learn.schedules import (
     warmup,
     warmup_cosine,
 )
+from tessera.learn.shampoo import shampoo
 
 __all__ = [
     "Minimum",
@@ -90,6 +91,7 @@ __all__ = [
     "radam",
     "rmsprop",
     "sgd",
+    "shampoo",
     "staircase",
     "warmup",
     "warmup_cosine",

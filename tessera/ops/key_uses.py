@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 from tessera.core.errors import OperandError
@@ -12,7 +13,20 @@ from tessera.core.held import held
 from tessera.core.source import Location, caller
 from tessera.ir.graph.ir import Value, host_data
 
+_FOLD = 2  # the purpose of random_bits that folds a number in
 _DEEPEST = 8  # nodes between a key and what it was picked from
+
+
+@dataclass(frozen=True)
+class Use:
+    """A use of a key: by which op, how the key came to be, and where."""
+
+    op: str
+    key: str
+    location: Location | None
+
+    def __str__(self) -> str:
+        return f"{self.op} from {self.key}" + (f" at {self.location}" if self.location else "")
 
 
 class _Uses(threading.local):
@@ -22,6 +36,7 @@ class _Uses(threading.local):
     places: dict[Any, tuple[str, Location | None]]
     kept: list[Value]  # whose identities are in `places`
     own: bool = False  # whether Tessera draws for itself
+    record: list[Use] | None = None  # of a block of recording()
 
 
 _USES = _Uses()
@@ -32,9 +47,38 @@ def own_draws() -> AbstractContextManager[None]:
     return held(_USES, "own", True)
 
 
+def recording(record: list[Use]) -> AbstractContextManager[None]:
+    """Note every use of a key in a block."""
+    return held(_USES, "record", record)
+
+
+def origin(v: Value, deep: int = 32) -> str:
+    """How a key came to be: a seed, an argument, or what it was split or folded from."""
+    if v.data is not None:
+        return _seed(host_data(v))
+    if v.node is None or not deep:
+        return f"argument {v}"
+    n = v.node
+    if n.op.name == "constant":
+        return _seed(n.params["value"].array)
+    if n.op.name == "random_bits":
+        made = origin(n.operands[0], deep - 1)
+        folded = f", {origin(n.operands[2], deep - 1).removeprefix('seed ')}"
+        return f"fold_in({made}{folded})" if n.params["purpose"] == _FOLD else f"split({made})"
+    return origin(n.operands[0], deep - 1) if n.operands else n.op.name
+
+
+def _seed(words: Any) -> str:
+    """The seed of a key's two words, low one first; of one word: itself."""
+    flat = words.reshape(-1).tolist()
+    return f"seed {flat[0] + (flat[1] << 32) if len(flat) == 2 else flat[0]}"
+
+
 def note_use(op: str, key: Value, purpose: str, draw: int) -> None:
     """Refuse a second draw of the same numbers from a key, in a block of ts.checked()."""
-    block = checked_block()
+    block, record = checked_block(), _USES.record
+    if record is not None and not _USES.own:
+        record.append(Use(op, origin(key), caller()))
     if block is None or _USES.own:
         return
     if _USES.block is not block:

@@ -58,8 +58,19 @@ def checkpoint(
     return checkpoint.bind_many(*operands, regions=(region,), name=name, policy=policy, again=again)
 
 
+OFFLOAD = "offload"  # what a policy begins with that keeps values elsewhere
+
+
+def offloads(policy: Policy) -> bool:
+    """Whether a policy keeps values elsewhere than in the memory of the program."""
+    return isinstance(policy, tuple) and policy[:1] == (OFFLOAD,)
+
+
 def keeps(policy: Policy, n: Node) -> bool:
     """Whether the results of a node are kept for the derivative, by a policy that tells by the node."""
+    if isinstance(policy, tuple) and offloads(policy):
+        rest = policy[1:]
+        policy = rest[0] if len(rest) == 1 and rest[0] in ("dots", "everything") else rest
     if isinstance(policy, tuple):
         return n.op is checkpoint_name.op and n.params["name"] in policy
     return policy == "everything" or (policy == "dots" and n.op in DOTS)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.ir.graph.ir import Graph, Node, Value, bind
+from tessera.ir.graph.ir import Graph, Node, Value, bind, building
+from tessera.ops import offload
 from tessera.ops.batching import Mask, batch_size
-from tessera.ops.remat import barrier, checkpoint, keeps
+from tessera.ops.remat import barrier, checkpoint, keeps, offloads
 from tessera.transform.batch import REGION_BATCH, REGION_SPREAD
 from tessera.transform.batch_control import batched_outputs, batched_region
 from tessera.transform.budget import Walk, plan, walk
@@ -64,17 +65,22 @@ def _split(n: Node, linear: set[Value]) -> tuple[dict[Value, Value], Node | None
     needed = _needed(cut, wanted, n)
     again, kept = needed.again, needed.kept
     outs = [cut.env[v] for v in chosen(cut.graph.outputs, negated(wanted))]
-    g, captured = cut.known.finish([*outs, *kept], cut.graph.name)
+    elsewhere = offloads(n.params["policy"])
+    with building(cut.known):
+        carried = [offload.put(v) for v in kept] if elsewhere else kept
+    g, captured = cut.known.finish([*outs, *carried], cut.graph.name)
     known_operands = [*chosen(n.operands, negated(mask)), *captured]
     region = simplify(Graph(g.inputs, g.nodes, g.outputs, g.name))
     made = bind(n.op, *known_operands, regions=(region,), **n.params) if g.outputs else ()
     known = dict(zip(chosen(n.results, negated(wanted)), made, strict=False))
 
     inputs = chosen(cut.graph.inputs, mask)
-    order = [*inputs, *g.inputs, *kept]
+    order = [*inputs, *g.inputs, *carried]
 
     def run(*xs: Value) -> list[Value]:
         env = dict(zip(order, xs, strict=True))
+        if elsewhere:
+            env |= {v: offload.get(env.pop(c), v.type) for v, c in zip(kept, carried, strict=True)}
         for m in again:
             out = bind(m.op, *(env[v] for v in m.operands), regions=m.regions, **m.params)
             env.update(zip(m.results, out if m.op.multiple else (out,), strict=True))

@@ -1,0 +1,34 @@
+"""seeds: which keys a program draws from, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tessera.lang.shapes import trace
+from tessera.ops.key_uses import Use, recording
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """The uses of keys in a program, in order; str() is a list."""
+
+    uses: tuple[Use, ...]
+
+    def __iter__(self) -> Iterator[Use]:
+        return iter(self.uses)
+
+    def __len__(self) -> int:
+        return len(self.uses)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.uses)) or "no key is used"
+
+
+def seeds(f: Callable[..., Any], *types: Any, **kwargs: Any) -> Seeds:
+    """The keys that f draws from, for tensors or types as arguments: how each came to be, and the line."""
+    record: list[Use] = []
+    with recording(record):
+        trace(f, *types, **kwargs)
+    return Seeds(tuple(record))
