@@ -559,7 +559,7 @@ def set_namespace(module: Any, versions: tuple[str, ...]) -> None:
 
 def set_namespace_loader(load: Callable[[], Any]) -> None:
     """Say how the module of array API functions is imported, when a tensor is first asked for it."""
-    _namespace.load = load  # type: ignore[method-assign, assignment]
+    _namespace.load = load  # type: ignore[method-assign]
 
 
 def copied(x: Any) -> Any:

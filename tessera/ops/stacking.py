@@ -9,7 +9,7 @@ import numpy as np
 
 from tessera.core.dims import Size
 from tessera.core.dtype import as_dtype, f32, i64
-from tessera.core.errors import OperandError, ShapeError
+from tessera.core.errors import DTypeError, OperandError, ShapeError
 from tessera.ir.graph.ir import Value, concrete
 from tessera.ops.contraction import matmul, tensordot
 from tessera.ops.creation import iota
@@ -217,10 +217,16 @@ def _segments(
 
 def _edge(low: bool) -> Callable[[Value], Any]:
     def of(v: Value) -> Any:
+        if v.dtype.kind == "c":
+            raise DTypeError(
+                f"{'segment_max' if low else 'segment_min'}: x is {v.type}, expected real numbers"
+            )
         if v.dtype.kind == "f":
             return float("-inf") if low else float("inf")
-        held = np.iinfo(np.dtype(v.dtype.np))
-        return int(held.min if low else held.max)
+        if v.dtype.kind == "b":
+            return not low
+        least = -(1 << (v.dtype.bits - 1)) if v.dtype.kind == "i" else 0
+        return least if low else least + (1 << v.dtype.bits) - 1
 
     return of
 
