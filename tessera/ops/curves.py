@@ -56,7 +56,6 @@ def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: float = 1.0, axis: i
     return mul(sum(mul(pairs, step), -1), 0.5)
 
 
-@public
 def polyval(p: ArrayLike, x: ArrayLike) -> Value:
     """The polynomial with coefficients p, the highest power first, at x."""
     c = as_value(p, "polyval")
@@ -69,7 +68,6 @@ def polyval(p: ArrayLike, x: ArrayLike) -> Value:
     return out
 
 
-@public
 def convolve(x: ArrayLike, y: ArrayLike, mode: str = "full") -> Value:
     """The discrete convolution of two vectors: "full", "same" or "valid"."""
     a, b = meet_vectors("convolve", x, y)
@@ -95,7 +93,6 @@ def meet_vectors(op: str, x: ArrayLike, y: ArrayLike) -> tuple[Value, Value]:
     return cast_to(a, dtype), cast_to(b, dtype)
 
 
-@public
 def correlate(x: ArrayLike, y: ArrayLike, mode: str = "valid") -> Value:
     """The cross-correlation of two vectors: the convolution with the conjugate of y turned around."""
     return convolve(x, flip(conj(as_value(y, "correlate")), 0), mode)

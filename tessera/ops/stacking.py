@@ -99,7 +99,6 @@ def fliplr(x: ArrayLike) -> Value:
     return flip(x, 1)
 
 
-@public
 def array_split(x: ArrayLike, parts: int, axis: int = 0) -> tuple[Value, ...]:
     """x cut along an axis into this many parts, the first ones one longer where they do not come out even."""
     v = as_value(x, "array_split")

@@ -332,7 +332,6 @@ def average(
     return div(sum(mul(a, w), axis, keepdims), sum(w, axis, keepdims))
 
 
-@public
 def cov(
     x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: bool = False,
     ddof: int | None = None,
@@ -356,7 +355,6 @@ def _variables(op: str, x: ArrayLike, rowvar: bool) -> Value:
     return v if rowvar else matrix_transpose(v)
 
 
-@public
 def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True) -> Value:
     """The correlations of variables, as cov takes them."""
     c = cov(x, y, rowvar)
