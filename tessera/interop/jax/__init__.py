@@ -1,8 +1,12 @@
-"""JAX: `ts.jax.wrap` gives JAX a function of ours, `ts.jax.import_function` gives us one of JAX."""
+"""JAX: `ts.jax.wrap` gives JAX a function of ours, `ts.jax.import_function` gives us one of JAX.
+
+The library is loaded at the first call of one of them.
+"""
 
 from __future__ import annotations
 
-from tessera.interop.jax.imported import Imported as Imported
-from tessera.interop.jax.imported import JaxError as JaxError
-from tessera.interop.jax.imported import import_function as import_function
-from tessera.interop.jax.wrap import wrap as wrap
+from tessera.core.deferred import Deferred
+from tessera.interop.jax.errors import JaxError as JaxError
+
+wrap = Deferred("tessera.interop.jax.wrap:wrap")
+import_function = Deferred("tessera.interop.jax.imported:import_function")

@@ -11,6 +11,7 @@ from tessera.core.blame import blames_arguments, demand_function
 from tessera.core.dtype import as_dtype
 from tessera.core.errors import OperandError, ShapeError, TesseraError, TreeError, located
 from tessera.core.types import TensorType
+from tessera.interop.jax.errors import JaxError
 from tessera.interop.jax.library import jax
 from tessera.interop.jax.rules import RULES
 from tessera.ir.graph.ir import Value, concrete, current_builder
@@ -19,10 +20,6 @@ from tessera.ops.define import as_value, cast_to
 from tessera.ops.elementwise import add, le, sub
 from tessera.ops.gather import take
 from tessera.ops.shape import stack
-
-
-class JaxError(TesseraError, ValueError):
-    """What the importer cannot read."""
 
 
 def evaluate(jaxpr: Any, consts: Sequence[Value], args: Sequence[Value]) -> list[Value]:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from tessera.core.dtype import i64
-from tessera.core.errors import OperandError
+from tessera.core.errors import DTypeError, OperandError
 from tessera.ir.graph.ir import Value
 from tessera.ops.define import ArrayLike, as_value, cast_to, full_of, public
 from tessera.ops.elementwise import lt, where
@@ -30,10 +28,15 @@ def _segments(
 
 def _edge(low: bool) -> Callable[[Value], Any]:
     def of(v: Value) -> Any:
+        if v.dtype.kind == "c":
+            name = "segment_max" if low else "segment_min"
+            raise DTypeError(f"{name}: x is {v.type}, expected real numbers")
         if v.dtype.kind == "f":
             return float("-inf") if low else float("inf")
-        held = np.iinfo(np.dtype(v.dtype.np))
-        return int(held.min if low else held.max)
+        if v.dtype.kind == "b":
+            return not low
+        least = -(1 << (v.dtype.bits - 1)) if v.dtype.kind == "i" else 0
+        return least if low else least + (1 << v.dtype.bits) - 1
 
     return of
 
