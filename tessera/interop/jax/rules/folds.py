@@ -11,6 +11,7 @@ from tessera.core.dtype import as_dtype
 from tessera.interop.jax.rules.table import RULES, Params, rule
 from tessera.ir.graph.ir import Value
 from tessera.lang import op
+from tessera.ops.shape import pad
 
 _FOLDS = {"reduce_sum": "sum", "reduce_prod": "prod", "reduce_max": "max", "reduce_min": "min",
           "reduce_and": "all", "reduce_or": "any"}  # fmt: skip
@@ -69,7 +70,7 @@ def _windows(fold: str, start: float) -> Callable[..., Any]:
         low, high = zip(*p["padding"], strict=True) if x.ndim else ((), ())
         inner = tuple(d - 1 for d in p["base_dilation"])
         fill = op.full((), _least(x, start), x.dtype)
-        y = op.pad.bind(x, fill, low=tuple(low), high=tuple(high), inner=inner)
+        y: Value = pad.bind(x, fill, low=tuple(low), high=tuple(high), inner=inner)
         each = zip(p["window_dimensions"], p["window_strides"], p["window_dilation"], strict=True)
         for axis, (size, stride, gap) in enumerate(each):
             count = (y.shape[axis] - (size - 1) * gap - 1) // stride + 1

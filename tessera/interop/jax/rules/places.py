@@ -11,6 +11,7 @@ from tessera.core.dtype import i64
 from tessera.interop.jax.rules.table import RULES, Params, rule
 from tessera.ir.graph.ir import Value
 from tessera.lang import op
+from tessera.ops.gather import gather
 
 
 def _plain(numbers: Sequence[Any]) -> tuple[int, ...]:
@@ -90,7 +91,7 @@ def _gather(p: Params, x: Value, starts: Value) -> Value:
     fills = getattr(p["mode"], "name", str(p["mode"])) == "FILL_OR_DROP"
     ok = w.inside(sizes) if fills else None
     w.held(sizes)
-    y = op.gather.bind(x, *w.indices(), axes=tuple(range(x.ndim)))
+    y = gather.bind(x, *w.indices(), axes=tuple(range(x.ndim)))
     if ok is None:
         return y
     return op.where(ok, y, _fill(p["fill_value"], y))

@@ -8,6 +8,7 @@ from tessera.core.dtype import as_dtype
 from tessera.interop.jax.rules.table import Params, rule
 from tessera.ir.graph.ir import Value
 from tessera.lang import op
+from tessera.ops.shape import pad
 
 
 def _plain(numbers: Any) -> tuple[int, ...]:
@@ -74,7 +75,7 @@ def _slice(p: Params, x: Value) -> Value:
 @rule("pad")
 def _pad(p: Params, x: Value, value: Value) -> Value:
     low, high, inner = (tuple(int(c[i]) for c in p["padding_config"]) for i in range(3))
-    return op.pad.bind(x, value, low=low, high=high, inner=inner)
+    return pad.bind(x, value, low=low, high=high, inner=inner)
 
 
 @rule("iota")
