@@ -9,6 +9,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,9 @@ NOT_READ = {
 def functions() -> Iterator[tuple[str, Any]]:
     for label, module in MODULES.items():
         for name in dir(module):
-            v = None if name.startswith("_") else getattr(module, name)
+            if name.startswith("_") or (name == "torch" and find_spec("torch") is None):
+                continue
+            v = getattr(module, name)
             if inspect.isclass(v) and v.__module__.startswith("tessera"):
                 yield from of_class(f"{label}.{name}", v)
             elif callable(v):

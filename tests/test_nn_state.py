@@ -128,7 +128,7 @@ def test_names_of_pytorch_are_told():
         NoAttributeError, match=r"nn has no attribute 'BatchNorm2d'; write nn\.BatchNorm"
     ):
         nn.BatchNorm2d  # noqa: B018
-    with pytest.raises(AttributeError, match=r"module 'tessera\.nn' has no attribute 'Lineer'"):
+    with pytest.raises(AttributeError, match=r"nn has no 'Lineer'; did you mean nn\.Linear\?"):
         nn.Lineer  # noqa: B018
 
 

@@ -18,7 +18,7 @@ from tessera import eager, op
 from tessera.cli import main
 from tessera.compile.cpu import build
 from tessera.core.errors import FileError, MissingFileError
-from tessera.ir.graph.ir import set_kernels
+from tessera.ir.graph.ir import run_ops_by
 from tessera.ir.tile.ir import Block, Kernel, Operation, walk
 from tessera.replay.again import replay
 
@@ -156,9 +156,9 @@ def faulty(wrong: Wrong, only: Callable[[set[Any]], bool] = lambda _: True) -> I
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build, "program", emit)
         patch.setattr(eager, "_PROGRAMS", {})
-        set_kernels(eager.kernel_of)  # forget programs of single ops
+        run_ops_by(eager.kernel_of)  # forget programs of single ops
         yield
-    set_kernels(eager.kernel_of)
+    run_ops_by(eager.kernel_of)
 
 
 FAULTS = {  # the scalar op that is wrong, what it becomes, and the op that must be named

@@ -259,7 +259,7 @@ _UFUNCS: dict[str, Callable[..., Any]] = {
     "power": operator.pow,
 }
 SIZE_AS_SCALAR: Provided[Callable[[Dim], Any]] = Provided(
-    "size as scalar", "how a size becomes a scalar in arithmetic with numbers that are no sizes"
+    "size as scalar", "how a size becomes a scalar in arithmetic with numbers that are not sizes"
 )
 
 

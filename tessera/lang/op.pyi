@@ -1094,7 +1094,7 @@ def histogram(
     weights: ArrayLike = ...,
     density: bool = ...,
 ) -> tuple[Tensor, Tensor]:
-    """How many elements lie in each bin, and the edges; the last bin has both of its edges."""
+    """How many elements fall in each bin, and the edges; the last bin has both of its edges."""
 
 def histogram_bin_edges(
     x: ArrayLike, bins: Any = ..., range: tuple[float, float] | None = ...
@@ -1823,7 +1823,7 @@ def qr(x: ArrayLike, mode: str = ...) -> tuple[Tensor, ...]:
 def quantile(
     x: ArrayLike, q: ArrayLike, axis: AxisLike = ..., method: str = ..., keepdims: bool = ...
 ) -> Tensor:
-    """The numbers below which a part q of the elements lies; q is a number or a vector, whose axis comes first."""
+    """The numbers that a part q of the elements does not exceed; q is a number or a vector, whose axis comes first."""
 
 def rad2deg(x: ArrayLike) -> Tensor:
     """Radians as degrees."""

@@ -32,7 +32,10 @@ class Source:
         text = "".join(lines)
         whole = textwrap.dedent(text)
         self.indent = len(lines[0]) - len(lines[0].lstrip())
-        tree = ast.parse(whole).body[0]
+        try:
+            tree: ast.AST = ast.parse(whole).body[0]
+        except SyntaxError:  # the line of a lambda may be part of an expression
+            tree = ast.Pass()
         if not isinstance(tree, ast.FunctionDef):
             raise KernelError(f"{self.name}: expected a function that def makes")
         self.tree, self.file = tree, code.co_filename if code else "<kernel>"

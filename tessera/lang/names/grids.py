@@ -198,13 +198,22 @@ def lexsort(keys: Sequence[ArrayLike], axis: int = -1) -> Value:
 @public
 def partition(x: ArrayLike, kth: int, axis: int = -1) -> Value:
     """x sorted: smaller elements before the kth, larger ones after it."""
-    return sort(x, axis)
+    return sort(_holding("partition", x, kth, axis), axis)
 
 
 @public
 def argpartition(x: ArrayLike, kth: int, axis: int = -1) -> Value:
     """The order of partition."""
-    return argsort(x, axis)
+    return argsort(_holding("argpartition", x, kth, axis), axis)
+
+
+def _holding(op: str, x: ArrayLike, kth: int, axis: int) -> Value:
+    """x, whose axis has a kth element."""
+    v = as_value(x)
+    n = v.shape[axis]
+    if isinstance(n, int) and not -n <= kth < n:
+        raise OperandError(f"{op}: kth is {kth}, out of range of axis {axis} of size {n}")
+    return v
 
 
 @public

@@ -99,7 +99,7 @@ def quantile(
     method: str = "linear",
     keepdims: bool = False,
 ) -> Value:
-    """The numbers below which a part q of the elements lies; q is a number or a vector, whose axis comes first."""
+    """The numbers that a part q of the elements does not exceed; q is a number or a vector, whose axis comes first."""
     return _quantile("quantile", x, q, axis, method, keepdims)
 
 
@@ -345,7 +345,7 @@ def histogram(
     weights: ArrayLike = None,
     density: bool = False,
 ) -> tuple[Value, Value]:
-    """How many elements lie in each bin, and the edges; the last bin has both of its edges."""
+    """How many elements fall in each bin, and the edges; the last bin has both of its edges."""
     v = ravel_(floating(as_value(x)))
     edges = floats(histogram_bin_edges(v, bins, range))
     n = edges.shape[0] - 1
