@@ -19,9 +19,9 @@ const text = (pane, c) => $$(`#pane-${pane} .${c}`).map(e => e.textContent), out
 search.value = "sigmoid("; find(); out.hits = results.length; search.dispatchEvent(new KeyboardEvent("keydown", {key: "Enter"})); wait();
 out.found = sel.label; for (const p of ["source", "graph", "schedule"]) out[p] = text(p, "hit"); out.tile = text("tile", "near").length + text("tile", "hit").length; out.target = text("target", "near").length + text("target", "hit").length;
 out.kernel = sel.steps.has(KERNELS[chosen.kernel].step);
-press("4"); wait(); out.passes = $$("#passes [data-pass]").map(r => { r.click(); wait(); return $$("#passes .add, #passes .del").length; });
-press("6"); wait(); const span = memory.b - memory.a; press("+"); press("+"); wait(); out.zoomed = (memory.b - memory.a) / span; press("0"); wait(); out.fitted = memory.b - memory.a === span; out.buffers = $$("#memory [data-buffer]").length;
-press("7"); wait(); out.circles = $$("#roofline circle").length; press("8"); out.algebra = $("#algebra .wrap").textContent.includes("No operator was simplified");
+press("3"); wait(); out.passes = $$("#passes [data-pass]").map(r => { r.click(); wait(); return $$("#passes .add, #passes .del").length; });
+press("5"); wait(); const span = memory.b - memory.a; press("+"); press("+"); wait(); out.zoomed = (memory.b - memory.a) / span; press("0"); wait(); out.fitted = memory.b - memory.a === span; out.buffers = $$("#memory [data-buffer]").length;
+press("6"); wait(); out.circles = $$("#roofline circle").length; press("7"); out.algebra = $("#algebra .wrap").textContent.includes("No operator was simplified");
 out.themes = [0, 1].map(() => { press("t"); const s = getComputedStyle(document.body); return [document.documentElement.dataset.theme, s.color, s.backgroundColor]; });
 out.steps = STEPS.length; out.failures = failures; return out;
 """
