@@ -99,14 +99,39 @@ def imports(tree: ast.AST) -> Iterator[tuple[str, ast.stmt]]:
         elif isinstance(n, ast.ImportFrom):
             base = n.module or ""
             for a in n.names:
-                inner = ROOT.parent.joinpath(*base.split("."), a.name)
-                is_module = inner.with_suffix(".py").exists() or inner.is_dir()
-                yield f"{base}.{a.name}" if is_module else base, n
+                full = f"{base}.{a.name}"
+                yield full if full in MODULES else base, n
+
+
+MODULES = {module_of(p) for p in FILES} | {
+    module_of(p / "__init__.py") for p in ROOT.rglob("*") if p.is_dir()
+}
 
 
 @cache
 def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), str(path))
+
+
+@cache
+def imports_of(path: Path) -> list[tuple[str, ast.stmt]]:
+    return list(imports(parsed(path)))
+
+
+@cache
+def named_in(path: Path) -> list[tuple[str, ast.Call]]:
+    return list(named(parsed(path)))
+
+
+def functions(path: Path) -> Iterator[ast.AST]:
+    """The outermost functions of a file, with all that is in them."""
+    open_: list[ast.AST] = [parsed(path)]
+    while open_:
+        for n in ast.iter_child_nodes(open_.pop()):
+            if isinstance(n, ast.FunctionDef | ast.Lambda):
+                yield n
+            else:
+                open_.append(n)
 
 
 FOLDERS = sorted({p.parent for p in FILES})
@@ -129,13 +154,13 @@ def every_file(check: Callable[[Path], None]) -> Callable[..., None]:
 def test_imports_follow_the_table(path: Path) -> None:
     mine = package(module_of(path))
     allowed = {mine, *MAY_IMPORT[mine].split()}
-    used = {m for m, _ in imports(parsed(path)) if m.split(".")[0] == "tessera"}
-    used |= {m for m, _ in named(parsed(path))} - UPWARD.get(module_of(path), set())
+    used = {m for m, _ in imports_of(path) if m.split(".")[0] == "tessera"}
+    used |= {m for m, _ in named_in(path)} - UPWARD.get(module_of(path), set())
     assert {m: package(m) for m in used if package(m) not in allowed} == {}
 
 
 def test_the_exceptions_are_still_needed() -> None:
-    found = {module_of(p): {m for m, _ in named(parsed(p))} for p in FILES}
+    found = {module_of(p): {m for m, _ in named_in(p)} for p in FILES}
     for module, strings in UPWARD.items():
         assert strings <= found[module], module
 
@@ -143,8 +168,7 @@ def test_the_exceptions_are_still_needed() -> None:
 @every_file
 def test_modules_are_named_by_strings_in_tables_only(path: Path) -> None:
     """A function that is loaded late is a Deferred of the module; nothing is imported by a string inside a function."""
-    functions = (n for n in ast.walk(parsed(path)) if isinstance(n, ast.FunctionDef | ast.Lambda))
-    hidden = {m for f in functions for m, _ in named(f)} - UPWARD.get(module_of(path), set())
+    hidden = {m for f in functions(path) for m, _ in named(f)} - UPWARD.get(module_of(path), set())
     assert hidden == set()
 
 
@@ -154,9 +178,11 @@ def test_no_import_is_relative_or_hidden(path: Path) -> None:
     tree = parsed(path)
     relative = [n.lineno for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.level]
     assert relative == []
-    functions = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.Lambda))
     hidden = {
-        f"line {n.lineno}: {m}" for f in functions for m, n in imports(f) if m.startswith("tessera")
+        f"line {n.lineno}: {m}"
+        for f in functions(path)
+        for m, n in imports(f)
+        if m.startswith("tessera")
     }
     assert hidden == set()
 
@@ -164,7 +190,7 @@ def test_no_import_is_relative_or_hidden(path: Path) -> None:
 def test_each_optional_package_is_imported_in_one_file() -> None:
     users: dict[str, set[str]] = {}
     for path in FILES:
-        for module, _ in imports(parsed(path)):
+        for module, _ in imports_of(path):
             top = module.split(".")[0]
             if top not in STANDARD and top not in REQUIRED and top != "tessera":
                 users.setdefault(top, set()).add(str(path.relative_to(ROOT)))
