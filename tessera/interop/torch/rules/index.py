@@ -35,22 +35,26 @@ def _index(n: Call, x: Any, indices: Any) -> Any:
 
 @rule("index_put", "_unsafe_index_put", "_index_put_impl")
 def _index_put(n: Call, x: Any, indices: Any, value: Any, accumulate: bool = False, *_: Any) -> Any:
-    if (
-        len(indices) == 1
-        and indices[0] is not None
-        and indices[0].dtype is bool_
-        and not accumulate
-    ):
-        return _masked_put(x, indices[0], value)
+    mask = indices[0] if len(indices) == 1 else None
+    if mask is not None and mask.dtype is bool_:
+        return _masked_put(x, mask, as_dtype(value, x.dtype), accumulate)
     return op.update(x, _key(x, indices), as_dtype(value, x.dtype), "add" if accumulate else "set")
 
 
-def _masked_put(x: Any, mask: Any, value: Any) -> Any:
-    """One value where a mask holds; several of them would be a shape that data decides."""
-    if value.ndim > 1 or (value.ndim == 1 and value.shape[0] != 1):
-        raise NoRuleError("a mask as an index gives a shape that data decides")
-    mask = op.reshape(mask, tuple(mask.shape) + (1,) * (x.ndim - mask.ndim))
-    return op.where(mask, op.reshape(as_dtype(value, x.dtype), ()), x)
+def _masked_put(x: Any, mask: Any, value: Any, accumulate: bool) -> Any:
+    """Values in order where a mask holds: the place of each among them is a running count."""
+    rest = tuple(x.shape[mask.ndim :])
+    if value.ndim > len(rest) and value.shape[0] == 0:
+        return x
+    if value.ndim > len(rest) and value.shape[0] != 1:
+        place = op.sub(op.cumsum(op.cast(op.reshape(mask, (-1,)), i64), 0), 1)
+        value = op.take(value, op.clip(place, 0, value.shape[0] - 1), 0)
+        value = op.reshape(value, (*mask.shape, *value.shape[1:]))
+    elif value.ndim > len(rest):
+        value = op.reshape(value, tuple(value.shape[1:]))
+    value = op.broadcast_to(value, x.shape)
+    mask = op.reshape(mask, tuple(mask.shape) + (1,) * len(rest))
+    return op.where(mask, op.add(x, value) if accumulate else value, x)
 
 
 @rule("index_select")
