@@ -83,4 +83,4 @@ def test_trimming_needs_a_size(capsys: pytest.CaptureFixture[str]) -> None:
      ("2MiB", 2 << 20), ("1GB", 10**9), ("1gib", 1 << 30)],
 )  # fmt: skip
 def test_sizes_have_units(text: str, size: int) -> None:
-    assert cache._bytes(text) == size
+    assert cache.size_of(text, "--to") == size
