@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pydoc
 import time
 from typing import Any
@@ -124,3 +125,15 @@ def test_nothing_is_announced_to_a_file(capsys: Any, monkeypatch: pytest.MonkeyP
         time.sleep(0.05)
     assert capsys.readouterr().err == ""
     assert np.asarray(X).shape == (3, 4)
+
+
+def test_a_function_whose_calls_skip_python_keeps_its_help() -> None:
+    x = ts.tensor(np.ones(8, np.float32))
+    before = inspect.getdoc(op.log1p)
+    for _ in range(2000):
+        op.log1p(x)
+        if op.log1p._caller is not None:
+            break
+    assert op.log1p._caller is not None
+    assert inspect.getdoc(op.log1p) == before
+    assert "op.log1p(x" in pydoc.render_doc(op.log1p, renderer=pydoc.plaintext)

@@ -23,7 +23,7 @@ from tessera.inspect.profile import Profile, load, profile
 from tessera.inspect.profile_rows import Span, self_times
 from tessera.inspect.work import Work, work_of
 from tessera.ir.graph import ir
-from tessera.lang import jit
+from tessera.lang import jit, observe
 from tessera.runtime import kernel as kernels
 from tessera.runtime import stamps
 from tessera.runtime.kernel import CompiledKernel
@@ -280,8 +280,8 @@ def test_nothing_is_watched_when_no_profile_is_on():
     assert bound_program._watcher is None
     assert CompiledKernel.run is kernels._usual
     assert executable.Executable.run is executable._usual
-    assert ir._kernel_of is eager.kernel_of
-    assert jit.Jitted.__call__ is jit._usual
+    assert ir.EAGER_KERNELS.value is eager.kernel_of
+    assert jit.Jitted.__call__ is observe._usual
     assert LISTENERS == []
     with profile() as p:
         f(x)

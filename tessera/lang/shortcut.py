@@ -48,8 +48,8 @@ def follow(owner: Any, executable: Any, args: Any, kwargs: Any, data: Any, out: 
             return base.__call__(owner, *args, **kwargs)
 
         owner._caller = executable.caller(slow, owner.__name__, Tensor, _FIELDS)
-        with_call = {"__call__": owner._caller.function, "__module__": type(owner).__module__}
-        owner.__class__ = type(type(owner).__name__, (type(owner),), with_call)
+        kept = {"__module__": base.__module__, "__doc__": vars(base).get("__doc__")}
+        owner.__class__ = type(base.__name__, (base,), {"__call__": owner._caller.function, **kept})
     owner._caller.follow(record)
     return record
 
