@@ -13,7 +13,7 @@ import tessera as ts
 from tessera.core import call_guard
 from tessera.core.flags import carried, flags, override
 from tessera.ir.graph.numbers import checking
-from tessera.lang.device import current_device
+from tessera.lang.device import as_device, current_device
 from tessera.lang.kernel.launch import interpreting
 from tessera.lang.stream import current_stream
 from tessera.runtime.threads import thread_count
@@ -64,7 +64,7 @@ def test_two_threads_that_leave_in_the_order_they_entered_change_nothing():
         (lambda: ts.checked(), lambda: flags().checked, True),
         (lambda: ts.debug_nans(), checking, True),
         (lambda: ts.interpret(), interpreting, True),
-        (lambda: ts.device("cpu"), current_device, ts.device("cpu").__enter__()),
+        (lambda: ts.device("cpu"), current_device, as_device("cpu")),
         (ts.Stream, lambda: current_stream() is not None, True),
     ],
 )
