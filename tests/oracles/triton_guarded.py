@@ -31,11 +31,10 @@ from tessera.ir.tile.gpu.written import written
 from tessera.ir.tile.interp import interpret, unwritten
 from tessera.ir.tile.ir import Kernel, walk
 from tessera.lang.kernel.launch import covered
-from tests import gpu_fake
+from tests import gpu_fake, random_data_kernels, random_kernels
 from tests import kernel_runs as runs
 from tests.gpu_fake import Interpreted, _array, fake_gpu
 from tests.oracles.triton_interpreter import is_otherwise, load, same
-from tests.random_data_kernels import random_case
 from tests.random_kernels import Case
 
 RANDOM = {"plain": 60, "mutants": 20}  # kernels beside those of the compiler
@@ -319,10 +318,11 @@ def compiled(folder: Path) -> tuple[dict[str, Any], list[str]]:
     return Guarded.sources, Guarded.wrong
 
 
-def handwritten(folder: Path, count: int) -> Iterator[tuple[Kernel, list[Any], dict[str, int]]]:
-    """Random kernels that have masks."""
-    for seed in range(count):
-        case = random_case(seed)
+def handwritten(folder: Path, mode: str) -> Iterator[tuple[Kernel, list[Any], dict[str, int]]]:
+    """Random kernels that have masks; those of scratch memory are not watched, so mutants have none of it."""
+    draw = random_kernels if mode == "mutants" else random_data_kernels
+    for seed in range(RANDOM[mode]):
+        case = draw.random_case(seed)
         ((f, _),) = runs.load([case], folder)
         try:
             found = prepared(f, case.arguments())
@@ -345,7 +345,7 @@ def noticed(k: Kernel, arrays: list[Any], sizes: dict[str, int], text: str, fold
 def main(folder: Path, mode: str) -> None:
     """Print what was found as JSON."""
     sources, wrong = compiled(folder)
-    every = [*sources.values(), *handwritten(folder, RANDOM[mode])]
+    every = [*sources.values(), *handwritten(folder, mode)]
     if mode == "plain":
         for k, arrays, sizes in every[len(sources) :]:
             if noticed(k, arrays, sizes, emit(k), folder):
