@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import json
+import random
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -320,9 +321,12 @@ def compiled(folder: Path) -> tuple[dict[str, Any], list[str]]:
 
 def handwritten(folder: Path, mode: str) -> Iterator[tuple[Kernel, list[Any], dict[str, int]]]:
     """Random kernels that have masks; those of scratch memory are not watched, so mutants have none of it."""
-    draw = random_kernels if mode == "mutants" else random_data_kernels
     for seed in range(RANDOM[mode]):
-        case = draw.random_case(seed)
+        if mode == "mutants":
+            rng = random.Random(seed)
+            case = rng.choice(random_kernels.FAMILIES)(rng)
+        else:
+            case = random_data_kernels.random_case(seed)
         ((f, _),) = runs.load([case], folder)
         try:
             found = prepared(f, case.arguments())
