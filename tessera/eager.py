@@ -26,6 +26,7 @@ from tessera.core.device import GPUS, Device
 from tessera.core.dims import symbol
 from tessera.core.errors import CompilerFault, OperandError, ShapeError, TesseraError
 from tessera.core.flags import flags
+from tessera.core.primitives import is_primitive
 from tessera.core.types import TensorType
 from tessera.ir.graph.interp import Kernel, kernel, reference, settled
 from tessera.ir.graph.ir import (
@@ -178,12 +179,26 @@ def _symbolic(op: Op, types: Types, outs: Types, params: Params) -> _Program | N
     """The program for all sizes; None when it cannot be, or does not serve these."""
     if any(0 in t.shape for t in types):  # a symbolic size is at least 1
         return None
-    free = [
-        t.with_shape(tuple(symbol(f"s{i}{'abcdefghijklmnopqrstuvwxyz'[j]}") for j in range(t.rank)))
-        for i, t in enumerate(types)
-    ]
-    program = _program(op, free, params)
-    return program if program is not None and program.fits(types, outs) else None
+    for axes in (None, 1):  # every size may change, or that of the first axis alone
+        free = [
+            _freed(i, t, t.rank if axes is None else min(axes, t.rank)) for i, t in enumerate(types)
+        ]
+        program = _program(op, free, params)
+        if program is None or not program.fits(types, outs):
+            return None
+        # A primitive has an order of its own: what computes it must be that primitive for these sizes too.
+        if is_primitive(op.call, types, params) == is_primitive(op.call, program.types, params):
+            return program
+    return None
+
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def _freed(i: int, t: TensorType, axes: int) -> TensorType:
+    """The type of the i-th operand with names for the sizes of its first axes."""
+    names = tuple(symbol(f"s{i}{_LETTERS[j]}") for j in range(axes))
+    return t.with_shape((*names, *t.shape[axes:]))
 
 
 def _program(op: Op, types: Types, params: Params) -> _Program | None:

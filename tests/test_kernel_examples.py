@@ -7,6 +7,7 @@ import pytest
 
 import tessera as ts
 from examples.kernels import algebra, attention, grids, neural, products, scans, sorting, sparse
+from tessera.runtime.cuda import driver
 from tests import kernel_examples as want
 from tests.kernel_examples import CASES, close
 
@@ -44,6 +45,24 @@ def test_a_kernel_is_what_numpy_says_for_more_sizes_and_dtypes(name):
     for dtype in CASES[name].dtypes:
         for size in [s for s in (*SMALL, *MORE) if s >= CASES[name].least]:
             check(name, size, dtype, ways=True)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not driver.available(), reason="there is no GPU")
+@pytest.mark.parametrize("name", CASES)
+def test_a_kernel_on_a_gpu_is_what_numpy_says(name):
+    case = CASES[name]
+    for size in [s for s in SMALL if s >= max(case.least, 1)]:
+        args, kwargs = case.arguments(np.random.default_rng(size), size, np.dtype(case.dtypes[0]))
+        there = [ts.tensor(a).to("cuda") if isinstance(a, np.ndarray) else a for a in args]
+        made = case.kernel(*there, **kwargs)
+        for got, expected in zip(
+            made if isinstance(made, tuple) else (made,),
+            case.expected(*args, **kwargs),
+            strict=True,
+        ):
+            assert got.device.kind == "cuda"
+            close(got.numpy(), expected, max(case.tolerance, 1e-3 if size > 5 else 0.0))
 
 
 def test_every_kernel_of_the_examples_has_a_case():

@@ -96,14 +96,8 @@ def test_a_recipe_is_short_and_says_how_to_run_it(path):
     assert f"    python examples/recipes/{path.name}\n" in text
 
 
-# Faults that are known and open: the law of bits does not hold here yet.
-OPEN = {"cnn": "gradients of the kernels differ in their last bits between eager and jitted code"}
-
-
 def with_mark(name: str) -> Any:
-    marks = [pytest.mark.oracle] if name in LONG else []
-    marks += [pytest.mark.xfail(reason=OPEN[name])] if name in OPEN else []
-    return pytest.param(name, marks=marks)
+    return pytest.param(name, marks=pytest.mark.oracle) if name in LONG else name
 
 
 @pytest.mark.parametrize("name", [with_mark(name) for name in sorted(CASES)])
