@@ -103,7 +103,7 @@ def _graph_of(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
 def _annotated(f: Callable[..., Any]) -> list[TensorSpec]:
     parameters = inspect.signature(f, eval_str=True).parameters.values()
     specs = [p.annotation for p in parameters if isinstance(p.annotation, TensorSpec)]
-    if not specs:
+    if parameters and not specs:
         raise OperandError(
             f"shapes: {getattr(f, '__name__', f)} has no annotated tensors; pass a type for each "
             'argument, such as Tensor["B", 64, f32]'
