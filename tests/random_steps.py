@@ -298,10 +298,11 @@ class Steps:
         *_, m, k = self.sizes(x)
         if m * m * k > 10 * self.most or m * k * k > 10 * self.most:
             return None
-        if self.often(0.5):
-            y = op.matmul(x, op.swapaxes(x, -1, -2))
-        else:
-            y = op.matmul(op.swapaxes(x, -1, -2), x)
+        y = (
+            op.matmul(x, op.swapaxes(x, -1, -2))
+            if self.often(0.5)
+            else op.matmul(op.swapaxes(x, -1, -2), x)
+        )
         return Item(y * 0.125, False)
 
     def picked(self) -> Item | None:
