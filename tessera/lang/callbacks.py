@@ -30,11 +30,12 @@ def callback(
     vjp: Callable[..., Any] | None = None,
     jvp: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
-    """f, a function on NumPy arrays, as a function on tensors that programs call: in order, and each time they run.
+    """f, a function on NumPy arrays, as a function on tensors that programs call: in order, and each time
+    they run.
 
-    result_types states what it returns, as in Tensor[3, f32] or lambda x: x.type.  Derivatives are host functions too:
-    vjp(cotangent, *args) gives a cotangent for each argument, for reverse mode; jvp(primals, tangents) gives the tangent
-    of the result, for forward mode.
+    result_types states what it returns, as in Tensor[3, f32] or lambda x: x.type.  Derivatives are host
+    functions too: vjp(cotangent, *args) gives a cotangent for each argument, for reverse mode; jvp(primals,
+    tangents) gives the tangent of the result, for forward mode.
     """
     demand_function("callback", f)
     if vjp is not None and jvp is not None:
@@ -77,11 +78,13 @@ def _type(x: Any) -> TensorType:
     if isinstance(x, TensorSpec) and x.dtype is not None:
         if x.symbols and current_builder() is None:
             raise OperandError(
-                f"callback: {x} has sizes without numbers; give a function of the arguments, as in lambda x: x.type"
+                f"callback: {x} has sizes without numbers; give a function of the arguments, as in lambda "
+                "x: x.type"
             )
         return TensorType(x.dtype, x.shape)
     raise OperandError(
-        f"callback: a result type is {type(x).__name__} {x!r:.40}, expected Tensor[3, f32] with a dtype, the type of a "
+        f"callback: a result type is {type(x).__name__} {x!r:.40}, expected Tensor[3, f32] with a dtype, "
+        "the type of a "
         "tensor, or a function of the arguments"
     )
 
@@ -111,7 +114,8 @@ def _reverse(call: Callable[..., Any], vjp: Callable[..., Any]) -> Callable[...,
             got = tree.leaves(vjp(ct, *xs))
             if len(got) != len(moved):
                 raise OperandError(
-                    f"callback: vjp returned {len(got)} arrays, expected one for each of {len(moved)} arguments"
+                    f"callback: vjp returned {len(got)} arrays, expected one for each of {len(moved)} "
+                    "arguments"
                 )
             return [np.asarray(x) for x, m in zip(got, moved, strict=True) if m]
 
@@ -139,7 +143,9 @@ def _forward(
 
 @blames_arguments
 def print_(*values: Any, sep: str = " ", end: str = "\n") -> None:
-    """Print values as Python does; in a traced function, each time the program runs, with the numbers it has then."""
+    """Print values as Python does; in a traced function, each time the program runs, with the numbers it
+    has then.
+    """
     tensors = [x for x in values if isinstance(x, Value)]
 
     def show(*arrays: Any) -> None:

@@ -34,7 +34,8 @@ def _stale(cls: type) -> type:
         def refuse(self: Any, name: str) -> NoReturn:
             raise located(
                 TraceError(
-                    f"{cls.__name__}.{name}: this state is stale: a newer one was made of it; use that one, as in "
+                    f"{cls.__name__}.{name}: this state is stale: a newer one was made of it; use that one, "
+                    "as in "
                     "cache = cache.append(k, v), or leave the annotation out to keep old ones as values"
                 )
             )
