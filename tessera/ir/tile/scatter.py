@@ -3,8 +3,8 @@
     y = x; y[i[n], c] += v[n, c]   ->   program c by 64: copy x[:, c]; for n: y[i[n], c] += v[n, c]
 
 Instances own parts of the result: some columns where there are many, some of the numbered rows where
-there are few and most of them stay as they are.  Each goes through all indices in ascending order and keeps to its part, so the order is
-that of core/scatters.py and nothing is written twice.
+there are few and most of them stay as they are.  Each goes through all indices in ascending order and keeps
+to its part, so the order is that of core/scatters.py and nothing is written twice.
 """
 
 from __future__ import annotations
