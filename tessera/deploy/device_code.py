@@ -17,7 +17,8 @@ def device_sections(e: Traced, target: str) -> list[tuple[str, str, bytes]]:
         raise DeviceError(f"bundle: {e.name} could not be compiled for {target}")
     if not e.graph.static:
         raise DeviceError(
-            f"bundle: {e.name} has symbolic sizes, which code for {target} cannot have yet; give them as numbers"
+            f"bundle: {e.name} has symbolic sizes, which code for {target} cannot have yet; give them as "
+            "numbers"
         )
     shapes = [v.shape for v in e.graph.inputs]
     hosted = made.hosted_at(shapes)

@@ -91,7 +91,8 @@ class Bundle:
         """Run the only entry point."""
         if len(self._entries) != 1:
             raise OperandError(
-                f"bundle: {self.container.path} has the entries {', '.join(self._entries)}; say which: .entry(name)"
+                f"bundle: {self.container.path} has the entries {', '.join(self._entries)}; say which: "
+                ".entry(name)"
             )
         return next(iter(self._entries.values())).run(*args)
 
@@ -155,7 +156,8 @@ class Entry:
         c = self.bundle.container
         have = ", ".join(self.bundle.manifest["targets"]) or "nothing"
         warnings.warn(
-            f"bundle: {c.path} has code for {have}, not for this processor; {self.name} is compiled from its Graph IR",
+            f"bundle: {c.path} has code for {have}, not for this processor; {self.name} is compiled from "
+            "its Graph IR",
             RuntimeWarning,
             stacklevel=4,
         )

@@ -1,7 +1,8 @@
 """The plan of a program: its buffers, steps and sizes as the C runtime reads them (docs/abi.md, section 4).
 
-A plan is made of an image.  Views are offsets and strides, constants are places among the weights, and sizes are small
-programs for a stack machine.  Steps that only Python can run are not in it: they are what `hosted` tells.
+A plan is made of an image.  Views are offsets and strides, constants are places among the weights, and
+sizes are small programs for a stack machine.  Steps that only Python can run are not in it: they are what
+`hosted` tells.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ MAGIC, VERSION = b"TSPL", 1
 # Codes of dtypes, for ever; tessera.h has the same.
 DTYPES = {
     "bool": 1, "i4": 2, "i8": 3, "i16": 4, "i32": 5, "i64": 6, "u8": 7, "u16": 8, "u32": 9, "u64": 10,
-    "f8e4m3": 11, "f8e5m2": 12, "f16": 13, "bf16": 14, "f32": 15, "f64": 16, "c64": 17, "c128": 18, "tf32": 19,
+    "f8e4m3": 11, "f8e5m2": 12, "f16": 13, "bf16": 14, "f32": 15, "f64": 16, "c64": 17, "c128": 18,
+    "tf32": 19,
 }  # fmt: skip
 TEMPORARY, INPUT, DATA, VIEW = range(4)
 CALL, COPY, WHILE, SCAN = range(4)
