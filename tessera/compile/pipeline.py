@@ -20,6 +20,7 @@ from tessera.transform.inline import inline_all
 from tessera.transform.policies import legalize_policies
 from tessera.transform.simplify import simplify
 from tessera.transform.sink import sink, sink_on_cpu
+from tessera.transform.write_in_place import write_in_place
 
 SPECIALIZE = "specialize"  # the first pass that needs the sizes of a call
 
@@ -37,6 +38,9 @@ CPU: tuple[Pass, ...] = (
     *SHARED,
     # Before decompose, which recognises primitives: these have no policies.
     Pass(GRAPH, "policies", legalize_policies, "turn policies of dtypes into casts and plain ops"),
+    # Before decompose, which would make them choices at every place of a tensor.
+    Pass(GRAPH, "write_in_place", write_in_place,
+         "let a write of a small part, as an append to a cache, leave the rest of the tensor alone"),
     Pass(GRAPH, "decompose", decompose, "replace ops that are defined by other ops by those"),
     # Last: what the other passes made is simplified again.  Its rules meet each other, so they are one fixpoint.
     Pass(GRAPH, "sink", sink_on_cpu,

@@ -12,6 +12,7 @@ from tessera.core.scans import SCANS
 from tessera.core.scatters import SCATTERS
 from tessera.core.sorts import SORTS
 from tessera.core.transforms import TRANSFORMS
+from tessera.core.writes import WRITES
 
 PRIMITIVES: dict[str, Definition] = {
     d.name: d
@@ -25,6 +26,7 @@ PRIMITIVES: dict[str, Definition] = {
         *CONVOLUTIONS,
         *FILTERS,
         *DRAWS,
+        *WRITES,
     )
 }
 

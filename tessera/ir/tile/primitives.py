@@ -16,6 +16,7 @@ from tessera.ir.tile.launch import Expansion
 from tessera.ir.tile.scan import SCANS
 from tessera.ir.tile.scatter import SCATTERS
 from tessera.ir.tile.sort import SORTS
+from tessera.ir.tile.writes import WRITES
 
 # From the name of a primitive to a function of the step and the types of all buffers.
 LOWERINGS: dict[str, Callable[[Primitive, Mapping[str, TensorType]], Expansion]] = {
@@ -28,6 +29,7 @@ LOWERINGS: dict[str, Callable[[Primitive, Mapping[str, TensorType]], Expansion]]
     **CONVOLUTIONS,
     **FILTERS,
     **DRAWS,
+    **WRITES,
 }
 
 
