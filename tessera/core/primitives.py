@@ -6,6 +6,7 @@ from tessera.core.convolutions import CONVOLUTIONS
 from tessera.core.copies import COPIES
 from tessera.core.draws import DRAWS
 from tessera.core.filters import FILTERS
+from tessera.core.movement import MOVEMENT
 from tessera.core.pairs import COMPLEX
 from tessera.core.primitive import Definition, Params, Types
 from tessera.core.scans import SCANS
@@ -27,6 +28,7 @@ PRIMITIVES: dict[str, Definition] = {
         *FILTERS,
         *DRAWS,
         *WRITES,
+        *MOVEMENT,
     )
 }
 

@@ -13,6 +13,7 @@ from tessera.ir.tile.draws import DRAWS
 from tessera.ir.tile.fft import TRANSFORMS
 from tessera.ir.tile.filter import FILTERS
 from tessera.ir.tile.launch import Expansion
+from tessera.ir.tile.movement import MOVEMENT
 from tessera.ir.tile.scan import SCANS
 from tessera.ir.tile.scatter import SCATTERS
 from tessera.ir.tile.sort import SORTS
@@ -30,6 +31,7 @@ LOWERINGS: dict[str, Callable[[Primitive, Mapping[str, TensorType]], Expansion]]
     **FILTERS,
     **DRAWS,
     **WRITES,
+    **MOVEMENT,
 }
 
 
