@@ -9,6 +9,7 @@ import pytest
 
 import tessera as ts
 from tessera import KVCache, Tensor, f32, op
+from tessera.compile.cpu.executable import _Region
 from tessera.core.writes import WRITES
 from tessera.inspect.work import work_of
 from tessera.ir.schedule.ir import Primitive
@@ -143,3 +144,76 @@ def test_a_small_tensor_is_chosen_from() -> None:
     """One launch with what stands beside it, where a second one would cost more than the copy."""
     p = levels.lower(levels.prepared(ts.trace(lambda x, v: op.dynamic_update_slice(x, v, (3,)), *map(ts.tensor, (drawn(64), drawn(4))))))  # fmt: skip
     assert not [s for s in p.steps if isinstance(s, Primitive)]
+
+
+# Loops: what a loop carries is its own after the first step
+
+
+def decode(cache: Any, ks: Any) -> Any:
+    def body(c: Any, k: Any) -> Any:
+        c = c.append(k, k)
+        return c, op.sum(c.K[:, :, 0])
+
+    return ts.scan(body, cache, ks)
+
+
+def region_of(f: Any) -> Any:
+    entry = list(f._variants.values())[-1]
+    return next(iter(entry.executable._regions.values()))
+
+
+def test_a_loop_over_tokens_writes_its_cache_in_place() -> None:
+    f = ts.jit(decode, target="cpu")
+    ks = drawn(6, B, H, 1, D)
+    first = KVCache.empty(B, H, 512, D)
+    cache, sums = f(first, ts.tensor(ks))
+    np.testing.assert_array_equal(cache.K.numpy()[:, :, :6], ks[:, :, :, 0].transpose(1, 2, 0, 3))
+    assert not cache.K.numpy()[:, :, 6:].any()
+    assert not first.K.numpy().any(), "what was given stays"
+    np.testing.assert_allclose(sums.numpy(), ks[0].sum().repeat(6), rtol=1e-4)
+    region = _Region(region_of(f), {})
+    step = region.again(3)
+    assert step is not region
+    state = list(region(*(x.numpy() for x in (cache.K, cache.V, cache.length)), ks[0]))[:3]
+    places = [x.ctypes.data for x in state[:2]]
+    state = step(*state, ks[1])[:3]
+    assert [x.ctypes.data for x in state[:2]] == places, "the memory of the step before"
+    kept = state[0]
+    before = kept.copy()
+    state = step(*state, ks[2])[:3]
+    np.testing.assert_array_equal(kept, before, "somebody else holds it")
+    assert state[0].ctypes.data != kept.ctypes.data
+
+
+@pytest.mark.parametrize("what", ["swapped", "twice", "given", "kept in results", "while"])
+def test_loops_whose_tensors_meet_have_the_bits_of_numpy(what: str) -> None:
+    """Memory is written over only where nothing else sees it, whatever a step returns."""
+    x, y = drawn(300, 70), drawn(300, 70)
+    v = drawn(4, 2, 70)
+
+    def put(a: Any, v: Any, i: Any) -> Any:
+        return op.dynamic_update_slice(a, v, (i, 0))
+
+    def body(c: Any, v: Any) -> Any:
+        a, b, i = c
+        new = put(a, v, i)
+        if what == "swapped":
+            return (b, new, i + 3), op.max(b[:9])
+        if what == "twice":
+            return (new, new, i + 3), op.max(b[:9])
+        if what == "given":
+            return (new, b, i + 3), op.max(b[:9])
+        return (new, put(b, v * 2.0, i + 1), i + 3), new
+
+    def run(x: Any, y: Any, v: Any) -> Any:
+        if what == "while":
+            go = ts.while_loop(
+                lambda c: c[2] < 12, lambda c: body(c, v[0])[0], (x, y, op.full((), 0, "i64"))
+            )
+            return go, x
+        return ts.scan(body, (x, y, op.full((), 0, "i64")), v), x
+
+    want = ts.jit(run, target="numpy")(x, y, v)
+    got = ts.jit(run, target="cpu")(x, y, v)
+    for a, b in zip(ts.tree.leaves(got), ts.tree.leaves(want), strict=True):
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
