@@ -19,7 +19,7 @@ from tessera.core.constraints import solve
 from tessera.core.deferred import Deferred
 from tessera.core.during import During
 from tessera.core.errors import OutOfMemoryError, TesseraError
-from tessera.core.flags import flags
+from tessera.core.flags import flags, override
 from tessera.core.kernels import Kernels
 from tessera.core.source import Location
 from tessera.core.types import TensorType
@@ -263,7 +263,8 @@ class MachineExecutable(Executable):
         ins, outs = [types[x] for x in s.operands], [types[x] for x in s.results]
         # Of symbolic sizes the host has what no kernel serves at all sizes; at these there may be one.
         symbolic = not all(v.type.static for v in (*n.operands, *n.results))
-        run = (eager_kernel if symbolic else interp.kernel)(n.op, ins, outs, params)
+        with override(numerics=self.numerics):
+            run = (eager_kernel if symbolic else interp.kernel)(n.op, ins, outs, params)
 
         def call(*xs: Array) -> Any:
             try:
