@@ -18,17 +18,12 @@ from tessera.core.dims import Apply, Dim, Size, Symbol, substitute, symbols
 from tessera.core.dtype import DType
 from tessera.core.errors import OperandError
 from tessera.core.types import TensorType
+from tessera.deploy.dtypes import DTYPES
 from tessera.deploy.views import Layout, is_row_major, layout_of, row_major
 from tessera.ir.graph.ir import Graph, Node
 from tessera.ir.schedule.ir import HostCall
 
 MAGIC, VERSION = b"TSPL", 1
-# Codes of dtypes, for ever; tessera.h has the same.
-DTYPES = {
-    "bool": 1, "i4": 2, "i8": 3, "i16": 4, "i32": 5, "i64": 6, "u8": 7, "u16": 8, "u32": 9, "u64": 10,
-    "f8e4m3": 11, "f8e5m2": 12, "f16": 13, "bf16": 14, "f32": 15, "f64": 16, "c64": 17, "c128": 18,
-    "tf32": 19,
-}  # fmt: skip
 TEMPORARY, INPUT, DATA, VIEW = range(4)
 CALL, COPY, WHILE, SCAN = range(4)
 _OPCODES = {"//": 4, "%": 5, "max": 6, "min": 7}
@@ -347,4 +342,4 @@ def _text(s: str) -> bytes:
     return _u32(len(data)) + data
 
 
-__all__ = ["DTYPES", "NoPlanError", "Planner", "is_hosted"]
+__all__ = ["NoPlanError", "Planner", "is_hosted"]
