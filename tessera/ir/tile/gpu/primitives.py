@@ -7,6 +7,7 @@ the indices, whatever block computes it; what is not finite is counted apart.  A
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from math import inf, prod
 from typing import Any
 
@@ -34,6 +35,7 @@ from tessera.ir.tile.gpu.search import searchsorted
 from tessera.ir.tile.gpu.sort import SORTS
 from tessera.ir.tile.ir import Builder
 from tessera.ir.tile.launch import Expansion, Launch, Threads
+from tessera.ir.tile.movement import lower_prefetch
 from tessera.ir.tile.primitives import lower_primitive
 from tessera.ir.tile.scatter import WITH_COPY
 
@@ -154,6 +156,7 @@ _OWN: dict[str, Callable[[Primitive, Mapping[str, TensorType]], Expansion | None
     **SORTS,
     "random_bits": random_bits,
     "searchsorted": searchsorted,
+    "state_prefetch": partial(lower_prefetch, asks=False),
 }
 
 
