@@ -186,6 +186,74 @@ static void sha256(const void *data, uint64_t n, uint8_t out[32]) {
   sha_end(&c, out);
 }
 
+/* SHA-256 of several pieces at once, one in each lane of a vector ------------------------------------------------- */
+
+enum { PIECE = 16384, MOST_LANES = 16 };
+
+/* Digests of `lanes` pieces of PIECE bytes that follow each other. */
+#define SHA_LANES(name, lanes, attributes)                                                                          \
+  attributes static void name(const uint8_t *data, uint8_t (*out)[32]) {                                            \
+    typedef uint32_t V __attribute__((vector_size(4 * lanes)));                                                     \
+    static const uint32_t start[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,                               \
+                                      0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};                              \
+    V h[8], s[8], w[16], t, u, x, y;                                                                                \
+    uint32_t word, block, i, j;                                                                                     \
+    for (i = 0; i < 8; i++) h[i] = (V){0} + start[i];                                                               \
+    for (block = 0; block <= PIECE / 64; block++) {                                                                 \
+      for (i = 0; i < 16; i++) {                                                                                    \
+        if (block == PIECE / 64) { /* what follows a message of this length */                                      \
+          w[i] = (V){0} + (i == 0 ? 0x80000000u : i == 15 ? PIECE * 8u : 0u);                                       \
+          continue;                                                                                                 \
+        }                                                                                                           \
+        for (j = 0; j < lanes; j++) {                                                                               \
+          memcpy(&word, data + (size_t)j * PIECE + block * 64 + i * 4, 4);                                          \
+          w[i][j] = __builtin_bswap32(word);                                                                        \
+        }                                                                                                           \
+      }                                                                                                             \
+      for (i = 0; i < 8; i++) s[i] = h[i];                                                                          \
+      for (i = 0; i < 64; i++) {                                                                                    \
+        if (i > 15) {                                                                                               \
+          x = w[(i + 1) & 15], y = w[(i + 14) & 15];                                                                \
+          w[i & 15] += w[(i + 9) & 15] + (ROTATE(x, 7) ^ ROTATE(x, 18) ^ x >> 3) +                                  \
+                       (ROTATE(y, 17) ^ ROTATE(y, 19) ^ y >> 10);                                                   \
+        }                                                                                                           \
+        x = s[4], y = s[0];                                                                                         \
+        t = s[7] + (ROTATE(x, 6) ^ ROTATE(x, 11) ^ ROTATE(x, 25)) + (s[6] ^ (x & (s[5] ^ s[6]))) + K256[i] +        \
+            w[i & 15];                                                                                              \
+        u = (ROTATE(y, 2) ^ ROTATE(y, 13) ^ ROTATE(y, 22)) + ((y & s[1]) | (s[2] & (y | s[1])));                    \
+        s[7] = s[6], s[6] = s[5], s[5] = x, s[4] = s[3] + t, s[3] = s[2], s[2] = s[1], s[1] = y, s[0] = t + u;      \
+      }                                                                                                             \
+      for (i = 0; i < 8; i++) h[i] += s[i];                                                                         \
+    }                                                                                                               \
+    for (j = 0; j < lanes; j++)                                                                                     \
+      for (i = 0; i < 32; i++) out[j][i] = (uint8_t)(h[i / 4][j] >> (24 - 8 * (i % 4)));                            \
+  }
+
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define NO_ATTRIBUTES
+SHA_LANES(sha_four, 4, NO_ATTRIBUTES)
+#if defined(__x86_64__)
+SHA_LANES(sha_eight, 8, __attribute__((target("avx2"))))
+SHA_LANES(sha_sixteen, 16, __attribute__((target("avx512f"))))
+#endif
+#endif
+
+/* The digests of at most MOST_LANES whole pieces; how many were taken. */
+static uint64_t sha_pieces(const uint8_t *data, uint64_t count, uint8_t (*out)[32]) {
+  uint64_t i;
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#if defined(__x86_64__)
+  if (!has_sha() && count >= 16 && __builtin_cpu_supports("avx512f")) return sha_sixteen(data, out), 16;
+  if (!has_sha() && count >= 8 && __builtin_cpu_supports("avx2")) return sha_eight(data, out), 8;
+  if (!has_sha() && count >= 4) return sha_four(data, out), 4;
+#else
+  if (count >= 4) return sha_four(data, out), 4;
+#endif
+#endif
+  for (i = 0; i < count && i < MOST_LANES; i++) sha256(data + i * PIECE, PIECE, out[i]);
+  return i;
+}
+
 /* The file ------------------------------------------------------------------------------------------------------ */
 
 enum { HEADER = 256, ROW = 128, PAGE = 4096, MOST_SECTIONS = 4096, NAME_BYTES = 72 };
@@ -259,7 +327,64 @@ static tess_status_t read_table(TessBundle *b) {
   return TESS_OK;
 }
 
+/* Weights are verified by the digests of their pieces, where a section has these: in lanes, and by several threads. */
+typedef struct {
+  const uint8_t *data, *want;
+  uint64_t first, end, size; /* pieces, bytes */
+  int wrong;
+} Pieces;
+
+static void *check_pieces(void *given) {
+  Pieces *p = given;
+  uint8_t found[MOST_LANES][32];
+  uint64_t i, whole = p->size / PIECE, taken;
+  for (i = p->first; i < p->end; i += taken) {
+    if (i < whole) {
+      taken = sha_pieces(p->data + i * PIECE, (p->end < whole ? p->end : whole) - i, found);
+    } else {
+      sha256(p->data + i * PIECE, p->size - i * PIECE, found[0]), taken = 1;
+    }
+    if (memcmp(found, p->want + i * 32, taken * 32)) p->wrong = 1;
+  }
+  return NULL;
+}
+
+static uint32_t cores(void);
+
+static int pieces_fit(const uint8_t *data, uint64_t size, const uint8_t *want) {
+  enum { HELPERS = 7, WORTH = 64 };
+  Pieces part[HELPERS + 1];
+  pthread_t thread[HELPERS];
+  uint64_t count = (size + PIECE - 1) / PIECE, parts = count / WORTH, i;
+  int wrong = 0, started[HELPERS] = {0};
+  if (parts > cores()) parts = cores();
+  if (parts > HELPERS + 1) parts = HELPERS + 1;
+  if (!parts) parts = 1;
+  for (i = 0; i < parts; i++) {
+    Pieces p = {data, want, 0, 0, size, 0};
+    p.first = count * i / parts, p.end = count * (i + 1) / parts;
+    part[i] = p;
+    if (i) started[i - 1] = !pthread_create(&thread[i - 1], NULL, check_pieces, &part[i]);
+  }
+  check_pieces(&part[0]);
+  for (i = 1; i < parts; i++) {
+    if (started[i - 1]) pthread_join(thread[i - 1], NULL);
+    else check_pieces(&part[i]);
+  }
+  for (i = 0; i < parts; i++) wrong |= part[i].wrong;
+  return !wrong;
+}
+
+/* Where the digests of the pieces of the weights are, after their section was verified; null: there are none. */
+static const uint8_t *pieces_of(const TessBundle *b, const Section *weights) {
+  const Section *s = section(b, "pieces/weights");
+  uint64_t count = (weights->size + PIECE - 1) / PIECE;
+  if (!s || s->size != 16 + 32 * count || u32_at(s->data) != PIECE || u32_at(s->data + 4)) return NULL;
+  return u64_at(s->data + 8) == weights->size ? s->data + 16 : NULL;
+}
+
 static tess_status_t check_digests(const TessBundle *b) {
+  const uint8_t *pieces = NULL;
   uint8_t digest[32];
   uint32_t i;
   Sha c;
@@ -273,10 +398,13 @@ static tess_status_t check_digests(const TessBundle *b) {
     const Section *s = &b->sections[i];
     if (s->kind == KIND_WEIGHTS && b->flags & TESS_OPEN_TRUST_WEIGHTS) continue;
     if (s->kind == KIND_CODE) continue; /* the copy that runs is what is verified */
+    if (s == b->weights && (pieces = pieces_of(b, s))) continue;
     sha256(s->data, s->size, digest);
     if (memcmp(digest, s->digest, 32))
       return fail(TESS_ERROR_DIGEST, "bundle: the digest of section '%s' is wrong; it is damaged or was changed", s->name);
   }
+  if (pieces && !pieces_fit(b->weights->data, b->weights->size, pieces))
+    return fail(TESS_ERROR_DIGEST, "bundle: the digest of section 'weights' is wrong; it is damaged or was changed");
   return TESS_OK;
 }
 
@@ -336,9 +464,9 @@ tess_status_t tess_bundle_manifest(const TessBundle *b, const char **text, uint6
 /* Plans --------------------------------------------------------------------------------------------------------- */
 
 enum { TEMPORARY, INPUT, DATA, VIEW };
-enum { CALL, COPY, WHILE, SCAN };
+enum { CALL, COPY, WHILE, SCAN, BRANCH, REPEAT, TRAVERSE, STEPS };
 enum { OP_CONSTANT, OP_SYMBOL, OP_ADD, OP_MULTIPLY, OP_QUOTIENT, OP_REST, OP_MAX, OP_MIN, OPCODES };
-enum { DEEPEST = 64, MOST_TOGETHER = 16, IMPORTS = 5 };
+enum { DEEPEST = 64, MOST_TOGETHER = 16, IMPORTS = 5, MOST_NESTED = 16 };
 static const uint8_t ITEM[20] = {0, 1, 1, 1, 2, 4, 8, 1, 2, 4, 8, 1, 1, 2, 2, 4, 8, 8, 16, 4};
 
 typedef struct {
@@ -371,9 +499,11 @@ typedef struct {
   const uint8_t *writable;
 } Kernel;
 typedef struct {
-  uint32_t kind, kernel, carry, xs, reverse, length, in_count, out_count;
+  uint32_t kind, kernel, region[2], carry, xs, reverse, length, in_count, out_count;
   uint32_t *in, *out; /* of a call and a copy: all parameters in `in` */
 } Step;
+
+static int has_kernel(const Step *s) { return s->kind == CALL || s->kind == WHILE || s->kind == SCAN; }
 
 typedef struct Bound Bound;
 typedef struct DeviceProgram DeviceProgram;
@@ -385,6 +515,7 @@ struct TessEntry {
   char name[40], target[40], numerics[32];
   uint32_t arch;
   const uint8_t *at, *end; /* while the plan is read */
+  uint32_t version; /* of the plan */
   uint32_t symbols, sizes, bindings, guards, buffers, inputs, outputs, kernels, steps;
   const uint8_t **symbol_names;
   Size *size;
@@ -401,6 +532,9 @@ struct TessEntry {
   uint8_t *code;
   uint64_t code_bytes;
   Bound *bound;
+  TessEntry **region; /* programs of branches and loops: entries without a name, whose code is this one's */
+  uint32_t regions, depth;
+  uint32_t *outer; /* of a region: the symbol of the program around it that each symbol is */
   DeviceProgram *device; /* of an entry point on a GPU, which has nothing of the above but names */
   pthread_mutex_t lock;
 };
@@ -615,7 +749,7 @@ static tess_status_t read_steps(TessEntry *e) {
   TRY(take_count(e, 12, &e->steps, (void **)&e->step, sizeof *e->step));
   for (i = 0; i < e->steps; i++) {
     Step *s = &e->step[i];
-    TRY(take_below(e, 4, &s->kind));
+    TRY(take_below(e, e->version == 1 ? BRANCH : STEPS, &s->kind));
     if (s->kind == COPY) {
       s->in_count = 2;
       TRY(take_numbers(e, 2, e->buffers, &s->in));
@@ -624,7 +758,12 @@ static tess_status_t read_steps(TessEntry *e) {
         return damaged("a copy is of another type");
       continue;
     }
-    TRY(take_below(e, e->kernels, &s->kernel));
+    if (has_kernel(s)) {
+      TRY(take_below(e, e->kernels, &s->kernel));
+    } else {
+      TRY(take_u32(e, &s->region[0]));
+      TRY(take_u32(e, &s->region[1]));
+    }
     if (s->kind != CALL) {
       TRY(take_u32(e, &s->carry));
       TRY(take_u32(e, &s->xs));
@@ -639,8 +778,87 @@ static tess_status_t read_steps(TessEntry *e) {
     }
     TRY(take_u32(e, &s->out_count));
     TRY(take_numbers(e, s->out_count, e->buffers, &s->out));
-    TRY(check_loop(e, s));
+    if (has_kernel(s)) TRY(check_loop(e, s));
   }
+  return TESS_OK;
+}
+
+/* What a region takes or makes is what a step has: the same type, but for the first axis of rows. */
+static int fits(const TessEntry *e, uint32_t buffer, const TessEntry *r, uint32_t own, uint32_t rows) {
+  const Buffer *a = &e->buffer[buffer], *b = &r->buffer[own];
+  return a->dtype == b->dtype && a->rank == b->rank + rows;
+}
+
+static tess_status_t check_region(const TessEntry *e, const Step *s, uint32_t which) {
+  static const char *const wrong = "a branch or loop does not fit its region";
+  const TessEntry *r;
+  uint32_t i, first = s->kind == BRANCH, test = s->kind == REPEAT && !which, rows = s->kind == TRAVERSE ? s->xs : 0;
+  if (s->region[which] >= e->regions) return damaged("a region is unknown");
+  r = e->region[s->region[which]];
+  if (r->inputs != s->in_count - first || r->outputs != (test ? 1 : s->out_count)) return damaged(wrong);
+  for (i = 0; i < r->inputs; i++)
+    if (!fits(e, s->in[first + i], r, r->input[i].buffer, i >= s->carry && i < s->carry + rows)) return damaged(wrong);
+  if (test) {
+    const Buffer *b = &r->buffer[r->output[0].buffer];
+    return b->dtype == TESS_BOOL && !b->rank ? TESS_OK : damaged(wrong);
+  }
+  for (i = 0; i < r->outputs; i++)
+    if (!fits(e, s->out[i], r, r->output[i].buffer, s->kind == TRAVERSE && i >= s->carry)) return damaged(wrong);
+  return TESS_OK;
+}
+
+static tess_status_t check_control(const TessEntry *e, const Step *s) {
+  uint32_t i;
+  if (s->kind == BRANCH) {
+    const Buffer *b = s->in_count ? &e->buffer[s->in[0]] : NULL;
+    if (!b || b->dtype != TESS_BOOL || b->rank || s->carry || s->xs) return damaged("a branch has no condition");
+  }
+  if (s->carry > s->in_count || s->carry > s->out_count || s->xs > s->in_count - s->carry)
+    return damaged("a loop has too few parameters");
+  if (s->kind == REPEAT && (s->carry != s->out_count || s->xs)) return damaged("a loop has too few parameters");
+  for (i = 0; i < s->out_count; i++)
+    if (e->buffer[s->out[i]].kind != TEMPORARY) return damaged("a loop writes to what it may not");
+  TRY(check_region(e, s, 0));
+  return s->kind == TRAVERSE ? TESS_OK : check_region(e, s, 1);
+}
+
+static tess_status_t read_program(TessEntry *e);
+
+/* The symbol of the program around a region that has the name of one of the region's. */
+static tess_status_t find_symbols(const TessEntry *e, TessEntry *r) {
+  uint32_t i, j;
+  r->outer = calloc((size_t)r->symbols + 1, sizeof *r->outer);
+  if (!r->outer) return fail(TESS_ERROR_MEMORY, "bundle: no memory for its plan");
+  for (i = 0; i < r->symbols; i++) {
+    uint32_t n = u32_at(r->symbol_names[i]);
+    for (j = 0; j < e->symbols; j++)
+      if (u32_at(e->symbol_names[j]) == n && !memcmp(e->symbol_names[j] + 4, r->symbol_names[i] + 4, n)) break;
+    if (j == e->symbols && i != r->scan_symbol) return damaged("a region has a size that is not told");
+    r->outer[i] = j;
+  }
+  return TESS_OK;
+}
+
+static tess_status_t read_regions(TessEntry *e) {
+  uint32_t i, bytes;
+  const uint8_t *text;
+  TRY(take_count(e, 12, &e->regions, (void **)&e->region, sizeof *e->region));
+  if (e->regions && e->depth == MOST_NESTED) return damaged("it is nested too deep");
+  for (i = 0; i < e->regions; i++) {
+    TessEntry *r = e->region[i] = calloc(1, sizeof *r);
+    if (!r) return fail(TESS_ERROR_MEMORY, "bundle: no memory for its plan");
+    pthread_mutex_init(&r->lock, NULL);
+    TRY(take_text(e, &text, &bytes));
+    r->bundle = e->bundle, r->code = e->code, r->code_bytes = e->code_bytes, r->depth = e->depth + 1;
+    memcpy(r->name, e->name, sizeof r->name);
+    r->at = text, r->end = text + bytes;
+    TRY(read_program(r));
+    TRY(take_u32(r, &bytes));
+    if (bytes || r->bindings || r->guards || r->at != r->end) return damaged("bytes follow the end of a region");
+    TRY(find_symbols(e, r));
+  }
+  for (i = 0; i < e->steps; i++)
+    if (e->step[i].kind >= BRANCH) TRY(check_control(e, &e->step[i]));
   return TESS_OK;
 }
 
@@ -693,12 +911,10 @@ static uint64_t import_named(const char *name) {
   return 0;
 }
 
-/* Copy the code, verify the copy, fill in what it imports, and make it executable and not writable. */
-static tess_status_t load_code(TessEntry *e, const Section *s) {
+/* Copy the code, and verify the copy. */
+static tess_status_t map_code(TessEntry *e, const Section *s) {
   uint8_t digest[32];
-  uint32_t count, i;
-  char name[32];
-  uint64_t at, address, whole = page_up(s->size ? s->size : 1);
+  uint64_t whole = page_up(s->size ? s->size : 1);
   void *p = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) return fail(TESS_ERROR_MEMORY, "bundle: no memory for %llu bytes of code", (unsigned long long)whole);
   e->code = p;
@@ -708,6 +924,15 @@ static tess_status_t load_code(TessEntry *e, const Section *s) {
     if (memcmp(digest, s->digest, 32))
       return fail(TESS_ERROR_DIGEST, "bundle: the digest of section '%s' is wrong; it is damaged or was changed", s->name);
   }
+  return TESS_OK;
+}
+
+/* Fill in what the code imports, and make it executable and not writable. */
+static tess_status_t load_code(TessEntry *e, const Section *s) {
+  uint32_t count, i;
+  char name[32];
+  uint64_t at, address, whole = page_up(s->size ? s->size : 1);
+  void *p = e->code;
   TRY(take_u32(e, &count));
   for (i = 0; i < count; i++) {
     TRY(take_name(e, name, sizeof name));
@@ -724,13 +949,14 @@ static tess_status_t load_code(TessEntry *e, const Section *s) {
   return TESS_OK;
 }
 
-static tess_status_t read_plan(TessEntry *e, const Section *plan, const Section *code) {
-  uint32_t i, version;
-  e->at = plan->data, e->end = plan->data + plan->size, e->code_bytes = code->size;
+/* A plan but for its imports: that of a whole program, or of a region. */
+static tess_status_t read_program(TessEntry *e) {
+  uint32_t i, named;
   if (!enough(e, 8) || memcmp(e->at, "TSPL", 4)) return damaged("it is none");
   e->at += 4;
-  TRY(take_u32(e, &version));
-  if (version != 1) return fail(TESS_ERROR_FILE, "bundle: its plan has version %u, expected 1", version);
+  TRY(take_u32(e, &e->version));
+  if (e->version != 1 && e->version != 2)
+    return fail(TESS_ERROR_FILE, "bundle: its plan has version %u, expected 1 or 2", e->version);
   TRY(take_name(e, e->numerics, sizeof e->numerics));
   TRY(read_sizes(e));
   TRY(read_buffers(e));
@@ -739,14 +965,21 @@ static tess_status_t read_plan(TessEntry *e, const Section *plan, const Section 
   for (i = 0; i < e->inputs; i++)
     if (e->buffer[e->input[i].buffer].kind != INPUT || (i && e->input[i].buffer <= e->input[i - 1].buffer))
       return damaged("an input is none");
-  for (i = version = 0; i < e->buffers; i++) version += e->buffer[i].kind == INPUT;
-  if (version != e->inputs) return damaged("an input has no name");
+  for (i = named = 0; i < e->buffers; i++) named += e->buffer[i].kind == INPUT;
+  if (named != e->inputs) return damaged("an input has no name");
   for (i = 0; i < e->bindings; i++)
     if (e->binding[i].input >= e->inputs ||
         e->binding[i].axis >= e->buffer[e->input[e->binding[i].input].buffer].rank)
       return damaged("a size follows from no input");
   TRY(read_kernels(e));
   TRY(read_steps(e));
+  return e->version == 1 ? TESS_OK : read_regions(e);
+}
+
+static tess_status_t read_plan(TessEntry *e, const Section *plan, const Section *code) {
+  e->at = plan->data, e->end = plan->data + plan->size, e->code_bytes = code->size;
+  TRY(map_code(e, code));
+  TRY(read_program(e));
   return load_code(e, code);
 }
 
@@ -1012,8 +1245,9 @@ struct Bound {
   Job *job;
   int64_t *numbers; /* of jobs */
   Action *action;
-  uint32_t jobs, actions, addresses;
-  uint64_t arena, scratch, extra;
+  uint32_t jobs, actions, addresses, regions;
+  uint64_t arena, scratch, extra, inner; /* inner: what the regions of a step need at most */
+  Bound **region;
   Run *idle;
 };
 
@@ -1024,7 +1258,8 @@ static void free_bound(Bound *b) {
     next = r->next;
     free(r);
   }
-  free(b->symbol), free(b->shape), free(b->stride), free(b->bytes), free(b->place), free(b->direct), free(b->job);
+  while (b->regions) free_bound(b->region[--b->regions]);
+  free(b->region), free(b->symbol), free(b->shape), free(b->stride), free(b->bytes), free(b->place), free(b->direct), free(b->job);
   free(b->numbers), free(b->action), free(b);
 }
 
@@ -1041,7 +1276,10 @@ static void free_entry(TessEntry *e) {
   for (i = 0; i < e->blocks; i++) free(e->held[i]);
   free(e->symbol_names), free(e->size), free(e->binding), free(e->guard), free(e->buffer), free(e->input);
   free(e->output), free(e->kernel), free(e->step);
-  if (e->code) munmap(e->code, page_up(e->code_bytes ? e->code_bytes : 1));
+  for (i = 0; e->region && i < e->regions; i++)
+    if (e->region[i]) free_entry(e->region[i]);
+  free(e->region), free(e->outer);
+  if (e->code && !e->depth) munmap(e->code, page_up(e->code_bytes ? e->code_bytes : 1));
   pthread_mutex_destroy(&e->lock);
   free(e);
 }
@@ -1205,7 +1443,7 @@ static int waits(const TessEntry *e, const Bound *b, const Job *x, const uint8_t
 static tess_status_t make_actions(const TessEntry *e, Bound *b, uint32_t threads) {
   uint32_t i, j, total = 0, numbers = 0;
   for (i = 0; i < e->steps; i++)
-    if (e->step[i].kind != COPY) {
+    if (has_kernel(&e->step[i])) {
       total += e->step[i].kind == CALL ? e->step[i].in_count : e->kernel[e->step[i].kernel].parameters;
       numbers += e->kernel[e->step[i].kernel].size_count;
     }
@@ -1219,7 +1457,7 @@ static tess_status_t make_actions(const TessEntry *e, Bound *b, uint32_t threads
     Job *job = &b->job[b->jobs];
     Action *a = b->actions ? &b->action[b->actions - 1] : NULL;
     int joins = a && a->kind == CALL && s->kind == CALL && a->count < MOST_TOGETHER;
-    if (s->kind != COPY) {
+    if (has_kernel(s)) {
       int64_t usual = 0;
       if (s->kind == SCAN) { /* its kernel has the number of steps as a size */
         usual = b->symbol[e->scan_symbol];
@@ -1245,7 +1483,7 @@ static tess_status_t make_actions(const TessEntry *e, Bound *b, uint32_t threads
       a = &b->action[b->actions++];
       a->kind = s->kind, a->first = b->jobs, a->step = i;
     }
-    if (s->kind != COPY) b->jobs++, a->count++, b->addresses += job->parameters;
+    if (has_kernel(s)) b->jobs++, a->count++, b->addresses += job->parameters;
   }
   for (i = 0; i < b->actions; i++) {
     Action *a = &b->action[i];
@@ -1266,12 +1504,65 @@ static tess_status_t loop_memory(const TessEntry *e, Bound *b) {
   for (i = 0; i < e->steps; i++) {
     const Step *s = &e->step[i];
     uint64_t need = 0;
-    if (s->kind < WHILE) continue;
+    if (s->kind < WHILE || s->kind == BRANCH) continue;
     for (j = 0; j < s->carry; j++) {
       need += line_up(b->bytes[s->out[j]]);
       if (b->bytes[s->out[j]] != b->bytes[s->in[j]]) return damaged("a loop carries another size");
     }
     if (need > b->extra) b->extra = need;
+  }
+  return TESS_OK;
+}
+
+static tess_status_t make_bound(const TessEntry *e, const int64_t *symbols, uint32_t threads, Bound **out);
+
+/* Whether a step has tensors of the sizes that a region takes and makes; those of rows are so many rows. */
+static int fits_bound(const TessEntry *e, const Bound *b, const Step *s, uint32_t which, int64_t length) {
+  const TessEntry *r = e->region[s->region[which]];
+  const Bound *c = b->region[s->region[which]];
+  uint32_t i, first = s->kind == BRANCH;
+  for (i = 0; i < r->inputs; i++) {
+    int row = s->kind == TRAVERSE && i >= s->carry && i < s->carry + s->xs;
+    const int64_t *shape = b->shape[s->in[first + i]], *own = c->shape[r->input[i].buffer];
+    if (row && shape[0] != length) return 0;
+    if (memcmp(shape + row, own, r->buffer[r->input[i].buffer].rank * sizeof *own)) return 0;
+  }
+  for (i = 0; i < r->outputs && !(s->kind == REPEAT && !which); i++) {
+    int row = s->kind == TRAVERSE && i >= s->carry;
+    const int64_t *shape = b->shape[s->out[i]], *own = c->shape[r->output[i].buffer];
+    if (row && shape[0] != length) return 0;
+    if (memcmp(shape + row, own, r->buffer[r->output[i].buffer].rank * sizeof *own)) return 0;
+  }
+  return 1;
+}
+
+/* The programs of regions at these sizes. */
+static tess_status_t bind_regions(const TessEntry *e, Bound *b) {
+  uint32_t i, j;
+  if (!e->regions) return TESS_OK;
+  b->region = calloc(e->regions, sizeof *b->region);
+  if (!b->region) return fail(TESS_ERROR_MEMORY, "%s: no memory to plan", e->name);
+  for (i = 0; i < e->regions; i++) {
+    const TessEntry *r = e->region[i];
+    int64_t *symbols = calloc((size_t)r->symbols + 1, sizeof *symbols);
+    uint64_t need;
+    tess_status_t status;
+    if (!symbols) return fail(TESS_ERROR_MEMORY, "%s: no memory to plan", e->name);
+    for (j = 0; j < r->symbols; j++) symbols[j] = r->outer[j] < e->symbols ? b->symbol[r->outer[j]] : 0;
+    status = make_bound(r, symbols, b->threads, &b->region[i]);
+    free(symbols);
+    TRY(status);
+    b->regions = i + 1;
+    need = b->region[i]->arena + b->region[i]->extra + line_up(b->region[i]->scratch) * b->threads + b->region[i]->inner;
+    if (need > b->inner) b->inner = need;
+  }
+  for (i = 0; i < e->steps; i++) {
+    const Step *s = &e->step[i];
+    int64_t length = 0;
+    if (s->kind < BRANCH) continue;
+    if (s->kind == TRAVERSE && (size_value(&e->size[s->length], b->symbol, &length) || length < 0)) return too_large(e);
+    if (!fits_bound(e, b, s, 0, length) || (s->kind != TRAVERSE && !fits_bound(e, b, s, 1, length)))
+      return damaged("a branch or loop has other sizes than its region");
   }
   return TESS_OK;
 }
@@ -1293,6 +1584,7 @@ static tess_status_t make_bound(const TessEntry *e, const int64_t *symbols, uint
     if (!status) status = lay_out(e, b);
     if (!status) status = make_actions(e, b, threads);
     if (!status) status = loop_memory(e, b);
+    if (!status) status = bind_regions(e, b);
   }
   if (status) free_bound(b);
   else *out = b;
@@ -1491,6 +1783,69 @@ static tess_status_t run_loop(const TessEntry *e, const Bound *b, const Action *
   return TESS_OK;
 }
 
+static Run *take_run(const TessEntry *e, Bound *b);
+static tess_status_t run_actions(const TessEntry *e, const Bound *b, Run *r);
+
+/* Run a region on these addresses. */
+static tess_status_t run_region(const TessEntry *e, const Bound *b, uint32_t which, uint8_t *const *in, uint8_t *const *out) {
+  TessEntry *r = e->region[which];
+  Bound *c = b->region[which];
+  tess_status_t status;
+  Run *run;
+  pthread_mutex_lock(&r->lock);
+  run = take_run(r, c);
+  pthread_mutex_unlock(&r->lock);
+  if (!run) return fail(TESS_ERROR_MEMORY, "%s: no memory for a run", e->name);
+  run->bases[0] = run->arena;
+  if (r->inputs) memcpy(run->bases + 1, in, r->inputs * sizeof *in);
+  if (r->outputs) memcpy(run->bases + 1 + r->inputs, out, r->outputs * sizeof *out);
+  run->bases[1 + r->inputs + r->outputs] = (uint8_t *)(uintptr_t)(r->bundle->weights->data + r->bundle->weights_at);
+  status = run_actions(r, c, run);
+  pthread_mutex_lock(&r->lock);
+  run->next = c->idle, c->idle = run;
+  pthread_mutex_unlock(&r->lock);
+  return status;
+}
+
+/* Branches, and loops whose bodies are programs: what is carried changes between the results and spare memory. */
+static tess_status_t run_control(const TessEntry *e, const Bound *b, const Action *a, Run *r) {
+  const Step *s = &e->step[a->step];
+  uint32_t first = s->kind == BRANCH, n = s->in_count - first, m = s->out_count, i;
+  uint8_t **in = calloc((size_t)n + 2 * (size_t)m + 1, sizeof *in), **out = in + n, **other = out + m, *flags[1], going = 1;
+  int64_t done, length = 0;
+  uint64_t at = 0;
+  tess_status_t status = TESS_OK;
+  if (!in) return fail(TESS_ERROR_MEMORY, "%s: no memory for a run", e->name);
+  for (i = 0; i < n; i++) in[i] = address(b, r, s->in[first + i]);
+  for (i = 0; i < m; i++) out[i] = address(b, r, s->out[i]);
+  for (i = 0; i < s->carry; i++) other[i] = r->arena + b->arena + at, at += line_up(b->bytes[s->out[i]]);
+  if (s->kind == BRANCH) {
+    status = run_region(e, b, s->region[!*address(b, r, s->in[0])], in, out);
+    free(in);
+    return status;
+  }
+  if (s->kind == TRAVERSE) size_value(&e->size[s->length], b->symbol, &length); /* it is known to fit */
+  flags[0] = &going;
+  for (done = 0;; done++) {
+    if (s->kind == REPEAT) status = run_region(e, b, s->region[0], in, flags);
+    if (status || (s->kind == REPEAT ? !going : done == length)) break;
+    if (s->kind == TRAVERSE) {
+      int64_t row = s->reverse ? length - 1 - done : done;
+      for (i = s->carry; i < s->carry + s->xs; i++)
+        in[i] = address(b, r, s->in[i]) + (uint64_t)row * (b->bytes[s->in[i]] / (uint64_t)length);
+      for (i = s->carry; i < m; i++)
+        out[i] = other[i] = address(b, r, s->out[i]) + (uint64_t)row * (b->bytes[s->out[i]] / (uint64_t)length);
+    }
+    status = run_region(e, b, s->region[s->kind == REPEAT], in, done & 1 ? other : out);
+    if (status) break;
+    for (i = 0; i < s->carry; i++) in[i] = done & 1 ? other[i] : out[i];
+  }
+  for (i = 0; !status && i < s->carry; i++)
+    if (in[i] != address(b, r, s->out[i])) memmove(address(b, r, s->out[i]), in[i], b->bytes[s->out[i]]);
+  free(in);
+  return status;
+}
+
 static Run *take_run(const TessEntry *e, Bound *b) {
   uint64_t arena = line_up(b->arena + b->extra), scratch = line_up(b->scratch) * b->threads;
   uint64_t addresses = line_up(((uint64_t)b->addresses + 1) * sizeof(void *)), head = line_up(sizeof(Run));
@@ -1610,7 +1965,7 @@ tess_status_t tess_entry_plan(TessEntry *e, const TessTensorDesc *inputs, uint32
   pthread_mutex_unlock(&e->lock);
   if (status) return status;
   describe_outputs(e, b, outputs);
-  if (bytes) *bytes = b->arena + b->extra + line_up(b->scratch) * b->threads;
+  if (bytes) *bytes = b->arena + b->extra + line_up(b->scratch) * b->threads + b->inner;
   return TESS_OK;
 }
 
@@ -1697,6 +2052,8 @@ static tess_status_t run_actions(const TessEntry *e, const Bound *b, Run *r) {
         for (k = 0; k < job->parameters; k++) p[k] = address(b, r, job->buffers[k]);
       }
       run_phase(b, a, r);
+    } else if (a->kind >= BRANCH) {
+      TRY(run_control(e, b, a, r));
     } else {
       TRY(run_loop(e, b, a, r));
     }
