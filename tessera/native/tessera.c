@@ -2,7 +2,7 @@
  *
  *   cc -O2 -pthread -I include program.c tessera.c
  *
- * In order: errors, SHA-256, the file, plans, sizes, memory, machine code, threads, running, GPUs.  A reader believes nothing
+ * In order: errors, SHA-256, the file, plans, sizes, memory, machine code, threads, running, GPUs, operators.  A reader believes nothing
  * in a file before it is checked, also when digests fit: they tell who damaged a file, not who wrote it.
  */
 #ifndef _GNU_SOURCE
@@ -1172,6 +1172,8 @@ void tess_tensor_free(TessTensorDesc *t) {
   }
 }
 
+static tess_status_t check_operator(const TessOperatorDesc *o);
+
 /* An operator: every payload that its representation has is a tensor of the right rank, every other is all 0. */
 tess_status_t tess_operator_validate(const TessOperatorDesc *o) {
   static const TessTensorDesc none;
@@ -1200,7 +1202,7 @@ tess_status_t tess_operator_validate(const TessOperatorDesc *o) {
   }
   if (o->repr == TESS_OP_DENSE && (o->payload[0].shape[0] != o->rows || o->payload[0].shape[1] != o->columns))
     return fail(TESS_ERROR_SHAPE, "operator: the matrix is not %lld by %lld", (long long)o->rows, (long long)o->columns);
-  return TESS_OK;
+  return check_operator(o);
 }
 
 /* Memory -------------------------------------------------------------------------------------------------------- */
@@ -3018,4 +3020,595 @@ tess_status_t tess_entry_run_on(TessEntry *e, TessStream *stream, const TessTens
   if (e->bundle->flags & TESS_OPEN_UNVERIFIED)
     return fail(TESS_ERROR_DIGEST, "%s: the bundle was opened unverified; what is not verified is not run", e->name);
   return run_on_device(e, stream, inputs, input_count, outputs, 0);
+}
+
+/* Operators ----------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+  double re, im;
+} Complex;
+enum { MOST_DENSE = 8192, MOST_DEEP = 256 };
+static const int64_t MOST_VECTOR = (int64_t)1 << 40;
+
+static Complex times(Complex a, Complex b) {
+  Complex c = {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+  return c;
+}
+static Complex over(Complex a, Complex b) { /* Smith's way: no square of a large number */
+  double r, d;
+  Complex c;
+  if ((b.re < 0 ? -b.re : b.re) >= (b.im < 0 ? -b.im : b.im)) {
+    r = b.im / b.re, d = b.re + b.im * r;
+    c.re = (a.re + a.im * r) / d, c.im = (a.im - a.re * r) / d;
+  } else {
+    r = b.re / b.im, d = b.re * r + b.im;
+    c.re = (a.re * r + a.im) / d, c.im = (a.im * r - a.re) / d;
+  }
+  return c;
+}
+static Complex plus(Complex a, Complex b) { return a.re += b.re, a.im += b.im, a; }
+static Complex minus(Complex a, Complex b) { return a.re -= b.re, a.im -= b.im, a; }
+static Complex conjugate(Complex a, int really) { return a.im = really ? -a.im : a.im, a; }
+
+static int is_number(uint32_t dtype) { return dtype >= TESS_F32 && dtype <= TESS_C128; }
+static int is_place(uint32_t dtype) { return dtype == TESS_I32 || dtype == TESS_I64; }
+
+static Complex number_at(const TessTensorDesc *t, int64_t i, int64_t j, int64_t k) {
+  const uint8_t *p = (const uint8_t *)t->data + i * t->strides[0];
+  Complex out = {0, 0};
+  float f[2];
+  double d[2];
+  if (t->rank > 1) p += j * t->strides[1];
+  if (t->rank > 2) p += k * t->strides[2];
+  if (t->dtype == TESS_F32 || t->dtype == TESS_C64) {
+    memcpy(f, p, t->dtype == TESS_F32 ? 4 : 8);
+    out.re = f[0], out.im = t->dtype == TESS_F32 ? 0 : f[1];
+  } else {
+    memcpy(d, p, t->dtype == TESS_F64 ? 8 : 16);
+    out.re = d[0], out.im = t->dtype == TESS_F64 ? 0 : d[1];
+  }
+  return out;
+}
+
+static int64_t place_at(const TessTensorDesc *t, int64_t i) {
+  const uint8_t *p = (const uint8_t *)t->data + i * t->strides[0];
+  int64_t wide;
+  int32_t narrow;
+  if (t->dtype == TESS_I64) return memcpy(&wide, p, 8), wide;
+  return memcpy(&narrow, p, 4), narrow;
+}
+
+static int inside(const TessTensorDesc *t) {
+  int64_t low, high;
+  return !reach(t->shape, t->strides, t->rank, ITEM[t->dtype], &low, &high) && low >= 0 && (uint64_t)high <= t->bytes;
+}
+
+/* The sizes and the values of a payload that is known to be tensors of the right rank. */
+static tess_status_t check_operator(const TessOperatorDesc *o) {
+  static const char *const other = "operator: payload %d has another shape, dtype or memory than its operator";
+  const TessTensorDesc *p = o->payload;
+  int i, places = o->tag == TESS_TAG_PERMUTATION;
+  int64_t j, n = o->rows, m = o->columns;
+  if (n > MOST_VECTOR || m > MOST_VECTOR) return fail(TESS_ERROR_SHAPE, "operator: it is too large");
+  for (i = 0; i < 3 && p[i].size; i++) {
+    int is_index = places || (o->repr == TESS_OP_BLOCKSPARSE && i < 2);
+    if (!inside(&p[i]) || (is_index ? !is_place(p[i].dtype) : !is_number(p[i].dtype)) || p[i].device)
+      return fail(TESS_ERROR_TYPE, other, i);
+  }
+  if (o->repr == TESS_OP_FACTOR) {
+    if (p[0].shape[0] != n || p[0].shape[1] != p[1].shape[0] || p[2].shape[0] != p[1].shape[0] || p[2].shape[1] != m)
+      return fail(TESS_ERROR_SHAPE, "operator: U, S and V* do not make a %lld by %lld operator", (long long)n, (long long)m);
+  }
+  if (o->repr == TESS_OP_IMPLICIT && o->tag != TESS_TAG_ZERO && n != m)
+    return fail(TESS_ERROR_SHAPE, "operator: it is %lld by %lld, expected square", (long long)n, (long long)m);
+  if (o->repr == TESS_OP_IMPLICIT && o->tag != TESS_TAG_FFT && p[0].size && p[0].shape[0] != n)
+    return fail(TESS_ERROR_SHAPE, other, 0);
+  for (j = 0; places && j < n; j++)
+    if (place_at(&p[0], j) < 0 || place_at(&p[0], j) >= n) return fail(TESS_ERROR_SHAPE, "operator: a place is out of range");
+  if (o->repr == TESS_OP_BLOCKSPARSE) {
+    int64_t tall = p[2].shape[1], wide = p[2].shape[2], blocks = p[2].shape[0], rows = p[0].shape[0] - 1;
+    if (tall < 1 || wide < 1 || rows < 0 || rows > n / tall || rows * tall != n || m % wide || p[1].shape[0] != blocks)
+      return fail(TESS_ERROR_SHAPE, "operator: its blocks do not tile it");
+    for (j = 0; j <= rows; j++)
+      if (place_at(&p[0], j) < (j ? place_at(&p[0], j - 1) : 0) || (!j && place_at(&p[0], j)) ||
+          (j == rows ? place_at(&p[0], j) != blocks : place_at(&p[0], j) > blocks))
+        return fail(TESS_ERROR_SHAPE, "operator: its row pointers are wrong");
+    for (j = 0; j < blocks; j++)
+      if (place_at(&p[1], j) < 0 || place_at(&p[1], j) >= m / wide) return fail(TESS_ERROR_SHAPE, "operator: a place is out of range");
+  }
+  return TESS_OK;
+}
+
+/* e^(-2 pi i k / n), by halves of a turn so that exact values are exact. */
+static Complex turn(uint64_t k, uint64_t n) {
+  static const double pi = 3.14159265358979323846;
+  double x, term, s = 0, c = 0;
+  uint64_t eighth;
+  int i;
+  Complex out;
+  k %= n;
+  eighth = (uint64_t)(((unsigned __int128)k * 8) / n);
+  /* Reduce to the nearest quarter; what is left is at most an eighth of a turn. */
+  {
+    uint64_t quarter = (eighth + 1) / 2;
+    double rest = ((double)k * 4.0 - (double)quarter * (double)n) / (4.0 * (double)n) * 2.0 * pi;
+    for (i = 0, term = 1, x = rest; i < 30; i++) {
+      if (i & 1) s += (i & 2) ? -term : term;
+      else c += (i & 2) ? -term : term;
+      term = term * x / (double)(i + 1);
+    }
+    quarter &= 3;
+    out.re = quarter == 0 ? c : quarter == 1 ? -s : quarter == 2 ? -c : s;
+    out.im = quarter == 0 ? -s : quarter == 1 ? -c : quarter == 2 ? s : c;
+  }
+  return out;
+}
+
+/* The discrete Fourier transform of every step-th element, halves first; sizes that are odd are summed. */
+static void transform(const Complex *x, Complex *y, uint64_t n, uint64_t step, int back, Complex *room) {
+  uint64_t i, j;
+  if (n % 2 || n < 2) {
+    for (i = 0; i < n; i++) {
+      Complex sum = {0, 0};
+      for (j = 0; j < n; j++)
+        sum = plus(sum, times(conjugate(turn((uint64_t)((unsigned __int128)i * j % n), n), back), x[j * step]));
+      y[i] = sum;
+    }
+    return;
+  }
+  transform(x, room, n / 2, 2 * step, back, y);
+  transform(x + step, room + n / 2, n / 2, 2 * step, back, y + n / 2);
+  for (i = 0; i < n / 2; i++) {
+    Complex odd = times(conjugate(turn(i, n), back), room[n / 2 + i]);
+    y[i] = plus(room[i], odd), y[n / 2 + i] = minus(room[i], odd);
+  }
+}
+
+typedef struct {
+  const TessOperatorGraph *graph;
+  const int64_t (*sizes)[2]; /* rows and columns of every node */
+} Algebra;
+
+static tess_status_t apply_node(const Algebra *g, uint32_t node, int adjoint, const Complex *x, Complex *y);
+static tess_status_t solve_node(const Algebra *g, uint32_t node, int adjoint, const Complex *b, Complex *x);
+
+static tess_status_t vector_of(int64_t n, Complex **out) {
+  *out = calloc((size_t)n + 1, sizeof **out);
+  return *out ? TESS_OK : fail(TESS_ERROR_MEMORY, "operator: no memory for %lld numbers", (long long)n);
+}
+
+static tess_status_t apply_leaf(const TessOperatorDesc *o, int adjoint, const Complex *x, Complex *y) {
+  const TessTensorDesc *p = o->payload;
+  int64_t n = adjoint ? o->columns : o->rows, m = adjoint ? o->rows : o->columns, i, j, k;
+  Complex *room;
+  memset(y, 0, (size_t)n * sizeof *y);
+  if (o->repr == TESS_OP_DENSE) {
+    for (i = 0; i < n; i++)
+      for (j = 0; j < m; j++)
+        y[i] = plus(y[i], times(conjugate(adjoint ? number_at(p, j, i, 0) : number_at(p, i, j, 0), adjoint), x[j]));
+  } else if (o->repr == TESS_OP_FACTOR) {
+    int64_t rank = p[1].shape[0];
+    TRY(vector_of(rank, &room));
+    for (k = 0; k < rank; k++) {
+      for (j = 0; j < m; j++)
+        room[k] = plus(room[k], times(conjugate(adjoint ? number_at(p, j, k, 0) : number_at(p + 2, k, j, 0), adjoint), x[j]));
+      room[k] = times(room[k], conjugate(number_at(p + 1, k, 0, 0), adjoint));
+    }
+    for (i = 0; i < n; i++)
+      for (k = 0; k < rank; k++)
+        y[i] = plus(y[i], times(conjugate(adjoint ? number_at(p + 2, k, i, 0) : number_at(p, i, k, 0), adjoint), room[k]));
+    free(room);
+  } else if (o->repr == TESS_OP_BLOCKSPARSE) {
+    int64_t tall = p[2].shape[1], wide = p[2].shape[2], row, block;
+    for (row = 0; row + 1 < p[0].shape[0]; row++)
+      for (block = place_at(&p[0], row); block < place_at(&p[0], row + 1); block++)
+        for (i = 0; i < tall; i++)
+          for (j = 0; j < wide; j++) {
+            int64_t r = row * tall + i, c = place_at(&p[1], block) * wide + j;
+            Complex a = conjugate(number_at(&p[2], block, i, j), adjoint);
+            if (adjoint) y[c] = plus(y[c], times(a, x[r]));
+            else y[r] = plus(y[r], times(a, x[c]));
+          }
+  } else if (o->tag == TESS_TAG_IDENTITY) {
+    memcpy(y, x, (size_t)n * sizeof *y);
+  } else if (o->tag == TESS_TAG_DIAGONAL) {
+    for (i = 0; i < n; i++) y[i] = times(conjugate(number_at(p, i, 0, 0), adjoint), x[i]);
+  } else if (o->tag == TESS_TAG_PERMUTATION) {
+    for (i = 0; i < n; i++)
+      if (adjoint) y[place_at(p, i)] = plus(y[place_at(p, i)], x[i]);
+      else y[i] = x[place_at(p, i)];
+  } else if (o->tag == TESS_TAG_CIRCULANT) {
+    for (i = 0; i < n; i++)
+      for (j = 0; j < n; j++)
+        y[i] = plus(y[i], times(conjugate(number_at(p, adjoint ? (j - i + n) % n : (i - j + n) % n, 0, 0), adjoint), x[j]));
+  } else if (o->tag == TESS_TAG_FFT && n) {
+    TRY(vector_of(n, &room));
+    transform(x, y, (uint64_t)n, 1, adjoint, room);
+    free(room);
+  }
+  return TESS_OK;
+}
+
+/* Do something to every row of a matrix, or to every column. */
+typedef tess_status_t (*Does)(const Algebra *, uint32_t, int, const Complex *, Complex *);
+
+static tess_status_t both_sides(const Algebra *g, Does does, uint32_t a, uint32_t b, const int64_t in[2], const int64_t out[2],
+                                int adjoint, const Complex *x, Complex *y) {
+  Complex *rows, *column, *made;
+  int64_t i, j;
+  tess_status_t status = TESS_OK;
+  TRY(vector_of(in[0] * out[1] + in[0] + out[0], &rows));
+  column = rows + in[0] * out[1], made = column + in[0];
+  for (i = 0; !status && i < in[0]; i++) status = does(g, b, adjoint, x + i * in[1], rows + i * out[1]);
+  for (j = 0; !status && j < out[1]; j++) {
+    for (i = 0; i < in[0]; i++) column[i] = rows[i * out[1] + j];
+    status = does(g, a, adjoint, column, made);
+    for (i = 0; !status && i < out[0]; i++) y[i * out[1] + j] = made[i];
+  }
+  free(rows);
+  return status;
+}
+
+static tess_status_t kronecker(const Algebra *g, Does does, const uint32_t *of, int turned, int adjoint, const Complex *x,
+                               Complex *y) {
+  int64_t in[2], out[2];
+  int i;
+  for (i = 0; i < 2; i++) in[i] = g->sizes[of[i]][!turned], out[i] = g->sizes[of[i]][turned];
+  return both_sides(g, does, of[0], of[1], in, out, adjoint, x, y);
+}
+
+/* One operator after another, as a product or its adjoint or its inverse needs them. */
+static tess_status_t chain(const Algebra *g, Does does, const uint32_t *of, uint32_t count, int backwards, int turned, int adjoint,
+                           const Complex *x, Complex *y) {
+  Complex *now = NULL, *next;
+  uint32_t i;
+  tess_status_t status = TESS_OK;
+  for (i = 0; i < count; i++) {
+    uint32_t node = of[backwards ? count - 1 - i : i];
+    int64_t n = g->sizes[node][turned];
+    status = vector_of(n, &next);
+    if (!status) status = does(g, node, adjoint, now ? now : x, next);
+    free(now);
+    now = next;
+    if (status) break;
+    if (i + 1 == count) memcpy(y, now, (size_t)n * sizeof *y);
+  }
+  free(now);
+  return status;
+}
+
+static tess_status_t blocks(const Algebra *g, Does does, const uint32_t *of, uint32_t count, int turned, int adjoint,
+                            const Complex *x, Complex *y) {
+  uint32_t i;
+  for (i = 0; i < count; i++) {
+    TRY(does(g, of[i], adjoint, x, y));
+    x += g->sizes[of[i]][!turned], y += g->sizes[of[i]][turned];
+  }
+  return TESS_OK;
+}
+
+static tess_status_t apply_node(const Algebra *g, uint32_t node, int adjoint, const Complex *x, Complex *y) {
+  const TessOperatorNode *v = &g->graph->nodes[node];
+  const uint32_t *of = g->graph->operands + v->first;
+  int64_t n = g->sizes[node][adjoint], i;
+  Complex s, *part;
+  uint32_t k;
+  s.re = v->scalar[0], s.im = adjoint ? -v->scalar[1] : v->scalar[1];
+  switch (v->kind) {
+    case TESS_NODE_LEAF: return apply_leaf(&g->graph->leaves[v->leaf], adjoint, x, y);
+    case TESS_NODE_COMPOSE: return chain(g, apply_node, of, v->count, !adjoint, adjoint, adjoint, x, y);
+    case TESS_NODE_ADJOINT: return apply_node(g, of[0], !adjoint, x, y);
+    case TESS_NODE_KRONECKER: return kronecker(g, apply_node, of, adjoint, adjoint, x, y);
+    case TESS_NODE_DIRECT_SUM: return blocks(g, apply_node, of, v->count, adjoint, adjoint, x, y);
+    case TESS_NODE_INVERSE: return solve_node(g, of[0], adjoint, x, y);
+    case TESS_NODE_RESOLVENT: return solve_node(g, node, 2 + adjoint, x, y);
+    case TESS_NODE_SCALE:
+      TRY(apply_node(g, of[0], adjoint, x, y));
+      for (i = 0; i < n; i++) y[i] = times(s, y[i]);
+      return TESS_OK;
+    default: break;
+  }
+  TRY(vector_of(n, &part)); /* a sum */
+  memset(y, 0, (size_t)n * sizeof *y);
+  for (k = 0; k < v->count; k++) {
+    tess_status_t status = apply_node(g, of[k], adjoint, x, part);
+    if (status) return free(part), status;
+    for (i = 0; i < n; i++) y[i] = plus(y[i], part[i]);
+  }
+  free(part);
+  return TESS_OK;
+}
+
+/* Gauss's elimination with partial pivoting on the matrix of an operator, less s on the diagonal. */
+static tess_status_t eliminate(const Algebra *g, uint32_t node, int adjoint, Complex s, const Complex *b, Complex *x) {
+  int64_t n = g->sizes[node][0], i, j, k;
+  Complex *a, *unit;
+  tess_status_t status;
+  if (n > MOST_DENSE) return fail(TESS_ERROR_SHAPE, "operator: %lld rows are too many to solve without structure", (long long)n);
+  TRY(vector_of(n * n + 2 * n, &a));
+  unit = a + n * n;
+  for (j = 0, status = TESS_OK; !status && j < n; j++) { /* column by column; held as rows */
+    memset(unit, 0, (size_t)n * sizeof *unit);
+    unit[j].re = 1;
+    status = apply_node(g, node, adjoint, unit, unit + n);
+    for (i = 0; !status && i < n; i++) a[i * n + j] = i == j ? minus(unit[n + i], s) : unit[n + i];
+  }
+  if (n) memcpy(x, b, (size_t)n * sizeof *x);
+  for (k = 0; !status && k < n; k++) {
+    int64_t best = k;
+    double most = -1;
+    for (i = k; i < n; i++) {
+      double size = a[i * n + k].re * a[i * n + k].re + a[i * n + k].im * a[i * n + k].im;
+      if (size > most) most = size, best = i;
+    }
+    if (!(most > 0)) {
+      status = fail(TESS_ERROR_SINGULAR, "operator: it is singular: column %lld has no pivot", (long long)k);
+      break;
+    }
+    if (best != k) {
+      Complex t;
+      for (j = k; j < n; j++) t = a[k * n + j], a[k * n + j] = a[best * n + j], a[best * n + j] = t;
+      t = x[k], x[k] = x[best], x[best] = t;
+    }
+    for (i = k + 1; i < n; i++) {
+      Complex f = over(a[i * n + k], a[k * n + k]);
+      if (f.re == 0 && f.im == 0) continue;
+      for (j = k + 1; j < n; j++) a[i * n + j] = minus(a[i * n + j], times(f, a[k * n + j]));
+      x[i] = minus(x[i], times(f, x[k]));
+    }
+  }
+  for (k = n - 1; !status && k >= 0; k--) {
+    for (j = k + 1; j < n; j++) x[k] = minus(x[k], times(a[k * n + j], x[j]));
+    x[k] = over(x[k], a[k * n + k]);
+  }
+  free(a);
+  return status;
+}
+
+static tess_status_t solve_leaf(const Algebra *g, uint32_t node, int adjoint, const Complex *b, Complex *x) {
+  const TessOperatorDesc *o = &g->graph->leaves[g->graph->nodes[node].leaf];
+  static const Complex none = {0, 0};
+  int64_t i;
+  if (o->repr == TESS_OP_IMPLICIT && o->tag == TESS_TAG_DIAGONAL) {
+    for (i = 0; i < o->rows; i++) {
+      Complex d = conjugate(number_at(o->payload, i, 0, 0), adjoint);
+      if (d.re == 0 && d.im == 0) return fail(TESS_ERROR_SINGULAR, "operator: it is singular: element %lld is 0", (long long)i);
+      x[i] = over(b[i], d);
+    }
+    return TESS_OK;
+  }
+  if (o->repr == TESS_OP_IMPLICIT && o->tag == TESS_TAG_FFT) {
+    TRY(apply_leaf(o, !adjoint, b, x));
+    for (i = 0; i < o->rows; i++) x[i].re /= (double)o->rows, x[i].im /= (double)o->rows;
+    return TESS_OK;
+  }
+  if (o->flags & TESS_OP_UNITARY || (o->repr == TESS_OP_IMPLICIT && (o->tag == TESS_TAG_IDENTITY || o->tag == TESS_TAG_PERMUTATION)))
+    return apply_leaf(o, !adjoint, b, x);
+  return eliminate(g, node, adjoint, none, b, x);
+}
+
+/* The x with A x = b; `adjoint` of 2 and 3: with (s I - A) x = b and its adjoint, where the node is that resolvent. */
+static tess_status_t solve_node(const Algebra *g, uint32_t node, int adjoint, const Complex *b, Complex *x) {
+  const TessOperatorNode *v = &g->graph->nodes[node];
+  const uint32_t *of = g->graph->operands + v->first;
+  static const Complex none = {0, 0};
+  int64_t n = g->sizes[node][0], i;
+  Complex s;
+  s.re = v->scalar[0], s.im = adjoint & 1 ? -v->scalar[1] : v->scalar[1];
+  if (adjoint > 1) {
+    TRY(eliminate(g, of[0], adjoint & 1, s, b, x));
+    for (i = 0; i < n; i++) x[i].re = -x[i].re, x[i].im = -x[i].im;
+    return TESS_OK;
+  }
+  if (g->sizes[node][0] != g->sizes[node][1])
+    return fail(TESS_ERROR_SHAPE, "operator: it is %lld by %lld, expected square", (long long)g->sizes[node][0],
+                (long long)g->sizes[node][1]);
+  switch (v->kind) {
+    case TESS_NODE_LEAF: return solve_leaf(g, node, adjoint, b, x);
+    case TESS_NODE_ADJOINT: return solve_node(g, of[0], !adjoint, b, x);
+    case TESS_NODE_INVERSE: return apply_node(g, of[0], adjoint, b, x);
+    case TESS_NODE_COMPOSE:
+      for (i = 0; i < (int64_t)v->count; i++)
+        if (g->sizes[of[i]][0] != g->sizes[of[i]][1]) return eliminate(g, node, adjoint, none, b, x);
+      return chain(g, solve_node, of, v->count, adjoint, 0, adjoint, b, x);
+    case TESS_NODE_KRONECKER:
+    case TESS_NODE_DIRECT_SUM:
+      for (i = 0; i < (int64_t)v->count; i++)
+        if (g->sizes[of[i]][0] != g->sizes[of[i]][1]) return eliminate(g, node, adjoint, none, b, x);
+      if (v->kind == TESS_NODE_KRONECKER) return kronecker(g, solve_node, of, 0, adjoint, b, x);
+      return blocks(g, solve_node, of, v->count, 0, adjoint, b, x);
+    case TESS_NODE_SCALE:
+      if (s.re == 0 && s.im == 0) return fail(TESS_ERROR_SINGULAR, "operator: it is singular: it is scaled by 0");
+      TRY(solve_node(g, of[0], adjoint, b, x));
+      for (i = 0; i < n; i++) x[i] = over(x[i], s);
+      return TESS_OK;
+    case TESS_NODE_RESOLVENT: /* x = (s I - A) b */
+      TRY(apply_node(g, of[0], adjoint, b, x));
+      for (i = 0; i < n; i++) x[i] = minus(times(s, b[i]), x[i]);
+      return TESS_OK;
+    default: return eliminate(g, node, adjoint, none, b, x);
+  }
+}
+
+static tess_status_t node_sizes(const TessOperatorGraph *g, uint32_t i, int64_t (*sizes)[2], uint32_t *depths) {
+  static const uint32_t least[9] = {0, 1, 1, 1, 1, 2, 1, 1, 1}, most[9] = {0, 64, 64, 1, 1, 2, 64, 1, 1};
+  const TessOperatorNode *v = &g->nodes[i];
+  const uint32_t *of;
+  uint32_t k;
+  if (v->size != sizeof *v || v->version != TESS_ABI_VERSION)
+    return fail(TESS_ERROR_ARGUMENT, "operator graph: node %u has size %u and version %u, expected %u and %u", i, v->size, v->version,
+                (unsigned)sizeof *v, TESS_ABI_VERSION);
+  if (v->kind > TESS_NODE_RESOLVENT) return fail(TESS_ERROR_ARGUMENT, "operator graph: node %u has kind %u", i, v->kind);
+  if (v->count < least[v->kind] || v->count > most[v->kind] || v->first > g->operand_count || v->count > g->operand_count - v->first)
+    return fail(TESS_ERROR_ARGUMENT, "operator graph: node %u of kind %u has %u operands", i, v->kind, v->count);
+  if (v->kind == TESS_NODE_LEAF ? v->leaf >= g->leaf_count : v->leaf)
+    return fail(TESS_ERROR_ARGUMENT, "operator graph: node %u names leaf %u", i, v->leaf);
+  if (v->kind != TESS_NODE_SCALE && v->kind != TESS_NODE_RESOLVENT && (v->scalar[0] != 0 || v->scalar[1] != 0))
+    return fail(TESS_ERROR_ARGUMENT, "operator graph: node %u has a scalar without a meaning", i);
+  if (v->scalar[0] - v->scalar[0] != 0 || v->scalar[1] - v->scalar[1] != 0)
+    return fail(TESS_ERROR_ARGUMENT, "operator graph: node %u has a scalar that is not finite", i);
+  if (v->kind == TESS_NODE_LEAF) {
+    sizes[i][0] = g->leaves[v->leaf].rows, sizes[i][1] = g->leaves[v->leaf].columns, depths[i] = 1;
+    return TESS_OK;
+  }
+  of = g->operands + v->first;
+  for (k = 0; k < v->count; k++) {
+    int64_t n, m;
+    if (of[k] >= i) return fail(TESS_ERROR_ARGUMENT, "operator graph: node %u names node %u, which is not before it", i, of[k]);
+    if (depths[of[k]] + 1 > depths[i]) depths[i] = depths[of[k]] + 1;
+    n = sizes[of[k]][0], m = sizes[of[k]][1];
+    if ((v->kind == TESS_NODE_INVERSE || v->kind == TESS_NODE_RESOLVENT) && n != m)
+      return fail(TESS_ERROR_SHAPE, "operator graph: node %u inverts a %lld by %lld operator", i, (long long)n, (long long)m);
+    if (!k) {
+      sizes[i][0] = v->kind == TESS_NODE_ADJOINT ? m : n, sizes[i][1] = v->kind == TESS_NODE_ADJOINT ? n : m;
+    } else if (v->kind == TESS_NODE_COMPOSE ? sizes[i][1] != n : v->kind == TESS_NODE_SUM && (sizes[i][0] != n || sizes[i][1] != m)) {
+      return fail(TESS_ERROR_SHAPE, "operator graph: operand %u of node %u is %lld by %lld, which does not fit", k, i, (long long)n,
+                  (long long)m);
+    } else if (v->kind == TESS_NODE_COMPOSE) {
+      sizes[i][1] = m;
+    } else if (v->kind == TESS_NODE_KRONECKER) {
+      if (__builtin_mul_overflow(sizes[i][0], n, &sizes[i][0]) || __builtin_mul_overflow(sizes[i][1], m, &sizes[i][1]))
+        return fail(TESS_ERROR_SHAPE, "operator graph: node %u is too large", i);
+    } else if (v->kind == TESS_NODE_DIRECT_SUM) {
+      sizes[i][0] += n, sizes[i][1] += m;
+    }
+  }
+  if (sizes[i][0] > MOST_VECTOR || sizes[i][1] > MOST_VECTOR || depths[i] > MOST_DEEP)
+    return fail(TESS_ERROR_SHAPE, "operator graph: node %u is too large", i);
+  return TESS_OK;
+}
+
+/* Check a graph; the sizes of its nodes, which the caller frees. */
+static tess_status_t measure_graph(const TessOperatorGraph *g, int64_t (**out)[2]) {
+  int64_t(*sizes)[2];
+  uint32_t i, *depths;
+  tess_status_t status = TESS_OK;
+  if (!g) return fail(TESS_ERROR_ARGUMENT, "operator graph: it is null");
+  if (g->size != sizeof *g || g->version != TESS_ABI_VERSION)
+    return fail(TESS_ERROR_ARGUMENT, "operator graph: size %u and version %u, expected %u and %u", g->size, g->version,
+                (unsigned)sizeof *g, TESS_ABI_VERSION);
+  if (!g->node_count || g->node_count > TESS_MAX_NODES || g->leaf_count > TESS_MAX_NODES || g->operand_count > 64 * TESS_MAX_NODES ||
+      g->root >= g->node_count || !g->nodes || (g->leaf_count && !g->leaves) || (g->operand_count && !g->operands))
+    return fail(TESS_ERROR_ARGUMENT, "operator graph: %u leaves, %u nodes, %u operands and root %u are no graph", g->leaf_count,
+                g->node_count, g->operand_count, g->root);
+  for (i = 0; i < g->leaf_count; i++) TRY(tess_operator_validate(&g->leaves[i]));
+  sizes = calloc(g->node_count, sizeof *sizes), depths = calloc(g->node_count, sizeof *depths);
+  if (!sizes || !depths) status = fail(TESS_ERROR_MEMORY, "operator graph: no memory");
+  for (i = 0; !status && i < g->node_count; i++) status = node_sizes(g, i, sizes, depths);
+  free(depths);
+  if (status) free(sizes);
+  else *out = sizes;
+  return status;
+}
+
+tess_status_t tess_graph_validate(const TessOperatorGraph *g, int64_t *rows, int64_t *columns) {
+  int64_t(*sizes)[2];
+  TRY(measure_graph(g, &sizes));
+  if (rows) *rows = sizes[g->root][0];
+  if (columns) *columns = sizes[g->root][1];
+  free(sizes);
+  return TESS_OK;
+}
+
+static tess_status_t put_number(TessTensorDesc *t, int64_t i, int64_t j, Complex z) {
+  uint8_t *p = (uint8_t *)t->data + i * t->strides[0] + (t->rank > 1 ? j * t->strides[1] : 0);
+  float f[2];
+  double d[2];
+  if ((t->dtype == TESS_F32 || t->dtype == TESS_F64) && z.im != 0)
+    return fail(TESS_ERROR_TYPE, "operator: the result is complex, give it a tensor of c64 or c128");
+  f[0] = (float)z.re, f[1] = (float)z.im, d[0] = z.re, d[1] = z.im;
+  if (t->dtype == TESS_F32 || t->dtype == TESS_C64) memcpy(p, f, t->dtype == TESS_F32 ? 4 : 8);
+  else memcpy(p, d, t->dtype == TESS_F64 ? 8 : 16);
+  return TESS_OK;
+}
+
+static tess_status_t check_vector(const char *what, const TessTensorDesc *t, int64_t rows) {
+  TRY(tess_tensor_validate(t));
+  if (!is_number(t->dtype) || t->rank < 1 || t->rank > 2 || t->device)
+    return fail(TESS_ERROR_TYPE, "operator: %s has dtype %u and rank %u, expected f32, f64, c64 or c128 and 1 or 2", what, t->dtype,
+                t->rank);
+  if (t->shape[0] != rows)
+    return fail(TESS_ERROR_SHAPE, "operator: %s has %lld rows, expected %lld", what, (long long)t->shape[0], (long long)rows);
+  if (!inside(t) || (t->bytes && !t->data)) return fail(TESS_ERROR_ARGUMENT, "operator: %s reaches beyond its memory", what);
+  return TESS_OK;
+}
+
+static tess_status_t use_graph(const TessOperatorGraph *graph, Does does, const TessTensorDesc *x, TessTensorDesc *y) {
+  int64_t(*sizes)[2], n, m, i, j, columns;
+  Algebra g;
+  Complex *in = NULL, *out;
+  tess_status_t status;
+  TRY(measure_graph(graph, &sizes));
+  g.graph = graph, g.sizes = (const int64_t(*)[2])sizes;
+  n = sizes[graph->root][does == solve_node], m = sizes[graph->root][does != solve_node];
+  status = check_vector("x", x, m);
+  if (!status) status = check_vector("y", y, n);
+  if (!status && (x->rank != y->rank || (x->rank == 2 && x->shape[1] != y->shape[1])))
+    status = fail(TESS_ERROR_SHAPE, "operator: x and y have other numbers of columns");
+  if (!status && overlap(x->data, x->bytes, y->data, y->bytes)) status = fail(TESS_ERROR_ARGUMENT, "operator: x and y overlap");
+  if (!status) status = vector_of(n + m, &in);
+  columns = !status && x->rank == 2 ? x->shape[1] : 1;
+  for (j = 0; !status && j < columns; j++) {
+    out = in + m;
+    for (i = 0; i < m; i++) in[i] = number_at(x, i, j, 0);
+    status = does(&g, graph->root, 0, in, out);
+    for (i = 0; !status && i < n; i++) status = put_number(y, i, j, out[i]);
+  }
+  free(in), free(sizes);
+  return status;
+}
+
+tess_status_t tess_graph_apply(const TessOperatorGraph *g, const TessTensorDesc *x, TessTensorDesc *y) {
+  return use_graph(g, apply_node, x, y);
+}
+
+tess_status_t tess_graph_solve(const TessOperatorGraph *g, const TessTensorDesc *b, TessTensorDesc *x) {
+  return use_graph(g, solve_node, b, x);
+}
+
+static tess_status_t use_operator(const TessOperatorDesc *o, Does does, const TessTensorDesc *x, TessTensorDesc *y) {
+  TessOperatorNode node;
+  TessOperatorGraph g;
+  TRY(tess_operator_validate(o));
+  memset(&node, 0, sizeof node), memset(&g, 0, sizeof g);
+  node.size = sizeof node, g.size = sizeof g, node.version = g.version = TESS_ABI_VERSION;
+  g.leaf_count = g.node_count = 1, g.leaves = o, g.nodes = &node;
+  return use_graph(&g, does, x, y);
+}
+
+tess_status_t tess_operator_apply(const TessOperatorDesc *o, const TessTensorDesc *x, TessTensorDesc *y) {
+  return use_operator(o, apply_node, x, y);
+}
+
+tess_status_t tess_operator_solve(const TessOperatorDesc *o, const TessTensorDesc *b, TessTensorDesc *x) {
+  return use_operator(o, solve_node, b, x);
+}
+
+tess_status_t tess_tile_validate(const TessTileDesc *t) {
+  if (!t || t->size != sizeof *t || t->version != TESS_ABI_VERSION)
+    return fail(TESS_ERROR_ARGUMENT, "tile: it is null, or of another size or version");
+  if (t->primitive > TESS_TILE_REDUCE) return fail(TESS_ERROR_ARGUMENT, "tile: primitive %u is unknown", t->primitive);
+  if (t->block[0] > 65536 || t->block[1] > 65536 || t->block[2] > 65536)
+    return fail(TESS_ERROR_ARGUMENT, "tile: a block of %u by %u by %u", t->block[0], t->block[1], t->block[2]);
+  if (t->warps > 64 || t->stages > 64 || t->vector > 256 || t->swizzle > 1)
+    return fail(TESS_ERROR_ARGUMENT, "tile: %u warps, %u stages, vectors of %u bytes, swizzle %u", t->warps, t->stages, t->vector,
+                t->swizzle);
+  if (t->scratch > (uint64_t)1 << 40 || t->instances > MOST_INSTANCES) return fail(TESS_ERROR_ARGUMENT, "tile: it is too large");
+  return TESS_OK;
+}
+
+tess_status_t tess_kernel_validate(const TessKernelDesc *k) {
+  static const TessTileDesc none;
+  uint32_t i;
+  if (!k || k->size != sizeof *k || k->version != TESS_ABI_VERSION)
+    return fail(TESS_ERROR_ARGUMENT, "kernel: it is null, or of another size or version");
+  if (!k->arch || (k->arch > TESS_ARCH_AARCH64 && (k->arch < TESS_ARCH_CUDA || k->arch > TESS_ARCH_CUDA + 999)))
+    return fail(TESS_ERROR_ARGUMENT, "kernel: arch %u is unknown", k->arch);
+  if (k->num_tiles > TESS_MAX_TILES) return fail(TESS_ERROR_ARGUMENT, "kernel: %u tiles, at most %d", k->num_tiles, TESS_MAX_TILES);
+  if (k->name[sizeof k->name - 1]) return fail(TESS_ERROR_ARGUMENT, "kernel: its name does not end");
+  for (i = 0; i < TESS_MAX_TILES; i++) {
+    if (i < k->num_tiles) TRY(tess_tile_validate(&k->tiles[i]));
+    else if (memcmp(&k->tiles[i], &none, sizeof none)) return fail(TESS_ERROR_ARGUMENT, "kernel: tile %u is given beyond its number", i);
+  }
+  return TESS_OK;
 }
