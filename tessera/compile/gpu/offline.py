@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 from tessera.accelerator import libraries
+from tessera.accelerator.kept import decompose_rest
 from tessera.compile.executable import Step, last_of
 from tessera.compile.gpu import control
 from tessera.compile.gpu.executable import GpuExecutable
@@ -21,6 +22,7 @@ from tessera.compile.gpu.lowering import (
     tiles_of,
 )
 from tessera.compile.gpu.program import GpuProgram
+from tessera.compile.gpu.undecided import alone_at, is_undecided
 from tessera.compile.passes import SCHEDULE
 from tessera.core.errors import DeviceError
 from tessera.core.kernels import Kernels
@@ -69,11 +71,15 @@ class OfflineProgram(GpuProgram):
     def _beside(
         self, s: HostCall, types: Mapping[str, TensorType], sizes: Mapping[str, int]
     ) -> tuple[Any, int]:
-        """Nothing runs an op that is no kernel; regions are compiled."""
-        if s.node.op.name not in control.NAMES:
+        """Nothing runs an op that is no kernel; regions are compiled, and nodes whose form their sizes decide."""
+        if is_undecided(s.node):
+            parts: Sequence[Graph] = (decompose_rest(alone_at(s, types, sizes)),)
+        elif s.node.op.name in control.NAMES:
+            parts = s.node.regions
+        else:
             self.hosted |= self._without_kernel(s)
             return None, 0
-        for r in s.node.regions:
+        for r in parts:
             part = offline_program(r, self.device, sizes)
             name = f"{s.node.op.name}_{len(self.inside)}"
             self.hosted |= {f"{name}.{n}": why for n, why in part.hosted.items()}
@@ -98,8 +104,8 @@ class OfflineProgram(GpuProgram):
         for _, c in self.image.steps:
             if isinstance(c, GpuCall):
                 out[c.name] = own[c.name]
-            elif c.node.op.name in control.NAMES:
-                for name, part in islice(inside, len(c.node.regions)):
+            elif c.node.op.name in control.NAMES or is_undecided(c.node):
+                for name, part in islice(inside, max(len(c.node.regions), 1)):
                     out |= {f"{name}.{n}": x for n, x in of(part).items()}
         return out
 
