@@ -9,12 +9,14 @@ from tessera.core.copies import COPIES
 from tessera.core.dims import Dim, substitute, symbols
 from tessera.core.draws import DRAWS
 from tessera.core.filters import FILTERS
+from tessera.core.movement import MOVEMENT
 from tessera.core.pairs import COMPLEX
 from tessera.core.primitive import Definition, Params, Types
 from tessera.core.scans import SCANS
 from tessera.core.scatters import SCATTERS
 from tessera.core.sorts import SORTS
 from tessera.core.transforms import TRANSFORMS
+from tessera.core.writes import WRITES
 
 PRIMITIVES: dict[str, Definition] = {
     d.name: d
@@ -28,6 +30,8 @@ PRIMITIVES: dict[str, Definition] = {
         *CONVOLUTIONS,
         *FILTERS,
         *DRAWS,
+        *WRITES,
+        *MOVEMENT,
     )
 }
 
