@@ -13,10 +13,10 @@ from tessera.lang import op
 Schedule = Callable[[Any], Any]
 
 
-def _demand_steps(name: str, steps: int, least: int = 1) -> None:
-    """Refuse a number of steps in which nothing can happen."""
-    if steps < least:
-        raise OperandError(f"{name}: steps is {steps}, expected {least} or more")
+def _demand_steps(name: str, steps: int) -> None:
+    """Refuse a number of steps below zero."""
+    if steps < 0:
+        raise OperandError(f"{name}: steps is {steps}, expected 0 or more")
 
 
 @wanting
@@ -115,7 +115,7 @@ def inverse_sqrt(peak: float, warmup: int) -> Schedule:
 @wanting
 def warmup(schedule: float | Schedule, steps: int, start: float = 0.0) -> Schedule:
     """A linear rise from a share `start` over so many steps, then the schedule from its step 0."""
-    _demand_steps("warmup", steps, 0)
+    _demand_steps("warmup", steps)
     after = schedule if callable(schedule) else constant(schedule)
 
     def rate(step: Any) -> Any:
