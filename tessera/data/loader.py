@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tessera.core import tree
-from tessera.core.blame import blames_arguments
+from tessera.core.blame import blames_arguments, wanting
 from tessera.core.errors import OperandError
 from tessera.core.spans import span
 from tessera.data.order import Order
@@ -48,7 +48,7 @@ class Loader:
     epochs    how often the samples are gone through when the loader is iterated over; None: without end
     """
 
-    @blames_arguments
+    @wanting
     def __init__(
         self,
         data: Any,
