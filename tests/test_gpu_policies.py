@@ -52,7 +52,7 @@ def same(f: Any, d: Any, exact: bool) -> None:
 def test_policies_on_a_gpu_have_the_bits_of_the_cpu(d: Any) -> None:
     with fake_gpu(), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # 8-bit floats are joined on the host
-        for name, f in EXACT.items():
+        for f in EXACT.values():
             same(f, d, exact=True)
         same(ROUNDED["product"], d, exact=False)
 
