@@ -11,14 +11,16 @@ that neighbours in time share factors in the cache.  Stages that follow are comp
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tessera.core.dims import Size, larger, product, smaller
 from tessera.core.errors import ScheduleError
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
-from tessera.ir.schedule.factors import axes_of, factors, is_plain
-from tessera.ir.schedule.ir import Cast, Term
-from tessera.ir.tile.gpu.blocks import ProductBlock, product_block
+from tessera.ir.schedule.factors import axes_of, factors, is_plain, lies_along
+from tessera.ir.schedule.ir import Cast, Term, reads
+from tessera.ir.tile.gpu.blocks import ProductBlock
+from tessera.ir.tile.gpu.product_blocks import Shape, product_block
 from tessera.ir.tile.gpu.terms import Line, Terms, parameters
 from tessera.ir.tile.ir import Builder, Kernel, Tile
 from tessera.ir.tile.launch import Threads
@@ -54,9 +56,15 @@ class Contraction:
         """Matrix units of Hopper take 128 threads each."""
         narrow, size = self.left.dtype.bits <= 16, self.block.m * self.block.n
         if self.block.n == 16:  # warps that fetch far ahead
-            return Threads(2, 4 if narrow else 2)
+            warps = max(2, min(self.block.m // 64, 8))
+            return self.asked(Threads(warps, 4 if narrow else 2))
         stages = (4 if size <= 128 * 64 else 3) if narrow else 2
-        return Threads(8 if size >= 128 * 256 else 4, stages, narrow and self.block.m >= 64)
+        warps = 8 if size >= 128 * 256 else 4
+        return self.asked(Threads(warps, stages, narrow and self.block.m >= 64))
+
+    def asked(self, t: Threads) -> Threads:
+        """Threads as the block asks for them."""
+        return replace(t, warps=self.block.warps or t.warps, stages=self.block.stages or t.stages)
 
     def kernel(self) -> Kernel:
         rows, columns = self.count(self.m, self.block.m), self.count(self.n, self.block.n)
@@ -193,6 +201,9 @@ def default_block(k: schedule.Kernel) -> ProductBlock:
     if k.tile is not None:
         return ProductBlock(*wanted_block(k.tile))
     head = k.stages[0]
+    left, _ = factors(head)
+    batch = int(product(tuple(a.size for a in head.axes[:-2])))
     m, n, depth = (int(a.size) for a in (*head.axes[-2:], *head.reduced))
-    bits = bare(factors(head)[0]).dtype.bits
-    return product_block(m, n, depth, bits, len(k.stages))
+    turned = bool(list(reads(left))) and lies_along(left, head.axes[-2])
+    bits = bare(left).dtype.bits
+    return product_block(Shape(batch, m, n, depth, bits, len(k.stages), turned))
