@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import tessera as ts
 from tessera.ir.tile.gpu.blocks import MULTIPROCESSORS
 from tessera.ir.tile.gpu.product_blocks import Shape, cycles, product_block
+from tests.gpu_fake import fake_gpu
 
 RUNS_ON = "numpy"
 
@@ -44,3 +47,16 @@ def test_a_batch_of_few_rows_reads_long_runs_of_the_matrix() -> None:
     assert along.m * along.k >= 4096, "a block has enough to ask for"
     across = product_block(Shape(8192, 4096, 1, 1024, 16))
     assert across.k == 256, "256 numbers that follow each other"
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 100), (7, 107), (28, 128)])
+def test_a_product_of_parts_reads_nothing_behind_them(first: int, last: int) -> None:
+    rng = np.random.default_rng(4)
+    x, w = (rng.normal(size=s).astype(np.float32) for s in ((40, 128), (128, 24)))
+    outside = np.r_[0:first, last:128]
+    x[:, outside], w[outside] = np.inf, np.nan
+    with fake_gpu():
+        f = ts.jit(lambda x, w: x[:, first:last] @ w[first:last])
+        got = f(ts.tensor(x).to("cuda"), ts.tensor(w).to("cuda")).numpy()
+    want = x[:, first:last].astype(np.float64) @ w[first:last].astype(np.float64)
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)

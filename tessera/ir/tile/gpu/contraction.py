@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tessera.core.dims import Size, larger, product, smaller
+from tessera.core.dims import Size, larger, product, smaller, substitute, symbols
 from tessera.core.errors import ScheduleError
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
-from tessera.ir.schedule.factors import axes_of, factors, is_plain, lies_along
-from tessera.ir.schedule.ir import Cast, Term, reads
+from tessera.ir.schedule.factors import axes_of, factors, is_plain, lies_along, read_of
+from tessera.ir.schedule.ir import Cast, Read, Term, reads
 from tessera.ir.tile.gpu.blocks import ProductBlock
 from tessera.ir.tile.gpu.product_blocks import Shape, product_block
 from tessera.ir.tile.gpu.terms import Line, Terms, parameters
@@ -144,10 +144,20 @@ class Contraction:
         """A factor at some k; what lies behind the last one is 0."""
         where = self.terms(dict(lines))
         value = where.spread(where.term(t))
-        if is_plain(t) and self.over.name in axes_of(t):
+        if is_plain(t) and self.over.name in axes_of(t) and self.ends(read_of(t)):
             return value
         axis = next(line.axis for name, line in lines if name == self.over.name)
         return where.inside(value, "or" if value.dtype.kind in "iu" else "add", axis)
+
+    def ends(self, r: Read) -> bool:
+        """Whether no step reads what lies behind the last k: the memory ends there, as it does not where it is cut."""
+        shape = self.memory[r.source].type.shape
+        last = {self.over.name: self.over.size}
+        return int(self.over.size) % self.block.k == 0 or all(
+            substitute(x, last) == n
+            for x, n in zip(r.index, shape, strict=True)
+            if self.over.name in symbols(x)
+        )
 
     def terms(self, lines: dict[str, Line]) -> Terms:
         made = Terms(self.b, self.memory, self.values.get)
