@@ -225,9 +225,7 @@ def timing(seconds: float, record: str | None) -> None:
     print("\ncase ours_us best_us ratio")
     for row in sorted(rows, key=lambda r: r["ratio"]):
         us = row["us"]
-        print(
-            f"{row['name']:28} {us.get('ours', 0):10.1f} {us['torch']:10.1f} {row['ratio']:6.2f}"
-        )
+        print(f"{row['name']:28} {us.get('ours', 0):10.1f} {us['torch']:10.1f} {row['ratio']:6.2f}")
     if record:
         device = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": rows}
         with open(record, "w") as file:

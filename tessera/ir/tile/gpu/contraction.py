@@ -99,13 +99,17 @@ class Contraction:
 
     def product(self, m: Size, n: Size) -> None:
         """The block of the product that begins at m and n."""
+        self.finish(self.accumulated(m, n), m, n)
+
+    def accumulated(self, m: Size, n: Size) -> Tile:
+        """The sums of a block over the k that it sees."""
         acc = self.b.full(self.head.dtype, (self.block.m, self.block.n), 0)
         start, stop = self.range(m, n)
         with self.b.loop(start, stop, self.block.k, [acc]) as loop:
             left = self.factor(self.left, self.line(0, self.m, m), self.depth(1, loop.variable))
             right = self.factor(self.right, self.depth(0, loop.variable), self.line(1, self.n, n))
             loop.carry(self.b.dot(left, right, loop.carried[0]))
-        self.finish(loop.results[0], m, n)
+        return loop.results[0]
 
     def places(self, at: Size, rows: int, columns: int) -> tuple[Size, Size]:
         """Where the block with a number begins."""
@@ -210,10 +214,14 @@ def default_block(k: schedule.Kernel) -> ProductBlock:
     """The block of a contraction."""
     if k.tile is not None:
         return ProductBlock(*wanted_block(k.tile))
+    return product_block(shape_of(k))
+
+
+def shape_of(k: schedule.Kernel) -> Shape:
+    """What the choice of a block asks of a contraction."""
     head = k.stages[0]
     left, _ = factors(head)
     batch = int(product(tuple(a.size for a in head.axes[:-2])))
     m, n, depth = (int(a.size) for a in (*head.axes[-2:], *head.reduced))
     turned = bool(list(reads(left))) and lies_along(left, head.axes[-2])
-    bits = bare(left).dtype.bits
-    return product_block(Shape(batch, m, n, depth, bits, len(k.stages), turned))
+    return Shape(batch, m, n, depth, bare(left).dtype.bits, len(k.stages), turned)

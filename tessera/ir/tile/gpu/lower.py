@@ -12,6 +12,7 @@ from tessera.ir.schedule import ir as schedule
 from tessera.ir.tile.gpu.contraction import Contraction
 from tessera.ir.tile.gpu.primitives import expand_primitive
 from tessera.ir.tile.gpu.rows import Rows
+from tessera.ir.tile.gpu.split_k import is_long, split_k
 from tessera.ir.tile.gpu.split_reduction import spread_rows
 from tessera.ir.tile.launch import Expansion, Launch
 from tessera.ir.tile.unit import Unit
@@ -29,6 +30,8 @@ def lower_contraction(u: Unit) -> Unit:
     k = u.step
     if u.made is not None or not isinstance(k, schedule.Kernel) or not k.contracts:
         return u
+    if is_long(k):
+        return u.lowered(split_k(k, u.types), "split k")
     return u.lowered(_alone(k, Contraction(k, u.types)), "contraction")
 
 
