@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera import op
+from tessera.compile import compile_graph
 from tessera.ir.tile.gpu.blocks import MULTIPROCESSORS
 from tessera.ir.tile.gpu.product_blocks import Shape, cycles, product_block
 from tests.gpu_fake import fake_gpu
@@ -60,3 +62,22 @@ def test_a_product_of_parts_reads_nothing_behind_them(first: int, last: int) -> 
         got = f(ts.tensor(x).to("cuda"), ts.tensor(w).to("cuda")).numpy()
     want = x[:, first:last].astype(np.float64) @ w[first:last].astype(np.float64)
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(130, 67, 129), (128, 72, 135), (129, 65, 136)])
+def test_products_of_copied_factors_are_right(m: int, k: int, n: int) -> None:
+    rng = np.random.default_rng([m, k, n])
+    x, w = (ts.tensor(rng.normal(size=s)).astype("bf16") for s in ((m, k), (k, n)))
+    with fake_gpu():
+        got = ts.jit(lambda x, w: op.relu(x @ w))(x.to("cuda"), w.to("cuda")).numpy()
+    want = np.maximum(x.numpy().astype(np.float64) @ w.numpy().astype(np.float64), 0)
+    assert np.linalg.norm(got.astype(np.float64) - want) < 4e-3 * np.linalg.norm(want)
+
+
+def test_factors_whose_rows_begin_anywhere_are_fetched_as_boxes() -> None:
+    g = ts.trace(lambda x, w: x @ w, ts.Tensor[1001, 3001, ts.bf16], ts.Tensor[3001, 2001, ts.bf16])
+    sources = compile_graph(g, "cuda:sm_90").target_at([(1001, 3001), (3001, 2001)])
+    *copies, product = (sources[n] for n in sources)
+    assert len(copies) == 2
+    assert product.count("make_tensor_descriptor") == 2
+    assert "tl.where" not in product, "zeros are there already"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from tessera.core.dims import Size, larger, product, smaller, substitute, symbols
 from tessera.core.errors import ScheduleError
@@ -30,6 +31,8 @@ _SIDES = (16, 32, 64, 128, 256)  # of blocks that tensor cores take and register
 
 class Contraction:
     """A contraction being written."""
+
+    ends_at: Mapping[str, int] = MappingProxyType({})  # columns of memories that zeros follow
 
     def __init__(
         self,
@@ -155,7 +158,8 @@ class Contraction:
 
     def ends(self, r: Read) -> bool:
         """Whether no step reads what lies behind the last k: the memory ends there, as it does not where it is cut."""
-        shape = self.memory[r.source].type.shape
+        *lead, columns = self.memory[r.source].type.shape
+        shape = (*lead, self.ends_at.get(r.source, columns))
         last = {self.over.name: self.over.size}
         return int(self.over.size) % self.block.k == 0 or all(
             substitute(x, last) == n

@@ -32,13 +32,16 @@ def is_long(k: schedule.Kernel) -> bool:
     return int(k.stages[0].reduced[0].size) >= LONG
 
 
-def split_k(k: schedule.Kernel, types: Mapping[str, TensorType]) -> Expansion:
+def split_k(
+    k: schedule.Kernel, types: Mapping[str, TensorType], ends_at: Mapping[str, int]
+) -> Expansion:
     """The launches of a contraction with long sums."""
     s = shape_of(k)
     blocks = s.batch * -(-s.m // _WHOLE.m) * -(-s.n // _WHOLE.n)
     if blocks >= MULTIPROCESSORS:
         block = None if s.bits > 16 else _WHOLE
         w = Whole(k, types, block)
+        w.ends_at = ends_at
         return Expansion((Launch(w.kernel(), tuple(k.inputs()), k.outputs, w.threads),))
     head = k.stages[0]
     leaves = -(-s.k // LEAF)
@@ -46,6 +49,7 @@ def split_k(k: schedule.Kernel, types: Mapping[str, TensorType]) -> Expansion:
     first = schedule.Kernel(k.name, k.rows, (head,), (head.name,), seen=k.seen)
     wide = product_block(Shape(s.batch * leaves, s.m, s.n, LEAF, s.bits, 1, s.turned))
     a = Leaves(first, {**types, head.name: parts}, _plain(wide))
+    a.ends_at = ends_at
     b = Sums(k, {**types, _PARTS: parts}, ProductBlock(16, 64, 16))
     inputs = tuple(dict.fromkeys((_PARTS, *b.others)))
     return Expansion(
