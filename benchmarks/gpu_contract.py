@@ -255,6 +255,7 @@ SHAPES = (
     (1, 4099, 513), (513, 4099, 1), (2, 40000, 3), (64, 65536, 48), (70, 33000, 70), (200, 40000, 130), (1000, 1001, 999), (129, 65, 1030),
     (512, 512, 512), (640, 96, 640), (16, 2048, 4096), (300, 8191, 257),
 )  # fmt: skip
+BATCHES = ((7, 33, 65, 129), (64, 512, 512, 512), (100, 1, 77, 300), (300, 64, 1, 64))
 
 
 def check() -> None:
@@ -294,7 +295,7 @@ def check() -> None:
         for kind in ("bf16", "f32"):
             one(f"{m}x{k}x{n} {kind}", "mk,kn->mn", [(m, k), (k, n)], kind)
         one(f"{m}x{k}x{n} turned", "km,nk->mn", [(k, m), (n, k)], "bf16")
-    for b, m, k, n in ((7, 33, 65, 129), (64, 512, 512, 512), (100, 1, 77, 300), (300, 64, 1, 64)):
+    for b, m, k, n in BATCHES:
         one(f"{b} of {m}x{k}x{n}", "bmk,bkn->bmn", [(b, m, k), (b, k, n)], "bf16")
     for spec, shapes in forms(rng, 60):
         one(spec, spec, shapes, str(rng.choice(["bf16", "f32", "f16", "f64"])))
