@@ -306,7 +306,7 @@ def check() -> None:
 
 def policies(near: Callable[[str, Any, Any, float], None]) -> None:
     """Policies on the device have the bits of the CPU where one rounding makes them."""
-    x = np.random.default_rng(5).normal(size=(57, 61)) * 60
+    x = np.random.default_rng(5).normal(size=(57, 61)) * 6
     functions = {
         "add": lambda x: x + x, "product": lambda x: (x * x + x) * x,
         "cast": lambda x: x.astype(ts.f64).astype(x.dtype),
