@@ -28,6 +28,7 @@ from tessera.ir.schedule.ir import (
 )
 from tessera.ir.tile.gpu.blocks import power, warps_for
 from tessera.ir.tile.gpu.contraction import Contraction
+from tessera.ir.tile.gpu.convolution import CONVOLUTIONS
 from tessera.ir.tile.gpu.random import random_bits
 from tessera.ir.tile.gpu.scatter import MOST, scatter_sums
 from tessera.ir.tile.gpu.search import searchsorted
@@ -149,6 +150,7 @@ def _concat(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | Non
 _OWN: dict[str, Callable[[Primitive, Mapping[str, TensorType]], Expansion | None]] = {
     "scatter_add": _scatter_add,
     "concat": _concat,
+    **CONVOLUTIONS,
     **SORTS,
     "random_bits": random_bits,
     "searchsorted": searchsorted,
