@@ -9,6 +9,7 @@ from tessera.ir.schedule.ir import Primitive
 from tessera.ir.tile.gpu import conv_plan
 from tessera.ir.tile.gpu.channels_last import Turned, pack_turned, pack_weights, taps_of
 from tessera.ir.tile.gpu.conv_plan import Piece, three
+from tessera.ir.tile.gpu.conv_weights import conv_weights
 from tessera.ir.tile.gpu.implicit_gemm import ImplicitGemm
 from tessera.ir.tile.launch import Expansion, Launch, Threads
 
@@ -54,4 +55,4 @@ def _packed(pieces: list[Piece]) -> TensorType:
     return TensorType(t.dtype, (t.groups, made, max(taps_of(pieces), 1) * t.depth))
 
 
-CONVOLUTIONS = {"conv": conv, "conv_input": conv_input}
+CONVOLUTIONS = {"conv": conv, "conv_input": conv_input, "conv_weights": conv_weights}
