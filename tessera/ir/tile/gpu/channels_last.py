@@ -111,9 +111,8 @@ def pack_weights(p: Piece, window: Three) -> Kernel:
             extent = (1, rows, depth, 1, 1, 1)
             tile = b.load(w, (group, row, first, *at), extent, axes=(1, 2), masked=(1, 2))
         behind = [3] if t.depth % depth else []
-        extent = (1, rows, 1, depth)
-        place_ = (group, row, loop.variable, first)
-        b.store(out, tile, place_, extent, axes=(1, 3), masked=[*masked, *behind])
+        into = (group, row, loop.variable, first)
+        b.store(out, tile, into, (1, rows, 1, depth), axes=(1, 3), masked=[*masked, *behind])
     return b.finish()
 
 

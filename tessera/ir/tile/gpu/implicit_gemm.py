@@ -102,9 +102,8 @@ class ImplicitGemm:
         line = numbers.line(at, (1, self.block.windows), 1)
         image, rest = numbers.split(line, prod(p.taps.counts))
         into = rest if r.whole else self.spread(numbers, rest)
-        masked = (0, 2) if r.made % self.block.made else (0,)
-        if p.windows % self.block.windows == 0:
-            masked = masked[1:]
+        masked = [0] if p.windows % self.block.windows else []
+        masked += [2] if r.made % self.block.made else []
         self.b.scatter(
             y, value, {0: numbers.index(image), 3: numbers.index(into)}, (0, group, row, 0),
             (1, 1, self.block.made, 1), axes=(2, 3), masked=masked, distinct=True,
