@@ -25,6 +25,8 @@ from torch.profiler import ProfilerActivity, profile
 
 import tessera as ts
 from tessera import op
+from tessera.ir.tile.gpu import conv_weights, implicit_gemm
+from tessera.ir.tile.gpu.implicit_gemm import ConvBlock
 from tessera.runtime.cuda.device import gpu
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
@@ -394,12 +396,47 @@ class Table:
             print(f"geometric mean of {len(self.rows)} ratios: {mean:.3f}")
 
 
+# Blocks
+
+SWEPT = {
+    "forward": [(64, 128, 4, 4), (64, 256, 4, 4), (64, 256, 8, 4), (128, 128, 4, 4), (128, 128, 8, 3), (128, 128, 8, 4),
+                (128, 256, 8, 3), (256, 128, 8, 3), (128, 64, 4, 4)],
+    "weights": [(64, 128, 4, 4), (64, 256, 8, 3), (128, 128, 4, 3), (128, 128, 8, 3), (128, 128, 8, 4), (128, 256, 8, 3)],
+}  # fmt: skip
+
+
+def sweep(seconds: float) -> None:
+    """The product of some cases alone, with other blocks: microseconds of the kernel."""
+    end, big = time.monotonic() + seconds, list(resnet(64))
+    places = {"forward": implicit_gemm, "weights": conv_weights}
+    for kind, c in [(k, big[i]) for i in (0, 2, 4, 6) for k in SWEPT]:
+        x, w, ct = c.tensors()
+        given, found = [taken(t) for t in (x, w, ct)], {}
+        usual = places[kind].default_block
+        for made, windows, warps, stages in SWEPT[kind]:
+            if time.monotonic() > end or made > 2 * c.made:
+                continue
+            block = ConvBlock(made, windows, warps, stages)
+            places[kind].default_block = lambda p, block=block: block  # type: ignore[assignment]
+            try:
+                f = c.ours(kind)
+                seen = kernels_of(lambda f=f: f(*given))
+                name = "conv" if kind == "forward" else "conv_weights"
+                found[made, windows, warps, stages] = seen.get(name, seen)
+            except Exception as e:  # a block that does not fit is no choice
+                found[made, windows, warps, stages] = f"{type(e).__name__} {str(e)[:80]}"
+            finally:
+                places[kind].default_block = usual
+        print(f"blocks {kind} {c}: {found}", flush=True)
+
+
 def main() -> None:
     """Check or time."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--time", action="store_true")
-    parser.add_argument("--kernels", action="store_true")
+    parser.add_argument("--kernels", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--blocks", type=float, default=22, help="seconds for other blocks")
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--record")
     given = parser.parse_args()
@@ -410,6 +447,8 @@ def main() -> None:
     if given.time:
         table = Table(given.seconds or 70, given.kernels)
         for i, c in enumerate(timed()):
+            if i == 4 and given.blocks:
+                sweep(given.blocks)
             if i == 8:
                 table.pools()
             if table.over:
