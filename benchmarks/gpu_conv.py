@@ -420,7 +420,7 @@ def sweep(seconds: float) -> None:
             places[kind].default_block = lambda p, block=block: block  # type: ignore[assignment]
             try:
                 f = c.ours(kind)
-                seen = kernels_of(lambda f=f: f(*given))
+                seen = kernels_of(lambda f=f, given=given: f(*given))
                 name = "conv" if kind == "forward" else "conv_weights"
                 found[made, windows, warps, stages] = seen.get(name, seen)
             except Exception as e:  # a block that does not fit is no choice
