@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Primitive
-from tessera.ir.tile.gpu import conv_plan
+from tessera.ir.tile.gpu import conv_plan, conv_weights, depthwise
 from tessera.ir.tile.gpu.channels_last import Turned, pack_turned, pack_weights, taps_of
 from tessera.ir.tile.gpu.conv_plan import Piece, three
-from tessera.ir.tile.gpu.conv_weights import conv_weights
+from tessera.ir.tile.gpu.depthwise import Depthwise
 from tessera.ir.tile.gpu.implicit_gemm import ImplicitGemm
 from tessera.ir.tile.launch import Expansion, Launch, Threads
 
@@ -20,6 +20,10 @@ def conv(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | None:
     (y,) = step.results
     if 0 in types[y].shape:
         return None
+    if types[w].shape[1] == 1:
+        return depthwise.lower_forward(
+            (x, w, y), Depthwise.of(types[x], types[w], types[y], step.params)
+        )
     p = conv_plan.forward(types[x], types[w], types[y], step.params)
     window = three(types[w].shape[2:], 1)
     product = ImplicitGemm(p, p.taps.count)
@@ -50,9 +54,22 @@ def conv_input(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | 
     return Expansion(tuple(launches), {"images": images.type, "packed": _packed(pieces)})
 
 
+def weights(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | None:
+    """The launches of the derivative in the kernel."""
+    x, ct = step.operands
+    (w,) = step.results
+    if 0 in types[ct].shape:
+        return None
+    if types[w].shape[1] == 1:
+        return depthwise.lower_weights(
+            (x, ct, w), Depthwise.of(types[x], types[w], types[ct], step.params)
+        )
+    return conv_weights.conv_weights(step, types)
+
+
 def _packed(pieces: list[Piece]) -> TensorType:
     t, made = pieces[0].images, pieces[0].results.made
     return TensorType(t.dtype, (t.groups, made, max(taps_of(pieces), 1) * t.depth))
 
 
-CONVOLUTIONS = {"conv": conv, "conv_input": conv_input, "conv_weights": conv_weights}
+CONVOLUTIONS = {"conv": conv, "conv_input": conv_input, "conv_weights": weights}
