@@ -18,6 +18,7 @@ from tessera.ir.target.triton.emit import emit
 from tessera.ir.tile.gpu import conv_weights, implicit_gemm
 from tessera.ir.tile.gpu.implicit_gemm import ConvBlock
 from tessera.ir.tile.gpu.primitives import expand_primitive
+from tessera.ir.tile.inside import verify_inside
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.verify import verify
 from tests.gpu_fake import fake_gpu
@@ -38,6 +39,7 @@ def launched(name: str, arrays: list[Any], params: dict[str, Any]) -> Any:
         memory[n] = np.full(t.shape, 9, t.dtype.np)  # type: ignore[arg-type]
     for launch in e.launches:
         verify(launch.kernel)
+        verify_inside(launch.kernel)
         ast.parse(emit(launch.kernel, launch.threads))
         buffers = zip((*launch.inputs, *launch.outputs), launch.kernel.parameters, strict=True)
         interpret(launch.kernel, [memory[n].reshape(m.type.shape) for n, m in buffers])

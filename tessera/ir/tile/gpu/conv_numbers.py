@@ -53,6 +53,9 @@ class Numbers:
             total = self.b.apply("add", self.mul(total, n), x)
         return total
 
-    def index(self, x: Tile) -> Tile:
-        """Numbers that say where a gather looks."""
-        return self.b.cast(x, i64)
+    def index(self, x: Tile, most: int | None = None) -> Tile:
+        """Numbers that say where a gather looks; none is larger than `most`."""
+        numbers = self.b.cast(x, i64)
+        if most is None:
+            return numbers
+        return self.b.apply("min", numbers, self.b.full(i64, (1,) * len(x.shape), most))

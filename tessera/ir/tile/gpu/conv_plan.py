@@ -82,6 +82,11 @@ class Taps:
         """Taps of a window."""
         return prod(self.window)
 
+    def reach(self, padded: Three) -> int:
+        """The pixels between the first tap of a window and the last."""
+        ends = [max(k - 1, 0) * d for k, d in zip(self.window, self.dilation, strict=True)]
+        return (ends[0] * padded[1] + ends[1]) * padded[2] + ends[2]
+
     @property
     def span(self) -> Three:
         """The places of each axis that windows reach, at least one."""

@@ -14,6 +14,7 @@ from dataclasses import replace
 from math import prod
 
 from tessera.core.dims import Size, smaller
+from tessera.core.dtype import i64
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Primitive
 from tessera.ir.tile.gpu import conv_plan
@@ -61,14 +62,14 @@ class WeightsGemm:
         stop = smaller(first + self.leaf, p.windows) if p.windows % self.leaf else first + self.leaf
         acc = b.full(p.images.dtype.accum, (self.block.made, self.block.windows), 0)
         masked = (0,) if p.windows % step else ()
-        behind = (1,) if self.given.depth * self.given.groups % self.block.made else ()
+        behind = (1,) if self.given.depth % self.block.made else ()
         with b.loop(first, stop, step, [acc]) as loop:
             at = (loop.variable, group * self.given.depth + row)
             left = b.load(
                 ct, at, (step, self.block.made), axes=(1, 0), masked=(*masked, *behind)
             )  # fmt: skip
-            rows = b.apply("add", self.pixels(loop.variable), place)
-            right = b.gather(x, {0: rows, 1: channel}, (0, 0), (1, 1), (), masked=masked)
+            rows = b.cast(b.apply("add", self.pixels(loop.variable), place), i64)
+            right = b.gather(x, {0: rows, 1: channel}, (0, 0), (1, 1), (), masked=(0, 1))
             loop.carry(b.dot(left, right, loop.carried[0]))
         dropped = [2] if made % self.block.made else []
         dropped += [3] if self.columns % self.block.windows else []
@@ -79,6 +80,15 @@ class WeightsGemm:
         return b.finish()
 
     @property
+    def numbers(self) -> Numbers:
+        """Arithmetic of windows, pixels and columns, also of those behind the last."""
+        p = self.p
+        images = p.images.count + self.step // prod(p.taps.counts) + 2
+        return Numbers(
+            self.b, max(images * p.images.pixels, self.leaf * (self.leaves + 1), self.columns)
+        )
+
+    @property
     def step(self) -> int:
         """Windows that are multiplied at once."""
         return 64 if self.p.images.dtype.bits <= 16 else 32
@@ -86,8 +96,8 @@ class WeightsGemm:
     def taps(self, column: Size, group: Size) -> tuple[Tile, Tile]:
         """The offset in pixels and the channel of columns of the product."""
         p, taps = self.p, self.p.taps
-        numbers = Numbers(self.b, p.images.pixels + self.columns + self.block.windows)
-        last = self.columns - 1 if self.columns % self.block.windows else None
+        numbers = self.numbers
+        last = self.columns - 1
         line = numbers.line(column, (1, self.block.windows), 1, last)
         tap, channel = numbers.split(line, p.images.depth)
         places = numbers.places(tap, taps.window)
@@ -95,21 +105,18 @@ class WeightsGemm:
         here = self.b.apply(
             "add", numbers.index(channel), self.b.index(group * p.images.depth, (1, 1))
         )
-        return numbers.index(numbers.joined(moved, p.images.padded)), here
+        return numbers.joined(moved, p.images.padded), here
 
     def pixels(self, at: Size) -> Tile:
         """The pixel at which each window begins; those behind the last look behind all images."""
-        p, taps = self.p, self.p.taps
-        numbers = Numbers(
-            self.b, (p.images.count + 1) * (p.images.pixels + prod(taps.counts)) + self.step
-        )
+        p, taps, numbers = self.p, self.p.taps, self.numbers
         line = numbers.line(at, (self.step, 1), 0)
         image, *places = numbers.places(line, (p.images.count, *taps.counts))
         moved = [
             numbers.add(numbers.mul(x, s), a)
             for x, s, a in zip(places, taps.stride, taps.start, strict=True)
         ]
-        return numbers.index(numbers.joined([image, *moved], (1, *p.images.padded)))
+        return numbers.joined([image, *moved], (1, *p.images.padded))
 
 
 def join_leaves(product: WeightsGemm, window: Three) -> Kernel:
@@ -139,7 +146,7 @@ def join_leaves(product: WeightsGemm, window: Three) -> Kernel:
     number = b.index(0, (height, 1), 0)
     picked = {0: number, 1: numbers.index(index)}
     found = b.gather(
-        sums, picked, (0, 0), (1, 1), (), masked=(0,) if height != leaves else (), fill=-0.0
+        sums, picked, (0, 0), (1, 1), (), masked=(0, 1), fill=-0.0
     )  # fmt: skip
     value = b.cast(tree(b, "add", found, 0), t.dtype)
     b.store(w, b.reshape(value, (n,)), (at,), (n,), masked=(0,) if total % n else ())

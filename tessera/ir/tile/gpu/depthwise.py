@@ -108,7 +108,7 @@ def forward(p: Depthwise) -> Kernel:
     weights = numbers.index(numbers.split(plane, p.planes)[1])
 
     def add(acc: Tile, tap: Size) -> Tile:
-        factor = b.gather(w, {0: weights}, (0, tap), (1, 1))
+        factor = b.gather(w, {0: weights}, (0, tap), (1, 1), (0, 1), masked=(0,))
         value = p.seen(b, x, source, places, tap)
         return b.apply("fma", value, b.cast(factor, p.dtype.accum), acc)
 
@@ -153,7 +153,7 @@ class Weights:
                 line = numbers.line(loop.variable, (1, _LANES), 1)
                 image, window = numbers.split(line, p.windows)
                 picked = {0: numbers.index(image), 2: numbers.index(window)}
-                given = b.gather(ct, picked, (0, plane, 0), (1, 1, 1), (), masked=(0,))
+                given = b.gather(ct, picked, (0, plane, 0), (1, 1, 1), (), masked=(0, 2))
                 given = b.cast(given, p.dtype.accum)
                 source = b.apply(
                     "add", numbers.index(numbers.mul(image, p.channels)),

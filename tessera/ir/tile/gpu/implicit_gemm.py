@@ -78,14 +78,14 @@ class ImplicitGemm:
         numbers = Numbers(
             self.b, max(p.windows, p.images.count * p.images.pixels) + self.block.windows
         )
-        last = p.windows - 1 if p.windows % self.block.windows else None
-        line = numbers.line(at, (1, self.block.windows), 1, last)
+        line = numbers.line(at, (1, self.block.windows), 1)
         image, *places = numbers.places(line, (p.images.count, *taps.counts))
         moved = [
             numbers.add(numbers.mul(x, s), a)
             for x, s, a in zip(places, taps.stride, taps.start, strict=True)
         ]
-        return numbers.index(numbers.joined([image, *moved], (1, *p.images.padded)))
+        last = p.images.count * p.images.pixels - 1 - taps.reach(p.images.padded)
+        return numbers.index(numbers.joined([image, *moved], (1, *p.images.padded)), last)
 
     def place(self, tap: Size) -> Size:
         """The pixels between a window's first place and one of its taps."""
@@ -102,8 +102,7 @@ class ImplicitGemm:
         line = numbers.line(at, (1, self.block.windows), 1)
         image, rest = numbers.split(line, prod(p.taps.counts))
         into = rest if r.whole else self.spread(numbers, rest)
-        masked = [0] if p.windows % self.block.windows else []
-        masked += [2] if r.made % self.block.made else []
+        masked = (0, 2, 3) if r.made % self.block.made else (0, 3)
         self.b.scatter(
             y, value, {0: numbers.index(image), 3: numbers.index(into)}, (0, group, row, 0),
             (1, 1, self.block.made, 1), axes=(2, 3), masked=masked, distinct=True,
