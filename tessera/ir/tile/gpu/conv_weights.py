@@ -97,8 +97,7 @@ class WeightsGemm:
         """The offset in pixels and the channel of columns of the product."""
         p, taps = self.p, self.p.taps
         numbers = self.numbers
-        last = self.columns - 1
-        line = numbers.line(column, (1, self.block.windows), 1, last)
+        line = numbers.line(column, (1, self.block.windows), 1)
         tap, channel = numbers.split(line, p.images.depth)
         places = numbers.places(tap, taps.window)
         moved = [numbers.mul(x, d) for x, d in zip(places, taps.dilation, strict=True)]
