@@ -209,7 +209,7 @@ class Planner:
             self._loop(s, self.image.loops[i])
         elif n.op.call == "barrier":
             for x, y in zip(s.operands, s.results, strict=True):
-                self._alias(y, x, self._layout(x))
+                self._see(y, x, self._layout(x))
         elif n.op.view is not None:
             self._view(s)
         else:
@@ -229,6 +229,11 @@ class Planner:
         layout = layout_of(s.node.op, of, t, s.node.params, self._layout(x))
         if layout is None:
             raise NoPlanError([f"{_told(s.node)} of a view"])
+        self._see(y, x, layout)
+
+    def _see(self, y: str, x: str, layout: Layout) -> None:
+        """Make y a view of x; a copy where a kernel reads it and its elements do not lie in order."""
+        t = self.image.buffers[y]
         if y in self.read and not is_row_major(t, layout[1]):
             shown = f"{y} as shown"
             self._alias(shown, x, layout, t)

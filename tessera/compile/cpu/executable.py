@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, cast
 
-from tessera.compile.artifact import Image, key_of, load, save
+from tessera.compile.artifact import Image, demand_fit, key_of, load, save
 from tessera.compile.cpu.bound_program import Prepared
 from tessera.compile.executable import Executable, Step, last_of, tell_unused
 from tessera.compile.fallback import PlainRun, Task, Way, first_that_works, plain_runs
@@ -50,7 +50,7 @@ def executable(
 
     What lowers takes longer to import than an artefact to load, so it is loaded when something is built.
     """
-    # Whoever asks for verification wants every level to be made.
+    # Verification wants every level to be made.
     key = None if flags().verify else key_of(graph, numerics)
     with During("load"):
         image = None if key is None else load(key, graph)
@@ -58,6 +58,8 @@ def executable(
         image, record = _build(graph, Context("cpu", numerics), record)
         if key is not None:
             save(key, image, graph)
+        elif flags().verify:
+            demand_fit(image, graph)  # what a later process asks of it
     return MachineExecutable(graph, record, image, numerics)
 
 
