@@ -89,8 +89,8 @@ class Case:
         if kind == "forward":
             return ts.jit(lambda x, w, ct: f(x, w))
         if kind == "input":
-            return ts.jit(lambda x, w, ct: ts.vjp(lambda x: f(x, w), x)[1](ct))
-        return ts.jit(lambda x, w, ct: ts.vjp(lambda w: f(x, w), w)[1](ct))
+            return ts.jit(lambda x, w, ct: ts.vjp(lambda x: f(x, w), x)[1](ct)[0])
+        return ts.jit(lambda x, w, ct: ts.vjp(lambda w: f(x, w), w)[1](ct)[0])
 
     def peer(self, kind: str, x: Any, w: Any, ct: Any) -> Callable[[], Any]:
         """The same by torch."""
@@ -266,7 +266,7 @@ class Checks:
                 theirs(again).backward(ct.double().abs())
                 room = again.grad * (1 if dtype == "f32" else 4e3)
                 given = [taken(x), taken(ct)]
-                got, grad = ts.jit(lambda x, ct, f=ours: (f(x), ts.vjp(f, x)[1](ct)))(*given)
+                got, grad = ts.jit(lambda x, ct, f=ours: (f(x), ts.vjp(f, x)[1](ct)[0]))(*given)
                 gpu().synchronize()
                 self.compare(f"{dtype} {name}", got, y.detach(), y.detach().abs(), dtype)
                 self.compare(f"{dtype} {name} gradient", grad, wide.grad, room, dtype)
@@ -376,7 +376,7 @@ class Table:
             self.line(f"pool forward {name}", lambda f=f: f(given), peers)
             ct, leaf = torch.randn_like(theirs(x)), x.clone().requires_grad_(True)
             y, mine = theirs(leaf), taken(ct)
-            g = ts.jit(lambda x, ct, f=ours: ts.vjp(f, x)[1](ct))
+            g = ts.jit(lambda x, ct, f=ours: ts.vjp(f, x)[1](ct)[0])
             peer = {
                 "first": lambda y=y, ct=ct, leaf=leaf: torch.autograd.grad(
                     y, leaf, ct, retain_graph=True
