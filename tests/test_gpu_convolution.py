@@ -21,7 +21,7 @@ from tessera.ir.tile.gpu.primitives import expand_primitive
 from tessera.ir.tile.inside import verify_inside
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.verify import verify
-from tests.gpu_fake import fake_gpu
+from tests.gpu_fake import BUILT, fake_gpu
 
 RUNS_ON = "numpy"
 UNIT = {"f4": 2.0**-23, "bf16": 2.0**-8}
@@ -160,3 +160,73 @@ def test_programs_with_convolutions_run_on_the_device() -> None:
         *map(ts.tensor, given)
     )
     assert low.host_steps == {}
+
+
+def test_copies_are_made_once() -> None:
+    """The derivative in the kernel reads the images that the convolution turned, and the cotangents of the one in x."""
+
+    def both(x: Any, w: Any, ct: Any) -> Any:
+        y, back = ts.vjp(lambda x, w: op.conv2d(x, w, padding=1), x, w)
+        return y, back(ct)
+
+    shapes = ((2, 9, 5, 6), (10, 9, 3, 3), (2, 10, 5, 6))
+    given = [ts.tensor(np.ones(s, np.float32)) for s in shapes]
+    low = ts.jit(both, target="cuda:sm_90").lower(*given)
+    names = [k.name for k in low.tile.values()]
+    assert sorted(names) == sorted(
+        ["channels_last", "pack", "conv", "channels_last", "pack_turned", "conv", "conv_weights", "join_leaves"]
+    )  # fmt: skip
+
+
+# Depthwise
+
+
+@pytest.mark.parametrize("made", [1, 2])
+def test_depthwise_convolutions_are_the_definition(made: int) -> None:
+    rng = np.random.default_rng(made)
+    x = rng.standard_normal((2, 5, 6, 11)).astype(np.float32)
+    w = rng.standard_normal((5 * made, 1, 2, 5)).astype(np.float32)
+    p: dict[str, Any] = {
+        "stride": (2, 1),
+        "padding": ((1, 2), (2, 0)),
+        "dilation": (1, 2),
+        "groups": 5,
+    }
+    p["inner"] = (1, 1)
+    y = PRIMITIVES["conv"].evaluate([x, w], p)[0]
+    assert launched("conv", [x, w], p).tobytes() == y.tobytes()  # one chain of taps, as on a CPU
+    ct = rng.standard_normal(y.shape).astype(np.float32)
+    assert agrees("conv_weights", [x, ct], p | {"window": (2, 5)}, "f4")
+
+
+# Pooling
+
+POOLS = {
+    "max": (lambda x: op.max_pool2d(x, 3, 2, 1), (2, 3, 9, 8)),
+    "max, dilated": (lambda x: op.max_pool1d(x, 2, dilation=3), (2, 2, 17)),
+    "max, in three axes": (lambda x: op.max_pool3d(x, 2, 1, 1), (1, 2, 3, 4, 5)),
+    "max, large": (lambda x: op.max_pool2d(x, 7, 1, 3), (1, 2, 9, 10)),
+    "mean": (lambda x: op.avg_pool2d(x, 3, 1, 1), (2, 3, 5, 6)),
+    "mean, without padding": (lambda x: op.avg_pool2d(x, 3, 2, 1, True, False), (1, 2, 6, 8)),
+    "mean, rounded up": (lambda x: op.avg_pool1d(x, 3, 2, 1, True), (1, 2, 12)),
+}
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_pooling_and_its_gradient_on_the_device(name: str) -> None:
+    f, shape = POOLS[name]
+    rng = np.random.default_rng(3)
+    x = rng.integers(-3, 4, shape).astype(np.float32)  # many are largest
+    ct = rng.standard_normal(f(ts.tensor(x)).shape).astype(np.float32)
+
+    def both(x: Any, ct: Any) -> Any:
+        y, back = ts.vjp(f, x)
+        return y, *back(ct)
+
+    wanted = ts.jit(both)(ts.tensor(x), ts.tensor(ct))
+    BUILT.clear()
+    with fake_gpu():
+        found = ts.jit(both)(ts.tensor(x).to("cuda"), ts.tensor(ct).to("cuda"))
+        for a, b in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=2e-6, atol=2e-6)
+    assert {s.name.split("_")[1] for s in BUILT} == {"pool"}

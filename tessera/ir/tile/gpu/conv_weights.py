@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
+from typing import Any
 
+from tessera.core.convolutions import has_vectors
 from tessera.core.dims import Size, smaller
 from tessera.core.dtype import i64
 from tessera.core.types import TensorType
@@ -24,7 +26,7 @@ from tessera.ir.tile.gpu.conv_numbers import Numbers
 from tessera.ir.tile.gpu.conv_plan import Images, Piece, Three, depth_of, three
 from tessera.ir.tile.gpu.folds import tree
 from tessera.ir.tile.gpu.implicit_gemm import ConvBlock
-from tessera.ir.tile.ir import Builder, Kernel, Tile
+from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.launch import Expansion, Launch, Threads
 
 _LEAF = 512  # windows: leaves are multiples of it
@@ -51,7 +53,7 @@ class WeightsGemm:
 
     def kernel(self) -> Kernel:
         """The kernel: what it is given, images, sums of leaves."""
-        b, p, made, step = self.b, self.p, self.p.results.made, self.step
+        b, p, made = self.b, self.p, self.p.results.made
         ct, x = b.parameter("ct", self.given.type), b.parameter("x", p.images.type)
         out = b.parameter("sums", self.partial, writable=True)
         leaf, group = b.program(self.leaves), b.program(self.given.groups)
@@ -61,13 +63,8 @@ class WeightsGemm:
         first = leaf * self.leaf
         stop = smaller(first + self.leaf, p.windows) if p.windows % self.leaf else first + self.leaf
         acc = b.full(p.images.dtype.accum, (self.block.made, self.block.windows), 0)
-        masked = (0,) if p.windows % step else ()
-        behind = (1,) if self.given.depth % self.block.made else ()
-        with b.loop(first, stop, step, [acc]) as loop:
-            at = (loop.variable, group * self.given.depth + row)
-            left = b.load(
-                ct, at, (step, self.block.made), axes=(1, 0), masked=(*masked, *behind)
-            )  # fmt: skip
+        with b.loop(first, stop, self.step, [acc]) as loop:
+            left = self.cotangents(ct, loop.variable, group * self.given.depth + row)
             rows = b.cast(b.apply("add", self.pixels(loop.variable), place), i64)
             right = b.gather(x, {0: rows, 1: channel}, (0, 0), (1, 1), (), masked=(0, 1))
             loop.carry(b.dot(left, right, loop.carried[0]))
@@ -79,14 +76,28 @@ class WeightsGemm:
         )
         return b.finish()
 
+    def cotangents(self, ct: Memory, at: Size, row: Size) -> Tile:
+        """What windows from `at` on are given: zeros behind the last."""
+        g, numbers = self.given, self.numbers
+        behind = (1,) if g.depth % self.block.made else ()
+        if g.low == (0, 0, 0) and g.padded == g.sizes:
+            masked = (0, *behind) if self.p.windows % self.step else behind
+            extent = (self.step, self.block.made)
+            return self.b.load(ct, (at, row), extent, axes=(1, 0), masked=masked)
+        line = numbers.line(at, (1, self.step), 1)
+        image, *places = numbers.places(line, (g.count, *g.sizes))
+        moved = [numbers.add(n, low) for n, low in zip(places, g.low, strict=True)]
+        pixels = numbers.index(numbers.joined([image, *moved], (1, *g.padded)))
+        extent = (1, self.block.made)
+        return self.b.gather(ct, {0: pixels}, (0, row), extent, (1, 0), masked=(0, *behind))
+
     @property
     def numbers(self) -> Numbers:
         """Arithmetic of windows, pixels and columns, also of those behind the last."""
         p = self.p
         images = p.images.count + self.step // prod(p.taps.counts) + 2
-        return Numbers(
-            self.b, max(images * p.images.pixels, self.leaf * (self.leaves + 1), self.columns)
-        )
+        pixels = images * max(p.images.pixels, self.given.pixels)
+        return Numbers(self.b, max(pixels, self.leaf * (self.leaves + 1), self.columns))
 
     @property
     def step(self) -> int:
@@ -157,11 +168,7 @@ def conv_weights(step: Primitive, types: Mapping[str, TensorType]) -> Expansion:
     x, ct = step.operands
     (w,) = step.results
     p = conv_plan.forward(types[x], types[w], types[ct], step.params)
-    depth, at_once = depth_of(p.results.made)
-    given = replace(
-        p.images, channels=p.results.made, sizes=p.taps.counts, low=(0, 0, 0), padded=p.taps.counts,
-        depth=depth, step=at_once, beside=conv_plan.Beside(),
-    )  # fmt: skip
+    given = _given(p, types[x], types[w], types[ct], step.params)
     product = WeightsGemm(p, given)
     kernel = join_leaves(product, three(types[w].shape[2:], 1))
     return Expansion(
@@ -173,6 +180,19 @@ def conv_weights(step: Primitive, types: Mapping[str, TensorType]) -> Expansion:
         ),
         {"images": p.images.type, "given": given.type, "sums": product.partial},
     )
+
+
+def _given(
+    p: Piece, x: TensorType, w: TensorType, ct: TensorType, params: Mapping[str, Any]
+) -> Images:
+    """How cotangents lie: as the derivative in x reads them, which can share the copy."""
+    if has_vectors(w):
+        return conv_plan.backward(ct, w, x, params)[0].images
+    depth, at_once = depth_of(p.results.made)
+    return replace(
+        p.images, channels=p.results.made, sizes=p.taps.counts, low=(0, 0, 0), padded=p.taps.counts,
+        depth=depth, step=at_once, beside=conv_plan.Beside(),
+    )  # fmt: skip
 
 
 def leaves_of(p: Piece) -> tuple[int, int]:
