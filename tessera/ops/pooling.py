@@ -70,9 +70,10 @@ def _max_reference(x: Any, **p: Any) -> Any:
 
 def _max_jvp(n: Node, ts: Sequence[Value | None]) -> Any:
     """On a GPU, an op that its kernels know; elsewhere what the decomposition says."""
-    if n.results[0].device.kind == "cpu":
+    (t,) = ts
+    if n.results[0].device.kind == "cpu" or t is None:
         return NotImplemented
-    return max_pool_tangent.bind(n.operands[0], n.results[0], ts[0], **n.params)
+    return max_pool_tangent.bind(n.operands[0], n.results[0], t, **n.params)
 
 
 @define(
@@ -109,9 +110,10 @@ def _avg_reference(x: Any, include_pad: bool, **p: Any) -> Any:
 
 def _avg_jvp(n: Node, ts: Sequence[Value | None]) -> Any:
     """On a GPU the op is linear; elsewhere its decomposition is."""
-    if n.results[0].device.kind == "cpu":
+    (t,) = ts
+    if n.results[0].device.kind == "cpu" or t is None:
         return NotImplemented
-    return avg_pool.bind(ts[0], **n.params)
+    return avg_pool.bind(t, **n.params)
 
 
 def _avg_transpose(n: Node, ct: Value, k: int) -> Value:

@@ -117,8 +117,12 @@ class Lanes:
 
     def held(self, counts: Sequence[Tile], include: bool) -> Tile:
         """How many elements windows with these numbers hold."""
-        b, p, total = self.b, self.p, None
-        one = lambda n: b.full(i64, (1, 1), n)  # noqa: E731
+        b, p = self.b, self.p
+        total: Tile | None = None
+
+        def one(n: int) -> Tile:
+            return b.full(i64, (1, 1), n)
+
         for n, s, k, size, low, high in zip(
             counts, p.stride, p.window, p.sizes, p.low, p.high, strict=True
         ):
