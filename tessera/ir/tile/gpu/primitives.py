@@ -29,6 +29,8 @@ from tessera.ir.schedule.ir import (
 )
 from tessera.ir.tile.gpu.blocks import power, warps_for
 from tessera.ir.tile.gpu.contraction import Contraction
+from tessera.ir.tile.gpu.convolution import CONVOLUTIONS
+from tessera.ir.tile.gpu.pooling import POOLS
 from tessera.ir.tile.gpu.random import random_bits
 from tessera.ir.tile.gpu.scatter import MOST, scatter_sums
 from tessera.ir.tile.gpu.search import searchsorted
@@ -153,6 +155,8 @@ _OWN: dict[str, Callable[[Primitive, Mapping[str, TensorType]], Expansion | None
     **WITH_COPY,
     "scatter_add": _scatter_add,
     "concat": _concat,
+    **CONVOLUTIONS,
+    **POOLS,
     **SORTS,
     "random_bits": random_bits,
     "searchsorted": searchsorted,
@@ -166,4 +170,4 @@ def kernels_of(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | 
     return None if own is None else own(step, types)
 
 
-_ALONE = {n: _OWN[n] for n in ("random_bits", "searchsorted", *SORTS)}
+_ALONE = {n: _OWN[n] for n in ("random_bits", "searchsorted", *SORTS, *POOLS)}
