@@ -238,7 +238,7 @@ def timed(c: Case, deadline: float) -> dict[str, Any]:
     best = min(t for n, t in us.items() if n != "tessera")
     bound = c.bound * 1e6
     return {
-        "case": str(c), "us": us, "ratio": best / us["tessera"], "bound_us": bound,
-        "of_bound": bound / us["tessera"], "peer_of_bound": bound / best, "host": not launches,
+        "case": str(c), "us": us, "ratio": best / max(us["tessera"], 1e-3), "bound_us": bound,
+        "of_bound": bound / max(us["tessera"], 1e-3), "peer_of_bound": bound / best, "host": not launches,
         "seconds": time.monotonic() - begin,
     }  # fmt: skip

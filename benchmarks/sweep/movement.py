@@ -147,9 +147,9 @@ def _random() -> Iterator[Case]:
     n = 1 << 24
     key = Operand((2,), "i64", "index", 1 << 30)
     kinds: list[tuple[str, Any, Any]] = [
-        ("uniform", lambda k: op.random.uniform(ts.key(7), (n,)), lambda t, k: t.rand(n, device=k.device)),
-        ("normal", lambda k: op.random.normal(ts.key(7), (n,)), lambda t, k: t.randn(n, device=k.device)),
-        ("bernoulli", lambda k: op.random.bernoulli(ts.key(7), 0.3, (n,)), lambda t, k: t.rand(n, device=k.device) < 0.3),
+        ("uniform", lambda k: op.random.uniform(op.cast(k, ts.u32), (n,)), lambda t, k: t.rand(n, device=k.device)),
+        ("normal", lambda k: op.random.normal(op.cast(k, ts.u32), (n,)), lambda t, k: t.randn(n, device=k.device)),
+        ("bernoulli", lambda k: op.random.bernoulli(op.cast(k, ts.u32), 0.3, (n,)), lambda t, k: t.rand(n, device=k.device) < 0.3),
     ]  # fmt: skip
     for name, f, g in kinds:
         yield Case(
@@ -162,5 +162,5 @@ def _random() -> Iterator[Case]:
             moved=n * (1.0 if name == "bernoulli" else 4.0),
         )
     x = Operand((8192, 4096), "bf16")
-    yield Case("random", f"dropout {size_name(x)}", lambda x: op.dropout(ts.key(3), x, 0.1),
-               lambda t, x: t.nn.functional.dropout(x, 0.1, True), (x,), checked="no", compiled=True)  # fmt: skip
+    yield Case("random", f"dropout {size_name(x)}", lambda x, k: op.dropout(op.cast(k, ts.u32), x, 0.1),
+               lambda t, x, k: t.nn.functional.dropout(x, 0.1, True), (x, key), checked="no", compiled=True)  # fmt: skip
