@@ -58,6 +58,7 @@ class Case:
     captured: bool = True  # whether torch's call can be captured in a graph
     eager: bool = False  # whether ours is called outside of jit: the size of its result is data
     known_host: bool = False  # whether a library or the host computes it (docs/gpu.md)
+    patch: tuple[tuple[str, str, Any], ...] = ()  # modules, names and values: another schedule
     cached: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __str__(self) -> str:

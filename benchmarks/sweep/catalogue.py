@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sweep import elementwise, folds, movement, order, products
+from sweep.candidates import candidates
 from sweep.case import Case
 
 
@@ -14,3 +15,9 @@ def all_cases() -> list[Case]:
     twice = {n for n in names if names.count(n) > 1}
     assert not twice, twice
     return found
+
+
+def with_candidates() -> list[Case]:
+    """Every case, and then the other schedules that are tried."""
+    found = all_cases()
+    return [*found, *candidates(found)]

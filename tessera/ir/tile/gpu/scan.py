@@ -29,7 +29,7 @@ WHOLE = 4096  # elements of a line that one block scans
 PART = 2048  # elements of a part of a longer one
 STEPS = 16  # of a part that is scanned for each column: a thread holds all of them
 _FEWEST = 1024  # elements of a block of short lines
-_EACH = 32  # elements of a thread
+EACH = 32  # elements of a thread
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class _Block:
         self.many = min(power(others), most)
         self.parts = -(-lines.n // size)
         elements = self.many * size
-        warps = 1 if self.columns else max(min(elements // (32 * _EACH), 8), 1)
+        warps = 1 if self.columns else max(min(elements // (32 * EACH), 8), 1)
         self.threads = Threads(warps)
 
     def place(self, b: Builder) -> tuple[tuple[Size, Size, Size], Size]:
