@@ -34,7 +34,17 @@ from tessera.compile import compile_graph
 
 HERE = Path(__file__).parent
 RECORD = HERE / "records" / "sweep-h200.json"
-FIRST = "scan select sort count scatter rows norms loss candidate".split()  # where time is short
+FIRST = (
+    "scan",
+    "select",
+    "sort",
+    "count",
+    "scatter",
+    "rows",
+    "norms",
+    "loss",
+    "candidate",
+)  # measured first
 WORKERS = min(16, os.cpu_count() or 1)
 
 
