@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tessera.core.dims import Size
 from tessera.core.dtype import i64
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Primitive
@@ -80,7 +81,9 @@ class _Select(Sort):
     def rounds(self, x: str, outs: Mapping[str, str], counts: Mapping[str, int]) -> Expansion:
         """Parts of a line in a block each, then what is left of them."""
         lines, name = self.outer * self.inner, outs["values"]
-        threads, launches, between = Threads(warps_for(2 * CHUNK)), [], {}
+        threads = Threads(warps_for(2 * CHUNK))
+        launches: list[Launch] = []
+        between: dict[str, TensorType] = {}
         left = -(-self.n // CHUNK) * self.kept
         given = tuple(f"{name}_left{left}_{i}" for i in range(self.parts))
         launches.append(Launch(self.first(left), (x,), given, threads))
@@ -107,12 +110,12 @@ class _Select(Sort):
             b.store(m, w, (o * self.inner + c, part * self.kept), (1, self.kept))
         return b.finish()
 
-    def taken(self, b: Builder, count: int, at: object, n: int, line: object) -> Words:
+    def taken(self, b: Builder, count: int, at: Size, n: int, line: Size) -> Words:
         """Words that an earlier round has left."""
         t = TensorType(i64, (self.outer * self.inner, count))
         buffers = [b.parameter(f"v{i}", t) for i in range(self.parts)]
         masked = (1,) if count % n else ()
-        return [b.load(m, (line, at), (1, n), None, masked, _LAST) for m in buffers]  # type: ignore[list-item]
+        return [b.load(m, (line, at), (1, n), None, masked, _LAST) for m in buffers]
 
     def next(self, count: int, left: int) -> Kernel:
         """The first words of each part of what is left."""
