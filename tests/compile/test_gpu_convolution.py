@@ -21,7 +21,7 @@ from tessera.ir.tile.gpu.primitives import expand_primitive
 from tessera.ir.tile.inside import verify_inside
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.verify import verify
-from tests.gpu_fake import BUILT, fake_gpu
+from tests.support.fakes.gpu_fake import BUILT, fake_gpu
 
 RUNS_ON = "numpy"
 UNIT = {"f4": 2.0**-23, "bf16": 2.0**-8}

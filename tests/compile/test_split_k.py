@@ -12,7 +12,7 @@ import tessera as ts
 from tessera import op
 from tessera.compile.gpu.executable import GpuExecutable
 from tessera.ir.tile.gpu import split_k
-from tests.gpu_fake import fake_gpu
+from tests.support.fakes.gpu_fake import fake_gpu
 
 RUNS_ON = "numpy"
 

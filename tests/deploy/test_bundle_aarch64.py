@@ -10,7 +10,7 @@ import pytest
 
 import tessera as ts
 from tessera.native import INCLUDE, SOURCE
-from tests.test_bundle_c import HERE, OTHER, PROGRAMS, record
+from tests.deploy.test_bundle_c import HERE, OTHER, PROGRAMS, record
 
 QEMU = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
 COMPILER = shutil.which("aarch64-linux-gnu-gcc")

@@ -9,8 +9,16 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tests.gpu_fake import at, fake_gpu
-from tests.test_compiled_policies import EXACT, FLOATS, INTEGERS, NEURAL, ROUNDED, numbers, stored
+from tests.ops.test_compiled_policies import (
+    EXACT,
+    FLOATS,
+    INTEGERS,
+    NEURAL,
+    ROUNDED,
+    numbers,
+    stored,
+)
+from tests.support.fakes.gpu_fake import at, fake_gpu
 
 RUNS_ON = "numpy"
 ALL = {**EXACT, **ROUNDED, **NEURAL}

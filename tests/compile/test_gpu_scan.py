@@ -17,7 +17,7 @@ from tessera.ir.target.triton.emit import emit
 from tessera.ir.tile.gpu import scan
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.verify import verify
-from tests.gpu_fake import fake_gpu
+from tests.support.fakes.gpu_fake import fake_gpu
 
 RUNS_ON = "numpy"
 FOLDS = {

@@ -10,7 +10,7 @@ from tessera import op
 from tessera.compile import compile_graph
 from tessera.ir.tile.gpu.blocks import MULTIPROCESSORS
 from tessera.ir.tile.gpu.product_blocks import Shape, cycles, product_block
-from tests.gpu_fake import fake_gpu
+from tests.support.fakes.gpu_fake import fake_gpu
 
 RUNS_ON = "numpy"
 

@@ -12,8 +12,8 @@ import pytest
 import tessera as ts
 from tessera import op
 from tessera.core.errors import OperandError
-from tests import gpu_fake
-from tests.cuda_fake import FakeCuda, LazyCuda
+from tests.support.fakes import gpu_fake
+from tests.support.fakes.cuda_fake import FakeCuda, LazyCuda
 
 RUNS_ON = "numpy"
 

@@ -12,9 +12,9 @@ import pytest
 import tessera as ts
 from tessera import op
 from tessera.core.dtype import f32
-from tests.gpu_fake import at
-from tests.op_cases import Case, all_cases
-from tests.random_contractions import contraction
+from tests.support.cases.op_cases import Case, all_cases
+from tests.support.cases.random_contractions import contraction
+from tests.support.fakes.gpu_fake import at
 
 RUNS_ON = "numpy"
 EVERY = 5  # of the catalog; all of it with the deep tests
