@@ -76,8 +76,8 @@ class Stream:
 
     device: Device = CPU
 
-    def __new__(cls, device: Any = None, priority: int = 0) -> Stream:
-        """A stream of the host, or of the GPU that is named."""
+    def __new__(cls, device: Any = None, *rest: Any, **more: Any) -> Stream:
+        """A stream of the host, or of the GPU that is named; __init__ checks the arguments."""
         of_gpu = device is not None and as_device(device).kind != "cpu"
         kind: Any = _OF_DEVICE.function() if of_gpu else cls
         made: Stream = object.__new__(kind)
