@@ -96,7 +96,7 @@ def _attempted(make: Callable[[], T]) -> tuple[T | None, Exception | None]:
         raise
     except _FAULTS as e:
         return None, e
-    except TesseraError:
+    except (TesseraError, Warning):  # a warning that the user's filters made an error is theirs
         raise
     except MemoryError:
         raise OutOfMemoryError(

@@ -94,7 +94,9 @@ GPU: tuple[Pass, ...] = (
     *SHARED,
     Pass(GRAPH, "refuse_moves", refuse_moves_on_gpu,
          "warn of moves to the host, which are not made inside of programs"),
-    # Attention and small updates stay whole: a GPU has kernels for them.  Policies are casts of the kernels.
+    # Before decompose, as on the CPU.
+    Pass(GRAPH, "policies", legalize_policies, "turn policies of dtypes into casts and plain ops"),
+    # Attention and small updates stay whole: a GPU has kernels for them.
     Pass(GRAPH, "decompose", Deferred("tessera.accelerator.kept:decompose_rest"),
          "replace ops that are defined by other ops by those, but for attention and updates of a small part"),
     Pass(GRAPH, "sink", sink, "simplify; move broadcasts and reshapes behind elementwise ops"),

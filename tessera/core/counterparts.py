@@ -150,6 +150,23 @@ NAMES: dict[str, str] = {
     "nn.utils": "nn and optim", "GradScaler": "optim.loss_scaled",
     "autocast": "x.astype(bf16): a dtype carries its policy",
     "optim.step": _APPLY, "optim.zero_grad": "nothing: gradients are results",
+    "op.random.rand": "op.random.uniform(key, shape)",
+    "op.random.randn": "op.random.normal(key, shape)",
+    "op.random.seed": "key = ts.key(seed), and give keys to op.random",
+    "op.random.shuffle": "op.random.permutation(key, x)",
+    "op.random.multinomial": "op.random.categorical(key, logits)", "op.random.PRNGKey": "ts.key(seed)",
+    "op.random.random": "op.random.uniform(key, shape)",
+    "op.random.standard_normal": "op.random.normal(key, shape)",
+    "op.random.default_rng": "ts.key(seed)",
+    "ts.to_torch": "torch.from_dlpack(x)", "ts.to_numpy": "x.numpy()",
+    "ts.to_jax": "jax.numpy.from_dlpack(x)", "ts.from_jax": "ts.from_dlpack(x)",
+    "dist.DataParallel": "dist.strategy.data(mesh)",
+    "dist.init_process_group": "nothing: `tessera run -n 4 train.py` starts the ranks",
+    "dist.get_rank": "dist.rank()", "dist.get_world_size": "dist.size()",
+    "dist.PartitionSpec": "dist.ShardSpec(partition, mesh_axes)",
+    "dist.NamedSharding": "dist.ShardSpec(partition, mesh_axes)",
+    "dist.device_mesh": "dist.Mesh(axes, shape)",
+    "stablehlo.load": "ts.jax.wrap, or ts.onnx.load: StableHLO is written and not read",
     "summary": "ts.nn.summary(model, x)", "FSDP": "dist.strategy.fsdp",
     "DistributedDataParallel": "dist.strategy.data", "tree.tree_map": "tree.map",
     "tree.tree_leaves": "tree.leaves",
@@ -187,6 +204,28 @@ METHODS: dict[str, str] = {
     "mul": "x.at[index].multiply(value)",
 }  # fmt: skip
 
+# Methods of modules.
+MODULES: dict[str, str] = {
+    "parameters": "ts.tree.leaves(model)", "named_parameters": "ts.nn.state_dict(model)",
+    "state_dict": "ts.nn.state_dict(model)",
+    "load_state_dict": "model = ts.nn.load_state(model, tensors)", "forward": "model(x)",
+    "modules": "ts.nn.modules(model)",
+    "named_modules": "ts.nn.modules(model)", "children": "ts.nn.modules(model)",
+    "apply": "model(x): a model holds its parameters",
+    "init": "Layer(..., key=ts.key(0)): a model holds its parameters",
+    "train": "nothing: a key given to a call turns dropout on, and BatchNorm takes training=",
+    "eval": "nothing: a call without a key has no dropout, and BatchNorm takes training=",
+    "zero_grad": "nothing: gradients are results",
+    "requires_grad_": "ts.nn.partition(model, where), and differentiate in one part",
+    "to": "ts.tree.map(lambda x: x.to(device), model)",
+    "cuda": 'ts.tree.map(lambda x: x.to("cuda"), model)', "cpu": 'ts.tree.map(lambda x: x.to("cpu"), model)',
+    "half": 'ts.tree.map(lambda x: x.astype("f16"), model)',
+    "float": 'ts.tree.map(lambda x: x.astype("f32"), model)',
+    "compile": "ts.jit(lambda model, x: model(x))", "replace": "ts.nn.replace(model, field=value)",
+    "register_buffer": "a tensor as a field",
+    "register_parameter": "a tensor as a field",
+}  # fmt: skip
+
 # Keywords, and ours for the same thing.
 KEYWORDS: dict[str, str] = {
     "dim": "axis", "dims": "axis", "axes": "axis", "keepdim": "keepdims", "size": "shape",
@@ -195,6 +234,8 @@ KEYWORDS: dict[str, str] = {
     "argnum": "argnums",
     "in_dims": "in_axes", "out_dims": "out_axes", "num_groups": "groups", "minval": "low", "maxval": "high",
     "weight_decay": "decay", "betas": "b1", "learning_rate": "lr", "ord": "order", "name": "axis_name",
+    "kernel_size": "size", "num_workers": "workers", "batch_size": "batch", "num_warps": "warps",
+    "num_stages": "stages",
     "donate_argnums": "donate", "donate_argnames": "donate", "maximum": "max", "minimum": "min",
 }  # fmt: skip
 # Keywords that have no counterpart, and what to do.
@@ -204,6 +245,7 @@ ADVICE: dict[str, str] = {
     "copy": "ts.tensor copies and ts.asarray need not",
     "backend": "choose with target=",
     "dtype": "for another dtype write x.astype(dtype)",
+    "shuffle": "give a key to shuffle: key=ts.key(0)",
     "device": "make it there with ts.device(...) or x.to(...)",
 }
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core.blame import blames_arguments
 from tessera.core.device import Device
 from tessera.core.errors import DeviceError, OperandError, ShapeError, TesseraError, located
 
@@ -30,6 +31,7 @@ class Mesh:
     shape: tuple[int, ...]
     devices: tuple[int, ...]
 
+    @blames_arguments
     def __init__(
         self,
         axes: Any,

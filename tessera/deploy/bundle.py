@@ -21,7 +21,7 @@ from tessera.deploy.load import Bundle, Entry, load
 from tessera.deploy.machine_code import Compiled, compile_for
 from tessera.deploy.plan import NoPlanError, Planner
 from tessera.deploy.targets import PROCESSORS, check_targets
-from tessera.deploy.weights import Weights
+from tessera.deploy.weights import Weights, pieces
 
 __all__ = ["Bundle", "Entry", "load", "save"]
 
@@ -57,7 +57,11 @@ def save(
         "format": container.VERSION, "entries": told, "targets": chosen, "tensors": held.manifest(),
     }  # fmt: skip
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
-    whole = [("manifest", "manifest", text), *sections, ("weights", "weights", held.file())]
+    file = held.file()
+    whole = [
+        ("manifest", "manifest", text), *sections, ("manifest", "pieces/weights", pieces(file)),
+        ("weights", "weights", file),
+    ]  # fmt: skip
     return container.write(Path(path), whole, key).hex()
 
 
@@ -97,8 +101,7 @@ def _cpu_sections(
     keep = _keeper(held, e.name)
     try:
         plan = Planner(
-            c.graph, c.image, c.functions, c.code.imports, keep, e.inputs, e.outputs, data,
-            e.numerics,
+            c.program, c.code.imports, keep, e.inputs, e.outputs, data, e.numerics,
         ).encode()  # fmt: skip
     except NoPlanError as error:
         if not python_only:

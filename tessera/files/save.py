@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tessera.core.blame import blames_arguments
+from tessera.core.blame import blames_arguments, brief
 from tessera.core.dtype import as_dtype
 from tessera.core.errors import FileError, OperandError
 from tessera.core.ranks import engine
@@ -49,6 +49,10 @@ def save(path: str | os.PathLike[str], tree: Any, shard_bytes: int | None = None
     tensors are on a mesh and there are several ranks, all of these must call it: each writes its shards,
     and the index is there when it returns.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise OperandError(
+            f"save: path is {type(path).__name__} {brief(path, 30)}, expected a path; the order is save(path, tree)"
+        )
     where = Path(path)
     if shard_bytes is not None and shard_bytes < 1:
         raise OperandError(

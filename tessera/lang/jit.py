@@ -180,10 +180,10 @@ class Jitted:
 
     def _started(self, entry: Variant, c: Call, stream: Stream | None, usual_call: bool) -> Any:
         """The results of a call whose entry was looked up by its types."""
-        if stream is not None and entry.device.kind != "cpu":
+        if stream is not None and entry.device != stream.device:
             raise OperandError(
-                f"Stream: {self._name} runs on {entry.device}, whose own stream keeps the order of calls and "
-                "returns at once; a ts.Stream is for functions of the CPU: call it outside of the block"
+                f"Stream: {self._name} runs on {entry.device}, but the stream is of {stream.device}; "
+                f"use ts.Stream(device={str(entry.device)!r})"
             )
         if stream is not None and not entry.donated and not checking():
             return queued(stream, entry, c.tensors, self._name)

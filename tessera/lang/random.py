@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec
 
+from tessera.core.counterparts import lacking
 from tessera.core.dtype import DType
 from tessera.core.flags import flags
 from tessera.ir.graph.ir import Value, current_builder
@@ -88,3 +89,7 @@ poisson = repeated(random.poisson)
 categorical, choice = random.categorical, random.choice
 dropout, key, split, fold_in = random.dropout, random.key, random.split, random.fold_in
 __all__ = list(random.__all__)
+
+
+def __getattr__(name: str) -> Any:
+    raise lacking("op.random", name, __all__)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tessera.core import tree
-from tessera.core.blame import blames_arguments
+from tessera.core.blame import blames_arguments, constructor_blames_arguments
 from tessera.core.constraints import require
 from tessera.core.dims import substitute
 from tessera.core.errors import AnnotationError, OperandError, ShapeError
@@ -96,6 +96,7 @@ class CacheSpec(StateSpec):
 
 
 @tree.node
+@constructor_blames_arguments
 @dataclass(frozen=True)
 class KVCache(Cache):
     """Keys and values of the positions seen so far: two tensors (batch, heads, max, dim), a count.

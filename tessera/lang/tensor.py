@@ -283,13 +283,22 @@ class Tensor(Value, Plotted, habits.Habits, Shardable):
         return on_device(copied(made.data), made.dtype, made.device) if shared else made
 
     @blames_arguments
-    def to(self, device: Any) -> Tensor:
-        """The tensor on another device."""
+    def to(self, device: Any, *, stream: Any = None) -> Tensor:
+        """The tensor on another device; on a GPU the copy belongs to `stream`, if one is given."""
         try:
-            return self._moved(as_device(device))
+            target = as_device(device)
+            return self._moved(target) if stream is None else self._sent(target, stream)
         except TesseraError as e:
             error = located(e)
         raise error
+
+    def _sent(self, target: Device, stream: Any) -> Tensor:
+        sent = getattr(stream, "moved", None)
+        if sent is None:
+            raise OperandError(
+                f"to: stream is {stream!r:.60}, expected a stream of a GPU, as ts.Stream(device={str(target)!r})"
+            )
+        return sent(self, target)  # type: ignore[no-any-return]
 
     def _moved(self, target: Device) -> Tensor:
         if target == self.device:

@@ -40,7 +40,7 @@ def numerics(
     """
     ranges = bounded if isinstance(bounded, Mapping) else {"": bounded}
     for name, r in ranges.items():
-        if len(r) != 2 or not float(r[0]) <= float(r[1]):
+        if not isinstance(r, Sequence) or len(r) != 2 or not float(r[0]) <= float(r[1]):
             raise located(
                 OperandError(
                     f"verify.numerics: the bounds {name or 'given'} are {r}, expected [low, high]"

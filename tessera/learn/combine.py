@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tessera.core import tree
-from tessera.core.blame import wanting
+from tessera.core.blame import applied, brief, wanting
 from tessera.core.errors import OperandError
 from tessera.lang import op
 from tessera.learn.clipping import clip_by_global_norm, clip_by_value
@@ -40,15 +40,22 @@ class Gradients:
     apply: Callable[[Tree, Tree], Tree]
 
 
+def _demand_limit(name: str, limit: float) -> None:
+    if not limit > 0:
+        raise OperandError(f"{name}: limit is {limit}, expected a number above 0")
+
+
 @wanting
 def clip_norm(limit: float) -> Gradients:
     """Clip gradients by their joint norm, in a chain."""
+    _demand_limit("clip_norm", limit)
     return Gradients(lambda grads, params: clip_by_global_norm(grads, limit))
 
 
 @wanting
 def clip_value(limit: float) -> Gradients:
     """Clip every element of the gradients, in a chain."""
+    _demand_limit("clip_value", limit)
     return Gradients(lambda grads, params: clip_by_value(grads, limit))
 
 
@@ -100,7 +107,8 @@ def _labels(params: Tree, label: Label | Tree) -> list[Any]:
     """The label of each leaf: from a function of its name and value, or from a tree of labels."""
     leaves, structure = tree.flatten(params)
     if callable(label):
-        return [label(n, p) for n, p in zip(tree.names(params), leaves, strict=True)]
+        named = zip(tree.names(params), leaves, strict=True)
+        return [applied("groups: label(name, parameter)", label, (n, p), {}) for n, p in named]
     found = tree.parts(structure, label)
     if found is None:
         raise OperandError(
@@ -148,6 +156,10 @@ def masked(optimizer: Any, mask: Any) -> Optimizer:
     """Step only the parameters with mask(name, parameter), or True in a tree of bools; the others stay."""
     if callable(mask):
         return groups({"on": optimizer}, lambda n, p: "on" if mask(n, p) else None)
+    if not all(isinstance(m, bool) for m in tree.leaves(mask)):
+        raise OperandError(
+            f"masked: mask is {type(mask).__name__} {brief(mask, 40)}, expected mask(name, parameter), or a tree of bools"
+        )
     return groups({"on": optimizer}, tree.map(lambda m: "on" if m else None, mask))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.core.blame import blames_arguments
+from tessera.core.blame import blames_arguments, brief, demand_function
 from tessera.core.errors import FileError, OperandError
 from tessera.data.loader import Loader
 from tessera.lang.create import tensor
@@ -58,6 +58,12 @@ def fit(
         raise OperandError(
             f"fit: steps is {steps} and log_every {log_every}, expected 0 and 1 at least"
         )
+    if not callable(batches) and not isinstance(batches, Loader):
+        raise OperandError(
+            f"fit: batches is {type(batches).__name__} {brief(batches, 40)}, expected a ts.data.Loader, or a function of the "
+            "number of the step"
+        )
+    demand_function("fit: step(state, batch, key)", step)
     if (evaluate is None) != (evaluate_every is None):
         raise OperandError("fit: give both of evaluate and evaluate_every, or none")
     run = _Run(step, state, batches, make_key(0) if key is None else key, checkpoints, stop)

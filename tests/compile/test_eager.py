@@ -61,6 +61,7 @@ def check(case: Case, dtype: DType) -> None:
         assert_close(alone, w, times=10)
 
 
+@pytest.mark.filterwarnings("ignore:offload")  # a move that is not made says so
 @pytest.mark.parametrize("case", cases(lambda c: c.op is not None), ids=str)
 def test_an_op_alone_is_the_op_among_neighbours(case: Case) -> None:
     check(case, f32)
@@ -72,6 +73,7 @@ def with_mark(case: Case) -> Any:
     return pytest.param(case, marks=pytest.mark.deep, id=str(case)) if composed else case
 
 
+@pytest.mark.filterwarnings("ignore:offload")  # a move that is not made says so
 @pytest.mark.parametrize("case", [*map(with_mark, first_of_each())], ids=str)
 def test_narrow_dtypes_too(case: Case) -> None:
     check(case, bf16)

@@ -185,7 +185,7 @@ def test_nans_are_found_on_the_device(cuda: None) -> None:
                 f(x)
 
 
-def test_a_stream_refuses_functions_of_a_gpu_by_name(cuda: None) -> None:
+def test_a_stream_of_the_host_refuses_functions_of_a_gpu_by_name(cuda: None) -> None:
     """It was taken and ignored: its events and synchronize() knew nothing of the GPU's work."""
     x = ts.tensor(normal(4)).to("cuda")
 
@@ -193,7 +193,7 @@ def test_a_stream_refuses_functions_of_a_gpu_by_name(cuda: None) -> None:
     def double(x: ts.Tensor) -> ts.Tensor:
         return x * 2.0
 
-    text = "Stream: double runs on cuda:0, whose own stream keeps the order of calls and returns at once"
+    text = r"Stream: double runs on cuda:0, but the stream is of cpu:0; use ts.Stream\(device='cuda:0'\)"
     with ts.Stream(), pytest.raises(ts.core.errors.OperandError, match=text):
         double(x)
     np.testing.assert_array_equal(double(x).numpy(), x.numpy() * 2)

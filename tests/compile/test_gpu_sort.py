@@ -12,12 +12,12 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tessera.core.dtype import as_dtype, bf16, i64
+from tessera.core.dtype import as_dtype, bf16, f32, i64
 from tessera.core.sorts import order
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Primitive
 from tessera.ir.target.triton.emit import emit
-from tessera.ir.tile.gpu import sort
+from tessera.ir.tile.gpu import sort, topk
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.verify import verify
 from tessera.runtime.cuda import driver
@@ -50,7 +50,8 @@ def launched(name: str, x: Any, axis: int, down: bool, k: int) -> list[Any]:
     types = {"x": t, "values": out, "indices": out.with_dtype(i64)}
     results = {"sort": ("values",), "argsort": ("indices",), "topk": ("values", "indices")}[name]
     params = {"axis": axis, "largest" if name == "topk" else "descending": down, "k": k}
-    e = sort.SORTS[name](Primitive("s", name, params, ("x",), results), types)
+    kernels = {**sort.SORTS, "topk": topk.topk}
+    e = kernels[name](Primitive("s", name, params, ("x",), results), types)
     assert e is not None
     memory = {"x": x}
     for n, u in {**types, **e.between}.items():
@@ -67,8 +68,8 @@ def launched(name: str, x: Any, axis: int, down: bool, k: int) -> list[Any]:
     return [memory[n] for n in results]
 
 
-def check(name: str, x: Any, axis: int, down: bool) -> None:
-    k = max(x.shape[axis] // 2, 1) if name == "topk" else x.shape[axis]
+def check(name: str, x: Any, axis: int, down: bool, k: int = 0) -> None:
+    k = k or (max(x.shape[axis] // 2, 1) if name == "topk" else x.shape[axis])
     where = np.take(order(x, axis, down), np.arange(k), axis)
     want = {"indices": where, "values": np.take_along_axis(x, where, axis)}
     found = {"sort": ["values"], "argsort": ["indices"], "topk": ["values", "indices"]}[name]
@@ -96,6 +97,28 @@ def test_lines_of_many_blocks(kind: str, down: bool, monkeypatch: pytest.MonkeyP
 
 def test_a_line_of_two_blocks_of_the_usual_size() -> None:
     check("sort", draw((1500,), "f4"), 0, False)
+
+
+@pytest.mark.parametrize("down", [False, True], ids=["up", "down"])
+@pytest.mark.parametrize("kind", ["u1", "bf16", "f4", "i8"])
+def test_the_first_few_are_selected_in_rounds(
+    kind: str, down: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check("topk", draw((5, 70), kind), 1, down, 3)
+    check("topk", draw((33, 4), kind), 0, down, 1)
+    monkeypatch.setattr(topk, "CHUNK", 16)
+    for k in (1, 4, 7):
+        check("topk", draw((2, 130), kind), 1, down, k)
+    check("topk", draw((40, 3), kind), 0, down, 2)
+
+
+def test_a_long_line_is_selected_from_without_a_sort() -> None:
+    t = TensorType(f32, (4, 50304))
+    types = {"x": t, "v": t.with_shape((4, 50)), "i": t.with_shape((4, 50)).with_dtype(i64)}
+    step = Primitive("s", "topk", {"axis": 1, "largest": True, "k": 50}, ("x",), ("v", "i"))
+    e = topk.topk(step, types)
+    assert e is not None
+    assert [x.kernel.name for x in e.launches] == ["topk_parts", "topk_final"]
 
 
 @pytest.fixture

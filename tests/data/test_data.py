@@ -181,6 +181,24 @@ def test_batches_are_made_ahead():
     steps.close()
 
 
+def test_a_profile_shows_who_waits_for_data():
+    def slow(batch, keys):
+        time.sleep(0.02)
+        return batch
+
+    steps = numbers(transform=slow, prefetch=3).steps()
+    with ts.profile() as late:
+        next(steps)
+    waited = [s.name for s in late.spans if s.kind == "data"]
+    assert waited == ["batch 0"]
+    assert late.totals["waiting for data"] > 0.01
+    time.sleep(0.3)
+    with ts.profile() as ready:
+        next(steps)
+    assert ready.totals["waiting for data"] == 0, "it was made while nobody asked"
+    steps.close()
+
+
 WRONG = {
     "Loader: kind is 'fibres', expected one of threads, processes": {"kind": "fibres"},
     "Loader: workers is -1, expected at least 0": {"workers": -1},

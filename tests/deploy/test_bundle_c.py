@@ -14,6 +14,7 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor, op
+from tessera.deploy.container import Container
 from tessera.deploy.targets import usable
 from tessera.native import INCLUDE, SOURCE
 
@@ -97,15 +98,42 @@ def views(x: Tensor["n", "m"]) -> Any:
     return t, x[1:3], x, op.matmul(t, x), op.exp(x) % 1.5, x
 
 
+SQUARE = normal(5, 5, scale=0.3)
+
+
+def branches(x: Tensor["n", 5], flag: Tensor[ts.bool_]) -> Any:
+    """Branches and loops whose bodies are programs: products, running sums, branches inside of loops."""
+
+    def step(c: Any, row: Any) -> Any:
+        c = op.matmul(c, SQUARE) + row
+        c = ts.cond(op.sum(c) > 0.0, lambda y: op.cumsum(y, axis=-1) * 0.5, lambda y: y - 1.0, c)
+        return c, op.softmax(op.matmul(c, op.transpose(SQUARE, (1, 0))), axis=-1)
+
+    carry, ys = ts.scan(step, ts.zeros((2, 5)), op.broadcast_to(x[:, None, :], (x.shape[0], 2, 5)))
+    back, zs = ts.scan(
+        step, carry, op.broadcast_to(x[:, None, :], (x.shape[0], 2, 5)), reverse=True
+    )
+    none, _ = ts.scan(step, carry, ts.zeros((0, 2, 5)))
+    grown = ts.while_loop(
+        lambda s: op.sum(s[1] * s[1]) < 50.0,
+        lambda s: (s[0] + 1, op.matmul(s[1], op.transpose(s[1], (1, 0))) @ s[1] + 1.0),
+        (ts.tensor(np.int32(0)), carry * 0.1),
+    )
+    either = ts.cond(flag, lambda a, b: op.cumsum(a, axis=0), lambda a, b: a + b[0], x, carry)
+    return carry, ys, back, zs, none, grown, either
+
+
 SPLIT = {"tokens": ts.tensor(RNG.integers(0, WORDS, 12).astype(np.int32))}
 PROGRAMS: dict[str, tuple[Any, tuple[Any, ...], Any]] = {
     "greedy": (greedy, (SPLIT["tokens"],), gpt_weights()), "cnn": (cnn, (normal(2, 3, 16, 16),), None),
     "heat": (heat, (normal(32, 32),), None), "kronecker": (kronecker, (normal(48),), None),
     "loops": (loops, (normal(9, 4),), None), "views": (views, (normal(6, 6),), None),
+    "branches": (branches, (normal(4, 5), ts.tensor(np.array(True))), None),
 }  # fmt: skip
 OTHER = {
     "greedy": (ts.tensor(RNG.integers(0, WORDS, 7).astype(np.int32)),),
     "views": (normal(7, 4),),
+    "branches": (normal(7, 5), ts.tensor(np.array(False))),
 }
 
 
@@ -219,7 +247,7 @@ def test_the_header_is_c_and_cpp(tmp_path: Path):
 
 def test_threads_run_one_entry_at_once(made: Path, tmp_path: Path):
     program = build(tmp_path / "threads", "threads.c", "-O0")
-    for name in ("cnn", "greedy", "loops"):
+    for name in ("cnn", "greedy", "loops", "branches"):
         run = [str(program), str(made / f"{name}.tess"), name, "3", "40"]
         assert subprocess.run(run, check=False).returncode == 0, name
 
@@ -252,3 +280,28 @@ def test_wrong_calls_are_explained(made: Path, tmp_path: Path):
         "1 operator: tag 1 does not fit representation 0",
         "7 operator: the matrix is not 3 by 2",
     ]
+
+
+def test_damaged_weights_are_found_piece_by_piece(tmp_path: Path):
+    program = build(tmp_path / "run", "run.c", "-O1")
+    w = normal(400, 173)  # which ends inside of a piece
+    x = normal(3, 400)
+    path = tmp_path / "whole.tess"
+    ts.bundle.save({"f": (lambda p, x: op.matmul(x, p), x)}, path, weights=w)
+    record(tmp_path / "record", [x, ts.jit(op.matmul)(x, w)])
+    data = path.read_bytes()
+    at = Container(path).named["weights"]
+    run = [str(program), str(tmp_path / "f.tess"), str(tmp_path / "record"), "f", "2"]
+    places = [0, 16383, 16384, at.size // 2, at.size - 1, *RNG.integers(0, at.size, 12)]
+    for place in [None, *places]:
+        wrong = bytearray(data)
+        if place is not None:
+            wrong[at.offset + int(place)] ^= 1 << int(place) % 8
+        (tmp_path / "f.tess").write_bytes(wrong)
+        done = subprocess.run(run, capture_output=True, text=True, check=False)
+        if place is None:
+            assert "the same bits" in done.stderr
+        else:
+            assert "status 3: bundle: the digest of section 'weights' is wrong" in done.stderr, (
+                place
+            )

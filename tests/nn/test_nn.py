@@ -198,9 +198,9 @@ def attention(**settings: Any) -> nn.MultiHeadAttention:
     return nn.MultiHeadAttention(16, 4, **given)
 
 
-def in_chunks(m: Any, x: Any, chunks: tuple[int, ...]) -> Any:
+def in_chunks(m: Any, x: Any, chunks: tuple[int, ...], room: int = 9, **kind: Any) -> Any:
     step = ts.jit(lambda m, x, cache: m(x, cache=cache))
-    cache, parts, at = ts.KVCache.empty(2, m.kv_heads, 9, 4), [], 0
+    cache, parts, at = ts.KVCache.empty(2, m.kv_heads, room, 4, **kind), [], 0
     for n in chunks:
         y, cache = step(m, x[:, at : at + n], cache)
         parts.append(y.numpy())
@@ -213,6 +213,22 @@ def test_decoding_with_a_cache_equals_the_whole(settings):
     m, x = attention(**settings), sample(2, 7, 16)
     for chunks in ((7,), (1,) * 7, (3, 1, 3)):
         assert_close(in_chunks(m, x, chunks), m(x))
+
+
+@pytest.mark.parametrize(
+    ("kind", "room", "error"),
+    [({"per_sequence": True}, 9, 1e-5), ({"page": 4, "pages": 6}, 9, 1e-5), ({"quantized": "i8"}, 9, 0.05),
+     ({"window": 3}, 5, 1e-5)], ids=str,
+)  # fmt: skip
+def test_decoding_works_with_every_kind_of_cache(kind, room, error):
+    m, x = attention(kv_heads=2, window=kind.get("window")), sample(2, 7, 16)
+    want = m(x).numpy()
+    one, parts = (in_chunks(m, x, c, room, **kind) for c in ((1,) * 7, (3, 1, 3)))
+    np.testing.assert_allclose(one, want, atol=error)
+    np.testing.assert_allclose(parts, want, atol=error)
+    ring = attention(kv_heads=2)
+    if "window" in kind:  # which limits what a layer sees that has none
+        np.testing.assert_allclose(in_chunks(ring, x, (1,) * 7, room, **kind), want, atol=error)
 
 
 @pytest.mark.usefixtures("compiled")

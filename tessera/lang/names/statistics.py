@@ -17,7 +17,7 @@ from tessera.ops.accumulate import cumprod, cumsum, diff
 from tessera.ops.arrange import linspace
 from tessera.ops.contraction import matmul
 from tessera.ops.creation import full, full_like, zeros, zeros_like
-from tessera.ops.define import ArrayLike, AxisLike, as_value, cast_to, floating, public
+from tessera.ops.define import ArrayLike, AxisLike, as_value, axes_of, cast_to, floating, public
 from tessera.ops.elementwise import (
     add,
     ceil,
@@ -169,11 +169,7 @@ def _quantile(
     v = floating(as_value(x))
     if method not in _METHODS:
         raise OperandError(f"{op}: method is {method!r}, expected one of {', '.join(_METHODS)}")
-    axes = (
-        tuple(range(v.ndim))
-        if axis is None
-        else tuple(a % v.ndim for a in ((axis,) if isinstance(axis, int) else axis))
-    )
+    axes = axes_of(op, axis, v.ndim)
     kept = [i for i in range(v.ndim) if i not in axes]
     rows = reshape(transpose(v, (*kept, *axes)), (*(v.shape[i] for i in kept), -1))
     _, part = together(rows, q)

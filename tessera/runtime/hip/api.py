@@ -28,6 +28,7 @@ _NAMES = {
     "cuMemcpyDtoDAsync": "hipMemcpyDtoDAsync", "cuMemcpy2DAsync": "hipMemcpyParam2DAsync",
     "cuMemsetD8Async": "hipMemsetD8Async",
     "cuStreamCreate": "hipStreamCreateWithFlags", "cuStreamDestroy": "hipStreamDestroy",
+    "cuStreamCreateWithPriority": "hipStreamCreateWithPriority",
     "cuStreamSynchronize": "hipStreamSynchronize", "cuStreamQuery": "hipStreamQuery",
     "cuStreamWaitEvent": "hipStreamWaitEvent", "cuStreamBeginCapture": "hipStreamBeginCapture",
     "cuStreamEndCapture": "hipStreamEndCapture",

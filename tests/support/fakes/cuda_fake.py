@@ -60,6 +60,7 @@ class FakeCuda:
         self.kernels: dict[str, tuple[tuple[int, ...], Kernel]] = {}
         self.busy: set[int] = set()  # streams that are not done
         self.waits: list[tuple[int, int]] = []
+        self.priorities: list[int] = []
         self.events: dict[int, int] = {}  # event -> stream
         self.capturing: dict[int, list[int]] = {}
         self.nodes: dict[int, list[Any]] = {}  # node -> [kernel, parameters]
@@ -296,6 +297,10 @@ class FakeCuda:
     def do_cuStreamCreate(self, out: int, flags: int) -> None:
         assert flags == 1, "not in order with the stream of other libraries"
         self.new(out)
+
+    def do_cuStreamCreateWithPriority(self, out: int, flags: int, priority: int) -> None:
+        self.do_cuStreamCreate(out, flags)
+        self.priorities.append(priority)
 
     def do_cuStreamDestroy(self, stream: int) -> None:
         pass
