@@ -34,7 +34,7 @@ from tessera.core.dims import Size, substitute, symbol
 from tessera.core.prove import prove, refute
 from tessera.ir.tile.interp import Instance
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, walk
-from tessera.ir.tile.scope import READS, WRITES, Access, Context, Walk
+from tessera.ir.tile.scope import Access, Context, Walk
 
 TOOL = "barriers"
 
@@ -104,7 +104,7 @@ class _Proof(Walk):
             elif op.name == "wait":
                 since = self.wait(op, since)
             elif op.memory is not None and op.memory.space == "shared":
-                if op.name in READS or op.name in WRITES:
+                if op.traits.reads or op.traits.writes:
                     new = _Since(self.access(op, context), flying=op.name == "store_async")
                     self.compare(since, new)
                     since = [*since, new]
@@ -226,7 +226,7 @@ class _Threads:
         mine = self.keys.setdefault((e.op, e.low), len(self.keys) + 1)
         self.fault(e, where, s.flying[where] > 0, s.flying[where] - 1, True)
         written = s.written[where] == self.epoch
-        if e.op.name in READS:
+        if e.op.traits.reads:
             self.fault(e, where, written, s.writer[where], False)
             s.read[where], s.reader[where] = self.epoch, self.number[e.op]
             return

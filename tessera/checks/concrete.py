@@ -20,7 +20,6 @@ from tessera.core.dtype import DType
 from tessera.core.errors import VerifyError
 from tessera.ir.tile.interp import Instance, Watch
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, walk
-from tessera.ir.tile.scope import READS, WRITES
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Env = dict[str, int]
@@ -105,9 +104,6 @@ class Event:
         return {k: v for k, v in self.env.items() if k.startswith("_") and k not in grid}
 
 
-_FOLLOWED = READS | WRITES | {"barrier", "wait", "alloc"}
-
-
 def events(
     kernel: Kernel, sizes: Env, instance: Env, trips: int | None = _TRIPS
 ) -> Iterator[Event]:
@@ -122,7 +118,7 @@ def _events(block: Block, env: Env, trips: int | None) -> Iterator[Event]:
             counter = range(value(a["start"], env), value(a["stop"], env), a["step"])
             for i in _chosen(counter, trips):
                 yield from _events(op.block, {**env, a["variable"]: i}, trips)
-        elif op.name in _FOLLOWED:
+        elif (op.memory is not None and op.name != "prefetch") or op.traits.orders:
             a = op.attributes
             low = tuple(value(x, env) for x in a.get("at", ()))
             high = tuple(x + n - 1 for x, n in zip(low, a.get("extent", ()), strict=True))

@@ -31,7 +31,7 @@ from tessera.core.dims import Size, substitute, symbol, symbols
 from tessera.core.prove import prove
 from tessera.ir.tile.interp import Instance
 from tessera.ir.tile.ir import Kernel, Memory, Operation
-from tessera.ir.tile.scope import READS, WRITES, Access, Context, Walk
+from tessera.ir.tile.scope import Access, Context, Walk
 
 TOOL = "initial"
 _STORES = 4  # at either end, that are asked whether they cover a load
@@ -150,7 +150,7 @@ def _reads_garbage(kernel: Kernel, sizes: Env, instance: Env, most: int) -> tupl
             written[m] = np.zeros(shape_at(m, sizes), bool)
         elif "picked" in e.op.attributes:
             written[m][...] = True
-        elif e.op.name in WRITES:
+        elif e.op.traits.writes:
             written[m][clipped(e, sizes)] = True
         elif not np.all(written[m][clipped(e, sizes)]):
             return True, count
@@ -184,9 +184,9 @@ class _Run:
             data = i.memories[m]
             data[...] = random_array(data.shape, m.type.dtype, self.rng)
             self.written[m] = np.zeros(data.shape, bool)
-        elif op.name in WRITES:
+        elif op.traits.writes:
             self.written[m][touched_places(op, i)] = True
-        elif op.name in READS and self.first is None:
+        elif op.traits.reads and self.first is None:
             places = touched_places(op, i)
             seen = self.written[m][places]
             if not np.all(seen):

@@ -31,7 +31,7 @@ from tessera.core.dims import Size, substitute, symbol
 from tessera.core.prove import refute
 from tessera.ir.tile.interp import Instance
 from tessera.ir.tile.ir import Kernel, Memory, Operation
-from tessera.ir.tile.scope import READS, WRITES, Access, Walk
+from tessera.ir.tile.scope import Access, Walk
 
 TOOL = "races"
 Pair = tuple[Operation, Operation]
@@ -158,11 +158,11 @@ def _shared(
     if any(m.size > MOST_ELEMENTS for m in marks.values()):
         return
     who = instances(kernel, sizes)
-    for want in (WRITES, READS):
+    for writes in (True, False):
         for number, instance in enumerate(who):
-            for op, where in _touched(kernel, sizes, instance, want, picks, arrays):
+            for op, where in _touched(kernel, sizes, instance, writes, picks, arrays):
                 mark = marks.get(op.memory) if op.memory is not None else None
-                hit = None if mark is None else mark.touch(where, number, op, want is WRITES)
+                hit = None if mark is None else mark.touch(where, number, op, writes)
                 if hit is not None:
                     element, first, other = hit
                     yield (other, op), element, (who[first], instance)
@@ -206,25 +206,29 @@ def _touched(
     kernel: Kernel,
     sizes: Env,
     instance: Env,
-    want: frozenset[str],
+    writes: bool,
     picks: bool,
     arrays: Sequence[Array] | None,
 ) -> Iterator[tuple[Operation, Any]]:
-    """The operations of a kind and the elements that they touch, as an index into the memory."""
+    """The operations that write, or those that read, and the elements that they touch, as an index."""
     if not picks:
         for e in events(kernel, sizes, instance):
-            if e.op.name in want and e.op.memory in kernel.parameters:
+            if _does(e.op, writes) and e.op.memory in kernel.parameters:
                 yield e.op, clipped(e, sizes)
         return
     log: list[tuple[Operation, Any]] = []
     data = [a.copy() for a in arrays] if arrays is not None else arrays_for(kernel, sizes)
     if data is not None:
-        run_instance(kernel, sizes, instance, data, lambda op, i, _: _log(op, i, want, log))
+        run_instance(kernel, sizes, instance, data, lambda op, i, _: _log(op, i, writes, log))
     yield from log
 
 
-def _log(op: Operation, i: Instance, want: frozenset[str], log: list[Any]) -> None:
-    if op.name not in want:
+def _does(op: Operation, writes: bool) -> bool:
+    return op.traits.writes if writes else op.traits.reads
+
+
+def _log(op: Operation, i: Instance, writes: bool, log: list[Any]) -> None:
+    if not _does(op, writes):
         return
     log.append((op, touched_places(op, i)))
 
@@ -253,7 +257,7 @@ def _finding(
     confirmed = all(
         _reaches(kernel, sizes, w, o, element, arrays) for w, o in zip(who, pair, strict=True)
     )
-    verb = "write" if op.name in WRITES else "write and read"
+    verb = "write" if op.traits.writes else "write and read"
     return finding(
         TOOL, "error", kernel.name, op,
         f"two instances {verb} element {list(element)} of {op.memory} ({first.name}, {op.name})",

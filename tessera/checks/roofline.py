@@ -17,7 +17,6 @@ from tessera.core.costs import COSTS
 from tessera.core.dot_words import PARTS
 from tessera.core.processor import registers
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation
-from tessera.ir.tile.scope import READS, WRITES
 
 TOOL = "roofline"
 
@@ -119,10 +118,10 @@ def _middle(op: Operation, env: dict[str, int]) -> dict[str, int]:
 
 
 def _operation(op: Operation) -> Sum:
-    if op.name in READS or op.name in WRITES:
+    if op.traits.reads or op.traits.writes:
         m = op.memory
         assert m is not None
-        tile = op.results[0] if op.name in READS else op.operands[0]
+        tile = op.results[0] if op.traits.reads else op.operands[0]
         if m.space != "global":
             return 0.0, 0.0, set()
         return 0.0, math.prod(tile.shape) * m.type.dtype.itemsize, {m}

@@ -284,11 +284,12 @@ def _step(s: list[Any], g: Graph) -> Call | HostCall:
 
 
 def _entry(k: list[Any], types: list[TensorType]) -> Entry:
-    name, symbol, parameters, sizes, count, scratch, work, shares, copies = k[:-2]
+    # Bundles of format 1 may lack `copies`.
+    name, symbol, parameters, sizes, count, scratch, work, shares, *copies = k[:-2]
     made = tuple(Parameter(n, types[i], writable) for n, i, writable in parameters)
     return Entry(
         name, symbol, made, tuple(sizes), _sized(count), _sized(scratch),
-        work=_sized(work), shares=tuple((i, j) for i, j in shares), copies=bool(copies),
+        work=_sized(work), shares=tuple((i, j) for i, j in shares), copies=copies == [True],
     )  # fmt: skip
 
 

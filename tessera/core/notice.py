@@ -38,5 +38,5 @@ def notice(what: str) -> Iterator[None]:
 
 
 def _is_watched() -> bool:
-    """Whether somebody sees what is written."""
+    """Whether standard error is a terminal."""
     return sys.stderr is not None and sys.stderr.isatty()

@@ -21,7 +21,6 @@ def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
             file.write(data)
         os.chmod(temporary, 0o644)
         os.replace(temporary, where)
-    except BaseException:  # Ctrl-C leaves nothing either
+    finally:  # gone when it has taken its place; after an error or Ctrl-C it is removed
         with contextlib.suppress(OSError):
             os.unlink(temporary)
-        raise

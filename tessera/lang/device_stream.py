@@ -4,8 +4,8 @@
         y = f(x)             # launched on s, after what makes x
     z = g(y)                 # the main stream waits for y, on the device
 
-A result carries the event after which it can be read.  Whoever reads it lets its own stream wait for that, so results
-never depend on timing.  Memory that a stream has used is used again when its work is done.
+A result carries the event after which it can be read.  Whoever reads it lets its own stream wait for that,
+so results never depend on timing.  Memory that a stream has used is used again when its work is done.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ class DeviceStream(Stream):
         if target != self.device:
             raise located(
                 OperandError(
-                    f"to: the stream is of {self.device}, but the tensor goes to {target}; use a stream of that device"
+                    f"to: the stream is of {self.device}, but the tensor goes to {target}; use a stream of "
+                    "that device"
                 )
             )
         with self.aside() as blocks:

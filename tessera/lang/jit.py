@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import os
 import time
@@ -21,6 +20,7 @@ from tessera.compile.executable import Executable
 from tessera.compile.fallback import Task, first_that_works
 from tessera.core import call_guard, tree
 from tessera.core.blame import blames_arguments, demand_function
+from tessera.core.deferred import Deferred
 from tessera.core.device import ANYWHERE, CPU, GPUS, Device
 from tessera.core.during import During
 from tessera.core.errors import (
@@ -67,6 +67,8 @@ from tessera.lang.tensor import Tensor
 from tessera.lang.trace import Traced, is_tensor, trace
 from tessera.lang.variant import Variant, apart, queued, results, wrap
 from tessera.ops.control import call
+
+_write_page = Deferred("tessera.inspect.page:write_page")
 
 
 def _token(x: Tensor) -> Any:
@@ -447,11 +449,10 @@ class Jitted:
             f = Jitted(self._f, sorted(self._static), (), self._numerics, "cpu")
             c = f._take_apart(args, kwargs)
             data = [data_of(v, self._name) for v in c.tensors]
-            page: Any = importlib.import_module("tessera.inspect.page")  # when somebody looks
             with rewrites() as log:
                 executable = f._entry(c).executable
             shown = (gpu,) if isinstance(gpu, str) else tuple(gpu)
-            written: Path = page.write_page(executable, data, path, log, shown)
+            written: Path = _write_page(executable, data, path, log, shown)
             return written
         except TesseraError as e:
             error = located(e)

@@ -87,7 +87,8 @@ class Stream:
         if priority:
             raise located(
                 OperandError(
-                    f"Stream: priority is {priority}, but streams of the CPU have none; name a GPU as its device"
+                    f"Stream: priority is {priority}, but streams of the CPU have none; name a GPU as its "
+                    "device"
                 )
             )
         self._thread = ThreadPoolExecutor(1, "stream")

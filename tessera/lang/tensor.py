@@ -296,7 +296,8 @@ class Tensor(Value, Plotted, habits.Habits, Shardable):
         sent = getattr(stream, "moved", None)
         if sent is None:
             raise OperandError(
-                f"to: stream is {stream!r:.60}, expected a stream of a GPU, as ts.Stream(device={str(target)!r})"
+                f"to: stream is {stream!r:.60}, expected a stream of a GPU, as "
+                f"ts.Stream(device={str(target)!r})"
             )
         return sent(self, target)  # type: ignore[no-any-return]
 

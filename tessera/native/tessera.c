@@ -1773,7 +1773,7 @@ static tess_status_t run_loop(const TessEntry *e, const Bound *b, const Action *
     for (; i < s->out_count; i++) p[s->in_count + i] = address(b, r, s->out[i]);
     if (s->kind == WHILE) p[s->in_count + s->out_count] = &going;
     job->function((void *const *)p, job->sizes, 0, job->count, r->scratch);
-    done = length; /* a scan is one launch: nobody waits to interrupt it */
+    done = length; /* a scan is one launch and is not interrupted */
   }
   if (!turn) /* no step was run: what is carried out is what was carried in */
     for (i = 0; i < s->carry; i++) memmove(address(b, r, s->out[i]), p[i], b->bytes[s->out[i]]);

@@ -1,7 +1,8 @@
 """The derivatives of pooling as ops of their own, which a GPU has kernels for.
 
-`max_pool_tangent` pushes a tangent forward, and its transpose is `max_pool_grad`; both know the result y, so that the
-largest elements of a window are those that equal it.  Where several do, they share.  `avg_pool_grad` is the transpose of avg_pool.
+`max_pool_tangent` pushes a tangent forward, and its transpose is `max_pool_grad`; both know the result y,
+so that the largest elements of a window are those that equal it.  Where several do, they share.
+`avg_pool_grad` is the transpose of avg_pool.
 """
 
 from __future__ import annotations
@@ -123,7 +124,8 @@ def _tangent_reference(x: Any, y: Any, t: Any, **p: Any) -> Any:
 
 
 @define(
-    infer=_tangent_types, decompose=_tangent, numpy=_tangent_reference, jvp=_decomposed, kinds="f", batch=_batch,
+    infer=_tangent_types, decompose=_tangent, numpy=_tangent_reference, jvp=_decomposed, kinds="f",
+    batch=_batch,
     transpose=lambda n, ct, k: max_pool_grad.bind(*n.operands[:2], ct, **n.params),
     samples=(
         Sample((1, 2, 4), (1, 2, 2), (1, 2, 4), size=2),

@@ -193,11 +193,10 @@ async def _generated(service: Service, request: Request, ask: requests.Ask) -> R
     replies = Replies(ask, model.tokenizer, service.name)
     engine.submit(*jobs)
     reply = _stream if ask.stream else _whole
-    try:
+    with contextlib.ExitStack() as unless_replied:
+        unless_replied.callback(_cancel, service, jobs)
         response = await _unless_gone(request, reply(service, replies, events, jobs))
-    except BaseException:
-        _cancel(service, jobs)
-        raise
+        unless_replied.pop_all()
     return response
 
 

@@ -139,7 +139,7 @@ class Engine:
         try:
             while self._wait():
                 self._round()
-        finally:  # also when a step fails: its traceback is printed, and nobody waits for ever
+        finally:  # also when a step fails: its traceback is printed, and every waiting request ends
             with self._changed:
                 self.alive = False
                 left = [*self._running, *(job for _, job in self._waiting)]

@@ -44,7 +44,7 @@ class PageTable:
         return self.count - self.available
 
     def take(self) -> int | None:
-        """A page that nobody uses, or None; an idle one is forgotten for it."""
+        """A free page, or None; evict an idle one when no page is free."""
         if self._free:
             page = self._free.pop()
         elif self._idle:

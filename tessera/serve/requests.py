@@ -161,7 +161,7 @@ def _shared(
 
 
 def _sampling(fields: Fields) -> Sampling:
-    """OpenAI's defaults: temperature 1, and a seed that nobody knows."""
+    """OpenAI's defaults: temperature 1, and a seed that is drawn."""
     return Sampling(
         temperature=fields.number("temperature", 1.0, 0, 100),
         top_p=fields.number("top_p", 1.0, 0, 1),

@@ -19,7 +19,6 @@ from tessera.core.dtype import f32, i64
 from tessera.core.source import Location
 from tessera.ir.tile.interp import Instance, interpret, sizes_of
 from tessera.ir.tile.ir import Builder, Kernel, Operation, walk
-from tessera.ir.tile.scope import READS, WRITES
 from tests.support.cases.check_kernels import (
     GLOBAL,
     SHARED,
@@ -61,11 +60,11 @@ class _Log:
         self.read: dict[Any, set[int]] = {}
 
     def __call__(self, op: Operation, i: Instance, _: Any) -> None:
-        if op.memory not in self.kernel.parameters or op.name not in READS | WRITES:
+        if op.memory not in self.kernel.parameters or not (op.traits.reads or op.traits.writes):
             return
         for place in zip(*(p.reshape(-1).tolist() for p in touched_places(op, i)), strict=True):
             key = (op.memory, place)
-            if op.name in READS:
+            if op.traits.reads:
                 self.read.setdefault(key, set()).add(self.number)
             elif self.wrote.setdefault(key, self.number) != self.number:
                 self.wrote[key] = -1

@@ -35,6 +35,7 @@ NOT_READ = {
     ("argsort", "stable"): "sorting is always stable, which serves both values",
     ("sort", "stable"): "sorting is always stable, which serves both values",
     ("__get__", "owner"): "of Python's protocol",
+    ("io_callback", "ordered"): "calls keep the order of the program, which serves both values",
     (
         "chosen",
         "arrays",

@@ -47,7 +47,7 @@ MAY_IMPORT = {
     "models": f"{LANGUAGE} lang stdlib nn",
     "serve": f"{LANGUAGE} lang models",
     "interop": f"{LANGUAGE} lang",
-    "deploy": f"{LANGUAGE} lang files",
+    "deploy": f"{LANGUAGE} lang files accelerator",
     "inspect": f"{LANGUAGE} lang",
     "testing": f"{LANGUAGE} lang",
     "replay": f"{LANGUAGE} lang",

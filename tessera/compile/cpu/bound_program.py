@@ -359,7 +359,7 @@ _watcher: Callable[[Prepared], Run] | None = None
 def watch(watcher: Callable[[Prepared], Run] | None) -> None:
     """Have programs, those there are and those to come, run by what `watcher` makes of each; None ends it.
 
-    Programs that nobody watches are called as ever, without a question.
+    Unobserved programs pay nothing.
     """
     global _watcher
     if (watcher is None) != (_watcher is None):  # compiled calls would not be seen

@@ -45,7 +45,7 @@ def is_covered(kernel: Kernel, m: Memory) -> bool:
     grid = {name: Count(count) for name, count in kernel.grid}
     if any(n == 0 for n in m.type.shape):
         return True
-    if any(op.memory is m and op.name in ("load", "gather") for op in walk(kernel.body)):
+    if any(op.memory is m and op.traits.reads for op in walk(kernel.body)):
         return False  # what it reads before it writes there must be zeros
     boxes = [(op, counts) for op, counts in _stores(kernel.body, grid) if op.memory is m]
     if any(

@@ -23,6 +23,7 @@ from tessera.core.scalar import Number
 from tessera.core.source import Location
 from tessera.core.types import TensorType
 from tessera.ir.tile.rules import canonical, infer
+from tessera.ir.tile.traits import TRAITS, Traits
 
 
 class Memory:
@@ -77,6 +78,11 @@ class Operation:
         self.name, self.operands, self.results = name, tuple(operands), tuple(results)
         self.attributes, self.memory, self.block = attributes, memory, block
         self.location = location
+
+    @property
+    def traits(self) -> Traits:
+        """What the operation does."""
+        return TRAITS[self.name]
 
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(str(t.type) for t in self.operands)})"

@@ -22,7 +22,9 @@ _AT_ONCE = 4096  # bytes: 64 lines
 def lower_prefetch(
     step: Primitive, types: Mapping[str, TensorType], asks: bool = True
 ) -> Expansion:
-    """One kernel; what a cache does not hold is not asked for, and nothing by a target that has no such instruction."""
+    """One kernel; what a cache does not hold is not asked for, and nothing by a target that has no such
+    instruction.
+    """
     t = types[step.operands[0]]
     b, size = Builder("prefetch"), product(t.shape) * max(t.dtype.bits // 8, 1)
     x = b.parameter("x", TensorType(u8, (size,)))

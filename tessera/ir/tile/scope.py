@@ -14,9 +14,6 @@ from tessera.core.intervals import extremes
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile
 from tessera.ir.tile.ranges import Range, range_of
 
-READS = frozenset(("load", "gather"))
-WRITES = frozenset(("store", "store_async", "scatter"))
-
 
 @dataclass(frozen=True)
 class Context:
@@ -61,7 +58,7 @@ class Access:
 
     @property
     def writes(self) -> bool:
-        return self.op.name in WRITES
+        return self.op.traits.writes
 
     @property
     def masked(self) -> tuple[int, ...]:
@@ -98,7 +95,7 @@ class Walk:
         for op in block.operations:
             if op.block is not None:
                 yield from self.block(op.block, self.inside(op, context))
-            elif op.name in READS or op.name in WRITES:
+            elif op.traits.reads or op.traits.writes:
                 yield self.access(op, context)
             made = range_of(op, self.ranges, context.position)
             if made is not None:

@@ -129,7 +129,7 @@ class _Verifier:
             self.define(m, f"{where}: memory {m.name}", op)
             return
         self.use(m, f"{where}: memory {m.name}", op)
-        if op.name in ("store", "store_async", "scatter") and not m.writable:
+        if op.traits.writes and not m.writable:
             self.fail(f"{where}: {m} is not writable", op)
 
     def plain(self, op: Operation, where: str) -> None:

@@ -24,7 +24,9 @@ from tessera.core.source import Location
 from tessera.core.types import TensorType
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.ir import Block, Builder, Kernel, Memory, Operation, Tile
+from tessera.ir.tile.rules import ATTRIBUTES, WITH_MEMORY
 from tessera.ir.tile.text import print_kernel
+from tessera.ir.tile.traits import TRAITS
 from tessera.ir.tile.verify import verify
 from tests.support.cases.random_graphs import same_bits
 from tests.support.cases.tile_kernels import Program, programs
@@ -494,3 +496,11 @@ def test_bools_are_stored_as_bytes() -> None:
     interpret(k, [x_, want])
     np.testing.assert_array_equal(want, ~np.concatenate([[True], x_[:17]]))
     np.testing.assert_array_equal(got, want)
+
+
+def test_every_operation_has_traits_and_one_kind() -> None:
+    """Only operations with a memory read or write it; what is pure does neither and orders nothing."""
+    assert TRAITS.keys() == ATTRIBUTES.keys()
+    for name, t in TRAITS.items():
+        assert (t.reads or t.writes) <= (name in WITH_MEMORY), name
+        assert t.reads + t.writes + t.pure + t.orders <= 1, name

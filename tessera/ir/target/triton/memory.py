@@ -188,9 +188,9 @@ class MemoryWriter(Writer):
 def _read_and_written(kernel: Kernel) -> set[Memory]:
     found: dict[str, set[Memory]] = {"read": set(), "written": set()}
     for op in walk(kernel.body):
-        if op.memory is not None and op.name in ("load", "gather"):
+        if op.memory is not None and op.traits.reads:
             found["read"].add(op.memory)
-        elif op.memory is not None and op.name in ("store", "store_async", "scatter"):
+        elif op.memory is not None and op.traits.writes:
             found["written"].add(op.memory)
     return found["read"] & found["written"]
 

@@ -44,7 +44,7 @@ def _loop(op: Operation, block: Block, found: dict[Tile, Ends]) -> None:
 
 def _of(op: Operation, found: dict[Tile, Ends]) -> Ends:
     y, ends = op.results[0], [found[t] for t in op.operands]
-    if op.name in ("load", "gather"):
+    if op.traits.reads:
         return _loaded(op, y)
     if op.name == "dot":
         a, b, acc = ends

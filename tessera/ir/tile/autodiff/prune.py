@@ -14,8 +14,6 @@ from dataclasses import replace
 
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile
 
-_STORES = frozenset(("store", "store_async", "scatter"))
-
 
 def prune(kernel: Kernel) -> Kernel:
     """A kernel with the same results that computes nothing else."""
@@ -90,12 +88,12 @@ class _Live:
     def stays(self, op: Operation) -> bool:
         if op.block is not None:
             return bool(self.carried(op, op.block)) or any(map(self.stays, op.block.operations))
-        if op.name in _STORES:
+        if op.traits.writes:
             assert op.memory is not None
             return op.memory.space == "global" or op.memory in self.read
         if op.name == "alloc":
             return op.memory in self.read
-        if op.name in ("barrier", "wait"):
+        if op.traits.orders:
             return any(m.space == "shared" for m in self.read)
         return not self.tiles.isdisjoint(op.results)
 

@@ -35,7 +35,7 @@ class _Carry(Copy):
         elif op.name == "store_async":
             operands = [self.tiles[t] for t in op.operands]
             self.repeat(Operation("store", op.operands, op.attributes, (), op.memory), operands)
-        elif op.name not in ("wait", "barrier"):  # an instance is one thread here
+        elif not op.traits.orders:  # an instance is one thread here
             super().operation(op)
         for t in op.results:
             if t in self.wide:  # once, before the loops that use it

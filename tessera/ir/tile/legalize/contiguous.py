@@ -17,11 +17,6 @@ from tessera.core.dtype import bool_
 from tessera.ir.tile.ir import Block, Kernel, Operation, Tile, walk
 from tessera.ir.tile.legalize.copy import Copy
 
-_PURE = frozenset((
-    "full", "index", "apply", "cast", "fold", "scan", "dot", "dot_parts", "reshape", "broadcast",
-    "transpose", "words", "dot_words",
-))  # fmt: skip
-
 
 def tidy(kernel: Kernel, large: set[Tile]) -> Kernel:
     """A kernel that computes the same with fewer operations and masks."""
@@ -66,7 +61,7 @@ class _Tidy(Copy):
             todo += folds.get(op, ())
 
     def operation(self, op: Operation) -> None:
-        if op.block is None and op.name in _PURE:
+        if op.block is None and op.traits.pure:
             self.tiles[op.results[0]] = self.pure(op)
         else:
             super().operation(op)

@@ -299,7 +299,7 @@ class Boxes(Copy):
         if t not in self.made:  # what a nest is yet to fold
             return set(wide_axes(t.shape)[-1:])
         op = self.made[t]
-        if op.name in ("load", "gather"):
+        if op.traits.reads:
             last = memory_of(op).type.rank - 1
             axes = op.attributes["axes"]
             return {i for i, axis in enumerate(axes) if axis == last and t.shape[i] > 1}
