@@ -49,7 +49,8 @@ def successor(old: Any, made: Any) -> Any:
 def _refusal(what: str, instead: str) -> TesseraError:
     return located(
         TraceError(
-            f"{what}: this state is stale: a newer one was made of it; use that one, as in {instead}, or leave the "
+            f"{what}: this state is stale: a newer one was made of it; use that one, as in {instead}, or "
+            "leave the "
             "annotation out to keep old ones as values"
         )
     )

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from tessera.compile.artifact import Image, key_of, load, save
+from tessera.compile.artifact import Image, demand_fit, key_of, load, save
 from tessera.compile.cpu.bound_program import Prepared
 from tessera.compile.executable import Executable, Step, last_of, tell_unused
 from tessera.compile.fallback import PlainRun, Task, Way, first_that_works, plain_runs
@@ -19,7 +19,7 @@ from tessera.core.constraints import solve
 from tessera.core.deferred import Deferred
 from tessera.core.during import During
 from tessera.core.errors import OutOfMemoryError, TesseraError
-from tessera.core.flags import flags
+from tessera.core.flags import flags, override
 from tessera.core.kernels import Kernels
 from tessera.core.source import Location
 from tessera.core.types import TensorType
@@ -37,7 +37,8 @@ from tessera.runtime.kernel import CompiledKernel
 from tessera.runtime.loop import Scan, While
 from tessera.runtime.threads import thread_count
 
-_SHORT = 2.0  # of calls that keep other Python threads waiting, in units of what is worth a thread: about 20 us
+# Of calls that keep other Python threads waiting, in units of what is worth a thread: about 20 us.
+_SHORT = 2.0
 _MOST_SHAPES = 1024  # sets of sizes that a program is kept prepared for
 
 
@@ -53,7 +54,7 @@ def executable(
 
     What lowers takes longer to import than an artefact to load, so it is loaded when something is built.
     """
-    # Whoever asks for verification wants every level to be made.
+    # Verification wants every level to be made.
     key = None if flags().verify else key_of(graph, numerics)
     with During("load"):
         image = None if key is None else load(key, graph)
@@ -61,14 +62,16 @@ def executable(
         image, record = _build(graph, Context("cpu", numerics), record)
         if key is not None:
             save(key, image, graph)
+        elif flags().verify:
+            demand_fit(image, graph)  # what a later process asks of it
     return MachineExecutable(graph, record, image, numerics)
 
 
 class MachineExecutable(Executable):
     """A program of kernels in machine code, and of calls to the host.
 
-    Running takes the image alone.  The record has every level when it was built here; when the image came from
-    the disk, the levels below Graph IR are made for those who look at them, once.
+    Running takes the image alone.  The record has every level when it was built here; when the image came
+    from the disk, the levels below Graph IR are made for those who look at them, once.
     """
 
     def __init__(
@@ -261,7 +264,8 @@ class MachineExecutable(Executable):
         ins, outs = [types[x] for x in s.operands], [types[x] for x in s.results]
         # Of symbolic sizes the host has what no kernel serves at all sizes; at these there may be one.
         symbolic = not all(v.type.static for v in (*n.operands, *n.results))
-        run = (eager_kernel if symbolic else interp.kernel)(n.op, ins, outs, params)
+        with override(numerics=self.numerics):
+            run = (eager_kernel if symbolic else interp.kernel)(n.op, ins, outs, params)
 
         def call(*xs: Array) -> Any:
             try:
@@ -327,7 +331,9 @@ class _Region:
         return self._prepared.run([*xs, *self._captured])
 
     def again(self, carry: int) -> Callable[..., list[Array]]:
-        """What runs the steps after the first one: large tensors that only the loop holds are written over."""
+        """What runs the steps after the first one: large tensors that only the loop holds
+        are written over.
+        """
         names = self._executable.image.inputs[:carry]
         large = [i for i, n in enumerate(names) if size_of(self._prepared.types[n]) >= _LARGE]
         if not large:

@@ -1,6 +1,7 @@
 """movement: lines of a tensor asked for before they are read, as a Tile program of prefetch instructions.
 
-prefetch(x)   ->   for i by 64 lines, as far as the second cache of a core reaches: prefetch x[i : i + 64 lines]
+prefetch(x)   ->   for i by 64 lines, as far as the second cache of a core reaches: prefetch x[i : i + 64
+lines]
 """
 
 from __future__ import annotations
