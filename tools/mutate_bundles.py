@@ -24,7 +24,7 @@ from tessera.core.errors import TesseraError
 from tessera.deploy import bundle
 from tessera.deploy.targets import usable
 from tessera.native import INCLUDE
-from tests import test_bundle_hostile as hostile
+from tests.deploy import test_bundle_hostile as hostile
 
 NATIVE = Path(hostile.__file__).parent / "native"
 BATCH = 250

@@ -23,7 +23,8 @@ def _bundle(commands: Any, command: Command) -> None:
     p.add_argument("file", metavar="FILE[:FUNCTION]", help="a Python file, and a function in it")
     p.add_argument("--out", metavar="PATH", help="the bundle, FUNCTION.tess unless given")
     p.add_argument("--target", action="append", metavar="NAME",
-                   help="such as cpu:x86-64-v3 or cpu:aarch64, once for each; this processor unless given")  # fmt: skip
+                   help="such as cpu:x86-64-v3 or cpu:aarch64, once for each; this processor unless "
+                        "given")  # fmt: skip
     p.add_argument(
         "--python-only", action="store_true", help="allow steps that only Python can run"
     )

@@ -40,9 +40,9 @@ def save(
 ) -> str:
     """Write a bundle of f for these arguments, or annotations such as Tensor["B", 64]; its digest.
 
-    `f` may be a dict of entry points, {"name": (function, *arguments)}.  With weights, every function takes them
-    before its arguments, and they are part of the file.  Steps that have no machine code, which only Python can run,
-    are an error unless `python_only`.  `key` signs the bundle: 32 secret bytes.
+    `f` may be a dict of entry points, {"name": (function, *arguments)}.  With weights, every function takes
+    them before its arguments, and they are part of the file.  Steps that have no machine code, which only
+    Python can run, are an error unless `python_only`.  `key` signs the bundle: 32 secret bytes.
     """
     chosen = check_targets(targets)
     if key is not None and len(key) != 32:
@@ -106,7 +106,8 @@ def _cpu_sections(
     except NoPlanError as error:
         if not python_only:
             raise OperandError(
-                f"bundle: {e.name} for {target} has steps that only Python can run: {error}; give sizes as numbers "
+                f"bundle: {e.name} for {target} has steps that only Python can run: {error}; give sizes as "
+                "numbers "
                 "or replace these ops, or pass python_only=True for a bundle that Python alone loads"
             ) from None
         return made, error.steps

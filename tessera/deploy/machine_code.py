@@ -1,4 +1,6 @@
-"""A traced graph as a program for a processor that need not be here: steps, kernels and one image of their code."""
+"""A traced graph as a program for a processor that need not be here: steps, kernels and one image of their
+code.
+"""
 
 from __future__ import annotations
 

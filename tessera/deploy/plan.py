@@ -1,7 +1,8 @@
 """The plan of a program: its buffers, steps and sizes as the C runtime reads them (docs/abi.md, section 4).
 
-A plan is made of an image.  Views are offsets and strides, constants are places among the weights, and sizes are small
-programs for a stack machine.  Steps that only Python can run are not in it: they are what `hosted` tells.
+A plan is made of an image.  Views are offsets and strides, constants are places among the weights, and
+sizes are small programs for a stack machine.  Steps that only Python can run are not in it: they are what
+`hosted` tells.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from tessera.core.blame import wanting
 from tessera.core.errors import OperandError, located
 from tessera.inspect.files import write_whole
 from tessera.inspect.plots import roofline
@@ -47,9 +48,8 @@ VERSION = 1
 TOTALS = {
     "kernels": ("kernel", "launch"), "host calls and copies": ("host", "copy"),
     "between kernels": ("program",), "calling": ("call",), "single ops": ("op", "references"),
-    "tracing": ("trace",),
-    "launching on a GPU": ("enqueue",), "compiling": ("compile",), "tuning": ("tune",),
-    "profiler": ("profiler",),
+    "tracing": ("trace",), "launching on a GPU": ("enqueue",), "waiting for data": ("data",),
+    "compiling": ("compile",), "tuning": ("tune",), "profiler": ("profiler",),
 }  # fmt: skip
 
 
@@ -278,6 +278,7 @@ def _aligned(rows: Sequence[Sequence[str]], left: int) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
+@wanting
 @contextmanager
 def profile() -> Iterator[Profile]:
     """Profile what runs in the block, in all threads."""
