@@ -26,7 +26,7 @@ from tessera.deploy.targets import usable
 from tessera.native import INCLUDE
 from tests.deploy import test_bundle_hostile as hostile
 
-NATIVE = Path(hostile.__file__).parent / "native"
+NATIVE = Path(hostile.__file__).parents[1] / "native"
 BATCH = 250
 
 

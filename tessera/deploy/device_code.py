@@ -8,17 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from tessera.accelerator.sources import blocks_of
-from tessera.accelerator.tma_tile import described
 from tessera.compile import compile_graph
 from tessera.compile.gpu.lowering import GpuCall
-from tessera.compile.gpu.offline import OfflineExecutable, OfflineProgram
+from tessera.compile.gpu.offline import Boxed, OfflineExecutable, OfflineProgram
 from tessera.core.dtype import DType
 from tessera.core.errors import DeviceError
-from tessera.deploy.device_plan import Box, DevicePlan, Launch, Named, Parameter, Pointer, size_of
+from tessera.deploy.device_plan import Box, DevicePlan, Launch, Named, Parameter, Pointer
 from tessera.deploy.entries import Traced
-from tessera.ir.target.gluon.flash_forward_emit import boxes_of
-from tessera.runtime.cuda.launch import i32
+from tessera.runtime.cuda import launch as driver
 from tessera.runtime.cuda.tma import SWIZZLES, TYPES
 from tessera.runtime.triton_builder import Code
 
@@ -82,11 +79,16 @@ def _plan(
     numbers = {code: i for i, code in enumerate(images)}
     launches, need = [], 0
     for c, code in built:
-        known = program.image.known.get(c.name, {})
-        blocks = blocks_of(c.launch, known)
+        blocks = program.blocks(c)
         need = max(need, blocks * max(c.scratch, code.scratch))
         if blocks:
-            launches.append(_launch(program, c, code, numbers[code], blocks, scratch))
+            threads = program.device[2] * code.warps
+            given = tuple(map(_parameter, program.parameters(c, scratch)))
+            launches.append(
+                Launch(
+                    c.name, numbers[code], blocks, threads, code.shared, bool(code.scratch), given
+                )
+            )
     codes = [(x.name, at, len(x.image)) for x, at in images.items()]
     return DevicePlan(
         target, tuple(inputs), tuple(data), tuple(program.result_sizes), program.plan.arena, need,
@@ -94,28 +96,13 @@ def _plan(
     )  # fmt: skip
 
 
-def _launch(
-    program: OfflineProgram, c: GpuCall, code: Code, number: int, blocks: int, scratch: int
-) -> Launch:
-    given: list[Parameter] = []
-    kernel = c.launch.kernel
-    found = boxes_of(kernel) if c.launch.threads.roles else {}
-    for m, n in zip(kernel.parameters, (*c.inputs, *c.outputs), strict=True):
-        cell, offset = program.place(n)
-        if m not in found:
-            given.append(Pointer(cell, offset if size_of(program.types[n]) else 0))
-            continue
-        whole, rest = described(found[m])
-        shape, strides, box = whole.shape[::-1], whole.strides[-2::-1], whole.box[::-1]
-        dtype, swizzle = TYPES[np.dtype(whole.dtype)], SWIZZLES[whole.swizzle]
-        given += [
-            Box(cell, offset, dtype, swizzle, shape, strides, box), *(v.data for v in rest)
-        ]  # fmt: skip
-    known = program.image.known.get(c.name, {})
-    given += [i32(known[n]).data for n in kernel.sizes]
-    if c.scratch:
-        given.append(Pointer(scratch, 0))
-    threads = program.device[2] * code.warps
-    return Launch(
-        c.name, number, blocks, threads, code.shared, bool(code.scratch), tuple(given)
+def _parameter(p: driver.Pointer | driver.Value | Boxed) -> Parameter:
+    if isinstance(p, driver.Pointer):
+        return Pointer(p.cell, p.offset)
+    if isinstance(p, driver.Value):
+        return p.data
+    m = p.map
+    shape, strides, box = m.shape[::-1], m.strides[-2::-1], m.box[::-1]
+    return Box(
+        p.cell, p.offset, TYPES[np.dtype(m.dtype)], SWIZZLES[m.swizzle], shape, strides, box
     )  # fmt: skip

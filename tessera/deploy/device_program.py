@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ def target_of(device: Gpu) -> str:
     return f"{device.kind}:{device.architecture}"
 
 
-def fitting(names: Sequence[str], entry: str, device: Gpu) -> str | None:
+def fitting(names: Collection[str], entry: str, device: Gpu) -> str | None:
     """The target of a bundle's launches that a device can run; None when there is none."""
     own = target_of(device)
     for target in (own, f"{own}a"):

@@ -119,7 +119,7 @@ class OperatorGraph:
 
     def _added(self, a: Operator) -> int:
         kind = _NODES.get(a.kind)
-        if a.kind == "scale" and a.data and np.ndim(a.data[0]) == 0:
+        if a.kind == "scale" and a.data and a.data[0].ndim == 0:
             z = complex(np.asarray(a.data[0]))
             return self._made(SCALE, a.parts, z)
         if kind is not None and 1 <= len(a.parts) <= _MOST.get(kind, 1):

@@ -2169,6 +2169,7 @@ typedef uint64_t Address;
   X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (void **, int))                                         \
   X(cuCtxPushCurrent, "cuCtxPushCurrent_v2", (void *))                                                            \
   X(cuCtxPopCurrent, "cuCtxPopCurrent_v2", (void **))                                                             \
+  X(cuCtxSynchronize, "cuCtxSynchronize", (void))                                                                 \
   X(cuGetErrorName, "cuGetErrorName", (int, const char **))                                                       \
   X(cuGetErrorString, "cuGetErrorString", (int, const char **))                                                   \
   X(cuMemAlloc, "cuMemAlloc_v2", (Address *, size_t))                                                             \
@@ -2528,10 +2529,8 @@ static void free_device_program(TessEntry *e) {
   uint32_t i;
   if (!d->device) goto memory;
   if (enter_device(d->device)) goto memory; /* the driver has gone */
-  for (r = d->idle; r; r = r->next) {
-    cuda.cuStreamSynchronize(r->stream);
-    cuda.cuMemFree(r->memory);
-  }
+  cuda.cuCtxSynchronize(); /* streams of runs may be gone */
+  for (r = d->idle; r; r = r->next) cuda.cuMemFree(r->memory);
   if (d->held) cuda.cuMemFree(d->held);
   for (i = 0; d->code && i < d->codes; i++)
     if (d->code[i].module) cuda.cuModuleUnload(d->code[i].module);

@@ -6,10 +6,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from types import SimpleNamespace
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from tessera.accelerator import libraries
 from tessera.accelerator.kept import decompose_rest
+from tessera.accelerator.sources import blocks_of
+from tessera.accelerator.tma_tile import Described, described
 from tessera.compile.executable import Step, last_of
 from tessera.compile.gpu import control
 from tessera.compile.gpu.executable import GpuExecutable
@@ -29,15 +31,25 @@ from tessera.core.kernels import Kernels
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph
 from tessera.ir.schedule.ir import HostCall
-from tessera.ir.schedule.memory import Access
+from tessera.ir.schedule.memory import Access, size_of
+from tessera.ir.target.gluon.flash_forward_emit import boxes_of
 from tessera.ir.tile import ir as tile
 from tessera.runtime.cuda.device import Gpu, gpu
+from tessera.runtime.cuda.launch import Pointer, Value, i32
 from tessera.runtime.cuda.memory import DeviceArray
 from tessera.runtime.triton_builder import Code, build
 
 Device = tuple[str, Any, int]  # of Triton: kind, architecture, threads of a warp
 T = TypeVar("T")
 _WIDE = re.compile(r"gfx[89]")  # whose waves have 64 threads; newer ones have 32
+
+
+class Boxed(NamedTuple):
+    """A parameter: a descriptor of the copy engine, which only a driver can write, for memory in a cell."""
+
+    map: Described
+    cell: int
+    offset: int
 
 
 def target_named(kind: str, name: str) -> Device:
@@ -141,6 +153,25 @@ class OfflineProgram(GpuProgram):
         """The launches in order, with the code that Triton builds for them."""
         calls = [c for _, c in self.calls]
         return list(zip(calls, build([c.source for c in calls]) if calls else [], strict=True))
+
+    def blocks(self, c: GpuCall) -> int:
+        """How many blocks of threads a launch has."""
+        return blocks_of(c.launch, self.image.known.get(c.name, {}))
+
+    def parameters(self, c: GpuCall, scratch: int) -> list[Pointer | Value | Boxed]:
+        """What a launch is given, before what Triton adds; scratch is in a cell of this number."""
+        kernel, known = c.launch.kernel, self.image.known.get(c.name, {})
+        boxes = boxes_of(kernel) if c.launch.threads.roles else {}
+        given: list[Pointer | Value | Boxed] = []
+        for m, n in zip(kernel.parameters, (*c.inputs, *c.outputs), strict=True):
+            cell, offset = self._place(n)
+            if m in boxes:
+                whole, rest = described(boxes[m])
+                given += [Boxed(whole, cell, offset), *rest]
+            else:
+                given.append(Pointer(cell, offset if size_of(self.types[n]) else 0))
+        given += [i32(known[n]) for n in kernel.sizes]
+        return [*given, Pointer(scratch)] if c.scratch else given
 
     def images(self) -> dict[str, bytes]:
         """The code of every launch, which Triton builds, by name."""
