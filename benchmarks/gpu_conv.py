@@ -382,6 +382,49 @@ class Table:
             }
             self.line(f"pool gradient {name}", lambda g=g, mine=mine: g(given, mine), peer)
 
+    def bottleneck(self) -> None:
+        """A block of ResNet-50 with batch normalisation, forward and backward."""
+        shapes = [(64, 256, 1, 1), (64, 64, 3, 3), (256, 64, 1, 1)]
+        ws = [torch.randn(s, device="cuda").mul(0.05).to(torch.bfloat16) for s in shapes]
+        x = torch.randn((64, 256, 56, 56), device="cuda").to(torch.bfloat16)
+
+        def theirs(x: Any, ws: Any) -> Any:
+            y = x
+            for i, w in enumerate(ws):
+                y = tf.conv2d(y, w, padding=w.shape[2] // 2)
+                y = tf.batch_norm(y, None, None, training=True)
+                y = tf.relu(y if i < 2 else y + x)
+            return y
+
+        def ours(x: Any, ws: Any) -> Any:
+            y = x
+            for i, w in enumerate(ws):
+                y = op.conv2d(y, w, padding=w.shape[2] // 2)
+                z = y.astype(ts.f32)
+                mean = op.mean(z, (0, 2, 3), keepdims=True)
+                var = op.mean(op.square(z - mean), (0, 2, 3), keepdims=True)
+                y = ((z - mean) * op.rsqrt(var + 1e-5)).astype(ts.bf16)
+                y = op.relu(y if i < 2 else y + x)
+            return y
+
+        def step(x: Any, a: Any, b: Any, c: Any, ct: Any) -> Any:
+            y, back = ts.vjp(lambda x, a, b, c: ours(x, (a, b, c)), x, a, b, c)
+            return y, back(ct)
+
+        f, given = ts.jit(step), [taken(t) for t in (x, *ws, x)]
+        leaves = [t.clone().requires_grad_(True) for t in (x, *ws)]
+        last = [
+            t.to(memory_format=torch.channels_last).detach().requires_grad_(True) for t in leaves
+        ]
+
+        def run(g: Callable[..., Any], given: Any) -> Callable[[], Any]:
+            return lambda: torch.autograd.grad(
+                g(given[0], given[1:]), given, torch.ones_like(given[0])
+            )
+
+        self.line("bottleneck 64x256x56x56 forward and backward", lambda: f(*given),
+                  {"first": run(theirs, leaves), "last": run(theirs, last)})  # fmt: skip
+
     def show(self) -> None:
         print(f"{'case':76} {'ours_us':>9} {'first_us':>9} {'last_us':>9} {'ratio':>6}")
         for r in sorted(self.rows, key=lambda r: r["ratio"]):
@@ -448,6 +491,7 @@ def main() -> None:
                 sweep(given.blocks)
             if i == 8:
                 table.pools()
+                table.bottleneck()
             if table.over:
                 break
             table.case(c)
