@@ -234,8 +234,10 @@ def _while(*xs: Any, regions: Any, bound: Size | None = None) -> Any:
     test, body = regions
     n = len(body.types)
     carry, outer = list(xs[:n]), xs[n:]
+    step: Any = None
     while test(*carry, *outer)[0]:
-        carry = body(*carry, *outer)
+        carry = list((step or body)(*carry, *outer))
+        step = step or _again(body, n)
     return carry
 
 
@@ -329,12 +331,20 @@ def _scan(*operands: Any, regions: Any, carry: int, xs: int, length: int, revers
     state, outer = list(operands[:carry]), operands[carry + xs :]
     rows = operands[carry : carry + xs]
     ys = [np.empty((length, *t.shape), t.dtype.np) for t in body.types[carry:]]
+    step: Any = None
     for i in reversed(range(length)) if reverse else range(length):
-        out = body(*state, *(r[i, ...] for r in rows), *outer)
-        state = out[:carry]
+        out = (step or body)(*state, *(r[i, ...] for r in rows), *outer)
+        state = list(out[:carry])
         for y, part in zip(ys, out[carry:], strict=True):
             y[i] = part
+        del out  # what is carried is the loop's alone
+        step = step or _again(body, carry)
     return [*state, *ys]
+
+
+def _again(body: Any, carry: int) -> Any:
+    """What runs the steps of a loop after the first one, on what the loop made itself."""
+    return body.again(carry) if hasattr(body, "again") else body
 
 
 @define(infer=_scan_types, multiple=True, call="scan", moves=True, numpy=_scan)

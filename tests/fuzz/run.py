@@ -15,7 +15,7 @@ import numpy as np
 
 import tessera as ts
 from tessera import op
-from tessera.core.errors import TesseraError
+from tessera.core.errors import NumericalError, TesseraError
 from tessera.core.flags import flags, override
 from tests.fuzz import checks
 from tests.fuzz.known import allowed, known
@@ -47,8 +47,11 @@ def by_line(p: Program) -> None:
     """Each statement gives what the references give on the same operands."""
     env: dict[str, Any] = {x.name: x.tensor for x in p.inputs}
     for line in p.lines:
-        with override(target="numpy"):
-            want = eval(line.text, {**SCOPE, **env})
+        try:
+            with override(target="numpy"):
+                want = eval(line.text, {**SCOPE, **env})
+        except NumericalError:  # it says so: NaN or infinities where a factorisation must converge
+            return
         with checks.refusals("eager"):
             got = eval(line.text, {**SCOPE, **env})
         operands = [np.asarray(env[n]) for n in line.uses]

@@ -192,6 +192,9 @@ class GpuLowering(Views):
                 self._alias(y, x, self._layout(x))
         elif s.node.op.name == "constant":
             self.tables[s.results[0]] = s.node.params["value"].array
+        elif self._is_empty(s):
+            for y in s.results:
+                self._alias(y, s.operands[0], (0, row_major(self.types[y])))
         elif s.node.op.name in kept.NAMES:
             self._add_attention(s)
         elif s.node.op.name == "kernel":
@@ -203,6 +206,11 @@ class GpuLowering(Views):
         else:
             access = Access(s.node.op.name, s.operands, s.results, host=True)
             self.steps.append((access, s))
+
+    def _is_empty(self, s: HostCall) -> bool:
+        """Whether a call makes tensors without elements, and nothing else happens."""
+        acts = s.node.op.effects or s.node.regions or not s.operands
+        return not acts and all(0 in self.types[y].shape for y in s.results)
 
     def _primitive(self, s: HostCall) -> Primitive:
         """A call as a primitive, which a GPU may have kernels for."""
