@@ -84,7 +84,7 @@ def _folded_reference(parts: Any, sizes: Sequence[int], p: Params) -> Any:
     long: Any = tuple(a + n + b for a, n, b in zip(low[2:], sizes, high[2:], strict=True))
     fold: Any = fold_windows.op.numpy
     y = fold(parts, shape=long, stride=p["stride"], dilation=p["dilation"])
-    cut: Any = tuple(slice(a, a + n) for a, n in zip(low[2:], sizes, strict=True))  # type: ignore[operator]
+    cut: Any = tuple(slice(a, a + n) for a, n in zip(low[2:], sizes, strict=True))
     return y[(..., *cut)]
 
 

@@ -51,6 +51,13 @@ def _programs() -> None:
     ts.jit(lambda x: (op.sum(x, 0), op.sum(x)))(on(3000, 70))
     ts.jit(lambda x: op.sin(x) * op.erf(x) + op.log1p(op.abs(x)))(x)
     ts.jit(lambda x: op.cumsum(x, 1))(x)
+    conv = lambda x, w: op.conv2d(x, w, padding=1, stride=2)  # noqa: E731
+    both = ts.jit(lambda x, w: ts.vjp(conv, x, w)[1](conv(x, w)))
+    both(narrow(2, 16, 9, 9), narrow(32, 16, 3, 3))
+    ts.jit(lambda x, w: op.conv2d(x, w, groups=4))(on(2, 4, 9, 9), on(4, 1, 3, 3))
+    ts.jit(lambda x: ts.vjp(lambda x: op.max_pool2d(x, 3, 2, 1), x)[1](op.max_pool2d(x, 3, 2, 1)))(
+        narrow(2, 3, 9, 9)
+    )
     ts.jit(lambda x: op.topk(x, 3))(on(4, 9))
     ts.jit(lambda k: op.random.uniform(k, (30,)))(ts.key(0).to("cuda"))
     ts.jit(lambda x, i: op.take(x, i, 0))(x, ts.tensor(np.arange(5)).to("cuda"))

@@ -268,7 +268,7 @@ class GpuLowering(Views):
         if not set(launch.outputs) <= set(e.between):
             return ()
         there = self._copies.setdefault((launch.kernel.hash, ins), outs)
-        if there is outs:
+        if there == outs:
             return ()
         for n in outs:
             self.types.pop(n)

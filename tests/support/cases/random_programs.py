@@ -314,6 +314,12 @@ class _Maker(Steps):
 
         def body(x: Any, w: Any, b: Any) -> Any:
             y = op.conv(x, w, b if self.often(0.5) else None, stride, around, dilation, groups)
+            if groups > 1 and min(y.shape[2:]) > 1:
+                y = (
+                    op.avg_pool(y, 2, 1, 1)
+                    if self.smooth or stride > 1
+                    else op.max_pool(y, 2, 1, 1)
+                )
             return (op.relu(y * 0.5) if self.often(0.5) and not self.smooth else y,)
 
         return body

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from tessera.core.dims import Size
 from tessera.core.dtype import DType, i64
@@ -21,44 +22,87 @@ class Turned:
 
     def __init__(self, images: Images):
         self.t, self.b = images, Builder("channels_last")
-        self.pixels = min(power(images.pixels), _PIXELS)
+        self.source = images.pixels if images.beside.places > 1 else prod(images.sizes)
+        self.pixels = min(power(self.source), _PIXELS)
         self.channels = min(power(images.depth), _CHANNELS)
 
     def kernel(self) -> Kernel:
-        """The kernel: a tile of pixels and channels for each block."""
+        """The kernel: a tile of pixels and channels for each block, and some of the zeros around."""
         t, b = self.t, self.b
-        plain = t.beside.places == 1 and t.low == (0, 0, 0) and t.padded == t.sizes
-        shape = (t.pixels,) if plain else t.sizes
+        apart = t.beside.places > 1
+        shape = t.sizes if apart else (self.source,)
         self.x = b.parameter("x", TensorType(t.dtype, (t.count, t.groups, t.channels, *shape)))
         kept = TensorType(t.dtype, (t.count, t.pixels, t.groups, t.depth))
-        y = b.parameter("y", kept, writable=True)
+        self.y = b.parameter("y", kept, writable=True)
         image, group = b.program(t.count), b.program(t.groups)
-        at = b.program(-(-t.pixels // self.pixels)) * self.pixels
+        block = b.program(-(-self.source // self.pixels))
         first = b.program(-(-t.depth // self.channels)) * self.channels
-        if t.beside.places > 1:
-            tile = self.windows(image, group, at, first)
-        else:
-            tile = b.transpose((self.lines if plain else self.places)(image, group, at, first))
-        masked = [1] if t.pixels % self.pixels else []
-        masked += [3] if t.depth % self.channels else []
-        extent = (1, self.pixels, 1, self.channels)
-        b.store(y, tile, (image, at, group, first), extent, axes=(1, 3), masked=masked)
+        at = block * self.pixels
+        if apart or (t.low == (0, 0, 0) and t.padded == t.sizes):
+            tile = (self.windows if apart else self.lines)(image, group, at, first)
+            masked = [1] if t.pixels % self.pixels else []
+            masked += [3] if t.depth % self.channels else []
+            extent = (1, self.pixels, 1, self.channels)
+            b.store(self.y, tile, (image, at, group, first), extent, axes=(1, 3), masked=masked)
+            return b.finish()
+        self.inner(image, group, at, first)
+        self.around(image, group, block, first)
         return b.finish()
 
     def lines(self, image: Size, group: Size, at: Size, first: Size) -> Tile:
-        """Pixels that lie as they came."""
+        """Pixels as they came, with their channels last."""
         extent = (1, 1, self.channels, self.pixels)
         place = (image, group, first, at)
-        return self.b.load(self.x, place, extent, axes=(2, 3), masked=(2, 3))
+        return self.b.transpose(
+            self.b.load(self.x, place, extent, axes=(2, 3), masked=(2, 3))
+        )  # fmt: skip
 
-    def places(self, image: Size, group: Size, at: Size, first: Size) -> Tile:
-        """Pixels that have zeros between them."""
-        t, numbers = self.t, Numbers(self.b, self.t.pixels + self.pixels)
-        line = numbers.line(at, (1, self.pixels), 1, t.pixels - 1)
-        picked = {3 + i: numbers.index(n) for i, n in enumerate(numbers.places(line, t.padded))}
-        place = (image, group, first, *(-n for n in t.low))
-        extent = (1, 1, self.channels, 1, 1, 1)
-        return self.b.gather(self.x, picked, place, extent, axes=(2, 3), masked=(2, 3, 4, 5))
+    def inner(self, image: Size, group: Size, at: Size, first: Size) -> None:
+        """Pixels at their places among the zeros; those that no window reaches are dropped."""
+        b, t, numbers = self.b, self.t, Numbers(self.b, 2 * self.t.pixels + self.source)
+        line = numbers.line(at, (self.pixels, 1), 0)
+        z, *rest = numbers.places(line, t.sizes)
+        places = [numbers.add(n, low) for n, low in zip((z, *rest), t.low, strict=True)]
+        into = numbers.index(numbers.joined(places, t.padded))
+        for place, low, size, n in zip(places, t.low, t.sizes, t.padded, strict=True):
+            if low + size > n:
+                inside = b.apply("lt", place, numbers.full(place, n))
+                into = b.apply("where", inside, into, b.full(i64, (1, 1), t.pixels))
+        tile = self.lines(image, group, at, first)
+        # A pixel behind the last comes to lie behind the last plane, but perhaps inside of the padding.
+        whole = b.apply("lt", line, numbers.full(line, self.source))
+        into = b.apply("where", whole, into, b.full(i64, (1, 1), t.pixels))
+        self.put(tile, into, (image, group, first))
+
+    def around(self, image: Size, group: Size, block: Size, first: Size) -> None:
+        """Zeros where there is no pixel, among the places that are this block's."""
+        b, t = self.b, self.t
+        blocks = -(-self.source // self.pixels)
+        part = -(-t.pixels // blocks)
+        piece = min(power(part), _PIXELS)
+        part = -(-part // piece) * piece
+        numbers = Numbers(b, 2 * blocks * part)
+        zeros = b.full(t.dtype, (piece, self.channels), 0)
+        with b.loop(0, part, piece) as loop:
+            line = numbers.line(block * part + loop.variable, (piece, 1), 0)
+            taken = None
+            for n, low, size in zip(numbers.places(line, t.padded), t.low, t.sizes, strict=True):
+                for name, end in (("ge", low), ("lt", low + size)):
+                    test = b.apply(name, n, numbers.full(n, end))
+                    taken = test if taken is None else b.apply("logical_and", taken, test)
+            assert taken is not None
+            nowhere = b.full(i64, (1, 1), t.pixels)
+            into = b.apply("where", taken, nowhere, numbers.index(line))
+            self.put(zeros, into, (image, group, first))
+
+    def put(self, tile: Tile, into: Tile, at: tuple[Size, Size, Size]) -> None:
+        """Rows of channels to pixels; to none where there is no such pixel."""
+        image, group, first = at
+        masked = (1, 3) if self.t.depth % self.channels else (1,)
+        self.b.scatter(
+            self.y, tile, {1: into}, (image, 0, group, first), (1, 1, 1, self.channels),
+            axes=(1, 3), masked=masked, distinct=True,
+        )  # fmt: skip
 
     def windows(self, image: Size, group: Size, at: Size, first: Size) -> Tile:
         """Places of windows beside the channels: number k of a pixel is channel k % channels of place k // channels."""

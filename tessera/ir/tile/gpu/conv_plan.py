@@ -101,17 +101,12 @@ class Taps:
 
 @dataclass(frozen=True)
 class Results:
-    """Where results lie, channels first: window i along an axis is place i * step + offset of sizes."""
+    """Where results lie, channels first: (image, slot, group, channel, window)."""
 
     made: int  # channels of a group
-    sizes: Three
-    step: Three = (1, 1, 1)
-    offset: Three = (0, 0, 0)
-
-    @property
-    def whole(self) -> bool:
-        """Whether there is a window for each place."""
-        return self.step == (1, 1, 1) and self.offset == (0, 0, 0)
+    counts: Three
+    slot: int = 0
+    slots: int = 1
 
 
 @dataclass(frozen=True)
@@ -165,7 +160,10 @@ def forward(x: TensorType, w: TensorType, y: TensorType, p: Mapping[str, Any]) -
 
 
 def backward(ct: TensorType, w: TensorType, x: TensorType, p: Mapping[str, Any]) -> list[Piece]:
-    """The pieces of the derivative in x: each phase of the stride is a convolution of ct with some taps."""
+    """The pieces of the derivative in x: each phase of the stride is a convolution of ct with some taps.
+
+    Phases have the same number of windows, though some of the last may belong to no place of x.
+    """
     groups, channels, made = int(p["groups"]), int(w.shape[0]) // int(p["groups"]), int(w.shape[1])
     window, sizes = three(w.shape[2:], 1), three(x.shape[2:], 1)
     filled = {
@@ -173,6 +171,7 @@ def backward(ct: TensorType, w: TensorType, x: TensorType, p: Mapping[str, Any])
         "padding": [(0, 0)] * (MOST_AXES - len(p["padding"])) + list(p["padding"]),
     }  # fmt: skip
     found = all_phases(window, filled)
+    counts = three([-(-n // s) for n, s in zip(sizes, filled["stride"], strict=True)], 1)
     lows = [three([a.low for a in phases], 0) for phases in found]
     before = three([max(0, *(low[i] for low in lows)) for i in range(MOST_AXES)], 0)
     pieces, first = [], 0
@@ -180,14 +179,11 @@ def backward(ct: TensorType, w: TensorType, x: TensorType, p: Mapping[str, Any])
         taps = Taps(
             three([a.size for a in phases], 1), three([a.dilation for a in phases], 1), (1, 1, 1),
             three([b - a for a, b in zip(low, before, strict=True)], 0),
-            three([int(a.count(n)) for a, n in zip(phases, sizes, strict=True)], 1), first,
+            counts, first,
             three([a.first for a in phases], 0), three([a.every for a in phases], 1),
         )  # fmt: skip
         first += taps.count
-        results = Results(
-            made, sizes, three([a.step for a in phases], 1), three([a.offset for a in phases], 0)
-        )
-        pieces.append((taps, results))
+        pieces.append((taps, Results(made, counts, len(pieces), len(found))))
     depth, step = depth_of(channels)
     padded = three([max(t.span[i] for t, _ in pieces) for i in range(MOST_AXES)], 1)
     images = Images(

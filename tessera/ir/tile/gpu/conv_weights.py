@@ -132,34 +132,28 @@ class WeightsGemm:
 def join_leaves(product: WeightsGemm, window: Three) -> Kernel:
     """The tree over leaves, and weights where they belong: (group, out channel, channel, place)."""
     p, t, b = product.p, product.p.images, Builder("join_leaves")
-    made, leaves = p.results.made, product.leaves
-    each = t.channels * prod(window)
-    total = t.groups * made * each
-    sums = b.parameter(
-        "sums", TensorType(t.dtype.accum, (leaves, t.groups * made * product.columns))
-    )
-    w = b.parameter("w", TensorType(t.dtype, (total,)), writable=True)
+    leaves, places = product.leaves, prod(window)
+    rows = t.groups * p.results.made
+    total = rows * product.columns
+    sums = b.parameter("sums", TensorType(t.dtype.accum, (leaves, total)))
+    kept = TensorType(t.dtype, (rows, t.channels, places))
+    w = b.parameter("w", kept, writable=True)
     n = min(power(total), _COLUMNS)
     at = b.program(-(-total // n)) * n
-    numbers = Numbers(b, t.groups * made * max(product.columns, each) + n)
-    line = numbers.line(at, (1, n), 1, total - 1)
-    row, rest = numbers.split(line, each)
-    channel, place = numbers.split(rest, prod(window))
-    if t.beside.places > 1:
-        tap, x = numbers.split(place, window[2])
-        channel = b.apply("add", numbers.mul(x, t.channels), channel)
-    else:
-        tap = place
-    column = b.apply("add", numbers.mul(tap, t.depth), channel)
-    index = b.apply("add", numbers.mul(row, product.columns), column)
-    height = power(leaves)
-    number = b.index(0, (height, 1), 0)
-    picked = {0: number, 1: numbers.index(index)}
-    found = b.gather(
-        sums, picked, (0, 0), (1, 1), (), masked=(0, 1), fill=-0.0
-    )  # fmt: skip
+    numbers = Numbers(b, 2 * total + n)
+    found = b.load(sums, (0, at), (power(leaves), n), masked=(0, 1), fill=-0.0)
     value = b.cast(tree(b, "add", found, 0), t.dtype)
-    b.store(w, b.reshape(value, (n,)), (at,), (n,), masked=(0,) if total % n else ())
+    row, column = numbers.split(numbers.line(at, (1, n), 1), product.columns)
+    tap, channel = numbers.split(column, t.depth)
+    place = numbers.index(tap)
+    if t.beside.places > 1:
+        x, channel = numbers.split(channel, t.channels)
+        # What fills the depth up stands for places behind the last, of a row that is none.
+        inside = b.apply("lt", x, numbers.full(x, t.beside.places))
+        tap = b.apply("add", numbers.mul(tap, window[2]), x)
+        place = b.apply("where", inside, numbers.index(tap), b.full(i64, (1, 1), places))
+    picked = {0: numbers.index(row), 1: numbers.index(channel), 2: place}
+    b.scatter(w, value, picked, (0, 0, 0), (1, 1, 1), (), masked=(0, 1, 2), distinct=True)
     return b.finish()
 
 
@@ -198,7 +192,7 @@ def _given(
 def leaves_of(p: Piece) -> tuple[int, int]:
     """The windows of a leaf, and how many leaves there are: by the sizes of the op, so that many blocks share a long sum."""
     sides = -(-p.results.made // _WIDE) * -(-p.taps.count * p.images.depth // _WIDE)
-    wanted = max(min(4 * MULTIPROCESSORS // (sides * p.images.groups), _MOST), 1)
+    wanted = max(min(2 * MULTIPROCESSORS // (sides * p.images.groups), _MOST), 1)
     leaf = max(-(-p.windows // wanted // _LEAF) * _LEAF, _LEAF)
     return leaf, -(-p.windows // leaf)
 

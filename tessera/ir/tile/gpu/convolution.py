@@ -11,6 +11,7 @@ from tessera.ir.tile.gpu.channels_last import Turned, pack_turned, pack_weights,
 from tessera.ir.tile.gpu.conv_plan import Piece, three
 from tessera.ir.tile.gpu.depthwise import Depthwise
 from tessera.ir.tile.gpu.implicit_gemm import ImplicitGemm
+from tessera.ir.tile.gpu.phases import merge_phases
 from tessera.ir.tile.launch import Expansion, Launch, Threads
 
 
@@ -47,11 +48,20 @@ def conv_input(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | 
         Launch(Turned(images).kernel(), (ct,), ("images",), Threads(4)),
         Launch(pack_turned(pieces, window, images.dtype), (w,), ("packed",), Threads(4)),
     ]
+    between = {"images": images.type, "packed": _packed(pieces)}
+    into = x if len(pieces) == 1 else "phases"
     for p in pieces:
-        if p.windows:
-            product = ImplicitGemm(p, max(taps_of(pieces), 1))
-            launches.append(Launch(product.kernel(), ("images", "packed"), (x,), product.threads))
-    return Expansion(tuple(launches), {"images": images.type, "packed": _packed(pieces)})
+        product = ImplicitGemm(p, max(taps_of(pieces), 1))
+        launches.append(Launch(product.kernel(), ("images", "packed"), (into,), product.threads))
+    if into != x:
+        made, stride = images.groups * pieces[0].results.made, three(step.params["stride"], 1)
+        counts = pieces[0].taps.counts
+        between[into] = TensorType(images.dtype, (images.count, len(pieces), made, *counts))
+        kernel = merge_phases(
+            images.count, made, three(types[x].shape[2:], 1), counts, stride, images.dtype
+        )
+        launches.append(Launch(kernel, (into,), (x,), Threads(4)))
+    return Expansion(tuple(launches), between)
 
 
 def weights(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | None:

@@ -20,6 +20,8 @@ from tessera.ir.tile.gpu.conv_plan import Piece
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.launch import Threads
 
+_ENOUGH = MULTIPROCESSORS * 2 // 3  # blocks: fewer are made smaller
+
 
 @dataclass(frozen=True)
 class ConvBlock:
@@ -45,11 +47,12 @@ class ImplicitGemm:
     def kernel(self) -> Kernel:
         """The kernel: images, packed weights (group, out channel, tap and channel), results."""
         b, p = self.b, self.p
-        images, made, places = p.images, p.results.made, prod(p.results.sizes)
+        images, made, slots = p.images, p.results.made, p.results.slots
         dtype, groups = images.dtype, images.groups
         x = b.parameter("x", images.type)
         w = b.parameter("w", TensorType(dtype, (groups, made, self.taps * images.depth)))
-        y = b.parameter("y", TensorType(dtype, (images.count, groups, made, places)), writable=True)
+        made_type = TensorType(dtype, (images.count, slots, groups, made, prod(p.taps.counts)))
+        y = b.parameter("y", made_type, writable=True)
         at = b.program(-(-p.windows // self.block.windows)) * self.block.windows
         group = b.program(groups)
         row = b.program(-(-made // self.block.made)) * self.block.made
@@ -96,28 +99,13 @@ class ImplicitGemm:
     def store(self, y: Memory, value: Tile, at: Size, group: Size, row: Size) -> None:
         """Results where they belong; those of windows behind the last are dropped."""
         p, r = self.p, self.p.results
-        numbers = Numbers(
-            self.b, max(p.windows, p.images.count * prod(r.sizes)) + self.block.windows
-        )
+        numbers = Numbers(self.b, p.windows + self.block.windows)
         line = numbers.line(at, (1, self.block.windows), 1)
-        image, rest = numbers.split(line, prod(p.taps.counts))
-        into = rest if r.whole else self.spread(numbers, rest)
-        masked = (0, 2, 3) if r.made % self.block.made else (0, 3)
-        self.b.scatter(
-            y, value, {0: numbers.index(image), 3: numbers.index(into)}, (0, group, row, 0),
-            (1, 1, self.block.made, 1), axes=(2, 3), masked=masked, distinct=True,
-        )  # fmt: skip
-
-    def spread(self, numbers: Numbers, window: Tile) -> Tile:
-        """The places of windows that lie apart."""
-        r = self.p.results
-        moved = [
-            numbers.add(numbers.mul(x, s), a)
-            for x, s, a in zip(
-                numbers.places(window, self.p.taps.counts), r.step, r.offset, strict=True
-            )
-        ]
-        return numbers.joined(moved, r.sizes)
+        image, window = numbers.split(line, prod(p.taps.counts))
+        masked = (0, 3, 4) if r.made % self.block.made else (0, 4)
+        picked = {0: numbers.index(image), 4: numbers.index(window)}
+        place, extent = (0, r.slot, group, row, 0), (1, 1, 1, self.block.made, 1)
+        self.b.scatter(y, value, picked, place, extent, axes=(3, 4), masked=masked, distinct=True)
 
 
 def default_block(p: Piece) -> ConvBlock:
@@ -127,6 +115,6 @@ def default_block(p: Piece) -> ConvBlock:
         return ConvBlock(min(made, 64), max(min(power(p.windows), 64), 16), 4, 2)
     windows = max(min(power(p.windows), 128), 16)
     rows = -(-p.results.made // made) * p.images.groups
-    while windows > 32 and -(-p.windows // windows) * rows < MULTIPROCESSORS:
+    while windows > 32 and -(-p.windows // windows) * rows < _ENOUGH:
         windows //= 2
     return ConvBlock(made, windows, 8 if made * windows >= 128 * 128 else 4, 4)

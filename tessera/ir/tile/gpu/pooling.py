@@ -214,8 +214,8 @@ def _seeing(block: Lanes) -> Iterator[tuple[list[Tile], tuple[int, ...], Tile | 
     """The windows that may see each pixel: numbers along each axis, what to add to them, and which do see it."""
     b, p, numbers = block.b, block.p, block.numbers
     firsts, rests = [], []
-    for n, low, s in zip(block.places, p.low, p.stride, strict=True):
-        first, rest = numbers.split(numbers.add(n, low), s)
+    for here, low, s in zip(block.places, p.low, p.stride, strict=True):
+        first, rest = numbers.split(numbers.add(here, low), s)
         firsts.append(numbers.index(first))
         rests.append(rest)
     reaches = [(k - 1) * d + 1 for k, d in zip(p.window, p.dilation, strict=True)]
