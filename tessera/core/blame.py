@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
@@ -82,7 +83,24 @@ def _one_tuple(name: str, signature: inspect.Signature, args: Sequence[Any]) -> 
 def _shown(signature: inspect.Signature) -> str:
     """The parameters as they are written, without annotations."""
     own = [p for p in signature.parameters.values() if p.name != "self"]
-    return str(inspect.Signature([p.replace(annotation=inspect.Parameter.empty) for p in own]))
+    return str(inspect.Signature([_plain(p) for p in own]))
+
+
+class _Named:
+    """A function as the default of a parameter, shown by its name."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def _plain(p: inspect.Parameter) -> inspect.Parameter:
+    """A parameter without its annotation."""
+    name = "" if isinstance(p.default, type) else getattr(p.default, "__name__", "")
+    default = _Named(name) if name and callable(p.default) else p.default
+    return p.replace(annotation=inspect.Parameter.empty, default=default)
 
 
 def _wanted(p: inspect.Parameter, x: Any) -> str:
@@ -104,7 +122,27 @@ def _wanted(p: inspect.Parameter, x: Any) -> str:
         return "" if hasattr(x, "__iter__") or "int" in kind else "a sequence"
     if kind.startswith("AxisLike"):
         return "" if x is None or hasattr(x, "__index__") or hasattr(x, "__iter__") else "an axis"
-    return ""
+    return next(
+        (w for start, w in _KINDS.items() if kind.startswith(start) and not _is(start, x)), ""
+    )
+
+
+# Parameters of other kinds, by how their annotations begin, and what they want in words.
+_KINDS = {
+    "str | os.PathLike": "a path",
+    "Mapping": "a mapping such as a dict",
+    "Mesh": "a mesh, dist.Mesh(axes, shape)",
+    "Optimizer": "an optimiser such as optim.adam(1e-3)",
+}
+
+
+def _is(kind: str, x: Any) -> bool:
+    """Whether x is of a kind of the table: a path, a mapping, or an instance of a class of that name."""
+    if kind.startswith("str"):
+        return isinstance(x, str | os.PathLike)
+    if kind == "Mapping":
+        return isinstance(x, Mapping)
+    return any(c.__name__ == kind for c in type(x).__mro__)
 
 
 def blamed(
@@ -183,7 +221,9 @@ def blames_arguments(f: Callable[P, R]) -> Callable[P, R]:
 
 
 def wanting(f: Callable[P, R]) -> Callable[P, R]:
-    """Decorator: as blames_arguments, for a function that only keeps its arguments: they are looked at when given."""
+    """Decorator: as blames_arguments, for a function that only keeps its arguments: they are looked at when
+    given.
+    """
     name = _name(f)
 
     @functools.wraps(f)

@@ -1,7 +1,7 @@
 """The loader: batch number s is a function of s alone, made ahead by threads or processes.
 
-Which samples a batch holds depends on the key, the epoch and the size of a batch: not on workers, on prefetching or on
-how many ranks share it.  So a run goes on at any step by asking for that step.
+Which samples a batch holds depends on the key, the epoch and the size of a batch: not on workers, on
+prefetching or on how many ranks share it.  So a run goes on at any step by asking for that step.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from tessera.core import tree
-from tessera.core.blame import blames_arguments
+from tessera.core.blame import blames_arguments, wanting
 from tessera.core.errors import OperandError
+from tessera.core.spans import span
 from tessera.data.order import Order
 from tessera.data.source import Source, source_of
 from tessera.ir.graph.ir import Value, concrete
@@ -47,7 +48,7 @@ class Loader:
     epochs    how often the samples are gone through when the loader is iterated over; None: without end
     """
 
-    @blames_arguments
+    @wanting
     def __init__(
         self,
         data: Any,
@@ -78,7 +79,11 @@ class Loader:
     ) -> None:
         if kind not in _KINDS:
             raise OperandError(f"Loader: kind is {kind!r}, expected one of {', '.join(_KINDS)}")
-        for name, x, least in (("workers", workers, 0), ("prefetch", prefetch, 1), ("batch", self.batch_size, 1)):  # fmt: skip
+        for name, x, least in (
+            ("workers", workers, 0),
+            ("prefetch", prefetch, 1),
+            ("batch", self.batch_size, 1),
+        ):
             if x < least:
                 raise OperandError(f"Loader: {name} is {x}, expected at least {least}")
         if not 0 <= rank < ranks:
@@ -87,11 +92,13 @@ class Loader:
             )
         if self.batch_size % ranks:
             raise OperandError(
-                f"Loader: a batch of {self.batch_size} samples cannot be shared by {ranks} ranks; choose a multiple"
+                f"Loader: a batch of {self.batch_size} samples cannot be shared by {ranks} ranks; choose a "
+                "multiple"
             )
         if self.count < (self.batch_size if drop_last or ranks > 1 else 1):
             raise OperandError(
-                f"Loader: there are {self.count} samples, fewer than a batch of {self.batch_size}; choose a smaller one"
+                f"Loader: there are {self.count} samples, fewer than a batch of {self.batch_size}; choose a "
+                "smaller one"
             )
         if ranks > 1 and not drop_last:
             raise OperandError(
@@ -203,8 +210,12 @@ def _numbers(start: int, stop: int | None) -> Iterator[int]:
 
 
 def _result(step: int, future: Future[Any]) -> Any:
+    """A batch; a profile has the time that its reader waits for it."""
     try:
-        return future.result()
+        if future.done():
+            return future.result()
+        with span("data", f"batch {step}"):
+            return future.result()
     except Exception as e:
         e.add_note(f"while the loader made batch {step}")
         raise

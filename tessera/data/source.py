@@ -1,4 +1,6 @@
-"""Where samples come from: arrays with samples along their first axis, or anything with a length and items."""
+"""Where samples come from: arrays with samples along their first axis, or anything with a
+length and items.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,8 @@ def _stacked(samples: list[Any]) -> Any:
         if len({a.shape for a in arrays}) > 1:
             shapes = sorted({str(a.shape) for a in arrays})
             raise OperandError(
-                f"Loader: samples of one batch have the shapes {' and '.join(shapes[:3])}; pad them, or give collate="
+                f"Loader: samples of one batch have the shapes {' and '.join(shapes[:3])}; pad them, or "
+                "give collate="
             )
         made.append(np.stack(arrays))
     return tree.unflatten(structure, made)
@@ -67,6 +70,10 @@ def _stacked(samples: list[Any]) -> Any:
 
 def source_of(data: Any, collate: Callable[[list[Any]], Any] | None) -> Source:
     """The source that a user gave: a list or an object with items, or a tree of arrays."""
+    if isinstance(data, str | bytes):
+        raise OperandError(
+            f"Loader: data is {type(data).__name__} {data!r:.40}, expected arrays, a tree of them, or samples; open a file first"
+        )
     is_tree = isinstance(data, tuple | dict | np.ndarray | Value)
     if not is_tree and hasattr(data, "__len__") and hasattr(data, "__getitem__"):
         return _Items(data, collate)

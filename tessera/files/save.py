@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tessera.core.blame import blames_arguments
+from tessera.core.blame import blames_arguments, brief
 from tessera.core.dtype import as_dtype
 from tessera.core.errors import FileError, OperandError
 from tessera.core.ranks import engine
@@ -41,12 +41,18 @@ def _array(x: Any) -> Any:
 
 @blames_arguments
 def save(path: str | os.PathLike[str], tree: Any, shard_bytes: int | None = None) -> None:
-    """Write a tree of tensors, numbers and strings to a safetensors file, which takes its name when it is whole.
+    """Write a tree of tensors, numbers and strings to a safetensors file, which takes its name when it is
+    whole.
 
-    With shard_bytes, files of about that many bytes and an index are written: model-00001-of-00003.safetensors and
-    model.safetensors.index.json for the path model.safetensors.  Where tensors are on a mesh and there are several ranks,
-    all of these must call it: each writes its shards, and the index is there when it returns.
+    With shard_bytes, files of about that many bytes and an index are written:
+    model-00001-of-00003.safetensors and model.safetensors.index.json for the path model.safetensors.  Where
+    tensors are on a mesh and there are several ranks, all of these must call it: each writes its shards,
+    and the index is there when it returns.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise OperandError(
+            f"save: path is {type(path).__name__} {brief(path, 30)}, expected a path; the order is save(path, tree)"
+        )
     where = Path(path)
     if shard_bytes is not None and shard_bytes < 1:
         raise OperandError(
@@ -150,7 +156,9 @@ def _parts(tensors: Sequence[_Tensor], most: int) -> Iterator[list[_Tensor]]:
 
 
 def _free_stem(path: Path, older: set[str], count: int) -> str:
-    """A stem whose shards are none of an index that is in force, which must stay whole until it is replaced."""
+    """A stem whose shards are none of an index that is in force, which must stay whole until it is
+    replaced.
+    """
     for n in range(len(older) + 1):
         stem = path.stem if n == 0 else f"{path.stem}.{n}"
         if not older & {shard_name(stem, i, count) for i in range(count)}:

@@ -94,7 +94,6 @@ class StateSpec:
 
     spec: TensorSpec | None
     fields: tuple[str, ...]
-    linear = True  # whether a newer state makes an older one stale
 
     def check(self, name: str, state: Any, given: dict[str, Any]) -> None:
         """Refuse an argument that is not as its annotation says; the types are checked apart."""
@@ -110,7 +109,8 @@ class StateSpec:
         named = {f".{f}" for f in self.fields}
         if not named <= set(paths):
             raise AnnotationError(
-                f"argument '{name}' has the tensors {', '.join(paths) or 'none'}, expected a cache as in {self}"
+                f"argument '{name}' has the tensors {', '.join(paths) or 'none'}, expected a cache as in "
+                f"{self}"
             )
         return [
             self.spec.type_for(f"{name}{p}", t) if p in named else t

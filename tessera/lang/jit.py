@@ -278,7 +278,8 @@ class Jitted:
         device = self._device(c, target)
         if numerics == "strict" and device.kind != "cpu":
             raise OperandError(
-                f"{self._name}: numerics 'strict' needs the same bits on every machine, but sums have another "
+                f"{self._name}: numerics 'strict' needs the same bits on every machine, but sums have "
+                "another "
                 f"order on {device} than on a CPU; use 'deterministic'"
             )
         chosen = (target, numerics, checked, c.key, device)
@@ -383,8 +384,7 @@ class Jitted:
             given = dict(zip(c.names, dynamic, strict=True)) | c.static
             for n in self._states.keys() & given.keys():
                 self._states[n].check(n, given[n], given)
-                if self._states[n].linear:
-                    linear_state.begin(given[n])
+                given[n] = linear_state.begin(given[n])
             if self._is_method and self._first in c.names:
                 given[self._first] = unsettled(given[self._first])
             bound = inspect.BoundArguments(self._signature, OrderedDict())
@@ -571,18 +571,19 @@ def jit(
     """Compile a function for the types it is called with.
 
     Arguments are trees of tensors, numbers and arrays.  Parameters in static_argnames and static_argnums, and
-    keyword-only parameters that are given plain Python values, are part of the key instead: a new value compiles
-    anew.  Text, enums, dtypes and functions are part of the key wherever they are; other objects are an error.
-    What f closes over is read once, when it is traced.
-    The target is `cpu` (machine code), `numpy` (the references of the ops) or a GPU (`cuda`, `cuda:1`, `hip`);
-    unless given, the one that TESSERA_TARGET sets, or the device of the tensors.  For an architecture
-    (`hip:gfx942`) a program is compiled and not run: see `lower`.  `numerics` is one of `deterministic`, `strict` and `fast`; docs/numerics.md
-    says what each promises.  `donate` names arguments whose memory results may take on the target
-    `cpu`; tensors that were passed for them cannot be used afterwards.
+    keyword-only parameters that are given plain Python values, are part of the key instead: a new value
+    compiles anew.  Text, enums, dtypes and functions are part of the key wherever they are; other objects
+    are an error. What f closes over is read once, when it is traced. The target is `cpu` (machine code),
+    `numpy` (the references of the ops) or a GPU (`cuda`, `cuda:1`, `hip`); unless given, the one that
+    TESSERA_TARGET sets, or the device of the tensors.  For an architecture (`hip:gfx942`) a program is
+    compiled and not run: see `lower`.  `numerics` is one of `deterministic`, `strict` and `fast`;
+    docs/numerics.md says what each promises.  `donate` names arguments whose memory results may take on the
+    target `cpu`; tensors that were passed for them cannot be used afterwards.
     """
     if f is None:
         return lambda g: jit(
-            g, static_argnames=static_argnames, static_argnums=static_argnums, donate=donate, numerics=numerics,
+            g, static_argnames=static_argnames, static_argnums=static_argnums, donate=donate,
+            numerics=numerics,
             target=target,
         )  # fmt: skip
     given = (static_argnames, donate, numerics, target, static_argnums)

@@ -1924,6 +1924,7 @@ def scan(
     xs: Tree = ...,
     length: Size | None = ...,
     reverse: bool = ...,
+    unroll: int | bool = ...,
 ) -> tuple[Tree, Tree]:
     """Carry a state along the first axis of xs: f(carry, x) -> (carry, y); the last carry and all y."""
 
@@ -2093,6 +2094,9 @@ def stack(xs: Sequence[ArrayLike], axis: int = ...) -> Tensor:
 
 def state_move(x: ArrayLike, to: str = ...) -> Tensor:
     """x, which a program wants in the memory of the host or of the device; on a CPU these are one."""
+
+def state_prefetch(x: ArrayLike, into: str = ...) -> Tensor:
+    """Ask for x, which is read soon, in a memory near to what computes; the result is 0, and nobody need read it."""
 
 def state_write(
     held: ArrayLike, new: ArrayLike, first: ArrayLike, count: ArrayLike, wrap: bool = ...

@@ -1,8 +1,10 @@
-"""Random draws outside of jit: a draw that is repeated runs as one compiled program instead of some thirty ops.
+"""Random draws outside of jit: a draw that is repeated runs as one compiled program instead of some thirty
+ops.
 
     op.random.normal(key, (8,))     # 256 calls: op by op;  from then on: one program
 
-Both have the same bits.  Where an argument but the key holds data, or results are checked, ops run one by one.
+Both have the same bits.  Where an argument but the key holds data, or results are checked, ops run one by
+one.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec
 
+from tessera.core.counterparts import lacking
 from tessera.core.dtype import DType
 from tessera.core.flags import flags
 from tessera.ir.graph.ir import Value, current_builder
@@ -86,3 +89,7 @@ poisson = repeated(random.poisson)
 categorical, choice = random.categorical, random.choice
 dropout, key, split, fold_in = random.dropout, random.key, random.split, random.fold_in
 __all__ = list(random.__all__)
+
+
+def __getattr__(name: str) -> Any:
+    raise lacking("op.random", name, __all__)

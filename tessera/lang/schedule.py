@@ -207,6 +207,13 @@ class Space:
             return given
         if isinstance(given, Schedule):
             return Space(()).product(**given.to_dict() | dict(zip("mn", given.block, strict=False)))
+        if not isinstance(given, Mapping):
+            raise located(
+                ScheduleError(
+                    f"space: got {type(given).__name__} {given!r:.40}, expected settings and their values, as in "
+                    '{"BM": [64, 128], "warps": [4, 8]}'
+                )
+            )
         return Space(()).product(**given)
 
     def product(self, **more: Any) -> Space:
@@ -338,4 +345,8 @@ def as_schedule(given: Any) -> Schedule:
         return given
     if isinstance(given, Fluent):
         return given.schedule
-    raise located(ScheduleError(f"got {given!r}, expected a Schedule"))
+    raise located(
+        ScheduleError(
+            f"schedule: got {type(given).__name__} {given!r:.40}, expected a Schedule, as in Schedule(block=(64, 64))"
+        )
+    )

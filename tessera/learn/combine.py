@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tessera.core import tree
-from tessera.core.blame import wanting
+from tessera.core.blame import applied, brief, wanting
 from tessera.core.errors import OperandError
 from tessera.lang import op
 from tessera.learn.clipping import clip_by_global_norm, clip_by_value
@@ -40,15 +40,22 @@ class Gradients:
     apply: Callable[[Tree, Tree], Tree]
 
 
+def _demand_limit(name: str, limit: float) -> None:
+    if not limit > 0:
+        raise OperandError(f"{name}: limit is {limit}, expected a number above 0")
+
+
 @wanting
 def clip_norm(limit: float) -> Gradients:
     """Clip gradients by their joint norm, in a chain."""
+    _demand_limit("clip_norm", limit)
     return Gradients(lambda grads, params: clip_by_global_norm(grads, limit))
 
 
 @wanting
 def clip_value(limit: float) -> Gradients:
     """Clip every element of the gradients, in a chain."""
+    _demand_limit("clip_value", limit)
     return Gradients(lambda grads, params: clip_by_value(grads, limit))
 
 
@@ -89,7 +96,8 @@ def _as_gradients(part: Any) -> Gradients:
         return part
     if isinstance(part, Optimizer) or not callable(part):
         raise OperandError(
-            f"chain: got {type(part).__name__} before the last part, expected optim.clip_norm(...) or a function of "
+            f"chain: got {type(part).__name__} before the last part, expected optim.clip_norm(...) or a "
+            "function of "
             "the gradients"
         )
     return Gradients(lambda grads, params: part(grads))
@@ -99,11 +107,13 @@ def _labels(params: Tree, label: Label | Tree) -> list[Any]:
     """The label of each leaf: from a function of its name and value, or from a tree of labels."""
     leaves, structure = tree.flatten(params)
     if callable(label):
-        return [label(n, p) for n, p in zip(tree.names(params), leaves, strict=True)]
+        named = zip(tree.names(params), leaves, strict=True)
+        return [applied("groups: label(name, parameter)", label, (n, p), {}) for n, p in named]
     found = tree.parts(structure, label)
     if found is None:
         raise OperandError(
-            f"groups: the labels are {tree.structure(label)}, expected {structure} as the parameters, or a function "
+            f"groups: the labels are {tree.structure(label)}, expected {structure} as the parameters, or a "
+            "function "
             "of the name and the parameter"
         )
     return found
@@ -118,7 +128,8 @@ def groups(optimizers: Mapping[Any, Any], label: Any) -> Optimizer:
         unknown = [x for x in labels if x is not None and x not in optimizers]
         if unknown:
             raise OperandError(
-                f"groups: a parameter has the label {unknown[0]!r}, expected None or one of {', '.join(map(repr, optimizers))}"
+                f"groups: a parameter has the label {unknown[0]!r}, expected None or one of "
+                f"{', '.join(map(repr, optimizers))}"
             )
         return {g: [i for i, x in enumerate(labels) if x == g] for g in optimizers}
 
@@ -145,6 +156,10 @@ def masked(optimizer: Any, mask: Any) -> Optimizer:
     """Step only the parameters with mask(name, parameter), or True in a tree of bools; the others stay."""
     if callable(mask):
         return groups({"on": optimizer}, lambda n, p: "on" if mask(n, p) else None)
+    if not all(isinstance(m, bool) for m in tree.leaves(mask)):
+        raise OperandError(
+            f"masked: mask is {type(mask).__name__} {brief(mask, 40)}, expected mask(name, parameter), or a tree of bools"
+        )
     return groups({"on": optimizer}, tree.map(lambda m: "on" if m else None, mask))
 
 
@@ -180,7 +195,8 @@ def accumulate(optimizer: Any, every: int) -> Optimizer:
 def ema(optimizer: Any, decay: float = 0.999) -> Optimizer:
     """The optimiser, with an exponential moving average of the parameters in state["ema"].
 
-    It starts at the first parameters; early on it forgets faster: min(decay, (1 + n) / (10 + n)) after n steps.
+    It starts at the first parameters; early on it forgets faster: min(decay, (1 + n) / (10 + n)) after n
+    steps.
     """
     if not 0 <= decay <= 1:
         raise OperandError(f"ema: decay is {decay}, expected 0 to 1")

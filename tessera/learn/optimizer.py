@@ -6,14 +6,46 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from html import escape
-from typing import Any, ClassVar
+from inspect import signature
+from typing import Any, ClassVar, ParamSpec
 
-from tessera.core.blame import blames_arguments, brief
-from tessera.core.errors import OperandError
+from tessera.core.blame import blames_arguments, brief, wanting
+from tessera.core.errors import OperandError, located
 from tessera.lang import habits
+from tessera.lang.linear_state import successor
 
+P = ParamSpec("P")
 Tree = Any
 State = dict[str, Any]
+
+# What numbers of an optimiser may be, in words; a rate may be a function of the step too.
+_RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
+    "lr": (lambda x: x >= 0, "0 or more, or a function of the step"),
+    "momentum": (lambda x: x >= 0, "0 or more"),
+    "decay": (lambda x: x >= 0, "0 or more"),
+    "l2": (lambda x: x >= 0, "0 or more"),
+    "eps": (lambda x: x >= 0, "0 or more"),
+    "b1": (lambda x: 0 <= x < 1, "0 to less than 1"),
+    "b2": (lambda x: 0 <= x < 1, "0 to less than 1"),
+    "rho": (lambda x: 0 <= x <= 1, "0 to 1"),
+}
+
+
+def in_range(make: Callable[P, Optimizer]) -> Callable[P, Optimizer]:
+    """Decorator: a function that makes an optimiser and refuses numbers with which none can step."""
+    name, own = make.__name__, signature(make)
+    checked = wanting(make)
+
+    @wraps(make)
+    def made(*args: P.args, **kwargs: P.kwargs) -> Optimizer:
+        given = {**dict(zip(own.parameters, args, strict=False)), **kwargs}
+        for n, x in given.items():
+            fits, text = _RANGES.get(n, (None, ""))
+            if fits is not None and isinstance(x, int | float) and not fits(x):
+                raise located(OperandError(f"{name}: {n} is {x}, expected {text}"))
+        return checked(*args, **kwargs)
+
+    return made
 
 
 @dataclass(frozen=True)
@@ -30,7 +62,10 @@ class Optimizer:
         object.__setattr__(self, "update", blames_arguments(_on_states(self.update, self._mark)))
 
     def __repr__(self) -> str:
-        return f"<optimiser {self._title()}: state = init(params); params, state = update(grads, state, params)>"
+        return (
+            f"<optimiser {self._title()}: state = init(params); params, state = update(grads, state, "
+            "params)>"
+        )
 
     def _title(self) -> str:
         """The name of the function that made it."""
@@ -52,9 +87,11 @@ def _on_states(
     def update(grads: Tree, state: Any, params: Tree) -> tuple[Tree, State]:
         if not isinstance(state, dict) or mark not in state:
             raise OperandError(
-                f"update: the state is {type(state).__name__} {brief(state, 40)}, expected what opt.init(params) gave; "
+                f"update: the state is {type(state).__name__} {brief(state, 40)}, expected what "
+                "opt.init(params) gave; "
                 "the order is update(grads, state, params)"
             )
-        return step(grads, state, params)
+        new, after = step(grads, state, params)
+        return new, successor(state, after)
 
     return update

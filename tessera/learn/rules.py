@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.blame import wanting
 from tessera.core.errors import OperandError
 from tessera.lang import op
 from tessera.learn.leafwise import (
@@ -19,7 +18,7 @@ from tessera.learn.leafwise import (
     real_zeros,
     zeros,
 )
-from tessera.learn.optimizer import Optimizer
+from tessera.learn.optimizer import Optimizer, in_range
 
 
 def _kept(step: Step, x: Any, decay: float) -> Any:
@@ -27,7 +26,7 @@ def _kept(step: Step, x: Any, decay: float) -> Any:
     return x * op.cast(1 - decay * step.rate, x.dtype) if decay else x
 
 
-@wanting
+@in_range
 def sgd(
     lr: Rate,
     momentum: float = 0.0,
@@ -39,7 +38,8 @@ def sgd(
     """Stochastic gradient descent, with momentum and weight decay if given."""
     if nesterov and (not momentum or dampening):
         raise OperandError(
-            f"sgd: nesterov with momentum {momentum} and dampening {dampening}; expected momentum and no dampening"
+            f"sgd: nesterov with momentum {momentum} and dampening {dampening}; expected momentum and no "
+            "dampening"
         )
 
     def rule(step: Step, x: Any, g: Any, *v: Any) -> tuple[Any, ...]:
@@ -56,7 +56,7 @@ def sgd(
     return leafwise(lr, {"velocity": zeros} if momentum else {}, rule)
 
 
-@wanting
+@in_range
 def adam(
     lr: Rate,
     b1: float = 0.9,
@@ -84,7 +84,7 @@ def adam(
     return leafwise(lr, slots, rule)
 
 
-@wanting
+@in_range
 def adamw(
     lr: Rate, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, decay: float = 0.01
 ) -> Optimizer:
@@ -92,7 +92,7 @@ def adamw(
     return adam(lr, b1, b2, eps, decay)
 
 
-@wanting
+@in_range
 def adamax(
     lr: Rate, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, l2: float = 0.0
 ) -> Optimizer:
@@ -107,7 +107,7 @@ def adamax(
     return leafwise(lr, {"m": zeros, "u": real_zeros}, rule)
 
 
-@wanting
+@in_range
 def nadam(
     lr: Rate,
     b1: float = 0.9,
@@ -139,7 +139,7 @@ def nadam(
     return leafwise(lr, {"m": zeros, "v": real_zeros}, rule, {"mu": 1.0}, after)
 
 
-@wanting
+@in_range
 def radam(
     lr: Rate,
     b1: float = 0.9,
@@ -169,7 +169,7 @@ def radam(
     return leafwise(lr, {"m": zeros, "v": real_zeros}, rule)
 
 
-@wanting
+@in_range
 def lion(lr: Rate, b1: float = 0.9, b2: float = 0.99, decay: float = 0.0) -> Optimizer:
     """Lion (Chen et al. 2023): the sign of a blend of momentum and gradient, with decoupled decay."""
 
@@ -181,7 +181,7 @@ def lion(lr: Rate, b1: float = 0.9, b2: float = 0.99, decay: float = 0.0) -> Opt
     return leafwise(lr, {"m": zeros}, rule)
 
 
-@wanting
+@in_range
 def rmsprop(
     lr: Rate,
     decay: float = 0.9,
@@ -211,7 +211,7 @@ def rmsprop(
     return leafwise(lr, slots | ({"velocity": zeros} if momentum else {}), rule)
 
 
-@wanting
+@in_range
 def adagrad(
     lr: Rate = 1e-2,
     eps: float = 1e-10,
@@ -231,7 +231,7 @@ def adagrad(
     return leafwise(lr, {"v": lambda x: op.full_like(real_zeros(x), initial)}, rule)
 
 
-@wanting
+@in_range
 def adadelta(lr: Rate = 1.0, rho: float = 0.9, eps: float = 1e-6, l2: float = 0.0) -> Optimizer:
     """Gradients scaled by the ratio of past steps to past gradients (Zeiler 2012)."""
 
@@ -244,7 +244,7 @@ def adadelta(lr: Rate = 1.0, rho: float = 0.9, eps: float = 1e-6, l2: float = 0.
     return leafwise(lr, {"v": real_zeros, "d": real_zeros}, rule)
 
 
-@wanting
+@in_range
 def adafactor(
     lr: Rate = 1e-2,
     beta2_decay: float = -0.8,
@@ -287,7 +287,8 @@ def _column_zeros(x: Any) -> Any:
     return op.zeros(shape, x.dtype)
 
 
-# Newton-Schulz: a x + b x x'x + c (x x')**2 x has singular values near 1 after five steps (Jordan et al. 2024).
+# Newton-Schulz: a x + b x x'x + c (x x')**2 x has singular values near 1 after five steps (Jordan et al.
+# 2024).
 QUINTIC = (3.4445, -4.7750, 2.0315)
 
 
@@ -303,7 +304,7 @@ def orthogonalised(g: Any, steps: int = 5, eps: float = 1e-7) -> Any:
     return x.mT if tall else x
 
 
-@wanting
+@in_range
 def muon(
     lr: Rate,
     momentum: float = 0.95,

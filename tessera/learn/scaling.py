@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tessera.core import tree
+from tessera.core.blame import wanting
 from tessera.core.dtype import f32
 from tessera.core.errors import OperandError, located
 from tessera.ir.graph.ir import Value
@@ -47,6 +48,7 @@ class LossScaled(Optimizer):
         return run
 
 
+@wanting
 def loss_scaled(
     opt: Optimizer, start: float = START, grow: float = 2.0, shrink: float = 0.5, every: int = 2000
 ) -> LossScaled:

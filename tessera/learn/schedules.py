@@ -13,6 +13,12 @@ from tessera.lang import op
 Schedule = Callable[[Any], Any]
 
 
+def _demand_steps(name: str, steps: int) -> None:
+    """Refuse a number of steps below zero."""
+    if steps < 0:
+        raise OperandError(f"{name}: steps is {steps}, expected 0 or more")
+
+
 @wanting
 def constant(value: float) -> Schedule:
     """The same rate at every step."""
@@ -22,6 +28,7 @@ def constant(value: float) -> Schedule:
 @wanting
 def linear(start: float, stop: float, steps: int) -> Schedule:
     """A rate that goes from start to stop in so many steps and stays there."""
+    _demand_steps("linear", steps)
     return lambda step: start + (stop - start) * op.clip(step / max(steps, 1), 0.0, 1.0)
 
 
@@ -53,6 +60,7 @@ def milestones(start: float, factors: Mapping[int, float]) -> Schedule:
 @wanting
 def polynomial(start: float, steps: int, power: float = 1.0, stop: float = 0.0) -> Schedule:
     """stop + (start - stop) * (1 - step / steps) ** power, and stop from `steps` on."""
+    _demand_steps("polynomial", steps)
 
     def rate(step: Any) -> Any:
         left = 1 - op.clip(step / max(steps, 1), 0.0, 1.0)
@@ -64,6 +72,7 @@ def polynomial(start: float, steps: int, power: float = 1.0, stop: float = 0.0) 
 @wanting
 def cosine(start: float, steps: int, floor: float = 0.0) -> Schedule:
     """A rate that falls along a half cosine from start to floor in so many steps."""
+    _demand_steps("cosine", steps)
 
     def rate(step: Any) -> Any:
         share = op.clip(step / max(steps, 1), 0.0, 1.0)
@@ -106,6 +115,7 @@ def inverse_sqrt(peak: float, warmup: int) -> Schedule:
 @wanting
 def warmup(schedule: float | Schedule, steps: int, start: float = 0.0) -> Schedule:
     """A linear rise from a share `start` over so many steps, then the schedule from its step 0."""
+    _demand_steps("warmup", steps)
     after = schedule if callable(schedule) else constant(schedule)
 
     def rate(step: Any) -> Any:
@@ -119,7 +129,9 @@ def warmup(schedule: float | Schedule, steps: int, start: float = 0.0) -> Schedu
 def one_cycle(
     peak: float, steps: int, rise: float = 0.3, first: float = 25.0, last: float = 1e4
 ) -> Schedule:
-    """Up from peak / first along a cosine for a share of the steps, then down to peak / first / last (Smith 2018)."""
+    """Up from peak / first along a cosine for a share of the steps, then down to peak / first / last (Smith
+    2018).
+    """
     low, top, end = peak / first, rise * steps - 1, steps - 1
 
     def rate(step: Any) -> Any:
@@ -138,7 +150,8 @@ def join(schedules: Sequence[Any], boundaries: Sequence[int]) -> Schedule:
     """Schedules one after the other, each from its step 0; boundaries are where the next one begins."""
     if len(boundaries) != len(schedules) - 1 or list(boundaries) != sorted(boundaries):
         raise OperandError(
-            f"join: got {len(schedules)} schedules and boundaries {list(boundaries)}, expected rising boundaries, "
+            f"join: got {len(schedules)} schedules and boundaries {list(boundaries)}, expected rising "
+            "boundaries, "
             "one less than schedules"
         )
 

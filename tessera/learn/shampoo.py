@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera.core.blame import wanting
 from tessera.core.errors import OperandError, located
 from tessera.lang import op
 from tessera.learn.leafwise import Rate, Step, leafwise, moved, zeros
-from tessera.learn.optimizer import Optimizer
+from tessera.learn.optimizer import Optimizer, in_range
 from tessera.ops.arrange import eye
 
 
@@ -19,7 +18,7 @@ def inverse_root(a: Any, p: int) -> Any:
     return (vectors * op.pow(op.maximum(values, least), -1.0 / p)) @ vectors.mT
 
 
-@wanting
+@in_range
 def shampoo(
     lr: Rate, momentum: float = 0.0, eps: float = 1e-4, decay: float = 0.0, largest: int = 4096
 ) -> Optimizer:  # fmt: skip

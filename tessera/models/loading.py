@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tessera.core.blame import blames_arguments
 from tessera.core.errors import ModelError
 from tessera.models import decoder, encoder, gemma, gpt2, gpt_oss, llama
 from tessera.models.config import Config
@@ -32,8 +33,11 @@ FAMILIES: dict[str, Any] = {
 PREFIXES = {"gpt2": "transformer.", "bert": "bert.", "vit": "vit."}  # of names in some files
 
 
+@blames_arguments
 def load(path: str | os.PathLike[str]) -> Made:
-    """A model from a GGUF file, a folder with config.json and safetensors, or an installed package that holds one."""
+    """A model from a GGUF file, a folder with config.json and safetensors, or an installed package that
+    holds one.
+    """
     where = _found(Path(path))
     if where.is_dir():
         return _from_folder(where)

@@ -6,6 +6,7 @@ from typing import Any
 
 from tessera.core.errors import OperandError, located
 from tessera.lang import op
+from tessera.lang.state import KVCache
 from tessera.nn.linear import Linear, keys_of, sized
 from tessera.nn.module import Module
 from tessera.nn.norm import RMSNorm
@@ -15,8 +16,8 @@ from tessera.nn.rope import Rope
 class MultiHeadAttention(Module):
     """Attention of x (batch, seq, dim) to itself, to a memory, or to what a cache holds.
 
-    kv_heads below heads share keys and values (grouped queries; 1 is multi-query).  Weights of queries, keys and
-    values are one matrix `qkv`, or with fused=False three: `q`, `k`, `v`.
+    kv_heads below heads share keys and values (grouped queries; 1 is multi-query).  Weights of queries,
+    keys and values are one matrix `qkv`, or with fused=False three: `q`, `k`, `v`.
     """
 
     qkv: Linear | None
@@ -61,7 +62,8 @@ class MultiHeadAttention(Module):
         if heads % shared or (head_dim is None and dim % heads):
             raise located(
                 OperandError(
-                    f"nn.MultiHeadAttention: got dim {dim}, {heads} heads and {shared} kv_heads; expected heads that "
+                    f"nn.MultiHeadAttention: got dim {dim}, {heads} heads and {shared} kv_heads; expected "
+                    "heads that "
                     "divide dim, or a head_dim, and kv_heads that divide heads"
                 )
             )
@@ -90,8 +92,8 @@ class MultiHeadAttention(Module):
     ) -> Any:
         """The result (batch, seq, dim); with a cache, the result and the cache with these positions.
 
-        mask broadcasts to (batch, heads, queries, keys): bool, or numbers that are added.  positions (seq,) or
-        (batch, seq) count from the length of the cache, or from 0, unless given.  key: drop weights.
+        mask broadcasts to (batch, heads, queries, keys): bool, or numbers that are added.  positions (seq,)
+        or (batch, seq) count from the length of the cache, or from 0, unless given.  key: drop weights.
         """
         q, k, v = self.project(x, memory)
         if positions is None:
@@ -103,11 +105,18 @@ class MultiHeadAttention(Module):
             y = self._attend(q, k, v, self._mask(positions, mask, x.shape[-2], k), key, self._plain)
             return self._joined(y)
         cache = cache.append(k, v)
-        seen = _also(self._seen(positions, op.arange(cache.K.shape[-2])), mask)
-        return self._joined(self._attend(q, cache.K, cache.V, seen, key, False)), cache
+        keys, values = cache.read()
+        seen = self._seen(positions, cache.positions())
+        if (
+            type(cache) is not KVCache
+        ):  # of a ring, slots that hold nothing and positions before its window
+            seen = op.logical_and(seen, cache.seen(x.shape[-2]))
+        return self._joined(self._attend(q, keys, values, _also(seen, mask), key, False)), cache
 
     def project(self, x: Any, memory: Any = None) -> tuple[Any, Any, Any]:
-        """Queries (..., heads, seq, head_dim), keys and values (..., kv_heads, seq, head_dim) before rotation."""
+        """Queries (..., heads, seq, head_dim), keys and values (..., kv_heads, seq, head_dim) before
+        rotation.
+        """
         wide, narrow = self.heads * self.head_dim, self.kv_heads * self.head_dim
         if self.qkv is None:
             assert self.q is not None
@@ -152,12 +161,12 @@ class MultiHeadAttention(Module):
         return _also(self._seen(op.arange(count), op.arange(k.shape[-2])), mask)
 
     def _seen(self, queries: Any, keys: Any) -> Any:
-        """Which keys each query sees: (..., 1, queries, keys)."""
-        at = op.expand_dims(queries, -1)
+        """Which keys, by their positions, each query sees: (..., 1, queries, keys)."""
+        at, keys = op.expand_dims(queries, -1), op.expand_dims(keys, -2)
         seen = keys <= at
         if self.window is not None:
             seen = op.logical_and(seen, keys > at - self.window)
-        return seen if queries.ndim == 1 else op.expand_dims(seen, -3)
+        return seen if seen.ndim == 2 else op.expand_dims(seen, -3)
 
     def _attend(self, q: Any, k: Any, v: Any, mask: Any, key: Any, causal: bool) -> Any:
         if key is None or self.dropout == 0:

@@ -10,6 +10,7 @@ from tessera.core.errors import OperandError, located
 from tessera.lang import op
 from tessera.nn import init
 from tessera.nn.module import Module
+from tessera.ops.define import axis_of
 from tessera.ops.random_bits import split
 
 
@@ -169,7 +170,7 @@ class Flatten(Module):
     stop: int = -1
 
     def __call__(self, x: Any) -> Any:
-        first, last = self.start % x.ndim, self.stop % x.ndim
+        first, last = (axis_of("nn.Flatten", a, x.ndim) for a in (self.start, self.stop))
         return op.reshape(x, (*x.shape[:first], -1, *x.shape[last + 1 :]))
 
 

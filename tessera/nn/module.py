@@ -13,6 +13,7 @@ A subclass is made a dataclass.  Its annotations say which fields are static: th
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import enum
 import functools
 import sys
@@ -24,9 +25,16 @@ from typing import Any, TypeVar, dataclass_transform
 import numpy as np
 
 from tessera.core import tree
-from tessera.core.blame import MISFITS, blamed
+from tessera.core.blame import MISFITS, blamed, misfit
+from tessera.core.counterparts import MODULES, wanted
 from tessera.core.dtype import DType
-from tessera.core.errors import OperandError, TesseraError, TreeError, located
+from tessera.core.errors import (
+    NoAttributeError,
+    OperandError,
+    TesseraError,
+    TreeError,
+    located,
+)
 from tessera.ir.graph.ir import Value
 from tessera.lang.trace import is_tensor
 
@@ -49,6 +57,8 @@ class Module:
         for f in dataclasses.fields(cls):  # type: ignore[arg-type]
             if "static" not in f.metadata and is_static(_annotation(cls, f)):
                 f.metadata = types.MappingProxyType({**f.metadata, "static": True})
+        if "__call__" in vars(cls) and cls.__module__.startswith(_OWN):
+            cls.__call__ = _called(cls, cls.__call__)  # type: ignore[method-assign]
         build = given or cls.__init__
         cls.__init__ = _sealed(cls, build, by_hand=given is not None)  # type: ignore[method-assign]
         if not shown:
@@ -58,11 +68,15 @@ class Module:
         if "_open" not in self.__dict__:
             raise located(
                 TreeError(
-                    f"{type(self).__name__}.{name}: a module is a value and does not change after __init__; make "
+                    f"{type(self).__name__}.{name}: a module is a value and does not change after __init__; "
+                    "make "
                     f"another one: nn.replace(module, {name}=...)"
                 )
             )
         object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        raise _absent(self, name)
 
     def __delattr__(self, name: str) -> None:
         raise located(
@@ -78,6 +92,39 @@ class Module:
         )
 
 
+_OWN = "tessera."  # layers whose arguments we explain; those of the user raise what Python raises
+
+
+def _absent(module: Any, name: str) -> AttributeError:
+    """The error of an attribute that a module does not have, with what to write instead."""
+    what, fields = type(module).__name__, [f.name for f in dataclasses.fields(module)]
+    if name.startswith("_"):  # protocols ask for such names, and for a plain answer
+        return AttributeError(f"{what} has no attribute '{name}'")
+    near = difflib.get_close_matches(name, fields, 1)
+    advice = (
+        wanted(MODULES[name]) if name in MODULES else f"did you mean '{near[0]}'?" if near else ""
+    )
+    text = f"{what} has no attribute '{name}'"
+    error: Any = located(NoAttributeError(f"{text}; {advice}" if advice else text))
+    return error  # type: ignore[no-any-return]
+
+
+def _called(cls: type, call: Callable[..., Any]) -> Callable[..., Any]:
+    """What one of our own layers computes; a call that does not fit it is explained."""
+
+    @functools.wraps(call)
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+        try:
+            return call(self, *args, **kwargs)
+        except TypeError as e:
+            if isinstance(e, TesseraError):
+                raise
+            error = blamed(f"nn.{cls.__name__}", call, (self, *args), kwargs, e)
+        raise error
+
+    return __call__
+
+
 def static(**kwargs: Any) -> Any:
     """A field that is part of the structure and not a parameter, whatever its annotation says."""
     return dataclasses.field(metadata={"static": True}, **kwargs)
@@ -90,7 +137,8 @@ def replace(module: M, **fields: Any) -> M:
         if n not in names:
             raise located(
                 TreeError(
-                    f"nn.replace: {type(module).__name__} has no field '{n}'; it has {', '.join(names) or 'none'}"
+                    f"nn.replace: {type(module).__name__} has no field '{n}'; it has "
+                    f"{', '.join(names) or 'none'}"
                 )
             )
     made: M = object.__new__(type(module))
@@ -138,16 +186,17 @@ def _built(
     cls: type, build: Callable[..., None], module: Any, args: Any, kwargs: Any
 ) -> Exception | None:
     """Run an __init__; the error that names an argument which one of our own layers cannot take."""
+    own = cls.__module__.startswith(_OWN)
+    error = misfit(f"nn.{cls.__name__}", build, (module, *args), kwargs) if own else None
+    if error is not None:
+        return located(error)
     try:
         build(module, *args, **kwargs)
     except MISFITS as e:
-        if isinstance(e, TesseraError) or not cls.__module__.startswith(_OWN):
+        if isinstance(e, TesseraError) or not own:
             raise
         return blamed(f"nn.{cls.__name__}", build, (module, *args), kwargs, e)
     return None
-
-
-_OWN = "tessera."  # layers whose arguments we explain; those of the user raise what Python raises
 
 
 def _sealed(cls: type, build: Callable[..., None], by_hand: bool) -> Callable[..., None]:
@@ -206,7 +255,8 @@ def _check_child(name: str, field: str, value: Any) -> None:
         if not is_tensor(x) and not hasattr(x, "shape"):
             raise located(
                 TreeError(
-                    f"{name}.{field} holds {type(x).__name__} {x!r:.40}, which is no parameter; annotate the field "
+                    f"{name}.{field} holds {type(x).__name__} {x!r:.40}, which is no parameter; annotate "
+                    "the field "
                     "by a plain type (int, str, Callable), or write `= nn.static()` beside it"
                 )
             )

@@ -13,7 +13,8 @@ from typing import Any
 import ml_dtypes
 
 from tessera.core import tree
-from tessera.core.errors import ShapeError, TreeError, located
+from tessera.core.blame import brief
+from tessera.core.errors import OperandError, ShapeError, TreeError, located
 from tessera.lang import op
 from tessera.lang.create import asarray, tensor
 
@@ -45,11 +46,19 @@ def load_state(
 ) -> Any:
     """The module with the tensors of these names, in the dtypes of its own; with a state, both.
 
-    Values are tensors, arrays or torch tensors.  rename turns names of the source into names of the module: patterns
-    (regular expressions) with their replacements, applied in order, or a function, whose None leaves a tensor out.
-    strict=False keeps what has no tensor and leaves tensors without a place.  copy=False shares memory with arrays and
-    torch tensors where it can: writing to them would change the module.
+    Values are tensors, arrays or torch tensors.  rename turns names of the source into names of the module:
+    patterns (regular expressions) with their replacements, applied in order, or a function, whose None
+    leaves a tensor out. strict=False keeps what has no tensor and leaves tensors without a place.
+    copy=False shares memory with arrays and torch tensors where it can: writing to them would change the
+    module.
     """
+    if not isinstance(tensors, Mapping):
+        raise located(
+            OperandError(
+                f"load_state: tensors is {type(tensors).__name__} {brief(tensors, 40)}, expected a mapping from names to "
+                "tensors; read a file with ts.load(path)"
+            )
+        )
     given = _renamed(tensors, rename)
     wanted = state_dict(module, state)
     if strict:
@@ -89,7 +98,8 @@ def _check_names(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> None:
         told += [f"no place for {_some(over)}"] if over else []
         raise located(
             TreeError(
-                f"nn.load_state: {' and '.join(told)}; rename={{pattern: replacement}} maps names, strict=False "
+                f"nn.load_state: {' and '.join(told)}; rename={{pattern: replacement}} maps names, "
+                "strict=False "
                 "loads what fits"
             )
         )
@@ -133,6 +143,13 @@ def from_torch(state: Mapping[str, Any]) -> Any:
 
     Tensors share memory with PyTorch's where they can; write to neither afterwards.
     """
+    if not isinstance(state, Mapping):
+        raise located(
+            OperandError(
+                f"from_torch: state is {type(state).__name__} {brief(state, 40)}, expected a mapping from names to "
+                "tensors, such as model.state_dict()"
+            )
+        )
     nested: dict[str, Any] = {}
     for name, x in state.items():
         *path, last = name.split(".")

@@ -353,7 +353,8 @@ def _complex(re: Any, im: Any) -> Any:
     signature="..., ... -> ...", call="complex", kinds="f", numpy=_complex,
     infer=lambda types, p: [types[0].with_dtype(complex_of(types[0].dtype))],
     samples=(Sample((3,), (3,)),), transpose=lambda n, ct, k: neg(imag(ct)) if k else real(ct),
-    jvp=lambda n, ts: complex(*(mul(x, 0.0) if t is None else t for x, t in zip(n.operands, ts, strict=True))),
+    jvp=lambda n,
+    ts: complex(*(mul(x, 0.0) if t is None else t for x, t in zip(n.operands, ts, strict=True))),
 )  # fmt: skip
 def complex(re: ArrayLike, im: ArrayLike) -> Value:
     """A complex tensor from its real and imaginary parts."""

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from tessera.core.blame import blames_arguments
 from tessera.core.flags import flags
 
 # Machine code of processors and of GPUs, images, what LLVM refused, and faults of the compiler.
@@ -138,6 +139,7 @@ def touch(path: Path) -> None:
         os.utime(path)
 
 
+@blames_arguments
 def trim(limit: int) -> tuple[int, int]:
     """Remove what was not used for longest until the rest takes at most `limit` bytes; files and bytes."""
     found = sorted(entries(), key=lambda e: e.used)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.core.blame import blames_arguments
+from tessera.core.blame import blames_arguments, brief, demand_function
 from tessera.core.errors import FileError, OperandError
 from tessera.data.loader import Loader
 from tessera.lang.create import tensor
@@ -22,7 +22,9 @@ Step = Callable[[Any, Any, Any], tuple[Any, Mapping[str, Any]]]
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended: its state, how many steps were done, the last metrics, and whether it stopped early."""
+    """How a run ended: its state, how many steps were done, the last metrics, and whether
+    it stopped early.
+    """
 
     state: Any
     step: int
@@ -45,15 +47,23 @@ def fit(
     stop: EarlyStop | None = None,
     progress: bool | None = None,
 ) -> Result:
-    """Run state, metrics = step(state, batch, key) for so many steps, from the newest checkpoint on if there is one.
+    """Run state, metrics = step(state, batch, key) for so many steps, from the newest checkpoint on if
+    there is one.
 
-    Batches come from a loader, or from a function of the number of the step.  Each step has a key of its own, a function
-    of `key` and its number.  So a run that was killed goes on with the bits that it would have had.
+    Batches come from a loader, or from a function of the number of the step.  Each step has a key of its
+    own, a function of `key` and its number.  So a run that was killed goes on with the bits that it would
+    have had.
     """
     if steps < 0 or log_every < 1:
         raise OperandError(
             f"fit: steps is {steps} and log_every {log_every}, expected 0 and 1 at least"
         )
+    if not callable(batches) and not isinstance(batches, Loader):
+        raise OperandError(
+            f"fit: batches is {type(batches).__name__} {brief(batches, 40)}, expected a ts.data.Loader, or a function of the "
+            "number of the step"
+        )
+    demand_function("fit: step(state, batch, key)", step)
     if (evaluate is None) != (evaluate_every is None):
         raise OperandError("fit: give both of evaluate and evaluate_every, or none")
     run = _Run(step, state, batches, make_key(0) if key is None else key, checkpoints, stop)
@@ -98,7 +108,8 @@ class _Reports:
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
     if not isinstance(metrics, Mapping):
         raise OperandError(
-            f"fit: the metrics of a step are {type(metrics).__name__} {metrics!r:.40}, expected a dict of numbers, as in "
+            f"fit: the metrics of a step are {type(metrics).__name__} {metrics!r:.40}, expected a dict of "
+            "numbers, as in "
             "{'loss': loss}"
         )
     return {name: float(x) for name, x in metrics.items()}
@@ -134,7 +145,8 @@ class _Run:
             return
         if found["data"] != _identity(self.batches):
             raise FileError(
-                f"fit: the checkpoint is of a run on {found['data']}, and the loader is {_identity(self.batches)}; give "
+                f"fit: the checkpoint is of a run on {found['data']}, and the loader is "
+                f"{_identity(self.batches)}; give "
                 "the same data, or another folder"
             )
         if found["key"].numpy().tolist() != self.key.numpy().tolist():

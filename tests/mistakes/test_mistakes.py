@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tessera import TesseraError
-from tessera.core.counterparts import METHODS, NAMES
+from tessera.core.counterparts import METHODS, MODULES, NAMES
 from tessera.core.errors import OperandError
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -110,7 +110,7 @@ def test_objects_that_know_tensors_are_asked() -> None:
 
 
 def test_there_are_enough_typical_mistakes() -> None:
-    assert len(dict(pinned())) == len(pinned()) >= 150
+    assert len(dict(pinned())) == len(pinned()) >= 400
 
 
 @pytest.mark.parametrize(("call", "text"), pinned(), ids=[call for call, _ in pinned()])
@@ -121,12 +121,12 @@ def test_a_typical_mistake_is_told_what_to_write(call: str, text: str) -> None:
     assert f"  at mistake_0.py:1: {call}" in str(e.value).splitlines()
 
 
-@pytest.mark.parametrize("table", [NAMES, METHODS], ids=["names", "methods"])
+@pytest.mark.parametrize("table", [NAMES, METHODS, MODULES], ids=["names", "methods", "modules"])
 def test_every_counterpart_exists(table: dict[str, str]) -> None:
     given = names()
-    places = {"op": given["op"], "ts": given["ts"], "nn": given["ts"].nn, "optim": given["ts"].optim, "x": given["X"], "tree": given["ts"].tree}  # fmt: skip
+    places = {"op": given["op"], "ts": given["ts"], "dist": given["ts"].dist, "nn": given["ts"].nn, "optim": given["ts"].optim, "x": given["X"], "tree": given["ts"].tree}  # fmt: skip
     for name, ours in table.items():
-        for place, attribute in re.findall(r"\b(op|ts|nn|optim|x|tree)\.(\w+)", ours):
+        for place, attribute in re.findall(r"\b(op|ts|nn|optim|x|tree|dist)\.(\w+)", ours):
             assert hasattr(places[place], attribute), (name, ours)
 
 

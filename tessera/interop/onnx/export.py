@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core.blame import blames_arguments
 from tessera.core.constraints import Scope, scope
 from tessera.core.dims import Dim, Symbol
 from tessera.core.dtype import bool_
-from tessera.core.errors import OperandError, TesseraError, located
+from tessera.core.errors import FileError, OperandError, TesseraError, located
 from tessera.interop.onnx import control_nodes
 from tessera.interop.onnx.model import Graph as Record
 from tessera.interop.onnx.model import Model, OnnxError
@@ -32,13 +33,17 @@ from tessera.ops.define import cast_to
 _OPSETS = range(18, 24)
 
 
+@blames_arguments
 def save(f: Any, path: str | os.PathLike[str], *args: Any, opset: int = 20) -> None:
     """Write f, traced on these arguments or annotations, as an ONNX file."""
     try:
         data = model_bytes(f, *args, opset=opset)
     except TesseraError as e:
         raise located(e) from None
-    Path(path).write_bytes(data)
+    try:
+        Path(path).write_bytes(data)
+    except OSError as e:
+        raise FileError(f"onnx.save: {path} cannot be written ({e.strerror or e})") from None
 
 
 def model_bytes(f: Any, *args: Any, opset: int = 20) -> bytes:

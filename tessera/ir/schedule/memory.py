@@ -37,6 +37,7 @@ class Access:
     in_place: frozenset[tuple[str, str]] = frozenset()  # (read, written) that may be one memory
     host: bool = False  # the host allocates what it writes
     temporary: int = 0  # bytes that it needs while it runs, beside its buffers
+    copies: bool = False  # it makes what it reads once more, which is nothing to do in one place
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,8 @@ Cells = tuple[list[str], dict[str, tuple[int, int]]]
 
 
 def numbered(plan: MemoryPlan, inputs: Sequence[str]) -> Cells:
-    """What stands in each cell (inputs, results, what the host makes), and the cell and offset of every buffer.
+    """What stands in each cell (inputs, results, what the host makes), and the cell and offset of every
+    buffer.
 
     The arena comes in the cell behind the last one.
     """
@@ -228,10 +230,10 @@ def _storages(
 def _last_uses(
     steps: Sequence[Access], outputs: Sequence[str], views: Mapping[str, View]
 ) -> dict[str, int]:
-    """The last step that reads each buffer, itself or through a view."""
+    """The last step that reads or writes each buffer, itself or through a view."""
     last: dict[str, int] = {}
     for i, step in enumerate(steps):
-        for name in step.reads:
+        for name in (*step.reads, *step.writes):
             last[views[name].base if name in views else name] = i
     for name in outputs:
         last[views[name].base if name in views else name] = len(steps)
@@ -257,7 +259,9 @@ def _vacated(
 
 
 def _settle(s: Storage, others: list[Storage], space: str, room: int | None) -> bool:
-    """Put s among others, in the tightest gap between those that live at the same time; False if there is no room."""
+    """Put s among others, in the tightest gap between those that live at the same time; False if there is
+    no room.
+    """
     size, first, last = s.size, s.first, s.last
     best, best_gap, at = -1, -1, 0
     for o in others:

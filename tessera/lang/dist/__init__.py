@@ -7,6 +7,7 @@ ops see the whole of it, and its layout says which logical shard holds which par
 import importlib
 from typing import TYPE_CHECKING
 
+from tessera.core.counterparts import lacking
 from tessera.core.mesh import Mesh, balanced
 from tessera.core.shardspec import ShardSpec
 from tessera.lang.dist import strategy
@@ -62,7 +63,7 @@ _LATER = {
 def __getattr__(name: str) -> object:
     if name in _LATER:
         return getattr(importlib.import_module(f"tessera.{_LATER[name]}"), name)
-    raise AttributeError(f"module 'tessera.dist' has no attribute {name!r}")
+    raise lacking("dist", name, (*__all__, *_LATER))
 
 
 __all__ = [

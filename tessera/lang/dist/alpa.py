@@ -18,7 +18,7 @@ from typing import Any
 
 from tessera.compile.mesh.executable import MeshExecutable
 from tessera.core import tree
-from tessera.core.blame import blames_arguments, demand_function
+from tessera.core.blame import wanting, demand_function
 from tessera.core.layout import Layout
 from tessera.core.mesh import Mesh
 from tessera.core.shardspec import ShardSpec, spec_of
@@ -50,7 +50,7 @@ class Choice:
         return f"{shown}: {self.bytes} bytes sent and {self.operations} operations a shard"
 
 
-@blames_arguments
+@wanting
 def alpa_shard(f: Callable[..., Any], mesh: Mesh) -> AutoSharded:
     """f, jitted, on arguments that are laid out on a mesh at the first call with their types, by cost."""
     demand_function("alpa_shard", f)

@@ -14,7 +14,7 @@ from functools import wraps
 from typing import Any
 
 from tessera.core import tree
-from tessera.core.blame import blames_arguments, demand_function
+from tessera.core.blame import wanting, demand_function
 from tessera.core.errors import OperandError, ShapeError
 from tessera.core.layout import Layout
 from tessera.core.mesh import Mesh
@@ -33,7 +33,7 @@ from tessera.transform.match import check_matched
 Specs = Any  # a ShardSpec for all leaves, or a tuple, list or dict of these
 
 
-@blames_arguments
+@wanting
 def shard_map(
     f: Callable[..., Any], mesh: Mesh, in_specs: Specs, out_specs: Specs, axes: Sequence[str] | None = None
 ) -> Callable[..., Any]:  # fmt: skip

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tessera.core import tree
+from tessera.core.blame import wanting
 from tessera.core.errors import OperandError, located
 from tessera.core.mesh import Mesh
 from tessera.core.shardspec import ShardSpec
@@ -132,22 +133,26 @@ def _placed(leaves: Sequence[Any], specs: Sequence[ShardSpec], mesh: Mesh) -> li
     return [shard(v, s, mesh) for v, s in zip(leaves, specs, strict=True)]
 
 
+@wanting
 def data(mesh: Mesh, axis: str = "dp") -> Strategy:
     """Data parallel: the batch is cut, everything else is whole on every shard."""
     mesh.size(axis)
     return Strategy(mesh, batch_axes=(axis,))
 
 
+@wanting
 def zero1(mesh: Mesh, axis: str = "dp") -> Strategy:
     """Data parallel with the optimiser's state cut."""
     return replace(data(mesh, axis), of_state=(axis,))
 
 
+@wanting
 def zero2(mesh: Mesh, axis: str = "dp") -> Strategy:
     """Data parallel with state and gradients cut: gradients are reduced and scattered."""
     return replace(zero1(mesh, axis), of_grads=(axis,))
 
 
+@wanting
 def zero3(mesh: Mesh, axis: str = "dp") -> Strategy:
     """Data parallel with state, gradients and parameters cut: parameters are gathered for each step."""
     return replace(zero2(mesh, axis), of_params=(axis,))
@@ -156,6 +161,7 @@ def zero3(mesh: Mesh, axis: str = "dp") -> Strategy:
 fsdp = zero3
 
 
+@wanting
 def tensor(mesh: Mesh, axis: str = "tp", rules: Rules | None = None) -> Strategy:
     """Tensor parallel: parameters named in `rules` are cut along the axis given there; the others are whole.
 
@@ -173,18 +179,21 @@ def tensor(mesh: Mesh, axis: str = "tp", rules: Rules | None = None) -> Strategy
     return Strategy(mesh, rules=given)
 
 
+@wanting
 def sequence(mesh: Mesh, axis: str = "sp") -> Strategy:
     """Context parallel: the second axis of the batch is cut, and dist.attention(axis=...) sends keys and values round."""
     mesh.size(axis)
     return Strategy(mesh, sequence_axes=(axis,))
 
 
+@wanting
 def expert(mesh: Mesh, axis: str = "ep", under: str = "experts") -> Strategy:
     """Expert parallel: parameters under a name are cut along their first axis, and so is the batch; see dist.experts."""
     mesh.size(axis)
     return Strategy(mesh, batch_axes=(axis,), under=((under, axis, 0),))
 
 
+@wanting
 def pipeline(mesh: Mesh, axis: str = "pp", under: str = "blocks") -> Strategy:
     """Pipeline parallel: layers that dist.stacked put under a name are cut by stage; see dist.pipeline."""
     mesh.size(axis)

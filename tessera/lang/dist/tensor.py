@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tessera.core import tree
+from tessera.core.blame import wanting
 from tessera.core.dtype import as_dtype, f32
 from tessera.core.errors import OperandError, ShapeError
 from tessera.core.mesh import Mesh, mesh_of
@@ -76,6 +77,7 @@ def replicate(x: Any, mesh: Mesh) -> Any:
 Rule = ShardSpec | Callable[[str, Any], Spec] | Mapping[str, Any] | Sequence[Any]
 
 
+@wanting
 @guarded
 def shard(x: Any, layout: Any, mesh: Mesh) -> Any:
     """A tree of tensors on a mesh; layout is one for all leaves, a tree of them, or a function of (path, leaf)."""
@@ -104,6 +106,10 @@ def specs_for(layout: Any, x: Any, leaves: Sequence[Any], paths: Sequence[str]) 
 def _leaves_of(layouts: Any) -> list[Spec]:
     if layouts is None or isinstance(layouts, ShardSpec):
         return [layouts]
+    if isinstance(layouts, str) or not isinstance(layouts, Iterable):
+        raise OperandError(
+            f"dist.shard: a layout is {type(layouts).__name__} {layouts!r:.40}, expected dist.ShardSpec(partition, mesh_axes)"
+        )
     children = [layouts[k] for k in sorted(layouts)] if isinstance(layouts, Mapping) else layouts
     return [s for child in children for s in _leaves_of(child)]
 

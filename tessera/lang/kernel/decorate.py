@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import update_wrapper
 from typing import Any
 
-from tessera.core.blame import demand_function
+from tessera.core.blame import brief, demand_function
 from tessera.core.constraints import solve
 from tessera.core.deferred import Deferred
 from tessera.core.device import CPU, Device
@@ -57,6 +57,15 @@ class KernelFunction:
     def with_schedule(self, schedule: Any) -> KernelFunction:
         """The same kernel under another schedule; what it does not say is inherited."""
         return KernelFunction(self.function, as_schedule(schedule).over(self.schedule))
+
+    def __getitem__(self, grid: Any) -> Any:
+        name = self.signature.name
+        raise located(
+            OperandError(
+                f"{name}[{brief(grid, 40)}]: a kernel has no grid of its own; call {name}(...): tile.program() and the loops over "
+                "tiles say how many instances there are"
+            )
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if LIVE.session is not None:  # a kernel that calls this one is stepped through
@@ -263,8 +272,8 @@ class _Decorator:
     ) -> Callable[[Callable[..., Any]], TunedKernel]:  # fmt: skip
         """A kernel with the fastest schedule of a space, which is searched for when it is first called.
 
-        The space is a dictionary {"BM": [64, 128], "warps": [4, 8]} or block(m=[64, 128]).warps([4, 8]); `cache` is a
-        folder for what is found, beside the compiled code if not given.
+        The space is a dictionary {"BM": [64, 128], "warps": [4, 8]} or block(m=[64, 128]).warps([4, 8]);
+        `cache` is a folder for what is found, beside the compiled code if not given.
         """
         try:
             search = Search.of(space, metric, budget_ms, cache)

@@ -19,7 +19,7 @@ from tessera.lang.vmap import vmap
 from tessera.ops.arrange import broadcast_arrays, linspace, tril
 from tessera.ops.arrange import eye as eye_tensor
 from tessera.ops.creation import full, iota, ones
-from tessera.ops.define import ArrayLike, as_value, cast_to, floating, public
+from tessera.ops.define import ArrayLike, as_value, axis_of, cast_to, floating, public
 from tessera.ops.elementwise import abs as abs_
 from tessera.ops.elementwise import (
     add,
@@ -210,7 +210,7 @@ def argpartition(x: ArrayLike, kth: int, axis: int = -1) -> Value:
 def _holding(op: str, x: ArrayLike, kth: int, axis: int) -> Value:
     """x, whose axis has a kth element."""
     v = as_value(x)
-    n = v.shape[axis]
+    n = v.shape[axis_of(op, axis, v.ndim)]
     if isinstance(n, int) and not -n <= kth < n:
         raise OperandError(f"{op}: kth is {kth}, out of range of axis {axis} of size {n}")
     return v
@@ -229,11 +229,14 @@ def choose(index: ArrayLike, choices: Sequence[ArrayLike]) -> Value:
 
 @public
 def piecewise(x: ArrayLike, conditions: Sequence[ArrayLike], functions: Sequence[Any]) -> Value:
-    """The function, or number, of the last condition that holds; one more than conditions is for the rest, else 0."""
+    """The function, or number, of the last condition that holds; one more than conditions is for the rest,
+    else 0.
+    """
     v, rest = as_value(x), list(functions)
     if len(rest) not in (len(conditions), len(conditions) + 1):
         raise OperandError(
-            f"piecewise: got {len(rest)} functions for {len(conditions)} conditions, expected as many or one more"
+            f"piecewise: got {len(rest)} functions for {len(conditions)} conditions, expected as many or "
+            "one more"
         )
     otherwise = rest.pop() if len(rest) > len(conditions) else 0
     out = _applied(otherwise, v)
@@ -259,7 +262,7 @@ def fill_diagonal(x: ArrayLike, value: ArrayLike) -> Value:
 def apply_along_axis(f: Callable[[Any], Any], axis: int, x: ArrayLike) -> Any:
     """f of each vector along an axis; what it gives takes the place of that axis."""
     v = as_value(x)
-    axis = axis % v.ndim
+    axis = axis_of("apply_along_axis", axis, v.ndim)
     rows, mapped = moveaxis(v, axis, -1), f
     for _ in range(v.ndim - 1):
         mapped = vmap(mapped)

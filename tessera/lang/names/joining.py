@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.errors import OperandError, ShapeError
+from tessera.core.errors import AxisError, OperandError, ShapeError
 from tessera.ir.graph.ir import Value
-from tessera.ops.define import ArrayLike, as_value, cast_to, public
+from tessera.ops.define import ArrayLike, as_value, axis_of, cast_to, public
 from tessera.ops.gather import take
 from tessera.ops.indexing import index
 from tessera.ops.matrix import matrix_diag
@@ -82,6 +82,7 @@ def append(x: ArrayLike, values: ArrayLike, axis: int | None = None) -> Value:
 def array_split(x: ArrayLike, parts: int | Sequence[int], axis: int = 0) -> list[Value]:
     """Parts as even as whole numbers allow, the longer ones first; or cut at these indices."""
     v = as_value(x)
+    axis = axis_of("array_split", axis, v.ndim)
     if not isinstance(parts, int):
         return _cut(v, tuple(parts), axis)
     if parts < 1:
@@ -145,14 +146,17 @@ def rollaxis(x: ArrayLike, axis: int, start: int = 0) -> Value:
     """An axis moved to just before the axis `start`."""
     v = as_value(x)
     n = v.ndim
-    source, to = axis % n if n else 0, start + n if start < 0 else start
+    source, to = axis_of("rollaxis", axis, n), start + n if start < 0 else start
+    if not 0 <= to <= n:
+        raise AxisError(f"rollaxis: start {start} is out of range for rank {n}; use {-n} to {n}")
     return moveaxis(v, source, to - 1 if source < to else to)
 
 
 @public
 def delete(x: ArrayLike, index: int | Sequence[int] | slice, axis: int | None = None) -> Value:
     """x without the elements at an index, at some, or in a slice."""
-    v, axis = (ravel(x), 0) if axis is None else (as_value(x), axis)
+    v = ravel(x) if axis is None else as_value(x)
+    axis = axis_of("delete", axis or 0, v.ndim)
     n = _known("delete", v.shape[axis])
     gone = range(n)[index] if isinstance(index, slice) else index
     numbers = [gone] if isinstance(gone, int) else list(gone)
@@ -166,11 +170,12 @@ def delete(x: ArrayLike, index: int | Sequence[int] | slice, axis: int | None = 
 @public
 def insert(x: ArrayLike, index: int, values: ArrayLike, axis: int | None = None) -> Value:
     """values before the element at an index."""
-    v, axis = (ravel(x), 0) if axis is None else (as_value(x), axis)
+    v = ravel(x) if axis is None else as_value(x)
+    axis = axis_of("insert", axis or 0, v.ndim)
     n, given = _known("insert", v.shape[axis]), cast_to(as_value(values), v.dtype)
     if not -n <= index <= n:
         raise OperandError(f"insert: index {index} is out of range of axis {axis} of size {n}")
-    at, axis = index + n if index < 0 else index, axis % v.ndim
+    at = index + n if index < 0 else index
     whole = list(v.shape)
     if v.ndim == 1:
         given = reshape(given, (-1,))

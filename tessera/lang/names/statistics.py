@@ -17,7 +17,7 @@ from tessera.ops.accumulate import cumprod, cumsum, diff
 from tessera.ops.arrange import linspace
 from tessera.ops.contraction import matmul
 from tessera.ops.creation import full, full_like, zeros, zeros_like
-from tessera.ops.define import ArrayLike, AxisLike, as_value, cast_to, floating, public
+from tessera.ops.define import ArrayLike, AxisLike, as_value, axes_of, cast_to, floating, public
 from tessera.ops.elementwise import (
     add,
     ceil,
@@ -99,7 +99,9 @@ def quantile(
     method: str = "linear",
     keepdims: bool = False,
 ) -> Value:
-    """The numbers that a part q of the elements does not exceed; q is a number or a vector, whose axis comes first."""
+    """The numbers that a part q of the elements does not exceed; q is a number or a vector, whose axis
+    comes first.
+    """
     return _quantile("quantile", x, q, axis, method, keepdims)
 
 
@@ -167,11 +169,7 @@ def _quantile(
     v = floating(as_value(x))
     if method not in _METHODS:
         raise OperandError(f"{op}: method is {method!r}, expected one of {', '.join(_METHODS)}")
-    axes = (
-        tuple(range(v.ndim))
-        if axis is None
-        else tuple(a % v.ndim for a in ((axis,) if isinstance(axis, int) else axis))
-    )
+    axes = axes_of(op, axis, v.ndim)
     kept = [i for i in range(v.ndim) if i not in axes]
     rows = reshape(transpose(v, (*kept, *axes)), (*(v.shape[i] for i in kept), -1))
     _, part = together(rows, q)
@@ -276,7 +274,8 @@ def bincount(
 ) -> Value:
     """How often each number 0, 1, 2 ... is in x, or the sum of weights there.
 
-    The result has `length` elements; without it, as many as the largest number of x needs, which only eager calls know.
+    The result has `length` elements; without it, as many as the largest number of x needs, which only eager
+    calls know.
     """
     v = ravel_(as_value(x))
     if v.dtype.kind not in "iub":

@@ -79,7 +79,9 @@ class NodeParams(ctypes.Structure):
 
 
 def _architecture(driver: Any, device: int, capability: tuple[int, int]) -> tuple[str, str]:
-    """The name of an architecture, which only the properties of a device have: gfx942:sramecc+:xnack- is gfx942."""
+    """The name of an architecture, which only the properties of a device have: gfx942:sramecc+:xnack- is
+    gfx942.
+    """
     room = ctypes.create_string_buffer(2 * _PROPERTIES)  # a newer runtime may write more
     code = driver.hipGetDeviceProperties(room, device)
     driver.check("hipGetDeviceProperties", code, f" for hip:{device}")

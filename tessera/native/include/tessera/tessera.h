@@ -30,7 +30,9 @@ enum {
   TESS_ERROR_NAME = 5,        /* there is no entry point of this name */
   TESS_ERROR_TYPE = 6,        /* the dtype or rank of a tensor is not what the entry point takes */
   TESS_ERROR_SHAPE = 7,       /* sizes do not fit each other or break a constraint */
-  TESS_ERROR_MEMORY = 8       /* there is not enough memory */
+  TESS_ERROR_MEMORY = 8,      /* there is not enough memory */
+  TESS_ERROR_DEVICE = 9,      /* there is no such device, or its driver failed */
+  TESS_ERROR_SINGULAR = 10    /* an operator has no inverse */
 };
 
 typedef uint32_t tess_dtype_t;
@@ -40,8 +42,11 @@ enum {
   TESS_F64 = 16, TESS_C64 = 17, TESS_C128 = 18, TESS_TF32 = 19
 };
 
-/* Processors. */
-enum { TESS_ARCH_X86_64_V3 = 1, TESS_ARCH_X86_64_V4 = 2, TESS_ARCH_AARCH64 = 3 };
+/* Processors; a CUDA device of compute capability 9.0 is TESS_ARCH_CUDA + 90. */
+enum { TESS_ARCH_X86_64_V3 = 1, TESS_ARCH_X86_64_V4 = 2, TESS_ARCH_AARCH64 = 3, TESS_ARCH_CUDA = 0x10000 };
+
+/* Devices: 0 is this processor, TESS_DEVICE_CUDA + i the CUDA device i. */
+enum { TESS_DEVICE_CPU = 0, TESS_DEVICE_CUDA = 0x100, TESS_MAX_DEVICES = 64 };
 
 /* A tensor in memory. */
 typedef struct TessTensorDesc {
@@ -52,7 +57,7 @@ typedef struct TessTensorDesc {
   int64_t shape[TESS_MAX_RANK];      /* elements along each axis; those after rank are 0 */
   int64_t strides[TESS_MAX_RANK];    /* bytes between neighbours along each axis */
   uint64_t bytes;                    /* of the memory at data */
-  uint32_t device;                   /* 0: this processor's memory */
+  uint32_t device;                   /* whose memory it is: TESS_DEVICE_CPU, TESS_DEVICE_CUDA + i */
   uint32_t flags;                    /* TESS_TENSOR_OWNED: tess_tensor_free gives the memory back */
   void *data;                        /* of 64 bits */
 } TessTensorDesc;
@@ -114,6 +119,41 @@ typedef struct TessOperatorDesc {
   TessTensorDesc payload[3];         /* those that a representation does not have are all 0 */
 } TessOperatorDesc;
 
+/* A graph of operators, whose structure is kept: leaves, and nodes that make operators of others.  A node names only
+ * nodes before it. */
+enum {
+  TESS_NODE_LEAF = 0,                /* leaves[leaf] */
+  TESS_NODE_COMPOSE = 1,             /* A B C ...: the last is applied first */
+  TESS_NODE_SUM = 2,                 /* A + B + ... */
+  TESS_NODE_SCALE = 3,               /* s A */
+  TESS_NODE_ADJOINT = 4,             /* A* */
+  TESS_NODE_KRONECKER = 5,           /* A (x) B of two, on row-major vectors */
+  TESS_NODE_DIRECT_SUM = 6,          /* A, B, ... on the parts of a vector */
+  TESS_NODE_INVERSE = 7,             /* A^-1 */
+  TESS_NODE_RESOLVENT = 8            /* (s I - A)^-1 */
+};
+typedef struct TessOperatorNode {
+  uint32_t size;
+  uint32_t version;
+  uint32_t kind;                     /* TESS_NODE_... */
+  uint32_t leaf;                     /* of a leaf: which; 0 otherwise */
+  uint32_t first;                    /* where its operands begin in the operands of the graph */
+  uint32_t count;                    /* how many it has; 0 of a leaf */
+  double scalar[2];                  /* s: real and imaginary part; 0 where there is none */
+} TessOperatorNode;
+typedef struct TessOperatorGraph {
+  uint32_t size;
+  uint32_t version;
+  uint32_t leaf_count;
+  uint32_t node_count;               /* at most TESS_MAX_NODES */
+  uint32_t operand_count;
+  uint32_t root;                     /* the node that is the operator */
+  const TessOperatorDesc *leaves;
+  const TessOperatorNode *nodes;
+  const uint32_t *operands;          /* numbers of nodes */
+} TessOperatorGraph;
+#define TESS_MAX_NODES 4096
+
 /* Layouts are part of the ABI. */
 #if defined(__cplusplus)
 #define TESS_ASSERT(name, test) static_assert(test, #name)
@@ -126,6 +166,11 @@ TESS_ASSERT(value_size, sizeof(TessValueInfo) == 144);
 TESS_ASSERT(tile_size, sizeof(TessTileDesc) == 56);
 TESS_ASSERT(kernel_size, sizeof(TessKernelDesc) == 80 + 56 * TESS_MAX_TILES);
 TESS_ASSERT(operator_size, sizeof(TessOperatorDesc) == 40 + 3 * 168);
+TESS_ASSERT(operator_payload, offsetof(TessOperatorDesc, payload) == 40);
+TESS_ASSERT(node_size, sizeof(TessOperatorNode) == 40);
+TESS_ASSERT(node_scalar, offsetof(TessOperatorNode, scalar) == 24);
+TESS_ASSERT(graph_size, sizeof(TessOperatorGraph) == 48);
+TESS_ASSERT(graph_leaves, offsetof(TessOperatorGraph, leaves) == 24);
 
 typedef struct TessBundle TessBundle;
 typedef struct TessEntry TessEntry;
@@ -147,8 +192,11 @@ void tess_bundle_close(TessBundle *bundle);      /* and all of its entry points 
 tess_status_t tess_bundle_digest(const TessBundle *bundle, uint8_t digest[32]);
 tess_status_t tess_bundle_manifest(const TessBundle *bundle, const char **text, uint64_t *bytes);
 
-/* Entry points.  A null name: the only one. */
+/* Entry points.  A null name: the only one.  On a CUDA device the bundle must have code for its architecture; the
+ * driver (libcuda.so.1) is looked for at run time. */
 tess_status_t tess_entry_open(TessBundle *bundle, const char *name, TessEntry **out);
+tess_status_t tess_entry_open_on(TessBundle *bundle, const char *name, uint32_t device, TessEntry **out);
+uint32_t tess_entry_device(const TessEntry *entry);
 const char *tess_entry_target(const TessEntry *entry);
 const char *tess_entry_numerics(const TessEntry *entry);
 uint32_t tess_entry_input_count(const TessEntry *entry);
@@ -166,12 +214,45 @@ tess_status_t tess_entry_plan(TessEntry *entry, const TessTensorDesc *inputs, ui
 tess_status_t tess_entry_run(TessEntry *entry, const TessTensorDesc *inputs, uint32_t input_count,
                              TessTensorDesc *outputs, uint32_t output_count);
 
+/* Devices, memory, streams and events.  What is given to a stream is done in order; streams of this processor do it
+ * before the call returns.  A run on a stream waits only when an output lies in this processor's memory.  A null stream
+ * is the usual one of the entry point's device. */
+typedef struct TessStream TessStream;
+typedef struct TessEvent TessEvent;
+tess_status_t tess_device_count(uint32_t kind, uint32_t *count); /* of TESS_DEVICE_CPU or TESS_DEVICE_CUDA */
+tess_status_t tess_memory_alloc(uint32_t device, uint64_t bytes, void **out);
+tess_status_t tess_memory_free(uint32_t device, void *memory);
+tess_status_t tess_memory_copy(void *to, uint32_t to_device, const void *from, uint32_t from_device, uint64_t bytes);
+tess_status_t tess_stream_create(uint32_t device, TessStream **out);
+tess_status_t tess_stream_synchronize(TessStream *stream);
+tess_status_t tess_stream_wait(TessStream *stream, TessEvent *event); /* for what came before the event was recorded */
+void tess_stream_destroy(TessStream *stream);
+tess_status_t tess_event_create(uint32_t device, TessEvent **out);
+tess_status_t tess_event_record(TessEvent *event, TessStream *stream);
+tess_status_t tess_event_synchronize(TessEvent *event);
+tess_status_t tess_event_elapsed(TessEvent *start, TessEvent *end, double *seconds);
+void tess_event_destroy(TessEvent *event);
+tess_status_t tess_entry_run_on(TessEntry *entry, TessStream *stream, const TessTensorDesc *inputs, uint32_t input_count,
+                                TessTensorDesc *outputs, uint32_t output_count);
+
 /* Tensors: a row-major one around memory of the caller, or around none (data null). */
 tess_status_t tess_tensor_init(TessTensorDesc *out, tess_dtype_t dtype, uint32_t rank, const int64_t *shape,
                                void *data);
 void tess_tensor_free(TessTensorDesc *tensor);
 tess_status_t tess_tensor_validate(const TessTensorDesc *tensor);
 tess_status_t tess_operator_validate(const TessOperatorDesc *op);
+tess_status_t tess_tile_validate(const TessTileDesc *tile);
+tess_status_t tess_kernel_validate(const TessKernelDesc *kernel);
+
+/* Operators on vectors of f32, f64, c64 or c128, or on the columns of a matrix: x has as many rows as the operator
+ * columns, and y, whose memory the caller has, as many as its rows.  Computed in double precision by the structure of the
+ * operator and rounded once.  Solving: the x with A x = b; operators without a structure to use become matrices, of at
+ * most 8192 rows. */
+tess_status_t tess_graph_validate(const TessOperatorGraph *graph, int64_t *rows, int64_t *columns);
+tess_status_t tess_graph_apply(const TessOperatorGraph *graph, const TessTensorDesc *x, TessTensorDesc *y);
+tess_status_t tess_graph_solve(const TessOperatorGraph *graph, const TessTensorDesc *b, TessTensorDesc *x);
+tess_status_t tess_operator_apply(const TessOperatorDesc *op, const TessTensorDesc *x, TessTensorDesc *y);
+tess_status_t tess_operator_solve(const TessOperatorDesc *op, const TessTensorDesc *b, TessTensorDesc *x);
 
 #ifdef __cplusplus
 }
