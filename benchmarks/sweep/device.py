@@ -6,6 +6,7 @@ be captured (a result whose size is data, a library that waits) is timed by even
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
 import zlib
@@ -29,6 +30,7 @@ WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float
 TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 1e-2, torch.float32: 2e-5, torch.float64: 1e-12}
 torch.backends.cudnn.benchmark = True  # a peer in its best form
 torch.backends.cudnn.allow_tf32 = False  # f32 means f32 on both sides
+LARGE = 1 << 29  # bytes of operands that are not widened for a check
 SAMPLE, ROUNDS, MOST = 1e-3, 5, 24  # seconds of a sample, samples, calls in a graph
 
 
@@ -87,7 +89,7 @@ def checked(c: Case) -> str:
     if c.checked == "no":
         return ""
     given = theirs
-    if c.checked == "f64":
+    if c.checked == "f64" and sum(x.nbytes for x in theirs) < LARGE:
         given = [x.to(WIDE.get(x.dtype, x.dtype)) for x in theirs]
     want = flat(c.theirs(torch, *given))
     kind = next((x.dtype for x in theirs if x.dtype in TOLERANCE), torch.float32)
@@ -120,10 +122,11 @@ def differs(got: Any, want: Any, tolerance: float) -> str:
     return "" if ratio <= tolerance else f"error {ratio:.2e} of the norm, allowed {tolerance:.0e}"
 
 
-def compile_theirs(c: Case) -> None:
-    """Fill torch's cache on the disk with the compiled counterpart."""
-    theirs, _ = operands(c)
-    torch.compile(lambda *xs: c.theirs(torch, *xs), dynamic=False)(*theirs)
+def free() -> None:
+    """Give the memory of a case back, so that processes beside this one have it."""
+    gc.collect()
+    torch.cuda.empty_cache()
+    gpu().pool.trim()
 
 
 # Times
@@ -220,25 +223,20 @@ def in_turn(clocks: dict[str, Callable[[int], float]], rounds: int = ROUNDS) -> 
     return {n: statistics.median(x) for n, x in found.items()}
 
 
-def timed(c: Case, deadline: float) -> dict[str, Any]:
-    """The row of a case."""
+def timed(c: Case, compiled: bool) -> dict[str, Any]:
+    """The row of a case; with torch.compile beside the others if wanted."""
     begin = time.monotonic()
     theirs, ours = operands(c)
     clock, launches = our_clock(c, ours)
     clocks = {"tessera": clock}
     clocks["torch"] = their_clock(lambda: c.theirs(torch, *theirs), c.captured)
-    if c.compiled and time.monotonic() < deadline:
+    if compiled:
         f = torch.compile(lambda *xs: c.theirs(torch, *xs), dynamic=False)
-        try:
-            f(*theirs)
-            clocks["torch.compile"] = their_clock(lambda: f(*theirs), c.captured)
-        except Exception as e:  # torch._dynamo raises many kinds; a peer that cannot is none
-            print(f"  {c}: torch.compile: {type(e).__name__}: {str(e)[:100]}", flush=True)
+        clocks["torch.compile"] = their_clock(lambda: f(*theirs), c.captured)
     us = {n: s * 1e6 for n, s in in_turn(clocks).items()}
     best = min(t for n, t in us.items() if n != "tessera")
-    bound = c.bound * 1e6
+    bound, mine = c.bound * 1e6, max(us["tessera"], 1e-3)
     return {
-        "case": str(c), "us": us, "ratio": best / max(us["tessera"], 1e-3), "bound_us": bound,
-        "of_bound": bound / max(us["tessera"], 1e-3), "peer_of_bound": bound / best, "host": not launches,
-        "seconds": time.monotonic() - begin,
+        "case": str(c), "us": us, "ratio": best / mine, "bound_us": bound, "of_bound": bound / mine,
+        "peer_of_bound": bound / best, "host": not launches, "seconds": time.monotonic() - begin,
     }  # fmt: skip

@@ -20,7 +20,7 @@ from tessera.core.errors import OperandError, located
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Array, Value, data_of
 from tessera.lang.device import as_device
-from tessera.lang.stream import Event, Stream
+from tessera.lang.stream import Event, Stream, fetched
 from tessera.lang.tensor import Tensor
 from tessera.runtime.cuda import stream as runtime
 from tessera.runtime.cuda.device import gpu
@@ -103,13 +103,21 @@ class DeviceStream(Stream):
             event.wait(self._gpu.main)
         return [self.promised(t, x, event) for t, x in zip(types, outs, strict=True)]
 
-    def moved(self, x: Tensor, target: Device) -> Tensor:
-        """A tensor on the GPU of this stream, copied here."""
+    def moved(self, x: Tensor, target: Device, non_blocking: bool = False) -> Tensor:
+        """A tensor to or from the GPU of this stream, copied here."""
+        if target.kind == "cpu" and x.device == self.device:
+            with self.aside():
+                data = data_of(x, "to")
+                self._stream.wait(self._gpu.main)
+            made = fetched(x, self.aside, data)
+            if not non_blocking:
+                data_of(made, "to")
+            return made
         if target != self.device:
             raise located(
                 OperandError(
-                    f"to: the stream is of {self.device}, but the tensor goes to {target}; use a stream of "
-                    "that device"
+                    f"to: the stream is of {self.device}, but the tensor goes to {target}; "
+                    "use a stream of that device"
                 )
             )
         with self.aside() as blocks:

@@ -13,7 +13,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
+from functools import cache
 from typing import Any
 
 from tessera.core import call_guard
@@ -87,8 +89,8 @@ class Stream:
         if priority:
             raise located(
                 OperandError(
-                    f"Stream: priority is {priority}, but streams of the CPU have none; name a GPU as its "
-                    "device"
+                    f"Stream: priority is {priority}, but streams of the CPU have none; "
+                    "name a GPU as its device"
                 )
             )
         self._thread = ThreadPoolExecutor(1, "stream")
@@ -170,6 +172,24 @@ class Pending(Tensor):
     def data(self, x: Array | None) -> None:
         assert x is None, "only donating a tensor changes it"
         self._call = None
+
+
+@cache
+def _copies() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(2, "tessera-fetch")
+
+
+def fetched(
+    x: Tensor, around: Callable[[], AbstractContextManager[Any]] = nullcontext, data: Any = None
+) -> Tensor:
+    """A tensor of a GPU on the host, copied while the caller goes on."""
+    held: Any = data_of(x, "to") if data is None else data
+
+    def copied() -> Sequence[Array]:
+        with around():
+            return [held.numpy()]
+
+    return _pending(x.type, _copies().submit(copied), 0)
 
 
 def _pending(type: TensorType, call: Future[Sequence[Array]], number: int) -> Tensor:

@@ -283,23 +283,31 @@ class Tensor(Value, Plotted, habits.Habits, Shardable):
         return on_device(copied(made.data), made.dtype, made.device) if shared else made
 
     @blames_arguments
-    def to(self, device: Any, *, stream: Any = None) -> Tensor:
-        """The tensor on another device; on a GPU the copy belongs to `stream`, if one is given."""
+    def to(self, device: Any, *, stream: Any = None, non_blocking: bool = False) -> Tensor:
+        """The tensor on another device; the copy from or to a GPU belongs to `stream`, if one is given.
+
+        A copy to a GPU never waits for the device.  One to the host that is `non_blocking` returns at once,
+        and who reads the result waits for it.
+        """
         try:
             target = as_device(device)
-            return self._moved(target) if stream is None else self._sent(target, stream)
+            if stream is not None:
+                return self._sent(target, stream, non_blocking)
+            if non_blocking and target.kind == "cpu" and self.device.kind in GPUS:
+                return _fetched(self)  # type: ignore[no-any-return]
+            return self._moved(target)
         except TesseraError as e:
             error = located(e)
         raise error
 
-    def _sent(self, target: Device, stream: Any) -> Tensor:
+    def _sent(self, target: Device, stream: Any, non_blocking: bool) -> Tensor:
         sent = getattr(stream, "moved", None)
         if sent is None:
             raise OperandError(
-                f"to: stream is {stream!r:.60}, expected a stream of a GPU, as "
-                f"ts.Stream(device={str(target)!r})"
+                f"to: stream is {stream!r:.60}, expected a stream of a GPU, "
+                f"as ts.Stream(device={str(target)!r})"
             )
-        return sent(self, target)  # type: ignore[no-any-return]
+        return sent(self, target, non_blocking)  # type: ignore[no-any-return]
 
     def _moved(self, target: Device) -> Tensor:
         if target == self.device:
@@ -598,3 +606,4 @@ def on_device(data: Any, dtype: Any, device: Device) -> Tensor:
 # Loaded when a tensor first goes to a GPU.
 _to_device = Deferred("tessera.runtime.cuda.memory:to_device")
 _gpu = Deferred("tessera.runtime.cuda.device:gpu")
+_fetched = Deferred("tessera.lang.stream:fetched")

@@ -12,6 +12,7 @@ import pytest
 import tessera as ts
 from tessera import op
 from tessera.core.errors import OperandError
+from tessera.lang.stream import Pending
 from tests.support.fakes import gpu_fake
 from tests.support.fakes.cuda_fake import FakeCuda, LazyCuda
 
@@ -76,6 +77,13 @@ def test_copies_belong_to_a_stream(lazy: FakeCuda) -> None:
     sent = [ts.tensor(x).to("cuda", stream=s) for x in xs]
     for t, x in zip(sent, xs, strict=True):
         np.testing.assert_array_equal(f(t).numpy(), x + 1)
+    for i, (t, x) in enumerate(zip(sent, xs, strict=True)):
+        back = f(t).to("cpu", stream=s, non_blocking=i % 2 == 0)
+        assert back.device.kind == "cpu"
+        np.testing.assert_array_equal(back.numpy(), x + 1)
+    later = f(sent[0]).to("cpu", non_blocking=True)
+    assert isinstance(later, Pending)
+    np.testing.assert_array_equal(later.numpy(), xs[0] + 1)
     with pytest.raises(
         OperandError, match=r"to: stream is 3, expected a stream of a GPU, as ts.Stream"
     ):
