@@ -16,7 +16,8 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import tessera as ts
 from tessera import op
 from tessera.accelerator import kept
+from tessera.accelerator.sources import source_of
+from tessera.ir.target.triton.emit import emit
 from tessera.ir.tile.gpu import attention as forward_kernels
+from tessera.ir.tile.gpu.attention import Problem
 from tessera.ir.tile.launch import Threads
 from tessera.runtime.cuda.device import gpu
+from tessera.runtime.triton_builder import build
 
 HEADS = (32, 40, 64, 80, 96, 112, 128, 160, 192, 256)
 KINDS = {
@@ -365,39 +370,92 @@ def changed(module: Any, **values: Any) -> Iterator[None]:
             setattr(module, n, x)
 
 
-def search_forward(lines: Lines, d: int, seq: int, space: list[tuple[int, Threads]]) -> None:
-    """Blocks and threads of the forward pass; `whole` pads heads to one tile."""
-    xs = [ours(numbers(*shape_of(d, seq))) for _ in range(3)]
+@dataclass
+class Variant:
+    """One schedule that competes: what is changed while it is compiled, and the program."""
+
+    name: str
+    changes: dict[str, Any]
+    number: int
+    tiles: dict[str, Any] = field(default_factory=dict)
+
+    @contextmanager
+    def in_force(self) -> Iterator[None]:
+        with changed(kept, **self.changes), changed(forward_kernels, **self.tiles):
+            yield
+
+
+def prebuild(variants: list[Variant], p: Problem, gradient: bool) -> None:
+    """Ask Triton for the kernels of all variants at the same time."""
+    sources = []
+    for x in variants:
+        own = replace(p, scale=p.size**-0.5 * (1 + x.number / 1024))
+        with x.in_force():
+            launches = kept.forward(own, ("q", "k", "v"), "o", "l", False)[0]
+            if gradient:
+                launches += kept.backward(own, tuple("qkvoc"), ("a", "b", "c"), "l", "d", False)
+        for a in launches:
+            sources.append(source_of(a.kernel, emit(a.kernel, a.threads), a.threads, ("cuda", 90, 32), 0))  # fmt: skip
+
+    def one(source: Any) -> None:
+        with suppress(ts.TesseraError):
+            build([source])
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(one, sources))
+
+
+def compete(title: str, variants: list[Variant], p: Problem, xs: list[Any], make: Any) -> None:
+    """Build variants, time them, and tell."""
+    prebuild(variants, p, len(xs) > 3)
     clocks = {}
-    for whole in (False, True):
-        for rows, threads in space:
-            name = f"{'one tile' if whole else 'pieces'} {rows} {threads.warps}w {threads.stages}s {'boxes' if threads.descriptors else ''}"  # fmt: skip
-            if whole and len(forward_kernels.pieces(d)) == 1:
-                continue
-            more = {} if not whole else {"pieces": lambda n: ((0, forward_kernels.padded(n)),)}
-            block = {"forward_block": lambda p, r=rows, t=threads: (r, t)}
-            with (
-                changed(kept, pipeline=lambda k: None, **block),
-                changed(forward_kernels, **more),
-            ):
-                clocks[name] = _built(op_of(True, len(clocks)), xs)
-    clocks["shipped"] = _built(op_of(True, len(clocks)), xs)
-    tell(f"forward d{d} S{seq} causal", clocks)
+    for x in variants:
+        with x.in_force():
+            clocks[x.name] = _built(make(x.number), xs)
+    tell(title, clocks)
 
 
-def search_gradient(lines: Lines, d: int, seq: int) -> None:
+def _threads(t: Threads) -> str:
+    return f"{t.warps}w {t.stages}s{' boxes' if t.descriptors else ''}"
+
+
+def search_forward(d: int, seq: int) -> None:
+    """Blocks and threads of the forward pass, with heads in pieces and padded to one tile."""
+    space = [
+        (128, Threads(8, 2, approximate=True)), (128, Threads(8, 3, approximate=True)),
+        (128, Threads(8, 2, True, approximate=True)), (128, Threads(8, 3, True, approximate=True)),
+        (64, Threads(4, 2, approximate=True)), (64, Threads(4, 2, True, approximate=True)), (64, Threads(4, 3, True, approximate=True)),
+    ]  # fmt: skip
+    b, h, *_ = shape_of(d, seq)
+    p = Problem(b, h, h, seq, seq, d, d, ts.bf16, True, 1.0)
+    variants = []
+    for rows, threads in space:
+        block = {"forward_block": lambda p, r=rows, t=threads: (r, t), "pipeline": lambda k: None}
+        name, number = f"{rows} {_threads(threads)}", 1 + len(variants)
+        variants.append(Variant(f"pieces {name}", block, number))
+        if len(forward_kernels.pieces(d)) > 1 and not threads.descriptors:
+            one = {"pieces": lambda n: ((0, forward_kernels.padded(n)),)}
+            variants.append(Variant(f"one tile {name}", block, 1 + len(variants), one))
+    variants.append(Variant("as shipped", {}, 100))
+    xs = [ours(numbers(b, h, seq, d)) for _ in range(3)]
+    compete(f"forward d{d} S{seq} causal", variants, p, xs, lambda n: op_of(True, n))
+
+
+def search_gradient(d: int, seq: int) -> None:
     """Blocks and threads of the backward pass."""
-    xs = [ours(numbers(*shape_of(d, seq))) for _ in range(4)]
-    clocks = {}
+    b, h, *_ = shape_of(d, seq)
+    p = Problem(b, h, h, seq, seq, d, d, ts.bf16, True, 1.0)
+    variants = []
     for m, n, warps, stages in (
-        (32, 64, 8, 1), (32, 64, 8, 2), (64, 64, 8, 1), (64, 64, 8, 2), (64, 32, 8, 1), (64, 32, 8, 2), (32, 64, 4, 2),
+        (32, 64, 8, 1), (32, 64, 8, 2), (64, 64, 8, 1), (64, 64, 8, 2), (64, 32, 8, 1), (64, 32, 8, 2), (64, 64, 4, 2),
     ):  # fmt: skip
         own = (m, n, Threads(warps, stages, True, approximate=True))
-        for name in ("keys_block", "queries_block"):
-            with changed(kept, double=lambda k: None, **{name: lambda p, own=own: own}):
-                f = ts.jit(slopes(True, 1 + len(clocks)))
-                clocks[f"{name} {m}x{n} {warps}w {stages}s"] = _built(f, xs)
-    tell(f"gradient d{d} S{seq} causal", clocks)
+        for kind in ("keys_block", "queries_block"):
+            block = {kind: lambda p, own=own: own, "double": lambda k: None}
+            name = f"{kind} {m}x{n} {_threads(own[2])}"
+            variants.append(Variant(name, block, 1 + len(variants)))
+    xs = [ours(numbers(b, h, seq, d)) for _ in range(4)]
+    compete(f"gradient d{d} S{seq} causal", variants, p, xs, lambda n: ts.jit(slopes(True, n)))
 
 
 def op_of(causal: bool, number: int = 0) -> Any:
@@ -430,57 +488,47 @@ def tell(name: str, clocks: dict[str, Any]) -> None:
         print(f"  {name}: {t * 1e6:9.1f} us  {who}", flush=True)
 
 
-def search_decode(lines: Lines) -> None:
+def search_decode(batch: int, heads: int, groups: int, keys: int, d: int) -> None:
     """Threads and parts of decode."""
-    for batch, heads, groups, keys, d in DECODE[:4]:
-        if lines.late:
-            return
-        xs = [
-            ours(numbers(batch, n, s, d)) for n, s in ((heads, 1), (groups, keys), (groups, keys))
-        ]
-        clocks = {}
-        for warps, stages in ((4, 3), (4, 2), (4, 4), (8, 3), (2, 3)):
-            for parts in (64, 32) if (warps, stages) == (4, 3) else (64,):
-                t = Threads(warps, stages, approximate=True)
-                with (
-                    changed(kept, part_block=lambda p, t=t: (16, t)),
-                    changed(forward_kernels, _PARTS=parts),
-                ):
-                    name = f"{warps}w {stages}s {parts} parts"
-                    clocks[name] = _built(op_of(False, len(clocks)), xs)
-        tell(f"decode {batch}x{heads}/{groups}x{keys} d{d}", clocks)
+    p = Problem(batch, heads, groups, 1, keys, d, d, ts.bf16, False, 1.0)
+    variants = []
+    for warps, stages, parts in ((4, 3, 64), (4, 3, 32), (4, 3, 128), (4, 2, 64), (4, 4, 64), (8, 3, 64), (2, 3, 64), (8, 2, 32)):  # fmt: skip
+        t = Threads(warps, stages, approximate=True)
+        block = {"part_block": lambda p, t=t: (16, t)}
+        name, tiles = f"{_threads(t)} {parts} parts", {"_PARTS": parts}
+        variants.append(Variant(name, block, 1 + len(variants), tiles))
+    xs = [ours(numbers(batch, n, s, d)) for n, s in ((heads, 1), (groups, keys), (groups, keys))]
+    title = f"decode {batch}x{heads}/{groups}x{keys} d{d}"
+    compete(title, variants, p, xs, lambda n: op_of(False, n))
 
 
-def searches(lines: Lines) -> None:
-    """Schedules that compete."""
-    search_decode(lines)
-    wide = [
-        (128, Threads(8, 2, approximate=True)), (128, Threads(8, 3, approximate=True)),
-        (128, Threads(8, 2, True, approximate=True)), (64, Threads(4, 2, approximate=True)), (64, Threads(4, 2, True, approximate=True)),
-        (64, Threads(8, 2, approximate=True)),
-    ]  # fmt: skip
-    if not lines.late:
-        search_forward(lines, 256, 4096, wide)
-    if not lines.late:
-        search_gradient(lines, 256, 4096)
-    for d in (80, 192):
-        if not lines.late:
-            search_forward(lines, d, 4096, wide)
+SEARCHES: list[Callable[[], None]] = [
+    lambda: search_decode(*DECODE[0]), lambda: search_decode(*DECODE[2]), lambda: search_forward(256, 4096),
+    lambda: search_gradient(256, 4096), lambda: search_forward(128, 4097), lambda: search_forward(80, 4096),
+    lambda: search_decode(*DECODE[1]), lambda: search_forward(64, 4097), lambda: search_gradient(192, 4096),
+]  # fmt: skip
 
 
 def measure(seconds: float, record: str | None) -> None:
     """All lines that there is time for; compilations of the next cases run while none is timed."""
     start = time.perf_counter()
-    lines = Lines(seconds * 0.95)
+    lines = Lines(seconds * 0.55)
     decode_lines(lines)
     cases = list(training_cases())
     for i in range(0, len(cases), 6):
         if lines.late:
             break
         train_lines(lines, cases[i : i + 6])
-        if i == 6:
-            part = Lines(min(seconds * 0.3, lines.end - time.perf_counter()))
-            searches(part)
+    show(lines, start)
+    write(lines, record)
+    for search in SEARCHES:
+        if time.perf_counter() > start + seconds - 10:
+            break
+        search()
+
+
+def show(lines: Lines, start: float) -> None:
+    """The table, worst first."""
     print(f"{'case':44} {'ours_us':>10} {'best_us':>10} {'ratio':>6}")
     for r in sorted(lines.rows, key=lambda r: r["ratio"]):
         best = min((t for w, t in r["us"].items() if w != "tessera"), default=float("nan"))
@@ -490,6 +538,10 @@ def measure(seconds: float, record: str | None) -> None:
             f"{r['name']:44} {r['us']['tessera']:10.1f} {best:10.1f} {r['ratio']:6.2f}  {more}  ({who})"
         )
     print(f"{len(lines.rows)} lines in {time.perf_counter() - start:.0f} s")
+
+
+def write(lines: Lines, record: str | None) -> None:
+    """The record of all lines."""
     if record:
         whole = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": lines.rows}  # fmt: skip
         with open(record, "w") as file:
