@@ -10,9 +10,10 @@ chunk of queries has the bits that its queries have alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from tessera.core.dims import smaller
+from tessera.core.dims import Size, smaller
 from tessera.core.dtype import f32
 from tessera.core.types import TensorType
 from tessera.ir.tile.gpu.attention import (
@@ -97,15 +98,24 @@ class Join(Forward):
         b, p = self.b, self.p
         head, self.at = b.program(p.batch * p.heads), b.program(p.queries)
         self.z, self.h = head // p.heads, head % p.heads
-        found = self.empty()
-        parts = range(-(-p.keys // p.part))
-        for first in parts[::_AT_ONCE]:
-            for x in [self.read(i) for i in parts[first : first + _AT_ONCE]]:
-                found = joined(self, found, x)
+        count, found = -(-p.keys // p.part), self.empty()
+        many = count // _AT_ONCE * _AT_ONCE
+        if many:
+            with b.loop(0, many, _AT_ONCE, found.tiles) as loop:
+                some = [loop.variable + i for i in range(_AT_ONCE)]
+                loop.carry(*self.joined(Sums.of(loop.carried), some).tiles)
+            found = Sums.of(loop.results)
+        found = self.joined(found, range(many, count))
         self.finish(found)
         return b.finish()
 
-    def read(self, i: int) -> Sums:
+    def joined(self, found: Sums, parts: Sequence[Size]) -> Sums:
+        """Sums, and then those of some parts, all of which are read first."""
+        for x in [self.read(i) for i in parts]:
+            found = joined(self, found, x)
+        return found
+
+    def read(self, i: Size) -> Sums:
         """What part i says."""
         p, (acc, *numbers) = self.p, self.parts
         alone = p.queries == 1
