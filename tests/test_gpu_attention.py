@@ -149,7 +149,7 @@ def test_what_is_seen_of_a_sequence_does_not_depend_on_its_neighbours_or_on_the_
         3, 2, 1, 1, 270, 16, 16, f32, False, 0.25, mask=TensorType(ts.bool_, (3, 1, 1, 270))
     )
     q, k, v = normal(3, 2, 1, 16), normal(3, 1, 270, 16), normal(3, 1, 270, 16)
-    mask = np.arange(700) < np.array([5, 300, 690])[:, None, None, None]
+    mask = np.arange(270) < np.array([5, 200, 260])[:, None, None, None]
     whole, _ = in_parts(p, [q, k, v, mask], 16)
     for i in range(3):
         own = [x[i : i + 1].copy() for x in (q, k, v, mask)]
@@ -197,26 +197,69 @@ def test_forward_has_its_kernels(name: str) -> None:
     assert_close(got, in_f64(q, k, v, bool(more)).astype(np.float32), TOLERANCE["bf16"], times=2)
 
 
-MASKS = {
-    "of keys": (2, 1, 1, 150), "of all": (2, 4, 70, 150), "of queries": (70, 150), "of batches": (2, 1, 70, 150),
-    "of heads": (4, 1, 1),
+MASKS: dict[str, tuple[int, ...]] = {
+    "of keys": (2, 1, 1, 150), "of all": (2, 2, 17, 150), "of queries": (17, 150), "of batches": (2, 1, 17, 150),
+    "of heads": (2, 1, 1),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["bool", "bias"])
-@pytest.mark.parametrize("name", MASKS)
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("name", "kind", "causal"),
+    [
+        ("of keys", "bool", True), ("of all", "bias", False), ("of queries", "bool", False), ("of heads", "bias", True),
+        pytest.param("of batches", "bias", True, marks=pytest.mark.deep),
+        pytest.param("of all", "bool", True, marks=pytest.mark.deep),
+        pytest.param("of heads", "bool", False, marks=pytest.mark.deep),
+    ],
+)  # fmt: skip
 def test_masks_have_their_kernels(name: str, kind: str, causal: bool) -> None:
     mask = RNG.random(MASKS[name]) < 0.5 if kind == "bool" else normal(*MASKS[name])
-    xs = normal(2, 4, 70, 20), normal(2, 2, 150, 20), normal(2, 2, 150, 20)
+    xs = normal(2, 2, 17, 20), normal(2, 1, 150, 20), normal(2, 1, 150, 20)
     got, (q, k, v, m), found = both(
         lambda q, k, v, m: op.attention(q, k, v, causal=causal, mask=m), *xs, mask
     )
-    assert found == {"attention"}
+    assert found == {"attention_part", "attention_join"}
     assert_close(got, in_f64(q, k, v, causal, m).astype(np.float32), TOLERANCE["bf16"], times=3)
 
 
-@pytest.mark.parametrize("size", [20, 80, 96, 256])
+def test_a_mask_of_some_axes_of_the_batch_and_more_queries_than_few() -> None:
+    mask = RNG.random((3, 1, 1, 66, 140)) < 0.5
+    turned = np.ascontiguousarray(np.swapaxes(mask, -1, -2))
+    xs = normal(3, 2, 1, 66, 8), normal(3, 2, 1, 140, 8), normal(3, 2, 1, 140, 8)
+    got, (q, k, v, m), found = both(
+        lambda q, k, v, m: op.attention(q, k, v, mask=op.swapaxes(m, -1, -2)), *xs, turned
+    )
+    assert found == {"attention"}
+    assert_close(got, in_f64(q, k, v, False, mask).astype(np.float32), TOLERANCE["bf16"], times=3)
+    assert m.dtype == bool
+
+
+def test_a_cache_in_chunks_has_the_bits_of_the_whole() -> None:
+    """Prefill and decode on a GPU, with a cache longer than one part."""
+    room, n = 140, 70
+    BUILT.clear()
+    with at("fake"):
+        qkv = ts.tensor(normal(1, n, 4 * 8), device="cuda").astype(bf16)
+
+        @ts.jit
+        def step(x: Any, cache: Any) -> Any:
+            q, k, v = ts.split_qkv(x, heads=2, kv_heads=1)
+            cache = cache.append(k, v)
+            return ts.flash_attention(q, cache), cache
+
+        empty = ts.tree.map(lambda t: t.to("cuda"), ts.KVCache.empty(1, 1, room, 8, bf16))
+        whole, _ = step(qkv, empty)
+        cache, rows = empty, []
+        for a, b in ((0, 66), (66, 69), (69, 70)):
+            y, cache = step(qkv[:, a:b], cache)
+            rows.append(y.numpy())
+        assert np.concatenate(rows, 1).tobytes() == whole.numpy().tobytes()
+    assert {"attention", "attention_part", "attention_join"} <= {s.name for s in BUILT}
+
+
+@pytest.mark.parametrize(
+    "size", [20, 80, *(pytest.param(n, marks=pytest.mark.deep) for n in (96, 256))]
+)
 def test_gradients_have_their_kernels(size: int) -> None:
     def slopes(q: Any, k: Any, v: Any, ct: Any) -> Any:
         o, pull = ts.vjp(lambda q, k, v: op.attention(q, k, v, causal=True), q, k, v)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from tessera.core.dims import product
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, Node
 from tessera.ir.schedule.ir import HostCall
@@ -38,30 +36,16 @@ _PART = 4  # of a tensor, at most, that is replaced where it lies
 
 
 def is_kept(n: Node) -> bool:
-    """Whether a node stays whole: an attention on narrow floats, or an update of a small part."""
+    """Whether a node stays whole: an attention on narrow floats with heads of a size that has kernels, or a small update."""
     if n.op.name == UPDATE:
         return _is_small(*n.types[:2])
     if n.op.name not in NAMES:
         return False
-    q, k, v = n.types[:3]
+    q, _, v = n.types[:3]
     sizes = all(isinstance(s, int) and 0 < s <= LARGEST for s in (q.shape[-1], v.shape[-1]))
     scale = n.params["scale"]
     narrow = q.dtype.bits == 16 and (scale is None or scale > 0)
-    if n.op.name == "attention" and len(n.types) > 3:
-        return narrow and sizes and mask_shape(n.types[3], q, k) is not None
     return narrow and sizes
-
-
-def mask_shape(m: TensorType, q: TensorType, k: TensorType) -> tuple[Any, ...] | None:
-    """The shape (batch, heads, queries, keys) of a mask, where each is one or whole, or None."""
-    whole = (*q.shape[:-1], k.shape[-2])
-    own = (*[1] * (len(whole) - m.rank), *m.shape)
-    if any(a != 1 and a != b for a, b in zip(own, whole, strict=True)):
-        return None
-    lead, all_of_it = own[:-3], whole[:-3]
-    if lead != all_of_it and any(n != 1 for n in lead):
-        return None  # a part of the axes of the batch
-    return (product(tuple(lead)), *own[-3:])
 
 
 def decompose_rest(g: Graph) -> Graph:
@@ -89,12 +73,10 @@ def problem(
     mask = None
     if s.node.op.name == "attention" and len(s.operands) > 3:
         m = types[s.operands[3]]
-        shape = mask_shape(m, q, k)
-        assert shape is not None, (m, q, k)
-        mask = m.with_shape(shape)
+        mask = m.with_shape((*[1] * (max(q.rank, 4) - m.rank), *m.shape))
     return Problem(
         math.prod(lead), heads, groups, queries, keys, size, int(v.shape[-1]), q.dtype.base,
-        bool(s.node.params["causal"]), factor, _columns(s, columns), mask,
+        bool(s.node.params["causal"]), factor, _columns(s, columns), mask, tuple(lead) or (1,),
     )  # fmt: skip
 
 

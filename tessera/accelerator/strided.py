@@ -92,7 +92,8 @@ class _Search:
         """Whether tiles of heads find their columns; one query of heads that share keys is read as rows."""
         attends = [x for x in self.readers[s.name] if isinstance(x, HostCall) and _attends(x)]
         alone = s.type.shape[2] == 1 and any(x.operands[0] == s.name for x in attends)
-        return not alone and columns.fits(int(s.type.shape[3]))
+        mask = any(x.node.op.name == "attention" and s.name in x.operands[3:] for x in attends)
+        return not alone and not mask and columns.fits(int(s.type.shape[3]))
 
     def to_columns(self, s: Stage, r: Read, plus_zero: bool) -> None:
         """The source is written where the copy would lie."""

@@ -82,7 +82,8 @@ class Problem:
     causal: bool
     scale: float
     columns: tuple[tuple[str, Columns], ...] = ()  # of parameters that do not lie head by head
-    mask: TensorType | None = None  # bools, or floats to add: batch, heads, queries, keys, or 1
+    mask: TensorType | None = None  # bools, or floats to add: lead, heads, queries, keys, or 1
+    lead: tuple[int, ...] = ()  # the axes of the batch, where a mask has some of them
 
     @property
     def share(self) -> int:
@@ -364,12 +365,16 @@ class Forward(AttentionKernel):
 
     def masked(self, s: Tile, m: Memory, key: Size) -> Tile:
         """Scores where a mask shows them, or with the numbers that it adds."""
-        b, (batch, heads, rows, keys) = self.b, (int(n) for n in m.type.shape)
-        at = (self.z if batch > 1 else 0, self.h if heads > 1 else 0)
-        place = (*at, self.at if rows > 1 else 0, key if keys > 1 else 0)
-        box = (1, 1, self.m if rows > 1 else 1, self.n if keys > 1 else 1)
-        over = [i for i in (2, 3) if box[i] > 1 and int(m.type.shape[i]) % box[i]]
-        found = b.load(m, place, box, (2, 3), over)
+        b, p = self.b, self.p
+        places, left = [self.h, self.at, key], self.z
+        for n in reversed(p.lead or (p.batch,)):
+            places, left = [left % n, *places], left // n
+        sizes = [int(n) for n in m.type.shape]
+        steps = [*[1] * (len(sizes) - 2), self.m, self.n]
+        box = [k if n > 1 else 1 for n, k in zip(sizes, steps, strict=True)]
+        at = [i if n > 1 else 0 for n, i in zip(sizes, places, strict=True)]
+        axes = (len(sizes) - 2, len(sizes) - 1)
+        found = b.load(m, at, box, axes, [i for i in axes if sizes[i] % box[i]])
         if m.type.dtype.kind == "b":
             return b.apply("where", found, s, self.number(-math.inf))
         more = b.apply("mul", b.cast(found, f32), self.number(LOG2E))

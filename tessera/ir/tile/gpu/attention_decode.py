@@ -43,8 +43,8 @@ def by_group(p: Problem) -> Problem:
     if p.queries != 1:
         return p
     mask, columns = p.mask, tuple(c for c in p.columns if c[0] in ("k", "v"))
-    if mask is not None and int(mask.shape[1]) > 1:
-        mask = mask.with_shape((mask.shape[0], p.groups, p.share, mask.shape[3]))
+    if mask is not None and int(mask.shape[-3]) > 1:
+        mask = mask.with_shape((*mask.shape[:-3], p.groups, p.share, mask.shape[-1]))
     return replace(p, heads=p.groups, queries=p.share, causal=False, mask=mask, columns=columns)
 
 
