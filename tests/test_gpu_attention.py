@@ -16,7 +16,7 @@ from tessera.ir.tile.gpu.attention import Columns, Forward, Problem, pieces, wid
 from tessera.ir.tile.gpu.attention_decode import Join, Part, is_few, part_types
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.verify import verify
-from tests.gpu_fake import BUILT, at
+from tests.gpu_fake import BUILT, at, set_roles
 from tests.tolerance import TOLERANCE, assert_close
 
 RNG = np.random.default_rng(0)
@@ -159,7 +159,62 @@ def test_what_is_seen_of_a_sequence_does_not_depend_on_its_neighbours_or_on_the_
         assert in_parts(alone, own, 16)[0].tobytes() == whole[i : i + 1].tobytes()
 
 
-# Whole programs: every case that op.attention offers, by its kernels
+# Every case that op.attention offers has kernels for Hopper, and none has a step of the host
+
+KERNELS = ["attention"]
+FEW = ["attention_part", "attention_join"]
+BACK = [*KERNELS, "attention_delta", "attention_keys", "attention_queries"]
+ROLES = {"with roles"}
+SM_90: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any], list[str], set[str]]] = {
+    "head of 64": ((2, 4, 256, 64), (2, 4, 256, 64), {}, KERNELS, ROLES),
+    "head of 80": ((2, 4, 256, 80), (2, 4, 256, 80), {"causal": True}, KERNELS, ROLES),
+    "head of 96, few heads of keys": ((2, 4, 256, 96), (2, 1, 384, 96), {"causal": True}, KERNELS, ROLES),
+    "head of 112": ((2, 4, 256, 112), (2, 4, 256, 112), {}, KERNELS, ROLES),
+    "head of 40": ((2, 4, 256, 40), (2, 4, 256, 40), {}, KERNELS, ROLES),
+    "head of 36": ((2, 4, 256, 36), (2, 4, 256, 36), {}, KERNELS, set()),  # rows of 72 bytes
+    "head of 1": ((2, 4, 256, 1), (2, 4, 256, 1), {}, KERNELS, set()),
+    "head of 160": ((2, 4, 256, 160), (2, 4, 256, 160), {}, KERNELS, set()),
+    "head of 256": ((2, 4, 256, 256), (2, 4, 256, 256), {"causal": True}, KERNELS, set()),
+    "head of 512": ((2, 4, 256, 512), (2, 4, 256, 512), {}, KERNELS, set()),
+    "odd lengths": ((2, 4, 1000, 128), (2, 4, 4097, 128), {}, KERNELS, set()),
+    "odd lengths, causal": ((2, 4, 1000, 80), (2, 4, 4097, 80), {"causal": True}, KERNELS, set()),
+    "mask": ((2, 4, 100, 80), (2, 4, 300, 80), {"mask": (2, 1, 1, 300)}, KERNELS, set()),
+    "bias": ((2, 4, 100, 64), (2, 2, 300, 64), {"mask": (4, 100, 300), "bias": True}, KERNELS, set()),
+    "causal mask": ((2, 4, 100, 64), (2, 2, 300, 64), {"mask": (100, 300), "causal": True}, KERNELS, set()),
+    "decode": ((1, 32, 1, 128), (1, 8, 8192, 128), {}, FEW, set()),
+    "decode of a cache": ((4, 8, 1, 80), (4, 2, 1000, 80), {"mask": (4, 1, 1, 1000)}, FEW, set()),
+    "a few queries": ((4, 8, 5, 64), (4, 2, 1000, 64), {"causal": True}, FEW, set()),
+    "gradient, head of 80": ((2, 4, 256, 80), (2, 4, 256, 80), {"causal": True, "grad": True}, BACK, ROLES),
+    "gradient, head of 256": ((2, 4, 256, 256), (2, 2, 256, 256), {"grad": True}, BACK, set()),
+    "gradient, odd lengths": ((2, 4, 100, 33), (2, 2, 130, 33), {"causal": True, "grad": True}, BACK, set()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SM_90)
+def test_every_attention_has_kernels_for_hopper(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b, more, kernels, roles = SM_90[name]
+    set_roles(monkeypatch, True)
+    xs = [ts.tensor(np.zeros(s, bf16.np)) for s in (a, b, b)]
+    causal, shape = more.get("causal", False), more.get("mask")
+    if shape is not None:
+        xs.append(ts.tensor(np.zeros(shape, bf16.np if more.get("bias") else bool)))
+
+    def attend(q: Any, k: Any, v: Any, *m: Any) -> Any:
+        return op.attention(q, k, v, causal=causal, mask=m[0] if m else None)
+
+    def slopes(*xs: Any) -> Any:
+        o, pull = ts.vjp(attend, *xs)
+        return pull(o)
+
+    low = ts.jit(slopes if more.get("grad") else attend, target="cuda:sm_90").lower(*xs)
+    assert [k.name for k in low.tile.values()] == kernels
+    assert low.host_steps == {}
+    found = {x for n, x in low.target.items() if n.startswith("attention_")}
+    with_roles = [x for x in found if "gluon" in x]
+    assert bool(with_roles) == bool(roles)
+
+
+# Whole programs by the Tile interpreter
 
 
 def both(f: Any, *xs: Any, dtype: Any = bf16) -> tuple[Any, Any, set[str]]:
