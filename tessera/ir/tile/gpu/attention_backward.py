@@ -131,7 +131,7 @@ class KeysBackward(_Backward):
     def step(self, loop: Loop, h: Size, edge: bool, ragged: bool = False) -> list[Tile]:
         at = loop.variable
         count = len(self.k_tile)
-        d_k, d_v = loop.carried[:count], loop.carried[count:]
+        d_k, d_v = list(loop.carried[:count]), list(loop.carried[count:])
         q = self.tile(self.q, self.z, h, at, self.m)
         q_turned = self.tile(self.q, self.z, h, at, self.m, turned=True)
         s = self.product(self.k_tile, q_turned)
