@@ -2,7 +2,7 @@
 #
 #   make demo           train a small transformer (examples/gpt.py), under two minutes
 #   make test           format, lint, types and tests; installs nothing heavy
-#   make test-deep      the breadth that make test leaves out: more seeds, more sizes (half an hour)
+#   make test-deep      the breadth that make test leaves out: more seeds, sizes and examples (an hour)
 #   make test-oracles   compare with PyTorch, JAX and Perfetto (installs them, over a gigabyte)
 #   make docs           build the documentation as a site in build/site
 #   make bench          measure import, tracing and call overhead
@@ -34,6 +34,7 @@ test: $(VENV)/.installed-test
 
 test-deep: $(VENV)/.installed-test
 	$(ONE_THREAD) $(VENV)/bin/python -m pytest -n 2 -m "deep and not oracle and not gpu"
+	$(ONE_THREAD) $(VENV)/bin/python -m pytest -n 2 -m "hypothesis and not deep and not oracle and not gpu" --hypothesis-profile=wide
 
 test-oracles: $(ORACLES)/.installed
 	@$(ORACLES)/bin/python -c "import torch, jax, perfetto"  # tests without them would be skipped

@@ -45,7 +45,9 @@ from tessera.lang import op as op
 from tessera.lang.attend import flash_attention as flash_attention
 from tessera.lang.attend import split_qkv as split_qkv
 from tessera.lang.callbacks import callback as callback
+from tessera.lang.callbacks import io_callback as io_callback
 from tessera.lang.callbacks import print_ as print  # noqa: F401
+from tessera.lang.callbacks import pure_callback as pure_callback
 from tessera.lang.create import asarray as asarray
 from tessera.lang.create import from_dlpack as from_dlpack
 from tessera.lang.create import tensor as tensor
@@ -124,9 +126,15 @@ if TYPE_CHECKING:
     from tessera.interop import onnx as onnx
     from tessera.interop import stablehlo as stablehlo
     from tessera.interop import torch as torch
+    from tessera.lang import debugging as debug  # noqa: F401
     from tessera.lang import tile as tile
     from tessera.lang import verify as verify
     from tessera.lang.checks import check as check
+    from tessera.lang.control import associative_scan as associative_scan
+    from tessera.lang.control import eval_shape as eval_shape
+    from tessera.lang.control import map as map
+    from tessera.lang.control import reduce as reduce
+    from tessera.lang.control import switch as switch
     from tessera.lang.kernel.decorate import kernel as kernel
     from tessera.lang.kernel.launch import interpret as interpret
     from tessera.lang.kernel.signature import KTile as KTile
@@ -147,13 +155,15 @@ _LATER = {
     "stablehlo": "interop.stablehlo",
     "jax": "interop.jax",
     "torch": "interop.torch",
+    "debug": "lang.debugging",
     "tile": "lang.tile",
     "verify": "lang.verify",
 }
 _KERNELS = {
     "check": "lang.checks", "profile": "inspect.profile",
     "kernel": "lang.kernel.decorate", "interpret": "lang.kernel.launch", "KTile": "lang.kernel.signature",
-    "from_torch": "nn.state",
+    "from_torch": "nn.state", "eval_shape": "lang.control", "switch": "lang.control", "map": "lang.control",
+    "associative_scan": "lang.control", "reduce": "lang.control",
     "Tile": "lang.kernel.signature", "Schedule": "lang.schedule", "block": "lang.schedule",
     "load": "files.load", "save": "files.save", "record": "replay.record", "seeds": "lang.seeds",
 }  # fmt: skip

@@ -26,7 +26,7 @@ from tessera.core.device import GPUS, Device
 from tessera.core.dims import symbol
 from tessera.core.errors import CompilerFault, OperandError, ShapeError, TesseraError
 from tessera.core.flags import flags
-from tessera.core.primitives import is_primitive
+from tessera.core.primitives import is_open
 from tessera.core.types import TensorType
 from tessera.ir.graph.interp import Kernel, kernel, reference, settled
 from tessera.ir.graph.ir import (
@@ -179,15 +179,12 @@ def _symbolic(op: Op, types: Types, outs: Types, params: Params) -> _Program | N
     """The program for all sizes; None when it cannot be, or does not serve these."""
     if any(0 in t.shape for t in types):  # a symbolic size is at least 1
         return None
-    for axes in (None, 1):  # every size may change, or that of the first axis alone
-        free = [
-            _freed(i, t, t.rank if axes is None else min(axes, t.rank)) for i, t in enumerate(types)
-        ]
-        program = _program(op, free, params)
+    for freed in _FREED:
+        program = _program(op, [freed(i, t) for i, t in enumerate(types)], params)
         if program is None or not program.fits(types, outs):
             return None
         # A primitive has an order of its own: what computes it must be that primitive for these sizes too.
-        if is_primitive(op.call, types, params) == is_primitive(op.call, program.types, params):
+        if not is_open(op.call, program.types, params):
             return program
     return None
 
@@ -199,6 +196,14 @@ def _freed(i: int, t: TensorType, axes: int) -> TensorType:
     """The type of the i-th operand with names for the sizes of its first axes."""
     names = tuple(symbol(f"s{i}{_LETTERS[j]}") for j in range(axes))
     return t.with_shape((*names, *t.shape[axes:]))
+
+
+# Which sizes a program of one op leaves open: all; those of the first axes; those of the first operand.
+_FREED: tuple[Callable[[int, TensorType], TensorType], ...] = (
+    lambda i, t: _freed(i, t, t.rank),
+    lambda i, t: _freed(i, t, min(t.rank, 1)),
+    lambda i, t: _freed(i, t, t.rank if i == 0 else 0),
+)
 
 
 def _program(op: Op, types: Types, params: Params) -> _Program | None:
@@ -268,7 +273,7 @@ def hosted_nodes(e: Executable) -> Iterator[Node]:
         elif n.regions:
             for m in (m for r in n.regions for m in r.nodes):
                 yield from _hosted_inside(m, type(e) is Executable)
-        elif _unsettled(n):
+        elif _unsettled(n) and not is_open(n.op.call, n.types, n.params):
             yield n
 
 

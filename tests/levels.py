@@ -130,8 +130,9 @@ def _launch(
     sizes: Mapping[str, int], run: Run,
 ) -> dict[str, Any]:  # fmt: skip
     """What a launch writes; each parameter sees its buffer in its own shape."""
-    made = [types[n].substitute(sizes) for n in launch.outputs]
-    outs = [tile_interp.unwritten(t.shape, t.dtype) for t in made]
+    made = {n: types[n].substitute(sizes) for n in launch.outputs}
+    # Of what a launch before it wrote, a launch may write a part again.
+    outs = [memory.get(n, tile_interp.unwritten(t.shape, t.dtype)) for n, t in made.items()]
     ins = [np.array(memory[n], order="C") for n in launch.inputs]
     wanted = [m.type.substitute(sizes) for m in launch.kernel.parameters]
     seen = [

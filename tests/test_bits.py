@@ -7,7 +7,7 @@ under the law, add a row to CASES.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import product
@@ -83,6 +83,17 @@ CASES = {
     "gpt": Case(gpt, GPT, 0, True),
 }
 every_case = pytest.mark.parametrize("name", CASES)
+FEW = SCHEDULES // 3
+NEEDS_ALL = ("softmax",)  # a seeded fault shows in one of its schedules that is not among the few
+
+
+def counted(names: Iterable[str]) -> Any:
+    """Cases by the number of schedules to compare: a few in `make test`, all in `make test-deep`."""
+    few = [(name, SCHEDULES if name in NEEDS_ALL else FEW) for name in names]
+    rest = [
+        pytest.param(name, SCHEDULES, marks=pytest.mark.deep) for name, count in few if count == FEW
+    ]
+    return pytest.mark.parametrize(("name", "count"), [*few, *rest])
 
 
 def digest(*arrays: Any) -> str:
@@ -136,9 +147,9 @@ VARIED = {"attention": attention_schedules, "causal attention": attention_schedu
           "fft": fft_schedules, "fft along columns": fft_schedules}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", VARIED)
+@counted(VARIED)
 def test_every_number_of_a_lowering_gives_the_same_bits(
-    name: str, monkeypatch: pytest.MonkeyPatch
+    name: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     p, inputs = program(CASES[name]), CASES[name].inputs()
     types = {n: b.type for n, b in p.buffers.items()}
@@ -152,16 +163,16 @@ def test_every_number_of_a_lowering_gives_the_same_bits(
             if text not in programs:
                 programs.add(text)
                 assert digest(*by_runtime(p, inputs)) == wanted(name), settings
-        if len(programs) == SCHEDULES:
+        if len(programs) == count:
             return
     raise AssertionError(f"{len(programs)} schedules only")
 
 
-@pytest.mark.parametrize("name", [n for n in CASES if n not in VARIED])
-def test_every_schedule_has_the_same_bits(name: str) -> None:
+@counted([n for n in CASES if n not in VARIED])
+def test_every_schedule_has_the_same_bits(name: str, count: int) -> None:
     c = CASES[name]
     p, inputs, runtime = program(c), c.inputs(), Runtime()
-    digests = {digest(*runtime.run(q, inputs)) for q in schedules(p)}
+    digests = {digest(*runtime.run(q, inputs)) for q in schedules(p, count)}
     assert digests == {wanted(name)}
 
 

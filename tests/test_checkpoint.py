@@ -321,3 +321,13 @@ def test_side_effects_inside_are_refused(effect: str) -> None:
     )
     assert e.value.location is not None
     assert "bind(once, row)" in str(e.value.location)
+
+
+@pytest.mark.parametrize("view", [lambda x: x.T, lambda x: x[:, ::2], lambda x: op.flip(x, 1)])
+def test_a_barrier_of_a_view_is_read_in_order(view: Any) -> None:
+    x = ts.tensor(np.arange(12.0, dtype=np.float32).reshape(3, 4))
+    f = lambda x: op.barrier(view(x))[0] * 2.0  # noqa: E731
+    np.testing.assert_array_equal(ts.jit(f)(x).numpy(), view(x).numpy() * 2)
+    np.testing.assert_array_equal(
+        ts.jit(ts.vmap(ts.checkpoint(op.sin), in_axes=1))(x).numpy(), op.sin(x.T).numpy()
+    )

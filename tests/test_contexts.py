@@ -55,6 +55,33 @@ def test_two_threads_that_leave_in_the_order_they_entered_change_nothing():
     assert flags() is before
 
 
+def test_threads_that_share_one_device_object_return_to_their_own_devices():
+    """The second thread enters last and leaves last: each returns to the device that it came from."""
+    shared, own = ts.device("cpu:2"), ts.device("cpu:1")
+    seen: list[str] = []
+
+    def enter(*blocks: ts.device) -> None:
+        for block in (override(cpu_devices=3), *blocks):
+            block.__enter__()
+
+    def leave() -> None:
+        shared.__exit__(None, None, None)
+        seen.append(str(current_device()))
+
+    _in_steps([lambda: enter(shared), leave], [lambda: enter(own, shared), leave])
+    assert seen == ["cpu:0", "cpu:1"]
+
+
+def test_one_device_object_nests_in_itself():
+    with override(cpu_devices=2):
+        here = ts.device("cpu:1")
+        with here:
+            with here:
+                assert str(current_device()) == "cpu:1"
+            assert str(current_device()) == "cpu:1"
+    assert str(current_device()) == "cpu:0"
+
+
 @pytest.mark.parametrize(
     ("enter", "ask", "inside"),
     [

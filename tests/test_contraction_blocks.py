@@ -1,6 +1,7 @@
 """Blocks of contractions: packed factors, lower blocks at the end, lines asked for and stored past the caches."""
 
 from collections import defaultdict
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -287,3 +288,21 @@ def test_tall_instances_are_halved_where_cores_would_wait(
     monkeypatch.setattr(choose, "has_room", lambda: True)
     kernel = kernel_of_product(m, 1024, min(m, 2048))
     assert default_nest(kernel).steps("m", "parallel") == [rows]
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+def test_a_factor_may_be_the_same_in_every_column(dtype: str) -> None:
+    d = getattr(ts, dtype)
+
+    def f(x: Any, y: Any, z: Any) -> Any:
+        return op.matmul(y, op.broadcast_to(x[:, None], (x.shape[0], z.shape[0])))
+
+    r = np.random.default_rng(0)
+    x, y, z = (ts.tensor(r.integers(-3, 4, s), dtype=d) for s in ((33,), (7, 33), (40,)))
+    want = np.broadcast_to(np.asarray(y, np.float64) @ np.asarray(x, np.float64)[:, None], (7, 40))
+    typed = {"x": Tensor["K", d], "y": Tensor["M", "K", d], "z": Tensor["N", d]}
+    for annotations in ({}, typed):
+        g = FunctionType(f.__code__, f.__globals__)
+        g.__annotations__ = annotations
+        np.testing.assert_array_equal(ts.jit(g)(x, y, z).numpy().astype(np.float64), want)

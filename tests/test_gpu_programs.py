@@ -37,7 +37,7 @@ from tessera.ir.tile.launch import Expansion, Launch
 from tessera.ir.tile.verify import verify
 from tests.gpu_fake import BUILT, fake_gpu
 from tests.op_cases import Case, all_cases
-from tests.tolerance import TOLERANCE, assert_close
+from tests.tolerance import TOLERANCE, assert_close, assert_same_bits
 
 RUNS_ON = "numpy"
 EVERY = 3  # of the catalog; the device runs all of it (test_gpu_device.py)
@@ -225,6 +225,26 @@ def test_host_calls_and_views_know_symbolic_sizes(cuda: None) -> None:
             strict=True,
         ):  # fmt: skip
             np.testing.assert_array_equal(y, want)
+
+
+@pytest.mark.filterwarnings("error")
+def test_convolutions_of_symbolic_channels_have_the_bits_of_known_ones(cuda: None) -> None:
+    """What sizes decide is decided at the sizes of a call, on the device."""
+
+    @ts.jit
+    def named(x: ts.Tensor["B", "C", "N"], w: ts.Tensor["O", "C", 3]) -> Any:
+        return ts.grad(lambda w: op.sum(op.sin(op.conv(x, w))))(w)
+
+    def known(x: Any, w: Any) -> Any:
+        return ts.grad(lambda w: op.sum(op.sin(op.conv(x, w))))(w)
+
+    for batch, channels in ((2, 200), (1, 3)):
+        x, w = (ts.tensor(normal(*s)).to("cuda") for s in ((batch, channels, 5), (2, channels, 3)))
+        assert_same_bits(named(x, w).numpy(), ts.jit(known)(x, w).numpy())
+    shown = ts.jit(named._f, target="cuda:sm_90").lower(
+        ts.tensor(normal(2, 200, 5)), ts.tensor(normal(2, 200, 3))
+    )
+    assert any("conv" in name for name in shown.target), list(shown.target)
 
 
 def test_kernels_of_the_library_run_there(cuda: None) -> None:

@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tessera as ts
@@ -46,6 +46,7 @@ def test_an_interval_holds_every_value(x, n):
     assert high is None or max(found) <= high
 
 
+@settings(max_examples=100)
 @given(positions(), st.integers(1, 5))
 def test_a_simplified_position_has_the_same_values(x, n):
     wanted = list(values(x, n))

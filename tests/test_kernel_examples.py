@@ -54,7 +54,9 @@ def test_a_kernel_on_a_gpu_is_what_numpy_says(name):
     case = CASES[name]
     for size in [s for s in SMALL if s >= max(case.least, 1)]:
         args, kwargs = case.arguments(np.random.default_rng(size), size, np.dtype(case.dtypes[0]))
-        there = [ts.tensor(a).to("cuda") if isinstance(a, np.ndarray) else a for a in args]
+        there = ts.tree.map(
+            lambda a: ts.tensor(a).to("cuda") if isinstance(a, np.ndarray) else a, args
+        )
         made = case.kernel(*there, **kwargs)
         for got, expected in zip(
             made if isinstance(made, tuple) else (made,),

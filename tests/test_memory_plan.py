@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tessera as ts
@@ -46,6 +46,7 @@ def machine(f: Any, *xs: Tensor) -> MachineExecutable:
 # The law: whatever is planned, the bits are those of buffers that share nothing
 
 
+@settings(max_examples=100)
 @given(st.one_of(programs(), programs(12, LoopSteps)))
 def test_a_planned_run_has_the_bits_of_the_schedule(r: RandomProgram) -> None:
     g = prepared(r.graph)
@@ -111,6 +112,7 @@ def accesses(draw: Any) -> tuple[dict[str, TensorType], list[Access], list[str],
     return types, steps, ["x0", "x1"], outputs
 
 
+@settings(max_examples=100)
 @given(accesses())
 def test_steps_that_run_in_the_planned_memory_read_what_was_written(given: Any) -> None:
     """A run of the plan on bytes: every buffer holds the number of its writer until its last reader."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tessera as ts
@@ -336,6 +336,7 @@ def test_random_primitives_keep_every_bit(
         assert same_bits(run(q, inputs), want), f"{run.__name__} {nest}"
 
 
+@settings(max_examples=100)
 @given(programs(12, LoopSteps), st.integers(0, 1 << 20))
 def test_random_programs_have_the_same_bits_by_random_nests(r: RandomProgram, seed: int) -> None:
     p = lower(prepared(r.graph))

@@ -43,19 +43,22 @@ def test_what_has_no_elements_or_no_order_is_left_alone():
         assert near[3] == "text"
 
 
-def test_inside_of_jit_it_says_that_the_compiler_decides():
+def test_inside_of_jit_it_is_a_step_on_a_cpu_and_refused_by_name_on_a_gpu():
     def f(x: Any) -> Any:
         with ts.prefetch(x, into="l2") as y:
             return y + 1
 
-    with pytest.warns(RuntimeWarning) as caught:
-        got = ts.jit(f)(op.ones((3,)))
+    g = ts.jit(f, target="cpu")
+    np.testing.assert_array_equal(g(op.ones((3,))).numpy(), 2)
+    names = [getattr(s, "primitive", "") for s in g.lower(op.ones((3,))).schedule.steps]
+    assert names.count("state_prefetch") == 1
+    with fake_gpu(), pytest.warns(RuntimeWarning) as caught:
+        ts.jit(f)(op.ones((3,)).to("cuda"))
     assert [str(w.message) for w in caught] == [
-        "prefetch: into 'l2' is not done here: inside of a jitted function the compiler decides what lies near; see "
-        "tile.prefetch and tile.load(stages=...)"
+        "prefetch: into 'l2' is not done here: on a GPU a kernel decides what lies near; see tile.prefetch and "
+        "tile.load(stages=...)"
     ]
     assert caught[0].filename == __file__
-    np.testing.assert_array_equal(got.numpy(), 2)
 
 
 def test_to_a_device_and_back():

@@ -48,6 +48,7 @@ FOLDER = Path(cnn.__file__).parent
 RECIPES = sorted(FOLDER.glob("*.py"))
 # Eagerly these are hundreds of ops, each compiled for itself; they run beside the oracles.
 LONG = {"cart_pole", "cnn", "decoding", "gaussian_process", "maml", "mixed_precision", "vit"}
+DEEP = {"ddpm", "fno", "gan", "hmc", "lora", "mixture_of_experts", "pinn", "sinkhorn"}
 
 
 def slope(f: Any, x: Any, along: Any) -> float:
@@ -97,7 +98,9 @@ def test_a_recipe_is_short_and_says_how_to_run_it(path):
 
 
 def with_mark(name: str) -> Any:
-    return pytest.param(name, marks=pytest.mark.oracle) if name in LONG else name
+    if name in LONG:
+        return pytest.param(name, marks=pytest.mark.oracle)
+    return pytest.param(name, marks=pytest.mark.deep) if name in DEEP else name
 
 
 @pytest.mark.parametrize("name", [with_mark(name) for name in sorted(CASES)])

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tessera as ts
@@ -55,6 +55,7 @@ def agree(g: Any, p: Program, inputs: list[Any]) -> list[Any]:
     return want
 
 
+@settings(max_examples=100)
 @given(st.one_of(programs(), programs(12, LoopSteps)))
 def test_all_levels_give_the_same_bits_on_random_programs(r: RandomProgram) -> None:
     g = prepared(r.graph)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 import tessera as ts
 from tessera import op
@@ -48,6 +48,7 @@ from tests.random_graphs import Program, data_for, programs, same_bits
 # Laws
 
 
+@settings(max_examples=100)
 @given(programs())
 def test_random_programs_keep_their_bits(p: Program) -> None:
     expected = p.run()

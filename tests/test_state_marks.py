@@ -7,7 +7,7 @@ import pytest
 
 import tessera as ts
 from tessera import KVCache, OptimizerState, bf16, device, f32, op
-from tessera.core.errors import AnnotationError, OperandError
+from tessera.core.errors import AnnotationError, OperandError, TraceError
 from tessera.lang.caches import PagedCache, RollingCache
 
 PLAIN = KVCache["B", "H", "S_max", "D_h", f32]
@@ -143,3 +143,61 @@ def test_a_name_that_no_argument_has():
     assert e.value.message == (
         "argument 'state' is annotated OptimizerState[params], but there is no argument 'params'; there are weights, state"
     )
+
+
+# The states of optimisers are linear ----------------------------------------------------------------
+
+BOTH = ts.optim.chain(ts.optim.clip_norm(1.0), ts.optim.adam(1e-2))
+STALE = {
+    "update": lambda o, p, s, g: (o.update(g, s, p), o.update(g, s, p)),
+    "returned": lambda o, p, s, g: (o.update(g, s, p), s),
+    "read": lambda o, p, s, g: (o.update(g, s, p), s[next(iter(o.init(p)))]),
+    "items": lambda o, p, s, g: (o.update(g, s, p), dict(s.items())),
+    "copied": lambda o, p, s, g: (o.update(g, s, p), {**s}),
+    "merged": lambda o, p, s, g: (o.update(g, s, p), s | {"a": 1}),
+    "mapped": lambda o, p, s, g: (o.update(g, s, p), ts.tree.map(lambda x: x, s)),
+    "second": lambda o, p, s, g: [(o.update(g, t, q), o.update(g, t, q)) for q, t in (o.update(g, s, p),)],
+    "saved for later": lambda o, p, s, g: (o.update(g, s, p), ts.scan(lambda c, _: (c, None), s, length=2)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STALE)
+@pytest.mark.parametrize("optimiser", [STATE, BOTH], ids=["adam", "chain"])
+def test_a_stale_state_of_an_optimiser_is_refused(name, optimiser):
+    use = STALE[name]
+
+    def f(params, state: OptimizerState["params"], g):
+        return use(optimiser, params, state, g)
+
+    def value(params, state, g):
+        return use(optimiser, params, state, g)
+
+    params = {"w": op.ones((2, 2))}
+    state = optimiser.init(params)
+    with pytest.raises(TraceError) as e:
+        ts.jit(f).traced(params, state, params)
+    assert e.value.message == (
+        "OptimizerState: this state is stale: a newer one was made of it; use that one, as in params, state = "
+        "opt.update(grads, state, params), or leave the annotation out to keep old ones as values"
+    )
+    assert "test_state_marks.py" in str(e.value)
+    ts.trace(value, params, state, params)  # as a value it stays one
+    assert optimiser.update(params, state, params)[0]["w"].shape == (2, 2), "and what was given too"
+
+
+def test_a_linear_state_of_an_optimiser_is_a_dict_to_trees_and_loops():
+    def f(params, state: OptimizerState["params"], g):
+        params, state = STATE.update(g, state, params)
+        body = lambda c, _: (STATE.update(g, c[1], c[0]), None)  # noqa: E731
+        (params, state), _ = ts.scan(body, (params, state), length=3)
+        return params, state
+
+    params = {"w": op.ones((2, 2))}
+    state = STATE.init(params)
+    new, after = ts.jit(f)(params, state, params)
+    assert type(after) is dict
+    assert int(after["step"]) == 4
+    want = params
+    for _ in range(4):
+        want, state = STATE.update(params, state, want)
+    np.testing.assert_allclose(new["w"].numpy(), want["w"].numpy(), rtol=1e-6)

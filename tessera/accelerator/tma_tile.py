@@ -2,25 +2,45 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from tessera.ir.target.gluon.flash_forward_emit import SWIZZLE
 from tessera.ir.target.gluon.flash_forward_match import Box
-from tessera.runtime.cuda.launch import Parameter, TensorMap, i32, i64
+from tessera.runtime.cuda.launch import Parameter, TensorMap, Value, i32, i64
 from tessera.runtime.cuda.tma import tensor_map
 
 _ANYWHERE = 4096  # a launch puts the address in
 
 
-def parameters(box: Box, cell: int, offset: int) -> list[Parameter]:
-    """What a kernel is given for a box: its descriptor, its sizes and its strides."""
+class Described(NamedTuple):
+    """What a descriptor of the copy engine says of a memory, last axis innermost; strides are bytes."""
+
+    dtype: Any
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int
+
+    def map(self) -> bytes:
+        """The descriptor, of memory that a launch will name."""
+        return tensor_map(_ANYWHERE, *self)
+
+
+def described(box: Box) -> tuple[Described, list[Value]]:
+    """The descriptor of a box, and its sizes and strides, which a kernel is given behind it."""
     rows, columns = box.shape
     dtype = box.memory.type.dtype
     size = dtype.bits // 8
     if box.is_line:
         count = rows * columns
-        data = tensor_map(_ANYWHERE, dtype.np, (count,), (size,), (box.columns,))
-        return [TensorMap(data, cell, offset), i32(count), i64(1)]
-    data = tensor_map(
-        _ANYWHERE, dtype.np, (rows, columns), (columns * size, size),
-        (box.rows, SWIZZLE // size), SWIZZLE,
-    )  # fmt: skip
-    return [TensorMap(data, cell, offset), i32(rows), i32(columns), i64(columns), i64(1)]
+        return Described(dtype.np, (count,), (size,), (box.columns,), 0), [i32(count), i64(1)]
+    whole = Described(
+        dtype.np, (rows, columns), (columns * size, size), (box.rows, SWIZZLE // size), SWIZZLE
+    )
+    return whole, [i32(rows), i32(columns), i64(columns), i64(1)]
+
+
+def parameters(box: Box, cell: int, offset: int) -> list[Parameter]:
+    """What a kernel is given for a box: its descriptor, its sizes and its strides."""
+    whole, rest = described(box)
+    return [TensorMap(whole.map(), cell, offset), *rest]

@@ -242,7 +242,7 @@ def encode(image: Image, g: Graph) -> bytes:
         [
             e.name, e.symbol, [[p.name, number(p.type), p.writable] for p in e.parameters],
             e.sizes, _size(e.count), _size(e.scratch), _size(e.work), e.shares,
-            key.hex(), functions,
+            e.copies, key.hex(), functions,
         ]
         for e, (key, functions) in zip(image.kernels, image.codes, strict=True)
     ]  # fmt: skip
@@ -282,11 +282,11 @@ def _step(s: list[Any], g: Graph) -> Call | HostCall:
 
 
 def _entry(k: list[Any], types: list[TensorType]) -> Entry:
-    name, symbol, parameters, sizes, count, scratch, work, shares = k[:-2]
+    name, symbol, parameters, sizes, count, scratch, work, shares, copies = k[:-2]
     made = tuple(Parameter(n, types[i], writable) for n, i, writable in parameters)
     return Entry(
         name, symbol, made, tuple(sizes), _sized(count), _sized(scratch),
-        work=_sized(work), shares=tuple((i, j) for i, j in shares),
+        work=_sized(work), shares=tuple((i, j) for i, j in shares), copies=bool(copies),
     )  # fmt: skip
 
 

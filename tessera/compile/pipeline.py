@@ -18,8 +18,10 @@ from tessera.transform.decompose import decompose
 from tessera.transform.hoist import hoist
 from tessera.transform.inline import inline_all
 from tessera.transform.policies import legalize_policies
+from tessera.transform.refuse_moves import refuse_moves_on_cpu, refuse_moves_on_gpu
 from tessera.transform.simplify import simplify
 from tessera.transform.sink import sink, sink_on_cpu
+from tessera.transform.write_in_place import write_in_place
 
 SPECIALIZE = "specialize"  # the first pass that needs the sizes of a call
 
@@ -35,8 +37,12 @@ SHARED: tuple[Pass, ...] = (
 
 CPU: tuple[Pass, ...] = (
     *SHARED,
+    Pass(GRAPH, "refuse_moves", refuse_moves_on_cpu, "warn of moves to the host, where everything is"),
     # Before decompose, which recognises primitives: these have no policies.
     Pass(GRAPH, "policies", legalize_policies, "turn policies of dtypes into casts and plain ops"),
+    # Before decompose, which would make them choices at every place of a tensor.
+    Pass(GRAPH, "write_in_place", write_in_place,
+         "let a write of a small part, as an append to a cache, leave the rest of the tensor alone"),
     Pass(GRAPH, "decompose", decompose, "replace ops that are defined by other ops by those"),
     # Last: what the other passes made is simplified again.  Its rules meet each other, so they are one fixpoint.
     Pass(GRAPH, "sink", sink_on_cpu,
@@ -84,6 +90,7 @@ CPU: tuple[Pass, ...] = (
 
 GPU: tuple[Pass, ...] = (
     *SHARED,
+    Pass(GRAPH, "refuse_moves", refuse_moves_on_gpu, "warn of moves to the host, which are not made inside of programs"),
     # Attention and small updates stay whole: a GPU has kernels for them.  Policies are casts of the kernels.
     Pass(GRAPH, "decompose", Deferred("tessera.accelerator.kept:decompose_rest"),
          "replace ops that are defined by other ops by those, but for attention and updates of a small part"),

@@ -72,12 +72,12 @@ NAMES: dict[str, str] = {
     "complex64": "ts.c64", "complex128": "ts.c128", "float8_e4m3fn": "ts.f8e4m3", "float8_e5m2": "ts.f8e5m2", "bool8": "ts.bool_", "float_": "ts.f64",
     # transforms and programs
     "no_grad": _NO_GRAD, "inference_mode": _NO_GRAD, "enable_grad": _NO_GRAD, "set_grad_enabled": _NO_GRAD, "device_put": "x.to(device)",
-    "block_until_ready": "nothing: a result is ready", "make_jaxpr": "ts.trace(f, *args)", "eval_shape": "ts.shapes(f, *args)", "jacobian": "ts.jacrev(f)",
-    "value_and_gradient": "ts.value_and_grad(f)", "gradient": "ts.grad(f)", "pure_callback": "ts.callback(f, types)", "tree_map": "ts.tree.map(f, tree)",
+    "block_until_ready": "nothing: a result is ready", "make_jaxpr": "ts.trace(f, *args)", "eval_shape": "ts.eval_shape(f, *args)", "jacobian": "ts.jacrev(f)",
+    "value_and_gradient": "ts.value_and_grad(f)", "gradient": "ts.grad(f)", "pure_callback": "ts.pure_callback(f, types, x)", "tree_map": "ts.tree.map(f, tree)",
     "tree_util": "ts.tree", "tree_flatten": "ts.tree.flatten(tree)", "tree_unflatten": "ts.tree.unflatten(structure, leaves)", "tree_leaves": "ts.tree.leaves(tree)",
-    "tree_structure": "ts.tree.structure(tree)", "shard_map": "dist.tensor with a layout", "pjit": "ts.jit, on tensors with layouts", "switch": "ts.cond, or op.select",
+    "tree_structure": "ts.tree.structure(tree)", "shard_map": "dist.tensor with a layout", "pjit": "ts.jit, on tensors with layouts", "switch": "ts.switch(i, branches, x)",
     "cuda": 'ts.devices(), and x.to("cuda")', "set_default_device": "with ts.device(name):", "set_num_threads": "with ts.threads(n):", "use_deterministic_algorithms": 'nothing: bits are deterministic; see ts.numerics("strict")',
-    "numpy": "op", "set_printoptions": "numpy.set_printoptions", "associative_scan": "op.linear_recurrence, op.cumsum or ts.scan", "map": "ts.vmap(f)",
+    "numpy": "op", "set_printoptions": "numpy.set_printoptions", "associative_scan": "ts.associative_scan(f, x)",
     # networks and training
     "Module": "ts.nn.Module", "Parameter": "a tensor as a field of a module", "DataLoader": "ts.data", "Dataset": "ts.data", "Adam": "optim.adam(lr)",
     "AdamW": "optim.adamw(lr)", "SGD": "optim.sgd(lr)", "RMSprop": "optim.rmsprop(lr)", "Adagrad": "optim.adagrad(lr)", "Adamax": "optim.adamax(lr)", "NAdam": "optim.nadam(lr)",

@@ -24,6 +24,7 @@ DEEPEST = 200
 class _Kind(NamedTuple):
     flatten: Flatten
     unflatten: Unflatten
+    seen_as: type | None = None  # what structures have in place of the class
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -120,6 +121,11 @@ def register(cls: Any, flatten: Any, unflatten: Any) -> None:
     _KINDS[cls] = _Kind(flatten, unflatten)
 
 
+def see_as(cls: type, other: type) -> None:
+    """Let instances of a class be nodes of trees as those of another one, which unflattening makes."""
+    _KINDS[cls] = _KINDS[other]._replace(seen_as=other)
+
+
 def _kind(cls: type) -> _Kind | None:
     found = _KINDS.get(cls)
     if found is not None or cls in _LEAVES:
@@ -188,7 +194,8 @@ def _flatten(tree: Any, leaves: list[Any], room: int) -> Structure:
     if not room:
         raise _too_deep()
     children, aux = kind.flatten(tree)
-    return Structure(type(tree), aux, tuple([_flatten(c, leaves, room - 1) for c in children]))
+    seen = kind.seen_as or type(tree)
+    return Structure(seen, aux, tuple([_flatten(c, leaves, room - 1) for c in children]))
 
 
 def _too_deep() -> TreeError:
@@ -231,7 +238,7 @@ def _parts(s: Structure, tree: Any, found: list[Any]) -> bool:
         found.append(tree)
         return True
     kind = _kind(type(tree))
-    if kind is None or type(tree) is not s.kind:
+    if kind is None or (kind.seen_as or type(tree)) is not s.kind:
         return False
     children, aux = kind.flatten(tree)
     if aux != s.aux or len(children) != len(s.children):

@@ -1,7 +1,7 @@
 """Augmentations of batches of images (batch, channels, height, width), each sample by a key of its own.
 
-They are written with ops: they run in jit, on any device, and have derivatives.  A sample is changed by its key alone,
-so that batches may be cut as they like.
+They are written with ops: they run in jit, on any device, and have derivatives.  A sample is changed by its
+key alone, so that batches may be cut as they like.
 """
 
 from __future__ import annotations
@@ -136,7 +136,9 @@ def affine(
     translate: float = 0.0,
     padding: str = "zeros",
 ) -> Any:
-    """Images turned by up to `rotate` degrees, scaled by up to 1 +- scale, moved by up to a share of their size."""
+    """Images turned by up to `rotate` degrees, scaled by up to 1 +- scale, moved by up to a share of their
+    size.
+    """
     v = _images("affine", keys, x)
 
     def matrix(k: Any) -> Any:
@@ -163,7 +165,9 @@ def normalize(x: Any, mean: Any, deviation: Any) -> Any:
     """(x - mean) / deviation, with a number for each channel of (batch, channels, ...)."""
     v = as_value(x, "normalize")
     shape = (-1, *(1 for _ in range(v.ndim - 2)))
-    m, d = (op.reshape(op.cast(op.stack([*map(_number, y)]), v.dtype), shape) for y in (mean, deviation))  # fmt: skip
+    m, d = (
+        op.reshape(op.cast(op.stack([*map(_number, y)]), v.dtype), shape) for y in (mean, deviation)
+    )
     return (v - m) / d
 
 

@@ -1,7 +1,7 @@
 """The loader: batch number s is a function of s alone, made ahead by threads or processes.
 
-Which samples a batch holds depends on the key, the epoch and the size of a batch: not on workers, on prefetching or on
-how many ranks share it.  So a run goes on at any step by asking for that step.
+Which samples a batch holds depends on the key, the epoch and the size of a batch: not on workers, on
+prefetching or on how many ranks share it.  So a run goes on at any step by asking for that step.
 """
 
 from __future__ import annotations
@@ -78,7 +78,11 @@ class Loader:
     ) -> None:
         if kind not in _KINDS:
             raise OperandError(f"Loader: kind is {kind!r}, expected one of {', '.join(_KINDS)}")
-        for name, x, least in (("workers", workers, 0), ("prefetch", prefetch, 1), ("batch", self.batch_size, 1)):  # fmt: skip
+        for name, x, least in (
+            ("workers", workers, 0),
+            ("prefetch", prefetch, 1),
+            ("batch", self.batch_size, 1),
+        ):
             if x < least:
                 raise OperandError(f"Loader: {name} is {x}, expected at least {least}")
         if not 0 <= rank < ranks:
@@ -87,11 +91,13 @@ class Loader:
             )
         if self.batch_size % ranks:
             raise OperandError(
-                f"Loader: a batch of {self.batch_size} samples cannot be shared by {ranks} ranks; choose a multiple"
+                f"Loader: a batch of {self.batch_size} samples cannot be shared by {ranks} ranks; choose a "
+                "multiple"
             )
         if self.count < (self.batch_size if drop_last or ranks > 1 else 1):
             raise OperandError(
-                f"Loader: there are {self.count} samples, fewer than a batch of {self.batch_size}; choose a smaller one"
+                f"Loader: there are {self.count} samples, fewer than a batch of {self.batch_size}; choose a "
+                "smaller one"
             )
         if ranks > 1 and not drop_last:
             raise OperandError(

@@ -1,8 +1,8 @@
 """The order of samples: a permutation for each epoch that is a function of a key, read at any position.
 
-Up to 2**20 samples it is the order of Philox words, so that all permutations are equally likely.  Beyond, it is a
-Feistel network over the bits of a position (Luby and Rackoff 1988), walked until it ends below the count: it takes
-no memory, and any position in the time of one.
+Up to 2**20 samples it is the order of Philox words, so that all permutations are equally likely.  Beyond,
+it is a Feistel network over the bits of a position (Luby and Rackoff 1988), walked until it ends below the
+count: it takes no memory, and any position in the time of one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Where samples come from: arrays with samples along their first axis, or anything with a length and items."""
+"""Where samples come from: arrays with samples along their first axis, or anything with a
+length and items.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,8 @@ def _stacked(samples: list[Any]) -> Any:
         if len({a.shape for a in arrays}) > 1:
             shapes = sorted({str(a.shape) for a in arrays})
             raise OperandError(
-                f"Loader: samples of one batch have the shapes {' and '.join(shapes[:3])}; pad them, or give collate="
+                f"Loader: samples of one batch have the shapes {' and '.join(shapes[:3])}; pad them, or "
+                "give collate="
             )
         made.append(np.stack(arrays))
     return tree.unflatten(structure, made)

@@ -70,7 +70,7 @@ def _entry_sections(
     for t in targets:
         kind, _, which = t.partition(":")
         if kind != "cpu":
-            sections += device_sections(e, t)
+            sections += device_sections(e, t, _keeper(held, e.name))
             continue
         c = compile_for(e.graph, PROCESSORS[which], e.numerics)
         made, hosted = _cpu_sections(e, c, t, held, python_only)

@@ -1,17 +1,32 @@
-"""Code of a bundle for GPUs, which Triton builds without one."""
+"""Code of a bundle for GPUs, which Triton builds without one, and the launches of a program."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy as np
+
+from tessera.accelerator.sources import blocks_of
+from tessera.accelerator.tma_tile import described
 from tessera.compile import compile_graph
-from tessera.compile.gpu.offline import OfflineExecutable
+from tessera.compile.gpu.lowering import GpuCall
+from tessera.compile.gpu.offline import OfflineExecutable, OfflineProgram
+from tessera.core.dtype import DType
 from tessera.core.errors import DeviceError
+from tessera.deploy.device_plan import Box, DevicePlan, Launch, Named, Parameter, Pointer, size_of
 from tessera.deploy.entries import Traced
+from tessera.ir.target.gluon.flash_forward_emit import boxes_of
+from tessera.runtime.cuda.launch import i32
+from tessera.runtime.cuda.tma import SWIZZLES, TYPES
+from tessera.runtime.triton_builder import Code
+
+Keep = Callable[[Any, DType], int]
 
 
-def device_sections(e: Traced, target: str) -> list[tuple[str, str, bytes]]:
-    """The source and the binary of every kernel; steps without a kernel are an error."""
+def device_sections(e: Traced, target: str, keep: Keep) -> list[tuple[str, str, bytes]]:
+    """The sources, the binaries and the launches; steps without a kernel are an error."""
     made = compile_graph(e.graph, target, e.numerics)
     if not isinstance(made, OfflineExecutable):
         raise DeviceError(f"bundle: {e.name} could not be compiled for {target}")
@@ -19,19 +34,86 @@ def device_sections(e: Traced, target: str) -> list[tuple[str, str, bytes]]:
         raise DeviceError(
             f"bundle: {e.name} has symbolic sizes, which code for {target} cannot have yet; give them as numbers"
         )
-    shapes = [v.shape for v in e.graph.inputs]
-    hosted = made.hosted_at(shapes)
-    if hosted:
-        steps = "; ".join(f"{n}: {why}" for n, why in hosted.items())
+    program = made.program_at([v.shape for v in e.graph.inputs])
+    if program.hosted:
+        steps = "; ".join(f"{n}: {why}" for n, why in program.hosted.items())
         raise DeviceError(f"bundle: {e.name} has steps without code for {target}: {steps}")
-    sources = made.target_at(shapes)
-    codes = made.code_at(shapes)
+    if program.inside:
+        raise DeviceError(
+            f"bundle: {e.name} has {', '.join(program.inside)}, whose bodies the host of {target} repeats, which a "
+            "bundle cannot do yet; unroll them, or leave this target out"
+        )
+    built = program.built()
+    sources = program.sources
     rows = [
-        {"name": n, "source": str(sources[n]) if n in sources else "", "bytes": len(x)}
-        for n, x in codes.items()
+        {"name": c.name, "source": str(sources[c.name]), "bytes": len(x.image)} for c, x in built
     ]
+    images: dict[Code, int] = {}
+    for _, code in built:
+        images.setdefault(code, sum(-(-len(x.image) // 64) * 64 for x in images))
     text = json.dumps(rows, sort_keys=True, separators=(",", ":")).encode()
     where = f"{e.name}/{target}"
+    binary = b"".join(x.image + bytes(-len(x.image) % 64) for x in images)
+    plan = _plan(e, target, program, built, images, keep)
     return [
-        ("device", f"device/{where}", text), ("device", f"binary/{where}", b"".join(codes.values())),
+        ("device", f"device/{where}", text), ("device", f"binary/{where}", binary),
+        ("device", f"launches/{where}", plan.encode()),
     ]  # fmt: skip
+
+
+def _plan(
+    e: Traced, target: str, program: OfflineProgram, built: Sequence[tuple[GpuCall, Code]],
+    images: dict[Code, int], keep: Keep,
+) -> DevicePlan:  # fmt: skip
+    own = len(e.inputs)
+    inputs = [
+        Named(n, v.type, i) for i, (n, v) in enumerate(zip(e.inputs, e.graph.inputs, strict=False))
+    ]
+    arrays = [(np.ascontiguousarray(x), t.dtype) for _, x, t in e.weights]
+    tables = [(np.ascontiguousarray(x), program.types[n].dtype) for n, x in program.tables.items()]
+    data = [(keep(x, dtype), x.nbytes) for x, dtype in [*arrays, *tables]]
+    outputs = [
+        Named(n, v.type, *program.place(b))
+        for n, v, b in zip(e.outputs, e.graph.outputs, program.p.outputs, strict=True)
+    ]
+    scratch = own + len(data) + len(program.result_sizes) + 1
+    numbers = {code: i for i, code in enumerate(images)}
+    launches, need = [], 0
+    for c, code in built:
+        known = program.image.known.get(c.name, {})
+        blocks = blocks_of(c.launch, known)
+        need = max(need, blocks * max(c.scratch, code.scratch))
+        if blocks:
+            launches.append(_launch(program, c, code, numbers[code], blocks, scratch))
+    codes = [(x.name, at, len(x.image)) for x, at in images.items()]
+    return DevicePlan(
+        target, tuple(inputs), tuple(data), tuple(program.result_sizes), program.plan.arena, need,
+        tuple(outputs), tuple(codes), tuple(launches),
+    )  # fmt: skip
+
+
+def _launch(
+    program: OfflineProgram, c: GpuCall, code: Code, number: int, blocks: int, scratch: int
+) -> Launch:
+    given: list[Parameter] = []
+    kernel = c.launch.kernel
+    found = boxes_of(kernel) if c.launch.threads.roles else {}
+    for m, n in zip(kernel.parameters, (*c.inputs, *c.outputs), strict=True):
+        cell, offset = program.place(n)
+        if m not in found:
+            given.append(Pointer(cell, offset if size_of(program.types[n]) else 0))
+            continue
+        whole, rest = described(found[m])
+        shape, strides, box = whole.shape[::-1], whole.strides[-2::-1], whole.box[::-1]
+        dtype, swizzle = TYPES[np.dtype(whole.dtype)], SWIZZLES[whole.swizzle]
+        given += [
+            Box(cell, offset, dtype, swizzle, shape, strides, box), *(v.data for v in rest)
+        ]  # fmt: skip
+    known = program.image.known.get(c.name, {})
+    given += [i32(known[n]).data for n in kernel.sizes]
+    if c.scratch:
+        given.append(Pointer(scratch, 0))
+    threads = program.device[2] * code.warps
+    return Launch(
+        c.name, number, blocks, threads, code.shared, bool(code.scratch), tuple(given)
+    )  # fmt: skip

@@ -19,10 +19,12 @@ from tessera.compile.cpu.executable import MachineExecutable
 from tessera.core import tree
 from tessera.core.blame import blames_arguments
 from tessera.core.constraints import solve
+from tessera.core.device import CPU, Device
 from tessera.core.errors import DTypeError, FileError, OperandError, ShapeError, TesseraError
 from tessera.core.types import TensorType
 from tessera.deploy import weights
 from tessera.deploy.container import Container
+from tessera.deploy.device_program import DeviceProgram, fitting
 from tessera.deploy.entries import rebuilt
 from tessera.deploy.link import IMPORTS
 from tessera.deploy.manifest import BROKEN, described, read_manifest
@@ -30,37 +32,44 @@ from tessera.deploy.targets import usable
 from tessera.ir.graph.ir import data_of, holding, on_host
 from tessera.ir.graph.text import parse_graph
 from tessera.lang.arguments import argument
+from tessera.lang.device import as_device, devices
 from tessera.lang.trace import is_tensor
 from tessera.runtime.allocator import blocks
+from tessera.runtime.cuda.device import gpu
 from tessera.runtime.kernel import CompiledKernel
 from tessera.runtime.loaded import Loaded
 
 
 @blames_arguments
 def load(
-    path: str | os.PathLike[str], verify: bool = True, trusted: Sequence[bytes] | None = None
+    path: str | os.PathLike[str],
+    verify: bool = True,
+    trusted: Sequence[bytes] | None = None,
+    device: Any = None,
 ) -> Bundle:
     """Open a bundle; every byte is compared with its digests unless verify is False.
 
-    With `trusted`, public keys of ed25519, a bundle that none of them signed is an error.
+    With `trusted`, public keys of ed25519, a bundle that none of them signed is an error.  It runs on `device`, such
+    as "cuda:0"; without one on this processor, or on a GPU where it has code for that alone.
     """
     c = Container(path, verify)
     if trusted is not None:
         c.check_signature(trusted)
-    return Bundle(c)
+    return Bundle(c, None if device is None else as_device(device))
 
 
 class Bundle:
     """An open bundle: entry points by name."""
 
-    def __init__(self, c: Container):
-        self.container = c
+    def __init__(self, c: Container, device: Device | None = None):
+        self.container, self.device = c, device
         self.manifest = read_manifest(c)
         s = c.named.get("weights")
         if s is None:
             raise FileError(f"bundle: {c.path} has no weights section")
         view = memoryview(c.data)[s.offset : s.offset + s.size]
         self._weights = weights.read(str(c.path), view, self.manifest["tensors"])
+        self.data = view[8 + int.from_bytes(view[:8], "little") :]  # what plans have offsets in
         self._entries = {n: Entry(self, n) for n in self.manifest["entries"]}
 
     @property
@@ -112,6 +121,7 @@ class Entry:
         self.outputs = [described(x) for x in row["outputs"]]
         self._executable: Any = None
         self.target: str | None = None  # what runs it, when it has run
+        self.device = CPU  # where it runs, when it has run
 
     def run(self, *args: Any) -> Any:
         """The results for these arguments, trees as the function took them."""
@@ -130,38 +140,59 @@ class Entry:
         solve(shapes, [])
         if self._executable is None:
             self._executable = self._made()
-        data = [np.asarray(on_host(data_of(v, self.name))) for v in values]
-        outs = self._executable.run(data)
+        outs = self._executable.run([self._array(v) for v in values])
         found = iter(
-            holding(TensorType(t.dtype, x.shape), x)
+            holding(TensorType(t.dtype, x.shape), x, self.device)
             for (_, t), x in zip(self.outputs, outs, strict=True)
         )
         return rebuilt(self.row["returns"], lambda: next(found))
 
     __call__ = run
 
+    def _array(self, v: Any) -> Any:
+        """The data of a value: what is on this entry's device stays there."""
+        data = data_of(v, self.name)
+        if self.device.kind != "cpu" and v.device == self.device:
+            return data
+        return np.asarray(on_host(data))
+
     def _made(self) -> Any:
-        """The program: from machine code for this processor if there is any, else compiled."""
-        c = self.bundle.container
+        """The program: from machine code for this processor or device if there is any, else compiled."""
+        c, wanted = self.bundle.container, self.bundle.device
         captured = [self.bundle.weights[n] for n in self.row["weights"]]
-        for name in usable():
+        for name in usable() if wanted is None or wanted.kind == "cpu" else ():
             where = f"{self.name}/cpu:{name}"
             if f"image/{where}" in c.named:
                 self.target = f"cpu:{name}"
                 return _from_code(c, where, captured, self.row["numerics"])
+        for d in self._gpus(wanted):
+            target = fitting(c.named, self.name, gpu(d.index, d.kind))
+            if target is not None:
+                self.target, self.device = target, d
+                return DeviceProgram(c, self.name, target, d.kind, d.index, self.bundle.data)
         return self._compiled(captured)
 
+    def _gpus(self, wanted: Device | None) -> list[Device]:
+        """The GPUs that may run it: the one that is wanted, or all where the bundle has code for such."""
+        if wanted is not None:
+            return [wanted] if wanted.kind != "cpu" else []
+        if not any(n.startswith(f"launches/{self.name}/") for n in self.bundle.container.named):
+            return []
+        return [d for d in devices() if d.kind != "cpu"]
+
     def _compiled(self, captured: Sequence[Any]) -> Any:
-        c = self.bundle.container
+        c, wanted = self.bundle.container, self.bundle.device or CPU
         have = ", ".join(self.bundle.manifest["targets"]) or "nothing"
+        here = "this processor" if wanted.kind == "cpu" else str(wanted)
         warnings.warn(
-            f"bundle: {c.path} has code for {have}, not for this processor; {self.name} is compiled from its Graph IR",
+            f"bundle: {c.path} has code for {have}, not for {here}; {self.name} is compiled from its Graph IR",
             RuntimeWarning,
             stacklevel=4,
         )
-        self.target = "cpu"
+        self.target, self.device = wanted.kind, wanted
         g = _parsed(c, c.read(f"graph/{self.name}"))
-        made = compile_graph(g, "cpu", self.row["numerics"])
+        place = "cpu" if wanted.kind == "cpu" else f"{wanted.kind}:{wanted.index}"
+        made = compile_graph(g, place, self.row["numerics"])
         return _Bound(made, captured)
 
 

@@ -17,16 +17,12 @@ from tessera.core.dims import Apply, Dim, Size, Symbol, substitute, symbols
 from tessera.core.dtype import DType
 from tessera.core.errors import OperandError
 from tessera.core.types import TensorType
+from tessera.deploy.dtypes import DTYPES
 from tessera.deploy.views import Layout, is_row_major, layout_of, row_major
 from tessera.ir.graph.ir import Graph, Node
 from tessera.ir.schedule.ir import HostCall
 
 MAGIC, VERSION = b"TSPL", 1
-# Codes of dtypes, for ever; tessera.h has the same.
-DTYPES = {
-    "bool": 1, "i4": 2, "i8": 3, "i16": 4, "i32": 5, "i64": 6, "u8": 7, "u16": 8, "u32": 9, "u64": 10,
-    "f8e4m3": 11, "f8e5m2": 12, "f16": 13, "bf16": 14, "f32": 15, "f64": 16, "c64": 17, "c128": 18, "tf32": 19,
-}  # fmt: skip
 TEMPORARY, INPUT, DATA, VIEW = range(4)
 CALL, COPY, WHILE, SCAN = range(4)
 _OPCODES = {"//": 4, "%": 5, "max": 6, "min": 7}
@@ -209,7 +205,7 @@ class Planner:
             self._loop(s, self.image.loops[i])
         elif n.op.call == "barrier":
             for x, y in zip(s.operands, s.results, strict=True):
-                self._alias(y, x, self._layout(x))
+                self._see(y, x, self._layout(x))
         elif n.op.view is not None:
             self._view(s)
         else:
@@ -229,6 +225,11 @@ class Planner:
         layout = layout_of(s.node.op, of, t, s.node.params, self._layout(x))
         if layout is None:
             raise NoPlanError([f"{_told(s.node)} of a view"])
+        self._see(y, x, layout)
+
+    def _see(self, y: str, x: str, layout: Layout) -> None:
+        """Make y a view of x; a copy where a kernel reads it and its elements do not lie in order."""
+        t = self.image.buffers[y]
         if y in self.read and not is_row_major(t, layout[1]):
             shown = f"{y} as shown"
             self._alias(shown, x, layout, t)
@@ -340,4 +341,4 @@ def _text(s: str) -> bytes:
     return _u32(len(data)) + data
 
 
-__all__ = ["DTYPES", "NoPlanError", "Planner", "is_hosted"]
+__all__ = ["NoPlanError", "Planner", "is_hosted"]

@@ -93,7 +93,9 @@ def page_of(
 
 
 def run_page(compilations: Sequence[Compilation], title: str, tell: Callable[[str], None]) -> str:
-    """One page of a run: every compilation in it, and the largest program of each function or kernel at every level."""
+    """One page of a run: every compilation in it, and the largest program of each function or kernel at
+    every level.
+    """
     largest: dict[str, Compilation] = {}
     for c in compilations:
         known = largest.get(c.name)

@@ -1,4 +1,6 @@
-"""What the page of the inspector shows: every level of a program and what is known about it, as plain data."""
+"""What the page of the inspector shows: every level of a program and what is known about
+it, as plain data.
+"""
 
 from __future__ import annotations
 
@@ -365,9 +367,11 @@ def seconds_of(s: Step, seconds: Mapping[str, float]) -> float:
 
 
 def peaks_data(p: Peaks, steps: Sequence[Data] = ()) -> Data:
-    """What the machine reaches, never less than a step of the page has reached; each step gets its share of it.
+    """What the machine reaches, never less than a step of the page has reached; each step gets its share of
+    it.
 
-    Data that fit into the caches of the cores do not come from memory, so such a step has the roof of arithmetic alone.
+    Data that fit into the caches of the cores do not come from memory, so such a step has the roof of
+    arithmetic alone.
     """
     timed = [s for s in steps if s["seconds"] > 0]
     far = [s for s in timed if s["bytes"] > p.near * p.threads]

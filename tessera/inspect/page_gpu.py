@@ -1,4 +1,6 @@
-"""What the page shows of a program on a GPU: its schedule, Tile IR, Triton and assembly.  No GPU needs to be there."""
+"""What the page shows of a program on a GPU: its schedule, Tile IR, Triton and assembly.  No GPU needs to
+be there.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,15 @@ def demand_architectures(names: Sequence[str]) -> None:
 def on_the_host(e: GpuExecutable, inputs: Sequence[Any]) -> tuple[MachineExecutable, list[Array]]:
     """A program of a GPU as one of this machine, with what it reads."""
     g = e.written
-    here = Graph(g.inputs, g.nodes, g.outputs, g.name, g.input_names, [_here(v) for v in g.captured], g.guards)  # fmt: skip
+    here = Graph(
+        g.inputs,
+        g.nodes,
+        g.outputs,
+        g.name,
+        g.input_names,
+        [_here(v) for v in g.captured],
+        g.guards,
+    )
     made = cast(MachineExecutable, compile_graph(here, "cpu"))
     return made, [x.numpy() if isinstance(x, DeviceArray) else x for x in inputs]
 
@@ -72,11 +82,13 @@ def gpu_data(traced: Graph, sizes: Mapping[str, int], name: str) -> tuple[Data, 
     c = GpuCollector(traced, sizes, target)
     peaks = MACHINES.get(machine)
     data = {
-        "name": f"{traced.name} for {name}", "sizes": dict(sizes), "threads": 0, "machine": f"{name}, compiled and not run",
+        "name": f"{traced.name} for {name}", "sizes": dict(sizes), "threads": 0,
+        "machine": f"{name}, compiled and not run",
         "passes": c.passes(), "nodes": c.nodes(), "schedule": c.schedule(),
         "steps": c.steps(sizes, {}), "kernels": c.kernels(), "lower": c.lower,
         "memory": memory_data(c.made.plan), "code": ["Triton", code], "rewrites": [],
-        "peaks": {"flops": peaks.flops if peaks else 0, "bandwidth": peaks.bandwidth if peaks else 0, "threads": 0, "name": machine},
+        "peaks": {"flops": peaks.flops if peaks else 0, "bandwidth": peaks.bandwidth if peaks else 0,
+                  "threads": 0, "name": machine},
     }  # fmt: skip
     return data | c.places.data(), c.texts
 
@@ -129,7 +141,14 @@ class GpuCollector(Collector):
                 "names": [list(x.names) for x in lines],
                 "places": [self.places.number(x.location) for x in lines],
             }
-            out.append({"name": c.name, "step": self._number(a), "target": numbers[c.source], "buffers": buffers})  # fmt: skip
+            out.append(
+                {
+                    "name": c.name,
+                    "step": self._number(a),
+                    "target": numbers[c.source],
+                    "buffers": buffers,
+                }
+            )
         return out
 
 

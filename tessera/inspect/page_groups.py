@@ -82,6 +82,7 @@ def _placed(nodes: Sequence[dict[str, Any]], runs: Sequence[_Run]) -> list[dict[
         kinds = {nodes[i]["kind"] for i in ns}
         kind = next((k for k in _ORDER if k in kinds), "move")
         out.append({
-            "op": label, "name": name, "kind": kind, "in": given, "nodes": ns, "x": round(x, 1), "y": y, "w": round(w, 1),
+            "op": label, "name": name, "kind": kind, "in": given, "nodes": ns, "x": round(x, 1), "y": y,
+            "w": round(w, 1),
         })  # fmt: skip
     return out

@@ -29,7 +29,9 @@ Written = Mapping[Location, tuple[frozenset[str], str]]
 
 
 def written_ops(traced: Graph, lowered: Graph) -> Written:
-    """At each line, the ops that others stand for after the passes, and what the user wrote for them: softmax for max, sub, exp."""
+    """At each line, the ops that others stand for after the passes, and what the user wrote for them:
+    softmax for max, sub, exp.
+    """
     before, after = _by_line(traced), _by_line(lowered)
     found = {}
     for where, names in before.items():

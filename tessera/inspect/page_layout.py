@@ -1,8 +1,8 @@
 """Where the nodes of a graph stand in its picture: in layers, near to what they read and who reads them.
 
 A node stands one layer below the lowest of its operands.  What reads nothing stands right above its first
-reader, and so does what only moves such values.  Within a layer nodes are sorted by the middle of their neighbours, up and down a few times, and then
-moved apart as little as possible.
+reader, and so does what only moves such values.  Within a layer nodes are sorted by the middle of their
+neighbours, up and down a few times, and then moved apart as little as possible.
 """
 
 from __future__ import annotations

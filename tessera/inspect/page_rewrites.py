@@ -21,7 +21,9 @@ def _one(r: Rewrite, places: Places) -> dict[str, Any]:
     d, letters = r.derive(), Letters()
     forms: list[tuple[Operator, str, str, tuple[str, ...]]] = [(d.start, "", "", ())]
     for s in d.steps:
-        forms.append((s.whole, s.name, s.law.equation if isinstance(s.law, Law) else "", s.conditions))  # fmt: skip
+        forms.append(
+            (s.whole, s.name, s.law.equation if isinstance(s.law, Law) else "", s.conditions)
+        )
     rows = []
     for term, law, equation, conditions in forms:
         c = d.cost(term)

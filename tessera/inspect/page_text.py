@@ -1,6 +1,7 @@
 """The levels as lines for people to read, each with what it stands for.
 
-%11 = "tessera.max"(%10) {axes = [1]} : (tensor<8x64xf32>) -> tensor<8xf32>   ->   %11 = max(%10, axes=[1]): f32[8]
+%11 = "tessera.max"(%10) {axes = [1]} : (tensor<8x64xf32>) -> tensor<8xf32>  becomes
+%11 = max(%10, axes=[1]): f32[8]
 """
 
 from __future__ import annotations

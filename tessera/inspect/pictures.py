@@ -1,4 +1,5 @@
-"""Values as HTML for notebooks: a type and numbers in a table, graphs and memory as SVG, matrices as small images.
+"""Values as HTML for notebooks: a type and numbers in a table, graphs and memory as SVG, matrices as small
+images.
 
 Text takes the colour of the notebook, so that all of it is readable on light and dark pages.
 """
@@ -34,7 +35,8 @@ from tessera.lang.tensor import Tensor
 
 # Colours by Okabe and Ito, as in the inspector.
 COLOURS = {
-    "contraction": "#0072b2", "fold": "#d55e00", "elementwise": "#009e73", "move": "#8a8f98", "input": "#e69f00",
+    "contraction": "#0072b2", "fold": "#d55e00", "elementwise": "#009e73", "move": "#8a8f98",
+    "input": "#e69f00",
     "constant": "#8a8f98", "whole": "#cc79a7", "control": "#a06a00", "arena": "#0072b2", "result": "#009e73",
     "host": "#d55e00",
 }  # fmt: skip
@@ -117,7 +119,9 @@ def _kept(n: int) -> list[int | None]:
 
 
 def image(a: np.ndarray[Any, Any]) -> str:
-    """A matrix as an image: orange above zero, blue below, white at it; the largest of each patch is shown."""
+    """A matrix as an image: orange above zero, blue below, white at it; the largest of
+    each patch is shown.
+    """
     a = np.where(np.isfinite(a), a, 0.0)
     small = _patches(a)
     top = np.abs(small).max() or 1.0
@@ -129,7 +133,8 @@ def image(a: np.ndarray[Any, Any]) -> str:
     scale = max(1, 2 * _PIXELS // max(small.shape))
     size = f'width="{small.shape[1] * scale}" height="{small.shape[0] * scale}"'
     return (
-        f'<img {size} style="image-rendering:pixelated;border:1px solid #8886" alt="matrix {a.shape[0]} x {a.shape[1]}" '
+        f'<img {size} style="image-rendering:pixelated;border:1px solid #8886" alt="matrix {a.shape[0]} x '
+        f'{a.shape[1]}" '
         f'src="data:image/png;base64,{base64.b64encode(_png(pixels)).decode()}">'
     )  # fmt: skip
 
@@ -174,7 +179,8 @@ def _(a: Operator) -> str:
     known = all(isinstance(n, int) and n <= _DENSE for n in a.shape) and _is_known(a)
     picture = image(_wide_of(a)) if known else ""
     return (
-        f'<div style="display:flex;gap:16px;align-items:flex-start"><div><code>{escape(a.type)}</code> {escape(flags)}'
+        f'<div style="display:flex;gap:16px;align-items:flex-start"><div><code>{escape(a.type)}</code> '
+        f"{escape(flags)}"
         f"<ul>{_tree(a)}</ul></div>{picture}</div>"
     )
 
@@ -203,7 +209,16 @@ def _(d: Derivation) -> str:
     rows = []
     for term, law, equation in forms:
         c = d.cost(term)
-        rows.append((shown(term, letters), law, equation, f"{c.flops:.4g}", f"{c.bytes:.4g}", f"{c.launches:g}"))  # fmt: skip
+        rows.append(
+            (
+                shown(term, letters),
+                law,
+                equation,
+                f"{c.flops:.4g}",
+                f"{c.bytes:.4g}",
+                f"{c.launches:g}",
+            )
+        )
     table = _table(("form", "law", "equation", "flops", "bytes", "launches"), rows)
     return f"{table}<div>{escape('; '.join(letters.lines()))}</div>"
 
@@ -279,7 +294,10 @@ def _node(b: _Box, x: float, y: int) -> str:
 
 
 def _svg(width: float, height: float, box: str, parts: Iterable[str]) -> str:
-    return f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" viewBox="{box}" style="max-width:100%;height:auto">{"".join(parts)}</svg>'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
+        f'viewBox="{box}" style="max-width:100%;height:auto">{"".join(parts)}</svg>'
+    )
 
 
 @html.register
@@ -289,19 +307,27 @@ def _(p: Program) -> str:
         name = s.node.op.name if isinstance(s, HostCall) else s.name
         loops = "; ".join(x["nest"] for x in nests_of(s))
         rows.append((name, step_kind(s), ", ".join(read_by(s)), ", ".join(written_by(s)), loops))
-    head = f"<div>program <b>{escape(p.name)}</b>: {len(p.buffers)} buffers, {len(p.steps)} steps, returns {escape(', '.join(p.outputs))}</div>"
+    head = (
+        f"<div>program <b>{escape(p.name)}</b>: {len(p.buffers)} buffers, {len(p.steps)} steps, returns "
+        f"{escape(', '.join(p.outputs))}</div>"
+    )
     return head + _table(("step", "kind", "reads", "writes", "loops, outermost first"), rows)
 
 
 @html.register
 def _(s: Schedule) -> str:
-    rows = [(f.name, str(getattr(s, f.name))) for f in fields(s) if getattr(s, f.name) not in (None, ())]  # fmt: skip
+    rows = [
+        (f.name, str(getattr(s, f.name))) for f in fields(s) if getattr(s, f.name) not in (None, ())
+    ]
     return f"<code>{escape(str(s))}</code>{_table(('parameter', 'value'), rows)}"
 
 
 @html.register
 def _(m: MemoryPlan) -> str:
-    head = f"<div>peak {readable(m.peak)} = arena {readable(m.arena)} + results {readable(m.results)} + host and scratch {readable(m.beside)}</div>"
+    head = (
+        f"<div>peak {readable(m.peak)} = arena {readable(m.arena)} + results {readable(m.results)} + "
+        f"host and scratch {readable(m.beside)}</div>"
+    )
     return head + _timeline(m)
 
 
@@ -321,8 +347,12 @@ def _timeline(m: MemoryPlan) -> str:
             )
             y, h = tall * at / whole, max(2.0, tall * s.size / whole)
             c = COLOURS.get(s.kind, COLOURS["move"])
-            out.append(f'<g><rect x="{x:.1f}" y="{y:.1f}" width="{max(w, 1):.1f}" height="{h:.1f}" fill="{c}" fill-opacity=".18" stroke="{c}"/>'
-                       f'<title>{escape(f"{name}: {m.types[name]}, {readable(s.size)}, {s.kind}, steps {first} to {last}")}</title></g>')  # fmt: skip
+            size = readable(s.size)
+            label = f"{name}: {m.types[name]}, {size}, {s.kind}, steps {first} to {last}"
+            out.append(
+                f'<g><rect x="{x:.1f}" y="{y:.1f}" width="{max(w, 1):.1f}" height="{h:.1f}" '
+                f'fill="{c}" fill-opacity=".18" stroke="{c}"/><title>{escape(label)}</title></g>'
+            )
     return _svg(wide + 4, tall + 4, f"-2 -2 {wide + 4} {tall + 4}", out)
 
 

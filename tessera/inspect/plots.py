@@ -47,7 +47,9 @@ def _(x: Tensor, ax: Any) -> Any:
     a = np.asarray(x)
     parts = (("real", a.real), ("imaginary", a.imag)) if np.iscomplexobj(a) else (("", a),)
     if x.ndim == 2:
-        return _matrix(np.abs(a) if np.iscomplexobj(a) else a.astype(np.float64), axes(ax), str(x.type))  # fmt: skip
+        return _matrix(
+            np.abs(a) if np.iscomplexobj(a) else a.astype(np.float64), axes(ax), str(x.type)
+        )
     ax = axes(ax)
     for name, part in parts:
         ax.plot(part.astype(np.float64), label=name)
@@ -87,9 +89,22 @@ def _(m: MemoryPlan, ax: Any) -> Any:
         below += 0 if s.space == "arena" else s.size
         for first, last in s.lives.values():
             span = (max(first, 0), min(last, steps - 1) - max(first, 0) + 1)
-            ax.broken_barh([span], (at, s.size), facecolor=COLOURS.get(s.kind, "#8a8f98"), alpha=0.4, edgecolor="black", linewidth=0.5)  # fmt: skip
+            ax.broken_barh(
+                [span],
+                (at, s.size),
+                facecolor=COLOURS.get(s.kind, "#8a8f98"),
+                alpha=0.4,
+                edgecolor="black",
+                linewidth=0.5,
+            )
     ax.axhline(m.arena, color="black", linewidth=0.8, linestyle=":")
-    ax.set(xlim=(0, steps), ylim=(0, max(below, 1)), xlabel="step", ylabel="byte; results above the line", title=f"peak {m.peak:,} bytes")  # fmt: skip
+    ax.set(
+        xlim=(0, steps),
+        ylim=(0, max(below, 1)),
+        xlabel="step",
+        ylabel="byte; results above the line",
+        title=f"peak {m.peak:,} bytes",
+    )
     return ax
 
 
@@ -108,5 +123,9 @@ def roofline(rows: Any, peaks: Peaks, ax: Any) -> Any:
     ax.scatter(x, y, s=30 + 300 * share, alpha=0.6, color="#0072b2", edgecolor="black")
     for r, px, py in sorted(zip(counted, x, y, strict=True), key=lambda t: -t[0].seconds)[:8]:
         ax.annotate(r.name, (px, py), xytext=(6, 4), textcoords="offset points", fontsize=8)
-    ax.set(xlabel="operations for each byte", ylabel="operations a second", title="kernels below the roofline; larger: more time")  # fmt: skip
+    ax.set(
+        xlabel="operations for each byte",
+        ylabel="operations a second",
+        title="kernels below the roofline; larger: more time",
+    )
     return ax

@@ -46,8 +46,10 @@ VERSION = 1
 # What the time of a profile is made of, and the kinds of spans whose own time it is.
 TOTALS = {
     "kernels": ("kernel", "launch"), "host calls and copies": ("host", "copy"),
-    "between kernels": ("program",), "calling": ("call",), "single ops": ("op", "references"), "tracing": ("trace",),
-    "launching on a GPU": ("enqueue",), "compiling": ("compile",), "tuning": ("tune",), "profiler": ("profiler",),
+    "between kernels": ("program",), "calling": ("call",), "single ops": ("op", "references"),
+    "tracing": ("trace",),
+    "launching on a GPU": ("enqueue",), "compiling": ("compile",), "tuning": ("tune",),
+    "profiler": ("profiler",),
 }  # fmt: skip
 
 
@@ -107,7 +109,9 @@ class Profile:
 
     @cached_property
     def totals(self) -> dict[str, float]:
-        """Seconds by what the host spent them on; `python` is all that is not Tessera's, on the first thread."""
+        """Seconds by what the host spent them on; `python` is all that is not Tessera's, on the first
+        thread.
+        """
         own = [
             (s, t) for s, t in zip(self.spans, self_times(self.spans), strict=True) if not s.device
         ]
@@ -267,7 +271,8 @@ def _aligned(rows: Sequence[Sequence[str]], left: int) -> str:
     widths = [max(map(len, c)) for c in zip(*rows, strict=True)]
     split = len(widths) - left
     lines = (
-        "  ".join(c.rjust(w) if i < split else c.ljust(w) for i, (c, w) in enumerate(zip(r, widths, strict=True)))
+        "  ".join(c.rjust(w) if i < split else c.ljust(w) for i,
+                  (c, w) in enumerate(zip(r, widths, strict=True)))
         for r in rows
     )  # fmt: skip
     return "\n".join(line.rstrip() for line in lines)
@@ -315,7 +320,8 @@ def _loaded(whole: Mapping[str, Any]) -> Profile:
 def _row(r: Mapping[str, Any]) -> Row:
     return Row(
         str(r["program"]), str(r["name"]), str(r["kind"]), str(r["what"]), dict(r["lines"]),
-        int(r["launches"]), [float(t) for t in r["runs"]], Work(**r["work"]), float(r["least"]), str(r["bound"]),
+        int(r["launches"]), [float(t) for t in r["runs"]], Work(**r["work"]), float(r["least"]),
+        str(r["bound"]),
     )  # fmt: skip
 
 

@@ -1,4 +1,6 @@
-"""What a profile knows of the steps of a program: their work, their lines, their memory, and what a GPU reaches."""
+"""What a profile knows of the steps of a program: their work, their lines, their memory, and what a GPU
+reaches.
+"""
 
 from __future__ import annotations
 

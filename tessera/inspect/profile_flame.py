@@ -1,8 +1,8 @@
 """Flame graphs: a page of its own that shows where the time goes, from the user's calls down to kernels.
 
-A box is as wide as its time; boxes below are what it called.  A click zooms, Escape goes back, the search field
-marks names.  The page needs no network, follows the theme of the system and uses colours that colour-blind
-people tell apart.
+A box is as wide as its time; boxes below are what it called.  A click zooms, Escape goes back, the search
+field marks names.  The page needs no network, follows the theme of the system and uses colours that
+colour-blind people tell apart.
 """
 
 from __future__ import annotations
@@ -146,4 +146,4 @@ document.getElementById("find").oninput = e => {
   for (const g of all) g.classList.toggle("dim", !g.dataset.n.toLowerCase().includes(word));
 };
 </script></body></html>
-"""
+"""  # noqa: E501

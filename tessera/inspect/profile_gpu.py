@@ -1,7 +1,8 @@
 """Programs on a GPU while a profile is on.
 
-Their kernels are launched one by one with an event of the device between them, and under their names in the profilers of
-NVIDIA.  Everything runs on the main stream, so the time from one event to the next is that of a kernel, or of nothing.
+Their kernels are launched one by one with an event of the device between them, and under their names in the
+profilers of NVIDIA.  Everything runs on the main stream, so the time from one event to the next is that of
+a kernel, or of nothing.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from tessera.inspect.profile_facts import Memory
 from tessera.inspect.profile_rows import Row, Span
 
 _PROCESS = 1
-# Readers count whole nanoseconds and some cut what is left of them: 1.001 us would become 1000 ns, and an event end
-# after the one that it lies in.  This much more, in nanoseconds, keeps every time what it is.
+# Readers count whole nanoseconds and some cut what is left of them: 1.001 us would become 1000 ns, and an
+# event end after the one that it lies in.  This much more, in nanoseconds, keeps every time what it is.
 _MORE = 1e-3
 
 
@@ -45,7 +45,8 @@ def _complete(s: Span, rows: Sequence[Row]) -> dict[str, Any]:
     if s.row >= 0:
         r = rows[s.row]
         event["args"] = {
-            "flops": r.flops / len(r.runs), "bytes": r.bytes / len(r.runs), "lines": [x for x in r.lines if x],
+            "flops": r.flops / len(r.runs), "bytes": r.bytes / len(r.runs),
+            "lines": [x for x in r.lines if x],
             "program": r.program,
         }  # fmt: skip
     elif s.stack:

@@ -1,7 +1,7 @@
 """A page that is served to browsers of this machine, and made again when what it shows changes.
 
-The page asks by an event stream whether it is still the newest and loads itself again when it is not; its address,
-with the view and what is selected, stays.
+The page asks by an event stream whether it is still the newest and loads itself again when it is not; its
+address, with the view and what is selected, stays.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ new EventSource("/changes").onmessage = e => { if (e.data !== "%d") location.rel
 """
 _FAILED = """<!DOCTYPE html><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>error</title>
 <style>:root { color-scheme: light dark } body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem } pre { white-space: pre-wrap }</style>
-<h1>The page could not be made</h1><pre>%s</pre><p>It is tried again when the file changes.</p><body></body>"""
+<h1>The page could not be made</h1><pre>%s</pre><p>It is tried again when the file changes.</p><body></body>"""  # noqa: E501
 
 
 class PageError(Exception):
@@ -100,7 +100,8 @@ def _listen(port: int, live: Live) -> ThreadingHTTPServer:
         raise OperandError(f"inspect: {port} is no port, expected 0 to 65535") from None
     except OSError as e:
         raise OperandError(
-            f"inspect: port {port} of {HOST} cannot be had ({e.strerror}); name another with --port, or 0 for any that is free"
+            f"inspect: port {port} of {HOST} cannot be had ({e.strerror}); name another with --port, or 0 "
+            "for any that is free"
         ) from None
 
 

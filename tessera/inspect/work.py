@@ -19,8 +19,10 @@ from tessera.core.costs import COSTS
 from tessera.core.dims import Dim, symbols
 from tessera.core.filters import TRANSFORMS, parts_of
 from tessera.core.scalar import TESTS
+from tessera.core.scatters import SCATTERS
 from tessera.core.source import Location
 from tessera.core.types import TensorType
+from tessera.core.writes import WRITES
 from tessera.ir.graph.ir import substitute_params
 from tessera.ir.schedule.fuse_contractions import hidden_columns
 from tessera.ir.schedule.ir import (
@@ -56,6 +58,7 @@ _FREE = TESTS | {
     "and",
     "or",
 }
+_PARTS = frozenset(d.name for d in (*SCATTERS, *WRITES))
 _COMPLEX = {"mul": 6, "add": 2, "sub": 2, "div": 11}
 
 
@@ -87,8 +90,7 @@ def work_of(step: Step, types: Types, sizes: Sizes) -> Work:
             return total + Work(bytes=_moved(step, known, sizes))
         case Primitive():
             flops = _primitive(step, types, known, sizes)
-            moved = sum(size_of(known[n]) for n in (*step.operands, *step.results))
-            return Work(flops, flops, moved)
+            return Work(flops, flops, _primitive_bytes(step, known))
         case HostCall():
             return Work(bytes=sum(size_of(known[n]) for n in (*step.operands, *step.results)))
 
@@ -103,6 +105,14 @@ def _primitive(step: Primitive, types: Types, known: Types, sizes: Sizes) -> flo
         return count(*shapes, substitute_params(step.params, sizes))
     launches = expand(step, types).launches
     return sum(tile_work(x.kernel, {n: sizes[n] for n in x.kernel.sizes}).flops for x in launches)
+
+
+def _primitive_bytes(step: Primitive, known: Types) -> float:
+    """What a primitive reads and writes; of a tensor that is written in part, that part."""
+    sizes = [size_of(known[n]) for n in step.operands]
+    if step.primitive in _PARTS:
+        return sum(sizes[1:]) + sizes[1]
+    return sum(sizes) + sum(size_of(known[n]) for n in step.results)
 
 
 def _transform(shape: Sequence[int], lengths: Sequence[int]) -> float:

@@ -94,7 +94,6 @@ class StateSpec:
 
     spec: TensorSpec | None
     fields: tuple[str, ...]
-    linear = True  # whether a newer state makes an older one stale
 
     def check(self, name: str, state: Any, given: dict[str, Any]) -> None:
         """Refuse an argument that is not as its annotation says; the types are checked apart."""

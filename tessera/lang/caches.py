@@ -147,6 +147,10 @@ class Cache(Linear):
     def _moved(self, to: str, device: Any) -> Any:
         def move(x: Any) -> Any:
             if x.data is None:
+                if to == "device" and x.device.kind == "cpu":
+                    op.state_prefetch(
+                        x
+                    )  # where the device's memory is the host's, its caches are near
                 return op.state_move(x, to=to)
             return x if device is None else x.to(device)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tessera.core import tree
 from tessera.core.blame import blames_arguments, demand_function
+from tessera.core.dtype import as_dtype
 from tessera.core.errors import OperandError, RuleError
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Value, concrete, current_builder, host_data
@@ -43,6 +45,35 @@ def callback(
     if vjp is not None:
         return _reverse(call, vjp)
     return _without(call) if jvp is None else _forward(call, jvp, result_types)
+
+
+@blames_arguments
+def pure_callback(f: Callable[..., Any], result_types: Types, *args: Any, **kwargs: Any) -> Any:
+    """What f, a function on NumPy arrays without side effects, returns for these tensors.
+
+    It has no derivative: ts.callback takes one.  A batch calls it for each element.
+    """
+    return _called("pure_callback", f, result_types, args, kwargs)
+
+
+@blames_arguments
+def io_callback(
+    f: Callable[..., Any], result_types: Types, *args: Any, ordered: bool = True, **kwargs: Any
+) -> Any:
+    """What f, a function on NumPy arrays that may read, write and print, returns: called once each time a program runs.
+
+    Calls keep the order of the program; ordered=False allows another, which is not made use of.
+    """
+    return _called("io_callback", f, result_types, args, kwargs)
+
+
+def _called(name: str, f: Callable[..., Any], types: Types, args: Any, kwargs: Any) -> Any:
+    demand_function(name, f)
+    given = {k: v for k, v in kwargs.items() if not isinstance(v, Value)}
+    if len(given) != len(kwargs):
+        raise OperandError(f"{name}: pass tensors by position; keywords are for plain values")
+    bound = partial(f, **given) if given else f
+    return _without(_caller(bound, types))(*args)
 
 
 def _caller(f: Callable[..., Any], result_types: Types) -> Callable[..., Any]:
@@ -80,6 +111,10 @@ def _type(x: Any) -> TensorType:
                 f"callback: {x} has sizes without numbers; give a function of the arguments, as in lambda x: x.type"
             )
         return TensorType(x.dtype, x.shape)
+    if hasattr(x, "shape") and hasattr(
+        x, "dtype"
+    ):  # an array, or what another library describes one by
+        return TensorType(as_dtype(x.dtype), tuple(x.shape))
     raise OperandError(
         f"callback: a result type is {type(x).__name__} {x!r:.40}, expected Tensor[3, f32] with a dtype, the type of a "
         "tensor, or a function of the arguments"

@@ -30,6 +30,8 @@ gpu = Preferred(*GPUS)
 
 
 _DEVICE: ContextVar[Device] = ContextVar("tessera device", default=CPU)
+# The devices to return to, of the blocks that are open in this thread or task.
+_OUTER: ContextVar[tuple[Device, ...]] = ContextVar("tessera outer devices", default=())
 
 
 def devices() -> list[Device]:
@@ -107,16 +109,17 @@ class device(ContextDecorator):  # noqa: N801
 
     def __init__(self, x: Any):
         self.wanted = x
-        self._before: list[Device] = []
 
     def __enter__(self) -> Device:
-        before, found = _DEVICE.get(), as_device(self.wanted)
-        self._before.append(before)
+        found = as_device(self.wanted)
+        _OUTER.set((*_OUTER.get(), _DEVICE.get()))
         _DEVICE.set(found)
         return found
 
     def __exit__(self, *error: object) -> None:
-        _DEVICE.set(self._before.pop())
+        *outer, before = _OUTER.get()
+        _OUTER.set(tuple(outer))
+        _DEVICE.set(before)
 
     def __repr__(self) -> str:
         return f"device({'gpu' if self.wanted is gpu else self.wanted})"

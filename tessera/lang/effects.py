@@ -14,11 +14,12 @@ from tessera.core.errors import OperandError, located
 from tessera.core.processor import near_bytes
 from tessera.core.source import warn_caller
 from tessera.ir.graph.ir import Value
+from tessera.lang import op
 from tessera.lang.device import current_device
 from tessera.lang.tensor import Tensor
+from tessera.ops.state import NEAR
 
-_NEAR = ("smem", "shared", "register", "l2")
-_SPACES = (*_NEAR, "device", "host")
+_SPACES = (*NEAR, "device", "host")
 _OVERLAPS = ("compute", "none")
 _LINE, _PAGE = 64, 4096  # bytes that come into a cache, and into memory, at once
 
@@ -29,8 +30,8 @@ def prefetch(obj: Any, into: str = "smem", overlap: str = "compute") -> Iterator
 
     Into `device` and `host` they are copied, to the device in force or back.  The other spaces are levels of a
     memory near to what computes: on a CPU the tensors are read into its caches, beside the block or, with overlap="none",
-    before it.  Inside of a jitted function, and on a GPU, these are the compiler's and the kernels' to fill, and a
-    warning says so.
+    before it.  In a program for the CPU they are asked for where the block begins, by a step of its own that runs beside
+    the others.  On a GPU these memories are the kernels' to fill, and a warning says so.
     """
     if into not in _SPACES:
         raise located(
@@ -42,10 +43,11 @@ def prefetch(obj: Any, into: str = "smem", overlap: str = "compute") -> Iterator
                 f"prefetch: overlap is {overlap!r}, expected one of {', '.join(_OVERLAPS)}"
             )
         )
-    if into not in _NEAR:
+    if into not in NEAR:
         yield _moved(obj, into, overlap)
         return
-    reader = _reader([x for x in tree.leaves(obj) if isinstance(x, Value)], into)
+    values = [x for x in tree.leaves(obj) if isinstance(x, Value)]
+    reader = _reader([v for v in values if not _is_asked_for(v, into)], into)
     reader.start()
     if overlap == "none":
         reader.join()
@@ -53,6 +55,14 @@ def prefetch(obj: Any, into: str = "smem", overlap: str = "compute") -> Iterator
         yield obj
     finally:
         reader.join()
+
+
+def _is_asked_for(v: Value, into: str) -> bool:
+    """Whether a program that is traced has a step that asks for a tensor."""
+    if v.data is not None or v.device.kind != "cpu":
+        return False
+    op.state_prefetch(v, into=into)
+    return True
 
 
 def _moved(obj: Any, into: str, overlap: str) -> Any:
@@ -71,10 +81,8 @@ def _reader(values: list[Value], into: str) -> threading.Thread:
     """What reads tensors of the CPU; others are named in a warning."""
     arrays = [v.data for v in values if isinstance(v.data, np.ndarray)]
     if len(arrays) < len(values):
-        traced = any(v.data is None for v in values)
-        where = "inside of a jitted function the compiler" if traced else "on a GPU a kernel"
         warn_caller(
-            f"prefetch: into {into!r} is not done here: {where} decides what lies near; see tile.prefetch and "
+            f"prefetch: into {into!r} is not done here: on a GPU a kernel decides what lies near; see tile.prefetch and "
             "tile.load(stages=...)"
         )
     return threading.Thread(target=_read, args=(arrays,), daemon=True)

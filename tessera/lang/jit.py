@@ -383,8 +383,7 @@ class Jitted:
             given = dict(zip(c.names, dynamic, strict=True)) | c.static
             for n in self._states.keys() & given.keys():
                 self._states[n].check(n, given[n], given)
-                if self._states[n].linear:
-                    linear_state.begin(given[n])
+                given[n] = linear_state.begin(given[n])
             if self._is_method and self._first in c.names:
                 given[self._first] = unsettled(given[self._first])
             bound = inspect.BoundArguments(self._signature, OrderedDict())

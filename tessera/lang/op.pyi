@@ -1924,6 +1924,7 @@ def scan(
     xs: Tree = ...,
     length: Size | None = ...,
     reverse: bool = ...,
+    unroll: int | bool = ...,
 ) -> tuple[Tree, Tree]:
     """Carry a state along the first axis of xs: f(carry, x) -> (carry, y); the last carry and all y."""
 

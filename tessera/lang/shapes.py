@@ -20,6 +20,7 @@ from tessera.lang.arguments import argument
 from tessera.lang.jit import Jitted
 from tessera.lang.trace import is_tensor
 from tessera.lang.trace import trace as trace_function
+from tessera.ops.region import Traced
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,18 @@ def shapes(f: Callable[..., Any], *types: Any, **kwargs: Any) -> Shapes:
     return Shapes(tuple(rows), tuple(v.type for v in g.outputs), g.guards)
 
 
+def results_of(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The types of what f returns, in its structure."""
+    traced = _traced(f, args, kwargs)
+    return tree.unflatten(traced.structure, [v.type for v in traced.graph.outputs])
+
+
 def _graph_of(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph:
     demand_function("shapes", f)
+    return _traced(f, args, kwargs).graph
+
+
+def _traced(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
     # The body of a jitted function, but not of other wrappers: grad(f) is not f.
     plain = inspect.unwrap(f, stop=lambda g: not isinstance(g, Jitted))
     given = args or _annotated(plain)
@@ -97,13 +108,13 @@ def _graph_of(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
         getattr(plain, "__name__", "function"),
         names,
         weak_numbers=True,
-    ).graph
+    )
 
 
 def _annotated(f: Callable[..., Any]) -> list[TensorSpec]:
     parameters = inspect.signature(f, eval_str=True).parameters.values()
     specs = [p.annotation for p in parameters if isinstance(p.annotation, TensorSpec)]
-    if not specs:
+    if parameters and not specs:
         raise OperandError(
             f"shapes: {getattr(f, '__name__', f)} has no annotated tensors; pass a type for each "
             'argument, such as Tensor["B", 64, f32]'

@@ -88,7 +88,6 @@ class OptimizerSpec(StateSpec):
 
     of: Any = None  # the name of the argument with the parameters, or the parameters
     marks: tuple[Any, ...] = ()
-    linear = False
 
     def __str__(self) -> str:
         of = self.of if isinstance(self.of, str) else "..."

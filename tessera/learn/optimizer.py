@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from tessera.core.blame import blames_arguments, brief
 from tessera.core.errors import OperandError
 from tessera.lang import habits
+from tessera.lang.linear_state import successor
 
 Tree = Any
 State = dict[str, Any]
@@ -55,6 +56,7 @@ def _on_states(
                 f"update: the state is {type(state).__name__} {brief(state, 40)}, expected what opt.init(params) gave; "
                 "the order is update(grads, state, params)"
             )
-        return step(grads, state, params)
+        new, after = step(grads, state, params)
+        return new, successor(state, after)
 
     return update

@@ -1,8 +1,8 @@
-/* tessera.c: the runtime of bundles.  It needs libc and POSIX threads; build it with any C99 compiler.
+/* tessera.c: the runtime of bundles.  It needs libc, POSIX threads and dlopen; build it with any C99 compiler.
  *
  *   cc -O2 -pthread -I include program.c tessera.c
  *
- * In order: errors, SHA-256, the file, plans, sizes, memory, machine code, threads, running.  A reader believes nothing
+ * In order: errors, SHA-256, the file, plans, sizes, memory, machine code, threads, running, GPUs.  A reader believes nothing
  * in a file before it is checked, also when digests fit: they tell who damaged a file, not who wrote it.
  */
 #ifndef _GNU_SOURCE
@@ -10,6 +10,7 @@
 #endif
 #include "tessera/tessera.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -20,6 +21,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -374,6 +376,7 @@ typedef struct {
 } Step;
 
 typedef struct Bound Bound;
+typedef struct DeviceProgram DeviceProgram;
 typedef void (*Function)(void *const *parameters, const int64_t *sizes, int64_t begin, int64_t end, void *scratch);
 
 struct TessEntry {
@@ -398,6 +401,7 @@ struct TessEntry {
   uint8_t *code;
   uint64_t code_bytes;
   Bound *bound;
+  DeviceProgram *device; /* of an entry point on a GPU, which has nothing of the above but names */
   pthread_mutex_t lock;
 };
 
@@ -772,6 +776,7 @@ int tess_has_feature(const char *name) {
   if (!name) return 0;
   while (n--)
     if (!strcmp(names[n], name)) return 1;
+  if (!strcmp(name, "cuda")) return !tess_device_count(TESS_DEVICE_CUDA, archs) && archs[0];
   return !strcmp(name, "bundle-1") || !strcmp(name, "verify") || !strcmp(name, "threads");
 }
 
@@ -873,7 +878,8 @@ tess_status_t tess_tensor_validate(const TessTensorDesc *t) {
                 t->version, (unsigned)sizeof *t, TESS_ABI_VERSION);
   if (!t->dtype || t->dtype >= sizeof ITEM) return fail(TESS_ERROR_ARGUMENT, "tensor: dtype %u is unknown", t->dtype);
   if (t->rank > TESS_MAX_RANK) return fail(TESS_ERROR_ARGUMENT, "tensor: rank %u, at most %d", t->rank, TESS_MAX_RANK);
-  if (t->device) return fail(TESS_ERROR_ARGUMENT, "tensor: device %u, expected 0", t->device);
+  if (t->device && (t->device < TESS_DEVICE_CUDA || t->device >= TESS_DEVICE_CUDA + TESS_MAX_DEVICES))
+    return fail(TESS_ERROR_ARGUMENT, "tensor: device %u is unknown", t->device);
   if (t->flags & ~TESS_TENSOR_OWNED) return fail(TESS_ERROR_ARGUMENT, "tensor: flags %#x are unknown", t->flags);
   for (i = 0; i < t->rank; i++)
     if (t->shape[i] < 0 || __builtin_mul_overflow(total, (uint64_t)t->shape[i], &total))
@@ -928,7 +934,7 @@ tess_status_t tess_tensor_init(TessTensorDesc *t, tess_dtype_t dtype, uint32_t r
 
 void tess_tensor_free(TessTensorDesc *t) {
   if (t && t->flags & TESS_TENSOR_OWNED) {
-    free(t->data);
+    tess_memory_free(t->device, t->data);
     t->data = NULL, t->flags &= ~TESS_TENSOR_OWNED;
   }
 }
@@ -1022,9 +1028,12 @@ static void free_bound(Bound *b) {
   free(b->numbers), free(b->action), free(b);
 }
 
+static void free_device_program(TessEntry *e);
+
 static void free_entry(TessEntry *e) {
   Bound *b, *next;
   uint32_t i;
+  if (e->device) free_device_program(e);
   for (b = e->bound; b; b = next) {
     next = b->next;
     free_bound(b);
@@ -1513,6 +1522,7 @@ static tess_status_t solve(const TessEntry *e, const TessTensorDesc *inputs, int
     const TessTensorDesc *t = &inputs[i];
     const Buffer *f = &e->buffer[e->input[i].buffer];
     TRY(tess_tensor_validate(t));
+    if (t->device) return fail(TESS_ERROR_DEVICE, "%s: input %u lies on device %u, expected 0", e->name, i, t->device);
     if (t->dtype != f->dtype || t->rank != f->rank)
       return fail(TESS_ERROR_TYPE, "%s: input %u '%s' has dtype %u and rank %u, expected %u and %u", e->name, i,
                   e->input[i].name, t->dtype, t->rank, f->dtype, f->rank);
@@ -1582,6 +1592,11 @@ static void describe_outputs(const TessEntry *e, const Bound *b, TessTensorDesc 
   }
 }
 
+static tess_status_t plan_on_device(const TessEntry *e, const TessTensorDesc *inputs, uint32_t count,
+                                    TessTensorDesc *outputs, uint64_t *bytes);
+static tess_status_t run_on_device(TessEntry *e, TessStream *stream, const TessTensorDesc *inputs, uint32_t count,
+                                   TessTensorDesc *outputs, int waits);
+
 tess_status_t tess_entry_plan(TessEntry *e, const TessTensorDesc *inputs, uint32_t input_count, TessTensorDesc *outputs,
                               uint32_t output_count, uint64_t *bytes) {
   Bound *b = NULL;
@@ -1589,6 +1604,7 @@ tess_status_t tess_entry_plan(TessEntry *e, const TessTensorDesc *inputs, uint32
   if (!e || (output_count && !outputs)) return fail(TESS_ERROR_ARGUMENT, "tess_entry_plan: null");
   if (output_count != e->outputs)
     return fail(TESS_ERROR_ARGUMENT, "%s: room for %u outputs, expected %u", e->name, output_count, e->outputs);
+  if (e->device) return plan_on_device(e, inputs, input_count, outputs, bytes);
   pthread_mutex_lock(&e->lock);
   status = bound_for(e, inputs, input_count, &b);
   pthread_mutex_unlock(&e->lock);
@@ -1622,6 +1638,7 @@ static tess_status_t take_outputs(const TessEntry *e, const Bound *b, const Tess
       *t = made;
     } else {
       TRY(tess_tensor_validate(t));
+      if (t->device) return fail(TESS_ERROR_DEVICE, "%s: output %u lies on device %u, expected 0", e->name, i, t->device);
       if (t->dtype != e->buffer[o].dtype || t->rank != rank)
         return fail(TESS_ERROR_TYPE, "%s: output %u has dtype %u and rank %u, expected %u and %u", e->name, i, t->dtype,
                     t->rank, e->buffer[o].dtype, rank);
@@ -1701,6 +1718,7 @@ tess_status_t tess_entry_run(TessEntry *e, const TessTensorDesc *inputs, uint32_
     return fail(TESS_ERROR_ARGUMENT, "%s: room for %u outputs, expected %u", e->name, output_count, e->outputs);
   if (e->bundle->flags & TESS_OPEN_UNVERIFIED)
     return fail(TESS_ERROR_DIGEST, "%s: the bundle was opened unverified; what is not verified is not run", e->name);
+  if (e->device) return run_on_device(e, NULL, inputs, input_count, outputs, 1);
   pthread_mutex_lock(&e->lock);
   status = bound_for(e, inputs, input_count, &b);
   if (!status && !(r = take_run(e, b))) status = fail(TESS_ERROR_MEMORY, "%s: no memory for a run", e->name);
@@ -1730,6 +1748,8 @@ const char *tess_entry_numerics(const TessEntry *e) { return e ? e->numerics : "
 uint32_t tess_entry_input_count(const TessEntry *e) { return e ? e->inputs : 0; }
 uint32_t tess_entry_output_count(const TessEntry *e) { return e ? e->outputs : 0; }
 uint32_t tess_entry_kernel_count(const TessEntry *e) { return e ? e->kernels : 0; }
+static void describe_on_device(const TessEntry *e, int output, uint32_t i, TessValueInfo *out);
+static void kernel_on_device(const TessEntry *e, uint32_t i, TessKernelDesc *out);
 
 /* A size that is a number at every call; 0 on success. */
 static int fixed_size(const Size *s, int64_t *out) {
@@ -1752,11 +1772,13 @@ static tess_status_t describe(const TessEntry *e, const Value *v, TessValueInfo 
 
 tess_status_t tess_entry_input(const TessEntry *e, uint32_t i, TessValueInfo *out) {
   if (!e || !out || i >= e->inputs) return fail(TESS_ERROR_ARGUMENT, "tess_entry_input: there is no input %u", i);
+  if (e->device) return describe_on_device(e, 0, i, out), TESS_OK;
   return describe(e, &e->input[i], out);
 }
 
 tess_status_t tess_entry_output(const TessEntry *e, uint32_t i, TessValueInfo *out) {
   if (!e || !out || i >= e->outputs) return fail(TESS_ERROR_ARGUMENT, "tess_entry_output: there is no output %u", i);
+  if (e->device) return describe_on_device(e, 1, i, out), TESS_OK;
   return describe(e, &e->output[i], out);
 }
 
@@ -1764,6 +1786,7 @@ tess_status_t tess_entry_kernel(const TessEntry *e, uint32_t i, TessKernelDesc *
   const Kernel *k;
   int64_t n;
   if (!e || !out || i >= e->kernels) return fail(TESS_ERROR_ARGUMENT, "tess_entry_kernel: there is no kernel %u", i);
+  if (e->device) return kernel_on_device(e, i, out), TESS_OK;
   k = &e->kernel[i];
   memset(out, 0, sizeof *out);
   out->size = sizeof *out, out->version = TESS_ABI_VERSION, out->arch = e->arch, out->num_tiles = 1;
@@ -1773,4 +1796,869 @@ tess_status_t tess_entry_kernel(const TessEntry *e, uint32_t i, TessKernelDesc *
   if (!fixed_size(&e->size[k->count], &n)) out->tiles[0].instances = (uint64_t)n; /* else a launch tells */
   if (!fixed_size(&e->size[k->scratch], &n)) out->tiles[0].scratch = (uint64_t)n;
   return TESS_OK;
+}
+
+/* GPUs ---------------------------------------------------------------------------------------------------------- */
+
+/* The CUDA driver, by the names and types of cuda.h; what its library calls otherwise has a second name. */
+typedef uint64_t Address;
+#define CUDA_NEEDED(X)                                                                                            \
+  X(cuInit, "cuInit", (unsigned))                                                                                 \
+  X(cuDeviceGetCount, "cuDeviceGetCount", (int *))                                                                \
+  X(cuDeviceGet, "cuDeviceGet", (int *, int))                                                                     \
+  X(cuDeviceGetAttribute, "cuDeviceGetAttribute", (int *, int, int))                                              \
+  X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (void **, int))                                         \
+  X(cuCtxPushCurrent, "cuCtxPushCurrent_v2", (void *))                                                            \
+  X(cuCtxPopCurrent, "cuCtxPopCurrent_v2", (void **))                                                             \
+  X(cuGetErrorName, "cuGetErrorName", (int, const char **))                                                       \
+  X(cuGetErrorString, "cuGetErrorString", (int, const char **))                                                   \
+  X(cuMemAlloc, "cuMemAlloc_v2", (Address *, size_t))                                                             \
+  X(cuMemFree, "cuMemFree_v2", (Address))                                                                         \
+  X(cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2", (Address, const void *, size_t, void *))                           \
+  X(cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2", (void *, Address, size_t, void *))                                 \
+  X(cuMemcpyDtoDAsync, "cuMemcpyDtoDAsync_v2", (Address, Address, size_t, void *))                                \
+  X(cuModuleLoadData, "cuModuleLoadData", (void **, const void *))                                                \
+  X(cuModuleUnload, "cuModuleUnload", (void *))                                                                   \
+  X(cuModuleGetFunction, "cuModuleGetFunction", (void **, void *, const char *))                                  \
+  X(cuFuncSetAttribute, "cuFuncSetAttribute", (void *, int, int))                                                 \
+  X(cuLaunchKernel, "cuLaunchKernel",                                                                             \
+    (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **))     \
+  X(cuStreamCreate, "cuStreamCreate", (void **, unsigned))                                                        \
+  X(cuStreamDestroy, "cuStreamDestroy_v2", (void *))                                                              \
+  X(cuStreamSynchronize, "cuStreamSynchronize", (void *))                                                         \
+  X(cuStreamWaitEvent, "cuStreamWaitEvent", (void *, void *, unsigned))                                           \
+  X(cuEventCreate, "cuEventCreate", (void **, unsigned))                                                          \
+  X(cuEventDestroy, "cuEventDestroy_v2", (void *))                                                                \
+  X(cuEventRecord, "cuEventRecord", (void *, void *))                                                             \
+  X(cuEventSynchronize, "cuEventSynchronize", (void *))                                                           \
+  X(cuEventElapsedTime, "cuEventElapsedTime", (float *, void *, void *))
+#define CUDA_OF_NEWER(X)                                                                                          \
+  X(cuFuncGetParamInfo, "cuFuncGetParamInfo", (void *, size_t, size_t *, size_t *))                               \
+  X(cuTensorMapReplaceAddress, "cuTensorMapReplaceAddress", (void *, void *))                                     \
+  X(cuTensorMapEncodeTiled, "cuTensorMapEncodeTiled",                                                             \
+    (void *, int, uint32_t, void *, const uint64_t *, const uint64_t *, const uint32_t *, const uint32_t *, int,  \
+     int, int, int))
+
+#define DECLARE(name, symbol, types) int (*name) types;
+static struct {
+  CUDA_NEEDED(DECLARE)
+  CUDA_OF_NEWER(DECLARE)
+  pthread_mutex_t lock;
+  int tried, count;
+  const char *absent; /* why there is none */
+  void *context[TESS_MAX_DEVICES];
+} cuda = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void find_cuda(void) {
+  void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL), *f;
+  cuda.tried = 1, cuda.absent = "there is no libcuda.so.1";
+  if (!library) return;
+  cuda.absent = "it is too old";
+#define FIND(name, symbol, types)                \
+  f = dlsym(library, symbol);                    \
+  memcpy((void *)&cuda.name, &f, sizeof f);
+  CUDA_NEEDED(FIND)
+  CUDA_OF_NEWER(FIND)
+#define THERE(name, symbol, types) \
+  if (!cuda.name) return;
+  CUDA_NEEDED(THERE)
+  cuda.absent = "it finds no device";
+  if (cuda.cuInit(0) || cuda.cuDeviceGetCount(&cuda.count) || cuda.count < 1) {
+    cuda.count = 0;
+    return;
+  }
+  if (cuda.count > TESS_MAX_DEVICES) cuda.count = TESS_MAX_DEVICES;
+  cuda.absent = NULL;
+}
+
+static tess_status_t cuda_failed(const char *what, int code) {
+  const char *name = NULL, *text = NULL;
+  cuda.cuGetErrorName(code, &name);
+  cuda.cuGetErrorString(code, &text);
+  return fail(code == 2 ? TESS_ERROR_MEMORY : TESS_ERROR_DEVICE, "cuda: %s failed with %s (%s)", what,
+              name ? name : "an unknown error", text ? text : "");
+}
+
+#define CUDA(call, arguments)                               \
+  do {                                                      \
+    int code_ = cuda.call arguments;                        \
+    if (code_) return cuda_failed(#call, code_);            \
+  } while (0)
+
+/* Make a device current for the calls of this thread, until leave_device. */
+static tess_status_t enter_device(uint32_t device) {
+  uint32_t i = device - TESS_DEVICE_CUDA;
+  int handle, code = 0;
+  pthread_mutex_lock(&cuda.lock);
+  if (!cuda.tried) find_cuda();
+  if (!cuda.absent && device >= TESS_DEVICE_CUDA && i < (uint32_t)cuda.count && !cuda.context[i]) {
+    code = cuda.cuDeviceGet(&handle, (int)i);
+    if (!code) code = cuda.cuDevicePrimaryCtxRetain(&cuda.context[i], handle);
+  }
+  pthread_mutex_unlock(&cuda.lock);
+  if (device < TESS_DEVICE_CUDA || i >= TESS_MAX_DEVICES) return fail(TESS_ERROR_DEVICE, "device %u is unknown", device);
+  if (cuda.absent) return fail(TESS_ERROR_DEVICE, "cuda: there is no driver for device %u: %s", i, cuda.absent);
+  if (i >= (uint32_t)cuda.count) return fail(TESS_ERROR_DEVICE, "cuda: there is no device %u, there are %d", i, cuda.count);
+  if (code) return cuda_failed("cuDevicePrimaryCtxRetain", code);
+  CUDA(cuCtxPushCurrent, (cuda.context[i]));
+  return TESS_OK;
+}
+
+static void leave_device(void) {
+  void *before;
+  cuda.cuCtxPopCurrent(&before);
+}
+
+tess_status_t tess_device_count(uint32_t kind, uint32_t *count) {
+  if (!count || (kind != TESS_DEVICE_CPU && kind != TESS_DEVICE_CUDA))
+    return fail(TESS_ERROR_ARGUMENT, "tess_device_count: kind %u is unknown, or count is null", kind);
+  *count = 1;
+  if (kind == TESS_DEVICE_CPU) return TESS_OK;
+  pthread_mutex_lock(&cuda.lock);
+  if (!cuda.tried) find_cuda();
+  *count = (uint32_t)cuda.count;
+  pthread_mutex_unlock(&cuda.lock);
+  return TESS_OK;
+}
+
+#define ON_DEVICE(device, work)          \
+  do {                                   \
+    tess_status_t done_;                 \
+    TRY(enter_device(device));           \
+    done_ = (work);                      \
+    leave_device();                      \
+    return done_;                        \
+  } while (0)
+
+static tess_status_t device_alloc(uint64_t bytes, Address *out) {
+  CUDA(cuMemAlloc, (out, (size_t)(bytes ? bytes : 1)));
+  return TESS_OK;
+}
+
+static tess_status_t device_free(Address at) {
+  CUDA(cuMemFree, (at));
+  return TESS_OK;
+}
+
+/* Copy on a stream; one of the two is on its device. */
+static tess_status_t device_copy(void *to, uint32_t to_device, const void *from, uint32_t from_device, uint64_t bytes,
+                                 void *stream) {
+  if (!bytes) return TESS_OK;
+  if (!from_device) CUDA(cuMemcpyHtoDAsync, ((Address)(uintptr_t)to, from, (size_t)bytes, stream));
+  else if (!to_device) CUDA(cuMemcpyDtoHAsync, (to, (Address)(uintptr_t)from, (size_t)bytes, stream));
+  else CUDA(cuMemcpyDtoDAsync, ((Address)(uintptr_t)to, (Address)(uintptr_t)from, (size_t)bytes, stream));
+  return TESS_OK;
+}
+
+static tess_status_t wait_for(void *stream) {
+  CUDA(cuStreamSynchronize, (stream));
+  return TESS_OK;
+}
+
+tess_status_t tess_memory_alloc(uint32_t device, uint64_t bytes, void **out) {
+  if (!out) return fail(TESS_ERROR_ARGUMENT, "tess_memory_alloc: out is null");
+  *out = NULL;
+  if (bytes > MOST_BYTES || (!device && posix_memalign(out, LINE, bytes ? (size_t)bytes : 1)))
+    return fail(TESS_ERROR_MEMORY, "tess_memory_alloc: no memory for %llu bytes", (unsigned long long)bytes);
+  if (!device) return TESS_OK;
+  {
+    Address at = 0;
+    tess_status_t status;
+    TRY(enter_device(device));
+    status = device_alloc(bytes, &at);
+    leave_device();
+    *out = (void *)(uintptr_t)at;
+    return status;
+  }
+}
+
+tess_status_t tess_memory_free(uint32_t device, void *memory) {
+  if (!device || !memory) return free(memory), TESS_OK;
+  ON_DEVICE(device, device_free((Address)(uintptr_t)memory));
+}
+
+tess_status_t tess_memory_copy(void *to, uint32_t to_device, const void *from, uint32_t from_device, uint64_t bytes) {
+  tess_status_t status;
+  if (bytes && (!to || !from)) return fail(TESS_ERROR_ARGUMENT, "tess_memory_copy: null");
+  if (to_device && from_device && to_device != from_device)
+    return fail(TESS_ERROR_DEVICE, "tess_memory_copy: from device %u to device %u, copy through this processor", from_device,
+                to_device);
+  if (!to_device && !from_device) return (bytes ? memmove(to, from, (size_t)bytes) : NULL), TESS_OK;
+  TRY(enter_device(to_device ? to_device : from_device));
+  status = device_copy(to, to_device, from, from_device, bytes, NULL);
+  if (!status) status = wait_for(NULL);
+  leave_device();
+  return status;
+}
+
+struct TessStream {
+  uint32_t device;
+  void *handle;
+};
+struct TessEvent {
+  uint32_t device;
+  void *handle;
+  struct timespec at; /* of this processor */
+};
+
+static tess_status_t make_stream(void **out) {
+  CUDA(cuStreamCreate, (out, 1u)); /* not in order with the stream 0 */
+  return TESS_OK;
+}
+
+static tess_status_t make_event(void **out) {
+  CUDA(cuEventCreate, (out, 0u));
+  return TESS_OK;
+}
+
+static tess_status_t open_handle(uint32_t device, tess_status_t (*make)(void **), void **handle) {
+  if (!device) return TESS_OK;
+  ON_DEVICE(device, make(handle));
+}
+
+tess_status_t tess_stream_create(uint32_t device, TessStream **out) {
+  tess_status_t status;
+  if (!out) return fail(TESS_ERROR_ARGUMENT, "tess_stream_create: out is null");
+  *out = calloc(1, sizeof **out);
+  if (!*out) return fail(TESS_ERROR_MEMORY, "tess_stream_create: no memory");
+  (*out)->device = device;
+  status = open_handle(device, make_stream, &(*out)->handle);
+  if (status) free(*out), *out = NULL;
+  return status;
+}
+
+tess_status_t tess_stream_synchronize(TessStream *s) {
+  if (!s) return fail(TESS_ERROR_ARGUMENT, "tess_stream_synchronize: null");
+  if (!s->device) return TESS_OK;
+  ON_DEVICE(s->device, wait_for(s->handle));
+}
+
+void tess_stream_destroy(TessStream *s) {
+  if (s && s->device && !enter_device(s->device)) {
+    cuda.cuStreamSynchronize(s->handle);
+    cuda.cuStreamDestroy(s->handle);
+    leave_device();
+  }
+  free(s);
+}
+
+tess_status_t tess_event_create(uint32_t device, TessEvent **out) {
+  tess_status_t status;
+  if (!out) return fail(TESS_ERROR_ARGUMENT, "tess_event_create: out is null");
+  *out = calloc(1, sizeof **out);
+  if (!*out) return fail(TESS_ERROR_MEMORY, "tess_event_create: no memory");
+  (*out)->device = device;
+  status = open_handle(device, make_event, &(*out)->handle);
+  if (status) free(*out), *out = NULL;
+  return status;
+}
+
+static tess_status_t record_event(TessEvent *e, const TessStream *s) {
+  CUDA(cuEventRecord, (e->handle, s->handle));
+  return TESS_OK;
+}
+
+static tess_status_t await_event(const TessStream *s, const TessEvent *e) {
+  CUDA(cuStreamWaitEvent, (s->handle, e->handle, 0u));
+  return TESS_OK;
+}
+
+static tess_status_t synchronize_event(const TessEvent *e) {
+  CUDA(cuEventSynchronize, (e->handle));
+  return TESS_OK;
+}
+
+static tess_status_t elapsed_between(const TessEvent *start, const TessEvent *end, double *seconds) {
+  float milliseconds = 0;
+  CUDA(cuEventElapsedTime, (&milliseconds, start->handle, end->handle));
+  *seconds = 1e-3 * (double)milliseconds;
+  return TESS_OK;
+}
+
+tess_status_t tess_event_record(TessEvent *e, TessStream *s) {
+  if (!e || !s || e->device != s->device) return fail(TESS_ERROR_ARGUMENT, "tess_event_record: null, or of another device");
+  if (!e->device) return clock_gettime(CLOCK_MONOTONIC, &e->at), TESS_OK;
+  ON_DEVICE(e->device, record_event(e, s));
+}
+
+tess_status_t tess_stream_wait(TessStream *s, TessEvent *e) {
+  if (!e || !s) return fail(TESS_ERROR_ARGUMENT, "tess_stream_wait: null");
+  if (!e->device) return TESS_OK; /* it has happened */
+  if (!s->device) return tess_event_synchronize(e);
+  ON_DEVICE(s->device, await_event(s, e));
+}
+
+tess_status_t tess_event_synchronize(TessEvent *e) {
+  if (!e) return fail(TESS_ERROR_ARGUMENT, "tess_event_synchronize: null");
+  if (!e->device) return TESS_OK;
+  ON_DEVICE(e->device, synchronize_event(e));
+}
+
+tess_status_t tess_event_elapsed(TessEvent *start, TessEvent *end, double *seconds) {
+  if (!start || !end || !seconds || start->device != end->device)
+    return fail(TESS_ERROR_ARGUMENT, "tess_event_elapsed: null, or of two devices");
+  if (start->device) ON_DEVICE(start->device, elapsed_between(start, end, seconds));
+  *seconds = (double)(end->at.tv_sec - start->at.tv_sec) + 1e-9 * (double)(end->at.tv_nsec - start->at.tv_nsec);
+  return TESS_OK;
+}
+
+void tess_event_destroy(TessEvent *e) {
+  if (e && e->device && !enter_device(e->device)) {
+    cuda.cuEventDestroy(e->handle);
+    leave_device();
+  }
+  free(e);
+}
+
+/* Programs on GPUs ---------------------------------------------------------------------------------------------- */
+
+enum { POINTER, VALUE, BOX, WIDEST = 64, MAP_BYTES = 128, MAP_AXES = 5, APART = 256, MOST_ADDED = 8 };
+static const uint64_t MOST_ON_DEVICE = (uint64_t)1 << 44;
+
+typedef struct {
+  char name[64];
+  uint32_t dtype, rank, cell;
+  int64_t shape[TESS_MAX_RANK];
+  uint64_t offset, bytes;
+} DeviceValue;
+typedef struct {
+  uint32_t kind, cell, bytes, axes, dtype, swizzle, map; /* which of the descriptors */
+  uint64_t offset, shape[MAP_AXES], strides[MAP_AXES];
+  uint32_t box[MAP_AXES];
+  uint8_t value[WIDEST];
+} Parameter;
+typedef struct {
+  char name[64];
+  uint32_t code, blocks, threads, shared, own, parameters, first, added;
+  void *function;
+} DeviceLaunch;
+typedef struct {
+  char name[128];
+  uint64_t at, bytes;
+  void *module;
+} DeviceCode;
+typedef struct DeviceRun {
+  struct DeviceRun *next;
+  void *stream;
+  Address memory;
+  Address *address; /* of every parameter; values are read where the program has them */
+  void **list;
+  uint8_t *maps;
+} DeviceRun;
+struct DeviceProgram {
+  uint32_t device, capability;
+  DeviceValue *input, *output;
+  uint32_t cells, first_data, datas, results, launches, codes, parameters, maps;
+  uint64_t *size;    /* of cells */
+  uint64_t *offset;  /* of cells in the memory of a run, or of data in that of the entry */
+  uint64_t *data_at; /* in the weights */
+  uint64_t memory, held_bytes;
+  Address held;
+  void *stream;
+  uint8_t *copy; /* of the plan and the code, which is what was verified */
+  DeviceCode *code;
+  DeviceLaunch *launch;
+  Parameter *parameter;
+  uint8_t *maps_made;
+  DeviceRun *idle;
+};
+
+static void free_device_program(TessEntry *e) {
+  DeviceProgram *d = e->device;
+  DeviceRun *r, *next;
+  uint32_t i;
+  if (!d->device) goto memory;
+  if (enter_device(d->device)) goto memory; /* the driver has gone */
+  for (r = d->idle; r; r = r->next) {
+    cuda.cuStreamSynchronize(r->stream);
+    cuda.cuMemFree(r->memory);
+  }
+  if (d->held) cuda.cuMemFree(d->held);
+  for (i = 0; d->code && i < d->codes; i++)
+    if (d->code[i].module) cuda.cuModuleUnload(d->code[i].module);
+  if (d->stream) cuda.cuStreamDestroy(d->stream);
+  leave_device();
+memory:
+  for (r = d->idle; r; r = next) next = r->next, free(r);
+  free(d->input), free(d->output), free(d->size), free(d->offset), free(d->data_at), free(d->copy), free(d->code);
+  free(d->launch), free(d->parameter), free(d->maps_made), free(d);
+  e->device = NULL;
+}
+
+static tess_status_t read_device_values(TessEntry *e, uint32_t *count, DeviceValue **out, int output) {
+  uint32_t i, j;
+  TRY(take_count(e, 12, count, (void **)out, sizeof **out));
+  for (i = 0; i < *count; i++) {
+    DeviceValue *v = &(*out)[i];
+    TRY(take_name(e, v->name, sizeof v->name));
+    TRY(take_below(e, sizeof ITEM, &v->dtype));
+    TRY(take_below(e, TESS_MAX_RANK + 1, &v->rank));
+    if (!v->dtype) return damaged("a dtype is unknown");
+    v->bytes = ITEM[v->dtype], v->cell = i;
+    for (j = 0; j < v->rank; j++) {
+      uint64_t n;
+      TRY(take_u64(e, &n));
+      if (n > MOST_ON_DEVICE || __builtin_mul_overflow(v->bytes, n, &v->bytes) || v->bytes > MOST_ON_DEVICE)
+        return damaged("a size is out of range");
+      v->shape[j] = (int64_t)n;
+    }
+    if (output) {
+      TRY(take_u32(e, &v->cell));
+      TRY(take_u64(e, &v->offset));
+    }
+  }
+  return TESS_OK;
+}
+
+/* Whether bytes of a cell are there. */
+static int in_cell(const DeviceProgram *d, uint32_t cell, uint64_t offset, uint64_t bytes) {
+  return cell < d->cells && offset <= d->size[cell] && bytes <= d->size[cell] - offset;
+}
+
+static tess_status_t read_parameter(TessEntry *e, DeviceProgram *d, Parameter *p) {
+  uint32_t j;
+  TRY(take_below(e, 3, &p->kind));
+  if (p->kind == VALUE) {
+    TRY(take_below(e, WIDEST + 1, &p->bytes));
+    if (!enough(e, p->bytes)) return damaged("it ends early");
+    memcpy(p->value, e->at, p->bytes);
+    e->at += p->bytes;
+    return TESS_OK;
+  }
+  p->bytes = 8;
+  TRY(take_u32(e, &p->cell));
+  TRY(take_u64(e, &p->offset));
+  if (!in_cell(d, p->cell, p->offset, 0)) return damaged("an address lies outside of its memory");
+  if (p->kind == POINTER) return TESS_OK;
+  p->bytes = MAP_BYTES, p->map = d->maps++;
+  TRY(take_below(e, 13, &p->dtype));
+  TRY(take_below(e, 4, &p->swizzle));
+  TRY(take_below(e, MAP_AXES + 1, &p->axes));
+  if (!p->axes) return damaged("a descriptor has no axes");
+  for (j = 0; j < p->axes; j++) TRY(take_u64(e, &p->shape[j]));
+  for (j = 0; j + 1 < p->axes; j++) TRY(take_u64(e, &p->strides[j]));
+  for (j = 0; j < p->axes; j++) TRY(take_u32(e, &p->box[j]));
+  return TESS_OK;
+}
+
+static tess_status_t read_launches(TessEntry *e, DeviceProgram *d) {
+  uint32_t i, j, room = 0;
+  TRY(take_count(e, 28, &d->launches, (void **)&d->launch, sizeof *d->launch));
+  for (i = 0; i < d->launches; i++) {
+    DeviceLaunch *l = &d->launch[i];
+    TRY(take_name(e, l->name, sizeof l->name));
+    TRY(take_below(e, d->codes, &l->code));
+    TRY(take_below(e, 0x7fffffff, &l->blocks));
+    TRY(take_below(e, 1025, &l->threads));
+    TRY(take_below(e, 1u << 20, &l->shared));
+    TRY(take_below(e, 2, &l->own));
+    TRY(take_u32(e, &l->parameters));
+    if (!l->blocks || !l->threads || !enough(e, (uint64_t)l->parameters * 8)) return damaged("a launch is out of range");
+    l->first = d->parameters;
+    if (d->parameters + (uint64_t)l->parameters + MOST_ADDED > room) {
+      Parameter *more;
+      uint64_t wanted = 2 * (d->parameters + (uint64_t)l->parameters + MOST_ADDED);
+      if (wanted > 1u << 24) return damaged("it has too many launches");
+      more = realloc(d->parameter, wanted * sizeof *more);
+      if (!more) return fail(TESS_ERROR_MEMORY, "bundle: no memory for its plan");
+      d->parameter = more, room = (uint32_t)wanted;
+    }
+    memset(d->parameter + l->first, 0, (l->parameters + MOST_ADDED) * sizeof *d->parameter);
+    for (j = 0; j < l->parameters; j++) TRY(read_parameter(e, d, &d->parameter[l->first + j]));
+    d->parameters += l->parameters + MOST_ADDED;
+  }
+  if (e->at != e->end) return damaged("bytes follow its end");
+  return TESS_OK;
+}
+
+static uint64_t apart(uint64_t n) { return (n + APART - 1) / APART * APART; }
+
+static tess_status_t read_device_plan(TessEntry *e, DeviceProgram *d, uint64_t code_bytes) {
+  uint64_t arena, scratch, *data_size = NULL, room = e->bundle->weights->size - e->bundle->weights_at, total = 0;
+  uint32_t i, version, n = 0;
+  char target[40];
+  if (!enough(e, 8) || memcmp(e->at, "TSGP", 4)) return damaged("it is none");
+  e->at += 4;
+  TRY(take_u32(e, &version));
+  if (version != 1) return fail(TESS_ERROR_FILE, "bundle: its plan has version %u, expected 1", version);
+  TRY(take_name(e, target, sizeof target));
+  if (strcmp(target, e->target)) return damaged("it is for another target");
+  TRY(take_u64(e, &arena));
+  TRY(take_u64(e, &scratch));
+  TRY(read_device_values(e, &e->inputs, &d->input, 0));
+  TRY(take_count(e, 16, &d->datas, (void **)&d->data_at, sizeof *d->data_at));
+  data_size = calloc((size_t)d->datas + 1, sizeof *data_size);
+  if (!data_size) return fail(TESS_ERROR_MEMORY, "bundle: no memory for its plan");
+  for (i = 0; i < d->datas; i++) {
+    d->data_at[i] = u64_at(e->at), data_size[i] = u64_at(e->at + 8), e->at += 16;
+    if (d->data_at[i] > room || data_size[i] > room - d->data_at[i]) {
+      free(data_size);
+      return damaged("a weight lies outside of the file");
+    }
+  }
+  d->first_data = e->inputs;
+  {
+    tess_status_t status = take_u32(e, &d->results);
+    if (!status && !enough(e, (uint64_t)d->results * 8)) status = damaged("a list is too long");
+    d->cells = e->inputs + d->datas + d->results + 2;
+    if (!status) {
+      d->size = calloc(d->cells, sizeof *d->size), d->offset = calloc(d->cells, sizeof *d->offset);
+      if (!d->size || !d->offset) status = fail(TESS_ERROR_MEMORY, "bundle: no memory for its plan");
+    }
+    for (i = 0; !status && i < e->inputs; i++) d->size[n++] = d->input[i].bytes;
+    for (i = 0; !status && i < d->datas; i++) d->size[n++] = data_size[i];
+    for (i = 0; !status && i < d->results; i++, e->at += 8) d->size[n++] = u64_at(e->at);
+    free(data_size);
+    TRY(status);
+  }
+  d->size[n++] = arena, d->size[n++] = scratch;
+  for (i = 0; i < d->cells; i++) {
+    int is_data = i >= d->first_data && i < d->first_data + d->datas;
+    uint64_t *at = is_data ? &d->held_bytes : &d->memory;
+    if (d->size[i] > MOST_ON_DEVICE || (total += d->size[i]) > MOST_ON_DEVICE) return damaged("a size is out of range");
+    d->offset[i] = *at, *at += apart(d->size[i]);
+  }
+  TRY(read_device_values(e, &e->outputs, &d->output, 1));
+  for (i = 0; i < e->outputs; i++)
+    if (!in_cell(d, d->output[i].cell, d->output[i].offset, d->output[i].bytes))
+      return damaged("an output lies outside of its memory");
+  TRY(take_count(e, 20, &d->codes, (void **)&d->code, sizeof *d->code));
+  for (i = 0; i < d->codes; i++) {
+    DeviceCode *c = &d->code[i];
+    TRY(take_name(e, c->name, sizeof c->name));
+    TRY(take_u64(e, &c->at));
+    TRY(take_u64(e, &c->bytes));
+    if (c->at > code_bytes || c->bytes > code_bytes - c->at) return damaged("a kernel lies outside of the code");
+  }
+  TRY(read_launches(e, d));
+  e->kernels = d->launches;
+  return TESS_OK;
+}
+
+/* Load the code, and make the descriptors of the copy engine, whose addresses every run fills in. */
+static tess_status_t load_device_code(DeviceProgram *d, const uint8_t *code) {
+  uint32_t i, j;
+  if (d->maps && (!cuda.cuTensorMapEncodeTiled || !cuda.cuTensorMapReplaceAddress))
+    return fail(TESS_ERROR_DEVICE, "cuda: the driver has no cuTensorMapEncodeTiled; install driver 525 or newer");
+  for (i = 0; i < d->codes; i++) CUDA(cuModuleLoadData, (&d->code[i].module, code + d->code[i].at));
+  if (posix_memalign((void **)&d->maps_made, LINE, ((size_t)d->maps + 1) * MAP_BYTES))
+    return fail(TESS_ERROR_MEMORY, "bundle: no memory for its plan");
+  for (i = 0; i < d->launches; i++) {
+    DeviceLaunch *l = &d->launch[i];
+    size_t count = (size_t)l->parameters + 2, offset, size;
+    CUDA(cuModuleGetFunction, (&l->function, d->code[l->code].module, d->code[l->code].name));
+    if (l->shared > 48u << 10) CUDA(cuFuncSetAttribute, (l->function, 8, (int)l->shared));
+    if (cuda.cuFuncGetParamInfo) {
+      for (count = 0; count < 8192 && !cuda.cuFuncGetParamInfo(l->function, count, &offset, &size); count++) {
+        const Parameter *p = &d->parameter[l->first + count];
+        if (size != (count < l->parameters ? p->bytes : 8))
+          return fail(TESS_ERROR_FILE, "bundle: parameter %u of kernel '%s' has %u bytes, its code wants %u", (unsigned)count,
+                      l->name, count < l->parameters ? p->bytes : 8u, (unsigned)size);
+        if (count == (size_t)l->parameters + MOST_ADDED) break;
+      }
+    }
+    if (count < l->parameters || count > (size_t)l->parameters + MOST_ADDED)
+      return fail(TESS_ERROR_FILE, "bundle: kernel '%s' is given %u parameters, its code has %u", l->name, l->parameters,
+                  (unsigned)count);
+    l->added = (uint32_t)count - l->parameters;
+    for (j = 0; j < l->added; j++) { /* addresses that its compiler added: scratch of its own, or nothing */
+      Parameter *p = &d->parameter[l->first + l->parameters + j];
+      p->kind = !j && l->own ? POINTER : VALUE, p->cell = d->cells - 1, p->bytes = 8;
+    }
+    for (j = 0; j < l->parameters; j++) {
+      const Parameter *p = &d->parameter[l->first + j];
+      static const uint32_t ones[MAP_AXES] = {1, 1, 1, 1, 1};
+      if (p->kind == BOX)
+        CUDA(cuTensorMapEncodeTiled, (d->maps_made + (size_t)p->map * MAP_BYTES, (int)p->dtype, p->axes, (void *)(uintptr_t)4096,
+                                      p->shape, p->strides, p->box, ones, 0, (int)p->swizzle, 2, 0));
+    }
+  }
+  return TESS_OK;
+}
+
+static tess_status_t start_device_program(TessEntry *e, DeviceProgram *d, const uint8_t *code) {
+  const uint8_t *weights = e->bundle->weights->data + e->bundle->weights_at;
+  uint32_t i;
+  CUDA(cuStreamCreate, (&d->stream, 1u));
+  TRY(load_device_code(d, code));
+  TRY(device_alloc(d->held_bytes, &d->held));
+  for (i = 0; i < d->datas; i++)
+    TRY(device_copy((void *)(uintptr_t)(d->held + d->offset[d->first_data + i]), d->device, weights + d->data_at[i], 0,
+                    d->size[d->first_data + i], d->stream));
+  return wait_for(d->stream);
+}
+
+static tess_status_t device_capability(uint32_t device, uint32_t *out) {
+  int handle, major = 0, minor = 0;
+  CUDA(cuDeviceGet, (&handle, (int)(device - TESS_DEVICE_CUDA)));
+  CUDA(cuDeviceGetAttribute, (&major, 75, handle));
+  CUDA(cuDeviceGetAttribute, (&minor, 76, handle));
+  *out = (uint32_t)(10 * major + minor);
+  return TESS_OK;
+}
+
+/* Copy a section, and verify the copy: the file may change while it is mapped. */
+static tess_status_t copy_section(const TessBundle *b, const Section *s, uint8_t *to) {
+  uint8_t digest[32];
+  memcpy(to, s->data, s->size);
+  if (b->flags & TESS_OPEN_UNVERIFIED) return TESS_OK;
+  sha256(to, s->size, digest);
+  if (memcmp(digest, s->digest, 32))
+    return fail(TESS_ERROR_DIGEST, "bundle: the digest of section '%s' is wrong; it is damaged or was changed", s->name);
+  return TESS_OK;
+}
+
+static tess_status_t open_on_device(TessBundle *b, const char *name, uint32_t device, TessEntry *e) {
+  const Section *plan = NULL, *code = NULL;
+  DeviceProgram *d = calloc(1, sizeof *d);
+  char key[128];
+  uint32_t capability = 0, i;
+  if (!d) return fail(TESS_ERROR_MEMORY, "tess_entry_open_on: no memory");
+  e->device = d;
+  TRY(device_capability(device, &capability));
+  for (i = 0; i < 2 && !(plan && code); i++) {
+    snprintf(e->target, sizeof e->target, "cuda:sm_%u%s", capability, i ? "a" : "");
+    snprintf(key, sizeof key, "launches/%.64s/%s", name, e->target);
+    plan = section(b, key);
+    snprintf(key, sizeof key, "binary/%.64s/%s", name, e->target);
+    code = section(b, key);
+  }
+  if (!plan || !code)
+    return fail(TESS_ERROR_TARGET, "tess_entry_open_on: '%.64s' has no code for cuda:sm_%u", name, capability);
+  d->copy = malloc(plan->size + code->size + LINE);
+  if (!d->copy) return fail(TESS_ERROR_MEMORY, "tess_entry_open_on: no memory");
+  TRY(copy_section(b, code, d->copy));
+  TRY(copy_section(b, plan, d->copy + code->size));
+  e->at = d->copy + code->size, e->end = e->at + plan->size;
+  d->capability = capability, e->arch = TESS_ARCH_CUDA + capability;
+  TRY(read_device_plan(e, d, code->size));
+  if (b->flags & TESS_OPEN_UNVERIFIED) return TESS_OK; /* it is looked at, and not loaded */
+  d->device = device;
+  return start_device_program(e, d, d->copy);
+}
+
+tess_status_t tess_entry_open_on(TessBundle *b, const char *name, uint32_t device, TessEntry **out) {
+  char key[128], own[NAME_BYTES];
+  tess_status_t status;
+  TessEntry *e;
+  if (!device) return tess_entry_open(b, name, out);
+  if (!b || !out) return fail(TESS_ERROR_ARGUMENT, "tess_entry_open_on: bundle or out is null");
+  *out = NULL;
+  if (!name) name = only_entry(b, own, sizeof own);
+  if (!name) return fail(TESS_ERROR_NAME, "tess_entry_open_on: the bundle has not one entry point: say which");
+  snprintf(key, sizeof key, "graph/%.64s", name);
+  if (!section(b, key)) return fail(TESS_ERROR_NAME, "tess_entry_open_on: there is no entry point '%.64s'", name);
+  TRY(enter_device(device));
+  e = calloc(1, sizeof *e);
+  if (!e) {
+    leave_device();
+    return fail(TESS_ERROR_MEMORY, "tess_entry_open_on: no memory");
+  }
+  pthread_mutex_init(&e->lock, NULL);
+  e->bundle = b;
+  snprintf(e->name, sizeof e->name, "%.39s", name);
+  status = open_on_device(b, name, device, e);
+  leave_device();
+  if (status) {
+    free_entry(e);
+    return status;
+  }
+  pthread_mutex_lock(&b->lock);
+  e->next = b->entries, b->entries = e;
+  pthread_mutex_unlock(&b->lock);
+  *out = e;
+  return TESS_OK;
+}
+
+uint32_t tess_entry_device(const TessEntry *e) { return e && e->device ? e->device->device : TESS_DEVICE_CPU; }
+
+static void describe_on_device(const TessEntry *e, int output, uint32_t i, TessValueInfo *out) {
+  const DeviceValue *v = output ? &e->device->output[i] : &e->device->input[i];
+  memset(out, 0, sizeof *out);
+  out->size = sizeof *out, out->version = TESS_ABI_VERSION, out->dtype = v->dtype, out->rank = v->rank;
+  memcpy(out->shape, v->shape, sizeof out->shape);
+  memcpy(out->name, v->name, sizeof out->name);
+}
+
+static void kernel_on_device(const TessEntry *e, uint32_t i, TessKernelDesc *out) {
+  const DeviceLaunch *l = &e->device->launch[i];
+  memset(out, 0, sizeof *out);
+  out->size = sizeof *out, out->version = TESS_ABI_VERSION, out->arch = e->arch, out->num_tiles = 1;
+  memcpy(out->name, l->name, sizeof out->name);
+  out->tiles[0].size = sizeof out->tiles[0], out->tiles[0].version = TESS_ABI_VERSION;
+  out->tiles[0].warps = (l->threads + 31) / 32, out->tiles[0].instances = l->blocks;
+}
+
+static tess_status_t fits_value(const TessEntry *e, const char *what, uint32_t i, const DeviceValue *v, const TessTensorDesc *t) {
+  TRY(tess_tensor_validate(t));
+  if (t->dtype != v->dtype || t->rank != v->rank)
+    return fail(TESS_ERROR_TYPE, "%s: %s %u '%s' has dtype %u and rank %u, expected %u and %u", e->name, what, i, v->name,
+                t->dtype, t->rank, v->dtype, v->rank);
+  if (memcmp(t->shape, v->shape, v->rank * sizeof *t->shape))
+    return fail(TESS_ERROR_SHAPE, "%s: %s %u '%s' has another shape than the code was made for", e->name, what, i, v->name);
+  if (t->device && t->device != e->device->device)
+    return fail(TESS_ERROR_DEVICE, "%s: %s %u lies on device %u, expected 0 or %u", e->name, what, i, t->device,
+                e->device->device);
+  return TESS_OK;
+}
+
+static tess_status_t plan_on_device(const TessEntry *e, const TessTensorDesc *inputs, uint32_t count, TessTensorDesc *outputs,
+                                    uint64_t *bytes) {
+  uint32_t i;
+  if (count != e->inputs || (count && !inputs))
+    return fail(TESS_ERROR_ARGUMENT, "%s: got %u inputs, expected %u", e->name, count, e->inputs);
+  for (i = 0; i < count; i++) TRY(fits_value(e, "input", i, &e->device->input[i], &inputs[i]));
+  for (i = 0; i < e->outputs; i++) {
+    const DeviceValue *v = &e->device->output[i];
+    TRY(tess_tensor_init(&outputs[i], v->dtype, v->rank, v->shape, NULL));
+  }
+  if (bytes) *bytes = e->device->memory;
+  return TESS_OK;
+}
+
+static tess_status_t take_device_run(DeviceProgram *d, void *stream, DeviceRun **out) {
+  DeviceRun **at, *r;
+  uint64_t head = line_up(sizeof *r), address = line_up(((uint64_t)d->parameters + 1) * 8);
+  void *p = NULL;
+  tess_status_t status;
+  for (at = &d->idle; (r = *at); at = &r->next)
+    if (r->stream == stream) { /* on one stream, a run waits for the last that had its memory */
+      *at = r->next, *out = r;
+      return TESS_OK;
+    }
+  if (posix_memalign(&p, LINE, head + 2 * address + (uint64_t)d->maps * MAP_BYTES + 1))
+    return fail(TESS_ERROR_MEMORY, "tess_entry_run: no memory for a run");
+  r = p;
+  memset(r, 0, sizeof *r);
+  r->stream = stream;
+  r->address = (Address *)(void *)((uint8_t *)p + head);
+  r->list = (void **)(void *)((uint8_t *)p + head + address);
+  r->maps = (uint8_t *)p + head + 2 * address;
+  if (d->maps) memcpy(r->maps, d->maps_made, (size_t)d->maps * MAP_BYTES);
+  status = device_alloc(d->memory, &r->memory);
+  if (status) free(p);
+  else *out = r;
+  return status;
+}
+
+static Address cell_address(const DeviceProgram *d, const DeviceRun *r, const TessTensorDesc *inputs, uint32_t inputs_count,
+                            uint32_t cell) {
+  if (cell < inputs_count && inputs[cell].device) return (Address)(uintptr_t)inputs[cell].data;
+  if (cell >= d->first_data && cell < d->first_data + d->datas) return d->held + d->offset[cell];
+  return r->memory + d->offset[cell];
+}
+
+static tess_status_t send_input(const TessEntry *e, const DeviceRun *r, uint32_t i, const TessTensorDesc *t) {
+  const DeviceProgram *d = e->device;
+  uint32_t item = ITEM[t->dtype];
+  void *to = (void *)(uintptr_t)(r->memory + d->offset[i]), *copy;
+  int64_t low, high;
+  tess_status_t status;
+  int ordered = is_row_major(t->shape, t->strides, t->rank, item);
+  if (d->size[i] && !t->data) return fail(TESS_ERROR_ARGUMENT, "%s: input %u has no data", e->name, i);
+  if (reach(t->shape, t->strides, t->rank, item, &low, &high) || low < 0 || (uint64_t)high > t->bytes)
+    return fail(TESS_ERROR_ARGUMENT, "%s: the strides of input %u reach beyond its memory", e->name, i);
+  if (t->device) {
+    if (ordered && (uintptr_t)t->data % 16 == 0) return TESS_OK;
+    return fail(TESS_ERROR_ARGUMENT, "%s: input %u on the device is not row-major at a multiple of 16 bytes", e->name, i);
+  }
+  if (ordered || !d->size[i]) return device_copy(to, d->device, t->data, 0, d->size[i], r->stream);
+  copy = malloc(d->size[i]);
+  if (!copy) return fail(TESS_ERROR_MEMORY, "%s: no memory for a copy of input %u", e->name, i);
+  copy_strided(copy, t->data, t->shape, t->strides, t->rank, item);
+  status = device_copy(to, d->device, copy, 0, d->size[i], r->stream);
+  if (!status) status = wait_for(r->stream);
+  free(copy);
+  return status;
+}
+
+static tess_status_t launch_all(const TessEntry *e, DeviceRun *r, const TessTensorDesc *inputs) {
+  DeviceProgram *d = e->device;
+  uint32_t i, j;
+  for (i = 0; i < d->launches; i++) {
+    const DeviceLaunch *l = &d->launch[i];
+    for (j = 0; j < l->parameters + l->added; j++) {
+      Parameter *p = &d->parameter[l->first + j];
+      Address *at = &r->address[l->first + j];
+      void **given = &r->list[l->first + j];
+      if (p->kind == VALUE) {
+        *given = p->value;
+        continue;
+      }
+      *at = cell_address(d, r, inputs, e->inputs, p->cell) + p->offset;
+      *given = at;
+      if (p->kind == BOX) {
+        *given = r->maps + (size_t)p->map * MAP_BYTES;
+        CUDA(cuTensorMapReplaceAddress, (*given, (void *)(uintptr_t)*at));
+      }
+    }
+    CUDA(cuLaunchKernel, (l->function, l->blocks, 1, 1, l->threads, 1, 1, l->shared, r->stream, r->list + l->first, NULL));
+  }
+  return TESS_OK;
+}
+
+static tess_status_t fetch_output(const TessEntry *e, const DeviceRun *r, uint32_t i, const TessTensorDesc *inputs,
+                                  TessTensorDesc *t, int *waits) {
+  const DeviceProgram *d = e->device;
+  const DeviceValue *v = &d->output[i];
+  Address from = cell_address(d, r, inputs, e->inputs, v->cell) + v->offset;
+  if (!t->data) {
+    TessTensorDesc made;
+    TRY(tess_tensor_init(&made, v->dtype, v->rank, v->shape, NULL));
+    TRY(tess_memory_alloc(TESS_DEVICE_CPU, v->bytes, &made.data));
+    made.flags = TESS_TENSOR_OWNED;
+    *t = made;
+  } else {
+    TRY(fits_value(e, "output", i, v, t));
+    if (t->bytes < v->bytes || !is_row_major(t->shape, t->strides, t->rank, ITEM[t->dtype]))
+      return fail(TESS_ERROR_SHAPE, "%s: output %u is not a row-major tensor of the result's shape; see tess_entry_plan", e->name,
+                  i);
+  }
+  if (!t->device) *waits = 1;
+  return device_copy(t->data, t->device, (void *)(uintptr_t)from, d->device, v->bytes, r->stream);
+}
+
+static tess_status_t run_on_device(TessEntry *e, TessStream *stream, const TessTensorDesc *inputs, uint32_t count,
+                                   TessTensorDesc *outputs, int waits) {
+  DeviceProgram *d = e->device;
+  DeviceRun *r = NULL;
+  tess_status_t status, last;
+  uint32_t i;
+  if (count != e->inputs || (count && !inputs))
+    return fail(TESS_ERROR_ARGUMENT, "%s: got %u inputs, expected %u", e->name, count, e->inputs);
+  if (stream && stream->device != d->device)
+    return fail(TESS_ERROR_DEVICE, "%s: the stream is of device %u, expected %u", e->name, stream->device, d->device);
+  for (i = 0; i < count; i++) TRY(fits_value(e, "input", i, &d->input[i], &inputs[i]));
+  TRY(enter_device(d->device));
+  pthread_mutex_lock(&e->lock);
+  status = take_device_run(d, stream ? stream->handle : d->stream, &r);
+  pthread_mutex_unlock(&e->lock);
+  for (i = 0; !status && i < count; i++) status = send_input(e, r, i, &inputs[i]);
+  if (!status) status = launch_all(e, r, inputs);
+  for (i = 0; !status && i < e->outputs; i++) status = fetch_output(e, r, i, inputs, &outputs[i], &waits);
+  if (r && (waits || status)) {
+    last = wait_for(r->stream);
+    if (!status) status = last;
+  }
+  if (r) {
+    pthread_mutex_lock(&e->lock);
+    r->next = d->idle, d->idle = r;
+    pthread_mutex_unlock(&e->lock);
+  }
+  leave_device();
+  return status;
+}
+
+tess_status_t tess_entry_run_on(TessEntry *e, TessStream *stream, const TessTensorDesc *inputs, uint32_t input_count,
+                                TessTensorDesc *outputs, uint32_t output_count) {
+  if (!e || !e->device) {
+    if (e && stream && stream->device)
+      return fail(TESS_ERROR_DEVICE, "%s: the stream is of device %u, expected 0", e->name, stream->device);
+    return tess_entry_run(e, inputs, input_count, outputs, output_count);
+  }
+  if (output_count != e->outputs || (output_count && !outputs))
+    return fail(TESS_ERROR_ARGUMENT, "%s: room for %u outputs, expected %u", e->name, output_count, e->outputs);
+  if (e->bundle->flags & TESS_OPEN_UNVERIFIED)
+    return fail(TESS_ERROR_DIGEST, "%s: the bundle was opened unverified; what is not verified is not run", e->name);
+  return run_on_device(e, stream, inputs, input_count, outputs, 0);
 }

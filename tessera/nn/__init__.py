@@ -83,11 +83,16 @@ from tessera.nn.walk import partition as partition
 
 # Names of PyTorch whose layers have another name here: sizes come from x, and functions are ops.
 _OTHERS = {
-    **{f"{n}{d}d": f"nn.{n}" for n in ("BatchNorm", "InstanceNorm", "MaxPool", "AvgPool", "LPPool", "AdaptiveAvgPool", "AdaptiveMaxPool") for d in (1, 2, 3)},
-    "MultiheadAttention": "nn.MultiHeadAttention", "ModuleList": "a list", "ModuleDict": "a dict", "Parameter": "a tensor as a field",
-    "ParameterList": "a list", "CrossEntropyLoss": "op.cross_entropy", "MSELoss": "op.mse", "L1Loss": "op.l1_loss", "NLLLoss": "op.nll_loss",
-    "BCELoss": "op.binary_cross_entropy(x, y, logits=False)", "BCEWithLogitsLoss": "op.binary_cross_entropy", "SmoothL1Loss": "op.smooth_l1",
-    "HuberLoss": "op.huber", "KLDivLoss": "op.kl_div", "functional": "op", "Dropout2d": "nn.Dropout(p, whole_channels=True)",
+    **{f"{n}{d}d": f"nn.{n}" for n in ("BatchNorm", "InstanceNorm", "MaxPool", "AvgPool", "LPPool",
+                                       "AdaptiveAvgPool", "AdaptiveMaxPool") for d in (1, 2, 3)},
+    "MultiheadAttention": "nn.MultiHeadAttention", "ModuleList": "a list", "ModuleDict": "a dict",
+    "Parameter": "a tensor as a field",
+    "ParameterList": "a list", "CrossEntropyLoss": "op.cross_entropy", "MSELoss": "op.mse",
+    "L1Loss": "op.l1_loss", "NLLLoss": "op.nll_loss",
+    "BCELoss": "op.binary_cross_entropy(x, y, logits=False)", "BCEWithLogitsLoss": "op.binary_cross_entropy",
+    "SmoothL1Loss": "op.smooth_l1",
+    "HuberLoss": "op.huber", "KLDivLoss": "op.kl_div", "functional": "op",
+    "Dropout2d": "nn.Dropout(p, whole_channels=True)",
     "CTCLoss": "op.ctc_loss", "CosineEmbeddingLoss": "op.cosine_embedding",
 }  # fmt: skip
 

@@ -203,7 +203,9 @@ class GLU(Module):
 
 
 class PReLU(Module):
-    """x where it is positive, a learnt slope times x elsewhere; one slope, or one for each channel (axis 1)."""
+    """x where it is positive, a learnt slope times x elsewhere; one slope, or one for each channel (axis
+    1).
+    """
 
     weight: Any
 

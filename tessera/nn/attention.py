@@ -15,8 +15,8 @@ from tessera.nn.rope import Rope
 class MultiHeadAttention(Module):
     """Attention of x (batch, seq, dim) to itself, to a memory, or to what a cache holds.
 
-    kv_heads below heads share keys and values (grouped queries; 1 is multi-query).  Weights of queries, keys and
-    values are one matrix `qkv`, or with fused=False three: `q`, `k`, `v`.
+    kv_heads below heads share keys and values (grouped queries; 1 is multi-query).  Weights of queries,
+    keys and values are one matrix `qkv`, or with fused=False three: `q`, `k`, `v`.
     """
 
     qkv: Linear | None
@@ -61,7 +61,8 @@ class MultiHeadAttention(Module):
         if heads % shared or (head_dim is None and dim % heads):
             raise located(
                 OperandError(
-                    f"nn.MultiHeadAttention: got dim {dim}, {heads} heads and {shared} kv_heads; expected heads that "
+                    f"nn.MultiHeadAttention: got dim {dim}, {heads} heads and {shared} kv_heads; expected "
+                    "heads that "
                     "divide dim, or a head_dim, and kv_heads that divide heads"
                 )
             )
@@ -90,8 +91,8 @@ class MultiHeadAttention(Module):
     ) -> Any:
         """The result (batch, seq, dim); with a cache, the result and the cache with these positions.
 
-        mask broadcasts to (batch, heads, queries, keys): bool, or numbers that are added.  positions (seq,) or
-        (batch, seq) count from the length of the cache, or from 0, unless given.  key: drop weights.
+        mask broadcasts to (batch, heads, queries, keys): bool, or numbers that are added.  positions (seq,)
+        or (batch, seq) count from the length of the cache, or from 0, unless given.  key: drop weights.
         """
         q, k, v = self.project(x, memory)
         if positions is None:
@@ -107,7 +108,9 @@ class MultiHeadAttention(Module):
         return self._joined(self._attend(q, cache.K, cache.V, seen, key, False)), cache
 
     def project(self, x: Any, memory: Any = None) -> tuple[Any, Any, Any]:
-        """Queries (..., heads, seq, head_dim), keys and values (..., kv_heads, seq, head_dim) before rotation."""
+        """Queries (..., heads, seq, head_dim), keys and values (..., kv_heads, seq, head_dim) before
+        rotation.
+        """
         wide, narrow = self.heads * self.head_dim, self.kv_heads * self.head_dim
         if self.qkv is None:
             assert self.q is not None

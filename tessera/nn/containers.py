@@ -22,8 +22,8 @@ def takes(cls: Any) -> frozenset[str]:
 class Sequential(Module):
     """Layers and functions, each on the result of the one before.
 
-    With a key, layers that take one get a part of it.  With a state, it goes through the layers that take one, and the
-    call returns the result and the state.
+    With a key, layers that take one get a part of it.  With a state, it goes through the layers that take
+    one, and the call returns the result and the state.
     """
 
     __tessera_inline__ = "layers"
@@ -69,7 +69,8 @@ def _stateless(layer: Any, x: Any, given: dict[str, Any]) -> Any:
         return layer(x, **given)
     raise located(
         OperandError(
-            f"nn.Sequential: {type(layer).__name__} has state; write model, state = nn.with_state(model) and call "
+            f"nn.Sequential: {type(layer).__name__} has state; write model, state = nn.with_state(model) "
+            "and call "
             "model(x, state)"
         )
     )

@@ -198,7 +198,8 @@ def bordered(x: Any, pairs: tuple[tuple[int, int], ...], mode: str) -> Any:
         if max(before, after) > most or n == 0:
             raise located(
                 OperandError(
-                    f"nn: padding ({before}, {after}) by '{mode}' needs more than {n} elements on axis {2 + i}"
+                    f"nn: padding ({before}, {after}) by '{mode}' needs more than {n} elements on axis "
+                    f"{2 + i}"
                 )
             )
         ids = np.pad(np.arange(n), (before, after), mode=names[mode])  # type: ignore[call-overload]

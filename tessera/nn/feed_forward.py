@@ -30,7 +30,8 @@ class MLP(Module):
         if not isinstance(sizes, Sequence) or len(sizes) < 2:
             raise located(
                 OperandError(
-                    f"nn.MLP: got sizes {sizes!r:.40}, expected all widths in one list, as in [in, hidden, out]"
+                    f"nn.MLP: got sizes {sizes!r:.40}, expected all widths in one list, as in [in, hidden, "
+                    "out]"
                 )
             )
         keys = keys_of("MLP", key, len(sizes) - 1)
@@ -75,8 +76,8 @@ class SwiGLU(Module):
 class MoE(Module):
     """A mixture of gated networks: each token goes to the top_k experts of its router; none is dropped.
 
-    Weights are (experts, out, in).  The call returns the result, or with aux=True also the load-balancing loss of
-    Switch (Fedus et al. 2021): experts * sum(share of tokens * mean probability), 1 when balanced.
+    Weights are (experts, out, in).  The call returns the result, or with aux=True also the load-balancing
+    loss of Switch (Fedus et al. 2021): experts * sum(share of tokens * mean probability), 1 when balanced.
     """
 
     router: Linear

@@ -19,7 +19,8 @@ from tessera.ops.arrange import eye as identity
 Shape = Sequence[int]
 Initialiser = Callable[..., Any]
 
-# The factor that keeps the variance of what passes a nonlinearity (He et al. 2015, and the SELU's self-normalising one).
+# The factor that keeps the variance of what passes a nonlinearity (He et al. 2015, and the SELU's
+# self-normalising one).
 GAINS: dict[str, float] = {
     "linear": 1.0,
     "sigmoid": 1.0,
@@ -182,7 +183,8 @@ def dirac(key: Any, shape: Shape, *, groups: int = 1, dtype: Any = "f32") -> Any
     if len(shape) < 3 or shape[0] % groups:
         raise located(
             ShapeError(
-                f"nn.init.dirac: got shape {tuple(shape)} and {groups} groups, expected (out, in, *window) with "
+                f"nn.init.dirac: got shape {tuple(shape)} and {groups} groups, expected (out, in, *window) "
+                "with "
                 "out divisible by groups"
             )
         )

@@ -58,7 +58,8 @@ class Module:
         if "_open" not in self.__dict__:
             raise located(
                 TreeError(
-                    f"{type(self).__name__}.{name}: a module is a value and does not change after __init__; make "
+                    f"{type(self).__name__}.{name}: a module is a value and does not change after __init__; "
+                    "make "
                     f"another one: nn.replace(module, {name}=...)"
                 )
             )
@@ -90,7 +91,8 @@ def replace(module: M, **fields: Any) -> M:
         if n not in names:
             raise located(
                 TreeError(
-                    f"nn.replace: {type(module).__name__} has no field '{n}'; it has {', '.join(names) or 'none'}"
+                    f"nn.replace: {type(module).__name__} has no field '{n}'; it has "
+                    f"{', '.join(names) or 'none'}"
                 )
             )
     made: M = object.__new__(type(module))
@@ -206,7 +208,8 @@ def _check_child(name: str, field: str, value: Any) -> None:
         if not is_tensor(x) and not hasattr(x, "shape"):
             raise located(
                 TreeError(
-                    f"{name}.{field} holds {type(x).__name__} {x!r:.40}, which is no parameter; annotate the field "
+                    f"{name}.{field} holds {type(x).__name__} {x!r:.40}, which is no parameter; annotate "
+                    "the field "
                     "by a plain type (int, str, Callable), or write `= nn.static()` beside it"
                 )
             )

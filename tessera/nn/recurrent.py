@@ -48,7 +48,8 @@ class _Recurrent(Module):
         if projection and (self.carries == 1 or projection >= hidden):
             raise located(
                 OperandError(
-                    f"nn.{name}: projection is {projection}; only an LSTM has one, smaller than its {hidden} hidden units"
+                    f"nn.{name}: projection is {projection}; only an LSTM has one, smaller than its "
+                    f"{hidden} hidden units"
                 )
             )
         self.hidden, self.layers, self.bias = hidden, layers, bias
@@ -83,8 +84,8 @@ class _Recurrent(Module):
     ) -> tuple[Any, Any]:
         """Outputs (batch, seq, directions * width) and the last state (layers * directions, batch, width).
 
-        The state of an LSTM is a pair (h, c).  lengths (batch,): steps from there on are no part of a sequence; their
-        outputs are 0.  key: drop outputs between the layers.
+        The state of an LSTM is a pair (h, c).  lengths (batch,): steps from there on are no part of a
+        sequence; their outputs are 0.  key: drop outputs between the layers.
         """
         start = self._start(x, state)
         inside = None if lengths is None else op.arange(x.shape[1])[:, None] < lengths

@@ -35,7 +35,8 @@ class Rope(Module):
     interleaved: bool = (
         False  # pairs are neighbours (x[2i], x[2i + 1]), not halves (x[i], x[i + dim/2])
     )
-    fast: float = 32.0  # turns within `trained` positions from which on a frequency is kept (yarn; llama3's high)
+    # Turns within `trained` positions from which on a frequency is kept (yarn; llama3's high).
+    fast: float = 32.0
     slow: float = 1.0  # turns up to which it is divided (yarn; llama3's low)
     strength: float | None = (
         None  # yarn's factor of cosines and sines, 0.1 ln(factor) + 1 unless given
@@ -46,7 +47,8 @@ class Rope(Module):
         if self.dim % 2 or self.scaling not in SCALINGS or self.factor < 1:
             raise located(
                 OperandError(
-                    f"nn.Rope: got dim {self.dim}, scaling {self.scaling!r}, factor {self.factor}; expected an even "
+                    f"nn.Rope: got dim {self.dim}, scaling {self.scaling!r}, factor {self.factor}; expected "
+                    "an even "
                     "dim, scaling None, 'linear', 'ntk', 'yarn' or 'llama3', and a factor of at least 1"
                 )
             )

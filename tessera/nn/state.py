@@ -45,10 +45,11 @@ def load_state(
 ) -> Any:
     """The module with the tensors of these names, in the dtypes of its own; with a state, both.
 
-    Values are tensors, arrays or torch tensors.  rename turns names of the source into names of the module: patterns
-    (regular expressions) with their replacements, applied in order, or a function, whose None leaves a tensor out.
-    strict=False keeps what has no tensor and leaves tensors without a place.  copy=False shares memory with arrays and
-    torch tensors where it can: writing to them would change the module.
+    Values are tensors, arrays or torch tensors.  rename turns names of the source into names of the module:
+    patterns (regular expressions) with their replacements, applied in order, or a function, whose None
+    leaves a tensor out. strict=False keeps what has no tensor and leaves tensors without a place.
+    copy=False shares memory with arrays and torch tensors where it can: writing to them would change the
+    module.
     """
     given = _renamed(tensors, rename)
     wanted = state_dict(module, state)
@@ -89,7 +90,8 @@ def _check_names(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> None:
         told += [f"no place for {_some(over)}"] if over else []
         raise located(
             TreeError(
-                f"nn.load_state: {' and '.join(told)}; rename={{pattern: replacement}} maps names, strict=False "
+                f"nn.load_state: {' and '.join(told)}; rename={{pattern: replacement}} maps names, "
+                "strict=False "
                 "loads what fits"
             )
         )

@@ -21,7 +21,9 @@ from tessera.transform.decompose import decompose
 
 @dataclass(frozen=True)
 class Row:
-    """One call of a layer: its name, its class, what it gave, its parameters and the operations of the call."""
+    """One call of a layer: its name, its class, what it gave, its parameters and the operations of the
+    call.
+    """
 
     name: str
     kind: str

@@ -71,7 +71,9 @@ def _flat(x: Any) -> Iterator[tuple[str, str, Any]]:
 
 
 def partition(tree: Any, where: Callable[[str, Any], bool]) -> tuple[Any, Any]:
-    """Two trees of the same kind: the leaves with where(name, leaf), and the others; None stands for what is not there."""
+    """Two trees of the same kind: the leaves with where(name, leaf), and the others; None stands for what
+    is not there.
+    """
     names, (leaves, structure) = trees.names(tree), trees.flatten(tree)
     chosen = [bool(where(n, x)) for n, x in zip(names, leaves, strict=True)]
     return (
@@ -89,7 +91,8 @@ def combine(first: Any, second: Any) -> Any:
     if not alike or not isinstance(first, Module | dict | list | tuple):
         raise located(
             TreeError(
-                f"nn.combine: both trees have {type(first).__name__} and {type(second).__name__} at one place; "
+                f"nn.combine: both trees have {type(first).__name__} and {type(second).__name__} at one "
+                "place; "
                 "expected the two results of nn.partition"
             )
         )

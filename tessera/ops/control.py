@@ -31,7 +31,9 @@ from tessera.ops.callbacks import ensure
 from tessera.ops.creation import iota
 from tessera.ops.define import ArrayLike, as_value, cast_to, define, public
 from tessera.ops.elementwise import add, logical_and, logical_not, lt
+from tessera.ops.indexing import index
 from tessera.ops.region import Traced, is_tensor, over_same_inputs, trace
+from tessera.ops.shape import concat, reshape, stack
 
 Tree = Any  # nested tuples, lists, dicts of tensors
 
@@ -157,6 +159,15 @@ def cond(
     return tree.unflatten(yes.structure, results)
 
 
+def agreeing(op: str, branches: Sequence[Callable[..., Any]], operands: Sequence[Tree]) -> None:
+    """Raise unless all branches return the structure and the types of the first."""
+    values, s = _leaves(op, "operands", tuple(operands))
+    types = [v.type for v in values]
+    traced = [_region(op, f, f"branch {i}", types, *s.children) for i, f in enumerate(branches)]
+    for i, t in enumerate(traced[1:], 1):
+        _same_results(op, traced[0], "branch 0", t, f"branch {i}")
+
+
 # Loops: what goes round must keep its type ------------------------------------------------------
 
 
@@ -223,8 +234,10 @@ def _while(*xs: Any, regions: Any, bound: Size | None = None) -> Any:
     test, body = regions
     n = len(body.types)
     carry, outer = list(xs[:n]), xs[n:]
+    step: Any = None
     while test(*carry, *outer)[0]:
-        carry = body(*carry, *outer)
+        carry = list((step or body)(*carry, *outer))
+        step = step or _again(body, n)
     return carry
 
 
@@ -318,12 +331,20 @@ def _scan(*operands: Any, regions: Any, carry: int, xs: int, length: int, revers
     state, outer = list(operands[:carry]), operands[carry + xs :]
     rows = operands[carry : carry + xs]
     ys = [np.empty((length, *t.shape), t.dtype.np) for t in body.types[carry:]]
+    step: Any = None
     for i in reversed(range(length)) if reverse else range(length):
-        out = body(*state, *(r[i, ...] for r in rows), *outer)
-        state = out[:carry]
+        out = (step or body)(*state, *(r[i, ...] for r in rows), *outer)
+        state = list(out[:carry])
         for y, part in zip(ys, out[carry:], strict=True):
             y[i] = part
+        del out  # what is carried is the loop's alone
+        step = step or _again(body, carry)
     return [*state, *ys]
+
+
+def _again(body: Any, carry: int) -> Any:
+    """What runs the steps of a loop after the first one, on what the loop made itself."""
+    return body.again(carry) if hasattr(body, "again") else body
 
 
 @define(infer=_scan_types, multiple=True, call="scan", moves=True, numpy=_scan)
@@ -333,10 +354,62 @@ def scan(
     xs: Tree = None,
     length: Size | None = None,
     reverse: bool = False,
+    unroll: int | bool = 1,
 ) -> tuple[Tree, Tree]:
-    """Carry a state along the first axis of xs: f(carry, x) -> (carry, y); the last carry and all y."""
+    """Carry a state along the first axis of xs: f(carry, x) -> (carry, y); the last carry and all y.
+
+    unroll is how many steps one turn of the loop computes; True unrolls all of them.
+    """
     _function("scan", "f", f)
-    return _scanned(("scan", "f"), f, init, xs, length, reverse)
+    if unroll is not True and (not hasattr(unroll, "__index__") or int(unroll) < 1):
+        raise OperandError(f"scan: unroll is {unroll!r}, expected a number of at least 1, or True")
+    if unroll is False or (unroll is not True and int(unroll) == 1):
+        return _scanned(("scan", "f"), f, init, xs, length, reverse)
+    return _unrolled(f, init, xs, length, reverse, unroll)
+
+
+def _unrolled(
+    f: Callable[[Any, Any], tuple[Any, Any]],
+    init: Tree,
+    xs: Tree,
+    length: Size | None,
+    reverse: bool,
+    unroll: int | bool,
+) -> tuple[Tree, Tree]:
+    """A scan of several steps at a time, and one of the steps that are left over."""
+    names = ("scan", "f")
+    rows, s = _leaves("scan", "xs", xs)
+    n = _length(rows, s, length)
+    if not isinstance(n, int):
+        raise ShapeError(f"scan: unroll takes a number of steps, but there are {n}; leave it out")
+    each = max(n, 1) if unroll is True else int(unroll)
+    whole = n // each * each
+
+    def several(carry: Tree, x: Tree) -> tuple[Tree, Tree]:
+        parts, made = tree.leaves(x), {}
+        for i in sorted(range(each), reverse=bool(reverse)):
+            given = (carry, tree.unflatten(s, [p[i] for p in parts]))
+            carry, made[i] = applied("scan: f", f, given, {})
+        return carry, tree.map(lambda *ys: stack(ys), *(made[i] for i in range(each)))
+
+    def head(carry: Tree) -> tuple[Tree, Tree]:
+        blocks = [reshape(index(v, slice(0, whole)), (n // each, each, *v.shape[1:])) for v in rows]
+        last, ys = _scanned(names, several, carry, tree.unflatten(s, blocks), n // each, reverse)
+        return last, tree.map(lambda y: reshape(y, (whole, *y.shape[2:])), ys)
+
+    def tail(carry: Tree) -> tuple[Tree, Tree]:
+        left = tree.unflatten(s, [index(v, slice(whole, n)) for v in rows])
+        return _scanned(names, f, carry, left, n - whole, reverse)
+
+    if whole == n and n:
+        return head(init)
+    if not whole:
+        return tail(init)
+    first, second = (tail, head) if reverse else (head, tail)
+    carry, a = first(init)
+    carry, b = second(carry)
+    early, late = (b, a) if reverse else (a, b)
+    return carry, tree.map(lambda x, y: concat((x, y)), early, late)
 
 
 def _scanned(

@@ -70,15 +70,21 @@ def _spread(
             )
     spans = [reach(s, d) - 1 for s, d in zip(k.shape[2:], gaps, strict=True)]
     cut = padding_pairs(op, padding, v.shape[2:], spans, steps)
+    long = [reach(m, s) for m, s in zip(v.shape[2:], steps, strict=True)]
+    sizes = tuple(
+        m + span - a - b + more
+        for m, span, (a, b), more in zip(long, spans, cut, extra, strict=True)
+    )
+    for i, size in enumerate(sizes):
+        if not require("at_least", size, 0, f"{op}: the size of the result"):
+            raise ShapeError(
+                f"{op}: padding {cut[i]} leaves {size} elements on spatial axis {i} of x {v.type}; "
+                f"pad less or pass output_padding"
+            )
     if all(
         isinstance(m, int) and isinstance(s, int) and m < s
         for m, s in zip(extra, steps, strict=True)
     ):
-        long = [reach(m, s) for m, s in zip(v.shape[2:], steps, strict=True)]
-        sizes = tuple(
-            m + span - a - b + more
-            for m, span, (a, b), more in zip(long, spans, cut, extra, strict=True)
-        )
         y = conv_input.bind(v, k, size=sizes, stride=steps, padding=cut, dilation=gaps, groups=n)
         return biased(op, y, b)
     pairs = tuple(

@@ -16,7 +16,7 @@ from tessera.core.constraints import require, unify
 from tessera.core.convolutions import is_pointwise
 from tessera.core.dims import Dim, Shape, Size, larger, product
 from tessera.core.errors import OperandError, ShapeError
-from tessera.core.primitives import is_primitive
+from tessera.core.primitives import is_open, is_primitive
 from tessera.core.promotion import promote_all
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value
@@ -117,7 +117,8 @@ def _conv(
     rank = x.ndim - 2
     wide = _spaced(x, padding, inner)
     params |= {"padding": ((0, 0),) * rank, "inner": (1,) * rank, "groups": groups}
-    if is_primitive("conv", (wide.type, w.type), params):
+    given = ("conv", (wide.type, w.type), params)
+    if is_primitive(*given) or is_open(*given):
         return conv.bind(wide, w, **params)
     seen = windows.bind(wide, size=w.shape[2:], stride=stride, dilation=dilation)
     seen = reshape(seen, (x.shape[0], groups, x.shape[1] // groups, *seen.shape[2:]))
@@ -345,7 +346,8 @@ def _weights(x: Value, ct: Value, window: Any, groups: Size, **p: Any) -> Value:
         wide = _spaced(x, p["padding"], p["inner"])
         plain = {**p, "padding": ((0, 0),) * rank, "inner": (1,) * rank}
         plain |= {"groups": groups, "window": window}
-        if is_primitive("conv_weights", (wide.type, ct.type), plain):
+        given = ("conv_weights", (wide.type, ct.type), plain)
+        if is_primitive(*given) or is_open(*given):
             return conv_weights.bind(wide, ct, **plain)
     batch, into, places = x.shape[0], x.shape[1] // groups, tuple(range(2, 2 + rank))
     if batch == 0:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.constraints import require
+from tessera.core.constraints import require, unify
 from tessera.core.dims import Dim, Size
 from tessera.core.dtype import as_dtype, complex_of, f32
 from tessera.core.errors import AxisError, DTypeError, OperandError, ShapeError
@@ -222,7 +222,13 @@ def rfft(x: ArrayLike, n: Size | None = None, axis: int = -1, norm: str | None =
 
 
 def _irfft_types(types: Types, p: Params) -> list[TensorType]:
-    return [_with_size(types[0].with_dtype(types[0].dtype.real), p["axis"], p["n"])]
+    t, axis, n = types[0], p["axis"], p["n"]
+    if not unify(t.shape[axis], n // 2 + 1, "irfft: the first half of the spectrum"):
+        raise ShapeError(
+            f"irfft: {t} has {t.shape[axis]} elements on axis {axis}, but the first half of "
+            f"{n} has {n // 2 + 1}"
+        )
+    return [_with_size(t.with_dtype(t.dtype.real), axis, n)]
 
 
 def _irfft_transpose(n: Node, ct: Value, k: int) -> Value:

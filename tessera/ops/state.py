@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tessera.core.errors import DTypeError, OperandError, ShapeError
+from tessera.core.movement import ASKED
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Value
 from tessera.ir.graph.op import Params, Sample, Types
@@ -17,6 +18,7 @@ from tessera.ops.gather import scatter, take, take_along_axis
 from tessera.ops.shape import moveaxis, reshape
 
 SPACES = ("device", "host")
+NEAR = ("smem", "shared", "register", "l2")  # levels of memory near to what computes
 
 
 def _write_types(types: Types, p: Params) -> list[TensorType]:
@@ -128,3 +130,18 @@ def state_move(x: ArrayLike, to: str = "device") -> Value:
     if to not in SPACES:
         raise OperandError(f"state_move: to is {to!r}, expected one of {', '.join(SPACES)}")
     return state_move.bind(as_value(x, "state_move"), to=to)
+
+
+@define(
+    infer=lambda types, p: [ASKED], call="state_prefetch", numpy=lambda x, into: np.zeros((), np.uint8),
+    jvp=lambda n, ts: None, effects=frozenset(("movement",)),
+    batch=lambda n, operands, batched: broadcast(
+        state_prefetch.bind(operands[0], **n.params), (operands[0].shape[0],)
+    ),
+    samples=(Sample((2, 3), into="l2"), Sample((), into="smem")),
+)  # fmt: skip
+def state_prefetch(x: ArrayLike, into: str = "l2") -> Value:
+    """Ask for x, which is read soon, in a memory near to what computes; the result is 0, and nobody need read it."""
+    if into not in NEAR:
+        raise OperandError(f"state_prefetch: into is {into!r}, expected one of {', '.join(NEAR)}")
+    return state_prefetch.bind(as_value(x, "state_prefetch"), into=into)

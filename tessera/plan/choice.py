@@ -193,7 +193,9 @@ class Memory:
 
 
 def memory_of(stages: list[Stage], in_flight: float, c: Choice) -> Memory:
-    """The memory of a device that holds these stages, with activations of `in_flight` microbatches of each."""
+    """The memory of a device that holds these stages, with activations of `in_flight`
+    microbatches of each.
+    """
     dense, experts = sum(s.params for s in stages), sum(s.experts for s in stages)
     spread = c.dp // c.ep
     cut = [dense / c.dp + experts / spread if c.zero >= z else dense + experts for z in (1, 2, 3)]

@@ -1,4 +1,6 @@
-"""Costs: products by roofline and waves of tiles, streaming kernels by bytes, collectives by latency and bandwidth."""
+"""Costs: products by roofline and waves of tiles, streaming kernels by bytes, collectives by latency and
+bandwidth.
+"""
 
 from __future__ import annotations
 
@@ -88,8 +90,8 @@ def spans(group: Group, machine: Machine) -> Iterator[tuple[int, Link]]:
 def collective_time(kind: str, nbytes: float, group: Group, machine: Machine) -> float:
     """Seconds of a collective over a group, where each member holds `nbytes` of the whole tensor.
 
-    all_reduce, all_gather, reduce_scatter and broadcast take the whole tensor's bytes, all_to_all those that a
-    member sends.  Levels run one after another: scatter inside, reduce outside, gather inside.
+    all_reduce, all_gather, reduce_scatter and broadcast take the whole tensor's bytes, all_to_all those
+    that a member sends.  Levels run one after another: scatter inside, reduce outside, gather inside.
     """
     if group.size == 1 or nbytes == 0:
         return 0.0

@@ -17,7 +17,9 @@ GB = 1e9
 
 @dataclass(frozen=True)
 class Accelerator:
-    """One device; `flops` has the dense peak of each dtype, and the efficiencies what programs reach of it."""
+    """One device; `flops` has the dense peak of each dtype, and the efficiencies what
+    programs reach of it.
+    """
 
     name: str
     memory: float  # bytes
@@ -36,7 +38,8 @@ class Accelerator:
         if found is None:
             raise located(
                 OperandError(
-                    f"machine: {self.name} has no speed for {dtype}; it has {', '.join(d for d, _ in self.flops)}"
+                    f"machine: {self.name} has no speed for {dtype}; it has "
+                    f"{', '.join(d for d, _ in self.flops)}"
                 )
             )
         return found
@@ -106,7 +109,8 @@ class Machine:
         except (OSError, ValueError, KeyError, TypeError) as e:
             raise located(
                 FileError(
-                    f"Machine.load: {path} is no description of a machine ({type(e).__name__}: {e}); save one with "
+                    f"Machine.load: {path} is no description of a machine ({type(e).__name__}: {e}); save "
+                    "one with "
                     "Machine.save to see the form"
                 )
             ) from None
@@ -127,7 +131,8 @@ def machine_of(d: Any) -> Machine:
 
 # The published figures of the makers: dense peaks, memory, one direction of the links.
 A100 = Accelerator(
-    "A100-80GB", 80 * GB, 2039 * GB, (("f16", 312e12), ("bf16", 312e12), ("tf32", 156e12), ("f32", 19.5e12)), 108
+    "A100-80GB", 80 * GB, 2039 * GB, (("f16", 312e12), ("bf16", 312e12), ("tf32", 156e12), ("f32", 19.5e12)),
+    108
 )  # fmt: skip
 H100 = Accelerator(
     "H100-80GB", 80 * GB, 3350 * GB,

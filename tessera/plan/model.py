@@ -1,7 +1,8 @@
 """Models as sizes: the parameters, products, traffic and kept activations of each layer on one device.
 
-A `Transformer` stands for a model of any size without its data.  What a layer keeps for the backward pass follows
-Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), tensor by tensor.
+A `Transformer` stands for a model of any size without its data.  What a layer keeps for the backward pass
+follows Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), tensor
+by tensor.
 """
 
 from __future__ import annotations
@@ -99,7 +100,8 @@ class Transformer:
     def __str__(self) -> str:
         mixed = f", {self.chosen} of {self.experts} experts" if self.experts else ""
         return (
-            f"{self.name}: {self.params / 1e9:.4g} billion parameters, {self.layers} layers of {self.width}{mixed}, "
+            f"{self.name}: {self.params / 1e9:.4g} billion parameters, {self.layers} layers of "
+            f"{self.width}{mixed}, "
             f"sequences of {self.length}"
         )
 
@@ -160,7 +162,8 @@ class Transformer:
         qkv, out = rows * (q + 2 * kv) * WIDTH / c.tp, rows * q * WIDTH / c.tp
         scores = 0.0 if self.flash else c.micro * heads * self.length * seen * WIDTH
         masks = whole if self.dropout else 0.0  # two masks of a byte
-        # Norms read and write (4), residuals read two and write one (6); a softmax and its dropout make 4.5 passes.
+        # Norms read and write (4), residuals read two and write one (6); a softmax and its dropout make 4.5
+        # passes.
         traffic = (
             4 * whole + 6 * whole + (up + act) + 2 * qkv * (0.5 if self.flash else 1) + 4.5 * scores
         )
@@ -230,8 +233,10 @@ class Transformer:
         )
         experts = int(get("num_local_experts") or get("num_experts") or 0)
         return Transformer(
-            name or str(get("model_type", "model")), int(values["num_hidden_layers"]), int(values["hidden_size"]),
-            int(values["num_attention_heads"]), int(values["vocab_size"]), length, int(get("intermediate_size") or 0),
+            name or str(get("model_type", "model")), int(values["num_hidden_layers"]),
+            int(values["hidden_size"]),
+            int(values["num_attention_heads"]), int(values["vocab_size"]), length,
+            int(get("intermediate_size") or 0),
             int(get("num_key_value_heads") or 0), int(get("head_dim") or 0), experts,
             int(get("num_experts_per_tok") or get("experts_per_token") or 1), gated=True,
             biases=bool(get("attention_bias", False)), tied=bool(get("tie_word_embeddings", False)),
@@ -239,7 +244,9 @@ class Transformer:
         )  # fmt: skip
 
 
-def gpt(name: str, layers: int, width: int, heads: int, length: int = 2048, vocabulary: int = 51200) -> Transformer:  # fmt: skip
+def gpt(
+    name: str, layers: int, width: int, heads: int, length: int = 2048, vocabulary: int = 51200
+) -> Transformer:
     """A GPT as Megatron-LM trains it: biases, learned positions, a tied head."""
     return Transformer(name, layers, width, heads, vocabulary, length, tied=True, positions=True)
 

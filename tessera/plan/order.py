@@ -1,4 +1,6 @@
-"""Orders of a pipeline: what each device runs, forward and backward, of which microbatch and part of the model."""
+"""Orders of a pipeline: what each device runs, forward and backward, of which microbatch and part of the
+model.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def order_of(
 
 
 def _task(back: bool, k: int, position: int, devices: int, chunks: int) -> Task:
-    """The k-th pass: microbatches go through the parts of a device in groups of as many as there are devices."""
+    """The k-th pass: microbatches go through the parts of a device in groups of as many as there are
+    devices.
+    """
     group, inside = divmod(k, devices * chunks)
     chunk, micro = divmod(inside, devices)
     chunk = chunks - 1 - chunk if back else chunk

@@ -13,11 +13,13 @@ from tessera.plan.simulate import Span, simulate
 
 # Colours by Okabe and Ito, as in the inspector.
 COLOURS = {
-    "forward": "#0072b2", "backward": "#009e73", "reduce": "#d55e00", "update": "#cc79a7", "gather": "#e69f00",
+    "forward": "#0072b2", "backward": "#009e73", "reduce": "#d55e00", "update": "#cc79a7",
+    "gather": "#e69f00",
 }  # fmt: skip
 STAGES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a8f98", "#f0e442")
 WIDTH, CELL, ROW = 960, 12, 16
-SHOWN = 16  # microbatches of a replica that a timeline shows: as many as there are devices, and at least this many
+# Microbatches of a replica that a timeline shows: as many as there are devices, and at least this many.
+SHOWN = 16
 MOST = 512  # devices that are drawn
 
 
@@ -29,7 +31,10 @@ def drawn(model: Transformer | None, machine: Machine, c: Choice, batch: int, ti
         lines, more = _timeline(model, machine, c, batch, height + 24)
         body += lines
         height += more + 24
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height + 16}" font-family="sans-serif"'
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height + 16}" '
+        'font-family="sans-serif"'
+    )
     return f'{head} font-size="11" fill="currentColor">' + "".join(body) + "</svg>"
 
 
@@ -39,7 +44,10 @@ def _text(x: float, y: float, s: str) -> str:
 
 def _box(x: float, y: float, w: float, h: float, fill: str, title: str) -> str:
     where = f'x="{x:.2f}" y="{y:.2f}" width="{w:.2f}" height="{h:.2f}"'
-    return f'<rect {where} fill="{fill}" stroke="white" stroke-width="0.4"><title>{escape(title)}</title></rect>'
+    return (
+        f'<rect {where} fill="{fill}" stroke="white" '
+        f'stroke-width="0.4"><title>{escape(title)}</title></rect>'
+    )
 
 
 def _mesh(machine: Machine, c: Choice) -> tuple[list[str], int]:
@@ -71,7 +79,10 @@ def _timeline(
     shown -= shown % c.pp if c.chunks > 1 else 0
     s = simulate(model, machine, replace(c), c.dp * c.micro * shown, timeline=True)
     scale = (WIDTH - 24) / s.step
-    note = f"{shown} of {c.microbatches(batch)} microbatches, {s.step:.3g} s; rows are devices of the pipeline"
+    note = (
+        f"{shown} of {c.microbatches(batch)} microbatches, {s.step:.3g} s; rows are devices of the "
+        "pipeline"
+    )
     made = [_text(8, top + 12, note), *_legend(s.timeline, top + 12)]
     for x in s.timeline:
         what = f"{x.what} {x.micro}" if x.micro >= 0 else x.what

@@ -1,4 +1,6 @@
-"""Search layouts: every choice is priced in closed form, the best few are cut by dynamic programming and simulated."""
+"""Search layouts: every choice is priced in closed form, the best few are cut by dynamic programming and
+simulated.
+"""
 
 from __future__ import annotations
 
@@ -132,7 +134,8 @@ def search(model: Transformer, machine: Machine, batch: int) -> Found:
     if not tried:
         raise OutOfMemoryError(
             f"plan: {model.name} does not fit {machine.name}: the least of {considered} layouts needs "
-            f"{least / 1e9:.1f} GB on a device of {machine.device.memory / 1e9:.1f} GB; use more devices or a smaller batch"
+            f"{least / 1e9:.1f} GB on a device of {machine.device.memory / 1e9:.1f} GB; use more devices or "
+            "a smaller batch"
         )
     tried.sort(key=lambda x: (x[1].step, str(x[0])))
     best, simulation = tried[0]

@@ -1,4 +1,6 @@
-"""Simulate a step as discrete events: devices run their tasks in order, links carry activations between them."""
+"""Simulate a step as discrete events: devices run their tasks in order, links carry activations between
+them.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class Span:
 
 @dataclass(frozen=True)
 class Simulation:
-    """A step: its time, what is idle, what the links carried, and the memory of each device of the pipeline."""
+    """A step: its time, what is idle, what the links carried, and the memory of each device of the
+    pipeline.
+    """
 
     step: float  # seconds
     pipeline: float  # seconds until the last backward pass
@@ -146,7 +150,8 @@ def stages_of(
         return None
     if sum(sizes) != len(costs) or len(sizes) != c.pp * c.chunks:
         raise OperandError(
-            f"simulate: stages {sizes} hold {sum(sizes)} layers in {len(sizes)} parts, expected {len(costs)} layers "
+            f"simulate: stages {sizes} hold {sum(sizes)} layers in {len(sizes)} parts, expected "
+            f"{len(costs)} layers "
             f"in {c.pp * c.chunks} parts"
         )
     ends = [sum(sizes[:k]) for k in range(len(sizes) + 1)]
@@ -164,7 +169,9 @@ def _of_stages(c: Choice) -> Choice:
 
 
 @lru_cache(maxsize=1024)
-def _cut(model: Transformer, machine: Machine, c: Choice, microbatches: int) -> tuple[int, ...] | None:  # fmt: skip
+def _cut(
+    model: Transformer, machine: Machine, c: Choice, microbatches: int
+) -> tuple[int, ...] | None:
     costs = layer_costs(model, machine, of_layers(c))
     times = layer_times(costs, c)
     even = cut_stages(times, c.pp * c.chunks)
@@ -178,14 +185,22 @@ def _cut(model: Transformer, machine: Machine, c: Choice, microbatches: int) -> 
     return cut_stages(times, c.pp, fits)
 
 
-def _fits_all(sizes: tuple[int, ...], costs: tuple[LayerCost, ...], machine: Machine, c: Choice, microbatches: int) -> bool:  # fmt: skip
+def _fits_all(
+    sizes: tuple[int, ...],
+    costs: tuple[LayerCost, ...],
+    machine: Machine,
+    c: Choice,
+    microbatches: int,
+) -> bool:
     ends = [sum(sizes[:k]) for k in range(len(sizes) + 1)]
     made = [stage_of(costs, a, b, c) for a, b in itertools.pairwise(ends)]
     most = (memory_of([s], in_flight(c, i, microbatches), c).total for i, s in enumerate(made))
     return all(m <= machine.device.memory for m in most)
 
 
-def simulate(model: Transformer, machine: Machine, c: Choice, batch: int, timeline: bool = False) -> Simulation:  # fmt: skip
+def simulate(
+    model: Transformer, machine: Machine, c: Choice, batch: int, timeline: bool = False
+) -> Simulation:
     """One training step of `batch` sequences as discrete events."""
     m = c.microbatches(batch)
     if m < 1 or m * c.dp * c.micro != batch:
@@ -194,7 +209,8 @@ def simulate(model: Transformer, machine: Machine, c: Choice, batch: int, timeli
         )
     if c.chunks > 1 and m % c.pp:
         raise OperandError(
-            f"simulate: an interleaved pipeline of {c.pp} devices needs a multiple of {c.pp} microbatches, got {m}"
+            f"simulate: an interleaved pipeline of {c.pp} devices needs a multiple of {c.pp} microbatches, "
+            f"got {m}"
         )
     stages = stages_of(model, machine, c, m)
     if stages is None:
@@ -206,7 +222,9 @@ def simulate(model: Transformer, machine: Machine, c: Choice, batch: int, timeli
     return _measured(model, machine, c, stages, run)
 
 
-def _measured(model: Transformer, machine: Machine, c: Choice, stages: list[Stage], run: _Run) -> Simulation:  # fmt: skip
+def _measured(
+    model: Transformer, machine: Machine, c: Choice, stages: list[Stage], run: _Run
+) -> Simulation:
     ends, memory = [], []
     pipeline = max(d.free for d in run.devices)
     for i, d in enumerate(run.devices):

@@ -12,7 +12,9 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 
-def cut_stages(times: Sequence[float], parts: int, fits: Callable[[int, int, int], bool] | None = None) -> tuple[int, ...] | None:  # fmt: skip
+def cut_stages(
+    times: Sequence[float], parts: int, fits: Callable[[int, int, int], bool] | None = None
+) -> tuple[int, ...] | None:
     """The number of layers of each stage, so that the longest stage is shortest; None where nothing fits.
 
     `fits(stage, first, last)` says whether the layers first to last - 1 fit on the device of a stage.
@@ -70,7 +72,9 @@ def _filled(prefix: Sequence[float], most: float, parts: int) -> list[float] | N
     return made + [0.0] * (parts - len(made))
 
 
-def _first(longest: Array, j: int, k: int, fits: Callable[[int, int, int], bool] | None) -> int | None:  # fmt: skip
+def _first(
+    longest: Array, j: int, k: int, fits: Callable[[int, int, int], bool] | None
+) -> int | None:
     """The cut with the least longest stage that fits."""
     if fits is None:
         i = int(np.argmin(longest))

@@ -1,4 +1,6 @@
-"""Plans: a layout of a model on a machine as a value that prints, saves, hashes, explains itself and draws itself."""
+"""Plans: a layout of a model on a machine as a value that prints, saves, hashes, explains itself and draws
+itself.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,8 @@ class Plan:
 
     def __str__(self) -> str:
         rows = [
-            f"{self.name} on {self.machine.name} ({self.machine.size} {self.machine.device.name}), batch {self.batch}",
+            f"{self.name} on {self.machine.name} ({self.machine.size} {self.machine.device.name}), batch "
+            f"{self.batch}",
             f"  layout   {self.choice}",
             f"  step     {_seconds(self.step)}, bubble {self.bubble:.1%}, {self.utilization:.1%} of the peak",
             f"  memory   {self.memory} of {self.machine.device.memory / 1e9:.0f} GB",
@@ -124,8 +127,10 @@ def _plan_of(d: Any) -> Plan:
         raise ValueError(f"the format is not {FORMAT!r}")
     choice = {**d["choice"], "stages": tuple(d["choice"]["stages"])}
     return Plan(
-        d["name"], machine_of(d["machine"]), d["batch"], Choice(**choice), d["step"], d["bubble"], d["link_use"],
-        Memory(**d["memory"]), d["flops"], tuple(Collective(**c) for c in d["collectives"]), tuple(d["reasons"]),
+        d["name"], machine_of(d["machine"]), d["batch"], Choice(**choice), d["step"], d["bubble"],
+        d["link_use"],
+        Memory(**d["memory"]), d["flops"], tuple(Collective(**c) for c in d["collectives"]),
+        tuple(d["reasons"]),
         None if d["model"] is None else Transformer(**d["model"]), tuple((n, a) for n, a in d["rules"]),
         tuple(d["layers"]),
     )  # fmt: skip

@@ -25,7 +25,10 @@ from tessera.serve.replies import Replies, error_body
 from tessera.serve.service import Service
 
 PAGE = Path(__file__).with_name("chat.html")
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'"
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
+    "frame-ancestors 'none'"
+)
 CLOSED = 499  # status for a client that went away, as nginx counts it
 UNFINISHED = (408, 413)  # after these the rest of a request is not read
 
@@ -55,7 +58,9 @@ def application(service: Service) -> Starlette:
     return Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
 
 
-def _route(path: str, method: str, endpoint: Endpoint, service: Service, open_to_all: bool = False) -> Route:  # fmt: skip
+def _route(
+    path: str, method: str, endpoint: Endpoint, service: Service, open_to_all: bool = False
+) -> Route:
     @functools.wraps(endpoint)
     async def run(request: Request) -> Response:
         try:
@@ -118,7 +123,12 @@ async def _metrics(service: Service, request: Request) -> Response:
 
 
 def _described(service: Service) -> dict[str, Any]:
-    return {"id": service.name, "object": "model", "created": service.created, "owned_by": "tessera"}  # fmt: skip
+    return {
+        "id": service.name,
+        "object": "model",
+        "created": service.created,
+        "owned_by": "tessera",
+    }
 
 
 async def _models(service: Service, request: Request) -> Response:
@@ -127,7 +137,11 @@ async def _models(service: Service, request: Request) -> Response:
 
 async def _model(service: Service, request: Request) -> Response:
     if request.path_params["name"] != service.name:
-        raise Refused(404, f"the model {request.path_params['name'][:80]!r} is not served here, but {service.name!r}")  # fmt: skip
+        raise Refused(
+            404,
+            f"the model {request.path_params['name'][:80]!r} is not served here, but "
+            f"{service.name!r}",
+        )
     return JSONResponse(_described(service))
 
 
@@ -254,7 +268,9 @@ class EventStream(Response):
 
     def __init__(self, parts: AsyncIterator[bytes], patience: float, ended: Callable[[], None]):
         super().__init__(media_type="text/event-stream", headers={"Cache-Control": "no-store"})
-        del self.raw_headers[next(i for i, (k, _) in enumerate(self.raw_headers) if k == b"content-length")]  # fmt: skip
+        del self.raw_headers[
+            next(i for i, (k, _) in enumerate(self.raw_headers) if k == b"content-length")
+        ]
         self._parts, self._patience, self._ended = parts, patience, ended
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

@@ -1,8 +1,10 @@
-"""The engine: one thread that admits replies, gives them pages and runs steps of the model for all of them at once.
+"""The engine: one thread that admits replies, gives them pages and runs steps of the model for all of them
+at once.
 
-A round prefills up to `CHUNK` tokens of prompts, oldest first, then decodes one token of every reply that is ready.  What a reply
-contains does not depend on any of this: each sequence of a step has the bits that it has alone, a choice depends on
-logits, seed and place only, and a reply that lost its pages computes them again to the same bits.
+A round prefills up to `CHUNK` tokens of prompts, oldest first, then decodes one token of every reply that
+is ready.  What a reply contains does not depend on any of this: each sequence of a step has the bits that
+it has alone, a choice depends on logits, seed and place only, and a reply that lost its pages computes them
+again to the same bits.
 """
 
 from __future__ import annotations
@@ -53,7 +55,11 @@ class Engine:
         most = -(-model.context // PAGE) * limits.batch
         count = min(limits.memory // bytes_of_page(model), most)
         if count < 1:
-            raise Refused(500, f"{model.name}: a page of keys and values takes {bytes_of_page(model)} bytes, more than the memory")  # fmt: skip
+            raise Refused(
+                500,
+                f"{model.name}: a page of keys and values takes {bytes_of_page(model)} bytes, "
+                "more than the memory",
+            )
         self.model, self.limits, self.metrics = model, limits, metrics
         self.pages = PageTable(count)
         self._steps = PagedSteps(model, count)
@@ -91,7 +97,9 @@ class Engine:
             if self._stopping or not self.alive:
                 raise Refused(503, "the server is stopping")
             if len(self._waiting) + len(jobs) > self.limits.waiting:
-                raise Refused(429, f"{len(self._waiting)} replies are waiting already; try again later")  # fmt: skip
+                raise Refused(
+                    429, f"{len(self._waiting)} replies are waiting already; try again later"
+                )
             now = time.monotonic()
             for job in jobs:
                 self._arrivals += 1
@@ -112,7 +120,9 @@ class Engine:
             if self._stopping or not self.alive:
                 raise Refused(503, "the server is stopping")
             if len(self._calls) >= self.limits.waiting:
-                raise Refused(429, f"{len(self._calls)} requests are waiting already; try again later")  # fmt: skip
+                raise Refused(
+                    429, f"{len(self._calls)} requests are waiting already; try again later"
+                )
             self._calls.append(work)
             self._changed.notify_all()
 
@@ -168,7 +178,9 @@ class Engine:
         for job in gone + late:
             if job.cancelled:
                 self.metrics.add("cancelled_total")
-            self._tell(job, Done("error", status=504, message="the reply took longer than the timeout"))  # fmt: skip
+            self._tell(
+                job, Done("error", status=504, message="the reply took longer than the timeout")
+            )
 
     def _admit(self) -> None:
         """Let the oldest replies run while there are pages for what they have, and one for each that runs."""
@@ -188,7 +200,9 @@ class Engine:
             self._begin(job, len(found))
 
     def _found(self, job: Job) -> list[int]:
-        """Pages of the prefix cache that hold the beginning of a job; one token at least is left to compute."""
+        """Pages of the prefix cache that hold the beginning of a job; one token at least is left to
+        compute.
+        """
         out: list[int] = []
         key = ROOT
         for end in range(PAGE, job.length, PAGE):
@@ -208,11 +222,15 @@ class Engine:
             job.pages.append(page)
 
     def _share(self, job: Job) -> bool:
-        """Take over the page that holds the next tokens of a job, if there is one; a page of its own goes back."""
+        """Take over the page that holds the next tokens of a job, if there is one; a page of its own goes
+        back.
+        """
         i = len(job.keys)
         if job.computed != i * PAGE or job.computed + PAGE >= job.length:
             return False
-        key = key_of(job.keys[-1] if job.keys else ROOT, job.tokens(job.computed, job.computed + PAGE))  # fmt: skip
+        key = key_of(
+            job.keys[-1] if job.keys else ROOT, job.tokens(job.computed, job.computed + PAGE)
+        )
         page = self.pages.share(key)
         if page is None:
             return False

@@ -42,8 +42,16 @@ def _content(i: int, m: dict[str, Any]) -> str:
         return ""
     if isinstance(v, str):
         return v
-    texts = [p.get("text") for p in v if isinstance(p, dict) and p.get("type") == "text"] if isinstance(v, list) else []  # fmt: skip
-    if not isinstance(v, list) or len(texts) != len(v) or not all(isinstance(t, str) for t in texts):  # fmt: skip
+    texts = (
+        [p.get("text") for p in v if isinstance(p, dict) and p.get("type") == "text"]
+        if isinstance(v, list)
+        else []
+    )
+    if (
+        not isinstance(v, list)
+        or len(texts) != len(v)
+        or not all(isinstance(t, str) for t in texts)
+    ):
         raise Refused(400, f"messages[{i}].content is expected to be a text or parts of type text")
     return "".join(texts)  # type: ignore[arg-type]
 
@@ -58,6 +66,14 @@ def _calls(i: int, given: Any) -> list[dict[str, Any]]:
         try:
             parsed = json.loads(arguments) if isinstance(arguments, str) else arguments
         except (ValueError, RecursionError):
-            raise Refused(400, f"messages[{i}].tool_calls has arguments that are not JSON") from None  # fmt: skip
-        out.append({"id": call.get("id"), "type": "function", "function": {"name": f["name"], "arguments": parsed}})  # fmt: skip
+            raise Refused(
+                400, f"messages[{i}].tool_calls has arguments that are not JSON"
+            ) from None
+        out.append(
+            {
+                "id": call.get("id"),
+                "type": "function",
+                "function": {"name": f["name"], "arguments": parsed},
+            }
+        )
     return out

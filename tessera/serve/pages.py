@@ -1,4 +1,6 @@
-"""Which pages of the pool are whose: pages in use are counted, full ones are found again by what they hold."""
+"""Which pages of the pool are whose: pages in use are counted, full ones are found again
+by what they hold.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ def key_of(before: bytes, tokens: Sequence[int]) -> bytes:
 class PageTable:
     """Pages 0 to count - 1: free, in use, or idle, which is free but still holds what its key says.
 
-    Keys and values of a page are a function of its tokens and those before, bit for bit, so it does not matter who
-    computed them.
+    Keys and values of a page are a function of its tokens and those before, bit for bit, so it does not
+    matter who computed them.
     """
 
     def __init__(self, count: int):

@@ -35,7 +35,12 @@ class Replies:
         self.ask, self._tokenizer = ask, tokenizer
         kind = "chat.completion" if ask.chat else "text_completion"
         prefix = "chatcmpl" if ask.chat else "cmpl"
-        self._head = {"id": f"{prefix}-{secrets.token_hex(12)}", "object": kind, "created": int(time.time()), "model": model}  # fmt: skip
+        self._head = {
+            "id": f"{prefix}-{secrets.token_hex(12)}",
+            "object": kind,
+            "created": int(time.time()),
+            "model": model,
+        }
         self.choices = [Choice(i) for i in range(len(ask.prompts) * ask.choices)]
 
     @property
@@ -54,7 +59,10 @@ class Replies:
 
     def whole(self) -> dict[str, Any]:
         """The reply as one object."""
-        return self._head | {"choices": [self._choice(c) for c in self.choices], "usage": self._usage()}  # fmt: skip
+        return self._head | {
+            "choices": [self._choice(c) for c in self.choices],
+            "usage": self._usage(),
+        }
 
     def _choice(self, c: Choice) -> dict[str, Any]:
         assert c.done is not None, c
@@ -65,7 +73,10 @@ class Replies:
         calls = self._calls(c)
         if calls is not None:
             out["finish_reason"] = "tool_calls"
-            message |= {"content": None, "tool_calls": [{k: v for k, v in x.items() if k != "index"} for x in calls]}  # fmt: skip
+            message |= {
+                "content": None,
+                "tool_calls": [{k: v for k, v in x.items() if k != "index"} for x in calls],
+            }
         return out | {"message": message, "logprobs": self._chat_logprobs(c.tokens)}
 
     def _calls(self, c: Choice) -> list[dict[str, Any]] | None:
@@ -100,7 +111,9 @@ class Replies:
         if calls is not None:
             yield self._chunk(c, {"tool_calls": calls}, None)
         if isinstance(event, Done):
-            yield self._chunk(c, {}, None, reason="tool_calls" if calls is not None else event.reason)  # fmt: skip
+            yield self._chunk(
+                c, {}, None, reason="tool_calls" if calls is not None else event.reason
+            )
 
     def _certain(self, c: Choice) -> int:
         """Characters that are no part of a call of a tool, whatever follows; a call is told as a whole."""
@@ -147,7 +160,11 @@ class Replies:
     def _entry(self, token: int, logprob: float | None) -> dict[str, Any]:
         name = self._tokenizer.name(token)
         piece = self._tokenizer.piece(token)
-        return {"token": name, "logprob": logprob, "bytes": list(name.encode() if piece is None else piece)}  # fmt: skip
+        return {
+            "token": name,
+            "logprob": logprob,
+            "bytes": list(name.encode() if piece is None else piece),
+        }
 
     def _completion_logprobs(self, tokens: Sequence[Token], at: int) -> Any:
         if self.ask.logprobs is None:
@@ -168,7 +185,12 @@ def _event(body: dict[str, Any]) -> bytes:
     return f"data: {json.dumps(body, ensure_ascii=False)}\n\n".encode()
 
 
-TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}  # fmt: skip
+TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+}
 
 
 def error_body(status: int, message: str) -> dict[str, Any]:

@@ -94,10 +94,14 @@ def chat(body: dict[str, Any], model: Writer, served: str) -> Ask:
     check_model(fields, served)
     tools = tools_of(fields)
     messages = messages_of(fields.raw("messages"))
-    prompt = _guarded(lambda: tools.prompt(model, messages) if tools else chat_prompt(model, messages))  # fmt: skip
+    prompt = _guarded(
+        lambda: tools.prompt(model, messages) if tools else chat_prompt(model, messages)
+    )
     if "max_tokens" in fields and "max_completion_tokens" in fields:
         raise Refused(400, "max_tokens and max_completion_tokens are both given, expected one")
-    limit = fields.integer("max_completion_tokens", fields.integer("max_tokens", None, 1, MOST), 1, MOST)  # fmt: skip
+    limit = fields.integer(
+        "max_completion_tokens", fields.integer("max_tokens", None, 1, MOST), 1, MOST
+    )
     told = fields.integer("top_logprobs", 0, 0, MOST_TOP)
     wanted = fields.flag("logprobs")
     if told and not wanted:
@@ -107,7 +111,12 @@ def chat(body: dict[str, Any], model: Writer, served: str) -> Ask:
     if schema is not None and tools is not None:
         raise Refused(400, "response_format goes without tools; set tool_choice to none")
     forced = None if tools is None else tools.schema()
-    return replace(ask, logprobs=told if wanted else None, tools=tools, schema=schema if forced is None else forced)  # fmt: skip
+    return replace(
+        ask,
+        logprobs=told if wanted else None,
+        tools=tools,
+        schema=schema if forced is None else forced,
+    )
 
 
 def completion(body: dict[str, Any], model: Writer, served: str) -> Ask:
@@ -115,10 +124,15 @@ def completion(body: dict[str, Any], model: Writer, served: str) -> Ask:
     fields = Fields(body, COMPLETION)
     check_model(fields, served)
     if fields.flag("echo"):
-        raise Refused(400, "echo is true, which this server does not do; put the prompt before the reply yourself")  # fmt: skip
+        raise Refused(
+            400,
+            "echo is true, which this server does not do; put the prompt before the reply yourself",
+        )
     n = fields.integer("n", 1, 1, MOST_CHOICES)
     if fields.integer("best_of", n, 1, MOST_CHOICES) != n:
-        raise Refused(400, f"best_of is {fields.raw('best_of')}, expected {n}, the number of choices")  # fmt: skip
+        raise Refused(
+            400, f"best_of is {fields.raw('best_of')}, expected {n}, the number of choices"
+        )
     prompts = _prompts(fields, model)
     limit = fields.integer("max_tokens", 16, 1, MOST)
     ask = _shared(fields, False, prompts, limit, model)
@@ -126,7 +140,9 @@ def completion(body: dict[str, Any], model: Writer, served: str) -> Ask:
     return replace(ask, logprobs=told, schema=schema_of(fields))
 
 
-def _shared(fields: Fields, chat: bool, prompts: Sequence[list[int]], limit: Any, model: Writer) -> Ask:  # fmt: skip
+def _shared(
+    fields: Fields, chat: bool, prompts: Sequence[list[int]], limit: Any, model: Writer
+) -> Ask:
     stream = fields.flag("stream")
     if "stream_options" in fields and not stream:
         raise Refused(400, "stream_options needs stream to be true")
@@ -168,7 +184,11 @@ def _bias(fields: Fields, model: Writer) -> list[Rule]:
         token = int(name) if name.isdecimal() else -1
         number = isinstance(v, int | float) and not isinstance(v, bool)
         if not 0 <= token < model.shape.vocabulary or not number or abs(v) > 100:
-            raise Refused(400, f"logit_bias has {name!r:.40}: {v!r:.40}, expected tokens and numbers from -100 to 100")  # fmt: skip
+            raise Refused(
+                400,
+                f"logit_bias has {name!r:.40}: {v!r:.40}, expected tokens and numbers from -100 "
+                "to 100",
+            )
         at.append(token)
         by.append(v)
 
@@ -190,7 +210,11 @@ def schema_of(fields: Fields) -> Any:
         return {"type": "object"}
     given = form.get("json_schema")
     if kind != "json_schema" or not isinstance(given, dict) or "schema" not in given:
-        raise Refused(400, "response_format is expected to be of type text, json_object, or json_schema with a schema")  # fmt: skip
+        raise Refused(
+            400,
+            "response_format is expected to be of type text, json_object, or json_schema with a "
+            "schema",
+        )
     return given["schema"]
 
 
@@ -203,13 +227,19 @@ def inputs_of(fields: Fields, name: str) -> list[Any]:
     """Texts or lists of tokens."""
     v = fields.raw(name)
     many = [v] if isinstance(v, str) or (isinstance(v, list) and v and type(v[0]) is int) else v
-    if not isinstance(many, list) or not 0 < len(many) <= MOST_INPUTS or not all(_is_input(x) for x in many):  # fmt: skip
+    if (
+        not isinstance(many, list)
+        or not 0 < len(many) <= MOST_INPUTS
+        or not all(_is_input(x) for x in many)
+    ):
         raise fields.wrong(name, f"a text, tokens, or up to {MOST_INPUTS} of either, none empty")
     return many
 
 
 def _is_input(x: Any) -> bool:
-    return bool(x) and (isinstance(x, str) or (isinstance(x, list) and all(type(t) is int for t in x)))  # fmt: skip
+    return bool(x) and (
+        isinstance(x, str) or (isinstance(x, list) and all(type(t) is int for t in x))
+    )
 
 
 def _guarded(make: Any) -> list[int]:

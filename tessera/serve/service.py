@@ -76,7 +76,9 @@ class Service:
     def writer(self) -> tuple[Writer, Engine]:
         """The model that writes text, and its engine."""
         if self.engine is None or not isinstance(self.model, Writer):
-            raise Refused(400, f"{self.name} is a model that writes no text; it has embeddings only")  # fmt: skip
+            raise Refused(
+                400, f"{self.name} is a model that writes no text; it has embeddings only"
+            )
         return self.model, self.engine
 
     def jobs(self, ask: Ask, hear: Callable[[int, Event], None]) -> list[Job]:
@@ -86,9 +88,16 @@ class Service:
         out: list[Job] = []
         for prompt in ask.prompts:
             if len(prompt) >= room:
-                raise Refused(400, f"the prompt has {len(prompt)} tokens; context and cache have room for {room}")  # fmt: skip
+                raise Refused(
+                    400,
+                    f"the prompt has {len(prompt)} tokens; context and cache have room for {room}",
+                )
             if max(prompt) >= model.shape.vocabulary or min(prompt) < 0:
-                raise Refused(400, f"a token of the prompt is out of range; the model has {model.shape.vocabulary}")  # fmt: skip
+                raise Refused(
+                    400,
+                    "a token of the prompt is out of range; the model has "
+                    f"{model.shape.vocabulary}",
+                )
             limit = min(ask.limit or room, room - len(prompt))
             for i in range(ask.choices):
                 sampling = replace(ask.sampling, seed=(ask.sampling.seed + i) % 2**64)
@@ -109,12 +118,20 @@ class Service:
         form = fields.choice("encoding_format", ("float", "base64"), "float")
         width = self.model.shape.width
         if fields.integer("dimensions", width, 1, 1 << 20) != width:
-            raise Refused(400, f"dimensions is {fields.raw('dimensions')}, expected {width}, the width of the model")  # fmt: skip
+            raise Refused(
+                400,
+                f"dimensions is {fields.raw('dimensions')}, expected {width}, the width of the "
+                "model",
+            )
         rows, used = [], 0
         for i, given in enumerate(inputs_of(fields, "input")):
             vector, count = await self._compute(functools.partial(self._embedded, given))
             used += count
-            shown = vector.tolist() if form == "float" else base64.b64encode(vector.astype("<f4").tobytes()).decode()  # fmt: skip
+            shown = (
+                vector.tolist()
+                if form == "float"
+                else base64.b64encode(vector.astype("<f4").tobytes()).decode()
+            )
             rows.append({"object": "embedding", "index": i, "embedding": shown})
         return {"object": "list", "data": rows, "model": self.name,
                 "usage": {"prompt_tokens": used, "total_tokens": used}}  # fmt: skip
@@ -122,7 +139,9 @@ class Service:
     def _embedded(self, given: Any) -> tuple[Array, int]:
         ids = self.model.tokenizer.encode(given) if isinstance(given, str) else given
         if not ids or len(ids) > self.model.shape.context:
-            raise Refused(400, f"an input has {len(ids)} tokens, expected 1 to {self.model.shape.context}")  # fmt: skip
+            raise Refused(
+                400, f"an input has {len(ids)} tokens, expected 1 to {self.model.shape.context}"
+            )
         if isinstance(self.model, Writer):
             return self.model.embed_tokens(ids), len(ids)
         return np.asarray(self.model.embed_tokens(ids)), len(ids)

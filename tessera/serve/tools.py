@@ -1,7 +1,7 @@
 """Tools: how a model is told of them, and how its calls are found in a reply.
 
-Formats that are read: `<tool_call>{...}</tool_call>` (Qwen, SmolLM, Hermes), `[TOOL_CALLS] [...]` (Mistral), and a
-reply that is one JSON object with a name and arguments or parameters (Llama 3).
+Formats that are read: `<tool_call>{...}</tool_call>` (Qwen, SmolLM, Hermes), `[TOOL_CALLS] [...]`
+(Mistral), and a reply that is one JSON object with a name and arguments or parameters (Llama 3).
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class Tools:
     parallel: bool
 
     def prompt(self, model: Writer, messages: list[dict[str, Any]]) -> list[int]:
-        """The tokens of a chat with tools, told by the template, or by a system message where it has no place for them."""
+        """The tokens of a chat with tools, told by the template, or by a system message where it has no
+        place for them.
+        """
         given = list(self.given)
         with_tools = chat_prompt(model, messages, tools=given)
         if with_tools != chat_prompt(model, messages):
@@ -128,7 +130,9 @@ def tools_of(fields: Fields) -> Tools | None:
 
 def _is_tool(t: Any) -> bool:
     f = t.get("function") if isinstance(t, dict) and t.get("type") == "function" else None
-    return isinstance(f, dict) and isinstance(f.get("name"), str) and bool(_NAME.fullmatch(f["name"]))  # fmt: skip
+    return (
+        isinstance(f, dict) and isinstance(f.get("name"), str) and bool(_NAME.fullmatch(f["name"]))
+    )
 
 
 def _required(choice: Any, names: list[str]) -> list[str]:
@@ -139,5 +143,9 @@ def _required(choice: Any, names: list[str]) -> list[str]:
     named = choice.get("function") if isinstance(choice, dict) else None
     name = named.get("name") if isinstance(named, dict) else None
     if name not in names:
-        raise Refused(400, f"tool_choice is expected to be none, auto, required or a function among {', '.join(names)}")  # fmt: skip
+        raise Refused(
+            400,
+            "tool_choice is expected to be none, auto, required or a function among "
+            f"{', '.join(names)}",
+        )
     return [str(name)]

@@ -13,7 +13,7 @@ import numpy as np
 
 from tessera.core.constant import Constant
 from tessera.core.constraints import Guard, Scope, current_scope, scope
-from tessera.core.primitives import is_primitive
+from tessera.core.primitives import is_open, is_primitive
 from tessera.ir.graph.ir import Builder, Graph, Node, Value, bind, building, host_data
 from tessera.ops.creation import constant
 from tessera.ops.define import cast_to
@@ -42,9 +42,14 @@ def _any_left(g: Graph, kept: Kept = _none) -> bool:
 
 
 def _decomposes(n: Node, kept: Kept = _none) -> bool:
-    """Whether a node has a decomposition and is no primitive, which has kernels of its own."""
-    has = n.op.decompose is not None and not is_primitive(n.op.call, n.types, n.params)
-    return has and not kept(n)
+    """Whether a node has a decomposition and is no primitive, which has kernels of its own.
+
+    Where sizes that are still symbols decide it, the node stays whole: at the sizes of a call it runs as a program
+    of its own, with the bits that it has in a program of these sizes.
+    """
+    if n.op.decompose is None or is_primitive(n.op.call, n.types, n.params):
+        return False
+    return not is_open(n.op.call, n.types, n.params) and not kept(n)
 
 
 def _once(g: Graph, guards: Sequence[Guard], kept: Kept = _none) -> Graph:

@@ -17,7 +17,7 @@ import tessera as ts
 from tessera import Tensor, op
 from tessera.compile.cpu import bound_program, build
 from tessera.compile.cpu.executable import MachineExecutable
-from tessera.core.errors import RuleError, TesseraError
+from tessera.core.errors import NumericalError, RuleError, TesseraError
 from tessera.core.flags import flags, override
 from tessera.runtime.code import Loading
 from tests.laws import UNITS, _check_text, _lowered
@@ -26,6 +26,7 @@ from tests.random_graphs import same_bits
 from tests.random_programs import Case
 
 Function = Callable[..., Any]
+EXTREME = 1e15  # numbers above it leave nothing of their neighbours in a sum
 NARROW = {"float8_e4m3fn": 2.0**-3, "float8_e5m2": 2.0**-2, "bfloat16": 2.0**-7}
 
 
@@ -220,8 +221,8 @@ def differentiated(f: Function, xs: Sequence[Any]) -> None:
     eager, jit = ts.grad(loss, tuple(range(len(where)))), None
     try:
         got = eager(*point)
-    except RuleError:
-        return  # an op without a derivative says so
+    except (RuleError, NumericalError):
+        return  # an op without a derivative says so, as does one that does not converge
     jit = ts.jit(eager)
     with refusals("jit of grad"):
         same("jitted and eager gradient", arrays(jit(*point)), arrays(got))
@@ -240,7 +241,7 @@ def _adjoint(loss: Function, point: Sequence[Any], got: Sequence[Any]) -> None:
         back, forth = sum(float(np.sum(t)) for t in terms), float(np.asarray(slope))
         scale = sum(float(np.sum(np.abs(t))) for t in terms) + abs(forth) + 1.0
     narrowest = _coarsest(loss, point)
-    if not np.isfinite(scale):
+    if not np.isfinite(scale) or peak_of(arrays(list(point))) > EXTREME:
         return
     if not abs(back - forth) <= 64 * narrowest * scale:
         raise Broken(f"reverse mode is not the adjoint of forward mode: {back!r} is not {forth!r}")
@@ -271,6 +272,8 @@ def differences(f: Function, xs: Sequence[Any]) -> None:
     if not where or any(xs[i].dtype.real is not ts.f64 for i in where):
         return
     loss, point = loss_of(f, xs, where), [xs[i] for i in where]
+    if _coarsest(loss, point) > unit(np.zeros((), np.float64)):
+        return  # a step is lost in a cast to a narrower type
     rng = np.random.default_rng(2)
     ways = [_direction(x, rng) for x in point]
     try:

@@ -27,7 +27,9 @@ class Absent(Exception):
 
 DTYPES = {
     "bool_": jnp.bool_, "i8": jnp.int8, "i16": jnp.int16, "i32": jnp.int32, "i64": jnp.int64, "u8": jnp.uint8,
-    "u32": jnp.uint32, "f32": jnp.float32, "f64": jnp.float64, "c64": jnp.complex64, "c128": jnp.complex128,
+    "u16": jnp.uint16, "u32": jnp.uint32, "u64": jnp.uint64, "f16": jnp.float16, "bf16": jnp.bfloat16,
+    "f8e4m3": jnp.float8_e4m3fn, "f8e5m2": jnp.float8_e5m2,
+    "f32": jnp.float32, "f64": jnp.float64, "c64": jnp.complex64, "c128": jnp.complex128,
 }  # fmt: skip
 
 _UNARY = {
@@ -98,6 +100,8 @@ def _scan_of(f: Function) -> Function:
     def run(x: Any, axis: Any = None, reverse: bool = False) -> Any:
         if axis is None:
             x, axis = (x.reshape(-1), 0)
+        if x.dtype == bool:
+            raise Absent("scans of booleans")
         return f(x, axis % x.ndim, reverse=reverse)
 
     return run
@@ -185,11 +189,13 @@ def _scatter(how: str) -> Function:
 
 
 def _dynamic_slice(x: Any, start: Any, sizes: Any) -> Any:
-    return lax.dynamic_slice(x, [jnp.clip(jnp.asarray(s), 0) for s in start], sizes)
+    return lax.dynamic_slice(x, [jnp.clip(jnp.asarray(s, jnp.int64), 0) for s in start], sizes)
 
 
 def _dynamic_update_slice(x: Any, value: Any, start: Any) -> Any:
-    return lax.dynamic_update_slice(x, value, [jnp.clip(jnp.asarray(s), 0) for s in start])
+    return lax.dynamic_update_slice(
+        x, value, [jnp.clip(jnp.asarray(s, jnp.int64), 0) for s in start]
+    )
 
 
 _PLACES = {
@@ -237,7 +243,8 @@ def _attention(
         s = jnp.where(np.tri(*s.shape[-2:], s.shape[-1] - s.shape[-2], dtype=bool), s, -jnp.inf)
     if mask is not None:
         s = jnp.where(mask, s, -jnp.inf)
-    return jax.nn.softmax(s, -1) @ v
+    seen = jnp.any(s > -jnp.inf, -1, keepdims=True)  # a query that sees no key gives zeros
+    return jax.nn.softmax(jnp.where(seen, s, 0.0), -1) * seen @ v
 
 
 def _reduced(f: Function) -> Function:

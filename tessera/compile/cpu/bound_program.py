@@ -94,7 +94,7 @@ class Prepared(Slots):
                 self.tidy.update(self._root(x) for x in s.inputs)
             elif s.node.op.call == "barrier":
                 for x, y in zip(s.operands, s.results, strict=True):
-                    self._alias(y, x, self._layout(x))
+                    self._see(y, x, self._layout(x), read, out)
             elif self._is_view(s, read, out):
                 continue
             else:
@@ -110,7 +110,10 @@ class Prepared(Slots):
         job = k.job(self.sizes, self.threads, _QUANTUM)
         shares = frozenset((names[i], names[j]) for i, j in k.program.shares)
         scratch = job.scratch * (job.seats + 1)
-        return Access(s.name, s.inputs, s.outputs, shares, temporary=scratch), job
+        access = Access(
+            s.name, s.inputs, s.outputs, shares, temporary=scratch, copies=k.program.copies
+        )
+        return access, job
 
     def _is_view(self, s: HostCall, read: set[str], out: list[tuple[Access, Any]]) -> bool:
         """Whether a host call is an offset and strides; one that a kernel reads may need a copy."""
@@ -121,11 +124,17 @@ class Prepared(Slots):
         layout = layout_of(s.node.op, self.types[x], self.types[y], params, self._layout(x))
         if layout is None:
             return False
+        self._see(y, x, layout, read, out)
+        return True
+
+    def _see(
+        self, y: str, x: str, layout: Layout, read: set[str], out: list[tuple[Access, Any]]
+    ) -> None:
+        """Make y a view of x; a copy where a kernel reads it and its elements do not lie in order."""
         self._alias(y, x, layout)
         if y in read and not is_row_major(self.types[y], layout[1]):
             self.copies[y] = self.views.pop(y)
             out.append((Access(f"copy {y}", (x,), (y,)), None))
-        return True
 
     def _alias(self, y: str, x: str, layout: Layout) -> None:
         super()._alias(y, x, layout)
@@ -194,7 +203,7 @@ class Prepared(Slots):
 
         for i, (access, what) in enumerate(steps):
             if isinstance(what, Job):
-                if what.count:
+                if what.count and not self._is_done(access):
                     names = (*access.reads, *access.writes)
                     calls.append((access, (what, [self._place(n) for n in names])))
                 continue
@@ -203,6 +212,16 @@ class Prepared(Slots):
             drop(i)
         flush(len(steps) - 1)
         return out
+
+    @property
+    def copied(self) -> int:
+        """Bytes of tensors that a run copies whole, because something else holds or reads them."""
+        copies = [a for a in self.plan.steps if a.copies and not self._is_done(a)]
+        return sum(size_of(self.types[a.writes[0]]) for a in copies)
+
+    def _is_done(self, access: Access) -> bool:
+        """Whether a step copies what already lies where it should."""
+        return access.copies and self._place(access.reads[0]) == self._place(access.writes[0])
 
     def _phases(self, calls: Sequence[tuple[Access, Task]]) -> list[list[Task]]:
         """Calls in order, those that follow each other and need nothing of each other together."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, cast
 
-from tessera.compile.artifact import Image, key_of, load, save
+import numpy as np
+
+from tessera.compile.artifact import Image, demand_fit, key_of, load, save
 from tessera.compile.cpu.bound_program import Prepared
 from tessera.compile.executable import Executable, Step, last_of, tell_unused
 from tessera.compile.fallback import PlainRun, Task, Way, first_that_works, plain_runs
@@ -16,7 +19,7 @@ from tessera.core.constraints import solve
 from tessera.core.deferred import Deferred
 from tessera.core.during import During
 from tessera.core.errors import OutOfMemoryError, TesseraError
-from tessera.core.flags import flags
+from tessera.core.flags import flags, override
 from tessera.core.kernels import Kernels
 from tessera.core.source import Location
 from tessera.core.types import TensorType
@@ -50,7 +53,7 @@ def executable(
 
     What lowers takes longer to import than an artefact to load, so it is loaded when something is built.
     """
-    # Whoever asks for verification wants every level to be made.
+    # Verification wants every level to be made.
     key = None if flags().verify else key_of(graph, numerics)
     with During("load"):
         image = None if key is None else load(key, graph)
@@ -58,6 +61,8 @@ def executable(
         image, record = _build(graph, Context("cpu", numerics), record)
         if key is not None:
             save(key, image, graph)
+        elif flags().verify:
+            demand_fit(image, graph)  # what a later process asks of it
     return MachineExecutable(graph, record, image, numerics)
 
 
@@ -258,7 +263,8 @@ class MachineExecutable(Executable):
         ins, outs = [types[x] for x in s.operands], [types[x] for x in s.results]
         # Of symbolic sizes the host has what no kernel serves at all sizes; at these there may be one.
         symbolic = not all(v.type.static for v in (*n.operands, *n.results))
-        run = (eager_kernel if symbolic else interp.kernel)(n.op, ins, outs, params)
+        with override(numerics=self.numerics):
+            run = (eager_kernel if symbolic else interp.kernel)(n.op, ins, outs, params)
 
         def call(*xs: Array) -> Any:
             try:
@@ -313,6 +319,7 @@ class _Region:
     """A region of a node as a program, at the sizes of a call."""
 
     def __init__(self, e: MachineExecutable, sizes: Mapping[str, int]):
+        self._executable, self._sizes = e, sizes
         self._prepared, self._captured = e.at(sizes), e._captured
         types = self._prepared.types
         self.types = [types[n] for n in e.image.outputs]
@@ -321,6 +328,48 @@ class _Region:
 
     def __call__(self, *xs: Array) -> list[Array]:
         return self._prepared.run([*xs, *self._captured])
+
+    def again(self, carry: int) -> Callable[..., list[Array]]:
+        """What runs the steps after the first one: large tensors that only the loop holds are written over."""
+        names = self._executable.image.inputs[:carry]
+        large = [i for i, n in enumerate(names) if size_of(self._prepared.types[n]) >= _LARGE]
+        if not large:
+            return self
+        donating = self._executable.at(self._sizes, frozenset(large))
+        used = [i for i in large if donating.plan.is_reused(names[i])]
+        if not used:
+            return self
+
+        def run(*xs: Array) -> list[Array]:
+            free = all(sys.getrefcount(xs[i]) <= _ALONE and _owns(xs[i]) for i in used)
+            return (donating if free else self._prepared).run([*xs, *self._captured])
+
+        return run
+
+
+_LARGE = 1 << 16  # bytes of a tensor that is worth a look at who holds it
+
+
+def _count_alone() -> int:
+    """How many references an array has in `again` that the list of what a loop carries alone holds."""
+    carried = [np.empty(1)]
+
+    def run(*xs: Array) -> int:
+        return sys.getrefcount(xs[0])
+
+    return run(*carried, *())
+
+
+_ALONE = _count_alone()
+
+
+def _owns(x: Array) -> bool:
+    """Whether an array has memory of its own, or is all that sees the array that has."""
+    base = x.base
+    if base is None:
+        return x.flags.writeable
+    # The array on it, this name, and the count.
+    return type(base) is np.ndarray and base.base is None and sys.getrefcount(base) <= 3
 
 
 def _locations(p: Program) -> dict[str, Location | None]:

@@ -15,6 +15,7 @@ from typing import Any, cast
 import numpy as np
 
 from tessera.accelerator import libraries
+from tessera.accelerator.kept import decompose_rest
 from tessera.compile.cpu.executable import executable as on_the_host
 from tessera.compile.executable import Executable, Step, last_of, tell_unused
 from tessera.compile.fallback import Task, Way, first_that_works, plain_runs, plain_ways
@@ -22,6 +23,7 @@ from tessera.compile.gpu import control
 from tessera.compile.gpu.clock import Timed
 from tessera.compile.gpu.lowering import GpuImage, context_of, lower_at, symbolic_schedule, tiles_of
 from tessera.compile.gpu.program import GpuProgram
+from tessera.compile.gpu.undecided import alone_at, is_undecided
 from tessera.compile.passes import SCHEDULE
 from tessera.core.constraints import solve
 from tessera.core.during import During
@@ -31,7 +33,7 @@ from tessera.core.garbage import collected_later
 from tessera.core.kernels import Kernels
 from tessera.core.source import Location
 from tessera.core.types import TensorType
-from tessera.ir.graph.ir import Builder, Graph, Node, bind, building, substitute_params
+from tessera.ir.graph.ir import Graph, Node, substitute_params
 from tessera.ir.schedule.ir import HostCall, Program
 from tessera.ir.schedule.memory import MemoryPlan
 from tessera.ops.callbacks import ensure
@@ -200,6 +202,8 @@ class GpuExecutable(Executable):
         self, s: HostCall, types: Mapping[str, TensorType], sizes: Mapping[str, int]
     ) -> tuple[Any, int]:
         """What runs an op that is no kernel, and the bytes that it takes meanwhile."""
+        if is_undecided(s.node):
+            return self._alone(decompose_rest(alone_at(s, types, sizes)))
         if s.node.op.name not in control.NAMES:
             if s.node.op in (checked_index.op, ensure.op):  # the user asked for it
                 return _hosted(s, types, sizes, self.gpu, ""), 0
@@ -212,6 +216,12 @@ class GpuExecutable(Executable):
             return control.Region(e.at(sizes, donated), e.constants)
 
         return control.controlled(s.node, substitute_params(s.node.params, sizes), make)
+
+    def _alone(self, g: Graph) -> tuple[Any, int]:
+        """What runs one node as a program of its own on the device, and the bytes that it takes meanwhile."""
+        e = GpuExecutable(g, (), self.gpu.index, self.gpu.kind)
+        region = control.Region(e.at({}), e.constants)
+        return partial(control.apart, region), region.bytes
 
     def _captured_shapes(self) -> list[tuple[int, ...]]:
         return [v.data.shape for v in self.graph.captured if v.data is not None]
@@ -252,11 +262,7 @@ def _hosted(
             RuntimeWarning,
             stacklevel=2,
         )
-    b = Builder()
-    with building(b):
-        inputs = [b.input(types[x]) for x in s.operands]
-        out = bind(n.op, *inputs, regions=n.regions, **substitute_params(n.params, sizes))
-        g, _ = b.finish(out if n.op.multiple else (out,), n.op.name)
+    g = alone_at(s, types, sizes)
     here = on_the_host(g, ())
     here.plain = plain_ways(Task(g, "cpu", here.numerics))
     run = partial(_travel, here.run, place, n.location)

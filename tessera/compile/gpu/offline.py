@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 from tessera.accelerator import libraries
+from tessera.accelerator.kept import decompose_rest
 from tessera.compile.executable import Step, last_of
 from tessera.compile.gpu import control
 from tessera.compile.gpu.executable import GpuExecutable
@@ -21,6 +22,7 @@ from tessera.compile.gpu.lowering import (
     tiles_of,
 )
 from tessera.compile.gpu.program import GpuProgram
+from tessera.compile.gpu.undecided import alone_at, is_undecided
 from tessera.compile.passes import SCHEDULE
 from tessera.core.errors import DeviceError
 from tessera.core.kernels import Kernels
@@ -31,7 +33,7 @@ from tessera.ir.schedule.memory import Access
 from tessera.ir.tile import ir as tile
 from tessera.runtime.cuda.device import Gpu, gpu
 from tessera.runtime.cuda.memory import DeviceArray
-from tessera.runtime.triton_builder import build
+from tessera.runtime.triton_builder import Code, build
 
 Device = tuple[str, Any, int]  # of Triton: kind, architecture, threads of a warp
 T = TypeVar("T")
@@ -69,11 +71,15 @@ class OfflineProgram(GpuProgram):
     def _beside(
         self, s: HostCall, types: Mapping[str, TensorType], sizes: Mapping[str, int]
     ) -> tuple[Any, int]:
-        """Nothing runs an op that is no kernel; regions are compiled."""
-        if s.node.op.name not in control.NAMES:
+        """Nothing runs an op that is no kernel; regions are compiled, and nodes whose form their sizes decide."""
+        if is_undecided(s.node):
+            parts: Sequence[Graph] = (decompose_rest(alone_at(s, types, sizes)),)
+        elif s.node.op.name in control.NAMES:
+            parts = s.node.regions
+        else:
             self.hosted |= self._without_kernel(s)
             return None, 0
-        for r in s.node.regions:
+        for r in parts:
             part = offline_program(r, self.device, sizes)
             name = f"{s.node.op.name}_{len(self.inside)}"
             self.hosted |= {f"{name}.{n}": why for n, why in part.hosted.items()}
@@ -98,8 +104,8 @@ class OfflineProgram(GpuProgram):
         for _, c in self.image.steps:
             if isinstance(c, GpuCall):
                 out[c.name] = own[c.name]
-            elif c.node.op.name in control.NAMES:
-                for name, part in islice(inside, len(c.node.regions)):
+            elif c.node.op.name in control.NAMES or is_undecided(c.node):
+                for name, part in islice(inside, max(len(c.node.regions), 1)):
                     out |= {f"{name}.{n}": x for n, x in of(part).items()}
         return out
 
@@ -122,10 +128,23 @@ class OfflineProgram(GpuProgram):
         self.calls = [(a, c) for a, c in steps if not a.host]
         return []
 
+    def place(self, name: str) -> tuple[int, int]:
+        """The cell and the offset of a buffer: inputs come first, then tables, results, the arena and scratch."""
+        return self._place(name)
+
+    @property
+    def result_sizes(self) -> list[int]:
+        """The bytes of the cells of results."""
+        return [s.size for s in self._results]
+
+    def built(self) -> list[tuple[GpuCall, Code]]:
+        """The launches in order, with the code that Triton builds for them."""
+        calls = [c for _, c in self.calls]
+        return list(zip(calls, build([c.source for c in calls]) if calls else [], strict=True))
+
     def images(self) -> dict[str, bytes]:
         """The code of every launch, which Triton builds, by name."""
-        codes = build([c.source for _, c in self.calls]) if self.calls else []
-        own = {a.name: code.image for (a, _), code in zip(self.calls, codes, strict=True)}
+        own = {c.name: code.image for c, code in self.built()}
         parts = {f"{n}.{k}": x for n, p in self.inside.items() for k, x in p.images().items()}
         return own | parts
 
@@ -167,13 +186,17 @@ class OfflineExecutable(GpuExecutable):
         """The source of each kernel at the sizes of a call, by name, those of regions too."""
         return Kernels(self._at(shapes).sources)
 
+    def program_at(self, shapes: Sequence[tuple[int, ...]]) -> OfflineProgram:
+        """This program at the sizes of a call."""
+        return cast(OfflineProgram, self._at(shapes))
+
     def hosted_at(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, str]:
         """The steps that have no kernel at the sizes of a call, and why."""
-        return cast(OfflineProgram, self._at(shapes)).hosted
+        return self.program_at(shapes).hosted
 
     def code_at(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, bytes]:
         """The code of each kernel at the sizes of a call, by name."""
-        return cast(OfflineProgram, self._at(shapes)).images()
+        return self.program_at(shapes).images()
 
 
 def executable(g: Graph, record: Sequence[Step], kind: str, which: str) -> GpuExecutable:

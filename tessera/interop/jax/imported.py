@@ -227,21 +227,25 @@ class Imported:
         v = as_value(x, self.name)
         if v.shape != wanted.shape:
             raise ShapeError(
-                f"{self.name}: argument {i} is {v.type}, but the function was imported for {wanted}; import it "
+                f"{self.name}: argument {i} is {v.type}, but the function was imported for {wanted}; import "
+                "it "
                 "again for other shapes"
             )
         if isinstance(x, int | float | complex):
             return cast_to(v, wanted.dtype)
         if v.dtype is not wanted.dtype:
             raise OperandError(
-                f"{self.name}: argument {i} is {v.type}, but the function was imported for {wanted}; cast it with astype"
+                f"{self.name}: argument {i} is {v.type}, but the function was imported for {wanted}; cast "
+                "it with astype"
             )
         return v
 
 
 @blames_arguments
 def import_function(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Imported:
-    """f, a function of JAX, as a function of tensors for arguments like these, which jit, grad and vmap take."""
+    """f, a function of JAX, as a function of tensors for arguments like these, which jit, grad and vmap
+    take.
+    """
     demand_function("import_function", f)
     plain = [
         np.asarray(x) if isinstance(x, Value) else x

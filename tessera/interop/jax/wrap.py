@@ -1,8 +1,8 @@
 """ts.jax.wrap: a function of tensors as a function of JAX arrays.
 
-A call is one primitive of JAX whose parameter is a program: a function of flat tensors.  Outside of jax.jit it
-runs at once; inside, XLA calls it back.  The programs of derivatives and batches are made by our own transforms
-and kept, so that JAX, which compares parameters, compiles no program twice.
+A call is one primitive of JAX whose parameter is a program: a function of flat tensors.  Outside of jax.jit
+it runs at once; inside, XLA calls it back.  The programs of derivatives and batches are made by our own
+transforms and kept, so that JAX, which compares parameters, compiles no program twice.
 """
 
 from __future__ import annotations

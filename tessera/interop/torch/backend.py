@@ -1,4 +1,6 @@
-"""torch.compile(model, backend="tessera"): graphs of TorchDynamo, through AOTAutograd, as programs of ours."""
+"""torch.compile(model, backend="tessera"): graphs of TorchDynamo, through AOTAutograd, as
+programs of ours.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""ts.torch.custom_op: a function or kernel of ours as an op of PyTorch, which torch.compile keeps whole or takes in."""
+"""ts.torch.custom_op: a function or kernel of ours as an op of PyTorch, which torch.compile keeps whole or
+takes in.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ _kept: list[Any] = []  # libraries; PyTorch forgets an op with its library
 
 
 def custom_op(name: str, f: Callable[..., Any], outputs: int = 1) -> Any:
-    """f, a function of tensors with this many results, as the op torch.ops.<namespace>.<name> with derivatives.
+    """f, a function of tensors with this many results, as the op torch.ops.<namespace>.<name> with
+    derivatives.
 
     Under torch.compile(backend="tessera") it is part of the program; other backends call it whole.
     """
@@ -92,7 +95,8 @@ def _parameters(f: Callable[..., Any]) -> list[str]:
     if bad or not found:
         raise located(
             OperandError(
-                f"torch.custom_op: the function takes {', '.join(bad) or 'nothing'}, expected tensors by position alone; "
+                f"torch.custom_op: the function takes {', '.join(bad) or 'nothing'}, expected tensors by "
+                "position alone; "
                 "close over what is no tensor"
             )
         )

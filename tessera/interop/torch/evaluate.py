@@ -40,7 +40,8 @@ def _constant(step: Step) -> Any:
         return step.constant
     if not isinstance(step.constant, torch().Tensor):
         raise OperandError(
-            f"torch: '{step.name}' is {type(step.constant).__name__}, expected a tensor; a function inside of the graph "
+            f"torch: '{step.name}' is {type(step.constant).__name__}, expected a tensor; a function inside "
+            "of the graph "
             "cannot cross"
         )
     return from_torch(step.constant)

@@ -52,7 +52,9 @@ def is_torch(x: Any) -> bool:
 
 
 def array_of(x: Any) -> np.ndarray[Any, Any]:
-    """The memory of a tensor on the CPU as a NumPy array; copied only when its elements are not in memory as such."""
+    """The memory of a tensor on the CPU as a NumPy array; copied only when its elements are not in memory
+    as such.
+    """
     x = x.detach()
     if x.layout is not torch().strided or x.is_quantized:
         raise OperandError(

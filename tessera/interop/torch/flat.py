@@ -97,7 +97,8 @@ def leaves_of(name: str, args: Any) -> tuple[list[Any], list[Any], tree.Structur
     for x in rest:
         if isinstance(x, Value):
             raise OperandError(
-                f"{name}: got a tensor of Tessera {x.type}, expected tensors of PyTorch; call the function itself, "
+                f"{name}: got a tensor of Tessera {x.type}, expected tensors of PyTorch; call the function "
+                "itself, "
                 "or pass ts.torch.to_torch(x)"
             )
     return tensors, rest, structure

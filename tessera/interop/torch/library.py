@@ -32,7 +32,9 @@ def part(name: str) -> Any:
 
 
 def decompositions(keep: frozenset[str], add: tuple[str, ...]) -> dict[Any, Any]:
-    """The decompositions to core ATen, without those of some ops and of random ones, and with those of others."""
+    """The decompositions to core ATen, without those of some ops and of random ones, and with those of
+    others.
+    """
     t, decomp = torch(), part("_decomp")
     table = {
         k: f

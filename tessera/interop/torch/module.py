@@ -1,4 +1,6 @@
-"""ts.torch.import_module: a module of PyTorch as a function of ours, with its parameters in the same memory."""
+"""ts.torch.import_module: a module of PyTorch as a function of ours, with its parameters in the same
+memory.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ def import_module(
     try:
         if not isinstance(module, torch().nn.Module):
             raise OperandError(
-                f"torch.import_module: got {type(module).__name__}, expected a torch.nn.Module; wrap a function in one"
+                f"torch.import_module: got {type(module).__name__}, expected a torch.nn.Module; wrap a "
+                "function in one"
             )
         export = part("export")
         program = export.export(module, args, dict(kwargs or {}), dynamic_shapes=dynamic_shapes)
@@ -43,8 +46,8 @@ def import_module(
 class TorchModule:
     """A module of PyTorch as a function of its inputs.
 
-    `m(x, ...)` runs it, also inside jit, grad and vmap.  `m.parameters` holds its parameters and buffers by name, in
-    the module's own memory, and `m.apply(parameters, x, ...)` runs it with others.
+    `m(x, ...)` runs it, also inside jit, grad and vmap.  `m.parameters` holds its parameters and buffers by
+    name, in the module's own memory, and `m.apply(parameters, x, ...)` runs it with others.
     """
 
     def __init__(self, program: Any, name: str):
@@ -55,7 +58,8 @@ class TorchModule:
         if written or signature.user_inputs_to_mutate:
             what = ", ".join(written) or "its inputs"
             raise OperandError(
-                f"torch.import_module: {name} writes to {what} when it runs; call model.eval() first, or train it with "
+                f"torch.import_module: {name} writes to {what} when it runs; call model.eval() first, or "
+                "train it with "
                 'torch.compile(model, backend="tessera")'
             )
         self._slots = [
@@ -129,7 +133,8 @@ class TorchModule:
         wanted = self._program.call_spec.in_spec
         if structure != wanted:
             raise OperandError(
-                f"torch: {self.name} got arguments of the structure {_short(structure)}, expected {_short(wanted)}, as "
+                f"torch: {self.name} got arguments of the structure {_short(structure)}, expected "
+                f"{_short(wanted)}, as "
                 "those that it was imported with"
             )
         return [self._checked(x, c) for x, c in zip(leaves, self._inputs, strict=True)]
@@ -145,7 +150,8 @@ class TorchModule:
         )
         if not fits or v.dtype is not call.dtype:
             raise ShapeError(
-                f"torch: {self.name} got {v.type}, expected {want} as it was imported; name the sizes that change in "
+                f"torch: {self.name} got {v.type}, expected {want} as it was imported; name the sizes that "
+                "change in "
                 "dynamic_shapes"
             )
         return v

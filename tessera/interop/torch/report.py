@@ -1,4 +1,6 @@
-"""What PyTorch's graphs became: how many programs, ops that ours hold, and ops that PyTorch ran, by name and reason."""
+"""What PyTorch's graphs became: how many programs, ops that ours hold, and ops that PyTorch ran, by name
+and reason.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,10 @@ class Report:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.graphs} graphs, {self.programs} programs, {sum(self.translated.values())} ops translated, "
-            f"{sum(self.fallbacks.values())} run by PyTorch, {sum(self.random.values())} draws of random numbers"
+            f"{self.graphs} graphs, {self.programs} programs, {sum(self.translated.values())} ops "
+            "translated, "
+            f"{sum(self.fallbacks.values())} run by PyTorch, {sum(self.random.values())} draws of random "
+            "numbers"
         ]
         lines += [
             f"  {name} x{k}: {self.reasons[name]}" for name, k in self.fallbacks.most_common()

@@ -74,7 +74,9 @@ def is_value(x: Any) -> bool:
 
 
 def met(*xs: Any) -> DType:
-    """The dtype in which PyTorch computes with these: tensors with axes count before those without, numbers last."""
+    """The dtype in which PyTorch computes with these: tensors with axes count before those without, numbers
+    last.
+    """
     found: DType | None = None
     groups = (
         [x.dtype for x in xs if is_value(x) and x.ndim],

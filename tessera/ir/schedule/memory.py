@@ -37,6 +37,7 @@ class Access:
     in_place: frozenset[tuple[str, str]] = frozenset()  # (read, written) that may be one memory
     host: bool = False  # the host allocates what it writes
     temporary: int = 0  # bytes that it needs while it runs, beside its buffers
+    copies: bool = False  # it makes what it reads once more, which is nothing to do in one place
 
 
 @dataclass(frozen=True)
@@ -228,10 +229,10 @@ def _storages(
 def _last_uses(
     steps: Sequence[Access], outputs: Sequence[str], views: Mapping[str, View]
 ) -> dict[str, int]:
-    """The last step that reads each buffer, itself or through a view."""
+    """The last step that reads or writes each buffer, itself or through a view."""
     last: dict[str, int] = {}
     for i, step in enumerate(steps):
-        for name in step.reads:
+        for name in (*step.reads, *step.writes):
             last[views[name].base if name in views else name] = i
     for name in outputs:
         last[views[name].base if name in views else name] = len(steps)

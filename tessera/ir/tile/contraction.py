@@ -399,7 +399,10 @@ class Contraction(Chains):
         block, start = place
         with self.b.loop(0, to.width, LANES) as part:
             at = start + part.variable
-            square = self.b.transpose(self.load_square(t, axis, at, k))
+            square = self.load_square(t, axis, at, k)
+            if square.shape != (LANES, LANES):  # the same at every point of the axis
+                square = self.b.broadcast(square, (LANES, LANES))
+            square = self.b.transpose(square)
             self.b.store(
                 to.memory, square, (block, k - to.k, part.variable), (1, LANES, LANES),
                 axes=(1, 2),

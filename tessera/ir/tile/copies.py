@@ -28,16 +28,16 @@ def lower_concat(step: Primitive, types: Mapping[str, TensorType]) -> Expansion:
     whole = product(out.shape[axis:])
     y = b.parameter("y", TensorType(out.dtype, (rows, whole)), writable=True)
     row = b.program(rows)
-    first, last = _block(b, whole)
+    first, last = part_of_line(b, whole)
     offset: Size = 0
     for x, n in zip(ins, lengths, strict=True):
         start, stop = larger(first, offset), smaller(last, offset + n)
-        _copy(b, x, y, row, (start, larger(stop, start)), offset)
+        copy_line(b, x, y, row, (start, larger(stop, start)), offset)
         offset = offset + n
     return Expansion((Launch(b.finish(), step.operands, step.results),))
 
 
-def _block(b: Builder, size: Size) -> tuple[Size, Size]:
+def part_of_line(b: Builder, size: Size) -> tuple[Size, Size]:
     """The part of a row that this instance writes."""
     if isinstance(size, int) and size <= _BLOCK:
         return 0, size
@@ -45,7 +45,7 @@ def _block(b: Builder, size: Size) -> tuple[Size, Size]:
     return start, smaller(start + _BLOCK, size)
 
 
-def _copy(
+def copy_line(
     b: Builder, x: Memory, y: Memory, row: Size, span: tuple[Size, Size], offset: Size
 ) -> None:
     """Elements of a row, the last ones one by one: what follows is another operand's."""
@@ -68,7 +68,7 @@ def lower_pad(step: Primitive, types: Mapping[str, TensorType]) -> Expansion:
     y = b.parameter("y", out, writable=True)
     rows: list[Size] = [b.program(n) for n in out.shape[:-1]]
     fill = b.reshape(b.load(v, (), (), axes=()), (1,))
-    first, stop = _block(b, out.shape[-1])
+    first, stop = part_of_line(b, out.shape[-1])
     axis = t.rank - 1
     start = first
     for width, tail in ((_WIDE, False), (_LANES, True)):

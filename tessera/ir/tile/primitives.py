@@ -13,9 +13,11 @@ from tessera.ir.tile.draws import DRAWS
 from tessera.ir.tile.fft import TRANSFORMS
 from tessera.ir.tile.filter import FILTERS
 from tessera.ir.tile.launch import Expansion
+from tessera.ir.tile.movement import MOVEMENT
 from tessera.ir.tile.scan import SCANS
 from tessera.ir.tile.scatter import SCATTERS
 from tessera.ir.tile.sort import SORTS
+from tessera.ir.tile.writes import WRITES
 
 # From the name of a primitive to a function of the step and the types of all buffers.
 LOWERINGS: dict[str, Callable[[Primitive, Mapping[str, TensorType]], Expansion]] = {
@@ -28,6 +30,8 @@ LOWERINGS: dict[str, Callable[[Primitive, Mapping[str, TensorType]], Expansion]]
     **CONVOLUTIONS,
     **FILTERS,
     **DRAWS,
+    **WRITES,
+    **MOVEMENT,
 }
 
 

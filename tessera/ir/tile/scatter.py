@@ -1,10 +1,11 @@
 """scatter: values put, added or compared to elements whose place is data, as a Tile program.
 
-    y = x; y[i[n], c] += v[n, c]   ->   program c by 64: copy x[:, c]; for n: y[i[n], c] += v[n, c]
+    y = x; y[i[n], c] += v[n, c]   ->   copy: y = x;   program c by 64: for n: y[i[n], c] += v[n, c]
 
 Instances own parts of the result: some columns where there are many, some of the numbered rows where
 there are few and most of them stay as they are.  Each goes through all indices in ascending order and keeps to its part, so the order is
-that of core/scatters.py and nothing is written twice.
+that of core/scatters.py and nothing is written twice.  The copy is a launch of its own, which is none where x and y lie
+in one place (ir/tile/writes.py); where most elements are written, or sums are wider than x, an instance copies its part.
 """
 
 from __future__ import annotations
@@ -19,15 +20,29 @@ from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Primitive
 from tessera.ir.tile.ir import Builder, Kernel, Tile
 from tessera.ir.tile.launch import Expansion, Launch
+from tessera.ir.tile.writes import after_copy
 
 _COLUMNS = 64  # of an instance
 _LANES = 16
 _PARTS = 8  # of the numbered rows where columns are few
+_FEW = 1 << 12  # elements that are copied in the time of a launch
+_DENSE = 4  # elements of x for each that is written, at most, where an instance copies its part
 _SPARSE = 64  # elements for each index: a look at an index costs about as much as to copy 8 of them
 
 
 def lower_scatter(join: str | None, step: Primitive, types: Mapping[str, TensorType]) -> Expansion:
     """One kernel; narrow sums have a wide tensor in between, and a second kernel that rounds it."""
+    x = types[step.operands[0]]
+    wide = x.dtype.compute if join in WIDE else x.dtype
+    if wide is x.dtype and not _is_dense(step, types):
+        return after_copy(step, types, _Scatter(join, step, types, x).kernel(copied=True))
+    return lower_with_copy(join, step, types)
+
+
+def lower_with_copy(
+    join: str | None, step: Primitive, types: Mapping[str, TensorType]
+) -> Expansion:
+    """The same where every instance copies what it owns itself."""
     x, out = types[step.operands[0]], step.results[0]
     wide = x.dtype.compute if join in WIDE else x.dtype
     kernel = _Scatter(join, step, types, TensorType(wide, x.shape)).kernel()
@@ -37,6 +52,13 @@ def lower_scatter(join: str | None, step: Primitive, types: Mapping[str, TensorT
     first = Launch(kernel, step.operands, (kept,))
     second = Launch(_rounding(TensorType(wide, x.shape), x), (kept,), (out,))
     return Expansion((first, second), {kept: TensorType(wide, x.shape)})
+
+
+def _is_dense(step: Primitive, types: Mapping[str, TensorType]) -> bool:
+    """Whether it is known that a good part of the elements is written, or that there are few."""
+    size, written = (types[step.operands[i]].size for i in (0, 1))
+    small = isinstance(size, int) and size < _FEW
+    return small or (isinstance(size, int) and isinstance(written, int) and written * _DENSE > size)
 
 
 def _rounding(wide: TensorType, to: TensorType) -> Kernel:
@@ -64,25 +86,32 @@ class _Scatter:
         self.shape = x.shape
         self.count = indices[0].size
         others = tuple(n for i, n in enumerate(x.shape) if i not in self.axes)
-        self.x = self.b.parameter("x", x)
-        self.value = self.b.parameter("v", TensorType(value.dtype, (self.count, *others)))
-        self.indices = [
-            self.b.parameter(f"i{k}", TensorType(t.dtype, (self.count,)))
-            for k, t in enumerate(indices)
-        ]
-        self.out = self.b.parameter("y", made, writable=True)
+        self.x_type = x
+        self.value_type = TensorType(value.dtype, (self.count, *others))
+        self.index_types = [TensorType(t.dtype, (self.count,)) for t in indices]
         self.last = len(x.shape) - 1
         self.by_column = self.last not in self.axes
         self.part: tuple[Size, Size] | None = None  # of the first numbered axis; None: all
 
-    def kernel(self) -> Kernel:
-        ranges = self.grid()
-        self.copy(ranges, 0, [])
+    def kernel(self, copied: bool = False) -> Kernel:
+        """The kernel; what was copied before it has no x."""
+        if not copied:
+            self.x = self.b.parameter("x", self.x_type)
+        self.parameters()
+        ranges = self.grid(copied)
+        if not copied:
+            self.copy(ranges, 0, [])
         with self.b.loop(0, self.count) as n:
             self.update(n.variable, ranges)
         return self.b.finish()
 
-    def grid(self) -> list[tuple[Size, Size]]:
+    def parameters(self) -> None:
+        b = self.b
+        self.value = b.parameter("v", self.value_type)
+        self.indices = [b.parameter(f"i{k}", t) for k, t in enumerate(self.index_types)]
+        self.out = b.parameter("y", self.made, writable=True)
+
+    def grid(self, copied: bool) -> list[tuple[Size, Size]]:
         """What this instance owns of each axis."""
         ranges: list[tuple[Size, Size]] = []
         for axis, n in enumerate(self.shape):
@@ -93,7 +122,7 @@ class _Scatter:
             else:
                 at = self.b.program(n)
                 ranges.append((at, at + 1))
-        if self.is_narrow() and self.is_copy():
+        if not copied and self.is_narrow() and self.is_copy():
             first, n = self.axes[0], self.shape[self.axes[0]]
             each = (n + _PARTS - 1) // _PARTS
             start = smaller(self.b.program(_PARTS) * each, n)
@@ -197,3 +226,4 @@ def _spans(start: Size, stop: Size, at_end: bool) -> list[tuple[Size, Size, int,
 
 
 SCATTERS = {name: partial(lower_scatter, join) for name, join in JOINS.items()}
+WITH_COPY = {name: partial(lower_with_copy, join) for name, join in JOINS.items()}

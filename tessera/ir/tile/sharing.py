@@ -53,6 +53,22 @@ def shareable(kernel: Kernel) -> tuple[tuple[int, int], ...]:
     return tuple((i, j) for i, j in found if not any(clashes(kernel, memory[i], memory[j])))
 
 
+def is_copy(kernel: Kernel) -> bool:
+    """Whether a kernel does nothing but to store what it loads, in the same place of another memory."""
+    if len(kernel.parameters) != 2 or kernel.parameters[0].type != kernel.parameters[1].type:
+        return False
+    found = [a.op for a in _accesses(kernel.body, ())]
+    loaded = {op.results[0]: _where(op) for op in found if op.name == "load"}
+    stores = [op for op in found if op.name == "store"]
+    return len(loaded) + len(stores) == len(found) > 0 and all(
+        loaded.get(op.operands[0]) == _where(op) for op in stores
+    )
+
+
+def _where(op: Operation) -> tuple[object, ...]:
+    return tuple(op.attributes[n] for n in ("at", "extent", "axes", "masked"))
+
+
 def _accesses(block: Block, path: tuple[int, ...]) -> Iterator[_Access]:
     for i, op in enumerate(block.operations):
         if op.memory is not None and op.name != "prefetch":  # a hint reads nothing

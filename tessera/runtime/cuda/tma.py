@@ -13,7 +13,7 @@ from tessera.runtime.cuda.driver import load
 
 BYTES, _LINE = 128, 64
 # CUtensorMapDataType; 8-bit floats and bools are bytes to a copy.
-_TYPES = {
+TYPES = {
     np.dtype(t): code
     for code, types in {
         0: ("u1", "i1", "?", ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2),
@@ -22,7 +22,7 @@ _TYPES = {
     }.items()
     for t in types
 }  # fmt: skip
-_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
+SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 _PROMOTIONS = {0: 0, 64: 1, 128: 2, 256: 3}
 
 
@@ -39,22 +39,29 @@ def tensor_map(
     assert 1 <= rank <= 5, f"a tensor map of rank {rank}"
     assert len(box) == len(strides_bytes) == rank, f"{shape}, {strides_bytes}, {box}"
     assert strides_bytes[-1] == d.itemsize, f"the last stride of {strides_bytes} is no element"
+    about = f" for {d} {tuple(shape)} at {ptr:#x}, strides of {tuple(strides_bytes)} bytes"
+    return encoded(
+        ptr, TYPES[d], shape[::-1], strides_bytes[-2::-1], box[::-1], SWIZZLES[swizzle],
+        _PROMOTIONS[l2promotion], nan_fill, f"{about}, box {tuple(box)}, swizzle {swizzle}",
+    )  # fmt: skip
+
+
+def encoded(
+    ptr: int, dtype: int, shape: Sequence[int], strides: Sequence[int], box: Sequence[int],
+    swizzle: int = 0, l2promotion: int = 2, nan_fill: bool = False, about: str = "",
+) -> bytes:  # fmt: skip
+    """The descriptor by the driver's own numbers, innermost axis first and without its stride."""
+    rank = len(shape)
     memory = ctypes.create_string_buffer(BYTES + _LINE)
     at = ctypes.addressof(memory)
     at += -at % _LINE
-    sizes = (ctypes.c_uint64 * rank)(*reversed(shape))
-    strides = (ctypes.c_uint64 * rank)(*reversed(strides_bytes[:-1]))
-    boxes = (ctypes.c_uint32 * rank)(*reversed(box))
-    steps = (ctypes.c_uint32 * rank)(*[1] * rank)
+    sizes = (ctypes.c_uint64 * rank)(*shape)
+    steps = (ctypes.c_uint64 * rank)(*strides)
+    boxes = (ctypes.c_uint32 * rank)(*box)
+    ones = (ctypes.c_uint32 * rank)(*[1] * rank)
     driver = load("cuda")
     code = driver.cuTensorMapEncodeTiled(
-        at, _TYPES[d], rank, ptr, sizes, strides, boxes, steps,
-        0, _SWIZZLES[swizzle], _PROMOTIONS[l2promotion], int(nan_fill),
-    )  # fmt: skip
-    if code:
-        about = (
-            f" for {d} {tuple(shape)} at {ptr:#x}, strides of {tuple(strides_bytes)} bytes, "
-            f"box {tuple(box)}, swizzle {swizzle}"
-        )
-        driver.check("cuTensorMapEncodeTiled", code, about)
+        at, dtype, rank, ptr, sizes, steps, boxes, ones, 0, swizzle, l2promotion, int(nan_fill)
+    )
+    driver.check("cuTensorMapEncodeTiled", code, about)
     return ctypes.string_at(at, BYTES)

@@ -13,11 +13,13 @@ from tessera.ops.reinterpret import bitcast
 
 _SAME = """add sub mul atan2 pow nextafter eq ne lt le gt ge neg sign floor ceil exp exp2 log log1p expm1 sin cos tan asin
 acos atan sinh cosh tanh asinh acosh atanh sqrt rsqrt cbrt erf erfc lgamma digamma abs square conj real imag
-stop_gradient"""
+stop_gradient"""  # noqa: E501
 _OTHER = {
-    "max": "maximum", "min": "minimum", "rem": "fmod", "logistic": "sigmoid", "erf_inv": "erfinv", "and": "bitwise_and",
+    "max": "maximum", "min": "minimum", "rem": "fmod", "logistic": "sigmoid", "erf_inv": "erfinv",
+    "and": "bitwise_and",
     "or": "bitwise_or", "xor": "bitwise_xor", "not": "bitwise_invert", "shift_left": "bitwise_left_shift",
-    "shift_right_arithmetic": "bitwise_right_shift", "is_finite": "isfinite", "complex": "complex", "logaddexp": "logaddexp",
+    "shift_right_arithmetic": "bitwise_right_shift", "is_finite": "isfinite", "complex": "complex",
+    "logaddexp": "logaddexp",
     "add_any": "add",
 }  # fmt: skip
 

@@ -1,6 +1,7 @@
 """Keys and random bits: Threefry-2x32 with 20 rounds.
 
-Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).  A key of JAX is a tensor u32[2].
+Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).  A key of JAX is a
+tensor u32[2].
 """
 
 from __future__ import annotations

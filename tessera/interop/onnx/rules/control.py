@@ -50,7 +50,8 @@ def _values(xs: Sequence[Any]) -> list[Any]:
     """Results of a traced region, which are tensors."""
     if any(isinstance(x, list) or is_foreign(x) or x is None for x in xs):
         raise DataDependentError(
-            "a sequence, an optional or text leaves a branch that is decided by data; run the model outside of jit"
+            "a sequence, an optional or text leaves a branch that is decided by data; run the model outside "
+            "of jit"
         )
     return [as_value(tensor(x)) for x in xs]
 
@@ -70,7 +71,8 @@ def _loop(n: Call, trips: Any = None, condition: Any = None, *state: Any) -> Any
             raise DataDependentError(f"its state changes type: {e.message}") from None
     if len(body.outputs) > len(state) + 1:
         raise DataDependentError(
-            "the number of steps is decided by data and a value of each step is kept; run the model outside of jit"
+            "the number of steps is decided by data and a value of each step is kept; run the model outside "
+            "of jit"
         )
     return _while(n, body, trips, condition, state)
 

@@ -131,7 +131,9 @@ def _attention(
 
 
 def _logsumexp(q: Any, k: Any, causal: bool, mask: Any, scale: float | None) -> Any:
-    """The logarithms of the sums that the softmax divides by; nothing reads them unless PyTorch's backward does."""
+    """The logarithms of the sums that the softmax divides by; nothing reads them unless PyTorch's backward
+    does.
+    """
     dtype = wide(q.dtype)
     q, k = as_dtype(q, dtype), as_dtype(k, dtype)
     scores = op.mul(op.matmul(q, op.matrix_transpose(k)), number(_scale_of(q, scale), dtype))

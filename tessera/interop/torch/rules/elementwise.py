@@ -24,7 +24,8 @@ _SAME: dict[str, Callable[[Any], Any]] = {
     "ceil": op.ceil, "floor": op.floor, "neg": op.neg, "relu": op.relu, "sgn": op.sign,
     "sign": op.sign, "trunc": op.trunc, "round": op.round, "square": op.square, "conj": op.conj,
     "_conj": op.conj, "bitwise_not": op.bitwise_invert, "alias": lambda x: x, "clone": lambda x: x,
-    "detach": lambda x: x, "lift_fresh_copy": lambda x: x, "resolve_conj": lambda x: x, "positive": lambda x: x,
+    "detach": lambda x: x, "lift_fresh_copy": lambda x: x, "resolve_conj": lambda x: x,
+    "positive": lambda x: x,
     "lift_fresh": lambda x: x, "alias_copy": lambda x: x, "_conj_physical": op.conj, "conj_physical": op.conj,
 }  # fmt: skip
 # Integers and bools become the default float.

@@ -33,6 +33,7 @@ class Entry:
     work: Size = field(default=0, kw_only=True)  # picoseconds that one instance takes, about
     # Numbers of parameters (read, written) that may be one memory.
     shares: tuple[tuple[int, int], ...] = field(default=(), kw_only=True)
+    copies: bool = field(default=False, kw_only=True)  # whether it copies its first parameter
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from tessera.core.dims import product
 from tessera.ir.target.cpu.emit import emit, scratch_bytes, size_names, symbol_of
 from tessera.ir.target.cpu.entry import Parameter, Program
 from tessera.ir.tile.ir import Kernel
-from tessera.ir.tile.sharing import shareable
+from tessera.ir.tile.sharing import is_copy, shareable
 from tessera.ir.tile.work import instance_work
 
 
@@ -22,4 +22,5 @@ def program(kernel: Kernel) -> Program:
         emit(kernel),
         work=instance_work(kernel),
         shares=shareable(kernel),
+        copies=is_copy(kernel),
     )

@@ -35,6 +35,7 @@ from tessera.ir.tile.gpu.sort import SORTS
 from tessera.ir.tile.ir import Builder
 from tessera.ir.tile.launch import Expansion, Launch, Threads
 from tessera.ir.tile.primitives import lower_primitive
+from tessera.ir.tile.scatter import WITH_COPY
 
 _finfo: Any = ml_dtypes.finfo
 _COLUMNS = 1024  # that a block copies at once
@@ -55,7 +56,7 @@ def _scatter_add(step: Primitive, types: Mapping[str, TensorType]) -> Expansion 
     columns = prod(int(n) for n in x.shape[1:])
     usual = tuple(step.params["axes"]) == (0,) and len(step.operands) == 3 and x.dtype.kind == "f"
     if not usual or count < _FEWEST or not columns or x.dtype is not v.dtype:
-        return None
+        return WITH_COPY["scatter_add"](step, types)
     if count <= MOST:
         operands = (step.operands[0], step.operands[1], step.operands[2])
         return scatter_sums(operands, step.results[0], rows, columns, count, x.dtype.base)
@@ -147,6 +148,7 @@ def _concat(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | Non
 
 
 _OWN: dict[str, Callable[[Primitive, Mapping[str, TensorType]], Expansion | None]] = {
+    **WITH_COPY,
     "scatter_add": _scatter_add,
     "concat": _concat,
     **SORTS,

@@ -30,7 +30,8 @@ enum {
   TESS_ERROR_NAME = 5,        /* there is no entry point of this name */
   TESS_ERROR_TYPE = 6,        /* the dtype or rank of a tensor is not what the entry point takes */
   TESS_ERROR_SHAPE = 7,       /* sizes do not fit each other or break a constraint */
-  TESS_ERROR_MEMORY = 8       /* there is not enough memory */
+  TESS_ERROR_MEMORY = 8,      /* there is not enough memory */
+  TESS_ERROR_DEVICE = 9       /* there is no such device, or its driver failed */
 };
 
 typedef uint32_t tess_dtype_t;
@@ -40,8 +41,11 @@ enum {
   TESS_F64 = 16, TESS_C64 = 17, TESS_C128 = 18, TESS_TF32 = 19
 };
 
-/* Processors. */
-enum { TESS_ARCH_X86_64_V3 = 1, TESS_ARCH_X86_64_V4 = 2, TESS_ARCH_AARCH64 = 3 };
+/* Processors; a CUDA device of compute capability 9.0 is TESS_ARCH_CUDA + 90. */
+enum { TESS_ARCH_X86_64_V3 = 1, TESS_ARCH_X86_64_V4 = 2, TESS_ARCH_AARCH64 = 3, TESS_ARCH_CUDA = 0x10000 };
+
+/* Devices: 0 is this processor, TESS_DEVICE_CUDA + i the CUDA device i. */
+enum { TESS_DEVICE_CPU = 0, TESS_DEVICE_CUDA = 0x100, TESS_MAX_DEVICES = 64 };
 
 /* A tensor in memory. */
 typedef struct TessTensorDesc {
@@ -52,7 +56,7 @@ typedef struct TessTensorDesc {
   int64_t shape[TESS_MAX_RANK];      /* elements along each axis; those after rank are 0 */
   int64_t strides[TESS_MAX_RANK];    /* bytes between neighbours along each axis */
   uint64_t bytes;                    /* of the memory at data */
-  uint32_t device;                   /* 0: this processor's memory */
+  uint32_t device;                   /* whose memory it is: TESS_DEVICE_CPU, TESS_DEVICE_CUDA + i */
   uint32_t flags;                    /* TESS_TENSOR_OWNED: tess_tensor_free gives the memory back */
   void *data;                        /* of 64 bits */
 } TessTensorDesc;
@@ -147,8 +151,11 @@ void tess_bundle_close(TessBundle *bundle);      /* and all of its entry points 
 tess_status_t tess_bundle_digest(const TessBundle *bundle, uint8_t digest[32]);
 tess_status_t tess_bundle_manifest(const TessBundle *bundle, const char **text, uint64_t *bytes);
 
-/* Entry points.  A null name: the only one. */
+/* Entry points.  A null name: the only one.  On a CUDA device the bundle must have code for its architecture; the
+ * driver (libcuda.so.1) is looked for at run time. */
 tess_status_t tess_entry_open(TessBundle *bundle, const char *name, TessEntry **out);
+tess_status_t tess_entry_open_on(TessBundle *bundle, const char *name, uint32_t device, TessEntry **out);
+uint32_t tess_entry_device(const TessEntry *entry);
 const char *tess_entry_target(const TessEntry *entry);
 const char *tess_entry_numerics(const TessEntry *entry);
 uint32_t tess_entry_input_count(const TessEntry *entry);
@@ -165,6 +172,27 @@ tess_status_t tess_entry_plan(TessEntry *entry, const TessTensorDesc *inputs, ui
  * not overlap an input or each other. */
 tess_status_t tess_entry_run(TessEntry *entry, const TessTensorDesc *inputs, uint32_t input_count,
                              TessTensorDesc *outputs, uint32_t output_count);
+
+/* Devices, memory, streams and events.  What is given to a stream is done in order; streams of this processor do it
+ * before the call returns.  A run on a stream waits only when an output lies in this processor's memory.  A null stream
+ * is the usual one of the entry point's device. */
+typedef struct TessStream TessStream;
+typedef struct TessEvent TessEvent;
+tess_status_t tess_device_count(uint32_t kind, uint32_t *count); /* of TESS_DEVICE_CPU or TESS_DEVICE_CUDA */
+tess_status_t tess_memory_alloc(uint32_t device, uint64_t bytes, void **out);
+tess_status_t tess_memory_free(uint32_t device, void *memory);
+tess_status_t tess_memory_copy(void *to, uint32_t to_device, const void *from, uint32_t from_device, uint64_t bytes);
+tess_status_t tess_stream_create(uint32_t device, TessStream **out);
+tess_status_t tess_stream_synchronize(TessStream *stream);
+tess_status_t tess_stream_wait(TessStream *stream, TessEvent *event); /* for what came before the event was recorded */
+void tess_stream_destroy(TessStream *stream);
+tess_status_t tess_event_create(uint32_t device, TessEvent **out);
+tess_status_t tess_event_record(TessEvent *event, TessStream *stream);
+tess_status_t tess_event_synchronize(TessEvent *event);
+tess_status_t tess_event_elapsed(TessEvent *start, TessEvent *end, double *seconds);
+void tess_event_destroy(TessEvent *event);
+tess_status_t tess_entry_run_on(TessEntry *entry, TessStream *stream, const TessTensorDesc *inputs, uint32_t input_count,
+                                TessTensorDesc *outputs, uint32_t output_count);
 
 /* Tensors: a row-major one around memory of the caller, or around none (data null). */
 tess_status_t tess_tensor_init(TessTensorDesc *out, tess_dtype_t dtype, uint32_t rank, const int64_t *shape,

@@ -1,0 +1,48 @@
+"""ts.debug: printing and calling from inside programs, as jax.debug spells it."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from typing import Any
+
+from tessera.core import tree
+from tessera.core.blame import blames_arguments, demand_function
+from tessera.core.errors import OperandError
+from tessera.ir.graph.ir import Value, concrete, current_builder, host_data
+from tessera.lang import op
+
+
+@blames_arguments
+def print(text: str, *args: Any, **kwargs: Any) -> None:
+    """Print text.format(*args, **kwargs) each time the program runs, with the numbers it has then."""
+    if not isinstance(text, str):
+        raise OperandError(
+            f"debug.print: the text is {type(text).__name__}, expected a format such as 'x is {{}}'; "
+            "ts.print takes values alone"
+        )
+    _watch(lambda *a, **k: builtins.print(text.format(*a, **k)), args, kwargs)
+
+
+@blames_arguments
+def callback(f: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Call f with NumPy arrays each time the program runs; what it returns is dropped."""
+    demand_function("debug.callback", f)
+    _watch(f, args, kwargs)
+
+
+def _watch(f: Callable[..., Any], args: Any, kwargs: Any) -> None:
+    leaves, structure = tree.flatten((args, kwargs))
+    tensors = [x for x in leaves if isinstance(x, Value)]
+
+    def call(*arrays: Any) -> None:
+        left = iter(arrays)
+        a, k = tree.unflatten(
+            structure, [next(left) if isinstance(x, Value) else x for x in leaves]
+        )
+        f(*a, **k)
+
+    if current_builder() is None:
+        call(*(host_data(x) for x in tensors))
+    else:
+        op.watch(tensors[0] if tensors else concrete(0.0), *tensors, to=call)
