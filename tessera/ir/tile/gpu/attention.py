@@ -29,7 +29,7 @@ from tessera.ir.tile.launch import Threads
 KEYS = 128  # in a step of the forward pass, for heads of up to 128 numbers
 LARGEST = 512  # numbers of a head that has kernels
 _NARROWEST = 16  # columns of a tile that matrix units take
-_PARTS = 64  # that keys are cut into, at most
+_PARTS = 32  # that keys are cut into, at most
 LOG2E = 1.4426950408889634
 
 
@@ -108,7 +108,7 @@ class Problem:
 
     @property
     def part(self) -> int:
-        """Keys that have a softmax of their own where parts are joined: at most 64 parts, of at least 128 keys."""
+        """Keys that have a softmax of their own where parts are joined: at most 32 parts, of at least 128 keys."""
         return max(KEYS, padded(-(-self.keys // _PARTS)))
 
     @property
@@ -288,11 +288,17 @@ class Forward(AttentionKernel):
         """The sums of all keys in one chain."""
         edge, count = self.steps(self.at)
         state = self.empty().tiles
+        if edge != 0 and not self.p.causal:
+            edge = (
+                count  # a loop of one step would be taken apart, and have shared memory of its own
+            )
         if edge != 0:
             with self.b.loop(0, edge, 1, state) as some:
                 key = (count - 1 - some.variable) * self.n
                 some.carry(*self.step(some, key, True))
             state = list(some.results)
+        if edge == count:
+            return Sums.of(state)
         with self.b.loop(edge, count, 1, state) as clear:
             key = (count - 1 - clear.variable) * self.n
             clear.carry(*self.step(clear, key, False))

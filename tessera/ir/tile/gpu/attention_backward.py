@@ -178,9 +178,12 @@ class QueriesBackward(_Backward):
             whole = smaller(whole, larger(self.at + p.offset + 1, 0) // self.n * self.n)
             stop = smaller(stop, larger(self.at + self.m + p.offset, 0))
         state = self.zeros(self.m, p.size)
-        with self.each(0, whole, self.n, state) as clear:
-            clear.carry(*self.step(clear, False))
-        state = list(clear.results)
+        if whole != stop and not p.causal:
+            whole = 0  # a loop of one step would have shared memory of its own
+        if whole != 0:
+            with self.each(0, whole, self.n, state) as clear:
+                clear.carry(*self.step(clear, False))
+            state = list(clear.results)
         if whole != stop:
             with self.each(whole, stop, self.n, state) as edge:
                 edge.carry(*self.step(edge, True))
@@ -204,7 +207,9 @@ def keys_block(p: Problem) -> tuple[int, int, Threads]:
     wide = max(width(p.size), width(p.values))
     if wide <= 128:
         return 64, 64, Threads(4, 2, True, approximate=True)
-    return 32, (64 if wide <= 256 else 32), Threads(8, 1, True, approximate=True)
+    if wide <= 256:
+        return 64, 64, Threads(8, 2, True, approximate=True)
+    return 32, 32, Threads(8, 1, True, approximate=True)
 
 
 def queries_block(p: Problem) -> tuple[int, int, Threads]:
@@ -212,4 +217,6 @@ def queries_block(p: Problem) -> tuple[int, int, Threads]:
     wide = max(width(p.size), width(p.values))
     if wide <= 128:
         return 64, 64, Threads(4, 2, True, approximate=True)
-    return (64 if wide <= 256 else 32), 32, Threads(8, 1, True, approximate=True)
+    if wide <= 256:
+        return 64, 64, Threads(4, 2, True, approximate=True)
+    return 32, 32, Threads(8, 1, True, approximate=True)

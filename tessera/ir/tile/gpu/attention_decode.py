@@ -2,7 +2,7 @@
 
     part (z, g, i): acc, top, total of keys [i part, (i + 1) part)   ->   join (z, h, query): o = acc / total
 
-A part is at least 128 keys long, and a 64th of all of them: its length follows from the number of keys alone, so no
+A part is at least 128 keys long, and a 32nd of all of them: its length follows from the number of keys alone, so no
 number of blocks or of sequences changes a bit.  One query of all heads that share keys is one tile: keys
 are read once.  Attention with a mask, which caches have, joins its parts in the same order within a block: a
 chunk of queries has the bits that its queries have alone.
@@ -24,7 +24,6 @@ from tessera.ir.tile.gpu.attention import (
     forward_block,
     joined,
     padded,
-    width,
 )
 from tessera.ir.tile.ir import Kernel
 from tessera.ir.tile.launch import Threads
@@ -136,8 +135,7 @@ def part_block(p: Problem) -> tuple[int, Threads]:
     rows = min(padded(by_group(p).queries), 64)
     if rows == 64:
         return forward_block(p)
-    wide = max(width(p.size), width(p.values))
-    return rows, Threads(4, 3 if wide <= 128 else 2, approximate=True)
+    return rows, Threads(4, 2, approximate=True)
 
 
 def join_threads(p: Problem) -> Threads:
