@@ -297,7 +297,7 @@ class Forward(AttentionKernel):
                 key = (count - 1 - some.variable) * self.n
                 some.carry(*self.step(some, key, True))
             state = list(some.results)
-        if edge == count:
+        if edge == count and not self.p.causal:
             return Sums.of(state)
         with self.b.loop(edge, count, 1, state) as clear:
             key = (count - 1 - clear.variable) * self.n
