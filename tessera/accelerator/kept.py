@@ -11,29 +11,37 @@ from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, Node
 from tessera.ir.schedule.ir import HostCall
 from tessera.ir.target.gluon.flash_backward_match import double
-from tessera.ir.target.gluon.flash_forward_match import ROWS, pipeline
-from tessera.ir.tile.gpu.attention import (
-    Columns,
+from tessera.ir.target.gluon.flash_forward_match import GROUPS, ROWS, pipeline
+from tessera.ir.tile.gpu.attention import LARGEST, Columns, Forward, Problem, forward_block
+from tessera.ir.tile.gpu.attention_backward import (
     Delta,
-    Forward,
     KeysBackward,
-    Problem,
     QueriesBackward,
-    backward_threads,
-    forward_threads,
+    keys_block,
+    queries_block,
+)
+from tessera.ir.tile.gpu.attention_decode import (
+    Join,
+    Part,
+    by_group,
+    is_few,
+    join_threads,
+    part_block,
+    part_types,
 )
 from tessera.ir.tile.gpu.pooling import POOLS
 from tessera.ir.tile.launch import Launch, Threads
 from tessera.transform.decompose import decompose
 
-_SIZES = (16, 32, 64, 128)
 NAMES = ("attention", "attention_grad")
 UPDATE = "dynamic_update_slice"
 _PART = 4  # of a tensor, at most, that is replaced where it lies
 
 
 def is_kept(n: Node) -> bool:
-    """Whether a node stays whole: an attention on narrow floats, without a mask, a pooling, or an update of a small part."""
+    """Whether a node stays whole: an attention on narrow floats with heads of a size that has kernels, a pooling,
+    or an update of a small part.
+    """
     if n.op.name == UPDATE:
         return _is_small(*n.types[:2])
     if n.op.name in POOLS:
@@ -41,10 +49,10 @@ def is_kept(n: Node) -> bool:
     if n.op.name not in NAMES:
         return False
     q, _, v = n.types[:3]
-    masked = n.op.name == "attention" and len(n.types) > 3
-    sizes = all(isinstance(s, int) and s in _SIZES for s in (q.shape[-1], v.shape[-1]))
+    sizes = all(isinstance(s, int) and 0 < s <= LARGEST for s in (q.shape[-1], v.shape[-1]))
     scale = n.params["scale"]
-    return not masked and sizes and q.dtype.bits == 16 and (scale is None or scale > 0)
+    narrow = q.dtype.bits == 16 and (scale is None or scale > 0)
+    return narrow and sizes
 
 
 def _is_pool(n: Node) -> bool:
@@ -78,29 +86,62 @@ def problem(
     groups, keys = (int(n) for n in k.shape[-3:-1])
     scale = s.node.params["scale"]
     factor = 1 / math.sqrt(size) if scale is None else float(scale)
+    mask = None
+    if s.node.op.name == "attention" and len(s.operands) > 3:
+        m = types[s.operands[3]]
+        mask = m.with_shape((*[1] * (max(q.rank, 4) - m.rank), *m.shape))
     return Problem(
         math.prod(lead), heads, groups, queries, keys, size, int(v.shape[-1]), q.dtype.base,
-        bool(s.node.params["causal"]), factor, _columns(s, columns),
+        bool(s.node.params["causal"]), factor, _columns(s, columns), mask, tuple(lead) or (1,),
     )  # fmt: skip
 
 
 def _columns(s: HostCall, columns: Mapping[str, Columns]) -> tuple[tuple[str, Columns], ...]:
     forward = s.node.op.name == "attention"
-    names = ("q", "k", "v", "o") if forward else ("q", "k", "v", "o", "d_o", "d_q", "d_k", "d_v")
-    given = zip(names, (*s.operands, *s.results), strict=True)
+    mask = ("mask",) * (len(s.operands) - 3)
+    rest = (*mask, "o") if forward else ("o", "d_o", "d_q", "d_k", "d_v")
+    given = zip(("q", "k", "v", *rest), (*s.operands, *s.results), strict=True)
     return tuple((n, columns[x]) for n, x in given if x in columns)
 
 
-def forward(p: Problem, operands: Sequence[str], o: str, logs: str, roles: bool) -> Launch:
-    """The launch of an attention; `roles` where groups of threads may have roles."""
-    if roles:
-        kernel = Forward(p, ROWS).kernel()
+def forward(
+    p: Problem, operands: Sequence[str], o: str, logs: str, roles: bool
+) -> tuple[list[Launch], dict[str, TensorType]]:
+    """The launches of an attention, and what passes between them; `roles` where groups of threads may have roles."""
+    if is_few(p):
+        return _few(p, operands, o, logs)
+    if p.queries == 1 and not p.columns:
+        p = by_group(p)
+    given = tuple(operands), (o, logs)
+    columns = roles_width(p) if roles else 0
+    if columns:
+        kernel = Forward(p, ROWS, whole=columns).kernel()
         if pipeline(kernel) is not None:
-            stages = 2 if p.size > 64 else 4
+            stages = 2 if columns > 64 else 4
             threads = Threads(4, stages, approximate=True, roles=True)
-            return Launch(kernel, tuple(operands), (o, logs), threads)
-    block = (64, 128) if p.size <= 64 else (128, 128)
-    return Launch(Forward(p, *block).kernel(), tuple(operands), (o, logs), forward_threads(p))
+            return [Launch(kernel, *given, threads)], {}
+    queries, threads = forward_block(p)
+    return [Launch(Forward(p, queries).kernel(), *given, threads)], {}
+
+
+def roles_width(p: Problem) -> int:
+    """Columns of the tiles of groups with roles, which hold a head and zeros behind it; 0 where there are none."""
+    if p.size != p.values or p.mask is not None or p.size <= min(GROUPS) // 2:
+        return 0
+    lie = all(c.pitch % p.size == c.first % p.size == 0 for _, c in p.columns)
+    found = next((n for n in sorted(GROUPS) if n >= p.size), 0)
+    return found if found == p.size or not p.columns or lie else 0
+
+
+def _few(
+    p: Problem, operands: Sequence[str], o: str, logs: str
+) -> tuple[list[Launch], dict[str, TensorType]]:
+    """Parts of the keys, and what joins them."""
+    between = {f"{o}.{n}": t for n, t in part_types(p).items()}
+    queries, threads = part_block(p)
+    parts = Launch(Part(p, queries).kernel(), tuple(operands), tuple(between), threads)
+    join = Launch(Join(p).kernel(), tuple(between), (o, logs), join_threads(p))
+    return [parts, join], between
 
 
 def backward(
@@ -110,12 +151,16 @@ def backward(
     q, k, v, o, ct = operands
     d_q, d_k, d_v = results
     launches = [Launch(Delta(p).kernel(), (o, ct), (delta,), Threads(4))]
-    for kernel, outputs in (
-        (KeysBackward(p, 64, 64).kernel(), (d_k, d_v)),
-        (QueriesBackward(p, 64, 64).kernel(), (d_q,)),
+    columns = roles_width(p) if roles else 0
+    for kind, block, outputs in (
+        (KeysBackward, keys_block, (d_k, d_v)),
+        (QueriesBackward, queries_block, (d_q,)),
     ):
-        threads = backward_threads(p)
-        if roles and double(kernel) is not None:
-            threads = Threads(4, 4, approximate=True, roles=True)
-        launches.append(Launch(kernel, (q, k, v, ct, logs, delta), outputs, threads))
+        given = (q, k, v, ct, logs, delta), outputs
+        if columns and double(kernel := kind(p, ROWS, ROWS, columns).kernel()) is not None:
+            own = Threads(4, 4, approximate=True, roles=True)
+            launches.append(Launch(kernel, *given, own))
+        else:
+            m, n, threads = block(p)
+            launches.append(Launch(kind(p, m, n).kernel(), *given, threads))
     return launches

@@ -84,9 +84,16 @@ class _Search:
     def from_columns(self, s: Stage, r: Read) -> None:
         base = self.p.buffers[r.source].type
         columns = _columns(s, r, base)
-        if columns is not None and r.source not in self.laid:
+        if columns is not None and r.source not in self.laid and self.fits(s, columns):
             self.laid[s.name] = Laid(r.source, columns)
             self.copies.add(s.name)
+
+    def fits(self, s: Stage, columns: Columns) -> bool:
+        """Whether tiles of heads find their columns; one query of heads that share keys is read as rows."""
+        attends = [x for x in self.readers[s.name] if isinstance(x, HostCall) and _attends(x)]
+        alone = s.type.shape[2] == 1 and any(x.operands[0] == s.name for x in attends)
+        mask = any(x.node.op.name == "attention" and s.name in x.operands[3:] for x in attends)
+        return not alone and not mask and columns.fits(int(s.type.shape[3]))
 
     def to_columns(self, s: Stage, r: Read, plus_zero: bool) -> None:
         """The source is written where the copy would lie."""
@@ -97,7 +104,7 @@ class _Search:
             return
         found = [strides[n] if n else 0 for n in names if n is not None]
         columns = _as_columns(found, 0, source)
-        if columns is not None:
+        if columns is not None and columns.fits(int(source.shape[3])):
             self.laid[r.source] = Laid(s.name, replace(columns, plus_zero=plus_zero))
             self.copies.add(s.name)
 
@@ -122,6 +129,11 @@ class _Search:
             for x in s.operands
         ]
         if any(c.pitch != w or c.first for c, w in zip(before, widths, strict=True)):
+            return
+        sizes = [int(self.p.buffers[own[x]].type.shape[-1]) for x in s.operands]
+        begins = [sum(widths[:i]) for i in range(len(widths))]
+        places = [Columns(pitch, a, c.step) for a, c in zip(begins, before, strict=True)]
+        if not all(c.fits(n) for c, n in zip(places, sizes, strict=True)):
             return
         at = 0
         for x, c, width in zip(s.operands, before, widths, strict=True):

@@ -40,20 +40,20 @@ class Written:
 
 
 def lower_attention(u: Unit, roles: bool) -> Unit:
-    """An attention becomes one kernel, its derivative three."""
+    """An attention becomes one kernel, or two where its keys are taken in parts, its derivative three."""
     s = u.step
     if u.made is not None or not isinstance(s, Attention):
         return u
     if not s.delta:
-        one = kept.forward(s.problem, s.operands, s.results[0], s.logs, roles)
-        return u.lowered(Expansion((one,)), "attention")
-    launches = []
+        launches, between = kept.forward(s.problem, s.operands, s.results[0], s.logs, roles)
+        return u.lowered(Expansion(tuple(launches), between), "attention")
+    launches, between = [], {}
     if s.again:
         p = s.problem
         plain = replace(p, columns=tuple(c for c in p.columns if c[0] != "o"))
-        launches = [kept.forward(plain, s.operands[:3], s.again, s.logs, roles)]
+        launches, between = kept.forward(plain, s.operands[:3], s.again, s.logs, roles)
     launches += kept.backward(s.problem, s.operands, s.results, s.logs, s.delta, roles)
-    return u.lowered(Expansion(tuple(launches)), "attention")
+    return u.lowered(Expansion(tuple(launches), between), "attention")
 
 
 def lower_written(u: Unit) -> Unit:

@@ -25,7 +25,8 @@ from tessera.ir.schedule.rename import renamed
 from tessera.ir.schedule.specialize import specialize
 from tessera.ir.schedule.split_kernel import split_kernel
 from tessera.ir.target.triton.emit import emit
-from tessera.ir.tile.gpu.attention import Delta, Forward, KeysBackward, Problem, QueriesBackward
+from tessera.ir.tile.gpu.attention import Forward, Problem
+from tessera.ir.tile.gpu.attention_backward import Delta, KeysBackward, QueriesBackward
 from tessera.ir.tile.gpu.blocks import ProductBlock, RowsBlock
 from tessera.ir.tile.gpu.contraction import Contraction
 from tessera.ir.tile.gpu.lower import expand

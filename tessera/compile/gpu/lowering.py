@@ -294,16 +294,24 @@ class GpuLowering(Views):
         if s.node.op.name == "attention":
             logs = f"{name}.logs"
             self.types[logs] = p.row_type
-            self._add_named([f"attention_{name}"], Attention(p, ins, outs, logs))
+            self._add_launches(name, Attention(p, ins, outs, logs))
             return
         logs, delta, again = f"{s.operands[3]}.logs", f"{name}.delta", ""
         self.types[delta] = p.row_type
-        names = [f"attention_{what}_{name}" for what in ("delta", "keys", "queries")]
         if logs not in self.types:  # that attention is part of another program
             again, logs = f"{name}.o", f"{name}.logs"
             self.types |= {again: self.types[s.operands[3]], logs: p.row_type}
-            names = [f"attention_{name}", *names]
-        self._add_named(names, Attention(p, ins, outs, logs, delta, again))
+        self._add_launches(name, Attention(p, ins, outs, logs, delta, again))
+
+    def _add_launches(self, name: str, step: Attention) -> None:
+        """A step whose launches have the names of their kernels."""
+        e = self.driver.run(Unit(f"attention_{name}", step, self.types), TILE).made
+        if e is None:
+            return
+        self.types |= e.between
+        for launch in e.launches:
+            own = f"{launch.kernel.name}_{name}"
+            self._launch(own, launch, launch.inputs, launch.outputs)
 
     def _add_named(self, names: Sequence[str], step: Any, written: bool = False) -> None:
         """A step whose launches name buffers of the program, each launch under its own name."""

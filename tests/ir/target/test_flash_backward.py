@@ -15,14 +15,8 @@ from tessera.core.dtype import bf16, f16, f32
 from tessera.ir.target.gluon.flash_backward_match import NAMES, double
 from tessera.ir.target.gluon.flash_forward_emit import box_type, emit, instances
 from tessera.ir.target.gluon.flash_forward_match import pipeline
-from tessera.ir.tile.gpu.attention import (
-    Columns,
-    Delta,
-    Forward,
-    KeysBackward,
-    Problem,
-    QueriesBackward,
-)
+from tessera.ir.tile.gpu.attention import Columns, Forward, Problem
+from tessera.ir.tile.gpu.attention_backward import Delta, KeysBackward, QueriesBackward
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.ir import Kernel
 from tessera.ir.tile.launch import Threads

@@ -24,7 +24,7 @@ from tessera.ir.target.gluon.flash_forward_match import (
     pipeline,
     shared_out,
 )
-from tessera.ir.tile.gpu.attention import Forward, Problem, forward_threads
+from tessera.ir.tile.gpu.attention import Forward, Problem, forward_block
 from tessera.ir.tile.ir import Builder, Kernel
 from tessera.ir.tile.launch import Launch, Threads
 from tests.support.fakes.gpu_fake import BUILT, fake_gpu, set_roles
@@ -113,7 +113,7 @@ def test_a_launch_has_a_descriptor_its_sizes_and_its_strides_for_each_box() -> N
 
 def test_a_bound_on_registers_is_asked_of_nvidia_alone() -> None:
     p = replace(PROBLEM, size=64, values=64, queries=500)
-    kernel, threads = Forward(p, 64, 128).kernel(), forward_threads(p)
+    kernel, (_, threads) = Forward(p, 64, 128).kernel(), forward_block(p)
     assert threads.registers == 168
     for arch, asked in ((("cuda", 80, 32), 168), (("hip", "gfx942", 64), None)):
         request = source_of(kernel, "", threads, arch, 0).request()

@@ -20,6 +20,7 @@ from tessera.ir.target.gluon.flash_forward_match import (
     ROWS,
     Box,
     around_loops,
+    has_rows,
     memory_of,
     shared_out,
 )
@@ -333,11 +334,10 @@ def _is_box(op: Operation, dtype: Any, shape: tuple[int, int], turned: bool) -> 
     m, a, rank = memory_of(op), op.attributes, memory_of(op).type.rank
     axes = (rank - 1, rank - 2) if turned else (rank - 2, rank - 1)
     return (
-        not a["masked"]
+        has_rows(op)
         and tuple(a["extent"]) == (*[1] * (rank - 2), *shape)
         and tuple(a["axes"]) == axes
         and m.type.dtype is dtype
-        and int(m.type.shape[-1]) * 2 % 16 == 0
         and product(m.type.shape[:-1]) < 1 << 31
     )
 

@@ -1,20 +1,22 @@
-"""Attention on a GPU: keys pass by a block of queries, whose softmax is corrected as it goes.
+"""Attention on a GPU: what its kernels have in common, and the forward pass.
 
     o = softmax(scale q k^T) v   ->   block (z, h, 64 queries): for keys by 128: s = dot(q, k); m' = max(m, s);
                                       p = 2^(s - m'); l, acc = l, acc * 2^(m - m') + sum p, dot(p, v)
 
 Keys pass by from the last that a query sees to the first: where some are hidden from some, that is the first step.
-Nothing of the size queries by keys exists in memory.  What the backward pass needs of a row is the
-logarithm of its sum; it computes the weights again from that, once for a block of keys and once for a block
-of queries, so that every sum has one order.  The number of keys in a step is part of that order; the
-number of queries and of threads is not.  Weights are rounded to the dtype of v before they meet it.
+Nothing of the size queries by keys exists in memory.  The number of keys in a step is part of the order of sums, and
+follows from the size of a head; the number of queries and of threads is not.  Weights are rounded to the
+dtype of v before they meet it.
+
+A head of any size is cut into tiles whose widths are powers of two, the last one filled up with zeros: 80 is 64 and 16.
+With a mask, keys are taken in parts, each with a softmax of its own, which are joined one after the other
+(attention_decode.py says why).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +26,31 @@ from tessera.core.types import TensorType
 from tessera.ir.tile.ir import Builder, Kernel, Loop, Memory, Tile
 from tessera.ir.tile.launch import Threads
 
-KEYS = 128  # in a step of the forward pass
-_LOG2E = 1.4426950408889634
+KEYS = 128  # in a step of the forward pass, for heads of up to 128 numbers
+LARGEST = 512  # numbers of a head that has kernels
+_NARROWEST = 16  # columns of a tile that matrix units take
+_PARTS = 32  # that keys are cut into, at most
+LOG2E = 1.4426950408889634
+
+
+def padded(n: int) -> int:
+    """The columns of one tile that holds n."""
+    return max(_NARROWEST, 1 << (n - 1).bit_length())
+
+
+def pieces(size: int) -> tuple[tuple[int, int], ...]:
+    """Where the tiles of a head begin, and how wide they are: one, or two where these are narrower by a tenth."""
+    whole = padded(size)
+    first = whole // 2
+    rest = padded(max(size - first, 1))
+    if first >= _NARROWEST and 10 * (first + rest) <= 9 * whole:
+        return (0, first), (first, rest)
+    return ((0, whole),)
+
+
+def width(size: int) -> int:
+    """Columns of all tiles of a head."""
+    return sum(n for _, n in pieces(size))
 
 
 @dataclass(frozen=True)
@@ -36,6 +61,10 @@ class Columns:
     first: int  # where head 0 begins
     step: int  # from head to head
     plus_zero: bool = False  # whether 0 is added to what is written: there is no -0 then
+
+    def fits(self, size: int) -> bool:
+        """Whether tiles of heads of a size find their columns: they fill them, or heads lie at multiples of it."""
+        return width(size) == size or not any(n % size for n in (self.pitch, self.first, self.step))
 
 
 @dataclass(frozen=True)
@@ -53,6 +82,8 @@ class Problem:
     causal: bool
     scale: float
     columns: tuple[tuple[str, Columns], ...] = ()  # of parameters that do not lie head by head
+    mask: TensorType | None = None  # bools, or floats to add: lead, heads, queries, keys, or 1
+    lead: tuple[int, ...] = ()  # the axes of the batch, where a mask has some of them
 
     @property
     def share(self) -> int:
@@ -69,14 +100,34 @@ class Problem:
         """One number for each query."""
         return TensorType(f32, (self.batch, self.heads, self.queries))
 
+    @property
+    def step(self) -> int:
+        """Keys that the forward pass takes at a time: 128, 64 of wide heads, 32 of the widest."""
+        widest = max(self.size, self.values)
+        return KEYS if widest <= 128 else KEYS // 2 if widest <= 256 else KEYS // 4
 
-class _Attention:
-    """What the kernels have in common."""
+    @property
+    def part(self) -> int:
+        """Keys that have a softmax of their own where parts are joined: at most 32 parts, of at least 128 keys."""
+        return max(KEYS, padded(-(-self.keys // _PARTS)))
 
-    def __init__(self, name: str, p: Problem):
-        self.p, self.b = p, Builder(name)
+    @property
+    def biased(self) -> bool:
+        """Whether numbers are added to scores."""
+        return self.mask is not None and self.mask.dtype.kind == "f"
+
+
+class AttentionKernel:
+    """What the kernels have in common; tiles of a head are lists of pieces."""
+
+    def __init__(self, name: str, p: Problem, whole: int = 0):
+        self.p, self.b, self.whole = p, Builder(name), whole
         self.columns = dict(p.columns)
         self.sizes: dict[str, int] = {}
+
+    def pieces(self, size: int) -> tuple[tuple[int, int], ...]:
+        """The tiles of a head: one of so many columns, where `whole` says so."""
+        return ((0, self.whole),) if self.whole else pieces(size)
 
     def of_queries(self, name: str, size: int, writable: bool = False) -> Memory:
         """A tensor with a row for each query."""
@@ -87,24 +138,48 @@ class _Attention:
         return self.tensor(name, (self.p.groups, self.p.keys, size), writable)
 
     def tensor(self, name: str, shape: tuple[int, int, int], writable: bool) -> Memory:
-        self.sizes[name] = shape[2]
+        self.sizes[name] = size = shape[2]
         own = self.columns.get(name)
         rest = shape if own is None else (shape[1], own.pitch)
+        if own is not None and self._is_apart(size):
+            rest = (shape[1], own.pitch // size, size)
         return self.b.parameter(name, TensorType(self.p.dtype, (self.p.batch, *rest)), writable)
 
-    def box(self, m: Memory, z: Size, h: Size, at: Size, n: int) -> tuple[Any, Any, int]:
-        """Where rows of a head lie, how many they are, and the axis that counts them."""
+    def _is_apart(self, size: int) -> bool:
+        """Whether tiles reach over the end of a head, whose columns are an axis of their own then."""
+        return sum(n for _, n in self.pieces(size)) != size
+
+    def box(self, m: Memory, z: Size, h: Size, at: Size, n: int) -> tuple[list[Size], list[int]]:
+        """Where rows of a head begin, and how many they are along each axis."""
         own, size = self.columns.get(m.name), self.sizes[m.name]
         if own is None:
-            return (z, h, at, 0), (1, 1, n, size), 2
-        return (z, at, own.first + h * own.step), (1, n, size), 1
+            return [z, h, at, 0], [1, 1, n, 1]
+        if self._is_apart(size):
+            return [z, at, own.first // size + h * (own.step // size), 0], [1, n, 1, 1]
+        return [z, at, own.first + h * own.step], [1, n, 1]
 
-    def tile(self, m: Memory, z: Size, h: Size, at: Size, n: int, turned: bool = False) -> Tile:
+    def boxes(self, m: Memory, z: Size, h: Size, at: Size, n: int) -> list[dict[str, Any]]:
+        """Where the pieces of some rows lie."""
+        start, extent = self.box(m, z, h, at, n)
+        rows, last = (1 if m.name in self.columns else len(start) - 2), len(start) - 1
+        out = []
+        for begin, columns in self.pieces(self.sizes[m.name]):
+            masked = [rows] if int(m.type.shape[rows]) % n else []
+            masked += [last] if begin + columns > self.sizes[m.name] else []
+            place = [*start[:-1], start[-1] + begin]
+            box = [*extent[:-1], columns]
+            out.append({"at": place, "extent": box, "axes": (rows, last), "masked": masked})
+        return out
+
+    def tile(
+        self, m: Memory, z: Size, h: Size, at: Size, n: int, turned: bool = False
+    ) -> list[Tile]:
         """Rows of a tensor, or its columns, from `at` on; 0 behind the last one."""
-        start, extent, rows = self.box(m, z, h, at, n)
-        masked = (rows,) if int(m.type.shape[rows]) % n else ()
-        axes = (rows + 1, rows) if turned else (rows, rows + 1)
-        return self.b.load(m, start, extent, axes, masked)
+        out = []
+        for box in self.boxes(m, z, h, at, n):
+            axes = box["axes"][::-1] if turned else box["axes"]
+            out.append(self.b.load(m, box["at"], box["extent"], axes, box["masked"]))
+        return out
 
     def numbers(self, m: Memory, z: Size, h: Size, at: Size, n: int, across: bool) -> Tile:
         """A number for each query, along the rows or the columns of a tile."""
@@ -115,8 +190,23 @@ class _Attention:
     def full(self, shape: tuple[int, int], value: float) -> Tile:
         return self.b.full(f32, shape, value)
 
+    def zeros(self, rows: int, size: int) -> list[Tile]:
+        """Sums of rows of a head."""
+        return [self.full((rows, n), 0) for _, n in self.pieces(size)]
+
     def number(self, value: float) -> Tile:
         return self.b.full(f32, (1, 1), value)
+
+    def product(self, xs: Sequence[Tile], ys: Sequence[Tile]) -> Tile:
+        """The product of rows and turned rows, one chain over their pieces."""
+        total = self.full((xs[0].shape[0], ys[0].shape[1]), 0)
+        for x, y in zip(xs, ys, strict=True):
+            total = self.b.dot(x, y, total)
+        return total
+
+    def summed(self, x: Tile, rows: Sequence[Tile], sums: Sequence[Tile]) -> list[Tile]:
+        """Sums to which the product of weights and rows is added."""
+        return [self.b.dot(x, y, acc) for y, acc in zip(rows, sums, strict=True)]
 
     def seen(
         self, s: Tile, query: Size, key: Size, turned: bool, hidden: float, causal: bool
@@ -134,28 +224,48 @@ class _Attention:
     def narrowed(self, x: Tile) -> Tile:
         return self.b.cast(x, self.p.dtype)
 
-    def store(self, m: Memory, x: Tile, z: Size, h: Size, at: Size) -> None:
-        start, extent, rows = self.box(m, z, h, at, x.shape[0])
-        masked = (rows,) if int(m.type.shape[rows]) % x.shape[0] else ()
-        value = self.b.cast(x, m.type.dtype)
-        if m.name in self.columns and self.columns[m.name].plus_zero:
-            sums = self.b.apply("add", self.b.cast(value, f32), self.number(0))
-            value = self.b.cast(sums, m.type.dtype)
-        self.b.store(m, value, start, extent, (rows, rows + 1), masked)
+    def store(self, m: Memory, xs: Sequence[Tile], z: Size, h: Size, at: Size) -> None:
+        for x, box in zip(xs, self.boxes(m, z, h, at, xs[0].shape[0]), strict=True):
+            value = self.b.cast(x, m.type.dtype)
+            if m.name in self.columns and self.columns[m.name].plus_zero:
+                sums = self.b.apply("add", self.b.cast(value, f32), self.number(0))
+                value = self.b.cast(sums, m.type.dtype)
+            self.b.store(m, value, box["at"], box["extent"], box["axes"], box["masked"])
 
 
-class Forward(_Attention):
+@dataclass
+class Sums:
+    """What a block of queries has of the keys so far."""
+
+    acc: list[Tile]  # values times weights
+    top: Tile  # the largest score
+    total: Tile  # the sum of weights
+
+    @property
+    def tiles(self) -> list[Tile]:
+        return [*self.acc, self.top, self.total]
+
+    @staticmethod
+    def of(tiles: Sequence[Tile]) -> Sums:
+        return Sums(list(tiles[:-2]), tiles[-2], tiles[-1])
+
+
+class Forward(AttentionKernel):
     """o, and the logarithm to base 2 of the sum of each row."""
 
-    def __init__(self, p: Problem, queries: int = 128, keys: int = KEYS):
-        super().__init__("attention", p)
-        self.m, self.n = queries, keys
-        b = self.b
+    def __init__(self, p: Problem, queries: int = 128, keys: int | None = None, whole: int = 0):
+        super().__init__("attention", p, whole)
+        self.m, self.n = queries, p.step if keys is None else keys
+        self.inputs()
+        self.o = self.of_queries("o", p.values, writable=True)
+        self.logs = self.b.parameter("logs", p.row_type, writable=True)
+
+    def inputs(self) -> None:
+        p = self.p
         self.q = self.of_queries("q", p.size)
         self.k = self.of_keys("k", p.size)
         self.v = self.of_keys("v", p.values)
-        self.o = self.of_queries("o", p.values, writable=True)
-        self.logs = b.parameter("logs", p.row_type, writable=True)
+        self.mask = None if p.mask is None else self.b.parameter("mask", p.mask)
 
     def kernel(self) -> Kernel:
         b, p = self.b, self.p
@@ -164,28 +274,71 @@ class Forward(_Attention):
         number = b.program(blocks)
         # Later queries see more keys: they begin first.
         at = (blocks - 1 - number) * self.m if p.causal else number * self.m
-        self.z, self.h = head // p.heads, head % p.heads
+        self.z, self.h, self.at = head // p.heads, head % p.heads, at
         self.q_tile = self.tile(self.q, self.z, self.h, at, self.m)
-        edge, self.count = self.steps(at)
-        state = [
-            self.full((self.m, p.values), 0), self.full((self.m, 1), -math.inf), self.full((self.m, 1), 0),
-        ]  # fmt: skip
+        self.finish(self.plain() if p.mask is None else self.in_parts())
+        return b.finish()
+
+    def empty(self) -> Sums:
+        """The sums of no keys."""
+        acc = self.zeros(self.m, self.p.values)
+        return Sums(acc, self.full((self.m, 1), -math.inf), self.full((self.m, 1), 0))
+
+    def plain(self) -> Sums:
+        """The sums of all keys in one chain."""
+        edge, count = self.steps(self.at)
+        state = self.empty().tiles
+        if edge != 0 and not self.p.causal:
+            edge = (
+                count  # a loop of one step would be taken apart, and have shared memory of its own
+            )
         if edge != 0:
-            with b.loop(0, edge, 1, state) as some:
-                some.carry(*self.step(some, at, True))
+            with self.b.loop(0, edge, 1, state) as some:
+                key = (count - 1 - some.variable) * self.n
+                some.carry(*self.step(some, key, True))
             state = list(some.results)
-        with b.loop(edge, self.count, 1, state) as clear:
-            clear.carry(*self.step(clear, at, False))
-        state = list(clear.results)
-        acc, top, total = state
-        total = b.apply("where", b.apply("eq", total, self.number(0)), self.number(1), total)
-        self.store(self.o, b.apply("div", acc, total), self.z, self.h, at)
-        scaled = b.apply("mul", top, self.number(p.scale * _LOG2E))
+        if edge == count and not self.p.causal:
+            return Sums.of(state)
+        with self.b.loop(edge, count, 1, state) as clear:
+            key = (count - 1 - clear.variable) * self.n
+            clear.carry(*self.step(clear, key, False))
+        return Sums.of(clear.results)
+
+    def in_parts(self) -> Sums:
+        """The sums of all keys, part by part."""
+        end, size = self.end(), self.p.part
+        with self.b.loop(0, (end + size - 1) // size, 1, self.empty().tiles) as parts:
+            first = parts.variable * size
+            own = self.of_part(first, smaller(end - first, size))
+            parts.carry(*joined(self, Sums.of(parts.carried), own).tiles)
+        return Sums.of(parts.results)
+
+    def of_part(self, first: Size, length: Size) -> Sums:
+        """The sums of so many keys from one on."""
+        count = (length + self.n - 1) // self.n
+        edge = self.p.causal or bool(self.p.keys % self.n)
+        with self.b.loop(0, count, 1, self.empty().tiles) as loop:
+            key = first + (count - 1 - loop.variable) * self.n
+            loop.carry(*self.step(loop, key, edge))
+        return Sums.of(loop.results)
+
+    def end(self) -> Size:
+        """The key behind the last one that a query of the block sees."""
+        p = self.p
+        if not p.causal:
+            return p.keys
+        return smaller(p.keys, larger(self.at + self.m + p.offset, 0))
+
+    def finish(self, x: Sums) -> None:
+        """Write the means of values and the logarithms of the sums."""
+        b, p = self.b, self.p
+        total = b.apply("where", b.apply("eq", x.total, self.number(0)), self.number(1), x.total)
+        self.store(self.o, [b.apply("div", a, total) for a in x.acc], self.z, self.h, self.at)
+        scaled = x.top if p.biased else b.apply("mul", x.top, self.number(p.scale * LOG2E))
         logs = b.apply("add", scaled, b.apply("log2", total))
         masked = (2,) if p.queries % self.m else ()
         flat = b.reshape(logs, (self.m,))
-        b.store(self.logs, flat, (self.z, self.h, at), (1, 1, self.m), (2,), masked)
-        return b.finish()
+        b.store(self.logs, flat, (self.z, self.h, self.at), (1, 1, self.m), (2,), masked)
 
     def steps(self, at: Size) -> tuple[Size, Size]:
         """Steps whose keys not all queries of a block see, which come first, and all steps."""
@@ -201,217 +354,83 @@ class Forward(_Attention):
     def late(self) -> bool:
         """Whether a query may see nothing in the first steps of its block."""
         p = self.p
+        if p.mask is not None:
+            return True
         aligned = self.n % self.m == 0 and p.offset % self.m == 0
         return p.causal and (p.queries > p.keys or not aligned)
 
-    def step(self, loop: Loop, at: Size, edge: bool) -> list[Tile]:
-        b, p = self.b, self.p
-        acc, top, total = loop.carried
-        g, key = self.h // p.share, (self.count - 1 - loop.variable) * self.n
+    def scores(self, g: Size, key: Size, edge: bool) -> Tile:
+        """What the softmax is of; to base 2, where numbers were added."""
         k = self.tile(self.k, self.z, g, key, self.n, turned=True)
-        s = b.dot(self.q_tile, k, self.full((self.m, self.n), 0))
+        s = self.product(self.q_tile, k)
+        if self.mask is not None:
+            s = self.masked(s, self.mask, key)
         if edge:
-            s = self.seen(s, at, key, False, -math.inf, p.causal)
-        new = b.apply("max", top, b.fold("max", s, 1))
-        scale = self.number(p.scale * _LOG2E)
+            s = self.seen(s, self.at, key, False, -math.inf, self.p.causal)
+        return s
+
+    def masked(self, s: Tile, m: Memory, key: Size) -> Tile:
+        """Scores where a mask shows them, or with the numbers that it adds."""
+        b, p = self.b, self.p
+        places, left = [self.h, self.at, key], self.z
+        for n in reversed(p.lead or (p.batch,)):
+            places, left = [left % n, *places], left // n
+        sizes = [int(n) for n in m.type.shape]
+        steps = [*[1] * (len(sizes) - 2), self.m, self.n]
+        box = [k if n > 1 else 1 for n, k in zip(sizes, steps, strict=True)]
+        at = [i if n > 1 else 0 for n, i in zip(sizes, places, strict=True)]
+        axes = (len(sizes) - 2, len(sizes) - 1)
+        found = b.load(m, at, box, axes, [i for i in axes if sizes[i] % box[i]])
+        if m.type.dtype.kind == "b":
+            return b.apply("where", found, s, self.number(-math.inf))
+        more = b.apply("mul", b.cast(found, f32), self.number(LOG2E))
+        return b.apply("fma", s, self.number(self.p.scale * LOG2E), more)
+
+    def step(self, loop: Loop, key: Size, edge: bool) -> list[Tile]:
+        b, p, before = self.b, self.p, Sums.of(loop.carried)
+        g = self.h // p.share
+        s = self.scores(g, key, edge)
+        new = b.apply("max", before.top, b.fold("max", s, 1))
+        scale = self.number(1.0 if p.biased else p.scale * LOG2E)
         level = new
-        if edge and self.late:
+        if (edge or self.mask is not None) and self.late:
             nothing = b.apply("eq", new, self.number(-math.inf))
             level = b.apply("where", nothing, self.number(0), new)
         down = b.apply("neg", b.apply("mul", level, scale))
         weights = b.apply("exp2", b.apply("fma", s, scale, down))
         # Exactly 1 where the largest score stays: steps that show a row nothing change nothing.
-        again = b.apply("exp2", b.apply("mul", b.apply("sub", top, level), scale))
-        total = b.apply("add", b.apply("mul", total, again), b.fold("add", weights, 1))
+        again = b.apply("exp2", b.apply("mul", b.apply("sub", before.top, level), scale))
+        total = b.apply("add", b.apply("mul", before.total, again), b.fold("add", weights, 1))
         v = self.tile(self.v, self.z, g, key, self.n)
-        acc = b.dot(self.narrowed(weights), v, b.apply("mul", acc, again))
-        return [acc, new, total]
+        scaled = [b.apply("mul", a, again) for a in before.acc]
+        acc = self.summed(self.narrowed(weights), v, scaled)
+        return [*acc, new, total]
 
 
-class Delta(_Attention):
-    """The sum of o times its cotangent, for each query."""
-
-    def __init__(self, p: Problem, queries: int = 64):
-        super().__init__("attention_delta", p)
-        self.m = queries
-        self.o = self.of_queries("o", p.values)
-        self.d_o = self.of_queries("d_o", p.values)
-        self.delta = self.b.parameter("delta", p.row_type, writable=True)
-
-    def kernel(self) -> Kernel:
-        b, p = self.b, self.p
-        head, number = b.program(p.batch * p.heads), b.program(-(-p.queries // self.m))
-        z, h, at = head // p.heads, head % p.heads, number * self.m
-        x, y = (b.cast(self.tile(m, z, h, at, self.m), f32) for m in (self.o, self.d_o))
-        sums = b.fold("add", b.apply("mul", x, y), 1)
-        masked = (2,) if p.queries % self.m else ()
-        flat = b.reshape(sums, (self.m,))
-        b.store(self.delta, flat, (z, h, at), (1, 1, self.m), (2,), masked)
-        return b.finish()
+def joined(kernel: AttentionKernel, x: Sums, y: Sums) -> Sums:
+    """The sums of two parts; one that shows a row nothing changes nothing."""
+    b, p = kernel.b, kernel.p
+    top = b.apply("max", x.top, y.top)
+    nothing = b.apply("eq", top, kernel.number(-math.inf))
+    level = b.apply("where", nothing, kernel.number(0), top)
+    scale = kernel.number(1.0 if p.biased else p.scale * LOG2E)
+    one, two = (
+        b.apply("exp2", b.apply("mul", b.apply("sub", s.top, level), scale)) for s in (x, y)
+    )
+    acc = [
+        b.apply("fma", a, one, b.apply("mul", c, two)) for a, c in zip(x.acc, y.acc, strict=True)
+    ]
+    return Sums(acc, top, b.apply("fma", x.total, one, b.apply("mul", y.total, two)))
 
 
-class _Backward(_Attention):
-    """What both kernels of the backward pass read."""
-
-    def __init__(self, name: str, p: Problem, queries: int, keys: int):
-        super().__init__(name, p)
-        self.m, self.n = queries, keys
-        b = self.b
-        self.q = self.of_queries("q", p.size)
-        self.k = self.of_keys("k", p.size)
-        self.v = self.of_keys("v", p.values)
-        self.d_o = self.of_queries("d_o", p.values)
-        self.logs = b.parameter("logs", p.row_type)
-        self.delta = b.parameter("delta", p.row_type)
-
-    def weights(
-        self, s: Tile, logs: Tile, query: Size, key: Size, turned: bool, edge: bool
-    ) -> Tile:
-        """The weights of the forward pass, from scores and the logarithms of their sums."""
-        scale = self.number(self.p.scale * _LOG2E)
-        found = self.b.apply("exp2", self.b.apply("fma", s, scale, self.b.apply("neg", logs)))
-        if not edge:
-            return found
-        return self.seen(found, query, key, turned, 0.0, self.p.causal)
-
-    def slopes(self, weights: Tile, d: Tile, delta: Tile) -> Tile:
-        """The cotangent of the scores, without their scale."""
-        return self.narrowed(self.b.apply("mul", weights, self.b.apply("sub", d, delta)))
-
-    def scaled(self, x: Tile) -> Tile:
-        return self.b.apply("mul", x, self.number(self.p.scale))
-
-    @contextmanager
-    def each(self, start: Size, stop: Size, step: int, state: list[Tile]) -> Iterator[Loop]:
-        with self.b.loop(start, stop, step, state) as loop:
-            yield loop
-
-
-class KeysBackward(_Backward):
-    """The cotangents of k and v: queries pass by a block of keys."""
-
-    def __init__(self, p: Problem, queries: int = 64, keys: int = 128):
-        super().__init__("attention_keys", p, queries, keys)
-        self.d_k = self.of_keys("d_k", p.size, writable=True)
-        self.d_v = self.of_keys("d_v", p.values, writable=True)
-
-    def kernel(self) -> Kernel:
-        b, p = self.b, self.p
-        head, number = b.program(p.batch * p.groups), b.program(-(-p.keys // self.n))
-        self.z, self.g, self.at = head // p.groups, head % p.groups, number * self.n
-        self.k_tile = self.tile(self.k, self.z, self.g, self.at, self.n)
-        self.v_tile = self.tile(self.v, self.z, self.g, self.at, self.n)
-        state = [self.full((self.n, p.size), 0), self.full((self.n, p.values), 0)]
-        if p.share == 1:
-            d_k, d_v = self.head(self.g, state)
-        else:
-            with b.loop(0, p.share, 1, state) as heads:
-                heads.carry(*self.head(self.g * p.share + heads.variable, list(heads.carried)))
-            d_k, d_v = heads.results
-        self.store(self.d_k, self.scaled(d_k), self.z, self.g, self.at)
-        self.store(self.d_v, d_v, self.z, self.g, self.at)
-        return b.finish()
-
-    def head(self, h: Size, state: list[Tile]) -> list[Tile]:
-        """What the queries of one head add."""
-        p = self.p
-        start: Size = 0
-        clear: Size = 0
-        if (
-            p.causal
-        ):  # the first query that sees one of these keys, and the first that sees them all
-            start = larger(self.at - p.offset, 0) // self.m * self.m
-            clear = smaller(
-                (larger(self.at + self.n - 1 - p.offset, 0) + self.m - 1) // self.m * self.m,
-                p.queries,
-            )
-            clear = larger(clear, start)
-            with self.each(start, clear, self.m, state) as edge:
-                edge.carry(*self.step(edge, h, True))
-            state = list(edge.results)
-        ragged = bool(p.keys % self.n or p.queries % self.m)
-        with self.each(clear, p.queries, self.m, state) as whole:
-            whole.carry(*self.step(whole, h, False, ragged))
-        return list(whole.results)
-
-    def step(self, loop: Loop, h: Size, edge: bool, ragged: bool = False) -> list[Tile]:
-        b, at = self.b, loop.variable
-        d_k, d_v = loop.carried
-        q = self.tile(self.q, self.z, h, at, self.m)
-        q_turned = self.tile(self.q, self.z, h, at, self.m, turned=True)
-        s = b.dot(self.k_tile, q_turned, self.full((self.n, self.m), 0))
-        logs = self.numbers(self.logs, self.z, h, at, self.m, True)
-        weights = self.weights(s, logs, at, self.at, True, edge)
-        if ragged or (edge and self.p.queries % self.m):
-            weights = self.inside(weights, at)
-        d_o = self.tile(self.d_o, self.z, h, at, self.m)
-        d_v = b.dot(self.narrowed(weights), d_o, d_v)
-        d_o_turned = self.tile(self.d_o, self.z, h, at, self.m, turned=True)
-        d = b.dot(self.v_tile, d_o_turned, self.full((self.n, self.m), 0))
-        delta = self.numbers(self.delta, self.z, h, at, self.m, True)
-        d_k = b.dot(self.slopes(weights, d, delta), q, d_k)
-        return [d_k, d_v]
-
-    def inside(self, weights: Tile, at: Size) -> Tile:
-        """0 for queries behind the last one, whose rows are read as 0."""
-        b = self.b
-        numbers = b.index(at, (1, self.m), 1)
-        test = b.apply("lt", numbers, b.index(self.p.queries, (1, 1)))
-        return b.apply("where", test, weights, self.number(0.0))
-
-
-class QueriesBackward(_Backward):
-    """The cotangent of q: keys pass by a block of queries."""
-
-    def __init__(self, p: Problem, queries: int = 128, keys: int = 64):
-        super().__init__("attention_queries", p, queries, keys)
-        self.d_q = self.of_queries("d_q", p.size, writable=True)
-
-    def kernel(self) -> Kernel:
-        b, p = self.b, self.p
-        head, number = b.program(p.batch * p.heads), b.program(-(-p.queries // self.m))
-        blocks = -(-p.queries // self.m)
-        self.at = (blocks - 1 - number) * self.m if p.causal else number * self.m
-        self.z, self.h = head // p.heads, head % p.heads
-        self.q_tile = self.tile(self.q, self.z, self.h, self.at, self.m)
-        self.o_tile = self.tile(self.d_o, self.z, self.h, self.at, self.m)
-        self.row_logs = self.numbers(self.logs, self.z, self.h, self.at, self.m, False)
-        self.row_delta = self.numbers(self.delta, self.z, self.h, self.at, self.m, False)
-        whole: Size = p.keys // self.n * self.n
-        stop: Size = p.keys
-        if p.causal:
-            whole = smaller(whole, larger(self.at + p.offset + 1, 0) // self.n * self.n)
-            stop = smaller(stop, larger(self.at + self.m + p.offset, 0))
-        state = [self.full((self.m, p.size), 0)]
-        with self.each(0, whole, self.n, state) as clear:
-            clear.carry(self.step(clear, False))
-        state = list(clear.results)
-        if whole != stop:
-            with self.each(whole, stop, self.n, state) as edge:
-                edge.carry(self.step(edge, True))
-            state = list(edge.results)
-        self.store(self.d_q, self.scaled(state[0]), self.z, self.h, self.at)
-        return b.finish()
-
-    def step(self, loop: Loop, edge: bool) -> Tile:
-        b, g, at = self.b, self.h // self.p.share, loop.variable
-        k_turned = self.tile(self.k, self.z, g, at, self.n, turned=True)
-        s = b.dot(self.q_tile, k_turned, self.full((self.m, self.n), 0))
-        weights = self.weights(s, self.row_logs, self.at, at, False, edge)
-        v_turned = self.tile(self.v, self.z, g, at, self.n, turned=True)
-        d = b.dot(self.o_tile, v_turned, self.full((self.m, self.n), 0))
-        k = self.tile(self.k, self.z, g, at, self.n)
-        return b.dot(self.slopes(weights, d, self.row_delta), k, loop.carried[0])
-
-
-def forward_threads(p: Problem) -> Threads:
-    """How a GPU runs the forward pass."""
-    if p.size > 64:
-        return Threads(8, 3, approximate=True)
-    # Three blocks to a multiprocessor; without the bound, places of keys would stay in registers.
-    return Threads(4, 2, True, approximate=True, registers=168)
-
-
-def backward_threads(p: Problem) -> Threads:
-    """How a GPU runs the kernels of the backward pass."""
-    return Threads(4, 2, True, approximate=True)
+def forward_block(p: Problem) -> tuple[int, Threads]:
+    """Queries of a block of the forward pass, and how a GPU runs it."""
+    wide = max(width(p.size), width(p.values))
+    if p.mask is not None:
+        return 64, Threads(4 if wide <= 64 else 8, 2, approximate=True)
+    if wide <= 64:
+        # Three blocks to a multiprocessor; without the bound, places of keys would stay in registers.
+        return 64, Threads(4, 2, True, approximate=True, registers=168)
+    if wide <= 128:
+        return 128, Threads(8, 3, approximate=True)
+    return (128 if wide <= 256 else 64), Threads(8, 2, approximate=True)
