@@ -16,8 +16,8 @@ from tessera.ir.tile.gpu.attention import Columns, Forward, Problem, pieces, wid
 from tessera.ir.tile.gpu.attention_decode import Join, Part, is_few, part_types
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.verify import verify
-from tests.gpu_fake import BUILT, at, set_roles
-from tests.tolerance import TOLERANCE, assert_close
+from tests.support.fakes.gpu_fake import BUILT, at, set_roles
+from tests.support.runners.tolerance import TOLERANCE, assert_close
 
 RNG = np.random.default_rng(0)
 
