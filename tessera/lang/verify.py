@@ -38,7 +38,7 @@ def numerics(
     the first call with arguments of new types, at their sizes or those given; an input that breaks the
     promise raises NumericalError if `stable`, and is in `report()` in any case.
     """
-    ranges = bounded if isinstance(bounded, Mapping) else {"": bounded}
+    ranges: Mapping[str, Any] = bounded if isinstance(bounded, Mapping) else {"": bounded}
     for name, r in ranges.items():
         if not isinstance(r, Sequence) or len(r) != 2 or not float(r[0]) <= float(r[1]):
             raise located(

@@ -30,7 +30,7 @@ def steps(f: Any, *xs: Any) -> dict[str, str]:
 
 def listed() -> dict[str, str]:
     """The ops that the page lists, by who computes them."""
-    page = Path(__file__).parent.parent.joinpath("docs", "gpu.md").read_text()
+    page = Path(__file__).parents[2].joinpath("docs", "gpu.md").read_text()
     part = page.split("## What runs on the host")[1].split("\n## ")[0]
     table, libraries = part.split("Where CuPy is installed")
     rows = [line.split("|") for line in table.splitlines() if line.startswith("| `")]
