@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import torch
 
 import tessera as ts
-from tests import torch_models as models
+from tests.support.cases import torch_models as models
 
 WAYS = {"eager": None, "inductor": "inductor", "tessera": "tessera"}
 

@@ -5,7 +5,7 @@
     python benchmarks/ulp.py --full exp            one function only, nothing is written
 
 The errors of f32 are against NumPy and SciPy in f64, those of f64 against long double (80 or 128 bits)
-and mpmath.  All functions run as LLVM code; tests/test_approximate.py shows that NumPy gives the same bits.
+and mpmath.  All functions run as LLVM code; tests/core/test_approximate.py shows that NumPy gives the same bits.
 """
 
 import argparse
@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT))
 
 from tessera.core.approximate import FUNCTIONS  # noqa: E402
 from tessera.core.scalar import SCALARS  # noqa: E402
-from tests.approximations import call, compiled, run  # noqa: E402
+from tests.support.cases.approximations import call, compiled, run  # noqa: E402
 
 Array = np.ndarray[Any, Any]
 BLOCK = 1 << 20

@@ -184,7 +184,10 @@ def __getattr__(name: str) -> object:
     )
 
 
-_INNER = "TYPE_CHECKING algebra checks cli compile core eager files importlib inspect interop lang learn ops runtime transform"
+_INNER = (
+    "TYPE_CHECKING algebra checks cli compile core eager files importlib inspect interop lang learn "
+    "ops runtime transform"
+)
 
 
 def __dir__() -> list[str]:

@@ -1,5 +1,5 @@
-"""ts.cache: what is kept on disk.  `clear`, `export` and `load` are of what the tuner found, as files to exchange;
-`entries`, `trim`, `clear_code`, `export_all` and `load_all` are of the whole folder.
+"""ts.cache: what is kept on disk.  `clear`, `export` and `load` are of what the tuner found, as files to
+exchange; `entries`, `trim`, `clear_code`, `export_all` and `load_all` are of the whole folder.
 """
 
 from __future__ import annotations

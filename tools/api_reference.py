@@ -176,7 +176,8 @@ def methods_of(e: Entry) -> list[str]:
             and (callable(f) or isinstance(f, property | staticmethod))
             and doc
         ):
-            found.append(f"- `.{n}`: {doc.splitlines()[0]}")
+            first = " ".join(doc.partition("\n\n")[0].split())
+            found.append(f"- `.{n}`: {first}")
     return found
 
 

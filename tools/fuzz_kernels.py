@@ -31,8 +31,8 @@ PATIENCE = 600  # seconds that a process may take
 
 def worker(seeds: list[int], hostile: bool, triton: bool) -> None:
     """Run kernels and print what was found, a line of JSON for each."""
-    from tests import kernel_runs as rk
-    from tests.random_data_kernels import random_case
+    from tests.support.cases.random_data_kernels import random_case
+    from tests.support.runners import kernel_runs as rk
 
     guarded: Any = None
     if triton:
@@ -99,7 +99,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     if args.show:
         sys.path.insert(0, str(ROOT))
-        from tests.random_data_kernels import random_case
+        from tests.support.cases.random_data_kernels import random_case
 
         for seed in range(args.seed, args.seed + args.count):
             print(random_case(seed, args.hostile).source(f"kernel_{seed}"))

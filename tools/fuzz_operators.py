@@ -49,7 +49,9 @@ def arguments() -> argparse.Namespace:
     p.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="worker processes")
     p.add_argument("--record", type=Path, help="a file for the failures as tests")
     p.add_argument("--log", action="store_true", help="add the counts to benchmarks/records")
-    p.add_argument("--only", default="", help="rows of tests/random_expressions.py, with commas")
+    p.add_argument(
+        "--only", default="", help="rows of tests/support/cases/random_expressions.py, with commas"
+    )
     p.add_argument(
         "--time", type=float, default=float("inf"), help="seconds after which none starts"
     )
@@ -60,7 +62,7 @@ def arguments() -> argparse.Namespace:
 
 def examined(seed: int, options: argparse.Namespace) -> dict[str, Any] | None:
     """What the expression of a seed breaks."""
-    from tests.expression_laws import examine
+    from tests.support.runners.expression_laws import examine
 
     only = [name for name in options.only.split(",") if name]
     return examine(seed, "cpu" if seed % 50 == 0 else "numpy", only)
@@ -74,7 +76,7 @@ def work(options: argparse.Namespace) -> int:
 
 def show(options: argparse.Namespace) -> int:
     """Print expressions and what they break."""
-    from tests.random_expressions import expression
+    from tests.support.cases.random_expressions import expression
 
     warnings.simplefilter("ignore")
     for seed in range(options.seed, options.seed + options.count):
@@ -122,7 +124,7 @@ class Run:
         for f in sorted(self.failures, key=lambda f: len(f["test"]))[:5]:
             print(f["test"])
         if self.options.record is not None:
-            head = '"""Expressions of operators that broke a law."""\n\nimport numpy as np\n\nfrom tests.expression_laws import check\nfrom tests.random_expressions import MATRICES, OPERATORS\n\nglobals().update(OPERATORS | MATRICES)\n'
+            head = '"""Expressions of operators that broke a law."""\n\nimport numpy as np\n\nfrom tests.support.runners.expression_laws import check\nfrom tests.support.cases.random_expressions import MATRICES, OPERATORS\n\nglobals().update(OPERATORS | MATRICES)\n'
             body = "\n\n".join(
                 f["test"] for f in sorted(self.failures, key=lambda f: int(f["seed"]))
             )

@@ -32,7 +32,7 @@ EVERY = {"views": 25, "epilogues": 1, "sharing": 1}
 def run(kind: str, by: str, seeds: range) -> list[str]:
     """What fails of the chains of these seeds, by machine code or by the schedule."""
     sys.path.insert(0, str(ROOT))
-    from tests.random_chains import chain, failures
+    from tests.support.cases.random_chains import chain, failures
 
     def tried(part: range) -> list[str]:
         try:

@@ -41,38 +41,38 @@ LIMIT = 900  # seconds for the tests of one fault
 GROUP = 15.0  # seconds of test files that are asked at once
 PROGRAMS = "400"  # random programs that are asked
 
-RANDOM = "tests/test_random_programs.py::test_all_levels_agree"
+RANDOM = "tests/compile/test_random_programs.py::test_all_levels_agree"
 # Tests that are asked first, by the kind of a fault.
 TESTS = {
-    "schedule": "tests/test_index.py tests/test_joins.py tests/test_schedule.py",
-    "places": "tests/test_gather_kernels.py tests/test_primitives.py",
-    "contraction": "tests/test_joins.py tests/test_cpu_target.py tests/test_nest.py",
-    "group": "tests/test_fuse_contractions.py",
-    "memory": "tests/test_memory_plan.py tests/test_joins.py tests/test_donate.py",
-    "rows": "tests/test_schedule.py",
-    "abreast": "tests/test_nest.py tests/test_schedule.py",
-    "spread": "tests/test_split_reduction.py tests/test_schedule.py",
-    "scan": "tests/test_accumulate.py tests/test_primitives.py",
-    "sort": "tests/test_sorting.py",
-    "copies": "tests/test_primitives.py tests/test_arrange.py",
-    "fft": "tests/test_fft_tiles.py",
-    "filter": "tests/test_fuse_fft.py",
-    "fast": "tests/test_fast.py",
-    "convolution": "tests/test_convolution.py",
-    "tile": "tests/test_tile.py tests/test_tile_scalars.py",
-    "bounds": "tests/test_bounds.py",
-    "casts": "tests/test_tile_scalars.py tests/test_every_dtype.py",
-    "pool": "tests/test_pool.py tests/test_compiled_kernel.py",
-    "graph": "tests/test_simplify.py tests/test_every_dtype.py",
-    "derivatives": "tests/test_transforms.py",
-    "batch": "tests/test_vmap.py",
+    "schedule": "tests/core/test_index.py tests/ir/schedule/test_joins.py tests/ir/schedule/test_schedule.py",
+    "places": "tests/ir/tile/test_gather_kernels.py tests/ir/tile/test_primitives.py",
+    "contraction": "tests/ir/schedule/test_joins.py tests/ir/target/test_cpu_target.py tests/ir/schedule/test_nest.py",
+    "group": "tests/ir/schedule/test_fuse_contractions.py",
+    "memory": "tests/ir/schedule/test_memory_plan.py tests/ir/schedule/test_joins.py tests/lang/test_donate.py",
+    "rows": "tests/ir/schedule/test_schedule.py",
+    "abreast": "tests/ir/schedule/test_nest.py tests/ir/schedule/test_schedule.py",
+    "spread": "tests/ir/tile/test_split_reduction.py tests/ir/schedule/test_schedule.py",
+    "scan": "tests/ops/test_accumulate.py tests/ir/tile/test_primitives.py",
+    "sort": "tests/ir/tile/test_sorting.py",
+    "copies": "tests/ir/tile/test_primitives.py tests/ops/test_arrange.py",
+    "fft": "tests/ir/tile/test_fft_tiles.py",
+    "filter": "tests/ir/schedule/test_fuse_fft.py",
+    "fast": "tests/compile/test_fast.py",
+    "convolution": "tests/ops/test_convolution.py",
+    "tile": "tests/ir/tile/test_tile.py tests/ir/tile/test_tile_scalars.py",
+    "bounds": "tests/ir/tile/test_bounds.py",
+    "casts": "tests/ir/tile/test_tile_scalars.py tests/core/test_every_dtype.py",
+    "pool": "tests/runtime/test_pool.py tests/runtime/test_compiled_kernel.py",
+    "graph": "tests/transform/test_simplify.py tests/core/test_every_dtype.py",
+    "derivatives": "tests/transform/test_transforms.py",
+    "batch": "tests/transform/test_vmap.py",
 }
 # Then all tests of the levels.
 LEVELS = (
-    "tests/test_schedule.py tests/test_tile.py tests/test_cpu_target.py tests/test_bits.py "
-    "tests/test_nest.py tests/test_split_reduction.py tests/test_memory_plan.py tests/test_primitives.py "
-    "tests/test_gather_kernels.py tests/test_views.py tests/test_check_compiled.py "
-    "tests/test_special_values.py tests/test_every_dtype.py"
+    "tests/ir/schedule/test_schedule.py tests/ir/tile/test_tile.py tests/ir/target/test_cpu_target.py tests/compile/test_bits.py "
+    "tests/ir/schedule/test_nest.py tests/ir/tile/test_split_reduction.py tests/ir/schedule/test_memory_plan.py tests/ir/tile/test_primitives.py "
+    "tests/ir/tile/test_gather_kernels.py tests/ir/schedule/test_views.py tests/checks/test_check_compiled.py "
+    "tests/core/test_special_values.py tests/core/test_every_dtype.py"
 )
 
 

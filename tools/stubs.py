@@ -87,7 +87,8 @@ class Stub:
             default = "" if p.default is p.empty else " = ..."
             words.append(f"{star}{p.name}: {self.annotation(p.annotation, where)}{default}")
         result = self.annotation(signature.return_annotation, where, returns=True)
-        doc = (inspect.getdoc(f) or "").replace("\\", "\\\\").split("\n")[0]
+        first = " ".join((inspect.getdoc(f) or "").partition("\n\n")[0].split())
+        doc = first.replace("\\", "\\\\")
         self.lines.append(f'def {name}({", ".join(words)}) -> {result}:\n    """{doc}"""\n')
 
     def text(self) -> str:

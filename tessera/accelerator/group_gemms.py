@@ -15,6 +15,7 @@ from tessera.ir.schedule.fuse_contractions import inputs_of
 from tessera.ir.schedule.ir import Kernel, Step
 from tessera.ir.tile.gpu.blocks import MULTIPROCESSORS
 from tessera.ir.tile.gpu.contraction import SHARED, bare
+from tessera.ir.tile.gpu.split_k import LONG
 
 _FEW = 2 * MULTIPROCESSORS  # blocks of a product that does not fill a GPU well
 _ENOUGH = 3 * MULTIPROCESSORS // 2  # blocks that do
@@ -51,7 +52,7 @@ def _can_wait(k: Kernel) -> bool:
     if not all(isinstance(x, int) for x in (m, n, depth)):
         return False
     whole = m % SHARED.m == 0 and n % SHARED.n == 0 and depth % SHARED.k == 0
-    return narrow and whole and _blocks(k) <= _FEW
+    return narrow and whole and depth < LONG and _blocks(k) <= _FEW
 
 
 def _blocks(k: Kernel) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from tessera.core.convolutions import MOST_AXES
+from tessera.core.primitive import are_plain
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, Node
 from tessera.ir.schedule.ir import HostCall
@@ -20,6 +22,7 @@ from tessera.ir.tile.gpu.attention import (
     backward_threads,
     forward_threads,
 )
+from tessera.ir.tile.gpu.pooling import POOLS
 from tessera.ir.tile.launch import Launch, Threads
 from tessera.transform.decompose import decompose
 
@@ -30,9 +33,11 @@ _PART = 4  # of a tensor, at most, that is replaced where it lies
 
 
 def is_kept(n: Node) -> bool:
-    """Whether a node stays whole: an attention on narrow floats, without a mask, or an update of a small part."""
+    """Whether a node stays whole: an attention on narrow floats, without a mask, a pooling, or an update of a small part."""
     if n.op.name == UPDATE:
         return _is_small(*n.types[:2])
+    if n.op.name in POOLS:
+        return _is_pool(n)
     if n.op.name not in NAMES:
         return False
     q, _, v = n.types[:3]
@@ -40,6 +45,15 @@ def is_kept(n: Node) -> bool:
     sizes = all(isinstance(s, int) and s in _SIZES for s in (q.shape[-1], v.shape[-1]))
     scale = n.params["scale"]
     return not masked and sizes and q.dtype.bits == 16 and (scale is None or scale > 0)
+
+
+def _is_pool(n: Node) -> bool:
+    """Whether a pooling has kernels: floats of a machine, up to three axes, known windows, no negative padding."""
+    t, p = n.types[0], n.params
+    known = [*p["size"], *p["stride"], *p["dilation"], *(k for pair in p["padding"] for k in pair)]
+    plain = are_plain(n.types, p) and t.dtype.kind == "f" and t.rank - 2 <= MOST_AXES
+    whole = 0 not in (*t.shape, *n.results[0].shape)
+    return plain and whole and all(isinstance(k, int) and k >= 0 for k in known)
 
 
 def decompose_rest(g: Graph) -> Graph:

@@ -28,7 +28,10 @@ class OperatorSpec:
         """Refuse an argument that is no such operator."""
         if not (hasattr(a, "shape") and hasattr(a, "kind") and hasattr(a, "parts")):
             raise AnnotationError(f"argument '{name}' is {type(a).__name__}, expected {self}")
-        for want, got, what in ((self.columns, a.shape[1], "argument"), (self.rows, a.shape[0], "result")):  # fmt: skip
+        for want, got, what in (
+            (self.columns, a.shape[1], "argument"),
+            (self.rows, a.shape[0], "result"),
+        ):
             if isinstance(want, int) and want != got:
                 raise AnnotationError(
                     f"argument '{name}' is {a}: the size of its {what} is {got}, expected {want} as "

@@ -1,7 +1,7 @@
 """Check assumed flags (A.assume, flags=) under ts.checked(), in compiled programs too.
 
-Up to 2048 rows the matrix is looked at; beyond that products with random vectors, which tell whether an operator is
-self-adjoint, unitary, a projector, normal or positive, but not where its elements are zero.
+Up to 2048 rows the matrix is looked at; beyond that products with random vectors, which tell whether an
+operator is self-adjoint, unitary, a projector, normal or positive, but not where its elements are zero.
 """
 
 from __future__ import annotations

@@ -92,10 +92,13 @@ def _fill(t: TessTensorDesc, x: np.ndarray[Any, Any]) -> None:
 def _read(t: TessTensorDesc) -> np.ndarray[Any, Any]:
     """A copy of the elements."""
     if t.dtype >= len(DTYPES):
-        raise OperandError(f"operator descriptor: no dtype has the number {t.dtype}; there are {len(DTYPES)}")  # fmt: skip
+        raise OperandError(
+            f"operator descriptor: no dtype has the number {t.dtype}; there are {len(DTYPES)}"
+        )
     if t.rank > MAX_RANK or any(n < 0 for n in t.shape[: t.rank]):
         raise OperandError(
-            f"operator descriptor: a tensor has rank {t.rank} and the sizes {list(t.shape)}, expected at most "
+            f"operator descriptor: a tensor has rank {t.rank} and the sizes {list(t.shape)}, expected at "
+            "most "
             f"{MAX_RANK} sizes, none negative"
         )
     dtype = np.dtype(FORMATS[DTYPES[t.dtype]].np)
@@ -103,7 +106,9 @@ def _read(t: TessTensorDesc) -> np.ndarray[Any, Any]:
     if 0 in shape or not t.data:
         return np.zeros(shape, dtype)
     if any(s < 0 for s in strides):
-        raise OperandError("operator descriptor: a stride is negative, expected an address of the first element")  # fmt: skip
+        raise OperandError(
+            "operator descriptor: a stride is negative, expected an address of the first element"
+        )
     span = dtype.itemsize + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
     buffer = (ctypes.c_char * span).from_address(t.data)
     return np.ndarray(shape, dtype, buffer, strides=strides).copy()
@@ -173,7 +178,8 @@ def _toeplitz(xs: Arrays) -> Operator:
     m, n, mirrored = _whole(xs, 1, 3)
     if m < 1 or n < 1 or xs[0].shape != (m + n - 1,):
         raise OperandError(
-            f"operator descriptor: a Toeplitz matrix of {m} by {n} has {m + n - 1} diagonals, but tensor 0 has "
+            f"operator descriptor: a Toeplitz matrix of {m} by {n} has {m + n - 1} diagonals, but tensor 0 "
+            "has "
             f"the shape {xs[0].shape}"
         )
     data = (as_vector("operator descriptor", xs[0]),)
@@ -273,7 +279,8 @@ def undescribe(d: Described | TessOperatorDesc) -> Operator:
     desc = d.desc if isinstance(d, Described) else d
     if not isinstance(desc, TessOperatorDesc):
         raise OperandError(
-            f"operator descriptor: got {type(d).__name__}, expected what op.describe gives or a TessOperatorDesc"
+            f"operator descriptor: got {type(d).__name__}, expected what op.describe gives or a "
+            "TessOperatorDesc"
         )
     if desc.repr >= len(REPRESENTATIONS):
         raise OperandError(f"operator descriptor: no representation {desc.repr}")

@@ -29,7 +29,8 @@ from tessera.algebra.constructors.stencil import divergence, gradient, laplacian
 from tessera.algebra.descriptor import describe, undescribe
 
 __all__ = [
-    "adjoint", "anticommutator", "apply", "block", "check_claims", "check_flags", "circulant", "commutator", "compose",
+    "adjoint", "anticommutator", "apply", "block", "check_claims", "check_flags", "circulant", "commutator",
+    "compose",
     "dense", "describe", "diag", "direct_sum", "divergence", "from_matvec", "function", "gradient",
     "hessian", "inverse", "jacobian", "kronecker", "kronsum", "laplacian", "logdet", "low_rank",
     "permutation", "plus", "power", "projector", "resolvent", "scale", "select", "sketch", "skew",

@@ -207,7 +207,8 @@ class SpectralOperator:
 def _refuse_tangent(user: str, a: SpectralOperator) -> None:
     if a.tangent_at is not None:
         raise OperandError(
-            f"{user}: got a tangent, whose values are no eigenvalues; differentiate the function that calls {user}"
+            f"{user}: got a tangent, whose values are no eigenvalues; differentiate the function that calls "
+            f"{user}"
         )
 
 
@@ -222,7 +223,8 @@ def _unflatten(aux: Any, xs: Any) -> SpectralOperator:
     new: SpectralOperator = object.__new__(SpectralOperator)
     u, s, *v = xs
     fields = (
-        ("U", u), ("S", s), ("V", u if same else v[0]), ("flags", flags), ("tangent_at", v[-1] if moving else None),
+        ("U", u), ("S", s), ("V", u if same else v[0]), ("flags", flags),
+        ("tangent_at", v[-1] if moving else None),
     )  # fmt: skip
     for name, x in (*fields, ("info", None), ("_whole", None)):
         object.__setattr__(new, name, x)

@@ -1,9 +1,10 @@
 """Tangents of operators: the derivative of an operator-valued function is an operator too.
 
 The matrix M of an operator is a function of its tensors t, so its derivative in the direction dt is the
-matrix dM = M'(t) dt: d(A @ B) is dA @ B + A @ dB.  Kinds whose matrix is linear in their tensors have a tangent of
-their own kind; for the others the kind `tangent` keeps A with dt and applies dM by forward mode.  A cotangent
-is a matrix C, paired with dM by the sum of products of their elements; pulled back it gives cotangents of t.
+matrix dM = M'(t) dt: d(A @ B) is dA @ B + A @ dB.  Kinds whose matrix is linear in their tensors have a
+tangent of their own kind; for the others the kind `tangent` keeps A with dt and applies dM by forward mode.
+A cotangent is a matrix C, paired with dM by the sum of products of their elements; pulled back it gives
+cotangents of t.
 """
 
 from __future__ import annotations

@@ -77,7 +77,8 @@ def _found(
     place = tuple(int(i) for i in np.argwhere(~written)[0])
     return finding(
         TOOL, "warning", kernel.name, writes[-1] if writes else None,
-        f"{written.size - int(written.sum())} of {written.size} elements of {m.name} are written by no instance; "
+        f"{written.size - int(written.sum())} of {written.size} elements of {m.name} are written by no "
+        "instance; "
         "they are 0",
         shown(sizes, {}, element=place),
         "return a tile of each block of the grid, or store to every block",

@@ -1,5 +1,5 @@
-"""The command line: `tessera ops | compile | inspect | run | replay | profile | bench | tune | cache | bundle | registry |
-generate | chat | serve | doctor | version`.
+"""The command line: `tessera ops | compile | inspect | run | replay | profile | bench | tune | cache |
+bundle | registry | generate | chat | serve | doctor | version`.
 
 Exit status: 0 when all went well, 1 when the user's program or a check failed, 2 when the command
 itself was wrong, 130 after Ctrl-C.  A TesseraError is shown as its message and the user's line, without a

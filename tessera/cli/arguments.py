@@ -85,7 +85,8 @@ def _programs(commands: Any) -> None:
         default="graph",
         choices=stops(),
         metavar="PASS",
-        help="the pass to stop at and print, or a level: schedule, tile, target, or graph (the default), which is "
+        help="the pass to stop at and print, or a level: schedule, tile, target, or graph (the default), "
+        "which is "
         "Graph IR after the passes that all targets share; `tessera passes` lists them",
     )
     p.add_argument("--target", metavar="NAME",
@@ -100,19 +101,25 @@ def _programs(commands: Any) -> None:
     p = _command(commands, "inspect", "inspect:inspect_file",
                  "Write a page that shows a function at every level, for any browser.")  # fmt: skip
     p.add_argument("file", metavar="FILE[:FUNCTION]",
-                   help="a Python file, and an annotated function in it, or an ONNX model; otherwise the file is run with the arguments after `--`, and what it compiles is shown")  # fmt: skip
+                   help="a Python file, and an annotated function in it, or an ONNX model; otherwise the "
+                        "file is run with the arguments after `--`, and what it compiles is "
+                        "shown")  # fmt: skip
     p.add_argument("--out", metavar="PATH", help="the page, FUNCTION.html unless given")
     p.add_argument("--gpu", action="append", default=[], metavar="NAME",
-                   help="show the code for a GPU too, such as sm_90 or gfx942; none needs to be here")  # fmt: skip
+                   help="show the code for a GPU too, such as sm_90 or gfx942; none needs to be "
+                        "here")  # fmt: skip
     p.add_argument("--serve", action="store_true",
-                   help="show the page to browsers of this machine, and again when a file changes")  # fmt: skip
+                   help="show the page to browsers of this machine, and again when a file "
+                        "changes")  # fmt: skip
     p.add_argument("--port", type=int, default=8123, metavar="N",
                    help="of --serve, 8123 unless given; 0 for any that is free")  # fmt: skip
     _size(p)
     p = _command(commands, "check", "check:check_file",
-                 "Look for races, accesses out of bounds and other faults in the kernels of a file.")  # fmt: skip
+                 "Look for races, accesses out of bounds and other faults in the kernels of a "
+                 "file.")  # fmt: skip
     p.add_argument("file", metavar="FILE[:FUNCTION]",
-                   help="a Python file, and a kernel or function in it; or a file of Tile IR (.tile, .mlir)")  # fmt: skip
+                   help="a Python file, and a kernel or function in it; or a file of Tile IR (.tile, "
+                        ".mlir)")  # fmt: skip
     _size(p)
     p.add_argument(
         "--machine",
@@ -124,31 +131,38 @@ def _programs(commands: Any) -> None:
     )
     _json(p)
     p = _command(commands, "run", "ranks:run_file",
-                 "Run a Python file, on several ranks with -n, or an ONNX model; errors of Tessera show the user's line and no traceback.")  # fmt: skip
+                 "Run a Python file, on several ranks with -n, or an ONNX model; errors of Tessera show the "
+                 "user's line and no traceback.")  # fmt: skip
     p.add_argument(
         "-n", type=int, default=1, metavar="N", help="how many ranks (processes), 1 unless given"
     )
     p.add_argument("--engine", choices=("local", "mpi"), default=None,
-                   help="what ranks speak by: local (shared memory, of one machine) unless given, or mpi")  # fmt: skip
+                   help="what ranks speak by: local (shared memory, of one machine) unless given, or "
+                        "mpi")  # fmt: skip
     p.add_argument("--restart", type=int, nargs="?", const=3, default=0, metavar="TIMES",
-                   help="start the ranks again, at most so often (3), when one is killed or lost; the program goes on from its checkpoint")  # fmt: skip
+                   help="start the ranks again, at most so often (3), when one is killed or lost; the "
+                        "program goes on from its checkpoint")  # fmt: skip
     p.add_argument("--restart-on", type=int, default=None, metavar="N",
-                   help="how many ranks there are after a restart, as many as before unless given")  # fmt: skip
+                   help="how many ranks there are after a restart, as many as before unless "
+                        "given")  # fmt: skip
     p.add_argument("--as-rank", default=None, help=argparse.SUPPRESS)
     p.add_argument("file", metavar="FILE", help="a Python file, or an ONNX model (--input x.npy)")
     p.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="arguments for it")
     p = _command(commands, "replay", "replay:replay_file",
-                 "Repeat a run that ts.record wrote down and name the first op that differs; or run a program again that the compiler failed on.")  # fmt: skip
+                 "Repeat a run that ts.record wrote down and name the first op that differs; or run a "
+                 "program again that the compiler failed on.")  # fmt: skip
     p.add_argument("file", metavar="FILE",
                    help="a file of ts.record, or of the folder `faults` in the cache")  # fmt: skip
     p.add_argument("--target", metavar="NAME",
-                   help="where to repeat a record, such as cpu or cuda; where it ran unless given")  # fmt: skip
+                   help="where to repeat a record, such as cpu or cuda; where it ran unless "
+                        "given")  # fmt: skip
     _json(p)
 
 
 def _measuring(commands: Any) -> None:
     p = _command(commands, "profile", "profile:profile_file",
-                 "Show where the time and the memory of a program go, kernel by kernel and line by line.")  # fmt: skip
+                 "Show where the time and the memory of a program go, kernel by kernel and line by "
+                 "line.")  # fmt: skip
     p.add_argument(
         "--top", type=int, default=20, metavar="N", help="rows of each table, 20 unless given"
     )
@@ -158,11 +172,14 @@ def _measuring(commands: Any) -> None:
     _size(p)
     _json(p)
     p.add_argument("file", metavar="FILE[:FUNCTION]",
-                   help="a Python file, which is run with the arguments after `--`; or an annotated function in it, which is called")  # fmt: skip
+                   help="a Python file, which is run with the arguments after `--`; or an annotated "
+                        "function in it, which is called")  # fmt: skip
     p = _command(commands, "bench", "bench:bench_file",
-                 "Measure how long the annotated functions of a file take, beside what the machine allows.")  # fmt: skip
+                 "Measure how long the annotated functions of a file take, beside what the machine "
+                 "allows.")  # fmt: skip
     p.add_argument("file", metavar="FILE[:FUNCTION]",
-                   help="a Python file, and a function in it; otherwise all of its jitted functions")  # fmt: skip
+                   help="a Python file, and a function in it; otherwise all of its jitted "
+                        "functions")  # fmt: skip
     p.add_argument(
         "--budget", type=float, default=1000, metavar="MS", help="milliseconds for each function"
     )
@@ -172,7 +189,8 @@ def _measuring(commands: Any) -> None:
     p = _command(commands, "tune", "tune:tune_file",
                  "Find the fastest nests of a file's kernels on this machine, and keep them.")  # fmt: skip
     p.add_argument("file", nargs="?", metavar="FILE[:FUNCTION]",
-                   help="a Python file, and a function in it; otherwise all of its jitted functions")  # fmt: skip
+                   help="a Python file, and a function in it; otherwise all of its jitted "
+                        "functions")  # fmt: skip
     p.add_argument("--budget", type=float, default=5000, metavar="MS",
                    help="milliseconds to spend on all kernels together")  # fmt: skip
     _size(p)
@@ -200,12 +218,19 @@ def _models(commands: Any) -> None:
 
 def _serve(p: argparse.ArgumentParser) -> None:
     _which_model(p)
-    p.add_argument("--port", type=int, default=8000, metavar="P", help="8000 unless given; 0 for any that is free")  # fmt: skip
+    p.add_argument(
+        "--port",
+        type=int,
+        default=8000,
+        metavar="P",
+        help="8000 unless given; 0 for any that is free",
+    )
     p.add_argument("--host", default="127.0.0.1", metavar="ADDRESS",
                    help="127.0.0.1 unless given: this machine only")  # fmt: skip
     p.add_argument("--name", help="of the model for clients, its file's unless given")
     p.add_argument("--api-key", action="append", default=[], metavar="KEY",
-                   help="what clients must send; other users of the machine may see it in the list of processes")  # fmt: skip
+                   help="what clients must send; other users of the machine may see it in the list of "
+                        "processes")  # fmt: skip
     p.add_argument("--api-key-file", metavar="PATH", help="a file with keys, one in a line")
     p.add_argument("--without-key", action="store_true",
                    help="let anybody ask who reaches an address that is not local")  # fmt: skip
@@ -225,7 +250,8 @@ def _serve(p: argparse.ArgumentParser) -> None:
 
 def _which_model(p: argparse.ArgumentParser) -> None:
     p.add_argument("model", metavar="MODEL",
-                   help="a GGUF file, a folder with config.json and safetensors, or an installed package that holds one")  # fmt: skip
+                   help="a GGUF file, a folder with config.json and safetensors, or an installed package "
+                        "that holds one")  # fmt: skip
 
 
 def _model(p: argparse.ArgumentParser) -> None:
@@ -265,5 +291,6 @@ def _cache(commands: Any) -> None:
         "--to", metavar="SIZE", help="such as 500MB or 2GiB; TESSERA_CACHE_LIMIT unless given"
     )
     p = _command(parts, "clear", "cache:clear_cache",
-                 "Remove compiled code and programs, which are built again when they are needed.")  # fmt: skip
+                 "Remove compiled code and programs, which are built again when they are "
+                 "needed.")  # fmt: skip
     p.add_argument("--tuned", action="store_true", help="forget what was tuned, too")

@@ -12,10 +12,10 @@ import numpy as np
 from tessera.cli.programs import execute, found_in, specs_of
 from tessera.cli.show import Failure, UsageError, check_place, console, escape, split, table_of
 from tessera.core import tree
-from tessera.deploy import bundle
+from tessera.deploy import bundle, tsol
 from tessera.deploy.container import Container
 from tessera.ir.schedule.memory import readable
-from tessera.native import HEADER, SOURCE
+from tessera.native import HEADERS, SOURCE
 
 
 def build_bundle(args: argparse.Namespace) -> int:
@@ -146,14 +146,26 @@ def _paths(x: Any, y: Any, path: str = "") -> list[str]:
     return [] if x == y else [f"{path.lstrip('.')} is {x!r:.60} and {y!r:.60}"]
 
 
+def write_library(args: argparse.Namespace) -> int:
+    """Write a library of ops."""
+    check_place(args.out)
+    calls = None if args.op is None else [tsol.parse_call(text) for text in args.op]
+    made = tsol.save(args.out, calls, args.target)
+    if args.list:
+        print("\n".join(c.key for c in made))
+    print(f"{args.out}: {len(made)} calls, {readable(Path(args.out).stat().st_size)}")
+    return 0
+
+
 def write_runtime(args: argparse.Namespace) -> int:
     """Write the C runtime to a folder."""
     folder = Path(args.folder)
+    files = {SOURCE.name: SOURCE, **{f"tessera/{h.name}": h for h in HEADERS}}
     try:
         (folder / "tessera").mkdir(parents=True, exist_ok=True)
-        (folder / "tessera" / HEADER.name).write_bytes(HEADER.read_bytes())
-        (folder / SOURCE.name).write_bytes(SOURCE.read_bytes())
+        for name, source in files.items():
+            (folder / name).write_bytes(source.read_bytes())
     except OSError as e:
         raise Failure(f"{folder} cannot be written ({e.strerror or e})") from None
-    print(f"{folder / 'tessera' / HEADER.name}\n{folder / SOURCE.name}")
+    print("\n".join(str(folder / name) for name in sorted(files, reverse=True)))
     return 0

@@ -23,7 +23,8 @@ def _bundle(commands: Any, command: Command) -> None:
     p.add_argument("file", metavar="FILE[:FUNCTION]", help="a Python file, and a function in it")
     p.add_argument("--out", metavar="PATH", help="the bundle, FUNCTION.tess unless given")
     p.add_argument("--target", action="append", metavar="NAME",
-                   help="such as cpu:x86-64-v3 or cpu:aarch64, once for each; this processor unless given")  # fmt: skip
+                   help="such as cpu:x86-64-v3 or cpu:aarch64, once for each; this processor unless "
+                        "given")  # fmt: skip
     p.add_argument(
         "--python-only", action="store_true", help="allow steps that only Python can run"
     )
@@ -57,9 +58,20 @@ def _bundle(commands: Any, command: Command) -> None:
         parts,
         "runtime",
         "bundle:write_runtime",
-        "Write the C runtime, tessera.h and tessera.c, to a folder.",
+        "Write the C runtime, tessera.h and tessera.c, and the headers of C++ to a folder.",
     )
     p.add_argument("folder", metavar="FOLDER", help="where to write them")
+    p = command(
+        parts, "tsol", "bundle:write_library", "Write a library of ops, which tessera/ops.hpp runs."
+    )
+    p.add_argument(
+        "--out", default="ops.tess", metavar="PATH", help="the bundle, ops.tess unless given"
+    )
+    p.add_argument("--op", action="append", metavar="CALL",
+                   help="a call such as 'softmax(f32[n,m], axis=-1)', once for each; the usual ones unless given")  # fmt: skip
+    p.add_argument("--target", action="append", metavar="NAME",
+                   help="such as cpu:x86-64-v3 or cpu:aarch64, once for each; this processor unless given")  # fmt: skip
+    p.add_argument("--list", action="store_true", help="print the keys of the calls")
 
 
 def _registry(commands: Any, command: Command) -> None:

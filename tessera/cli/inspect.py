@@ -61,7 +61,9 @@ def _inspect_run(
     known: Sequence[Compilation],
     otherwise: UsageError,
 ) -> None:
-    """Run the program unless reading it did, and write one page of all that it compiled, or of one function."""
+    """Run the program unless reading it did, and write one page of all that it compiled, or of one
+    function.
+    """
     say = Console(stderr=True).print
     found = list(known)
     if not found:
@@ -138,7 +140,8 @@ def _made(args: argparse.Namespace) -> str:
         sizes += [x for g in args.gpu for x in ("--gpu", g)]
         command = [sys.executable, "-m", "tessera.cli", "inspect", args.file, *sizes, "--out"]
         done = subprocess.run(
-            [*command, str(page), "--", *args.rest], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+            [*command, str(page), "--", *args.rest], capture_output=True, text=True, check=False,
+            stdin=subprocess.DEVNULL
         )  # fmt: skip
         if done.returncode:
             raise PageError(done.stderr.strip())

@@ -92,7 +92,8 @@ def inspect_model(path: str) -> int:
     )
     sizes = [a.nbytes for a in model.model.graph.initialisers.values()]
     facts = {
-        "producer": model.model.producer, "operator sets": {k or "ai.onnx": v for k, v in model.model.opsets.items()},
+        "producer": model.model.producer,
+        "operator sets": {k or "ai.onnx": v for k, v in model.model.opsets.items()},
         "inputs": [str(i) for i in model.inputs], "outputs": [str(o) for o in model.outputs],
         "initialisers": len(sizes), "bytes": sum(sizes), "nodes": dict(counts.most_common()),
         "no rule": lacking,

@@ -25,7 +25,9 @@ def serve_model(args: argparse.Namespace) -> int:
     try:
         socket = listen(args.host, args.port)
     except OSError as e:
-        raise Failure(f"{args.host}:{args.port} cannot be listened on ({e.strerror or e})") from None  # fmt: skip
+        raise Failure(
+            f"{args.host}:{args.port} cannot be listened on ({e.strerror or e})"
+        ) from None
     with socket:
         model = load(args.model)
         if not isinstance(model, Writer | TextEncoder):
@@ -33,7 +35,11 @@ def serve_model(args: argparse.Namespace) -> int:
         _ = model.tokenizer  # text needs one
         name = args.name or model.name
         try:
-            made = server(Service(model, name, limits, options), args.drain, limits.waiting + limits.batch + SPARE)  # fmt: skip
+            made = server(
+                Service(model, name, limits, options),
+                args.drain,
+                limits.waiting + limits.batch + SPARE,
+            )
         except Refused as e:
             raise Failure(f"{e.message}; raise --memory") from None
         where = f"[{args.host}]" if ":" in args.host else args.host
@@ -43,7 +49,10 @@ def serve_model(args: argparse.Namespace) -> int:
 
 
 def _limits(args: argparse.Namespace) -> Limits:
-    for name, v, high in (("--max-batch", args.max_batch, 1 << 12), ("--max-waiting", args.max_waiting, 1 << 20)):  # fmt: skip
+    for name, v, high in (
+        ("--max-batch", args.max_batch, 1 << 12),
+        ("--max-waiting", args.max_waiting, 1 << 20),
+    ):
         if not 1 <= v <= high:
             raise UsageError(f"{name} is {v}, expected 1 to {high}")
     if min(args.timeout, args.drain) <= 0:
@@ -55,7 +64,10 @@ def _options(args: argparse.Namespace) -> Options:
     keys = tuple(args.api_key) + (_keys(args.api_key_file) if args.api_key_file else ())
     local = _is_local(args.host)
     if not local and not keys and not args.without_key:
-        raise UsageError(f"{args.host} is open to other machines; give --api-key-file, or --without-key if you mean it")  # fmt: skip
+        raise UsageError(
+            f"{args.host} is open to other machines; give --api-key-file, or --without-key if "
+            "you mean it"
+        )
     return Options(keys, LOCAL if local else (), size_of(args.max_body, "--max-body"), args.timeout)
 
 

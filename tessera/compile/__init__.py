@@ -1,8 +1,8 @@
 """The compiler: from a traced graph to something that runs.
 
-Read pipeline.py first: it lists every pass of every level for each target.  driver.py runs them, target.py says
-what a target is, executable.py what a compilation gives, artifact.py how it is kept on disk, and fallback.py what
-runs where the compiler fails.
+Read pipeline.py first: it lists every pass of every level for each target.  driver.py runs them, target.py
+says what a target is, executable.py what a compilation gives, artifact.py how it is kept on disk, and
+fallback.py what runs where the compiler fails.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from tessera.core.spans import span
 from tessera.ir.graph.ir import Graph
 
 __all__ = [
-    "LOOP_PASSES", "PASSES", "REGISTRY", "TARGETS", "Pass", "compile_graph", "compile_task", "demand_target", "lower_to", "passes_of",
+    "LOOP_PASSES", "PASSES", "REGISTRY", "TARGETS", "Pass", "compile_graph", "compile_task", "demand_target",
+    "lower_to", "passes_of",
     "run_passes", "stop_pass", "target_of",
 ]  # fmt: skip
 
@@ -78,7 +79,9 @@ def lower_to(
     graph: Graph, target: str, stop: str | None = None, sizes: Mapping[str, int] | None = None,
     numerics: str | None = None,
 ) -> list[Step]:  # fmt: skip
-    """The record of a graph on its way to a pass or the last pass of a level, where it stops; nothing is built."""
+    """The record of a graph on its way to a pass or the last pass of a level, where it stops; nothing is
+    built.
+    """
     demand_target(target)
     how = numerics or flags().numerics
     found, _ = target_of(target)

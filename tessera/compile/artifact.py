@@ -202,7 +202,9 @@ def _types_of(s: Call | HostCall, image: Image) -> list[TensorType]:
 
 
 def _loop_types(s: Call | HostCall) -> list[TensorType]:
-    """What the parameters of the kernel of a loop are: what it is given and has captured, what it makes, its flag."""
+    """What the parameters of the kernel of a loop are: what it is given and has captured, what it makes,
+    its flag.
+    """
     if not isinstance(s, HostCall):
         raise ValueError("image")
     n = s.node

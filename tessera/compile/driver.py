@@ -1,4 +1,6 @@
-"""The driver: the only loop over passes.  It runs, times, verifies and records each, and stops where it is asked to."""
+"""The driver: the only loop over passes.  It runs, times, verifies and records each, and stops where it is
+asked to.
+"""
 
 from __future__ import annotations
 

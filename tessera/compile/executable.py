@@ -36,8 +36,8 @@ def last_of(record: Sequence[Step], level: str, otherwise: Any = None) -> Any:
 def tell_unused(g: Graph, plan: Any, donated: Mapping[int, str]) -> None:
     """Warn of arguments that were donated for nothing: no leaf of theirs is used again.
 
-    `donated` has the buffer of each donated input by its number.  An argument of which a leaf could not be taken in this
-    call, since something else holds it too, is not judged by the others.
+    `donated` has the buffer of each donated input by its number.  An argument of which a leaf could not be
+    taken in this call, since something else holds it too, is not judged by the others.
     """
     names = dict(enumerate(n.partition(".")[0] for n in g.input_names))
     used = {name: True for i, name in names.items() if i not in donated}
@@ -47,7 +47,8 @@ def tell_unused(g: Graph, plan: Any, donated: Mapping[int, str]) -> None:
     idle = [name for name, is_used in used.items() if not is_used]
     if idle:
         warn_caller(
-            f"{g.name}: the memory of the donated argument{'s' * (len(idle) > 1)} {', '.join(idle)} is not used again: "
+            f"{g.name}: the memory of the donated argument{'s' * (len(idle) > 1)} {', '.join(idle)} is not "
+            "used again: "
             "no result or intermediate of its size is made after its last use; do not donate it"
         )
 

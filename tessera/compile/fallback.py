@@ -6,8 +6,9 @@ run a program, the best one first:
     compiled as a whole -> op by op, each compiled -> by the Schedule interpreter -> by NumPy references
     a hand-written kernel: compiled -> by the Tile interpreter
 
-The first that works runs.  What failed before it becomes a CompilerFaultWarning at the user's line, which names the
-pass, the op and a file that reproduces the fault.  With TESSERA_STRICT the fault is an error, and has its cause.
+The first that works runs.  What failed before it becomes a CompilerFaultWarning at the user's line, which
+names the pass, the op and a file that reproduces the fault.  With TESSERA_STRICT the fault is an error, and
+has its cause.
 """
 
 from __future__ import annotations

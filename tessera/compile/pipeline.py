@@ -1,10 +1,10 @@
 """The pipeline: every pass of every level for each target, in the order in which they run.
 
-This is the table of contents of the compiler.  A line is a level, the name by which the record, `--stop-at` and
-warnings know the pass, the function, and what it does.  The driver (driver.py) runs the lines from top to bottom:
-passes of the Graph and Schedule levels on the whole program, those of the Tile and Target levels kernel by
-kernel, so that one kernel is built while the next one is lowered.  To add a pass, write its function in a file
-of its level and add its line here (docs/compiler.md).
+This is the table of contents of the compiler.  A line is a level, the name by which the record, `--stop-at`
+and warnings know the pass, the function, and what it does.  The driver (driver.py) runs the lines from top
+to bottom: passes of the Graph and Schedule levels on the whole program, those of the Tile and Target levels
+kernel by kernel, so that one kernel is built while the next one is lowered.  To add a pass, write its
+function in a file of its level and add its line here (docs/compiler.md).
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ SPECIALIZE = "specialize"  # the first pass that needs the sizes of a call
 SHARED: tuple[Pass, ...] = (
     Pass(GRAPH, "inline", inline_all, "replace calls of modules and jitted functions by their bodies"),
     # Laws see through calls once they are inlined.
-    Pass(GRAPH, "simplify", simplify, "fold constants, apply algebraic laws, merge equal nodes, drop dead ones"),
+    Pass(GRAPH, "simplify", simplify,
+         "fold constants, apply algebraic laws, merge equal nodes, drop dead ones"),
     # After simplify, which leaves fewer nodes to prove invariant.
     Pass(GRAPH, "hoist", hoist, "move what is the same at every step of a loop in front of it"),
 )
@@ -44,7 +45,8 @@ CPU: tuple[Pass, ...] = (
     Pass(GRAPH, "write_in_place", write_in_place,
          "let a write of a small part, as an append to a cache, leave the rest of the tensor alone"),
     Pass(GRAPH, "decompose", decompose, "replace ops that are defined by other ops by those"),
-    # Last: what the other passes made is simplified again.  Its rules meet each other, so they are one fixpoint.
+    # Last: what the other passes made is simplified again.  Its rules meet each other, so they are one
+    # fixpoint.
     Pass(GRAPH, "sink", sink_on_cpu,
          "simplify; move broadcasts and reshapes behind elementwise ops; matrix-vector products become rows; "
          "products of one factor are joined"),
@@ -90,15 +92,19 @@ CPU: tuple[Pass, ...] = (
 
 GPU: tuple[Pass, ...] = (
     *SHARED,
-    Pass(GRAPH, "refuse_moves", refuse_moves_on_gpu, "warn of moves to the host, which are not made inside of programs"),
-    # Attention and small updates stay whole: a GPU has kernels for them.  Policies are casts of the kernels.
+    Pass(GRAPH, "refuse_moves", refuse_moves_on_gpu,
+         "warn of moves to the host, which are not made inside of programs"),
+    # Before decompose, as on the CPU.
+    Pass(GRAPH, "policies", legalize_policies, "turn policies of dtypes into casts and plain ops"),
+    # Attention and small updates stay whole: a GPU has kernels for them.
     Pass(GRAPH, "decompose", Deferred("tessera.accelerator.kept:decompose_rest"),
          "replace ops that are defined by other ops by those, but for attention and updates of a small part"),
     Pass(GRAPH, "sink", sink, "simplify; move broadcasts and reshapes behind elementwise ops"),
 
     Pass(SCHEDULE, "fuse", Deferred("tessera.ir.schedule.lower:fuse_for_gpu"),
          "lower the graph to kernels, which compute cheap values again rather than keep them"),
-    Pass(SCHEDULE, "fuse_contractions", partial(Deferred("tessera.ir.schedule.fuse_contractions:fuse_contractions"), wide=False),
+    Pass(SCHEDULE, "fuse_contractions",
+         partial(Deferred("tessera.ir.schedule.fuse_contractions:fuse_contractions"), wide=False),
          "group contraction, rows and contraction"),
     Pass(SCHEDULE, "collapse_axes", Deferred("tessera.ir.schedule.collapse_axes:collapse_axes"),
          "fold several axes at once"),
@@ -149,7 +155,8 @@ GPU: tuple[Pass, ...] = (
     Pass(TARGET, "emit", Deferred("tessera.compile.gpu.lowering:emit_source"),
          "print a kernel as Triton, or as Gluon where warps are specialised", given=("device", "texts")),
     Pass(TARGET, "build", Deferred("tessera.compile.gpu.program:build_code"),
-         "build all kernels with Triton, side by side; an architecture's are built when asked for", batch=True),
+         "build all kernels with Triton, side by side; an architecture's are built when asked for",
+         batch=True),
 )
 # fmt: on
 

@@ -1,4 +1,5 @@
-"""Where the buffers of a bound program lie: in numbered slots, at offsets; views are offsets and strides of others.
+"""Where the buffers of a bound program lie: in numbered slots, at offsets; views are offsets and strides of
+others.
 
 Programs of the CPU (cpu/prepared.py) and of GPUs (gpu/program.py) are bound to sizes by the same rules.
 """

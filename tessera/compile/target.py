@@ -1,8 +1,8 @@
 """Targets: what a program is compiled for.
 
-A target is a value: its name, how it is written, and what makes its executables after the Graph level.  Its passes
-are its line of PIPELINES.  numpy, cpu, cuda and hip are registered here; another target registers itself from
-its own folder (docs/compiler.md adds one).
+A target is a value: its name, how it is written, and what makes its executables after the Graph level.  Its
+passes are its line of PIPELINES.  numpy, cpu, cuda and hip are registered here; another target registers
+itself from its own folder (docs/compiler.md adds one).
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ HIP = register(
     Target("hip", "AMD GPUs, by Triton", _gpu("hip"), lower=_lowered_on_gpu, plain=_plain_on_gpu,
            which=r"\d+|gfx[0-9a-f]+")
 )  # fmt: skip
-# A tensor on a mesh has a device of this kind.  Its programs are partitioned and compiled for the device of each rank.
+# A tensor on a mesh has a device of this kind.  Its programs are partitioned and compiled for the device of
+# each rank.
 MESH = register(
     Target("mesh", "a logical mesh of devices, shard by shard", _on_mesh, plain=lambda task: (),
            which=r"\d+", listed=False),

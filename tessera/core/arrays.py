@@ -122,7 +122,8 @@ def _check_whole(array: Array, dtype: DType, op: str) -> None:
     parts = array != np.trunc(array)
     if parts.any():
         raise DTypeError(
-            f"{op}: {array[parts].flat[0]} is no integer and would lose its fraction in {dtype}; round it with "
+            f"{op}: {array[parts].flat[0]} is no integer and would lose its fraction in {dtype}; round it "
+            "with "
             f"op.round, or cut it off with ts.tensor(x).astype({dtype})"
         )
 

@@ -221,7 +221,9 @@ def blames_arguments(f: Callable[P, R]) -> Callable[P, R]:
 
 
 def wanting(f: Callable[P, R]) -> Callable[P, R]:
-    """Decorator: as blames_arguments, for a function that only keeps its arguments: they are looked at when given."""
+    """Decorator: as blames_arguments, for a function that only keeps its arguments: they are looked at when
+    given.
+    """
     name = _name(f)
 
     @functools.wraps(f)

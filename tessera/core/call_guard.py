@@ -1,8 +1,9 @@
 """What a compiled call asks before it skips Python: is everything as it was when the call was prepared?
 
-`SETTINGS` is the context variable of what a `with` sets, so threads and asyncio tasks do not disturb each other;
-equal settings are one object, and machine code compares its address.  `FORKS` and `BUSY` are words in memory: the
-second counts what a compiled call knows nothing of (traces, streams, checks, profiles) in any thread.
+`SETTINGS` is the context variable of what a `with` sets, so threads and asyncio tasks do not disturb each
+other; equal settings are one object, and machine code compares its address.  `FORKS` and `BUSY` are words
+in memory: the second counts what a compiled call knows nothing of (traces, streams, checks, profiles) in
+any thread.
 """
 
 from __future__ import annotations

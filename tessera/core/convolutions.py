@@ -284,7 +284,12 @@ def _supports_input(types: Types, p: Params) -> bool:
     if any(not isinstance(n, int) or n == 0 for n in known) or 0 in (*ct.shape, *p["size"]):
         return False
     plain = all(isinstance(a, int) for a, _ in p["padding"])
-    return plain and bool(w.shape[1] >= _FEWEST)
+    return plain and has_vectors(w)
+
+
+def has_vectors(w: TensorType) -> bool:
+    """Whether the derivative in x is a primitive: w has channels enough for vectors."""
+    return bool(w.shape[1] >= _FEWEST)
 
 
 def _input_types(types: Types, p: Params) -> list[TensorType]:

@@ -1,4 +1,6 @@
-"""How many operations a scalar op counts for, where it is not 1; the order of core/approximate's polynomials."""
+"""How many operations a scalar op counts for, where it is not 1; the order of core/approximate's
+polynomials.
+"""
 
 from __future__ import annotations
 

@@ -5,8 +5,9 @@ A Dim is an integer polynomial in canonical form, so that equal sizes are equal 
 that comes out constant gives a plain int.  A name with a leading underscore is a counter, which
 starts at 0; any other is a size, which is at least 1.
 
-Sizes are scalars in arithmetic that is not of sizes: `1.0 / S`, `S ** 0.5`, `S / (S - 1)`; the language says how
-(`SIZE_AS_SCALAR`).  A compiler does the same little sums over and over, so that results are remembered.
+Sizes are scalars in arithmetic that is not of sizes: `1.0 / S`, `S ** 0.5`, `S / (S - 1)`; the language
+says how (`SIZE_AS_SCALAR`).  A compiler does the same little sums over and over, so that results are
+remembered.
 """
 
 from __future__ import annotations
@@ -92,7 +93,9 @@ class Dim:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        """Whether both are the same polynomial; while tracing, code of users gets an answer that holds for every call."""
+        """Whether both are the same polynomial; while tracing, code of users gets an answer that holds for
+        every call.
+        """
         if self is other or (isinstance(other, Dim) and self.terms == other.terms):
             return True
         same = DECISIONS.same
@@ -101,7 +104,8 @@ class Dim:
         found = same(self, other)
         if found is None:
             raise ShapeError(
-                f"whether {self} == {other} is not known while tracing; use op.eq({self}, {other}) with op.where or "
+                f"whether {self} == {other} is not known while tracing; use op.eq({self}, {other}) with "
+                "op.where or "
                 "ts.cond, or give the axis a number"
             )
         return found
@@ -217,7 +221,8 @@ class Dim:
             low, high = (b - other for b in bounds(self))
         else:
             raise ShapeError(
-                f"size {self} cannot be compared with {type(other).__name__} by an operator; use op.lt, op.gt "
+                f"size {self} cannot be compared with {type(other).__name__} by an operator; use op.lt, "
+                "op.gt "
                 "and their kin"
             )
         if sign * (low if sign > 0 else high) > 0:

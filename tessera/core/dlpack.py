@@ -1,7 +1,7 @@
 """DLPack on the host: the layout of a capsule, and formats that NumPy does not exchange.
 
-NumPy gives and takes memory of its own formats.  For 16- and 8-bit floats the same capsule says unsigned integers
-to NumPy and floats to the other library: one field of it is written over, and nothing is copied.
+NumPy gives and takes memory of its own formats.  For 16- and 8-bit floats the same capsule says unsigned
+integers to NumPy and floats to the other library: one field of it is written over, and nothing is copied.
 """
 
 from __future__ import annotations

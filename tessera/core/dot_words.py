@@ -1,9 +1,9 @@
 """Products of matrices of words, whose parts are neighbours along k: what matrix units compute, in NumPy.
 
 Words of four bytes are exact: their sums wrap.  Words of two bf16 are what the instruction TDPBF16PS makes of
-them, bit by bit (Intel's manual, volume 2): from zero, the first parts of all words are added up in one chain of
-fused multiply-adds, the second parts in another; then acc + (first + second).  Subnormal numbers count as zeros
-with their sign, on the way in and after every step.
+them, bit by bit (Intel's manual, volume 2): from zero, the first parts of all words are added up in one
+chain of fused multiply-adds, the second parts in another; then acc + (first + second).  Subnormal numbers
+count as zeros with their sign, on the way in and after every step.
 """
 
 from __future__ import annotations

@@ -156,8 +156,10 @@ def located(error: TesseraError) -> TesseraError:
 def too_deep(what: str) -> TraceError:
     """The error of a program that is nested deeper than Python can follow."""
     return TraceError(
-        f"{what}: Python's recursion limit of {sys.getrecursionlimit()} was reached: functions, branches or loops "
-        "are nested too deep, or a function calls itself without end; write a loop with ts.fori_loop or ts.scan, "
+        f"{what}: Python's recursion limit of {sys.getrecursionlimit()} was reached: functions, branches or "
+        "loops "
+        "are nested too deep, or a function calls itself without end; write a loop with ts.fori_loop or "
+        "ts.scan, "
         "or raise the limit with sys.setrecursionlimit"
     )
 
@@ -165,6 +167,7 @@ def too_deep(what: str) -> TraceError:
 def nested_too_deep(what: str, limit: int) -> TraceError:
     """The error of functions, branches and loops inside each other past a limit."""
     return TraceError(
-        f"{what}: functions, branches or loops are nested too deep, past {limit} levels, or a function calls itself "
+        f"{what}: functions, branches or loops are nested too deep, past {limit} levels, or a function "
+        "calls itself "
         "without end; write a loop with ts.fori_loop or ts.scan"
     )

@@ -1,7 +1,7 @@
 """Factors: the named parts of the axes of an op's operands and results, along which a mesh can cut it.
 
-A matmul has the factors m, k and n; a reshape of [6, 4] to [24] has two, which its result's axis holds together.
-A factor that results do not have is folded; one that is whole cannot be cut.
+A matmul has the factors m, k and n; a reshape of [6, 4] to [24] has two, which its result's axis holds
+together. A factor that results do not have is folded; one that is whole cannot be cut.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class Factors:
     added: frozenset[int] = frozenset()
     # Operands that count along an axis of theirs, by that axis: shards count from zero.
     counted: Mapping[int, int] = field(default_factory=dict)
-    # Factors along which an operand says where to read or write, by that operand: shards see its places moved.
+    # Factors along which an operand says where to read or write, by that operand: shards see its places
+    # moved.
     places: Mapping[str, int] = field(default_factory=dict)
 
     @property

@@ -1,7 +1,8 @@
 """Filters as primitives: transforms along an axis, products of what they make, and the transform back.
 
 A filter is a list of parts, each a transform along its axis or a complex op point by point, on operands of
-the filter and results of earlier parts; the last part is its result.  Their bits are those of the parts alone.
+the filter and results of earlier parts; the last part is its result.  Their bits are those of the parts
+alone.
 """
 
 from __future__ import annotations

@@ -186,7 +186,9 @@ _BLOCK: ContextVar[object | None] = ContextVar("block", default=None)  # of ts.c
 
 @contextmanager
 def checked(on: bool = True) -> Iterator[Flags]:
-    """Raise on every bad index, label, bound or number while the block or function runs, also in compiled code."""
+    """Raise on every bad index, label, bound or number while the block or function runs, also in compiled
+    code.
+    """
     token = _BLOCK.set(object() if on else None)
     try:
         with override(checked=bool(on)) as found:

@@ -3,8 +3,9 @@
 Several axes are folded one after another, from the last to the first.  A reduced axis is cut into
 leaves of 512 elements.  Inside a leaf, a fold of the last axis runs in 16 lanes (element i joins lane
 i mod 16, in ascending order); a fold of any other axis is one chain in ascending order, and a sum of
-products one chain of fused multiply-adds (integers wrap, so they have the same bits in any order).  Leaves join as a balanced tree over neighbours, and lanes
-join last, as a tree that puts the upper half onto the lower.
+products one chain of fused multiply-adds (integers wrap, so they have the same bits in any order).  Leaves
+join as a balanced tree over neighbours, and lanes join last, as a tree that puts the upper half onto the
+lower.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Layouts: which axes of a tensor are cut along which axes of a mesh, and how one becomes another.
 
-`f32[64@dp, 32]` is cut along its first axis by the mesh axis dp; `f32[64] sum@dp` is a tensor whose value is the
-sum of what the shards along dp hold.  A mesh axis that is not named replicates.
+`f32[64@dp, 32]` is cut along its first axis by the mesh axis dp; `f32[64] sum@dp` is a tensor whose value
+is the sum of what the shards along dp hold.  A mesh axis that is not named replicates.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ def parts(names: Sequence[str], mesh: Mesh) -> int:
 
 
 def check_layout(who: str, layout: Layout, shape: Sequence[Any], mesh: Mesh) -> Layout:
-    """Refuse mesh axes that the mesh does not have, that cut twice, or that cut together what does not divide."""
+    """Refuse mesh axes that the mesh does not have, that cut twice, or that cut together what does not
+    divide.
+    """
     seen: set[str] = set()
     for i, names in enumerate(layout.cuts):
         for a in names:
@@ -76,7 +78,8 @@ def check_layout(who: str, layout: Layout, shape: Sequence[Any], mesh: Mesh) -> 
             seen.add(a)
         if len(names) > 1 and shape[i] % parts(names, mesh):
             raise ShapeError(
-                f"{who}: axis {i} of size {shape[i]} is cut by {' and '.join(names)} into {parts(names, mesh)} "
+                f"{who}: axis {i} of size {shape[i]} is cut by {' and '.join(names)} into "
+                f"{parts(names, mesh)} "
                 "parts, which do not divide it; cut it by one mesh axis, or choose a size that divides"
             )
     return layout
@@ -89,8 +92,8 @@ def check_layout(who: str, layout: Layout, shape: Sequence[Any], mesh: Mesh) -> 
 class Change:
     """One step from a layout to another, over one mesh axis.
 
-    kind is all_reduce, reduce_scatter (onto `to`), all_gather (of axis `at`), all_to_all (from `at` to `to`) or
-    part, which keeps a part of what each shard has and moves nothing.
+    kind is all_reduce, reduce_scatter (onto `to`), all_gather (of axis `at`), all_to_all (from `at` to
+    `to`) or part, which keeps a part of what each shard has and moves nothing.
     """
 
     kind: str

@@ -1,7 +1,7 @@
 """Logical meshes: named axes of shards, and how the ranks of a run divide them.
 
-The logical mesh belongs to the program; how many ranks there are belongs to the machine.  A rank owns a box of
-logical shards: a range of coordinates on each axis.
+The logical mesh belongs to the program; how many ranks there are belongs to the machine.  A rank owns a box
+of logical shards: a range of coordinates on each axis.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Mesh:
         try:
             if not isinstance(axes, Iterable) or not isinstance(shape, Iterable | None):
                 raise OperandError(
-                    f"Mesh: got axes {axes!r:.40} and shape {shape!r:.40}, expected names of axes and a size for each, as in "
+                    f"Mesh: got axes {axes!r:.40} and shape {shape!r:.40}, expected names of axes and a "
+                    "size for each, as in "
                     'Mesh(["dp", "tp"], shape=(2, 4))'
                 )
             names = (axes,) if isinstance(axes, str) else tuple(axes)

@@ -13,7 +13,9 @@ AFTER = 1.0  # seconds: what takes less is not worth a line
 
 @contextmanager
 def notice(what: str) -> Iterator[None]:
-    """Say what goes on when the block takes longer than a second, and how long it took; only on a terminal."""
+    """Say what goes on when the block takes longer than a second, and how long it took;
+    only on a terminal.
+    """
     if not _is_watched():
         yield
         return

@@ -1,7 +1,8 @@
 """Schedules of pipelines: which stage runs which microbatch, forward and backward, in which tick.
 
-A stage is a device along the mesh axis; with several chunks it holds as many parts of the network, and a microbatch goes
-round the ring once for each.  In a tick a stage runs at most one part forward and one backward, and sends both results on.
+A stage is a device along the mesh axis; with several chunks it holds as many parts of the network, and a
+microbatch goes round the ring once for each.  In a tick a stage runs at most one part forward and one
+backward, and sends both results on.
 
     gpipe         all forward ticks, then all backward ones; every microbatch is kept
     1f1b          backward as soon as the last stage has a microbatch; about two microbatches a stage are kept
@@ -37,11 +38,13 @@ class Schedule:
             )
         if (self.name == "interleaved") != (self.chunks > 1):
             raise OperandError(
-                f"pipeline: schedule {self.name!r} with {self.chunks} chunks; interleaved needs 2 or more, the others 1"
+                f"pipeline: schedule {self.name!r} with {self.chunks} chunks; interleaved needs 2 or more, "
+                "the others 1"
             )
         if self.chunks > 1 and self.microbatches % self.stages:
             raise OperandError(
-                f"pipeline: interleaved needs a multiple of {self.stages} microbatches, the number of stages, got "
+                f"pipeline: interleaved needs a multiple of {self.stages} microbatches, the number of "
+                "stages, got "
                 f"{self.microbatches}"
             )
 
@@ -85,7 +88,8 @@ class Schedule:
         return group * self.stages + place, self.chunks - 1 - chunk if back else chunk
 
     def bubble(self, back: float = 2.0) -> float:
-        """The part of the time in which a stage waits, where running backward takes `back` times as long as forward.
+        """The part of the time in which a stage waits, where running backward takes `back` times as long as
+        forward.
 
         A tick takes as long as the stage that does most in it.
         """

@@ -19,7 +19,8 @@ from tessera.core.flags import flags
 
 @dataclass(frozen=True)
 class Registers:
-    """Vectors of so many bytes, those that can hold sums, how many of them a row of a block takes, and all there are.
+    """Vectors of so many bytes, those that can hold sums, how many of them a row of a block takes, and all
+    there are.
 
     The others hold factors; where a scalar takes a vector (asimd) there are more of those.
     """

@@ -1,8 +1,9 @@
 """What a lower layer uses and a higher layer provides.
 
-Layers look down only. Where a lower one needs something that is built on top of it (the text of a graph, the class of
-a traced value, the solvers of the algebra), it declares a `Provided` slot with a type and a default, and the module
-that has the thing fills it when it is imported. `Provided.slots` lists them all; docs/compiler.md shows the list.
+Layers look down only. Where a lower one needs something that is built on top of it (the text of a graph,
+the class of a traced value, the solvers of the algebra), it declares a `Provided` slot with a type and a
+default, and the module that has the thing fills it when it is imported. `Provided.slots` lists them all;
+docs/compiler.md shows the list.
 """
 
 from __future__ import annotations

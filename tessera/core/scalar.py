@@ -89,7 +89,9 @@ def is_winner(name: str, x: Any) -> Any:
 
 
 def with_zeros(name: str, m: Any, won: Any) -> Any:
-    """Extremes as NumPy folds them, where zeros have either sign, with the zeros that _maximum and _minimum give."""
+    """Extremes as NumPy folds them, where zeros have either sign, with the zeros that _maximum and _minimum
+    give.
+    """
     zero = np.where(won == (name == "max"), m.dtype.type(0.0), m.dtype.type(-0.0))
     return np.where(m == 0, zero, m)
 

@@ -18,8 +18,8 @@ Names = str | tuple[str, ...] | None
 class ShardSpec:
     """Which axes of a tensor are cut, and along which mesh axes.
 
-    An entry of partition is "row" (the axis before the last), "col" (the last), an axis number or the name of an
-    axis.  Its entry in mesh_axes is a mesh axis, several of them, or None.
+    An entry of partition is "row" (the axis before the last), "col" (the last), an axis number or the name
+    of an axis.  Its entry in mesh_axes is a mesh axis, several of them, or None.
     """
 
     partition: tuple[Label, ...] = ()

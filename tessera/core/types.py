@@ -80,7 +80,8 @@ def check_size(op: str, shape: Shape) -> Shape:
     total = math.prod([s for s in shape if isinstance(s, int)])
     if total > LARGEST_SIZE:
         raise ShapeError(
-            f"{op}: shape {_short(shape)} has {total:.3g} elements, more than the 2**63 - 1 that an index reaches"
+            f"{op}: shape {_short(shape)} has {total:.3g} elements, more than the 2**63 - 1 that an index "
+            "reaches"
             if total < 1e300
             else f"{op}: a size of {total.bit_length()} bits is more than an index of 64 bits reaches"
         )

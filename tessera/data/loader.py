@@ -18,6 +18,7 @@ import numpy as np
 from tessera.core import tree
 from tessera.core.blame import blames_arguments, wanting
 from tessera.core.errors import OperandError
+from tessera.core.spans import span
 from tessera.data.order import Order
 from tessera.data.source import Source, source_of
 from tessera.ir.graph.ir import Value, concrete
@@ -209,8 +210,12 @@ def _numbers(start: int, stop: int | None) -> Iterator[int]:
 
 
 def _result(step: int, future: Future[Any]) -> Any:
+    """A batch; a profile has the time that its reader waits for it."""
     try:
-        return future.result()
+        if future.done():
+            return future.result()
+        with span("data", f"batch {step}"):
+            return future.result()
     except Exception as e:
         e.add_note(f"while the loader made batch {step}")
         raise

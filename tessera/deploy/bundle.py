@@ -21,7 +21,7 @@ from tessera.deploy.load import Bundle, Entry, load
 from tessera.deploy.machine_code import Compiled, compile_for
 from tessera.deploy.plan import NoPlanError, Planner
 from tessera.deploy.targets import PROCESSORS, check_targets
-from tessera.deploy.weights import Weights
+from tessera.deploy.weights import Weights, pieces
 
 __all__ = ["Bundle", "Entry", "load", "save"]
 
@@ -40,9 +40,9 @@ def save(
 ) -> str:
     """Write a bundle of f for these arguments, or annotations such as Tensor["B", 64]; its digest.
 
-    `f` may be a dict of entry points, {"name": (function, *arguments)}.  With weights, every function takes them
-    before its arguments, and they are part of the file.  Steps that have no machine code, which only Python can run,
-    are an error unless `python_only`.  `key` signs the bundle: 32 secret bytes.
+    `f` may be a dict of entry points, {"name": (function, *arguments)}.  With weights, every function takes
+    them before its arguments, and they are part of the file.  Steps that have no machine code, which only
+    Python can run, are an error unless `python_only`.  `key` signs the bundle: 32 secret bytes.
     """
     chosen = check_targets(targets)
     if key is not None and len(key) != 32:
@@ -57,7 +57,11 @@ def save(
         "format": container.VERSION, "entries": told, "targets": chosen, "tensors": held.manifest(),
     }  # fmt: skip
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
-    whole = [("manifest", "manifest", text), *sections, ("weights", "weights", held.file())]
+    file = held.file()
+    whole = [
+        ("manifest", "manifest", text), *sections, ("manifest", "pieces/weights", pieces(file)),
+        ("weights", "weights", file),
+    ]  # fmt: skip
     return container.write(Path(path), whole, key).hex()
 
 
@@ -97,13 +101,13 @@ def _cpu_sections(
     keep = _keeper(held, e.name)
     try:
         plan = Planner(
-            c.graph, c.image, c.functions, c.code.imports, keep, e.inputs, e.outputs, data,
-            e.numerics,
+            c.program, c.code.imports, keep, e.inputs, e.outputs, data, e.numerics,
         ).encode()  # fmt: skip
     except NoPlanError as error:
         if not python_only:
             raise OperandError(
-                f"bundle: {e.name} for {target} has steps that only Python can run: {error}; give sizes as numbers "
+                f"bundle: {e.name} for {target} has steps that only Python can run: {error}; give sizes as "
+                "numbers "
                 "or replace these ops, or pass python_only=True for a bundle that Python alone loads"
             ) from None
         return made, error.steps

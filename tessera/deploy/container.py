@@ -1,11 +1,12 @@
-"""The file of a bundle: a fixed header, a table of sections with their digests, and the sections (docs/abi.md).
+"""The file of a bundle: a fixed header, a table of sections with their digests, and the sections
+(docs/abi.md).
 
     0     header, 256 bytes: magic, version, number of sections, bytes of the file, digest, signature
     256   the table: 128 bytes a section
     ...   sections, each at a multiple of 4096
 
-Digests make a chain: the header has the SHA-256 of its first 32 bytes and the table, the table that of each section.
-A reader believes nothing before it is checked; every size and offset is compared with the file.
+Digests make a chain: the header has the SHA-256 of its first 32 bytes and the table, the table that of each
+section. A reader believes nothing before it is checked; every size and offset is compared with the file.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ class Section:
 def write(
     path: Path, sections: Sequence[tuple[str, str, bytes]], key: bytes | None = None
 ) -> bytes:
-    """Write sections (kind, name, bytes) in order; the digest of the bundle.  `key` signs it: 32 secret bytes."""
+    """Write sections (kind, name, bytes) in order; the digest of the bundle.  `key` signs it: 32 secret
+    bytes.
+    """
     at = _up(HEADER_BYTES + ENTRY_BYTES * len(sections))
     table = b""
     for kind, name, data in sections:
@@ -106,7 +109,8 @@ class Container:
         version: int = _FRONT.unpack_from(self.data)[1]
         if version != VERSION:
             raise self._fail(
-                f"has format version {version}, expected {VERSION}; read it with a Tessera that writes that version"
+                f"has format version {version}, expected {VERSION}; read it with a Tessera that writes that "
+                "version"
             )
         return version
 

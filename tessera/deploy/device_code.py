@@ -32,7 +32,8 @@ def device_sections(e: Traced, target: str, keep: Keep) -> list[tuple[str, str, 
         raise DeviceError(f"bundle: {e.name} could not be compiled for {target}")
     if not e.graph.static:
         raise DeviceError(
-            f"bundle: {e.name} has symbolic sizes, which code for {target} cannot have yet; give them as numbers"
+            f"bundle: {e.name} has symbolic sizes, which code for {target} cannot have yet; give them as "
+            "numbers"
         )
     program = made.program_at([v.shape for v in e.graph.inputs])
     if program.hosted:
@@ -40,7 +41,8 @@ def device_sections(e: Traced, target: str, keep: Keep) -> list[tuple[str, str, 
         raise DeviceError(f"bundle: {e.name} has steps without code for {target}: {steps}")
     if program.inside:
         raise DeviceError(
-            f"bundle: {e.name} has {', '.join(program.inside)}, whose bodies the host of {target} repeats, which a "
+            f"bundle: {e.name} has {', '.join(program.inside)}, whose bodies the host of {target} repeats, "
+            "which a "
             "bundle cannot do yet; unroll them, or leave this target out"
         )
     built = program.built()

@@ -1,7 +1,8 @@
-"""The launches of a program for a GPU as bytes: cells of memory, code, and what each kernel is given (docs/abi.md).
+"""The launches of a program for a GPU as bytes: cells of memory, code, and what each kernel is given
+(docs/abi.md).
 
-Cells are numbered: the inputs, data of the weights, results, the arena, and scratch.  A launch reads and writes at
-addresses in cells; launches run in order.
+Cells are numbered: the inputs, data of the weights, results, the arena, and scratch.  A launch reads and
+writes at addresses in cells; launches run in order.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Box:
-    """A parameter: a descriptor of the copy engine for memory in a cell, as cuTensorMapEncodeTiled is told."""
+    """A parameter: a descriptor of the copy engine for memory in a cell, as
+    cuTensorMapEncodeTiled is told.
+    """
 
     cell: int
     offset: int

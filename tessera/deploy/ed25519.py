@@ -1,7 +1,7 @@
 """Ed25519 signatures (RFC 8032), for bundles and registries.
 
-Plain integers: a signature takes some milliseconds.  Signing is not of constant time, so keep it off machines whose
-users could measure it; verifying has no secrets.
+Plain integers: a signature takes some milliseconds.  Signing is not of constant time, so keep it off
+machines whose users could measure it; verifying has no secrets.
 """
 
 from __future__ import annotations

@@ -58,7 +58,9 @@ def size_text(n: Size) -> int | str:
 
 
 def entries_of(f: Any, args: Sequence[Any], weights: Any) -> list[Traced]:
-    """The entry points that the user gave: one function with arguments, or a dict of (function, *arguments)."""
+    """The entry points that the user gave: one function with arguments, or a dict of (function,
+    *arguments).
+    """
     if not isinstance(f, Mapping):
         return [trace_entry(getattr(f, "__name__", None) or "main", f, args, weights)]
     if args:
@@ -95,7 +97,8 @@ def trace_entry(name: str, f: Any, args: Sequence[Any], weights: Any) -> Traced:
 
 
 def _entry(
-    name: str, g: Graph, structure: tree.Structure, count: int, paths: Sequence[str], tensors: Sequence[Value],
+    name: str, g: Graph, structure: tree.Structure, count: int, paths: Sequence[str],
+    tensors: Sequence[Value],
     numerics: str,
 ) -> Traced:  # fmt: skip
     own = len(g.inputs) - len(g.captured)

@@ -1,8 +1,8 @@
 """A linker of object files into one position-independent image, which a loader copies, completes and runs.
 
-The image is code and constants of all object files, then a jump for each function from outside, then the table of
-their addresses, which is all that a loader fills in.  What cannot be so is refused here, where the bundle is made:
-data that is written, addresses inside of constants, functions that no runtime has.
+The image is code and constants of all object files, then a jump for each function from outside, then the
+table of their addresses, which is all that a loader fills in.  What cannot be so is refused here, where the
+bundle is made: data that is written, addresses inside of constants, functions that no runtime has.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ class _Object:
                 continue
             if s.flags & _WRITE or s.kind != _PROGBITS:
                 raise CompileError(
-                    f"bundle: the code of kernel {self.name!r} has a section {s.name} that is written, which a bundle "
+                    f"bundle: the code of kernel {self.name!r} has a section {s.name} that is written, "
+                    "which a bundle "
                     "cannot hold; please report it"
                 )
             found.append(i)
@@ -95,7 +96,9 @@ class _Object:
 
 
 def link(objects: Mapping[str, tuple[bytes, Sequence[str]]]) -> Image:
-    """One image of object files by name, each with the functions that are wanted of it; named NAME/FUNCTION."""
+    """One image of object files by name, each with the functions that are wanted of it; named
+    NAME/FUNCTION.
+    """
     return _Linker(objects).image()
 
 
@@ -140,7 +143,8 @@ class _Linker:
                     names.add(text)
                     if text not in IMPORTS:
                         raise CompileError(
-                            f"bundle: the code of kernel {o.name!r} calls {text!r}, which the runtime of bundles does "
+                            f"bundle: the code of kernel {o.name!r} calls {text!r}, which the runtime of "
+                            "bundles does "
                             "not have; please report it"
                         )
         self.memory += bytes(-len(self.memory) % _LINE)
@@ -160,7 +164,8 @@ class _Linker:
         apply = _KINDS[self.machine].get(kind)
         if apply is None:
             raise CompileError(
-                f"bundle: the code of kernel {name!r} has a relocation of kind {kind}, which a bundle cannot hold; "
+                f"bundle: the code of kernel {name!r} has a relocation of kind {kind}, which a bundle "
+                "cannot hold; "
                 "please report it"
             )
         (before,) = struct.unpack_from("<I", self.memory, at)

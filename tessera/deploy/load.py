@@ -49,8 +49,8 @@ def load(
 ) -> Bundle:
     """Open a bundle; every byte is compared with its digests unless verify is False.
 
-    With `trusted`, public keys of ed25519, a bundle that none of them signed is an error.  It runs on `device`, such
-    as "cuda:0"; without one on this processor, or on a GPU where it has code for that alone.
+    With `trusted`, public keys of ed25519, a bundle that none of them signed is an error.  It runs on
+    `device`, such as "cuda:0"; without one on this processor, or on a GPU where it has code for that alone.
     """
     c = Container(path, verify)
     if trusted is not None:
@@ -100,7 +100,8 @@ class Bundle:
         """Run the only entry point."""
         if len(self._entries) != 1:
             raise OperandError(
-                f"bundle: {self.container.path} has the entries {', '.join(self._entries)}; say which: .entry(name)"
+                f"bundle: {self.container.path} has the entries {', '.join(self._entries)}; say which: "
+                ".entry(name)"
             )
         return next(iter(self._entries.values())).run(*args)
 
@@ -185,7 +186,8 @@ class Entry:
         have = ", ".join(self.bundle.manifest["targets"]) or "nothing"
         here = "this processor" if wanted.kind == "cpu" else str(wanted)
         warnings.warn(
-            f"bundle: {c.path} has code for {have}, not for {here}; {self.name} is compiled from its Graph IR",
+            f"bundle: {c.path} has code for {have}, not for {here}; {self.name} is compiled from its Graph "
+            "IR",
             RuntimeWarning,
             stacklevel=4,
         )

@@ -1,4 +1,6 @@
-"""A traced graph as a program for a processor that need not be here: steps, kernels and one image of their code."""
+"""A traced graph as a program for a processor that need not be here: steps, kernels and one image of their
+code.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +19,42 @@ from tessera.core.processor import Processor, assume
 from tessera.deploy.link import Image as Code
 from tessera.deploy.link import link
 from tessera.ir.graph.ir import Graph
+from tessera.ir.schedule.ir import HostCall
 from tessera.runtime.builder import MOST, build_safely, start
 from tessera.runtime.code import Key, Source, code_store, key_of
+
+
+@dataclass(frozen=True)
+class Part:
+    """A graph as steps and kernels: a whole program, or a region of one."""
+
+    graph: Graph  # after its passes, whose nodes the host steps of the image name
+    image: Image
+    functions: Mapping[int, int]  # where the function of each kernel begins in the code
+    regions: Mapping[Graph, Part]  # of steps that are branches or loops
 
 
 @dataclass(frozen=True)
 class Compiled:
     """A program for one processor."""
 
-    graph: Graph  # after its passes, whose nodes the host steps of the image name
-    image: Image
+    program: Part
     code: Code
-    functions: Mapping[int, int]  # where the function of each kernel begins in the code
+
+    @property
+    def graph(self) -> Graph:
+        """The graph after its passes."""
+        return self.program.graph
+
+    @property
+    def image(self) -> Image:
+        """The steps and kernels."""
+        return self.program.image
+
+    @property
+    def functions(self) -> Mapping[int, int]:
+        """Where the function of each kernel begins in the code."""
+        return self.program.functions
 
 
 class _Objects:
@@ -63,18 +89,40 @@ class _Objects:
 
 def compile_for(g: Graph, processor: Processor, numerics: str) -> Compiled:
     """A traced graph compiled for a processor; the same graph gives the same bytes on every machine."""
+    objects = _Objects(processor)
     with assume(processor):
         lowered = run_passes(g, "cpu", numerics)[-1].graph
-        objects = _Objects(processor)
-        d = Driver(passes_of("cpu"), Context("cpu", numerics, loading=objects))
-        image = Building(d.run(lowered, SCHEDULE), d).image()
+        images: dict[Graph, Image] = {}
+        _lower(lowered, numerics, objects, images)
     built = objects.built()
     names: dict[Key, str] = {}
-    for k, entry in zip(image.codes, image.kernels, strict=True):
-        names.setdefault(k, f"{len(names)}.{entry.name}")
+    for image in images.values():
+        for k, entry in zip(image.codes, image.kernels, strict=True):
+            names.setdefault(k, f"{len(names)}.{entry.name}")
     code = link({names[k]: (built[k], k[1]) for k in names})
-    functions = {
-        i: code.functions[f"{names[k]}/{e.symbol}"]
-        for i, (k, e) in enumerate(zip(image.codes, image.kernels, strict=True))
-    }
-    return Compiled(lowered, image, code, functions)
+
+    def part(h: Graph) -> Part:
+        image = images[h]
+        functions = {
+            i: code.functions[f"{names[k]}/{e.symbol}"]
+            for i, (k, e) in enumerate(zip(image.codes, image.kernels, strict=True))
+        }
+        return Part(h, image, functions, {r: part(r) for r in regions_of(image)})
+
+    return Compiled(part(lowered), code)
+
+
+def regions_of(image: Image) -> list[Graph]:
+    """The regions of the steps that are no kernels."""
+    steps = enumerate(image.steps)
+    hosted = [s for i, s in steps if isinstance(s, HostCall) and i not in image.loops]
+    return [r for s in hosted for r in s.node.regions]
+
+
+def _lower(g: Graph, numerics: str, objects: _Objects, images: dict[Graph, Image]) -> None:
+    """Lower a graph after its passes, and the regions of its steps."""
+    d = Driver(passes_of("cpu"), Context("cpu", numerics, loading=objects))
+    images[g] = image = Building(d.run(g, SCHEDULE), d).image()
+    for r in regions_of(image):
+        if r not in images:
+            _lower(r, numerics, objects, images)

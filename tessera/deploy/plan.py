@@ -1,7 +1,8 @@
 """The plan of a program: its buffers, steps and sizes as the C runtime reads them (docs/abi.md, section 4).
 
-A plan is made of an image.  Views are offsets and strides, constants are places among the weights, and sizes are small
-programs for a stack machine.  Steps that only Python can run are not in it: they are what `hosted` tells.
+A plan is made of an image.  Views are offsets and strides, constants are places among the weights, and
+sizes are small programs for a stack machine.  Steps that only Python can run are not in it: they are what
+`hosted` tells.
 """
 
 from __future__ import annotations
@@ -12,19 +13,21 @@ from typing import Any
 
 import numpy as np
 
-from tessera.compile.artifact import Call, Image
+from tessera.compile.artifact import Call
 from tessera.core.dims import Apply, Dim, Size, Symbol, substitute, symbols
 from tessera.core.dtype import DType
 from tessera.core.errors import OperandError
 from tessera.core.types import TensorType
 from tessera.deploy.dtypes import DTYPES
+from tessera.deploy.machine_code import Part
 from tessera.deploy.views import Layout, is_row_major, layout_of, row_major
 from tessera.ir.graph.ir import Graph, Node
 from tessera.ir.schedule.ir import HostCall
 
-MAGIC, VERSION = b"TSPL", 1
+MAGIC, PLAIN, WITH_REGIONS = b"TSPL", 1, 2  # versions: a plan has the least that says it
 TEMPORARY, INPUT, DATA, VIEW = range(4)
-CALL, COPY, WHILE, SCAN = range(4)
+CALL, COPY, WHILE, SCAN, BRANCH, REPEAT, TRAVERSE = range(7)
+_CONTROL = ("cond", "while_loop", "scan")
 _OPCODES = {"//": 4, "%": 5, "max": 6, "min": 7}
 _CONSTANT, _SYMBOL, _ADD, _MULTIPLY = range(4)
 _GUARDS = {"equal": 0, "divisible": 1, "at_least": 2}
@@ -91,24 +94,40 @@ class _Table:
         return [*self._program(a.left), *self._program(a.right), (_OPCODES[a.function], 0)]
 
 
+def _hosted(part: Part) -> list[str]:
+    """The steps of a program that only Python can run, those of its branches and loops too."""
+    found = []
+    for i, s in enumerate(part.image.steps):
+        if not isinstance(s, HostCall) or i in part.image.loops or not is_hosted(s.node):
+            continue
+        if s.node.op.name in _CONTROL:
+            found += [x for r in s.node.regions for x in _hosted(part.regions[r])]
+        else:
+            found.append(_told(s.node))
+    return found
+
+
 class Planner:
     """Writes the plan of an image; `data` has the arrays of its last inputs."""
 
     def __init__(
-        self, g: Graph, image: Image, functions: Mapping[int, int], imports: Mapping[str, int],
-        keep: Keep, given: Sequence[str], outputs: Sequence[str], data: Sequence[tuple[Array, DType]],
-        numerics: str,
+        self, part: Part, imports: Mapping[str, int], keep: Keep, given: Sequence[str],
+        outputs: Sequence[str], data: Sequence[tuple[Array, DType]], numerics: str,
+        inside: bool = False,
     ):  # fmt: skip
-        self.g, self.image, self.functions, self.imports = g, image, functions, imports
+        self.part, self.imports, self.inside = part, imports, inside
+        self.g, self.image, self.functions = part.graph, part.image, part.functions
         self.keep, self.given, self.out_names, self.data = keep, given, outputs, data
         self.numerics = numerics
+        self.regions: dict[Graph, int] = {}
+        self.bodies: list[bytes] = []
         self.sizes = _Table()
         self.numbers: dict[str, int] = {}
         self.buffers: list[bytes] = []
         self.layouts: dict[str, Layout] = {}
         self.roots: dict[str, str] = {}
         self.steps: list[bytes] = []
-        self.read = {x for s in image.steps if isinstance(s, Call) for x in s.inputs}
+        self.read = {x for s in part.image.steps if isinstance(s, Call) for x in s.inputs}
 
     def encode(self) -> bytes:
         """The plan as bytes."""
@@ -128,9 +147,9 @@ class Planner:
         kernels = [self._kernel(i) for i in range(len(self.image.kernels))]
         guards = [
             _u32(_GUARDS[c.kind], self.sizes(c.left), self.sizes(c.right)) + _text(c.reason)
-            for c in self.g.guards
+            for c in (() if self.inside else self.g.guards)
         ]
-        bindings = self._bindings()
+        bindings = [] if self.inside else self._bindings()
         programs = [
             _u32(len(p)) + b"".join(struct.pack("<Iq", *x) for x in p) for p in self.sizes.programs
         ]
@@ -138,22 +157,18 @@ class Planner:
         imports = [
             _text(n) + struct.pack("<Q", at) for n, at in sorted(self.imports.items())
         ]  # fmt: skip
+        plain = not (self.inside or self.bodies)
+        bodies = () if plain else ([_u32(len(b)) + b for b in self.bodies],)
         parts = (
             names, programs, bindings, guards, self.buffers, inputs, outputs, kernels, self.steps,
-            imports,
+            *bodies, imports,
         )  # fmt: skip
-        head = MAGIC + _u32(VERSION) + _text(self.numerics)
+        head = MAGIC + _u32(PLAIN if plain else WITH_REGIONS) + _text(self.numerics)
         return head + b"".join(_u32(len(p)) + b"".join(p) for p in parts)
 
     def _hosted(self) -> list[str]:
         """The steps that only Python can run."""
-        loops = self.image.loops
-        steps = enumerate(self.image.steps)
-        return [
-            _told(s.node)
-            for i, s in steps
-            if isinstance(s, HostCall) and i not in loops and is_hosted(s.node)
-        ]
+        return list(dict.fromkeys(_hosted(self.part)))
 
     # Buffers
 
@@ -203,6 +218,8 @@ class Planner:
         n = s.node
         if i in self.image.loops:
             self._loop(s, self.image.loops[i])
+        elif n.op.name in _CONTROL:
+            self._control(s)
         elif n.op.call == "barrier":
             for x, y in zip(s.operands, s.results, strict=True):
                 self._see(y, x, self._layout(x))
@@ -261,6 +278,44 @@ class Planner:
         else:
             head = (WHILE, kernel, len(results), 0, 0, self.sizes(1))
         self.steps.append(_u32(*head, len(numbers), *numbers) + _u32(len(results), *results))
+
+    def _control(self, s: HostCall) -> None:
+        """A branch, or a loop whose body is a program of its own."""
+        n = s.node
+        numbers = [self._whole(x) for x in s.operands]
+        results = [self.number(y) for y in s.results]
+        regions = [self._region(r) for r in n.regions]
+        if n.op.name == "cond":
+            head = [BRANCH, *regions, 0, 0, 0, self.sizes(1)]
+        elif n.op.name == "while_loop":
+            head = [REPEAT, *regions, len(results), 0, 0, self.sizes(1)]
+        else:
+            p = n.params
+            length = self.sizes(p["length"])
+            head = [TRAVERSE, *regions, 0, p["carry"], p["xs"], int(p["reverse"]), length]
+        self.steps.append(_u32(*head, len(numbers), *numbers) + _u32(len(results), *results))
+
+    def _region(self, r: Graph) -> int:
+        """The number of a region, whose plan stands inside of this one and has the sizes of this one."""
+        if r in self.regions:
+            return self.regions[r]
+        part = self.part.regions[r]
+        own = len(part.graph.inputs) - len(part.graph.captured)
+        data: list[tuple[Array, DType]] = []
+        for v in part.graph.captured:
+            assert v.data is not None, r
+            data.append((np.ascontiguousarray(v.data), v.type.dtype))
+        data += [(t.array(), t.type.dtype) for t in part.image.tables]
+        names = [f"input{i}" for i in range(own)]
+        outs = [f"output{i}" for i in range(len(part.image.outputs))]
+        inner = Planner(part, {}, self.keep, names, outs, data, self.numerics, inside=True)
+        body = inner.encode()
+        for name in inner.sizes.symbols:
+            if name != _STEPS:
+                self.sizes.symbols.setdefault(name, len(self.sizes.symbols))
+        self.regions[r] = len(self.bodies)
+        self.bodies.append(body)
+        return self.regions[r]
 
     def _whole(self, name: str) -> int:
         """The number of a buffer whose elements lie in order: a view that is not so is copied."""

@@ -4,8 +4,8 @@
     heads/DIGEST           header and table of a bundle
     blobs/SHA256           a section; bundles with the same weights share them
 
-A bundle is taken apart at its sections and put together again byte for byte, since its layout follows from its table.
-What is read is compared with its digest before it is given out.
+A bundle is taken apart at its sections and put together again byte for byte, since its layout follows from
+its table. What is read is compared with its digest before it is given out.
 """
 
 from __future__ import annotations
@@ -198,7 +198,9 @@ class Registry:
         return digest
 
     def gc(self, keep: int = 1) -> tuple[int, int]:
-        """Forget all but the newest `keep` bundles of each name and remove what no bundle needs; files and bytes."""
+        """Forget all but the newest `keep` bundles of each name and remove what no bundle needs; files and
+        bytes.
+        """
         if keep < 1:
             raise OperandError(f"registry: keep is {keep}, expected at least 1")
         with self._locked():

@@ -17,7 +17,8 @@ _V4 = _V3 | {"avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"}
 _LINUX = "unknown-linux-gnu"
 _FLAGS = frozenset(["avx2"])  # words of /proc/cpuinfo that lowering asks for
 
-# Kinds of processors by name, the best of each machine last.  Neoverse and Apple have first caches of 64 KiB or more.
+# Kinds of processors by name, the best of each machine last.  Neoverse and Apple have first caches of 64
+# KiB or more.
 PROCESSORS = {
     p.name: p
     for p in (

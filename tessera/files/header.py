@@ -1,7 +1,7 @@
 """The header of a safetensors file: eight bytes of length, then JSON that says where each tensor lies.
 
-Nothing in a file is believed before it is checked: sizes, nesting, names, dtypes, and that the tensors fill the
-data without holes and overlaps.
+Nothing in a file is believed before it is checked: sizes, nesting, names, dtypes, and that the tensors fill
+the data without holes and overlaps.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from tessera.core.errors import FileError
 
 # Bits of an element, by the name of a dtype in the format.
 BITS = {
-    "BOOL": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8,
-    "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32, "C64": 64, "F64": 64, "I64": 64,
+    "BOOL": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8,
+    "F8_E8M0": 8,
+    "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32, "C64": 64, "F64": 64,
+    "I64": 64,
     "U64": 64,
 }  # fmt: skip
 METADATA = "__metadata__"
@@ -60,7 +62,8 @@ def read(where: str, file: Any, size: int) -> Header:
     length = int.from_bytes(front, "little")
     if length > LARGEST:
         raise FileError(
-            f"load: {where} states a header of {length} bytes, expected at most {LARGEST}; it is no safetensors file"
+            f"load: {where} states a header of {length} bytes, expected at most {LARGEST}; it is no "
+            "safetensors file"
         )
     if length > size - 8:
         raise FileError(
@@ -82,7 +85,8 @@ def _checked(where: str, text: bytes, room: int, data: int) -> Header:
         if e.start != end:
             what = "overlaps the tensor before it" if e.start < end else "leaves a hole before it"
             raise FileError(
-                f"load: {where}: tensor {e.name!r} begins at {e.start}, expected {end}: it {what}; the file is damaged"
+                f"load: {where}: tensor {e.name!r} begins at {e.start}, expected {end}: it {what}; the file "
+                "is damaged"
             )
         end = e.stop
     if end != room:
@@ -190,6 +194,7 @@ def write(
     text += b" " * (-(8 + len(text)) % ALIGNMENT)
     if len(text) > LARGEST:
         raise FileError(
-            f"save: the header has {len(text)} bytes, more than the {LARGEST} that readers take; save fewer tensors"
+            f"save: the header has {len(text)} bytes, more than the {LARGEST} that readers take; save fewer "
+            "tensors"
         )
     return len(text).to_bytes(8, "little") + text

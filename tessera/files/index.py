@@ -70,7 +70,8 @@ def read(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
     for name, file in where.items():
         if not is_plain(file):
             raise FileError(
-                f"load: {path}: tensor {name!r:.80} lies in {file!r:.80}, expected the name of a safetensors file "
+                f"load: {path}: tensor {name!r:.80} lies in {file!r:.80}, expected the name of a "
+                "safetensors file "
                 "in the same folder"
             )
     return where, metadata

@@ -45,7 +45,8 @@ def _by_node(
     inner = {} if node is None else manifest.children(where, node)
     if inner is None or (node is None) != (s.kind is type(None)):
         raise FileError(
-            f"load: {_at(path)} of like is {_kind(s)}, but {_shown(node)} in {where}; give the structure that was saved"
+            f"load: {_at(path)} of like is {_kind(s)}, but {_shown(node)} in {where}; give the structure "
+            "that was saved"
         )
     steps = tree.keys(s)
     _same_keys(where, steps, inner, path)
@@ -56,11 +57,13 @@ def _by_node(
 def _same_keys(where: str, steps: list[Any], inner: Mapping[Any, Any], path: Path) -> None:
     for missing in [k for k in steps if k not in inner][:1]:
         raise FileError(
-            f"load: like has {dotted((*path, str(missing)))}, which is not in {where}; give the structure that was saved"
+            f"load: like has {dotted((*path, str(missing)))}, which is not in {where}; give the structure "
+            "that was saved"
         )
     for more in [k for k in inner if k not in steps][:1]:
         raise FileError(
-            f"load: {where} has {dotted((*path, str(more)))}, which is not in like; give the structure that was saved"
+            f"load: {where} has {dotted((*path, str(more)))}, which is not in like; give the structure that "
+            "was saved"
         )
 
 
@@ -102,7 +105,8 @@ def _are_numbers(a: Any, b: Any) -> bool:
 def _fitted(where: str, like: Any, wanted: Any, x: Any, path: Path) -> Any:
     if x.type != wanted:
         raise FileError(
-            f"load: {_at(path)} is {x.type} in {where}, but like has {wanted}; give a like of that type, or load "
+            f"load: {_at(path)} is {x.type} in {where}, but like has {wanted}; give a like of that type, or "
+            "load "
             "without like and convert"
         )
     if isinstance(like, Value):
@@ -140,7 +144,8 @@ def _by_name(
         made.append(_found(where, x, wanted, tensors, name, path))
     for more in [n for n in tensors if n not in used][:1]:
         raise FileError(
-            f"load: {where} has {more}, which is not in like; take what you need from ts.load(path, lazy=True)"
+            f"load: {where} has {more}, which is not in like; take what you need from ts.load(path, "
+            "lazy=True)"
         )
 
 

@@ -31,10 +31,10 @@ def load(
 ) -> Any:
     """The tree of a safetensors file, of an index or of the folder of one of them.
 
-    With `like`, a tree, the result has its classes and its devices, and what does not fit it is an error.  Without, it
-    is made of dicts, lists and tuples as they were saved, and of a file of another program a dict by names.  With
-    lazy=True it is a mapping from names to tensors, of which each is read when it is asked for.  check=False leaves
-    out the comparison with the digests.
+    With `like`, a tree, the result has its classes and its devices, and what does not fit it is an error.
+    Without, it is made of dicts, lists and tuples as they were saved, and of a file of another program a
+    dict by names.  With lazy=True it is a mapping from names to tensors, of which each is read when it is
+    asked for.  check=False leaves out the comparison with the digests.
     """
     weights = Weights(Path(path), check)
     if lazy:
@@ -114,7 +114,8 @@ class Weights(Mapping[str, Tensor]):
             fits = False
         if not fits or min(shape, default=0) < 0 or not isinstance(digest, str):
             raise FileError(
-                f"load: {self.path}: the manifest says {t!r:.80} of tensor {name!r:.80}, which the file does not hold"
+                f"load: {self.path}: the manifest says {t!r:.80} of tensor {name!r:.80}, which the file "
+                "does not hold"
             )
         return dtype, shape, digest
 
@@ -171,7 +172,8 @@ class Weights(Mapping[str, Tensor]):
         dtype, shape, digest = self._types.get(name, (None, None, None))
         if check and digest is not None and hashlib.sha256(raw).hexdigest() != digest:
             raise FileError(
-                f"load: {file.where}: tensor {name!r} does not have the digest that was saved with it; the file is "
+                f"load: {file.where}: tensor {name!r} does not have the digest that was saved with it; the "
+                "file is "
                 "damaged"
             )
         made: Any = asarray(storage.restored(file.where, e, raw, dtype, shape))
@@ -192,7 +194,9 @@ class Weights(Mapping[str, Tensor]):
             ]
             if any(a >= b for a, b in both):
                 continue
-            into = tuple(slice(a - s.start, b - s.start) for (a, b), s in zip(both, where, strict=True))  # fmt: skip
+            into = tuple(
+                slice(a - s.start, b - s.start) for (a, b), s in zip(both, where, strict=True)
+            )
             from_ = tuple(slice(a - p, b - p) for (a, b), p in zip(both, piece.start, strict=True))
             out[into] = self._piece(piece, digest, t.dtype)[from_]
         return out
@@ -203,11 +207,13 @@ class Weights(Mapping[str, Tensor]):
         raw = file.raw(e)
         if storage.file_type(dtype, piece.shape) != (e.dtype, e.shape):
             raise FileError(
-                f"load: {file.where}: shard {piece.name!r} is not of the shape that the manifest states; the file is damaged"
+                f"load: {file.where}: shard {piece.name!r} is not of the shape that the manifest states; "
+                "the file is damaged"
             )
         if self._check and hashlib.sha256(raw).hexdigest() != digest:
             raise FileError(
-                f"load: {file.where}: shard {piece.name!r} does not have the digest that was saved with it; the file is "
+                f"load: {file.where}: shard {piece.name!r} does not have the digest that was saved with it; "
+                "the file is "
                 "damaged"
             )
         return storage.restored(file.where, e, raw, dtype, piece.shape)
@@ -215,7 +221,9 @@ class Weights(Mapping[str, Tensor]):
     def placed(self, name: str, like: Any) -> Tensor:
         """A tensor on the mesh of `like`, of which this rank reads its own shards."""
         t = self.type_of(name)
-        made: Tensor = from_function(t.shape, like.layout, like.mesh, lambda where: self.part(name, where), t.dtype)  # fmt: skip
+        made: Tensor = from_function(
+            t.shape, like.layout, like.mesh, lambda where: self.part(name, where), t.dtype
+        )
         return made
 
     def tree(self, like: Any = None) -> Any:
@@ -252,7 +260,8 @@ def _pieces_of(where: str, name: str, t: Any) -> list[tuple[Piece, str]]:
         inside = False
     if not inside or count != math.prod(shape):
         raise FileError(
-            f"load: {where}: the manifest states shards of tensor {name!r:.80} that do not make it up; the file is damaged"
+            f"load: {where}: the manifest states shards of tensor {name!r:.80} that do not make it up; the "
+            "file is damaged"
         )
     return found
 
@@ -278,14 +287,16 @@ def _manifest(where: str, metadata: Mapping[str, Any]) -> Any:
         manifest.DIGEST
     ):
         raise FileError(
-            f"load: {where}: the manifest does not have the digest that was saved with it; the file is damaged"
+            f"load: {where}: the manifest does not have the digest that was saved with it; the file is "
+            "damaged"
         )
     found = header.strict_json(where, text)
     if not isinstance(found, dict) or not isinstance(found.get("tensors"), dict):
         raise FileError(f"load: {where}: the manifest is none; the file is damaged")
     if found.get("version") not in (manifest.VERSION, manifest.IN_PIECES) or "tree" not in found:
         raise FileError(
-            f"load: {where}: the manifest is of version {found.get('version')!r:.20}, expected {manifest.VERSION}; "
+            f"load: {where}: the manifest is of version {found.get('version')!r:.20}, expected "
+            f"{manifest.VERSION}; "
             "load it with the Tessera that wrote it"
         )
     return found

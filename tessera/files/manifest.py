@@ -71,15 +71,18 @@ class Writer:
         plain = _plain(x)
         if plain is _NO_NODE:
             raise FileError(
-                f"save: {dotted(path) or 'the tree'} is {type(x).__name__} {x!r:.40}, expected a tensor, a number, a "
-                "string, a dtype or None; mark the field static with metadata={'static': True}, or leave it out"
+                f"save: {dotted(path) or 'the tree'} is {type(x).__name__} {x!r:.40}, expected a tensor, a "
+                "number, a "
+                "string, a dtype or None; mark the field static with metadata={'static': True}, or leave it "
+                "out"
             )
         return plain
 
     def _tensor(self, x: Any, path: tuple[str, ...]) -> str:
         if isinstance(x, Value) and x.data is None and x.builder is not None:
             raise FileError(
-                f"save: {dotted(path) or 'the tree'} is a traced value {x.type}; return it from the jitted function "
+                f"save: {dotted(path) or 'the tree'} is a traced value {x.type}; return it from the jitted "
+                "function "
                 "and save it outside"
             )
         found = self._names.get(id(x))
@@ -127,7 +130,8 @@ def _key(k: Any, path: tuple[str, ...]) -> Node:
     if k is None or isinstance(k, bool | int | float | str):
         return _plain(k)
     raise FileError(
-        f"save: {dotted(path) or 'the tree'} is a dict with the key {type(k).__name__} {k!r:.40}, expected a string or "
+        f"save: {dotted(path) or 'the tree'} is a dict with the key {type(k).__name__} {k!r:.40}, expected "
+        "a string or "
         "a number"
     )
 

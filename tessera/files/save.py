@@ -41,11 +41,13 @@ def _array(x: Any) -> Any:
 
 @blames_arguments
 def save(path: str | os.PathLike[str], tree: Any, shard_bytes: int | None = None) -> None:
-    """Write a tree of tensors, numbers and strings to a safetensors file, which takes its name when it is whole.
+    """Write a tree of tensors, numbers and strings to a safetensors file, which takes its name when it is
+    whole.
 
-    With shard_bytes, files of about that many bytes and an index are written: model-00001-of-00003.safetensors and
-    model.safetensors.index.json for the path model.safetensors.  Where tensors are on a mesh and there are several ranks,
-    all of these must call it: each writes its shards, and the index is there when it returns.
+    With shard_bytes, files of about that many bytes and an index are written:
+    model-00001-of-00003.safetensors and model.safetensors.index.json for the path model.safetensors.  Where
+    tensors are on a mesh and there are several ranks, all of these must call it: each writes its shards,
+    and the index is there when it returns.
     """
     if not isinstance(path, str | os.PathLike):
         raise OperandError(
@@ -154,7 +156,9 @@ def _parts(tensors: Sequence[_Tensor], most: int) -> Iterator[list[_Tensor]]:
 
 
 def _free_stem(path: Path, older: set[str], count: int) -> str:
-    """A stem whose shards are none of an index that is in force, which must stay whole until it is replaced."""
+    """A stem whose shards are none of an index that is in force, which must stay whole until it is
+    replaced.
+    """
     for n in range(len(older) + 1):
         stem = path.stem if n == 0 else f"{path.stem}.{n}"
         if not older & {shard_name(stem, i, count) for i in range(count)}:

@@ -1,11 +1,12 @@
-"""Save a tree of sharded tensors by all ranks: each writes the shards that it owns, and the first one the index.
+"""Save a tree of sharded tensors by all ranks: each writes the shards that it owns, and the first one the
+index.
 
     step.3f2a9c01-00001-of-00002.safetensors     the shards of rank 0, named as in w@0:4,0:8
     step.3f2a9c01-00002-of-00002.safetensors     those of rank 1
     step.safetensors.index.json                  the manifest, in force once it is there
 
-A shard is a part of a logical mesh, so that what is saved does not depend on how many ranks there are, but for which file
-holds what.  Every rank waits for the index, and all of them raise the error of any.
+A shard is a part of a logical mesh, so that what is saved does not depend on how many ranks there are, but
+for which file holds what.  Every rank waits for the index, and all of them raise the error of any.
 """
 
 from __future__ import annotations
@@ -111,7 +112,10 @@ def commit(path: Path, write: Any, tensors: Mapping[str, Any], table: Any, node:
     file = shard_name(f"{path.stem}.{token}", rank, ranks)
     digests, error = {}, None
     try:
-        digests = write(path.with_name(file), [(o.piece.name, data_of_piece(tensors[n], o), tensors[n]) for n, o in mine])  # fmt: skip
+        digests = write(
+            path.with_name(file),
+            [(o.piece.name, data_of_piece(tensors[n], o), tensors[n]) for n, o in mine],
+        )
     except FileError as e:
         error = e.message
     try:

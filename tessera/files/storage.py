@@ -71,7 +71,8 @@ def restored(
     kind = np.dtype(dtype_of(where, e).np)
     if e.dtype == "BOOL" and raw.size and int(raw.max()) > 1:
         raise FileError(
-            f"load: {where}: tensor {e.name!r} is BOOL but holds bytes other than 0 and 1; the file is damaged"
+            f"load: {where}: tensor {e.name!r} is BOOL but holds bytes other than 0 and 1; the file is "
+            "damaged"
         )
     if raw.ctypes.data % kind.alignment:
         raw = raw.copy()

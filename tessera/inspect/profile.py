@@ -48,9 +48,8 @@ VERSION = 1
 TOTALS = {
     "kernels": ("kernel", "launch"), "host calls and copies": ("host", "copy"),
     "between kernels": ("program",), "calling": ("call",), "single ops": ("op", "references"),
-    "tracing": ("trace",),
-    "launching on a GPU": ("enqueue",), "compiling": ("compile",), "tuning": ("tune",),
-    "profiler": ("profiler",),
+    "tracing": ("trace",), "launching on a GPU": ("enqueue",), "waiting for data": ("data",),
+    "compiling": ("compile",), "tuning": ("tune",), "profiler": ("profiler",),
 }  # fmt: skip
 
 

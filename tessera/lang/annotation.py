@@ -109,7 +109,8 @@ class StateSpec:
         named = {f".{f}" for f in self.fields}
         if not named <= set(paths):
             raise AnnotationError(
-                f"argument '{name}' has the tensors {', '.join(paths) or 'none'}, expected a cache as in {self}"
+                f"argument '{name}' has the tensors {', '.join(paths) or 'none'}, expected a cache as in "
+                f"{self}"
             )
         return [
             self.spec.type_for(f"{name}{p}", t) if p in named else t

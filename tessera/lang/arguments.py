@@ -1,8 +1,9 @@
 """The arguments of a jitted function: what is an input, what is part of the key, and what is neither.
 
-Trees, numbers and arrays of any library are inputs.  Statics that the user declared, keyword-only plain values,
-and values that cannot change (text, enums, dtypes, functions) are part of the key.  Anything else is an error:
-as a constant it would go stale without a word when it changes, and a fresh one would compile anew each time.
+Trees, numbers and arrays of any library are inputs.  Statics that the user declared, keyword-only plain
+values, and values that cannot change (text, enums, dtypes, functions) are part of the key.  Anything else
+is an error: as a constant it would go stale without a word when it changes, and a fresh one would compile
+anew each time.
 """
 
 from __future__ import annotations
@@ -97,7 +98,9 @@ def _is_hashable(x: Any) -> bool:
 
 
 class Fixed:
-    """A number among the fields of `self`: it decides what is traced and is part of the key; tensors are inputs."""
+    """A number among the fields of `self`: it decides what is traced and is part of the key; tensors are
+    inputs.
+    """
 
     __slots__ = ("value",)
 
@@ -170,7 +173,8 @@ def _refusal(name: str, path: str, x: Any) -> str:
     cls = type(x).__name__
     if path == "self":
         return (
-            f"{name}: 'self' is {cls}, which is no tree, so that its tensors would be constants and changes to "
+            f"{name}: 'self' is {cls}, which is no tree, so that its tensors would be constants and changes "
+            "to "
             f"them would not show; make {cls} a dataclass, register it with ts.tree.register({cls}, flatten, "
             'unflatten), or declare it static: ts.jit(static_argnames=("self",))'
         )
@@ -188,7 +192,8 @@ def check_statics(name: str, static: dict[str, Any]) -> None:
     for n, v in static.items():
         if isinstance(v, Value):
             raise OperandError(
-                f"{name}: static argument '{n}' is a tensor {v.type}; leave it out of static_argnames, or pass "
+                f"{name}: static argument '{n}' is a tensor {v.type}; leave it out of static_argnames, or "
+                "pass "
                 "a Python value"
             )
         if not _is_hashable(v):
@@ -218,8 +223,10 @@ class Variants:
         given = ", ".join(dict.fromkeys(_shown(v[changed[0]]) for v in seen[-3:]))
         where = caller()
         warnings.warn(
-            f"{self._name} was compiled {len(seen)} times for the same types, since {_listed(changed)} changed "
-            f"(last: {given}); pass a number that changes as a positional argument, keep one function instead "
+            f"{self._name} was compiled {len(seen)} times for the same types, since {_listed(changed)} "
+            "changed "
+            f"(last: {given}); pass a number that changes as a positional argument, keep one function "
+            "instead "
             "of making a new one for each call, or leave the argument out of static_argnames"
             + (f"\n  at {where}" if where else ""),
             RuntimeWarning,

@@ -17,20 +17,24 @@ from tessera.ops.random import dropout as drop
 
 @blames_arguments
 def split_qkv(qkv: Any, *, heads: int, kv_heads: int | None = None) -> tuple[Any, Any, Any]:
-    """Queries, keys and values (batch, heads, seq, dim) of one product (batch, seq, (heads + 2 kv_heads) dim)."""
+    """Queries, keys and values (batch, heads, seq, dim) of one product (batch, seq, (heads + 2 kv_heads)
+    dim).
+    """
     x = as_value(qkv, "split_qkv")
     shared = heads if kv_heads is None else kv_heads
     if x.ndim != 3:
         raise ShapeError(f"split_qkv: qkv is {x.type}, expected (batch, seq, width)")
     if heads < 1 or shared < 1 or heads % shared:
         raise OperandError(
-            f"split_qkv: heads is {heads} and kv_heads {shared}, expected positive numbers of which the second divides "
+            f"split_qkv: heads is {heads} and kv_heads {shared}, expected positive numbers of which the "
+            "second divides "
             "the first"
         )
     parts = heads + 2 * shared
     if not require("divisible", x.shape[2], parts, "split_qkv: the width"):
         raise ShapeError(
-            f"split_qkv: the width of {x.type} is no multiple of {parts}, for {heads} heads of queries and {shared} of "
+            f"split_qkv: the width of {x.type} is no multiple of {parts}, for {heads} heads of queries and "
+            f"{shared} of "
             "keys and values"
         )
     b, s, width = x.shape
@@ -45,14 +49,16 @@ def flash_attention(
     q: Any, cache: Any, *, dropout: float = 0.0, causal: bool = True, scale: float | None = None,
     counts: Any = None, key: Any = None,
 ) -> Any:  # fmt: skip
-    """Attention of queries (batch, heads, seq, dim) on a cache that holds their positions last: (batch, seq, heads * dim).
+    """Attention of queries (batch, heads, seq, dim) on a cache that holds their positions last: (batch,
+    seq, heads * dim).
 
     With counts, i32 (batch,), only so many queries of each sequence are ones; a dropout above 0 needs a key.
     """
     x = as_value(q, "flash_attention")
     if not is_cache(cache):
         raise OperandError(
-            f"flash_attention: got {type(cache).__name__} for the cache, expected a KVCache; for keys and values alone "
+            f"flash_attention: got {type(cache).__name__} for the cache, expected a KVCache; for keys and "
+            "values alone "
             "use op.attention(q, k, v)"
         )
     if dropout and key is None:
@@ -81,7 +87,8 @@ def _with_dropout(
 def _check(q: Any, k: Any) -> None:
     if q.ndim != 4 or not require("divisible", q.shape[1], k.shape[1], "flash_attention: heads"):
         raise ShapeError(
-            f"flash_attention: q is {q.type} and the keys {k.type}, expected (batch, heads, seq, dim) with heads that "
+            f"flash_attention: q is {q.type} and the keys {k.type}, expected (batch, heads, seq, dim) with "
+            "heads that "
             "those of the keys divide"
         )
     if q.dtype is not k.dtype:

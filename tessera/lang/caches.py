@@ -42,9 +42,9 @@ class Cache(Linear):
     def append(self, k: Any, v: Any, counts: Any = None) -> Any:
         """The cache with the positions of k and v, both (batch, heads, seq, dim), after its own.
 
-        With counts, i32 (batch,), only so many positions of each sequence are appended: the cache has a length for each.
-        Positions past the room are an error where the length is known; a program that is traced drops them, and raises
-        under ts.checked().
+        With counts, i32 (batch,), only so many positions of each sequence are appended: the cache has a
+        length for each. Positions past the room are an error where the length is known; a program that is
+        traced drops them, and raises under ts.checked().
         """
         try:
             found = [as_value(x, APPEND) for x in (k, v)]
@@ -61,12 +61,16 @@ class Cache(Linear):
         return self.K, self.V
 
     def positions(self) -> Any:
-        """The position that each slot holds, (slots,) or (batch, slots); below 0 or from the length on: none."""
+        """The position that each slot holds, (slots,) or (batch, slots); below 0 or from the length on:
+        none.
+        """
         slots = op.arange(self.read()[0].shape[2])
         return slots if self.length.ndim == 0 else op.reshape(slots, (1, slots.shape[0]))
 
     def seen(self, queries: Any, causal: bool = True, counts: Any = None) -> Any:
-        """Which slots the last `queries` positions see: bools that broadcast to (batch, heads, queries, slots)."""
+        """Which slots the last `queries` positions see: bools that broadcast to (batch, heads, queries,
+        slots).
+        """
         at, length = self.positions(), op.cast(self.length, "i64")
         start = length - (queries if counts is None else op.cast(as_value(counts, "seen"), "i64"))
         rows = op.arange(queries) + (start if start.ndim == 0 else op.expand_dims(start, 1))
@@ -81,7 +85,9 @@ class Cache(Linear):
         return mask
 
     def truncate(self, length: Any) -> Any:
-        """The cache with at most so many positions: the last ones are forgotten, as when a draft is refused."""
+        """The cache with at most so many positions: the last ones are forgotten, as when a draft is
+        refused.
+        """
         try:
             n = op.cast(as_value(length, "KVCache.truncate"), "i32")
             looked_at("KVCache.truncate: length", n, 0, (1 << 31) - 1, "a number of positions")
@@ -104,19 +110,23 @@ class Cache(Linear):
     def _pruned(self, count: Any) -> Any:
         if type(count) is not int or count < 0:
             raise OperandError(
-                f"KVCache.prune: count is {type(count).__name__} {count!r:.40}, expected a number of positions"
+                f"KVCache.prune: count is {type(count).__name__} {count!r:.40}, expected a number of "
+                "positions"
             )
         room = self._tensors()[0].shape[2]
         if self.length.data is not None and count > int(host_data(self.length).min()):
             raise OperandError(
-                f"KVCache.prune: count is {count}, but the cache holds {int(host_data(self.length).min())} positions"
+                f"KVCache.prune: count is {count}, but the cache holds {int(host_data(self.length).min())} "
+                "positions"
             )
         index = op.minimum(op.arange(room) + count, room - 1)
         moved = [op.take(x, index, axis=2) for x in self._tensors()]
         return self._with(moved, length=op.cast(op.maximum(self.length - count, 0), "i32"))
 
     def fork(self, sequences: Any) -> Any:
-        """The cache of these sequences, by number, one or more times each: beams, and prompts with one beginning."""
+        """The cache of these sequences, by number, one or more times each: beams, and prompts with one
+        beginning.
+        """
         try:
             index = op.cast(as_value(sequences, "KVCache.fork"), "i64")
             if index.ndim != 1:
@@ -137,7 +147,9 @@ class Cache(Linear):
         return self._next(self._with(length=op.zeros_like(self.length)))
 
     def offload(self) -> Any:
-        """The cache in the memory of the host; a program that is traced says so, and does it where there is another."""
+        """The cache in the memory of the host; a program that is traced says so, and does it where there is
+        another.
+        """
         return self._next(self._moved("host", "cpu"))
 
     def prefetch(self, device: Any = None) -> Any:
@@ -214,7 +226,9 @@ def _check(name: str, held: Any, new: Any, dtype: Any) -> None:
 @tree.node
 @dataclass(frozen=True)
 class RollingCache(Cache):
-    """A ring of slots: position p lies in slot p modulo the room, and queries see the last `window` positions."""
+    """A ring of slots: position p lies in slot p modulo the room, and queries see the last `window`
+    positions.
+    """
 
     K: Any
     V: Any
@@ -225,7 +239,8 @@ class RollingCache(Cache):
         room, more = checked(self, k, v)
         if not require("at_least", room - self.window + 1, more, f"{APPEND}: the ring"):
             raise ShapeError(
-                f"{APPEND}: got {more} positions for a ring of {room} with a window of {self.window}, which takes "
+                f"{APPEND}: got {more} positions for a ring of {room} with a window of {self.window}, which "
+                "takes "
                 f"{room - self.window + 1} at once; make a larger ring, or append fewer"
             )
         n = more if count is None else count
@@ -335,10 +350,11 @@ def quantized_cache(
 @tree.node
 @dataclass(frozen=True)
 class PagedCache(Cache):
-    """Pages (pages + 1, heads, page, dim) of one pool; row b of the table names those of sequence b, in order.
+    """Pages (pages + 1, heads, page, dim) of one pool; row b of the table names those of sequence b, in
+    order.
 
-    Pages are taken one after another; the last one of the pool holds what has no place.  A page that is full may belong
-    to several sequences, one that is not to one alone: fork and truncate copy it.
+    Pages are taken one after another; the last one of the pool holds what has no place.  A page that is
+    full may belong to several sequences, one that is not to one alone: fork and truncate copy it.
     """
 
     K: Any
@@ -374,13 +390,16 @@ class PagedCache(Cache):
                 for a, n in ((0, b), (1, h), (3, d))
             ):
                 raise ShapeError(
-                    f"{APPEND}: got {x.type} for {name}, expected {held.dtype}[{b},{h},positions,{d}] as in the cache"
+                    f"{APPEND}: got {x.type} for {name}, expected {held.dtype}[{b},{h},positions,{d}] as in "
+                    "the cache"
                 )
         if not unify(k.shape[2], v.shape[2], f"{APPEND}: the positions of K and V"):
             raise ShapeError(f"{APPEND}: got K {k.type} and V {v.type}, expected as many positions")
 
     def _grown(self, have: Any, need: Any) -> tuple[Any, Any]:
-        """The table with new pages between how many each sequence has and needs, and how many are used then."""
+        """The table with new pages between how many each sequence has and needs, and how many are used
+        then.
+        """
         pages = self.K.shape[0] - 1
         new = op.maximum(need - have, 0)
         total = op.sum(new)
@@ -435,7 +454,8 @@ class PagedCache(Cache):
         page = self.K.shape[2]
         if type(count) is not int or count < 0 or count % page:
             raise OperandError(
-                f"KVCache.prune: count is {count!r:.40}, expected a multiple of the {page} positions of a page"
+                f"KVCache.prune: count is {count!r:.40}, expected a multiple of the {page} positions of a "
+                "page"
             )
         columns = op.minimum(
             op.arange(self.table.shape[1]) + count // page, self.table.shape[1] - 1
@@ -458,7 +478,8 @@ def paged(
 ) -> PagedCache:
     if type(page) is not int or type(pages) is not int or min(page, pages) < 1:
         raise OperandError(
-            f"KVCache.empty: page is {page} and pages {pages}, expected how many positions a page has and how many "
+            f"KVCache.empty: page is {page} and pages {pages}, expected how many positions a page has and "
+            "how many "
             "pages there are"
         )
     pool = op.zeros((pages + 1, heads, page, dim), dtype)

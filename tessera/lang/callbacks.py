@@ -32,11 +32,12 @@ def callback(
     vjp: Callable[..., Any] | None = None,
     jvp: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
-    """f, a function on NumPy arrays, as a function on tensors that programs call: in order, and each time they run.
+    """f, a function on NumPy arrays, as a function on tensors that programs call: in order, and each time
+    they run.
 
-    result_types states what it returns, as in Tensor[3, f32] or lambda x: x.type.  Derivatives are host functions too:
-    vjp(cotangent, *args) gives a cotangent for each argument, for reverse mode; jvp(primals, tangents) gives the tangent
-    of the result, for forward mode.
+    result_types states what it returns, as in Tensor[3, f32] or lambda x: x.type.  Derivatives are host
+    functions too: vjp(cotangent, *args) gives a cotangent for each argument, for reverse mode; jvp(primals,
+    tangents) gives the tangent of the result, for forward mode.
     """
     demand_function("callback", f)
     if vjp is not None and jvp is not None:
@@ -60,7 +61,8 @@ def pure_callback(f: Callable[..., Any], result_types: Types, *args: Any, **kwar
 def io_callback(
     f: Callable[..., Any], result_types: Types, *args: Any, ordered: bool = True, **kwargs: Any
 ) -> Any:
-    """What f, a function on NumPy arrays that may read, write and print, returns: called once each time a program runs.
+    """What f, a function on NumPy arrays that may read, write and print, returns: called once each time a
+    program runs.
 
     Calls keep the order of the program; ordered=False allows another, which is not made use of.
     """
@@ -108,7 +110,8 @@ def _type(x: Any) -> TensorType:
     if isinstance(x, TensorSpec) and x.dtype is not None:
         if x.symbols and current_builder() is None:
             raise OperandError(
-                f"callback: {x} has sizes without numbers; give a function of the arguments, as in lambda x: x.type"
+                f"callback: {x} has sizes without numbers; give a function of the arguments, as in lambda "
+                "x: x.type"
             )
         return TensorType(x.dtype, x.shape)
     if hasattr(x, "shape") and hasattr(
@@ -116,7 +119,8 @@ def _type(x: Any) -> TensorType:
     ):  # an array, or what another library describes one by
         return TensorType(as_dtype(x.dtype), tuple(x.shape))
     raise OperandError(
-        f"callback: a result type is {type(x).__name__} {x!r:.40}, expected Tensor[3, f32] with a dtype, the type of a "
+        f"callback: a result type is {type(x).__name__} {x!r:.40}, expected Tensor[3, f32] with a dtype, "
+        "the type of a "
         "tensor, or a function of the arguments"
     )
 
@@ -146,7 +150,8 @@ def _reverse(call: Callable[..., Any], vjp: Callable[..., Any]) -> Callable[...,
             got = tree.leaves(vjp(ct, *xs))
             if len(got) != len(moved):
                 raise OperandError(
-                    f"callback: vjp returned {len(got)} arrays, expected one for each of {len(moved)} arguments"
+                    f"callback: vjp returned {len(got)} arrays, expected one for each of {len(moved)} "
+                    "arguments"
                 )
             return [np.asarray(x) for x, m in zip(got, moved, strict=True) if m]
 
@@ -174,7 +179,9 @@ def _forward(
 
 @blames_arguments
 def print_(*values: Any, sep: str = " ", end: str = "\n") -> None:
-    """Print values as Python does; in a traced function, each time the program runs, with the numbers it has then."""
+    """Print values as Python does; in a traced function, each time the program runs, with the numbers it
+    has then.
+    """
     tensors = [x for x in values if isinstance(x, Value)]
 
     def show(*arrays: Any) -> None:

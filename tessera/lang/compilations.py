@@ -1,4 +1,6 @@
-"""Compilations while a program runs: what was compiled, why, and whether the cache had it; told to those who watch."""
+"""Compilations while a program runs: what was compiled, why, and whether the cache had it; told to those
+who watch.
+"""
 
 from __future__ import annotations
 

@@ -142,7 +142,9 @@ def _borrowed(data: Any) -> Tensor:
 
 @blames_arguments
 def asarray(data: ArrayLike, dtype: Any = None, device: Any = None) -> Tensor:
-    """A tensor of the data, without a copy where that is possible; what is written to the array later may show."""
+    """A tensor of the data, without a copy where that is possible; what is written to the array later may
+    show.
+    """
     try:
         return _as_tensor(data, dtype, device)
     except TesseraError as e:

@@ -29,7 +29,9 @@ def debug_nans(infinities: bool = True) -> AbstractContextManager[None]:
 def blame(
     types: Sequence[TensorType], outs: Sequence[Any], device: Device, again: Callable[[], Any]
 ) -> None:
-    """Raise if results have a NaN that some op made, which `again` finds; one that came with an argument is none."""
+    """Raise if results have a NaN that some op made, which `again` finds; one that came with an argument is
+    none.
+    """
     if any(_has_nan(t, x, device) for t, x in zip(types, outs, strict=True)):
         with check_numbers(False, "checked"):
             again()

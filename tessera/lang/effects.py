@@ -28,10 +28,11 @@ _LINE, _PAGE = 64, 4096  # bytes that come into a cache, and into memory, at onc
 def prefetch(obj: Any, into: str = "smem", overlap: str = "compute") -> Iterator[Any]:
     """Have the tensors of a tree near while the block runs; `as` gives the tree that the block should use.
 
-    Into `device` and `host` they are copied, to the device in force or back.  The other spaces are levels of a
-    memory near to what computes: on a CPU the tensors are read into its caches, beside the block or, with overlap="none",
-    before it.  In a program for the CPU they are asked for where the block begins, by a step of its own that runs beside
-    the others.  On a GPU these memories are the kernels' to fill, and a warning says so.
+    Into `device` and `host` they are copied, to the device in force or back.  The other spaces are levels
+    of a memory near to what computes: on a CPU the tensors are read into its caches, beside the block or,
+    with overlap="none", before it.  In a program for the CPU they are asked for where the block begins, by
+    a step of its own that runs beside the others.  On a GPU these memories are the kernels' to fill, and a
+    warning says so.
     """
     if into not in _SPACES:
         raise located(
@@ -82,7 +83,8 @@ def _reader(values: list[Value], into: str) -> threading.Thread:
     arrays = [v.data for v in values if isinstance(v.data, np.ndarray)]
     if len(arrays) < len(values):
         warn_caller(
-            f"prefetch: into {into!r} is not done here: on a GPU a kernel decides what lies near; see tile.prefetch and "
+            f"prefetch: into {into!r} is not done here: on a GPU a kernel decides what lies near; see "
+            "tile.prefetch and "
             "tile.load(stages=...)"
         )
     return threading.Thread(target=_read, args=(arrays,), daemon=True)

@@ -1,4 +1,6 @@
-"""Habits from other libraries: what Tessera calls the attributes that NumPy's, PyTorch's and JAX's arrays have."""
+"""Habits from other libraries: what Tessera calls the attributes that NumPy's, PyTorch's and JAX's arrays
+have.
+"""
 
 from __future__ import annotations
 
@@ -32,18 +34,22 @@ def _advice(name: str, there: Iterable[str]) -> str:
     return f"did you mean '{near[0]}'?" if near else ""
 
 
-_METHODS = """abs acos all asin atan atan2 ceil concat cos cosh cross cumprod cummax cummin det diag diagonal div eig eigh einsum elu eq erf exp
-expm1 expand_dims fft flip floor ge gelu glu gt hypot inv isfinite isinf isnan kron layernorm le leaky_relu lgamma log log10 log1p log2 log_softmax
-logical_and logical_not logical_or logsumexp lt maximum minimum moveaxis ne neg norm one_hot outer pad pinv pow prelu qr reciprocal relu remainder
-roll rsqrt scatter scatter_add searchsorted sigmoid sign silu sin sinh solve sqrt square stack svd tan tanh topk trace tril triu trunc unique where"""
-_IN_PLACE = """add_ sub_ mul_ div_ pow_ neg_ abs_ exp_ log_ sqrt_ zero_ fill_ copy_ clamp_ clip_ relu_ sigmoid_ tanh_ squeeze_ unsqueeze_ t_ transpose_
-normal_ uniform_ random_ scatter_ scatter_add_ index_add_ index_copy_ masked_fill_ resize_ set_ detach_"""
+_METHODS = """abs acos all asin atan atan2 ceil concat cos cosh cross cumprod cummax cummin det diag
+diagonal div eig eigh einsum elu eq erf exp expm1 expand_dims fft flip floor ge gelu glu gt hypot inv
+isfinite isinf isnan kron layernorm le leaky_relu lgamma log log10 log1p log2 log_softmax logical_and
+logical_not logical_or logsumexp lt maximum minimum moveaxis ne neg norm one_hot outer pad pinv pow prelu qr
+reciprocal relu remainder roll rsqrt scatter scatter_add searchsorted sigmoid sign silu sin sinh solve sqrt
+square stack svd tan tanh topk trace tril triu trunc unique where"""
+_IN_PLACE = """add_ sub_ mul_ div_ pow_ neg_ abs_ exp_ log_ sqrt_ zero_ fill_ copy_ clamp_ clip_ relu_
+sigmoid_ tanh_ squeeze_ unsqueeze_ t_ transpose_ normal_ uniform_ random_ scatter_ scatter_add_ index_add_
+index_copy_ masked_fill_ resize_ set_ detach_"""
 
 
 class _Absent:
     """Stands for a method of another library's arrays; whoever asks for it is told what to write.
 
-    Descriptors for the usual names leave the attributes that exist as fast as they are, which __getattr__ would not.
+    Descriptors for the usual names leave the attributes that exist as fast as they are, which __getattr__
+    would not.
     """
 
     def __init__(self, name: str):

@@ -178,10 +178,10 @@ class Jitted:
 
     def _started(self, entry: Variant, c: Call, stream: Stream | None, usual_call: bool) -> Any:
         """The results of a call whose entry was looked up by its types."""
-        if stream is not None and entry.device.kind != "cpu":
+        if stream is not None and entry.device != stream.device:
             raise OperandError(
-                f"Stream: {self._name} runs on {entry.device}, whose own stream keeps the order of calls and "
-                "returns at once; a ts.Stream is for functions of the CPU: call it outside of the block"
+                f"Stream: {self._name} runs on {entry.device}, but the stream is of {stream.device}; "
+                f"use ts.Stream(device={str(entry.device)!r})"
             )
         if stream is not None and not entry.donated and not checking():
             return queued(stream, entry, c.tensors, self._name)
@@ -278,7 +278,8 @@ class Jitted:
         device = self._device(c, target)
         if numerics == "strict" and device.kind != "cpu":
             raise OperandError(
-                f"{self._name}: numerics 'strict' needs the same bits on every machine, but sums have another "
+                f"{self._name}: numerics 'strict' needs the same bits on every machine, but sums have "
+                "another "
                 f"order on {device} than on a CPU; use 'deterministic'"
             )
         chosen = (target, numerics, checked, c.key, device)
@@ -570,18 +571,19 @@ def jit(
     """Compile a function for the types it is called with.
 
     Arguments are trees of tensors, numbers and arrays.  Parameters in static_argnames and static_argnums, and
-    keyword-only parameters that are given plain Python values, are part of the key instead: a new value compiles
-    anew.  Text, enums, dtypes and functions are part of the key wherever they are; other objects are an error.
-    What f closes over is read once, when it is traced.
-    The target is `cpu` (machine code), `numpy` (the references of the ops) or a GPU (`cuda`, `cuda:1`, `hip`);
-    unless given, the one that TESSERA_TARGET sets, or the device of the tensors.  For an architecture
-    (`hip:gfx942`) a program is compiled and not run: see `lower`.  `numerics` is one of `deterministic`, `strict` and `fast`; docs/numerics.md
-    says what each promises.  `donate` names arguments whose memory results may take on the target
-    `cpu`; tensors that were passed for them cannot be used afterwards.
+    keyword-only parameters that are given plain Python values, are part of the key instead: a new value
+    compiles anew.  Text, enums, dtypes and functions are part of the key wherever they are; other objects
+    are an error. What f closes over is read once, when it is traced. The target is `cpu` (machine code),
+    `numpy` (the references of the ops) or a GPU (`cuda`, `cuda:1`, `hip`); unless given, the one that
+    TESSERA_TARGET sets, or the device of the tensors.  For an architecture (`hip:gfx942`) a program is
+    compiled and not run: see `lower`.  `numerics` is one of `deterministic`, `strict` and `fast`;
+    docs/numerics.md says what each promises.  `donate` names arguments whose memory results may take on the
+    target `cpu`; tensors that were passed for them cannot be used afterwards.
     """
     if f is None:
         return lambda g: jit(
-            g, static_argnames=static_argnames, static_argnums=static_argnums, donate=donate, numerics=numerics,
+            g, static_argnames=static_argnames, static_argnums=static_argnums, donate=donate,
+            numerics=numerics,
             target=target,
         )  # fmt: skip
     given = (static_argnames, donate, numerics, target, static_argnums)

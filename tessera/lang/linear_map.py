@@ -92,7 +92,9 @@ class LinearMap(Operator):
             put(self, name, x)
         put(self, "several", several)
         dtype = promote_all([domain.dtype, space.dtype])
-        super().__init__("linear_map", static=(self._vector, self._covector, space.size, domain.size, dtype))  # fmt: skip
+        super().__init__(
+            "linear_map", static=(self._vector, self._covector, space.size, domain.size, dtype)
+        )
 
     def _made(self, assumed: frozenset[str]) -> LinearMap:
         made = LinearMap(self.push, self.pull, self.domain, self.space, self.several)

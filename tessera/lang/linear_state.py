@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from tessera.core import tree
-from tessera.core.errors import TraceError, located
+from tessera.core.errors import TesseraError, TraceError, located
 
 _CACHE = "cache = cache.append(k, v)"
 _OPTIMISER = "params, state = opt.update(grads, state, params)"
@@ -46,10 +46,11 @@ def successor(old: Any, made: Any) -> Any:
     return new
 
 
-def _refusal(what: str, instead: str) -> TraceError:
+def _refusal(what: str, instead: str) -> TesseraError:
     return located(
         TraceError(
-            f"{what}: this state is stale: a newer one was made of it; use that one, as in {instead}, or leave the "
+            f"{what}: this state is stale: a newer one was made of it; use that one, as in {instead}, or "
+            "leave the "
             "annotation out to keep old ones as values"
         )
     )
@@ -77,7 +78,7 @@ class StaleDict(LinearDict):
     """The state of an optimiser that has a successor: every use is an error."""
 
     __getitem__ = __setitem__ = __iter__ = __len__ = __contains__ = _refuse
-    __eq__ = __or__ = __ror__ = __bool__ = __getattribute__ = _refuse  # type: ignore[assignment]
+    __eq__ = __or__ = __ror__ = __bool__ = __getattribute__ = _refuse
     __hash__ = None  # type: ignore[assignment]
 
 

@@ -33,7 +33,10 @@ class Lowered:
             return f"<lowered {name}: {nodes} nodes, each run by its reference>"
         kernels, hosted = len(self.target), len(self.host_steps)
         host = f", {hosted} steps on the host" if hosted else ""
-        return f"<lowered {name}: {nodes} nodes, {kernels} kernels{host}; .graph .schedule .tile .target .memory>"
+        return (
+            f"<lowered {name}: {nodes} nodes, {kernels} kernels{host}; .graph .schedule .tile .target "
+            ".memory>"
+        )
 
     def _repr_html_(self) -> str:
         """The summary and the graph, for a notebook."""
@@ -121,7 +124,8 @@ class Lowered:
         if isinstance(self._executable, PlainExecutable):
             raise located(
                 OperandError(
-                    f"lower: the compiler failed on this function, which has no {level} level; the warning says "
+                    f"lower: the compiler failed on this function, which has no {level} level; the warning "
+                    "says "
                     "where, and TESSERA_STRICT=1 makes it an error"
                 )
             )
@@ -135,7 +139,8 @@ class Lowered:
     def record(self) -> tuple[Step, ...]:
         """Every pass of every level, with its time and its result.
 
-        It is the record of the compilation that ran; only what a program from the disk has skipped is run now.
+        It is the record of the compilation that ran; only what a program from the disk has skipped is run
+        now.
         """
         return self._executable.record_at(self._shapes)
 

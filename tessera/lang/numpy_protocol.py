@@ -1,6 +1,7 @@
 """Functions of NumPy on tensors: np.sin(t), np.mean(t), np.concatenate([t, u]) give tensors.
 
-A function that op has is op's, in traced functions too; another is NumPy's own on the data, and its arrays become tensors.
+A function that op has is op's, in traced functions too; another is NumPy's own on the data, and its arrays
+become tensors.
 """
 
 from __future__ import annotations
@@ -19,17 +20,23 @@ from tessera.lang import habits
 
 # What NumPy's functions are called in op, where that is another name.
 NAMES = {
-    "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div", "power": "pow", "equal": "eq", "not_equal": "ne", "less": "lt",
-    "less_equal": "le", "greater": "gt", "greater_equal": "ge", "negative": "neg", "absolute": "abs", "conjugate": "conj", "invert": "bitwise_invert",
-    "left_shift": "bitwise_left_shift", "right_shift": "bitwise_right_shift", "arcsin": "asin", "arccos": "acos", "arctan": "atan",
-    "arctan2": "atan2", "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "mod": "remainder", "rint": "round", "fabs": "abs",
+    "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div", "power": "pow",
+    "equal": "eq", "not_equal": "ne", "less": "lt",
+    "less_equal": "le", "greater": "gt", "greater_equal": "ge", "negative": "neg", "absolute": "abs",
+    "conjugate": "conj", "invert": "bitwise_invert",
+    "left_shift": "bitwise_left_shift", "right_shift": "bitwise_right_shift", "arcsin": "asin",
+    "arccos": "acos", "arctan": "atan",
+    "arctan2": "atan2", "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "mod": "remainder",
+    "rint": "round", "fabs": "abs",
     "concatenate": "concat", "amax": "max", "amin": "min", "ravel": "flatten", "around": "round",
 }  # fmt: skip
-# The functions whose arguments op takes in the same order, and how many of them; a name after it is NumPy's own.
-_SAME = """sum:2 mean:2 max:2 min:2 amax:2 amin:2 prod:2 all:2 any:2 argmax:2 argmin:2 std:2 var:2 cumsum:2 cumprod:2 concatenate:2 stack:2
-where:3 reshape:2 transpose:2 swapaxes:3 moveaxis:3 expand_dims:2 squeeze:2 broadcast_to:2 tile:2 flip:2 roll:3 clip:3 tensordot:3
-outer:2 trace:2 diagonal:4 sort:2 argsort:2 searchsorted:3 take:3 take_along_axis:3 tril:2 triu:2 zeros_like:1 ones_like:1 full_like:2
-kron:2 cross:2 ravel:1 round:1 real:1 imag:1 einsum:99 isin:2 repeat:3 matrix_transpose:1 vecdot:2 unique_values:1"""
+# The functions whose arguments op takes in the same order, and how many of them; a name after it is NumPy's
+# own.
+_SAME = """sum:2 mean:2 max:2 min:2 amax:2 amin:2 prod:2 all:2 any:2 argmax:2 argmin:2 std:2 var:2 cumsum:2
+cumprod:2 concatenate:2 stack:2 where:3 reshape:2 transpose:2 swapaxes:3 moveaxis:3 expand_dims:2 squeeze:2
+broadcast_to:2 tile:2 flip:2 roll:3 clip:3 tensordot:3 outer:2 trace:2 diagonal:4 sort:2 argsort:2
+searchsorted:3 take:3 take_along_axis:3 tril:2 triu:2 zeros_like:1 ones_like:1 full_like:2 kron:2 cross:2
+ravel:1 round:1 real:1 imag:1 einsum:99 isin:2 repeat:3 matrix_transpose:1 vecdot:2 unique_values:1"""
 _COUNTS = {n: int(k) for n, k in (entry.split(":") for entry in _SAME.split())}
 # Arguments that both have under the same name.
 _NAMED = frozenset(("axis", "keepdims", "axes", "side", "shape", "shift"))

@@ -33,7 +33,9 @@ def _inside(around: Around, call: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def observed(around: Around) -> Iterator[None]:
-    """Have every call go through an observer while the block runs; calls that nothing observes pay nothing."""
+    """Have every call go through an observer while the block runs; calls that nothing
+    observes pay nothing.
+    """
     call_guard.begin()  # compiled calls come through Python
     _OBSERVERS.append(around)
     Jitted.__call__ = _observed  # type: ignore[method-assign]

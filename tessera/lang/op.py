@@ -1,7 +1,7 @@
 """op.<name>: every op, and the functions written with them, under one name.
 
-Each module of op_modules.py lists its public names in `__all__` (an op's record enters itself there). op.pyi, which tools/stubs.py
-writes, has all of them with their signatures for editors and type checkers.
+Each module of op_modules.py lists its public names in `__all__` (an op's record enters itself there).
+op.pyi, which tools/stubs.py writes, has all of them with their signatures for editors and type checkers.
 """
 
 from __future__ import annotations

@@ -2095,6 +2095,9 @@ def stack(xs: Sequence[ArrayLike], axis: int = ...) -> Tensor:
 def state_move(x: ArrayLike, to: str = ...) -> Tensor:
     """x, which a program wants in the memory of the host or of the device; on a CPU these are one."""
 
+def state_prefetch(x: ArrayLike, into: str = ...) -> Tensor:
+    """Ask for x, which is read soon, in a memory near to what computes; the result is 0, and nobody need read it."""
+
 def state_write(
     held: ArrayLike, new: ArrayLike, first: ArrayLike, count: ArrayLike, wrap: bool = ...
 ) -> Tensor:

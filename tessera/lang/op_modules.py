@@ -58,7 +58,8 @@ from tessera.ops import (
     windows,
 )
 
-# Later modules win: what is both an op and an operator looks at its argument; op.eye is an operator and ts.eye a tensor.
+# Later modules win: what is both an op and an operator looks at its argument; op.eye is an operator and
+# ts.eye a tensor.
 MODULES = (
     solvers,
     collective,

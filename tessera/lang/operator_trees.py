@@ -93,7 +93,8 @@ def _refuse_maps(s: tree.Structure) -> None:
     """A linear map is a function of trees and holds no tensors that could move."""
     if s.kind is not None and s.kind is not Operator and issubclass(s.kind, Operator):
         raise OperandError(
-            "jvp, vjp and linearize: the function returns what linearize gave, which has no tangent; return its "
+            "jvp, vjp and linearize: the function returns what linearize gave, which has no tangent; return "
+            "its "
             "matrix A.todense(), or op.jacobian(f, x)"
         )
     for c in s.children:
@@ -118,7 +119,8 @@ def _own(s: tree.Structure, x: Any) -> list[Value] | None:
     if not isinstance(x, SpectralOperator) or len(tree.leaves(x)) < s.count:
         shown = x if isinstance(x, Operator) else type(x).__name__
         raise OperandError(
-            f"jvp, vjp and linearize: got {shown} beside a SpectralOperator, expected one that holds those of U, S and V"
+            f"jvp, vjp and linearize: got {shown} beside a SpectralOperator, expected one that holds those "
+            "of U, S and V"
         )
     return [as_value(v) for v in tree.leaves(x)[: s.count]]
 

@@ -30,7 +30,8 @@ from tessera.ops import solve as solve_ops
 from tessera.ops.define import OpFunction
 
 __all__ = [
-    "cond", "conj", "conv1d", "conv2d", "dct", "diagonal", "expm", "eye", "fft", "fft2", "fftn", "idct", "ifft", "ifft2",
+    "cond", "conj", "conv1d", "conv2d", "dct", "diagonal", "expm", "eye", "fft", "fft2", "fftn", "idct",
+    "ifft", "ifft2",
     "ifftn", "logm", "norm", "sign", "slogdet", "solve", "sqrtm", "trace", "transpose",
 ]  # fmt: skip
 

@@ -1,8 +1,10 @@
-"""Random draws outside of jit: a draw that is repeated runs as one compiled program instead of some thirty ops.
+"""Random draws outside of jit: a draw that is repeated runs as one compiled program instead of some thirty
+ops.
 
     op.random.normal(key, (8,))     # 256 calls: op by op;  from then on: one program
 
-Both have the same bits.  Where an argument but the key holds data, or results are checked, ops run one by one.
+Both have the same bits.  Where an argument but the key holds data, or results are checked, ops run one by
+one.
 """
 
 from __future__ import annotations

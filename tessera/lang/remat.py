@@ -43,13 +43,15 @@ class Offload:
 
 
 def offload(policy: str | Sequence[str] = "dots") -> Offload:
-    """A policy of checkpoint: what "dots", "everything" or a list of names keeps is written out until the derivative
-    reads it back: from a GPU to the memory of the host, on a CPU to a temporary file."""
+    """A policy of checkpoint: what "dots", "everything" or a list of names keeps is written out until the
+    derivative reads it back: from a GPU to the memory of the host, on a CPU to a temporary file.
+    """
     names = (policy,) if isinstance(policy, str) else tuple(policy)
     if isinstance(policy, str) and policy not in POLICIES[1:]:
         raise located(
             OperandError(
-                f"offload: policy is {policy!r}, expected {', '.join(map(repr, POLICIES[1:]))} or a list of names"
+                f"offload: policy is {policy!r}, expected {', '.join(map(repr, POLICIES[1:]))} or a list of "
+                "names"
             )
         )
     if not names or not all(isinstance(n, str) for n in names):
@@ -66,9 +68,9 @@ def checkpoint(
 
     "nothing" keeps none, "dots" the results of matrix products and convolutions, "everything" all;
     a list of names keeps what op.checkpoint_name(x, name) named so; budget(n) keeps what fits n bytes
-    and saves most work, which is nothing when n is too small; offload(...) keeps values elsewhere.  The arguments of f are not counted, and
-    a value of symbolic size is not kept under a budget.  The rest is computed again when the
-    derivative needs it, with the same bits.
+    and saves most work, which is nothing when n is too small; offload(...) keeps values elsewhere.  The
+    arguments of f are not counted, and a value of symbolic size is not kept under a budget.  The rest is
+    computed again when the derivative needs it, with the same bits.
     """
     if f is None:
         return partial(checkpoint, policy=policy)

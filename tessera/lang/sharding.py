@@ -73,7 +73,8 @@ class Shardable:
             owner = placement(data.mesh).owner(at)
             if owner != engine().rank:
                 raise DeviceError(
-                    f"local: shard {device} of {self.shown_layout} is on rank {owner}, this is rank {engine().rank}"
+                    f"local: shard {device} of {self.shown_layout} is on rank {owner}, this is rank "
+                    f"{engine().rank}"
                 )
         except TesseraError as e:
             raise located(e) from None

@@ -1,7 +1,7 @@
 """State objects: values that a program carries from step to step, updated functionally.
 
-A cache whose parameter is annotated, as in KVCache["B", "H", "S", "D", f32], is linear in a traced function: once a new
-one is made of it, it is stale.
+A cache whose parameter is annotated, as in KVCache["B", "H", "S", "D", f32], is linear in a traced
+function: once a new one is made of it, it is stale.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class CacheSpec(StateSpec):
             kind = _KINDS.get(mark.name) if isinstance(mark, Mark) else None
             if kind is not None and not isinstance(state, kind[0]):
                 raise AnnotationError(
-                    f"argument '{name}' is a {type(state).__name__}, expected a {kind[0].__name__} as in {self}; make it "
+                    f"argument '{name}' is a {type(state).__name__}, expected a {kind[0].__name__} as in "
+                    f"{self}; make it "
                     f"with KVCache.empty(..., {kind[1]})"
                 )
             if kind is not None and mark.number is not None and state.window != mark.number:
@@ -69,7 +70,9 @@ class CacheSpec(StateSpec):
 
     @blames_arguments
     def empty(self, *, per_sequence: bool = False, **sizes: int) -> Any:
-        """An empty cache as the annotation says: empty(B=2, H=4, S_max=64, D_h=8), and page=, pages= of a paged one."""
+        """An empty cache as the annotation says: empty(B=2, H=4, S_max=64, D_h=8), and page=, pages= of a
+        paged one.
+        """
         assert self.spec is not None
         options: dict[str, Any] = {
             n: sizes.pop(n) for n in ("page", "pages", "window") if n in sizes
@@ -114,10 +117,12 @@ class KVCache(Cache):
         batch: Any, heads: Any, size: Any, dim: Any, dtype: Any = "f32", *, per_sequence: bool = False,
         window: int | None = None, quantized: Any = None, page: int | None = None, pages: int | None = None,
     ) -> Any:  # fmt: skip
-        """A cache with room for `size` positions of `heads` heads, which may be fewer than those of the queries.
+        """A cache with room for `size` positions of `heads` heads, which may be fewer than those of the
+        queries.
 
-        per_sequence: a length for each sequence.  window: a ring of `size` slots, of whose positions the last `window`
-        are seen.  quantized: stored as i8, f8e4m3 or f8e5m2.  page: `pages` pages of so many positions, shared by all.
+        per_sequence: a length for each sequence.  window: a ring of `size` slots, of whose positions the
+        last `window` are seen.  quantized: stored as i8, f8e4m3 or f8e5m2.  page: `pages` pages of so many
+        positions, shared by all.
         """
         if sum(x is not None for x in (window, quantized, page)) > 1:
             raise OperandError(

@@ -1,7 +1,7 @@
 """Marks of states in annotations: KVCache["B", "H", "S", "D", bf16] @ rolling_window @ device(gpu).
 
-A mark is a demand on the argument.  It is checked when a function is traced; an argument that does not meet it is
-refused by name.
+A mark is a demand on the argument.  It is checked when a function is traced; an argument that does not meet
+it is refused by name.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class Mark:
         if self.name != "rolling_window" or type(number) is not int or number < 1:
             raise located(
                 OperandError(
-                    f"{self.name}({number!r:.20}): only rolling_window takes a number, that of the positions a query sees"
+                    f"{self.name}({number!r:.20}): only rolling_window takes a number, that of the "
+                    "positions a query sees"
                 )
             )
         return Mark(self.name, number)
@@ -74,7 +75,8 @@ def check_device(name: str, spec: Any, held: list[Value]) -> None:
             for v in held:
                 if v.device != want:
                     raise AnnotationError(
-                        f"argument '{name}' is on {v.device}, expected {want} as in {spec}; move it there first: "
+                        f"argument '{name}' is on {v.device}, expected {want} as in {spec}; move it there "
+                        "first: "
                         f"{name} = {name}.prefetch('{want}')"
                     )
 
@@ -108,7 +110,8 @@ class OptimizerSpec(StateSpec):
         params = self._params(name, given)
         if not isinstance(state, dict):
             raise AnnotationError(
-                f"argument '{name}' is {type(state).__name__}, expected the state of an optimiser, as opt.init(params) "
+                f"argument '{name}' is {type(state).__name__}, expected the state of an optimiser, as "
+                "opt.init(params) "
                 "gives"
             )
         masters = _belongs(self, name, state, params)
@@ -139,7 +142,8 @@ def _belongs(spec: Any, name: str, state: dict[str, Any], params: Any) -> list[A
             held = tree.parts(structure, part)
             if held is None:
                 raise AnnotationError(
-                    f"{key!r} of argument '{name}' is {tree.structure(part)}, expected {structure} as in {spec}; make "
+                    f"{key!r} of argument '{name}' is {tree.structure(part)}, expected {structure} as in "
+                    f"{spec}; make "
                     "the state anew: opt.init(params)"
                 )
             _check_shapes(spec, name, key, held, tree.leaves(params))
@@ -151,7 +155,8 @@ def _check_shapes(spec: Any, name: str, key: str, held: list[Any], params: list[
     for h, p in zip(held, params, strict=True):
         if key in ("master", "velocity", "mean") and h is not None and h.shape != p.shape:
             raise AnnotationError(
-                f"{key!r} of argument '{name}' has {h.type} for a parameter {p.type} in {spec}; make the state anew: "
+                f"{key!r} of argument '{name}' has {h.type} for a parameter {p.type} in {spec}; make the "
+                "state anew: "
                 "opt.init(params)"
             )
 
@@ -163,7 +168,8 @@ def _check_masters(spec: Any, name: str, params: Any, masters: list[Any]) -> Non
         narrow = p.dtype.kind == "f" and p.dtype.bits < f32.bits
         if narrow and (m is None or m.dtype is not f32):
             raise AnnotationError(
-                f"argument '{name}' has no f32 master for a parameter {p.type}, as {spec} wants; make the state with an "
+                f"argument '{name}' has no f32 master for a parameter {p.type}, as {spec} wants; make the "
+                "state with an "
                 "optimiser of ts.optim, which keep one"
             )
 
@@ -173,18 +179,22 @@ def _check_leaves(spec: Any, name: str, state: Any, host: bool) -> None:
     for path, x in zip(tree.structure_paths(structure, name), leaves, strict=True):
         if not isinstance(x, Value) and not isinstance(x, bool | int | float):
             raise AnnotationError(
-                f"{path} is {type(x).__name__}, which ts.save cannot write, as {spec} wants; keep tensors and numbers in "
+                f"{path} is {type(x).__name__}, which ts.save cannot write, as {spec} wants; keep tensors "
+                "and numbers in "
                 "the state"
             )
         if host and isinstance(x, Value) and x.device.kind != "cpu":
             raise AnnotationError(
-                f"{path} is on {x.device}, expected memory of the host as in {spec}; a step on another device fetches "
+                f"{path} is on {x.device}, expected memory of the host as in {spec}; a step on another "
+                "device fetches "
                 f"its state itself: keep {name} with .to('cpu') between steps"
             )
 
 
 class OptimizerState:
-    """The annotation of an optimiser's state: OptimizerState["params"] @ fp32_master @ paged @ checkpointable."""
+    """The annotation of an optimiser's state: OptimizerState["params"] @ fp32_master @ paged @
+    checkpointable.
+    """
 
     def __class_getitem__(cls, of: Any) -> OptimizerSpec:
         return OptimizerSpec(None, (), of)

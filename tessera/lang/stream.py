@@ -1,6 +1,6 @@
 """Streams and events: calls that run in order, beside what their caller does.
 
-    with ts.Stream() as s:
+    with ts.Stream() as s:   # ts.Stream(device="cuda"): a stream of a GPU (device_stream.py)
         y = f(x)             # a jitted function: queued, and back at once
     z = op.sum(y)            # waits for y
 
@@ -18,11 +18,13 @@ from typing import Any
 
 from tessera.core import call_guard
 from tessera.core.blame import constructor_blames_arguments
-from tessera.core.device import CPU
+from tessera.core.deferred import Deferred
+from tessera.core.device import CPU, Device
 from tessera.core.errors import OperandError, located
 from tessera.core.flags import carried
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Array, Value, data_of
+from tessera.lang.device import as_device
 from tessera.lang.tensor import Tensor
 
 Run = Callable[[Sequence[Array]], Sequence[Array]]
@@ -32,7 +34,7 @@ class Event:
     """A point in a stream, reached when all that the stream was told before it is done."""
 
     def __init__(self) -> None:
-        self._reached: Future[float] | None = None
+        self._reached: Any = None  # a future, or a point in the work of a GPU
 
     @property
     def done(self) -> bool:
@@ -45,21 +47,49 @@ class Event:
 
     def elapsed(self, later: Event) -> float:
         """Milliseconds from this event to a later one; waits for both."""
-        return (later._time() - self._time()) * 1e3
+        between = getattr(self._reached, "elapsed", None)
+        if between is None and not hasattr(later._reached, "elapsed"):
+            return (later._time() - self._time()) * 1e3
+        self._time(), later._time()
+        if between is None or not isinstance(later._reached, type(self._reached)):
+            raise located(
+                OperandError(
+                    "event: one of the two is of a GPU and one of the host; record both in one stream"
+                )
+            )
+        return between(later._reached)  # type: ignore[no-any-return]
 
     def _time(self) -> float:
         if self._reached is None:
             raise located(
                 OperandError("event: it was recorded in no stream; call stream.record(event) first")
             )
-        return self._reached.result()
+        return self._reached.result()  # type: ignore[no-any-return]
 
 
 @constructor_blames_arguments
 class Stream:
-    """A queue of calls with a thread of its own."""
+    """A queue of calls: with a thread of its own, or of a GPU if `device` is one.
 
-    def __init__(self) -> None:
+    Streams of a GPU with a lower number for `priority` go first where several wait for it.
+    """
+
+    device: Device = CPU
+
+    def __new__(cls, device: Any = None, priority: int = 0) -> Stream:
+        """A stream of the host, or of the GPU that is named."""
+        of_gpu = device is not None and as_device(device).kind != "cpu"
+        kind: Any = _OF_DEVICE.function() if of_gpu else cls
+        made: Stream = object.__new__(kind)
+        return made
+
+    def __init__(self, device: Any = None, priority: int = 0) -> None:
+        if priority:
+            raise located(
+                OperandError(
+                    f"Stream: priority is {priority}, but streams of the CPU have none; name a GPU as its device"
+                )
+            )
         self._thread = ThreadPoolExecutor(1, "stream")
         self._outer: list[Stream | None] = []
         self._calls: list[Future[Any]] = []  # those whose failure nobody has seen
@@ -94,6 +124,12 @@ class Stream:
         for call in calls:
             call.result()
 
+    def call(
+        self, executable: Any, tensors: Sequence[Value], types: Sequence[TensorType], user: str
+    ) -> list[Tensor]:
+        """Queue a call of a compiled function; the tensors that it will give."""
+        return self.submit(executable.run, tensors, types, user)
+
     def submit(
         self, run: Run, operands: Sequence[Value], types: Sequence[TensorType], user: str
     ) -> list[Tensor]:
@@ -108,6 +144,7 @@ class Stream:
         return [_pending(t, self._calls[-1], i) for i, t in enumerate(types)]
 
 
+_OF_DEVICE = Deferred("tessera.lang.device_stream:DeviceStream")
 _CURRENT: ContextVar[Stream | None] = ContextVar("tessera stream", default=None)
 
 

@@ -59,11 +59,14 @@ def _equality(f: Callable[[Any, Any], Value]) -> Callable[[Any, Any], Any]:
 # What to do where Python asks a traced tensor for its numbers, by what asks.
 _RESULT = "return the tensor and convert the result outside of the function"
 _REMEDIES = {
-    "bool": "for if, while, and, or, in on values use op.where, ts.cond or ts.while_loop, or make what it depends on static "
+    "bool": "for if, while, and, or, in on values use op.where, ts.cond or ts.while_loop, or make what it "
+    "depends on static "
     "with static_argnames",
-    "index": "for range(n) use ts.fori_loop or ts.scan, for a list op.take, for a slice op.dynamic_slice, or make n static "
+    "index": "for range(n) use ts.fori_loop or ts.scan, for a list op.take, for a slice op.dynamic_slice, "
+    "or make n static "
     "with static_argnames",
-    "numpy": "compute with ops (np.sin is op.sin), call NumPy by ts.callback, or take the array outside of the function",
+    "numpy": "compute with ops (np.sin is op.sin), call NumPy by ts.callback, or take the array outside of "
+    "the function",
     "item": f"{_RESULT}; ts.print shows a value while the program runs",
 }
 _REMEDIES |= {
@@ -91,7 +94,8 @@ def _no_operand(f: Any, x: Value, other: Any) -> TesseraError:
     way = "; make it one with ts.tensor" if isinstance(other, list | tuple) else ""
     return located(
         OperandError(
-            f"{f.__name__}: cannot take {what} {other!r:.40} beside {x.type}, expected a tensor or a number{way}"
+            f"{f.__name__}: cannot take {what} {other!r:.40} beside {x.type}, expected a tensor or a "
+            f"number{way}"
         )
     )
 
@@ -271,19 +275,30 @@ class Tensor(Value, Plotted, habits.Habits, Shardable):
         return data.reshape(()).item() if data.ndim else data.item()
 
     def astype(self, dtype: Any, copy: bool = True) -> Tensor:
-        """The tensor in another dtype; of the same dtype it is a copy, or with copy=False the tensor itself."""
+        """The tensor in another dtype; of the same dtype it is a copy, or with copy=False the tensor
+        itself.
+        """
         made: Tensor = elementwise.cast(self, dtype)  # type: ignore[assignment]
         shared = copy and isinstance(made.data, np.ndarray) and made.data is self.data
         return on_device(copied(made.data), made.dtype, made.device) if shared else made
 
     @blames_arguments
-    def to(self, device: Any) -> Tensor:
-        """The tensor on another device."""
+    def to(self, device: Any, *, stream: Any = None) -> Tensor:
+        """The tensor on another device; on a GPU the copy belongs to `stream`, if one is given."""
         try:
-            return self._moved(as_device(device))
+            target = as_device(device)
+            return self._moved(target) if stream is None else self._sent(target, stream)
         except TesseraError as e:
             error = located(e)
         raise error
+
+    def _sent(self, target: Device, stream: Any) -> Tensor:
+        sent = getattr(stream, "moved", None)
+        if sent is None:
+            raise OperandError(
+                f"to: stream is {stream!r:.60}, expected a stream of a GPU, as ts.Stream(device={str(target)!r})"
+            )
+        return sent(self, target)  # type: ignore[no-any-return]
 
     def _moved(self, target: Device) -> Tensor:
         if target == self.device:
@@ -340,7 +355,8 @@ class Tensor(Value, Plotted, habits.Habits, Shardable):
             )
         raise located(
             OperandError(
-                f"x[{written(key)}] = value: a tensor is a value and cannot be written to; make a new one with "
+                f"x[{written(key)}] = value: a tensor is a value and cannot be written to; make a new one "
+                "with "
                 f"x = x.at[{written(key)}].set(value)"
             )
         )

@@ -88,7 +88,7 @@ def queued(stream: Stream, entry: Variant, tensors: Sequence[Value], user: str) 
         given = [(str(v), v.shape, x.shape) for v, x in zip(g.inputs, tensors, strict=True)]
         sizes = solve(given, g.guards)
         types = [t.substitute(sizes) for t in types]
-    outs = stream.submit(entry.executable.run, tensors, types, user)
+    outs = stream.call(entry.executable, tensors, types, user)
     return tree.unflatten(entry.structure, outs)
 
 

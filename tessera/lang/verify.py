@@ -145,7 +145,8 @@ def _demand_within(name: str, v: Value, b: Bound) -> None:
         at = np.unravel_index(int(np.argmax(bad)), bad.shape)
         place = f" at {[int(n) for n in at]}" if x.ndim else ""
         raise NumericalError(
-            f"verify.numerics: argument '{name}' {v.type} has {x[at]}{place}, outside its bounds [{b.lo:g}, {b.hi:g}]; "
+            f"verify.numerics: argument '{name}' {v.type} has {x[at]}{place}, outside its bounds [{b.lo:g}, "
+            f"{b.hi:g}]; "
             "the promise holds for numbers within them"
         )
 

@@ -96,7 +96,8 @@ def _as_gradients(part: Any) -> Gradients:
         return part
     if isinstance(part, Optimizer) or not callable(part):
         raise OperandError(
-            f"chain: got {type(part).__name__} before the last part, expected optim.clip_norm(...) or a function of "
+            f"chain: got {type(part).__name__} before the last part, expected optim.clip_norm(...) or a "
+            "function of "
             "the gradients"
         )
     return Gradients(lambda grads, params: part(grads))
@@ -111,7 +112,8 @@ def _labels(params: Tree, label: Label | Tree) -> list[Any]:
     found = tree.parts(structure, label)
     if found is None:
         raise OperandError(
-            f"groups: the labels are {tree.structure(label)}, expected {structure} as the parameters, or a function "
+            f"groups: the labels are {tree.structure(label)}, expected {structure} as the parameters, or a "
+            "function "
             "of the name and the parameter"
         )
     return found
@@ -126,7 +128,8 @@ def groups(optimizers: Mapping[Any, Any], label: Any) -> Optimizer:
         unknown = [x for x in labels if x is not None and x not in optimizers]
         if unknown:
             raise OperandError(
-                f"groups: a parameter has the label {unknown[0]!r}, expected None or one of {', '.join(map(repr, optimizers))}"
+                f"groups: a parameter has the label {unknown[0]!r}, expected None or one of "
+                f"{', '.join(map(repr, optimizers))}"
             )
         return {g: [i for i, x in enumerate(labels) if x == g] for g in optimizers}
 
@@ -192,7 +195,8 @@ def accumulate(optimizer: Any, every: int) -> Optimizer:
 def ema(optimizer: Any, decay: float = 0.999) -> Optimizer:
     """The optimiser, with an exponential moving average of the parameters in state["ema"].
 
-    It starts at the first parameters; early on it forgets faster: min(decay, (1 + n) / (10 + n)) after n steps.
+    It starts at the first parameters; early on it forgets faster: min(decay, (1 + n) / (10 + n)) after n
+    steps.
     """
     if not 0 <= decay <= 1:
         raise OperandError(f"ema: decay is {decay}, expected 0 to 1")

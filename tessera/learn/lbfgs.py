@@ -1,7 +1,8 @@
 """L-BFGS with the line search of Moré and Thuente: a minimiser of smooth functions of trees.
 
-Directions and steps are those of L-BFGS-B (Byrd, Lu, Nocedal and Zhu 1995) without bounds.  The function, its gradient
-and the two-loop recursion are compiled programs; the search for a step runs in Python on a few numbers.
+Directions and steps are those of L-BFGS-B (Byrd, Lu, Nocedal and Zhu 1995) without bounds.  The function,
+its gradient and the two-loop recursion are compiled programs; the search for a step runs in Python on a few
+numbers.
 """
 
 from __future__ import annotations
@@ -65,8 +66,9 @@ def lbfgs(
 ) -> Minimum:
     """Minimise f(params, *args), a scalar, from the given parameters.
 
-    It ends when the largest element of the gradient is at most gtol, when a step lowers f by less than ftol relative to
-    it, or after so many steps.  callback(params, value) is called after each.  The defaults are SciPy's.
+    It ends when the largest element of the gradient is at most gtol, when a step lowers f by less than ftol
+    relative to it, or after so many steps.  callback(params, value) is called after each.  The defaults are
+    SciPy's.
     """
     if history < 1 or steps < 0:
         raise OperandError(f"lbfgs: history {history}, steps {steps}; expected at least 1 and 0")

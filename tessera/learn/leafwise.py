@@ -1,7 +1,7 @@
 """Optimisers that step every parameter by itself: a rule for one leaf, and what it remembers.
 
-Steps are computed and remembered in f32 at least.  For narrower parameters the state also keeps a master in f32,
-so that steps below their resolution add up.
+Steps are computed and remembered in f32 at least.  For narrower parameters the state also keeps a master in
+f32, so that steps below their resolution add up.
 """
 
 from __future__ import annotations
@@ -146,7 +146,8 @@ def _column(structure: tree.Structure, name: str, held: Tree) -> list[Any]:
     found = tree.parts(structure, held)
     if found is None:
         raise TreeError(
-            f"update: '{name}' of the state is {tree.structure(held)}, expected {structure} as the parameters; make "
+            f"update: '{name}' of the state is {tree.structure(held)}, expected {structure} as the "
+            "parameters; make "
             "the state anew: opt.init(params)"
         )
     return found

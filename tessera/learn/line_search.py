@@ -1,7 +1,7 @@
 """The line search of Moré and Thuente (1994): a step with sufficient decrease and a small slope.
 
-The minimiser is bracketed by an interval with the best point so far at one end; trial points come from cubic and
-quadratic interpolation.
+The minimiser is bracketed by an interval with the best point so far at one end; trial points come from
+cubic and quadratic interpolation.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ def search(at: Callable[[float], Point], zero: Point, first: float) -> float | N
 def step(
     best: Point, other: Point, p: Point, bracketed: bool, low: float, high: float
 ) -> tuple[Point, Point, float, bool]:
-    """The next interval and trial from a new point: best, other, trial, and whether a minimiser is bracketed."""
+    """The next interval and trial from a new point: best, other, trial, and whether a minimiser is
+    bracketed.
+    """
     opposite = p.d * math.copysign(1.0, best.d) < 0
     if p.f > best.f:
         t, bracketed = _above(best, p), True
@@ -103,7 +105,9 @@ def _theta(a: Point, b: Point) -> float:
 
 
 def _above(best: Point, p: Point) -> float:
-    """The value is higher: the cubic step if it is nearer to the best point, else the mean with the quadratic one."""
+    """The value is higher: the cubic step if it is nearer to the best point, else the mean with the
+    quadratic one.
+    """
     theta = _theta(best, p)
     gamma = math.copysign(_root(best, p, theta), p.t - best.t)
     r = (gamma - best.d + theta) / (gamma - best.d + gamma + p.d)

@@ -62,7 +62,10 @@ class Optimizer:
         object.__setattr__(self, "update", blames_arguments(_on_states(self.update, self._mark)))
 
     def __repr__(self) -> str:
-        return f"<optimiser {self._title()}: state = init(params); params, state = update(grads, state, params)>"
+        return (
+            f"<optimiser {self._title()}: state = init(params); params, state = update(grads, state, "
+            "params)>"
+        )
 
     def _title(self) -> str:
         """The name of the function that made it."""
@@ -84,7 +87,8 @@ def _on_states(
     def update(grads: Tree, state: Any, params: Tree) -> tuple[Tree, State]:
         if not isinstance(state, dict) or mark not in state:
             raise OperandError(
-                f"update: the state is {type(state).__name__} {brief(state, 40)}, expected what opt.init(params) gave; "
+                f"update: the state is {type(state).__name__} {brief(state, 40)}, expected what "
+                "opt.init(params) gave; "
                 "the order is update(grads, state, params)"
             )
         new, after = step(grads, state, params)

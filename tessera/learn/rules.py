@@ -38,7 +38,8 @@ def sgd(
     """Stochastic gradient descent, with momentum and weight decay if given."""
     if nesterov and (not momentum or dampening):
         raise OperandError(
-            f"sgd: nesterov with momentum {momentum} and dampening {dampening}; expected momentum and no dampening"
+            f"sgd: nesterov with momentum {momentum} and dampening {dampening}; expected momentum and no "
+            "dampening"
         )
 
     def rule(step: Step, x: Any, g: Any, *v: Any) -> tuple[Any, ...]:
@@ -286,7 +287,8 @@ def _column_zeros(x: Any) -> Any:
     return op.zeros(shape, x.dtype)
 
 
-# Newton-Schulz: a x + b x x'x + c (x x')**2 x has singular values near 1 after five steps (Jordan et al. 2024).
+# Newton-Schulz: a x + b x x'x + c (x x')**2 x has singular values near 1 after five steps (Jordan et al.
+# 2024).
 QUINTIC = (3.4445, -4.7750, 2.0315)
 
 

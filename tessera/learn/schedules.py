@@ -129,7 +129,9 @@ def warmup(schedule: float | Schedule, steps: int, start: float = 0.0) -> Schedu
 def one_cycle(
     peak: float, steps: int, rise: float = 0.3, first: float = 25.0, last: float = 1e4
 ) -> Schedule:
-    """Up from peak / first along a cosine for a share of the steps, then down to peak / first / last (Smith 2018)."""
+    """Up from peak / first along a cosine for a share of the steps, then down to peak / first / last (Smith
+    2018).
+    """
     low, top, end = peak / first, rise * steps - 1, steps - 1
 
     def rate(step: Any) -> Any:
@@ -148,7 +150,8 @@ def join(schedules: Sequence[Any], boundaries: Sequence[int]) -> Schedule:
     """Schedules one after the other, each from its step 0; boundaries are where the next one begins."""
     if len(boundaries) != len(schedules) - 1 or list(boundaries) != sorted(boundaries):
         raise OperandError(
-            f"join: got {len(schedules)} schedules and boundaries {list(boundaries)}, expected rising boundaries, "
+            f"join: got {len(schedules)} schedules and boundaries {list(boundaries)}, expected rising "
+            "boundaries, "
             "one less than schedules"
         )
 

@@ -198,7 +198,8 @@ FORMATS = {  # by the number of the type in a file
     12: Format("Q4_K", 256, _fields(_SCALE, _LOWEST, _bytes("scales", 12), _bytes("codes", 128)), _q4_k),
     13: Format("Q5_K", 256, _fields(_SCALE, _LOWEST, _bytes("scales", 12), _bytes("high", 32),
                                     _bytes("codes", 128)), _q5_k),
-    14: Format("Q6_K", 256, _fields(_bytes("codes", 128), _bytes("high", 64), ("scales", "i1", (16,)), _SCALE),
+    14: Format("Q6_K", 256,
+               _fields(_bytes("codes", 128), _bytes("high", 64), ("scales", "i1", (16,)), _SCALE),
                _q6_k),
     39: Format("MXFP4", 32, _fields(("exponent", "u1"), _bytes("codes", 16)), _mxfp4),
 }  # fmt: skip

@@ -49,7 +49,9 @@ ACTIVATIONS: dict[str, Any] = {
 
 
 def forward(s: Shape, p: Tree, tokens: Any, cache: list[Any], start: Any) -> tuple[Any, list[Any]]:
-    """Hidden states of tokens (batch, rows) that follow `start` (batch,) earlier ones, and the longer cache."""
+    """Hidden states of tokens (batch, rows) that follow `start` (batch,) earlier ones, and the longer
+    cache.
+    """
     x = rows_of(p["embedding"], tokens)
     if s.embedding_scale != 1.0:
         x = x * s.embedding_scale
@@ -122,7 +124,9 @@ def _attention(
 
 
 def several(x: Any, p: Tree, together: str, sizes: dict[str, int]) -> list[Any]:
-    """x times several matrices of a layer, which lie side by side under one name where their formats agree."""
+    """x times several matrices of a layer, which lie side by side under one name where
+    their formats agree.
+    """
     whole = p.get(together)
     biases = [p.get(f"{n}_bias") for n in sizes]
     ws = sizes.values() if whole is not None else [p[n] for n in sizes]
@@ -130,7 +134,9 @@ def several(x: Any, p: Tree, together: str, sizes: dict[str, int]) -> list[Any]:
 
 
 def merged(p: Tree) -> Tree:
-    """A layer with its matrices of the same input side by side, so that a step has fewer and larger products."""
+    """A layer with its matrices of the same input side by side, so that a step has fewer and larger
+    products.
+    """
     out = dict(p)
     for together, names in (("qkv", ("q", "k", "v")), ("gate_up", ("gate", "up"))):
         whole = side_by_side([p[n] for n in names])

@@ -47,7 +47,8 @@ def _shared(c: Config) -> dict[str, Any]:
     if width % heads:
         raise ModelError(f"{c.path}: {heads} heads do not divide a width of {width}")
     return {
-        "width": width, "heads": heads, "layers": c.size("num_hidden_layers"), "hidden": c.size("intermediate_size"),
+        "width": width, "heads": heads, "layers": c.size("num_hidden_layers"),
+        "hidden": c.size("intermediate_size"),
         "eps": c.number("layer_norm_eps", 1e-12), "activation": c.choice("hidden_act", ACTIVATIONS, "gelu"),
     }  # fmt: skip
 
@@ -55,7 +56,8 @@ def _shared(c: Config) -> dict[str, Any]:
 def bert_shape(c: Config) -> Shape:
     """The BERT that a config describes."""
     c.choice("position_embedding_type", ("absolute",), "absolute")
-    return Shape(**_shared(c), context=c.size("max_position_embeddings", 512), vocabulary=c.size("vocab_size"),
+    return Shape(**_shared(c), context=c.size("max_position_embeddings", 512),
+                 vocabulary=c.size("vocab_size"),
                  types=c.size("type_vocab_size", 2))  # fmt: skip
 
 
@@ -87,7 +89,8 @@ def _affine(w: Source, name: str, size: int) -> tuple[Any, Any]:
 
 
 BERT_NAMES = {
-    "q": "attention.self.query", "k": "attention.self.key", "v": "attention.self.value", "o": "attention.output.dense",
+    "q": "attention.self.query", "k": "attention.self.key", "v": "attention.self.value",
+    "o": "attention.output.dense",
     "norm1": "attention.output.LayerNorm", "up": "intermediate.dense", "down": "output.dense",
     "norm2": "output.LayerNorm",
 }  # fmt: skip

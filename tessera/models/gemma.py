@@ -1,4 +1,6 @@
-"""Gemma 1, 2 and 3 (text): gains of 1 + weight, scaled embeddings, norms after each half of a layer, soft caps."""
+"""Gemma 1, 2 and 3 (text): gains of 1 + weight, scaled embeddings, norms after each half of a layer, soft
+caps.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ def shape(c: Config) -> Shape:
     local = [k == "sliding_attention" for k in kinds]
     s = replace(
         s, windows=tuple(window if is_local else None for is_local in local),
-        scale=c.number("query_pre_attn_scalar", 256) ** -0.5, softcap=c.maybe_number("attn_logit_softcapping"),
+        scale=c.number("query_pre_attn_scalar", 256) ** -0.5,
+        softcap=c.maybe_number("attn_logit_softcapping"),
         final_softcap=c.maybe_number("final_logit_softcapping"),
     )  # fmt: skip
     return replace(s, **_two_ropes(c, local)) if kind == "gemma3_text" else s

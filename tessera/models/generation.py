@@ -90,7 +90,8 @@ def _drafted(
 ) -> Iterator[int]:
     """The same tokens, several to a step: the model checks at once what a smaller one proposes.
 
-    The choice at a place depends on logits and seed only, so a proposal is kept exactly where the model would have chosen it.
+    The choice at a place depends on logits and seed only, so a proposal is kept exactly where the model
+    would have chosen it.
     """
     seen, first = list(prompt), len(prompt)
     logits, state = model.advance(model.start(first), prompt)
@@ -197,7 +198,9 @@ def perplexity(model: LanguageModel, ids: Sequence[int]) -> float:
 def chat_prompt(
     model: LanguageModel, messages: Sequence[Mapping[str, Any]], **more: Any
 ) -> list[int]:
-    """The tokens of a chat, which end where the reply begins; `more` are further names of its template, such as tools."""
+    """The tokens of a chat, which end where the reply begins; `more` are further names of its template,
+    such as tools.
+    """
     t = model.tokenizer
     if t.template is None:
         raise OperandError(

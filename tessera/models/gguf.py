@@ -1,6 +1,7 @@
 """GGUF files: metadata and tensors, mapped into memory and checked before anything is used.
 
-No count in a file makes us allocate: a string, an array or a tensor must lie within the file before it is read.
+No count in a file makes us allocate: a string, an array or a tensor must lie within the file before it is
+read.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ MOST_AXES = 4
 DEEPEST = 4  # arrays in arrays
 STRING, ARRAY, BOOL = 8, 9, 7
 NUMBERS = {
-    0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "<u1", 10: "<u8", 11: "<i8", 12: "<f8",
+    0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "<u1", 10: "<u8", 11: "<i8",
+    12: "<f8",
 }  # fmt: skip
 
 
@@ -222,7 +224,8 @@ def _tensors(r: _Reader, count: int, alignment: int) -> dict[str, TensorInfo]:
             )
         if base + offset + size > len(r.data):
             raise r.error(
-                f"has {len(r.data)} bytes, but the tensor {name} ends at {base + offset + size}; is it complete?"
+                f"has {len(r.data)} bytes, but the tensor {name} ends at {base + offset + size}; is it "
+                "complete?"
             )
         out[name] = TensorInfo(name, shape, f, base + offset, size)
     return out
@@ -245,6 +248,7 @@ def _tensor_row(r: _Reader) -> tuple[str, tuple[int, ...], Format, int]:
         raise r.error(f"has a tensor {name} of shape {shape}, expected sizes of 1 or more")
     if (shape[-1] if shape else 1) % f.elements:
         raise r.error(
-            f"has rows of {shape[-1:]} elements in the tensor {name}, expected a multiple of {f.elements} for {f.name}"
+            f"has rows of {shape[-1:]} elements in the tensor {name}, expected a multiple of {f.elements} "
+            f"for {f.name}"
         )
     return name, shape, f, offset

@@ -27,10 +27,12 @@ INTERLEAVED = ("llama",)
 ADDED_ONE = ("gemma",)
 
 FIELDS = {
-    "hidden_size": "embedding_length", "num_hidden_layers": "block_count", "num_attention_heads": "attention.head_count",
+    "hidden_size": "embedding_length", "num_hidden_layers": "block_count",
+    "num_attention_heads": "attention.head_count",
     "num_key_value_heads": "attention.head_count_kv", "intermediate_size": "feed_forward_length",
     "max_position_embeddings": "context_length", "rms_norm_eps": "attention.layer_norm_rms_epsilon",
-    "rope_theta": "rope.freq_base", "head_dim": "attention.key_length", "sliding_window": "attention.sliding_window",
+    "rope_theta": "rope.freq_base", "head_dim": "attention.key_length",
+    "sliding_window": "attention.sliding_window",
 }  # fmt: skip
 
 NAMES = {

@@ -27,7 +27,9 @@ GROUP = 32  # elements that share an exponent in MXFP4
 @tree.node
 @dataclass(frozen=True)
 class Experts:
-    """The matrices of experts in MXFP4: i8 codes (experts, groups, size, out) and scales (experts, groups, out)."""
+    """The matrices of experts in MXFP4: i8 codes (experts, groups, size, out) and scales (experts, groups,
+    out).
+    """
 
     codes: Any
     scale: Any

@@ -1,7 +1,7 @@
 """Grammars over bytes, recognised byte by byte: what may come next, and how many bytes an end needs at least.
 
-A grammar is a tree of nodes; `Ref` closes cycles.  The state of a reader is a set of stacks of nodes that are still to come, each
-with a set of bytes on top; the empty stack is an end.
+A grammar is a tree of nodes; `Ref` closes cycles.  The state of a reader is a set of stacks of nodes that
+are still to come, each with a set of bytes on top; the empty stack is an end.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 NEVER = 1 << 30  # bytes that an end needs where there is none
-DEEPEST = 200  # nodes of a stack, beyond which only the shortest choice is left: readers of JSON have bounds, too
+# Nodes of a stack, beyond which only the shortest choice is left: readers of JSON have bounds, too.
+DEEPEST = 200
 
 
 @dataclass(eq=False)

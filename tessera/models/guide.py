@@ -60,7 +60,9 @@ def _characters(piece: bytes | None) -> int:
 
 
 class Masks:
-    """What a grammar allows after each state: for every token the bytes that an end needs then, NEVER where it may not come."""
+    """What a grammar allows after each state: for every token the bytes that an end needs then, NEVER where
+    it may not come.
+    """
 
     def __init__(self, vocabulary: Vocabulary, of: Grammar):
         self.start, self._vocabulary = of.start, vocabulary
@@ -107,7 +109,9 @@ class Masks:
         return out
 
     def _in_string(self, state: State) -> Array:
-        """Bytes that an end needs after each plain token inside a string: only their numbers of characters matter."""
+        """Bytes that an end needs after each plain token inside a string: only their numbers of characters
+        matter.
+        """
         lengths = self._vocabulary.lengths
         out = np.full(len(lengths), NEVER, np.int32)
         for s in state:
@@ -144,7 +148,9 @@ class Guide:
         return self._states[-1]
 
     def masked(self, logits: Array, new: Sequence[int], left: int) -> Array:
-        """Logits of tokens after which the reply can end in time, -inf for others; `left` counts the next token, too."""
+        """Logits of tokens after which the reply can end in time, -inf for others; `left` counts the next
+        token, too.
+        """
         out: Array = np.where(self._masks.needed(self._at(new)) < left, logits, -np.inf)
         return out
 
@@ -157,7 +163,9 @@ def guide(model: LanguageModel, schema: Any, limit: int) -> Guide:
     """The guide of a reply of up to `limit` tokens."""
     made = Guide(_masks(model, _frozen(schema)))
     if made.least() > limit:
-        raise OperandError(f"schema: it needs up to {made.least()} tokens, but max_new_tokens is {limit}")  # fmt: skip
+        raise OperandError(
+            f"schema: it needs up to {made.least()} tokens, but max_new_tokens is {limit}"
+        )
     return made
 
 

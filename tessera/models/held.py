@@ -12,7 +12,8 @@ from tessera.lang import op
 @tree.node
 @dataclass(frozen=True)
 class Pages:
-    """Pools (pages, heads, page, dim) of keys and values; row b of the table names the pages of sequence b, in order.
+    """Pools (pages, heads, page, dim) of keys and values; row b of the table names the pages of sequence b,
+    in order.
 
     A step reads the pools and gives its new rows; who owns the pools writes them.
     """
@@ -29,7 +30,9 @@ class Pages:
 
 
 def grown(held: Any, k: Any, v: Any, places: Any) -> tuple[Any, Any, Any]:
-    """Keys and values of all positions with the new ones at their places, and what a layer holds then: of pages, the new rows."""
+    """Keys and values of all positions with the new ones at their places, and what a layer holds then: of
+    pages, the new rows.
+    """
     if isinstance(held, Pages):
         pools = (held.keys, held.values)
         keys, values = (
@@ -42,7 +45,9 @@ def grown(held: Any, k: Any, v: Any, places: Any) -> tuple[Any, Any, Any]:
 
 
 def appended(held: Any, new: Any, places: Any) -> Any:
-    """A cache (batch, heads, room, dim) with rows (batch, heads, rows, dim) at the places of each sequence."""
+    """A cache (batch, heads, room, dim) with rows (batch, heads, rows, dim) at the places
+    of each sequence.
+    """
     room, rows = held.shape[2], new.shape[2]
     at = op.arange(room, dtype="i32") - places[:, :1]
     written = op.logical_and(at >= 0, at < rows)

@@ -93,7 +93,8 @@ def layer(s: Shape, w: Source, prefix: str, norms: dict[str, str] = NORMS) -> Tr
     """The weights of one layer."""
     q, kv = s.heads * s.head_dim, s.kv_heads * s.head_dim
     sizes = {
-        "q": (s.width, q), "k": (s.width, kv), "v": (s.width, kv), "o": (q, s.width), "gate": (s.width, s.hidden),
+        "q": (s.width, q), "k": (s.width, kv), "v": (s.width, kv), "o": (q, s.width),
+        "gate": (s.width, s.hidden),
         "up": (s.width, s.hidden), "down": (s.hidden, s.width),
     }  # fmt: skip
     out: Tree = {n: w.vector(f"{prefix}{name}.weight", s.width) for n, name in norms.items()}

@@ -35,7 +35,9 @@ PREFIXES = {"gpt2": "transformer.", "bert": "bert.", "vit": "vit."}  # of names 
 
 @blames_arguments
 def load(path: str | os.PathLike[str]) -> Made:
-    """A model from a GGUF file, a folder with config.json and safetensors, or an installed package that holds one."""
+    """A model from a GGUF file, a folder with config.json and safetensors, or an installed package that
+    holds one.
+    """
     where = _found(Path(path))
     if where.is_dir():
         return _from_folder(where)

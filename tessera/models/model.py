@@ -37,7 +37,9 @@ class Family:
 
 @dataclass
 class State:
-    """What a model has seen of some sequences: keys and values of each layer, and how many positions are filled."""
+    """What a model has seen of some sequences: keys and values of each layer, and how many positions are
+    filled.
+    """
 
     cache: list[Any]
     length: int
@@ -95,7 +97,9 @@ class LanguageModel:
     def _over_pages(
         self, params: Any, tokens: Any, pools: Any, table: Any, start: Any, last: Any
     ) -> Any:
-        """Logits (batch, vocabulary) after row `last` of each sequence, and the new keys and values of each layer."""
+        """Logits (batch, vocabulary) after row `last` of each sequence, and the new keys and values of each
+        layer.
+        """
         held = [Pages(k, v, table) for k, v in pools]
         x, new = self._family.forward(self.shape, params, tokens, held, start)
         at = op.broadcast_to(op.reshape(last, (-1, 1, 1)), (x.shape[0], 1, x.shape[2]))
@@ -142,7 +146,8 @@ class LanguageModel:
             )
         if ids.min() < 0 or ids.max() >= self.shape.vocabulary:
             raise OperandError(
-                f"{self.name}: token {ids.max() if ids.min() >= 0 else ids.min()} is out of range; the model has "
+                f"{self.name}: token {ids.max() if ids.min() >= 0 else ids.min()} is out of range; the "
+                "model has "
                 f"{self.shape.vocabulary}"
             )
         return ids.astype(np.int32)
@@ -155,12 +160,15 @@ class LanguageModel:
         return self._advance(state, tokens, self._all if every else None)
 
     def _advance(self, state: State, tokens: Any, rows_of: Any) -> tuple[Array, State]:
-        """What a step gives for each token, or the logits after the last, and the state that has seen them."""
+        """What a step gives for each token, or the logits after the last, and the state
+        that has seen them.
+        """
         ids = self._checked(tokens)
         total = state.length + len(ids)
         if total > self.context:
             raise ShapeError(
-                f"{self.name}: {total} positions are more than the context of {self.context}; shorten the prompt"
+                f"{self.name}: {total} positions are more than the context of {self.context}; shorten the "
+                "prompt"
             )
         outs = []
         while len(ids):

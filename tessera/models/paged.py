@@ -13,15 +13,18 @@ from tessera.models.model import LanguageModel
 
 PAGE = 16  # positions of a page: a prefix is shared in these units, and half of one is wasted by a sequence
 ROWS = (1, 32, 128)  # tokens of a step for each sequence, as a prompt is cut
-# Sequences of a step.  SmolLM2-135M takes 42, 75, 137, 282 and 553 ms of CPU for 1, 4, 8, 16 and 32 sequences (Xeon, 2.5 GHz):
-# linear from 4 on, so that more programs would save nothing and each takes seconds to compile.
+# Sequences of a step.  SmolLM2-135M takes 42, 75, 137, 282 and 553 ms of CPU for 1, 4, 8, 16 and 32
+# sequences (Xeon, 2.5 GHz): linear from 4 on, so that more programs would save nothing and each takes
+# seconds to compile.
 BATCHES = (1, 4, 16)
 LEAST_PAGES = 16  # columns of a table: the next power of two, so that programs are few
 
 
 @dataclass(frozen=True)
 class Part:
-    """The tokens of one sequence in a step: they follow `start` earlier ones, and lie in pages of the pool."""
+    """The tokens of one sequence in a step: they follow `start` earlier ones, and lie in
+    pages of the pool.
+    """
 
     tokens: Sequence[int]
     start: int
@@ -59,7 +62,9 @@ class PagedSteps:
         ]
 
     def run(self, parts: Sequence[Part]) -> Array:
-        """Logits (parts, vocabulary) after the tokens of each part, whose keys and values are then in their pages."""
+        """Logits (parts, vocabulary) after the tokens of each part, whose keys and values are then in their
+        pages.
+        """
         out, at = [], 0
         for size in batches(len(parts)):
             out.append(self._run(parts[at : at + size], size))

@@ -96,7 +96,9 @@ def _yarn_factor(p: Mapping[str, Any], factor: float) -> float:
 
 
 def rotate(x: Any, cos: Any, sin: Any) -> Any:
-    """Turn the pairs (x[i], x[i + dim / 2]) of (batch, heads, rows, dim) by angles (batch, 1, rows, dim / 2)."""
+    """Turn the pairs (x[i], x[i + dim / 2]) of (batch, heads, rows, dim) by angles (batch, 1, rows, dim /
+    2).
+    """
     half = cos.shape[-1]
     a, b = x[..., :half], x[..., half:]
     return op.concat([a * cos - b * sin, b * cos + a * sin], axis=-1)

@@ -18,7 +18,8 @@ LONGEST_HEADER = 100 << 20  # bytes, as in the format's own reader
 MOST_AXES = 8
 DTYPES: dict[str, Any] = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn,
-    "F8_E5M2": ml_dtypes.float8_e5m2, "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U64": "<u8", "U32": "<u4",
+    "F8_E5M2": ml_dtypes.float8_e5m2, "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U64": "<u8",
+    "U32": "<u4",
     "U16": "<u2", "U8": "u1", "BOOL": "?",
 }  # fmt: skip
 
@@ -72,7 +73,8 @@ def _row(name: str, row: Any, file: Safetensors, path: Path) -> tuple[Any, tuple
     dtype = np.dtype(DTYPES[kind])
     if ends[1] - ends[0] != math.prod(shape) * dtype.itemsize or ends[1] > file.room:
         raise ModelError(
-            f"{path}: tensor {name} is {kind}{shape}, which bytes {ends[0]} to {ends[1]} of {file.room} cannot hold"
+            f"{path}: tensor {name} is {kind}{shape}, which bytes {ends[0]} to {ends[1]} of {file.room} "
+            "cannot hold"
         )
     return dtype, tuple(shape), ends[0]
 

@@ -1,4 +1,6 @@
-"""Choosing the next token: penalties, temperature, cuts of the distribution, and a draw that is a function of seed and place."""
+"""Choosing the next token: penalties, temperature, cuts of the distribution, and a draw that is a function
+of seed and place.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ class Sampling:
 
     def __post_init__(self) -> None:
         ranges = {
-            "temperature": (self.temperature, 0, 100), "top_k": (self.top_k, 0, 2**31), "top_p": (self.top_p, 0, 1),
+            "temperature": (self.temperature, 0, 100), "top_k": (self.top_k, 0, 2**31),
+            "top_p": (self.top_p, 0, 1),
             "min_p": (self.min_p, 0, 1), "repetition_penalty": (self.repetition_penalty, 1e-3, 1e3),
             "presence_penalty": (self.presence_penalty, -100, 100), "seed": (self.seed, 0, 2**64 - 1),
             "frequency_penalty": (self.frequency_penalty, -100, 100),

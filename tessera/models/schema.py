@@ -1,7 +1,8 @@
 """JSON schemas as grammars: every text of the grammar is JSON that the schema admits.
 
-A grammar may be narrower than its schema: keys come in the order of `properties`, nothing but one space after a colon or
-a comma is blank, numbers are of bounded length, and objects with properties have no others.
+A grammar may be narrower than its schema: keys come in the order of `properties`, nothing but one space
+after a colon or a comma is blank, numbers are of bounded length, and objects with properties have no
+others.
 """
 
 from __future__ import annotations
@@ -28,7 +29,23 @@ from tessera.models.grammar import (
 from tessera.models.grammar import start as started
 from tessera.models.integers import integers
 
-NOTES = frozenset(["title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$schema", "$id", "$comment", "$defs", "definitions", "strict"])  # fmt: skip
+NOTES = frozenset(
+    [
+        "title",
+        "description",
+        "default",
+        "examples",
+        "deprecated",
+        "readOnly",
+        "writeOnly",
+        "$schema",
+        "$id",
+        "$comment",
+        "$defs",
+        "definitions",
+        "strict",
+    ]
+)
 KEYS = {
     "object": {"properties", "required", "additionalProperties"},
     "array": {"items", "prefixItems", "minItems", "maxItems"},
@@ -66,12 +83,24 @@ CHARACTER = Alt((
 QUOTE, SPACE = one(ord('"')), optional(one(ord(" ")))
 STRING_BODY = Repeat(CHARACTER)
 # What may be on top of the stacks of a reader inside a string.
-INSIDE = frozenset([PLAIN, QUOTE, *(o.parts[0] for o in CHARACTER.options[1:-1]), CHARACTER.options[-1].parts[0].parts[0]])  # fmt: skip
+INSIDE = frozenset(
+    [
+        PLAIN,
+        QUOTE,
+        *(o.parts[0] for o in CHARACTER.options[1:-1]),
+        CHARACTER.options[-1].parts[0].parts[0],
+    ]
+)
 STRING = Seq((QUOTE, STRING_BODY, QUOTE))
 COMMA, COLON = Seq((one(ord(",")), SPACE)), Seq((one(ord(":")), SPACE))
 FRACTION = Seq((one(ord(".")), Repeat(DIGIT, 1, MOST_DIGITS)))
 EXPONENT = Seq((Bytes(frozenset(b"eE")), optional(Bytes(frozenset(b"+-"))), Repeat(DIGIT, 1, 2)))
-INTEGER = Seq((optional(one(ord("-"))), Alt((one(0x30), Seq((_bytes(0x31, 0x39), Repeat(DIGIT, 0, MOST_DIGITS - 1)))))))  # fmt: skip
+INTEGER = Seq(
+    (
+        optional(one(ord("-"))),
+        Alt((one(0x30), Seq((_bytes(0x31, 0x39), Repeat(DIGIT, 0, MOST_DIGITS - 1))))),
+    )
+)
 NUMBER = Seq((INTEGER, optional(FRACTION), optional(EXPONENT)))
 _TWO, _FOUR = Seq((DIGIT, DIGIT)), Seq((DIGIT, DIGIT, DIGIT, DIGIT))
 
@@ -81,7 +110,9 @@ def _padded(low: int, high: int) -> Any:
 
 
 _DATE = Seq((_FOUR, literal("-"), _padded(1, 12), literal("-"), _padded(1, 28)))
-_TIME = Seq((_padded(0, 23), literal(":"), _padded(0, 59), literal(":"), _padded(0, 59), literal("Z")))  # fmt: skip
+_TIME = Seq(
+    (_padded(0, 23), literal(":"), _padded(0, 59), literal(":"), _padded(0, 59), literal("Z"))
+)
 _HEXES = [Seq([HEX] * n) for n in (8, 4, 4, 4, 12)]
 FORMATS = {
     "date": _DATE,
@@ -144,7 +175,13 @@ class Grammar:
             return self._any
         if not isinstance(s, dict):
             raise OperandError(f"schema: got {s!r:.60}, expected an object")
-        for key, make in (("$ref", self._reference), ("const", self._const), ("enum", self._enum), ("anyOf", self._any_of), ("allOf", self._all_of)):  # fmt: skip
+        for key, make in (
+            ("$ref", self._reference),
+            ("const", self._const),
+            ("enum", self._enum),
+            ("anyOf", self._any_of),
+            ("allOf", self._all_of),
+        ):
             if key in s:
                 _known(s, {key, "type"} if key in ("const", "enum") else {key})
                 return make(s[key], depth)
@@ -158,7 +195,9 @@ class Grammar:
 
     def _reference(self, name: Any, depth: int) -> Any:
         if not isinstance(name, str) or not name.startswith("#"):
-            raise OperandError(f"schema: $ref is {name!r:.60}, expected a path such as #/$defs/name")  # fmt: skip
+            raise OperandError(
+                f"schema: $ref is {name!r:.60}, expected a path such as #/$defs/name"
+            )
         if name not in self._named:
             ref = self._named[name] = Ref()
             self._refs.append(ref)
@@ -189,7 +228,9 @@ class Grammar:
         required = s.get("required", [])
         named = isinstance(required, list) and all(isinstance(n, str) for n in required)
         if not isinstance(given, dict) or not named:
-            raise OperandError("schema: properties is expected to be an object, and required a list of names")  # fmt: skip
+            raise OperandError(
+                "schema: properties is expected to be an object, and required a list of names"
+            )
         others = [n for n in required if n not in given]
         if others and more is False:
             raise OperandError(f"schema: {others[0]!r:.60} is required and not among properties")
@@ -239,7 +280,10 @@ class Grammar:
         if "format" in s:
             known = isinstance(s["format"], str) and s["format"] in FORMATS
             if not known or least or most is not None:
-                raise OperandError(f"schema: format is {s['format']!r:.60}, expected one of {', '.join(FORMATS)}, without lengths")  # fmt: skip
+                raise OperandError(
+                    f"schema: format is {s['format']!r:.60}, expected one of "
+                    f"{', '.join(FORMATS)}, without lengths"
+                )
             return Seq((QUOTE, FORMATS[s["format"]], QUOTE))
         if most is not None and least > most:
             raise OperandError(f"schema: minLength is {least} and maxLength {most}")
@@ -257,13 +301,17 @@ class Grammar:
         inside = [integers(low, high, MOST_DIGITS)] if _some(low, high) else []
         floor = 0 if low is None else max(low, 0)
         if high is None or floor < high:
-            inside.append(Seq((integers(floor, None if high is None else high - 1, MOST_DIGITS), FRACTION)))  # fmt: skip
+            inside.append(
+                Seq((integers(floor, None if high is None else high - 1, MOST_DIGITS), FRACTION))
+            )
         ceiling = 0 if high is None else min(high, 0)
         if low is None or low < ceiling:
             size = integers(-ceiling, None if low is None else -low - 1, MOST_DIGITS)
             inside.append(Seq((literal("-"), size, FRACTION)))
         if not inside:
-            raise OperandError("schema: bounds of a number with no integer between them are not taken")  # fmt: skip
+            raise OperandError(
+                "schema: bounds of a number with no integer between them are not taken"
+            )
         return Alt(inside)
 
     def _boolean(self, s: dict[str, Any], depth: int) -> Any:
@@ -276,7 +324,9 @@ class Grammar:
 def _known(s: dict[str, Any], keys: set[str]) -> None:
     unknown = sorted(s.keys() - keys - NOTES)
     if unknown:
-        raise OperandError(f"schema: {unknown[0]!r:.60} is not taken here; expected {', '.join(sorted(keys))}")  # fmt: skip
+        raise OperandError(
+            f"schema: {unknown[0]!r:.60} is not taken here; expected {', '.join(sorted(keys))}"
+        )
 
 
 def _implied(s: dict[str, Any]) -> Any:
@@ -300,7 +350,9 @@ def _bounds(s: dict[str, Any]) -> tuple[int | None, int | None]:
     for name in KEYS["integer"] & s.keys():
         v = s[name]
         if isinstance(v, bool) or not isinstance(v, int | float) or not abs(v) < 10**MOST_DIGITS:
-            raise OperandError(f"schema: {name} is {v!r:.60}, expected a number of {MOST_DIGITS} digits or fewer")  # fmt: skip
+            raise OperandError(
+                f"schema: {name} is {v!r:.60}, expected a number of {MOST_DIGITS} digits or fewer"
+            )
         open_ = "exclusive" in name
         if "inimum" in name:
             bound = math.floor(v) + 1 if open_ else math.ceil(v)

@@ -1,7 +1,7 @@
 """Splitting of text into words before byte-pair encoding, by the patterns of published tokenizers.
 
-The patterns speak of Unicode categories, which `re` does not know.  So the text is mapped to one ASCII character for
-each of its own, which names the category, and the pattern runs over that.
+The patterns speak of Unicode categories, which `re` does not know.  So the text is mapped to one ASCII
+character for each of its own, which names the category, and the pattern runs over that.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ _GPT4O = (
     rf"|[{_N}]{{1,3}}| ?[^{_S}{_L}{_N}]+[\r\n/]*|[{_S}]*[\r\n]+|{_TAIL}"
 )
 
-# By the name that a GGUF file has under tokenizer.ggml.pre; each pattern splits the words of the one before it.
+# By the name that a GGUF file has under tokenizer.ggml.pre; each pattern splits the words of the one before
+# it.
 PATTERNS: dict[str, tuple[str, ...]] = {
     "default": (_GPT2,),
     "gpt-2": (_GPT2,),

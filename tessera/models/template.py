@@ -1,4 +1,6 @@
-"""Chat templates, which model files bring along, rendered in jinja2's sandbox with bounds on what they make."""
+"""Chat templates, which model files bring along, rendered in jinja2's sandbox with bounds on what they
+make.
+"""
 
 from __future__ import annotations
 

@@ -23,7 +23,8 @@ BLOCK = 64
 @tree.node
 @dataclass(frozen=True)
 class Packed:
-    """A matrix (in, out) of few bits: i8 codes (blocks, groups, size, columns), scales and offsets (blocks, groups, columns).
+    """A matrix (in, out) of few bits: i8 codes (blocks, groups, size, columns), scales and offsets (blocks,
+    groups, columns).
 
     Its elements are code * scale + offset; a product reads the codes, and scales the sum of each group once.
     """
@@ -97,7 +98,9 @@ def linear(x: Any, w: Any, bias: Any = None) -> Any:
 
 
 def side_by_side(ws: Sequence[Any]) -> Any:
-    """Matrices of the same rows and format as one, whose product gives all of theirs; None where they differ."""
+    """Matrices of the same rows and format as one, whose product gives all of theirs; None where they
+    differ.
+    """
     few = isinstance(ws[0], Packed)
     leaves = [(w.codes, w.scale, w.offset) if isinstance(w, Packed) else (w,) for w in ws]
     kinds = {

@@ -35,9 +35,9 @@ class Writer(LanguageModel):
     ) -> Any:
         """A continuation: text for a text, tokens for tokens.
 
-        Sampling: temperature (0 takes the likeliest token), top_k, top_p, min_p, repetition_penalty, presence_penalty,
-        frequency_penalty, seed.  `stop` ends a text; `draft` is a smaller model that proposes tokens;
-        `schema` is a JSON schema that the text follows.
+        Sampling: temperature (0 takes the likeliest token), top_k, top_p, min_p, repetition_penalty,
+        presence_penalty, frequency_penalty, seed.  `stop` ends a text; `draft` is a smaller model that
+        proposes tokens; `schema` is a JSON schema that the text follows.
         """
         if beams != 1:
             if temperature or sampling or draft is not None or stop or schema is not None:

@@ -7,4 +7,5 @@ from pathlib import Path
 HERE = Path(__file__).parent
 INCLUDE = HERE / "include"
 HEADER = INCLUDE / "tessera" / "tessera.h"
+HEADERS = tuple(INCLUDE / "tessera" / name for name in ("tessera.h", "tensor.hpp", "ops.hpp"))
 SOURCE = HERE / "tessera.c"

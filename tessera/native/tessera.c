@@ -2,7 +2,7 @@
  *
  *   cc -O2 -pthread -I include program.c tessera.c
  *
- * In order: errors, SHA-256, the file, plans, sizes, memory, machine code, threads, running, GPUs.  A reader believes nothing
+ * In order: errors, SHA-256, the file, plans, sizes, memory, machine code, threads, running, GPUs, operators.  A reader believes nothing
  * in a file before it is checked, also when digests fit: they tell who damaged a file, not who wrote it.
  */
 #ifndef _GNU_SOURCE
@@ -186,6 +186,74 @@ static void sha256(const void *data, uint64_t n, uint8_t out[32]) {
   sha_end(&c, out);
 }
 
+/* SHA-256 of several pieces at once, one in each lane of a vector ------------------------------------------------- */
+
+enum { PIECE = 16384, MOST_LANES = 16 };
+
+/* Digests of `lanes` pieces of PIECE bytes that follow each other. */
+#define SHA_LANES(name, lanes, attributes)                                                                          \
+  attributes static void name(const uint8_t *data, uint8_t (*out)[32]) {                                            \
+    typedef uint32_t V __attribute__((vector_size(4 * lanes)));                                                     \
+    static const uint32_t start[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,                               \
+                                      0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};                              \
+    V h[8], s[8], w[16], t, u, x, y;                                                                                \
+    uint32_t word, block, i, j;                                                                                     \
+    for (i = 0; i < 8; i++) h[i] = (V){0} + start[i];                                                               \
+    for (block = 0; block <= PIECE / 64; block++) {                                                                 \
+      for (i = 0; i < 16; i++) {                                                                                    \
+        if (block == PIECE / 64) { /* what follows a message of this length */                                      \
+          w[i] = (V){0} + (i == 0 ? 0x80000000u : i == 15 ? PIECE * 8u : 0u);                                       \
+          continue;                                                                                                 \
+        }                                                                                                           \
+        for (j = 0; j < lanes; j++) {                                                                               \
+          memcpy(&word, data + (size_t)j * PIECE + block * 64 + i * 4, 4);                                          \
+          w[i][j] = __builtin_bswap32(word);                                                                        \
+        }                                                                                                           \
+      }                                                                                                             \
+      for (i = 0; i < 8; i++) s[i] = h[i];                                                                          \
+      for (i = 0; i < 64; i++) {                                                                                    \
+        if (i > 15) {                                                                                               \
+          x = w[(i + 1) & 15], y = w[(i + 14) & 15];                                                                \
+          w[i & 15] += w[(i + 9) & 15] + (ROTATE(x, 7) ^ ROTATE(x, 18) ^ x >> 3) +                                  \
+                       (ROTATE(y, 17) ^ ROTATE(y, 19) ^ y >> 10);                                                   \
+        }                                                                                                           \
+        x = s[4], y = s[0];                                                                                         \
+        t = s[7] + (ROTATE(x, 6) ^ ROTATE(x, 11) ^ ROTATE(x, 25)) + (s[6] ^ (x & (s[5] ^ s[6]))) + K256[i] +        \
+            w[i & 15];                                                                                              \
+        u = (ROTATE(y, 2) ^ ROTATE(y, 13) ^ ROTATE(y, 22)) + ((y & s[1]) | (s[2] & (y | s[1])));                    \
+        s[7] = s[6], s[6] = s[5], s[5] = x, s[4] = s[3] + t, s[3] = s[2], s[2] = s[1], s[1] = y, s[0] = t + u;      \
+      }                                                                                                             \
+      for (i = 0; i < 8; i++) h[i] += s[i];                                                                         \
+    }                                                                                                               \
+    for (j = 0; j < lanes; j++)                                                                                     \
+      for (i = 0; i < 32; i++) out[j][i] = (uint8_t)(h[i / 4][j] >> (24 - 8 * (i % 4)));                            \
+  }
+
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define NO_ATTRIBUTES
+SHA_LANES(sha_four, 4, NO_ATTRIBUTES)
+#if defined(__x86_64__)
+SHA_LANES(sha_eight, 8, __attribute__((target("avx2"))))
+SHA_LANES(sha_sixteen, 16, __attribute__((target("avx512f"))))
+#endif
+#endif
+
+/* The digests of at most MOST_LANES whole pieces; how many were taken. */
+static uint64_t sha_pieces(const uint8_t *data, uint64_t count, uint8_t (*out)[32]) {
+  uint64_t i;
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#if defined(__x86_64__)
+  if (!has_sha() && count >= 16 && __builtin_cpu_supports("avx512f")) return sha_sixteen(data, out), 16;
+  if (!has_sha() && count >= 8 && __builtin_cpu_supports("avx2")) return sha_eight(data, out), 8;
+  if (!has_sha() && count >= 4) return sha_four(data, out), 4;
+#else
+  if (count >= 4) return sha_four(data, out), 4;
+#endif
+#endif
+  for (i = 0; i < count && i < MOST_LANES; i++) sha256(data + i * PIECE, PIECE, out[i]);
+  return i;
+}
+
 /* The file ------------------------------------------------------------------------------------------------------ */
 
 enum { HEADER = 256, ROW = 128, PAGE = 4096, MOST_SECTIONS = 4096, NAME_BYTES = 72 };
@@ -259,7 +327,64 @@ static tess_status_t read_table(TessBundle *b) {
   return TESS_OK;
 }
 
+/* Weights are verified by the digests of their pieces, where a section has these: in lanes, and by several threads. */
+typedef struct {
+  const uint8_t *data, *want;
+  uint64_t first, end, size; /* pieces, bytes */
+  int wrong;
+} Pieces;
+
+static void *check_pieces(void *given) {
+  Pieces *p = given;
+  uint8_t found[MOST_LANES][32];
+  uint64_t i, whole = p->size / PIECE, taken;
+  for (i = p->first; i < p->end; i += taken) {
+    if (i < whole) {
+      taken = sha_pieces(p->data + i * PIECE, (p->end < whole ? p->end : whole) - i, found);
+    } else {
+      sha256(p->data + i * PIECE, p->size - i * PIECE, found[0]), taken = 1;
+    }
+    if (memcmp(found, p->want + i * 32, taken * 32)) p->wrong = 1;
+  }
+  return NULL;
+}
+
+static uint32_t cores(void);
+
+static int pieces_fit(const uint8_t *data, uint64_t size, const uint8_t *want) {
+  enum { HELPERS = 7, WORTH = 64 };
+  Pieces part[HELPERS + 1];
+  pthread_t thread[HELPERS];
+  uint64_t count = (size + PIECE - 1) / PIECE, parts = count / WORTH, i;
+  int wrong = 0, started[HELPERS] = {0};
+  if (parts > cores()) parts = cores();
+  if (parts > HELPERS + 1) parts = HELPERS + 1;
+  if (!parts) parts = 1;
+  for (i = 0; i < parts; i++) {
+    Pieces p = {data, want, 0, 0, size, 0};
+    p.first = count * i / parts, p.end = count * (i + 1) / parts;
+    part[i] = p;
+    if (i) started[i - 1] = !pthread_create(&thread[i - 1], NULL, check_pieces, &part[i]);
+  }
+  check_pieces(&part[0]);
+  for (i = 1; i < parts; i++) {
+    if (started[i - 1]) pthread_join(thread[i - 1], NULL);
+    else check_pieces(&part[i]);
+  }
+  for (i = 0; i < parts; i++) wrong |= part[i].wrong;
+  return !wrong;
+}
+
+/* Where the digests of the pieces of the weights are, after their section was verified; null: there are none. */
+static const uint8_t *pieces_of(const TessBundle *b, const Section *weights) {
+  const Section *s = section(b, "pieces/weights");
+  uint64_t count = (weights->size + PIECE - 1) / PIECE;
+  if (!s || s->size != 16 + 32 * count || u32_at(s->data) != PIECE || u32_at(s->data + 4)) return NULL;
+  return u64_at(s->data + 8) == weights->size ? s->data + 16 : NULL;
+}
+
 static tess_status_t check_digests(const TessBundle *b) {
+  const uint8_t *pieces = NULL;
   uint8_t digest[32];
   uint32_t i;
   Sha c;
@@ -273,10 +398,13 @@ static tess_status_t check_digests(const TessBundle *b) {
     const Section *s = &b->sections[i];
     if (s->kind == KIND_WEIGHTS && b->flags & TESS_OPEN_TRUST_WEIGHTS) continue;
     if (s->kind == KIND_CODE) continue; /* the copy that runs is what is verified */
+    if (s == b->weights && (pieces = pieces_of(b, s))) continue;
     sha256(s->data, s->size, digest);
     if (memcmp(digest, s->digest, 32))
       return fail(TESS_ERROR_DIGEST, "bundle: the digest of section '%s' is wrong; it is damaged or was changed", s->name);
   }
+  if (pieces && !pieces_fit(b->weights->data, b->weights->size, pieces))
+    return fail(TESS_ERROR_DIGEST, "bundle: the digest of section 'weights' is wrong; it is damaged or was changed");
   return TESS_OK;
 }
 
@@ -336,9 +464,9 @@ tess_status_t tess_bundle_manifest(const TessBundle *b, const char **text, uint6
 /* Plans --------------------------------------------------------------------------------------------------------- */
 
 enum { TEMPORARY, INPUT, DATA, VIEW };
-enum { CALL, COPY, WHILE, SCAN };
+enum { CALL, COPY, WHILE, SCAN, BRANCH, REPEAT, TRAVERSE, STEPS };
 enum { OP_CONSTANT, OP_SYMBOL, OP_ADD, OP_MULTIPLY, OP_QUOTIENT, OP_REST, OP_MAX, OP_MIN, OPCODES };
-enum { DEEPEST = 64, MOST_TOGETHER = 16, IMPORTS = 5 };
+enum { DEEPEST = 64, MOST_TOGETHER = 16, IMPORTS = 5, MOST_NESTED = 16 };
 static const uint8_t ITEM[20] = {0, 1, 1, 1, 2, 4, 8, 1, 2, 4, 8, 1, 1, 2, 2, 4, 8, 8, 16, 4};
 
 typedef struct {
@@ -371,9 +499,11 @@ typedef struct {
   const uint8_t *writable;
 } Kernel;
 typedef struct {
-  uint32_t kind, kernel, carry, xs, reverse, length, in_count, out_count;
+  uint32_t kind, kernel, region[2], carry, xs, reverse, length, in_count, out_count;
   uint32_t *in, *out; /* of a call and a copy: all parameters in `in` */
 } Step;
+
+static int has_kernel(const Step *s) { return s->kind == CALL || s->kind == WHILE || s->kind == SCAN; }
 
 typedef struct Bound Bound;
 typedef struct DeviceProgram DeviceProgram;
@@ -385,6 +515,7 @@ struct TessEntry {
   char name[40], target[40], numerics[32];
   uint32_t arch;
   const uint8_t *at, *end; /* while the plan is read */
+  uint32_t version; /* of the plan */
   uint32_t symbols, sizes, bindings, guards, buffers, inputs, outputs, kernels, steps;
   const uint8_t **symbol_names;
   Size *size;
@@ -401,6 +532,9 @@ struct TessEntry {
   uint8_t *code;
   uint64_t code_bytes;
   Bound *bound;
+  TessEntry **region; /* programs of branches and loops: entries without a name, whose code is this one's */
+  uint32_t regions, depth;
+  uint32_t *outer; /* of a region: the symbol of the program around it that each symbol is */
   DeviceProgram *device; /* of an entry point on a GPU, which has nothing of the above but names */
   pthread_mutex_t lock;
 };
@@ -615,7 +749,7 @@ static tess_status_t read_steps(TessEntry *e) {
   TRY(take_count(e, 12, &e->steps, (void **)&e->step, sizeof *e->step));
   for (i = 0; i < e->steps; i++) {
     Step *s = &e->step[i];
-    TRY(take_below(e, 4, &s->kind));
+    TRY(take_below(e, e->version == 1 ? BRANCH : STEPS, &s->kind));
     if (s->kind == COPY) {
       s->in_count = 2;
       TRY(take_numbers(e, 2, e->buffers, &s->in));
@@ -624,7 +758,12 @@ static tess_status_t read_steps(TessEntry *e) {
         return damaged("a copy is of another type");
       continue;
     }
-    TRY(take_below(e, e->kernels, &s->kernel));
+    if (has_kernel(s)) {
+      TRY(take_below(e, e->kernels, &s->kernel));
+    } else {
+      TRY(take_u32(e, &s->region[0]));
+      TRY(take_u32(e, &s->region[1]));
+    }
     if (s->kind != CALL) {
       TRY(take_u32(e, &s->carry));
       TRY(take_u32(e, &s->xs));
@@ -639,8 +778,87 @@ static tess_status_t read_steps(TessEntry *e) {
     }
     TRY(take_u32(e, &s->out_count));
     TRY(take_numbers(e, s->out_count, e->buffers, &s->out));
-    TRY(check_loop(e, s));
+    if (has_kernel(s)) TRY(check_loop(e, s));
   }
+  return TESS_OK;
+}
+
+/* What a region takes or makes is what a step has: the same type, but for the first axis of rows. */
+static int fits(const TessEntry *e, uint32_t buffer, const TessEntry *r, uint32_t own, uint32_t rows) {
+  const Buffer *a = &e->buffer[buffer], *b = &r->buffer[own];
+  return a->dtype == b->dtype && a->rank == b->rank + rows;
+}
+
+static tess_status_t check_region(const TessEntry *e, const Step *s, uint32_t which) {
+  static const char *const wrong = "a branch or loop does not fit its region";
+  const TessEntry *r;
+  uint32_t i, first = s->kind == BRANCH, test = s->kind == REPEAT && !which, rows = s->kind == TRAVERSE ? s->xs : 0;
+  if (s->region[which] >= e->regions) return damaged("a region is unknown");
+  r = e->region[s->region[which]];
+  if (r->inputs != s->in_count - first || r->outputs != (test ? 1 : s->out_count)) return damaged(wrong);
+  for (i = 0; i < r->inputs; i++)
+    if (!fits(e, s->in[first + i], r, r->input[i].buffer, i >= s->carry && i < s->carry + rows)) return damaged(wrong);
+  if (test) {
+    const Buffer *b = &r->buffer[r->output[0].buffer];
+    return b->dtype == TESS_BOOL && !b->rank ? TESS_OK : damaged(wrong);
+  }
+  for (i = 0; i < r->outputs; i++)
+    if (!fits(e, s->out[i], r, r->output[i].buffer, s->kind == TRAVERSE && i >= s->carry)) return damaged(wrong);
+  return TESS_OK;
+}
+
+static tess_status_t check_control(const TessEntry *e, const Step *s) {
+  uint32_t i;
+  if (s->kind == BRANCH) {
+    const Buffer *b = s->in_count ? &e->buffer[s->in[0]] : NULL;
+    if (!b || b->dtype != TESS_BOOL || b->rank || s->carry || s->xs) return damaged("a branch has no condition");
+  }
+  if (s->carry > s->in_count || s->carry > s->out_count || s->xs > s->in_count - s->carry)
+    return damaged("a loop has too few parameters");
+  if (s->kind == REPEAT && (s->carry != s->out_count || s->xs)) return damaged("a loop has too few parameters");
+  for (i = 0; i < s->out_count; i++)
+    if (e->buffer[s->out[i]].kind != TEMPORARY) return damaged("a loop writes to what it may not");
+  TRY(check_region(e, s, 0));
+  return s->kind == TRAVERSE ? TESS_OK : check_region(e, s, 1);
+}
+
+static tess_status_t read_program(TessEntry *e);
+
+/* The symbol of the program around a region that has the name of one of the region's. */
+static tess_status_t find_symbols(const TessEntry *e, TessEntry *r) {
+  uint32_t i, j;
+  r->outer = calloc((size_t)r->symbols + 1, sizeof *r->outer);
+  if (!r->outer) return fail(TESS_ERROR_MEMORY, "bundle: no memory for its plan");
+  for (i = 0; i < r->symbols; i++) {
+    uint32_t n = u32_at(r->symbol_names[i]);
+    for (j = 0; j < e->symbols; j++)
+      if (u32_at(e->symbol_names[j]) == n && !memcmp(e->symbol_names[j] + 4, r->symbol_names[i] + 4, n)) break;
+    if (j == e->symbols && i != r->scan_symbol) return damaged("a region has a size that is not told");
+    r->outer[i] = j;
+  }
+  return TESS_OK;
+}
+
+static tess_status_t read_regions(TessEntry *e) {
+  uint32_t i, bytes;
+  const uint8_t *text;
+  TRY(take_count(e, 12, &e->regions, (void **)&e->region, sizeof *e->region));
+  if (e->regions && e->depth == MOST_NESTED) return damaged("it is nested too deep");
+  for (i = 0; i < e->regions; i++) {
+    TessEntry *r = e->region[i] = calloc(1, sizeof *r);
+    if (!r) return fail(TESS_ERROR_MEMORY, "bundle: no memory for its plan");
+    pthread_mutex_init(&r->lock, NULL);
+    TRY(take_text(e, &text, &bytes));
+    r->bundle = e->bundle, r->code = e->code, r->code_bytes = e->code_bytes, r->depth = e->depth + 1;
+    memcpy(r->name, e->name, sizeof r->name);
+    r->at = text, r->end = text + bytes;
+    TRY(read_program(r));
+    TRY(take_u32(r, &bytes));
+    if (bytes || r->bindings || r->guards || r->at != r->end) return damaged("bytes follow the end of a region");
+    TRY(find_symbols(e, r));
+  }
+  for (i = 0; i < e->steps; i++)
+    if (e->step[i].kind >= BRANCH) TRY(check_control(e, &e->step[i]));
   return TESS_OK;
 }
 
@@ -693,12 +911,10 @@ static uint64_t import_named(const char *name) {
   return 0;
 }
 
-/* Copy the code, verify the copy, fill in what it imports, and make it executable and not writable. */
-static tess_status_t load_code(TessEntry *e, const Section *s) {
+/* Copy the code, and verify the copy. */
+static tess_status_t map_code(TessEntry *e, const Section *s) {
   uint8_t digest[32];
-  uint32_t count, i;
-  char name[32];
-  uint64_t at, address, whole = page_up(s->size ? s->size : 1);
+  uint64_t whole = page_up(s->size ? s->size : 1);
   void *p = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) return fail(TESS_ERROR_MEMORY, "bundle: no memory for %llu bytes of code", (unsigned long long)whole);
   e->code = p;
@@ -708,6 +924,15 @@ static tess_status_t load_code(TessEntry *e, const Section *s) {
     if (memcmp(digest, s->digest, 32))
       return fail(TESS_ERROR_DIGEST, "bundle: the digest of section '%s' is wrong; it is damaged or was changed", s->name);
   }
+  return TESS_OK;
+}
+
+/* Fill in what the code imports, and make it executable and not writable. */
+static tess_status_t load_code(TessEntry *e, const Section *s) {
+  uint32_t count, i;
+  char name[32];
+  uint64_t at, address, whole = page_up(s->size ? s->size : 1);
+  void *p = e->code;
   TRY(take_u32(e, &count));
   for (i = 0; i < count; i++) {
     TRY(take_name(e, name, sizeof name));
@@ -724,13 +949,14 @@ static tess_status_t load_code(TessEntry *e, const Section *s) {
   return TESS_OK;
 }
 
-static tess_status_t read_plan(TessEntry *e, const Section *plan, const Section *code) {
-  uint32_t i, version;
-  e->at = plan->data, e->end = plan->data + plan->size, e->code_bytes = code->size;
+/* A plan but for its imports: that of a whole program, or of a region. */
+static tess_status_t read_program(TessEntry *e) {
+  uint32_t i, named;
   if (!enough(e, 8) || memcmp(e->at, "TSPL", 4)) return damaged("it is none");
   e->at += 4;
-  TRY(take_u32(e, &version));
-  if (version != 1) return fail(TESS_ERROR_FILE, "bundle: its plan has version %u, expected 1", version);
+  TRY(take_u32(e, &e->version));
+  if (e->version != 1 && e->version != 2)
+    return fail(TESS_ERROR_FILE, "bundle: its plan has version %u, expected 1 or 2", e->version);
   TRY(take_name(e, e->numerics, sizeof e->numerics));
   TRY(read_sizes(e));
   TRY(read_buffers(e));
@@ -739,14 +965,21 @@ static tess_status_t read_plan(TessEntry *e, const Section *plan, const Section 
   for (i = 0; i < e->inputs; i++)
     if (e->buffer[e->input[i].buffer].kind != INPUT || (i && e->input[i].buffer <= e->input[i - 1].buffer))
       return damaged("an input is none");
-  for (i = version = 0; i < e->buffers; i++) version += e->buffer[i].kind == INPUT;
-  if (version != e->inputs) return damaged("an input has no name");
+  for (i = named = 0; i < e->buffers; i++) named += e->buffer[i].kind == INPUT;
+  if (named != e->inputs) return damaged("an input has no name");
   for (i = 0; i < e->bindings; i++)
     if (e->binding[i].input >= e->inputs ||
         e->binding[i].axis >= e->buffer[e->input[e->binding[i].input].buffer].rank)
       return damaged("a size follows from no input");
   TRY(read_kernels(e));
   TRY(read_steps(e));
+  return e->version == 1 ? TESS_OK : read_regions(e);
+}
+
+static tess_status_t read_plan(TessEntry *e, const Section *plan, const Section *code) {
+  e->at = plan->data, e->end = plan->data + plan->size, e->code_bytes = code->size;
+  TRY(map_code(e, code));
+  TRY(read_program(e));
   return load_code(e, code);
 }
 
@@ -939,6 +1172,8 @@ void tess_tensor_free(TessTensorDesc *t) {
   }
 }
 
+static tess_status_t check_operator(const TessOperatorDesc *o);
+
 /* An operator: every payload that its representation has is a tensor of the right rank, every other is all 0. */
 tess_status_t tess_operator_validate(const TessOperatorDesc *o) {
   static const TessTensorDesc none;
@@ -967,7 +1202,7 @@ tess_status_t tess_operator_validate(const TessOperatorDesc *o) {
   }
   if (o->repr == TESS_OP_DENSE && (o->payload[0].shape[0] != o->rows || o->payload[0].shape[1] != o->columns))
     return fail(TESS_ERROR_SHAPE, "operator: the matrix is not %lld by %lld", (long long)o->rows, (long long)o->columns);
-  return TESS_OK;
+  return check_operator(o);
 }
 
 /* Memory -------------------------------------------------------------------------------------------------------- */
@@ -1012,8 +1247,9 @@ struct Bound {
   Job *job;
   int64_t *numbers; /* of jobs */
   Action *action;
-  uint32_t jobs, actions, addresses;
-  uint64_t arena, scratch, extra;
+  uint32_t jobs, actions, addresses, regions;
+  uint64_t arena, scratch, extra, inner; /* inner: what the regions of a step need at most */
+  Bound **region;
   Run *idle;
 };
 
@@ -1024,7 +1260,8 @@ static void free_bound(Bound *b) {
     next = r->next;
     free(r);
   }
-  free(b->symbol), free(b->shape), free(b->stride), free(b->bytes), free(b->place), free(b->direct), free(b->job);
+  while (b->regions) free_bound(b->region[--b->regions]);
+  free(b->region), free(b->symbol), free(b->shape), free(b->stride), free(b->bytes), free(b->place), free(b->direct), free(b->job);
   free(b->numbers), free(b->action), free(b);
 }
 
@@ -1041,7 +1278,10 @@ static void free_entry(TessEntry *e) {
   for (i = 0; i < e->blocks; i++) free(e->held[i]);
   free(e->symbol_names), free(e->size), free(e->binding), free(e->guard), free(e->buffer), free(e->input);
   free(e->output), free(e->kernel), free(e->step);
-  if (e->code) munmap(e->code, page_up(e->code_bytes ? e->code_bytes : 1));
+  for (i = 0; e->region && i < e->regions; i++)
+    if (e->region[i]) free_entry(e->region[i]);
+  free(e->region), free(e->outer);
+  if (e->code && !e->depth) munmap(e->code, page_up(e->code_bytes ? e->code_bytes : 1));
   pthread_mutex_destroy(&e->lock);
   free(e);
 }
@@ -1205,7 +1445,7 @@ static int waits(const TessEntry *e, const Bound *b, const Job *x, const uint8_t
 static tess_status_t make_actions(const TessEntry *e, Bound *b, uint32_t threads) {
   uint32_t i, j, total = 0, numbers = 0;
   for (i = 0; i < e->steps; i++)
-    if (e->step[i].kind != COPY) {
+    if (has_kernel(&e->step[i])) {
       total += e->step[i].kind == CALL ? e->step[i].in_count : e->kernel[e->step[i].kernel].parameters;
       numbers += e->kernel[e->step[i].kernel].size_count;
     }
@@ -1219,7 +1459,7 @@ static tess_status_t make_actions(const TessEntry *e, Bound *b, uint32_t threads
     Job *job = &b->job[b->jobs];
     Action *a = b->actions ? &b->action[b->actions - 1] : NULL;
     int joins = a && a->kind == CALL && s->kind == CALL && a->count < MOST_TOGETHER;
-    if (s->kind != COPY) {
+    if (has_kernel(s)) {
       int64_t usual = 0;
       if (s->kind == SCAN) { /* its kernel has the number of steps as a size */
         usual = b->symbol[e->scan_symbol];
@@ -1245,7 +1485,7 @@ static tess_status_t make_actions(const TessEntry *e, Bound *b, uint32_t threads
       a = &b->action[b->actions++];
       a->kind = s->kind, a->first = b->jobs, a->step = i;
     }
-    if (s->kind != COPY) b->jobs++, a->count++, b->addresses += job->parameters;
+    if (has_kernel(s)) b->jobs++, a->count++, b->addresses += job->parameters;
   }
   for (i = 0; i < b->actions; i++) {
     Action *a = &b->action[i];
@@ -1266,12 +1506,65 @@ static tess_status_t loop_memory(const TessEntry *e, Bound *b) {
   for (i = 0; i < e->steps; i++) {
     const Step *s = &e->step[i];
     uint64_t need = 0;
-    if (s->kind < WHILE) continue;
+    if (s->kind < WHILE || s->kind == BRANCH) continue;
     for (j = 0; j < s->carry; j++) {
       need += line_up(b->bytes[s->out[j]]);
       if (b->bytes[s->out[j]] != b->bytes[s->in[j]]) return damaged("a loop carries another size");
     }
     if (need > b->extra) b->extra = need;
+  }
+  return TESS_OK;
+}
+
+static tess_status_t make_bound(const TessEntry *e, const int64_t *symbols, uint32_t threads, Bound **out);
+
+/* Whether a step has tensors of the sizes that a region takes and makes; those of rows are so many rows. */
+static int fits_bound(const TessEntry *e, const Bound *b, const Step *s, uint32_t which, int64_t length) {
+  const TessEntry *r = e->region[s->region[which]];
+  const Bound *c = b->region[s->region[which]];
+  uint32_t i, first = s->kind == BRANCH;
+  for (i = 0; i < r->inputs; i++) {
+    int row = s->kind == TRAVERSE && i >= s->carry && i < s->carry + s->xs;
+    const int64_t *shape = b->shape[s->in[first + i]], *own = c->shape[r->input[i].buffer];
+    if (row && shape[0] != length) return 0;
+    if (memcmp(shape + row, own, r->buffer[r->input[i].buffer].rank * sizeof *own)) return 0;
+  }
+  for (i = 0; i < r->outputs && !(s->kind == REPEAT && !which); i++) {
+    int row = s->kind == TRAVERSE && i >= s->carry;
+    const int64_t *shape = b->shape[s->out[i]], *own = c->shape[r->output[i].buffer];
+    if (row && shape[0] != length) return 0;
+    if (memcmp(shape + row, own, r->buffer[r->output[i].buffer].rank * sizeof *own)) return 0;
+  }
+  return 1;
+}
+
+/* The programs of regions at these sizes. */
+static tess_status_t bind_regions(const TessEntry *e, Bound *b) {
+  uint32_t i, j;
+  if (!e->regions) return TESS_OK;
+  b->region = calloc(e->regions, sizeof *b->region);
+  if (!b->region) return fail(TESS_ERROR_MEMORY, "%s: no memory to plan", e->name);
+  for (i = 0; i < e->regions; i++) {
+    const TessEntry *r = e->region[i];
+    int64_t *symbols = calloc((size_t)r->symbols + 1, sizeof *symbols);
+    uint64_t need;
+    tess_status_t status;
+    if (!symbols) return fail(TESS_ERROR_MEMORY, "%s: no memory to plan", e->name);
+    for (j = 0; j < r->symbols; j++) symbols[j] = r->outer[j] < e->symbols ? b->symbol[r->outer[j]] : 0;
+    status = make_bound(r, symbols, b->threads, &b->region[i]);
+    free(symbols);
+    TRY(status);
+    b->regions = i + 1;
+    need = b->region[i]->arena + b->region[i]->extra + line_up(b->region[i]->scratch) * b->threads + b->region[i]->inner;
+    if (need > b->inner) b->inner = need;
+  }
+  for (i = 0; i < e->steps; i++) {
+    const Step *s = &e->step[i];
+    int64_t length = 0;
+    if (s->kind < BRANCH) continue;
+    if (s->kind == TRAVERSE && (size_value(&e->size[s->length], b->symbol, &length) || length < 0)) return too_large(e);
+    if (!fits_bound(e, b, s, 0, length) || (s->kind != TRAVERSE && !fits_bound(e, b, s, 1, length)))
+      return damaged("a branch or loop has other sizes than its region");
   }
   return TESS_OK;
 }
@@ -1293,6 +1586,7 @@ static tess_status_t make_bound(const TessEntry *e, const int64_t *symbols, uint
     if (!status) status = lay_out(e, b);
     if (!status) status = make_actions(e, b, threads);
     if (!status) status = loop_memory(e, b);
+    if (!status) status = bind_regions(e, b);
   }
   if (status) free_bound(b);
   else *out = b;
@@ -1491,6 +1785,69 @@ static tess_status_t run_loop(const TessEntry *e, const Bound *b, const Action *
   return TESS_OK;
 }
 
+static Run *take_run(const TessEntry *e, Bound *b);
+static tess_status_t run_actions(const TessEntry *e, const Bound *b, Run *r);
+
+/* Run a region on these addresses. */
+static tess_status_t run_region(const TessEntry *e, const Bound *b, uint32_t which, uint8_t *const *in, uint8_t *const *out) {
+  TessEntry *r = e->region[which];
+  Bound *c = b->region[which];
+  tess_status_t status;
+  Run *run;
+  pthread_mutex_lock(&r->lock);
+  run = take_run(r, c);
+  pthread_mutex_unlock(&r->lock);
+  if (!run) return fail(TESS_ERROR_MEMORY, "%s: no memory for a run", e->name);
+  run->bases[0] = run->arena;
+  if (r->inputs) memcpy(run->bases + 1, in, r->inputs * sizeof *in);
+  if (r->outputs) memcpy(run->bases + 1 + r->inputs, out, r->outputs * sizeof *out);
+  run->bases[1 + r->inputs + r->outputs] = (uint8_t *)(uintptr_t)(r->bundle->weights->data + r->bundle->weights_at);
+  status = run_actions(r, c, run);
+  pthread_mutex_lock(&r->lock);
+  run->next = c->idle, c->idle = run;
+  pthread_mutex_unlock(&r->lock);
+  return status;
+}
+
+/* Branches, and loops whose bodies are programs: what is carried changes between the results and spare memory. */
+static tess_status_t run_control(const TessEntry *e, const Bound *b, const Action *a, Run *r) {
+  const Step *s = &e->step[a->step];
+  uint32_t first = s->kind == BRANCH, n = s->in_count - first, m = s->out_count, i;
+  uint8_t **in = calloc((size_t)n + 2 * (size_t)m + 1, sizeof *in), **out = in + n, **other = out + m, *flags[1], going = 1;
+  int64_t done, length = 0;
+  uint64_t at = 0;
+  tess_status_t status = TESS_OK;
+  if (!in) return fail(TESS_ERROR_MEMORY, "%s: no memory for a run", e->name);
+  for (i = 0; i < n; i++) in[i] = address(b, r, s->in[first + i]);
+  for (i = 0; i < m; i++) out[i] = address(b, r, s->out[i]);
+  for (i = 0; i < s->carry; i++) other[i] = r->arena + b->arena + at, at += line_up(b->bytes[s->out[i]]);
+  if (s->kind == BRANCH) {
+    status = run_region(e, b, s->region[!*address(b, r, s->in[0])], in, out);
+    free(in);
+    return status;
+  }
+  if (s->kind == TRAVERSE) size_value(&e->size[s->length], b->symbol, &length); /* it is known to fit */
+  flags[0] = &going;
+  for (done = 0;; done++) {
+    if (s->kind == REPEAT) status = run_region(e, b, s->region[0], in, flags);
+    if (status || (s->kind == REPEAT ? !going : done == length)) break;
+    if (s->kind == TRAVERSE) {
+      int64_t row = s->reverse ? length - 1 - done : done;
+      for (i = s->carry; i < s->carry + s->xs; i++)
+        in[i] = address(b, r, s->in[i]) + (uint64_t)row * (b->bytes[s->in[i]] / (uint64_t)length);
+      for (i = s->carry; i < m; i++)
+        out[i] = other[i] = address(b, r, s->out[i]) + (uint64_t)row * (b->bytes[s->out[i]] / (uint64_t)length);
+    }
+    status = run_region(e, b, s->region[s->kind == REPEAT], in, done & 1 ? other : out);
+    if (status) break;
+    for (i = 0; i < s->carry; i++) in[i] = done & 1 ? other[i] : out[i];
+  }
+  for (i = 0; !status && i < s->carry; i++)
+    if (in[i] != address(b, r, s->out[i])) memmove(address(b, r, s->out[i]), in[i], b->bytes[s->out[i]]);
+  free(in);
+  return status;
+}
+
 static Run *take_run(const TessEntry *e, Bound *b) {
   uint64_t arena = line_up(b->arena + b->extra), scratch = line_up(b->scratch) * b->threads;
   uint64_t addresses = line_up(((uint64_t)b->addresses + 1) * sizeof(void *)), head = line_up(sizeof(Run));
@@ -1610,7 +1967,7 @@ tess_status_t tess_entry_plan(TessEntry *e, const TessTensorDesc *inputs, uint32
   pthread_mutex_unlock(&e->lock);
   if (status) return status;
   describe_outputs(e, b, outputs);
-  if (bytes) *bytes = b->arena + b->extra + line_up(b->scratch) * b->threads;
+  if (bytes) *bytes = b->arena + b->extra + line_up(b->scratch) * b->threads + b->inner;
   return TESS_OK;
 }
 
@@ -1697,6 +2054,8 @@ static tess_status_t run_actions(const TessEntry *e, const Bound *b, Run *r) {
         for (k = 0; k < job->parameters; k++) p[k] = address(b, r, job->buffers[k]);
       }
       run_phase(b, a, r);
+    } else if (a->kind >= BRANCH) {
+      TRY(run_control(e, b, a, r));
     } else {
       TRY(run_loop(e, b, a, r));
     }
@@ -2661,4 +3020,595 @@ tess_status_t tess_entry_run_on(TessEntry *e, TessStream *stream, const TessTens
   if (e->bundle->flags & TESS_OPEN_UNVERIFIED)
     return fail(TESS_ERROR_DIGEST, "%s: the bundle was opened unverified; what is not verified is not run", e->name);
   return run_on_device(e, stream, inputs, input_count, outputs, 0);
+}
+
+/* Operators ----------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+  double re, im;
+} Complex;
+enum { MOST_DENSE = 8192, MOST_DEEP = 256 };
+static const int64_t MOST_VECTOR = (int64_t)1 << 40;
+
+static Complex times(Complex a, Complex b) {
+  Complex c = {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+  return c;
+}
+static Complex over(Complex a, Complex b) { /* Smith's way: no square of a large number */
+  double r, d;
+  Complex c;
+  if ((b.re < 0 ? -b.re : b.re) >= (b.im < 0 ? -b.im : b.im)) {
+    r = b.im / b.re, d = b.re + b.im * r;
+    c.re = (a.re + a.im * r) / d, c.im = (a.im - a.re * r) / d;
+  } else {
+    r = b.re / b.im, d = b.re * r + b.im;
+    c.re = (a.re * r + a.im) / d, c.im = (a.im * r - a.re) / d;
+  }
+  return c;
+}
+static Complex plus(Complex a, Complex b) { return a.re += b.re, a.im += b.im, a; }
+static Complex minus(Complex a, Complex b) { return a.re -= b.re, a.im -= b.im, a; }
+static Complex conjugate(Complex a, int really) { return a.im = really ? -a.im : a.im, a; }
+
+static int is_number(uint32_t dtype) { return dtype >= TESS_F32 && dtype <= TESS_C128; }
+static int is_place(uint32_t dtype) { return dtype == TESS_I32 || dtype == TESS_I64; }
+
+static Complex number_at(const TessTensorDesc *t, int64_t i, int64_t j, int64_t k) {
+  const uint8_t *p = (const uint8_t *)t->data + i * t->strides[0];
+  Complex out = {0, 0};
+  float f[2];
+  double d[2];
+  if (t->rank > 1) p += j * t->strides[1];
+  if (t->rank > 2) p += k * t->strides[2];
+  if (t->dtype == TESS_F32 || t->dtype == TESS_C64) {
+    memcpy(f, p, t->dtype == TESS_F32 ? 4 : 8);
+    out.re = f[0], out.im = t->dtype == TESS_F32 ? 0 : f[1];
+  } else {
+    memcpy(d, p, t->dtype == TESS_F64 ? 8 : 16);
+    out.re = d[0], out.im = t->dtype == TESS_F64 ? 0 : d[1];
+  }
+  return out;
+}
+
+static int64_t place_at(const TessTensorDesc *t, int64_t i) {
+  const uint8_t *p = (const uint8_t *)t->data + i * t->strides[0];
+  int64_t wide;
+  int32_t narrow;
+  if (t->dtype == TESS_I64) return memcpy(&wide, p, 8), wide;
+  return memcpy(&narrow, p, 4), narrow;
+}
+
+static int inside(const TessTensorDesc *t) {
+  int64_t low, high;
+  return !reach(t->shape, t->strides, t->rank, ITEM[t->dtype], &low, &high) && low >= 0 && (uint64_t)high <= t->bytes;
+}
+
+/* The sizes and the values of a payload that is known to be tensors of the right rank. */
+static tess_status_t check_operator(const TessOperatorDesc *o) {
+  static const char *const other = "operator: payload %d has another shape, dtype or memory than its operator";
+  const TessTensorDesc *p = o->payload;
+  int i, places = o->tag == TESS_TAG_PERMUTATION;
+  int64_t j, n = o->rows, m = o->columns;
+  if (n > MOST_VECTOR || m > MOST_VECTOR) return fail(TESS_ERROR_SHAPE, "operator: it is too large");
+  for (i = 0; i < 3 && p[i].size; i++) {
+    int is_index = places || (o->repr == TESS_OP_BLOCKSPARSE && i < 2);
+    if (!inside(&p[i]) || (is_index ? !is_place(p[i].dtype) : !is_number(p[i].dtype)) || p[i].device)
+      return fail(TESS_ERROR_TYPE, other, i);
+  }
+  if (o->repr == TESS_OP_FACTOR) {
+    if (p[0].shape[0] != n || p[0].shape[1] != p[1].shape[0] || p[2].shape[0] != p[1].shape[0] || p[2].shape[1] != m)
+      return fail(TESS_ERROR_SHAPE, "operator: U, S and V* do not make a %lld by %lld operator", (long long)n, (long long)m);
+  }
+  if (o->repr == TESS_OP_IMPLICIT && o->tag != TESS_TAG_ZERO && n != m)
+    return fail(TESS_ERROR_SHAPE, "operator: it is %lld by %lld, expected square", (long long)n, (long long)m);
+  if (o->repr == TESS_OP_IMPLICIT && o->tag != TESS_TAG_FFT && p[0].size && p[0].shape[0] != n)
+    return fail(TESS_ERROR_SHAPE, other, 0);
+  for (j = 0; places && j < n; j++)
+    if (place_at(&p[0], j) < 0 || place_at(&p[0], j) >= n) return fail(TESS_ERROR_SHAPE, "operator: a place is out of range");
+  if (o->repr == TESS_OP_BLOCKSPARSE) {
+    int64_t tall = p[2].shape[1], wide = p[2].shape[2], blocks = p[2].shape[0], rows = p[0].shape[0] - 1;
+    if (tall < 1 || wide < 1 || rows < 0 || rows > n / tall || rows * tall != n || m % wide || p[1].shape[0] != blocks)
+      return fail(TESS_ERROR_SHAPE, "operator: its blocks do not tile it");
+    for (j = 0; j <= rows; j++)
+      if (place_at(&p[0], j) < (j ? place_at(&p[0], j - 1) : 0) || (!j && place_at(&p[0], j)) ||
+          (j == rows ? place_at(&p[0], j) != blocks : place_at(&p[0], j) > blocks))
+        return fail(TESS_ERROR_SHAPE, "operator: its row pointers are wrong");
+    for (j = 0; j < blocks; j++)
+      if (place_at(&p[1], j) < 0 || place_at(&p[1], j) >= m / wide) return fail(TESS_ERROR_SHAPE, "operator: a place is out of range");
+  }
+  return TESS_OK;
+}
+
+/* e^(-2 pi i k / n), by halves of a turn so that exact values are exact. */
+static Complex turn(uint64_t k, uint64_t n) {
+  static const double pi = 3.14159265358979323846;
+  double x, term, s = 0, c = 0;
+  uint64_t eighth;
+  int i;
+  Complex out;
+  k %= n;
+  eighth = (uint64_t)(((unsigned __int128)k * 8) / n);
+  /* Reduce to the nearest quarter; what is left is at most an eighth of a turn. */
+  {
+    uint64_t quarter = (eighth + 1) / 2;
+    double rest = ((double)k * 4.0 - (double)quarter * (double)n) / (4.0 * (double)n) * 2.0 * pi;
+    for (i = 0, term = 1, x = rest; i < 30; i++) {
+      if (i & 1) s += (i & 2) ? -term : term;
+      else c += (i & 2) ? -term : term;
+      term = term * x / (double)(i + 1);
+    }
+    quarter &= 3;
+    out.re = quarter == 0 ? c : quarter == 1 ? -s : quarter == 2 ? -c : s;
+    out.im = quarter == 0 ? -s : quarter == 1 ? -c : quarter == 2 ? s : c;
+  }
+  return out;
+}
+
+/* The discrete Fourier transform of every step-th element, halves first; sizes that are odd are summed. */
+static void transform(const Complex *x, Complex *y, uint64_t n, uint64_t step, int back, Complex *room) {
+  uint64_t i, j;
+  if (n % 2 || n < 2) {
+    for (i = 0; i < n; i++) {
+      Complex sum = {0, 0};
+      for (j = 0; j < n; j++)
+        sum = plus(sum, times(conjugate(turn((uint64_t)((unsigned __int128)i * j % n), n), back), x[j * step]));
+      y[i] = sum;
+    }
+    return;
+  }
+  transform(x, room, n / 2, 2 * step, back, y);
+  transform(x + step, room + n / 2, n / 2, 2 * step, back, y + n / 2);
+  for (i = 0; i < n / 2; i++) {
+    Complex odd = times(conjugate(turn(i, n), back), room[n / 2 + i]);
+    y[i] = plus(room[i], odd), y[n / 2 + i] = minus(room[i], odd);
+  }
+}
+
+typedef struct {
+  const TessOperatorGraph *graph;
+  const int64_t (*sizes)[2]; /* rows and columns of every node */
+} Algebra;
+
+static tess_status_t apply_node(const Algebra *g, uint32_t node, int adjoint, const Complex *x, Complex *y);
+static tess_status_t solve_node(const Algebra *g, uint32_t node, int adjoint, const Complex *b, Complex *x);
+
+static tess_status_t vector_of(int64_t n, Complex **out) {
+  *out = calloc((size_t)n + 1, sizeof **out);
+  return *out ? TESS_OK : fail(TESS_ERROR_MEMORY, "operator: no memory for %lld numbers", (long long)n);
+}
+
+static tess_status_t apply_leaf(const TessOperatorDesc *o, int adjoint, const Complex *x, Complex *y) {
+  const TessTensorDesc *p = o->payload;
+  int64_t n = adjoint ? o->columns : o->rows, m = adjoint ? o->rows : o->columns, i, j, k;
+  Complex *room;
+  memset(y, 0, (size_t)n * sizeof *y);
+  if (o->repr == TESS_OP_DENSE) {
+    for (i = 0; i < n; i++)
+      for (j = 0; j < m; j++)
+        y[i] = plus(y[i], times(conjugate(adjoint ? number_at(p, j, i, 0) : number_at(p, i, j, 0), adjoint), x[j]));
+  } else if (o->repr == TESS_OP_FACTOR) {
+    int64_t rank = p[1].shape[0];
+    TRY(vector_of(rank, &room));
+    for (k = 0; k < rank; k++) {
+      for (j = 0; j < m; j++)
+        room[k] = plus(room[k], times(conjugate(adjoint ? number_at(p, j, k, 0) : number_at(p + 2, k, j, 0), adjoint), x[j]));
+      room[k] = times(room[k], conjugate(number_at(p + 1, k, 0, 0), adjoint));
+    }
+    for (i = 0; i < n; i++)
+      for (k = 0; k < rank; k++)
+        y[i] = plus(y[i], times(conjugate(adjoint ? number_at(p + 2, k, i, 0) : number_at(p, i, k, 0), adjoint), room[k]));
+    free(room);
+  } else if (o->repr == TESS_OP_BLOCKSPARSE) {
+    int64_t tall = p[2].shape[1], wide = p[2].shape[2], row, block;
+    for (row = 0; row + 1 < p[0].shape[0]; row++)
+      for (block = place_at(&p[0], row); block < place_at(&p[0], row + 1); block++)
+        for (i = 0; i < tall; i++)
+          for (j = 0; j < wide; j++) {
+            int64_t r = row * tall + i, c = place_at(&p[1], block) * wide + j;
+            Complex a = conjugate(number_at(&p[2], block, i, j), adjoint);
+            if (adjoint) y[c] = plus(y[c], times(a, x[r]));
+            else y[r] = plus(y[r], times(a, x[c]));
+          }
+  } else if (o->tag == TESS_TAG_IDENTITY) {
+    memcpy(y, x, (size_t)n * sizeof *y);
+  } else if (o->tag == TESS_TAG_DIAGONAL) {
+    for (i = 0; i < n; i++) y[i] = times(conjugate(number_at(p, i, 0, 0), adjoint), x[i]);
+  } else if (o->tag == TESS_TAG_PERMUTATION) {
+    for (i = 0; i < n; i++)
+      if (adjoint) y[place_at(p, i)] = plus(y[place_at(p, i)], x[i]);
+      else y[i] = x[place_at(p, i)];
+  } else if (o->tag == TESS_TAG_CIRCULANT) {
+    for (i = 0; i < n; i++)
+      for (j = 0; j < n; j++)
+        y[i] = plus(y[i], times(conjugate(number_at(p, adjoint ? (j - i + n) % n : (i - j + n) % n, 0, 0), adjoint), x[j]));
+  } else if (o->tag == TESS_TAG_FFT && n) {
+    TRY(vector_of(n, &room));
+    transform(x, y, (uint64_t)n, 1, adjoint, room);
+    free(room);
+  }
+  return TESS_OK;
+}
+
+/* Do something to every row of a matrix, or to every column. */
+typedef tess_status_t (*Does)(const Algebra *, uint32_t, int, const Complex *, Complex *);
+
+static tess_status_t both_sides(const Algebra *g, Does does, uint32_t a, uint32_t b, const int64_t in[2], const int64_t out[2],
+                                int adjoint, const Complex *x, Complex *y) {
+  Complex *rows, *column, *made;
+  int64_t i, j;
+  tess_status_t status = TESS_OK;
+  TRY(vector_of(in[0] * out[1] + in[0] + out[0], &rows));
+  column = rows + in[0] * out[1], made = column + in[0];
+  for (i = 0; !status && i < in[0]; i++) status = does(g, b, adjoint, x + i * in[1], rows + i * out[1]);
+  for (j = 0; !status && j < out[1]; j++) {
+    for (i = 0; i < in[0]; i++) column[i] = rows[i * out[1] + j];
+    status = does(g, a, adjoint, column, made);
+    for (i = 0; !status && i < out[0]; i++) y[i * out[1] + j] = made[i];
+  }
+  free(rows);
+  return status;
+}
+
+static tess_status_t kronecker(const Algebra *g, Does does, const uint32_t *of, int turned, int adjoint, const Complex *x,
+                               Complex *y) {
+  int64_t in[2], out[2];
+  int i;
+  for (i = 0; i < 2; i++) in[i] = g->sizes[of[i]][!turned], out[i] = g->sizes[of[i]][turned];
+  return both_sides(g, does, of[0], of[1], in, out, adjoint, x, y);
+}
+
+/* One operator after another, as a product or its adjoint or its inverse needs them. */
+static tess_status_t chain(const Algebra *g, Does does, const uint32_t *of, uint32_t count, int backwards, int turned, int adjoint,
+                           const Complex *x, Complex *y) {
+  Complex *now = NULL, *next;
+  uint32_t i;
+  tess_status_t status = TESS_OK;
+  for (i = 0; i < count; i++) {
+    uint32_t node = of[backwards ? count - 1 - i : i];
+    int64_t n = g->sizes[node][turned];
+    status = vector_of(n, &next);
+    if (!status) status = does(g, node, adjoint, now ? now : x, next);
+    free(now);
+    now = next;
+    if (status) break;
+    if (i + 1 == count) memcpy(y, now, (size_t)n * sizeof *y);
+  }
+  free(now);
+  return status;
+}
+
+static tess_status_t blocks(const Algebra *g, Does does, const uint32_t *of, uint32_t count, int turned, int adjoint,
+                            const Complex *x, Complex *y) {
+  uint32_t i;
+  for (i = 0; i < count; i++) {
+    TRY(does(g, of[i], adjoint, x, y));
+    x += g->sizes[of[i]][!turned], y += g->sizes[of[i]][turned];
+  }
+  return TESS_OK;
+}
+
+static tess_status_t apply_node(const Algebra *g, uint32_t node, int adjoint, const Complex *x, Complex *y) {
+  const TessOperatorNode *v = &g->graph->nodes[node];
+  const uint32_t *of = g->graph->operands + v->first;
+  int64_t n = g->sizes[node][adjoint], i;
+  Complex s, *part;
+  uint32_t k;
+  s.re = v->scalar[0], s.im = adjoint ? -v->scalar[1] : v->scalar[1];
+  switch (v->kind) {
+    case TESS_NODE_LEAF: return apply_leaf(&g->graph->leaves[v->leaf], adjoint, x, y);
+    case TESS_NODE_COMPOSE: return chain(g, apply_node, of, v->count, !adjoint, adjoint, adjoint, x, y);
+    case TESS_NODE_ADJOINT: return apply_node(g, of[0], !adjoint, x, y);
+    case TESS_NODE_KRONECKER: return kronecker(g, apply_node, of, adjoint, adjoint, x, y);
+    case TESS_NODE_DIRECT_SUM: return blocks(g, apply_node, of, v->count, adjoint, adjoint, x, y);
+    case TESS_NODE_INVERSE: return solve_node(g, of[0], adjoint, x, y);
+    case TESS_NODE_RESOLVENT: return solve_node(g, node, 2 + adjoint, x, y);
+    case TESS_NODE_SCALE:
+      TRY(apply_node(g, of[0], adjoint, x, y));
+      for (i = 0; i < n; i++) y[i] = times(s, y[i]);
+      return TESS_OK;
+    default: break;
+  }
+  TRY(vector_of(n, &part)); /* a sum */
+  memset(y, 0, (size_t)n * sizeof *y);
+  for (k = 0; k < v->count; k++) {
+    tess_status_t status = apply_node(g, of[k], adjoint, x, part);
+    if (status) return free(part), status;
+    for (i = 0; i < n; i++) y[i] = plus(y[i], part[i]);
+  }
+  free(part);
+  return TESS_OK;
+}
+
+/* Gauss's elimination with partial pivoting on the matrix of an operator, less s on the diagonal. */
+static tess_status_t eliminate(const Algebra *g, uint32_t node, int adjoint, Complex s, const Complex *b, Complex *x) {
+  int64_t n = g->sizes[node][0], i, j, k;
+  Complex *a, *unit;
+  tess_status_t status;
+  if (n > MOST_DENSE) return fail(TESS_ERROR_SHAPE, "operator: %lld rows are too many to solve without structure", (long long)n);
+  TRY(vector_of(n * n + 2 * n, &a));
+  unit = a + n * n;
+  for (j = 0, status = TESS_OK; !status && j < n; j++) { /* column by column; held as rows */
+    memset(unit, 0, (size_t)n * sizeof *unit);
+    unit[j].re = 1;
+    status = apply_node(g, node, adjoint, unit, unit + n);
+    for (i = 0; !status && i < n; i++) a[i * n + j] = i == j ? minus(unit[n + i], s) : unit[n + i];
+  }
+  if (n) memcpy(x, b, (size_t)n * sizeof *x);
+  for (k = 0; !status && k < n; k++) {
+    int64_t best = k;
+    double most = -1;
+    for (i = k; i < n; i++) {
+      double size = a[i * n + k].re * a[i * n + k].re + a[i * n + k].im * a[i * n + k].im;
+      if (size > most) most = size, best = i;
+    }
+    if (!(most > 0)) {
+      status = fail(TESS_ERROR_SINGULAR, "operator: it is singular: column %lld has no pivot", (long long)k);
+      break;
+    }
+    if (best != k) {
+      Complex t;
+      for (j = k; j < n; j++) t = a[k * n + j], a[k * n + j] = a[best * n + j], a[best * n + j] = t;
+      t = x[k], x[k] = x[best], x[best] = t;
+    }
+    for (i = k + 1; i < n; i++) {
+      Complex f = over(a[i * n + k], a[k * n + k]);
+      if (f.re == 0 && f.im == 0) continue;
+      for (j = k + 1; j < n; j++) a[i * n + j] = minus(a[i * n + j], times(f, a[k * n + j]));
+      x[i] = minus(x[i], times(f, x[k]));
+    }
+  }
+  for (k = n - 1; !status && k >= 0; k--) {
+    for (j = k + 1; j < n; j++) x[k] = minus(x[k], times(a[k * n + j], x[j]));
+    x[k] = over(x[k], a[k * n + k]);
+  }
+  free(a);
+  return status;
+}
+
+static tess_status_t solve_leaf(const Algebra *g, uint32_t node, int adjoint, const Complex *b, Complex *x) {
+  const TessOperatorDesc *o = &g->graph->leaves[g->graph->nodes[node].leaf];
+  static const Complex none = {0, 0};
+  int64_t i;
+  if (o->repr == TESS_OP_IMPLICIT && o->tag == TESS_TAG_DIAGONAL) {
+    for (i = 0; i < o->rows; i++) {
+      Complex d = conjugate(number_at(o->payload, i, 0, 0), adjoint);
+      if (d.re == 0 && d.im == 0) return fail(TESS_ERROR_SINGULAR, "operator: it is singular: element %lld is 0", (long long)i);
+      x[i] = over(b[i], d);
+    }
+    return TESS_OK;
+  }
+  if (o->repr == TESS_OP_IMPLICIT && o->tag == TESS_TAG_FFT) {
+    TRY(apply_leaf(o, !adjoint, b, x));
+    for (i = 0; i < o->rows; i++) x[i].re /= (double)o->rows, x[i].im /= (double)o->rows;
+    return TESS_OK;
+  }
+  if (o->flags & TESS_OP_UNITARY || (o->repr == TESS_OP_IMPLICIT && (o->tag == TESS_TAG_IDENTITY || o->tag == TESS_TAG_PERMUTATION)))
+    return apply_leaf(o, !adjoint, b, x);
+  return eliminate(g, node, adjoint, none, b, x);
+}
+
+/* The x with A x = b; `adjoint` of 2 and 3: with (s I - A) x = b and its adjoint, where the node is that resolvent. */
+static tess_status_t solve_node(const Algebra *g, uint32_t node, int adjoint, const Complex *b, Complex *x) {
+  const TessOperatorNode *v = &g->graph->nodes[node];
+  const uint32_t *of = g->graph->operands + v->first;
+  static const Complex none = {0, 0};
+  int64_t n = g->sizes[node][0], i;
+  Complex s;
+  s.re = v->scalar[0], s.im = adjoint & 1 ? -v->scalar[1] : v->scalar[1];
+  if (adjoint > 1) {
+    TRY(eliminate(g, of[0], adjoint & 1, s, b, x));
+    for (i = 0; i < n; i++) x[i].re = -x[i].re, x[i].im = -x[i].im;
+    return TESS_OK;
+  }
+  if (g->sizes[node][0] != g->sizes[node][1])
+    return fail(TESS_ERROR_SHAPE, "operator: it is %lld by %lld, expected square", (long long)g->sizes[node][0],
+                (long long)g->sizes[node][1]);
+  switch (v->kind) {
+    case TESS_NODE_LEAF: return solve_leaf(g, node, adjoint, b, x);
+    case TESS_NODE_ADJOINT: return solve_node(g, of[0], !adjoint, b, x);
+    case TESS_NODE_INVERSE: return apply_node(g, of[0], adjoint, b, x);
+    case TESS_NODE_COMPOSE:
+      for (i = 0; i < (int64_t)v->count; i++)
+        if (g->sizes[of[i]][0] != g->sizes[of[i]][1]) return eliminate(g, node, adjoint, none, b, x);
+      return chain(g, solve_node, of, v->count, adjoint, 0, adjoint, b, x);
+    case TESS_NODE_KRONECKER:
+    case TESS_NODE_DIRECT_SUM:
+      for (i = 0; i < (int64_t)v->count; i++)
+        if (g->sizes[of[i]][0] != g->sizes[of[i]][1]) return eliminate(g, node, adjoint, none, b, x);
+      if (v->kind == TESS_NODE_KRONECKER) return kronecker(g, solve_node, of, 0, adjoint, b, x);
+      return blocks(g, solve_node, of, v->count, 0, adjoint, b, x);
+    case TESS_NODE_SCALE:
+      if (s.re == 0 && s.im == 0) return fail(TESS_ERROR_SINGULAR, "operator: it is singular: it is scaled by 0");
+      TRY(solve_node(g, of[0], adjoint, b, x));
+      for (i = 0; i < n; i++) x[i] = over(x[i], s);
+      return TESS_OK;
+    case TESS_NODE_RESOLVENT: /* x = (s I - A) b */
+      TRY(apply_node(g, of[0], adjoint, b, x));
+      for (i = 0; i < n; i++) x[i] = minus(times(s, b[i]), x[i]);
+      return TESS_OK;
+    default: return eliminate(g, node, adjoint, none, b, x);
+  }
+}
+
+static tess_status_t node_sizes(const TessOperatorGraph *g, uint32_t i, int64_t (*sizes)[2], uint32_t *depths) {
+  static const uint32_t least[9] = {0, 1, 1, 1, 1, 2, 1, 1, 1}, most[9] = {0, 64, 64, 1, 1, 2, 64, 1, 1};
+  const TessOperatorNode *v = &g->nodes[i];
+  const uint32_t *of;
+  uint32_t k;
+  if (v->size != sizeof *v || v->version != TESS_ABI_VERSION)
+    return fail(TESS_ERROR_ARGUMENT, "operator graph: node %u has size %u and version %u, expected %u and %u", i, v->size, v->version,
+                (unsigned)sizeof *v, TESS_ABI_VERSION);
+  if (v->kind > TESS_NODE_RESOLVENT) return fail(TESS_ERROR_ARGUMENT, "operator graph: node %u has kind %u", i, v->kind);
+  if (v->count < least[v->kind] || v->count > most[v->kind] || v->first > g->operand_count || v->count > g->operand_count - v->first)
+    return fail(TESS_ERROR_ARGUMENT, "operator graph: node %u of kind %u has %u operands", i, v->kind, v->count);
+  if (v->kind == TESS_NODE_LEAF ? v->leaf >= g->leaf_count : v->leaf)
+    return fail(TESS_ERROR_ARGUMENT, "operator graph: node %u names leaf %u", i, v->leaf);
+  if (v->kind != TESS_NODE_SCALE && v->kind != TESS_NODE_RESOLVENT && (v->scalar[0] != 0 || v->scalar[1] != 0))
+    return fail(TESS_ERROR_ARGUMENT, "operator graph: node %u has a scalar without a meaning", i);
+  if (v->scalar[0] - v->scalar[0] != 0 || v->scalar[1] - v->scalar[1] != 0)
+    return fail(TESS_ERROR_ARGUMENT, "operator graph: node %u has a scalar that is not finite", i);
+  if (v->kind == TESS_NODE_LEAF) {
+    sizes[i][0] = g->leaves[v->leaf].rows, sizes[i][1] = g->leaves[v->leaf].columns, depths[i] = 1;
+    return TESS_OK;
+  }
+  of = g->operands + v->first;
+  for (k = 0; k < v->count; k++) {
+    int64_t n, m;
+    if (of[k] >= i) return fail(TESS_ERROR_ARGUMENT, "operator graph: node %u names node %u, which is not before it", i, of[k]);
+    if (depths[of[k]] + 1 > depths[i]) depths[i] = depths[of[k]] + 1;
+    n = sizes[of[k]][0], m = sizes[of[k]][1];
+    if ((v->kind == TESS_NODE_INVERSE || v->kind == TESS_NODE_RESOLVENT) && n != m)
+      return fail(TESS_ERROR_SHAPE, "operator graph: node %u inverts a %lld by %lld operator", i, (long long)n, (long long)m);
+    if (!k) {
+      sizes[i][0] = v->kind == TESS_NODE_ADJOINT ? m : n, sizes[i][1] = v->kind == TESS_NODE_ADJOINT ? n : m;
+    } else if (v->kind == TESS_NODE_COMPOSE ? sizes[i][1] != n : v->kind == TESS_NODE_SUM && (sizes[i][0] != n || sizes[i][1] != m)) {
+      return fail(TESS_ERROR_SHAPE, "operator graph: operand %u of node %u is %lld by %lld, which does not fit", k, i, (long long)n,
+                  (long long)m);
+    } else if (v->kind == TESS_NODE_COMPOSE) {
+      sizes[i][1] = m;
+    } else if (v->kind == TESS_NODE_KRONECKER) {
+      if (__builtin_mul_overflow(sizes[i][0], n, &sizes[i][0]) || __builtin_mul_overflow(sizes[i][1], m, &sizes[i][1]))
+        return fail(TESS_ERROR_SHAPE, "operator graph: node %u is too large", i);
+    } else if (v->kind == TESS_NODE_DIRECT_SUM) {
+      sizes[i][0] += n, sizes[i][1] += m;
+    }
+  }
+  if (sizes[i][0] > MOST_VECTOR || sizes[i][1] > MOST_VECTOR || depths[i] > MOST_DEEP)
+    return fail(TESS_ERROR_SHAPE, "operator graph: node %u is too large", i);
+  return TESS_OK;
+}
+
+/* Check a graph; the sizes of its nodes, which the caller frees. */
+static tess_status_t measure_graph(const TessOperatorGraph *g, int64_t (**out)[2]) {
+  int64_t(*sizes)[2];
+  uint32_t i, *depths;
+  tess_status_t status = TESS_OK;
+  if (!g) return fail(TESS_ERROR_ARGUMENT, "operator graph: it is null");
+  if (g->size != sizeof *g || g->version != TESS_ABI_VERSION)
+    return fail(TESS_ERROR_ARGUMENT, "operator graph: size %u and version %u, expected %u and %u", g->size, g->version,
+                (unsigned)sizeof *g, TESS_ABI_VERSION);
+  if (!g->node_count || g->node_count > TESS_MAX_NODES || g->leaf_count > TESS_MAX_NODES || g->operand_count > 64 * TESS_MAX_NODES ||
+      g->root >= g->node_count || !g->nodes || (g->leaf_count && !g->leaves) || (g->operand_count && !g->operands))
+    return fail(TESS_ERROR_ARGUMENT, "operator graph: %u leaves, %u nodes, %u operands and root %u are no graph", g->leaf_count,
+                g->node_count, g->operand_count, g->root);
+  for (i = 0; i < g->leaf_count; i++) TRY(tess_operator_validate(&g->leaves[i]));
+  sizes = calloc(g->node_count, sizeof *sizes), depths = calloc(g->node_count, sizeof *depths);
+  if (!sizes || !depths) status = fail(TESS_ERROR_MEMORY, "operator graph: no memory");
+  for (i = 0; !status && i < g->node_count; i++) status = node_sizes(g, i, sizes, depths);
+  free(depths);
+  if (status) free(sizes);
+  else *out = sizes;
+  return status;
+}
+
+tess_status_t tess_graph_validate(const TessOperatorGraph *g, int64_t *rows, int64_t *columns) {
+  int64_t(*sizes)[2];
+  TRY(measure_graph(g, &sizes));
+  if (rows) *rows = sizes[g->root][0];
+  if (columns) *columns = sizes[g->root][1];
+  free(sizes);
+  return TESS_OK;
+}
+
+static tess_status_t put_number(TessTensorDesc *t, int64_t i, int64_t j, Complex z) {
+  uint8_t *p = (uint8_t *)t->data + i * t->strides[0] + (t->rank > 1 ? j * t->strides[1] : 0);
+  float f[2];
+  double d[2];
+  if ((t->dtype == TESS_F32 || t->dtype == TESS_F64) && z.im != 0)
+    return fail(TESS_ERROR_TYPE, "operator: the result is complex, give it a tensor of c64 or c128");
+  f[0] = (float)z.re, f[1] = (float)z.im, d[0] = z.re, d[1] = z.im;
+  if (t->dtype == TESS_F32 || t->dtype == TESS_C64) memcpy(p, f, t->dtype == TESS_F32 ? 4 : 8);
+  else memcpy(p, d, t->dtype == TESS_F64 ? 8 : 16);
+  return TESS_OK;
+}
+
+static tess_status_t check_vector(const char *what, const TessTensorDesc *t, int64_t rows) {
+  TRY(tess_tensor_validate(t));
+  if (!is_number(t->dtype) || t->rank < 1 || t->rank > 2 || t->device)
+    return fail(TESS_ERROR_TYPE, "operator: %s has dtype %u and rank %u, expected f32, f64, c64 or c128 and 1 or 2", what, t->dtype,
+                t->rank);
+  if (t->shape[0] != rows)
+    return fail(TESS_ERROR_SHAPE, "operator: %s has %lld rows, expected %lld", what, (long long)t->shape[0], (long long)rows);
+  if (!inside(t) || (t->bytes && !t->data)) return fail(TESS_ERROR_ARGUMENT, "operator: %s reaches beyond its memory", what);
+  return TESS_OK;
+}
+
+static tess_status_t use_graph(const TessOperatorGraph *graph, Does does, const TessTensorDesc *x, TessTensorDesc *y) {
+  int64_t(*sizes)[2], n, m, i, j, columns;
+  Algebra g;
+  Complex *in = NULL, *out;
+  tess_status_t status;
+  TRY(measure_graph(graph, &sizes));
+  g.graph = graph, g.sizes = (const int64_t(*)[2])sizes;
+  n = sizes[graph->root][does == solve_node], m = sizes[graph->root][does != solve_node];
+  status = check_vector("x", x, m);
+  if (!status) status = check_vector("y", y, n);
+  if (!status && (x->rank != y->rank || (x->rank == 2 && x->shape[1] != y->shape[1])))
+    status = fail(TESS_ERROR_SHAPE, "operator: x and y have other numbers of columns");
+  if (!status && overlap(x->data, x->bytes, y->data, y->bytes)) status = fail(TESS_ERROR_ARGUMENT, "operator: x and y overlap");
+  if (!status) status = vector_of(n + m, &in);
+  columns = !status && x->rank == 2 ? x->shape[1] : 1;
+  for (j = 0; !status && j < columns; j++) {
+    out = in + m;
+    for (i = 0; i < m; i++) in[i] = number_at(x, i, j, 0);
+    status = does(&g, graph->root, 0, in, out);
+    for (i = 0; !status && i < n; i++) status = put_number(y, i, j, out[i]);
+  }
+  free(in), free(sizes);
+  return status;
+}
+
+tess_status_t tess_graph_apply(const TessOperatorGraph *g, const TessTensorDesc *x, TessTensorDesc *y) {
+  return use_graph(g, apply_node, x, y);
+}
+
+tess_status_t tess_graph_solve(const TessOperatorGraph *g, const TessTensorDesc *b, TessTensorDesc *x) {
+  return use_graph(g, solve_node, b, x);
+}
+
+static tess_status_t use_operator(const TessOperatorDesc *o, Does does, const TessTensorDesc *x, TessTensorDesc *y) {
+  TessOperatorNode node;
+  TessOperatorGraph g;
+  TRY(tess_operator_validate(o));
+  memset(&node, 0, sizeof node), memset(&g, 0, sizeof g);
+  node.size = sizeof node, g.size = sizeof g, node.version = g.version = TESS_ABI_VERSION;
+  g.leaf_count = g.node_count = 1, g.leaves = o, g.nodes = &node;
+  return use_graph(&g, does, x, y);
+}
+
+tess_status_t tess_operator_apply(const TessOperatorDesc *o, const TessTensorDesc *x, TessTensorDesc *y) {
+  return use_operator(o, apply_node, x, y);
+}
+
+tess_status_t tess_operator_solve(const TessOperatorDesc *o, const TessTensorDesc *b, TessTensorDesc *x) {
+  return use_operator(o, solve_node, b, x);
+}
+
+tess_status_t tess_tile_validate(const TessTileDesc *t) {
+  if (!t || t->size != sizeof *t || t->version != TESS_ABI_VERSION)
+    return fail(TESS_ERROR_ARGUMENT, "tile: it is null, or of another size or version");
+  if (t->primitive > TESS_TILE_REDUCE) return fail(TESS_ERROR_ARGUMENT, "tile: primitive %u is unknown", t->primitive);
+  if (t->block[0] > 65536 || t->block[1] > 65536 || t->block[2] > 65536)
+    return fail(TESS_ERROR_ARGUMENT, "tile: a block of %u by %u by %u", t->block[0], t->block[1], t->block[2]);
+  if (t->warps > 64 || t->stages > 64 || t->vector > 256 || t->swizzle > 1)
+    return fail(TESS_ERROR_ARGUMENT, "tile: %u warps, %u stages, vectors of %u bytes, swizzle %u", t->warps, t->stages, t->vector,
+                t->swizzle);
+  if (t->scratch > (uint64_t)1 << 40 || t->instances > MOST_INSTANCES) return fail(TESS_ERROR_ARGUMENT, "tile: it is too large");
+  return TESS_OK;
+}
+
+tess_status_t tess_kernel_validate(const TessKernelDesc *k) {
+  static const TessTileDesc none;
+  uint32_t i;
+  if (!k || k->size != sizeof *k || k->version != TESS_ABI_VERSION)
+    return fail(TESS_ERROR_ARGUMENT, "kernel: it is null, or of another size or version");
+  if (!k->arch || (k->arch > TESS_ARCH_AARCH64 && (k->arch < TESS_ARCH_CUDA || k->arch > TESS_ARCH_CUDA + 999)))
+    return fail(TESS_ERROR_ARGUMENT, "kernel: arch %u is unknown", k->arch);
+  if (k->num_tiles > TESS_MAX_TILES) return fail(TESS_ERROR_ARGUMENT, "kernel: %u tiles, at most %d", k->num_tiles, TESS_MAX_TILES);
+  if (k->name[sizeof k->name - 1]) return fail(TESS_ERROR_ARGUMENT, "kernel: its name does not end");
+  for (i = 0; i < TESS_MAX_TILES; i++) {
+    if (i < k->num_tiles) TRY(tess_tile_validate(&k->tiles[i]));
+    else if (memcmp(&k->tiles[i], &none, sizeof none)) return fail(TESS_ERROR_ARGUMENT, "kernel: tile %u is given beyond its number", i);
+  }
+  return TESS_OK;
 }

@@ -6,6 +6,7 @@ from typing import Any
 
 from tessera.core.errors import OperandError, located
 from tessera.lang import op
+from tessera.lang.state import KVCache
 from tessera.nn.linear import Linear, keys_of, sized
 from tessera.nn.module import Module
 from tessera.nn.norm import RMSNorm
@@ -104,8 +105,13 @@ class MultiHeadAttention(Module):
             y = self._attend(q, k, v, self._mask(positions, mask, x.shape[-2], k), key, self._plain)
             return self._joined(y)
         cache = cache.append(k, v)
-        seen = _also(self._seen(positions, op.arange(cache.K.shape[-2])), mask)
-        return self._joined(self._attend(q, cache.K, cache.V, seen, key, False)), cache
+        keys, values = cache.read()
+        seen = self._seen(positions, cache.positions())
+        if (
+            type(cache) is not KVCache
+        ):  # of a ring, slots that hold nothing and positions before its window
+            seen = op.logical_and(seen, cache.seen(x.shape[-2]))
+        return self._joined(self._attend(q, keys, values, _also(seen, mask), key, False)), cache
 
     def project(self, x: Any, memory: Any = None) -> tuple[Any, Any, Any]:
         """Queries (..., heads, seq, head_dim), keys and values (..., kv_heads, seq, head_dim) before
@@ -155,12 +161,12 @@ class MultiHeadAttention(Module):
         return _also(self._seen(op.arange(count), op.arange(k.shape[-2])), mask)
 
     def _seen(self, queries: Any, keys: Any) -> Any:
-        """Which keys each query sees: (..., 1, queries, keys)."""
-        at = op.expand_dims(queries, -1)
+        """Which keys, by their positions, each query sees: (..., 1, queries, keys)."""
+        at, keys = op.expand_dims(queries, -1), op.expand_dims(keys, -2)
         seen = keys <= at
         if self.window is not None:
             seen = op.logical_and(seen, keys > at - self.window)
-        return seen if queries.ndim == 1 else op.expand_dims(seen, -3)
+        return seen if seen.ndim == 2 else op.expand_dims(seen, -3)
 
     def _attend(self, q: Any, k: Any, v: Any, mask: Any, key: Any, causal: bool) -> Any:
         if key is None or self.dropout == 0:

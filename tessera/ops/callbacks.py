@@ -1,4 +1,6 @@
-"""What a running program tells, and asks the host: conditions that do not hold, how far it has come, and results."""
+"""What a running program tells, and asks the host: conditions that do not hold, how far it has come, and
+results.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,8 @@ def ensure(x: ArrayLike, ok: ArrayLike, *values: ArrayLike, message: str) -> Val
 def _watch(x: Any, *values: Any, to: Reference) -> Any:
     if not isinstance(to, Reference):
         raise OperandError(
-            f"watch: '{to}' was a function of the process that wrote this program, and is only its name here; "
+            f"watch: '{to}' was a function of the process that wrote this program, and is only its name "
+            "here; "
             "trace the program again"
         )
     to.target(*values)
@@ -86,7 +89,8 @@ def watch(x: ArrayLike, *values: ArrayLike, to: Callable[..., Any]) -> Value:
 def _ask(*values: Any, to: Reference, shapes: Any, dtypes: Any) -> tuple[Any, ...]:
     if not isinstance(to, Reference):
         raise OperandError(
-            f"host_call: '{to}' was a function of the process that wrote this program, and is only its name here; "
+            f"host_call: '{to}' was a function of the process that wrote this program, and is only its name "
+            "here; "
             "trace the program again"
         )
     out = to.target(*values)
@@ -99,7 +103,8 @@ def _ask(*values: Any, to: Reference, shapes: Any, dtypes: Any) -> tuple[Any, ..
     for x, t in zip(made, wanted, strict=True):
         if x.shape != t.shape or x.dtype != t.dtype.np:
             raise OperandError(
-                f"callback: {_bare(to)} returned {x.dtype}{list(x.shape)}, expected {t}; convert it with x.astype, or "
+                f"callback: {_bare(to)} returned {x.dtype}{list(x.shape)}, expected {t}; convert it with "
+                "x.astype, or "
                 "state that type"
             )
     return tuple(made)
@@ -134,11 +139,14 @@ def _host_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Any:
     multiple=True, call="host_call", numpy=_ask, batch=_host_batch, effects=frozenset(("io",)),
     samples=(
         Sample((2, 3), to=lambda x: x * 2, shapes=((2, 3),), dtypes=("f64",)),
-        Sample((2, 3), np.ones((4, 1)), to=lambda x, y: (x.sum(1), y), shapes=((2,), (4, 1)), dtypes=("f64", "f64")),
+        Sample((2, 3), np.ones((4, 1)), to=lambda x, y: (x.sum(1), y), shapes=((2,), (4, 1)),
+               dtypes=("f64", "f64")),
     ),
 )  # fmt: skip
 def host_call(*values: ArrayLike, to: Callable[..., Any], shapes: Any, dtypes: Any) -> Any:
-    """What to(*values) gives for NumPy arrays: arrays of these shapes and dtypes, also in compiled programs."""
+    """What to(*values) gives for NumPy arrays: arrays of these shapes and dtypes, also in compiled
+    programs.
+    """
     if not callable(to):
         raise OperandError(f"host_call: to is {type(to).__name__}, expected a function")
     name = getattr(to, "__name__", "function")

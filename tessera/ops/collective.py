@@ -3,9 +3,10 @@
     vmap(lambda x: x - op.pmean(x, "batch"), axis_name="batch")(xs)
 
 They exist only inside of the function that is mapped: batching along the axis turns them into sums,
-slices and gathers, or, where several ranks share the axis, into exchanges between these (ops/ranks.py), so that no
-compiled program holds one and they are not registered.  A sum is a balanced binary tree over the elements.  The
-adjoint of a collective is its dual: psum of psum, all_gather of psum_scatter, ppermute of the way back.
+slices and gathers, or, where several ranks share the axis, into exchanges between these (ops/ranks.py), so
+that no compiled program holds one and they are not registered.  A sum is a balanced binary tree over the
+elements.  The adjoint of a collective is its dual: psum of psum, all_gather of psum_scatter, ppermute of
+the way back.
 """
 
 from __future__ import annotations
@@ -239,7 +240,8 @@ def _gathered(types: Types, p: Params) -> list[TensorType]:
 
 ALL_GATHER = _collective(
     "all_gather", "What all elements hold, along a new first axis.",
-    _gather_along, infer=_gathered, linear=(0,), factors=_with_first(False, True), transpose=lambda n, ct, k: bind(PSUM_SCATTER, ct, **n.params),
+    _gather_along, infer=_gathered, linear=(0,), factors=_with_first(False, True), transpose=lambda n, ct,
+    k: bind(PSUM_SCATTER, ct, **n.params),
     batch=lambda n, xs, batched: to_front(bind(n.op, *xs, **n.params), 1),
 )  # fmt: skip
 

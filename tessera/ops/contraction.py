@@ -168,10 +168,14 @@ def _product(x: Value, y: Value, spec: str) -> Value:
 
 # Any contraction by products of two matrices
 #
-# A sum of products has one order: a chain along what is summed (core/folds.py).  It is that of a kernel only if one axis
-# of each operand is left over, so the others are made so: axes become one, or one of size 1, and operands come in pairs.
-# Whether a batch is one of the axes then changes nothing for an element.  A product of complex numbers is four of real ones,
-# which have that order on every target; a library for complex matrices has one of its own that changes with the shapes.
+# A sum of products has one order: a chain along what is summed (core/folds.py).  It is that of a kernel
+# only if one axis of each operand is left over, so the others are made so: axes become one, or one of size
+# 1, and operands come in pairs. Whether a batch is one of the axes then changes nothing for an element.  A
+# product of complex numbers is four of real ones, which have that order on every target; a library for
+# complex
+# matrices has one of its
+# own that changes with
+# the shapes.
 
 Named = tuple[Value, Axes]
 
@@ -228,7 +232,10 @@ def _alone(x: Value, axes: Axes, wanted: set[str]) -> Named:
     over = tuple(i for i, a in enumerate(axes) if a not in wanted)
     if not over:
         return x, axes
-    return cast_to(sum_of(x, over), x.dtype), tuple(a for a in axes if a in wanted)
+    rest = tuple(a for a in axes if a in wanted)
+    if x.dtype.kind == "c":  # kernels fold real numbers
+        return complex(sum_of(real(x), over), sum_of(imag(x), over)), rest
+    return cast_to(sum_of(x, over), x.dtype), rest
 
 
 def _next_pair(left: Sequence[Named], out: Axes) -> tuple[int, int]:

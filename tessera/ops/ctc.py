@@ -1,4 +1,6 @@
-"""Connectionist temporal classification (Graves et al. 2006): the likelihood of labels over all alignments."""
+"""Connectionist temporal classification (Graves et al. 2006): the likelihood of labels
+over all alignments.
+"""
 
 from __future__ import annotations
 
@@ -43,15 +45,18 @@ def ctc_loss(
     blank: int = 0,
     reduction: str = "mean",
 ) -> Value:
-    """-log of the chance of labels (batch, most) under log_probabilities (batch, time, classes), over all alignments.
+    """-log of the chance of labels (batch, most) under log_probabilities (batch, time, classes), over all
+    alignments.
 
-    lengths and label_lengths (batch,) say how much of each row counts.  The mean is over the batch of losses divided
-    by the lengths of their labels.  Labels that do not fit into their time have an infinite loss.
+    lengths and label_lengths (batch,) say how much of each row counts.  The mean is over the batch of
+    losses divided by the lengths of their labels.  Labels that do not fit into their time have an infinite
+    loss.
     """
     x, y = floating(as_value(log_probabilities, "ctc_loss")), as_value(labels, "ctc_loss")
     if x.ndim != 3 or y.ndim != 2 or y.dtype.kind not in "iu":
         raise ShapeError(
-            f"ctc_loss: got {x.type} and labels {y.type}, expected (batch, time, classes) and numbers (batch, most)"
+            f"ctc_loss: got {x.type} and labels {y.type}, expected (batch, time, classes) and numbers "
+            "(batch, most)"
         )
     if not 0 <= blank < x.shape[2]:
         raise OperandError(f"ctc_loss: blank is {blank}, expected a class below {x.shape[2]}")

@@ -47,7 +47,9 @@ def padded(types: Types, outs: Types, p: Params) -> Factors:
 
 
 def convolved(ins: Sequence[str], out: str) -> Callable[[Types, Types, Params], Factors]:
-    """Convolutions: "n c", "o c" -> "n o", each with spatial axes behind; of several groups only n can be cut."""
+    """Convolutions: "n c", "o c" -> "n o", each with spatial axes behind; of several groups only n can be
+    cut.
+    """
 
     def factors(types: Types, outs: Types, p: Params) -> Factors:
         sizes: dict[str, Any] = {}
@@ -89,7 +91,9 @@ def classes(types: Types, outs: Types, p: Params) -> Factors:
 
 
 def scattered(is_sum: bool) -> Callable[[Types, Types, Params], Factors]:
-    """Writes at places: axes of x that no index names are alike everywhere; sums can be cut by indices too."""
+    """Writes at places: axes of x that no index names are alike everywhere; sums can be
+    cut by indices too.
+    """
 
     def factors(types: Types, outs: Types, p: Params) -> Factors:
         x, _, *indices = types

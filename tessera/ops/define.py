@@ -125,7 +125,9 @@ _VALUES = (Value, float, int, str, type(None), DType)  # arguments that lend no 
 
 
 def owned(result: R, args: Sequence[Any]) -> R:
-    """A result with memory of its own: arrays of other libraries among the arguments may be written to later."""
+    """A result with memory of its own: arrays of other libraries among the arguments may be written to
+    later.
+    """
     data: Any = getattr(result, "data", None)
     if data.__class__ is np.ndarray and data.base is None:  # its own, or an argument itself
         for x in args:

@@ -1,4 +1,6 @@
-"""What help() shows of an op: its sentence, how it is called, axes, dtypes, an example and its counterparts."""
+"""What help() shows of an op: its sentence, how it is called, axes, dtypes, an example and its
+counterparts.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,17 @@ from tessera.ir.graph.op import KIND_NAMES, Op, Sample
 
 # What parameters of ops mean, where the name does not say it all.
 PARAMETERS = {
-    "x": "a tensor, an array or a number", "y": "as x; shapes broadcast", "axis": "one axis, several, or None for all", "keepdims": "keep folded axes with size 1",
-    "dtype": "such as f32, bf16 or a policy", "shape": "a size or a tuple of sizes", "key": "a key of ts.key or ts.split", "eps": "added before a division or root",
-    "gain": "multiplies the result, of the shape of the last axis", "bias": "is added to the result", "tile_shape": "the block of a kernel, as (m, n, k)",
-    "causal": "hide what comes later", "scale": "multiplies the scores; 1/sqrt(dim) unless given", "mask": "True where a value counts", "groups": "how many groups channels are cut into",
-    "stride": "one step for all axes, or one for each", "padding": 'a number, one pair for each axis, "same" or "valid"', "correction": "subtracted from the count of elements",
+    "x": "a tensor, an array or a number", "y": "as x; shapes broadcast",
+    "axis": "one axis, several, or None for all", "keepdims": "keep folded axes with size 1",
+    "dtype": "such as f32, bf16 or a policy", "shape": "a size or a tuple of sizes",
+    "key": "a key of ts.key or ts.split", "eps": "added before a division or root",
+    "gain": "multiplies the result, of the shape of the last axis", "bias": "is added to the result",
+    "tile_shape": "the block of a kernel, as (m, n, k)",
+    "causal": "hide what comes later", "scale": "multiplies the scores; 1/sqrt(dim) unless given",
+    "mask": "True where a value counts", "groups": "how many groups channels are cut into",
+    "stride": "one step for all axes, or one for each",
+    "padding": 'a number, one pair for each axis, "same" or "valid"',
+    "correction": "subtracted from the count of elements",
 }  # fmt: skip
 
 
@@ -60,7 +68,8 @@ def _axes(op: Op) -> list[str]:
 def _dtypes(op: Op) -> list[str]:
     kinds = (op.kinds,) if isinstance(op.kinds, str) else tuple(op.kinds)
     return [
-        f"operand {i}: " + ("all" if k == "buifc" else ", ".join(KIND_NAMES[c] for c in k)) for i, k in enumerate(kinds)
+        f"operand {i}: " + ("all" if k == "buifc" else ", ".join(KIND_NAMES[c] for c in k)) for i,
+        k in enumerate(kinds)
     ]  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from tessera.core.dtype import DType, as_dtype, complex_of
 from tessera.core.errors import DTypeError, OperandError
 from tessera.core.host import scipy
 from tessera.core.rounding import round_to, top_of
-from tessera.core.scalar import apply, arg
+from tessera.core.scalar import SCALARS, apply, arg, const
 from tessera.core.signature import broadcast_shapes
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value
@@ -158,8 +158,13 @@ copysign = binary("copysign", "Magnitude of x with the sign of y.", floats=True,
                   partials=lambda y, a, b: (mul(sign(a), copysign(1.0, b)), None))  # fmt: skip
 nextafter = binary("nextafter", "The next representable number from x towards y.", floats=True,
                    kinds="f", partials=lambda y, a, b: (1.0, None), moves=True)  # fmt: skip
+_APART = apply("exp", apply("neg", apply("abs", apply("sub", arg(0), arg(1)))))
 logaddexp = binary(
     "logaddexp", "log(exp(x) + exp(y)) without overflow.", floats=True, kinds="f",
+    body=apply("where", apply("eq", arg(0), arg(1)),  # infinities too
+               apply("add", arg(0), const(math.log(2.0))),
+               apply("add", apply("max", arg(0), arg(1)), apply("log1p", _APART))),
+    numpy=SCALARS["logaddexp"].numpy,
     partials=lambda y, a, b: (exp(sub(a, y)), exp(sub(b, y))),
 )  # fmt: skip
 
@@ -348,7 +353,8 @@ def _complex(re: Any, im: Any) -> Any:
     signature="..., ... -> ...", call="complex", kinds="f", numpy=_complex,
     infer=lambda types, p: [types[0].with_dtype(complex_of(types[0].dtype))],
     samples=(Sample((3,), (3,)),), transpose=lambda n, ct, k: neg(imag(ct)) if k else real(ct),
-    jvp=lambda n, ts: complex(*(mul(x, 0.0) if t is None else t for x, t in zip(n.operands, ts, strict=True))),
+    jvp=lambda n,
+    ts: complex(*(mul(x, 0.0) if t is None else t for x, t in zip(n.operands, ts, strict=True))),
 )  # fmt: skip
 def complex(re: ArrayLike, im: ArrayLike) -> Value:
     """A complex tensor from its real and imaginary parts."""

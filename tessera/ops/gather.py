@@ -1,7 +1,8 @@
 """Reading and writing elements whose place is data: gather and scatter.
 
-An index outside its axis reads the nearest element and writes nothing, on every target; the derivatives are those of
-that.  The functions that users call with data at hand (x[i], take, ...) raise instead (ops/places.py).
+An index outside its axis reads the nearest element and writes nothing, on every target; the derivatives are
+those of that.  The functions that users call with data at hand (x[i], take, ...) raise instead
+(ops/places.py).
 """
 
 from __future__ import annotations

@@ -181,7 +181,8 @@ def _types(types: Types, p: Params) -> list[TensorType]:
 
 
 @define(
-    infer=_types, call="gauged", kinds=("i", "f", "fc"), numpy=lambda ids, *ts, of, whole: ts, multiple=True, moves=True,
+    infer=_types, call="gauged", kinds=("i", "f", "fc"), numpy=lambda ids, *ts, of, whole: ts, multiple=True,
+    moves=True,
     jvp=lambda n, ts: ts[1:], batch=leading,
 )  # fmt: skip
 def gauged(ids: Value, *ts: Value, of: str, whole: bool) -> tuple[Value, ...]:

@@ -1,7 +1,7 @@
 """Grid sampling: images (batch, channels, ...) read at places between their pixels.
 
-A place is given by coordinates from -1 to 1, the last spatial axis first, as in PyTorch: with align_corners -1 and 1 are
-the centres of the first and the last pixel, without, their outer edges.
+A place is given by coordinates from -1 to 1, the last spatial axis first, as in PyTorch: with align_corners
+-1 and 1 are the centres of the first and the last pixel, without, their outer edges.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def grid_sample(
     padding: str = "zeros",
     align_corners: bool = False,
 ) -> Value:
-    """x (batch, channels, ...) read at a grid (batch, ..., rank) of coordinates from -1 to 1, the last axis first."""
+    """x (batch, channels, ...) read at a grid (batch, ..., rank) of coordinates from -1 to 1, the last axis
+    first.
+    """
     v, g = as_value(x, "grid_sample"), as_value(grid, "grid_sample")
     _check(v, g, mode, padding)
     rank = v.ndim - 2
@@ -84,7 +86,8 @@ def _check(v: Value, g: Value, mode: str, padding: str) -> None:
             )
     if rank < 1 or g.ndim != v.ndim or not unify(g.shape[-1], rank, "grid_sample: the grid"):
         raise ShapeError(
-            f"grid_sample: x is {v.type} and the grid {g.type}, expected (batch, channels, ...) and (batch, ..., rank) "
+            f"grid_sample: x is {v.type} and the grid {g.type}, expected (batch, channels, ...) and (batch, "
+            "..., rank) "
             "of as many axes"
         )
     if not unify(g.shape[0], v.shape[0], "grid_sample: the batch"):
@@ -93,7 +96,8 @@ def _check(v: Value, g: Value, mode: str, padding: str) -> None:
         )
     if v.dtype.kind != "f" or g.dtype is not v.dtype:
         raise DTypeError(
-            f"grid_sample: x is {v.type} and the grid {g.type}, expected one floating-point dtype; cast with astype"
+            f"grid_sample: x is {v.type} and the grid {g.type}, expected one floating-point dtype; cast "
+            "with astype"
         )
     if 0 in v.shape[2:]:
         raise ShapeError(f"grid_sample: {v.type} has no pixels")
@@ -165,7 +169,9 @@ def _numbers(n: Any) -> Value:
 
 @public
 def affine_grid(theta: ArrayLike, shape: Any, align_corners: bool = False) -> Value:
-    """The grid for grid_sample that moves images of this shape (batch, channels, ...) by matrices (batch, rank, rank + 1)."""
+    """The grid for grid_sample that moves images of this shape (batch, channels, ...) by matrices (batch,
+    rank, rank + 1).
+    """
     t = as_value(theta, "affine_grid")
     sizes = [int(n) for n in tuple(shape)[2:]]
     rank = len(sizes)

@@ -89,7 +89,8 @@ def note_use(op: str, key: Value, purpose: str, draw: int) -> None:
     if first is not None:
         where = f" at {first[1].file}:{first[1].line}" if first[1] else ""
         raise OperandError(
-            f"{op}: the key was already used by {first[0]}{where}, so that both draw the same numbers; give each a key of "
+            f"{op}: the key was already used by {first[0]}{where}, so that both draw the same numbers; give "
+            "each a key of "
             "its own with ts.split(key)"
         )
     _USES.places[use] = op, caller()

@@ -3,9 +3,9 @@
     %1 = to_local(%0) {axis = "sp", dim = 0, size = 8} : f32[64] -> f32[8]     what this shard along sp holds
     %2 = to_global(%1) {axis = "sp", dim = 0, size = 8} : f32[8] -> f32[64]
 
-Between the two a value is one of each shard along the axis, and collectives may name it; other mesh axes propagate as
-ever.  `dim` is the axis that is cut, WHOLE where every shard holds the same, and SUM where they hold what adds up.
-Each is the adjoint of the other.  The partitioner takes them away.
+Between the two a value is one of each shard along the axis, and collectives may name it; other mesh axes
+propagate as ever.  `dim` is the axis that is cut, WHOLE where every shard holds the same, and SUM where
+they hold what adds up. Each is the adjoint of the other.  The partitioner takes them away.
 """
 
 from __future__ import annotations

@@ -108,7 +108,9 @@ def _class_loss_reference(
 
 
 def _targets(x: Value, labels: Value, axis: int, smoothing: float, ignore: int | None) -> Value:
-    """The probabilities that labels stand for, the nearest class for what is none; zeros where they are ignored."""
+    """The probabilities that labels stand for, the nearest class for what is none; zeros where they are
+    ignored.
+    """
     n = x.shape[axis]
     d = i32 if isinstance(n, int) and n < 1 << 31 else i64
     (near,) = nearest([cast_to(labels, i64)], x, (axis,))

@@ -52,7 +52,8 @@ def _get(number: Array, shape: Any, dtype: Any) -> Array:
         kept = _KEPT.pop(int(number), None)
     if kept is None:
         raise RuleError(
-            "offload: what this derivative kept was already read back; a function with an offload policy is pulled "
+            "offload: what this derivative kept was already read back; a function with an offload policy is "
+            "pulled "
             "back once for each time it is run"
         )
     if isinstance(kept, np.ndarray):
@@ -66,7 +67,8 @@ def _get(number: Array, shape: Any, dtype: Any) -> Array:
 
 def _refuse(n: Node, ts: Sequence[Any]) -> Any:
     raise RuleError(
-        "offload: a second derivative would need what is written out again; use another policy of checkpoint for it"
+        "offload: a second derivative would need what is written out again; use another policy of "
+        "checkpoint for it"
     )
 
 
@@ -84,13 +86,16 @@ def _get_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
 
 
 def _number(types: Types, p: Params) -> list[TensorType]:
-    """A number that has derivatives: an integer has none, and a second derivative would be zero without a word."""
+    """A number that has derivatives: an integer has none, and a second derivative would be zero without a
+    word.
+    """
     return [TensorType(f64, ())]
 
 
 _EFFECTS = frozenset(("movement",))
 PUT = register(Op(
-    "offload_put", "The number under which x is kept elsewhere.", call="offload_put", numpy=_put, infer=_number,
+    "offload_put", "The number under which x is kept elsewhere.", call="offload_put", numpy=_put,
+    infer=_number,
     moves=True, batch=_put_batch, jvp=_refuse, effects=_EFFECTS,
 ))  # fmt: skip
 GET = register(Op(

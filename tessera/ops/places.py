@@ -1,7 +1,8 @@
 """Indices and labels that are data: who looks at them, and what one outside its axis means.
 
-One rule (docs/indexing.md).  Eager code raises.  A compiled program has a defined result: a read takes the nearest
-element, a write is dropped; under ts.checked() it raises too, by the op `checked_index`, which is in a graph only then.
+One rule (docs/indexing.md).  Eager code raises.  A compiled program has a defined result: a read takes the
+nearest element, a write is dropped; under ts.checked() it raises too, by the op `checked_index`, which is
+in a graph only then.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ def _whole_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
 
 
 @define(
-    infer=lambda types, p: types[:1], call="checked_index", numpy=_checked_index, moves=True, kinds="iu", places=0,
+    infer=lambda types, p: types[:1], call="checked_index", numpy=_checked_index, moves=True, kinds="iu",
+    places=0,
     jvp=lambda n, ts: None, batch=_whole_batch,
     samples=(
         Sample(np.array([0, 2, -1]), user="take: index", low=-3, high=2, what="axis 0"),
@@ -65,7 +67,8 @@ def _whole_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
 def checked_index(
     index: Any, user: str, low: Size, high: Size, what: str, skip: int | None = None
 ) -> Value:
-    """The index, if all of it is in low..high or equal to skip; else an error that names its user and the first bad one.
+    """The index, if all of it is in low..high or equal to skip; else an error that names its user and the
+    first bad one.
 
     It is in a program under ts.checked() alone.
     """

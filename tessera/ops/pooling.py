@@ -10,36 +10,38 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.constraints import same
-from tessera.core.dims import Dim, Size, larger, product, smaller
-from tessera.core.dtype import DType
 from tessera.core.errors import OperandError, ShapeError
 from tessera.core.scalar import is_winner, with_zeros
-from tessera.core.types import TensorType
-from tessera.ir.graph.ir import Value
-from tessera.ir.graph.op import Params, Sample, Types
+from tessera.ir.graph.ir import Node, Value
+from tessera.ir.graph.op import Sample
 from tessera.ops.batching import merged
-from tessera.ops.convolution import Pairs, padding_pairs
-from tessera.ops.creation import iota
 from tessera.ops.define import (
     ArrayLike,
     as_value,
-    broadcast,
     cast_to,
     define,
     floating,
-    full_of,
     public,
     wide,
 )
 from tessera.ops.elementwise import abs as absolute
-from tessera.ops.elementwise import add, div, maximum, minimum, mul, pow, sub
+from tessera.ops.elementwise import div, pow
+from tessera.ops.pool_grad import avg_pool_grad, max_pool_tangent
+from tessera.ops.pool_windows import (
+    held,
+    held_reference,
+    inside,
+    lowest,
+    pool_types,
+    seen,
+    seen_reference,
+    settle,
+)
 from tessera.ops.reduction import max as max_of
 from tessera.ops.reduction import mean
 from tessera.ops.reduction import sum as sum_of
 from tessera.ops.resize import static_size, weighted_sums
-from tessera.ops.shape import pad, reshape
-from tessera.ops.windows import count, reach, spatial, window_reference, windows
+from tessera.ops.windows import spatial
 
 _SAMPLES = (
     Sample((1, 2, 5), size=2), Sample((2, 1, 6), size=3, stride=2, padding=1),
@@ -48,98 +50,7 @@ _SAMPLES = (
 )  # fmt: skip
 
 
-def _settle(
-    op: str,
-    x: ArrayLike,
-    rank: int,
-    size: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    ceil: bool,
-) -> tuple[Value, dict[str, Any]]:
-    """x and the parameters of its windows.
-
-    overhang is what ceil_mode puts after the padding, so that a last window that starts in x or in
-    the padding before it, but does not fit, counts too.
-    """
-    v = as_value(x, op)
-    rank = rank or v.ndim - 2
-    if v.ndim != rank + 2 or rank < 1:
-        raise ShapeError(
-            f"{op}: x is {v.type}, expected (batch, channels, ...) with {max(rank, 0) or 'some'} spatial axes"
-        )
-    sizes = spatial(op, "size", size, rank, 1)
-    steps = sizes if stride is None else spatial(op, "stride", stride, rank, 1)
-    gaps = spatial(op, "dilation", dilation, rank, 1)
-    spans = [reach(k, d) for k, d in zip(sizes, gaps, strict=True)]
-    pairs = padding_pairs(op, padding, v.shape[2:], spans, steps)
-    for (a, b), span in zip(pairs, spans, strict=True):
-        if not isinstance(a, Dim) and not isinstance(b, Dim) and max(a, b) >= span:
-            raise OperandError(
-                f"{op}: padding {(a, b)} must be smaller than the window, which spans {span}"
-            )
-    extra = tuple(
-        _overhang(n, p, span, s) if ceil else 0
-        for n, p, span, s in zip(v.shape[2:], pairs, spans, steps, strict=True)
-    )
-    params = {"size": sizes, "stride": steps, "padding": pairs, "overhang": extra}
-    return v, {**params, "dilation": gaps}
-
-
-def _overhang(n: Size, padding: tuple[Size, Size], span: Size, stride: Size) -> Size:
-    low, high = padding
-    rest = low + n + high - span
-    last = smaller((rest + stride - 1) // stride, (n + low - 1) // stride)
-    return larger(last * stride - rest, 0)
-
-
-def _pool_types(op: str, types: Types, p: Params) -> list[TensorType]:
-    t = types[0]
-    sizes = []
-    for i, n in enumerate(t.shape[2:]):
-        low, high = p["padding"][i]
-        long = low + n + high + p["overhang"][i]
-        sizes.append(count(op, i, long, p["size"][i], p["stride"][i], p["dilation"][i]))
-    return [t.with_shape((*t.shape[:2], *sizes))]
-
-
-def _ends(padding: Pairs, overhang: Sequence[Size]) -> tuple[tuple[Size, ...], tuple[Size, ...]]:
-    """What goes before and after each of the axes."""
-    high = tuple(b + more for (_, b), more in zip(padding, overhang, strict=True))
-    return (0, 0, *(a for a, _ in padding)), (0, 0, *high)
-
-
-def _seen(x: Value, fill: Any, p: Params) -> Value:
-    """The windows of x, with a fill around it."""
-    low, high = _ends(p["padding"], p["overhang"])
-    if any(not isinstance(n, int) or n for n in (*low, *high)):
-        value = full_of((), fill, x.dtype)
-        x = pad.bind(x, value, low=low, high=high, inner=(0,) * x.ndim)
-    return windows.bind(x, size=p["size"], stride=p["stride"], dilation=p["dilation"])
-
-
-def _seen_reference(x: Any, fill: Any, p: Params) -> Any:
-    ends: Any = _ends(p["padding"], p["overhang"])
-    if any(map(any, ends)):
-        x = np.pad(x, list(zip(*ends, strict=True)), constant_values=fill)
-    return window_reference(x, p["size"], p["stride"], p["dilation"])
-
-
-def _inside(p: Params) -> tuple[int, ...]:
-    """The axes of the windows that count the elements of one window."""
-    rank = len(p["size"])
-    return tuple(range(2 + rank, 2 + 2 * rank))
-
-
 # The largest
-
-
-def _lowest(dtype: DType) -> Any:
-    """What no element is below."""
-    if dtype.kind == "f":
-        return float("-inf")
-    return 0 if dtype.kind in "bu" else -(2 ** (dtype.bits - 1))
 
 
 def _max_reference(x: Any, **p: Any) -> Any:
@@ -150,16 +61,24 @@ def _max_reference(x: Any, **p: Any) -> Any:
         if x.dtype.kind in "bu"
         else np.iinfo(x.dtype).min
     )
-    seen, axes = _seen_reference(x, fill, p), _inside(p)
-    m = np.max(seen, axis=axes)
+    windows, axes = seen_reference(x, fill, p), inside(p)
+    m = np.max(windows, axis=axes)
     if m.dtype.kind in "biu" or np.all(m):
         return m
-    return with_zeros("max", m, np.any(is_winner("max", seen), axis=axes))
+    return with_zeros("max", m, np.any(is_winner("max", windows), axis=axes))
+
+
+def _max_jvp(n: Node, ts: Sequence[Value | None]) -> Any:
+    """On a GPU, an op that its kernels know; elsewhere what the decomposition says."""
+    (t,) = ts
+    if n.results[0].device.kind == "cpu" or t is None:
+        return NotImplemented
+    return max_pool_tangent.bind(n.operands[0], n.results[0], t, **n.params)
 
 
 @define(
-    infer=lambda types, p: _pool_types("max_pool", types, p), kinds="uif", onnx="MaxPool",
-    decompose=lambda x, **p: max_of(_seen(x, _lowest(x.dtype), p), _inside(p)),
+    infer=lambda types, p: pool_types("max_pool", types, p), kinds="uif", onnx="MaxPool", jvp=_max_jvp,
+    decompose=lambda x, **p: max_of(seen(x, lowest(x.dtype), p), inside(p)),
     numpy=_max_reference, samples=(*_SAMPLES, Sample((1, 1, 7), size=2, dilation=3)), batch=merged,
 )  # fmt: skip
 def max_pool(
@@ -171,56 +90,39 @@ def max_pool(
     ceil_mode: bool = False,
 ) -> Value:
     """The largest element of each window; the stride is the window's size unless given."""
-    v, params = _settle("max_pool", x, 0, size, stride, padding, dilation, ceil_mode)
+    v, params = settle("max_pool", x, 0, size, stride, padding, dilation, ceil_mode)
     return max_pool.bind(v, **params)
 
 
 # The mean
 
 
-def _held(x: Value, p: Params, include: bool) -> Value | Size:
-    """How many elements each window holds: those of x, and of the padding if it is included."""
-    if include and all(same(n, 0) for n in p["overhang"]):
-        return product(p["size"])
-    places = _pool_types("avg_pool", [x.type], p)[0].shape
-    total: Value | None = None
-    for i, n in enumerate(x.shape[2:]):
-        low, high = p["padding"][i]
-        start = sub(mul(iota((places[2 + i],)), p["stride"][i]), low)
-        stop = minimum(add(start, p["size"][i]), n + high if include else n)
-        held = sub(stop, start if include else maximum(start, 0))
-        shape = (*(1,) * i, places[2 + i], *(1,) * (len(places) - 3 - i))
-        along = broadcast(reshape(held, shape), places[2:])
-        total = along if total is None else mul(total, along)
-    assert total is not None
-    return broadcast(cast_to(total, x.dtype), places)
-
-
-def _held_reference(x: Any, p: Params, include: bool, places: Sequence[int]) -> Any:
-    total: Any = 1
-    for i, n in enumerate(x.shape[2:]):
-        low, high = p["padding"][i]
-        start = np.arange(places[i]) * p["stride"][i] - low
-        stop = np.minimum(start + p["size"][i], n + high if include else n)
-        held = stop - (start if include else np.maximum(start, 0))
-        total = total * held.reshape(-1, *(1,) * (len(places) - 1 - i))
-    return total.astype(x.dtype)
-
-
 def _avg(x: Value, include_pad: bool, **p: Any) -> Value:
     (w,) = wide(x)
-    total = sum_of(_seen(w, 0, p), _inside(p))
-    return cast_to(div(total, _held(w, p, include_pad)), x.dtype)
+    total = sum_of(seen(w, 0, p), inside(p))
+    return cast_to(div(total, held(w, p, include_pad)), x.dtype)
 
 
 def _avg_reference(x: Any, include_pad: bool, **p: Any) -> Any:
-    total = np.sum(_seen_reference(x, 0, p), axis=_inside(p))
-    return total / _held_reference(x, p, include_pad, total.shape[2:])
+    total = np.sum(seen_reference(x, 0, p), axis=inside(p))
+    return total / held_reference(x, p, include_pad, total.shape[2:])
+
+
+def _avg_jvp(n: Node, ts: Sequence[Value | None]) -> Any:
+    """On a GPU the op is linear; elsewhere its decomposition is."""
+    (t,) = ts
+    if n.results[0].device.kind == "cpu" or t is None:
+        return NotImplemented
+    return avg_pool.bind(t, **n.params)
+
+
+def _avg_transpose(n: Node, ct: Value, k: int) -> Value:
+    return avg_pool_grad.bind(ct, sizes=n.operands[0].shape[2:], **n.params)
 
 
 @define(
-    infer=lambda types, p: _pool_types("avg_pool", types, p), kinds="f", onnx="AveragePool",
-    decompose=_avg, numpy=_avg_reference, batch=merged,
+    infer=lambda types, p: pool_types("avg_pool", types, p), kinds="f", onnx="AveragePool",
+    jvp=_avg_jvp, transpose=_avg_transpose, decompose=_avg, numpy=_avg_reference, batch=merged,
     samples=(
         *_SAMPLES, Sample((1, 1, 5), size=3, padding=1, count_include_pad=False),
         Sample((1, 1, 6), size=3, stride=2, padding=1, ceil_mode=True),
@@ -235,7 +137,7 @@ def avg_pool(
     count_include_pad: bool = True,
 ) -> Value:
     """The mean of each window; padding counts as zeros, or not at all."""
-    v, params = _settle("avg_pool", x, 0, size, stride, padding, 1, ceil_mode)
+    v, params = settle("avg_pool", x, 0, size, stride, padding, 1, ceil_mode)
     return avg_pool.bind(floating(v), **params, include_pad=bool(count_include_pad))
 
 
@@ -246,10 +148,10 @@ def lp_pool(
     """(sum of |x| ** p) ** (1 / p) over each window."""
     if not p > 0:
         raise OperandError(f"lp_pool: p is {p}, expected a positive number")
-    v, params = _settle(
+    v, params = settle(
         "lp_pool", floating(as_value(x, "lp_pool")), 0, size, stride, 0, 1, ceil_mode
     )
-    total = sum_of(_seen(pow(absolute(v), p), 0, params), _inside(params))
+    total = sum_of(seen(pow(absolute(v), p), 0, params), inside(params))
     return pow(total, 1 / p)
 
 

@@ -260,7 +260,9 @@ def _var(x: Value, axes: tuple[int, ...], correction: float) -> Value:
 
 
 def _freedom(n: Any, correction: float, dtype: DType) -> Any:
-    """The count less the correction, 0 at least; of a symbolic count in f64, as Python does it for a number."""
+    """The count less the correction, 0 at least; of a symbolic count in f64, as Python does it for a
+    number.
+    """
     if isinstance(n, int):
         return builtins.max(n - correction, 0)
     left = sub(cast_to(as_value(n, "var"), f64), correction)

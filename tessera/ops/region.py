@@ -19,8 +19,9 @@ from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Builder, Graph, Value, building, current_builder
 from tessera.ops.define import as_value
 
-# Functions, branches and loops inside each other.  Tracing takes some eight Python frames a level and derivatives no more,
-# so that this many fit in Python's default limit of 1,000 with room for the user's own.
+# Functions, branches and loops inside each other.  Tracing takes some eight Python frames a level and
+# derivatives no more, so that this many fit in Python's default limit of 1,000 with room for the user's
+# own.
 DEEPEST = 64
 
 
@@ -46,8 +47,9 @@ def trace(
 ) -> Traced:
     """The graph of f; the tensor leaves of args and kwargs have these types, in order.
 
-    With weak_numbers, a Python number takes the dtype of what it meets inside f too.  What the host holds goes to `place`.
-    Where the graph is of one call alone, `given` are the values of that call, which f may decide on.
+    With weak_numbers, a Python number takes the dtype of what it meets inside f too.  What the host holds
+    goes to `place`. Where the graph is of one call alone, `given` are the values of that call, which f may
+    decide on.
     """
     leaves, structure = tree.flatten((args, kwargs))
     parent = current_builder()

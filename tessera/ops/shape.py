@@ -293,7 +293,8 @@ def _slice_part(p: Params, types: Types, outs: Types) -> Params:
 
 
 @define(
-    name="slice", infer=_slice_types, linear=(0,), transpose=_slice_transpose, onnx="Slice", resize=_slice_part,
+    name="slice", infer=_slice_types, linear=(0,), transpose=_slice_transpose, onnx="Slice",
+    resize=_slice_part,
     batch=lambda n, xs, batched: per_axis(start=0, stop=xs[0].shape[0], step=1)(n, xs, batched),
     view=lambda index, types, p: tuple(
         a + i * s for i, a, s in zip(index, p["start"], p["step"], strict=True)

@@ -1,4 +1,6 @@
-"""Ops of state: writes into caches, and movement between memories.  Their effects keep them in order and in place."""
+"""Ops of state: writes into caches, and movement between memories.  Their effects keep them in order and in
+place.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ def _write_types(types: Types, p: Params) -> list[TensorType]:
     held, new, first, count = types
     if held.rank != 4 or new.rank != 4 or first.rank > 1 or count.rank > 1:
         raise ShapeError(
-            f"state_write: got {held}, {new}, {first} and {count}, expected (batch, heads, room, size), (batch, heads, "
+            f"state_write: got {held}, {new}, {first} and {count}, expected (batch, heads, room, size), "
+            "(batch, heads, "
             "positions, size) and a number or one for each sequence"
         )
     if held.dtype is not new.dtype:
@@ -81,7 +84,9 @@ def _written(held: Any, new: Any, first: Any, count: Any, wrap: bool) -> Any:
 def state_write(
     held: ArrayLike, new: ArrayLike, first: ArrayLike, count: ArrayLike, wrap: bool = False
 ) -> Value:
-    """A cache (batch, heads, room, size) with `count` new positions from `first` on; those past the room are left out, or wrap."""
+    """A cache (batch, heads, room, size) with `count` new positions from `first` on; those past the room
+    are left out, or wrap.
+    """
     operands = [as_value(x, "state_write") for x in (held, new, first, count)]
     return state_write.bind(*operands, wrap=bool(wrap))
 
@@ -90,7 +95,8 @@ def _pages_types(types: Types, p: Params) -> list[TensorType]:
     pool, new, pages, slots = types
     if pool.rank != 4 or new.rank != 4 or pages.rank != 2 or slots.rank != 2:
         raise ShapeError(
-            f"state_write_pages: got {pool}, {new}, {pages} and {slots}, expected (pages, heads, page, size), (batch, "
+            f"state_write_pages: got {pool}, {new}, {pages} and {slots}, expected (pages, heads, page, "
+            "size), (batch, "
             "heads, positions, size) and two of (batch, positions)"
         )
     return [pool]
@@ -121,7 +127,8 @@ def state_write_pages(pool: ArrayLike, new: ArrayLike, pages: ArrayLike, slots: 
 
 
 @define(
-    signature="... -> ...", view=lambda index, types, p: index, numpy=lambda x, to: x, moves=True, linear=(0,),
+    signature="... -> ...", view=lambda index, types, p: index, numpy=lambda x, to: x, moves=True,
+    linear=(0,),
     transpose=lambda n, ct, k: ct, batch=lambda n, operands, batched: operands[0],
     effects=frozenset(("movement",)), samples=(Sample((2, 3), to="host"), Sample((), to="device")),
 )  # fmt: skip
@@ -141,7 +148,9 @@ def state_move(x: ArrayLike, to: str = "device") -> Value:
     samples=(Sample((2, 3), into="l2"), Sample((), into="smem")),
 )  # fmt: skip
 def state_prefetch(x: ArrayLike, into: str = "l2") -> Value:
-    """Ask for x, which is read soon, in a memory near to what computes; the result is 0, and nobody need read it."""
+    """Ask for x, which is read soon, in a memory near to what computes; the result is 0, and nobody need
+    read it.
+    """
     if into not in NEAR:
         raise OperandError(f"state_prefetch: into is {into!r}, expected one of {', '.join(NEAR)}")
     return state_prefetch.bind(as_value(x, "state_prefetch"), into=into)

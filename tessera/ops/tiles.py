@@ -1,8 +1,8 @@
 """The op of a hand-written kernel in a graph: its tensors go in, what it makes comes out.
 
-The parameter `program` is the text of its Tile IR, so that a graph holds all that it computes; `threads`, if there,
-says how many warps of a GPU run a block and how many steps of a loop overlap, which changes no result.  What
-reads and runs such a text is above this layer: the package says how it is found.
+The parameter `program` is the text of its Tile IR, so that a graph holds all that it computes; `threads`,
+if there, says how many warps of a GPU run a block and how many steps of a loop overlap, which changes no
+result.  What reads and runs such a text is above this layer: the package says how it is found.
 """
 
 from __future__ import annotations

@@ -1,14 +1,17 @@
-"""Systems and determinants of Toeplitz matrices T[i, j] = t[n - 1 + i - j], in n^2 steps and memory for vectors.
+"""Systems and determinants of Toeplitz matrices T[i, j] = t[n - 1 + i - j], in n^2 steps and memory for
+vectors.
 
-Solutions are found by Levinson's recursion, determinants by Durbin's when T is symmetric positive definite, else by Gauss's
-elimination in the displacement of T.  With the cyclic shift Z and the shift Z' that changes the sign where it wraps,
-Z T - T Z' = G H^T has rank two.  Fourier transforms make both shifts diagonal, and what is left of
+Solutions are found by Levinson's recursion, determinants by Durbin's when T is symmetric positive definite,
+else by Gauss's elimination in the displacement of T.  With the cyclic shift Z and the shift Z' that changes
+the sign where it wraps, Z T - T Z' = G H^T has rank two.  Fourier transforms make both shifts diagonal, and
+what is left of
 
     C[i, j] = (g[i] . h[j]) / (d[i] - e[j])
 
-after a step of elimination has this form too: rows are exchanged as for any matrix, and only vectors are kept (Gohberg,
-Kailath, Olshevsky 1995).  The inverse X has X[i, j + 1] = X[i - 1, j] + P[i] . Q[j] with P = X G and Q = X^T H, so that the
-sums along its diagonals, which are the derivative of the determinant, are correlations of P and Q.
+after a step of elimination has this form too: rows are exchanged as for any matrix, and only vectors are
+kept (Gohberg, Kailath, Olshevsky 1995).  The inverse X has X[i, j + 1] = X[i - 1, j] + P[i] . Q[j] with P =
+X G and Q = X^T H, so that the sums along its diagonals, which are the derivative of the determinant, are
+correlations of P and Q.
 """
 
 from __future__ import annotations

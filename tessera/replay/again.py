@@ -121,7 +121,9 @@ class _Replay:
     def located(
         self, i: int, c: Called, g: Graph, inputs: Sequence[Array], target: str
     ) -> Difference | None:
-        """The first op whose results differ: by itself, then among others, then at the end of a part of the program."""
+        """The first op whose results differ: by itself, then among others, then at the end of a part of the
+        program.
+        """
         ways: list[tuple[Any, str]] = [
             (ways_of(target), "by itself"),
             (together, "in a compiled program"),
@@ -136,7 +138,9 @@ class _Replay:
     def by_parts(
         self, i: int, c: Called, g: Graph, inputs: Sequence[Array], target: str
     ) -> Difference | None:
-        """The first op that is wrong where a program ends with it: the fault is in a kernel that joins it with others."""
+        """The first op that is wrong where a program ends with it: the fault is in a kernel that joins it
+        with others.
+        """
         for k, n in _with_results(g):
             results = outputs_of(g, n.results, inputs, target, c.numerics)
             found = self.op(i, c, k, n, results, "where it is fused with the ops before it")
@@ -172,7 +176,10 @@ class _Replay:
         mine = np.ascontiguousarray(now).reshape(-1)[at]
         bad = [j for j in range(len(at)) if mine[j].tobytes() != kept[j].tobytes()]
         if not bad:
-            return f"recorded {told} {told.digest[:12]}, now {Told.of(now).digest[:12]}, at elements that were not kept"
+            return (
+                f"recorded {told} {told.digest[:12]}, now {Told.of(now).digest[:12]}, at elements that "
+                "were not kept"
+            )
         shown = [f"{_place(now, int(at[j]))} was {kept[j]!s}, is {mine[j]!s}" for j in bad[:_SHOWN]]
         return f"{told}, {len(bad)} of {len(at)} elements: {'; '.join(shown)}"
 

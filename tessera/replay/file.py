@@ -1,4 +1,6 @@
-"""The file of a recorded run: a zip with a manifest, the programs as text, and the arrays that nothing in it computes."""
+"""The file of a recorded run: a zip with a manifest, the programs as text, and the arrays that nothing in
+it computes.
+"""
 
 from __future__ import annotations
 
@@ -165,6 +167,7 @@ def _called(c: dict[str, Any]) -> Called:
         OpTold(str(o["op"]), str(o["where"]), tuple(map(_told, o["results"]))) for o in c["ops"]
     )
     return Called(
-        str(c["function"]), str(c["program"]), str(c["target"]), str(c["numerics"]), tuple(map(_told, c["inputs"])),
+        str(c["function"]), str(c["program"]), str(c["target"]), str(c["numerics"]),
+        tuple(map(_told, c["inputs"])),
         tuple(map(_told, c["outputs"])), ops,
     )  # fmt: skip

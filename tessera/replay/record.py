@@ -87,7 +87,8 @@ class Recording:
                 self._file.put(f"programs/{g.hash}.mlir", text.encode())
             else:
                 warn_caller(
-                    f"record: {name} calls functions of the host or changes state, so a replay cannot repeat it; its "
+                    f"record: {name} calls functions of the host or changes state, so a replay cannot "
+                    "repeat it; its "
                     "inputs and outputs are recorded"
                 )
         return self._programs[g]
@@ -128,8 +129,9 @@ def _recording(path: str | os.PathLike[str], ops: bool) -> Iterator[Recording]:
 def record(path: str | os.PathLike[str], *, ops: bool = False) -> Any:
     """Record the calls of jitted functions while the block runs, for `tessera replay PATH`.
 
-    The file holds programs, digests of inputs and outputs, and the arrays that no call of the run gives.  With `ops` it
-    also holds digests of every op's results, which takes a second run op by op, and a replay names the first that differs.
+    The file holds programs, digests of inputs and outputs, and the arrays that no call of the run gives.
+    With `ops` it also holds digests of every op's results, which takes a second run op by op, and a replay
+    names the first that differs.
     """
     if not isinstance(path, str | os.PathLike):
         raise OperandError(f"record: path is {path!r}, expected the name of a file")

@@ -1,9 +1,9 @@
 """Memory for results in LLVM IR: an allocator for NumPy's arrays that keeps what is freed.
 
 A block has its data at a cache line, and before it what is known of the block: where the memory begins that
-another allocator gave, how many bytes it is for, and the next free block of its slot.  Free blocks of one size make
-a list, and a table has a slot for each list.  Where a size has its slot is one of a few places side by side; while
-other sizes have them all, blocks of it are not kept.
+another allocator gave, how many bytes it is for, and the next free block of its slot.  Free blocks of one
+size make a list, and a table has a slot for each list.  Where a size has its slot is one of a few places
+side by side; while other sizes have them all, blocks of it are not kept.
 """
 
 from __future__ import annotations
@@ -293,4 +293,4 @@ done:
   call void @unlock(ptr %all)
   ret void
 }
-"""
+"""  # noqa: E501

@@ -79,7 +79,8 @@ class Record:
         in_block = math.prod(run.shape) * run.dtype.itemsize >= memory.SMALL
         gate = (id(here.enter), id(here.leave)) if series.seats else (0, 0)
         self._memory = words([
-            by_position, ctypes.addressof(self._names), len(known), ctypes.addressof(self._known), self.configuration,
+            by_position, ctypes.addressof(self._names), len(known), ctypes.addressof(self._known),
+            self.configuration,
             id(out), id(run.dtype), len(run.shape), ctypes.addressof(self._shape), series.address, here.block,
             expected.tensors, scratch, own, run.between, in_block, *gate, id(self),
         ])  # fmt: skip
@@ -142,7 +143,8 @@ class _Api:
             address(API.PyType_GenericAlloc), numpy_entry(EMPTY), address(API.Py_IncRef),
             address(API.Py_DecRef), address(API.PyObject_Vectorcall), id(tensors),
             places["type"], places["data"], ctypes.addressof(self._fields), len(others),
-            call_guard.FORKS, call_guard.BUSY, pool().series_code, places["device"], id(dict(others)["device"]),
+            call_guard.FORKS, call_guard.BUSY, pool().series_code, places["device"],
+            id(dict(others)["device"]),
             address(API.PyErr_Clear), address(API.PyEval_SaveThread), address(API.PyEval_RestoreThread),
             numpy_entry(SET_HANDLER), id(b.capsule), b.address, b.take, b.give, id(False), id(True),
             address(API.PyContextVar_Get), id(call_guard.SETTINGS),

@@ -1,8 +1,8 @@
 """A call from Python in LLVM IR: from array objects to a new array object, without the interpreter.
 
-`call` is a C function of CPython (METH_FASTCALL with keywords).  Its `self` is a capsule with a %cell, which has a
-table of records.  When the arguments are those of a record, it makes the result, runs the kernels and wraps
-it; whatever it does not know goes to a Python function.
+`call` is a C function of CPython (METH_FASTCALL with keywords).  Its `self` is a capsule with a %cell,
+which has a table of records.  When the arguments are those of a record, it makes the result, runs the
+kernels and wraps it; whatever it does not know goes to a Python function.
 
 Tensors are known by their types, anything else is known by its address, as are the names of keywords (CPython
 keeps one string for each name in a program).

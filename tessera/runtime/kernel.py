@@ -122,7 +122,9 @@ def watch(tell: Launched | None) -> None:
 
 
 def compile_kernels(programs: Sequence[Program]) -> list[CompiledKernel]:
-    """Kernels as machine code, built side by side, and the code of the pool and the memory that they will need."""
+    """Kernels as machine code, built side by side, and the code of the pool and the memory that they will
+    need.
+    """
     load_all([*(source_of(p) for p in programs), pool_source(), blocks_source()])
     blocks()
     return [CompiledKernel(p) for p in programs]

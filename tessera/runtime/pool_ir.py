@@ -72,7 +72,7 @@ define internal void @wake(ptr %word, i32 %most) {
   %r = call i64 (i64, ...) @syscall(i64 $futex, ptr %word, i64 $futex_wake, i32 %most, ptr null, ptr null, i64 0)
   ret void
 }
-"""
+"""  # noqa: E501
 _SLEEP_BY_NAPS = """
 declare $nap(i32)
 

@@ -1,7 +1,8 @@
 """The second half of a call in LLVM IR: make a result, run the kernels of a record on it and wrap it.
 
-A program of a few microseconds holds the lock of the interpreter all the time (`short`).  Another lets go of it while
-its kernels run (`long`): until then it holds on to all that it reads, and what it works in is its own.
+A program of a few microseconds holds the lock of the interpreter all the time (`short`).  Another lets go
+of it while its kernels run (`long`): until then it holds on to all that it reads, and what it works in is
+its own.
 """
 
 RESULT = """
@@ -347,4 +348,4 @@ undo:
   call void %decref(ptr %out)
   ret %made { ptr null, i1 true }
 }
-"""
+"""  # noqa: E501

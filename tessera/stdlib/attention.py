@@ -35,9 +35,9 @@ def flash_attention_2(
 ) -> Any:  # fmt: skip
     """softmax(q k^T * scale) v on (..., heads, rows, size); k and v may have fewer heads, which divide q's.
 
-    causal: a row sees no later key, and the last row sees the last key.  window: it sees keys less than so far
-    away, and the first `sink` keys.  dropout: weights are dropped by Philox with this seed.  lengths: i64
-    (..., 2), how many rows and keys each sequence has; the other rows of the result are 0.
+    causal: a row sees no later key, and the last row sees the last key.  window: it sees keys less than so
+    far away, and the first `sink` keys.  dropout: weights are dropped by Philox with this seed.  lengths:
+    i64 (..., 2), how many rows and keys each sequence has; the other rows of the result are 0.
     """
     q, k, v = (as_value(x, "flash_attention_2") for x in (q, k, v))
     heads, shared = _heads(q, k, v)
@@ -70,14 +70,16 @@ def _flat(x: Any) -> Any:
 def _heads(q: Any, k: Any, v: Any) -> tuple[int, int]:
     if not len(q.shape) == len(k.shape) == len(v.shape) or len(q.shape) < 2:
         raise ShapeError(
-            f"flash_attention_2: got {q.type}, {k.type} and {v.type}, expected (..., heads, rows, size) of one rank"
+            f"flash_attention_2: got {q.type}, {k.type} and {v.type}, expected (..., heads, rows, size) of "
+            "one rank"
         )
     if len(q.shape) == 2:
         return 1, 1
     heads, shared = q.shape[-3], k.shape[-3]
     if v.shape[-3] != shared or heads % shared:
         raise ShapeError(
-            f"flash_attention_2: q has {heads} heads, k {shared} and v {v.shape[-3]}; those of k and v must be "
+            f"flash_attention_2: q has {heads} heads, k {shared} and v {v.shape[-3]}; those of k and v must "
+            "be "
             "as many, and divide those of q"
         )
     return heads, shared
@@ -122,8 +124,8 @@ def flash_attention_varlen(
 ) -> Any:  # fmt: skip
     """flash_attention_2 of sequences that lie one after the other on (heads, rows of all, size).
 
-    Sequence i has the rows from starts[i] up to starts[i + 1], at most `most`; keys likewise.  Its result has the bits
-    that it has alone.
+    Sequence i has the rows from starts[i] up to starts[i + 1], at most `most`; keys likewise.  Its result
+    has the bits that it has alone.
     """
     q, k, v = (as_value(x, "flash_attention_varlen") for x in (q, k, v))
     rows: Any = op.cast(as_value(starts, "starts"), i64)

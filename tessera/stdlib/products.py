@@ -14,7 +14,8 @@ from tessera.ops.define import as_value
 from tessera.stdlib.kernels import products
 from tessera.stdlib.routine import Plan, routine
 
-# Matrix units do not multiply wide floats as they are: their products are made in registers, in smaller blocks.
+# Matrix units do not multiply wide floats as they are: their products are made in registers, in smaller
+# blocks.
 _WIDE_ON_GPU = Plan(block(64, 128).k(64).warps(8).stages(3).schedule, gpu=True)
 
 

@@ -1,4 +1,6 @@
-"""Products with weights of few bits: i8 with i8, and floats with i8 or i4 that have a scale for each group."""
+"""Products with weights of few bits: i8 with i8, and floats with i8 or i4 that have a
+scale for each group.
+"""
 
 from __future__ import annotations
 

@@ -22,7 +22,8 @@ def rotary_embedding(
 ) -> Any:
     """op.rope in one pass: (x[i], x[i + size/2]) of (..., rows, size) turned by position * base**(-2i/size).
 
-    positions count 0, 1, ... along the rows unless given.  tables: cosines and sines of (rows, size / 2), instead.
+    positions count 0, 1, ... along the rows unless given.  tables: cosines and sines of (rows, size / 2),
+    instead.
     """
     x = as_value(x, "rotary_embedding")
     if len(x.shape) < 2 or not isinstance(x.shape[-1], int) or x.shape[-1] % 2:

@@ -1,7 +1,7 @@
 """Routines: functions on tensors whose kernels run under a schedule that a user may replace.
 
-Each is shipped with two: one for processors, whose blocks fit caches, and one for GPUs, whose blocks fit registers
-and shared memory.  The tensors of a call say which it is.
+Each is shipped with two: one for processors, whose blocks fit caches, and one for GPUs, whose blocks fit
+registers and shared memory.  The tensors of a call say which it is.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class Routine:
 
 
 class Plan:
-    """A schedule, whether its blocks shrink to fit small tensors, and whether it is the library's for a GPU."""
+    """A schedule, whether its blocks shrink to fit small tensors, and whether it is the library's for a
+    GPU.
+    """
 
     def __init__(self, schedule: Schedule, fitted: bool = True, gpu: bool = False):
         self.schedule, self.fitted, self.gpu = schedule, fitted, gpu

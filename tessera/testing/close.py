@@ -20,10 +20,11 @@ class CheckFailed(AssertionError):
     """A check of tessera.testing does not hold."""
 
 
-# Relative and absolute tolerance: 16 units in the last place for f32, 4500 for f64, whose sums are long, and 4 or fewer
-# for narrow formats, which are rounded once an op.
+# Relative and absolute tolerance: 16 units in the last place for f32, 4500 for f64, whose sums are long,
+# and 4 or fewer for narrow formats, which are rounded once an op.
 _TOLERANCES = {
-    "f64": 1e-12, "f32": 2e-6, "f16": 4e-3, "bf16": 3e-2, "f8e4m3": 0.125, "f8e5m2": 0.25, "c64": 2e-6, "c128": 1e-12,
+    "f64": 1e-12, "f32": 2e-6, "f16": 4e-3, "bf16": 3e-2, "f8e4m3": 0.125, "f8e5m2": 0.25, "c64": 2e-6,
+    "c128": 1e-12,
 }  # fmt: skip
 _TF32 = 2e-3  # 4 units of a mantissa of 10 bits, at each product
 _SHOWN = 4  # elements that a message names
@@ -69,8 +70,8 @@ def assert_close(
 ) -> None:  # fmt: skip
     """Raise unless two trees of tensors are near each other by the tolerance of their coarser dtype.
 
-    An element is near where |got - want| <= atol + rtol * |want|.  Whole numbers and truth values must be equal.
-    `check_dtype` also wants the same dtypes; arrays and numbers may stand for tensors.
+    An element is near where |got - want| <= atol + rtol * |want|.  Whole numbers and truth values must be
+    equal. `check_dtype` also wants the same dtypes; arrays and numbers may stand for tensors.
     """
     for path, x, y in pairs(got, want):
         _near(f" at {path}" if path else "", x, y, (rtol, atol), check_dtype, equal_nan)
@@ -113,7 +114,8 @@ def _said(where: str, a: Array, b: Array, bad: Array, off: Array, limits: str) -
     first = [tuple(map(int, i)) for i in np.argwhere(bad)[:_SHOWN]]
     shown = ", ".join(f"{_place(i)}: {a[i]} for {b[i]}" for i in first)
     return (
-        f"{count} of {bad.size} elements differ{where} ({limits}): the most at {_place(worst)}, where {a[worst]} stands "
+        f"{count} of {bad.size} elements differ{where} ({limits}): the most at {_place(worst)}, where "
+        f"{a[worst]} stands "
         f"for {b[worst]}, off by {off[worst]:.3g}; first {shown}"
     )
 
@@ -124,7 +126,9 @@ def _place(index: Any) -> str:
 
 @blames_arguments
 def assert_same_bits(got: Any, want: Any, what: str = "") -> None:
-    """Raise unless two trees of tensors have the same dtypes, shapes and bits; NaNs are equal whatever their payload."""
+    """Raise unless two trees of tensors have the same dtypes, shapes and bits; NaNs are equal whatever
+    their payload.
+    """
     for path, x, y in pairs(got, want):
         found = difference(array_of(x), array_of(y))
         if found:

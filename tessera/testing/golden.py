@@ -77,7 +77,8 @@ def _compare(file: str, name: str, found: dict[str, Any], known: dict[str, Any])
         if now != then:
             which = "" if place == "result" else f" at {place}"
             raise CheckFailed(
-                f"golden: '{name}'{which} has other bits than {file} says: {_said(now)} for {_said(then)}; if that is "
+                f"golden: '{name}'{which} has other bits than {file} says: {_said(now)} for {_said(then)}; "
+                "if that is "
                 "meant, write the file again with TESSERA_UPDATE_GOLDEN=1"
             )
 

@@ -31,8 +31,8 @@ def gradcheck(
     """Raise unless the derivatives of f at these arguments agree with differences of its values.
 
     Forward mode is compared with differences of order 4, element by element for small arguments and in random
-    directions for large ones; reverse mode with forward mode by inner products.  `order=2` also checks the gradient of
-    the gradient.  f64 arguments are checked sharply (1e-7), f32 ones roughly (5e-3).
+    directions for large ones; reverse mode with forward mode by inner products.  `order=2` also checks the
+    gradient of the gradient.  f64 arguments are checked sharply (1e-7), f32 ones roughly (5e-3).
     """
     if order not in (1, 2):
         raise located(OperandError(f"gradcheck: order is {order!r}, expected 1 or 2"))
@@ -144,7 +144,8 @@ def _near_slopes(
             at = np.unravel_index(int(np.argmax(np.nan_to_num(off, nan=np.inf))), off.shape)
             place = f"[{', '.join(str(int(j)) for j in at)}]" if off.ndim else ""
             raise CheckFailed(
-                f"{name}: the derivative of result {i}{place} by {where} is {got[at]:.8g}, but differences give "
+                f"{name}: the derivative of result {i}{place} by {where} is {got[at]:.8g}, but differences "
+                "give "
                 f"{e[at]:.8g} (rtol={error:.3g})"
             )
 
@@ -153,7 +154,9 @@ def _adjoint(
     name: str, argument: str, f: Any, own: Sequence[Value], ways: Sequence[Any],
     values: tuple[Sequence[Any], Sequence[Any]], rng: Any, error: float,
 ) -> None:  # fmt: skip
-    """<ct, J t> = <J' ct, t>, real parts without conjugation, as derivatives of complex numbers are defined."""
+    """<ct, J t> = <J' ct, t>, real parts without conjugation, as derivatives of complex numbers are
+    defined.
+    """
     ys, slopes = values
     cts = [tensor(_random(_wide(y), rng), dtype=y.dtype) for y in ys]
     _, back = vjp(f, *own)
@@ -244,7 +247,8 @@ def _as_functions(operator: Any, adjoint: Any, x: Any) -> tuple[Any, Any, Value]
     if adjoint is None or x is None:
         raise located(
             OperandError(
-                "adjoint_check: a function needs its adjoint and an example of its argument: adjoint_check(f, adjoint, x)"
+                "adjoint_check: a function needs its adjoint and an example of its argument: "
+                "adjoint_check(f, adjoint, x)"
             )
         )
     return operator, adjoint, x if isinstance(x, Value) else tensor(x)

@@ -43,13 +43,16 @@ class Invariance:
 
 @blames_arguments
 def invariant(
-    f: Callable[..., Any], *args: Any, of: Sequence[str] | None = None, batch: int | Sequence[int] | None = None,
+    f: Callable[..., Any], *args: Any, of: Sequence[str] | None = None,
+    batch: int | Sequence[int] | None = None,
     repeats: int = 3, schedules: int = 6,
 ) -> Invariance:  # fmt: skip
-    """Raise unless f gives the same bits in every run, on 1, 2 and 3 threads, and under other schedules of its kernels.
+    """Raise unless f gives the same bits in every run, on 1, 2 and 3 threads, and under other schedules of
+    its kernels.
 
-    `batch` gives the arguments, by number, whose first axis is a batch: then each row alone, and the rows in reverse,
-    must have the bits that they have together.  `of` chooses among "runs", "threads", "batch" and "schedule".
+    `batch` gives the arguments, by number, whose first axis is a batch: then each row alone, and the rows
+    in reverse, must have the bits that they have together.  `of` chooses among "runs", "threads", "batch"
+    and "schedule".
     """
     chosen = _chosen(of, batch)
     g = f if isinstance(f, Jitted | KernelFunction) else jit(f)

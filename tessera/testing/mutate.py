@@ -20,10 +20,14 @@ from tessera.lang.schedule import Schedule
 
 # A scalar op, and a wrong one that takes the same operands.
 _OTHERS = {
-    "add": "sub", "sub": "add", "mul": "add", "div": "mul", "max": "min", "min": "max", "lt": "le", "le": "lt",
-    "gt": "ge", "ge": "gt", "eq": "ne", "ne": "eq", "exp": "exp2", "exp2": "exp", "log": "log2", "log2": "log",
-    "sin": "cos", "cos": "sin", "sqrt": "rsqrt", "rsqrt": "sqrt", "tanh": "sigmoid", "neg": "pos", "abs": "pos",
-    "logical_and": "logical_or", "logical_or": "logical_and", "floor": "ceil", "ceil": "floor", "square": "abs",
+    "add": "sub", "sub": "add", "mul": "add", "div": "mul", "max": "min", "min": "max", "lt": "le",
+    "le": "lt",
+    "gt": "ge", "ge": "gt", "eq": "ne", "ne": "eq", "exp": "exp2", "exp2": "exp", "log": "log2",
+    "log2": "log",
+    "sin": "cos", "cos": "sin", "sqrt": "rsqrt", "rsqrt": "sqrt", "tanh": "sigmoid", "neg": "pos",
+    "abs": "pos",
+    "logical_and": "logical_or", "logical_or": "logical_and", "floor": "ceil", "ceil": "floor",
+    "square": "abs",
 }  # fmt: skip
 _FOLDS = {"add": "max", "max": "min", "min": "max", "mul": "add"}
 
@@ -108,7 +112,8 @@ def mutate(
     """Run a test on mutants of a kernel, each with one fault, and tell which ones it noticed.
 
     `check(k)` calls the kernel that it is given and raises when a result is wrong.  Mutants run by the Tile
-    interpreter, so that one which reads out of bounds is an error and no crash.  `count` takes so many at random.
+    interpreter, so that one which reads out of bounds is an error and no crash.  `count` takes so many at
+    random.
     """
     if not isinstance(kernel, KernelFunction):
         raise located(OperandError(f"mutate: got {type(kernel).__name__}, expected a @kernel"))

@@ -1,4 +1,6 @@
-"""Random programs around a user's op: what surrounds it, batches it or differentiates it must not change it."""
+"""Random programs around a user's op: what surrounds it, batches it or differentiates it must not change
+it.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,10 @@ _BEFORE: dict[str, Callable[[Any], Any]] = {
     "flip(flip(x))": lambda x: flip(flip(x)), "cos(x) + x": lambda x: cos(x) + x,
 }  # fmt: skip
 _AFTER: dict[str, Callable[[Any], Any]] = {
-    "y": lambda y: y, "exp(tanh(y))": lambda y: exp(tanh(y)), "square(y)": square, "sum(y)": sum_, "mean(y)": mean,
-    "relu(y)": relu, "transpose(y)": transpose, "y - max(y)": lambda y: y - max_(y), "y + sin(y)": lambda y: y + sin(y),
+    "y": lambda y: y, "exp(tanh(y))": lambda y: exp(tanh(y)), "square(y)": square, "sum(y)": sum_,
+    "mean(y)": mean,
+    "relu(y)": relu, "transpose(y)": transpose, "y - max(y)": lambda y: y - max_(y),
+    "y + sin(y)": lambda y: y + sin(y),
 }  # fmt: skip
 
 
@@ -72,10 +76,12 @@ def random_programs(
     f: Callable[..., Any], draw: Callable[[Any], Any], *, count: int = 10, seed: int = 0,
     laws: Sequence[str] = LAWS,
 ) -> int:  # fmt: skip
-    """Raise when a law fails in one of so many random programs around f; the number of laws that were checked.
+    """Raise when a law fails in one of so many random programs around f; the number of laws that were
+    checked.
 
-    `draw(rng)` gives the arguments of a call, of any shapes.  The laws: jitted bits are eager bits; `vmap` has the bits
-    of a loop; jitted gradients have the bits of eager ones; derivatives agree with differences.
+    `draw(rng)` gives the arguments of a call, of any shapes.  The laws: jitted bits are eager bits; `vmap`
+    has the bits of a loop; jitted gradients have the bits of eager ones; derivatives agree with
+    differences.
     """
     for law in laws:
         if law not in LAWS:

@@ -22,7 +22,9 @@ _NAME = re.compile(r"step-(\d{8,})\.safetensors(\.index\.json)?")
 
 
 class Checkpoints:
-    """Files step-00000100.safetensors in a folder: saved every so many steps or seconds, the last `keep` are kept."""
+    """Files step-00000100.safetensors in a folder: saved every so many steps or seconds, the last `keep`
+    are kept.
+    """
 
     @blames_arguments
     def __init__(

@@ -22,7 +22,9 @@ Step = Callable[[Any, Any, Any], tuple[Any, Mapping[str, Any]]]
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended: its state, how many steps were done, the last metrics, and whether it stopped early."""
+    """How a run ended: its state, how many steps were done, the last metrics, and whether
+    it stopped early.
+    """
 
     state: Any
     step: int
@@ -45,10 +47,12 @@ def fit(
     stop: EarlyStop | None = None,
     progress: bool | None = None,
 ) -> Result:
-    """Run state, metrics = step(state, batch, key) for so many steps, from the newest checkpoint on if there is one.
+    """Run state, metrics = step(state, batch, key) for so many steps, from the newest checkpoint on if
+    there is one.
 
-    Batches come from a loader, or from a function of the number of the step.  Each step has a key of its own, a function
-    of `key` and its number.  So a run that was killed goes on with the bits that it would have had.
+    Batches come from a loader, or from a function of the number of the step.  Each step has a key of its
+    own, a function of `key` and its number.  So a run that was killed goes on with the bits that it would
+    have had.
     """
     if steps < 0 or log_every < 1:
         raise OperandError(
@@ -104,7 +108,8 @@ class _Reports:
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
     if not isinstance(metrics, Mapping):
         raise OperandError(
-            f"fit: the metrics of a step are {type(metrics).__name__} {metrics!r:.40}, expected a dict of numbers, as in "
+            f"fit: the metrics of a step are {type(metrics).__name__} {metrics!r:.40}, expected a dict of "
+            "numbers, as in "
             "{'loss': loss}"
         )
     return {name: float(x) for name, x in metrics.items()}
@@ -140,7 +145,8 @@ class _Run:
             return
         if found["data"] != _identity(self.batches):
             raise FileError(
-                f"fit: the checkpoint is of a run on {found['data']}, and the loader is {_identity(self.batches)}; give "
+                f"fit: the checkpoint is of a run on {found['data']}, and the loader is "
+                f"{_identity(self.batches)}; give "
                 "the same data, or another folder"
             )
         if found["key"].numpy().tolist() != self.key.numpy().tolist():

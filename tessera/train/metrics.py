@@ -1,4 +1,6 @@
-"""Metrics of a run as files: a row for each step that is logged, and none that a resumed run will write again."""
+"""Metrics of a run as files: a row for each step that is logged, and none that a resumed run will write
+again.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,8 @@ class CSV(_Rows):
         for name in values:
             if name not in self._columns:
                 raise FileError(
-                    f"CSV: metric {name!r} at step {step} is none of the columns {', '.join(self._columns)}; log the "
+                    f"CSV: metric {name!r} at step {step} is none of the columns "
+                    f"{', '.join(self._columns)}; log the "
                     "same names each time, or use JSONLines"
                 )
         self._file.write(

@@ -16,7 +16,12 @@ class Bar:
         self._progress: Any = None
         if shown if shown is not None else sys.stderr.isatty():
             t = terminal
-            columns = (t.BarColumn(), t.MofNCompleteColumn(), t.TimeRemainingColumn(), t.TextColumn("{task.description}"))  # fmt: skip
+            columns = (
+                t.BarColumn(),
+                t.MofNCompleteColumn(),
+                t.TimeRemainingColumn(),
+                t.TextColumn("{task.description}"),
+            )
             self._progress = t.Progress(*columns, console=t.Console(stderr=True))
             self._task = self._progress.add_task("", total=total, completed=start)
             self._progress.start()

@@ -1,7 +1,8 @@
 """TensorBoard's event file: records of protocol buffers, each between checksums.
 
-A record is the length (u64), its checksum, an Event, and its checksum; checksums are CRC-32C, rotated and shifted.  Of
-an Event we write wall_time (field 1), step (2), file_version (3) and summary (5) with tag and simple_value.
+A record is the length (u64), its checksum, an Event, and its checksum; checksums are CRC-32C, rotated and
+shifted.  Of an Event we write wall_time (field 1), step (2), file_version (3) and summary (5) with tag and
+simple_value.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Batches of control flow: calls, cond, scan and while_loop with a new leading axis.
 
-A branch or a loop that all elements of the batch share stays one, as does a branch of a batch of one.  Where each
-element has a condition of its own, cond runs both branches and picks, and while_loop goes on until all are done,
-elements that are done keeping what they have.
+A branch or a loop that all elements of the batch share stays one, as does a branch of a batch of one.
+Where each element has a condition of its own, cond runs both branches and picks, and while_loop goes on
+until all are done, elements that are done keeping what they have.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ def _any_left(g: Graph, kept: Kept = _none) -> bool:
 def _decomposes(n: Node, kept: Kept = _none) -> bool:
     """Whether a node has a decomposition and is no primitive, which has kernels of its own.
 
-    Where sizes that are still symbols decide it, the node stays whole: at the sizes of a call it runs as a program
-    of its own, with the bits that it has in a program of these sizes.
+    Where sizes that are still symbols decide it, the node stays whole: at the sizes of a call it runs as a
+    program of its own, with the bits that it has in a program of these sizes.
     """
     if n.op.decompose is None or is_primitive(n.op.call, n.types, n.params):
         return False

@@ -1,8 +1,8 @@
 """The factors of a node: along which axes a mesh can cut it, from the record of its op.
 
-In this order: the record's own `factors`; its signature; its view or pick, followed with marked indices; the axes
-that `axis` or `axes` do not name; a first axis that is a stack of problems.  None: nothing is known, so that the op
-runs on whole operands.
+In this order: the record's own `factors`; its signature; its view or pick, followed with marked indices;
+the axes that `axis` or `axes` do not name; a first axis that is a stack of problems.  None: nothing is
+known, so that the op runs on whole operands.
 """
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ from tessera.transform.simplify import effects
 Env = dict[Value, Value]
 # Host functions and primitives that have a result for all numbers; the others may refuse some.
 TOTAL = frozenset((
-    "argsort", "complex", "concat", "constant", "conv", "conv_input", "conv_weights", "cummax", "cummin", "cumprod",
+    "argsort", "complex", "concat", "constant", "conv", "conv_input", "conv_weights", "cummax", "cummin",
+    "cumprod",
     "cumsum", "dct", "dim", "fft", "full", "ifft", "iota", "irfft", "linear_recurrence", "logcumsumexp",
     "loggamma_slope", "overlap_add", "pad", "polygamma", "random_bits", "rfft", "scatter", "scatter_add",
     "scatter_max", "scatter_min", "scatter_mul", "searchsorted", "sort", "topk",

@@ -1,10 +1,12 @@
 """match: refuse programs in which shards could run different sequences of collectives.
 
-    cond(axis_index("dp") == 0, lambda x: psum(x, "dp"), lambda x: x, x)      refused: shards along dp may part here
+    cond(axis_index("dp") == 0, lambda x: psum(x, "dp"), lambda x: x, x)      refused: shards along dp may
+    part here
 
-A value varies along the mesh axes on which shards may hold different ones: those that cut an input, those whose index
-it is made of, those of data that varies.  A sum or a gather over an axis is the same along it.  Where a condition
-varies along an axis, both branches must run the same collectives over that axis; a loop with such a condition must run none.
+A value varies along the mesh axes on which shards may hold different ones: those that cut an input, those
+whose index it is made of, those of data that varies.  A sum or a gather over an axis is the same along it.
+Where a condition varies along an axis, both branches must run the same collectives over that axis; a loop
+with such a condition must run none.
 """
 
 from __future__ import annotations
@@ -68,7 +70,9 @@ def _of_node(n: Node) -> list[Collective]:
 
 
 def check_matched(g: Graph, varying: Sequence[Axes]) -> list[Axes]:
-    """The axes along which each output varies, for inputs that vary along these; raises where shards could part."""
+    """The axes along which each output varies, for inputs that vary along these; raises where shards could
+    part.
+    """
     env = dict(zip(g.inputs, varying, strict=True))
     for n in g.nodes:
         env.update(zip(n.results, _node(n, [env[v] for v in n.operands]), strict=True))
@@ -136,6 +140,8 @@ def _scan(n: Node, axes: Sequence[Axes]) -> list[Axes]:
 def _parting(n: Node, pred: Axes, what: str) -> RankError:
     along = " and ".join(f"'{a}'" for a in sorted(pred))
     return RankError(
-        f"{n.op.name}{_at(n.location)}: the condition differs between shards along {along}, and {what}; make the condition "
-        f"the same on all of them, as in op.pmax(condition, {sorted(pred)[0]!r}), or run the same collectives either way"
+        f"{n.op.name}{_at(n.location)}: the condition differs between shards along {along}, and {what}; "
+        "make the condition "
+        f"the same on all of them, as in op.pmax(condition, {sorted(pred)[0]!r}), or run the same "
+        "collectives either way"
     )

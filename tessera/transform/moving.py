@@ -1,8 +1,8 @@
 """Find which outputs of a region move with which inputs, without building its derivative.
 
-The rules of cond, scan, while_loop and checkpoint ask this before they trace a region.  A probe runs the rules of plain
-ops, whose answer only they know, and asks the tables below about nested regions: nothing is traced twice, so that the cost
-of a derivative grows with the depth of nesting, not with two to its power.
+The rules of cond, scan, while_loop and checkpoint ask this before they trace a region.  A probe runs the
+rules of plain ops, whose answer only they know, and asks the tables below about nested regions: nothing is
+traced twice, so that the cost of a derivative grows with the depth of nesting, not with two to its power.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def remembered(
 
 
 def fixed_point(mask: Mask, carry: int, grow: Callable[[Mask], Mask]) -> tuple[Mask, Mask]:
-    """The mask whose first entries no longer grow by going round the loop, and the outputs that move with it."""
+    """The mask whose first entries no longer grow by going round the loop, and the outputs that move with
+    it.
+    """
     while True:
         outs = grow(mask)
         more = [m or g for m, g in zip(mask[:carry], outs[:carry], strict=True)]

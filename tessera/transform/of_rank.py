@@ -3,8 +3,8 @@
     %1 = sum(%0) : f32[8, 16];  %2 = psum(%1) {axis = "dp"}          one of 8 shards along dp
 ->  %1 = sum(%0) : f32[4, 8, 16];  %2 = ranks_sum(...)               a rank with four of them
 
-The shards of a rank are batched, one mesh axis after the other.  A collective over an axis that the rank owns all
-of becomes sums and transposes; over one that ranks share, an exchange between them.
+The shards of a rank are batched, one mesh axis after the other.  A collective over an axis that the rank
+owns all of becomes sums and transposes; over one that ranks share, an exchange between them.
 """
 
 from __future__ import annotations
@@ -90,7 +90,9 @@ def _product(counts: Sequence[int]) -> int:
 
 
 def _stacked(x: Value, part: Sequence[int], layout: Layout, place: Placement) -> Value:
-    """A block as a stack of shards of a shape: the mesh axes that cut it come in front, in the order of the mesh."""
+    """A block as a stack of shards of a shape: the mesh axes that cut it come in front, in the order of the
+    mesh.
+    """
     at: dict[str, int] = {}
     shape: list[int] = []
     rest: list[int] = []

@@ -6,8 +6,8 @@
     %3 = sum(%2) {axes = (0,)} : f32[64@dp, 16]
 ->  %3 = sum(%2) : f32[8, 16]   a partial sum, which `psum` over dp adds up where a whole one is used
 
-Each op is cut along the factors (transform/factors.py) that move the fewest bytes.  An op that has none runs on
-whole operands.  Every collective is listed with the user's line.
+Each op is cut along the factors (transform/factors.py) that move the fewest bytes.  An op that has none
+runs on whole operands.  Every collective is listed with the user's line.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ class Partitioned:
 
 
 def partition(
-    g: Graph, layouts: Sequence[Layout], mesh: Mesh, sizes: Mapping[str, int], wanted: Sequence[Layout | None] = ()
+    g: Graph, layouts: Sequence[Layout], mesh: Mesh, sizes: Mapping[str, int],
+    wanted: Sequence[Layout | None] = ()
 ) -> Partitioned:  # fmt: skip
     """The program of one shard, for inputs in these layouts; outputs are in the wanted ones, where given."""
     builder = Builder(input_names=g.input_names)
@@ -322,7 +323,9 @@ class _Walk:
     def _layout(
         self, axes: Sequence[tuple[str, ...]], choice: Choice, operands: Sequence[Shard]
     ) -> Layout:
-        """The layout of axes with these factors; a factor cut several times keeps the order that operands have."""
+        """The layout of axes with these factors; a factor cut several times keeps the order that operands
+        have.
+        """
         orders = [names for s in operands for names in s.layout.cuts if len(names) > 1]
         cuts = []
         for axis in axes:
@@ -394,7 +397,9 @@ class _Walk:
     def _moved(
         self, step: Step, values: list[Value], choice: Choice
     ) -> tuple[list[Value], list[Value]]:
-        """Operands that say where, counted from the shard's first element; of reads, what lies in the shard."""
+        """Operands that say where, counted from the shard's first element; of reads, what lies in the
+        shard.
+        """
         f, seen = step.factors, list[Value]()
         assert f is not None
         for a, name in choice.items():

@@ -1,10 +1,12 @@
 """Partition branches and loops: their regions become programs of one shard, with collectives inside.
 
-    %1 = scan(%c, %xs) : f32[8@dp], f32[10, 8@dp]      the carry keeps the layout that goes round the loop unchanged
+    %1 = scan(%c, %xs) : f32[8@dp], f32[10, 8@dp]      the carry keeps the layout that goes round the loop
+    unchanged
 ->  %1 = scan(%c, %xs) : f32[1], f32[10, 1]
 
-A condition is the same on every shard.  What a loop carries has the layout that its body gives back; where that is not
-the one it got, the body is tried again with it, and after a few rounds it changes the layout at its end.
+A condition is the same on every shard.  What a loop carries has the layout that its body gives back; where
+that is not the one it got, the body is tried again with it, and after a few rounds it changes the layout at
+its end.
 """
 
 from __future__ import annotations
@@ -73,7 +75,8 @@ def _carried(
 ) -> tuple[list[Layout], list[Layout]]:
     """The layouts of a body's inputs, whose first `count` it gives back, and those of its outputs.
 
-    What starts at zero and is added to in each round keeps partial sums, which are then added up once, after the loop.
+    What starts at zero and is added to in each round keeps partial sums, which are then added up once,
+    after the loop.
     """
     now = list(layouts)
     for _ in range(_ROUNDS):

@@ -69,7 +69,9 @@ class _Cut(NamedTuple):
 def _cut_of(
     mesh: Mesh, x: Shard, window: Sequence[int], outs: Sequence[int], params: Params
 ) -> _Cut | None:
-    """The first axis of space that can be cut: it is cut once, divides, and its result is its size by the stride."""
+    """The first axis of space that can be cut: it is cut once, divides, and its result is its size by the
+    stride.
+    """
     for i, span in enumerate(window):
         dim, names = _SPACE + i, x.layout.cuts[_SPACE + i]
         if len(names) != 1 or params["inner"][i] != 1:
@@ -84,7 +86,9 @@ def _cut_of(
 
 
 def _with_halo(x: Value, c: _Cut) -> Value:
-    """A shard with the last elements of the one before it and the first of the one after, zeros at the ends."""
+    """A shard with the last elements of the one before it and the first of the one after, zeros at the
+    ends.
+    """
 
     def part(start: int, stop: int) -> Value:
         low = tuple(start if k == c.dim else 0 for k in range(x.ndim))

@@ -1,5 +1,5 @@
-"""Partition what keeps the shards that it gets: barriers, and the views of one shard, since along their mesh axis
-the program is that of one shard already.
+"""Partition what keeps the shards that it gets: barriers, and the views of one shard, since along their
+mesh axis the program is that of one shard already.
 
     %1 = to_local(%0) {axis = "sp", dim = 0} : f32[64@sp, 32@tp]      ->  %0 : f32[8, 32@tp]
 """

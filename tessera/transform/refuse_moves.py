@@ -2,8 +2,8 @@
 
     %1 = state_move(%0) {to = "host"}   ->   the same, and a warning at the user's line
 
-A tensor of a program lies in the memory of its target.  On a CPU that is the host's; from a GPU a result leaves when the
-program is over.  What a derivative keeps is moved inside of programs (ops/offload.py).
+A tensor of a program lies in the memory of its target.  On a CPU that is the host's; from a GPU a result
+leaves when the program is over.  What a derivative keeps is moved inside of programs (ops/offload.py).
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ def refuse_moves_on_gpu(g: Graph) -> Graph:
 def _refused(g: Graph, why: str) -> Graph:
     for place, n in {n.location: n for n in reversed(list(_moves(g)))}.items():
         if place is not None:
-            message = f"offload: {n.types[0]} is not moved: {why}; offload it outside of the program, or leave it out"
+            message = (
+                f"offload: {n.types[0]} is not moved: {why}; offload it outside of the program, or "
+                "leave it out"
+            )
             warnings.warn_explicit(message, RuntimeWarning, place.file, place.line)
     return g
 

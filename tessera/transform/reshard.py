@@ -38,7 +38,10 @@ class Inserted:
     def __str__(self) -> str:
         where = f"  at {self.location}" if self.location else ""
         often = f" {self.times} times" if self.times > 1 else ""
-        return f"{self.kind} over {self.axis} of {self.value} for {self.user}{often}, {self.bytes} bytes a shard{where}"
+        return (
+            f"{self.kind} over {self.axis} of {self.value} for {self.user}{often}, {self.bytes} bytes a "
+            f"shard{where}"
+        )
 
 
 # Collectives that a program names itself, by the kind that they are listed as.
@@ -63,7 +66,9 @@ def sized(x: Value, axis: int, size: int) -> Value:
 
 
 def split_front(x: Value, axis: int, count: int) -> Value:
-    """An axis as `count` parts of equal size, which come in front: [.., n, ..] -> [count, .., n / count, ..]."""
+    """An axis as `count` parts of equal size, which come in front: [.., n, ..] -> [count, .., n / count,
+    ..].
+    """
     part = -(-x.shape[axis] // count)
     x = sized(x, axis, part * count)
     wide = reshape(x, (*x.shape[:axis], count, part, *x.shape[axis + 1 :]))

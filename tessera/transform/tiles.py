@@ -24,7 +24,8 @@ from tessera.transform.differentiate import (
 
 def _refuse(*xs: Any, **params: Any) -> Any:
     raise RuleError(
-        "jvp: a kernel has a derivative for reverse mode only; use vjp or grad, or give it one for both modes "
+        "jvp: a kernel has a derivative for reverse mode only; use vjp or grad, or give it one for both "
+        "modes "
         "with custom_jvp"
     )
 

@@ -2,9 +2,10 @@
 
     %2 = state_write(%cache, %new, %first, %count)   ->   %2 = write_rows(%cache, %new, %first, %count)
 
-Decomposed, a write is a choice at every place of the whole tensor.  As a primitive it is a copy, which the memory plan
-leaves out where nobody reads the old tensor any more, and a store of the part.  A small part of a tensor that was given
-or written before, and that is returned, is worth that; elsewhere the choice is computed with what stands beside it.
+Decomposed, a write is a choice at every place of the whole tensor.  As a primitive it is a copy, which the
+memory plan leaves out where nobody reads the old tensor any more, and a store of the part.  A small part of
+a tensor that was given or written before, and that is returned, is worth that; elsewhere the choice is
+computed with what stands beside it.
 """
 
 from __future__ import annotations

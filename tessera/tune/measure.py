@@ -114,8 +114,9 @@ def interleave(
 def best_of(first: Candidate, others: Sequence[Candidate], until: float) -> Candidate:
     """The fastest of some candidates, or the first where none is faster beyond the spread.
 
-    All are measured anew and in turn, since what was measured at another time met other disturbances.  After each
-    heat those that lag behind leave; of those that are as good as equal at last the one named first is taken.
+    All are measured anew and in turn, since what was measured at another time met other disturbances.
+    After each heat those that lag behind leave; of those that are as good as equal at last the one named
+    first is taken.
     """
     left = [first, *others]
     for c in left:
@@ -130,8 +131,8 @@ def best_of(first: Candidate, others: Sequence[Candidate], until: float) -> Cand
 def is_faster(a: Candidate, b: Candidate, least: float = 0.02) -> bool:
     """Whether one is faster than the other beyond the spread: in three of four samples, by so much.
 
-    Samples are compared in pairs, as they were taken in turn: what slows one slows the other too.  Of one that left
-    early there are fewer.
+    Samples are compared in pairs, as they were taken in turn: what slows one slows the other too.  Of one
+    that left early there are fewer.
     """
     ratios = [y / x for x, y in zip(a.times, b.times, strict=False)]
     low, _, _ = quantiles(ratios, n=4, method="inclusive")

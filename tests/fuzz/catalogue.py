@@ -8,7 +8,7 @@ from tests.fuzz import rules_neural, rules_numbers, rules_science, rules_shape
 from tests.fuzz.draw import Drawer, Unfit
 from tests.fuzz.program import Program
 from tests.fuzz.rules import EXCEPTIONS, RULES, Rule, from_samples
-from tests.op_cases import public_functions
+from tests.support.cases.op_cases import public_functions
 
 HOMES = (rules_neural, rules_numbers, rules_science, rules_shape)  # which enter their rules
 

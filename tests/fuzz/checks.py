@@ -20,10 +20,10 @@ from tessera.compile.cpu.executable import MachineExecutable
 from tessera.core.errors import NumericalError, RuleError, TesseraError
 from tessera.core.flags import flags, override
 from tessera.runtime.code import Loading
-from tests.laws import UNITS, _check_text, _lowered
-from tests.levels import by_schedule, by_tile, expanded
-from tests.random_graphs import same_bits
-from tests.random_programs import Case
+from tests.support.cases.random_graphs import same_bits
+from tests.support.cases.random_programs import Case
+from tests.support.runners.laws import UNITS, _check_text, _lowered
+from tests.support.runners.levels import by_schedule, by_tile, expanded
 
 Function = Callable[..., Any]
 EXTREME = 1e15  # numbers above it leave nothing of their neighbours in a sum

@@ -13,7 +13,7 @@ import numpy as np
 
 from tests.fuzz.draw import Drawer, Unfit
 from tests.fuzz.program import spelled
-from tests.op_cases import Case, Slot, all_cases
+from tests.support.cases.op_cases import Case, Slot, all_cases
 
 Rule = Callable[[Drawer, str], str]
 RULES: dict[str, Rule] = {}

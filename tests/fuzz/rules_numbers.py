@@ -8,7 +8,7 @@ from tessera.ops.define import OpFunction
 from tests.fuzz.draw import WHOLE, Drawer, Unfit
 from tests.fuzz.program import spelled
 from tests.fuzz.rules import options, rule
-from tests.op_cases import public_functions
+from tests.support.cases.op_cases import public_functions
 
 
 def unary(d: Drawer, name: str) -> str:

@@ -48,10 +48,10 @@ from tessera.runtime.cuda.dlpack_ir import dlpack_ir
 from tessera.runtime.cuda.launch_ir import launch_ir
 from tessera.runtime.kernel import CompiledKernel
 from tessera.runtime.pool_ir import pool_ir
-from tests.check_kernels import GLOBAL, SHARED, bound_mutants, pipelined, race_mutants
 from tests.golden.choices import CHOICES, attentions, texts_of
 from tests.golden.kernels import KERNELS
 from tests.golden.programs import PROGRAMS, Program
+from tests.support.cases.check_kernels import GLOBAL, SHARED, bound_mutants, pipelined, race_mutants
 
 FOLDER = Path(__file__).parent
 Record = dict[str, Any]

@@ -9,7 +9,7 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tests.tolerance import assert_close
+from tests.support.runners.tolerance import assert_close
 
 jax = pytest.importorskip("jax")
 jnp, lax = jax.numpy, jax.lax

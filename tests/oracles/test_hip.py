@@ -17,7 +17,7 @@ from tessera import op
 from tessera.core.dtype import bf16, f32
 from tessera.runtime.cuda import driver, graph, rows, stream
 from tessera.runtime.hip.api import _ARCHITECTURE, _PROPERTIES, API, NodeParams
-from tests.hip_fake import ATTRIBUTES, ERRORS, declared
+from tests.support.fakes.hip_fake import ATTRIBUTES, ERRORS, declared
 
 pytestmark = pytest.mark.oracle
 FOUND = importlib.util.find_spec("triton")

@@ -9,7 +9,7 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tests.test_kernel_grad import CASES
+from tests.lang.kernel.test_kernel_grad import CASES
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy

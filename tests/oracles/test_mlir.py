@@ -8,9 +8,9 @@ from hypothesis import given
 import tessera as ts
 from tessera.ir.graph.ir import Graph, concrete
 from tessera.ir.graph.text import print_graph
-from tests.op_cases import Case, cases
 from tests.oracles.mlir_text import through_mlir
-from tests.random_graphs import Program, programs
+from tests.support.cases.op_cases import Case, cases
+from tests.support.cases.random_graphs import Program, programs
 
 pytestmark = pytest.mark.oracle
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 import tessera as ts
 from tessera.ir.tile.text import print_kernel
 from tests.oracles.mlir_text import through_mlir
-from tests.tile_kernels import Program, programs
+from tests.support.cases.tile_kernels import Program, programs
 
 pytestmark = pytest.mark.oracle
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tessera.models.blocks import FORMATS, dequantise
-from tests.model_files import random_blocks
+from tests.support.cases.model_files import random_blocks
 
 quants = pytest.importorskip("gguf.quants")
 

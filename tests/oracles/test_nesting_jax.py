@@ -17,7 +17,7 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor, f64, op
-from tests.tolerance import Tolerance, assert_close
+from tests.support.runners.tolerance import Tolerance, assert_close
 
 RUNS_ON = "numpy"
 

@@ -10,7 +10,7 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tests.tolerance import Tolerance, assert_close
+from tests.support.runners.tolerance import Tolerance, assert_close
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional

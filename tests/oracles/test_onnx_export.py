@@ -11,7 +11,7 @@ import tessera as ts
 from tessera import Tensor, f32, op
 from tessera.core.flags import override
 from tessera.interop.onnx.export import model_bytes
-from tests import op_cases
+from tests.support.cases import op_cases
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.oracle

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tests.operator_cases import close
-from tests.operator_functions import SAMPLES
+from tests.support.cases.operator_cases import close
+from tests.support.cases.operator_functions import SAMPLES
 
 RUNS_ON = "numpy"
 

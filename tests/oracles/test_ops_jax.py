@@ -14,8 +14,8 @@ import pytest
 import tessera as ts
 from tessera.core.dtype import DType, as_dtype
 from tessera.ir.graph.ir import Value
-from tests.op_cases import Case, all_cases
-from tests.tolerance import TOLERANCE, assert_close
+from tests.support.cases.op_cases import Case, all_cases
+from tests.support.runners.tolerance import TOLERANCE, assert_close
 
 RUNS_ON = "numpy"
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tests.model_files import SMALL, llama_gguf
-from tests.serving import serving
+from tests.support.cases.model_files import SMALL, llama_gguf
+from tests.support.runners.serving import serving
 
 openai = pytest.importorskip("openai")
 

@@ -15,9 +15,9 @@ from tessera.core.flags import override
 from tessera.interop.stablehlo.export import module_text
 from tessera.ir.graph.ir import concrete
 from tessera.lang.trace import trace
-from tests.op_cases import Case, all_cases
 from tests.oracles.xla import run_text
-from tests.tolerance import TOLERANCE
+from tests.support.cases.op_cases import Case, all_cases
+from tests.support.runners.tolerance import TOLERANCE
 
 pytest.importorskip("jax")
 pytestmark = pytest.mark.oracle

@@ -13,7 +13,7 @@ import tessera as ts
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
-from tests import torch_models as models  # noqa: E402
+from tests.support.cases import torch_models as models  # noqa: E402
 
 pytestmark = pytest.mark.oracle
 nn = torch.nn

@@ -14,7 +14,7 @@ from tessera import f32, op
 from tessera.core.errors import OperandError, ShapeError
 
 torch = pytest.importorskip("torch")
-from tests import torch_models as models  # noqa: E402
+from tests.support.cases import torch_models as models  # noqa: E402
 
 pytestmark = pytest.mark.oracle
 nn = torch.nn

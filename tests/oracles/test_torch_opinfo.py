@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 torch = pytest.importorskip("torch")
-from tests.torch_opinfo import NAMES, outcomes  # noqa: E402
+from tests.support.cases.torch_opinfo import NAMES, outcomes  # noqa: E402
 
 pytestmark = pytest.mark.oracle
 

@@ -16,7 +16,7 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tests.tolerance import Tolerance, assert_close
+from tests.support.runners.tolerance import Tolerance, assert_close
 
 RUNS_ON = "numpy"
 

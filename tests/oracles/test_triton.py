@@ -20,7 +20,7 @@ from tessera import op
 from tessera.core.dtype import bf16, f32
 from tessera.runtime import triton_builder
 from tessera.runtime.triton_builder import Source
-from tests.gpu_fake import BUILT, fake_gpu, set_roles
+from tests.support.fakes.gpu_fake import BUILT, fake_gpu, set_roles
 
 # Triton runs in processes of its own: its LLVM would lie beside llvmlite's and torch's here.
 pytestmark = [

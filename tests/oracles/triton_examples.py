@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.kernel_examples import CASES, close
 from tests.oracles.triton_guarded import prepared, run
+from tests.support.cases.kernel_examples import CASES, close
 
 
 def verdict(name: str, size: int, folder: Path) -> str | None:

@@ -32,11 +32,12 @@ from tessera.ir.tile.gpu.written import written
 from tessera.ir.tile.interp import interpret, unwritten
 from tessera.ir.tile.ir import Kernel, walk
 from tessera.lang.kernel.launch import covered
-from tests import gpu_fake, random_data_kernels, random_kernels
-from tests import kernel_runs as runs
-from tests.gpu_fake import Interpreted, _array, fake_gpu
 from tests.oracles.triton_interpreter import is_otherwise, load, same
-from tests.random_kernels import Case
+from tests.support.cases import random_data_kernels, random_kernels
+from tests.support.cases.random_kernels import Case
+from tests.support.fakes import gpu_fake
+from tests.support.fakes.gpu_fake import Interpreted, _array, fake_gpu
+from tests.support.runners import kernel_runs as runs
 
 RANDOM = {"plain": 60, "mutants": 20}  # kernels beside those of the compiler
 GUARD = 256  # bytes of poison before and behind a tensor

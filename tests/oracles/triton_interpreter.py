@@ -29,7 +29,7 @@ from tessera.ir.target.triton.emit import emit, scratch_bytes
 from tessera.ir.target.triton.writer import plain_name
 from tessera.ir.tile.interp import interpret, sizes_of
 from tessera.ir.tile.ir import Builder, Kernel, walk
-from tests.tile_kernels import Program, programs
+from tests.support.cases.tile_kernels import Program, programs
 
 _OTHERWISE = ("bf16", "f8E", "tile.dot")
 _OF_FLOATS = ("mod", "fmod", "floor_div")

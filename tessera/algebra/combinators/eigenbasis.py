@@ -1,9 +1,9 @@
 """Operators that the eigenvectors of their factors diagonalise.
 
-With A = P diag(w) P.H and B = Q diag(v) Q.H, of any size together, P (x) Q diagonalises s (A (x) B) + t I, whose
-eigenvalues are s w[i] v[j] + t, and s (A (+) B) + t I with s (w[i] + v[j]) + t: solutions and determinants take the
-eigenvectors of the factors.  The derivative of a solution is A dx = db - dA x, that of a determinant one of
-eigenvalues alone, so that both are right where eigenvalues repeat.
+With A = P diag(w) P.H and B = Q diag(v) Q.H, of any size together, P (x) Q diagonalises s (A (x) B) + t I,
+whose eigenvalues are s w[i] v[j] + t, and s (A (+) B) + t I with s (w[i] + v[j]) + t: solutions and
+determinants take the eigenvectors of the factors.  The derivative of a solution is A dx = db - dA x, that
+of a determinant one of eigenvalues alone, so that both are right where eigenvalues repeat.
 """
 
 from __future__ import annotations

@@ -113,7 +113,9 @@ def pseudoinverse_of(a: Operator) -> Operator:
 
 
 def _is_thin(a: Operator) -> bool:
-    """Whether both factors have at most as many columns as rows; else the matrix is no larger than they are."""
+    """Whether both factors have at most as many columns as rows; else the matrix is no larger than they
+    are.
+    """
     u, _, v = factors_of(a)
     return all(n <= m for m, n in (u.shape, v.shape) if isinstance(m, int) and isinstance(n, int))
 

@@ -329,7 +329,8 @@ register(Kind(
     transpose=lambda a: Operator("compose", (a.parts[1].T, a.parts[0].T)),
     conj=_spread(lambda p: p.conj()),
     dense=lambda a: columns(a.parts[0], dense_of(a.parts[1])), flags=_compose_flags,
-    cost=_compose_cost, rank=_rank, diagonal=_compose_diagonal, slogdet=_compose_slogdet, solve=_compose_solve,
+    cost=_compose_cost, rank=_rank, diagonal=_compose_diagonal, slogdet=_compose_slogdet,
+    solve=_compose_solve,
     inverse=_compose_inverse,
     slice=lambda a, rows, cols: Operator(
         "compose", (a.parts[0][rows, slice(None)], a.parts[1][slice(None), cols])

@@ -41,7 +41,9 @@ def float_dtype(user: str, dtype: Any) -> DType:
     """A dtype of floating-point numbers."""
     found = as_dtype(dtype)
     if found.kind not in "fc":
-        raise DTypeError(f"{user}: dtype {found} is not floating-point; operators are of real or complex numbers")  # fmt: skip
+        raise DTypeError(
+            f"{user}: dtype {found} is not floating-point; operators are of real or complex numbers"
+        )
     return found
 
 
@@ -112,7 +114,9 @@ def dense(a: Any, flags: Iterable[str] = ()) -> Operator:
     """A matrix as an operator, with flags that the caller vouches for."""
     if isinstance(a, Operator):
         a = a.todense()
-    return Operator("dense", data=(as_plain_matrix("dense", a),), assumed=checked_flags("dense", flags))  # fmt: skip
+    return Operator(
+        "dense", data=(as_plain_matrix("dense", a),), assumed=checked_flags("dense", flags)
+    )
 
 
 _LARGE = 1 << 15  # elements of a matrix from which a column is worth being turned into a row

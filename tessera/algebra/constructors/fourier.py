@@ -29,7 +29,9 @@ def sizes_of(user: str, shape: Any) -> tuple[int, ...]:
     sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
     found = tuple(size_of(user, n) for n in sizes)
     if not found or any(isinstance(n, int) and n < 1 for n in found):
-        raise ShapeError(f"{user}: got the sizes {found}, expected at least one element along each axis")  # fmt: skip
+        raise ShapeError(
+            f"{user}: got the sizes {found}, expected at least one element along each axis"
+        )
     return found
 
 

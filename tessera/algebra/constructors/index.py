@@ -129,7 +129,8 @@ register(Kind(
     shape=lambda parts, data, static: (len(static[0]), static[1]),
     dtype=lambda parts, data, static: static[2],
     apply=lambda a, x: take(x, a.static[0].value, 0), apply_transpose=_place,
-    conj=lambda a: a, flags=lambda a: frozenset(("real",)), cost=lambda a, k: light_cost(a, k, 0, len(a.static[0])),
+    conj=lambda a: a, flags=lambda a: frozenset(("real",)), cost=lambda a,
+    k: light_cost(a, k, 0, len(a.static[0])),
     exact=lambda a, parts, data: _exact_rows(a.static[0].array, a.shape[1]),
 ))  # fmt: skip
 

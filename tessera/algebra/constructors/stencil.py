@@ -43,7 +43,9 @@ def _boundary(user: str, boundary: str) -> str:
 def _spacing(user: str, spacing: Any, rank: int) -> tuple[float, ...]:
     steps = tuple(spacing) if isinstance(spacing, tuple | list) else (spacing,) * rank
     if len(steps) != rank or any(not float(h) > 0 for h in steps):
-        raise OperandError(f"{user}: spacing is {spacing!r}, expected a positive number for each of {rank} axes")  # fmt: skip
+        raise OperandError(
+            f"{user}: spacing is {spacing!r}, expected a positive number for each of {rank} axes"
+        )
     return tuple(float(h) for h in steps)
 
 

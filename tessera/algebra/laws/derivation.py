@@ -127,7 +127,9 @@ class Derivation(Pictured):
 
     @classmethod
     def from_text(cls, text: str) -> Derivation:
-        """The derivation that a text tells; its tensors are symbols, so that it can be replayed and checked."""
+        """The derivation that a text tells; its tensors are symbols, so that it can be replayed and
+        checked.
+        """
         whole = parsed(text)
         try:
             r = Reader(whole)

@@ -1,7 +1,7 @@
 """Which tensors are equal: the same numbers, or results of the same op on equal tensors.
 
-An operator that is built twice from one tensor computes its own tensors twice, as projectors do by orthogonalisation;
-laws are to see that both are one.
+An operator that is built twice from one tensor computes its own tensors twice, as projectors do by
+orthogonalisation; laws are to see that both are one.
 """
 
 from __future__ import annotations

@@ -109,7 +109,8 @@ def form(name: str) -> Form:
 
 # Kinds into whose data laws look.  Others without parts stay as they are, with their tensors.
 SYMBOLIC = {
-    "dense", "diag", "low_rank", "circulant", "tridiagonal", "triangular", "toeplitz", "convolution", "sparse",
+    "dense", "diag", "low_rank", "circulant", "tridiagonal", "triangular", "toeplitz", "convolution",
+    "sparse",
 }  # fmt: skip
 
 

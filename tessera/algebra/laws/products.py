@@ -86,8 +86,8 @@ def gram(a: Value) -> Value:
 def _self_adjoint_strip(a: Value, first: int, last: int) -> Value:
     """Rows of A.H @ A from the diagonal on.
 
-    The block on the diagonal is symmetric to the last bit, as every element is one chain of products; a complex
-    one is made so.
+    The block on the diagonal is symmetric to the last bit, as every element is one chain of products; a
+    complex one is made so.
     """
     k, n = a.shape
     strip = contraction.matmul(adjoint(_cut(a, (0, k), (first, last))), _cut(a, (0, k), (first, n)))

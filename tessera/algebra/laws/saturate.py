@@ -95,7 +95,13 @@ def _matches(g: EGraph, rule: Rule, schedule: _Schedule, now: int) -> list[tuple
 def _apply(g: EGraph, found: Sequence[tuple[Rule, int, Any]], done: set[Any]) -> bool:
     news = False
     for rule, n, bound in found:
-        key = (rule, n, tuple(sorted((k, v if isinstance(v, int | tuple) else id(v)) for k, v in bound.items())))  # fmt: skip
+        key = (
+            rule,
+            n,
+            tuple(
+                sorted((k, v if isinstance(v, int | tuple) else id(v)) for k, v in bound.items())
+            ),
+        )
         if key in done or n in g.dead:
             continue
         done.add(key)

@@ -1,6 +1,7 @@
 """Terms of derivations as text: tables of data and of operators, each named by its place.
 
-Tensors are told by their types alone; what is written can be replayed and checked, since neither needs numbers.
+Tensors are told by their types alone; what is written can be replayed and checked, since neither needs
+numbers.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ def _written(x: Any, a: Operator | None = None) -> Json:
     for kind, (name, write, _) in _FIELDS.items():
         if isinstance(x, kind):
             return {name: write(x)}
-    raise OperandError(f"derivation: {a} holds {type(x).__name__}, which has no text; only its steps can be printed")  # fmt: skip
+    raise OperandError(
+        f"derivation: {a} holds {type(x).__name__}, which has no text; only its steps can be "
+        "printed"
+    )
 
 
 _FIELDS: dict[type, tuple[str, Any, Any]] = {

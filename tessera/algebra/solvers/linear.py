@@ -160,7 +160,8 @@ def bicgstab(
 @function
 def gmres(
     a: Any, b: Any, *, x0: Any = None, precondition: Any = None, restart: int = 30,
-    tol: float | None = None, atol: float = 0.0, limit: int | None = None, check: bool = True, progress: Any = None,
+    tol: float | None = None, atol: float = 0.0, limit: int | None = None, check: bool = True,
+    progress: Any = None,
 ) -> Solution:  # fmt: skip
     """Solve A x = b by generalised minimal residuals, started anew every `restart` steps: any A."""
     if isinstance(restart, bool) or not hasattr(restart, "__index__") or int(restart) < 1:

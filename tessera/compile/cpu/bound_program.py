@@ -2,7 +2,8 @@
 
 Arrays stand in numbered cells: inputs, results, what the host makes, and the arena.  Kernels that follow
 each other run in one call into machine code; a parameter of a kernel is a cell and an offset.  Those that
-touch nothing of each other's run side by side.  Views are offsets and strides, and barriers are nothing at all.
+touch nothing of each other's run side by side.  Views are offsets and strides, and barriers are nothing at
+all.
 """
 
 from __future__ import annotations
@@ -298,7 +299,8 @@ class Prepared(Slots):
     def direct(self, short: float) -> Direct | None:
         """What a call of machine code runs: kernels of one result; None if there is more to do.
 
-        `short` is the work, in units of what is worth a thread, of a run that need not let other Python threads in.
+        `short` is the work, in units of what is worth a thread, of a run that need not let other Python
+        threads in.
         """
         series = self.quick
         if series is None or len(self._made) != 1 or self.peak >= memory.NOTABLE:

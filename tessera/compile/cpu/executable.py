@@ -37,7 +37,8 @@ from tessera.runtime.kernel import CompiledKernel
 from tessera.runtime.loop import Scan, While
 from tessera.runtime.threads import thread_count
 
-_SHORT = 2.0  # of calls that keep other Python threads waiting, in units of what is worth a thread: about 20 us
+# Of calls that keep other Python threads waiting, in units of what is worth a thread: about 20 us.
+_SHORT = 2.0
 _MOST_SHAPES = 1024  # sets of sizes that a program is kept prepared for
 
 
@@ -69,8 +70,8 @@ def executable(
 class MachineExecutable(Executable):
     """A program of kernels in machine code, and of calls to the host.
 
-    Running takes the image alone.  The record has every level when it was built here; when the image came from
-    the disk, the levels below Graph IR are made for those who look at them, once.
+    Running takes the image alone.  The record has every level when it was built here; when the image came
+    from the disk, the levels below Graph IR are made for those who look at them, once.
     """
 
     def __init__(
@@ -330,7 +331,9 @@ class _Region:
         return self._prepared.run([*xs, *self._captured])
 
     def again(self, carry: int) -> Callable[..., list[Array]]:
-        """What runs the steps after the first one: large tensors that only the loop holds are written over."""
+        """What runs the steps after the first one: large tensors that only the loop holds
+        are written over.
+        """
         names = self._executable.image.inputs[:carry]
         large = [i for i, n in enumerate(names) if size_of(self._prepared.types[n]) >= _LARGE]
         if not large:

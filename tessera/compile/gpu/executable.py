@@ -8,7 +8,7 @@ Regions are programs of their own (control.py), and libraries of the device comp
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, cast
 
@@ -82,6 +82,12 @@ class GpuExecutable(Executable):
         """The outputs for these inputs, which may still be computed when this returns."""
         xs = [x if type(x) is DeviceArray else self._here(x) for x in inputs] + self.constants
         return self.prepared([x.shape for x in xs], donated).run(xs)
+
+    def ready(self, inputs: Sequence[Any]) -> tuple[Callable[[], list[Any]], int]:
+        """What runs this program on these inputs when all that it keeps has been made, and the program's number."""
+        xs = [x if type(x) is DeviceArray else self._here(x) for x in inputs] + self.constants
+        p = self.prepared([x.shape for x in xs])
+        return lambda: p.run(xs), id(p)
 
     def timed(self, inputs: Sequence[DeviceArray]) -> Timed:
         """This program on inputs that stay, to be timed."""

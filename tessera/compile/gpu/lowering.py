@@ -37,7 +37,7 @@ from tessera.ir.target.triton.emit import emit, scratch_bytes
 from tessera.ir.tile import ir as tile
 from tessera.ir.tile.gpu.primitives import kernels_of
 from tessera.ir.tile.gpu.thin import Thin
-from tessera.ir.tile.launch import Launch, Threads
+from tessera.ir.tile.launch import Expansion, Launch, Threads
 from tessera.ir.tile.sharing import shareable
 from tessera.ir.tile.text import parse_kernel
 from tessera.ir.tile.unit import Unit
@@ -151,6 +151,7 @@ class GpuLowering(Views):
         )
         self.tables, self.steps = self.made.tables, self.made.steps
         self._units: dict[Any, Unit] = {}
+        self._copies: dict[Any, tuple[str, ...]] = {}  # what primitives made of tensors, for others
 
     def image(self) -> GpuImage:
         """The program, after all steps went through the passes."""
@@ -191,6 +192,9 @@ class GpuLowering(Views):
                 self._alias(y, x, self._layout(x))
         elif s.node.op.name == "constant":
             self.tables[s.results[0]] = s.node.params["value"].array
+        elif self._is_empty(s):
+            for y in s.results:
+                self._alias(y, s.operands[0], (0, row_major(self.types[y])))
         elif s.node.op.name in kept.NAMES:
             self._add_attention(s)
         elif s.node.op.name == "kernel":
@@ -202,6 +206,11 @@ class GpuLowering(Views):
         else:
             access = Access(s.node.op.name, s.operands, s.results, host=True)
             self.steps.append((access, s))
+
+    def _is_empty(self, s: HostCall) -> bool:
+        """Whether a call makes tensors without elements, and nothing else happens."""
+        acts = s.node.op.effects or s.node.regions or not s.operands
+        return not acts and all(0 in self.types[y].shape for y in s.results)
 
     def _primitive(self, s: HostCall) -> Primitive:
         """A call as a primitive, which a GPU may have kernels for."""
@@ -245,9 +254,25 @@ class GpuLowering(Views):
             ins, outs = (
                 tuple(inner.get(n, n) for n in names) for names in (launch.inputs, launch.outputs)
             )
+            if isinstance(s, Primitive) and (there := self._made_before(e, launch, ins, outs)):
+                inner |= dict(zip(launch.outputs, there, strict=True))
+                continue
             names = (*ins, *outs)
             shares = frozenset((names[i], names[j]) for i, j in shareable(kernel))
             self._launch(name, launch, ins, outs, shares)
+
+    def _made_before(
+        self, e: Expansion, launch: Launch, ins: tuple[str, ...], outs: tuple[str, ...]
+    ) -> tuple[str, ...]:
+        """Where the same was made of the same tensors for another primitive, as channels last; () if nowhere."""
+        if not set(launch.outputs) <= set(e.between):
+            return ()
+        there = self._copies.setdefault((launch.kernel.hash, ins), outs)
+        if there is outs:
+            return ()
+        for n in outs:
+            self.types.pop(n)
+        return there
 
     def _add_joint(self, j: Joint) -> None:
         """Products in one launch, or one with what makes its vector."""

@@ -64,7 +64,8 @@ class ShardedArray:
         """The shard at logical coordinates, which this rank must own."""
         place = placement(self.mesh)
         mine = [
-            np.isin(index, _index(n, names, self.mesh, [[coordinates[self.mesh.axes.index(a)]] for a in names]))
+            np.isin(index,
+                    _index(n, names, self.mesh, [[coordinates[self.mesh.axes.index(a)]] for a in names]))
             for index, n, names in zip(
                 _indices(self.shape, self.layout, place), self.shape, self.layout.cuts, strict=True
             )

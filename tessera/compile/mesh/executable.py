@@ -1,4 +1,6 @@
-"""Programs on a mesh: partitioned for the layouts of a call, batched for this rank and compiled for its device."""
+"""Programs on a mesh: partitioned for the layouts of a call, batched for this rank and compiled for its
+device.
+"""
 
 from __future__ import annotations
 

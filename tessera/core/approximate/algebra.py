@@ -79,7 +79,9 @@ class Scaler(Protocol):
         """Whether there is an instruction for x 2^n."""
 
     def scaled(self, x: Any, power: Any) -> Any:
-        """x 2^n rounded once, for a real n that is an integer or infinite; 2^infinity wins over a NaN in x."""
+        """x 2^n rounded once, for a real n that is an integer or infinite; 2^infinity
+        wins over a NaN in x.
+        """
 
     def rests(self) -> bool:
         """Whether there is an instruction for what rounding leaves, beside the one for x 2^n."""

@@ -49,8 +49,8 @@ def _below(x: Real, high: float) -> Real:
 def _scale_or_zero(x: Real, low: float, y: Real, n: Integer, power: Real) -> Real:
     """y 2^power, which is 0 where x is below a bound.
 
-    There what underflows would take a hundred times as long as 0, by one instruction too: rows that hide columns
-    have many of them.
+    There what underflows would take a hundred times as long as 0, by one instruction too: rows that hide
+    columns have many of them.
     """
     return scale((x < low).where(0.0, y), n, power)
 

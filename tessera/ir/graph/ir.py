@@ -1,8 +1,8 @@
 """Graph IR: values, nodes, graphs, and `bind`, which applies an op.
 
 With a Builder open, bind appends a node and its results are traced; otherwise bind runs the op at
-once, by the kernel that `run_ops_by` says, and its results hold data.  A region is a Graph that sees only its own inputs:
-what a nested builder uses from outside becomes an extra operand (Builder.captures).
+once, by the kernel that `run_ops_by` says, and its results hold data.  A region is a Graph that sees only
+its own inputs: what a nested builder uses from outside becomes an extra operand (Builder.captures).
 """
 
 from __future__ import annotations
@@ -485,7 +485,8 @@ def _device(op: Op, operands: Sequence[Value]) -> Device:
                 first = v if v.device.kind == "mesh" else first
                 continue
             raise DeviceError(
-                f"{op.name}: operand {[v is first for v in operands].index(True)} {first.type} is on {first.device} but "
+                f"{op.name}: operand {[v is first for v in operands].index(True)} {first.type} is on "
+                f"{first.device} but "
                 f"operand {i} {v.type} is on {v.device}; move one with x.to({str(first.device)!r})"
             )
     return ANYWHERE if first is None else first.device

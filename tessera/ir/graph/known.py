@@ -1,8 +1,8 @@
 """Known values: what a traced value is where the inputs of its trace stand for concrete tensors.
 
-A derivative that is taken outside of jit traces a function at a point.  A decision on a value inside (`if x > 0`)
-asks for its number: the nodes that it depends on are run once, as eager code runs them, and remembered for the
-next decision.  Traces without such decisions pay nothing.
+A derivative that is taken outside of jit traces a function at a point.  A decision on a value inside (`if x
+> 0`) asks for its number: the nodes that it depends on are run once, as eager code runs them, and
+remembered for the next decision.  Traces without such decisions pay nothing.
 """
 
 from __future__ import annotations

@@ -115,7 +115,8 @@ class Op:
     batch: Callable[..., Any] | None = None  # (node, operands, batched) -> result(s), batched
     # How it is cut over a mesh, where the meaning does not say: (types, results, params) -> factors
     factors: Callable[[Types, Types, Params], Factors] | None = None
-    # (params, local types, local results) -> the parameters for a shard; sizes in `shape` change by themselves
+    # (params, local types, local results) -> the parameters for a shard; sizes in `shape` change by
+    # themselves
     resize: Callable[[Params, Types, Types], Params] | None = None
     effects: frozenset[str] = frozenset()  # random, state, movement, collective, io
     onnx: str | None = None

@@ -15,7 +15,9 @@ def has_room() -> bool:
 
 
 def block(dtype: DType, of: Registers | None = None) -> tuple[int, int]:
-    """Rows and columns of a block of sums, beside which registers hold a row of a factor and an element of the other."""
+    """Rows and columns of a block of sums, beside which registers hold a row of a factor and an element of
+    the other.
+    """
     r = of or registers()
     size = max(dtype.bits // 8, 1)
     columns = max(r.across * r.bytes // size // LANES, 1) * LANES

@@ -1,15 +1,16 @@
 """The nest of a kernel when nobody chose one: blocks for the registers and caches of a CPU.
 
-Contractions, measured by benchmarks/nests.py: 6 rows by 64 columns in registers; a panel of the right factor packed for
-about 1032 rows, whose blocks finish all leaves of their sums, or leaf by leaf for 258 rows where there are
-many leaves; a panel to an instance, or four of them where leaves wait or the cache keeps the left factor: six rows go
-through all of them where a sum is one leaf, so that they write longer runs of a row, and through two where it is two leaves; a first cache
-of 32 KiB has blocks of 8 by 48, which read less of a panel; a left factor
-that does not lie along k is packed too, for more rows and panels, and in strips of long sums; a few rows read the
-right factor where it lies, in strips.  There are a few instances for each core, so that no thread waits long for another.
+Contractions, measured by benchmarks/nests.py: 6 rows by 64 columns in registers; a panel of the right
+factor packed for about 1032 rows, whose blocks finish all leaves of their sums, or leaf by leaf for 258
+rows where there are many leaves; a panel to an instance, or four of them where leaves wait or the cache
+keeps the left factor: six rows go through all of them where a sum is one leaf, so that they write longer
+runs of a row, and through two where it is two leaves; a first cache of 32 KiB has blocks of 8 by 48, which
+read less of a panel; a left factor that does not lie along k is packed too, for more rows and panels, and
+in strips of long sums; a few rows read the right factor where it lies, in strips.  There are a few
+instances for each core, so that no thread waits long for another.
 
-Kernels of rows: an instance computes a row, or two that are folded in one leaf, together; where rows are few, instances share the columns, and the
-subtrees of long folds.
+Kernels of rows: an instance computes a row, or two that are folded in one leaf, together; where rows are
+few, instances share the columns, and the subtrees of long folds.
 """
 
 from __future__ import annotations
@@ -151,14 +152,17 @@ def _batch(head: Stage) -> Size:
 def _nest(
     loops: tuple[Loop, ...], mr: int, staged: list[tuple[str, int]], inner: tuple[Loop, ...] = ()
 ) -> Nest:
-    """Loops around the rows of a block of registers, and others (leaves of its sums, or panels) between rows and block."""
+    """Loops around the rows of a block of registers, and others (leaves of its sums, or panels) between
+    rows and block.
+    """
     block = (Loop("k", 1), Loop("m", 1, "unroll"), Loop("n", LANES, "vector"))
     return Nest((*loops, Loop("m", mr), *inner, *block), tuple(staged))
 
 
 def _panels(k: Size, nr: int, bits: int) -> int:
-    """How many panels an instance has of so many k: all if the second cache keeps the left factor from one to the next,
-    or two if they leave it so much room that rows can go through both."""
+    """How many panels an instance has of so many k: all if the second cache keeps the left factor from one
+    to the next, or two if they leave it so much room that rows can go through both.
+    """
     if not _is_over(k, _KEPT * 8 // bits // _TALLEST):
         return _PANELS
     fits = isinstance(k, int) and _ABREAST * nr * k * bits // 8 <= near_bytes() // _PART
@@ -182,7 +186,9 @@ def _of_few_rows(sizes: _Sizes, mr: int, nr: int) -> Nest:
 
 
 def _of_few_rows_turned(head: Stage, mr: int, nr: int, stages_left: bool) -> Nest:
-    """Squares of the right factor are turned and used at once: so many rows of it as the first cache keeps."""
+    """Squares of the right factor are turned and used at once: so many rows of it as the
+    first cache keeps.
+    """
     (over,) = head.reduced
     far = _is_over(over.size, _FAR * 8 // head.dtype.bits)
     wide, strip = (LANES, _SHORT // 2) if far else (nr, _SHORT)
@@ -197,7 +203,9 @@ def _fitting(most: int, size: Size) -> int:
 
 
 def _fitter(shape: tuple[int, int]) -> float:
-    """How many columns another block may compute instead of one: fewer, unless reading less of a broad panel gains more."""
+    """How many columns another block may compute instead of one: fewer, unless reading less of a broad
+    panel gains more.
+    """
     return _LIGHTER if first_bytes() < _SMALL and shape[1] > 2 * LANES else _FITTER
 
 
@@ -286,7 +294,9 @@ def _of_rows(kernel: Kernel) -> Nest:
 
 
 def _waits(kernel: Kernel) -> bool:
-    """Whether rows are so short that one waits for its folds most of the time: several go together, if there are many."""
+    """Whether rows are so short that one waits for its folds most of the time: several go together, if
+    there are many.
+    """
     rows, folds = kernel.rows, [s for s in kernel.stages if s.combine]
     short = all(isinstance(n := s.reduced[0].size, int) and n <= LEAF for s in folds)
     if not (rows and folds and short and kernel.order == LAW and goes_together(kernel)):

@@ -4,8 +4,8 @@
 
 A contraction, maybe a kernel of rows on its result, and a contraction with what that makes: attention
 has this form, forward and backward, and so has anything else that is written so; no name is asked for.
-What scales or widens the left factor of the first contraction, for it alone, is the first kernel of the group.
-The arithmetic stays as it is, so a group has the bits of its kernels.
+What scales or widens the left factor of the first contraction, for it alone, is the first kernel of the
+group. The arithmetic stays as it is, so a group has the bits of its kernels.
 """
 
 from __future__ import annotations
@@ -186,7 +186,9 @@ class _Search:
         return found or self.found(members, kernels)
 
     def maker(self, first: Kernel) -> tuple[int, Kernel | None]:
-        """The kernel that makes the left factor of a contraction for it alone, from elements at their own places."""
+        """The kernel that makes the left factor of a contraction for it alone, from elements at their own
+        places.
+        """
         head, left = first.stages[0], factors(first.stages[0])[0]
         i = self.made.get(read_of(left).source, -1)
         k = self.kernel(i)

@@ -3,8 +3,8 @@
     a = fft(x, axis 0); b = fft(k, axis 0); c = a * b; y = ifft(c, axis 0)
 ->  y = filter(x, k): the same for some columns at a time, which stay close
 
-What is between must be of one type, complex ops point by point, and read by nobody else.  The arithmetic stays
-as it is, so a filter has the bits of its parts.
+What is between must be of one type, complex ops point by point, and read by nobody else.  The arithmetic
+stays as it is, so a filter has the bits of its parts.
 """
 
 from __future__ import annotations

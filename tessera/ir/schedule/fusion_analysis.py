@@ -80,7 +80,11 @@ class Questions:
         only = [
             [a for a in out if a in x and a not in y] for x, y in ((left, right), (right, left))
         ]
-        return len(sig.reduced) == 1 and all(len(o) == 1 for o in only) and {*out[-2:]} == {only[0][0], only[1][0]}  # fmt: skip
+        return (
+            len(sig.reduced) == 1
+            and all(len(o) == 1 for o in only)
+            and {*out[-2:]} == {only[0][0], only[1][0]}
+        )
 
     def is_pointwise(self, n: Node) -> bool:
         """Whether a node computes each element from those at its place."""

@@ -441,7 +441,9 @@ class _Lowering(Questions):
         )
 
     def is_heavy(self, stage: Stage, kernel: _Open) -> bool:
-        """Whether a stage reads matrices that are wider than a product: its blocks have no registers for them."""
+        """Whether a stage reads matrices that are wider than a product: its blocks have no registers for
+        them.
+        """
         own = {s.name for s in kernel.stages}
         bits = min(s.dtype.bits for s in kernel.stages)
         others = {r.source for r in reads(stage.term) if r.source not in own}

@@ -1,6 +1,7 @@
 """Contractions in matrix registers: which kernels they compute, and by which nest.
 
-    parallel m:256, parallel n:256, n:32, m:32, k:64, unroll m:16, vector n:16; stage left at 2; stage right at 2
+    parallel m:256, parallel n:256, n:32, m:32, k:64, unroll m:16, vector n:16; stage left at 2; stage right
+    at 2
 
 `unroll m:16` says that 16 rows by 16 columns are computed at once; a step of k is one word of every column.
 Bytes may be added in any order, so the law of bits holds; products of bf16 have the order of the instruction,

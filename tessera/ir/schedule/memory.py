@@ -134,7 +134,8 @@ Cells = tuple[list[str], dict[str, tuple[int, int]]]
 
 
 def numbered(plan: MemoryPlan, inputs: Sequence[str]) -> Cells:
-    """What stands in each cell (inputs, results, what the host makes), and the cell and offset of every buffer.
+    """What stands in each cell (inputs, results, what the host makes), and the cell and offset of every
+    buffer.
 
     The arena comes in the cell behind the last one.
     """
@@ -258,7 +259,9 @@ def _vacated(
 
 
 def _settle(s: Storage, others: list[Storage], space: str, room: int | None) -> bool:
-    """Put s among others, in the tightest gap between those that live at the same time; False if there is no room."""
+    """Put s among others, in the tightest gap between those that live at the same time; False if there is
+    no room.
+    """
     size, first, last = s.size, s.first, s.last
     best, best_gap, at = -1, -1, 0
     for o in others:

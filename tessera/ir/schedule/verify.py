@@ -50,7 +50,9 @@ _NO_SIZES: Mapping[str, int] = MappingProxyType({})
 
 
 def verify(program: Program, sizes: Mapping[str, int] = _NO_SIZES) -> None:
-    """Raise VerifyError when a program breaks an invariant of Schedule IR; `sizes` are what it is specialised for."""
+    """Raise VerifyError when a program breaks an invariant of Schedule IR; `sizes` are what it is
+    specialised for.
+    """
     Verifier(program, sizes).run()
 
 

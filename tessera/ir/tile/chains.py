@@ -1,13 +1,15 @@
-"""The chain of a block of a contraction: its products added up in ascending k, some of them in every turn of a loop.
+"""The chain of a block of a contraction: its products added up in ascending k, some of them in every turn
+of a loop.
 
     for k: acc = fma(a[m:m+6, k], b[k, n:n+64], acc)
 ->  for row: for turn: ask for a piece of a row; acc = fma(...) for 8 k
 
 A loop of hundreds of turns ends with a jump that the processor does not foresee, and each turn has some work
-of its own: 8 k a turn are faster by a twentieth than single ones.  A processor has few places for lines that are
-on their way, so each turn asks for a piece of what the block will be written to and read with, and of the rows that
-the next block begins with.  Where the other hardware thread of a core works too, every instruction of a turn counts:
-with a loop for each row of pieces their places are an addition, else shifts, a minimum and a product.
+of its own: 8 k a turn are faster by a twentieth than single ones.  A processor has few places for lines
+that are on their way, so each turn asks for a piece of what the block will be written to and read with, and
+of the rows that the next block begins with.  Where the other hardware thread of a core works too, every
+instruction of a turn counts: with a loop for each row of pieces their places are an addition, else shifts,
+a minimum and a product.
 """
 
 from __future__ import annotations

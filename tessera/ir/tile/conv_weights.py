@@ -150,7 +150,9 @@ class Weights:
             total = b.apply("add", low, high)
             b.store(self.sums, total, (slot - 1, r, 0), (1, 1, self.width), axes=(2,))
 
-    def pack(self, first: Sequence[Size], spans: Sequence[tuple[Size, Size]], group: Size, panel: Size) -> None:  # fmt: skip
+    def pack(
+        self, first: Sequence[Size], spans: Sequence[tuple[Size, Size]], group: Size, panel: Size
+    ) -> None:
         """The ct of a leaf, turned round: a row for each place, the out channels of the panel."""
         b, p = self.b, self.p
         run: Size = product(self.counts)  # places of an image

@@ -64,7 +64,12 @@ def _philox(b: Builder, words: list[Tile], k0: Tile, k1: Tile) -> list[Tile]:
         e0, e1 = (
             _low(b, b.apply("add", k, number(i * w))) for k, w in zip((k0, k1), WEYL, strict=True)
         )
-        words = [xor(xor(_high(b, p1), c1), e0), _low(b, p1), xor(xor(_high(b, p0), c3), e1), _low(b, p0)]  # fmt: skip
+        words = [
+            xor(xor(_high(b, p1), c1), e0),
+            _low(b, p1),
+            xor(xor(_high(b, p0), c3), e1),
+            _low(b, p0),
+        ]
     return words
 
 

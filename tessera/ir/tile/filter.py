@@ -3,7 +3,8 @@
     y = ifft(fft(x) * fft(k))   ->   program columns by 16: fft of x to scratch; fft of k to scratch;
                                      ifft, which multiplies what it reads
 
-Transforms are those of ir/tile/fft.py; what is computed point by point is computed where a transform reads it.
+Transforms are those of ir/tile/fft.py; what is computed point by point is computed where a transform reads
+it.
 """
 
 from __future__ import annotations

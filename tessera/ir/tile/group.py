@@ -1,10 +1,12 @@
 """Groups as Tile programs: an instance takes a block of rows through all kernels of the group.
 
     s = q k^T; p = softmax(s); o = p v
-->  program (batch, m by 1032): pack k, v; for m by 6: s of the strip to scratch; p of its rows to scratch; o of the strip
+->  program (batch, m by 1032): pack k, v; for m by 6: s of the strip to scratch; p of its rows to scratch;
+o of the strip
 
-Where k and v do not fit the second cache, a block of fewer rows goes through all kernels at once, and each kernel
-packs its factor.  Each kernel is written by the lowering of its kind, so the bits are those of the kernels alone.
+Where k and v do not fit the second cache, a block of fewer rows goes through all kernels at once, and each
+kernel packs its factor.  Each kernel is written by the lowering of its kind, so the bits are those of the
+kernels alone.
 """
 
 from __future__ import annotations
@@ -98,7 +100,9 @@ class _Lowering:
             self.kept |= {s.name: self.place(s, k, height) for s in made}
 
     def take_strips(self, m: Span) -> None:
-        """Strip after strip, and lower ones for the rows that are left; what all of them read is packed before."""
+        """Strip after strip, and lower ones for the rows that are left; what all of them read is packed
+        before.
+        """
         for k in self.g.kernels:
             if k.contracts:
                 at = self.place_of(k, m)
@@ -287,7 +291,9 @@ class _RowsOfStrip(MultiRow, _Row):
 
 
 def _strip(g: schedule.Group, rows: int) -> int:
-    """Rows of a strip: those of a register block if what all strips read stays in the second cache, else 0."""
+    """Rows of a strip: those of a register block if what all strips read stays in the
+    second cache, else 0.
+    """
     first, last = g.from_scores[0].stages[0], g.kernels[-1].stages[0]
     m, columns = first.axes[-2].size, first.axes[-1].size
     k, n = first.reduced[0].size, last.axes[-1].size
@@ -307,7 +313,9 @@ def _heights(strip: int, blocks: Iterable[int]) -> list[int]:
 
 
 def _most_of_strips(m: Size, batch: Size) -> int:
-    """Rows of a block of strips at most: factors are packed once for many rows, but each core has some blocks."""
+    """Rows of a block of strips at most: factors are packed once for many rows, but each core has some
+    blocks.
+    """
     tall = _TALLER
     while tall > _TALL_ENOUGH and isinstance(m, int) and isinstance(batch, int):
         if -(-m // tall) * batch >= _SOME * expected_threads():

@@ -35,7 +35,10 @@ class Loose:
         a = self.access
         low, high, n = a.low[self.axis], a.high[self.axis], a.shape[self.axis]
         where = "anywhere" if low is None or high is None else f"from {low} to {high}"
-        return f"{a.op.name} of {a.memory.name} is not proved to lie inside: axis {self.axis} of size {n} is reached {where}"  # fmt: skip
+        return (
+            f"{a.op.name} of {a.memory.name} is not proved to lie inside: axis {self.axis} of size {n} "
+            f"is reached {where}"
+        )
 
 
 def verify_inside(kernel: Kernel, facts: Sequence[Size] = ()) -> None:
@@ -113,7 +116,9 @@ def _holds(
 
 
 def _ranges(context: Context, names: set[str]) -> dict[str, int] | None:
-    """How often each counter runs, of these and of those on which their ends depend; None: sizes are no numbers."""
+    """How often each counter runs, of these and of those on which their ends depend; None: sizes are no
+    numbers.
+    """
     found = set(names)
     for f in reversed(context.facts):
         if symbols(f) & found:

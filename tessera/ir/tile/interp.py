@@ -204,7 +204,8 @@ class Instance:
             )
             if len(np.unique(flat)) != flat.size:
                 raise VerifyError(
-                    f"scatter: two elements of a tile are written to one place of {op.memory}, and it says that "
+                    f"scatter: two elements of a tile are written to one place of {op.memory}, and it says "
+                    "that "
                     "they are distinct"
                 ).at(op.location)
         for place in np.ndindex(value.shape):

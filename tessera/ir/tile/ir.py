@@ -190,8 +190,8 @@ class Builder:
         """A loop; inside, `loop.variable` counts and `loop.carried` holds the carried tiles.
 
         One with a bound, an i64 number that is data, ends there if that is before `stop`.  One that is
-        `going` carries a bool first, and ends where that is false.  A loop `like` another one ends as that does: by
-        the first tile that it carries.
+        `going` carries a bool first, and ends where that is false.  A loop `like` another one ends as that
+        does: by the first tile that it carries.
         """
         if bound is not None:
             with self.loop(start, stop, step, (bound, *carried)) as inner:

@@ -1,7 +1,7 @@
 """lower: the steps of the Schedule IR as Tile programs.
 
-Each kind of step has a lowering; a step becomes one launch, or several where it is worth it.  The lowerings are
-passes over units in the order of LOWERINGS, the first that serves a step makes its launches, and what
+Each kind of step has a lowering; a step becomes one launch, or several where it is worth it.  The lowerings
+are passes over units in the order of LOWERINGS, the first that serves a step makes its launches, and what
 follows improves them (compile/pipeline.py lists all of them for a reader).
 """
 

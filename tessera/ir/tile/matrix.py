@@ -4,8 +4,9 @@
 ->  program (m by 256, n by 256): pack words of a and b; for n by 32: for m by 32:
         for k by 64: acc = dot_words(a[m:m+32, k:k+64], b[k:k+64, n:n+32], acc)
 
-Rows and columns past the end are computed and dropped; past the last k the words are zeros.  The loops are those
-of a nest (ir/schedule/matrix.py); batches, instances and the stages that follow are those of any contraction.
+Rows and columns past the end are computed and dropped; past the last k the words are zeros.  The loops are
+those of a nest (ir/schedule/matrix.py); batches, instances and the stages that follow are those of any
+contraction.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 ->  program (r by 2): for c: t0 += x[r, c]; t1 += x[r + 1, c]
                       for c: y[r, c] = x[r, c] * t0; y[r + 1, c] = x[r + 1, c] * t1
 
-A row alone waits for each step of its fold before the next one, and for the end of the fold before it goes on.
-Each row is computed as it would be alone, so its bits are the same.
+A row alone waits for each step of its fold before the next one, and for the end of the fold before it goes
+on. Each row is computed as it would be alone, so its bits are the same.
 """
 
 from __future__ import annotations

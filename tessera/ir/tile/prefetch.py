@@ -62,7 +62,8 @@ def pieces(height: int, width: int, turns: Size) -> Pieces:
 def turns_of_row(height: int, width: int, counts: Collection[int]) -> int:
     """How many turns ask for a row of a block, a power of 2: as many as leave turns for every row.
 
-    There may be any of these numbers of turns.  1 if a turn has a row or more to ask for, or if nothing is known.
+    There may be any of these numbers of turns.  1 if a turn has a row or more to ask for, or if nothing is
+    known.
     """
     each = 1
     while counts and 2 * each <= width and all(_leaves_rows(n, 2 * each, height) for n in counts):

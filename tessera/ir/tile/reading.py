@@ -1,4 +1,6 @@
-"""How a contraction reads its factors: a row or a column at one k, a word of several k, a square to be turned."""
+"""How a contraction reads its factors: a row or a column at one k, a word of several k, a square to be
+turned.
+"""
 
 from __future__ import annotations
 

@@ -3,9 +3,10 @@
     y = x; y[i[n], c] += v[n, c]   ->   copy: y = x;   program c by 64: for n: y[i[n], c] += v[n, c]
 
 Instances own parts of the result: some columns where there are many, some of the numbered rows where
-there are few and most of them stay as they are.  Each goes through all indices in ascending order and keeps to its part, so the order is
-that of core/scatters.py and nothing is written twice.  The copy is a launch of its own, which is none where x and y lie
-in one place (ir/tile/writes.py); where most elements are written, or sums are wider than x, an instance copies its part.
+there are few and most of them stay as they are.  Each goes through all indices in ascending order and keeps
+to its part, so the order is that of core/scatters.py and nothing is written twice.  The copy is a launch of
+its own, which is none where x and y lie in one place (ir/tile/writes.py); where most elements are written,
+or sums are wider than x, an instance copies its part.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     y = x; y[s + i, :] = v[i, :]   ->   copy: y = x;   program i: y[s + i, :] = v[i, :]
 
-The copy is a launch of its own.  Where the memory plan gives x and y one place it is left out, so that what a run moves
-is the part alone.
+The copy is a launch of its own.  Where the memory plan gives x and y one place it is left out, so that what
+a run moves is the part alone.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ def lower_write_slice(step: Primitive, types: Mapping[str, TensorType]) -> Expan
 
 
 def lower_write_rows(step: Primitive, types: Mapping[str, TensorType]) -> Expansion:
-    """Rows of each sequence from its first on, at most so many of them; those past the room are dropped, or wrap."""
+    """Rows of each sequence from its first on, at most so many of them; those past the room are dropped, or
+    wrap.
+    """
     held, new, first, count = (types[n] for n in step.operands)
     batch, heads, room, size = held.shape
     b, dtype = Builder("kernel"), _moved(held.dtype)

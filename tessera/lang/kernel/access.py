@@ -93,8 +93,8 @@ class Access:
     ) -> tuple[dict[int, Tile], tuple[int, ...], tuple[int, ...], Axes, bool]:
         """Picks of a box with one axis for all of them, its order, the tile's own shape and places.
 
-        Axes of the rows come before those of the columns.  A tile of rank 1 picks along its own axis; where one
-        of two has more axes, they broadcast.
+        Axes of the rows come before those of the columns.  A tile of rank 1 picks along its own axis; where
+        one of two has more axes, they broadcast.
         """
         made = [self._index(array, x) for x in box.picked.values()]
         first, last = next(iter(box.picked)), len(box.at) - 1
@@ -190,7 +190,9 @@ class Access:
         )  # fmt: skip
 
     def real(self, value: TileValue, axes: Axes, mask: TileValue | None) -> TileValue | None:
-        """A mask that leaves out elements of a tile, or of its indices, past the edge of where they come from."""
+        """A mask that leaves out elements of a tile, or of its indices, past the edge of where they come
+        from.
+        """
         for i, (a, b) in enumerate(zip(value.axes, axes, strict=True)):
             place = self.w.same_axis("store", a, b)
             if place is None or place.exact:

@@ -1,7 +1,7 @@
 """Fold tiles into memory in one order: instances one after the other, elements in row-major order.
 
-A box is loaded, combined and stored.  Where tiles of indices say the places, which may be equal, a loop goes through
-the elements one by one.
+A box is loaded, combined and stored.  Where tiles of indices say the places, which may be equal, a loop
+goes through the elements one by one.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     def step(a, b): return a[0] * b[0], a[1] * b[0] + b[1]
     tile.scan((decay, x), step, axis=0)
 
-The order is that of the elements, so the function need be neither associative nor commutative, and the bits are
-those of this order on every target.
+The order is that of the elements, so the function need be neither associative nor commutative, and the bits
+are those of this order on every target.
 """
 
 from __future__ import annotations

@@ -162,8 +162,8 @@ def reduce(
 ) -> Any:
     """A fold along axes, or all of them, without what lies past the end of a tensor.
 
-    `how` may be a function of two elements, and x a tuple of tiles: then the function takes and gives tuples, and
-    folds the elements of one axis one after the other, from `init` on if that is given.
+    `how` may be a function of two elements, and x a tuple of tiles: then the function takes and gives
+    tuples, and folds the elements of one axis one after the other, from `init` on if that is given.
     """
     if isinstance(how, str) and init is None:
         return _folded(p, x, how, axis, keepdims)
@@ -268,8 +268,8 @@ def scan(
 ) -> Any:  # fmt: skip
     """The folds up to each element along an axis, one after the other; from the end on if it is reverse.
 
-    An exclusive one folds the elements before each.  `how` may be a function of two elements, and x a tuple of
-    tiles: then the function takes and gives tuples.  `init` is what the fold begins with.
+    An exclusive one folds the elements before each.  `how` may be a function of two elements, and x a tuple
+    of tiles: then the function takes and gives tuples.  `init` is what the fold begins with.
     """
     if not isinstance(how, str):
         return scan_by(p, x, how, axis, reverse, exclusive, init)
@@ -316,7 +316,8 @@ def reshape(p: Program, x: Any, shape: Any) -> TileValue:
 
 @intrinsic(lambda x, like=None: x)
 def place(p: Program, x: Any, like: Any = None) -> TileValue:
-    """A tile at the places of another one of its shape, whose edges folds leave out; without one, at no place.
+    """A tile at the places of another one of its shape, whose edges folds leave out; without one, at no
+    place.
 
     At no place every element counts, also those that were loaded from outside of a tensor.
     """

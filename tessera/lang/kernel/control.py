@@ -1,8 +1,8 @@
 """Control flow of kernels: branches, loops, and leaving them early.
 
-What is known before a kernel runs is decided while parsing.  What is data is decided when it runs: an if computes
-both branches and selects, a loop carries the tiles that it assigns, and what follows a break that data
-decide happens where the loop was not left.
+What is known before a kernel runs is decided while parsing.  What is data is decided when it runs: an if
+computes both branches and selects, a loop carries the tiles that it assigns, and what follows a break that
+data decide happens where the loop was not left.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Ranges whose bounds are data: loaded numbers, scalar arguments, results of folds.
 
-for j in tile.range(first, last)              counter 0, 1, ... last - first - 1 of a loop that data bound; j = first + counter
-for nb in tile.range_n(k, T.n, stop=length)   spans that end at length: what lies past it is no element of them
+for j in tile.range(first, last)              counter 0, 1, ... last - first - 1 of a loop that data bound;
+j = first + counter for nb in tile.range_n(k, T.n, stop=length)   spans that end at length: what lies past
+it is no element of them
 """
 
 from __future__ import annotations

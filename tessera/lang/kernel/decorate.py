@@ -272,8 +272,8 @@ class _Decorator:
     ) -> Callable[[Callable[..., Any]], TunedKernel]:  # fmt: skip
         """A kernel with the fastest schedule of a space, which is searched for when it is first called.
 
-        The space is a dictionary {"BM": [64, 128], "warps": [4, 8]} or block(m=[64, 128]).warps([4, 8]); `cache` is a
-        folder for what is found, beside the compiled code if not given.
+        The space is a dictionary {"BM": [64, 128], "warps": [4, 8]} or block(m=[64, 128]).warps([4, 8]);
+        `cache` is a folder for what is found, beside the compiled code if not given.
         """
         try:
             search = Search.of(space, metric, budget_ms, cache)

@@ -1,7 +1,7 @@
 """estimate: about how long a kernel takes under a schedule, for an order in which schedules are tried.
 
-To the work of its instances come the runs of memory that they read and write, since a short run costs more than
-its elements, the beginning of each instance, and the end, where threads wait for the last one.
+To the work of its instances come the runs of memory that they read and write, since a short run costs more
+than its elements, the beginning of each instance, and the end, where threads wait for the last one.
 """
 
 from __future__ import annotations

@@ -166,8 +166,9 @@ def accumulate(
 ) -> None:  # fmt: skip
     """Fold a tile into the elements of a tensor: x = x + value, or by another `how`.
 
-    Instances do it one after the other in the order of the grid, and the elements of a tile in row-major order, so
-    that the bits are those of this order on every machine.  Places are those of tile.store and may be equal.
+    Instances do it one after the other in the order of the grid, and the elements of a tile in row-major
+    order, so that the bits are those of this order on every machine.  Places are those of tile.store and
+    may be equal.
     """
     if how not in _ACCUMULATES:
         raise KernelError(f"accumulate: got {how!r}, expected one of {', '.join(_ACCUMULATES)}")

@@ -2,9 +2,10 @@
 
     for nb in tile.range_n(K.shape, T.n): acc = tile.dot(a, b, acc)   ->   "tile.for"(acc) ({ ... })
 
-What is known before a kernel runs (sizes of tiles, static arguments, Python values) is computed while parsing:
-an if on such a value takes one branch, a loop over a Python range is written out.  What is known when it
-runs is a tile: a loop over tile.range carries the tiles that it assigns, and an if on a tile selects.
+What is known before a kernel runs (sizes of tiles, static arguments, Python values) is computed while
+parsing: an if on such a value takes one branch, a loop over a Python range is written out.  What is known
+when it runs is a tile: a loop over tile.range carries the tiles that it assigns, and an if on a tile
+selects.
 """
 
 from __future__ import annotations

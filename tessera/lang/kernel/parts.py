@@ -47,10 +47,11 @@ def item(w: Writer, x: TileValue, key: Sequence[Any]) -> TileValue:
             at.append(_place(w, k, n, moves, i))
         extent.append(length)
     masked = [i for i, s in enumerate(at) if i in moves or isinstance(s, Dim)]
-    if moves:
-        t = w.b.gather(m, moves, at, extent, kept, masked)
-    else:
-        t = w.b.load(m, at, extent, kept, masked)
+    t = (
+        w.b.gather(m, moves, at, extent, kept, masked)
+        if moves
+        else w.b.load(m, at, extent, kept, masked)
+    )
     pads = tuple(x.pads[i] for i in kept)
     shape = TileValue(t, tuple(axes), pads, x.constant)
     return _axes_added(w, shape, [slice(None) if isinstance(k, slice) else k for k in key

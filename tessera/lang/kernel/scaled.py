@@ -58,9 +58,9 @@ def dot_scaled(
 ) -> TileValue:
     """The product in f32 of two matrices of narrow numbers whose groups along k have scales.
 
-    A format is "e2m1" (two numbers in a byte along k, the low half first), "e4m3", "e5m2", "bf16" or "fp16".  A
-    scale is a tile with a row for each row of a (each column of b) and a column for each group: codes of e8m0 in u8,
-    floats such as f8e4m3, or None.
+    A format is "e2m1" (two numbers in a byte along k, the low half first), "e4m3", "e5m2", "bf16" or
+    "fp16".  A scale is a tile with a row for each row of a (each column of b) and a column for each group:
+    codes of e8m0 in u8, floats such as f8e4m3, or None.
     """
     left = _factor(p, "a", a, a_scale, a_format, 1)
     right = _factor(p, "b", b, b_scale, b_format, 0)

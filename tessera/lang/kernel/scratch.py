@@ -1,4 +1,6 @@
-"""Tiles through scratch: what moves elements within a tile writes it to memory of the instance and reads it back."""
+"""Tiles through scratch: what moves elements within a tile writes it to memory of the instance and reads it
+back.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Arguments of a kernel: what annotations say of them, and what they are to the parser.
 
-KTile["B*H", "S", "D_h", bf16 @ accum(f32)] is a tensor in memory; Tile["M", "D"], or Tile alone, is one whose block
-is loaded before the kernel begins.  Keyword-only arguments are static; other numbers are given when it runs.
+KTile["B*H", "S", "D_h", bf16 @ accum(f32)] is a tensor in memory; Tile["M", "D"], or Tile alone, is one
+whose block is loaded before the kernel begins.  Keyword-only arguments are static; other numbers are given
+when it runs.
 """
 
 from __future__ import annotations
@@ -180,7 +181,9 @@ class Signature:
 
 
 def _held(x: Any) -> list[tuple[Any, Any]] | None:
-    """The tensors that an argument holds: a tuple, a list, a dictionary or a dataclass of tensors, and no other."""
+    """The tensors that an argument holds: a tuple, a list, a dictionary or a dataclass of tensors, and no
+    other.
+    """
     if isinstance(x, tuple | list):
         names = x._fields if hasattr(x, "_fields") else range(len(x))
         found = list(zip(names, x, strict=True))

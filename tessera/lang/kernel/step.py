@@ -1,7 +1,7 @@
 """step: a kernel as plain Python, one instance after the other, so that a debugger can walk through it.
 
-Every intrinsic writes its operations as always, and the Tile interpreter runs each of them at once.  So a tile
-has numbers that can be printed, loops are loops, and breakpoint() stops where it stands.
+Every intrinsic writes its operations as always, and the Tile interpreter runs each of them at once.  So a
+tile has numbers that can be printed, loops are loops, and breakpoint() stops where it stands.
 """
 
 from __future__ import annotations

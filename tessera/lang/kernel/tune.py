@@ -1,8 +1,8 @@
 """Schedules that a machine chooses: kernel.auto by the sizes of a call, kernel.autotune by measuring.
 
 Schedules of a space that make the same Tile program are one candidate.  Candidates are ranked by an estimate
-(estimate.py), the best few are built and measured in turn, and one is taken only if it is faster beyond the spread.
-What is found lies in the store of the tuner, where the next process finds it.
+(estimate.py), the best few are built and measured in turn, and one is taken only if it is faster beyond the
+spread. What is found lies in the store of the tuner, where the next process finds it.
 """
 
 from __future__ import annotations

@@ -241,7 +241,9 @@ class Writer:
         return self.b.apply("logical_and", found, self.b.apply("ge", at, self.b.index(0)))
 
     def position(self, sizes: Sequence[int], axis: int, place: Axis | None) -> Tile:
-        """The numbers along an axis, which keeps its size where the others have 1; from 0 on without a place."""
+        """The numbers along an axis, which keeps its size where the others have 1; from 0 on without a
+        place.
+        """
         shape = [1] * len(sizes)
         shape[axis] = sizes[axis]
         if place is None:
@@ -314,7 +316,9 @@ class Writer:
         return list(loop.results)
 
     def known(self, x: Any) -> Any:
-        """A whole number in place of a tile that has its number already, as when a kernel is stepped through."""
+        """A whole number in place of a tile that has its number already, as when a kernel is stepped
+        through.
+        """
         return x
 
     def dot(self, a: TileValue, b: TileValue, acc: TileValue | None) -> TileValue:

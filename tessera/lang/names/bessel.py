@@ -56,7 +56,8 @@ def _clenshaw(c: Sequence[float], t: Value) -> Value:
     return add(sub(mul(t, last), before), c[0])
 
 
-# By mpmath with 40 digits: interpolation at 60 Chebyshev points, cut where terms are below 1e-17 of the largest.
+# By mpmath with 40 digits: interpolation at 60 Chebyshev points, cut where terms are below 1e-17 of the
+# largest.
 _I0_NEAR = (
     0.33839763720473804,
     -0.3046826723431984,

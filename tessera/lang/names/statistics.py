@@ -99,7 +99,9 @@ def quantile(
     method: str = "linear",
     keepdims: bool = False,
 ) -> Value:
-    """The numbers that a part q of the elements does not exceed; q is a number or a vector, whose axis comes first."""
+    """The numbers that a part q of the elements does not exceed; q is a number or a vector, whose axis
+    comes first.
+    """
     return _quantile("quantile", x, q, axis, method, keepdims)
 
 
@@ -272,7 +274,8 @@ def bincount(
 ) -> Value:
     """How often each number 0, 1, 2 ... is in x, or the sum of weights there.
 
-    The result has `length` elements; without it, as many as the largest number of x needs, which only eager calls know.
+    The result has `length` elements; without it, as many as the largest number of x needs, which only eager
+    calls know.
     """
     v = ravel_(as_value(x))
     if v.dtype.kind not in "iub":

@@ -1,8 +1,9 @@
 """The local engine: ranks are processes of one machine that speak by sockets and shared memory.
 
-A message is a header on a socket and a payload: on the socket too when it is short, otherwise in memory that the
-sender shares with this one receiver.  That memory has two halves, used in turn.  A rank writes the half of message k
-after it got message k - 1 of the other side, which that one sent after it had read message k - 2.
+A message is a header on a socket and a payload: on the socket too when it is short, otherwise in memory
+that the sender shares with this one receiver.  That memory has two halves, used in turn.  A rank writes the
+half of message k after it got message k - 1 of the other side, which that one sent after it had read
+message k - 2.
 """
 
 from __future__ import annotations
@@ -91,13 +92,15 @@ class _Peer:
                 os.close(d)
             if header["what"] != what:
                 raise RankError(
-                    f"ranks are out of step: this rank is at {what}, rank {self.rank} at {header['what']}; every rank "
+                    f"ranks are out of step: this rank is at {what}, rank {self.rank} at {header['what']}; "
+                    "every rank "
                     "must run the same collectives in the same order"
                 )
             return self._payload(header, dtype, what)
         except TimeoutError:
             raise RankError(
-                f"{what}: rank {self.rank} did not come within {flags().watchdog} s (TESSERA_WATCHDOG); it is stopped, "
+                f"{what}: rank {self.rank} did not come within {flags().watchdog} s (TESSERA_WATCHDOG); it "
+                "is stopped, "
                 "too slow, or at no collective"
             ) from None
         except ConnectionError:

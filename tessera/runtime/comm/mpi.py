@@ -27,7 +27,8 @@ def _mpi() -> Any:
         return importlib.import_module("mpi4py.MPI")
     except ImportError as e:
         raise RankError(
-            f"the engine mpi needs mpi4py and an MPI library ({e}); get them with pip install mpi4py mpich, or "
+            f"the engine mpi needs mpi4py and an MPI library ({e}); get them with pip install mpi4py mpich, "
+            "or "
             "use --engine local"
         ) from None
 
@@ -112,7 +113,8 @@ def _empty(header: Array, what: str, rank: int, dtype: Any) -> Array:
     theirs = header[: _WORDS // 8].tobytes()
     if theirs != what.encode()[:_WORDS].ljust(_WORDS):
         raise RankError(
-            f"ranks are out of step: this rank is at {what}, rank {rank} at {theirs.decode().strip()}; every rank "
+            f"ranks are out of step: this rank is at {what}, rank {rank} at {theirs.decode().strip()}; "
+            "every rank "
             "must run the same collectives in the same order"
         )
     shape = header[_WORDS // 8 :]

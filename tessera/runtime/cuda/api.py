@@ -98,6 +98,7 @@ _TYPES: dict[str, tuple[Any, ...]] = {
     "cuMemcpyPeerAsync": (ADDRESS, POINTER, ADDRESS, POINTER, SIZE, POINTER),
     "cuMemsetD8Async": (ADDRESS, ctypes.c_ubyte, SIZE, POINTER),
     "cuStreamCreate": (POINTER, UINT),
+    "cuStreamCreateWithPriority": (POINTER, UINT, INT),
     "cuStreamDestroy": (POINTER,),
     "cuStreamSynchronize": (POINTER,),
     "cuStreamQuery": (POINTER,),

@@ -13,7 +13,7 @@ from tessera.runtime.cuda import driver as _driver
 from tessera.runtime.cuda.driver import PEER_ALREADY, Driver
 from tessera.runtime.cuda.pool import Pool
 from tessera.runtime.cuda.staging import Staging
-from tessera.runtime.cuda.stream import Stream
+from tessera.runtime.cuda.stream import ASIDE, Stream
 
 
 class _Current(threading.local):
@@ -47,11 +47,23 @@ class Gpu:
         self.shared_per_block = self._attribute(wanted.shared)  # bytes that a kernel can opt in to
         self.l2 = self._attribute(wanted.l2)
         self._reached: set[Gpu] = set()  # devices whose memory this one was told to read by itself
-        self.stream = Stream(self)  # the main one
+        self.main = Stream(self)
         self.pool = Pool(self)
-        self.staging = Staging(self)
+        self._staging = Staging(self)
         self.capturing = False  # whether the main stream is being captured
         self.deferred: list[Callable[[], None]] = []  # what waits for the end of that
+
+    @property
+    def stream(self) -> Stream:
+        """The stream that work of this thread goes to: the main one, unless it runs aside."""
+        s = ASIDE.stream
+        return self.main if s is None or s.gpu is not self else s
+
+    @property
+    def staging(self) -> Staging:
+        """The pinned buffers of that stream."""
+        s = ASIDE.stream
+        return self._staging if s is None or s.gpu is not self else ASIDE.staging
 
     def make_current(self) -> None:
         """Let calls of this thread mean this device."""

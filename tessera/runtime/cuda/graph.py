@@ -31,7 +31,7 @@ class Graph:
         stream.gpu.make_current()
         driver.check("cuStreamBeginCapture", driver.cuStreamBeginCapture(stream.handle, _RELAXED))
         gpu, made = stream.gpu, ctypes.c_void_p()
-        gpu.capturing = stream is gpu.stream
+        gpu.capturing = stream is gpu.main
         whole = False
         try:
             yield graph

@@ -16,7 +16,7 @@ import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from tessera.runtime.cuda.driver import OUT_OF_MEMORY, size_text
-from tessera.runtime.cuda.stream import Event, Stream
+from tessera.runtime.cuda.stream import ASIDE, Event, Stream
 
 if TYPE_CHECKING:
     from tessera.runtime.cuda.device import Gpu
@@ -47,7 +47,7 @@ class Block:
 
     def used_on(self, stream: Stream) -> None:
         """Say that work of another stream than the main one, given to it so far, uses this block."""
-        if stream is not stream.gpu.stream:
+        if stream is not stream.gpu.main:
             self.used_elsewhere(stream)
 
     def used_elsewhere(self, stream: Stream) -> None:
@@ -144,6 +144,8 @@ class Pool:
 
     def alloc(self, nbytes: int) -> Block:
         """Memory of at least so many bytes; none at all has the address 0."""
+        if ASIDE.stream is not None and ASIDE.stream.gpu is self._gpu:
+            return self._alloc_aside(nbytes, ASIDE.stream)
         if nbytes <= 1 << 20:
             arena, size = self._small, nbytes + 511 & -512
         elif nbytes <= 1 << 24:
@@ -157,6 +159,18 @@ class Pool:
             except IndexError:  # another thread was faster
                 pass
         return self._find(arena, size)
+
+    def _alloc_aside(self, nbytes: int, stream: Stream) -> Block:
+        """Memory for work of another stream, after what the main stream still does with it."""
+        ASIDE.stream = None
+        try:
+            block = self.alloc(nbytes)
+        finally:
+            ASIDE.stream = stream
+        stream.wait(self._gpu.main)
+        assert ASIDE.blocks is not None
+        ASIDE.blocks.append(block)
+        return block
 
     def _find(self, arena: _Arena, size: int) -> Block:
         """A block that no bin has ready."""
@@ -194,7 +208,7 @@ class Pool:
                 if self._gpu.capturing:  # the main stream cannot wait for what is not captured
                     event.synchronize()
                 else:
-                    event.wait(self._gpu.stream)
+                    event.wait(self._gpu.main)
             late.home.append(late.piece)
 
     def _segment(self, arena: _Arena, size: int) -> None:
@@ -217,7 +231,7 @@ class Pool:
             return 0
         with self._lock:
             self._gpu.make_current()
-            self._gpu.stream.synchronize()
+            self._gpu.main.synchronize()
             self._settle(wait=False)
             freed = 0
             for arena in (self._small, self._middle, self._large):

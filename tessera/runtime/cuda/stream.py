@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from tessera.runtime.cuda.driver import NOT_READY
 
@@ -13,19 +16,45 @@ if TYPE_CHECKING:
 _NON_BLOCKING, _NO_TIMING = 1, 2
 
 
+class _Aside(threading.local):
+    """Where a thread gives its work to another stream than the main one, and what memory it asked for there."""
+
+    stream: Stream | None = None
+    staging: Any = None
+    blocks: list[Any] | None = None
+
+
+ASIDE = _Aside()
+
+
+@contextmanager
+def aside(stream: Stream, staging: Any) -> Iterator[list[Any]]:
+    """Give the work of this thread to a stream, and copies their own pinned buffers; the blocks that it asked for."""
+    before = ASIDE.stream, ASIDE.staging, ASIDE.blocks
+    ASIDE.stream, ASIDE.staging, ASIDE.blocks = stream, staging, []
+    try:
+        yield ASIDE.blocks
+    finally:
+        ASIDE.stream, ASIDE.staging, ASIDE.blocks = before
+
+
 class Stream:
     """A queue of work on a device; given a handle, the stream of another library."""
 
     __slots__ = ("_owned", "gpu", "handle")
 
-    def __init__(self, gpu: Gpu, handle: int | None = None):
+    def __init__(self, gpu: Gpu, handle: int | None = None, priority: int = 0):
         self.gpu, self._owned = gpu, False
         if handle is not None:
             self.handle = handle
             return
         gpu.make_current()
         made = ctypes.c_void_p()
-        code = gpu.driver.cuStreamCreate(ctypes.byref(made), _NON_BLOCKING)
+        if priority:
+            create = gpu.driver.cuStreamCreateWithPriority
+            code = create(ctypes.byref(made), _NON_BLOCKING, priority)
+        else:
+            code = gpu.driver.cuStreamCreate(ctypes.byref(made), _NON_BLOCKING)
         gpu.driver.check("cuStreamCreate", code)
         self.handle, self._owned = made.value or 0, True
 
@@ -73,7 +102,7 @@ class Event:
         self.handle = made.value or 0
 
     def record(self, stream: Stream | None = None) -> None:
-        """Move this event to the present end of a stream (the main one, if none is given)."""
+        """Move this event to the present end of a stream (the one in force, if none is given)."""
         self.gpu.make_current()
         stream = self.gpu.stream if stream is None else stream
         code = self.gpu.driver.cuEventRecord(self.handle, stream.handle)

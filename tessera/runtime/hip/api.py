@@ -28,6 +28,7 @@ _NAMES = {
     "cuMemcpyDtoDAsync": "hipMemcpyDtoDAsync", "cuMemcpy2DAsync": "hipMemcpyParam2DAsync",
     "cuMemsetD8Async": "hipMemsetD8Async",
     "cuStreamCreate": "hipStreamCreateWithFlags", "cuStreamDestroy": "hipStreamDestroy",
+    "cuStreamCreateWithPriority": "hipStreamCreateWithPriority",
     "cuStreamSynchronize": "hipStreamSynchronize", "cuStreamQuery": "hipStreamQuery",
     "cuStreamWaitEvent": "hipStreamWaitEvent", "cuStreamBeginCapture": "hipStreamBeginCapture",
     "cuStreamEndCapture": "hipStreamEndCapture",
@@ -78,7 +79,9 @@ class NodeParams(ctypes.Structure):
 
 
 def _architecture(driver: Any, device: int, capability: tuple[int, int]) -> tuple[str, str]:
-    """The name of an architecture, which only the properties of a device have: gfx942:sramecc+:xnack- is gfx942."""
+    """The name of an architecture, which only the properties of a device have: gfx942:sramecc+:xnack- is
+    gfx942.
+    """
     room = ctypes.create_string_buffer(2 * _PROPERTIES)  # a newer runtime may write more
     code = driver.hipGetDeviceProperties(room, device)
     driver.check("hipGetDeviceProperties", code, f" for hip:{device}")

@@ -1,10 +1,11 @@
 """Kernels of attention, in one pass over keys and without a matrix of scores in memory.
 
-After Dao, "FlashAttention-2" (2023).  Scores are kept in powers of two.  The largest score so far changes only after
-every CADENCE keys, whatever the schedule, and all products are chains in ascending order: so a result
-has the same bits for every schedule.  Keys that no row of a block sees add zeros, and are left out.
+After Dao, "FlashAttention-2" (2023).  Scores are kept in powers of two.  The largest score so far changes
+only after every CADENCE keys, whatever the schedule, and all products are chains in ascending order: so a
+result has the same bits for every schedule.  Keys that no row of a block sees add zeros, and are left out.
 
-Row i sees key j if j < keys, and for b = i + keys - rows: j <= b when causal, and b - window < j (or j < sink).
+Row i sees key j if j < keys, and for b = i + keys - rows: j <= b when causal, and b - window < j (or j <
+sink).
 """
 
 from __future__ import annotations

@@ -128,8 +128,9 @@ def _det(n: Call, x: Any) -> Any:
 def _lp_normalization(n: Call, x: Any) -> Any:
     x = as_value(x)
     axis = axis_of(n.get("axis", -1), x.ndim)
-    if n.get("p", 2) == 1:
-        norm = op.sum(op.abs(x), axis, True)
-    else:
-        norm = op.sqrt(op.sum(op.square(x), axis, True))
+    norm = (
+        op.sum(op.abs(x), axis, True)
+        if n.get("p", 2) == 1
+        else op.sqrt(op.sum(op.square(x), axis, True))
+    )
     return op.where(op.eq(norm, 0), op.zeros_like(x), op.div(x, norm))

@@ -80,10 +80,11 @@ class MemoryWriter(Writer):
             )  # fmt: skip
             raw = self.guarded_load(memory, at, ok, dtype)
             value = self.put(f"trunc i8 {raw} to i1") if dtype.kind == "b" else raw
-            if width == 1:
-                total = value
-            else:
-                total = self.put(f"insertelement {t} {total}, {scalar} {value}, i32 {i}")
+            total = (
+                value
+                if width == 1
+                else self.put(f"insertelement {t} {total}, {scalar} {value}, i32 {i}")
+            )
         if mask is None:
             return total
         return self.put(f"select {vector_of('i1', width)} {mask}, {t} {total}, {t} {fill}")

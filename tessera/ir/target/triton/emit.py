@@ -152,7 +152,7 @@ class _Emitter(ValueWriter):
         elif not carried and self.size.least(a["start"]) >= 0 and self.size.most(a["stop"]) <= 1:
             self.do(f"{i} = {start}")
             self.do(f"if {i} < {stop}:")
-        elif nested and self.style.descriptors:
+        elif nested and self.style.descriptors and not carried:
             self.do(f"for {i} in tl.range({start}, {stop}, {a['step']}, flatten=True):")
         elif nested or self.style.stages is None:
             self.do(f"for {i} in range({start}, {stop}, {a['step']}):")

@@ -40,7 +40,8 @@ class Reversed:
 def reverse(
     kernel: Kernel, count: int, wanted: Sequence[bool], given: Sequence[bool], slopes: Slopes
 ) -> Reversed:
-    """The gradients of the wanted ones of `count` operands, from the cotangents that are given of the results.
+    """The gradients of the wanted ones of `count` operands, from the cotangents that are given of the
+    results.
 
     The results of a kernel are the operands that it stores to, and then what it makes.
     """

@@ -38,6 +38,8 @@ class ProductBlock:
     persistent: int = (
         0  # blocks of threads that stay and take one block of the product after another
     )
+    warps: int = 0  # 0 where they follow from the block, as the stages
+    stages: int = 0
 
 
 def power(n: Size) -> int:
@@ -68,33 +70,6 @@ def chain_block(columns: int, steps: int, bits: int, reads: int, folds: int) -> 
     wide = 256 if bits <= 16 else 128
     most = 16 if reads <= 2 and folds == 1 else 8
     return RowsBlock(1, min(power(columns), wide), min(power(steps), most))
-
-
-def product_block(m: int, n: int, k: int, bits: int, stages: int = 1) -> ProductBlock:
-    """The block of a product that so many stages follow, counted with it."""
-    if bits > 16:
-        return ProductBlock(_fit(m, 64), _fit(n, 64), _fit(k, 32))
-    if n <= 16 and m >= 64:  # a matrix that is read once, for few vectors
-        few = m <= 16 * ENOUGH
-        return ProductBlock(16 if few else 32, 16, _fit(k, 512 if few else 256), 1)
-    if (
-        m <= 16 and n <= 64 and k >= 512
-    ):  # few blocks, which wait for memory: they ask for much at once
-        return ProductBlock(16, _fit(n, 32), 256)
-    if m <= 64:
-        return ProductBlock(_fit(m, 64), _fit(n, 64), _fit(k, 128))
-    depth = _fit(k, 64 if bits > 8 else 128)
-    if stages > 2 and -(-m // 256) * -(-n // 128) >= MULTIPROCESSORS:
-        return ProductBlock(256, 128, depth, 8, MULTIPROCESSORS)
-    m_block, n_block = _fit(m, 128), _fit(n, 256)
-    while n_block > 64 and -(-m // m_block) * -(-n // n_block) < MULTIPROCESSORS:
-        n_block //= 2
-    large = m_block == 128 and n_block == 256
-    return ProductBlock(m_block, n_block, depth, 8, MULTIPROCESSORS if large else 0)
-
-
-def _fit(n: int, most: int) -> int:
-    return max(min(power(n), most), 16)
 
 
 def warps_for(elements: int, tensors: int = 0) -> int:

@@ -11,14 +11,17 @@ that neighbours in time share factors in the cache.  Stages that follow are comp
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 
-from tessera.core.dims import Size, larger, product, smaller
+from tessera.core.dims import Size, larger, product, smaller, substitute, symbols
 from tessera.core.errors import ScheduleError
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
-from tessera.ir.schedule.factors import axes_of, factors, is_plain
-from tessera.ir.schedule.ir import Cast, Term
-from tessera.ir.tile.gpu.blocks import ProductBlock, product_block
+from tessera.ir.schedule.factors import axes_of, factors, is_plain, lies_along, read_of
+from tessera.ir.schedule.ir import Cast, Read, Term, reads
+from tessera.ir.tile.gpu.blocks import ProductBlock
+from tessera.ir.tile.gpu.product_blocks import Shape, product_block
 from tessera.ir.tile.gpu.terms import Line, Terms, parameters
 from tessera.ir.tile.ir import Builder, Kernel, Tile
 from tessera.ir.tile.launch import Threads
@@ -28,6 +31,8 @@ _SIDES = (16, 32, 64, 128, 256)  # of blocks that tensor cores take and register
 
 class Contraction:
     """A contraction being written."""
+
+    ends_at: Mapping[str, int] = MappingProxyType({})  # columns of memories that zeros follow
 
     def __init__(
         self,
@@ -54,9 +59,15 @@ class Contraction:
         """Matrix units of Hopper take 128 threads each."""
         narrow, size = self.left.dtype.bits <= 16, self.block.m * self.block.n
         if self.block.n == 16:  # warps that fetch far ahead
-            return Threads(2, 4 if narrow else 2)
+            warps = max(2, min(self.block.m // 64, 8))
+            return self.asked(Threads(warps, 4 if narrow else 2))
         stages = (4 if size <= 128 * 64 else 3) if narrow else 2
-        return Threads(8 if size >= 128 * 256 else 4, stages, narrow and self.block.m >= 64)
+        warps = 8 if size >= 128 * 256 else 4
+        return self.asked(Threads(warps, stages, narrow and self.block.m >= 64))
+
+    def asked(self, t: Threads) -> Threads:
+        """Threads as the block asks for them."""
+        return replace(t, warps=self.block.warps or t.warps, stages=self.block.stages or t.stages)
 
     def kernel(self) -> Kernel:
         rows, columns = self.count(self.m, self.block.m), self.count(self.n, self.block.n)
@@ -91,13 +102,17 @@ class Contraction:
 
     def product(self, m: Size, n: Size) -> None:
         """The block of the product that begins at m and n."""
+        self.finish(self.accumulated(m, n), m, n)
+
+    def accumulated(self, m: Size, n: Size) -> Tile:
+        """The sums of a block over the k that it sees."""
         acc = self.b.full(self.head.dtype, (self.block.m, self.block.n), 0)
         start, stop = self.range(m, n)
         with self.b.loop(start, stop, self.block.k, [acc]) as loop:
             left = self.factor(self.left, self.line(0, self.m, m), self.depth(1, loop.variable))
             right = self.factor(self.right, self.depth(0, loop.variable), self.line(1, self.n, n))
             loop.carry(self.b.dot(left, right, loop.carried[0]))
-        self.finish(loop.results[0], m, n)
+        return loop.results[0]
 
     def places(self, at: Size, rows: int, columns: int) -> tuple[Size, Size]:
         """Where the block with a number begins."""
@@ -136,10 +151,21 @@ class Contraction:
         """A factor at some k; what lies behind the last one is 0."""
         where = self.terms(dict(lines))
         value = where.spread(where.term(t))
-        if is_plain(t) and self.over.name in axes_of(t):
+        if is_plain(t) and self.over.name in axes_of(t) and self.ends(read_of(t)):
             return value
         axis = next(line.axis for name, line in lines if name == self.over.name)
         return where.inside(value, "or" if value.dtype.kind in "iu" else "add", axis)
+
+    def ends(self, r: Read) -> bool:
+        """Whether no step reads what lies behind the last k: the memory ends there, as it does not where it is cut."""
+        *lead, columns = self.memory[r.source].type.shape
+        shape = (*lead, self.ends_at.get(r.source, columns))
+        last = {self.over.name: self.over.size}
+        return int(self.over.size) % self.block.k == 0 or all(
+            substitute(x, last) == n
+            for x, n in zip(r.index, shape, strict=True)
+            if self.over.name in symbols(x)
+        )
 
     def terms(self, lines: dict[str, Line]) -> Terms:
         made = Terms(self.b, self.memory, self.values.get)
@@ -192,7 +218,14 @@ def default_block(k: schedule.Kernel) -> ProductBlock:
     """The block of a contraction."""
     if k.tile is not None:
         return ProductBlock(*wanted_block(k.tile))
+    return product_block(shape_of(k))
+
+
+def shape_of(k: schedule.Kernel) -> Shape:
+    """What the choice of a block asks of a contraction."""
     head = k.stages[0]
+    left, _ = factors(head)
+    batch = int(product(tuple(a.size for a in head.axes[:-2])))
     m, n, depth = (int(a.size) for a in (*head.axes[-2:], *head.reduced))
-    bits = bare(factors(head)[0]).dtype.bits
-    return product_block(m, n, depth, bits, len(k.stages))
+    turned = bool(list(reads(left))) and lies_along(left, head.axes[-2])
+    return Shape(batch, m, n, depth, bare(left).dtype.bits, len(k.stages), turned)

@@ -9,9 +9,11 @@ from collections.abc import Mapping
 
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
+from tessera.ir.tile.gpu.align_factors import align_factors
 from tessera.ir.tile.gpu.contraction import Contraction
 from tessera.ir.tile.gpu.primitives import expand_primitive
 from tessera.ir.tile.gpu.rows import Rows
+from tessera.ir.tile.gpu.split_k import is_long, split_k
 from tessera.ir.tile.gpu.split_reduction import spread_rows
 from tessera.ir.tile.launch import Expansion, Launch
 from tessera.ir.tile.unit import Unit
@@ -29,7 +31,16 @@ def lower_contraction(u: Unit) -> Unit:
     k = u.step
     if u.made is not None or not isinstance(k, schedule.Kernel) or not k.contracts:
         return u
-    return u.lowered(_alone(k, Contraction(k, u.types)), "contraction")
+    a = align_factors(k, u.types)
+    types = {**u.types, **a.types}
+    if is_long(a.kernel):
+        made = split_k(a.kernel, types, a.ends_at)
+    else:
+        c = Contraction(a.kernel, types)
+        c.ends_at = a.ends_at
+        made = _alone(a.kernel, c)
+    launches = (*a.launches, *made.launches)
+    return u.lowered(Expansion(launches, {**a.types, **made.between}), "contraction")
 
 
 def split_reduction(u: Unit) -> Unit:

@@ -7,6 +7,7 @@ the indices, whatever block computes it; what is not finite is counted apart.  A
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from math import inf, prod
 from typing import Any
 
@@ -28,12 +29,17 @@ from tessera.ir.schedule.ir import (
 )
 from tessera.ir.tile.gpu.blocks import power, warps_for
 from tessera.ir.tile.gpu.contraction import Contraction
+from tessera.ir.tile.gpu.convolution import CONVOLUTIONS
+from tessera.ir.tile.gpu.pooling import POOLS
 from tessera.ir.tile.gpu.random import random_bits
+from tessera.ir.tile.gpu.scan import SCANS
 from tessera.ir.tile.gpu.scatter import MOST, scatter_sums
 from tessera.ir.tile.gpu.search import searchsorted
 from tessera.ir.tile.gpu.sort import SORTS
+from tessera.ir.tile.gpu.topk import topk
 from tessera.ir.tile.ir import Builder
 from tessera.ir.tile.launch import Expansion, Launch, Threads
+from tessera.ir.tile.movement import lower_prefetch
 from tessera.ir.tile.primitives import lower_primitive
 from tessera.ir.tile.scatter import WITH_COPY
 
@@ -151,9 +157,14 @@ _OWN: dict[str, Callable[[Primitive, Mapping[str, TensorType]], Expansion | None
     **WITH_COPY,
     "scatter_add": _scatter_add,
     "concat": _concat,
+    **CONVOLUTIONS,
+    **POOLS,
     **SORTS,
+    "topk": topk,
     "random_bits": random_bits,
     "searchsorted": searchsorted,
+    **SCANS,
+    "state_prefetch": partial(lower_prefetch, asks=False),
 }
 
 
@@ -163,4 +174,4 @@ def kernels_of(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | 
     return None if own is None else own(step, types)
 
 
-_ALONE = {n: _OWN[n] for n in ("random_bits", "searchsorted", *SORTS)}
+_ALONE = {n: _OWN[n] for n in ("random_bits", "searchsorted", "topk", *SORTS, *POOLS)}

@@ -32,6 +32,8 @@ from tessera.ir.tile.gpu.terms import Line, Terms, parameters
 from tessera.ir.tile.ir import Builder, Kernel, Tile
 from tessera.ir.tile.launch import Threads
 
+PIECE_WARPS = 4  # of a block that reads long rows piece by piece
+
 
 class Rows:
     """A kernel being written."""
@@ -62,7 +64,7 @@ class Rows:
         elements = self.block.rows * self.block.columns
         folds = any(s.combine for s in self.k.stages)
         if folds and self.block.columns == PIECE:
-            return Threads(4)
+            return Threads(PIECE_WARPS)
         return Threads(warps_for(elements, 0 if folds else _tensors(self.k)))
 
     def kernel(self) -> Kernel:

@@ -39,7 +39,7 @@ _INFINITY = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F800000, "f64": 0x7FF00000
 Words = list[Tile]  # elements to be ordered: one tile, or the elements and their indices
 
 
-def _is_sortable(t: TensorType, axis: int) -> bool:
+def is_sortable(t: TensorType, axis: int) -> bool:
     """Whether there are kernels that sort such a tensor along an axis."""
     d = t.dtype
     known = d is bool_ or d.name in _INFINITY or (d.kind in "iu" and d.bits in _BITS)
@@ -49,9 +49,9 @@ def _is_sortable(t: TensorType, axis: int) -> bool:
 def sort(wanted: str, step: Primitive, types: Mapping[str, TensorType]) -> Expansion | None:
     """The launches; `wanted` says whether values, indices or both are written."""
     x, p = types[step.operands[0]], step.params
-    if not _is_sortable(x, p["axis"]):
+    if not is_sortable(x, p["axis"]):
         return None
-    made = _Sort(x, p["axis"], bool(p.get("descending", p.get("largest"))))
+    made = Sort(x, p["axis"], bool(p.get("descending", p.get("largest"))))
     outs = dict(zip(wanted.split(), step.results, strict=True))
     counts = {n: int(types[y].shape[p["axis"]]) for n, y in outs.items()}
     if made.size <= _BLOCK:
@@ -59,7 +59,7 @@ def sort(wanted: str, step: Primitive, types: Mapping[str, TensorType]) -> Expan
     return made.passes(step.operands[0], outs, counts)
 
 
-class _Sort:
+class Sort:
     """The kernels of a sort along the middle of three axes."""
 
     def __init__(self, x: TensorType, axis: int, down: bool):
@@ -322,5 +322,4 @@ def _powers(first: int, last: int) -> list[int]:
 SORTS = {
     "sort": partial(sort, "values"),
     "argsort": partial(sort, "indices"),
-    "topk": partial(sort, "values indices"),
 }

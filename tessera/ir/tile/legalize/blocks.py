@@ -17,7 +17,9 @@ from tessera.ir.tile.legalize.subtiles import memory_of, wide_axes
 from tessera.ir.tile.legalize.swap_dot_operands import turned_products
 
 _DEAR = 8.0  # instructions that are not done twice
-_VIRTUAL = frozenset(("load", "gather", "full", "index", "apply", "cast", "broadcast", "transpose", "dot_parts"))  # fmt: skip
+_VIRTUAL = frozenset(
+    ("load", "gather", "full", "index", "apply", "cast", "broadcast", "transpose", "dot_parts")
+)
 
 
 class Expansion(Moves):

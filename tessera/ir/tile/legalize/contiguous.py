@@ -30,7 +30,9 @@ def tidy(kernel: Kernel, large: set[Tile]) -> Kernel:
 
 @dataclass(frozen=True)
 class _Whole:
-    """A loop in whole parts, or an axis of the grid: positions from its counter on are inside for so many elements."""
+    """A loop in whole parts, or an axis of the grid: positions from its counter on are inside for so many
+    elements.
+    """
 
     counter: Size
     step: int

@@ -31,7 +31,8 @@ enum {
   TESS_ERROR_TYPE = 6,        /* the dtype or rank of a tensor is not what the entry point takes */
   TESS_ERROR_SHAPE = 7,       /* sizes do not fit each other or break a constraint */
   TESS_ERROR_MEMORY = 8,      /* there is not enough memory */
-  TESS_ERROR_DEVICE = 9       /* there is no such device, or its driver failed */
+  TESS_ERROR_DEVICE = 9,      /* there is no such device, or its driver failed */
+  TESS_ERROR_SINGULAR = 10    /* an operator has no inverse */
 };
 
 typedef uint32_t tess_dtype_t;
@@ -118,6 +119,41 @@ typedef struct TessOperatorDesc {
   TessTensorDesc payload[3];         /* those that a representation does not have are all 0 */
 } TessOperatorDesc;
 
+/* A graph of operators, whose structure is kept: leaves, and nodes that make operators of others.  A node names only
+ * nodes before it. */
+enum {
+  TESS_NODE_LEAF = 0,                /* leaves[leaf] */
+  TESS_NODE_COMPOSE = 1,             /* A B C ...: the last is applied first */
+  TESS_NODE_SUM = 2,                 /* A + B + ... */
+  TESS_NODE_SCALE = 3,               /* s A */
+  TESS_NODE_ADJOINT = 4,             /* A* */
+  TESS_NODE_KRONECKER = 5,           /* A (x) B of two, on row-major vectors */
+  TESS_NODE_DIRECT_SUM = 6,          /* A, B, ... on the parts of a vector */
+  TESS_NODE_INVERSE = 7,             /* A^-1 */
+  TESS_NODE_RESOLVENT = 8            /* (s I - A)^-1 */
+};
+typedef struct TessOperatorNode {
+  uint32_t size;
+  uint32_t version;
+  uint32_t kind;                     /* TESS_NODE_... */
+  uint32_t leaf;                     /* of a leaf: which; 0 otherwise */
+  uint32_t first;                    /* where its operands begin in the operands of the graph */
+  uint32_t count;                    /* how many it has; 0 of a leaf */
+  double scalar[2];                  /* s: real and imaginary part; 0 where there is none */
+} TessOperatorNode;
+typedef struct TessOperatorGraph {
+  uint32_t size;
+  uint32_t version;
+  uint32_t leaf_count;
+  uint32_t node_count;               /* at most TESS_MAX_NODES */
+  uint32_t operand_count;
+  uint32_t root;                     /* the node that is the operator */
+  const TessOperatorDesc *leaves;
+  const TessOperatorNode *nodes;
+  const uint32_t *operands;          /* numbers of nodes */
+} TessOperatorGraph;
+#define TESS_MAX_NODES 4096
+
 /* Layouts are part of the ABI. */
 #if defined(__cplusplus)
 #define TESS_ASSERT(name, test) static_assert(test, #name)
@@ -130,6 +166,11 @@ TESS_ASSERT(value_size, sizeof(TessValueInfo) == 144);
 TESS_ASSERT(tile_size, sizeof(TessTileDesc) == 56);
 TESS_ASSERT(kernel_size, sizeof(TessKernelDesc) == 80 + 56 * TESS_MAX_TILES);
 TESS_ASSERT(operator_size, sizeof(TessOperatorDesc) == 40 + 3 * 168);
+TESS_ASSERT(operator_payload, offsetof(TessOperatorDesc, payload) == 40);
+TESS_ASSERT(node_size, sizeof(TessOperatorNode) == 40);
+TESS_ASSERT(node_scalar, offsetof(TessOperatorNode, scalar) == 24);
+TESS_ASSERT(graph_size, sizeof(TessOperatorGraph) == 48);
+TESS_ASSERT(graph_leaves, offsetof(TessOperatorGraph, leaves) == 24);
 
 typedef struct TessBundle TessBundle;
 typedef struct TessEntry TessEntry;
@@ -200,6 +241,18 @@ tess_status_t tess_tensor_init(TessTensorDesc *out, tess_dtype_t dtype, uint32_t
 void tess_tensor_free(TessTensorDesc *tensor);
 tess_status_t tess_tensor_validate(const TessTensorDesc *tensor);
 tess_status_t tess_operator_validate(const TessOperatorDesc *op);
+tess_status_t tess_tile_validate(const TessTileDesc *tile);
+tess_status_t tess_kernel_validate(const TessKernelDesc *kernel);
+
+/* Operators on vectors of f32, f64, c64 or c128, or on the columns of a matrix: x has as many rows as the operator
+ * columns, and y, whose memory the caller has, as many as its rows.  Computed in double precision by the structure of the
+ * operator and rounded once.  Solving: the x with A x = b; operators without a structure to use become matrices, of at
+ * most 8192 rows. */
+tess_status_t tess_graph_validate(const TessOperatorGraph *graph, int64_t *rows, int64_t *columns);
+tess_status_t tess_graph_apply(const TessOperatorGraph *graph, const TessTensorDesc *x, TessTensorDesc *y);
+tess_status_t tess_graph_solve(const TessOperatorGraph *graph, const TessTensorDesc *b, TessTensorDesc *x);
+tess_status_t tess_operator_apply(const TessOperatorDesc *op, const TessTensorDesc *x, TessTensorDesc *y);
+tess_status_t tess_operator_solve(const TessOperatorDesc *op, const TessTensorDesc *b, TessTensorDesc *x);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,41 @@
+"""Other schedules for the slowest cases: constants of the lowering with other values, to be chosen from what is measured.
+
+None of these numbers changes a bit of a result.  They are measured after the cases and are no part of the summary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from sweep.case import Case
+
+GPU = "tessera.ir.tile.gpu."
+ROWS = (("blocks", "PIECE"), ("rows", "PIECE"), ("rows", "PIECE_WARPS"))
+CANDIDATES: tuple[tuple[str, tuple[tuple[str, str], ...], tuple[tuple[int, ...], ...]], ...] = (
+    ("scan: cumsum axis 1 4096x4096 f32", (("scan", "EACH"), ("scan", "WHOLE")), ((16, 4096), (8, 4096), (32, 2048))),
+    ("scan: cumsum axis 1 16384x1021 f32", (("scan", "EACH"),), ((16,), (8,))),
+    ("scan: cumsum axis 1 64x300007 f32", (("scan", "PART"), ("scan", "EACH")), ((1024, 32), (2048, 16), (4096, 16))),
+    ("scan: cumsum axis 0 16777216 f32", (("scan", "PART"), ("scan", "EACH")), ((1024, 32), (2048, 16), (4096, 16))),
+    ("scan: cumsum axis 0 4096x4096 f32", (("scan", "STEPS"),), ((8,), (32,))),
+    ("select: top 8 of 4096x4096 f32", (("topk", "CHUNK"),), ((1024,), (4096,))),
+    ("select: top 50 of 64x50304 f32", (("topk", "CHUNK"),), ((1024,), (4096,))),
+    ("sort: sort 1048576 f32", (("sort", "_BLOCK"), ("sort", "_AT_ONCE")), ((2048, 3), (1024, 4), (512, 3))),
+    ("rows: softmax 4096x50304 bf16", ROWS, ((4096, 4096, 8), (8192, 8192, 16), (4096, 4096, 16), (2048, 2048, 8))),
+    ("rows: softmax 4096x50304 f32", ROWS, ((4096, 4096, 8), (8192, 8192, 16), (4096, 4096, 16))),
+    ("loss: cross entropy gradient 4096x50304 bf16", ROWS, ((4096, 4096, 8), (8192, 8192, 16), (4096, 4096, 16))),
+)  # fmt: skip
+
+
+def candidates(cases: list[Case]) -> Iterator[Case]:
+    """Cases again, each with other constants."""
+    known = {str(c): c for c in cases}
+    for name, places, sets in CANDIDATES:
+        for values in sets:
+            patch: tuple[tuple[str, str, Any], ...] = tuple(
+                (GPU + m, n, v) for (m, n), v in zip(places, values, strict=True)
+            )
+            told = " ".join(f"{n}={v}" for (_, n), v in zip(places, values, strict=True))
+            yield replace(known[name], family="candidate", name=f"{name} {told}", patch=patch,
+                          compiled=False, cached={})  # fmt: skip

@@ -1,0 +1,97 @@
+"""Factors whose rows begin anywhere are copied to rows that the copy engine can fetch.
+
+    a[1000, 999]  ->  a8[1000, 1000]: the same rows, each followed by a zero
+
+The tensor memory accelerator fetches boxes of memory whose rows begin at multiples of 16 bytes; others are loaded number by
+number.  A copy of a factor that many blocks read costs less.  What is read behind a row is 0 as before: no bit changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from tessera.core.dtype import bool_, i64
+from tessera.core.types import TensorType
+from tessera.ir.schedule.factors import factors, is_plain, read_of
+from tessera.ir.schedule.ir import (
+    Apply,
+    Axis,
+    Kernel,
+    Literal,
+    Position,
+    Read,
+    Stage,
+    Term,
+    with_reads,
+)
+from tessera.ir.tile.gpu.contraction import bare, shape_of
+from tessera.ir.tile.gpu.rows import Rows
+from tessera.ir.tile.launch import Launch
+
+_BYTES = 16
+_MANY = 128  # rows and columns of a product whose factors are read often enough
+_DEEP = 64  # terms of its sums
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """A contraction on copies of factors: their types, the columns that zeros follow, the launches that copy."""
+
+    kernel: Kernel
+    types: Mapping[str, TensorType] = field(default_factory=dict)
+    ends_at: Mapping[str, int] = field(default_factory=dict)
+    launches: tuple[Launch, ...] = ()
+
+
+def align_factors(k: Kernel, types: Mapping[str, TensorType]) -> Aligned:
+    """The contraction on copies of its factors where their rows begin anywhere."""
+    s = shape_of(k)
+    if s.bits > 16 or min(s.m, s.n) < _MANY or s.k < _DEEP:
+        return Aligned(k)
+    names = [r.source for r in map(_copied, factors(k.stages[0])) if r]
+    copies = {n: f"{n}_rows" for n in names if _is_odd(types[n])}
+    if not copies:
+        return Aligned(k)
+    head = k.stages[0]
+    term = with_reads(
+        head.term, lambda r: replace(r, source=copies[r.source]) if r.source in copies else r
+    )
+    return Aligned(
+        replace(k, stages=(replace(head, term=term), *k.stages[1:])),
+        {new: _padded(types[n]) for n, new in copies.items()},
+        {new: int(types[n].shape[-1]) for n, new in copies.items()},
+        tuple(_copy(n, types[n], new, _padded(types[n])) for n, new in copies.items()),
+    )
+
+
+def _copied(t: Term) -> Read | None:
+    """The read of a factor that would be a box of memory."""
+    plain = bare(t)
+    if not is_plain(plain):
+        return None
+    r = read_of(plain)
+    return r if len(r.index) > 1 and not any(isinstance(x, Term) for x in r.index) else None
+
+
+def _is_odd(t: TensorType) -> bool:
+    return int(t.shape[-1]) * t.dtype.bits // 8 % _BYTES != 0
+
+
+def _padded(t: TensorType) -> TensorType:
+    whole = _BYTES * 8 // t.dtype.bits
+    return t.with_shape((*t.shape[:-1], -(-int(t.shape[-1]) // whole) * whole))
+
+
+def _copy(x: str, old: TensorType, y: str, new: TensorType) -> Launch:
+    """Rows, each followed by zeros."""
+    axes = tuple(Axis(f"_c{i}", n) for i, n in enumerate(new.shape))
+    last = Position(i64, axes[-1].variable)
+    end = Literal(i64, int(old.shape[-1]) - 1)
+    held = Apply(i64, "min", (last, end))
+    read = Read(old.dtype, x, (*(a.variable for a in axes[:-1]), held))
+    inside = Apply(bool_, "le", (last, end))
+    term = Apply(old.dtype, "where", (inside, read, Literal(old.dtype, 0.0)))
+    kernel = Kernel(f"rows_of_{x}", len(axes) - 1, (Stage(y, axes, (), None, term),), (y,))
+    made = Rows(kernel, {x: old, y: new})
+    return Launch(made.kernel(), (x,), (y,), made.threads)

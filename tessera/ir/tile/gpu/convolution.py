@@ -1,0 +1,75 @@
+"""Convolutions on a GPU: the launches of each, by implicit products (implicit_gemm.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tessera.core.types import TensorType
+from tessera.ir.schedule.ir import Primitive
+from tessera.ir.tile.gpu import conv_plan, conv_weights, depthwise
+from tessera.ir.tile.gpu.channels_last import Turned, pack_turned, pack_weights, taps_of
+from tessera.ir.tile.gpu.conv_plan import Piece, three
+from tessera.ir.tile.gpu.depthwise import Depthwise
+from tessera.ir.tile.gpu.implicit_gemm import ImplicitGemm
+from tessera.ir.tile.launch import Expansion, Launch, Threads
+
+
+def conv(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | None:
+    """The launches of a convolution: images and weights are turned, then multiplied."""
+    x, w = step.operands
+    (y,) = step.results
+    if 0 in types[y].shape:
+        return None
+    if types[w].shape[1] == 1:
+        return depthwise.lower_forward(
+            (x, w, y), Depthwise.of(types[x], types[w], types[y], step.params)
+        )
+    p = conv_plan.forward(types[x], types[w], types[y], step.params)
+    window = three(types[w].shape[2:], 1)
+    product = ImplicitGemm(p, p.taps.count)
+    return Expansion(
+        (
+            Launch(Turned(p.images).kernel(), (x,), ("images",), Threads(4)),
+            Launch(pack_weights(p, window), (w,), ("packed",), Threads(4)),
+            Launch(product.kernel(), ("images", "packed"), (y,), product.threads),
+        ),
+        {"images": p.images.type, "packed": _packed([p])},
+    )
+
+
+def conv_input(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | None:
+    """The launches of the derivative in x: a product for each phase of the stride."""
+    ct, w = step.operands
+    (x,) = step.results
+    pieces = conv_plan.backward(types[ct], types[w], types[x], step.params)
+    window, images = three(types[w].shape[2:], 1), pieces[0].images
+    launches = [
+        Launch(Turned(images).kernel(), (ct,), ("images",), Threads(4)),
+        Launch(pack_turned(pieces, window, images.dtype), (w,), ("packed",), Threads(4)),
+    ]
+    for p in pieces:
+        if p.windows:
+            product = ImplicitGemm(p, max(taps_of(pieces), 1))
+            launches.append(Launch(product.kernel(), ("images", "packed"), (x,), product.threads))
+    return Expansion(tuple(launches), {"images": images.type, "packed": _packed(pieces)})
+
+
+def weights(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | None:
+    """The launches of the derivative in the kernel."""
+    x, ct = step.operands
+    (w,) = step.results
+    if 0 in types[ct].shape:
+        return None
+    if types[w].shape[1] == 1:
+        return depthwise.lower_weights(
+            (x, ct, w), Depthwise.of(types[x], types[w], types[ct], step.params)
+        )
+    return conv_weights.conv_weights(step, types)
+
+
+def _packed(pieces: list[Piece]) -> TensorType:
+    t, made = pieces[0].images, pieces[0].results.made
+    return TensorType(t.dtype, (t.groups, made, max(taps_of(pieces), 1) * t.depth))
+
+
+CONVOLUTIONS = {"conv": conv, "conv_input": conv_input, "conv_weights": weights}

@@ -1,0 +1,132 @@
+"""Convolution as an implicit product: images are read where windows look, nothing is unfolded in memory.
+
+    y[n, o, p] = add over t, c of w[o, t, c] * x[pixel(n, p) + place(t), c]
+->  block (o by 128, n and p by 128): for t, c by 64: acc = dot(load(w, o, t, c), gather(x, pixels + place(t), c), acc)
+
+The sum is one chain over taps and channels; the block's shape does not change a bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tessera.core.dims import Size
+from tessera.core.types import TensorType
+from tessera.ir.tile.gpu.blocks import MULTIPROCESSORS, power
+from tessera.ir.tile.gpu.channels_last import places_of
+from tessera.ir.tile.gpu.conv_numbers import Numbers
+from tessera.ir.tile.gpu.conv_plan import Piece
+from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
+from tessera.ir.tile.launch import Threads
+
+
+@dataclass(frozen=True)
+class ConvBlock:
+    """A block of out channels by windows, and how many threads compute it."""
+
+    made: int
+    windows: int
+    warps: int = 4
+    stages: int = 3
+
+
+class ImplicitGemm:
+    """The product of one piece, being written."""
+
+    def __init__(self, p: Piece, taps: int, block: ConvBlock | None = None):
+        self.p, self.b, self.taps = p, Builder("conv"), taps
+        self.block = block or default_block(p)
+
+    @property
+    def threads(self) -> Threads:
+        return Threads(self.block.warps, self.block.stages)
+
+    def kernel(self) -> Kernel:
+        """The kernel: images, packed weights (group, out channel, tap and channel), results."""
+        b, p = self.b, self.p
+        images, made, places = p.images, p.results.made, prod(p.results.sizes)
+        dtype, groups = images.dtype, images.groups
+        x = b.parameter("x", images.type)
+        w = b.parameter("w", TensorType(dtype, (groups, made, self.taps * images.depth)))
+        y = b.parameter("y", TensorType(dtype, (images.count, groups, made, places)), writable=True)
+        at = b.program(-(-p.windows // self.block.windows)) * self.block.windows
+        group = b.program(groups)
+        row = b.program(-(-made // self.block.made)) * self.block.made
+        masked = (1,) if made % self.block.made else ()
+        pixels = self.pixels(at)
+        acc = b.full(dtype.accum, (self.block.made, self.block.windows), 0)
+        depth, step = images.depth, images.step
+        each, taps = depth // step, p.taps
+        with b.loop(0, taps.count * each, 1, [acc]) as loop:
+            tap, part = loop.variable // each, loop.variable % each * step
+            right = b.gather(
+                x, {0: pixels}, (self.place(tap), group * depth + part), (1, step), axes=(1, 0)
+            )
+            left = b.load(
+                w, (group, row, taps.first * depth + loop.variable * step), (1, self.block.made, step),
+                axes=(1, 2), masked=masked,
+            )  # fmt: skip
+            loop.carry(b.dot(left, right, loop.carried[0]))
+        value = b.cast(loop.results[0], dtype)
+        self.store(y, value, at, group, row)
+        return b.finish()
+
+    def pixels(self, at: Size) -> Tile:
+        """The pixel at which each window begins; those behind the last look where it does."""
+        p, taps = self.p, self.p.taps
+        numbers = Numbers(
+            self.b, max(p.windows, p.images.count * p.images.pixels) + self.block.windows
+        )
+        line = numbers.line(at, (1, self.block.windows), 1)
+        image, *places = numbers.places(line, (p.images.count, *taps.counts))
+        moved = [
+            numbers.add(numbers.mul(x, s), a)
+            for x, s, a in zip(places, taps.stride, taps.start, strict=True)
+        ]
+        last = p.images.count * p.images.pixels - 1 - taps.reach(p.images.padded)
+        return numbers.index(numbers.joined([image, *moved], (1, *p.images.padded)), last)
+
+    def place(self, tap: Size) -> Size:
+        """The pixels between a window's first place and one of its taps."""
+        taps, (_, rows, columns) = self.p.taps, self.p.images.padded
+        z, y, x = places_of(tap, taps.window)
+        return (z * taps.dilation[0] * rows + y * taps.dilation[1]) * columns + x * taps.dilation[2]
+
+    def store(self, y: Memory, value: Tile, at: Size, group: Size, row: Size) -> None:
+        """Results where they belong; those of windows behind the last are dropped."""
+        p, r = self.p, self.p.results
+        numbers = Numbers(
+            self.b, max(p.windows, p.images.count * prod(r.sizes)) + self.block.windows
+        )
+        line = numbers.line(at, (1, self.block.windows), 1)
+        image, rest = numbers.split(line, prod(p.taps.counts))
+        into = rest if r.whole else self.spread(numbers, rest)
+        masked = (0, 2, 3) if r.made % self.block.made else (0, 3)
+        self.b.scatter(
+            y, value, {0: numbers.index(image), 3: numbers.index(into)}, (0, group, row, 0),
+            (1, 1, self.block.made, 1), axes=(2, 3), masked=masked, distinct=True,
+        )  # fmt: skip
+
+    def spread(self, numbers: Numbers, window: Tile) -> Tile:
+        """The places of windows that lie apart."""
+        r = self.p.results
+        moved = [
+            numbers.add(numbers.mul(x, s), a)
+            for x, s, a in zip(
+                numbers.places(window, self.p.taps.counts), r.step, r.offset, strict=True
+            )
+        ]
+        return numbers.joined(moved, r.sizes)
+
+
+def default_block(p: Piece) -> ConvBlock:
+    """The block of a piece."""
+    made = max(min(power(p.results.made), 128), 16)
+    if p.images.dtype.bits > 16:
+        return ConvBlock(min(made, 64), max(min(power(p.windows), 64), 16), 4, 2)
+    windows = max(min(power(p.windows), 128), 16)
+    rows = -(-p.results.made // made) * p.images.groups
+    while windows > 32 and -(-p.windows // windows) * rows < MULTIPROCESSORS:
+        windows //= 2
+    return ConvBlock(made, windows, 8 if made * windows >= 128 * 128 else 4, 4)

@@ -1,0 +1,86 @@
+"""The block of a product: the one that a model of the device expects to be done first.
+
+A multiprocessor multiplies, and its part of the second cache feeds it: a block of m by n takes for each k the longer
+of m n / RATE and (m + n) bytes / FEED cycles, and the last round of blocks counts as a whole one.  A sum along k is one
+chain in every block, so what is chosen changes no bit (docs/decisions/070-blocks-of-products.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tessera.ir.tile.gpu.blocks import ENOUGH, MULTIPROCESSORS, ProductBlock, power
+
+_RATE = 2048  # products of 16 bits that a multiprocessor of Hopper adds in a cycle
+_FEED = 48  # bytes of factors that it gets in a cycle, when all of them ask
+_BEGIN = 1500  # cycles until the first factors are there
+_STORE = 32  # bytes of a result that it stores in a cycle
+_LATENCY = 280  # cycles of a step at least: what a load takes, over the steps that overlap
+_BLOCKS = (
+    (128, 256), (256, 128), (128, 128), (64, 256), (128, 64), (64, 128), (64, 64), (64, 32), (32, 64), (32, 32),
+)  # fmt: skip
+_MATRIX = 8192  # elements of a matrix that a block of few vectors asks for at once
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A product: its sizes, the bits of a factor, the stages with it, and whether its left factor lies along m."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    bits: int
+    stages: int = 1
+    turned: bool = False
+
+
+def product_block(s: Shape) -> ProductBlock:
+    """The block of a product."""
+    if s.bits > 16:
+        return ProductBlock(_fit(s.m, 64), _fit(s.n, 64), _fit(s.k, 32))
+    if s.n <= 16 and s.m >= 64:
+        return _few_columns(s)
+    if s.m <= 16 and s.n <= 64 and s.k >= 512 and s.batch * s.n <= 64:
+        return ProductBlock(16, _fit(s.n, 32), 256)  # few blocks wait for memory, and ask for much
+    if s.m <= 32 or s.n <= 16:
+        return ProductBlock(_fit(s.m, 64), _fit(s.n, 64), _fit(s.k, 128))
+    m, n = min(_BLOCKS, key=lambda b: cycles(s, *b))
+    if s.stages > 2 and m * n == 128 * 256:
+        m, n = 256, 128  # what follows reads rows of 128
+    depth = _fit(s.k, max(_depth(m, n), 128 if s.bits == 8 else 0))
+    large = m * n == 128 * 256 and _blocks(s, m, n) >= MULTIPROCESSORS
+    return ProductBlock(m, n, depth, 8, MULTIPROCESSORS if large else 0)
+
+
+def cycles(s: Shape, m: int, n: int) -> float:
+    """What a product in blocks of m by n takes, where memory is no bound."""
+    size = s.bits / 8
+    step = max(m * n / (_RATE * 16 / s.bits), (m + n) * size / _FEED, _LATENCY / _depth(m, n))
+    rounds = -(-_blocks(s, m, n) // MULTIPROCESSORS)
+    steps = -(-s.k // _depth(m, n)) * _depth(m, n)
+    return rounds * (steps * step + m * n * 2 / _STORE) + _BEGIN
+
+
+def _depth(m: int, n: int) -> int:
+    """The k of a step."""
+    return 128 if m * n <= 64 * 64 else 64
+
+
+def _blocks(s: Shape, m: int, n: int) -> int:
+    return s.batch * -(-s.m // m) * -(-s.n // n)
+
+
+def _few_columns(s: Shape) -> ProductBlock:
+    """A matrix that is read once, for few vectors: long runs of it, along whichever axis it lies."""
+    if s.turned:
+        depth = _fit(s.k, 64)
+        return ProductBlock(min(_fit(s.m, _MATRIX // depth), 512), 16, depth, 1)
+    few = s.batch * s.m <= 16 * ENOUGH
+    depth = _fit(s.k, 512 if few else 256)
+    rows = 16 if few else max(32, min(_fit(s.m, _MATRIX // depth), 512))
+    return ProductBlock(rows, 16, depth, 1)
+
+
+def _fit(n: int, most: int) -> int:
+    return max(min(power(n), most), 16)

@@ -1,0 +1,54 @@
+"""The time to compile grows with the size of a program and no faster."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import op
+from tessera.compile.cpu.build import form_of
+from tessera.ir.schedule.ir import Kernel
+from tessera.ir.schedule.lower import cost_of, lower
+from tests.support.runners.levels import prepared
+
+
+def sines(count: int):
+    def f(v):
+        for _ in range(count):
+            v = op.sin(v) + 0.5
+        return v
+
+    return f
+
+
+@pytest.mark.parametrize("count", [60, 400, 3000])
+def test_a_long_chain_is_cut_into_kernels_of_one_form(count: int) -> None:
+    """400 of them took 25 s in one kernel, 3,000 did not end."""
+    p = lower(prepared(ts.trace(sines(count), ts.Tensor[8, ts.f32])))
+    types = {n: b.type for n, b in p.buffers.items()}
+    kernels = [s for s in p.steps if isinstance(s, Kernel)]
+    assert all(sum(cost_of(t.term) for t in k.stages) <= 1000 for k in kernels)
+    assert len({form_of(k, types) for k in kernels}) <= 3
+
+
+def test_a_chain_that_is_cut_computes_the_same() -> None:
+    x = np.linspace(-1, 1, 8)
+    want = x
+    for _ in range(100):
+        want = np.sin(want) + 0.5
+    np.testing.assert_allclose(ts.jit(sines(100))(ts.tensor(x)).numpy(), want, rtol=1e-12)
+
+
+def test_many_sums_of_rows_are_no_one_kernel() -> None:
+    """Stages that would all join one kernel of rows."""
+
+    def f(x):
+        for _ in range(120):
+            x = op.exp(x - op.max(x, -1, keepdims=True))
+        return x
+
+    p = lower(prepared(ts.trace(f, ts.Tensor[4, 16, ts.f32])))
+    kernels = [s for s in p.steps if isinstance(s, Kernel)]
+    assert len(kernels) > 1
+    assert all(sum(cost_of(t.term) for t in k.stages) <= 1000 for k in kernels)

@@ -1,0 +1,167 @@
+"""Sorting on a GPU: networks in registers and over memory give the order of NumPy, stable, NaN last."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import op
+from tessera.core.dtype import as_dtype, bf16, f32, i64
+from tessera.core.sorts import order
+from tessera.core.types import TensorType
+from tessera.ir.schedule.ir import Primitive
+from tessera.ir.target.triton.emit import emit
+from tessera.ir.tile.gpu import sort, topk
+from tessera.ir.tile.interp import interpret
+from tessera.ir.tile.verify import verify
+from tessera.runtime.cuda import driver
+from tests.support.fakes.gpu_fake import fake_gpu
+
+RUNS_ON = "numpy"
+DTYPES = ["bool", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "bf16", "f4", "f8"]
+
+
+def draw(shape: tuple[int, ...], kind: str, seed: int = 0) -> Any:
+    """Few numbers that come often, and all that is special."""
+    rng = np.random.default_rng([seed, *shape])
+    dtype = np.dtype(bf16.np if kind == "bf16" else kind)
+    if dtype.kind == "b":
+        return rng.random(shape) < 0.5
+    if dtype.kind in "iu":
+        ends = np.iinfo(dtype)
+        far = rng.integers(ends.min, ends.max, shape, dtype, endpoint=True)
+        return np.where(rng.random(shape) < 0.5, far, rng.integers(0, 4, shape).astype(dtype))
+    x = (rng.standard_normal(shape) * 2).round(1)
+    for special in (np.nan, -np.nan, -0.0, 0.0, np.inf, -np.inf):
+        x[rng.random(shape) < 0.06] = special
+    return x.astype(dtype)
+
+
+def launched(name: str, x: Any, axis: int, down: bool, k: int) -> list[Any]:
+    """The results of the kernels, by the Tile interpreter."""
+    t = TensorType(as_dtype(x.dtype), x.shape)
+    out = t.with_shape((*x.shape[:axis], k, *x.shape[axis + 1 :]))
+    types = {"x": t, "values": out, "indices": out.with_dtype(i64)}
+    results = {"sort": ("values",), "argsort": ("indices",), "topk": ("values", "indices")}[name]
+    params = {"axis": axis, "largest" if name == "topk" else "descending": down, "k": k}
+    kernels = {**sort.SORTS, "topk": topk.topk}
+    e = kernels[name](Primitive("s", name, params, ("x",), results), types)
+    assert e is not None
+    memory = {"x": x}
+    for n, u in {**types, **e.between}.items():
+        memory.setdefault(n, np.zeros(u.shape, u.dtype.np))  # type: ignore[arg-type]
+    for launch in e.launches:
+        verify(launch.kernel)
+        ast.parse(emit(launch.kernel, launch.threads))
+        names = (*launch.inputs, *launch.outputs)
+        given = [
+            memory[n].view(m.type.dtype.np).reshape(m.type.shape)
+            for m, n in zip(launch.kernel.parameters, names, strict=True)
+        ]
+        interpret(launch.kernel, given)
+    return [memory[n] for n in results]
+
+
+def check(name: str, x: Any, axis: int, down: bool, k: int = 0) -> None:
+    k = k or (max(x.shape[axis] // 2, 1) if name == "topk" else x.shape[axis])
+    where = np.take(order(x, axis, down), np.arange(k), axis)
+    want = {"indices": where, "values": np.take_along_axis(x, where, axis)}
+    found = {"sort": ["values"], "argsort": ["indices"], "topk": ["values", "indices"]}[name]
+    for n, got in zip(found, launched(name, x, axis, down, k), strict=True):
+        assert got.tobytes() == want[n].tobytes(), n
+
+
+@pytest.mark.parametrize("down", [False, True], ids=["up", "down"])
+@pytest.mark.parametrize("kind", DTYPES)
+def test_lines_of_a_block(kind: str, down: bool) -> None:
+    for i, (shape, axis) in enumerate([((1,), 0), ((9, 7), 1), ((33, 4), 0), ((2, 70, 3), 1)]):
+        check(("sort", "argsort", "topk")[i % 3], draw(shape, kind), axis, down)
+
+
+@pytest.mark.parametrize("down", [False, True], ids=["up", "down"])
+@pytest.mark.parametrize("kind", ["i4", "f4", "u8", "f8"])
+def test_lines_of_many_blocks(kind: str, down: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With blocks so small that all kinds of passes take part."""
+    monkeypatch.setattr(sort, "_BLOCK", 16)
+    monkeypatch.setattr(sort, "_WIDE", 8)
+    check("topk", draw((250,), kind), 0, down)
+    check("sort", draw((2, 20), kind), 1, down)
+    check("argsort", draw((2, 33, 2), kind), 1, down)
+
+
+def test_a_line_of_two_blocks_of_the_usual_size() -> None:
+    check("sort", draw((1500,), "f4"), 0, False)
+
+
+@pytest.mark.parametrize("down", [False, True], ids=["up", "down"])
+@pytest.mark.parametrize("kind", ["u1", "bf16", "f4", "i8"])
+def test_the_first_few_are_selected_in_rounds(
+    kind: str, down: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check("topk", draw((5, 70), kind), 1, down, 3)
+    check("topk", draw((33, 4), kind), 0, down, 1)
+    monkeypatch.setattr(topk, "CHUNK", 16)
+    for k in (1, 4, 7):
+        check("topk", draw((2, 130), kind), 1, down, k)
+    check("topk", draw((40, 3), kind), 0, down, 2)
+
+
+def test_a_long_line_is_selected_from_without_a_sort() -> None:
+    t = TensorType(f32, (4, 50304))
+    types = {"x": t, "v": t.with_shape((4, 50)), "i": t.with_shape((4, 50)).with_dtype(i64)}
+    step = Primitive("s", "topk", {"axis": 1, "largest": True, "k": 50}, ("x",), ("v", "i"))
+    e = topk.topk(step, types)
+    assert e is not None
+    assert [x.kernel.name for x in e.launches] == ["topk_parts", "topk_final"]
+
+
+@pytest.fixture
+def cuda() -> Iterator[None]:
+    with fake_gpu(), warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        yield
+
+
+def test_programs_sort_on_the_device(cuda: None) -> None:
+    x = draw((4, 50), "f4")
+    t = ts.tensor(x).to("cuda")
+    f = ts.jit(lambda x: (op.sort(x, 0), op.argsort(x, descending=True), op.topk(x, 5), op.sort(x)))
+    got = [y.numpy() for y in ts.tree.leaves(f(t))]
+    want = [y.numpy() for y in ts.tree.leaves(f(ts.tensor(x)))]
+    for a, b in zip(got, want, strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
+def test_few_and_many_lines_and_symbolic_sizes(cuda: None) -> None:
+    f = ts.jit(lambda x: op.sort(x * 2.0, 1))
+    g = ts.jit(_annotated)
+    for shape in ((2, 9), (12, 9), (1, 1), (3, 1100)):
+        x = draw(shape, "f4")
+        for h in (f, g):
+            got = h(ts.tensor(x).to("cuda")).numpy()
+            np.testing.assert_array_equal(got, np.sort(x * 2, 1))
+
+
+def _annotated(x: ts.Tensor["R", "C", ts.f32]) -> Any:
+    return op.sort(x * 2.0, 1)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not driver.available(), reason="there is no GPU")
+@pytest.mark.parametrize("shape", [(7,), (100, 33), (3, 1000, 5), (5000,), (1 << 17,)], ids=str)
+@pytest.mark.parametrize("kind", DTYPES)
+def test_sorting_on_the_device(kind: str, shape: tuple[int, ...]) -> None:
+    x = draw(shape, kind)
+    axis = min(1, x.ndim - 1)
+    for down in (False, True):
+        f = ts.jit(lambda x, down=down: (op.sort(x, axis, down), op.argsort(x, axis, down)))
+        values, indices = f(ts.tensor(x).to("cuda"))
+        where = order(x, axis, down)
+        np.testing.assert_array_equal(indices.numpy(), where)
+        assert values.numpy().tobytes() == np.take_along_axis(x, where, axis).tobytes()

@@ -1,0 +1,307 @@
+"""The C runtime: a C program runs bundles with the bits of Python's run, built in several ways, on several threads."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import Tensor, op
+from tessera.deploy.container import Container
+from tessera.deploy.targets import usable
+from tessera.native import INCLUDE, SOURCE
+
+HERE = Path(__file__).parents[1] / "native"
+COMPILER = shutil.which("gcc") or shutil.which("cc")
+pytestmark = pytest.mark.skipif(
+    not (COMPILER and usable()), reason="no C compiler for this processor"
+)
+RNG = np.random.default_rng(5)
+STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE"]
+
+
+def normal(*shape: int, scale: float = 1.0) -> Any:
+    return ts.tensor((scale * RNG.normal(size=shape)).astype(np.float32))
+
+
+# Programs ---------------------------------------------------------------------------------------
+
+HEADS, WIDTH, WORDS = 4, 32, 61
+
+
+def gpt_weights() -> Any:
+    def block() -> Any:
+        return {
+            "qkv": normal(WIDTH, 3 * WIDTH, scale=0.2), "out": normal(WIDTH, WIDTH, scale=0.2),
+            "up": normal(WIDTH, 4 * WIDTH, scale=0.2), "down": normal(4 * WIDTH, WIDTH, scale=0.2),
+            "gain1": normal(WIDTH), "gain2": normal(WIDTH),
+        }  # fmt: skip
+
+    return {"embed": normal(WORDS, WIDTH), "blocks": [block(), block()]}
+
+
+def greedy(p: Any, tokens: Tensor["S", ts.i32]) -> Any:
+    """The next token of a small GPT, and its logits."""
+    s = tokens.shape[0]
+    h = op.take(p["embed"], tokens, axis=0)
+    for b in p["blocks"]:
+        q, k, v = (
+            op.transpose(op.reshape(x, (s, HEADS, WIDTH // HEADS)), (1, 0, 2))
+            for x in op.split(op.matmul(op.layernorm(h, b["gain1"]), b["qkv"]), 3, axis=-1)
+        )
+        a = op.reshape(op.transpose(op.attention(q, k, v, causal=True), (1, 0, 2)), (s, WIDTH))
+        h = h + op.matmul(a, b["out"])
+        h = h + op.matmul(op.gelu(op.matmul(op.layernorm(h, b["gain2"]), b["up"])), b["down"])
+    logits = op.matmul(h, op.transpose(p["embed"], (1, 0)))[-1]
+    return op.argmax(logits), logits
+
+
+K1, K2, DENSE = normal(8, 3, 3, 3), normal(16, 8, 3, 3), normal(16, 10)
+
+
+def cnn(x: Any) -> Any:
+    y = op.max_pool(op.relu(op.conv2d(x, K1, padding=1)), 2)
+    y = op.mean(op.relu(op.conv2d(y, K2, padding=1)), axis=(2, 3))
+    return op.softmax(op.matmul(y, DENSE), axis=-1)
+
+
+def heat(f: Any) -> Any:
+    """A step of the heat equation on a torus, by its spectrum."""
+    n = f.shape[-1]
+    k = np.fft.fftfreq(n, 1 / n)
+    factor = ts.tensor(np.exp(-0.01 * (k[:, None] ** 2 + k[None] ** 2)).astype(np.float32))
+    return op.real(op.ifft2(op.fft2(f) * factor))
+
+
+A, B = normal(8, 8), normal(6, 6)
+
+
+def kronecker(x: Any) -> Any:
+    return op.kronecker(op.dense(A), op.dense(B)) @ x
+
+
+def loops(xs: Any) -> Any:
+    carry, ys = ts.scan(lambda c, x: (c * 0.5 + x, op.tanh(c)), ts.zeros((4,)), xs)
+    halved = ts.while_loop(lambda s: s[0] < 5.0, lambda s: (s[0] + 1.0, s[1] * 0.5), (0.0, carry))
+    return halved[1], ys
+
+
+def views(x: Tensor["n", "m"]) -> Any:
+    t = op.transpose(x, (1, 0))
+    return t, x[1:3], x, op.matmul(t, x), op.exp(x) % 1.5, x
+
+
+SQUARE = normal(5, 5, scale=0.3)
+
+
+def branches(x: Tensor["n", 5], flag: Tensor[ts.bool_]) -> Any:
+    """Branches and loops whose bodies are programs: products, running sums, branches inside of loops."""
+
+    def step(c: Any, row: Any) -> Any:
+        c = op.matmul(c, SQUARE) + row
+        c = ts.cond(op.sum(c) > 0.0, lambda y: op.cumsum(y, axis=-1) * 0.5, lambda y: y - 1.0, c)
+        return c, op.softmax(op.matmul(c, op.transpose(SQUARE, (1, 0))), axis=-1)
+
+    carry, ys = ts.scan(step, ts.zeros((2, 5)), op.broadcast_to(x[:, None, :], (x.shape[0], 2, 5)))
+    back, zs = ts.scan(
+        step, carry, op.broadcast_to(x[:, None, :], (x.shape[0], 2, 5)), reverse=True
+    )
+    none, _ = ts.scan(step, carry, ts.zeros((0, 2, 5)))
+    grown = ts.while_loop(
+        lambda s: op.sum(s[1] * s[1]) < 50.0,
+        lambda s: (s[0] + 1, op.matmul(s[1], op.transpose(s[1], (1, 0))) @ s[1] + 1.0),
+        (ts.tensor(np.int32(0)), carry * 0.1),
+    )
+    either = ts.cond(flag, lambda a, b: op.cumsum(a, axis=0), lambda a, b: a + b[0], x, carry)
+    return carry, ys, back, zs, none, grown, either
+
+
+SPLIT = {"tokens": ts.tensor(RNG.integers(0, WORDS, 12).astype(np.int32))}
+PROGRAMS: dict[str, tuple[Any, tuple[Any, ...], Any]] = {
+    "greedy": (greedy, (SPLIT["tokens"],), gpt_weights()), "cnn": (cnn, (normal(2, 3, 16, 16),), None),
+    "heat": (heat, (normal(32, 32),), None), "kronecker": (kronecker, (normal(48),), None),
+    "loops": (loops, (normal(9, 4),), None), "views": (views, (normal(6, 6),), None),
+    "branches": (branches, (normal(4, 5), ts.tensor(np.array(True))), None),
+}  # fmt: skip
+OTHER = {
+    "greedy": (ts.tensor(RNG.integers(0, WORDS, 7).astype(np.int32)),),
+    "views": (normal(7, 4),),
+    "branches": (normal(7, 5), ts.tensor(np.array(False))),
+}
+
+
+# Running them -----------------------------------------------------------------------------------
+
+
+def record(path: Path, tensors: Sequence[Any]) -> None:
+    """Write tensors as tests/native/run.c reads them."""
+    with path.open("wb") as f:
+        for x in map(np.asarray, tensors):
+            f.write(struct.pack(f"<{1 + x.ndim}q", x.ndim, *x.shape) + x.tobytes())
+
+
+def build(out: Path, source: str, *flags: str) -> Path:
+    run = [
+        str(COMPILER),
+        *STRICT,
+        *flags,
+        "-pthread",
+        "-I",
+        str(INCLUDE),
+        str(HERE / source),
+        str(SOURCE),
+    ]
+    subprocess.run([*run, "-o", str(out)], check=True)
+    return out
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the bundle and the record of every program."""
+    folder = tmp_path_factory.mktemp("bundles")
+    for name, (f, args, weights) in PROGRAMS.items():
+        targets = [f"cpu:{usable()[-1]}"]  # that valgrind knows the instructions of
+        ts.bundle.save(f, folder / f"{name}.tess", *args, targets=targets, weights=weights)
+        given = OTHER.get(name, args)
+        held = () if weights is None else (weights,)
+        outs = ts.jit(f)(*held, *given)
+        record(folder / f"{name}.record", [*ts.tree.leaves(given), *ts.tree.leaves(outs)])
+        got = ts.bundle.load(folder / f"{name}.tess").run(*given)
+        pairs = zip(ts.tree.leaves(got), ts.tree.leaves(outs), strict=True)
+        assert all(np.asarray(x).tobytes() == np.asarray(y).tobytes() for x, y in pairs), name
+    return folder
+
+
+def runs(made: Path, name: str, program: Path, threads: int, *front: str) -> str:
+    at = [str(made / f"{name}.tess"), str(made / f"{name}.record"), name, str(threads), "3"]
+    done = subprocess.run([*front, str(program), *at], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{name} on {threads} threads: {done.stderr}"
+    return done.stderr
+
+
+@pytest.mark.parametrize("level", ["-O0", pytest.param("-O3", marks=pytest.mark.deep)])
+def test_c_has_the_bits_of_python(made: Path, tmp_path: Path, level: str):
+    program = build(tmp_path / "run", "run.c", level)
+    for name in PROGRAMS:
+        for threads in (1, 2, 3):
+            assert "the same bits" in runs(made, name, program, threads)
+
+
+@pytest.mark.deep
+@pytest.mark.skipif(not shutil.which("valgrind"), reason="valgrind is not installed")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_valgrind_finds_nothing(made: Path, tmp_path: Path, name: str):
+    program = build(tmp_path / "run", "run.c", "-O1", "-g")
+    check = (
+        "valgrind",
+        "-q",
+        "--error-exitcode=9",
+        "--leak-check=full",
+        "--errors-for-leak-kinds=definite",
+    )
+    assert "the same bits" in runs(made, name, program, 1, *check)
+
+
+@pytest.mark.deep
+def test_sanitizers_find_nothing(made: Path, tmp_path: Path):
+    program = build(
+        tmp_path / "run",
+        "run.c",
+        "-O1",
+        "-g",
+        "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=all",
+    )
+    for name in PROGRAMS:
+        for threads in (1, 3):
+            assert "the same bits" in runs(made, name, program, threads)
+
+
+def test_the_header_is_c_and_cpp(tmp_path: Path):
+    unit = tmp_path / "unit.cpp"
+    unit.write_text(
+        '#include "tessera/tessera.h"\nint main() { return tess_abi_version() != 1; }\n'
+    )
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("no C++ compiler")
+    flags = [
+        "-std=c++11",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-pedantic",
+        "-fsyntax-only",
+        "-I",
+        str(INCLUDE),
+    ]
+    subprocess.run([compiler, *flags, str(unit)], check=True)
+
+
+def test_threads_run_one_entry_at_once(made: Path, tmp_path: Path):
+    program = build(tmp_path / "threads", "threads.c", "-O0")
+    for name in ("cnn", "greedy", "loops", "branches"):
+        run = [str(program), str(made / f"{name}.tess"), name, "3", "40"]
+        assert subprocess.run(run, check=False).returncode == 0, name
+
+
+@pytest.mark.deep
+def test_the_thread_sanitizer_finds_nothing(made: Path, tmp_path: Path):
+    program = build(tmp_path / "threads", "threads.c", "-O1", "-g", "-fsanitize=thread")
+    for name in ("cnn", "greedy", "loops"):
+        run = [str(program), str(made / f"{name}.tess"), name, "3", "10"]
+        done = subprocess.run(run, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_wrong_calls_are_explained(made: Path, tmp_path: Path):
+    program = build(tmp_path / "wrong", "wrong.c", "-O0")
+    run = [str(program), str(made / "views.tess"), str(made / "cnn.tess")]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "2 bundle: nothing.tess cannot be opened (No such file or directory)",
+        "5 tess_entry_open: there is no entry point 'other'",
+        "1 views: got 0 inputs, expected 1",
+        "1 tensor: size 0 and version 0, expected 168 and 1; use tess_tensor_init",
+        "6 views: input 0 'x' has dtype 16 and rank 2, expected 15 and 2",
+        "1 views: room for 1 outputs, expected 6",
+        "1 views: output 0 overlaps input 0",
+        "7 views: output 0 is not a row-major tensor of the result's shape; see tess_entry_plan",
+        "7 cnn: input 0 'x': axis 3 has 15 elements, expected 16",
+        "3 cnn: the bundle was opened unverified; what is not verified is not run",
+        "1 operator: tag 1 does not fit representation 0",
+        "7 operator: the matrix is not 3 by 2",
+    ]
+
+
+def test_damaged_weights_are_found_piece_by_piece(tmp_path: Path):
+    program = build(tmp_path / "run", "run.c", "-O1")
+    w = normal(400, 173)  # which ends inside of a piece
+    x = normal(3, 400)
+    path = tmp_path / "whole.tess"
+    ts.bundle.save({"f": (lambda p, x: op.matmul(x, p), x)}, path, weights=w)
+    record(tmp_path / "record", [x, ts.jit(op.matmul)(x, w)])
+    data = path.read_bytes()
+    at = Container(path).named["weights"]
+    run = [str(program), str(tmp_path / "f.tess"), str(tmp_path / "record"), "f", "2"]
+    places = [0, 16383, 16384, at.size // 2, at.size - 1, *RNG.integers(0, at.size, 12)]
+    for place in [None, *places]:
+        wrong = bytearray(data)
+        if place is not None:
+            wrong[at.offset + int(place)] ^= 1 << int(place) % 8
+        (tmp_path / "f.tess").write_bytes(wrong)
+        done = subprocess.run(run, capture_output=True, text=True, check=False)
+        if place is None:
+            assert "the same bits" in done.stderr
+        else:
+            assert "status 3: bundle: the digest of section 'weights' is wrong" in done.stderr, (
+                place
+            )

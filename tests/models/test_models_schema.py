@@ -1,0 +1,193 @@
+"""Replies by a JSON schema always parse and always follow it, however random the model and short the limit."""
+
+import json
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.core.errors import OperandError
+from tessera.models import grammar
+from tessera.models.guide import Masks, Vocabulary, guide
+from tessera.models.integers import integers
+from tessera.models.schema import Grammar
+from tests.support.cases.model_files import SMALL, llama_gguf
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("gguf") / "tiny.gguf"
+    path.write_bytes(llama_gguf(config=SMALL))
+    return ts.models.load(path)
+
+
+NAMES = ("a", "b", 'quo"te', "é", "日本", "long name")
+
+
+def random_schema(rng, depth=0):
+    """A schema of the kinds that are taken."""
+    kinds = ["string", "integer", "number", "boolean", "null", "enum", "const"]
+    kinds += ["object", "array", "anyOf", "any", "types"] if depth < 3 else []
+    kind = kinds[rng.integers(len(kinds))]
+    inner = lambda: random_schema(rng, depth + 1)  # noqa: E731
+    if kind == "object":
+        names = rng.permutation(NAMES)[: rng.integers(0, 5)].tolist()
+        need = [n for n in names if rng.random() < 0.5]
+        out = {"type": kind, "properties": {n: inner() for n in names}, "required": need}
+        return out | ({"additionalProperties": False} if rng.random() < 0.5 else {})
+    if kind == "array":
+        low = int(rng.integers(0, 3))
+        out = {"type": kind, "items": inner(), "minItems": low}
+        out |= {"maxItems": low + int(rng.integers(0, 3))} if rng.random() < 0.5 else {}
+        return out | ({"prefixItems": [inner(), inner()]} if rng.random() < 0.2 else {})
+    if kind == "string":
+        low = int(rng.integers(0, 4))
+        return {"type": kind, "minLength": low, "maxLength": low + int(rng.integers(0, 9))} if rng.random() < 0.5 else {"type": kind}  # fmt: skip
+    if kind in ("integer", "number"):
+        low = int(rng.integers(-2000, 2000))
+        bounds = {"minimum": low, "maximum": low + int(rng.integers(0, 500)), "exclusiveMaximum": 10_000.5}  # fmt: skip
+        return {"type": kind} | {k: v for k, v in bounds.items() if rng.random() < 0.5}
+    return {
+        "enum": {"enum": ["x", 1, None, [1, {"k": "v"}]]}, "const": {"const": {"é": [True]}}, "any": {},
+        "types": {"type": ["string", "null", "array"]}, "boolean": {"type": "boolean"}, "null": {"type": "null"},
+    }.get(kind) or {"anyOf": [inner(), inner()]}  # fmt: skip
+
+
+IS = {
+    "object": lambda v: isinstance(v, dict), "array": lambda v: isinstance(v, list), "string": lambda v: isinstance(v, str),
+    "integer": lambda v: type(v) is int, "number": lambda v: type(v) in (int, float),
+    "boolean": lambda v: isinstance(v, bool), "null": lambda v: v is None,
+}  # fmt: skip
+
+
+def follows(v, s):
+    """Whether a value follows a schema, as the specification says it."""
+    if "anyOf" in s:
+        return any(follows(v, o) for o in s["anyOf"])
+    if "enum" in s or "const" in s:
+        return any(v == e and type(v) is type(e) for e in s.get("enum", [s.get("const")]))
+    kinds = s.get("type", list(IS))
+    if not any(IS[k](v) for k in (kinds if isinstance(kinds, list) else [kinds])):
+        return False
+    if isinstance(v, str):
+        return s.get("minLength", 0) <= len(v) <= s.get("maxLength", 1 << 30)
+    if isinstance(v, list):
+        first = s.get("prefixItems", [])
+        each = [*first, *[s.get("items", {})] * len(v)][: len(v)]
+        sized = s.get("minItems", 0) <= len(v) <= s.get("maxItems", 1 << 30)
+        return sized and all(map(follows, v, each))
+    if isinstance(v, dict):
+        known = s.get("properties", {})
+        closed = s.get("additionalProperties") is not False or v.keys() <= known.keys()
+        return closed and set(s.get("required", ())) <= v.keys() and all(follows(x, known.get(k, {})) for k, x in v.items())  # fmt: skip
+    if type(v) in (int, float):
+        return s.get("minimum", v) <= v <= s.get("maximum", v) and v < s.get("exclusiveMaximum", 1e99)  # fmt: skip
+    return True
+
+
+def check_schemas(model, seeds):
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        schema = random_schema(rng)
+        try:
+            least = guide(model, schema, 10**6).least()
+        except OperandError as e:
+            assert "no integer" in e.message, schema  # noqa: PT017
+            continue
+        limit = least + int(rng.integers(0, 40))
+        if limit > 190:
+            continue
+        text = model.generate(
+            "ab", limit, float(rng.choice([0.0, 1.0, 3.0])), seed=seed, schema=schema
+        )
+        assert follows(json.loads(text), schema), (seed, schema, text)
+
+
+def test_replies_follow_random_schemas(model):
+    check_schemas(model, range(40))
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("part", range(10))
+def test_replies_follow_a_thousand_random_schemas(model, part):
+    check_schemas(model, range(100 * part, 100 * part + 100))
+
+
+def test_masks_inside_strings_are_those_of_every_token():
+    """Plain tokens are counted, not read; reading them byte by byte gives the same."""
+    pieces = ["a", "bc", "é", "日本x", '"', '",', "\\", "\\n", "\n", "z" * 5, '":"', "\u00ff\u0100"]
+
+    class Pieces:
+        size, eos = 256 + len(pieces), frozenset()
+
+        def piece(self, t):
+            return bytes([t]) if t < 256 else pieces[t - 256].encode()
+
+    vocabulary = Vocabulary(Pieces(), Pieces.size)
+    for kind in ({"maxLength": 4}, {"minLength": 3}, {}, {"minLength": 2, "maxLength": 9}):
+        either = [{"type": "string"} | kind, {"type": "string", "maxLength": 6}]
+        masks = Masks(vocabulary, Grammar({"type": "array", "items": {"anyOf": either}}))
+        state = masks.start
+        for b in b'["x':
+            state = grammar.after(state, b)
+        for t, n in enumerate(masks.needed(state)):
+            assert n == grammar.needed(masks.after(state, t)), (kind, t)
+
+
+def test_a_recursion_ends(model):
+    tree = {"$ref": "#/$defs/tree", "$defs": {"tree": {
+        "type": "object", "properties": {"v": {"type": "integer"}, "kids": {"type": "array", "items": {"$ref": "#/$defs/tree"}}},
+        "required": ["v", "kids"], "additionalProperties": False,
+    }}}  # fmt: skip
+    for seed in range(4):
+        made = json.loads(model.generate("a", 150, 3.0, seed=seed, schema=tree))
+        assert made.keys() == {"v", "kids"}
+
+
+def test_a_draft_changes_no_reply_by_a_schema(model):
+    schema = {"type": "object", "properties": {"n": {"type": "string"}}, "required": ["n"]}
+    alone = model.generate("ab", 30, 1.0, seed=5, schema=schema)
+    assert model.generate("ab", 30, 1.0, seed=5, schema=schema, draft=model) == alone
+
+
+@pytest.mark.parametrize("bounds", [(0, 0), (-5, 17), (7, 1234), (-1000, -99), (95, 105), (-3, None)])  # fmt: skip
+def test_integers_are_those_between_bounds(bounds):
+    start = grammar.start(integers(*bounds, digits=4))
+    low, high = bounds[0], 9999 if bounds[1] is None else bounds[1]
+    for n in range(-1100, 1400):
+        state = start
+        for b in str(n).encode():
+            state = grammar.after(state, b)
+        assert (None in state) == (low <= n <= high), n
+
+
+def test_formats():
+    for form, good, bad in (("date", "2024-02-28", "2024-13-01"), ("uuid", "0" * 8 + "-0000" * 3 + "-" + "f" * 12, "x"),
+                            ("ipv4", "255.0.1.20", "256.0.0.1")):  # fmt: skip
+        start = Grammar({"type": "string", "format": form}).start
+        for text, whole in ((good, True), (bad, False)):
+            state = start
+            for b in json.dumps(text).encode():
+                state = grammar.after(state, b)
+            assert (None in state) == whole
+
+
+WRONG = {
+    "key": ({"type": "string", "pattern": "a"}, "schema: 'pattern' is not taken here; expected format, maxLength, minLength, type"),
+    "type": ({"type": "cat"}, "schema: type is 'cat', expected among object, array, string"),
+    "kind": (3, "schema: got 3, expected an object"),
+    "ref": ({"$ref": "#/$defs/x"}, "schema: $ref '#/$defs/x' is not in the schema"),
+    "endless": ({"$ref": "#"}, "schema: nothing can satisfy it; a recursion has no end"),
+    "bounds": ({"type": "integer", "minimum": 2, "maximum": 1}, "schema: no integer is at least 2 and at most 1"),
+    "short": ({"const": "a" * 50}, "schema: it needs up to 52 tokens, but max_new_tokens is 9"),
+    "required": ({"type": "object", "required": ["a"], "additionalProperties": False}, "schema: 'a' is required and not among properties"),
+    "foreign": ({"const": {1, 2}}, "schema: it is not JSON"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_schema_is_refused(model, name):
+    schema, text = WRONG[name]
+    with pytest.raises(OperandError) as e:
+        model.generate("a", 9, schema=schema)
+    assert text in e.value.message

@@ -1,0 +1,101 @@
+"""The programs of examples/nn learn what they say, within a short run, and stay short."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from examples.nn import cnn, ddpm, digits, lora, lstm, mixed_precision, vae, vit
+from tessera import nn, op
+from tests.support.runners.tolerance import assert_close
+
+RUNS_ON = "numpy"  # short runs; the programs themselves run compiled
+PROGRAMS = sorted(Path(cnn.__file__).parent.glob("*.py"))
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda p: p.stem)
+def test_programs_stay_short(path):
+    assert len(path.read_text().splitlines()) < 100
+
+
+def fell(losses: Any, share: float) -> bool:
+    return bool(np.mean(losses[-5:]) < share * losses[0])
+
+
+@pytest.mark.usefixtures("compiled")
+def test_the_cnn_reads_more_than_98_of_100_digits():
+    model, stats, _ = cnn.train(ts.key(0), 220)
+    right = cnn.accuracy(model, stats, *digits.digits(np.random.default_rng(1), 1000))
+    assert right.item() > 0.98
+
+
+@pytest.mark.parametrize(
+    ("run", "share"),
+    [
+        (lambda: vae.train(ts.key(0), 60, 32), 0.6),
+        (lambda: lstm.train(ts.key(0), 40, 32, 6), 0.6),
+        (lambda: vit.train(ts.key(0), 12, 16), 1.05),
+        (lambda: ddpm.train(ts.key(0), 120), 0.75),
+    ],
+    ids=["vae", "lstm", "vit", "ddpm"],
+)
+def test_losses_fall(run, share):
+    _, losses = run()
+    assert fell(losses, share)
+
+
+@pytest.mark.deep
+@pytest.mark.usefixtures("compiled")
+def test_the_transformer_reads_digits():
+    model, _ = vit.train(ts.key(0), 400)
+    x, labels = digits.digits(np.random.default_rng(1), 1000)
+    assert np.mean(ts.jit(model)(x).numpy().argmax(-1) == labels) > 0.93
+
+
+@pytest.mark.deep
+@pytest.mark.usefixtures("compiled")
+def test_diffusion_brings_points_to_the_spiral(capsys):
+    before, after = ddpm.main()
+    assert after < 0.5 * before
+    assert "mean distance to the spiral" in capsys.readouterr().out
+
+
+def test_adapters_learn_the_new_task_and_merge(capsys):
+    base, model, merged, (x, y) = lora.main(60)
+    assert lora.accuracy(base, x, y) < 0.5
+    assert lora.accuracy(model, x, y) > 0.8
+    assert_close(merged(x[:50]), model(x[:50]))
+    assert [type(m).__name__ for _, m in nn.modules(merged)].count("Linear") == 3
+    assert "frozen ones" in capsys.readouterr().out
+
+
+def test_the_loss_scale_keeps_small_gradients():
+    _, _, lost = mixed_precision.train("f16", 30, 64)
+    model, state, kept = mixed_precision.train("f16 with loss scale", 30, 64)
+    assert not fell(lost, 0.9)
+    assert fell(kept, 0.8)
+    assert {p.dtype.name for p in ts.tree.leaves(model)} == {"f16"}
+    masters = ts.tree.leaves(state["inner"]["master"])
+    assert {p.dtype.name for p in masters} == {"f32"}
+    assert_close(op.cast(masters[0], "f16"), ts.tree.leaves(model)[0])
+
+
+@pytest.mark.deep
+@pytest.mark.usefixtures("compiled")
+def test_the_cnn_does_not_wait_for_its_batches():
+    """The example's step with its digits from a loader: waiting is less than a twentieth of the time."""
+    pictures = digits.digits(np.random.default_rng(0), 2048)
+    batches = ts.data.Loader(pictures, 64, key=ts.key(0), workers=1, prefetch=8).steps()
+    model, stats = cnn.build(ts.key(1))
+    state = cnn.optimizer.init(model)
+    for _ in range(3):
+        _, model, stats, state = cnn.step(model, stats, state, *next(batches))
+    with ts.profile() as p:
+        for _ in range(60):
+            _, model, stats, state = cnn.step(model, stats, state, *next(batches))
+    batches.close()
+    assert p.totals["waiting for data"] < 0.05 * p.wall, p.totals

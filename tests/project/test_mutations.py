@@ -1,0 +1,116 @@
+"""The list of seeded faults is alive: each can still be made, and the record says that tests catch them.
+
+`python tools/mutations.py` makes them one at a time and writes the record; that takes half an hour.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def tool(name: str) -> ModuleType:
+    """A module of tools/."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+FAULTS = tool("faults").FAULTS
+MUTANTS = tool("mutants")
+COVERING = tool("covering")
+MUTATIONS = tool("mutations")
+RECORD = json.loads((ROOT / "benchmarks" / "records" / "mutations.json").read_text())
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f"{f.path}: {f.breaks}")
+def test_a_fault_can_still_be_made(fault: object) -> None:
+    path, old, new, _, _ = fault  # type: ignore[misc]
+    right = (ROOT / "tessera" / path).read_text()
+    assert right.count(old) == 1, (
+        f"{old!r} is there {right.count(old)} times; change tools/faults.py"
+    )
+    wrong = MUTATIONS.broken(right, fault)
+    assert wrong != right
+    assert new in wrong
+    ast.parse(wrong)
+
+
+def test_a_fault_that_cannot_be_made_is_an_error() -> None:
+    gone = FAULTS[0]._replace(old="no such text")
+    with pytest.raises(SystemExit, match="'no such text' is there 0 times, expected once"):
+        MUTATIONS.broken("text", gone)
+
+
+def test_faults_are_many_and_everywhere() -> None:
+    assert len({(f.path, f.old) for f in FAULTS}) == len(FAULTS) >= 50
+    folders = {Path(f.path).parent.as_posix() for f in FAULTS}
+    assert folders >= {"ir/schedule", "ir/tile", "ir/target/cpu", "runtime", "transform"}
+    for f in FAULTS:
+        for t in [t for stage in MUTATIONS.stages(f) for t in stage]:
+            assert (ROOT / t.split("::")[0]).exists(), t
+
+
+def test_the_record_is_of_these_faults_and_nearly_all_are_caught() -> None:
+    """`tools/mutations.py --left` tries those that it does not show as caught."""
+    recorded = [(o["file"], o["breaks"]) for o in RECORD["outcomes"]]
+    assert len(set(recorded)) == len(recorded) == RECORD["faults"] >= 50
+    assert set(recorded) <= {(f.path, f.breaks) for f in FAULTS}
+    caught = sum(o["caught"] for o in RECORD["outcomes"])
+    assert caught == RECORD["caught"]
+    assert caught >= 0.95 * len(recorded)
+
+
+def test_random_mutants_are_the_same_for_a_seed_and_change_one_place() -> None:
+    drawn = MUTANTS.draw(ROOT / "tessera", seed=3, count=30)
+    assert drawn == MUTANTS.draw(ROOT / "tessera", seed=3, count=30)
+    assert len({(m.path, m.line) for m in drawn}) == 30
+    assert len({m.path.split("/")[0] for m in drawn}) > 3
+    for m in drawn:
+        text = (ROOT / "tessera" / m.path).read_text()
+        wrong = m.apply(text)
+        assert ast.dump(ast.parse(wrong)) != ast.dump(ast.parse(text)), m
+
+
+SAMPLE = '''"""Text 1 + 2."""
+def f(x: int = 3, y: "a + b" = 0) -> "c < d":
+    """Doc: 4 + 5."""
+    assert x < 6
+    if not x and y <= 7:
+        raise ValueError(f"{x + 8}")
+    g(x, y)
+    return max(x, -y)
+'''
+
+
+def test_mutants_change_what_code_does_and_not_what_it_says() -> None:
+    found = {(m.line, m.old, m.new) for m in MUTANTS.mutants_of("f.py", SAMPLE)}
+    assert found == {
+        (2, "3", "4"), (2, "0", "1"), (5, "not ", ""), (5, "and", "or"), (5, "<=", "<"), (5, "7", "8"),
+        (5, "not x and y <= 7", "False"), (7, "g(x, y)", "pass"), (7, "x, y", "y, x"),
+        (8, "max", "min"), (8, "-", ""),
+    }  # fmt: skip
+    assert {m.scope for m in MUTANTS.mutants_of("f.py", SAMPLE)} == {"f"}
+
+
+def test_the_nearest_test_files_come_first() -> None:
+    row = {"status": 0, "seconds": 1.0}
+    seen = {
+        "wide": {**row, "seen": {"a.py": ["f"], "b.py": ["g", "h"]}},
+        "narrow": {**row, "seen": {"a.py": ["f"]}},
+        "red": {**row, "status": 1, "seen": {"a.py": ["f"]}},
+        "elsewhere": {**row, "seen": {"b.py": ["g"]}},
+    }
+    assert COVERING.near(seen, "a.py", "f") == ["narrow", "wide"]
+    assert [g for g, _ in MUTATIONS.batches(["narrow", "wide"], seen, 1.5)] == [["narrow"]]

@@ -1,0 +1,60 @@
+"""The prose of the pages: words that read as translated are absent, and sentences are short on average."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+# Records of decisions are of their day and are not rewritten.
+PAGES = [p for p in sorted(DOCS.rglob("*.md")) if p.parent.name != "decisions"]
+# What reads as translated, and what to write.
+WORDS = {
+    r"\bnobody\b": "no one, or the passive", r"\bsomebody\b": "someone, or the user", r"\bdear(?:er|est)?\b": "expensive",
+    r"(?<![Tt]here )\b(?:is|are|was|were) no\b(?! longer)": "is not a", r"\bas \w+ ha(?:s|ve) (?:it|them)\b": "as in",
+    r"\b(?:lie|lies|lying)\b": "is, starts, falls", r"\btold\b": "said, reported",
+}  # fmt: skip
+LONGEST = 35  # words of a sentence, on average over a page
+CODE = re.compile(r"^```.*?^```$|`[^`\n]*`|^(?: {4}|\t).*$|<!--.*?-->", re.MULTILINE | re.DOTALL)
+
+
+def prose(text: str) -> str:
+    """A page without code."""
+    return CODE.sub("x", text)
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a page, outside of tables, headings and code."""
+    lines = [x for x in prose(text).splitlines() if not x.startswith(("|", "#", "<"))]
+    joined = re.sub(r"\n(?=[-*\d]|\n)", ". ", "\n".join(lines))
+    return [s for s in re.split(r"(?<=[.:;!?])\s+", joined) if len(s.split()) > 2]
+
+
+def page_id(page: Path) -> str:
+    return page.relative_to(DOCS).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_a_page_has_none_of_the_words(page: Path) -> None:
+    text = prose(page.read_text())
+    found = {m[0]: better for word, better in WORDS.items() for m in re.finditer(word, text)}
+    assert not found, f"{page.name}: write {found}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_sentences_are_short_on_average(page: Path) -> None:
+    found = sentences(page.read_text())
+    counts = [len(s.split()) for s in found]
+    assert sum(counts) < LONGEST * max(len(counts), 1), page.name
+
+
+def test_the_check_finds_what_it_looks_for() -> None:
+    wrong = "Nobody knows.\nIt is no error, as NumPy has it; the buffer lies there and somebody was told that it is dear."
+    found = [w for w in WORDS if re.search(w, prose(wrong), re.IGNORECASE)]
+    assert len(found) == len(WORDS)
+    assert not [
+        w for w in WORDS if re.search(w, prose("There is no `nobody` here.\n```text\nlies\n```\n"))
+    ]
+    assert len(sentences("One two three four. Five six seven eight.\n")) == 2

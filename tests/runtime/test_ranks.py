@@ -1,0 +1,170 @@
+"""Runs on several ranks: one hash on any number of them, and one message when one of them fails."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from examples.distributed import gpt
+from tessera.core.flags import override
+
+ROOT = Path(__file__).parents[2]
+GPT = ROOT / "examples" / "distributed" / "gpt.py"
+
+
+def run(*args: object, watchdog: int = 60) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "TESSERA_WATCHDOG": str(watchdog), "TESSERA_TARGET": "numpy"}
+    command = [sys.executable, "-m", "tessera.cli", "run", *map(str, args)]
+    return subprocess.run(
+        command, check=False, env=env, cwd=ROOT, capture_output=True, text=True, timeout=240
+    )
+
+
+def script(folder: Path, text: str) -> Path:
+    path = folder / "program.py"
+    path.write_text(text)
+    return path
+
+
+def hash_of(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split("sha256 ")[1].strip()
+
+
+def test_the_gpt_has_one_hash_on_one_and_two_ranks():
+    with override(target="numpy"):
+        _, alone = gpt.train("zero2", 1)
+    assert hash_of(run("-n", 2, GPT, "--strategy", "zero2", "--steps", 1)) == alone
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("strategy", ["data", "zero1", "zero3", "tp", "zero3+tp"])
+def test_one_hash_on_any_number_of_ranks(strategy):
+    args = (GPT, "--strategy", strategy, "--steps", 3)
+    found = {hash_of(run("-n", n, *args)) for n in (1, 2, 3, 4) if n != 3 or "tp" not in strategy}
+    assert len(found) == 1
+
+
+@pytest.mark.deep
+def test_the_gpt_has_the_same_hash_by_mpi():
+    pytest.importorskip("mpi4py")
+    args = (GPT, "--strategy", "zero3+tp", "--steps", 2)
+    assert hash_of(run(*args)) == hash_of(run("-n", 2, "--engine", "mpi", *args))
+
+
+COLLECTIVES = """
+import numpy as np
+import tessera as ts
+from tessera import dist, op
+from tessera.core.mesh import placed
+mesh, n = dist.Mesh(["i"], shape=(5,)), 5
+x = np.random.default_rng(0).normal(size=(n, 10, 3)).astype(np.float32)
+def f(v):
+    return (dist.all_reduce(v, "i"), dist.all_reduce(v, "i", op="max"), dist.all_gather(v, "i", dim=0),
+            dist.reduce_scatter(v, "i", dim=0), dist.all_to_all(v, "i", split=0, join=1),
+            dist.permute(v, "i", [(k, (k + 2) % n) for k in range(n)]), dist.axis_index("i"))
+for y, want in zip(ts.pmap(f, "i", mesh=mesh)(x), ts.vmap(f, axis_name="i")(x)):
+    assert np.array_equal(y.numpy(), want.numpy())
+big = dist.tensor(np.arange(700_000.0), dist.ShardSpec((0,), ("i",)), mesh)
+assert np.array_equal((big * 2).numpy(), np.arange(700_000.0) * 2)
+assert dist.all_reduce(float(dist.rank()), op="max") == dist.size() - 1
+dist.barrier()
+if dist.rank() == 0:
+    print("agreed", dist.size())
+"""
+
+
+def test_collectives_between_ranks_are_those_of_vmap(tmp_path):
+    """Two ranks own 2 and 3 of 5 shards."""
+    done = run("-n", 2, script(tmp_path, COLLECTIVES))
+    assert (done.returncode, done.stdout) == (0, "agreed 2\n"), done.stderr
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("engine", ["local", "mpi"])
+@pytest.mark.parametrize("count", [1, 3, 4, 5])
+def test_collectives_between_any_ranks(tmp_path, count, engine):
+    if engine == "mpi":
+        pytest.importorskip("mpi4py")
+    done = run("-n", count, "--engine", engine, script(tmp_path, COLLECTIVES))
+    assert (done.returncode, done.stdout) == (0, f"agreed {count}\n"), done.stderr
+
+
+def failure(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 1
+    return done.stderr.strip().splitlines()[-1]
+
+
+KILLED = """
+import os, signal
+from tessera import dist
+dist.barrier()
+if dist.rank() == 1:
+    os.kill(os.getpid(), signal.{signal})
+dist.barrier()
+"""
+
+
+def test_a_killed_rank_ends_the_run(tmp_path):
+    done = run("-n", 2, script(tmp_path, KILLED.format(signal="SIGKILL")))
+    assert failure(done).endswith(
+        "rank 1 was killed by signal 9 (SIGKILL); the other ranks were ended"
+    )
+
+
+@pytest.mark.deep
+def test_a_stopped_rank_ends_the_run_in_time(tmp_path):
+    begin = time.monotonic()
+    done = run("-n", 2, script(tmp_path, KILLED.format(signal="SIGSTOP")), watchdog=2)
+    assert failure(done).endswith("rank 0 failed; the other ranks were ended")
+    assert (
+        "barrier float64[0]: rank 1 did not come within 2 s (TESSERA_WATCHDOG); it is stopped, too slow, or at no collective"
+        in done.stderr
+    )
+    assert time.monotonic() - begin < 60
+
+
+OUT_OF_STEP = """
+import numpy as np
+from tessera import dist
+if dist.rank() == 0:
+    dist.barrier()
+dist.all_reduce(np.zeros(3, np.float32))
+"""
+
+
+@pytest.mark.deep
+def test_ranks_out_of_step_are_told(tmp_path):
+    done = run("-n", 2, script(tmp_path, OUT_OF_STEP))
+    assert failure(done).endswith("failed; the other ranks were ended")
+    assert "ranks are out of step: this rank is at" in done.stderr
+    assert "must run the same collectives in the same order" in done.stderr
+    assert done.stderr.count("out of step") == 1
+
+
+@pytest.mark.deep
+def test_an_error_of_the_program_is_told_once(tmp_path):
+    done = run(
+        "-n", 2, script(tmp_path, "from tessera import op\nop.zeros((2, 3)) @ op.zeros((4, 5))\n")
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("matmul: ") == 1
+
+
+@pytest.mark.deep
+def test_wrong_numbers_of_ranks(tmp_path):
+    assert run("-n", 0, GPT).returncode == 2
+    done = run(
+        "-n",
+        3,
+        script(
+            tmp_path,
+            "from tessera import dist, op\nm = dist.Mesh(['x', 'y'], shape=(2, 2))\ndist.tensor((4,), None, m)\n",
+        ),
+    )
+    assert "3 ranks cannot share 4 shards as a grid" in done.stderr

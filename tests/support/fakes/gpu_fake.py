@@ -1,0 +1,179 @@
+"""The GPU target without a GPU: a driver in Python, and the Tile interpreter in place of Triton's code.
+
+Everything above is as on a device: lowering, memory plan, addresses, views, host calls, jit and eager code.  Behind
+`launching_gpus` so are modules, launches and graphs; behind `fake_gpu` the interpreter takes the place of launches too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tessera.compile.gpu import lowering
+from tessera.compile.gpu import program as gpu_program
+from tessera.compile.gpu.lowering import GpuCall, GpuLowering
+from tessera.compile.gpu.program import GpuProgram
+from tessera.core.types import TensorType
+from tessera.ir.tile.interp import interpret
+from tessera.ir.tile.ir import Kernel
+from tessera.ir.tile.verify import verify
+from tessera.lang import device as lang_device
+from tessera.runtime.cuda import driver
+from tessera.runtime.triton_builder import Code, Source
+from tests.support.fakes.cuda_fake import FakeCuda
+from tests.support.fakes.hip_fake import FakeHip
+
+FAKES = {"cuda": FakeCuda, "hip": FakeHip}
+BUILT: dict[Source, Kernel] = {}  # what Triton would have been asked for
+
+
+class Interpreted:
+    """Launches that the Tile interpreter runs on the memory that addresses point at."""
+
+    def __init__(self, program: GpuProgram, calls: Sequence[GpuCall]):
+        self.program, self.launches = program, calls
+        self.cells = 1 + max(program._place(n)[0] for c in calls for n in (*c.inputs, *c.outputs))
+
+    def run(self, cells: Sequence[int], stream: Any = None) -> None:
+        self.bind(cells)
+        for i in range(len(self.launches)):
+            self.run_one(i, stream)
+
+    def bind(self, cells: Sequence[int]) -> None:
+        self.bound = tuple(cells)
+
+    def run_one(self, i: int, stream: Any) -> None:
+        c = self.launches[i]
+        verify(c.launch.kernel)
+        places = [self.program._place(n) for n in (*c.inputs, *c.outputs)]
+        known = self.program.image.known.get(c.name, {})
+        arrays = [
+            _array(self.bound[cell] + offset, m.type.substitute(known))
+            for (cell, offset), m in zip(places, c.launch.kernel.parameters, strict=True)
+        ]
+        interpret(c.launch.kernel, arrays, dict(known))
+
+
+def _array(at: int, t: TensorType) -> Any:
+    dtype = np.dtype(t.dtype.np)
+    shape = tuple(int(n) for n in t.shape)
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    if not size:
+        return np.empty(shape, dtype)
+    return np.frombuffer((ctypes.c_char * size).from_address(at), dtype).reshape(shape)
+
+
+def _segments(self: GpuProgram, steps: Sequence[tuple[Any, Any]]) -> list[Any]:
+    out: list[Any] = []
+    waiting: list[GpuCall] = []
+    for access, c in [*steps, (None, None)]:
+        if isinstance(c, GpuCall):
+            waiting.append(c)
+            BUILT[c.source] = c.launch.kernel
+            continue
+        if waiting:
+            out.append(Interpreted(self, tuple(waiting)))
+            waiting.clear()
+        if access is not None:
+            out.append((access, c))
+    self.scratch = 0
+    return out
+
+
+def set_roles(patch: pytest.MonkeyPatch, roles: bool) -> None:
+    """Let groups of threads have roles, or not, whatever the device."""
+    patch.setattr(lowering, "roles_on", lambda device: roles)
+
+
+@contextmanager
+def fake_gpu() -> Iterator[FakeCuda]:
+    """While the block runs there is a device cuda:0."""
+    fake = FakeCuda(total=1 << 30)
+    with pytest.MonkeyPatch.context() as patch, driver.use(fake):
+        patch.setattr(GpuProgram, "_segments", _segments)
+        patch.setattr(gpu_program, "Launcher", Interpreted)
+        lang_device._gpus.cache_clear()
+        try:
+            yield fake
+        finally:
+            lang_device._gpus.cache_clear()
+
+
+class _Kernels:
+    """Takes the place of Triton: what it builds is a kernel of the driver that the Tile interpreter runs."""
+
+    def __init__(self, fake: FakeCuda):
+        self.fake = fake
+        self.tiles: dict[Source, Kernel] = {}
+
+    def launch(self, lowering: GpuLowering, *given: Any, **named: Any) -> None:
+        _usual_launch(lowering, *given, **named)
+        _, made = lowering.steps[-1]
+        assert isinstance(made, GpuCall)
+        self.tiles[made.source] = made.launch.kernel
+
+    def build(self, sources: Sequence[Source]) -> list[Code]:
+        return [self.code(s) for s in sources]
+
+    def code(self, s: Source) -> Code:
+        name = f"{s.name}_{len(self.fake.kernels)}"
+        boxes = [kind.startswith("tensordesc") for _, kind in s.signature]
+        sizes: list[int] = []
+        first: list[int] = []  # parameters, of which a box has one and two for each axis
+        for (_, kind), box in zip(s.signature, boxes, strict=True):
+            first.append(len(sizes))
+            rank = 1 if "rank=1" in kind else 2
+            own = [128, *[4] * rank, *[8] * rank]
+            sizes += own if box else [8 if kind.startswith("*") else 4]
+        kernel = self.tiles[s]
+
+        def run(*values: bytes) -> None:
+            given = [int.from_bytes(values[i][:8], "little") for i in first]
+            known = dict(zip(kernel.sizes, given[len(kernel.parameters) :], strict=False))
+            arrays = []
+            for m, at in zip(kernel.parameters, given, strict=False):
+                t = m.type.substitute(known)
+                arrays.append(_array(at, t))
+                where = self.fake.where(at, arrays[-1].nbytes)
+                assert where == self.fake.running or not arrays[-1].nbytes, (name, m.name, where)
+            interpret(kernel, arrays, known)
+
+        self.fake.kernels[name] = (*sizes, 8, 8), run
+        return Code(name, s.warps, 1000, 0, (1, 1, 1), b"fake")
+
+
+_usual_launch = GpuLowering._launch
+
+
+@contextmanager
+def launching_gpus(kind: str = "cuda", devices: int = 1) -> Iterator[FakeCuda]:
+    """While the block runs there are so many devices of a kind; their kernels are launched by the driver."""
+    fake = FAKES[kind](total=1 << 28, devices=devices)
+    kernels = _Kernels(fake)
+    with pytest.MonkeyPatch.context() as patch, driver.use(fake, kind):
+        patch.setattr(
+            GpuLowering, "_launch", lambda p, *given, **named: kernels.launch(p, *given, **named)
+        )
+        patch.setattr(gpu_program, "build", kernels.build)
+        lang_device._gpus.cache_clear()
+        try:
+            yield fake
+        finally:
+            lang_device._gpus.cache_clear()
+
+
+@contextmanager
+def at(place: str) -> Iterator[None]:
+    """A "device", or one that is "fake", where an op that runs on the host is an error."""
+    if place == "device" and not driver.available():
+        pytest.skip("there is no GPU")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        with nullcontext() if place == "device" else fake_gpu():
+            yield
