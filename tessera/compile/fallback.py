@@ -37,7 +37,6 @@ from tessera.core.source import Location, caller
 from tessera.core.text import type_text
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Array, Graph, Node, eager_kernel
-from tessera.ir.schedule import ir as schedule
 from tessera.ir.tile.ir import Kernel
 from tessera.runtime.folder import saved
 
@@ -97,7 +96,7 @@ def _attempted(make: Callable[[], T]) -> tuple[T | None, Exception | None]:
         raise
     except _FAULTS as e:
         return None, e
-    except TesseraError:
+    except (TesseraError, Warning):  # a warning that the user's filters made an error is theirs
         raise
     except MemoryError:
         raise OutOfMemoryError(
@@ -181,35 +180,24 @@ def _error(e: Exception, task: Task) -> TesseraError:
 
 def _told(e: Exception, task: Task) -> tuple[str, Location | None]:
     """The fault in one line: pass, op, exception; and the user's line."""
-    name, line = _in_hand(e)
-    place = line or caller()
-    at = f" at {name}" if name else ""
-    at += f" ({place.file}:{place.line})" if name and place else ""
+    node = _node(e)
+    place = (node.location if node else None) or caller()
+    at = f" at {node.op.name}" if node else ""
+    at += f" ({place.file}:{place.line})" if node and place else ""
     what = " ".join(traceback.format_exception_only(e)[-1].split())
     stage = pass_of(e)
     return f"{task.graph.name}: the compiler failed in {stage}{at} with {what:.300}", place
 
 
-def _in_hand(e: Exception) -> tuple[str, Location | None]:
-    """The op or step that the failing code had in its hands, and its line: that of the innermost frame which has one."""
-    found: tuple[str, Location | None] = ("", None)
+def _node(e: Exception) -> Node | None:
+    """The node that the failing code had in its hands: that of the innermost frame which has one."""
+    found: Node | None = None
     for frame, _ in traceback.walk_tb(e.__traceback__):
         for x in frame.f_locals.values():
-            found = _named(x) or found
+            x = getattr(x, "node", x)  # a value, or a step that the host runs
+            if isinstance(x, Node):
+                found = x
     return found
-
-
-def _named(x: object) -> tuple[str, Location | None] | None:
-    """The name and the line of a node, of a step of Schedule IR, or of what holds one of them."""
-    x = getattr(x, "step", x)  # a step on its way through the Tile level
-    x = getattr(x, "node", x)  # a value, or a step that the host runs
-    if isinstance(x, Node):
-        return x.op.name, x.location
-    if isinstance(x, schedule.Primitive):
-        return x.primitive, x.location
-    if isinstance(x, schedule.Kernel | schedule.Group):
-        return x.name, next((s.location for s in reversed(x.stages) if s.location), None)
-    return None
 
 
 def _kept(e: Exception, task: Task) -> str:

@@ -107,8 +107,8 @@ def _parameter(policy: str | Sequence[str] | Budget | Offload) -> Policy:
         return (OFFLOAD, *policy.policy)
     if not isinstance(policy, str | Sequence):
         raise OperandError(
-            f"checkpoint: policy is {type(policy).__name__} {policy!r:.40}, expected its name, names of values to keep, a Budget "
-            "or an Offload"
+            f"checkpoint: policy is {type(policy).__name__} {policy!r:.40}, expected its name, names of "
+            "values to keep, a Budget or an Offload"
         )
     return policy if isinstance(policy, str) else tuple(policy)
 

@@ -210,7 +210,8 @@ class Space:
         if not isinstance(given, Mapping):
             raise located(
                 ScheduleError(
-                    f"space: got {type(given).__name__} {given!r:.40}, expected settings and their values, as in "
+                    f"space: got {type(given).__name__} {given!r:.40}, expected settings and their values, "
+                    "as in "
                     '{"BM": [64, 128], "warps": [4, 8]}'
                 )
             )
@@ -347,6 +348,7 @@ def as_schedule(given: Any) -> Schedule:
         return given.schedule
     raise located(
         ScheduleError(
-            f"schedule: got {type(given).__name__} {given!r:.40}, expected a Schedule, as in Schedule(block=(64, 64))"
+            f"schedule: got {type(given).__name__} {given!r:.40}, expected a Schedule, "
+            "as in Schedule(block=(64, 64))"
         )
     )

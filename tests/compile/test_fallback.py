@@ -176,14 +176,16 @@ def everything_at_once(x: Any, w: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, Any]]]:
+def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """A cache for single ops, which all passes share, and what the program gives without a fault."""
     found = {n: ts.jit(everything_at_once, numerics=n)(*arguments()).numpy() for n in ("fast", "deterministic")}  # fmt: skip
-    yield tmp_path_factory.mktemp("kept"), found
+    return tmp_path_factory.mktemp("kept"), found
 
 
-@pytest.mark.parametrize("name", [p.name for p in PIPELINES["cpu"]])
-def test_a_fault_of_any_pass_is_a_warning_that_names_it_and_the_users_line(
+@pytest.mark.parametrize(
+    "name", [p.name for p in PIPELINES["cpu"] if p.level in ("graph", "schedule")]
+)
+def test_a_fault_of_any_pass_on_programs_is_a_warning_that_names_it(
     name, kept, lenient, monkeypatch
 ):
     numerics = "fast" if name == "relax_order" else "deterministic"
@@ -197,21 +199,8 @@ def test_a_fault_of_any_pass_is_a_warning_that_names_it_and_the_users_line(
     else:
         assert got.tobytes() == expected.tobytes()
     told = only(caught)
-    level = next(p.level for p in PIPELINES["cpu"] if p.name == name)
     assert all(w.filename == __file__ for w in told)
     assert any(f"everything_at_once: the compiler failed in {name}" in str(w.message) for w in told)
-    if level == "tile":  # one step is in hand, and its line
-        lines = range(
-            everything_at_once.__code__.co_firstlineno,
-            everything_at_once.__code__.co_firstlineno + 5,
-        )
-        inside = range(program.__code__.co_firstlineno, program.__code__.co_firstlineno + 4)
-        found = re.search(
-            rf"in {name} at (\w+) \({re.escape(__file__)}:(\d+)\) with KeyError",
-            str(told[-1].message),
-        )
-        assert found, str(told[-1].message)
-        assert int(found[2]) in (*lines, *inside)
 
 
 def test_the_text_of_a_warning(lenient, monkeypatch):

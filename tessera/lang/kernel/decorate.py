@@ -62,7 +62,8 @@ class KernelFunction:
         name = self.signature.name
         raise located(
             OperandError(
-                f"{name}[{brief(grid, 40)}]: a kernel has no grid of its own; call {name}(...): tile.program() and the loops over "
+                f"{name}[{brief(grid, 40)}]: a kernel has no grid of its own; call {name}(...): "
+                "tile.program() and the loops over "
                 "tiles say how many instances there are"
             )
         )
