@@ -88,6 +88,7 @@ class Drive:
             "PYTHONPATH": str(ROOT),
             "OPENBLAS_NUM_THREADS": "1",
             "OMP_NUM_THREADS": "1",
+            "JAX_PLATFORMS": "cpu",  # an oracle: workers of one machine would share its GPU's memory
         }
         return subprocess.Popen(
             [sys.executable, *self.command, "--worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,

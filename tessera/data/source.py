@@ -72,8 +72,8 @@ def source_of(data: Any, collate: Callable[[list[Any]], Any] | None) -> Source:
     """The source that a user gave: a list or an object with items, or a tree of arrays."""
     if isinstance(data, str | bytes):
         raise OperandError(
-            f"Loader: data is {type(data).__name__} {data!r:.40}, expected arrays, a tree of them, or "
-            "samples; open a file first"
+            f"Loader: data is {type(data).__name__} {data!r:.40}, "
+            "expected arrays, a tree of them, or samples; open a file first"
         )
     is_tree = isinstance(data, tuple | dict | np.ndarray | Value)
     if not is_tree and hasattr(data, "__len__") and hasattr(data, "__getitem__"):

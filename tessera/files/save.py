@@ -51,8 +51,8 @@ def save(path: str | os.PathLike[str], tree: Any, shard_bytes: int | None = None
     """
     if not isinstance(path, str | os.PathLike):
         raise OperandError(
-            f"save: path is {type(path).__name__} {brief(path, 30)}, expected a path; the order is "
-            "save(path, tree)"
+            f"save: path is {type(path).__name__} {brief(path, 30)}, expected a path; "
+            "the order is save(path, tree)"
         )
     where = Path(path)
     if shard_bytes is not None and shard_bytes < 1:

@@ -108,8 +108,7 @@ def _parameter(policy: str | Sequence[str] | Budget | Offload) -> Policy:
     if not isinstance(policy, str | Sequence):
         raise OperandError(
             f"checkpoint: policy is {type(policy).__name__} {policy!r:.40}, expected its name, names of "
-            "values to keep, a Budget "
-            "or an Offload"
+            "values to keep, a Budget or an Offload"
         )
     return policy if isinstance(policy, str) else tuple(policy)
 

@@ -348,7 +348,7 @@ def as_schedule(given: Any) -> Schedule:
         return given.schedule
     raise located(
         ScheduleError(
-            f"schedule: got {type(given).__name__} {given!r:.40}, expected a Schedule, as in "
-            "Schedule(block=(64, 64))"
+            f"schedule: got {type(given).__name__} {given!r:.40}, expected a Schedule, "
+            "as in Schedule(block=(64, 64))"
         )
     )

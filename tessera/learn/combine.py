@@ -158,8 +158,8 @@ def masked(optimizer: Any, mask: Any) -> Optimizer:
         return groups({"on": optimizer}, lambda n, p: "on" if mask(n, p) else None)
     if not all(isinstance(m, bool) for m in tree.leaves(mask)):
         raise OperandError(
-            f"masked: mask is {type(mask).__name__} {brief(mask, 40)}, expected mask(name, parameter), or a "
-            "tree of bools"
+            f"masked: mask is {type(mask).__name__} {brief(mask, 40)}, "
+            "expected mask(name, parameter), or a tree of bools"
         )
     return groups({"on": optimizer}, tree.map(lambda m: "on" if m else None, mask))
 

@@ -55,8 +55,8 @@ def load_state(
     if not isinstance(tensors, Mapping):
         raise located(
             OperandError(
-                f"load_state: tensors is {type(tensors).__name__} {brief(tensors, 40)}, expected a mapping "
-                "from names to "
+                f"load_state: tensors is {type(tensors).__name__} {brief(tensors, 40)}, "
+                "expected a mapping from names to "
                 "tensors; read a file with ts.load(path)"
             )
         )
@@ -147,8 +147,8 @@ def from_torch(state: Mapping[str, Any]) -> Any:
     if not isinstance(state, Mapping):
         raise located(
             OperandError(
-                f"from_torch: state is {type(state).__name__} {brief(state, 40)}, expected a mapping from "
-                "names to "
+                f"from_torch: state is {type(state).__name__} {brief(state, 40)}, "
+                "expected a mapping from names to "
                 "tensors, such as model.state_dict()"
             )
         )

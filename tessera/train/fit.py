@@ -60,8 +60,8 @@ def fit(
         )
     if not callable(batches) and not isinstance(batches, Loader):
         raise OperandError(
-            f"fit: batches is {type(batches).__name__} {brief(batches, 40)}, expected a ts.data.Loader, or "
-            "a function of the "
+            f"fit: batches is {type(batches).__name__} {brief(batches, 40)}, "
+            "expected a ts.data.Loader, or a function of the "
             "number of the step"
         )
     demand_function("fit: step(state, batch, key)", step)

@@ -164,6 +164,45 @@ def test_a_fault_is_a_warning_and_the_bits_are_the_same(level, everything, lenie
         assert str(ts.ir.parse(text)) in text
 
 
+def everything_at_once(x: Any, w: Any) -> Any:
+    """What each pass of the CPU has something to do with: a loop, a primitive, a group, products, rows, a transposed operand."""
+    loop = ts.scan(lambda c, r: (c * 0.5 + op.sum(r), c), ts.tensor(0.0), x)[1]
+    return (
+        program(x, w)
+        + op.sort(x, axis=1)
+        + op.sum(loop)
+        + op.attention(x[None], x[None], x[None])[0] @ w.T
+    )
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A cache for single ops, which all passes share, and what the program gives without a fault."""
+    found = {n: ts.jit(everything_at_once, numerics=n)(*arguments()).numpy() for n in ("fast", "deterministic")}  # fmt: skip
+    return tmp_path_factory.mktemp("kept"), found
+
+
+@pytest.mark.parametrize(
+    "name", [p.name for p in PIPELINES["cpu"] if p.level in ("graph", "schedule")]
+)
+def test_a_fault_of_any_pass_on_programs_is_a_warning_that_names_it(
+    name, kept, lenient, monkeypatch
+):
+    numerics = "fast" if name == "relax_order" else "deterministic"
+    expected = kept[1][numerics]
+    with override(cache_dir=kept[0]):
+        of_pass(name, KeyError("anything"))(monkeypatch, False)
+        with pytest.warns(ts.CompilerFaultWarning) as caught:
+            got = ts.jit(everything_at_once, numerics=numerics)(*arguments()).numpy()
+    if numerics == "fast":
+        np.testing.assert_allclose(got, expected, rtol=1e-4)
+    else:
+        assert got.tobytes() == expected.tobytes()
+    told = only(caught)
+    assert all(w.filename == __file__ for w in told)
+    assert any(f"everything_at_once: the compiler failed in {name}" in str(w.message) for w in told)
+
+
 def test_the_text_of_a_warning(lenient, monkeypatch):
     LEVELS["simplify"](monkeypatch, False)
     x = data(3)
