@@ -174,7 +174,8 @@ def backward(ct: TensorType, w: TensorType, x: TensorType, p: Mapping[str, Any])
     counts = three([-(-n // s) for n, s in zip(sizes, filled["stride"], strict=True)], 1)
     lows = [three([a.low for a in phases], 0) for phases in found]
     before = three([max(0, *(low[i] for low in lows)) for i in range(MOST_AXES)], 0)
-    pieces, first = [], 0
+    pieces: list[tuple[Taps, Results]] = []
+    first = 0
     for phases, low in zip(found, lows, strict=True):
         taps = Taps(
             three([a.size for a in phases], 1), three([a.dilation for a in phases], 1), (1, 1, 1),
