@@ -228,10 +228,10 @@ def _alone(x: Value, axes: Axes, wanted: set[str]) -> Named:
     over = tuple(i for i, a in enumerate(axes) if a not in wanted)
     if not over:
         return x, axes
-    rest = tuple(a for a in axes if a in wanted)
+    left = tuple(a for a in axes if a in wanted)
     if x.dtype.kind == "c":  # kernels fold real numbers
-        return complex(sum_of(real(x), over), sum_of(imag(x), over)), rest
-    return cast_to(sum_of(x, over), x.dtype), rest
+        return complex(sum_of(real(x), over), sum_of(imag(x), over)), left
+    return cast_to(sum_of(x, over), x.dtype), left
 
 
 def _next_pair(left: Sequence[Named], out: Axes) -> tuple[int, int]:
