@@ -22,7 +22,10 @@ RUNS_ON = "numpy"
         (Shape(1, 8192, 8192, 8192, 16), (128, 256)),
         (Shape(1, 8192, 16384, 4096, 16, 4), (256, 128)),
         (Shape(1, 16384, 768, 768, 16), (128, 256)),
-        (Shape(64, 512, 512, 512, 16), (128, 256)),
+        (Shape(64, 512, 512, 512, 16), (128, 128)),
+        (Shape(1, 8192, 8192, 512, 16), (128, 128)),
+        (Shape(64, 1024, 1024, 64, 16), (128, 256)),
+        (Shape(1, 256, 256, 8192, 16), (64, 32)),
         (Shape(1, 1000, 2000, 3000, 16), (128, 128)),
         (Shape(1, 256, 8192, 8192, 16), (128, 128)),
         (Shape(1, 512, 512, 512, 16), (64, 32)),
@@ -34,6 +37,13 @@ def test_large_products_have_large_blocks_and_others_fill_the_device(
 ) -> None:
     b = product_block(shape)
     assert (b.m, b.n) == block
+
+
+def test_a_block_that_has_a_multiprocessor_to_itself_fetches_further_ahead() -> None:
+    alone, shared = (product_block(Shape(1, m, 8192, 8192, 16)) for m in (256, 320))
+    assert (alone.m, alone.n, alone.stages) == (128, 128, 4)
+    assert shared.stages == 0
+    assert product_block(Shape(1, 256, 4096, 4096, 16)).k == 128
 
 
 def test_the_model_counts_the_last_round_as_a_whole_one() -> None:

@@ -16,9 +16,9 @@ _FEED = 48  # bytes of factors that it gets in a cycle, when all of them ask
 _BEGIN = 1500  # cycles until the first factors are there
 _STORE = 32  # bytes of a result that it stores in a cycle
 _LATENCY = 280  # cycles of a step at least: what a load takes, over the steps that overlap
-_BLOCKS = (
-    (128, 256), (256, 128), (128, 128), (64, 256), (128, 64), (64, 128), (64, 64), (64, 32), (32, 64), (32, 32),
-)  # fmt: skip
+# Fewer than 64 rows are not fetched as boxes: blocks of 32 took 1.4 times as long as of 64 (256x8192x256).
+_BLOCKS = ((128, 256), (256, 128), (128, 128), (64, 256), (128, 64), (64, 128), (64, 64), (64, 32))
+_SHORT = (256, 512)  # sums whose blocks end so often that two must share a multiprocessor
 _MATRIX = 8192  # elements of a matrix that a block of few vectors asks for at once
 
 
@@ -48,23 +48,32 @@ def product_block(s: Shape) -> ProductBlock:
     m, n = min(_BLOCKS, key=lambda b: cycles(s, *b))
     if s.stages > 2 and m * n == 128 * 256:
         m, n = 256, 128  # what follows reads rows of 128
-    depth = _fit(s.k, max(_depth(m, n), 128 if s.bits == 8 else 0))
-    large = m * n == 128 * 256 and _blocks(s, m, n) >= MULTIPROCESSORS
-    return ProductBlock(m, n, depth, 8, MULTIPROCESSORS if large else 0)
+    depth = _fit(s.k, max(_depth(s, m, n), 128 if s.bits == 8 else 0))
+    if m * n < 128 * 256 or _blocks(s, m, n) < MULTIPROCESSORS:
+        # In one round a block has the memory of its multiprocessor to itself.
+        deep = (m, n) == (128, 128) and _is_one_round(s, m, n)
+        return ProductBlock(m, n, depth, 8, 0, 0, 4 if deep and s.bits == 16 else 0)
+    if s.stages <= 2 and s.bits == 16 and _SHORT[0] <= s.k <= _SHORT[1]:
+        return ProductBlock(128, 128, depth, 8, 2 * MULTIPROCESSORS)
+    return ProductBlock(m, n, depth, 8, MULTIPROCESSORS)
 
 
 def cycles(s: Shape, m: int, n: int) -> float:
     """What a product in blocks of m by n takes, where memory is no bound."""
     size = s.bits / 8
-    step = max(m * n / (_RATE * 16 / s.bits), (m + n) * size / _FEED, _LATENCY / _depth(m, n))
+    step = max(m * n / (_RATE * 16 / s.bits), (m + n) * size / _FEED, _LATENCY / _depth(s, m, n))
     rounds = -(-_blocks(s, m, n) // MULTIPROCESSORS)
-    steps = -(-s.k // _depth(m, n)) * _depth(m, n)
+    steps = -(-s.k // _depth(s, m, n)) * _depth(s, m, n)
     return rounds * (steps * step + m * n * 2 / _STORE) + _BEGIN
 
 
-def _depth(m: int, n: int) -> int:
-    """The k of a step."""
-    return 128 if m * n <= 64 * 64 else 64
+def _depth(s: Shape, m: int, n: int) -> int:
+    """The k of a step: more where a block has a multiprocessor to itself."""
+    return 128 if m * n <= 128 * 64 and _is_one_round(s, m, n) else 64
+
+
+def _is_one_round(s: Shape, m: int, n: int) -> bool:
+    return _blocks(s, m, n) <= MULTIPROCESSORS
 
 
 def _blocks(s: Shape, m: int, n: int) -> int:
@@ -75,7 +84,9 @@ def _few_columns(s: Shape) -> ProductBlock:
     """A matrix that is read once, for few vectors: long runs of it, along whichever axis it lies."""
     if s.turned:
         depth = _fit(s.k, 64)
-        return ProductBlock(min(_fit(s.m, _MATRIX // depth), 512), 16, depth, 1)
+        if depth == 16:  # one step: what is asked for at once is all there is
+            return ProductBlock(_fit(s.m, 1024), 16, 16, 1, 0, 0, 2)
+        return ProductBlock(_fit(s.m, _MATRIX // depth), 16, depth, 1)
     few = s.batch * s.m <= 16 * ENOUGH
     depth = _fit(s.k, 512 if few else 256)
     rows = 16 if few else max(32, min(_fit(s.m, _MATRIX // depth), 512))
