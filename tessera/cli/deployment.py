@@ -68,11 +68,10 @@ def _bundle(commands: Any, command: Command) -> None:
         "--out", default="ops.tess", metavar="PATH", help="the bundle, ops.tess unless given"
     )
     p.add_argument("--op", action="append", metavar="CALL",
-                   help="a call such as 'softmax(f32[n,m], axis=-1)', once for each; the usual ones unless "
-                        "given")  # fmt: skip
+                   help="a call such as 'softmax(f32[n,m], axis=-1)', once for each; the usual ones "
+                   "unless given")  # fmt: skip
     p.add_argument("--target", action="append", metavar="NAME",
-                   help="such as cpu:x86-64-v3 or cpu:aarch64, once for each; this processor unless "
-                        "given")  # fmt: skip
+                   help="such as cpu:x86-64-v3, once for each; this processor unless given")  # fmt: skip
     p.add_argument("--list", action="store_true", help="print the keys of the calls")
 
 

@@ -1,5 +1,4 @@
-"""TessOperatorGraph: an operator as C sees it, whose products, sums, Kronecker products and inverses stay
-what they are.
+"""TessOperatorGraph: an operator as C sees it, whose products, sums and inverses stay what they are.
 
 What has no layout in C (functions of Python, stencils, sketches) is passed as its dense matrix.
 """

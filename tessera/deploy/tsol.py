@@ -1,5 +1,4 @@
-"""TSOL, the operator library: a bundle with an entry point for each call of an op, which tessera/ops.hpp
-runs.
+"""TSOL, the operator library: a bundle with an entry point for each call of an op, for tessera/ops.hpp.
 
 A call is written `softmax(f32[n,m], axis=-1)`: operands by dtype and sizes, then what is no tensor by name.
 It is looked up by its key, which has ranks in place of sizes.  Ops that work element by element have one
@@ -108,16 +107,13 @@ def function_of(c: Call) -> Callable[..., Any]:
 USUAL = (
     "matmul({t}[m,k], {t}[k,n])", "matmul({t}[b,m,k], {t}[b,k,n])", "softmax({t}[n,m], axis=-1)",
     "log_softmax({t}[n,m], axis=-1)", "sum({t}[n,m], axis=-1)", "sum({t}[n,m], axis=0)",
-    "mean({t}[n,m], axis=-1)",
-    "max({t}[n,m], axis=-1)", "min({t}[n,m], axis=-1)", "prod({t}[n,m], axis=-1)",
-    "argmax({t}[n,m], axis=-1)",
-    "argmin({t}[n,m], axis=-1)", "var({t}[n,m], axis=-1)", "std({t}[n,m], axis=-1)",
-    "logsumexp({t}[n,m], axis=-1)",
+    "mean({t}[n,m], axis=-1)", "max({t}[n,m], axis=-1)", "min({t}[n,m], axis=-1)",
+    "prod({t}[n,m], axis=-1)", "argmax({t}[n,m], axis=-1)", "argmin({t}[n,m], axis=-1)",
+    "var({t}[n,m], axis=-1)", "std({t}[n,m], axis=-1)", "logsumexp({t}[n,m], axis=-1)",
     "cumsum({t}[n,m], axis=-1)", "layernorm({t}[n,m])", "rmsnorm({t}[n,m])",
-    "transpose({t}[n,m], axes=(1, 0))",
-    "take({t}[n,m], i32[k], axis=0)", "outer({t}[n], {t}[m])", "dot({t}[n], {t}[n])", "sum({t}[n])",
-    "mean({t}[n])",
-    "where(bool[n], {t}[n], {t}[n])", "attention({t}[h,s,8], {t}[h,s,8], {t}[h,s,8], causal=True)",
+    "transpose({t}[n,m], axes=(1, 0))", "take({t}[n,m], i32[k], axis=0)", "outer({t}[n], {t}[m])",
+    "dot({t}[n], {t}[n])", "sum({t}[n])", "mean({t}[n])", "where(bool[n], {t}[n], {t}[n])",
+    "attention({t}[h,s,8], {t}[h,s,8], {t}[h,s,8], causal=True)",
 )  # fmt: skip
 
 
