@@ -17,6 +17,7 @@ class Context:
     numerics: str = "deterministic"
     sizes: Mapping[str, int] = field(default_factory=dict)  # of a call, where they are known
     donated: frozenset[int] = frozenset()  # the numbers of the inputs whose memory may be used
+    buckets: bool = False  # whether kernels of a GPU are to serve several sizes
     roles: bool = False  # whether groups of threads of the GPU may have roles
     device: Any = None  # what Triton builds for
     texts: Any = None  # what was printed already

@@ -142,6 +142,8 @@ GPU: tuple[Pass, ...] = (
          "lower a matrix-vector product with its prologue and epilogue"),
     Pass(TILE, "lower_primitive", Deferred("tessera.ir.tile.gpu.lower:lower_primitive"),
          "lower a primitive (sort, scatter, scan, ...) to its kernels"),
+    Pass(TILE, "lower_bucket", Deferred("tessera.ir.tile.gpu.buckets:lower_bucket"),
+         "lower a kernel whose rows are counted at the call, where a program has met many sizes"),
     Pass(TILE, "lower_contraction", Deferred("tessera.ir.tile.gpu.lower:lower_contraction"),
          "lower a contraction to a product of tiles"),
     Pass(TILE, "split_reduction", Deferred("tessera.ir.tile.gpu.lower:split_reduction"),

@@ -42,6 +42,7 @@ from tessera.runtime.cuda.device import Gpu, gpu
 from tessera.runtime.cuda.memory import DeviceArray, to_device
 
 _MOST_SHAPES = 256  # sets of sizes that a program is kept prepared for
+_FEW_SIZES = 4  # sets that have code of their own; kernels for more of them serve buckets
 
 
 class GpuExecutable(Executable):
@@ -159,7 +160,8 @@ class GpuExecutable(Executable):
         if found is None:
             if len(self._lowered) >= _MOST_SHAPES:
                 self._lowered.clear()
-            context = context_of(self.place, self.device, sizes, donated)
+            many = bool(sizes) and len(self._lowered) >= _FEW_SIZES
+            context = context_of(self.place, self.device, sizes, donated, many)
             found = self._lowered[key] = lower_at(self.schedule, context, self.record)
         return found
 

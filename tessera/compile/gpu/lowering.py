@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from tessera.accelerator import kept
@@ -28,13 +29,16 @@ from tessera.core.dims import substitute
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, substitute_params
 from tessera.ir.schedule.index import narrow
-from tessera.ir.schedule.ir import Axis, HostCall, Kernel, Primitive, Program, Read, Stage
+from tessera.ir.schedule.ir import Axis, Group, HostCall, Kernel, Primitive, Program, Read, Stage
 from tessera.ir.schedule.layout import is_row_major, layout_of, row_major
 from tessera.ir.schedule.memory import Access, View
 from tessera.ir.schedule.rename import renamed
+from tessera.ir.schedule.specialize import specialize_kernel
 from tessera.ir.target.gluon import flash_forward_emit as gluon
 from tessera.ir.target.triton.emit import emit, scratch_bytes
 from tessera.ir.tile import ir as tile
+from tessera.ir.tile.gpu.blocks import power
+from tessera.ir.tile.gpu.buckets import counts_rows_alone
 from tessera.ir.tile.gpu.primitives import kernels_of
 from tessera.ir.tile.gpu.thin import Thin
 from tessera.ir.tile.launch import Expansion, Launch, Threads
@@ -79,11 +83,14 @@ class GpuImage:
 
 
 def context_of(
-    target: str, device: tuple[str, Any, int], sizes: Mapping[str, int], donated: frozenset[int]
-) -> Context:
+    target: str, device: tuple[str, Any, int], sizes: Mapping[str, int], donated: frozenset[int],
+    buckets: bool = False,
+) -> Context:  # fmt: skip
     """What the passes may ask of a compilation for a device."""
     roles = roles_on(device)
-    return Context(target, sizes=sizes, donated=donated, roles=roles, device=device, texts={})
+    return Context(
+        target, sizes=sizes, donated=donated, buckets=buckets, roles=roles, device=device, texts={}
+    )
 
 
 def roles_on(device: tuple[str, Any, int]) -> bool:
@@ -111,7 +118,7 @@ def lower_at(
     if not d.wants(TILE):
         types = {n: b.type for n, b in made.buffers.items()}
         return GpuImage(made, context.sizes, frozenset(), types, driver=d)
-    return GpuLowering(made, d).image()
+    return GpuLowering(made, d, p if context.buckets else None).image()
 
 
 # Passes of the Target level
@@ -140,7 +147,7 @@ def emit_source(c: Code, device: tuple[str, Any, int], texts: Texts) -> Code:
 class GpuLowering(Views):
     """Turns steps into launches; kernels that differ only in names are lowered once."""
 
-    def __init__(self, p: DeviceProgram, driver: Driver):
+    def __init__(self, p: DeviceProgram, driver: Driver, symbolic: Program | None = None):
         self.p, self.driver, self.sizes = p, driver, driver.context.sizes
         self.laid: Mapping[str, Laid] = p.laid
         self.types: dict[str, TensorType] = {n: b.type for n, b in p.buffers.items()}
@@ -151,7 +158,18 @@ class GpuLowering(Views):
         )
         self.tables, self.steps = self.made.tables, self.made.steps
         self._units: dict[Any, Unit] = {}
+<<<<<<< HEAD
         self._copies: dict[Any, tuple[str, ...]] = {}  # what primitives made of tensors, for others
+=======
+        self._twins: dict[str, Kernel] = {}  # kernels before sizes were put in, and their types
+        self._symbolic: dict[str, TensorType] = {}
+        for s in () if symbolic is None else symbolic.steps:
+            kernels = s.kernels if isinstance(s, Group) else (s,) if isinstance(s, Kernel) else ()
+            self._twins |= {k.name: k for k in kernels if counts_rows_alone(k)}
+            self._symbolic |= s.local if isinstance(s, Group) else {}
+        if symbolic is not None:
+            self._symbolic |= {n: b.type for n, b in symbolic.buffers.items()}
+>>>>>>> contract
 
     def image(self) -> GpuImage:
         """The program, after all steps went through the passes."""
@@ -218,11 +236,14 @@ class GpuLowering(Views):
         own = "_".join((name, *s.results[:1]))
         return Primitive(own, name, params, s.operands, s.results)
 
-    def _unit(self, key: Any, name: str, step: Any, types: Mapping[str, TensorType]) -> Unit:
+    def _unit(
+        self, key: Any, name: str, step: Any, types: Mapping[str, TensorType],
+        bucket: Mapping[str, int] = MappingProxyType({}),
+    ) -> Unit:  # fmt: skip
         """A step through the Tile level; what is equal but for names goes there once."""
         found = self._units.get(key)
         if found is None:
-            found = self._units[key] = self.driver.run(Unit(name, step, types), TILE)
+            found = self._units[key] = self.driver.run(Unit(name, step, types, bucket=bucket), TILE)
         elif found.made is not None and name != found.name:
             names = zip(found.made.named(name), found.kernels(), strict=True)
             for (new, _), (old, _) in names:
@@ -234,7 +255,9 @@ class GpuLowering(Views):
     ) -> None:
         known = types or self.types
         old: dict[str, str] = {}
-        if isinstance(s, Kernel):
+        if isinstance(s, Kernel) and types is None and self._in_bucket(s):
+            u, old = self._bucket_of(s)
+        elif isinstance(s, Kernel):
             plain, old = renamed(s)
             own = {new: known[n] for new, n in old.items() if n in known}
             u = self._unit((str(plain), plain.seen, *own.items()), s.name, plain, own)
@@ -251,6 +274,8 @@ class GpuLowering(Views):
             self.types[inner[n]] = table.type
             self.tables[inner[n]] = table.array()
         for launch, (name, kernel) in zip(e.launches, e.named(s.name), strict=True):
+            if kernel.sizes:
+                self.made.known[name] = {n: self.sizes[n] for n in kernel.sizes}
             ins, outs = (
                 tuple(inner.get(n, n) for n in names) for names in (launch.inputs, launch.outputs)
             )
@@ -261,6 +286,7 @@ class GpuLowering(Views):
             shares = frozenset((names[i], names[j]) for i, j in shareable(kernel))
             self._launch(name, launch, ins, outs, shares)
 
+<<<<<<< HEAD
     def _made_before(
         self, e: Expansion, launch: Launch, ins: tuple[str, ...], outs: tuple[str, ...]
     ) -> tuple[str, ...]:
@@ -273,6 +299,22 @@ class GpuLowering(Views):
         for n in outs:
             self.types.pop(n)
         return there
+=======
+    def _in_bucket(self, s: Kernel) -> bool:
+        """Whether a kernel is as it was before sizes were put in, and may serve others."""
+        twin = self._twins.get(s.name)
+        if twin is None or specialize_kernel(twin, self.sizes) != s:
+            return False
+        return self._bucket_of(s)[0].made is not None
+
+    def _bucket_of(self, s: Kernel) -> tuple[Unit, dict[str, str]]:
+        """A kernel for all sizes of its bucket, up to powers of two."""
+        plain, old = renamed(self._twins[s.name])
+        own = {new: self._symbolic[n] for new, n in old.items() if n in self._symbolic}
+        top = {n: power(size) for n, size in self.sizes.items()}
+        key = ("bucket", str(plain), *own.items(), *top.items())
+        return self._unit(key, s.name, plain, own, top), old
+>>>>>>> contract
 
     def _add_joint(self, j: Joint) -> None:
         """Products in one launch, or one with what makes its vector."""

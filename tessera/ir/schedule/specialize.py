@@ -25,13 +25,14 @@ def _step(s: Step, sizes: Mapping[str, int]) -> Step:
     if isinstance(s, HostCall):
         return s
     if isinstance(s, Kernel):
-        return _kernel(s, sizes)
+        return specialize_kernel(s, sizes)
     if isinstance(s, Group):
-        return replace(s, kernels=tuple(_kernel(k, sizes) for k in s.kernels))
+        return replace(s, kernels=tuple(specialize_kernel(k, sizes) for k in s.kernels))
     return replace(s, params=substitute_params(s.params, sizes))
 
 
-def _kernel(k: Kernel, sizes: Mapping[str, int]) -> Kernel:
+def specialize_kernel(k: Kernel, sizes: Mapping[str, int]) -> Kernel:
+    """The kernel whose symbolic sizes are these numbers."""
     seen = tuple(replace(x, offset=substitute(x.offset, sizes)) for x in k.seen)
     return replace(k, stages=tuple(_stage(s, sizes) for s in k.stages), seen=seen)
 

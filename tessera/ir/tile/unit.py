@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tessera.core.types import TensorType
@@ -23,6 +23,9 @@ class Unit:
     types: Mapping[str, TensorType]
     made: Expansion | None = None
     form: str = ""  # which lowering made it
+    bucket: Mapping[str, int] = field(
+        default_factory=dict
+    )  # the largest sizes that it serves, where they are symbols
 
     def lowered(self, made: Expansion, form: str) -> Unit:
         """The unit with its launches."""

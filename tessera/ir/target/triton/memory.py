@@ -141,7 +141,8 @@ class MemoryWriter(Writer):
     def fetch(self, op: Operation, t: Tile, m: Memory) -> None:
         """A box of memory by the tensor memory accelerator; what is outside of the memory is 0."""
         a = op.attributes
-        sizes, block = (_list(map(str, x)) for x in (m.type.shape, a["extent"]))
+        sizes = _list(map(self._size, m.type.shape))
+        block = _list(map(str, a["extent"]))
         strides = _list(str(product(m.type.shape[i + 1 :])) for i in range(m.type.rank))
         made = f"tl.make_tensor_descriptor({self.memory[m]}, {sizes}, {strides}, {block})"
         x = f"{self.hoist(made, 'box')}.load({_list(self.size.write(at) for at in a['at'])})"
@@ -149,6 +150,10 @@ class MemoryWriter(Writer):
         if len(axes) != m.type.rank:
             x = f"tl.reshape({x}, {as_tuple([a['extent'][i] for i in axes])})"
         self.set(op, x if list(a["axes"]) == axes else f"tl.trans({x})")
+
+    def _size(self, n: Size) -> str:
+        """A size of memory, which may be given at the call."""
+        return str(n) if isinstance(n, int) else self.size.inner(n)
 
     def number(self, x: float, dtype: DType) -> str:
         if dtype.kind == "b":
@@ -213,7 +218,12 @@ def _is_box(op: Operation) -> bool:
     m, a = op.memory, op.attributes
     assert m is not None
     rank, size = m.type.rank, m.type.dtype.bits // 8
-    if not m.type.static or not 2 <= rank <= 5 or m.space != "global" or m.writable:
+    if (
+        not 2 <= rank <= 5
+        or not all(isinstance(n, int) for n in m.type.shape[1:])
+        or m.space != "global"
+        or m.writable
+    ):
         return False
     if a["fill"] != 0 or len(a["axes"]) != 2 or rank - 1 not in a["axes"]:
         return False

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 from tessera.core.dims import Size, larger, product, smaller, substitute, symbols
 from tessera.core.errors import ScheduleError
@@ -90,7 +91,7 @@ class Contraction:
     @property
     def blocks(self) -> int:
         """How many blocks there are."""
-        return self.count(self.m, self.block.m) * self.count(self.n, self.block.n)
+        return int(self.count(self.m, self.block.m) * self.count(self.n, self.block.n))
 
     def part(self, number: Size, first: int) -> None:
         """All of the product, by the instances from `first` on."""
@@ -114,7 +115,7 @@ class Contraction:
             loop.carry(self.b.dot(left, right, loop.carried[0]))
         return loop.results[0]
 
-    def places(self, at: Size, rows: int, columns: int) -> tuple[Size, Size]:
+    def places(self, at: Size, rows: Size, columns: int) -> tuple[Size, Size]:
         """Where the block with a number begins."""
         group, columns = self.block.group, max(columns, 1)  # an empty result has no block
         if rows == 1 or columns == 1 or group == 1:
@@ -126,8 +127,8 @@ class Contraction:
         return (first + at % wide % many) * self.block.m, at % wide // many * self.block.n
 
     @staticmethod
-    def count(a: schedule.Axis, n: int) -> int:
-        return int((a.size + n - 1) // n)
+    def count(a: schedule.Axis, n: int) -> Any:
+        return (a.size + n - 1) // n
 
     def range(self, m: Size, n: Size) -> tuple[Size, Size]:
         """The k that this block sees."""
