@@ -158,9 +158,7 @@ class GpuLowering(Views):
         )
         self.tables, self.steps = self.made.tables, self.made.steps
         self._units: dict[Any, Unit] = {}
-<<<<<<< HEAD
         self._copies: dict[Any, tuple[str, ...]] = {}  # what primitives made of tensors, for others
-=======
         self._twins: dict[str, Kernel] = {}  # kernels before sizes were put in, and their types
         self._symbolic: dict[str, TensorType] = {}
         for s in () if symbolic is None else symbolic.steps:
@@ -169,7 +167,6 @@ class GpuLowering(Views):
             self._symbolic |= s.local if isinstance(s, Group) else {}
         if symbolic is not None:
             self._symbolic |= {n: b.type for n, b in symbolic.buffers.items()}
->>>>>>> contract
 
     def image(self) -> GpuImage:
         """The program, after all steps went through the passes."""
@@ -286,7 +283,6 @@ class GpuLowering(Views):
             shares = frozenset((names[i], names[j]) for i, j in shareable(kernel))
             self._launch(name, launch, ins, outs, shares)
 
-<<<<<<< HEAD
     def _made_before(
         self, e: Expansion, launch: Launch, ins: tuple[str, ...], outs: tuple[str, ...]
     ) -> tuple[str, ...]:
@@ -299,7 +295,7 @@ class GpuLowering(Views):
         for n in outs:
             self.types.pop(n)
         return there
-=======
+
     def _in_bucket(self, s: Kernel) -> bool:
         """Whether a kernel is as it was before sizes were put in, and may serve others."""
         twin = self._twins.get(s.name)
@@ -314,7 +310,6 @@ class GpuLowering(Views):
         top = {n: power(size) for n, size in self.sizes.items()}
         key = ("bucket", str(plain), *own.items(), *top.items())
         return self._unit(key, s.name, plain, own, top), old
->>>>>>> contract
 
     def _add_joint(self, j: Joint) -> None:
         """Products in one launch, or one with what makes its vector."""
