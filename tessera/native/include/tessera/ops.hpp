@@ -94,6 +94,8 @@ template <class... A> Result avg_pool1d(const A &...given) { return detail::call
 template <class... A> Result avg_pool2d(const A &...given) { return detail::call("avg_pool2d", given...); }
 /** avg_pool over three spatial axes.  Python: op.avg_pool3d(x, size, stride=None, padding=0, ceil_mode=False, count_include_pad=True) */
 template <class... A> Result avg_pool3d(const A &...given) { return detail::call("avg_pool3d", given...); }
+/** The cotangent of x, of `sizes` along its spatial axes, for a cotangent of avg_pool(x).  Python:  */
+template <class... A> Result avg_pool_grad(const A &...given) { return detail::call("avg_pool_grad", given...); }
 /** The same values, which no pass may take for those that went in or compute before all of them.  Python: op.barrier(*xs) */
 template <class... A> Result barrier(const A &...given) { return detail::call("barrier", given...); }
 /** The triangular window of n points, both ends 0.  Python: op.bartlett(n) */
@@ -644,6 +646,10 @@ template <class... A> Result max_pool1d(const A &...given) { return detail::call
 template <class... A> Result max_pool2d(const A &...given) { return detail::call("max_pool2d", given...); }
 /** max_pool over three spatial axes.  Python: op.max_pool3d(x, size, stride=None, padding=0, dilation=1, ceil_mode=False) */
 template <class... A> Result max_pool3d(const A &...given) { return detail::call("max_pool3d", given...); }
+/** The cotangent of x for a cotangent of y = max_pool(x): elements of a window that equal y share it.  Python:  */
+template <class... A> Result max_pool_grad(const A &...given) { return detail::call("max_pool_grad", given...); }
+/** The tangent of y = max_pool(x) for a tangent t of x.  Python:  */
+template <class... A> Result max_pool_tangent(const A &...given) { return detail::call("max_pool_tangent", given...); }
 /** The larger of two tensors; NaN if either is.  Python: op.maximum(x, y, /) */
 template <class... A> Result maximum(const A &...given) { return detail::call("maximum", given...); }
 /** Arithmetic mean over axes.  Python: op.mean(x, axis=None, keepdims=False) */
@@ -842,7 +848,7 @@ template <class... A> Result round(const A &...given) { return detail::call("rou
 template <class... A> Result rsqrt(const A &...given) { return detail::call("rsqrt", given...); }
 /** Cotangents as they are, or an error when they depend on the basis of a cluster.  Python:  */
 template <class... A> Result same_in_every_gauge(const A &...given) { return detail::call("same_in_every_gauge", given...); }
-/** Carry a state along the first axis of xs: f(carry, x) -> (carry, y); the last carry and all y.  Python: op.scan(f, init, xs=None, length=None, reverse=False) */
+/** Carry a state along the first axis of xs: f(carry, x) -> (carry, y); the last carry and all y.  Python: op.scan(f, init, xs=None, length=None, reverse=False, unroll=1) */
 template <class... A> Result scan(const A &...given) { return detail::call("scan", given...); }
 /** x with values written at indices along axes; the last one for a place stays.  Python: op.scatter(x, value, *indices, axes=None) */
 template <class... A> Result scatter(const A &...given) { return detail::call("scatter", given...); }
@@ -924,6 +930,8 @@ template <class... A> Result squeeze(const A &...given) { return detail::call("s
 template <class... A> Result stack(const A &...given) { return detail::call("stack", given...); }
 /** x, which a program wants in the memory of the host or of the device; on a CPU these are one.  Python: op.state_move(x, to='device') */
 template <class... A> Result state_move(const A &...given) { return detail::call("state_move", given...); }
+/** Ask for x, which is read soon, in a memory near to what computes; the result is 0, and nobody need read it.  Python: op.state_prefetch(x, into='l2') */
+template <class... A> Result state_prefetch(const A &...given) { return detail::call("state_prefetch", given...); }
 /** A cache (batch, heads, room, size) with `count` new positions from `first` on; those past the room are left out, or wrap.  Python: op.state_write(held, new, first, count, wrap=False) */
 template <class... A> Result state_write(const A &...given) { return detail::call("state_write", given...); }
 /** A pool of pages with position i of sequence b written to slot slots[b, i] of page pages[b, i].  Python: op.state_write_pages(pool, new, pages, slots) */
@@ -1038,6 +1046,10 @@ template <class... A> Result where(const A &...given) { return detail::call("whe
 template <class... A> Result while_loop(const A &...given) { return detail::call("while_loop", given...); }
 /** Windows over the last axes: (..., n) gives (..., windows, size); a number is for one axis.  Python: op.windows(x, size, stride=1, dilation=1) */
 template <class... A> Result windows(const A &...given) { return detail::call("windows", given...); }
+/** A cache with rows of each sequence replaced.  Python:  */
+template <class... A> Result write_rows(const A &...given) { return detail::call("write_rows", given...); }
+/** x with a box from a start on replaced.  Python:  */
+template <class... A> Result write_slice(const A &...given) { return detail::call("write_slice", given...); }
 /** x log(1 + y), 0 where x is 0 and y is a number.  Python: op.xlog1py(x, y) */
 template <class... A> Result xlog1py(const A &...given) { return detail::call("xlog1py", given...); }
 /** x log(y), 0 where x is 0 and y is a number.  Python: op.xlogy(x, y) */
