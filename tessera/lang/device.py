@@ -11,7 +11,7 @@ from typing import Any
 from tessera.core.deferred import Deferred
 from tessera.core.device import CPU, GPUS, Device
 from tessera.core.dtype import as_dtype
-from tessera.core.errors import DeviceError, DTypeError
+from tessera.core.errors import DeviceError, DTypeError, OperandError
 from tessera.core.flags import flags
 from tessera.runtime.cuda import driver
 
@@ -123,3 +123,13 @@ class device(ContextDecorator):  # noqa: N801
 
     def __repr__(self) -> str:
         return f"device({'gpu' if self.wanted is gpu else self.wanted})"
+
+
+def sent(x: Any, target: Device, stream: Any, non_blocking: bool) -> Any:
+    """A tensor on another device, copied in order with the work of a stream."""
+    moved = getattr(stream, "moved", None)
+    if moved is None:
+        raise OperandError(
+            f"to: stream is {stream!r:.60}, expected a stream of a GPU, as ts.Stream(device={str(target)!r})"
+        )
+    return moved(x, target, non_blocking)

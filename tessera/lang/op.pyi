@@ -63,7 +63,7 @@ def adjugate_slope(x: Value, t: Value) -> Tensor:
     """How the adjugate of x changes along t, singular x too."""
 
 def affine_grid(theta: ArrayLike, shape: Any, align_corners: bool = ...) -> Tensor:
-    """The grid for grid_sample that moves images of this shape (batch, channels, ...) by matrices (batch, rank, rank + 1)."""
+    """The grid for grid_sample that moves images of a shape by matrices (batch, rank, rank + 1)."""
 
 def all(x: ArrayLike, axis: AxisLike = ..., keepdims: bool = ...) -> Tensor:
     """Whether all elements over axes are true."""
@@ -660,7 +660,7 @@ def ctc_loss(
     blank: int = ...,
     reduction: str = ...,
 ) -> Tensor:
-    """-log of the chance of labels (batch, most) under log_probabilities (batch, time, classes), over all alignments."""
+    """-log of the chance of labels under log_probabilities (batch, time, classes), over all alignments."""
 
 def cummax(x: ArrayLike, axis: int | None = ..., reverse: bool = ...) -> Tensor:
     """Running maximum along an axis; NaN from the first NaN on."""
@@ -1032,7 +1032,7 @@ def greater_equal(x: ArrayLike, y: ArrayLike) -> Tensor:
 def grid_sample(
     x: ArrayLike, grid: ArrayLike, mode: str = ..., padding: str = ..., align_corners: bool = ...
 ) -> Tensor:
-    """x (batch, channels, ...) read at a grid (batch, ..., rank) of coordinates from -1 to 1, the last axis first."""
+    """x (batch, channels, ...) read at a grid (batch, ..., rank) of coordinates from -1 to 1."""
 
 def groupnorm(
     x: ArrayLike, groups: Size, gain: ArrayLike = ..., bias: ArrayLike = ..., eps: float = ...
@@ -1102,7 +1102,7 @@ def histogram_bin_edges(
     """The edges of the bins of histogram: as given, or evenly from the least to the largest element."""
 
 def host_call(*values: ArrayLike, to: Callable[..., Any], shapes: Any, dtypes: Any) -> Any:
-    """What to(*values) gives for NumPy arrays: arrays of these shapes and dtypes, also in compiled programs."""
+    """What to(*values) gives for NumPy arrays, as arrays of these shapes and dtypes."""
 
 def hsplit(x: ArrayLike, parts: int | Sequence[int]) -> list[Tensor]:
     """split along the second axis, a vector along its only one."""
@@ -1446,7 +1446,7 @@ def mae(x: ArrayLike, y: ArrayLike, reduction: str = ...) -> Tensor:
 def margin_ranking(
     x: ArrayLike, y: ArrayLike, targets: ArrayLike, margin: float = ..., reduction: str = ...
 ) -> Tensor:
-    """max(0, margin - targets * (x - y)): x should rank above y where the target is 1, below where it is -1."""
+    """max(0, margin - targets * (x - y)): x ranks above y where the target is 1, below where -1."""
 
 def matmul(a: ArrayLike, b: ArrayLike, *, tile_shape: tuple[int, int, int] | None = ...) -> Tensor:
     """Matrix product over the last two axes; the axes before them broadcast."""
@@ -1720,7 +1720,7 @@ def permute_dims(x: ArrayLike, axes: Sequence[int] | None = ...) -> Tensor:
     """x with its axes in another order; reversed when none is given."""
 
 def piecewise(x: ArrayLike, conditions: Sequence[ArrayLike], functions: Sequence[Any]) -> Tensor:
-    """The function, or number, of the last condition that holds; one more than conditions is for the rest, else 0."""
+    """The function, or number, of the last condition that holds; one more is for the rest, else 0."""
 
 def pinv(x: ArrayLike, rtol: ArrayLike = ...) -> Tensor:
     """The pseudoinverse; singular values up to rtol times the largest count as zero."""
@@ -1752,7 +1752,7 @@ def poch(z: ArrayLike, m: ArrayLike) -> Tensor:
 def poisson_nll(
     x: ArrayLike, targets: ArrayLike, log_input: bool = ..., eps: float = ..., reduction: str = ...
 ) -> Tensor:
-    """-log of a Poisson likelihood less log(targets!): exp(x) - targets * x, or for rates x - targets * log(x + eps)."""
+    """-log of a Poisson likelihood less log(targets!): exp(x) - targets * x, or of rates."""
 
 def polyadd(p: ArrayLike, q: ArrayLike) -> Tensor:
     """The sum of two polynomials."""
@@ -1823,7 +1823,7 @@ def qr(x: ArrayLike, mode: str = ...) -> tuple[Tensor, ...]:
 def quantile(
     x: ArrayLike, q: ArrayLike, axis: AxisLike = ..., method: str = ..., keepdims: bool = ...
 ) -> Tensor:
-    """The numbers that a part q of the elements does not exceed; q is a number or a vector, whose axis comes first."""
+    """The numbers that a part q of the elements does not exceed; the axis of a vector q comes first."""
 
 def rad2deg(x: ArrayLike) -> Tensor:
     """Radians as degrees."""
@@ -2096,12 +2096,12 @@ def state_move(x: ArrayLike, to: str = ...) -> Tensor:
     """x, which a program wants in the memory of the host or of the device; on a CPU these are one."""
 
 def state_prefetch(x: ArrayLike, into: str = ...) -> Tensor:
-    """Ask for x, which is read soon, in a memory near to what computes; the result is 0, and nobody need read it."""
+    """Ask for x, which is read soon, in a memory near to what computes; the result is 0."""
 
 def state_write(
     held: ArrayLike, new: ArrayLike, first: ArrayLike, count: ArrayLike, wrap: bool = ...
 ) -> Tensor:
-    """A cache (batch, heads, room, size) with `count` new positions from `first` on; those past the room are left out, or wrap."""
+    """A cache with `count` new positions from `first` on; those past its room are left out, or wrap."""
 
 def state_write_pages(
     pool: ArrayLike, new: ArrayLike, pages: ArrayLike, slots: ArrayLike
@@ -2248,7 +2248,7 @@ def triplet_margin(
     eps: float = ...,
     reduction: str = ...,
 ) -> Tensor:
-    """max(0, |anchor - positive| - |anchor - negative| + margin) with norms of order p along the last axis."""
+    """max(0, |anchor - positive| - |anchor - negative| + margin), norms along the last axis."""
 
 def triu(x: ArrayLike, k: int = ...) -> Tensor:
     """The elements of matrices on and above the k-th diagonal, zeros elsewhere."""
@@ -2271,7 +2271,7 @@ def undescribe(d: Described | TessOperatorDesc) -> Operator:
 def unfold(
     x: ArrayLike, size: Any, dilation: Any = ..., padding: Any = ..., stride: Any = ...
 ) -> Tensor:
-    """The windows of images (batch, channels, height, width) as columns (batch, channels * window, windows)."""
+    """The windows of images (batch, channels, ...) as columns (batch, channels * window, windows)."""
 
 def unique(x: ArrayLike) -> Tensor:
     """Distinct elements in ascending order; each NaN is distinct."""

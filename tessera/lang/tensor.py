@@ -26,7 +26,7 @@ from tessera.ir.graph.ir import Value, concrete, data_of, holding, host_data
 from tessera.ir.graph.known import known
 from tessera.lang import habits, numpy_protocol
 from tessera.lang.annotation import TensorSpec, spec_of
-from tessera.lang.device import as_device
+from tessera.lang.device import as_device, sent
 from tessera.lang.sharding import Shardable
 from tessera.ops import contraction, elementwise, indexing, reduction, shape
 from tessera.ops.define import ArrayLike, AxisLike
@@ -292,22 +292,13 @@ class Tensor(Value, Plotted, habits.Habits, Shardable):
         try:
             target = as_device(device)
             if stream is not None:
-                return self._sent(target, stream, non_blocking)
+                return sent(self, target, stream, non_blocking)  # type: ignore[no-any-return]
             if non_blocking and target.kind == "cpu" and self.device.kind in GPUS:
                 return _fetched(self)  # type: ignore[no-any-return]
             return self._moved(target)
         except TesseraError as e:
             error = located(e)
         raise error
-
-    def _sent(self, target: Device, stream: Any, non_blocking: bool) -> Tensor:
-        sent = getattr(stream, "moved", None)
-        if sent is None:
-            raise OperandError(
-                f"to: stream is {stream!r:.60}, expected a stream of a GPU, "
-                f"as ts.Stream(device={str(target)!r})"
-            )
-        return sent(self, target, non_blocking)  # type: ignore[no-any-return]
 
     def _moved(self, target: Device) -> Tensor:
         if target == self.device:

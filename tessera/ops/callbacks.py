@@ -144,9 +144,7 @@ def _host_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Any:
     ),
 )  # fmt: skip
 def host_call(*values: ArrayLike, to: Callable[..., Any], shapes: Any, dtypes: Any) -> Any:
-    """What to(*values) gives for NumPy arrays: arrays of these shapes and dtypes, also in compiled
-    programs.
-    """
+    """What to(*values) gives for NumPy arrays, as arrays of these shapes and dtypes."""
     if not callable(to):
         raise OperandError(f"host_call: to is {type(to).__name__}, expected a function")
     name = getattr(to, "__name__", "function")

@@ -45,8 +45,7 @@ def ctc_loss(
     blank: int = 0,
     reduction: str = "mean",
 ) -> Value:
-    """-log of the chance of labels (batch, most) under log_probabilities (batch, time, classes), over all
-    alignments.
+    """-log of the chance of labels under log_probabilities (batch, time, classes), over all alignments.
 
     lengths and label_lengths (batch,) say how much of each row counts.  The mean is over the batch of
     losses divided by the lengths of their labels.  Labels that do not fit into their time have an infinite

@@ -49,9 +49,7 @@ def grid_sample(
     padding: str = "zeros",
     align_corners: bool = False,
 ) -> Value:
-    """x (batch, channels, ...) read at a grid (batch, ..., rank) of coordinates from -1 to 1, the last axis
-    first.
-    """
+    """x (batch, channels, ...) read at a grid (batch, ..., rank) of coordinates from -1 to 1."""
     v, g = as_value(x, "grid_sample"), as_value(grid, "grid_sample")
     _check(v, g, mode, padding)
     rank = v.ndim - 2
@@ -169,9 +167,7 @@ def _numbers(n: Any) -> Value:
 
 @public
 def affine_grid(theta: ArrayLike, shape: Any, align_corners: bool = False) -> Value:
-    """The grid for grid_sample that moves images of this shape (batch, channels, ...) by matrices (batch,
-    rank, rank + 1).
-    """
+    """The grid for grid_sample that moves images of a shape by matrices (batch, rank, rank + 1)."""
     t = as_value(theta, "affine_grid")
     sizes = [int(n) for n in tuple(shape)[2:]]
     rank = len(sizes)

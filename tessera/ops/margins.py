@@ -57,9 +57,7 @@ def cosine_embedding(
 def margin_ranking(
     x: ArrayLike, y: ArrayLike, targets: ArrayLike, margin: float = 0.0, reduction: str = "mean"
 ) -> Value:
-    """max(0, margin - targets * (x - y)): x should rank above y where the target is 1, below where it is
-    -1.
-    """
+    """max(0, margin - targets * (x - y)): x ranks above y where the target is 1, below where -1."""
     a, b, t = meet("margin_ranking", (x, y, targets), floats=True)
     return reduced("margin_ranking", maximum(sub(margin, mul(t, sub(a, b))), 0.0), reduction)
 
@@ -74,9 +72,7 @@ def triplet_margin(
     eps: float = 1e-6,
     reduction: str = "mean",
 ) -> Value:
-    """max(0, |anchor - positive| - |anchor - negative| + margin) with norms of order p
-    along the last axis.
-    """
+    """max(0, |anchor - positive| - |anchor - negative| + margin), norms along the last axis."""
     a, b, c = meet("triplet_margin", (anchor, positive, negative), floats=True)
 
     def far(u: Value, v: Value) -> Value:
@@ -132,9 +128,7 @@ def poisson_nll(
     eps: float = 1e-8,
     reduction: str = "mean",
 ) -> Value:
-    """-log of a Poisson likelihood less log(targets!): exp(x) - targets * x, or for rates x - targets *
-    log(x + eps).
-    """
+    """-log of a Poisson likelihood less log(targets!): exp(x) - targets * x, or of rates."""
     v, t = meet("poisson_nll", (x, targets), floats=True)
     losses = sub(exp(v), mul(t, v)) if log_input else sub(v, mul(t, log(add(v, eps))))
     return reduced("poisson_nll", losses, reduction)

@@ -67,8 +67,7 @@ def _whole_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
 def checked_index(
     index: Any, user: str, low: Size, high: Size, what: str, skip: int | None = None
 ) -> Value:
-    """The index, if all of it is in low..high or equal to skip; else an error that names its user and the
-    first bad one.
+    """The index, if all of it is in low..high or equal to skip; else an error that names its user.
 
     It is in a program under ts.checked() alone.
     """

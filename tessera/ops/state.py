@@ -84,9 +84,7 @@ def _written(held: Any, new: Any, first: Any, count: Any, wrap: bool) -> Any:
 def state_write(
     held: ArrayLike, new: ArrayLike, first: ArrayLike, count: ArrayLike, wrap: bool = False
 ) -> Value:
-    """A cache (batch, heads, room, size) with `count` new positions from `first` on; those past the room
-    are left out, or wrap.
-    """
+    """A cache with `count` new positions from `first` on; those past its room are left out, or wrap."""
     operands = [as_value(x, "state_write") for x in (held, new, first, count)]
     return state_write.bind(*operands, wrap=bool(wrap))
 
@@ -148,9 +146,7 @@ def state_move(x: ArrayLike, to: str = "device") -> Value:
     samples=(Sample((2, 3), into="l2"), Sample((), into="smem")),
 )  # fmt: skip
 def state_prefetch(x: ArrayLike, into: str = "l2") -> Value:
-    """Ask for x, which is read soon, in a memory near to what computes; the result is 0, and nobody need
-    read it.
-    """
+    """Ask for x, which is read soon, in a memory near to what computes; the result is 0."""
     if into not in NEAR:
         raise OperandError(f"state_prefetch: into is {into!r}, expected one of {', '.join(NEAR)}")
     return state_prefetch.bind(as_value(x, "state_prefetch"), into=into)

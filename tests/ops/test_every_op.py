@@ -54,6 +54,8 @@ every_case = pytest.mark.parametrize("case", cases(), ids=str)
 
 # A pair with memory between them, which one call alone cannot show: tests/transform/test_offload.py.
 PAIRED = {"offload_get", "offload_put"}
+# What a pass alone makes: tests/ir/schedule/test_write_in_place.py.
+PAIRED |= {"write_rows", "write_slice"}
 
 
 def test_every_op_has_a_doc_and_a_case() -> None:

@@ -22,8 +22,9 @@ RNG = np.random.default_rng(7)
 MOST = np.iinfo(np.int64)
 # Integers that are no indices: keys of random numbers, numbers of clusters that we made, the count of a gauge.
 NO_INDICES = {"cluster_turn", "singular_follow", "gauged", "same_in_every_gauge", "loggamma_sample"}
-# Those whose rule other files test: what the checks are made of, and caches (test_state.py).
-OTHERWISE = {"checked_index", "state_write", "state_write_pages"}
+# Those whose rule other files test: what the checks are made of, and caches (test_state.py,
+# test_write_in_place.py).
+OTHERWISE = {"checked_index", "state_write", "state_write_pages", "write_rows", "write_slice"}
 
 
 def test_every_op_that_takes_integers_alone_says_whether_they_are_indices():

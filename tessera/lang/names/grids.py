@@ -229,9 +229,7 @@ def choose(index: ArrayLike, choices: Sequence[ArrayLike]) -> Value:
 
 @public
 def piecewise(x: ArrayLike, conditions: Sequence[ArrayLike], functions: Sequence[Any]) -> Value:
-    """The function, or number, of the last condition that holds; one more than conditions is for the rest,
-    else 0.
-    """
+    """The function, or number, of the last condition that holds; one more is for the rest, else 0."""
     v, rest = as_value(x), list(functions)
     if len(rest) not in (len(conditions), len(conditions) + 1):
         raise OperandError(

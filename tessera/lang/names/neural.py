@@ -102,9 +102,7 @@ def _divides(op: str, what: str, n: Any, by: int) -> None:
 
 @public
 def unfold(x: ArrayLike, size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Value:
-    """The windows of images (batch, channels, height, width) as columns (batch, channels * window,
-    windows).
-    """
+    """The windows of images (batch, channels, ...) as columns (batch, channels * window, windows)."""
     v = as_value(x)
     if v.ndim != 4:
         raise ShapeError(f"unfold: x is {v.type}, expected (batch, channels, height, width)")

@@ -99,9 +99,7 @@ def quantile(
     method: str = "linear",
     keepdims: bool = False,
 ) -> Value:
-    """The numbers that a part q of the elements does not exceed; q is a number or a vector, whose axis
-    comes first.
-    """
+    """The numbers that a part q of the elements does not exceed; the axis of a vector q comes first."""
     return _quantile("quantile", x, q, axis, method, keepdims)
 
 
