@@ -67,6 +67,7 @@ def work(options: argparse.Namespace) -> int:
     from tests.fuzz import session
 
     warnings.simplefilter("error")
+    warnings.filterwarnings("ignore", "offload")  # a move that is not made says so
     return answer_seeds(session.examiner(options.only, options.jax))
 
 
@@ -75,6 +76,7 @@ def show(options: argparse.Namespace) -> int:
     from tests.fuzz import session
 
     warnings.simplefilter("error")
+    warnings.filterwarnings("ignore", "offload")  # a move that is not made says so
     examine = session.examiner(options.only, options.jax)
     for seed in range(options.seed, options.seed + options.count):
         print(session.drawn(seed, options.only, options.jax))

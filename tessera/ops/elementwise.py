@@ -390,12 +390,13 @@ def where(condition: ArrayLike, x: ArrayLike, y: ArrayLike) -> Value:
 
 def _clip_jvp(n: Node, ts: Tangents) -> Value | None:
     x, low, high = n.operands
-    inside = logical_and(ge(x, low), le(x, high))
-    terms = [
-        where(mask, t, 0)
-        for mask, t in zip((inside, lt(x, low), gt(x, high)), ts, strict=True)
-        if t is not None
-    ]
+    # Where min is above max, the result is max.
+    masks = (
+        lambda: logical_and(ge(x, low), le(x, high)),
+        lambda: logical_and(lt(x, low), le(low, high)),
+        lambda: logical_or(gt(x, high), gt(low, high)),
+    )
+    terms = [where(mask(), t, 0) for mask, t in zip(masks, ts, strict=True) if t is not None]
     total = None
     for t in terms:
         total = t if total is None else add(total, t)

@@ -391,3 +391,11 @@ def test_the_slope_of_clip_is_one_at_its_ends(dtype: DType) -> None:
     end = ts.tensor(1.0, dtype=dtype)
     assert ts.grad(lambda e: ts.op.sum(ts.op.clip(x, e)))(end).item() == 1
     assert ts.grad(lambda e: ts.op.sum(ts.op.clip(x, max=e)))(end).item() == 3
+
+
+def test_the_slope_of_clip_belongs_to_max_where_min_is_above_it() -> None:
+    f = ts.op.clip
+    for x, low, high in ((0.0, 0.25, 0.0), (1.0, 0.5, 0.25), (0.3, 0.5, 0.25), (0.1, 0.5, 0.25)):
+        point = [ts.tensor([v], dtype=ts.f64) for v in (x, low, high)]
+        got = ts.grad(lambda *p: ts.op.sum(f(*p)), (0, 1, 2))(*point)
+        assert [float(g[0]) for g in got] == [0.0, 0.0, 1.0]

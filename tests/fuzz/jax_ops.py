@@ -440,6 +440,8 @@ def gradients(loss: Function, point: Any) -> list[Any]:
 
 def evaluated(text: str, env: dict[str, Any]) -> list[Any]:
     """What a statement gives in JAX."""
+    if re.search(r"@ (saturate|stochastic_round|accum|loss_scale)", text):
+        raise Absent("policies of dtypes")
     given = {n: jnp.asarray(x) for n, x in env.items()}
     return [np.asarray(v) for v in jax.tree.leaves(eval(text, {**SCOPE, **given}))]
 
