@@ -6,6 +6,7 @@ Only what JAX has with the same meaning is here; programs against JAX are drawn 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -194,7 +195,7 @@ def _dynamic_slice(x: Any, start: Any, sizes: Any) -> Any:
 
 def _dynamic_update_slice(x: Any, value: Any, start: Any) -> Any:
     return lax.dynamic_update_slice(
-        x, value, [jnp.clip(jnp.asarray(s, jnp.int64), 0) for s in start]
+        x, jnp.asarray(value, x.dtype), [jnp.clip(jnp.asarray(s, jnp.int64), 0) for s in start]
     )
 
 
