@@ -256,6 +256,24 @@ def programs() -> dict[str, tuple[Callable[..., Any], list[Any]]]:
         "concat": (lambda x, y: op.concat([x, y], axis=0) * 2, [data(3, 5), data(4, 5)]),
         "padded": (lambda x: op.pad(x, ((1, 2), (0, 3))) + 1, [data(5, 6)]),
         "shifted": (lambda x: x[1:] - x[:-1], [data(13)]),
+        "long scan": (lambda x: op.cumsum(x, axis=1), [data(2, 5000)]),
+        "scan of columns": (lambda x: op.cumsum(x, axis=0), [data(70, 5)]),
+        "largest": (lambda x: op.topk(x, 3)[0], [data(3, 70)]),
+        "convolution": (lambda x, w: op.conv(x, w, padding=1), [data(2, 5, 7, 9), data(6, 5, 3, 3)]),
+        "strided convolution": (lambda x, w: op.conv(x, w, stride=2, padding=1), [data(1, 17, 9, 8), data(4, 17, 3, 3)]),
+        "slope of a convolution": (
+            ts.grad(lambda x, w: op.sum(op.square(op.conv(x, w, stride=2, padding=1)))),
+            [data(1, 17, 9, 8), data(4, 17, 3, 3)],
+        ),
+        "slope in a kernel": (
+            ts.grad(lambda w, x: op.sum(op.square(op.conv(x, w, padding=1)))),
+            [data(6, 5, 3, 3), data(2, 5, 7, 9)],
+        ),
+        "depthwise": (lambda x, w: op.conv(x, w, groups=6, padding=1), [data(2, 6, 7, 9), data(6, 1, 3, 3)]),
+        "pooling": (lambda x: op.max_pool(x, 3, stride=2, padding=1), [data(2, 3, 9, 11)]),
+        "slope of pooling": (
+            ts.grad(lambda x: op.sum(op.square(op.max_pool(x, 3, stride=2, padding=1)))), [data(2, 3, 9, 11)],
+        ),
     }  # fmt: skip
 
 
@@ -275,10 +293,16 @@ class Guarded(Interpreted):
             for (cell, offset), m in zip(places, c.launch.kernel.parameters, strict=True)
         ]
         k = c.launch.kernel
+        if i == 0:
+            self.begun: set[tuple[Any, Any]] = set()  # where launches of this run have written
+        # What an earlier launch wrote in part, as the border of images, stays.
         fresh = [
-            unwritten(a.shape, m.type.dtype) if m.writable and not _reads(k, m) else a.copy()
-            for a, m in zip(arrays, k.parameters, strict=True)
+            unwritten(a.shape, m.type.dtype)
+            if m.writable and not _reads(k, m) and tuple(place) not in self.begun
+            else a.copy()
+            for a, m, place in zip(arrays, k.parameters, places, strict=True)
         ]
+        self.begun |= {tuple(x) for x, m in zip(places, k.parameters, strict=True) if m.writable}
         want = [a.copy() for a in fresh]
         interpret(k, want, known)
         self.sources[emit(k)] = (k, [a.copy() for a in fresh], known)
