@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 import warnings
 from collections.abc import Iterator
@@ -523,3 +524,10 @@ def test_columns_that_have_nothing_in_common_run_apart() -> None:
     parts = split_kernel(kernel)
     assert len(parts) > 8
     assert {n for k in parts for n in k.outputs} >= set(kernel.outputs)
+
+
+def test_a_number_that_the_host_makes_has_no_axes() -> None:
+    with fake_gpu(), pytest.warns(RuntimeWarning, match="lgamma"):
+        y = ts.jit(lambda x: op.lgamma(op.sum(x)))(ts.tensor([1.5, 2.0]).to("cuda"))
+        assert y.shape == y.data.shape == ()
+        assert float(y.numpy()) == pytest.approx(math.lgamma(3.5), rel=1e-6)

@@ -288,4 +288,4 @@ def _travel(
         made = run([x.numpy() for x in xs])
     except TesseraError as e:
         raise e.at(location) from None
-    return [to_device(np.ascontiguousarray(y), place) for y in made]
+    return [to_device(np.asarray(y, order="C"), place) for y in made]

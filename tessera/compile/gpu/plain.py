@@ -48,7 +48,7 @@ class OnTheHost(Executable):
         """The outputs for these inputs; the memory of those that are donated is not used."""
         here = [x if isinstance(x, np.ndarray) else x.numpy() for x in inputs]
         made = execute(self.graph, here)
-        return [to_device(np.ascontiguousarray(y), self.gpu) for y in made]
+        return [to_device(np.asarray(y, order="C"), self.gpu) for y in made]
 
 
 def plain_ways(task: Task) -> tuple[Way[Executable], ...]:
