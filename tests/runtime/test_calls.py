@@ -609,6 +609,8 @@ def test_arguments_that_may_change_are_not_baked_in() -> None:
 @pytest.mark.usefixtures("looked_at")
 def test_large_tensors_devices_and_traces_stay_as_they_were() -> None:
     big = draw(500, 300)
+    if op.neg._caller is not None:
+        op.neg._caller.forget()  # what tests before this one called
     for _ in range(4):
         assert op.neg(big).shape == (500, 300)
     assert op.neg._caller is None or not op.neg._caller._records
