@@ -76,7 +76,8 @@ FETCHED: dict[str, tuple[dict[str, Any], bool]] = {
     "no power of two": ({"box": (16, 48)}, False),
     "written": ({"writable": True}, False),
     "other numbers outside": ({"fill": 1}, False),
-    "a size that is not known": ({"shape": (symbol("N"), 64)}, False),
+    "rows that are counted at the call": ({"shape": (symbol("N"), 64)}, True),
+    "a size that is not known": ({"shape": (2, symbol("N"), 64)}, False),
 }
 
 

@@ -119,6 +119,7 @@ def _by_kernels(
             memory |= schedule_interp.run_step(s, memory, sizes)
             continue
         e = next(made)
+        memory = {n: x for n, x in memory.items() if n not in e.between}  # another step's
         memory |= {name: t.array() for name, t in e.tables.items()}
         for launch in e.launches:
             memory |= _launch(launch, memory, {**types, **e.between}, sizes, run)

@@ -30,7 +30,7 @@ template <class... A> Result add(const A &...given) { return detail::call("add",
 template <class... A> Result adjugate(const A &...given) { return detail::call("adjugate", given...); }
 /** How the adjugate of x changes along t, singular x too.  Python: op.adjugate_slope(x, t) */
 template <class... A> Result adjugate_slope(const A &...given) { return detail::call("adjugate_slope", given...); }
-/** The grid for grid_sample that moves images of this shape (batch, channels, ...) by matrices (batch, rank, rank + 1).  Python: op.affine_grid(theta, shape, align_corners=False) */
+/** The grid for grid_sample that moves images of a shape by matrices (batch, rank, rank + 1).  Python: op.affine_grid(theta, shape, align_corners=False) */
 template <class... A> Result affine_grid(const A &...given) { return detail::call("affine_grid", given...); }
 /** Whether all elements over axes are true.  Python: op.all(x, axis=None, keepdims=False) */
 template <class... A> Result all(const A &...given) { return detail::call("all", given...); }
@@ -154,7 +154,7 @@ template <class... A> Result ceil(const A &...given) { return detail::call("ceil
 template <class... A> Result celu(const A &...given) { return detail::call("celu", given...); }
 /** The channels, axis 1, of all groups in turn.  Python: op.channel_shuffle(x, groups) */
 template <class... A> Result channel_shuffle(const A &...given) { return detail::call("channel_shuffle", given...); }
-/** The index, if all of it is in low..high or equal to skip; else an error that names its user and the first bad one.  Python:  */
+/** The index, if all of it is in low..high or equal to skip; else an error that names its user.  Python:  */
 template <class... A> Result checked_index(const A &...given) { return detail::call("checked_index", given...); }
 /** The outputs of a graph whose derivative computes again what the policy does not keep.  Python:  */
 template <class... A> Result checkpoint(const A &...given) { return detail::call("checkpoint", given...); }
@@ -232,7 +232,7 @@ template <class... A> Result cov(const A &...given) { return detail::call("cov",
 template <class... A> Result cross(const A &...given) { return detail::call("cross", given...); }
 /** Cross entropy of softmax(logits) with labels: class numbers, or probabilities along axis.  Python: op.cross_entropy(logits, labels, axis=-1, reduction='mean', label_smoothing=0.0, ignore_index=None) */
 template <class... A> Result cross_entropy(const A &...given) { return detail::call("cross_entropy", given...); }
-/** -log of the chance of labels (batch, most) under log_probabilities (batch, time, classes), over all alignments.  Python: op.ctc_loss(log_probabilities, labels, lengths=None, label_lengths=None, blank=0, reduction='mean') */
+/** -log of the chance of labels under log_probabilities (batch, time, classes), over all alignments.  Python: op.ctc_loss(log_probabilities, labels, lengths=None, label_lengths=None, blank=0, reduction='mean') */
 template <class... A> Result ctc_loss(const A &...given) { return detail::call("ctc_loss", given...); }
 /** Running maximum along an axis; NaN from the first NaN on.  Python: op.cummax(x, axis=None, reverse=False) */
 template <class... A> Result cummax(const A &...given) { return detail::call("cummax", given...); }
@@ -414,7 +414,7 @@ template <class... A> Result global_avg_pool(const A &...given) { return detail:
 template <class... A> Result global_max_pool(const A &...given) { return detail::call("global_max_pool", given...); }
 /** The first half of x along an axis times the sigmoid of the second half.  Python: op.glu(x, axis=-1) */
 template <class... A> Result glu(const A &...given) { return detail::call("glu", given...); }
-/** x (batch, channels, ...) read at a grid (batch, ..., rank) of coordinates from -1 to 1, the last axis first.  Python: op.grid_sample(x, grid, mode='linear', padding='zeros', align_corners=False) */
+/** x (batch, channels, ...) read at a grid (batch, ..., rank) of coordinates from -1 to 1.  Python: op.grid_sample(x, grid, mode='linear', padding='zeros', align_corners=False) */
 template <class... A> Result grid_sample(const A &...given) { return detail::call("grid_sample", given...); }
 /** layernorm over each group of channels with its positions, times gain plus bias per channel.  Python: op.groupnorm(x, groups, gain=None, bias=None, eps=1e-05) */
 template <class... A> Result groupnorm(const A &...given) { return detail::call("groupnorm", given...); }
@@ -448,7 +448,7 @@ template <class... A> Result hinge_embedding(const A &...given) { return detail:
 template <class... A> Result histogram(const A &...given) { return detail::call("histogram", given...); }
 /** The edges of the bins of histogram: as given, or evenly from the least to the largest element.  Python: op.histogram_bin_edges(x, bins=10, range=None) */
 template <class... A> Result histogram_bin_edges(const A &...given) { return detail::call("histogram_bin_edges", given...); }
-/** What to(*values) gives for NumPy arrays: arrays of these shapes and dtypes, also in compiled programs.  Python: op.host_call(*values, to, shapes, dtypes) */
+/** What to(*values) gives for NumPy arrays, as arrays of these shapes and dtypes.  Python: op.host_call(*values, to, shapes, dtypes) */
 template <class... A> Result host_call(const A &...given) { return detail::call("host_call", given...); }
 /** split along the second axis, a vector along its only one.  Python: op.hsplit(x, parts) */
 template <class... A> Result hsplit(const A &...given) { return detail::call("hsplit", given...); }
@@ -616,7 +616,7 @@ template <class... A> Result lt(const A &...given) { return detail::call("lt", g
 template <class... A> Result lu(const A &...given) { return detail::call("lu", given...); }
 /** Absolute value of the difference.  Python: op.mae(x, y, reduction='mean') */
 template <class... A> Result mae(const A &...given) { return detail::call("mae", given...); }
-/** max(0, margin - targets * (x - y)): x should rank above y where the target is 1, below where it is -1.  Python: op.margin_ranking(x, y, targets, margin=0.0, reduction='mean') */
+/** max(0, margin - targets * (x - y)): x ranks above y where the target is 1, below where -1.  Python: op.margin_ranking(x, y, targets, margin=0.0, reduction='mean') */
 template <class... A> Result margin_ranking(const A &...given) { return detail::call("margin_ranking", given...); }
 /** Matrix product over the last two axes; the axes before them broadcast.  Python: op.matmul(a, b, *, tile_shape=None) */
 template <class... A> Result matmul(const A &...given) { return detail::call("matmul", given...); }
@@ -750,7 +750,7 @@ template <class... A> Result partition(const A &...given) { return detail::call(
 template <class... A> Result pdist(const A &...given) { return detail::call("pdist", given...); }
 /** quantile with q in percent.  Python: op.percentile(x, q, axis=None, method='linear', keepdims=False) */
 template <class... A> Result percentile(const A &...given) { return detail::call("percentile", given...); }
-/** The function, or number, of the last condition that holds; one more than conditions is for the rest, else 0.  Python: op.piecewise(x, conditions, functions) */
+/** The function, or number, of the last condition that holds; one more is for the rest, else 0.  Python: op.piecewise(x, conditions, functions) */
 template <class... A> Result piecewise(const A &...given) { return detail::call("piecewise", given...); }
 /** The pseudoinverse; singular values up to rtol times the largest count as zero.  Python: op.pinv(x, rtol=None) */
 template <class... A> Result pinv(const A &...given) { return detail::call("pinv", given...); }
@@ -762,7 +762,7 @@ template <class... A> Result pixel_shuffle(const A &...given) { return detail::c
 template <class... A> Result pixel_unshuffle(const A &...given) { return detail::call("pixel_unshuffle", given...); }
 /** gamma(z + m) / gamma(z) for positive z and z + m.  Python: op.poch(z, m) */
 template <class... A> Result poch(const A &...given) { return detail::call("poch", given...); }
-/** -log of a Poisson likelihood less log(targets!): exp(x) - targets * x, or for rates x - targets * log(x + eps).  Python: op.poisson_nll(x, targets, log_input=True, eps=1e-08, reduction='mean') */
+/** -log of a Poisson likelihood less log(targets!): exp(x) - targets * x, or of rates.  Python: op.poisson_nll(x, targets, log_input=True, eps=1e-08, reduction='mean') */
 template <class... A> Result poisson_nll(const A &...given) { return detail::call("poisson_nll", given...); }
 /** The sum of two polynomials.  Python: op.polyadd(p, q) */
 template <class... A> Result polyadd(const A &...given) { return detail::call("polyadd", given...); }
@@ -794,7 +794,7 @@ template <class... A> Result ptp(const A &...given) { return detail::call("ptp",
 template <class... A> Result put_along_axis(const A &...given) { return detail::call("put_along_axis", given...); }
 /** (Q, R) with Q @ R = x, orthonormal columns in Q and zeros below the diagonal of R.  Python: op.qr(x, mode='reduced') */
 template <class... A> Result qr(const A &...given) { return detail::call("qr", given...); }
-/** The numbers that a part q of the elements does not exceed; q is a number or a vector, whose axis comes first.  Python: op.quantile(x, q, axis=None, method='linear', keepdims=False) */
+/** The numbers that a part q of the elements does not exceed; the axis of a vector q comes first.  Python: op.quantile(x, q, axis=None, method='linear', keepdims=False) */
 template <class... A> Result quantile(const A &...given) { return detail::call("quantile", given...); }
 /** Radians as degrees.  Python: op.rad2deg(x) */
 template <class... A> Result rad2deg(const A &...given) { return detail::call("rad2deg", given...); }
@@ -930,9 +930,9 @@ template <class... A> Result squeeze(const A &...given) { return detail::call("s
 template <class... A> Result stack(const A &...given) { return detail::call("stack", given...); }
 /** x, which a program wants in the memory of the host or of the device; on a CPU these are one.  Python: op.state_move(x, to='device') */
 template <class... A> Result state_move(const A &...given) { return detail::call("state_move", given...); }
-/** Ask for x, which is read soon, in a memory near to what computes; the result is 0, and nobody need read it.  Python: op.state_prefetch(x, into='l2') */
+/** Ask for x, which is read soon, in a memory near to what computes; the result is 0.  Python: op.state_prefetch(x, into='l2') */
 template <class... A> Result state_prefetch(const A &...given) { return detail::call("state_prefetch", given...); }
-/** A cache (batch, heads, room, size) with `count` new positions from `first` on; those past the room are left out, or wrap.  Python: op.state_write(held, new, first, count, wrap=False) */
+/** A cache with `count` new positions from `first` on; those past its room are left out, or wrap.  Python: op.state_write(held, new, first, count, wrap=False) */
 template <class... A> Result state_write(const A &...given) { return detail::call("state_write", given...); }
 /** A pool of pages with position i of sequence b written to slot slots[b, i] of page pages[b, i].  Python: op.state_write_pages(pool, new, pages, slots) */
 template <class... A> Result state_write_pages(const A &...given) { return detail::call("state_write_pages", given...); }
@@ -994,7 +994,7 @@ template <class... A> Result tridiagonal_solve(const A &...given) { return detai
 template <class... A> Result tril(const A &...given) { return detail::call("tril", given...); }
 /** The rows and columns of the lower triangle.  Python: op.tril_indices(n, k=0, m=None) */
 template <class... A> Result tril_indices(const A &...given) { return detail::call("tril_indices", given...); }
-/** max(0, |anchor - positive| - |anchor - negative| + margin) with norms of order p along the last axis.  Python: op.triplet_margin(anchor, positive, negative, margin=1.0, p=2.0, eps=1e-06, reduction='mean') */
+/** max(0, |anchor - positive| - |anchor - negative| + margin), norms along the last axis.  Python: op.triplet_margin(anchor, positive, negative, margin=1.0, p=2.0, eps=1e-06, reduction='mean') */
 template <class... A> Result triplet_margin(const A &...given) { return detail::call("triplet_margin", given...); }
 /** The elements of matrices on and above the k-th diagonal, zeros elsewhere.  Python: op.triu(x, k=0) */
 template <class... A> Result triu(const A &...given) { return detail::call("triu", given...); }
@@ -1002,7 +1002,7 @@ template <class... A> Result triu(const A &...given) { return detail::call("triu
 template <class... A> Result triu_indices(const A &...given) { return detail::call("triu_indices", given...); }
 /** Whole part of x.  Python: op.trunc(x, /) */
 template <class... A> Result trunc(const A &...given) { return detail::call("trunc", given...); }
-/** The windows of images (batch, channels, height, width) as columns (batch, channels * window, windows).  Python: op.unfold(x, size, dilation=1, padding=0, stride=1) */
+/** The windows of images (batch, channels, ...) as columns (batch, channels * window, windows).  Python: op.unfold(x, size, dilation=1, padding=0, stride=1) */
 template <class... A> Result unfold(const A &...given) { return detail::call("unfold", given...); }
 /** Distinct elements in ascending order; each NaN is distinct.  Python: op.unique(x) */
 template <class... A> Result unique(const A &...given) { return detail::call("unique", given...); }
