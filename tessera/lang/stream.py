@@ -76,8 +76,6 @@ class Stream:
     Streams of a GPU with a lower number for `priority` go first where several wait for it.
     """
 
-    device: Device = CPU
-
     def __new__(cls, device: Any = None, *rest: Any, **more: Any) -> Stream:
         """A stream of the host, or of the GPU that is named; __init__ checks the arguments."""
         of_gpu = device is not None and as_device(device).kind != "cpu"
@@ -86,6 +84,7 @@ class Stream:
         return made
 
     def __init__(self, device: Any = None, priority: int = 0) -> None:
+        self.device: Device = CPU if device is None else as_device(device)
         if priority:
             raise located(
                 OperandError(

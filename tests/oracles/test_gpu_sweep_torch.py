@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
+torch: Any = pytest.importorskip("torch")
 pytestmark = pytest.mark.oracle
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 KINDS = {

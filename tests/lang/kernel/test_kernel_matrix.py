@@ -533,6 +533,7 @@ NOT_HERE = {  # structure, which tests/lang/kernel/test_kernel_language.py has
     "range_k", "range_m", "range_n", "read", "span", "wait",
     # tests/lang/kernel/test_kernel_parts.py and, for accumulate, tests/lang/kernel/test_kernel_data.py
     "accumulate", "argsort", "bitcast", "concat", "flip", "gather", "join", "sort", "split", "stack", "topk",
+    "dot_scaled",  # tests/lang/kernel/test_scaled_dot.py
 }  # fmt: skip
 
 
