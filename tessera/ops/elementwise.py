@@ -391,12 +391,14 @@ def where(condition: ArrayLike, x: ArrayLike, y: ArrayLike) -> Value:
 def _clip_jvp(n: Node, ts: Tangents) -> Value | None:
     x, low, high = n.operands
     # Where min is above max, the result is max.
-    masks = (
-        lambda: logical_and(ge(x, low), le(x, high)),
-        lambda: logical_and(lt(x, low), le(low, high)),
-        lambda: logical_or(gt(x, high), gt(low, high)),
-    )
-    terms = [where(mask(), t, 0) for mask, t in zip(masks, ts, strict=True) if t is not None]
+    by_x, by_low, by_high = ts
+    terms = []
+    if by_x is not None:
+        terms.append(where(logical_and(ge(x, low), le(x, high)), by_x, 0))
+    if by_low is not None:
+        terms.append(where(logical_and(lt(x, low), le(low, high)), by_low, 0))
+    if by_high is not None:
+        terms.append(where(logical_or(gt(x, high), gt(low, high)), by_high, 0))
     total = None
     for t in terms:
         total = t if total is None else add(total, t)
