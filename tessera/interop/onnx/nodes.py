@@ -39,6 +39,12 @@ def _barrier(w: Writer, n: Node, *xs: str) -> Any:
     return tuple(w.emit("Identity", x) for x in xs)
 
 
+@emits("state_prefetch")
+def _prefetch(w: Writer, n: Node, x: str) -> Any:
+    """A wish that a runtime of ONNX has no word for: the number that it returns."""
+    return w.emit("Identity", w.constant(np.zeros((), n.results[0].dtype.np)))
+
+
 @emits("cast")
 def _cast(w: Writer, n: Node, x: str) -> Any:
     return w.cast(x, n.params["dtype"].np)

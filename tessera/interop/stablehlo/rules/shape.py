@@ -22,6 +22,11 @@ def _barrier(w: Writer, n: Node, *xs: Ssa) -> Any:
     return w.many("stablehlo.optimization_barrier", xs, [(x.dtype, x.shape) for x in xs])
 
 
+@rule("state_prefetch")
+def _prefetch(w: Writer, n: Node, x: Ssa) -> Any:
+    return w.full(0, n.results[0].dtype, n.results[0].shape)
+
+
 @rule("gauged", "same_in_every_gauge")
 def _gauged(w: Writer, n: Node, ids: Ssa, *xs: Ssa) -> Any:
     return list(xs)
