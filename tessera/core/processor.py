@@ -92,6 +92,15 @@ def _own_registers() -> Registers:
     return found or SETS[_OTHERS.get(platform.machine(), "avx2")]
 
 
+def transform_vector() -> int:
+    """Bytes of the vectors on which Fourier transforms compute: their passes hold 16 numbers and the roots
+    in registers at once, of which processors with vectors of 16 bytes have too few for wider ones."""
+    p = _ASSUMED.get()
+    if p is not None:
+        return p.vector
+    return 16 if registers().bytes == 16 else 64
+
+
 @cache
 def cores() -> int:
     """How many cores this process may use."""

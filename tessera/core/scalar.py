@@ -45,6 +45,14 @@ def _floor_div(x: Any, y: Any) -> Any:
     return np.where(np.isinf(x) | np.isinf(y), np.floor(np.divide(x, y)), q)
 
 
+def _power(x: Any, y: Any) -> Any:
+    """NumPy's power, whose limits x**0 = 1**y = 1 hold for signalling NaN on some machines only."""
+    z = np.power(x, y)
+    if z.dtype.kind != "f":
+        return z
+    return np.where((y == 0) | (x == 1), z.dtype.type(1), z)
+
+
 def _expm1(x: Any) -> Any:
     """NumPy's expm1; its complex one lacks the limits at infinity and keeps a real part of -0."""
     y = np.expm1(x)
@@ -124,7 +132,7 @@ SCALARS = {
         ScalarOp("floor_div", 2, _floor_div),
         ScalarOp("mod", 2, np.remainder),
         ScalarOp("fmod", 2, np.fmod),
-        ScalarOp("pow", 2, np.power, ulp=4),
+        ScalarOp("pow", 2, _power, ulp=4),
         ScalarOp("atan2", 2, np.arctan2, ulp=4),
         ScalarOp("hypot", 2, np.hypot, ulp=4),
         ScalarOp("max", 2, _maximum, float("-inf")),

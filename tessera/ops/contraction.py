@@ -177,6 +177,7 @@ def _product(x: Value, y: Value, spec: str) -> Value:
 # own that changes with
 # the shapes.
 
+_USUAL = 128  # a symbolic size, where the order of products is chosen
 Named = tuple[Value, Axes]
 
 
@@ -239,14 +240,14 @@ def _alone(x: Value, axes: Axes, wanted: set[str]) -> Named:
 
 
 def _next_pair(left: Sequence[Named], out: Axes) -> tuple[int, int]:
-    """The two operands whose product takes the fewest steps; the first two if sizes are symbolic."""
-    if len(left) == 2 or not all(x.type.static for x, _ in left):
+    """The two operands whose product takes the fewest steps, where symbolic sizes count as a usual one."""
+    if len(left) == 2:
         return 0, 1
     pairs = [(i, j) for j in range(len(left)) for i in range(j)]
 
     def steps(pair: tuple[int, int]) -> int:
         met = {a: n for k in pair for a, n in zip(left[k][1], left[k][0].shape, strict=True)}
-        return int(count(tuple(met.values())))
+        return count(tuple(n if isinstance(n, int) else _USUAL for n in met.values()))
 
     return min(pairs, key=steps)
 

@@ -122,14 +122,14 @@ def _pow_jvp(n: Node, ts: Tangents) -> Value | None:
     return total
 
 
-def _integer_power(x: Any, y: Any) -> Any:
+def _power(x: Any, y: Any) -> Any:
     if x.dtype.kind == "i" and (y < 0).any():
         raise DTypeError("pow: an integer to a negative power is no integer; cast to a float first")
-    return np.power(x, y)
+    return SCALARS["pow"].numpy(x, y)
 
 
 pow = binary("pow", "x to the power y.", kinds="uifc", onnx="Pow", jvp=_pow_jvp,
-             numpy=_integer_power, domain=(0.5, 2.0))  # fmt: skip
+             numpy=_power, domain=(0.5, 2.0))  # fmt: skip
 maximum = binary(
     "maximum", "The larger of two tensors; NaN if either is.", scalar="max", kinds="buif", onnx="Max",
     partials=lambda y, a, b: (_share(a, b, gt), _share(b, a, gt)),

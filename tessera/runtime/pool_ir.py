@@ -40,9 +40,8 @@ _PAUSE = {"x86_64": _X86, "AMD64": _X86, "aarch64": _ARM, "arm64": _ARM}
 _NAP = {"win32": ("void @Sleep", 1)}  # milliseconds; elsewhere usleep, in microseconds
 
 
-def pool_ir(futex: bool = True) -> str:
-    """The module of the pool for this processor and system; without futex, workers nap."""
-    processor = platform.machine()
+def pool_ir(futex: bool = True, processor: str = platform.machine()) -> str:
+    """The module of the pool for a processor and this system; without futex, workers nap."""
     number = _FUTEX.get(processor) if sys.platform == "linux" and futex else None
     pause, kinds, arguments = _PAUSE.get(processor, ("", "", ""))
     nap, time = _NAP.get(sys.platform, ("i32 @usleep", 500))

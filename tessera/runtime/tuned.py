@@ -188,7 +188,7 @@ def _opened() -> Iterator[Any]:
     try:
         with db:
             yield db
-    except sqlite3.Error as e:
+    except (sqlite3.Error, UnicodeDecodeError) as e:
         raise OperandError(f"tune: the store {file} cannot be used ({e})") from None
     finally:
         db.close()
@@ -211,6 +211,9 @@ def _connect(file: Path) -> Any:
     except sqlite3.DatabaseError:
         db.close()
         raise
+    except UnicodeDecodeError:  # of a name in the file, or in SQLite's message about it
+        db.close()
+        raise sqlite3.DatabaseError("its text is no UTF-8") from None
     return db
 
 

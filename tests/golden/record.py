@@ -288,8 +288,8 @@ def of_choice(name: str) -> Record:
 
 
 TEXTS: dict[str, Callable[[], str]] = {
-    "pool": pool_ir,
-    "pool without futex": lambda: pool_ir(False),
+    "pool": lambda: pool_ir(processor="x86_64"),
+    "pool without futex": lambda: pool_ir(False, "x86_64"),
     "call": call_ir,
     "blocks": blocks_ir,
     "launch": lambda: launch_ir("cuLaunchKernelEx"),

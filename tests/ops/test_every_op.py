@@ -256,7 +256,7 @@ def like(x: Any, rng: np.random.Generator) -> Any:
     made = rng.normal(size=np.shape(x))
     if x.dtype.kind == "c":
         return (made + 1j * rng.normal(size=np.shape(x))).astype(x.dtype)
-    return made.astype(x.dtype)
+    return (np.abs(made) if x.dtype.kind == "u" else made).astype(x.dtype)
 
 
 @differentiable

@@ -12,7 +12,6 @@ What a vector holds changes no bit, since an element has the same operations whe
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,7 +20,7 @@ from tessera.core.dims import Size, product, smaller
 from tessera.core.dtype import DType
 from tessera.core.fourier import Pass, Plan, factor_of, small, split
 from tessera.core.pairs import Pair
-from tessera.core.processor import assumed
+from tessera.core.processor import transform_vector
 from tessera.core.tables import fourier_table
 from tessera.core.transforms import axes_of
 from tessera.core.types import TensorType
@@ -31,13 +30,6 @@ from tessera.ir.tile.launch import Expansion, Launch
 from tessera.ir.tile.number import Number, numbers_of
 
 LANES = 16
-# Bytes of a vector register.  Passes hold 16 numbers and their roots in such registers at once.
-_REGISTER = {"aarch64": 16, "arm64": 16}.get(platform.machine(), 64)
-
-
-def _register() -> int:
-    p = assumed()
-    return _REGISTER if p is None else p.vector
 
 
 Box = tuple[Sequence[Size], Sequence[int], Sequence[int]]  # at, extent, axes
@@ -51,7 +43,7 @@ class Schedule:
     lanes: int = LANES  # transforms of an instance
     few: int = 16  # rows below which each is transformed by itself
     long: int = 8192  # elements from which scratch for many rows is more than a cache holds
-    register: int = field(default_factory=_register)  # bytes that passes compute on at once
+    register: int = field(default_factory=transform_vector)  # bytes that passes compute on at once
 
 
 @dataclass(frozen=True)

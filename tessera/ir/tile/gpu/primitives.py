@@ -14,6 +14,7 @@ from typing import Any
 import ml_dtypes
 
 from tessera.core.dtype import DType, bool_, i64
+from tessera.core.processor import SETS, Processor, assume
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import (
     Apply,
@@ -47,13 +48,22 @@ _finfo: Any = ml_dtypes.finfo
 _COLUMNS = 1024  # that a block copies at once
 _LEAST = 16  # columns that are worth a block's width
 _FEWEST = 64  # rows to add: fewer are not worth a product
+# What primitives that are lowered as on a CPU ask of a processor.  The host's would make the code of a GPU
+# depend on the machine that compiles it.
+_LIKE = Processor(
+    "gpu", "", "", SETS["avx512f"], frozenset(), frozenset(), vector=64,
+    first=48 << 10, near=2 << 20, threads=8,
+)  # fmt: skip
 
 
 def expand_primitive(step: Primitive, types: Mapping[str, TensorType]) -> Expansion:
     """The launches of a primitive."""
     own = _OWN.get(step.primitive)
     made = None if own is None else own(step, types)
-    return lower_primitive(step, types) if made is None else made
+    if made is not None:
+        return made
+    with assume(_LIKE):
+        return lower_primitive(step, types)
 
 
 def _scatter_add(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | None:

@@ -17,7 +17,9 @@ from tessera.core.dims import Size, larger, smaller
 from tessera.core.dtype import DType
 from tessera.core.folds import LANES
 from tessera.core.processor import Registers
+from tessera.core.types import TensorType
 from tessera.ir.tile.ir import Kernel, Memory, Operation, Tile
+from tessera.ir.tile.legalize.large import fits
 from tessera.ir.tile.legalize.ranges import loop_range
 from tessera.ir.tile.legalize.subtiles import (
     Axes,
@@ -349,6 +351,14 @@ class NestWriter:
                         found.setdefault(i, []).append(end)
         return found
 
+    def side(self) -> int:
+        """Rows and columns of a part that is turned: the most whose tiles of any task live in registers."""
+        widest = max((t.tile.type.dtype for t in self.nest.tasks), key=lambda d: d.bits)
+        squares = (
+            n for n in (LANES, LANES // 2) if fits(TensorType(widest, (n, n)), self.x.registers)
+        )
+        return next(squares, LANES // 4)
+
     def steps(self) -> dict[int, int]:
         """How far a part goes along each axis."""
         shape, axes = self.nest.shape, self.axes
@@ -356,7 +366,8 @@ class NestWriter:
             return {}
         last, steps = axes[-1], dict.fromkeys(axes, 1)
         if self.turned and not self.folds:
-            return {**steps, self.turned[0]: LANES, last: LANES}
+            side = self.side()
+            return {**steps, self.turned[0]: side, last: side}
         if self.axis is not None and self.axis != last:
             loose = all(has_any_order(f.attributes["scalar"], t.dtype) for t, f in self.folds)
             return {**steps, last: _WIDE if loose else LANES}
