@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -247,7 +248,7 @@ def _next_pair(left: Sequence[Named], out: Axes) -> tuple[int, int]:
 
     def steps(pair: tuple[int, int]) -> int:
         met = {a: n for k in pair for a, n in zip(left[k][1], left[k][0].shape, strict=True)}
-        return count(tuple(n if isinstance(n, int) else _USUAL for n in met.values()))
+        return math.prod(n if isinstance(n, int) else _USUAL for n in met.values())
 
     return min(pairs, key=steps)
 
