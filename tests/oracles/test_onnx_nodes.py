@@ -29,13 +29,17 @@ def scale(x: float = 0.02) -> Any:
     return np.array(x, np.float32)
 
 
-def model(op: str, inputs: list[Any], outputs: int, domain: str, attributes: dict[str, Any]) -> bytes:
+def model(
+    op: str, inputs: list[Any], outputs: int, domain: str, attributes: dict[str, Any]
+) -> bytes:
     """A model of one node; an input that is None is left out."""
     names = [f"x{i}" if x is not None else "" for i, x in enumerate(inputs)]
     outs = [f"y{i}" for i in range(outputs)]
     node = onnx.helper.make_node(op, names, outs, domain=domain, **attributes)
     given = [
-        onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+        onnx.helper.make_tensor_value_info(
+            n, onnx.helper.np_dtype_to_tensor_dtype(x.dtype), x.shape
+        )
         for n, x in zip(names, inputs, strict=True)
         if n
     ]
@@ -115,7 +119,14 @@ def test_what_a_classifier_says_is_a_dictionary_for_each_row() -> None:
 
 
 def test_coefficients_past_the_columns_are_not_read() -> None:
-    x, attributes = f(3, 2), {"coefficients": f(12).tolist(), "intercepts": f(3).tolist(), "classlabels_ints": [0, 1, 2]}
+    x, attributes = (
+        f(3, 2),
+        {
+            "coefficients": f(12).tolist(),
+            "intercepts": f(3).tolist(),
+            "classlabels_ints": [0, 1, 2],
+        },
+    )
     data = model("LinearClassifier", [x], 2, "ai.onnx.ml", attributes)
     (label, scores), (want, wanted) = both(data, {"x0": x})
     np.testing.assert_array_equal(label, want)
