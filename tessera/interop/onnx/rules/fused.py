@@ -165,8 +165,8 @@ def _group_query(
         q, k = (_rotated(x, op.take(cos, at, 0), op.take(sin, at, 0), turned) for x in (q, k))
     if past_k is not None and before:
         k, v = op.concat([past_k, k], 2), op.concat([past_v, v], 2)
-    wide = [op.repeat(x, heads // kv, 1) if heads != kv else x for x in (k, v)]
-    out = _joined(_attended(n, q, *wide, None, True))
+    keys, values = (op.repeat(x, heads // kv, 1) if heads != kv else x for x in (k, v))
+    out = _joined(_attended(n, q, keys, values, None, True))
     return out, k, v
 
 
@@ -238,7 +238,7 @@ def _fused_gemm(n: Call, a: Any, b: Any, c: Any = None) -> Any:
     b = op.transpose(b) if n.get("transB", 0) else b
     y = op.mul(op.matmul(a, b), n.get("alpha", 1.0))
     y = y if c is None else op.add(y, op.mul(c, n.get("beta", 1.0)))
-    made = {
+    made: dict[str, Any] = {
         "Relu": op.relu, "Tanh": op.tanh, "Sigmoid": op.sigmoid, "Elu": op.elu,
         "LeakyRelu": lambda v: op.leaky_relu(v, n.get("activation_alpha", 0.01)),
     }  # fmt: skip
