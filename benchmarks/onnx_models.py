@@ -58,7 +58,17 @@ def bytes_of(data: Any) -> int:
 
 
 # What open axes are when a model refuses the usual sizes: of images, of other tensors.
-TRIALS = ((224, 64), (640, 16), (320, 128), (512, 512), (64, 16000), (48, 80), (256, 1), (32, 32), (128, 257))
+TRIALS = (
+    (224, 64),
+    (640, 16),
+    (320, 128),
+    (512, 512),
+    (64, 16000),
+    (48, 80),
+    (256, 1),
+    (32, 32),
+    (128, 257),
+)
 
 
 def size_of(shape: list[Any], axis: int, sizes: dict[str, int], trial: tuple[int, int]) -> int:

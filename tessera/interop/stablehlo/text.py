@@ -28,7 +28,7 @@ _TOKEN = re.compile(
     |(?P<mark>->|[()\[\]{}<>:,=\-+?*])""",
     re.VERBOSE | re.DOTALL,
 )
-_DEEPEST = 200  # nesting of regions and attributes
+_DEEPEST = 60  # nesting of regions and attributes
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def dense(text: str, t: TensorType, line: int) -> np.ndarray[Any, Any]:
         raise StableHloError(f"stablehlo: line {line}: a constant of {t} has {len(words)} elements")
     flat = np.array([_number(w, t.dtype, line) for w in words])
     flat = flat.astype(t.dtype.np)
-    return np.broadcast_to(flat, shape) if len(words) == 1 else flat.reshape(shape)
+    return np.broadcast_to(flat[0], shape) if len(words) == 1 else flat.reshape(shape)
 
 
 def _words(body: str) -> list[str]:
@@ -157,15 +157,19 @@ def _of_bytes(data: bytes, dtype: DType, shape: tuple[int, ...], line: int) -> n
     count = int(np.prod(shape, dtype=np.int64))
     if dtype.kind == "b":
         bits = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")
-        found = bits[:count].astype(bool) if len(data) < count else np.frombuffer(data, np.uint8) != 0
+        found = (
+            bits[:count].astype(bool) if len(data) < count else np.frombuffer(data, np.uint8) != 0
+        )
     elif len(data) % np.dtype(dtype.np).itemsize:
         raise StableHloError(f"stablehlo: line {line}: {len(data)} bytes are no numbers of {dtype}")
     else:
         found = np.frombuffer(data, dtype.np)
     if found.size == 1:
-        return np.broadcast_to(found, shape)
+        return np.broadcast_to(found[0], shape)
     if found.size != count:
-        raise StableHloError(f"stablehlo: line {line}: a constant of {count} elements has {found.size}")
+        raise StableHloError(
+            f"stablehlo: line {line}: a constant of {count} elements has {found.size}"
+        )
     return found.reshape(shape)
 
 
@@ -173,7 +177,9 @@ def resource(module: Module, r: Resource, line: int) -> np.ndarray[Any, Any]:
     """The array of a resource: four bytes of alignment, then the data."""
     if r.name not in module.resources:
         raise StableHloError(f"stablehlo: line {line}: there is no resource '{r.name}'")
-    return _of_bytes(module.resources[r.name][4:], r.type.dtype, tuple(map(int, r.type.shape)), line)
+    return _of_bytes(
+        module.resources[r.name][4:], r.type.dtype, tuple(map(int, r.type.shape)), line
+    )
 
 
 class _Parser:
@@ -435,7 +441,9 @@ class _Parser:
         functions = {}
         for op in ops:
             if "function" not in op.attributes:
-                raise StableHloError(f"stablehlo: line {op.line}: {op.name} stands outside of a function")
+                raise StableHloError(
+                    f"stablehlo: line {op.line}: {op.name} stands outside of a function"
+                )
             f = op.attributes["function"]
             functions[f.name] = f
         if not functions:
@@ -494,7 +502,9 @@ class _Parser:
         else:
             raise self.wrong("an op")
         name, operands, attributes, regions, types = op
-        return Op(name, tuple(operands), tuple(results), attributes, tuple(regions), tuple(types), line)
+        return Op(
+            name, tuple(operands), tuple(results), attributes, tuple(regions), tuple(types), line
+        )
 
     def _results(self) -> list[str]:
         found: list[str] = []

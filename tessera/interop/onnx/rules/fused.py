@@ -111,11 +111,15 @@ def _multi_head(
         q, k, v = _unpacked(q)
     elif v is None:
         b_, t, h, _, size = k.shape
-        k, v = (op.reshape(op.index(k, (slice(None),) * 3 + (i,)), (b_, t, h * size)) for i in (0, 1))
+        k, v = (
+            op.reshape(op.index(k, (slice(None),) * 3 + (i,)), (b_, t, h * size)) for i in (0, 1)
+        )
     if b is not None:
         widths = tuple(_width(x) for x in (q, k, v))
         parts = op.split(b, widths, 0)
-        q, k, v = (op.add(x, p) if x.ndim == 3 else x for x, p in zip((q, k, v), parts, strict=True))
+        q, k, v = (
+            op.add(x, p) if x.ndim == 3 else x for x, p in zip((q, k, v), parts, strict=True)
+        )
     q, k, v = (_split(x, heads) if x.ndim == 3 else x for x in (q, k, v))
     if past_k is not None:
         k, v = op.concat([past_k, k], 2), op.concat([past_v, v], 2)
@@ -282,7 +286,9 @@ def _unpack(b: Any, bits: int) -> Any:
 
 
 @rule("QLinearAveragePool", domain=_MS)
-def _qlinear_average(n: Call, x: Any, x_scale: Any, x_zero: Any, scale: Any, zero: Any = None) -> Any:
+def _qlinear_average(
+    n: Call, x: Any, x_scale: Any, x_zero: Any, scale: Any, zero: Any = None
+) -> Any:
     y = _real(x, x_scale, x_zero)
     last = bool(n.get("channels_last", 0))
     y = op.moveaxis(y, -1, 1) if last else y
@@ -297,7 +303,9 @@ def _last_max(n: Call, x: Any) -> Any:
 
 
 @rule("QLinearSoftmax", domain=_MS)
-def _qlinear_softmax(n: Call, x: Any, x_scale: Any, x_zero: Any, scale: Any, zero: Any = None) -> Any:
+def _qlinear_softmax(
+    n: Call, x: Any, x_scale: Any, x_zero: Any, scale: Any, zero: Any = None
+) -> Any:
     y = _real(x, x_scale, x_zero)
     axis = n.get("axis", -1)
     if n.get("opset", 13) < 13:

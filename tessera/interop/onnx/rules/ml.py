@@ -141,9 +141,7 @@ def _vectorize(n: Call, x: Any) -> Any:
     kinds = {type(v) for v in x.values()}
     if str in kinds:
         return strings([x.get(k, "") for k in names], (1, len(names)))
-    return np.array(
-        [[x.get(k, 0) for k in names]], np.int64 if kinds == {int} else np.float32
-    )
+    return np.array([[x.get(k, 0) for k in names]], np.int64 if kinds == {int} else np.float32)
 
 
 @rule("CastMap", domain=_ML, fold=False)
