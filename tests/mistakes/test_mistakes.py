@@ -19,7 +19,7 @@ RUNS_ON = "numpy"
 
 
 def test_there_are_enough() -> None:
-    assert len(lines()) >= 600
+    assert len(lines()) >= 800
     assert len(set(lines())) == len(lines())
 
 
