@@ -1,4 +1,4 @@
-"""Partition slices, paddings, flips, joins and reshapes along an axis that is cut: shards send what others lack.
+"""Partition slices, paddings, flips, joins and reshapes along a cut axis: shards send what others lack.
 
     %1 = slice(%0) {start = (1,), stop = (64,)} : f32[64@x]        four shards of 16
 ->  the first element of the shard after (permute), then fifteen of one's own and that one : f32[63@x]
@@ -90,7 +90,9 @@ def rounds(found: Sequence[Run]) -> list[list[Run]]:
     """Runs in rounds, in each of which a shard sends once and receives once at most."""
     made: list[list[Run]] = []
     for r in found:
-        free = (m for m in made if all(r.sender != s.sender and r.receiver != s.receiver for s in m))
+        free = (
+            m for m in made if all(r.sender != s.sender and r.receiver != s.receiver for s in m)
+        )
         at = next(free, None)
         if at is None:
             made.append([r])
@@ -205,7 +207,9 @@ def _moved_along(
         place = add(mul(mover.index(ends.new_part), move.scale), move.offset)
         found = logical_and(ge(place, 0), lt(place, (ends.size - 1) * move.every + 1))
         if move.every > 1:
-            found = logical_and(found, eq(sub(place, mul(floor_divide(place, move.every), move.every)), 0))
+            found = logical_and(
+                found, eq(sub(place, mul(floor_divide(place, move.every), move.every)), 0)
+            )
         value = walk.asked(filler, replicated(0), n.op.name, n)
         y = where(mover.along(found, y.ndim), y, value)
     return [Shard(y, out, layout)]
@@ -223,7 +227,9 @@ def _slice(walk: Walk, n: Node, operands: Sequence[Shard], params: Params) -> li
     def one(axis: int, now: tuple[Any, ...]) -> dict[str, Any]:
         ends = {"start": (start, 0), "step": (step, 1), "stop": (stop, None)}
         return {
-            k: tuple(x[a] if a == axis else (m if other is None else other) for a, m in enumerate(now))
+            k: tuple(
+                x[a] if a == axis else (m if other is None else other) for a, m in enumerate(now)
+            )
             for k, (x, other) in ends.items()
         }
 
@@ -362,7 +368,10 @@ def _regrouped(walk: Walk, n: Node, s: Shard, out: TensorType, g: _Group) -> lis
         new[g.new_last :]
     ):
         return None  # other axes change too
-    rows, new_rows = math.prod(old[g.first + 1 : g.last]), math.prod(new[g.new_first + 1 : g.new_last])
+    rows, new_rows = (
+        math.prod(old[g.first + 1 : g.last]),
+        math.prod(new[g.new_first + 1 : g.new_last]),
+    )
     mover = _Mover(walk, n, s, g.first)
     e = mover.ends(old[g.first], new[g.new_first])
     ends = Ends(e.size * rows, e.part * rows, e.new_size * new_rows, e.new_part * new_rows)
