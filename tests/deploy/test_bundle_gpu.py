@@ -255,9 +255,7 @@ def test_a_driver_that_fails_leaves_nothing_behind(programs: Path, tmp_path: Pat
 
 @needs_compiler
 @pytest.mark.deep
-def test_sanitizers_find_nothing_when_a_driver_fails(
-    programs: Path, checked: None, tmp_path: Path
-):
+def test_sanitizers_find_nothing_when_a_driver_fails(programs: Path, checked: None, tmp_path: Path):
     assert fail_in_turn(programs, tmp_path, "checked", 5) > 20
 
 
