@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import hashlib
+import os
 import random
 import shutil
 import struct
