@@ -62,7 +62,7 @@ class Registry:
     # Reading
 
     def _pieces(self, path: str, most: int) -> Iterator[bytes]:
-        """A file of the registry in pieces, of so many bytes at most; sizes that are promised take no memory."""
+        """A file of the registry in pieces, of so many bytes at most; what is promised takes no memory."""
         total = 0
         try:
             with self._opened(path) as f:

@@ -140,7 +140,7 @@ class Reader:
 
     def array(self, t: Told) -> Array:
         """An array that the file holds whole."""
-        dtype = as_dtype(t.dtype).np
+        dtype = np.dtype(as_dtype(t.dtype).np)
         data = self._part(f"arrays/{t.digest}", math.prod(t.shape) * dtype.itemsize)
         if len(data) != math.prod(t.shape) * dtype.itemsize:
             raise FileError(f"replay: the array {t.digest[:12]} of the file is damaged")
@@ -154,7 +154,7 @@ class Reader:
         name = f"values/{t.digest}"
         if not self.has(name):
             return None
-        dtype = as_dtype(t.dtype).np
+        dtype = np.dtype(as_dtype(t.dtype).np)
         data = self._part(name, KEPT * dtype.itemsize)
         if len(data) != len(places(math.prod(t.shape))) * dtype.itemsize:
             raise FileError(f"replay: the value {t.digest[:12]} of the file is damaged")

@@ -45,7 +45,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(folder: Path, *command: str, **environment: str) -> str:
     done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, env={**os.environ, **environment}
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout

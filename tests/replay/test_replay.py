@@ -266,7 +266,7 @@ def packed(path: Path, parts: dict[str, bytes]) -> Path:
 def test_what_unpacks_to_more_than_it_says_is_refused(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(file, "MOST_TEXT", 1 << 16)
     path = packed(tmp_path / "bomb.tsr", {"manifest.json": b" " * (1 << 20) + b"{}"})
-    with pytest.raises(FileError, match="is no record that ts.record wrote, or is damaged"):
+    with pytest.raises(FileError, match="or is damaged"):
         replay(str(path))
     with recorded(tmp_path / "run.tsr"):
         step(draw(6, 3), X)
