@@ -34,8 +34,21 @@ def check_file(args: argparse.Namespace) -> int:
     for f in _targets(path, name, calls):
         verdicts += _checked(f, sizes, args, calls)
     report = Report(verdicts)
-    print(json.dumps(report.json(), default=str) if args.json else report)
+    if args.json:
+        print(json.dumps(report.json(), default=str))
+    else:
+        print("\n".join([_summary(report), *map(str, report)]))
     return 0 if report.ok else 1
+
+
+def _summary(report: Report) -> str:
+    """How many kernels were looked at, and what came of it."""
+    kernels = len({v.kernel for v in report})
+    if not kernels:
+        return "no kernel to check: every step of the file runs on the host"
+    proofs, found = sum(v.is_proof for v in report), len(report.findings)
+    said = f"{found} finding{'s' * (found != 1)}" if found else "nothing found"
+    return f"{kernels} kernel{'s' * (kernels > 1)}, {len(report)} checks, {proofs} of them proofs: {said}"
 
 
 Calls = Callable[[], Sequence[Compilation]]  # those of the program, which runs when it is asked

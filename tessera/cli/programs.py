@@ -60,7 +60,7 @@ def specs_of(f: Jitted) -> dict[str, TensorSpec]:
     if bare:
         raise UsageError(
             f"{name} has parameters without a Tensor annotation: {', '.join(bare)}; "
-            f'write {bare[0]}: Tensor["B", 64, f32], or call {name}.lower(...) in Python'
+            f'write {bare[0]}: Tensor["B", 64, f32], or call {name} when the file runs'
         )
     return specs
 

@@ -1,4 +1,4 @@
-"""What a command works on: functions of a file, with arguments that fit or that the program calls them with."""
+"""What a command works on: functions of a file, with arguments that fit or those of the program's calls."""
 
 from __future__ import annotations
 

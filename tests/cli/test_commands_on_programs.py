@@ -68,8 +68,7 @@ def test_arguments_come_from_the_first_call(
 ) -> None:
     """A function without annotations is compiled for what the program calls it with, statics included."""
     out = run("static_argument", "compile", tmp_path, capsys)
-    assert "5xf32" in out or "[5]" in out
-    assert "func @f" in out or "@f" in out
+    assert "tensor<5xf32>" in out
     (tmp_path / "never.py").write_text(
         HEAD + "@ts.jit\ndef f(x):\n    return x\n\nif __name__ == '__main__':\n    pass\n"
     )
