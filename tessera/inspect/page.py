@@ -103,8 +103,7 @@ def run_page(compilations: Sequence[Compilation], title: str, tell: Callable[[st
             largest[c.name] = c
         if c.kernel is not None and not known:
             e, given = jit(c.kernel, target="cpu").program(*c.args, **c.kwargs)
-            data = [data_of(v, c.name) for v in given]
-            largest[c.name] = replace(c, executable=e, data=data)
+            largest[c.name] = replace(c, executable=e, data=[data_of(v, c.name) for v in given])
     programs: list[Shown] = []
     first: dict[str, int] = {}
     for name, c in sorted(largest.items(), key=lambda x: -_size(x[1])):

@@ -326,8 +326,8 @@ class Jitted:
         data = [data_of(v, self._name) for v in tensors]
         values = tree.unflatten(c.structure, leaves)
         given = self._arguments(dict(zip(c.names, values, strict=True)) | c.static)
-        called = {"function": self, "args": given.args, "kwargs": given.kwargs}
-        note(Compilation(self._name, executable, data, why, seconds, **called))
+        called = (self, given.args, given.kwargs)
+        note(Compilation(self._name, executable, data, why, seconds, None, *called))
 
     def _arguments(self, given: Mapping[str, Any]) -> inspect.BoundArguments:
         bound = inspect.BoundArguments(self._signature, OrderedDict())
