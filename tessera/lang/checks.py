@@ -97,7 +97,7 @@ def kernels_of(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[C
     if isinstance(lowered, Kernel):
         return [(lowered, _sizes(lowered, args), None, None)]
     sizes = lowered.sizes
-    return [(replace(k, name=name), sizes, None, None) for name, k in lowered.tile.items()]
+    return [(replace(k, name=name), sizes, None, None) for name, k in lowered.every_tile]
 
 
 _PYTHON = (ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError)
