@@ -46,7 +46,8 @@ class HubTokenizer:
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """The tokens of a text; `special` adds what the file adds, such as a first token."""
-        out: list[int] = self._inner.encode(text, add_special_tokens=special).ids
+        whole = text.encode("utf-8", "replace").decode()  # halves of surrogate pairs are no text
+        out: list[int] = self._inner.encode(whole, add_special_tokens=special).ids
         return out
 
     def decode(self, tokens: Iterable[int], *, special: bool = False) -> str:
