@@ -10,6 +10,7 @@ import pytest
 import tessera as ts
 from tessera.core.errors import ModelError
 from tessera.models.config import Config
+from tessera.models.hub_tokenizer import HubTokenizer
 from tessera.models.llama import shape
 from tessera.models.rope import frequencies
 from tessera.models.safetensors import Folder, Safetensors
@@ -23,6 +24,7 @@ from tests.support.cases.model_files import (
     llama_weights,
     safetensors,
 )
+from tools import mutate_models
 
 WRONG_VALUES = [
     None, True, -1, 0, 1, 3, 2**40, 10**400, 1.5, float("nan"), float("inf"), "", "silu", "x" * 50, [], [1], {}, {"a": 1},
@@ -242,3 +244,33 @@ def test_what_would_be_ignored_is_refused(tmp_path):
     refuse(folder, "the weights are quantised by 'fp8', which is not read")
     llama_folder(folder, config=CONFIG | {"partial_rotary_factor": 0.5})
     refuse(folder, "partial_rotary_factor is 0.5, expected 1: heads turn as a whole")
+
+
+def test_mutated_models_of_every_kind():
+    """The first copies of tools/mutate_models.py, which makes as many as one likes."""
+    found = mutate_models.run(count=240, seed=1)
+    assert not [k for k in found if k.endswith("fault")]
+    for kind in mutate_models.KINDS:
+        assert found[f"{kind}: refused"] > 10
+    assert found["gguf tokenizer: loaded"] > 5
+    assert found["template: loaded"] > 2
+
+
+def test_what_the_tokenizers_package_raises_is_a_model_error(tmp_path):
+    """A name that is no Unicode, a model that does not know a character, an end beyond every vocabulary."""
+    pieces = next(t for t in mutate_models.hub_tokenizers() if t["model"]["type"] == "Unigram")
+    (tmp_path / "tokenizer.json").write_text(json.dumps(pieces))
+    settings = tmp_path / "tokenizer_config.json"
+    settings.write_text('{"bos_token": "\\ud800"}')
+    with pytest.raises(ModelError, match=r"tokenizer\.json: the tokenizers package fails"):
+        HubTokenizer(tmp_path)
+    settings.unlink()
+    assert HubTokenizer(tmp_path).encode("a\ud800") == HubTokenizer(tmp_path).encode("a?")
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": 99999999999999999999}')
+    with pytest.raises(ModelError, match="eos_token_id is 99999999999999999999, expected tokens"):
+        HubTokenizer(tmp_path)
+    (tmp_path / "generation_config.json").unlink()
+    pieces["model"]["unk_id"] = None
+    (tmp_path / "tokenizer.json").write_text(json.dumps(pieces))
+    with pytest.raises(ModelError, match="unk_id"):
+        HubTokenizer(tmp_path).encode("z")
