@@ -1,8 +1,8 @@
 """marks: what the elements of tiles and memories are made of, beside their values.
 
-A mark is a bit of every element: it comes from scratch that nothing has written, from past the edge of a tensor, or
-from whole numbers that did not fit their dtype.  Marks go where values go; a `where` takes those of the side that it
-chooses, so that a mask removes them.
+A mark is a bit of every element: it comes from scratch that nothing has written, from past the edge of a
+tensor, or from whole numbers that did not fit their dtype.  Marks go where values go; a `where` takes those
+of the side that it chooses, so that a mask removes them.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def of_cast(op: Operation, x: Array, mark: Array, out: Array) -> Array:
 def of_fold(op: Operation, x: Array, mark: Array, out: Array) -> tuple[Array, Array]:
     """The marks of a fold, and where it counts elements from past an edge beside real ones.
 
-    A place along the folded axis is past the edge if it is in every line: lines that are outside themselves may
-    have elements without marks.
+    A place along the folded axis is past the edge if it is in every line: lines that are outside themselves
+    may have elements without marks.
     """
     axis, name = op.attributes["axis"], op.attributes["scalar"]
     own = (mark & EDGE) > 0
@@ -93,8 +93,10 @@ def of_fold(op: Operation, x: Array, mark: Array, out: Array) -> tuple[Array, Ar
     marks = np.where((mark & GARBAGE).any(axis=axis, keepdims=True), GARBAGE, 0)
     marks = np.asarray(marks | np.where(every, EDGE, 0), np.uint8)
     counted = np.zeros(marks.shape, bool)
-    some = edge.any(axis=axis, keepdims=True) & ~every & ((mark & GARBAGE) == 0).all(
-        axis=axis, keepdims=True
+    some = (
+        edge.any(axis=axis, keepdims=True)
+        & ~every
+        & ((mark & GARBAGE) == 0).all(axis=axis, keepdims=True)
     )
     if some.any():
         left_out = _without(name, x, edge, axis, op)
@@ -129,15 +131,19 @@ def _differ(a: Array, b: Array) -> Array:
     if a.dtype.kind in "iub":
         return np.asarray(a != b)
     x, y = a.astype(np.float64), b.astype(np.float64)
-    return np.asarray(~((x == y) | (np.isnan(x) & np.isnan(y)) | (np.abs(x - y) <= 1e-3 * np.abs(x))))
+    return np.asarray(
+        ~((x == y) | (np.isnan(x) & np.isnan(y)) | (np.abs(x - y) <= 1e-3 * np.abs(x)))
+    )
 
 
 def of_dot(a: Array, b: Array, marks: Sequence[Array]) -> tuple[Array, Array]:
     """The marks of a product, and where it counts elements from past an edge."""
-    ga, gb = ((m & GARBAGE) > 0 for m in marks[:2])
-    ea, eb = ((m & EDGE) > 0 for m in marks[:2])
-    garbage = ga.any(axis=1)[:, None] | gb.any(axis=0)[None, :] | ((marks[2] & GARBAGE) > 0)
-    outside = ea.all(axis=1)[:, None] | eb.all(axis=0)[None, :]
+    ga, gb = (np.asarray(m & GARBAGE, bool) for m in marks[:2])
+    ea, eb = (np.asarray(m & EDGE, bool) for m in marks[:2])
+    garbage = (
+        ga.any(axis=1, keepdims=True) | gb.any(axis=0, keepdims=True) | ((marks[2] & GARBAGE) > 0)
+    )
+    outside = ea.all(axis=1, keepdims=True) | eb.all(axis=0, keepdims=True)
     real, there = np.asarray(a != 0, np.float32), np.asarray(b != 0, np.float32)
     past = ea.all(axis=0) | eb.all(axis=1)  # places along k that no tensor has
     added = (real * past) @ there > 0

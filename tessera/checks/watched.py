@@ -1,8 +1,8 @@
 """run: a kernel on the arguments of a check, by the Tile interpreter, with every element watched.
 
 What depends on data is seen here and nowhere else: indices that are not distinct, results with holes, scratch
-that a mask leaves unwritten, folds that count what lies past an edge, places that wrapped around.  It says nothing of
-other arguments: the other tools do, for all sizes.
+that a mask leaves unwritten, folds that count what lies past an edge, places that wrapped around.  It says
+nothing of other arguments: the other tools do, for all sizes.
 """
 
 from __future__ import annotations
@@ -69,9 +69,7 @@ def _tried(kernel: Kernel, arrays: Sequence[Array]) -> list[list[Array]]:
         for m, a in zip(kernel.parameters, arrays, strict=True)
     ]
     signs: list[Any] = [np.abs, lambda a: -np.abs(a)] if any(floats) else []
-    made = [
-        [sign(a) if f else a for f, a in zip(floats, arrays, strict=True)] for sign in signs
-    ]
+    made = [[sign(a) if f else a for f, a in zip(floats, arrays, strict=True)] for sign in signs]
     return [list(arrays), *made]
 
 
@@ -108,7 +106,9 @@ class _Watched:
                     made.block(self.kernel.body, ())
                     made.finish()
                 except VerifyError as e:
-                    self.say("bounds", made.current, e.message, instance, "mask it, or clamp the index")
+                    self.say(
+                        "bounds", made.current, e.message, instance, "mask it, or clamp the index"
+                    )
                 except _Spent:
                     return False
                 self.ran += 1
@@ -239,34 +239,36 @@ class _Marked(Instance):
         if op.memory is None and not any(m.any() for m in marks) and not may_wrap(op):
             self.marks.update((t, none(x)) for t, x in zip(op.results, results, strict=True))
             return
-        xs = [self.tiles[t] for t in op.operands]
         if op.memory is not None:
             self._access(op, marks)
             return
         if not op.results:
             return
-        out, made = results[0], none(results[0])
-        counted = np.zeros((), bool)
-        if op.name == "apply":
-            made = of_apply(op, xs, marks, out)
-        elif op.name == "cast":
-            made = of_cast(op, xs[0], marks[0], out)
-        elif op.name == "fold":
-            made, counted = of_fold(op, xs[0], marks[0], out)
-        elif op.name == "dot":
-            made, counted = of_dot(xs[0], xs[1], marks)
-        elif op.name == "scan":
-            made = of_scan(op, marks[0])
-        elif op.name in ("reshape", "broadcast", "transpose"):
-            made = shaped(op, marks[0])
-        elif any((m & GARBAGE).any() for m in marks):
-            made = np.full(out.shape, GARBAGE, np.uint8)
-        self.marks[op.results[0]] = made
+        self.marks[op.results[0]], counted = self._made(op, marks, results[0])
         if counted.any():
             self.run.say(
                 "edges", op, f"{op.name} counts elements from past the edge of a tensor beside real ones",
                 self.instance, "fold before tile.place(x, None), or mask them by tile.where",
             )  # fmt: skip
+
+    def _made(self, op: Operation, marks: Sequence[Array], out: Array) -> tuple[Array, Array]:
+        """The marks of a result, and where it counts elements from past an edge."""
+        xs = [self.tiles[t] for t in op.operands]
+        nowhere = np.zeros((), bool)
+        if op.name == "apply":
+            return of_apply(op, xs, marks, out), nowhere
+        if op.name == "cast":
+            return of_cast(op, xs[0], marks[0], out), nowhere
+        if op.name == "fold":
+            return of_fold(op, xs[0], marks[0], out)
+        if op.name == "dot":
+            return of_dot(xs[0], xs[1], marks)
+        if op.name == "scan":
+            return of_scan(op, marks[0]), nowhere
+        if op.name in ("reshape", "broadcast", "transpose"):
+            return shaped(op, marks[0]), nowhere
+        garbage = any((m & GARBAGE).any() for m in marks)
+        return np.full(out.shape, GARBAGE, np.uint8) if garbage else none(out), nowhere
 
     def _given(self, op: Operation) -> list[Array]:
         return [self.marks[t] for t in op.operands]
@@ -282,7 +284,7 @@ class _Marked(Instance):
             self._wrote(op, m, marks)
 
     def _picks(self, op: Operation, shape: tuple[int, ...]) -> tuple[Any, Any]:
-        """What an indexed access touches: an index of its memory, and which elements of the tile are inside."""
+        """What an indexed access touches: an index of its memory, and which elements are inside."""
         tiles = op.operands[1:] if op.name == "scatter" else op.operands
         _, index, inside = self.picked(op, [self.tiles[t] for t in tiles], shape)
         return tuple(np.broadcast_to(i, inside.shape)[inside] for i in index), inside

@@ -45,8 +45,8 @@ class Loader:
     transform (batch, keys) -> batch, with a key u32[2] for each sample, for augmentations
     workers   threads (or processes, kind="processes") that load `prefetch` batches ahead; 0: none
     rank, ranks   the share of each batch that this process takes
-    epochs    how many epochs `steps` and `for batch in loader` go through; None: `steps` does not end, and each
-              `for batch in loader` is one epoch, the first time epoch 0, then 1 and so on
+    epochs    how many epochs `steps` and `for batch in loader` go through; None: `steps` does not end,
+              and each `for batch in loader` is one epoch, the first time epoch 0, then 1 and so on
     """
 
     @wanting

@@ -73,7 +73,7 @@ def test_there_is_no_alarm_at_other_sizes(name: str, size: int) -> None:
 
 def compacted(partial: bool) -> Any:
     @kernel
-    def keep(x: KTile["N", f32]):  # noqa: F821
+    def keep(x: KTile["N", f32]):
         i = tile.program(x.shape[0])
         out = tile.empty(x.shape, f32, partial=partial)
         tile.store(out, x[i], at=(i,), mask=x[i] > 0)
@@ -93,7 +93,7 @@ def test_holes_that_are_meant_are_said_to_be() -> None:
 
 
 @kernel
-def sent(x: KTile["N", f32], ids: KTile["N", ts.i32]):  # noqa: F821
+def sent(x: KTile["N", f32], ids: KTile["N", ts.i32]):
     i = tile.program(x.shape[0])
     out = tile.empty(x.shape, f32)
     tile.store(out, x[i], at=(ids[i],), distinct=True)
@@ -108,12 +108,18 @@ def test_a_promise_is_held_against_the_arguments() -> None:
 
 
 def test_a_run_says_how_far_it_went() -> None:
-    (verdict,) = ts.check(sent, np.ones(4, np.float32), np.arange(4, dtype=np.int32), tools=("run",))
+    (verdict,) = ts.check(
+        sent, np.ones(4, np.float32), np.arange(4, dtype=np.int32), tools=("run",)
+    )
     assert str(verdict).endswith("nothing found in 4 of 4 instances, on these arguments")
-    (verdict,) = ts.check(sent.lower(np.ones(4, np.float32), np.arange(4, dtype=np.int32)), tools=("run",))
+    (verdict,) = ts.check(
+        sent.lower(np.ones(4, np.float32), np.arange(4, dtype=np.int32)), tools=("run",)
+    )
     assert verdict.note == "no arguments to run on"
 
 
 def test_nothing_to_prove_is_not_proved() -> None:
-    report = ts.check(sent, np.ones(4, np.float32), np.arange(4, dtype=np.int32), tools=("initial",))
+    report = ts.check(
+        sent, np.ones(4, np.float32), np.arange(4, dtype=np.int32), tools=("initial",)
+    )
     assert str(report) == "initial: sent: nothing to prove"
