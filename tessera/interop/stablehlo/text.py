@@ -377,13 +377,13 @@ class _Parser:
         start = self.at
         self.take()
         if self.kind == "word" and self.tokens[self.at + 1][1] == "=":
-            found = {}
+            entries: dict[str, Any] = {}
             while not self.given(">"):
                 key = self.take()
                 self.expect("=")
-                found[key] = self.attribute()
+                entries[key] = self.attribute()
                 self.given(",")
-            return found
+            return entries
         self.at = start
         words = []
         self.skip("<", ">")

@@ -126,7 +126,9 @@ def _coupled(
     columns = {p: op.index(won, (slice(None), k)) for k, p in enumerate(pairs)}
     columns |= {(j, i): op.index(lost, (slice(None), k)) for k, (i, j) in enumerate(pairs)}
     zero = op.zeros((rows,), f32)
-    r = [[columns.get((i, j), zero) for j in range(classes)] for i in range(classes)]
+    r: list[list[Value]] = [
+        [columns.get((i, j), zero) for j in range(classes)] for i in range(classes)
+    ]
     q = op.stack(
         [op.stack([_entry(r, s, t, zero) for t in range(classes)], -1) for s in range(classes)],
         -2,

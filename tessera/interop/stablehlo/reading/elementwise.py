@@ -69,7 +69,7 @@ def _compare(frame: Frame, o: Op, x: Value, y: Value) -> Value:
     if total and way in ("LT", "LE"):
         return PRIMITIVES["lt_to" if way == "LT" else "le_to"]({}, x, y)  # type: ignore[no-any-return]
     names = {"EQ": op.eq, "NE": op.ne, "LT": op.lt, "LE": op.le, "GT": op.gt, "GE": op.ge}
-    return names[way](x, y)  # type: ignore[no-any-return]
+    return names[way](x, y)
 
 
 @rule("select")

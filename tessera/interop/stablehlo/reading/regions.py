@@ -17,6 +17,7 @@ from tessera.interop.stablehlo.writer import StableHloError
 from tessera.ir.graph.ir import Value, concrete
 from tessera.lang import control, op
 from tessera.ops.control import cond, scan, while_loop
+from tessera.ops.gather import scatter_add
 from tessera.ops.shape import pad
 
 _LARGEST = 1024  # elements along an axis that a comparison of any form sorts
@@ -39,7 +40,7 @@ def kind_of(region: Region) -> str | None:
 
 
 # What a fold is called, its op on two operands, and where it starts.
-_FOLDS = {
+_FOLDS: dict[str, tuple[str, Any, Any]] = {
     "stablehlo.add": ("reduce_sum", op.add, 0), "stablehlo.multiply": ("reduce_prod", op.mul, 1),
     "stablehlo.maximum": ("reduce_max", op.maximum, -math.inf),
     "stablehlo.minimum": ("reduce_min", op.minimum, math.inf),
@@ -189,7 +190,7 @@ def _select_and_scatter(frame: Frame, o: Op, x: Value, source: Value, init: Valu
     at = op.squeeze(op.take_along_axis(places, op.expand_dims(best, -1), -1), -1)
     flat = op.zeros((math.prod(shape),), x.dtype)
     total = op.reshape(
-        op.scatter_add.bind(flat, op.reshape(source, (-1,)), op.reshape(at, (-1,)), axes=(0,)),
+        scatter_add.bind(flat, op.reshape(source, (-1,)), op.reshape(at, (-1,)), axes=(0,)),
         shape,
     )
     low = [int(p) for p in grid.pads[:, 0]]
@@ -241,8 +242,8 @@ def _sort(frame: Frame, o: Op, *xs: Value) -> Any:
             f"stablehlo: line {o.line}: a comparison of this form sorts at most {_LARGEST} elements, but "
             f"there are {n}; sort by one key"
         )
-    order = _ranked(frame, region, [op.moveaxis(x, axis, -1) for x in xs], n)
-    order = op.moveaxis(order, -1, axis)
+    ranks = _ranked(frame, region, [op.moveaxis(x, axis, -1) for x in xs], n)
+    order = op.moveaxis(ranks, -1, axis)
     return [op.take_along_axis(x, order, axis) for x in xs]
 
 

@@ -25,8 +25,7 @@ def numbers(o: Op, *names: str) -> list[int]:
 @rule("iota")
 def _iota(frame: Frame, o: Op) -> Value:
     t = o.types[0]
-    axis = o.attributes.get("dim", o.attributes.get("iota_dimension"))
-    return op.iota(t.shape, int(axis), t.dtype)
+    return op.iota(t.shape, numbers(o, "dim", "iota_dimension")[0], t.dtype)
 
 
 @rule("reshape")
@@ -56,7 +55,7 @@ def _reverse(frame: Frame, o: Op, x: Value) -> Value:
 
 @rule("concatenate")
 def _concatenate(frame: Frame, o: Op, *xs: Value) -> Value:
-    return op.concat(xs, int(o.attributes.get("dim", o.attributes.get("dimension"))))
+    return op.concat(xs, numbers(o, "dim", "dimension")[0])
 
 
 @rule("slice")
