@@ -93,8 +93,10 @@ def of_fold(op: Operation, x: Array, mark: Array, out: Array) -> tuple[Array, Ar
     marks = np.where((mark & GARBAGE).any(axis=axis, keepdims=True), GARBAGE, 0)
     marks = np.asarray(marks | np.where(every, EDGE, 0), np.uint8)
     counted = np.zeros(marks.shape, bool)
-    some = edge.any(axis=axis, keepdims=True) & ~every & ((mark & GARBAGE) == 0).all(
-        axis=axis, keepdims=True
+    some = (
+        edge.any(axis=axis, keepdims=True)
+        & ~every
+        & ((mark & GARBAGE) == 0).all(axis=axis, keepdims=True)
     )
     if some.any():
         left_out = _without(name, x, edge, axis, op)
@@ -129,7 +131,9 @@ def _differ(a: Array, b: Array) -> Array:
     if a.dtype.kind in "iub":
         return np.asarray(a != b)
     x, y = a.astype(np.float64), b.astype(np.float64)
-    return np.asarray(~((x == y) | (np.isnan(x) & np.isnan(y)) | (np.abs(x - y) <= 1e-3 * np.abs(x))))
+    return np.asarray(
+        ~((x == y) | (np.isnan(x) & np.isnan(y)) | (np.abs(x - y) <= 1e-3 * np.abs(x)))
+    )
 
 
 def of_dot(a: Array, b: Array, marks: Sequence[Array]) -> tuple[Array, Array]:

@@ -69,9 +69,7 @@ def _tried(kernel: Kernel, arrays: Sequence[Array]) -> list[list[Array]]:
         for m, a in zip(kernel.parameters, arrays, strict=True)
     ]
     signs: list[Any] = [np.abs, lambda a: -np.abs(a)] if any(floats) else []
-    made = [
-        [sign(a) if f else a for f, a in zip(floats, arrays, strict=True)] for sign in signs
-    ]
+    made = [[sign(a) if f else a for f, a in zip(floats, arrays, strict=True)] for sign in signs]
     return [list(arrays), *made]
 
 
@@ -108,7 +106,9 @@ class _Watched:
                     made.block(self.kernel.body, ())
                     made.finish()
                 except VerifyError as e:
-                    self.say("bounds", made.current, e.message, instance, "mask it, or clamp the index")
+                    self.say(
+                        "bounds", made.current, e.message, instance, "mask it, or clamp the index"
+                    )
                 except _Spent:
                     return False
                 self.ran += 1

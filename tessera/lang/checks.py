@@ -52,7 +52,9 @@ def check(
                     k, {n: parse_dim(x) if isinstance(x, str) else x for n, x in given.items()}
                 )
             k = specialise(k, sizes) if fixed else k
-            verdicts += check_kernel(k, sizes, None, tools, layouts, warps, machine, made, hints, call)
+            verdicts += check_kernel(
+                k, sizes, None, tools, layouts, warps, machine, made, hints, call
+            )
         return Report(verdicts)
     except TesseraError as e:
         error = located(e)
@@ -129,7 +131,10 @@ def _arrays(t: Any, bound: Any, sizes: Mapping[str, int]) -> list[Any] | None:
         given = [data_of(a, t.kernel.name) if isinstance(a, Value) else a for a in bound.arrays]
     except TesseraError:
         return None
-    if not all(isinstance(a, np.ndarray) for a in given) or sum(a.nbytes for a in given) > _MOST_BYTES:
+    if (
+        not all(isinstance(a, np.ndarray) for a in given)
+        or sum(a.nbytes for a in given) > _MOST_BYTES
+    ):
         return None
     known = known_sizes(t, sizes)
     own, made = owned(t.kernel, given, known)

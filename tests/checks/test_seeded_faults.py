@@ -108,12 +108,18 @@ def test_a_promise_is_held_against_the_arguments() -> None:
 
 
 def test_a_run_says_how_far_it_went() -> None:
-    (verdict,) = ts.check(sent, np.ones(4, np.float32), np.arange(4, dtype=np.int32), tools=("run",))
+    (verdict,) = ts.check(
+        sent, np.ones(4, np.float32), np.arange(4, dtype=np.int32), tools=("run",)
+    )
     assert str(verdict).endswith("nothing found in 4 of 4 instances, on these arguments")
-    (verdict,) = ts.check(sent.lower(np.ones(4, np.float32), np.arange(4, dtype=np.int32)), tools=("run",))
+    (verdict,) = ts.check(
+        sent.lower(np.ones(4, np.float32), np.arange(4, dtype=np.int32)), tools=("run",)
+    )
     assert verdict.note == "no arguments to run on"
 
 
 def test_nothing_to_prove_is_not_proved() -> None:
-    report = ts.check(sent, np.ones(4, np.float32), np.arange(4, dtype=np.int32), tools=("initial",))
+    report = ts.check(
+        sent, np.ones(4, np.float32), np.arange(4, dtype=np.int32), tools=("initial",)
+    )
     assert str(report) == "initial: sent: nothing to prove"

@@ -1,4 +1,3 @@
-# ruff: noqa: F821  (sizes have names)
 """Kernels with one seeded fault each, by kind, and arguments to look at them with."""
 
 from __future__ import annotations
