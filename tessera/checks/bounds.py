@@ -35,8 +35,8 @@ def check_bounds(
 ) -> Verdict:
     """Prove that no access leaves its memory, or find one that does and run it.
 
-    Sizes that are given are the only ones looked at; so is data, where positions are read from it.  Numbers of our
-    own say nothing of indices where the author has promised what they are.
+    Sizes that are given are the only ones looked at; so is data, where positions are read from it.
+    Numbers of our own say nothing of indices where the author has promised what they are.
     """
     proved = 0
     unsure: dict[Operation, list[int]] = {}

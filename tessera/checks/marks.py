@@ -1,8 +1,8 @@
 """marks: what the elements of tiles and memories are made of, beside their values.
 
-A mark is a bit of every element: it comes from scratch that nothing has written, from past the edge of a tensor, or
-from whole numbers that did not fit their dtype.  Marks go where values go; a `where` takes those of the side that it
-chooses, so that a mask removes them.
+A mark is a bit of every element: it comes from scratch that nothing has written, from past the edge of a
+tensor, or from whole numbers that did not fit their dtype.  Marks go where values go; a `where` takes those of
+the side that it chooses, so that a mask removes them.
 """
 
 from __future__ import annotations
@@ -140,13 +140,18 @@ def of_dot(a: Array, b: Array, marks: Sequence[Array]) -> tuple[Array, Array]:
     """The marks of a product, and where it counts elements from past an edge."""
     ga, gb = ((m & GARBAGE) > 0 for m in marks[:2])
     ea, eb = ((m & EDGE) > 0 for m in marks[:2])
-    garbage = ga.any(axis=1)[:, None] | gb.any(axis=0)[None, :] | ((marks[2] & GARBAGE) > 0)
-    outside = ea.all(axis=1)[:, None] | eb.all(axis=0)[None, :]
+    garbage = _across(ga.any(axis=1), gb.any(axis=0)) | ((marks[2] & GARBAGE) > 0)
+    outside = _across(ea.all(axis=1), eb.all(axis=0))
     real, there = np.asarray(a != 0, np.float32), np.asarray(b != 0, np.float32)
     past = ea.all(axis=0) | eb.all(axis=1)  # places along k that no tensor has
     added = (real * past) @ there > 0
     found = np.where(garbage, GARBAGE, 0) | np.where(outside, EDGE, 0) | (marks[2] & EDGE)
     return np.asarray(found, np.uint8), added & ~outside & ~garbage
+
+
+def _across(rows: Any, columns: Any) -> Array:
+    """Where a row or a column holds."""
+    return np.logical_or.outer(rows, columns)
 
 
 def of_scan(op: Operation, mark: Array) -> Array:
