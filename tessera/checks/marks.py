@@ -1,8 +1,8 @@
 """marks: what the elements of tiles and memories are made of, beside their values.
 
 A mark is a bit of every element: it comes from scratch that nothing has written, from past the edge of a
-tensor, or from whole numbers that did not fit their dtype.  Marks go where values go; a `where` takes those of
-the side that it chooses, so that a mask removes them.
+tensor, or from whole numbers that did not fit their dtype.  Marks go where values go; a `where` takes those
+of the side that it chooses, so that a mask removes them.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def of_cast(op: Operation, x: Array, mark: Array, out: Array) -> Array:
 def of_fold(op: Operation, x: Array, mark: Array, out: Array) -> tuple[Array, Array]:
     """The marks of a fold, and where it counts elements from past an edge beside real ones.
 
-    A place along the folded axis is past the edge if it is in every line: lines that are outside themselves may
-    have elements without marks.
+    A place along the folded axis is past the edge if it is in every line: lines that are outside themselves
+    may have elements without marks.
     """
     axis, name = op.attributes["axis"], op.attributes["scalar"]
     own = (mark & EDGE) > 0
@@ -151,7 +151,7 @@ def of_dot(a: Array, b: Array, marks: Sequence[Array]) -> tuple[Array, Array]:
 
 def _across(rows: Any, columns: Any) -> Array:
     """Where a row or a column holds."""
-    return np.logical_or.outer(rows, columns)
+    return np.asarray(np.logical_or.outer(rows, columns))
 
 
 def of_scan(op: Operation, mark: Array) -> Array:

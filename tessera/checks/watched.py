@@ -1,8 +1,8 @@
 """run: a kernel on the arguments of a check, by the Tile interpreter, with every element watched.
 
 What depends on data is seen here and nowhere else: indices that are not distinct, results with holes, scratch
-that a mask leaves unwritten, folds that count what lies past an edge, places that wrapped around.  It says nothing of
-other arguments: the other tools do, for all sizes.
+that a mask leaves unwritten, folds that count what lies past an edge, places that wrapped around.  It says
+nothing of other arguments: the other tools do, for all sizes.
 """
 
 from __future__ import annotations
@@ -202,6 +202,28 @@ def _element(index: Any, bad: Array) -> tuple[int, ...]:
     return tuple(int(np.broadcast_to(i, bad.shape)[place]) for i in index)
 
 
+def _marks_of(
+    op: Operation, xs: Sequence[Array], marks: Sequence[Array], out: Array
+) -> tuple[Array, Array]:
+    """The marks of a result, and where it counts what lies past an edge."""
+    if op.name == "fold":
+        return of_fold(op, xs[0], marks[0], out)
+    if op.name == "dot":
+        return of_dot(xs[0], xs[1], marks)
+    made = none(out)
+    if op.name == "apply":
+        made = of_apply(op, xs, marks, out)
+    elif op.name == "cast":
+        made = of_cast(op, xs[0], marks[0], out)
+    elif op.name == "scan":
+        made = of_scan(op, marks[0])
+    elif op.name in ("reshape", "broadcast", "transpose"):
+        made = shaped(op, marks[0])
+    elif any((m & GARBAGE).any() for m in marks):
+        made = np.full(out.shape, GARBAGE, np.uint8)
+    return made, np.zeros((), bool)
+
+
 class _Marked(Instance):
     """An instance whose tiles and scratch have marks."""
 
@@ -245,22 +267,7 @@ class _Marked(Instance):
             return
         if not op.results:
             return
-        out, made = results[0], none(results[0])
-        counted = np.zeros((), bool)
-        if op.name == "apply":
-            made = of_apply(op, xs, marks, out)
-        elif op.name == "cast":
-            made = of_cast(op, xs[0], marks[0], out)
-        elif op.name == "fold":
-            made, counted = of_fold(op, xs[0], marks[0], out)
-        elif op.name == "dot":
-            made, counted = of_dot(xs[0], xs[1], marks)
-        elif op.name == "scan":
-            made = of_scan(op, marks[0])
-        elif op.name in ("reshape", "broadcast", "transpose"):
-            made = shaped(op, marks[0])
-        elif any((m & GARBAGE).any() for m in marks):
-            made = np.full(out.shape, GARBAGE, np.uint8)
+        made, counted = _marks_of(op, xs, marks, results[0])
         self.marks[op.results[0]] = made
         if counted.any():
             self.run.say(
