@@ -289,7 +289,7 @@ class _Marked(Instance):
             self._wrote(op, m, marks)
 
     def _picks(self, op: Operation, shape: tuple[int, ...]) -> tuple[Any, Any]:
-        """What an indexed access touches: an index of its memory, and which elements of the tile are inside."""
+        """What an indexed access touches: an index of its memory, and which elements are inside."""
         tiles = op.operands[1:] if op.name == "scatter" else op.operands
         _, index, inside = self.picked(op, [self.tiles[t] for t in tiles], shape)
         return tuple(np.broadcast_to(i, inside.shape)[inside] for i in index), inside

@@ -78,7 +78,7 @@ def _check_options(tools: Any, given: Any, warps: Any, machine: Any, layouts: An
         raise OperandError(f"check: machine is {machine!r}, expected one of {', '.join(MACHINES)}")
 
 
-# With sizes, names of the results that must be whole, and arrays for all parameters where the arguments are data.
+# With sizes, names of results that must be whole, and arrays for all parameters where arguments are data.
 Checked = tuple[Kernel, Any, frozenset[str] | None, list[Any] | None]
 
 

@@ -73,7 +73,7 @@ def test_there_is_no_alarm_at_other_sizes(name: str, size: int) -> None:
 
 def compacted(partial: bool) -> Any:
     @kernel
-    def keep(x: KTile["N", f32]):  # noqa: F821
+    def keep(x: KTile["N", f32]):
         i = tile.program(x.shape[0])
         out = tile.empty(x.shape, f32, partial=partial)
         tile.store(out, x[i], at=(i,), mask=x[i] > 0)
@@ -93,7 +93,7 @@ def test_holes_that_are_meant_are_said_to_be() -> None:
 
 
 @kernel
-def sent(x: KTile["N", f32], ids: KTile["N", ts.i32]):  # noqa: F821
+def sent(x: KTile["N", f32], ids: KTile["N", ts.i32]):
     i = tile.program(x.shape[0])
     out = tile.empty(x.shape, f32)
     tile.store(out, x[i], at=(ids[i],), distinct=True)
