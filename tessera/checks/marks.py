@@ -138,20 +138,17 @@ def _differ(a: Array, b: Array) -> Array:
 
 def of_dot(a: Array, b: Array, marks: Sequence[Array]) -> tuple[Array, Array]:
     """The marks of a product, and where it counts elements from past an edge."""
-    ga, gb = ((m & GARBAGE) > 0 for m in marks[:2])
-    ea, eb = ((m & EDGE) > 0 for m in marks[:2])
-    garbage = _across(ga.any(axis=1), gb.any(axis=0)) | ((marks[2] & GARBAGE) > 0)
-    outside = _across(ea.all(axis=1), eb.all(axis=0))
+    ga, gb = (np.asarray(m & GARBAGE, bool) for m in marks[:2])
+    ea, eb = (np.asarray(m & EDGE, bool) for m in marks[:2])
+    garbage = (
+        ga.any(axis=1, keepdims=True) | gb.any(axis=0, keepdims=True) | ((marks[2] & GARBAGE) > 0)
+    )
+    outside = ea.all(axis=1, keepdims=True) | eb.all(axis=0, keepdims=True)
     real, there = np.asarray(a != 0, np.float32), np.asarray(b != 0, np.float32)
     past = ea.all(axis=0) | eb.all(axis=1)  # places along k that no tensor has
     added = (real * past) @ there > 0
     found = np.where(garbage, GARBAGE, 0) | np.where(outside, EDGE, 0) | (marks[2] & EDGE)
     return np.asarray(found, np.uint8), added & ~outside & ~garbage
-
-
-def _across(rows: Any, columns: Any) -> Array:
-    """Where a row or a column holds."""
-    return np.asarray(np.logical_or.outer(rows, columns))
 
 
 def of_scan(op: Operation, mark: Array) -> Array:

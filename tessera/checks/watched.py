@@ -202,28 +202,6 @@ def _element(index: Any, bad: Array) -> tuple[int, ...]:
     return tuple(int(np.broadcast_to(i, bad.shape)[place]) for i in index)
 
 
-def _marks_of(
-    op: Operation, xs: Sequence[Array], marks: Sequence[Array], out: Array
-) -> tuple[Array, Array]:
-    """The marks of a result, and where it counts what lies past an edge."""
-    if op.name == "fold":
-        return of_fold(op, xs[0], marks[0], out)
-    if op.name == "dot":
-        return of_dot(xs[0], xs[1], marks)
-    made = none(out)
-    if op.name == "apply":
-        made = of_apply(op, xs, marks, out)
-    elif op.name == "cast":
-        made = of_cast(op, xs[0], marks[0], out)
-    elif op.name == "scan":
-        made = of_scan(op, marks[0])
-    elif op.name in ("reshape", "broadcast", "transpose"):
-        made = shaped(op, marks[0])
-    elif any((m & GARBAGE).any() for m in marks):
-        made = np.full(out.shape, GARBAGE, np.uint8)
-    return made, np.zeros((), bool)
-
-
 class _Marked(Instance):
     """An instance whose tiles and scratch have marks."""
 
@@ -261,19 +239,36 @@ class _Marked(Instance):
         if op.memory is None and not any(m.any() for m in marks) and not may_wrap(op):
             self.marks.update((t, none(x)) for t, x in zip(op.results, results, strict=True))
             return
-        xs = [self.tiles[t] for t in op.operands]
         if op.memory is not None:
             self._access(op, marks)
             return
         if not op.results:
             return
-        made, counted = _marks_of(op, xs, marks, results[0])
-        self.marks[op.results[0]] = made
+        self.marks[op.results[0]], counted = self._made(op, marks, results[0])
         if counted.any():
             self.run.say(
                 "edges", op, f"{op.name} counts elements from past the edge of a tensor beside real ones",
                 self.instance, "fold before tile.place(x, None), or mask them by tile.where",
             )  # fmt: skip
+
+    def _made(self, op: Operation, marks: Sequence[Array], out: Array) -> tuple[Array, Array]:
+        """The marks of a result, and where it counts elements from past an edge."""
+        xs = [self.tiles[t] for t in op.operands]
+        nowhere = np.zeros((), bool)
+        if op.name == "apply":
+            return of_apply(op, xs, marks, out), nowhere
+        if op.name == "cast":
+            return of_cast(op, xs[0], marks[0], out), nowhere
+        if op.name == "fold":
+            return of_fold(op, xs[0], marks[0], out)
+        if op.name == "dot":
+            return of_dot(xs[0], xs[1], marks)
+        if op.name == "scan":
+            return of_scan(op, marks[0]), nowhere
+        if op.name in ("reshape", "broadcast", "transpose"):
+            return shaped(op, marks[0]), nowhere
+        garbage = any((m & GARBAGE).any() for m in marks)
+        return np.full(out.shape, GARBAGE, np.uint8) if garbage else none(out), nowhere
 
     def _given(self, op: Operation) -> list[Array]:
         return [self.marks[t] for t in op.operands]

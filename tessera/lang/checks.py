@@ -78,7 +78,8 @@ def _check_options(tools: Any, given: Any, warps: Any, machine: Any, layouts: An
         raise OperandError(f"check: machine is {machine!r}, expected one of {', '.join(MACHINES)}")
 
 
-# With sizes, names of results that must be whole, and arrays for all parameters where arguments are data.
+# With sizes, names of the results that must be whole, and arrays for all parameters where the arguments
+# are data.
 Checked = tuple[Kernel, Any, frozenset[str] | None, list[Any] | None]
 
 
@@ -99,7 +100,7 @@ def kernels_of(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[C
     if isinstance(lowered, Kernel):
         return [(lowered, _sizes(lowered, args), None, None)]
     sizes = lowered.sizes
-    return [(replace(k, name=name), sizes, None, None) for name, k in lowered.tile.items()]
+    return [(replace(k, name=name), sizes, None, None) for name, k in lowered.every_tile]
 
 
 _PYTHON = (ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError)

@@ -20,6 +20,7 @@ import numpy as np
 
 from tessera.core.arrays import as_numpy, is_foreign
 from tessera.core.blame import MISFITS, blamed, brief
+from tessera.core.counterparts import lacking
 from tessera.core.device import ANYWHERE
 from tessera.core.dims import Dim, Shape, Size
 from tessera.core.dtype import DType, as_dtype, bool_, c64, f32, i64
@@ -103,6 +104,10 @@ class OpFunction(Generic[P, R]):
         """Apply an op of several results to operands that fit its record."""
         results: tuple[Value, ...] = bind(self.op, *operands, **params)
         return results
+
+    def __getattr__(self, name: str) -> Any:
+        """A name looked up in an op as if it were a module, np.fft.rfft, is told where it is."""
+        raise lacking(f"op.{self.__dict__.get('__name__', '')}", name, (), {"op": FUNCTIONS})
 
     @property
     def __doc__(self) -> str:  # type: ignore[override]

@@ -228,7 +228,7 @@ def alloc(p: Program, shape: Any, dtype: Any = f32, space: str = "shared") -> Ar
 def empty(p: Program, shape: Any, dtype: Any = f32, *, partial: bool = False) -> Array:
     """A tensor that the kernel makes: store its blocks, and return it.
 
-    Elements that no instance writes are 0; with `partial=True` this is meant, and ts.check is silent of it.
+    Elements that no instance writes are 0; `partial=True` says that this is meant, and ts.check is silent.
     """
     if p.depth:
         raise KernelError("empty: a kernel makes its tensors before any loop")
