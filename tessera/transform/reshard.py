@@ -22,7 +22,6 @@ from tessera.ops.collective import ALL_GATHER, ALL_TO_ALL, PART, PMAX, PPERMUTE,
 from tessera.ops.define import full_of
 from tessera.ops.shape import moveaxis, pad, reshape, slice_
 
-
 _ASKED = frozenset(("constrain", "shard_map", "the result", "all_gather", "all_reduce"))
 
 
