@@ -25,7 +25,9 @@ class TensorSpec:
     __repr__ = __str__
 
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
-        raise located(OperandError(f"{self} is an annotation and makes no tensors; write ts.tensor(data)"))
+        raise located(
+            OperandError(f"{self} is an annotation and makes no tensors; write ts.tensor(data)")
+        )
 
     @property
     def symbols(self) -> frozenset[str]:

@@ -31,7 +31,7 @@ class _Place(Generic[T]):
 
     def _numbers(self, *_: Any) -> NoReturn:
         error = OperandError(
-            "x.at[index] is a place, which has no arithmetic; write x.at[index].add(value) for the tensor with "
+            "x.at[index] is a place, which has no arithmetic; write x.at[index].add(value) for a tensor with "
             "a sum there, or x[index] for its elements"
         )
         raise located(error)

@@ -37,10 +37,14 @@ def _check_fields(text: str, args: Any, kwargs: Any) -> None:
     plain = sum(n == "" for n in names)
     far = max([plain, *(int(n) + 1 for n in names if n.isdigit())])
     if far > len(args):
-        raise OperandError(f"debug.print: {text!r} has places for {far} values, but {len(args)} are given")
+        raise OperandError(
+            f"debug.print: {text!r} has places for {far} values, but {len(args)} are given"
+        )
     for n in names:
         if n and not n.isdigit() and n not in kwargs:
-            raise OperandError(f"debug.print: {text!r} names {n!r}, which is not given; write {n}=value")
+            raise OperandError(
+                f"debug.print: {text!r} names {n!r}, which is not given; write {n}=value"
+            )
 
 
 @blames_arguments

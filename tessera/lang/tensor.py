@@ -30,7 +30,7 @@ from tessera.lang.at import At
 from tessera.lang.device import as_device, sent
 from tessera.lang.sharding import Shardable
 from tessera.ops import contraction, elementwise, indexing, reduction, shape
-from tessera.ops.define import ArrayLike, AxisLike
+from tessera.ops.define import AxisLike
 from tessera.runtime import memory
 
 

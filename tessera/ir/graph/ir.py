@@ -78,7 +78,9 @@ class Value:
 
     @shape.setter
     def shape(self, value: Any) -> NoReturn:
-        raise located(OperandError("the shape of a tensor cannot be set; write x = x.reshape(shape)"))
+        raise located(
+            OperandError("the shape of a tensor cannot be set; write x = x.reshape(shape)")
+        )
 
     @property
     def dtype(self) -> DType:
@@ -87,7 +89,9 @@ class Value:
 
     @dtype.setter
     def dtype(self, value: Any) -> NoReturn:
-        raise located(OperandError("the dtype of a tensor cannot be set; write x = x.astype(dtype)"))
+        raise located(
+            OperandError("the dtype of a tensor cannot be set; write x = x.astype(dtype)")
+        )
 
     @property
     def ndim(self) -> int:
