@@ -161,6 +161,7 @@ NAMES: dict[str, str] = {
     "nn.Dropout1d": "nn.Dropout", "nn.TransformerEncoderLayer": "nn.MultiHeadAttention and nn.MLP",
     "nn.utils": "nn and optim", "GradScaler": "optim.loss_scaled",
     "autocast": "x.astype(bf16): a dtype carries its policy",
+    "optim.clip": "optim.clip_value(bound) or optim.clip_norm(norm)",
     "optim.step": _APPLY, "optim.zero_grad": "nothing: gradients are results",
     "op.random.rand": "op.random.uniform(key, shape)",
     "op.random.randn": "op.random.normal(key, shape)",

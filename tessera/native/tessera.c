@@ -297,6 +297,9 @@ static tess_status_t read_table(TessBundle *b) {
   if (u32_at(b->data + 8) != TESS_BUNDLE_VERSION)
     return fail(TESS_ERROR_FILE, "bundle: format version %u, expected %u", u32_at(b->data + 8), TESS_BUNDLE_VERSION);
   b->count = u32_at(b->data + 12);
+  for (i = u32_at(b->data + 64) ? 168 : 68; i < HEADER; i++)
+    if (b->data[i] || u32_at(b->data + 64) > 1 || u32_at(b->data + 68))
+      return fail(TESS_ERROR_FILE, "bundle: bytes behind its signature, or without one; it was changed");
   if (u64_at(b->data + 16) != b->size)
     return fail(TESS_ERROR_FILE, "bundle: %llu bytes, its header states %llu; it is truncated or damaged",
                 (unsigned long long)b->size, (unsigned long long)u64_at(b->data + 16));
@@ -411,7 +414,7 @@ static tess_status_t check_digests(const TessBundle *b) {
 static tess_status_t map_file(TessBundle *b, const char *path) {
   struct stat s;
   void *p;
-  int file = open(path, O_RDONLY | O_CLOEXEC);
+  int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused, and not waited for */
   if (file < 0) return fail(TESS_ERROR_FILE, "bundle: %s cannot be opened (%s)", path, strerror(errno));
   if (fstat(file, &s) || !S_ISREG(s.st_mode) || s.st_size < HEADER) {
     close(file);
