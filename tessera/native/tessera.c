@@ -1446,12 +1446,9 @@ static int waits(const TessEntry *e, const Bound *b, const Job *x, const uint8_t
 }
 
 static tess_status_t make_actions(const TessEntry *e, Bound *b, uint32_t threads) {
-  uint32_t i, j, total = 0, numbers = 0;
+  uint32_t i, j, numbers = 0;
   for (i = 0; i < e->steps; i++)
-    if (has_kernel(&e->step[i])) {
-      total += e->step[i].kind == CALL ? e->step[i].in_count : e->kernel[e->step[i].kernel].parameters;
-      numbers += e->kernel[e->step[i].kernel].size_count;
-    }
+    if (has_kernel(&e->step[i])) numbers += e->kernel[e->step[i].kernel].size_count;
   b->job = calloc(e->steps + 1, sizeof *b->job);
   b->action = calloc(e->steps + 1, sizeof *b->action);
   b->numbers = calloc((size_t)numbers + 1, sizeof *b->numbers);
