@@ -13,8 +13,6 @@ from pathlib import Path
 from types import MethodType
 from typing import Any
 
-import numpy as np
-
 from tessera.algebra.annotation import OperatorSpec
 from tessera.algebra.laws.log import rewrites
 from tessera.compile import compile_graph, demand_target
@@ -42,7 +40,6 @@ from tessera.eager import refuse_hosted, target_in_force
 from tessera.ir.graph.ir import (
     Graph,
     Value,
-    concrete,
     current_builder,
     data_of,
 )
@@ -54,6 +51,8 @@ from tessera.lang.arguments import (
     Call,
     Variants,
     check_statics,
+    kept_arguments,
+    leaf_names,
     method_of,
     names_in,
     numbers_of,
@@ -316,17 +315,10 @@ class Jitted:
 
     def _note(self, c: Call, executable: Executable, key: Any, seconds: float) -> None:
         """Tell those who watch what was compiled, and on what it was called."""
-        names = _leaf_names(c.names, tree.unflatten(c.structure, c.leaves))
-        why = reason(names, list(self._variants)[:-1], key)
-        taken, leaves = set(self._donated(c)), list(c.leaves)  # what the call takes over is copied
-        tensors = [_copied(v) if i in taken else v for i, v in enumerate(c.tensors)]
-        places = [i for i, x in enumerate(leaves) if is_tensor(x)]
-        for i in taken:
-            leaves[places[i]] = tensors[i]
-        data = [data_of(v, self._name) for v in tensors]
-        values = tree.unflatten(c.structure, leaves)
-        given = self._arguments(dict(zip(c.names, values, strict=True)) | c.static)
-        called = (self, given.args, given.kwargs)
+        tensors, given = kept_arguments(c, self._donated(c))
+        bound, data = self._arguments(given), [data_of(v, self._name) for v in tensors]
+        why = reason(leaf_names(c), list(self._variants)[:-1], key)
+        called = (self, bound.args, bound.kwargs)
         note(Compilation(self._name, executable, data, why, seconds, None, *called))
 
     def _arguments(self, given: Mapping[str, Any]) -> inspect.BoundArguments:
@@ -352,7 +344,7 @@ class Jitted:
 
     def _far_apart(self, c: Call, i: int, j: int) -> DeviceError:
         """The error of a call with tensors on two devices."""
-        names = _leaf_names(c.names, tree.unflatten(c.structure, c.leaves))
+        names = leaf_names(c)
         (a, v), (b, w) = ((names[k], c.tensors[k]) for k in (i, j))
         return DeviceError(
             f"{self._name}: argument '{a}' {v.type} is on {v.device} but argument '{b}' {w.type} is on "
@@ -395,7 +387,7 @@ class Jitted:
 
     def _trace(self, c: Call, types: Sequence[TensorType], place: Device | None = None) -> Traced:
         values = tree.unflatten(c.structure, c.leaves)
-        names, f = _leaf_names(c.names, values), self._bound(c)
+        names, f = leaf_names(c), self._bound(c)
         with span("trace", self._name):
             return trace(f, values, {}, types, self._name, names, weak_numbers=True, place=place)
 
@@ -570,23 +562,6 @@ def _gpu_of(target: str, device: Device) -> Device | None:
     if kind not in GPUS:
         return device if device.kind == "mesh" else None
     return device if device.kind != "cpu" else Device(kind)
-
-
-def _copied(x: Value) -> Value:
-    """A tensor with memory of its own, where it is on the host."""
-    return concrete(x.data.copy(), x.dtype) if isinstance(x.data, np.ndarray) else x
-
-
-def _leaf_names(parameters: Sequence[str], values: Sequence[Any]) -> list[str]:
-    names = []
-    for name, value in zip(parameters, values, strict=True):
-        leaves = tree.leaves(value)
-        names += [
-            name if len(leaves) == 1 else f"{name}.{i}"
-            for i, x in enumerate(leaves)
-            if is_tensor(x)
-        ]
-    return names
 
 
 @blames_arguments
