@@ -203,29 +203,6 @@ def check_statics(name: str, static: dict[str, Any]) -> None:
             )
 
 
-def leaf_names(c: Call) -> list[str]:
-    """What the tensors of a call are called: the parameter, with a number where it holds several leaves."""
-    names, leaves = [], iter(c.leaves)
-    for name, s in zip(c.names, c.structure.children, strict=True):
-        mine = [next(leaves) for _ in range(s.count)]
-        names += [
-            name if len(mine) == 1 else f"{name}.{i}" for i, x in enumerate(mine) if is_tensor(x)
-        ]
-    return names
-
-
-def kept_arguments(c: Call, taken: Sequence[int]) -> tuple[list[Value], dict[str, Any]]:
-    """The tensors and the arguments of a call, with copies of the tensors that it takes over."""
-    tensors, leaves = list(c.tensors), list(c.leaves)
-    places = [i for i, x in enumerate(leaves) if is_tensor(x)]
-    for i in taken:
-        v = tensors[i]
-        if isinstance(v.data, np.ndarray):
-            leaves[places[i]] = tensors[i] = concrete(v.data.copy(), v.dtype)
-    values = tree.unflatten(c.structure, leaves)
-    return tensors, dict(zip(c.names, values, strict=True)) | c.static
-
-
 class Variants:
     """Counts the variants of a function that differ in Python values alone, and warns of many once."""
 
@@ -297,3 +274,21 @@ def method_of(f: Any) -> Any:
     if ours or not isinstance(method, FunctionType):
         return None
     return method
+
+
+def copied(x: Value) -> Value:
+    """A tensor with memory of its own, where it is on the host."""
+    return concrete(x.data.copy(), x.dtype) if isinstance(x.data, np.ndarray) else x
+
+
+def leaf_names(parameters: Sequence[str], values: Sequence[Any]) -> list[str]:
+    """Names of the tensors in the arguments, in order."""
+    names = []
+    for name, value in zip(parameters, values, strict=True):
+        leaves = tree.leaves(value)
+        names += [
+            name if len(leaves) == 1 else f"{name}.{i}"
+            for i, x in enumerate(leaves)
+            if is_tensor(x)
+        ]
+    return names

@@ -51,7 +51,7 @@ from tessera.lang.arguments import (
     Call,
     Variants,
     check_statics,
-    kept_arguments,
+    copied,
     leaf_names,
     method_of,
     names_in,
@@ -59,6 +59,7 @@ from tessera.lang.arguments import (
     unsettled,
 )
 from tessera.lang.compilations import COMPILATIONS, Compilation, note, reason
+from tessera.lang.device import gpu_of
 from tessera.lang.donation import run_donating, tell_kept
 from tessera.lang.lowered import Lowered
 from tessera.lang.results import Returns
@@ -300,7 +301,7 @@ class Jitted:
             place = self._target or target_in_force() if device.kind == "cpu" else str(device)
             begin = time.perf_counter()
             with collected_later():
-                t = self._trace(c, types, _gpu_of(target, device))
+                t = self._trace(c, types, gpu_of(target, device))
                 executable = compile_graph(t.graph, place, numerics)
             if numerics == "strict":
                 refuse_hosted(executable)
@@ -315,10 +316,17 @@ class Jitted:
 
     def _note(self, c: Call, executable: Executable, key: Any, seconds: float) -> None:
         """Tell those who watch what was compiled, and on what it was called."""
-        tensors, given = kept_arguments(c, self._donated(c))
-        bound, data = self._arguments(given), [data_of(v, self._name) for v in tensors]
-        why = reason(leaf_names(c), list(self._variants)[:-1], key)
-        called = (self, bound.args, bound.kwargs)
+        names = leaf_names(c.names, tree.unflatten(c.structure, c.leaves))
+        why = reason(names, list(self._variants)[:-1], key)
+        taken, leaves = set(self._donated(c)), list(c.leaves)  # what the call takes over is copied
+        tensors = [copied(v) if i in taken else v for i, v in enumerate(c.tensors)]
+        places = [i for i, x in enumerate(leaves) if is_tensor(x)]
+        for i in taken:
+            leaves[places[i]] = tensors[i]
+        data = [data_of(v, self._name) for v in tensors]
+        values = tree.unflatten(c.structure, leaves)
+        given = self._arguments(dict(zip(c.names, values, strict=True)) | c.static)
+        called = (self, given.args, given.kwargs)
         note(Compilation(self._name, executable, data, why, seconds, None, *called))
 
     def _arguments(self, given: Mapping[str, Any]) -> inspect.BoundArguments:
@@ -344,7 +352,7 @@ class Jitted:
 
     def _far_apart(self, c: Call, i: int, j: int) -> DeviceError:
         """The error of a call with tensors on two devices."""
-        names = leaf_names(c)
+        names = leaf_names(c.names, tree.unflatten(c.structure, c.leaves))
         (a, v), (b, w) = ((names[k], c.tensors[k]) for k in (i, j))
         return DeviceError(
             f"{self._name}: argument '{a}' {v.type} is on {v.device} but argument '{b}' {w.type} is on "
@@ -387,7 +395,7 @@ class Jitted:
 
     def _trace(self, c: Call, types: Sequence[TensorType], place: Device | None = None) -> Traced:
         values = tree.unflatten(c.structure, c.leaves)
-        names, f = leaf_names(c), self._bound(c)
+        names, f = leaf_names(c.names, values), self._bound(c)
         with span("trace", self._name):
             return trace(f, values, {}, types, self._name, names, weak_numbers=True, place=place)
 
@@ -554,14 +562,6 @@ class _Method:
     ) -> Path:
         """Write a page that shows the method at every level."""
         return self._jitted.inspect(self._self, *args, path=path, **kwargs)
-
-
-def _gpu_of(target: str, device: Device) -> Device | None:
-    """Where a target that names a GPU, or the architecture of one, takes what the host holds."""
-    kind = target.partition(":")[0]
-    if kind not in GPUS:
-        return device if device.kind == "mesh" else None
-    return device if device.kind != "cpu" else Device(kind)
 
 
 @blames_arguments

@@ -77,6 +77,11 @@ class Config:
         new = self.values.get(name)
         old = self.values.get("rope_scaling") if name == "rope_parameters" else None
         found = {k: v for k, v in {**_object(old), **_object(new)}.items() if v is not None}
+        part = found.get("partial_rotary_factor", self.values.get("partial_rotary_factor"))
+        if part not in (None, 1):
+            raise ModelError(
+                f"{self.path}: partial_rotary_factor is {part!r}, expected 1: heads turn as a whole"
+            )
         if "rope_theta" not in found:
             found["rope_theta"] = self.number("rope_theta", 10000.0)
         found.setdefault("max_position_embeddings", self.values.get("max_position_embeddings"))

@@ -43,6 +43,7 @@ NAMES = {
     r"model\.layers\.(\d+)\.self_attn\.([qk])_norm": r"blk.\1.attn_\2_norm",
     r"model\.layers\.(\d+)\.mlp\.(gate|up|down)_proj": r"blk.\1.ffn_\2",
 }  # fmt: skip
+DIVISORS = "rope_freqs.weight"  # of the angles of each pair: how Llama 3.1 and later are scaled
 _NORM2 = r"model\.layers\.(\d+)\.post_attention_layernorm"
 PLAIN_NORMS = {_NORM2: r"blk.\1.ffn_norm"}
 
@@ -62,7 +63,20 @@ def config_of(g: GGUF) -> Config:
     names = g.metadata.get("tokenizer.ggml.tokens")
     values["vocab_size"] = len(names) if isinstance(names, list) else None
     values["rope_scaling"] = _scaling(g, kind)
-    return Config(values, str(g.path))
+    c = Config(values, str(g.path))
+    _check_heads(g, kind, c)
+    return c
+
+
+def _check_heads(g: GGUF, kind: str, c: Config) -> None:
+    """Refuse heads of which only a part turns, and values of another size than keys."""
+    dim = c.size("head_dim", c.size("hidden_size") // c.size("num_attention_heads"))
+    for name in ("rope.dimension_count", "attention.value_length"):
+        found = g.metadata.get(f"{kind}.{name}", dim)
+        if found != dim:
+            raise ModelError(
+                f"{g.path}: {kind}.{name} is {found!r}, expected {dim}, the size of a head"
+            )
 
 
 def _plain(x: Any) -> Any:
@@ -70,11 +84,12 @@ def _plain(x: Any) -> Any:
 
 
 def _scaling(g: GGUF, kind: str) -> dict[str, Any] | None:
+    out = {"divisors": g.tensor(DIVISORS).ravel().tolist()} if DIVISORS in g.tensors else {}
     name = g.metadata.get(f"{kind}.rope.scaling.type")
     if name in (None, "none"):
-        return None
+        return out or None
     old = g.metadata.get(f"{kind}.rope.scaling.original_context_length")
-    return {
+    return out | {
         "rope_type": name, "factor": g.metadata.get(f"{kind}.rope.scaling.factor"),
         "original_max_position_embeddings": old,
     }  # fmt: skip
@@ -87,6 +102,7 @@ class GGUFSource:
         self._file, self._config = g, c
         self._kind = c.values["model_type"]
         self._names = NAMES | PLAIN_NORMS
+        self._read = {DIVISORS}
 
     def _stored(self, name: str) -> str:
         stem, _, end = name.rpartition(".")
@@ -99,8 +115,18 @@ class GGUFSource:
         """Whether there is a tensor of this name."""
         return self._stored(name) in self._file.tensors
 
+    def finish(self) -> None:
+        """Refuse a file with tensors that the model has no place for: it describes another one."""
+        left = sorted(self._file.tensors.keys() - self._read)
+        if left:
+            raise ModelError(
+                f"{self._file.path}: the tensor {left[0]} has no place in a {self._kind} as it is known "
+                f"here, nor have {len(left) - 1} others"
+            )
+
     def vector(self, name: str, *shape: int) -> Any:
         """A tensor in f32."""
+        self._read.add(self._stored(name))
         found = self._file.tensor(self._stored(name))
         check_shape(name, found.shape, shape, str(self._file.path))
         if self._interleaved(name):
@@ -124,6 +150,7 @@ class GGUFSource:
     def _matrix(self, name: str, shape: tuple[int, int]) -> Array | Groups:
         """A dense array, or the groups of its rows."""
         own = self._stored(name)
+        self._read.add(own)
         if own not in self._file.tensors:
             raise ModelError(f"{self._file.path}: there is no tensor {own}")
         info = self._file.tensors[own]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -175,7 +176,15 @@ _KNOWN: WeakKeyDictionary[LanguageModel, tuple[Vocabulary, OrderedDict[str, Mask
 )
 
 
+_LOCK = threading.Lock()  # requests are read on several threads
+
+
 def _masks(model: LanguageModel, schema: str) -> Masks:
+    with _LOCK:
+        return _masks_alone(model, schema)
+
+
+def _masks_alone(model: LanguageModel, schema: str) -> Masks:
     if model not in _KNOWN:
         _KNOWN[model] = (Vocabulary(model.tokenizer, model.shape.vocabulary), OrderedDict())
     vocabulary, known = _KNOWN[model]

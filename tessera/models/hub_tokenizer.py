@@ -17,6 +17,9 @@ except ModuleNotFoundError:
     tokenizers = None  # type: ignore[assignment]
 
 
+LARGEST = 1 << 24  # of a token, beyond every vocabulary
+
+
 class HubTokenizer:
     """A tokenizer of a Hugging Face folder."""
 
@@ -25,8 +28,8 @@ class HubTokenizer:
             raise ModelError(
                 "tokenizer.json needs the tokenizers package: pip install tessera[models]"
             )
-        path = folder / "tokenizer.json"
-        self._inner = _loaded(path)
+        self._path = folder / "tokenizer.json"
+        self._inner = _loaded(self._path)
         self._inner.no_padding()
         self._inner.no_truncation()
         self.size: int = self._inner.get_vocab_size()
@@ -35,23 +38,41 @@ class HubTokenizer:
         self.bos = self._id(settings.get("bos_token"))
         ends = {self._id(settings.get("eos_token"))}
         listed = generation.get("eos_token_id")
-        ends |= {i for i in (listed if isinstance(listed, list) else [listed]) if type(i) is int}
+        given = {i for i in (listed if isinstance(listed, list) else [listed]) if type(i) is int}
+        if not all(0 <= i < LARGEST for i in given):
+            raise ModelError(
+                f"{folder / 'generation_config.json'}: eos_token_id is {listed!r}, expected tokens"
+            )
+        ends |= given
         self.eos = frozenset(i for i in ends if i is not None)
         self.template = _template(settings, folder)
 
     def _id(self, name: Any) -> int | None:
         text = name.get("content") if isinstance(name, dict) else name
-        found: int | None = self._inner.token_to_id(text) if isinstance(text, str) else None
+        if not isinstance(text, str):
+            return None
+        found: int | None = self._ask(self._inner.token_to_id, text)
         return found
+
+    def _ask(self, question: Any, *given: Any, **options: Any) -> Any:
+        """Ask the package, which raises plain Exceptions, and panics that are not even those."""
+        try:
+            return question(*given, **options)
+        except BaseException as e:
+            if isinstance(e, KeyboardInterrupt | SystemExit | GeneratorExit):
+                raise
+            raise ModelError(f"{self._path}: the tokenizers package fails ({e})") from None
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """The tokens of a text; `special` adds what the file adds, such as a first token."""
-        out: list[int] = self._inner.encode(text, add_special_tokens=special).ids
+        whole = text.encode("utf-8", "replace").decode()  # halves of surrogate pairs are no text
+        out: list[int] = self._ask(self._inner.encode, whole, add_special_tokens=special).ids
         return out
 
     def decode(self, tokens: Iterable[int], *, special: bool = False) -> str:
         """The text of tokens, with the names of special ones if `special`."""
-        out: str = self._inner.decode([int(t) for t in tokens], skip_special_tokens=not special)
+        ids = [int(t) for t in tokens]
+        out: str = self._ask(self._inner.decode, ids, skip_special_tokens=not special)
         return out
 
     def name(self, token: int) -> str:
@@ -60,7 +81,7 @@ class HubTokenizer:
 
     def piece(self, token: int) -> bytes | None:
         """The bytes that a token adds to a text; None of one that is no text, such as an end."""
-        name: str | None = self._inner.id_to_token(token)
+        name: str | None = self._ask(self._inner.id_to_token, token)
         if name is None or token in self._special:
             return None
         if self._bytes:
@@ -90,7 +111,9 @@ def _loaded(path: Path) -> Any:
         raise ModelError(f"{path}: there is no such file")
     try:
         return tokenizers.Tokenizer.from_file(str(path))
-    except Exception as e:  # the package raises plain Exception for whatever it cannot read
+    except BaseException as e:  # plain Exceptions for whatever it cannot read, and panics
+        if isinstance(e, KeyboardInterrupt | SystemExit | GeneratorExit):
+            raise
         raise ModelError(f"{path}: is not read by the tokenizers package ({e})") from None
 
 

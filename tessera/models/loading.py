@@ -43,7 +43,10 @@ def load(path: str | os.PathLike[str]) -> Made:
         return _from_folder(where)
     g = GGUF(where)
     c = config_of(g)
-    return _decoder(c, GGUFSource(g, c), from_gguf(g.metadata, str(where)), where.stem)
+    source = GGUFSource(g, c)
+    made = _decoder(c, source, from_gguf(g.metadata, str(where)), where.stem)
+    source.finish()
+    return made
 
 
 def _found(where: Path) -> Path:
@@ -66,11 +69,23 @@ def _found(where: Path) -> Path:
 def _from_folder(where: Path) -> Made:
     c = Config(read_json(where / "config.json"), str(where / "config.json"))
     kind = c.choice("model_type", {**FAMILIES, **ENCODERS})
+    _check_quantisation(c, kind)
     tokenizer = HubTokenizer(where) if (where / "tokenizer.json").is_file() else None
     source = FolderSource(Folder(where), PREFIXES.get(kind, ""))
     if kind in ENCODERS:
         return ENCODERS[kind](c, source, tokenizer, where)
     return _decoder(c, source, tokenizer, where.name)
+
+
+def _check_quantisation(c: Config, kind: str) -> None:
+    """Refuse weights that need scales beside them, which nothing here would apply."""
+    found = c.values.get("quantization_config")
+    method = found.get("quant_method") if isinstance(found, dict) else found
+    if method is not None and (kind, method) != ("gpt_oss", "mxfp4"):
+        raise ModelError(
+            f"{c.path}: the weights are quantised by {method!r}, which is not read; take the weights in "
+            "bf16 or a GGUF file"
+        )
 
 
 def _decoder(c: Config, source: Any, tokenizer: Tokenizer | None, name: str) -> Writer:

@@ -24,6 +24,20 @@ def tables(parameters: Mapping[str, Any], dim: int, rows: int) -> tuple[Any, Any
 
 def frequencies(p: Mapping[str, Any], dim: int) -> tuple[Array, float]:
     """Radians per position of each pair, and what cosines and sines are multiplied with."""
+    rates, factor = _scaled(p, dim)
+    given = p.get("divisors")
+    if given is None:
+        return rates, factor
+    divisors = np.asarray(given, np.float32)
+    if divisors.shape != rates.shape or not (np.isfinite(divisors) & (divisors > 0)).all():
+        raise ModelError(
+            f"rotary positions: the divisors of the angles are not {len(rates)} numbers above 0"
+        )
+    return rates / divisors, factor
+
+
+def _scaled(p: Mapping[str, Any], dim: int) -> tuple[Array, float]:
+    """Rates and factor by the kind of scaling."""
     base = float(p.get("rope_theta", 10000.0))
     plain = (1.0 / base ** (np.arange(0, dim, 2, dtype=np.float32) / np.float32(dim))).astype(
         np.float32

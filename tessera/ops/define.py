@@ -20,13 +20,13 @@ import numpy as np
 
 from tessera.core.arrays import as_numpy, is_foreign
 from tessera.core.blame import MISFITS, blamed, brief
+from tessera.core.counterparts import lacking
 from tessera.core.device import ANYWHERE
 from tessera.core.dims import Dim, Shape, Size
 from tessera.core.dtype import DType, as_dtype, bool_, c64, f32, i64
 from tessera.core.errors import (
     AxisError,
     DTypeError,
-    NoAttributeError,
     OperandError,
     PolicyError,
     ShapeError,
@@ -95,12 +95,6 @@ class OpFunction(Generic[P, R]):
             error = located(out_of_memory(self.__name__, e))
         raise error
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # protocols ask for such names, and for a plain answer
-            raise AttributeError(f"an op has no attribute '{name}'")
-        told = f"op.{self.__name__} is a function and has no '{name}'; functions lie in op: write op.{name}"
-        raise located(NoAttributeError(told))
-
     def bind(self, *operands: Value, **params: Any) -> Value:
         """Apply an op of one result to operands that fit its record."""
         result: Value = bind(self.op, *operands, **params)
@@ -110,6 +104,10 @@ class OpFunction(Generic[P, R]):
         """Apply an op of several results to operands that fit its record."""
         results: tuple[Value, ...] = bind(self.op, *operands, **params)
         return results
+
+    def __getattr__(self, name: str) -> Any:
+        """A name looked up in an op as if it were a module, np.fft.rfft, is told where it is."""
+        raise lacking(f"op.{self.__dict__.get('__name__', '')}", name, (), {"op": FUNCTIONS})
 
     @property
     def __doc__(self) -> str:  # type: ignore[override]

@@ -54,7 +54,7 @@ def application(service: Service) -> Starlette:
         yield
         await asyncio.to_thread(service.stop)
 
-    handlers: Any = {HTTPException: _not_found}
+    handlers: Any = {HTTPException: _not_found, Exception: _failed}
     return Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
 
 
@@ -91,6 +91,13 @@ async def _not_found(request: Request, e: Exception) -> Response:
     status = e.status_code if isinstance(e, HTTPException) else 500
     text = "there is no such path" if status == 404 else "the path has another method"
     return _refusal(status, f"{request.method} {request.url.path[:80]}: {text}")
+
+
+async def _failed(request: Request, e: Exception) -> Response:
+    """A fault of ours: its traceback is printed, and the client is told as of any other error."""
+    return _refusal(
+        500, f"{request.method} {request.url.path[:80]}: the request failed in the server"
+    )
 
 
 def _check_host(service: Service, request: Request) -> None:
@@ -160,7 +167,16 @@ async def _completion(service: Service, request: Request) -> Response:
 
 
 async def _embeddings(service: Service, request: Request) -> Response:
-    return JSONResponse(await service.embeddings(await _body(service, request)))
+    body = await _body(service, request)
+    return await _unless_gone(request, _embedded(service, body))
+
+
+async def _embedded(service: Service, body: dict[str, Any]) -> Response:
+    try:
+        async with asyncio.timeout(service.options.timeout):
+            return JSONResponse(await service.embeddings(body))
+    except TimeoutError:
+        raise Refused(504, "the reply took longer than the timeout") from None
 
 
 async def _body(service: Service, request: Request) -> dict[str, Any]:
@@ -189,7 +205,7 @@ async def _generated(service: Service, request: Request, ask: requests.Ask) -> R
     def hear(index: int, event: Event) -> None:
         loop.call_soon_threadsafe(events.put_nowait, (index, event))
 
-    jobs = service.jobs(ask, hear)
+    jobs = await asyncio.to_thread(service.jobs, ask, hear)
     replies = Replies(ask, model.tokenizer, service.name)
     engine.submit(*jobs)
     reply = _stream if ask.stream else _whole

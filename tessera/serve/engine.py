@@ -12,6 +12,7 @@ from __future__ import annotations
 import heapq
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +39,14 @@ class Limits:
     memory: int = 1 << 30  # bytes of keys and values
     batch: int = 64  # replies that are generated at once
     waiting: int = 256  # replies that may wait
+
+
+@dataclass(frozen=True)
+class Call:
+    """Something that runs between two steps, and what is told where it never runs."""
+
+    work: Callable[[], None]
+    lost: Callable[[], None] = lambda: None
 
 
 class Refused(Exception):
@@ -67,7 +76,7 @@ class Engine:
         self._arrivals = 0
         self._waiting: list[tuple[int, Job]] = []  # a heap: the oldest first
         self._running: list[Job] = []
-        self._calls: list[Callable[[], None]] = []
+        self._calls: list[Call] = []
         self._stopping = False
         self.alive = True
         self._thread = threading.Thread(target=self._run, name="tessera-engine", daemon=True)
@@ -91,15 +100,22 @@ class Engine:
         """Positions that one sequence may have."""
         return min(self.model.context, self.pages.count * PAGE)
 
+    def check_room(self, count: int) -> None:
+        """Refuse more replies than may wait."""
+        if self._stopping or not self.alive:
+            raise Refused(503, "the server is stopping")
+        if count > self.limits.waiting:
+            raise Refused(
+                400,
+                f"the request asks for {count} replies, expected at most {self.limits.waiting}",
+            )
+        if len(self._waiting) + count > self.limits.waiting:
+            raise Refused(429, f"{len(self._waiting)} replies are waiting already; try again later")
+
     def submit(self, *jobs: Job) -> None:
         """Take replies on, all or none."""
         with self._changed:
-            if self._stopping or not self.alive:
-                raise Refused(503, "the server is stopping")
-            if len(self._waiting) + len(jobs) > self.limits.waiting:
-                raise Refused(
-                    429, f"{len(self._waiting)} replies are waiting already; try again later"
-                )
+            self.check_room(len(jobs))
             now = time.monotonic()
             for job in jobs:
                 self._arrivals += 1
@@ -114,8 +130,10 @@ class Engine:
             job.cancelled = True
             self._changed.notify_all()
 
-    def call(self, work: Callable[[], None]) -> None:
-        """Run something between two steps, on the thread of the engine."""
+    def call(self, work: Callable[[], None], lost: Callable[[], None] = lambda: None) -> None:
+        """Run something between two steps, on the thread of the engine; `lost` is called where the
+        engine ends before.
+        """
         with self._changed:
             if self._stopping or not self.alive:
                 raise Refused(503, "the server is stopping")
@@ -123,7 +141,7 @@ class Engine:
                 raise Refused(
                     429, f"{len(self._calls)} requests are waiting already; try again later"
                 )
-            self._calls.append(work)
+            self._calls.append(Call(work, lost))
             self._changed.notify_all()
 
     def gauges(self) -> dict[str, float]:
@@ -143,20 +161,24 @@ class Engine:
             with self._changed:
                 self.alive = False
                 left = [*self._running, *(job for _, job in self._waiting)]
-                self._running, self._waiting = [], []
+                calls = self._calls
+                self._running, self._waiting, self._calls = [], [], []
             for job in left:
                 job.listener(Done("error", status=503, message="the server stopped"))
+            for call in calls:
+                call.lost()
 
     def _wait(self) -> bool:
         """Sleep until there is something to do; False when the engine stops."""
         with self._changed:
             while not (self._running or self._waiting or self._calls or self._stopping):
                 self._changed.wait()
-            calls, self._calls = self._calls, []
-            stopping = self._stopping
-        for work in calls:
-            work()
-        return not stopping
+            if self._stopping:
+                return False
+            call = self._calls.pop(0) if self._calls else None
+        if call is not None:  # one at a time: between any two there is a token for every reply
+            call.work()
+        return True
 
     def _round(self) -> None:
         self._drop()
@@ -317,6 +339,10 @@ class Engine:
             token = choose(scores, [*job.prompt, *job.new], job.new, job.sampling)
         except TesseraError as e:
             self._end(job, Done("error", status=500, message=e.message))
+            return
+        except Exception:  # of rules, which are this request's own: the others go on
+            traceback.print_exc()
+            self._end(job, Done("error", status=500, message="the reply failed in the server"))
             return
         if not job.new:
             self.metrics.time("first_token_seconds", time.monotonic() - job.submitted)

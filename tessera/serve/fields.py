@@ -8,6 +8,7 @@ from typing import Any
 
 from tessera.serve.engine import Refused
 
+DEEPEST = 200  # lists and objects in each other, which later steps go through by recursion
 MOST = 2**31  # of a number that has no other bound
 
 
@@ -19,7 +20,21 @@ def parsed(raw: bytes) -> dict[str, Any]:
         raise Refused(400, f"the body is not JSON ({e})") from None
     if not isinstance(body, dict):
         raise Refused(400, f"the body is {_kind(body)}, expected an object")
+    if _levels(body) > DEEPEST:
+        raise Refused(400, f"the body has more than {DEEPEST} levels of lists and objects")
     return body
+
+
+def _levels(x: Any) -> int:
+    """How deep lists and objects are in each other, counted without recursion."""
+    count, here = 0, [x]
+    while here:
+        count += 1
+        inner = [
+            y.values() if isinstance(y, dict) else y for y in here if isinstance(y, dict | list)
+        ]
+        here = [z for y in inner for z in y]
+    return count
 
 
 def _no_constant(name: str) -> None:

@@ -181,7 +181,7 @@ def _bias(fields: Fields, model: Writer) -> list[Rule]:
         return []
     at, by = [], []
     for name, v in given.items():
-        token = int(name) if name.isdecimal() else -1
+        token = int(name) if name.isdecimal() and len(name) < 10 else -1
         number = isinstance(v, int | float) and not isinstance(v, bool)
         if not 0 <= token < model.shape.vocabulary or not number or abs(v) > 100:
             raise Refused(

@@ -86,6 +86,7 @@ class Service:
         model, engine = self.writer()
         room, deadline = engine.room, time.monotonic() + self.options.timeout
         out: list[Job] = []
+        engine.check_room(len(ask.prompts) * ask.choices)
         for prompt in ask.prompts:
             if len(prompt) >= room:
                 raise Refused(
@@ -161,19 +162,25 @@ class Service:
                 out.set_exception(error)
 
         def run() -> None:
-            result, error = None, None
+            result: Any = None
+            error: Exception | None = None
             try:
                 result = work()
             except Refused as e:
                 error = e
             except TesseraError as e:
                 error = Refused(400, e.message)
+            except Exception as e:  # the request fails; what runs beside it goes on
+                error = e
             loop.call_soon_threadsafe(settle, result, error)
+
+        def lost() -> None:
+            loop.call_soon_threadsafe(settle, None, Refused(503, "the server stopped"))
 
         if self._pending >= self._limit:
             raise Refused(429, f"{self._pending} requests are waiting already; try again later")
         if self.engine is not None:
-            self.engine.call(run)
+            self.engine.call(run, lost)
         elif self._alone is not None:
             self._alone.submit(run)
         self._pending += 1

@@ -79,7 +79,7 @@ class Tools:
 
     def calls(self, text: str) -> list[dict[str, Any]] | None:
         """The calls that a reply makes, or None where it is a text."""
-        names = {t["function"]["name"] for t in self.given}
+        names = [t["function"]["name"] for t in self.given]
         found = _found(text)
         good = [c for c in found if isinstance(c, dict) and c.get("name") in names]
         if not found or len(good) != len(found):

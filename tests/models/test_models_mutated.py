@@ -10,6 +10,7 @@ import pytest
 import tessera as ts
 from tessera.core.errors import ModelError
 from tessera.models.config import Config
+from tessera.models.hub_tokenizer import HubTokenizer
 from tessera.models.llama import shape
 from tessera.models.rope import frequencies
 from tessera.models.safetensors import Folder, Safetensors
@@ -23,6 +24,7 @@ from tests.support.cases.model_files import (
     llama_weights,
     safetensors,
 )
+from tools import mutate_models
 
 WRONG_VALUES = [
     None, True, -1, 0, 1, 3, 2**40, 10**400, 1.5, float("nan"), float("inf"), "", "silu", "x" * 50, [], [1], {}, {"a": 1},
@@ -189,3 +191,86 @@ def test_a_gguf_file_has_the_weights_and_sizes_of_the_folder(tmp_path, kind):
     differ = {k for k, v in vars(want.shape).items() if v != vars(got.shape)[k]}
     assert differ <= {"eps", "rope_parameters"}  # an f32 in the file
     assert got.shape.eps == pytest.approx(want.shape.eps)
+
+
+def llama3_divisors(p, dim):
+    """What a converter writes as rope_freqs, by the formula of Llama 3.1's announcement."""
+    out = []
+    for i in range(0, dim, 2):
+        length = 2 * np.pi * p["rope_theta"] ** (i / dim)
+        low, high = (
+            p["original_max_position_embeddings"] / p[f"{n}_freq_factor"] for n in ("low", "high")
+        )
+        smooth = (p["original_max_position_embeddings"] / length - p["low_freq_factor"]) / (
+            p["high_freq_factor"] - p["low_freq_factor"]
+        )
+        mixed = 1 / ((1 - smooth) / p["factor"] + smooth)
+        out.append(1.0 if length < high else p["factor"] if length > low else mixed)
+    return np.array(out, np.float32)
+
+
+def test_a_gguf_file_of_llama3_turns_by_its_divisors(tmp_path):
+    scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+               "original_max_position_embeddings": 128, "rope_theta": 10000.0}  # fmt: skip
+    divisors = llama3_divisors(scaling, 8)
+    assert len(set(divisors.tolist())) >= 3
+    folder = llama_folder(tmp_path / "m", config=CONFIG | {"rope_parameters": scaling})
+    weights = llama_weights() | {"rope_freqs.weight": divisors}
+    (tmp_path / "m.gguf").write_bytes(llama_gguf(weights=weights))
+    want, got = (ts.models.load(p).params["rope"][""] for p in (folder, tmp_path / "m.gguf"))
+    for x, y in zip(want, got, strict=True):
+        np.testing.assert_allclose(x.numpy(), y.numpy(), atol=3e-5)
+    for wrong in (divisors[:-1], divisors * 0, divisors * np.nan):
+        (tmp_path / "m.gguf").write_bytes(
+            llama_gguf(weights=weights | {"rope_freqs.weight": wrong})
+        )
+        refuse(tmp_path / "m.gguf", "the divisors of the angles are not 4 numbers above 0")
+
+
+def test_what_would_be_ignored_is_refused(tmp_path):
+    """A tensor, a setting or a quantisation that changes what a model computes, and that we do not apply."""
+    path = tmp_path / "m.gguf"
+    path.write_bytes(
+        llama_gguf(weights=llama_weights() | {"blk.1.attn_sinks.weight": np.ones(4, np.float32)})
+    )
+    refuse(path, "the tensor blk.1.attn_sinks.weight has no place in a llama as it is known here")
+    path.write_bytes(llama_gguf(metadata={"llama.rope.dimension_count": 4}))
+    refuse(path, "llama.rope.dimension_count is 4, expected 8, the size of a head")
+    path.write_bytes(llama_gguf(metadata={"llama.attention.value_length": 16}))
+    refuse(path, "llama.attention.value_length is 16, expected 8, the size of a head")
+    folder = llama_folder(
+        tmp_path / "m", config=CONFIG | {"quantization_config": {"quant_method": "fp8"}}
+    )
+    refuse(folder, "the weights are quantised by 'fp8', which is not read")
+    llama_folder(folder, config=CONFIG | {"partial_rotary_factor": 0.5})
+    refuse(folder, "partial_rotary_factor is 0.5, expected 1: heads turn as a whole")
+
+
+def test_mutated_models_of_every_kind():
+    """The first copies of tools/mutate_models.py, which makes as many as one likes."""
+    found = mutate_models.run(count=240, seed=1)
+    assert not [k for k in found if k.endswith("fault")]
+    for kind in mutate_models.KINDS:
+        assert found[f"{kind}: refused"] > 10
+    assert found["gguf tokenizer: loaded"] > 5
+    assert found["template: loaded"] > 2
+
+
+def test_what_the_tokenizers_package_raises_is_a_model_error(tmp_path):
+    """A name that is no Unicode, a model that does not know a character, an end beyond every vocabulary."""
+    pieces = next(t for t in mutate_models.hub_tokenizers() if t["model"]["type"] == "Unigram")
+    (tmp_path / "tokenizer.json").write_text(json.dumps(pieces))
+    settings = tmp_path / "tokenizer_config.json"
+    settings.write_text('{"bos_token": "\\ud800"}')
+    with pytest.raises(ModelError, match=r"tokenizer\.json: the tokenizers package fails"):
+        HubTokenizer(tmp_path)
+    settings.unlink()
+    assert HubTokenizer(tmp_path).encode("a\ud800") == HubTokenizer(tmp_path).encode("a?")
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": 99999999999999999999}')
+    with pytest.raises(ModelError, match="eos_token_id is 99999999999999999999, expected tokens"):
+        HubTokenizer(tmp_path)
+    (tmp_path / "generation_config.json").unlink()
+    pieces["model"]["unk_id"] = None
+    (tmp_path / "tokenizer.json").write_text(json.dumps(pieces))
+    with pytest.raises(ModelError, match="unk_id"):
+        HubTokenizer(tmp_path).encode("z")

@@ -200,6 +200,25 @@ def test_a_chat_is_rendered():
     assert got == "<user>hi\n<assistant>"
 
 
+PLAIN = {
+    "{{ 'a' ~ 1 ~ none ~ [1] }}": "a1None[1]",
+    "{% for m in [1, 2, 3] if m > 1 %}{{ loop.index }}{{ loop.last }}{{ loop.length }} {% endfor %}": "1False2 2True2 ",
+    "{{ 'a,b'.split(',') | join('-') }} {{ 'abc' | replace('b', 'x') }} {{ [1, 2] | sum }}": "a-b axc 3",
+    "{{ 'a\nb\n\nc' | indent(2) }}": "a\n  b\n\n  c",
+    "{{ {'b': [1], 'a': 'é'} | tojson(ensure_ascii=False, sort_keys=True, separators=(',', ':')) }}": '{"a":"é","b":[1]}',
+    "{{ [{'a': 1}] | tojson(indent=4) }}": '[\n    {\n        "a": 1\n    }\n]',
+    "{{ [{'a': 'x'}, {'a': 'y'}] | map(attribute='a') | list | join(', ') }}": "x, y",
+    "{% generation %}reply{{ 1 }}{% endgeneration %}": "reply1",
+    "{% macro f(x) %}<{{ x }}>{% endmacro %}{% set y %}{{ f(1) }}{% endset %}{{ y ~ f(2) }}": "<1><2>",
+    "{{ {'a': 1}.items() | list }} {{ ' x '.strip() }} {{ 'a' in 'ab' }} {{ 'x' is in ['x'] }}": "[('a', 1)] x True True",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("template", PLAIN)
+def test_what_templates_use_is_there(template):
+    assert render(template, []) == PLAIN[template]
+
+
 HOSTILE = {
     "attributes": ("{{ ''.__class__.__mro__ }}", "access to attribute '__class__' of 'str' object is unsafe"),
     "globals": ("{{ raise_exception.__globals__.json }}", "is unsafe"),
@@ -208,6 +227,35 @@ HOSTILE = {
     "power": ("{{ 10 ** 10 ** 10 }}", "the operator ** makes a value that is too large"),
     "doubling": ("{% set n = namespace(x='a') %}{% for i in range(64) %}{% set n.x = n.x + n.x %}{% endfor %}",
                  "the operator + makes a value that is too large"),
+    "concatenation": ("{% set n = namespace(x='a') %}{% for i in range(64) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
+                      "the operator + makes a value that is too large"),
+    "capture": ("{% set n = namespace(x='ab') %}{% for i in range(64) %}{% set y %}{{ n.x }}{{ n.x }}{% endset %}"
+                "{% set n.x = y %}{% endfor %}", "a block makes a value that is too large"),
+    "macro": ("{% macro f(s) %}{{ s }}{{ s }}{% endmacro %}{% set n = namespace(x='ab') %}{% for i in range(64) %}"
+              "{% set n.x = f(n.x) %}{% endfor %}", "a block makes a value that is too large"),
+    "lists": ("{% set n = namespace(x=['a']) %}{% for i in range(64) %}{% set n.x = [n.x, n.x] %}{% endfor %}{{ n.x }}",
+              "a list or text makes a value that is too large"),
+    "lists as JSON": ("{% set n = namespace(x=['a']) %}{% for i in range(64) %}{% set n.x = [n.x, n.x] %}{% endfor %}"
+                      "{{ n.x | tojson | length }}", "a list or text makes a value that is too large"),
+    "compared lists": ("{% set n = namespace(x=['a'], y=['a']) %}{% for i in range(64) %}{% set n.x = [n.x, n.x] %}"
+                       "{% set n.y = [n.y, n.y] %}{% endfor %}{{ n.x == n.y }}", "a list or text makes a value"),
+    "replace": ("{% set n = namespace(x='a'*999) %}{% for i in range(64) %}{% set n.x = n.x.replace('a', n.x) %}{% endfor %}",
+                "replace makes a value that is too large"),
+    "replace filter": ("{{ ('a'*9999) | replace('a', 'b'*9999) | length }}", "replace makes a value that is too large"),
+    "join": ("{{ ('a'*9999).join(('a'*9999) | list) | length }}", "join makes a value that is too large"),
+    "join filter": ("{{ ('a'*9999) | join('b'*9999) | length }}", "join makes a value that is too large"),
+    "escape": ("{{ ('&'*999999) | e | length }}", "escape makes a value that is too large"),
+    "width": ("{{ 'a'.ljust(99999999999) | length }}", "access to attribute 'ljust' of 'str' object is unsafe"),
+    "fields": ("{{ '{:>99999999999}'.format(1) | length }}", "access to attribute 'format' of 'str' object is unsafe"),
+    "bytes": ("{{ (1).to_bytes(99999999999, 'big') | length }}", "access to attribute 'to_bytes' of 'int' object"),
+    "indent": ("{{ 'a\nb' | indent(99999999999) | length }}", "indent makes a value that is too large"),
+    "JSON": ("{{ [[1]] | tojson(indent=99999999999) | length }}", "tojson makes a value that is too large"),
+    "center": ("{{ 'a' | center(99999999999) | length }}", "No filter named 'center'"),
+    "lipsum": ("{{ lipsum(n=10000000) | length }}", "'lipsum' is undefined"),
+    "loops": ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "takes more than 8388608 steps"),
+    "calls": ("{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+              "takes more than 8388608 steps"),
+    "nesting": ("{% if 1 %}" * 200 + "{% endif %}" * 200, "too many levels"),
     "format": ("{{ '%99999999999d' % 1 }}", "formatting by % is not allowed"),
     "output": ("{% for i in range(99999) %}{{ 'abcdefghijklmnopqrstuvw' }}{% endfor %}", "is longer than 1048576"),
     "range": ("{% for i in range(10**9) %}{% endfor %}", "Range too big"),

@@ -1,5 +1,6 @@
 """The server: replies have the bits that they have alone; wrong requests, lost clients and full caches do no harm."""
 
+import contextlib
 import json
 import os
 import signal
@@ -161,7 +162,8 @@ def test_calls_are_found_in_replies():
         assert found["function"] == {"name": "look", "arguments": '{"n": 1}'}
     two = tools.calls(f"<tool_call>{call}</tool_call><tool_call>{call}</tool_call>")
     assert [c["index"] for c in two] == [0, 1]
-    for text in ("no call", '{"name": "other", "arguments": {}}', "<tool_call>{oops</tool_call>", '{"a": 1}'):  # fmt: skip
+    for text in ("no call", '{"name": "other", "arguments": {}}', "<tool_call>{oops</tool_call>", '{"a": 1}',
+                 '{"name": ["look"]}', '{"name": {}}'):  # fmt: skip
         assert tools.calls(text) is None
 
 
@@ -205,6 +207,9 @@ WRONG = {
     "model": (CHAT, HI | {"model": "gpt"}, 404, "the model 'gpt' is not served here, but 'tiny'"),
     "top": (CHAT, HI | {"top_logprobs": 3}, 400, "top_logprobs needs logprobs to be true"),
     "bias": (CHAT, HI | {"logit_bias": {"999": 1}}, 400, "logit_bias has '999': 1, expected tokens"),
+    "bias digits": (CHAT, HI | {"logit_bias": {"9" * 5000: 1}}, 400, "logit_bias has '9999"),
+    "levels": (CHAT, HI | {"metadata": json.loads("[" * 300 + "]" * 300)}, 400, "more than 200 levels"),
+    "replies": ("/v1/completions", {"prompt": [[1]] * 200, "n": 16}, 400, "asks for 3200 replies, expected at most 256"),
     "tool": (CHAT, HI | {"tool_choice": "required"}, 400, "tool_choice asks for a call, but there are no tools"),
     "prompt": ("/v1/completions", {"prompt": []}, 400, "prompt is a list, expected a text, tokens"),
     "token": ("/v1/completions", {"prompt": [999]}, 400, "a token of the prompt is out of range; the model has 256"),
@@ -337,6 +342,82 @@ def test_a_request_that_does_not_arrive_ends(model):
                 c.sendall((head + rest).encode())
                 assert c.recv(1000).split()[1] == status
         assert client.post(CHAT, HI)[0] == 200
+
+
+def test_connections_that_send_or_read_nothing_end(model):
+    """Half a head, nothing at all, the head of a second request, and a reply that nobody takes."""
+    with serving(model, Options(reading=0.3)) as client:
+        begun = b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nX: "
+        health = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+        for sent in (b"", begun, health + begun):
+            with socket.create_connection(("127.0.0.1", client.port), timeout=20) as c:
+                c.sendall(sent)
+                got = b""
+                with contextlib.suppress(ConnectionResetError):
+                    while part := c.recv(1000):
+                        got += part
+                assert (b"200 OK" in got) == sent.startswith(health)
+        many = {
+            "prompt": [[7] * 9] * 16,
+            "n": 16,
+            "max_tokens": 8,
+            "logprobs": 20,
+            "temperature": 0,
+        }
+        raw = json.dumps(many).encode()
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(raw)}\r\n\r\n"
+        with socket.socket() as c:
+            c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            c.connect(("127.0.0.1", client.port))
+            c.sendall(head.encode() + raw)
+            state = client.server.server_state
+            client.until(
+                lambda: client.service.metrics.value(
+                    "requests_total", path="/v1/completions", status="200"
+                )
+            )
+            client.until(lambda: not state.connections)
+        assert client.post(CHAT, HI)[0] == 200
+
+
+def test_a_request_that_fails_in_the_server_harms_no_other(model, monkeypatch, capsys):
+    """Faults of ours: in an embedding, in the rules of a reply, in reading a request."""
+
+    def broken(*args, **named):
+        raise ZeroDivisionError
+
+    with serving(model) as client:
+        with monkeypatch.context() as m:
+            m.setattr(model, "embed_tokens", broken)
+            status, reply = client.post("/v1/embeddings", {"input": "a"})
+            assert (status, reply["error"]["type"]) == (500, "server_error")
+        with monkeypatch.context() as m:
+            m.setattr("tessera.models.guide.Guide.masked", broken)
+            form = {"type": "json_schema", "json_schema": {"schema": SCHEMA}}
+            status, reply = client.post(CHAT, HI | {"max_tokens": 40, "response_format": form})
+            assert (status, reply["error"]["message"]) == (500, "the reply failed in the server")
+        with monkeypatch.context() as m:
+            m.setattr(requests, "messages_of", broken)
+            assert client.post(CHAT, HI)[0] == 500
+        assert client.post(CHAT, HI)[0] == 200
+        assert client.post("/v1/embeddings", {"input": "\ud800"})[0] == 200
+    assert capsys.readouterr().err.count("ZeroDivisionError") >= 1
+
+
+def test_embeddings_end_with_the_engine_and_the_timeout(model):
+    with serving(model, Options(timeout=0.3)) as client:
+        held, engine = threading.Event(), client.service.engine
+        engine.call(lambda: held.wait(20))
+        assert client.post("/v1/embeddings", {"input": "a"})[0] == 504
+        held.set()
+    with serving(model) as client, ThreadPoolExecutor(2) as pool:
+        held, engine = threading.Event(), client.service.engine
+        engine.call(lambda: held.wait(20))
+        waiting = [pool.submit(client.post, "/v1/embeddings", {"input": "a"}) for _ in range(2)]
+        client.until(lambda: len(engine._calls) == 2)
+        engine._stopping = True
+        held.set()
+        assert [w.result()[0] for w in waiting] == [503, 503]
 
 
 def test_too_many_are_refused_and_late_ones_end(model):

@@ -18,8 +18,8 @@ PAGES = 16
 class Client:
     """Requests to one server."""
 
-    def __init__(self, port, service):
-        self.port, self.service = port, service
+    def __init__(self, port, service, server=None):
+        self.port, self.service, self.server = port, service, server
 
     def request(self, method, path, body=None, headers=()):
         """Status and the bytes of a reply."""
@@ -68,7 +68,7 @@ def serving(model, options=None, waiting=256):
     with listen("127.0.0.1", 0) as socket:
         thread = threading.Thread(target=made.run, kwargs={"sockets": [socket]})
         thread.start()
-        client = Client(socket.getsockname()[1], service)
+        client = Client(socket.getsockname()[1], service, made)
         client.until(lambda: made.started)
         try:
             yield client
