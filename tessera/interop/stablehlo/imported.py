@@ -15,7 +15,8 @@ from tessera.core.errors import OperandError, ShapeError, TesseraError, TreeErro
 from tessera.core.types import TensorType
 from tessera.interop.stablehlo.reading import RULES
 from tessera.interop.stablehlo.reading.table import Frame
-from tessera.interop.stablehlo.text import Function, Module, Op, Region, parse
+from tessera.interop.stablehlo.text import parse
+from tessera.interop.stablehlo.tree import Function, Module, Op, Region
 from tessera.interop.stablehlo.writer import StableHloError
 from tessera.ir.graph.ir import Value
 from tessera.ops.define import as_value, cast_to

@@ -8,7 +8,7 @@ from typing import Any
 from tessera.core.dtype import i32
 from tessera.interop.jax.rules import RULES as PRIMITIVES
 from tessera.interop.stablehlo.reading.table import Frame, rule
-from tessera.interop.stablehlo.text import Op
+from tessera.interop.stablehlo.tree import Op
 from tessera.interop.stablehlo.writer import StableHloError
 from tessera.ir.graph.ir import Value
 from tessera.lang import op

@@ -9,7 +9,7 @@ import numpy as np
 from tessera.core.dtype import bool_
 from tessera.interop.jax.rules import RULES as PRIMITIVES
 from tessera.interop.stablehlo.reading.table import RULES, Frame, rule
-from tessera.interop.stablehlo.text import Op, Resource, resource
+from tessera.interop.stablehlo.tree import Op, Resource, resource
 from tessera.ir.graph.ir import Value
 from tessera.lang import op
 from tessera.ops.define import as_value

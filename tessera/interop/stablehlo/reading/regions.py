@@ -12,7 +12,7 @@ from tessera.core.dtype import bool_, i64
 from tessera.interop.jax.rules import RULES as PRIMITIVES
 from tessera.interop.stablehlo.reading.shape import numbers, written
 from tessera.interop.stablehlo.reading.table import Frame, rule
-from tessera.interop.stablehlo.text import Op, Region
+from tessera.interop.stablehlo.tree import Op, Region
 from tessera.interop.stablehlo.writer import StableHloError
 from tessera.ir.graph.ir import Value, concrete
 from tessera.lang import control, op

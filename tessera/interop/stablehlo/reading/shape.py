@@ -9,7 +9,7 @@ import numpy as np
 
 from tessera.interop.jax.rules import RULES as PRIMITIVES
 from tessera.interop.stablehlo.reading.table import Frame, rule
-from tessera.interop.stablehlo.text import Op
+from tessera.interop.stablehlo.tree import Op
 from tessera.ir.graph.ir import Value
 from tessera.lang import op
 

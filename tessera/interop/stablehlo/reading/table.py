@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tessera.interop.stablehlo.text import Module, Region
+from tessera.interop.stablehlo.tree import Module, Region
 from tessera.ir.graph.ir import Value
 
 RULES: dict[str, Callable[..., Any]] = {}  # (frame, op, *values) -> value or list of values
