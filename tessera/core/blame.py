@@ -17,6 +17,7 @@ from tessera.core.errors import OperandError, TesseraError, located
 
 P = ParamSpec("P")
 R = TypeVar("R")
+C = TypeVar("C")
 
 # What Python and NumPy raise when an argument is of a wrong kind.
 MISFITS = (TypeError, ValueError, AttributeError, OverflowError)
@@ -226,6 +227,14 @@ def blames_arguments(f: Callable[P, R]) -> Callable[P, R]:
         raise error
 
     return call
+
+
+def methods_blame_arguments(cls: type[C]) -> type[C]:
+    """Class decorator: failures of public methods name the argument that does not fit."""
+    for name, f in list(vars(cls).items()):
+        if inspect.isfunction(f) and not name.startswith("_"):
+            setattr(cls, name, blames_arguments(f))
+    return cls
 
 
 def wanting(f: Callable[P, R]) -> Callable[P, R]:

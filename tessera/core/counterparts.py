@@ -187,6 +187,8 @@ NAMES: dict[str, str] = {
 
 # Methods and attributes of arrays.
 METHODS: dict[str, str] = {
+    "values": "x.max(axis) alone, which gives the values; their places are op.argmax(x, axis)",
+    "indices": "op.argmax(x, axis), or op.topk for both",
     "permute": "x.transpose(axes)", "view": "x.reshape(shape)", "unsqueeze": _UNSQUEEZE,
     "expand": "op.broadcast_to(x, shape)",
     "expand_as": "op.broadcast_to(x, y.shape)", "view_as": "x.reshape(y.shape)", "cuda": 'x.to("cuda")',
