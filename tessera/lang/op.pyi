@@ -369,7 +369,7 @@ def broadcast_to(x: ArrayLike, shape: Any) -> Tensor:
     """x repeated along new axes and along axes of size 1."""
 
 def bsmm(blocks: ArrayLike, columns: ArrayLike, pointers: ArrayLike, x: ArrayLike) -> Tensor:
-    """The product A @ x of a block-sparse matrix, blocks (entries, rows, columns) in CSR form, and a matrix."""
+    """The product A @ x of a block-sparse matrix, blocks (entries, rows, columns) in CSR form, and x."""
 
 def call(region: Graph, *operands: Value, name: str) -> tuple[Tensor, ...]:
     """The outputs of a named graph."""
@@ -1582,7 +1582,7 @@ def moe_dispatch(
     """Rows of tokens sorted by expert, how many each expert has, and the order for moe_combine."""
 
 def moe_router(scores: ArrayLike, top_k: int, normalise: bool = ...) -> tuple[Tensor, Tensor]:
-    """Weights and numbers (tokens, top_k) of the experts with the largest chances, of scores (tokens, experts)."""
+    """Weights and numbers (tokens, top_k) of the likeliest experts, of scores (tokens, experts)."""
 
 def moveaxis(x: ArrayLike, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
     """x with axes moved to other places."""

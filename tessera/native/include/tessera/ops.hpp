@@ -138,7 +138,7 @@ template <class... A> Result boxcox1p(const A &...given) { return detail::call("
 template <class... A> Result broadcast_arrays(const A &...given) { return detail::call("broadcast_arrays", given...); }
 /** x repeated along new axes and along axes of size 1.  Python: op.broadcast_to(x, shape) */
 template <class... A> Result broadcast_to(const A &...given) { return detail::call("broadcast_to", given...); }
-/** The product A @ x of a block-sparse matrix, blocks (entries, rows, columns) in CSR form, and a matrix.  Python: op.bsmm(blocks, columns, pointers, x) */
+/** The product A @ x of a block-sparse matrix, blocks (entries, rows, columns) in CSR form, and x.  Python: op.bsmm(blocks, columns, pointers, x) */
 template <class... A> Result bsmm(const A &...given) { return detail::call("bsmm", given...); }
 /** The outputs of a named graph.  Python: op.call(region, *operands, name) */
 template <class... A> Result call(const A &...given) { return detail::call("call", given...); }
@@ -678,7 +678,7 @@ template <class... A> Result modf(const A &...given) { return detail::call("modf
 template <class... A> Result moe_combine(const A &...given) { return detail::call("moe_combine", given...); }
 /** Rows of tokens sorted by expert, how many each expert has, and the order for moe_combine.  Python: op.moe_dispatch(tokens, chosen, *, experts) */
 template <class... A> Result moe_dispatch(const A &...given) { return detail::call("moe_dispatch", given...); }
-/** Weights and numbers (tokens, top_k) of the experts with the largest chances, of scores (tokens, experts).  Python: op.moe_router(scores, top_k, normalise=True) */
+/** Weights and numbers (tokens, top_k) of the likeliest experts, of scores (tokens, experts).  Python: op.moe_router(scores, top_k, normalise=True) */
 template <class... A> Result moe_router(const A &...given) { return detail::call("moe_router", given...); }
 /** x with axes moved to other places.  Python: op.moveaxis(x, source, destination) */
 template <class... A> Result moveaxis(const A &...given) { return detail::call("moveaxis", given...); }
