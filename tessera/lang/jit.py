@@ -70,6 +70,7 @@ from tessera.lang.tensor import Tensor
 from tessera.lang.trace import Traced, is_tensor, trace
 from tessera.lang.variant import Variant, apart, queued, results, wrap
 from tessera.ops.control import call
+from tessera.ops.define import showing_layouts
 
 _write_page = Deferred("tessera.inspect.page:write_page")
 
@@ -396,7 +397,7 @@ class Jitted:
     def _trace(self, c: Call, types: Sequence[TensorType], place: Device | None = None) -> Traced:
         values = tree.unflatten(c.structure, c.leaves)
         names, f = leaf_names(c.names, values), self._bound(c)
-        with span("trace", self._name):
+        with span("trace", self._name), showing_layouts(c.tensors):
             return trace(f, values, {}, types, self._name, names, weak_numbers=True, place=place)
 
     def _bound(self, c: Call) -> Callable[..., Any]:

@@ -13,7 +13,8 @@ types, settles dtypes, broadcasting and axes, and binds the op on operands that 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
@@ -122,8 +123,38 @@ def with_origins(error: TesseraError, operands: Sequence[Any]) -> TesseraError:
     """The error, telling where each traced operand came from."""
     if not error.origins and isinstance(error, ShapeError | DTypeError):
         found = [(i, v, origin(v)) for i, v in enumerate(operands) if isinstance(v, Value)]
-        error.origins = tuple(f"operand {i} {v.type} is from {o}" for i, v, o in found if o)
+        traced = (f"operand {i} {v.type} is from {o}" for i, v, o in found if o)
+        each = (x if isinstance(x, list | tuple) else (x,) for x in operands)
+        error.origins = (*traced, *laid_out("operands", [v for x in each for v in x]))
     return error
+
+
+_SHOWN = 8  # tensors of which a message shows the layout
+
+
+def laid_out(what: str, values: Sequence[Any]) -> tuple[str, ...]:
+    """A line with the layouts of tensors on a mesh: operands are f32[64@dp, 32], f32[8] on mesh dp=2."""
+    tensors = [v for v in values if isinstance(v, Value)]
+    mesh = next((v.data.mesh for v in tensors if _on_mesh(v)), None)  # type: ignore[union-attr]
+    if mesh is None:
+        return ()
+    shown: list[Any] = [v.data.layout.show(v.type) if _on_mesh(v) else v.type for v in tensors]  # type: ignore[union-attr]
+    more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+    return (f"{what} are {', '.join(map(str, shown[:_SHOWN]))}{more} on mesh {mesh}",)
+
+
+@contextmanager
+def showing_layouts(arguments: Sequence[Any]) -> Iterator[None]:
+    """Errors in the block about shapes and dtypes show the layouts of arguments on a mesh."""
+    try:
+        yield
+    except (ShapeError, DTypeError) as e:
+        e.origins = (*e.origins, *laid_out("arguments", arguments))
+        raise
+
+
+def _on_mesh(v: Value) -> bool:
+    return v.device.kind == "mesh" and v.data is not None
 
 
 _VALUES = (Value, float, int, str, type(None), DType)  # arguments that lend no memory

@@ -16,6 +16,7 @@ from tessera.compile import compile_graph
 from tessera.compile.executable import Step
 from tessera.compile.mesh.array import cut
 from tessera.compile.mesh.executable import MeshExecutable
+from tessera.core.flags import override
 from tessera.core.layout import Layout
 from tessera.core.mesh import Mesh
 from tessera.ir.graph.interp import execute
@@ -49,7 +50,7 @@ def layout_for(rank: int, mesh: Mesh, last: bool) -> Layout:
 def agree(g: Graph, xs: Sequence[Any], mesh: Mesh, last: bool) -> list[str]:
     """Check a graph on a mesh against the graph; the kinds of collectives that it needed."""
     outer: Any = [v.data for v in g.captured]
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), override(target="numpy"):
         wanted = execute(g, [*xs, *outer])
         whole = MeshExecutable(
             g, [Step("trace", 0.0, g)], mesh, lambda h: compile_graph(h, "numpy")
