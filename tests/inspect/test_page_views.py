@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 
+import tessera as ts
+from tessera import op
+from tessera.core.errors import DeviceError
+from tessera.inspect.page_gpu import gpu_data
 from tessera.inspect.page_mix import mix_of
+from tessera.runtime import triton_builder
 from tests.inspect.test_inspect import browse
 from tests.inspect.test_inspect_run import BROWSER, data_of, page  # noqa: F401
 
@@ -85,3 +90,20 @@ show("overview"); out.wall = $("#overview p").textContent; return out;"""
     assert out["zoomed"] == pytest.approx(1 / 3)
     assert "One run takes" in out["wall"]
     assert "of which the steps are" in out["wall"]
+
+
+def test_what_keeps_assembly_from_being_shown_is_not_an_instruction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without Triton the place of the assembly has a message, which was counted as one instruction."""
+
+    def missing() -> str:
+        raise DeviceError("cuda: Triton is not here")
+
+    monkeypatch.setattr(triton_builder, "version", missing)
+    e, _ = ts.jit(lambda x: op.relu(x @ x), target="cpu").program(ts.ones((8, 8)))
+    _, texts = gpu_data(e.written, {}, "sm_90")
+    codes = [x for name, x in texts.items() if name.startswith("target")]
+    assert codes
+    assert all(x["assembly"] == ["cuda: Triton is not here"] for x in codes)
+    assert all(x["mix"]["counts"] == {} for x in codes)
