@@ -159,6 +159,9 @@ def test_support_vector_machines(kernel: str, classes: int) -> None:
         )
         np.testing.assert_array_equal(label, want)
         np.testing.assert_allclose(scores, wanted, rtol=2e-4, atol=1e-5)
+    row = x[0]  # one axis is one row
+    (label, _), (want, _) = both(model("SVMClassifier", [row], 2, "ai.onnx.ml", given), {"x0": row})
+    np.testing.assert_array_equal(label, want)
     count = sum(given["vectors_per_class"])
     fits = {k: given[k] for k in ("kernel_type", "kernel_params", "support_vectors")}
     fits |= {"coefficients": f(count).tolist(), "n_supports": count, "rho": [0.5]}

@@ -40,6 +40,12 @@ def _kernels(n: Call, x: Value, vectors: Array, kind: str) -> Value:
     raise OnnxError(f"kernel_type is '{kind}', expected LINEAR, POLY, RBF or SIGMOID")
 
 
+def _table(x: Any) -> Value:
+    """The input as rows; one axis is one row."""
+    x = op.cast(as_value(x), f32)
+    return op.reshape(x, (1, -1)) if x.ndim == 1 else x
+
+
 def _rows(data: Array, count: int, what: str) -> Array:
     if count < 1 or data.size == 0 or data.size % count:
         raise OnnxError(f"{data.size} {what} are no {count} rows")
@@ -48,7 +54,7 @@ def _rows(data: Array, count: int, what: str) -> Array:
 
 @rule("SVMRegressor", domain=_ML)
 def _regressor(n: Call, x: Any) -> Any:
-    x, coefficients, rho = op.cast(x, f32), _numbers(n, "coefficients"), _numbers(n, "rho")
+    x, coefficients, rho = _table(x), _numbers(n, "coefficients"), _numbers(n, "rho")
     count = int(n.get("n_supports", 0))
     if count:
         vectors = _rows(_numbers(n, "support_vectors"), count, "numbers of support vectors")
@@ -66,7 +72,7 @@ def _regressor(n: Call, x: Any) -> Any:
 @rule("SVMClassifier", domain=_ML, fold=False)
 def _classifier(n: Call, x: Any) -> Any:
     labels = n.get("classlabels_strings") or n.get("classlabels_ints") or []
-    x, how = op.cast(as_value(x), f32), n.get("post_transform", "NONE")
+    x, how = _table(x), n.get("post_transform", "NONE")
     coefficients, rho = _numbers(n, "coefficients"), _numbers(n, "rho")
     sizes = [int(k) for k in n.get("vectors_per_class") or ()]
     classes = max(len(labels), 1)
