@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-from tessera.core.counterparts import ADVICE, KEYWORDS
+from tessera.core.counterparts import ADVICE, CALLS, KEYWORDS
 from tessera.core.errors import OperandError, TesseraError, located
 
 P = ParamSpec("P")
@@ -36,6 +36,7 @@ def misfit(
         bound = signature.bind(*args, **kwargs)
     except TypeError as e:
         advice = _advice(signature, kwargs) or _one_tuple(name, signature, args)
+        advice = advice or (f"; {CALLS[name]}" if name in CALLS else "")
         return OperandError(f"{name}: {e}{advice}; it takes {_shown(signature)}")
     for n, x in bound.arguments.items():
         wanted = _wanted(signature.parameters[n], x)

@@ -247,6 +247,13 @@ ADVICE: dict[str, str] = {
     "dtype": "for another dtype write x.astype(dtype)",
     "shuffle": "give a key to shuffle: key=ts.key(0)",
     "device": "make it there with ts.device(...) or x.to(...)",
+    "compute_uv": "for the values alone write op.svdvals(x)",
+    "where": "choose the elements first: op.where(mask, x, 0)",
+}
+# Calls of other libraries that a function of the same name does not take, and what to write.
+CALLS: dict[str, str] = {
+    "diag": "a matrix with v on its k-th diagonal is op.diagflat(v, k)",
+    "where": "the places of a condition are op.nonzero(condition)",
 }
 
 

@@ -46,9 +46,12 @@ _OPS.provide(_FOUND)  # np.mean(t) is op.mean(t)
 __all__ += [name for name in _FOUND if name not in __all__]
 
 
+_MAKERS = ("asarray", "tensor", "from_dlpack", "key", "jit", "grad", "vmap")
+
+
 def __dir__() -> list[str]:
     return sorted(__all__)
 
 
 def __getattr__(name: str) -> Any:
-    raise _lacking("op", name, __dir__())
+    raise _lacking("op", name, __dir__(), {"ts": _MAKERS})

@@ -1115,7 +1115,7 @@ tess_status_t tess_tensor_validate(const TessTensorDesc *t) {
     return fail(TESS_ERROR_ARGUMENT, "tensor: device %u is unknown", t->device);
   if (t->flags & ~TESS_TENSOR_OWNED) return fail(TESS_ERROR_ARGUMENT, "tensor: flags %#x are unknown", t->flags);
   for (i = 0; i < t->rank; i++)
-    if (t->shape[i] < 0 || __builtin_mul_overflow(total, (uint64_t)t->shape[i], &total))
+    if (t->shape[i] < 0 || __builtin_mul_overflow(total, t->shape[i] ? (uint64_t)t->shape[i] : 1, &total))
       return fail(TESS_ERROR_SHAPE, "tensor: axis %u has %lld elements", i, (long long)t->shape[i]);
   if (total > (uint64_t)INT64_MAX / 16) return fail(TESS_ERROR_SHAPE, "tensor: it has too many elements");
   return TESS_OK;
@@ -1233,7 +1233,7 @@ typedef struct Run {
   uint8_t *arena, *scratch;
   void **addresses;
   int64_t *counters; /* LINE bytes apart */
-  uint8_t **bases;
+  uint8_t **bases; /* of the arena, the inputs, the outputs, the weights; then the outputs that the run made */
 } Run;
 
 struct Bound {
@@ -1848,10 +1848,12 @@ static tess_status_t run_control(const TessEntry *e, const Bound *b, const Actio
   return status;
 }
 
+static size_t base_count(const TessEntry *e) { return (size_t)e->inputs + 2 * (size_t)e->outputs + 2; }
+
 static Run *take_run(const TessEntry *e, Bound *b) {
   uint64_t arena = line_up(b->arena + b->extra), scratch = line_up(b->scratch) * b->threads;
   uint64_t addresses = line_up(((uint64_t)b->addresses + 1) * sizeof(void *)), head = line_up(sizeof(Run));
-  uint64_t counters = (uint64_t)MOST_TOGETHER * LINE, bases = ((uint64_t)e->inputs + e->outputs + 2) * sizeof(void *);
+  uint64_t counters = (uint64_t)MOST_TOGETHER * LINE, bases = base_count(e) * sizeof(void *);
   void *p = NULL;
   uint8_t *at;
   Run *r = b->idle;
@@ -1993,6 +1995,7 @@ static tess_status_t take_outputs(const TessEntry *e, const Bound *b, const Tess
         return fail(TESS_ERROR_MEMORY, "%s: no memory for output %u of %llu bytes", e->name, i,
                     (unsigned long long)b->bytes[o]);
       *t = made;
+      r->bases[2 + e->inputs + e->outputs + i] = made.data;
     } else {
       TRY(tess_tensor_validate(t));
       if (t->device) return fail(TESS_ERROR_DEVICE, "%s: output %u lies on device %u, expected 0", e->name, i, t->device);
@@ -2083,7 +2086,7 @@ tess_status_t tess_entry_run(TessEntry *e, const TessTensorDesc *inputs, uint32_
   if (!status && !(r = take_run(e, b))) status = fail(TESS_ERROR_MEMORY, "%s: no memory for a run", e->name);
   pthread_mutex_unlock(&e->lock);
   if (status) return status;
-  memset(r->bases, 0, ((size_t)e->inputs + e->outputs + 2) * sizeof *r->bases);
+  memset(r->bases, 0, base_count(e) * sizeof *r->bases);
   r->bases[0] = r->arena;
   r->bases[1 + e->inputs + e->outputs] = (uint8_t *)(uintptr_t)(e->bundle->weights->data + e->bundle->weights_at);
   status = take_inputs(e, b, inputs, r);
@@ -2093,7 +2096,7 @@ tess_status_t tess_entry_run(TessEntry *e, const TessTensorDesc *inputs, uint32_
     if (r->bases[1 + i] && r->bases[1 + i] != inputs[i].data) free(r->bases[1 + i]);
   if (status)
     for (i = 0; i < e->outputs; i++)
-      if (outputs[i].flags & TESS_TENSOR_OWNED && r->bases[1 + e->inputs + i] == outputs[i].data) tess_tensor_free(&outputs[i]);
+      if (r->bases[2 + e->inputs + e->outputs + i]) tess_tensor_free(&outputs[i]);
   pthread_mutex_lock(&e->lock);
   r->next = b->idle, b->idle = r;
   pthread_mutex_unlock(&e->lock);
@@ -2502,7 +2505,7 @@ typedef struct DeviceRun {
   void *stream;
   Address memory;
   Address *address; /* of every parameter; values are read where the program has them */
-  void **list;
+  void **list, **made; /* made: the memory of outputs that had none */
   uint8_t *maps;
 } DeviceRun;
 struct DeviceProgram {
@@ -2874,9 +2877,9 @@ static tess_status_t plan_on_device(const TessEntry *e, const TessTensorDesc *in
   return TESS_OK;
 }
 
-static tess_status_t take_device_run(DeviceProgram *d, void *stream, DeviceRun **out) {
+static tess_status_t take_device_run(DeviceProgram *d, uint32_t outputs, void *stream, DeviceRun **out) {
   DeviceRun **at, *r;
-  uint64_t head = line_up(sizeof *r), address = line_up(((uint64_t)d->parameters + 1) * 8);
+  uint64_t head = line_up(sizeof *r), address = line_up(((uint64_t)d->parameters + 1) * 8), made = line_up(8 * (uint64_t)outputs);
   void *p = NULL;
   tess_status_t status;
   for (at = &d->idle; (r = *at); at = &r->next)
@@ -2884,14 +2887,15 @@ static tess_status_t take_device_run(DeviceProgram *d, void *stream, DeviceRun *
       *at = r->next, *out = r;
       return TESS_OK;
     }
-  if (posix_memalign(&p, LINE, head + 2 * address + (uint64_t)d->maps * MAP_BYTES + 1))
+  if (posix_memalign(&p, LINE, head + 2 * address + made + (uint64_t)d->maps * MAP_BYTES + 1))
     return fail(TESS_ERROR_MEMORY, "tess_entry_run: no memory for a run");
   r = p;
   memset(r, 0, sizeof *r);
   r->stream = stream;
   r->address = (Address *)(void *)((uint8_t *)p + head);
   r->list = (void **)(void *)((uint8_t *)p + head + address);
-  r->maps = (uint8_t *)p + head + 2 * address;
+  r->made = (void **)(void *)((uint8_t *)p + head + 2 * address);
+  r->maps = (uint8_t *)p + head + 2 * address + made;
   if (d->maps) memcpy(r->maps, d->maps_made, (size_t)d->maps * MAP_BYTES);
   status = device_alloc(d->memory, &r->memory);
   if (status) free(p);
@@ -2955,6 +2959,24 @@ static tess_status_t launch_all(const TessEntry *e, DeviceRun *r, const TessTens
   return TESS_OK;
 }
 
+/* The caller's memory of an output is checked before anything is launched. */
+static tess_status_t apart_from(const TessEntry *e, const TessTensorDesc *inputs, const TessTensorDesc *outputs, uint32_t i) {
+  const TessTensorDesc *t = &outputs[i];
+  uint64_t bytes = e->device->output[i].bytes;
+  uint32_t j;
+  if (!t->data) return TESS_OK;
+  TRY(fits_value(e, "output", i, &e->device->output[i], t));
+  if (t->bytes < bytes || !is_row_major(t->shape, t->strides, t->rank, ITEM[t->dtype]))
+    return fail(TESS_ERROR_SHAPE, "%s: output %u is not a row-major tensor of the result's shape; see tess_entry_plan", e->name, i);
+  for (j = 0; j < e->inputs; j++)
+    if (t->device == inputs[j].device && overlap(t->data, bytes, inputs[j].data, inputs[j].bytes))
+      return fail(TESS_ERROR_ARGUMENT, "%s: output %u overlaps input %u", e->name, i, j);
+  for (j = 0; j < i; j++)
+    if (outputs[j].data && t->device == outputs[j].device && overlap(t->data, bytes, outputs[j].data, outputs[j].bytes))
+      return fail(TESS_ERROR_ARGUMENT, "%s: output %u overlaps output %u", e->name, i, j);
+  return TESS_OK;
+}
+
 static tess_status_t fetch_output(const TessEntry *e, const DeviceRun *r, uint32_t i, const TessTensorDesc *inputs,
                                   TessTensorDesc *t, int *waits) {
   const DeviceProgram *d = e->device;
@@ -2965,12 +2987,7 @@ static tess_status_t fetch_output(const TessEntry *e, const DeviceRun *r, uint32
     TRY(tess_tensor_init(&made, v->dtype, v->rank, v->shape, NULL));
     TRY(tess_memory_alloc(TESS_DEVICE_CPU, v->bytes, &made.data));
     made.flags = TESS_TENSOR_OWNED;
-    *t = made;
-  } else {
-    TRY(fits_value(e, "output", i, v, t));
-    if (t->bytes < v->bytes || !is_row_major(t->shape, t->strides, t->rank, ITEM[t->dtype]))
-      return fail(TESS_ERROR_SHAPE, "%s: output %u is not a row-major tensor of the result's shape; see tess_entry_plan", e->name,
-                  i);
+    *t = made, r->made[i] = made.data;
   }
   if (!t->device) *waits = 1;
   return device_copy(t->data, t->device, (void *)(uintptr_t)from, d->device, v->bytes, r->stream);
@@ -2989,14 +3006,18 @@ static tess_status_t run_on_device(TessEntry *e, TessStream *stream, const TessT
   for (i = 0; i < count; i++) TRY(fits_value(e, "input", i, &d->input[i], &inputs[i]));
   TRY(enter_device(d->device));
   pthread_mutex_lock(&e->lock);
-  status = take_device_run(d, stream ? stream->handle : d->stream, &r);
+  status = take_device_run(d, e->outputs, stream ? stream->handle : d->stream, &r);
   pthread_mutex_unlock(&e->lock);
+  if (!status && e->outputs) memset(r->made, 0, e->outputs * sizeof *r->made);
+  for (i = 0; !status && i < e->outputs; i++) status = apart_from(e, inputs, outputs, i);
   for (i = 0; !status && i < count; i++) status = send_input(e, r, i, &inputs[i]);
   if (!status) status = launch_all(e, r, inputs);
   for (i = 0; !status && i < e->outputs; i++) status = fetch_output(e, r, i, inputs, &outputs[i], &waits);
   if (r && (waits || status)) {
     last = wait_for(r->stream);
     if (!status) status = last;
+    for (i = 0; status && i < e->outputs; i++)
+      if (r->made[i]) tess_tensor_free(&outputs[i]);
   }
   if (r) {
     pthread_mutex_lock(&e->lock);

@@ -26,6 +26,7 @@ from tessera.core.dtype import DType, as_dtype, bool_, c64, f32, i64
 from tessera.core.errors import (
     AxisError,
     DTypeError,
+    NoAttributeError,
     OperandError,
     PolicyError,
     ShapeError,
@@ -93,6 +94,12 @@ class OpFunction(Generic[P, R]):
         except MemoryError as e:
             error = located(out_of_memory(self.__name__, e))
         raise error
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # protocols ask for such names, and for a plain answer
+            raise AttributeError(f"an op has no attribute '{name}'")
+        told = f"op.{self.__name__} is a function and has no '{name}'; functions lie in op: write op.{name}"
+        raise located(NoAttributeError(told))
 
     def bind(self, *operands: Value, **params: Any) -> Value:
         """Apply an op of one result to operands that fit its record."""

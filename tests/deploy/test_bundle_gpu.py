@@ -209,8 +209,10 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run_c(programs: Path, tmp_path: Path, program: str = "gpu", driver: bool = True) -> Any:
-    env = {"LD_LIBRARY_PATH": str(programs)} if driver else {}
+def run_c(
+    programs: Path, tmp_path: Path, program: str = "gpu", driver: bool = True, **more: str
+) -> Any:
+    env = {"LD_LIBRARY_PATH": str(programs), "FAKE_CUDA_COUNTS": "1", **more} if driver else {}
     run = [str(programs / program), str(tmp_path / "f.tess"), str(tmp_path / "record"), "f", "3"]
     return subprocess.run(run, capture_output=True, text=True, check=False, env=env)
 
@@ -227,6 +229,34 @@ def run_hand_made(programs: Path, tmp_path: Path, program: str) -> None:
 @needs_compiler
 def test_c_runs_launches_through_the_driver(programs: Path, tmp_path: Path):
     run_hand_made(programs, tmp_path, "gpu")
+
+
+def fail_in_turn(programs: Path, tmp_path: Path, program: str, every: int) -> int:
+    """Let every so manieth call of the driver fail; count the runs that ended with its error and left nothing."""
+    plan, data, tensors = hand_made()
+    write_hand_made(tmp_path / "f.tess", plan, data)
+    record(tmp_path / "record", tensors)
+    failed = 0
+    for which in range(1, 400, every):
+        done = run_c(programs, tmp_path, program, FAKE_CUDA_FAILS=str(which))
+        if "the same bits" in done.stderr:  # it failed while all was given back
+            break
+        assert done.returncode == 1, f"call {which}: {done.stderr}"
+        assert "9 cuda: " in done.stderr, f"call {which}: {done.stderr}"
+        assert "Sanitizer" not in done.stderr
+        failed += 1
+    return failed
+
+
+@needs_compiler
+def test_a_driver_that_fails_leaves_nothing_behind(programs: Path, tmp_path: Path):
+    assert fail_in_turn(programs, tmp_path, "gpu", 3) > 30
+
+
+@needs_compiler
+@pytest.mark.deep
+def test_sanitizers_find_nothing_when_a_driver_fails(programs: Path, checked: None, tmp_path: Path):
+    assert fail_in_turn(programs, tmp_path, "checked", 5) > 20
 
 
 @needs_compiler

@@ -10,7 +10,22 @@
 
 enum { MOST = 256, OK = 0, INVALID = 1, NO_MEMORY = 2, NOT_FOUND = 500 };
 static struct { char *at; size_t bytes; } block[MOST];
-static int depth, modules, streams;
+static int depth, modules, streams, live, calls;
+
+/* The call whose number FAKE_CUDA_FAILS has fails, and what a program leaves behind ends it with status 7. */
+static int fails(void) {
+  const char *which = getenv("FAKE_CUDA_FAILS");
+  return which && ++calls == atoi(which);
+}
+#define FAILS fails()
+
+__attribute__((destructor)) static void at_the_end(void) {
+  int i, blocks = 0;
+  for (i = 0; i < MOST; i++) blocks += block[i].at != NULL;
+  if (!getenv("FAKE_CUDA_COUNTS") || !(depth || modules || live || blocks)) return;
+  fprintf(stderr, "left: %d contexts, %d modules, %d streams and events, %d blocks\n", depth, modules, live, blocks);
+  _Exit(7);
+}
 static const char *const names[] = {"scale", "add", "boxed", "hungry"};
 static const size_t sizes[4][12] = {{8, 8, 4, 4, 8, 8}, {8, 8, 8, 4, 8, 8}, {128, 4, 4, 8, 8, 8, 8, 8}, {8, 8, 4, 8, 8}};
 
@@ -22,23 +37,23 @@ static int inside(uint64_t at, size_t n) {
   return 0;
 }
 
-int cuInit(unsigned flags) { return flags ? INVALID : OK; }
-int cuDeviceGetCount(int *out) { return *out = 1, OK; }
-int cuDeviceGet(int *out, int i) { return *out = 70 + i, i ? INVALID : OK; }
+int cuInit(unsigned flags) { return FAILS || flags ? INVALID : OK; }
+int cuDeviceGetCount(int *out) { return *out = 1, FAILS ? INVALID : OK; }
+int cuDeviceGet(int *out, int i) { return *out = 70 + i, FAILS || i ? INVALID : OK; }
 int cuDeviceGetAttribute(int *out, int which, int device) {
-  if (device != 70) return INVALID;
+  if (FAILS || device != 70) return INVALID;
   *out = which == 75 ? 9 : 0;
   return OK;
 }
-int cuDevicePrimaryCtxRetain(void **out, int device) { return *out = &depth, device == 70 ? OK : INVALID; }
-int cuCtxPushCurrent_v2(void *context) { return depth++, context == &depth ? OK : INVALID; }
+int cuDevicePrimaryCtxRetain(void **out, int device) { return *out = &depth, !FAILS && device == 70 ? OK : INVALID; }
+int cuCtxPushCurrent_v2(void *context) { return FAILS || context != &depth ? INVALID : (depth++, OK); }
 int cuCtxPopCurrent_v2(void **out) { return *out = &depth, depth-- > 0 ? OK : INVALID; }
 int cuGetErrorName(int code, const char **out) { return *out = code == 2 ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_FAKE", OK; }
 int cuGetErrorString(int code, const char **out) { return (void)code, *out = "of a test", OK; }
 
 int cuMemAlloc_v2(uint64_t *out, size_t n) {
   int i;
-  if (!depth || !n) return INVALID;
+  if (FAILS || !depth || !n) return INVALID;
   if (n > (size_t)1 << 28) return NO_MEMORY;
   for (i = 0; i < MOST && block[i].at; i++) {}
   if (i == MOST || posix_memalign((void **)&block[i].at, 256, n)) return NO_MEMORY;
@@ -54,33 +69,33 @@ int cuMemFree_v2(uint64_t at) {
   return INVALID;
 }
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t n, void *stream) {
-  if (!depth || !inside(to, n) || inside((uint64_t)(uintptr_t)from, 1)) return INVALID;
+  if (FAILS || !depth || !inside(to, n) || inside((uint64_t)(uintptr_t)from, 1)) return INVALID;
   (void)stream;
   return memcpy((void *)(uintptr_t)to, from, n), OK;
 }
 int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t n, void *stream) {
-  if (!depth || !inside(from, n) || inside((uint64_t)(uintptr_t)to, 1)) return INVALID;
+  if (FAILS || !depth || !inside(from, n) || inside((uint64_t)(uintptr_t)to, 1)) return INVALID;
   (void)stream;
   return memcpy(to, (void *)(uintptr_t)from, n), OK;
 }
 int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, void *stream) {
-  if (!depth || !inside(from, n) || !inside(to, n)) return INVALID;
+  if (FAILS || !depth || !inside(from, n) || !inside(to, n)) return INVALID;
   (void)stream;
   return memcpy((void *)(uintptr_t)to, (void *)(uintptr_t)from, n), OK;
 }
 
 int cuModuleLoadData(void **out, const void *image) {
-  if (!depth || memcmp(image, "FAKE", 4)) return INVALID;
+  if (FAILS || !depth || memcmp(image, "FAKE", 4)) return INVALID;
   return modules++, *out = &modules, OK;
 }
 int cuModuleUnload(void *module) { return modules--, module == &modules ? OK : INVALID; }
 int cuModuleGetFunction(void **out, void *module, const char *name) {
   size_t i;
-  for (i = 0; i < 4 && module == &modules; i++)
+  for (i = 0; i < 4 && !FAILS && module == &modules; i++)
     if (!strcmp(names[i], name)) return *out = (void *)(uintptr_t)&names[i], OK;
   return NOT_FOUND;
 }
-int cuFuncSetAttribute(void *f, int which, int value) { return f && which == 8 && value > 48 << 10 ? OK : INVALID; }
+int cuFuncSetAttribute(void *f, int which, int value) { return !FAILS && f && which == 8 && value > 48 << 10 ? OK : INVALID; }
 int cuFuncGetParamInfo(void *f, size_t i, size_t *offset, size_t *size) {
   size_t kind = (size_t)((const char *const *)f - names);
   if (i >= 12 || !sizes[kind][i]) return INVALID;
@@ -103,7 +118,7 @@ int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
   size_t kind = (size_t)((const char *const *)f - names);
   int i, j, n, columns;
   float a, *x, *y, *z;
-  if (!depth || extra || gy != 1 || gz != 1 || by != 1 || bz != 1 || !gx || !bx || bx > 1024 || shared > 232448 || !stream)
+  if (FAILS || !depth || extra || gy != 1 || gz != 1 || by != 1 || bz != 1 || !gx || !bx || bx > 1024 || shared > 232448 || !stream)
     return INVALID;
   x = (float *)(uintptr_t)word(given, 0);
   if (kind == 2) {
@@ -139,39 +154,34 @@ int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
 int cuTensorMapEncodeTiled(void *out, int dtype, uint32_t rank, void *at, const uint64_t *shape, const uint64_t *strides,
                            const uint32_t *box, const uint32_t *steps, int interleave, int swizzle, int l2, int fill) {
   uint64_t map[16] = {0};
-  if ((uintptr_t)out % 64 || dtype != 7 || rank != 2 || strides[0] != 4 * shape[0] || !box[0] || steps[1] != 1 || interleave ||
+  if (FAILS || (uintptr_t)out % 64 || dtype != 7 || rank != 2 || strides[0] != 4 * shape[0] || !box[0] || steps[1] != 1 || interleave ||
       swizzle || l2 != 2 || fill)
     return INVALID;
   map[0] = (uint64_t)(uintptr_t)at, map[1] = shape[0], map[2] = shape[1];
   return memcpy(out, map, 128), OK;
 }
-int cuTensorMapReplaceAddress(void *map, void *at) { return memcpy(map, &at, 8), OK; }
+int cuTensorMapReplaceAddress(void *map, void *at) { return memcpy(map, &at, 8), FAILS ? INVALID : OK; }
 
-/* A driver crashes on a stream that is gone; so does this one. */
-static char *stream_of[MOST];
+/* A driver crashes on a stream that is gone; so does this one.  Handles are not used again. */
+static char made[1 << 12], gone[1 << 12];
 static int is_stream(void *stream) {
-  int i;
-  for (i = 0; i < MOST; i++)
-    if (stream && stream_of[i] == (char *)stream) return i + 1;
-  if (stream) abort();
-  return 0;
+  int64_t i = (char *)stream - made;
+  if (stream && (i < 0 || i >= streams || gone[i])) abort();
+  return stream != NULL;
 }
 int cuStreamCreate(void **out, unsigned flags) {
-  int i;
-  for (i = 0; i < MOST && stream_of[i]; i++) {}
-  if (i == MOST || !depth || flags != 1) return INVALID;
-  return streams++, *out = stream_of[i] = malloc(1), OK;
+  if (FAILS || streams == (int)sizeof made || !depth || flags != 1) return INVALID;
+  return live++, *out = &made[streams++], OK;
 }
 int cuStreamDestroy_v2(void *stream) {
-  int i = is_stream(stream);
-  if (!i) return INVALID;
-  return streams--, stream_of[i - 1] = NULL, OK; /* its handle is not used again */
+  if (!is_stream(stream)) return INVALID;
+  return live--, gone[(char *)stream - made] = 1, OK;
 }
-int cuStreamSynchronize(void *stream) { return is_stream(stream), OK; }
-int cuCtxSynchronize(void) { return depth ? OK : INVALID; }
-int cuStreamWaitEvent(void *stream, void *event, unsigned flags) { return stream && event && !flags ? OK : INVALID; }
-int cuEventCreate(void **out, unsigned flags) { return *out = malloc(1), flags ? INVALID : OK; }
-int cuEventDestroy_v2(void *event) { return free(event), OK; }
-int cuEventRecord(void *event, void *stream) { return event && stream ? OK : INVALID; }
-int cuEventSynchronize(void *event) { return event ? OK : INVALID; }
-int cuEventElapsedTime(float *out, void *start, void *end) { return *out = 0.5f, start && end ? OK : INVALID; }
+int cuStreamSynchronize(void *stream) { return is_stream(stream), FAILS ? INVALID : OK; }
+int cuCtxSynchronize(void) { return depth && !FAILS ? OK : INVALID; }
+int cuStreamWaitEvent(void *stream, void *event, unsigned flags) { return !FAILS && stream && event && !flags ? OK : INVALID; }
+int cuEventCreate(void **out, unsigned flags) { return FAILS || flags ? INVALID : (live++, *out = malloc(1), OK); }
+int cuEventDestroy_v2(void *event) { return live--, free(event), OK; }
+int cuEventRecord(void *event, void *stream) { return !FAILS && event && stream ? OK : INVALID; }
+int cuEventSynchronize(void *event) { return !FAILS && event ? OK : INVALID; }
+int cuEventElapsedTime(float *out, void *start, void *end) { return *out = 0.5f, !FAILS && start && end ? OK : INVALID; }

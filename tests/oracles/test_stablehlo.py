@@ -180,4 +180,6 @@ def test_a_training_step() -> None:
     got = run_text(
         ts.stablehlo.export(step, params, x, labels), [*ts.tree.leaves(params), x, labels]
     )
-    assert not [k for k, (a, b) in enumerate(zip(got, want, strict=True)) if differ(a, b)]
+    for k, (a, b) in enumerate(zip(got, want, strict=True)):
+        most = np.abs(b).max()  # sums of terms that cancel are rounded as their terms are
+        assert not differ(a / most, b / most), k

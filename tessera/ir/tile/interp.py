@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -14,6 +15,7 @@ from tessera.core.dot_words import dot_words, words
 from tessera.core.dtype import DType
 from tessera.core.errors import VerifyError
 from tessera.core.evaluate import cast, scalar
+from tessera.core.evaluator import evaluator
 from tessera.core.fma import fma
 from tessera.core.rounding import round_to
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile
@@ -62,9 +64,7 @@ class Instance:
         self.current: Operation | None = None
 
     def number(self, x: Size) -> int:
-        value = substitute(x, self.variables)
-        assert isinstance(value, int), f"{x} has no value in {self.variables}"
-        return value
+        return x if isinstance(x, int) else evaluator(x)(self.variables)
 
     def block(self, block: Block, inputs: Sequence[Array]) -> list[Array]:
         self.tiles.update(zip(block.arguments, inputs, strict=True))
@@ -145,7 +145,7 @@ class Instance:
     def _arrival(self, op: Operation, value: Array) -> Callable[[], None]:
         """What writes a tile to its box, when it is called."""
         data, there, here = self.part(op)
-        box = np.transpose(value, np.argsort(op.attributes["axes"]))
+        box = np.transpose(value, _orders(op.attributes["axes"])[0])
         part = box.reshape(op.attributes["extent"])[here]
 
         def arrive() -> None:
@@ -215,8 +215,9 @@ class Instance:
 
     def _kept(self, op: Operation, box: Array) -> Array:
         kept = op.attributes["axes"]
-        dropped = tuple(i for i in range(box.ndim) if i not in kept)
-        return np.transpose(np.squeeze(box, dropped), np.argsort(np.argsort(kept)))
+        if len(kept) < box.ndim:
+            box = np.squeeze(box, tuple(i for i in range(box.ndim) if i not in kept))
+        return np.transpose(box, _orders(kept)[1])
 
     def _full(self, op: Operation) -> list[Array]:
         t = op.results[0]
@@ -276,6 +277,13 @@ class Instance:
 
     def _transpose(self, op: Operation, x: Array) -> list[Array]:
         return [x.T]
+
+
+@lru_cache(4096)
+def _orders(axes: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The order that sorts axes, and the rank of each."""
+    order = tuple(sorted(range(len(axes)), key=axes.__getitem__))
+    return order, tuple(sorted(range(len(axes)), key=order.__getitem__))
 
 
 def unwritten(shape: Sequence[int], dtype: DType) -> Array:
