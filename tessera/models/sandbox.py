@@ -65,7 +65,8 @@ class _Checked(NodeTransformer):
         return node
 
     def visit_Concat(self, node: Any) -> Any:  # noqa: N802
-        parts = [_filtered(n, "string") for n in self.generic_visit(node).nodes]
+        node = self.generic_visit(node)
+        parts = [_filtered(n, "string") for n in node.nodes]
         return functools.reduce(lambda a, b: nodes.Add(a, b, lineno=node.lineno), parts)
 
     def visit_Compare(self, node: Any) -> Any:  # noqa: N802
@@ -89,7 +90,8 @@ class Environment(sandbox.ImmutableSandboxedEnvironment):
             extensions=["jinja2.ext.loopcontrols", Generation], cache_size=0,
         )  # fmt: skip
         self._left = STEPS
-        known = {name: self.filters[name] for name in FILTERS}
+        known: dict[str, Any] = {name: self.filters[name] for name in FILTERS}
+        tests: dict[str, Any] = self.tests
         own: dict[str, Any] = {
             "string": lambda x: str(weighed(x)),
             "tojson": _json,
@@ -101,10 +103,10 @@ class Environment(sandbox.ImmutableSandboxedEnvironment):
             "weighed": weighed,
         }
         self.filters = {k: self._counted(f) for k, f in (known | own).items()}
-        self.tests = {k: self._counted(f) for k, f in self.tests.items()}
+        self.tests = {k: self._counted(f) for k, f in tests.items()}
         self.globals.pop("lipsum")
 
-    def concat(self, parts: Iterable[str]) -> str:  # type: ignore[override]
+    def concat(self, parts: Iterable[str]) -> str:
         """The text of a captured block or macro."""
         found = list(parts)
         if sum(map(len, found)) > LONGEST:
@@ -131,7 +133,7 @@ class Environment(sandbox.ImmutableSandboxedEnvironment):
         if isinstance(text, str) and name == "replace":
             return _replaced(text, *args)
         if isinstance(text, str) and name == "join":
-            return __self._join(*args, text)
+            return __self._join(args[0] if args else (), text)
         return _bounded(super().call(__context, __obj, *args, **named), name)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
@@ -203,7 +205,7 @@ def weighed(x: Any) -> Any:
     return x
 
 
-def _replaced(text: str, old: Any, new: Any, count: int = -1) -> str:
+def _replaced(text: str, old: Any, new: Any, count: int | None = -1) -> str:
     old, new = str(weighed(old)), str(weighed(new))
     found = text.count(old)
     if len(text) + found * (len(new) - len(old)) > LONGEST:

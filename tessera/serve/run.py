@@ -42,8 +42,9 @@ class Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Wait for the rest of a request whose head has begun, and no longer once it is there."""
         super().data_received(data)
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._arriving = _cancelled(self._arriving)
+        cycle: Any = self.cycle  # None before the first request
+        if cycle is not None and not cycle.response_complete:
+            self._stop_waiting("_arriving")
         elif self._arriving is None:
             self._arriving = self.loop.call_later(self._patience, self.transport.abort)
 
@@ -54,7 +55,7 @@ class Connection(H11Protocol):
 
     def resume_writing(self) -> None:
         """The client reads."""
-        self._taking = _cancelled(self._taking)
+        self._stop_waiting("_taking")
         super().resume_writing()
 
     def on_response_complete(self) -> None:
@@ -65,13 +66,15 @@ class Connection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop all waiting."""
-        self._arriving, self._taking = _cancelled(self._arriving), _cancelled(self._taking)
+        self._stop_waiting("_arriving")
+        self._stop_waiting("_taking")
         super().connection_lost(exc)
 
-
-def _cancelled(timer: asyncio.TimerHandle | None) -> None:
-    if timer is not None:
-        timer.cancel()
+    def _stop_waiting(self, name: str) -> None:
+        timer: asyncio.TimerHandle | None = getattr(self, name)
+        if timer is not None:
+            timer.cancel()
+        setattr(self, name, None)
 
 
 class Server(uvicorn.Server):
