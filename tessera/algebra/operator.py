@@ -16,7 +16,8 @@ from tessera.algebra.annotation import OperatorSpec, operator_spec
 from tessera.algebra.flags import FLAGS, closure
 from tessera.algebra.kind import KINDS, Kind
 from tessera.core import tree
-from tessera.core.blame import MISFITS, blamed
+from tessera.core.blame import MISFITS, blamed, methods_blame_arguments
+from tessera.core.counterparts import lacking
 from tessera.core.dtype import DType
 from tessera.core.errors import OperandError, TesseraError, located
 from tessera.core.flags import flags as settings
@@ -29,6 +30,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {}  # every public function of operat
 _ARRAYS = (Value, np.ndarray, np.generic, int, float, complex)
 
 
+@methods_blame_arguments
 class Operator(Plotted):
     """A linear operator of shape (rows, columns): A @ x, A @ B, A + B, 2 * A, A.H, A ** k, A.solve(b).
 
@@ -73,6 +75,9 @@ class Operator(Plotted):
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"an Operator is immutable; cannot set {name!r}")
+
+    def __getattr__(self, name: str) -> Any:
+        raise lacking("an operator", name, dir(type(self)), {"op": FUNCTIONS})
 
     # What it is
 

@@ -30,6 +30,7 @@ from tessera.checks.concrete import (
     try_sizes,
 )
 from tessera.checks.findings import Finding, Verdict, finding
+from tessera.checks.races import touched_places
 from tessera.core.dims import Size, substitute, symbol
 from tessera.core.prove import prove, refute
 from tessera.ir.tile.interp import Instance
@@ -51,7 +52,7 @@ def check_barriers(
     proof.run()
     if not proof.unsure:
         return Verdict(TOOL, kernel.name, proof.proved)
-    found = _witnesses(kernel, sizes)
+    found = _witnesses(kernel, sizes) or _picked(kernel, proof.unsure, sizes, arrays)
     left = [] if found else [_text(a, b) for a, b in proof.unsure]
     return Verdict(TOOL, kernel.name, proof.proved, tuple(left), tuple(found))
 
@@ -198,6 +199,26 @@ def _witnesses(kernel: Kernel, known: Mapping[str, int] | None) -> list[Finding]
     return list(found.values())
 
 
+def _picked(
+    kernel: Kernel,
+    unsure: Iterable[tuple[Operation, Operation]],
+    known: Mapping[str, int] | None,
+    arrays: Sequence[Array] | None,
+) -> list[Finding]:
+    """Faults of indexed accesses, which only a run shows."""
+    if not any("picked" in op.attributes for pair in unsure for op in pair):
+        return []
+    found: dict[tuple[Operation, Operation], Finding] = {}
+    for sizes in try_sizes(kernel, known, 8):
+        for instance in instances(kernel, sizes, 4):
+            for pair, element, flying in _followed(kernel, sizes, instance, arrays).faults:
+                if pair not in found:
+                    found[pair] = _finding(kernel, sizes, instance, pair, element, flying)
+        if found:
+            break
+    return list(found.values())
+
+
 class _Threads:
     """Element by element, what was accessed since the last barrier, and what is on its way."""
 
@@ -211,18 +232,20 @@ class _Threads:
         self.operations = list(walk(kernel.body))
         self.number = {op: i for i, op in enumerate(self.operations)}
 
-    def meet(self, e: Event) -> None:
+    def meet(self, e: Event, places: Any = None) -> None:
         if e.op.name == "barrier":
             self.epoch += 1
         elif e.op.name == "wait":
             while len(self.flying) > e.op.attributes["pending"]:
                 self.arrive(self.flying.pop(0))
+        elif e.op.memory in self.state and places is not None:
+            self.access(e, places)
         elif e.op.memory in self.state and "picked" not in e.op.attributes and e.low:
-            self.access(e)
+            self.access(e, clipped(e, self.sizes))
 
-    def access(self, e: Event) -> None:
+    def access(self, e: Event, where: Any) -> None:
         assert e.op.memory is not None
-        s, where = self.state[e.op.memory], clipped(e, self.sizes)
+        s = self.state[e.op.memory]
         mine = self.keys.setdefault((e.op, e.low), len(self.keys) + 1)
         self.fault(e, where, s.flying[where] > 0, s.flying[where] - 1, True)
         written = s.written[where] == self.epoch
@@ -248,7 +271,10 @@ class _Threads:
         if not bad.any():
             return
         place = tuple(np.argwhere(bad)[0])
-        element = tuple(int(i) + s.start for i, s in zip(place, where, strict=True))
+        element = tuple(
+            int(p) + s.start if isinstance(s, slice) else int(s[place])
+            for p, s in zip(place if len(place) == len(where) else where, where, strict=True)
+        )
         pair = (self.operations[int(other[place])], e.op)
         self.faults.append((pair, element, flying))
 
@@ -287,15 +313,25 @@ def _finding(
 
 def _shows(kernel: Kernel, sizes: Env, instance: Env, pair: tuple[Operation, Operation]) -> bool:
     """Whether the accesses that the interpreter makes have the fault."""
-    data, threads = arrays_for(kernel, sizes), _Threads(kernel, sizes)
-    if data is None:
-        return False
+    return any(p == pair for p, _, _ in _followed(kernel, sizes, instance, None).faults)
+
+
+def _followed(
+    kernel: Kernel, sizes: Env, instance: Env, arrays: Sequence[Array] | None
+) -> _Threads:
+    """What the accesses of an instance do, as the interpreter makes them."""
+    data = [a.copy() for a in arrays] if arrays is not None else arrays_for(kernel, sizes)
+    threads = _Threads(kernel, sizes)
 
     def watch(op: Operation, i: Instance, _: Any) -> None:
         a = op.attributes
+        if op.memory is None and not op.traits.orders:
+            return
         low = tuple(map(i.number, a.get("at", ())))
         high = tuple(x + n - 1 for x, n in zip(low, a.get("extent", ()), strict=True))
-        threads.meet(Event(op, i.variables, low, high))
+        places = touched_places(op, i) if "picked" in a else None
+        threads.meet(Event(op, i.variables, low, high), places)
 
-    run_instance(kernel, sizes, instance, data, watch)
-    return any(p == pair for p, _, _ in threads.faults)
+    if data is not None:
+        run_instance(kernel, sizes, instance, data, watch)
+    return threads

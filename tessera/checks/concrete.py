@@ -27,7 +27,12 @@ Env = dict[str, int]
 MOST_ELEMENTS = 1 << 24  # of all parameters together, where arrays are made
 _INSTANCES = 40
 _TRIPS = 12
+_OPERATIONS = 20_000  # of an instance whose loops data end
 _CODE: dict[Dim, Callable[..., int]] = {}
+
+
+class _Spent(Exception):
+    """An instance has run for long enough."""
 
 
 def value(x: Size, env: Mapping[str, int]) -> int:
@@ -116,6 +121,8 @@ def _events(block: Block, env: Env, trips: int | None) -> Iterator[Event]:
         if op.block is not None:
             a = op.attributes
             counter = range(value(a["start"], env), value(a["stop"], env), a["step"])
+            if a.get("bounded") or a.get("going"):
+                counter = counter[:_TRIPS]  # data end it, after rounds that nobody knows
             for i in _chosen(counter, trips):
                 yield from _events(op.block, {**env, a["variable"]: i}, trips)
         elif (op.memory is not None and op.name != "prefetch") or op.traits.orders:
@@ -153,14 +160,28 @@ def arrays_for(kernel: Kernel, sizes: Env, seed: int = 0) -> list[Array] | None:
     if sum(math.prod(s) for s in shapes) > MOST_ELEMENTS or any(n < 0 for s in shapes for n in s):
         return None
     rng = np.random.default_rng(seed)
+    # Numbers that may end loops are about as large as sizes: others would make them run for hours.
+    most = 2 * max((n for s in shapes for n in s), default=0) + 2 if ends_by_data(kernel) else None
     return [
-        np.zeros(s, m.type.dtype.np) if m.writable else random_array(s, m.type.dtype, rng)
+        np.zeros(s, m.type.dtype.np) if m.writable else random_array(s, m.type.dtype, rng, most)
         for s, m in zip(shapes, kernel.parameters, strict=True)
     ]
 
 
-def random_array(shape: Sequence[int], dtype: DType, rng: np.random.Generator) -> Array:
-    """Numbers of a dtype: small floats, integers of the whole range."""
+def ends_by_data(kernel: Kernel) -> bool:
+    """Whether data say how many rounds a loop has."""
+    return any(
+        op.attributes.get("bounded") or op.attributes.get("going") for op in walk(kernel.body)
+    )
+
+
+def random_array(
+    shape: Sequence[int], dtype: DType, rng: np.random.Generator, most: int | None = None
+) -> Array:
+    """Numbers of a dtype: small floats, integers of the whole range, or up to some number."""
+    if dtype.kind in "iu" and most is not None:
+        top = min(most, (1 << (dtype.bits - 1)) - 1)
+        return rng.integers(-top if dtype.kind == "i" else 0, top + 1, shape).astype(dtype.np)
     if dtype.kind == "b":
         return rng.integers(0, 2, shape).astype(bool)
     if dtype.kind in "iu":
@@ -180,11 +201,23 @@ def run_instance(
 ) -> VerifyError | None:
     """Run one instance in the interpreter; the error of an access that it refuses, and which it is."""
     memories = dict(zip(kernel.parameters, arrays, strict=True))
+    left = [_OPERATIONS]
+
+    def watched(op: Operation, i: Instance, results: Any) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise _Spent
+        if watch is not None:
+            watch(op, i, results)
+
     with np.errstate(all="ignore"):
-        made = Instance({**sizes, **instance}, dict(memories), watch)
+        limited = watched if ends_by_data(kernel) else watch
+        made = Instance({**sizes, **instance}, dict(memories), limited)
         try:
             made.block(kernel.body, ())
             made.finish()
+        except _Spent:
+            return None
         except VerifyError as e:
             if stopped is not None and made.current is not None:
                 stopped.append(made.current)

@@ -79,9 +79,11 @@ class Verdict:
         return self.ok and not self.unproved
 
     def __str__(self) -> str:
+        asked = self.proved + len(self.unproved)
         state = "found" if not self.ok else "proved" if self.is_proof else "nothing found"
+        state = "nothing to prove" if self.ok and not asked else state
         text = f"{self.tool}: {self.kernel}: {self.note or state}"
-        if not self.note and self.ok:
+        if not self.note and self.ok and asked:
             text += f" ({self.proved} of {self.proved + len(self.unproved)} facts proved)"
         return "\n".join([text, *map(str, self.findings)])
 

@@ -7,7 +7,7 @@ sizes that are tried, and an element that no instance writes is a witness: it st
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -29,12 +29,14 @@ TOOL = "results"
 _MOST_INSTANCES = 400  # of a grid that is followed whole
 
 
-def check_results(kernel: Kernel, count: int | None, sizes: Mapping[str, int] | None) -> Verdict:
-    """Prove that parameters after the first `count` are written whole, or show an element that is not.
+def check_results(
+    kernel: Kernel, names: Collection[str] | None, sizes: Mapping[str, int] | None
+) -> Verdict:
+    """Prove that the parameters of these names are written whole, or show an element that is not.
 
     Of a kernel whose arguments are not told from its results there is nothing to ask.
     """
-    made = [] if count is None else kernel.parameters[count:]
+    made = [m for m in kernel.parameters if m.name in (names or ())]
     open_ = [m for m in made if not is_covered(kernel, m)]
     found, unproved = [], []
     for m in open_:
@@ -81,6 +83,7 @@ def _found(
         "instance; "
         "they are 0",
         shown(sizes, {}, element=place),
-        "return a tile of each block of the grid, or store to every block",
+        "return a tile of each block of the grid, store to every block, or say that it is meant: "
+        "tile.empty(..., partial=True)",
         True,
     )  # fmt: skip

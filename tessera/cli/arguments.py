@@ -10,6 +10,8 @@ from tessera.cli.deployment import add_deployment
 from tessera.compile.passes import LEVELS
 from tessera.compile.pipeline import PIPELINES
 
+_TAKE_REST = ("profile", "inspect", "compile", "tune", "check", "bench")
+
 
 def stops() -> tuple[str, ...]:
     """What --stop-at takes: every pass of every target, and the levels."""
@@ -19,7 +21,7 @@ def stops() -> tuple[str, ...]:
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The arguments of a command; what stands after `--` is for the user's program."""
-    at = argv.index("--") if "--" in argv and argv[0] in ("profile", "inspect") else len(argv)
+    at = argv.index("--") if "--" in argv and argv[0] in _TAKE_REST else len(argv)
     return parser().parse_args(argv[:at], argparse.Namespace(rest=list(argv[at + 1 :])))
 
 
@@ -77,7 +79,7 @@ def _programs(commands: Any) -> None:
     p.add_argument("--family", metavar="NAME", help="the ops of one family, such as reduction")
     p.add_argument("--find", metavar="TEXT", help="ops whose name or meaning has this text")
     _json(p)
-    p = _command(commands, "compile", "programs:compile_file",
+    p = _command(commands, "compile", "compile:compile_file",
                  "Print the IR of a jitted function whose parameters are all annotated.")  # fmt: skip
     p.add_argument("file", metavar="FILE[:FUNCTION]", help="a Python file, and a function in it")
     p.add_argument(

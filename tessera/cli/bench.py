@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import statistics
 import time
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.cli.programs import arguments_of, execute, found_in, sizes_of
+from tessera.cli.programs import arguments_of
 from tessera.cli.show import (
     Table,
     UsageError,
@@ -25,11 +26,11 @@ from tessera.cli.show import (
     table_of,
     write_file,
 )
+from tessera.cli.subjects import Subject, subjects_of
 from tessera.core import tree
 from tessera.core.errors import OperandError
 from tessera.inspect.profile_facts import roof_of
 from tessera.inspect.work import Work, work_of
-from tessera.lang.jit import Jitted
 from tessera.lang.tensor import Tensor
 from tessera.runtime.cuda.memory import DeviceArray
 from tessera.tune.roofline import peaks_here
@@ -60,12 +61,9 @@ def bench_file(args: argparse.Namespace) -> int:
     check_place(args.save)
     earlier = {} if args.compare is None else _earlier(args.compare)
     path, name = split(args.file)
-    defined = execute(path, "<tessera bench>", [])
-    jitted = [k for k, v in defined.items() if isinstance(v, Jitted)]
-    functions = [found_in(path, n, defined) for n in ([name] if name else jitted or [""])]
-    sizes, rng = sizes_of(args.size, functions), np.random.default_rng(0)
-    given = [arguments_of(f, sizes, rng) for f in functions]
-    found = [_measured(f, xs, args.budget / 1e3) for f, xs in zip(functions, given, strict=True)]
+    draw = functools.partial(arguments_of, rng=np.random.default_rng(0))
+    subjects = subjects_of(path, name, args.size, "bench", draw, args.rest, every=True)
+    found = [_measured(s, args.budget / 1e3) for s in subjects]
     if args.save:
         whole = {"version": VERSION, "functions": [asdict(m) for m in found]}
         write_file(args.save, json.dumps(whole, indent=1) + "\n")
@@ -81,17 +79,17 @@ def bench_file(args: argparse.Namespace) -> int:
     return 1 if slower else 0
 
 
-def _measured(f: Jitted, given: Mapping[str, Any], budget: float) -> Measured:
+def _measured(subject: Subject, budget: float) -> Measured:
     def call() -> Any:
-        return f(**given)
+        return subject.function(*subject.args, **subject.kwargs)
 
     start = time.perf_counter()
     _wait(call())
     first = time.perf_counter() - start
     times = _samples(call, budget)
     quarter, middle, three = statistics.quantiles(times, n=4, method="inclusive")
-    work, least = _work(f, given)
-    name = getattr(f, "__name__", "function")
+    work, least = _work(subject)
+    name = getattr(subject.function, "__name__", "function")
     return Measured(name, middle, min(times), (three - quarter) / middle, len(times), first,
                     work.flops, work.bytes, least)  # fmt: skip
 
@@ -119,12 +117,13 @@ def _wait(made: Any) -> None:
             data.gpu.synchronize()
 
 
-def _work(f: Jitted, given: Mapping[str, Any]) -> tuple[Work, float]:
+def _work(s: Subject) -> tuple[Work, float]:
     """What a call does, and the least seconds that it takes; nothing where there are no kernels."""
-    gpus = [x.data.gpu for x in given.values() if isinstance(x.data, DeviceArray)]
-    if f.target != "cpu" and not gpus:
+    data = [getattr(x, "data", None) for x in tree.leaves((s.args, dict(s.kwargs)))]
+    gpus = [x.gpu for x in data if isinstance(x, DeviceArray)]
+    if s.function.target != "cpu" and not gpus:
         return Work(), 0.0
-    lowered, peaks = f.lower(**given), peaks_here()
+    lowered, peaks = s.function.lower(*s.args, **s.kwargs), peaks_here()
     types = {n: b.type for n, b in lowered.schedule.buffers.items()}
     works = [work_of(s, types, lowered.sizes) for s in lowered.schedule.steps]
     roof = roof_of(gpus[0].name) if gpus else (peaks.flops, peaks.bandwidth)

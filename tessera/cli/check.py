@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import inspect
+import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,12 @@ from tessera.checks.findings import Report
 from tessera.checks.roofline import MACHINES
 from tessera.cli.programs import example, execute, size_of, specs_of
 from tessera.cli.show import UsageError, split
+from tessera.cli.subjects import calls_of, could_make
 from tessera.ir.tile.ir import Kernel
 from tessera.lang.annotation import TensorSpec
 from tessera.lang.checks import check
-from tessera.lang.jit import Jitted, jit
+from tessera.lang.compilations import Compilation
+from tessera.lang.jit import Jitted
 from tessera.lang.kernel.decorate import KernelFunction
 from tessera.lang.verify import Verified
 
@@ -28,21 +30,39 @@ def check_file(args: argparse.Namespace) -> int:
         raise UsageError(f"--machine is {args.machine!r}, expected one of {', '.join(MACHINES)}")
     path, name = split(args.file)
     sizes = dict(map(size_of, args.size))
-    verdicts = []
-    for f in _targets(path, name):
-        verdicts += _checked(f, sizes, args)
+    verdicts, calls = [], functools.cache(lambda: calls_of(path, args.rest))
+    for f in _targets(path, name, calls):
+        verdicts += _checked(f, sizes, args, calls)
     report = Report(verdicts)
-    print(json.dumps(report.json(), default=str) if args.json else report)
+    if args.json:
+        print(json.dumps(report.json(), default=str))
+    else:
+        print("\n".join([_summary(report), *map(str, report)]))
     return 0 if report.ok else 1
 
 
-def _targets(path: str, name: str) -> list[Any]:
+def _summary(report: Report) -> str:
+    """How many kernels were looked at, and what came of it."""
+    kernels = len({v.kernel for v in report})
+    if not kernels:
+        return "no kernel to check: every step of the file runs on the host"
+    proofs, found = sum(v.is_proof for v in report), len(report.findings)
+    said = f"{found} finding{'s' * (found != 1)}" if found else "nothing found"
+    return f"{kernels} kernel{'s' * (kernels > 1)}, {len(report)} checks, {proofs} of them proofs: {said}"
+
+
+Calls = Callable[[], Sequence[Compilation]]  # those of the program, which runs when it is asked
+
+
+def _targets(path: str, name: str, calls: Calls) -> list[Any]:
     """What a file defines that can be checked; a file of IR is one kernel."""
     if Path(path).is_file() and path.endswith((".mlir", ".tile")):
         return [tessera.ir.parse(Path(path).read_text())]
     defined = execute(path, "<tessera check>", [])
     kinds = (Kernel, Jitted, KernelFunction, Verified)
     found = {k: v for k, v in defined.items() if isinstance(v, kinds)}
+    if not found or (name and name not in found and could_make(path, name, defined)):
+        found = {c.name: c.function for c in calls() if c.function is not None}
     if name and name not in found:
         raise UsageError(f"{path} has no kernel '{name}'; it has {', '.join(found) or 'none'}")
     if not found:
@@ -50,15 +70,29 @@ def _targets(path: str, name: str) -> list[Any]:
     return [found[name]] if name else list(found.values())
 
 
-def _checked(f: Any, sizes: Mapping[str, int], args: argparse.Namespace) -> list[Any]:
+def _checked(f: Any, sizes: Mapping[str, int], args: argparse.Namespace, calls: Calls) -> list[Any]:
     if isinstance(f, Kernel):
         return list(check(f, machine=args.machine, warps=args.warps))
     inner = f.function if isinstance(f, Verified) else f
-    examples = _examples(inner, sizes)
+    given, examples = _given(inner, sizes, calls)
     if isinstance(inner, Jitted):
-        inner = jit(inspect.unwrap(inner), target="cpu")
-    found = list(check(inner, machine=args.machine, warps=args.warps, **examples))
-    return found + (list(f.report(**examples)) if isinstance(f, Verified) else [])
+        inner = inner.keeping("cpu")
+    found = list(check(inner, *given, machine=args.machine, warps=args.warps, **examples))
+    return found + (list(f.report(*given, **examples)) if isinstance(f, Verified) else [])
+
+
+def _given(
+    f: Any, sizes: Mapping[str, int], calls: Calls
+) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """Arguments that fit the annotations, or those of the first call in the program."""
+    try:
+        return (), _examples(f, sizes)
+    except UsageError:
+        name = f.name if isinstance(f, Jitted) else f.signature.name
+        called = [c for c in calls() if c.name == name and c.function is not None]
+        if not called:
+            raise
+        return called[0].args, called[0].kwargs
 
 
 def _examples(f: Any, sizes: Mapping[str, int]) -> dict[str, Any]:

@@ -92,6 +92,10 @@ def _registry(commands: Any, command: Command) -> None:
     p.add_argument("--json", action="store_true", help="print JSON for a script to read")
     p = command(parts, "verify", "registry:verify_bundles", "Compare every byte with its digest.")
     _place(p)
+    p = command(parts, "sign", "registry:sign_bundle", "Sign a bundle.")
+    _place(p)
+    p.add_argument("name", metavar="NAME", help="a name, NAME@DIGEST, or the beginning of a digest")
+    p.add_argument("--key", required=True, metavar="PATH", help="the 32 secret bytes to sign with")
     p = command(parts, "gc", "registry:collect", "Forget old bundles and remove what none needs.")
     _place(p)
     p.add_argument("--keep", type=int, default=1, metavar="N",

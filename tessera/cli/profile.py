@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import sys
 from collections.abc import Iterator
 
 import numpy as np
 
-from tessera.cli.programs import arguments_of, execute, found_in, sizes_of
+from tessera.cli.programs import arguments_of, execute
 from tessera.cli.show import UsageError, check_place, complain, split, write_file
+from tessera.cli.subjects import subjects_of
 from tessera.inspect.profile import Profile, load, profile
 
 _CALLS = 10  # of a function that is profiled by itself
@@ -65,12 +67,12 @@ def _ran(args: argparse.Namespace, path: str) -> tuple[Profile, int]:
 
 
 def _called(args: argparse.Namespace, path: str, name: str) -> tuple[Profile, int]:
-    f = found_in(path, name, execute(path, "<tessera profile>", []))
-    sizes, rng = sizes_of(args.size, [f]), np.random.default_rng(0)
-    given = arguments_of(f, sizes, rng)
+    rng = np.random.default_rng(0)
+    draw = functools.partial(arguments_of, rng=rng)
+    (s,) = subjects_of(path, name, args.size, "profile", draw, args.rest)
     with profile() as p:
         for _ in range(_CALLS):
-            f(**given)
+            s.function(*s.args, **s.kwargs)
     return p, 0
 
 

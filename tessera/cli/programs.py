@@ -1,4 +1,4 @@
-"""tessera compile: Python files, the functions in them, and arguments that fit."""
+"""Python files that commands take, the functions in them, and arguments that fit."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from tessera.cli.show import UsageError, split
-from tessera.compile import PASSES, demand_target, lower_to, stop_pass, target_of
-from tessera.compile.passes import GRAPH
+from tessera.cli.show import UsageError
 from tessera.core import tree
 from tessera.core.deferred import Deferred
 from tessera.core.dims import substitute
 from tessera.core.dtype import f32
-from tessera.ir.graph.ir import Graph, concrete
+from tessera.ir.graph.ir import concrete
 from tessera.lang.annotation import TensorSpec
 from tessera.lang.jit import Jitted, jit
 from tessera.lang.kernel.decorate import KernelFunction
@@ -27,41 +25,6 @@ from tessera.lang.kernel.signature import TileSpec
 from tessera.lang.tensor import Tensor
 
 _run_model = Deferred("tessera.cli.onnx:run_model")
-
-
-def compile_file(args: argparse.Namespace) -> int:
-    """Print the IR of a jitted function whose parameters are all annotated."""
-    f = _find(*split(args.file))
-    sizes = sizes_of(args.size, [f])
-    specs = specs_of(f)
-    traced = f.traced(**{n: example(s, sizes) for n, s in specs.items()})
-    target = args.target or ("cpu" if f.target == "numpy" else f.target)
-    demand_target(target)
-    known = {n: sizes.get(n, 64) for s in specs.values() for n in s.symbols}
-    print(_stopped(traced, target, args.stop_at, known))
-    return 0
-
-
-def _stopped(traced: Graph, target: str, stop: str, sizes: Mapping[str, int]) -> str:
-    """The text of a program after a pass, or at a level."""
-    if stop == GRAPH:
-        stop = PASSES[-1].name
-    last = stop_pass(target, stop)
-    names = [p.name for p in target_of(target)[0].passes]
-    if last != "trace" and last not in names:
-        raise UsageError(
-            f"--stop-at is {stop}: {target} has no such pass; it has {', '.join(names)}"
-        )
-    record = lower_to(traced, target, last, sizes)
-    found = [s for s in record if s.name == last]
-    if not found:
-        raise UsageError(f"--stop-at {stop}: the pass does not run for this program on {target}")
-    text: str = found[0].result.text
-    return text
-
-
-def _find(path: str, name: str) -> Jitted:
-    return found_in(path, name, execute(path, "<tessera compile>", []))
 
 
 def found_in(path: str, name: str, defined: Mapping[str, Any]) -> Jitted:
@@ -97,7 +60,7 @@ def specs_of(f: Jitted) -> dict[str, TensorSpec]:
     if bare:
         raise UsageError(
             f"{name} has parameters without a Tensor annotation: {', '.join(bare)}; "
-            f'write {bare[0]}: Tensor["B", 64, f32], or call {name}.lower(...) in Python'
+            f'write {bare[0]}: Tensor["B", 64, f32], or call {name} when the file runs'
         )
     return specs
 

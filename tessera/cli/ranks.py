@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import IO, Any
 
 from tessera.cli.programs import execute, run_alone
@@ -66,8 +67,7 @@ def _as_rank(args: argparse.Namespace) -> int:
     """Run the file as one rank of several."""
     kind, _, rest = args.as_rank.partition(":")
     if kind == "mpi":
-        made = MpiEngine()
-        start_on(made)
+        start_on(MpiEngine())
     else:
         rank, descriptors, report = rest.split(":")
         start_on(LocalEngine(int(rank), [int(d) for d in descriptors.split(",")]))
@@ -79,6 +79,12 @@ def _as_rank(args: argparse.Namespace) -> int:
             MpiEngine.abort(LOST)
         os.write(int(report), f"{e}\n".encode())  # told once, by what started the ranks
         return LOST
+    except BaseException:
+        if kind == "mpi":
+            Path(
+                rest
+            ).touch()  # a fault of the program: mpiexec's status does not tell it from a signal
+        raise
     engine().close()
     return 0
 
@@ -86,8 +92,12 @@ def _as_rank(args: argparse.Namespace) -> int:
 class _Rank:
     """A process, and the files that it writes errors to."""
 
-    def __init__(self, name: str, process: subprocess.Popen[bytes], errors: Sequence[IO[bytes]]):
+    def __init__(
+        self, name: str, process: subprocess.Popen[bytes], errors: Sequence[IO[bytes]],
+        fault: Path | None = None,
+    ):  # fmt: skip
         self.name, self.process, self._errors = name, process, errors
+        self._fault = fault  # a file that is there once the program failed on a rank of MPI
 
     @property
     def status(self) -> int | None:
@@ -103,11 +113,23 @@ class _Rank:
             text += file.read()
         return text.decode(errors="replace")
 
+    @property
+    def signal(self) -> int:
+        """The signal that ended it, or a rank of MPI; 0 where none did."""
+        status = self.status or 0
+        if status < 0:
+            return -status
+        if self._fault is None or self._fault.exists() or status in (1, LOST):
+            return 0
+        return status - _SIGNALS if status > _SIGNALS else status
+
     def end(self) -> None:
         """Kill it, also where it is stopped."""
         if self.status is None:
             self.process.kill()
         self.process.wait()
+        if self._fault is not None:
+            self._fault.unlink(missing_ok=True)
 
 
 def _command(args: argparse.Namespace, name: str) -> list[str]:
@@ -144,8 +166,9 @@ def _started(args: argparse.Namespace) -> list[_Rank]:
 
 
 def _started_by_mpi(args: argparse.Namespace) -> list[_Rank]:
-    command = [*mpiexec(args.n), *_command(args, "mpi")]
-    return [_Rank("mpiexec", subprocess.Popen(command, env=_environment(args.n)), ())]
+    fault = Path(tempfile.gettempdir()) / f"tessera-{os.getpid()}-{os.urandom(4).hex()}.fault"
+    command = [*mpiexec(args.n), *_command(args, f"mpi:{fault}")]
+    return [_Rank("mpiexec", subprocess.Popen(command, env=_environment(args.n)), (), fault)]
 
 
 def _run_all(args: argparse.Namespace, ranks: Sequence[_Rank]) -> int:
@@ -181,11 +204,13 @@ def _tell(ranks: Sequence[_Rank], first: _Rank) -> int:
     cause = own[0] if own else first
     status = cause.status
     sys.stderr.write(cause.errors)
-    if status is not None and status < 0:
+    if cause.signal:
+        who = "a rank" if cause.name == "mpiexec" else cause.name
+        number = cause.signal
         raise Lost(
-            f"{cause.name} was killed by signal {-status} ({_signal(-status)}); the other ranks were ended"
+            f"{who} was killed by signal {number} ({_signal(number)}); the other ranks were ended"
         )
-    if status == LOST or (cause.name == "mpiexec" and status is not None and status > _SIGNALS):
+    if status == LOST:
         raise Lost(f"{cause.name} failed; the other ranks were ended")
     others: Any = [r.name for r in ranks if r is not cause]
     if others:

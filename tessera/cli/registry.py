@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 
 from tessera.cli.show import Failure, check_place, console, table_of
+from tessera.deploy import ed25519
 from tessera.deploy.registry import Registry
 from tessera.ir.schedule.memory import readable
 
@@ -21,6 +23,17 @@ def get_bundle(args: argparse.Namespace) -> int:
     out = args.out or f"{args.name.partition('@')[0]}.tess"
     check_place(out)
     print(f"{out}: sha256 {Registry(args.registry).get(args.name, out)}")
+    return 0
+
+
+def sign_bundle(args: argparse.Namespace) -> int:
+    """Sign a bundle."""
+    try:
+        key = Path(args.key).read_bytes()
+    except OSError as e:
+        raise Failure(f"{args.key} cannot be read ({e.strerror})") from None
+    digest = Registry(args.registry).sign(args.name, key)
+    print(f"{args.name}: sha256 {digest}, signed by {ed25519.public(key).hex()}")
     return 0
 
 

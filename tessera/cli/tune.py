@@ -9,9 +9,9 @@ from typing import Any
 
 import tessera
 from tessera import cache
-from tessera.cli.programs import example, execute, found_in, size_of, sizes_of, specs_of
+from tessera.cli.programs import example, size_of, specs_of
 from tessera.cli.show import Live, Table, UsageError, console, escape, split, table_of
-from tessera.lang.jit import Jitted
+from tessera.cli.subjects import subjects_of
 from tessera.lang.tuning import Tuning
 
 
@@ -39,19 +39,22 @@ def _say(args: argparse.Namespace, text: str) -> None:
 
 
 def _tune_all(args: argparse.Namespace) -> list[Tuning]:
-    path, name = split(args.file)
-    defined = execute(path, "<tessera tune>", [])
-    jitted = [k for k, v in defined.items() if isinstance(v, Jitted)]
-    functions = [found_in(path, n, defined) for n in ([name] if name else jitted or [""])]
-    sizes = sizes_of(args.size, functions)
-    examples = [{n: example(s, sizes) for n, s in specs_of(f).items()} for f in functions]
-    screen, found = console(), []
-    for f, given in zip(functions, examples, strict=True):
+    found: list[Tuning] = []
+    subjects = subjects_of(
+        *split(args.file),
+        args.size,
+        "tune",
+        lambda f, sizes: {n: example(x, sizes) for n, x in specs_of(f).items()},
+        args.rest,
+        every=True,
+    )
+    screen = console()
+    for s in subjects:
         shown = screen.is_terminal and not args.json
         with Live(console=screen, transient=True) if shown else nullcontext() as live:
             report = (lambda p, live=live: live.update(_candidates(p))) if live else None
-            found.append(tessera.tune(f, budget_ms=args.budget / len(functions), again=args.again,
-                                      report=report, **given))  # fmt: skip
+            found.append(tessera.tune(s.function, *s.args, budget_ms=args.budget / len(subjects),
+                                      again=args.again, report=report, **s.kwargs))  # fmt: skip
         if not args.json:
             screen.print(_outcomes(found[-1]))
     return found

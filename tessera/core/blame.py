@@ -17,6 +17,7 @@ from tessera.core.errors import OperandError, TesseraError, located
 
 P = ParamSpec("P")
 R = TypeVar("R")
+C = TypeVar("C")
 
 # What Python and NumPy raise when an argument is of a wrong kind.
 MISFITS = (TypeError, ValueError, AttributeError, OverflowError)
@@ -37,7 +38,7 @@ def misfit(
     except TypeError as e:
         advice = _advice(signature, kwargs) or _one_tuple(name, signature, args)
         advice = advice or (f"; {CALLS[name]}" if name in CALLS else "")
-        return OperandError(f"{name}: {e}{advice}; it takes {_shown(signature)}")
+        return OperandError(f"{name}: {_told(e)}{advice}; it takes {_shown(signature)}")
     for n, x in bound.arguments.items():
         wanted = _wanted(signature.parameters[n], x)
         if wanted:
@@ -45,6 +46,13 @@ def misfit(
                 f"{name}: {n} is {type(x).__name__} {brief(x, 40)}, expected {wanted}"
             )
     return None
+
+
+def _told(e: TypeError) -> str:
+    """Why arguments do not fit, in the words of every version of Python."""
+    text = str(e).replace("missing a required keyword-only argument", "missing a required argument")
+    *_, passed = text.partition("got some positional-only arguments passed as keyword arguments: ")
+    return f"{passed} parameter is positional only, but was passed as a keyword" if passed else text
 
 
 def unexpected(name: str, wrong: Mapping[str, Any], f: Callable[..., Any]) -> TesseraError:
@@ -179,7 +187,7 @@ def _uncallable(name: str, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any
         what = f"{count} argument{'s' if count != 1 else ''}"
         return located(
             OperandError(
-                f"{name}: the function is called with {what}: {e}; it takes {_shown(signature)}"
+                f"{name}: the function is called with {what}: {_told(e)}; it takes {_shown(signature)}"
             )
         )
     return None
@@ -219,6 +227,14 @@ def blames_arguments(f: Callable[P, R]) -> Callable[P, R]:
         raise error
 
     return call
+
+
+def methods_blame_arguments(cls: type[C]) -> type[C]:
+    """Class decorator: failures of public methods name the argument that does not fit."""
+    for name, f in list(vars(cls).items()):
+        if inspect.isfunction(f) and not name.startswith("_"):
+            setattr(cls, name, blames_arguments(f))
+    return cls
 
 
 def wanting(f: Callable[P, R]) -> Callable[P, R]:

@@ -21,6 +21,18 @@ _APPLY = "params, state = opt.update(grads, state, params), which gives the new 
 
 # Functions, classes and modules; a key with a module in front holds there alone.
 NAMES: dict[str, str] = {
+    # ufuncs and modules of NumPy whose names are ops here
+    **{f"op.{n}.reduce": f"op.{fold}(x, axis)"
+       for n, fold in (("add", "sum"), ("mul", "prod"), ("maximum", "max"), ("minimum", "min"),
+                       ("logical_and", "all"), ("logical_or", "any"))},
+    **{f"op.{n}.accumulate": f"op.{scan}(x, axis)"
+       for n, scan in (("add", "cumsum"), ("mul", "cumprod"), ("maximum", "cummax"), ("minimum", "cummin"))},
+    **{f"op.{n}.at": f"x.at[index].{update}(values)"
+       for n, update in (("add", "add"), ("mul", "multiply"), ("maximum", "max"), ("minimum", "min"))},
+    **{f"op.{n}.outer": f"x[:, None] {sign} y[None, :]"
+       for n, sign in (("add", "+"), ("sub", "-"), ("mul", "*"), ("div", "/"))},
+    **{f"op.fft.{n}": f"op.{n}" for n in ("fftshift", "ifftshift", "fftfreq", "rfftfreq", "fft2", "ifft2",
+                                          "fftn", "ifftn", "rfftn", "irfftn", "hfft", "ihfft")},
     # joining and shaping
     "cat": _CONCAT, "concatenate": _CONCAT, "hstack": "op.concat(tensors, axis=1)",
     "vstack": "op.concat(tensors, axis=0)",
@@ -149,6 +161,7 @@ NAMES: dict[str, str] = {
     "nn.Dropout1d": "nn.Dropout", "nn.TransformerEncoderLayer": "nn.MultiHeadAttention and nn.MLP",
     "nn.utils": "nn and optim", "GradScaler": "optim.loss_scaled",
     "autocast": "x.astype(bf16): a dtype carries its policy",
+    "optim.clip": "optim.clip_value(bound) or optim.clip_norm(norm)",
     "optim.step": _APPLY, "optim.zero_grad": "nothing: gradients are results",
     "op.random.rand": "op.random.uniform(key, shape)",
     "op.random.randn": "op.random.normal(key, shape)",
@@ -174,6 +187,8 @@ NAMES: dict[str, str] = {
 
 # Methods and attributes of arrays.
 METHODS: dict[str, str] = {
+    "values": "x.max(axis) alone, which gives the values; their places are op.argmax(x, axis)",
+    "indices": "op.argmax(x, axis), or op.topk for both",
     "permute": "x.transpose(axes)", "view": "x.reshape(shape)", "unsqueeze": _UNSQUEEZE,
     "expand": "op.broadcast_to(x, shape)",
     "expand_as": "op.broadcast_to(x, y.shape)", "view_as": "x.reshape(y.shape)", "cuda": 'x.to("cuda")',

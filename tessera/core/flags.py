@@ -37,6 +37,9 @@ class Flags:
     matrix_units: bool  # use the processor's matrix registers (AMX) where it has some
     checked: bool  # look at every index, bound and number while programs run
     watchdog: int  # seconds that a rank waits for another at a collective
+    gather_limit: (
+        int  # bytes of a gather on a mesh, which no one asked for, beyond which it warns; 0: any
+    )
     update_golden: bool  # whether ts.testing.golden writes its files instead of comparing
 
 
@@ -67,6 +70,7 @@ def read(env: Mapping[str, str]) -> Flags:
         matrix_units=_truth(env, "TESSERA_MATRIX_UNITS", unset="1"),
         checked=_truth(env, "TESSERA_CHECKED"),
         watchdog=_number(env, "TESSERA_WATCHDOG", 300, low=1),
+        gather_limit=_number(env, "TESSERA_GATHER_LIMIT", 256 << 20, low=0),
         update_golden=_truth(env, "TESSERA_UPDATE_GOLDEN"),
     )
 

@@ -45,7 +45,8 @@ class Loader:
     transform (batch, keys) -> batch, with a key u32[2] for each sample, for augmentations
     workers   threads (or processes, kind="processes") that load `prefetch` batches ahead; 0: none
     rank, ranks   the share of each batch that this process takes
-    epochs    how often the samples are gone through when the loader is iterated over; None: without end
+    epochs    how many epochs `steps` and `for batch in loader` go through; None: `steps` does not end,
+              and each `for batch in loader` is one epoch, the first time epoch 0, then 1 and so on
     """
 
     @wanting
@@ -73,6 +74,7 @@ class Loader:
         self._workers, self._kind, self._prefetch = workers, kind, max(prefetch, workers)
         self._drop_last, self._rank, self._ranks, self.epochs = drop_last, rank, ranks, epochs
         self._pools: list[Executor] = []
+        self._begun = 0  # epochs that were iterated over
 
     def _check(
         self, kind: str, workers: int, prefetch: int, rank: int, ranks: int, drop_last: bool
@@ -111,7 +113,10 @@ class Loader:
         return full + (1 if rest and not self._drop_last else 0)
 
     def __iter__(self) -> Iterator[Any]:
-        return self.steps(0)
+        if self.epochs is not None:
+            return self.steps(0)
+        number, self._begun = self._begun, self._begun + 1
+        return self.epoch(number)
 
     def epoch(self, number: int) -> Iterator[Any]:
         """The batches of one epoch."""

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tessera.core.errors import FileError, MissingFileError
+from tessera.core.regular import open_regular
 from tessera.deploy import ed25519
 from tessera.files.atomic import replacing
 
@@ -150,6 +151,12 @@ class Container:
                 raise self._fail(
                     f"has a section {s.name!r} whose digest is wrong; it is damaged or was changed"
                 )
+        if self.signer is None:
+            kept = self.data[SIGNATURE_AT:HEADER_BYTES]
+        else:
+            kept = self.data[SIGNATURE_AT + _SIGNED.size : HEADER_BYTES]
+        if kept.strip(b"\0"):
+            raise self._fail("has bytes behind its signature, or without one; it was changed")
         used = [(0, table), *((s.offset, s.offset + s.size) for s in self.sections)]
         for (_, end), (start, _) in zip(used, [*used[1:], (len(self.data), 0)], strict=True):
             if self.data[end:start].strip(b"\0"):
@@ -186,6 +193,18 @@ class Container:
         return bytes(self.data[s.offset : s.offset + s.size])
 
 
+def signed(head: bytes, key: bytes) -> bytes:
+    """A header and its table with the signature of a secret key."""
+    digest = head[DIGEST_AT : DIGEST_AT + 32]
+    front = head[:SIGNATURE_AT] + _signature(digest, key)
+    return front.ljust(HEADER_BYTES, b"\0") + head[HEADER_BYTES:]
+
+
+def is_signed(head: bytes) -> bool:
+    """Whether a header has a signature."""
+    return head[SIGNATURE_AT:HEADER_BYTES].strip(b"\0") != b""
+
+
 def table_of(head: bytes, where: str) -> list[Section]:
     """The sections that a header and its table tell of, without the bundle."""
     c = Container.__new__(Container)
@@ -196,7 +215,7 @@ def table_of(head: bytes, where: str) -> list[Section]:
 
 def _mapped(path: Path) -> Any:
     try:
-        with open(path, "rb") as f:
+        with open_regular(path) as f:
             if not os.fstat(f.fileno()).st_size:
                 raise FileError(f"bundle: {path} is empty")
             return mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)

@@ -13,17 +13,27 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import http.client
 import json
 import os
 import re
-import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from tessera.core.errors import FileError, OperandError
-from tessera.deploy.container import ENTRY_BYTES, HEADER_BYTES, PAGE, Container, table_of
+from tessera.core.regular import Readable, open_regular, pieces
+from tessera.deploy.container import (
+    ENTRY_BYTES,
+    HEADER_BYTES,
+    PAGE,
+    Container,
+    Section,
+    is_signed,
+    signed,
+    table_of,
+)
 from tessera.files.atomic import replacing
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -51,20 +61,39 @@ class Registry:
 
     # Reading
 
-    def _read(self, path: str, most: int) -> bytes:
-        """A file of the registry, of so many bytes at most."""
+    def _pieces(self, path: str, most: int) -> Iterator[bytes]:
+        """A file of the registry in pieces, of so many bytes at most; what is promised takes no memory."""
+        total = 0
         try:
-            if self.url is None:
-                with open(self.folder / path, "rb") as f:
-                    data = f.read(most + 1)
-            else:
-                with urllib.request.urlopen(f"{self.url}/{path}", timeout=_SECONDS) as f:
-                    data = f.read(most + 1)
-        except (OSError, urllib.error.URLError) as e:
+            with self._opened(path) as f:
+                for data in pieces(f, most):
+                    total += len(data)
+                    if total > most:
+                        break
+                    yield data
+        except (OSError, http.client.HTTPException) as e:
             raise FileError(f"registry: {self._shown(path)} cannot be read ({e})") from None
-        if len(data) > most:
+        if total > most:
             raise FileError(f"registry: {self._shown(path)} has more bytes than it should have")
-        return data
+
+    def _opened(self, path: str) -> contextlib.AbstractContextManager[Readable]:
+        if self.url is None:
+            return open_regular(self.folder / path)
+        return contextlib.closing(urllib.request.urlopen(f"{self.url}/{path}", timeout=_SECONDS))
+
+    def _read(self, path: str, most: int) -> bytes:
+        return b"".join(self._pieces(path, most))
+
+    def _blob(self, s: Section) -> Iterator[bytes]:
+        """The bytes of a section in pieces; an error at their end when they are not those of its digest."""
+        path = f"blobs/{s.digest.hex()}"
+        found, total = hashlib.sha256(), 0
+        for data in self._pieces(path, s.size):
+            found.update(data)
+            total += len(data)
+            yield data
+        if total != s.size or found.digest() != s.digest:
+            raise FileError(f"registry: {self._shown(path)} is damaged")
 
     def _shown(self, path: str) -> str:
         return f"{self.url or self.folder}/{path}"
@@ -129,12 +158,9 @@ class Registry:
         with replacing(Path(path)) as f:
             f.write(head)
             for s in table_of(head, digest):
-                data = self._read(f"blobs/{s.digest.hex()}", s.size)
-                if hashlib.sha256(data).digest() != s.digest:
-                    raise FileError(
-                        f"registry: {self._shown('blobs/' + s.digest.hex())} is damaged"
-                    )
-                f.write(bytes(s.offset - f.tell()) + data)
+                f.write(bytes(s.offset - f.tell()))
+                for data in self._blob(s):
+                    f.write(data)
             f.write(bytes(-f.tell() % PAGE))
         return digest
 
@@ -144,9 +170,8 @@ class Registry:
         for d in sorted({d for ds in self.names().values() for d in ds}):
             try:
                 for s in table_of(self._head(d), d):
-                    data = self._read(f"blobs/{s.digest.hex()}", s.size)
-                    if hashlib.sha256(data).digest() != s.digest:
-                        faults.append(f"{d[:12]}: the section {s.name} is damaged")
+                    for _ in self._blob(s):
+                        pass
             except FileError as e:
                 faults.append(f"{d[:12]}: {e.message}")
         return faults
@@ -186,15 +211,40 @@ class Registry:
         digest = c.digest.hex()
         with self._locked():
             for s in c.sections:
-                at = f"blobs/{s.digest.hex()}"
-                if not (self.folder / at).exists():
-                    self._write(at, c.read(s.name))
-            self._write(
-                f"heads/{digest}", bytes(c.data[: HEADER_BYTES + ENTRY_BYTES * len(c.sections)])
-            )
+                if not self._has(s):
+                    self._write(f"blobs/{s.digest.hex()}", c.read(s.name))
+            head = bytes(c.data[: HEADER_BYTES + ENTRY_BYTES * len(c.sections)])
+            if is_signed(head) or not self._is_whole(digest):
+                self._write(f"heads/{digest}", head)
             names = self.names()
             names[name] = [*(d for d in names.get(name, []) if d != digest), digest]
             self._write_index(names)
+        return digest
+
+    def _has(self, s: Section) -> bool:
+        """Whether the section is there and whole."""
+        try:
+            return all(True for _ in self._blob(s))
+        except FileError:
+            return False
+
+    def _is_whole(self, digest: str) -> bool:
+        try:
+            return bool(self._head(digest))
+        except FileError:
+            return False
+
+    def sign(self, name: str, key: bytes) -> str:
+        """Sign a bundle with 32 secret bytes, after its bytes are compared with its digest; its digest."""
+        if len(key) != 32:
+            raise OperandError(f"registry: a secret key has 32 bytes, got {len(key)}")
+        with self._locked():
+            digest = self.digest_of(name)
+            head = self._head(digest)
+            for s in table_of(head, digest):
+                for _ in self._blob(s):
+                    pass
+            self._write(f"heads/{digest}", signed(head, key))
         return digest
 
     def gc(self, keep: int = 1) -> tuple[int, int]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
 import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -46,6 +49,31 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def claim(folder: Path) -> int:
+    """An open file that says who saves in a folder; the system takes the claim back when the process ends.
+
+    A process may claim a folder again.  The file stays open: closing one of several would end them all.
+    """
+    path = folder / ".saving"
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as e:
+        raise FileError(f"save: cannot write {path}: {e.strerror or e}") from None
+    try:
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as e:
+        if e.errno not in (errno.EACCES, errno.EAGAIN):
+            return handle  # a disk that has no locks
+        who = os.read(handle, 200).decode(errors="replace").strip()
+        os.close(handle)
+        raise FileError(
+            f"save: another run ({who}) saves in {folder}; give each run a folder of its own, or end that one"
+        ) from None
+    os.ftruncate(handle, 0)
+    os.write(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+    return handle
 
 
 def clear_abandoned(path: Path) -> None:

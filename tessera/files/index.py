@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tessera.core.errors import FileError, MissingFileError
+from tessera.core.regular import open_regular, pieces
 from tessera.files.header import LARGEST, strict_json
 
 INDEX = ".index.json"  # after the name that one file would have
@@ -60,9 +61,14 @@ def find(path: Path) -> Path:
 
 def read(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
     """The file of each tensor by its name, and the metadata of an index."""
-    if path.stat().st_size > LARGEST:
+    try:
+        with open_regular(path) as f:
+            text = b"".join(pieces(f, LARGEST))
+    except OSError as e:
+        raise FileError(f"load: cannot read {path}: {e.strerror or e}") from None
+    if len(text) > LARGEST:
         raise FileError(f"load: {path} has over {LARGEST} bytes; it is no index")
-    found = strict_json(str(path), path.read_bytes())
+    found = strict_json(str(path), text)
     where = found.get("weight_map") if isinstance(found, dict) else None
     metadata = found.get("metadata", {}) if isinstance(found, dict) else None
     if not isinstance(where, dict) or not isinstance(metadata, dict):

@@ -15,6 +15,7 @@ import numpy as np
 from tessera.core.blame import blames_arguments
 from tessera.core.dtype import DType, as_dtype
 from tessera.core.errors import FileError, NoAttributeError, TesseraError
+from tessera.core.regular import open_regular
 from tessera.core.types import TensorType
 from tessera.files import header, index, manifest, storage
 from tessera.files.like import matched
@@ -48,7 +49,7 @@ class _File:
     def __init__(self, path: Path):
         self.where = str(path)
         try:
-            with open(path, "rb") as f:
+            with open_regular(path) as f:
                 size = os.fstat(f.fileno()).st_size
                 self.header = header.read(self.where, f, size)
                 self.map = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)

@@ -35,7 +35,7 @@ from tessera.inspect.page_gpu import (
 from tessera.inspect.page_groups import groups_of
 from tessera.inspect.page_rewrites import rewrites_data
 from tessera.inspect.profile import profile
-from tessera.ir.graph.ir import Array
+from tessera.ir.graph.ir import Array, data_of
 from tessera.ir.schedule.ir import HostCall
 from tessera.ir.target.cpu.machine import architecture
 from tessera.lang.compilations import Compilation
@@ -102,8 +102,8 @@ def run_page(compilations: Sequence[Compilation], title: str, tell: Callable[[st
         if isinstance(c.executable, MachineExecutable) and (not known or _size(c) > _size(known)):
             largest[c.name] = c
         if c.kernel is not None and not known:
-            e, _ = jit(c.kernel, target="cpu").program(*c.data)
-            largest[c.name] = replace(c, executable=e)
+            e, given = jit(c.kernel, target="cpu").program(*c.args, **c.kwargs)
+            largest[c.name] = replace(c, executable=e, data=[data_of(v, c.name) for v in given])
     programs: list[Shown] = []
     first: dict[str, int] = {}
     for name, c in sorted(largest.items(), key=lambda x: -_size(x[1])):

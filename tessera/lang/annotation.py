@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from tessera.core.dims import Dim, Shape, parse_dim, symbols
 from tessera.core.dtype import DType, as_dtype
-from tessera.core.errors import AnnotationError, TesseraError, located
+from tessera.core.errors import AnnotationError, OperandError, TesseraError, located
 from tessera.core.types import LARGEST_SIZE, TensorType, check_rank
 
 
@@ -23,6 +23,11 @@ class TensorSpec:
         return f"Tensor[{', '.join([*sizes, *([str(self.dtype)] if self.dtype else [])])}]"
 
     __repr__ = __str__
+
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+        raise located(
+            OperandError(f"{self} is an annotation and makes no tensors; write ts.tensor(data)")
+        )
 
     @property
     def symbols(self) -> frozenset[str]:

@@ -274,3 +274,21 @@ def method_of(f: Any) -> Any:
     if ours or not isinstance(method, FunctionType):
         return None
     return method
+
+
+def copied(x: Value) -> Value:
+    """A tensor with memory of its own, where it is on the host."""
+    return concrete(x.data.copy(), x.dtype) if isinstance(x.data, np.ndarray) else x
+
+
+def leaf_names(parameters: Sequence[str], values: Sequence[Any]) -> list[str]:
+    """Names of the tensors in the arguments, in order."""
+    names = []
+    for name, value in zip(parameters, values, strict=True):
+        leaves = tree.leaves(value)
+        names += [
+            name if len(leaves) == 1 else f"{name}.{i}"
+            for i, x in enumerate(leaves)
+            if is_tensor(x)
+        ]
+    return names

@@ -7,6 +7,8 @@ from dataclasses import replace
 from types import NoneType
 from typing import Any
 
+import numpy as np
+
 from tessera.checks.banks import Layout, Swizzle
 from tessera.checks.findings import Report, Verdict
 from tessera.checks.kernel import TOOLS, check_kernel
@@ -15,7 +17,10 @@ from tessera.checks.specialise import specialise
 from tessera.core.constraints import solve
 from tessera.core.dims import Size, parse_dim, substitute, symbols
 from tessera.core.errors import OperandError, TesseraError, located
+from tessera.ir.graph.ir import Value, data_of
 from tessera.ir.tile.ir import Kernel
+from tessera.lang.kernel.launch import owned
+from tessera.lang.kernel.translate import known_sizes
 
 
 def check(
@@ -41,13 +46,15 @@ def check(
         warps = warps or getattr(schedule, "warps", None) or 4
         verdicts: list[Verdict] = []
         hints = _hints_of(kernel, args, kwargs)
-        for k, sizes, count in kernels_of(kernel, args, kwargs):
+        for k, sizes, made, call in kernels_of(kernel, args, kwargs):
             if given:
                 k = specialise(
                     k, {n: parse_dim(x) if isinstance(x, str) else x for n, x in given.items()}
                 )
             k = specialise(k, sizes) if fixed else k
-            verdicts += check_kernel(k, sizes, None, tools, layouts, warps, machine, count, hints)
+            verdicts += check_kernel(
+                k, sizes, None, tools, layouts, warps, machine, made, hints, call
+            )
         return Report(verdicts)
     except TesseraError as e:
         error = located(e)
@@ -71,13 +78,15 @@ def _check_options(tools: Any, given: Any, warps: Any, machine: Any, layouts: An
         raise OperandError(f"check: machine is {machine!r}, expected one of {', '.join(MACHINES)}")
 
 
-Checked = tuple[Kernel, Any, int | None]  # with sizes, and how many parameters are operands
+# With sizes, names of the results that must be whole, and arrays for all parameters where the arguments
+# are data.
+Checked = tuple[Kernel, Any, frozenset[str] | None, list[Any] | None]
 
 
 def kernels_of(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Checked]:
     """The Tile kernels of what a user has, with the sizes of the arguments."""
     if isinstance(f, Kernel):
-        return [(f, _sizes(f, args), None)]
+        return [(f, _sizes(f, args), None, None)]
     if not hasattr(f, "lower"):
         raise OperandError(
             f"check: got {type(f).__name__}, expected a kernel, a jitted function or Tile IR"
@@ -89,9 +98,9 @@ def kernels_of(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[C
     except _PYTHON as e:  # of the function itself, while it is traced
         raise OperandError(f"check: the function does not run: {type(e).__name__}: {e}") from e
     if isinstance(lowered, Kernel):
-        return [(lowered, _sizes(lowered, args), None)]
+        return [(lowered, _sizes(lowered, args), None, None)]
     sizes = lowered.sizes
-    return [(replace(k, name=name), sizes, None) for name, k in lowered.tile.items()]
+    return [(replace(k, name=name), sizes, None, None) for name, k in lowered.every_tile]
 
 
 _PYTHON = (ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError)
@@ -110,7 +119,27 @@ def _of_kernel(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Checke
                 same = {k: substitute(v, {name: other}) for k, v in same.items()}
                 same[name] = substitute(other, same)
                 break
-    return specialise(t.kernel, same), sizes, len(t.inputs)
+    made = frozenset(m.name for m in t.kernel.parameters[len(t.inputs) :]) - t.partial
+    return specialise(t.kernel, same), sizes, made, _arrays(t, bound, sizes)
+
+
+_MOST_BYTES = 1 << 26  # of arguments that a kernel is run on
+
+
+def _arrays(t: Any, bound: Any, sizes: Mapping[str, int]) -> list[Any] | None:
+    """The arguments of a call and room for its results, or None where they are not data, or large."""
+    try:
+        given = [data_of(a, t.kernel.name) if isinstance(a, Value) else a for a in bound.arrays]
+    except TesseraError:
+        return None
+    if (
+        not all(isinstance(a, np.ndarray) for a in given)
+        or sum(a.nbytes for a in given) > _MOST_BYTES
+    ):
+        return None
+    known = known_sizes(t, sizes)
+    own, made = owned(t.kernel, given, known)
+    return [*own, *made]
 
 
 def _sizes(k: Kernel, args: Sequence[Any]) -> dict[str, int]:

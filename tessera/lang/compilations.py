@@ -4,9 +4,9 @@ who watch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tessera.compile.executable import Executable
@@ -24,6 +24,9 @@ class Compilation:
     why: str
     seconds: float = 0.0
     kernel: Any = None  # the kernel, where it is one
+    function: Any = None  # what was called, and on what
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def how(self) -> str:

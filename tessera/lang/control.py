@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tessera.core import tree
-from tessera.core.blame import blames_arguments, demand_function
+from tessera.core.blame import applied, blames_arguments, demand_function
 from tessera.core.errors import DTypeError, OperandError, ShapeError
 from tessera.ir.graph.ir import Value
 from tessera.lang import op
@@ -93,7 +93,8 @@ def associative_scan(
     a = axis % values[0].ndim
 
     def joined(left: list[Any], right: list[Any]) -> list[Any]:
-        made = fn(tree.unflatten(structure, left), tree.unflatten(structure, right))
+        pair = (tree.unflatten(structure, left), tree.unflatten(structure, right))
+        made = applied("associative_scan: fn", fn, pair, {})
         out, got = tree.flatten(made)
         if got != structure:
             raise OperandError(f"associative_scan: fn returns {got}, expected {structure}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+import re
+import string
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +23,28 @@ def print(text: str, *args: Any, **kwargs: Any) -> None:
             f"debug.print: the text is {type(text).__name__}, expected a format such as 'x is {{}}'; "
             "ts.print takes values alone"
         )
+    _check_fields(text, args, kwargs)
     _watch(lambda *a, **k: builtins.print(text.format(*a, **k)), args, kwargs)
+
+
+def _check_fields(text: str, args: Any, kwargs: Any) -> None:
+    """Refuse a text with fields that no value is for, or that is no format."""
+    try:
+        fields = [f for _, f, _, _ in string.Formatter().parse(text) if f is not None]
+    except ValueError as e:
+        raise OperandError(f"debug.print: {text!r} is no format: {str(e).lower()}") from None
+    names = [re.split(r"[.\[]", f)[0] for f in fields]
+    plain = sum(n == "" for n in names)
+    far = max([plain, *(int(n) + 1 for n in names if n.isdigit())])
+    if far > len(args):
+        raise OperandError(
+            f"debug.print: {text!r} has places for {far} values, but {len(args)} are given"
+        )
+    for n in names:
+        if n and not n.isdigit() and n not in kwargs:
+            raise OperandError(
+                f"debug.print: {text!r} names {n!r}, which is not given; write {n}=value"
+            )
 
 
 @blames_arguments

@@ -133,3 +133,11 @@ def sent(x: Any, target: Device, stream: Any, non_blocking: bool) -> Any:
             f"to: stream is {stream!r:.60}, expected a stream of a GPU, as ts.Stream(device={str(target)!r})"
         )
     return moved(x, target, non_blocking)
+
+
+def gpu_of(target: str, device: Device) -> Device | None:
+    """Where a target that names a GPU, or the architecture of one, takes what the host holds."""
+    kind = target.partition(":")[0]
+    if kind not in GPUS:
+        return device if device.kind == "mesh" else None
+    return device if device.kind != "cpu" else Device(kind)

@@ -11,7 +11,7 @@ from functools import wraps
 from typing import Any
 
 from tessera.core import tree
-from tessera.core.blame import applied, blames_arguments
+from tessera.core.blame import applied, blames_arguments, demand_function
 from tessera.core.errors import DTypeError, OperandError
 from tessera.ir.graph.ir import Value
 from tessera.lang.operator_trees import with_matrices
@@ -77,6 +77,7 @@ def _split(out: Any, has_aux: bool) -> tuple[Any, Any]:
 @blames_arguments
 def jacfwd(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
     """The derivative of f by forward mode, for results that are many compared with the arguments."""
+    demand_function("jacfwd", f)
 
     @wraps(f)
     @guarded
@@ -110,6 +111,7 @@ def jacfwd(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function
 @blames_arguments
 def jacrev(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
     """The derivative of f by reverse mode, for results that are few compared with the arguments."""
+    demand_function("jacrev", f)
 
     @wraps(f)
     @guarded
@@ -143,6 +145,7 @@ def jacrev(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function
 @blames_arguments
 def hessian(f: Function, argnums: Argnums = 0) -> Function:
     """The second derivative of a scalar function: forward mode over reverse mode."""
+    demand_function("hessian", f)
     return jacfwd(jacrev(f, argnums), argnums)
 
 

@@ -6,7 +6,7 @@ import inspect
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import update_wrapper
 from html import escape
 from pathlib import Path
@@ -51,12 +51,15 @@ from tessera.lang.arguments import (
     Call,
     Variants,
     check_statics,
+    copied,
+    leaf_names,
     method_of,
     names_in,
     numbers_of,
     unsettled,
 )
 from tessera.lang.compilations import COMPILATIONS, Compilation, note, reason
+from tessera.lang.device import gpu_of
 from tessera.lang.donation import run_donating, tell_kept
 from tessera.lang.lowered import Lowered
 from tessera.lang.results import Returns
@@ -67,6 +70,7 @@ from tessera.lang.tensor import Tensor
 from tessera.lang.trace import Traced, is_tensor, trace
 from tessera.lang.variant import Variant, apart, queued, results, wrap
 from tessera.ops.control import call
+from tessera.ops.define import showing_layouts
 
 _write_page = Deferred("tessera.inspect.page:write_page")
 
@@ -298,7 +302,7 @@ class Jitted:
             place = self._target or target_in_force() if device.kind == "cpu" else str(device)
             begin = time.perf_counter()
             with collected_later():
-                t = self._trace(c, types, _gpu_of(target, device))
+                t = self._trace(c, types, gpu_of(target, device))
                 executable = compile_graph(t.graph, place, numerics)
             if numerics == "strict":
                 refuse_hosted(executable)
@@ -307,12 +311,29 @@ class Jitted:
             self._counted.add(c, (target, numerics, device, types))
             tell_kept(self._name, entry.donated, executable)
             if COMPILATIONS:
-                names = _leaf_names(c.names, tree.unflatten(c.structure, c.leaves))
-                data = [data_of(v, self._name) for v in c.tensors]
-                why = reason(names, list(self._variants)[:-1], (chosen, types))
-                note(Compilation(self._name, executable, data, why, time.perf_counter() - begin))
+                self._note(c, executable, (chosen, types), time.perf_counter() - begin)
         self._entries[key] = entry
         return entry
+
+    def _note(self, c: Call, executable: Executable, key: Any, seconds: float) -> None:
+        """Tell those who watch what was compiled, and on what it was called."""
+        names = leaf_names(c.names, tree.unflatten(c.structure, c.leaves))
+        why = reason(names, list(self._variants)[:-1], key)
+        taken, leaves = set(self._donated(c)), list(c.leaves)  # what the call takes over is copied
+        tensors = [copied(v) if i in taken else v for i, v in enumerate(c.tensors)]
+        places = [i for i, x in enumerate(leaves) if is_tensor(x)]
+        for i in taken:
+            leaves[places[i]] = tensors[i]
+        data = [data_of(v, self._name) for v in tensors]
+        values = tree.unflatten(c.structure, leaves)
+        given = self._arguments(dict(zip(c.names, values, strict=True)) | c.static)
+        called = (self, given.args, given.kwargs)
+        note(Compilation(self._name, executable, data, why, seconds, None, *called))
+
+    def _arguments(self, given: Mapping[str, Any]) -> inspect.BoundArguments:
+        bound = inspect.BoundArguments(self._signature, OrderedDict())
+        bound.arguments.update({n: given[n] for n in self._signature.parameters if n in given})
+        return bound
 
     def _device(self, c: Call, target: str) -> Device:
         """Where a call runs: where its tensors are, or on the GPU that the target names."""
@@ -332,7 +353,7 @@ class Jitted:
 
     def _far_apart(self, c: Call, i: int, j: int) -> DeviceError:
         """The error of a call with tensors on two devices."""
-        names = _leaf_names(c.names, tree.unflatten(c.structure, c.leaves))
+        names = leaf_names(c.names, tree.unflatten(c.structure, c.leaves))
         (a, v), (b, w) = ((names[k], c.tensors[k]) for k in (i, j))
         return DeviceError(
             f"{self._name}: argument '{a}' {v.type} is on {v.device} but argument '{b}' {w.type} is on "
@@ -375,8 +396,8 @@ class Jitted:
 
     def _trace(self, c: Call, types: Sequence[TensorType], place: Device | None = None) -> Traced:
         values = tree.unflatten(c.structure, c.leaves)
-        names, f = _leaf_names(c.names, values), self._bound(c)
-        with span("trace", self._name):
+        names, f = leaf_names(c.names, values), self._bound(c)
+        with span("trace", self._name), showing_layouts(c.tensors):
             return trace(f, values, {}, types, self._name, names, weak_numbers=True, place=place)
 
     def _bound(self, c: Call) -> Callable[..., Any]:
@@ -389,8 +410,7 @@ class Jitted:
                 given[n] = linear_state.begin(given[n])
             if self._is_method and self._first in c.names:
                 given[self._first] = unsettled(given[self._first])
-            bound = inspect.BoundArguments(self._signature, OrderedDict())
-            bound.arguments.update({n: given[n] for n in self._signature.parameters if n in given})
+            bound = self._arguments(given)
             result = self._f(*bound.args, **bound.kwargs)
             if self._returns.checks:
                 self._returns.check(result, given)
@@ -446,7 +466,7 @@ class Jitted:
         `gpu` names GPUs that its code is shown for, such as "sm_90" or "gfx942"; none needs to be there.
         """
         try:
-            f = Jitted(self._f, sorted(self._static), (), self._numerics, "cpu")
+            f = self.keeping("cpu")
             c = f._take_apart(args, kwargs)
             data = [data_of(v, self._name) for v in c.tensors]
             with rewrites() as log:
@@ -457,6 +477,12 @@ class Jitted:
         except TesseraError as e:
             error = located(e)
         raise error
+
+    def keeping(self, target: str | None = None) -> Jitted:
+        """The same function, which takes no argument over: calls may be repeated."""
+        f = Jitted(self._f, sorted(self._static), (), self._numerics, target or self._target)
+        f._is_method = self._is_method
+        return f
 
     @property
     def name(self) -> str:
@@ -537,26 +563,6 @@ class _Method:
     ) -> Path:
         """Write a page that shows the method at every level."""
         return self._jitted.inspect(self._self, *args, path=path, **kwargs)
-
-
-def _gpu_of(target: str, device: Device) -> Device | None:
-    """Where a target that names a GPU, or the architecture of one, takes what the host holds."""
-    kind = target.partition(":")[0]
-    if kind not in GPUS:
-        return device if device.kind == "mesh" else None
-    return device if device.kind != "cpu" else Device(kind)
-
-
-def _leaf_names(parameters: Sequence[str], values: Sequence[Any]) -> list[str]:
-    names = []
-    for name, value in zip(parameters, values, strict=True):
-        leaves = tree.leaves(value)
-        names += [
-            name if len(leaves) == 1 else f"{name}.{i}"
-            for i, x in enumerate(leaves)
-            if is_tensor(x)
-        ]
-    return names
 
 
 @blames_arguments

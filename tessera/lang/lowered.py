@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tessera.compile import PASSES
 from tessera.compile.executable import Executable, Step
@@ -63,6 +63,12 @@ class Lowered:
     def tile(self) -> Kernels:
         """Tile IR of each kernel, by name."""
         return self._machine("tile").tiles_at(self._shapes)
+
+    @property
+    def every_tile(self) -> list[tuple[str, Any]]:
+        """Tile IR of each kernel with its name, those in the bodies of loops and branches too."""
+        machine = self._machine("tile")
+        return getattr(machine, "every_tile", None) or list(machine.tiles_at(self._shapes).items())
 
     @property
     def target(self) -> Kernels:

@@ -26,10 +26,11 @@ from tessera.ir.graph.ir import Value, concrete, data_of, holding, host_data
 from tessera.ir.graph.known import known
 from tessera.lang import habits, numpy_protocol
 from tessera.lang.annotation import TensorSpec, spec_of
+from tessera.lang.at import At
 from tessera.lang.device import as_device, sent
 from tessera.lang.sharding import Shardable
 from tessera.ops import contraction, elementwise, indexing, reduction, shape
-from tessera.ops.define import ArrayLike, AxisLike
+from tessera.ops.define import AxisLike
 from tessera.runtime import memory
 
 
@@ -179,7 +180,7 @@ class Tensor(Value, Plotted, habits.Habits, Shardable):
         return elementwise.imag(self)  # type: ignore[return-value]
 
     @property
-    def at(self) -> At:
+    def at(self) -> At[Tensor]:
         """x.at[index].set(y): a new tensor with some elements replaced."""
         return At(self)
 
@@ -518,57 +519,6 @@ def written(key: Any) -> str:
     if key is Ellipsis:
         return "..."
     return repr(key) if isinstance(key, int | str | None) else "index"
-
-
-class _Place:
-    """x.at[index]: where an update goes."""
-
-    __slots__ = ("key", "x")
-
-    def __init__(self, x: Tensor, key: Any):
-        self.x, self.key = x, key
-
-    def __getattr__(self, name: str) -> Any:
-        raise habits.absent("x.at[index]", name, dir(type(self)))
-
-    def get(self) -> Tensor:
-        """These elements."""
-        return self.x[self.key]
-
-    def set(self, value: ArrayLike) -> Tensor:
-        """The tensor with these elements replaced."""
-        return indexing.update(self.x, self.key, value, "set")  # type: ignore[return-value]
-
-    def add(self, value: ArrayLike) -> Tensor:
-        """The tensor with a value added to these elements, repeated indices adding up."""
-        return indexing.update(self.x, self.key, value, "add")  # type: ignore[return-value]
-
-    def multiply(self, value: ArrayLike) -> Tensor:
-        """The tensor with these elements multiplied by a value, once for each index that repeats."""
-        return indexing.update(self.x, self.key, value, "multiply")  # type: ignore[return-value]
-
-    def max(self, value: ArrayLike) -> Tensor:
-        """The tensor with these elements raised to at least a value."""
-        return indexing.update(self.x, self.key, value, "max")  # type: ignore[return-value]
-
-    def min(self, value: ArrayLike) -> Tensor:
-        """The tensor with these elements lowered to at most a value."""
-        return indexing.update(self.x, self.key, value, "min")  # type: ignore[return-value]
-
-
-class At:
-    """x.at: takes an index."""
-
-    __slots__ = ("x",)
-
-    def __init__(self, x: Tensor):
-        self.x = x
-
-    def __getitem__(self, key: Any) -> _Place:
-        return _Place(self.x, key)
-
-    def __getattr__(self, name: str) -> Any:
-        raise habits.absent("x.at", name, ())
 
 
 ARRAY_NAMESPACE: Provided[Callable[[], Any]] = Provided(

@@ -121,7 +121,7 @@ class Verified:
         return Bound(float(lo), float(hi))
 
     def _kernels(self, kernels: Sequence[Checked]) -> Iterator[Verdict]:
-        for k, found, _ in kernels:
+        for k, found, _, _ in kernels:
             self._demand_names([m.name for m in k.parameters if _is_input(m)])
             sizes = {**dict.fromkeys(k.sizes, _EXAMPLE), **found, **self._sizes}
             inputs = {m.name: self._range(m.name) for m in k.parameters if _is_input(m)}

@@ -65,8 +65,8 @@ class _Checked(NodeTransformer):
         return node
 
     def visit_Concat(self, node: Any) -> Any:  # noqa: N802
-        node = self.generic_visit(node)
-        parts = [_filtered(n, "string") for n in node.nodes]
+        seen: Any = self.generic_visit(node)
+        parts = [_filtered(n, "string") for n in seen.nodes]
         return functools.reduce(lambda a, b: nodes.Add(a, b, lineno=node.lineno), parts)
 
     def visit_Compare(self, node: Any) -> Any:  # noqa: N802
@@ -90,8 +90,7 @@ class Environment(sandbox.ImmutableSandboxedEnvironment):
             extensions=["jinja2.ext.loopcontrols", Generation], cache_size=0,
         )  # fmt: skip
         self._left = STEPS
-        known: dict[str, Any] = {name: self.filters[name] for name in FILTERS}
-        tests: dict[str, Any] = self.tests
+        known = {name: self.filters[name] for name in FILTERS}
         own: dict[str, Any] = {
             "string": lambda x: str(weighed(x)),
             "tojson": _json,
@@ -103,6 +102,7 @@ class Environment(sandbox.ImmutableSandboxedEnvironment):
             "weighed": weighed,
         }
         self.filters = {k: self._counted(f) for k, f in (known | own).items()}
+        tests: dict[str, Any] = dict(self.tests)
         self.tests = {k: self._counted(f) for k, f in tests.items()}
         self.globals.pop("lipsum")
 

@@ -297,6 +297,9 @@ static tess_status_t read_table(TessBundle *b) {
   if (u32_at(b->data + 8) != TESS_BUNDLE_VERSION)
     return fail(TESS_ERROR_FILE, "bundle: format version %u, expected %u", u32_at(b->data + 8), TESS_BUNDLE_VERSION);
   b->count = u32_at(b->data + 12);
+  for (i = u32_at(b->data + 64) ? 168 : 68; i < HEADER; i++)
+    if (b->data[i] || u32_at(b->data + 64) > 1 || u32_at(b->data + 68))
+      return fail(TESS_ERROR_FILE, "bundle: bytes behind its signature, or without one; it was changed");
   if (u64_at(b->data + 16) != b->size)
     return fail(TESS_ERROR_FILE, "bundle: %llu bytes, its header states %llu; it is truncated or damaged",
                 (unsigned long long)b->size, (unsigned long long)u64_at(b->data + 16));
@@ -411,7 +414,7 @@ static tess_status_t check_digests(const TessBundle *b) {
 static tess_status_t map_file(TessBundle *b, const char *path) {
   struct stat s;
   void *p;
-  int file = open(path, O_RDONLY | O_CLOEXEC);
+  int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused, and not waited for */
   if (file < 0) return fail(TESS_ERROR_FILE, "bundle: %s cannot be opened (%s)", path, strerror(errno));
   if (fstat(file, &s) || !S_ISREG(s.st_mode) || s.st_size < HEADER) {
     close(file);
@@ -1443,12 +1446,9 @@ static int waits(const TessEntry *e, const Bound *b, const Job *x, const uint8_t
 }
 
 static tess_status_t make_actions(const TessEntry *e, Bound *b, uint32_t threads) {
-  uint32_t i, j, total = 0, numbers = 0;
+  uint32_t i, j, numbers = 0;
   for (i = 0; i < e->steps; i++)
-    if (has_kernel(&e->step[i])) {
-      total += e->step[i].kind == CALL ? e->step[i].in_count : e->kernel[e->step[i].kernel].parameters;
-      numbers += e->kernel[e->step[i].kernel].size_count;
-    }
+    if (has_kernel(&e->step[i])) numbers += e->kernel[e->step[i].kernel].size_count;
   b->job = calloc(e->steps + 1, sizeof *b->job);
   b->action = calloc(e->steps + 1, sizeof *b->action);
   b->numbers = calloc((size_t)numbers + 1, sizeof *b->numbers);

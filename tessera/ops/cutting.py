@@ -46,6 +46,20 @@ def padded(types: Types, outs: Types, p: Params) -> Factors:
     return single([x, []], [y], sizes, whole)
 
 
+def window(types: Types, outs: Types, p: Params) -> Factors:
+    """A part that starts where data says, read or written: axes that it takes whole are alike."""
+    x, *rest = types
+    written = bool(rest and rest[0].rank)
+    part = rest[0] if written else outs[0]
+    same = [n == m for n, m in zip(x.shape, part.shape, strict=True)]
+    whole = [f"f{a}" if s else f"x{a}" for a, s in enumerate(same)]
+    own = [f"f{a}" if s else f"y{a}" for a, s in enumerate(same)]
+    sizes = dict(zip(whole, x.shape, strict=True)) | dict(zip(own, part.shape, strict=True))
+    ins = [whole, *([own] if written else []), *([] for _ in rest[written:])]
+    fixed = frozenset(a for a in sizes if not a.startswith("f"))
+    return single(ins, [whole if written else own], sizes, fixed)
+
+
 def convolved(ins: Sequence[str], out: str) -> Callable[[Types, Types, Params], Factors]:
     """Convolutions: "n c", "o c" -> "n o", each with spatial axes behind; of several groups only n can be
     cut.

@@ -13,20 +13,21 @@ types, settles dtypes, broadcasting and axes, and binds the op on operands that 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
 
 from tessera.core.arrays import as_numpy, is_foreign
 from tessera.core.blame import MISFITS, blamed, brief
+from tessera.core.counterparts import lacking
 from tessera.core.device import ANYWHERE
 from tessera.core.dims import Dim, Shape, Size
 from tessera.core.dtype import DType, as_dtype, bool_, c64, f32, i64
 from tessera.core.errors import (
     AxisError,
     DTypeError,
-    NoAttributeError,
     OperandError,
     PolicyError,
     ShapeError,
@@ -95,12 +96,6 @@ class OpFunction(Generic[P, R]):
             error = located(out_of_memory(self.__name__, e))
         raise error
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # protocols ask for such names, and for a plain answer
-            raise AttributeError(f"an op has no attribute '{name}'")
-        told = f"op.{self.__name__} is a function and has no '{name}'; functions lie in op: write op.{name}"
-        raise located(NoAttributeError(told))
-
     def bind(self, *operands: Value, **params: Any) -> Value:
         """Apply an op of one result to operands that fit its record."""
         result: Value = bind(self.op, *operands, **params)
@@ -110,6 +105,10 @@ class OpFunction(Generic[P, R]):
         """Apply an op of several results to operands that fit its record."""
         results: tuple[Value, ...] = bind(self.op, *operands, **params)
         return results
+
+    def __getattr__(self, name: str) -> Any:
+        """A name looked up in an op as if it were a module, np.fft.rfft, is told where it is."""
+        raise lacking(f"op.{self.__dict__.get('__name__', '')}", name, (), {"op": FUNCTIONS})
 
     @property
     def __doc__(self) -> str:  # type: ignore[override]
@@ -124,8 +123,38 @@ def with_origins(error: TesseraError, operands: Sequence[Any]) -> TesseraError:
     """The error, telling where each traced operand came from."""
     if not error.origins and isinstance(error, ShapeError | DTypeError):
         found = [(i, v, origin(v)) for i, v in enumerate(operands) if isinstance(v, Value)]
-        error.origins = tuple(f"operand {i} {v.type} is from {o}" for i, v, o in found if o)
+        traced = (f"operand {i} {v.type} is from {o}" for i, v, o in found if o)
+        each = (x if isinstance(x, list | tuple) else (x,) for x in operands)
+        error.origins = (*traced, *laid_out("operands", [v for x in each for v in x]))
     return error
+
+
+_SHOWN = 8  # tensors of which a message shows the layout
+
+
+def laid_out(what: str, values: Sequence[Any]) -> tuple[str, ...]:
+    """A line with the layouts of tensors on a mesh: operands are f32[64@dp, 32], f32[8] on mesh dp=2."""
+    tensors = [v for v in values if isinstance(v, Value)]
+    mesh = next((v.data.mesh for v in tensors if _on_mesh(v)), None)  # type: ignore[union-attr]
+    if mesh is None:
+        return ()
+    shown: list[Any] = [v.data.layout.show(v.type) if _on_mesh(v) else v.type for v in tensors]  # type: ignore[union-attr]
+    more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+    return (f"{what} are {', '.join(map(str, shown[:_SHOWN]))}{more} on mesh {mesh}",)
+
+
+@contextmanager
+def showing_layouts(arguments: Sequence[Any]) -> Iterator[None]:
+    """Errors in the block about shapes and dtypes show the layouts of arguments on a mesh."""
+    try:
+        yield
+    except (ShapeError, DTypeError) as e:
+        e.origins = (*e.origins, *laid_out("arguments", arguments))
+        raise
+
+
+def _on_mesh(v: Value) -> bool:
+    return v.device.kind == "mesh" and v.data is not None
 
 
 _VALUES = (Value, float, int, str, type(None), DType)  # arguments that lend no memory

@@ -18,6 +18,7 @@ from tessera.ir.graph.ir import Node, Value, concrete
 from tessera.ir.graph.op import Element, Params, Sample, Types
 from tessera.ops.batching import Mask, batch_size, in_front
 from tessera.ops.creation import iota
+from tessera.ops.cutting import window
 from tessera.ops.define import (
     ArrayLike,
     as_value,
@@ -131,7 +132,8 @@ def _starting(op: str, x: Value, starts: Sequence[Value], sizes: Sequence[Size])
         Element(1 + a, (), n - m, i)
         for a, (i, n, m) in enumerate(zip(index, types[0].shape, p["sizes"], strict=True))
     ), kinds=INDEX_KINDS, places=1, linear=(0,),
-    batch=_dynamic_slice_batch,
+    batch=_dynamic_slice_batch, factors=window,
+    resize=lambda p, types, outs: {**p, "sizes": outs[0].shape},
     numpy=lambda x, *starts, sizes: x[_window(x, starts, sizes)],
     transpose=lambda n, ct, k: dynamic_update_slice.bind(
         full_of(n.operands[0].shape, 0, ct.dtype), ct, *n.operands[1:]
@@ -196,7 +198,7 @@ def _dynamic_update_transpose(n: Node, ct: Value, k: int) -> Value:
 @define(
     infer=_dynamic_update_types, decompose=_update_by_parts, moves=True,
     kinds=("buifc", "buifc", "iu"), places=2, numpy=_dynamic_update, jvp=_dynamic_update_jvp,
-    transpose=_dynamic_update_transpose, batch=_dynamic_update_batch,
+    transpose=_dynamic_update_transpose, batch=_dynamic_update_batch, factors=window,
     samples=(
         Sample((5,), (2,), start=(1,)), Sample((3, 4), (2, 1), start=(0, 9)),
         Sample((3,), (0,), start=(1,)), Sample((), (), start=()),

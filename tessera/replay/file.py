@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import zipfile
+import zlib
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,10 @@ from tessera.core.errors import FileError, MissingFileError
 
 FORMAT, VERSION = "tessera-record", 1
 KEPT = 4096  # elements of a value that a record keeps: all of a small one, evenly spaced ones of a large one
+MOST_TEXT = 1 << 28  # bytes of a manifest or of a program
+_DAMAGED = (  # what a zip that is damaged, encrypted or packed in another way ends with
+    zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, OSError, MemoryError,
+)  # fmt: skip
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -104,12 +110,14 @@ class Reader:
             raise MissingFileError(f"replay: there is no file {path}")
         try:
             self._zip = zipfile.ZipFile(path)
-            whole = json.loads(self._zip.read("manifest.json"))
+            whole = json.loads(self._bytes("manifest.json", MOST_TEXT))
             if whole["format"] != FORMAT:
                 raise ValueError(whole["format"])
             version = int(whole["version"])
             self.record = Record(dict(whole["machine"]), [_called(c) for c in whole["calls"]])
-        except (zipfile.BadZipFile, OSError, KeyError, ValueError, TypeError):
+        except (
+            *_DAMAGED, KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError
+        ):  # fmt: skip
             raise FileError(
                 f"replay: {path} is no record that ts.record wrote, or is damaged"
             ) from None
@@ -125,12 +133,18 @@ class Reader:
 
     def text(self, name: str) -> str:
         """A part that is text."""
-        return self._part(name).decode()
+        try:
+            return self._part(name, MOST_TEXT).decode()
+        except UnicodeDecodeError:
+            raise FileError(f"replay: {name} of the file is no text; it is damaged") from None
 
     def array(self, t: Told) -> Array:
         """An array that the file holds whole."""
-        data = self._part(f"arrays/{t.digest}")
-        found = np.frombuffer(data, as_dtype(t.dtype).np).reshape(t.shape)
+        dtype = np.dtype(as_dtype(t.dtype).np)
+        data = self._part(f"arrays/{t.digest}", math.prod(t.shape) * dtype.itemsize)
+        if len(data) != math.prod(t.shape) * dtype.itemsize:
+            raise FileError(f"replay: the array {t.digest[:12]} of the file is damaged")
+        found = np.frombuffer(data, dtype).reshape(t.shape)
         if Told.of(found).digest != t.digest:
             raise FileError(f"replay: the array {t.digest[:12]} of the file is damaged")
         return found
@@ -140,12 +154,23 @@ class Reader:
         name = f"values/{t.digest}"
         if not self.has(name):
             return None
-        return np.frombuffer(self._part(name), as_dtype(t.dtype).np)
+        dtype = np.dtype(as_dtype(t.dtype).np)
+        data = self._part(name, KEPT * dtype.itemsize)
+        if len(data) != len(places(math.prod(t.shape))) * dtype.itemsize:
+            raise FileError(f"replay: the value {t.digest[:12]} of the file is damaged")
+        return np.frombuffer(data, dtype)
 
-    def _part(self, name: str) -> bytes:
+    def _bytes(self, name: str, most: int) -> bytes:
+        """A part of so many bytes at most, however small it is packed."""
+        size = self._zip.getinfo(name).file_size
+        if size > most:
+            raise zipfile.BadZipFile(f"{name} has {size} bytes, expected at most {most}")
+        return self._zip.read(name)
+
+    def _part(self, name: str, most: int) -> bytes:
         try:
-            return self._zip.read(name)
-        except (KeyError, zipfile.BadZipFile, OSError) as e:
+            return self._bytes(name, most)
+        except (*_DAMAGED, KeyError) as e:
             raise FileError(f"replay: the file lacks {name}, or it is damaged ({e})") from None
 
 
@@ -159,7 +184,10 @@ def places(size: int) -> Array:
 
 
 def _told(t: dict[str, Any]) -> Told:
-    return Told(str(t["dtype"]), tuple(int(n) for n in t["shape"]), str(t["digest"]))
+    shape = tuple(int(n) for n in t["shape"])
+    if any(n < 0 for n in shape):
+        raise ValueError(shape)
+    return Told(str(t["dtype"]), shape, str(t["digest"]))
 
 
 def _called(c: dict[str, Any]) -> Called:

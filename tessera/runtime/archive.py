@@ -22,6 +22,7 @@ from tessera.runtime.folder import entries, private, read_trusted, write_whole
 
 _NAME = re.compile(r"(code|gpu|programs)/([0-9a-f]{64})\.code")
 _TUNED = "tuned.json"
+_MOST = 1 << 30  # bytes of an entry, unpacked
 
 
 def export_all(file: str | os.PathLike[str]) -> int:
@@ -45,6 +46,8 @@ def export_all(file: str | os.PathLike[str]) -> int:
 
 def load_all(file: str | os.PathLike[str]) -> tuple[int, int]:
     """Add the entries of such a file; how many there are, and how many were left out as damaged."""
+    if Path(file).exists() and not Path(file).is_file():  # a pipe might never end
+        raise OperandError(f"cache: {file} is no file that the cache has exported")
     try:
         archive = zipfile.ZipFile(file)
     except OSError as e:
@@ -64,10 +67,18 @@ def load_all(file: str | os.PathLike[str]) -> tuple[int, int]:
         return taken + _take_nests(archive), damaged
 
 
+def _unpacked(archive: zipfile.ZipFile, name: str) -> bytes:
+    """A part of the archive, unless it is larger than any that the cache exports."""
+    size = archive.getinfo(name).file_size
+    if size > _MOST:
+        raise zipfile.BadZipFile(f"{name} has {size} bytes, expected at most {_MOST}")
+    return archive.read(name)
+
+
 def _take(archive: zipfile.ZipFile, name: str, kind: str, key: bytes) -> bool:
     """Put one entry in its place; False when it is damaged."""
     try:
-        data = archive.read(name)
+        data = _unpacked(archive, name)
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError):
         return False  # damaged, encrypted, or packed in a way that Python does not know
     if fault_of(data, key, kind) is not None:
@@ -84,7 +95,8 @@ def _take(archive: zipfile.ZipFile, name: str, kind: str, key: bytes) -> bool:
 def _take_nests(archive: zipfile.ZipFile) -> int:
     with tempfile.TemporaryDirectory() as folder:
         try:
-            path = archive.extract(_TUNED, folder)
+            path = Path(folder) / _TUNED
+            path.write_bytes(_unpacked(archive, _TUNED))
         except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError):
             return 0
         return tuned.load(path)

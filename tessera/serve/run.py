@@ -44,7 +44,8 @@ class Connection(H11Protocol):
         super().data_received(data)
         cycle: Any = self.cycle  # None before the first request
         if cycle is not None and not cycle.response_complete:
-            self._stop_waiting("_arriving")
+            _cancel(self._arriving)
+            self._arriving = None
         elif self._arriving is None:
             self._arriving = self.loop.call_later(self._patience, self.transport.abort)
 
@@ -55,7 +56,8 @@ class Connection(H11Protocol):
 
     def resume_writing(self) -> None:
         """The client reads."""
-        self._stop_waiting("_taking")
+        _cancel(self._taking)
+        self._taking = None
         super().resume_writing()
 
     def on_response_complete(self) -> None:
@@ -66,15 +68,15 @@ class Connection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop all waiting."""
-        self._stop_waiting("_arriving")
-        self._stop_waiting("_taking")
+        _cancel(self._arriving)
+        _cancel(self._taking)
+        self._arriving = self._taking = None
         super().connection_lost(exc)
 
-    def _stop_waiting(self, name: str) -> None:
-        timer: asyncio.TimerHandle | None = getattr(self, name)
-        if timer is not None:
-            timer.cancel()
-        setattr(self, name, None)
+
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
 
 
 class Server(uvicorn.Server):

@@ -12,11 +12,11 @@ from tessera.core.blame import blames_arguments
 from tessera.core.errors import FileError, OperandError
 from tessera.core.ranks import engine
 from tessera.core.source import warn_caller
-from tessera.files.atomic import clear_abandoned
+from tessera.files.atomic import claim, clear_abandoned
 from tessera.files.index import INDEX, shards_of
 from tessera.files.load import load
 from tessera.files.save import save
-from tessera.files.sharded import told_all
+from tessera.files.sharded import agree, told_all
 
 _NAME = re.compile(r"step-(\d{8,})\.safetensors(\.index\.json)?")
 
@@ -39,6 +39,7 @@ class Checkpoints:
                 raise OperandError(f"Checkpoints: {name} is {x}, expected a positive number")
         self.folder, self.every, self.seconds, self.keep = Path(folder), every, seconds, keep
         self._last = time.monotonic()
+        self._claimed = False
 
     def path(self, step: int) -> Path:
         """The file of a step."""
@@ -62,11 +63,30 @@ class Checkpoints:
 
     def save(self, step: int, tree: Any) -> None:
         """Save the file of a step, then remove those that are too old."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self._claim()
         save(self.path(step), tree)
         self._last = time.monotonic()
         for old in self.steps()[: -self.keep] if engine().rank == 0 else ():
             self._remove(self.path(old))
+
+    def _claim(self) -> None:
+        """Refuse a folder that another run saves in, on all ranks."""
+        if self._claimed:
+            return
+        error = None
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if engine().rank == 0:
+                claim(self.folder)
+        except OSError as e:
+            error = f"save: cannot make {self.folder}: {e.strerror or e}"
+        except FileError as e:
+            error = e.message
+        if engine().size > 1:
+            agree("claim", error)
+        elif error is not None:
+            raise FileError(error)
+        self._claimed = True
 
     def _remove(self, path: Path) -> None:
         """Take away a file, or an index and then what it names."""

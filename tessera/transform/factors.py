@@ -134,7 +134,10 @@ def _follow(
     for k, jx in enumerate(ix.index):
         if isinstance(jx, _Mark):
             _follow_one(k, jx, names[ix.operand], types[ix.operand], out, mixed)
-    if isinstance(ix.offset, _Mark) or ix.offset != 0:
+    if isinstance(ix.offset, _Mark):
+        mixed |= {f"o{k}" for k in ix.offset.axes}  # a shard would begin at another place
+        return
+    if ix.offset != 0:
         return
     which = n.operands[ix.operand].node
     if which is not None and which.op is iota.op:

@@ -54,6 +54,7 @@ from tessera.ops.elementwise import (
 from tessera.ops.shape import reshape
 from tessera.transform.factors import factors_of
 from tessera.transform.match import collectives
+from tessera.transform.partition_moves import MOVES
 from tessera.transform.partition_regions import REGIONS
 from tessera.transform.partition_space import SPACE
 from tessera.transform.partition_views import VIEWS
@@ -114,6 +115,11 @@ class _Walk:
     def inside(self, times: int) -> _Walk:
         """One for a region, whose collectives run so many times."""
         return _Walk(self.mesh, self.sizes, self.reshard.repeated(times))
+
+    def note_permute(self, x: Value, axis: str, s: Shard, n: Node) -> None:
+        """List a permute of x, a part of a shard, that a node needs."""
+        moved = int(x.type.size) * x.dtype.bits // 8
+        self.reshard.note("permute", axis, moved, s.layout.show(s.type), n.op.name, n.location)
 
     def trial(self) -> _Walk:
         """One whose collectives are not listed."""
@@ -181,7 +187,8 @@ class _Walk:
         if n.op in EXCHANGES:
             self.reshard.note_own(n, operands[0].type, operands[0].layout)
         is_cut = any(s.layout.axes or s.layout.partial for s in operands)
-        made = SPACE[n.op](self, n, operands, params) if is_cut and n.op in SPACE else None
+        rule = SPACE.get(n.op) or MOVES.get(n.op)
+        made = rule(self, n, operands, params) if is_cut and rule is not None else None
         if made is not None:
             return made
         if n.op in REGIONS and (is_cut or any(map(collectives, n.regions))):
@@ -280,8 +287,9 @@ class _Walk:
             if f.sizes[name] % parts(mine, self.mesh) == 0:
                 continue
             shared = any(name in axis and len(axis) > 1 for x in (*f.ins, *f.outs) for axis in x)
-            # A host call may refuse what the padding holds, but for writes at places, which drop it.
-            hosted = step.node.op.call is not None and not f.places
+            # A host call may refuse what the padding holds, but for writes at places, which drop it, and
+            # ops that only move elements.
+            hosted = step.node.op.call is not None and not f.places and not step.node.op.moves
             if len(mine) > 1 or shared or hosted or (name in f.folded and not _is_paddable(step)):
                 return False
         return True
@@ -464,6 +472,8 @@ def _passes_partial(step: Step, operands: Sequence[Shard]) -> bool:
     partial = next((s.layout.partial for s in operands if s.layout.partial), ())
     if not partial or step.factors is None:
         return False
+    if any(a in s.layout.axes for s in operands for a in partial):
+        return False  # what shards hold along that axis belongs to other elements
     op = step.node.op
     if op.view is not None:
         return operands[0].layout.partial == partial

@@ -13,31 +13,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tessera.core.mesh import Mesh
-from tessera.ir.graph.ir import Builder, Node, Value, bind, building
+from tessera.ir.graph.ir import Node, Value, bind
 from tessera.ir.graph.op import Op, Params
 from tessera.ops.collective import PPERMUTE
 from tessera.ops.convolution import conv, conv_weights
 from tessera.ops.fft import fft, ifft
 from tessera.ops.local import SUM, TO_GLOBAL, TO_LOCAL, WHOLE
 from tessera.ops.shape import concat, slice_
-from tessera.transform.shards import Shard, Walk
+from tessera.transform.shards import Shard, Walk, as_graph
 
 Rule = Callable[[Walk, Node, Sequence[Shard], Params], list[Shard] | None]
 _SPACE = 2  # the first axis of space: batch and channels come before it
-
-
-def _as_graph(
-    walk: Walk, n: Node, operands: Sequence[Shard], f: Callable[..., Value]
-) -> list[Shard]:
-    """What a function of whole tensors gives, partitioned in place of a node."""
-    b = Builder(location=n.location)
-    with building(b):
-        ins = [b.input(s.type) for s in operands]
-        g, outer = b.finish([f(*ins)], n.op.name)
-    assert not outer, n
-    env = dict(zip(g.inputs, operands, strict=True))
-    walk.graph(g, env)
-    return [env[v] for v in g.outputs]
 
 
 def _transform(
@@ -53,7 +39,7 @@ def _transform(
             x = bind(n.op, x, axes=(a,), norm=params["norm"])
         return x
 
-    return _as_graph(walk, n, operands, each)
+    return as_graph(walk, n, operands, each)
 
 
 class _Cut(NamedTuple):
@@ -125,7 +111,7 @@ def _conv(walk: Walk, n: Node, operands: Sequence[Shard], params: Params) -> lis
         made: Value = bind(TO_GLOBAL, y, dim=c.dim, **view)
         return made
 
-    return _as_graph(walk, n, operands, local)
+    return as_graph(walk, n, operands, local)
 
 
 def _weights(walk: Walk, n: Node, operands: Sequence[Shard], params: Params) -> list[Shard] | None:
@@ -143,7 +129,7 @@ def _weights(walk: Walk, n: Node, operands: Sequence[Shard], params: Params) -> 
         made: Value = bind(TO_GLOBAL, y, dim=SUM, **view)
         return made
 
-    return _as_graph(walk, n, operands, local)
+    return as_graph(walk, n, operands, local)
 
 
 SPACE: dict[Op, Rule] = {

@@ -22,6 +22,8 @@ from tessera.ops.collective import ALL_GATHER, ALL_TO_ALL, PART, PMAX, PPERMUTE,
 from tessera.ops.define import full_of
 from tessera.ops.shape import moveaxis, pad, reshape, slice_
 
+_ASKED = frozenset(("constrain", "shard_map", "the result", "all_gather", "all_reduce"))
+
 
 @dataclass(frozen=True)
 class Inserted:
@@ -34,6 +36,11 @@ class Inserted:
     user: str  # the op that needs it
     location: Location | None
     times: int = 1  # how often it runs, in a loop of known length; `bytes` are those of all times
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether the program names it, or the layout that needs it."""
+        return self.user in _ASKED
 
     def __str__(self) -> str:
         where = f"  at {self.location}" if self.location else ""

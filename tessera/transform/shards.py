@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -9,7 +10,7 @@ from tessera.core.factors import Factors
 from tessera.core.layout import Layout
 from tessera.core.mesh import Mesh
 from tessera.core.types import TensorType
-from tessera.ir.graph.ir import Graph, Node, Value
+from tessera.ir.graph.ir import Builder, Graph, Node, Value, building
 from tessera.ir.graph.op import Params
 
 
@@ -66,5 +67,22 @@ class Walk(Protocol):
     def inside(self, times: int) -> Walk:
         """One for a region, whose collectives run so many times."""
 
+    def note_permute(self, x: Value, axis: str, s: Shard, n: Node) -> None:
+        """List a permute of x, a part of a shard, that a node needs."""
+
     def trial(self) -> Walk:
         """One whose collectives are not listed."""
+
+
+def as_graph(
+    walk: Walk, n: Node, operands: Sequence[Shard], f: Callable[..., Value]
+) -> list[Shard]:
+    """What a function of whole tensors gives, partitioned in place of a node."""
+    b = Builder(location=n.location)
+    with building(b):
+        ins = [b.input(s.type) for s in operands]
+        g, outer = b.finish([f(*ins)], n.op.name)
+    assert not outer, n
+    env = dict(zip(g.inputs, operands, strict=True))
+    walk.graph(g, env)
+    return [env[v] for v in g.outputs]

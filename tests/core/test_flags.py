@@ -65,6 +65,7 @@ def test_every_field_is_read_from_a_variable():
     values = {
         "cache_dir": "/elsewhere", "cache_limit": "5", "threads": "7", "memory": "9", "target": "numpy", "numerics": "fast", "log": "info", "verify": "1",
         "strict": "1", "cpu_devices": "2", "matrix_units": "0", "checked": "1", "watchdog": "7", "update_golden": "1",
+        "gather_limit": "3",
     }  # fmt: skip
     assert set(values) == {f.name for f in fields(Flags)}
     changed = read({f"TESSERA_{k.upper()}": v for k, v in values.items()})

@@ -130,9 +130,16 @@ def test_samples_of_any_object_are_stacked():
     assert loader.batch(0).numpy().tolist() == [1, 2]
 
 
+def test_a_loop_over_a_loader_is_the_next_epoch():
+    loader = numbers()
+    assert taken(loader) == taken(loader.epoch(0))
+    assert taken(loader) == taken(loader.epoch(1)) != taken(loader.epoch(0))
+    assert len(loader) == len(list(loader))
+
+
 def test_iterating_goes_through_the_epochs():
     assert len(taken(numbers(epochs=2))) == 10
-    endless = iter(numbers())
+    endless = numbers().steps()
     assert len(taken(next(endless) for _ in range(13))) == 13
 
 

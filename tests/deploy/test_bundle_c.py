@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import shutil
 import struct
 import subprocess
@@ -147,9 +148,9 @@ def record(path: Path, tensors: Sequence[Any]) -> None:
             f.write(struct.pack(f"<{1 + x.ndim}q", x.ndim, *x.shape) + x.tobytes())
 
 
-def build(out: Path, source: str, *flags: str) -> Path:
+def build(out: Path, source: str, *flags: str, compiler: str | None = COMPILER) -> Path:
     run = [
-        str(COMPILER),
+        str(compiler),
         *STRICT,
         *flags,
         "-pthread",
@@ -186,9 +187,20 @@ def runs(made: Path, name: str, program: Path, threads: int, *front: str) -> str
     return done.stderr
 
 
-@pytest.mark.parametrize("level", ["-O0", pytest.param("-O3", marks=pytest.mark.deep)])
-def test_c_has_the_bits_of_python(made: Path, tmp_path: Path, level: str):
-    program = build(tmp_path / "run", "run.c", level)
+@pytest.mark.parametrize(
+    ("compiler", "level"),
+    [
+        ("gcc", "-O0"),
+        *(
+            pytest.param(c, o, marks=pytest.mark.deep)
+            for c, o in [("gcc", "-O3"), ("clang", "-O0"), ("clang", "-O3")]
+        ),
+    ],
+)
+def test_c_has_the_bits_of_python(made: Path, tmp_path: Path, compiler: str, level: str):
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    program = build(tmp_path / "run", "run.c", level, compiler=compiler)
     for name in PROGRAMS:
         for threads in (1, 2, 3):
             assert "the same bits" in runs(made, name, program, threads)
@@ -206,7 +218,15 @@ def test_valgrind_finds_nothing(made: Path, tmp_path: Path, name: str):
         "--leak-check=full",
         "--errors-for-leak-kinds=definite",
     )
-    assert "the same bits" in runs(made, name, program, 1, *check)
+    if platform.machine() != "aarch64":
+        assert "the same bits" in runs(made, name, program, 1, *check)
+        return
+    # valgrind 3.19 rounds the product of a vector's fused multiply-add there, so that bits differ
+    at = [str(made / f"{name}.tess"), str(made / f"{name}.record"), name, "1", "3"]
+    run = [*check, str(program), *at]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 2), done.stderr
+    assert "==" not in done.stderr
 
 
 @pytest.mark.deep

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import random
 import shutil
 import struct
@@ -139,6 +140,38 @@ def test_versions_sizes_and_folders_are_said(whole: Path, tmp_path: Path):
         ts.bundle.load(tmp_path / "newer")
     with pytest.raises(FileError, match="cannot be read"):
         ts.bundle.load(tmp_path)
+
+
+def test_pipes_and_links_that_lead_nowhere_are_refused_at_once(whole: Path, tmp_path: Path):
+    """A pipe would be waited for, and a link to itself followed."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "pipe")
+    (tmp_path / "round").symlink_to(tmp_path / "round")
+    for name in ("pipe", "link", "round"):
+        with pytest.raises(FileError, match=r"cannot be read \("):
+            ts.bundle.load(tmp_path / name)
+        for suffix in ("safetensors", "safetensors.index.json"):
+            (tmp_path / f"{name}.{suffix}").symlink_to(tmp_path / name)
+            with pytest.raises(FileError):
+                ts.load(tmp_path / f"{name}.{suffix}")
+    with pytest.raises(FileError):
+        ts.bundle.load("/dev/zero")
+    (tmp_path / "good").symlink_to(whole)
+    look(tmp_path / "good")
+
+
+def test_what_stands_where_a_signature_may_stand_is_looked_at(whole: Path, tmp_path: Path):
+    data = whole.read_bytes()
+    for at, bit in [(64, 1), (64, 2), (68, 1), (72, 1), (104, 1), (167, 1), (168, 1), (255, 1)]:
+        out = bytearray(data)
+        out[at] |= bit
+        (tmp_path / "f").write_bytes(out)
+        if (at, bit) == (64, 1):  # the signature of a key of zeros, which only a demand looks at
+            with pytest.raises(FileError, match=r"none of the keys|signature"):
+                ts.bundle.load(tmp_path / "f", trusted=[bytes(32)])
+            continue
+        with pytest.raises(FileError, match="signature"):
+            ts.bundle.load(tmp_path / "f")
 
 
 def mutate(whole: Path, folder: Path, count: int, *flags: str) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import http.server
 import json
+import os
+import struct
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +19,7 @@ import pytest
 import tessera as ts
 from tessera import cli, op
 from tessera.core.errors import FileError, OperandError
+from tessera.deploy import ed25519
 from tessera.deploy.registry import Registry
 
 WEIGHTS = ts.tensor(np.linspace(-1, 1, 2000, dtype=np.float32).reshape(10, 200))
@@ -97,6 +101,60 @@ def test_an_index_is_not_believed(tmp_path: Path):
         Registry(folder).put("f", "../x")
 
 
+def hostile_head(folder: Path, size: int) -> str:
+    """A registry whose only bundle states sections of any size, with digests that fit."""
+    row = struct.pack("<IIQQ32s72s", 1, 0, 4096, size, bytes(32), b"manifest")
+    front = struct.pack("<8sIIQQ", b"TESSERAB", 1, 1, 4096 + size, 256)
+    digest = hashlib.sha256(front + row).digest()
+    for name in ("heads", "blobs"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    (folder / "heads" / digest.hex()).write_bytes((front + digest).ljust(256, b"\0") + row)
+    (folder / "blobs" / bytes(32).hex()).write_bytes(b"x" * 5000)
+    (folder / "index.json").write_text(
+        json.dumps({"format": 1, "names": {"model": [digest.hex()]}})
+    )
+    return digest.hex()
+
+
+@pytest.mark.parametrize("size", [1, 5001, 1 << 50, (1 << 63) - 8192])
+def test_sizes_that_are_promised_take_no_memory(size: int, tmp_path: Path):
+    hostile_head(tmp_path / "r", size)
+    r = Registry(tmp_path / "r")
+    with pytest.raises(FileError, match=r"is damaged|more bytes than"):
+        r.get("model", tmp_path / "got")
+    assert len(r.verify()) == 1
+    assert not (tmp_path / "got").exists()
+
+
+def test_a_pipe_in_a_registry_is_not_waited_for(tmp_path: Path):
+    (tmp_path / "r").mkdir()
+    os.mkfifo(tmp_path / "r" / "index.json")
+    with pytest.raises(FileError, match=r"cannot be read \(.*no regular file"):
+        Registry(tmp_path / "r").names()
+
+
+def test_signing_keeps_the_digest_and_what_is_signed_stays_signed(
+    registry: Registry, tmp_path: Path
+):
+    key = bytes(range(32))
+    digest = registry.digest_of("model")
+    with pytest.raises(OperandError, match="a secret key has 32 bytes, got 3"):
+        registry.sign("model", b"abc")
+    assert registry.sign("model", key) == digest
+    registry.put(tmp_path / "second.tess", "again")  # which is not signed
+    registry.get("again", tmp_path / "got")
+    got = ts.bundle.load(tmp_path / "got", trusted=[ed25519.public(key)])
+    assert got.run(X).numpy().tobytes() == ts.jit(second)(X).numpy().tobytes()
+    ts.bundle.save(second, tmp_path / "signed.tess", X, key=key)
+    assert (tmp_path / "signed.tess").read_bytes() == (tmp_path / "got").read_bytes()
+    blob = max((registry.folder / "blobs").iterdir(), key=lambda f: f.stat().st_size)
+    blob.write_bytes(b"")
+    with pytest.raises(FileError, match="is damaged"):
+        registry.sign("model", key)
+    registry.put(tmp_path / "second.tess", "model")  # mends what was damaged
+    assert registry.verify() == []
+
+
 class _Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *args: Any) -> None:
         pass
@@ -163,6 +221,10 @@ def test_commands(
     assert "double" in run("registry", "list", "r")[1]
     assert run("registry", "get", "r", "double", "--out", "g.tess")[0] == 0
     assert Path("g.tess").read_bytes() == Path("double.tess").read_bytes()
+    assert run("registry", "sign", "r", "double", "--key", "key")[1].endswith(
+        "signed by 03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8\n"
+    )
+    assert run("registry", "sign", "r", "double", "--key", "none")[0] == 1
     assert run("registry", "verify", "r") == (0, "every bundle is whole\n")
     assert run("registry", "gc", "r")[0] == 0
     assert run("registry", "get", "r", "nothing")[0] == 1

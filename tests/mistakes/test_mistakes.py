@@ -19,7 +19,7 @@ RUNS_ON = "numpy"
 
 
 def test_there_are_enough() -> None:
-    assert len(lines()) >= 600
+    assert len(lines()) >= 800
     assert len(set(lines())) == len(lines())
 
 
@@ -52,7 +52,7 @@ def test_a_wrong_call_is_told_at_its_line(number: int, line: str) -> None:
         ("X + 'a'", "add: cannot take str 'a' beside f32[3,4], expected a tensor or a number"),
         ("X + [1, 2]", "add: cannot take list [1, 2] beside f32[3,4], expected a tensor or a number; make it one with ts.tensor"),
         ("op.diag(X[0], 1)", "diag: too many positional arguments; a matrix with v on its k-th diagonal is op.diagflat(v, k); it takes (v)"),
-        ("op.fft.fftfreq(8)", "op.fft is a function and has no 'fftfreq'; functions lie in op: write op.fftfreq"),
+        ("op.fft.fftfreq(8)", "op.fft has no 'fftfreq'; write op.fftfreq"),
         ("op.asarray([1.0])", "op has no 'asarray'; write ts.asarray"),
         ("ts.grad(3)", "grad: got int 3, expected a function"),
         ("ts.grad(lambda x, y: op.sum(x))(X)", "<lambda>: the function is called with 1 argument: missing a required argument: 'y'; it takes (x, y)"),

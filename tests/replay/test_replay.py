@@ -17,9 +17,10 @@ import tessera as ts
 from tessera import eager, op
 from tessera.cli import main
 from tessera.compile.cpu import build
-from tessera.core.errors import FileError, MissingFileError
+from tessera.core.errors import FileError, MissingFileError, TesseraError
 from tessera.ir.graph.ir import run_ops_by
 from tessera.ir.tile.ir import Block, Kernel, Operation, walk
+from tessera.replay import file
 from tessera.replay.again import replay
 
 RNG = np.random.default_rng(5)
@@ -253,3 +254,50 @@ def test_a_damaged_record_is_told(damage: str, run_of_program: str, tmp_path: Pa
 def test_a_missing_record_is_told() -> None:
     with pytest.raises(MissingFileError, match="there is no file nowhere"):
         replay("nowhere")
+
+
+def packed(path: Path, parts: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as z:
+        for name, data in parts.items():
+            z.writestr(name, data)
+    return path
+
+
+def test_what_unpacks_to_more_than_it_says_is_refused(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(file, "MOST_TEXT", 1 << 16)
+    path = packed(tmp_path / "bomb.tsr", {"manifest.json": b" " * (1 << 20) + b"{}"})
+    with pytest.raises(FileError, match="or is damaged"):
+        replay(str(path))
+    with recorded(tmp_path / "run.tsr"):
+        step(draw(6, 3), X)
+    with zipfile.ZipFile(tmp_path / "run.tsr") as z:
+        parts = {n: z.read(n) for n in z.namelist()}
+    name = next(n for n in parts if n.startswith("arrays/"))
+    packed(tmp_path / "run.tsr", {**parts, name: bytes(1 << 20)})
+    with pytest.raises(FileError, match="has 1048576 bytes, expected at most"):
+        replay(str(tmp_path / "run.tsr"))
+
+
+def test_damaged_records_are_refused_or_read(tmp_path: Path) -> None:
+    with recorded(tmp_path / "run.tsr"):
+        step(draw(6, 3), X)
+    whole = (tmp_path / "run.tsr").read_bytes()
+    with zipfile.ZipFile(tmp_path / "run.tsr") as z:
+        parts = {n: z.read(n) for n in z.namelist()}
+    r = np.random.default_rng(3)
+    refused = 0
+    for i in range(60):
+        if i % 3 == 0:
+            data = bytearray(whole)
+            data[r.integers(len(data))] ^= 1 << r.integers(8)
+            (tmp_path / "f").write_bytes(data[: r.integers(len(data))] if i % 2 else data)
+        else:  # behind the checksums of the zip
+            name = sorted(parts)[r.integers(len(parts))] if i % 2 else "manifest.json"
+            data = bytearray(parts[name])
+            data[r.integers(len(data))] ^= 1 << r.integers(7)
+            packed(tmp_path / "f", {**parts, name: bytes(data)})
+        try:
+            replay(str(tmp_path / "f"))
+        except TesseraError:
+            refused += 1
+    assert refused > 20

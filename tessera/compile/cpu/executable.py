@@ -130,6 +130,11 @@ class MachineExecutable(Executable):
         return [self.schedule, *(p for e in self.regions.values() for p in e.schedules)]
 
     @property
+    def every_tile(self) -> list[tuple[str, Any]]:
+        """The Tile IR of each kernel with its name, those in loops and branches on the host too."""
+        return [*self.tiles.items(), *(x for e in self._regions.values() for x in e.every_tile)]
+
+    @property
     def tiles(self) -> Kernels:
         """The Tile IR of each kernel, by name."""
         made: Kernels = last_of(self.full_record, TILE, Kernels())

@@ -4,6 +4,7 @@ device.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,13 +19,15 @@ from tessera.core.device import Device
 from tessera.core.flags import flags
 from tessera.core.layout import Layout, replicated
 from tessera.core.mesh import Mesh, mesh_of
-from tessera.core.ranks import placement
+from tessera.core.ranks import engine, placement
+from tessera.core.source import warn_caller
 from tessera.ir.graph.ir import Graph
 from tessera.transform.bucket import bucket
 from tessera.transform.inline import inline_all
 from tessera.transform.match import check_matched
 from tessera.transform.of_rank import of_rank
 from tessera.transform.partition import Partitioned, partition
+from tessera.transform.reshard import Inserted
 
 Compile = Callable[[Graph], Executable]
 Key = tuple[tuple[tuple[int, ...], Layout], ...]
@@ -85,6 +88,7 @@ class MeshExecutable(Executable):
         parts, place = self.partitioned(key), placement(self.mesh)
         cuts = [frozenset(layout.axes) for _, layout in key]
         check_matched(parts.graph, cuts)
+        warn_of_gathers(parts.inserted)
         ends = zip(parts.types, parts.layouts, strict=True)
         whole = of_rank(
             parts.graph, place, [layout for _, layout in key], parts.layouts,
@@ -92,6 +96,23 @@ class MeshExecutable(Executable):
             [block_shape(t.shape, layout, place) for t, layout in ends],  # type: ignore[arg-type]
         )  # fmt: skip
         return Program(parts, self._compile(bucket(whole)))
+
+
+def warn_of_gathers(inserted: Sequence[Inserted]) -> None:
+    """Warn, on the first rank, of gathers beyond TESSERA_GATHER_LIMIT bytes that no one asked for."""
+    limit = flags().gather_limit
+    for c in inserted if limit and not engine().rank else ():
+        if c.kind != "all_gather" or c.is_asked or c.bytes <= limit:
+            continue
+        text = (
+            f"{c.user}: gathers {c.value} over {c.axis}, {c.bytes} bytes a shard, more than "
+            f"TESSERA_GATHER_LIMIT ({limit}); cut its operands along other axes, or ask "
+            "for the gather with dist.constrain"
+        )
+        if c.location is None:
+            warn_caller(text)
+        else:
+            warnings.warn_explicit(text, RuntimeWarning, c.location.file, c.location.line)
 
 
 def _layout(x: Any) -> Layout:

@@ -178,7 +178,7 @@ def _value(x: Any) -> Any:
     """An input as a rule sees it."""
     if isinstance(x, list | tuple):
         return [_value(e) for e in x]
-    if x is None or isinstance(x, Value):
+    if x is None or isinstance(x, Value | dict):
         return x
     a = array_of(x)
     if a.dtype.kind in "USO":

@@ -11,7 +11,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from tessera.core.constraints import Guard
 from tessera.core.device import ANYWHERE, CPU, Device
 from tessera.core.dims import Dim, substitute
 from tessera.core.dtype import DType, as_dtype
-from tessera.core.errors import DeviceError, OperandError, TraceError, out_of_memory
+from tessera.core.errors import DeviceError, OperandError, TraceError, located, out_of_memory
 from tessera.core.flags import flags
 from tessera.core.picture import Pictured
 from tessera.core.provided import Provided
@@ -76,10 +76,22 @@ class Value:
         """Sizes: ints, or symbolic while tracing."""
         return self.type.shape
 
+    @shape.setter
+    def shape(self, value: Any) -> NoReturn:
+        raise located(
+            OperandError("the shape of a tensor cannot be set; write x = x.reshape(shape)")
+        )
+
     @property
     def dtype(self) -> DType:
         """Storage format and numeric policy."""
         return self.type.dtype
+
+    @dtype.setter
+    def dtype(self, value: Any) -> NoReturn:
+        raise located(
+            OperandError("the dtype of a tensor cannot be set; write x = x.astype(dtype)")
+        )
 
     @property
     def ndim(self) -> int:

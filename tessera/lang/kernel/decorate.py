@@ -90,7 +90,8 @@ class KernelFunction:
         schedule = self.chosen(bound, sizes, arrays)
         t = self.translated(bound, sizes, schedule)
         if COMPILATIONS and all(c.kernel is not self for c in COMPILATIONS[-1]):
-            note(Compilation(self.signature.name, None, arrays, "first call", kernel=self))
+            name = self.signature.name
+            note(Compilation(name, None, arrays, "first call", 0.0, self, self, args, kwargs))
         if is_stepping():
             return _wrapped(t, step_through(t, bound, arrays, sizes, schedule, self.function))
         if key is not None and sum(x is not None for x in args) == len(arrays):

@@ -225,13 +225,18 @@ def alloc(p: Program, shape: Any, dtype: Any = f32, space: str = "shared") -> Ar
 
 
 @intrinsic()
-def empty(p: Program, shape: Any, dtype: Any = f32) -> Array:
-    """A tensor that the kernel makes: store its blocks, and return it."""
+def empty(p: Program, shape: Any, dtype: Any = f32, *, partial: bool = False) -> Array:
+    """A tensor that the kernel makes: store its blocks, and return it.
+
+    Elements that no instance writes are 0; `partial=True` says that this is meant, and ts.check is silent.
+    """
     if p.depth:
         raise KernelError("empty: a kernel makes its tensors before any loop")
     t = TensorType(as_dtype(dtype), _listed(shape))
     m = Memory(f"made{len(p.w.b.parameters)}", t, "global", True)
     p.w.b.parameters.append(m)
+    if partial:
+        p.places.partial.add(m.name)
     return Array(m.name, m, parameter=False)
 
 
@@ -314,8 +319,10 @@ def full(p: Program, shape: Any, value: Any, dtype: Any = None) -> TileValue:
 @intrinsic(np.arange)
 def arange(p: Program, n: Any, dtype: Any = i64) -> TileValue:
     """0, 1, ... n - 1."""
-    size = p.places.number(n, "arange")
-    return p.w.cast(p.w.index(0, (size,), 0), as_dtype(dtype))
+    size, d = p.places.number(n, "arange"), as_dtype(dtype)
+    if d.kind in "iu" and size - 1 > np.iinfo(d.np).max:
+        raise KernelError(f"arange: {size} numbers do not fit {d}; take a wider dtype, such as i64")
+    return p.w.cast(p.w.index(0, (size,), 0), d)
 
 
 # Loops and positions

@@ -66,6 +66,7 @@ class Places(Access):
         self.w, self.schedule, self.first = writer, schedule, first
         self.grid, self.equal = Grid(), list[Equal]()
         self.serial = False  # whether instances run one after the other
+        self.partial: set[str] = set()  # results of which some elements may stay 0
         self.loops: dict[str, tuple[Size, Size]] = {}  # of counters of loops: start and stop
         self.rounds: dict[
             str, tuple[int, int | None]

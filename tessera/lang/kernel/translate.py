@@ -71,6 +71,7 @@ class Translated:
     )  # places of what they carry
     grid: tuple[tuple[str, Size], ...] = ()  # as the kernel says it; instances may run as a loop
     returned: tuple[Axes, ...] = ()  # places of the tiles that it returns
+    partial: frozenset[str] = frozenset()  # results of which some elements may stay 0
 
     def equations(self) -> list[tuple[Size, Size, str]]:
         """Sizes that a call must find equal, and what they are of."""
@@ -171,7 +172,7 @@ class Translation:
             tuple(self.places.equal), self.assumed,
             {role: size for role, (size, _) in self.places.grid.roles.items()}, self.blocks,
             tuple(self.parser.hints), tuple(self.parser.reads.values()),
-            self.parser.loops, grid, tuple(self.returned),
+            self.parser.loops, grid, tuple(self.returned), frozenset(self.places.partial),
         )  # fmt: skip
 
     def variables(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core.dims import product
 from tessera.core.dtype import i64
 from tessera.core.errors import DTypeError, OperandError, ShapeError
 from tessera.core.promotion import promote
@@ -169,7 +170,8 @@ def _quantile(
         raise OperandError(f"{op}: method is {method!r}, expected one of {', '.join(_METHODS)}")
     axes = axes_of(op, axis, v.ndim)
     kept = [i for i in range(v.ndim) if i not in axes]
-    rows = reshape(transpose(v, (*kept, *axes)), (*(v.shape[i] for i in kept), -1))
+    many = product(tuple(v.shape[i] for i in axes))
+    rows = reshape(transpose(v, (*kept, *axes)), (*(v.shape[i] for i in kept), many))
     _, part = together(rows, q)
     if part.ndim > 1:
         raise ShapeError(f"{op}: q is {part.type}, expected a number or a vector")
@@ -220,12 +222,19 @@ def cov(
     fweights: ArrayLike = None,
     aweights: ArrayLike = None,
 ) -> Value:
-    """The covariances of the rows of x (with rowvar=False, of its columns), and of y beside them."""
+    """The covariances of the rows of x (with rowvar=False, of its columns), and of y beside them.
+
+    The variance of one row is a number, as in NumPy.
+    """
     rows = _variables(x, rowvar)
     if y is not None:
         rows = concat([rows, _variables(y, rowvar)], 0)
     free = (0 if bias else 1) if ddof is None else ddof
-    weights = _weights(rows, fweights, aweights)
+    found = _covariances(rows, free, _weights(rows, fweights, aweights), aweights)
+    return reshape(found, ()) if rows.shape[0] == 1 else found
+
+
+def _covariances(rows: Value, free: int, weights: Value | None, aweights: ArrayLike) -> Value:
     if weights is None:
         apart, total = sub(rows, mean(rows, 1, True)), as_value(rows.shape[1] - free)
         return div(matmul(apart, conj(matrix_transpose(apart))), cast_to(total, rows.dtype))
@@ -257,7 +266,7 @@ def _weights(rows: Value, fweights: ArrayLike, aweights: ArrayLike) -> Value | N
 def corrcoef(x: ArrayLike, y: ArrayLike = None, rowvar: bool = True) -> Value:
     """The correlations of the rows of x (with rowvar=False, of its columns), and of y beside them."""
     c = cov(x, y, rowvar)
-    if c.shape == (1, 1):
+    if c.ndim == 0:
         return div(c, c)
     size = sqrt(real(diagonal(c)))
     return div(div(c, expand_dims(size, 1)), expand_dims(size, 0))

@@ -327,3 +327,31 @@ def test_with_mesh_names_axes():
     assert w.shown_layout == "f32[6, 8@shard] on mesh shard=4"
     with pytest.raises(OperandError, match="mesh is missing"):
         dist.tensor(x)
+
+
+def test_messages_show_layouts_in_types():
+    mesh = dist.Mesh(["dp", "tp"], shape=(2, 4))
+    x = dist.tensor((16, 2048), SPEC((0,), ("dp",)), mesh)
+    w = dist.tensor((256, 8), SPEC((0,), ("tp",)), mesh)
+    shown = "f32[16@dp, 2048], f32[256@tp, 8] on mesh dp=2 x tp=4"
+    with pytest.raises(ShapeError) as found:
+        x @ w
+    assert str(found.value).splitlines()[-1] == f"  operands are {shown}"
+    with pytest.raises(ShapeError) as found:
+        ts.jit(lambda x, w: op.tanh(x) @ w)(x, w)
+    assert str(found.value).splitlines()[-1] == f"  arguments are {shown}"
+    with pytest.raises(ShapeError) as found:
+        op.concat([x, w])
+    assert str(found.value).splitlines()[-1] == f"  operands are {shown}"
+
+
+def test_a_large_gather_that_no_one_asked_for_warns():
+    mesh = dist.Mesh(["x"], shape=(4,))
+    x = dist.tensor(np.arange(64.0), SPEC((0,), ("x",)), mesh)
+    text = r"sort: gathers f64\[64@x\] over x, 384 bytes a shard, more than TESSERA_GATHER_LIMIT \(100\); cut"
+    with override(target="numpy", gather_limit=100):
+        with pytest.warns(RuntimeWarning, match=text):
+            ts.jit(lambda x: op.sort(x))(x)
+        ts.jit(lambda x: op.sort(dist.constrain(x, SPEC())))(x)
+    with override(target="numpy"):
+        ts.jit(lambda x: op.sort(x))(x)

@@ -6,6 +6,7 @@ from tessera.interop.onnx.rules import contraction as contraction
 from tessera.interop.onnx.rules import contrib as contrib
 from tessera.interop.onnx.rules import control as control
 from tessera.interop.onnx.rules import elementwise as elementwise
+from tessera.interop.onnx.rules import fused as fused
 from tessera.interop.onnx.rules import image as image
 from tessera.interop.onnx.rules import loss as loss
 from tessera.interop.onnx.rules import ml as ml

@@ -122,11 +122,57 @@ def _by_classes(n: Call, x: Any) -> Any:
     return strings(named, x.shape)
 
 
-@rule("ZipMap", domain=_ML, fold=False)
-def _zip_map(n: Call, x: Any) -> Any:
-    raise OnnxError(
-        "maps are not run; cut the model before ZipMap, whose input holds the same numbers"
-    )
+@rule("ZipMap", domain=_ML, host=True)
+def _zip_map(n: Call, x: Array) -> Any:
+    """A dictionary for each row: what a classifier says of each class."""
+    labels = n.get("classlabels_strings") or n.get("classlabels_int64s") or []
+    rows = x.reshape(1, -1) if x.ndim == 1 else x
+    if rows.ndim != 2 or rows.shape[1] != len(labels):
+        raise OnnxError(f"{len(labels)} labels for an input of shape {list(x.shape)}")
+    return [dict(zip(labels, row.tolist(), strict=True)) for row in rows]
+
+
+@rule("DictVectorizer", domain=_ML, fold=False)
+def _vectorize(n: Call, x: Any) -> Any:
+    """A dictionary as a row, 0 where it has no entry."""
+    if not isinstance(x, dict):
+        raise OnnxError(f"input 0 is {type(x).__name__}, expected a dictionary")
+    names = n.get("string_vocabulary") or n.get("int64_vocabulary") or []
+    kinds = {type(v) for v in x.values()}
+    if str in kinds:
+        return strings([x.get(k, "") for k in names], (1, len(names)))
+    return np.array([[x.get(k, 0) for k in names]], np.int64 if kinds == {int} else np.float32)
+
+
+@rule("CastMap", domain=_ML, fold=False)
+def _cast_map(n: Call, x: Any) -> Any:
+    """The values of a dictionary in the order of its keys, which are places where the map is sparse."""
+    if not isinstance(x, dict):
+        raise OnnxError(f"input 0 is {type(x).__name__}, expected a dictionary")
+    found = sorted(x.items())
+    if n.get("map_form", "DENSE") == "SPARSE":
+        width = n.get("max_map", 1)
+        if not 0 < width < 2**31 or any(not 0 <= k < width for k, _ in found):
+            raise OnnxError(f"max_map is {width}, but the keys are {[k for k, _ in found][:8]}")
+        found = [(k, x.get(k, 0)) for k in range(width)]
+    row = [v for _, v in found]
+    if n.get("cast_to", "TO_FLOAT") == "TO_STRING":
+        return strings([str(v) for v in row], (1, len(row)))
+    to = np.float32 if n.get("cast_to", "TO_FLOAT") == "TO_FLOAT" else np.int64
+    return np.array([[float(v) for v in row]]).astype(to)
+
+
+@rule("CategoryMapper", domain=_ML, host=True)
+def _category(n: Call, x: Array) -> Any:
+    """Text as whole numbers, or the other way round."""
+    names, codes = n.need("cats_strings"), n.need("cats_int64s")
+    if len(names) != len(codes):
+        raise OnnxError(f"{len(names)} names for {len(codes)} numbers")
+    if is_text(x):
+        table, default = dict(zip(names, codes, strict=True)), n.get("default_int64", -1)
+        return np.array([table.get(s, default) for s in x.reshape(-1)], np.int64).reshape(x.shape)
+    back, other = dict(zip(codes, names, strict=True)), n.get("default_string", "_Unused")
+    return strings([back.get(int(i), other) for i in x.reshape(-1)], x.shape)
 
 
 # Linear models --------------------------------------------------------------------------------
@@ -162,7 +208,14 @@ def _linear_regressor(n: Call, x: Any) -> Any:
 @rule("LinearClassifier", domain=_ML, fold=False)
 def _linear_classifier(n: Call, x: Any) -> Any:
     intercepts = np.array(n.get("intercepts", [0.0]), np.float32)
-    w = np.array(n.need("coefficients"), np.float32).reshape(len(intercepts), -1)
+    # Coefficients past those of the columns that x has are not read, as in onnxruntime.
+    columns = int(as_value(x).shape[-1])
+    flat = np.array(n.need("coefficients"), np.float32)
+    if flat.size < len(intercepts) * columns:
+        raise OnnxError(
+            f"{flat.size} coefficients for {len(intercepts)} classes and {columns} columns"
+        )
+    w = flat[: len(intercepts) * columns].reshape(len(intercepts), columns)
     scores = op.add(op.matmul(op.cast(x, f32), w.T), intercepts)
     labels = n.get("classlabels_strings") or n.get("classlabels_ints") or []
     return _classified(scores, labels, n.get("post_transform", "NONE"), binary_zero=0.0)

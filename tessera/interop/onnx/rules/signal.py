@@ -44,8 +44,9 @@ def _complex(x: Any) -> Any:
 
 @rule("STFT")
 def _stft(n: Call, x: Any, step: Any, window: Any = None, length: Any = None) -> Any:
-    """Fourier transforms of windows of a signal (batch, length, 1 or 2)."""
+    """Fourier transforms of windows of a signal (batch, length, 1 or 2); (batch, length) is real."""
     x = as_value(x)
+    x = op.expand_dims(x, -1) if x.ndim == 2 else x
     hop = int(one(step, "frame_step"))
     if length is not None:
         size = int(one(length, "frame_length"))

@@ -1,0 +1,133 @@
+"""What goes wrong with several ranks ends with one message in time, hangs nothing and leaves no broken file."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tests.runtime.test_ranks import KILLED, failure, run, script
+
+ROOT = Path(__file__).parents[3]
+
+SAVES = """
+import sys
+import numpy as np, tessera as ts
+from tessera import dist
+mesh = dist.Mesh(["dp"], shape=(2,))
+saved = ts.train.Checkpoints(sys.argv[1], every=1)
+saved.save(int(sys.argv[2]), {"w": dist.tensor(np.full((4, 2), 1.0), dist.ShardSpec((0,), ("dp",)), mesh)})
+if len(sys.argv) > 3:
+    print("saved", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_two_runs_in_one_folder(tmp_path):
+    """The second is refused before it writes; once the first is killed, the folder is free."""
+    program, folder = script(tmp_path, SAVES), tmp_path / "steps"
+    env = {**os.environ, "TESSERA_TARGET": "numpy"}
+    first = subprocess.Popen(
+        [sys.executable, str(program), str(folder), "1", "wait"], env=env, cwd=ROOT, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "saved\n"
+        before = sorted(p.name for p in folder.iterdir())
+        done = run("-n", 2, program, folder, 2)
+        assert done.returncode == 1
+        assert f"save: another run (process {first.pid} on " in done.stderr
+        assert f"saves in {folder}; give each run a folder of its own, or end that one" in done.stderr
+        assert sorted(p.name for p in folder.iterdir()) == before
+    finally:
+        first.kill()
+        first.communicate()
+    done = run("-n", 2, program, folder, 2)
+    assert done.returncode == 0, done.stderr
+    assert ts.train.Checkpoints(folder).steps() == [1, 2]
+
+
+FULL = """
+import resource, sys
+import numpy as np, tessera as ts
+from tessera import dist
+mesh = dist.Mesh(["dp"], shape=(2,))
+def tree(x):
+    return {"w": dist.tensor(np.full((4, 1000), x), dist.ShardSpec((0,), ("dp",)), mesh)}
+ts.save(sys.argv[1], tree(1.0))
+if dist.rank() == 1:  # as a disk that is full in the middle of a file
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
+try:
+    ts.save(sys.argv[1], tree(2.0))
+except ts.TesseraError as e:
+    print(dist.rank(), e.message)
+"""
+
+
+def test_a_full_disk_on_one_rank_leaves_the_older_checkpoint(tmp_path):
+    path = tmp_path / "model.safetensors"
+    done = run("-n", 2, script(tmp_path, FULL), path)
+    first, second = sorted(done.stdout.splitlines())
+    assert first[2:] == second[2:], done.stderr
+    assert first.startswith("0 save: cannot write ")
+    assert first.endswith(": File too large (rank 1); the older checkpoint stays in force")
+    assert np.all(ts.load(path)["w"].numpy() == 1)
+    assert len(list(tmp_path.glob("*.safetensors*"))) == 3  # nothing of the failed one is left
+    assert not list(tmp_path.glob(".*"))
+
+
+SLOW = """
+import time
+from tessera import dist
+dist.barrier()
+time.sleep(60 * dist.rank())
+dist.barrier()
+"""
+LATE = "rank 1 did not come within 1 s (TESSERA_WATCHDOG); it is stopped, too slow, or at no collective"
+
+
+@pytest.mark.parametrize("text", [SLOW, KILLED.format(signal="SIGSTOP")], ids=["slow", "stopped"])
+def test_a_rank_that_does_not_come_ends_the_run_in_time(tmp_path, text):
+    begin = time.monotonic()
+    done = run("-n", 2, script(tmp_path, text), watchdog=1)
+    assert failure(done).endswith("rank 0 failed; the other ranks were ended")
+    assert f"barrier float64[0]: {LATE}" in done.stderr
+    assert time.monotonic() - begin < 60
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("what", ["slow", "SIGSTOP", "SIGKILL"])
+def test_mpi_ends_a_run_in_time(tmp_path, what):
+    pytest.importorskip("mpi4py")
+    text = SLOW if what == "slow" else KILLED.format(signal=what)
+    begin = time.monotonic()
+    done = run("-n", 2, "--engine", "mpi", script(tmp_path, text), watchdog=2)
+    assert failure(done).endswith(
+        "a rank was killed by signal 9 (SIGKILL); the other ranks were ended"
+        if what == "SIGKILL"
+        else "mpiexec failed; the other ranks were ended"
+    )
+    assert what == "SIGKILL" or LATE.replace("1 s", "2 s") in done.stderr
+    assert time.monotonic() - begin < 60
+
+
+@pytest.mark.deep
+def test_a_status_of_the_program_is_no_signal(tmp_path):
+    pytest.importorskip("mpi4py")
+    done = run("-n", 2, "--engine", "mpi", "--restart", 1, script(tmp_path, "raise SystemExit(9)\n"))
+    assert done.returncode == 9
+    assert "restarting" not in done.stderr
+
+
+def test_more_ranks_than_shards(tmp_path):
+    text = "from tessera import dist\ndist.tensor((4,), None, dist.Mesh(['x'], shape=(2,)))\n"
+    done = run("-n", 3, script(tmp_path, text))
+    assert done.returncode == 1
+    assert "3 ranks cannot share 2 shards" in done.stderr
