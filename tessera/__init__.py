@@ -43,6 +43,7 @@ from tessera.lang import dist as dist
 from tessera.lang import graph as graph
 from tessera.lang import op as op
 from tessera.lang.attend import flash_attention as flash_attention
+from tessera.lang.attend import qkv_projection as qkv_projection
 from tessera.lang.attend import split_qkv as split_qkv
 from tessera.lang.callbacks import callback as callback
 from tessera.lang.callbacks import io_callback as io_callback

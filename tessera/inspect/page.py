@@ -18,7 +18,6 @@ from statistics import median
 from typing import Any
 
 from tessera.algebra.laws.log import Rewrite
-from tessera.compile.artifact import Call
 from tessera.compile.cpu.executable import MachineExecutable
 from tessera.compile.executable import Step, last_of
 from tessera.compile.gpu.executable import GpuExecutable
@@ -34,7 +33,9 @@ from tessera.inspect.page_gpu import (
 )
 from tessera.inspect.page_groups import groups_of
 from tessera.inspect.page_rewrites import rewrites_data
+from tessera.inspect.page_timeline import name_of, numbers_of, timeline_of
 from tessera.inspect.profile import profile
+from tessera.inspect.profile_record import Noted
 from tessera.ir.graph.ir import Array, data_of
 from tessera.ir.schedule.ir import HostCall
 from tessera.ir.target.cpu.machine import architecture
@@ -113,6 +114,8 @@ def run_page(compilations: Sequence[Compilation], title: str, tell: Callable[[st
         for data, _ in shown:
             for step in data["steps"]:
                 step["regions"] = [r + len(programs) for r in step.get("regions", ())]
+            for row in data.get("timeline", {}).get("rows", ()):
+                row["program"] += len(programs)
         programs += shown
     if not programs:
         raise OperandError(
@@ -155,14 +158,20 @@ def programs_of(
     names = [x.graph.name for x in found]
     every = {"programs": [*names, *(f"{names[0]} for {n}" for n in gpu)]}
     numbers = {x.graph: i for i, x in enumerate(found)}
-    seconds = _seconds(e, inputs)
+    seconds, noted = _seconds(e, inputs)
+    timeline = timeline_of(
+        noted,
+        e,
+        {id(x): i for i, x in enumerate(found)},
+        [numbers_of(x.schedule.steps) for x in found],
+    )
     out = []
     for i, x in enumerate(found):
         data, texts = _shown(x, sizes, seconds.get(id(x), {}), () if i else log)
         for step, s in zip(data["steps"], x.schedule.steps, strict=True):
             inner = s.node.regions if isinstance(s, HostCall) else ()
             step["regions"] = [numbers[r] for r in inner]
-        out.append((data | every, texts))
+        out.append((data | every | ({} if i else {"timeline": timeline}), texts))
     for n in gpu:
         data, texts = gpu_data(e.written, sizes, n)
         out.append((data | every, texts))
@@ -201,8 +210,11 @@ def _shown(
     return data | places | {"groups": groups}, c.texts
 
 
-def _seconds(e: MachineExecutable, inputs: Sequence[Array]) -> dict[int, dict[str, float]]:
-    """The usual time of each step of each program, by the identity of the program and the name of the step.
+def _seconds(
+    e: MachineExecutable, inputs: Sequence[Array]
+) -> tuple[dict[int, dict[str, float]], list[Noted]]:
+    """The usual time of each step of each program, by the identity of the program and the name of the step,
+    and what was noted of all runs.
 
     A host call goes by the first buffer that it writes; its time holds that of the programs that it runs.
     """
@@ -217,13 +229,9 @@ def _seconds(e: MachineExecutable, inputs: Sequence[Array]) -> dict[int, dict[st
     for made, records in p.programs:
         own = runs.setdefault(id(made.executable), {})
         for step, first, last in made.spans(records):
-            access = made.steps[step]
-            is_host = not any(
-                c.name == access.name for c in made.image.steps if isinstance(c, Call)
-            )
-            name = f"={access.writes[0]}" if is_host and access.writes else access.name
-            own.setdefault(name, []).append((last - first) / 1e9)
-    return {i: {n: median(ts) for n, ts in own.items()} for i, own in runs.items()}
+            own.setdefault(name_of(made, step), []).append((last - first) / 1e9)
+    usual = {i: {n: median(ts) for n, ts in own.items()} for i, own in runs.items()}
+    return usual, p.noted
 
 
 def _script(name: str, x: Any) -> str:

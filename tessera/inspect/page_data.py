@@ -22,6 +22,7 @@ from tessera.inspect.page_kernels import launch_of, written_kernel
 from tessera.inspect.page_labels import label_of, written_ops
 from tessera.inspect.page_layout import layered
 from tessera.inspect.page_links import Link, links_of, made_by, read_by, written_by
+from tessera.inspect.page_mix import mix_of
 from tessera.inspect.page_text import (
     Line,
     graph_lines,
@@ -226,11 +227,12 @@ class Collector:
         for text, i in numbers.items():
             parameters = [str(p) for p in range(_most_parameters(launches))]
             lines = llvm_lines(text, parameters)
+            code = _instructions(made[text])
             self.texts[f"target{i}"] = {
                 "lines": [x.text for x in lines],
                 "touch": [int(x.names[0]) if x.names else -1 for x in lines],
-                "assembly": _instructions(made[text]),
-            }
+                "assembly": code, "mix": mix_of(code),
+            }  # fmt: skip
         out = []
         for i, (x, text) in enumerate(zip(launches, texts, strict=True)):
             names = {m.name: b for m, b in zip(x.kernel.parameters, x.buffers, strict=True)}

@@ -20,6 +20,7 @@ from tessera.core.errors import CompileError, DeviceError, OperandError
 from tessera.core.flags import carried
 from tessera.core.processor import cores
 from tessera.inspect.page_data import Collector, Data, memory_data
+from tessera.inspect.page_mix import mix_of
 from tessera.inspect.page_text import tile_lines
 from tessera.inspect.profile_facts import attention_work
 from tessera.inspect.work import work_of
@@ -130,6 +131,7 @@ class GpuCollector(Collector):
             lines = s.text.rstrip().split("\n")
             self.texts[f"target{i}"] = {
                 "lines": lines, "touch": _touched(lines, [n for n, _ in s.signature]), "assembly": code,
+                "mix": mix_of(code if _is_assembly(code) else ()),
             }  # fmt: skip
         out = []
         for i, (a, c) in enumerate(self.made.calls):
@@ -189,6 +191,11 @@ def _assembly(s: Source) -> list[str]:
     except CompileError as e:
         return e.message.split("\n")
     return [x.replace("\t", "    ").rstrip() for x in text.split("\n") if _is_code(x.strip())]
+
+
+def _is_assembly(lines: Sequence[str]) -> bool:
+    """Whether lines are assembly, which has directives, and not what keeps it from being shown."""
+    return any(x.lstrip().startswith(".") for x in lines)
 
 
 def _is_code(line: str) -> bool:

@@ -28,7 +28,7 @@ from tessera.inspect.plots import roofline
 from tessera.inspect.profile_compare import Comparison, compared
 from tessera.inspect.profile_facts import Held, Memory
 from tessera.inspect.profile_flame import flame_graph
-from tessera.inspect.profile_record import Recorder
+from tessera.inspect.profile_record import Noted, Recorder
 from tessera.inspect.profile_rows import (
     PARTS,
     Line,
@@ -72,6 +72,12 @@ class Profile:
         """The watched programs that ran and the times of their steps, as they were noted."""
         assert self._recorder is not None
         return [x.what for x in self._recorder.noted if x.kind == "program"]
+
+    @property
+    def noted(self) -> list[Noted]:
+        """Everything that took time, as it was noted."""
+        assert self._recorder is not None
+        return self._recorder.noted
 
     @cached_property
     def wall(self) -> float:

@@ -45,6 +45,23 @@ def split_qkv(qkv: Any, *, heads: int, kv_heads: int | None = None) -> tuple[Any
 
 
 @blames_arguments
+def qkv_projection(
+    x: Any, weight: Any, bias: Any = None, *, heads: int, kv_heads: int | None = None
+) -> tuple[Any, Any, Any]:
+    """Queries, keys and values (batch, heads, seq, dim) of x (batch, seq, width) by one product with weight
+    (width, (heads + 2 kv_heads) dim).
+    """
+    v, w = as_value(x, "qkv_projection"), as_value(weight, "qkv_projection")
+    if v.ndim != 3 or w.ndim != 2:
+        raise ShapeError(
+            f"qkv_projection: x is {v.type} and the weight {w.type}, expected (batch, seq, width) and a "
+            "matrix"
+        )
+    made: Any = op.matmul(v, w)
+    return split_qkv(made if bias is None else made + bias, heads=heads, kv_heads=kv_heads)
+
+
+@blames_arguments
 def flash_attention(
     q: Any, cache: Any, *, dropout: float = 0.0, causal: bool = True, scale: float | None = None,
     counts: Any = None, key: Any = None,

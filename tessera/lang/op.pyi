@@ -368,6 +368,9 @@ def broadcast_arrays(*xs: ArrayLike) -> list[Tensor]:
 def broadcast_to(x: ArrayLike, shape: Any) -> Tensor:
     """x repeated along new axes and along axes of size 1."""
 
+def bsmm(blocks: ArrayLike, columns: ArrayLike, pointers: ArrayLike, x: ArrayLike) -> Tensor:
+    """The product A @ x of a block-sparse matrix, blocks (entries, rows, columns) in CSR form, and x."""
+
 def call(region: Graph, *operands: Value, name: str) -> tuple[Tensor, ...]:
     """The outputs of a named graph."""
 
@@ -761,6 +764,9 @@ def dsplit(x: ArrayLike, parts: int | Sequence[int]) -> list[Tensor]:
 def dstack(xs: Sequence[ArrayLike]) -> Tensor:
     """Join along the third axis."""
 
+def dwt(x: ArrayLike, wavelet: str = ..., axis: int = ...) -> tuple[Tensor, Tensor]:
+    """One level of the periodic wavelet transform: averages and details, each half as long; orthogonal."""
+
 def dynamic_slice(x: ArrayLike, start: Any, sizes: Any) -> Tensor:
     """The part of x of these sizes from start on, moved to fit inside x."""
 
@@ -858,6 +864,11 @@ def fabs(x: ArrayLike) -> Tensor:
 
 def factorial(n: ArrayLike) -> Tensor:
     """n!, as gamma(n + 1); 0 for negative n."""
+
+def factorized_matmul(
+    x: ArrayLike, u: ArrayLike, v: ArrayLike, s: ArrayLike | None = ...
+) -> Tensor:
+    """The product of x with a matrix in factors, x @ (u * s) @ v, which is never formed."""
 
 def fft(x: ArrayLike, n: Size | None = ..., axis: int = ..., norm: str | None = ...) -> Tensor:
     """The Fourier transform along an axis, of n elements: sum of x[j] exp(-2 pi i j k / n)."""
@@ -1135,6 +1146,9 @@ def idct(
 
 def identity(n: Any, dtype: Any = ...) -> Tensor:
     """The identity matrix as a tensor."""
+
+def idwt(low: ArrayLike, high: ArrayLike, wavelet: str = ..., axis: int = ...) -> Tensor:
+    """The inverse of dwt: what has these averages and details."""
 
 def ifft(x: ArrayLike, n: Size | None = ..., axis: int = ..., norm: str | None = ...) -> Tensor:
     """The inverse of fft along an axis."""
@@ -1559,6 +1573,17 @@ def mod(x: ArrayLike, y: ArrayLike) -> Tensor:
 def modf(x: ArrayLike) -> tuple[Tensor, Tensor]:
     """The fraction and the whole part, both with the sign of x."""
 
+def moe_combine(rows: ArrayLike, order: ArrayLike, weights: ArrayLike) -> Tensor:
+    """The rows of moe_dispatch in the order of tokens again, those of a token added with its weights."""
+
+def moe_dispatch(
+    tokens: ArrayLike, chosen: ArrayLike, *, experts: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows of tokens sorted by expert, how many each expert has, and the order for moe_combine."""
+
+def moe_router(scores: ArrayLike, top_k: int, normalise: bool = ...) -> tuple[Tensor, Tensor]:
+    """Weights and numbers (tokens, top_k) of the likeliest experts, of scores (tokens, experts)."""
+
 def moveaxis(x: ArrayLike, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
     """x with axes moved to other places."""
 
@@ -1953,6 +1978,9 @@ def scatter_mul(
 ) -> Tensor:
     """x with elements at indices along axes multiplied by values, in the order of the indices."""
 
+def sddmm(columns: ArrayLike, pointers: ArrayLike, a: ArrayLike, b: ArrayLike) -> Tensor:
+    """The entries of a @ b at the places of a sparse matrix in CSR form, and no others."""
+
 def searchsorted(
     x: ArrayLike, values: ArrayLike, side: str = ..., sorter: ArrayLike | None = ...
 ) -> Tensor:
@@ -1966,6 +1994,9 @@ def segment_min(x: ArrayLike, ids: ArrayLike, *, count: int) -> Tensor:
 
 def segment_prod(x: ArrayLike, ids: ArrayLike, *, count: int) -> Tensor:
     """The products of the rows of x by segment."""
+
+def segment_reduce(x: ArrayLike, ids: ArrayLike, *, count: int, reduction: str = ...) -> Tensor:
+    """Fold the rows of x by segment: sum, prod, max, min, or mean, which is 0 where a segment is empty."""
 
 def segment_sum(x: ArrayLike, ids: ArrayLike, *, count: int) -> Tensor:
     """The sums of the rows of x by segment: row i belongs to segment ids[i] of count."""
@@ -2065,6 +2096,9 @@ def spectral(
 ) -> SpectralOperator:
     """Eigenvalues (eigh) of a self-adjoint operator, else singular values (svd), largest size first."""
 
+def spectral_conv(x: ArrayLike, weights: ArrayLike) -> Tensor:
+    """Convolve (batch, in, sizes) by complex weights (in, out, modes) of the lowest frequencies."""
+
 def spectral_filter(s: Any, f: Callable[[Value], Any]) -> SpectralOperator:
     """f of the values of a SpectralOperator, or of the spectrum of an operator."""
 
@@ -2073,6 +2107,9 @@ def spectral_radius(a: Any, *, steps: int = ..., tol: float = ...) -> Tensor:
 
 def split(x: ArrayLike, parts: int | Sequence[int], axis: int = ...) -> tuple[Tensor, ...]:
     """x cut along an axis into this many equal parts, or into parts of these sizes."""
+
+def spmm(values: ArrayLike, columns: ArrayLike, pointers: ArrayLike, x: ArrayLike) -> Tensor:
+    """The product A @ x of a sparse matrix in CSR form and a matrix; entries of a row are added in order."""
 
 def sqrt(x: ArrayLike) -> Tensor:
     """Square root."""

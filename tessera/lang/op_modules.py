@@ -7,11 +7,13 @@ from tessera.algebra.solvers import names as solvers
 from tessera.lang import collective, operators
 from tessera.lang.names import (
     bessel,
+    blocks,
     grids,
     joining,
     numeric,
     polynomials,
     segments,
+    sparse,
     special,
     statistics,
 )
@@ -68,6 +70,8 @@ MODULES = (
     polynomials,
     statistics,
     segments,
+    sparse,
+    blocks,
     grids,
     special,
     bessel,

@@ -130,16 +130,10 @@ class MoE(Module):
 
     def _mixed(self, tokens: Any, weights: Any, chosen: Any) -> Any:
         """Rows sorted by expert, through grouped products, back in the order of tokens."""
-        flat: Any = op.reshape(chosen, (-1,))
-        order: Any = op.argsort(flat, stable=True)
-        rows = op.take(tokens, order // self.top_k, axis=0)
-        experts = self.gate.shape[0]
-        sizes = op.sum(op.cast(flat[:, None] == op.arange(experts), "i64"), axis=0)
+        rows, sizes, order = op.moe_dispatch(tokens, chosen, experts=self.gate.shape[0])
         gate, up = (grouped_matmul(rows, op.swapaxes(w, 1, 2), sizes) for w in (self.gate, self.up))
         y = grouped_matmul(self.activation(gate) * up, op.swapaxes(self.down, 1, 2), sizes)
-        back = op.take(y, op.argsort(order, stable=True), axis=0)
-        each = op.reshape(back, (-1, self.top_k, tokens.shape[-1]))
-        return op.sum(each * op.expand_dims(op.cast(weights, y.dtype), -1), axis=1)
+        return op.moe_combine(y, order, weights)
 
     def _balance(self, chosen: Any, chances: Any) -> Any:
         experts = chances.shape[-1]

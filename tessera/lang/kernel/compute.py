@@ -49,8 +49,17 @@ for _name in SCALARS:
 def where(p: Program, condition: Any, x: Any, y: Any) -> Any:
     """x where a condition holds, y elsewhere."""
     if isinstance(condition, bool):
-        return x if condition else y
+        chosen = x if condition else y
+        if _alike(x, y):
+            return chosen
+        condition = p.w.full(bool_, (), condition)  # the result has the shape and dtype of both
     return p.w.apply("where", condition, x, y)
+
+
+def _alike(x: Any, y: Any) -> bool:
+    """Whether neither of two values is a tile, or both are of one type."""
+    tiles = [v for v in (x, y) if isinstance(v, TileValue)]
+    return not tiles or (len(tiles) == 2 and tiles[0].type == tiles[1].type)
 
 
 @intrinsic(np.logaddexp)

@@ -8,9 +8,10 @@ from typing import Any
 from tessera.core.dtype import i64
 from tessera.core.errors import DTypeError, OperandError
 from tessera.ir.graph.ir import Value
-from tessera.ops.define import ArrayLike, as_value, cast_to, full_of, public
-from tessera.ops.elementwise import lt, where
+from tessera.ops.define import ArrayLike, as_value, cast_to, floating, full_of, public
+from tessera.ops.elementwise import div, lt, where
 from tessera.ops.gather import scatter_add, scatter_max, scatter_min, scatter_mul
+from tessera.ops.shape import reshape
 
 
 def _segments(
@@ -63,3 +64,22 @@ def segment_max(x: ArrayLike, ids: ArrayLike, *, count: int) -> Value:
 def segment_min(x: ArrayLike, ids: ArrayLike, *, count: int) -> Value:
     """The smallest elements of the rows of x by segment; the largest number where a segment is empty."""
     return _segments("segment_min", scatter_min, _edge(False), x, ids, count)
+
+
+_FOLDS = {"sum": segment_sum, "prod": segment_prod, "max": segment_max, "min": segment_min}
+
+
+@public
+def segment_reduce(x: ArrayLike, ids: ArrayLike, *, count: int, reduction: str = "sum") -> Value:
+    """Fold the rows of x by segment: sum, prod, max, min, or mean, which is 0 where a segment is empty."""
+    if reduction in _FOLDS:
+        return _FOLDS[reduction](x, ids, count=count)
+    if reduction != "mean":
+        known = ", ".join([*_FOLDS, "mean"])
+        raise OperandError(f"segment_reduce: reduction is {reduction!r}, expected one of {known}")
+    v = floating(as_value(x, "segment_reduce"))
+    k = as_value(ids, "segment_reduce")
+    total = segment_sum(v, k, count=count)
+    rows = segment_sum(full_of((v.shape[0],), 1, v.dtype), k, count=count)
+    rows = where(lt(rows, 1), full_of((), 1, v.dtype), rows)
+    return div(total, reshape(rows, (count, *(1 for _ in v.shape[1:]))))

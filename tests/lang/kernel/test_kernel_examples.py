@@ -6,14 +6,24 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from examples.kernels import algebra, attention, grids, neural, products, scans, sorting, sparse
+from examples.kernels import (
+    algebra,
+    attention,
+    fused,
+    grids,
+    neural,
+    products,
+    scans,
+    sorting,
+    sparse,
+)
 from tessera.runtime.cuda import driver
 from tests.support.cases import kernel_examples as want
 from tests.support.cases.kernel_examples import CASES, close
 
 SMALL = (0, 1, 5, 17)  # of every case: none, one, a prime, more than a block
 MORE = (2, 3, 8, 13, 16, 31, 33)
-MODULES = (algebra, attention, grids, neural, products, scans, sorting, sparse)
+MODULES = (algebra, attention, fused, grids, neural, products, scans, sorting, sparse)
 
 
 def bits(x) -> list[bytes]:
@@ -73,7 +83,7 @@ def test_every_kernel_of_the_examples_has_a_case():
         attention.join_parts,
         sorting.radix_pass,
     }
-    assert len(kernels) >= 40
+    assert len(kernels) >= 60
 
 
 def test_split_keys_are_joined():

@@ -641,3 +641,22 @@ def test_what_only_the_host_computes_is_told():
         _host(data(3))
     assert e.value.message == "erfinv: has no machine code in kernels; use op.erfinv outside of it"
     assert "tile.erfinv" in str(e.value)
+
+
+@kernel
+def chosen_before(x: KTile["N", 4, f32], *, first: bool):
+    i = tile.program(x.shape[0])
+    t = tile.load(x, at=(i, 0), shape=(1, 4))
+    out = tile.empty(x.shape, f32)
+    tile.store(out, tile.where(first, t, 5), at=(i, 0))
+    return out
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_where_of_a_known_condition_has_the_shape_of_both_sides(first):
+    """It was the number 5 alone, which a store wrote to one element."""
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    want = x if first else np.full_like(x, 5)
+    np.testing.assert_array_equal(chosen_before(x, first=first).numpy(), want)
+    with ts.interpret(step=True):
+        np.testing.assert_array_equal(chosen_before(x, first=first).numpy(), want)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -9,7 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from examples.kernels import algebra, attention, grids, neural, products, scans, sorting, sparse
+from examples.kernels import (
+    algebra,
+    attention,
+    fused,
+    grids,
+    neural,
+    products,
+    scans,
+    sorting,
+    sparse,
+)
 from tessera.lang.kernel.random import words_reference
 
 F, I = ("float32",), ("int32",)
@@ -473,4 +484,109 @@ CASES: dict[str, Case] = {
                              lambda y, c: (y * (c - (y * c).sum(1, keepdims=True)),)),
     "swiglu": Case(neural.swiglu, _args(lambda r, n, d: _rank(r, (n, 10), d, 1)),
                    lambda x: (_wide(x[:, :5]) / (1 + np.exp(-_wide(x[:, :5]))) * x[:, 5:],)),
+}  # fmt: skip
+
+
+# Fused
+
+
+def _shares(r: Any, *shape: int) -> Any:
+    e = np.exp(r.normal(size=shape))
+    return (e / e.sum(-1, keepdims=True)).astype(np.float32)
+
+
+def _quantized(x: Any) -> tuple[Any, ...]:
+    top = np.abs(x).max(1, keepdims=True)
+    scale = np.where(top > 0, top / np.float32(127), np.float32(1)).astype(np.float32)
+    return np.round(x / scale).astype(np.int8), scale
+
+
+def _divergence(p: Any, log_q: Any) -> tuple[Any, ...]:
+    p = p.astype(np.float64)
+    return ((p * (np.log(np.where(p > 0, p, 1)) - log_q)).sum(1),)
+
+
+def _losses(logits: Any, target: Any) -> tuple[Any, ...]:
+    z = logits.astype(np.float64)
+    top = z.max(1)
+    total = np.log(np.exp(z - top[:, None]).sum(1)) + top
+    return (total - z[np.arange(len(z)), target],)
+
+
+def _geglu(ct: Any, a: Any, b: Any) -> tuple[Any, ...]:
+    x = a.astype(np.float64)
+    cdf = 0.5 * (1 + np.vectorize(math.erf, otypes=[float])(x / np.sqrt(2)))
+    return ct * b * (cdf + x * np.exp(-x * x / 2) / np.sqrt(2 * np.pi)), ct * x * cdf
+
+
+def _normed(x: Any, residual: Any, gain: Any, bias: Any) -> tuple[Any, ...]:
+    t = x.astype(np.float64) + residual
+    away = t - t.mean(1, keepdims=True)
+    return t, away / np.sqrt((away**2).mean(1, keepdims=True) + 1e-5) * gain + bias
+
+
+def _nucleus(probabilities: Any, draw: Any, p: float) -> tuple[Any, ...]:
+    out = np.zeros(len(draw), np.int32)
+    for i, (row, u) in enumerate(zip(probabilities, draw, strict=True)):
+        order = np.argsort(-row, kind="stable")
+        ranked = row[order]
+        upto = np.cumsum(ranked, dtype=np.float32)
+        kept = np.where(upto - ranked < np.float32(p), ranked, 0)
+        reached = np.cumsum(kept, dtype=np.float32)
+        out[i] = order[min(int((reached <= u * reached[-1]).sum()), int((kept > 0).sum()) - 1)]
+    return (out,)
+
+
+def _hashed(x: Any, bins: int) -> tuple[Any, ...]:
+    ids = (x.astype(np.uint32) * np.uint32(2654435769)) >> np.uint32(16)
+    return (np.bincount(ids % bins, minlength=bins).astype(np.int32),)
+
+
+def _blocks_seen(r: Any, n: int, d: Any) -> Args:
+    seen = (r.random((-(-n // 8), 3)) < 0.6).astype(np.int32)
+    return (normal(r, n, 8), normal(r, 21, 8), normal(r, 21, 8), seen), {}
+
+
+def _seen_attention(q: Any, k: Any, v: Any, seen: Any) -> tuple[Any, ...]:
+    every = seen.repeat(8, 0).repeat(8, 1)[: len(q), : len(k)] > 0
+    return (attended(q, k, v, every),)
+
+
+def _moments(x: Any, w: Any) -> tuple[Any, ...]:
+    a, b = x.astype(np.float64), w.astype(np.float64)
+    mean = (a * b).sum(1) / b.sum(1)
+    return mean, (b * (a - mean[:, None]) ** 2).sum(1) / b.sum(1)
+
+
+CASES |= {
+    "quantize_rows": Case(fused.quantize_rows, lambda r, n, d: ((normal(r, n, 13),), {}), _quantized),
+    "dequantize_rows": Case(
+        fused.dequantize_rows,
+        lambda r, n, d: ((r.integers(-127, 128, (n, 13)).astype(np.int8), normal(r, n, 1)), {}),
+        lambda q, s: (q * s,)),
+    "kl_divergence": Case(
+        fused.kl_divergence, lambda r, n, d: ((_shares(r, n, 37), np.log(_shares(r, n, 37))), {}), _divergence),
+    "jagged_sum": Case(
+        fused.jagged_sum, lambda r, n, d: ((normal(r, n, 8), _offsets(r, n)), {}),
+        lambda x, o: (np.stack([x[a:b].sum(0) for a, b in pairwise(o)]),)),
+    "chunked_cross_entropy": Case(
+        fused.chunked_cross_entropy,
+        lambda r, n, d: ((normal(r, n, 37), r.integers(0, 37, n).astype(np.int32)), {}), _losses),
+    "geglu_backward": Case(fused.geglu_backward, lambda r, n, d: (tuple(normal(r, 3, n, 13)), {}), _geglu),
+    "add_layernorm": Case(
+        fused.add_layernorm,
+        lambda r, n, d: ((normal(r, n, 13), normal(r, n, 13), normal(r, 13), normal(r, 13)), {}), _normed),
+    "block_cumsum": Case(
+        fused.block_cumsum, lambda r, n, d: ((normal(r, 3, n),), {}),
+        lambda x: (np.cumsum(x.astype(np.float64), 1),)),
+    "top_p": Case(
+        fused.top_p, lambda r, n, d: ((_shares(r, n, 11), r.random(n).astype(np.float32)), {"p": 0.7}), _nucleus),
+    "bitonic_sort": Case(
+        fused.bitonic_sort, lambda r, n, d: ((normal(r, n, 16),), {}), lambda x: (np.sort(x, 1),)),
+    "hash_counts": Case(
+        fused.hash_counts, lambda r, n, d: ((r.integers(-1000, 1000, n).astype(np.int32),), {"bins": 7}), _hashed),
+    "block_masked_attention": Case(fused.block_masked_attention, _blocks_seen, _seen_attention),
+    "weighted_moments": Case(
+        fused.weighted_moments,
+        lambda r, n, d: ((normal(r, n, 37), r.random((n, 37)).astype(np.float32) + np.float32(0.1)), {}), _moments),
 }  # fmt: skip

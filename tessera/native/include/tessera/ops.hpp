@@ -138,6 +138,8 @@ template <class... A> Result boxcox1p(const A &...given) { return detail::call("
 template <class... A> Result broadcast_arrays(const A &...given) { return detail::call("broadcast_arrays", given...); }
 /** x repeated along new axes and along axes of size 1.  Python: op.broadcast_to(x, shape) */
 template <class... A> Result broadcast_to(const A &...given) { return detail::call("broadcast_to", given...); }
+/** The product A @ x of a block-sparse matrix, blocks (entries, rows, columns) in CSR form, and x.  Python: op.bsmm(blocks, columns, pointers, x) */
+template <class... A> Result bsmm(const A &...given) { return detail::call("bsmm", given...); }
 /** The outputs of a named graph.  Python: op.call(region, *operands, name) */
 template <class... A> Result call(const A &...given) { return detail::call("call", given...); }
 /** x in another dtype, rounded as that dtype's policy says.  Python: op.cast(x, dtype) */
@@ -282,6 +284,8 @@ template <class... A> Result dropout(const A &...given) { return detail::call("d
 template <class... A> Result dsplit(const A &...given) { return detail::call("dsplit", given...); }
 /** Join along the third axis.  Python: op.dstack(xs) */
 template <class... A> Result dstack(const A &...given) { return detail::call("dstack", given...); }
+/** One level of the periodic wavelet transform: averages and details, each half as long; orthogonal.  Python: op.dwt(x, wavelet='haar', axis=-1) */
+template <class... A> Result dwt(const A &...given) { return detail::call("dwt", given...); }
 /** The part of x of these sizes from start on, moved to fit inside x.  Python: op.dynamic_slice(x, start, sizes) */
 template <class... A> Result dynamic_slice(const A &...given) { return detail::call("dynamic_slice", given...); }
 /** x with the part from start on replaced, the part moved to fit inside x.  Python: op.dynamic_update_slice(x, value, start) */
@@ -338,6 +342,8 @@ template <class... A> Result expm1(const A &...given) { return detail::call("exp
 template <class... A> Result expm_frechet(const A &...given) { return detail::call("expm_frechet", given...); }
 /** n!, as gamma(n + 1); 0 for negative n.  Python: op.factorial(n) */
 template <class... A> Result factorial(const A &...given) { return detail::call("factorial", given...); }
+/** The product of x with a matrix in factors, x @ (u * s) @ v, which is never formed.  Python: op.factorized_matmul(x, u, v, s=None) */
+template <class... A> Result factorized_matmul(const A &...given) { return detail::call("factorized_matmul", given...); }
 /** The Fourier transform along an axis, of n elements: sum of x[j] exp(-2 pi i j k / n).  Python: op.fft(x, n=None, axis=-1, norm=None) */
 template <class... A> Result fft(const A &...given) { return detail::call("fft", given...); }
 /** The Fourier transform over two axes.  Python: op.fft2(x, s=None, axes=(-2, -1), norm=None) */
@@ -470,6 +476,8 @@ template <class... A> Result i1e(const A &...given) { return detail::call("i1e",
 template <class... A> Result idct(const A &...given) { return detail::call("idct", given...); }
 /** The identity matrix as a tensor.  Python: op.identity(n, dtype=f32) */
 template <class... A> Result identity(const A &...given) { return detail::call("identity", given...); }
+/** The inverse of dwt: what has these averages and details.  Python: op.idwt(low, high, wavelet='haar', axis=-1) */
+template <class... A> Result idwt(const A &...given) { return detail::call("idwt", given...); }
 /** The inverse of fft along an axis.  Python: op.ifft(x, n=None, axis=-1, norm=None) */
 template <class... A> Result ifft(const A &...given) { return detail::call("ifft", given...); }
 /** The inverse of fft2.  Python: op.ifft2(x, s=None, axes=(-2, -1), norm=None) */
@@ -666,6 +674,12 @@ template <class... A> Result minimum(const A &...given) { return detail::call("m
 template <class... A> Result mish(const A &...given) { return detail::call("mish", given...); }
 /** The fraction and the whole part, both with the sign of x.  Python: op.modf(x) */
 template <class... A> Result modf(const A &...given) { return detail::call("modf", given...); }
+/** The rows of moe_dispatch in the order of tokens again, those of a token added with its weights.  Python: op.moe_combine(rows, order, weights) */
+template <class... A> Result moe_combine(const A &...given) { return detail::call("moe_combine", given...); }
+/** Rows of tokens sorted by expert, how many each expert has, and the order for moe_combine.  Python: op.moe_dispatch(tokens, chosen, *, experts) */
+template <class... A> Result moe_dispatch(const A &...given) { return detail::call("moe_dispatch", given...); }
+/** Weights and numbers (tokens, top_k) of the likeliest experts, of scores (tokens, experts).  Python: op.moe_router(scores, top_k, normalise=True) */
+template <class... A> Result moe_router(const A &...given) { return detail::call("moe_router", given...); }
 /** x with axes moved to other places.  Python: op.moveaxis(x, source, destination) */
 template <class... A> Result moveaxis(const A &...given) { return detail::call("moveaxis", given...); }
 /** Square of the difference.  Python: op.mse(x, y, reduction='mean') */
@@ -860,6 +874,8 @@ template <class... A> Result scatter_max(const A &...given) { return detail::cal
 template <class... A> Result scatter_min(const A &...given) { return detail::call("scatter_min", given...); }
 /** x with elements at indices along axes multiplied by values, in the order of the indices.  Python: op.scatter_mul(x, value, *indices, axes=None) */
 template <class... A> Result scatter_mul(const A &...given) { return detail::call("scatter_mul", given...); }
+/** The entries of a @ b at the places of a sparse matrix in CSR form, and no others.  Python: op.sddmm(columns, pointers, a, b) */
+template <class... A> Result sddmm(const A &...given) { return detail::call("sddmm", given...); }
 /** Where values would be put into the sorted x: before equal elements (left) or after (right).  Python: op.searchsorted(x, values, side='left', sorter=None) */
 template <class... A> Result searchsorted(const A &...given) { return detail::call("searchsorted", given...); }
 /** The largest elements of the rows of x by segment; the least number where a segment is empty.  Python: op.segment_max(x, ids, *, count) */
@@ -868,6 +884,8 @@ template <class... A> Result segment_max(const A &...given) { return detail::cal
 template <class... A> Result segment_min(const A &...given) { return detail::call("segment_min", given...); }
 /** The products of the rows of x by segment.  Python: op.segment_prod(x, ids, *, count) */
 template <class... A> Result segment_prod(const A &...given) { return detail::call("segment_prod", given...); }
+/** Fold the rows of x by segment: sum, prod, max, min, or mean, which is 0 where a segment is empty.  Python: op.segment_reduce(x, ids, *, count, reduction='sum') */
+template <class... A> Result segment_reduce(const A &...given) { return detail::call("segment_reduce", given...); }
 /** The sums of the rows of x by segment: row i belongs to segment ids[i] of count.  Python: op.segment_sum(x, ids, *, count) */
 template <class... A> Result segment_sum(const A &...given) { return detail::call("segment_sum", given...); }
 /** The scaled elu that keeps mean 0 and variance 1.  Python: op.selu(x, /) */
@@ -914,8 +932,12 @@ template <class... A> Result softsign(const A &...given) { return detail::call("
 template <class... A> Result solve(const A &...given) { return detail::call("solve", given...); }
 /** x sorted along an axis.  Python: op.sort(x, axis=-1, descending=False, stable=True) */
 template <class... A> Result sort(const A &...given) { return detail::call("sort", given...); }
+/** Convolve (batch, in, sizes) by complex weights (in, out, modes) of the lowest frequencies.  Python: op.spectral_conv(x, weights) */
+template <class... A> Result spectral_conv(const A &...given) { return detail::call("spectral_conv", given...); }
 /** x cut along an axis into this many equal parts, or into parts of these sizes.  Python: op.split(x, parts, axis=0) */
 template <class... A> Result split(const A &...given) { return detail::call("split", given...); }
+/** The product A @ x of a sparse matrix in CSR form and a matrix; entries of a row are added in order.  Python: op.spmm(values, columns, pointers, x) */
+template <class... A> Result spmm(const A &...given) { return detail::call("spmm", given...); }
 /** Square root.  Python: op.sqrt(x, /) */
 template <class... A> Result sqrt(const A &...given) { return detail::call("sqrt", given...); }
 /** The square root of square matrices whose eigenvalues have a positive real part.  Python: op.sqrtm(x) */
