@@ -23,7 +23,7 @@ from typing import Any
 from tessera.compile.passes import Pass
 from tessera.compile.pipeline import passes_of
 from tessera.core.deferred import Deferred
-from tessera.core.dims import Size, parse_dim
+from tessera.core.dims import Dim, Size, parse_dim, substitute
 from tessera.core.dtype import DType, as_dtype, bool_
 from tessera.core.errors import TesseraError
 from tessera.core.flags import Flags, flags
@@ -181,7 +181,7 @@ def demand_fit(image: Image, g: Graph) -> None:
         fits &= made.issuperset(given)
         made.update(out)
         taken = [image.buffers[n] for n in (*given, *out)]
-        fits &= list(map(_bits, taken)) == list(map(_bits, _types_of(s, image)))
+        fits &= [_bits(t, g) for t in taken] == [_bits(t, g) for t in _types_of(s, image)]
     for i, k in image.loops.items():
         wanted = _loop_types(image.steps[i])
         fits &= [_row(p.type) for p in image.kernels[k].parameters] == list(map(_row, wanted))
@@ -189,9 +189,19 @@ def demand_fit(image: Image, g: Graph) -> None:
         raise ValueError("image")
 
 
-def _bits(t: TensorType) -> Size:
-    """How large a tensor is; a kernel may see one of fewer axes, or complex numbers as pairs."""
-    return math.prod(t.shape, start=t.dtype.bits)
+def _bits(t: TensorType, g: Graph) -> Size:
+    """How large a tensor is; a kernel may see one of fewer axes, or complex numbers as pairs.
+
+    Sizes that a guard of the graph makes numbers are numbers.
+    """
+    known = {
+        str(x): n
+        for guard in g.guards
+        if guard.kind == "equal"
+        for x, n in ((guard.left, guard.right), (guard.right, guard.left))
+        if isinstance(x, Dim) and isinstance(n, int)
+    }
+    return math.prod((substitute(n, known) for n in t.shape), start=t.dtype.bits)
 
 
 def _types_of(s: Call | HostCall, image: Image) -> list[TensorType]:

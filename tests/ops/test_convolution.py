@@ -11,6 +11,7 @@ import scipy.signal
 
 import tessera as ts
 from tessera import op
+from tessera.core.flags import override
 from tests.support.runners.tolerance import Tolerance, assert_close, assert_same_bits
 
 RUNS_ON = "numpy"
@@ -293,3 +294,29 @@ def test_eager_convolutions_and_their_gradients_have_the_bits_of_jitted_ones(
     ]  # fmt: skip
     for f, args in of_one:
         assert_same_bits(f(*args), ts.jit(f)(*args))
+
+
+def spread_by_hand(x: Any, w: Any, stride: int, padding: int, dilation: int, groups: int) -> Any:
+    """conv_transpose1d, product by product."""
+    length = (x.shape[2] - 1) * stride + (w.shape[2] - 1) * dilation + 1 - 2 * padding
+    y = np.zeros((x.shape[0], w.shape[1] * groups, length))
+    for c, o, n, k in np.ndindex(x.shape[1], w.shape[1], x.shape[2], w.shape[2]):
+        at = n * stride + k * dilation - padding
+        if 0 <= at < length:
+            y[:, c // (x.shape[1] // groups) * w.shape[1] + o, at] += x[:, c, n] * w[c, o, k]
+    return y
+
+
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+@pytest.mark.parametrize("place", ["x", "w"])
+def test_what_is_not_finite_goes_where_its_products_go(place: str, bad: float) -> None:
+    rng = np.random.default_rng(3)
+    for stride, padding, dilation, groups in itertools.product((1, 2, 3), (0, 1), (1, 2), (1, 2)):
+        x, w = rng.normal(size=(2, 4, 5)), rng.normal(size=(4, 2, 3))
+        (x if place == "x" else w)[1, 1, 1] = bad
+        with override(target="numpy"):
+            got = op.conv_transpose1d(
+                x, w, stride=stride, padding=padding, dilation=dilation, groups=groups
+            )
+        want = spread_by_hand(x, w, stride, padding, dilation, groups)
+        np.testing.assert_allclose(got.numpy(), want, rtol=1e-12, atol=1e-12)
