@@ -42,9 +42,6 @@ from tessera.core.picture import PICTURES as _PICTURES
 from tessera.lang import dist as dist
 from tessera.lang import graph as graph
 from tessera.lang import op as op
-from tessera.lang.attend import flash_attention as flash_attention
-from tessera.lang.attend import qkv_projection as qkv_projection
-from tessera.lang.attend import split_qkv as split_qkv
 from tessera.lang.callbacks import callback as callback
 from tessera.lang.callbacks import io_callback as io_callback
 from tessera.lang.callbacks import print_ as print  # noqa: F401
@@ -67,6 +64,9 @@ from tessera.lang.jacobians import hvp as hvp
 from tessera.lang.jacobians import jacfwd as jacfwd
 from tessera.lang.jacobians import jacrev as jacrev
 from tessera.lang.jit import jit as jit
+from tessera.lang.names.attending import flash_attention as flash_attention
+from tessera.lang.names.attending import qkv_projection as qkv_projection
+from tessera.lang.names.attending import split_qkv as split_qkv
 from tessera.lang.op import arange as arange
 from tessera.lang.op import empty as empty
 from tessera.lang.op import empty_like as empty_like

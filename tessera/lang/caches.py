@@ -485,8 +485,3 @@ def paged(
     pool = op.zeros((pages + 1, heads, page, dim), dtype)
     table = op.full((batch, -(-size // page)), pages, "i32")
     return PagedCache(pool, pool, table, concrete(0, "i32"), op.zeros((batch,), "i32"))
-
-
-def is_cache(x: Any) -> bool:
-    """Whether x is a cache of keys and values."""
-    return isinstance(x, Cache)

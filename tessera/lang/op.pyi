@@ -430,6 +430,9 @@ def check_claims(a: Any) -> Operator:
 def check_flags(a: Any, tolerance: float | None = ...) -> tuple[str, ...]:
     """The flags that the numbers of an operator break, from its dense matrix; () when all hold."""
 
+def check_numerics(x: ArrayLike, message: str = ...) -> Tensor:
+    """x, if every element is finite; else NumericalError with the message, in eager and compiled code."""
+
 def checkpoint_name(x: ArrayLike, name: str) -> Tensor:
     """x, named so that a policy of checkpoint can keep it."""
 
@@ -894,6 +897,18 @@ def fill_diagonal(x: ArrayLike, value: ArrayLike) -> Tensor:
 
 def fix(x: ArrayLike) -> Tensor:
     """Whole part of x."""
+
+def flash_attention(
+    q: Any,
+    cache: Any,
+    *,
+    dropout: float = ...,
+    causal: bool = ...,
+    scale: float | None = ...,
+    counts: Any = ...,
+    key: Any = ...,
+) -> Any:
+    """Attention of queries (batch, heads, seq, dim) on a cache that holds their positions last: (batch, seq, heads * dim)."""
 
 def flatnonzero(x: ArrayLike, size: Any = ..., fill: int = ...) -> Tensor:
     """The flat indices of the elements that are not 0; inside jit give size=."""
@@ -1842,6 +1857,11 @@ def ptp(x: ArrayLike, axis: AxisLike = ..., keepdims: bool = ...) -> Tensor:
 def put_along_axis(x: ArrayLike, indices: ArrayLike, value: ArrayLike, axis: int = ...) -> Tensor:
     """x with values written, for each place of `indices`, at that index along an axis."""
 
+def qkv_projection(
+    x: Any, weight: Any, bias: Any = ..., *, heads: int, kv_heads: int | None = ...
+) -> tuple[Any, Any, Any]:
+    """Queries, keys and values (batch, heads, seq, dim) of x (batch, seq, width) by one product with weight (width, (heads + 2 kv_heads) dim)."""
+
 def qr(x: ArrayLike, mode: str = ...) -> tuple[Tensor, ...]:
     """(Q, R) with Q @ R = x, orthonormal columns in Q and zeros below the diagonal of R."""
 
@@ -2107,6 +2127,9 @@ def spectral_radius(a: Any, *, steps: int = ..., tol: float = ...) -> Tensor:
 
 def split(x: ArrayLike, parts: int | Sequence[int], axis: int = ...) -> tuple[Tensor, ...]:
     """x cut along an axis into this many equal parts, or into parts of these sizes."""
+
+def split_qkv(qkv: Any, *, heads: int, kv_heads: int | None = ...) -> tuple[Any, Any, Any]:
+    """Queries, keys and values (batch, heads, seq, dim) of one product (batch, seq, (heads + 2 kv_heads) dim)."""
 
 def spmm(values: ArrayLike, columns: ArrayLike, pointers: ArrayLike, x: ArrayLike) -> Tensor:
     """The product A @ x of a sparse matrix in CSR form and a matrix; entries of a row are added in order."""

@@ -6,6 +6,7 @@ from tessera.algebra import names as operators_of_algebra
 from tessera.algebra.solvers import names as solvers
 from tessera.lang import collective, operators
 from tessera.lang.names import (
+    attending,
     bessel,
     blocks,
     grids,
@@ -76,6 +77,7 @@ MODULES = (
     special,
     bessel,
     neural_names,
+    attending,
     accumulate,
     activation,
     arrange,

@@ -10,7 +10,7 @@ import scipy.sparse
 
 import tessera as ts
 from tessera import op
-from tessera.core.errors import OperandError, ShapeError
+from tessera.core.errors import NumericalError, OperandError, ShapeError
 from tessera.lang.names.blocks import daubechies
 
 RNG = np.random.default_rng(11)
@@ -170,3 +170,18 @@ def test_wrong_calls_say_what_is_wrong(call: Any, text: str):
     with pytest.raises((OperandError, ShapeError)) as e:
         call()
     assert e.value.message.startswith(text)
+
+
+def test_numbers_that_are_not_finite_are_told() -> None:
+    good, bad = np.array([1.0, 2.0]), np.array([1.0, np.inf])
+    f = ts.jit(lambda x: op.check_numerics(x, "the {loss}") * 2)
+    np.testing.assert_array_equal(f(good).numpy(), good * 2)
+    np.testing.assert_array_equal(ts.grad(lambda x: op.sum(f(x)))(good).numpy(), [2, 2])
+    for g in (f, lambda x: op.check_numerics(x, "the {loss}")):
+        with pytest.raises(NumericalError, match=r"check_numerics: the {loss}: inf is not finite"):
+            g(bad)
+
+
+def test_names_of_attention_are_in_op_too() -> None:
+    for name in ("split_qkv", "qkv_projection", "flash_attention"):
+        assert getattr(op, name) is getattr(ts, name)

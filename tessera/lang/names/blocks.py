@@ -1,4 +1,4 @@
-"""Building blocks of models: experts, products in factors, convolutions by their spectrum, wavelets."""
+"""Building blocks of models: experts, factors, convolutions by their spectrum, wavelets, checks."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from tessera.core.constraints import require, same
 from tessera.core.dtype import f32, i64
 from tessera.core.errors import OperandError, ShapeError
 from tessera.ir.graph.ir import Value
+from tessera.ops.callbacks import ensure
 from tessera.ops.contraction import einsum, matmul
 from tessera.ops.creation import iota
 from tessera.ops.define import ArrayLike, as_value, axis_of, cast_to, full_of, public, size_value
-from tessera.ops.elementwise import add, div, eq, floor_divide, mul, remainder
+from tessera.ops.elementwise import add, div, eq, floor_divide, isfinite, mul, remainder
 from tessera.ops.fft import irfftn, rfftn
 from tessera.ops.gather import take
 from tessera.ops.reduction import sum as sum_
@@ -213,3 +214,16 @@ def idwt(low: ArrayLike, high: ArrayLike, wavelet: str = "haar", axis: int = -1)
         made = y if made is None else add(made, y)
     assert made is not None
     return moveaxis(reshape(made, (*made.shape[:-2], 2 * half)), -1, at)
+
+
+# Checks -----------------------------------------------------------------------------------------
+
+
+@public
+def check_numerics(x: ArrayLike, message: str = "") -> Value:
+    """x, if every element is finite; else NumericalError with the message, in eager and compiled code."""
+    v = as_value(x, "check_numerics")
+    if v.dtype.kind not in "fc":
+        return v
+    whose = message.replace("{", "{{").replace("}", "}}") + ": " if message else ""
+    return ensure(v, isfinite(v), v, message=f"check_numerics: {whose}{{}} is not finite")

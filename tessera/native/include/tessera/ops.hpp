@@ -156,6 +156,8 @@ template <class... A> Result ceil(const A &...given) { return detail::call("ceil
 template <class... A> Result celu(const A &...given) { return detail::call("celu", given...); }
 /** The channels, axis 1, of all groups in turn.  Python: op.channel_shuffle(x, groups) */
 template <class... A> Result channel_shuffle(const A &...given) { return detail::call("channel_shuffle", given...); }
+/** x, if every element is finite; else NumericalError with the message, in eager and compiled code.  Python: op.check_numerics(x, message='') */
+template <class... A> Result check_numerics(const A &...given) { return detail::call("check_numerics", given...); }
 /** The index, if all of it is in low..high or equal to skip; else an error that names its user.  Python:  */
 template <class... A> Result checked_index(const A &...given) { return detail::call("checked_index", given...); }
 /** The outputs of a graph whose derivative computes again what the policy does not keep.  Python:  */
@@ -356,6 +358,8 @@ template <class... A> Result fftn(const A &...given) { return detail::call("fftn
 template <class... A> Result fftshift(const A &...given) { return detail::call("fftshift", given...); }
 /** x with value on its main diagonal, as a new tensor.  Python: op.fill_diagonal(x, value) */
 template <class... A> Result fill_diagonal(const A &...given) { return detail::call("fill_diagonal", given...); }
+/** Attention of queries (batch, heads, seq, dim) on a cache that holds their positions last: (batch, seq, heads * dim).  Python: op.flash_attention(q, cache, *, dropout=0.0, causal=True, scale=None, counts=None, key=None) */
+template <class... A> Result flash_attention(const A &...given) { return detail::call("flash_attention", given...); }
 /** The flat indices of the elements that are not 0; inside jit give size=.  Python: op.flatnonzero(x, size=None, fill=0) */
 template <class... A> Result flatnonzero(const A &...given) { return detail::call("flatnonzero", given...); }
 /** x with the axes from start to stop joined into one.  Python: op.flatten(x, start=0, stop=-1) */
@@ -806,6 +810,8 @@ template <class... A> Result prod(const A &...given) { return detail::call("prod
 template <class... A> Result ptp(const A &...given) { return detail::call("ptp", given...); }
 /** x with values written, for each place of `indices`, at that index along an axis.  Python: op.put_along_axis(x, indices, value, axis=-1) */
 template <class... A> Result put_along_axis(const A &...given) { return detail::call("put_along_axis", given...); }
+/** Queries, keys and values (batch, heads, seq, dim) of x (batch, seq, width) by one product with weight (width, (heads + 2 kv_heads) dim).  Python: op.qkv_projection(x, weight, bias=None, *, heads, kv_heads=None) */
+template <class... A> Result qkv_projection(const A &...given) { return detail::call("qkv_projection", given...); }
 /** (Q, R) with Q @ R = x, orthonormal columns in Q and zeros below the diagonal of R.  Python: op.qr(x, mode='reduced') */
 template <class... A> Result qr(const A &...given) { return detail::call("qr", given...); }
 /** The numbers that a part q of the elements does not exceed; the axis of a vector q comes first.  Python: op.quantile(x, q, axis=None, method='linear', keepdims=False) */
@@ -936,6 +942,8 @@ template <class... A> Result sort(const A &...given) { return detail::call("sort
 template <class... A> Result spectral_conv(const A &...given) { return detail::call("spectral_conv", given...); }
 /** x cut along an axis into this many equal parts, or into parts of these sizes.  Python: op.split(x, parts, axis=0) */
 template <class... A> Result split(const A &...given) { return detail::call("split", given...); }
+/** Queries, keys and values (batch, heads, seq, dim) of one product (batch, seq, (heads + 2 kv_heads) dim).  Python: op.split_qkv(qkv, *, heads, kv_heads=None) */
+template <class... A> Result split_qkv(const A &...given) { return detail::call("split_qkv", given...); }
 /** The product A @ x of a sparse matrix in CSR form and a matrix; entries of a row are added in order.  Python: op.spmm(values, columns, pointers, x) */
 template <class... A> Result spmm(const A &...given) { return detail::call("spmm", given...); }
 /** Square root.  Python: op.sqrt(x, /) */

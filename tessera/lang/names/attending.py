@@ -6,16 +6,19 @@ import itertools
 import math
 from typing import Any
 
-from tessera.core.blame import blames_arguments
 from tessera.core.constraints import require
 from tessera.core.errors import OperandError, ShapeError
-from tessera.lang import op
-from tessera.lang.caches import is_cache
-from tessera.ops.define import as_value
+from tessera.ops.arrange import repeat
+from tessera.ops.contraction import matmul
+from tessera.ops.define import as_value, public
+from tessera.ops.elementwise import where
+from tessera.ops.neural import attention
 from tessera.ops.random import dropout as drop
+from tessera.ops.shape import reshape, transpose
+from tessera.ops.softmax import softmax
 
 
-@blames_arguments
+@public
 def split_qkv(qkv: Any, *, heads: int, kv_heads: int | None = None) -> tuple[Any, Any, Any]:
     """Queries, keys and values (batch, heads, seq, dim) of one product (batch, seq, (heads + 2 kv_heads)
     dim).
@@ -38,13 +41,13 @@ def split_qkv(qkv: Any, *, heads: int, kv_heads: int | None = None) -> tuple[Any
             "keys and values"
         )
     b, s, width = x.shape
-    split: Any = op.transpose(op.reshape(x, (b, s, parts, width // parts)), (0, 2, 1, 3))
+    split: Any = transpose(reshape(x, (b, s, parts, width // parts)), (0, 2, 1, 3))
     ends = (0, heads, heads + shared, parts)
     q, k, v = (split[:, i:j] for i, j in itertools.pairwise(ends))
     return q, k, v
 
 
-@blames_arguments
+@public
 def qkv_projection(
     x: Any, weight: Any, bias: Any = None, *, heads: int, kv_heads: int | None = None
 ) -> tuple[Any, Any, Any]:
@@ -57,11 +60,11 @@ def qkv_projection(
             f"qkv_projection: x is {v.type} and the weight {w.type}, expected (batch, seq, width) and a "
             "matrix"
         )
-    made: Any = op.matmul(v, w)
+    made: Any = matmul(v, w)
     return split_qkv(made if bias is None else made + bias, heads=heads, kv_heads=kv_heads)
 
 
-@blames_arguments
+@public
 def flash_attention(
     q: Any, cache: Any, *, dropout: float = 0.0, causal: bool = True, scale: float | None = None,
     counts: Any = None, key: Any = None,
@@ -72,7 +75,7 @@ def flash_attention(
     With counts, i32 (batch,), only so many queries of each sequence are ones; a dropout above 0 needs a key.
     """
     x = as_value(q, "flash_attention")
-    if not is_cache(cache):
+    if not (hasattr(cache, "read") and hasattr(cache, "seen")):
         raise OperandError(
             f"flash_attention: got {type(cache).__name__} for the cache, expected a KVCache; for keys and "
             "values alone "
@@ -86,19 +89,19 @@ def flash_attention(
     if dropout:
         y = _with_dropout(x, k, v, mask, scale, dropout, key)
     else:
-        y = op.attention(x, k, v, mask=mask, scale=scale)
+        y = attention(x, k, v, mask=mask, scale=scale)
     b, h, s, d = y.shape
-    return op.reshape(op.transpose(y, (0, 2, 1, 3)), (b, s, h * d))
+    return reshape(transpose(y, (0, 2, 1, 3)), (b, s, h * d))
 
 
 def _with_dropout(
     q: Any, k: Any, v: Any, mask: Any, scale: float | None, p: float, key: Any
 ) -> Any:
     """Attention some of whose weights are dropped, which exist for that."""
-    k, v = (op.repeat(x, q.shape[1] // k.shape[1], axis=1) for x in (k, v))
+    k, v = (repeat(x, q.shape[1] // k.shape[1], axis=1) for x in (k, v))
     factor = 1 / math.sqrt(q.shape[3]) if scale is None else scale
-    scores = op.where(mask, (q @ k.mT) * factor, -math.inf)
-    return drop(key, op.softmax(scores, axis=-1), p) @ v
+    scores = where(mask, (q @ k.mT) * factor, -math.inf)
+    return drop(key, softmax(scores, axis=-1), p) @ v
 
 
 def _check(q: Any, k: Any) -> None:
