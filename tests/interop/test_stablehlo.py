@@ -68,3 +68,122 @@ def test_what_stablehlo_cannot_say_is_an_error(f: Any, x: Any, message: str) -> 
     with pytest.raises(ts.stablehlo.StableHloError) as e:
         ts.stablehlo.export(f, x)
     assert e.value.message == message
+
+
+def test_a_module_is_read_as_a_function() -> None:
+    def f(x: Any, n: Any) -> Any:
+        y = ts.fori_loop(0, 3, lambda i, c: c + op.sin(c), x)
+        z = ts.cond(op.sum(x) > 0, lambda: y, lambda: -y)
+        return (
+            op.softmax(z @ op.transpose(z)),
+            op.sort(x, 1),
+            op.cumsum(n),
+            op.argmax(x, 1),
+            x[:, ::-1],
+        )
+
+    x = np.linspace(-1, 2, 12, dtype=np.float32).reshape(3, 4)
+    n = np.array([3, -1, 2], np.int32)
+    g = ts.stablehlo.load(ts.stablehlo.export(f, x, n))
+    for a, b in zip(g(x, n), f(ts.tensor(x), ts.tensor(n)), strict=True):
+        assert a.dtype is b.dtype
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+SHORT = """
+module @m attributes {mhlo.num_partitions = 1 : i32} {
+  func.func public @main(%arg0: tensor<2x3xf32> {jax.arg_info = "x"}) -> (tensor<3xf32> {jax.result_info = ""}, tensor<i32>) {
+    %c = stablehlo.constant dense<[[1.0, 2.0, 3.0], [-1.5, 0x7F800000, 0.0]]> : tensor<2x3xf32>
+    %cst = stablehlo.constant dense<0xFF800000> : tensor<f32>
+    %0 = call @twice(%arg0) : (tensor<2x3xf32>) -> tensor<2x3xf32>
+    %1 = stablehlo.minimum %0, %c : tensor<2x3xf32>
+    %2 = stablehlo.reduce(%1 init: %cst) applies stablehlo.maximum across dimensions = [0] : (tensor<2x3xf32>, tensor<f32>) -> tensor<3xf32>
+    %c_0 = stablehlo.constant dense<4> : tensor<i32>
+    %c_1 = stablehlo.constant dense<0> : tensor<i32>
+    %3:2 = stablehlo.while(%i = %c_1, %s = %c_1) : tensor<i32>, tensor<i32>
+     cond {
+      %5 = stablehlo.compare LT, %i, %c_0, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %5 : tensor<i1>
+    } do {
+      %c_2 = stablehlo.constant dense<1> : tensor<i32>
+      %5 = stablehlo.add %s, %i : tensor<i32>
+      %6 = stablehlo.add %i, %c_2 : tensor<i32>
+      stablehlo.return %6, %5 : tensor<i32>, tensor<i32>
+    }
+    return %2, %3#1 : tensor<3xf32>, tensor<i32>
+  }
+  func.func private @twice(%arg0: tensor<2x3xf32>) -> tensor<2x3xf32> {
+    %0 = stablehlo.add %arg0, %arg0 : tensor<2x3xf32>
+    return %0 : tensor<2x3xf32>
+  }
+}
+"""
+
+
+def test_the_short_form_is_read() -> None:
+    m = ts.stablehlo.load(SHORT)
+    assert repr(m) == "<StableHloModule m: (f32[2,3]) -> (f32[3], i32[])>"
+    y, total = m(np.array([[0, 1, 2], [3, 4, 5]], np.float32))
+    np.testing.assert_array_equal(y, [0, 8, 3])
+    assert int(total) == 6
+    g = ts.grad(lambda x: op.sum(m(x)[0]))(np.array([[0, 1, 2], [3, 4, 5]], np.float32))
+    np.testing.assert_array_equal(g, [[2, 0, 0], [0, 2, 0]])
+
+
+WRONG = {
+    "": "line 1 has 'the end of the text', expected a module: the text of jax.jit(f).lower(...).as_text()",
+    SHORT.replace("stablehlo.minimum", "stablehlo.frobnicate"): "line 7: there is no rule for stablehlo.frobnicate",
+    SHORT.replace("call @twice", "call @thrice"): "the module has no function 'thrice'",
+    SHORT.replace("%1 = stablehlo.minimum %0", "%1 = stablehlo.minimum %9"): "%9 is used before an op makes it",
+    SHORT.replace("tensor<2x3xf32> {jax", "tensor<?x3xf32> {jax"): (
+        "line 3 has the type tensor<?x3xf32>, but sizes must be known; lower the function for arrays of known sizes"
+    ),
+    SHORT.replace("xf32>", "xf7>"): "line 3: elements of tensor<2x3xf7> have no dtype here",
+    SHORT.replace("dimensions = [0]", "dimensions = [7]"): "line 8: stablehlo.reduce",
+    SHORT[:400]: "the end of the text",
+    "module {" + '"a"() ({' * 500: "regions nested less than 60 levels deep",
+    SHORT.replace("dense<4>", "dense<[4, 5, 6]>"): "line 9: a constant of i32[] has 3 elements",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", WRONG, ids=range(len(WRONG)))
+def test_what_is_wrong_with_a_module_is_named(text: str) -> None:
+    with pytest.raises(ts.TesseraError) as e:
+        ts.stablehlo.load(text)(np.zeros((2, 3), np.float32))
+    assert WRONG[text] in e.value.message
+
+
+def test_arguments_of_a_module_are_checked() -> None:
+    m = ts.stablehlo.load(SHORT)
+    for args, text in (
+        ((), "m: got 0 arguments, expected 1"),
+        (
+            (np.zeros((3, 2), np.float32),),
+            "m: argument 0 is f32[3,2], but the module takes f32[2,3]",
+        ),
+        (
+            (np.zeros((2, 3)),),
+            "m: argument 0 is f64[2,3], but the module takes f32[2,3]; cast it with astype",
+        ),
+    ):
+        with pytest.raises(ts.TesseraError) as e:
+            m(*args)
+        assert e.value.message == text
+    with pytest.raises(ts.TesseraError, match="got int, expected the text of a module or a Path"):
+        ts.stablehlo.load(3)
+
+
+def test_damaged_modules_are_errors_of_ours() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(150):
+        text = bytearray(SHORT.encode())
+        for _ in range(int(rng.integers(1, 6))):
+            at = int(rng.integers(len(text)))
+            text[at : at + int(rng.integers(0, 3))] = bytes(
+                rng.integers(32, 127, int(rng.integers(0, 3))).astype(np.uint8)
+            )
+        try:
+            m = ts.stablehlo.load(text.decode(errors="replace"))
+            m(*(np.zeros(t.shape, t.dtype.np) for t in m.inputs if np.prod(t.shape) < 10**6))
+        except ts.TesseraError:
+            continue

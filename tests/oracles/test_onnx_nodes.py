@@ -134,3 +134,33 @@ def test_coefficients_past_the_columns_are_not_read() -> None:
     few = model("LinearClassifier", [f(3, 9)], 2, "ai.onnx.ml", attributes)
     with pytest.raises(ts.onnx.OnnxError, match="12 coefficients for 3 classes and 9 columns"):
         ts.onnx.load(few).run({"x0": f(3, 9)})
+
+
+def machine(classes: int, kernel: str, **more: Any) -> dict[str, Any]:
+    """The attributes of a classifier of rows of 4 numbers."""
+    sizes = [3, 2, 4, 3][:classes]
+    count, pairs = sum(sizes), classes * (classes - 1) // 2
+    return {
+        "classlabels_ints": list(range(5, 5 + classes)), "coefficients": f((classes - 1) * count).tolist(), "kernel_type": kernel,
+        "kernel_params": [0.3, 0.2, 3.0], "rho": f(pairs).tolist(), "support_vectors": f(count * 4).tolist(), "vectors_per_class": sizes, **more,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("kernel", ["LINEAR", "POLY", "RBF", "SIGMOID"])
+@pytest.mark.parametrize("classes", [2, 4])
+def test_support_vector_machines(kernel: str, classes: int) -> None:
+    x = f(6, 4)
+    given = machine(classes, kernel)
+    pairs = classes * (classes - 1) // 2
+    coupled = {**given, "prob_a": (-np.abs(f(pairs))).tolist(), "prob_b": f(pairs).tolist()}
+    for attributes in (given, coupled):
+        (label, scores), (want, wanted) = both(
+            model("SVMClassifier", [x], 2, "ai.onnx.ml", attributes), {"x0": x}
+        )
+        np.testing.assert_array_equal(label, want)
+        np.testing.assert_allclose(scores, wanted, rtol=2e-4, atol=1e-5)
+    count = sum(given["vectors_per_class"])
+    fits = {k: given[k] for k in ("kernel_type", "kernel_params", "support_vectors")}
+    fits |= {"coefficients": f(count).tolist(), "n_supports": count, "rho": [0.5]}
+    (got,), (want,) = both(model("SVMRegressor", [x], 1, "ai.onnx.ml", fits), {"x0": x})
+    np.testing.assert_allclose(got, want, rtol=2e-4, atol=1e-5)

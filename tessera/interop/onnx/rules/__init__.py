@@ -19,6 +19,7 @@ from tessera.interop.onnx.rules import rnn as rnn
 from tessera.interop.onnx.rules import sequence as sequence
 from tessera.interop.onnx.rules import shape as shape
 from tessera.interop.onnx.rules import signal as signal
+from tessera.interop.onnx.rules import svm as svm
 from tessera.interop.onnx.rules import text as text
 from tessera.interop.onnx.rules import training as training
 from tessera.interop.onnx.rules import trees as trees
