@@ -40,9 +40,16 @@ class Config:
             raise self._wrong(name, "a number")
         return float(v)  # type: ignore[arg-type]
 
-    def maybe_number(self, name: str) -> float | None:
-        """A number, or None where there is none."""
-        return None if self.values.get(name) is None else self.number(name)
+    def positive(self, name: str, missing: float | None = None) -> float:
+        """A number above 0."""
+        v = self.number(name, missing)
+        if not v > 0:
+            raise self._wrong(name, "a number above 0")
+        return v
+
+    def maybe_positive(self, name: str) -> float | None:
+        """A number above 0, or None where there is none."""
+        return None if self.values.get(name) is None else self.positive(name)
 
     def flag(self, name: str, missing: bool = False) -> bool:
         """True or false."""
@@ -83,7 +90,7 @@ class Config:
                 f"{self.path}: partial_rotary_factor is {part!r}, expected 1: heads turn as a whole"
             )
         if "rope_theta" not in found:
-            found["rope_theta"] = self.number("rope_theta", 10000.0)
+            found["rope_theta"] = self.positive("rope_theta", 10000.0)
         found.setdefault("max_position_embeddings", self.values.get("max_position_embeddings"))
         return {k: self._rope_value(k, v) for k, v in found.items()}
 

@@ -49,7 +49,7 @@ def _shared(c: Config) -> dict[str, Any]:
     return {
         "width": width, "heads": heads, "layers": c.size("num_hidden_layers"),
         "hidden": c.size("intermediate_size"),
-        "eps": c.number("layer_norm_eps", 1e-12), "activation": c.choice("hidden_act", ACTIVATIONS, "gelu"),
+        "eps": c.positive("layer_norm_eps", 1e-12), "activation": c.choice("hidden_act", ACTIVATIONS, "gelu"),
     }  # fmt: skip
 
 

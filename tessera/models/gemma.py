@@ -37,9 +37,9 @@ def shape(c: Config) -> Shape:
     local = [k == "sliding_attention" for k in kinds]
     s = replace(
         s, windows=tuple(window if is_local else None for is_local in local),
-        scale=c.number("query_pre_attn_scalar", 256) ** -0.5,
-        softcap=c.maybe_number("attn_logit_softcapping"),
-        final_softcap=c.maybe_number("final_logit_softcapping"),
+        scale=c.positive("query_pre_attn_scalar", 256) ** -0.5,
+        softcap=c.maybe_positive("attn_logit_softcapping"),
+        final_softcap=c.maybe_positive("final_logit_softcapping"),
     )  # fmt: skip
     return replace(s, **_two_ropes(c, local)) if kind == "gemma3_text" else s
 
@@ -52,7 +52,7 @@ def _two_ropes(c: Config, local: list[bool]) -> Tree:
         near = Config({**c.values, "rope_parameters": both.get("sliding_attention")}, c.path).rope()
     else:
         far = Config({"rope_theta": 1e6, **c.values}, c.path).rope()
-        near = {"rope_theta": c.number("rope_local_base_freq", 10000.0)}
+        near = {"rope_theta": c.positive("rope_local_base_freq", 10000.0)}
     return {
         "rope_parameters": {"": far, LOCAL: near},
         "ropes": tuple(LOCAL if is_local else "" for is_local in local),

@@ -38,7 +38,7 @@ def shape(c: Config) -> Shape:
         raise ModelError(f"{c.path}: {heads} heads do not divide a width of {width}")
     return Shape(
         width, c.size("n_layer"), heads, width // heads, c.size("n_inner", 4 * width), c.size("vocab_size"),
-        c.size("n_positions", 1024), c.number("layer_norm_epsilon", 1e-5),
+        c.size("n_positions", 1024), c.positive("layer_norm_epsilon", 1e-5),
         c.choice("activation_function", ACTIVATIONS, "gelu_new"),
     )  # fmt: skip
 

@@ -58,8 +58,8 @@ def shape(c: Config) -> Shape:
     if chosen > experts:
         raise ModelError(f"{c.path}: a token has {chosen} of {experts} experts")
     own = {k: getattr(s, k) for k in decoder.Shape.__dataclass_fields__}
-    return Shape(**own, experts=experts, chosen=chosen, limit=c.number("swiglu_limit", 7.0),
-                 alpha=c.number("swiglu_alpha", 1.702))  # fmt: skip
+    return Shape(**own, experts=experts, chosen=chosen, limit=c.positive("swiglu_limit", 7.0),
+                 alpha=c.positive("swiglu_alpha", 1.702))  # fmt: skip
 
 
 def params(s: Shape, w: FolderSource) -> Tree:

@@ -30,7 +30,7 @@ def shape(c: Config) -> Shape:
     return Shape(
         width=width, layers=layers, heads=heads, kv_heads=kv, head_dim=dim,
         hidden=c.size("intermediate_size"), vocabulary=c.size("vocab_size"),
-        context=min(c.size("max_position_embeddings", 2048), LONGEST), eps=c.number("rms_norm_eps", 1e-6),
+        context=min(c.size("max_position_embeddings", 2048), LONGEST), eps=c.positive("rms_norm_eps", 1e-6),
         activation=c.choice("hidden_act", ACTIVATIONS, "silu"), tied=c.flag("tie_word_embeddings"),
         windows=_windows(c, layers), ropes=_ropes(c, layers), rope_parameters={"": c.rope()},
     )  # fmt: skip

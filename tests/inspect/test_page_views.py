@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +108,28 @@ def test_what_keeps_assembly_from_being_shown_is_not_an_instruction(
     assert codes
     assert all(x["assembly"] == ["cuda: Triton is not here"] for x in codes)
     assert all(x["mix"]["counts"] == {} for x in codes)
+
+
+AXE = os.environ.get(
+    "TESSERA_AXE", "node_modules/axe-core/axe.min.js"
+)  # of the npm package axe-core
+
+
+@pytest.mark.skipif(BROWSER is None or not Path(AXE).is_file(), reason="needs Chromium, axe-core")
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_no_serious_fault(page: Path, tmp_path: Path, theme: str) -> None:  # noqa: F811
+    code = Path(AXE).read_text().replace("</script", "<\\/script")
+    text = page.read_text().replace("<head>", f"<head><script>{code}</script>", 1)
+    text = text.replace("script-src 'unsafe-inline'", "script-src 'unsafe-inline' 'unsafe-eval'", 1)
+    script = f"""
+document.documentElement.dataset.theme = {theme!r};
+(async () => {{
+  const bad = [];
+  for (const v of Object.keys(views)) {{
+    show(v); await new Promise(r => setTimeout(r, 100));
+    const found = await axe.run(document, {{resultTypes: ["violations"]}});
+    bad.push(...found.violations.filter(x => /serious|critical/.test(x.impact)).map(x => `${{v}}: ${{x.id}} ${{x.nodes[0].html.slice(0, 90)}}`));
+  }}
+  document.getElementById("told").textContent = JSON.stringify(bad);
+}})(); return "not done";"""
+    assert browse(text, tmp_path, script, "--virtual-time-budget=60000") == []

@@ -137,6 +137,15 @@ def test_errors_of_folders_say_what_is_wrong(tmp_path):
     refuse(folder, "there is no tensor model.layers.2.input_layernorm.weight")
 
 
+def test_numbers_that_divide_are_above_zero(tmp_path):
+    for name in ("query_pre_attn_scalar", "attn_logit_softcapping", "rms_norm_eps"):
+        for v in (0, -1):
+            folder = llama_folder(
+                tmp_path / "m", config=CONFIG | {"model_type": "gemma2", "head_dim": 8, name: v}
+            )
+            refuse(folder, f"{name} is {v}, expected a number above 0")
+
+
 def test_shards_are_found_by_their_index_and_only_in_the_folder(tmp_path):
     folder = llama_folder(tmp_path / "m")
     want = ts.models.load(folder).params["norm"].numpy()
