@@ -5,14 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from tessera.core import tree
 from tessera.core.errors import ModelError
 from tessera.lang import op
-from tessera.lang.create import tensor
 from tessera.models import decoder, llama
-from tessera.models.blocks import E2M1_TWICE, half_exponent
 from tessera.models.config import Config
 from tessera.models.decoder import Tree, heads_of, joined, norm
 from tessera.models.held import grown, seen
@@ -96,13 +92,7 @@ def _experts(w: FolderSource, name: str, experts: int, rows: int, columns: int) 
         return w.vector(name, experts, rows, columns)
     if rows % GROUP:
         raise ModelError(f"{name}: {rows} rows are no multiple of the {GROUP} elements of a block")
-    blocks = w.raw(f"{name}_blocks", experts, columns, rows // GROUP, GROUP // 2)
-    exponents = w.raw(f"{name}_scales", experts, columns, rows // GROUP)
-    pairs = np.stack([blocks & np.uint8(15), blocks >> np.uint8(4)], axis=-1)
-    codes = E2M1_TWICE[pairs].reshape(*blocks.shape[:-1], GROUP)
-    turned = np.ascontiguousarray(np.moveaxis(codes, 1, 3))  # (experts, groups, size, columns)
-    scale = np.ascontiguousarray(np.moveaxis(half_exponent(exponents), 1, 2))
-    return Experts(tensor(turned), tensor(scale))
+    return Experts(*w.groups(name, experts, rows, columns, GROUP))
 
 
 def forward(s: Shape, p: Tree, tokens: Any, cache: list[Any], start: Any) -> tuple[Any, list[Any]]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from tessera.core.errors import ModelError
 from tessera.lang.create import tensor
-from tessera.models.blocks import Array
+from tessera.models.blocks import E2M1_TWICE, Array, half_exponent
 from tessera.models.safetensors import Folder
 
 
@@ -82,3 +82,16 @@ class FolderSource:
     def table(self, name: str, rows: int, columns: int) -> Any:
         """An embedding (rows, columns)."""
         return tensor(np.ascontiguousarray(self.array(name, rows, columns)))
+
+    def groups(
+        self, name: str, experts: int, rows: int, columns: int, size: int
+    ) -> tuple[Any, Any]:
+        """Matrices (experts, rows, columns) in MXFP4: codes (experts, groups, size, columns), and scales."""
+        blocks = self.raw(f"{name}_blocks", experts, columns, rows // size, size // 2)
+        exponents = self.raw(f"{name}_scales", experts, columns, rows // size)
+        pairs = np.stack([blocks & np.uint8(15), blocks >> np.uint8(4)], axis=-1)
+        codes = E2M1_TWICE[pairs].reshape(*blocks.shape[:-1], size)
+        turned = np.ascontiguousarray(np.moveaxis(codes, 1, 3))
+        return tensor(turned), tensor(
+            np.ascontiguousarray(np.moveaxis(half_exponent(exponents), 1, 2))
+        )

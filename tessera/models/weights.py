@@ -11,6 +11,7 @@ import numpy as np
 
 from tessera.core import tree
 from tessera.core.dtype import f32
+from tessera.core.types import TensorType
 from tessera.lang import op
 from tessera.lang.create import tensor
 from tessera.models.blocks import Array, Groups
@@ -109,12 +110,19 @@ def side_by_side(ws: Sequence[Any]) -> Any:
     if len(kinds) > 1:
         return None
     joined = [
-        None
-        if part[0] is None
-        else tensor(np.concatenate([x.numpy() for x in part], axis=0 if few else 1))
+        None if part[0] is None else _joined(part, 0 if few else 1)
         for part in zip(*leaves, strict=True)
     ]
     return Packed(*joined) if few else joined[0]
+
+
+def _joined(parts: Sequence[Any], axis: int) -> Any:
+    """Tensors, or the types of some, one after the other."""
+    if isinstance(parts[0], TensorType):
+        sizes = list(parts[0].shape)
+        sizes[axis] = sum(t.shape[axis] for t in parts)
+        return parts[0].with_shape(tuple(sizes))
+    return tensor(np.concatenate([x.numpy() for x in parts], axis=axis))
 
 
 def _rest(x: Any, few: bool) -> tuple[int, ...]:

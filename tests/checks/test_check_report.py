@@ -331,7 +331,9 @@ def test_the_command_checks_a_file(tmp_path, capsys) -> None:
     assert main(["check", str(path), "--machine", "h200"]) == 0
     out = capsys.readouterr().out
     assert "bounds: double: proved (2 of 2 facts proved)" in out
-    assert [line.split(":")[0] for line in out.splitlines()] == list(TOOLS)
+    summary, *lines = out.splitlines()
+    assert summary == "1 kernel, 10 checks, 10 of them proofs"
+    assert [line.split(":")[0] for line in lines] == list(TOOLS)
 
 
 def test_findings_give_status_1_and_json_has_them(tmp_path, capsys) -> None:
