@@ -179,7 +179,6 @@ NAMES: dict[str, str] = {
     "dist.PartitionSpec": "dist.ShardSpec(partition, mesh_axes)",
     "dist.NamedSharding": "dist.ShardSpec(partition, mesh_axes)",
     "dist.device_mesh": "dist.Mesh(axes, shape)",
-    "stablehlo.load": "ts.jax.wrap, or ts.onnx.load: StableHLO is written and not read",
     "summary": "ts.nn.summary(model, x)", "FSDP": "dist.strategy.fsdp",
     "DistributedDataParallel": "dist.strategy.data", "tree.tree_map": "tree.map",
     "tree.tree_leaves": "tree.leaves",
