@@ -11,9 +11,10 @@ import pytest
 import tessera as ts
 from tessera import op
 from tessera.core.flags import override
-from tests.oracles.test_jax_import import IMAGE, PROGRAMS, S, X, check
 
 jax = pytest.importorskip("jax")
+from tests.oracles.test_jax_import import IMAGE, PROGRAMS, S, X, check
+
 jnp, lax, nn, special = jax.numpy, jax.lax, jax.nn, jax.scipy.special
 pytestmark = pytest.mark.oracle
 
