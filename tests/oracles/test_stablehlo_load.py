@@ -13,7 +13,7 @@ from tessera import op
 from tessera.core.flags import override
 
 jax = pytest.importorskip("jax")
-from tests.oracles.test_jax_import import IMAGE, PROGRAMS, S, X, check
+from tests.oracles.test_jax_import import IMAGE, PROGRAMS, S, X, check  # noqa: E402
 
 jnp, lax, nn, special = jax.numpy, jax.lax, jax.nn, jax.scipy.special
 pytestmark = pytest.mark.oracle
