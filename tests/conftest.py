@@ -72,10 +72,17 @@ def pytest_configure(config: pytest.Config) -> None:
 # Files whose many cases of one kind take long: `make test` runs the first case of each kind and one in so many of the others;
 # `make test-deep` runs the rest.  A kind is a test with the letters that its id begins with, such as the name of an op.
 ONE_IN = {
-    "test_attributes.py": 2, "test_batch_bits.py": 3, "test_bits.py": 2, "test_compiled_policies.py": 4, "test_conventions.py": 3,
-    "test_corrections.py": 4, "test_eager.py": 16, "test_fallback.py": 2, "test_fft_tiles.py": 3, "test_flash_backward.py": 4,
-    "test_fuse_contractions.py": 3, "test_golden_text.py": 2, "test_gradient_bits.py": 2, "test_neural_torch.py": 4, "test_operators.py": 4, "test_out_of_range.py": 3,
-    "test_random_programs.py": 12, "test_signed_zeros.py": 2, "test_thin.py": 3, "test_vmap_bits.py": 3,
+    "test_attention_groups.py": 2, "test_attributes.py": 3, "test_batch_bits.py": 3, "test_bits.py": 4,
+    "test_check_compiled.py": 2, "test_compiled_policies.py": 4, "test_contraction_blocks.py": 3,
+    "test_conventions.py": 3, "test_convolution.py": 3, "test_convolution_tiles.py": 2,
+    "test_corrections.py": 4, "test_eager.py": 24, "test_fallback.py": 4, "test_fft_tiles.py": 3,
+    "test_flash_backward.py": 4, "test_fuse_contractions.py": 5, "test_golden_text.py": 2,
+    "test_gradient_bits.py": 3, "test_gradient_schedules.py": 2, "test_joins.py": 2,
+    "test_kernel_grad.py": 2, "test_legalize.py": 2, "test_narrow.py": 3, "test_narrow_elementwise.py": 3,
+    "test_neural.py": 2, "test_neural_torch.py": 4, "test_operators.py": 4, "test_out_of_range.py": 3,
+    "test_primitives.py": 2, "test_random_programs.py": 24, "test_sharing.py": 2,
+    "test_signed_zeros.py": 2, "test_software_pipeline.py": 2, "test_spectral_operators.py": 2,
+    "test_stdlib_attention.py": 2, "test_stdlib_checks.py": 2, "test_thin.py": 3, "test_vmap_bits.py": 5,
 }  # fmt: skip
 
 
