@@ -487,9 +487,31 @@ def _input_adjoint(n: Node, g: Value, k: int) -> Value:
     return conv_weights.bind(g, ct, window=w.shape[2:], **p) if k else conv.bind(g, w, **p)
 
 
+def _input_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
+    """Cotangents join the batch; kernels join the in channels, or groups when both are batched."""
+    ct, w = operands
+    groups = n.params["groups"]
+    if not batched[1]:
+        return merged(n, operands, batched)
+    size, into = w.shape[0], w.shape[2]
+    if batched[0]:
+        front = moveaxis(ct, 0, 1)
+        ct = reshape(front, (front.shape[0], size * front.shape[2], *front.shape[3:]))
+        kernel, order = reshape(w, (size * w.shape[1], *w.shape[2:])), (size, groups)
+    else:
+        split = moveaxis(w, 0, 1)
+        kernel, order = reshape(split, (w.shape[1], size * into, *w.shape[3:])), (groups, size)
+    params = {**n.params, "groups": groups * size if batched[0] else groups}
+    y = conv_input.bind(ct, kernel, **params)
+    y = reshape(y, (y.shape[0], *order, into, *y.shape[2:]))
+    y = moveaxis(y, 1 if batched[0] else 2, 0)
+    return reshape(y, (*y.shape[:2], groups * into, *y.shape[4:]))
+
+
 @define(
     infer=_input_types, decompose=_input, call="conv_input", numpy=_input_reference, kinds="uifc",
-    combine="add", linear=(0, 1), transpose=_input_adjoint, factors=convolved(("n o", "o c"), "n c"),
+    combine="add", linear=(0, 1), transpose=_input_adjoint, batch=_input_batch,
+    factors=convolved(("n o", "o c"), "n c"),
     samples=(
         Sample((2, 4, 3), (4, 3, 3), size=5), Sample((1, 2, 4), (2, 2, 2), size=6, stride=2, padding=1),
         Sample((2, 2, 6), (2, 2, 3), size=7, dilation=2, padding=((2, 1),), groups=2),

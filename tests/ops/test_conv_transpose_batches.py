@@ -1,0 +1,51 @@
+"""vmap of transposed convolutions: the bits of a loop, also beside weights that are not finite."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import op
+from tessera.core.flags import override
+
+SPECIAL = [0.0, -0.0, 1.0, -1.5, 6.0, np.inf, np.nan]
+AXES = [(0, 0), (0, None), (None, 0)]
+
+
+def compare(rng: np.random.Generator, special: bool, axes: tuple[Any, Any]) -> None:
+    groups, window = int(rng.integers(1, 3)), int(rng.integers(1, 4))
+    channels, out = groups * int(rng.integers(1, 3)), int(rng.integers(1, 3))
+    shapes = (3, 2, channels, int(rng.integers(2, 5))), (3, channels, out, window)
+    x, w = (
+        (rng.choice(SPECIAL, s) if special else rng.standard_normal(s)).astype(np.float32)
+        for s in shapes
+    )
+    options = {"stride": int(rng.integers(1, 3)), "padding": (window - 1) // 2, "groups": groups}
+    given = [ts.tensor(v if a == 0 else v[0]) for v, a in zip((x, w), axes, strict=True)]
+    loop = [
+        op.conv_transpose1d(
+            *(v if a is None else v[i] for v, a in zip(given, axes, strict=True)), **options
+        )
+        for i in range(3)
+    ]
+    got = ts.vmap(lambda a, b: op.conv_transpose1d(a, b, **options), in_axes=axes)(*given)
+    np.testing.assert_array_equal(got.numpy(), np.stack([y.numpy() for y in loop]))
+
+
+@pytest.mark.parametrize("axes", AXES)
+@pytest.mark.parametrize("special", [False, True])
+def test_on_the_references(axes: tuple[Any, Any], special: bool) -> None:
+    rng = np.random.default_rng(0)
+    with override(target="numpy"):
+        for _ in range(40):
+            compare(rng, special, axes)
+
+
+@pytest.mark.parametrize("axes", AXES)
+def test_on_the_machine(axes: tuple[Any, Any]) -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(2):
+        compare(rng, False, axes)
