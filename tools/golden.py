@@ -22,7 +22,11 @@ def main() -> int:
     """Compare the corpus with the record, or write it."""
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     p.add_argument("--update", action="store_true", help="write the record")
-    p.add_argument("--only", default="", help="programs whose kind and name, as in 'checks: copy', have this in them")
+    p.add_argument(
+        "--only",
+        default="",
+        help="programs whose kind and name, as in 'checks: copy', have this in them",
+    )
     given = p.parse_args()
     kept = {where: record.recorded(where) for where, _ in record.cases()}
     found: dict[str, dict[str, record.Record]] = {where: {} for where in kept}
