@@ -17,7 +17,7 @@ AXES = [(0, 0), (0, None), (None, 0)]
 
 def compare(rng: np.random.Generator, special: bool, axes: tuple[Any, Any]) -> None:
     groups, window = int(rng.integers(1, 3)), int(rng.integers(1, 4))
-    channels, out = groups * int(rng.integers(1, 3)), int(rng.integers(1, 3))
+    channels, out = groups * int(rng.integers(1, 3)), int(rng.integers(1, 6))
     shapes = (3, 2, channels, int(rng.integers(2, 5))), (3, channels, out, window)
     x, w = (
         (rng.choice(SPECIAL, s) if special else rng.standard_normal(s)).astype(np.float32)
