@@ -122,7 +122,7 @@ def _events(block: Block, env: Env, trips: int | None) -> Iterator[Event]:
             a = op.attributes
             counter = range(value(a["start"], env), value(a["stop"], env), a["step"])
             if a.get("bounded") or a.get("going"):
-                counter = counter[:_TRIPS]  # data end it, after rounds that nobody knows
+                counter = counter[:_TRIPS]  # data end it, after an unknown number of rounds
             for i in _chosen(counter, trips):
                 yield from _events(op.block, {**env, a["variable"]: i}, trips)
         elif (op.memory is not None and op.name != "prefetch") or op.traits.orders:

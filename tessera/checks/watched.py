@@ -127,7 +127,7 @@ class _Watched:
             )
 
     def holes(self, m: Memory) -> None:
-        """Say which elements of a result nobody wrote."""
+        """Say which elements of a result were not written."""
         owner = self.stores[m].owner
         if m in self.updated or not owner.size or (owner >= 0).all():
             return

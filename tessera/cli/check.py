@@ -46,9 +46,11 @@ def _summary(report: Report) -> str:
     kernels = len({v.kernel for v in report})
     if not kernels:
         return "no kernel to check: every step of the file runs on the host"
-    proofs, found = sum(v.is_proof for v in report), len(report.findings)
+    proved, found = sum(v.proved for v in report), len(report.findings)
+    asked = proved + sum(len(v.unproved) for v in report)
     said = f"{found} finding{'s' * (found != 1)}" if found else "nothing found"
-    return f"{kernels} kernel{'s' * (kernels > 1)}, {len(report)} checks, {proofs} of them proofs: {said}"
+    what = f"{kernels} kernel{'s' * (kernels > 1)}, {len(report)} checks"
+    return f"{what}: {said}, {proved} of {asked} facts proved"
 
 
 Calls = Callable[[], Sequence[Compilation]]  # those of the program, which runs when it is asked

@@ -16,7 +16,7 @@ from tessera.core.source import Location
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Builder, Graph
 from tessera.lang.annotation import TensorSpec
-from tessera.lang.arguments import argument
+from tessera.lang.arguments import argument, leaf_names
 from tessera.lang.jit import Jitted
 from tessera.lang.trace import is_tensor
 from tessera.lang.trace import trace as trace_function
@@ -138,12 +138,5 @@ def _names(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
     given = [
         (parameters[i] if i < len(parameters) else f"argument {i}", a) for i, a in enumerate(args)
     ]
-    names = []
-    for base, a in [*given, *sorted(kwargs.items())]:  # as leaves of a dict lie
-        leaves = tree.leaves(a)
-        names += [
-            base if len(leaves) == 1 else f"{base}.{k}"
-            for k, x in enumerate(leaves)
-            if is_tensor(x)
-        ]
-    return names
+    every = [*given, *sorted(kwargs.items())]  # in the order of the leaves of a dict
+    return leaf_names([n for n, _ in every], [v for _, v in every])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -55,13 +56,8 @@ class HubTokenizer:
         return found
 
     def _ask(self, question: Any, *given: Any, **options: Any) -> Any:
-        """Ask the package, which raises plain Exceptions, and panics that are not even those."""
-        try:
+        with _refused(f"{self._path}: the tokenizers package fails"):
             return question(*given, **options)
-        except BaseException as e:
-            if isinstance(e, KeyboardInterrupt | SystemExit | GeneratorExit):
-                raise
-            raise ModelError(f"{self._path}: the tokenizers package fails ({e})") from None
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """The tokens of a text; `special` adds what the file adds, such as a first token."""
@@ -109,12 +105,21 @@ class HubTokenizer:
 def _loaded(path: Path) -> Any:
     if not path.is_file():
         raise ModelError(f"{path}: there is no such file")
-    try:
+    with _refused(f"{path}: is not read by the tokenizers package"):
         return tokenizers.Tokenizer.from_file(str(path))
-    except BaseException as e:  # plain Exceptions for whatever it cannot read, and panics
-        if isinstance(e, KeyboardInterrupt | SystemExit | GeneratorExit):
-            raise
-        raise ModelError(f"{path}: is not read by the tokenizers package ({e})") from None
+
+
+@contextmanager
+def _refused(what: str) -> Iterator[None]:
+    """Turn what the package raises into a ModelError: plain Exceptions, and the panics of Rust, which are
+    BaseExceptions of a class that it does not export.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
+        raise
+    except BaseException as e:
+        raise ModelError(f"{what} ({e})") from None
 
 
 def _json(path: Path) -> dict[str, Any]:
