@@ -95,7 +95,9 @@ def queued(stream: Stream, entry: Variant, tensors: Sequence[Value], user: str) 
 def apart(result: Any, c: Call) -> Any:
     """Results with memory of their own: arrays among the arguments may be written to later."""
     lent = [
-        v.storage for v in c.tensors if v.device is ANYWHERE and type(v.storage) is np.ndarray and v.ndim
+        v.storage
+        for v in c.tensors
+        if v.device is ANYWHERE and type(v.storage) is np.ndarray and v.ndim
     ]
     if not lent:
         return result

@@ -131,7 +131,9 @@ def is_known(x: Any) -> bool:
     """Whether the data of x is at hand."""
     if isinstance(x, list):
         return all(map(is_known, x))
-    return x is None or isinstance(x, np.ndarray) or (isinstance(x, Value) and x.storage is not None)
+    return (
+        x is None or isinstance(x, np.ndarray) or (isinstance(x, Value) and x.storage is not None)
+    )
 
 
 def host(x: Any, what: str) -> Array:

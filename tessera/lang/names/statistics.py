@@ -175,7 +175,9 @@ def _quantile(
     _, part = together(rows, q)
     if part.ndim > 1:
         raise ShapeError(f"{op}: q is {part.type}, expected a number or a vector")
-    if part.storage is not None and np.any((np.asarray(part.storage) < 0) | (np.asarray(part.storage) > 1)):
+    if part.storage is not None and np.any(
+        (np.asarray(part.storage) < 0) | (np.asarray(part.storage) > 1)
+    ):
         top = 100 if "percent" in op else 1
         given = np.round(np.asarray(part.storage, float) * top, 5)
         raise OperandError(f"{op}: q is {given}, expected numbers from 0 to {top}")
