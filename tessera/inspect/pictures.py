@@ -60,7 +60,7 @@ def html(x: Any) -> str:
 
 @html.register
 def _(x: Tensor) -> str:
-    if x.data is None:
+    if x.storage is None:
         return f"<pre>{escape(repr(x))}</pre>"
     head = f"<code>{escape(str(x.type))}</code> on {escape(str(x.device))}"
     if x.size == 0:
@@ -166,7 +166,7 @@ def _(a: Operator) -> str:
 
 
 def _is_known(a: Operator) -> bool:
-    held = all(getattr(d, "data", d) is not None for d in a.data)
+    held = all(getattr(d, "storage", d) is not None for d in a.data)
     return held and all(map(_is_known, a.parts))
 
 
