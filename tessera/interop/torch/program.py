@@ -117,7 +117,7 @@ class Variant:
             shapes.append((f"t{k}", _moved(shape, x.order), x.dtype))
             told.update(str(s) for s in shape if is_name(s))
         for k, x in enumerate(self._sizes):
-            if is_name(x.size) and str(x.size) not in told:
+            if x.size is not None and is_name(x.size) and str(x.size) not in told:
                 told.add(str(x.size))
                 self._carried.append(k)
                 shapes.append((f"n{k}", (x.size,), i8))
