@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache, update_wrapper
 from typing import Any
 
@@ -34,17 +35,21 @@ class Routine:
         return self.plan.schedule
 
     def with_schedule(self, schedule: Any) -> Routine:
-        """The same function with other blocks; what the schedule does not say is inherited."""
+        """The same function with other blocks; what the schedule does not say is inherited.
+
+        A routine has a schedule for processors and one for GPUs: warps, which only GPUs have, go to that.
+        """
         chosen = as_schedule(schedule)
-        plans = (Plan(chosen.over(p.schedule), fitted=False) for p in (self.plan, self.on_gpu))
-        return Routine(self.function, *plans)
+        here = Plan(replace(chosen, warps=None).over(self.plan.schedule), fitted=False)
+        return Routine(self.function, here, Plan(chosen.over(self.on_gpu.schedule), fitted=False))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         plan = self.on_gpu if _is_on_gpu((*args, *kwargs.values())) else self.plan
         return self.function(plan, *args, **kwargs)
 
     def __repr__(self) -> str:
-        return f"<routine {self.function.__name__}, {self.schedule}>"
+        there = "" if self.on_gpu is self.plan else f", on GPUs {self.on_gpu.schedule}"
+        return f"<routine {self.function.__name__}, {self.schedule}{there}>"
 
 
 class Plan:
