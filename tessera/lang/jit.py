@@ -232,16 +232,16 @@ class Jitted:
         tensors: list[Tensor] = []
 
         def leaf(x: Any) -> Any:
-            if type(x) is not Tensor or x.data is None:
+            if type(x) is not Tensor or x.storage is None:
                 return None
-            data.append(x.data)
+            data.append(x.storage)
             tensors.append(x)
             return _token(x)
 
         out += self._mode()
         for x in args:
-            if type(x) is Tensor and x.data is not None:
-                data.append(x.data)
+            if type(x) is Tensor and x.storage is not None:
+                data.append(x.storage)
                 tensors.append(x)
                 out.append(_token(x))
             elif not tree.tokens(x, leaf, out):
