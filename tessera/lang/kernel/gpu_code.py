@@ -48,7 +48,7 @@ class GpuCode:
     def assembly(self, kind: str, name: str) -> str:
         """PTX or AMDGCN for an architecture, such as sm_90 or gfx942."""
         known = _ARCHITECTURES[kind]
-        if not isinstance(name, str) or not known.fullmatch(name):
+        if not known.fullmatch(str(name)):
             wanted = "sm_90" if kind == "cuda" else "gfx942"
             raise OperandError(f"lower: architecture is {name!r}, expected one such as {wanted!r}")
         version()  # an error that says how to install Triton
