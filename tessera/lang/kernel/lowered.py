@@ -16,7 +16,7 @@ from tessera.ir.tile.prefetch_rows import ahead
 from tessera.ir.tile.vector_accesses import vector_accesses, widths_of
 
 # Loaded when the text for a GPU is first asked for.
-_code = Deferred("tessera.lang.kernel.gpu_code:GpuCode")
+_code = Deferred("tessera.compile.gpu.written_code:GpuCode")
 
 
 class LoweredKernel(Kernel):
