@@ -56,7 +56,7 @@ class Statistics:
         nan, inf = np.isnan(wide), np.isinf(wide)
         bad = np.argwhere(nan) if nan.any() else np.argwhere(inf)
         finite = wide[~(nan | inf)]
-        told = {
+        told: dict[str, Any] = {
             "zeros": int((wide == 0).sum()), "nans": int(nan.sum()), "infinities": int(inf.sum()),
             "first_bad": tuple(map(int, bad[0])) if len(bad) else None,
         }  # fmt: skip
