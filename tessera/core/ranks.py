@@ -8,6 +8,7 @@ from typing import Any
 from tessera.core.mesh import Mesh, Placement, placed
 
 Array = Any
+INLINE = 16384  # bytes up to which a message of the local engine goes through a socket, whose buffer holds many
 
 
 class Engine:
