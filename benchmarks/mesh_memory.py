@@ -104,7 +104,17 @@ def main() -> int:
     rows: list[dict[str, Any]] = []
     for n in args.ranks:
         for config in args.configs:
-            command = [sys.executable, "-m", "tessera.cli", "run", "-n", n, __file__, "--child", config]
+            command = [
+                sys.executable,
+                "-m",
+                "tessera.cli",
+                "run",
+                "-n",
+                n,
+                __file__,
+                "--child",
+                config,
+            ]
             command += ["--width", args.width, "--rows", args.rows]
             env = {**os.environ, "PYTHONPATH": str(ROOT), "TESSERA_THREADS": "1"}
             done = subprocess.run(

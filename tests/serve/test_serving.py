@@ -79,7 +79,9 @@ def compare_with_replies_alone(model, count, seed):
         held, engine = threading.Event(), client.service.engine
         engine.call(lambda: held.wait(60))
         replies = []
-        for i, r in enumerate(asked):  # one after another: which replies lose their pages depends on the order
+        for i, r in enumerate(
+            asked
+        ):  # one after another: which replies lose their pages depends on the order
             replies.append(pool.submit(client.post, "/v1/completions", r))
             client.until(lambda want=i + 1: len(engine._waiting) == want)
         held.set()

@@ -176,7 +176,14 @@ def test_processors_with_the_same_registers_and_caches_share_nests(
 
 
 def test_files_of_format_1_name_a_processor(store: Path, tmp_path: Path) -> None:
-    row = {"kernel": "k", "sizes": "", "versions": tuned.versions(), "nest": FOUND.nest, "seconds": 1.0, "before": 2.0}
+    row = {
+        "kernel": "k",
+        "sizes": "",
+        "versions": tuned.versions(),
+        "nest": FOUND.nest,
+        "seconds": 1.0,
+        "before": 2.0,
+    }
     for place, found in (("another machine", {}), (tuned.architecture(), {("k", ""): FOUND.nest})):
         rows = [{**row, "architecture": place}]
         (tmp_path / "a.json").write_text(json.dumps({"version": 1, "tuned": rows}))
