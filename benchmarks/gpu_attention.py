@@ -262,7 +262,7 @@ def on_device(f: Any, xs: list[Any]) -> Callable[[int], float]:
     """What runs a jitted function so many times, and says the seconds of the device."""
     f(*xs)
     *_, entry = f._variants.values()
-    seconds: Callable[[int], float] = entry.executable.timed([x.data for x in xs]).seconds
+    seconds: Callable[[int], float] = entry.executable.timed([x.storage for x in xs]).seconds
     return seconds
 
 

@@ -131,7 +131,7 @@ def moved(x: Any) -> Any:
 def made(f: Callable[..., Any], xs: list[Any]) -> Any:
     """What runs a function on tensors, by events of its stream."""
     executable = ts.jit(f).lower(*xs)._executable
-    return executable.timed([x.data for x in xs])
+    return executable.timed([x.storage for x in xs])
 
 
 class Chosen:

@@ -160,7 +160,7 @@ def ours_of(c: Case, routine: Any) -> Callable[[int], float]:
     f: Any = ts.jit(lambda *xs: c.call(routine, *xs))
     f(*c.tensors)
     (entry,) = f._variants.values()
-    timed = entry.executable.timed([x.data for x in c.tensors])
+    timed = entry.executable.timed([x.storage for x in c.tensors])
     if any(x.spilled for x in timed.figures):
         print(f"    {routine.on_gpu.schedule}: spills {[x.spilled for x in timed.figures]}")
     seconds: Callable[[int], float] = timed.seconds

@@ -138,7 +138,7 @@ def our_run(c: Case, ours: list[Any]) -> tuple[Callable[[], Any], bool]:
     jitted(*ours)
     (entry,) = jitted._variants.values()
     executable = entry.executable
-    xs = [*(x.data for x in ours), *executable.constants]
+    xs = [*(x.storage for x in ours), *executable.constants]
     p = executable.prepared([x.shape for x in xs])
     return p.repeated(xs), all(isinstance(s, Launcher) for s in p.segments)
 

@@ -78,9 +78,9 @@ def check_flags(a: Any, tolerance: float | None = None) -> tuple[str, ...]:
     """The flags that the numbers of an operator break, from its dense matrix; () when all hold."""
     found = as_operator("check_flags", a)
     v = dense_of(found)
-    if v.data is None:
+    if v.storage is None:
         raise OperandError(f"check_flags: {found} is traced and has no numbers to look at")
-    m = np.asarray(v.data)
+    m = np.asarray(v.storage)
     limit = 100 * np.finfo(m.dtype).eps * max(m.shape) if tolerance is None else tolerance
 
     def near(x: Matrix, y: Matrix) -> bool:

@@ -115,9 +115,9 @@ def _read(t: TessTensorDesc) -> np.ndarray[Any, Any]:
 
 
 def _array(v: Value, user: Operator) -> np.ndarray[Any, Any]:
-    if v.data is None:
+    if v.storage is None:
         raise OperandError(f"operator descriptor: {user} is traced and has no data to point to")
-    return v.data
+    return v.storage
 
 
 def _numbers(*xs: int) -> np.ndarray[Any, Any]:

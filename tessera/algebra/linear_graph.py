@@ -44,7 +44,7 @@ def closed(f: Function, args: tuple[Any, ...], name: str) -> tuple[Function, tup
     if current_builder() is None:
         return f, ()
     t, _ = traced(f, args, name)
-    if all(v.data is not None for v in t.outer):
+    if all(v.storage is not None for v in t.outer):
         return f, ()
 
     def run(*xs: Any) -> Any:

@@ -92,11 +92,11 @@ def _refuse_imprecise(a: Operator, m: Value) -> None:
 
     Its rows are scaled to one size first, since elimination does not mind their sizes.
     """
-    if m.data is None or not m.data.size:
+    if m.storage is None or not m.storage.size:
         return
     if "closeness" not in a.memo:
-        a.memo["closeness"] = _closeness(m.data)
-    if a.memo["closeness"] < np.finfo(_wide(m.data).dtype).eps:
+        a.memo["closeness"] = _closeness(m.storage)
+    if a.memo["closeness"] < np.finfo(_wide(m.storage).dtype).eps:
         raise NumericalError(
             f"solve: {a} is singular to the precision of {a.dtype}; use op.pseudoinverse(A) @ b"
         )
@@ -146,7 +146,7 @@ def _iterated(a: Operator, b: Value, options: dict[str, Any]) -> Value:
 def refuse_non_finite(user: str, a: Operator) -> None:
     """Operators with infinities or NaN are refused where the numbers are known."""
     for i, v in enumerate(a.data):
-        if v.data is not None and v.dtype.kind in "fc" and not np.all(np.isfinite(v.data)):
+        if v.storage is not None and v.dtype.kind in "fc" and not np.all(np.isfinite(v.storage)):
             raise NumericalError(
                 f"{user}: tensor {i} of {a} is {v.type} and holds numbers that are not finite"
             )

@@ -20,17 +20,17 @@ class Array(Tensor):
     __slots__ = ()
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if self.data is None or current_builder() is not None:
+        if self.storage is None or current_builder() is not None:
             raise located(
                 TraceError("a traced tensor cannot be written to; use x = x.at[index].set(value)")
             )
         new = indexing.update(self, key, value, "set")
-        self.data = new.data
+        self.storage = new.storage
 
 
 def writable(x: Tensor) -> Tensor:
     """x as an array that can be written to; x itself never changes.  A traced tensor stays what it is."""
-    if isinstance(x, Array) or x.data is None:
+    if isinstance(x, Array) or x.storage is None:
         return x
     made = object.__new__(Array)
     for name in Value.__slots__:

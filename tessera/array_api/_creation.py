@@ -77,7 +77,7 @@ def _from_tensor(x: Tensor, dtype: DType | None, device: Any, copy: bool | None)
     if copy is False:
         raise CopyError(f"asarray: {x.type} on {x.device} as {d} on {to} needs a copy")
     y = x.astype(d).to(to)
-    return y if y.data is None else _tensor(concrete(y.data.copy(), d, to))
+    return y if y.storage is None else _tensor(concrete(y.storage.copy(), d, to))
 
 
 @public

@@ -47,9 +47,9 @@ def concat(arrays: Sequence[Value], /, *, axis: int | None = 0) -> Value:
 def reshape(x: Value, /, shape: tuple[int, ...], *, copy: bool | None = None) -> Value:
     """x in another shape.  Arrays are values: a write to one is never seen through another."""
     y = op.reshape(x, shape)
-    if x.data is None or y.data is None:
+    if x.storage is None or y.storage is None:
         return y
-    shared = np.may_share_memory(x.data, y.data)
-    if copy is False and not shared and y.data.size:
+    shared = np.may_share_memory(x.storage, y.storage)
+    if copy is False and not shared and y.storage.size:
         raise CopyError(f"reshape: {x.type} to {list(shape)} needs a copy; pass copy=None")
-    return concrete(y.data.copy(), y.dtype, y.device) if copy and shared else y
+    return concrete(y.storage.copy(), y.dtype, y.device) if copy and shared else y

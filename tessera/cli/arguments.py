@@ -176,6 +176,14 @@ def _measuring(commands: Any) -> None:
     p.add_argument("file", metavar="FILE[:FUNCTION]",
                    help="a Python file, which is run with the arguments after `--`; or an annotated "
                         "function in it, which is called")  # fmt: skip
+    p = _command(commands, "dashboard", "dashboard:show_runs",
+                 "Show curves of runs from the files of ts.train's loggers, side by side, and as they "
+                 "grow.")  # fmt: skip
+    p.add_argument("files", nargs="+", metavar="FILE",
+                   help="a table of train.CSV (.csv) or lines of train.JSONLines (.jsonl)")  # fmt: skip
+    p.add_argument("--out", metavar="PATH", help="write the page to a file instead of serving it")
+    p.add_argument("--port", type=int, default=8124, metavar="N",
+                   help="8124 unless given; 0 for any that is free")  # fmt: skip
     p = _command(commands, "bench", "bench:bench_file",
                  "Measure how long the annotated functions of a file take, beside what the machine "
                  "allows.")  # fmt: skip

@@ -112,14 +112,14 @@ def _samples(call: Callable[[], Any], budget: float) -> list[float]:
 def _wait(made: Any) -> None:
     """Until a GPU has done what it was told to."""
     for x in tree.leaves(made):
-        data: Any = x.data if isinstance(x, Tensor) else None
+        data: Any = x.storage if isinstance(x, Tensor) else None
         if isinstance(data, DeviceArray):
             data.gpu.synchronize()
 
 
 def _work(s: Subject) -> tuple[Work, float]:
     """What a call does, and the least seconds that it takes; nothing where there are no kernels."""
-    data = [getattr(x, "data", None) for x in tree.leaves((s.args, dict(s.kwargs)))]
+    data = [getattr(x, "storage", None) for x in tree.leaves((s.args, dict(s.kwargs)))]
     gpus = [x.gpu for x in data if isinstance(x, DeviceArray)]
     if s.function.target != "cpu" and not gpus:
         return Work(), 0.0

@@ -64,7 +64,7 @@ class Executable:
     def __init__(self, graph: Graph, record: Sequence[Step]):
         self.graph = graph
         self.record: tuple[Step, ...] = tuple(record)
-        self._captured = [v.data for v in graph.captured if v.data is not None]
+        self._captured = [v.storage for v in graph.captured if v.storage is not None]
         self._plan = Plan(graph, None, self.kernel_of) if graph.static else None
         self._sized: dict[tuple[tuple[int, ...], ...], Plan] = {}
 

@@ -186,6 +186,7 @@ NAMES: dict[str, str] = {
 
 # Methods and attributes of arrays.
 METHODS: dict[str, str] = {
+    "data": "x.numpy() to read the elements; to change them, write x = x - y: tensors are values",
     "values": "x.max(axis) alone, which gives the values; their places are op.argmax(x, axis)",
     "indices": "op.argmax(x, axis), or op.topk for both",
     "permute": "x.transpose(axes)", "view": "x.reshape(shape)", "unsqueeze": _UNSQUEEZE,

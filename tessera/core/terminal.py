@@ -11,6 +11,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 __all__ = [
     "BarColumn",
@@ -19,6 +20,7 @@ __all__ = [
     "MofNCompleteColumn",
     "Progress",
     "Table",
+    "Text",
     "TextColumn",
     "TimeRemainingColumn",
     "escape",

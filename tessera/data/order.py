@@ -26,7 +26,7 @@ _EPOCH = 32  # bits that a position may have in a counter
 
 def words_of(key: Any) -> tuple[int, int]:
     """The two words of a key."""
-    data = host_data(key) if isinstance(key, Value) and key.data is not None else np.asarray(key)
+    data = host_data(key) if isinstance(key, Value) and key.storage is not None else np.asarray(key)
     if data.shape != (2,) or data.dtype != np.uint32:
         raise OperandError(
             f"data: the key is {type(key).__name__} {key!r:.40}, expected u32[2]; make one with ts.key(seed)"

@@ -268,8 +268,8 @@ class Planner:
         numbers = [self._whole(x) for x in s.operands]
         for k, v in enumerate(v for r in n.regions for v in r.captured):
             name = f"{s.results[0]} captured {k}"
-            assert v.data is not None, n
-            self._data(name, np.ascontiguousarray(v.data), v.type.dtype)
+            assert v.storage is not None, n
+            self._data(name, np.ascontiguousarray(v.storage), v.type.dtype)
             numbers.append(self.numbers[name])
         results = [self.number(y) for y in s.results]
         if n.op.name == "scan":
@@ -303,8 +303,8 @@ class Planner:
         own = len(part.graph.inputs) - len(part.graph.captured)
         data: list[tuple[Array, DType]] = []
         for v in part.graph.captured:
-            assert v.data is not None, r
-            data.append((np.ascontiguousarray(v.data), v.type.dtype))
+            assert v.storage is not None, r
+            data.append((np.ascontiguousarray(v.storage), v.type.dtype))
         data += [(t.array(), t.type.dtype) for t in part.image.tables]
         names = [f"input{i}" for i in range(own)]
         outs = [f"output{i}" for i in range(len(part.image.outputs))]

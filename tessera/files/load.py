@@ -179,7 +179,7 @@ class Weights(Mapping[str, Tensor]):
             )
         made: Any = asarray(storage.restored(file.where, e, raw, dtype, shape))
         if dtype is not None and made.dtype is not dtype:
-            made = holding(TensorType(dtype, made.shape), made.data)
+            made = holding(TensorType(dtype, made.shape), made.storage)
         return made  # type: ignore[no-any-return]
 
     def part(self, name: str, where: tuple[slice, ...]) -> Any:

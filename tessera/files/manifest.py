@@ -79,7 +79,7 @@ class Writer:
         return plain
 
     def _tensor(self, x: Any, path: tuple[str, ...]) -> str:
-        if isinstance(x, Value) and x.data is None and x.builder is not None:
+        if isinstance(x, Value) and x.storage is None and x.builder is not None:
             raise FileError(
                 f"save: {dotted(path) or 'the tree'} is a traced value {x.type}; return it from the jitted "
                 "function "

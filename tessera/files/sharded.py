@@ -51,7 +51,7 @@ class _Owned(NamedTuple):
 
 def sharded(x: Any) -> ShardedArray | None:
     """The shards of a tensor on a mesh."""
-    data: Any = x.data if isinstance(x, Value) else None
+    data: Any = x.storage if isinstance(x, Value) else None
     return data if isinstance(data, ShardedArray) else None
 
 

@@ -65,7 +65,7 @@ def on_the_host(e: GpuExecutable, inputs: Sequence[Any]) -> tuple[MachineExecuta
 
 
 def _here(v: Value) -> Value:
-    data: Any = v.data
+    data: Any = v.storage
     return concrete(data.numpy(), v.dtype) if isinstance(data, DeviceArray) else v
 
 

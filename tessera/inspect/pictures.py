@@ -7,8 +7,6 @@ Text takes the colour of the notebook, so that all of it is readable on light an
 from __future__ import annotations
 
 import base64
-import struct
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import singledispatch
@@ -22,6 +20,7 @@ from tessera.algebra.laws.law import Law
 from tessera.algebra.laws.show import Letters, shown
 from tessera.algebra.operator import Operator
 from tessera.core.dtype import f64
+from tessera.core.png import png
 from tessera.inspect.page_data import kind_of, nests_of, step_kind
 from tessera.inspect.page_layout import layered
 from tessera.inspect.page_links import read_by, written_by
@@ -61,7 +60,7 @@ def html(x: Any) -> str:
 
 @html.register
 def _(x: Tensor) -> str:
-    if x.data is None:
+    if x.storage is None:
         return f"<pre>{escape(repr(x))}</pre>"
     head = f"<code>{escape(str(x.type))}</code> on {escape(str(x.device))}"
     if x.size == 0:
@@ -135,7 +134,7 @@ def image(a: np.ndarray[Any, Any]) -> str:
     return (
         f'<img {size} style="image-rendering:pixelated;border:1px solid #8886" alt="matrix {a.shape[0]} x '
         f'{a.shape[1]}" '
-        f'src="data:image/png;base64,{base64.b64encode(_png(pixels)).decode()}">'
+        f'src="data:image/png;base64,{base64.b64encode(png(pixels)).decode()}">'
     )  # fmt: skip
 
 
@@ -149,25 +148,6 @@ def _patches(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
             low = np.minimum.reduceat(a, cuts, axis)
             a = np.where(high >= -low, high, low)
     return a
-
-
-def _png(pixels: np.ndarray[Any, Any]) -> bytes:
-    """RGB pixels as a PNG file (ISO/IEC 15948)."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        )
-
-    height, width, _ = pixels.shape
-    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    lines = b"".join(b"\0" + row.tobytes() for row in pixels)
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", head)
-        + chunk(b"IDAT", zlib.compress(lines))
-        + chunk(b"IEND", b"")
-    )
 
 
 # Operators
@@ -186,7 +166,7 @@ def _(a: Operator) -> str:
 
 
 def _is_known(a: Operator) -> bool:
-    held = all(getattr(d, "data", d) is not None for d in a.data)
+    held = all(getattr(d, "storage", d) is not None for d in a.data)
     return held and all(map(_is_known, a.parts))
 
 

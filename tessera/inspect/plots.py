@@ -38,7 +38,7 @@ def plot(x: Any, ax: Any) -> Any:
 
 @plot.register
 def _(x: Tensor, ax: Any) -> Any:
-    if x.data is None or x.ndim not in (1, 2) or x.size == 0:
+    if x.storage is None or x.ndim not in (1, 2) or x.size == 0:
         raise located(
             OperandError(
                 f"plot: got {x.type}, expected a vector or a matrix with numbers; index it"

@@ -278,7 +278,7 @@ def method_of(f: Any) -> Any:
 
 def copied(x: Value) -> Value:
     """A tensor with memory of its own, where it is on the host."""
-    return concrete(x.data.copy(), x.dtype) if isinstance(x.data, np.ndarray) else x
+    return concrete(x.storage.copy(), x.dtype) if isinstance(x.storage, np.ndarray) else x
 
 
 def leaf_names(parameters: Sequence[str], values: Sequence[Any]) -> list[str]:

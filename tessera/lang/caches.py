@@ -114,7 +114,7 @@ class Cache(Linear):
                 "positions"
             )
         room = self._tensors()[0].shape[2]
-        if self.length.data is not None and count > int(host_data(self.length).min()):
+        if self.length.storage is not None and count > int(host_data(self.length).min()):
             raise OperandError(
                 f"KVCache.prune: count is {count}, but the cache holds {int(host_data(self.length).min())} "
                 "positions"
@@ -158,7 +158,7 @@ class Cache(Linear):
 
     def _moved(self, to: str, device: Any) -> Any:
         def move(x: Any) -> Any:
-            if x.data is None:
+            if x.storage is None:
                 if to == "device" and x.device.kind == "cpu":
                     op.state_prefetch(
                         x
@@ -404,7 +404,7 @@ class PagedCache(Cache):
         new = op.maximum(need - have, 0)
         total = op.sum(new)
         used: Any = op.cast(self.used, "i64")
-        if total.data is not None and used.data is not None:
+        if total.storage is not None and used.storage is not None:
             looked_at(f"{APPEND}: pages", used + total, 0, pages, f"a pool of {pages}")
         else:
             used = looked_at(f"{APPEND}: pages", used, 0, pages, f"a pool of {pages}")

@@ -51,12 +51,12 @@ def _made(data: Any, given: DType | None, place: Device) -> Tensor:
         made: Any = shape.stack([tensor(d, given, place) for d in data])
         return made  # type: ignore[no-any-return]
     v = _read(data, given)
-    if v.data is None:
+    if v.storage is None:
         return elementwise.cast(v, given or v.dtype)  # type: ignore[return-value]
     cast = v if given is None else elementwise.cast(v, given)
-    if cast.data is None:
+    if cast.storage is None:
         return cast  # type: ignore[return-value]
-    return on_device(copied(cast.data), cast.dtype, place)
+    return on_device(copied(cast.storage), cast.dtype, place)
 
 
 def _read(data: Any, given: DType | None) -> Value:
@@ -66,8 +66,8 @@ def _read(data: Any, given: DType | None) -> Value:
     if isinstance(data, list | tuple | int | float | complex):
         return _numbers(data, given)
     v = as_value(data, "tensor")
-    if v.data is not None and needs_check(v.dtype, given):
-        check_fits(v.data, given, "tensor")
+    if v.storage is not None and needs_check(v.dtype, given):
+        check_fits(v.storage, given, "tensor")
     return v
 
 

@@ -125,7 +125,7 @@ class DeviceStream(Stream):
         event = self._stream.record()
         for block in blocks:
             block.used_on(self._stream)
-        return self.promised(made.type, made.data, event)
+        return self.promised(made.type, made.storage, event)
 
     def promised(self, type: TensorType, array: Any, event: runtime.Event) -> Tensor:
         """A tensor that this stream brings."""
@@ -144,7 +144,7 @@ class Promised(Tensor):
     _waited: set[int]  # streams that come after it
 
     @property
-    def data(self) -> Array | None:
+    def storage(self) -> Array | None:
         """The elements, for the stream that is in force."""
         array = self._promise
         if array is not None:
@@ -154,7 +154,7 @@ class Promised(Tensor):
                 self._waited.add(now.handle)
         return array  # type: ignore[return-value]
 
-    @data.setter
-    def data(self, x: Array | None) -> None:
+    @storage.setter
+    def storage(self, x: Array | None) -> None:
         assert x is None, "only donating a tensor changes it"
         self._promise = None

@@ -60,7 +60,7 @@ def prefetch(obj: Any, into: str = "smem", overlap: str = "compute") -> Iterator
 
 def _is_asked_for(v: Value, into: str) -> bool:
     """Whether a program that is traced has a step that asks for a tensor."""
-    if v.data is not None or v.device.kind != "cpu":
+    if v.storage is not None or v.device.kind != "cpu":
         return False
     op.state_prefetch(v, into=into)
     return True
@@ -72,7 +72,7 @@ def _moved(obj: Any, into: str, overlap: str) -> Any:
     made = tree.map(lambda x: x.to(target) if isinstance(x, Tensor) else x, obj)
     if overlap == "none":
         for x in tree.leaves(made):
-            gpu = getattr(getattr(x, "data", None), "gpu", None)
+            gpu = getattr(getattr(x, "storage", None), "gpu", None)
             if gpu is not None:
                 gpu.synchronize()
     return made
@@ -80,7 +80,7 @@ def _moved(obj: Any, into: str, overlap: str) -> Any:
 
 def _reader(values: list[Value], into: str) -> threading.Thread:
     """What reads tensors of the CPU; others are named in a warning."""
-    arrays = [v.data for v in values if isinstance(v.data, np.ndarray)]
+    arrays = [v.storage for v in values if isinstance(v.storage, np.ndarray)]
     if len(arrays) < len(values):
         warn_caller(
             f"prefetch: into {into!r} is not done here: on a GPU a kernel decides what lies near; see "

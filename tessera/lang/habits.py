@@ -58,6 +58,9 @@ class _Absent:
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         raise absent("a tensor", self._name, ())
 
+    def __set__(self, instance: Any, value: Any) -> None:
+        raise absent("a tensor", self._name, ())
+
 
 _NAMES = (*METHODS, *_METHODS.split(), *_IN_PLACE.split())
 
@@ -76,7 +79,7 @@ class Habits:
 
 
 _INNER = frozenset(
-    ("builder", "data", "index", "node", "weak", "shown_layout")
+    ("builder", "index", "node", "shown_layout", "storage", "weak")
 )  # of a tensor, for the compiler
 
 

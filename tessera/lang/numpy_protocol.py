@@ -88,7 +88,7 @@ def _parameters(f: Callable[..., Any]) -> frozenset[str]:
 
 
 def _on_data(f: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    traced = next((x for x in _values((args, tuple(kwargs.values()))) if x.data is None), None)
+    traced = next((x for x in _values((args, tuple(kwargs.values()))) if x.storage is None), None)
     if traced is not None:
         name = getattr(f, "__name__", "function")
         ours = NAMES.get(name, name)

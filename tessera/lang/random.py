@@ -58,7 +58,7 @@ def repeated(draw: Callable[P, Value], often: int = _OFTEN) -> Callable[P, Value
 
 def _is_usual(key: Any) -> bool:
     """Whether a key is a tensor of the CPU, in code that programs may serve in place of ops."""
-    if not isinstance(key, Value) or key.data is None or key.device.kind != "cpu":
+    if not isinstance(key, Value) or key.storage is None or key.device.kind != "cpu":
         return False
     mode = flags()
     usual = mode.target == "cpu" and not mode.checked and not checking()

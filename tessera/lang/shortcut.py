@@ -80,14 +80,14 @@ def warm(f: OpFunction[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
         return
     made = _compiled(f, args, kwargs, tensors)
     if made is not None:
-        out, data = made.graph.outputs[0].type, [x.data for x in tensors]
+        out, data = made.graph.outputs[0].type, [x.storage for x in tensors]
         task = Task(made.graph, "cpu", flags().numerics)
         fast = ("", lambda: follow(f, made, args, kwargs, data, out))
         first_that_works(task, fast, ("through Python", lambda: None))
 
 
 def _is_small(x: Tensor) -> bool:
-    return x.data is not None and bool(x.size <= _LARGEST)
+    return x.storage is not None and bool(x.size <= _LARGEST)
 
 
 def _is_fixed(x: Any) -> bool:

@@ -136,7 +136,7 @@ class KVCache(Cache):
             return paged(batch, heads, size, dim, dtype, page, pages)
         blank = op.zeros((batch, heads, size, dim), dtype)
         lengths = lengths_of(batch, per_sequence)
-        if blank.data is None:
+        if blank.storage is None:
             return KVCache(blank, blank, lengths)
         # Memory of their own, which a step that the cache is donated to writes in place.
         keys, values = (
@@ -152,7 +152,7 @@ class KVCache(Cache):
             )
         what = f"{more} more positions in a cache of {room}"
         length = looked_at(f"{APPEND}: length", self.length, 0, room - more, what)
-        known = length.data is not None and length.device.kind == "cpu" and isinstance(more, int)
+        known = length.storage is not None and length.device.kind == "cpu" and isinstance(more, int)
         if known and length.ndim == 0 and count is None:
             start = (0, 0, length, 0)
             keys, values = (

@@ -163,12 +163,12 @@ class Pending(Tensor):
     _number: int
 
     @property
-    def data(self) -> Array | None:
+    def storage(self) -> Array | None:
         """The elements."""
         return None if self._call is None else self._call.result()[self._number]
 
-    @data.setter
-    def data(self, x: Array | None) -> None:
+    @storage.setter
+    def storage(self, x: Array | None) -> None:
         assert x is None, "only donating a tensor changes it"
         self._call = None
 

@@ -189,7 +189,7 @@ class Tensor(Value, Plotted, habits.Habits, Shardable):
     def _array(self, what: str) -> np.ndarray[Any, Any]:
         if self.index < 0 and self.builder is None:
             data_of(self, what)  # says that it was donated
-        if self.data is None:
+        if self.storage is None:
             found = known(self) if what in _DECISIONS else None
             if found is not None:
                 return host_data(found)
@@ -197,8 +197,8 @@ class Tensor(Value, Plotted, habits.Habits, Shardable):
                 TraceError(f"{what}: {self.type} is traced and has no data; {_remedy(what)}")
             )
         if self.device.kind == "cpu":
-            return self.data
-        on_device: Any = self.data
+            return self.storage
+        on_device: Any = self.storage
         copy: np.ndarray[Any, Any] = on_device.numpy()
         return copy
 
@@ -220,8 +220,8 @@ class Tensor(Value, Plotted, habits.Habits, Shardable):
         dl_device: tuple[Any, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        if self.device.kind != "cpu" and self.data is not None:
-            given: Any = self.data
+        if self.device.kind != "cpu" and self.storage is not None:
+            given: Any = self.storage
             return given.__dlpack__(
                 stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
             )
@@ -231,7 +231,7 @@ class Tensor(Value, Plotted, habits.Habits, Shardable):
                 self.numpy(), max_version=max_version, dl_device=dl_device, copy=copy
             )
         if not data.flags.writeable:  # such consumers may write to what they are given
-            self.data = data = data.copy()
+            self.storage = data = data.copy()
         return dlpack.give(data, dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -280,8 +280,8 @@ class Tensor(Value, Plotted, habits.Habits, Shardable):
         itself.
         """
         made: Tensor = elementwise.cast(self, dtype)  # type: ignore[assignment]
-        shared = copy and isinstance(made.data, np.ndarray) and made.data is self.data
-        return on_device(copied(made.data), made.dtype, made.device) if shared else made
+        shared = copy and isinstance(made.storage, np.ndarray) and made.storage is self.storage
+        return on_device(copied(made.storage), made.dtype, made.device) if shared else made
 
     @blames_arguments
     def to(self, device: Any, *, stream: Any = None, non_blocking: bool = False) -> Tensor:
@@ -304,7 +304,7 @@ class Tensor(Value, Plotted, habits.Habits, Shardable):
     def _moved(self, target: Device) -> Tensor:
         if target == self.device:
             return self
-        if self.data is None and self.index >= 0:
+        if self.storage is None and self.index >= 0:
             raise TraceError(f"to: {self.type} is traced; move tensors before the function")
         if target.kind in GPUS and self.device.kind in GPUS:
             data: Any = data_of(self, "to")
@@ -350,7 +350,7 @@ class Tensor(Value, Plotted, habits.Habits, Shardable):
         return indexing.index(self, key)  # type: ignore[return-value]
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if self.data is None:
+        if self.storage is None:
             raise located(
                 TraceError("a traced tensor cannot be written to; use x = x.at[index].set(value)")
             )
@@ -370,7 +370,7 @@ class Tensor(Value, Plotted, habits.Habits, Shardable):
         )
 
     def __repr__(self) -> str:
-        if self.data is None:
+        if self.storage is None:
             return f"Tensor(traced {self.type})"
         if self.device.kind == "mesh":
             return f"Tensor({self.shown_layout})"
@@ -382,7 +382,7 @@ class Tensor(Value, Plotted, habits.Habits, Shardable):
         return format(self.item(), spec) if spec else str(self)
 
     def __str__(self) -> str:
-        if self.data is None or self.device.kind == "mesh":
+        if self.storage is None or self.device.kind == "mesh":
             return repr(self)
         return np.array2string(self._array("str"), threshold=200)
 
@@ -540,7 +540,7 @@ def on_device(data: Any, dtype: Any, device: Device) -> Tensor:
     """A tensor of an array's data on a device."""
     v = concrete(data, dtype, device)
     if device.kind in GPUS:
-        v = holding(v.type, _to_device(v.data, _gpu(device.index, device.kind)), device)
+        v = holding(v.type, _to_device(v.storage, _gpu(device.index, device.kind)), device)
     return v  # type: ignore[return-value]
 
 

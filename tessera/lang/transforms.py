@@ -138,7 +138,7 @@ def _push_now(
         kept = [t for t in out_ts if t is not None]
         graph, _ = b.finish([*outs, *kept], g.name)
     device = _place(g.name, given)
-    data: list[Any] = [v.data for v in given]
+    data: list[Any] = [v.storage for v in given]
     run = execute if device is CPU else _on_device(device)
     ys = [holding(v.type, y, device) for v, y in zip(graph.outputs, run(graph, data), strict=True)]
     rest = iter(ys[len(outs) :])

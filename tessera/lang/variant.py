@@ -95,7 +95,9 @@ def queued(stream: Stream, entry: Variant, tensors: Sequence[Value], user: str) 
 def apart(result: Any, c: Call) -> Any:
     """Results with memory of their own: arrays among the arguments may be written to later."""
     lent = [
-        v.data for v in c.tensors if v.device is ANYWHERE and type(v.data) is np.ndarray and v.ndim
+        v.storage
+        for v in c.tensors
+        if v.device is ANYWHERE and type(v.storage) is np.ndarray and v.ndim
     ]
     if not lent:
         return result
@@ -106,9 +108,9 @@ def apart(result: Any, c: Call) -> Any:
 
 
 def _owned(v: Value, lent: Sequence[np.ndarray[Any, Any]]) -> Value:
-    if not isinstance(v.data, np.ndarray):
+    if not isinstance(v.storage, np.ndarray):
         return v
-    if v.data.base is None and all(v.data is not x for x in lent):
+    if v.storage.base is None and all(v.storage is not x for x in lent):
         return v
-    shared = any(np.may_share_memory(v.data, x) for x in lent)
-    return holding(v.type, np.array(v.data), v.device) if shared else v
+    shared = any(np.may_share_memory(v.storage, x) for x in lent)
+    return holding(v.type, np.array(v.storage), v.device) if shared else v

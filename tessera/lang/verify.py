@@ -85,7 +85,7 @@ class Verified:
         given = inspect.signature(self.function).bind(*args, **kwargs).arguments
         for name, x in given.items():
             for v in tree.leaves(x):
-                if isinstance(v, Value) and v.data is not None and v.dtype.kind in "fc":
+                if isinstance(v, Value) and v.storage is not None and v.dtype.kind in "fc":
                     _demand_within(name, v, self._range(name))
 
     def report(self, *args: Any, **kwargs: Any) -> Report:
@@ -265,7 +265,7 @@ def _constants(program: Program) -> dict[str, Any]:
     held = program.inputs[len(program.inputs) - len(program.captured) :]
     out = {}
     for name, x in zip(held, program.captured, strict=True):
-        data = getattr(x, "data", x)
+        data = getattr(x, "storage", x)
         if data is not None and np.asarray(data).size:
             out[name] = np.asarray(data)
     return out

@@ -126,7 +126,7 @@ def repeat(x: ArrayLike, repeats: ArrayLike, axis: int | None = None) -> Value:
 
 def _counts(counts: Value) -> Any:
     """One number for all elements, or an array of one for each."""
-    if counts.data is None:
+    if counts.storage is None:
         raise TraceError(
             f"repeat: the counts {counts.type} are traced, so the size of the result is not known; "
             "pass an int or call it outside jit"

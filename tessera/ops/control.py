@@ -472,7 +472,7 @@ def _bound(what: str, x: ArrayLike) -> Value | Size:
     v = as_value(x, "fori_loop")
     if v.dtype.kind not in "iu" or v.ndim:
         raise DTypeError(f"fori_loop: {what} is {v.type}, expected an integer scalar")
-    return v if v.data is None else int(v.data)
+    return v if v.storage is None else int(v.storage)
 
 
 @public

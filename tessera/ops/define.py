@@ -135,10 +135,10 @@ _SHOWN = 8  # tensors of which a message shows the layout
 def laid_out(what: str, values: Sequence[Any]) -> tuple[str, ...]:
     """A line with the layouts of tensors on a mesh: operands are f32[64@dp, 32], f32[8] on mesh dp=2."""
     tensors = [v for v in values if isinstance(v, Value)]
-    mesh = next((v.data.mesh for v in tensors if _on_mesh(v)), None)  # type: ignore[union-attr]
+    mesh = next((v.storage.mesh for v in tensors if _on_mesh(v)), None)  # type: ignore[union-attr]
     if mesh is None:
         return ()
-    shown: list[Any] = [v.data.layout.show(v.type) if _on_mesh(v) else v.type for v in tensors]  # type: ignore[union-attr]
+    shown: list[Any] = [v.storage.layout.show(v.type) if _on_mesh(v) else v.type for v in tensors]  # type: ignore[union-attr]
     more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
     return (f"{what} are {', '.join(map(str, shown[:_SHOWN]))}{more} on mesh {mesh}",)
 
@@ -154,7 +154,7 @@ def showing_layouts(arguments: Sequence[Any]) -> Iterator[None]:
 
 
 def _on_mesh(v: Value) -> bool:
-    return v.device.kind == "mesh" and v.data is not None
+    return v.device.kind == "mesh" and v.storage is not None
 
 
 _VALUES = (Value, float, int, str, type(None), DType)  # arguments that lend no memory
@@ -164,7 +164,7 @@ def owned(result: R, args: Sequence[Any]) -> R:
     """A result with memory of its own: arrays of other libraries among the arguments may be written to
     later.
     """
-    data: Any = getattr(result, "data", None)
+    data: Any = getattr(result, "storage", None)
     if data.__class__ is np.ndarray and data.base is None:  # its own, or an argument itself
         for x in args:
             if x is data:
@@ -181,7 +181,7 @@ def _apart(result: R, args: Sequence[Any], data: Any) -> R:
     if result.__class__ is tuple:
         parts: Any = tuple([owned(r, args) for r in result])  # type: ignore[attr-defined]
         return parts  # type: ignore[no-any-return]
-    if not isinstance(result, Value) or result.device is not ANYWHERE or result.data is None:
+    if not isinstance(result, Value) or result.device is not ANYWHERE or result.storage is None:
         return result
     for x in args:
         for a in x if isinstance(x, _SEQUENCES) else (x,):

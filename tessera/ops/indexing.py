@@ -82,9 +82,9 @@ _SCATTERS = {
 @public
 def index(x: Value, key: Any) -> Value:
     """x[key]: numbers, slices, new axes, integer tensors and masks, as in NumPy."""
-    if isinstance(x.data, np.ndarray) and current_builder() is None and _is_plain(key):
+    if isinstance(x.storage, np.ndarray) and current_builder() is None and _is_plain(key):
         try:
-            return concrete(x.data[key], x.dtype, x.device)
+            return concrete(x.storage[key], x.dtype, x.device)
         except (IndexError, ValueError):
             pass  # what follows says what is wrong with the key
     parts = _parse(x, key)
@@ -177,7 +177,7 @@ def _item(k: Any) -> Any:
             f"index: cannot index with {v.type}; use integers, slices, None, ..., integer tensors or "
             "masks"
         )
-    return int(v.data) if v.ndim == 0 and v.data is not None and v.dtype.kind != "b" else v
+    return int(v.storage) if v.ndim == 0 and v.storage is not None and v.dtype.kind != "b" else v
 
 
 def _axes_taken(k: Any) -> int:
@@ -238,7 +238,7 @@ def _slice_part(x: Value, axis: int, s: builtins.slice) -> Cut:
 def _bound(x: Value, axis: int, b: Any) -> Size | None:
     if b is None or isinstance(b, Dim):
         return b
-    if isinstance(b, Value) and b.data is None:
+    if isinstance(b, Value) and b.storage is None:
         raise TraceError(
             f"index: a slice of axis {axis} of {x.type} has the traced bound {b.type}, so its size "
             "is not known; use op.dynamic_slice(x, start, sizes)"

@@ -54,7 +54,7 @@ def recording(record: list[Use]) -> AbstractContextManager[None]:
 
 def origin(v: Value, deep: int = 32) -> str:
     """How a key came to be: a seed, an argument, or what it was split or folded from."""
-    if v.data is not None:
+    if v.storage is not None:
         return _seed(host_data(v))
     if v.node is None or not deep:
         return f"argument {v}"
@@ -98,7 +98,7 @@ def note_use(op: str, key: Value, purpose: str, draw: int) -> None:
 
 def _identity(v: Value, deep: int) -> Any:
     """What tells keys apart: their words, or how they were made."""
-    if v.data is not None:
+    if v.storage is not None:
         return host_data(v).tobytes()
     if v.node is None or not deep:
         return id(v)

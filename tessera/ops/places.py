@@ -26,7 +26,7 @@ from tessera.ops.elementwise import add, ge, logical_and, lt, maximum, minimum, 
 
 def _is_known(index: Value) -> bool:
     """Whether eager code can look at it: looking at what a GPU holds would wait for it."""
-    return index.data is not None and index.device.kind == "cpu"
+    return index.storage is not None and index.device.kind == "cpu"
 
 
 def _fault(user: str, index: Any, low: int, high: int, what: str) -> AxisError | None:

@@ -34,7 +34,7 @@ from tessera.ops.sorting import argsort, searchsorted, sort
 
 
 def _data(op: str, x: Value, instead: str) -> Any:
-    if x.data is None:
+    if x.storage is None:
         raise TraceError(
             f"{op}: {x.type} is traced, so the size of the result is not known; {instead}"
         )

@@ -48,12 +48,12 @@ class Recording:
         executable, tensors = f.program(*args, **kwargs)
         target, numerics = f.mode_of(tensors)
         g = executable.written
-        captured = [v.data for v in g.captured if v.data is not None]
+        captured = [v.storage for v in g.captured if v.storage is not None]
         given = [
             np.array(on_host(x)) for x in (*(data_of(v, "record") for v in tensors), *captured)
         ]
         result = call(f, *args, **kwargs)
-        outs = [np.asarray(on_host(x.data)) for x in tree.leaves(result) if isinstance(x, Value)]
+        outs = [np.asarray(on_host(x.storage)) for x in tree.leaves(result) if isinstance(x, Value)]
         with self._lock:
             self._file.record.calls.append(self._called(f.name, g, given, outs, target, numerics))
         return result

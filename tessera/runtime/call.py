@@ -134,7 +134,7 @@ class _Api:
     def __init__(self, tensors: type, others: Sequence[tuple[str, Any]]):
         code = load(Source("call", call_ir(), ("call",)))
         self.function = code.addresses["call"]
-        places = _places(tensors, ("type", "data", *(n for n, _ in others)))
+        places = _places(tensors, ("type", "storage", *(n for n, _ in others)))
         self._kept = (code, tensors, others)
         self._fields = words([n for name, x in others for n in (places[name], id(x))])
         b = blocks()
@@ -142,7 +142,7 @@ class _Api:
         self.memory = words([
             address(API.PyType_GenericAlloc), numpy_entry(EMPTY), address(API.Py_IncRef),
             address(API.Py_DecRef), address(API.PyObject_Vectorcall), id(tensors),
-            places["type"], places["data"], ctypes.addressof(self._fields), len(others),
+            places["type"], places["storage"], ctypes.addressof(self._fields), len(others),
             call_guard.FORKS, call_guard.BUSY, pool().series_code, places["device"],
             id(dict(others)["device"]),
             address(API.PyErr_Clear), address(API.PyEval_SaveThread), address(API.PyEval_RestoreThread),

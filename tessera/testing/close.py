@@ -39,7 +39,7 @@ def tolerance(dtype: Any) -> float:
 
 def array_of(x: Any) -> Array:
     """A leaf of a tree as an array on the host."""
-    return np.asarray(on_host(x.data) if isinstance(x, Value) and x.data is not None else x)
+    return np.asarray(on_host(x.storage) if isinstance(x, Value) and x.storage is not None else x)
 
 
 def dtype_of(x: Any, a: Array) -> DType | None:

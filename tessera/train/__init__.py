@@ -1,9 +1,20 @@
 """Training: a small loop with checkpoints, metrics and resumption to the bit.  Nothing else depends on it."""
 
 from tessera.train.checkpoints import Checkpoints
+from tessera.train.dashboard import Dashboard, log
 from tessera.train.fit import Result, fit
 from tessera.train.metrics import CSV, JSONLines
 from tessera.train.stop import EarlyStop
 from tessera.train.tensorboard import TensorBoard
 
-__all__ = ["CSV", "Checkpoints", "EarlyStop", "JSONLines", "Result", "TensorBoard", "fit"]
+__all__ = [
+    "CSV",
+    "Checkpoints",
+    "Dashboard",
+    "EarlyStop",
+    "JSONLines",
+    "Result",
+    "TensorBoard",
+    "fit",
+    "log",
+]

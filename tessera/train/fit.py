@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +14,8 @@ from tessera.lang.create import tensor
 from tessera.ops.random_bits import fold_in
 from tessera.ops.random_bits import key as make_key
 from tessera.train.checkpoints import Checkpoints
+from tessera.train.dashboard import Dashboard
 from tessera.train.metrics import Logger
-from tessera.train.progress import Bar
 from tessera.train.stop import EarlyStop
 
 Step = Callable[[Any, Any, Any], tuple[Any, Mapping[str, Any]]]
@@ -69,15 +70,28 @@ def fit(
         raise OperandError("fit: give both of evaluate and evaluate_every, or none")
     run = _Run(step, state, batches, make_key(0) if key is None else key, checkpoints, stop)
     run.restore()
-    for logger in loggers:
-        logger.open(run.at)
-    bar = Bar(progress, run.at, steps)
+    told = _with_dashboard(loggers, progress, steps)
+    opened: list[Logger] = []
     try:
-        return run.go(steps, _Reports(loggers, log_every, evaluate, evaluate_every, bar))
+        for logger in told:
+            logger.open(run.at)
+            opened.append(logger)
+        return run.go(steps, _Reports(told, log_every, evaluate, evaluate_every))
     finally:
-        bar.close()
-        for logger in loggers:
+        for logger in opened:
             logger.close()
+
+
+def _with_dashboard(
+    loggers: Sequence[Logger], progress: bool | None, steps: int
+) -> Sequence[Logger]:
+    """The loggers, and curves in the terminal where they are wanted and no dashboard is given."""
+    boards = [x for x in loggers if isinstance(x, Dashboard)]
+    for board in boards:
+        board.history.total = steps
+    if boards or not (sys.stderr.isatty() if progress is None else progress):
+        return loggers
+    return (*loggers, Dashboard(terminal=True, steps=steps))
 
 
 @dataclass
@@ -88,7 +102,6 @@ class _Reports:
     every: int
     evaluate: Callable[[Any], Mapping[str, Any]] | None
     evaluate_every: int | None
-    bar: Bar
 
     def tell(self, at: int, state: Any, metrics: Mapping[str, Any]) -> dict[str, float] | None:
         """Log the metrics of a step where they are due; None where they are not."""
@@ -98,7 +111,6 @@ class _Reports:
         if values is not None:
             for logger in self.loggers:
                 logger.write(at, values)
-        self.bar.show(at, values)
         return values
 
     def flush(self) -> None:

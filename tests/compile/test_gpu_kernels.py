@@ -210,7 +210,7 @@ def test_a_program_is_timed_in_memory_that_stays() -> None:
         (a,) = there(x)
         e(a)
         (entry,) = e._variants.values()
-        timed: Timed = entry.executable.timed([a.data])
+        timed: Timed = entry.executable.timed([a.storage])
         ran, held = len(fake.launched), entry.executable.gpu.pool.used
         timed.seconds(3)
         assert len(fake.launched) - ran == 3 * len(timed.figures) > 0

@@ -190,7 +190,7 @@ def test_transforms_by_the_library(cuda: None) -> None:
         out = ts.tensor(want).type
         found = libraries.library(f, [t.type], [out], params)
         assert found is not None
-        (got,) = found.run([t.data], gpu(), lambda why: pytest.fail(why))
+        (got,) = found.run([t.storage], gpu(), lambda why: pytest.fail(why))
         assert_close(got.numpy(), want)
 
 

@@ -218,12 +218,12 @@ def test_donated_tensors_are_written_over_in_place(cuda: None) -> None:
     step = ts.jit(descend, donate=("p", "m"))
     p, m = (ts.tensor(normal(64, 32 + i)[:, i:]).to("cuda") for i in range(2))
     want = [p.numpy(), m.numpy()]
-    places = [p.data.ptr, m.data.ptr]
+    places = [p.storage.ptr, m.storage.ptr]
     for _ in range(3):  # the first call compiles, later ones find it
         gone = p
         want = descend(*want)
         p, m = step(p, m)
-        assert [p.data.ptr, m.data.ptr] == places
+        assert [p.storage.ptr, m.storage.ptr] == places
         with pytest.raises(ts.TesseraError, match="donated"):
             gone.numpy()
     for a, b in zip(want, (p, m), strict=True):
@@ -234,9 +234,9 @@ def test_donated_memory_that_somebody_else_holds_stays(cuda: None) -> None:
     step = ts.jit(lambda p: p + 1.0, donate=("p",))
     x = normal(8, 8)
     p = ts.tensor(x).to("cuda")
-    held = p.data
+    held = p.storage
     q = step(p)
-    assert q.data.ptr != held.ptr
+    assert q.storage.ptr != held.ptr
     np.testing.assert_array_equal(held.numpy(), x)
     np.testing.assert_array_equal(q.numpy(), x + 1)
 

@@ -263,7 +263,7 @@ def test_tensors_live_where_they_are_put(hip: FakeHip) -> None:
     np.testing.assert_array_equal((t + 1.0).numpy(), x + 1)
     np.testing.assert_array_equal(t[2:4].numpy(), x[2:4])
     np.testing.assert_array_equal(t.T.numpy(), x.T)
-    assert ts.from_dlpack(t.data).device == t.device
+    assert ts.from_dlpack(t.storage).device == t.device
     assert t.__dlpack_device__() == (10, 0)
     with ts.device("hip:0"):
         assert ts.tensor(x).device == t.device
@@ -386,7 +386,7 @@ def test_what_is_of_both_kinds_of_device_goes_by_the_host(hip: FakeHip) -> None:
         y = x.to("cuda")
         assert (str(y.device), str(y.to("hip").device)) == ("cuda:0", "hip:0")
         np.testing.assert_array_equal(y.numpy(), x.numpy())
-        assert isinstance(y.data, DeviceArray)
+        assert isinstance(y.storage, DeviceArray)
         with pytest.raises(DeviceError, match=r"is on hip:0 but operand 1 .* is on cuda:0"):
             x + y
 

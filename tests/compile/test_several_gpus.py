@@ -66,7 +66,7 @@ def test_a_program_runs_where_its_inputs_lie(
         got = f(*given[i])
         for a, b in zip(got, want, strict=True):
             assert str(a.device) == f"{kind}:{i}"
-            assert a.data.gpu is both(fake)[i]
+            assert a.storage.gpu is both(fake)[i]
             assert_close(a.numpy(), b)
         assert str((given[i][0] * 2.0).device) == f"{kind}:{i}"
         del got, a
@@ -156,9 +156,9 @@ def test_donated_memory_stays_on_its_device(fake: FakeCuda) -> None:
     f = ts.jit(lambda x: x * 2.0, donate=("x",))
     for i in (0, 1):
         x = ts.tensor(normal(64)).to(f"{kind}:{i}")
-        ptr = x.data.ptr
+        ptr = x.storage.ptr
         y = f(x)
-        assert (y.data.ptr, y.data.gpu.index) == (ptr, i)
+        assert (y.storage.ptr, y.storage.gpu.index) == (ptr, i)
 
 
 # Memory
@@ -242,7 +242,7 @@ def test_threads_have_devices_of_their_own(fake: FakeCuda) -> None:
     for t in threads:
         t.join()
     for i in range(2):
-        assert found[i].data.gpu.index == i
+        assert found[i].storage.gpu.index == i
         assert_close(found[i].numpy(), normal(40, seed=i) * np.float32(1.5**5))
 
 

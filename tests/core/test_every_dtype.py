@@ -178,6 +178,6 @@ def test_a_function_runs_or_refuses_the_dtype(case: Case, dtype: DType) -> None:
         return
     for y in ys:
         assert isinstance(y, Value)
-        assert isinstance(y.data, np.ndarray)
-        assert y.data.dtype == y.dtype.np
-        assert y.data.shape == y.shape
+        assert isinstance(y.storage, np.ndarray)
+        assert y.storage.dtype == y.dtype.np
+        assert y.storage.shape == y.shape

@@ -67,7 +67,9 @@ def drawn(dtype: Any, shape: tuple[int, ...], seed: int = 0) -> Any:
         return ts.tensor(rng.integers(-8, 8, shape).astype(ml_dtypes.int4))
     raw = rng.integers(0, 256, (*shape, np.dtype(d.np).itemsize), dtype=np.uint8)
     x = ts.asarray(raw.reshape(-1).view(d.np).reshape(shape))
-    return x if x.dtype is d else ts.ir.graph.ir.holding(ts.core.types.TensorType(d, shape), x.data)
+    return (
+        x if x.dtype is d else ts.ir.graph.ir.holding(ts.core.types.TensorType(d, shape), x.storage)
+    )
 
 
 def model() -> dict[str, Any]:

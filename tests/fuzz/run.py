@@ -73,8 +73,11 @@ def _defined(line: Line, env: dict[str, Any], meant: Sequence[Any]) -> list[Any]
         return [np.ones(y.shape, bool) for y in meant]
     if re.search(r"fft[2n]?$|stft$", line.op):  # SciPy's transforms pass some elements by
         return [np.zeros(y.shape, bool) for y in meant]
-    with override(target="numpy"):
-        probed = checks.arrays(eval(line.text, {**SCOPE, **env, **wild}))
+    try:
+        with override(target="numpy"):
+            probed = checks.arrays(eval(line.text, {**SCOPE, **env, **wild}))
+    except NumericalError:  # a factorisation refuses NaN as a whole
+        return [np.zeros(y.shape, bool) for y in meant]
     with np.errstate(all="ignore"):
         return [~np.isnan(y.astype(np.complex128)) for y in probed]
 

@@ -23,7 +23,7 @@ def update(p: Any, g: Any) -> Any:
 
 
 def place(x: Tensor) -> int:
-    return int(x.data.ctypes.data)  # type: ignore[union-attr]
+    return int(x.storage.ctypes.data)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("shape", [(8,), (300, 200)])
@@ -120,13 +120,13 @@ def test_a_cache_that_is_donated_to_a_decode_step_stays_where_it_is() -> None:
     kept, donating = ts.jit(step, target="cpu"), ts.jit(step, donate=("cache",), target="cpu")
     one = KVCache.empty(1, 2, 64, 8)
     two = KVCache.empty(1, 2, 64, 8)
-    places = {two.K.data.ctypes.data, two.V.data.ctypes.data}
+    places = {two.K.storage.ctypes.data, two.V.storage.ctypes.data}
     assert len(places) == 2
     for i in range(4):
         q = draw(1, 2, 1, 8)
         one, a = kept(one, q)
         two, b = donating(two, q)
-        assert {two.K.data.ctypes.data, two.V.data.ctypes.data} == places
+        assert {two.K.storage.ctypes.data, two.V.storage.ctypes.data} == places
         assert a.numpy().tobytes() == b.numpy().tobytes()
         assert int(two.length) == i + 1
     for x, y in ((one.K, two.K), (one.V, two.V)):

@@ -91,9 +91,9 @@ def test_the_cases_of_an_op_reach_its_node() -> None:
 @every_case
 def test_types_are_those_of_the_data(case: Case) -> None:
     for y in case.run(tensors(case)):
-        assert isinstance(y.data, np.ndarray)
-        assert y.data.shape == y.shape
-        assert y.data.dtype == y.dtype.np
+        assert isinstance(y.storage, np.ndarray)
+        assert y.storage.shape == y.shape
+        assert y.storage.dtype == y.dtype.np
 
 
 @every_case

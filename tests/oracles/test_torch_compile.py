@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import tessera as ts
+from tessera.lang.compilations import compilations
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -114,6 +115,119 @@ def test_writes_and_views_and_sizes_that_change():
     assert ts.torch.report().graphs == 1
 
 
+class Reader(nn.Module):
+    """A transformer of one layer, with dropout, that reads any number of tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.places = nn.Embedding(50, 16), nn.Embedding(64, 16)
+        self.norm, self.ins, self.out = nn.LayerNorm(16), nn.Linear(16, 48), nn.Linear(16, 16)
+        self.drop, self.head = nn.Dropout(0.25), nn.Linear(16, 50)
+
+    def forward(self, ids):
+        b, s = ids.shape
+        x = self.words(ids) + self.places(torch.arange(s))
+        q, k, v = self.ins(self.norm(x)).view(b, s, 3, 2, 8).permute(2, 0, 3, 1, 4)
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        y = self.drop(self.out(y.transpose(1, 2).reshape(b, s, 16)))
+        return self.head(x + y) / s**0.5
+
+
+SIZES = [(2, 3), (3, 5), (8, 7), (2, 64), (5, 9), (7, 2), (16, 4), (4, 33), (6, 12), (9, 10)]
+
+
+def test_one_compilation_serves_ten_sizes():
+    torch.manual_seed(0)
+    model = Reader()
+    twin, run = copy.deepcopy(model), compiled(model, dynamic=True)
+    with compilations() as seen:
+        for b, s in SIZES:
+            ids = torch.randint(0, 50, (b, s))
+            for m, f in ((model, run), (twin, twin)):
+                m.zero_grad()
+                torch.manual_seed(b)
+                y = f(ids)
+                m.found = y.detach()
+                nn.functional.cross_entropy(y.flatten(0, 1), ids.flatten()).backward()
+            close(model.found, twin.found)
+            for p, q in zip(model.parameters(), twin.parameters(), strict=True):
+                close(p.grad, q.grad)
+    told = ts.torch.report()
+    assert (told.graphs, told.programs) == (2, 2)
+    assert [c.name for c in seen] == ["forward", "backward"]
+    assert (told.fallbacks, told.fixed, told.breaks) == ({}, {}, {})
+    assert told.random == {"aten.native_dropout.default": 1}
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", [*models.LANGUAGE, *models.IMAGES])
+def test_one_compilation_of_a_model_serves_ten_sizes(name):
+    make = models.language_model if name in models.LANGUAGE else models.image_model
+    model, given = make(name)
+    twin = copy.deepcopy(model)
+    model.eval(), twin.eval()
+    run = compiled(model, dynamic=True)
+    for b, s in SIZES:
+        inputs = {
+            k: torch.randint(0, 99, (b, min(s, 20)))
+            if x.ndim == 2
+            else torch.randn(b, *x.shape[1:])
+            for k, x in given.items()
+        }
+        with torch.no_grad():
+            for got, want in zip(_outputs(run, inputs), _outputs(twin, inputs), strict=True):
+                close(got, want)
+    told = ts.torch.report()
+    assert told.programs == told.graphs == 1
+    assert (told.fallbacks, told.fixed) == ({}, {})
+
+
+def test_a_network_of_images_has_one_program_for_batches_and_heights():
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+        nn.Linear(8, 4),
+    ).eval()  # fmt: skip
+    run = compiled(model, dynamic=True)
+    with torch.no_grad():
+        for b, h in (
+            (2, 8),
+            (3, 9),
+            (5, 12),
+        ):  # sizes that are equal at first stay equal to PyTorch
+            x = torch.randn(b, 3, h, 7)
+            close(run(x), model(x))
+    told = ts.torch.report()
+    assert told.programs == told.graphs == 1, told
+
+
+def test_a_number_may_be_a_size_or_less():
+    def f(x, n):
+        return x[:n] * n, x.new_full((3,), n)
+
+    run = compiled(f, dynamic=True)
+    x = torch.arange(12.0).reshape(6, 2)
+    for n in (2, 3, 4, 5):
+        for got, want in zip(run(x, n), f(x, n), strict=True):
+            torch.testing.assert_close(got, want)
+    assert ts.torch.report().programs == 1
+    for got, want in zip(run(x, -2), f(x, -2), strict=True):
+        torch.testing.assert_close(got, want)
+
+
+def test_an_op_that_needs_numbers_for_sizes_is_named():
+    def f(x):
+        return nn.functional.adaptive_avg_pool1d(x, 3)
+
+    run = compiled(f, dynamic=True)
+    for n in (4, 5, 7):
+        x = torch.randn(2, 3, n)
+        torch.testing.assert_close(run(x), f(x))
+    told = ts.torch.report()
+    assert (told.graphs, told.programs) == (1, 3)
+    assert "makes a program for each set of sizes" in str(told)
+
+
 def test_an_argument_that_is_written_to():
     def f(x):
         x.mul_(2)
@@ -161,6 +275,8 @@ def test_graph_breaks_and_fallbacks_are_counted_and_named():
     told = ts.torch.report()
     assert told.graphs == 2
     assert told.fallbacks == {"aten._linalg_svd.default": 1}
+    assert sum(told.breaks.values()) == 1
+    assert "graph break x1: " in str(told)
     assert re.search(
         r"1 run by PyTorch.*\n  aten._linalg_svd.default x1: there is no rule for it", str(told)
     )

@@ -53,7 +53,7 @@ MAY_IMPORT = {
     "replay": f"{LANGUAGE} lang",
     "array_api": f"{LANGUAGE} lang",
     "native": "",  # the C runtime, as files
-    "cli": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api cache tessera models serve replay native",
+    "cli": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api cache tessera models serve replay native train",
     "__main__": "cli",
     "tessera": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api files data train testing replay",
 }

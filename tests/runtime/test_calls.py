@@ -97,7 +97,7 @@ def test_nothing_is_kept_and_nothing_is_lost() -> None:
     g = Counted(lambda x, y: op.exp(x) + y, X, Y)
     out = g(X, Y)
     gc.collect()
-    watched = (X, X.data, X.type, out.type, out.data.dtype, out.device, type(out), 0)
+    watched = (X, X.storage, X.type, out.type, out.storage.dtype, out.device, type(out), 0)
     before = [sys.getrefcount(x) for x in watched]
     for _ in range(1000):
         g(X, Y)
@@ -234,9 +234,9 @@ def test_nothing_is_kept_and_nothing_is_lost_in_long_programs(threads: int) -> N
         x, record = args[0], next(iter(g.f._caller._records.values()))
         watched = (
             x,
-            x.data,
+            x.storage,
             out.type,
-            out.data.dtype,
+            out.storage.dtype,
             record,
             pool().enter,
             pool().leave,
@@ -251,7 +251,7 @@ def test_nothing_is_kept_and_nothing_is_lost_in_long_programs(threads: int) -> N
     assert g.slow == 0
     assert [abs(n - m) < 5 for n, m in zip(before, after, strict=True)] == [True] * len(watched)
     kept = memory.kept()
-    assert 0 < kept < 8 * out.data.nbytes
+    assert 0 < kept < 8 * out.storage.nbytes
     for _ in range(50):
         g(*args)
     assert memory.kept() == kept
@@ -360,7 +360,7 @@ def test_arguments_that_are_dropped_while_a_program_reads_them() -> None:
 
         thread = threading.Thread(target=carried(work))
         thread.start()
-        x.data = None  # as a donation does
+        x.storage = None  # as a donation does
         ts.tensor(np.zeros((900, 900), np.float32))  # which takes its memory if that is free
         thread.join()
         assert got in ([], [want])  # refused, or as if nothing had happened

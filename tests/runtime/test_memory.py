@@ -82,8 +82,8 @@ def test_tensors_of_data_begin_at_a_line_and_are_copies():
     for x in (np.arange(1 << 16, dtype=np.float32), np.arange(1 << 16).reshape(64, -1).T):
         made = ts.tensor(x)
         np.testing.assert_array_equal(made.numpy(), x)
-        assert not np.shares_memory(made.data, x)
-        assert made.data.ctypes.data % 64 == 0 or not x.flags.c_contiguous
+        assert not np.shares_memory(made.storage, x)
+        assert made.storage.ctypes.data % 64 == 0 or not x.flags.c_contiguous
 
 
 def test_an_array_may_change_its_size():
@@ -146,12 +146,12 @@ def test_zeros_by_the_handler_are_zeros():
 def test_arrays_that_outlive_the_interpreter():
     text = """
 import sys, numpy as np, tessera as ts
-sys.kept = ts.tensor(np.ones((500, 500), np.float32)).data
-np.kept = [ts.jit(lambda x: x @ x)(ts.tensor(sys.kept)).data]
+sys.kept = ts.tensor(np.ones((500, 500), np.float32)).storage
+np.kept = [ts.jit(lambda x: x @ x)(ts.tensor(sys.kept)).storage]
 class Late:
     def __init__(self, a): self.a = a
     def __del__(self): del self.a
-np.late = Late(ts.tensor(sys.kept).data)
+np.late = Late(ts.tensor(sys.kept).storage)
 """
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -223,7 +223,7 @@ def test_programs_around_an_op() -> None:
 
 def test_a_program_that_breaks_a_law_is_named() -> None:
     def eager_only(x: Any) -> Any:
-        return x * 2 if x.data is not None else x * 3
+        return x * 2 if x.storage is not None else x * 3
 
     with pytest.raises(CheckFailed, match=r"jit fails in program 0: y = eager_only\("):
         random_programs(eager_only, lambda r: r.normal(size=4), laws=["jit"])

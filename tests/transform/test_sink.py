@@ -54,7 +54,7 @@ def test_every_op_keeps_its_bits(case: Case) -> None:
     g = before(case.trace([concrete(x).type for x in xs]))
     if any(v.dtype.kind == "c" for n in g.nodes for v in (*n.operands, *n.results)):
         pytest.skip("complex numbers have no bodies of scalars")
-    arrays = [concrete(x).data for x in xs]
+    arrays = [concrete(x).storage for x in xs]
     assert same_bits(by_graph(sink(g), arrays), by_graph(simplify(g), arrays))
 
 

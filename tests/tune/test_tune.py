@@ -436,7 +436,7 @@ def test_symbolic_sizes_have_a_variant_only_where_one_is_tuned() -> None:
     keep_nest(machine.schedule, "parallel r0:8, r0:1, c:32, vector c:16", "R<=64")
     for rows, variants in ((10, 0), (40, 1), (64, 1), (65, 1), (33, 1)):
         x = draw(rows, 70)
-        got = machine.run([x.data])[0]
+        got = machine.run([x.storage])[0]
         assert len(machine._variants) == variants
         np.testing.assert_array_equal(got, ts.jit(op.softmax, target="cpu")(x).numpy())
 

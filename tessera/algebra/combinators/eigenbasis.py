@@ -117,7 +117,7 @@ def _is_self_adjoint(a: Operator) -> bool:
         return True
     if n != a.shape[1] or not isinstance(n, int) or n > DENSE_LIMIT:
         return False
-    m = dense_of(a).data
+    m = dense_of(a).storage
     return m is not None and bool(np.array_equal(m, np.conj(m.T)))
 
 
@@ -156,10 +156,10 @@ def _by_eigenvectors(a: Operator, b: Value) -> Value:
 
 def refuse_singular(a: Operator, w: Value) -> None:
     """Eigenvalues that vanish are refused where the numbers are known."""
-    if w.data is None or not w.data.size:
+    if w.storage is None or not w.storage.size:
         return
-    size = float(np.max(np.abs(w.data)))
-    if float(np.min(np.abs(w.data))) <= size * float(np.finfo(w.data.dtype).eps):
+    size = float(np.max(np.abs(w.storage)))
+    if float(np.min(np.abs(w.storage))) <= size * float(np.finfo(w.storage.dtype).eps):
         raise NumericalError(f"solve: {a} is singular: an eigenvalue is 0; use pseudoinverse")
 
 
@@ -210,10 +210,10 @@ def spectrum(a: Operator) -> Spectrum | None:
     """All eigenvalues of a large operator of known numbers, None when it is none."""
     n = a.shape[0]
     large = isinstance(n, int) and n > DENSE_LIMIT
-    if not large or any(v.data is None for v in tree.leaves(a)) or (found := shifted(a)) is None:
+    if not large or any(v.storage is None for v in tree.leaves(a)) or (found := shifted(a)) is None:
         return None
     w, basis = _basis(a, found)
-    if w.data is None:
+    if w.storage is None:
         return None
     vectors = [f.data[0] for f in leaves_of("kronecker", basis)]
 
@@ -221,7 +221,7 @@ def spectrum(a: Operator) -> Spectrum | None:
         places = np.unravel_index(at, [v.shape[1] for v in vectors])
         out: Any = None
         for v, j in zip(vectors, places, strict=True):
-            part = np.asarray(v.data)[:, j]
+            part = np.asarray(v.storage)[:, j]
             out = part if out is None else (out[:, None] * part[None]).reshape(-1, len(at))
         return cast_to(constant(out), dtype)
 
@@ -229,4 +229,4 @@ def spectrum(a: Operator) -> Spectrum | None:
         inner = columns(basis.H, x)
         return columns(basis, mul(inner, reshape(cast_to(weights, inner.dtype), (n, 1))))
 
-    return Spectrum(np.asarray(w.data, np.float64), chosen, weighted)
+    return Spectrum(np.asarray(w.storage, np.float64), chosen, weighted)

@@ -152,12 +152,12 @@ def function_of(a: Operator, f: Any) -> Operator:
 
 def _refuse_non_finite(a: Operator, f: Any, w: Value, y: Value) -> Value:
     """f where it has no value, as the logarithm of a negative number, is refused if that is known."""
-    if w.data is not None and y.data is not None and np.all(np.isfinite(w.data)):
-        bad = ~np.isfinite(y.data)
+    if w.storage is not None and y.storage is not None and np.all(np.isfinite(w.storage)):
+        bad = ~np.isfinite(y.storage)
         if np.any(bad):
             name = f if isinstance(f, str) else "f"
             raise NumericalError(
-                f"function: {name} has no finite value at the eigenvalue {w.data[bad][0] + 0.0:.6g} of {a}"
+                f"function: {name} has no finite value at the eigenvalue {w.storage[bad][0] + 0.0:.6g} of {a}"
                 + ("" if a.dtype.kind == "c" else "; a complex operator may have one")
             )
     return y
@@ -235,10 +235,10 @@ def _weights(a: Operator) -> tuple[Spectrum, Value] | None:
 def _spectrum(a: Operator) -> Spectrum | None:
     """That of A with the function of its values, where they are known now."""
     found = _weights(a)
-    if found is None or found[1].data is None or a.dtype.kind == "c":
+    if found is None or found[1].storage is None or a.dtype.kind == "c":
         return None
     known, weights = found
-    return known.mapped(lambda w: weights.data.astype(np.float64))  # type: ignore[union-attr]
+    return known.mapped(lambda w: weights.storage.astype(np.float64))  # type: ignore[union-attr]
 
 
 def _apply(a: Operator, x: Value) -> Value:

@@ -88,7 +88,7 @@ def _has_zero(a: Operator) -> bool:
     """Whether a diagonal is seen to be singular, though the sum may not be."""
     if "diagonal" not in a.flags:
         return False
-    d = diagonal_of(a).data
+    d = diagonal_of(a).storage
     return d is not None and not bool(np.all(d))
 
 

@@ -161,8 +161,8 @@ def column(v: Value) -> Value:
 
 def refuse_zeros(user: str, a: Operator, d: Value) -> None:
     """Singular diagonals are refused where the numbers are known."""
-    if d.data is not None and not np.all(d.data):
-        where = int(np.argmin(np.abs(d.data)))
+    if d.storage is not None and not np.all(d.storage):
+        where = int(np.argmin(np.abs(d.storage)))
         raise NumericalError(
             f"{user}: {a} is singular: element {where} of its diagonal is 0; use pseudoinverse"
         )

@@ -73,10 +73,10 @@ def _of_eigenvalues(w: Value, dtype: Any, user: str, a: Operator) -> Operator:
 
 def _refuse_complex(user: str, a: Operator, c: Value) -> None:
     """A function that leaves the real numbers is refused where the numbers are known."""
-    if c.data is None:
+    if c.storage is None:
         return
-    size, off = float(np.max(np.abs(c.data))), float(np.max(np.abs(c.data.imag)))
-    if not off <= 1e3 * float(np.finfo(c.data.dtype).eps) * max(size, 1e-300):
+    size, off = float(np.max(np.abs(c.storage))), float(np.max(np.abs(c.storage.imag)))
+    if not off <= 1e3 * float(np.finfo(c.storage.dtype).eps) * max(size, 1e-300):
         raise NumericalError(
             f"{user}: {a} has eigenvalues whose function is not real; make it complex: "
             "op.circulant(c.astype(c128))"
@@ -84,10 +84,10 @@ def _refuse_complex(user: str, a: Operator, c: Value) -> None:
 
 
 def _refuse_singular(user: str, a: Operator, w: Value) -> None:
-    if w.data is None or not w.data.size:
+    if w.storage is None or not w.storage.size:
         return
-    least, most = float(np.min(np.abs(w.data))), float(np.max(np.abs(w.data)))
-    if least <= most * float(np.finfo(w.data.dtype).eps):
+    least, most = float(np.min(np.abs(w.storage))), float(np.max(np.abs(w.storage)))
+    if least <= most * float(np.finfo(w.storage.dtype).eps):
         raise NumericalError(f"{user}: {a} is singular: an eigenvalue is 0; use pseudoinverse")
 
 

@@ -156,10 +156,10 @@ def _solve(a: Operator, b: Value) -> Value | None:
 
 
 def _refuse_singular(a: Operator, w: Value) -> None:
-    if w.data is None:
+    if w.storage is None:
         return
-    least, most = float(np.min(np.abs(w.data))), float(np.max(np.abs(w.data)))
-    if least <= most * float(np.finfo(w.data.dtype).eps):
+    least, most = float(np.min(np.abs(w.storage))), float(np.max(np.abs(w.storage)))
+    if least <= most * float(np.finfo(w.storage.dtype).eps):
         raise NumericalError(f"solve: {a} is singular: an eigenvalue is 0; use pseudoinverse")
 
 

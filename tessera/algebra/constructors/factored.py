@@ -127,9 +127,9 @@ def projector(u: Any, orthonormal: bool = False) -> Operator:
 
 def _refuse_dependent(q: Value, r: Value) -> None:
     """Columns that depend on each other are refused where the numbers are known."""
-    if r.data is None or not r.data.size:
+    if r.storage is None or not r.storage.size:
         return
-    size = np.abs(np.diagonal(r.data))
+    size = np.abs(np.diagonal(r.storage))
     if not np.min(size) > q.shape[0] * np.finfo(size.dtype).eps * np.max(size):
         raise NumericalError(
             f"projector: the columns of {q.type} depend on each other; leave out those that do"

@@ -90,7 +90,7 @@ def _check_linear(a: Operator) -> None:
     n, dtype = a.static[3], a.static[4]
     x, y = (np.cos(np.arange(n) * w + w).astype(dtype.real.np) for w in (1.3, 2.1))
     fx, fy, both = (
-        np.asarray(_column(a.static[0], cast_to(as_value(v), dtype), a).data)
+        np.asarray(_column(a.static[0], cast_to(as_value(v), dtype), a).storage)
         for v in (x, y, 2 * x + y)
     )
     size = float(np.max(np.abs(both), initial=0.0)) + float(np.max(np.abs(fx), initial=0.0))

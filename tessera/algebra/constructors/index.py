@@ -27,12 +27,12 @@ from tessera.ops.shape import expand_dims, reshape, squeeze
 
 def indices(user: str, x: Any) -> np.ndarray[Any, Any]:
     """x as a vector of whole numbers that are known now."""
-    if isinstance(x, Value) and x.data is None:
+    if isinstance(x, Value) and x.storage is None:
         raise OperandError(
             f"{user}: got the traced {x.type}; indices are part of the structure, so make the operator "
             "outside of the traced function"
         )
-    array = np.asarray(x.data if isinstance(x, Value) else x)
+    array = np.asarray(x.storage if isinstance(x, Value) else x)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         if array.size:
             raise OperandError(
@@ -224,7 +224,7 @@ def _selection(key: Any, a: Operator, axis: int) -> Operator:
     if isinstance(key, slice):
         index = np.arange(n)[key]
     else:
-        index = np.asarray(key.data if isinstance(key, Value) else key)
+        index = np.asarray(key.storage if isinstance(key, Value) else key)
         if index.dtype == bool:
             if index.shape != (n,):
                 raise ShapeError(

@@ -36,7 +36,7 @@ def sparse(a: Any, shape: Any = None, block: Any = None) -> Operator:
     if hasattr(a, "tocsr"):
         m = a if getattr(a, "format", "") == "bsr" else a.tocsr()
         return _from_rows(m.data, m.indices, m.indptr, m.shape)
-    array = a.data if isinstance(a, Value) else a
+    array = a.storage if isinstance(a, Value) else a
     if not isinstance(array, np.ndarray) or array.ndim != 2:
         raise OperandError(f"sparse: got {type(a).__name__} {a!r:.40}, expected {_EXPECTED}")
     return _from_dense(array, block)

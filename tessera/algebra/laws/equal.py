@@ -28,15 +28,15 @@ class Equal:
             return v
         if id(v) not in self._found:
             self._kept.append(v)
-            self._found[id(v)] = self._by_numbers(v) if v.data is not None else self._by_node(v)
+            self._found[id(v)] = self._by_numbers(v) if v.storage is not None else self._by_node(v)
         return self._found[id(v)]
 
     def _by_numbers(self, v: Value) -> Value:
-        if not isinstance(v.data, np.ndarray):
+        if not isinstance(v.storage, np.ndarray):
             return v
         met = self._numbers.setdefault(v.type, [])
         for w in met:
-            if _same_bytes(v.data, w.data):
+            if _same_bytes(v.storage, w.storage):
                 return w
         met.append(v)
         return v

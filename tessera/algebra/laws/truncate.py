@@ -61,13 +61,13 @@ def choices(a: Operator, eps: float, columns: float) -> list[Truncated]:
     matrix = dense_of(a)
     if eps > 0:  # else nothing may change, not even the rounding
         found.append(Truncated(Operator("dense", data=(matrix,)), 0.0, ()))
-    low = low_rank(np.asarray(matrix.data), eps, a)
+    low = low_rank(np.asarray(matrix.storage), eps, a)
     return found if low is None else [*found, Truncated(*low, (low[0].data[0].shape[1],))]
 
 
 def _inside(a: Operator, eps: float, columns: float) -> Truncated:
     """Replace matrices one after the other, sharing what is left of the budget."""
-    places = [path for path, leaf in _matrices(a, ()) if leaf.data[0].data is not None]
+    places = [path for path, leaf in _matrices(a, ()) if leaf.data[0].storage is not None]
     spent, ranks = 0.0, []
     for i, path in enumerate(places):
         reach = _reach(a, path)
@@ -75,7 +75,7 @@ def _inside(a: Operator, eps: float, columns: float) -> Truncated:
             continue
         share = (eps - spent) / (len(places) - i)
         leaf = part(a, path)
-        found = low_rank(np.asarray(leaf.data[0].data), share / reach, leaf)
+        found = low_rank(np.asarray(leaf.data[0].storage), share / reach, leaf)
         if found is None or _price(found[0], columns) >= _price(leaf, columns):
             continue
         a = replaced(a, path, found[0])
@@ -103,7 +103,7 @@ def _matrices(a: Operator, path: Path) -> Iterator[tuple[Path, Operator]]:
 
 def is_known(a: Operator) -> bool:
     """Whether the numbers of an operator are there, not traced."""
-    return all(v.data is not None for v in a.data) and all(map(is_known, a.parts))
+    return all(v.storage is not None for v in a.data) and all(map(is_known, a.parts))
 
 
 def low_rank(x: Any, allowed: float, like: Operator) -> tuple[Operator, float] | None:
@@ -138,7 +138,7 @@ def distance(x: Any, u: Any, v: Any) -> float:
 
 
 def _matrix_norm(a: Operator) -> float:
-    x = a.data[0].data
+    x = a.data[0].storage
     if x is None:
         return math.inf
     wide = np.abs(np.asarray(x)).astype(np.float64)
@@ -149,21 +149,21 @@ def _matrix_norm(a: Operator) -> float:
 
 
 def _vector_norm(a: Operator) -> float:
-    x = a.data[0].data
+    x = a.data[0].storage
     return math.inf if x is None else float(np.abs(np.asarray(x)).max(initial=0))
 
 
 def _factor(a: Operator) -> float:
     if a.static:
         return float(abs(a.static[0]))
-    return math.inf if a.data[0].data is None else float(np.abs(np.asarray(a.data[0].data)))
+    return math.inf if a.data[0].storage is None else float(np.abs(np.asarray(a.data[0].storage)))
 
 
 def _low_rank_norm(a: Operator) -> float:
-    if a.static[0] or any(v.data is None for v in a.data):
+    if a.static[0] or any(v.storage is None for v in a.data):
         return math.inf
     u, v = (
-        np.linalg.norm(np.asarray(x.data).astype(np.complex128)) for x in (a.data[0], a.data[-1])
+        np.linalg.norm(np.asarray(x.storage).astype(np.complex128)) for x in (a.data[0], a.data[-1])
     )
     return float(u * v) * (1 + 1e-9)
 

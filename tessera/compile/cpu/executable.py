@@ -82,7 +82,7 @@ class MachineExecutable(Executable):
         self.numerics = numerics
         self._kernels = _kernels_of(image) if kernels is None else kernels
         self._variants: dict[Any, _Variant] = {}  # by their nests
-        self._captured = [*captured, *(v.data for v in graph.captured if v.data is not None)]
+        self._captured = [*captured, *(v.storage for v in graph.captured if v.storage is not None)]
         self._captured += [t.array() for t in image.tables]
         hosted = {i: s.node for i, s in enumerate(image.steps) if isinstance(s, HostCall)}
         self._loops = {hosted[i]: self._kernels[k] for i, k in image.loops.items()}
@@ -284,7 +284,7 @@ class MachineExecutable(Executable):
         self, n: Node, params: dict[str, Any], results: Sequence[TensorType]
     ) -> tuple[Callable[..., Any], int]:
         """What runs a loop that is one kernel, and the bytes that it needs beside its results."""
-        captured = [v.data for r in n.regions for v in r.captured]
+        captured = [v.storage for r in n.regions for v in r.captured]
         if n.op.name == "scan":
             return Scan(self._loops[n], captured, params, results), 0
         return While(self._loops[n], captured, len(results)), sum(map(size_of, results))

@@ -99,7 +99,7 @@ class GpuExecutable(Executable):
     def constants(self) -> list[DeviceArray]:
         """The arrays that the graph has captured."""
         if self._constants is None:
-            data = [v.data for v in self.graph.captured if v.data is not None]
+            data = [v.storage for v in self.graph.captured if v.storage is not None]
             self._constants = [self._placed(x) for x in data]
         return self._constants
 
@@ -232,7 +232,7 @@ class GpuExecutable(Executable):
         return partial(control.apart, region), region.bytes
 
     def _captured_shapes(self) -> list[tuple[int, ...]]:
-        return [v.data.shape for v in self.graph.captured if v.data is not None]
+        return [v.storage.shape for v in self.graph.captured if v.storage is not None]
 
 
 def schedule_for_gpu(graph: Graph, target: str = "cuda") -> Program:

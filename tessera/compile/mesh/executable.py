@@ -72,7 +72,7 @@ class MeshExecutable(Executable):
 
     def __init__(self, graph: Graph, record: Sequence[Step], mesh: Mesh, compile: Compile):
         self.graph, self.record, self.mesh = graph, tuple(record), mesh
-        self._captured = [v.data for v in graph.captured if v.data is not None]
+        self._captured = [v.storage for v in graph.captured if v.storage is not None]
         self._plan, self._sized = None, {}
         self._compile = compile
         self._programs: dict[Key, Program] = {}

@@ -117,8 +117,8 @@ def _while(p: Any, xs: list[Value], eqn: Any) -> Any:
 def _cond(p: Any, xs: list[Value], eqn: Any) -> Any:
     """One branch after the other is asked whether the index is its own."""
     index, args, branches = xs[0], xs[1:], p["branches"]
-    if index.data is not None and current_builder() is None:
-        known = min(max(int(index.data), 0), len(branches) - 1)
+    if index.storage is not None and current_builder() is None:
+        known = min(max(int(index.storage), 0), len(branches) - 1)
         return _closed(branches[known], args)
 
     def from_(k: int) -> Any:

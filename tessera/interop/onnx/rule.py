@@ -131,14 +131,16 @@ def is_known(x: Any) -> bool:
     """Whether the data of x is at hand."""
     if isinstance(x, list):
         return all(map(is_known, x))
-    return x is None or isinstance(x, np.ndarray) or (isinstance(x, Value) and x.data is not None)
+    return (
+        x is None or isinstance(x, np.ndarray) or (isinstance(x, Value) and x.storage is not None)
+    )
 
 
 def host(x: Any, what: str) -> Array:
     """The data of an input as a NumPy array."""
     if isinstance(x, np.ndarray):
         return x
-    if isinstance(x, Value) and x.data is not None:
+    if isinstance(x, Value) and x.storage is not None:
         return np.asarray(x)
     raise DataDependentError(
         f"{what} is computed from the inputs of the model and decides a shape; run the model outside of jit"

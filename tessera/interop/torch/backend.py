@@ -10,6 +10,7 @@ from typing import Any
 from tessera.interop.torch.library import decompositions, part
 from tessera.interop.torch.plan import plan_of
 from tessera.interop.torch.program import Program
+from tessera.interop.torch.report import COUNTS
 
 # Ops that have a rule of their own, though PyTorch could take them apart.
 _KEEP = frozenset(
@@ -26,6 +27,9 @@ _TAKE_APART = ("native_layer_norm_backward", "native_group_norm_backward")
 
 def backend(graph_module: Any, example_inputs: Any, **options: Any) -> Any:
     """The compiled form of a graph that TorchDynamo has recorded."""
+    ended = getattr(graph_module, "compile_subgraph_reason", None)
+    if ended is not None and ended.graph_break:
+        COUNTS.broke(ended.reason)
     return _compiler()(graph_module, example_inputs)
 
 

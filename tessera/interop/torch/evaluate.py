@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tessera.core.dims import Size
+from tessera.core.dims import Dim, Size
 from tessera.core.errors import OperandError, TesseraError
 from tessera.interop.torch.exchange import from_torch
 from tessera.interop.torch.fallback import by_pytorch
@@ -14,11 +14,20 @@ from tessera.interop.torch.library import torch
 from tessera.interop.torch.plan import Plan, Ref, Step
 from tessera.interop.torch.report import COUNTS
 from tessera.interop.torch.rule import RULES
+from tessera.interop.torch.sizes import arithmetic
 from tessera.ir.graph.ir import Value
 from tessera.lang import op
 
 # What a rule raises on arguments that do not fit it.
 _MISFITS = (TesseraError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
+
+
+class OpenSizeError(Exception):
+    """An op whose rule does not take these sizes while they have no numbers."""
+
+    def __init__(self, name: str, reason: str):
+        super().__init__(f"{name}: {reason}")
+        self.name, self.reason = name, reason
 
 
 def evaluate(plan: Plan, args: Sequence[Any], sizes: Mapping[str, Size]) -> list[Any]:
@@ -65,18 +74,22 @@ def _run(step: Step, values: list[Any], sizes: Mapping[str, Size]) -> Any:
     rule = RULES.get(name)
     if (
         rule is None
-        and not _holds_values((args, kwargs))
+        and not _holds_tensors((args, kwargs))
         and not isinstance(step.run, torch()._ops.OpOverload)
     ):
         assert step.run is not None
-        return step.run(*args, **kwargs)  # arithmetic of sizes
+        run = arithmetic(step.run) if _open((args, kwargs)) else step.run
+        return run(*args, **kwargs)
     if rule is None:
         return by_pytorch(step, args, kwargs, sizes, "there is no rule for it")
     try:
         found = rule(step.call, *args, **kwargs)
     except _MISFITS as e:
         text = e.message if isinstance(e, TesseraError) else f"{type(e).__name__}: {e}"
-        return by_pytorch(step, args, kwargs, sizes, text.partition("\n")[0])
+        told = text.partition("\n")[0]
+        if _open((args, kwargs)):
+            raise OpenSizeError(name, told) from None
+        return by_pytorch(step, args, kwargs, sizes, told)
     COUNTS.translated[name] += 1
     return found
 
@@ -112,9 +125,19 @@ _CONTROL: dict[str, Callable[..., Any]] = {
 }
 
 
-def _holds_values(x: Any) -> bool:
+def _open(x: Any) -> bool:
+    """Whether a size among arguments, or of a tensor among them, has no number yet."""
     if isinstance(x, list | tuple):
-        return any(map(_holds_values, x))
+        return any(map(_open, x))
     if isinstance(x, dict):
-        return any(map(_holds_values, x.values()))
-    return isinstance(x, Value)
+        return any(map(_open, x.values()))
+    return isinstance(x, Dim) or (isinstance(x, Value) and any(isinstance(s, Dim) for s in x.shape))
+
+
+def _holds_tensors(x: Any) -> bool:
+    """Whether a tensor with axes is among arguments; a number that sizes give may be one without."""
+    if isinstance(x, list | tuple):
+        return any(map(_holds_tensors, x))
+    if isinstance(x, dict):
+        return any(map(_holds_tensors, x.values()))
+    return isinstance(x, Value) and x.ndim > 0

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.dims import Size, substitute
+from tessera.core.dims import Dim, Size, substitute
 from tessera.core.dtype import DType, bool_
 from tessera.core.errors import OperandError
 from tessera.core.types import TensorType
@@ -49,9 +49,9 @@ def by_pytorch(
         raise OperandError(f"torch: {name} cannot cross: {reason}")
     shapes = [tuple(substitute(s, sizes) for s in shape or ()) for shape in call.shapes]
     dtypes = [d for d in call.dtypes if d is not None]
+    operands: list[Value] = []
     if name in _SHAPED:
         args = [_Blank(shapes[0], dtypes[0], step.order), *args[1:]]
-    operands: list[Value] = []
     bound = _bound((args, kwargs), operands)
     types = [TensorType(d, s) for s, d in zip(shapes, dtypes, strict=True)]
     run = _OnArrays(step.run, bound, [v.dtype for v in operands], types, name)
@@ -84,13 +84,14 @@ def _dropout(step: Step, sizes: Mapping[str, Size], x: Value, p: float, train: A
     if train is False:
         return x, op.full(x.shape, True)
     shape = tuple(substitute(s, sizes) for s in step.call.shapes[0] or ())
-    blank = _Blank(shape, bool_, step.order)
+    operands: list[Value] = []
+    blank = _bound(_Blank(shape, bool_, step.order), operands)
 
-    def draw() -> list[Any]:
-        return [np.array(array_of(blank.made().bernoulli_(1 - p)))]
+    def draw(*numbers: Any) -> list[Any]:
+        return [np.array(array_of(_unbound(blank, numbers).bernoulli_(1 - p)))]
 
     draw.__name__ = step.call.target
-    (mask,) = op.host_call(to=draw, shapes=(shape,), dtypes=(bool_,))
+    (mask,) = op.host_call(*operands, to=draw, shapes=(shape,), dtypes=(bool_,))
     scale = number(1 / (1 - p) if p < 1 else 0.0, x.dtype)
     return op.mul(op.mul(x, op.cast(mask, x.dtype)), scale), mask
 
@@ -106,22 +107,22 @@ class _Blank:
     def __init__(self, shape: Any, dtype: DType, order: tuple[int, ...] | None):
         self.shape, self.dtype, self.order = shape, dtype, order
 
-    def made(self) -> Any:
+    def made(self, shape: Sequence[int]) -> Any:
         """A tensor of this type; random numbers fill it in the order of memory."""
-        order = self.order or tuple(range(len(self.shape)))
-        empty = torch().empty([self.shape[i] for i in order], dtype=torch_dtype(self.dtype))
+        order = self.order or tuple(range(len(shape)))
+        empty = torch().empty([shape[i] for i in order], dtype=torch_dtype(self.dtype))
         return empty.permute(sorted(range(len(order)), key=lambda i: order[i]))
 
 
 class _Slot:
-    """The place of an operand."""
+    """The place of an operand, which may be a size."""
 
-    def __init__(self, at: int):
-        self.at = at
+    def __init__(self, at: int, is_size: bool = False):
+        self.at, self.is_size = at, is_size
 
 
 def _bound(x: Any, operands: list[Value]) -> Any:
-    """Arguments with a slot for each tensor, which go to operands."""
+    """Arguments with a slot for each tensor and each size without a number, which go to operands."""
     if isinstance(x, list | tuple):
         return type(x)(_bound(v, operands) for v in x)
     if isinstance(x, dict):
@@ -129,6 +130,11 @@ def _bound(x: Any, operands: list[Value]) -> Any:
     if isinstance(x, Value):
         operands.append(x)
         return _Slot(len(operands) - 1)
+    if isinstance(x, Dim):
+        operands.append(op.dim(x))
+        return _Slot(len(operands) - 1, True)
+    if isinstance(x, _Blank):
+        return _Blank(_bound(tuple(x.shape), operands), x.dtype, x.order)
     return torch_dtype(x) if isinstance(x, DType) else x
 
 
@@ -138,8 +144,10 @@ def _unbound(x: Any, tensors: Sequence[Any]) -> Any:
     if isinstance(x, dict):
         return {k: _unbound(v, tensors) for k, v in x.items()}
     if isinstance(x, _Blank):
-        return x.made()
-    return tensors[x.at] if isinstance(x, _Slot) else x
+        return x.made(_unbound(x.shape, tensors))
+    if isinstance(x, _Slot):
+        return int(tensors[x.at]) if x.is_size else tensors[x.at]
+    return x
 
 
 class _OnArrays:

@@ -77,14 +77,14 @@ def _result(x: Any) -> Value:
 
 def owned(given: Sequence[Value], found: Sequence[Any]) -> list[Any]:
     """Results that share no memory with the arguments or with each other; what shares is copied."""
-    taken = [v.data for v in given if isinstance(v.data, np.ndarray)]
+    taken = [v.storage for v in given if isinstance(v.storage, np.ndarray)]
     made: list[Any] = []
     for v in found:
-        data = v.data
+        data = v.storage
         if isinstance(data, np.ndarray) and data.size:
             if any(np.may_share_memory(data, x) for x in taken):
                 v = asarray(np.array(data), v.dtype)
-            taken.append(v.data)
+            taken.append(v.storage)
         made.append(v)
     return made
 

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tessera.core.dims import Size, parse_dim
-from tessera.core.errors import AnnotationError
+from tessera.core.dims import Size
+from tessera.core.dtype import DType
 from tessera.interop.torch.exchange import dtype_of
 from tessera.interop.torch.library import is_random, torch
 from tessera.interop.torch.rule import Call
+from tessera.interop.torch.sizes import size_of
 
 
 @dataclass(frozen=True)
@@ -37,14 +38,16 @@ class Step:
 
 @dataclass(frozen=True)
 class Input:
-    """What is known of an argument: a tensor's order of axes in memory, or the symbol of a size."""
+    """What is known of an argument: a tensor's type and its order of axes in memory, or a size."""
 
     name: str
     is_tensor: bool
     order: tuple[int, ...] | None = (
         None  # of the axes, from the one of the largest stride; None: as they are
     )
-    symbol: str | None = None
+    size: Size | None = None  # of an argument that is a symbolic size
+    dtype: DType | None = None
+    shape: tuple[Size, ...] | None = None  # None: a size is no size of ours
 
 
 @dataclass(frozen=True)
@@ -84,9 +87,8 @@ def _meta(x: Any) -> Any:
 def _input(node: Any) -> Input:
     val = _meta(node)
     if isinstance(val, torch().Tensor):
-        return Input(node.name, True, _order(val))
-    symbol = str(val.node.expr) if isinstance(val, torch().SymInt) else None
-    return Input(node.name, False, None, symbol)
+        return Input(node.name, True, _order(val), None, dtype_of(val.dtype), _shape(val))
+    return Input(node.name, False, None, size_of(val) if isinstance(val, torch().SymInt) else None)
 
 
 def _order(val: Any) -> tuple[int, ...] | None:
@@ -168,7 +170,6 @@ def _described(target: str, val: Any) -> Call:
 
 
 def _shape(x: Any) -> tuple[Size, ...] | None:
-    try:
-        return tuple(s if isinstance(s, int) else parse_dim(str(s.node.expr)) for s in x.shape)
-    except AnnotationError:
-        return None
+    found = [size_of(s) for s in x.shape]
+    sizes = tuple(s for s in found if s is not None)
+    return sizes if len(sizes) == len(found) else None

@@ -290,7 +290,7 @@ def specialise(
 
 def interpret(g: Graph, inputs: Sequence[Array], kernel_of: KernelOf = reference) -> list[Array]:
     """The outputs of a graph by the references of its ops; captured tensors need not be given."""
-    xs = [*inputs, *(v.data for v in g.captured if v.data is not None)]
+    xs = [*inputs, *(v.storage for v in g.captured if v.storage is not None)]
     plan = (
         Plan(g, None, kernel_of)
         if g.static

@@ -36,10 +36,10 @@ Array = np.ndarray[Any, np.dtype[Any]]
 class Value:
     """A tensor: data on a device, or the result of a node while tracing."""
 
-    __slots__ = ("builder", "data", "device", "index", "node", "type")
+    __slots__ = ("builder", "device", "index", "node", "storage", "type")
 
     type: TensorType
-    data: Array | None  # None: traced
+    storage: Array | None  # None: traced
     device: Device
     node: Node | None  # None: data, or an input of a graph
     index: int  # which result of node, or which input
@@ -228,14 +228,14 @@ class Builder:
         found = self.captures.get(id(v))
         if found is not None:
             return found[1]
-        if v.data is None:
+        if v.storage is None:
             if self.parent is None or not self._encloses(v.builder):
                 raise TraceError(
                     f"a traced value {v.type} was used outside the function that it was traced in; "
                     "return it from that function instead of storing it"
                 )
             outer = self.parent.lift(v)
-        elif v.data.size <= _SMALL and v.type.static and _is_settled(v.data):
+        elif v.storage.size <= _SMALL and v.type.static and _is_settled(v.storage):
             return self.constant(v)
         else:
             outer = v if self.parent is None else self.parent.lift(v)
@@ -249,9 +249,9 @@ class Builder:
 
     def constant(self, v: Value) -> Value:
         """A node that holds the data of v."""
-        assert v.data is not None
+        assert v.storage is not None
         node = Node(
-            REGISTRY["constant"], (), {"value": Constant(v.data, v.dtype)}, (), self.location
+            REGISTRY["constant"], (), {"value": Constant(v.storage, v.dtype)}, (), self.location
         )
         node.results = (_traced(v.type, node, 0, self, self._there(v.device)),)
         self.nodes.append(node)
@@ -367,7 +367,7 @@ def _traced(
     type: TensorType, node: Node | None, index: int, builder: Builder, device: Device
 ) -> Value:
     v = object.__new__(VALUE_CLASS.get())
-    v.type, v.data, v.device = type, None, device
+    v.type, v.storage, v.device = type, None, device
     v.node, v.index, v.builder = node, index, builder
     return v
 
@@ -393,7 +393,7 @@ def held_array(array: Array) -> Value:
 def holding(type: TensorType, data: Array, device: Device = CPU) -> Value:
     """A value of this type that holds data, which must fit it."""
     v = object.__new__(VALUE_CLASS.get())
-    v.type, v.data, v.device = type, data, device
+    v.type, v.storage, v.device = type, data, device
     v.node, v.index, v.builder = None, 0, None
     return v
 
@@ -456,7 +456,7 @@ def _is_settled(data: Any) -> bool:
 
 def host_data(v: Value) -> Array:
     """The data of a value as a NumPy array: a copy, where it lies on a device."""
-    return on_host(v.data)
+    return on_host(v.storage)
 
 
 def on_host(data: Any) -> Array:
@@ -467,7 +467,7 @@ def on_host(data: Any) -> Array:
 
 def donate(v: Value) -> None:
     """Take the data of a value away: its memory belongs to somebody else."""
-    v.data, v.index = None, _DONATED
+    v.storage, v.index = None, _DONATED
 
 
 def data_of(v: Value, user: str) -> Array:
@@ -477,12 +477,12 @@ def data_of(v: Value, user: str) -> Array:
             f"{user}: {v.type} was donated to a jitted function, which may have written over it; use what "
             "that function returned, or do not donate the argument"
         )
-    if v.data is None:
+    if v.storage is None:
         raise TraceError(
             f"{user}: a traced value {v.type} was used outside the function that it was traced in; "
             "return it from that function instead of storing it"
         )
-    return v.data
+    return v.storage
 
 
 def _device(op: Op, operands: Sequence[Value]) -> Device:
@@ -565,7 +565,7 @@ def _run(op: Op, operands: tuple[Value, ...], params: Params, regions: tuple[Gra
         if not regions and not any(_is_ambiguous(n, x) for n, x in params.items()):
             _remember(_KERNELS, key, found)
     kernel, outs = found
-    inputs = [v.data if v.data is not None else data_of(v, op.name) for v in operands]
+    inputs = [v.storage if v.storage is not None else data_of(v, op.name) for v in operands]
     try:
         with np.errstate(all="ignore"):
             data = kernel(*inputs)

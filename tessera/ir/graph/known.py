@@ -13,7 +13,7 @@ from tessera.ir.graph.ir import Builder, Node, Value, bind, eagerly
 
 def known(v: Value) -> Value | None:
     """The concrete value that a traced one has in this call; None where the trace holds for many."""
-    if v.data is not None:
+    if v.storage is not None:
         return v
     b = v.builder
     if b is None:

@@ -57,7 +57,7 @@ class _Verifier:
         for i, v in enumerate(g.inputs):
             if v in self.defined:
                 self._fail(f"input {i} {v.type} is given twice")
-            if v.node is not None or v.data is not None:
+            if v.node is not None or v.storage is not None:
                 what = "holds data" if v.node is None else f"is a result of {v.node.op.name}"
                 self._fail(f"input {i} {v.type} {what}")
             self.defined.add(v)
@@ -67,13 +67,13 @@ class _Verifier:
         for i, (c, v) in enumerate(zip(g.captured, bound, strict=True)):
             if c.type is not v.type:
                 self._fail(f"captured tensor {i} is {c.type}, but its input is {v.type}")
-            if c.data is None:
+            if c.storage is None:
                 self._fail(f"captured tensor {i} {c.type} holds no data")
 
     def _use(self, v: Value, what: str, n: Node | None = None) -> None:
         if v in self.defined:
             return
-        if v.data is not None:
+        if v.storage is not None:
             self._fail(f"{what} {v.type} holds data; inside a graph only constants do", n)
         if any(v is r for m in self.g.nodes for r in m.results):
             self._fail(f"{what} {v.type} is not defined before its use", n)

@@ -58,7 +58,7 @@ def _run(program: Program, arrays: Sequence[Array], sizes: Mapping[str, int]) ->
 
 def arguments(program: Program, inputs: Sequence[Array]) -> list[Array]:
     """The inputs and the captured tensors."""
-    return [*inputs, *(v.data for v in program.captured)]
+    return [*inputs, *(v.storage for v in program.captured)]
 
 
 def sizes_of(program: Program, arrays: Sequence[Array]) -> dict[str, int]:

@@ -179,7 +179,7 @@ class _Writer:
         branches = []
         for r in s.node.regions:
             p = lower(r)
-            captured = [self.constant(v.data, v.dtype) for v in p.captured]
+            captured = [self.constant(v.storage, v.dtype) for v in p.captured]
             branches.append(self.program(p, [*rest, *captured]))
         out = []
         for yes, no in zip(*branches, strict=True):

@@ -137,14 +137,14 @@ def _exchanged(what: str, x: Any) -> list[Any]:
 
 
 def _stack_of_ranks(what: str, v: Value) -> Value:
-    if v.data is None:
+    if v.storage is None:
         return concrete(np.stack(_exchanged(what, np.zeros(0))))
     return concrete(np.stack(_exchanged(what, host_data(v))), v.dtype)
 
 
 def _over_ranks(what: str, x: Any, op: str) -> Any:
     v = as_value(x, what)
-    if v.data is None:
+    if v.storage is None:
         _exchanged(what, np.zeros(0))
     got = _exchanged(f"{what} {op}", host_data(v))
     parts = {(i, i + 1): y for i, y in enumerate(got)}

@@ -59,7 +59,7 @@ def explain(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
         raise OperandError(
             "dist.explain: no argument is on a mesh; lay one out with dist.tensor(x, layout, mesh)"
         )
-    found = executable.partitioned(executable.key([v.data for v in tensors]))
+    found = executable.partitioned(executable.key([v.storage for v in tensors]))
     shown = [layout.show(t) for t, layout in zip(found.types, found.layouts, strict=True)]
     name = getattr(f, "__name__", "function")
     return Report(name, str(executable.mesh), found.inserted, tuple(shown))

@@ -154,7 +154,7 @@ class _Function:
         placed = self._placed(s)
         executable, tensors = s.step(self.f, self.optimizer).program(*placed)  # type: ignore[attr-defined]
         assert isinstance(executable, MeshExecutable)
-        parts = executable.partitioned(executable.key([v.data for v in tensors]))
+        parts = executable.partitioned(executable.key([v.storage for v in tensors]))
         sizes = [_local(t, s.mesh) for t in placed]
         grads = sum(_bytes(t, spec, s.mesh) for t, spec in _specs(s, self.params, s.of_grads))
         memory = _divided(sizes[0], grads, sizes[1], _live(parts.graph), 0.0)
@@ -260,7 +260,7 @@ def _bytes(t: TensorType, spec: ShardSpec, mesh: Mesh) -> float:
 
 def _local(x: Any, mesh: Mesh) -> float:
     return sum(
-        _nbytes(v.type.with_shape(v.data.layout.local(v.shape, mesh))) for v in tree.leaves(x)
+        _nbytes(v.type.with_shape(v.storage.layout.local(v.shape, mesh))) for v in tree.leaves(x)
     )
 
 

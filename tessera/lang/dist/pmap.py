@@ -61,7 +61,7 @@ def pmap(
         call, results, types = programs[key]
         outs = [
             holding(TensorType(t.dtype, y.shape), y, on.device)
-            for t, y in zip(types, call([v.data for v in placed]), strict=True)
+            for t, y in zip(types, call([v.storage for v in placed]), strict=True)
         ]
         _give_away(args, given)
         return tree.unflatten(results, outs)
@@ -91,7 +91,7 @@ def _made(f: Any, structure: Any, placed: list[Any], axis: str, mesh: Mesh) -> A
     name = getattr(f, "__name__", "pmap")
     with naming(axis, mesh.size(axis)):
         t = trace(f, tree.unflatten(structure, placed), {}, types, name)
-    extra = [v.data for v in t.outer]
+    extra = [v.storage for v in t.outer]
     every = frozenset((axis,))
     check_matched(t.graph, [*(every for _ in placed), *(frozenset[str]() for _ in extra)])
     on = [*(True for _ in placed), *(False for _ in extra)]

@@ -57,7 +57,7 @@ def tensor(
         block = np.broadcast_to(np.zeros((), d.np), mine)
         return _held(ShardedArray(block, found, mesh, sizes, spec), d)  # type: ignore[arg-type]
     v = as_value(shape, "dist.tensor")
-    if v.data is None:
+    if v.storage is None:
         return constrain(v, spec, mesh)  # type: ignore[no-any-return]
     if dtype is not None and as_dtype(dtype) is not v.dtype:
         v = Tensor.astype(v, dtype)  # type: ignore[arg-type]
@@ -174,7 +174,7 @@ reshard = constrain
 
 def _constrained(v: Value, spec: ShardSpec, mesh: Mesh | None) -> Value:
     on = mesh_of(v.device) if v.device.kind == "mesh" else mesh
-    if on is None and v.data is None:
+    if on is None and v.storage is None:
         return v  # a program without a mesh
     if on is None:
         raise OperandError(
@@ -182,10 +182,10 @@ def _constrained(v: Value, spec: ShardSpec, mesh: Mesh | None) -> Value:
             "dist.tensor(x, layout, mesh)"
         )
     layout = spec.layout(v.shape, on)
-    if v.data is not None and v.device.kind != "mesh":
+    if v.storage is not None and v.device.kind != "mesh":
         return tensor(v, spec, on)  # type: ignore[no-any-return]
     made = constrained(v, layout.cuts)
-    data: Any = made.data
+    data: Any = made.storage
     if isinstance(data, ShardedArray):
         data.spec = spec
     return made

@@ -31,7 +31,7 @@ def token(args: Sequence[Any], kwargs: Mapping[str, Any], static: frozenset[str]
         kind = type(x)
         if kind is np.ndarray:
             out.append((x.dtype, x.shape))
-        elif kind is Tensor and x.data is not None:
+        elif kind is Tensor and x.storage is not None:
             if x.device.kind != "cpu":
                 return None
             out.append(x.type)
@@ -67,7 +67,7 @@ class Plan:
         for x in args:
             if x is None:
                 continue
-            a = x.data if isinstance(x, Value) else x
+            a = x.storage if isinstance(x, Value) else x
             if type(a) is not np.ndarray:
                 a = np.asarray(x, _NUMBER[type(x)])
             arrays.append(in_order(a))

@@ -165,8 +165,8 @@ class Signature:
             t = TensorType(actual.dtype, fresh)
         # A symbolic size is at least 1: an empty axis has a kernel of its own.
         shape = tuple(0 if n == 0 else s for s, n in zip(t.shape, actual.shape, strict=True))
-        here = isinstance(x, Value) and x.data is not None and x.device.kind == "cpu"
-        data = x.data if here else x
+        here = isinstance(x, Value) and x.storage is not None and x.device.kind == "cpu"
+        data = x.storage if here else x
         return Parameter(name, TensorType(t.dtype, shape), path, loaded), data
 
     def _static(self, name: str, x: Any) -> Any:
@@ -198,7 +198,7 @@ def _held(x: Any) -> list[tuple[Any, Any]] | None:
 
 def _filled(cache: KVCache) -> list[tuple[str, Any]]:
     """Keys and values of the positions that are filled."""
-    n = cache.length.data if isinstance(cache.length, Value) else cache.length
+    n = cache.length.storage if isinstance(cache.length, Value) else cache.length
     if n is None:
         raise OperandError(
             "a kernel in a traced function takes the tensors of a KVCache, not the cache"

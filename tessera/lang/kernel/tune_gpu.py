@@ -112,7 +112,7 @@ class _Bench:
 
     def __init__(self, values: Sequence[Value], device: Device):
         self.values, self.device = values, device
-        self.arrays = [v.data for v in values]
+        self.arrays = [v.storage for v in values]
         self.bits: list[bytes] | None = None  # of the first candidate
         self.refused: list[CompileError | DeviceError] = []  # why others are none
 

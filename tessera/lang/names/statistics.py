@@ -175,9 +175,11 @@ def _quantile(
     _, part = together(rows, q)
     if part.ndim > 1:
         raise ShapeError(f"{op}: q is {part.type}, expected a number or a vector")
-    if part.data is not None and np.any((np.asarray(part.data) < 0) | (np.asarray(part.data) > 1)):
+    if part.storage is not None and np.any(
+        (np.asarray(part.storage) < 0) | (np.asarray(part.storage) > 1)
+    ):
         top = 100 if "percent" in op else 1
-        given = np.round(np.asarray(part.data, float) * top, 5)
+        given = np.round(np.asarray(part.storage, float) * top, 5)
         raise OperandError(f"{op}: q is {given}, expected numbers from 0 to {top}")
     line = reshape(part, (-1,))
     n = rows.shape[-1]
@@ -300,11 +302,11 @@ def bincount(
 
 
 def _largest(op: str, v: Value, least: int) -> int:
-    if v.data is None:
+    if v.storage is None:
         raise OperandError(
             f"{op}: the size of the result depends on the data; give length= inside jit"
         )
-    numbers = np.asarray(v.data)
+    numbers = np.asarray(v.storage)
     if numbers.size and numbers.min() < 0:
         raise OperandError(f"{op}: x has the negative number {numbers.min()}")
     return builtins.max(int(numbers.max()) + 1 if numbers.size else 0, least)

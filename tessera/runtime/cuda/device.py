@@ -165,3 +165,9 @@ def gpu(index: int = 0, kind: str = "cuda") -> Gpu:
         with _LOCK:
             found = _GPUS.get(key) or _GPUS.setdefault(key, Gpu(index, kind))
     return found
+
+
+def memory_in_use() -> dict[str, int]:
+    """Bytes of blocks in use, for each GPU that this process has opened."""
+    with _LOCK:
+        return {f"{g.kind}:{g.index}": g.pool.used for g in _GPUS.values()}

@@ -65,7 +65,7 @@ def test_text_round_trip_of_every_op(case: Case) -> None:
     g = case.trace([concrete(x).type for x in xs])
     parsed = ts.ir.parse(str(g))
     assert str(parsed) == str(g)
-    inputs = [*xs, *(v.data for v in g.captured)]
+    inputs = [*xs, *(v.storage for v in g.captured)]
     if case.name in ("watch", "host_call"):  # what it calls is no part of the text
         with pytest.raises(OperandError, match="is only its name here"):
             interpret(parsed, inputs)

@@ -56,7 +56,7 @@ def test_a_planned_run_has_the_bits_of_the_schedule(r: RandomProgram) -> None:
     for _ in range(2):  # the second run finds memory that was used before
         assert same_bits(e.run(r.inputs), want), f"{e.schedule}\n{r.inputs}"
     assert same_bits(r.inputs, before)
-    captured = [v.data.shape for v in g.captured]
+    captured = [v.storage.shape for v in g.captured]
     check(e.at(e._sizes([*[x.shape for x in r.inputs], *captured])).plan)
 
 

@@ -73,7 +73,7 @@ def test_text_round_trip_of_random_programs(r: RandomProgram) -> None:
     assert parsed.text == p.text
     assert parsed.hash == p.hash
     assert parsed.readable == p.readable
-    captured = [v.data for v in p.captured]
+    captured = [v.storage for v in p.captured]
     assert same_bits(by_schedule(parsed, [*r.inputs, *captured]), by_schedule(p, r.inputs))
 
 

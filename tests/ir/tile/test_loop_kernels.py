@@ -78,7 +78,7 @@ def hosted(s: HostCall, k: Kernel, run: Run) -> While | Scan:
     verify_inside(k)
     assert print_kernel(parse_kernel(k.text)) == k.text
     n, kernel = s.node, SimpleNamespace(run=partial(run, k))
-    captured = [v.data for r in n.regions for v in r.captured]
+    captured = [v.storage for r in n.regions for v in r.captured]
     if n.op.name == "scan":
         return Scan(kernel, captured, n.params, [v.type for v in n.results])  # type: ignore[arg-type]
     return While(kernel, captured, len(n.results))  # type: ignore[arg-type]

@@ -49,7 +49,7 @@ def layout_for(rank: int, mesh: Mesh, last: bool) -> Layout:
 
 def agree(g: Graph, xs: Sequence[Any], mesh: Mesh, last: bool) -> list[str]:
     """Check a graph on a mesh against the graph; the kinds of collectives that it needed."""
-    outer: Any = [v.data for v in g.captured]
+    outer: Any = [v.storage for v in g.captured]
     with np.errstate(all="ignore"), override(target="numpy"):
         wanted = execute(g, [*xs, *outer])
         whole = MeshExecutable(

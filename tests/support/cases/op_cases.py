@@ -314,7 +314,7 @@ class Application:
 def applications(case: Case, xs: Sequence[Array]) -> list[Application]:
     """Every node of the case's own op, run by the interpreter's kernels."""
     g = case.trace([concrete(x).type for x in xs])
-    outer = [v.data for v in g.captured if v.data is not None]
+    outer = [v.storage for v in g.captured if v.storage is not None]
     env = dict(zip(g.inputs, [*xs, *outer], strict=True))
     found = []
     for n in g.nodes:

@@ -99,7 +99,7 @@ def _everything(g: Graph, inputs: Sequence[Any]) -> tuple[list[Any], float, floa
         g.inputs, g.nodes, [*g.outputs, *values], g.name, g.input_names, g.captured, g.guards
     )
     with np.errstate(all="ignore"):
-        found = interpret(whole, [*inputs, *(v.data for v in g.captured)])
+        found = interpret(whole, [*inputs, *(v.storage for v in g.captured)])
     peak, unit = 1.0, 0.0
     for x in (*inputs, *found):
         name = {"complex64": "float32", "complex128": "float64"}.get(x.dtype.name, x.dtype.name)

@@ -168,7 +168,7 @@ _CHUNKS = 8  # of the instances of a kernel, which are run one after another
 
 def by_graph(g: Graph, inputs: Sequence[Any], sizes: Mapping[str, int] | None = None) -> list[Any]:
     """The outputs of a graph, node by node: what is no host call by its body and the law of folds."""
-    p, arrays = lower(g), [*inputs, *(v.data for v in g.captured)]
+    p, arrays = lower(g), [*inputs, *(v.storage for v in g.captured)]
     hosted = {s.node for s in p.steps if isinstance(s, HostCall)}
     sizes = dict(schedule_interp.sizes_of(p, arrays) if sizes is None else sizes)
     env = dict(zip(g.inputs, arrays, strict=True))

@@ -58,7 +58,7 @@ def _start(name: str, x: Value) -> Any:
 
 
 def _is_start(name: str, init: Value) -> bool:
-    return init.data is not None and bool(np.asarray(init) == _start(name, init))
+    return init.storage is not None and bool(np.asarray(init) == _start(name, init))
 
 
 def _folds(name: str | None, x: Value) -> bool:
@@ -349,7 +349,7 @@ def _known(
 
 
 def _number(v: Value) -> int | None:
-    if v.data is None or v.ndim or v.dtype.kind not in "iu":
+    if v.storage is None or v.ndim or v.dtype.kind not in "iu":
         return None
     return int(np.asarray(v))
 
@@ -358,7 +358,7 @@ def _number(v: Value) -> int | None:
 def _case(frame: Frame, o: Op, index: Value) -> Any:
     """The branch of an index; the last one where the index is outside."""
     branches = o.regions
-    if index.data is not None:
+    if index.storage is not None:
         k = int(np.asarray(index))
         return frame.run(branches[k if 0 <= k < len(branches) else -1], ())
 
@@ -375,7 +375,7 @@ def _case(frame: Frame, o: Op, index: Value) -> Any:
 @rule("if")
 def _if(frame: Frame, o: Op, which: Value) -> Any:
     yes, no = o.regions
-    if which.data is not None:
+    if which.storage is not None:
         return frame.run(yes if bool(np.asarray(which)) else no, ())
     return list(cond(which, lambda: tuple(frame.run(yes, ())), lambda: tuple(frame.run(no, ()))))
 

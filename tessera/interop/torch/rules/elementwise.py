@@ -166,7 +166,14 @@ def _mul(n: Call, x: Any, y: Any) -> Any:
     return op.logical_and(x, y) if n.dtype is bool_ else op.mul(x, y)
 
 
-@rule("div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode", "floor_divide")
+@rule(
+    "div.Tensor",
+    "true_divide.Tensor",
+    "div.Scalar",
+    "div.Tensor_mode",
+    "div.Scalar_mode",
+    "floor_divide",
+)
 def _div(n: Call, x: Any, y: Any, rounding_mode: str | None = None) -> Any:
     x, y = as_dtype(x, n.dtype), as_dtype(y, n.dtype)
     mode = "floor" if n.target == "aten.floor_divide.default" else rounding_mode
