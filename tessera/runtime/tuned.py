@@ -3,9 +3,10 @@
     kernel (SHA-256 of its text without a nest), sizes, architecture, versions  ->  nest
 
 The architecture of what was measured here names this processor; exported nests have in its place what
-loops are chosen by (registers and caches), so that processors of other makers take them.  A kernel's text holds its shapes, dtypes and policies; `sizes` is the class of the sizes that are symbolic
-in it.  Beside the nests the store keeps every measurement, from which the cost model learns, and what
-the machine reached at its best.  SQLite is loaded when the file exists or something is kept in it.
+loops are chosen by (registers and caches), so that processors of other makers take them.  A kernel's text
+holds its shapes, dtypes and policies; `sizes` is the class of the sizes that are symbolic in it.  Beside
+the nests the store keeps every measurement, from which the cost model learns, and what the machine
+reached at its best.  SQLite is loaded when the file exists or something is kept in it.
 """
 
 from __future__ import annotations

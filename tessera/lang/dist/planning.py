@@ -170,7 +170,7 @@ class _Function:
         s = _strategy(t.choice, dict(t.rules))
         placed = self._placed(s)
         executable, tensors = s.step(self.f, self.optimizer).program(*placed)  # type: ignore[attr-defined]
-        found = executable.memory(executable.key([v.data for v in tensors]), self.machine.size)
+        found = executable.memory(executable.key([v.storage for v in tensors]), self.machine.size)
         if found is None:
             return t
         m = t.memory

@@ -70,7 +70,7 @@ def of_ranks(n):
     """The memory of one of n ranks."""
     step, given = step_of()
     executable, tensors = step.program(*given)
-    return executable.memory(executable.key([v.data for v in tensors]), n)
+    return executable.memory(executable.key([v.storage for v in tensors]), n)
 
 
 def trained(folder, n, **env):
