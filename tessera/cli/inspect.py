@@ -29,6 +29,7 @@ from tessera.inspect.serve import Live, PageError
 from tessera.lang.compilations import Compilation, compilations
 from tessera.lang.watching import Watched, watching
 
+ERROR = "error: "  # what the command itself begins a complaint with
 _inspect_model = Deferred("tessera.cli.onnx:inspect_model")
 
 
@@ -80,7 +81,7 @@ def _before(args: argparse.Namespace) -> list[Shown]:
     try:
         return programs_in(_made(other), path)
     except PageError as e:
-        raise Failure(f"--compare {path}: {e}") from None
+        raise Failure(f"--compare {str(e).removeprefix(ERROR)}") from None
 
 
 def _written(args: argparse.Namespace) -> Path:

@@ -126,7 +126,7 @@ def test_what_cannot_be_compared_is_said(
         ([new, "--compare", "nowhere.html"], 2, "--compare: there is no file nowhere.html"),
         ([new, "--compare", str(tmp_path / "table.csv")], 2, "expected a saved page (.html) or a Python file"),
         ([new, "--compare", str(tmp_path / "bare.html")], 1, "bare.html is not a page of `tessera inspect`"),
-        ([new, "--compare", str(tmp_path / "wrong.py")], 1, "SyntaxError"),
+        ([new, "--compare", str(tmp_path / "wrong.py")], 1, "wrong.py, line 1: invalid syntax"),
     ):  # fmt: skip
         assert cli.main(["inspect", *argv]) == status
         assert message in re.sub(r"\s+", " ", capsys.readouterr().err)
