@@ -28,7 +28,7 @@ def programs_in(text: str, name: str) -> list[Shown]:
         shown = [(x.pop("data"), x) for _, x in sorted(found.items())]
         if not all({"steps", "kernels", "nodes", "schedule", "passes"} <= set(d) for d, _ in shown):
             shown = []
-    except (ValueError, KeyError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         shown = []
     if not shown:
         raise OperandError(f"inspect: {name} is not a page of `tessera inspect`")
