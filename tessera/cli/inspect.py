@@ -26,6 +26,7 @@ from tessera.inspect.page import demand_folder, run_page, write_page
 from tessera.inspect.page_gpu import ARCHITECTURES
 from tessera.inspect.serve import Live, PageError
 from tessera.lang.compilations import Compilation, compilations
+from tessera.lang.watching import Watched, watching
 
 _inspect_model = Deferred("tessera.cli.onnx:inspect_model")
 
@@ -41,13 +42,13 @@ def inspect_file(args: argparse.Namespace) -> int:
     if args.serve:
         return _serve(args)
     path, name = split(args.file)
-    with compilations() as found:
+    with compilations() as found, watching() as seen:
         defined = execute(path, "<tessera inspect>", [])
     try:
         f = found_in(path, name, defined)
         specs_of(f)
     except UsageError as e:  # it may be made, and called, when the program runs
-        _inspect_run(args, path, name, found, e)
+        _inspect_run(args, path, name, found, seen, e)
         return 0
     sizes, rng = sizes_of(args.size, [f]), np.random.default_rng(0)
     print(f.inspect(**arguments_of(f, sizes, rng), path=args.out, gpu=args.gpu))
@@ -59,6 +60,7 @@ def _inspect_run(
     path: str,
     name: str,
     known: Sequence[Compilation],
+    seen: Watched,
     otherwise: UsageError,
 ) -> None:
     """Run the program unless reading it did, and write one page of all that it compiled, or of one
@@ -69,9 +71,9 @@ def _inspect_run(
     if not found:
         say(f"running {escape(path)}; Ctrl-C ends it and shows what was compiled", style="dim")
         # A program that ends by itself, or by Ctrl-C, has compiled what it has compiled.
-        with compilations() as made, suppress(SystemExit, KeyboardInterrupt):
+        with compilations() as made, watching() as during, suppress(SystemExit, KeyboardInterrupt):
             execute(path, "__main__", args.rest)
-        found = made
+        found, seen = made, during
     shown = [c for c in found if not name or c.name == name]
     if not shown:
         raise otherwise
@@ -85,7 +87,9 @@ def _inspect_run(
         print(write_page(c.executable, c.data, where, (), tuple(args.gpu)))
         return
     demand_folder(Path(where))
-    write_file(where, run_page(shown, Path(path).name, lambda text: say(escape(text), style="dim")))
+    write_file(
+        where, run_page(shown, Path(path).name, lambda text: say(escape(text), style="dim"), seen)
+    )
     print(where)
 
 

@@ -16,7 +16,8 @@ from tessera.core.errors import OperandError
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Builder, Graph, Value, data_of, on_host
 from tessera.lang.annotation import TensorSpec
-from tessera.lang.jit import Jitted, _Method, jit
+from tessera.lang.jit import Jitted, jit
+from tessera.lang.methods import BoundMethod
 from tessera.lang.trace import is_tensor
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
@@ -80,11 +81,11 @@ def trace_entry(name: str, f: Any, args: Sequence[Any], weights: Any) -> Traced:
     called = _identifier(name)
     if not callable(f):
         raise OperandError(f"bundle: entry {called!r} is {type(f).__name__}, expected a function")
-    jitted = f if isinstance(f, Jitted | _Method) else jit(f)
+    jitted = f if isinstance(f, Jitted | BoundMethod) else jit(f)
     placed = [tree.map(_placeholder, a) for a in args]
     given = placed if weights is None else [weights, *placed]
     t, call = jitted.traced_call(*given)
-    bound = isinstance(jitted, _Method)
+    bound = isinstance(jitted, BoundMethod)
     held = int(bound) + int(weights is not None)
     sizes = [s.count for s in call.structure.children]
     owners = [k for k, n in enumerate(sizes) for _ in range(n)]

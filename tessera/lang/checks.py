@@ -158,7 +158,7 @@ def _hints_of(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     if not hasattr(f, "hints"):
         return "none given"
     left = {target: f.hints(*args, target=target, **kwargs) for target in ("cpu", "cuda")}
-    said = [f"not used on {t}: {', '.join(names)}" for t, names in left.items() if names]
+    said = [f"refused on {t}: {', '.join(names)}" for t, names in left.items() if names]
     return "; ".join(said) or "all are used"
 
 

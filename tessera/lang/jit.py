@@ -7,6 +7,7 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import update_wrapper
 from html import escape
 from pathlib import Path
@@ -31,7 +32,7 @@ from tessera.core.errors import (
     located,
     too_deep,
 )
-from tessera.core.flags import NUMERICS, flags
+from tessera.core.flags import NUMERICS, flags, override
 from tessera.core.garbage import collected_later
 from tessera.core.spans import span
 from tessera.core.statics import static_key
@@ -62,6 +63,7 @@ from tessera.lang.compilations import COMPILATIONS, Compilation, note, reason
 from tessera.lang.device import gpu_of
 from tessera.lang.donation import run_donating, tell_kept
 from tessera.lang.lowered import Lowered
+from tessera.lang.methods import BoundMethod
 from tessera.lang.results import Returns
 from tessera.lang.shortcut import follow
 from tessera.lang.state_marks import check_device
@@ -397,7 +399,9 @@ class Jitted:
     def _trace(self, c: Call, types: Sequence[TensorType], place: Device | None = None) -> Traced:
         values = tree.unflatten(c.structure, c.leaves)
         names, f = leaf_names(c.names, values), self._bound(c)
-        with span("trace", self._name), showing_layouts(c.tensors):
+        # What refuses to be cut by a schedule asks for the target.
+        bare = override(target="numpy") if self._mode()[0] == "numpy" else nullcontext()
+        with bare, span("trace", self._name), showing_layouts(c.tensors):
             return trace(f, values, {}, types, self._name, names, weak_numbers=True, place=place)
 
     def _bound(self, c: Call) -> Callable[..., Any]:
@@ -532,37 +536,7 @@ class Jitted:
         self._is_method = True
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        return self if instance is None else _Method(self, instance)
-
-
-class _Method:
-    """A jitted method bound to its instance, which must be a tree."""
-
-    def __init__(self, f: Jitted, instance: Any):
-        self._jitted, self._self = f, instance
-        f._is_method = True
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._jitted(self._self, *args, **kwargs)
-
-    def traced_call(self, *args: Any, **kwargs: Any) -> tuple[Traced, Call]:
-        """The graph for the instance and these arguments before any pass, and the call taken apart."""
-        return self._jitted.traced_call(self._self, *args, **kwargs)
-
-    @property
-    def mode(self) -> str:
-        """The numerics of a call."""
-        return self._jitted.mode
-
-    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
-        """The method at every level of the compiler."""
-        return self._jitted.lower(self._self, *args, **kwargs)
-
-    def inspect(
-        self, *args: Any, path: str | os.PathLike[str] | None = None, **kwargs: Any
-    ) -> Path:
-        """Write a page that shows the method at every level."""
-        return self._jitted.inspect(self._self, *args, path=path, **kwargs)
+        return self if instance is None else BoundMethod(self, instance)
 
 
 @blames_arguments
@@ -597,4 +571,4 @@ def jit(
     method = method_of(f)
     if method is None:
         return Jitted(f, *given)
-    return _Method(Jitted(method, *given), f.__self__ if isinstance(f, MethodType) else f)
+    return BoundMethod(Jitted(method, *given), f.__self__ if isinstance(f, MethodType) else f)

@@ -12,6 +12,7 @@ from tessera.core.blame import demand_function
 from tessera.core.constraints import Guard
 from tessera.core.dtype import f32
 from tessera.core.errors import OperandError, TesseraError, located
+from tessera.core.looking import looking
 from tessera.core.source import Location
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Builder, Graph
@@ -100,15 +101,9 @@ def _traced(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     placed = tree.map(_placeholder, tuple(given))
     types = [argument(x).type for x in tree.leaves((placed, kwargs)) if is_tensor(x)]
     names = _names(plain, placed, kwargs)
-    return trace_function(
-        plain,
-        placed,
-        kwargs,
-        types,
-        getattr(plain, "__name__", "function"),
-        names,
-        weak_numbers=True,
-    )
+    name = getattr(plain, "__name__", "function")
+    with looking():
+        return trace_function(plain, placed, kwargs, types, name, names, weak_numbers=True)
 
 
 def _annotated(f: Callable[..., Any]) -> list[TensorSpec]:

@@ -12,6 +12,8 @@ from tessera.core.constraints import same, unify
 from tessera.core.dims import Shape, Size
 from tessera.core.dims import product as count
 from tessera.core.errors import AxisError, DTypeError, OperandError, ShapeError
+from tessera.core.flags import flags
+from tessera.core.looking import is_looking
 from tessera.core.promotion import promote_all
 from tessera.core.scalar import product
 from tessera.core.signature import Axes, Signature, broadcast_shapes
@@ -391,6 +393,9 @@ def matmul(a: ArrayLike, b: ArrayLike, *, tile_shape: tuple[int, int, int] | Non
     x, y = (broadcast(v, (*batch, *v.shape[-2:])) for v in (x, y))
     if x.dtype.kind != "c":
         return matmul.bind(x, y, **hint)
+    if hint:
+        raise OperandError(f"matmul: tile_shape does nothing for {x.dtype}: a product of complex numbers is "
+                           "several products; leave it out")  # fmt: skip
     stack = " ".join(letters(len(batch)))
     return _product(x, y, f"{stack} M K, {stack} K N -> {stack} M N")
 
@@ -409,6 +414,11 @@ def _tile(tile_shape: Any) -> tuple[int, int, int]:
     if len(t) != 3 or not all(isinstance(n, int) and n > 0 for n in t):
         raise OperandError(
             f"matmul: tile_shape is {tile_shape!r}, expected three positive sizes (m, n, k)"
+        )
+    if flags().target == "numpy" and not is_looking():
+        raise OperandError(
+            "matmul: tile_shape does nothing on numpy: its references have no blocks; leave it out, or use "
+            'jit(target="cpu")'
         )
     return t
 

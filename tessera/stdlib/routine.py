@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache, update_wrapper
 from typing import Any
 
@@ -21,30 +22,34 @@ class Routine:
 
     __wrapped__: Callable[..., Any]
 
-    def __init__(self, f: Callable[..., Any], plan: Plan, on_gpu: Plan | None = None):
+    def __init__(
+        self, f: Callable[..., Any], plan: Plan, on_gpu: Plan | None = None,
+        said: Schedule | None = None,
+    ):  # fmt: skip
         update_wrapper(self, f)
         del self.__wrapped__  # users see the arguments after the plan
         whole = inspect.signature(f)
         self.__signature__ = whole.replace(parameters=list(whole.parameters.values())[1:])
         self.function, self.plan, self.on_gpu = f, plan, on_gpu or plan
-
-    @property
-    def schedule(self) -> Schedule:
-        """The schedule of its kernels on a processor."""
-        return self.plan.schedule
+        self.schedule = said or plan.schedule  # as it was given, with what only GPUs have
 
     def with_schedule(self, schedule: Any) -> Routine:
-        """The same function with other blocks; what the schedule does not say is inherited."""
+        """The same function with other blocks; what the schedule does not say is inherited.
+
+        A routine has a schedule for processors and one for GPUs: warps, which only GPUs have, go to that.
+        """
         chosen = as_schedule(schedule)
-        plans = (Plan(chosen.over(p.schedule), fitted=False) for p in (self.plan, self.on_gpu))
-        return Routine(self.function, *plans)
+        here = Plan(replace(chosen, warps=None).over(self.plan.schedule), fitted=False)
+        there = Plan(chosen.over(self.on_gpu.schedule), fitted=False)
+        return Routine(self.function, here, there, chosen.over(self.plan.schedule))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         plan = self.on_gpu if _is_on_gpu((*args, *kwargs.values())) else self.plan
         return self.function(plan, *args, **kwargs)
 
     def __repr__(self) -> str:
-        return f"<routine {self.function.__name__}, {self.schedule}>"
+        there = "" if self.on_gpu is self.plan else f", on GPUs {self.on_gpu.schedule}"
+        return f"<routine {self.function.__name__}, {self.plan.schedule}{there}>"
 
 
 class Plan:

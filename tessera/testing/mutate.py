@@ -99,9 +99,10 @@ class _Mutated(KernelFunction):
         self._seen.append(t.kernel)
         return t if self._mutant is None else replace(t, kernel=self._mutant.of(t.kernel))
 
-    def with_schedule(self, schedule: Any) -> KernelFunction:
+    def with_schedule(self, schedule: Any = None, *, gpu: Any = None) -> KernelFunction:
         """The same faulty kernel under another schedule."""
-        base = KernelFunction(self.function, self.schedule).with_schedule(schedule)
+        plain = KernelFunction(self.function, self.schedule, gpu=self.on_gpu)
+        base = plain.with_schedule(schedule, gpu=gpu)
         return _Mutated(base, self._mutant, self._seen)
 
 

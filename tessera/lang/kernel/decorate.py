@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import update_wrapper
 from typing import Any
 
 from tessera.core.blame import brief, demand_function
 from tessera.core.constraints import solve
 from tessera.core.deferred import Deferred
-from tessera.core.device import CPU, Device
+from tessera.core.device import CPU, GPUS, Device
 from tessera.core.dims import Dim, Size
 from tessera.core.errors import OperandError, TesseraError, located
 from tessera.core.flags import flags
+from tessera.core.looking import is_looking
 from tessera.ir.graph.ir import Value, concrete, current_builder, data_of
 from tessera.lang.compilations import COMPILATIONS, Compilation, note
-from tessera.lang.kernel.hints import LACKS, threads, unused
+from tessera.lang.kernel.hints import LACKS, refuse, space_of, threads, unused
 from tessera.lang.kernel.launch import covered, interpreting, is_stepping, launch
 from tessera.lang.kernel.lowered import LoweredKernel
 from tessera.lang.kernel.plan import Plan, token
@@ -31,6 +33,7 @@ from tessera.ops.define import as_value
 from tessera.ops.tiles import kernel as kernel_op
 from tessera.runtime.tuned import size_class
 
+_GPU = Device("cuda")  # that Triton source is shown for
 _MOST = 512  # translations that a kernel keeps
 # Loaded when a kernel is first tuned on a GPU.
 _place_of = Deferred("tessera.lang.kernel.tune_gpu:place_of")
@@ -44,19 +47,31 @@ class KernelFunction:
         True  # jit leaves the sizes of its annotations to it: tiles may need their numbers
     )
 
-    def __init__(self, f: Callable[..., Any], schedule: Schedule | None = None, auto: bool = False):
+    def __init__(
+        self, f: Callable[..., Any], schedule: Schedule | None = None, auto: bool = False,
+        gpu: Schedule | None = None,
+    ):  # fmt: skip
         update_wrapper(self, f)
         self.function, self.signature = f, Signature(f)
         self.schedule, self.auto = schedule or Schedule(), auto
+        self.on_gpu = gpu or self.schedule
         self._kept: dict[Any, list[Translated]] = {}
         self._plans: dict[Any, Plan] = {}
 
     def __repr__(self) -> str:
-        return f"<kernel {self.signature.name}, {self.schedule}>"
+        there = "" if self.on_gpu == self.schedule else f", on GPUs {self.on_gpu}"
+        return f"<kernel {self.signature.name}, {self.schedule}{there}>"
 
-    def with_schedule(self, schedule: Any) -> KernelFunction:
-        """The same kernel under another schedule; what it does not say is inherited."""
-        return KernelFunction(self.function, as_schedule(schedule).over(self.schedule))
+    def with_schedule(self, schedule: Any = None, *, gpu: Any = None) -> KernelFunction:
+        """The same kernel under another schedule, on GPUs under `gpu`; what they do not say is inherited."""
+        said = Schedule() if schedule is None else as_schedule(schedule)
+        more = Schedule() if gpu is None else as_schedule(gpu)
+        there = more.over(said.over(self.on_gpu))
+        return KernelFunction(self.function, said.over(self.schedule), gpu=there)
+
+    def scheduled(self, device: Device) -> Schedule:
+        """The schedule on a device."""
+        return self.schedule if device.kind == "cpu" else self.on_gpu
 
     def __getitem__(self, grid: Any) -> Any:
         name = self.signature.name
@@ -89,6 +104,7 @@ class KernelFunction:
         sizes = _sizes(bound)
         schedule = self.chosen(bound, sizes, arrays)
         t = self.translated(bound, sizes, schedule)
+        self._refuse(t, schedule, CPU)
         if COMPILATIONS and all(c.kernel is not self for c in COMPILATIONS[-1]):
             name = self.signature.name
             note(Compilation(name, None, arrays, "first call", 0.0, self, self, args, kwargs))
@@ -105,9 +121,8 @@ class KernelFunction:
         self, bound: Bound, sizes: Mapping[str, Size], arrays: Sequence[Any] | None, device: Device = CPU
     ) -> Schedule:  # fmt: skip
         """The schedule of a call; there are no arrays while a program is traced."""
-        if not self.auto:
-            return self.schedule
-        return by_sizes(self.schedule, self.translated(bound, sizes, self.schedule), sizes)
+        base = self.scheduled(device)
+        return by_sizes(base, self.translated(bound, sizes, base), sizes) if self.auto else base
 
     def _traced(self, bound: Bound) -> Any:
         """A node of the function being traced."""
@@ -119,6 +134,7 @@ class KernelFunction:
         schedule = self.chosen(bound, known, here, device)
         # Code for a GPU is made for the sizes of a call: whole blocks need no masks then.
         t = self.translated(bound, known, schedule, fixed=device.kind != "cpu")
+        self._refuse(t, schedule, device)
         require_equal(t, known, name)
         if not all(covered(t.kernel, len(values))):
             # Results of which some elements may stay unwritten are operands that begin as zeros.
@@ -126,6 +142,12 @@ class KernelFunction:
             values += [zeros(r.shape, r.dtype) for r in made]
         out = kernel_op(*values, program=text_of(t.kernel), threads=threads(t.hints, schedule))
         return out[0] if _is_single(t) else out
+
+    def _refuse(self, t: Translated, schedule: Schedule, device: Device) -> None:
+        """Raise where a device lacks what the kernel asks for; the interpreter is for kernels of all."""
+        kind = flags().target if device.kind == "cpu" else device.kind
+        if kind in LACKS and not interpreting() and not is_looking():
+            refuse(self.signature.name, t.hints, schedule, kind)
 
     def translated(
         self, bound: Bound, sizes: Mapping[str, Size], s: Schedule, fixed: bool = False
@@ -143,19 +165,40 @@ class KernelFunction:
         return made
 
     def lower(self, *args: Any, **kwargs: Any) -> LoweredKernel:
-        """The Tile IR of this kernel for these arguments; its texts are .tile, .llvm and .triton."""
+        """The Tile IR of this kernel for these arguments: .tile .llvm .triton .ptx .amdgcn are its texts."""
         try:
             bound = self.signature.bind(args, kwargs)
             sizes = _sizes(bound)
-            found = self.translated(bound, sizes, self.chosen(bound, sizes, None)).kernel
-            assert isinstance(found, LoweredKernel)
-            return found
+            return self._lowered(bound, sizes)
         except TesseraError as e:
             error = located(e)
         raise error
 
+    def _lowered(self, bound: Bound, sizes: Mapping[str, Size]) -> LoweredKernel:
+        t, here = self._at(bound, sizes, CPU)
+
+        def refused(target: str) -> None:
+            found, s = self._at(bound, sizes, _GPU) if target in GPUS else (t, here)
+            refuse(self.signature.name, found.hints, s, target)
+
+        def there() -> tuple[Any, ...]:
+            found, s = self._at(bound, sizes, _GPU)
+            return found.kernel, threads(found.hints, s), sizes
+
+        made = LoweredKernel(t.kernel.name, t.kernel.parameters, t.kernel.grid, t.kernel.body)
+        object.__setattr__(made, "refuse", refused)
+        object.__setattr__(made, "there", there)
+        return made
+
+    def _at(
+        self, bound: Bound, sizes: Mapping[str, Size], device: Device
+    ) -> tuple[Translated, Schedule]:
+        """The kernel of a call on a device, and its schedule there."""
+        s = self.chosen(bound, sizes, None, device)
+        return self.translated(bound, sizes, s, fixed=device.kind != "cpu"), s
+
     def hints(self, *args: Any, target: str = "cpu", **kwargs: Any) -> list[str]:
-        """The hints of this kernel and its schedule that a target does not follow, each with its reason."""
+        """What this kernel and its schedule ask for that a target refuses, each with its reason."""
         try:
             if target not in LACKS:
                 raise OperandError(
@@ -163,7 +206,7 @@ class KernelFunction:
                 )
             bound = self.signature.bind(args, kwargs)
             sizes = _sizes(bound)
-            schedule = self.chosen(bound, sizes, None)
+            schedule = self.chosen(bound, sizes, None, Device(target.replace("numpy", "cpu")))
             return unused(self.translated(bound, sizes, schedule).hints, schedule, target)
         except TesseraError as e:
             error = located(e)
@@ -173,8 +216,11 @@ class KernelFunction:
 class TunedKernel(KernelFunction):
     """A kernel whose schedule is the fastest of a space on this machine, at the sizes of a call."""
 
-    def __init__(self, f: Callable[..., Any], search: Search, schedule: Schedule | None = None):
-        super().__init__(f, schedule)
+    def __init__(
+        self, f: Callable[..., Any], search: Search, schedule: Schedule | None = None,
+        gpu: Schedule | None = None,
+    ):  # fmt: skip
+        super().__init__(f, schedule, gpu=gpu)
         self.search = search
         self.found: dict[Any, Found] = {}  # by the sizes of calls
 
@@ -183,11 +229,11 @@ class TunedKernel(KernelFunction):
     ) -> Schedule:  # fmt: skip
         """The best schedule that is known; on data a new one is searched for."""
         if any(isinstance(n, Dim) for n in sizes.values()) or interpreting():
-            return self._first(bound, sizes)
+            return self._first(bound, sizes, device)
         known: dict[str, int] = {n: int(k) for n, k in sizes.items()}
         label = (bound.key, size_class(known), device)
         if label not in self.found:
-            first = self._first(bound, known)
+            first = self._first(bound, known, device)
             found = self._found(bound, known, first, arrays, device)
             if found is None:
                 return first
@@ -203,26 +249,34 @@ class TunedKernel(KernelFunction):
         def made(s: Schedule) -> Translated:
             return self.translated(bound, sizes, s, fixed=on_gpu)
 
-        on_gpu = device.kind != "cpu"
+        on_gpu, base = device.kind != "cpu", self.scheduled(device)
+        search = self._search(device)
         key = made(first).kernel.hash
-        found = remembered(self.search, key, sizes, _place_of(device) if on_gpu else None)
+        found = remembered(search, key, sizes, _place_of(device) if on_gpu else None)
         if found is not None or arrays is None:
             return found
         if on_gpu:
-            seen: Found = _look_there(self.search, self.schedule, made, arrays, device, sizes, key)
+            seen: Found = _look_there(search, base, made, arrays, device, sizes, key)
             return seen
-        return look(self.search, self.schedule, made, arrays, sizes, key)
+        return look(search, base, made, arrays, sizes, key)
 
-    def _first(self, bound: Bound, sizes: Mapping[str, Size]) -> Schedule:
+    def _search(self, device: Device) -> Search:
+        """The search among what a device has."""
+        if device.kind not in LACKS:
+            return self.search
+        return replace(self.search, space=space_of(self.search.space, device.kind))
+
+    def _first(self, bound: Bound, sizes: Mapping[str, Size], device: Device) -> Schedule:
         """The first schedule of the space that fits."""
         error: TesseraError | None = None
-        for s in self.search.space:
+        base = self.scheduled(device)
+        for s in self._search(device).space:
             try:
-                self.translated(bound, sizes, s.over(self.schedule))
+                self.translated(bound, sizes, s.over(base))
             except TesseraError as e:
                 error = error or e
                 continue
-            return s.over(self.schedule)
+            return s.over(base)
         assert error is not None
         raise error
 
@@ -283,14 +337,18 @@ class _Decorator:
             error = located(e)
         else:
             return lambda f: TunedKernel(
-                getattr(f, "function", f), search, getattr(f, "schedule", None)
-            )
+                getattr(f, "function", f), search, getattr(f, "schedule", None),
+                getattr(f, "on_gpu", None),
+            )  # fmt: skip
         raise error
 
-    def schedule(self, s: Any) -> Callable[[Callable[..., Any]], KernelFunction]:
-        """A kernel with a schedule."""
-        chosen = as_schedule(s)
-        return lambda f: self._made(f).with_schedule(chosen)
+    def schedule(
+        self, s: Any = None, *, gpu: Any = None
+    ) -> Callable[[Callable[..., Any]], KernelFunction]:
+        """A kernel with a schedule, and on GPUs with what `gpu` says beside it."""
+        chosen = Schedule() if s is None and gpu is not None else as_schedule(s)
+        there = None if gpu is None else as_schedule(gpu)
+        return lambda f: self._made(f).with_schedule(chosen, gpu=there)
 
     def _made(self, f: Any) -> KernelFunction:
         return f if isinstance(f, KernelFunction) else KernelFunction(f)

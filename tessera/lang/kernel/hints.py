@@ -1,7 +1,7 @@
 """hints: what a kernel or its schedule asks of a target beside its results, and what a target makes of it.
 
-A hint acts, or the target has nothing that it could change: then it is reported (ts.check, f.hints), never
-dropped in silence.  A value that no target takes is an error where it is written.
+A hint acts, or the target has nothing that it could change: then a call there is an error that names both.
+f.hints and ts.check say so before.  A value that no target takes is an error where it is written.
 """
 
 from __future__ import annotations
@@ -9,23 +9,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tessera.core.errors import ScheduleError
 from tessera.lang.kernel.table import Program
 from tessera.lang.kernel.values import KernelError
-from tessera.lang.schedule import Schedule, setting_error
+from tessera.lang.schedule import Schedule, Space, setting_error
 
 OF_LOADS = ("vector", "stages", "swizzle", "prefetch")
 MOST_AHEAD = 16  # rounds that a prefetch may look ahead
 
 # What a target lacks to follow a hint; what is not named here acts.
 _CPU = {
-    "warps": "a CPU has no warps", "stages": "loads of a CPU are not asynchronous",
-    "vector": "the compiler chooses vectors", "swizzle": "a CPU has no shared memory",
-}  # fmt: skip
+    "warps": "a CPU runs a block in one thread",
+    "swizzle": "a CPU has no shared memory",
+}
 _GPU = {
-    "vector": "Triton chooses the width of accesses", "swizzle": "Triton lays out shared memory",
-    "tile.prefetch": "stages overlap loads",
-}  # fmt: skip
-LACKS: Mapping[str, Mapping[str, str]] = {"cpu": _CPU, "cuda": _GPU, "hip": _GPU}
+    "swizzle": "Triton lays out shared memory, and swizzles it by itself",
+    "tile.prefetch": "Triton has no prefetch; prefetch=1 of a load or of a range overlaps rounds",
+}
+LACKS: Mapping[str, Mapping[str, str]] = {"numpy": _CPU, "cpu": _CPU, "cuda": _GPU, "hip": _GPU}
+_INSTEAD = {
+    "warps": "give it to GPUs alone, as in kernel.schedule(block(64), gpu=block(64).warps(8))",
+}
 
 
 def note(p: Program, hints: Mapping[str, Any], known: Iterable[str] = OF_LOADS) -> int | None:
@@ -42,7 +46,7 @@ def note(p: Program, hints: Mapping[str, Any], known: Iterable[str] = OF_LOADS) 
         if wrong is not None:
             raise KernelError(f"hint {name} is {x!r}, expected {wrong}")
     p.hints += given.items()
-    return given.get("prefetch")
+    return given.get("prefetch", given["stages"] - 1 if "stages" in given else None)
 
 
 def _ahead_error(x: Any) -> str | None:
@@ -51,11 +55,27 @@ def _ahead_error(x: Any) -> str | None:
 
 
 def unused(hints: Iterable[tuple[str, Any]], schedule: Schedule, target: str) -> list[str]:
-    """What a target does not follow, each with its reason."""
+    """What a target refuses, each with its reason."""
+    lacks = LACKS[target]
+    return [f"{n} ({lacks[n]})" for n in _lacking(hints, schedule, target)]
+
+
+def _lacking(hints: Iterable[tuple[str, Any]], schedule: Schedule, target: str) -> list[str]:
     said = {n for n in ("warps", "stages", "vector", "swizzle") if getattr(schedule, n) is not None}
     said |= {n for n, x in hints if x != "none"}
-    lacks = LACKS[target]
-    return [f"{n} ({lacks[n]})" for n in sorted(said) if n in lacks]
+    return sorted(n for n in said if n in LACKS[target])
+
+
+def refuse(name: str, hints: Iterable[tuple[str, Any]], schedule: Schedule, target: str) -> None:
+    """Raise ScheduleError where a kernel or its schedule asks for what a target does not have."""
+    for n in _lacking(hints, schedule, target):
+        instead = _INSTEAD.get(n, "leave it out")
+        raise ScheduleError(f"{name}: {n} does nothing on {target}: {LACKS[target][n]}; {instead}")
+
+
+def space_of(space: Space, target: str) -> Space:
+    """The part of a space that a target has: settings that it lacks are not searched."""
+    return Space(tuple((n, x) for n, x in space.choices if n not in LACKS[target]))
 
 
 def threads(hints: Iterable[tuple[str, Any]], schedule: Schedule) -> tuple[int, int] | None:

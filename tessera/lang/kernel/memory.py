@@ -93,6 +93,7 @@ def load(
     """
     ahead = note(p, hints)
     source = array(x, "load")
+    p.places.narrow(source, hints.get("vector"))
     box = _box(p, source, rows, cols, batch, at, shape)
     if unchecked and not box.picked:
         raise KernelError("load: unchecked is about tiles of indices, and rows and cols are none")
@@ -131,6 +132,7 @@ def store(
     """
     note(p, hints, ("vector",))
     target = array(x, "store")
+    p.places.narrow(target, hints.get("vector"))
     made = p.w.tile(value)
     here = rows is None and cols is None and at is None
     box = _own(p, target, made, batch) if here else None
@@ -248,6 +250,7 @@ def copy_async(
     ahead = note(p, hints)
     to = array(target, "copy_async")
     there = array(source, "copy_async")
+    p.places.narrow(there, hints.get("vector"))
     box = p.places.box(there, rows, cols)
     p.places.ask(there, box, ahead)
     found = p.places.load(there, box, 0)

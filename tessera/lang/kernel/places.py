@@ -66,6 +66,8 @@ class Places(Access):
         self.w, self.schedule, self.first = writer, schedule, first
         self.grid, self.equal = Grid(), list[Equal]()
         self.serial = False  # whether instances run one after the other
+        self.ahead: int | None = None  # rounds that loads look ahead where they say nothing
+        self.widths: dict[str, int] = {}  # elements of an access at most, by memory
         self.partial: set[str] = set()  # results of which some elements may stay 0
         self.loops: dict[str, tuple[Size, Size]] = {}  # of counters of loops: start and stop
         self.rounds: dict[
@@ -279,13 +281,19 @@ class Places(Access):
         moving = {n for at in box.at for n in symbols(at)}
         inner = next((n for n in reversed(self.rounds) if n in moving), None)
         step, own = (1, None) if inner is None else self.rounds[inner]
-        far = own if ahead is None else ahead
+        far = next((n for n in (ahead, own, self.ahead) if n is not None), None)
         if inner is None:  # of the next instances
             inner = next((n for n, _ in reversed(self.grid.axes()) if n in moving), None)
         if not far or inner is None or box.picked:
             return
         later = {inner: symbol(inner) + far * step}
         self.w.b.prefetch(array.memory, [substitute(at, later) for at in box.at], box.extent)
+
+    def narrow(self, array: Array, width: int | None) -> None:
+        """Access a tensor at most so many elements at once."""
+        if width is not None:
+            name = array.memory.name
+            self.widths[name] = min(width, self.widths.get(name, width))
 
 
 def is_line(x: Any) -> bool:

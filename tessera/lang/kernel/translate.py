@@ -14,6 +14,7 @@ from tessera.core.dims import Dim, Size, substitute, symbol, symbols
 from tessera.core.errors import ShapeError
 from tessera.core.types import TensorType
 from tessera.ir.tile.ir import Kernel, Memory
+from tessera.ir.tile.vector_accesses import vector_accesses, widths_of
 from tessera.lang.kernel.accumulate import serialised
 from tessera.lang.kernel.lowered import LoweredKernel
 from tessera.lang.kernel.parse import Parser
@@ -102,7 +103,7 @@ def translate(
     source, assumed = source_of(f), Assumed(numbers)
     for _ in range(_MOST):
         try:
-            return Translation(source, bound, assumed, schedule, inline).run()
+            return Translation(source, bound, assumed, schedule, inline, fixed).run()
         except NeedNumber as e:
             assumed = replace(
                 assumed, numbers={**assumed.numbers, e.name: _known(source, sizes, e)}
@@ -127,14 +128,17 @@ class Translation:
 
     def __init__(
         self, source: Source, bound: Bound, assumed: Assumed, schedule: Schedule,
-        inline: Callable[[Any], Any],
+        inline: Callable[[Any], Any], fixed: bool = False,
     ):  # fmt: skip
+        self.schedule = schedule
         self.source, self.bound, self.assumed = source, bound, assumed
         self.blocks: dict[str, str] = {}  # along which axis of the grid an argument is loaded
         self.w = self.writer()
         self.arrays = [self._array(p) for p in bound.parameters]
         tensors = [a for a, p in zip(self.arrays, bound.parameters, strict=True) if not p.number]
         self.places = self.made(schedule, tensors[0] if tensors else None)
+        if schedule.stages is not None and not fixed:  # on a GPU, Triton overlaps rounds
+            self.places.ahead = schedule.stages - 1
         self.parser = Parser(self.w, self.places, inline)
         self.returned: list[Axes] = []
 
@@ -165,6 +169,8 @@ class Translation:
         grid = self.places.grid.axes() or (("_m", 1),)
         made = self.w.b.finish()
         kernel: Kernel = LoweredKernel(made.name, made.parameters, grid, made.body)
+        with _blamed(self.source):
+            kernel = self.narrowed(kernel)
         if self.places.serial:
             kernel = serialised(kernel)
         return Translated(
@@ -174,6 +180,21 @@ class Translation:
             tuple(self.parser.hints), tuple(self.parser.reads.values()),
             self.parser.loops, grid, tuple(self.returned), frozenset(self.places.partial),
         )  # fmt: skip
+
+    def narrowed(self, kernel: Kernel) -> Kernel:
+        """A kernel whose accesses are as wide as its schedule and its hints say."""
+        width, said = self.schedule.vector, self.places.widths
+        asked = {} if width is None else {m.name: width for m in kernel.parameters}
+        made = vector_accesses(kernel, asked | said)
+        acting = widths_of(made).keys()
+        lost = next((n for n in said if n not in acting), None)
+        if lost is not None or (width is not None and not acting):
+            what = lost or "its tensors"
+            raise KernelError(
+                f"{kernel.name}: vector does nothing: {what} are read at places that tiles of indices name, "
+                "or under masks, one by one; leave it out"
+            )
+        return made
 
     def variables(self) -> dict[str, Any]:
         """The arguments as the kernel sees them."""

@@ -109,16 +109,14 @@ def test_the_bits_of_flash_attention_do_not_depend_on_its_schedule():
     cache = KVCache.empty(1, 1, 16, 8, "bf16").append(k, v)
     programs = {}
     with ts.interpret():
-        space = (
-            block(m=[5, 11, 16], n=[1, 3, 7, 13, 16]).vector([4, 8]).warps([4, 8]).stages([2, 3])
-        )
+        space = block(m=[5, 16], n=[1, 7, 13, 16]).vector([4, 8]).warps([4, 8]).stages([2, 3])
         for s in space:
             f = flash_attention.with_schedule(s)
             text = f.lower(q, cache, dropout=0.2, causal=True).text
             if text not in programs:
                 programs[text] = f(q, cache, dropout=0.2, causal=True).numpy().tobytes()
-    assert len(space) == 120
-    assert len(programs) == 15
+    assert len(space) == 64
+    assert len(programs) == 16  # its loop says how far it looks ahead, and warps are of GPUs
     assert len(set(programs.values())) == 1
 
 
@@ -179,7 +177,7 @@ def test_a_matrix_product_of_blocks():
 
 def test_sizes_stay_symbolic_where_no_tile_needs_their_number():
     t = matmul.lower(data(13, 7), data(7, 11))
-    assert t is matmul.lower(data(3, 4), data(4, 5))
+    assert t.body is matmul.lower(data(3, 4), data(4, 5)).body
     assert set(t.sizes) == {"M", "K", "N"}
 
 

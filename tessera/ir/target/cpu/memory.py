@@ -44,9 +44,68 @@ class MemoryWriter(Writer):
 
     def _load(self, op: Operation) -> None:
         names = []
-        for pointer, width, mask, contiguous in self.places(op, op.results[0]):
-            names.append(self.load_chunk(op, pointer, width, mask, contiguous))
+        for p in self.places(op, op.results[0]):
+            pieces = self.accesses(op, p, op.results[0].dtype)
+            loaded = [self.load_chunk(op, *x) for x in pieces]
+            names.append(self.one_vector(loaded, [x.width for x in pieces], op.results[0].dtype))
         self.tiles[op.results[0]] = names
+
+    def accesses(self, op: Operation, p: Place, dtype: DType) -> list[Place]:
+        """The accesses of a chunk: one, or those of at most so many elements as the operation says."""
+        most = op.attributes.get("vector")
+        if most is None or p.width <= most or p.step is not None:
+            return [p]
+        out = []
+        for at in range(0, p.width, most):
+            n = min(most, p.width - at)
+            mask = None if p.mask is None else self.elements_from(p.mask, "i1", p.width, at, n)
+            here = p.pointer if at == 0 else self.element(p.pointer, memory_type(dtype), None, at)
+            out.append(Place(here, n, mask, None))
+        return out
+
+    def elements_from(self, x: str, kind: str, width: int, at: int, count: int) -> str:
+        """Elements of a vector from `at` on: one alone is a scalar."""
+        if count == width:
+            return x
+        if count == 1:
+            return self.put(f"extractelement <{width} x {kind}> {x}, i32 {at}")
+        picked = ", ".join(f"i32 {at + i}" for i in range(count))
+        return self.put(
+            f"shufflevector <{width} x {kind}> {x}, <{width} x {kind}> poison, "
+            f"<{count} x i32> <{picked}>"
+        )
+
+    def one_vector(self, names: Sequence[str], widths: Sequence[int], dtype: DType) -> str:
+        """Vectors one behind the other as one vector."""
+        total, done, kind = names[0], widths[0], TYPES[dtype.name]
+        if len(names) == 1:
+            return total
+        whole = sum(widths)
+        for i, (x, n) in enumerate(zip(names, widths, strict=True)):
+            if n == 1:
+                before = "poison" if i == 0 else total
+                total = self.put(
+                    f"insertelement <{whole} x {kind}> {before}, {kind} {x}, i32 {i and done}"
+                )
+                done += n if i else 0
+                continue
+            # Both sides of a shuffle have one type: the new part is widened first.
+            spread = ", ".join(f"i32 {j}" if j < n else "i32 poison" for j in range(whole))
+            wide = self.put(
+                f"shufflevector <{n} x {kind}> {x}, <{n} x {kind}> poison, "
+                f"<{whole} x i32> <{spread}>"
+            )
+            if i == 0:
+                total = wide
+                continue
+            picked = (j if j < done else whole + j - done for j in range(done + n))
+            order = [f"i32 {j}" for j in picked] + ["i32 poison"] * (whole - done - n)
+            total = self.put(
+                f"shufflevector <{whole} x {kind}> {total}, <{whole} x {kind}> {wide}, "
+                f"<{whole} x i32> <{', '.join(order)}>"
+            )
+            done += n
+        return total
 
     def load_chunk(
         self, op: Operation, pointer: str, width: int, mask: str | None, step: str | None
@@ -112,6 +171,7 @@ class MemoryWriter(Writer):
             ]
         past = self.may_bypass(op, places)
         if past is None:
+            names, places = self.split_store(op, value.dtype, names, places)
             self.store_all(value.dtype, names, places)
             return
         beyond, usual, done = (f"{k}{self.count}" for k in ("beyond", "usual", "stored"))
@@ -124,6 +184,19 @@ class MemoryWriter(Writer):
         self.store_all(value.dtype, names, places)
         self.do(f"br label %{done}")
         self.start(done)
+
+    def split_store(
+        self, op: Operation, dtype: DType, names: Sequence[str], places: Sequence[Place]
+    ) -> tuple[list[str], list[Place]]:
+        """What a store writes and where, in the accesses that it may have."""
+        kind, parts, out = memory_type(dtype), [], []
+        for name, p in zip(names, places, strict=True):
+            at = 0
+            for x in self.accesses(op, p, dtype):
+                parts.append(self.elements_from(name, kind, p.width, at, x.width))
+                out.append(x)
+                at += x.width
+        return parts, out
 
     def store_all(self, dtype: DType, names: Sequence[str], places: Sequence[Place]) -> None:
         memory = memory_type(dtype)
@@ -144,7 +217,11 @@ class MemoryWriter(Writer):
         """
         least, m = op.attributes.get("bypass"), op.memory
         assert m is not None
-        if least is None or any(p != (p.pointer, LANES, None, None) for p in places):
+        if (
+            least is None
+            or "vector" in op.attributes
+            or any(p != (p.pointer, LANES, None, None) for p in places)
+        ):
             return None
         size = align_of(m.type.dtype)
         each = op.operands[0].shape[-1] // LANES  # neighbours: all are aligned if the first is

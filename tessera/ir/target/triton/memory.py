@@ -49,10 +49,10 @@ class MemoryWriter(Writer):
         wide = is_wide(m.type.size)
         strides = [product(m.type.shape[i + 1 :]) for i in range(m.type.rank)]
         base: Size = 0
-        for at, stride in zip(a["at"], strides, strict=True):
-            base = base + at * stride
+        for start, stride in zip(a["at"], strides, strict=True):
+            base = base + start * stride
         parts = [] if base == 0 else [self.size.write(base, wide)]
-        moved = dict(zip(a.get("picked", ()), picked, strict=True))
+        moved, neighbours = dict(zip(a.get("picked", ()), picked, strict=True)), None
         for axis, t in moved.items():
             index = self.tiles[t]
             if wide and t in self.short:
@@ -66,9 +66,15 @@ class MemoryWriter(Writer):
                 alone = m.type.shape[axis] == 1 and a["at"][axis] == 0
                 stride = 0 if alone else strides[axis]
                 parts.append(self.scaled(self.line(j, shape), stride, wide))
+                neighbours = j if stride == 1 else neighbours
         if shape and all(n == 1 for n in shape):
             parts.append(self.line(0, shape))  # a tile of one element, not a scalar
-        return " + ".join([self.memory[m], *parts])
+        at = " + ".join([self.memory[m], *parts])
+        if neighbours is None or "vector" not in a:
+            return at
+        # An access is no wider than elements are known to be neighbours.
+        most = [min(a["vector"], n) if j == neighbours else 1 for j, n in enumerate(shape)]
+        return f"tl.max_contiguous({at}, {most})"
 
     def scaled(self, line: str, stride: Size, wide: bool) -> str:
         if stride == 1:
