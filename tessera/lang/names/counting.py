@@ -34,10 +34,10 @@ from tessera.ops.elementwise import (
     where,
 )
 from tessera.ops.fft import irfftn
-from tessera.ops.linalg import inv, solve
 from tessera.ops.reduction import sum as sum_
 from tessera.ops.sets import isin, unique_values
 from tessera.ops.shape import concat, expand_dims, moveaxis, pad, reshape
+from tessera.ops.solve import inv, solve
 from tessera.ops.sorting import searchsorted
 
 # Bits ------------------------------------------------------------------------------------------

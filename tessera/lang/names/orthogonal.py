@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from tessera.core.errors import OperandError
 from tessera.ir.graph.ir import Value
@@ -11,7 +12,7 @@ from tessera.ops.define import ArrayLike, public
 from tessera.ops.elementwise import add, div, mul, sub
 
 
-def _degree(op: str, n: int) -> int:
+def _degree(op: str, n: Any) -> int:
     if isinstance(n, bool) or not isinstance(n, int) or n < 0:
         got = n if isinstance(n, int | float) else type(n).__name__
         raise OperandError(f"{op}: the degree is {got}, expected a whole number of 0 or more")

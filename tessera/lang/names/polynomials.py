@@ -135,9 +135,8 @@ def roots(p: ArrayLike) -> Value:
 @public
 def polydiv(p: ArrayLike, q: ArrayLike) -> tuple[Value, Value]:
     """The quotient and the remainder of polynomials, highest power first; q starts with no 0."""
-    a: Any
-    b: Any
-    a, b = together(p, q)
+    both: Any = together(p, q)
+    a, b = both
     n, m = _length("polydiv", a), _length("polydiv", b)
     if n < m:
         return full_like(a[:1], 0), a
@@ -145,6 +144,6 @@ def polydiv(p: ArrayLike, q: ArrayLike) -> tuple[Value, Value]:
     found = []
     for _ in range(n - m + 1):
         found.append(div(left[:1], b[:1]))
-        rest = sub(left[:m], mul(found[-1], b))
+        rest: Any = sub(left[:m], mul(found[-1], b))
         left = concat([rest[1:], left[m:]])
     return concat(found), left if m > 1 else full_like(a[:1], 0)
