@@ -104,8 +104,20 @@ def test_mypy_finds_every_wrong_line_and_no_other(tmp_path: Path) -> None:
     files = {name: tmp_path / f"{name}_program.py" for name in PROGRAMS}
     for name, text in PROGRAMS.items():
         files[name].write_text(text)
-    command = [sys.executable, "-m", "mypy", "--no-error-summary", "--follow-imports=silent", *map(str, files.values())]
-    config = ["--config-file", str(ROOT / "pyproject.toml"), "--cache-dir", str(ROOT / ".mypy_cache")]
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--no-error-summary",
+        "--follow-imports=silent",
+        *map(str, files.values()),
+    ]
+    config = [
+        "--config-file",
+        str(ROOT / "pyproject.toml"),
+        "--cache-dir",
+        str(ROOT / ".mypy_cache"),
+    ]
     done = subprocess.run(
         [*command, *config], capture_output=True, text=True, cwd=ROOT, check=False
     )
