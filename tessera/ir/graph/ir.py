@@ -129,7 +129,9 @@ class Node:
 class Graph(Pictured):
     """Inputs, nodes in order, outputs.  Immutable."""
 
-    __slots__ = ("_text", "captured", "guards", "input_names", "inputs", "name", "nodes", "outputs")
+    __slots__ = (
+        "_text", "captured", "guards", "input_names", "inputs", "name", "nodes", "outputs", "schedules",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -140,11 +142,13 @@ class Graph(Pictured):
         input_names: Sequence[str] = (),
         captured: Sequence[Value] = (),
         guards: Sequence[Guard] = (),
+        schedules: Sequence[tuple[str, str]] = (),
     ):
         self.inputs, self.nodes, self.outputs = tuple(inputs), tuple(nodes), tuple(outputs)
         self.name, self.input_names = name, tuple(input_names)
         self.captured = tuple(captured)  # concrete tensors bound to the last inputs
         self.guards = tuple(guards)
+        self.schedules = tuple(schedules)  # of kernels by name, as JSON
         self._text: str | None = None
 
     def __str__(self) -> str:
@@ -168,6 +172,13 @@ class Graph(Pictured):
     def hash(self) -> str:
         """SHA-256 of the canonical text: the identity of the program."""
         return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def with_schedules(self, schedules: Sequence[tuple[str, str]]) -> Graph:
+        """This graph, whose kernels of these names are to have these schedules."""
+        if self.schedules == tuple(schedules):
+            return self
+        given = (self.inputs, self.nodes, self.outputs, self.name, self.input_names, self.captured)
+        return Graph(*given, self.guards, schedules)
 
     @property
     def static(self) -> bool:

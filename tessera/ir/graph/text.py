@@ -40,6 +40,8 @@ def print_graph(g: Graph, locations: bool = False) -> str:
         "input_names": g.input_names,
         "guards": tuple(map(guard_attribute, g.guards)),
     }
+    if g.schedules:
+        attributes["schedules"] = dict(g.schedules)
     return print_operation(
         module(LEVEL, Operation("tessera.graph", attributes=attributes, blocks=(block,)))
     )
@@ -111,7 +113,9 @@ def graph_of(reader: Reader, op: Operation) -> Graph:
     with scope(Scope.of(guards)):
         name = str(op.attributes.get("name", "main"))
         names = tuple(map(str, op.attributes.get("input_names", ())))
-        return _Parser(reader).graph(op.blocks[0], op, {}, name, names, guards)
+        made = _Parser(reader).graph(op.blocks[0], op, {}, name, names, guards)
+        given = op.attributes.get("schedules", {})
+        return made.with_schedules([(str(n), str(x)) for n, x in given.items()])
 
 
 def guards_of(reader: Reader, op: Operation) -> tuple[Guard, ...]:
