@@ -143,6 +143,8 @@ if TYPE_CHECKING:
     from tessera.lang.schedule import Schedule as Schedule
     from tessera.lang.schedule import block as block
     from tessera.lang.seeds import seeds as seeds
+    from tessera.lang.watching import watch as watch
+    from tessera.lang.watching import watching as watching
     from tessera.nn.state import from_torch as from_torch
     from tessera.replay.record import record as record
     from tessera.train.dashboard import log as log
@@ -167,7 +169,7 @@ _KERNELS = {
     "from_torch": "nn.state", "eval_shape": "lang.control", "switch": "lang.control", "map": "lang.control",
     "associative_scan": "lang.control", "reduce": "lang.control",
     "Tile": "lang.kernel.signature", "Schedule": "lang.schedule", "block": "lang.schedule",
-    "log": "train.dashboard",
+    "log": "train.dashboard", "watch": "lang.watching", "watching": "lang.watching",
     "load": "files.load", "save": "files.save", "record": "replay.record", "seeds": "lang.seeds",
 }  # fmt: skip
 

@@ -95,7 +95,7 @@ def _within_memory(op: Op, types: Types, outs: Types, run: Kernel) -> Kernel:
     """A reference that is not begun when its results would not find room."""
     free = op.view is not None or not types  # a view, and what is filled with one number
     size = 0 if free else sum(map(_bytes, outs))
-    if size < memory.NOTABLE:
+    if size < memory.notable():
         return run
 
     def demanding(*xs: Any) -> Any:

@@ -107,6 +107,9 @@ def _programs(commands: Any) -> None:
                         "file is run with the arguments after `--`, and what it compiles is "
                         "shown")  # fmt: skip
     p.add_argument("--out", metavar="PATH", help="the page, FUNCTION.html unless given")
+    p.add_argument("--compare", metavar="FILE",
+                   help="what to compare with: a page that was saved before, or another FILE[:FUNCTION], "
+                        "compiled the same way")  # fmt: skip
     p.add_argument("--gpu", action="append", default=[], metavar="NAME",
                    help="show the code for a GPU too, such as sm_90 or gfx942; none needs to be "
                         "here")  # fmt: skip

@@ -20,13 +20,16 @@ from tessera.cli.programs import (
     sizes_of,
     specs_of,
 )
-from tessera.cli.show import Console, UsageError, escape, split, write_file
+from tessera.cli.show import Console, Failure, UsageError, escape, split, write_file
 from tessera.core.deferred import Deferred
-from tessera.inspect.page import demand_folder, run_page, write_page
+from tessera.inspect.page import demand_folder, render, run_page, write_page
+from tessera.inspect.page_compare import Shown, programs_in, with_comparison
 from tessera.inspect.page_gpu import ARCHITECTURES
 from tessera.inspect.serve import Live, PageError
 from tessera.lang.compilations import Compilation, compilations
+from tessera.lang.watching import Watched, watching
 
+ERROR = "error: "  # what the command itself begins a complaint with
 _inspect_model = Deferred("tessera.cli.onnx:inspect_model")
 
 
@@ -40,18 +43,60 @@ def inspect_file(args: argparse.Namespace) -> int:
         raise UsageError(f"--gpu is {unknown[0]!r}, expected one of {', '.join(ARCHITECTURES)}")
     if args.serve:
         return _serve(args)
+    before = None if args.compare is None else _before(args)
+    where = _saved(args) if args.file.endswith(".html") else _written(args)
+    if before is not None:
+        now = programs_in(where.read_text(encoding="utf-8"), str(where))
+        out = Path(
+            args.out or (f"{where.stem}-compared.html" if args.file.endswith(".html") else where)
+        )
+        demand_folder(out)
+        write_file(str(out), render(with_comparison(now, before, Path(args.compare).name)))
+        where = out
+    print(where)
+    return 0
+
+
+def _saved(args: argparse.Namespace) -> Path:
+    """A page that was saved, to be compared with another."""
+    if args.compare is None:
+        raise UsageError(
+            f"{args.file} is a page already; open it in a browser, or add --compare PAGE"
+        )
+    if not Path(args.file).is_file():
+        raise UsageError(f"there is no file {args.file}")
+    return Path(args.file)
+
+
+def _before(args: argparse.Namespace) -> list[Shown]:
+    """The programs to compare with: of a saved page, or of a program that is compiled the same way."""
+    path, _ = split(args.compare)
+    if not Path(path).is_file():
+        raise UsageError(f"--compare: there is no file {path}")
+    if path.endswith(".html"):
+        return programs_in(Path(path).read_text(encoding="utf-8", errors="replace"), path)
+    if not path.endswith(".py"):
+        raise UsageError(f"--compare is {path}, expected a saved page (.html) or a Python file")
+    other = argparse.Namespace(**(vars(args) | {"file": args.compare, "compare": None}))
+    try:
+        return programs_in(_made(other), path)
+    except PageError as e:
+        raise Failure(f"--compare {str(e).removeprefix(ERROR)}") from None
+
+
+def _written(args: argparse.Namespace) -> Path:
+    """Write the page of a function, or of a run, and say where."""
     path, name = split(args.file)
-    with compilations() as found:
+    with compilations() as found, watching() as seen:
         defined = execute(path, "<tessera inspect>", [])
     try:
         f = found_in(path, name, defined)
         specs_of(f)
     except UsageError as e:  # it may be made, and called, when the program runs
-        _inspect_run(args, path, name, found, e)
-        return 0
+        return _inspect_run(args, path, name, found, seen, e)
     sizes, rng = sizes_of(args.size, [f]), np.random.default_rng(0)
-    print(f.inspect(**arguments_of(f, sizes, rng), path=args.out, gpu=args.gpu))
-    return 0
+    written: Path = f.inspect(**arguments_of(f, sizes, rng), path=args.out, gpu=args.gpu)
+    return written
 
 
 def _inspect_run(
@@ -59,8 +104,9 @@ def _inspect_run(
     path: str,
     name: str,
     known: Sequence[Compilation],
+    seen: Watched,
     otherwise: UsageError,
-) -> None:
+) -> Path:
     """Run the program unless reading it did, and write one page of all that it compiled, or of one
     function.
     """
@@ -69,9 +115,9 @@ def _inspect_run(
     if not found:
         say(f"running {escape(path)}; Ctrl-C ends it and shows what was compiled", style="dim")
         # A program that ends by itself, or by Ctrl-C, has compiled what it has compiled.
-        with compilations() as made, suppress(SystemExit, KeyboardInterrupt):
+        with compilations() as made, watching() as during, suppress(SystemExit, KeyboardInterrupt):
             execute(path, "__main__", args.rest)
-        found = made
+        found, seen = made, during
     shown = [c for c in found if not name or c.name == name]
     if not shown:
         raise otherwise
@@ -82,11 +128,12 @@ def _inspect_run(
             (c for c in shown if hasattr(c.executable, "sizes_at")),
             key=lambda c: len(c.executable.graph.nodes),
         )
-        print(write_page(c.executable, c.data, where, (), tuple(args.gpu)))
-        return
+        return write_page(c.executable, c.data, where, (), tuple(args.gpu))
     demand_folder(Path(where))
-    write_file(where, run_page(shown, Path(path).name, lambda text: say(escape(text), style="dim")))
-    print(where)
+    write_file(
+        where, run_page(shown, Path(path).name, lambda text: say(escape(text), style="dim"), seen)
+    )
+    return Path(where)
 
 
 def _summary(found: Sequence[Compilation]) -> str:
@@ -138,6 +185,7 @@ def _made(args: argparse.Namespace) -> str:
         page = Path(folder) / "page.html"
         sizes = [x for s in args.size for x in ("--size", s)]
         sizes += [x for g in args.gpu for x in ("--gpu", g)]
+        sizes += ["--compare", args.compare] if args.compare is not None else []
         command = [sys.executable, "-m", "tessera.cli", "inspect", args.file, *sizes, "--out"]
         done = subprocess.run(
             [*command, str(page), "--", *args.rest], capture_output=True, text=True, check=False,

@@ -10,6 +10,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 
 from tessera.core.errors import NoAttributeError, TesseraError, located
+from tessera.core.library_names import ANSWERS, of_scipy
 
 _CONCAT, _UNSQUEEZE, _CLIP = (
     "op.concat(tensors, axis)",
@@ -310,6 +311,11 @@ def _advice(
             return f"write {other}.{name}"
     if name in NAMES:
         return wanted(NAMES[name])
+    answer = ANSWERS.get(f"{module}.{name}", ANSWERS.get(name))
+    if answer is None and module == "op":
+        answer = of_scipy(name)
+    if answer is not None:
+        return wanted(answer)
     lower = {n.replace("_", "").lower(): n for n in there}
     same = lower.get(name.replace("_", "").lower())
     near = [same] if same else difflib.get_close_matches(name, there, 1, _NEAR)

@@ -8,6 +8,8 @@ from typing import Any
 from tessera.core.mesh import Mesh, Placement, placed
 
 Array = Any
+# Bytes up to which a message of the local engine goes through a socket, whose buffer holds many of these.
+INLINE = 16384
 
 
 class Engine:

@@ -92,7 +92,7 @@ def _plan(
     codes = [(x.name, at, len(x.image)) for x, at in images.items()]
     return DevicePlan(
         target, tuple(inputs), tuple(data), tuple(program.result_sizes), program.plan.arena, need,
-        tuple(outputs), tuple(codes), tuple(launches),
+        tuple(outputs), tuple(codes), tuple(launches), e.numerics,
     )  # fmt: skip
 
 

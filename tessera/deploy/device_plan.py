@@ -17,7 +17,7 @@ import numpy as np
 from tessera.core.types import TensorType
 from tessera.deploy.dtypes import BY_CODE, DTYPES
 
-MAGIC, VERSION = b"TSGP", 1
+MAGIC, VERSION = b"TSGP", 2  # version 1 has no numerics
 _POINTER, _VALUE, _MAP = range(3)
 MOST_VALUE, MOST_AXES, MOST_MAP_AXES = 64, 8, 5
 
@@ -88,6 +88,7 @@ class DevicePlan:
     outputs: tuple[Named, ...]
     codes: tuple[tuple[str, int, int], ...]  # function, where its image begins, bytes
     launches: tuple[Launch, ...]
+    numerics: str = ""  # not known of plans of version 1
 
     @property
     def sizes(self) -> list[int]:
@@ -105,7 +106,7 @@ class DevicePlan:
             [_text(n) + struct.pack("<QQ", at, size) for n, at, size in self.codes],
             [_launch(x) for x in self.launches],
         )
-        head = MAGIC + _u32(VERSION) + _text(self.target)
+        head = MAGIC + _u32(VERSION) + _text(self.target) + _text(self.numerics)
         head += struct.pack("<QQ", self.arena, self.scratch)
         return head + b"".join(_u32(len(p)) + b"".join(p) for p in parts)
 
@@ -184,9 +185,9 @@ def decode(data: bytes) -> DevicePlan:
     r = _Reader(data)
     if r.take(4) != MAGIC:
         raise ValueError("it is no plan of launches")
-    if (version := r.u32()) != VERSION:
-        raise ValueError(f"it has version {version}, expected {VERSION}")
-    target = r.text()
+    if (version := r.u32()) not in (1, VERSION):
+        raise ValueError(f"it has version {version}, expected 1 or {VERSION}")
+    target, numerics = r.text(), r.text() if version > 1 else ""
     arena, scratch = r.numbers("QQ")
     inputs = tuple(_read_named(r, i) for i in r.count())
     spans = tuple(r.numbers("QQ") for _ in r.count())
@@ -197,7 +198,7 @@ def decode(data: bytes) -> DevicePlan:
     if r.at != len(data):
         raise ValueError("bytes follow its end")
     made = DevicePlan(
-        target, inputs, spans, results, arena, scratch, outputs, codes, launches
+        target, inputs, spans, results, arena, scratch, outputs, codes, launches, numerics
     )  # fmt: skip
     _check(made)
     return made

@@ -41,6 +41,7 @@ from tessera.ir.schedule.ir import HostCall
 from tessera.ir.target.cpu.machine import architecture
 from tessera.lang.compilations import Compilation
 from tessera.lang.jit import jit
+from tessera.lang.watching import Watched, watching
 from tessera.runtime.threads import thread_count
 from tessera.tune.roofline import peaks_here
 
@@ -93,7 +94,12 @@ def page_of(
     return render(programs_of(e, inputs, log, gpu))
 
 
-def run_page(compilations: Sequence[Compilation], title: str, tell: Callable[[str], None]) -> str:
+def run_page(
+    compilations: Sequence[Compilation],
+    title: str,
+    tell: Callable[[str], None],
+    watched: Watched | None = None,
+) -> str:
     """One page of a run: every compilation in it, and the largest program of each function or kernel at
     every level.
     """
@@ -128,6 +134,8 @@ def run_page(compilations: Sequence[Compilation], title: str, tell: Callable[[st
     ]  # fmt: skip
     names = [data["name"] for data, _ in programs]
     whole = {"programs": names, "run": {"file": title, "compilations": rows}}
+    if watched is not None:
+        whole["watched"] = watched.data()
     return render([(data | whole, texts) for data, texts in programs])
 
 
@@ -158,7 +166,10 @@ def programs_of(
     names = [x.graph.name for x in found]
     every = {"programs": [*names, *(f"{names[0]} for {n}" for n in gpu)]}
     numbers = {x.graph: i for i, x in enumerate(found)}
-    seconds, noted = _seconds(e, inputs)
+    with watching() as seen:
+        e.run(inputs)
+    with watching():  # runs that are timed tell nothing new
+        seconds, noted = _seconds(e, inputs)
     timeline = timeline_of(
         noted,
         e,
@@ -171,7 +182,8 @@ def programs_of(
         for step, s in zip(data["steps"], x.schedule.steps, strict=True):
             inner = s.node.regions if isinstance(s, HostCall) else ()
             step["regions"] = [numbers[r] for r in inner]
-        out.append((data | every | ({} if i else {"timeline": timeline}), texts))
+        own = {} if i else {"timeline": timeline, "watched": seen.data()}
+        out.append((data | every | own, texts))
     for n in gpu:
         data, texts = gpu_data(e.written, sizes, n)
         out.append((data | every, texts))
@@ -218,7 +230,6 @@ def _seconds(
 
     A host call goes by the first buffer that it writes; its time holds that of the programs that it runs.
     """
-    e.run(inputs)
     with profile() as p:
         begin = time.perf_counter()
         for _ in range(_RUNS):

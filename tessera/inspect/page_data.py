@@ -95,6 +95,8 @@ def functions_in(file: str) -> dict[int, str]:
 class Collector:
     """Takes a program apart, level by level, and times what lowers it."""
 
+    on_gpu = False  # which values exist depends on it
+
     def __init__(
         self, record: Sequence[PassRecord], program: Program, calls: Sequence[Call | HostCall] = ()
     ):
@@ -110,7 +112,7 @@ class Collector:
         self.texts: dict[str, Any] = {}  # what the page reads when it is looked at
         self.program = program
         self.types: dict[str, TensorType] = {n: b.type for n, b in self.program.buffers.items()}
-        self.links = links_of(self.graph, self.program)
+        self.links = links_of(self.graph, self.program, self.on_gpu)
         self.numbers = {n: i for i, n in enumerate(self.graph.nodes)}
 
     def _timed(self, name: str, make: Callable[[], T]) -> T:

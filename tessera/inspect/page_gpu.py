@@ -97,6 +97,8 @@ def gpu_data(traced: Graph, sizes: Mapping[str, int], name: str) -> tuple[Data, 
 class GpuCollector(Collector):
     """Takes a program for a GPU apart."""
 
+    on_gpu = True
+
     def __init__(self, traced: Graph, sizes: Mapping[str, int], target: tuple[str, Any, int]):
         passed = run_passes(traced, target[0])
         self.made = offline_program(passed[-1].graph, target, sizes, passed)

@@ -59,10 +59,11 @@ def label_of(nodes: Sequence[Node], written: Written | None = None) -> str:
         return ""
     main = next((n for n in told if _is_contraction(n)), None) or told[-1]
     at = told.index(main)
-    before, after = (_names(ns, written or {}) for ns in (told[:at], told[at + 1 :]))
     name = _name(main, written or {})
+    before = _names(told[:at], written or {}, {name})
+    after = _names(told[at + 1 :], written or {}, {name, *before})
     own = f"{name} {_sizes(main)}".rstrip()
-    return " + ".join(x for x in (before if before != name else "", own, after) if x)
+    return " + ".join(x for x in (_few(before), own, _few(after)) if x)
 
 
 def _name(n: Node, written: Written) -> str:
@@ -77,12 +78,14 @@ def _is_contraction(n: Node) -> bool:
     return n.op.combine is not None and len(n.operands) > 1
 
 
-def _names(nodes: Sequence[Node], written: Written) -> str:
-    """A few names, each once."""
-    names = list(dict.fromkeys(_name(n, written) for n in nodes))
-    return " + ".join(names[:_MOST]) + (
-        f" + {len(names) - _MOST} more" if len(names) > _MOST else ""
-    )
+def _names(nodes: Sequence[Node], written: Written, known: set[str]) -> list[str]:
+    """What nodes are called, each name once and none that is known."""
+    return [x for x in dict.fromkeys(_name(n, written) for n in nodes) if x not in known]
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" + {len(names) - _MOST} more" if len(names) > _MOST else ""
+    return " + ".join(names[:_MOST]) + more
 
 
 def _sizes(n: Node) -> str:

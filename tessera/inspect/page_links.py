@@ -37,9 +37,9 @@ def written_by(s: Step) -> list[str]:
     return list(s.results if isinstance(s, HostCall | Primitive) else s.outputs)
 
 
-def links_of(g: Graph, p: Program) -> dict[Value, Link]:
+def links_of(g: Graph, p: Program, on_gpu: bool = False) -> dict[Value, Link]:
     """What computes each value of the graph that a program was made of; inputs have their readers."""
-    names = names_of(g)
+    names = names_of(g, on_gpu)
     makers = {name: i for i, s in enumerate(p.steps) for name in made_by(s)}
     found: dict[Value, Link] = {}
     for n in g.nodes:

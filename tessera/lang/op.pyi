@@ -47,6 +47,9 @@ def adaptive_avg_pool2d(x: ArrayLike, size: Any) -> Tensor:
 def adaptive_avg_pool3d(x: ArrayLike, size: Any) -> Tensor:
     """adaptive_avg_pool over three spatial axes."""
 
+def adaptive_max_pool(x: ArrayLike, size: int | Sequence[int | None]) -> Tensor:
+    """The largest element of each of `size` windows that cover the last axes evenly; None keeps an axis."""
+
 def add(x: ArrayLike, y: ArrayLike) -> Tensor:
     """Sum of two tensors."""
 
@@ -64,6 +67,9 @@ def adjugate_slope(x: Value, t: Value) -> Tensor:
 
 def affine_grid(theta: ArrayLike, shape: Any, align_corners: bool = ...) -> Tensor:
     """The grid for grid_sample that moves images of a shape by matrices (batch, rank, rank + 1)."""
+
+def agm(a: ArrayLike, b: ArrayLike) -> Tensor:
+    """The arithmetic-geometric mean of numbers above 0."""
 
 def all(x: ArrayLike, axis: AxisLike = ..., keepdims: bool = ...) -> Tensor:
     """Whether all elements over axes are true."""
@@ -104,6 +110,11 @@ def apply_function(
     a: Any, f: Function, b: Any, *, bounds: Any = ..., degree: int = ..., tol: float | None = ...
 ) -> Tensor:
     """f(A) b for a self-adjoint A, as apply_function(A, op.exp, b); b is a vector or columns."""
+
+def apply_over_axes(
+    f: Callable[[Any, int], Any], x: ArrayLike, axes: int | Sequence[int]
+) -> Tensor:
+    """f(x, axis) for one axis after another; an axis that f removes is kept with size 1."""
 
 def arange(start: Any, stop: Any = ..., step: Any = ..., dtype: Any = ...) -> Tensor:
     """Numbers from start (0 when only stop is given) up to stop, by step."""
@@ -290,8 +301,26 @@ def batchnorm_train(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """batchnorm by the statistics of this batch: the result, and its mean and variance."""
 
+def bdtr(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Tensor:
+    """The chance of at most k of n events of probability p."""
+
+def bdtrc(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Tensor:
+    """The chance of more than k of n events of probability p."""
+
+def bessel_i0e(x: ArrayLike) -> Tensor:
+    """exp(-|x|) times the modified Bessel function of order 0."""
+
+def bessel_i1e(x: ArrayLike) -> Tensor:
+    """exp(-|x|) times the modified Bessel function of order 1."""
+
+def beta(a: ArrayLike, b: ArrayLike) -> Tensor:
+    """gamma(a) gamma(b) / gamma(a + b)."""
+
 def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Tensor:
     """The incomplete beta function divided by beta(a, b)."""
+
+def betaincc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Tensor:
+    """1 - betainc(a, b, x), without cancellation."""
 
 def betaln(a: ArrayLike, b: ArrayLike) -> Tensor:
     """The logarithm of the beta function."""
@@ -328,6 +357,9 @@ def bitcast(x: ArrayLike, dtype: Any) -> Tensor:
 
 def bitwise_and(x: ArrayLike, y: ArrayLike) -> Tensor:
     """Bits set in both."""
+
+def bitwise_count(x: ArrayLike) -> Tensor:
+    """How many bits of |x| are 1, as u8."""
 
 def bitwise_invert(x: ArrayLike) -> Tensor:
     """Every bit flipped."""
@@ -408,6 +440,12 @@ def cg(
 
 def channel_shuffle(x: ArrayLike, groups: int) -> Tensor:
     """The channels, axis 1, of all groups in turn."""
+
+def chdtr(v: ArrayLike, x: ArrayLike) -> Tensor:
+    """The distribution function of chi-square with v degrees of freedom."""
+
+def chdtrc(v: ArrayLike, x: ArrayLike) -> Tensor:
+    """1 - chdtr(v, x)."""
 
 def chebyshev(
     a: Any,
@@ -620,6 +658,9 @@ def correlate(x: ArrayLike, y: ArrayLike, mode: str = ...) -> Tensor:
 def cos(x: ArrayLike) -> Tensor:
     """Cosine."""
 
+def cosdg(x: ArrayLike) -> Tensor:
+    """The cosine of an angle in degrees, exact at multiples of 90."""
+
 def cosh(x: ArrayLike) -> Tensor:
     """Hyperbolic cosine."""
 
@@ -630,6 +671,12 @@ def cosine_embedding(
 
 def cosine_similarity(x: ArrayLike, y: ArrayLike, axis: int = ..., eps: float = ...) -> Tensor:
     """Cosine of the angle between x and y along an axis; lengths count as at least eps."""
+
+def cosm1(x: ArrayLike) -> Tensor:
+    """cos(x) - 1, exact near 0."""
+
+def cotdg(x: ArrayLike) -> Tensor:
+    """The cotangent of an angle in degrees."""
 
 def count_nonzero(x: ArrayLike, axis: AxisLike = ..., keepdims: bool = ...) -> Tensor:
     """How many elements over axes are not zero."""
@@ -668,6 +715,9 @@ def ctc_loss(
 ) -> Tensor:
     """-log of the chance of labels under log_probabilities (batch, time, classes), over all alignments."""
 
+def cumlogsumexp(x: ArrayLike, axis: int | None = ..., reverse: bool = ...) -> Tensor:
+    """log of the running sum of exp(x) along an axis, without overflow."""
+
 def cummax(x: ArrayLike, axis: int | None = ..., reverse: bool = ...) -> Tensor:
     """Running maximum along an axis; NaN from the first NaN on."""
 
@@ -698,6 +748,9 @@ def dct(
 def deg2rad(x: ArrayLike) -> Tensor:
     """Degrees as radians."""
 
+def degrees(x: ArrayLike) -> Tensor:
+    """Radians as degrees."""
+
 def delete(x: ArrayLike, index: int | Sequence[int] | slice, axis: int | None = ...) -> Tensor:
     """x without the elements at an index, at some, or in a slice."""
 
@@ -715,6 +768,9 @@ def diag(v: Any) -> Operator:
 
 def diag_indices(n: int, ndim: int = ...) -> tuple[Tensor, ...]:
     """The places of the main diagonal of an array with ndim axes of size n."""
+
+def diag_indices_from(x: ArrayLike) -> tuple[Tensor, ...]:
+    """The places on the diagonal of a tensor like x, whose axes have one size."""
 
 def diagflat(x: ArrayLike, k: int = ...) -> Tensor:
     """The matrix with the elements of x on its k-th diagonal."""
@@ -742,6 +798,9 @@ def dim(size: Size) -> Tensor:
 
 def direct_sum(*parts: Any) -> Operator:
     """Operators side by side: each acts on its own piece of the vector."""
+
+def diric(x: ArrayLike, n: int) -> Tensor:
+    """The periodic sinc sin(n x / 2) / (n sin(x / 2))."""
 
 def div(x: ArrayLike, y: ArrayLike) -> Tensor:
     """True quotient of two tensors."""
@@ -794,6 +853,15 @@ def eigvalsh(x: ArrayLike) -> Tensor:
 def einsum(spec: str, *xs: ArrayLike) -> Tensor:
     """Sum of products in Einstein's notation, as numpy.einsum: einsum("bij,bjk->bik", a, b)."""
 
+def ellipe(m: ArrayLike) -> Tensor:
+    """The complete elliptic integral of the second kind, of the parameter m = k^2 <= 1."""
+
+def ellipk(m: ArrayLike) -> Tensor:
+    """The complete elliptic integral of the first kind, of the parameter m = k^2 <= 1."""
+
+def ellipkm1(p: ArrayLike) -> Tensor:
+    """The complete elliptic integral of the first kind at m = 1 - p."""
+
 def elu(x: ArrayLike, alpha: float = ...) -> Tensor:
     """x where it is positive, alpha * (exp(x) - 1) elsewhere."""
 
@@ -826,6 +894,9 @@ def equal(x: ArrayLike, y: ArrayLike) -> Tensor:
 def erf(x: ArrayLike) -> Tensor:
     """Error function."""
 
+def erf_inv(x: ArrayLike) -> Tensor:
+    """Inverse error function."""
+
 def erfc(x: ArrayLike) -> Tensor:
     """1 - erf(x), precise for large x."""
 
@@ -838,8 +909,47 @@ def erfcx(x: ArrayLike) -> Tensor:
 def erfinv(x: ArrayLike) -> Tensor:
     """Inverse error function."""
 
+def eval_chebyt(n: int, x: ArrayLike) -> Tensor:
+    """Chebyshev's polynomial of the first kind: T[n](cos t) = cos(n t)."""
+
+def eval_chebyu(n: int, x: ArrayLike) -> Tensor:
+    """Chebyshev's polynomial of the second kind: U[n](cos t) = sin((n + 1) t) / sin(t)."""
+
+def eval_gegenbauer(n: int, alpha: ArrayLike, x: ArrayLike) -> Tensor:
+    """Gegenbauer's polynomial."""
+
+def eval_genlaguerre(n: int, alpha: ArrayLike, x: ArrayLike) -> Tensor:
+    """The generalised Laguerre polynomial."""
+
+def eval_hermite(n: int, x: ArrayLike) -> Tensor:
+    """The Hermite polynomial of physicists."""
+
+def eval_hermitenorm(n: int, x: ArrayLike) -> Tensor:
+    """The Hermite polynomial of probability."""
+
+def eval_jacobi(n: int, alpha: ArrayLike, beta: ArrayLike, x: ArrayLike) -> Tensor:
+    """Jacobi's polynomial."""
+
+def eval_laguerre(n: int, x: ArrayLike) -> Tensor:
+    """Laguerre's polynomial."""
+
+def eval_legendre(n: int, x: ArrayLike) -> Tensor:
+    """Legendre's polynomial."""
+
+def eval_sh_chebyt(n: int, x: ArrayLike) -> Tensor:
+    """Chebyshev's polynomial of the first kind on [0, 1]."""
+
+def eval_sh_chebyu(n: int, x: ArrayLike) -> Tensor:
+    """Chebyshev's polynomial of the second kind on [0, 1]."""
+
+def eval_sh_legendre(n: int, x: ArrayLike) -> Tensor:
+    """Legendre's polynomial on [0, 1]."""
+
 def exp(x: ArrayLike) -> Tensor:
     """e to the power x."""
+
+def exp10(x: ArrayLike) -> Tensor:
+    """10 ** x."""
 
 def exp2(x: ArrayLike) -> Tensor:
     """2 to the power x."""
@@ -859,6 +969,9 @@ def expm1(x: ArrayLike) -> Tensor:
 def expm_frechet(x: ArrayLike, e: ArrayLike) -> Tensor:
     """The derivative of expm at x in the direction e."""
 
+def exprel(x: ArrayLike) -> Tensor:
+    """(exp(x) - 1) / x, which is 1 at 0."""
+
 def eye(n: Any, dtype: Any = ...) -> Operator:
     """The identity on vectors of n."""
 
@@ -872,6 +985,12 @@ def factorized_matmul(
     x: ArrayLike, u: ArrayLike, v: ArrayLike, s: ArrayLike | None = ...
 ) -> Tensor:
     """The product of x with a matrix in factors, x @ (u * s) @ v, which is never formed."""
+
+def fdtr(m: ArrayLike, n: ArrayLike, x: ArrayLike) -> Tensor:
+    """The distribution function of F with m and n degrees of freedom."""
+
+def fdtrc(m: ArrayLike, n: ArrayLike, x: ArrayLike) -> Tensor:
+    """1 - fdtr(m, n, x)."""
 
 def fft(x: ArrayLike, n: Size | None = ..., axis: int = ..., norm: str | None = ...) -> Tensor:
     """The Fourier transform along an axis, of n elements: sum of x[j] exp(-2 pi i j k / n)."""
@@ -970,6 +1089,9 @@ def from_matvec(
 ) -> Operator:
     """The operator that f applies to vectors of shape[1] elements: f(x), or f(x, *params)."""
 
+def fromfunction(f: Callable[..., Any], shape: Sequence[int], dtype: Any = ...) -> Any:
+    """f of the coordinates of every place: fromfunction(f, (2, 3)) is f(i, j) of two 2 x 3 tensors."""
+
 def full(shape: Any, value: ArrayLike, dtype: Any = ...) -> Tensor:
     """A tensor of this shape filled with one number."""
 
@@ -994,6 +1116,9 @@ def gammaincc(a: ArrayLike, x: ArrayLike) -> Tensor:
 def gammaln(x: ArrayLike) -> Tensor:
     """Logarithm of the absolute value of the gamma function."""
 
+def gammasgn(x: ArrayLike) -> Tensor:
+    """The sign of the gamma function: -1 between -1 and 0, and so on; NaN at whole numbers below 0."""
+
 def gather(x: ArrayLike, *indices: ArrayLike, axes: Sequence[int] | None = ...) -> Tensor:
     """The elements of x at indices along axes: axes of the indices first, then the others of x."""
 
@@ -1009,6 +1134,12 @@ def gaussian_nll(
 
 def gcd(x: ArrayLike, y: ArrayLike) -> Tensor:
     """The greatest common divisor of integers."""
+
+def gdtr(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Tensor:
+    """The distribution function of the gamma distribution of rate a and shape b."""
+
+def gdtrc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Tensor:
+    """1 - gdtr(a, b, x)."""
 
 def ge(x: ArrayLike, y: ArrayLike) -> Tensor:
     """Whether x is at least y."""
@@ -1082,6 +1213,18 @@ def hann_window(n: Size, periodic: bool = ..., dtype: Any = ...) -> Tensor:
 def hanning(n: int) -> Tensor:
     """The Hann window of n points, both ends 0."""
 
+def hard_sigmoid(x: ArrayLike) -> Tensor:
+    """(x + 3) / 6, but at least 0 and at most 1."""
+
+def hard_silu(x: ArrayLike) -> Tensor:
+    """x times hardsigmoid(x)."""
+
+def hard_swish(x: ArrayLike) -> Tensor:
+    """x times hardsigmoid(x)."""
+
+def hard_tanh(x: ArrayLike, low: float = ..., high: float = ...) -> Tensor:
+    """x, but at least low and at most high; the derivative at both ends is 0."""
+
 def hardshrink(x: ArrayLike, width: float = ...) -> Tensor:
     """x where it is further than width from 0, 0 elsewhere."""
 
@@ -1113,6 +1256,11 @@ def hinge_embedding(
 ) -> Tensor:
     """x where the target is 1, max(0, margin - x) where it is -1: x is a distance."""
 
+def hinge_embedding_loss(
+    x: ArrayLike, targets: ArrayLike, margin: float = ..., reduction: str = ...
+) -> Tensor:
+    """x where the target is 1, max(0, margin - x) where it is -1: x is a distance."""
+
 def histogram(
     x: ArrayLike,
     bins: Any = ...,
@@ -1122,10 +1270,29 @@ def histogram(
 ) -> tuple[Tensor, Tensor]:
     """How many elements fall in each bin, and the edges; the last bin has both of its edges."""
 
+def histogram2d(
+    x: ArrayLike,
+    y: ArrayLike,
+    bins: Any = ...,
+    range: Any = ...,
+    weights: ArrayLike = ...,
+    density: bool = ...,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """How many pairs (x, y) fall in each box of a grid, and the edges along both axes."""
+
 def histogram_bin_edges(
     x: ArrayLike, bins: Any = ..., range: tuple[float, float] | None = ...
 ) -> Tensor:
     """The edges of the bins of histogram: as given, or evenly from the least to the largest element."""
+
+def histogramdd(
+    points: ArrayLike,
+    bins: Any = ...,
+    range: Any = ...,
+    weights: ArrayLike = ...,
+    density: bool = ...,
+) -> tuple[Tensor, list[Tensor]]:
+    """How many of the points, (number, axes), fall in each box of a grid, and the edges along each axis."""
 
 def host_call(*values: ArrayLike, to: Callable[..., Any], shapes: Any, dtypes: Any) -> Any:
     """What to(*values) gives for NumPy arrays, as arrays of these shapes and dtypes."""
@@ -1181,6 +1348,12 @@ def ifftn(
 def ifftshift(x: ArrayLike, axes: AxisLike = ...) -> Tensor:
     """The inverse of fftshift."""
 
+def igamma(a: ArrayLike, x: ArrayLike) -> Tensor:
+    """The lower incomplete gamma function divided by gamma(a)."""
+
+def igammac(a: ArrayLike, x: ArrayLike) -> Tensor:
+    """The upper incomplete gamma function divided by gamma(a)."""
+
 def ihfft(x: ArrayLike, n: Size | None = ..., axis: int = ..., norm: str | None = ...) -> Tensor:
     """The inverse of hfft."""
 
@@ -1214,8 +1387,17 @@ def interpolate(
 ) -> Tensor:
     """resize under its other name."""
 
+def intersect1d(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """The elements of both, in order, once each; its size depends on the data."""
+
 def inv(x: ArrayLike) -> Tensor:
     """The inverse of square matrices."""
+
+def inv_boxcox(y: ArrayLike, power: ArrayLike) -> Tensor:
+    """The x of which y = boxcox(x, power)."""
+
+def inv_boxcox1p(y: ArrayLike, power: ArrayLike) -> Tensor:
+    """The x of which y = boxcox1p(x, power)."""
 
 def inverse(a: Any) -> Operator:
     """The inverse of a square operator; it is applied by solving."""
@@ -1229,10 +1411,18 @@ def iota(shape: Any, axis: int = ..., dtype: Any = ...) -> Tensor:
 def irfft(x: ArrayLike, n: Size | None = ..., axis: int = ..., norm: str | None = ...) -> Tensor:
     """The real tensor of n elements, 2 * (m - 1) unless given, whose rfft is x."""
 
+def irfft2(
+    x: ArrayLike, s: Sequence[int] | None = ..., axes: Sequence[int] = ..., norm: str | None = ...
+) -> Tensor:
+    """The inverse of rfft2."""
+
 def irfftn(
     x: ArrayLike, s: Sizes | None = ..., axes: AxisLike = ..., norm: str | None = ...
 ) -> Tensor:
     """The inverse of rfftn."""
+
+def is_finite(x: ArrayLike) -> Tensor:
+    """Whether x is neither infinite nor NaN."""
 
 def is_unitary(a: Any, *, tol: float | None = ...) -> Tensor:
     """Whether A.H @ A is the identity, exactly up to tol for small operators, else on random vectors."""
@@ -1386,6 +1576,9 @@ def log1p(x: ArrayLike) -> Tensor:
 def log2(x: ArrayLike) -> Tensor:
     """Logarithm to base 2."""
 
+def log_expit(x: ArrayLike) -> Tensor:
+    """Logarithm of sigmoid(x), without overflow."""
+
 def log_ndtr(x: ArrayLike) -> Tensor:
     """The logarithm of ndtr, exact far to the left too."""
 
@@ -1419,6 +1612,9 @@ def logical_or(x: ArrayLike, y: ArrayLike) -> Tensor:
 def logical_xor(x: ArrayLike, y: ArrayLike) -> Tensor:
     """Whether just one is true."""
 
+def logistic(x: ArrayLike) -> Tensor:
+    """1 / (1 + exp(-x)) without overflow."""
+
 def logit(p: ArrayLike) -> Tensor:
     """log(p / (1 - p))."""
 
@@ -1427,6 +1623,9 @@ def logm(x: ArrayLike) -> Tensor:
 
 def logmeanexp(x: ArrayLike, axis: AxisLike = ..., keepdims: bool = ...) -> Tensor:
     """The logarithm of the mean of exp(x)."""
+
+def logsigmoid(x: ArrayLike) -> Tensor:
+    """Logarithm of sigmoid(x), without overflow."""
 
 def logspace(
     start: ArrayLike, stop: ArrayLike, num: Any = ..., endpoint: bool = ..., base: float = ...
@@ -1488,6 +1687,9 @@ def matmul(
 
 def matrix_diag(x: ArrayLike, offset: int = ...) -> Tensor:
     """Square matrices with the last axis of x on a diagonal and zeros elsewhere."""
+
+def matrix_exp(x: ArrayLike) -> Tensor:
+    """The exponential of square matrices: the sum of x**k / k! over k."""
 
 def matrix_function(x: ArrayLike, name: str) -> Tensor:
     """The principal `sqrt` or `log`, or the `sign`, of square matrices."""
@@ -1622,6 +1824,11 @@ def multi_margin(
 ) -> Tensor:
     """The sum over wrong classes of max(0, margin - x[label] + x[class]) ** p, over the number of classes."""
 
+def multi_margin_loss(
+    x: ArrayLike, labels: ArrayLike, p: int = ..., margin: float = ..., reduction: str = ...
+) -> Tensor:
+    """The sum over wrong classes of max(0, margin - x[label] + x[class]) ** p, over the number of classes."""
+
 def multigammaln(a: ArrayLike, d: int) -> Tensor:
     """The logarithm of the gamma function of d dimensions."""
 
@@ -1683,6 +1890,15 @@ def nanvar(
 ) -> Tensor:
     """The variance of the elements that are numbers."""
 
+def native_channel_shuffle(x: ArrayLike, groups: int) -> Tensor:
+    """The channels, axis 1, of all groups in turn."""
+
+def nbdtr(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Tensor:
+    """The chance of at most k failures before n successes of probability p."""
+
+def nbdtrc(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Tensor:
+    """1 - nbdtr(k, n, p)."""
+
 def ndtr(x: ArrayLike) -> Tensor:
     """The distribution function of the normal distribution."""
 
@@ -1740,6 +1956,9 @@ def outer(a: ArrayLike, b: ArrayLike) -> Tensor:
 def overlap_add(x: ArrayLike, hop: Size) -> Tensor:
     """The sum of frames laid out every `hop` elements: the transpose of frame."""
 
+def packbits(x: ArrayLike, axis: int | None = ..., bitorder: str = ...) -> Tensor:
+    """Eight zeros and ones after another along an axis as one u8; the end is filled with zeros."""
+
 def pad(x: ArrayLike, width: Any, value: ArrayLike = ...) -> Tensor:
     """x with `width` elements (before, after) of a value around each axis."""
 
@@ -1754,10 +1973,19 @@ def partition(x: ArrayLike, kth: int, axis: int = ...) -> Tensor:
 def pdist(x: ArrayLike, p: float = ...) -> Tensor:
     """The distances of all pairs of rows, (0, 1), (0, 2) ... (n - 2, n - 1)."""
 
+def pdtr(k: ArrayLike, m: ArrayLike) -> Tensor:
+    """The chance of at most k events of Poisson's distribution of mean m."""
+
+def pdtrc(k: ArrayLike, m: ArrayLike) -> Tensor:
+    """1 - pdtr(k, m)."""
+
 def percentile(
     x: ArrayLike, q: ArrayLike, axis: AxisLike = ..., method: str = ..., keepdims: bool = ...
 ) -> Tensor:
     """quantile with q in percent."""
+
+def perm(n: ArrayLike, k: ArrayLike) -> Tensor:
+    """n (n - 1) ... (n - k + 1): the sequences of k among n; 0 where k > n or either is below 0."""
 
 def permutation(p: Any, dtype: Any = ...) -> Operator:
     """The operator with (A @ x)[i] = x[p[i]]."""
@@ -1800,11 +2028,17 @@ def poisson_nll(
 ) -> Tensor:
     """-log of a Poisson likelihood less log(targets!): exp(x) - targets * x, or of rates."""
 
+def poly(roots: ArrayLike) -> Tensor:
+    """The polynomial with these zeros, highest power first; of a square matrix, its characteristic one."""
+
 def polyadd(p: ArrayLike, q: ArrayLike) -> Tensor:
     """The sum of two polynomials."""
 
 def polyder(p: ArrayLike, m: int = ...) -> Tensor:
     """The m-th derivative of a polynomial."""
+
+def polydiv(p: ArrayLike, q: ArrayLike) -> tuple[Tensor, Tensor]:
+    """The quotient and the remainder of polynomials, highest power first; q starts with no 0."""
 
 def polyfit(x: ArrayLike, y: ArrayLike, degree: int, w: ArrayLike = ...) -> Tensor:
     """The polynomial of least squares through points, with weights w."""
@@ -1824,6 +2058,9 @@ def polysub(p: ArrayLike, q: ArrayLike) -> Tensor:
 def polyval(p: ArrayLike, x: ArrayLike) -> Tensor:
     """A polynomial at x, by Horner's rule."""
 
+def population_count(x: ArrayLike) -> Tensor:
+    """How many bits of |x| are 1, as u8."""
+
 def positive(x: ArrayLike) -> Tensor:
     """The tensor itself."""
 
@@ -1832,6 +2069,9 @@ def pow(x: ArrayLike, y: ArrayLike) -> Tensor:
 
 def power(a: Any, k: Any) -> Operator:
     """A applied k times; a negative k takes the inverse."""
+
+def powm1(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """x ** y - 1 for x > 0, exact near 0."""
 
 def ppermute(x: ArrayLike, axis_name: str, perm: Sequence[tuple[int, int]]) -> Tensor:
     """What element a sends to element b, for pairs (a, b) in perm; zeros where nothing comes."""
@@ -1844,6 +2084,9 @@ def prod(x: ArrayLike, axis: AxisLike = ..., keepdims: bool = ...) -> Tensor:
 
 def projector(u: Any, orthonormal: bool = ...) -> Operator:
     """The orthogonal projector onto the space of the columns of U, which must be independent."""
+
+def pseudo_huber(delta: ArrayLike, r: ArrayLike) -> Tensor:
+    """delta^2 (sqrt(1 + (r / delta)^2) - 1): a smooth Huber loss."""
 
 def pseudoinverse(a: Any, rtol: float | None = ...) -> Operator:
     """The inverse of Moore and Penrose of an operator or of a SpectralOperator."""
@@ -1879,6 +2122,12 @@ def quantile(
 def rad2deg(x: ArrayLike) -> Tensor:
     """Radians as degrees."""
 
+def radian(d: ArrayLike, m: ArrayLike, s: ArrayLike) -> Tensor:
+    """Degrees, minutes and seconds as radians."""
+
+def radians(x: ArrayLike) -> Tensor:
+    """Degrees as radians."""
+
 def ravel(x: ArrayLike) -> Tensor:
     """x as one axis."""
 
@@ -1903,6 +2152,9 @@ def relu(x: ArrayLike) -> Tensor:
 def relu6(x: ArrayLike) -> Tensor:
     """x, but at least 0 and at most 6."""
 
+def rem(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """Remainder with the sign of the dividend."""
+
 def remainder(x: ArrayLike, y: ArrayLike) -> Tensor:
     """Remainder with the sign of the divisor."""
 
@@ -1923,6 +2175,9 @@ def resize(
 def resolvent(a: Any, z: Any) -> Operator:
     """(z I - A) inverse, for a z that is no eigenvalue of A."""
 
+def rev(x: ArrayLike, axis: AxisLike = ...) -> Tensor:
+    """x with the elements in reverse order along axes."""
+
 def rfft(x: ArrayLike, n: Size | None = ..., axis: int = ..., norm: str | None = ...) -> Tensor:
     """The n // 2 + 1 first elements of fft of a real tensor; the others are their conjugates."""
 
@@ -1933,6 +2188,9 @@ def rfftn(
     x: ArrayLike, s: Sizes | None = ..., axes: AxisLike = ..., norm: str | None = ...
 ) -> Tensor:
     """rfft over the last of the axes and fft over the others."""
+
+def rgamma(x: ArrayLike) -> Tensor:
+    """1 / gamma(x), which is 0 at 0, -1, -2, ..."""
 
 def right_shift(x: ArrayLike, y: ArrayLike) -> Tensor:
     """Bits moved down, keeping the sign."""
@@ -1953,6 +2211,9 @@ def roll(x: ArrayLike, shift: int | Sequence[int], axis: AxisLike = ...) -> Tens
 
 def rollaxis(x: ArrayLike, axis: int, start: int = ...) -> Tensor:
     """An axis moved to just before the axis `start`."""
+
+def roots(p: ArrayLike) -> Tensor:
+    """The zeros of a polynomial, highest power first, whose first coefficient is not 0: complex numbers."""
 
 def rope(x: ArrayLike, positions: ArrayLike = ..., base: float = ...) -> Tensor:
     """Rotary positions on (..., seq, dim): pairs of elements turned by an angle per position."""
@@ -2033,6 +2294,15 @@ def select(index: Any, n: Any, dtype: Any = ...) -> Operator:
 def selu(x: ArrayLike) -> Tensor:
     """The scaled elu that keeps mean 0 and variance 1."""
 
+def setdiff1d(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """The elements of x that are not in y, in order, once each; its size depends on the data."""
+
+def setxor1d(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """The elements of one of both alone, in order, once each; its size depends on the data."""
+
+def shift_left(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """Bits moved up."""
+
 def sigmoid(x: ArrayLike) -> Tensor:
     """1 / (1 + exp(-x)) without overflow."""
 
@@ -2053,6 +2323,9 @@ def sin(x: ArrayLike) -> Tensor:
 
 def sinc(x: ArrayLike) -> Tensor:
     """sin(pi x) / (pi x), 1 at 0."""
+
+def sindg(x: ArrayLike) -> Tensor:
+    """The sine of an angle in degrees, exact at multiples of 90."""
 
 def singular_map(x: ArrayLike, f: Any) -> Tensor:
     """U diag(f(s)) Vh for x = U diag(s) Vh, where f(0) is 0."""
@@ -2079,6 +2352,12 @@ def smooth_l1(x: ArrayLike, y: ArrayLike, beta: float = ..., reduction: str = ..
 
 def soft_margin(x: ArrayLike, targets: ArrayLike, reduction: str = ...) -> Tensor:
     """log(1 + exp(-targets * x)) with targets -1 or 1."""
+
+def soft_margin_loss(x: ArrayLike, targets: ArrayLike, reduction: str = ...) -> Tensor:
+    """log(1 + exp(-targets * x)) with targets -1 or 1."""
+
+def soft_sign(x: ArrayLike) -> Tensor:
+    """x / (1 + |x|)."""
 
 def softmax(x: ArrayLike, axis: AxisLike = ...) -> Tensor:
     """exp(x) over its sum along axes."""
@@ -2179,6 +2458,9 @@ def std(
 ) -> Tensor:
     """Standard deviation over axes: the square root of var, whose slope at equal elements is 0."""
 
+def stdtr(v: ArrayLike, x: ArrayLike) -> Tensor:
+    """The distribution function of Student's t with v degrees of freedom."""
+
 def stencil(
     taps: Mapping[Any, float], shape: Any, boundary: str = ..., dtype: Any = ...
 ) -> Operator:
@@ -2246,6 +2528,9 @@ def take_along_axis(x: ArrayLike, indices: ArrayLike, axis: int = ...) -> Tensor
 def tan(x: ArrayLike) -> Tensor:
     """Tangent."""
 
+def tandg(x: ArrayLike) -> Tensor:
+    """The tangent of an angle in degrees."""
+
 def tanh(x: ArrayLike) -> Tensor:
     """Hyperbolic tangent."""
 
@@ -2257,6 +2542,12 @@ def tensor(*factors: Any) -> Operator:
 
 def tensordot(a: ArrayLike, b: ArrayLike, axes: Any = ...) -> Tensor:
     """Sum of products over the last axes of a and the first of b, or over pairs of axes."""
+
+def tensorinv(x: ArrayLike, ind: int = ...) -> Tensor:
+    """The inverse of x for tensordot over its first ind axes."""
+
+def tensorsolve(a: ArrayLike, b: ArrayLike) -> Tensor:
+    """The x of tensordot(a, x, x.ndim) = b."""
 
 def threshold(x: ArrayLike, level: float, value: float) -> Tensor:
     """x where it is above the level, the value elsewhere."""
@@ -2305,6 +2596,9 @@ def tril(x: ArrayLike, k: int = ...) -> Tensor:
 def tril_indices(n: int, k: int = ..., m: int | None = ...) -> tuple[Tensor, Tensor]:
     """The rows and columns of the lower triangle."""
 
+def tril_indices_from(x: ArrayLike, k: int = ...) -> tuple[Tensor, Tensor]:
+    """The places on and below a diagonal of a matrix like x."""
+
 def triplet_margin(
     anchor: ArrayLike,
     positive: ArrayLike,
@@ -2321,6 +2615,9 @@ def triu(x: ArrayLike, k: int = ...) -> Tensor:
 
 def triu_indices(n: int, k: int = ..., m: int | None = ...) -> tuple[Tensor, Tensor]:
     """The rows and columns of the upper triangle."""
+
+def triu_indices_from(x: ArrayLike, k: int = ...) -> tuple[Tensor, Tensor]:
+    """The places on and above a diagonal of a matrix like x."""
 
 def true_divide(x: ArrayLike, y: ArrayLike) -> Tensor:
     """True quotient of two tensors."""
@@ -2339,6 +2636,9 @@ def unfold(
 ) -> Tensor:
     """The windows of images (batch, channels, ...) as columns (batch, channels * window, windows)."""
 
+def union1d(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """The elements of either, in order, once each; its size depends on the data."""
+
 def unique(x: ArrayLike) -> Tensor:
     """Distinct elements in ascending order; each NaN is distinct."""
 
@@ -2353,6 +2653,11 @@ def unique_inverse(x: ArrayLike) -> UniqueInverse:
 
 def unique_values(x: ArrayLike) -> Tensor:
     """Distinct elements in ascending order; each NaN is distinct."""
+
+def unpackbits(
+    x: ArrayLike, axis: int | None = ..., count: int | None = ..., bitorder: str = ...
+) -> Tensor:
+    """The bits of u8 numbers along an axis, as zeros and ones of u8; count keeps so many of them."""
 
 def unravel_index(index: ArrayLike, shape: int | Sequence[int]) -> tuple[Tensor, ...]:
     """The places of flat indices in a shape."""
@@ -2430,3 +2735,6 @@ def zeros_like(x: ArrayLike, dtype: Any = ...) -> Tensor:
 
 def zeta(x: ArrayLike, q: ArrayLike = ...) -> Tensor:
     """The Hurwitz zeta function, the sum of (k + q)^-x over k >= 0, for x > 1 and q > 0."""
+
+def zetac(x: ArrayLike) -> Tensor:
+    """Riemann's zeta function minus 1, for x > 1."""

@@ -1630,6 +1630,37 @@ tess_status_t tess_set_threads(uint32_t n) {
   return TESS_OK;
 }
 
+/* Numerics, from what promises least to what promises most. */
+static const char *const promises[] = {"fast", "deterministic", "strict"};
+static int wanted_promise;
+
+static int promise_of(const char *mode) {
+  int i;
+  for (i = 0; i < 3; i++)
+    if (mode && !strcmp(mode, promises[i])) return i;
+  return -1; /* also what old plans for devices do not say */
+}
+
+const char *tess_numerics(void) { return promises[__atomic_load_n(&wanted_promise, __ATOMIC_RELAXED)]; }
+
+tess_status_t tess_set_numerics(const char *mode) {
+  int i = promise_of(mode);
+  if (i < 0)
+    return fail(TESS_ERROR_ARGUMENT, "tess_set_numerics: '%.40s', expected fast, deterministic or strict", mode ? mode : "");
+  __atomic_store_n(&wanted_promise, i, __ATOMIC_RELAXED);
+  return TESS_OK;
+}
+
+/* Whether what has these numerics may run. */
+static tess_status_t allow(const char *what, const char *numerics) {
+  int wanted = __atomic_load_n(&wanted_promise, __ATOMIC_RELAXED);
+  if (!wanted || promise_of(numerics) >= wanted) return TESS_OK;
+  return fail(TESS_ERROR_NUMERICS,
+              "%s: it has numerics '%s', but tess_set_numerics asks for '%s'; build the bundle under "
+              "ts.numerics(\"%s\"), or ask for less",
+              what, *numerics ? numerics : "unknown", promises[wanted], promises[wanted]);
+}
+
 static void pause_a_little(void) {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -2080,6 +2111,7 @@ tess_status_t tess_entry_run(TessEntry *e, const TessTensorDesc *inputs, uint32_
     return fail(TESS_ERROR_ARGUMENT, "%s: room for %u outputs, expected %u", e->name, output_count, e->outputs);
   if (e->bundle->flags & TESS_OPEN_UNVERIFIED)
     return fail(TESS_ERROR_DIGEST, "%s: the bundle was opened unverified; what is not verified is not run", e->name);
+  TRY(allow(e->name, e->numerics));
   if (e->device) return run_on_device(e, NULL, inputs, input_count, outputs, 1);
   pthread_mutex_lock(&e->lock);
   status = bound_for(e, inputs, input_count, &b);
@@ -2641,9 +2673,11 @@ static tess_status_t read_device_plan(TessEntry *e, DeviceProgram *d, uint64_t c
   if (!enough(e, 8) || memcmp(e->at, "TSGP", 4)) return damaged("it is none");
   e->at += 4;
   TRY(take_u32(e, &version));
-  if (version != 1) return fail(TESS_ERROR_FILE, "bundle: its plan has version %u, expected 1", version);
+  if (version != 1 && version != 2)
+    return fail(TESS_ERROR_FILE, "bundle: its plan has version %u, expected 1 or 2", version);
   TRY(take_name(e, target, sizeof target));
   if (strcmp(target, e->target)) return damaged("it is for another target");
+  if (version > 1) TRY(take_name(e, e->numerics, sizeof e->numerics));
   TRY(take_u64(e, &arena));
   TRY(take_u64(e, &scratch));
   TRY(read_device_values(e, &e->inputs, &d->input, 0));
@@ -3039,6 +3073,7 @@ tess_status_t tess_entry_run_on(TessEntry *e, TessStream *stream, const TessTens
     return fail(TESS_ERROR_ARGUMENT, "%s: room for %u outputs, expected %u", e->name, output_count, e->outputs);
   if (e->bundle->flags & TESS_OPEN_UNVERIFIED)
     return fail(TESS_ERROR_DIGEST, "%s: the bundle was opened unverified; what is not verified is not run", e->name);
+  TRY(allow(e->name, e->numerics));
   return run_on_device(e, stream, inputs, input_count, outputs, 0);
 }
 
@@ -3558,6 +3593,9 @@ static tess_status_t use_graph(const TessOperatorGraph *graph, Does does, const 
   Algebra g;
   Complex *in = NULL, *out;
   tess_status_t status;
+  if (promise_of(tess_numerics()) > promise_of("deterministic"))
+    return fail(TESS_ERROR_NUMERICS, "operator: a C compiler may round its sums in other ways on other processors, which "
+                                     "numerics 'strict' refuse; ask for 'deterministic' with tess_set_numerics");
   TRY(measure_graph(graph, &sizes));
   g.graph = graph, g.sizes = (const int64_t(*)[2])sizes;
   n = sizes[graph->root][does == solve_node], m = sizes[graph->root][does != solve_node];

@@ -4,8 +4,8 @@ Batching along a mesh axis that several ranks share makes them of the collective
 Each rank holds the shards of a range of coordinates along a first axis.  Sums are balanced binary trees
 over coordinates, so that their bits do not depend on how many ranks share the axis: a node of the tree
 covers the coordinates [i 2^k, (i + 1) 2^k), and a rank sends the sums of the largest nodes that lie in its
-range.  Their derivatives are those of the collectives that they are made of, so that they are not
-registered.
+range.  Their derivatives are those of the collectives that they are made of, so that they are not in the
+catalogue.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.ranks import engine
+from tessera.core.ranks import INLINE, engine
 from tessera.core.types import TensorType
-from tessera.ir.graph.ir import Node, Value, bind
-from tessera.ir.graph.op import Op, Params, Types
+from tessera.ir.graph.ir import Graph, Node, Value, bind
+from tessera.ir.graph.op import UNLISTED, Op, Params, Types
 from tessera.ops.batching import Mask, Spread, to_front
 from tessera.ops.shape import moveaxis
 
@@ -142,9 +142,11 @@ def _ranks(name: str, doc: str, run: Callable[..., Array], rest: int, lead: int,
         return to_front(made, lead)
 
     effects = frozenset(("collective",))
-    return Op(
+    made = Op(
         name, doc, call=name, numpy=run, infer=out, moves=True, batch=batch, effects=effects
     )  # fmt: skip
+    UNLISTED[name] = made
+    return made
 
 
 def _without_first(types: Types, p: Params) -> list[TensorType]:
@@ -174,3 +176,24 @@ def between(op: Op, x: Value, spread: Spread, **params: Any) -> Value:
     """A collective between the ranks that share an axis."""
     made: Value = bind(op, x, group=spread.group, ranges=spread.ranges, mine=spread.mine, **params)
     return made
+
+
+# Memory -------------------------------------------------------------------------------------------
+
+
+def shared(g: Graph) -> int:
+    """Bytes that a rank shares with the others to send them what the collectives of g ask for.
+
+    The local engine has room for two of the longest messages to each of them; short ones need none.
+    """
+    longest: dict[int, int] = {}
+    for n in g.nodes:
+        if n.op not in (SUM, MAX, GATHER, SCATTER, ALL_TO_ALL, PERMUTE):
+            continue
+        group, t = n.params["group"], n.operands[0].type
+        parts = 1 if n.op in (GATHER, PERMUTE) else len(group)
+        size = -(-int(t.size) * t.dtype.bits // 8 // parts)
+        for k, r in enumerate(group):
+            if k != n.params["mine"] and size > INLINE:
+                longest[r] = max(longest.get(r, 0), size)
+    return 2 * sum(longest.values())

@@ -28,7 +28,9 @@ _resource: Any = (
 )
 
 SMALL = 1 << 16  # bytes below which NumPy's own allocator is as fast
-NOTABLE = 1 << 26  # bytes from which a run first asks whether they can be had
+NOTABLE = (
+    1 << 26
+)  # bytes from which a run first asks whether they can be had, where no limit is set
 _LINE = 64
 
 
@@ -90,6 +92,12 @@ def clear() -> None:
 def kept() -> int:
     """Bytes that are kept for later."""
     return 0 if _blocks is None else _blocks.kept
+
+
+def notable() -> int:
+    """Bytes from which a run asks whether they can be had: all beyond the flag `memory`, where it is set."""
+    limit = flags().memory
+    return min(NOTABLE, limit) if limit else NOTABLE
 
 
 def demand(user: str, size: int) -> None:

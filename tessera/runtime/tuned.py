@@ -2,9 +2,11 @@
 
     kernel (SHA-256 of its text without a nest), sizes, architecture, versions  ->  nest
 
-A kernel's text holds its shapes, dtypes and policies; `sizes` is the class of the sizes that are symbolic
-in it.  Beside the nests the store keeps every measurement, from which the cost model learns, and what
-the machine reached at its best.  SQLite is loaded when the file exists or something is kept in it.
+The architecture of what was measured here names this processor; exported nests have in its place what
+loops are chosen by (registers and caches), so that processors of other makers take them.  A kernel's text
+holds its shapes, dtypes and policies; `sizes` is the class of the sizes that are symbolic in it.  Beside
+the nests the store keeps every measurement, from which the cost model learns, and what the machine
+reached at its best.  SQLite is loaded when the file exists or something is kept in it.
 """
 
 from __future__ import annotations
@@ -22,11 +24,12 @@ from typing import Any
 
 from tessera.core.errors import OperandError
 from tessera.core.flags import flags
-from tessera.core.processor import assumed
+from tessera.core.processor import assumed, first_bytes, near_bytes, registers
 from tessera.ir.target.cpu.machine import architecture
 from tessera.runtime.folder import UntrustedError, fault_of_file, private
 
 VERSION = 1
+FORMAT = 2  # of exported files; those of format 1 name processors by all of their features
 _WAIT = 10.0  # seconds that a process waits for another one that writes
 _COLUMNS = {
     "tuned": ("kernel", "sizes", "architecture", "versions", "nest", "seconds", "before"),
@@ -132,8 +135,18 @@ def entries() -> Mapping[tuple[str, str], str]:
         return {}
     found: dict[tuple[str, str], str] = {}
     with tolerant():
-        found |= _entries(str(path()), now, architecture())
+        found |= _entries(str(path()), now, architecture(), neutral())
     return found
+
+
+def neutral() -> str:
+    """What matters to nests of this processor, whoever made it: instructions, vectors and caches.
+
+    Caches count by powers of two.  The results of a nest do not depend on it, only its speed does.
+    """
+    r = registers()
+    caches = [1 << (n - 1).bit_length() >> 10 for n in (first_bytes(), near_bytes())]
+    return f"cpu vectors={r.total}x{r.bytes} caches={caches[0]}K,{caches[1]}K"
 
 
 def has_sizes() -> bool:
@@ -142,13 +155,16 @@ def has_sizes() -> bool:
 
 
 @lru_cache(maxsize=4)
-def _entries(where: str, now: str, arch: str) -> dict[tuple[str, str], str]:
+def _entries(where: str, now: str, arch: str, alike: str) -> dict[tuple[str, str], str]:
+    found: dict[tuple[str, str], str] = {}
     with _opened() as db:
-        rows = db.execute(
-            "select kernel, sizes, nest from tuned where architecture = ? and versions = ?",
-            (arch, versions()),
-        ).fetchall()
-    return {(k, s): n for k, s, n in rows if n and {type(k), type(s), type(n)} == {str}}
+        for place in (alike, arch):  # what was measured here stands over what was imported
+            rows = db.execute(
+                "select kernel, sizes, nest from tuned where architecture = ? and versions = ?",
+                (place, versions()),
+            ).fetchall()
+            found |= {(k, s): n for k, s, n in rows if {type(k), type(s), type(n)} == {str}}
+    return {k: n for k, n in found.items() if n}
 
 
 # Reading and writing ----------------------------------------------------------------------------
@@ -236,18 +252,19 @@ def _put(db: Any, table: str, row: Sequence[Any]) -> None:
 
 
 def find(kernel: str, sizes: str, place: str | None = None) -> Tuned | None:
-    """What is known of a kernel on this machine, or on the device that is named."""
+    """What is known of a kernel on this machine or one like it, or on the device that is named."""
     if not stamp():
         return None
     with _opened() as db:
-        row = db.execute(
-            "select nest, seconds, before from tuned where kernel = ? and sizes = ? and "
-            "architecture = ? and versions = ?",
-            (kernel, sizes, place or architecture(), versions()),
-        ).fetchone()
-    if row is None or not _fits(row, (str, float, float)):
-        return None
-    return Tuned(kernel, sizes, *row)
+        for there in (place,) if place else (architecture(), neutral()):
+            row = db.execute(
+                "select nest, seconds, before from tuned where kernel = ? and sizes = ? and "
+                "architecture = ? and versions = ?",
+                (kernel, sizes, there, versions()),
+            ).fetchone()
+            if row is not None and _fits(row, (str, float, float)):
+                return Tuned(kernel, sizes, *row)
+    return None
 
 
 def _fits(row: Sequence[Any], kinds: Sequence[type]) -> bool:
@@ -304,34 +321,43 @@ def keep_peaks(threads: int, flops: float, bandwidth: float) -> None:
 # Exchange ---------------------------------------------------------------------------------------
 
 
+_FILE = ("kernel", "sizes", "place", "versions", "nest", "seconds", "before")
+
+
 def export(file: str | os.PathLike[str]) -> int:
-    """Write the tuned nests of all machines as JSON; how many there are."""
+    """Write the tuned nests as JSON, for machines of the same registers and caches; how many there are."""
     rows: list[Any] = []
     if stamp():
         with _opened() as db:
             rows = db.execute("select * from tuned order by 1, 2, 3, 4").fetchall()
-    named = [dict(zip(_COLUMNS["tuned"], r, strict=True)) for r in rows]
-    whole = {"version": VERSION, "tuned": named}
-    Path(file).write_text(json.dumps(whole, indent=1) + "\n")
-    return len(rows)
+    # What was measured here comes last, so that it stands over what was imported for such machines.
+    rows.sort(key=lambda r: r[2] == architecture())
+    found = {}
+    for kernel, sizes, place, *rest in rows:
+        where = neutral() if place == architecture() else place
+        found[kernel, sizes, where, rest[0]] = (kernel, sizes, where, *rest)
+    named = [dict(zip(_FILE, found[k], strict=True)) for k in sorted(found)]
+    Path(file).write_text(json.dumps({"version": FORMAT, "tuned": named}, indent=1) + "\n")
+    return len(named)
 
 
 def load(file: str | os.PathLike[str]) -> int:
     """Add the tuned nests of a file that `export` wrote; how many there are."""
     try:
         whole = json.loads(Path(file).read_text())
+        at = {1: "architecture", FORMAT: "place"}.get(whole.get("version"), "place")
         rows = [
-            (str(r["kernel"]), str(r["sizes"]), str(r["architecture"]), str(r["versions"]),
+            (str(r["kernel"]), str(r["sizes"]), str(r[at]), str(r["versions"]),
              str(r["nest"]), float(r["seconds"]), float(r["before"]))
             for r in whole["tuned"]
         ]  # fmt: skip
     except OSError as e:
         raise OperandError(f"tune: {file} cannot be read ({e.strerror})") from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise OperandError(f"tune: {file} is no file that tune has exported") from None
-    if whole.get("version") != VERSION:
+    if whole.get("version") not in (1, FORMAT):
         raise OperandError(
-            f"tune: {file} has format version {whole.get('version')}, expected {VERSION}"
+            f"tune: {file} has format version {whole.get('version')}, expected 1 or {FORMAT}"
         )
     with _opened() as db:
         for row in rows:

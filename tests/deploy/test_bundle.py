@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -85,31 +85,41 @@ def test_a_bundle_has_the_bits_of_its_function_on_every_processor(name: str, tmp
         assert b.entry(name).target == target
 
 
-def test_a_bundle_is_the_same_bytes_every_time_and_in_another_process(tmp_path: Path):
-    program = tmp_path / "program.py"
-    program.write_text(
-        textwrap.dedent(
-            """
-            import sys
-            import numpy as np
-            import tessera as ts
-            from tessera import op
-            w = ts.tensor(np.linspace(-1, 1, 96, dtype=np.float32).reshape(12, 8))
-            def f(x):
-                return op.softmax(op.matmul(x, w))
-            ts.bundle.save(f, sys.argv[1], ts.zeros((5, 12)), targets=["cpu:x86-64-v3", "cpu:aarch64"])
-            """
-        )
-    )
-    for name, cache in (("a", "one"), ("b", "two")):
-        env = {
-            "TESSERA_CACHE_DIR": str(tmp_path / cache),
-            "PYTHONHASHSEED": str(len(cache) + ord(name)),
-        }
-        run = [sys.executable, str(program), str(tmp_path / name)]
-        root = str(Path(ts.__file__).parent.parent)
-        subprocess.run(run, check=True, env={**env, "PYTHONPATH": root, "PATH": "/usr/bin:/bin"})
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+SAVES = """
+import sys
+import numpy as np
+import tessera as ts
+from tessera import op
+w = ts.tensor(np.linspace(-1, 1, 96, dtype=np.float32).reshape(12, 8))
+def f(x):
+    return op.softmax(op.matmul(x, w))
+ts.bundle.save(f, sys.argv[1], ts.zeros((5, 12)), targets=["cpu:x86-64-v3", "cpu:aarch64"])
+"""
+ELSEWHERE: list[tuple[str, int, dict[str, str]]] = [
+    ("one", 0o022, {"PYTHONHASHSEED": "1", "TZ": "UTC", "LC_ALL": "C"}),
+    ("two/much deeper", 0o077, {
+        "PYTHONHASHSEED": "4242", "TZ": "Asia/Kathmandu", "LC_ALL": "C.UTF-8", "HOME": "/nowhere", "USER": "other",
+        "TESSERA_THREADS": "3", "HOSTNAME": "other", "SOURCE_DATE_EPOCH": "1",
+    }),
+]  # fmt: skip
+
+
+def test_a_bundle_is_the_same_bytes_from_every_folder_and_environment(tmp_path: Path):
+    """Folder of the program and of the process, time, umask, hash seed, threads and cache leave no trace."""
+    made = []
+    for name, mask, env in ELSEWHERE:
+        folder = tmp_path / name
+        folder.mkdir(parents=True)
+        (folder / "program.py").write_text(SAVES)
+        if made:
+            os.utime(folder / "program.py", (1e9, 1e9))
+        given = {**env, "TESSERA_CACHE_DIR": str(folder / "cache"), "PATH": "/usr/bin:/bin"}
+        subprocess.run(
+            [sys.executable, str(folder / "program.py"), str(folder / "f.tess")], check=True, cwd=folder, umask=mask,
+            env={**given, "PYTHONPATH": str(Path(ts.__file__).parent.parent)},
+        )  # fmt: skip
+        made.append((folder / "f.tess").read_bytes())
+    assert made[0] == made[1]
 
 
 def test_sizes_that_are_equal_in_the_example_stay_different(tmp_path: Path):

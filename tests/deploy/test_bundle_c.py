@@ -299,6 +299,12 @@ def test_wrong_calls_are_explained(made: Path, tmp_path: Path):
         "3 cnn: the bundle was opened unverified; what is not verified is not run",
         "1 operator: tag 1 does not fit representation 0",
         "7 operator: the matrix is not 3 by 2",
+        "1 tess_set_numerics: 'quick', expected fast, deterministic or strict",
+        "1 tess_set_numerics: '', expected fast, deterministic or strict",
+        "11 views: it has numerics 'deterministic', but tess_set_numerics asks for 'strict'; build the bundle under "
+        'ts.numerics("strict"), or ask for less',
+        "11 operator: a C compiler may round its sums in other ways on other processors, which numerics 'strict' refuse; "
+        "ask for 'deterministic' with tess_set_numerics",
     ]
 
 

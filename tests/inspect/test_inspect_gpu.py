@@ -15,6 +15,7 @@ import tessera as ts
 from tessera import cli, op
 from tessera.core.dtype import bf16
 from tessera.core.errors import OperandError
+from tessera.inspect.page_gpu import gpu_data
 from tests.inspect.test_inspect import BROWSER, browse
 from tests.support.fakes.gpu_fake import fake_gpu
 
@@ -136,3 +137,13 @@ def test_the_commands_draw_arguments_where_a_function_has_its_tensors(
         assert cli.main(["bench", f"{program}:layer", "--size", "B=4", "--budget", "5"]) == 0
     assert '"name":"layer for sm_90"' in out.read_text()
     assert "cuda:0 was busy" in capsys.readouterr().out
+
+
+def test_ops_are_tied_to_the_kernels_of_the_gpu_that_compute_them() -> None:
+    """Which values exist differs between CPUs and GPUs: softmax was named beside a product it is not in."""
+    e, _ = ts.jit(lambda x: op.softmax(op.relu(x @ x)), target="cpu").program(ts.ones((8, 8)))
+    for name in ("sm_90", "gfx942"):
+        data, _ = gpu_data(e.written, {}, name)
+        assert [s["label"] for s in data["steps"]] == ["matmul 8x8x8 + relu", "softmax 8x8"]
+        steps = {n["op"]: n["steps"] for n in data["nodes"]}
+        assert (steps["matmul"], steps["relu"], steps["max"]) == ([0], [0], [1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import scipy.special
 
 import tessera as ts
 from tessera import op
+from tessera.core.library_names import ANSWERS
 from tessera.lang.names.aliases import ALIASES
 
 RNG = np.random.default_rng(7)
@@ -72,6 +74,14 @@ NUMPY: dict[str, list[tuple[Any, ...]]] = {
     "kaiser": [(9, 8.6)], "argwhere": [(WHOLE > 0,)], "flatnonzero": [(WHOLE > 0,)], "lexsort": [([WHOLE[0], OTHER[0] % 3],)],
     "choose": [(np.array([0, 1, 2]), [W[:3], W[2:], V[:3]])], "piecewise": [(V, [V < 0, V > 1], [lambda v: -v, 3.0, 0.5])],
     "apply_along_axis": [(lambda v: v.sum(), 0, A), (lambda v: v * 2, 1, A)],
+    "bitwise_count": [(WHOLE,), (OTHER.astype(np.uint8),)], "packbits": [(WHOLE > 0,), (WHOLE > 0, {"axis": 1}), (WHOLE > 0, {"bitorder": "little"})],
+    "unpackbits": [(OTHER.astype(np.uint8),), (OTHER.astype(np.uint8), {"axis": 1, "count": 11}), (OTHER.astype(np.uint8), {"axis": 0, "count": 30, "bitorder": "little"})],
+    "union1d": [(WHOLE, OTHER)], "intersect1d": [(WHOLE, OTHER)], "setdiff1d": [(WHOLE, OTHER)], "setxor1d": [(WHOLE, OTHER)],
+    "histogram2d": [(V, V[::-1]), (V, V[::-1], 3), (V, V[::-1], [2, 3], {"density": True}), (V, V[::-1], {"range": ((-1.0, 1.0), (0.0, 2.0)), "weights": np.abs(V)})],
+    "tril_indices_from": [(A,), (A, 1)], "triu_indices_from": [(A,), (A, -1)], "diag_indices_from": [(np.eye(3),)],
+    "fromfunction": [(lambda i, j: i + 2 * j, (2, 3)), (lambda i: i * i, (4,), {"dtype": int})],
+    "apply_over_axes": [(lambda x, a: x.sum(a), CUBE, [0, 2])], "poly": [(W,)], "polydiv": [(V, W), (W, V[:3])],
+    "degrees": [(V,)], "radians": [(V,)], "irfft2": [(CUBE + 0j,)], "tensorinv": [(np.eye(24).reshape(4, 6, 8, 3) + 0.1,)], "tensorsolve": [(RNG.standard_normal((2, 3, 6)), RNG.standard_normal((2, 3)))],
     "multi_dot": [([A, B, B.T, A.T],), ([V[:4], A, B],)], "identity": [(3,)], "matvec": [(A, V[:6])], "vecmat": [(V[:4], A)],
 }  # fmt: skip
 SCIPY: dict[str, list[tuple[Any, ...]]] = {
@@ -83,13 +93,25 @@ SCIPY: dict[str, list[tuple[Any, ...]]] = {
     "poch": [(X, 2.5)], "multigammaln": [(X + 3, 4)], "zeta": [(np.array([1.5, 2.0, 4.5, 12.0]), 1.0), (2.5, X)],
     "gammainc": [(X[:, None], X), (100.0, np.array([0.0, 80.0, 100.0, 130.0, np.inf]))], "gammaincc": [(X[:, None], X), (100.0, np.array([80.0, 100.0, 130.0]))],
     "betainc": [(X[:, None], 1.3, P), (0.5, X[:, None], P), (2.0, 3.0, np.array([0.0, 1.0]))],
+    "gammasgn": [(np.array([0.0, -0.0, 2.5, -0.5, -1.5, -2.0, np.inf]),)], "rgamma": [(np.array([0.0, -3.0, 0.5, -0.5, 7.0]),)], "beta": [(X, X[::-1]), (-0.5, 1.2)],
+    "betaincc": [(X[:, None], 1.3, P)], "zetac": [(np.array([1.5, 2.0, 4.5, 30.0]),)], "perm": [(10.0, np.arange(12.0)), (5.5, 2.2)], "cosm1": [(V, ), (1e-9,)],
+    "exp10": [(V,)], "exprel": [(np.array([0.0, 1e-12, -3.0, 4.0, np.inf]),)], "powm1": [(X, 0.3), (1 + 1e-13, 2.0)], "inv_boxcox": [(X, 0.7), (X, 0.0)],
+    "inv_boxcox1p": [(X, 0.7), (X, 0.0)], "pseudo_huber": [(1.5, V)], "diric": [(np.array([0.0, 0.3, 2 * np.pi, 1.7]), 4), (np.array([0.3, 2 * np.pi]), 3)],
+    "sindg": [(np.array([0.0, 90.0, 180.0, 270.0, 33.0, -400.0]),)], "cosdg": [(np.array([0.0, 90.0, 180.0, 270.0, 33.0, -400.0]),)], "tandg": [(np.array([33.0, -400.0]),)],
+    "cotdg": [(np.array([33.0, -400.0]),)], "radian": [(10.0, 30.0, 15.0)], "agm": [(X, X[::-1]), (1e-8, 1.0)], "ellipk": [(np.array([-3.0, 0.0, 0.5, 0.999999, 1.0]),)],
+    "ellipkm1": [(np.array([1e-20, 0.3]),)], "ellipe": [(np.array([-3.0, 0.0, 0.5, 0.999999, 1.0]),)], "chdtr": [(X[:, None], X)], "chdtrc": [(X[:, None], X)],
+    "gdtr": [(1.3, X[:, None], X)], "gdtrc": [(1.3, X[:, None], X)], "pdtr": [(np.arange(5.0), 2.5)], "pdtrc": [(np.arange(5.0), 2.5)],
+    "bdtr": [(np.arange(5.0), 6.0, 0.3)], "bdtrc": [(np.arange(7.0), 6.0, 0.3)], "nbdtr": [(np.arange(5.0), 6.0, 0.3)], "nbdtrc": [(np.arange(5.0), 6.0, 0.3)],
+    "fdtr": [(3.0, 7.0, X)], "fdtrc": [(3.0, 7.0, X)], "stdtr": [(X[:, None], V)], "log_expit": [(V * 9,)],
+    **{f"eval_{f}": [(n, V) for n in (0, 1, 2, 7)] for f in ("chebyt", "chebyu", "legendre", "hermite", "hermitenorm", "laguerre", "sh_chebyt", "sh_chebyu", "sh_legendre")},
+    "eval_gegenbauer": [(5, 0.7, V)], "eval_genlaguerre": [(5, 0.7, V)], "eval_jacobi": [(n, 0.7, 1.3, V) for n in (0, 1, 6)],
     "i0": [(V * 6,)], "i1": [(V * 6,)], "i0e": [(np.array([0.0, 7.99, 8.01, 700.0, -3.0]),)], "i1e": [(np.array([0.0, 7.99, 8.01, 700.0, -3.0]),)],
 }  # fmt: skip
 
 
 def cases() -> list[Any]:
     found = [
-        (n, np.linalg.multi_dot if n == "multi_dot" else getattr(np, n), c)
+        (n, getattr(np.linalg, n, None) or getattr(np.fft, n, None) or getattr(np, n), c)
         for n, cs in NUMPY.items()
         for c in cs
     ]
@@ -119,7 +141,7 @@ def test_a_function_has_the_values_of_its_library(
     want, ours = theirs(*args, **theirs_kwargs), getattr(op, name)
     same(ours(*args, **kwargs), want)
     arrays = [i for i, a in enumerate(args) if isinstance(a, np.ndarray) and a.dtype.kind in "fc"]
-    if name in ("argwhere", "flatnonzero", "piecewise") or not arrays:
+    if name in ("argwhere", "flatnonzero", "piecewise", "diag_indices_from") or not arrays:
         return
 
     @ts.jit
@@ -130,6 +152,41 @@ def test_a_function_has_the_values_of_its_library(
         return ours(*given, **kwargs)
 
     same(jitted(*(ts.tensor(args[i]) for i in arrays)), want)
+
+
+def test_roots_are_the_zeros() -> None:
+    zeros = np.array([-2.0, 0.5, 3.0])
+    got = np.sort_complex(op.roots(np.poly(zeros)).numpy())
+    np.testing.assert_allclose(got, zeros, rtol=1e-12)
+    with pytest.raises(ts.TesseraError, match=r"roots: got f64\[1\], expected two coefficients"):
+        op.roots(np.ones(1))
+
+
+def test_histograms_of_three_variables() -> None:
+    points = RNG.standard_normal((40, 3))
+    (got, edges), (want, theirs) = (
+        op.histogramdd(points, (2, 3, 4)),
+        np.histogramdd(points, (2, 3, 4)),
+    )
+    np.testing.assert_array_equal(got, want)
+    for a, b in zip(edges, theirs, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+def test_answers_name_what_exists() -> None:
+    for name, text in ANSWERS.items():
+        for root, said in re.findall(r"\b(op|ts|nn)\.([a-z_0-9]+(?:\.[a-z_]+)?)", text, re.I):
+            value: Any = {"op": op, "ts": ts, "nn": ts.nn}[root]
+            for part in said.split("."):
+                assert hasattr(value, part), f"{name}: {text}"
+                value = getattr(value, part)
+
+
+def test_a_name_of_scipy_is_answered() -> None:
+    with pytest.raises(
+        AttributeError, match=r"op has no 'airy'; write ts.callback\(scipy.special.airy"
+    ):
+        op.airy  # noqa: B018
 
 
 def test_aliases_are_the_ops_themselves() -> None:

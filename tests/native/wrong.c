@@ -55,6 +55,19 @@ int main(int argc, char **argv) {
   say(tess_operator_validate(&o));
   o.rows = 4, o.columns = 3;
   if (tess_operator_validate(&o)) return 7;
+  if (strcmp(tess_numerics(), "fast")) return 8;
+  say(tess_set_numerics("quick"));
+  say(tess_set_numerics(NULL));
+  tess_tensor_init(&x, TESS_F32, 2, shape, data);
+  memset(out, 0, sizeof out);
+  if (tess_set_numerics("deterministic") || strcmp(tess_numerics(), "deterministic")) return 9;
+  if (tess_entry_run(e, &x, 1, out, 6)) return 10;
+  for (i = 0; i < 6; i++) tess_tensor_free(&out[i]);
+  if (tess_set_numerics("strict")) return 11;
+  say(tess_entry_run(e, &x, 1, out, 6));
+  tess_tensor_init(&x, TESS_F32, 1, &shape[1], data), tess_tensor_init(&bad, TESS_F32, 1, shape, more);
+  say(tess_operator_apply(&o, &x, &bad));
+  if (tess_set_numerics("fast") || tess_operator_apply(&o, &x, &bad)) return 12;
   tess_bundle_close(b), tess_bundle_close(c);
   return 0;
 }

@@ -20,6 +20,7 @@ from tessera.compile.artifact import key_of
 from tessera.compile.cpu.build import identity
 from tessera.core.errors import OperandError
 from tessera.core.flags import override
+from tessera.core.processor import registers
 from tessera.ir.schedule.ir import Kernel, Program
 from tessera.ir.schedule.lower import lower
 from tessera.ir.schedule.nest import parse_nest
@@ -149,13 +150,55 @@ def test_export_and_import(store: Path, tmp_path: Path) -> None:
     assert tuned.find("k", "B<=64") == replace(FOUND, sizes="B<=64")
 
 
+def test_processors_with_the_same_registers_and_caches_share_nests(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exported file names no maker: another CPU takes its nests over, one with other vectors does not."""
+    file = tmp_path / "a.json"
+    tuned.keep(FOUND)
+    tuned.export(file)
+    assert tuned.architecture() not in file.read_text()
+    assert json.loads(file.read_text())["tuned"][0]["place"] == tuned.neutral()
+    ts.cache.clear()
+    other = "x86_64-unknown-linux-gnu znver5 +avx512f,+vaes llvm 22.1.0 llvmlite 0.50.0"
+    monkeypatch.setattr(tuned, "architecture", lambda: other)
+    assert tuned.load(file) == 1
+    assert tuned.find("k", "") == FOUND
+    assert tuned.entries() == {("k", ""): FOUND.nest}
+    with monkeypatch.context() as m:
+        m.setattr(tuned, "registers", lambda: replace(registers(), bytes=128))
+        assert tuned.entries() == {}
+        assert tuned.find("k", "") is None
+    tuned.keep(replace(FOUND, nest=""))  # here the default is as fast
+    assert tuned.entries() == {}
+    tuned.export(file)
+    assert [r["nest"] for r in json.loads(file.read_text())["tuned"]] == [""]
+
+
+def test_files_of_format_1_name_a_processor(store: Path, tmp_path: Path) -> None:
+    row = {
+        "kernel": "k",
+        "sizes": "",
+        "versions": tuned.versions(),
+        "nest": FOUND.nest,
+        "seconds": 1.0,
+        "before": 2.0,
+    }
+    for place, found in (("another machine", {}), (tuned.architecture(), {("k", ""): FOUND.nest})):
+        rows = [{**row, "architecture": place}]
+        (tmp_path / "a.json").write_text(json.dumps({"version": 1, "tuned": rows}))
+        assert tuned.load(tmp_path / "a.json") == 1
+        assert tuned.entries() == found
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         (None, "tune: {} cannot be read (No such file or directory)"),
         ("{", "tune: {} is no file that tune has exported"),
         ('{"tuned": [{"kernel": 1}]}', "tune: {} is no file that tune has exported"),
-        ('{"tuned": [], "version": 9}', "tune: {} has format version 9, expected 1"),
+        ("[]", "tune: {} is no file that tune has exported"),
+        ('{"tuned": [], "version": 9}', "tune: {} has format version 9, expected 1 or 2"),
     ],
 )
 def test_an_import_that_cannot_be_is_refused(text: Any, message: str, tmp_path: Path) -> None:

@@ -303,7 +303,7 @@ class Prepared(Slots):
         threads in.
         """
         series = self.quick
-        if series is None or len(self._made) != 1 or self.peak >= memory.NOTABLE:
+        if series is None or len(self._made) != 1 or self.peak >= memory.notable():
             return None
         _, shape, dtype = self._made[0]
         is_short = series.worth <= short and not series.seats and not self._room

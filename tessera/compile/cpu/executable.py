@@ -150,7 +150,7 @@ class MachineExecutable(Executable):
         """The outputs for these inputs; the memory of those that are donated may be used."""
         xs = [*inputs, *self._captured] if self._captured else inputs
         prepared = self.prepared(xs, donated)
-        if prepared.peak >= memory.NOTABLE:
+        if prepared.peak >= memory.notable():
             self._demand(prepared.plan)
         return prepared.run(xs)
 

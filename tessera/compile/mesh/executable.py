@@ -7,7 +7,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -18,10 +18,13 @@ from tessera.core.constraints import solve
 from tessera.core.device import Device
 from tessera.core.flags import flags
 from tessera.core.layout import Layout, replicated
-from tessera.core.mesh import Mesh, mesh_of
+from tessera.core.mesh import Mesh, Placement, mesh_of, placed
 from tessera.core.ranks import engine, placement
 from tessera.core.source import warn_caller
+from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph
+from tessera.ir.schedule.memory import MemoryPlan
+from tessera.ops.ranks import shared
 from tessera.transform.bucket import bucket
 from tessera.transform.inline import inline_all
 from tessera.transform.match import check_matched
@@ -37,6 +40,23 @@ def executable(graph: Graph, record: Sequence[Step], which: str, numerics: str) 
     """The program of a graph on the mesh of this number."""
     mesh = mesh_of(Device("mesh", int(which)))
     return MeshExecutable(graph, record, mesh, lambda g: compile_graph(g, flags().target, numerics))
+
+
+@dataclass(frozen=True)
+class RankMemory:
+    """Bytes of a rank while a program runs."""
+
+    inputs: int
+    run: int  # results and what lies between the steps
+    exchange: int  # memory that the local engine shares with other ranks
+
+
+@runtime_checkable
+class PlansMemory(Protocol):
+    """An executable that knows the memory of a run."""
+
+    def memory_plan(self, shapes: Sequence[tuple[int, ...]]) -> MemoryPlan:
+        """Where everything lies in a run on inputs of these shapes."""
 
 
 @dataclass(frozen=True)
@@ -85,17 +105,32 @@ class MeshExecutable(Executable):
         return partition(g, [layout for _, layout in key], self.mesh, solve(pairs, g.guards))
 
     def _made(self, key: Key) -> Program:
-        parts, place = self.partitioned(key), placement(self.mesh)
+        parts = self.partitioned(key)
         cuts = [frozenset(layout.axes) for _, layout in key]
         check_matched(parts.graph, cuts)
         warn_of_gathers(parts.inserted)
+        return Program(parts, self._compile(self._of_rank(parts, key, placement(self.mesh))))
+
+    def _of_rank(self, parts: Partitioned, key: Key, place: Placement) -> Graph:
+        """The program of the rank that owns this part of the mesh."""
         ends = zip(parts.types, parts.layouts, strict=True)
         whole = of_rank(
             parts.graph, place, [layout for _, layout in key], parts.layouts,
             [block_shape(s, layout, place) for s, layout in key],
             [block_shape(t.shape, layout, place) for t, layout in ends],  # type: ignore[arg-type]
         )  # fmt: skip
-        return Program(parts, self._compile(bucket(whole)))
+        return bucket(whole)
+
+    def memory(self, key: Key, ranks: int) -> RankMemory | None:
+        """The memory of the first of so many ranks in a run; None where the target does not plan memory."""
+        place = placed(self.mesh, 0, ranks)
+        g = self._of_rank(self.partitioned(key), key, place)
+        made = self._compile(g)
+        if not isinstance(made, PlansMemory):
+            return None
+        shapes = [tuple(int(n) for n in v.shape) for v in g.inputs[: len(key)]]
+        held = sum(_bytes(v.type) for v in g.inputs[: len(key)])
+        return RankMemory(held, made.memory_plan(shapes).peak, shared(g))
 
 
 def warn_of_gathers(inserted: Sequence[Inserted]) -> None:
@@ -113,6 +148,10 @@ def warn_of_gathers(inserted: Sequence[Inserted]) -> None:
             warn_caller(text)
         else:
             warnings.warn_explicit(text, RuntimeWarning, c.location.file, c.location.line)
+
+
+def _bytes(t: TensorType) -> int:
+    return int(t.size) * t.dtype.bits // 8
 
 
 def _layout(x: Any) -> Layout:

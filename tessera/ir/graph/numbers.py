@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -20,6 +20,10 @@ Array = np.ndarray[Any, np.dtype[Any]]
 # Who asked to check results here, if anybody, and whether for infinities too.
 _CHECKS: ContextVar[str] = ContextVar("tessera checks", default="")
 _INFINITIES: ContextVar[bool] = ContextVar("tessera infinities", default=False)
+# Who is told of an op that makes one; None: it is an error.
+_TELL: ContextVar[Callable[[NumericalError], None] | None] = ContextVar(
+    "tessera tell", default=None
+)
 
 
 def checking() -> bool:
@@ -28,11 +32,18 @@ def checking() -> bool:
 
 
 @contextmanager
-def check_numbers(infinities: bool, who: str = "debug_nans") -> Iterator[None]:
-    """Check results while the block runs: for NaN, and for infinities if they matter."""
-    before = _CHECKS.get(), _INFINITIES.get()
+def check_numbers(
+    infinities: bool,
+    who: str = "debug_nans",
+    tell: Callable[[NumericalError], None] | None = None,
+) -> Iterator[None]:
+    """Check results while the block runs: for NaN, and for infinities if they matter; raise, or tell of
+    it and go on.
+    """
+    before = _CHECKS.get(), _INFINITIES.get(), _TELL.get()
     _CHECKS.set(who)
     _INFINITIES.set(infinities)
+    _TELL.set(tell)
     call_guard.begin()
     try:
         yield
@@ -40,6 +51,7 @@ def check_numbers(infinities: bool, who: str = "debug_nans") -> Iterator[None]:
         call_guard.end()
         _CHECKS.set(before[0])
         _INFINITIES.set(before[1])
+        _TELL.set(before[2])
 
 
 def check(
@@ -63,7 +75,10 @@ def check(
             f"{who}: {op} made {_wide(y)[bad]} at {list(map(int, bad))} of {t} from operands "
             f"{given} that have none"
         )
-        raise error.at(location)
+        tell = _TELL.get()
+        if tell is None:
+            raise error.at(location)
+        tell(error.at(location))
 
 
 def has_nan(x: Array) -> bool:

@@ -183,7 +183,13 @@ class Op:
 
 
 REGISTRY: dict[str, Op] = {}
+UNLISTED: dict[str, Op] = {}  # those that passes make and no one calls: not of the catalogue
 OWN: set[Op] = set()  # those that Tessera's own modules define: its sources say all about them
+
+
+def known(name: str) -> Op | None:
+    """The op of this name, also one that only passes make."""
+    return REGISTRY.get(name) or UNLISTED.get(name)
 
 
 def register(op: Op) -> Op:

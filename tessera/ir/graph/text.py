@@ -23,7 +23,7 @@ from tessera.core.operation import (
 from tessera.core.text import Reader, type_text
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import CANONICAL_TEXT, Builder, Graph, Node, Value
-from tessera.ir.graph.op import REGISTRY, Op
+from tessera.ir.graph.op import Op, known
 
 LEVEL = "graph"
 PREFIX = "tessera."
@@ -127,7 +127,7 @@ def node_of(
     reader: Reader, op: Operation, name: str, types: Sequence[TensorType], params: dict[str, Any]
 ) -> Node:
     """A node apart from any graph: an op on operands of these types, with the regions of `op`."""
-    record = REGISTRY.get(name)
+    record = known(name)
     if record is None:
         reader.fail(f'unknown op "{name}"', op.at)
     builder, parser = Builder(), _Parser(reader)
@@ -178,7 +178,7 @@ class _Parser:
     def _append(
         self, op: Operation, builder: Builder, env: dict[str, Value], outer: dict[str, Value]
     ) -> None:
-        record = REGISTRY.get(op.name.removeprefix(PREFIX))
+        record = known(op.name.removeprefix(PREFIX))
         if record is None or not op.name.startswith(PREFIX):
             self.reader.fail(f'unknown op "{op.name}"', op.at)
         operands = self._operands(op, env, outer)

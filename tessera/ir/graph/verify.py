@@ -20,7 +20,7 @@ from tessera.core.dims import Dim, symbols
 from tessera.core.errors import TesseraError, VerifyError
 from tessera.core.text import has_text
 from tessera.ir.graph.ir import Graph, Node, Value
-from tessera.ir.graph.op import EFFECTS, REGISTRY
+from tessera.ir.graph.op import EFFECTS, known
 
 
 def verify(g: Graph) -> None:
@@ -80,7 +80,7 @@ class _Verifier:
         self._fail(f"{what} {v.type} is of another graph", n)
 
     def _node(self, n: Node, name: str) -> None:
-        if REGISTRY.get(n.op.name) is not n.op:
+        if known(n.op.name) is not n.op:
             self._fail(f"{name}: the op is not registered", n)
         for e in sorted(n.op.effects - EFFECTS.keys()):
             self._fail(f"{name}: the effect '{e}' is none of {', '.join(sorted(EFFECTS))}", n)

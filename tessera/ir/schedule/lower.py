@@ -104,9 +104,9 @@ def _numbers_first(g: Graph) -> list[Node]:
     return [*early, *rest]
 
 
-def names_of(g: Graph) -> dict[Value, str]:
+def names_of(g: Graph, on_gpu: bool = False) -> dict[Value, str]:
     """The stage or buffer of each value that exists on its own; others are computed by their readers."""
-    lowering = _Lowering(g)
+    lowering = _Lowering(g, CHEAP_ON_GPU if on_gpu else _CHEAP)
     lowering.program()
     return lowering.names
 

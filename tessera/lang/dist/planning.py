@@ -37,7 +37,7 @@ from tessera.ops.collective import (
 )
 from tessera.plan.choice import Choice, Memory
 from tessera.plan.cost import Group, collective_time, stream_time
-from tessera.plan.machine import Machine
+from tessera.plan.machine import CORE, Machine
 from tessera.plan.machine import machine as machine_named
 from tessera.plan.model import Transformer, described
 from tessera.plan.planner import plan_model
@@ -157,11 +157,25 @@ class _Function:
         parts = executable.partitioned(executable.key([v.storage for v in tensors]))
         sizes = [_local(t, s.mesh) for t in placed]
         grads = sum(_bytes(t, spec, s.mesh) for t, spec in _specs(s, self.params, s.of_grads))
-        kept = _live(parts.graph)
-        memory = Memory(
-            sizes[0], grads, sizes[1], max(0.0, kept - sizes[0] - sizes[1] - grads), 0.0
-        )
+        memory = _divided(sizes[0], grads, sizes[1], _live(parts.graph), 0.0)
         return _Tried(c, tuple(sorted(rules.items())), self._seconds(parts, s.mesh), memory, parts)
+
+    def compiled(self, t: _Tried) -> _Tried:
+        """A layout with the memory of its program as ranks of this computer run it.
+
+        Before it is compiled, the memory is that of the nodes of the graph one after another, without fusion.
+        """
+        if self.machine.device != CORE:
+            return t
+        s = _strategy(t.choice, dict(t.rules))
+        placed = self._placed(s)
+        executable, tensors = s.step(self.f, self.optimizer).program(*placed)  # type: ignore[attr-defined]
+        found = executable.memory(executable.key([v.storage for v in tensors]), self.machine.size)
+        if found is None:
+            return t
+        m = t.memory
+        whole = float(found.inputs + found.run)
+        return replace(t, memory=_divided(m.params, m.gradients, m.state, whole, float(found.exchange)))
 
     def _placed(self, s: strategy.Strategy) -> list[Any]:
         def laid(x: Any, axes: Sequence[str]) -> Any:
@@ -196,6 +210,11 @@ class _Function:
             whole = c.bytes * size / max(1, size - 1) / (2 if c.kind == "all_reduce" else 1)
             total += collective_time(c.kind, whole, Group(size, stride), self.machine)
         return total
+
+
+def _divided(params: float, grads: float, state: float, whole: float, buffers: float) -> Memory:
+    """The memory of a run; what is not parameters, gradients or state is activations."""
+    return Memory(params, grads, state, max(0.0, whole - params - grads - state), buffers)
 
 
 def _batch_spec(t: TensorType, s: strategy.Strategy) -> ShardSpec:
@@ -284,14 +303,20 @@ def _of_function(
         raise OperandError(
             f"plan: tp={tp} and zero={zero} leave no layout of {machine.size} devices"
         )
-    fitting = [t for t in found if t.memory.total <= machine.device.memory]
+    # The first that fits as it is compiled; the others are told by the nodes of their graphs.
+    room, ranked = machine.device.memory, sorted(found, key=lambda t: t.order)
+    fitting = []
+    for i, t in enumerate(ranked):
+        ranked[i] = made.compiled(t)
+        if ranked[i].memory.total <= room:
+            fitting = [ranked[i], *(x for x in ranked[i + 1 :] if x.memory.total <= room)]
+            break
     if not fitting:
-        least = min(t.memory.total for t in found)
+        least = min(t.memory.total for t in ranked)
         raise OutOfMemoryError(
             f"plan: the function does not fit {machine.name}: the least of {len(found)} layouts needs {least / 1e9:.3g} "
             f"GB on a device of {machine.device.memory / 1e9:.3g} GB; use more devices or a smaller batch"
         )
-    fitting.sort(key=lambda t: t.order)
     return _plan(getattr(f, "__name__", "function"), machine, fitting, len(found), made)
 
 

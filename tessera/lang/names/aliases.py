@@ -17,5 +17,15 @@ ALIASES = {
     "mod": "remainder", "multiply": "mul", "negative": "neg", "permute_dims": "transpose", "subtract": "sub",
     "fix": "trunc",
     # SciPy
-    "gammaln": "lgamma", "expit": "sigmoid", "psi": "digamma",
+    "gammaln": "lgamma", "expit": "sigmoid", "psi": "digamma", "log_expit": "log_sigmoid",
+    # NumPy's long names of angles, and the names of jax.lax and jax.nn
+    "degrees": "rad2deg", "radians": "deg2rad", "logistic": "sigmoid", "erf_inv": "erfinv",
+    "is_finite": "isfinite", "rev": "flip", "igamma": "gammainc", "igammac": "gammaincc", "bessel_i0e": "i0e",
+    "bessel_i1e": "i1e", "hard_sigmoid": "hardsigmoid", "hard_swish": "hardswish", "hard_silu": "hardswish",
+    "hard_tanh": "hardtanh", "soft_sign": "softsign", "cumlogsumexp": "logcumsumexp",
+    "shift_left": "bitwise_left_shift", "population_count": "bitwise_count", "rem": "fmod",
+    # PyTorch
+    "logsigmoid": "log_sigmoid", "matrix_exp": "expm", "hinge_embedding_loss": "hinge_embedding",
+    "soft_margin_loss": "soft_margin", "multi_margin_loss": "multi_margin",
+    "native_channel_shuffle": "channel_shuffle",
 }  # fmt: skip

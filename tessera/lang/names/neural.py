@@ -182,3 +182,33 @@ def gumbel_softmax(
     top = eq(soft, max_(soft, axis, True))
     first = cast_to(logical_and(top, eq(cumsum(cast_to(top, i64), axis % v.ndim), 1)), v.dtype)
     return add(first, sub(soft, stop_gradient(soft)))
+
+
+@public
+def adaptive_max_pool(x: ArrayLike, size: int | Sequence[int | None]) -> Value:
+    """The largest element of each of `size` windows that cover the last axes evenly; None keeps an axis."""
+    v = as_value(x)
+    if isinstance(size, int) and v.ndim < 2:
+        raise ShapeError(f"adaptive_max_pool: got {v.type}, expected (batch, channels, ...)")
+    wanted = (size,) * max(v.ndim - 2, 1) if isinstance(size, int) else tuple(size)
+    if len(wanted) > v.ndim:
+        raise ShapeError(f"adaptive_max_pool: got {len(wanted)} sizes for {v.type}")
+    for axis, n in enumerate(wanted, v.ndim - len(wanted)):
+        v = v if n is None else _largest_of(v, n, axis)
+    return v
+
+
+def _largest_of(v: Value, n: int, axis: int) -> Value:
+    """The largest of n windows along an axis; a window that is shorter than others repeats its last place."""
+    have = v.shape[axis]
+    if not isinstance(have, int) or n < 1 or have < 1:
+        raise ShapeError(
+            f"adaptive_max_pool: axis {axis} of {v.type} to {n} windows; expected a known size above 0 and "
+            "one window or more"
+        )
+    k = np.arange(n)
+    starts, ends = k * have // n, -(-(k + 1) * have // n)
+    places = np.minimum(starts[:, None] + np.arange((ends - starts).max()), ends[:, None] - 1)
+    picked = take(v, as_value(places.ravel()), axis=axis)
+    split = reshape(picked, (*v.shape[:axis], *places.shape, *v.shape[axis + 1 :]))
+    return max_(split, axis=axis + 1)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import builtins
+from typing import Any
 
 import numpy as np
 
-from tessera.core.errors import ShapeError
+from tessera.core.errors import OperandError, ShapeError
 from tessera.core.promotion import promote
 from tessera.ir.graph.ir import Value
 from tessera.lang.names.numeric import convolve
-from tessera.lang.names.together import as_tensor
-from tessera.ops.creation import full, iota, zeros
+from tessera.lang.names.together import as_tensor, together
+from tessera.ops.arrange import eye
+from tessera.ops.creation import full, full_like, iota, ones, zeros
 from tessera.ops.define import ArrayLike, as_value, cast_to, floating, public
-from tessera.ops.elementwise import add, div, mul, neg, sqrt, square
+from tessera.ops.elementwise import add, div, mul, neg, sqrt, square, sub
 from tessera.ops.elementwise import pow as pow_
+from tessera.ops.factor import eigvals
 from tessera.ops.linalg import lstsq
 from tessera.ops.reduction import sum as sum_
 from tessera.ops.shape import concat, expand_dims, flip, pad
@@ -104,3 +107,43 @@ def polyfit(x: ArrayLike, y: ArrayLike, degree: int, w: ArrayLike = None) -> Val
     scale = sqrt(sum_(square(left), 0))
     found = lstsq(div(left, scale), values)
     return div(found, scale if values.ndim == 1 else expand_dims(scale, 1))
+
+
+@public
+def poly(roots: ArrayLike) -> Value:
+    """The polynomial with these zeros, highest power first; of a square matrix, its characteristic one."""
+    v: Any = floating(as_value(roots))
+    v = eigvals(v) if v.ndim == 2 else v
+    found: Any = ones((1,), v.dtype)
+    for k in range(_length("poly", v)):
+        none = full_like(found[:1], 0)
+        found = sub(concat([found, none]), mul(concat([none, found]), v[k]))
+    return as_value(found)
+
+
+@public
+def roots(p: ArrayLike) -> Value:
+    """The zeros of a polynomial, highest power first, whose first coefficient is not 0: complex numbers."""
+    c: Any = floating(as_value(p))
+    n = _length("roots", c) - 1
+    if n < 1:
+        raise OperandError(f"roots: got {c.type}, expected two coefficients or more")
+    top = expand_dims(neg(div(c[1:], c[0])), 0)
+    return eigvals(concat([top, cast_to(eye(n - 1, n), c.dtype)], axis=0))
+
+
+@public
+def polydiv(p: ArrayLike, q: ArrayLike) -> tuple[Value, Value]:
+    """The quotient and the remainder of polynomials, highest power first; q starts with no 0."""
+    both: Any = together(p, q)
+    a, b = both
+    n, m = _length("polydiv", a), _length("polydiv", b)
+    if n < m:
+        return full_like(a[:1], 0), a
+    left: Any = a
+    found = []
+    for _ in range(n - m + 1):
+        found.append(div(left[:1], b[:1]))
+        rest: Any = sub(left[:m], mul(found[-1], b))
+        left = concat([rest[1:], left[m:]])
+    return concat(found), left if m > 1 else full_like(a[:1], 0)

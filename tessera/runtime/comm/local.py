@@ -20,12 +20,9 @@ import numpy as np
 
 from tessera.core.errors import RankError
 from tessera.core.flags import flags
-from tessera.core.ranks import Engine
+from tessera.core.ranks import INLINE, Engine
 
 Array = np.ndarray[Any, Any]
-_INLINE = (
-    16384  # bytes up to which a payload goes through the socket, whose buffer holds many of these
-)
 _LENGTH = struct.Struct("<I")
 _LEAST = 1 << 20  # bytes of a half when there is the first one
 
@@ -64,7 +61,7 @@ class _Peer:
 
     def send(self, what: str, x: Array) -> None:
         header: dict[str, Any] = {"what": what, "shape": x.shape}
-        inline, descriptors = x.nbytes <= _INLINE, []
+        inline, descriptors = x.nbytes <= INLINE, []
         if not inline:
             header["begin"], new = self._sender.put(x)
             descriptors = [] if new is None else [new]

@@ -24,6 +24,8 @@ template <class... A> Result adaptive_avg_pool1d(const A &...given) { return det
 template <class... A> Result adaptive_avg_pool2d(const A &...given) { return detail::call("adaptive_avg_pool2d", given...); }
 /** adaptive_avg_pool over three spatial axes.  Python: op.adaptive_avg_pool3d(x, size) */
 template <class... A> Result adaptive_avg_pool3d(const A &...given) { return detail::call("adaptive_avg_pool3d", given...); }
+/** The largest element of each of `size` windows that cover the last axes evenly; None keeps an axis.  Python: op.adaptive_max_pool(x, size) */
+template <class... A> Result adaptive_max_pool(const A &...given) { return detail::call("adaptive_max_pool", given...); }
 /** Sum of two tensors.  Python: op.add(x, y, /) */
 template <class... A> Result add(const A &...given) { return detail::call("add", given...); }
 /** The transposed cofactors: x @ adjugate(x) = det(x) times the identity, singular x too.  Python: op.adjugate(x) */
@@ -32,6 +34,8 @@ template <class... A> Result adjugate(const A &...given) { return detail::call("
 template <class... A> Result adjugate_slope(const A &...given) { return detail::call("adjugate_slope", given...); }
 /** The grid for grid_sample that moves images of a shape by matrices (batch, rank, rank + 1).  Python: op.affine_grid(theta, shape, align_corners=False) */
 template <class... A> Result affine_grid(const A &...given) { return detail::call("affine_grid", given...); }
+/** The arithmetic-geometric mean of numbers above 0.  Python: op.agm(a, b) */
+template <class... A> Result agm(const A &...given) { return detail::call("agm", given...); }
 /** Whether all elements over axes are true.  Python: op.all(x, axis=None, keepdims=False) */
 template <class... A> Result all(const A &...given) { return detail::call("all", given...); }
 /** Whether all elements are close, see isclose.  Python: op.allclose(x, y, rtol=1e-05, atol=1e-08, equal_nan=False) */
@@ -44,6 +48,8 @@ template <class... A> Result any(const A &...given) { return detail::call("any",
 template <class... A> Result append(const A &...given) { return detail::call("append", given...); }
 /** f of each vector along an axis; what it gives takes the place of that axis.  Python: op.apply_along_axis(f, axis, x) */
 template <class... A> Result apply_along_axis(const A &...given) { return detail::call("apply_along_axis", given...); }
+/** f(x, axis) for one axis after another; an axis that f removes is kept with size 1.  Python: op.apply_over_axes(f, x, axes) */
+template <class... A> Result apply_over_axes(const A &...given) { return detail::call("apply_over_axes", given...); }
 /** Numbers from start (0 when only stop is given) up to stop, by step.  Python: op.arange(start, stop=None, step=1, dtype=None) */
 template <class... A> Result arange(const A &...given) { return detail::call("arange", given...); }
 /** Index of the first largest element along an axis.  Python: op.argmax(x, axis=None, keepdims=False) */
@@ -104,8 +110,20 @@ template <class... A> Result bartlett(const A &...given) { return detail::call("
 template <class... A> Result batchnorm(const A &...given) { return detail::call("batchnorm", given...); }
 /** batchnorm by the statistics of this batch: the result, and its mean and variance.  Python: op.batchnorm_train(x, gain=None, bias=None, axis=1, eps=1e-05) */
 template <class... A> Result batchnorm_train(const A &...given) { return detail::call("batchnorm_train", given...); }
+/** The chance of at most k of n events of probability p.  Python: op.bdtr(k, n, p) */
+template <class... A> Result bdtr(const A &...given) { return detail::call("bdtr", given...); }
+/** The chance of more than k of n events of probability p.  Python: op.bdtrc(k, n, p) */
+template <class... A> Result bdtrc(const A &...given) { return detail::call("bdtrc", given...); }
+/** exp(-|x|) times the modified Bessel function of order 0.  Python: op.bessel_i0e(x) */
+template <class... A> Result bessel_i0e(const A &...given) { return detail::call("bessel_i0e", given...); }
+/** exp(-|x|) times the modified Bessel function of order 1.  Python: op.bessel_i1e(x) */
+template <class... A> Result bessel_i1e(const A &...given) { return detail::call("bessel_i1e", given...); }
+/** gamma(a) gamma(b) / gamma(a + b).  Python: op.beta(a, b) */
+template <class... A> Result beta(const A &...given) { return detail::call("beta", given...); }
 /** The incomplete beta function divided by beta(a, b).  Python: op.betainc(a, b, x) */
 template <class... A> Result betainc(const A &...given) { return detail::call("betainc", given...); }
+/** 1 - betainc(a, b, x), without cancellation.  Python: op.betaincc(a, b, x) */
+template <class... A> Result betaincc(const A &...given) { return detail::call("betaincc", given...); }
 /** The logarithm of the beta function.  Python: op.betaln(a, b) */
 template <class... A> Result betaln(const A &...given) { return detail::call("betaln", given...); }
 /** x[i] w[o, i, j] y[j] for every o: w is (out, in 1, in 2).  Python: op.bilinear(x, y, w, bias=None) */
@@ -118,6 +136,8 @@ template <class... A> Result bincount(const A &...given) { return detail::call("
 template <class... A> Result bitcast(const A &...given) { return detail::call("bitcast", given...); }
 /** Bits set in both.  Python: op.bitwise_and(x, y, /) */
 template <class... A> Result bitwise_and(const A &...given) { return detail::call("bitwise_and", given...); }
+/** How many bits of |x| are 1, as u8.  Python: op.bitwise_count(x) */
+template <class... A> Result bitwise_count(const A &...given) { return detail::call("bitwise_count", given...); }
 /** Every bit flipped.  Python: op.bitwise_invert(x, /) */
 template <class... A> Result bitwise_invert(const A &...given) { return detail::call("bitwise_invert", given...); }
 /** Bits moved up.  Python: op.bitwise_left_shift(x, y, /) */
@@ -156,6 +176,10 @@ template <class... A> Result ceil(const A &...given) { return detail::call("ceil
 template <class... A> Result celu(const A &...given) { return detail::call("celu", given...); }
 /** The channels, axis 1, of all groups in turn.  Python: op.channel_shuffle(x, groups) */
 template <class... A> Result channel_shuffle(const A &...given) { return detail::call("channel_shuffle", given...); }
+/** The distribution function of chi-square with v degrees of freedom.  Python: op.chdtr(v, x) */
+template <class... A> Result chdtr(const A &...given) { return detail::call("chdtr", given...); }
+/** 1 - chdtr(v, x).  Python: op.chdtrc(v, x) */
+template <class... A> Result chdtrc(const A &...given) { return detail::call("chdtrc", given...); }
 /** x, if every element is finite; else NumericalError with the message, in eager and compiled code.  Python: op.check_numerics(x, message='') */
 template <class... A> Result check_numerics(const A &...given) { return detail::call("check_numerics", given...); }
 /** The index, if all of it is in low..high or equal to skip; else an error that names its user.  Python:  */
@@ -222,12 +246,18 @@ template <class... A> Result corrcoef(const A &...given) { return detail::call("
 template <class... A> Result correlate(const A &...given) { return detail::call("correlate", given...); }
 /** Cosine.  Python: op.cos(x, /) */
 template <class... A> Result cos(const A &...given) { return detail::call("cos", given...); }
+/** The cosine of an angle in degrees, exact at multiples of 90.  Python: op.cosdg(x) */
+template <class... A> Result cosdg(const A &...given) { return detail::call("cosdg", given...); }
 /** Hyperbolic cosine.  Python: op.cosh(x, /) */
 template <class... A> Result cosh(const A &...given) { return detail::call("cosh", given...); }
 /** 1 - cosine of rows of x and y where the target is 1, max(0, cosine - margin) where it is -1.  Python: op.cosine_embedding(x, y, targets, margin=0.0, reduction='mean') */
 template <class... A> Result cosine_embedding(const A &...given) { return detail::call("cosine_embedding", given...); }
 /** Cosine of the angle between x and y along an axis; lengths count as at least eps.  Python: op.cosine_similarity(x, y, axis=-1, eps=1e-08) */
 template <class... A> Result cosine_similarity(const A &...given) { return detail::call("cosine_similarity", given...); }
+/** cos(x) - 1, exact near 0.  Python: op.cosm1(x) */
+template <class... A> Result cosm1(const A &...given) { return detail::call("cosm1", given...); }
+/** The cotangent of an angle in degrees.  Python: op.cotdg(x) */
+template <class... A> Result cotdg(const A &...given) { return detail::call("cotdg", given...); }
 /** How many elements over axes are not zero.  Python: op.count_nonzero(x, axis=None, keepdims=False) */
 template <class... A> Result count_nonzero(const A &...given) { return detail::call("count_nonzero", given...); }
 /** The covariances of the rows of x (with rowvar=False, of its columns), and of y beside them.  Python: op.cov(x, y=None, rowvar=True, bias=False, ddof=None, fweights=None, aweights=None) */
@@ -256,12 +286,16 @@ template <class... A> Result custom(const A &...given) { return detail::call("cu
 template <class... A> Result dct(const A &...given) { return detail::call("dct", given...); }
 /** Degrees as radians.  Python: op.deg2rad(x) */
 template <class... A> Result deg2rad(const A &...given) { return detail::call("deg2rad", given...); }
+/** Radians as degrees.  Python: op.degrees(x) */
+template <class... A> Result degrees(const A &...given) { return detail::call("degrees", given...); }
 /** x without the elements at an index, at some, or in a slice.  Python: op.delete(x, index, axis=None) */
 template <class... A> Result delete_(const A &...given) { return detail::call("delete", given...); }
 /** The determinant of square matrices.  Python: op.det(x) */
 template <class... A> Result det(const A &...given) { return detail::call("det", given...); }
 /** The places of the main diagonal of an array with ndim axes of size n.  Python: op.diag_indices(n, ndim=2) */
 template <class... A> Result diag_indices(const A &...given) { return detail::call("diag_indices", given...); }
+/** The places on the diagonal of a tensor like x, whose axes have one size.  Python: op.diag_indices_from(x) */
+template <class... A> Result diag_indices_from(const A &...given) { return detail::call("diag_indices_from", given...); }
 /** The matrix with the elements of x on its k-th diagonal.  Python: op.diagflat(x, k=0) */
 template <class... A> Result diagflat(const A &...given) { return detail::call("diagflat", given...); }
 /** The elements at (i, i + offset) of the matrices in two axes, as a new last axis.  Python: op.diagonal(x, offset=0, axis1=-2, axis2=-1) */
@@ -274,6 +308,8 @@ template <class... A> Result digamma(const A &...given) { return detail::call("d
 template <class... A> Result digitize(const A &...given) { return detail::call("digitize", given...); }
 /** A size, possibly symbolic, as an i64 scalar.  Python: op.dim(size) */
 template <class... A> Result dim(const A &...given) { return detail::call("dim", given...); }
+/** The periodic sinc sin(n x / 2) / (n sin(x / 2)).  Python: op.diric(x, n) */
+template <class... A> Result diric(const A &...given) { return detail::call("diric", given...); }
 /** True quotient of two tensors.  Python: op.div(x, y, /) */
 template <class... A> Result div(const A &...given) { return detail::call("div", given...); }
 /** floor_divide and remainder.  Python: op.divmod(x, y) */
@@ -304,6 +340,12 @@ template <class... A> Result eigvals(const A &...given) { return detail::call("e
 template <class... A> Result eigvalsh(const A &...given) { return detail::call("eigvalsh", given...); }
 /** Sum of products in Einstein's notation, as numpy.einsum: einsum("bij,bjk->bik", a, b).  Python: op.einsum(spec, *xs) */
 template <class... A> Result einsum(const A &...given) { return detail::call("einsum", given...); }
+/** The complete elliptic integral of the second kind, of the parameter m = k^2 <= 1.  Python: op.ellipe(m) */
+template <class... A> Result ellipe(const A &...given) { return detail::call("ellipe", given...); }
+/** The complete elliptic integral of the first kind, of the parameter m = k^2 <= 1.  Python: op.ellipk(m) */
+template <class... A> Result ellipk(const A &...given) { return detail::call("ellipk", given...); }
+/** The complete elliptic integral of the first kind at m = 1 - p.  Python: op.ellipkm1(p) */
+template <class... A> Result ellipkm1(const A &...given) { return detail::call("ellipkm1", given...); }
 /** x where it is positive, alpha * (exp(x) - 1) elsewhere.  Python: op.elu(x, alpha=1.0) */
 template <class... A> Result elu(const A &...given) { return detail::call("elu", given...); }
 /** Rows of a table (rows, ...) by their numbers; the derivative adds up at repeated rows.  Python: op.embedding(table, ids) */
@@ -330,8 +372,34 @@ template <class... A> Result erfcinv(const A &...given) { return detail::call("e
 template <class... A> Result erfcx(const A &...given) { return detail::call("erfcx", given...); }
 /** Inverse error function.  Python: op.erfinv(x, /) */
 template <class... A> Result erfinv(const A &...given) { return detail::call("erfinv", given...); }
+/** Chebyshev's polynomial of the first kind: T[n](cos t) = cos(n t).  Python: op.eval_chebyt(n, x) */
+template <class... A> Result eval_chebyt(const A &...given) { return detail::call("eval_chebyt", given...); }
+/** Chebyshev's polynomial of the second kind: U[n](cos t) = sin((n + 1) t) / sin(t).  Python: op.eval_chebyu(n, x) */
+template <class... A> Result eval_chebyu(const A &...given) { return detail::call("eval_chebyu", given...); }
+/** Gegenbauer's polynomial.  Python: op.eval_gegenbauer(n, alpha, x) */
+template <class... A> Result eval_gegenbauer(const A &...given) { return detail::call("eval_gegenbauer", given...); }
+/** The generalised Laguerre polynomial.  Python: op.eval_genlaguerre(n, alpha, x) */
+template <class... A> Result eval_genlaguerre(const A &...given) { return detail::call("eval_genlaguerre", given...); }
+/** The Hermite polynomial of physicists.  Python: op.eval_hermite(n, x) */
+template <class... A> Result eval_hermite(const A &...given) { return detail::call("eval_hermite", given...); }
+/** The Hermite polynomial of probability.  Python: op.eval_hermitenorm(n, x) */
+template <class... A> Result eval_hermitenorm(const A &...given) { return detail::call("eval_hermitenorm", given...); }
+/** Jacobi's polynomial.  Python: op.eval_jacobi(n, alpha, beta, x) */
+template <class... A> Result eval_jacobi(const A &...given) { return detail::call("eval_jacobi", given...); }
+/** Laguerre's polynomial.  Python: op.eval_laguerre(n, x) */
+template <class... A> Result eval_laguerre(const A &...given) { return detail::call("eval_laguerre", given...); }
+/** Legendre's polynomial.  Python: op.eval_legendre(n, x) */
+template <class... A> Result eval_legendre(const A &...given) { return detail::call("eval_legendre", given...); }
+/** Chebyshev's polynomial of the first kind on [0, 1].  Python: op.eval_sh_chebyt(n, x) */
+template <class... A> Result eval_sh_chebyt(const A &...given) { return detail::call("eval_sh_chebyt", given...); }
+/** Chebyshev's polynomial of the second kind on [0, 1].  Python: op.eval_sh_chebyu(n, x) */
+template <class... A> Result eval_sh_chebyu(const A &...given) { return detail::call("eval_sh_chebyu", given...); }
+/** Legendre's polynomial on [0, 1].  Python: op.eval_sh_legendre(n, x) */
+template <class... A> Result eval_sh_legendre(const A &...given) { return detail::call("eval_sh_legendre", given...); }
 /** e to the power x.  Python: op.exp(x, /) */
 template <class... A> Result exp(const A &...given) { return detail::call("exp", given...); }
+/** 10 ** x.  Python: op.exp10(x) */
+template <class... A> Result exp10(const A &...given) { return detail::call("exp10", given...); }
 /** 2 to the power x.  Python: op.exp2(x, /) */
 template <class... A> Result exp2(const A &...given) { return detail::call("exp2", given...); }
 /** x with new axes of size 1 at these places of the result.  Python: op.expand_dims(x, axis=0) */
@@ -342,10 +410,16 @@ template <class... A> Result expm(const A &...given) { return detail::call("expm
 template <class... A> Result expm1(const A &...given) { return detail::call("expm1", given...); }
 /** The derivative of expm at x in the direction e.  Python: op.expm_frechet(x, e) */
 template <class... A> Result expm_frechet(const A &...given) { return detail::call("expm_frechet", given...); }
+/** (exp(x) - 1) / x, which is 1 at 0.  Python: op.exprel(x) */
+template <class... A> Result exprel(const A &...given) { return detail::call("exprel", given...); }
 /** n!, as gamma(n + 1); 0 for negative n.  Python: op.factorial(n) */
 template <class... A> Result factorial(const A &...given) { return detail::call("factorial", given...); }
 /** The product of x with a matrix in factors, x @ (u * s) @ v, which is never formed.  Python: op.factorized_matmul(x, u, v, s=None) */
 template <class... A> Result factorized_matmul(const A &...given) { return detail::call("factorized_matmul", given...); }
+/** The distribution function of F with m and n degrees of freedom.  Python: op.fdtr(m, n, x) */
+template <class... A> Result fdtr(const A &...given) { return detail::call("fdtr", given...); }
+/** 1 - fdtr(m, n, x).  Python: op.fdtrc(m, n, x) */
+template <class... A> Result fdtrc(const A &...given) { return detail::call("fdtrc", given...); }
 /** The Fourier transform along an axis, of n elements: sum of x[j] exp(-2 pi i j k / n).  Python: op.fft(x, n=None, axis=-1, norm=None) */
 template <class... A> Result fft(const A &...given) { return detail::call("fft", given...); }
 /** The Fourier transform over two axes.  Python: op.fft2(x, s=None, axes=(-2, -1), norm=None) */
@@ -392,6 +466,8 @@ template <class... A> Result fori_loop(const A &...given) { return detail::call(
 template <class... A> Result frame(const A &...given) { return detail::call("frame", given...); }
 /** The float that bits make: u32 gives f32, u64 gives f64.  Python: op.from_bits(x, /) */
 template <class... A> Result from_bits(const A &...given) { return detail::call("from_bits", given...); }
+/** f of the coordinates of every place: fromfunction(f, (2, 3)) is f(i, j) of two 2 x 3 tensors.  Python: op.fromfunction(f, shape, dtype=<class 'float'>) */
+template <class... A> Result fromfunction(const A &...given) { return detail::call("fromfunction", given...); }
 /** A tensor of this shape filled with one number.  Python: op.full(shape, value, dtype=None) */
 template <class... A> Result full(const A &...given) { return detail::call("full", given...); }
 /** A tensor of x's shape, and dtype unless given, filled with one number.  Python: op.full_like(x, value, dtype=None) */
@@ -402,6 +478,8 @@ template <class... A> Result gamma(const A &...given) { return detail::call("gam
 template <class... A> Result gammainc(const A &...given) { return detail::call("gammainc", given...); }
 /** The upper incomplete gamma function divided by gamma(a).  Python: op.gammaincc(a, x) */
 template <class... A> Result gammaincc(const A &...given) { return detail::call("gammaincc", given...); }
+/** The sign of the gamma function: -1 between -1 and 0, and so on; NaN at whole numbers below 0.  Python: op.gammasgn(x) */
+template <class... A> Result gammasgn(const A &...given) { return detail::call("gammasgn", given...); }
 /** The elements of x at indices along axes: axes of the indices first, then the others of x.  Python: op.gather(x, *indices, axes=None) */
 template <class... A> Result gather(const A &...given) { return detail::call("gather", given...); }
 /** Tangents of the values of clusters and of turns of their vectors; its transpose checks.  Python:  */
@@ -410,6 +488,10 @@ template <class... A> Result gauged(const A &...given) { return detail::call("ga
 template <class... A> Result gaussian_nll(const A &...given) { return detail::call("gaussian_nll", given...); }
 /** The greatest common divisor of integers.  Python: op.gcd(x, y) */
 template <class... A> Result gcd(const A &...given) { return detail::call("gcd", given...); }
+/** The distribution function of the gamma distribution of rate a and shape b.  Python: op.gdtr(a, b, x) */
+template <class... A> Result gdtr(const A &...given) { return detail::call("gdtr", given...); }
+/** 1 - gdtr(a, b, x).  Python: op.gdtrc(a, b, x) */
+template <class... A> Result gdtrc(const A &...given) { return detail::call("gdtrc", given...); }
 /** Whether x is at least y.  Python: op.ge(x, y, /) */
 template <class... A> Result ge(const A &...given) { return detail::call("ge", given...); }
 /** The gelu of the first half of x along an axis times the second half.  Python: op.geglu(x, axis=-1) */
@@ -454,10 +536,16 @@ template <class... A> Result hfft(const A &...given) { return detail::call("hfft
 template <class... A> Result hinge(const A &...given) { return detail::call("hinge", given...); }
 /** x where the target is 1, max(0, margin - x) where it is -1: x is a distance.  Python: op.hinge_embedding(x, targets, margin=1.0, reduction='mean') */
 template <class... A> Result hinge_embedding(const A &...given) { return detail::call("hinge_embedding", given...); }
+/** x where the target is 1, max(0, margin - x) where it is -1: x is a distance.  Python: op.hinge_embedding_loss(x, targets, margin=1.0, reduction='mean') */
+template <class... A> Result hinge_embedding_loss(const A &...given) { return detail::call("hinge_embedding_loss", given...); }
 /** How many elements fall in each bin, and the edges; the last bin has both of its edges.  Python: op.histogram(x, bins=10, range=None, weights=None, density=False) */
 template <class... A> Result histogram(const A &...given) { return detail::call("histogram", given...); }
+/** How many pairs (x, y) fall in each box of a grid, and the edges along both axes.  Python: op.histogram2d(x, y, bins=10, range=None, weights=None, density=False) */
+template <class... A> Result histogram2d(const A &...given) { return detail::call("histogram2d", given...); }
 /** The edges of the bins of histogram: as given, or evenly from the least to the largest element.  Python: op.histogram_bin_edges(x, bins=10, range=None) */
 template <class... A> Result histogram_bin_edges(const A &...given) { return detail::call("histogram_bin_edges", given...); }
+/** How many of the points, (number, axes), fall in each box of a grid, and the edges along each axis.  Python: op.histogramdd(points, bins=10, range=None, weights=None, density=False) */
+template <class... A> Result histogramdd(const A &...given) { return detail::call("histogramdd", given...); }
 /** What to(*values) gives for NumPy arrays, as arrays of these shapes and dtypes.  Python: op.host_call(*values, to, shapes, dtypes) */
 template <class... A> Result host_call(const A &...given) { return detail::call("host_call", given...); }
 /** split along the second axis, a vector along its only one.  Python: op.hsplit(x, parts) */
@@ -490,6 +578,10 @@ template <class... A> Result ifft2(const A &...given) { return detail::call("iff
 template <class... A> Result ifftn(const A &...given) { return detail::call("ifftn", given...); }
 /** The inverse of fftshift.  Python: op.ifftshift(x, axes=None) */
 template <class... A> Result ifftshift(const A &...given) { return detail::call("ifftshift", given...); }
+/** The lower incomplete gamma function divided by gamma(a).  Python: op.igamma(a, x) */
+template <class... A> Result igamma(const A &...given) { return detail::call("igamma", given...); }
+/** The upper incomplete gamma function divided by gamma(a).  Python: op.igammac(a, x) */
+template <class... A> Result igammac(const A &...given) { return detail::call("igammac", given...); }
 /** The inverse of hfft.  Python: op.ihfft(x, n=None, axis=-1, norm=None) */
 template <class... A> Result ihfft(const A &...given) { return detail::call("ihfft", given...); }
 /** Imaginary part.  Python: op.imag(x, /) */
@@ -508,12 +600,20 @@ template <class... A> Result instancenorm(const A &...given) { return detail::ca
 template <class... A> Result interp(const A &...given) { return detail::call("interp", given...); }
 /** resize under its other name.  Python: op.interpolate(x, size=None, scale=None, mode='nearest', align_corners=False) */
 template <class... A> Result interpolate(const A &...given) { return detail::call("interpolate", given...); }
+/** The elements of both, in order, once each; its size depends on the data.  Python: op.intersect1d(x, y) */
+template <class... A> Result intersect1d(const A &...given) { return detail::call("intersect1d", given...); }
 /** The inverse of square matrices.  Python: op.inv(x) */
 template <class... A> Result inv(const A &...given) { return detail::call("inv", given...); }
+/** The x of which y = boxcox(x, power).  Python: op.inv_boxcox(y, power) */
+template <class... A> Result inv_boxcox(const A &...given) { return detail::call("inv_boxcox", given...); }
+/** The x of which y = boxcox1p(x, power).  Python: op.inv_boxcox1p(y, power) */
+template <class... A> Result inv_boxcox1p(const A &...given) { return detail::call("inv_boxcox1p", given...); }
 /** Each element's own index along an axis.  Python: op.iota(shape, axis=0, dtype=i64) */
 template <class... A> Result iota(const A &...given) { return detail::call("iota", given...); }
 /** The real tensor of n elements, 2 * (m - 1) unless given, whose rfft is x.  Python: op.irfft(x, n=None, axis=-1, norm=None) */
 template <class... A> Result irfft(const A &...given) { return detail::call("irfft", given...); }
+/** The inverse of rfft2.  Python: op.irfft2(x, s=None, axes=(-2, -1), norm=None) */
+template <class... A> Result irfft2(const A &...given) { return detail::call("irfft2", given...); }
 /** The inverse of rfftn.  Python: op.irfftn(x, s=None, axes=None, norm=None) */
 template <class... A> Result irfftn(const A &...given) { return detail::call("irfftn", given...); }
 /** Where |x - y| <= atol + rtol |y|; infinities are close to themselves.  Python: op.isclose(x, y, rtol=1e-05, atol=1e-08, equal_nan=False) */
@@ -694,6 +794,8 @@ template <class... A> Result mul(const A &...given) { return detail::call("mul",
 template <class... A> Result multi_dot(const A &...given) { return detail::call("multi_dot", given...); }
 /** The sum over wrong classes of max(0, margin - x[label] + x[class]) ** p, over the number of classes.  Python: op.multi_margin(x, labels, p=1, margin=1.0, reduction='mean') */
 template <class... A> Result multi_margin(const A &...given) { return detail::call("multi_margin", given...); }
+/** The sum over wrong classes of max(0, margin - x[label] + x[class]) ** p, over the number of classes.  Python: op.multi_margin_loss(x, labels, p=1, margin=1.0, reduction='mean') */
+template <class... A> Result multi_margin_loss(const A &...given) { return detail::call("multi_margin_loss", given...); }
 /** The logarithm of the gamma function of d dimensions.  Python: op.multigammaln(a, d) */
 template <class... A> Result multigammaln(const A &...given) { return detail::call("multigammaln", given...); }
 /** x with NaN and infinities replaced; infinities by the ends of the dtype where nothing is given.  Python: op.nan_to_num(x, nan=0.0, posinf=None, neginf=None) */
@@ -726,6 +828,12 @@ template <class... A> Result nanstd(const A &...given) { return detail::call("na
 template <class... A> Result nansum(const A &...given) { return detail::call("nansum", given...); }
 /** The variance of the elements that are numbers.  Python: op.nanvar(x, axis=None, correction=0.0, keepdims=False) */
 template <class... A> Result nanvar(const A &...given) { return detail::call("nanvar", given...); }
+/** The channels, axis 1, of all groups in turn.  Python: op.native_channel_shuffle(x, groups) */
+template <class... A> Result native_channel_shuffle(const A &...given) { return detail::call("native_channel_shuffle", given...); }
+/** The chance of at most k failures before n successes of probability p.  Python: op.nbdtr(k, n, p) */
+template <class... A> Result nbdtr(const A &...given) { return detail::call("nbdtr", given...); }
+/** 1 - nbdtr(k, n, p).  Python: op.nbdtrc(k, n, p) */
+template <class... A> Result nbdtrc(const A &...given) { return detail::call("nbdtrc", given...); }
 /** The distribution function of the normal distribution.  Python: op.ndtr(x) */
 template <class... A> Result ndtr(const A &...given) { return detail::call("ndtr", given...); }
 /** The x with ndtr(x) = p.  Python: op.ndtri(p) */
@@ -758,6 +866,8 @@ template <class... A> Result ones_like(const A &...given) { return detail::call(
 template <class... A> Result outer(const A &...given) { return detail::call("outer", given...); }
 /** The sum of frames laid out every `hop` elements: the transpose of frame.  Python: op.overlap_add(x, hop) */
 template <class... A> Result overlap_add(const A &...given) { return detail::call("overlap_add", given...); }
+/** Eight zeros and ones after another along an axis as one u8; the end is filled with zeros.  Python: op.packbits(x, axis=None, bitorder='big') */
+template <class... A> Result packbits(const A &...given) { return detail::call("packbits", given...); }
 /** x with `width` elements (before, after) of a value around each axis.  Python: op.pad(x, width, value=0) */
 template <class... A> Result pad(const A &...given) { return detail::call("pad", given...); }
 /** The p-norm of x - y + eps along the last axis.  Python: op.pairwise_distance(x, y, p=2.0, eps=1e-06, keepdims=False) */
@@ -766,8 +876,14 @@ template <class... A> Result pairwise_distance(const A &...given) { return detai
 template <class... A> Result partition(const A &...given) { return detail::call("partition", given...); }
 /** The distances of all pairs of rows, (0, 1), (0, 2) ... (n - 2, n - 1).  Python: op.pdist(x, p=2.0) */
 template <class... A> Result pdist(const A &...given) { return detail::call("pdist", given...); }
+/** The chance of at most k events of Poisson's distribution of mean m.  Python: op.pdtr(k, m) */
+template <class... A> Result pdtr(const A &...given) { return detail::call("pdtr", given...); }
+/** 1 - pdtr(k, m).  Python: op.pdtrc(k, m) */
+template <class... A> Result pdtrc(const A &...given) { return detail::call("pdtrc", given...); }
 /** quantile with q in percent.  Python: op.percentile(x, q, axis=None, method='linear', keepdims=False) */
 template <class... A> Result percentile(const A &...given) { return detail::call("percentile", given...); }
+/** n (n - 1) ... (n - k + 1): the sequences of k among n; 0 where k > n or either is below 0.  Python: op.perm(n, k) */
+template <class... A> Result perm(const A &...given) { return detail::call("perm", given...); }
 /** The function, or number, of the last condition that holds; one more is for the rest, else 0.  Python: op.piecewise(x, conditions, functions) */
 template <class... A> Result piecewise(const A &...given) { return detail::call("piecewise", given...); }
 /** The pseudoinverse; singular values up to rtol times the largest count as zero.  Python: op.pinv(x, rtol=None) */
@@ -782,10 +898,14 @@ template <class... A> Result pixel_unshuffle(const A &...given) { return detail:
 template <class... A> Result poch(const A &...given) { return detail::call("poch", given...); }
 /** -log of a Poisson likelihood less log(targets!): exp(x) - targets * x, or of rates.  Python: op.poisson_nll(x, targets, log_input=True, eps=1e-08, reduction='mean') */
 template <class... A> Result poisson_nll(const A &...given) { return detail::call("poisson_nll", given...); }
+/** The polynomial with these zeros, highest power first; of a square matrix, its characteristic one.  Python: op.poly(roots) */
+template <class... A> Result poly(const A &...given) { return detail::call("poly", given...); }
 /** The sum of two polynomials.  Python: op.polyadd(p, q) */
 template <class... A> Result polyadd(const A &...given) { return detail::call("polyadd", given...); }
 /** The m-th derivative of a polynomial.  Python: op.polyder(p, m=1) */
 template <class... A> Result polyder(const A &...given) { return detail::call("polyder", given...); }
+/** The quotient and the remainder of polynomials, highest power first; q starts with no 0.  Python: op.polydiv(p, q) */
+template <class... A> Result polydiv(const A &...given) { return detail::call("polydiv", given...); }
 /** The polynomial of least squares through points, with weights w.  Python: op.polyfit(x, y, degree, w=None) */
 template <class... A> Result polyfit(const A &...given) { return detail::call("polyfit", given...); }
 /** Derivative of digamma of this order, 0 for digamma itself.  Python: op.polygamma(x, order) */
@@ -798,14 +918,20 @@ template <class... A> Result polymul(const A &...given) { return detail::call("p
 template <class... A> Result polysub(const A &...given) { return detail::call("polysub", given...); }
 /** A polynomial at x, by Horner's rule.  Python: op.polyval(p, x) */
 template <class... A> Result polyval(const A &...given) { return detail::call("polyval", given...); }
+/** How many bits of |x| are 1, as u8.  Python: op.population_count(x) */
+template <class... A> Result population_count(const A &...given) { return detail::call("population_count", given...); }
 /** The tensor itself.  Python: op.positive(x, /) */
 template <class... A> Result positive(const A &...given) { return detail::call("positive", given...); }
 /** x to the power y.  Python: op.pow(x, y, /) */
 template <class... A> Result pow(const A &...given) { return detail::call("pow", given...); }
+/** x ** y - 1 for x > 0, exact near 0.  Python: op.powm1(x, y) */
+template <class... A> Result powm1(const A &...given) { return detail::call("powm1", given...); }
 /** x where it is positive, slope times x elsewhere; the slope broadcasts to x.  Python: op.prelu(x, slope) */
 template <class... A> Result prelu(const A &...given) { return detail::call("prelu", given...); }
 /** Product over axes; integers are multiplied in 64 bits.  Python: op.prod(x, axis=None, keepdims=False) */
 template <class... A> Result prod(const A &...given) { return detail::call("prod", given...); }
+/** delta^2 (sqrt(1 + (r / delta)^2) - 1): a smooth Huber loss.  Python: op.pseudo_huber(delta, r) */
+template <class... A> Result pseudo_huber(const A &...given) { return detail::call("pseudo_huber", given...); }
 /** The range of values: max - min.  Python: op.ptp(x, axis=None, keepdims=False) */
 template <class... A> Result ptp(const A &...given) { return detail::call("ptp", given...); }
 /** x with values written, for each place of `indices`, at that index along an axis.  Python: op.put_along_axis(x, indices, value, axis=-1) */
@@ -818,6 +944,10 @@ template <class... A> Result qr(const A &...given) { return detail::call("qr", g
 template <class... A> Result quantile(const A &...given) { return detail::call("quantile", given...); }
 /** Radians as degrees.  Python: op.rad2deg(x) */
 template <class... A> Result rad2deg(const A &...given) { return detail::call("rad2deg", given...); }
+/** Degrees, minutes and seconds as radians.  Python: op.radian(d, m, s) */
+template <class... A> Result radian(const A &...given) { return detail::call("radian", given...); }
+/** Degrees as radians.  Python: op.radians(x) */
+template <class... A> Result radians(const A &...given) { return detail::call("radians", given...); }
 /** Words of Philox4x32-10 for every element of a u64 counter under the key (k0, k1).  Python:  */
 template <class... A> Result random_bits(const A &...given) { return detail::call("random_bits", given...); }
 /** x as one axis.  Python: op.ravel(x) */
@@ -850,6 +980,8 @@ template <class... A> Result rfft(const A &...given) { return detail::call("rfft
 template <class... A> Result rfftfreq(const A &...given) { return detail::call("rfftfreq", given...); }
 /** rfft over the last of the axes and fft over the others.  Python: op.rfftn(x, s=None, axes=None, norm=None) */
 template <class... A> Result rfftn(const A &...given) { return detail::call("rfftn", given...); }
+/** 1 / gamma(x), which is 0 at 0, -1, -2, ...  Python: op.rgamma(x) */
+template <class... A> Result rgamma(const A &...given) { return detail::call("rgamma", given...); }
 /** x / sqrt(mean(x * x) + eps) along axes, times gain, which has those axes.  Python: op.rmsnorm(x, gain=None, axis=-1, eps=1e-06) */
 template <class... A> Result rmsnorm(const A &...given) { return detail::call("rmsnorm", given...); }
 /** rmsnorm that no finite row overflows; a row of zeros gives zeros, even for eps=0.  Python: op.rmsnorm_safe(x, gain=None, axis=-1, eps=1e-06) */
@@ -858,6 +990,8 @@ template <class... A> Result rmsnorm_safe(const A &...given) { return detail::ca
 template <class... A> Result roll(const A &...given) { return detail::call("roll", given...); }
 /** An axis moved to just before the axis `start`.  Python: op.rollaxis(x, axis, start=0) */
 template <class... A> Result rollaxis(const A &...given) { return detail::call("rollaxis", given...); }
+/** The zeros of a polynomial, highest power first, whose first coefficient is not 0: complex numbers.  Python: op.roots(p) */
+template <class... A> Result roots(const A &...given) { return detail::call("roots", given...); }
 /** Rotary positions on (..., seq, dim): pairs of elements turned by an angle per position.  Python: op.rope(x, positions=None, base=10000.0) */
 template <class... A> Result rope(const A &...given) { return detail::call("rope", given...); }
 /** x turned by 90 degrees k times, from the first of two axes towards the second.  Python: op.rot90(x, k=1, axes=(0, 1)) */
@@ -896,6 +1030,10 @@ template <class... A> Result segment_reduce(const A &...given) { return detail::
 template <class... A> Result segment_sum(const A &...given) { return detail::call("segment_sum", given...); }
 /** The scaled elu that keeps mean 0 and variance 1.  Python: op.selu(x, /) */
 template <class... A> Result selu(const A &...given) { return detail::call("selu", given...); }
+/** The elements of x that are not in y, in order, once each; its size depends on the data.  Python: op.setdiff1d(x, y) */
+template <class... A> Result setdiff1d(const A &...given) { return detail::call("setdiff1d", given...); }
+/** The elements of one of both alone, in order, once each; its size depends on the data.  Python: op.setxor1d(x, y) */
+template <class... A> Result setxor1d(const A &...given) { return detail::call("setxor1d", given...); }
 /** 1 / (1 + exp(-x)) without overflow.  Python: op.sigmoid(x, /) */
 template <class... A> Result sigmoid(const A &...given) { return detail::call("sigmoid", given...); }
 /** -1, 0 or 1; x over its absolute value for complex x.  Python: op.sign(x, /) */
@@ -910,6 +1048,8 @@ template <class... A> Result silu(const A &...given) { return detail::call("silu
 template <class... A> Result sin(const A &...given) { return detail::call("sin", given...); }
 /** sin(pi x) / (pi x), 1 at 0.  Python: op.sinc(x) */
 template <class... A> Result sinc(const A &...given) { return detail::call("sinc", given...); }
+/** The sine of an angle in degrees, exact at multiples of 90.  Python: op.sindg(x) */
+template <class... A> Result sindg(const A &...given) { return detail::call("sindg", given...); }
 /** Singular vectors with the bases of clusters that a matrix has as it moves along t.  Python:  */
 template <class... A> Result singular_follow(const A &...given) { return detail::call("singular_follow", given...); }
 /** Hyperbolic sine.  Python: op.sinh(x, /) */
@@ -922,6 +1062,8 @@ template <class... A> Result slogdet(const A &...given) { return detail::call("s
 template <class... A> Result smooth_l1(const A &...given) { return detail::call("smooth_l1", given...); }
 /** log(1 + exp(-targets * x)) with targets -1 or 1.  Python: op.soft_margin(x, targets, reduction='mean') */
 template <class... A> Result soft_margin(const A &...given) { return detail::call("soft_margin", given...); }
+/** log(1 + exp(-targets * x)) with targets -1 or 1.  Python: op.soft_margin_loss(x, targets, reduction='mean') */
+template <class... A> Result soft_margin_loss(const A &...given) { return detail::call("soft_margin_loss", given...); }
 /** exp(x) over its sum along axes.  Python: op.softmax(x, axis=-1) */
 template <class... A> Result softmax(const A &...given) { return detail::call("softmax", given...); }
 /** softmax, but a row of -inf gives zeros and elements at +inf share their row equally.  Python: op.softmax_safe(x, axis=-1) */
@@ -968,6 +1110,8 @@ template <class... A> Result state_write(const A &...given) { return detail::cal
 template <class... A> Result state_write_pages(const A &...given) { return detail::call("state_write_pages", given...); }
 /** Standard deviation over axes: the square root of var, whose slope at equal elements is 0.  Python: op.std(x, axis=None, correction=0.0, keepdims=False) */
 template <class... A> Result std(const A &...given) { return detail::call("std", given...); }
+/** The distribution function of Student's t with v degrees of freedom.  Python: op.stdtr(v, x) */
+template <class... A> Result stdtr(const A &...given) { return detail::call("stdtr", given...); }
 /** The transforms of windowed frames, (..., frequency, frame): rfft of real x, else fft.  Python: op.stft(x, window, hop=None, center=True, norm=None) */
 template <class... A> Result stft(const A &...given) { return detail::call("stft", given...); }
 /** x, as a constant for differentiation.  Python: op.stop_gradient(x) */
@@ -992,12 +1136,18 @@ template <class... A> Result take(const A &...given) { return detail::call("take
 template <class... A> Result take_along_axis(const A &...given) { return detail::call("take_along_axis", given...); }
 /** Tangent.  Python: op.tan(x, /) */
 template <class... A> Result tan(const A &...given) { return detail::call("tan", given...); }
+/** The tangent of an angle in degrees.  Python: op.tandg(x) */
+template <class... A> Result tandg(const A &...given) { return detail::call("tandg", given...); }
 /** Hyperbolic tangent.  Python: op.tanh(x, /) */
 template <class... A> Result tanh(const A &...given) { return detail::call("tanh", given...); }
 /** x - tanh(x).  Python: op.tanhshrink(x, /) */
 template <class... A> Result tanhshrink(const A &...given) { return detail::call("tanhshrink", given...); }
 /** Sum of products over the last axes of a and the first of b, or over pairs of axes.  Python: op.tensordot(a, b, axes=2) */
 template <class... A> Result tensordot(const A &...given) { return detail::call("tensordot", given...); }
+/** The inverse of x for tensordot over its first ind axes.  Python: op.tensorinv(x, ind=2) */
+template <class... A> Result tensorinv(const A &...given) { return detail::call("tensorinv", given...); }
+/** The x of tensordot(a, x, x.ndim) = b.  Python: op.tensorsolve(a, b) */
+template <class... A> Result tensorsolve(const A &...given) { return detail::call("tensorsolve", given...); }
 /** x where it is above the level, the value elsewhere.  Python: op.threshold(x, level, value) */
 template <class... A> Result threshold(const A &...given) { return detail::call("threshold", given...); }
 /** x laid side by side, so many times along each axis.  Python: op.tile(x, reps) */
@@ -1024,16 +1174,22 @@ template <class... A> Result tridiagonal_solve(const A &...given) { return detai
 template <class... A> Result tril(const A &...given) { return detail::call("tril", given...); }
 /** The rows and columns of the lower triangle.  Python: op.tril_indices(n, k=0, m=None) */
 template <class... A> Result tril_indices(const A &...given) { return detail::call("tril_indices", given...); }
+/** The places on and below a diagonal of a matrix like x.  Python: op.tril_indices_from(x, k=0) */
+template <class... A> Result tril_indices_from(const A &...given) { return detail::call("tril_indices_from", given...); }
 /** max(0, |anchor - positive| - |anchor - negative| + margin), norms along the last axis.  Python: op.triplet_margin(anchor, positive, negative, margin=1.0, p=2.0, eps=1e-06, reduction='mean') */
 template <class... A> Result triplet_margin(const A &...given) { return detail::call("triplet_margin", given...); }
 /** The elements of matrices on and above the k-th diagonal, zeros elsewhere.  Python: op.triu(x, k=0) */
 template <class... A> Result triu(const A &...given) { return detail::call("triu", given...); }
 /** The rows and columns of the upper triangle.  Python: op.triu_indices(n, k=0, m=None) */
 template <class... A> Result triu_indices(const A &...given) { return detail::call("triu_indices", given...); }
+/** The places on and above a diagonal of a matrix like x.  Python: op.triu_indices_from(x, k=0) */
+template <class... A> Result triu_indices_from(const A &...given) { return detail::call("triu_indices_from", given...); }
 /** Whole part of x.  Python: op.trunc(x, /) */
 template <class... A> Result trunc(const A &...given) { return detail::call("trunc", given...); }
 /** The windows of images (batch, channels, ...) as columns (batch, channels * window, windows).  Python: op.unfold(x, size, dilation=1, padding=0, stride=1) */
 template <class... A> Result unfold(const A &...given) { return detail::call("unfold", given...); }
+/** The elements of either, in order, once each; its size depends on the data.  Python: op.union1d(x, y) */
+template <class... A> Result union1d(const A &...given) { return detail::call("union1d", given...); }
 /** Distinct elements in ascending order; each NaN is distinct.  Python: op.unique(x) */
 template <class... A> Result unique(const A &...given) { return detail::call("unique", given...); }
 /** Distinct elements, their first places, the way back to x, and counts; each NaN is distinct.  Python: op.unique_all(x) */
@@ -1044,6 +1200,8 @@ template <class... A> Result unique_counts(const A &...given) { return detail::c
 template <class... A> Result unique_inverse(const A &...given) { return detail::call("unique_inverse", given...); }
 /** Distinct elements in ascending order; each NaN is distinct.  Python: op.unique_values(x) */
 template <class... A> Result unique_values(const A &...given) { return detail::call("unique_values", given...); }
+/** The bits of u8 numbers along an axis, as zeros and ones of u8; count keeps so many of them.  Python: op.unpackbits(x, axis=None, count=None, bitorder='big') */
+template <class... A> Result unpackbits(const A &...given) { return detail::call("unpackbits", given...); }
 /** The places of flat indices in a shape.  Python: op.unravel_index(index, shape) */
 template <class... A> Result unravel_index(const A &...given) { return detail::call("unravel_index", given...); }
 /** The parts of x along an axis, without that axis.  Python: op.unstack(x, axis=0) */
@@ -1090,6 +1248,8 @@ template <class... A> Result zeros(const A &...given) { return detail::call("zer
 template <class... A> Result zeros_like(const A &...given) { return detail::call("zeros_like", given...); }
 /** The Hurwitz zeta function, the sum of (k + q)^-x over k >= 0, for x > 1 and q > 0.  Python: op.zeta(x, q=1.0) */
 template <class... A> Result zeta(const A &...given) { return detail::call("zeta", given...); }
+/** Riemann's zeta function minus 1, for x > 1.  Python: op.zetac(x) */
+template <class... A> Result zetac(const A &...given) { return detail::call("zetac", given...); }
 }  // namespace op
 }  // namespace tessera
 

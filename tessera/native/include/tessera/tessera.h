@@ -32,7 +32,8 @@ enum {
   TESS_ERROR_SHAPE = 7,       /* sizes do not fit each other or break a constraint */
   TESS_ERROR_MEMORY = 8,      /* there is not enough memory */
   TESS_ERROR_DEVICE = 9,      /* there is no such device, or its driver failed */
-  TESS_ERROR_SINGULAR = 10    /* an operator has no inverse */
+  TESS_ERROR_SINGULAR = 10,   /* an operator has no inverse */
+  TESS_ERROR_NUMERICS = 11    /* it promises less of its bits than tess_set_numerics asks for */
 };
 
 typedef uint32_t tess_dtype_t;
@@ -183,6 +184,13 @@ const char *tess_last_error(void);               /* of this thread; "" when noth
 /* Threads: how many a run may use.  0: as many as there are cores, which is so at the start. */
 tess_status_t tess_set_threads(uint32_t count);
 uint32_t tess_threads(void);
+
+/* Numerics: what every run must promise of its bits, "fast" (nothing, which is so at the start), "deterministic" (they
+ * depend on the program and its inputs alone) or "strict" (on every kind of processor).  The order of sums is in the
+ * machine code of a bundle, so that nothing changes it afterwards: runs of an entry point whose code promises less
+ * (tess_entry_numerics) are refused, and so are operators under "strict". */
+tess_status_t tess_set_numerics(const char *mode);
+const char *tess_numerics(void);
 
 /* Bundles.  What is not verified is not run: TESS_OPEN_UNVERIFIED bundles can be looked at only. */
 #define TESS_OPEN_UNVERIFIED 1u                  /* read no digests */
