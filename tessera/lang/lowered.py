@@ -120,7 +120,7 @@ class Lowered:
 
     def save_schedules(self, path: str | os.PathLike[str]) -> None:
         """Write the nest of every kernel to a file, which `jit(schedules=path)` reads."""
-        kernels = [s for s in self.schedule.steps if hasattr(s, "nest")]
+        kernels: list[Any] = [s for s in self.schedule.steps if hasattr(s, "nest")]
         if not hasattr(self._executable, "image"):
             raise located(OperandError('save_schedules: nests are of CPUs; use jit(target="cpu")'))
         save(path, {k.name: str(k.nest or _default_nest(k)) for k in kernels})

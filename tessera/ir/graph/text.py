@@ -35,7 +35,7 @@ EFFECTS = "effects"  # the attribute that says what a node does beside computing
 def print_graph(g: Graph, locations: bool = False) -> str:
     """The text of a graph, canonical without locations."""
     block = _Printer(locations).block(g)
-    attributes = {
+    attributes: dict[str, Any] = {
         "name": g.name,
         "input_names": g.input_names,
         "guards": tuple(map(guard_attribute, g.guards)),
