@@ -63,6 +63,7 @@ from tessera.lang.arguments import (
 from tessera.lang.compilations import COMPILATIONS, Compilation, note, reason
 from tessera.lang.device import gpu_of
 from tessera.lang.donation import run_donating, tell_kept
+from tessera.lang.habits import FunctionHabits
 from tessera.lang.lowered import Lowered
 from tessera.lang.methods import BoundMethod
 from tessera.lang.results import Returns
@@ -85,7 +86,7 @@ def _token(x: Tensor) -> Any:
     return x.type if d is CPU else (x.type, d.kind, d.index)
 
 
-class Jitted:
+class Jitted(FunctionHabits):
     """A function that compiles itself for the types it is called with."""
 
     def __init__(
