@@ -18,6 +18,7 @@ from tessera.core.during import During
 from tessera.core.flags import flags
 from tessera.core.kernels import Kernels
 from tessera.ir.graph.ir import Graph
+from tessera.ir.graph.scheduled import with_schedules
 from tessera.ir.graph.verify import verify as verify_graph
 from tessera.ir.tile.unit import Unit
 
@@ -80,7 +81,7 @@ class Driver:
         with During(p.name):
             made = p.run(ir, *(getattr(self.context, n) for n in p.given))
             if isinstance(made, Graph):  # passes make graphs of nodes
-                made = made.with_schedules(self.context.schedules)
+                made = with_schedules(made, self.context.schedules)
             seconds = time.perf_counter() - begin
             if flags().verify:
                 self.verify(made)

@@ -46,6 +46,7 @@ from tessera.ir.graph.ir import (
     data_of,
 )
 from tessera.ir.graph.numbers import checking
+from tessera.ir.graph.scheduled import with_schedules
 from tessera.lang import linear_state
 from tessera.lang.annotation import StateSpec, TensorSpec
 from tessera.lang.arguments import (
@@ -332,7 +333,7 @@ class Jitted(FunctionHabits):
             raise ScheduleError(
                 f"{self._name}: schedules do nothing on {kind}: name them for cpu or a GPU"
             )
-        return g.with_schedules(self._schedules)
+        return with_schedules(g, self._schedules)
 
     def _note(self, c: Call, executable: Executable, key: Any, seconds: float) -> None:
         """Tell those who watch what was compiled, and on what it was called."""

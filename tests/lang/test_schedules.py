@@ -9,6 +9,7 @@ import pytest
 import tessera as ts
 from tessera import Schedule, block, op
 from tessera.core.errors import OperandError, ScheduleError
+from tessera.ir.graph.scheduled import with_schedules
 from tessera.ir.schedule.assign import assign
 from tessera.ir.schedule.text import parse_program
 
@@ -172,7 +173,7 @@ def test_symbolic_sizes_have_the_schedule_too(plain):
 
 
 def test_schedules_are_part_of_the_text_of_a_graph():
-    g = ts.trace(f, A, B).with_schedules((("f_0", '{"block": [32]}'),))
+    g = with_schedules(ts.trace(f, A, B), [("f_0", '{"block": [32]}')])
     assert "schedules" in g.text
     again = ts.ir.parse(g.text)
     assert again.schedules == g.schedules

@@ -173,13 +173,6 @@ class Graph(Pictured):
         """SHA-256 of the canonical text: the identity of the program."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
-    def with_schedules(self, schedules: Sequence[tuple[str, str]]) -> Graph:
-        """This graph, whose kernels of these names are to have these schedules."""
-        if self.schedules == tuple(schedules):
-            return self
-        given = (self.inputs, self.nodes, self.outputs, self.name, self.input_names, self.captured)
-        return Graph(*given, self.guards, schedules)
-
     @property
     def static(self) -> bool:
         """Whether no size is symbolic."""

@@ -24,6 +24,7 @@ from tessera.core.text import Reader, type_text
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import CANONICAL_TEXT, Builder, Graph, Node, Value
 from tessera.ir.graph.op import Op, known
+from tessera.ir.graph.scheduled import with_schedules
 
 LEVEL = "graph"
 PREFIX = "tessera."
@@ -115,7 +116,7 @@ def graph_of(reader: Reader, op: Operation) -> Graph:
         names = tuple(map(str, op.attributes.get("input_names", ())))
         made = _Parser(reader).graph(op.blocks[0], op, {}, name, names, guards)
         given = op.attributes.get("schedules", {})
-        return made.with_schedules([(str(n), str(x)) for n, x in given.items()])
+        return with_schedules(made, [(str(n), str(x)) for n, x in given.items()])
 
 
 def guards_of(reader: Reader, op: Operation) -> tuple[Guard, ...]:
