@@ -146,8 +146,7 @@ class Graph(Pictured):
     ):
         self.inputs, self.nodes, self.outputs = tuple(inputs), tuple(nodes), tuple(outputs)
         self.name, self.input_names = name, tuple(input_names)
-        self.captured = tuple(captured)  # concrete tensors bound to the last inputs
-        self.guards = tuple(guards)
+        self.captured, self.guards = tuple(captured), tuple(guards)  # data of the last inputs
         self.schedules = tuple(schedules)  # of kernels by name, as JSON
         self._text: str | None = None
 
