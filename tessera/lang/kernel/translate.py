@@ -80,7 +80,8 @@ class Translated:
     @property
     def shown(self) -> int:
         """How many results a call gives, after the arguments that were stored to."""
-        return len(self.results) - sum(r.count for r in self.reports)
+        said: int = sum(r.count for r in self.reports)
+        return len(self.results) - said
 
     def equations(self) -> list[tuple[Size, Size, str]]:
         """Sizes that a call must find equal, and what they are of."""
