@@ -115,8 +115,12 @@ from tessera.ops.tiles import ENGINE as _TILE_ENGINE
 from tessera.runtime.threads import threads as threads
 
 if TYPE_CHECKING:
+    from tessera import array_api as array_api
+    from tessera import cache as cache
     from tessera import data as data
+    from tessera import models as models
     from tessera import nn as nn
+    from tessera import stdlib as stdlib
     from tessera import testing as testing
     from tessera import train as train
     from tessera.deploy import bundle as bundle
@@ -179,14 +183,17 @@ _PICTURES.provide(lambda: importlib.import_module("tessera.inspect.pictures"))
 _ARRAY_NAMESPACE.provide(lambda: importlib.import_module("tessera.array_api"))
 
 
-def __getattr__(name: str) -> object:
-    if name in _LATER:
-        return importlib.import_module(f"tessera.{_LATER[name]}")
-    if name in _KERNELS:
-        return getattr(importlib.import_module(f"tessera.{_KERNELS[name]}"), name)
-    raise _lacking(
-        "ts", name, __dir__(), {"op": dir(op), "optim": dir(optim), "ts.tree": dir(tree)}
-    )
+# Type checkers take what is imported above: a name that Tessera lacks is an error for them.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name in _LATER:
+            return importlib.import_module(f"tessera.{_LATER[name]}")
+        if name in _KERNELS:
+            return getattr(importlib.import_module(f"tessera.{_KERNELS[name]}"), name)
+        raise _lacking(
+            "ts", name, __dir__(), {"op": dir(op), "optim": dir(optim), "ts.tree": dir(tree)}
+        )
 
 
 _INNER = (

@@ -95,18 +95,18 @@ def external_model() -> Any:
 class Files:
     """What is damaged, and the folder that copies are written to."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, cases: list[Any]):
         self.folder = folder / "models"
         self.folder.mkdir()
         self.secret = folder / "secret.bin"
         self.secret.write_bytes(bytes(64))
         (self.folder / "weights.bin").write_bytes(np.arange(6, dtype=np.float32).tobytes())
         (self.folder / "link.bin").symlink_to(self.secret)
-        cases = suite.one_of_each(suite.node_cases(without=suite.SLOW))
-        self.cases: list[tuple[Any, list[Any]]] = [(c.model, list(c.inputs)) for c in cases]
+        self.cases: list[tuple[Any, list[Any]]] = [
+            (onnx.ModelProto.FromString(c.model), c.data[0][0] if c.data else []) for c in cases
+        ]
         self.external = external_model()
         self.opened: list[str] = []  # what an audit of the interpreter saw and none may do
-        sys.addaudithook(self.audit)
 
     def audit(self, event: str, args: Any) -> None:
         """Note files outside of the folder and processes."""
@@ -309,7 +309,7 @@ def load_external(f: Files, rng: random.Random) -> None:
 def use(m: Any, inputs: list[Any]) -> None:
     """Run a model on the inputs of its case, as many as it takes."""
     with override(target="numpy"):
-        m.run({i.name: x for i, x in zip(m.inputs, inputs, strict=False)})
+        m.run({i.name: x for i, x in zip(m.model.graph.inputs, inputs, strict=False)})
 
 
 KINDS: dict[str, Callable[[Files, random.Random], None]] = {
@@ -343,11 +343,12 @@ def attempt(f: Files, seed: int, number: int) -> str:
     return f"{kind}: {found}"
 
 
-def batch(seed: int, numbers: range, results: Any) -> None:
+def batch(seed: int, numbers: range, cases: list[Any], results: Any) -> None:
     """Some copies, with a limit of memory."""
     np.seterr(all="ignore")
     with tempfile.TemporaryDirectory() as folder:
-        files = Files(Path(folder))
+        files = Files(Path(folder), cases)
+        sys.addaudithook(files.audit)
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
         results.put(Counter(attempt(files, seed, n) for n in numbers))
@@ -357,10 +358,11 @@ def run(count: int, seed: int, first: int = 0) -> Counter[str]:
     """All copies; a batch that ends by itself counts as a fault."""
     total: Counter[str] = Counter()
     context = multiprocessing.get_context("fork")
+    cases = suite.one_of_each(suite.node_cases(without=suite.SLOW))
     for start in range(first, first + count, BATCH):
         results: Any = context.SimpleQueue()
         numbers = range(start, min(start + BATCH, first + count))
-        p = context.Process(target=batch, args=(seed, numbers, results))
+        p = context.Process(target=batch, args=(seed, numbers, cases, results))
         p.start()
         p.join()
         if p.exitcode:

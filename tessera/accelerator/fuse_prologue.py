@@ -27,7 +27,7 @@ def absorbed(steps: Sequence[Any], outputs: Sequence[str]) -> list[Any]:
     i = 0
     while i < len(found):
         s = found[i]
-        if isinstance(s, Kernel) and is_thin(s):
+        if isinstance(s, Kernel) and not s.asked and s.tile is None and is_thin(s):
             taken = _taken(found, i)
             found[i] = _joined(found, taken, i, outputs)
             for j in taken:  # from the last to the first

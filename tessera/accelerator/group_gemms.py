@@ -45,6 +45,8 @@ def together(steps: Sequence[Step]) -> list[Step | tuple[Kernel, ...]]:
 
 def _can_wait(k: Kernel) -> bool:
     """Whether a kernel is a product of narrow matrices in whole blocks, but in few of them."""
+    if k.tile is not None or k.asked:  # the block, or the threads, are the user's
+        return False
     if not k.contracts or k.seen or len(k.stages[0].axes) != 2:
         return False
     narrow = all(bare(t).dtype.bits <= 16 for t in factors(k.stages[0]))

@@ -17,6 +17,7 @@ from tessera.compile.pipeline import SHARED as PASSES
 from tessera.compile.pipeline import passes_of as all_passes
 from tessera.compile.target import REGISTRY, demand_target, target_of
 from tessera.core.flags import flags
+from tessera.core.modules import refuse_calls
 from tessera.core.notice import notice
 from tessera.core.spans import span
 from tessera.ir.graph.ir import Graph
@@ -28,6 +29,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+refuse_calls(__name__, "compile: ts.compile is a package of the compiler; write ts.jit(f)")
 TARGETS = tuple(name for name, t in REGISTRY.items() if t.listed)  # those that Tessera has itself
 # What a graph needs to consist of loop nests, for whichever target.
 LOOP_PASSES = (*all_passes("cpu", GRAPH)[len(PASSES) : -1], all_passes("cuda", GRAPH)[-1])

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tessera.compile.code import Code
@@ -17,6 +18,7 @@ from tessera.core.during import During
 from tessera.core.flags import flags
 from tessera.core.kernels import Kernels
 from tessera.ir.graph.ir import Graph
+from tessera.ir.graph.scheduled import with_schedules
 from tessera.ir.graph.verify import verify as verify_graph
 from tessera.ir.tile.unit import Unit
 
@@ -74,8 +76,12 @@ class Driver:
 
     def _ran(self, p: Pass, ir: Any) -> Any:
         begin = time.perf_counter()
+        if isinstance(ir, Graph) and ir.schedules:
+            self.context = replace(self.context, schedules=ir.schedules)
         with During(p.name):
             made = p.run(ir, *(getattr(self.context, n) for n in p.given))
+            if isinstance(made, Graph):  # passes make graphs of nodes
+                made = with_schedules(made, self.context.schedules)
             seconds = time.perf_counter() - begin
             if flags().verify:
                 self.verify(made)

@@ -21,6 +21,7 @@ class Context:
     roles: bool = False  # whether groups of threads of the GPU may have roles
     device: Any = None  # what Triton builds for
     texts: Any = None  # what was printed already
+    schedules: tuple[tuple[str, str], ...] = ()  # the user's, by the names of kernels
     loading: Any = None  # where machine code is built
 
 

@@ -62,6 +62,9 @@ CPU: tuple[Pass, ...] = (
     # Last: a nest belongs to a kernel in its final form.
     Pass(SCHEDULE, "tune", Deferred("tessera.compile.cpu.nests:tuned_nests"),
          "give kernels the loop nests that the tuner has found for them", given=("sizes",)),
+    # After tune: what the user says counts.
+    Pass(SCHEDULE, "assign", Deferred("tessera.ir.schedule.assign:assign"),
+         "give kernels the schedules that the user named them for", given=("schedules", "target")),
 
     # The first lowering that serves a step makes its launches.
     Pass(TILE, "lower_loop", Deferred("tessera.ir.tile.lower:lower_loop"),
@@ -110,6 +113,8 @@ GPU: tuple[Pass, ...] = (
          "fold several axes at once"),
     Pass(SCHEDULE, "fuse_horizontal", Deferred("tessera.ir.schedule.fuse_horizontal:fuse_horizontal"),
          "fuse adjacent kernels of the same rows"),
+    Pass(SCHEDULE, "assign", Deferred("tessera.ir.schedule.assign:assign"),
+         "give kernels the schedules that the user named them for", given=("schedules", "target")),
     # From here on a program is for the sizes of a call.
     Pass(SCHEDULE, SPECIALIZE, Deferred("tessera.ir.schedule.specialize:specialize"),
          "put the sizes of a call in place of symbols", given=("sizes",)),
@@ -150,6 +155,8 @@ GPU: tuple[Pass, ...] = (
          "split a long reduction of few rows into two launches"),
     Pass(TILE, "lower_rows", Deferred("tessera.ir.tile.gpu.lower:lower_rows"),
          "lower a kernel of rows to tiles of rows and columns"),
+    Pass(TILE, "assign_threads", Deferred("tessera.ir.tile.gpu.lower:assign_threads"),
+         "give launches the warps and stages of the user's schedule"),
 
     # Before emit, which prints the wait.
     Pass(TARGET, "dependent_launch", Deferred("tessera.compile.gpu.lowering:dependent_launch"),

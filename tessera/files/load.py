@@ -222,10 +222,10 @@ class Weights(Mapping[str, Tensor]):
     def placed(self, name: str, like: Any) -> Tensor:
         """A tensor on the mesh of `like`, of which this rank reads its own shards."""
         t = self.type_of(name)
-        made: Tensor = from_function(
-            t.shape, like.layout, like.mesh, lambda where: self.part(name, where), t.dtype
+        shape = [int(n) for n in t.shape]
+        return from_function(
+            shape, like.layout, like.mesh, lambda where: self.part(name, where), t.dtype
         )
-        return made
 
     def tree(self, like: Any = None) -> Any:
         """The tree that was saved, in the classes of `like` where it is given."""

@@ -46,20 +46,26 @@ index_copy_ masked_fill_ resize_ set_ detach_"""
 
 
 class _Absent:
-    """Stands for a method of another library's arrays; whoever asks for it is told what to write.
+    """Stands for an attribute of another library's objects; whoever asks for it is told what to write.
 
     Descriptors for the usual names leave the attributes that exist as fast as they are, which __getattr__
     would not.
     """
 
-    def __init__(self, name: str):
-        self._name = name
+    def __init__(self, name: str, what: str = "a tensor", advice: str = ""):
+        self._name, self._what, self._advice = name, what, advice
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        raise absent("a tensor", self._name, ())
+        raise self._error()
 
     def __set__(self, instance: Any, value: Any) -> None:
-        raise absent("a tensor", self._name, ())
+        raise self._error()
+
+    def _error(self) -> AttributeError:
+        if not self._advice:
+            return absent(self._what, self._name, ())
+        text = f"{self._what} has no attribute '{self._name}'; {wanted(self._advice)}"
+        return located(NoAttributeError(text))  # type: ignore[return-value]
 
 
 _NAMES = (*METHODS, *_METHODS.split(), *_IN_PLACE.split())
@@ -76,6 +82,34 @@ class Habits:
             for n in object.__dir__(self)
             if is_shown(n) and not isinstance(vars(Habits).get(n), _Absent)
         ]
+
+
+# What people ask of a compiled function in PyTorch and JAX, and what to write here.
+_OF_FUNCTIONS = {
+    **dict.fromkeys(("eval", "train"), "it as an argument, as in f(params, x, training=False)"),
+    **dict.fromkeys(("parameters", "named_parameters", "state_dict"),
+                    "ts.tree.leaves(params): parameters are arguments"),
+    "load_state_dict": "params = ts.load(path): parameters are arguments",
+    **dict.fromkeys(("to", "cuda", "cpu"), "f(x.to(device)): a function runs where its arguments are"),
+    "forward": "f(x)", "backward": "ts.grad(f)(x)", "zero_grad": "nothing: gradients are values",
+    **dict.fromkeys(("compile", "trace"), "f.lower(*args)"), "graph": "f.lower(*args).graph",
+    **dict.fromkeys(("code", "as_text", "compiler_ir", "text"), "f.lower(*args).target"),
+    "cost_analysis": "f.inspect(*args), or tessera profile FILE",
+    **dict.fromkeys(("clear_cache", "cache_clear"), "ts.cache.clear()"),
+    "vmap": "ts.vmap(f)", "grad": "ts.grad(f)", "shape": "ts.shapes(f, *types)",
+    "eval_shape": "ts.eval_shape(f, *args)",
+}  # fmt: skip
+
+
+class FunctionHabits:
+    """The names that users of other libraries expect of a compiled function."""
+
+    def __dir__(self) -> list[str]:
+        return [n for n in object.__dir__(self) if n not in _OF_FUNCTIONS]
+
+
+for _name, _way in _OF_FUNCTIONS.items():
+    setattr(FunctionHabits, _name, _Absent(_name, "a jitted function", _way))
 
 
 _INNER = frozenset(

@@ -28,6 +28,7 @@ from tessera.core.errors import (
     AnnotationError,
     DeviceError,
     OperandError,
+    ScheduleError,
     TesseraError,
     located,
     too_deep,
@@ -45,6 +46,7 @@ from tessera.ir.graph.ir import (
     data_of,
 )
 from tessera.ir.graph.numbers import checking
+from tessera.ir.graph.scheduled import with_schedules
 from tessera.lang import linear_state
 from tessera.lang.annotation import StateSpec, TensorSpec
 from tessera.lang.arguments import (
@@ -62,9 +64,11 @@ from tessera.lang.arguments import (
 from tessera.lang.compilations import COMPILATIONS, Compilation, note, reason
 from tessera.lang.device import gpu_of
 from tessera.lang.donation import run_donating, tell_kept
+from tessera.lang.habits import FunctionHabits
 from tessera.lang.lowered import Lowered
 from tessera.lang.methods import BoundMethod
 from tessera.lang.results import Returns
+from tessera.lang.schedules import schedules_of
 from tessera.lang.shortcut import follow
 from tessera.lang.state_marks import check_device
 from tessera.lang.stream import Stream, current_stream
@@ -83,7 +87,7 @@ def _token(x: Tensor) -> Any:
     return x.type if d is CPU else (x.type, d.kind, d.index)
 
 
-class Jitted:
+class Jitted(FunctionHabits):
     """A function that compiles itself for the types it is called with."""
 
     def __init__(
@@ -94,9 +98,14 @@ class Jitted:
         numerics: str | None = None,
         target: str | None = None,
         static_argnums: int | Sequence[int] = (),
+        schedules: Any = None,
     ):
         demand_function("jit", f)
         self._numerics, self._target = numerics, target
+        try:
+            self._schedules = schedules_of(schedules)
+        except ScheduleError as e:
+            raise located(e) from None
         update_wrapper(self, f)
         self._f, self._name = f, getattr(f, "__name__", "function")
         try:
@@ -305,7 +314,7 @@ class Jitted:
             begin = time.perf_counter()
             with collected_later():
                 t = self._trace(c, types, gpu_of(target, device))
-                executable = compile_graph(t.graph, place, numerics)
+                executable = compile_graph(self._assigned(t.graph, place), place, numerics)
             if numerics == "strict":
                 refuse_hosted(executable)
             entry = Variant(executable, t.structure, self._donated(c), device, checked)
@@ -316,6 +325,15 @@ class Jitted:
                 self._note(c, executable, (chosen, types), time.perf_counter() - begin)
         self._entries[key] = entry
         return entry
+
+    def _assigned(self, g: Graph, place: str) -> Graph:
+        """The graph with the schedules of its kernels."""
+        kind = place.partition(":")[0]
+        if self._schedules and kind in ("numpy", "mesh"):
+            raise ScheduleError(
+                f"{self._name}: schedules do nothing on {kind}: name them for cpu or a GPU"
+            )
+        return with_schedules(g, self._schedules)
 
     def _note(self, c: Call, executable: Executable, key: Any, seconds: float) -> None:
         """Tell those who watch what was compiled, and on what it was called."""
@@ -485,6 +503,7 @@ class Jitted:
     def keeping(self, target: str | None = None) -> Jitted:
         """The same function, which takes no argument over: calls may be repeated."""
         f = Jitted(self._f, sorted(self._static), (), self._numerics, target or self._target)
+        f._schedules = self._schedules
         f._is_method = self._is_method
         return f
 
@@ -548,6 +567,7 @@ def jit(
     donate: Sequence[str] = (),
     numerics: str | None = None,
     target: str | None = None,
+    schedules: Any = None,
 ) -> Any:
     """Compile a function for the types it is called with.
 
@@ -559,15 +579,15 @@ def jit(
     TESSERA_TARGET sets, or the device of the tensors.  For an architecture (`hip:gfx942`) a program is
     compiled and not run: see `lower`.  `numerics` is one of `deterministic`, `strict` and `fast`;
     docs/numerics.md says what each promises.  `donate` names arguments whose memory results may take on the
-    target `cpu`; tensors that were passed for them cannot be used afterwards.
+    target `cpu`; tensors that were passed for them cannot be used afterwards.  `schedules` are those of
+    its kernels, by the names that `f.lower(...).schedule` has, or a file of them (docs/scheduling.md).
     """
     if f is None:
         return lambda g: jit(
             g, static_argnames=static_argnames, static_argnums=static_argnums, donate=donate,
-            numerics=numerics,
-            target=target,
+            numerics=numerics, target=target, schedules=schedules,
         )  # fmt: skip
-    given = (static_argnames, donate, numerics, target, static_argnums)
+    given = (static_argnames, donate, numerics, target, static_argnums, schedules)
     method = method_of(f)
     if method is None:
         return Jitted(f, *given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Sequence
 from html import escape
@@ -11,14 +12,20 @@ from tessera.compile import PASSES
 from tessera.compile.executable import Executable, Step
 from tessera.compile.fallback import PlainExecutable
 from tessera.compile.passes import GRAPH
+from tessera.core.deferred import Deferred
 from tessera.core.errors import OperandError, located
 from tessera.core.kernels import Kernels
 from tessera.ir.graph.ir import Graph, Node
+from tessera.lang.schedules import save
 
 if TYPE_CHECKING:  # loaded by the first function that is compiled for the machine
     from tessera.compile.cpu.executable import MachineExecutable
     from tessera.ir.schedule.ir import Program
     from tessera.ir.schedule.memory import MemoryPlan
+
+
+# Loaded when the nests of a program are first saved.
+_default_nest = Deferred("tessera.ir.schedule.choose:default_nest")
 
 
 class Lowered:
@@ -110,6 +117,13 @@ class Lowered:
             return found
         nodes = [n for n in machine.host_nodes if n.op.view is None]
         return {f"{n.op.name}_{i}": _why(n) for i, n in enumerate(nodes)}
+
+    def save_schedules(self, path: str | os.PathLike[str]) -> None:
+        """Write the nest of every kernel to a file, which `jit(schedules=path)` reads."""
+        kernels: list[Any] = [s for s in self.schedule.steps if hasattr(s, "nest")]
+        if not hasattr(self._executable, "image"):
+            raise located(OperandError('save_schedules: nests are of CPUs; use jit(target="cpu")'))
+        save(path, {k.name: str(k.nest or _default_nest(k)) for k in kernels})
 
     @property
     def memory(self) -> MemoryPlan:

@@ -1677,7 +1677,13 @@ def margin_ranking(
 ) -> Tensor:
     """max(0, margin - targets * (x - y)): x ranks above y where the target is 1, below where -1."""
 
-def matmul(a: ArrayLike, b: ArrayLike, *, tile_shape: tuple[int, int, int] | None = ...) -> Tensor:
+def matmul(
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    tile_shape: tuple[int, int, int] | None = ...,
+    schedule: Any = ...,
+) -> Tensor:
     """Matrix product over the last two axes; the axes before them broadcast."""
 
 def matrix_diag(x: ArrayLike, offset: int = ...) -> Tensor:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from tessera.core.counterparts import lacking
 from tessera.core.dtype import DType
@@ -91,5 +91,7 @@ dropout, key, split, fold_in = random.dropout, random.key, random.split, random.
 __all__ = list(random.__all__)
 
 
-def __getattr__(name: str) -> Any:
-    raise lacking("op.random", name, __all__)
+if not TYPE_CHECKING:  # for type checkers a name that is lacking is an error
+
+    def __getattr__(name: str) -> Any:
+        raise lacking("op.random", name, __all__)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tessera.core import dlpack
-from tessera.core.blame import blames_arguments, unexpected
+from tessera.core.blame import blames_arguments, methods_blame_arguments, unexpected
 from tessera.core.deferred import Deferred
 from tessera.core.device import GPUS, Device
 from tessera.core.dims import Dim
@@ -117,6 +117,7 @@ def _unary(f: Callable[[Any], Value]) -> Callable[[Any], Any]:
 _DECISIONS = frozenset(("bool", "int", "float", "complex", "index", "item"))
 
 
+@methods_blame_arguments
 class Tensor(Value, Plotted, habits.Habits, Shardable):
     """An n-dimensional array on a device, or a traced value inside jit and the transforms.
 

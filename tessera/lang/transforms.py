@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import update_wrapper, wraps
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from tessera.algebra.operator import gradients
 from tessera.compile import compile_graph
@@ -38,12 +38,15 @@ from tessera.transform.differentiate import (
 from tessera.transform.differentiate import linearize as linearize_graph
 from tessera.transform.inline import inline
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
-def guarded(f: Callable[..., Any]) -> Callable[..., Any]:
+
+def guarded(f: Callable[P, R]) -> Callable[P, R]:
     """f, with errors shown at the user's line."""
 
     @wraps(f)
-    def run(*args: Any, **kwargs: Any) -> Any:
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return f(*args, **kwargs)
         except TesseraError as e:

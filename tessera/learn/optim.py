@@ -6,7 +6,7 @@ or a function of the step (a schedule).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tessera.core.counterparts import lacking
 from tessera.learn.clipping import clip_by_global_norm, clip_by_value, global_norm
@@ -103,5 +103,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-def __getattr__(name: str) -> Any:
-    raise lacking("optim", name, __all__)
+if not TYPE_CHECKING:  # for type checkers a name that is lacking is an error
+
+    def __getattr__(name: str) -> Any:
+        raise lacking("optim", name, __all__)

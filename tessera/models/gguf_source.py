@@ -12,19 +12,9 @@ from tessera.lang.create import tensor
 from tessera.models.blocks import Array, Groups
 from tessera.models.config import Config
 from tessera.models.gguf import GGUF
+from tessera.models.gguf_families import architecture
 from tessera.models.source import check_shape
 from tessera.models.weights import packed
-
-ARCHITECTURES = {
-    "llama": "llama",
-    "qwen2": "qwen2",
-    "qwen3": "qwen3",
-    "gemma": "gemma",
-}
-# Their conversion interleaves the halves of each head's queries and keys.
-INTERLEAVED = ("llama",)
-# Their conversion adds one to every gain of a norm.
-ADDED_ONE = ("gemma",)
 
 FIELDS = {
     "hidden_size": "embedding_length", "num_hidden_layers": "block_count",
@@ -35,36 +25,25 @@ FIELDS = {
     "sliding_window": "attention.sliding_window",
 }  # fmt: skip
 
-NAMES = {
-    r"model\.embed_tokens": "token_embd", r"model\.norm": "output_norm", "lm_head": "output",
-    r"model\.layers\.(\d+)\.input_layernorm": r"blk.\1.attn_norm",
-    r"model\.layers\.(\d+)\.self_attn\.([qkv])_proj": r"blk.\1.attn_\2",
-    r"model\.layers\.(\d+)\.self_attn\.o_proj": r"blk.\1.attn_output",
-    r"model\.layers\.(\d+)\.self_attn\.([qk])_norm": r"blk.\1.attn_\2_norm",
-    r"model\.layers\.(\d+)\.mlp\.(gate|up|down)_proj": r"blk.\1.ffn_\2",
-}  # fmt: skip
 DIVISORS = "rope_freqs.weight"  # of the angles of each pair: how Llama 3.1 and later are scaled
-_NORM2 = r"model\.layers\.(\d+)\.post_attention_layernorm"
-PLAIN_NORMS = {_NORM2: r"blk.\1.ffn_norm"}
 
 
 def config_of(g: GGUF) -> Config:
     """The config that a file's metadata describes."""
     kind = g.metadata.get("general.architecture")
-    if not isinstance(kind, str) or kind not in ARCHITECTURES:
-        raise ModelError(
-            f"{g.path}: the architecture is {kind!r}, expected one of {', '.join(ARCHITECTURES)}"
-        )
+    known = architecture(kind, str(g.path))
     values = {hub: _plain(g.metadata.get(f"{kind}.{own}")) for hub, own in FIELDS.items()}
     values |= {
-        "model_type": ARCHITECTURES[kind],
+        "model_type": known.model_type,
         "tie_word_embeddings": "output.weight" not in g.tensors,
     }
     names = g.metadata.get("tokenizer.ggml.tokens")
     values["vocab_size"] = len(names) if isinstance(names, list) else None
-    values["rope_scaling"] = _scaling(g, kind)
+    values["rope_scaling"] = _scaling(g, str(kind))
+    values |= known.more(lambda name: _listed(g.metadata.get(f"{kind}.{name}")), values)
     c = Config(values, str(g.path))
-    _check_heads(g, kind, c)
+    if not known.turned:
+        _check_heads(g, str(kind), c)
     return c
 
 
@@ -81,6 +60,10 @@ def _check_heads(g: GGUF, kind: str, c: Config) -> None:
 
 def _plain(x: Any) -> Any:
     return None if isinstance(x, np.ndarray | list) else x
+
+
+def _listed(x: Any) -> Any:
+    return x.tolist() if isinstance(x, np.ndarray) else x
 
 
 def _scaling(g: GGUF, kind: str) -> dict[str, Any] | None:
@@ -100,19 +83,25 @@ class GGUFSource:
 
     def __init__(self, g: GGUF, c: Config):
         self._file, self._config = g, c
-        self._kind = c.values["model_type"]
-        self._names = NAMES | PLAIN_NORMS
+        self._known = architecture(g.metadata.get("general.architecture"), str(g.path))
+        self._kind = self._known.model_type
         self._read = {DIVISORS}
 
     def _stored(self, name: str) -> str:
+        sinks = re.fullmatch(r"model\.layers\.(\d+)\.self_attn\.sinks", name)
+        if sinks:
+            return f"blk.{sinks[1]}.attn_sinks.weight"
         stem, _, end = name.rpartition(".")
-        for pattern, own in self._names.items():
+        for pattern, own in self._known.names.items():
             if re.fullmatch(pattern, stem):
                 return f"{re.sub(pattern, own, stem)}.{end}"
         return name
 
     def has(self, name: str) -> bool:
-        """Whether there is a tensor of this name."""
+        """Whether there is a tensor of this name; experts have blocks where all their matrices do."""
+        if name.endswith("_blocks"):
+            kinds = [self._file.tensors.get(n) for n in _expert_names(name.removesuffix("_blocks"))]
+            return all(t is not None and t.format.name == "MXFP4" for t in kinds)
         return self._stored(name) in self._file.tensors
 
     def finish(self) -> None:
@@ -126,12 +115,47 @@ class GGUFSource:
 
     def vector(self, name: str, *shape: int) -> Any:
         """A tensor in f32."""
+        if ".experts." in name:
+            return self._experts(name, shape)
         self._read.add(self._stored(name))
         found = self._file.tensor(self._stored(name))
+        if self._known.turned and found.ndim == 2 and "wpe" not in name:
+            found = np.ascontiguousarray(found.T)
         check_shape(name, found.shape, shape, str(self._file.path))
         if self._interleaved(name):
             found = found[self._rows(name, len(found))]
-        return tensor(found - 1 if self._kind in ADDED_ONE and "norm" in name else found)
+        return tensor(found - 1 if self._known.added_one and "norm" in name else found)
+
+    def _experts(self, name: str, shape: tuple[int, ...]) -> Any:
+        """The matrices (experts, in, out) or biases of all experts; gates and ups are interleaved."""
+        names = _expert_names(name)
+        experts, *rows, columns = shape
+        parts = []
+        for own in names:
+            self._read.add(own)
+            part = self._file.tensor(own)
+            wanted = (experts, columns // len(names), *rows)
+            check_shape(own, part.shape, wanted, str(self._file.path))
+            parts.append(part.swapaxes(1, 2) if rows else part)
+        found = parts[0] if len(parts) == 1 else _interleaved(parts)
+        return tensor(np.ascontiguousarray(found))
+
+    def groups(
+        self, name: str, experts: int, rows: int, columns: int, size: int
+    ) -> tuple[Any, Any]:
+        """Matrices (experts, rows, columns) in MXFP4: codes (experts, groups, size, columns), and scales."""
+        codes, scales = [], []
+        own_names = _expert_names(name)
+        for own in own_names:
+            self._read.add(own)
+            wanted = (experts, columns // len(own_names), rows)
+            check_shape(own, self._file.tensors[own].shape, wanted, str(self._file.path))
+            g = self._file.groups(own)
+            split = (experts, columns // len(own_names), rows // size)
+            codes.append(np.moveaxis(g.codes.reshape(*split, size), 1, 3))
+            scales.append(np.moveaxis(g.scale.reshape(split), 1, 2))
+        both = [x[0] if len(x) == 1 else _interleaved(x) for x in (codes, scales)]
+        return tensor(np.ascontiguousarray(both[0])), tensor(np.ascontiguousarray(both[1]))
 
     def matrix(self, name: str, rows: int, columns: int) -> Any:
         """The weights (in, out) of a linear layer."""
@@ -163,7 +187,7 @@ class GGUFSource:
         return groups if order is None else _reordered(groups, order)
 
     def _interleaved(self, name: str) -> bool:
-        return self._kind in INTERLEAVED and re.search(r"self_attn\.[qk]_proj", name) is not None
+        return self._known.interleaved and re.search(r"self_attn\.[qk]_proj", name) is not None
 
     def _rows(self, name: str, rows: int) -> Array:
         """Rows in the order of halves, which a file has in the order of pairs."""
@@ -175,6 +199,23 @@ class GGUFSource:
                 f"{self._file.path}: {rows} rows of {name} are not {heads} heads of pairs"
             )
         return np.arange(rows).reshape(heads, -1, 2).swapaxes(1, 2).reshape(-1)
+
+
+def _expert_names(name: str) -> list[str]:
+    """The tensors of a file that hold what Hugging Face calls experts.gate_up_proj or experts.down_proj."""
+    found = re.fullmatch(r"model\.layers\.(\d+)\.mlp\.experts\.(gate_up|down)_proj(_bias)?", name)
+    if found is None:
+        raise ModelError(f"experts have no tensor {name}")
+    layer, which, bias = found.groups()
+    end = "bias" if bias else "weight"
+    parts = ("gate", "up") if which == "gate_up" else ("down",)
+    return [f"blk.{layer}.ffn_{part}_exps.{end}" for part in parts]
+
+
+def _interleaved(parts: list[Array]) -> Array:
+    """Two arrays with the elements of their last axes in turn."""
+    stacked = np.stack(parts, axis=-1)
+    return stacked.reshape(*stacked.shape[:-2], -1)
 
 
 def _reordered(g: Groups, order: Array) -> Groups:

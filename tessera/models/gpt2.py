@@ -54,12 +54,15 @@ def params(s: Shape, w: Source) -> Tree:
         out: Tree = {n: _pair(w, prefix + n, (s.width,), (s.width,)) for n in ("ln_1", "ln_2")}
         return out | {n: _pair(w, prefix + n, size, size[1:]) for n, size in sizes.items()}
 
-    return {
+    out: Tree = {
         "embedding": w.table("wte.weight", s.vocabulary, s.width),
         "positions": w.vector("wpe.weight", s.context, s.width),
         "norm": _pair(w, "ln_f", (s.width,), (s.width,)),
         "layers": [block(f"h.{i}.") for i in range(s.layers)],
     }
+    if w.has("lm_head.weight"):  # files that write the tied matrix twice
+        out["head"] = w.matrix("lm_head.weight", s.width, s.vocabulary)
+    return out
 
 
 def _pair(w: Source, name: str, weight: tuple[int, ...], bias: tuple[int, ...]) -> tuple[Any, Any]:
@@ -92,5 +95,5 @@ def _attention(s: Shape, p: Tree, x: Any, held: Any, places: Any) -> tuple[Any, 
 
 
 def logits(s: Shape, p: Tree, x: Any) -> Any:
-    """Scores of every next token, by the tied embedding."""
-    return scores(x, p["embedding"])
+    """Scores of every next token, by the tied embedding unless there is a matrix of its own."""
+    return linear(x, p["head"]) if "head" in p else scores(x, p["embedding"])

@@ -1,4 +1,4 @@
-"""Llama, Mistral, Qwen 2, Qwen 3 and SmolLM: their configs and the names of their weights."""
+"""Llama, Mistral, Qwen 2, Qwen 3, SmolLM and Phi 3: their configs and the names of their weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tessera.models.rope import tables
 from tessera.models.source import Source
 
 LONGEST = 1 << 17  # positions of the tables of angles, 64 MiB for heads of 64; GPT-OSS has as many
-KINDS = ("llama", "mistral", "qwen2", "qwen3", "smollm3")
+KINDS = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "phi3")
 
 
 def shape(c: Config) -> Shape:
@@ -38,7 +38,7 @@ def shape(c: Config) -> Shape:
 
 def _windows(c: Config, layers: int) -> tuple[int | None, ...]:
     window = c.maybe_size("sliding_window")
-    if not c.flag("use_sliding_window", c.values.get("model_type") == "mistral"):
+    if not c.flag("use_sliding_window", c.values.get("model_type") in ("mistral", "phi3")):
         window = None
     kinds = c.layer_types(layers)
     if kinds is None:
@@ -98,11 +98,17 @@ def layer(s: Shape, w: Source, prefix: str, norms: dict[str, str] = NORMS) -> Tr
         "up": (s.width, s.hidden), "down": (s.hidden, s.width),
     }  # fmt: skip
     out: Tree = {n: w.vector(f"{prefix}{name}.weight", s.width) for n, name in norms.items()}
+    fused = w.has(f"{prefix}self_attn.qkv_proj.weight")  # Phi 3
+    if fused:
+        out["qkv"] = w.matrix(f"{prefix}self_attn.qkv_proj.weight", s.width, q + 2 * kv)
+        out["gate_up"] = w.matrix(f"{prefix}mlp.gate_up_proj.weight", s.width, 2 * s.hidden)
     for n, name in LINEAR.items():
+        if fused and n not in ("o", "down"):
+            continue
         out[n] = w.matrix(f"{prefix}{name}.weight", *sizes[n])
         if w.has(f"{prefix}{name}.bias"):
             out[f"{n}_bias"] = w.vector(f"{prefix}{name}.bias", sizes[n][1])
     for n in ("q_norm", "k_norm"):
         if w.has(f"{prefix}self_attn.{n}.weight"):
             out[n] = w.vector(f"{prefix}self_attn.{n}.weight", s.head_dim)
-    return merged(out)
+    return out if fused else merged(out)

@@ -1,7 +1,7 @@
 """Layers: modules that are trees of their parameters."""
 
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tessera.core.counterparts import lacking
 from tessera.core.errors import NoAttributeError, located
@@ -107,7 +107,9 @@ def _is_inner(x: Any) -> bool:
     return x is not init and (isinstance(x, ModuleType) or not str(module).startswith("tessera.nn"))
 
 
-def __getattr__(name: str) -> Any:
-    if name in _OTHERS:
-        raise located(NoAttributeError(f"nn has no attribute '{name}'; write {_OTHERS[name]}"))
-    raise lacking("nn", name, __dir__())
+if not TYPE_CHECKING:  # for type checkers a name that is lacking is an error
+
+    def __getattr__(name: str) -> Any:
+        if name in _OTHERS:
+            raise located(NoAttributeError(f"nn has no attribute '{name}'; write {_OTHERS[name]}"))
+        raise lacking("nn", name, __dir__())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -368,8 +369,13 @@ def _ellipsis_sizes(values: list[Value], parts: list[str], count: int) -> dict[s
         Sample((5, 2, 3), (3, 4)), Sample((2, 1, 2, 3), (5, 3, 4)), Sample((2, 0), (0, 3)),
     ),
 )  # fmt: skip
-def matmul(a: ArrayLike, b: ArrayLike, *, tile_shape: tuple[int, int, int] | None = None) -> Value:
-    """Matrix product over the last two axes; the axes before them broadcast."""
+def matmul(
+    a: ArrayLike, b: ArrayLike, *, tile_shape: tuple[int, int, int] | None = None, schedule: Any = None
+) -> Value:  # fmt: skip
+    """Matrix product over the last two axes; the axes before them broadcast.
+
+    `tile_shape` and `schedule`, a Schedule, say how its kernel is cut up, which changes no bit.
+    """
     x, y = as_value(a, "matmul"), as_value(b, "matmul")
     if x.ndim == 0 or y.ndim == 0:
         raise ShapeError(f"matmul: operands {x.type}, {y.type}: a scalar is no matrix; use op.mul")
@@ -380,16 +386,19 @@ def matmul(a: ArrayLike, b: ArrayLike, *, tile_shape: tuple[int, int, int] | Non
         )
     if x.dtype is not y.dtype:
         x, y = (cast_to(v, promote_all([x.dtype, y.dtype])) for v in (x, y))
+    cut = {"tile_shape": tile_shape, "schedule": schedule}
     if x.ndim == 1:
-        row = matmul(expand_dims(x, 0), y, tile_shape=tile_shape)
+        row = matmul(expand_dims(x, 0), y, **cut)
         return squeeze(row, -2 if y.ndim > 1 else 0)
     if y.ndim == 1:
-        return squeeze(matmul(x, expand_dims(y, 1), tile_shape=tile_shape), -1)
+        return squeeze(matmul(x, expand_dims(y, 1), **cut), -1)
     if y.ndim == 2 and x.ndim > 2:  # one large product instead of one for each batch element
-        flat = matmul(reshape(x, (count(x.shape[:-1]), x.shape[-1])), y, tile_shape=tile_shape)
+        flat = matmul(reshape(x, (count(x.shape[:-1]), x.shape[-1])), y, **cut)
         return reshape(flat, (*x.shape[:-1], y.shape[-1]))
     batch = _batch_shape(x, y)
-    hint = {} if tile_shape is None else {"tile_shape": _tile(tile_shape)}
+    hint: dict[str, Any] = {} if tile_shape is None else {"tile_shape": _tile(tile_shape)}
+    if schedule is not None:
+        hint["schedule"] = _settings(schedule)
     x, y = (broadcast(v, (*batch, *v.shape[-2:])) for v in (x, y))
     if x.dtype.kind != "c":
         return matmul.bind(x, y, **hint)
@@ -415,12 +424,31 @@ def _tile(tile_shape: Any) -> tuple[int, int, int]:
         raise OperandError(
             f"matmul: tile_shape is {tile_shape!r}, expected three positive sizes (m, n, k)"
         )
+    _demand_blocks("tile_shape")
+    return t
+
+
+def _settings(schedule: Any) -> str:
+    """A schedule as JSON; a node that is made again has it already."""
+    if isinstance(schedule, str) and schedule.startswith("{"):
+        return schedule
+    whole = getattr(schedule, "schedule", schedule)  # of one that is being written
+    said = whole.to_dict() if hasattr(whole, "to_dict") else None
+    if not isinstance(said, dict) or not said:
+        raise OperandError(
+            f"matmul: schedule is {schedule!r:.40}, expected a Schedule that says something, as in "
+            "block(64, 64)"
+        )
+    _demand_blocks("schedule")
+    return json.dumps(said, sort_keys=True)
+
+
+def _demand_blocks(what: str) -> None:
     if flags().target == "numpy" and not is_looking():
         raise OperandError(
-            "matmul: tile_shape does nothing on numpy: its references have no blocks; leave it out, or use "
+            f"matmul: {what} does nothing on numpy: its references have no blocks; leave it out, or use "
             'jit(target="cpu")'
         )
-    return t
 
 
 def _batch_shape(x: Value, y: Value) -> Shape:

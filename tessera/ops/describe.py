@@ -19,6 +19,7 @@ PARAMETERS = {
     "key": "a key of ts.key or ts.split", "eps": "added before a division or root",
     "gain": "multiplies the result, of the shape of the last axis", "bias": "is added to the result",
     "tile_shape": "the block of a kernel, as (m, n, k)",
+    "schedule": "a Schedule: the block of a kernel, and on a GPU warps and stages",
     "causal": "hide what comes later", "scale": "multiplies the scores; 1/sqrt(dim) unless given",
     "mask": "True where a value counts", "groups": "how many groups channels are cut into",
     "stride": "one step for all axes, or one for each",

@@ -419,13 +419,19 @@ for n in range(3):
 takes = (time.time() - start) / 3
 rng, seen = random.Random(5), set()
 for k in range(count):
+    done, told = os.pipe()
     child = os.fork()
     if child == 0:
         for n in range(10 * k, 10**9):
             ts.save(path, tree(n), shard_bytes=most)
-    time.sleep(rng.uniform(0, 5 * takes))
+            os.write(told, b".")
+    os.close(told)
+    for _ in range(rng.randrange(4)):  # of saves that are done, then a moment within the next
+        os.read(done, 1)
+    time.sleep(rng.uniform(0, takes))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
+    os.close(done)
     got = ts.load(path)
     assert all((x.numpy() == got["n"]).all() for x in (got["a"], *got["b"])), k
     seen.add(got["n"])

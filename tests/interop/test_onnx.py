@@ -11,6 +11,7 @@ import pytest
 import tessera as ts
 from tessera import Tensor, cli, f32, op
 from tessera.core.flags import override
+from tools import mutate_onnx
 from tools import onnx_conformance as suite
 
 onnx = pytest.importorskip("onnx")
@@ -326,3 +327,23 @@ def test_tessera_run_and_inspect_take_models(tmp_path: Path, capsys: Any) -> Non
     assert "nodes          Add 1, Greater 1, Compress 1\n" in text
     assert cli.main(["run", str(path)]) == 2
     assert "the model needs --input for x" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", ["../secret.bin", "/etc/passwd", "\0", "a" * 5000, "", "."])
+def test_data_outside_of_the_folder_is_not_read(tmp_path: Path, place: str) -> None:
+    (tmp_path / "secret.bin").write_bytes(bytes(24))
+    folder = tmp_path / "models"
+    folder.mkdir()
+    made = mutate_onnx.external_model()
+    made.graph.initializer[0].external_data[0].value = place
+    (folder / "m.onnx").write_bytes(made.SerializeToString())
+    with pytest.raises(
+        ts.TesseraError, match=r"tensor 'w' is in .*, which is no file in the model's folder"
+    ):
+        ts.onnx.load(folder / "m.onnx")
+
+
+def test_damaged_files_are_refused_or_run(tmp_path: Path) -> None:
+    files = mutate_onnx.Files(tmp_path, suite.one_of_each(suite.node_cases(without=suite.SLOW)))
+    found = {mutate_onnx.attempt(files, 7, n).rpartition(" ")[2] for n in range(60)}
+    assert found == {"ran", "refused"}

@@ -88,6 +88,7 @@ def test_errors_of_the_users_own_functions_pass_through() -> None:
 def test_asking_for_an_attribute_is_no_error() -> None:
     x = names()["X"]
     assert not hasattr(x, "permute")
+    assert not hasattr(names()["ts"].jit(lambda v: v), "parameters")
     assert not hasattr(x, "foo")
     assert "permute" not in dir(x)
     assert "sum" in dir(x)

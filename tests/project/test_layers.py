@@ -55,7 +55,7 @@ MAY_IMPORT = {
     "native": "",  # the C runtime, as files
     "cli": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api cache tessera models serve replay native train",
     "__main__": "cli",
-    "tessera": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api files data train testing replay",
+    "tessera": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api cache models files data train testing replay",
 }
 # What an installation always has; every other third-party package is optional.
 REQUIRED = {"numpy", "ml_dtypes"}

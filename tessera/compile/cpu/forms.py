@@ -43,8 +43,12 @@ def form_of(k: Kernel | Group, types: Mapping[str, TensorType]) -> str:
     inner = k.kernels if isinstance(k, Group) else (k,)
     skipped = ("name", "stages")
     rest = [
-        getattr(x, f.name) for x in inner for f in fields(x) if f.name not in (*skipped, "tile")
+        getattr(x, f.name)
+        for x in inner
+        for f in fields(x)
+        if f.name not in (*skipped, "tile", "asked")
     ]
+    rest += [x.asked for x in inner if x.asked]
     rest += [x.tile for x in inner if x.tile is not None]
     rest += [(k.rows, [len(x.stages) for x in inner])]
     text = _WORD.sub(number, "\n".join([*k.outputs, *map(str, k.stages), repr(rest)]))

@@ -190,11 +190,11 @@ class _Reader:
         said = {_text(e.key): _text(e.value) for e in t.external_data}
         if self.folder is None:
             raise OnnxError(f"onnx: {what} is in another file; load the model by its path")
-        path = (self.folder / said.get("location", "")).resolve()
-        if not path.is_relative_to(self.folder) or not path.is_file():
-            raise OnnxError(
-                f"onnx: {what} is in {said.get('location')!r}, which is no file in the model's folder"
-            )
+        path = _inside(self.folder, said.get("location", ""))
+        if path is None:
+            where = repr(said.get("location"))
+            where = where if len(where) < 100 else f"{where[:97]}..."
+            raise OnnxError(f"onnx: {what} is in {where}, which is no file in the model's folder")
         if path not in self.maps:
             empty = path.stat().st_size == 0
             self.maps[path] = np.zeros(0, np.uint8) if empty else np.memmap(path, np.uint8, "r")
@@ -208,8 +208,17 @@ class _Reader:
         return whole[start : start + length]
 
 
+def _inside(folder: Path, name: str) -> Path | None:
+    """The file of a folder with this name; None where there is none, or links lead out of the folder."""
+    try:
+        path = (folder / name).resolve()
+        return path if path.is_relative_to(folder) and path.is_file() else None
+    except (OSError, ValueError):  # a name that no file can have
+        return None
+
+
 def _whole(text: str, what: str) -> int:
-    if not text.isascii() or not text.isdigit():
+    if not text.isascii() or not text.isdigit() or len(text) > 19:
         raise OnnxError(f"onnx: {what} has the offset or length {text!r}, expected a whole number")
     return int(text)
 

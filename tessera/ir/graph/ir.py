@@ -129,7 +129,9 @@ class Node:
 class Graph(Pictured):
     """Inputs, nodes in order, outputs.  Immutable."""
 
-    __slots__ = ("_text", "captured", "guards", "input_names", "inputs", "name", "nodes", "outputs")
+    __slots__ = (
+        "_text", "captured", "guards", "input_names", "inputs", "name", "nodes", "outputs", "schedules",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -140,11 +142,12 @@ class Graph(Pictured):
         input_names: Sequence[str] = (),
         captured: Sequence[Value] = (),
         guards: Sequence[Guard] = (),
+        schedules: Sequence[tuple[str, str]] = (),
     ):
         self.inputs, self.nodes, self.outputs = tuple(inputs), tuple(nodes), tuple(outputs)
         self.name, self.input_names = name, tuple(input_names)
-        self.captured = tuple(captured)  # concrete tensors bound to the last inputs
-        self.guards = tuple(guards)
+        self.captured, self.guards = tuple(captured), tuple(guards)  # data of the last inputs
+        self.schedules = tuple(schedules)  # of kernels by name, as JSON
         self._text: str | None = None
 
     def __str__(self) -> str:

@@ -24,6 +24,7 @@ from tessera.core.text import Reader, type_text
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import CANONICAL_TEXT, Builder, Graph, Node, Value
 from tessera.ir.graph.op import Op, known
+from tessera.ir.graph.scheduled import with_schedules
 
 LEVEL = "graph"
 PREFIX = "tessera."
@@ -35,11 +36,13 @@ EFFECTS = "effects"  # the attribute that says what a node does beside computing
 def print_graph(g: Graph, locations: bool = False) -> str:
     """The text of a graph, canonical without locations."""
     block = _Printer(locations).block(g)
-    attributes = {
+    attributes: dict[str, Any] = {
         "name": g.name,
         "input_names": g.input_names,
         "guards": tuple(map(guard_attribute, g.guards)),
     }
+    if g.schedules:
+        attributes["schedules"] = dict(g.schedules)
     return print_operation(
         module(LEVEL, Operation("tessera.graph", attributes=attributes, blocks=(block,)))
     )
@@ -111,7 +114,9 @@ def graph_of(reader: Reader, op: Operation) -> Graph:
     with scope(Scope.of(guards)):
         name = str(op.attributes.get("name", "main"))
         names = tuple(map(str, op.attributes.get("input_names", ())))
-        return _Parser(reader).graph(op.blocks[0], op, {}, name, names, guards)
+        made = _Parser(reader).graph(op.blocks[0], op, {}, name, names, guards)
+        given = op.attributes.get("schedules", {})
+        return with_schedules(made, [(str(n), str(x)) for n, x in given.items()])
 
 
 def guards_of(reader: Reader, op: Operation) -> tuple[Guard, ...]:

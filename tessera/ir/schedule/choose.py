@@ -74,18 +74,19 @@ def default_nest(kernel: Kernel) -> Nest:
     if not kernel.contracts:
         return _of_rows(kernel)
     found = matrix_nest(kernel) or _of_contraction(kernel)
-    return found if kernel.tile is None else _tiled(found, kernel.tile)
+    return found if kernel.tile is None else tiled(found, kernel.tile)
 
 
-def _tiled(nest: Nest, tile: tuple[int, int, int]) -> Nest:
+def tiled(nest: Nest, tile: tuple[int, int, int]) -> Nest:
     """A nest whose instances compute blocks of the rows and columns asked for, in whole blocks of registers.
 
+    A size of 0 is not asked for.
     The depth of a block is that of a leaf: the order of sums belongs to the program (core/folds.py).
     """
     loops = list(nest.loops)
     for axis, wanted in zip("mn", tile[:2], strict=True):
         own = [i for i, x in enumerate(loops) if x.axis == axis]
-        if not own or loops[own[0]].kind != "parallel":
+        if not wanted or not own or loops[own[0]].kind != "parallel":
             continue
         grain = loops[own[1]].step if len(own) > 1 else 1
         loops[own[0]] = replace(loops[own[0]], step=-(-wanted // grain) * grain)

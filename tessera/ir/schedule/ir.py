@@ -239,8 +239,9 @@ class Kernel:
     seen: tuple[KRange, ...] = ()  # which k of a contraction count
     order: str = LAW  # of its folds: that of core/folds.py, or any
     tile: tuple[int, int, int] | None = (
-        None  # rows, columns and depth of a block that the user asked for
+        None  # rows, columns and depth of a block that the user asked for; 0: as the compiler likes
     )
+    asked: str = ""  # settings of the user's schedule, as JSON, before they are assigned
 
     @property
     def contracts(self) -> bool:
@@ -265,6 +266,7 @@ class Kernel:
         lines[0] += "" if self.order == LAW else f", folds in {self.order} order"
         lines += [] if self.nest is None else [f"  nest {self.nest}"]
         lines += [] if self.tile is None else [f"  tile {' by '.join(map(str, self.tile))}"]
+        lines += [f"  asked {self.asked}"] if self.asked else []
         return "\n".join([*lines, *(f"  {s}" for s in self.stages)])
 
 

@@ -10,6 +10,7 @@ row.  Ops that are no loop nests are primitives, and run on the host when there 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -69,6 +70,7 @@ class _Open:
     stages: list[Stage] = field(default_factory=list)
     contracts: bool = False  # the first stage is a contraction, the others follow it point by point
     tile: tuple[int, int, int] | None = None  # the block that the user asked for
+    asked: str = ""  # the user's schedule
     cost: int = 0  # of its stages
 
 
@@ -350,7 +352,9 @@ class _Lowering(Questions):
         product = Apply(wide, "mul", tuple(terms))
         out = tuple(axes[a] for a in bound.out)
         tile = n.params.get("tile_shape")
-        kernel = _Open(rows, tuple(a.size for a in out[:rows]), contracts=True, tile=tile)
+        asked = n.params.get("schedule", "")
+        sizes_of_rows = tuple(a.size for a in out[:rows])
+        kernel = _Open(rows, sizes_of_rows, contracts=True, tile=tile, asked=asked)
         total = name if wide is v.dtype else f"{name}_wide"
         step = len(self.steps)
         sums = Stage(total, out, (axes[bound.reduced[0]],), "add", product, n.location)
@@ -372,6 +376,7 @@ class _Lowering(Questions):
         kernel.stages.append(turned)
         if kernel.tile is not None:
             kernel.tile = (kernel.tile[1], kernel.tile[0], kernel.tile[2])
+        kernel.asked = _turned(kernel.asked)
         self.made[turned.name], self.types[turned.name] = len(self.steps), turned.type
         self.steps.append(kernel)
         axes = self.axes(name, v.shape)
@@ -474,7 +479,7 @@ class _Lowering(Questions):
                 continue
             written = tuple(t.name for t in s.stages if t.name in used_later)
             k = Kernel(f"{self.g.name}_{i}", s.rows, tuple(s.stages), written, tile=s.tile)
-            steps.append(k)
+            steps.append(replace(k, asked=s.asked) if s.asked else k)
         inputs = tuple(self.names[v] for v in self.g.inputs)
         return Program(
             self.g.name, self.buffers(steps, inputs), tuple(steps), inputs, tuple(outputs),
@@ -518,3 +523,11 @@ def _term(e: Expr, operands: Sequence[Term]) -> Term:
         return Literal(operands[0].dtype, e.value)
     inner = tuple(_term(o, operands) for o in e.operands)
     return Apply(result_dtype(e.op, inner), e.op, inner)
+
+
+def _turned(asked: str) -> str:
+    """A schedule whose rows are columns."""
+    said = json.loads(asked) if asked else {}
+    if "block" in said:
+        said["block"] = [*said["block"], 0][1::-1]
+    return json.dumps(said) if said else ""

@@ -96,6 +96,8 @@ def _kernel(k: Kernel, locations: bool) -> Operation:
         attributes["nest"] = str(k.nest)
     if k.tile is not None:
         attributes["tile"] = k.tile
+    if k.asked:
+        attributes["asked"] = k.asked
     if k.order != LAW:
         attributes["order"] = k.order
     if k.seen:
@@ -204,7 +206,8 @@ class _Parser:
             self.local |= {s.name: s.type for s in stages if s.name not in self.buffers}
         writes, nest, seen = self.names(op, "writes"), self.nest(op), self.seen(op)
         return Kernel(
-            name, rows, tuple(stages), writes, nest, seen, self.order(op), self.tile(op)
+            name, rows, tuple(stages), writes, nest, seen, self.order(op), self.tile(op),
+            str(op.attributes.get("asked", "")),
         )  # fmt: skip
 
     def tile(self, op: Operation) -> tuple[int, int, int] | None:

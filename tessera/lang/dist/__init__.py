@@ -60,10 +60,12 @@ _LATER = {
 }  # fmt: skip
 
 
-def __getattr__(name: str) -> object:
-    if name in _LATER:
-        return getattr(importlib.import_module(f"tessera.{_LATER[name]}"), name)
-    raise lacking("dist", name, (*__all__, *_LATER))
+if not TYPE_CHECKING:  # for type checkers a name that is lacking is an error
+
+    def __getattr__(name: str) -> object:
+        if name in _LATER:
+            return getattr(importlib.import_module(f"tessera.{_LATER[name]}"), name)
+        raise lacking("dist", name, (*__all__, *_LATER))
 
 
 __all__ = [

@@ -183,7 +183,7 @@ def _constrained(v: Value, spec: ShardSpec, mesh: Mesh | None) -> Value:
         )
     layout = spec.layout(v.shape, on)
     if v.storage is not None and v.device.kind != "mesh":
-        return tensor(v, spec, on)  # type: ignore[no-any-return]
+        return tensor(v, spec, on)
     made = constrained(v, layout.cuts)
     data: Any = made.storage
     if isinstance(data, ShardedArray):

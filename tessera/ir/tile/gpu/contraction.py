@@ -207,8 +207,8 @@ def bare(t: Term) -> Term:
 
 
 def wanted_block(tile: tuple[int, int, int]) -> tuple[int, int, int]:
-    """The block that a user asked for; an error if a GPU has no such block."""
-    if any(n not in _SIDES for n in tile):
+    """The block that a user asked for; an error if a GPU has no such block.  A size of 0 is not asked for."""
+    if any(n and n not in _SIDES for n in tile):
         raise ScheduleError(
             f"matmul: tile_shape is {tile}, expected powers of two from {_SIDES[0]} to {_SIDES[-1]} on a GPU"
         )
@@ -218,7 +218,11 @@ def wanted_block(tile: tuple[int, int, int]) -> tuple[int, int, int]:
 def default_block(k: schedule.Kernel) -> ProductBlock:
     """The block of a contraction."""
     if k.tile is not None:
-        return ProductBlock(*wanted_block(k.tile))
+        wanted = wanted_block(k.tile)
+        usual = ProductBlock(*wanted) if all(wanted) else product_block(shape_of(k))
+        return ProductBlock(
+            *(x or y for x, y in zip(wanted, (usual.m, usual.n, usual.k), strict=True))
+        )
     return product_block(shape_of(k))
 
 

@@ -5,7 +5,9 @@ The first lowering that serves a unit makes its launches (compile/pipeline.py li
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import replace
 
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
@@ -56,6 +58,17 @@ def lower_rows(u: Unit) -> Unit:
     if u.made is not None or not isinstance(u.step, schedule.Kernel) or u.step.contracts:
         return u
     return u.lowered(_alone(u.step, Rows(u.step, u.types)), "rows")
+
+
+def assign_threads(u: Unit) -> Unit:
+    """Launches have the warps and stages that the user's schedule says."""
+    asked = getattr(u.step, "asked", "")
+    if u.made is None or not asked:
+        return u
+    launches = (
+        replace(x, threads=replace(x.threads, **json.loads(asked))) for x in u.made.launches
+    )
+    return replace(u, made=replace(u.made, launches=tuple(launches)))
 
 
 LOWERINGS = (lower_primitive, lower_contraction, split_reduction, lower_rows)

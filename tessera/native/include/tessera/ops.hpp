@@ -732,7 +732,7 @@ template <class... A> Result lu(const A &...given) { return detail::call("lu", g
 template <class... A> Result mae(const A &...given) { return detail::call("mae", given...); }
 /** max(0, margin - targets * (x - y)): x ranks above y where the target is 1, below where -1.  Python: op.margin_ranking(x, y, targets, margin=0.0, reduction='mean') */
 template <class... A> Result margin_ranking(const A &...given) { return detail::call("margin_ranking", given...); }
-/** Matrix product over the last two axes; the axes before them broadcast.  Python: op.matmul(a, b, *, tile_shape=None) */
+/** Matrix product over the last two axes; the axes before them broadcast.  Python: op.matmul(a, b, *, tile_shape=None, schedule=None) */
 template <class... A> Result matmul(const A &...given) { return detail::call("matmul", given...); }
 /** Square matrices with the last axis of x on a diagonal and zeros elsewhere.  Python: op.matrix_diag(x, offset=0) */
 template <class... A> Result matrix_diag(const A &...given) { return detail::call("matrix_diag", given...); }
