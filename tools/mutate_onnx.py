@@ -296,13 +296,6 @@ def load_external(f: Files, rng: random.Random) -> None:
     path = f.folder / "m.onnx"
     path.write_bytes(made.SerializeToString())
     m = ts.onnx.load(path)
-    if said["location"].value not in ("weights.bin", "weights.bin/..") and m.parameters:
-        outside = (f.folder / said["location"].value).resolve()
-        if (
-            not outside.is_relative_to(f.folder.resolve())
-            and made.graph.initializer[0].data_location
-        ):
-            raise AssertionError(f"read {outside}")
     use(m, [np.ones((2, 3), np.float32)])
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from examples.kernels.fused import quantize_rows
 from tessera import Tensor, f32, op
 from tessera.core.flags import override
 
@@ -59,6 +60,21 @@ def test_symbolic_sizes_are_named_axes_and_weights_initialisers(tmp_path: Path) 
     x = np.ones((7, 4), np.float32)
     with override(target="numpy"):
         np.testing.assert_allclose(m.run({"x": x})["output_0"], dense(ts.tensor(x)), rtol=1e-5)
+
+
+def test_a_kernel_is_a_function_of_its_own_domain(tmp_path: Path) -> None:
+    path = tmp_path / "f.onnx"
+    x = np.random.default_rng(2).standard_normal((6, 9)).astype(np.float32)
+    ts.onnx.save(lambda x: quantize_rows(x * 2), path, x)
+    m = ts.onnx.load(path)
+    assert [domain for domain, _ in m.model.functions] == ["tessera"]
+    with override(target="numpy"):
+        codes, scale = quantize_rows(ts.tensor(x * 2))
+        found = m.run({"x": x})
+    np.testing.assert_array_equal(found["output_0"], codes)
+    np.testing.assert_array_equal(found["output_1"], scale)
+    with pytest.raises(ts.onnx.OnnxError, match="the kernel quantize_rows has symbolic sizes"):
+        ts.onnx.save(quantize_rows, path, Tensor["M", 9, f32])
 
 
 def test_what_onnx_cannot_say_is_an_error(tmp_path: Path) -> None:

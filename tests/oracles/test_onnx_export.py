@@ -149,3 +149,9 @@ def test_models_with_symbolic_sizes(make: Any, spec: Any, shape: tuple[int, ...]
     (got,) = run(model_bytes(f, spec), x)
     with override(target="numpy"):
         np.testing.assert_allclose(got, f(ts.tensor(x)), rtol=2e-4, atol=1e-5)
+
+
+def test_a_choice_between_booleans_runs() -> None:
+    x = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    (got,) = run(model_bytes(lambda x: op.where(x > 0, x > 1, x < -1), x), x)
+    np.testing.assert_array_equal(got, np.where(x > 0, x > 1, x < -1))

@@ -7,6 +7,7 @@ from typing import Any
 from tessera.core.errors import TesseraError, located
 from tessera.interop.onnx import rules as rules
 from tessera.interop.onnx.export import save as save
+from tessera.interop.onnx.gradient import with_bodies
 from tessera.interop.onnx.model import DataDependentError as DataDependentError
 from tessera.interop.onnx.model import OnnxError as OnnxError
 from tessera.interop.onnx.module import OnnxModule as OnnxModule
@@ -16,7 +17,7 @@ from tessera.interop.onnx.proto import read
 def load(source: Any) -> OnnxModule:
     """The model in a file, in bytes or in a ModelProto."""
     try:
-        return OnnxModule(read(source))
+        return OnnxModule(with_bodies(read(source)))
     except TesseraError as e:
         error = located(e)
     raise error

@@ -2,7 +2,8 @@
 
 The function is traced to Graph IR.  An op is written by its emitter, by its scalar expression, as a
 gather of places when it is a view, or by decomposing it.  Tensors that the function holds become
-initialisers, symbolic sizes named axes, control flow If, Loop and Scan.
+initialisers, symbolic sizes named axes, control flow If, Loop and Scan, hand-written kernels functions of the
+domain `tessera`.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from tessera.core.constraints import Scope, scope
 from tessera.core.dims import Dim, Symbol
 from tessera.core.dtype import bool_
 from tessera.core.errors import FileError, OperandError, TesseraError, located
-from tessera.interop.onnx import control_nodes
+from tessera.interop.onnx import control_nodes, kernels
+from tessera.interop.onnx.model import Function, Model, OnnxError
 from tessera.interop.onnx.model import Graph as Record
-from tessera.interop.onnx.model import Model, OnnxError
+from tessera.interop.onnx.model import Node as Call
 from tessera.interop.onnx.nodes import EMITTERS, by_places
 from tessera.interop.onnx.proto import write
 from tessera.interop.onnx.scalars import _TESTS, Scalars
@@ -80,7 +82,9 @@ def model_of(g: Graph, opset: int) -> Model:
         w.nodes.append(_named(w, w.names[v], name))
         outputs.append(info_of(name, v))
     record: Record = w.graph(_identifier(g.name), infos, outputs)
-    return Model(record, {"": opset}, {}, "tessera")
+    functions = {(f.domain, f.name): f for f in w.functions.values()}
+    opsets = {"": opset, **({kernels.DOMAIN: 1} if functions else {})}
+    return Model(record, opsets, functions, "tessera")
 
 
 def _identifier(text: str) -> str:
@@ -115,6 +119,8 @@ def write_nodes(w: Writer, nodes: Sequence[Node]) -> None:
 
 def _written(w: Writer, n: Node) -> Any:
     names = [w.names[v] for v in n.operands]
+    if n.op.name == "kernel":
+        return _kernel(w, n, names)
     if n.op.name in control_nodes.CONTROL:
         return control_nodes.CONTROL[n.op.name](w, n, names, write_nodes)
     emitter = EMITTERS.get(n.op.name)
@@ -164,6 +170,37 @@ def _decomposed(w: Writer, n: Node) -> Any:
     write_nodes(w, builder.nodes)
     found = tuple(_name(w, v) for v in results)
     return found if n.op.multiple else found[0]
+
+
+def _kernel(w: Writer, n: Node, names: list[str]) -> tuple[str, ...]:
+    """A call of the function of a kernel, whose body is written once."""
+    name = kernels.name_of(n)
+    functions = w.root().functions
+    if name not in functions:
+        functions[name] = _kernel_function(w.opset, name, n)
+    outputs = tuple(w.fresh(name) for _ in n.results)
+    w.nodes.append(Call(name, kernels.DOMAIN, 1, outputs[0], tuple(names), outputs, {}))
+    return outputs
+
+
+def _kernel_function(opset: int, name: str, n: Node) -> Function:
+    """The function of a kernel: its decomposed body, with constants as nodes."""
+    w, builder = Writer(opset), Builder()
+    inner = [builder.input(v.type, v.device) for v in n.operands]
+    with building(builder):
+        results = kernels.decomposed(n.params["program"], inner)
+    ins = tuple(f"operand_{i}" for i in range(len(inner)))
+    w.names.update(zip(inner, ins, strict=True))
+    for outer, captured in builder.captured():
+        w.names[captured] = w.constant(np.ascontiguousarray(host_data(outer)))
+    write_nodes(w, builder.nodes)
+    outs = tuple(f"result_{i}" for i in range(len(results)))
+    for v, out in zip(results, outs, strict=True):
+        w.nodes.append(Call("Identity", "", opset, out, (_name(w, v),), (out,), {}))
+    constants = [
+        Call("Constant", "", opset, c, (), (c,), {"value": a}) for c, a in w.initialisers.items()
+    ]
+    return Function(kernels.DOMAIN, name, ins, outs, {}, (*constants, *w.nodes))
 
 
 def _name(w: Writer, v: Value) -> str:

@@ -350,7 +350,8 @@ def write(model: Model, opset: int) -> bytes:
     onnx = _library()
     made = onnx.helper.make_model(
         _graph(onnx, model.graph),
-        opset_imports=[onnx.helper.make_opsetid("", opset)],
+        opset_imports=[onnx.helper.make_opsetid(d, v) for d, v in model.opsets.items()],
+        functions=[_function(onnx, f, opset) for f in model.functions.values()],
         producer_name=model.producer,
         ir_version=min(onnx.IR_VERSION, 10),
     )
@@ -369,11 +370,21 @@ def _graph(onnx: Any, g: Graph) -> Any:
     return onnx.helper.make_graph(nodes, g.name, *infos, tensors)
 
 
+def _function(onnx: Any, f: Function, opset: int) -> Any:
+    nodes = [_node(onnx, n) for n in f.nodes]
+    opsets = [onnx.helper.make_opsetid("", opset)]
+    return onnx.helper.make_function(f.domain, f.name, f.inputs, f.outputs, nodes, opsets)
+
+
 def _node(onnx: Any, n: Node) -> Any:
-    attributes = {
-        k: _graph(onnx, a) if isinstance(a, Graph) else a for k, a in n.attributes.items()
-    }
+    attributes = {k: _attribute(onnx, a) for k, a in n.attributes.items()}
     return onnx.helper.make_node(n.op, n.inputs, n.outputs, n.name, domain=n.domain, **attributes)
+
+
+def _attribute(onnx: Any, a: Any) -> Any:
+    if isinstance(a, Graph):
+        return _graph(onnx, a)
+    return onnx.numpy_helper.from_array(a) if isinstance(a, np.ndarray) else a
 
 
 def _info(onnx: Any, i: Info) -> Any:

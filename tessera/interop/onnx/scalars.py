@@ -60,6 +60,9 @@ class Scalars:
     def _direct(self, e: Expr, names: list[str]) -> str:
         if e.op in ("max", "min") and self.at is bool_:
             return self.n("Or" if e.op == "max" else "And", *names)
+        if e.op == "where" and self.at is bool_:  # run-times have no Where of booleans
+            test, yes, no = names
+            return self.n("Or", self.n("And", test, yes), self.n("And", self.n("Not", test), no))
         if e.op in _OF_BOOLS and self.at is bool_:
             return self.n(_OF_BOOLS[e.op], *names)
         if e.op in ("abs", "sign", "round", "floor", "ceil") and self.at.kind == "u":

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tessera.core.dims import Apply, Dim, Symbol
-from tessera.interop.onnx.model import NUMBERS, Array, Graph, Info, Node, OnnxError
+from tessera.interop.onnx.model import NUMBERS, Array, Function, Graph, Info, Node, OnnxError
 from tessera.ir.graph.ir import Value
 
 
@@ -19,6 +19,7 @@ class Writer:
         self.opset, self.outer = opset, outer
         self.nodes: list[Node] = []
         self.initialisers: dict[str, Array] = {}
+        self.functions: dict[str, Function] = {}  # of the whole model
         self.names: dict[Value, str] = {}
         self.symbols: dict[str, tuple[str, int]] = {} if outer is None else outer.symbols
         self._constants: dict[Any, str] = {}

@@ -11,6 +11,7 @@ import numpy as np
 from tessera.core.dtype import f32, i64
 from tessera.interop.onnx.model import Array, OnnxError
 from tessera.interop.onnx.rule import Call, axes_of, host, integers, one, rule
+from tessera.ir.graph.ir import concrete
 from tessera.lang import op
 from tessera.ops.define import as_value
 from tessera.ops.resize import weighted_sums
@@ -286,6 +287,46 @@ def _roi_align(n: Call, x: Any, rois: Any, batch: Any) -> Any:
             return op.concat(parts, 0)
         counts = [int(c[0]) if c.size else 1 for c in counts]
     return _bins(x, op.cast(batch, i64), start, extent, bins, counts, n.get("mode", "avg"))
+
+
+@rule("MaxRoiPool")
+def _max_roi_pool(n: Call, x: Any, rois: Any) -> Any:
+    """The largest element in each bin of boxes (image, x1, y1, x2, y2); 0 in a bin without elements."""
+    x, rois = as_value(x), as_value(rois)
+    scale, bins = n.get("spatial_scale", 1.0), n.need("pooled_shape")
+    if x.ndim != 4 or rois.ndim != 2 or len(bins) != 2 or min(bins) < 1:
+        raise OnnxError(
+            f"x is {x.type}, rois are {rois.type} and pooled_shape is {bins}, expected images, (boxes, 5) "
+            "and two numbers above 0"
+        )
+    batch = op.cast(op.index(rois, (slice(None), 0)), i64)
+    pixels = op.take(x, batch, axis=0)
+    lowest = concrete(np.array(-np.inf, x.dtype.np), x.dtype)
+    for axis, low, high, count in ((3, 1, 3, bins[1]), (2, 2, 4, bins[0])):
+        inside = _bin_holds(op.index(rois, (slice(None), low)), op.index(rois, (slice(None), high)),
+                            scale, count, pixels.shape[axis])  # fmt: skip
+        moved = op.moveaxis(pixels, axis, -1)  # (boxes, channels, other axis, size)
+        mask = op.expand_dims(op.expand_dims(inside, 1), 1)
+        found = op.max(op.where(mask, op.expand_dims(moved, 3), lowest), axis=-1)
+        pixels = op.moveaxis(found, -1, axis)
+    return op.where(op.eq(pixels, lowest), op.zeros((), x.dtype), pixels)
+
+
+def _bin_holds(low: Any, high: Any, scale: float, count: int, size: Any) -> Any:
+    """Which of `size` places lie in each of `count` bins of the boxes from low to high."""
+    start, end = (_half_up(op.mul(v, scale)) for v in (low, high))
+    width = op.div(op.maximum(op.add(op.sub(end, start), 1.0), 1.0), float(count))
+    bins = concrete(np.arange(count, dtype=np.float32))
+    start, width = op.expand_dims(start, 1), op.expand_dims(width, 1)
+    first = op.expand_dims(op.add(op.floor(op.mul(width, bins)), start), -1)
+    last = op.expand_dims(op.add(op.ceil(op.mul(width, op.add(bins, 1.0))), start), -1)
+    places = op.cast(op.arange(size), first.dtype)
+    return op.logical_and(op.ge(places, first), op.lt(places, last))
+
+
+def _half_up(x: Any) -> Any:
+    """The nearest whole number; halves go away from zero."""
+    return op.trunc(op.add(x, op.copysign(concrete(np.array(0.5, np.float32)), x)))
 
 
 def _bins(

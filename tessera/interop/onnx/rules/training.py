@@ -1,14 +1,17 @@
-"""Optimizer steps of ai.onnx.preview.training."""
+"""Optimizer steps and gradients of ai.onnx.preview.training."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from tessera.interop.onnx.rule import Call, rule
+from tessera.interop.onnx.gradient import BODY, DOMAIN
+from tessera.interop.onnx.rule import Call, rule, tensor
 from tessera.lang import op
+from tessera.lang.transforms import vjp
+from tessera.ops.define import as_value
 
-_DOMAIN = "ai.onnx.preview.training"
+_DOMAIN = DOMAIN
 
 
 def _each(xs: tuple[Any, ...], kinds: int, step: Callable[..., tuple[Any, ...]]) -> tuple[Any, ...]:
@@ -16,6 +19,20 @@ def _each(xs: tuple[Any, ...], kinds: int, step: Callable[..., tuple[Any, ...]])
     count = len(xs) // kinds
     made = [step(*(xs[k * count + i] for k in range(kinds))) for i in range(count)]
     return tuple(x for kind in zip(*made, strict=True) for x in kind)
+
+
+@rule("Gradient", domain=_DOMAIN, fold=False)
+def _gradient(n: Call, *given: Any) -> Any:
+    """The gradients of y in each of xs, by reverse mode through the nodes between them."""
+    count = len(n.need("xs"))
+    rest = given[count:]
+
+    def between(*xs: Any) -> Any:
+        (y,) = n.run(n.need(BODY), [*xs, *rest])
+        return as_value(tensor(y))
+
+    y, pull = vjp(between, *[as_value(tensor(x)) for x in given[:count]])
+    return tuple(pull(op.ones(y.shape, y.dtype)))
 
 
 @rule("Adagrad", domain=_DOMAIN)
