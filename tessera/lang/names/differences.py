@@ -15,7 +15,8 @@ from tessera.ops.shape import concat, moveaxis
 def gradient(f: ArrayLike, *spacing: Any, axis: AxisLike = None, edge_order: int = 1) -> Any:
     """The slope of samples along each axis, or along one, by differences of neighbours.
 
-    Differences are central inside and one-sided at the ends.  A spacing is a step or the places of the samples; one serves all axes, else there is one for each.
+    Differences are central inside and one-sided at the ends.  A spacing is a step or the places of the
+    samples; one serves all axes, else there is one for each.
     """
     v = floating(as_value(f, "gradient"))
     if v.ndim == 0:

@@ -16,7 +16,7 @@ from tessera.ops.shape import moveaxis, reshape
 def norm(x: ArrayLike, ord: Any = None, axis: AxisLike = None, keepdims: bool = False) -> Value:
     """The norm of all elements, or along axes.
 
-    ord is that of a vector along one axis, that of a matrix along two, and of a matrix where no axis is given.
+    ord is that of a vector along one axis, and that of a matrix along two; a matrix needs no axis.
     """
     v = floating(as_value(x, "norm"))
     if ord is None:
