@@ -16,6 +16,7 @@ from typing import Any
 
 from tessera.cli.arguments import parser
 from tessera.cli.ops import Row, op_rows
+from tools import tsol_guide
 from tools.api_reference import reference
 
 ROOT = Path(__file__).parent.parent
@@ -173,5 +174,6 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 if __name__ == "__main__":
     page = DOCS / "ops.md"
     page.write_text(with_ops(page.read_text()))
+    tsol_guide.PAGE.write_text(tsol_guide.with_families(tsol_guide.PAGE.read_text()))
     readme = ROOT / "README.md"
     readme.write_text(with_benchmarks(readme.read_text()))

@@ -150,6 +150,9 @@ def _programs(commands: Any) -> None:
     p.add_argument("--restart-on", type=int, default=None, metavar="N",
                    help="how many ranks there are after a restart, as many as before unless "
                         "given")  # fmt: skip
+    p.add_argument("--timeline", metavar="PATH",
+                   help="write a page of when each of the ranks of this machine ran programs and exchanged "
+                        "data")  # fmt: skip
     p.add_argument("--as-rank", default=None, help=argparse.SUPPRESS)
     p.add_argument("file", metavar="FILE", help="a Python file, or an ONNX model (--input x.npy)")
     p.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="arguments for it")

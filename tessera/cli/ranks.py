@@ -10,13 +10,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, Any
 
 from tessera.cli.programs import execute, run_alone
-from tessera.cli.show import Failure, UsageError
+from tessera.cli.show import Failure, UsageError, write_file
 from tessera.core.errors import RankError
 from tessera.core.ranks import engine, start_on
+from tessera.inspect.page import demand_folder
+from tessera.inspect.rank_timeline import rank_page, rank_recorded
 from tessera.runtime.comm.local import LocalEngine, sockets
 from tessera.runtime.comm.mpi import MpiEngine, mpiexec
 
@@ -36,11 +39,32 @@ def run_file(args: argparse.Namespace) -> int:
             raise UsageError(f"{name} is {n}, expected 1 to {_MOST} ranks")
     if args.restart < 0:
         raise UsageError(f"--restart is {args.restart}, expected how often, 0 or more")
+    if args.timeline is not None:
+        return _with_timeline(args)
     if args.n > 1 or args.restart:
         return _run_again(args)
     if args.engine == "mpi":
         start_on(MpiEngine())
     return run_alone(args)
+
+
+def _with_timeline(args: argparse.Namespace) -> int:
+    """Run on all ranks, and write a page of when each did what, also of a run that failed."""
+    if args.n < 2 or args.engine == "mpi" or args.restart:
+        raise UsageError(
+            "--timeline shows the ranks of one run on this machine: give -n 2 or more, without --engine mpi "
+            "and --restart; `tessera inspect FILE` shows a single rank"
+        )
+    where = Path(args.timeline)
+    demand_folder(where)
+    with tempfile.TemporaryDirectory() as folder:
+        args.timeline = folder
+        try:
+            return _run_again(args)
+        finally:
+            if list(Path(folder).glob("rank-*.json")):
+                write_file(str(where), rank_page(Path(folder), Path(args.file).name))
+                sys.stderr.write(f"{where} shows the ranks\n")
 
 
 class Lost(Failure):
@@ -72,7 +96,8 @@ def _as_rank(args: argparse.Namespace) -> int:
         rank, descriptors, report = rest.split(":")
         start_on(LocalEngine(int(rank), [int(d) for d in descriptors.split(",")]))
     try:
-        execute(args.file, "__main__", args.rest)
+        with rank_recorded(args.timeline) if args.timeline is not None else nullcontext():
+            execute(args.file, "__main__", args.rest)
     except RankError as e:
         if kind == "mpi":
             sys.stderr.write(f"{e}\n")
@@ -133,7 +158,9 @@ class _Rank:
 
 
 def _command(args: argparse.Namespace, name: str) -> list[str]:
-    return [sys.executable, "-m", "tessera.cli", "run", "--as-rank", name, args.file, *args.rest]
+    timeline = [] if args.timeline is None else ["--timeline", args.timeline]
+    command = [sys.executable, "-m", "tessera.cli", "run", "--as-rank", name, *timeline]
+    return [*command, args.file, *args.rest]
 
 
 def _environment(count: int) -> dict[str, str]:

@@ -285,7 +285,7 @@ def as_dtype(x: Any) -> DType:
     else:
         try:
             given = None if x is None else np.dtype(x)
-        except TypeError:
+        except (TypeError, ValueError):
             given = None
         found = None if given is None else _FROM_NUMPY.get(given)
         if found is None and given is not None:  # bytes in the other order are the same numbers

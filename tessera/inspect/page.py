@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from html import escape
@@ -176,7 +177,7 @@ def programs_of(
         {id(x): i for i, x in enumerate(found)},
         [numbers_of(x.schedule.steps) for x in found],
     )
-    out = []
+    out: list[Shown] = []
     for i, x in enumerate(found):
         data, texts = _shown(x, sizes, seconds.get(id(x), {}), () if i else log)
         for step, s in zip(data["steps"], x.schedule.steps, strict=True):
@@ -184,10 +185,33 @@ def programs_of(
             step["regions"] = [numbers[r] for r in inner]
         own = {} if i else {"timeline": timeline, "watched": seen.data()}
         out.append((data | every | own, texts))
+    _count_loops([data["steps"] for data, _ in out], found, noted)
     for n in gpu:
         data, texts = gpu_data(e.written, sizes, n)
         out.append((data | every, texts))
     return out
+
+
+def _count_loops(
+    steps: Sequence[list[dict[str, Any]]],
+    found: Sequence[MachineExecutable],
+    noted: Sequence[Noted],
+) -> None:
+    """Give a step on the host that runs programs, such as a loop, their work, as often as they ran."""
+    runs = Counter(id(x.what[0].executable) for x in noted if x.kind == "program")
+    for own, program in zip(reversed(steps), reversed(found), strict=True):  # inner ones first
+        whole = runs[id(program)]
+        for s in own:
+            for r in s["regions"] if whole else ():
+                times = runs[id(found[r])] / whole
+                if not times:  # a loop that one call drives, whose turns nothing notes
+                    continue
+                s.setdefault("ran", []).append(round(times, 2))
+                for what in ("flops", "cost", "bytes"):
+                    s[what] += times * sum(x[what] for x in steps[r])
+                if s["seconds"]:
+                    inner = sum(x.get("roof", 0.0) * x["seconds"] for x in steps[r])
+                    s["roof"] = s.get("roof", 0.0) + times * inner / s["seconds"]
 
 
 def _with_regions(e: MachineExecutable) -> list[MachineExecutable]:

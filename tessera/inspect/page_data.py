@@ -8,10 +8,12 @@ import ast
 import linecache
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple, TypeVar
 
 from tessera.compile.artifact import Call
+from tessera.compile.cpu.build import identity, sizes_of
 from tessera.compile.executable import Step as PassRecord
 from tessera.compile.executable import last_of
 from tessera.compile.passes import GRAPH, TARGET, TILE
@@ -41,6 +43,7 @@ from tessera.ir.target.cpu.emit import emit
 from tessera.ir.target.cpu.machine import assembly
 from tessera.ir.tile.ir import Kernel as TileKernel
 from tessera.lang.kernel.lowered import prepared
+from tessera.runtime import tuned
 from tessera.tune.roofline import Peaks
 
 Data = dict[str, Any]
@@ -194,6 +197,7 @@ class Collector:
         """Every step: its parameters, its work, its time, and a name that says what it is."""
         out = []
         labels = self._labels()
+        tried = tried_nests()
         for i, s in enumerate(self.program.steps):
             # A view is an offset: nothing moves.
             w = Work() if step_kind(s) == "view" else work_of(s, self.types, sizes)
@@ -202,11 +206,19 @@ class Collector:
             out.append({
                 "name": name if own is None else own.name, "kind": step_kind(s), "nests": nests_of(s),
                 "label": labels.get(i, "") if own is None else "",
+                "trials": [x for k in kernels_of(s) for x in tried.get(self._known_as(k, sizes), ())],
                 "reads": read_by(s), "writes": written_by(s), "makes": made_by(s),
                 "places": sorted({self.places.number(x) for x in _locations(s)} - {-1}),
                 "flops": w.flops, "cost": w.cost, "bytes": w.bytes, "seconds": seconds_of(s, seconds),
             })  # fmt: skip
         return out
+
+    def _known_as(self, k: Kernel, sizes: Mapping[str, int]) -> tuple[str, str]:
+        """What the tuner's store calls a kernel and its sizes."""
+        if self.on_gpu:
+            return "", ""
+        own = {n: sizes[n] for n in sizes_of(k, self.types) if n in sizes}
+        return identity(replace(k, nest=None), self.types), tuned.size_class(own)
 
     def _labels(self) -> dict[int, str]:
         """What each step computes, by its number."""
@@ -321,14 +333,28 @@ def step_kind(s: Step) -> str:
     return "group" if isinstance(s, Group) else "kernel"
 
 
+def kernels_of(s: Step) -> Sequence[Kernel]:
+    """The kernels of a step."""
+    if not isinstance(s, Kernel | Group):
+        return ()
+    return s.kernels if isinstance(s, Group) else (s,)
+
+
 def nests_of(s: Step) -> list[Data]:
     """The loops of each kernel of a step, and whether somebody has chosen them."""
-    if not isinstance(s, Kernel | Group):
-        return []
     return [
         {"kernel": k.name, "nest": str(k.nest or default_nest(k)), "chosen": k.nest is not None}
-        for k in (s.kernels if isinstance(s, Group) else (s,))
+        for k in kernels_of(s)
     ]
+
+
+def tried_nests() -> dict[tuple[str, str], list[list[Any]]]:
+    """The nests that the tuner has measured on this machine with their seconds, by kernel and sizes."""
+    found: dict[tuple[str, str], list[list[Any]]] = {}
+    with tuned.tolerant():
+        for m in tuned.measurements():
+            found.setdefault((m.kernel, m.sizes), []).append([m.nest, m.seconds])
+    return found
 
 
 def _locations(s: Step) -> list[Location | None]:

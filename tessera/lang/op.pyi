@@ -21,6 +21,7 @@ from tessera.lang.tensor import Tensor
 from tessera.ops.control import Tree
 from tessera.ops.define import ArrayLike, AxisLike
 from tessera.ops.fft import Sizes
+from tessera.ops.linalg import LeastSquares
 from tessera.ops.sets import UniqueAll, UniqueCounts, UniqueInverse
 
 def abs(x: ArrayLike) -> Tensor:
@@ -692,7 +693,7 @@ def cov(
 ) -> Tensor:
     """The covariances of the rows of x (with rowvar=False, of its columns), and of y beside them."""
 
-def cross(x: ArrayLike, y: ArrayLike, axis: int = ...) -> Tensor:
+def cross(x: ArrayLike, y: ArrayLike, *, axis: int = ...) -> Tensor:
     """The vector perpendicular to two vectors of three elements along an axis."""
 
 def cross_entropy(
@@ -752,7 +753,7 @@ def degrees(x: ArrayLike) -> Tensor:
     """Radians as degrees."""
 
 def delete(x: ArrayLike, index: int | Sequence[int] | slice, axis: int | None = ...) -> Tensor:
-    """x without the elements at an index, at some, or in a slice."""
+    """x without the elements at an index, at some, in a slice, or where a mask is true."""
 
 def dense(a: Any, flags: Iterable[str] = ...) -> Operator:
     """A matrix as an operator, with flags that the caller vouches for."""
@@ -780,8 +781,8 @@ def diagonal(x: ArrayLike, offset: int = ..., axis1: int = ..., axis2: int = ...
 
 def diff(
     x: ArrayLike,
-    axis: int = ...,
     n: int = ...,
+    axis: int = ...,
     prepend: ArrayLike | None = ...,
     append: ArrayLike | None = ...,
 ) -> Tensor:
@@ -1151,7 +1152,7 @@ def gelu(x: ArrayLike, approximate: str = ...) -> Tensor:
     """x times the normal distribution function of x; approximate="tanh" replaces erf by a tanh."""
 
 def geomspace(start: ArrayLike, stop: ArrayLike, num: Any = ..., endpoint: bool = ...) -> Tensor:
-    """Numbers with even ratios from start to stop, both positive."""
+    """Numbers with even ratios from start to stop, both positive or both negative."""
 
 def global_avg_pool(x: ArrayLike, keepdims: bool = ...) -> Tensor:
     """The mean of each channel over all its positions."""
@@ -1177,8 +1178,8 @@ def gmres(
 ) -> Solution:
     """Solve A x = b by generalised minimal residuals, started anew every `restart` steps: any A."""
 
-def gradient(shape: Any, spacing: Any = ..., boundary: str = ..., dtype: Any = ...) -> Operator:
-    """First differences along every axis, those of one axis after those of the one before."""
+def gradient(f: ArrayLike, *spacing: Any, axis: AxisLike = ..., edge_order: int = ...) -> Any:
+    """The slope of samples along each axis, or along one, by differences of neighbours."""
 
 def greater(x: ArrayLike, y: ArrayLike) -> Tensor:
     """Whether x is greater than y."""
@@ -1438,7 +1439,7 @@ def iscomplex(x: ArrayLike) -> Tensor:
 def isfinite(x: ArrayLike) -> Tensor:
     """Whether x is neither infinite nor NaN."""
 
-def isin(x: ArrayLike, among: ArrayLike, invert: bool = ...) -> Tensor:
+def isin(x: ArrayLike, among: ArrayLike, *, invert: bool = ...) -> Tensor:
     """Whether each element of x equals one of the others."""
 
 def isinf(x: ArrayLike) -> Tensor:
@@ -1659,7 +1660,7 @@ def lsmr(
 ) -> Solution:
     """The shortest x that makes |A x - b| smallest, for any A; with damp, |A x - b|^2 + |damp x|^2."""
 
-def lstsq(a: ArrayLike, b: ArrayLike, rtol: ArrayLike = ...) -> Tensor:
+def lstsq(a: ArrayLike, b: ArrayLike, rtol: ArrayLike = ...) -> LeastSquares:
     """The shortest x among those that make a @ x - b shortest; b is a vector or matrices."""
 
 def lt(x: ArrayLike, y: ArrayLike) -> Tensor:
@@ -1703,8 +1704,8 @@ def matrix_norm(x: ArrayLike, ord: Any = ..., keepdims: bool = ...) -> Tensor:
 def matrix_power(x: ArrayLike, n: int) -> Tensor:
     """The product of n copies of a square matrix, or of its inverse when n is negative."""
 
-def matrix_rank(x: ArrayLike, rtol: ArrayLike = ...) -> Tensor:
-    """How many singular values are above rtol times the largest."""
+def matrix_rank(x: ArrayLike, *, rtol: ArrayLike = ..., tol: ArrayLike = ...) -> Tensor:
+    """How many singular values are above rtol times the largest, or above tol."""
 
 def matrix_transpose(x: ArrayLike) -> Tensor:
     """x with its last two axes swapped."""
@@ -1929,8 +1930,8 @@ def nll_loss(
 def nonzero(x: ArrayLike, size: Any = ..., fill: int = ...) -> tuple[Tensor, ...]:
     """Indices of the nonzero elements, a tensor per axis; cut or filled up to `size` when given."""
 
-def norm(x: ArrayLike, ord: float = ..., axis: AxisLike = ..., keepdims: bool = ...) -> Tensor:
-    """Vector norm over axes: (sum |x|**ord)**(1/ord), the largest |x| for inf, smallest for -inf."""
+def norm(x: ArrayLike, ord: Any = ..., axis: AxisLike = ..., keepdims: bool = ...) -> Tensor:
+    """The norm of all elements, or along axes."""
 
 def normalize(x: ArrayLike, p: float = ..., axis: int = ..., eps: float = ...) -> Tensor:
     """x divided by its p-norm along an axis, or by eps where that is larger."""
@@ -1959,8 +1960,8 @@ def overlap_add(x: ArrayLike, hop: Size) -> Tensor:
 def packbits(x: ArrayLike, axis: int | None = ..., bitorder: str = ...) -> Tensor:
     """Eight zeros and ones after another along an axis as one u8; the end is filled with zeros."""
 
-def pad(x: ArrayLike, width: Any, value: ArrayLike = ...) -> Tensor:
-    """x with `width` elements (before, after) of a value around each axis."""
+def pad(x: ArrayLike, width: Any, value: ArrayLike = ..., mode: str = ...) -> Tensor:
+    """x with `width` elements (before, after) around each axis, of a value or by a mode its own."""
 
 def pairwise_distance(
     x: ArrayLike, y: ArrayLike, p: float = ..., eps: float = ..., keepdims: bool = ...
@@ -2021,7 +2022,7 @@ def pmin(x: Any, axis_name: Names) -> Any:
     """The smallest of each element of the tensors of x over the elements of the batch."""
 
 def poch(z: ArrayLike, m: ArrayLike) -> Tensor:
-    """gamma(z + m) / gamma(z) for positive z and z + m."""
+    """gamma(z + m) / gamma(z)."""
 
 def poisson_nll(
     x: ArrayLike, targets: ArrayLike, log_input: bool = ..., eps: float = ..., reduction: str = ...
@@ -2043,7 +2044,7 @@ def polydiv(p: ArrayLike, q: ArrayLike) -> tuple[Tensor, Tensor]:
 def polyfit(x: ArrayLike, y: ArrayLike, degree: int, w: ArrayLike = ...) -> Tensor:
     """The polynomial of least squares through points, with weights w."""
 
-def polygamma(x: ArrayLike, order: int) -> Tensor:
+def polygamma(order: int, x: ArrayLike) -> Tensor:
     """Derivative of digamma of this order, 0 for digamma itself."""
 
 def polyint(p: ArrayLike, m: int = ..., k: float = ...) -> Tensor:
@@ -2067,8 +2068,8 @@ def positive(x: ArrayLike) -> Tensor:
 def pow(x: ArrayLike, y: ArrayLike) -> Tensor:
     """x to the power y."""
 
-def power(a: Any, k: Any) -> Operator:
-    """A applied k times; a negative k takes the inverse."""
+def power(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """x to the power y."""
 
 def powm1(x: ArrayLike, y: ArrayLike) -> Tensor:
     """x ** y - 1 for x > 0, exact near 0."""

@@ -10,17 +10,17 @@ import numpy as np
 
 from tessera.algebra import apply, diagnostics
 from tessera.algebra import solve as operator_solve
-from tessera.algebra.combinators import functions, queries
-from tessera.algebra.constructors import basic, convolution, fourier
+from tessera.algebra.combinators import functions, inverse, queries
+from tessera.algebra.constructors import basic, convolution, fourier, stencil
 from tessera.algebra.operator import Operator
 from tessera.core.dims import Dim
+from tessera.lang.names import differences, norms
 from tessera.ops import (
     control,
     elementwise,
     linalg,
     matrix,
     matrix_function,
-    reduction,
     shape,
     spectrum,
 )
@@ -30,9 +30,9 @@ from tessera.ops import solve as solve_ops
 from tessera.ops.define import OpFunction
 
 __all__ = [
-    "cond", "conj", "conv1d", "conv2d", "dct", "diagonal", "expm", "eye", "fft", "fft2", "fftn", "idct",
-    "ifft", "ifft2",
-    "ifftn", "logm", "norm", "sign", "slogdet", "solve", "sqrtm", "trace", "transpose",
+    "cond", "conj", "conv1d", "conv2d", "dct", "diagonal", "expm", "eye", "fft",
+    "fft2", "fftn", "gradient", "idct", "ifft", "ifft2", "ifftn", "logm", "norm",
+    "power", "sign", "slogdet", "solve", "sqrtm", "trace", "transpose",
 ]  # fmt: skip
 
 Function = Callable[..., Any]
@@ -44,14 +44,17 @@ def _has_operator(args: Sequence[Any]) -> bool:
 
 
 def either(
-    tensors: F, operators: Function, chosen: Callable[[Sequence[Any]], bool] = _has_operator
+    tensors: F,
+    operators: Function,
+    chosen: Callable[[Sequence[Any]], bool] = _has_operator,
+    name: str = "",
 ) -> F:
     """The function of operators where `chosen` says so of the arguments, else that of tensors."""
 
     def front(*args: Any, **kwargs: Any) -> Any:
         return (operators if chosen(args) else tensors)(*args, **kwargs)
 
-    front.__name__ = front.__qualname__ = tensors.__name__
+    front.__name__ = front.__qualname__ = name or tensors.__name__
     front.__module__ = __name__
     front.__doc__ = f"{tensors.__doc__}\n\nOf operators: {operators.__doc__}"
     front.__wrapped__ = tensors  # type: ignore[attr-defined]
@@ -75,7 +78,8 @@ def _has_grid(args: Sequence[Any]) -> bool:
 transpose = either(shape.transpose, apply.transpose)
 conj = either(elementwise.conj, apply.conj)
 sign = either(elementwise.sign, functions.sign)
-norm = either(reduction.norm, diagnostics.norm)
+norm = either(norms.norm, diagnostics.norm)
+power = either(elementwise.pow, inverse.power, name="power")
 cond = either(control.cond, diagnostics.cond)
 trace = either(matrix.trace, queries.trace)
 diagonal = either(matrix.diagonal, queries.diagonal)
@@ -94,6 +98,8 @@ conv1d = either(convolution_ops.conv1d, convolution.conv1d, _has_grid)
 conv2d = either(convolution_ops.conv2d, convolution.conv2d, _has_grid)
 dct = either(spectrum.dct, fourier.dct, _has_sizes)
 idct = either(spectrum.idct, fourier.idct, _has_sizes)
+
+gradient = either(differences.gradient, stencil.gradient, _has_sizes)
 
 # A tensor is ts.eye(n).
 eye = basic.eye

@@ -9,6 +9,7 @@ from tessera.lang.kernel import compute as _compute  # noqa: F401
 from tessera.lang.kernel import memory as _memory  # noqa: F401
 from tessera.lang.kernel import parts as _parts  # noqa: F401
 from tessera.lang.kernel import random as _random  # noqa: F401
+from tessera.lang.kernel import reports as _reports  # noqa: F401
 from tessera.lang.kernel import scaled as _scaled  # noqa: F401
 from tessera.lang.kernel.table import INTRINSICS
 

@@ -30,6 +30,7 @@ from tessera.ops.define import (
 from tessera.ops.elementwise import add, eq, exp, isfinite, mul, ne, sub, where
 from tessera.ops.gather import along_axis
 from tessera.ops.shape import concat, pad, reshape, slice_
+from tessera.ops.whole import whole
 
 Tangents = Sequence[Value | None]
 
@@ -244,14 +245,15 @@ def cumulative_prod(
 @public
 def diff(
     x: ArrayLike,
-    axis: int = -1,
     n: int = 1,
+    axis: int = -1,
     prepend: ArrayLike | None = None,
     append: ArrayLike | None = None,
 ) -> Value:
     """Differences of neighbours along an axis, n times; for bools, whether they differ."""
     v = as_value(x, "diff")
     k = axis_of("diff", axis, v.ndim)
+    n = whole("diff", "n", n)
     if n < 0:
         raise ShapeError(f"diff: n is {n}, expected 0 or more")
     ends = [as_value(e, "diff") for e in (prepend, v, append) if e is not None]

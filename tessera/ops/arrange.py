@@ -41,6 +41,7 @@ from tessera.ops.indexing import index
 from tessera.ops.places import check_places
 from tessera.ops.reduction import sum as total
 from tessera.ops.shape import expand_dims, flip, reshape, swapaxes
+from tessera.ops.whole import whole, wholes
 
 # Moving and repeating
 
@@ -69,10 +70,8 @@ def roll(x: ArrayLike, shift: int | Sequence[int], axis: AxisLike = None) -> Val
     if axis is None:
         return reshape(roll(reshape(v, (v.type.size,)), shift, 0), v.shape)
     axes = axes_of("roll", axis, v.ndim)
-    shifts = tuple(shift) if isinstance(shift, tuple | list) else (shift,) * len(axes)
-    for n in shifts:
-        if not isinstance(n, Dim) and not hasattr(n, "__index__"):
-            raise OperandError(f"roll: shift is {type(n).__name__} {n!r:.40}, expected integers")
+    shifts = tuple(wholes("roll", "shift", shift))
+    shifts = shifts * len(axes) if len(shifts) == 1 else shifts
     if len(shifts) != len(axes):
         raise AxisError(f"roll: {len(shifts)} shifts for axes {axes}, expected one for each")
     return roll.bind(v, shift=shifts, axis=axes) if axes else v
@@ -181,7 +180,7 @@ def rot90(x: ArrayLike, k: int = 1, axes: Sequence[int] = (0, 1)) -> Value:
     if len(pair) != 2:
         raise AxisError(f"rot90: axes are {tuple(axes)}, expected two")
     a, b = pair
-    turns = int(k) % 4
+    turns = whole("rot90", "k", k) % 4
     if turns == 2:
         return flip(v, (a, b))
     if turns == 1:
@@ -210,7 +209,7 @@ _TRIANGLE_SAMPLES = (
 )  # fmt: skip
 def tril(x: ArrayLike, k: int = 0) -> Value:
     """The elements of matrices on and below the k-th diagonal, zeros elsewhere."""
-    return tril.bind(_matrices("tril", x), k=int(k))
+    return tril.bind(_matrices("tril", x), k=whole("tril", "k", k))
 
 
 @define(
@@ -220,7 +219,7 @@ def tril(x: ArrayLike, k: int = 0) -> Value:
 )  # fmt: skip
 def triu(x: ArrayLike, k: int = 0) -> Value:
     """The elements of matrices on and above the k-th diagonal, zeros elsewhere."""
-    return triu.bind(_matrices("triu", x), k=int(k))
+    return triu.bind(_matrices("triu", x), k=whole("triu", "k", k))
 
 
 def _matrices(op: str, x: ArrayLike) -> Value:

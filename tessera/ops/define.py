@@ -12,6 +12,7 @@ types, settles dtypes, broadcasting and axes, and binds the op on operands that 
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -433,7 +434,7 @@ def shape_of(op: str, shape: Any) -> Shape:
     for s in sizes:
         if not isinstance(s, Dim) and not hasattr(s, "__index__"):
             raise OperandError(f"{op}: {s!r} in shape {sizes} is not a size")
-        n: Size = s if isinstance(s, Dim) else int(s)
+        n: Size = s if isinstance(s, Dim) else operator.index(s)
         if isinstance(n, int) and n < 0:
             raise OperandError(f"{op}: size {n} in shape {sizes} is negative")
         out.append(n)

@@ -30,6 +30,7 @@ from tessera.ops.define import (
     meet,
     unary,
 )
+from tessera.ops.whole import whole
 
 Tangents = Sequence[Value | None]
 
@@ -306,14 +307,15 @@ gamma = unary("gamma", "Gamma function.", floats=True, kinds="f",
 @define(
     signature="... -> ...", call="polygamma", kinds="f",
     numpy=lambda x, order: _polygamma(order, x),
-    jvp=lambda n, ts: mul(polygamma(n.operands[0], n.params["order"] + 1), ts[0]),
-    samples=(Sample((3,), 1), Sample((2, 2), 2)), domain=(0.5, 3.0),
+    jvp=lambda n, ts: mul(polygamma(n.params["order"] + 1, n.operands[0]), ts[0]),
+    samples=(Sample(1, (3,)), Sample(2, (2, 2))), domain=(0.5, 3.0),
 )  # fmt: skip
-def polygamma(x: ArrayLike, order: int) -> Value:
+def polygamma(order: int, x: ArrayLike) -> Value:
     """Derivative of digamma of this order, 0 for digamma itself."""
-    if isinstance(order, bool) or not hasattr(order, "__index__") or int(order) < 0:
-        raise OperandError(f"polygamma: order is {order!r:.40}, expected an integer from 0 on")
-    return polygamma.bind(floating(as_value(x)), order=int(order))
+    order = whole("polygamma", "order", order)
+    if order < 0:
+        raise OperandError(f"polygamma: order is {order}, expected 0 or more")
+    return polygamma.bind(floating(as_value(x)), order=order)
 
 
 def _polygamma(order: int, x: Any) -> Any:
@@ -321,7 +323,7 @@ def _polygamma(order: int, x: Any) -> Any:
 
 
 digamma = unary("digamma", "Derivative of lgamma.", floats=True, kinds="f",
-                partials=lambda y, x: (polygamma(x, 1),), domain=(0.5, 3.0))  # fmt: skip
+                partials=lambda y, x: (polygamma(1, x),), domain=(0.5, 3.0))  # fmt: skip
 
 # Classification and complex parts
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -33,7 +33,7 @@ from tessera.ops.define import (
     public,
 )
 from tessera.ops.elementwise import abs as absolute
-from tessera.ops.elementwise import add, gt, mul, neg, real, reciprocal, sub, where
+from tessera.ops.elementwise import add, conj, gt, mul, neg, real, reciprocal, sub, where
 from tessera.ops.factor import DIVERGED, svd, svdvals
 from tessera.ops.matrix import Tangents, adjoint, as_matrix, hosted, square_matrix, trace
 from tessera.ops.reduction import count_nonzero, max, min, norm, sum
@@ -248,9 +248,21 @@ def pinv(x: ArrayLike, rtol: ArrayLike = None) -> Value:
     return pinv.bind(v, _rtol("pinv", v, rtol))
 
 
+class LeastSquares(NamedTuple):
+    """What lstsq finds."""
+
+    solution: Value
+    residuals: Value
+    rank: Value
+    singular_values: Value
+
+
 @public
-def lstsq(a: ArrayLike, b: ArrayLike, rtol: ArrayLike = None) -> Value:
-    """The shortest x among those that make a @ x - b shortest; b is a vector or matrices."""
+def lstsq(a: ArrayLike, b: ArrayLike, rtol: ArrayLike = None) -> LeastSquares:
+    """The shortest x among those that make a @ x - b shortest; b is a vector or matrices.
+
+    With it come the sums of the squares of a @ x - b, the rank and the singular values of a.
+    """
     x, y = as_matrix("lstsq", a), floating(as_value(b, "lstsq"))
     if y.ndim == 0:
         raise ShapeError(
@@ -264,13 +276,25 @@ def lstsq(a: ArrayLike, b: ArrayLike, rtol: ArrayLike = None) -> Value:
             f"has {y.shape[-2]}"
         )
     out = matmul(pinv(x, rtol), y)
-    return squeeze(out, -1) if is_vector else out
+    left = sub(matmul(x, out), y)
+    squares = sum(real(mul(left, conj(left))), -2)
+    values = svdvals(x)
+    return LeastSquares(
+        squeeze(out, -1) if is_vector else out,
+        squeeze(squares, -1) if is_vector else squares,
+        count_nonzero(_above(values, _rtol("lstsq", x, rtol)), -1),
+        values,
+    )
 
 
 @public
-def matrix_rank(x: ArrayLike, rtol: ArrayLike = None) -> Value:
-    """How many singular values are above rtol times the largest."""
+def matrix_rank(x: ArrayLike, *, rtol: ArrayLike = None, tol: ArrayLike = None) -> Value:
+    """How many singular values are above rtol times the largest, or above tol."""
     v = as_matrix("matrix_rank", x)
+    if tol is not None:
+        if rtol is not None:
+            raise OperandError("matrix_rank: got tol and rtol, expected one of them")
+        return count_nonzero(gt(svdvals(v), expand_dims(as_value(tol, "matrix_rank"), -1)), -1)
     return count_nonzero(_above(svdvals(v), _rtol("matrix_rank", v, rtol)), -1)
 
 

@@ -208,15 +208,15 @@ def _vector_axis(v: Value, axis: int) -> int:
     infer=lambda types, p: types[:1], kinds="uifc", decompose=_cross, linear=(0, 1),
     numpy=lambda a, b, axis: np.cross(a, b, axis=axis),
     transpose=lambda n, ct, k: (
-        cross(n.operands[1], ct, n.params["axis"]) if k == 0
-        else cross(ct, n.operands[0], n.params["axis"])
+        cross(n.operands[1], ct, axis=n.params["axis"]) if k == 0
+        else cross(ct, n.operands[0], axis=n.params["axis"])
     ),
     samples=(
         Sample((3,), (3,)), Sample((2, 3), (3,)), Sample((3, 2), (3, 2), axis=0),
         Sample((0, 3), (0, 3)),
     ),
 )  # fmt: skip
-def cross(x: ArrayLike, y: ArrayLike, axis: int = -1) -> Value:
+def cross(x: ArrayLike, y: ArrayLike, *, axis: int = -1) -> Value:
     """The vector perpendicular to two vectors of three elements along an axis."""
     a, b = as_value(x, "cross"), as_value(y, "cross")
     k = _vector_axis(a, axis)

@@ -131,7 +131,7 @@ def unique(x: ArrayLike) -> Value:
 
 
 @public
-def isin(x: ArrayLike, among: ArrayLike, invert: bool = False) -> Value:
+def isin(x: ArrayLike, among: ArrayLike, *, invert: bool = False) -> Value:
     """Whether each element of x equals one of the others."""
     v, w = as_value(x, "isin"), as_value(among, "isin")
     if w.type.size == 0:

@@ -34,6 +34,8 @@ from tessera.ops.define import (
     public,
     shape_of,
 )
+from tessera.ops.pad_widths import check_mode, extended, pairs_of
+from tessera.ops.whole import whole, wholes
 
 
 def _sum(x: Value, axes: Sequence[int]) -> Value:
@@ -328,14 +330,13 @@ def split(x: ArrayLike, parts: int | Sequence[int], axis: int = 0) -> tuple[Valu
     v = as_value(x, "split")
     a = axis_of("split", axis, v.ndim)
     n = v.shape[a]
-    if isinstance(parts, int):
-        if parts < 1 or not require("divisible", n, parts, "split"):
-            raise ShapeError(f"split: axis {a} of {v.type} is {n}, which {parts} does not divide")
-        sizes: list[Size] = [n // parts] * parts
+    if not isinstance(parts, tuple | list | range) and getattr(parts, "ndim", 0) == 0:
+        count = whole("split", "parts", parts)
+        if count < 1 or not require("divisible", n, count, "split"):
+            raise ShapeError(f"split: axis {a} of {v.type} is {n}, which {count} does not divide")
+        sizes: list[Size] = [n // count] * count
     else:
-        sizes = list(iterable("split", parts))
-        if builtins.any(not isinstance(s, Dim) and not hasattr(s, "__index__") for s in sizes):
-            raise OperandError(f"split: parts are {sizes!r:.60}, expected a count or sizes")
+        sizes = wholes("split", "parts", parts)
         if not unify(builtins.sum(sizes), n, "split: the sizes of the parts"):
             raise ShapeError(f"split: parts {sizes} add up to {builtins.sum(sizes)}, not to {n}")
     out: list[Value] = []
@@ -475,21 +476,20 @@ def _pad_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
     jvp=_pad_jvp, transpose=_pad_transpose, batch=_pad_batch,
     samples=(Sample((3,), 2), Sample((2, 3), ((1, 0), (0, 2)), value=1.5), Sample((0,), 1)),
 )  # fmt: skip
-def pad(x: ArrayLike, width: Any, value: ArrayLike = 0) -> Value:
-    """x with `width` elements (before, after) of a value around each axis."""
+def pad(x: ArrayLike, width: Any, value: ArrayLike = 0, mode: str = "constant") -> Value:
+    """x with `width` elements (before, after) around each axis, of a value or by a mode its own.
+
+    The modes are those of NumPy: constant, edge, reflect, symmetric and wrap.
+    """
     v = as_value(x, "pad")
-    pairs = _pairs(v, width)
+    if isinstance(value, str):
+        raise OperandError(f"pad: the value is {value!r}, expected a number; write mode={value!r}")
+    check_mode(mode)
+    pairs = pairs_of(v, width)
+    if mode != "constant":
+        return extended(v, pairs, mode)
     fill = cast_to(as_value_of(v.dtype, value, "pad"), v.dtype)
     if fill.ndim:
         raise ShapeError(f"pad: the value is {fill.type}, expected a scalar")
     low, high = (tuple(p[i] for p in pairs) for i in (0, 1))
     return pad.bind(v, fill, low=low, high=high, inner=(0,) * v.ndim)
-
-
-def _pairs(v: Value, width: Any) -> list[tuple[Size, Size]]:
-    if isinstance(width, int | Dim):
-        return [(width, width)] * v.ndim
-    pairs = [tuple(w) if isinstance(w, tuple | list) else (w, w) for w in width]
-    if len(pairs) != v.ndim or any(len(p) != 2 for p in pairs):
-        raise ShapeError(f"pad: width {width} needs a (before, after) for each axis of {v.type}")
-    return pairs

@@ -83,9 +83,8 @@ def _finite(x: Value) -> Value:
 
 def _softmax_reference(x: Any, axes: tuple[int, ...]) -> Any:
     e = x - np.max(x, axis=axes, keepdims=True, initial=-np.inf)
-    np.exp(e, out=e)
-    e /= np.sum(e, axis=axes, keepdims=True)
-    return e
+    e = np.exp(e)
+    return e / np.sum(e, axis=axes, keepdims=True)
 
 
 def _softmax(x: Value, axes: tuple[int, ...]) -> Value:

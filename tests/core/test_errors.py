@@ -124,7 +124,7 @@ WRONG = [
     Wrong('stack_nothing', lambda: op.stack([]), ShapeError, 'stack: got no tensors'),
     Wrong('split', lambda: op.split(F(5), 2), ShapeError, 'split: axis 0 of f32[5] is 5, which 2 does not divide'),
     Wrong('split_sizes', lambda: op.split(F(5), (2, 2)), ShapeError, 'split: parts [2, 2] add up to 4, not to 5'),
-    Wrong('pad_width', lambda: op.pad(F(2, 3), ((1, 1),)), ShapeError, 'pad: width ((1, 1),) needs a (before, after) for each axis of f32[2,3]'),
+    Wrong('pad_width', lambda: op.pad(F(2, 3), ((1, 1),) * 3), ShapeError, 'pad: width ((1, 1), (1, 1), (1, 1)) needs a (before, after) for each axis of f32[2,3], or one for all axes'),
     Wrong('einsum_operands', lambda: op.einsum("ij,jk->ik", F(2, 3)), OperandError, "einsum: 'ij,jk->ik' names 2 operands, got 1"),
     Wrong('einsum_rank', lambda: op.einsum("ijk->i", F(2, 3)), ShapeError, "einsum: 'ijk' in 'ijk->i' does not fit operand f32[2,3]"),
     Wrong('einsum_unknown', lambda: op.einsum("ij->k", F(2, 3)), OperandError, "einsum: 'ij->k' has 'k' in the result but in no operand"),

@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.cli.ops import op_rows
 from tessera.core.errors import OperandError
 from tessera.deploy import tsol
 from tessera.deploy.targets import usable
 from tessera.native import INCLUDE, SOURCE
-from tools import ops_header
+from tools import ops_header, tsol_guide
 
 COMPILER = shutil.which("g++")
 C_COMPILER = shutil.which("gcc")
@@ -172,3 +173,14 @@ def test_a_program_of_cpp_uses_a_hundred_ops(tmp_path: Path):
     assert len({c.name for c in calls}) >= 100
     said = run_calls(calls, tmp_path)
     assert said.splitlines() == [MISSING, f"{len(calls)} ok, 0 bad"]
+
+
+def test_the_guide_has_every_family_as_the_records_have_it_now():
+    """python -m tools.docs_site writes it."""
+    text = tsol_guide.PAGE.read_text()
+    assert tsol_guide.with_families(text) == text
+    named = [m for f in tsol_guide.FAMILIES for m in tsol_guide.modules(f)]
+    assert len(named) == len(set(named))
+    assert {r.family for r in op_rows()} == set(named)
+    for word in ("Ops", "Dtypes", "Determinism", "Gradient", "Targets"):
+        assert text.count(f"- **{word}**") == len(tsol_guide.FAMILIES)

@@ -66,7 +66,7 @@ _WITH_NUMBERS = {
     "swish": lambda x, beta=1.0: x * jax.nn.sigmoid(beta * x),
     "hardtanh": lambda x, low=-1.0, high=1.0: jnp.clip(x, low, high),
     "clip": lambda x, min=None, max=None: jnp.clip(x, min, max),
-    "polygamma": lambda x, order: special.polygamma(order, x) if order else special.digamma(x),
+    "polygamma": lambda order, x: special.polygamma(order, x) if order else special.digamma(x),
     "cast": lambda x, dtype: x.astype(dtype), "where": jnp.where,
 }  # fmt: skip
 
@@ -124,7 +124,7 @@ _SCANS = {
     "cumsum": _scan_of(lax.cumsum), "cumprod": _scan_of(lax.cumprod), "cummax": _scan_of(lax.cummax),
     "cummin": _scan_of(lax.cummin), "logcumsumexp": _scan_of(lax.cumlogsumexp),
     "linear_recurrence": _recurrence,
-    "diff": lambda x, axis=-1, n=1: jnp.diff(x, n=n, axis=axis),
+    "diff": lambda x, n=1, axis=-1: jnp.diff(x, n=n, axis=axis),
 }  # fmt: skip
 
 

@@ -83,7 +83,7 @@ def threshold(d: Drawer, name: str) -> str:
 
 @rule("polygamma")
 def polygamma(d: Drawer, name: str) -> str:
-    return f"op.polygamma({d.within(d.take('f'), 0.5, 3.0)}, {d.int(0, 3)})"
+    return f"op.polygamma({d.int(0, 3)}, {d.within(d.take('f'), 0.5, 3.0)})"
 
 
 @rule("prelu")
@@ -248,4 +248,4 @@ def recurrence(d: Drawer, name: str) -> str:
 @rule("diff")
 def diff(d: Drawer, name: str) -> str:
     x = d.take("uif", low=1)
-    return f"op.diff({x}, {d.axis(x)}{options(d, 0.4, n=(0, 1, 2))})"
+    return f"op.diff({x}, axis={d.axis(x)}{options(d, 0.4, n=(0, 1, 2))})"

@@ -131,7 +131,7 @@ def solve(d: Drawer, name: str) -> str:
 @rule("lstsq")
 def lstsq(d: Drawer, name: str) -> str:
     x = wide(d, d.take("f", low=2, high=2, fits=lambda s: max(s) < _BELOW))
-    return f"op.lstsq({x}, {d.new('f', (d.shape_of(x)[0], 2), dtype=d.spelled_dtype(x))})"
+    return f"op.lstsq({x}, {d.new('f', (d.shape_of(x)[0], 2), dtype=d.spelled_dtype(x))}).solution"
 
 
 @rule("tridiagonal_solve")

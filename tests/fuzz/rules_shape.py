@@ -190,6 +190,9 @@ def unstack(d: Drawer, name: str) -> str:
 def pad(d: Drawer, name: str) -> str:
     x = d.take(ALL, low=1)
     widths = [(d.int(0, 3), d.int(0, 2)) for _ in d.shape_of(x)]
+    if d.often(0.3) and 0 not in d.shape_of(x):
+        mode = d.pick(("edge", "reflect", "symmetric", "wrap"))
+        return f"op.pad({x}, {d.pick((1, 3, (1, 2)))}, mode='{mode}')"
     return f"op.pad({x}, {d.int(0, 2) if d.often(0.3) else widths}, {d.number(d.kind(x)) if d.often(0.5) else 0})"
 
 

@@ -127,14 +127,14 @@ def test_the_standard_forms():
 def test_diff_equals_numpy(shape, n, data):
     x = arrays(n, tuple(shape))
     axis = data.draw(st.integers(-len(shape), len(shape) - 1))
-    np.testing.assert_array_equal(op.diff(x, axis, n), np.diff(x, n, axis))
+    np.testing.assert_array_equal(op.diff(x, n, axis), np.diff(x, n, axis))
 
 
 def test_diff_undoes_cumsum():
     x = np.arange(12).reshape(3, 4)
-    back = op.diff(op.cumulative_sum(x, 1, include_initial=True), 1)
+    back = op.diff(op.cumulative_sum(x, 1, include_initial=True), axis=1)
     np.testing.assert_array_equal(back, x)
-    np.testing.assert_array_equal(op.diff(x, 1, prepend=x[:, :1], append=x[:, :2]),
+    np.testing.assert_array_equal(op.diff(x, axis=1, prepend=x[:, :1], append=x[:, :2]),
                                   np.diff(x, axis=1, prepend=x[:, :1], append=x[:, :2]))  # fmt: skip
     assert op.diff(np.array([True, False, False])).tolist() == [True, False]
 

@@ -203,8 +203,13 @@ def test_pinv_and_rank_drop_small_singular_values() -> None:
 @pytest.mark.parametrize("shape", [(5, 2), (2, 5), (3, 3)])
 def test_least_squares(shape: tuple[int, int]) -> None:
     a, b = draw(shape), draw(shape[:1], seed=1)
-    close(op.lstsq(a, b), np.linalg.lstsq(a, b)[0])
-    close(op.lstsq(a, b[:, None])[:, 0], np.linalg.lstsq(a, b)[0])
+    found, want = op.lstsq(a, b), np.linalg.lstsq(a, b)
+    close(found.solution, want[0])
+    close(op.lstsq(a, b[:, None])[0][:, 0], want[0])
+    assert int(found.rank) == want[2]
+    close(found.singular_values, want[3])
+    if shape[0] > shape[1]:
+        close(found.residuals, want[1][0])
 
 
 # Functions --------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -30,11 +31,13 @@ def size_of(user: str, n: Any) -> Any:
     """A size: a whole number, or a symbolic one while tracing."""
     if isinstance(n, Dim):
         return n
-    if isinstance(n, bool) or not hasattr(n, "__index__"):
+    fraction = isinstance(n, Value) and n.dtype.kind not in "iu"
+    if isinstance(n, bool) or not hasattr(n, "__index__") or fraction:
         raise OperandError(f"{user}: got {n!r:.40} for a size, expected a whole number")
-    if int(n) < 0:
-        raise ShapeError(f"{user}: size {int(n)} is negative")
-    return int(n)
+    found = operator.index(n)
+    if found < 0:
+        raise ShapeError(f"{user}: size {found} is negative")
+    return found
 
 
 def float_dtype(user: str, dtype: Any) -> DType:

@@ -18,6 +18,7 @@ from tessera.ops.elementwise import mul
 from tessera.ops.gather import take
 from tessera.ops.indexing import update
 from tessera.ops.shape import expand_dims, matrix_transpose, moveaxis, reshape
+from tessera.ops.whole import wholes
 
 _EXPECTED = (
     "a matrix of scipy.sparse, (values, columns, row starts) with a shape, or a NumPy matrix"
@@ -48,7 +49,7 @@ def _from_rows(values: Any, columns: Any, starts: Any, shape: Any) -> Operator:
     cols, ends = np.asarray(columns), np.asarray(starts)
     if shape is None:
         raise OperandError("sparse: (values, columns, row starts) need a shape=(rows, columns)")
-    m, n = (int(s) for s in shape)
+    m, n = wholes("sparse", "shape", shape)
     tile = tuple(v.shape[1:]) or (1, 1)
     if v.ndim not in (1, 3) or len(tile) != 2 or m % tile[0] or n % tile[1]:
         raise ShapeError(f"sparse: values {v.type} do not fit a matrix of {m} by {n}")
@@ -74,7 +75,7 @@ def _from_dense(array: Any, block: Any) -> Operator:
         rows, cols = np.nonzero(array)
         values = floating(as_value(array[rows, cols], "sparse"))
         return Operator("sparse", data=(values,), static=(Table(rows), Table(cols), m, n))
-    r, c = (int(s) for s in block)
+    r, c = wholes("sparse", "block", block)
     if min(r, c) < 1 or m % r or n % c:
         raise ShapeError(f"sparse: tiles of {r} by {c} do not divide a matrix of {m} by {n}")
     tiles = array.reshape(m // r, r, n // c, c).swapaxes(1, 2)

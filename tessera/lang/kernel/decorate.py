@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from typing import Any
 
 from tessera.core.blame import brief, demand_function
@@ -20,7 +20,8 @@ from tessera.lang.compilations import COMPILATIONS, Compilation, note
 from tessera.lang.kernel.hints import LACKS, refuse, space_of, threads, unused
 from tessera.lang.kernel.launch import covered, interpreting, is_stepping, launch
 from tessera.lang.kernel.lowered import LoweredKernel
-from tessera.lang.kernel.plan import Plan, token
+from tessera.lang.kernel.plan import Plan, heard, token
+from tessera.lang.kernel.reports import speak
 from tessera.lang.kernel.signature import Bound, Signature
 from tessera.lang.kernel.step import step_through
 from tessera.lang.kernel.traced import require_equal, sizes_in, text_of, types
@@ -36,6 +37,7 @@ from tessera.runtime.tuned import size_class
 _GPU = Device("cuda")  # that Triton source is shown for
 _MOST = 512  # translations that a kernel keeps
 # Loaded when a kernel is first tuned on a GPU.
+_watch = Deferred("tessera.lang.debugging:callback")
 _place_of = Deferred("tessera.lang.kernel.tune_gpu:place_of")
 _look_there = Deferred("tessera.lang.kernel.tune_gpu:look_there")
 
@@ -141,6 +143,10 @@ class KernelFunction:
             made = types(text_of(t.kernel), [v.type for v in values])[len(t.written) :]
             values += [zeros(r.shape, r.dtype) for r in made]
         out = kernel_op(*values, program=text_of(t.kernel), threads=threads(t.hints, schedule))
+        if t.reports:
+            kept = len(t.written) + t.shown
+            _watch(partial(_spoken, name, t.reports), *out[kept:])
+            out = out[:kept]
         return out[0] if _is_single(t) else out
 
     def _refuse(self, t: Translated, schedule: Schedule, device: Device) -> None:
@@ -291,12 +297,17 @@ def _sizes(bound: Bound) -> dict[str, int]:
     return solve([(p.name, p.type.shape, shape) for p, shape in shapes], ())
 
 
+def _spoken(name: str, reports: Sequence[Any], *arrays: Any) -> None:
+    speak(name, reports, arrays)
+
+
 def _data(a: Any, name: str) -> Any:
     return data_of(a, name) if isinstance(a, Value) else a
 
 
 def _wrapped(t: Translated, made: list[Any]) -> Any:
-    dtypes = [t.inputs[i].dtype for i in t.written] + [r.dtype for r in t.results]
+    made = heard(t, made)
+    dtypes = [t.inputs[i].dtype for i in t.written] + [r.dtype for r in t.results[: t.shown]]
     out = tuple(concrete(a, d) for a, d in zip(made, dtypes, strict=True))
     return out[0] if _is_single(t) else out
 
@@ -307,7 +318,7 @@ def _is_on_gpu(x: Any) -> bool:
 
 def _is_single(t: Translated) -> bool:
     """Whether a call gives one tensor, not a tuple."""
-    return len(t.written) + len(t.results) == 1 and (t.single or not t.results)
+    return len(t.written) + t.shown == 1 and (t.single or not t.shown)
 
 
 class _Decorator:

@@ -144,7 +144,7 @@ def store(
             f"store: {target.name} is written at places that are data; say distinct=True if no two of "
             "them are equal, or add up with tile.accumulate"
         )
-    p.places.store(target, made, box, _both(p, mask))
+    p.places.store(target, made, box, both(p, mask))
 
 
 def _led(x: Array, value: TileValue) -> tuple[int, ...]:
@@ -182,10 +182,10 @@ def accumulate(
         box = _box(p, target, rows, cols, batch, at, _extent(at, sizes))
     p.places.serial = True
     target.memory.writable = True
-    fold_into(p.places, target, made, box, _both(p, mask), how)
+    fold_into(p.places, target, made, box, both(p, mask), how)
 
 
-def _both(p: Program, mask: Any) -> TileValue | None:
+def both(p: Program, mask: Any) -> TileValue | None:
     """A mask under the condition of the if statements around."""
     given = None if mask is None else p.w.condition(mask)
     if p.condition is None or given is None:

@@ -13,7 +13,7 @@ from typing import Any
 from tessera.core.dims import Dim, Size, product, substitute, symbol, symbols, unflattened
 from tessera.core.dtype import i64
 from tessera.core.errors import ShapeError
-from tessera.ir.tile.ir import Tile
+from tessera.ir.tile.ir import Memory, Tile
 from tessera.lang.kernel.access import Access, Box
 from tessera.lang.kernel.values import (
     Array,
@@ -68,6 +68,10 @@ class Places(Access):
         self.serial = False  # whether instances run one after the other
         self.ahead: int | None = None  # rounds that loads look ahead where they say nothing
         self.widths: dict[str, int] = {}  # elements of an access at most, by memory
+        self.known_grid: tuple[tuple[str, Size], ...] | None = None  # of a parse before this one
+        self.speaks = False  # whether it prints or checks
+        self.hidden: list[Memory] = []  # what prints and checks store to
+        self.reports: list[Any] = []  # what is said of them
         self.partial: set[str] = set()  # results of which some elements may stay 0
         self.loops: dict[str, tuple[Size, Size]] = {}  # of counters of loops: start and stop
         self.rounds: dict[

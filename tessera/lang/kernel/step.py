@@ -328,6 +328,7 @@ class _Instance(Translation):
         arrays: Mapping[str, Array], point: Mapping[str, int], source: Source,
     ):  # fmt: skip
         self.by_name, self.point = arrays, point
+        self.said, self.grid, self.sizes = t.reports, t.grid, sizes
         super().__init__(source, bound, Assumed(numbers=sizes), schedule, lambda f: None)
         self.blocks.update(t.blocks)
         self.loops = t.loops
@@ -341,6 +342,8 @@ class _Instance(Translation):
         """Where its tiles lie."""
         places = LivePlaces(self.w, schedule, first)
         places.point = self.point
+        if self.said:
+            places.known_grid = tuple((n, substitute(c, self.sizes)) for n, c in self.grid)
         return places
 
     def _result(self, i: int, x: TileValue) -> Memory:

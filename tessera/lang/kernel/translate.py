@@ -26,6 +26,7 @@ from tessera.lang.kernel.values import (
     Axes,
     KernelError,
     NeedEqual,
+    NeedGrid,
     NeedNumber,
     Span,
     Struct,
@@ -44,6 +45,7 @@ class Assumed:
 
     numbers: Mapping[str, int] = field(default_factory=dict)
     equal: Mapping[str, Size] = field(default_factory=dict)
+    grid: tuple[tuple[str, Size], ...] | None = None  # where the kernel prints or checks
 
     def of(self, shape: Sequence[Size]) -> tuple[Size, ...]:
         """Sizes under these assumptions."""
@@ -73,6 +75,13 @@ class Translated:
     grid: tuple[tuple[str, Size], ...] = ()  # as the kernel says it; instances may run as a loop
     returned: tuple[Axes, ...] = ()  # places of the tiles that it returns
     partial: frozenset[str] = frozenset()  # results of which some elements may stay 0
+    reports: tuple[Any, ...] = ()  # what it prints and checks: the last results are theirs
+
+    @property
+    def shown(self) -> int:
+        """How many results a call gives, after the arguments that were stored to."""
+        said: int = sum(r.count for r in self.reports)
+        return len(self.results) - said
 
     def equations(self) -> list[tuple[Size, Size, str]]:
         """Sizes that a call must find equal, and what they are of."""
@@ -106,10 +115,12 @@ def translate(
             return Translation(source, bound, assumed, schedule, inline, fixed).run()
         except NeedNumber as e:
             assumed = replace(
-                assumed, numbers={**assumed.numbers, e.name: _known(source, sizes, e)}
+                assumed, numbers={**assumed.numbers, e.name: _known(source, sizes, e)}, grid=None
             )
         except NeedEqual as e:
-            assumed = replace(assumed, equal={**assumed.equal, e.name: e.other})
+            assumed = replace(assumed, equal={**assumed.equal, e.name: e.other}, grid=None)
+        except NeedGrid as e:
+            assumed = replace(assumed, grid=e.grid)
     raise AssertionError(f"{source.name}: sizes do not settle: {assumed}")
 
 
@@ -139,6 +150,7 @@ class Translation:
         self.places = self.made(schedule, tensors[0] if tensors else None)
         if schedule.stages is not None and not fixed:  # on a GPU, Triton overlaps rounds
             self.places.ahead = schedule.stages - 1
+        self.places.known_grid = self.places.known_grid or assumed.grid
         self.parser = Parser(self.w, self.places, inline)
         self.returned: list[Axes] = []
 
@@ -161,12 +173,14 @@ class Translation:
         with _blamed(self.source, last):
             results, single = self.results(returned)
         written = tuple(i for i, a in enumerate(self.arrays) if a.memory.writable)
-        if not results and not written:
+        if len(results) == len(self.places.hidden) and not written:
             raise self.source.blame(
                 KernelError(f"{self.source.name} neither returns nor stores anything"),
                 self.source.tree,
             )
         grid = self.places.grid.axes() or (("_m", 1),)
+        if self.places.speaks and self.assumed.grid is None:
+            raise NeedGrid(grid)
         made = self.w.b.finish()
         kernel: Kernel = LoweredKernel(made.name, made.parameters, grid, made.body)
         with _blamed(self.source):
@@ -178,7 +192,9 @@ class Translation:
             tuple(self.places.equal), self.assumed,
             {role: size for role, (size, _) in self.places.grid.roles.items()}, self.blocks,
             tuple(self.parser.hints), tuple(self.parser.reads.values()),
-            self.parser.loops, grid, tuple(self.returned), frozenset(self.places.partial),
+            self.parser.loops, grid, tuple(self.returned),
+            frozenset(self.places.partial) | {m.name for m in self.places.hidden},
+            tuple(self.places.reports),
         )  # fmt: skip
 
     def narrowed(self, kernel: Kernel) -> Kernel:
@@ -246,14 +262,15 @@ class Translation:
                 raise KernelError(f"a kernel returns tiles, got {x!r:.60}")
             self.returned.append(self.w.tile(x).axes)
             made.append(self._result(i, self.w.tile(x)))
-        if len({id(m) for m in made}) != len(self.w.b.parameters) - len(self.arrays):
+        hidden = self.places.hidden
+        if len({id(m) for m in made}) != len(self.w.b.parameters) - len(self.arrays) - len(hidden):
             raise KernelError("a kernel returns each tensor that it makes with tile.empty, once")
-        self.w.b.parameters[len(self.arrays) :] = made
-        return [m.type for m in made], single
+        self.w.b.parameters[len(self.arrays) :] = [*made, *hidden]
+        return [m.type for m in (*made, *hidden)], single
 
     def _is_made(self, x: Any) -> bool:
         """Whether x is a tensor that the kernel makes and stores to block by block."""
-        own = self.w.b.parameters[len(self.arrays) :]
+        own = [m for m in self.w.b.parameters[len(self.arrays) :] if m not in self.places.hidden]
         return isinstance(x, Array) and any(x.memory is m for m in own)
 
     def _result(self, i: int, x: TileValue) -> Memory:

@@ -231,6 +231,14 @@ class NeedNumber(Restart):
         self.name = name
 
 
+class NeedGrid(Restart):
+    """What the kernel says has a place for each instance: it is parsed knowing their number."""
+
+    def __init__(self, grid: tuple[tuple[str, Size], ...]):
+        super().__init__(grid)
+        self.grid = grid
+
+
 class NeedEqual(Restart):
     """Two sizes that nobody named are the same one."""
 

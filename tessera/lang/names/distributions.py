@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tessera.ir.graph.ir import Value
-from tessera.lang.names.special import betainc, betaln, gammainc, gammaincc, zeta
+from tessera.lang.names.special import betainc, betaln, gammainc, gammaincc, gammasgn, zeta
 from tessera.lang.names.together import together
 from tessera.ops.define import ArrayLike, public
 from tessera.ops.elementwise import abs as abs_
@@ -30,7 +30,6 @@ from tessera.ops.elementwise import (
     ne,
     neg,
     remainder,
-    signbit,
     sin,
     sqrt,
     square,
@@ -40,17 +39,6 @@ from tessera.ops.elementwise import (
 from tessera.ops.elementwise import pow as pow_
 
 # Gamma and beta --------------------------------------------------------------------------------
-
-
-@public
-def gammasgn(x: ArrayLike) -> Value:
-    """The sign of the gamma function: -1 between -1 and 0, and so on; NaN at whole numbers below 0."""
-    (v,) = together(x)
-    whole = floor(v)
-    odd = where(eq(remainder(whole, 2.0), 0.0), 1.0, -1.0)
-    pole = logical_and(lt(v, 0.0), eq(whole, v))
-    sign = where(signbit(v), where(pole, math.nan, where(eq(v, 0.0), -1.0, odd)), 1.0)
-    return where(ne(v, v), v, sign)
 
 
 @public
@@ -306,7 +294,7 @@ def bdtrc(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Value:
     """The chance of more than k of n events of probability p."""
     k, n, p = together(k, n, p)
     k = floor(k)
-    all_of_them = ge(k, n)
+    all_of_them = logical_and(ge(k, n), logical_and(ge(p, 0.0), le(p, 1.0)))
     return where(all_of_them, 0.0, betainc(add(k, 1.0), where(all_of_them, 1.0, sub(n, k)), p))
 
 

@@ -18,6 +18,7 @@ from tessera.lang.names.bessel import i0
 from tessera.lang.vmap import vmap
 from tessera.ops.arrange import broadcast_arrays, linspace, tril
 from tessera.ops.arrange import eye as eye_tensor
+from tessera.ops.batching import spread_behind
 from tessera.ops.creation import full, iota, ones
 from tessera.ops.define import ArrayLike, as_value, axis_of, cast_to, floating, public
 from tessera.ops.elementwise import abs as abs_
@@ -31,6 +32,7 @@ from tessera.ops.elementwise import (
     floor_divide,
     log,
     logical_and,
+    lt,
     maximum,
     mul,
     remainder,
@@ -123,9 +125,14 @@ def logspace(
 
 @public
 def geomspace(start: ArrayLike, stop: ArrayLike, num: Any = 50, endpoint: bool = True) -> Value:
-    """Numbers with even ratios from start to stop, both positive."""
+    """Numbers with even ratios from start to stop, both positive or both negative."""
     low, high = floating(as_value(start)), floating(as_value(stop))
-    return exp(linspace(log(low), log(high), num, endpoint=endpoint))
+    turn = where(logical_and(lt(low, 0), lt(high, 0)), -1, 1)
+    powers = linspace(log(mul(low, turn)), log(mul(high, turn)), num, endpoint=endpoint)
+    found = mul(exp(powers), turn)
+    at = spread_behind(iota((found.shape[0],), 0), found.ndim)
+    found = where(eq(at, 0), low, found)
+    return where(eq(at, found.shape[0] - 1), high, found) if endpoint and num != 1 else found
 
 
 @public

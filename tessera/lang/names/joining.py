@@ -15,6 +15,7 @@ from tessera.ops.gather import take
 from tessera.ops.indexing import index
 from tessera.ops.matrix import matrix_diag
 from tessera.ops.shape import broadcast_to, concat, expand_dims, flip, moveaxis, reshape
+from tessera.ops.whole import whole, wholes
 
 
 @public
@@ -154,17 +155,28 @@ def rollaxis(x: ArrayLike, axis: int, start: int = 0) -> Value:
 
 @public
 def delete(x: ArrayLike, index: int | Sequence[int] | slice, axis: int | None = None) -> Value:
-    """x without the elements at an index, at some, or in a slice."""
+    """x without the elements at an index, at some, in a slice, or where a mask is true."""
     v = ravel(x) if axis is None else as_value(x)
     axis = axis_of("delete", axis or 0, v.ndim)
     n = _known("delete", v.shape[axis])
-    gone = range(n)[index] if isinstance(index, slice) else index
-    numbers = [gone] if isinstance(gone, int) else list(gone)
+    numbers = _numbers(index, n)
     for i in numbers:
         if not -n <= i < n:
             raise OperandError(f"delete: index {i} is out of range of axis {axis} of size {n}")
     left = sorted(set(range(n)) - {i % n for i in numbers})
     return take(v, np.array(left, np.int64), axis)
+
+
+def _numbers(index: Any, n: int) -> list[int]:
+    """The places along an axis of size n that an index, a slice or a mask stands for."""
+    if isinstance(index, slice):
+        return list(range(n)[index])
+    mask = np.asarray(index) if isinstance(index, Value | np.ndarray | list) else np.zeros(0)
+    if mask.dtype == bool:
+        if mask.shape != (n,):
+            raise OperandError(f"delete: the mask has the shape {mask.shape}, expected {(n,)}")
+        return np.flatnonzero(mask).tolist()
+    return wholes("delete", "index", index)
 
 
 @public
@@ -173,16 +185,17 @@ def insert(x: ArrayLike, index: int, values: ArrayLike, axis: int | None = None)
     v = ravel(x) if axis is None else as_value(x)
     axis = axis_of("insert", axis or 0, v.ndim)
     n, given = _known("insert", v.shape[axis]), cast_to(as_value(values), v.dtype)
+    index = whole("insert", "index", index)
     if not -n <= index <= n:
         raise OperandError(f"insert: index {index} is out of range of axis {axis} of size {n}")
     at = index + n if index < 0 else index
-    whole = list(v.shape)
+    sizes = list(v.shape)
     if v.ndim == 1:
         given = reshape(given, (-1,))
-        whole[0] = given.shape[0]
+        sizes[0] = given.shape[0]
     else:
-        whole[axis] = 1
-    new = broadcast_to(given, tuple(whole))
+        sizes[axis] = 1
+    new = broadcast_to(given, tuple(sizes))
     before, after = _cut(v, (at,), axis)
     return concat([before, new, after], axis)
 

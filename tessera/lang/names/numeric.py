@@ -199,7 +199,7 @@ def angle(z: ArrayLike, deg: bool = False) -> Value:
     turned = (
         atan2(imag(v), real(v))
         if v.dtype.kind == "c"
-        else where(lt(v, 0), math.pi, zeros_like(floating(v)))
+        else where(lt(v, 0), math.pi, where(ne(v, v), floating(v), 0))
     )
     return rad2deg(turned) if deg else turned
 

@@ -105,7 +105,7 @@ def polyfit(x: ArrayLike, y: ArrayLike, degree: int, w: ArrayLike = None) -> Val
             mul(values, weight if values.ndim == 1 else expand_dims(weight, 1)),
         )
     scale = sqrt(sum_(square(left), 0))
-    found = lstsq(div(left, scale), values)
+    found = lstsq(div(left, scale), values).solution
     return div(found, scale if values.ndim == 1 else expand_dims(scale, 1))
 
 

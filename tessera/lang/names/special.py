@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from tessera.core.dtype import i64
+from tessera.core.errors import DTypeError
 from tessera.ir.graph.ir import Value
 from tessera.lang.custom_rules import custom_jvp
 from tessera.lang.names.together import together
@@ -39,7 +40,10 @@ from tessera.ops.elementwise import (
     maximum,
     minimum,
     mul,
+    ne,
     neg,
+    remainder,
+    signbit,
     sqrt,
     square,
     sub,
@@ -73,6 +77,8 @@ _FAR = {"f64": 10.0, "f32": 5.0}  # from where on the asymptotic series of erfc 
 def erfcx(x: ArrayLike) -> Value:
     """exp(x^2) erfc(x), which does not underflow."""
     v = floating(as_value(x))
+    if v.dtype.kind != "f":
+        raise DTypeError(f"erfcx: {v.type} is complex, expected real numbers")
     wide = cast_to(v, v.dtype.compute)
     end = _FAR[wide.dtype.name]
     near, far = minimum(wide, end), maximum(wide, end)
@@ -205,10 +211,22 @@ def comb(n: ArrayLike, k: ArrayLike) -> Value:
 
 
 @public
+def gammasgn(x: ArrayLike) -> Value:
+    """The sign of the gamma function: -1 between -1 and 0, and so on; NaN at whole numbers below 0."""
+    (v,) = together(x)
+    whole = floor(v)
+    odd = where(eq(remainder(whole, 2.0), 0.0), 1.0, -1.0)
+    pole = logical_and(lt(v, 0.0), eq(whole, v))
+    sign = where(signbit(v), where(pole, math.nan, where(eq(v, 0.0), -1.0, odd)), 1.0)
+    return where(ne(v, v), v, sign)
+
+
+@public
 def poch(z: ArrayLike, m: ArrayLike) -> Value:
-    """gamma(z + m) / gamma(z) for positive z and z + m."""
+    """gamma(z + m) / gamma(z)."""
     a, b = together(z, m)
-    return exp(sub(lgamma(add(a, b)), lgamma(a)))
+    both = add(a, b)
+    return mul(exp(sub(lgamma(both), lgamma(a))), mul(gammasgn(both), gammasgn(a)))
 
 
 @public

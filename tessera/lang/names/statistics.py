@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.dims import product
+from tessera.core.dims import larger, product
 from tessera.core.dtype import i64
 from tessera.core.errors import DTypeError, OperandError, ShapeError
 from tessera.core.promotion import promote
@@ -238,7 +238,7 @@ def cov(
 
 def _covariances(rows: Value, free: int, weights: Value | None, aweights: ArrayLike) -> Value:
     if weights is None:
-        apart, total = sub(rows, mean(rows, 1, True)), as_value(rows.shape[1] - free)
+        apart, total = sub(rows, mean(rows, 1, True)), as_value(larger(rows.shape[1] - free, 0))
         return div(matmul(apart, conj(matrix_transpose(apart))), cast_to(total, rows.dtype))
     whole = sum_(weights)
     apart = sub(rows, div(sum_(mul(rows, weights), 1, True), whole))
@@ -320,8 +320,7 @@ def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False) -> Value:
     rising = where(falls, flip(edges, 0), edges)
     n = edges.shape[0]
     up = searchsorted(rising, v, "left" if right else "right")
-    down = sub(n, searchsorted(rising, v, "right" if right else "left"))
-    return where(falls, down, up)
+    return where(falls, sub(n, up), up)
 
 
 @public

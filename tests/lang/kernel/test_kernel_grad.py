@@ -221,6 +221,16 @@ def nested_of(x, y):
 
 SPIN = np.linspace(0, 3, 13 * 4).reshape(13, 4)
 COUNTS = np.array([1, 9, 13, 5, 2, 13, 7])
+
+
+@kernel.schedule(block(8))
+def copied(x: KTile["M", 8]):
+    s = tile.alloc((8, 8), x.dtype)
+    tile.copy_async(s, x)
+    tile.wait()
+    return tile.load(x) * tile.read(s)
+
+
 CASES = {
     "scaled": (scaled, scaled_of, (data(37), data(37, seed=1), data()), (0, 1, 2), {}),
     "layernorm": (layernorm, layernorm_of, (data(21, 13), data(13), data(13)), (0, 1, 2), {}),
@@ -243,6 +253,7 @@ CASES = {
     "scratch": (
         scratch, lambda x: op.exp(x[:, :4]) * op.exp(x[:, 4:]) + op.exp(x[:, :4]), (data(11, 8),), (0,), {},
     ),
+    "copied": (copied, lambda x: x * x, (data(19, 8),), (0,), {}),
     "nested": (nested, nested_of, (data(6, 10), data(6, 7, seed=1)), (0, 1), {}),
 }  # fmt: skip
 
@@ -416,14 +427,6 @@ def picked(x: KTile["M", "D"], ids: KTile["N"]):
 
 
 @kernel.schedule(block(8))
-def copied(x: KTile["M", 8]):
-    s = tile.alloc((8, 8), x.dtype)
-    tile.copy_async(s, x)
-    tile.wait()
-    return tile.load(x) + tile.read(s)
-
-
-@kernel.schedule(block(8))
 def largest_so_far(x: KTile["M", "D"]):
     return tile.scan(tile.load(x), "max", axis=1)
 
@@ -444,11 +447,10 @@ def handed_on(x: KTile["M", "D"]):
     ("f", "args", "what", "line"),
     [
         (picked, (data(9, 4), np.arange(8)), "a load at places that data names", "tile.load(x, rows="),
-        (copied, (data(16, 8),), "an asynchronous copy", "tile.copy_async"),
         (largest_so_far, (data(9, 4),), "a scan by max", "tile.scan"),
         (handed_on, (data(16, 8),), "scratch that one turn of a loop hands to the next", "total ="),
     ],
-    ids=["gather", "async", "scan", "scratch"],
+    ids=["gather", "scan", "scratch"],
 )  # fmt: skip
 def test_what_has_no_derivative_is_told_at_its_line(f, args, what, line):
     with pytest.raises(RuleError) as e:
@@ -461,6 +463,49 @@ def test_what_has_no_derivative_is_told_at_its_line(f, args, what, line):
     assert line in Path(__file__).read_text().splitlines()[e.value.location.line - 1]
 
 
-def test_forward_mode_says_what_to_do():
-    with pytest.raises(RuleError, match="a kernel has a derivative for reverse mode only"):
-        ts.jvp(lambda x: softmax(x), (data(3, 4),), (data(3, 4),))
+# Forward mode
+
+
+# Their backward kernels keep what turns of a loop hand on, or load what they stored.
+_ONLY_REVERSE = ("attention", "causal", "masked", "folds", "copied", "nested")
+
+
+@pytest.mark.parametrize("name", _ONLY_REVERSE)
+def test_forward_mode_says_what_to_do(name):
+    f, _, args, _, kwargs = CASES[name]
+    x = ts.tensor(args[0])
+    with pytest.raises(RuleError, match="jvp: forward mode goes through the backward kernel") as e:
+        ts.jvp(lambda x: f(x, *args[1:], **kwargs), (x,), (x,))
+    assert "custom_jvp" in str(e.value)
+
+
+@pytest.mark.parametrize("name", [n for n in CASES if n not in _ONLY_REVERSE])
+def test_forward_mode_is_that_of_the_function(name):
+    f, of, args, argnums, kwargs = CASES[name]
+    moved = [ts.tensor(args[k]) for k in argnums]
+    steps = [ts.tensor(data(*args[k].shape, seed=7 + k)) for k in argnums]
+
+    def along(g):
+        def of_moved(*xs):
+            given = dict(zip(argnums, xs, strict=True))
+            return g(*(given.get(i, a) for i, a in enumerate(args)), **kwargs)
+
+        return ts.jvp(of_moved, moved, steps)
+
+    (y, t), (_, want) = along(f), along(of)
+    assert t.shape == y.shape
+    assert np.abs(t.numpy() - want.numpy()).max() < 1e-12 * max(1, np.abs(want.numpy()).max())
+
+
+def test_forward_mode_in_programs_over_reverse_and_by_columns():
+    x, t = (ts.tensor(data(3, 4, seed=i)) for i in (1, 2))
+    want = ts.jvp(softmax_of, (x,), (t,))[1].numpy()
+    jitted = ts.jit(lambda x, t: ts.jvp(lambda x: softmax(x), (x,), (t,))[1])
+    np.testing.assert_allclose(jitted(x, t).numpy(), want, atol=1e-14)
+    both = [
+        ts.jvp(ts.grad(lambda x, f=f: op.sum(f(x) ** 2)), (x,), (t,))[1].numpy()
+        for f in (softmax, softmax_of)
+    ]
+    np.testing.assert_allclose(*both, atol=1e-13)
+    columns = [ts.jacfwd(lambda x, f=f: f(x))(x).numpy() for f in (softmax, softmax_of)]
+    np.testing.assert_allclose(*columns, atol=1e-14)

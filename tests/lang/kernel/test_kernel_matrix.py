@@ -534,6 +534,7 @@ NOT_HERE = {  # structure, which tests/lang/kernel/test_kernel_language.py has
     # tests/lang/kernel/test_kernel_parts.py and, for accumulate, tests/lang/kernel/test_kernel_data.py
     "accumulate", "argsort", "bitcast", "concat", "flip", "gather", "join", "sort", "split", "stack", "topk",
     "dot_scaled",  # tests/lang/kernel/test_scaled_dot.py
+    "check", "print",  # tests/lang/kernel/test_reports.py
 }  # fmt: skip
 
 

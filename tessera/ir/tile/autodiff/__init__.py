@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from tessera.core.types import TensorType
 from tessera.ir.tile.autodiff.prune import prune
 from tessera.ir.tile.autodiff.rules import Slopes
+from tessera.ir.tile.autodiff.synchronous import synchronous
 from tessera.ir.tile.autodiff.write import Writer
 from tessera.ir.tile.ir import Kernel
 
@@ -45,6 +46,7 @@ def reverse(
 
     The results of a kernel are the operands that it stores to, and then what it makes.
     """
+    kernel = synchronous(kernel)
     w = Writer(kernel, count, wanted, given, slopes)
     made = prune(w.kernel_back())
     zeros = [m for m, p in w.places.items() if p.partial]

@@ -14,8 +14,6 @@ _LOADS, _STORES = ("load", "gather"), ("store", "scatter")
 def check_memories(kernel: Kernel, written: Iterable[Memory], held: set[Memory]) -> None:
     """Raise RuleError at an access that a reversed kernel could not repeat."""
     for op in walk(kernel.body):
-        if op.name in ("store_async", "wait"):
-            raise no_rule(op, "an asynchronous copy")
         if op.name in _STORES and op.memory in held and op.operands[0].dtype.kind == "f":
             _check_narrow(op)
     for m in written:

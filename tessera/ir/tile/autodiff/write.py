@@ -58,6 +58,13 @@ class Writer:
         }
         self.gradients = self._gradients()
 
+    def free(self, name: str) -> str:
+        """A name that no parameter has: those of a derivative's derivative repeat."""
+        taken = {m.name for m in self.b.parameters}
+        while name in taken:
+            name += "_"
+        return name
+
     def _cotangents(self, given: Sequence[bool]) -> dict[Memory, Memory]:
         """The cotangents of what the kernel makes; one that is met twice is used up as it is read."""
         found = {}
@@ -65,7 +72,7 @@ class Writer:
             if g:
                 stores = accesses(self.kernel, m, ("store", "scatter"))
                 used_up = m in self.memories or not meets_once(stores)
-                found[m] = self.b.parameter(f"ct_{m.name}", m.type, used_up)
+                found[m] = self.b.parameter(self.free(f"ct_{m.name}"), m.type, used_up)
         return found
 
     def _gradients(self) -> dict[Memory, Memory]:
@@ -76,7 +83,9 @@ class Writer:
                 if p.partial is partial:
                     shape = (*(n for _, n in p.own), *m.type.shape)
                     dtype = wide(m.type.dtype) if p.own or p.adds else m.type.dtype
-                    found[m] = self.b.parameter(f"d_{m.name}", TensorType(dtype, shape), True)
+                    found[m] = self.b.parameter(
+                        self.free(f"d_{m.name}"), TensorType(dtype, shape), True
+                    )
         return found
 
     def kernel_back(self) -> Kernel:

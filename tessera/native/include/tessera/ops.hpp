@@ -262,7 +262,7 @@ template <class... A> Result cotdg(const A &...given) { return detail::call("cot
 template <class... A> Result count_nonzero(const A &...given) { return detail::call("count_nonzero", given...); }
 /** The covariances of the rows of x (with rowvar=False, of its columns), and of y beside them.  Python: op.cov(x, y=None, rowvar=True, bias=False, ddof=None, fweights=None, aweights=None) */
 template <class... A> Result cov(const A &...given) { return detail::call("cov", given...); }
-/** The vector perpendicular to two vectors of three elements along an axis.  Python: op.cross(x, y, axis=-1) */
+/** The vector perpendicular to two vectors of three elements along an axis.  Python: op.cross(x, y, *, axis=-1) */
 template <class... A> Result cross(const A &...given) { return detail::call("cross", given...); }
 /** Cross entropy of softmax(logits) with labels: class numbers, or probabilities along axis.  Python: op.cross_entropy(logits, labels, axis=-1, reduction='mean', label_smoothing=0.0, ignore_index=None) */
 template <class... A> Result cross_entropy(const A &...given) { return detail::call("cross_entropy", given...); }
@@ -288,7 +288,7 @@ template <class... A> Result dct(const A &...given) { return detail::call("dct",
 template <class... A> Result deg2rad(const A &...given) { return detail::call("deg2rad", given...); }
 /** Radians as degrees.  Python: op.degrees(x) */
 template <class... A> Result degrees(const A &...given) { return detail::call("degrees", given...); }
-/** x without the elements at an index, at some, or in a slice.  Python: op.delete(x, index, axis=None) */
+/** x without the elements at an index, at some, in a slice, or where a mask is true.  Python: op.delete(x, index, axis=None) */
 template <class... A> Result delete_(const A &...given) { return detail::call("delete", given...); }
 /** The determinant of square matrices.  Python: op.det(x) */
 template <class... A> Result det(const A &...given) { return detail::call("det", given...); }
@@ -300,7 +300,7 @@ template <class... A> Result diag_indices_from(const A &...given) { return detai
 template <class... A> Result diagflat(const A &...given) { return detail::call("diagflat", given...); }
 /** The elements at (i, i + offset) of the matrices in two axes, as a new last axis.  Python: op.diagonal(x, offset=0, axis1=-2, axis2=-1) */
 template <class... A> Result diagonal(const A &...given) { return detail::call("diagonal", given...); }
-/** Differences of neighbours along an axis, n times; for bools, whether they differ.  Python: op.diff(x, axis=-1, n=1, prepend=None, append=None) */
+/** Differences of neighbours along an axis, n times; for bools, whether they differ.  Python: op.diff(x, n=1, axis=-1, prepend=None, append=None) */
 template <class... A> Result diff(const A &...given) { return detail::call("diff", given...); }
 /** Derivative of lgamma.  Python: op.digamma(x, /) */
 template <class... A> Result digamma(const A &...given) { return detail::call("digamma", given...); }
@@ -498,7 +498,7 @@ template <class... A> Result ge(const A &...given) { return detail::call("ge", g
 template <class... A> Result geglu(const A &...given) { return detail::call("geglu", given...); }
 /** x times the normal distribution function of x; approximate="tanh" replaces erf by a tanh.  Python: op.gelu(x, approximate='none') */
 template <class... A> Result gelu(const A &...given) { return detail::call("gelu", given...); }
-/** Numbers with even ratios from start to stop, both positive.  Python: op.geomspace(start, stop, num=50, endpoint=True) */
+/** Numbers with even ratios from start to stop, both positive or both negative.  Python: op.geomspace(start, stop, num=50, endpoint=True) */
 template <class... A> Result geomspace(const A &...given) { return detail::call("geomspace", given...); }
 /** The mean of each channel over all its positions.  Python: op.global_avg_pool(x, keepdims=True) */
 template <class... A> Result global_avg_pool(const A &...given) { return detail::call("global_avg_pool", given...); }
@@ -506,6 +506,8 @@ template <class... A> Result global_avg_pool(const A &...given) { return detail:
 template <class... A> Result global_max_pool(const A &...given) { return detail::call("global_max_pool", given...); }
 /** The first half of x along an axis times the sigmoid of the second half.  Python: op.glu(x, axis=-1) */
 template <class... A> Result glu(const A &...given) { return detail::call("glu", given...); }
+/** The slope of samples along each axis, or along one, by differences of neighbours.  Python: op.gradient(f, *spacing, axis=None, edge_order=1) */
+template <class... A> Result gradient(const A &...given) { return detail::call("gradient", given...); }
 /** x (batch, channels, ...) read at a grid (batch, ..., rank) of coordinates from -1 to 1.  Python: op.grid_sample(x, grid, mode='linear', padding='zeros', align_corners=False) */
 template <class... A> Result grid_sample(const A &...given) { return detail::call("grid_sample", given...); }
 /** layernorm over each group of channels with its positions, times gain plus bias per channel.  Python: op.groupnorm(x, groups, gain=None, bias=None, eps=1e-05) */
@@ -622,7 +624,7 @@ template <class... A> Result isclose(const A &...given) { return detail::call("i
 template <class... A> Result iscomplex(const A &...given) { return detail::call("iscomplex", given...); }
 /** Whether x is neither infinite nor NaN.  Python: op.isfinite(x, /) */
 template <class... A> Result isfinite(const A &...given) { return detail::call("isfinite", given...); }
-/** Whether each element of x equals one of the others.  Python: op.isin(x, among, invert=False) */
+/** Whether each element of x equals one of the others.  Python: op.isin(x, among, *, invert=False) */
 template <class... A> Result isin(const A &...given) { return detail::call("isin", given...); }
 /** Whether x is infinite.  Python: op.isinf(x, /) */
 template <class... A> Result isinf(const A &...given) { return detail::call("isinf", given...); }
@@ -742,7 +744,7 @@ template <class... A> Result matrix_function_frechet(const A &...given) { return
 template <class... A> Result matrix_norm(const A &...given) { return detail::call("matrix_norm", given...); }
 /** The product of n copies of a square matrix, or of its inverse when n is negative.  Python: op.matrix_power(x, n) */
 template <class... A> Result matrix_power(const A &...given) { return detail::call("matrix_power", given...); }
-/** How many singular values are above rtol times the largest.  Python: op.matrix_rank(x, rtol=None) */
+/** How many singular values are above rtol times the largest, or above tol.  Python: op.matrix_rank(x, *, rtol=None, tol=None) */
 template <class... A> Result matrix_rank(const A &...given) { return detail::call("matrix_rank", given...); }
 /** x with its last two axes swapped.  Python: op.matrix_transpose(x) */
 template <class... A> Result matrix_transpose(const A &...given) { return detail::call("matrix_transpose", given...); }
@@ -848,7 +850,7 @@ template <class... A> Result nextafter(const A &...given) { return detail::call(
 template <class... A> Result nll_loss(const A &...given) { return detail::call("nll_loss", given...); }
 /** Indices of the nonzero elements, a tensor per axis; cut or filled up to `size` when given.  Python: op.nonzero(x, size=None, fill=0) */
 template <class... A> Result nonzero(const A &...given) { return detail::call("nonzero", given...); }
-/** Vector norm over axes: (sum |x|**ord)**(1/ord), the largest |x| for inf, smallest for -inf.  Python: op.norm(x, ord=2, axis=None, keepdims=False) */
+/** The norm of all elements, or along axes.  Python: op.norm(x, ord=None, axis=None, keepdims=False) */
 template <class... A> Result norm(const A &...given) { return detail::call("norm", given...); }
 /** x divided by its p-norm along an axis, or by eps where that is larger.  Python: op.normalize(x, p=2.0, axis=1, eps=1e-12) */
 template <class... A> Result normalize(const A &...given) { return detail::call("normalize", given...); }
@@ -868,7 +870,7 @@ template <class... A> Result outer(const A &...given) { return detail::call("out
 template <class... A> Result overlap_add(const A &...given) { return detail::call("overlap_add", given...); }
 /** Eight zeros and ones after another along an axis as one u8; the end is filled with zeros.  Python: op.packbits(x, axis=None, bitorder='big') */
 template <class... A> Result packbits(const A &...given) { return detail::call("packbits", given...); }
-/** x with `width` elements (before, after) of a value around each axis.  Python: op.pad(x, width, value=0) */
+/** x with `width` elements (before, after) around each axis, of a value or by a mode its own.  Python: op.pad(x, width, value=0, mode='constant') */
 template <class... A> Result pad(const A &...given) { return detail::call("pad", given...); }
 /** The p-norm of x - y + eps along the last axis.  Python: op.pairwise_distance(x, y, p=2.0, eps=1e-06, keepdims=False) */
 template <class... A> Result pairwise_distance(const A &...given) { return detail::call("pairwise_distance", given...); }
@@ -894,7 +896,7 @@ template <class... A> Result pipeline(const A &...given) { return detail::call("
 template <class... A> Result pixel_shuffle(const A &...given) { return detail::call("pixel_shuffle", given...); }
 /** (..., c, h r, w r) to (..., c r^2, h, w): pixels become channels.  Python: op.pixel_unshuffle(x, factor) */
 template <class... A> Result pixel_unshuffle(const A &...given) { return detail::call("pixel_unshuffle", given...); }
-/** gamma(z + m) / gamma(z) for positive z and z + m.  Python: op.poch(z, m) */
+/** gamma(z + m) / gamma(z).  Python: op.poch(z, m) */
 template <class... A> Result poch(const A &...given) { return detail::call("poch", given...); }
 /** -log of a Poisson likelihood less log(targets!): exp(x) - targets * x, or of rates.  Python: op.poisson_nll(x, targets, log_input=True, eps=1e-08, reduction='mean') */
 template <class... A> Result poisson_nll(const A &...given) { return detail::call("poisson_nll", given...); }
@@ -908,7 +910,7 @@ template <class... A> Result polyder(const A &...given) { return detail::call("p
 template <class... A> Result polydiv(const A &...given) { return detail::call("polydiv", given...); }
 /** The polynomial of least squares through points, with weights w.  Python: op.polyfit(x, y, degree, w=None) */
 template <class... A> Result polyfit(const A &...given) { return detail::call("polyfit", given...); }
-/** Derivative of digamma of this order, 0 for digamma itself.  Python: op.polygamma(x, order) */
+/** Derivative of digamma of this order, 0 for digamma itself.  Python: op.polygamma(order, x) */
 template <class... A> Result polygamma(const A &...given) { return detail::call("polygamma", given...); }
 /** The m-th antiderivative of a polynomial, with the constant k at each step.  Python: op.polyint(p, m=1, k=0.0) */
 template <class... A> Result polyint(const A &...given) { return detail::call("polyint", given...); }
