@@ -7,8 +7,10 @@ keywords in every place.  Where both answer, the answers are equal, or `OTHERWIS
 from __future__ import annotations
 
 import itertools
+import re
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -163,3 +165,9 @@ def test_the_same_call_has_the_same_answer(name: str) -> None:
 
 def test_there_are_many() -> None:
     assert len(names()) > 250
+
+
+def test_the_page_for_users_of_numpy_says_what_differs() -> None:
+    page = Path(__file__).parents[2] / "docs" / "from-numpy.md"
+    told = page.read_text().partition("| function | here |")[2]
+    assert set(re.findall(r"`(\w+)`", told)) >= OTHERWISE.keys()
