@@ -20,6 +20,7 @@ import tessera as ts
 from tessera import bf16, dist, op
 from tessera.core.folds import LANES
 from tessera.ir.tile.ir import Block, Operation
+from tessera.train.history import History
 
 FOLDER = Path(__file__).parent.parent / "docs" / "images"
 # Colours by Okabe and Ito, as in the inspector.
@@ -262,11 +263,111 @@ def tree() -> Drawing:
     return d
 
 
+# Reverse mode as a program -----------------------------------------------------------------------
+
+
+def loss(x: Any, w: Any) -> Any:
+    """The function of the picture of derivatives."""
+    return op.sum(op.tanh(x @ w))
+
+
+def gradient() -> Drawing:
+    """A function and its gradient, both as graphs: reverse mode is a transformation of programs."""
+    given = op.ones((4, 3)), op.ones((3, 2))
+    graphs = [
+        ("loss", "what you write", ts.trace(loss, *given)),
+        ("ts.grad(loss, argnums=1)", "what is made of it", ts.trace(ts.grad(loss, argnums=1), *given)),
+    ]  # fmt: skip
+    texts = [list(_graph_lines(g)) for _, _, g in graphs]
+    tall = 40 + 15 * max(map(len, texts))
+    d = Drawing(800, tall + 20, "A function and its gradient")
+    for k, ((name, what, _), lines) in enumerate(zip(graphs, texts, strict=True)):
+        x = 10 + 400 * k
+        d.box(x, 10, 370, tall, rx=8)
+        d.text(x + 12, 30, name, "head")
+        d.text(x + 358 - 6.2 * len(what), 30, what, "note")
+        for i, line in enumerate(lines):
+            d.text(x + 12, 52 + 15 * i, line, "code")
+    d.line((380, 60), (410, 60), arrow=True)
+    return d
+
+
+# Memory of a program -----------------------------------------------------------------------------
+
+
+def chain(x: Any, w: Any) -> Any:
+    """The program of the picture of memory."""
+    for _ in range(6):
+        x = op.tanh(x @ w)
+    return x
+
+
+def memory() -> Drawing:
+    """Which buffer is where, from which step to which: six products share the memory of two."""
+    given = op.ones((128, 128)), op.ones((128, 128))
+    plan = ts.jit(chain, target="cuda:sm_90").lower(*given).memory
+    own = [s for s in plan.storages if s.kind != "input"]
+    places = list(dict.fromkeys((s.space, s.offset) for s in own))
+    results = {s.space for s in own if s.kind == "result"}
+    d = Drawing(760, 46 + 62 * len(places), "Where the values of a program are")
+    count = len(plan.steps)
+    wide = 620 / count
+    for i, step in enumerate(plan.steps):
+        d.text(120 + wide * (i + 0.5), 20, step.name, "note", middle=True)
+    for k, (space, _) in enumerate(places):
+        what = "the result" if space in results else "the arena"
+        d.text(10, 62 + 62 * k, what, "note")
+    for j, s in enumerate(own):
+        y = 34 + 62 * places.index((s.space, s.offset))
+        for name, (first, last) in s.lives.items():
+            begin, end = max(first, 0), min(last, count - 1) + 1
+            colour = (BLUE, ORANGE, GREEN, PINK, YELLOW, GREY)[j % 6]
+            d.box(122 + wide * begin, y, wide * (end - begin) - 4, 48, colour, rx=4)
+            d.text(120 + wide * (begin + end) / 2, y + 28, name, "code", middle=True)
+    return d
+
+
+# Curves of a run ---------------------------------------------------------------------------------
+
+
+def curves() -> Drawing:
+    """What the dashboard draws: a curve that is longer than its points, with mean and range."""
+    run = History("descent", lambda: 0.0)
+    w = 2.0
+    for step in range(
+        1, 4001
+    ):  # whole numbers of a generator, so that every machine draws the same
+        noise = (step * step * 7919 % 101 - 50) / 100
+        w -= 0.0005 * (2 * (w - 1) + noise)
+        run.add(step, {"loss": (w - 1) * (w - 1) + 0.25 + noise / 5}, {})
+    points = run.curves["loss"].points
+    d = Drawing(720, 240, "The curve of a run")
+    top = max(p.high for p in points)
+
+    def at(step: int, value: float) -> tuple[float, float]:
+        return 50 + 650 * step / 4000, 200 - 165 * value / top
+
+    band = [*(at(p.step, p.high) for p in points), *(at(p.step, p.low) for p in reversed(points))]
+    shape = " ".join(f"{x:.1f},{y:.1f}" for x, y in band)
+    mean = " ".join("{:.1f},{:.1f}".format(*at(p.step, p.mean)) for p in points)
+    d.text(50, 20, f"loss: 4,000 steps in {len(points)} points", "head")
+    d.line((50, 30), (50, 200), (700, 200))
+    d.parts.append(f'<polygon points="{shape}" fill="{BLUE}" fill-opacity=".25"/>')
+    d.parts.append(f'<polyline points="{mean}" fill="none" stroke="{BLUE}" stroke-width="1.5"/>')
+    for step in range(0, 4001, 1000):
+        d.text(50 + 650 * step / 4000, 218, str(step), "note", middle=True)
+    d.text(700 - 6.2 * 50, 60, "the line is the mean, the band minimum to maximum", "note")
+    return d
+
+
 PICTURES: dict[str, Callable[[], Drawing]] = {
     "four-levels": four_levels,
     "operators": operators,
     "mesh": mesh,
     "sum-tree": tree,
+    "gradient": gradient,
+    "memory": memory,
+    "curves": curves,
 }
 
 
