@@ -57,7 +57,7 @@ def labelled(step: int) -> tuple[Any, ...]:
     return x, (x[:, 0] > 0) + 2 * (x[:, 1] > 0)
 
 
-def training(config: str, width: int) -> Training:
+def training(config: str, width: int, layers: int) -> Training:
     """A configuration by name."""
     gpt.WIDTH, gpt.HEADS = width, 8
     of = dist.strategy
@@ -82,14 +82,14 @@ def training(config: str, width: int) -> Training:
         s = {"dp8": of.data, "zero1": of.zero1, "zero2": of.zero2, "zero3": of.zero3}[config](
             mesh, "dp"
         )
-    return Training(s, gpt.loss, gpt.init(), tokens_of)
+    return Training(s, gpt.loss, gpt.init(layers=layers), tokens_of)
 
 
 def train(
-    config: str, steps: int, width: int, folder: str = "", kill: int = 0
+    config: str, steps: int, width: int, layers: int, folder: str = "", kill: int = 0
 ) -> tuple[float, str]:
     """The last loss, and the hash of parameters and state; the last rank is killed after `kill` steps of a first run."""
-    s, loss, params, batch = training(config, width)
+    s, loss, params, batch = training(config, width, layers)
     optimizer = ts.optim.chain(ts.optim.clip_norm(1.0), ts.optim.adam(1e-3))
     step = s.step(loss, optimizer)
     tree: Any = (s.params(params), s.state(optimizer.init(params)))
@@ -112,7 +112,7 @@ def train(
 def child(args: argparse.Namespace) -> None:
     """Run one configuration, and print a line on the first rank."""
     begin = time.perf_counter()
-    loss, digest = train(args.child, args.steps, args.width, args.folder, args.kill)
+    loss, digest = train(args.child, args.steps, args.width, args.layers, args.folder, args.kill)
     if dist.rank() == 0:
         row = {"loss": loss, "sha256": digest, "seconds": round(time.perf_counter() - begin, 2)}
         print(json.dumps(row))
@@ -123,7 +123,17 @@ def measured(
 ) -> Any:
     """The line of a run."""
     command = [sys.executable, "-m", "tessera.cli", "run", "-n", ranks, "--engine", engine]
-    program = [__file__, "--child", config, "--steps", args.steps, "--width", args.width]
+    program = [
+        __file__,
+        "--child",
+        config,
+        "--steps",
+        args.steps,
+        "--width",
+        args.width,
+        "--layers",
+        args.layers,
+    ]
     env = {**os.environ, "TESSERA_TARGET": args.target, "TESSERA_THREADS": str(threads)}
     with tempfile.TemporaryDirectory() as folder:
         if then:
@@ -142,7 +152,7 @@ def measured(
 def compare(args: argparse.Namespace) -> int:
     """All runs, and whether each configuration has one hash."""
     rows, failed = [], 0
-    about = {"steps": args.steps, "width": args.width, "target": args.target}
+    about = {"steps": args.steps, "width": args.width, "layers": args.layers, "target": args.target}
     runs = [(n, e, t, 0) for e in args.engines for n in args.ranks for t in args.threads]
     runs += [(int(a), "local", 1, int(b)) for a, b in (r.split(":") for r in args.restart)]
     for config in args.configs:
@@ -204,6 +214,9 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--width", type=int, default=32)
+    parser.add_argument(
+        "--layers", type=int, default=gpt.LAYERS, help="of the GPT without a pipeline"
+    )
     parser.add_argument("--ranks", type=int, nargs="*", default=[1, 2, 4])
     parser.add_argument("--engines", nargs="+", default=["local"])
     parser.add_argument("--configs", nargs="+", default=list(CONFIGS), choices=CONFIGS)

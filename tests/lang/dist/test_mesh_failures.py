@@ -44,7 +44,9 @@ def test_two_runs_in_one_folder(tmp_path):
         done = run("-n", 2, program, folder, 2)
         assert done.returncode == 1
         assert f"save: another run (process {first.pid} on " in done.stderr
-        assert f"saves in {folder}; give each run a folder of its own, or end that one" in done.stderr
+        assert (
+            f"saves in {folder}; give each run a folder of its own, or end that one" in done.stderr
+        )
         assert sorted(p.name for p in folder.iterdir()) == before
     finally:
         first.kill()
@@ -121,7 +123,9 @@ def test_mpi_ends_a_run_in_time(tmp_path, what):
 @pytest.mark.deep
 def test_a_status_of_the_program_is_no_signal(tmp_path):
     pytest.importorskip("mpi4py")
-    done = run("-n", 2, "--engine", "mpi", "--restart", 1, script(tmp_path, "raise SystemExit(9)\n"))
+    done = run(
+        "-n", 2, "--engine", "mpi", "--restart", 1, script(tmp_path, "raise SystemExit(9)\n")
+    )
     assert done.returncode == 9
     assert "restarting" not in done.stderr
 

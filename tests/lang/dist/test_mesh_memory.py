@@ -85,9 +85,9 @@ def test_four_ranks_train_what_the_limit_of_one_refuses(tmp_path):
     one, four = of_ranks(1).run, of_ranks(4).run
     assert four < 0.8 * one
     step, given = step_of()
-    with override(memory=(one + four) // 2):
-        with pytest.raises(OutOfMemoryError, match="step: a run needs .* of memory but .* are free; "):
-            step(*given)
+    refused = pytest.raises(OutOfMemoryError, match=r"step: a run needs .* of memory but .* are free; ")
+    with override(memory=(one + four) // 2), refused:
+        step(*given)
     limited = trained(tmp_path, 4, TESSERA_MEMORY=str((one + four) // 2))
     assert limited.returncode == 0, limited.stderr
     for _ in range(2):
@@ -129,3 +129,21 @@ def test_what_ranks_share_to_send(op_, count, expected):
         y = ranks_ops.between(op_, x, Spread((0, 1, 2, 3), ((0, 1), (1, 2), (2, 3), (3, 4)), 0))
     g, _ = builder.finish([y], "f")
     assert ranks_ops.shared(g) == expected
+
+
+@pytest.mark.deep
+@pytest.mark.skipif(sys.platform != "linux", reason="the high-water mark of Linux")
+@pytest.mark.parametrize("config", ["zero1", "zero2", "zero3", "fsdp"])
+def test_ranks_take_the_memory_of_the_plan(config):
+    """Within 5%, by the resident set; the script ends with 1 otherwise."""
+    command = [
+        sys.executable,
+        str(ROOT / "benchmarks" / "mesh_memory.py"),
+        "--configs",
+        config,
+        "--record",
+        "",
+    ]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, check=False, env=env, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
