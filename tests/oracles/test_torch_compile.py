@@ -182,6 +182,33 @@ def test_one_compilation_of_a_model_serves_ten_sizes(name):
     assert (told.fallbacks, told.fixed) == ({}, {})
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_with_shared_heads_and_two_lengths(dynamic, causal):
+    def f(*xs):
+        q, k, v = (x.view(*x.shape[:2], -1, 8).transpose(1, 2) for x in xs)
+        return nn.functional.scaled_dot_product_attention(
+            q, k, v, is_causal=causal, enable_gqa=True
+        )
+
+    run = compiled(f, dynamic=dynamic)
+    for b, long in ((2, 5), (3, 7)):
+        torch.manual_seed(b)
+        mine = [
+            torch.randn(b, n, w, requires_grad=True) for n, w in ((3, 32), (long, 16), (long, 16))
+        ]
+        for x in mine:
+            torch._dynamo.mark_static(x, 2)
+        twin = [x.detach().clone().requires_grad_() for x in mine]
+        for xs, g in ((mine, run), (twin, f)):
+            g(*xs).square().sum().backward()
+        close(run(*mine), f(*twin))
+        for x, y in zip(mine, twin, strict=True):
+            close(x.grad, y.grad)
+    told = ts.torch.report()
+    assert (told.fallbacks, told.random, told.fixed) == ({}, {}, {})
+
+
 def test_a_network_of_images_has_one_program_for_batches_and_heights():
     torch.manual_seed(0)
     model = nn.Sequential(

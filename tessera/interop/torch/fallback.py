@@ -15,7 +15,7 @@ from tessera.interop.torch.exchange import array_of, tensor_of, torch_dtype
 from tessera.interop.torch.library import torch
 from tessera.interop.torch.plan import Step
 from tessera.interop.torch.report import COUNTS
-from tessera.interop.torch.rule import number
+from tessera.interop.torch.rule import RULES, number
 from tessera.ir.graph.ir import Value
 from tessera.lang import op
 from tessera.lang.callbacks import callback
@@ -36,7 +36,7 @@ def by_pytorch(
 ) -> Any:
     """The results of a step that PyTorch runs, in a host call of the program."""
     name, call = step.call.target, step.call
-    if step.random:
+    if step.random and name not in RULES:
         COUNTS.random[name] += 1
         if name == "aten.native_dropout.default":
             return _dropout(step, sizes, *args)

@@ -125,9 +125,29 @@ def _attention(
     n: Call, q: Any, k: Any, v: Any, dropout: float = 0.0, causal: bool = False, *,
     attn_mask: Any = None, scale: float | None = None,
 ) -> Any:  # fmt: skip
-    if dropout or (causal and q.shape[-2] != k.shape[-2]):
-        raise NoRuleError("dropout, or a causal mask of queries and keys of two lengths")
+    if dropout:
+        raise NoRuleError("dropout")
+    causal, attn_mask = _settled_mask(q, k, causal, attn_mask)
     return _attended(q, k, v, causal, attn_mask, scale), _logsumexp(q, k, causal, attn_mask, scale)
+
+
+def _settled_mask(q: Any, k: Any, causal: bool, mask: Any) -> tuple[bool, Any]:
+    """A causal mask of queries and keys of two lengths as a mask: PyTorch aligns both at their start."""
+    if not causal or q.shape[-2] == k.shape[-2]:
+        return causal, mask
+    shape = (q.shape[-2], k.shape[-2])
+    return False, op.le(op.iota(shape, 1), op.iota(shape, 0))
+
+
+def _with_heads(q: Any, k: Any) -> Any:
+    """Keys with a head for each of the queries, which may share them."""
+    if k.ndim < 3 or q.shape[-3] == k.shape[-3]:
+        return k
+    *front, heads, rows, dim = k.shape
+    share = q.shape[-3] // heads
+    wide_shape = (*front, heads, share, rows, dim)
+    spread = op.broadcast_to(op.expand_dims(k, k.ndim - 2), wide_shape)
+    return op.reshape(spread, (*front, heads * share, rows, dim))
 
 
 def _logsumexp(q: Any, k: Any, causal: bool, mask: Any, scale: float | None) -> Any:
@@ -135,7 +155,7 @@ def _logsumexp(q: Any, k: Any, causal: bool, mask: Any, scale: float | None) -> 
     does.
     """
     dtype = wide(q.dtype)
-    q, k = as_dtype(q, dtype), as_dtype(k, dtype)
+    q, k = as_dtype(q, dtype), as_dtype(_with_heads(q, k), dtype)
     scores = op.mul(op.matmul(q, op.matrix_transpose(k)), number(_scale_of(q, scale), dtype))
     if mask is not None:
         low = number(-math.inf, dtype)
@@ -158,6 +178,7 @@ def _attention_backward(
 ) -> Any:  # fmt: skip
     if dropout:
         raise NoRuleError("dropout")
+    causal, attn_mask = _settled_mask(q, k, causal, attn_mask)
     if attn_mask is None:
         return tuple(op.attention_grad(q, k, v, out, ct, causal=causal, scale=_scale_of(q, scale)))
 
