@@ -549,7 +549,8 @@ class Jitted(FunctionHabits):
         return f"<div><code>{escape(repr(self))}</code><ul>{rows}</ul></div>"
 
     def __dir__(self) -> list[str]:
-        return [n for n in object.__dir__(self) if n.startswith("__") or not n.startswith("_")]
+        shown = [n for n in object.__dir__(self) if n.startswith("__") or not n.startswith("_")]
+        return [n for n in shown if n not in vars(FunctionHabits)]
 
     def __set_name__(self, owner: Any, name: str) -> None:
         self._is_method = True
