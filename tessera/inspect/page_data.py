@@ -206,19 +206,19 @@ class Collector:
             out.append({
                 "name": name if own is None else own.name, "kind": step_kind(s), "nests": nests_of(s),
                 "label": labels.get(i, "") if own is None else "",
-                "trials": [x for k in kernels_of(s) for x in tried.get(self._known_as(k, sizes), ())],
+                "trials": tried.get(self._known_as(s, sizes), []),
                 "reads": read_by(s), "writes": written_by(s), "makes": made_by(s),
                 "places": sorted({self.places.number(x) for x in _locations(s)} - {-1}),
                 "flops": w.flops, "cost": w.cost, "bytes": w.bytes, "seconds": seconds_of(s, seconds),
             })  # fmt: skip
         return out
 
-    def _known_as(self, k: Kernel, sizes: Mapping[str, int]) -> tuple[str, str]:
-        """What the tuner's store calls a kernel and its sizes."""
-        if self.on_gpu:
+    def _known_as(self, s: Step, sizes: Mapping[str, int]) -> tuple[str, str]:
+        """What the tuner's store calls a step and its sizes; it tunes kernels of the CPU that stand alone."""
+        if self.on_gpu or not isinstance(s, Kernel):
             return "", ""
-        own = {n: sizes[n] for n in sizes_of(k, self.types) if n in sizes}
-        return identity(replace(k, nest=None), self.types), tuned.size_class(own)
+        own = {n: sizes[n] for n in sizes_of(s, self.types)}
+        return identity(replace(s, nest=None), self.types), tuned.size_class(own)
 
     def _labels(self) -> dict[int, str]:
         """What each step computes, by its number."""

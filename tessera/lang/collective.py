@@ -27,12 +27,18 @@ Names = str | Sequence[str]
 Tree = Any
 
 
-def _names(axis_name: Names) -> tuple[str, ...]:
-    return (axis_name,) if isinstance(axis_name, str) else tuple(axis_name)
+def _names(who: str, axis_name: Names) -> tuple[str, ...]:
+    names = axis_name if isinstance(axis_name, tuple | list) else (axis_name,)
+    for n in names:
+        if not isinstance(n, str):
+            raise OperandError(
+                f"{who}: axis_name is {n!r:.40}, expected the name of an axis of vmap or a mesh"
+            )
+    return tuple(names)
 
 
 def _each(who: str, op: Op, x: Tree, axis_name: Names) -> Tree:
-    for name in _names(axis_name):
+    for name in _names(who, axis_name):
         axis_size_of(who, name)
         x = tree.map(lambda v, name=name: bind(op, as_value(v, who), axis=name), x)
     return x
@@ -48,7 +54,7 @@ def psum(x: Tree, axis_name: Names) -> Tree:
 def pmean(x: Tree, axis_name: Names) -> Tree:
     """The mean of the tensors of x over the elements of the batch."""
     total = _each("pmean", PSUM, x, axis_name)
-    for name in _names(axis_name):
+    for name in _names("pmean", axis_name):
         total = tree.map(lambda v, name=name: div(v, axis_size_of("pmean", name)), total)
     return total
 

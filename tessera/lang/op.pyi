@@ -1698,7 +1698,7 @@ def matrix_function(x: ArrayLike, name: str) -> Tensor:
 def matrix_function_frechet(x: ArrayLike, e: ArrayLike, name: str) -> Tensor:
     """The derivative of matrix_function at x in the direction e."""
 
-def matrix_norm(x: ArrayLike, ord: Any = ..., keepdims: bool = ...) -> Tensor:
+def matrix_norm(x: ArrayLike, ord: Any = ..., *, keepdims: bool = ...) -> Tensor:
     """Matrix norm: fro, nuc, 2 and -2 by singular values, 1, -1, inf and -inf by absolute sums."""
 
 def matrix_power(x: ArrayLike, n: int) -> Tensor:

@@ -381,7 +381,7 @@ _BY_SUMS = {1: (max, -2), -1: (min, -2), float("inf"): (max, -1), float("-inf"):
 
 
 @public
-def matrix_norm(x: ArrayLike, ord: Any = "fro", keepdims: bool = False) -> Value:
+def matrix_norm(x: ArrayLike, ord: Any = "fro", *, keepdims: bool = False) -> Value:
     """Matrix norm: fro, nuc, 2 and -2 by singular values, 1, -1, inf and -inf by absolute sums."""
     v = as_matrix("matrix_norm", x)
     if ord == "fro":

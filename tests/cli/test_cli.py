@@ -70,7 +70,7 @@ def test_ops_as_json_has_one_complete_row_per_op(capsys):
         "dtypes": "unsigned integer float complex",
         "targets": ["numpy", "cpu"],
         "doc": "Matrix product over the last two axes; the axes before them broadcast.",
-        "call": "op.matmul(a, b, *, tile_shape=None)",
+        "call": "op.matmul(a, b, *, tile_shape=None, schedule=None)",
         "family": "contraction",
     }
     assert rows["sort"]["targets"] == ["numpy", "cpu"]

@@ -45,6 +45,15 @@ def test_a_loop_on_the_host_counts_the_work_of_its_body(tmp_path: Path) -> None:
     assert within["flops"] == pytest.approx(7 * sum(s["flops"] for s in inner))
 
 
+def test_grouped_kernels_are_shown(tmp_path: Path) -> None:
+    """Kernels of a group hand buffers to each other that no other step knows: the page could not be made."""
+    f = ts.jit(lambda q, k, v: op.attention(q, k, v))
+    x = ts.ones((2, 16, 8))
+    (top, *_) = steps_of(f.inspect(x, x, x, path=tmp_path / "page.html"))
+    assert any(s["kind"] == "group" for s in top)
+    assert all(s["trials"] == [] for s in top)
+
+
 @pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
 def test_a_tuned_kernel_shows_what_was_tried(tmp_path: Path) -> None:
     f = ts.jit(lambda x, w: op.gelu(x @ w), target="cpu")

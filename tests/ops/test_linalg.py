@@ -250,7 +250,7 @@ def test_matrix_norms(dtype: Any, shape: Any) -> None:
     for ord in ("fro", "nuc", *extremes):
         for keep in (False, True):
             want = np.linalg.matrix_norm(a, ord=ord, keepdims=keep)
-            close(op.matrix_norm(a, ord, keep), want)
+            close(op.matrix_norm(a, ord, keepdims=keep), want)
 
 
 @pytest.mark.parametrize("ord", [2, 1, 0, 3, -1, np.inf, -np.inf])

@@ -226,7 +226,8 @@ def poch(z: ArrayLike, m: ArrayLike) -> Value:
     """gamma(z + m) / gamma(z)."""
     a, b = together(z, m)
     both = add(a, b)
-    return mul(exp(sub(lgamma(both), lgamma(a))), mul(gammasgn(both), gammasgn(a)))
+    found = mul(exp(sub(lgamma(both), lgamma(a))), mul(gammasgn(both), gammasgn(a)))
+    return where(eq(b, 0), ones_like(found), found)
 
 
 @public
@@ -289,7 +290,9 @@ def _regularised(a: Any, x: Any, lower: bool) -> Value:
     q = mul(factor, _fraction(u, where(below, add(u, 2), inside)))
     low = where(eq(v, 0), zeros_like(p), where(end, ones_like(p), where(below, p, sub(1, q))))
     high = where(eq(v, 0), ones_like(p), where(end, zeros_like(p), where(below, sub(1, p), q)))
-    return cast_to(where(good, low if lower else high, full_like(low, float("nan"))), a.dtype)
+    found = where(good, low if lower else high, full_like(low, float("nan")))
+    none = logical_and(eq(a, 0), gt(x, 0))  # all of the weight is at 0
+    return cast_to(where(none, full_like(low, float(lower)), found), a.dtype)
 
 
 _MOST = 2000  # steps of a series or of a continued fraction

@@ -90,7 +90,7 @@ def test_what_one_machine_exports_another_one_imports(tmp_path, counted):
     assert counted[0] == before
 
 
-@pytest.mark.parametrize("field", ["architecture", "versions"])
+@pytest.mark.parametrize("field", ["place", "versions"])
 def test_what_is_of_other_hardware_or_versions_is_ignored(tmp_path, counted, field):
     here, there, file = tmp_path / "here", tmp_path / "there", tmp_path / "tuned.json"
     searched(here)
@@ -107,13 +107,15 @@ def test_what_is_of_other_hardware_or_versions_is_ignored(tmp_path, counted, fie
 
 
 def test_a_schedule_that_this_version_does_not_read_is_ignored(tmp_path, counted):
-    found = searched(tmp_path)
-    with override(cache_dir=tmp_path):
-        tuned.export(file := tmp_path / "tuned.json")
-        whole = json.loads(file.read_text())
-        whole["tuned"][0]["nest"] = json.dumps({"blocks": 3})
-        file.write_text(json.dumps(whole))
+    here, there, file = tmp_path / "here", tmp_path / "there", tmp_path / "tuned.json"
+    found = searched(here)
+    with override(cache_dir=here):
+        tuned.export(file)
+    whole = json.loads(file.read_text())
+    whole["tuned"][0]["nest"] = json.dumps({"blocks": 3})
+    file.write_text(json.dumps(whole))
+    with override(cache_dir=there):  # what was measured here goes before what is loaded
         tuned.load(file)
     before = counted[0]
-    assert searched(tmp_path).tried == found.tried
+    assert searched(there).tried == found.tried
     assert counted[0] > before

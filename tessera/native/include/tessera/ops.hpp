@@ -740,7 +740,7 @@ template <class... A> Result matrix_diag(const A &...given) { return detail::cal
 template <class... A> Result matrix_function(const A &...given) { return detail::call("matrix_function", given...); }
 /** The derivative of matrix_function at x in the direction e.  Python: op.matrix_function_frechet(x, e, name) */
 template <class... A> Result matrix_function_frechet(const A &...given) { return detail::call("matrix_function_frechet", given...); }
-/** Matrix norm: fro, nuc, 2 and -2 by singular values, 1, -1, inf and -inf by absolute sums.  Python: op.matrix_norm(x, ord='fro', keepdims=False) */
+/** Matrix norm: fro, nuc, 2 and -2 by singular values, 1, -1, inf and -inf by absolute sums.  Python: op.matrix_norm(x, ord='fro', *, keepdims=False) */
 template <class... A> Result matrix_norm(const A &...given) { return detail::call("matrix_norm", given...); }
 /** The product of n copies of a square matrix, or of its inverse when n is negative.  Python: op.matrix_power(x, n) */
 template <class... A> Result matrix_power(const A &...given) { return detail::call("matrix_power", given...); }
