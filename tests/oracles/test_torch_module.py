@@ -149,3 +149,17 @@ def test_the_page_runs_and_prints_what_it_says(capsys):
     for code, text in blocks:
         exec(compile(code, "torch.md", "exec"), names)
         assert capsys.readouterr().out == text
+
+
+def test_attention_of_an_exported_module_has_a_derivative():
+    class Attends(nn.Module):
+        def forward(self, x):
+            return nn.functional.scaled_dot_product_attention(x, x * 2, x + 1, is_causal=True)
+
+    x = torch.randn(2, 3, 5, 8, requires_grad=True)
+    ts.torch.report(reset=True)
+    m = ts.torch.import_module(Attends(), x.detach())
+    slope = ts.grad(lambda x: op.sum(m(x) ** 2))(ts.torch.from_torch(x))
+    (Attends()(x) ** 2).sum().backward()
+    torch.testing.assert_close(ts.torch.to_torch(slope), x.grad, rtol=1e-4, atol=1e-5)
+    assert ts.torch.report().random == {}

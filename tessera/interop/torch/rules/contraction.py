@@ -131,6 +131,17 @@ def _attention(
     return _attended(q, k, v, causal, attn_mask, scale), _logsumexp(q, k, causal, attn_mask, scale)
 
 
+@rule("scaled_dot_product_attention")
+def _whole_attention(
+    n: Call, q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0,
+    is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
+) -> Any:  # fmt: skip
+    if dropout_p:
+        raise NoRuleError("dropout")
+    is_causal, attn_mask = _settled_mask(q, k, is_causal, attn_mask)
+    return _attended(q, k, v, is_causal, attn_mask, scale)
+
+
 def _settled_mask(q: Any, k: Any, causal: bool, mask: Any) -> tuple[bool, Any]:
     """A causal mask of queries and keys of two lengths as a mask: PyTorch aligns both at their start."""
     if not causal or q.shape[-2] == k.shape[-2]:
