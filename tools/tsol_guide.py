@@ -44,7 +44,7 @@ FAMILIES = (
            "A scalar function at every element. Operands broadcast; dtypes promote as in [numerics.md](numerics.md). Elementary functions are our own, with bounds in ulp.",
            EXACT, "From the table of scalar functions; at kinks the convention of the op's line in [ops.md](ops.md). None of comparisons, integers and bits.",
            "op.add(ts.ones((2, 3)), ts.ones((2, 4)))"),
-    Family("Reductions and statistics", "reduction statistics softmax segments numeric",
+    Family("Reductions and statistics", "reduction statistics softmax segments numeric norms differences",
            "A fold over named or numbered axes; an empty fold is the identity or an error. `softmax` and `logsumexp` do not overflow.",
            TREE, "Yes; equal largest (or smallest) elements share that of `max` (`min`). None of counts and places.",
            "op.sum(ts.ones((2, 3)), axis=2)"),
