@@ -43,7 +43,7 @@ def counted(monkeypatch):
 def searched(folder):
     """A kernel that was called with a store in a folder, and what its search found."""
     with override(cache_dir=folder):
-        f = kernel.autotune(space=SPACE, budget_ms=5000)(gated)
+        f = kernel.autotune(space=SPACE, budget_ms=600_000)(gated)
         assert f(*ARGS).numpy().tobytes() == (ARGS[0] * ARGS[1]).tobytes()
         (found,) = f.found.values()
     return found
