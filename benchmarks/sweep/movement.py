@@ -43,7 +43,7 @@ def _moved() -> Iterator[Case]:
         ("repeat", lambda x: op.repeat(x, 3, 1), lambda t, x: x.repeat_interleave(3, 1)),
         ("diagonal", lambda x: op.diagonal(x) * 1.0, lambda t, x: x.diagonal() * 1.0),
         ("rot90", op.rot90, lambda t, x: x.rot90().contiguous()),
-        ("diff", lambda x: op.diff(x, 1), lambda t, x: x.diff(dim=1)),
+        ("diff", lambda x: op.diff(x, axis=1), lambda t, x: x.diff(dim=1)),
     ]  # fmt: skip
     for name, f, g in one:
         moved = 8.0 * 2049 if name == "diagonal" else None
