@@ -911,10 +911,10 @@ def erfinv(x: ArrayLike) -> Tensor:
     """Inverse error function."""
 
 def eval_chebyt(n: int, x: ArrayLike) -> Tensor:
-    """Chebyshev's polynomial of the first kind: T[n](cos t) = cos(n t)."""
+    """Chebyshev's polynomial of the first kind: T_n(cos t) = cos(n t)."""
 
 def eval_chebyu(n: int, x: ArrayLike) -> Tensor:
-    """Chebyshev's polynomial of the second kind: U[n](cos t) = sin((n + 1) t) / sin(t)."""
+    """Chebyshev's polynomial of the second kind: U_n(cos t) = sin((n + 1) t) / sin(t)."""
 
 def eval_gegenbauer(n: int, alpha: ArrayLike, x: ArrayLike) -> Tensor:
     """Gegenbauer's polynomial."""

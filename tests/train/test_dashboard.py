@@ -19,6 +19,7 @@ import pytest
 import tessera as ts
 from tessera import cli, op, train
 from tessera.core.errors import OperandError
+from tessera.train import history
 from tessera.train.board_page import Board
 from tessera.train.dashboard import _OPEN
 from tessera.train.history import POINTS, Curve, History
@@ -318,7 +319,10 @@ out.wide = document.documentElement.scrollWidth <= innerWidth; return out;"""
 
 
 @pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
-def test_in_a_browser_the_saved_page_shows_all(tmp_path: Path) -> None:
+def test_in_a_browser_the_saved_page_shows_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "memory_in_use", dict)  # fakes of other tests may hold a device
     clock = Clock()
     with board(clock=clock, steps=100, file=tmp_path / "page.html"):
         for i in range(1, 51):

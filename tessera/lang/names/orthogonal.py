@@ -31,7 +31,7 @@ def _recurred(n: int, x: Value, first: Value, step: Callable[[int, Value, Value]
 
 @public
 def eval_chebyt(n: int, x: ArrayLike) -> Value:
-    """Chebyshev's polynomial of the first kind: T[n](cos t) = cos(n t)."""
+    """Chebyshev's polynomial of the first kind: T_n(cos t) = cos(n t)."""
     (v,) = together(x)
     n = _degree("eval_chebyt", n)
     return _recurred(n, v, v, lambda k, p, q: sub(mul(mul(v, 2.0), p), q))
@@ -39,7 +39,7 @@ def eval_chebyt(n: int, x: ArrayLike) -> Value:
 
 @public
 def eval_chebyu(n: int, x: ArrayLike) -> Value:
-    """Chebyshev's polynomial of the second kind: U[n](cos t) = sin((n + 1) t) / sin(t)."""
+    """Chebyshev's polynomial of the second kind: U_n(cos t) = sin((n + 1) t) / sin(t)."""
     (v,) = together(x)
     n = _degree("eval_chebyu", n)
     return _recurred(n, v, mul(v, 2.0), lambda k, p, q: sub(mul(mul(v, 2.0), p), q))

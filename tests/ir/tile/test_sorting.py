@@ -131,7 +131,9 @@ def test_nonzero_equals_numpy_and_its_fixed_size_form_agrees(x, size):
 @settings(max_examples=100, deadline=None)
 def test_isin_equals_numpy(x, among, invert):
     others = np.array(among, dtype=float)
-    np.testing.assert_array_equal(op.isin(x, others, invert=invert), np.isin(x, others, invert=invert))
+    np.testing.assert_array_equal(
+        op.isin(x, others, invert=invert), np.isin(x, others, invert=invert)
+    )
 
 
 def test_symbolic_sizes():

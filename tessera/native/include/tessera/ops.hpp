@@ -372,9 +372,9 @@ template <class... A> Result erfcinv(const A &...given) { return detail::call("e
 template <class... A> Result erfcx(const A &...given) { return detail::call("erfcx", given...); }
 /** Inverse error function.  Python: op.erfinv(x, /) */
 template <class... A> Result erfinv(const A &...given) { return detail::call("erfinv", given...); }
-/** Chebyshev's polynomial of the first kind: T[n](cos t) = cos(n t).  Python: op.eval_chebyt(n, x) */
+/** Chebyshev's polynomial of the first kind: T_n(cos t) = cos(n t).  Python: op.eval_chebyt(n, x) */
 template <class... A> Result eval_chebyt(const A &...given) { return detail::call("eval_chebyt", given...); }
-/** Chebyshev's polynomial of the second kind: U[n](cos t) = sin((n + 1) t) / sin(t).  Python: op.eval_chebyu(n, x) */
+/** Chebyshev's polynomial of the second kind: U_n(cos t) = sin((n + 1) t) / sin(t).  Python: op.eval_chebyu(n, x) */
 template <class... A> Result eval_chebyu(const A &...given) { return detail::call("eval_chebyu", given...); }
 /** Gegenbauer's polynomial.  Python: op.eval_gegenbauer(n, alpha, x) */
 template <class... A> Result eval_gegenbauer(const A &...given) { return detail::call("eval_gegenbauer", given...); }
