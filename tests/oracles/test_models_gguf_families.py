@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tests.oracles.test_models_transformers import CASES, SMALL, made
 from tests.support.cases.model_files import byte_tokenizer
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 gguf = pytest.importorskip("gguf")
+from tests.oracles.test_models_transformers import CASES, SMALL, made  # noqa: E402
 
 pytestmark = [pytest.mark.oracle, pytest.mark.filterwarnings("ignore")]
 

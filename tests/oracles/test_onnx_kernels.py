@@ -9,11 +9,12 @@ import pytest
 
 import tessera as ts
 from tessera.interop.onnx.export import model_bytes
-from tests.oracles.test_onnx_export import run
 from tests.support.cases.kernel_examples import CASES, close
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
+from tests.oracles.test_onnx_export import run  # noqa: E402
+
 pytestmark = pytest.mark.oracle
 helper = onnx.helper
 SIZE = 5
