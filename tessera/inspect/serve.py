@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from html import escape
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 from tessera.core.errors import OperandError
+from tessera.core.local_page import HOST, PageHandler, PageServer
 
-HOST = "127.0.0.1"
 _LOOK = 0.25  # seconds between two looks at what is watched
 _POLICY = "default-src 'none';"
 _WATCH = """<script>
@@ -95,7 +95,7 @@ class Live:
 
 def _listen(port: int, live: Live) -> ThreadingHTTPServer:
     try:
-        return _Server((HOST, port), type("Handler", (_Handler,), {"live": live}))
+        return PageServer((HOST, port), type("Handler", (_Handler,), {"live": live}))
     except OverflowError:
         raise OperandError(f"inspect: {port} is no port, expected 0 to 65535") from None
     except OSError as e:
@@ -105,46 +105,20 @@ def _listen(port: int, live: Live) -> ThreadingHTTPServer:
         ) from None
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    allow_reuse_address = sys.platform != "win32"
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that is closed while it reads is no error."""
-        if not isinstance(sys.exception(), ConnectionError):
-            super().handle_error(request, client_address)
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(PageHandler):
     live: Live
 
-    def do_GET(self) -> None:
+    def answer(self) -> None:
         """The page, or the stream of its versions."""
         if self.path == "/changes":
-            self._changes()
+            self.stream(self._changes())
         elif self.path == "/":
-            self._send(200, "text/html; charset=utf-8", self.live.page())
+            self.send(200, "text/html; charset=utf-8", self.live.page())
         else:
-            self._send(404, "text/plain", "there is only one page: /\n")
+            super().answer()
 
-    def _send(self, status: int, kind: str, text: str) -> None:
-        body = text.encode()
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "no-store")
-        self.end_headers()
-        self.wfile.write(body)
-
-    def _changes(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
-        self.send_header("Cache-Control", "no-store")
-        self.end_headers()
-        version: int | None = -1
-        while version is not None:
-            version = self.live.newer(version, 10.0)
-            self.wfile.write(f"data: {version}\n\n".encode() if version is not None else b"")
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: every look of a browser would be a line."""
+    def _changes(self) -> Iterator[str]:
+        version = -1
+        while (found := self.live.newer(version, 10.0)) is not None:
+            version = found
+            yield f"data: {version}\n\n"

@@ -46,7 +46,7 @@ index_copy_ masked_fill_ resize_ set_ detach_"""
 
 
 class _Absent:
-    """Stands for an attribute of another library's objects; whoever asks for it is told what to write.
+    """Stands for an attribute of another library's objects; asking for it raises an error with what to write.
 
     Descriptors for the usual names leave the attributes that exist as fast as they are, which __getattr__
     would not.

@@ -140,7 +140,7 @@ def entries() -> Mapping[tuple[str, str], str]:
 
 
 def neutral() -> str:
-    """What matters to nests of this processor, whoever made it: instructions, vectors and caches.
+    """What the choice of nests depends on, whatever the vendor: instructions, vectors and caches.
 
     Caches count by powers of two.  The results of a nest do not depend on it, only its speed does.
     """

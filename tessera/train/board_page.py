@@ -7,18 +7,17 @@ was saved has its data inside and asks for nothing.
 from __future__ import annotations
 
 import json
-import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from tessera.core.errors import OperandError
+from tessera.core.local_page import HOST, PageHandler, PageServer
 from tessera.train.history import History
 
-HOST = "127.0.0.1"
 _POLICY = "default-src 'none';"
 _PAUSE = 0.4  # seconds between two versions that a browser is told of
 
@@ -79,7 +78,7 @@ class Board:
 
 def _listen(port: int, board: Board) -> ThreadingHTTPServer:
     try:
-        return _Server((HOST, port), type("Handler", (_Handler,), {"board": board}))
+        return PageServer((HOST, port), type("Handler", (_Handler,), {"board": board}))
     except OSError as e:
         raise OperandError(
             f"Dashboard: port {port} of {HOST} cannot be had ({e.strerror}); name another, or 0 for any that "
@@ -87,54 +86,24 @@ def _listen(port: int, board: Board) -> ThreadingHTTPServer:
         ) from None
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    allow_reuse_address = sys.platform != "win32"
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that is closed while it reads is no error."""
-        if not isinstance(sys.exception(), ConnectionError):
-            super().handle_error(request, client_address)
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(PageHandler):
     board: Board
 
-    def do_GET(self) -> None:
-        """The page, its data, or the stream of versions, for this machine only."""
-        name = (self.headers.get("Host") or "").rpartition(":")[0]
-        if name not in (HOST, "localhost"):  # a page of elsewhere whose name was made to lead here
-            self._send(403, "text/plain", f"ask for {HOST}\n")
-        elif self.path == "/":
-            self._send(200, "text/html; charset=utf-8", page(self.board.data(), live=True))
+    def answer(self) -> None:
+        """The page, its data, or the stream of its versions."""
+        if self.path == "/":
+            self.send(200, "text/html; charset=utf-8", page(self.board.data(), live=True))
         elif self.path == "/data":
-            text = json.dumps(self.board.data(), allow_nan=False)
-            self._send(200, "application/json", text)
+            self.send(200, "application/json", json.dumps(self.board.data(), allow_nan=False))
         elif self.path == "/events":
-            self._events()
+            self.stream(self._events())
         else:
-            self._send(404, "text/plain", "there is only one page: /\n")
+            super().answer()
 
-    def _send(self, status: int, kind: str, text: str) -> None:
-        body = text.encode()
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "no-store")
-        self.end_headers()
-        self.wfile.write(body)
-
-    def _events(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
-        self.send_header("Cache-Control", "no-store")
-        self.end_headers()
-        version: int | None = -1
-        while version is not None:
-            version = self.board.newer(version, 10.0)
-            text = "event: end\ndata: 0\n\n" if version is None else f"data: {version}\n\n"
-            self.wfile.write(text.encode())
+    def _events(self) -> Iterator[str]:
+        version = -1
+        while (found := self.board.newer(version, 10.0)) is not None:
+            version = found
+            yield f"data: {version}\n\n"
             self.board.rest()
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: every look of a browser would be a line."""
+        yield "event: end\ndata: 0\n\n"

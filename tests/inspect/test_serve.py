@@ -45,18 +45,25 @@ def served(source):
     made = threading.Semaphore(0)
     thread = threading.Thread(target=live.run, args=(made.release, stop))
     thread.start()
-    assert made.acquire(timeout=10)
+    assert made.acquire(timeout=60)
     try:
         yield live, made
     finally:
         stop.set()
-        thread.join(10)
+        thread.join(60)
     assert not thread.is_alive()
 
 
 def get(address):
-    with urllib.request.urlopen(address, timeout=10) as answer:
+    with urllib.request.urlopen(address, timeout=60) as answer:
         return answer.read().decode()
+
+
+def test_a_name_that_is_made_to_lead_here_is_refused():
+    with served(Source()) as (live, _):
+        request = urllib.request.Request(live.address, headers={"Host": "evil.example:80"})
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(request, timeout=60)
 
 
 def test_a_change_is_told_and_errors_are_shown_until_they_are_gone(capsys):
@@ -64,15 +71,15 @@ def test_a_change_is_told_and_errors_are_shown_until_they_are_gone(capsys):
     with served(source) as (live, made):
         assert "<body>one<script>" in get(live.address)
         assert "default-src 'none'; connect-src 'self';" in get(live.address)
-        with urllib.request.urlopen(live.address + "changes", timeout=10) as stream:
+        with urllib.request.urlopen(live.address + "changes", timeout=60) as stream:
             assert stream.readline() == b"data: 1\n"
             source.text = "wrong"
-            assert made.acquire(timeout=10)
+            assert made.acquire(timeout=60)
             assert [stream.readline(), stream.readline()] == [b"\n", b"data: 2\n"]
         assert "&lt;wrong&gt;" in get(live.address)
         assert 'data !== "2"' in get(live.address)
         source.text = "two"
-        assert made.acquire(timeout=10)
+        assert made.acquire(timeout=60)
         assert "<body>two<script>" in get(live.address)
         with pytest.raises(urllib.error.HTTPError, match="404"):
             get(live.address + "other")
@@ -92,7 +99,7 @@ def test_a_browser_that_is_closed_is_no_error(capfd):
                 s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         for text in ("two", "three", "four"):
             source.text = text
-            assert made.acquire(timeout=10)
+            assert made.acquire(timeout=60)
         assert "<body>four" in get(live.address)
     assert capfd.readouterr().err == ""
 
