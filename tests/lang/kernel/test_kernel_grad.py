@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -416,51 +415,6 @@ def test_most_bounds_positions():
     assert most(3 * i + n - 2, {"_i": (0, n - 1)}) == 4 * n - 5
     assert most(n - i, {"_i": (1, n)}) == n - 1
     assert most(i // 4, {"_i": (0, 4 * n)}) == n
-
-
-# What has no derivative
-
-
-@kernel.schedule(block(8))
-def picked(x: KTile["M", "D"], ids: KTile["N"]):
-    return tile.load(x, rows=tile.load(ids))
-
-
-@kernel.schedule(block(8))
-def largest_so_far(x: KTile["M", "D"]):
-    return tile.scan(tile.load(x), "max", axis=1)
-
-
-@kernel.schedule(block(8))
-def handed_on(x: KTile["M", "D"]):
-    s = tile.alloc((8, 1), x.dtype)
-    tile.store(s, tile.zeros((8, 1), x.dtype), at=(0, 0))
-    for nb in tile.range_k(x.shape, 4):
-        total = tile.read(s) + tile.sum(
-            tile.load(x, cols=nb, rows=tile.context().m), axis=1, keepdims=True
-        )
-        tile.store(s, total, at=(0, 0))
-    return tile.load(x) + tile.read(s)
-
-
-@pytest.mark.parametrize(
-    ("f", "args", "what", "line"),
-    [
-        (picked, (data(9, 4), np.arange(8)), "a load at places that data names", "tile.load(x, rows="),
-        (largest_so_far, (data(9, 4),), "a scan by max", "tile.scan"),
-        (handed_on, (data(16, 8),), "scratch that one turn of a loop hands to the next", "total ="),
-    ],
-    ids=["gather", "scan", "scratch"],
-)  # fmt: skip
-def test_what_has_no_derivative_is_told_at_its_line(f, args, what, line):
-    with pytest.raises(RuleError) as e:
-        ts.grad(lambda x: op.sum(f(x, *args[1:])))(args[0])
-    assert e.value.message == (
-        f"grad: {what} has no derivative in a kernel; give the kernel one with ts.custom_vjp"
-    )
-    assert e.value.location is not None
-    assert e.value.location.file == __file__
-    assert line in Path(__file__).read_text().splitlines()[e.value.location.line - 1]
 
 
 # Forward mode
