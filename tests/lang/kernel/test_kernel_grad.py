@@ -10,7 +10,6 @@ import pytest
 import tessera as ts
 from tessera import KTile, block, kernel, op, tile
 from tessera.core.dims import symbol
-from tessera.core.errors import RuleError
 from tessera.ir.tile.autodiff import reverse
 from tessera.ir.tile.autodiff.upper_bound import most
 from tessera.ir.tile.interp import interpret, sizes_of
@@ -420,20 +419,7 @@ def test_most_bounds_positions():
 # Forward mode
 
 
-# Their backward kernels keep what turns of a loop hand on, or load what they stored.
-_ONLY_REVERSE = ("attention", "causal", "masked", "folds", "copied", "nested")
-
-
-@pytest.mark.parametrize("name", _ONLY_REVERSE)
-def test_forward_mode_says_what_to_do(name):
-    f, _, args, _, kwargs = CASES[name]
-    x = ts.tensor(args[0])
-    with pytest.raises(RuleError, match="jvp: forward mode goes through the backward kernel") as e:
-        ts.jvp(lambda x: f(x, *args[1:], **kwargs), (x,), (x,))
-    assert "custom_jvp" in str(e.value)
-
-
-@pytest.mark.parametrize("name", [n for n in CASES if n not in _ONLY_REVERSE])
+@pytest.mark.parametrize("name", CASES)
 def test_forward_mode_is_that_of_the_function(name):
     f, of, args, argnums, kwargs = CASES[name]
     moved = [ts.tensor(args[k]) for k in argnums]
