@@ -1,8 +1,8 @@
 """Which uses of memory a reversed kernel can repeat: a load must see again what it saw before.
 
 A load of a tensor after a store to it is not repeated: there is no derivative where its value is needed, as
-in a product; in a sum it is not.  Scratch that changes between the turns of a loop is not repeated either: what
-is loaded of it is kept for every turn.
+in a product; in a sum it is not.  Scratch that changes between the turns of a loop is not repeated either:
+what is loaded of it is kept for every turn.
 """
 
 from __future__ import annotations
