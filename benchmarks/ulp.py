@@ -168,7 +168,7 @@ def table(rows: list[list[str]], stride: int, count: int) -> str:
         f"- f64: {count:,} points, a fifth of them random bit patterns, against long double, or mpmath "
         "(a fiftieth of the points) for the functions of statistics.",
         "- The bound is what the tests hold the function to; results below the normal numbers count in "
-        "units of the smallest one, and those of `lgamma` and `digamma` below 0, where zeros lie between "
+        "units of the smallest one, and those of `lgamma` and `digamma` below 0, where there are zeros between "
         "poles, in units of the largest of |f(x)|, |f(1 - x)| and 1.",
         f"- Times are nanoseconds an element on one thread, 2^16 elements, medians of 41 interleaved "
         f"runs; NumPy {np.__version__} with SciPy for the functions of statistics; "
