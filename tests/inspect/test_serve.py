@@ -66,6 +66,18 @@ def test_a_name_that_is_made_to_lead_here_is_refused():
             urllib.request.urlopen(request, timeout=60)
 
 
+def test_a_browser_is_told_what_it_gets():
+    with served(Source()) as (live, _):
+        kinds = {"": "text/html; charset=utf-8", "changes": "text/event-stream"}
+        for path, kind in kinds.items():
+            with urllib.request.urlopen(live.address + path, timeout=60) as answer:
+                assert answer.headers["Content-Type"] == kind
+                assert answer.headers["Cache-Control"] == "no-store"
+        with pytest.raises(urllib.error.HTTPError, match="404") as caught:
+            get(live.address + "other")
+        assert caught.value.headers["Content-Type"] == "text/plain"
+
+
 def test_a_change_is_told_and_errors_are_shown_until_they_are_gone(capsys):
     source = Source()
     with served(source) as (live, made):
