@@ -44,6 +44,9 @@ class Engine(Protocol):
     def updated(self, program: str, count: int) -> Sequence[int]:
         """Which of the first parameters a kernel stores to."""
 
+    def loaded(self, program: str, count: int) -> Sequence[int]:
+        """Which results a kernel loads too: their cotangents matter even where they are 0."""
+
 
 ENGINE: Provided[Callable[[], Engine]] = Provided(
     "tile engine", "what reads and runs Tile IR inside a graph, found when a kernel is first met"

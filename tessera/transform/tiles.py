@@ -128,7 +128,8 @@ def _jvp(n: Node, ts: Sequence[Tangent]) -> tuple[Sequence[Value], Sequence[Tang
 def _transpose(n: Node, cts: Sequence[Tangent], linear: set[Value]) -> list[Tangent]:
     moving, program = n.params["moving"], n.params["program"]
     operands = n.operands[: len(moving)]
-    given = _given(n, cts, engine().updated(program, len(operands)))
+    updated = range(len(engine().updated(program, len(operands))))
+    given = _given(n, cts, {*updated, *engine().loaded(program, len(operands))})
     try:
         back = engine().backward(
             program, [v.type for v in operands], moving, [c is not None for c in given]
@@ -142,13 +143,13 @@ def _transpose(n: Node, cts: Sequence[Tangent], linear: set[Value]) -> list[Tang
     raise error
 
 
-def _given(n: Node, cts: Sequence[Tangent], updated: Sequence[int]) -> list[Tangent]:
-    """Cotangents of all results; operands that are stored to have one even when it is 0."""
+def _given(n: Node, cts: Sequence[Tangent], needed: set[int]) -> list[Tangent]:
+    """Cotangents of all results; those that the kernel goes through have one even when it is 0."""
     left = iter(zip(n.params["types"], cts, strict=True))
     found: list[Tangent] = []
     for k, s in enumerate(n.params["smooth"]):
         t, ct = next(left) if s else (None, None)
-        if ct is None and t is not None and k < len(updated):
+        if ct is None and t is not None and k in needed:
             ct = zeros(t)
         found.append(None if ct is None else uncarried(ct))
     return found

@@ -60,6 +60,14 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "sum of Toeplitz": (lambda: T[0] + T[1], "toeplitz"),
     "differences of Toeplitz": (lambda: 2 * T[0] - T[1].T, "toeplitz"),
+    "Toeplitz and identity": (lambda: T[0] + T[1] + op.eye(N, dtype=ts.f64), "toeplitz"),
+    "inverse of a shifted circulant": (
+        lambda: (op.circulant(V) + 3 * op.eye(N, dtype=ts.f64)).inverse(), "circulant",
+    ),
+    "images and identity": (lambda: K[0] + K[1] - 0.5 * op.eye(6, dtype=ts.f64), "convolution"),
+    "triangles and identity": (
+        lambda: op.triangular(M) + op.triangular(M @ M) + 2 * op.eye(N, dtype=ts.f64), "triangular",
+    ),
     "product of circulants": (lambda: op.circulant(V) @ op.circulant(M[0]), "circulant"),
     "product of periodic convolutions": (lambda: R[0] @ R[1], "convolution"),
     "product of images": (lambda: K[0] @ K[1], "convolution"),
@@ -71,7 +79,7 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
 }  # fmt: skip
 
 
-MANY = {"diagonal and sparse"}
+MANY = {name for name in CASES if "identity" in name} | {"diagonal and sparse"}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -11,6 +11,7 @@ import scipy.linalg
 
 import tessera as ts
 from tessera import op
+from tessera.algebra.combinators import linear, shift_invariant
 from tessera.algebra.constructors import circulant
 from tessera.ops.toeplitz import toeplitz_slogdet, toeplitz_solve
 
@@ -151,3 +152,76 @@ def test_four_thousand_points_take_seconds() -> None:
     high, low = (float(loss(ts.tensor(c + k * 1e-5 * step))) for k in (1, -1))
     assert float(np.asarray(g) @ step) == pytest.approx((high - low) / 2e-5, rel=1e-5)
     assert taken < 15, f"{taken:.1f} s"
+
+
+def _random_sum(rng: np.random.Generator, n: int) -> tuple[Any, str]:
+    """Multiples of circulants, Toeplitz matrices and the identity, added up; what the sum is."""
+    kinds = ["circulant", "toeplitz", "symmetric", "eye"]
+    chosen = [str(k) for k in rng.choice(kinds, int(rng.integers(2, 5)))]
+    if set(chosen) == {"eye"}:
+        chosen[0] = str(rng.choice(kinds[:3]))
+    terms = []
+    for kind in chosen:
+        c, r = (ts.tensor(rng.normal(size=n)) for _ in range(2))
+        made = {
+            "circulant": lambda c=c: op.circulant(c), "toeplitz": lambda c=c, r=r: op.toeplitz(c, r),
+            "symmetric": lambda c=c: op.toeplitz(c), "eye": lambda: op.eye(n, dtype=ts.f64),
+        }[kind]()  # fmt: skip
+        factor = float(rng.normal()) + 2.0
+        terms.append([made, factor * made, -made, ts.tensor(factor) * made][int(rng.integers(4))])
+    wanted = "toeplitz" if {"toeplitz", "symmetric"} & set(chosen) else "circulant"
+    return op.plus(*terms), wanted
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_sums_with_multiples_of_the_identity_stay_structured(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 9))
+    a, wanted = _random_sum(rng, n)
+    dense = np.asarray(a.todense())
+    one = shift_invariant.joined(a)
+    assert one is not None
+    assert (one.kind, one.dtype, one.shape) == (wanted, a.dtype, a.shape)
+    np.testing.assert_allclose(np.asarray(one.todense()), dense, atol=1e-13)
+    assert ("symmetric" in one.flags) <= np.array_equal(dense, dense.T)
+    monkeypatch.setattr(circulant, "FACTORISED", 0)  # small ones by the recursions too
+    monkeypatch.setattr(linear, "dense_of", _refused)
+    b = rng.normal(size=n)
+    want = np.linalg.slogdet(dense)
+    np.testing.assert_allclose(np.asarray(op.solve(a, b)), np.linalg.solve(dense, b), rtol=1e-7)
+    sign, size = op.slogdet(a)
+    np.testing.assert_allclose([float(sign), float(size)], want, rtol=1e-8)
+
+
+def _refused(a: Any) -> Any:
+    raise AssertionError(f"the matrix of {a} was made")
+
+
+def test_gradients_of_a_shifted_toeplitz_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The marginal likelihood of a stationary process with noise: K + s I."""
+    monkeypatch.setattr(circulant, "FACTORISED", 0)
+    n, y = 7, np.random.default_rng(0).normal(size=7)
+
+    def likelihood(length: Any, noise: Any, structured: bool) -> Any:
+        c = op.exp(-((ts.tensor(np.arange(n) * 1.0) / length) ** 2))
+        k = op.toeplitz(c) + noise * op.eye(n, dtype=ts.f64)
+        if not structured:
+            k = op.dense(k.todense())
+        return (op.solve(k, y) * y).sum() + op.logdet(k)
+
+    at = ts.tensor(1.3, dtype=ts.f64), ts.tensor(0.4, dtype=ts.f64)
+    got, want = (
+        ts.grad(lambda a, b, s=s: likelihood(a, b, s), argnums=(0, 1))(*at) for s in (True, False)
+    )
+    np.testing.assert_allclose([float(g) for g in got], [float(g) for g in want], rtol=1e-9)
+
+
+def test_sums_with_other_terms_are_not_joined() -> None:
+    c = op.circulant(np.arange(1.0, 5.0))
+    for other in (op.diag(np.arange(4.0)), op.dense(np.eye(4)), c @ c):
+        assert shift_invariant.joined(c + other) is None
+    assert shift_invariant.joined(op.eye(4) + 2 * op.eye(4)) is None
+    wide = op.toeplitz(np.ones(2), np.ones(3))
+    assert shift_invariant.joined(wide + wide) is None

@@ -79,7 +79,7 @@ def shifted(a: Operator) -> Shifted | None:
     cores: list[tuple[Operator, tuple[Any, ...]]] = []
     shifts: list[tuple[Any, ...]] = []
     for term in leaves_of("plus", a):
-        inner, factors = _unscaled(term)
+        inner, factors = unscaled(term)
         if inner.kind == "eye":
             shifts.append(factors)
         else:
@@ -96,7 +96,8 @@ def shifted(a: Operator) -> Shifted | None:
     return Shifted(core, scales, tuple(shifts))
 
 
-def _unscaled(a: Operator) -> tuple[Operator, tuple[Any, ...]]:
+def unscaled(a: Operator) -> tuple[Operator, tuple[Any, ...]]:
+    """An operator without the factors before it, and those."""
     factors: list[Any] = []
     while a.kind == "scale":
         factors.append(a.data[0] if a.data else a.static[0])

@@ -18,7 +18,7 @@ from tessera.algebra.apply import (
     light_cost,
     trace_of,
 )
-from tessera.algebra.combinators import eigenbasis, woodbury
+from tessera.algebra.combinators import eigenbasis, shift_invariant, woodbury
 from tessera.algebra.combinators.queries import signed_logdet
 from tessera.algebra.kind import Cost, Kind, always, register
 from tessera.algebra.operator import Operator, are_adjoint, function
@@ -95,11 +95,17 @@ def _multiple_of_identity(a: Operator) -> float | None:
 
 
 def _sum_solve(a: Operator, b: Value) -> Value | None:
+    one = shift_invariant.joined(a)
+    if one is not None and one.record.solve is not None:
+        return one.record.solve(one, b)
     found = woodbury.solve(a, b)
     return eigenbasis.solve(a, b) if found is None else found
 
 
 def _sum_slogdet(a: Operator) -> tuple[Value, Value]:
+    one = shift_invariant.joined(a)
+    if one is not None and one.record.slogdet is not None:
+        return one.record.slogdet(one)
     found = woodbury.slogdet(a)
     found = eigenbasis.slogdet(a) if found is None else found
     return slogdet_matrix(dense_of(a)) if found is None else found  # type: ignore[return-value]

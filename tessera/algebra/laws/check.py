@@ -196,8 +196,8 @@ class Instance:
             return name
         if name == "l":  # beside the diagonal of n
             return self._size("n") - 1
-        if name == "z":  # diagonals of m by n
-            return int(self.bound["m"] + self.bound["n"] - 1)
+        if name == "z":  # diagonals of m by n, or of n by n
+            return int(self.bound.get("m", self.bound["n"]) + self.bound["n"] - 1)
         size: int = self.bound.setdefault(name, self.rng.randint(1, 3))
         return size
 

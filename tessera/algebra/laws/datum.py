@@ -329,6 +329,22 @@ def _exact_ones(numbers: Numbers, like: Matrix) -> Matrix:
     return np.full(like.shape, numbers.of(1), object)
 
 
+def _unit(like: Value, at: tuple[Any, ...]) -> Value:
+    """1 at one place and 0 at all others."""
+    one = full((1,) * like.ndim, 1, like.dtype)
+    return shape.pad(one, [(i, n - 1 - i) for i, n in zip(at, like.shape, strict=True)])
+
+
+def _exact_unit(numbers: Numbers, like: Matrix, at: tuple[int, ...]) -> Matrix:
+    out = np.full(like.shape, numbers.of(0), object)
+    out[at] = numbers.of(1)
+    return out
+
+
+def _identity(like: Value) -> Value:
+    return matrix.matrix_diag(full(like.shape[:1], 1, like.dtype))
+
+
 def _exact_triangle(cut: Callable[[Any], Any]) -> Callable[[Numbers, Matrix], Matrix]:
     def f(numbers: Numbers, a: Matrix) -> Matrix:
         return np.where(cut(np.ones(a.shape, bool)), a, numbers.of(0))
@@ -344,6 +360,8 @@ FUNCTIONS: dict[str, Function] = {
     "reciprocal": Function(_same, elementwise.reciprocal, _element(lambda x: x.inverse())),
     "exp": Function(_same, elementwise.exp, _entry_exp),
     "ones": Function(_same, lambda d: full(d.shape, 1, d.dtype), _exact_ones, lambda a: 0.0),
+    "unit": Function(lambda a, at: a, _unit, _exact_unit, lambda a, at: 0.0),
+    "identity": Function(_same, _identity, lambda n, a: n.eye(len(a)), lambda a: 0.0),
     "power": Function(_same, elementwise.pow,
                       lambda n, a, k: np.frompyfunc(lambda x: exact.raised(x, k), 1, 1)(a)),
     "transpose": Function(lambda a: (a[1], a[0]), shape.matrix_transpose, lambda _, a: a.T,

@@ -314,6 +314,8 @@ STATIC_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "right": lambda q, r: Table(_meeting(q, r)[1]),
     # of grids
     "origin": lambda sizes: tuple(0 for _ in sizes),
+    "count": math.prod,
+    "line": lambda place: (place,),
     # of transforms: sizes, norm, whether it is the inverse one
     "undo": lambda f: (f[0], f[1], not f[2]),
     "turn": lambda f: (f[0], OPPOSITE[f[1]], not f[2]),

@@ -4,6 +4,19 @@ from __future__ import annotations
 
 from tessera.algebra.laws.law import Law
 
+
+def _and_identity(
+    name: str, left: str, size: str, right: str, given: str, s: str = "s"
+) -> tuple[Law, Law]:
+    """The sums of a structured operator with the identity and with its multiples keep the structure."""
+    return (
+        Law(f"{name} and identity", f"{left} + eye({size}) -> {right.format(s='')}", given,
+            first=True, drop=True),
+        Law(f"{name} and multiple of identity", f"{left} + {s} * eye({size}) -> {right.format(s=f'{s} * ')}",
+            f"{given}, {s}", first=True, drop=True),
+    )  # fmt: skip
+
+
 FOURIER = (
     Law("transform and back", "fft(f) @ fft(undo(f)) -> eye(n)", "f n transform", "roots", drop=True),
     Law("transform and adjoint", "fft(f) @ fft(turn(f)) -> gain(f) * eye(n)", "f n transform", "roots",
@@ -29,6 +42,7 @@ CIRCULANTS = (
         drop=True),
     Law("sum of circulants", "circulant(c) + circulant(e) -> circulant(c + e)", "c n, e n", first=True,
         drop=True),
+    *_and_identity("circulant", "circulant(c)", "n", "circulant(c + {s}unit(c, line(0)))", "c n"),
     Law("multiple of a circulant", "s * circulant(c) -> circulant(s * c)", "c n, s", drop=True),
     Law("inverse of a circulant", "inv(circulant(c)) -> circulant(deconvolve(c))", "c n", drop=True),
     Law("adjoint of a circulant", "circulant(c).H -> circulant(conj(reflect(c)))", "c n", drop=True),
@@ -51,8 +65,8 @@ BANDS = (
         "d l, e n, c l, b l, a n, u l", first=True, drop=True),
     Law("three diagonals and one", "tridiagonal(d, e, c) + diag(a) -> tridiagonal(d, e + a, c)",
         "d l, e n, c l, a n", first=True, drop=True),
-    Law("three diagonals and identity", "tridiagonal(d, e, c) + eye(n) -> tridiagonal(d, e + ones(e), c)",
-        "d l, e n, c l", first=True, drop=True),
+    *_and_identity("three diagonals", "tridiagonal(d, e, c)", "n", "tridiagonal(d, e + {s}ones(e), c)",
+                   "d l, e n, c l"),
 )  # fmt: skip
 
 PRODUCTS = (
@@ -80,6 +94,8 @@ PRODUCTS = (
 TOEPLITZ = (
     Law("sum of Toeplitz matrices", "toeplitz(c, m, n) + toeplitz(e, m, n) -> toeplitz(c + e, m, n)",
         "m int, n int, c z, e z", first=True, drop=True),
+    *_and_identity("Toeplitz matrix", "toeplitz(c, n, n)", "n", "toeplitz(c + {s}unit(c, line(n - 1)), n, n)",
+                   "n int, c z"),
     Law("multiple of a Toeplitz matrix", "s * toeplitz(c, m, n) -> toeplitz(s * c, m, n)",
         "m int, n int, c z, s", drop=True),
     Law("transpose of a Toeplitz matrix", "toeplitz(c, m, n).T -> toeplitz(flip(c), n, m)",
@@ -97,6 +113,9 @@ RINGS = (
     Law("sum of periodic convolutions",
         "ring(d, s, o) + ring(e, s, p) -> ring(grid(d, s, o) + grid(e, s, p), s, origin(s))",
         "s grid, o offset, p offset, d kernel, e kernel", first=True, drop=True),
+    *_and_identity("periodic convolution", "ring(d, s, o)", "count(s)",
+                   "ring(grid(d, s, o) + {s}unit(grid(d, s, o), origin(s)), s, origin(s))",
+                   "s grid, o offset, d kernel", "t"),
     Law("multiple of a periodic convolution", "t * ring(d, s, o) -> ring(t * d, s, o)",
         "s grid, o offset, d kernel, t", drop=True),
 )  # fmt: skip
@@ -106,6 +125,11 @@ TRIANGLES = (
         drop=True),
     Law("sum of upper triangles", "upper(a) + upper(b) -> upper(a + b)", "a n n, b n n", first=True,
         drop=True),
+    *(
+        law
+        for x in ("lower", "upper")
+        for law in _and_identity(f"{x} triangle", f"{x}(a)", "n", x + "(a + {s}identity(a))", "a n n")
+    ),
     Law("multiple of a lower triangle", "s * lower(a) -> lower(s * a)", "a n n, s", group="matrix"),
     Law("multiple of an upper triangle", "s * upper(a) -> upper(s * a)", "a n n, s", group="matrix"),
     Law("product of lower triangles", "lower(a) @ lower(b) -> lower(below(a, tril(b)))", "a n n, b n n",

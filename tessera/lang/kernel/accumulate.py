@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from tessera.core.dims import Size
-from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile
+from tessera.ir.tile.ir import Memory, Tile
 from tessera.lang.kernel.access import Box, flattened
 from tessera.lang.kernel.places import Places
 from tessera.lang.kernel.values import Array, TileValue
@@ -79,13 +79,3 @@ def _as_points(places: Places, box: Box) -> Box:
         out[i] = w.reshape(own, (*own.shape, *(1,) * behind))
     extent = (1,) * len(box.at)
     return replace(box, extent=extent, kept=(), axes=(), picked=out, points=True)
-
-
-def serialised(kernel: Kernel) -> Kernel:
-    """A kernel whose instances run one after the other: the grid as loops, the last axis fastest."""
-    operations = kernel.body.operations
-    for name, count in reversed(kernel.grid):
-        attributes = {"variable": name, "start": 0, "stop": count, "step": 1}
-        block = Block((), operations, ())
-        operations = (Operation("for", (), attributes, (), None, block),)
-    return replace(kernel, grid=(("_serial", 1),), body=Block((), operations, ()))

@@ -11,7 +11,7 @@ from tessera.core.dims import Dim, Shape, Size, substitute
 from tessera.core.errors import ShapeError
 from tessera.core.types import TensorType
 from tessera.ir.tile.autodiff import Reversed, reverse
-from tessera.ir.tile.ir import Kernel, Memory
+from tessera.ir.tile.ir import Kernel, Memory, walk
 from tessera.ir.tile.text import parse_kernel
 from tessera.lang.kernel.launch import run_kernel
 from tessera.lang.kernel.scalar_grad import slopes
@@ -99,6 +99,13 @@ def run(program: str, arrays: Sequence[Any]) -> tuple[Any, ...]:
 def updated(program: str, count: int) -> list[int]:
     """Which of the first parameters a kernel stores to."""
     return [i for i, m in enumerate(_parsed(program).parameters[:count]) if m.writable]
+
+
+def loaded(program: str, count: int) -> list[int]:
+    """Which results a kernel loads too, by their numbers."""
+    k = _parsed(program)
+    read = {op.memory for op in walk(k.body) if op.traits.reads}
+    return [i for i, m in enumerate(_made(k, count)) if m in read]
 
 
 def backward(

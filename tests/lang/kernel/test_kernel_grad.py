@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ import pytest
 import tessera as ts
 from tessera import KTile, block, kernel, op, tile
 from tessera.core.dims import symbol
-from tessera.core.errors import RuleError
 from tessera.ir.tile.autodiff import reverse
 from tessera.ir.tile.autodiff.upper_bound import most
 from tessera.ir.tile.interp import interpret, sizes_of
@@ -418,68 +416,10 @@ def test_most_bounds_positions():
     assert most(i // 4, {"_i": (0, 4 * n)}) == n
 
 
-# What has no derivative
-
-
-@kernel.schedule(block(8))
-def picked(x: KTile["M", "D"], ids: KTile["N"]):
-    return tile.load(x, rows=tile.load(ids))
-
-
-@kernel.schedule(block(8))
-def largest_so_far(x: KTile["M", "D"]):
-    return tile.scan(tile.load(x), "max", axis=1)
-
-
-@kernel.schedule(block(8))
-def handed_on(x: KTile["M", "D"]):
-    s = tile.alloc((8, 1), x.dtype)
-    tile.store(s, tile.zeros((8, 1), x.dtype), at=(0, 0))
-    for nb in tile.range_k(x.shape, 4):
-        total = tile.read(s) + tile.sum(
-            tile.load(x, cols=nb, rows=tile.context().m), axis=1, keepdims=True
-        )
-        tile.store(s, total, at=(0, 0))
-    return tile.load(x) + tile.read(s)
-
-
-@pytest.mark.parametrize(
-    ("f", "args", "what", "line"),
-    [
-        (picked, (data(9, 4), np.arange(8)), "a load at places that data names", "tile.load(x, rows="),
-        (largest_so_far, (data(9, 4),), "a scan by max", "tile.scan"),
-        (handed_on, (data(16, 8),), "scratch that one turn of a loop hands to the next", "total ="),
-    ],
-    ids=["gather", "scan", "scratch"],
-)  # fmt: skip
-def test_what_has_no_derivative_is_told_at_its_line(f, args, what, line):
-    with pytest.raises(RuleError) as e:
-        ts.grad(lambda x: op.sum(f(x, *args[1:])))(args[0])
-    assert e.value.message == (
-        f"grad: {what} has no derivative in a kernel; give the kernel one with ts.custom_vjp"
-    )
-    assert e.value.location is not None
-    assert e.value.location.file == __file__
-    assert line in Path(__file__).read_text().splitlines()[e.value.location.line - 1]
-
-
 # Forward mode
 
 
-# Their backward kernels keep what turns of a loop hand on, or load what they stored.
-_ONLY_REVERSE = ("attention", "causal", "masked", "folds", "copied", "nested")
-
-
-@pytest.mark.parametrize("name", _ONLY_REVERSE)
-def test_forward_mode_says_what_to_do(name):
-    f, _, args, _, kwargs = CASES[name]
-    x = ts.tensor(args[0])
-    with pytest.raises(RuleError, match="jvp: forward mode goes through the backward kernel") as e:
-        ts.jvp(lambda x: f(x, *args[1:], **kwargs), (x,), (x,))
-    assert "custom_jvp" in str(e.value)
-
-
-@pytest.mark.parametrize("name", [n for n in CASES if n not in _ONLY_REVERSE])
+@pytest.mark.parametrize("name", CASES)
 def test_forward_mode_is_that_of_the_function(name):
     f, of, args, argnums, kwargs = CASES[name]
     moved = [ts.tensor(args[k]) for k in argnums]

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 from tessera.core.types import TensorType
 from tessera.ir.tile.autodiff.prune import prune
-from tessera.ir.tile.autodiff.rules import Slopes
+from tessera.ir.tile.autodiff.rules import Slopes, no_rule
 from tessera.ir.tile.autodiff.synchronous import synchronous
 from tessera.ir.tile.autodiff.write import Writer
-from tessera.ir.tile.ir import Kernel
+from tessera.ir.tile.ir import Kernel, walk
+from tessera.ir.tile.serial import serialised
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ def reverse(
     kernel = synchronous(kernel)
     w = Writer(kernel, count, wanted, given, slopes)
     made = prune(w.kernel_back())
+    _demand_known(made, w)
     zeros = [m for m, p in w.places.items() if p.partial]
     first = len(kernel.parameters[:count]) + sum(given) + len(zeros)
     results = [m for i, m in enumerate(made.parameters) if m.writable or i >= first]
@@ -57,4 +59,14 @@ def reverse(
         if wanted[k] and (d := w.gradients.get(m) or w.cotangents.get(m)) is not None:
             parts = len(w.places[m].own) if m in w.places else 0
             found.append(Gradient(k, results.index(d), parts))
+    if any(p.serial for p in w.places.values()):
+        made = serialised(made)
     return Reversed(made, tuple(w.gradients[m].type for m in zeros), tuple(found))
+
+
+def _demand_known(made: Kernel, w: Writer) -> None:
+    """Raise RuleError where a derivative needs what a load saw that cannot be repeated."""
+    for op in walk(made.body):
+        for t in op.results:
+            if (load := w.unknown.get(t)) is not None:
+                raise no_rule(load, "a load after a store to the same tensor, but to add to it,")

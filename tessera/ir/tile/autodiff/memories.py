@@ -1,59 +1,90 @@
-"""Which uses of memory a kernel may make when it is reversed: a load must see again what it saw before."""
+"""Which uses of memory a reversed kernel can repeat: a load must see again what it saw before.
+
+A load of a tensor after a store to it is not repeated: there is no derivative where its value is needed, as
+in a product; in a sum it is not.  Scratch that changes between the turns of a loop is not repeated either:
+what is loaded of it is kept for every turn.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from tessera.ir.tile.autodiff.plan import accesses, meets_once
 from tessera.ir.tile.autodiff.rules import no_rule
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, walk
 
-_LOADS, _STORES = ("load", "gather"), ("store", "scatter")
+LOADS, STORES = ("load", "gather"), ("store", "scatter")
 
 
-def check_memories(kernel: Kernel, written: Iterable[Memory], held: set[Memory]) -> None:
-    """Raise RuleError at an access that a reversed kernel could not repeat."""
+def check_stores(kernel: Kernel, held: set[Memory]) -> None:
+    """Raise RuleError at a store whose cotangent is not known."""
     for op in walk(kernel.body):
-        if op.name in _STORES and op.memory in held and op.operands[0].dtype.kind == "f":
-            _check_narrow(op)
+        if op.name not in STORES or op.memory not in held or op.operands[0].dtype.kind != "f":
+            continue
+        if op.operands[0].dtype.name.startswith("f8"):
+            raise no_rule(op, f"a store of {op.operands[0].dtype}")
+        picks = op.operands[1:]
+        if any(n != 1 for t in picks for n in t.shape) and not op.attributes.get("distinct"):
+            raise no_rule(op, "a store of several elements to one place")
+
+
+def stale_loads(kernel: Kernel, written: Iterable[Memory], count: int) -> set[Operation]:
+    """Loads of tensors that may see what the kernel stored, or of what it makes and is not there again."""
+    operands = kernel.parameters[:count]
+    found: set[Operation] = set()
     for m in written:
-        _check_written(kernel, m)
-    for m in kernel.scratch():
-        _check_scratch(kernel.body, m, is_loop=False)
+        found |= _stale(kernel, m) if m in operands else _loads(kernel, m)
+    return found
 
 
-def _check_narrow(op: Operation) -> None:
-    if op.operands[0].dtype.name.startswith("f8"):
-        raise no_rule(op, f"a store of {op.operands[0].dtype}")
+def _loads(kernel: Kernel, m: Memory) -> set[Operation]:
+    return {x.op for x in accesses(kernel, m, LOADS)}
 
 
-def _check_written(kernel: Kernel, m: Memory) -> None:
-    """A tensor is loaded before it is stored to, or part by part in a loop."""
-    uses = accesses(kernel, m, (*_LOADS, *_STORES))
-    loads = [x for x in uses if x.op.name in _LOADS]
+def _stale(kernel: Kernel, m: Memory) -> set[Operation]:
+    """Those that do not come before all stores, nor part by part in a loop."""
+    found: set[Operation] = set()
+    uses = accesses(kernel, m, (*LOADS, *STORES))
     stored = False
     for x in uses:
-        stored = stored or x.op.name in _STORES
-        if stored and x.op.name in _LOADS:
-            raise no_rule(x.op, f"a load of {m.name} after a store to it")
-    for x in loads:
-        around = [y for y in uses if y.op.name in _STORES and y.loops[:1] == x.loops[:1] != ()]
+        stored = stored or x.op.name in STORES
+        if x.op.name not in LOADS:
+            continue
+        around = [y for y in uses if y.op.name in STORES and y.loops[:1] == x.loops[:1] != ()]
         same = all((y.at, y.extent, y.loops) == (x.at, x.extent, x.loops) for y in around)
-        if around and not (same and meets_once([x])):
-            raise no_rule(x.op, f"a load of {m.name} in a loop that stores to it")
+        apart = same and not x.picked and meets_once([x])
+        if stored or (around and not apart):
+            found.add(x.op)
+    return found
 
 
-def _check_scratch(block: Block, m: Memory, is_loop: bool) -> None:
-    """In a loop scratch is written as a whole before it is read: turns hand nothing on in it."""
-    uses: Sequence[Operation] = [
-        op for op in walk(block) if op.memory is m and op.name in (*_LOADS, *_STORES)
-    ]
+def changing(kernel: Kernel) -> set[Memory]:
+    """Scratch whose elements are not the same again when a loop that loads them is repeated."""
+    return {
+        m
+        for m in kernel.scratch()
+        if not _is_settled(kernel.body, m) and _hands_on(kernel.body, m, False)
+    }
+
+
+def _is_settled(block: Block, m: Memory) -> bool:
+    """Whether all stores come before all loads, and no loop is around them that is not around the scratch."""
+    for op in block.operations:
+        if op.name == "alloc" and op.memory is m:
+            uses = [o for o in walk(block) if o.memory is m and o.name in (*LOADS, *STORES)]
+            stores = [o for o in uses if o.name in STORES]
+            own = all(o in block.operations for o in stores)
+            return own and all(o.name in STORES for o in uses[: len(stores)])
+    return any(_is_settled(op.block, m) for op in block.operations if op.block is not None)
+
+
+def _hands_on(block: Block, m: Memory, is_loop: bool) -> bool:
+    """Whether a loop reads scratch that it has not written as a whole before, turn by turn."""
+    uses = [op for op in walk(block) if op.memory is m and op.name in (*LOADS, *STORES)]
     own = any(op.name == "alloc" and op.memory is m for op in walk(block))
     if is_loop and uses and not own and not _is_whole(uses[0], m):
-        raise no_rule(uses[0], "scratch that one turn of a loop hands to the next")
-    for op in block.operations:
-        if op.block is not None:
-            _check_scratch(op.block, m, is_loop=True)
+        return True
+    return any(_hands_on(op.block, m, True) for op in block.operations if op.block is not None)
 
 
 def _is_whole(op: Operation, m: Memory) -> bool:

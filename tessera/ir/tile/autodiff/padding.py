@@ -7,11 +7,21 @@ derivative adds such an axis up, those elements must be left out: 0 times what t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tessera.core.dims import Size
 from tessera.ir.tile.ir import Block, Kernel, Operation, Tile
 
-End = tuple[Size, Size]  # the position of the first element, and the size of the axis
+
+@dataclass(frozen=True)
+class End:
+    """Where an axis of a tile ends: the position of its first element, and the size of the axis."""
+
+    start: Size
+    size: Size
+    by: Tile | None = None  # a number that is data and moves the first element
+
+
 Ends = tuple[End | None, ...]  # one for each axis of a tile; None: nothing lies past the end
 
 
@@ -45,7 +55,7 @@ def _loop(op: Operation, block: Block, found: dict[Tile, Ends]) -> None:
 def _of(op: Operation, found: dict[Tile, Ends]) -> Ends:
     y, ends = op.results[0], [found[t] for t in op.operands]
     if op.traits.reads:
-        return _loaded(op, y)
+        return _loaded(op, y, ends)
     if op.name == "dot":
         a, b, acc = ends
         return (a[0] or acc[0], b[1] or acc[1])
@@ -66,15 +76,22 @@ def _kept(operands: Sequence[Tile], ends: Sequence[Ends], i: int, size: int) -> 
     return None
 
 
-def _loaded(op: Operation, y: Tile) -> Ends:
+def _loaded(op: Operation, y: Tile, indices: Sequence[Ends]) -> Ends:
+    """Boxes end with their tensor; what tiles of indices name ends with those."""
     assert op.memory is not None
-    a, shape = op.attributes, op.memory.type.shape
-    kept = a["axes"][: len(y.shape)]
-    ends: list[End | None] = [
-        (a["at"][i], shape[i]) if i in a["masked"] and i not in a.get("picked", ()) else None
-        for i in kept
-    ]
-    return (*(None,) * (len(y.shape) - len(ends)), *ends)
+    a, shape, rank = op.attributes, op.memory.type.shape, len(y.shape)
+    moves = dict(zip(a.get("picked", ()), op.operands, strict=True))
+    ends: list[End | None] = [None] * rank
+    for k, i in enumerate(a["axes"][:rank]):
+        by = moves.get(i)
+        if i in a["masked"] and a["extent"][i] != 1:
+            ends[k] = End(a["at"][i], shape[i], by)
+    for t, e in zip(op.operands, indices, strict=True):
+        for k, end in enumerate(e):
+            dim = k + rank - len(t.shape)
+            if end is not None and t.shape[k] == y.shape[dim]:
+                ends[dim] = ends[dim] or end
+    return tuple(ends)
 
 
 def _reshaped(before: Sequence[int], ends: Ends, after: Sequence[int]) -> Ends:

@@ -37,6 +37,17 @@ class Access:
         found: tuple[int, ...] = self.op.attributes["extent"]
         return found
 
+    @property
+    def picked(self) -> frozenset[int]:
+        """The axes along which data say where elements are."""
+        return frozenset(self.op.attributes.get("picked", ()))
+
+    @property
+    def is_box(self) -> bool:
+        """Whether the elements lie side by side: data move them all by one number."""
+        indices = self.op.operands[-len(self.picked) :] if self.picked else ()
+        return all(n == 1 for t in indices for n in t.shape)
+
 
 @dataclass(frozen=True)
 class Place:
@@ -45,6 +56,12 @@ class Place:
     own: tuple[tuple[str, Size], ...]  # grid axes whose instances have a gradient each
     adds: bool  # whether an instance meets an element more than once
     partial: bool  # whether some elements are met by no instance, and must be 0 before
+    serial: bool = False  # whether instances add to one gradient, one after the other
+
+
+def ends_by_data(loop: Mapping[str, Any]) -> bool:
+    """Whether data end a loop, by its attributes."""
+    return bool(loop.get("bounded") or loop.get("going"))
 
 
 def accesses(kernel: Kernel, memory: Memory, names: Sequence[str]) -> list[Access]:
@@ -63,9 +80,15 @@ def accesses(kernel: Kernel, memory: Memory, names: Sequence[str]) -> list[Acces
 
 
 def place_of(kernel: Kernel, memory: Memory) -> Place:
-    """Where the gradient of a memory goes that is loaded and not stored to."""
-    loads, grid = accesses(kernel, memory, ("load",)), dict(kernel.grid)
+    """Where the gradient of a memory goes that is loaded and not stored to.
+
+    Where data say what is loaded, a gradient for every instance would be as large as the tensor for a few
+    elements of it: the instances run one after the other instead.
+    """
+    loads, grid = accesses(kernel, memory, ("load", "gather")), dict(kernel.grid)
     own = tuple((g, n) for g, n in kernel.grid if n != 1 and not _is_parted(loads, g, memory))
+    if any(x.picked for x in loads):
+        return Place((), bool(own) or not meets_once(loads), True, bool(own))
     adds, names = not meets_once(loads), {g for g, _ in own}
     bounds = [n for x in loads for a in x.loops for n in (a["start"], a["stop"])]
     moved = any(symbols(n) & names for n in (*bounds, *(n for x in loads for n in x.at)))
@@ -89,7 +112,8 @@ def _batch_axes(loads: Sequence[Access], g: str, memory: Memory) -> int:
     shape = memory.type.shape
     for count in range(len(shape), 0, -1):
         place = tuple(unflattened(symbol(g), shape[:count]))
-        if all(x.at[:count] == place and set(x.extent[:count]) == {1} for x in loads):
+        own = all(x.at[:count] == place and set(x.extent[:count]) == {1} for x in loads)
+        if own and all(i >= count for x in loads for i in x.picked):
             return count
     return 0
 
@@ -101,7 +125,7 @@ def _parts(loads: Sequence[Access], g: str, axis: int) -> bool:
     for x in loads:
         at, counters = _unrolled(x, axis)
         step = _factor(at, g)
-        if step is None:
+        if step is None or axis in x.picked:
             return False
         steps.add(step)
         first, last = range_of(at - step * symbol(g), counters)
@@ -146,9 +170,13 @@ def _factor(x: Size, name: str) -> int | None:
 
 def meets_once(found: Sequence[Access]) -> bool:
     """Whether one instance meets every element at most once in these operations."""
-    if any(not _advances(x) for x in found):
+    if any(not _advances(x) or not (x.is_box or _says_distinct(x)) for x in found):
         return False
     return all(_disjoint(x, y) for x, y in combinations(found, 2))
+
+
+def _says_distinct(x: Access) -> bool:
+    return bool(x.op.attributes.get("distinct"))
 
 
 def _advances(x: Access) -> bool:
@@ -159,6 +187,7 @@ def _advances(x: Access) -> bool:
             i
             for i, at in enumerate(x.at)
             if i not in taken
+            and i not in x.picked
             and (_factor(at, a["variable"]) or 0) * a["step"] >= x.extent[i]
             and all(b is a or b["variable"] not in symbols(at) for b in x.loops)
         )
@@ -171,7 +200,10 @@ def _advances(x: Access) -> bool:
 
 def _disjoint(x: Access, y: Access) -> bool:
     """Whether two boxes are a fixed distance apart that leaves no element in common."""
-    for a, b, n, m in zip(x.at, y.at, x.extent, y.extent, strict=True):
+    boxes = enumerate(zip(x.at, y.at, x.extent, y.extent, strict=True))
+    for i, (a, b, n, m) in boxes:
+        if i in x.picked | y.picked:
+            continue
         apart = b - a
         moving = {c["variable"] for c in (*x.loops, *y.loops)}
         if isinstance(apart, int) and moving.isdisjoint(symbols(a)) and (apart >= n or -apart >= m):
@@ -222,6 +254,6 @@ def _along(
         if step is not None and at == step * symbol(g) and step <= extent:
             return count == (size + step - 1) // step
     for name, a in loops.items():
-        if at == symbol(name) and a["step"] <= extent:
+        if at == symbol(name) and a["step"] <= extent and not ends_by_data(a):
             return bool(a["start"] == 0 and a["stop"] == size)
     return False

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tessera.ir.tile.autodiff.plan import ends_by_data
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile
 
 
@@ -41,8 +42,10 @@ class _Settled:
         operands, block, results = self.of(op.operands), op.block, op.results
         if block is not None:
             kept = [
-                k for k, (a, y) in enumerate(zip(block.arguments, block.outputs, strict=True)) if a is not y
-            ]  # fmt: skip
+                k
+                for k, (a, y) in enumerate(zip(block.arguments, block.outputs, strict=True))
+                if a is not y or (k == 0 and ends_by_data(op.attributes))
+            ]
             for k, t in enumerate(operands):
                 if k not in kept:
                     self.same[block.arguments[k]] = self.same[results[k]] = t
@@ -81,13 +84,19 @@ class _Live:
             self.tiles.update((op.operands[k], block.arguments[k], block.outputs[k], op.results[k]))
 
     def carried(self, op: Operation, block: Block) -> list[int]:
-        """Which of the tiles that a loop carries are used in it or after it."""
+        """Which of the tiles that a loop carries are used in it or after it, or end it."""
         pairs = zip(block.arguments, op.results, strict=True)
-        return [k for k, pair in enumerate(pairs) if not self.tiles.isdisjoint(pair)]
+        used = [k for k, pair in enumerate(pairs) if not self.tiles.isdisjoint(pair)]
+        ends = ends_by_data(op.attributes) and 0 not in used
+        return [0, *used] if ends and (used or self.acts(block)) else used
+
+    def acts(self, block: Block) -> bool:
+        """Whether some operation of a block stays."""
+        return any(map(self.stays, block.operations))
 
     def stays(self, op: Operation) -> bool:
         if op.block is not None:
-            return bool(self.carried(op, op.block)) or any(map(self.stays, op.block.operations))
+            return bool(self.carried(op, op.block)) or self.acts(op.block)
         if op.traits.writes:
             assert op.memory is not None
             return op.memory.space == "global" or op.memory in self.read

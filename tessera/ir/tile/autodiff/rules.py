@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from tessera.core.dims import Size
 from tessera.core.dtype import i64
 from tessera.core.errors import RuleError
 from tessera.ir.tile.autodiff.padding import Ends
-from tessera.ir.tile.ir import Builder, Operation, Tile
+from tessera.ir.tile.ir import Builder, Memory, Operation, Tile
 
 # (builder, scalar op, operands, result, cotangent, which are wanted) -> cotangents of the operands
 Slopes = Callable[[Builder, str, Sequence[Tile], Tile, Tile, Sequence[bool]], Sequence[Tile | None]]
@@ -27,8 +28,8 @@ class Reverse(Protocol):
     def add(self, t: Tile, ct: Tile) -> None:
         """Add to the cotangent of a tile of the kernel."""
 
-    def size(self, x: object) -> object:
-        """A position in terms of the reversed kernel's counters."""
+    def index(self, x: Size, shape: Sequence[int], axis: int | None = None) -> Tile:
+        """A position, and those after it along an axis, in the reversed kernel."""
 
 
 def inside(r: Reverse, x: Tile, ends: Ends, axes: Sequence[int]) -> Tile:
@@ -39,8 +40,11 @@ def inside(r: Reverse, x: Tile, ends: Ends, axes: Sequence[int]) -> Tile:
         if end is None or x.shape[i] == 1 or x in r.zeroed:
             continue
         shape = [x.shape[i] if k == i else 1 for k in range(len(x.shape))]
-        start, size = (r.size(n) for n in end)
-        holds = b.apply("lt", b.index(start, shape, i), b.index(size))  # type: ignore[arg-type]
+        at = r.index(end.start, shape, i)
+        if end.by is not None:
+            by = r.tiles[end.by]
+            at = b.apply("add", at, b.reshape(by, (1,) * len(shape)) if by.shape else by)
+        holds = b.apply("lt", at, r.index(end.size, ()))
         x = b.apply("where", holds, x, b.full(x.dtype, (), 0))
     return x
 
@@ -97,18 +101,43 @@ def _others(b: Builder, x: Tile, axis: int) -> Tile:
 
 
 def _scan(r: Reverse, op: Operation, ct: Tile) -> None:
-    if op.attributes["scalar"] != "add":
-        raise no_rule(op, f"a scan by {op.attributes['scalar']}")
-    b, axis = r.b, op.attributes["axis"]
-    turned = b.scan("add", _moved(b, ct, axis, up=False, by=-1), axis)
-    r.add(op.operands[0], _moved(b, turned, axis, up=False, by=-1))
+    """Of y[i] = f(y[i - 1], x[i]), from the last to the first; a sum is the sum of what follows."""
+    b, axis, y = r.b, op.attributes["axis"], op.results[0]
+    ct = inside(r, ct, r.ends[y], (axis,))
+    if op.attributes["scalar"] == "add":
+        turned = b.scan("add", _moved(b, ct, axis, up=False, by=-1), axis)
+        r.add(op.operands[0], _moved(b, turned, axis, up=False, by=-1))
+        return
+    x, of = op.operands[0], r.tiles[op.operands[0]]
+    last, shape = x.shape[axis] - 1, tuple(1 if i == axis else n for i, n in enumerate(x.shape))
+    made, given, terms = (_kept(b, t) for t in (r.tiles[y], ct, of))
+    out = b.alloc(x.dtype, x.shape)
+
+    def at(i: Size) -> tuple[tuple[Size, ...], tuple[int, ...]]:
+        return tuple(i if k == axis else 0 for k in range(len(shape))), shape
+
+    with b.loop(0, last, 1, [b.full(x.dtype, shape, 0)]) as loop:
+        i = last - loop.variable
+        total = b.apply("add", loop.carried[0], b.load(given, *at(i)))
+        before, own, here = b.load(made, *at(i - 1)), b.load(terms, *at(i)), b.load(made, *at(i))
+        slopes = r.slopes(b, op.attributes["scalar"], (before, own), here, total, (True, True))
+        back, mine = (b.full(x.dtype, shape, 0) if c is None else c for c in slopes)
+        b.store(out, b.broadcast(mine, shape), *at(i))
+        loop.carry(b.broadcast(back, shape))
+    b.store(out, b.apply("add", loop.results[0], b.load(given, *at(0))), *at(0))
+    r.add(x, b.load(out, (0,) * len(shape), x.shape))
+
+
+def _kept(b: Builder, t: Tile) -> Memory:
+    m = b.alloc(t.dtype, t.shape)
+    b.store(m, t, (0,) * len(t.shape), t.shape)
+    return m
 
 
 def _moved(b: Builder, x: Tile, axis: int, up: bool, by: int, fill: int = 0) -> Tile:
     """x[i + by], or x[n - i + by] from the last to the first; `fill` where there is no such element."""
-    s, n, rank = b.alloc(x.dtype, x.shape), x.shape[axis], len(x.shape)
+    s, n, rank = _kept(b, x), x.shape[axis], len(x.shape)
     zeros = (0,) * rank
-    b.store(s, x, zeros, x.shape)
     own = b.index(0, [n if i == axis else 1 for i in range(rank)], axis)
     start = b.full(i64, (), by if up else n + by)
     place = b.apply("add" if up else "sub", start, own)
@@ -154,8 +183,8 @@ RULES: dict[str, Callable[[Reverse, Operation, Tile], None]] = {
 }  # fmt: skip
 
 
-def no_rule(op: Operation, what: str) -> RuleError:
+def no_rule(op: Operation | None, what: str) -> RuleError:
     """The error of what has no derivative."""
     return RuleError(
         f"grad: {what} has no derivative in a kernel; give the kernel one with ts.custom_vjp"
-    ).at(op.location)
+    ).at(None if op is None else op.location)

@@ -5,26 +5,30 @@
 
 A load's cotangent is stored to the gradient of its memory, and a store's is loaded from the cotangent of its
 memory.  What a loop carries is kept in scratch for every turn; scratch that turns out to be read by nobody is
-removed afterwards (prune.py).
+removed afterwards (prune.py).  A loop that data end counts its turns; where no size bounds them, what it
+carries into a turn is computed again from its start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tessera.core.dims import Dim, Size, larger, substitute, symbol
-from tessera.core.dtype import DType
+from tessera.core.dims import Dim, Size, larger, substitute, symbol, symbols
+from tessera.core.dtype import DType, i64
 from tessera.core.types import TensorType
 from tessera.ir.tile.autodiff.activity import moving
-from tessera.ir.tile.autodiff.memories import check_memories
+from tessera.ir.tile.autodiff.boxes import Box
+from tessera.ir.tile.autodiff.memories import LOADS, changing, check_stores, stale_loads
 from tessera.ir.tile.autodiff.padding import ends_of
-from tessera.ir.tile.autodiff.plan import accesses, meets_once, place_of
-from tessera.ir.tile.autodiff.rules import RULES, Slopes, no_rule
+from tessera.ir.tile.autodiff.plan import accesses, ends_by_data, meets_once, place_of
+from tessera.ir.tile.autodiff.rules import RULES, Slopes, inside, no_rule
 from tessera.ir.tile.autodiff.upper_bound import most
 from tessera.ir.tile.ir import Block, Builder, Kernel, Memory, Operation, Tile, walk
 
 _SKIPPED = frozenset(("prefetch", "barrier"))
+_MOST = 1 << 30  # turns of a loop that no size bounds
+Turn = tuple[Size, Tile | None]  # the number of a turn: a size, and what data add to it
 
 
 def wide(dtype: DType) -> DType:
@@ -44,13 +48,20 @@ class Writer:
         self.results = [*(m for m in inputs if m.writable), *made]
         differentiated = [m for m, w in zip(inputs, wanted, strict=True) if w]
         self.moving, self.held = moving(kernel, differentiated)
-        check_memories(kernel, self.results, self.held)
+        check_stores(kernel, self.held)
+        self.stale = stale_loads(kernel, self.results, count)
+        self.unknown: dict[Tile, Operation] = {}  # what stale loads gave
+        self.changing, self.tapes = changing(kernel), dict[Operation, tuple[Memory, list[str]]]()
+        self.repeats = False  # whether what is computed was computed before
         self.ends = ends_of(kernel)
         self.tiles: dict[Tile, Tile] = {}
         self.cts: dict[Tile, Tile] = {}
         self.sizes: dict[str, Size] = {}
+        self.shifts: dict[str, Tile] = {}  # what data add to counters
+        self.turns: dict[str, Turn] = {}
+        self.counts: dict[Operation, Tile] = {}  # of the turns of loops that data end
         self.zeroed: set[Tile] = set()
-        self.saved: dict[Operation, list[Memory]] = {}
+        self.saved: dict[Operation, list[Memory] | None] = {}
         self.memories = {m: self.b.parameter(m.name, m.type) for m in inputs}
         self.cotangents = self._cotangents(given)
         self.places = {
@@ -71,7 +82,8 @@ class Writer:
         for m, g in zip(self.results, given, strict=True):
             if g:
                 stores = accesses(self.kernel, m, ("store", "scatter"))
-                used_up = m in self.memories or not meets_once(stores)
+                loaded = bool(accesses(self.kernel, m, LOADS))
+                used_up = m in self.memories or loaded or not meets_once(stores)
                 found[m] = self.b.parameter(self.free(f"ct_{m.name}"), m.type, used_up)
         return found
 
@@ -90,15 +102,46 @@ class Writer:
 
     def kernel_back(self) -> Kernel:
         """The reversed kernel."""
+        self._record()
         self.forward(self.kernel.body)
+        self.repeats = True
         self.reverse(self.kernel.body)
         return self.b.finish()
 
     def size(self, x: Any) -> Any:
-        """A position in terms of the new counters."""
+        """A size in terms of the new counters."""
         if isinstance(x, tuple):
             return tuple(self.size(n) for n in x)
         return substitute(x, self.sizes) if isinstance(x, Dim) else x
+
+    def shift(self, x: Size, op: Operation | None = None) -> Tile | None:
+        """What data add to a position."""
+        found: Tile | None = None
+        for name in sorted(symbols(x) & self.shifts.keys()):
+            factor = substitute(x, {name: 1}) - substitute(x, {name: 0})
+            if not isinstance(factor, int) or name in symbols(x - factor * symbol(name)):
+                what = "a place that is not linear in the counter of a loop that data end"
+                raise no_rule(op, what)
+            by = self.shifts[name]
+            by = by if factor == 1 else self.b.apply("mul", by, self.b.full(i64, (), factor))
+            found = by if found is None else self.b.apply("add", found, by)
+        return found
+
+    def index(self, x: Size, shape: Sequence[int], axis: int | None = None) -> Tile:
+        """A position, and those after it along an axis."""
+        at, by = self.b.index(self.size(x), shape, axis), self.shift(x)
+        return at if by is None else self.b.apply("add", at, by)
+
+    def box(self, op: Operation) -> Box:
+        """Where an operation reads or writes."""
+        a = op.attributes
+        picked = {}
+        if axes := a.get("picked", ()):
+            picked = dict(zip(axes, map(self.tiles.get, op.operands[-len(axes) :]), strict=True))
+        for i, at in enumerate(a["at"]):
+            if (by := self.shift(at, op)) is not None:
+                picked[i] = self.b.apply("add", picked[i], by) if i in picked else by
+        return Box(self.size(a["at"]), a["extent"], a["axes"], a["masked"], picked)
 
     def add(self, t: Tile, ct: Tile) -> None:
         """Add to the cotangent of a tile."""
@@ -117,34 +160,119 @@ class Writer:
                 assert op.memory is not None
                 m = op.memory
                 self.memories[m] = self.b.alloc(m.type.dtype, m.type.shape, m.space)
-            elif op.name not in _SKIPPED and not (op.memory in self.results and not op.results):
+            elif op in self.stale:
+                t = self.tiles[op.results[0]] = self._zeros(op.results[0])
+                self.unknown[t] = op
+            elif op in self.tapes and self.repeats:
+                m, loops = self.tapes[op]
+                self.tiles[op.results[0]] = self._slot(loops, op.results[0]).load(self.b, m)
+            elif not self._is_done(op):
                 self._again(op)
+
+    def _is_done(self, op: Operation) -> bool:
+        """Whether an operation is not to be repeated: it stores what is not asked for, or was stored."""
+        stores = op.memory is not None and not op.results
+        kept = self.repeats and op.memory in self.changing
+        return op.name in _SKIPPED or (stores and (op.memory in self.results or kept))
 
     def _again(self, op: Operation) -> None:
         memory = None if op.memory is None else self.memories[op.memory]
         operands = [self.tiles[t] for t in op.operands]
+        if memory is not None:
+            self._access_again(op, memory, operands)
+            return
+        if op.name == "index":
+            a = op.attributes
+            self.tiles[op.results[0]] = self.index(a["at"], op.results[0].shape, a["axis"])
+            return
         attributes = {key: self.size(x) for key, x in op.attributes.items()}
-        made = self.b.repeat(op, operands, attributes, memory)
+        made = self.b.repeat(op, operands, attributes, None)
         self.tiles.update(zip(op.results, made, strict=True))
-        if op.name == "load" and op.attributes["fill"] == 0:
-            self.zeroed.update(made)
+
+    def _access_again(self, op: Operation, m: Memory, operands: Sequence[Tile]) -> None:
+        """A load or a store again; one of a box that data move now is one at places."""
+        b, box, a = self.b, self.box(op), op.attributes
+        if not op.results:
+            if not box.picked:
+                b.store(m, operands[0], box.at, box.extent, box.axes, box.masked)
+            else:
+                says = op.name == "store" or bool(a.get("distinct"))
+                b.scatter(
+                    m, operands[0], box.picked, box.at, box.extent, box.axes, box.masked, says
+                )
+            return
+        if box.picked:
+            t = b.gather(m, box.picked, box.at, box.extent, box.axes, box.masked, a["fill"])
+        else:
+            t = b.load(m, box.at, box.extent, box.axes, box.masked, a["fill"])
+            if a["fill"] == 0:
+                self.zeroed.add(t)
+        self.tiles[op.results[0]] = t
+        if op in self.tapes:
+            tape, loops = self.tapes[op]
+            self._slot(loops, t).store(b, tape, t)
+
+    def _record(self) -> None:
+        """Memory for what loops load of scratch that changes."""
+        counters = self._counters()
+        for m in self.changing:
+            for x in accesses(self.kernel, m, LOADS):
+                sizes = [_bound(a, counters) for a in x.loops]
+                if not sizes:
+                    continue
+                if None in sizes:
+                    what = "scratch that one turn of a loop that data end hands to the next"
+                    raise no_rule(x.op, what)
+                t = x.op.results[0]
+                kept = self.b.alloc(t.dtype, (*(n for n in sizes if n is not None), *t.shape))
+                self.tapes[x.op] = kept, [a["variable"] for a in x.loops]
+
+    def _slot(self, loops: Sequence[str], t: Tile) -> Box:
+        """Where a tile is kept that is loaded in a turn of each of these loops."""
+        n, sizes = len(loops), t.shape
+        turns = [self.turns[name] for name in loops]
+        at = (*(size for size, _ in turns), *(0,) * len(sizes))
+        axes = tuple(range(n, n + len(sizes)))
+        picked = {k: by for k, (_, by) in enumerate(turns) if by is not None}
+        return Box(at, (*(1,) * n, *sizes), axes, (), picked)
 
     def _forward_loop(self, op: Operation, block: Block) -> None:
         a, b = op.attributes, self.b
-        if a.get("bounded") or a.get("going"):
-            raise no_rule(op, "a loop that data end")
-        start, stop, step = self.size(a["start"]), self.size(a["stop"]), a["step"]
-        turns = larger(most(_turns(a), self._counters()), 1)
-        saved = [b.alloc(t.dtype, (turns, *t.shape)) for t in block.arguments]
-        self.saved[op] = saved
-        with b.loop(start, stop, step, [self.tiles[t] for t in op.operands]) as loop:
-            self.sizes[a["variable"]] = loop.variable
-            self.tiles.update(zip(block.arguments, loop.carried, strict=True))
-            for m, t in zip(saved, loop.carried, strict=True):
-                b.store(m, t, *_slot((loop.variable - start) // step, t))
+        size = _bound(a, self._counters())
+        saved = (
+            None if size is None else [b.alloc(t.dtype, (size, *t.shape)) for t in block.arguments]
+        )
+        ends, name = ends_by_data(a), a["variable"]
+        start, stop, step = self._fixed(op, a["start"]), self._fixed(op, a["stop"]), a["step"]
+        first = [self.tiles[t] for t in op.operands]
+        counter = [b.full(i64, (), 0)] if ends else []
+        with b.loop(start, stop, step, [*first, *counter], like=op) as loop:
+            self._enter(name, loop.variable, ((loop.variable - start) // step, None), None)
+            carried = loop.carried[: len(first)]
+            self.tiles.update(zip(block.arguments, carried, strict=True))
+            for m, t in zip(saved or (), carried, strict=saved is not None):
+                self._slot([name], t).store(b, m, t)
             self.forward(block)
-            loop.carry(*(self.tiles[t] for t in block.outputs))
-        self.tiles.update(zip(op.results, loop.results, strict=True))
+            more = [b.apply("add", loop.carried[-1], b.full(i64, (), 1))] if ends else []
+            loop.carry(*(self.tiles[t] for t in block.outputs), *more)
+        self.saved[op] = saved
+        if ends:
+            self.counts[op] = loop.results[-1]
+        self.tiles.update(zip(op.results, loop.results[: len(first)], strict=True))
+
+    def _enter(self, name: str, counter: Size, turn: Turn, shift: Tile | None) -> None:
+        """Say what the counter of a loop is from here on."""
+        self.sizes[name], self.turns[name] = counter, turn
+        self.shifts.pop(name, None)
+        if shift is not None:
+            self.shifts[name] = shift
+
+    def _fixed(self, op: Operation, x: Size) -> Size:
+        """A bound of a loop."""
+        if symbols(x) & self.shifts.keys():
+            raise no_rule(op, "a loop whose bounds are of the counter of a loop that data end")
+        found: Size = self.size(x)
+        return found
 
     def _counters(self) -> dict[str, tuple[Size, Size]]:
         """The counters of the kernel, and between which sizes they lie."""
@@ -173,10 +301,8 @@ class Writer:
                 self._operation(op, ct)
 
     def _operation(self, op: Operation, ct: Tile) -> None:
-        if op.name == "load":
+        if op.name in LOADS:
             self._load(op, ct)
-        elif op.name == "gather":
-            raise no_rule(op, "a load at places that data names")
         elif op.name in RULES:
             RULES[op.name](self, op, ct)
 
@@ -188,13 +314,13 @@ class Writer:
         if not named and not any(o.memory in self.held for o in walk(block)):
             return
         before = [self.cts.pop(t) if t in self.cts else self._zeros(t) for t in named]
-        count, outer = self.size(_turns(a)), self.cts
-        with b.loop(0, count, 1, before) as loop:
-            place = count - 1 - loop.variable
-            self.sizes[a["variable"]] = self.size(a["start"]) + place * a["step"]
-            for t, m in zip(block.arguments, self.saved[op], strict=True):
-                axes = tuple(range(1, len(t.shape) + 1))
-                self.tiles[t] = b.load(m, *_slot(place, t)[:2], axes)
+        outer, count = self.cts, self.counts.get(op)
+        turns = _bound(a, self._counters()) if count is not None else self._fixed(op, _turns(a))
+        last = None if count is None else b.apply("sub", count, b.full(i64, (), 1))
+        with b.loop(0, _MOST if turns is None else turns, 1, before, count) as loop:
+            self._turn_back(op, loop.variable, turns, last)
+            state = self._state(op, block, loop.variable, last)
+            self.tiles.update(zip(block.arguments, state, strict=True))
             self.forward(block)
             self.cts = {}
             for t, ct in zip(
@@ -209,57 +335,72 @@ class Writer:
         for t, ct in zip([*(op.operands[k] for k in carried), *around], loop.results, strict=True):
             self.add(t, ct)
 
+    def _turn_back(self, op: Operation, i: Dim, turns: Size | None, last: Tile | None) -> None:
+        """The counter of a loop in turn i from its end."""
+        a = op.attributes
+        start, step, name = self._fixed(op, a["start"]), a["step"], a["variable"]
+        if last is None:
+            assert turns is not None
+            place = turns - 1 - i
+            self._enter(name, start + place * step, (place, None), None)
+            return
+        by = last if step == 1 else self.b.apply("mul", last, self.b.full(i64, (), step))
+        self._enter(name, start - i * step, (-i, last), by)
+
+    def _state(self, op: Operation, block: Block, i: Dim, last: Tile | None) -> Sequence[Tile]:
+        """What a loop carries into a turn: as it was saved, or computed again from its start."""
+        a, b, saved = op.attributes, self.b, self.saved[op]
+        name = a["variable"]
+        if saved is not None:
+            return [
+                self._slot([name], t).load(b, m)
+                for t, m in zip(block.arguments, saved, strict=True)
+            ]
+        assert last is not None
+        here = self.sizes[name], self.turns[name], self.shifts[name]
+        start, stop, step = self._fixed(op, a["start"]), self._fixed(op, a["stop"]), a["step"]
+        bound = b.apply("add", b.index(start - i * step), self.shifts[name])
+        with b.loop(start, stop, step, [self.tiles[t] for t in op.operands], bound) as loop:
+            self._enter(name, loop.variable, ((loop.variable - start) // step, None), None)
+            self.tiles.update(zip(block.arguments, loop.carried, strict=True))
+            self.forward(block)
+            loop.carry(*(self.tiles[t] for t in block.outputs))
+        self._enter(name, *here)
+        return loop.results
+
     def _zeros(self, t: Tile) -> Tile:
         return self.b.full(t.dtype, t.shape, 0)
 
     # Memory
 
-    def _box(self, op: Operation) -> tuple[Any, ...]:
-        a = op.attributes
-        return self.size(a["at"]), a["extent"], a["axes"], a["masked"]
-
     def _load(self, op: Operation, ct: Tile) -> None:
         """Store the cotangent of a load to the gradient of its memory, or add to what is there."""
         assert op.memory is not None
-        at, extent, axes, masked = self._box(op)
+        b, box = self.b, self.box(op)
+        if op.name == "gather":  # indices past the end of theirs name any element
+            ct = inside(self, ct, self.ends[op.results[0]], range(len(ct.shape)))
         if op.memory not in self.places:
-            self._add_to(self.cotangents[op.memory], ct, (at, extent, axes, masked))
+            box.add(b, self.cotangents[op.memory], ct)
             return
         p, d = self.places[op.memory], self.gradients[op.memory]
-        n = len(p.own)
-        own = tuple(self.size(symbol(g)) for g, _ in p.own)
-        box = (
-            (*own, *at), (*(1,) * n, *extent), tuple(i + n for i in axes),
-            tuple(i + n for i in masked),
-        )  # fmt: skip
+        box = box.behind([self.size(symbol(g)) for g, _ in p.own])
         if p.adds:
-            self._add_to(d, ct, box)
+            box.add(b, d, ct)
         else:
-            self.b.store(d, self.b.cast(ct, d.type.dtype), *box)
-
-    def _add_to(self, m: Memory, ct: Tile, box: tuple[Any, ...]) -> None:
-        total = self.b.apply("add", self.b.load(m, *box), self.b.cast(ct, m.type.dtype))
-        self.b.store(m, total, *box)
+            box.store(b, d, b.cast(ct, d.type.dtype))
 
     def _store(self, op: Operation) -> None:
         """The cotangent of what was stored lies where it was stored to; what was there before has none."""
         assert op.memory is not None
-        m, value, b = self.cotangents.get(op.memory), op.operands[0], self.b
+        m, value = self.cotangents.get(op.memory), op.operands[0]
         if m is None:
             return
-        box, zeros = self._box(op), self._zeros(value)
-        if op.name == "store":
-            ct = b.load(m, *box)
+        box = self.box(op)
+        ct = box.load(self.b, m)
+        if not box.picked:
             self.zeroed.add(ct)
-            if m.writable:
-                b.store(m, zeros, *box)
-        else:
-            picked = dict(
-                zip(op.attributes["picked"], (self.tiles[t] for t in op.operands[1:]), strict=True)
-            )
-            ct = b.gather(m, picked, *box)
-            if m.writable:
-                b.scatter(m, zeros, picked, *box)
+        if m.writable:
+            box.store(self.b, m, self._zeros(value))
         self.add(value, ct)
 
     def _zero_scratch(self, m: Memory) -> None:
@@ -276,9 +417,12 @@ def _turns(a: Any) -> Size:
     return turns
 
 
-def _slot(place: Size, t: Tile) -> tuple[Any, Any, Any]:
-    """The box of a tile that is saved at a turn of a loop."""
-    return (place, *(0,) * len(t.shape)), (1, *t.shape), tuple(range(1, len(t.shape) + 1))
+def _bound(a: Mapping[str, Any], counters: Any) -> Size | None:
+    """A size that the turns of a loop do not exceed; None where there is none, since data end it."""
+    turns = most(_turns(a), counters)
+    if ends_by_data(a) and isinstance(turns, int) and turns >= _MOST >> 12:
+        return None
+    return larger(turns, 1)
 
 
 def _free(block: Block) -> list[Tile]:
