@@ -9,17 +9,12 @@ of their own with a limit of memory.  What loads is also used: its tokenizer enc
 
 from __future__ import annotations
 
-import argparse
 import json
-import multiprocessing
 import random
 import re
-import resource
 import struct
 import sys
 import tempfile
-import time
-import traceback
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -30,14 +25,12 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
 import tessera as ts
-from tessera.core.errors import TesseraError
 from tessera.models.hub_tokenizer import HubTokenizer
 from tessera.models.template import render
 from tessera.models.tokenizer import from_gguf
 from tests.support.cases import model_files
+from tools import damage
 
-BATCH = 200
-MEMORY = 2 << 30  # bytes that a batch may have beyond what it starts with
 SECONDS = 20.0  # that one file may take on a busy machine
 TEXT = "Hello, wörld\n\U0001f600 <s>a</s> 123"
 WORDS = [
@@ -302,69 +295,22 @@ def attempt(f: Files, seed: int, number: int) -> str:
     rng = random.Random(f"{seed} {number}")
     kind = list(KINDS)[number % len(KINDS)]
     f.reset()
-    begin = time.process_time()
-    try:
-        KINDS[kind](f, rng)
-        found = "loaded"
-    except TesseraError:
-        found = "refused"
-    except BaseException as e:
-        if isinstance(e, KeyboardInterrupt):
-            raise
-        found = "fault"
-        print(f"{kind} {seed} {number}: {traceback.format_exc(limit=-4)}", flush=True)
-    if time.process_time() - begin > SECONDS:
-        found = "fault"
-        print(f"{kind} {seed} {number}: took {time.process_time() - begin:.0f} s", flush=True)
-    return f"{kind}: {found}"
+    copy = f"{kind} {seed} {number}"
+    return f"{kind}: {damage.attempted(lambda: KINDS[kind](f, rng), copy, 'loaded', SECONDS)}"
 
 
 def batch(seed: int, numbers: range, results: Any) -> None:
     """Some copies, with a limit of memory."""
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
+    damage.limit_memory()
     with tempfile.TemporaryDirectory() as folder:
         files = Files(Path(folder))
         results.put(Counter(attempt(files, seed, n) for n in numbers))
 
 
-def run(count: int, seed: int) -> Counter[str]:
-    """All copies; a batch that ends by itself counts as a fault."""
-    total: Counter[str] = Counter()
-    context = multiprocessing.get_context("fork")
-    for first in range(0, count, BATCH):
-        results: Any = context.SimpleQueue()
-        numbers = range(first, min(first + BATCH, count))
-        p = context.Process(target=batch, args=(seed, numbers, results))
-        p.start()
-        p.join()
-        if p.exitcode:
-            print(f"copies {numbers} of seed {seed} ended with {p.exitcode}", flush=True)
-            total["batch: fault"] += 1
-        else:
-            total += results.get()
-    return total
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--record")
-    given = parser.parse_args()
-    total = run(given.count, given.seed)
-    faults = sum(n for k, n in total.items() if k.endswith("fault"))
-    found = {
-        "count": given.count,
-        "seed": given.seed,
-        "faults": faults,
-        **dict(sorted(total.items())),
-    }
-    print(json.dumps(found, indent=1))
-    if given.record:
-        Path(given.record).write_text(json.dumps(found, indent=1) + "\n")
-    return 1 if faults else 0
+def run(count: int, seed: int, first: int = 0) -> Counter[str]:
+    """All copies, in batches."""
+    return damage.in_batches(batch, count, seed, first)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(damage.main(__doc__, run))

@@ -11,17 +11,11 @@ started, count as faults.
 
 from __future__ import annotations
 
-import argparse
 import copy
-import json
-import multiprocessing
 import os
 import random
-import resource
 import sys
 import tempfile
-import time
-import traceback
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -32,12 +26,10 @@ import onnx
 from onnx import helper, numpy_helper
 
 import tessera as ts
-from tessera.core.errors import TesseraError
 from tessera.core.flags import override
+from tools import damage
 from tools import onnx_conformance as suite
 
-BATCH = 200
-MEMORY = 2 << 30  # bytes that a batch may have beyond what it starts with
 SECONDS = 30.0  # of the processor that one file may take
 HUGE = [0, 1, -1, 2, 7, 255, 2**31 - 1, -(2**31), 2**40, 2**62, 2**63 - 1, -(2**63)]
 NAMES = [
@@ -318,75 +310,29 @@ def attempt(f: Files, seed: int, number: int) -> str:
     rng = random.Random(f"{seed} {number}")
     kind = list(KINDS)[number % len(KINDS)]
     f.opened.clear()
-    begin = time.process_time()
-    try:
-        KINDS[kind](f, rng)
-        found = "ran"
-    except TesseraError:
-        found = "refused"
-    except BaseException as e:
-        if isinstance(e, KeyboardInterrupt):
-            raise
+    copy = f"{kind} {seed} {number}"
+    found = damage.attempted(lambda: KINDS[kind](f, rng), copy, "ran", SECONDS)
+    if f.opened:
         found = "fault"
-        print(f"{kind} {seed} {number}: {traceback.format_exc(limit=-6)}", flush=True)
-    took = time.process_time() - begin
-    if took > SECONDS or f.opened:
-        found = "fault"
-        print(f"{kind} {seed} {number}: took {took:.0f} s, {f.opened}", flush=True)
+        print(f"{copy}: {f.opened}", flush=True)
     return f"{kind}: {found}"
 
 
-def batch(seed: int, numbers: range, cases: list[Any], results: Any) -> None:
-    """Some copies, with a limit of memory."""
-    np.seterr(all="ignore")
-    with tempfile.TemporaryDirectory() as folder:
-        files = Files(Path(folder), cases)
-        sys.addaudithook(files.audit)
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
-        results.put(Counter(attempt(files, seed, n) for n in numbers))
-
-
 def run(count: int, seed: int, first: int = 0) -> Counter[str]:
-    """All copies; a batch that ends by itself counts as a fault."""
-    total: Counter[str] = Counter()
-    context = multiprocessing.get_context("fork")
+    """All copies, in batches."""
     cases = suite.one_of_each(suite.node_cases(without=suite.SLOW))
-    for start in range(first, first + count, BATCH):
-        results: Any = context.SimpleQueue()
-        numbers = range(start, min(start + BATCH, first + count))
-        p = context.Process(target=batch, args=(seed, numbers, cases, results))
-        p.start()
-        p.join()
-        if p.exitcode:
-            print(f"copies {numbers} of seed {seed} ended with {p.exitcode}", flush=True)
-            total["batch: fault"] += 1
-        else:
-            total += results.get()
-    return total
 
+    def batch(seed: int, numbers: range, results: Any) -> None:
+        np.seterr(all="ignore")
+        with tempfile.TemporaryDirectory() as folder:
+            files = Files(Path(folder), cases)
+            sys.addaudithook(files.audit)
+            damage.limit_memory()
+            results.put(Counter(attempt(files, seed, n) for n in numbers))
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--record")
-    given = parser.parse_args()
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    total = run(given.count, given.seed, given.first)
-    faults = sum(n for k, n in total.items() if k.endswith("fault"))
-    found = {
-        "count": given.count,
-        "seed": given.seed,
-        "faults": faults,
-        **dict(sorted(total.items())),
-    }
-    print(json.dumps(found, indent=1))
-    if given.record:
-        Path(given.record).write_text(json.dumps(found, indent=1) + "\n")
-    return 1 if faults else 0
+    return damage.in_batches(batch, count, seed, first)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    sys.exit(damage.main(__doc__, run))
