@@ -230,3 +230,23 @@ def test_costs_grow_with_the_columns(name: str) -> None:
     assert all(np.isfinite(x) and x >= 0 for x in (*one, *many))
     assert many.flops >= one.flops
     assert many.bytes >= one.bytes
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_slice_is_that_of_the_matrix_and_keeps_what_structure_it_can(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 8))
+    v, w = rng.normal(size=n), rng.normal(size=n)
+    made = {
+        "diag": op.diag(v), "toeplitz": op.toeplitz(v, w), "dense": op.dense(np.outer(v, w)),
+        "scale": 2.5 * op.diag(v), "plus": op.diag(v) + op.toeplitz(v, w),
+    }  # fmt: skip
+    first, other = (np.sort(rng.integers(0, n + 1, 2)) for _ in range(2))
+    rows = slice(int(first[0]), max(int(first[1]), int(first[0]) + 1))
+    columns = rows if seed % 2 else slice(int(other[0]), max(int(other[1]), int(other[0]) + 1))
+    rows, columns = (slice(min(s.start, n - 1), s.stop) for s in (rows, columns))
+    for kind, a in made.items():
+        part = a[rows, columns]
+        np.testing.assert_allclose(np.asarray(part), np.asarray(a)[rows, columns])
+        if rows == columns or kind != "diag":
+            assert part.kind == kind
