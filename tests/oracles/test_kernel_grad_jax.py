@@ -132,7 +132,7 @@ def test_the_gradient_of_what_data_steer_is_that_of_jax(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["picked", "added", "recurrence", "ragged", "newton"])
 def test_forward_mode_is_that_of_jax(name: str) -> None:
-    f, args, argnums, kwargs = BY_DATA[name]
+    f, args, argnums, _ = BY_DATA[name]
     moved = [args[k] for k in argnums]
     steps = [np.cos(np.arange(x.size)).reshape(x.shape) for x in moved]
 

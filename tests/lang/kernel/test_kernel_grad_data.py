@@ -427,7 +427,9 @@ def test_forward_mode_is_the_slope(name):
 
     y, t = ts.jvp(g, [*map(ts.tensor, moved)], [*map(ts.tensor, steps)])
     assert t.shape == y.shape
-    ends = [g(*(a + h * s for a, s in zip(moved, steps, strict=True))).numpy() for h in (1e-6, -1e-6)]
+    ends = [
+        g(*(a + h * s for a, s in zip(moved, steps, strict=True))).numpy() for h in (1e-6, -1e-6)
+    ]
     slope = (ends[0] - ends[1]) / 2e-6
     assert np.abs(t.numpy() - slope).max() < 1e-6 * max(1, np.abs(slope).max())
 
