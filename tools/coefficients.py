@@ -150,6 +150,30 @@ def _erfcx(k: int, first: str, last: str, terms: int) -> Fit:
     return Fit(f, low, high, {"f32": terms, "f64": terms}, lambda w: 1 / f(w))
 
 
+def _stirling(w: Any) -> Any:
+    """x (lgamma x - (x - 1/2) (log x - 1) - (log 2 pi - 1) / 2) for w = 1 / x^2."""
+    x = 1 / mpmath.sqrt(w)
+    main = (x - mpf(1) / 2) * (mpmath.log(x) - 1) + (mpmath.log(2 * mpmath.pi) - 1) / 2
+    return x * (mpmath.loggamma(x) - main)
+
+
+def _above_two(t: Any) -> Any:
+    """lgamma(2 + t) / t."""
+    return mpmath.loggamma(2 + t) / t
+
+
+def _harmonic(w: Any) -> Any:
+    """x^2 (log x - 1 / (2 x) - digamma x) for w = 1 / x^2."""
+    x = 1 / mpmath.sqrt(w)
+    return x * x * (mpmath.log(x) - 1 / (2 * x) - mpmath.digamma(x))
+
+
+def _digamma_root(t: Any) -> Any:
+    """digamma(3/2 + t) / (3/2 + t - its zero)."""
+    return mpmath.digamma(mpf("1.5") + t) / (mpf("1.5") + t - DIGAMMA_ZERO)
+
+
+DIGAMMA_ZERO = mpmath.findroot(mpmath.digamma, mpf("1.4616"))
 JOBS: dict[str, Fit | dict[str, Fit]] = {
     # e^r = 1 + r + r^2 g(r)
     "exp": Fit(
@@ -199,6 +223,34 @@ JOBS: dict[str, Fit | dict[str, Fit]] = {
         lambda x: x ** (-mpf(1) / 3), 1 / mpf("2.83"), mpf("2.83"), {"f32": 5, "f64": 6},
         lambda x: x ** (mpf(1) / 3),
     ),
+    # lgamma(2 + t) = t (1 - gamma + t g(t))
+    "lgamma": Fit(
+        lambda t: (_above_two(t) - 1 + mpmath.euler) / t, mpf("-0.5"), mpf("0.5"),
+        {"f32": 8, "f64": 19}, lambda t: t / _above_two(t), anew=0,
+    ),
+    "stirling": Fit(
+        _stirling, mpf("1e-12"), mpf("0.16"), {"f32": 4, "f64": 13},
+        lambda w: mpmath.sqrt(w) / mpmath.loggamma(1 / mpmath.sqrt(w)),
+    ),
+    # digamma x = (x - its zero) g(x - 3/2) from 1 to 2
+    "digamma": Fit(
+        _digamma_root, mpf("-0.5"), mpf("0.5"), {"f32": 11, "f64": 22},
+        lambda t: 1 / _digamma_root(t), anew=0,
+    ),
+    "harmonic": Fit(
+        _harmonic, mpf("1e-12"), mpf("0.25"), {"f32": 4, "f64": 15},
+        lambda w: w / mpmath.digamma(1 / mpmath.sqrt(w)),
+    ),
+    # pi / tan(pi r) = 1 / r + r g(r^2)
+    "cotangent": Fit(
+        lambda t: (mpmath.pi * mpmath.cot(mpmath.pi * mpmath.sqrt(t)) - 1 / mpmath.sqrt(t)) / mpmath.sqrt(t),
+        mpf("1e-12"), mpf("0.25"), {"f32": 7, "f64": 15},
+    ),
+    # sin(pi r) / (pi r) with t = r^2
+    "sinc": Fit(
+        lambda t: mpmath.sincpi(mpmath.sqrt(t)), mpf(0), mpf("0.25"), {"f32": 5, "f64": 9},
+        lambda t: 1 / mpmath.sincpi(mpmath.sqrt(t)),
+    ),
     "sinh": Fit(odd(mpmath.sinh), mpf(0), mpf(1), {"f32": 4, "f64": 8}, odd_weight(mpmath.sinh)),
 }  # fmt: skip
 
@@ -210,6 +262,9 @@ NUMBERS = {
     "log10e": 1 / mpmath.log(10),
     "log10_2": mpmath.log(2) / mpmath.log(10),
     "third": mpf(1) / 3,
+    "less_euler": 1 - mpmath.euler,
+    "stirling": (mpmath.log(2 * mpmath.pi) - 1) / 2,
+    "digamma_zero": DIGAMMA_ZERO,
 }
 # Of this one the first part has few digits: multiples of it by the exponents of a format are exact.
 SHORT = {"ln2_short": (mpmath.log(2), {"f32": 16, "f64": 42})}

@@ -5,9 +5,10 @@
     python tools/mutations.py --only 3 17-20   some of them
     python tools/mutations.py --left           those that the record does not show as caught
     python tools/mutations.py --jobs 2         so many at once
-    python tools/mutations.py --random --seed 7 --count 200 --covering build/covering.json
+    python tools/mutations.py --random --seed 7 --count 200
                                                random mutants of the whole package (mutants.py), shown to
-                                               the test files that enter their function (covering.py)
+                                               the test files that enter their function (covering.py), or
+                                               without that map to those that share its names (nearest.py)
 
 The package and its tests are copied to a temporary folder; the working tree is never changed.  A fault is
 caught when a test fails, crashes or takes too long.  Tests near the fault are asked first, then random
@@ -24,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Queue
@@ -33,6 +34,7 @@ from typing import Any, NamedTuple
 
 import covering
 import mutants
+import nearest
 from faults import FAULTS, Fault
 
 ROOT = Path(__file__).parent.parent
@@ -105,14 +107,17 @@ class Copy:
         self.moment += 10
         os.utime(path, (self.moment, self.moment))
 
-    def run(self, tests: Sequence[str], limit: float = LIMIT) -> tuple[int, str, float]:
+    def run(
+        self, tests: Sequence[str], limit: float = LIMIT, words: Mapping[str, float] | None = None
+    ) -> tuple[int, str, float]:
         """The exit status of pytest (-1: out of time), what it printed, and how long it took."""
         env = os.environ | {
             "TESSERA_CACHE_DIR": str(self.cache), "TESSERA_RANDOM_PROGRAMS": PROGRAMS,
-            "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(self.folder),
+            "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": f"{self.folder}{os.pathsep}{self.folder / 'tools'}",
+            nearest.WORDS: json.dumps(words or {}),
         }  # fmt: skip
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--tb=line",
-                   "--hypothesis-profile=mutations", "-m", "not oracle and not gpu", *dict.fromkeys(tests)]  # fmt: skip
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "nearest", "--tb=line",
+                   "--hypothesis-profile=mutations", "-m", "not oracle and not gpu and not deep", *dict.fromkeys(tests)]  # fmt: skip
         start = time.monotonic()
         try:
             done = subprocess.run(
@@ -140,16 +145,17 @@ class Copy:
         return Outcome(fault, code != 0, _by(code, text), round(total, 1))
 
     def try_mutant(
-        self, m: mutants.Mutant, seen: Mapping[str, Any], budget: float
-    ) -> tuple[str, float]:
+        self, m: mutants.Mutant, groups: Iterable[tuple[list[str], float]],
+        words: Mapping[str, float],
+    ) -> tuple[str, float]:  # fmt: skip
         """The test that catches a random mutant, "" for none, and the seconds that it took."""
         path = self.folder / "tessera" / m.path
         right = path.read_text()
         self.write(path, m.apply(right))
         total = 0.0
         try:
-            for tests, expected in batches(covering.near(seen, m.path, m.scope), seen, budget):
-                code, text, seconds = self.run(tests, limit=60 + 4 * expected)
+            for tests, expected in groups:
+                code, text, seconds = self.run(tests, 60 + 4 * expected, words)
                 total += seconds
                 if code != 0:
                     return _by(code, text), total
@@ -215,6 +221,7 @@ def main() -> int:
     p.add_argument("--count", type=int, default=200)
     p.add_argument("--skip", type=int, default=0, help="leave out so many of them")
     p.add_argument("--budget", type=float, default=300, help="seconds of tests for a mutant")
+    p.add_argument("--files", type=int, default=9, help="test files for a mutant, without a map")
     p.add_argument("--time", type=float, default=1e9, help="begin no mutant after so many seconds")
     p.add_argument("--covering", type=Path, default=ROOT / "build" / "covering.json")
     p.add_argument("--record", type=Path, help="where outcomes of random mutants are written")
@@ -256,7 +263,7 @@ def _random(given: argparse.Namespace) -> int:
         for m in drawn:
             print(m)
         return 0
-    seen = json.loads(given.covering.read_text())
+    asked = _asked(given)
     rows: list[dict[str, Any]] = []
     until = time.monotonic() + given.time
     with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
@@ -271,7 +278,7 @@ def _random(given: argparse.Namespace) -> int:
             try:
                 if time.monotonic() > until:
                     return
-                by, seconds = copy.try_mutant(m, seen, given.budget)
+                by, seconds = copy.try_mutant(m, *asked(m))
             finally:
                 idle.put(copy)
             with _WRITING:
@@ -296,6 +303,21 @@ def _random(given: argparse.Namespace) -> int:
     caught = sum(r["caught"] for r in rows)
     print(f"{caught} of {len(rows)} random mutants caught")
     return 0 if caught >= 0.9 * len(rows) else 1
+
+
+def _asked(given: argparse.Namespace) -> Callable[[mutants.Mutant], Any]:
+    """What says for a mutant which groups of test files it is shown to, and the words that put near tests first."""
+    names = nearest.Names(ROOT / "tessera", ROOT / "tests")
+    seen = json.loads(given.covering.read_text()) if given.covering.exists() else None
+
+    def asked(m: mutants.Mutant) -> tuple[Iterable[tuple[list[str], float]], Mapping[str, float]]:
+        words = names.words(m.path, m.scope)
+        if seen is not None:
+            return batches(covering.near(seen, m.path, m.scope), seen, given.budget), words
+        files = names.files(m.path, words)[: given.files]
+        return [(files[i : i + 3], given.budget) for i in range(0, len(files), 3)], words
+
+    return asked
 
 
 def _chosen(only: Sequence[str] | None) -> list[int]:

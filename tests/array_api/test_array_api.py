@@ -104,6 +104,19 @@ def test_dtypes_of_one_kind_meet_as_in_numpy(a: str, b: str) -> None:
     assert xp.can_cast(x, xp.result_type(x, y))
 
 
+@pytest.mark.parametrize(("a", "b"), list(itertools.product(DTYPES, DTYPES)))
+def test_a_cast_is_possible_exactly_where_promotion_leads(a: str, b: str) -> None:
+    x, y = getattr(xp, a), getattr(xp, b)
+    try:
+        leads = xp.result_type(x, y) == y
+    except DTypeError:
+        leads = False
+    assert xp.can_cast(x, y) is leads
+    assert xp.can_cast(xp.zeros(1, dtype=x), y) is leads
+    if {np.dtype(n).kind for n in (a, b)} in ({"b"}, {"i"}, {"u"}, {"f"}, {"c"}):
+        assert leads == np.can_cast(a, b)
+
+
 def test_python_numbers_take_the_kind_of_the_array() -> None:
     assert (xp.ones(2) + 1).dtype == xp.float32
     assert (xp.ones(2, dtype=xp.float64) * 1j).dtype == xp.complex128

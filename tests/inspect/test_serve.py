@@ -66,12 +66,24 @@ def test_a_name_that_is_made_to_lead_here_is_refused():
             urllib.request.urlopen(request, timeout=60)
 
 
+def test_a_browser_is_told_what_it_gets():
+    with served(Source()) as (live, _):
+        with urllib.request.urlopen(live.address, timeout=60) as answer:
+            assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+            assert answer.headers["Cache-Control"] == "no-store"
+        with pytest.raises(urllib.error.HTTPError, match="404") as caught:
+            get(live.address + "other")
+        with caught.value as refused:
+            assert refused.headers["Content-Type"] == "text/plain"
+
+
 def test_a_change_is_told_and_errors_are_shown_until_they_are_gone(capsys):
     source = Source()
     with served(source) as (live, made):
         assert "<body>one<script>" in get(live.address)
         assert "default-src 'none'; connect-src 'self';" in get(live.address)
         with urllib.request.urlopen(live.address + "changes", timeout=60) as stream:
+            assert stream.headers["Content-Type"] == "text/event-stream"
             assert stream.readline() == b"data: 1\n"
             source.text = "wrong"
             assert made.acquire(timeout=60)

@@ -187,3 +187,16 @@ def test_damaged_modules_are_errors_of_ours() -> None:
             m(*(np.zeros(t.shape, t.dtype.np) for t in m.inputs if np.prod(t.shape) < 10**6))
         except ts.TesseraError:
             continue
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [("f_1", "f_1"), ("<lambda>", "_lambda_"), ('a"b\\c', "a_b_c"), ("x y", "x_y"), ("", "graph")],
+)
+def test_the_name_of_a_module_is_a_word(name: str, wanted: str) -> None:
+    def f(x: Any) -> Any:
+        return x + x
+
+    f.__name__ = name
+    first = ts.stablehlo.export(f, X).splitlines()[0]
+    assert first == f'"builtin.module"() <{{sym_name = "{wanted}"}}> ({{'

@@ -8,6 +8,7 @@ import pytest
 import tessera as ts
 from tessera import KVCache, OptimizerState, bf16, device, f32, op
 from tessera.core.errors import AnnotationError, OperandError, TraceError
+from tessera.core.flags import override
 from tessera.lang.caches import PagedCache, RollingCache
 
 PLAIN = KVCache["B", "H", "S_max", "D_h", f32]
@@ -201,3 +202,11 @@ def test_a_linear_state_of_an_optimiser_is_a_dict_to_trees_and_loops():
     for _ in range(4):
         want, state = STATE.update(params, state, want)
     np.testing.assert_allclose(new["w"].numpy(), want["w"].numpy(), rtol=1e-6)
+
+
+def test_an_empty_cache_lies_on_the_device_of_its_mark():
+    sizes = {"B": 1, "H": 2, "S_max": 8, "D_h": 4}
+    with override(cpu_devices=2):
+        for spec, wanted in ((PLAIN, "cpu:0"), (PLAIN @ device("cpu:1"), "cpu:1")):
+            made = spec.empty(**sizes)
+            assert {str(x.device) for x in (made.K, made.V)} == {wanted}

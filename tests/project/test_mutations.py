@@ -30,6 +30,7 @@ def tool(name: str) -> ModuleType:
 FAULTS = tool("faults").FAULTS
 MUTANTS = tool("mutants")
 COVERING = tool("covering")
+NEAREST = tool("nearest")
 MUTATIONS = tool("mutations")
 RECORD = json.loads((ROOT / "benchmarks" / "records" / "mutations.json").read_text())
 
@@ -114,3 +115,35 @@ def test_the_nearest_test_files_come_first() -> None:
     }
     assert COVERING.near(seen, "a.py", "f") == ["narrow", "wide"]
     assert [g for g, _ in MUTATIONS.batches(["narrow", "wide"], seen, 1.5)] == [["narrow"]]
+
+
+def test_tests_that_share_rare_names_with_a_function_are_near(tmp_path: Path) -> None:
+    files = {
+        "tessera/ops/pools.py": "def _window(x):\n    return x\n\ndef best_pool(x):\n    return _window(x)\n",
+        "tessera/core/other.py": "def unrelated(x):\n    return x\n",
+        "tests/ops/test_pools.py": "def test_a():\n    assert best_pool(x)\n",
+        "tests/ops/test_more.py": "def test_b():\n    assert unrelated(x) and tensor\n",
+        "tests/core/test_other.py": "def test_c():\n    assert unrelated(x)\n",
+    }
+    for path, text in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    names = NEAREST.Names(tmp_path / "tessera", tmp_path / "tests")
+    words = names.words("ops/pools.py", "_window")
+    assert max(words, key=words.__getitem__) == "best_pool"  # it calls the function
+    assert names.files("ops/pools.py", words)[0] == "tests/ops/test_pools.py"
+    words = names.words("core/other.py", "unrelated")
+    assert names.files("core/other.py", words)[0] == "tests/core/test_other.py"
+
+
+def test_near_tests_run_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Item:
+        def __init__(self, name: str):
+            self.name, self.function = name, len
+
+    items = [Item("test_x[add]"), Item("test_x[pool-3]"), Item("test_y")]
+    NEAREST.pytest_collection_modifyitems(items)
+    assert [i.name for i in items] == ["test_x[add]", "test_x[pool-3]", "test_y"]
+    monkeypatch.setenv(NEAREST.WORDS, json.dumps({"pool": 1.0}))
+    NEAREST.pytest_collection_modifyitems(items)
+    assert [i.name for i in items] == ["test_x[pool-3]", "test_x[add]", "test_y"]

@@ -1,6 +1,7 @@
 """Memory for results: used again only when nobody holds it."""
 
 import gc
+import os
 import subprocess
 import sys
 import threading
@@ -162,3 +163,15 @@ def test_numpy_allocates_as_ever():
     assert np._core.multiarray.get_handler_name() == "default_allocator"
     assert np._core.multiarray.get_handler_name(memory.empty((1 << 20,), np.uint8)) == "tessera"
     assert np._core.multiarray.get_handler_name(np.empty(1 << 20, np.uint8)) == "default_allocator"
+
+
+def test_free_memory_is_what_the_system_says_or_all_pages(monkeypatch, tmp_path):
+    monkeypatch.setattr(memory, "_free_address_space", lambda: None)
+    monkeypatch.setattr(memory, "_free_in_group", lambda *names: None)
+    monkeypatch.setattr(memory, "_numbers", lambda path: {"MemAvailable:": 5, "MemFree:": 3})
+    assert memory.available() == 5 * 1024 + memory.kept()
+    monkeypatch.setattr(memory, "_numbers", lambda path: {})
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert memory.available() == pages + memory.kept()
+    monkeypatch.setattr(memory, "_free_in_group", lambda *names: 77)
+    assert memory.available() == 77 + memory.kept()

@@ -10,6 +10,7 @@ import subprocess
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -247,6 +248,27 @@ def test_the_page_is_served_to_this_machine_and_told_of_news(
     with pytest.raises(OSError, match="refused"):
         get(b.address or "")
     assert capsys.readouterr().err == f"{b.address} shows the run\n"
+
+
+def test_news_are_told_at_once_and_so_is_the_end() -> None:
+    """No wait here ends by its time: it has an hour, and is given up after a minute."""
+    run = History("run", Clock())
+    b = Board(lambda: [run], 0)
+
+    def told(than: int, then: Callable[[], object]) -> int | None:
+        found: list[int | None] = []
+        waiting = threading.Thread(target=lambda: found.append(b.newer(than, 3600)), daemon=True)
+        waiting.start()
+        then()
+        waiting.join(60)
+        assert found, f"nothing was told after version {than}"
+        return found[0]
+
+    assert told(-1, lambda: None) == run.version
+    assert told(run.version, lambda: run.add(1, {"loss": 0.5}, {})) == run.version
+    b._ended.set()
+    assert told(run.version, lambda: None) is None
+    b._server.server_close()
 
 
 def test_a_port_that_is_taken() -> None:

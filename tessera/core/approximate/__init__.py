@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.approximate import exponential, logarithm, power, special, trigonometric
+from tessera.core.approximate import exponential, gamma, logarithm, power, special, trigonometric
 from tessera.core.approximate.algebra import F32, F64, Algebra, NumpyAlgebra, Real, V
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -27,6 +27,9 @@ class Approximation:
     f32: float
     f64: float
     arity: int = 1
+    # Negative x are reflected, and zeros lie between poles: there errors count in units of the largest
+    # of |f(x)|, |f(1 - x)| and 1.
+    reflected: bool = False
 
     def build(self, algebra: Algebra[V], *operands: V) -> V:
         """The function on values of an algebra."""
@@ -62,6 +65,8 @@ FUNCTIONS = {
     "hypot": Approximation(power.hypot, 1, 1, arity=2),
     "erf": Approximation(special.erf, 2, 2),
     "erfc": Approximation(special.erfc, 3.5, 3.5),
+    "lgamma": Approximation(gamma.lgamma, 3, 2.5, reflected=True),
+    "digamma": Approximation(gamma.digamma, 3, 3, reflected=True),
 }
 
 

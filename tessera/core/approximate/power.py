@@ -71,7 +71,7 @@ def cbrt(x: Real) -> Real:
 def pow(x: Real, y: Real) -> Real:
     """x^y = e^(y log |x|), the logarithm to twice the digits; special cases as in C."""
     size = abs(x)
-    high, low = _log_pair(size)
+    high, low = log_pair(size)
     p, e = two_product(y, high)
     e = y.fma(low, e)
     out = exp_of_sum(p, (abs(p) < 4096.0).where(e, 0.0))
@@ -89,7 +89,7 @@ def pow(x: Real, y: Real) -> Real:
     return (y.equals(0.0) | x.equals(1.0)).where(1.0, out)
 
 
-def _log_pair(x: Real) -> Pair:
+def log_pair(x: Real) -> Pair:
     """log x = k ln 2 + 2 atanh(s) with s = f / (2 + f), to nearly twice the digits."""
     k, m, _ = split(x)
     f = m - 1.0

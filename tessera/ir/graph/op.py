@@ -105,7 +105,6 @@ class Op:
     result: str | DType | Callable[[Types, Params], DType] = "same"  # dtype of the result
     infer: Callable[[Types, Params], Sequence[TensorType]] | None = None
     multiple: bool = False  # returns a tuple of values
-    places: int | None = None  # operands from this one on hold indices or labels
     moves: bool = False  # only moves elements: needs no wider arithmetic
     linear: tuple[int, ...] = ()  # operands it is linear in while the others are held
     partials: Callable[..., tuple[Any, ...]] | None = None  # (y, *xs) -> dy/dx of each operand

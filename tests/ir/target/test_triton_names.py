@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+import tessera as ts
 from tessera.core.dims import symbol
 from tessera.core.dtype import bf16, f32
 from tessera.core.types import TensorType
 from tessera.ir.target.triton.emit import emit
 from tessera.ir.target.triton.memory import fetched
+from tessera.ir.target.triton.values import _has_units
 from tessera.ir.target.triton.writer import plain_name
 from tessera.ir.tile.ir import Builder, Kernel
 from tessera.ir.tile.launch import Threads
@@ -86,3 +88,17 @@ def test_which_loads_are_boxes(name: str) -> None:
     given, wanted = FETCHED[name]
     found = {op.memory.name for op in fetched(product(**given)) if op.memory is not None}
     assert ("x" in found) == wanted
+
+
+@pytest.mark.parametrize(
+    ("dtype", "acc", "least"),
+    [("f8e4m3", "f32", 32), ("f8e5m2", "f32", 32), ("f16", "f32", 16), ("bf16", "f32", 16), ("f32", "f32", 16),
+     ("f64", "f64", 16), ("i8", "i32", 32), ("i8", "i64", None), ("i16", "i32", None), ("u8", "i32", None)],
+)  # fmt: skip
+def test_short_sums_have_no_matrix_unit(dtype: str, acc: str, least: int | None) -> None:
+    """Below these lengths Triton refuses `tl.dot`, and a chain of products is written instead."""
+    b = Builder("k")
+    total = b.full(getattr(ts, acc), (16, 16), 0)
+    for k in (1, 8, 16, 32, 64):
+        tile = b.full(getattr(ts, dtype), (16, k), 0)
+        assert _has_units(tile, total) == (least is not None and k >= least)

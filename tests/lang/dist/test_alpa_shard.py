@@ -8,6 +8,7 @@ import numpy as np
 
 import tessera as ts
 from tessera import dist, op
+from tessera.lang.dist.alpa import _operations, operations
 
 SPEC = dist.ShardSpec
 MESH = dist.Mesh(["x"], shape=(4,))
@@ -75,3 +76,21 @@ def test_layers_of_one_name_have_one_layout():
         assert len({found.specs[k] for k in (0, 2, 4)}) == 1
         whole = ts.jit(net)(ts.tree.map(ts.tensor, params), ts.tensor(normal(64, 8)))
         np.testing.assert_allclose(float(f(params, normal(64, 8))), float(whole), rtol=1e-12)
+
+
+def test_operations_are_counted_by_hand():
+    """Contractions twice for each term, folds and elements once; several results by their largest."""
+    a, b = np.zeros((3, 4)), np.zeros((4, 5))
+    cases = (
+        (lambda x, y: x @ y, (a, b), 2 * 3 * 4 * 5),
+        (lambda x: op.sin(x), (a,), 12),
+        (lambda x: op.sum(x, 0), (a,), 12),
+        (lambda x: ts.scan(lambda c, r: (op.sin(c), r), x[0], x)[0], (a,), None),
+        (lambda x: op.qr(x)[1], (np.zeros((8, 3)),), 8 * 3),  # q has more elements than r
+    )
+    for f, args, wanted in cases:
+        g = ts.jit(f).lower(*map(ts.tensor, args)).graph
+        if wanted is None:
+            assert operations(g) >= 3 * 4
+        else:
+            assert sum(_operations(n) for n in g.nodes) == operations(g) == wanted, g

@@ -355,3 +355,15 @@ def test_a_large_gather_that_no_one_asked_for_warns():
         ts.jit(lambda x: op.sort(dist.constrain(x, SPEC())))(x)
     with override(target="numpy"):
         ts.jit(lambda x: op.sort(x))(x)
+
+
+@given(
+    st.lists(st.integers(0, 6), min_size=0, max_size=3),
+    st.sampled_from(["f4", "f8", "i2", "c16"]),
+    st.booleans(),
+)
+def test_a_sharded_array_has_the_attributes_of_the_whole_one(shape, dtype, cut):
+    x = np.zeros(shape, dtype)
+    held = dist.shard(ts.tensor(x), SPEC((0,), ("dp",)) if cut and shape else SPEC(), MESH).storage
+    for name in ("shape", "ndim", "size", "nbytes", "dtype"):
+        assert getattr(held, name) == getattr(x, name), name
