@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -347,3 +348,20 @@ def test_damaged_files_are_refused_or_run(tmp_path: Path) -> None:
     files = mutate_onnx.Files(tmp_path, suite.one_of_each(suite.node_cases(without=suite.SLOW)))
     found = {mutate_onnx.attempt(files, 7, n).rpartition(" ")[2] for n in range(60)}
     assert found == {"ran", "refused"}
+
+
+def test_the_command_line_says_what_a_model_is_made_of_and_which_rules_are_missing(
+    tmp_path: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, model = tmp_path / "model.onnx", classifier(np.random.default_rng(0))
+    known = [n.op_type for n in model.graph.node]
+    for first in (known[0], "NoSuchOp"):
+        model.graph.node[0].op_type = first
+        path.write_bytes(model.SerializeToString())
+        assert cli.main(["inspect", str(path)]) == 0
+        facts = {x[:14].strip(): x[15:] for x in capsys.readouterr().out.splitlines()}
+        assert facts.get("no rule") == (None if first == known[0] else first)
+        counts = Counter([first, *known[1:]])
+        assert facts["nodes"] == ", ".join(f"{k} {v}" for k, v in counts.most_common())
+        weights = [numpy_helper.to_array(t).nbytes for t in model.graph.initializer]
+        assert (facts["initialisers"], facts["bytes"]) == (str(len(weights)), str(sum(weights)))
