@@ -247,7 +247,7 @@ def _one_hot_by_iota(i: Value, size: Size, axis: int, dtype: Any) -> Value:
 
 
 @define(
-    infer=_one_hot_types, kinds="iu", places=0, decompose=_one_hot_by_iota, numpy=_one_hot, moves=True,
+    infer=_one_hot_types, kinds="iu", decompose=_one_hot_by_iota, numpy=_one_hot, moves=True,
     onnx="OneHot", jvp=lambda n, ts: None,
     samples=(
         Sample(np.array([0, 2, 1]), size=3), Sample(np.array([[1], [5]]), size=2, axis=0),

@@ -131,7 +131,7 @@ def _starting(op: str, x: Value, starts: Sequence[Value], sizes: Sequence[Size])
     pick=lambda index, types, p: tuple(
         Element(1 + a, (), n - m, i)
         for a, (i, n, m) in enumerate(zip(index, types[0].shape, p["sizes"], strict=True))
-    ), kinds=INDEX_KINDS, places=1, linear=(0,),
+    ), kinds=INDEX_KINDS, linear=(0,),
     batch=_dynamic_slice_batch, factors=window,
     resize=lambda p, types, outs: {**p, "sizes": outs[0].shape},
     numpy=lambda x, *starts, sizes: x[_window(x, starts, sizes)],
@@ -197,7 +197,7 @@ def _dynamic_update_transpose(n: Node, ct: Value, k: int) -> Value:
 
 @define(
     infer=_dynamic_update_types, decompose=_update_by_parts, moves=True,
-    kinds=("buifc", "buifc", "iu"), places=2, numpy=_dynamic_update, jvp=_dynamic_update_jvp,
+    kinds=("buifc", "buifc", "iu"), numpy=_dynamic_update, jvp=_dynamic_update_jvp,
     transpose=_dynamic_update_transpose, batch=_dynamic_update_batch, factors=window,
     samples=(
         Sample((5,), (2,), start=(1,)), Sample((3, 4), (2, 1), start=(0, 9)),

@@ -135,7 +135,7 @@ def _gather_places(index: Index, types: Types, p: Params) -> Index:
     infer=lambda types, p: [
         types[0].with_shape(_picked("gather", types[0], types[1:], p["axes"]))
     ],
-    pick=_gather_places, moves=True, kinds=INDEX_KINDS, places=1, numpy=_gather, linear=(0,), onnx="GatherND",
+    pick=_gather_places, moves=True, kinds=INDEX_KINDS, numpy=_gather, linear=(0,), onnx="GatherND",
     batch=_gather_batch,
     transpose=lambda n, ct, k: scatter_add.bind(
         full_of(n.operands[0].shape, 0, ct.dtype), ct,
@@ -371,8 +371,8 @@ def _scatter(name: str, doc: str, reference: Any, **record: Any) -> OpFunction[.
     kinds = record.pop("kinds", "buifc")
     op = register(
         Op(
-            name, doc, call=name, infer=_scatter_types(name), numpy=reference, onnx="ScatterND",
-            kinds=(kinds, kinds, "iu"), places=2, samples=_SAMPLES, batch=_scatter_batch,
+            name, doc, call=name, total=True, infer=_scatter_types(name), numpy=reference, onnx="ScatterND",
+            kinds=(kinds, kinds, "iu"), samples=_SAMPLES, batch=_scatter_batch,
             factors=scattered(name == "scatter_add"), **record,
         )
     )  # fmt: skip

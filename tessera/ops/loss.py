@@ -162,7 +162,7 @@ def _class_loss_jvp(n: Node, ts: Tangents) -> Value | None:
 
 
 @define(
-    infer=_label_types, kinds=("f", "iu"), places=1, decompose=_class_loss, numpy=_class_loss_reference,
+    infer=_label_types, kinds=("f", "iu"), decompose=_class_loss, numpy=_class_loss_reference,
     jvp=_class_loss_jvp, onnx="SoftmaxCrossEntropyLoss", batch=along, factors=classes,
     samples=(
         Sample((3, 4), np.array([0, 3, 1])), Sample((4,), np.array(2), reduction="none"),

@@ -57,7 +57,6 @@ def _whole_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
 
 @define(
     infer=lambda types, p: types[:1], call="checked_index", numpy=_checked_index, moves=True, kinds="iu",
-    places=0,
     jvp=lambda n, ts: None, batch=_whole_batch,
     samples=(
         Sample(np.array([0, 2, -1]), user="take: index", low=-3, high=2, what="axis 0"),

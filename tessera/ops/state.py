@@ -74,7 +74,7 @@ def _written(held: Any, new: Any, first: Any, count: Any, wrap: bool) -> Any:
 
 @define(
     infer=_write_types, decompose=_write, numpy=_written, kinds=("buifc", "buifc", "iu", "iu"), moves=True,
-    places=2, effects=frozenset(("state",)),
+    effects=frozenset(("state",)),
     samples=(
         Sample((1, 2, 5, 3), (1, 2, 2, 3), np.array(2), np.array(2)),
         Sample((2, 1, 4, 2), (2, 1, 3, 2), np.array([0, 3]), np.array([3, 1])),
@@ -113,7 +113,7 @@ def _pages_written(pool: Any, new: Any, pages: Any, slots: Any) -> Any:
 
 @define(
     infer=_pages_types, decompose=_write_pages, numpy=_pages_written, kinds=("buifc", "buifc", "iu", "iu"),
-    moves=True, places=2, effects=frozenset(("state",)),
+    moves=True, effects=frozenset(("state",)),
     samples=(
         Sample((4, 1, 2, 3), (2, 1, 2, 3), np.array([[0, 2], [1, 3]]), np.array([[1, 0], [0, 1]])),
     ),

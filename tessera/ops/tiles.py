@@ -27,6 +27,15 @@ class Backward:
     gradients: tuple[tuple[int, int, int], ...]  # operand, result, leading axes to add up
 
 
+@dataclass(frozen=True)
+class Forward:
+    """The kernel that pushes tangents: it takes operands, and tangents of some of them."""
+
+    program: str
+    tangents: tuple[int, ...]  # the operands whose tangents it takes
+    results: tuple[int | None, ...]  # for each result of the kernel, which one here is its tangent
+
+
 class Engine(Protocol):
     """What knows Tile IR."""
 
@@ -40,6 +49,9 @@ class Engine(Protocol):
         self, program: str, operands: Types, wanted: Sequence[bool], given: Sequence[bool]
     ) -> Backward:
         """The gradients of the wanted operands from the cotangents that are given."""
+
+    def forward(self, program: str, count: int, moved: Sequence[bool]) -> Forward:
+        """The tangents of the results from those of the moved ones of `count` operands."""
 
     def updated(self, program: str, count: int) -> Sequence[int]:
         """Which of the first parameters a kernel stores to."""

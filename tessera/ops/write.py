@@ -13,11 +13,10 @@ WRITE_SLICE = register(Op(
     "write_slice", "x with a box from a start on replaced.", call="write_slice", infer=lambda types,
     p: [types[0]],
     numpy=lambda *xs: _EVALUATE["write_slice"](xs, {})[0], moves=True, kinds=("buifc", "buifc", "iu"),
-    places=2,
 ))  # fmt: skip
 WRITE_ROWS = register(Op(
     "write_rows", "A cache with rows of each sequence replaced.", call="write_rows", infer=lambda types,
     p: [types[0]],
     numpy=lambda *xs, wrap: _EVALUATE["write_rows"](xs, {"wrap": wrap})[0], moves=True,
-    kinds=("buifc", "buifc", "iu", "iu"), places=2, effects=frozenset(("state",)),
+    kinds=("buifc", "buifc", "iu", "iu"), effects=frozenset(("state",)),
 ))  # fmt: skip

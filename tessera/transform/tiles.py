@@ -1,25 +1,24 @@
 """Derivatives of kernels.
 
-Reverse mode has a kernel.  Forward mode has a node whose transpose is that kernel; where it is computed, and
-not transposed, it is the derivative of that kernel in the cotangents: it is linear in them.
+Each mode has a kernel.  Forward mode has a node whose transpose is the kernel of reverse mode; where it is
+computed, and not transposed, it is the kernel that pushes tangents forward.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tessera.core.dtype import as_dtype
-from tessera.core.errors import RuleError, TesseraError
+from tessera.core.errors import TesseraError
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value, bind, concrete, host_data
 from tessera.ir.graph.op import OWN, UNLISTED, Op, Params, Types
-from tessera.ops.define import broadcast, cast_to, full_of
+from tessera.ops.define import cast_to, full_of
 from tessera.ops.reduction import sum as sum_of
-from tessera.ops.tiles import Backward, engine, kernel
+from tessera.ops.tiles import engine, kernel
 from tessera.transform.differentiate import (
     REGION_JVP,
     REGION_TRANSPOSE,
@@ -30,61 +29,20 @@ from tessera.transform.differentiate import (
 )
 
 
-@dataclass(frozen=True)
-class Push:
-    """The kernel that pushes tangents forward, and what it is called with after operands and zeros."""
-
-    first: Backward  # the backward kernel
-    second: Backward  # its derivative in the cotangents
-    zeros: tuple[
-        TensorType, ...
-    ]  # cotangents and results of the first one, which is linear in them
-    given: tuple[TensorType | None, ...]  # the results of the first that have a cotangent
-    tangent: dict[int, int]  # which tangent that is, by the number of the result
-    parts: dict[int, int]  # and over how many axes of instances it is spread
-
-
-def _push_plan(
-    program: str, operands: Sequence[TensorType], moving: Sequence[bool], smooth: Sequence[bool],
-    types: Sequence[TensorType],
-) -> Push:  # fmt: skip
-    first = engine().backward(program, operands, moving, smooth)
-    zeros_of = (*types, *first.zeros)
-    inner = [*operands, *zeros_of]
-    made = engine().types(first.program, inner)
-    order = [k for k, m in enumerate(moving) if m]
-    tangent = {result: order.index(operand) for operand, result, _ in first.gradients}
-    parts = {result: n for _, result, n in first.gradients}
-    stored = len(engine().updated(first.program, len(inner)))
-    given = tuple(t if i in tangent or i < stored else None for i, t in enumerate(made))
-    wanted = [len(operands) <= i < len(operands) + len(types) for i in range(len(inner))]
-    try:
-        second = engine().backward(first.program, inner, wanted, [t is not None for t in given])
-    except RuleError as e:
-        why = e.message.removeprefix("grad: ").partition(" has no derivative")[0]
-        raise RuleError(
-            f"jvp: forward mode goes through the backward kernel of a kernel, and {why}, which is in it, has "
-            "no derivative; use vjp or grad, or give the kernel one for both modes with custom_jvp"
-        ) from None
-    return Push(first, second, zeros_of, given, tangent, parts)
-
-
 def _push(*xs: Value, program: str, moving: Any, smooth: Any, types: Any) -> list[Value]:
-    """The tangents of the results: J t as the derivative of ct -> J^T ct."""
-    operands, ts = xs[: len(moving)], xs[len(moving) :]
-    p = _push_plan(program, [v.type for v in operands], moving, smooth, types)
-    start = [full_of(t.shape, 0, t.dtype) for t in p.zeros]
-    cts = []
-    for i, t in enumerate(p.given):
-        if t is not None and i in p.tangent:
-            cts.append(broadcast(cast_to(ts[p.tangent[i]], t.dtype), t.shape))
-        elif t is not None:
-            cts.append(full_of(t.shape, 0, t.dtype))
-    found = _gradients(p.second, [*operands, *start], cts)
-    first = len(operands)
+    """The tangents of the results, by the kernel that pushes tangents forward."""
+    operands, given = xs[: len(moving)], iter(xs[len(moving) :])
+    ts = {k: next(given) for k, m in enumerate(moving) if m}
+    p = engine().forward(program, len(operands), moving)
+    start = [
+        cast_to(ts[k], operands[k].dtype) if k in ts else zeros(operands[k].type)
+        for k in p.tangents
+    ]
+    out = kernel(*operands, *start, program=p.program)
+    found = [r for r, s in zip(p.results, smooth, strict=True) if s]
     return [
-        cast_to(uncarried(found[first + j]), t.dtype) if first + j in found else zeros(t)
-        for j, t in enumerate(types)
+        zeros(t) if r is None else cast_to(out[r], t.dtype)
+        for r, t in zip(found, types, strict=True)
     ]
 
 

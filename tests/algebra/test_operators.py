@@ -250,3 +250,56 @@ def test_a_slice_is_that_of_the_matrix_and_keeps_what_structure_it_can(seed: int
         np.testing.assert_allclose(np.asarray(part), np.asarray(a)[rows, columns])
         if rows == columns or kind != "diag":
             assert part.kind == kind
+
+
+HOLDS: dict[str, Callable[[Any], bool]] = {
+    "real": lambda d: np.allclose(d.imag, 0),
+    "symmetric": lambda d: np.allclose(d, d.T),
+    "self_adjoint": lambda d: np.allclose(d, d.conj().T),
+    "normal": lambda d: np.allclose(d @ d.conj().T, d.conj().T @ d),
+    "unitary": lambda d: np.allclose(d @ d.conj().T, np.eye(len(d))),
+    "diagonal": lambda d: np.allclose(d, np.diag(np.diag(d))),
+    "triangular_lower": lambda d: np.allclose(d, np.tril(d)),
+    "triangular_upper": lambda d: np.allclose(d, np.triu(d)),
+    "toeplitz": lambda d: np.allclose(d[1:, 1:], d[:-1, :-1]),
+    "circulant": lambda d: np.allclose(d, np.roll(d, (1, 1), (0, 1))),
+    "positive": lambda d: np.linalg.eigvalsh((d + d.conj().T) / 2).min() > -1e-9,
+    "invertible": lambda d: np.linalg.matrix_rank(d) == len(d),
+}
+
+
+def _part(rng: np.random.Generator, n: int) -> Any:
+    """An operator of some structure, often a special one."""
+    v, m = rng.normal(size=n), rng.normal(size=(n, n))
+    made: list[Callable[[], Any]] = [
+        lambda: op.dense(m), lambda: op.dense(m + m.T).assume("symmetric"), lambda: op.diag(v),
+        lambda: op.eye(n, dtype=ts.f64), lambda: op.zero(n, n, dtype=ts.f64), lambda: op.triangular(m),
+        lambda: op.triangular(m, lower=False), lambda: op.circulant(v), lambda: op.toeplitz(v),
+        lambda: op.permutation(rng.permutation(n), dtype=ts.f64), lambda: op.dense(m + 1j * m.T),
+        lambda: op.diag(np.abs(v)).assume("positive"),
+    ]  # fmt: skip
+    return made[int(rng.integers(len(made)))]()
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_the_flags_of_joined_operators_hold_for_their_matrices(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 4))
+    a, b, c, d = (_part(rng, n) for _ in range(4))
+    if seed % 3 == 0:  # off the diagonal what mirrors, or nothing
+        c = b.H if seed % 2 else op.zero(n, n, dtype=ts.f64)
+    z = op.zero(n, n, dtype=ts.f64)
+    made = {
+        "block": lambda: op.block([[a, b], [c, d]]), "row": lambda: op.block([[a, b]]),
+        "direct sum": lambda: op.direct_sum(a, b, c), "kron": lambda: op.kronecker(a, b),
+        "kronsum": lambda: op.kronsum(a, b), "sum": lambda: a + 2.0 * b - c, "product": lambda: a @ b,
+        "twice": lambda: a.H @ a, "between": lambda: a @ b @ a.H, "adjoint": lambda: (a + b).H,
+        "three": lambda: op.block([[a, b, z], [c, a, b], [z, d, a]]),
+        "three mirrored": lambda: op.block([[a, b, d], [b.H, a, z], [d, z, a]]),
+        "three below": lambda: op.block([[a, z, z], [b, c, [z, d][seed % 2]], [c, d, a]]),
+    }  # fmt: skip
+    for name, make in made.items():
+        x = make()
+        dense = np.asarray(x.todense()).astype(complex)
+        for flag in sorted(x.flags & HOLDS.keys()):
+            assert HOLDS[flag](dense), (name, flag, [str(p) for p in (a, b, c, d)])

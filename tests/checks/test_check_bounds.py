@@ -10,13 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tessera.checks import concrete
 from tessera.checks.bounds import check_bounds
 from tessera.checks.concrete import arrays_for
 from tessera.core.dims import Size, larger, smaller, substitute, symbol
-from tessera.core.dtype import i64
+from tessera.core.dtype import f32, i64
 from tessera.core.errors import VerifyError
 from tessera.core.prove import prove, refute
 from tessera.core.source import Location
+from tessera.core.types import TensorType
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.ir import Builder, Kernel
 from tests.support.cases.check_kernels import (
@@ -178,3 +180,20 @@ def test_a_proof_holds_on_random_kernels(p: Program, seed: int) -> None:
             continue
         if kernel is p.kernel:
             assert v.ok, v
+
+
+def test_arguments_are_made_of_sizes_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(concrete, "MOST_ELEMENTS", 100)
+    n, m = symbol("n"), symbol("m")
+    b = Builder("k")
+    x = b.parameter("x", TensorType(f32, (n - 3, m)))
+    y = b.parameter("y", TensorType(f32, (n,)), writable=True)
+    b.store(y, b.load(x, (0, 0), (1, 1), axes=(1,)), (0,), (1,), axes=(0,))
+    kernel = b.finish()
+    for sizes, fits in (
+        ((4, 5), True), ((3, 0), True), ((2, 5), False), ((4, -1), False), ((4, 96), True), ((4, 97), False),
+        ((51, 1), True), ((52, 1), False),
+    ):  # fmt: skip
+        made = arrays_for(kernel, dict(zip(("n", "m"), sizes, strict=True)))
+        assert (made is not None) == fits, sizes
+        assert made is None or [a.shape for a in made] == [(sizes[0] - 3, sizes[1]), (sizes[0],)]

@@ -9,6 +9,7 @@ import pytest
 
 import tessera
 from tessera import cli
+from tessera.cli import bench
 from tessera.cli.arguments import parser
 from tessera.ir.graph.op import REGISTRY
 
@@ -433,3 +434,24 @@ def test_inspect_shows_what_a_program_compiles_when_it_runs(capsys, tmp_path, mo
     assert cli.main(["inspect", "demo.py:nothing"]) == 2
     last = capsys.readouterr().err.splitlines()[-1]
     assert last == "error: demo.py defines no 'nothing'; it has no functions"
+
+
+@pytest.mark.parametrize(("limit", "times", "status"), [(10, 1.05, 0), (10, 1.15, 1), (50, 1.4, 0), (50, 1.6, 1), (0, 1.01, 1), (0, 0.99, 0)])  # fmt: skip
+def test_bench_fails_where_a_function_is_slower_than_the_limit(
+    capsys, tmp_path, monkeypatch, limit, times, status
+):
+    """With a clock that says what it is told to."""
+    program, before = tmp_path / "program.py", tmp_path / "before.json"
+    program.write_text(
+        "import tessera as ts\n\n@ts.jit\ndef f(x: ts.Tensor[3, ts.f32]):\n    return x + 1\n"
+    )
+
+    def measured(best):
+        return lambda subject, budget: bench.Measured("f", best, best, 0.0, 1, best, 1.0, 1.0, 0.0)
+
+    monkeypatch.setattr(bench, "_measured", measured(1e-3))
+    assert cli.main(["bench", str(program), "--save", str(before)]) == 0
+    monkeypatch.setattr(bench, "_measured", measured(times * 1e-3))
+    found = cli.main(["bench", str(program), "--compare", str(before), "--limit", str(limit)])
+    assert found == status
+    assert ("f takes" in capsys.readouterr().err) == bool(status)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -230,3 +231,19 @@ def test_pooling_and_its_gradient_on_the_device(name: str) -> None:
         for a, b in zip(found, wanted, strict=True):
             np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=2e-6, atol=2e-6)
     assert {s.name.split("_")[1] for s in BUILT} == {"pool"}
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_blocks_of_weights_are_powers_of_two_of_some_size(dtype: str) -> None:
+    for made in (1, 3, 15, 16, 17, 64, 65, 500):
+        for taps in (1, 9, 27):
+            for depth in (1, 16, 48):
+                piece: Any = SimpleNamespace(
+                    results=SimpleNamespace(made=made), taps=SimpleNamespace(count=taps),
+                    images=SimpleNamespace(depth=depth, dtype=as_dtype(dtype)),
+                )  # fmt: skip
+                block = conv_weights.default_block(piece)
+                for size, wanted in ((block.made, made), (block.windows, taps * depth)):
+                    assert 16 <= size <= 128
+                    assert size & (size - 1) == 0
+                    assert size <= max(16, 2 * wanted - 1)

@@ -21,6 +21,7 @@ from tessera.algebra.laws.log import rewrites
 from tessera.core.errors import OperandError
 from tessera.inspect.page import programs_of, render
 from tessera.inspect.page_data import difference
+from tessera.inspect.page_labels import written_ops
 from tessera.inspect.page_layout import GAP, layered
 from tessera.inspect.page_text import graph_lines
 from tessera.inspect.profile import profile
@@ -361,3 +362,17 @@ def test_in_a_browser_two_thousand_nodes_are_painted_at_once(shown, tmp_path):
     drawn, failures = browse(render([(data, texts)]), tmp_path, script)
     assert failures == []
     assert drawn == len(data["nodes"]) > 2000
+
+
+def test_ops_that_are_still_there_are_not_taken_for_parts_of_others():
+    def f(x):
+        return op.softmax(x) * op.exp(x)  # both have an exp and a mul or a div
+
+    graphs = [s.graph for s in ts.jit(f).lower(op.zeros((3, 4))).record if s.level == "graph"]
+    found = written_ops(graphs[0], graphs[-1])
+    kept = {n.op.name for n in graphs[0].nodes} & {n.op.name for n in graphs[-1].nodes}
+    assert kept >= {"mul", "exp"}
+    ((parts, label),) = found.values()
+    assert label == "softmax"
+    assert not parts & kept
+    assert "sub" in parts

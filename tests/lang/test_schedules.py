@@ -204,3 +204,45 @@ def test_a_kernel_that_asks_prints_and_parses():
     assert all("asked" in str(k) for k in again.steps)
     done = assign(again, (), "cpu")
     assert all(k.nest is not None and not k.asked for k in done.steps)
+
+
+def _scanned(a, b, s):
+    return ts.scan(lambda c, _: (op.matmul(c, b, **s) * 0.1, None), a, length=3)[0]
+
+
+def _looped(a, b, s):
+    step = lambda c: (c[0] + 1, op.matmul(c[1], b, **s) * 0.1)  # noqa: E731
+    return ts.while_loop(lambda c: c[0] < 3, step, (op.full((), 0, ts.i64), a))[1]
+
+
+def _branched(a, b, s):
+    return ts.cond(op.sum(a) > 0, lambda x: op.matmul(x, b, **s), lambda x: op.matmul(b, x, **s), a)
+
+
+@pytest.mark.parametrize("n", [96, 4])
+@pytest.mark.parametrize("g", [_scanned, _looped, _branched])
+def test_a_schedule_of_a_product_in_a_loop_or_a_branch_acts(g, n):
+    """Loops of few numbers were one kernel, which lost it."""
+    a, b = (ts.tensor(x.numpy()[:n, :n].copy()) for x in (A, B))
+
+    def at(**s):
+        f = ts.jit(lambda a, b: g(a, b, s), target="cpu")
+        made, program = f(a, b).numpy().tobytes(), f.program(a, b)[0]
+        return made, [str(k) for _, k in program.every_tile]
+
+    said = ({}, {"schedule": block(32, 32)}, {"tile_shape": (16, 64, 96)})
+    plain, *cut = (at(**s) for s in said)
+    assert {bits for bits, _ in cut} == {plain[0]}
+    if n == 96:  # four rows are one block
+        assert len({str(tiles) for _, tiles in (plain, *cut)}) == 3
+    with pytest.raises(ScheduleError, match="warps does nothing on cpu for"):
+        at(schedule=block(8).warps(4))
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda:sm_90"])
+def test_kernels_of_loops_have_no_names_and_the_error_says_what_to_write(target):
+    f = ts.jit(lambda a, b: _scanned(a, b, {}), target=target, schedules={"scan: f_0": block(32)})
+    with pytest.raises(
+        ScheduleError, match=r"in loops and branches take op.matmul\(a, b, schedule"
+    ):
+        f.lower(A, B).target  # noqa: B018

@@ -8,9 +8,10 @@ import pytest
 import tessera as ts
 from tessera import cli
 from tessera.core.errors import ModelError, OperandError, ShapeError
-from tessera.models.blocks import FORMATS
+from tessera.models.blocks import FORMATS, Groups
 from tessera.models.gguf import GGUF
 from tessera.models.sampling import Sampling, choose, kept, penalised, uniform
+from tessera.models.weights import packed, rows_of, scores
 from tests.support.cases.model_files import llama_folder, llama_gguf, random_blocks
 
 IDS = np.random.default_rng(1).integers(1, 256, 30)
@@ -247,3 +248,45 @@ def test_chat_replies_to_each_line(model, file, capsys, monkeypatch):
     said += [{"role": "assistant", "content": first}, {"role": "user", "content": "And?"}]
     second = "".join(model.chat(said, max_new_tokens=4))
     assert capsys.readouterr().out == f"{first}\n{second}\n"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_is_kept_is_what_the_definitions_keep(seed):
+    """top_k: the largest k; top_p: the shortest row of likeliest tokens that has it; min_p: a part of the likeliest."""
+    rng = np.random.default_rng(seed)
+    logits = rng.permutation(12).astype(np.float64) * rng.uniform(0.1, 1.0)  # no two alike
+    s = [
+        Sampling(0.7, top_k=int(rng.integers(0, 14))), Sampling(1.3, top_p=float(rng.uniform(0, 1))),
+        Sampling(1.0, min_p=float(rng.uniform(0, 1))), Sampling(1.0, top_p=0.0), Sampling(2.0),
+    ][seed % 5]  # fmt: skip
+    p = np.exp(logits / s.temperature)
+    p /= p.sum()
+    order = np.argsort(-p)
+    wanted = set(range(12))
+    if s.top_k:
+        wanted = set(order[: s.top_k].tolist())
+    if s.top_p < 1:
+        short = next(i for i in range(1, 13) if i == 12 or p[order[:i]].sum() >= s.top_p)
+        wanted = set(order[:short].tolist())
+    if s.min_p:
+        wanted = set(np.flatnonzero(p >= s.min_p * p.max()).tolist())
+    assert set(np.flatnonzero(np.isfinite(kept(logits, s))).tolist()) == wanted
+
+
+def test_logits_of_tied_weights_are_products_with_the_transpose():
+    rng = np.random.default_rng(0)
+    table, x = (
+        rng.normal(size=(24, 16)).astype(np.float32),
+        rng.normal(size=(3, 16)).astype(np.float32),
+    )
+    np.testing.assert_allclose(
+        scores(ts.tensor(x), ts.tensor(table)).numpy(), x @ table.T, rtol=1e-5, atol=1e-5
+    )
+    codes = rng.integers(-8, 8, (24, 2, 8)).astype(np.int8)
+    scale = rng.uniform(0.5, 1.0, (24, 2)).astype(np.float32)
+    held = packed(Groups(codes, scale, None), 24)
+    wide = (codes * scale[..., None]).reshape(24, 16)
+    np.testing.assert_allclose(scores(ts.tensor(x), held).numpy(), x @ wide.T, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(
+        rows_of(held, ts.tensor([[5, 0]])).numpy(), wide[[[5, 0]]], rtol=1e-5, atol=1e-5
+    )

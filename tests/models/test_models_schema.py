@@ -1,6 +1,8 @@
 """Replies by a JSON schema always parse and always follow it, however random the model and short the limit."""
 
+import itertools
 import json
+import re
 
 import numpy as np
 import pytest
@@ -159,6 +161,34 @@ def test_integers_are_those_between_bounds(bounds):
         for b in str(n).encode():
             state = grammar.after(state, b)
         assert (None in state) == (low <= n <= high), n
+
+
+@pytest.mark.parametrize(
+    ("kind", "pattern"),
+    [("number", r"-?(0|[1-9]\d{0,14})(\.\d{1,15})?([eE][+-]?\d{1,2})?"), ("integer", r"-?(0|[1-9]\d{0,14})"),
+     ("boolean", "true|false"), ("null", "null")],
+)  # fmt: skip
+def test_numbers_and_words_are_those_of_json(kind, pattern):
+    """All short texts of these letters, and longer ones at the limits."""
+    start = Grammar({"type": kind}).start
+    texts = {"".join(t) for n in range(5) for t in itertools.product("-01.e+", repeat=n)}
+    texts |= {
+        "1" * 15,
+        "1" * 16,
+        "0." + "7" * 15,
+        "0." + "7" * 16,
+        "1e10",
+        "1E-10",
+        "1e100",
+        "true",
+        "null",
+        "nul",
+    }
+    for text in sorted(texts):
+        state = start
+        for b in text.encode():
+            state = grammar.after(state, b)
+        assert (None in state) == bool(re.fullmatch(pattern, text)), text
 
 
 def test_formats():

@@ -311,3 +311,21 @@ def test_an_ensemble_is_a_batch_of_modules():
     for i in range(4):
         one = nn.MLP([3, 8, 2], key=keys[i])(x)
         assert ys[i].numpy().tobytes() == one.numpy().tobytes()
+
+
+PYTORCH = (
+    [f"{n}{d}d" for n in ("BatchNorm", "InstanceNorm", "MaxPool", "AvgPool", "AdaptiveAvgPool", "AdaptiveMaxPool")
+     for d in (1, 2, 3)]
+    + ["LPPool1d", "LPPool2d", "LPPool3d", "MultiheadAttention", "ModuleList", "ModuleDict", "CrossEntropyLoss", "MSELoss"]
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PYTORCH)
+def test_layers_of_pytorch_are_answered_with_ours(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"nn has no attribute '{name}'; write ") as caught:
+        getattr(ts.nn, name)
+    first = str(caught.value).splitlines()[0].split("; write ")[1].split("(")[0]
+    if first.startswith(("nn.", "op.")):
+        assert callable(getattr({"nn": ts.nn, "op": ts.op}[first[:2]], first[3:]))
+    elif name[-2:] in ("1d", "2d", "3d"):
+        raise AssertionError(first)

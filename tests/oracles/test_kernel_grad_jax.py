@@ -128,3 +128,22 @@ def test_the_gradient_of_what_data_steer_is_that_of_jax(name: str) -> None:
     want = jax.grad(lambda *xs: jnp.sin(g(*xs)).sum(), argnums=argnums)(*args)
     for x, y in zip(got, want, strict=True):
         np.testing.assert_allclose(x.numpy(), y, atol=1e-11, rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["picked", "added", "recurrence", "ragged", "newton"])
+def test_forward_mode_is_that_of_jax(name: str) -> None:
+    f, args, argnums, _ = BY_DATA[name]
+    moved = [args[k] for k in argnums]
+    steps = [np.cos(np.arange(x.size)).reshape(x.shape) for x in moved]
+
+    def at(g: Any) -> Any:
+        def of(*xs: Any) -> Any:
+            given = dict(zip(argnums, xs, strict=True))
+            return g(*(given.get(i, a) for i, a in enumerate(args)))
+
+        return of
+
+    got = ts.jvp(at(f), [*map(ts.tensor, moved)], [*map(ts.tensor, steps)])
+    want = jax.jvp(at(STEERED[name]), moved, steps)
+    for x, y in zip(got, want, strict=True):
+        np.testing.assert_allclose(x.numpy(), y, atol=1e-11, rtol=1e-10)

@@ -81,6 +81,13 @@ def test_bits_tell_zeros_apart_and_nans_do_not() -> None:
         assert_same_bits(np.float32([1, -0.0]), np.float32([1, 0.0]))
 
 
+def test_numbers_that_have_no_dtype_here_are_compared_exactly() -> None:
+    x = np.array([1, 2.5], object)
+    assert_close(x, x.copy())
+    with pytest.raises(CheckFailed, match="rtol=0, atol=0"):
+        assert_close(x, np.array([1, 2.5 + 1e-12], object))
+
+
 # gradcheck and adjoint_check
 
 

@@ -99,12 +99,12 @@ class Op:
     pick: Callable[[Index, Types, Params], Index] | None = None  # an index may be an Element
     decompose: Callable[..., Any] | None = None  # (*operands, **params) -> result(s)
     call: str | None = None
+    total: bool = False  # a call that has a result for all numbers; others may refuse some
     numpy: Callable[..., Any] | None = None  # reference: (*arrays, **params) -> array(s)
     kinds: str | tuple[str, ...] = "buifc"  # dtype kinds it takes, of all operands or of each
     result: str | DType | Callable[[Types, Params], DType] = "same"  # dtype of the result
     infer: Callable[[Types, Params], Sequence[TensorType]] | None = None
     multiple: bool = False  # returns a tuple of values
-    places: int | None = None  # operands from this one on hold indices or labels
     moves: bool = False  # only moves elements: needs no wider arithmetic
     linear: tuple[int, ...] = ()  # operands it is linear in while the others are held
     partials: Callable[..., tuple[Any, ...]] | None = None  # (y, *xs) -> dy/dx of each operand

@@ -48,8 +48,10 @@ def assign(p: Program, schedules: Sequence[tuple[str, str]], target: str) -> Pro
     unknown = next((n for n in given if n not in names), None)
     if unknown is not None:
         known = ", ".join(names) or "none"
+        inner = any(isinstance(s, HostCall) and s.node.regions for s in p.steps)
+        way = "; products in loops and branches take op.matmul(a, b, schedule=...)" if inner else ""
         raise ScheduleError(
-            f"schedules: there is no kernel {unknown!r} in {p.name}; there are {known}"
+            f"schedules: there is no kernel {unknown!r} in {p.name}; there are {known}{way}"
         )
     kind = target.partition(":")[0]
     return replace(p, steps=tuple(_step(s, given, kind) for s in p.steps))

@@ -47,9 +47,15 @@ def loop_kernel(step: schedule.HostCall) -> Kernel | None:
         return None
     types = [v.type for v in (*n.operands, *n.results)]
     programs = [lower(r) for r in n.regions] if all(map(_is_plain, types)) else []
-    if not programs or sum(map(_cost, programs)) > _MOST:
+    if not programs or any(map(_is_cut, programs)) or sum(map(_cost, programs)) > _MOST:
         return None
     return _WRITERS[n.op.name](step, programs)
+
+
+def _is_cut(p: schedule.Program) -> bool:
+    """Whether the user says how a kernel is cut up, which one kernel for all steps could not follow."""
+    kernels = [s for s in p.steps if isinstance(s, schedule.Kernel)]
+    return any(k.asked or k.tile is not None for k in kernels)
 
 
 def _is_plain(t: TensorType) -> bool:

@@ -320,10 +320,12 @@ class Control:
         carried: dict[str, TileValue] = {}
         counter = symbol(f"_t{self.depth}")
         body = turn.statement.body
+        said = len(self.places.reports), len(self.places.hidden)
         for _ in range(_ROUNDS):
             with self.w.b.trial():
                 after, _ = self._body(turn, {**before, **carried}, counter)
                 made = self.w.b.written()
+            self.places.forget_reports(*said)
             for n, x in before.items():
                 if n not in names and after.get(n) is not x and n in assigned(body):
                     raise KernelError(f"{n} is {words(x)} before the loop; a loop carries tiles")

@@ -62,6 +62,12 @@ class Grid:
 class Places(Access):
     """Where the tiles of one program instance lie."""
 
+    def forget_reports(self, count: int, memories: int) -> None:
+        """Drop what is said after the first reports, which was a trial."""
+        for m in self.hidden[memories:]:
+            self.w.b.parameters.remove(m)
+        del self.hidden[memories:], self.reports[count:]
+
     def __init__(self, writer: Writer, schedule: Schedule, first: Array | None):
         self.w, self.schedule, self.first = writer, schedule, first
         self.grid, self.equal = Grid(), list[Equal]()
@@ -72,6 +78,7 @@ class Places(Access):
         self.speaks = False  # whether it prints or checks
         self.hidden: list[Memory] = []  # what prints and checks store to
         self.reports: list[Any] = []  # what is said of them
+        self.live: Any = None  # who says it at once, where a kernel is stepped through
         self.partial: set[str] = set()  # results of which some elements may stay 0
         self.loops: dict[str, tuple[Size, Size]] = {}  # of counters of loops: start and stop
         self.rounds: dict[

@@ -25,7 +25,22 @@ def slopes(
 ) -> list[Tile | None]:
     """The cotangents of the operands of a scalar op, each of the result's shape or of fewer elements."""
     g, has = _pulled(scalar, tuple(x.dtype for x in xs), tuple(wanted))
-    tiles: dict[Value, Tile] = dict(zip(g.inputs, [*xs, ct], strict=True))
+    out = iter(_written(b, g, scalar, xs, y, [ct]))
+    return [next(out) if h else None for h in has]
+
+
+def pushes(b: Builder, scalar: str, xs: Sequence[Tile], y: Tile, ts: Sequence[Tile | None]) -> Tile:
+    """The tangent of the result of a scalar op, of its shape or of fewer elements."""
+    g = _pushed(scalar, tuple(x.dtype for x in xs), tuple(t is not None for t in ts))
+    made = _written(b, g, scalar, xs, y, [t for t in ts if t is not None])
+    return made[0] if made else b.full(y.dtype, (), 0)
+
+
+def _written(
+    b: Builder, g: Graph, scalar: str, xs: Sequence[Tile], y: Tile, more: Sequence[Tile]
+) -> list[Tile]:
+    """The outputs of a graph on tiles; what computes the scalar op again is its result."""
+    tiles: dict[Value, Tile] = dict(zip(g.inputs, [*xs, *more], strict=True))
     place = {v: k for k, v in enumerate(g.inputs)}
     for n in g.nodes:
         same = [place.get(v) for v in n.operands] == list(range(len(xs)))
@@ -33,8 +48,7 @@ def slopes(
             tiles[n.results[0]] = y
         else:
             tiles[n.results[0]] = _node(b, n, [tiles[v] for v in n.operands], scalar)
-    out = iter(g.outputs)
-    return [tiles[next(out)] if h else None for h in has]
+    return [tiles[v] for v in g.outputs]
 
 
 def _node(b: Builder, n: Node, xs: Sequence[Tile], scalar: str) -> Tile:
@@ -92,6 +106,22 @@ def _pulled(
         has[k] = c is not None
     out, _ = builder.finish([c for c in made if c is not None], scalar)
     return out, has
+
+
+@lru_cache(maxsize=512)
+def _pushed(scalar: str, dtypes: tuple[DType, ...], moved: tuple[bool, ...]) -> Graph:
+    """(operands, tangents of the moved ones) -> tangent of the result, or nothing where it is 0."""
+    types = [TensorType(d, ()) for d in dtypes]
+    g = _graph(scalar, types)
+    where = [k for k, m in enumerate(moved) if m]
+    builder = GraphBuilder()
+    with building(builder):
+        xs = [builder.input(t) for t in types]
+        ts = [builder.input(types[k]) for k in where]
+        made = linearize(g, xs, where)
+        found = made.apply(ts) if made.results[0] is not None else []
+    out, _ = builder.finish(found, scalar)
+    return out
 
 
 def _graph(scalar: str, types: Sequence[TensorType]) -> Graph:

@@ -29,6 +29,7 @@ from tessera.lang.kernel.launch import owned
 from tessera.lang.kernel.memory import element
 from tessera.lang.kernel.parts import item
 from tessera.lang.kernel.places import Places
+from tessera.lang.kernel.reports import Report, failure, place
 from tessera.lang.kernel.signature import Bound
 from tessera.lang.kernel.source import Source, source_of
 from tessera.lang.kernel.table import Intrinsic
@@ -326,8 +327,9 @@ class _Instance(Translation):
     def __init__(
         self, t: Translated, bound: Bound, sizes: Mapping[str, int], schedule: Schedule,
         arrays: Mapping[str, Array], point: Mapping[str, int], source: Source,
+        failed: dict[Report, list[tuple[int, ...]]],
     ):  # fmt: skip
-        self.by_name, self.point = arrays, point
+        self.by_name, self.point, self.failed = arrays, point, failed
         self.said, self.grid, self.sizes = t.reports, t.grid, sizes
         super().__init__(source, bound, Assumed(numbers=sizes), schedule, lambda f: None)
         self.blocks.update(t.blocks)
@@ -344,7 +346,25 @@ class _Instance(Translation):
         places.point = self.point
         if self.said:
             places.known_grid = tuple((n, substitute(c, self.sizes)) for n, c in self.grid)
+        places.live = self
         return places
+
+    def print(self, text: str, tiles: Sequence[TileValue]) -> None:
+        """Say at once what is printed."""
+        assert isinstance(self.w, LiveWriter)
+        axes = [name.lstrip("_") for name, _ in self.grid]
+        said = text.format(*(self.w.numbers(x.tile) for x in tiles))
+        print(f"{self.source.name}[{place(axes, tuple(self.point.values()))}] {said}")
+
+    def check(self, text: str, holds: TileValue, location: Location | None) -> None:
+        """Remember a check that fails."""
+        assert isinstance(self.w, LiveWriter)
+        if not self.w.numbers(holds.tile).all():
+            axes = tuple(name.lstrip("_") for name, _ in self.grid)
+            r = Report("check", text, axes, 1, location)
+            found = self.failed.setdefault(r, [])
+            if tuple(self.point.values()) not in found:
+                found.append(tuple(self.point.values()))
 
     def _result(self, i: int, x: TileValue) -> Memory:
         """Store a tile; one that no round of a loop gave a place lies where a round would have put it."""
@@ -378,9 +398,20 @@ def step_through(
     given, made = owned(t.kernel, arrays, sizes)
     names = [m.name for m in t.kernel.parameters]
     every = dict(zip(names, [*given, *made], strict=True))
+    failed: dict[Report, list[tuple[int, ...]]] = {}
+    count = 0
     with np.errstate(all="ignore"):
         for point in points(t.grid, sizes):
-            _Instance(t, bound, sizes, schedule, every, point, source_of(function)).run()
+            _Instance(t, bound, sizes, schedule, every, point, source_of(function), failed).run()
+            count += 1
+    if failed:
+        order = {
+            (r.text, r.location and r.location.line): k for k, r in enumerate(reversed(t.reports))
+        }
+        first = max(failed, key=lambda r: order.get((r.text, r.location and r.location.line), -1))
+        raise failure(source_of(function).name, first, failed[first], count)
+    for a in made[len(made) - sum(r.count for r in t.reports) :]:
+        a.fill(0)  # all has been said
     return [*(given[i] for i in t.written), *made]
 
 

@@ -11,13 +11,14 @@ from tessera.core.dims import Dim, Shape, Size, substitute
 from tessera.core.errors import ShapeError
 from tessera.core.types import TensorType
 from tessera.ir.tile.autodiff import Reversed, reverse
+from tessera.ir.tile.autodiff.forward import push
 from tessera.ir.tile.ir import Kernel, Memory, walk
 from tessera.ir.tile.text import parse_kernel
 from tessera.lang.kernel.launch import run_kernel
-from tessera.lang.kernel.scalar_grad import slopes
+from tessera.lang.kernel.scalar_grad import pushes, slopes
 from tessera.lang.kernel.signature import Bound
 from tessera.lang.kernel.translate import Translated
-from tessera.ops.tiles import Backward
+from tessera.ops.tiles import Backward, Forward
 
 
 def sizes_in(bound: Bound, operands: Sequence[TensorType], name: str) -> dict[str, Size]:
@@ -125,3 +126,14 @@ def _reversed(
     program: str, count: int, wanted: tuple[bool, ...], given: tuple[bool, ...]
 ) -> Reversed:
     return reverse(kernel_of(program), count, wanted, given, slopes)
+
+
+def forward(program: str, count: int, moved: Sequence[bool]) -> Forward:
+    """The kernel that pushes the tangents of the moved ones of `count` operands forward."""
+    return _forward(program, count, tuple(moved))
+
+
+@lru_cache(maxsize=_MOST)
+def _forward(program: str, count: int, moved: tuple[bool, ...]) -> Forward:
+    made = push(kernel_of(program), count, moved, pushes)
+    return Forward(text_of(made.kernel), made.tangents, made.results)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -18,7 +19,7 @@ from tessera.core.promotion import meet_scalar, promote_all
 from tessera.core.rounding import round_to
 from tessera.core.scalar import SCALARS, TESTS, Number
 from tessera.core.source import Location
-from tessera.ir.tile.ir import Builder, Operation, Tile
+from tessera.ir.tile.ir import Builder, Loop, Operation, Tile
 from tessera.ir.tile.rules import KINDS, STORAGE
 from tessera.lang.kernel.reshaping import reshaped
 from tessera.lang.kernel.values import Axes, Axis, Counter, KernelError, NeedEqual, TileValue, meet
@@ -27,10 +28,59 @@ from tessera.lang.kernel.within import starts_inside
 Operand = TileValue | Number | Dim
 
 
+@dataclass(frozen=True)
+class Around:
+    """A loop that is being written: when it began, and how its counter runs."""
+
+    tick: int
+    counter: Dim
+    start: Size
+    stop: Size
+    step: int
+
+    @property
+    def turn(self) -> Size:
+        """The number of a turn, from 0 on."""
+        found: Size = (self.counter - self.start) // self.step
+        return found
+
+    @property
+    def turns(self) -> Size:
+        """How many turns there are at most."""
+        found: Size = (self.stop - self.start + self.step - 1) // self.step
+        return found
+
+
 class _Builder(Builder):
     """A builder that can try things out, and tell when an operation was written."""
 
     after: Callable[[], None] | None = None
+
+    def __init__(self, name: str):
+        super().__init__(name)
+        self.around: list[Around] = []  # the loops that are being written, outermost first
+        self.ticks = 0
+
+    def tick(self) -> int:
+        """A number larger than those before."""
+        self.ticks += 1
+        return self.ticks
+
+    @contextmanager
+    def loop(
+        self, start: Size, stop: Size, step: int = 1, carried: Sequence[Tile] = (),
+        bound: Tile | None = None, going: bool = False, like: Operation | None = None,
+    ) -> Iterator[Loop]:  # fmt: skip
+        """A loop, as the builder has it; one with a bound is written as one that carries it."""
+        with super().loop(start, stop, step, carried, bound, going, like) as inner:
+            if bound is not None:
+                yield inner
+                return
+            self.around.append(Around(self.tick(), inner.variable, start, stop, step))
+            try:
+                yield inner
+            finally:
+                self.around.pop()
 
     def _append(
         self, name: str, operands: Any, attributes: Any, memory: Any = None, stated: Any = None
@@ -101,7 +151,8 @@ class Writer:
             return made if dtype is None else self.cast(made, dtype)
         if not isinstance(x, bool | int | float):
             raise KernelError(f"got {_kind(x)}, expected a tile or a number")
-        return self.full(as_dtype(type(x)) if dtype is None else dtype, (), x)
+        plain = next(k for k in (bool, int, float) if isinstance(x, k))
+        return self.full(as_dtype(plain) if dtype is None else dtype, (), x)
 
     # Elementwise
 

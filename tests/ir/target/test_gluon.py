@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +27,7 @@ from tessera.ir.target.gluon.flash_forward_match import (
     pipeline,
     shared_out,
 )
+from tessera.ir.target.gluon.writer import RoleWriter
 from tessera.ir.tile.gpu.attention import Forward, Problem, forward_block
 from tessera.ir.tile.ir import Builder, Kernel
 from tessera.ir.tile.launch import Launch, Threads
@@ -193,3 +197,23 @@ def test_results_do_not_depend_on_roles(
             assert ("gluon" in source.text) == roles
             assert source.aligned == ((4,) if roles else (0, 1, 2, 3, 4))
     assert np.array_equal(*seen)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3])
+@pytest.mark.parametrize("grid", [(7,), (6,), (3, 4), (4, 3), (2, 3, 5), (1, 1, 2)])
+def test_the_blocks_of_a_launch_compute_every_instance(grid: tuple[int, ...], groups: int) -> None:
+    """The printed lines, run for every block and every group of its threads."""
+    writer: Any = object.__new__(RoleWriter)
+    names = [f"p{i}" for i in range(len(grid))]
+    writer.names, writer.groups = dict(zip(names, names, strict=True)), groups
+    writer.k = SimpleNamespace(grid=list(zip(names, grid, strict=True)))
+    blocks = math.prod(grid[:-1]) * -(-grid[-1] // groups)
+    found = []
+    for block, group in itertools.product(range(blocks), range(groups)):
+        gl = SimpleNamespace(program_id=lambda axis, block=block: block, minimum=min)
+        known: dict[str, Any] = {"gl": gl}
+        exec("\n".join(writer.grid(str(group))), known)
+        found.append(tuple(known[n] for n in names))
+    assert set(found) == set(itertools.product(*map(range, grid)))
+    if grid[-1] % groups == 0:
+        assert len(found) == math.prod(grid)

@@ -174,3 +174,11 @@ def test_context_parallel_attention_names_what_is_wrong():
     assert e.value.message == (
         "dist.attention: sequences of 10 queries and 10 keys must be equal and divide by the 4 shards of mesh axis 'sp'"
     )
+
+
+@pytest.mark.parametrize("root", [-1, 4, 5])
+def test_a_broadcast_from_nowhere_is_refused(root):
+    f = ts.vmap(lambda v: dist.broadcast(v, "i", root=root), axis_name="i")
+    for run in (f, ts.jit(f)):
+        with pytest.raises(OperandError, match=f"broadcast: root is {root}, expected 0 to 3"):
+            run(ts.tensor(np.arange(4.0)))

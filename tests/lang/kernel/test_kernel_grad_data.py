@@ -400,3 +400,48 @@ def test_what_has_no_derivative_is_told_at_its_line(f, args, what, line):
     assert e.value.location is not None
     assert e.value.location.file == __file__
     assert line in Path(__file__).read_text().splitlines()[e.value.location.line - 1]
+
+
+# Forward mode
+
+
+FORWARD = {
+    **CASES,
+    "largest": (largest, (data(9), IDS), (0,), {}),
+    "handed_on_by_data": (handed_on_by_data, (data(9), np.array(3)), (0,), {}),
+    "every_other": (every_other, (data(9), np.array(5)), (0,), {}),
+    "through_a_result": (lambda x: through_a_result(x)[1], (data(8),), (0,), {}),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.deep if n in _DEEP else ()) for n in FORWARD]
+)
+def test_forward_mode_is_the_slope(name):
+    f, args, argnums, kwargs = FORWARD[name]
+    moved, steps = [args[k] for k in argnums], [data(*args[k].shape, seed=5 + k) for k in argnums]
+
+    def g(*xs):
+        given = dict(zip(argnums, xs, strict=True))
+        return f(*(given.get(i, a) for i, a in enumerate(args)), **kwargs)
+
+    y, t = ts.jvp(g, [*map(ts.tensor, moved)], [*map(ts.tensor, steps)])
+    assert t.shape == y.shape
+    ends = [
+        g(*(a + h * s for a, s in zip(moved, steps, strict=True))).numpy() for h in (1e-6, -1e-6)
+    ]
+    slope = (ends[0] - ends[1]) / 2e-6
+    assert np.abs(t.numpy() - slope).max() < 1e-6 * max(1, np.abs(slope).max())
+
+
+@pytest.mark.parametrize("name", ["recurrence", pytest.param("csr", marks=pytest.mark.deep)])
+def test_forward_over_reverse_and_reverse_over_forward_are_alike(name):
+    f, args, argnums, kwargs = CASES[name]
+    loss = losses(lambda *xs, **k: op.sin(f(*xs, **k)), args, argnums, kwargs)
+    xs = [ts.tensor(args[k]) for k in argnums]
+    steps = [ts.tensor(data(*args[k].shape, seed=5 + k)) for k in argnums]
+    every = tuple(range(len(xs)))
+    one = ts.jvp(lambda *x: ts.grad(loss, argnums=every)(*x), xs, steps)[1]
+    other = ts.grad(lambda *x: ts.jvp(loss, list(x), steps)[1], argnums=every)(*xs)
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-11, atol=1e-11)

@@ -325,6 +325,15 @@ cases("dot", [*FLOATS, "i8", "i32", "u8"], *_SIZES)
 cases("mma", ["f32", "f64", "i32"], *_SIZES)
 
 
+def test_sums_of_products_are_kept_wide_whatever_the_policy_says():
+    for base in (ts.f16, ts.bf16):
+        a, b = (ts.tensor(draw(s, base.name, 1), dtype=base) for s in ((5, 13), (13, 4)))
+        plain = product_of(a, b)
+        narrow = product_of(*(x.astype(base @ ts.accum(base)) for x in (a, b)))
+        assert plain.dtype is narrow.dtype is ts.f32
+        assert plain.numpy().tobytes() == narrow.numpy().tobytes()
+
+
 def test_dot_and_mma():
     for dtype, m, k, n in MATRIX["dot"]:
         a, b = draw((m, k), dtype, 1), draw((k, n), dtype, 2)

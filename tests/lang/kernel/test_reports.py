@@ -89,11 +89,110 @@ def test_what_is_said_changes_neither_results_nor_derivatives(capsys):
     assert text.count("tl.store(report") == 4
 
 
-@kernel
-def printing(x: KTile["M", "N"]):
-    for nb in tile.range_k(x.shape, 8):
-        tile.print(tile.load(x, cols=nb))
+@kernel.schedule(block(2, 4))
+def walked(x: KTile["M", "N"]):
+    T = tile.context()
+    acc = tile.zeros((T.m,))
+    tile.print("begins")
+    for nb in tile.range_k(x.shape, T.n):
+        part = tile.sum(tile.load(x, rows=T.m, cols=nb), axis=1)
+        acc = acc + part
+        tile.print("part", part)
+        for i in tile.range(2):
+            if tile.max(part) > 20:
+                tile.print("{large}", i)
+        tile.print("so far", acc)
+    tile.print("ends")
+    return acc
+
+
+WALKED = """\
+walked[m=0] begins
+walked[m=0] part [ 6. 26.]
+walked[m=0] {large} 0
+walked[m=0] {large} 1
+walked[m=0] so far [ 6. 26.]
+walked[m=0] part [4. 9.]
+walked[m=0] so far [10. 35.]
+walked[m=0] ends
+walked[m=1] begins
+walked[m=1] part [46.  0.]
+walked[m=1] {large} 0
+walked[m=1] {large} 1
+walked[m=1] so far [46.  0.]
+walked[m=1] part [14.  0.]
+walked[m=1] so far [60.  0.]
+walked[m=1] ends
+"""
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "wrap", [lambda f: f, lambda f: ts.jit(lambda x: f(x))], ids=["call", "jit"]
+)
+def test_loops_print_every_turn_in_the_order_of_the_instance(way, wrap, capsys):
+    x = np.arange(15, dtype=np.float32).reshape(3, 5)
+    with WAYS[way]():
+        np.testing.assert_array_equal(wrap(walked)(ts.tensor(x)).numpy(), x.sum(1))
+    assert capsys.readouterr().out == WALKED
+
+
+def noisy(a, b):
+    tile.print("join", a, b)
+    return a + b
+
+
+@kernel.schedule(block(2))
+def collatz(x: KTile["N", f32], start: KTile["M"]):
+    """A loop that data end, and the function of a fold."""
+    n = start[0]
+    while n > 1:
+        tile.print("at", n)
+        tile.check(n < 40, "too far")
+        n = tile.where(n % 2 == 0, n // 2, 3 * n + 1)
+    return tile.load(x) * tile.reduce(tile.arange(3), noisy, axis=0)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_loops_that_data_end_and_functions_of_folds_print(way, capsys):
+    x, texts = np.ones(2, np.float32), (6, 3, 10, 5, 16, 8, 4, 2)
+    with WAYS[way]():
+        np.testing.assert_array_equal(collatz(x, np.array([6])).numpy(), x * 3)
+        lines = [f"collatz[m=0] at {n}" for n in texts]
+        assert capsys.readouterr().out.splitlines() == [
+            *lines, "collatz[m=0] join 0 1", "collatz[m=0] join 1 2",
+        ]  # fmt: skip
+        with pytest.raises(
+            ts.TesseraError, match=r"the check \(too far\) fails in 1 of 1 instances"
+        ):
+            collatz(x, np.array([9]))
+        capsys.readouterr()
+
+
+@kernel.schedule(block(4))
+def counted(x: KTile["N"], n: KTile[()]):
+    for i in range(n[()]):
+        tile.print("turn", i)
     return tile.load(x)
+
+
+def test_the_first_turns_are_kept_and_the_others_told_of(capsys):
+    counted(np.ones(8, np.float32), np.array(100))
+    lines = capsys.readouterr().out.splitlines()
+    want = [f"counted[m=0] turn {i}" for i in range(64)]
+    assert lines[:65] == [*want, "counted[m=0] (more turns than the first 64 print 'turn {}')"]
+    assert len(lines) == 2 * 65
+    counted(np.ones(3, np.float32), np.array(2))
+    assert capsys.readouterr().out == "counted[m=0] turn 0\ncounted[m=0] turn 1\n"
+
+
+def test_a_check_in_a_long_loop_is_stepped_through():
+    """Step by step, each turn had a tensor of its own, and there were as many as the compiler tried turns."""
+    x = np.ones((2, 6, 40), np.float32)
+    with ts.interpret(step=True):
+        np.testing.assert_array_equal(folded(x / 64).numpy(), (x / 64).sum(-1))
+    assert ts.check(walked, x[0]).ok
+    assert walked.lower(x[0]).triton.count("tl.store(report") == 8
 
 
 @kernel
@@ -110,14 +209,13 @@ def silent(x: KTile["N"]):
 @pytest.mark.parametrize(
     ("f", "text"),
     [
-        (printing, "print: it stands in a loop that runs; print what the loop carries after it"),
         (numbers, "check: got 3, expected a tile of truth values"),
         (silent, "silent neither returns nor stores anything"),
     ],
-    ids=["loop", "number", "nothing"],
+    ids=["number", "nothing"],
 )
 def test_what_cannot_be_said_is_an_error_at_its_line(f, text):
-    x = np.ones((4, 20) if f is printing else 4, np.float32)
+    x = np.ones(4, np.float32)
     with pytest.raises(ts.TesseraError, match=text) as e:
         f(x)
     assert "test_reports.py" in str(e.value)

@@ -87,12 +87,12 @@ def _fold(r: Reverse, op: Operation, ct: Tile) -> None:
     elif scalar == "logaddexp":
         r.add(x, b.apply("mul", ct, b.apply("exp", b.apply("sub", of, y))))
     elif scalar == "mul":
-        r.add(x, b.apply("mul", ct, _others(b, of, axis)))
+        r.add(x, b.apply("mul", ct, others(b, of, axis)))
     else:
         raise no_rule(op, f"a fold by {scalar}")
 
 
-def _others(b: Builder, x: Tile, axis: int) -> Tile:
+def others(b: Builder, x: Tile, axis: int) -> Tile:
     """For each element the product of the others, so that zeros do no harm."""
     before = _moved(b, b.scan("mul", x, axis), axis, up=True, by=-1, fill=1)
     turned = b.scan("mul", _moved(b, x, axis, up=False, by=-1), axis)
@@ -110,7 +110,7 @@ def _scan(r: Reverse, op: Operation, ct: Tile) -> None:
         return
     x, of = op.operands[0], r.tiles[op.operands[0]]
     last, shape = x.shape[axis] - 1, tuple(1 if i == axis else n for i, n in enumerate(x.shape))
-    made, given, terms = (_kept(b, t) for t in (r.tiles[y], ct, of))
+    made, given, terms = (kept(b, t) for t in (r.tiles[y], ct, of))
     out = b.alloc(x.dtype, x.shape)
 
     def at(i: Size) -> tuple[tuple[Size, ...], tuple[int, ...]]:
@@ -128,7 +128,8 @@ def _scan(r: Reverse, op: Operation, ct: Tile) -> None:
     r.add(x, b.load(out, (0,) * len(shape), x.shape))
 
 
-def _kept(b: Builder, t: Tile) -> Memory:
+def kept(b: Builder, t: Tile) -> Memory:
+    """Scratch that holds a tile."""
     m = b.alloc(t.dtype, t.shape)
     b.store(m, t, (0,) * len(t.shape), t.shape)
     return m
@@ -136,7 +137,7 @@ def _kept(b: Builder, t: Tile) -> Memory:
 
 def _moved(b: Builder, x: Tile, axis: int, up: bool, by: int, fill: int = 0) -> Tile:
     """x[i + by], or x[n - i + by] from the last to the first; `fill` where there is no such element."""
-    s, n, rank = _kept(b, x), x.shape[axis], len(x.shape)
+    s, n, rank = kept(b, x), x.shape[axis], len(x.shape)
     zeros = (0,) * rank
     own = b.index(0, [n if i == axis else 1 for i in range(rank)], axis)
     start = b.full(i64, (), by if up else n + by)
