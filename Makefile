@@ -22,6 +22,8 @@ ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 # Tests start hundreds of processes; where byte code is not kept, each compiles the whole package again
 # (import of tessera: 1.35 s of the processor instead of 0.55).
 BYTE_CODE := PYTHONDONTWRITEBYTECODE=
+# A file runs in one process: what its tests share is made once, and they run in their order.
+WORKERS := -n 2 --dist loadfile
 
 .PHONY: demo test test-deep test-oracles docs bench clean
 .DEFAULT_GOAL := demo
@@ -33,16 +35,16 @@ test: $(VENV)/.installed-test
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
-	$(ONE_THREAD) $(BYTE_CODE) $(VENV)/bin/python -m pytest -n 2 -m "not oracle and not gpu and not deep"
+	$(ONE_THREAD) $(BYTE_CODE) $(VENV)/bin/python -m pytest $(WORKERS) -m "not oracle and not gpu and not deep"
 
 test-deep: $(VENV)/.installed-test
-	$(ONE_THREAD) $(BYTE_CODE) $(VENV)/bin/python -m pytest -n 2 -m "deep and not oracle and not gpu"
-	$(ONE_THREAD) $(BYTE_CODE) $(VENV)/bin/python -m pytest -n 2 -m "hypothesis and not deep and not oracle and not gpu" --hypothesis-profile=wide
+	$(ONE_THREAD) $(BYTE_CODE) $(VENV)/bin/python -m pytest $(WORKERS) -m "deep and not oracle and not gpu"
+	$(ONE_THREAD) $(BYTE_CODE) $(VENV)/bin/python -m pytest $(WORKERS) -m "hypothesis and not deep and not oracle and not gpu" --hypothesis-profile=wide
 
 test-oracles: $(ORACLES)/.installed
 	@$(ORACLES)/bin/python -c "import torch, jax, perfetto"  # tests without them would be skipped
 	@[ "$$(uname)" != Linux ] || $(ORACLES)/bin/python -c "import triton"
-	$(ONE_THREAD) $(BYTE_CODE) $(ORACLES)/bin/python -m pytest -n 2 -m "oracle and not deep"
+	$(ONE_THREAD) $(BYTE_CODE) $(ORACLES)/bin/python -m pytest $(WORKERS) -m "oracle and not deep"
 
 docs: $(DOCS)/.installed
 	@$(ONE_THREAD) NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet

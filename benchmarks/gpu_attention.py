@@ -624,7 +624,6 @@ def main() -> None:
             f"--{what}", type=int, default=0, help="jobs of a process before this one"
         )
     args = parser.parse_args()
-    kept.ON_TRIAL = True  # forms that no device has run yet too
     torch.manual_seed(time.time_ns() % (1 << 31))
     print(f"{gpu().name}, torch {torch.__version__}")
     if args.check:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ import torch
 import tessera as ts
 from tessera import op
 from tessera.compile import compile_graph
+from tessera.core.errors import CompilerFaultWarning
 from tessera.ir.tile.gpu import contraction
 from tessera.ir.tile.gpu.blocks import MULTIPROCESSORS, ProductBlock
 from tessera.runtime.cuda.device import gpu
@@ -357,6 +359,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=70.0)
     parser.add_argument("--record")
     args = parser.parse_args()
+    warnings.simplefilter("error", CompilerFaultWarning)  # what runs in another way is not checked
     if args.check:
         check()
     if args.time:

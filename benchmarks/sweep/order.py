@@ -83,8 +83,10 @@ def _selections() -> Iterator[Case]:
         yield Case("count", f"bincount {n} of {bins}", lambda x, b=bins: op.bincount(x, length=b),
                    lambda t, x, b=bins: t.bincount(x, minlength=b), (x,), captured=False)  # fmt: skip
     x = Operand((1 << 22,))
-    yield Case("count", f"histogram {size_name(x)}", lambda x: op.histogram(x, 100, (-3.0, 3.0))[0],
-               lambda t, x: t.histc(x, 100, -3.0, 3.0), (x,), checked="same", tolerance=1e-3)  # fmt: skip
+    # As numbers, since histc places what lies next to an edge by another rounding than edges that are compared.
+    yield Case("count", f"histogram {size_name(x)}",
+               lambda x: op.histogram(x, 100, (-3.0, 3.0))[0].astype("f32"),
+               lambda t, x: t.histc(x, 100, -3.0, 3.0), (x,), checked="same", tolerance=1e-4)  # fmt: skip
     i = Operand((1 << 20,), "i64", "index", 5000)
     yield Case("count", f"unique {size_name(i)}", op.unique, lambda t, x: t.unique(x), (i,),
                captured=False, moved=8.0 * (1 << 20), eager=True, known_host=True)  # fmt: skip

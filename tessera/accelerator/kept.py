@@ -21,7 +21,6 @@ from tessera.ir.tile.gpu.attention_backward import (
     queries_block,
 )
 from tessera.ir.tile.gpu.attention_decode import (
-    FEW,
     Join,
     Part,
     by_group,
@@ -35,11 +34,6 @@ from tessera.ir.tile.launch import Launch, Threads
 from tessera.transform.decompose import decompose
 
 NAMES = ("attention", "attention_grad")
-# Whether forms of attention that no device has run yet are taken: masks, and lengths that end inside of a block
-# for heads of other sizes than these.  Tests and benchmarks/gpu_attention.py --check turn it on.
-ON_TRIAL = False
-_TRIED = (16, 32, 64, 128)  # sizes of heads
-_BLOCK = 128  # keys, or queries
 UPDATE = "dynamic_update_slice"
 _PART = 4  # of a tensor, at most, that is replaced where it lies
 
@@ -58,19 +52,7 @@ def is_kept(n: Node) -> bool:
     sizes = all(isinstance(s, int) and 0 < s <= LARGEST for s in (q.shape[-1], v.shape[-1]))
     scale = n.params["scale"]
     narrow = q.dtype.bits == 16 and (scale is None or scale > 0)
-    return narrow and sizes and (ON_TRIAL or _has_run(n))
-
-
-def _has_run(n: Node) -> bool:
-    """Whether a device has run this form of attention."""
-    q, k, v = n.types[:3]
-    if n.op.name == "attention" and len(n.types) > 3:
-        return False
-    if all(t.shape[-1] in _TRIED for t in (q, v)):
-        return True
-    few = isinstance(q.shape[-2], int) and q.shape[-2] <= FEW
-    lengths = (k.shape[-2],) if few else (q.shape[-2], k.shape[-2])
-    return all(isinstance(s, int) and s % _BLOCK == 0 for s in lengths)
+    return narrow and sizes
 
 
 def _is_pool(n: Node) -> bool:
@@ -126,7 +108,7 @@ def forward(
     p: Problem, operands: Sequence[str], o: str, logs: str, roles: bool
 ) -> tuple[list[Launch], dict[str, TensorType]]:
     """The launches of an attention, and what passes between them; `roles` where groups of threads may have roles."""
-    if is_few(p) and (ON_TRIAL or (p.mask is None and p.keys % _BLOCK == 0)):
+    if is_few(p):
         return _few(p, operands, o, logs)
     if p.queries == 1 and not p.columns:
         p = by_group(p)

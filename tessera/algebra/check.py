@@ -10,6 +10,7 @@ import numpy as np
 from tessera.algebra.apply import as_operator, dense_of
 from tessera.algebra.operator import Operator, function
 from tessera.core.errors import OperandError
+from tessera.ir.graph.ir import host_data
 
 Matrix = np.ndarray[Any, Any]
 Near = Callable[[Matrix, Matrix], bool]
@@ -80,7 +81,7 @@ def check_flags(a: Any, tolerance: float | None = None) -> tuple[str, ...]:
     v = dense_of(found)
     if v.storage is None:
         raise OperandError(f"check_flags: {found} is traced and has no numbers to look at")
-    m = np.asarray(v.storage)
+    m = host_data(v)
     limit = 100 * np.finfo(m.dtype).eps * max(m.shape) if tolerance is None else tolerance
 
     def near(x: Matrix, y: Matrix) -> bool:

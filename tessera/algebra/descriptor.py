@@ -26,7 +26,7 @@ from tessera.algebra.operator import Operator, function
 from tessera.algebra.table import Table
 from tessera.core.dtype import FORMATS, DType, as_dtype
 from tessera.core.errors import OperandError
-from tessera.ir.graph.ir import Value
+from tessera.ir.graph.ir import Value, host_data
 from tessera.ops.define import as_value, floating
 from tessera.ops.matrix import adjoint
 
@@ -117,7 +117,7 @@ def _read(t: TessTensorDesc) -> np.ndarray[Any, Any]:
 def _array(v: Value, user: Operator) -> np.ndarray[Any, Any]:
     if v.storage is None:
         raise OperandError(f"operator descriptor: {user} is traced and has no data to point to")
-    return v.storage
+    return host_data(v)
 
 
 def _numbers(*xs: int) -> np.ndarray[Any, Any]:

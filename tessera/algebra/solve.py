@@ -16,7 +16,7 @@ from tessera.core.errors import NumericalError, ShapeError
 from tessera.core.host import scipy
 from tessera.core.promotion import promote
 from tessera.core.provided import Provided
-from tessera.ir.graph.ir import Value
+from tessera.ir.graph.ir import Value, host_data
 from tessera.ops.creation import constant
 from tessera.ops.define import cast_to
 from tessera.ops.elementwise import div
@@ -92,11 +92,11 @@ def _refuse_imprecise(a: Operator, m: Value) -> None:
 
     Its rows are scaled to one size first, since elimination does not mind their sizes.
     """
-    if m.storage is None or not m.storage.size:
+    if m.storage is None or not host_data(m).size:
         return
     if "closeness" not in a.memo:
-        a.memo["closeness"] = _closeness(m.storage)
-    if a.memo["closeness"] < np.finfo(_wide(m.storage).dtype).eps:
+        a.memo["closeness"] = _closeness(host_data(m))
+    if a.memo["closeness"] < np.finfo(_wide(host_data(m)).dtype).eps:
         raise NumericalError(
             f"solve: {a} is singular to the precision of {a.dtype}; use op.pseudoinverse(A) @ b"
         )
@@ -146,7 +146,7 @@ def _iterated(a: Operator, b: Value, options: dict[str, Any]) -> Value:
 def refuse_non_finite(user: str, a: Operator) -> None:
     """Operators with infinities or NaN are refused where the numbers are known."""
     for i, v in enumerate(a.data):
-        if v.storage is not None and v.dtype.kind in "fc" and not np.all(np.isfinite(v.storage)):
+        if v.storage is not None and v.dtype.kind in "fc" and not np.all(np.isfinite(host_data(v))):
             raise NumericalError(
                 f"{user}: tensor {i} of {a} is {v.type} and holds numbers that are not finite"
             )

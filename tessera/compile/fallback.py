@@ -19,6 +19,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from typing import TypeVar
 
@@ -233,6 +234,7 @@ def reproduction(e: Exception, task: Task) -> str:
     return "\n".join([*lines, *(f"// | {line}" for line in trace), body, ""])
 
 
+@cache
 def _versions() -> str:
     names = ("tessera", "numpy", "llvmlite", "triton")
     found = [f"{d.name} {d.version}" for d in metadata.distributions() if d.name in names]

@@ -22,7 +22,8 @@ from tessera.core.errors import (
 )
 from tessera.core.picture import Plotted
 from tessera.core.provided import Provided
-from tessera.ir.graph.ir import Value, concrete, data_of, holding, host_data
+from tessera.ir.graph import place
+from tessera.ir.graph.ir import Value, data_of, holding, host_data
 from tessera.ir.graph.known import known
 from tessera.lang import habits, numpy_protocol
 from tessera.lang.annotation import TensorSpec, spec_of
@@ -309,7 +310,7 @@ class Tensor(Value, Plotted, habits.Habits, Shardable):
             raise TraceError(f"to: {self.type} is traced; move tensors before the function")
         if target.kind in GPUS and self.device.kind in GPUS:
             data: Any = data_of(self, "to")
-            return holding(self.type, data.to(_gpu(target.index, target.kind)), target)  # type: ignore[return-value]
+            return holding(self.type, data.to(place.gpu_of(target)), target)  # type: ignore[return-value]
         return on_device(self._array("to"), self.dtype, target)
 
     @blames_arguments
@@ -539,13 +540,8 @@ def copied(x: Any) -> Any:
 
 def on_device(data: Any, dtype: Any, device: Device) -> Tensor:
     """A tensor of an array's data on a device."""
-    v = concrete(data, dtype, device)
-    if device.kind in GPUS:
-        v = holding(v.type, _to_device(v.storage, _gpu(device.index, device.kind)), device)
-    return v  # type: ignore[return-value]
+    return place.on_device(data, dtype, device)  # type: ignore[return-value]
 
 
 # Loaded when a tensor first goes to a GPU.
-_to_device = Deferred("tessera.runtime.cuda.memory:to_device")
-_gpu = Deferred("tessera.runtime.cuda.device:gpu")
 _fetched = Deferred("tessera.lang.stream:fetched")

@@ -84,7 +84,7 @@ def _recur_transpose(n: Node, ct: Value, k: int) -> Value:
 
 
 @define(
-    infer=_recur_types, call="linear_recurrence", kinds="uifc", numpy=_recur, linear=(1,),
+    infer=_recur_types, call="linear_recurrence", total=True, kinds="uifc", numpy=_recur, linear=(1,),
     jvp=_recur_jvp, transpose=_recur_transpose,
     samples=(
         Sample((4,), (4,)), Sample((2, 3), (2, 3), axis=0), Sample((3, 2), (3, 2), reverse=True),
@@ -122,7 +122,7 @@ def cumulative(
         return np.flip(accumulate(np.flip(x, axis), axis), axis)
 
     op = register(
-        Op(name, doc, call=name, numpy=reference, infer=lambda types, p: types,
+        Op(name, doc, call=name, total=True, numpy=reference, infer=lambda types, p: types,
            samples=_SAMPLES, **record)
     )  # fmt: skip
 

@@ -206,8 +206,8 @@ def _conv_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
 
 
 @define(
-    infer=_conv_types, decompose=_conv, call="conv", numpy=_conv_reference, kinds="uifc", combine="add",
-    linear=(0, 1), onnx="Conv", batch=_conv_batch, factors=convolved(("n c", "o c"), "n o"),
+    infer=_conv_types, decompose=_conv, call="conv", total=True, numpy=_conv_reference, kinds="uifc",
+    combine="add", linear=(0, 1), onnx="Conv", batch=_conv_batch, factors=convolved(("n c", "o c"), "n o"),
     transpose=_adjoint,
     samples=(
         Sample((2, 3, 5), (4, 3, 3)), Sample((1, 2, 6), (2, 2, 2), stride=2, padding=1),
@@ -390,7 +390,7 @@ def _weights_adjoint(n: Node, ct: Value, k: int) -> Value:
 
 
 @define(
-    infer=_weights_types, decompose=_weights, call="conv_weights", numpy=_weights_reference,
+    infer=_weights_types, decompose=_weights, call="conv_weights", total=True, numpy=_weights_reference,
     kinds="uifc", combine="add", linear=(0, 1), transpose=_weights_adjoint,
     factors=convolved(("n c", "n o"), "o c"),
     samples=(
@@ -509,7 +509,7 @@ def _input_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
 
 
 @define(
-    infer=_input_types, decompose=_input, call="conv_input", numpy=_input_reference, kinds="uifc",
+    infer=_input_types, decompose=_input, call="conv_input", total=True, numpy=_input_reference, kinds="uifc",
     combine="add", linear=(0, 1), transpose=_input_adjoint, batch=_input_batch,
     factors=convolved(("n o", "o c"), "n c"),
     samples=(

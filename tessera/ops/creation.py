@@ -31,6 +31,7 @@ from tessera.ops.define import (
     numpy=lambda value: value.array,
     moves=True,
     call="constant",
+    total=True,
     onnx="Constant",
 )
 def constant(x: ArrayLike) -> Value:
@@ -43,6 +44,7 @@ def constant(x: ArrayLike) -> Value:
     numpy=lambda size: np.asarray(size, np.int64),
     moves=True,
     call="dim",
+    total=True,
     samples=(Sample(size=3),),
 )
 def dim(size: Size) -> Value:
@@ -59,6 +61,7 @@ def _full(shape: Any, value: Any, dtype: Any) -> Any:
     numpy=_full,
     moves=True,
     call="full",
+    total=True,
     onnx="Expand",
     samples=(Sample((2, 3), 1.5), Sample((), 2), Sample((0, 2), True)),
 )
@@ -84,6 +87,7 @@ def full(shape: Any, value: ArrayLike, dtype: Any = None) -> Value:
     ),
     moves=True,
     call="iota",
+    total=True,
     samples=(Sample((2, 3), 1), Sample((0,), 0), Sample((4, 1), 0, dtype=f32)),
 )
 def iota(shape: Any, axis: int = 0, dtype: Any = i64) -> Value:

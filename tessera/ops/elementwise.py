@@ -305,7 +305,7 @@ gamma = unary("gamma", "Gamma function.", floats=True, kinds="f",
 
 
 @define(
-    signature="... -> ...", call="polygamma", kinds="f",
+    signature="... -> ...", call="polygamma", total=True, kinds="f",
     numpy=lambda x, order: _polygamma(order, x),
     jvp=lambda n, ts: mul(polygamma(n.params["order"] + 1, n.operands[0]), ts[0]),
     samples=(Sample(1, (3,)), Sample(2, (2, 2))), domain=(0.5, 3.0),
@@ -352,7 +352,7 @@ def _complex(re: Any, im: Any) -> Any:
 
 
 @define(
-    signature="..., ... -> ...", call="complex", kinds="f", numpy=_complex,
+    signature="..., ... -> ...", call="complex", total=True, kinds="f", numpy=_complex,
     infer=lambda types, p: [types[0].with_dtype(complex_of(types[0].dtype))],
     samples=(Sample((3,), (3,)),), transpose=lambda n, ct, k: neg(imag(ct)) if k else real(ct),
     jvp=lambda n,

@@ -112,7 +112,7 @@ def _resized(op: str, x: Value, axes: Sequence[int], sizes: Sequence[Size | None
 
 
 @define(
-    infer=lambda types, p: types, call="fft", kinds="c", linear=(0,), samples=_SAMPLES,
+    infer=lambda types, p: types, call="fft", total=True, kinds="c", linear=(0,), samples=_SAMPLES,
     numpy=lambda x, axes, norm: scipy("fft").fftn(x, axes=axes, norm=norm),
     transpose=lambda n, ct, k: fft.bind(ct, **n.params), onnx="DFT",
 )  # fmt: skip
@@ -124,7 +124,7 @@ def fft(x: ArrayLike, n: Size | None = None, axis: int = -1, norm: str | None = 
 
 
 @define(
-    infer=lambda types, p: types, call="ifft", kinds="c", linear=(0,), samples=_SAMPLES,
+    infer=lambda types, p: types, call="ifft", total=True, kinds="c", linear=(0,), samples=_SAMPLES,
     numpy=lambda x, axes, norm: scipy("fft").ifftn(x, axes=axes, norm=norm),
     transpose=lambda n, ct, k: ifft.bind(ct, **n.params),
 )  # fmt: skip
@@ -211,7 +211,7 @@ def _rfft_transpose(n: Node, ct: Value, k: int) -> Value:
 
 
 @define(
-    infer=_rfft_types, call="rfft", kinds="f", linear=(0,), transpose=_rfft_transpose,
+    infer=_rfft_types, call="rfft", total=True, kinds="f", linear=(0,), transpose=_rfft_transpose,
     numpy=lambda x, axis, norm: scipy("fft").rfft(x, axis=axis, norm=norm), samples=_SAMPLES,
 )  # fmt: skip
 def rfft(x: ArrayLike, n: Size | None = None, axis: int = -1, norm: str | None = None) -> Value:
@@ -241,7 +241,7 @@ def _irfft_transpose(n: Node, ct: Value, k: int) -> Value:
 
 
 @define(
-    infer=_irfft_types, call="irfft", kinds="c", linear=(0,), transpose=_irfft_transpose,
+    infer=_irfft_types, call="irfft", total=True, kinds="c", linear=(0,), transpose=_irfft_transpose,
     numpy=lambda x, axis, n, norm: scipy("fft").irfft(x, n=n, axis=axis, norm=norm),
     samples=(
         Sample((4,)), Sample((2, 3), n=5), Sample((2,), n=1), Sample((3, 2), axis=0, norm="ortho"),

@@ -371,7 +371,7 @@ def _scatter(name: str, doc: str, reference: Any, **record: Any) -> OpFunction[.
     kinds = record.pop("kinds", "buifc")
     op = register(
         Op(
-            name, doc, call=name, infer=_scatter_types(name), numpy=reference, onnx="ScatterND",
+            name, doc, call=name, total=True, infer=_scatter_types(name), numpy=reference, onnx="ScatterND",
             kinds=(kinds, kinds, "iu"), samples=_SAMPLES, batch=_scatter_batch,
             factors=scattered(name == "scatter_add"), **record,
         )

@@ -44,7 +44,7 @@ _KEY_WORD = np.array([7, 7], np.uint32)
 
 
 @define(
-    signature="..., ..., ... -> ...", call="random_bits", kinds="u", moves=True,
+    signature="..., ..., ... -> ...", call="random_bits", total=True, kinds="u", moves=True,
     effects=frozenset(("random",)),
     result=lambda types, p: p["dtype"], partials=lambda y, k0, k1, i: (None, None, None),
     numpy=lambda k0, k1, i, draw, purpose, dtype: random_words(

@@ -182,7 +182,7 @@ def _slope(alpha: Any, log_z: Any) -> Any:
 
 
 @define(
-    signature="..., ... -> ...", call="loggamma_slope", kinds="f", numpy=_slope,
+    signature="..., ... -> ...", call="loggamma_slope", total=True, kinds="f", numpy=_slope,
     samples=(Sample((3,), (3,)), Sample((), ())), domain=(0.3, 2.0),
 )  # fmt: skip
 def loggamma_slope(alpha: ArrayLike, log_z: ArrayLike) -> Value:

@@ -13,7 +13,8 @@ import numpy as np
 from tessera.core.dims import Size
 from tessera.core.dtype import i64
 from tessera.core.errors import OperandError, TraceError
-from tessera.ir.graph.ir import Value, concrete, host_data
+from tessera.ir.graph.ir import Value, host_data
+from tessera.ir.graph.place import on_device
 from tessera.ops.creation import iota
 from tessera.ops.define import ArrayLike, as_value, broadcast, full_of, meet, public, shape_of
 from tessera.ops.elementwise import (
@@ -50,7 +51,7 @@ def nonzero(x: ArrayLike, size: Any = None, fill: int = 0) -> tuple[Value, ...]:
     if size is not None:
         return _nonzero_of_size(v, shape_of("nonzero", size)[0], fill)
     data = _data("nonzero", v, "give it with op.nonzero(x, size=...)")
-    return tuple(concrete(i, i64, v.device) for i in np.nonzero(data))
+    return tuple(on_device(i, i64, v.device) for i in np.nonzero(data))
 
 
 def _nonzero_of_size(x: Value, size: Size, fill: int) -> tuple[Value, ...]:
@@ -100,8 +101,8 @@ def unique_all(x: ArrayLike) -> UniqueAll:
         data.astype(v.dtype.compute.np).reshape(-1),
         return_index=True, return_inverse=True, return_counts=True, equal_nan=False,
     )  # fmt: skip
-    places = [concrete(a, i64, v.device) for a in (first, inverse.reshape(data.shape), counts)]
-    return UniqueAll(concrete(values, v.dtype, v.device), *places)
+    places = [on_device(a, i64, v.device) for a in (first, inverse.reshape(data.shape), counts)]
+    return UniqueAll(on_device(values, v.dtype, v.device), *places)
 
 
 @public

@@ -387,7 +387,7 @@ def _concat_jvp(n: Node, ts: Sequence[Value | None]) -> Value | None:
 
 
 @define(
-    infer=_concat_types, call="concat", moves=True, jvp=_concat_jvp, transpose=_concat_transpose,
+    infer=_concat_types, call="concat", total=True, moves=True, jvp=_concat_jvp, transpose=_concat_transpose,
     numpy=lambda *xs, axis: np.concatenate(xs, axis), onnx="Concat",
     samples=(
         Sample([(2, 3), (1, 3)]), Sample([(2, 1), (2, 0), (2, 4)], axis=-1), Sample([(0,), (0,)]),
@@ -472,7 +472,7 @@ def _pad_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
 
 
 @define(
-    infer=_pad_types, call="pad", moves=True, numpy=_pad, linear=(0,), onnx="Pad", factors=padded,
+    infer=_pad_types, call="pad", total=True, moves=True, numpy=_pad, linear=(0,), onnx="Pad", factors=padded,
     jvp=_pad_jvp, transpose=_pad_transpose, batch=_pad_batch,
     samples=(Sample((3,), 2), Sample((2, 3), ((1, 0), (0, 2)), value=1.5), Sample((0,), 1)),
 )  # fmt: skip

@@ -32,7 +32,7 @@ _SAMPLES = (
 
 
 @define(
-    infer=lambda types, p: [types[0].with_dtype(i64)], call="argsort", kinds="buif", numpy=order,
+    infer=lambda types, p: [types[0].with_dtype(i64)], call="argsort", total=True, kinds="buif", numpy=order,
     jvp=lambda n, ts: None, samples=_SAMPLES,
 )  # fmt: skip
 def argsort(x: ArrayLike, axis: int = -1, descending: bool = False, stable: bool = True) -> Value:
@@ -48,7 +48,7 @@ def _sort_jvp(n: Node, ts: Tangents) -> Value | None:
 
 
 @define(
-    infer=lambda types, p: types, call="sort", kinds="buif", jvp=_sort_jvp, samples=_SAMPLES,
+    infer=lambda types, p: types, call="sort", total=True, kinds="buif", jvp=_sort_jvp, samples=_SAMPLES,
     numpy=lambda x, axis, descending: np.take_along_axis(x, order(x, axis, descending), axis),
 )  # fmt: skip
 def sort(x: ArrayLike, axis: int = -1, descending: bool = False, stable: bool = True) -> Value:
@@ -79,7 +79,7 @@ def _topk_jvp(n: Node, ts: Tangents) -> tuple[Value | None, None]:
 
 
 @define(
-    infer=_topk_types, call="topk", multiple=True, kinds="buif", numpy=_topk, jvp=_topk_jvp,
+    infer=_topk_types, call="topk", total=True, multiple=True, kinds="buif", numpy=_topk, jvp=_topk_jvp,
     onnx="TopK",
     samples=(
         Sample((5,), k=2), Sample((3, 4), k=1, axis=0), Sample((2, 4), k=3, largest=False),
@@ -96,7 +96,7 @@ def topk(x: ArrayLike, k: Size, axis: int = -1, largest: bool = True) -> tuple[V
 
 
 @define(
-    infer=lambda types, p: [types[1].with_dtype(i64)], call="searchsorted", kinds="buif",
+    infer=lambda types, p: [types[1].with_dtype(i64)], call="searchsorted", total=True, kinds="buif",
     numpy=np.searchsorted, jvp=lambda n, ts: None,
     samples=(
         Sample(np.array([-1.0, 0.0, 0.0, 2.0]), (3,)), Sample(np.array([1, 2, 2]), np.array([[2], [0]])),

@@ -86,7 +86,7 @@ def _overlap_add(x: Any, hop: int) -> Any:
 
 
 @define(
-    infer=_overlap_add_types, call="overlap_add", kinds="uifc", numpy=_overlap_add, linear=(0,),
+    infer=_overlap_add_types, call="overlap_add", total=True, kinds="uifc", numpy=_overlap_add, linear=(0,),
     batch=leading,
     transpose=lambda n, ct, k: frame.bind(ct, size=n.operands[0].shape[-1], hop=n.params["hop"]),
     samples=(Sample((3, 4), hop=2), Sample((2, 2, 3), hop=4), Sample((1, 1), hop=1)),
@@ -196,7 +196,7 @@ def _dct_transpose(n: Node, ct: Value, k: int) -> Value:
 
 
 @define(
-    infer=lambda types, p: types, call="dct", kinds=FLOATS, linear=(0,), transpose=_dct_transpose,
+    infer=lambda types, p: types, call="dct", total=True, kinds=FLOATS, linear=(0,), transpose=_dct_transpose,
     numpy=lambda x, type, axis, norm: scipy("fft").dct(x, type, axis=axis, norm=norm),
     samples=(
         Sample((4,)), Sample((2, 5), type=1), Sample((3,), type=3, norm="ortho"),

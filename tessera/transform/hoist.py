@@ -24,14 +24,6 @@ from tessera.transform.budget import count
 from tessera.transform.simplify import effects
 
 Env = dict[Value, Value]
-# Host functions and primitives that have a result for all numbers; the others may refuse some.
-TOTAL = frozenset((
-    "argsort", "complex", "concat", "constant", "conv", "conv_input", "conv_weights", "cummax", "cummin",
-    "cumprod",
-    "cumsum", "dct", "dim", "fft", "full", "ifft", "iota", "irfft", "linear_recurrence", "logcumsumexp",
-    "loggamma_slope", "overlap_add", "pad", "polygamma", "random_bits", "rfft", "scatter", "scatter_add",
-    "scatter_max", "scatter_min", "scatter_mul", "searchsorted", "sort", "topk",
-))  # fmt: skip
 
 
 def hoist(g: Graph) -> Graph:
@@ -136,7 +128,7 @@ def may_fail(n: Node) -> bool:
     if n.regions:
         return any(may_fail(m) for r in n.regions for m in r.nodes)
     if n.op.call is not None:
-        return n.op.name not in TOTAL
+        return not n.op.total
     return n.op.decompose is not None and any(map(may_fail, _expansion(n)))
 
 

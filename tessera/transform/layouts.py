@@ -99,7 +99,7 @@ def _pad_nothing(n: Node, m: Maker) -> Found:
 def _fold_single(n: Node, m: Maker) -> Found:
     """Not for float sums and products: NumPy starts those from 0 and 1, and -0.0 + 0 is 0.0."""
     x, axes = n.operands[0], n.params["axes"]
-    if n.op.name in ("sum", "prod") and x.dtype.kind not in "ui":
+    if n.op.combine in ("add", "mul") and x.dtype.kind not in "ui":
         return None
     if not all(x.shape[a] == 1 for a in axes) or x.type.dtype is not n.results[0].dtype:
         return None

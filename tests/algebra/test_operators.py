@@ -288,11 +288,15 @@ def test_the_flags_of_joined_operators_hold_for_their_matrices(seed: int) -> Non
     a, b, c, d = (_part(rng, n) for _ in range(4))
     if seed % 3 == 0:  # off the diagonal what mirrors, or nothing
         c = b.H if seed % 2 else op.zero(n, n, dtype=ts.f64)
+    z = op.zero(n, n, dtype=ts.f64)
     made = {
         "block": lambda: op.block([[a, b], [c, d]]), "row": lambda: op.block([[a, b]]),
         "direct sum": lambda: op.direct_sum(a, b, c), "kron": lambda: op.kronecker(a, b),
         "kronsum": lambda: op.kronsum(a, b), "sum": lambda: a + 2.0 * b - c, "product": lambda: a @ b,
         "twice": lambda: a.H @ a, "between": lambda: a @ b @ a.H, "adjoint": lambda: (a + b).H,
+        "three": lambda: op.block([[a, b, z], [c, a, b], [z, d, a]]),
+        "three mirrored": lambda: op.block([[a, b, d], [b.H, a, z], [d, z, a]]),
+        "three below": lambda: op.block([[a, z, z], [b, c, [z, d][seed % 2]], [c, d, a]]),
     }  # fmt: skip
     for name, make in made.items():
         x = make()

@@ -21,7 +21,7 @@ from tessera.compile.cpu import executable as machine
 from tessera.compile.fallback import HEAD, PlainExecutable, PlainRun
 from tessera.compile.pipeline import PIPELINES
 from tessera.core.errors import CompileError, CompilerFault, OperandError
-from tessera.core.flags import override
+from tessera.core.flags import flags, override
 from tessera.ir.graph.ir import Graph, run_ops_by
 from tessera.ir.graph.op import REGISTRY
 from tessera.lang import jit as lang_jit
@@ -36,11 +36,30 @@ def program(x: Any, w: Any) -> Any:
     return op.softmax(op.exp(x) @ w) + op.tanh(x @ w)
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> code.Store:
+    """What LLVM made for other tests: it is the same for the same text, unless LLVM is what fails."""
+    return code.Store(tmp_path_factory.mktemp("built"))
+
+
 @pytest.fixture
-def lenient(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+def lenient(
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    built: code.Store,
+) -> Iterator[Path]:
     """As users run, with nothing compiled yet and a cache of its own."""
     monkeypatch.setattr(eager, "_PROGRAMS", {})
     monkeypatch.setattr(code, "_LOADED", {})
+    if (
+        getattr(request.node, "callspec", None) is None
+        or "LLVM" not in request.node.callspec.params.values()
+    ):
+        own, usual = (tmp_path, tmp_path / "other"), code.code_store
+        monkeypatch.setattr(
+            code, "code_store", lambda: built if flags().cache_dir in own else usual()
+        )
     run_ops_by(eager.kernel_of)
     with override(strict=False, verify=False, cache_dir=tmp_path):
         yield tmp_path

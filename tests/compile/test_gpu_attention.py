@@ -10,7 +10,6 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tessera.accelerator import kept
 from tessera.core.dtype import bf16, f16, f32
 from tessera.core.types import TensorType
 from tessera.ir.tile.gpu.attention import Columns, Forward, Problem, pieces, width
@@ -19,13 +18,6 @@ from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.verify import verify
 from tests.support.fakes.gpu_fake import BUILT, at, set_roles
 from tests.support.runners.tolerance import TOLERANCE, assert_close
-
-
-@pytest.fixture(autouse=True)
-def on_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take all kernels, those that no device has run yet too."""
-    monkeypatch.setattr(kept, "ON_TRIAL", True)
-
 
 RNG = np.random.default_rng(0)
 

@@ -203,7 +203,7 @@ def test_launches_and_graphs(fake: FakeHip, monkeypatch: pytest.MonkeyPatch) -> 
         "hip: hipModuleLaunchKernel failed with hipErrorLaunchFailure (unspecified launch failure) for kernel "
         "'scale', launch 2 of 2: grid (3, 2, 1), 256 threads, 100 bytes of shared memory; a kernel failed"
     )
-    monkeypatch.setattr(replay, "_FEWEST", 2)
+    monkeypatch.setattr(replay, "FEWEST", 2)
     again = replay.Replayed([one, one], g)
     for _ in range(3):
         again.run([a.ptr, b.ptr])
@@ -296,7 +296,7 @@ def test_programs_run_through_the_driver(hip: FakeHip) -> None:
 def test_a_program_whose_addresses_come_again_is_a_graph(
     hip: FakeHip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replay, "_FEWEST", 2)
+    monkeypatch.setattr(replay, "FEWEST", 2)
     x = ts.tensor(normal(7, 9)).to("hip")
 
     @ts.jit

@@ -49,7 +49,7 @@ def test_a_program_runs_where_its_inputs_lie(
     fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Memory, code, streams and graphs are of one device: the driver refuses anything else."""
-    monkeypatch.setattr(replay, "_FEWEST", 2)
+    monkeypatch.setattr(replay, "FEWEST", 2)
     kind = fake.api.kind
     assert [str(d) for d in ts.devices()] == ["cpu:0", f"{kind}:0", f"{kind}:1"]
 

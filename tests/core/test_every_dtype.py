@@ -7,7 +7,6 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import pytest
 
 import tessera as ts
 from tessera.core.dtype import FORMATS, DType, as_dtype
@@ -18,6 +17,7 @@ from tessera.ir.graph.interp import kernel
 from tessera.ir.graph.ir import REGISTRY, Node, Value
 from tessera.ir.graph.op import Op
 from tests.support.cases.op_cases import THROUGH, Application, Case, all_cases, applications, draw
+from tests.support.runners.each import each
 from tests.support.runners.tolerance import TOLERANCE, assert_close, assert_same_bits
 
 RUNS_ON = "numpy"
@@ -58,14 +58,14 @@ def main_dtype(n: Node) -> DType | None:
 
 
 OPS_AND_DTYPES = [
-    pytest.param(op.name, d, id=f"{op.name}-{d}")
+    (op.name, d)
     for op in REGISTRY.values()
     for d in FORMATS.values()
     if op.name not in OWN_MEANING and any(accepts(op, i, d) for i in range(3))
 ]
 
 
-@pytest.mark.parametrize(("name", "dtype"), OPS_AND_DTYPES)
+@each(OPS_AND_DTYPES, by=lambda c: str(c[0]))
 def test_a_result_is_the_wide_result_rounded_once(name: str, dtype: DType) -> None:
     for a in applied(name):
         main = main_dtype(a.node)
@@ -154,7 +154,7 @@ def check_made_from_nothing(n: Node, dtype: DType) -> None:
 
 
 PUBLIC = [
-    pytest.param(c, d, id=f"{c.name}-{d}")
+    (c, d)
     for c in {
         c.name: c for c in reversed(all_cases()) if c.name not in {*THROUGH, "host_call"}
     }.values()
@@ -163,7 +163,7 @@ PUBLIC = [
 ]
 
 
-@pytest.mark.parametrize(("case", "dtype"), PUBLIC)
+@each(PUBLIC, by=lambda c: str(c[0].name), told=lambda c: f"{c[0]}, {c[1]}")
 def test_a_function_runs_or_refuses_the_dtype(case: Case, dtype: DType) -> None:
     rng = np.random.default_rng(3)
     xs = [

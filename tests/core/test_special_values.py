@@ -26,6 +26,7 @@ from tessera.ir.graph.interp import settled
 from tessera.ir.graph.ir import REGISTRY
 from tessera.ops.define import FUNCTIONS
 from tests.support.cases.op_cases import all_cases, applications
+from tests.support.runners.each import each
 from tests.support.runners.loops import run_loops
 from tests.support.runners.tolerance import assert_close, assert_same_bits
 
@@ -141,12 +142,7 @@ def grid(name: str, dtype: DType) -> list[np.ndarray]:
     return [a, b]
 
 
-ELEMENTWISE = [
-    pytest.param(n, d, id=f"{n}-{d}")
-    for n in PLAIN
-    for d in FORMATS.values()
-    if d.kind in REGISTRY[n].kinds
-]
+ELEMENTWISE = [(n, d) for n in PLAIN for d in FORMATS.values() if d.kind in REGISTRY[n].kinds]
 OWN_FORMAT = {"nextafter"}  # about the numbers of the format itself, not of a wider one
 
 
@@ -155,7 +151,7 @@ def test_every_elementwise_op_has_a_counterpart() -> None:
     assert sorted(mine - set(NUMPY)) == []
 
 
-@pytest.mark.parametrize(("name", "dtype"), ELEMENTWISE)
+@each(ELEMENTWISE, by=lambda c: str(c[0]))
 def test_elementwise_ops_follow_numpy(name: str, dtype: DType) -> None:
     xs = grid(name, dtype)
     got = FUNCTIONS[name](*map(ts.asarray, xs))
@@ -182,8 +178,15 @@ def assert_near(got: Any, want: Any) -> None:
     np.testing.assert_array_equal(np.signbit(g[zeros]), np.signbit(w[zeros]))
 
 
-@pytest.mark.parametrize("name", [n for n in PLAIN if "f" in REGISTRY[n].kinds])
-@pytest.mark.parametrize("shape", [(), (1,), (0,), (1, 0, 2), (1, 1)], ids=str)
+@each(
+    (
+        (n, s)
+        for n in PLAIN
+        if "f" in REGISTRY[n].kinds
+        for s in [(), (1,), (0,), (1, 0, 2), (1, 1)]
+    ),
+    by=lambda c: str(c[0]),
+)
 def test_elementwise_ops_keep_tiny_shapes(name: str, shape: tuple[int, ...]) -> None:
     count = len(grid(name, ts.f64))
     low, high = REGISTRY[name].domain

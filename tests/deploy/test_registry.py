@@ -214,6 +214,7 @@ def test_commands(
     status, text = run("bundle", "diff", "double.tess", "t.tess")
     assert status == 1
     assert "graph/double: only in double.tess" in text
+    assert any(x.startswith("manifest: ") and "byte" not in x for x in text.splitlines())
     assert run("bundle", "diff", "t.tess", "t.tess")[0] == 0
     assert run("bundle", "runtime", "c")[0] == 0
     assert Path("c/tessera/tessera.h").exists()

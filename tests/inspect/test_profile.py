@@ -405,6 +405,8 @@ def test_the_flame_graph_is_one_page_whose_boxes_add_up(profiled, tmp_path):
     assert wide[0] == ("0", 0.0, pytest.approx(100))
     for _, x, w in wide:
         assert 0 <= x <= x + w <= 100.01
+    ends = [float(x.get("y")) + float(x.get("height")) for g in boxes for x in g.iter("rect")]
+    assert max(ends) <= float(ElementTree.fromstring(svg[0]).get("height"))  # nothing is cut off
     names = " ".join(g.get("data-n") for g in boxes)
     assert "model" in names
     assert "profiled (" in names  # the user's function that called it

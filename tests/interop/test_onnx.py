@@ -12,6 +12,7 @@ import pytest
 import tessera as ts
 from tessera import Tensor, cli, f32, op
 from tessera.core.flags import override
+from tessera.interop.onnx import carry
 from tools import mutate_onnx
 from tools import onnx_conformance as suite
 
@@ -365,3 +366,23 @@ def test_the_command_line_says_what_a_model_is_made_of_and_which_rules_are_missi
         assert facts["nodes"] == ", ".join(f"{k} {v}" for k, v in counts.most_common())
         weights = [numpy_helper.to_array(t).nbytes for t in model.graph.initializer]
         assert (facts["initialisers"], facts["bytes"]) == (str(len(weights)), str(sum(weights)))
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (4,), (2, 3), (0, 2)])
+def test_text_is_moved_as_its_codes_are(shape: tuple[int, ...]) -> None:
+    words = ["a", "é", "", "a", "long word", "b"]
+    text = np.array(words[: int(np.prod(shape))], object).reshape(shape)
+    moves: list[Any] = [
+        np.transpose,
+        np.ravel,
+        lambda x: np.stack([x, x]),
+        lambda x: x[..., :1] if x.ndim else x,
+    ]
+    for move in moves:
+        got = carry.apply(lambda call, x, move=move: move(x), None, [text])  # type: ignore[arg-type]
+        assert np.shape(got) == move(text).shape
+        assert np.asarray(got, object).tolist() == move(text).tolist()
+    joined = carry.apply(
+        lambda call, x, y: np.stack([x, y]), None, [text, text[..., ::-1] if shape else text]
+    )  # type: ignore[arg-type]
+    assert joined.tolist() == np.stack([text, text[..., ::-1] if shape else text]).tolist()

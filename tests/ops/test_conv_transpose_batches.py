@@ -49,3 +49,34 @@ def test_on_the_machine(axes: tuple[Any, Any]) -> None:
     rng = np.random.default_rng(1)
     for _ in range(2):
         compare(rng, False, axes)
+
+
+@pytest.mark.parametrize("axes", AXES)
+def test_on_the_machine_beside_special_values(axes: tuple[Any, Any]) -> None:
+    rng = np.random.default_rng(2)
+    for _ in range(3):
+        compare(rng, True, axes)
+
+
+def test_eager_and_jitted_calls_agree_beside_special_values() -> None:
+    """Where a weight that is not finite spreads is one rule of the target (docs/numerics.md)."""
+    rng = np.random.default_rng(3)
+    for i in range(6):
+        groups, window = int(rng.integers(1, 3)), int(rng.integers(1, 4))
+        channels = groups * (9 if i % 2 else int(rng.integers(1, 4)))
+        x = rng.choice(SPECIAL, (2, channels, 4)).astype(np.float32)
+        w = rng.choice(SPECIAL, (channels, 3, window)).astype(np.float32)
+        options = {
+            "stride": int(rng.integers(1, 4)),
+            "padding": (window - 1) // 2,
+            "groups": groups,
+        }
+
+        def f(x: Any, w: Any, options: Any = options) -> Any:
+            return op.conv_transpose1d(x, w, **options)
+
+        eager, jitted = (g(ts.tensor(x), ts.tensor(w)).numpy() for g in (f, ts.jit(f)))
+        np.testing.assert_array_equal(eager, jitted)
+        for k in range(2):  # a NaN or an infinity of x stays in its own image
+            alone = f(ts.tensor(x[k : k + 1]), ts.tensor(w)).numpy()
+            np.testing.assert_array_equal(alone[0], eager[k])

@@ -26,6 +26,7 @@ from tests.support.cases.op_cases import (
     cases,
     public_functions,
 )
+from tests.support.runners.each import each
 from tests.support.runners.loops import run_loops, run_pick, run_view
 from tests.support.runners.tolerance import (
     DIFFERENCE,
@@ -49,7 +50,7 @@ NEEDS_STATIC = {
     "istft": "as stft",
 }
 
-every_case = pytest.mark.parametrize("case", cases(), ids=str)
+every_case = each(cases())
 
 
 # A pair with memory between them, which one call alone cannot show: tests/transform/test_offload.py.
@@ -118,7 +119,7 @@ def has_loops(case: Case) -> bool:
     return case.op is not None and (case.op.body is not None or case.op.view is not None)
 
 
-@pytest.mark.parametrize("case", cases(has_loops), ids=str)
+@each(cases(has_loops))
 def test_loops_are_the_reference(case: Case) -> None:
     for a in applications(case, case.draw()):
         with np.errstate(all="ignore"):
@@ -130,13 +131,13 @@ def test_loops_are_the_reference(case: Case) -> None:
         assert_close(got, a.results[0])
 
 
-@pytest.mark.parametrize("case", cases(lambda c: c.op and c.op.pick), ids=str)
+@each(cases(lambda c: c.op and c.op.pick))
 def test_picked_places_are_the_reference(case: Case) -> None:
     for a in applications(case, case.draw()):
         assert_close(run_pick(a.node, a.operands), a.results[0])
 
 
-@pytest.mark.parametrize("case", cases(lambda c: c.op and c.op.decompose), ids=str)
+@each(cases(lambda c: c.op and c.op.decompose))
 def test_decomposition_is_the_reference(case: Case) -> None:
     for a in applications(case, case.draw()):
         assert a.node.op.decompose is not None
@@ -216,9 +217,7 @@ def takes_floats(case: Case) -> bool:
     return any(x.dtype.kind in "fc" for x in case.draw())
 
 
-differentiable = pytest.mark.parametrize(
-    "case", cases(lambda c: takes_floats(c) and not has_no_rule(c)), ids=str
-)
+differentiable = each(cases(lambda c: takes_floats(c) and not has_no_rule(c)))
 
 
 class Smooth:
@@ -343,7 +342,7 @@ def inner(a: Sequence[Any], b: Sequence[Any]) -> float:
     return float(sum(np.real(np.sum(wide(x) * wide(y))) for x, y in zip(a, b, strict=True)))
 
 
-@pytest.mark.parametrize("case", cases(lambda c: takes_floats(c) and has_no_rule(c)), ids=str)
+@each(cases(lambda c: takes_floats(c) and has_no_rule(c)))
 def test_an_op_without_a_rule_says_so(case: Case) -> None:
     f = Smooth(case)
     if all(y.dtype.kind not in "fc" for y in case.run(f.xs)):

@@ -24,12 +24,6 @@ pytestmark = [pytest.mark.oracle, pytest.mark.skipif(TRITON is None, reason="nee
 SM_90 = ("cuda", 90, 32)
 
 
-@pytest.fixture(autouse=True)
-def on_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take all kernels, those that no device has run yet too."""
-    monkeypatch.setattr(kept, "ON_TRIAL", True)
-
-
 def problem(d: int, queries: int = 1024, keys: int = 1024, groups: int = 4) -> Problem:
     return Problem(2, 4, groups, queries, keys, d, d, bf16, queries > 1, d**-0.5)
 

@@ -478,7 +478,7 @@ def test_ranges_are_named_where_the_library_is(monkeypatch: pytest.MonkeyPatch) 
 def test_launches_of_which_few_have_other_addresses_are_the_same_graph(
     fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replay, "_FEWEST", 2)
+    monkeypatch.setattr(replay, "FEWEST", 2)
     launcher, (_, bc) = program(fake)
     first, second = launcher.launches
     many = replay.Replayed([first, *[second] * 7], gpu())  # one of eight reads cell 0
@@ -500,7 +500,7 @@ def test_launches_of_which_few_have_other_addresses_are_the_same_graph(
 def test_launches_that_come_again_with_their_addresses_are_a_graph(
     fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replay, "_FEWEST", 2)
+    monkeypatch.setattr(replay, "FEWEST", 2)
     launcher, (a, bc) = program(fake)
     again = replay.Replayed(launcher.launches, gpu())
     other = to_device(np.ones(5, "f4")), to_device(np.zeros(10, "f4"))
@@ -523,7 +523,7 @@ def test_launches_that_come_again_with_their_addresses_are_a_graph(
 def test_addresses_that_are_always_new_are_changed_in_one_graph(
     fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replay, "_FEWEST", 2)
+    monkeypatch.setattr(replay, "FEWEST", 2)
     launcher, (a, _) = program(fake)
     always = replay.Replayed(launcher.launches, gpu())
     kept = [to_device(np.zeros(10, "f4")) for _ in range(3 * replay._MOST)]

@@ -44,6 +44,7 @@ from tessera.transform.inline import inline
 from tessera.transform.simplify import RULES, simplify
 from tests.support.cases.op_cases import Case, cases
 from tests.support.cases.random_graphs import Program, data_for, programs, same_bits
+from tests.support.runners.each import each
 
 # Laws
 
@@ -59,7 +60,7 @@ def test_random_programs_keep_their_bits(p: Program) -> None:
         assert simplify(small).text == small.text
 
 
-@pytest.mark.parametrize("case", cases(), ids=str)
+@each(cases())
 def test_every_op_keeps_its_bits(case: Case) -> None:
     xs = case.draw()
     g = case.trace([concrete(x).type for x in xs])

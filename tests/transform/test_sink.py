@@ -20,6 +20,7 @@ from tessera.transform.simplify import simplify
 from tessera.transform.sink import groups, sink
 from tests.support.cases.op_cases import Case, cases
 from tests.support.cases.random_graphs import LoopSteps, Program, programs, same_bits
+from tests.support.runners.each import each
 from tests.support.runners.levels import by_graph
 
 
@@ -48,7 +49,7 @@ def test_random_programs_keep_their_bits(p: Program) -> None:
     assert sink(small).text == small.text
 
 
-@pytest.mark.parametrize("case", cases(), ids=str)
+@each(cases())
 def test_every_op_keeps_its_bits(case: Case) -> None:
     xs = case.draw()
     g = before(case.trace([concrete(x).type for x in xs]))

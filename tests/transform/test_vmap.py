@@ -13,6 +13,7 @@ from tessera import Tensor, f64, op
 from tessera.core.errors import AxisError, OperandError, ShapeError, TreeError
 from tessera.core.flags import override
 from tests.support.cases.op_cases import Case, cases
+from tests.support.runners.each import each
 from tests.support.runners.tolerance import assert_close
 
 RUNS_ON = "numpy"
@@ -20,7 +21,7 @@ RUNS_ON = "numpy"
 SIZE = 3
 RNG = np.random.default_rng(0)
 
-every_case = pytest.mark.parametrize("case", cases(lambda c: bool(c.slots)), ids=str)
+every_case = each(cases(lambda c: bool(c.slots)))
 
 
 CONDITIONS = {"ensure"}  # ops that refuse other truth values than those of their samples

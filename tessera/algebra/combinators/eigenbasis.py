@@ -23,7 +23,8 @@ from tessera.algebra.waves import Spectrum
 from tessera.core import tree
 from tessera.core.dtype import DType
 from tessera.core.errors import NumericalError
-from tessera.ir.graph.ir import Value, current_builder
+from tessera.ir.graph.ir import Value, current_builder, host_data
+from tessera.ir.graph.place import known_data
 from tessera.ops.contraction import kron
 from tessera.ops.creation import constant
 from tessera.ops.custom import LinearRule, Values, custom
@@ -118,7 +119,7 @@ def _is_self_adjoint(a: Operator) -> bool:
         return True
     if n != a.shape[1] or not isinstance(n, int) or n > DENSE_LIMIT:
         return False
-    m = dense_of(a).storage
+    m = known_data(dense_of(a))
     return m is not None and bool(np.array_equal(m, np.conj(m.T)))
 
 
@@ -157,10 +158,10 @@ def _by_eigenvectors(a: Operator, b: Value) -> Value:
 
 def refuse_singular(a: Operator, w: Value) -> None:
     """Eigenvalues that vanish are refused where the numbers are known."""
-    if w.storage is None or not w.storage.size:
+    if w.storage is None or not host_data(w).size:
         return
-    size = float(np.max(np.abs(w.storage)))
-    if float(np.min(np.abs(w.storage))) <= size * float(np.finfo(w.storage.dtype).eps):
+    size = float(np.max(np.abs(host_data(w))))
+    if float(np.min(np.abs(host_data(w)))) <= size * float(np.finfo(host_data(w).dtype).eps):
         raise NumericalError(f"solve: {a} is singular: an eigenvalue is 0; use pseudoinverse")
 
 
@@ -222,7 +223,7 @@ def spectrum(a: Operator) -> Spectrum | None:
         places = np.unravel_index(at, [v.shape[1] for v in vectors])
         out: Any = None
         for v, j in zip(vectors, places, strict=True):
-            part = np.asarray(v.storage)[:, j]
+            part = host_data(v)[:, j]
             out = part if out is None else (out[:, None] * part[None]).reshape(-1, len(at))
         return cast_to(constant(out), dtype)
 
@@ -230,4 +231,4 @@ def spectrum(a: Operator) -> Spectrum | None:
         inner = columns(basis.H, x)
         return columns(basis, mul(inner, reshape(cast_to(weights, inner.dtype), (n, 1))))
 
-    return Spectrum(np.asarray(w.storage, np.float64), chosen, weighted)
+    return Spectrum(np.asarray(host_data(w), np.float64), chosen, weighted)

@@ -35,7 +35,7 @@ from tessera.algebra.waves import Spectrum, spectrum_of
 from tessera.core.dtype import DType, complex_of
 from tessera.core.errors import NumericalError, OperandError, ShapeError
 from tessera.core.provided import Provided
-from tessera.ir.graph.ir import Value
+from tessera.ir.graph.ir import Value, host_data
 from tessera.ops import elementwise, linalg
 from tessera.ops.contraction import matmul
 from tessera.ops.creation import constant
@@ -152,12 +152,12 @@ def function_of(a: Operator, f: Any) -> Operator:
 
 def _refuse_non_finite(a: Operator, f: Any, w: Value, y: Value) -> Value:
     """f where it has no value, as the logarithm of a negative number, is refused if that is known."""
-    if w.storage is not None and y.storage is not None and np.all(np.isfinite(w.storage)):
-        bad = ~np.isfinite(y.storage)
+    if w.storage is not None and y.storage is not None and np.all(np.isfinite(host_data(w))):
+        bad = ~np.isfinite(host_data(y))
         if np.any(bad):
-            name = f if isinstance(f, str) else "f"
+            name, at = f if isinstance(f, str) else "f", host_data(w)[bad][0] + 0.0
             raise NumericalError(
-                f"function: {name} has no finite value at the eigenvalue {w.storage[bad][0] + 0.0:.6g} of {a}"
+                f"function: {name} has no finite value at the eigenvalue {at:.6g} of {a}"
                 + ("" if a.dtype.kind == "c" else "; a complex operator may have one")
             )
     return y
@@ -238,7 +238,7 @@ def _spectrum(a: Operator) -> Spectrum | None:
     if found is None or found[1].storage is None or a.dtype.kind == "c":
         return None
     known, weights = found
-    return known.mapped(lambda w: weights.storage.astype(np.float64))  # type: ignore[union-attr]
+    return known.mapped(lambda w: host_data(weights).astype(np.float64))  # type: ignore[union-attr]
 
 
 def _apply(a: Operator, x: Value) -> Value:

@@ -15,6 +15,7 @@ from tessera.algebra.constructors.factored import factors_of
 from tessera.algebra.operator import Operator
 from tessera.algebra.solve import solve_columns, solve_small
 from tessera.ir.graph.ir import Value
+from tessera.ir.graph.place import known_data
 from tessera.ops.arrange import eye
 from tessera.ops.contraction import matmul
 from tessera.ops.elementwise import add, mul, sub
@@ -88,7 +89,7 @@ def _has_zero(a: Operator) -> bool:
     """Whether a diagonal is seen to be singular, though the sum may not be."""
     if "diagonal" not in a.flags:
         return False
-    d = diagonal_of(a).storage
+    d = known_data(diagonal_of(a))
     return d is not None and not bool(np.all(d))
 
 

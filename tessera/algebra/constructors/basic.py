@@ -14,7 +14,7 @@ from tessera.algebra.operator import Operator, checked_flags, function
 from tessera.core.dims import Dim
 from tessera.core.dtype import DType, as_dtype, f32
 from tessera.core.errors import DTypeError, NumericalError, OperandError, ShapeError
-from tessera.ir.graph.ir import Value
+from tessera.ir.graph.ir import Value, host_data
 from tessera.ops import shape
 from tessera.ops.arrange import eye as identity
 from tessera.ops.contraction import matmul
@@ -164,8 +164,8 @@ def column(v: Value) -> Value:
 
 def refuse_zeros(user: str, a: Operator, d: Value) -> None:
     """Singular diagonals are refused where the numbers are known."""
-    if d.storage is not None and not np.all(d.storage):
-        where = int(np.argmin(np.abs(d.storage)))
+    if d.storage is not None and not np.all(host_data(d)):
+        where = int(np.argmin(np.abs(host_data(d))))
         raise NumericalError(
             f"{user}: {a} is singular: element {where} of its diagonal is 0; use pseudoinverse"
         )

@@ -15,7 +15,7 @@ from tessera.algebra.solve import named
 from tessera.algebra.table import Table
 from tessera.core.dtype import complex_of
 from tessera.core.errors import NumericalError, ShapeError
-from tessera.ir.graph.ir import Value
+from tessera.ir.graph.ir import Value, host_data
 from tessera.ops.arrange import roll
 from tessera.ops.contraction import matmul
 from tessera.ops.define import broadcast, cast_to
@@ -75,8 +75,8 @@ def _refuse_complex(user: str, a: Operator, c: Value) -> None:
     """A function that leaves the real numbers is refused where the numbers are known."""
     if c.storage is None:
         return
-    size, off = float(np.max(np.abs(c.storage))), float(np.max(np.abs(c.storage.imag)))
-    if not off <= 1e3 * float(np.finfo(c.storage.dtype).eps) * max(size, 1e-300):
+    size, off = float(np.max(np.abs(host_data(c)))), float(np.max(np.abs(host_data(c).imag)))
+    if not off <= 1e3 * float(np.finfo(host_data(c).dtype).eps) * max(size, 1e-300):
         raise NumericalError(
             f"{user}: {a} has eigenvalues whose function is not real; make it complex: "
             "op.circulant(c.astype(c128))"
@@ -84,10 +84,10 @@ def _refuse_complex(user: str, a: Operator, c: Value) -> None:
 
 
 def _refuse_singular(user: str, a: Operator, w: Value) -> None:
-    if w.storage is None or not w.storage.size:
+    if w.storage is None or not host_data(w).size:
         return
-    least, most = float(np.min(np.abs(w.storage))), float(np.max(np.abs(w.storage)))
-    if least <= most * float(np.finfo(w.storage.dtype).eps):
+    least, most = float(np.min(np.abs(host_data(w)))), float(np.max(np.abs(host_data(w))))
+    if least <= most * float(np.finfo(host_data(w).dtype).eps):
         raise NumericalError(f"{user}: {a} is singular: an eigenvalue is 0; use pseudoinverse")
 
 

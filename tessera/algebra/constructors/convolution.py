@@ -16,7 +16,7 @@ from tessera.algebra.constructors.fourier import sizes_of
 from tessera.algebra.kind import Cost, Kind, always, register
 from tessera.algebra.operator import Operator, function
 from tessera.core.errors import NumericalError, OperandError, ShapeError
-from tessera.ir.graph.ir import Value
+from tessera.ir.graph.ir import Value, host_data
 from tessera.ops.arrange import roll
 from tessera.ops.convolution import conv
 from tessera.ops.define import as_value, cast_to, floating
@@ -158,8 +158,8 @@ def _solve(a: Operator, b: Value) -> Value | None:
 def _refuse_singular(a: Operator, w: Value) -> None:
     if w.storage is None:
         return
-    least, most = float(np.min(np.abs(w.storage))), float(np.max(np.abs(w.storage)))
-    if least <= most * float(np.finfo(w.storage.dtype).eps):
+    least, most = float(np.min(np.abs(host_data(w)))), float(np.max(np.abs(host_data(w))))
+    if least <= most * float(np.finfo(host_data(w).dtype).eps):
         raise NumericalError(f"solve: {a} is singular: an eigenvalue is 0; use pseudoinverse")
 
 

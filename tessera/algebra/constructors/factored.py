@@ -11,7 +11,7 @@ from tessera.algebra.kind import Kind, register
 from tessera.algebra.operator import Operator, function
 from tessera.core.constraints import unify
 from tessera.core.errors import NumericalError, ShapeError
-from tessera.ir.graph.ir import Value
+from tessera.ir.graph.ir import Value, host_data
 from tessera.ops import shape
 from tessera.ops.contraction import matmul
 from tessera.ops.elementwise import mul
@@ -127,9 +127,9 @@ def projector(u: Any, orthonormal: bool = False) -> Operator:
 
 def _refuse_dependent(q: Value, r: Value) -> None:
     """Columns that depend on each other are refused where the numbers are known."""
-    if r.storage is None or not r.storage.size:
+    if r.storage is None or not host_data(r).size:
         return
-    size = np.abs(np.diagonal(r.storage))
+    size = np.abs(np.diagonal(host_data(r)))
     if not np.min(size) > q.shape[0] * np.finfo(size.dtype).eps * np.max(size):
         raise NumericalError(
             f"projector: the columns of {q.type} depend on each other; leave out those that do"

@@ -16,7 +16,7 @@ from tessera.core import tree
 from tessera.core.dtype import f32
 from tessera.core.errors import DTypeError, OperandError, ShapeError
 from tessera.core.types import TensorType
-from tessera.ir.graph.ir import Value, current_builder
+from tessera.ir.graph.ir import Value, current_builder, host_data
 from tessera.ops.define import as_value, cast_to, full_of
 from tessera.ops.elementwise import add, conj, imag, mul, real
 from tessera.ops.shape import concat, expand_dims, reshape, slice_, squeeze
@@ -90,8 +90,7 @@ def _check_linear(a: Operator) -> None:
     n, dtype = a.static[3], a.static[4]
     x, y = (np.cos(np.arange(n) * w + w).astype(dtype.real.np) for w in (1.3, 2.1))
     fx, fy, both = (
-        np.asarray(_column(a.static[0], cast_to(as_value(v), dtype), a).storage)
-        for v in (x, y, 2 * x + y)
+        host_data(_column(a.static[0], cast_to(as_value(v), dtype), a)) for v in (x, y, 2 * x + y)
     )
     size = float(np.max(np.abs(both), initial=0.0)) + float(np.max(np.abs(fx), initial=0.0))
     limit = 1e3 * max(n, 1) ** 0.5 * float(np.finfo(dtype.real.np).eps) * size

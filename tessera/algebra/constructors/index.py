@@ -13,7 +13,7 @@ from tessera.algebra.operator import Operator, function
 from tessera.algebra.table import Table
 from tessera.core.dtype import f32
 from tessera.core.errors import AxisError, OperandError, ShapeError
-from tessera.ir.graph.ir import Value
+from tessera.ir.graph.ir import Value, host_data
 from tessera.ops.creation import iota
 from tessera.ops.define import cast_to, full_of
 from tessera.ops.elementwise import eq
@@ -32,7 +32,7 @@ def indices(user: str, x: Any) -> np.ndarray[Any, Any]:
             f"{user}: got the traced {x.type}; indices are part of the structure, so make the operator "
             "outside of the traced function"
         )
-    array = np.asarray(x.storage if isinstance(x, Value) else x)
+    array = np.asarray(host_data(x) if isinstance(x, Value) else x)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         if array.size:
             raise OperandError(
@@ -224,7 +224,7 @@ def _selection(key: Any, a: Operator, axis: int) -> Operator:
     if isinstance(key, slice):
         index = np.arange(n)[key]
     else:
-        index = np.asarray(key.storage if isinstance(key, Value) else key)
+        index = np.asarray(host_data(key) if isinstance(key, Value) else key)
         if index.dtype == bool:
             if index.shape != (n,):
                 raise ShapeError(

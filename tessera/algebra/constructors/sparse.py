@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,10 @@ from tessera.algebra.apply import conjugate, light_cost
 from tessera.algebra.kind import Kind, always, register
 from tessera.algebra.operator import Operator, function
 from tessera.algebra.table import Table
+from tessera.core.device import ANYWHERE
 from tessera.core.errors import OperandError, ShapeError
 from tessera.ir.graph.ir import Value
+from tessera.ir.graph.place import known_data, on_device
 from tessera.ops.contraction import matmul
 from tessera.ops.define import as_value, cast_to, floating, full_of
 from tessera.ops.elementwise import mul
@@ -37,10 +40,11 @@ def sparse(a: Any, shape: Any = None, block: Any = None) -> Operator:
     if hasattr(a, "tocsr"):
         m = a if getattr(a, "format", "") == "bsr" else a.tocsr()
         return _from_rows(m.data, m.indices, m.indptr, m.shape)
-    array = a.storage if isinstance(a, Value) else a
+    array = known_data(a) if isinstance(a, Value) else a
     if not isinstance(array, np.ndarray) or array.ndim != 2:
         raise OperandError(f"sparse: got {type(a).__name__} {a!r:.40}, expected {_EXPECTED}")
-    return _from_dense(array, block)
+    device = a.device if isinstance(a, Value) else ANYWHERE
+    return _from_dense(array, block, lambda x: floating(on_device(x, None, device)))
 
 
 def _from_rows(values: Any, columns: Any, starts: Any, shape: Any) -> Operator:
@@ -69,18 +73,18 @@ def _from_rows(values: Any, columns: Any, starts: Any, shape: Any) -> Operator:
     return Operator(kind, data=(v,), static=(Table(at), Table(cols), m, n))
 
 
-def _from_dense(array: Any, block: Any) -> Operator:
+def _from_dense(array: Any, block: Any, held: Callable[[Any], Value]) -> Operator:
     m, n = array.shape
     if block is None:
         rows, cols = np.nonzero(array)
-        values = floating(as_value(array[rows, cols], "sparse"))
+        values = held(array[rows, cols])
         return Operator("sparse", data=(values,), static=(Table(rows), Table(cols), m, n))
     r, c = wholes("sparse", "block", block)
     if min(r, c) < 1 or m % r or n % c:
         raise ShapeError(f"sparse: tiles of {r} by {c} do not divide a matrix of {m} by {n}")
     tiles = array.reshape(m // r, r, n // c, c).swapaxes(1, 2)
     rows, cols = np.nonzero(np.any(tiles != 0, axis=(2, 3)))
-    values = floating(as_value(np.ascontiguousarray(tiles[rows, cols]), "sparse"))
+    values = held(np.ascontiguousarray(tiles[rows, cols]))
     return Operator("block_sparse", data=(values,), static=(Table(rows), Table(cols), m, n))
 
 

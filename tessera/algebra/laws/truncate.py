@@ -24,7 +24,8 @@ from tessera.algebra.laws.cost import seconds
 from tessera.algebra.laws.derivation import part, replaced
 from tessera.algebra.laws.form import TURNED
 from tessera.algebra.operator import Operator
-from tessera.ir.graph.ir import concrete
+from tessera.ir.graph.ir import concrete, host_data
+from tessera.ir.graph.place import known_data
 
 Path = tuple[int, ...]
 LARGEST = 1024  # sizes up to which the whole operator is looked at as one matrix
@@ -61,7 +62,7 @@ def choices(a: Operator, eps: float, columns: float) -> list[Truncated]:
     matrix = dense_of(a)
     if eps > 0:  # else nothing may change, not even the rounding
         found.append(Truncated(Operator("dense", data=(matrix,)), 0.0, ()))
-    low = low_rank(np.asarray(matrix.storage), eps, a)
+    low = low_rank(host_data(matrix), eps, a)
     return found if low is None else [*found, Truncated(*low, (low[0].data[0].shape[1],))]
 
 
@@ -75,7 +76,7 @@ def _inside(a: Operator, eps: float, columns: float) -> Truncated:
             continue
         share = (eps - spent) / (len(places) - i)
         leaf = part(a, path)
-        found = low_rank(np.asarray(leaf.data[0].storage), share / reach, leaf)
+        found = low_rank(host_data(leaf.data[0]), share / reach, leaf)
         if found is None or _price(found[0], columns) >= _price(leaf, columns):
             continue
         a = replaced(a, path, found[0])
@@ -138,7 +139,7 @@ def distance(x: Any, u: Any, v: Any) -> float:
 
 
 def _matrix_norm(a: Operator) -> float:
-    x = a.data[0].storage
+    x = known_data(a.data[0])
     if x is None:
         return math.inf
     wide = np.abs(np.asarray(x)).astype(np.float64)
@@ -149,22 +150,20 @@ def _matrix_norm(a: Operator) -> float:
 
 
 def _vector_norm(a: Operator) -> float:
-    x = a.data[0].storage
+    x = known_data(a.data[0])
     return math.inf if x is None else float(np.abs(np.asarray(x)).max(initial=0))
 
 
 def _factor(a: Operator) -> float:
     if a.static:
         return float(abs(a.static[0]))
-    return math.inf if a.data[0].storage is None else float(np.abs(np.asarray(a.data[0].storage)))
+    return math.inf if a.data[0].storage is None else float(np.abs(host_data(a.data[0])))
 
 
 def _low_rank_norm(a: Operator) -> float:
     if a.static[0] or any(v.storage is None for v in a.data):
         return math.inf
-    u, v = (
-        np.linalg.norm(np.asarray(x.storage).astype(np.complex128)) for x in (a.data[0], a.data[-1])
-    )
+    u, v = (np.linalg.norm(host_data(x).astype(np.complex128)) for x in (a.data[0], a.data[-1]))
     return float(u * v) * (1 + 1e-9)
 
 

@@ -99,6 +99,7 @@ class Op:
     pick: Callable[[Index, Types, Params], Index] | None = None  # an index may be an Element
     decompose: Callable[..., Any] | None = None  # (*operands, **params) -> result(s)
     call: str | None = None
+    total: bool = False  # a call that has a result for all numbers; others may refuse some
     numpy: Callable[..., Any] | None = None  # reference: (*arrays, **params) -> array(s)
     kinds: str | tuple[str, ...] = "buifc"  # dtype kinds it takes, of all operands or of each
     result: str | DType | Callable[[Types, Params], DType] = "same"  # dtype of the result

@@ -11,7 +11,7 @@ from tessera.core.dims import larger, product
 from tessera.core.dtype import i64
 from tessera.core.errors import DTypeError, OperandError, ShapeError
 from tessera.core.promotion import promote
-from tessera.ir.graph.ir import Value
+from tessera.ir.graph.ir import Value, host_data
 from tessera.lang.names.joining import ravel as ravel_
 from tessera.lang.names.together import as_tensor, floats, together
 from tessera.ops.accumulate import cumprod, cumsum, diff
@@ -175,11 +175,9 @@ def _quantile(
     _, part = together(rows, q)
     if part.ndim > 1:
         raise ShapeError(f"{op}: q is {part.type}, expected a number or a vector")
-    if part.storage is not None and np.any(
-        (np.asarray(part.storage) < 0) | (np.asarray(part.storage) > 1)
-    ):
+    if part.storage is not None and np.any((host_data(part) < 0) | (host_data(part) > 1)):
         top = 100 if "percent" in op else 1
-        given = np.round(np.asarray(part.storage, float) * top, 5)
+        given = np.round(np.asarray(host_data(part), float) * top, 5)
         raise OperandError(f"{op}: q is {given}, expected numbers from 0 to {top}")
     line = reshape(part, (-1,))
     n = rows.shape[-1]
@@ -306,7 +304,7 @@ def _largest(op: str, v: Value, least: int) -> int:
         raise OperandError(
             f"{op}: the size of the result depends on the data; give length= inside jit"
         )
-    numbers = np.asarray(v.storage)
+    numbers = host_data(v)
     if numbers.size and numbers.min() < 0:
         raise OperandError(f"{op}: x has the negative number {numbers.min()}")
     return builtins.max(int(numbers.max()) + 1 if numbers.size else 0, least)

@@ -20,7 +20,7 @@ from tessera.runtime.cuda.graph import Graph
 from tessera.runtime.cuda.launch import Launch, Launcher
 from tessera.runtime.cuda.stream import Stream
 
-_FEWEST = 8  # launches that are worth a graph
+FEWEST = 8  # launches that are worth a graph
 _MOST = 8  # graphs, and sets of addresses that are remembered
 _LATELY = 2  # of them that a call is compared with
 _FEW = 12  # launches with other addresses, that are no reason to wait for more calls
@@ -44,7 +44,7 @@ class Replayed(Launcher):
 
     def run(self, cells: Sequence[int], stream: Stream | None = None) -> None:
         """As Launcher.run; addresses that came before, or most of them, run as a graph."""
-        if len(self.launches) < _FEWEST:
+        if len(self.launches) < FEWEST:
             super().run(cells, stream)
             return
         with self._one:

@@ -24,6 +24,7 @@ from tessera.ir.graph.ir import Graph, concrete
 from tessera.ir.graph.text import print_graph
 from tests.support.cases.op_cases import Case, cases
 from tests.support.cases.random_graphs import Program, data_for, programs, same_bits
+from tests.support.runners.each import each
 
 EXAMPLE = """\
 "builtin.module"() ({
@@ -59,7 +60,7 @@ def test_text_round_trip_of_random_programs(p: Program) -> None:
     assert same_bits(interpret(parsed, p.inputs), p.run())
 
 
-@pytest.mark.parametrize("case", cases(), ids=str)
+@each(cases())
 def test_text_round_trip_of_every_op(case: Case) -> None:
     xs = case.draw()
     g = case.trace([concrete(x).type for x in xs])

@@ -24,6 +24,7 @@ from tessera.transform.inline import inline
 from tessera.transform.simplify import simplify
 from tests.support.cases.op_cases import Case, cases
 from tests.support.cases.random_graphs import Program, programs
+from tests.support.runners.each import each
 
 V2 = TensorType(f32, (2,))
 N, M = symbol("N"), symbol("M")
@@ -40,7 +41,7 @@ def test_accepts_random_programs_after_every_pass(p: Program) -> None:
     verify(simplify(p.graph))
 
 
-@pytest.mark.parametrize("case", cases(), ids=str)
+@each(cases())
 def test_accepts_every_op(case: Case) -> None:
     g = case.trace([concrete(x).type for x in case.draw()])
     verify(g)

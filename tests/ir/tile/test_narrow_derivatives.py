@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
 import tessera as ts
 from tessera import accum, bf16, f8e4m3, f16, op, saturate
 from tessera.core.dtype import DType
 from tessera.core.errors import DTypeError
 from tests.support.cases.op_cases import THROUGH, Case, cases
+from tests.support.runners.each import each
 
 RUNS_ON = "numpy"
 FORMATS = (bf16, bf16 @ accum(bf16), f16 @ saturate, f8e4m3)
@@ -21,8 +21,11 @@ def _decomposes(c: Case) -> bool:
     return c.op is not None and c.op.decompose is not None and c.name not in THROUGH
 
 
-@pytest.mark.parametrize("d", FORMATS, ids=str)
-@pytest.mark.parametrize("case", cases(_decomposes), ids=str)
+@each(
+    ((c, d) for c in cases(_decomposes) for d in FORMATS),
+    by=lambda c: str(c[0].name),
+    told=lambda c: f"{c[0]}, {c[1]}",
+)
 def test_tangents_have_the_types_of_values(case: Case, d: DType) -> None:
     """A decomposition may compute in f32: what is differentiated still ends in the op's own dtype."""
     xs = [ts.tensor(x, dtype=d) if x.dtype.kind == "f" else ts.tensor(x) for x in case.draw()]

@@ -158,3 +158,10 @@ def test_the_tile_shape_of_a_product_acts_or_is_refused(target):
     if target in _ARCHITECTURE:
         with pytest.raises(ScheduleError, match=r"tile_shape is \(7, 9, 11\), expected powers of"):
             f((7, 9, 11)).lower(a).tile  # noqa: B018
+
+
+@pytest.mark.parametrize(("architecture", "target"), [("sm_90", "cuda"), ("gfx942", "hip"), ("gfx90a", "hip")])  # fmt: skip
+def test_assembly_is_asked_for_the_target_of_its_architecture(architecture, target):
+    lowered = KNOBS["swizzle"][1]().lower(A, A)
+    with pytest.raises(ScheduleError, match=f"swizzle does nothing on {target}:"):
+        lowered.assembly(architecture)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from tessera.core.approximate.algebra import F32, Format
 
@@ -48,6 +49,12 @@ def copy_sign(x, y, i: tl.constexpr, f: tl.constexpr, most: tl.constexpr):
     sign = y.to(i, bitcast=True) & (-most - 1)
     return (size | sign).to(f, bitcast=True)
 """,
+    # A number has no axis to fold; one beside it has.
+    "holds_anywhere": """
+@triton.jit
+def holds_anywhere(x):
+    return tl.max(x.to(tl.int32) + tl.zeros((1,), tl.int32)) > 0
+""",
     # Adding the number from which on there are no fractions rounds to nearest even.
     "round_even": """
 @triton.jit
@@ -60,10 +67,14 @@ def round_even(x, magic: tl.constexpr):
 }
 
 
+Branch = Callable[[str], AbstractContextManager[Callable[[str], None]]]
+
+
 class TritonAlgebra:
     """Writes primitives; a value is the name of a variable.
 
-    `put` writes a line and gives its variable; `constant` does so once for a number and its type.
+    `put` writes a line and gives its variable; `constant` does so once for a number and its type; `branch`, where
+    there can be one, writes what follows behind a condition.
     """
 
     def __init__(
@@ -72,8 +83,10 @@ class TritonAlgebra:
         constant: Callable[[str, str], str],
         format: Format,
         used: dict[str, None],
+        branch: Branch | None = None,
     ):
         self.put, self.constant, self.format, self.used = put, constant, format, used
+        self.branch = branch
         single = format is F32
         self.words = {
             "f": "tl.float32" if single else "tl.float64",
@@ -111,9 +124,16 @@ class TritonAlgebra:
     def rare(
         self, condition: str, slow: Callable[[], tuple[str, ...]], usual: tuple[str, ...]
     ) -> tuple[str, ...]:
-        """slow() where the condition holds."""
-        pairs = zip(slow(), usual, strict=True)
-        return tuple(self.put(f"tl.where({condition}, {x}, {y})") for x, y in pairs)
+        """slow() where the condition holds: a branch that a block takes where it holds anywhere in a tile."""
+        if self.branch is None:
+            pairs = zip(slow(), usual, strict=True)
+            return tuple(self.put(f"tl.where({condition}, {x}, {y})") for x, y in pairs)
+        self.used["holds_anywhere"] = None
+        made = tuple(self.put(f"tl.where({condition}, {y}, {y})") for y in usual)  # in its shape
+        with self.branch(f"holds_anywhere({condition})") as write:
+            for name, x in zip(made, slow(), strict=True):
+                write(f"{name} = tl.where({condition}, {x}, {name})")
+        return made
 
 
 def literal(value: float) -> str:

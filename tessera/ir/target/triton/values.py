@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tessera.core.approximate import FLOATS, FUNCTIONS
 from tessera.core.dims import product
-from tessera.core.dtype import DType, bool_, f32, i64
+from tessera.core.dtype import DType, bool_, f32, f64, i64
 from tessera.core.errors import OperandError
 from tessera.core.evaluate import identity
 from tessera.core.scalar import TESTS
@@ -16,7 +16,7 @@ from tessera.ir.target.triton.algebra import TritonAlgebra, divide, literal, roo
 from tessera.ir.target.triton.memory import MemoryWriter
 from tessera.ir.target.triton.types import physical, value
 from tessera.ir.target.triton.writer import as_tuple
-from tessera.ir.tile.ir import Operation, Tile
+from tessera.ir.tile.ir import Kernel, Operation, Tile, walk
 
 HELPERS = {**sizes.HELPERS, **algebra.HELPERS, **scalars.HELPERS, **casts.HELPERS}
 NEEDS = {**sizes.NEEDS, **scalars.NEEDS}
@@ -79,7 +79,8 @@ class ValueWriter(MemoryWriter):
         if row is None:
             if name not in FUNCTIONS or base.kind != "f":
                 raise OperandError(f"triton: the scalar op {name!r} on {dtype} has no GPU form")
-            form = TritonAlgebra(self.put, self.constant, FLOATS[base.name], self.used)
+            branch = None if self.combining else self.branch
+            form = TritonAlgebra(self.put, self.constant, FLOATS[base.name], self.used, branch)
             names = [self.put(x) if not x.isidentifier() else x for x in xs]
             return FUNCTIONS[name].build(form, *names)
         if row.count("{0}") > 1 or "(" in row:
@@ -124,6 +125,7 @@ class ValueWriter(MemoryWriter):
         if key not in self.functions:
             outside = self.lines, self.prelude, self.hoisted, self.indent
             self.lines, self.prelude, self.hoisted, self.indent = [], [], {}, 1
+            self.combining = True
             if dtype.is_narrow and dtype.kind == "f":
                 wide = self.scalar(name, ["a.to(tl.float32)", "b.to(tl.float32)"], f32)
                 made = self.casts.cast(f"({wide})", f32, dtype)
@@ -132,6 +134,7 @@ class ValueWriter(MemoryWriter):
             body = "\n".join([*self.prelude, *self.lines, f"    return {made}"])
             self.functions[key] = f"\n@triton.jit\ndef {key}(a, b):\n{body}\n"
             self.lines, self.prelude, self.hoisted, self.indent = outside
+            self.combining = False
         return key
 
     def masked(self, t: Tile, axis: int, x: str, fill: str) -> str:
@@ -163,13 +166,26 @@ class ValueWriter(MemoryWriter):
             self.set(op, x)
             return
         if n == 2 or name in _ANY_ORDER or t.dtype.kind != "f":
-            self.set(op, f"tl.reduce({x}, {axis}, {f}, keep_dims=True)")
+            if product(shape) == n:
+                self.set(op, self.one(op, f"tl.reduce({x}, {axis}, {f})", f))
+            else:
+                self.set(op, f"tl.reduce({x}, {axis}, {f}, keep_dims=True)")
             return
         while n > 1:
             n //= 2
             halves = as_tuple((*shape[:axis], 2, n, *shape[axis + 1 :]))
             x = self.put(f"tl.reduce(tl.reshape({x}, {halves}), {axis}, {f})")
         self.tiles[op.results[0]] = x
+
+    def one(self, op: Operation, x: str, f: str) -> str:
+        """The one element of a fold as a tile without a layout of its own.
+
+        The layout of a fold holds every element in every thread; tiles that Triton computes in it, since they meet
+        the result, take thousands of registers of each.
+        """
+        t = op.results[0]
+        number = x if len(t.shape) == 1 else f"tl.reduce(tl.reshape({x}, (1,)), 0, {f})"
+        return f"tl.full({as_tuple(physical(t.shape))}, {number}, {value(t.dtype)})"
 
     def _scan(self, op: Operation) -> None:
         (t,), name, axis = op.operands, op.attributes["scalar"], op.attributes["axis"]
@@ -208,12 +224,18 @@ class ValueWriter(MemoryWriter):
             return
         x = self.masked(a, 1, x, "0")
         y = self.masked(b, 0, y, "0")
+        if acc.dtype.base is f64:
+            x, y = (self.apart(t, v) for t, v in ((a, x), (b, y)))
         precision = "tf32" if a.dtype.policy.math == "tf32" else "ieee"
         kind = value(acc.dtype)
         self.set(
             op,
             f'tl.dot({x}, {y}, {total}, input_precision="{precision}", out_dtype={kind})',
         )
+
+    def apart(self, t: Tile, x: str) -> str:
+        """An f64 factor that Triton lays out by its own width: 3.6 goes by the narrowest tile behind it, and fails."""
+        return f"tl.sum(({x})[:, :, None], 2)" if has_narrow_origin(self.k, t) else x
 
     def chain(self, op: Operation, x: str, y: str, total: str) -> None:
         """A product of which no unit takes the operands: one k after the other."""
@@ -307,3 +329,17 @@ def _has_units(a: Tile, acc: Tile) -> bool:
         least = 32 if a.dtype.bits == 8 else 16
         return physical(a.shape)[1] >= least
     return a.dtype.base.name == "i8" and acc.dtype.base.name == "i32" and physical(a.shape)[1] >= 32
+
+
+def has_narrow_origin(k: Kernel, t: Tile) -> bool:
+    """Whether a tile is computed from one whose elements have fewer than 32 bits."""
+    made = {r: op for op in walk(k.body) for r in op.results}
+    seen, left = set(), [t]
+    while left:
+        x = left.pop()
+        if x.dtype.bits < 32:
+            return True
+        if x not in seen and x in made:
+            left += made[x].operands
+        seen.add(x)
+    return False

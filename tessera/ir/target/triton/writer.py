@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from tessera.core.dims import Size
 from tessera.ir.target.triton.casts import Casts
@@ -37,6 +38,7 @@ class Writer:
         self.short: set[Tile] = set()  # i64 tiles that are kept in 32 bits
         self.used: dict[str, None] = {}
         self.functions: dict[str, str] = {}  # what folds combine with
+        self.combining = False  # whether such a function is written, which has no branches
         self.written: bool | None = None  # whether scratch was last written, or read
         self.memory = {m: plain_name(m.name) for m in kernel.parameters}
         self.taken = {*self.memory.values(), "scratch", "own", "rest", "turn", "at"}
@@ -63,6 +65,14 @@ class Writer:
         name = self.free(f"v{self.count}")
         self.do(f"{name} = {expression}")
         return name
+
+    @contextmanager
+    def branch(self, condition: str) -> Iterator[Callable[[str], None]]:
+        """What is written inside runs where a number holds."""
+        self.do(f"if {condition}:")
+        self.indent += 1
+        yield self.do
+        self.indent -= 1
 
     def hoist(self, expression: str, stem: str) -> str:
         """A variable that is set once, at the beginning."""

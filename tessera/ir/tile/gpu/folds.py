@@ -9,7 +9,9 @@ counts as the identity.
 
 from __future__ import annotations
 
+from tessera.core.dtype import DType
 from tessera.core.evaluate import identity
+from tessera.core.scalar import Number
 from tessera.ir.tile.ir import Builder, Tile
 
 _ANY_ORDER = ("max", "min", "and", "or", "xor", "logical_and", "logical_or", "logical_xor")
@@ -28,8 +30,6 @@ def tree(b: Builder, scalar: str, x: Tile, axis: int) -> Tile:
     return x
 
 
-def neutral(scalar: str, x: Tile) -> float:
+def neutral(scalar: str, dtype: DType) -> Number:
     """What changes nothing: x + -0 is x, also where x is -0."""
-    if scalar == "add" and x.dtype.kind == "f":
-        return -0.0
-    return identity(scalar, x.dtype)  # type: ignore[return-value]
+    return -0.0 if scalar == "add" and dtype.kind == "f" else identity(scalar, dtype)

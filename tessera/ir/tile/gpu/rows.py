@@ -182,8 +182,7 @@ class Rows:
 
     def waiting(self, s: Stage, shape: tuple[int, int]) -> Tile:
         assert s.combine is not None
-        one = self.b.full(s.dtype, (), 0)
-        return self.b.full(s.dtype, shape, neutral(s.combine, one))
+        return self.b.full(s.dtype, shape, neutral(s.combine, s.dtype))
 
     def kept(
         self, waiting: Sequence[Tile], made: Sequence[Tile], at: Size, axis: int

@@ -111,7 +111,7 @@ class _Block:
 
     def loaded(self, b: Builder, m: Memory, at: tuple[Size, Size, Size], n: int) -> Tile:
         extent, axes, _ = self.box(n)
-        fill = neutral(self.scan.scalar, b.full(m.type.dtype.compute, (), 0))
+        fill = neutral(self.scan.scalar, m.type.dtype.compute)
         masked = tuple(a for a in axes if int(m.type.shape[a]) % extent[a])
         return b.cast(b.load(m, at, extent, axes, masked, fill), self.scan.compute)
 
@@ -154,7 +154,7 @@ class _Block:
         x = self.loaded(b, source, at, self.size)
         shape = tuple(1 if i == axis else n for i, n in enumerate(x.shape))
         if before is None:
-            root = b.full(s.compute, shape, neutral(s.scalar, b.full(s.compute, (), 0)))
+            root = b.full(s.compute, shape, neutral(s.scalar, s.compute))
         else:
             root = self.loaded(b, before, (at[0], p, at[2]), 1)
         y = exclusive(b, s.scalar, x, axis, root, s.reverse)
@@ -183,7 +183,7 @@ def exclusive(b: Builder, scalar: str, x: Tile, axis: int, root: Tile, reverse: 
         number = b.index(0, tuple(shape), axis + 1)
         one = b.full(number.dtype, (1,) * len(shape), int(reverse))
         first = b.apply("eq", number, one)
-        none = b.full(t.dtype, (1,) * len(shape), neutral(scalar, t))
+        none = b.full(t.dtype, (1,) * len(shape), neutral(scalar, t.dtype))
         sibling = b.fold(scalar, b.apply("where", first, pairs, none), axis + 1)
         parent = b.reshape(found, sibling.shape)
         child = b.apply("where", first, parent, b.apply(scalar, parent, sibling))

@@ -1,124 +1,311 @@
-"""scatter: sums into numbered rows, with the rows that meet brought together first.
+"""scatter: values joined to numbered rows, with the values that meet brought together first.
 
-    y = x; y[i[n]] += v[n]   ->   order = numbers n sorted by i[n]; starts[r] = first of them with i >= r
+    y = x; y[i[n]] += v[n]   ->   keys[n] = the row that i[n] names, or one behind all
+                                  order = numbers n sorted by keys[n]; starts[r] = first of them with key >= r
                                   block r: y[r] = x[r] + v[order[starts[r]]] + ... + v[order[starts[r + 1] - 1]]
 
-A number's place in the order is how many come before it: each is compared with each, which a GPU does
-faster than anything clever while there are some ten thousands.  A row takes what meets there eight at a
-time, in ascending order of n, as a tree and then a chain: its bits depend on nothing else.
+Up to some ten thousands of numbers, one's place in the order is how many come before it: each is compared with each,
+which a GPU does faster than anything clever.  Beyond that they are sorted (sort.py).
+
+A row takes what meets there eight at a time, in ascending order of n, as a tree and then a chain.  Where hundreds meet
+in a row on average, its values are cut into pieces of equal length that many blocks take; a tree joins the pieces.
+The bits of a row depend on its own values, and on how many values there are for each row.
+
+Several indices name one row by its number among all; the numbered axes lie beside each other: x[a, row, column].
 """
 
 from __future__ import annotations
 
-from tessera.core.dtype import DType, i32, i64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from tessera.core.dims import Size
+from tessera.core.dtype import DType, bool_, i32, i64
+from tessera.core.scalar import Number
+from tessera.core.scatters import JOINS, WIDE
 from tessera.core.types import TensorType
+from tessera.ir.schedule.ir import Primitive
 from tessera.ir.tile.gpu.blocks import power
-from tessera.ir.tile.gpu.folds import tree
-from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
+from tessera.ir.tile.gpu.folds import neutral, tree
+from tessera.ir.tile.gpu.sort import LONGEST, Sort
+from tessera.ir.tile.ir import Builder, Kernel, Tile
 from tessera.ir.tile.launch import Expansion, Launch, Threads
 
-MOST = 1 << 17  # numbers that are compared with each other
+MOST = 1 << 12  # numbers that are compared with each other
 _NUMBERS, _OTHERS = 32, 128  # that a block compares at a time
 _SEARCHED = 512  # rows whose start a block looks for
-_AT_ONCE = 8  # rows that are added at a time
+_KEYS = 1024  # that a block makes
+_AT_ONCE = 8  # values of a row that are joined at a time
 _WIDEST = 256  # columns of a block, a warp
+_LANES = 32  # rows of a block where columns are few
+_PIECE = 256  # values of a row that are worth a piece
+_PIECES = 256
+_JOINED = 2048  # elements of pieces that a block joins
 
 
-def scatter_sums(
-    operands: tuple[str, str, str], out: str, rows: int, columns: int, count: int, dtype: DType
-) -> Expansion:
-    """The launches: order, starts, sums."""
-    x, v, index = operands
-    ordered, order, starts = (f"{out}_{n}" for n in ("sorted", "order", "starts"))
-    numbers = TensorType(i32, (count,))
-    between = {ordered: numbers, order: numbers, starts: TensorType(i32, (rows + 1,))}
-    return Expansion(
-        (
-            Launch(_order(rows, count), (index,), (ordered, order), Threads(4)),
-            Launch(_starts(rows, count), (ordered,), (starts,), Threads(4)),
-            Launch(_sums(rows, columns, count, dtype), (x, v, order, starts), (out,), Threads(1)),
-        ),
-        between,
-    )
+def scatter_rows(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | None:
+    """The launches; None where rows are not numbered in one way, or elements are of no such kind."""
+    p = problem(step, types)
+    return None if p is None else p.expansion(step.operands, step.results[0])
 
 
-def _order(rows: int, count: int) -> Kernel:
-    """The row of each number and the numbers themselves, sorted by row and then by number."""
-    b = Builder("scatter_order")
-    index = b.parameter("index", TensorType(i64, (count,)))
-    ordered = b.parameter("sorted", TensorType(i32, (count,)), writable=True)
-    order = b.parameter("order", TensorType(i32, (count,)), writable=True)
-    at = b.program(-(-count // _NUMBERS)) * _NUMBERS
-    mine = _rows_of(b, index, at, _NUMBERS, rows)
-    own = b.reshape(mine, (_NUMBERS, 1))
-    number = b.cast(b.index(at, (_NUMBERS, 1), 0), i32)
-    begin = b.full(i32, (_NUMBERS, _OTHERS), 0)
-    with b.loop(0, count, _OTHERS, [begin]) as loop:
-        there = b.reshape(_rows_of(b, index, loop.variable, _OTHERS, rows), (1, _OTHERS))
-        others = b.cast(b.index(loop.variable, (1, _OTHERS), 1), i32)
-        earlier = b.apply("logical_and", b.apply("eq", there, own), b.apply("lt", others, number))
-        before = b.apply("logical_or", b.apply("lt", there, own), earlier)
-        loop.carry(b.apply("add", loop.carried[0], b.cast(before, i32)))
-    place = b.reshape(b.cast(b.fold("add", loop.results[0], 1), i64), (_NUMBERS,))
-    # Behind the last number stands a row behind the last one: its place is out of the memory.
-    b.scatter(ordered, mine, {0: place}, (0,), (1,), (), (0,))
-    b.scatter(order, b.reshape(number, (_NUMBERS,)), {0: place}, (0,), (1,), (), (0,))
-    return b.finish()
+def problem(step: Primitive, types: Mapping[str, TensorType]) -> Rows | None:
+    """What is joined to which rows."""
+    x, v, *indices = (types[n] for n in step.operands)
+    axes, join = tuple(step.params["axes"]), JOINS[step.primitive]
+    beside = axes == tuple(range(axes[0], axes[0] + len(axes)))
+    plain = x.dtype is v.dtype and x.dtype.kind in ("bfiu" if join is None else "fiu")
+    sizes = [int(n) for n in x.shape]
+    count = prod(int(n) for n in indices[0].shape)
+    first, last = axes[0], axes[0] + len(axes)
+    p = Rows(
+        join, x.dtype.base, prod(sizes[:first]), tuple(sizes[first:last]), prod(sizes[last:]), count,
+        tuple(t.dtype for t in indices),
+    )  # fmt: skip
+    whole = prod(sizes) > 0 and 0 < count <= LONGEST and p.rows < 1 << 31
+    return p if beside and plain and whole else None
 
 
-def _rows_of(b: Builder, index: Memory, at: object, n: int, rows: int) -> Tile:
-    """The rows that some numbers stand for; one behind all for what is no row, and behind the last number."""
-    found = b.load(index, (at,), (n,), masked=(0,))  # type: ignore[arg-type]
-    numbers = b.index(at, (n,), 0)  # type: ignore[arg-type]
-    inside = b.apply("lt", numbers, b.full(i64, (n,), int(index.type.shape[0])))
-    for name, end in (("ge", 0), ("lt", rows)):
-        inside = b.apply("logical_and", inside, b.apply(name, found, b.full(i64, (n,), end)))
-    return b.cast(b.apply("where", inside, found, b.full(i64, (n,), rows)), i32)
+@dataclass(frozen=True)
+class Rows:
+    """A scatter: x[outer, rows, columns], v[count, outer, columns], and an index of each numbered axis."""
+
+    join: str | None
+    dtype: DType
+    outer: int
+    sizes: tuple[int, ...]  # of the numbered axes
+    columns: int
+    count: int
+    kinds: tuple[DType, ...]  # of the indices
+
+    @property
+    def rows(self) -> int:
+        """How many rows have a number."""
+        return prod(self.sizes)
+
+    @property
+    def wide(self) -> DType:
+        """What values are joined in."""
+        return self.dtype.accum if self.join in WIDE and self.dtype.kind == "f" else self.dtype
+
+    @property
+    def pieces(self) -> int:
+        """Into how many pieces the values of a row are cut."""
+        if self.join is None:
+            return 1
+        return max(min(power(self.count // self.rows // _PIECE + 1) // 2, _PIECES), 1)
+
+    def expansion(self, operands: Sequence[str], out: str) -> Expansion:
+        """Keys, their order, where rows start, and the rows."""
+        x, v, *indices = operands
+        keys, ordered, order, starts = (f"{out}_{n}" for n in ("keys", "sorted", "order", "starts"))
+        numbers = TensorType(i32, (self.count,))
+        between = {keys: numbers, ordered: numbers, order: numbers}
+        between[starts] = TensorType(i32, (self.rows + 1,))
+        launches = [Launch(self.keys(), tuple(indices), (keys,), Threads(4))]
+        if self.count <= MOST:
+            launches.append(Launch(self.compared(), (keys,), (ordered, order), Threads(4)))
+        else:
+            places = f"{out}_places"
+            between[places] = TensorType(i64, (self.count,))
+            sort = Sort(numbers, 0, False).passes(
+                keys, {"indices": places}, {"indices": self.count}
+            )
+            between |= sort.between
+            launches += sort.launches
+            launches.append(Launch(self.followed(), (keys, places), (ordered, order), Threads(4)))
+        launches.append(Launch(self.starts(), (ordered,), (starts,), Threads(4)))
+        given = (v, order, starts)
+        if self.pieces == 1:
+            launches.append(Launch(self.joined(), (x, *given), (out,), Threads(1)))
+        else:
+            parts = f"{out}_parts"
+            shape = (self.pieces, self.outer * self.rows * self.columns)
+            between[parts] = TensorType(self.wide, shape)
+            launches.append(Launch(self.joined(), given, (parts,), Threads(1)))
+            launches.append(Launch(self.whole(), (x, parts), (out,), Threads(4)))
+        return Expansion(tuple(launches), between)
+
+    def keys(self) -> Kernel:
+        """The row that each number names; one behind all for what is none."""
+        b = Builder("scatter_keys")
+        given = [
+            b.parameter(f"i{k}", TensorType(d, (self.count,))) for k, d in enumerate(self.kinds)
+        ]
+        keys = b.parameter("keys", TensorType(i32, (self.count,)), writable=True)
+        at = b.program(-(-self.count // _KEYS)) * _KEYS
+        row, inside = b.full(i64, (_KEYS,), 0), b.full(bool_, (_KEYS,), 1)
+        for m, n in zip(given, self.sizes, strict=True):
+            found = b.cast(b.load(m, (at,), (_KEYS,), masked=(0,)), i64)
+            row = b.apply("add", b.apply("mul", row, b.full(i64, (_KEYS,), n)), found)
+            for name, end in (("ge", 0), ("lt", n)):
+                here = b.apply(name, found, b.full(i64, (_KEYS,), end))
+                inside = b.apply("logical_and", inside, here)
+        behind = b.full(i64, (_KEYS,), self.rows)
+        b.store(keys, b.cast(b.apply("where", inside, row, behind), i32), (at,), (_KEYS,), masked=(0,))  # fmt: skip
+        return b.finish()
+
+    def compared(self) -> Kernel:
+        """Keys and numbers, sorted by key and then by number: each is compared with each."""
+        b = Builder("scatter_order")
+        keys = b.parameter("keys", TensorType(i32, (self.count,)))
+        ordered = b.parameter("sorted", TensorType(i32, (self.count,)), writable=True)
+        order = b.parameter("order", TensorType(i32, (self.count,)), writable=True)
+        at = b.program(-(-self.count // _NUMBERS)) * _NUMBERS
+        behind = self.rows + 1  # what stands behind the last number
+        mine = b.load(keys, (at,), (_NUMBERS,), masked=(0,), fill=behind)
+        own = b.reshape(mine, (_NUMBERS, 1))
+        number = b.cast(b.index(at, (_NUMBERS, 1), 0), i32)
+        begin = b.full(i32, (_NUMBERS, _OTHERS), 0)
+        with b.loop(0, self.count, _OTHERS, [begin]) as loop:
+            there = b.load(keys, (loop.variable,), (_OTHERS,), masked=(0,), fill=behind)
+            there = b.reshape(there, (1, _OTHERS))
+            others = b.cast(b.index(loop.variable, (1, _OTHERS), 1), i32)
+            earlier = b.apply("logical_and", b.apply("eq", there, own), b.apply("lt", others, number))  # fmt: skip
+            before = b.apply("logical_or", b.apply("lt", there, own), earlier)
+            loop.carry(b.apply("add", loop.carried[0], b.cast(before, i32)))
+        place = b.reshape(b.cast(b.fold("add", loop.results[0], 1), i64), (_NUMBERS,))
+        # What stands behind the last number comes last: its place is out of the memory.
+        b.scatter(ordered, mine, {0: place}, (0,), (1,), (), (0,))
+        b.scatter(order, b.reshape(number, (_NUMBERS,)), {0: place}, (0,), (1,), (), (0,))
+        return b.finish()
+
+    def followed(self) -> Kernel:
+        """The same from the places that a sort found."""
+        b = Builder("scatter_follow")
+        keys = b.parameter("keys", TensorType(i32, (self.count,)))
+        places = b.parameter("places", TensorType(i64, (self.count,)))
+        ordered = b.parameter("sorted", TensorType(i32, (self.count,)), writable=True)
+        order = b.parameter("order", TensorType(i32, (self.count,)), writable=True)
+        at = b.program(-(-self.count // _KEYS)) * _KEYS
+        place = b.load(places, (at,), (_KEYS,), masked=(0,))
+        key = b.gather(keys, {0: place}, (0,), (1,), (), (0,))
+        b.store(ordered, key, (at,), (_KEYS,), masked=(0,))
+        b.store(order, b.cast(place, i32), (at,), (_KEYS,), masked=(0,))
+        return b.finish()
+
+    def starts(self) -> Kernel:
+        """For each row, and one behind the last, how many sorted keys come before it."""
+        b, rows = Builder("scatter_starts"), self.rows
+        ordered = b.parameter("sorted", TensorType(i32, (self.count,)))
+        starts = b.parameter("starts", TensorType(i32, (rows + 1,)), writable=True)
+        at = b.program(-(-(rows + 1) // _SEARCHED)) * _SEARCHED
+        row = b.index(at, (_SEARCHED,), 0)
+        found = b.full(i64, (_SEARCHED,), 0)
+        step = power(self.count + 1)
+        while step:
+            probe = b.apply("add", found, b.full(i64, (_SEARCHED,), step))
+            place = b.apply("sub", probe, b.full(i64, (_SEARCHED,), 1))
+            value = b.gather(ordered, {0: place}, (0,), (1,), (), (0,), rows + 1)
+            further = b.apply("lt", b.cast(value, i64), row)
+            found = b.apply("where", further, probe, found)
+            step //= 2
+        b.store(starts, b.cast(found, i32), (at,), (_SEARCHED,), masked=(0,))
+        return b.finish()
+
+    def joined(self) -> Kernel:
+        """Rows with what meets there, or pieces of what meets there."""
+        return _Joined(self).kernel()
+
+    def whole(self) -> Kernel:
+        """Rows with their pieces."""
+        assert self.join is not None
+        b, size = Builder("scatter_whole"), self.outer * self.rows * self.columns
+        x = b.parameter("x", TensorType(self.dtype, (size,)))
+        parts = b.parameter("parts", TensorType(self.wide, (self.pieces, size)))
+        y = b.parameter("y", TensorType(self.dtype, (size,)), writable=True)
+        n = max(min(_JOINED // self.pieces, power(size)), 1)
+        at = b.program(-(-size // n)) * n
+        masked = bool(size % n)
+        found = b.load(parts, (0, at), (self.pieces, n), masked=(1,) if masked else ())
+        total = b.reshape(tree(b, self.join, found, 0), (n,))
+        before = b.cast(b.load(x, (at,), (n,), masked=(0,) if masked else ()), self.wide)
+        b.store(y, b.cast(b.apply(self.join, before, total), self.dtype), (at,), (n,),
+                masked=(0,) if masked else ())  # fmt: skip
+        return b.finish()
 
 
-def _starts(rows: int, count: int) -> Kernel:
-    """For each row, and one behind the last, how many sorted numbers come before it."""
-    b = Builder("scatter_starts")
-    ordered = b.parameter("sorted", TensorType(i32, (count,)))
-    starts = b.parameter("starts", TensorType(i32, (rows + 1,)), writable=True)
-    at = b.program(-(-(rows + 1) // _SEARCHED)) * _SEARCHED
-    row = b.index(at, (_SEARCHED,), 0)
-    found = b.full(i64, (_SEARCHED,), 0)
-    step = power(count + 1)
-    while step:
-        probe = b.apply("add", found, b.full(i64, (_SEARCHED,), step))
-        place = b.apply("sub", probe, b.full(i64, (_SEARCHED,), 1))
-        value = b.gather(ordered, {0: place}, (0,), (1,), (), (0,), rows + 1)
-        further = b.apply("lt", b.cast(value, i64), row)
-        found = b.apply("where", further, probe, found)
-        step //= 2
-    b.store(starts, b.cast(found, i32), (at,), (_SEARCHED,), masked=(0,))
-    return b.finish()
+class _Joined:
+    """The kernel in which a block takes some rows: their values in order, or the last ones."""
 
+    def __init__(self, p: Rows):
+        self.p, self.b = p, Builder("scatter_rows")
+        self.n = min(power(p.columns), _WIDEST)
+        self.many = max(min(_LANES, _WIDEST // self.n, power(p.rows)), 1)
 
-def _sums(rows: int, columns: int, count: int, dtype: DType) -> Kernel:
-    b, wide = Builder("scatter_sums"), dtype.accum
-    x = b.parameter("x", TensorType(dtype, (rows, columns)))
-    v = b.parameter("v", TensorType(dtype, (count, columns)))
-    order = b.parameter("order", TensorType(i32, (count,)))
-    starts = b.parameter("starts", TensorType(i32, (rows + 1,)))
-    y = b.parameter("y", TensorType(dtype, (rows, columns)), writable=True)
-    n = min(power(columns), _WIDEST)
-    row, at = b.program(rows), b.program(-(-columns // n)) * n
-    masked = (1,) if columns % n else ()
-    start, stop = (b.cast(b.load(starts, (row + i,), (1,), ()), i64) for i in (0, 1))
-    begin = b.cast(b.load(x, (row, at), (1, n), masked=masked), wide)
-    line = b.index(at, (1, n), 1)
-    with b.loop(0, count, _AT_ONCE, [begin], bound=b.apply("sub", stop, start)) as loop:
-        place = b.apply(
-            "add", b.index(loop.variable, (_AT_ONCE,), 0), b.broadcast(start, (_AT_ONCE,))
+    def kernel(self) -> Kernel:
+        p, b, whole = self.p, self.b, self.p.pieces == 1
+        shape = (p.outer, p.rows, p.columns)
+        x = b.parameter("x", TensorType(p.dtype, shape)) if whole else None
+        self.v = b.parameter("v", TensorType(p.dtype, (p.count, p.outer, p.columns)))
+        self.order = b.parameter("order", TensorType(i32, (p.count,)))
+        starts = b.parameter("starts", TensorType(i32, (p.rows + 1,)))
+        made = TensorType(p.dtype if whole else p.wide, (p.pieces, *shape))
+        y = b.parameter("y", made, writable=True)
+        many, n = self.many, self.n
+        piece, row = b.program(p.pieces), b.program(-(-p.rows // many)) * many
+        outer, at = b.program(p.outer), b.program(-(-p.columns // n)) * n
+        self.lines = b.index(outer, (1, 1, 1), None), b.index(at, (1, 1, n), 2)
+        masked = tuple(i for i, odd in ((1, p.rows % many), (2, p.columns % n)) if odd)
+        start, stop = (
+            b.cast(b.load(starts, (row + i,), (many,), masked=(0,)), i64) for i in (0, 1)
         )
-        number = b.gather(order, {0: place}, (0,), (1,), (), (0,), 0)
-        mine = b.apply("lt", place, b.broadcast(stop, (_AT_ONCE,)))
-        nowhere = b.full(i64, (_AT_ONCE,), count)
-        which = b.reshape(b.apply("where", mine, b.cast(number, i64), nowhere), (_AT_ONCE, 1))
-        found = b.gather(v, {0: which, 1: line}, (0, 0), (1, 1), (), (0, 1), -0.0)
-        sums = tree(b, "add", b.cast(found, wide), 0)
-        loop.carry(b.apply("add", loop.carried[0], sums))
-    b.store(y, b.cast(loop.results[0], dtype), (row, at), (1, n), masked=masked)
-    return b.finish()
+        before = None
+        if x is not None:
+            before = b.load(x, (outer, row, at), (1, many, n), (1, 2), masked)
+        if p.join is None:
+            assert before is not None
+            total = self.last(start, stop, before)
+        else:
+            if before is None:
+                start, stop = self.cut(start, stop, piece)
+            total = self.chain(p.join, start, stop, before)
+        box = (piece, outer, row, at), (1, 1, many, n), (2, 3), tuple(i + 1 for i in masked)
+        b.store(y, b.cast(total, made.dtype), *box)
+        return b.finish()
+
+    def numbers(self, x: int) -> Tile:
+        return self.b.full(i64, (self.many,), x)
+
+    def cut(self, start: Tile, stop: Tile, piece: Size) -> tuple[Tile, Tile]:
+        """Where a piece of the values of each row starts and stops."""
+        b, step = self.b, _AT_ONCE * self.p.pieces
+        length = b.apply("add", b.apply("sub", stop, start), self.numbers(step - 1))
+        groups = b.apply("floor_div", length, self.numbers(step))
+        each = b.apply("mul", groups, self.numbers(_AT_ONCE))
+        first = b.apply("add", start, b.apply("mul", each, b.index(piece, (self.many,), None)))
+        return first, b.apply("min", stop, b.apply("add", first, each))
+
+    def taken(self, place: Tile, stop: Tile, fill: Number) -> Tile:
+        """The values at some places of the order; `fill` where a row has none."""
+        b = self.b
+        number = b.cast(b.gather(self.order, {0: place}, (0,), (1,), (), (0,), 0), i64)
+        mine = b.apply("lt", place, b.broadcast(b.reshape(stop, (self.many, 1)), place.shape))
+        which = b.apply("where", mine, number, b.full(i64, place.shape, self.p.count))
+        outer, line = self.lines
+        picked = {0: b.reshape(which, (*place.shape, 1)), 1: outer, 2: line}
+        return b.gather(self.v, picked, (0, 0, 0), (1, 1, 1), (), (0, 1, 2), fill)
+
+    def last(self, start: Tile, stop: Tile, before: Tile) -> Tile:
+        """The last value of each row, or what was there before."""
+        b, shape = self.b, (self.many, self.n)
+        place = b.reshape(b.apply("sub", stop, self.numbers(1)), (self.many, 1))
+        some = b.reshape(b.apply("lt", start, stop), (self.many, 1))
+        new = b.reshape(self.taken(place, stop, 0), shape)
+        return b.apply("where", b.broadcast(some, shape), new, before)
+
+    def chain(self, join: str, start: Tile, stop: Tile, before: Tile | None) -> Tile:
+        """The values of each row, eight at a time, joined to what was there before."""
+        b, p, shape = self.b, self.p, (self.many, 1, self.n)
+        begin = b.full(p.wide, shape, neutral(join, p.wide))
+        if before is not None:
+            begin = b.reshape(b.cast(before, p.wide), shape)
+        longest = b.reshape(b.fold("max", b.apply("sub", stop, start), 0), ())
+        with b.loop(0, p.count, _AT_ONCE, [begin], bound=longest) as loop:
+            place = b.index(loop.variable, (1, _AT_ONCE), 1)
+            place = b.apply("add", place, b.reshape(start, (self.many, 1)))
+            found = self.taken(place, stop, neutral(join, p.dtype))
+            joined = tree(b, join, b.cast(found, p.wide), 1)
+            loop.carry(b.apply(join, loop.carried[0], joined))
+        return b.reshape(loop.results[0], (self.many, self.n))

@@ -30,7 +30,7 @@ from tessera.ir.tile.launch import Expansion, Launch, Threads
 _BLOCK = 1024  # elements that a block sorts
 _AT_ONCE = 3  # strides of a pass over memory
 _WIDE = 256  # neighbours that a block of such a pass takes
-_LONGEST = 1 << 28
+LONGEST = 1 << 28
 _FEWEST = 32  # elements of a block, a warp
 _LOW = (1 << 32) - 1
 _BITS = {8: i8, 16: i16, 32: i32, 64: i64}
@@ -43,7 +43,7 @@ def is_sortable(t: TensorType, axis: int) -> bool:
     """Whether there are kernels that sort such a tensor along an axis."""
     d = t.dtype
     known = d is bool_ or d.name in _INFINITY or (d.kind in "iu" and d.bits in _BITS)
-    return d is d.base and known and 0 not in t.shape and int(t.shape[axis]) <= _LONGEST
+    return d is d.base and known and 0 not in t.shape and int(t.shape[axis]) <= LONGEST
 
 
 def sort(wanted: str, step: Primitive, types: Mapping[str, TensorType]) -> Expansion | None:

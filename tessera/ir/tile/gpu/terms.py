@@ -177,7 +177,7 @@ class Terms:
             if line.axis == axis and line.tail:
                 numbers = self.b.index(line.at, self.along(line), axis)
                 test = self.b.apply("lt", numbers, self.b.index(line.size, (1, 1)))
-                other = self.b.full(value.dtype, (1, 1), neutral(scalar, value))
+                other = self.b.full(value.dtype, (1, 1), neutral(scalar, value.dtype))
                 value = self.b.apply("where", test, value, other)
         return value
 
