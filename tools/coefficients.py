@@ -173,6 +173,40 @@ def _digamma_root(t: Any) -> Any:
     return mpmath.digamma(mpf("1.5") + t) / (mpf("1.5") + t - DIGAMMA_ZERO)
 
 
+def _inverse_erfc(y: Any) -> Any:
+    """x with erfc x = y, by Newton's method for the logarithms."""
+    if y > mpf("0.5"):
+        return mpmath.erfinv(1 - y)
+    goal = mpmath.log(y)
+    x = mpmath.sqrt(max(-goal - mpmath.log(mpmath.pi * max(-goal, mpf(1))) / 2, mpf("0.1")))
+    step = x
+    while abs(step) > mpf(10) ** (10 - mp.dps):
+        f = mpmath.erfc(x)
+        step = (mpmath.log(f) - goal) * f * mpmath.exp(x * x) * mpmath.sqrt(mpmath.pi) / 2
+        x += step
+    return x
+
+
+def _erfinv(w: Any) -> Any:
+    """erfinv(x) / x for w = -log(1 - x^2)."""
+    if w == 0:
+        return mpmath.sqrt(mpmath.pi) / 2
+    x = mpmath.sqrt(-mpmath.expm1(-w))
+    return _inverse_erfc(mpmath.exp(-w) / (1 + x)) / x
+
+
+def _erfinv_far(v: Any) -> Any:
+    """x / s for s = 1 / v - 1 and erfc x = e^(-s^2)."""
+    s = 1 / v - 1
+    return _inverse_erfc(mpmath.exp(-s * s)) / s
+
+
+def _erfinv_start(last: str, terms: int) -> Fit:
+    low, high = 1 / (mpf(last) + 1), mpf("0.4")
+    format = "f64" if last == "27.4" else "f32"
+    return Fit(_erfinv_far, low, high, {format: terms}, lambda v: 1 / _erfinv_far(v), anew=0)
+
+
 DIGAMMA_ZERO = mpmath.findroot(mpmath.digamma, mpf("1.4616"))
 JOBS: dict[str, Fit | dict[str, Fit]] = {
     # e^r = 1 + r + r^2 g(r)
@@ -246,6 +280,16 @@ JOBS: dict[str, Fit | dict[str, Fit]] = {
         lambda t: (mpmath.pi * mpmath.cot(mpmath.pi * mpmath.sqrt(t)) - 1 / mpmath.sqrt(t)) / mpmath.sqrt(t),
         mpf("1e-12"), mpf("0.25"), {"f32": 7, "f64": 15},
     ),
+    # Gamma(2 + t) = 1 + t g(t)
+    "gamma": Fit(
+        lambda t: (mpmath.gamma(2 + t) - 1) / t, mpf("-0.5"), mpf("0.5"), {"f32": 9, "f64": 20},
+        lambda t: t / mpmath.gamma(2 + t), anew=0,
+    ),
+    "erfinv": Fit(
+        _erfinv, mpf(0), mpf("1.8"), {"f32": 8, "f64": 15}, lambda w: 1 / _erfinv(w)
+    ),
+    # where a step of Newton's method follows
+    "erfinv_far": {"f32": _erfinv_start("10.2", 5), "f64": _erfinv_start("27.4", 13)},
     # sin(pi r) / (pi r) with t = r^2
     "sinc": Fit(
         lambda t: mpmath.sincpi(mpmath.sqrt(t)), mpf(0), mpf("0.25"), {"f32": 5, "f64": 9},

@@ -310,7 +310,7 @@ class Tensor(Value, Plotted, habits.Habits, Shardable):
             raise TraceError(f"to: {self.type} is traced; move tensors before the function")
         if target.kind in GPUS and self.device.kind in GPUS:
             data: Any = data_of(self, "to")
-            return holding(self.type, data.to(place.gpu_of(target)), target)  # type: ignore[return-value]
+            return holding(self.type, data.to(_gpu(target.index, target.kind)), target)  # type: ignore[return-value]
         return on_device(self._array("to"), self.dtype, target)
 
     @blames_arguments
@@ -543,5 +543,13 @@ def on_device(data: Any, dtype: Any, device: Device) -> Tensor:
     return place.on_device(data, dtype, device)  # type: ignore[return-value]
 
 
+@place.TO_DEVICE.provide
+def _to_gpu(data: Any, device: Device) -> Any:
+    """A copy of an array of the host on a GPU."""
+    return _to_device(data, _gpu(device.index, device.kind))
+
+
 # Loaded when a tensor first goes to a GPU.
+_to_device = Deferred("tessera.runtime.cuda.memory:to_device")
+_gpu = Deferred("tessera.runtime.cuda.device:gpu")
 _fetched = Deferred("tessera.lang.stream:fetched")

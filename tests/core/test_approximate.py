@@ -21,10 +21,22 @@ ORACLES = {
     "rsqrt": lambda x: 1 / mpmath.sqrt(x), "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)),
     "exp2": lambda x: mpmath.mpf(2) ** x, "log2": lambda x: mpmath.log(x, 2),
     "cbrt": lambda x: mpmath.cbrt(abs(x)) * mpmath.sign(x),
+    "erfcinv": lambda y: _inverse_erfc(y),
     "lgamma": lambda x: mpmath.loggamma(x).real,
 }  # fmt: skip
 every_function = pytest.mark.parametrize("name", FUNCTIONS)
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.__name__)
+
+
+def _inverse_erfc(y):
+    """x with erfc x = y: by Newton's method for the logarithms where y is small."""
+    if y > 0.5:
+        return mpmath.erfinv(1 - y)
+    x = mpmath.mpf(float(SCALARS["erfcinv"].numpy(max(float(y), 1e-300))))
+    for _ in range(6):
+        f = mpmath.erfc(x)
+        x += mpmath.log(f / y) * f * mpmath.exp(x * x) * mpmath.sqrt(mpmath.pi) / 2
+    return x
 
 
 def edges(kind):

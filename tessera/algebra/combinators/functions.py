@@ -238,7 +238,7 @@ def _spectrum(a: Operator) -> Spectrum | None:
     if found is None or found[1].storage is None or a.dtype.kind == "c":
         return None
     known, weights = found
-    return known.mapped(lambda w: host_data(weights).astype(np.float64))  # type: ignore[union-attr]
+    return known.mapped(lambda w: host_data(weights).astype(np.float64))
 
 
 def _apply(a: Operator, x: Value) -> Value:

@@ -65,6 +65,9 @@ FUNCTIONS = {
     "hypot": Approximation(power.hypot, 1, 1, arity=2),
     "erf": Approximation(special.erf, 2, 2),
     "erfc": Approximation(special.erfc, 3.5, 3.5),
+    "erfinv": Approximation(special.erfinv, 3, 3),
+    "erfcinv": Approximation(special.erfcinv, 3, 3),
+    "gamma": Approximation(gamma.gamma, 3.5, 3.5),
     "lgamma": Approximation(gamma.lgamma, 3, 2.5, reflected=True),
     "digamma": Approximation(gamma.digamma, 3, 3, reflected=True),
 }

@@ -11,6 +11,7 @@ import math
 
 from tessera.core.approximate.algebra import Real, Truth
 from tessera.core.approximate.arithmetic import (
+    Pair,
     coefficients,
     fast_two_sum,
     parts,
@@ -18,6 +19,7 @@ from tessera.core.approximate.arithmetic import (
     two_product,
     two_sum,
 )  # fmt: skip
+from tessera.core.approximate.exponential import exp_of_sum
 from tessera.core.approximate.logarithm import log
 from tessera.core.approximate.power import log_pair
 
@@ -33,7 +35,8 @@ def lgamma(x: Real) -> Real:
     around = main + (tail + main_low)
     high, low = log_pair(small.where(size.fma(size, size), size))
     near = below.where((main - high) + ((tail + main_low) - low), around)
-    y = (size < _FAR).where(near, _stirling(size, high, low))
+    far, far_low = _stirling(size, high, low)
+    y = (size < _FAR).where(near, far + far_low)
     (y,) = (x < 0.0).rare(lambda: (_reflected(size, small, small.where(around, y)),), (y,))
     y = _is_pole(x).where(math.inf, y)
     return (size < math.inf).where(y, x)
@@ -46,7 +49,7 @@ def _above_two(t: Real) -> tuple[Real, Real, Real]:
     return *two_product(t, t.const(first)), rest * t
 
 
-def _stirling(x: Real, high: Real, low: Real) -> Real:
+def _stirling(x: Real, high: Real, low: Real) -> Pair:
     """lgamma x from the logarithm of x: (x - 1/2) (log x - 1) + (log 2 pi - 1) / 2 + g(1 / x^2) / x.
 
     Written so, it overflows where the result does.
@@ -59,7 +62,7 @@ def _stirling(x: Real, high: Real, low: Real) -> Real:
     first, second, *_ = parts(x, "stirling")
     total, rest = two_sum(p, x.const(first))
     rest = rest + (factor.fma(low + error, p_low) + (series + second))
-    return (total < math.inf).where(total + rest, total)
+    return total, (total < math.inf).where(rest, 0.0)
 
 
 def _reflected(size: Real, small: Truth, y: Real) -> Real:
@@ -79,6 +82,46 @@ def _sinc(r: Real) -> Real:
 
 def _is_pole(x: Real) -> Truth:
     return (x <= 0.0) & x.floor().equals(x)
+
+
+def gamma(x: Real) -> Real:
+    """The gamma function: below 5/2 a polynomial around 2, from there on e^lgamma."""
+    size = abs(x)
+    small, below = size < 0.5, size < 1.5
+    t = small.where(size, size - below.where(1.0, 2.0))
+    around = polynomial(t, coefficients(x, "gamma")).fma(t, 1.0)
+    divisor = small.where(size.fma(size, size), below.where(size, 1.0))
+    far, far_low = _stirling(size, *log_pair(size))
+    far, far_low = far.at_most(_MOST), (far < _MOST).where(far_low, 0.0)
+    y = (size < _FAR).where(around / divisor, exp_of_sum(far, far_low))
+    (y,) = (x < 0.0).rare(lambda: (_gamma_below(size, around, far, far_low),), (y,))
+    y = _is_pole(x).where(x.equals(0.0).where(1.0 / x, math.nan), y)
+    return (size < math.inf).where(y, (x > 0.0).where(x, math.nan))
+
+
+_MOST = 2000.0  # lgamma from where on e^lgamma is infinite, and 0 below 0
+
+
+def _gamma_below(size: Real, around: Real, far: Real, far_low: Real) -> Real:
+    """Gamma(-x) = -pi / (x sin(pi x) Gamma(x)) from Gamma(2 + t) near 0, and from lgamma(x) elsewhere.
+
+    Half of the power comes first and half last, so that nothing underflows but the result.
+    """
+    whole = size.round()
+    r = size - whole
+    half = whole * 0.5
+    signed = half.floor().equals(half).where(-r, r)
+    sine, sine_low = two_product(signed, _sinc(r))  # over -pi
+    small, below, near = size < 0.5, size < 1.5, size < _FAR
+    power = near.where(1.0, exp_of_sum(far * -0.5, far_low * -0.5))
+    factor = below.where(1.0, size) * near.where(around, 1.0)
+    divisor, low = two_product(sine, factor)
+    low = sine_low.fma(factor, low)
+    inverse, top = 1.0 / divisor, small.where(size + 1.0, power)
+    q = top * inverse
+    miss = (-q).fma(low, (-q).fma(divisor, top))
+    y = q * power
+    return (abs(q) < math.inf).where((miss * inverse).fma(power, y), y)
 
 
 def digamma(x: Real) -> Real:

@@ -1,10 +1,13 @@
-"""The error function and its complement."""
+"""The error function, its complement, and their inverses."""
 
 from __future__ import annotations
 
-from tessera.core.approximate.algebra import Real
+import math
+
+from tessera.core.approximate.algebra import Real, Truth
 from tessera.core.approximate.arithmetic import coefficients, horner, polynomial
 from tessera.core.approximate.exponential import times_exp_of_square
+from tessera.core.approximate.logarithm import log
 
 _SMALL = 1.25  # below it erf is a polynomial; in f32 another one reaches from there to 1
 _LAST = 4.0
@@ -43,8 +46,51 @@ def _erfc_far(x: Real) -> Real:
 
     The relative error of w counts about one and a half times; the exponent takes it back.
     """
+    y, miss = _erfcx(x)
+    return times_exp_of_square(y, x, miss, 1.5)
+
+
+def _erfcx(x: Real) -> tuple[Real, Real]:
+    """e^(x^2) erfc(x) of a positive x, and the relative error of 1 / (x + k) in it."""
     k = 2.0 if x.format.bits == 32 else 3.0
     w = 1.0 / (x + k)
     miss = (-w).fma(x, (-w).fma(k, 1.0))
-    y = w * horner(w, coefficients(x, "erfcx"))
-    return times_exp_of_square(y, x, miss, 1.5)
+    return w * horner(w, coefficients(x, "erfcx")), miss
+
+
+def erfinv(x: Real) -> Real:
+    """The inverse of erf."""
+    size = abs(x)
+    rest = 1.0 - size
+    middle = rest >= _EDGE
+    y = _inverse(size, rest, middle, (size + 1.0) * rest)
+    y = size.equals(1.0).where(math.inf, y)
+    return (x < 0.0).where(-y, y)  # of -0 too it is 0, as SciPy has it
+
+
+def erfcinv(x: Real) -> Real:
+    """The inverse of erfc."""
+    other = 2.0 - x
+    rest = (x < 1.0).where(x, other)
+    middle = rest >= _EDGE
+    y = _inverse(1.0 - rest, rest, middle, x * other)
+    y = rest.equals(0.0).where(math.inf, y)
+    return (x < 1.0).where(y, -y)  # of 1 it is -0, as SciPy has it
+
+
+_EDGE = 0.09  # erfc of about 1.2: in the middle of the function a polynomial
+
+
+def _inverse(x: Real, y: Real, middle: Truth, q: Real) -> Real:
+    """erfinv(x) for a positive x, from 1 - x and from q = 1 - x^2, which is needed in the middle alone.
+
+    There it is x times a polynomial of -log q.  Where y is small, z with erfc z = y is the root of
+    z^2 - log(e^(z^2) erfc z) + log y, and one step of Newton's method follows a polynomial.
+    """
+    w = -log(middle.where(q, y))
+    near = x * polynomial(w, coefficients(x, "erfinv"))
+    s = w.sqrt()
+    start = s * polynomial(1.0 / (s + 1.0), coefficients(x, "erfinv_far"))
+    scaled, _ = _erfcx(start)
+    miss = start.fma(start, -w) - log(scaled)
+    return middle.where(near, start - miss * (scaled * (0.5 * math.sqrt(math.pi))))
