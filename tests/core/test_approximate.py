@@ -1,5 +1,7 @@
 """Tessera's transcendental functions: same bits in NumPy and LLVM, and within their stated bounds."""
 
+from pathlib import Path
+
 import mpmath
 import numpy as np
 import pytest
@@ -168,3 +170,14 @@ def test_a_bound_is_stated_for_functions_of_the_scalar_table():
     for name, f in FUNCTIONS.items():
         assert SCALARS[name].arity == f.arity
         assert 0.5 <= min(f.f32, f.f64) <= max(f.f32, f.f64) <= 3.5
+
+
+def test_the_page_states_the_bounds_that_are_tested() -> None:
+    page = Path(__file__).parents[2] / "docs" / "approximations.md"
+    rows = [
+        [c.strip() for c in x.split("|")[1:-1]]
+        for x in page.read_text().splitlines()
+        if x.startswith("|")
+    ]
+    stated = {r[0]: (float(r[1]), float(r[4])) for r in rows if r[0] in FUNCTIONS}
+    assert stated == {n: (f.f32, f.f64) for n, f in FUNCTIONS.items()}

@@ -475,3 +475,44 @@ def test_errors_say_what_was_wanted(wrong: Any, message: str) -> None:
     with pytest.raises(ts.TesseraError) as e:
         wrong()
     assert e.value.message == message
+
+
+def _cubic(d: float, a: float = -0.75) -> float:
+    """Keys' kernel, as in PyTorch."""
+    d = abs(d)
+    if d <= 1:
+        return (a + 2) * d**3 - (a + 3) * d**2 + 1
+    return a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a if d < 2 else 0.0
+
+
+def _tent(d: float) -> float:
+    return max(1 - abs(d), 0.0)
+
+
+@pytest.mark.parametrize("align", [False, True])
+@pytest.mark.parametrize("padding", ["zeros", "border"])
+@pytest.mark.parametrize(("mode", "weight"), [("linear", _tent), ("cubic", _cubic)])
+def test_grid_sample_weighs_its_neighbours(
+    mode: str, weight: Any, padding: str, align: bool
+) -> None:
+    """Every pixel of the plane, or of the border that goes on for ever, by its weight."""
+    rng = np.random.default_rng(0)
+    x, grid = rng.normal(size=(1, 2, 4, 5)), rng.uniform(-1.3, 1.3, (1, 3, 3, 2))
+    want = np.zeros((1, 2, 3, 3))
+    for i, j in np.ndindex(3, 3):
+        place = [
+            (g + 1) / 2 * (n - 1) if align else ((g + 1) * n - 1) / 2
+            for g, n in zip(grid[0, i, j, ::-1], (4, 5), strict=True)
+        ]
+        if mode == "linear" and padding == "border":
+            place = [min(max(p, 0), n - 1) for p, n in zip(place, (4, 5), strict=True)]
+        for r, c in np.ndindex(20, 20):
+            row, column = r - 8, c - 8
+            if padding == "zeros" and not (0 <= row < 4 and 0 <= column < 5):
+                continue
+            pixel = x[0, :, min(max(row, 0), 3), min(max(column, 0), 4)]
+            want[0, :, i, j] += weight(place[0] - row) * weight(place[1] - column) * pixel
+    got = op.grid_sample(
+        ts.tensor(x), ts.tensor(grid), mode=mode, padding=padding, align_corners=align
+    )
+    np.testing.assert_allclose(got.numpy(), want, rtol=1e-10, atol=1e-12)

@@ -147,3 +147,18 @@ def test_near_tests_run_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(NEAREST.WORDS, json.dumps({"pool": 1.0}))
     NEAREST.pytest_collection_modifyitems(items)
     assert [i.name for i in items] == ["test_x[pool-3]", "test_x[add]", "test_y"]
+
+
+def test_the_record_of_random_mutants_adds_up() -> None:
+    for run in json.loads((ROOT / "benchmarks" / "records" / "mutants.json").read_text())["runs"]:
+        rows = run["outcomes"]
+        assert len({r["mutant"] for r in rows}) == len(rows) == run["tried"]
+        argued = [r["equivalent"] for r in rows if "equivalent" in r]
+        assert all(argued)
+        assert len(argued) == run["equivalent"] == run["tried"] - run["changing"]
+        caught = [r["by"] for r in rows if r.get("caught")]
+        later = [r["now_caught_by"] for r in rows if r.get("now_caught_by")]
+        assert (len(caught), len(later)) == (run["caught"], run["caught_by_new_tests"])
+        for test in [*caught, *later]:
+            path = test.split("::")[0]
+            assert not path.startswith("tests/") or (ROOT / path).exists(), path

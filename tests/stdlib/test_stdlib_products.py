@@ -236,3 +236,13 @@ def test_transforms_and_convolutions_are_those_of_the_compiler():
 def test_mistakes_have_a_message(call, text):
     with pytest.raises(ts.TesseraError, match=text):
         call()
+
+
+def test_fused_adam_takes_its_step_as_a_number_or_as_a_tensor():
+    rng = np.random.default_rng(0)
+    p, g, m = (ts.tensor(rng.normal(size=7).astype(np.float32)) for _ in range(3))
+    for step in (1, 2, 10, 1000):
+        plain = stdlib.fused_adam(p, g, m, m * m, step, lr=0.1, b1=0.8, b2=0.95)
+        held = stdlib.fused_adam(p, g, m, m * m, ts.tensor(step), lr=0.1, b1=0.8, b2=0.95)
+        for a, b in zip(plain, held, strict=True):
+            np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-6)

@@ -21,6 +21,10 @@ PROGRAMS = {
     "a transform": (lambda x: op.abs(op.fft(x)), (17, 4)),
     "a call of the host": (lambda x: op.reshape(op.sort(x, axis=0), (15,)) * 2.0, (5, 3)),
     "no kernel": (lambda x: x, (2, 2)),
+    "folds of several axes": (
+        lambda x: op.sum(x * x, (0, 2)) + op.max(x, (1, 3)).sum(),
+        (2, 3, 4, 5),
+    ),
 }
 
 

@@ -367,3 +367,30 @@ def test_a_sharded_array_has_the_attributes_of_the_whole_one(shape, dtype, cut):
     held = dist.shard(ts.tensor(x), SPEC((0,), ("dp",)) if cut and shape else SPEC(), MESH).storage
     for name in ("shape", "ndim", "size", "nbytes", "dtype"):
         assert getattr(held, name) == getattr(x, name), name
+
+
+ON_PARTIAL_SUMS = {
+    "where whole": lambda p, y, m: op.where(m, p, y), "where turned": lambda p, y, m: op.where(m, y, p),
+    "where zero": lambda p, y, m: op.where(m, p, 0.0), "where both": lambda p, y, m: op.where(m, p, 2.0 * p),
+    "where one": lambda p, y, m: op.where(m, p, 1.0), "where by it": lambda p, y, m: op.where(p > 0, y, p),
+    "plus": lambda p, y, m: p + y, "minus": lambda p, y, m: y - p, "twice": lambda p, y, m: p + p,
+    "multiple": lambda p, y, m: 3.0 * p, "quotient": lambda p, y, m: p / 2.0, "under": lambda p, y, m: 2.0 / p,
+    "product": lambda p, y, m: p * y, "square": lambda p, y, m: p * p, "negative": lambda p, y, m: -p,
+    "max": lambda p, y, m: op.maximum(p, y), "sin": lambda p, y, m: op.sin(p), "plus one": lambda p, y, m: p + 1.0,
+    "sum": lambda p, y, m: op.sum(p, 0), "largest": lambda p, y, m: op.max(p, 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ON_PARTIAL_SUMS)
+def test_what_follows_a_partial_sum_is_that_of_the_whole_sum(name):
+    """A product over a cut axis leaves partial sums on the shards; not every op may be applied to those."""
+    x, w, y = normal(3, 8), normal(8, 4, seed=1), normal(3, 4, seed=2)
+    m = y > 0
+    f = ON_PARTIAL_SUMS[name]
+    xs, ws = dist.tensor(x, SPEC((1,), ("dp",)), MESH), dist.tensor(w, SPEC((0,), ("dp",)), MESH)
+    ys, ms = dist.replicate(y, MESH), dist.replicate(m, MESH)
+    with override(target="numpy"):
+        want = f(ts.tensor(x) @ ts.tensor(w), ts.tensor(y), ts.tensor(m)).numpy()
+        for run in (ts.jit, lambda g: g):
+            got = run(lambda x, w, y, m: f(x @ w, y, m))(xs, ws, ys, ms)
+            np.testing.assert_allclose(got.full(), want, rtol=1e-12, atol=1e-12)

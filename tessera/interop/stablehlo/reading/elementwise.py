@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core.constant import Constant
 from tessera.core.dtype import bool_
 from tessera.interop.jax.rules import RULES as PRIMITIVES
 from tessera.interop.stablehlo.reading.table import RULES, Frame, rule
 from tessera.interop.stablehlo.tree import Op, Resource, resource
+from tessera.interop.stablehlo.writer import StableHloError
 from tessera.ir.graph.ir import Value
 from tessera.lang import op
 from tessera.ops.define import as_value
@@ -93,6 +95,27 @@ def _bitcast(frame: Frame, o: Op, x: Value) -> Value:
     if to.dtype is x.dtype:
         return x
     return PRIMITIVES["bitcast_convert_type"]({"new_dtype": to.dtype}, x)  # type: ignore[no-any-return]
+
+
+@rule("chlo.polygamma")
+def _polygamma(frame: Frame, o: Op, order: Value, x: Value) -> Value:
+    """The order is one whole number, which the module states."""
+    found = _numbers(order)
+    if len(found) != 1 or not all(n == int(n) for n in found):
+        raise StableHloError(
+            f"stablehlo: line {o.line}: chlo.polygamma has the order {order.type}, expected one whole number "
+            "for all elements, as a constant of the module"
+        )
+    return op.polygamma(int(found.pop()), x)
+
+
+def _numbers(v: Value) -> set[float]:
+    """The numbers of a constant that may have been broadcast; none where they are not known."""
+    while v.node is not None and v.node.op.view is not None:
+        v = v.node.operands[0]
+    held = v.node.params.get("value") if v.node is not None else v.storage
+    array = held.array if isinstance(held, Constant) else held
+    return set() if array is None else set(np.asarray(array).reshape(-1).tolist())
 
 
 @rule("round_nearest_even")
