@@ -23,7 +23,7 @@ import torch
 from hypothesis import HealthCheck, Phase, given, settings
 
 from tessera.core.dims import product, substitute
-from tessera.core.dtype import f32, i64
+from tessera.core.dtype import f32, f64, i64
 from tessera.core.types import TensorType
 from tessera.ir.target.triton.emit import emit, scratch_bytes
 from tessera.ir.target.triton.writer import plain_name
@@ -54,13 +54,27 @@ def main(folder: Path, count: int) -> None:
             different.append(emit(p.kernel))
 
     compare()
-    for kernel, arrays in picks():
+    for kernel, arrays in (*picks(), *statistics()):
         seen[0] += 1
         want = [a.copy() for a in arrays]
         interpret(kernel, want, {})
         if not all(map(same, want, run(kernel, arrays, folder))):
             different.append(emit(kernel))
     print(json.dumps({"programs": seen[0], "different": different}))
+
+
+def statistics() -> Iterator[tuple[Kernel, list[Any]]]:
+    """Our functions of statistics, at their zeros, poles and edges, with numbers below 0 and without."""
+    some = np.concatenate(
+        [np.arange(-6, 6.25, 0.25), [1e-3, 1e-30, 40.3, 1e10, 1e37, np.inf, np.nan]]
+    )
+    near = np.concatenate([some, np.nextafter(some, np.inf), some * 0.99, -some / 7])
+    for name, dtype in product_of(("lgamma", "digamma", "gamma", "erfinv", "erfcinv"), (f32, f64)):
+        for x in (near.astype(dtype.np), np.abs(near).astype(dtype.np)):
+            t, b = TensorType(dtype, x.shape), Builder(name)
+            m, y = b.parameter("x", t), b.parameter("y", t, True)
+            b.store(y, b.apply(name, b.load(m, (0,), x.shape)), (0,), x.shape)
+            yield b.finish(), [x, np.zeros_like(x)]
 
 
 def picks() -> Iterator[tuple[Kernel, list[Any]]]:
