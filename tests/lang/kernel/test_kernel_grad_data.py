@@ -36,7 +36,8 @@ def edge(x: KTile["M"], ids: KTile["N"]):
 @kernel.schedule(block(4))
 def columns(x: KTile["M", "D"], ids: KTile["N"]):
     T = tile.context()
-    return tile.load(x, rows=T.m, cols=tile.load(ids, rows=3)) ** 2.0
+    t = tile.load(x, rows=T.m, cols=tile.load(ids, rows=3))
+    return t * t
 
 
 @kernel.schedule(block(4))
