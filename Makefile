@@ -19,8 +19,8 @@ EDITABLE := --config-settings editable_mode=compat -e
 # Small matrices gain nothing from the threads of BLAS, and its idle threads spin: on a busy machine
 # the demo ran 4 times slower with two of them.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
-# Tests start hundreds of processes; where byte code is not kept, each compiles the whole package again
-# (import of tessera: 1.35 s of the processor instead of 0.55).
+# Tests start processes; where byte code is not kept, each compiles the whole package again (an import takes
+# 1.35 s of the processor instead of 0.55).
 BYTE_CODE := PYTHONDONTWRITEBYTECODE=
 # A file runs in one process: what its tests share is made once, and they run in their order.
 WORKERS := -n 2 --dist loadfile
