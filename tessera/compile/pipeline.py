@@ -20,7 +20,7 @@ from tessera.transform.inline import inline_all
 from tessera.transform.policies import legalize_policies
 from tessera.transform.refuse_moves import refuse_moves_on_cpu, refuse_moves_on_gpu
 from tessera.transform.simplify import simplify
-from tessera.transform.sink import sink, sink_on_cpu
+from tessera.transform.sink import sink_on_cpu, sink_on_gpu
 from tessera.transform.write_in_place import write_in_place
 
 SPECIALIZE = "specialize"  # the first pass that needs the sizes of a call
@@ -102,7 +102,7 @@ GPU: tuple[Pass, ...] = (
     # Attention and small updates stay whole: a GPU has kernels for them.
     Pass(GRAPH, "decompose", Deferred("tessera.accelerator.kept:decompose_rest"),
          "replace ops that are defined by other ops by those, but for attention and updates of a small part"),
-    Pass(GRAPH, "sink", sink, "simplify; move broadcasts and reshapes behind elementwise ops"),
+    Pass(GRAPH, "sink", sink_on_gpu, "simplify; move broadcasts and reshapes behind elementwise ops"),
 
     Pass(SCHEDULE, "fuse", Deferred("tessera.ir.schedule.lower:fuse_for_gpu"),
          "lower the graph to kernels, which compute cheap values again rather than keep them"),

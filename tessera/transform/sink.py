@@ -22,6 +22,7 @@ from tessera.core.rewrite import Rule, Table
 from tessera.core.scalar import Expr, arg
 from tessera.ir.graph.ir import Graph, Node, Value
 from tessera.ir.graph.op import REGISTRY, Op
+from tessera.ops.elementwise import cast
 from tessera.ops.shape import broadcast_to, reshape
 from tessera.transform.gemv_to_row import TURNS
 from tessera.transform.identities import plain
@@ -40,6 +41,11 @@ def sink(g: Graph, fired: Counter[str] | None = None) -> Graph:
 def sink_on_cpu(g: Graph) -> Graph:
     """The same, with what only a CPU gains by."""
     return simplify(g, None, ON_CPU)
+
+
+def sink_on_gpu(g: Graph) -> Graph:
+    """The same, with casts between reshapes and products, which reads and writes of products then do."""
+    return simplify(g, None, ON_GPU)
 
 
 def _is_elementwise(n: Node) -> bool:
@@ -190,6 +196,34 @@ def _fold_before_reshape(n: Node, m: Maker) -> Found:
     return None if made is None else m.apply("reshape", made[0], shape=n.results[0].shape)
 
 
+def _cast_after_reshape(n: Node, m: Maker) -> Found:
+    """Of casts to more bits, where the reshape would not move behind elementwise ops: less is moved, and a product
+    reads the narrow numbers.
+    """
+    v = n.operands[0]
+    source = _made_by(v, cast.op)
+    if source is None or source.ndim < len(n.params["shape"]) or not _is_wider(v, source):
+        return None
+    found = m.apply("reshape", source, shape=n.params["shape"])
+    return None if found is None else m.make(cast.op, found, **v.node.params)  # type: ignore[union-attr]
+
+
+def _cast_before_reshape(n: Node, m: Maker) -> Found:
+    """Of casts to fewer bits: a product writes the narrow numbers."""
+    v = n.operands[0]
+    source = _made_by(v, reshape.op)
+    if source is None or not _is_wider(v, n.results[0]):
+        return None
+    found = m.make(cast.op, (source,), **n.params)
+    return None if found is None else m.apply("reshape", found[0], shape=v.shape)
+
+
+def _is_wider(v: Value, w: Value) -> bool:
+    return (
+        all(plain(x.dtype) and x.dtype.kind == "f" for x in (v, w)) and v.dtype.bits > w.dtype.bits
+    )
+
+
 # Bodies
 
 
@@ -247,3 +281,8 @@ SINKS: tuple[Rule[Node, Value], ...] = (
 )  # fmt: skip
 TABLE: Table[Node, Value] = Table((*RULES.rules, *JOINS, *SINKS))
 ON_CPU: Table[Node, Value] = Table((*TABLE.rules, *TURNS))
+CASTS: tuple[Rule[Node, Value], ...] = (
+    Rule("cast_after_reshape", "reshape(f32(x)) -> f32(reshape(x))", ("reshape",), _cast_after_reshape),
+    Rule("cast_before_reshape", "bf16(reshape(x)) -> reshape(bf16(x))", ("cast",), _cast_before_reshape),
+)  # fmt: skip
+ON_GPU: Table[Node, Value] = Table((*TABLE.rules, *CASTS))

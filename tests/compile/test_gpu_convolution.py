@@ -247,3 +247,20 @@ def test_blocks_of_weights_are_powers_of_two_of_some_size(dtype: str) -> None:
                     assert 16 <= size <= 128
                     assert size & (size - 1) == 0
                     assert size <= max(16, 2 * wanted - 1)
+
+
+@pytest.mark.parametrize("shape", [(3, 16, 6, 10), (3, 16, 20)], ids=str)
+def test_a_window_of_one_place_is_one_product_of_narrow_numbers(shape: tuple[int, ...]) -> None:
+    """Neither the image nor the result exists in f32: the product casts what it reads and writes."""
+    x = np.linspace(-1, 1, int(np.prod(shape))).reshape(shape)
+    w = np.linspace(-1, 1, 32 * 16).reshape(32, 16, *(1,) * (len(shape) - 2))
+    with fake_gpu():
+        BUILT.clear()
+        given = [ts.tensor(a).astype("bf16").to("cuda") for a in (x, w)]
+        y = ts.jit(op.conv)(*given).numpy().astype(np.float64)
+        kernels = list(BUILT.values())
+        image, matrix = (g.numpy().astype(np.float64) for g in given)
+    want = np.einsum("nc...,oc->no...", image, matrix.reshape(32, 16))
+    np.testing.assert_allclose(y, want, rtol=2e-2, atol=2e-2)
+    assert len(kernels) == 1
+    assert {m.type.dtype for m in kernels[0].parameters} == {bf16}

@@ -75,7 +75,8 @@ def _copied(t: Term) -> Read | None:
 
 
 def _is_odd(t: TensorType) -> bool:
-    return int(t.shape[-1]) * t.dtype.bits // 8 % _BYTES != 0
+    """Whether rows begin at no multiple of so many bytes; those of one element are no rows."""
+    return t.shape[-1] != 1 and int(t.shape[-1]) * t.dtype.bits // 8 % _BYTES != 0
 
 
 def _padded(t: TensorType) -> TensorType:
