@@ -197,9 +197,7 @@ def _fold_before_reshape(n: Node, m: Maker) -> Found:
 
 
 def _cast_after_reshape(n: Node, m: Maker) -> Found:
-    """Of casts to more bits, where the reshape would not move behind elementwise ops: less is moved, and a product
-    reads the narrow numbers.
-    """
+    """Of casts to more bits, where the reshape stays before elementwise ops: products read what is narrow."""
     v = n.operands[0]
     source = _made_by(v, cast.op)
     if source is None or source.ndim < len(n.params["shape"]) or not _is_wider(v, source):
