@@ -9,7 +9,7 @@ from tessera.core.dtype import f32, i64
 from tessera.core.errors import VerifyError
 from tessera.core.types import TensorType
 from tessera.ir.target.triton.emit import emit
-from tessera.ir.tile.gpu.scatter import scatter_sums
+from tessera.ir.tile.gpu.scatter import Rows
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.ir import Builder, Kernel
 from tessera.ir.tile.text import parse_kernel
@@ -80,8 +80,9 @@ def test_sums_into_rows_follow_the_order_of_their_numbers(rows, columns, count) 
     index = rng.integers(-3, rows + 3, count)
     x = rng.standard_normal((rows, columns)).astype(np.float32)
     v = rng.standard_normal((count, columns)).astype(np.float32)
-    made = scatter_sums(("x", "v", "i"), "y", rows, columns, count, f32)
-    arrays = {"x": x, "v": v, "i": index, "y": np.zeros_like(x)}
+    made = Rows("add", f32, 1, (rows,), columns, count, (i64,)).expansion(("x", "v", "i"), "y")
+    y = np.zeros((1, 1, rows, columns), np.float32)
+    arrays = {"x": x[None], "v": v[:, None], "i": index, "y": y}
     arrays |= {n: np.zeros(t.shape, t.dtype.np) for n, t in made.between.items()}
     for launch in made.launches:
         verify(launch.kernel)
@@ -92,11 +93,10 @@ def test_sums_into_rows_follow_the_order_of_their_numbers(rows, columns, count) 
     assert (arrays["y_order"] == np.argsort(held, kind="stable")).all()
     want = x.astype(np.float64)
     np.add.at(want, index[inside], v[inside])
-    np.testing.assert_allclose(arrays["y"], want, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(y[0, 0], want, rtol=0, atol=1e-5)
     # What meets elsewhere does not matter, even where it is no number.
     first = held[inside][0]
     v[held != first] = np.nan
-    arrays["v"] = v
     last = made.launches[-1]
     interpret(last.kernel, [arrays[n] for n in (*last.inputs, *last.outputs)])
-    np.testing.assert_allclose(arrays["y"][first], want[first], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(y[0, 0, first], want[first], rtol=0, atol=1e-5)
