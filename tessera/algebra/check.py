@@ -83,13 +83,25 @@ def check_flags(a: Any, tolerance: float | None = None) -> tuple[str, ...]:
         raise OperandError(f"check_flags: {found} is traced and has no numbers to look at")
     m = host_data(v)
     limit = 100 * np.finfo(m.dtype).eps * max(m.shape) if tolerance is None else tolerance
+    least = max(_size_of_terms(found), float(np.finfo(m.dtype).tiny))
 
     def near(x: Matrix, y: Matrix) -> bool:
         size = max(float(np.max(np.abs(x), initial=0.0)), float(np.max(np.abs(y), initial=0.0)))
-        return bool(np.all(np.abs(x - y) <= limit * max(size, np.finfo(m.dtype).tiny)))
+        return bool(np.all(np.abs(x - y) <= limit * max(size, least)))
 
     broken = [f for f in sorted(found.flags) if f in CHECKS and not CHECKS[f](m, near)]
     return (*broken, *_rank_broken(found, m))
+
+
+def _size_of_terms(a: Operator) -> float:
+    """The largest element of what a sum adds: what is left where terms cancel is their rounding."""
+    if a.kind == "scale":
+        by = a.static[0] if a.static else host_data(a.data[0])
+        return float(np.max(np.abs(by), initial=0.0)) * _size_of_terms(a.parts[0])
+    if a.kind == "plus":
+        whole = (np.max(np.abs(host_data(dense_of(p))), initial=0.0) for p in a.parts)
+        return max(*map(float, whole), *map(_size_of_terms, a.parts))
+    return 0.0
 
 
 def _rank_broken(a: Operator, m: Matrix) -> tuple[str, ...]:

@@ -295,3 +295,14 @@ def test_operators_are_copied_and_kept_in_files() -> None:
         want = m if b.shape == a.shape else np.eye(2)[[1, 0]]
         near(b.todense(), want, 1e-12, str(b))
         assert b.flags == (a.flags if b.shape == a.shape else b.flags)
+
+
+def test_what_is_left_where_terms_cancel_breaks_no_flag() -> None:
+    """The skew part of a number is 0, of which two orders of a product leave a rounding."""
+    u, v, s = np.array([[-0.40923608037091447, -1.937977753453367]]), np.array([[1.9763179454506075, 1.721725650736275]]), np.array([-0.28722413225936466, 0.11541457262312874])  # fmt: skip
+    a = op.skew(op.low_rank(u, v, s))
+    assert "skew_adjoint" in a.flags
+    assert op.check_flags(a) == ()
+    assert op.check_flags(op.dense(a.todense() + 1e-9, flags=("skew_adjoint",))) == (
+        "skew_adjoint",
+    )
