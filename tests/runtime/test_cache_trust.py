@@ -12,6 +12,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -236,12 +237,12 @@ def test_a_folder_of_another_user_is_told_and_left_alone(kept, monkeypatch):
 
 def a_table_of_other_columns(p: Path) -> None:
     p.unlink()
-    with sqlite3.connect(p) as db:
+    with closing(sqlite3.connect(p)) as db, db:
         db.execute("create table tuned (a, b)")
 
 
 def rows_of_other_kinds(p: Path) -> None:
-    with sqlite3.connect(p) as db:
+    with closing(sqlite3.connect(p)) as db, db:
         db.execute("update tuned set nest = x'00ff', seconds = 'soon'")
         db.execute("update measured set features = '[1, '")
         db.execute("insert into peaks values ('here', 1, 'fast', null)")
