@@ -33,19 +33,14 @@ from tessera.transform.simplify import RULES, simplify
 Shape = tuple[Size, ...]
 
 
-def sink(g: Graph, fired: Counter[str] | None = None) -> Graph:
+def sink_on_cpu(g: Graph, fired: Counter[str] | None = None) -> Graph:
     """g in normal form, with broadcasts and reshapes as late as possible; `fired` counts the rules."""
-    return simplify(g, fired, TABLE)
+    return simplify(g, fired, ON_CPU)
 
 
-def sink_on_cpu(g: Graph) -> Graph:
-    """The same, with what only a CPU gains by."""
-    return simplify(g, None, ON_CPU)
-
-
-def sink_on_gpu(g: Graph) -> Graph:
+def sink_on_gpu(g: Graph, fired: Counter[str] | None = None) -> Graph:
     """The same, with casts between reshapes and products, which reads and writes of products then do."""
-    return simplify(g, None, ON_GPU)
+    return simplify(g, fired, ON_GPU)
 
 
 def _is_elementwise(n: Node) -> bool:

@@ -17,7 +17,7 @@ from tessera.core.dtype import bf16, stochastic_round
 from tessera.ir.graph.ir import Graph, concrete
 from tessera.transform.decompose import decompose
 from tessera.transform.simplify import simplify
-from tessera.transform.sink import groups, sink
+from tessera.transform.sink import groups, sink_on_cpu, sink_on_gpu
 from tests.support.cases.op_cases import Case, cases
 from tests.support.cases.random_graphs import LoopSteps, Program, programs, same_bits
 from tests.support.runners.each import each
@@ -34,7 +34,8 @@ def before(g: Graph) -> Graph:
 def ops(f: Callable[..., Any], *types: Any) -> list[str]:
     """The ops of a function after sink, with the shapes that they make."""
     return [
-        f"{n.op.name}{list(n.results[0].shape)}" for n in sink(before(ts.trace(f, *types))).nodes
+        f"{n.op.name}{list(n.results[0].shape)}"
+        for n in sink_on_gpu(before(ts.trace(f, *types))).nodes
     ]
 
 
@@ -44,9 +45,10 @@ def ops(f: Callable[..., Any], *types: Any) -> list[str]:
 @given(programs(steps_class=LoopSteps))
 def test_random_programs_keep_their_bits(p: Program) -> None:
     g = before(p.graph)
-    small = sink(g)
-    assert same_bits(by_graph(small, p.inputs), by_graph(simplify(g), p.inputs))
-    assert sink(small).text == small.text
+    for sink in (sink_on_cpu, sink_on_gpu):
+        small = sink(g)
+        assert same_bits(by_graph(small, p.inputs), by_graph(simplify(g), p.inputs))
+        assert sink(small).text == small.text
 
 
 @each(cases())
@@ -56,7 +58,8 @@ def test_every_op_keeps_its_bits(case: Case) -> None:
     if any(v.dtype.kind == "c" for n in g.nodes for v in (*n.operands, *n.results)):
         pytest.skip("complex numbers have no bodies of scalars")
     arrays = [concrete(x).storage for x in xs]
-    assert same_bits(by_graph(sink(g), arrays), by_graph(simplify(g), arrays))
+    for sink in (sink_on_cpu, sink_on_gpu):
+        assert same_bits(by_graph(sink(g), arrays), by_graph(simplify(g), arrays))
 
 
 def _normalised(x: Any, w: Any, b: Any, g: Any) -> Any:
@@ -74,7 +77,7 @@ def test_derivatives_of_a_layer_keep_their_bits() -> None:
     xs = [rng.normal(size=s).astype(np.float32) for s in ((2, 3, 5), (5, 7), (7,), (7,))]
     g = before(ts.trace(step, *map(ts.tensor, xs)))
     fired: Counter[str] = Counter()
-    assert same_bits(by_graph(sink(g, fired), xs), by_graph(simplify(g), xs))
+    assert same_bits(by_graph(sink_on_gpu(g, fired), xs), by_graph(simplify(g), xs))
     assert {"open", "broadcast_later", "reshape_later"} <= set(fired)
 
 
@@ -124,7 +127,7 @@ def test_the_derivative_of_parts_is_joined_not_added() -> None:
 
     g = before(ts.trace(parts, Tensor[2, 6, f32], Tensor[2, 6, f32]))
     fired: Counter[str] = Counter()
-    small = sink(g, fired)
+    small = sink_on_gpu(g, fired)
     assert fired["join"] == 2
     assert not {"pad", "concat"} <= {n.op.name for n in small.nodes}
     y = np.array([[-0.0, 0.0, np.nan, np.inf, -np.inf, 1.0]] * 2, np.float32)
@@ -161,3 +164,21 @@ def test_elements_that_are_rounded_at_random_stay_apart() -> None:
 )
 def test_groups(shape: Any, merged: Any, expected: Any) -> None:
     assert groups(shape, merged) == expected
+
+
+def test_casts_stand_between_reshapes_and_a_product() -> None:
+    """What is read and written by a product of narrow numbers is narrow; bits are those of the casts elsewhere."""
+
+    def f(x: Any, w: Any) -> Any:
+        wide = op.reshape(op.cast(x, f32), (4, 6)) @ op.cast(w, f32)
+        return op.cast(op.reshape(wide, (2, 2, 3)), bf16)
+
+    g = before(ts.trace(f, Tensor[2, 2, 6, bf16], Tensor[6, 3, bf16]))
+    fired: Counter[str] = Counter()
+    small = sink_on_gpu(g, fired)
+    assert fired["cast_after_reshape"] == 1
+    assert all(v.dtype is bf16 for n in small.nodes if n.op.name == "reshape" for v in n.operands)
+    rng = np.random.default_rng(0)
+    xs = [rng.normal(size=s).astype(bf16.np) for s in ((2, 2, 6), (6, 3))]
+    assert same_bits(by_graph(small, xs), by_graph(simplify(g), xs))
+    assert sink_on_gpu(small).text == small.text

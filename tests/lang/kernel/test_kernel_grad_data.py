@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from examples.kernels.sparse import csr_rows
 from tessera import KTile, block, i32, kernel, op, tile
 from tessera.core.errors import RuleError
 
@@ -154,17 +155,6 @@ def handed_on(x: KTile["M", "D"]):
 
 
 @kernel
-def csr(rows: KTile["R1", i32], cols: KTile["Z", i32], values: KTile["Z"], x: KTile["N", "D"]):
-    i = tile.program(rows.shape[0] - 1)
-    total = tile.zeros((1, x.shape[1]), values.dtype)
-    for j in range(rows[i], rows[i + 1]):
-        total = total + values[j] * tile.load(x, at=(cols[j], 0), shape=(1, x.shape[1]))
-    y = tile.empty((rows.shape[0] - 1, x.shape[1]), values.dtype)
-    tile.store(y, total, at=(i, 0))
-    return y
-
-
-@kernel
 def ragged(x: KTile["M", "N"], count: KTile["M"]):
     """A chain over as many blocks of a row as its count says."""
     i = tile.program(x.shape[0])
@@ -261,7 +251,7 @@ CASES = {
     "past_the_end": (past_the_end, (data(6, 6),), (0,), {}),
     "folded": (folded, (data(6, 5),), (0,), {}),
     "handed_on": (handed_on, (data(11, 10),), (0,), {}),
-    "csr": (csr, (ROWS, COLS, data(8), data(5, 3, seed=1)), (2, 3), {}),
+    "csr": (csr_rows, (ROWS, COLS, data(8), data(5, 3, seed=1)), (2, 3), {}),
     "ragged": (ragged, (data(5, 11), np.array([3, 0, 11, 8, 5])), (0,), {}),
     "powers": (powers, (data(6), np.array(5)), (0,), {}),
     "newton": (newton, (np.array([2.0, 0.3, 9.0]),), (0,), {}),
