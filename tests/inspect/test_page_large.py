@@ -14,7 +14,7 @@ import tessera as ts
 from tessera import op
 from tessera.inspect.page import render
 from tessera.inspect.page_compare import programs_in
-from tessera.inspect.page_groups import groups_of
+from tessera.inspect.page_groups import groupings
 from tessera.inspect.page_layout import layered
 from tests.inspect.test_inspect import browse
 
@@ -39,21 +39,21 @@ def large(folder: Path) -> str:
     blank = dict(data["nodes"][-1])
     nodes = [
         blank | {"op": name, "kind": KINDS[i % 4], "in": given, "x": round(x, 1), "y": y, "w": 60.0, "place": i // OPS % 2,
-                 "names": [], "steps": []}
+                 "names": [], "steps": [], "phase": 0, "module": 0}
         for i, (name, given, (x, y)) in enumerate(zip(labels, operands, spots, strict=True))
     ]  # fmt: skip
     functions = ["attention", "mlp"]
     places = [[0, 1], [0, 2]]
-    groups = groups_of(nodes, functions)
+    groups = groupings(nodes, functions)
     steps = [s | {"places": []} for s in data["steps"]]
     changed = {
         "nodes": nodes,
-        "groups": groups,
+        "grouped": list(groups),
         "functions": functions,
         "places": places,
         "steps": steps,
     }
-    return render([(data | changed, texts)])
+    return render([(data | changed, texts | {"groups": groups})])
 
 
 LOOK = """
