@@ -139,7 +139,7 @@ VIEWS = """typeof views === "undefined" ? [""] : Object.keys(views)"""
 # What somebody does with a large graph: from a group to all ops, from afar to near, along it, and a selection.
 MOVES = {
     "open the graph": 'show("picture")',
-    "open a group": '$$("#picture [data-group]")[3] && picture.use(3)',
+    "open a group": '$$("#picture [data-group]")[3] && picture.open(3)',
     "all ops": 'picture.use("all")',
     **{f"zoom out {i}": "picture.zoom(.5)" for i in range(1, 11)},
     **{f"zoom in {i}": "picture.zoom(2)" for i in range(1, 11)},
