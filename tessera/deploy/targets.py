@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import re
 import sys
+from collections.abc import Sequence
+from importlib import metadata
+
+import llvmlite.binding as llvm
 
 from tessera.core.errors import OperandError
 from tessera.core.processor import SETS, Processor
@@ -34,6 +39,15 @@ PROCESSORS = {
     )
 }  # fmt: skip
 _GPU = re.compile(r"cuda:sm_\d+a?|hip:gfx[0-9a-f]+")
+
+
+def tools_of(targets: Sequence[str]) -> dict[str, str]:
+    """The versions of what makes the code of targets: the same ones make the same bytes on every machine."""
+    made = {"llvm": ".".join(map(str, llvm.llvm_version_info))}
+    if any(not t.startswith("cpu:") for t in targets):
+        with contextlib.suppress(metadata.PackageNotFoundError):  # where tests stand in for it
+            made["triton"] = metadata.version("triton")
+    return made
 
 
 def usable() -> list[str]:

@@ -13,9 +13,12 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor, op
+from tessera.core import flags, processor
 from tessera.core.errors import FileError, OperandError, ShapeError
 from tessera.deploy import ed25519
 from tessera.deploy.targets import PROCESSORS, usable
+from tessera.ir.target.cpu import machine, tiles
+from tools import bundle_digests
 
 ALL = [f"cpu:{n}" for n in PROCESSORS]
 HERE = [f"cpu:{n}" for n in usable()]
@@ -120,6 +123,37 @@ def test_a_bundle_is_the_same_bytes_from_every_folder_and_environment(tmp_path: 
         )  # fmt: skip
         made.append((folder / "f.tess").read_bytes())
     assert made[0] == made[1]
+
+
+def test_a_bundle_asks_nothing_of_the_machine_that_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """What lowering chooses by is the target's: with a machine that answers otherwise the bytes stay."""
+    names = ["cnn", "heat"]
+    want = [bundle_digests.make(n, tmp_path / n, ALL)["digest"] for n in names]
+    odd = processor.Registers(6, 8, 1, total=8)
+    monkeypatch.setattr(processor, "_own_registers", lambda: odd)
+    monkeypatch.setattr(processor, "_own_words", lambda: frozenset(["amx_tile", "amx_bf16"]))
+    monkeypatch.setattr(processor, "_cache_bytes", lambda index: 4096)
+    monkeypatch.setattr(processor, "cores", lambda: 61)
+    monkeypatch.setattr(machine, "_features", lambda: "")
+    monkeypatch.setattr(tiles, "host_features", lambda: frozenset())
+    with flags.override(cache_dir=tmp_path / "cache"):
+        found = [bundle_digests.make(n, tmp_path / n, ALL)["digest"] for n in names]
+    assert found == want
+
+
+def test_two_lists_of_digests_are_compared_by_section():
+    f = {"digest": "1", "tools": {"llvm": "1"}, "sections": {"manifest": "a", "code/f": "b"}}
+    mine = {"f": f}
+    other = {"f": {**f, "digest": "2", "sections": {"manifest": "a", "code/f": "c", "plan/f": "d"}}, "g": f}
+    assert bundle_digests.differences(mine, mine) == []
+    assert bundle_digests.differences(mine, other) == ["f: code/f", "f: plan/f"]
+    assert bundle_digests.differences(mine, {"f": {**f, "digest": "3"}}) == ["f: the header"]
+    newer = {"f": {**f, "digest": "3", "tools": {"llvm": "2"}}}
+    assert bundle_digests.differences(mine, newer) == []
+    told = bundle_digests.compared({"bundles": mine}, {"machine": "m", "bundles": newer})
+    assert (told["bundles"], list(told["not compared, other tools"])) == (0, ["f"])
 
 
 def test_sizes_that_are_equal_in_the_example_stay_different(tmp_path: Path):
