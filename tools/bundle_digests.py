@@ -84,7 +84,9 @@ def loops(p: Any, x: Any) -> Any:
 
     def step(c: Any, row: Any) -> Any:
         c = op.tanh(op.matmul(c, p) + row)
-        return ts.cond(op.sum(c) > 0.0, lambda y: op.cumsum(y, axis=-1) * 0.5, lambda y: y - 1.0, c), c
+        return ts.cond(
+            op.sum(c) > 0.0, lambda y: op.cumsum(y, axis=-1) * 0.5, lambda y: y - 1.0, c
+        ), c
 
     carry, ys = ts.scan(step, ts.zeros((2, 5)), op.broadcast_to(x[:, None, :], (x.shape[0], 2, 5)))
     last = ts.while_loop(lambda s: op.sum(s * s) < 50.0, lambda s: s * 2.0 + 1.0, carry)
@@ -94,17 +96,24 @@ def loops(p: Any, x: Any) -> Any:
 def scores(p: Any, users: Any, seen: Any, x: Any) -> Any:
     """A recommender: embeddings, a mean over what was seen, narrow floats, the ten best items."""
     mean = op.mean(op.take(p["items"], seen, axis=0), axis=1)
-    h = op.concat([op.take(p["users"], users, axis=0), mean, x.astype(ts.bf16).astype(ts.f32)], axis=-1)
+    h = op.concat(
+        [op.take(p["users"], users, axis=0), mean, x.astype(ts.bf16).astype(ts.f32)], axis=-1
+    )
     h = op.rmsnorm(op.silu(op.matmul(h, p["w"])), p["gain"])
     s = op.matmul(h, op.transpose(p["items"], (1, 0)))
     return op.softmax(s, axis=-1), op.max(s, axis=-1), op.argmax(s, axis=-1)
 
 
-def tower(p: Any, x: Tensor["B", "S"]) -> Any:
+def tower(p: Any, x: Any) -> Any:
     """Symbolic sizes; single and double floats; integers; sines, powers and rests."""
     y = op.matmul(x, op.transpose(x, (1, 0)))
     z = op.sin(x) ** 2.0 + op.exp(-x) % 1.5
-    return op.logsumexp(y, axis=-1), op.sum(z.astype(ts.f64)), (x * 100.0).astype(ts.i32) // 7, op.erf(z) + p
+    return (
+        op.logsumexp(y, axis=-1),
+        op.sum(z.astype(ts.f64)),
+        (x * 100.0).astype(ts.i32) // 7,
+        op.erf(z) + p,
+    )
 
 
 def table() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any, bool]]:

@@ -146,7 +146,10 @@ def test_a_bundle_asks_nothing_of_the_machine_that_makes_it(
 def test_two_lists_of_digests_are_compared_by_section():
     f = {"digest": "1", "tools": {"llvm": "1"}, "sections": {"manifest": "a", "code/f": "b"}}
     mine = {"f": f}
-    other = {"f": {**f, "digest": "2", "sections": {"manifest": "a", "code/f": "c", "plan/f": "d"}}, "g": f}
+    other = {
+        "f": {**f, "digest": "2", "sections": {"manifest": "a", "code/f": "c", "plan/f": "d"}},
+        "g": f,
+    }
     assert bundle_digests.differences(mine, mine) == []
     assert bundle_digests.differences(mine, other) == ["f: code/f", "f: plan/f"]
     assert bundle_digests.differences(mine, {"f": {**f, "digest": "3"}}) == ["f: the header"]
