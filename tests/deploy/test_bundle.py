@@ -260,6 +260,22 @@ def test_ed25519_agrees_with_the_rfc(i: int):
     assert not ed25519.verify(public, message + b"x", signature)
 
 
+def test_keys_of_small_order_sign_nothing():
+    """For the eight points whose eightfold is zero, anybody finds signatures of some messages."""
+    found = set()
+    for y in range(200):
+        a = ed25519._point(y.to_bytes(32, "little"))
+        if a is not None:
+            found.add(ed25519._packed(ed25519._times(ed25519._L, a)))
+    assert len(found) == 8
+    assert bytes(32) in found
+    message = b"tessera"
+    forged = [(k, r + bytes(32)) for k in found for r in found]
+    assert not any(ed25519.verify(k, message, s) for k, s in forged)
+    own = ed25519.public(bytes(range(32)))
+    assert not any(ed25519.verify(own, message, r + bytes(32)) for r in found)
+
+
 def test_wrong_arguments_are_named(tmp_path: Path):
     with pytest.raises(
         OperandError, match=r"target 'cpu:z80' is unknown, expected one of cpu:x86-64-v3"
