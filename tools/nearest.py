@@ -42,6 +42,7 @@ class Names:
         self.defined: dict[str, list[str]] = defaultdict(list)
         for f in sorted(package.rglob("*.py")):
             path, text = f.relative_to(package).as_posix(), f.read_text()
+            lines = text.splitlines()
             for node in ast.parse(text).body:
                 if isinstance(node, ast.Import | ast.ImportFrom):
                     continue
@@ -49,7 +50,8 @@ class Names:
                 for part in node.body if isinstance(node, ast.ClassDef) else [node]:
                     names = tuple(dict.fromkeys([*of_class, *_names(part)]))
                     self.defined[path].extend(names)
-                    for word in set(_WORD.findall(ast.get_source_segment(text, part) or "")):
+                    source = "\n".join(lines[part.lineno - 1 : part.end_lineno])
+                    for word in set(_WORD.findall(source)):
                         self.mentions[word].append(len(self.statements))
                     self.statements.append((path, names))
         self.tests = {
