@@ -9,11 +9,9 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-import llvmlite.binding as llvm
-
 from tessera.core.errors import OperandError
 from tessera.core.processor import SETS, Processor
-from tessera.ir.target.cpu.machine import host_features
+from tessera.ir.target.cpu.machine import host_features, llvm_version
 
 _V3 = frozenset(
     ["avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt", "sse4.1", "sse4.2"]
@@ -43,7 +41,7 @@ _GPU = re.compile(r"cuda:sm_\d+a?|hip:gfx[0-9a-f]+")
 
 def tools_of(targets: Sequence[str]) -> dict[str, str]:
     """The versions of what makes the code of targets: the same ones make the same bytes on every machine."""
-    made = {"llvm": ".".join(map(str, llvm.llvm_version_info))}
+    made = {"llvm": llvm_version()}
     if any(not t.startswith("cpu:") for t in targets):
         with contextlib.suppress(metadata.PackageNotFoundError):  # where tests stand in for it
             made["triton"] = metadata.version("triton")
