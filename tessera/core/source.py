@@ -46,7 +46,7 @@ class Marked(Location):
 
 
 class _Scope(threading.local):
-    """What is being traced on this thread: the modules from the outside in, with their paths, and the part of a step."""
+    """What is being traced on this thread: modules from the outside in with their paths, part of a step."""
 
     modules: tuple[tuple[Any, str], ...] = ()
     phase = ""
@@ -103,12 +103,12 @@ def inside(module: Any) -> Iterator[None]:
 
 
 def _field(owner: Any, part: Any) -> str:
-    """The field of a module that holds a part, with its index or key where there is one; "": none does."""
+    """The field of a module that holds a part, with its index or key; "": none does."""
     for name, x in vars(owner).items():
         if x is part:
-            return name
-        inner = x.items() if isinstance(x, dict) else enumerate(x) if isinstance(x, list | tuple) else ()  # fmt: skip
-        for key, y in inner:
+            return str(name)
+        held = list(enumerate(x)) if isinstance(x, list | tuple) else ()
+        for key, y in x.items() if isinstance(x, dict) else held:
             if y is part:
                 return f"{name}.{key}"
     return ""

@@ -1,7 +1,7 @@
-"""Groups of a graph, few enough to be read in one picture: by module, function, kernel or part of a training step.
+"""Groups of a graph, few enough to be read: by module, function, kernel or part of a training step.
 
-Modules and functions are stretches of the graph's own order, kernels and parts stand in the order in which they run, so
-their picture has no cycles.
+Modules and functions are stretches of the graph's own order, kernels and parts stand in the order in which
+they run, so their picture has no cycles.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def groupings(
     modules: Sequence[str] = (),
     steps: Sequence[str] = (),
 ) -> dict[str, list[dict[str, Any]]]:
-    """The groups of a graph by what they are of, with their places in the picture; none where the graph is small.
+    """The groups of a graph, with their places in the picture; none where the graph is small.
 
     By module, by function of the source, by kernel, and by the parts of a training step.
     """
@@ -98,7 +98,7 @@ def _runs(own: Sequence[int], names: Sequence[str]) -> list[_Run]:
 
 
 def _short(name: str) -> str:
-    """The end of a path that says which one it is: layers.3.attention of model.layers.3.attention, linear of a.b.linear."""
+    """The end of a path that says which one it is: layers.3.up of model.layers.3.up, up of mlp.up."""
     path, _, phase = name.partition(" ")
     if "," in name or "." not in path:
         return _clipped(name)

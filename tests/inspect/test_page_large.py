@@ -49,7 +49,10 @@ def large(folder: Path, steps: int = 0) -> str:
     places = [[0, 1], [0, 2]]
     groups = groupings(nodes, functions)
     rows = [s | {"places": []} for s in data["steps"]]
-    many = [rows[i % len(rows)] | {"name": f"step_{i}", "makes": [], "seconds": 1e-6 * (i % 50 + 1)} for i in range(steps)]
+    many = [
+        rows[i % len(rows)] | {"name": f"step_{i}", "makes": [], "seconds": 1e-6 * (i % 50 + 1)}
+        for i in range(steps)
+    ]
     for i, n in enumerate(nodes if steps else ()):
         n["steps"] = [i * steps // len(nodes)]
     changed = {
@@ -106,7 +109,9 @@ def test_what_is_drawn_is_bounded(tmp_path: Path) -> None:
     assert out["scale"] > 0.38
     assert out["inside"] > 10
     assert 0 < out["nearNodes"] < 800
-    assert out["most"] < 3 * 800 + 300  # a rectangle, a word and a title for each op in sight, and types
+    assert (
+        out["most"] < 3 * 800 + 300
+    )  # a rectangle, a word and a title for each op in sight, and types
     assert out["far"] > 0
     assert out["found"] == 60
     assert out["label"].startswith("matmul")
