@@ -1,6 +1,6 @@
 """Random one-line faults: operators, constants, guards and calls of the package, each changed in one place.
 
-`draw` picks mutants from all packages, by seed; `tools/mutations.py --random` shows them to the tests.
+`draw` picks mutants from all packages, by seed; `tools/random_mutants.py` shows them to the tests.
 A mutant changes what the code does, not what it says: annotations, docstrings, messages, assertions
 and `__repr__` are left alone.
 """

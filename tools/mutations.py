@@ -5,10 +5,8 @@
     python tools/mutations.py --only 3 17-20   some of them
     python tools/mutations.py --left           those that the record does not show as caught
     python tools/mutations.py --jobs 2         so many at once
-    python tools/mutations.py --random --seed 7 --count 200
-                                               random mutants of the whole package (mutants.py), shown to
-                                               the test files that enter their function (covering.py), or
-                                               without that map to those that share its names (nearest.py)
+
+Random mutants of the whole package are those of random_mutants.py.
 
 The package and its tests are copied to a temporary folder; the working tree is never changed.  A fault is
 caught when a test fails, crashes or takes too long.  Tests near the fault are asked first, then random
@@ -25,22 +23,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Queue
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import covering
-import mutants
-import nearest
 from faults import FAULTS, Fault
 
 ROOT = Path(__file__).parent.parent
 RECORD = ROOT / "benchmarks" / "records" / "mutations.json"
 LIMIT = 900  # seconds for the tests of one fault
-GROUP = 15.0  # seconds of test files that are asked at once
 PROGRAMS = "400"  # random programs that are asked
 
 RANDOM = "tests/compile/test_random_programs.py::test_all_levels_agree"
@@ -107,21 +101,18 @@ class Copy:
         self.moment += 10
         os.utime(path, (self.moment, self.moment))
 
-    def run(
-        self, tests: Sequence[str], limit: float = LIMIT, words: Mapping[str, float] | None = None
-    ) -> tuple[int, str, float]:
+    def run(self, tests: Sequence[str]) -> tuple[int, str, float]:
         """The exit status of pytest (-1: out of time), what it printed, and how long it took."""
         env = os.environ | {
             "TESSERA_CACHE_DIR": str(self.cache), "TESSERA_RANDOM_PROGRAMS": PROGRAMS,
-            "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": f"{self.folder}{os.pathsep}{self.folder / 'tools'}",
-            nearest.WORDS: json.dumps(words or {}),
+            "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(self.folder),
         }  # fmt: skip
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "nearest", "--tb=line",
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--tb=line",
                    "--hypothesis-profile=mutations", "-m", "not oracle and not gpu and not deep", *dict.fromkeys(tests)]  # fmt: skip
         start = time.monotonic()
         try:
             done = subprocess.run(
-                command, cwd=self.folder, env=env, timeout=limit, capture_output=True, text=True,
+                command, cwd=self.folder, env=env, timeout=LIMIT, capture_output=True, text=True,
                 check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
@@ -143,44 +134,6 @@ class Copy:
         finally:
             self.write(path, right)
         return Outcome(fault, code != 0, _by(code, text), round(total, 1))
-
-    def try_mutant(
-        self, m: mutants.Mutant, groups: Iterable[tuple[list[str], float]],
-        words: Mapping[str, float],
-    ) -> tuple[str, float]:  # fmt: skip
-        """The test that catches a random mutant, "" for none, and the seconds that it took."""
-        path = self.folder / "tessera" / m.path
-        right = path.read_text()
-        self.write(path, m.apply(right))
-        total = 0.0
-        try:
-            for tests, expected in groups:
-                code, text, seconds = self.run(tests, 60 + 4 * expected, words)
-                total += seconds
-                if code != 0:
-                    return _by(code, text), total
-        finally:
-            self.write(path, right)
-        return "", total
-
-
-def batches(
-    tests: Sequence[str], seen: Mapping[str, Any], budget: float
-) -> Iterator[tuple[list[str], float]]:
-    """Groups of test files, nearest first, and the seconds that each group takes without a fault."""
-    group: list[str] = []
-    spent = expected = 0.0
-    for t in tests:
-        seconds = seen[t]["seconds"]
-        if spent + seconds > budget and spent > 0:
-            continue
-        group.append(t)
-        spent, expected = spent + seconds, expected + seconds
-        if expected > GROUP:
-            yield group, expected
-            group, expected = [], 0.0
-    if group:
-        yield group, expected
 
 
 def broken(text: str, fault: Fault) -> str:
@@ -216,18 +169,7 @@ def main() -> int:
     p.add_argument(
         "--unbroken", action="store_true", help="first see that all tests pass without a fault"
     )
-    p.add_argument("--random", action="store_true", help="random mutants of the whole package")
-    p.add_argument("--seed", type=int, default=0)
-    p.add_argument("--count", type=int, default=200)
-    p.add_argument("--skip", type=int, default=0, help="leave out so many of them")
-    p.add_argument("--budget", type=float, default=300, help="seconds of tests for a mutant")
-    p.add_argument("--files", type=int, default=9, help="test files for a mutant, without a map")
-    p.add_argument("--time", type=float, default=1e9, help="begin no mutant after so many seconds")
-    p.add_argument("--covering", type=Path, default=ROOT / "build" / "covering.json")
-    p.add_argument("--record", type=Path, help="where outcomes of random mutants are written")
     given = p.parse_args()
-    if given.random:
-        return _random(given)
     chosen = _chosen(given.only)
     if given.left:
         known = _recorded()
@@ -254,70 +196,6 @@ def main() -> int:
     caught = sum(o.caught for o in outcomes)
     print(f"{caught} of {len(outcomes)} faults caught")
     return 0 if caught >= 0.95 * len(outcomes) else 1
-
-
-def _random(given: argparse.Namespace) -> int:
-    """Show random mutants to the tests near them."""
-    drawn = mutants.draw(ROOT / "tessera", given.seed, given.count)[given.skip :]
-    if given.list:
-        for m in drawn:
-            print(m)
-        return 0
-    asked = _asked(given)
-    rows: list[dict[str, Any]] = []
-    until = time.monotonic() + given.time
-    with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
-        code = Path(os.environ.get("MUTATIONS_CODE", f"{folder}/code"))
-        code.mkdir(exist_ok=True)
-        idle: Queue[Copy] = Queue()
-        for i in range(given.jobs):
-            idle.put(Copy(Path(folder) / str(i), code))
-
-        def one(m: mutants.Mutant) -> None:
-            copy = idle.get()
-            try:
-                if time.monotonic() > until:
-                    return
-                by, seconds = copy.try_mutant(m, *asked(m))
-            finally:
-                idle.put(copy)
-            with _WRITING:
-                rows.append(
-                    {"mutant": str(m), "caught": bool(by), "by": by, "seconds": round(seconds, 1)}
-                )
-                print(
-                    f"{'caught  ' if by else 'SURVIVED'} {seconds:6.1f} s  {m}  [{by}]", flush=True
-                )
-                if given.record:
-                    whole = {
-                        "seed": given.seed,
-                        "tried": len(rows),
-                        "caught": sum(r["caught"] for r in rows),
-                    }
-                    given.record.write_text(
-                        json.dumps({**whole, "outcomes": rows}, indent=1) + "\n"
-                    )
-
-        with ThreadPoolExecutor(given.jobs) as threads:
-            list(threads.map(one, drawn))
-    caught = sum(r["caught"] for r in rows)
-    print(f"{caught} of {len(rows)} random mutants caught")
-    return 0 if caught >= 0.9 * len(rows) else 1
-
-
-def _asked(given: argparse.Namespace) -> Callable[[mutants.Mutant], Any]:
-    """What says for a mutant which groups of test files it is shown to, and the words that put near tests first."""
-    names = nearest.Names(ROOT / "tessera", ROOT / "tests")
-    seen = json.loads(given.covering.read_text()) if given.covering.exists() else None
-
-    def asked(m: mutants.Mutant) -> tuple[Iterable[tuple[list[str], float]], Mapping[str, float]]:
-        words = names.words(m.path, m.scope)
-        if seen is not None:
-            return batches(covering.near(seen, m.path, m.scope), seen, given.budget), words
-        files = names.files(m.path, words)[: given.files]
-        return [(files[i : i + 3], given.budget) for i in range(0, len(files), 3)], words
-
-    return asked
 
 
 def _chosen(only: Sequence[str] | None) -> list[int]:

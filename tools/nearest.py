@@ -1,24 +1,19 @@
 """The tests that are likely to notice a mutant, by the names that they share with its function.
 
-No run of the suite is needed, as for covering.py.  The words of a mutant are the names of its function, of the
+The words of a mutant are the names of its function, of the
 statements that mention it, of those that mention them, and of its module.  A test is near by the words of its
-source and of its id, rare ones counting more.  As a plugin of pytest this file puts near tests first.
+source, rare ones counting more.
 """
 
 from __future__ import annotations
 
 import ast
-import inspect
-import json
 import math
-import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any
 
-WORDS = "TESSERA_NEAREST"  # the words of a mutant for the plugin
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]+")
 HOPS = (
     4.0,
@@ -47,6 +42,7 @@ class Names:
         self.defined: dict[str, list[str]] = defaultdict(list)
         for f in sorted(package.rglob("*.py")):
             path, text = f.relative_to(package).as_posix(), f.read_text()
+            lines = text.splitlines()
             for node in ast.parse(text).body:
                 if isinstance(node, ast.Import | ast.ImportFrom):
                     continue
@@ -54,7 +50,8 @@ class Names:
                 for part in node.body if isinstance(node, ast.ClassDef) else [node]:
                     names = tuple(dict.fromkeys([*of_class, *_names(part)]))
                     self.defined[path].extend(names)
-                    for word in set(_WORD.findall(ast.get_source_segment(text, part) or "")):
+                    source = "\n".join(lines[part.lineno - 1 : part.end_lineno])
+                    for word in set(_WORD.findall(source)):
                         self.mentions[word].append(len(self.statements))
                     self.statements.append((path, names))
         self.tests = {
@@ -112,22 +109,3 @@ class Names:
             return (1 + 0.25 * same + 0.6 * (stem in test)) * shared / size
 
         return sorted(self.tests, key=lambda t: -score(t))
-
-
-def pytest_collection_modifyitems(items: list[Any]) -> None:
-    """Put near tests first."""
-    words: dict[str, float] = json.loads(os.environ.get(WORDS, "{}"))
-    sources: dict[Any, set[str]] = {}
-
-    def score(item: Any) -> float:
-        f = getattr(item, "function", None)
-        if f not in sources:
-            try:
-                sources[f] = set(_WORD.findall(inspect.getsource(f)))
-            except (OSError, TypeError):
-                sources[f] = set()
-        mine = set(_WORD.findall(item.name.partition("[")[2]))
-        return sum(x * ((w in sources[f]) + 2 * (w in mine)) for w, x in words.items())
-
-    if words:
-        items.sort(key=score, reverse=True)

@@ -20,7 +20,7 @@ from tessera.deploy.entries import Traced, entries_of
 from tessera.deploy.load import Bundle, Entry, load
 from tessera.deploy.machine_code import Compiled, compile_for
 from tessera.deploy.plan import NoPlanError, Planner
-from tessera.deploy.targets import PROCESSORS, check_targets
+from tessera.deploy.targets import PROCESSORS, check_targets, tools_of
 from tessera.deploy.weights import Weights, pieces
 
 __all__ = ["Bundle", "Entry", "load", "save"]
@@ -55,6 +55,7 @@ def save(
         told[e.name] = row
     manifest = {
         "format": container.VERSION, "entries": told, "targets": chosen, "tensors": held.manifest(),
+        "tools": tools_of(chosen),
     }  # fmt: skip
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
     file = held.file()

@@ -75,6 +75,11 @@ def _hash(*parts: bytes) -> int:
     return int.from_bytes(hashlib.sha512(b"".join(parts)).digest(), "little") % _L
 
 
+def _is_small(a: Point) -> bool:
+    """Whether eight times a point is zero: no secret has such a key, and anybody can sign for it."""
+    return _packed(_times(8, a)) == _packed(_ZERO)
+
+
 def public(key: bytes) -> bytes:
     """The public key of 32 secret bytes."""
     return _packed(_times(_secret(key)[0], _BASE))
@@ -96,7 +101,7 @@ def verify(key: bytes, message: bytes, signature: bytes) -> bool:
         return False
     a, r = _point(key), _point(signature[:32])
     s = int.from_bytes(signature[32:], "little")
-    if a is None or r is None or s >= _L:
+    if a is None or r is None or s >= _L or _is_small(a) or _is_small(r):
         return False
     left, right = _times(s, _BASE), _add(r, _times(_hash(signature[:32], key, message), a))
     return _packed(left) == _packed(right)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import re
 import sys
+from collections.abc import Sequence
+from importlib import metadata
 
 from tessera.core.errors import OperandError
 from tessera.core.processor import SETS, Processor
-from tessera.ir.target.cpu.machine import host_features
+from tessera.ir.target.cpu.machine import host_features, llvm_version
 
 _V3 = frozenset(
     ["avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt", "sse4.1", "sse4.2"]
@@ -34,6 +37,15 @@ PROCESSORS = {
     )
 }  # fmt: skip
 _GPU = re.compile(r"cuda:sm_\d+a?|hip:gfx[0-9a-f]+")
+
+
+def tools_of(targets: Sequence[str]) -> dict[str, str]:
+    """The versions of what makes the code of targets: the same ones make the same bytes on every machine."""
+    made = {"llvm": llvm_version()}
+    if any(not t.startswith("cpu:") for t in targets):
+        with contextlib.suppress(metadata.PackageNotFoundError):  # where tests stand in for it
+            made["triton"] = metadata.version("triton")
+    return made
 
 
 def usable() -> list[str]:

@@ -2433,7 +2433,7 @@ def squareplus(x: ArrayLike, b: float = ...) -> Tensor:
     """(x + sqrt(x^2 + b)) / 2, a smooth relu."""
 
 def squeeze(x: ArrayLike, axis: AxisLike = ...) -> Tensor:
-    """x without axes of size 1: those named, or all of them."""
+    """x without axes of size 1: those named, or all that are 1 whatever a symbolic size is."""
 
 def stack(xs: Sequence[ArrayLike], axis: int = ...) -> Tensor:
     """Tensors of one shape joined along a new axis."""

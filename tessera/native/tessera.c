@@ -26,6 +26,9 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <immintrin.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <arm_neon.h>
+#include <sys/auxv.h>
 #endif
 
 /* Errors ------------------------------------------------------------------------------------------------------- */
@@ -117,16 +120,50 @@ __attribute__((target("sha,sse4.1"))) static void sha_blocks_by_instruction(uint
   _mm_storeu_si128((__m128i *)(void *)(h + 4), _mm_alignr_epi8(s1, t, 8));
 }
 
-/* Whether the processor has them, and they agree with the code above on two blocks. */
+static int processor_has_sha(void) {
+  uint32_t a, b, c, d;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) && b >> 29 & 1 && __builtin_cpu_supports("sse4.1");
+}
+#define SHA_INSTRUCTIONS 1
+#elif defined(__aarch64__) && defined(__linux__) && (!defined(__clang__) || __clang_major__ >= 16 || defined(__ARM_FEATURE_SHA2))
+#if defined(__clang__)
+__attribute__((target("sha2")))
+#else
+__attribute__((target("+crypto")))
+#endif
+static void sha_blocks_by_instruction(uint32_t *h, const uint8_t *p, uint64_t n) {
+  uint32x4_t s0 = vld1q_u32(h), s1 = vld1q_u32(h + 4);
+  for (; n; n--, p += 64) {
+    uint32x4_t a = s0, b = s1, w[4], x, t;
+    int i;
+    for (i = 0; i < 4; i++) w[i] = vreinterpretq_u32_u8(vrev32q_u8(vld1q_u8(p + 16 * i)));
+    for (i = 0; i < 16; i++) {
+      if (i > 3) w[i & 3] = vsha256su1q_u32(vsha256su0q_u32(w[i & 3], w[(i + 1) & 3]), w[(i + 2) & 3], w[(i + 3) & 3]);
+      x = vaddq_u32(w[i & 3], vld1q_u32(K256 + 4 * i));
+      t = s0;
+      s0 = vsha256hq_u32(s0, s1, x);
+      s1 = vsha256h2q_u32(s1, t, x);
+    }
+    s0 = vaddq_u32(s0, a), s1 = vaddq_u32(s1, b);
+  }
+  vst1q_u32(h, s0), vst1q_u32(h + 4, s1);
+}
+
+static int processor_has_sha(void) { return getauxval(AT_HWCAP) >> 6 & 1; } /* HWCAP_SHA2 */
+#define SHA_INSTRUCTIONS 1
+#endif
+
+/* Whether the processor has such instructions, and they agree with the code above on two blocks. */
 static int has_sha(void) {
+#if defined(SHA_INSTRUCTIONS)
   static int known; /* 0: not yet, 1: no, 2: yes */
   int found = __atomic_load_n(&known, __ATOMIC_RELAXED);
-  uint32_t a, b, c, d, x[8] = {1, 2, 3, 4, 5, 6, 7, 8}, y[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+  uint32_t i, x[8] = {1, 2, 3, 4, 5, 6, 7, 8}, y[8] = {1, 2, 3, 4, 5, 6, 7, 8};
   uint8_t sample[128];
   if (found) return found == 2;
   found = 1;
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) && b >> 29 & 1 && __builtin_cpu_supports("sse4.1")) {
-    for (a = 0; a < 128; a++) sample[a] = (uint8_t)(a * 37 + 11);
+  if (processor_has_sha()) {
+    for (i = 0; i < 128; i++) sample[i] = (uint8_t)(i * 37 + 11);
     sha_block(x, sample);
     sha_block(x, sample + 64);
     sha_blocks_by_instruction(y, sample, 2);
@@ -134,11 +171,13 @@ static int has_sha(void) {
   }
   __atomic_store_n(&known, found, __ATOMIC_RELAXED);
   return found == 2;
-}
+#else
+  return 0;
 #endif
+}
 
 static void sha_blocks(uint32_t *h, const uint8_t *p, uint64_t n) {
-#if defined(__x86_64__)
+#if defined(SHA_INSTRUCTIONS)
   if (has_sha()) {
     sha_blocks_by_instruction(h, p, n);
     return;
@@ -247,7 +286,7 @@ static uint64_t sha_pieces(const uint8_t *data, uint64_t count, uint8_t (*out)[3
   if (!has_sha() && count >= 8 && __builtin_cpu_supports("avx2")) return sha_eight(data, out), 8;
   if (!has_sha() && count >= 4) return sha_four(data, out), 4;
 #else
-  if (count >= 4) return sha_four(data, out), 4;
+  if (!has_sha() && count >= 4) return sha_four(data, out), 4;
 #endif
 #endif
   for (i = 0; i < count && i < MOST_LANES; i++) sha256(data + i * PIECE, PIECE, out[i]);

@@ -155,7 +155,7 @@ def expand_dims(x: ArrayLike, axis: int | Sequence[int] = 0) -> Value:
 
 @public
 def squeeze(x: ArrayLike, axis: AxisLike = None) -> Value:
-    """x without axes of size 1: those named, or all of them."""
+    """x without axes of size 1: those named, or all that are 1 whatever a symbolic size is."""
     v = as_value(x, "squeeze")
     axes = (
         tuple(i for i, s in enumerate(v.shape) if s == 1)

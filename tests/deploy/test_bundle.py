@@ -13,9 +13,12 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor, op
+from tessera.core import flags, processor
 from tessera.core.errors import FileError, OperandError, ShapeError
 from tessera.deploy import ed25519
 from tessera.deploy.targets import PROCESSORS, usable
+from tessera.ir.target.cpu import machine, tiles
+from tools import bundle_digests
 
 ALL = [f"cpu:{n}" for n in PROCESSORS]
 HERE = [f"cpu:{n}" for n in usable()]
@@ -122,6 +125,40 @@ def test_a_bundle_is_the_same_bytes_from_every_folder_and_environment(tmp_path: 
     assert made[0] == made[1]
 
 
+def test_a_bundle_asks_nothing_of_the_machine_that_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """What lowering chooses by is the target's: with a machine that answers otherwise the bytes stay."""
+    names = ["cnn", "heat"]
+    want = [bundle_digests.make(n, tmp_path / n, ALL)["digest"] for n in names]
+    odd = processor.Registers(6, 8, 1, total=8)
+    monkeypatch.setattr(processor, "_own_registers", lambda: odd)
+    monkeypatch.setattr(processor, "_own_words", lambda: frozenset(["amx_tile", "amx_bf16"]))
+    monkeypatch.setattr(processor, "_cache_bytes", lambda index: 4096)
+    monkeypatch.setattr(processor, "cores", lambda: 61)
+    monkeypatch.setattr(machine, "_features", lambda: "")
+    monkeypatch.setattr(tiles, "host_features", lambda: frozenset())
+    with flags.override(cache_dir=tmp_path / "cache"):
+        found = [bundle_digests.make(n, tmp_path / n, ALL)["digest"] for n in names]
+    assert found == want
+
+
+def test_two_lists_of_digests_are_compared_by_section():
+    f = {"digest": "1", "tools": {"llvm": "1"}, "sections": {"manifest": "a", "code/f": "b"}}
+    mine = {"f": f}
+    other = {
+        "f": {**f, "digest": "2", "sections": {"manifest": "a", "code/f": "c", "plan/f": "d"}},
+        "g": f,
+    }
+    assert bundle_digests.differences(mine, mine) == []
+    assert bundle_digests.differences(mine, other) == ["f: code/f", "f: plan/f"]
+    assert bundle_digests.differences(mine, {"f": {**f, "digest": "3"}}) == ["f: the header"]
+    newer = {"f": {**f, "digest": "3", "tools": {"llvm": "2"}}}
+    assert bundle_digests.differences(mine, newer) == []
+    told = bundle_digests.compared({"bundles": mine}, {"machine": "m", "bundles": newer})
+    assert (told["bundles"], list(told["not compared, other tools"])) == (0, ["f"])
+
+
 def test_sizes_that_are_equal_in_the_example_stay_different(tmp_path: Path):
     ts.bundle.save(sized, tmp_path / "f", normal(3, 3), normal(3, 6))
     b = ts.bundle.load(tmp_path / "f")
@@ -221,6 +258,22 @@ def test_ed25519_agrees_with_the_rfc(i: int):
     assert ed25519.sign(secret, message) == signature
     assert ed25519.verify(public, message, signature)
     assert not ed25519.verify(public, message + b"x", signature)
+
+
+def test_keys_of_small_order_sign_nothing():
+    """For the eight points whose eightfold is zero, anybody finds signatures of some messages."""
+    found = set()
+    for y in range(200):
+        a = ed25519._point(y.to_bytes(32, "little"))
+        if a is not None:
+            found.add(ed25519._packed(ed25519._times(ed25519._L, a)))
+    assert len(found) == 8
+    assert bytes(32) in found
+    message = b"tessera"
+    forged = [(k, r + bytes(32)) for k in found for r in found]
+    assert not any(ed25519.verify(k, message, s) for k, s in forged)
+    own = ed25519.public(bytes(range(32)))
+    assert not any(ed25519.verify(own, message, r + bytes(32)) for r in found)
 
 
 def test_wrong_arguments_are_named(tmp_path: Path):

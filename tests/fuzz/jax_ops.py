@@ -27,7 +27,7 @@ class Absent(Exception):
 
 
 DTYPES = {
-    "bool_": jnp.bool_, "i8": jnp.int8, "i16": jnp.int16, "i32": jnp.int32, "i64": jnp.int64, "u8": jnp.uint8,
+    "bool_": jnp.bool_, "i4": jnp.int4, "u4": jnp.uint4, "i8": jnp.int8, "i16": jnp.int16, "i32": jnp.int32, "i64": jnp.int64, "u8": jnp.uint8,
     "u16": jnp.uint16, "u32": jnp.uint32, "u64": jnp.uint64, "f16": jnp.float16, "bf16": jnp.bfloat16,
     "f8e4m3": jnp.float8_e4m3fn, "f8e5m2": jnp.float8_e5m2,
     "f32": jnp.float32, "f64": jnp.float64, "c64": jnp.complex64, "c128": jnp.complex128,
@@ -103,6 +103,8 @@ def _scan_of(f: Function) -> Function:
             x, axis = (x.reshape(-1), 0)
         if x.dtype == bool:
             raise Absent("scans of booleans")
+        if x.dtype.kind in "iu" and f in (lax.cumsum, lax.cumprod):  # wide, as in NumPy
+            x = x.astype(jnp.int64 if x.dtype.kind == "i" else jnp.uint64)
         return f(x, axis % x.ndim, reverse=reverse)
 
     return run
@@ -130,6 +132,10 @@ _SCANS = {
 
 def _slice(x: Any, start: Any, stop: Any, step: Any = None) -> Any:
     return lax.slice(x, start, stop, step)
+
+
+def _pad(x: Any, width: Any, value: Any = 0, mode: str = "constant") -> Any:
+    return jnp.pad(x, width, mode, **({"constant_values": value} if mode == "constant" else {}))
 
 
 def _repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
@@ -166,7 +172,7 @@ _SHAPES = {
     "squeeze": jnp.squeeze, "broadcast_to": jnp.broadcast_to, "flip": jnp.flip, "roll": jnp.roll,
     "rot90": lambda x, k=1, axes=(0, 1): jnp.rot90(x, k, axes), "slice_": _slice,
     "concat": lambda xs, axis=0: jnp.concatenate(xs, axis), "stack": lambda xs, axis=0: jnp.stack(xs, axis),
-    "pad": lambda x, width, value=0: jnp.pad(x, width, constant_values=value), "repeat": _repeat,
+    "pad": _pad, "repeat": _repeat,
     "tile": jnp.tile, "windows": _windows, "frame": _frame, "tril": jnp.tril, "triu": jnp.triu,
     "diagonal": lambda x, offset=0: jnp.diagonal(x, offset, -2, -1), "matrix_diag": _matrix_diag,
     "trace": lambda x, offset=0: jnp.trace(x, offset, -2, -1),
@@ -456,7 +462,7 @@ def loss_of(f: Function, point: Any, where: Any, weights: Any) -> Function:
             full[i] = x
         total: Any = 0.0
         for k, y in enumerate(jax.tree.leaves(f(*full))):
-            if y.dtype.kind == "f":
+            if jnp.issubdtype(y.dtype, jnp.floating):
                 total = total + jnp.sum(y.astype(jnp.float64) * weights(k, y.shape))
             elif y.dtype.kind == "c":
                 total = total + jnp.sum(jnp.real(y)) + jnp.sum(jnp.imag(y))

@@ -65,7 +65,10 @@ def expand_dims(d: Drawer, name: str) -> str:
 
 @rule("squeeze")
 def squeeze(d: Drawer, name: str) -> str:
-    return f"op.squeeze({d.take(ALL, fits=lambda s: 1 in s)})"
+    x = d.take(ALL, fits=lambda s: 1 in s)
+    if d.often(0.5):
+        return f"op.squeeze({x})"
+    return f"op.squeeze({x}, {d.pick([i for i, n in enumerate(d.shape_of(x)) if n == 1])})"
 
 
 @rule("broadcast_to")

@@ -145,8 +145,16 @@ def fits(check: str, p: Program) -> bool:
     if check == "batched":  # rounding at random goes by an element's place in its tensor
         return "stochastic_round" not in dtypes
     if check == "differences":
-        return not p.special and not set(p.ops) & NOT_THE_SLOPE
+        return not p.special and not set(p.ops) & NOT_THE_SLOPE and not _has_roots_of_zeros(p)
+    if check == "symbolic":  # which axes go without being named follows from numbers
+        return not re.search(r"squeeze\(\w+\)", dtypes)
     return True
+
+
+def _has_roots_of_zeros(p: Program) -> bool:
+    """Whether a root may be taken of the zeros of a triangle, where the slope is no number."""
+    triangles = {"cholesky", "tril", "triu", "eye", "diagflat", "lu", "qr"}
+    return bool(set(p.ops) & triangles) and bool(set(p.ops) & {"sqrt", "pow", "cbrt", "rsqrt"})
 
 
 NOT_THE_SLOPE = {

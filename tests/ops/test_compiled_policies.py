@@ -30,7 +30,7 @@ FLOATS = (
 INTEGERS = (i8 @ saturate, u8 @ saturate, i32 @ saturate)
 EXACT = {  # the same bits by any order: one rounding, or whole numbers
     "add": lambda x: x + x,
-    "product": lambda x: (x * x + x) * x,
+    "polynomial": lambda x: (x * x + x) * x,
     "cast": lambda x: x.astype(f64).astype(x.dtype),
     "choice": lambda x: op.where(x > 1, x, op.full((), 3, x.dtype)),
     "moved": lambda x: op.concat([op.flip(x, 0), x[2:5] * 2]),

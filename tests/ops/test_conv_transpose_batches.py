@@ -83,3 +83,19 @@ def test_eager_and_jitted_calls_agree_beside_special_values() -> None:
         for k in range(2):  # a NaN or an infinity of x stays in its own image
             alone = f(ts.tensor(x[k : k + 1]), ts.tensor(w)).numpy()
             np.testing.assert_array_equal(alone[0], eager[k])
+
+
+@pytest.mark.parametrize("stride", [2, 3, 5])
+def test_results_shorter_than_the_stride(stride: int) -> None:
+    """Of the phases of a stride some have no place in a short axis."""
+    rng = np.random.default_rng(stride)
+    for n, window, short in [(1, 1, 0), (1, 2, 0), (2, 1, 0), (1, 3, 1), (2, 2, 1)]:
+        x, w = rng.standard_normal((2, 3, n)), rng.standard_normal((3, 4, window))
+
+        def f(x: Any, w: Any, cut: int = short) -> Any:
+            return op.conv_transpose1d(x, w, stride=stride, padding=cut)
+
+        got = ts.jit(f)(ts.tensor(x), ts.tensor(w)).numpy()
+        with override(target="numpy"):
+            want = f(ts.tensor(x), ts.tensor(w)).numpy()
+        np.testing.assert_allclose(got, want, 1e-14, 1e-14)

@@ -11,6 +11,7 @@ import json
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -29,9 +30,10 @@ def tool(name: str) -> ModuleType:
 
 FAULTS = tool("faults").FAULTS
 MUTANTS = tool("mutants")
-COVERING = tool("covering")
 NEAREST = tool("nearest")
 MUTATIONS = tool("mutations")
+WATCHED = tool("watched")
+RANDOM = tool("random_mutants")
 RECORD = json.loads((ROOT / "benchmarks" / "records" / "mutations.json").read_text())
 
 
@@ -105,16 +107,67 @@ def test_mutants_change_what_code_does_and_not_what_it_says() -> None:
     assert {m.scope for m in MUTANTS.mutants_of("f.py", SAMPLE)} == {"f"}
 
 
-def test_the_nearest_test_files_come_first() -> None:
-    row = {"status": 0, "seconds": 1.0}
-    seen = {
-        "wide": {**row, "seen": {"a.py": ["f"], "b.py": ["g", "h"]}},
-        "narrow": {**row, "seen": {"a.py": ["f"]}},
-        "red": {**row, "status": 1, "seen": {"a.py": ["f"]}},
-        "elsewhere": {**row, "seen": {"b.py": ["g"]}},
-    }
-    assert COVERING.near(seen, "a.py", "f") == ["narrow", "wide"]
-    assert [g for g, _ in MUTATIONS.batches(["narrow", "wide"], seen, 1.5)] == [["narrow"]]
+def test_the_lines_of_a_mutant_are_those_that_run_it() -> None:
+    text = (
+        SAMPLE
+        + "\nMOST = 9\n\ndef h():\n    return MOST\n\nTABLE = {\n    1: lambda x: x + 2,\n}\n"
+    )
+    lines = {(m.line, m.old): RANDOM.lines_of(text, m) for m in MUTANTS.mutants_of("f.py", text)}
+    assert lines[2, "3"] == {2, 3, 4, 5, 6, 7, 8}  # a default: whoever calls the function
+    assert lines[5, "7"] == {5}
+    assert lines[8, "max"] == {8}
+    assert lines[10, "9"] == {10, 13}  # a constant: where it is read
+    assert lines[16, "+"] == {15, 16, 17}
+
+
+def test_a_run_that_is_watched_says_which_mutants_it_ran() -> None:
+    text = "def f(x):\n    if x:\n        return 1\n    return 2\n"
+    code = compile(text, "/nowhere/f.py", "exec")
+    watch = WATCHED.Watch({"/nowhere/f.py": {3: (7,), 4: (8, 9)}})
+    assert watch.lines(code) is None  # a module runs when it is imported
+    space: dict[str, Any] = {}
+    exec(code, space)
+    assert watch.lines(space["f"].__code__) == {3: (7,), 4: (8, 9)}
+    frame = type("Frame", (), {"f_code": space["f"].__code__, "f_lineno": 4})()
+    watch._call(frame, "call", None)(frame, "line", None)
+    assert watch.taken() == [8, 9]
+    assert watch.taken() == []
+
+
+def test_lines_that_no_test_runs_are_known(tmp_path: Path) -> None:
+    (tmp_path / "ops").mkdir()
+    (tmp_path / "ops" / "f.py").write_text(SAMPLE)
+    assert RANDOM.never_run(tmp_path, {}) == {"ops/f.py": [4, 5, 6, 7, 8]}
+    assert RANDOM.never_run(tmp_path, {"ops/f.py": {5, 7, 8, 4}}) == {"ops/f.py": [6]}
+    assert RANDOM.never_run(tmp_path, {"ops/f.py": {4, 5, 6, 7, 8}}) == {}
+
+
+def test_a_mutant_is_shown_to_the_tests_that_run_it_and_then_to_its_namesakes(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "tessera").mkdir()
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tessera" / "pools.py").write_text("def best_pool(x):\n    return x < 1\n")
+    (tmp_path / "tests" / "test_pools.py").write_text("def test_a(): assert best_pool\n")
+    (tmp_path / "tests" / "test_other.py").write_text("def test_b(): assert 1\n")
+    names = NEAREST.Names(tmp_path / "tessera", tmp_path / "tests")
+    m = MUTANTS.mutants_of("pools.py", (tmp_path / "tessera" / "pools.py").read_text())[0]
+    found = RANDOM.Map()
+    out = tmp_path / "out"
+    rows = [("", 0.0, [], False), ("tests/test_other.py::test_b", 1.0, [0], False)]
+    rows += [
+        ("tests/test_other.py::test_slow", 99.0, [0], False),
+        ("tests/test_other.py::test_red", 1.0, [0], True),
+    ]
+    rows += [("tests/test_pools.py::test_a", 1.0, [], False)]
+    keys = ("test", "seconds", "hit", "failed")
+    out.write_text("\n".join(json.dumps(dict(zip(keys, r, strict=True))) for r in rows))
+    found.read("tests/test_other.py", out, ended=True)
+    assert found.failed == ["tests/test_other.py::test_red"]
+    groups, whole = RANDOM.asked(m, 0, found, names, budget=45)
+    assert groups == [["tests/test_other.py::test_b"], ["tests/test_pools.py::test_a"]]
+    assert not whole  # the slow one is left out
+    assert RANDOM.asked(m, 0, found, names, budget=200)[1]
 
 
 def test_tests_that_share_rare_names_with_a_function_are_near(tmp_path: Path) -> None:
@@ -134,19 +187,6 @@ def test_tests_that_share_rare_names_with_a_function_are_near(tmp_path: Path) ->
     assert names.files("ops/pools.py", words)[0] == "tests/ops/test_pools.py"
     words = names.words("core/other.py", "unrelated")
     assert names.files("core/other.py", words)[0] == "tests/core/test_other.py"
-
-
-def test_near_tests_run_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Item:
-        def __init__(self, name: str):
-            self.name, self.function = name, len
-
-    items = [Item("test_x[add]"), Item("test_x[pool-3]"), Item("test_y")]
-    NEAREST.pytest_collection_modifyitems(items)
-    assert [i.name for i in items] == ["test_x[add]", "test_x[pool-3]", "test_y"]
-    monkeypatch.setenv(NEAREST.WORDS, json.dumps({"pool": 1.0}))
-    NEAREST.pytest_collection_modifyitems(items)
-    assert [i.name for i in items] == ["test_x[pool-3]", "test_x[add]", "test_y"]
 
 
 def test_the_record_of_random_mutants_adds_up() -> None:

@@ -6,6 +6,7 @@ GPU needs to be there.  What is made is bound to a device by program.py.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -286,8 +287,12 @@ class GpuLowering(Views):
     def _made_before(
         self, e: Expansion, launch: Launch, ins: tuple[str, ...], outs: tuple[str, ...]
     ) -> tuple[str, ...]:
-        """Where the same was made of the same tensors for another primitive, as channels last; () if nowhere."""
-        if not set(launch.outputs) <= set(e.between):
+        """Where the same was made of the same tensors for another primitive, as channels last; () if nowhere.
+
+        A buffer that a later launch writes again, as the words of a sort, belongs to one primitive alone.
+        """
+        once = Counter(n for each in e.launches for n in each.outputs)
+        if any(n not in e.between or once[n] > 1 for n in launch.outputs):
             return ()
         there = self._copies.setdefault((launch.kernel.hash, ins), outs)
         if there == outs:

@@ -64,9 +64,12 @@ def parts_of(
         "padding": (*zeros, *p["padding"]),
     }  # fmt: skip
     sizes = (*ones, *x.shape[2:])
-    parts, base = [], 0
+    parts: list[Part] = []
+    base = 0
     for found in all_phases(window, filled):
         counts = tuple(a.count(n) for a, n in zip(found, sizes, strict=True))
+        if any(n == 0 for n in counts) and parts:  # an axis shorter than the stride
+            continue
         problem = Problem(
             ct.shape[0], groups, into, made, (*ones, *ct.shape[2:]), tuple(a.size for a in found),
             counts, (1,) * MOST_AXES, tuple(a.dilation for a in found),

@@ -45,10 +45,15 @@ def target_machine() -> Any:
     )
 
 
+def llvm_version() -> str:
+    """The version of LLVM."""
+    return ".".join(map(str, llvm.llvm_version_info))
+
+
 @cache
 def architecture() -> str:
     """What machine code depends on: triple, CPU, its features, and the versions of LLVM."""
-    version = f"llvm {'.'.join(map(str, llvm.llvm_version_info))} llvmlite {llvmlite.__version__}"
+    version = f"llvm {llvm_version()} llvmlite {llvmlite.__version__}"
     return f"{llvm.get_default_triple()} {llvm.get_host_cpu_name()} {_features()} {version}"
 
 

@@ -1098,7 +1098,7 @@ template <class... A> Result sqrtm(const A &...given) { return detail::call("sqr
 template <class... A> Result square(const A &...given) { return detail::call("square", given...); }
 /** (x + sqrt(x^2 + b)) / 2, a smooth relu.  Python: op.squareplus(x, b=4.0) */
 template <class... A> Result squareplus(const A &...given) { return detail::call("squareplus", given...); }
-/** x without axes of size 1: those named, or all of them.  Python: op.squeeze(x, axis=None) */
+/** x without axes of size 1: those named, or all that are 1 whatever a symbolic size is.  Python: op.squeeze(x, axis=None) */
 template <class... A> Result squeeze(const A &...given) { return detail::call("squeeze", given...); }
 /** Tensors of one shape joined along a new axis.  Python: op.stack(xs, axis=0) */
 template <class... A> Result stack(const A &...given) { return detail::call("stack", given...); }
