@@ -79,7 +79,9 @@ def shapes(width: int) -> dict[str, tuple[int, ...]]:
 def planned(name: str) -> int:
     """Bytes that a run on an H200 takes beside its inputs."""
     zeros = {n: ts.zeros(s, bf16) for n, s in shapes(WIDTH).items()}  # all layers may be one here
-    lowered = gradient(name, "cuda:sm_90").lower([zeros] * LAYERS, ts.zeros((BATCH, SEQ, WIDTH), bf16))
+    lowered = gradient(name, "cuda:sm_90").lower(
+        [zeros] * LAYERS, ts.zeros((BATCH, SEQ, WIDTH), bf16)
+    )
     assert not lowered.host_steps, lowered.host_steps
     return int(lowered.memory.peak)
 

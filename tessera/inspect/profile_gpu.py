@@ -179,7 +179,8 @@ class GpuRecorder:
     def _move(self, p: GpuProgram, access: Access, step: Any, *rest: Any) -> None:
         with self._lock:
             device, engines = self._device(p.gpu), p.gpu.engines
-            engines.times = times = []
+            times: list[tuple[Event, Event]] = []
+            engines.times = times
             try:
                 with nvtx.named(access.name):
                     _usual_move(p, access, step, *rest)

@@ -1,7 +1,8 @@
 """Values that a derivative keeps elsewhere: written out by the forward pass, read back by the backward pass.
 
-From a GPU they go to pinned memory of the host, by copies beside the kernels (compile/gpu/offload.py); on a CPU,
-whose memory that is, to a file without a name in the temporary folder.  What was written is a number in the program, and is read once.
+From a GPU they go to pinned memory of the host, by copies beside the kernels (compile/gpu/offload.py);
+on a CPU, whose memory that is, to a file without a name in the temporary folder.  What was written is a
+number in the program, and is read once.
 """
 
 from __future__ import annotations

@@ -109,7 +109,9 @@ def test_a_pullback_of_another_program_reads_them_back_once(lazy: FakeCuda) -> N
 
 def test_layers_of_a_scan_are_written_out(lazy: FakeCuda) -> None:
     def run(ws: Any, x: Any, policy: Any) -> Any:
-        layer = ts.checkpoint(lambda x, w: x + op.tanh(op.checkpoint_name(x @ w, "h")), policy=policy)
+        layer = ts.checkpoint(
+            lambda x, w: x + op.tanh(op.checkpoint_name(x @ w, "h")), policy=policy
+        )
         return op.sum(op.square(ts.scan(lambda x, w: (layer(x, w), op.sum(x)), x, ws)[0]))
 
     ws, x = on_gpu(op.stack(weights()[:3])), on_gpu(rows())

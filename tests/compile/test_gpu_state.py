@@ -20,8 +20,24 @@ KINDS: dict[str, dict[str, Any]] = {
 MASK = np.uint8  # bits are compared as bytes
 
 Sizes = dict[str, Any]
-SMALL: Sizes = {"batch": 2, "heads": 2, "shared": 1, "dim": 8, "seq": 12, "room": 32, "dtype": "bf16"}
-LARGE: Sizes = {"batch": 3, "heads": 8, "shared": 2, "dim": 64, "seq": 200, "room": 384, "dtype": "bf16"}
+SMALL: Sizes = {
+    "batch": 2,
+    "heads": 2,
+    "shared": 1,
+    "dim": 8,
+    "seq": 12,
+    "room": 32,
+    "dtype": "bf16",
+}
+LARGE: Sizes = {
+    "batch": 3,
+    "heads": 8,
+    "shared": 2,
+    "dim": 64,
+    "seq": 200,
+    "room": 384,
+    "dtype": "bf16",
+}
 PLACES = [
     pytest.param(("fake", SMALL, (1, 7)), id="fake"),
     *(

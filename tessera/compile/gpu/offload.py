@@ -178,7 +178,5 @@ def _begin_gets(
                 ahead.append((k, size))
         numbers = (n for n, _ in begins if n not in access.reads)
         values = (v for _, v in begins if v not in access.writes)
-        grown = replace(
-            access, reads=(*access.reads, *numbers), writes=(*access.writes, *values)
-        )
+        grown = replace(access, reads=(*access.reads, *numbers), writes=(*access.writes, *values))
         steps[i] = grown, replace(c, begins=tuple(begins))

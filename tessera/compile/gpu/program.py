@@ -64,7 +64,9 @@ class GpuProgram(Slots):
         self.gpu, self.host = gpu, host
         self.types, self.views, self.tables = image.types, image.views, image.tables
         self.origin: dict[str, Any] = dict(image.origin)
-        self.moves: dict[tuple[str, str], int] = {}  # steps, by the engine and the value that it copies
+        self.moves: dict[
+            tuple[str, str], int
+        ] = {}  # steps, by the engine and the value that it copies
         steps = [self._hosted(a, s) if isinstance(s, HostCall) else (a, s) for a, s in image.steps]
         steps = offload.beside(steps, self.types, self._root)
         for i, (_, c) in enumerate(steps):
