@@ -8,9 +8,11 @@ import importlib
 import linecache
 import os
 import sys
+import threading
 import warnings
+from collections.abc import Iterator
 from types import CodeType, FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 # Files of the standard library through which our own code runs for the user.
 _BETWEEN = frozenset((contextlib.__file__, functools.__file__, importlib.__file__))
@@ -28,6 +30,88 @@ class Location(NamedTuple):
     def __str__(self) -> str:
         text = linecache.getline(self.file, self.line).strip()
         return f"{self.file}:{self.line}" + (f": {text}" if text else "")
+
+
+class Marked(Location):
+    """A line with what was going on: the module that was called, and the part of a training step.
+
+    It equals the plain line, so nothing but a picture depends on it.
+    """
+
+    module: str
+    phase: str  # "", "backward" or "update"
+
+    def __repr__(self) -> str:
+        return f"Location(file={self.file!r}, line={self.line})"
+
+
+class _Scope(threading.local):
+    """What is being traced on this thread: modules from the outside in with their paths, part of a step."""
+
+    modules: tuple[tuple[Any, str], ...] = ()
+    phase = ""
+
+
+_SCOPE = _Scope()
+
+
+def mark(where: Location | None, module: str = "", phase: str = "") -> Location | None:
+    """The line with a module and a part of a step; marks that it has and that are not given stay."""
+    if where is None:
+        return None
+    module = module or getattr(where, "module", "")
+    phase = phase or getattr(where, "phase", "")
+    if not module and not phase:
+        return where
+    made = Marked(where.file, where.line)
+    made.module, made.phase = module, phase
+    return made
+
+
+def place() -> Location | None:
+    """The line of the caller, marked by what is being traced."""
+    where, s = caller(), _SCOPE
+    if not s.modules and not s.phase:
+        return where
+    return mark(where, s.modules[-1][1] if s.modules else "", s.phase)
+
+
+@contextlib.contextmanager
+def during(phase: str) -> Iterator[None]:
+    """Mark lines that are traced in the block as this part of a training step."""
+    before, _SCOPE.phase = _SCOPE.phase, phase
+    try:
+        yield
+    finally:
+        _SCOPE.phase = before
+
+
+@contextlib.contextmanager
+def inside(module: Any) -> Iterator[None]:
+    """Mark lines that are traced in the block by the path of a module: block, layers.3.attention."""
+    outer = _SCOPE.modules
+    if outer and outer[-1][0] is module:  # a subclass that calls its base
+        yield
+        return
+    name = _field(outer[-1][0], module) if outer else ""
+    path = f"{outer[-1][1]}.{name}" if name else type(module).__name__
+    _SCOPE.modules = (*outer, (module, path))
+    try:
+        yield
+    finally:
+        _SCOPE.modules = outer
+
+
+def _field(owner: Any, part: Any) -> str:
+    """The field of a module that holds a part, with its index or key; "": none does."""
+    for name, x in vars(owner).items():
+        if x is part:
+            return str(name)
+        held = list(enumerate(x)) if isinstance(x, list | tuple) else ()
+        for key, y in x.items() if isinstance(x, dict) else held:
+            if y is part:
+                return f"{name}.{key}"
+    return ""
 
 
 def pass_over(folder: str) -> None:

@@ -32,7 +32,6 @@ from tessera.inspect.page_gpu import (
     gpu_data,
     on_the_host,
 )
-from tessera.inspect.page_groups import groups_of
 from tessera.inspect.page_rewrites import rewrites_data
 from tessera.inspect.page_timeline import name_of, numbers_of, timeline_of
 from tessera.inspect.profile import profile
@@ -47,6 +46,7 @@ from tessera.runtime.threads import thread_count
 from tessera.tune.roofline import peaks_here
 
 Shown = tuple[dict[str, Any], dict[str, Any]]  # at once, and when it is looked at
+_TURNS = 10  # of a loop whose turns are not known before it runs
 _RUNS, _LONGEST = 5, 1.0  # of the program whose kernels are timed, and the seconds for all runs
 
 
@@ -114,7 +114,7 @@ def run_page(
             largest[c.name] = replace(c, executable=e, data=[data_of(v, c.name) for v in given])
     programs: list[Shown] = []
     first: dict[str, int] = {}
-    for name, c in sorted(largest.items(), key=lambda x: -_size(x[1])):
+    for name, c in sorted(largest.items(), key=lambda x: -_weight(x[1].executable)):
         tell(f"timing {name} ({len(first) + 1} of {len(largest)})")
         first[name] = len(programs)
         shown = programs_of(c.executable, c.data)
@@ -138,6 +138,11 @@ def run_page(
     if watched is not None:
         whole["watched"] = watched.data()
     return render([(data | whole, texts) for data, texts in programs])
+
+
+def _weight(e: MachineExecutable) -> int:
+    """Which program is shown first: the one of most ops, those of loops counted as ten turns."""
+    return len(e.graph.nodes) + sum(_TURNS * _weight(r) for r in e.regions.values())
 
 
 def _size(c: Compilation) -> int:
@@ -242,8 +247,7 @@ def _shown(
         "rewrites": rewrites_data(log, c.places),
     }  # fmt: skip
     places = c.places.data()
-    groups = groups_of(data["nodes"], places["functions"])
-    return data | places | {"groups": groups}, c.texts
+    return data | places | c.grouped(data, places["functions"]), c.texts
 
 
 def _seconds(

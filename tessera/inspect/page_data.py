@@ -20,6 +20,7 @@ from tessera.compile.passes import GRAPH, TARGET, TILE
 from tessera.core.kernels import Kernels
 from tessera.core.source import Location
 from tessera.core.types import TensorType
+from tessera.inspect.page_groups import groupings
 from tessera.inspect.page_kernels import launch_of, written_kernel
 from tessera.inspect.page_labels import label_of, written_ops
 from tessera.inspect.page_layout import layered
@@ -48,6 +49,7 @@ from tessera.tune.roofline import Peaks
 
 Data = dict[str, Any]
 T = TypeVar("T")
+_PHASES = ("", "backward", "update")  # of a training step; the rest is forward
 _LETTER, _SIDE = 7.2, 18.0  # width of a letter, and of a node beside its letters
 
 
@@ -95,6 +97,17 @@ def functions_in(file: str) -> dict[int, str]:
     return found
 
 
+class Words:
+    """Texts that many nodes share, numbered; 0 is the empty one."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, int] = {"": 0}
+
+    def number(self, text: str) -> int:
+        """The number of a text."""
+        return self.known.setdefault(text, len(self.known))
+
+
 class Collector:
     """Takes a program apart, level by level, and times what lowers it."""
 
@@ -105,7 +118,7 @@ class Collector:
     ):
         self.record = [s for s in record if s.level == GRAPH]
         self.graph, self.calls = self.record[-1].graph, calls
-        self.places = Places()
+        self.places, self.words = Places(), Words()
         self.lower: list[Data] = [  # what the passes below Graph IR took
             {"name": s.name, "seconds": s.seconds, "level": s.level}
             for s in record
@@ -171,7 +184,9 @@ class Collector:
             out.append({
                 "op": label, "kind": kind_of(node), "type": ", ".join(str(v.type) for v in values),
                 "params": "" if node is None else ", ".join(params_of(node)), "in": given,
-                "place": self.places.number(None if node is None else node.location),
+                "place": self.places.number(where := None if node is None else node.location),
+                "module": self.words.number(getattr(where, "module", "")),
+                "phase": 0 if node is None else _PHASES.index(getattr(where, "phase", "")),
                 "steps": steps, "names": names, "x": round(x, 1), "y": layer, "w": round(widths[i], 1),
             })  # fmt: skip
         return out
@@ -180,6 +195,12 @@ class Collector:
         found = [self.links.get(v, Link()) for v in values]
         steps = dict.fromkeys(s for x in found for s in x.steps)
         return list(steps), list(dict.fromkeys(n for x in found for n in x.names))
+
+    def grouped(self, data: Data, functions: Sequence[str]) -> Data:
+        """By what the picture of the graph can be grouped; the groups are read when it is looked at."""
+        modules, steps = list(self.words.known), [s["label"] or s["name"] for s in data["steps"]]
+        found = self.texts["groups"] = groupings(data["nodes"], functions, modules, steps)
+        return {"grouped": list(found), "modules": modules}
 
     # Schedule IR
 

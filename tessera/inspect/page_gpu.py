@@ -91,7 +91,8 @@ def gpu_data(traced: Graph, sizes: Mapping[str, int], name: str) -> tuple[Data, 
         "peaks": {"flops": peaks.flops if peaks else 0, "bandwidth": peaks.bandwidth if peaks else 0,
                   "threads": 0, "name": machine},
     }  # fmt: skip
-    return data | c.places.data(), c.texts
+    places = c.places.data()
+    return data | places | c.grouped(data, places["functions"]), c.texts
 
 
 class GpuCollector(Collector):

@@ -1,6 +1,7 @@
-"""Groups of a large graph: runs of ops of one function of the source, few enough to be read in one picture.
+"""Groups of a graph, few enough to be read: by module, function, kernel or part of a training step.
 
-Groups are stretches of the graph's own order, so their picture has no cycles.
+Modules and functions are stretches of the graph's own order, kernels and parts stand in the order in which
+they run, so their picture has no cycles.
 """
 
 from __future__ import annotations
@@ -11,28 +12,75 @@ from typing import Any
 
 from tessera.inspect.page_layout import layered
 
-MANY = 300  # nodes: a smaller graph is shown whole
+FEW = 12  # ops of a graph that has groups
+PHASES = ("forward", "backward", "update")
 _MOST = 120  # groups of a picture
-_LETTER, _SIDE = 7.2, 22.0
+_LETTER, _SIDE, _LONGEST = 7.2, 22.0, 34
 _ROWS, _APART = 14, 60.0  # layers of a column, and the room between columns
+_Run = tuple[str, list[int]]
 _ORDER = ("contraction", "control", "whole", "fold", "elementwise", "move", "constant")
 
 
-def groups_of(nodes: Sequence[dict[str, Any]], functions: Sequence[str]) -> list[dict[str, Any]]:
-    """The groups of a graph, with their places in the picture; none where the graph is small."""
+def groupings(
+    nodes: Sequence[dict[str, Any]],
+    functions: Sequence[str],
+    modules: Sequence[str] = (),
+    steps: Sequence[str] = (),
+) -> dict[str, list[dict[str, Any]]]:
+    """The groups of a graph, with their places in the picture; none where the graph is small.
+
+    By module, by function of the source, by kernel, and by the parts of a training step.
+    """
     own = [i for i, n in enumerate(nodes) if n["kind"] != "input"]
-    if len(own) <= MANY:
-        return []
-    runs = _runs(own, [_name(nodes[i], functions) for i in own])
-    if len(runs) > _MOST:
-        runs = _runs(own, [_name(nodes[i], functions).partition(".")[0] for i in own])
-    while len(runs) > _MOST:  # neighbours together
+    if len(own) < FEW:
+        return {}
+    out = {}
+    if any(nodes[i].get("module") for i in own):
+        names = [_part(modules[nodes[i]["module"]], nodes[i]["phase"]) for i in own]
+        out["module"] = _placed(nodes, _shorter(own, names))
+    out["function"] = _placed(nodes, _shorter(own, [_name(nodes[i], functions) for i in own]))
+    if len({nodes[i].get("phase", 0) for i in own}) > 1:
+        out["phase"] = _placed(nodes, _gathered(own, [nodes[i]["phase"] for i in own], PHASES))
+    if steps:
+        last = [max(nodes[i]["steps"], default=-1) for i in own]
+        out["kernel"] = _placed(nodes, _joint(_gathered(own, last, steps)))
+    return out
+
+
+def _part(module: str, phase: int) -> str:
+    """A module in a part of a step: its name, and which part unless it is the forward one."""
+    return f"{module} {PHASES[phase]}".strip() if phase else module
+
+
+def _gathered(own: Sequence[int], keys: Sequence[int], names: Sequence[str]) -> list[_Run]:
+    """The nodes of one key together, in the order of the keys; what has none belongs to the first."""
+    found: dict[int, list[int]] = {}
+    for i, k in zip(own, keys, strict=True):
+        found.setdefault(max(k, 0), []).append(i)
+    return [(names[k], found[k]) for k in sorted(found)]
+
+
+def _shorter(own: Sequence[int], names: Sequence[str]) -> list[_Run]:
+    """Runs of one name, by names of fewer parts where there are too many to be read."""
+    runs = _runs(own, names)
+    for depth in range(max((x.count(".") for x in names), default=0), 0, -1):
+        if len(runs) <= _MOST:
+            return runs
+        runs = _runs(own, [_cut(x, depth) for x in names])
+    return _joint(runs)
+
+
+def _cut(name: str, depth: int) -> str:
+    path, _, phase = name.partition(" ")
+    return " ".join(x for x in (".".join(path.split(".")[:depth]), phase) if x)
+
+
+def _joint(runs: list[_Run]) -> list[_Run]:
+    """Neighbours together, until there are few enough."""
+    while len(runs) > _MOST:
         pairs = [runs[i : i + 2] for i in range(0, len(runs), 2)]
         runs = [(_joined([name for name, _ in p]), [n for _, ns in p for n in ns]) for p in pairs]
-    return _placed(nodes, runs)
-
-
-_Run = tuple[str, list[int]]
+    return runs
 
 
 def _name(n: dict[str, Any], functions: Sequence[str]) -> str:
@@ -47,6 +95,21 @@ def _runs(own: Sequence[int], names: Sequence[str]) -> list[_Run]:
         filled.append(last)
     found = groupby(zip(filled, own, strict=True), key=lambda x: x[0])
     return [(name or "program", [i for _, i in run]) for name, run in found]
+
+
+def _short(name: str) -> str:
+    """The end of a path that says which one it is: layers.3.up of model.layers.3.up, up of mlp.up."""
+    path, _, phase = name.partition(" ")
+    if "," in name or "." not in path:
+        return _clipped(name)
+    parts = path.split(".")
+    numbered = [i for i, x in enumerate(parts) if x.isdecimal()]
+    begin = max(numbered[-1] - 1, 0) if numbered else len(parts) - 1
+    return _clipped(f"{'.'.join(parts[begin:])} {phase}".strip())
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
 def _joined(names: Sequence[str]) -> str:
@@ -71,8 +134,9 @@ def _placed(nodes: Sequence[dict[str, Any]], runs: Sequence[_Run]) -> list[dict[
     operands = []
     for g, (_, ns) in enumerate(runs):
         read = (owner[m] for i in ns for m in nodes[i]["in"] if m in owner)
-        operands.append(list(dict.fromkeys(m for m in read if m != g)))
-    labels = [f"{name.rpartition('.')[2]} · {len(ns)}" for name, ns in runs]
+        # Groups of one kernel or part may read each other both ways: an edge goes down.
+        operands.append(list(dict.fromkeys(m for m in read if m < g)))
+    labels = [f"{_short(name)} · {len(ns)}" for name, ns in runs]
     widths = [_LETTER * len(x) + _SIDE for x in labels]
     spots = _folded(layered(operands, widths), widths)
     out = []

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, ParamSpec
 
 from tessera.core.blame import blames_arguments, brief, wanting
 from tessera.core.errors import OperandError, located
+from tessera.core.source import during
 from tessera.lang import habits
 from tessera.lang.linear_state import successor
 
@@ -91,7 +92,8 @@ def _on_states(
                 "opt.init(params) gave; "
                 "the order is update(grads, state, params)"
             )
-        new, after = step(grads, state, params)
+        with during("update"):
+            new, after = step(grads, state, params)
         return new, successor(state, after)
 
     return update

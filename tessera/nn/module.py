@@ -35,7 +35,8 @@ from tessera.core.errors import (
     TreeError,
     located,
 )
-from tessera.ir.graph.ir import Value
+from tessera.core.source import inside
+from tessera.ir.graph.ir import Value, current_builder
 from tessera.lang.trace import is_tensor
 
 M = TypeVar("M", bound="Module")
@@ -57,8 +58,9 @@ class Module:
         for f in dataclasses.fields(cls):  # type: ignore[arg-type]
             if "static" not in f.metadata and is_static(_annotation(cls, f)):
                 f.metadata = types.MappingProxyType({**f.metadata, "static": True})
-        if "__call__" in vars(cls) and cls.__module__.startswith(_OWN):
-            cls.__call__ = _called(cls, cls.__call__)  # type: ignore[method-assign]
+        if isinstance(vars(cls).get("__call__"), types.FunctionType):
+            explained = _called if cls.__module__.startswith(_OWN) else _traced
+            cls.__call__ = explained(cls, cls.__call__)  # type: ignore[method-assign]
         build = given or cls.__init__
         cls.__init__ = _sealed(cls, build, by_hand=given is not None)  # type: ignore[method-assign]
         if not shown:
@@ -115,12 +117,28 @@ def _called(cls: type, call: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(call)
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
         try:
-            return call(self, *args, **kwargs)
+            if current_builder() is None:
+                return call(self, *args, **kwargs)
+            with inside(self):
+                return call(self, *args, **kwargs)
         except TypeError as e:
             if isinstance(e, TesseraError):
                 raise
             error = blamed(f"nn.{cls.__name__}", call, (self, *args), kwargs, e)
         raise error
+
+    return __call__
+
+
+def _traced(cls: type, call: Callable[..., Any]) -> Callable[..., Any]:
+    """What a layer of the user's computes; while it is traced, ops know that they are part of it."""
+
+    @functools.wraps(call)
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+        if current_builder() is None:
+            return call(self, *args, **kwargs)
+        with inside(self):
+            return call(self, *args, **kwargs)
 
     return __call__
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from tessera.core.errors import RuleError
 from tessera.core.held import held
+from tessera.core.source import mark
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Builder, Graph, Node, Value, bind, building, current_builder
 from tessera.ops.define import cast_to, full_of, wide
@@ -216,7 +217,7 @@ class Linearized:
             if all(c is None for c in mine):
                 continue
             if builder is not None:
-                builder.location = n.location
+                builder.location = mark(n.location, phase="backward")
             if n.op.name in REGION_ACCUMULATE:
                 _accumulate(n, mine, linear, cts)
                 continue

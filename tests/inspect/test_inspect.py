@@ -280,7 +280,7 @@ def test_the_command(tmp_path, capsys, monkeypatch):
 # In a browser ---------------------------------------------------------------------------------
 
 
-def browse(text, tmp_path, script, *options):
+def browse(text, tmp_path, script, *options, mark=""):
     """What a script on a page finds out, in a browser without a window."""
     watch = "<script>window.failures = []; onerror = m => failures.push(m)</script>"
     tell = (
@@ -294,7 +294,7 @@ def browse(text, tmp_path, script, *options):
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--dump-dom"]
     flags += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
     made = subprocess.run(
-        [BROWSER, *flags, f"--user-data-dir={tmp_path / 'profile'}", *options, path.as_uri()],
+        [BROWSER, *flags, f"--user-data-dir={tmp_path / 'profile'}", *options, path.as_uri() + mark],
         capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
     found = re.search(r'<pre id="told">(.*?)</pre>', made.stdout, re.DOTALL)
@@ -358,7 +358,7 @@ def test_in_a_browser_two_thousand_nodes_are_painted_at_once(shown, tmp_path):
         {**x, "in": [j + n * i for j in x["in"]], "y": x["y"] + 20 * i}
         for i in range(2000 // n + 1) for x in data["nodes"]
     ]  # fmt: skip
-    script = 'show("picture"); picture.fit(true); picture.paint(); document.body.offsetHeight; return [$$("#picture .node").length, failures]'
+    script = 'show("picture"); $("#folded").checked = false; picture.use("all"); picture.fit(true); picture.paint(); document.body.offsetHeight; return [$$("#picture .node").length, failures]'
     drawn, failures = browse(render([(data, texts)]), tmp_path, script)
     assert failures == []
     assert drawn == len(data["nodes"]) > 2000

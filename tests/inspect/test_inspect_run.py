@@ -13,7 +13,7 @@ import pytest
 
 import tessera as ts
 from tessera import cli, op
-from tessera.inspect.page_groups import MANY, groups_of
+from tessera.inspect.page_groups import FEW, groupings
 from tessera.inspect.page_labels import label_of, written_ops
 from tests.inspect.test_inspect import browse
 
@@ -76,7 +76,8 @@ def test_every_compilation_is_listed_with_its_reason(page: Path) -> None:
 
 
 def test_kernels_have_names_that_say_what_they_are(page: Path) -> None:
-    labels = [s["label"] for s in data_of(page)[0]["steps"]]
+    layer = next(d for d in data_of(page) if d["name"] == "layer")
+    labels = [s["label"] for s in layer["steps"]]
     assert "matmul 12x8x16 + gelu" in labels
     assert any(x.startswith("softmax 12x8") for x in labels), labels
 
@@ -98,7 +99,7 @@ def test_kernels_host_calls_and_loops_have_times_below_the_roof(page: Path) -> N
 
 
 def test_places_know_their_functions(page: Path) -> None:
-    assert {"project", "layer"} <= set(data_of(page)[0]["functions"])
+    assert {"project", "layer"} <= {x for d in data_of(page) for x in d["functions"]}
 
 
 @pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
@@ -108,7 +109,9 @@ const out = {first: tab, groups: $$("#overview [data-group]").length, rows: $$("
 $("#overview [data-group]").dispatchEvent(new MouseEvent("click", {bubbles: true})); out.then = tab; out.picked = sel.nodes.size;
 document.body.dispatchEvent(new KeyboardEvent("keydown", {key: "o", bubbles: true})); out.again = tab;
 $("#overview rect[data-step]").dispatchEvent(new MouseEvent("click", {bubbles: true})); out.step = tab; out.failures = failures; return out;"""
-    out = browse(page.read_text(), tmp_path, script, "--window-size=390,800")
+    number = next(i for i, d in enumerate(data_of(page)) if d["name"] == "layer")
+    mark = f"#p{number}/overview"
+    out = browse(page.read_text(), tmp_path, script, "--window-size=390,800", mark=mark)
     assert out["failures"] == []
     assert (out["first"], out["then"], out["again"], out["step"]) == (
         "overview",
@@ -133,21 +136,27 @@ def test_a_label_names_what_was_written() -> None:
 
 def nodes(count: int) -> list[dict[str, Any]]:
     return [{"kind": "input", "place": -1, "in": []}] + [
-        {"kind": "contraction" if i % 7 == 0 else "elementwise", "place": i // 10 % 3, "in": [i]}
+        {"kind": "contraction" if i % 7 == 0 else "elementwise", "place": i // 10 % 3, "in": [i],
+         "module": i // 5 % 180 + 1, "phase": 3 * i // count, "steps": [i // 8]}
         for i in range(count)
-    ]
+    ]  # fmt: skip
 
 
-@pytest.mark.parametrize("count", [MANY + 1, 2000, 20000])
+@pytest.mark.parametrize("count", [FEW, 2000, 20000])
 def test_a_large_graph_is_few_groups_without_cycles(count: int) -> None:
     given = nodes(count)
-    found = groups_of(given, ["model.attention", "model.mlp", "model.norm"])
-    assert 1 <= len(found) <= 120
-    assert sorted(i for g in found for i in g["nodes"]) == list(range(1, count + 1))
-    assert all(m < g for g, x in enumerate(found) for m in x["in"])
-    assert len({(x["x"], x["y"]) for x in found}) == len(found)
+    modules = ["", *(f"net.blocks.{i}.{x}" for i in range(90) for x in ("up", "down"))]
+    steps = [f"step_{i}" for i in range(count // 8 + 1)]
+    every = groupings(given, ["model.attention", "model.mlp", "model.norm"], modules, steps)
+    assert list(every) == ["module", "function", "phase", "kernel"]
+    for found in every.values():
+        assert 1 <= len(found) <= 120
+        assert sorted(i for g in found for i in g["nodes"]) == list(range(1, count + 1))
+        assert all(m < g for g, x in enumerate(found) for m in x["in"])
+        assert len({(x["x"], x["y"]) for x in found}) == len(found)
+    assert [g["name"] for g in every["phase"]] == ["forward", "backward", "update"]
 
 
 def test_a_small_graph_has_no_groups() -> None:
-    assert groups_of(nodes(MANY), ["a", "b", "c"]) == []
+    assert groupings(nodes(FEW - 1), ["a", "b", "c"]) == {}
     assert np.asarray(ts.ones(3)).shape == (3,)

@@ -14,7 +14,7 @@ import tessera as ts
 from tessera import op
 from tessera.inspect.page import render
 from tessera.inspect.page_compare import programs_in
-from tessera.inspect.page_groups import groups_of
+from tessera.inspect.page_groups import groupings
 from tessera.inspect.page_layout import layered
 from tests.inspect.test_inspect import browse
 
@@ -23,8 +23,11 @@ LAYERS, OPS = 1000, 20  # of the drawn model, and of each of its layers
 KINDS = ("contraction", "elementwise", "fold", "move")
 
 
-def large(folder: Path) -> str:
-    """The page of a small program whose graph is replaced by one of 20,000 ops, placed and grouped as any."""
+def large(folder: Path, steps: int = 0) -> str:
+    """The page of a small program whose graph is replaced by one of 20,000 ops, placed and grouped as any.
+
+    With steps its schedule, its memory and its timeline are so long, too.
+    """
     path = ts.jit(lambda x: op.relu(x @ x)).inspect(ts.ones((4, 4)), path=folder / "small.html")
     (data, texts), *_ = programs_in(path.read_text(), "small")
     operands: list[list[int]] = [[]]
@@ -39,21 +42,48 @@ def large(folder: Path) -> str:
     blank = dict(data["nodes"][-1])
     nodes = [
         blank | {"op": name, "kind": KINDS[i % 4], "in": given, "x": round(x, 1), "y": y, "w": 60.0, "place": i // OPS % 2,
-                 "names": [], "steps": []}
+                 "names": [], "steps": [], "phase": 0, "module": 0}
         for i, (name, given, (x, y)) in enumerate(zip(labels, operands, spots, strict=True))
     ]  # fmt: skip
     functions = ["attention", "mlp"]
     places = [[0, 1], [0, 2]]
-    groups = groups_of(nodes, functions)
-    steps = [s | {"places": []} for s in data["steps"]]
+    groups = groupings(nodes, functions)
+    rows = [s | {"places": []} for s in data["steps"]]
+    many = [
+        rows[i % len(rows)] | {"name": f"step_{i}", "makes": [], "seconds": 1e-6 * (i % 50 + 1)}
+        for i in range(steps)
+    ]
+    for i, n in enumerate(nodes if steps else ()):
+        n["steps"] = [i * steps // len(nodes)]
     changed = {
         "nodes": nodes,
-        "groups": groups,
+        "grouped": list(groups),
         "functions": functions,
         "places": places,
-        "steps": steps,
+        "steps": many or rows,
     }
-    return render([(data | changed, texts)])
+    if steps:
+        changed |= _long(data, steps)
+    return render([(data | changed, texts | {"groups": groups})])
+
+
+def _long(data: dict[str, Any], steps: int) -> dict[str, Any]:
+    """The memory, the timeline and the lines of a schedule of so many steps."""
+    lives = [
+        {"kind": ("arena", "result")[i % 2], "space": "arena", "offset": 64 * (i % 97), "size": 64, "first": i,
+         "last": min(i + 9, steps - 1), "lives": [[f"t{i}", "f32[16]", i, min(i + 9, steps - 1)]]}
+        for i in range(steps)
+    ]  # fmt: skip
+    memory = data["memory"] | {
+        "arena": 64 * 97, "storages": lives, "steps": [{"name": f"step_{i}", "temporary": 0} for i in range(steps)],
+    }  # fmt: skip
+    spans = [[i, 1000 * i, 1000 * i + 900, 1.0] for i in range(steps)]
+    rows = [data["timeline"]["rows"][0] | {"spans": spans}]
+    lines = {
+        "lines": [f"kernel step_{i}" for i in range(steps)], "steps": list(range(steps)), "names": [[]] * steps,
+        "places": [-1] * steps,
+    }  # fmt: skip
+    return {"memory": memory, "timeline": {"wall": 1000 * steps, "rows": rows}, "schedule": lines}
 
 
 LOOK = """
@@ -78,8 +108,10 @@ def test_what_is_drawn_is_bounded(tmp_path: Path) -> None:
     assert out["words"] == out["groups"]  # every group says what it is
     assert out["scale"] > 0.38
     assert out["inside"] > 10
-    assert 0 < out["nearNodes"] < 2500
-    assert out["most"] < 3 * 2500 + 10  # a rectangle, a word and a title for each op in sight
+    assert 0 < out["nearNodes"] < 800
+    assert (
+        out["most"] < 3 * 800 + 300
+    )  # a rectangle, a word and a title for each op in sight, and types
     assert out["far"] > 0
     assert out["found"] == 60
     assert out["label"].startswith("matmul")

@@ -81,7 +81,9 @@ STEPS.forEach((s, i) => { select(ofStep(i)); wait(); if (!$("#kernel .facts").te
 show("timeline"); wait(); out.spans = $$("#timeline [data-step]").length; out.said = $("#timeline .bar .soft").textContent;
 timeline.zoom(3); wait(); out.zoomed = (timeline.b - timeline.a) / timeline.wall;
 show("overview"); out.wall = $("#overview p").textContent; return out;"""
-    out = browse(page.read_text(), tmp_path, script, "--window-size=390,800")
+    number = next(i for i, d in enumerate(data_of(page)) if d["name"] == "layer")
+    mark = f"#p{number}/overview"
+    out = browse(page.read_text(), tmp_path, script, "--window-size=390,800", mark=mark)
     assert out["failures"] == []
     assert {"of the roofs", "instructions", "registers and stack", "schedule"} <= set(out["facts"])
     assert all(n > 3 for n in out["lines"])

@@ -25,7 +25,7 @@ from tessera.core.errors import DeviceError, OperandError, TraceError, located, 
 from tessera.core.flags import flags
 from tessera.core.picture import Pictured
 from tessera.core.provided import Provided
-from tessera.core.source import Location, caller
+from tessera.core.source import Location, caller, place
 from tessera.core.types import TensorType
 from tessera.ir.graph.numbers import check, checking
 from tessera.ir.graph.op import REGISTRY, Op, Params
@@ -434,7 +434,7 @@ def bind(op: Op, *operands: Value, regions: tuple[Graph, ...] = (), **params: An
         types = op.result_types([v.type for v in lifted], {**params, "regions": regions})
     else:
         types = result_types(op, tuple([v.type for v in lifted]), params)
-    node = Node(op, lifted, params, regions, builder.location or caller())
+    node = Node(op, lifted, params, regions, builder.location or place())
     device = _device(op, lifted)
     results = tuple([_traced(t, node, i, builder, device) for i, t in enumerate(types)])
     node.results = results
