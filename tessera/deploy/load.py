@@ -129,7 +129,9 @@ class Entry:
         """What linking needs of it."""
         g = _parsed(self.bundle.container, self.bundle.container.read(f"graph/{self.name}"))
         if len(g.inputs) != len(self.inputs) + len(self.row["weights"]):
-            raise FileError(f"bundle: {self.bundle.container.path} holds another graph of {self.name}")
+            raise FileError(
+                f"bundle: {self.bundle.container.path} holds another graph of {self.name}"
+            )
         ins, outs = ([n for n, _ in x] for x in (self.inputs, self.outputs))
         held = [(n, self.bundle.weights[n]) for n in self.row["weights"]]
         return Module(name, g, ins, outs, held, self.row["returns"], self.row["numerics"])

@@ -243,9 +243,7 @@ def sizes_of(m: Module, operands: Sequence[Value]) -> Sizes:
                     f"{m.name}: {name} has the size {n}, but no axis of an input is {', '.join(sorted(unknown))} alone"
                 )
             if substitute(n, sizes) != actual:
-                raise ShapeError(
-                    f"{m.name}: {name} is {x.type}, expected {_at(v.type, sizes)}"
-                )
+                raise ShapeError(f"{m.name}: {name} is {x.type}, expected {_at(v.type, sizes)}")
     return sizes
 
 

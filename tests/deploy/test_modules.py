@@ -35,7 +35,10 @@ def encode(p: Any, ids: Tensor["n", "s", ts.i32]) -> Any:
 
 
 def pooled(p: Any, x: Tensor["k", 16]) -> Any:
-    return {"best": op.argmax(op.matmul(x, p)), "all": op.reshape(op.matmul(x, p), (x.shape[0] * 9,))}
+    return {
+        "best": op.argmax(op.matmul(x, p)),
+        "all": op.reshape(op.matmul(x, p), (x.shape[0] * 9,)),
+    }
 
 
 encoded = ts.bundle.imported("text.encode", Tensor["m", 16])
@@ -81,7 +84,9 @@ def test_a_linked_bundle_has_the_bits_of_the_whole_function(parts: dict[str, Pat
         assert bits(b.entry("pipeline").run(*args)) == bits(ts.jit(whole)(*args))
         x = normal(n, 16)
         assert bits(b.entry("pooled").run(x)) == bits(ts.jit(pooled)(HEAD, x))
-    again = ts.bundle.link(tmp_path / "again.tess", {n: ts.bundle.load(p) for n, p in parts.items()})
+    again = ts.bundle.link(
+        tmp_path / "again.tess", {n: ts.bundle.load(p) for n, p in parts.items()}
+    )
     assert again == b.digest
 
 
@@ -116,7 +121,9 @@ def test_an_entry_point_is_part_of_a_function_that_calls_it(parts: dict[str, Pat
     assert bits(got) == bits(ts.grad(lambda x: op.sum(pooled(HEAD, x)["all"]))(x))
 
 
-def test_the_command_links(parts: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_command_links(
+    parts: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     out = str(tmp_path / "all.tess")
     given = [f"{n}={p}" for n, p in parts.items()]
     assert cli.main(["bundle", "link", *given, "--out", out, "--export", "main.pipeline"]) == 0
@@ -127,24 +134,41 @@ def test_the_command_links(parts: dict[str, Path], tmp_path: Path, capsys: pytes
 
 def test_wrong_links_are_explained(parts: dict[str, Path], tmp_path: Path):
     out = tmp_path / "f"
-    with pytest.raises(OperandError, match=r"pipeline: it imports text.encode, head.pooled and has no code; link it"):
+    with pytest.raises(
+        OperandError,
+        match=r"pipeline: it imports text.encode, head.pooled and has no code; link it",
+    ):
         ts.bundle.load(parts["main"]).run(*given(2))
-    with pytest.raises(OperandError, match=r"main.pipeline imports head.pooled, which no bundle that is linked exports"):
+    with pytest.raises(
+        OperandError,
+        match=r"main.pipeline imports head.pooled, which no bundle that is linked exports",
+    ):
         ts.bundle.link(out, {n: parts[n] for n in ("main", "text")})
-    with pytest.raises(OperandError, match=r"a.pooled and b.pooled have one name; give them others"):
+    with pytest.raises(
+        OperandError, match=r"a.pooled and b.pooled have one name; give them others"
+    ):
         ts.bundle.link(out, {"a": parts["head"], "b": parts["head"]})
-    with pytest.raises(OperandError, match=r"no bundle that is linked exports head.other; they export head.pooled"):
+    with pytest.raises(
+        OperandError, match=r"no bundle that is linked exports head.other; they export head.pooled"
+    ):
         ts.bundle.link(out, {"head": parts["head"]}, exports=["head.other"])
-    with pytest.raises(OperandError, match='an import is named \'encode\', expected "module.entry"'):
+    with pytest.raises(
+        OperandError, match="an import is named 'encode', expected \"module.entry\""
+    ):
         ts.bundle.imported("encode", Tensor[3])
     with pytest.raises(OperandError, match="text.encode: it is imported and has no code here"):
         encoded(given(2)[0])
     other = ts.bundle.imported("head.pooled", Tensor[8])
     ts.bundle.save({"f": (lambda x: other(x), ts.zeros((1, 16)))}, tmp_path / "g.tess")
-    with pytest.raises(OperandError, match=r"m.f states that head.pooled gives f32\[8\], it gives f32\[9\], i64\[\]"):
+    with pytest.raises(
+        OperandError,
+        match=r"m.f states that head.pooled gives f32\[8\], it gives f32\[9\], i64\[\]",
+    ):
         ts.bundle.link(out, {"m": tmp_path / "g.tess", "head": parts["head"]})
     ts.bundle.save({"f": (lambda x: other(x), ts.zeros((1, 17)))}, tmp_path / "g.tess")
-    with pytest.raises(ShapeError, match=r"head.pooled: p?x? ?is? ?.*f32\[1,17\], expected f32\[1,16\]"):
+    with pytest.raises(
+        ShapeError, match=r"head.pooled: p?x? ?is? ?.*f32\[1,17\], expected f32\[1,16\]"
+    ):
         ts.bundle.link(out, {"m": tmp_path / "g.tess", "head": parts["head"]})
 
 
@@ -154,6 +178,9 @@ def test_imports_that_lead_back_and_those_in_loops_are_refused(tmp_path: Path):
     ts.bundle.save({"g": (lambda x: two(x), ts.zeros((4,)))}, tmp_path / "two")
     with pytest.raises(OperandError, match=r"one.f imports two.g imports one.f, which never ends"):
         ts.bundle.link(tmp_path / "f", {"one": tmp_path / "one", "two": tmp_path / "two"})
+
+    def looped(x: Any) -> Any:
+        return ts.scan(lambda c, r: (one(c), r), x, ts.zeros((3,)))
+
     with pytest.raises(OperandError, match=r"h imports two.g in a loop or a branch"):
-        looped = lambda x: ts.scan(lambda c, r: (one(c), r), x, ts.zeros((3,)))  # noqa: E731
         ts.bundle.save({"h": (looped, ts.zeros((4,)))}, tmp_path / "three")
