@@ -62,14 +62,15 @@ def link(
 ) -> str:
     """Write one bundle of several, each import replaced by the entry point that it names; its digest.
 
-    `bundles` maps the names of modules to bundles or their paths; the import "text.encode" is the entry point `encode`
-    of the module `text`.  `exports` lists entry points as "module.entry", or maps new names to them; all unless given.
-    Code is compiled from Graph IR for `targets`, and equal weights are kept once.
+    `bundles` maps the names of modules to bundles or their paths; the import "text.encode" is the entry
+    point `encode` of the module `text`.  `exports` lists entry points as "module.entry", or maps new names
+    to them; all unless given.  Code is compiled from Graph IR for `targets`, and equal weights are kept once.
     """
     chosen = check_targets(targets)
     _check_key(key)
     opened = {n: b if isinstance(b, Bundle) else load(b) for n, b in bundles.items()}
-    modules = {f"{n}.{e}": b.entry(e).module(f"{n}.{e}") for n, b in opened.items() for e in b.entries}  # fmt: skip
+    names = [(n, e) for n, b in opened.items() for e in b.entries]
+    modules = {f"{n}.{e}": opened[n].entry(e).module(f"{n}.{e}") for n, e in names}
     called = _exported(list(modules) if exports is None else exports)
     entries = [modules_of.linked(name, which, modules) for name, which in called.items()]
     return _write(entries, path, chosen, python_only, key)

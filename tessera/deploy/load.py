@@ -184,7 +184,8 @@ class Entry:
         c, wanted = self.bundle.container, self.bundle.device
         if self.row.get("imports"):
             raise OperandError(
-                f"{self.name}: it imports {', '.join(self.row['imports'])} and has no code; link it with ts.bundle.link"
+                f"{self.name}: it imports {', '.join(self.row['imports'])} and has no code; link it with "
+                "ts.bundle.link"
             )
         captured = [self.bundle.weights[n] for n in self.row["weights"]]
         for name in usable() if wanted is None or wanted.kind == "cpu" else ():

@@ -2,8 +2,8 @@
 
     %1 = host_call(%0) {to = "import text.encode", ...}   ->   the nodes of `encode` in the bundle `text`
 
-An import is a node of Graph IR that names what it stands for.  Linking replaces it by the graph of the entry point, at the
-sizes of its operands, with the weights of that bundle.
+An import is a node of Graph IR that names what it stands for.  Linking replaces it by the graph of the
+entry point, at the sizes of its operands, with the weights of that bundle.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
-
 
 from tessera.core import constraints
 from tessera.core.constraints import Guard, lone_symbol
@@ -51,8 +50,8 @@ class Imported:
         """Its results, in a function that is being traced."""
         if current_builder() is None:
             raise OperandError(
-                f"{self.name}: it is imported and has no code here; call it in a function that you save, then link "
-                "that bundle with ts.bundle.link"
+                f"{self.name}: it is imported and has no code here; call it in a function that you save, then "
+                "link that bundle with ts.bundle.link"
             )
         values = [argument(x) for x in args]
         shapes, dtypes = (
@@ -74,8 +73,7 @@ def imported(name: str, *results: Any) -> Imported:
         raise OperandError(
             f"bundle: {name} has the results {results!r:.60}, expected types such as Tensor[4, 8]"
         )
-    types = [r if isinstance(r, TensorType) else TensorType(r.dtype or f32, r.shape) for r in results]  # fmt: skip
-    return Imported(name, types)
+    return Imported(name, [TensorType(r.dtype or f32, r.shape) for r in results])
 
 
 def imports_of(name: str, g: Graph) -> list[str]:
@@ -85,8 +83,8 @@ def imports_of(name: str, g: Graph) -> list[str]:
         for n in h.nodes:
             if _imported(n):
                 raise OperandError(
-                    f"bundle: {name} imports {_imported(n)} in a loop or a branch, where it cannot be linked; call it "
-                    "outside"
+                    f"bundle: {name} imports {_imported(n)} in a loop or a branch, where it cannot be "
+                    "linked; call it outside"
                 )
             for r in n.regions:
                 inside(r)
@@ -172,14 +170,15 @@ class _Linker:
         if m is None:
             have = ", ".join(self.modules)
             raise OperandError(
-                f"bundle: {trail[-1]} imports {wanted}, which no bundle that is linked exports; they export {have}"
+                f"bundle: {trail[-1]} imports {wanted}, which no bundle that is linked exports; they export "
+                f"{have}"
             )
         if wanted in trail:
             raise OperandError(f"bundle: {' imports '.join((*trail, wanted))}, which never ends")
         if m.numerics != self.modules[trail[0]].numerics:
             raise OperandError(
-                f"bundle: {trail[-1]} has numerics {self.modules[trail[0]].numerics!r}, but {wanted}, which it "
-                f"imports, has {m.numerics!r}"
+                f"bundle: {trail[-1]} has numerics {self.modules[trail[0]].numerics!r}, but {wanted}, "
+                f"which it imports, has {m.numerics!r}"
             )
         results = self.copy(m, replaced(n.operands, env), (*trail, wanted))
         states = [_at(v.type, sizes) for v in n.results]
@@ -240,7 +239,8 @@ def sizes_of(m: Module, operands: Sequence[Value]) -> Sizes:
             unknown = symbols(n) - sizes.keys() if not isinstance(n, int) else ()
             if unknown:
                 raise ShapeError(
-                    f"{m.name}: {name} has the size {n}, but no axis of an input is {', '.join(sorted(unknown))} alone"
+                    f"{m.name}: {name} has the size {n}, but no axis of an input is "
+                    f"{', '.join(sorted(unknown))} alone"
                 )
             if substitute(n, sizes) != actual:
                 raise ShapeError(f"{m.name}: {name} is {x.type}, expected {_at(v.type, sizes)}")

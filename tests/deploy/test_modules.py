@@ -152,11 +152,9 @@ def test_wrong_links_are_explained(parts: dict[str, Path], tmp_path: Path):
         OperandError, match=r"no bundle that is linked exports head.other; they export head.pooled"
     ):
         ts.bundle.link(out, {"head": parts["head"]}, exports=["head.other"])
-    with pytest.raises(
-        OperandError, match="an import is named 'encode', expected \"module.entry\""
-    ):
+    with pytest.raises(OperandError, match=r"an import is named 'encode', expected"):
         ts.bundle.imported("encode", Tensor[3])
-    with pytest.raises(OperandError, match="text.encode: it is imported and has no code here"):
+    with pytest.raises(OperandError, match=r"text.encode: it is imported and has no code here"):
         encoded(given(2)[0])
     other = ts.bundle.imported("head.pooled", Tensor[8])
     ts.bundle.save({"f": (lambda x: other(x), ts.zeros((1, 16)))}, tmp_path / "g.tess")
