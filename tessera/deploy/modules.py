@@ -50,8 +50,8 @@ class Imported:
         """Its results, in a function that is being traced."""
         if current_builder() is None:
             raise OperandError(
-                f"{self.name}: it is imported and has no code here; call it in a function that you save, then "
-                "link that bundle with ts.bundle.link"
+                f"{self.name}: it is imported and has no code here; call it in a function that you save, "
+                "then link that bundle with ts.bundle.link"
             )
         values = [argument(x) for x in args]
         shapes, dtypes = (
