@@ -67,7 +67,7 @@ class Imported:
 
 def imported(name: str, *results: Any) -> Imported:
     """An entry point "module.entry" of a bundle that is not here, by the types of its results."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(str(name)):
         raise OperandError(f'bundle: an import is named {name!r}, expected "module.entry"')
     if not results or not all(isinstance(r, TensorSpec | TensorType) for r in results):
         raise OperandError(
