@@ -424,5 +424,5 @@ def test_few_and_many_indices_are_looked_at_alike(count: int) -> None:
     np.testing.assert_array_equal(op.take(ts.tensor(x), ts.tensor(grid)), x[grid])
     for bad in (-8, 7, 1 << 40, -(1 << 62)):
         index[-1] = bad
-        with pytest.raises(AxisError, match=f"index {bad} is out of range"):
+        with pytest.raises(AxisError, match=rf"index {bad} at \[{count - 1}\] is out"):
             op.take(ts.tensor(x), ts.tensor(index))
