@@ -22,6 +22,7 @@ import argparse
 import ast
 import contextlib
 import importlib
+import inspect
 import json
 import re
 import resource
@@ -32,8 +33,9 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import CodeType
 from typing import Any, NamedTuple
 
 import mutants
@@ -235,6 +237,25 @@ def places(drawn: Sequence[mutants.Mutant]) -> dict[str, dict[int, list[int]]]:
     return out
 
 
+def _lines(code: CodeType) -> Iterator[int]:
+    if code.co_flags & inspect.CO_OPTIMIZED:
+        yield from (n for *_, n in code.co_lines() if n and n != code.co_firstlineno)
+    for x in code.co_consts:
+        if isinstance(x, CodeType):
+            yield from _lines(x)
+
+
+def never_run(package: Path, ran: Mapping[str, Collection[int]]) -> dict[str, list[int]]:
+    """Lines of functions of the package that no test runs, by file."""
+    out = {}
+    for file in sorted(package.rglob("*.py")):
+        path = file.relative_to(package).as_posix()
+        lines = set(_lines(compile(file.read_text(), path, "exec"))) - set(ran.get(path, ()))
+        if lines:
+            out[path] = sorted(lines)
+    return out
+
+
 class Map:
     """What the suite did without a fault."""
 
@@ -243,6 +264,7 @@ class Map:
         self.failed: list[str] = []
         self.hit: dict[int, set[str]] = defaultdict(set)  # tests by mutant
         self.unfinished: list[str] = []  # files
+        self.ran: dict[str, set[int]] = defaultdict(set)  # lines of the package
 
     def read(self, file: str, out: Path, ended: bool) -> None:
         """Take what a file of tests wrote."""
@@ -250,6 +272,10 @@ class Map:
         tests: list[str] = []
         for line in out.read_text().splitlines() if out.exists() else ():
             row = json.loads(line)
+            for path, lines in row.get("ran", {}).items():
+                self.ran[path].update(lines)
+            if "ran" in row:
+                continue
             if row["test"] == "":
                 whole = row["hit"]
                 continue
@@ -414,6 +440,9 @@ def main() -> int:
         "--files", type=int, help="only so many test files that share names with a mutant"
     )
     p.add_argument("--record", type=Path, help="where outcomes are written")
+    p.add_argument(
+        "--never", type=Path, help="where lines that no test runs are written (Python 3.12)"
+    )
     given = p.parse_args()
     begin = time.monotonic()
     drawn = mutants.draw(ROOT / "tessera", given.seed, given.count)
@@ -451,6 +480,8 @@ def main() -> int:
             groups, whole = asked(m, i, found, names, given.budget)
             work.append((str(m), tried(m, groups, whole, found, out, folder)))
         run_all(copies, work, begin + given.time)
+    if given.never and found.ran:
+        given.never.write_text(json.dumps(never_run(ROOT / "tessera", found.ran)))
     counts = {
         k: sum(r["outcome"] == k for r in out.rows)
         for k in ("caught", "timeout", "survived", "unfinished")

@@ -2,7 +2,8 @@
 
 With `TESSERA_WATCH` (a JSON file: for each file of the package its lines, and the numbers of the mutants there)
 each test writes a line of JSON to `TESSERA_WATCHED`: its id, its seconds, the mutants whose lines it ran, and
-whether it failed.  Lines that run while tests are collected are those of the test "".
+whether it failed.  Lines that run while tests are collected are those of the test "".  The last line has all
+lines of the package that ran.
 
 With `TESSERA_ASKED` (a JSON file: ids of tests) only those tests run, in that order.
 """
@@ -30,8 +31,12 @@ Lines = Mapping[int, tuple[int, ...]]
 class Watch:
     """The mutants whose lines ran since the last time that somebody asked."""
 
-    def __init__(self, places: Mapping[str, Lines]):
+    def __init__(self, places: Mapping[str, Lines], package: str = ""):
         self.places = places  # whole paths of files
+        self.package = package  # its folder
+        self.ran: set[tuple[str, int]] = (
+            set()
+        )  # all lines of the package that ran, where Python tells
         self.hits: set[int] = set()
         self.codes: dict[CodeType, Lines | None] = {}
 
@@ -62,23 +67,18 @@ class Watch:
         tool, events = m.COVERAGE_ID, m.events
         m.use_tool_id(tool, "watched")
 
-        def enter(code: CodeType, *_: Any) -> object:
-            lines = self.lines(code)
-            if lines:
-                m.set_local_events(tool, code, events.LINE)
-                self.hits.update(i for ids in lines.values() for i in ids)  # this first time: all
+        def line(code: CodeType, number: int) -> object:
+            file = code.co_filename
+            if file.startswith(self.package):
+                self.ran.add((file[len(self.package) :], number))
+                ids = self.places.get(file, {}).get(number)
+                if ids is not None and code.co_flags & inspect.CO_OPTIMIZED:
+                    self.hits.update(ids)
+                    return None
             return m.DISABLE
 
-        def line(code: CodeType, number: int) -> object:
-            ids = (self.lines(code) or {}).get(number)
-            if ids is None:
-                return m.DISABLE
-            self.hits.update(ids)
-            return None
-
-        m.register_callback(tool, events.PY_START, enter)
         m.register_callback(tool, events.LINE, line)
-        m.set_events(tool, events.PY_START)
+        m.set_events(tool, events.LINE)
 
     def _call(self, frame: FrameType, event: str, arg: Any) -> Any:
         lines = self.lines(frame.f_code)
@@ -107,8 +107,18 @@ def pytest_configure(config: Any) -> None:
             str(package / path): {int(n): tuple(ids) for n, ids in lines.items()}
             for path, lines in found.items()
         }
-        _watch = Watch(places)
+        _watch = Watch(places, f"{package}{os.sep}")
         _watch.start()
+
+
+def pytest_unconfigure(config: Any) -> None:
+    """Write which lines of the package ran."""
+    if _watch is not None and _watch.ran:
+        lines: dict[str, list[int]] = {}
+        for file, n in sorted(_watch.ran):
+            lines.setdefault(file, []).append(n)
+        with open(os.environ[WATCHED], "a") as out:
+            out.write(json.dumps({"ran": lines}) + "\n")
 
 
 def _write(test: str, seconds: float) -> None:

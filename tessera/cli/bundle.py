@@ -100,6 +100,18 @@ def _array(path: str) -> Any:
         raise UsageError(f"{path} is no array in a .npy file ({e})") from None
 
 
+def link_bundles(args: argparse.Namespace) -> int:
+    """Write one bundle of several."""
+    wrong = [x for x in args.module if not x.partition("=")[2]]
+    if wrong:
+        raise UsageError(f"{wrong[0]} is expected to be NAME=PATH")
+    check_place(args.out)
+    given = {x.partition("=")[0]: x.partition("=")[2] for x in args.module}
+    digest = bundle.link(args.out, given, args.export, args.target)
+    print(f"{args.out}: {readable(Path(args.out).stat().st_size)}, sha256 {digest}")
+    return 0
+
+
 def diff_bundles(args: argparse.Namespace) -> int:
     """Say in which parts two bundles differ."""
     one, two = Container(args.bundle), Container(args.other)

@@ -48,6 +48,27 @@ def _bundle(commands: Any, command: Command) -> None:
     p.add_argument("--output", metavar="FOLDER", help="write each output as a .npy file")
     p = command(
         parts,
+        "link",
+        "bundle:link_bundles",
+        "Write one bundle of several that import from each other.",
+    )
+    p.add_argument(
+        "module",
+        nargs="+",
+        metavar="NAME=PATH",
+        help="a bundle, under the name that imports have for it",
+    )
+    p.add_argument("--out", required=True, metavar="PATH", help="the bundle")
+    p.add_argument(
+        "--export",
+        action="append",
+        metavar="MODULE.ENTRY",
+        help="an entry point, once for each; all unless given",
+    )
+    p.add_argument("--target", action="append", metavar="NAME",
+                   help="such as cpu:x86-64-v3, once for each; this processor unless given")  # fmt: skip
+    p = command(
+        parts,
         "diff",
         "bundle:diff_bundles",
         "Say in which parts two bundles differ; exit with 1 if they do.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,17 @@ from tessera.core.blame import blames_arguments
 from tessera.core.dtype import DType
 from tessera.core.errors import OperandError
 from tessera.deploy import container
+from tessera.deploy import modules as modules_of
 from tessera.deploy.device_code import device_sections
 from tessera.deploy.entries import Traced, entries_of
 from tessera.deploy.load import Bundle, Entry, load
 from tessera.deploy.machine_code import Compiled, compile_for
+from tessera.deploy.modules import Imported, imported
 from tessera.deploy.plan import NoPlanError, Planner
 from tessera.deploy.targets import PROCESSORS, check_targets, tools_of
 from tessera.deploy.weights import Weights, pieces
 
-__all__ = ["Bundle", "Entry", "load", "save"]
+__all__ = ["Bundle", "Entry", "Imported", "imported", "link", "load", "save"]
 
 Section = tuple[str, str, bytes]
 
@@ -45,9 +47,60 @@ def save(
     Python can run, are an error unless `python_only`.  `key` signs the bundle: 32 secret bytes.
     """
     chosen = check_targets(targets)
+    _check_key(key)
+    return _write(entries_of(f, args, weights), path, chosen, python_only, key)
+
+
+@blames_arguments
+def link(
+    path: str | os.PathLike[str],
+    bundles: Mapping[str, Any],
+    exports: Mapping[str, str] | Sequence[str] | None = None,
+    targets: Sequence[str] | None = None,
+    python_only: bool = False,
+    key: bytes | None = None,
+) -> str:
+    """Write one bundle of several, each import replaced by the entry point that it names; its digest.
+
+    `bundles` maps the names of modules to bundles or their paths; the import "text.encode" is the entry
+    point `encode` of the module `text`.  `exports` lists entry points as "module.entry", or maps new names
+    to them; all unless given.  Code is compiled from Graph IR for `targets`, and equal weights are kept once.
+    """
+    chosen = check_targets(targets)
+    _check_key(key)
+    opened = {n: b if isinstance(b, Bundle) else load(b) for n, b in bundles.items()}
+    names = [(n, e) for n, b in opened.items() for e in b.entries]
+    modules = {f"{n}.{e}": opened[n].entry(e).module(f"{n}.{e}") for n, e in names}
+    called = _exported(list(modules) if exports is None else exports)
+    entries = [modules_of.linked(name, which, modules) for name, which in called.items()]
+    return _write(entries, path, chosen, python_only, key)
+
+
+def _exported(exports: Iterable[str]) -> dict[str, str]:
+    """The entry points of a linked bundle by their new names."""
+    if isinstance(exports, Mapping) and all(isinstance(x, str) for x in exports.values()):
+        return dict(exports)
+    out: dict[str, str] = {}
+    for which in exports:
+        name = which.rpartition(".")[2]
+        if name in out:
+            raise OperandError(
+                f"bundle: {out[name]} and {which} have one name; give them others: "
+                f'exports={{"{name}": "{out[name]}", "other": "{which}"}}'
+            )
+        out[name] = which
+    return out
+
+
+def _check_key(key: bytes | None) -> None:
     if key is not None and len(key) != 32:
         raise OperandError(f"bundle: key has {len(key)} bytes, expected 32 secret ones of ed25519")
-    entries = entries_of(f, args, weights)
+
+
+def _write(
+    entries: Sequence[Traced], path: str | os.PathLike[str], chosen: list[str], python_only: bool,
+    key: bytes | None,
+) -> str:  # fmt: skip
     sections, told, held = [], {}, Weights()
     for e in entries:
         own, row = _entry_sections(e, chosen, held, python_only)
@@ -72,6 +125,9 @@ def _entry_sections(
     names = [held.keep(np.ascontiguousarray(x), t.dtype, n) for n, x, t in e.weights]
     row = {**e.manifest(), "weights": names, "hosted": {}}
     sections: list[Section] = [("graph", f"graph/{e.name}", e.graph.text.encode())]
+    imports = modules_of.imports_of(e.name, e.graph)
+    if imports:  # code comes when they are linked
+        return sections, {**row, "imports": imports}
     for t in targets:
         kind, _, which = t.partition(":")
         if kind != "cpu":

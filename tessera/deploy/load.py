@@ -28,6 +28,7 @@ from tessera.deploy.device_program import DeviceProgram, fitting
 from tessera.deploy.entries import rebuilt
 from tessera.deploy.link import IMPORTS
 from tessera.deploy.manifest import BROKEN, described, read_manifest
+from tessera.deploy.modules import Module, inlined
 from tessera.deploy.targets import usable
 from tessera.ir.graph.ir import data_of, holding, on_host
 from tessera.ir.graph.text import parse_graph
@@ -124,9 +125,30 @@ class Entry:
         self.target: str | None = None  # what runs it, when it has run
         self.device = CPU  # where it runs, when it has run
 
+    def module(self, name: str) -> Module:
+        """What linking needs of it."""
+        g = _parsed(self.bundle.container, self.bundle.container.read(f"graph/{self.name}"))
+        if len(g.inputs) != len(self.inputs) + len(self.row["weights"]):
+            raise FileError(
+                f"bundle: {self.bundle.container.path} holds another graph of {self.name}"
+            )
+        ins, outs = ([n for n, _ in x] for x in (self.inputs, self.outputs))
+        held = [(n, self.bundle.weights[n]) for n in self.row["weights"]]
+        return Module(name, g, ins, outs, held, self.row["returns"], self.row["numerics"])
+
+    def _inlined(self, values: Sequence[Any]) -> Any:
+        """The results in a function that is being traced, whose graph has this one's nodes then."""
+        m = self.module(self.name)
+        types = [v.type for v in m.graph.inputs[len(m.inputs) :]]
+        held = [holding(t, x) for t, (_, x) in zip(types, m.weights, strict=True)]
+        found = iter(inlined(m, values, held))
+        return rebuilt(self.row["returns"], lambda: next(found))
+
     def run(self, *args: Any) -> Any:
         """The results for these arguments, trees as the function took them."""
         values = [argument(x) for x in tree.leaves(args) if is_tensor(x)]
+        if any(v.storage is None for v in values):
+            return self._inlined(values)
         if len(values) != len(self.inputs):
             wanted = ", ".join(f"{n}: {t}" for n, t in self.inputs)
             raise OperandError(
@@ -160,6 +182,11 @@ class Entry:
     def _made(self) -> Any:
         """The program: from machine code for this processor or device if there is any, else compiled."""
         c, wanted = self.bundle.container, self.bundle.device
+        if self.row.get("imports"):
+            raise OperandError(
+                f"{self.name}: it imports {', '.join(self.row['imports'])} and has no code; link it with "
+                "ts.bundle.link"
+            )
         captured = [self.bundle.weights[n] for n in self.row["weights"]]
         for name in usable() if wanted is None or wanted.kind == "cpu" else ():
             where = f"{self.name}/cpu:{name}"

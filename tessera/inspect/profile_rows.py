@@ -129,7 +129,7 @@ class Resolved:
         self._runs: dict[int, int] = {}  # which run of its row a span belongs to
         self._threads: dict[int | str, int] = {r.thread: 0}
         self._here: set[int] = set()  # rows of this machine's processor
-        self._facts: dict[int, Facts] = {}
+        self._facts: dict[tuple[int, str], Facts] = {}
         for n in r.noted:
             self._add(n)
         if self._here:
@@ -192,13 +192,15 @@ class Resolved:
             self._runs[id(made)] = len(self.rows[row].runs)
         for row, (took, i) in ran.items():
             self.rows[row].ran(took, facts.work(i), roof)
-        facts.last = spans
+        if not getattr(watched, "engine", ""):
+            facts.last = spans
         return set(ran)
 
     def _facts_of(self, watched: Watched | OnGpu) -> Facts:
         if isinstance(watched, OnGpu):
-            return self._facts.setdefault(id(watched.program), facts_on_gpu(watched))
-        return self._facts.setdefault(id(watched), facts_here(watched))
+            key = id(watched.program), watched.engine
+            return self._facts.setdefault(key, facts_on_gpu(watched))
+        return self._facts.setdefault((id(watched), ""), facts_here(watched))
 
     def _row(self, program: str, name: str, kind: str, what: str, lines: dict[str, float]) -> int:
         key = (program, name)

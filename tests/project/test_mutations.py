@@ -134,6 +134,14 @@ def test_a_run_that_is_watched_says_which_mutants_it_ran() -> None:
     assert watch.taken() == []
 
 
+def test_lines_that_no_test_runs_are_known(tmp_path: Path) -> None:
+    (tmp_path / "ops").mkdir()
+    (tmp_path / "ops" / "f.py").write_text(SAMPLE)
+    assert RANDOM.never_run(tmp_path, {}) == {"ops/f.py": [4, 5, 6, 7, 8]}
+    assert RANDOM.never_run(tmp_path, {"ops/f.py": {5, 7, 8, 4}}) == {"ops/f.py": [6]}
+    assert RANDOM.never_run(tmp_path, {"ops/f.py": {4, 5, 6, 7, 8}}) == {}
+
+
 def test_a_mutant_is_shown_to_the_tests_that_run_it_and_then_to_its_namesakes(
     tmp_path: Path,
 ) -> None:

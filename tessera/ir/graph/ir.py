@@ -19,7 +19,7 @@ from tessera.core import call_guard
 from tessera.core.constant import Constant
 from tessera.core.constraints import Guard
 from tessera.core.device import ANYWHERE, CPU, Device
-from tessera.core.dims import Dim, substitute
+from tessera.core.dims import Dim, Size, substitute
 from tessera.core.dtype import DType, as_dtype
 from tessera.core.errors import DeviceError, OperandError, TraceError, located, out_of_memory
 from tessera.core.flags import flags
@@ -587,12 +587,12 @@ def _is_ambiguous(name: str, x: Any) -> bool:
     return name == "value" or (isinstance(x, float) and x == 0)
 
 
-def substitute_params(params: Params, env: Mapping[str, int]) -> dict[str, Any]:
+def substitute_params(params: Params, env: Mapping[str, Size]) -> dict[str, Any]:
     """Parameters at the sizes of a call."""
     return {k: _substitute(v, env) for k, v in params.items()}
 
 
-def _substitute(v: Any, env: Mapping[str, int]) -> Any:
+def _substitute(v: Any, env: Mapping[str, Size]) -> Any:
     if isinstance(v, Dim):
         return substitute(v, env)
     if isinstance(v, tuple):
