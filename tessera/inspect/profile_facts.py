@@ -140,9 +140,12 @@ def facts_here(w: Watched) -> Facts:
 def facts_on_gpu(on: OnGpu) -> Facts:
     """Of a program on a GPU; the launches of a step go by its name."""
     steps = [on.program.origin.get(a.name) for a in on.steps]
+    copies = set(on.program.moves.values())
     names = [
-        (a.name, "host") if a.host else (_name(s) or a.name, "kernel")
-        for a, s in zip(on.steps, steps, strict=True)
+        (a.name, "copy" if i in copies else "host")
+        if a.host or i in copies
+        else (_name(s) or a.name, "kernel")
+        for i, (a, s) in enumerate(zip(on.steps, steps, strict=True))
     ]
     return Facts(on, on.types, steps, names, on.device)
 

@@ -26,9 +26,10 @@ _now = time.perf_counter_ns
 
 @dataclass(frozen=True, eq=False)
 class OnGpu:
-    """A program whose launches were timed."""
+    """A program whose launches were timed, or its copies by an engine beside them."""
 
     program: GpuProgram
+    engine: str = ""
 
     @property
     def name(self) -> str:
@@ -36,7 +37,8 @@ class OnGpu:
 
     @property
     def device(self) -> str:
-        return f"{self.program.gpu.kind}:{self.program.gpu.index}"
+        beside = f" {self.engine}" if self.engine else ""
+        return f"{self.program.gpu.kind}:{self.program.gpu.index}{beside}"
 
     @property
     def types(self) -> Mapping[str, TensorType]:
@@ -79,23 +81,33 @@ class Device:
         self._first.event.synchronize()
         self._zero = _now()  # of the clock of the host at the first event
         self._marks: list[_Mark] = []
+        self._copies: list[tuple[Any, str, int, Event, Event]] = []
+
+    def copied(self, run: Any, engine: str, step: int, begin: Event, end: Event) -> None:
+        """Note a copy beside the kernels of a run."""
+        self._copies.append((run, engine, step, begin, end))
 
     def mark(self, run: Any = None, step: int = -1) -> None:
         """Note that a step of a run has ended here, or that another one begins."""
         self._marks.append(_Mark(self.gpu, run, step))
 
-    def resolve(self) -> dict[Any, Ran]:
-        """The steps of each run, after waiting for the device."""
+    def resolve(self) -> dict[tuple[Any, str], Ran]:
+        """The steps of each run, and those of each engine beside it, after waiting for the device."""
         self.gpu.synchronize()
-        out: dict[Any, Ran] = {}
+        out: dict[tuple[Any, str], Ran] = {}
         before, at = self._first, float(self._zero)
         for m in self._marks:
             # From neighbour to neighbour: the count of milliseconds is a 32-bit float.
             end = at + 1e6 * before.event.elapsed(m.event)
             if m.run is not None:
-                out.setdefault(m.run, []).append((m.step, round(at), round(end)))
+                out.setdefault((m.run, ""), []).append((m.step, round(at), round(end)))
             before, at = m, end
+        for run, engine, step, start, stop in self._copies:
+            at, took = 1e6 * self._first.event.elapsed(start), 1e6 * start.elapsed(stop)
+            span = (step, round(self._zero + at), round(self._zero + at + took))
+            out.setdefault((run, engine), []).append(span)
         self._marks.clear()
+        self._copies.clear()
         return out
 
 
@@ -121,17 +133,19 @@ class GpuRecorder:
         on: Any = GpuProgram
         on.run = lambda p, *xs: self._run(p, *xs)
         on.launch = lambda p, s, cells: self._launch(p, s, cells)
+        on.move = lambda p, *xs: self._move(p, *xs)
 
     def stop(self) -> None:
         """Let programs run unwatched again, when all of them are done."""
         on: Any = GpuProgram
-        on.run, on.launch = _usual_run, _usual_launch
+        on.run, on.launch, on.move = _usual_run, _usual_launch, _usual_move
         for d in self._devices.values():
             d.gpu.synchronize()
 
-    def ran(self) -> list[tuple[Run, Ran]]:
-        """What ran on every device."""
-        return [x for d in self._devices.values() for x in d.resolve().items()]
+    def ran(self) -> list[tuple[Run, str, Ran]]:
+        """What ran on every device, and on which engine beside its kernels."""
+        found = [x for d in self._devices.values() for x in d.resolve().items()]
+        return [(run, engine, ran) for (run, engine), ran in found]
 
     def _run(self, p: GpuProgram, *xs: Any) -> Any:
         begin = _now()
@@ -151,7 +165,7 @@ class GpuRecorder:
         with self._lock:
             if p not in self._numbers:
                 self._numbers[p] = {a.name: i for i, a in enumerate(p.plan.steps)}
-            device = self._devices.get(p.gpu) or self._devices.setdefault(p.gpu, Device(p.gpu))
+            device = self._device(p.gpu)
             s.bind(cells)
             device.mark()
             for i, x in enumerate(s.launches):
@@ -159,5 +173,22 @@ class GpuRecorder:
                     s.run_one(i, p.gpu.stream)
                 device.mark(self._now.run, self._numbers[p][x.name])
 
+    def _device(self, gpu: Gpu) -> Device:
+        return self._devices.get(gpu) or self._devices.setdefault(gpu, Device(gpu))
+
+    def _move(self, p: GpuProgram, access: Access, step: Any, *rest: Any) -> None:
+        with self._lock:
+            device, engines = self._device(p.gpu), p.gpu.engines
+            times: list[tuple[Event, Event]] = []
+            engines.times = times
+            try:
+                with nvtx.named(access.name):
+                    _usual_move(p, access, step, *rest)
+            finally:
+                engines.times = None
+            for value, (begin, end) in zip(step.copies, times, strict=True):
+                device.copied(self._now.run, step.engine, p.moves[step.engine, value], begin, end)
+
 
 _usual_run, _usual_launch = GpuProgram.run, GpuProgram.launch
+_usual_move = GpuProgram.move

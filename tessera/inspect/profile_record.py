@@ -79,8 +79,8 @@ class Recorder:
         eager.watch(None)
         bound_program.watch(None)
         self._base = Recorder._on = None
-        for run, ran in self._gpus.ran():
-            on = OnGpu(run.program)
+        for run, engine, ran in self._gpus.ran():
+            on = OnGpu(run.program, engine)
             first, last = ran[0][1], ran[-1][2]
             self.noted.append(
                 Noted("device", on.name, first, last, on.device, run.stack, (on, ran))

@@ -124,7 +124,7 @@ class Resolved:
         if any(n.kind in ("program", "launch") for n in r.noted):
             peaks = peaks_here()
             self._roof = (peaks.flops, peaks.bandwidth)
-        self._facts: dict[int, Facts] = {}
+        self._facts: dict[tuple[int, str], Facts] = {}
         for n in r.noted:
             self._add(n)
         for facts in self._facts.values():
@@ -173,12 +173,14 @@ class Resolved:
             self._runs[id(made)] = len(self.rows[row].runs)
         for row, (took, i) in ran.items():
             self.rows[row].ran(took, facts.work(i), roof)
-        facts.last = spans
+        if not getattr(watched, "engine", ""):
+            facts.last = spans
 
     def _facts_of(self, watched: Watched | OnGpu) -> Facts:
         if isinstance(watched, OnGpu):
-            return self._facts.setdefault(id(watched.program), facts_on_gpu(watched))
-        return self._facts.setdefault(id(watched), facts_here(watched))
+            key = id(watched.program), watched.engine
+            return self._facts.setdefault(key, facts_on_gpu(watched))
+        return self._facts.setdefault((id(watched), ""), facts_here(watched))
 
     def _row(self, program: str, name: str, kind: str, what: str, lines: dict[str, float]) -> int:
         key = (program, name)

@@ -1,7 +1,8 @@
 """Values that a derivative keeps elsewhere: written out by the forward pass, read back by the backward pass.
 
-From a GPU they go to the memory of the host; on a CPU, whose memory that is, to a file without a name in the
-temporary folder.  What was written is a number in the program, and is read once.
+From a GPU they go to pinned memory of the host, by copies beside the kernels (compile/gpu/offload.py);
+on a CPU, whose memory that is, to a file without a name in the temporary folder.  What was written is a
+number in the program, and is read once.
 """
 
 from __future__ import annotations
@@ -41,21 +42,31 @@ def _put(x: Array, to: str) -> Array:
         file = tempfile.TemporaryFile()  # noqa: SIM115  closed when it is read
         file.write(np.ascontiguousarray(x).reshape(-1).view(np.uint8).data)
         kept = file
+    return np.array(keep(kept), np.float64)
+
+
+def keep(kept: Any) -> int:
+    """Keep what stands for a value; its number."""
     with _LOCK:
         number = next(_NUMBERS)
         _KEPT[number] = kept
-    return np.array(number, np.float64)
+    return number
 
 
-def _get(number: Array, shape: Any, dtype: Any) -> Array:
+def take(number: int) -> Any:
+    """What was kept under a number, once."""
     with _LOCK:
-        kept = _KEPT.pop(int(number), None)
+        kept = _KEPT.pop(number, None)
     if kept is None:
         raise RuleError(
             "offload: what this derivative kept was already read back; a function with an offload policy is "
-            "pulled "
-            "back once for each time it is run"
+            "pulled back once for each time it is run"
         )
+    return kept
+
+
+def _get(number: Array, shape: Any, dtype: Any) -> Array:
+    kept = take(int(number))
     if isinstance(kept, np.ndarray):
         return kept
     with kept as file:

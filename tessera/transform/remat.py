@@ -70,7 +70,7 @@ def _split(n: Node, linear: set[Value]) -> tuple[dict[Value, Value], Node | None
         carried = [offload.put(v) for v in kept] if elsewhere else kept
     g, captured = cut.known.finish([*outs, *carried], cut.graph.name)
     known_operands = [*chosen(n.operands, negated(mask)), *captured]
-    region = simplify(Graph(g.inputs, g.nodes, g.outputs, g.name))
+    region = simplify(Graph(g.inputs, early(g.nodes), g.outputs, g.name))
     made = bind(n.op, *known_operands, regions=(region,), **n.params) if g.outputs else ()
     known = dict(zip(chosen(n.results, negated(wanted)), made, strict=False))
 
@@ -114,6 +114,24 @@ def _accumulate(
     region = late(region, set(region.inputs[:s]))
     out = bind(n.op, *inputs, *outer, regions=(region,), **{**n.params, "again": True})
     return spread(out, mask)
+
+
+def early(nodes: Sequence[Node]) -> list[Node]:
+    """The nodes, with everything that writes a value out right behind what makes the value.
+
+    h1 h2 put(h1) put(h2) -> h1 put(h1) h2 put(h2)
+    """
+    here = set(nodes)
+    puts: dict[Node | None, list[Node]] = {}
+    for n in nodes:
+        if n.op is offload.PUT:
+            made = n.operands[0].node
+            puts.setdefault(made if made in here else None, []).append(n)
+    out = list(puts.pop(None, ()))
+    for n in nodes:
+        if n.op is not offload.PUT:
+            out += (n, *puts.get(n, ()))
+    return out
 
 
 def late(g: Graph, moving: set[Value]) -> Graph:

@@ -137,7 +137,7 @@ class OfflineProgram(GpuProgram):
         return []
 
     def _segments(self, steps: Sequence[tuple[Access, Any]]) -> list[Any]:
-        self.calls = [(a, c) for a, c in steps if not a.host]
+        self.calls = [(a, c) for a, c in steps if isinstance(c, GpuCall)]
         return []
 
     def place(self, name: str) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from tessera.accelerator.dependent_launch import function_of
 from tessera.accelerator.order import Place, Touched, order
 from tessera.accelerator.sources import blocks_of
 from tessera.accelerator.tma_tile import parameters
+from tessera.compile.gpu import offload
 from tessera.compile.gpu.lowering import GpuCall, GpuImage, tiles_of
 from tessera.compile.passes import TARGET
 from tessera.compile.slots import Slots
@@ -62,8 +63,15 @@ class GpuProgram(Slots):
         self.image, self.p, self.sizes = image, image.p, image.sizes
         self.gpu, self.host = gpu, host
         self.types, self.views, self.tables = image.types, image.views, image.tables
-        self.origin = image.origin
+        self.origin: dict[str, Any] = dict(image.origin)
+        self.moves: dict[
+            tuple[str, str], int
+        ] = {}  # steps, by the engine and the value that it copies
         steps = [self._hosted(a, s) if isinstance(s, HostCall) else (a, s) for a, s in image.steps]
+        steps = offload.beside(steps, self.types, self._root)
+        for i, (_, c) in enumerate(steps):
+            if isinstance(c, offload.Put | offload.Get):
+                self.moves[c.engine, c.value] = i
         inputs = (*self.p.inputs, *self.tables)
         self.plan = plan_memory(
             self.p.name, self.types, [a for a, _ in steps], inputs, self.p.outputs, self.views,
@@ -85,6 +93,10 @@ class GpuProgram(Slots):
 
     def _hosted(self, access: Access, s: HostCall) -> tuple[Access, Any]:
         """What runs an op that is no kernel, with the bytes that it takes meanwhile."""
+        if offload.is_move(s):
+            made = offload.move_of(access, s)
+            self.origin[made[0].name] = s
+            return made
         run, extra = self.host(s, self.types, self.sizes)
         return replace(access, temporary=extra), run
 
@@ -209,13 +221,17 @@ class GpuProgram(Slots):
         given = {self.own_memory[i]: x for i, x in into.items()} if into else NOWHERE
         made = [given.get(i) or self._empty(x) for i, x in enumerate(self._made)]
         held, arena, scratch = self._memory(inputs, made)
+        moving = offload.Moving(self.gpu)
         for s in self.segments:
             if isinstance(s, Launcher):
                 cells = [0 if x is None else x.ptr for x in (*held, arena, scratch)]
                 self.launch(s, cells[: s.cells])
             else:
                 access, run = s
-                self._do_host(access, run, held, arena)
+                if isinstance(run, offload.Put | offload.Get):
+                    self.move(access, run, moving, held, arena)
+                else:
+                    self._do_host(access, run, held, arena)
         return [self._array(x, held, arena) for x in self._outputs]
 
     @cached_property
@@ -305,6 +321,15 @@ class GpuProgram(Slots):
                 return base
             owner = base.owner
         return DeviceArray(x.shape, x.dtype, self.gpu, base.ptr + x.offset, owner)
+
+    def move(
+        self, access: Access, step: offload.Put | offload.Get, moving: offload.Moving,
+        held: list[Any], arena: Any,
+    ) -> None:  # fmt: skip
+        """Begin copies between the device and the host; a profile takes their time."""
+        made = step.run(lambda n: self._array(self._spot(n), held, arena), moving)
+        for n, x in zip(access.writes, made, strict=False):
+            held[self._places[n][0]] = x
 
     def _do_host(self, access: Access, run: Any, held: list[Any], arena: Any) -> None:
         arrays = [self._array(self._spot(n), held, arena) for n in access.reads]

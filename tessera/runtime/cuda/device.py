@@ -6,11 +6,13 @@ import ctypes
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 from tessera.core.errors import DeviceError
 from tessera.runtime.cuda import driver as _driver
 from tessera.runtime.cuda.driver import PEER_ALREADY, Driver
+from tessera.runtime.cuda.kept import Engines
 from tessera.runtime.cuda.pool import Pool
 from tessera.runtime.cuda.staging import Staging
 from tessera.runtime.cuda.stream import ASIDE, Stream
@@ -52,6 +54,11 @@ class Gpu:
         self._staging = Staging(self)
         self.capturing = False  # whether the main stream is being captured
         self.deferred: list[Callable[[], None]] = []  # what waits for the end of that
+
+    @cached_property
+    def engines(self) -> Engines:
+        """What copies between this device and pinned memory beside its kernels."""
+        return Engines(self)
 
     @property
     def stream(self) -> Stream:

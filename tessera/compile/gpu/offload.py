@@ -1,0 +1,182 @@
+"""offload: where a program writes values out to the host and reads them back, beside its kernels.
+
+    h1 = f(x); put(h1); h2 = f(h1); put(h2); ...; get(h2); g(h2); get(h1); g(h1)
+->  h1 = f(x); begin h1 out; h2 = f(h1); begin h2 out, h1 is out; ...
+    begin h2 back, begin h1 back, h2 is back; g(h2); h1 is back; g(h1)
+
+A value that is written out keeps its place until the copy is over, and one that is read back has its place from
+when the copy begins: the memory plan knows both by the buffers that the steps name.  So many bytes are on their
+way at once as two values of the largest size have.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from tessera.core.types import TensorType
+from tessera.ir.schedule.ir import HostCall
+from tessera.ir.schedule.memory import Access, size_of
+from tessera.ops import offload
+from tessera.runtime.cuda.device import Gpu
+from tessera.runtime.cuda.memory import DeviceArray, to_device
+from tessera.runtime.cuda.stream import Event
+
+_AHEAD = 2  # values of the largest size that may be on their way in one direction
+Find = Callable[[str], DeviceArray]
+_NUMBERS: WeakKeyDictionary[DeviceArray, int] = WeakKeyDictionary()  # that need not travel
+
+
+@dataclass
+class Moving:
+    """The copies of a run that are not known to be over, by the buffer on the device."""
+
+    gpu: Gpu
+    events: dict[str, Event] = field(default_factory=dict)
+
+    def settle(self, names: Sequence[str]) -> None:
+        """Let later kernels wait for these."""
+        for n in names:
+            self.gpu.engines.wait(self.events.pop(n))
+
+
+@dataclass(frozen=True)
+class Put:
+    """Begin to write a value out; the copies of other values are over afterwards."""
+
+    value: str
+    over: tuple[str, ...] = ()
+    engine = "copies out"
+
+    @property
+    def copies(self) -> tuple[str, ...]:
+        """The values that begin to move."""
+        return (self.value,)
+
+    def run(self, find: Find, m: Moving) -> list[DeviceArray]:
+        """The number under which it is kept."""
+        m.settle([n for n in self.over if n != self.value])
+        x = find(self.value)
+        kept = m.gpu.engines.out(x.ptr, x.nbytes)
+        m.events[self.value] = kept.there
+        if self.value in self.over:
+            m.settle([self.value])
+        number = offload.keep(kept)
+        made = to_device(np.array(number, np.float64), m.gpu)
+        _NUMBERS[made] = number
+        return [made]
+
+
+@dataclass(frozen=True)
+class Get:
+    """Let kernels wait for a value that is read back, and begin to read others."""
+
+    value: str
+    over: tuple[str, ...] = ()  # values that are out by now
+    begins: tuple[tuple[str, str], ...] = ()  # numbers and values
+    engine = "copies back"
+
+    @property
+    def copies(self) -> tuple[str, ...]:
+        """The values that begin to move."""
+        return tuple(value for _, value in self.begins)
+
+    def run(self, find: Find, m: Moving) -> list[DeviceArray]:
+        """Nothing new: its value has a place."""
+        m.settle(self.over)
+        for number, value in self.begins:
+            kept = offload.take(_number(find(number)))
+            m.events[value] = m.gpu.engines.back(kept, find(value).ptr)
+        m.settle([self.value])
+        return []
+
+
+def _number(x: DeviceArray) -> int:
+    known = _NUMBERS.get(x)
+    return int(x.numpy()) if known is None else known
+
+
+Step = tuple[Access, Any]
+
+
+def is_move(s: HostCall) -> bool:
+    """Whether a step writes a value out or reads it back."""
+    return s.node.op in (offload.PUT, offload.GET)
+
+
+def move_of(access: Access, s: HostCall) -> Step:
+    """The step by itself, under a name of its own."""
+    if s.node.op is offload.PUT:
+        (value,), (number,) = s.operands, s.results
+        return replace(access, name=f"offload_put_{number}"), Put(value)
+    (number,), (value,) = s.operands, s.results
+    return replace(access, name=f"offload_get_{value}", host=False), Get(value)
+
+
+def beside(
+    steps: Sequence[Step], types: Mapping[str, TensorType], root: Callable[[str], str]
+) -> list[Step]:
+    """The steps, with values that keep their places while they are copied beside the kernels."""
+    out = list(steps)
+    _finish_puts(out, types)
+    _begin_gets(out, types, root)
+    return out
+
+
+def _finish_puts(steps: list[Step], types: Mapping[str, TensorType]) -> None:
+    """Say at which later step the copy of each value that is written out must be over."""
+    puts = [i for i, (_, c) in enumerate(steps) if isinstance(c, Put)]
+    moves = [i for i, (_, c) in enumerate(steps) if isinstance(c, Put | Get)]
+    room = _AHEAD * max((size_of(types[steps[i][1].value]) for i in puts), default=0)
+    waiting: deque[str] = deque()
+    for i in moves:
+        access, c = steps[i]
+        over: list[str] = []
+        if isinstance(c, Get) or i == moves[-1]:
+            over = [*waiting, c.value] if isinstance(c, Put) else list(waiting)
+            waiting.clear()
+        else:
+            size = size_of(types[c.value])
+            while waiting and size + sum(size_of(types[n]) for n in waiting) > room:
+                over.append(waiting.popleft())
+            if c.value in waiting:  # the same value twice
+                waiting.remove(c.value)
+                over.append(c.value)
+            waiting.append(c.value)
+        reads = (*access.reads, *(n for n in over if n not in access.reads))
+        steps[i] = replace(access, reads=reads), replace(c, over=tuple(over))
+
+
+def _begin_gets(
+    steps: list[Step], types: Mapping[str, TensorType], root: Callable[[str], str]
+) -> None:
+    """Say at which earlier step each value begins to be read back."""
+    gets = deque(i for i, (_, c) in enumerate(steps) if isinstance(c, Get))
+    made = {n: i for i, (a, _) in enumerate(steps) for n in a.writes}
+    room = _AHEAD * max((size_of(types[steps[i][1].value]) for i in gets), default=0)
+    ahead: deque[tuple[int, int]] = deque()  # steps whose values are on their way, and their bytes
+    for i in list(gets):
+        access, c = steps[i]
+        begins: list[tuple[str, str]] = []
+        if ahead:
+            ahead.popleft()  # its own
+        while gets:
+            k = gets[0]
+            number, value = steps[k][0].reads[0], steps[k][1].value
+            size = size_of(types[value])
+            full = size + sum(n for _, n in ahead) > room
+            if k != i and (full or made.get(root(number), -1) >= i):
+                break
+            gets.popleft()
+            begins.append((number, value))
+            if k != i:
+                ahead.append((k, size))
+        numbers = (n for n, _ in begins if n not in access.reads)
+        values = (v for _, v in begins if v not in access.writes)
+        grown = replace(access, reads=(*access.reads, *numbers), writes=(*access.writes, *values))
+        steps[i] = grown, replace(c, begins=tuple(begins))
