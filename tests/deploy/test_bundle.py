@@ -14,11 +14,11 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor, op
+from tessera.compile.cpu.nests import identity
 from tessera.core import flags, processor
 from tessera.core.errors import FileError, OperandError, ShapeError
 from tessera.deploy import ed25519
 from tessera.deploy.targets import PROCESSORS, usable
-from tessera.compile.cpu.nests import identity
 from tessera.ir.schedule.ir import Kernel
 from tessera.ir.schedule.lower import lower
 from tessera.ir.schedule.space import nests
