@@ -230,7 +230,8 @@ class Collector:
                 "trials": tried.get(self._known_as(s, sizes), []),
                 "reads": read_by(s), "writes": written_by(s), "makes": made_by(s),
                 "places": sorted({self.places.number(x) for x in _locations(s)} - {-1}),
-                "flops": w.flops, "cost": w.cost, "bytes": w.bytes, "seconds": seconds_of(s, seconds),
+                "flops": w.flops, "cost": w.cost, "bytes": w.bytes, "wide": w.wide,
+                "seconds": seconds_of(s, seconds),
             })  # fmt: skip
         return out
 
@@ -419,21 +420,16 @@ def seconds_of(s: Step, seconds: Mapping[str, float]) -> float:
 
 def peaks_data(p: Peaks, steps: Sequence[Data] = ()) -> Data:
     """What the machine reaches, never less than a step of the page has reached; each step gets its share of
-    it.
-
-    Data that fit into the caches of the cores do not come from memory, so such a step has the roof of
-    arithmetic alone.
+    it, and the cache or memory that its data come from.
     """
-    timed = [s for s in steps if s["seconds"] > 0]
-    far = [s for s in timed if s["bytes"] > p.near * p.threads]
-    flops = max([p.flops, *(s["cost"] / s["seconds"] for s in timed)])
-    bandwidth = max([p.bandwidth, *(s["bytes"] / s["seconds"] for s in far)])
-    for s in timed:
-        moved = s["bytes"] / bandwidth if s["bytes"] > p.near * p.threads else 0.0
-        s["roof"] = max(s["cost"] / flops, moved) / s["seconds"]
+    timed = [
+        (s, Work(s["flops"], s["cost"], s["bytes"], s["wide"])) for s in steps if s["seconds"] > 0
+    ]
+    p = p.raised((w, s["seconds"]) for s, w in timed if s["kind"] != "host")
+    for s, w in timed:
+        s["roof"] = w.least(*p.roof(w)) / s["seconds"]
+        s["level"] = p.level(w.bytes).name
     return {
-        "flops": flops,
-        "bandwidth": bandwidth,
-        "threads": p.threads,
-        "near": p.near * p.threads,
-    }
+        "flops": p.flops, "wide": p.wide, "bandwidth": p.bandwidth, "threads": p.threads,
+        "levels": [[x.name, x.bytes, x.bandwidth] for x in p.levels],
+    }  # fmt: skip

@@ -116,8 +116,7 @@ def _known(op: str, index: Value, n: int, x: Value, axis: int) -> Value:
     """An index at hand, for an axis of known size."""
     raw = host_data(index)
     data = raw.astype(np.int64, copy=False)
-    # A number below 0 is a large one without its sign: one look finds those on both sides.
-    if data.size and int(data.view(np.uint64).max()) >= n:
+    if data.size and _greatest(data) >= n:
         error = _fault(f"{op}: index", raw, -n, n - 1, f"axis {axis} of {x.type}")
         if error is not None:
             raise error
@@ -125,6 +124,17 @@ def _known(op: str, index: Value, n: int, x: Value, axis: int) -> Value:
     if data is raw and index.dtype is i64 and index.device == x.device:
         return index
     return concrete(data, i64, x.device)
+
+
+_FEW = 32  # so many numbers are looked at by Python in less time than NumPy takes to begin
+
+
+def _greatest(data: Any) -> int:
+    """The greatest of some indices, taken without their signs: those below 0 are large."""
+    if data.size > _FEW:
+        return int(data.view(np.uint64).max())
+    numbers = data.ravel().tolist()
+    return max(numbers) if min(numbers) >= 0 else 1 << 64
 
 
 def _from_front(index: Value, n: Size) -> Value:

@@ -413,3 +413,16 @@ def test_a_write_outside_keeps_zeros_and_nan_as_they_are():
             x, ts.tensor(np.array([7]))
         )
         assert got.numpy().tobytes() == x.numpy().tobytes()
+
+
+@pytest.mark.parametrize("count", [1, 31, 32, 33, 100])
+def test_few_and_many_indices_are_looked_at_alike(count: int) -> None:
+    x = np.arange(10.0, 17.0)
+    index = RNG.integers(-7, 7, count)
+    np.testing.assert_array_equal(op.take(ts.tensor(x), ts.tensor(index)), x[index])
+    grid = RNG.integers(0, 7, (count, 1))
+    np.testing.assert_array_equal(op.take(ts.tensor(x), ts.tensor(grid)), x[grid])
+    for bad in (-8, 7, 1 << 40, -(1 << 62)):
+        index[-1] = bad
+        with pytest.raises(AxisError, match=rf"index {bad} at \[{count - 1}\] is out"):
+            op.take(ts.tensor(x), ts.tensor(index))
