@@ -26,7 +26,13 @@ def build_bundle(args: argparse.Namespace) -> int:
     check_place(out)
     key = None if args.key is None else _bytes(args.key)
     digest = bundle.save(
-        f, out, *specs_of(f).values(), targets=args.target, python_only=args.python_only, key=key
+        f,
+        out,
+        *specs_of(f).values(),
+        targets=args.target,
+        python_only=args.python_only,
+        key=key,
+        tuned=args.tuned,
     )
     print(f"{out}: {readable(Path(out).stat().st_size)}, sha256 {digest}")
     return 0

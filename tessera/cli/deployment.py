@@ -29,6 +29,11 @@ def _bundle(commands: Any, command: Command) -> None:
         "--python-only", action="store_true", help="allow steps that only Python can run"
     )
     p.add_argument("--key", metavar="PATH", help="sign with the 32 secret bytes of this file")
+    p.add_argument(
+        "--tuned",
+        metavar="PATH",
+        help="a file of `tessera tune --export`, whose nests kernels have",
+    )
     p = command(
         parts, "inspect", "bundle:inspect_bundle", "Show what a bundle takes, gives and holds."
     )

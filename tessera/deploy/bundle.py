@@ -24,6 +24,7 @@ from tessera.deploy.modules import Imported, imported
 from tessera.deploy.plan import NoPlanError, Planner
 from tessera.deploy.targets import PROCESSORS, check_targets, tools_of
 from tessera.deploy.weights import Weights, pieces
+from tessera.runtime.tuned import Given, giving
 
 __all__ = ["Bundle", "Entry", "Imported", "imported", "link", "load", "save"]
 
@@ -39,16 +40,20 @@ def save(
     weights: Any = None,
     python_only: bool = False,
     key: bytes | None = None,
+    tuned: str | os.PathLike[str] | None = None,
 ) -> str:
     """Write a bundle of f for these arguments, or annotations such as Tensor["B", 64]; its digest.
 
     `f` may be a dict of entry points, {"name": (function, *arguments)}.  With weights, every function takes
     them before its arguments, and they are part of the file.  Steps that have no machine code, which only
-    Python can run, are an error unless `python_only`.  `key` signs the bundle: 32 secret bytes.
+    Python can run, are an error unless `python_only`.  `key` signs the bundle: 32 secret bytes.  `tuned` is
+    a file of `tessera tune --export`: kernels have its nests where a target has the vectors they are for.
     """
     chosen = check_targets(targets)
     _check_key(key)
-    return _write(entries_of(f, args, weights), path, chosen, python_only, key)
+    given = None if tuned is None else Given(tuned)
+    with giving(given):
+        return _write(entries_of(f, args, weights), path, chosen, python_only, key, given)
 
 
 @blames_arguments
@@ -99,7 +104,7 @@ def _check_key(key: bytes | None) -> None:
 
 def _write(
     entries: Sequence[Traced], path: str | os.PathLike[str], chosen: list[str], python_only: bool,
-    key: bytes | None,
+    key: bytes | None, given: Given | None = None,
 ) -> str:  # fmt: skip
     sections, told, held = [], {}, Weights()
     for e in entries:
@@ -110,6 +115,8 @@ def _write(
         "format": container.VERSION, "entries": told, "targets": chosen, "tensors": held.manifest(),
         "tools": tools_of(chosen),
     }  # fmt: skip
+    if given is not None:
+        manifest["tuned"] = _taken(given, chosen)
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
     file = held.file()
     whole = [
@@ -117,6 +124,17 @@ def _write(
         ("weights", "weights", file),
     ]  # fmt: skip
     return container.write(Path(path), whole, key).hex()
+
+
+def _taken(given: Given, targets: Sequence[str]) -> dict[str, int]:
+    """How many kernels of each target have a nest that was tuned."""
+    counts = {t: sum(f"cpu:{name}" == t for _, name in given.taken) for t in targets}
+    if not any(counts.values()):
+        raise OperandError(
+            f"bundle: no kernel for {', '.join(targets)} has a nest in the file of tuned ones; it has "
+            f"{len(given.rows)}; tune this program at these sizes, or leave the file out"
+        )
+    return counts
 
 
 def _entry_sections(

@@ -17,6 +17,7 @@ import os
 import stat
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -37,6 +38,7 @@ _COLUMNS = {
         "kernel", "sizes", "architecture", "versions", "nest", "seconds", "estimate", "features",
     ),
     "peaks": ("architecture", "threads", "flops", "bandwidth"),
+    "roofs": ("architecture", "threads", "name", "size", "rate"),
 }  # fmt: skip
 _TABLES = """
 create table if not exists tuned (
@@ -48,6 +50,9 @@ create table if not exists measured (
 create table if not exists peaks (
   architecture text, threads integer, flops real, bandwidth real,
   primary key (architecture, threads));
+create table if not exists roofs (
+  architecture text, threads integer, name text, size integer, rate real,
+  primary key (architecture, threads, name));
 """
 
 
@@ -130,13 +135,49 @@ def size_class(sizes: Mapping[str, int]) -> str:
 
 def entries() -> Mapping[tuple[str, str], str]:
     """The nests of this machine, by kernel and class of sizes."""
-    now = stamp()
-    if not now or assumed() is not None:  # what was tuned here says nothing of another processor
+    now, given = stamp(), _GIVEN.get()
+    if assumed() is not None:  # what was tuned here says nothing of another processor
+        return {} if given is None else given.nests()
+    if not now:
         return {}
     found: dict[tuple[str, str], str] = {}
     with tolerant():
         found |= _entries(str(path()), now, architecture(), neutral())
     return found
+
+
+class Given:
+    """Nests of an exported file, for processors that code is compiled for elsewhere."""
+
+    def __init__(self, file: str | os.PathLike[str]):
+        self.rows = [r for r in _rows(file) if r[3] == versions() and r[4]]
+        self.taken: set[tuple[str, str]] = set()  # kernels, and what they are compiled for
+
+    def nests(self) -> dict[tuple[str, str], str]:
+        """Those of processors with the same vectors; where one has the same caches, it stands over others."""
+        vectors = neutral().partition(" caches=")[0] + " "
+        fits = [r for r in self.rows if r[2].startswith(vectors)]
+        return {(r[0], r[1]): r[4] for r in sorted(fits, key=lambda r: (r[2] == neutral(), r[2]))}
+
+
+_GIVEN: ContextVar[Given | None] = ContextVar("nests", default=None)
+
+
+@contextlib.contextmanager
+def giving(given: Given | None) -> Iterator[None]:
+    """While the block runs, kernels for processors that are not here take these nests."""
+    token = _GIVEN.set(given)
+    try:
+        yield
+    finally:
+        _GIVEN.reset(token)
+
+
+def take(kernel: str) -> None:
+    """Note that a kernel has a nest of those that are given."""
+    given, p = _GIVEN.get(), assumed()
+    if given is not None and p is not None:
+        given.taken.add((kernel, p.name))
 
 
 def neutral() -> str:
@@ -318,6 +359,25 @@ def keep_peaks(threads: int, flops: float, bandwidth: float) -> None:
         _put(db, "peaks", (architecture(), threads, flops, bandwidth))
 
 
+def roofs(threads: int) -> dict[str, tuple[int, float]]:
+    """What was measured beside the peaks, by name: bytes of a cache, and its bytes a second."""
+    if not stamp():
+        return {}
+    with _opened() as db:
+        rows = db.execute(
+            "select name, size, rate from roofs where architecture = ? and threads = ?",
+            (architecture(), threads),
+        ).fetchall()
+    return {r[0]: (r[1], r[2]) for r in rows if _fits(r, (str, int, float))}
+
+
+def keep_roofs(threads: int, found: Mapping[str, tuple[int, float]]) -> None:
+    """Keep what was measured beside the peaks."""
+    with _opened() as db:
+        for name, (size, rate) in found.items():
+            _put(db, "roofs", (architecture(), threads, name, size, rate))
+
+
 # Exchange ---------------------------------------------------------------------------------------
 
 
@@ -343,6 +403,15 @@ def export(file: str | os.PathLike[str]) -> int:
 
 def load(file: str | os.PathLike[str]) -> int:
     """Add the tuned nests of a file that `export` wrote; how many there are."""
+    rows = _rows(file)
+    with _opened() as db:
+        for row in rows:
+            _put(db, "tuned", row)
+    return len(rows)
+
+
+def _rows(file: str | os.PathLike[str]) -> list[tuple[str, str, str, str, str, float, float]]:
+    """The rows of a file that `export` wrote."""
     try:
         whole = json.loads(Path(file).read_text())
         at = {1: "architecture", FORMAT: "place"}.get(whole.get("version"), "place")
@@ -359,10 +428,7 @@ def load(file: str | os.PathLike[str]) -> int:
         raise OperandError(
             f"tune: {file} has format version {whole.get('version')}, expected 1 or {FORMAT}"
         )
-    with _opened() as db:
-        for row in rows:
-            _put(db, "tuned", row)
-    return len(rows)
+    return rows
 
 
 def clear() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,11 +14,17 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor, op
+from tessera.compile.cpu.nests import identity
 from tessera.core import flags, processor
 from tessera.core.errors import FileError, OperandError, ShapeError
 from tessera.deploy import ed25519
 from tessera.deploy.targets import PROCESSORS, usable
+from tessera.ir.schedule.ir import Kernel
+from tessera.ir.schedule.lower import lower
+from tessera.ir.schedule.space import nests
 from tessera.ir.target.cpu import machine, tiles
+from tessera.runtime import tuned
+from tests.support.runners.levels import prepared
 from tools import bundle_digests
 
 ALL = [f"cpu:{n}" for n in PROCESSORS]
@@ -141,6 +148,46 @@ def test_a_bundle_asks_nothing_of_the_machine_that_makes_it(
     with flags.override(cache_dir=tmp_path / "cache"):
         found = [bundle_digests.make(n, tmp_path / n, ALL)["digest"] for n in names]
     assert found == want
+
+
+def test_tuned_nests_are_part_of_a_bundle(tmp_path: Path):
+    """Nests of a file, tuned elsewhere, are those of the kernels; results stay, the count is in the manifest."""
+    x = normal(64, 16)
+    rows = []
+    for p in PROCESSORS.values():
+        with processor.assume(p):
+            program = lower(prepared(ts.trace(mlp, x)))
+            types = {n: b.type for n, b in program.buffers.items()}
+            kernels = [k for k in program.steps if isinstance(k, Kernel)]
+            found = [(identity(k, types), n) for k in kernels for n in list(nests(k))[1:4]]
+            place = tuned.neutral().partition(" caches")[0] + " caches=128K,8192K"
+        row = {
+            "sizes": "",
+            "place": place,
+            "versions": tuned.versions(),
+            "seconds": 1.0,
+            "before": 2.0,
+        }
+        rows += [{**row, "kernel": k, "nest": str(n)} for k, n in found]
+    (tmp_path / "nests.json").write_text(json.dumps({"version": 2, "tuned": rows}))
+    ts.bundle.save(mlp, tmp_path / "plain", x, targets=ALL)
+    ts.bundle.save(mlp, tmp_path / "tuned", x, targets=ALL, tuned=tmp_path / "nests.json")
+    plain, with_nests = (ts.bundle.load(tmp_path / n) for n in ("plain", "tuned"))
+    assert all(with_nests.manifest["tuned"][t] > 0 for t in ALL)
+    codes = [
+        [s.digest for s in b.container.sections if s.kind == "code"] for b in (plain, with_nests)
+    ]
+    assert all(a != b for a, b in zip(*codes, strict=True))
+    if HERE:
+        assert bits(with_nests.run(x)) == bits(plain.run(x)) == bits(ts.jit(mlp)(x))
+    with pytest.raises(OperandError, match="no kernel for cpu:aarch64 has a nest in the file"):
+        ts.bundle.save(
+            several,
+            tmp_path / "f",
+            normal(3),
+            targets=["cpu:aarch64"],
+            tuned=tmp_path / "nests.json",
+        )
 
 
 def test_two_lists_of_digests_are_compared_by_section():

@@ -30,14 +30,18 @@ def _tuned(
     found: Mapping[tuple[str, str], str],
 ) -> Kernel:  # fmt: skip
     own = {n: sizes[n] for n in sizes_of(k, types) if n in sizes}
-    text = found.get((identity(k, types), tuned.size_class(own)))
+    name = identity(k, types)
+    text = found.get((name, tuned.size_class(own)))
     if text is None:
         return k
     try:
         nest = parse_nest(text)
     except ScheduleError:  # of another version
         return k
-    return replace(k, nest=nest) if is_legal(k, nest) else k
+    if not is_legal(k, nest):
+        return k
+    tuned.take(name)
+    return replace(k, nest=nest)
 
 
 def identity(k: Kernel, types: Mapping[str, TensorType]) -> str:
