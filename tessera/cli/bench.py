@@ -126,7 +126,9 @@ def _work(s: Subject) -> tuple[Work, float]:
     lowered, peaks = s.function.lower(*s.args, **s.kwargs), peaks_here()
     types = {n: b.type for n, b in lowered.schedule.buffers.items()}
     works = [work_of(s, types, lowered.sizes) for s in lowered.schedule.steps]
-    roof = roof_of(gpus[0].name) if gpus else (peaks.flops, peaks.bandwidth)
+    if not gpus:
+        return sum(works, Work()), sum(w.least(*peaks.roof(w)) for w in works)
+    roof = roof_of(gpus[0].name)
     return sum(works, Work()), sum(w.least(*roof) for w in works) if roof else 0.0
 
 

@@ -129,6 +129,11 @@ def near_bytes() -> int:
     return (_cache_bytes(2) or 1 << 20) if p is None else p.near
 
 
+def last_bytes() -> int:
+    """Bytes of the third cache, which cores share; 0 where the system tells of none."""
+    return _cache_bytes(3)
+
+
 @cache
 def _cache_bytes(index: int) -> int:
     """What the system tells of a cache; 0 if nothing."""

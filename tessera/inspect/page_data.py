@@ -24,6 +24,7 @@ from tessera.inspect.page_groups import groupings
 from tessera.inspect.page_kernels import launch_of, written_kernel
 from tessera.inspect.page_labels import label_of, written_ops
 from tessera.inspect.page_layout import layered
+from tessera.inspect.page_lines import located_assembly, tile_numbers, written_for
 from tessera.inspect.page_links import Link, links_of, made_by, read_by, written_by
 from tessera.inspect.page_mix import mix_of
 from tessera.inspect.page_text import (
@@ -41,7 +42,6 @@ from tessera.ir.schedule.choose import default_nest
 from tessera.ir.schedule.ir import Group, HostCall, Kernel, Primitive, Program, Step
 from tessera.ir.schedule.memory import MemoryPlan
 from tessera.ir.target.cpu.emit import emit
-from tessera.ir.target.cpu.machine import assembly
 from tessera.ir.tile.ir import Kernel as TileKernel
 from tessera.lang.kernel.lowered import prepared
 from tessera.runtime import tuned
@@ -125,6 +125,7 @@ class Collector:
             if s.level != GRAPH
         ]
         self.tiles, self.codes = (last_of(record, x, Kernels()) for x in (TILE, TARGET))
+        self._prepared: dict[int, TileKernel] = {}  # of kernels that the user wrote
         self.texts: dict[str, Any] = {}  # what the page reads when it is looked at
         self.program = program
         self.types: dict[str, TensorType] = {n: b.type for n, b in self.program.buffers.items()}
@@ -230,7 +231,8 @@ class Collector:
                 "trials": tried.get(self._known_as(s, sizes), []),
                 "reads": read_by(s), "writes": written_by(s), "makes": made_by(s),
                 "places": sorted({self.places.number(x) for x in _locations(s)} - {-1}),
-                "flops": w.flops, "cost": w.cost, "bytes": w.bytes, "seconds": seconds_of(s, seconds),
+                "flops": w.flops, "cost": w.cost, "bytes": w.bytes, "wide": w.wide,
+                "seconds": seconds_of(s, seconds),
             })  # fmt: skip
         return out
 
@@ -258,20 +260,23 @@ class Collector:
         launches = self._launches()
         texts = [self._text(x) for x in launches]
         numbers = {text: i for i, text in enumerate(dict.fromkeys(texts))}
-        made = self._timed("assembly", lambda: {t: assembly(t) for t in numbers})
+        made = self._timed("assembly", lambda: {t: located_assembly(t) for t in numbers})
+        first = {text: x for x, text in reversed(list(zip(launches, texts, strict=True)))}
         for text, i in numbers.items():
             parameters = [str(p) for p in range(_most_parameters(launches))]
             lines = llvm_lines(text, parameters)
-            code = _instructions(made[text])
+            code, from_lines = made[text]
+            ops = written_for(self._written(first[text]), text)[: len(lines)]
             self.texts[f"target{i}"] = {
                 "lines": [x.text for x in lines],
                 "touch": [int(x.names[0]) if x.names else -1 for x in lines],
-                "assembly": code, "mix": mix_of(code),
+                "assembly": code, "mix": mix_of(code), "from": from_lines,
+                "tile": tile_numbers(ops, tile_lines("", self._written(first[text]), {})),
             }  # fmt: skip
         out = []
         for i, (x, text) in enumerate(zip(launches, texts, strict=True)):
             names = {m.name: b for m, b in zip(x.kernel.parameters, x.buffers, strict=True)}
-            lines = tile_lines(x.name, x.kernel, names)
+            lines = tile_lines(x.name, self._written(x), names)
             self.texts[f"tile{i}"] = {
                 "lines": [y.text for y in lines],
                 "names": [list(y.names) for y in lines],
@@ -301,7 +306,13 @@ class Collector:
     def _text(self, x: Launched) -> str:
         """The LLVM IR of a kernel; one that the user wrote is a program of its own."""
         found: str | None = self.codes.get(x.name)
-        return emit(prepared(x.kernel)) if found is None else found
+        return emit(self._written(x)) if found is None else found
+
+    def _written(self, x: Launched) -> TileKernel:
+        """The kernel as LLVM IR is written from it."""
+        if x.name in self.codes:
+            return x.kernel
+        return self._prepared.setdefault(id(x.kernel), prepared(x.kernel))
 
 
 class Launched(NamedTuple):
@@ -384,15 +395,6 @@ def _locations(s: Step) -> list[Location | None]:
     return [s.location] if isinstance(s, Primitive) else [t.location for t in s.stages]
 
 
-def _instructions(text: str) -> list[str]:
-    """Assembly without what only the linker reads."""
-    return [
-        x.replace("\t", "    ").rstrip()
-        for x in text.split("\n")
-        if x.strip() and not x.strip().startswith((".cfi_", ".file", ".ident", ".addrsig"))
-    ]
-
-
 def _most_parameters(launches: Sequence[Launched]) -> int:
     return max((len(x.kernel.parameters) for x in launches), default=0)
 
@@ -419,21 +421,16 @@ def seconds_of(s: Step, seconds: Mapping[str, float]) -> float:
 
 def peaks_data(p: Peaks, steps: Sequence[Data] = ()) -> Data:
     """What the machine reaches, never less than a step of the page has reached; each step gets its share of
-    it.
-
-    Data that fit into the caches of the cores do not come from memory, so such a step has the roof of
-    arithmetic alone.
+    it, and the cache or memory that its data come from.
     """
-    timed = [s for s in steps if s["seconds"] > 0]
-    far = [s for s in timed if s["bytes"] > p.near * p.threads]
-    flops = max([p.flops, *(s["cost"] / s["seconds"] for s in timed)])
-    bandwidth = max([p.bandwidth, *(s["bytes"] / s["seconds"] for s in far)])
-    for s in timed:
-        moved = s["bytes"] / bandwidth if s["bytes"] > p.near * p.threads else 0.0
-        s["roof"] = max(s["cost"] / flops, moved) / s["seconds"]
+    timed = [
+        (s, Work(s["flops"], s["cost"], s["bytes"], s["wide"])) for s in steps if s["seconds"] > 0
+    ]
+    p = p.raised((w, s["seconds"]) for s, w in timed if s["kind"] != "host")
+    for s, w in timed:
+        s["roof"] = w.least(*p.roof(w)) / s["seconds"]
+        s["level"] = p.level(w.bytes).name
     return {
-        "flops": flops,
-        "bandwidth": bandwidth,
-        "threads": p.threads,
-        "near": p.near * p.threads,
-    }
+        "flops": p.flops, "wide": p.wide, "bandwidth": p.bandwidth, "threads": p.threads,
+        "levels": [[x.name, x.bytes, x.bandwidth] for x in p.levels],
+    }  # fmt: skip

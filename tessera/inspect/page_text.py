@@ -34,6 +34,7 @@ class Line:
     step: int = -1  # of Schedule IR
     names: tuple[str, ...] = ()  # stages and buffers
     location: Location | None = None
+    operation: tile.Operation | None = None  # of Tile IR
 
 
 def graph_lines(g: Graph) -> list[Line]:
@@ -144,7 +145,7 @@ def _tile_block(
             ]
             given = f"({', '.join(carried)})" if carried else ""
             text = f"{left}{loop}{given}{right}"
-            yield Line(indent + text, location=op.location)
+            yield Line(indent + text, location=op.location, operation=op)
             yield from _tile_block(op.block, names, buffers, indent + "  ")
             continue
         yield _tile_operation(op, operands, buffers, indent + left, right)
@@ -160,7 +161,7 @@ def _tile_operation(
     given += [f"{k}={_attribute(v)}" for k, v in op.attributes.items() if v not in ((), None)]
     stated = f": {op.memory.type}" if op.name == "alloc" and op.memory is not None else right
     text = f"{left}{op.name}({', '.join(given)}){stated}"
-    return Line(text, names=memory, location=op.location)
+    return Line(text, names=memory, location=op.location, operation=op)
 
 
 def _attribute(x: Any) -> str:

@@ -22,7 +22,7 @@ from tessera.inspect.profile_gpu import OnGpu
 from tessera.inspect.profile_program import Watched
 from tessera.inspect.profile_record import Noted, Recorder
 from tessera.inspect.work import Work
-from tessera.tune.roofline import peaks_here
+from tessera.tune.roofline import Peaks, peaks_here
 
 PARTS = (
     "kernel",
@@ -59,7 +59,7 @@ class Row:
     runs: list[float] = field(default_factory=list)  # seconds
     work: Work = field(default_factory=Work)  # of all runs
     least: float = 0.0  # seconds that the machine needs for all runs at best
-    bound: str = ""  # what limits it: arithmetic or memory
+    bound: str = ""  # what limits it: arithmetic, a cache or memory
 
     @property
     def seconds(self) -> float:
@@ -83,7 +83,7 @@ class Row:
 
     @property
     def fraction(self) -> float:
-        """How much of the roofline is reached; above 1 when the data stay in a cache."""
+        """How much of the roofline is reached: of arithmetic, or of what holds the data."""
         return self.least / self.seconds if self.seconds else 0.0
 
     def ran(self, nanoseconds: int, work: Work, roof: Roof | None) -> None:
@@ -92,11 +92,19 @@ class Row:
         self.work += work
         if roof is None:
             return
+        self.least += work.least(*roof)
+        self._bind(roof, "memory")
+
+    def needs(self, work: Work, roof: Roof, level: str) -> None:
+        """Set what the machine needs for all runs, where each does so much work."""
+        self.least = work.least(*roof) * len(self.runs)
+        self._bind(roof, level)
+
+    def _bind(self, roof: Roof, level: str) -> None:
         flops, bandwidth = roof
-        self.least += work.least(flops, bandwidth)
         if self.work.cost or self.work.bytes:
-            by_memory = self.work.bytes / bandwidth >= self.work.cost / flops
-            self.bound = "memory" if by_memory else "arithmetic"
+            by_level = self.work.bytes / bandwidth >= self.work.cost / flops
+            self.bound = level if by_level else "arithmetic"
 
 
 @dataclass(frozen=True)
@@ -120,24 +128,33 @@ class Resolved:
         self._found: dict[tuple[str, str], int] = {}
         self._runs: dict[int, int] = {}  # which run of its row a span belongs to
         self._threads: dict[int | str, int] = {r.thread: 0}
-        self._roof = (1.0, 1.0)
-        if any(n.kind in ("program", "launch") for n in r.noted):
-            peaks = peaks_here()
-            self._roof = (peaks.flops, peaks.bandwidth)
+        self._here: set[int] = set()  # rows of this machine's processor
         self._facts: dict[tuple[int, str], Facts] = {}
         for n in r.noted:
             self._add(n)
+        if self._here:
+            self._settle(peaks_here())
         for facts in self._facts.values():
             self.memory += facts.memory(r.begin)
         self.spans.sort(key=lambda s: (s.thread, s.begin, -s.end))
         self._leave_out_what_has_rows_of_its_own()
+
+    def _settle(self, peaks: Peaks) -> None:
+        """What this machine needs for each row, by peaks that are not below what a run of a row reached."""
+        own = [r for i, r in enumerate(self.rows) if i in self._here and r.runs]
+        each = [r.work * (1 / len(r.runs)) for r in own]
+        best = peaks.raised((w, min(r.runs)) for r, w in zip(own, each, strict=True))
+        for r, w in zip(own, each, strict=True):
+            r.needs(w, best.roof(w), best.level(w.bytes).name)
 
     def _leave_out_what_has_rows_of_its_own(self) -> None:
         """A host call, such as a loop, runs programs: their time is theirs."""
         for s, own in zip(self.spans, self_times(self.spans), strict=True):
             inner = s.end - s.begin - own
             if inner and id(s) in self._runs:
-                self.rows[s.row].runs[self._runs[id(s)]] -= inner / 1e9
+                row = self.rows[s.row]
+                row.runs[self._runs[id(s)]] -= inner / 1e9
+                row.least, row.bound = 0.0, ""  # its work is that of the rows inside
 
     def _add(self, n: Noted) -> None:
         thread = self._threads.setdefault(n.thread, len(self._threads))
@@ -149,16 +166,18 @@ class Resolved:
             source, sizes, moved = n.what
             row = self._row("kernels", n.name, "launch", "by hand", {_line(n.stack): 1.0})
             self.rows[row].launches += 1
-            self.rows[row].ran(n.end - n.begin, _launched(source, sizes, moved), self._roof)
+            self.rows[row].ran(n.end - n.begin, _launched(source, sizes, moved), None)
+            self._here.add(row)
             self._span("launch", n.name, n.begin, n.end, thread, stack, row)
             return
         self._span(n.kind, n.name, n.begin, n.end, thread, stack)
         if n.kind == "program":
-            self._steps(n, thread, (*stack, n.name), self._roof)
+            self._here |= self._steps(n, thread, (*stack, n.name), None)
 
     def _steps(
         self, n: Noted, thread: int, stack: tuple[str, ...], roof: Roof | None
-    ) -> None:  # fmt: skip
+    ) -> set[int]:  # fmt: skip
+        """Add the steps of a program; the rows they belong to."""
         watched, records = n.what
         facts = self._facts_of(watched)
         ran: dict[int, tuple[int, int]] = {}  # nanoseconds of a row in this run, and a step of it
@@ -175,6 +194,7 @@ class Resolved:
             self.rows[row].ran(took, facts.work(i), roof)
         if not getattr(watched, "engine", ""):
             facts.last = spans
+        return set(ran)
 
     def _facts_of(self, watched: Watched | OnGpu) -> Facts:
         if isinstance(watched, OnGpu):

@@ -59,6 +59,7 @@ _FREE = TESTS | {
     "or",
 }
 _PARTS = frozenset(d.name for d in (*SCATTERS, *WRITES))
+_WIDE = ("f64", "c128")
 _COMPLEX = {"mul": 6, "add": 2, "sub": 2, "div": 11}
 
 
@@ -69,12 +70,16 @@ class Work:
     flops: float = 0.0
     cost: float = 0.0
     bytes: float = 0.0
+    wide: bool = False  # whether it computes in f64
 
     def __add__(self, other: Work) -> Work:
-        return Work(self.flops + other.flops, self.cost + other.cost, self.bytes + other.bytes)
+        wide = self.wide or other.wide
+        return Work(
+            self.flops + other.flops, self.cost + other.cost, self.bytes + other.bytes, wide
+        )
 
     def __mul__(self, times: float) -> Work:
-        return Work(self.flops * times, self.cost * times, self.bytes * times)
+        return Work(self.flops * times, self.cost * times, self.bytes * times, self.wide)
 
     def least(self, flops: float, bandwidth: float) -> float:
         """The least seconds that it takes at so many operations and bytes a second."""
@@ -87,10 +92,12 @@ def work_of(step: Step, types: Types, sizes: Sizes) -> Work:
     match step:
         case Kernel() | Group():
             total = sum((w for _, w in stage_work(step, sizes)), Work())
-            return total + Work(bytes=_moved(step, known, sizes))
+            wide = any(known[n].dtype.name in _WIDE for n in step.outputs if n in known)
+            return total + Work(bytes=_moved(step, known, sizes), wide=wide)
         case Primitive():
             flops = _primitive(step, types, known, sizes)
-            return Work(flops, flops, _primitive_bytes(step, known))
+            wide = any(known[n].dtype.name in _WIDE for n in step.results)
+            return Work(flops, flops, _primitive_bytes(step, known), wide)
         case HostCall():
             return Work(bytes=sum(size_of(known[n]) for n in (*step.operands, *step.results)))
 

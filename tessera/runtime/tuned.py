@@ -38,6 +38,7 @@ _COLUMNS = {
         "kernel", "sizes", "architecture", "versions", "nest", "seconds", "estimate", "features",
     ),
     "peaks": ("architecture", "threads", "flops", "bandwidth"),
+    "roofs": ("architecture", "threads", "name", "size", "rate"),
 }  # fmt: skip
 _TABLES = """
 create table if not exists tuned (
@@ -49,6 +50,9 @@ create table if not exists measured (
 create table if not exists peaks (
   architecture text, threads integer, flops real, bandwidth real,
   primary key (architecture, threads));
+create table if not exists roofs (
+  architecture text, threads integer, name text, size integer, rate real,
+  primary key (architecture, threads, name));
 """
 
 
@@ -353,6 +357,25 @@ def keep_peaks(threads: int, flops: float, bandwidth: float) -> None:
     """Keep what the machine reached."""
     with _opened() as db:
         _put(db, "peaks", (architecture(), threads, flops, bandwidth))
+
+
+def roofs(threads: int) -> dict[str, tuple[int, float]]:
+    """What was measured beside the peaks, by name: bytes of a cache, and its bytes a second."""
+    if not stamp():
+        return {}
+    with _opened() as db:
+        rows = db.execute(
+            "select name, size, rate from roofs where architecture = ? and threads = ?",
+            (architecture(), threads),
+        ).fetchall()
+    return {r[0]: (r[1], r[2]) for r in rows if _fits(r, (str, int, float))}
+
+
+def keep_roofs(threads: int, found: Mapping[str, tuple[int, float]]) -> None:
+    """Keep what was measured beside the peaks."""
+    with _opened() as db:
+        for name, (size, rate) in found.items():
+            _put(db, "roofs", (architecture(), threads, name, size, rate))
 
 
 # Exchange ---------------------------------------------------------------------------------------

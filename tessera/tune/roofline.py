@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from math import prod
+from typing import Protocol
 
 import numpy as np
 
 from tessera.core.costs import COSTS
 from tessera.core.dims import Size, substitute
-from tessera.core.dtype import f32
+from tessera.core.dtype import DType, f32, f64
 from tessera.core.errors import OperandError
 from tessera.core.processor import near_bytes
 from tessera.core.types import TensorType
@@ -22,19 +23,75 @@ from tessera.ir.tile.lower import lower
 from tessera.runtime import tuned
 from tessera.runtime.kernel import compile_kernels
 from tessera.runtime.threads import thread_count
+from tessera.tune.caches import delivered
 
 _SIDE, _COPIED = 768, 1 << 23  # of the product and the copy that are measured
-_ROUNDS = 5
+_ROUNDS = 5  # in a row that are not faster
+_FASTER = 0.98
+_LONGEST = 1.0  # seconds of all rounds
+
+
+@dataclass(frozen=True)
+class Level:
+    """A cache of all threads in use, or the memory: the bytes that it holds, and bytes a second from it."""
+
+    name: str
+    bytes: float
+    bandwidth: float
+
+
+class Done(Protocol):
+    """What a step does: operations by their cost, bytes moved, and whether it computes in f64."""
+
+    @property
+    def cost(self) -> float: ...
+    @property
+    def bytes(self) -> float: ...
+    @property
+    def wide(self) -> bool: ...
 
 
 @dataclass(frozen=True)
 class Peaks:
     """What the machine reaches: operations and bytes a second on some threads, and its caches."""
 
-    flops: float
-    bandwidth: float
+    flops: float  # in f32
+    bandwidth: float  # of the memory
     threads: int
     near: int  # bytes of the second cache of a core
+    levels: tuple[Level, ...] = ()  # caches, the first one first
+    wide: float = 0.0  # operations a second in f64; 0: as in f32
+
+    def level(self, moved: float) -> Level:
+        """Where data of so many bytes come from: the first cache that holds them, or the memory."""
+        memory = Level("memory", float("inf"), self.bandwidth)
+        return next((x for x in self.levels if moved <= x.bytes), memory)
+
+    def roof(self, work: Done) -> tuple[float, float]:
+        """The operations and bytes a second that a step may have at most."""
+        flops = self.wide if work.wide and self.wide else self.flops
+        return flops, self.level(work.bytes).bandwidth
+
+    def raised(self, reached: Iterable[tuple[Done, float]]) -> Peaks:
+        """Peaks that are not below what steps have reached in so many seconds."""
+        flops, wide, bandwidth = self.flops, self.wide, self.bandwidth
+        levels = {x.name: x for x in self.levels}
+        for w, seconds in reached:
+            if seconds <= 0:
+                continue
+            x, rate = self.level(w.bytes), w.bytes / seconds
+            if x.name in levels:
+                best = max(levels[x.name].bandwidth, rate)
+                levels[x.name] = replace(levels[x.name], bandwidth=best)
+            else:
+                bandwidth = max(bandwidth, rate)
+            if w.wide and self.wide:
+                wide = max(wide, w.cost / seconds)
+            else:
+                flops = max(flops, w.cost / seconds)
+        return replace(
+            self, flops=flops, wide=wide, bandwidth=bandwidth, levels=tuple(levels.values())
+        )
 
 
 @dataclass(frozen=True)
@@ -73,11 +130,25 @@ def work_of(kernel: Kernel, types: Mapping[str, TensorType], sizes: Mapping[str,
 def peaks_here() -> Peaks:
     """What this machine reaches on the threads in force: measured once and kept."""
     threads = thread_count()
-    found = None
+    found, roofs = None, dict[str, tuple[int, float]]()
     with contextlib.suppress(OperandError):  # a store that cannot be read is no fault of theirs
-        found = tuned.peaks(threads)
-    found = found or _measured()
-    return Peaks(*found, threads, near_bytes())
+        found, roofs = tuned.peaks(threads), tuned.roofs(threads)
+    flops, bandwidth = found or _measured()
+    roofs = roofs or _roofs()
+    return _sane(Peaks(flops, bandwidth, threads, near_bytes()), roofs)
+
+
+def _sane(p: Peaks, roofs: Mapping[str, tuple[int, float]]) -> Peaks:
+    """Peaks with the caches, none slower than what is behind it, and f64 not faster than f32."""
+    bandwidth = max(p.bandwidth, roofs.get("memory", (0, 0.0))[1])
+    levels: list[Level] = []
+    for name in ("L3", "L2", "L1"):  # from the memory to the core
+        if name in roofs:
+            size, rate = roofs[name]
+            before = levels[0].bandwidth if levels else bandwidth
+            levels.insert(0, Level(name, size, max(rate, before)))
+    wide = min(roofs.get("f64", (0, 0.0))[1], p.flops)
+    return replace(p, bandwidth=bandwidth, levels=tuple(levels), wide=wide)
 
 
 def _measured() -> tuple[float, float]:
@@ -90,25 +161,38 @@ def _measured() -> tuple[float, float]:
     return flops, bandwidth
 
 
-def _seconds(kernel: Kernel, inputs: int) -> float:
+def _roofs() -> dict[str, tuple[int, float]]:
+    """What caches and memory deliver, and a product of matrices in f64."""
+    found = delivered(thread_count())
+    found["f64"] = 0, 2 * _SIDE**3 / _seconds(_product(f64), 2, f64)
+    with contextlib.suppress(OperandError):
+        tuned.keep_roofs(thread_count(), found)
+    return found
+
+
+def _seconds(kernel: Kernel, inputs: int, dtype: DType = f32) -> float:
     shape = tuple(a.size for a in kernel.stages[0].axes)
-    t = TensorType(f32, shape)
+    t = TensorType(dtype, shape)
     names = (*kernel.inputs(), *kernel.outputs)
     (compiled,) = compile_kernels([program(lower(kernel, dict.fromkeys(names, t)))])
-    arrays = [np.ones(shape, np.float32) for _ in range(inputs + 1)]
-    best = float("inf")
-    for _ in range(_ROUNDS):
+    arrays = [np.ones(shape, dtype.np) for _ in range(inputs + 1)]
+    best, calm, end = float("inf"), 0, time.perf_counter() + _LONGEST
+    while (
+        calm < _ROUNDS and time.perf_counter() < end
+    ):  # until no round is faster: others may use the cores
         start = time.perf_counter()
         compiled.run(arrays)
-        best = min(best, time.perf_counter() - start)
+        took = time.perf_counter() - start
+        calm = 0 if took < _FASTER * best else calm + 1
+        best = min(best, took)
     return best
 
 
-def _product() -> Kernel:
+def _product(dtype: DType = f32) -> Kernel:
     m, n, k = (Axis(name, _SIDE) for name in ("_m", "_n", "_k"))
-    left = Read(f32, "x", (m.variable, k.variable))
-    right = Read(f32, "y", (k.variable, n.variable))
-    term = Apply(f32, "mul", (left, right))
+    left = Read(dtype, "x", (m.variable, k.variable))
+    right = Read(dtype, "y", (k.variable, n.variable))
+    term = Apply(dtype, "mul", (left, right))
     return Kernel("product", 0, (Stage("t", (m, n), (k,), "add", term),), ("t",))
 
 

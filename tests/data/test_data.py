@@ -1,7 +1,10 @@
 """ts.data: batches are a function of their number, whoever loads them; augmentations are ops."""
 
 import hashlib
+import sys
+import threading
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -173,35 +176,55 @@ def test_an_error_says_which_batch():
     assert e.value.__notes__ == ["while the loader made batch 2"]
 
 
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for a condition; a minute is an error."""
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end, "what was waited for did not happen"
+        time.sleep(0.001)
+
+
 def test_batches_are_made_ahead():
     made = []
 
-    def slow(batch, keys):
-        time.sleep(0.02)
+    def noted(batch, keys):
         made.append(len(made))
         return batch
 
-    steps = numbers(transform=slow, prefetch=3).steps()
-    next(steps)
-    time.sleep(0.3)
-    assert len(made) == 4, "the first one, and three ahead"
+    steps = numbers(transform=noted, prefetch=3).steps()
+    for taken_ in range(1, 6):
+        next(steps)
+        until(lambda n=taken_: len(made) >= n + 3)
+        assert len(made) == taken_ + 3, "those that were taken, and three ahead"
     steps.close()
 
 
 def test_a_profile_shows_who_waits_for_data():
-    def slow(batch, keys):
-        time.sleep(0.02)
+    reader, begun = threading.get_ident(), []
+
+    def waits() -> bool:
+        """Whether the reader waits for a batch."""
+        frame = sys._current_frames()[reader]
+        while frame is not None and frame.f_code.co_name != "_result":
+            frame = frame.f_back
+        inner = sys._current_frames()[reader].f_code.co_name
+        return frame is not None and inner in ("wait", "result")
+
+    def late(batch, keys):
+        begun.append(len(begun))
+        if len(begun) == 1:
+            until(waits)
         return batch
 
-    steps = numbers(transform=slow, prefetch=3).steps()
-    with ts.profile() as late:
+    steps = numbers(transform=late, prefetch=3).steps()
+    with ts.profile() as p:
         next(steps)
-    waited = [s.name for s in late.spans if s.kind == "data"]
-    assert waited == ["batch 0"]
-    assert late.totals["waiting for data"] > 0.01
-    time.sleep(0.3)
+    assert [s.name for s in p.spans if s.kind == "data"] == ["batch 0"]
+    assert p.totals["waiting for data"] > 0
+    until(lambda: len(begun) >= 3)  # batch 1 is there when batch 2 begins
     with ts.profile() as ready:
         next(steps)
+    assert not [s for s in ready.spans if s.kind == "data"]
     assert ready.totals["waiting for data"] == 0, "it was made while nobody asked"
     steps.close()
 

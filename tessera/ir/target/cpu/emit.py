@@ -33,10 +33,10 @@ def size_names(kernel: Kernel) -> tuple[str, ...]:
 
 def emit(kernel: Kernel, features: frozenset[str] | None = None) -> str:
     """The LLVM IR of a kernel, for this CPU or one of the features given."""
-    return _Emitter(kernel, usable_features() if features is None else features).module()
+    return Emitter(kernel, usable_features() if features is None else features).module()
 
 
-class _Emitter(TurnWriter):
+class Emitter(TurnWriter):
     """Writes the structure of a kernel: the grid, the loops, the scratch."""
 
     # Module
@@ -95,13 +95,17 @@ class _Emitter(TurnWriter):
 
     def block(self, block: Block) -> None:
         for op in self.selected(block.operations):
-            if isinstance(op, Product):
-                self.product(op)
-            elif isinstance(op, Turn):
-                self.turn(op)
-                self.simple = True
-            else:
-                getattr(self, f"_{op.name}")(op)
+            self.one(op)
+
+    def one(self, op: Operation | Product | Turn) -> None:
+        """Write an operation, or several that are written together."""
+        if isinstance(op, Product):
+            self.product(op)
+        elif isinstance(op, Turn):
+            self.turn(op)
+            self.simple = True
+        else:
+            getattr(self, f"_{op.name}")(op)
 
     # Loops and memory
 
